@@ -1,5 +1,4 @@
-//! What the heads look at: heatmaps of every layer and head, and the word alignment that
-//! cross-attention makes.
+//! Draws attention weights: heatmaps of every layer and head, and the word alignment from cross-attention.
 //!
 //! ```sh
 //! cargo run --release -p simdformer-pictures --example attention_map -- "les petites filles sont heureuses"
@@ -103,11 +102,11 @@ impl Options {
     }
 }
 
-/// Words of ids, as far as known.
+/// The words of ids, if known.
 struct Words(BTreeMap<u32, String>);
 
 impl Words {
-    /// From `vocab.json` of `folder`, if there is one.
+    /// Reads `vocab.json` of `folder`, if it exists.
     fn read(folder: &Path) -> Result<Self, Box<dyn Error>> {
         let Ok(text) = std::fs::read_to_string(folder.join("vocab.json")) else {
             return Ok(Self(BTreeMap::new()));
@@ -122,7 +121,7 @@ impl Words {
     }
 }
 
-/// Keeps the weights of every head.
+/// Stores the attention weights of every head.
 #[derive(Default)]
 struct Heads(Vec<(Place, Vec<Vec<f32>>)>);
 
@@ -133,7 +132,7 @@ impl Probe for Heads {
 
     fn look(&mut self, view: &View<'_>) {
         let rows: Vec<Vec<f32>> = view.iter().map(<[f32]>::to_vec).collect();
-        // A long prefix comes in several passes, the later ones with more keys.
+        // A long prefix is computed in several passes; later passes have more keys.
         match self.0.iter_mut().find(|(place, _)| *place == view.place) {
             Some((_, all)) => all.extend(rows),
             None => self.0.push((view.place, rows)),
@@ -142,7 +141,7 @@ impl Probe for Heads {
 }
 
 impl Heads {
-    /// Panels of one kind of attention, layer by layer, each row as long as `keys`.
+    /// Panels of one kind of attention, layer by layer; each row has `keys` values.
     fn panels(&self, side: Side, block: Block, keys: usize) -> Vec<Panel> {
         let here = |place: &Place| (place.side, place.block) == (side, Some(block));
         self.0
@@ -158,7 +157,7 @@ impl Heads {
     }
 }
 
-/// Translates, draws, aligns; returns what to print.
+/// Translates, draws and aligns; returns the text to print.
 pub(crate) fn run(arguments: &[String]) -> Result<String, Box<dyn Error>> {
     let Some(options) = Options::parse(arguments)? else { return Ok(HELP.to_owned()) };
     let model = Model::open(&options.model)?;
@@ -192,7 +191,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<String, Box<dyn Error>> {
         }
     })?;
     let start = config.tokens.decoder_start.ok_or("the checkpoint has no decoder start token")?;
-    // What the decoder read to say `best`.
+    // The decoder input for `best`.
     let mut read = vec![start];
     read.extend_from_slice(&best);
     read.pop();
@@ -249,7 +248,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<String, Box<dyn Error>> {
     Ok(text)
 }
 
-/// Each word of the output and the word of the source that it looks at most.
+/// Aligns each word of the output with the source word that has its largest weight.
 fn alignment(from: &[String], output: &[String], weights: &[Vec<f32>]) -> String {
     let labels: Vec<String> = output.iter().map(|word| heatmap::cut(word, 24)).collect();
     let most = labels.iter().map(|label| heatmap::width(label)).max().unwrap_or(0);

@@ -1,12 +1,12 @@
-//! Runs any checkpoint on a batch of token ids, or of the features of sound: JSON lines in, JSON lines out. A model that only encodes says nothing;
-//! `--logits` writes its hidden states.
+//! Runs any checkpoint on a batch of token ids or of audio features: reads and writes JSON lines. A model with only
+//! an encoder prints no output; `--logits` writes its hidden states.
 //!
 //! ```sh
 //! echo '{"input_ids": [954, 1388, 1444, 774, 2040, 0]}' |
 //!     cargo run --release --example generate -- --model models/fr-en --beams 4
 //! ```
 //!
-//! `--help` tells the options and what the numbers mean.
+//! `--help` lists the options and explains the statistics.
 
 #[path = "support/arguments.rs"]
 pub(crate) mod arguments;
@@ -47,7 +47,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
-/// Sources that the session encodes in one call.
+/// Sources per call of the encoder.
 pub(crate) const SOURCES_PER_CALL: usize = 64;
 
 fn main() -> ExitCode {
@@ -75,7 +75,7 @@ fn main() -> ExitCode {
 /// Exit code for a wrong command line.
 const USAGE: u8 = 2;
 
-/// Why there is no answer, and the exit code.
+/// An error with its exit code.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) code: u8,
@@ -94,8 +94,8 @@ impl<E: Into<Box<dyn Error + Send + Sync>>> From<E> for Failure {
     }
 }
 
-/// Does what `arguments` say with the requests of `input`, writes the answers to `out` and returns
-/// the statistics as a line of JSON; `None` after `--help`. Somebody who looks on, at `watched`, sees the load.
+/// Runs the requests of `input` with `arguments`, writes the answers to `out` and returns the statistics as a line of
+/// JSON; `None` after `--help`. If `watched`, a user sees the progress of loading.
 pub(crate) fn run(
     arguments: impl IntoIterator<Item = OsString>,
     input: &mut dyn Read,
@@ -118,7 +118,7 @@ pub(crate) fn run(
 
     let start = Instant::now();
     let checkpoint = Checkpoint::open(&arguments.model)?;
-    // What is compared is loaded when its turn comes.
+    // Compared models are loaded one at a time.
     let model = match arguments.compare_weights {
         true => None,
         false => Some(load(&arguments, &checkpoint, isa, watched)?),
@@ -196,7 +196,7 @@ pub(crate) fn run(
     Ok(Some(serde_json::to_string(&statistics)?))
 }
 
-/// Loads a model; says before it, and while it lasts, what it takes and how far it is.
+/// Loads a model. Reports the required memory before, and the progress during loading.
 fn load(
     arguments: &Arguments,
     checkpoint: &Checkpoint<'_>,
@@ -229,7 +229,7 @@ fn load_as(
         let now = 100 * loading.done / loading.total.max(1);
         if now > percent {
             percent = now;
-            // Who cannot be told of progress is not told of that either.
+            // If progress cannot be written, the write error is ignored too.
             let _ = write!(notes, "\rloading: {percent} %").and_then(|()| notes.flush());
         }
     });
@@ -237,7 +237,7 @@ fn load_as(
     Ok(model?)
 }
 
-/// Runs `work` in a pool of so many threads, or right here for one.
+/// Runs `work` in a pool of the given number of threads, or directly for one thread.
 #[cfg(feature = "rayon")]
 fn in_pool<R: Send>(
     threads: usize,
@@ -247,7 +247,7 @@ fn in_pool<R: Send>(
         return work(Threads::Serial);
     }
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build()?;
-    // A thread allocates as it starts. Let them all be there before anything is counted.
+    // A thread allocates when it starts, so start all threads before allocations are counted.
     pool.broadcast(|_| ());
     pool.install(|| work(Threads::Rayon))
 }
@@ -263,12 +263,12 @@ fn in_pool<R: Send>(
     Err("--threads: built without the feature `rayon`".into())
 }
 
-/// Refuses options that no request could be run with, before anything is run.
+/// Rejects options that are invalid for every request, before anything is run.
 fn check_options(options: &SearchOptions, config: &Config) -> Result<(), Failure> {
     let limits = SearchLimits {
         sentences: 1,
         sequences: options.sequences(),
-        // How long a target may be is seen with the requests.
+        // The target length is checked with the requests.
         max_target_length: usize::MAX,
         vocabulary: config.target_vocab,
         end_tokens: options.eos.len().max(1),
@@ -276,18 +276,18 @@ fn check_options(options: &SearchOptions, config: &Config) -> Result<(), Failure
     };
     let mut options = options.clone();
     if config.decoder.is_none() && options.start == SearchOptions::NO_START {
-        // A model that only encodes needs no token for a decoder to start with.
+        // A model with only an encoder needs no decoder start token.
         options.start = 0;
     }
     options.validate(&limits).map_err(Failure::usage)
 }
 
-/// All requests, to be run together.
+/// All requests of the run.
 struct Batch<'a> {
     arguments: &'a Arguments,
     options: &'a SearchOptions,
     requests: &'a [Request],
-    /// What the encoder reads of each.
+    /// The encoder input of each request.
     inputs: Inputs<'a>,
     timestamps: Option<Timestamps>,
     drafts: Option<&'a Drafts>,
@@ -313,7 +313,7 @@ impl Batch<'_> {
         }
     }
 
-    /// What each form of weights does to the model.
+    /// Compares the weight dtypes.
     fn compare(
         &self,
         checkpoint: &Checkpoint<'_>,
@@ -337,7 +337,7 @@ impl Batch<'_> {
         comparison.run()
     }
 
-    /// What follows the decoder start: as the line says, or as the checkpoint does for what is heard in `language`.
+    /// The tokens after the decoder start: those of the request, or the checkpoint's prompt for `language`.
     fn prefix(&self, request: &Request, config: &Config, language: Option<u32>) -> Vec<u32> {
         if request.decoder_input_ids.is_some() {
             return request.after_start(self.options.start).to_vec();
@@ -349,7 +349,7 @@ impl Batch<'_> {
         asked.prefix(language, task, self.timestamps.is_some())
     }
 
-    /// The language of line `index`, where the checkpoint leaves it to be heard.
+    /// The detected language of line `index`, if the checkpoint detects languages.
     fn language(&self, index: usize, session: &mut Session<'_>) -> Result<Option<u32>, Failure> {
         let asked = session.model().config().generation.transcription.clone();
         let given = self.requests[index].decoder_input_ids.is_some();
@@ -364,12 +364,12 @@ impl Batch<'_> {
         Ok(Some(heard))
     }
 
-    /// The smallest plan that holds the batch.
+    /// The smallest limits that fit the batch.
     fn limits(&self, config: &Config) -> Limits {
         let positions = self.inputs.positions();
         let longest = |lengths: &mut dyn Iterator<Item = usize>| lengths.max().unwrap_or(0).max(1);
         let tokens = |chunk: &[usize]| chunk.iter().sum();
-        // A prompt ends in the first token that is fed for its logits; the last token never is.
+        // The last token of a prompt is the first input whose logits are used; the last output token is not an input.
         let fed = |prompt: usize| {
             let new = self.options.max_new_tokens.unwrap_or(usize::MAX);
             let most = self.options.max_length.unwrap_or(usize::MAX);
@@ -377,10 +377,10 @@ impl Batch<'_> {
         };
         let target = |request: &Request| {
             let given = request.decoder_input_ids.as_ref().map_or(0, Vec::len);
-            // Any language is one token.
+            // Every language is one token.
             fed(1 + self.prefix(request, config, Some(0)).len()).max(given)
         };
-        // Also without requests the plan holds what the options ask for.
+        // Without requests, the limits still include the tokens of the options.
         let target_tokens = longest(&mut self.requests.iter().map(target).chain([fed(1)]));
         Limits {
             sentences: positions.len().max(1),
@@ -447,7 +447,7 @@ impl Batch<'_> {
                 &mut on_event,
             )?;
             let whole = start.elapsed().as_secs_f64();
-            // Alone and after the run, so that what is cold at first counts as decoding.
+            // Measured alone and after the run, so that the cost of cold caches counts as decoding.
             let start = Instant::now();
             session.clear();
             self.inputs.encode(session, 0..slots.len(), &mut slots)?;
@@ -475,7 +475,7 @@ impl Batch<'_> {
         Ok((answers.collect(), measured))
     }
 
-    /// What a model without a decoder does: hidden states, of which nothing is printed.
+    /// Runs a model without a decoder; its hidden states are not printed.
     fn encode_only(
         &self,
         session: &mut Session<'_>,
@@ -501,7 +501,7 @@ impl Batch<'_> {
         Ok((vec![IntoControlFlow::default(); count], measured))
     }
 
-    /// The log-probabilities of the given targets.
+    /// Computes the log-probabilities of the given targets.
     fn score(
         &self,
         session: &mut Session<'_>,
@@ -509,7 +509,7 @@ impl Batch<'_> {
         let start_token = self.options.start;
         let targets: Vec<&[u32]> =
             self.requests.iter().map(|r| r.after_start(start_token)).collect();
-        // What is fed: the decoder start and all of the target but its last token.
+        // The decoder input: the decoder start and all target tokens but the last.
         let inputs: Vec<Vec<u32>> = targets
             .iter()
             .map(|target| {
@@ -571,7 +571,7 @@ impl Batch<'_> {
         Ok((answers.collect(), measured))
     }
 
-    /// Encoder outputs and teacher-forced logits, each line alone.
+    /// Writes encoder outputs and teacher-forced logits, one line at a time.
     fn write_logits(&self, session: &mut Session<'_>, path: &Path) -> Result<(), Failure> {
         let config = session.model().config();
         let (d_model, vocabulary) = (config.d_model, config.target_vocab);
@@ -607,7 +607,7 @@ fn bytes(floats: &[f32]) -> Vec<u8> {
     floats.iter().flat_map(|x| x.to_le_bytes()).collect()
 }
 
-/// The middle of some numbers; the mean of both where two are in the middle.
+/// The median; the mean of the two middle values if their number is even.
 fn median(numbers: &mut [f64]) -> f64 {
     numbers.sort_unstable_by(f64::total_cmp);
     let middle = numbers.len() / 2;
@@ -618,7 +618,7 @@ fn median(numbers: &mut [f64]) -> f64 {
     }
 }
 
-/// Room for the hypotheses of one sentence, made before the clock starts.
+/// Buffers for the hypotheses of one sentence, allocated before the time measurement.
 struct Output {
     /// `[num_return_sequences, stride]`.
     tokens: Vec<u32>,
@@ -656,9 +656,9 @@ impl Output {
         }
     }
 
-    /// Repeats the best hypothesis until there are `sequences`. This is what transformers prints: the beams
-    /// that it starts with besides the first are copies of it with a score of -1e9, and they come out where
-    /// rules leave fewer continuations than beams (a forced token at `max_new_tokens` 1).
+    /// Repeats the best hypothesis until there are `sequences`, as transformers does. There, all initial beams but
+    /// the first are copies with a score of -1e9, and they are returned if rules leave fewer continuations than beams
+    /// (a forced token with `max_new_tokens` 1).
     fn fill(&self, answer: &mut IntoControlFlow, sequences: usize, length_penalty: f64) {
         let (Some(&(len, _)), Some(best)) = (self.found.first(), answer.sequences.first().cloned())
         else {

@@ -1,5 +1,5 @@
-//! Walks two sentences through the whole architecture: vocabularies, batch, masks, then every
-//! intermediate tensor with its title, shape and values, to the prediction.
+//! Shows the computation of two sentences step by step: vocabularies, batch, masks, then every intermediate tensor
+//! with its title, shape and values, up to the prediction.
 //!
 //! ```sh
 //! cargo run --release --example navigate
@@ -9,8 +9,8 @@
 //! cargo run --release --features train --example navigate -- --training   # how such a model learns
 //! ```
 //!
-//! The model is a real one with 6 dimensions and 3 heads (`models/walkthrough`), and everything
-//! printed was seen by a probe (`src/trace/mod.rs`) in the engine's own computation.
+//! The model is a real one with 6 dimensions and 3 heads (`models/walkthrough`). All printed values were recorded by
+//! a probe (`src/trace/mod.rs`) during the engine's own computation.
 
 #[cfg(feature = "train")]
 #[path = "support/lesson.rs"]
@@ -42,7 +42,7 @@ Walks two sentences through the architecture.
     navigate --training          another walk, with the same options: how a model learns two sentences
 ";
 
-/// A page of its own.
+/// A separate page.
 struct Walk {
     head: &'static str,
     sections: Vec<Section>,
@@ -76,7 +76,7 @@ fn main() -> ExitCode {
     match run(&arguments, style, &mut io::stdin().lock(), &mut io::stdout().lock()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => match error.downcast_ref::<io::Error>() {
-            // The reader has gone, as `head` does.
+            // The reader closed the pipe, as `head` does.
             Some(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
             _ => {
                 eprintln!("navigate: {error}");
@@ -117,7 +117,7 @@ impl Options {
     }
 }
 
-/// Does what the command line says.
+/// Runs the command line.
 pub(crate) fn run(
     arguments: &[String],
     style: Style,

@@ -1,4 +1,4 @@
-//! Makes a PNG of each SVG, beside it: of the curve that training draws, for one.
+//! Converts each SVG to a PNG in the same directory, for example the loss curve of training.
 //!
 //! ```sh
 //! cargo run --release -p simdformer-pictures --example picture -- target/train/fr-en/loss.svg
@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 /// Pixels for each unit of the drawing.
 const ZOOM: f32 = 2.0;
-/// Of a side of a picture, at most.
+/// The maximum side of a picture, in pixels.
 const LARGEST: f32 = 16_000.0;
 
 fn main() -> ExitCode {
@@ -33,7 +33,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Writes `file` with `png` as its ending; the name of that.
+/// Renders `file` to a PNG with the same name; returns its path.
 pub(crate) fn draw(file: &Path) -> Result<PathBuf, Box<dyn Error>> {
     let svg = std::fs::read_to_string(file)?;
     let mut fonts = usvg::fontdb::Database::new();

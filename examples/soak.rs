@@ -1,5 +1,5 @@
-//! Ten thousand sentences of random lengths through continuous batching, each compared with what it
-//! becomes alone, with the memory watched to the byte.
+//! Runs ten thousand sentences of random lengths through continuous batching, compares each with its result when run
+//! alone, and measures the memory to the byte.
 //!
 //! ```sh
 //! cargo run --release --example soak
@@ -7,10 +7,10 @@
 //! cargo run --release --example soak -- --sentences 300 --width 512 --threads 8
 //! ```
 //!
-//! Sentences are admitted, stepped, forked and released at random, as a service would do it. After a
-//! warm-up the process must not ask the allocator for anything, and its resident memory must not
-//! change. Exits with an error if it does, or if any bit of any logit differs from the sentence's own.
-//! The seconds printed are those of continuous batching, without the comparison.
+//! Sentences are admitted, stepped, forked and released at random, as in a service. After a warm-up the process must
+//! not call the allocator, and its resident memory must not change. The program exits with an error otherwise, or if
+//! any bit of any logit differs from the sentence's own result. The printed seconds are those of continuous batching,
+//! without the comparison.
 
 #[path = "../tests/support/counting.rs"]
 #[allow(dead_code, reason = "peaks are for other programs")]
@@ -54,7 +54,7 @@ fn options() -> Result<Options, String> {
     Ok(options)
 }
 
-/// Resident bytes of this process, exactly; `None` where the system does not say. Allocates nothing.
+/// Resident bytes of this process, exactly; `None` if the system does not report them. Allocates nothing.
 fn resident() -> Option<u64> {
     let mut text = [0; 4096];
     let mut file = std::fs::File::open("/proc/self/smaps_rollup").ok()?;
@@ -67,11 +67,11 @@ fn resident() -> Option<u64> {
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
 }
 
-/// The memory at one time.
+/// The memory use at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Memory {
     resident: Option<u64>,
-    /// Bytes that the allocator has given, and calls that it got.
+    /// Allocated bytes, and calls of the allocator.
     bytes: usize,
     calls: usize,
 }
@@ -82,7 +82,7 @@ impl Memory {
     }
 }
 
-/// Memory for a session that is resident before it is used.
+/// A buffer for a session, made resident before it is used.
 fn buffer(model: &Model, limits: Limits) -> Result<Vec<f32>, Box<dyn std::error::Error>> {
     Ok(vec![f32::NAN; Plan::new(model, limits)?.floats()])
 }
@@ -148,7 +148,7 @@ fn run(options: &Options) -> Result<(), Box<dyn std::error::Error>> {
         comparing += began.elapsed();
         if (totals.sentences as u64).is_multiple_of(every) {
             let now = report(start.elapsed() - comparing, totals, wrong);
-            // The first tenth warms up: pages of the program, buffers of standard output.
+            // The first tenth is the warm-up: pages of the program, buffers of standard output.
             match last {
                 None => warm = Some(now),
                 Some(last) => changes += usize::from(now != last),
@@ -169,8 +169,8 @@ fn run(options: &Options) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Makes the stack of this thread resident, as far as kernels reach: with more threads than cores some
-/// of them would help for the first time long after the warm-up.
+/// Makes the stack of this thread resident, as far as kernels use it. With more threads than cores, some threads
+/// would otherwise run a task for the first time long after the warm-up.
 #[cfg(feature = "rayon")]
 fn touch_stack() {
     core::hint::black_box([1u8; 256 << 10]);

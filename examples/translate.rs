@@ -6,7 +6,7 @@
 //! cargo run --release -p translate < sentences.txt                   # one sentence a line
 //! ```
 //!
-//! The model knows the words of its grammar (`models/fr-en/README.md`) and no others.
+//! The model only translates the words of its grammar (`models/fr-en/README.md`).
 
 #[path = "support/counting.rs"]
 mod counting;
@@ -22,7 +22,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use vocabulary::Vocabulary;
 
-/// Agreement, negation, questions, and words that change places.
+/// Agreement, negation, questions, and changes of word order.
 const SAMPLES: [&str; 14] = [
     "je suis étudiant",
     "quel mois",
@@ -40,7 +40,7 @@ const SAMPLES: [&str; 14] = [
     "il fait froid et les enfants dorment",
 ];
 
-/// Sentences that are translated at a time; more wait for a free slot.
+/// Sentences that are translated at a time; the others wait for a free slot.
 const SLOTS: usize = 32;
 /// The longest translation where neither the checkpoint nor its positions set a limit.
 const LONGEST: usize = 128;
@@ -68,7 +68,7 @@ fn main() -> ExitCode {
     });
     match result {
         Ok(code) => ExitCode::from(code),
-        // The reader has gone, as `head` does; nobody is left to tell.
+        // The reader closed the pipe, as `head` does, so no error is reported.
         Err(error) if is_broken_pipe(&*error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("translate: {error}");
@@ -82,7 +82,7 @@ fn is_broken_pipe(error: &(dyn Error + 'static)) -> bool {
     error.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
-/// Translates the arguments, or what is piped, or the samples; returns the exit code.
+/// Translates the arguments, the piped lines, or the samples; returns the exit code.
 pub(crate) fn run(
     arguments: &[String],
     piped: Option<&mut dyn Read>,
@@ -134,7 +134,7 @@ pub(crate) fn run(
     Ok(u8::from(untranslated > 0))
 }
 
-/// What it took.
+/// The statistics of a run.
 pub(crate) struct Report {
     pub(crate) isa: &'static str,
     pub(crate) tokens: usize,
@@ -146,7 +146,7 @@ pub(crate) struct Report {
 impl std::fmt::Display for Report {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { isa, tokens, elapsed, planned_bytes, allocations } = self;
-        // No sentence, no rate.
+        // Avoids a division by zero if there is no sentence.
         let per = |amount: f64, of: f64| if of > 0.0 { amount / of } else { 0.0 };
         let rate = per(*tokens as f64, elapsed.as_secs_f64());
         writeln!(f, "{tokens} tokens in {elapsed:.1?} on {isa}: {rate:.0} tokens per second")?;
@@ -156,10 +156,10 @@ impl std::fmt::Display for Report {
     }
 }
 
-/// A sentence in English, or why there is none.
+/// The English sentence, or the error.
 pub(crate) type Translation = Result<String, String>;
 
-/// Translates `lines`, best word first (greedy), each or the reason why not.
+/// Translates `lines` with greedy search; each result is the translation or the error.
 pub(crate) fn translate(
     model: &Model,
     vocabulary: &Vocabulary,
@@ -183,7 +183,7 @@ pub(crate) fn translate(
     let known: Vec<&[u32]> = ids.iter().flatten().map(Vec::as_slice).collect();
     let sources: Vec<Source> = known.iter().map(|tokens| Source::new(tokens)).collect();
 
-    // All memory is planned here, from the longest sentence; nothing below allocates.
+    // All memory is planned here, from the longest sentence; the code below does not allocate.
     let longest = known.iter().map(|tokens| tokens.len()).max().unwrap_or(1);
     let target = wanted.max_length.unwrap_or(LONGEST).min(positions);
     let limits = Limits {
@@ -191,7 +191,7 @@ pub(crate) fn translate(
         ..Limits::new(known.len().clamp(1, SLOTS), longest, target)
     };
     let mut session = Session::new(model, limits)?;
-    // What comes out is text: nobody asks how probable it is.
+    // The output is text only, so no scores are computed.
     let options = SearchOptions { scores: false, ..session.search_options() };
     let mut outputs: Vec<Vec<u32>> = known.iter().map(|_| Vec::with_capacity(target + 1)).collect();
 

@@ -1,9 +1,9 @@
-//! Files that are replaced as a whole: whoever reads a path finds the old file or the new one, never a part.
+//! Replaces a file as a whole: a reader of the path finds the old file or the new one, never a part.
 //!
-//! The new file is written under a name of its own in the same directory, brought to the disk, and renamed. Its name is
-//! random and the file is created only if nothing has that name, so that two processes that replace one path do
-//! not share a file and a link is never followed. Then the directory is brought to the disk, because the name is part of
-//! it.
+//! The new file is written under a temporary name in the same directory, synced to disk, and renamed. The temporary
+//! name is random, and the file is created only if the name is free. Two processes that replace one path therefore
+//! never share a file, and a link is never followed. After the rename the directory is synced too, because it holds the
+//! name.
 
 use core::hash::{BuildHasher, Hasher};
 use std::fs::{self, File, OpenOptions};
@@ -11,11 +11,12 @@ use std::hash::RandomState;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Names that are tried: a second is needed once in 2^64 times, unless somebody else creates such files.
+/// Maximum number of names that are tried. A random name is taken once in 2^64 times, unless another program creates
+/// such files.
 const ATTEMPTS: usize = 16;
 
-/// Has `fill` write a file and puts it in the place of `path`. An error leaves what was there; a process that is killed
-/// leaves a file `.simdformer-*.part` beside it.
+/// Writes a file with `fill` and renames it to `path`. After an error the old file is unchanged. A killed process
+/// leaves a file `.simdformer-*.part` in the directory.
 pub(crate) fn replace(
     path: &Path,
     fill: impl FnOnce(&mut File) -> io::Result<()>,
@@ -39,13 +40,13 @@ fn replace_with(
     let (mut file, temporary) = create(directory, next_name)?;
     fill(&mut file)?;
     file.sync_all()?;
-    // Some systems do not rename a file that is open.
+    // Some systems cannot rename an open file.
     drop(file);
     temporary.rename(path)?;
     sync_directory(directory)
 }
 
-/// A file that is deleted unless it is renamed, also if its writer panics.
+/// A file that is deleted unless it is renamed, also if `fill` panics.
 struct Temporary(Option<PathBuf>);
 
 impl Temporary {
@@ -61,13 +62,13 @@ impl Temporary {
 impl Drop for Temporary {
     fn drop(&mut self) {
         if let Some(path) = &self.0 {
-            // The error that led here is the one to be told.
+            // The caller returns the first error, so this one is ignored.
             let _ = fs::remove_file(path);
         }
     }
 }
 
-/// A new file in `directory`.
+/// Creates a new file in `directory`.
 fn create(
     directory: &Path,
     next_name: &mut dyn FnMut() -> String,
@@ -86,12 +87,12 @@ fn create(
 }
 
 fn random_name() -> String {
-    // The keys come from the system's random numbers: two processes or two machines draw different ones.
+    // The keys of `RandomState` come from the system's random numbers, so processes and machines get different names.
     format!(".simdformer-{:016x}.part", RandomState::new().build_hasher().finish())
 }
 
-/// Brings the names in a directory to the disk, where the system can: Windows opens no directory, and a directory that may
-/// be written but not read, or one of some network file systems, cannot be synced.
+/// Syncs the directory to disk if the system supports it: Windows cannot open a directory, and a directory that is not
+/// readable, or one of some network file systems, cannot be synced.
 fn sync_directory(directory: &Path) -> io::Result<()> {
     use io::ErrorKind::{InvalidInput, PermissionDenied, Unsupported};
     if !cfg!(unix) {
@@ -135,9 +136,10 @@ mod tests {
         }
     }
 
-    /// A name that is taken, by a file or a link, is left alone, and another is tried; at last the error is told.
+    /// A name that is taken, by a file or a link, is not changed, and another name is tried; at last an error is
+    /// returned.
     #[test]
-    fn a_name_that_is_taken_is_left_alone() {
+    fn an_existing_name_is_not_replaced() {
         let folder = Folder::new("atomic-taken");
         let (path, taken) = (folder.0.join("file"), folder.0.join("taken"));
         let victim = folder.0.join("victim");
@@ -161,7 +163,7 @@ mod tests {
         assert_eq!(folder.names(), ["file", "taken", "victim"]);
     }
 
-    /// The directory is synced after the file has its name, and what goes wrong then is told.
+    /// The directory is synced after the rename, and an error of the sync is returned.
     #[test]
     fn the_directory_is_synced_after_the_rename() {
         let folder = Folder::new("atomic-sync");

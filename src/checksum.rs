@@ -1,56 +1,58 @@
 //! A checksum of bytes that is several times as fast as reading a file.
 
-/// Independent states. A CPU multiplies for all of them at the same time; one alone would wait for each product.
+/// Independent states. The CPU multiplies for all of them in parallel; with one state, each product would wait for the
+/// product before it.
 const LANES: usize = 8;
 
-/// Bytes that go through all lanes once.
+/// Bytes of one word for each lane.
 const BLOCK: usize = LANES * size_of::<u64>();
 
 const SEED: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// Odd, so that a product modulo 2^64 can be undone.
+/// Odd, so that the product modulo 2^64 is invertible.
 const FACTOR: u64 = 0xBF58_476D_1CE4_E5B9;
 
-/// A checksum of 64 bits against accidents: damaged disks, transfers that were cut, blocks in the wrong order. Anybody can
-/// write a file with the right checksum.
+/// A 64-bit checksum against accidental damage: broken disks, truncated transfers, blocks in the wrong order. It does
+/// not protect against manipulation.
 ///
-/// The bytes, with zeros after the last up to a multiple of 64, are little-endian words of 64 bits, and [`step`] takes word
-/// `i` into lane `i % 8`. A step is a bijection of the lane for each word and of the word for each lane, and so is what
-/// [`Checksum::value`] does with each lane. Thus bytes that differ within one word always have different checksums.
-/// Other damage leaves the checksum as it was once in about 2^64 times.
+/// The bytes, padded with zeros to a multiple of 64, are read as little-endian 64-bit words. [`step`] mixes word `i`
+/// into lane `i % 8`. A step is a bijection of the lane for each word, and of the word for each lane.
+/// [`Checksum::value`] has the same property for each lane. Bytes that differ within one word therefore always have
+/// different checksums. Other damage leaves the checksum unchanged about once in 2^64 times.
 #[derive(Clone, Debug)]
 pub(crate) struct Checksum {
     lanes: [u64; LANES],
     bytes: u64,
-    /// Bytes at the end that do not fill a block.
-    waiting: Vec<u8>,
+    /// The last bytes that do not fill a block.
+    pending: Vec<u8>,
 }
 
 impl Checksum {
     pub(crate) fn new() -> Self {
         let lanes = core::array::from_fn(|lane| SEED.wrapping_mul(lane as u64 + 1));
-        Self { lanes, bytes: 0, waiting: Vec::new() }
+        Self { lanes, bytes: 0, pending: Vec::new() }
     }
 
-    /// Adds bytes. Where they are cut into pieces does not matter; pieces of a multiple of 64 bytes are not copied.
+    /// Adds bytes. The result does not depend on how they are divided into pieces; pieces of a multiple of 64 bytes are
+    /// not copied.
     pub(crate) fn update(&mut self, mut bytes: &[u8]) {
         self.bytes = self.bytes.wrapping_add(bytes.len() as u64);
-        if !self.waiting.is_empty() {
-            let (now, later) = bytes.split_at(bytes.len().min(BLOCK - self.waiting.len()));
-            self.waiting.extend_from_slice(now);
+        if !self.pending.is_empty() {
+            let (now, later) = bytes.split_at(bytes.len().min(BLOCK - self.pending.len()));
+            self.pending.extend_from_slice(now);
             bytes = later;
-            if let Some(&block) = self.waiting.first_chunk() {
+            if let Some(&block) = self.pending.first_chunk() {
                 self.blocks(&[block]);
-                self.waiting.clear();
+                self.pending.clear();
             }
         }
         let (blocks, rest) = bytes.as_chunks();
         self.blocks(blocks);
-        self.waiting.extend_from_slice(rest);
+        self.pending.extend_from_slice(rest);
     }
 
     fn blocks(&mut self, blocks: &[[u8; BLOCK]]) {
-        // In registers.
+        // A local copy, so that the lanes stay in registers.
         let mut lanes = self.lanes;
         for block in blocks {
             let (words, _) = block.as_chunks();
@@ -64,13 +66,13 @@ impl Checksum {
     /// The checksum of all bytes.
     pub(crate) fn value(mut self) -> u64 {
         let bytes = self.bytes;
-        if !self.waiting.is_empty() {
-            self.update(&[0; BLOCK][self.waiting.len()..]);
+        if !self.pending.is_empty() {
+            self.update(&[0; BLOCK][self.pending.len()..]);
         }
         step(self.lanes.into_iter().fold(step(SEED, bytes), step), 0)
     }
 
-    /// The checksum of some bytes.
+    /// The checksum of `bytes`.
     pub(crate) fn of(bytes: &[u8]) -> u64 {
         let mut checksum = Self::new();
         checksum.update(bytes);
@@ -81,7 +83,8 @@ impl Checksum {
 #[inline(always)]
 fn step(state: u64, word: u64) -> u64 {
     let mixed = state ^ word;
-    // A product carries upward only: the upper half goes into the lower one first, and comes back below.
+    // A multiplication moves bits only upward. The upper half is first mixed into the lower half; the rotation then
+    // moves upper bits of the product down.
     (mixed ^ mixed >> 32).wrapping_mul(FACTOR).rotate_left(23)
 }
 
@@ -90,7 +93,7 @@ mod tests {
     use super::Checksum;
     use std::collections::HashSet;
 
-    /// Bytes that look random, the same for the same length.
+    /// Pseudo-random bytes that depend only on the length.
     fn bytes(len: usize) -> Vec<u8> {
         let mut state = len as u64 | 1;
         let mut next = || {
@@ -113,7 +116,7 @@ mod tests {
         }
     }
 
-    /// Also where bytes are the same, or zero: order and length count.
+    /// Order and length change the checksum, also for equal or zero bytes.
     #[test]
     fn order_and_length_count() {
         let data = bytes(4096);
@@ -130,7 +133,7 @@ mod tests {
         let lengths =
             (0..600).flat_map(|len| [Checksum::of(&data[..len]), Checksum::of(&vec![0; len])]);
         let different: HashSet<u64> = lengths.collect();
-        // Nothing at all is in both lists.
+        // The empty input is in both lists.
         assert_eq!(different.len(), 1199);
     }
 
@@ -144,7 +147,7 @@ mod tests {
         }
     }
 
-    /// A file that was written yesterday is read tomorrow.
+    /// The checksums must not change, because they are stored in files.
     #[test]
     fn the_values_are_part_of_the_format() {
         for (data, expected) in [

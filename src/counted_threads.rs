@@ -1,9 +1,9 @@
-//! An executor whose threads are counted once for a whole call.
+//! An executor whose number of threads is read once per call.
 
 use simdformer_kernels::{Executor, Parallelism};
 
-/// Runs `work` with the same threads, whose number is asked for here and nowhere else: an executor may answer
-/// otherwise the next time, and what is cut for one number should not be run for another.
+/// Runs `work` with a fixed number of threads, which is read only here. An executor may return another number the next
+/// time, and work that was divided for one number must not run with another.
 pub(crate) fn counted<R>(
     parallelism: Parallelism<'_>,
     work: impl FnOnce(Parallelism<'_>) -> R,
@@ -17,7 +17,7 @@ pub(crate) fn counted<R>(
     }
 }
 
-/// An executor that gives one answer.
+/// An executor with a fixed number of threads.
 struct Counted<'a> {
     executor: &'a dyn Executor,
     threads: usize,

@@ -1,4 +1,4 @@
-//! What a kernel can say.
+//! Errors of kernels.
 
 use core::fmt;
 #[cfg(feature = "train")]
@@ -13,14 +13,14 @@ use simdformer_kernels::softmax::SoftmaxError;
 use simdformer_kernels::train::{DropoutError, LossError, OptimizerError, ReductionChunksError};
 use simdformer_kernels::{AttentionError, GemmError, ViewError};
 
-/// What a kernel refused, or the scratch of a probe that is too short ([`KernelError::TraceScratch`]).
+/// An error of a kernel, or a scratch of a probe that is too short ([`KernelError::TraceScratch`]).
 ///
-/// Requests are checked before kernels are called, so that a kernel refuses its operands means a mistake
-/// in this crate; it is an error and not a panic so that a service survives it.
+/// Requests are checked before kernels are called, so an error of a kernel is a bug in this crate. It is an error and
+/// not a panic, so that a service keeps running.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum KernelError {
-    /// A view did not fit its slice.
+    /// A view does not fit its slice.
     View(ViewError),
     /// GEMM.
     Gemm(GemmError),
@@ -36,7 +36,7 @@ pub enum KernelError {
     Relative(RelativeError),
     /// Softmax.
     Softmax(SoftmaxError),
-    /// The largest element of a product.
+    /// The pruned argmax.
     PruningTable(PrunedArgmaxError),
     /// The loss.
     #[cfg(feature = "train")]
@@ -50,10 +50,10 @@ pub enum KernelError {
     /// Dropout.
     #[cfg(feature = "train")]
     Dropout(DropoutError),
-    /// Leaves of rows.
+    /// Reduction chunks.
     #[cfg(feature = "train")]
     ReductionChunks(ReductionChunksError),
-    /// The scratch of a probe is too short: the caller's to mend.
+    /// The scratch of a probe is too short. The caller must pass a longer one.
     TraceScratch {
         /// Floats needed, see [`crate::Plan::trace_floats`].
         expected: usize,

@@ -1,14 +1,14 @@
-//! What an encoder reads in place of ids.
+//! Features: the input of an encoder that does not read token ids.
 
 use core::fmt;
 
-/// Features of one source: frames of numbers, such as the mel spectrogram of sound, for a model whose configuration has a
+/// Features of one source: frames of numbers, such as a mel spectrogram of audio, for a model whose configuration has a
 /// [`ConvFrontend`](crate::config::ConvFrontend).
 ///
-/// Row-major `[frames, bins]`: frame after frame, each of `bins` numbers. (transformers' `input_features` are
-/// `[bins, frames]`: transpose them.) Any number of frames from 1 on is read, up to twice
-/// [`Limits::source_tokens`](crate::Limits::source_tokens); nothing is filled up. Published Whisper models were trained
-/// on exactly 3000 frames, silence included, and transformers insists on them: whoever wants its answers pads.
+/// Row-major `[frames, bins]`. (transformers' `input_features` are `[bins, frames]`: transpose them.) A source has at
+/// least 1 frame and at most twice [`Limits::source_tokens`](crate::Limits::source_tokens); frames are not padded.
+/// Published Whisper models were trained on exactly 3000 frames, including silence, and transformers requires 3000: pad
+/// to 3000 frames to get the same output.
 ///
 /// ```
 /// use simdformer::Features;
@@ -29,12 +29,12 @@ impl<'f> Features<'f> {
     /// Frames from one position to the next.
     pub(crate) const STRIDE: usize = 2;
 
-    /// Frames of `bins` numbers. Whether they fit a model is checked when they are encoded.
+    /// Frames of `bins` numbers. They are checked against the model when they are encoded.
     pub const fn new(values: &'f [f32], bins: usize) -> Self {
         Self { values, bins }
     }
 
-    /// Whole frames.
+    /// Number of complete frames.
     pub const fn frames(&self) -> usize {
         match self.values.len().checked_div(self.bins) {
             Some(frames) => frames,
@@ -42,14 +42,14 @@ impl<'f> Features<'f> {
         }
     }
 
-    /// Positions that the encoder makes of them: half as many as frames, rounded up.
+    /// Number of encoder positions: half the frames, rounded up.
     pub const fn positions(&self) -> usize {
         self.frames().div_ceil(Self::STRIDE)
     }
 }
 
 impl fmt::Debug for Features<'_> {
-    /// How many, and not the numbers.
+    /// Prints the shape, not the numbers.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { bins, .. } = self;
         f.debug_struct("Features").field("frames", &self.frames()).field("bins", bins).finish()

@@ -1,16 +1,16 @@
 //! Structs that are read from a JSON object, without the procedural macros of serde.
 //!
-//! `serde_derive` and the crates that it needs take longer to compile than most of what a dependent compiles, and the
-//! library reads seven small structs. [`object!`] declares such a struct and implements `Deserialize` for it. As with
-//! serde's own derive, other keys are skipped, a key that stands twice is an error, and so is a key that is absent and
-//! has no default. Unlike there, a list in place of the object is an error.
+//! `serde_derive` and its dependencies take longer to compile than most other dependencies, and the library reads only
+//! seven small structs. [`object!`] declares such a struct and implements `Deserialize` for it. As with serde's derive,
+//! unknown keys are skipped; a repeated key, or a missing key without a default, is an error. Unlike serde's derive, a
+//! list instead of the object is an error.
 
 use std::fmt;
 
 use serde_core::de::{DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
 use serde_core::{Deserialize, de::IgnoredAny};
 
-/// Reads one key of an object: the equal one of `0`, and `None` for every other key.
+/// Reads one key of an object: returns the equal key of the list `0`, or `None` for any other key.
 pub(crate) struct Key(pub(crate) &'static [&'static str]);
 
 impl Visitor<'_> for Key {
@@ -33,7 +33,7 @@ impl<'de> DeserializeSeed<'de> for Key {
     }
 }
 
-/// Reads the value of `key` into `slot`, which must be empty: two values of one key are an error.
+/// Reads the value of `key` into `slot`. A `slot` that is not empty means a repeated key and is an error.
 pub(crate) fn fill<'de, T: Deserialize<'de>, A: MapAccess<'de>>(
     slot: &mut Option<T>,
     key: &'static str,
@@ -46,13 +46,13 @@ pub(crate) fn fill<'de, T: Deserialize<'de>, A: MapAccess<'de>>(
     Ok(())
 }
 
-/// Reads the value of a key that is not wanted, and drops it.
+/// Reads and drops the value of an unknown key.
 pub(crate) fn skip<'de, A: MapAccess<'de>>(map: &mut A) -> Result<(), A::Error> {
     map.next_value::<IgnoredAny>().map(|_| ())
 }
 
-/// Declares a struct and how it is read: `field: Type = "key"`, with a second spelling of the key as in
-/// `= "key" | "alias"`, and with the value of an absent key as in `= "key" or Vec::new()`.
+/// Declares a struct and its keys: `field: Type = "key"`. `= "key" | "alias"` adds a second name of the key, and
+/// `= "key" or Vec::new()` sets the value of a missing key.
 macro_rules! object {
     ($(#[$about:meta])* struct $name:ident {
         $($field:ident: $type:ty = $key:literal $(| $alias:literal)? $(or $absent:expr)?,)+
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_in_the_words_of_serde() {
+    fn errors_have_the_text_of_serde() {
         for (text, words) in [
             (r#"{"name": "x", "name": "x"}"#, "duplicate field `name` at line 1 column 20"),
             (r#"{"name": "x", "width": 1, "size": 1}"#, "duplicate field `width`"),

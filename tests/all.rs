@@ -66,6 +66,7 @@ mod parameters;
 #[cfg(unix)]
 mod plan;
 mod requests;
+mod retired_words;
 mod search;
 mod search_guarantees;
 mod search_processors;

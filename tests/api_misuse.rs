@@ -58,8 +58,8 @@ fn kernels() {
     let mut said = Texts(Vec::new());
     let (isa, serial) = (Isa::best(), Parallelism::Serial);
     let (data, mut more) = ([0.5f32; 64], [0.0f32; 64]);
-    let x = Matrix::new(&data, 3, 5).expect("room");
-    let turned = Matrix::new(&data, 5, 3).expect("room").transposed();
+    let x = Matrix::new(&data, 3, 5).expect("space");
+    let turned = Matrix::new(&data, 5, 3).expect("space").transposed();
 
     said.of(Matrix::new(&data, 9, 8), "the view needs a slice of 72 elements, found 64");
     said.of(Matrix::strided(&data, 2, 2, usize::MAX, 1), "shape times strides overflows usize");
@@ -73,17 +73,17 @@ fn kernels() {
         "token stride 2 and head stride 4 make heads of a writable view overlap",
     );
     said.of(
-        Heads::new(&data, [2, 2, 4]).expect("room").block(1, 2),
+        Heads::new(&data, [2, 2, 4]).expect("space").block(1, 2),
         "a block of 2 tokens from token 1 on does not fit a view of 2 tokens",
     );
     said.of(Qkv::fused(&data, [4, 2, 4]), "the view needs a slice of 96 elements, found 64");
 
     let mut unpacked = |b: Matrix<'_>, c: [usize; 2], epilogue: Epilogue<'_>, floats: usize| {
-        let c = MatrixMut::new(&mut more, c[0], c[1]).expect("room");
+        let c = MatrixMut::new(&mut more, c[0], c[1]).expect("space");
         let mut scratch = vec![0.0; floats];
         gemm_unpacked(isa, x, b, &epilogue, c, &mut scratch, serial)
     };
-    let (b, plain) = (Matrix::new(&data, 5, 2).expect("room"), Epilogue::default());
+    let (b, plain) = (Matrix::new(&data, 5, 2).expect("space"), Epilogue::default());
     let needed = gemm_unpacked_scratch(isa, 5, 2).expect("small");
     said.of(unpacked(x, [3, 5], plain, 999), "A must have 3 columns, as W has rows; found 5");
     said.of(unpacked(b, [4, 2], plain, 999), "C must have 3 rows, as A has; found 4");
@@ -98,7 +98,7 @@ fn kernels() {
 
     let norm = |eps| LayerNorm { weight: &data[..5], bias: Some(&data[..5]), eps };
     let out = |rows, columns| -> MatrixMut<'static> {
-        MatrixMut::new(vec![0.0; 64].leak(), rows, columns).expect("room")
+        MatrixMut::new(vec![0.0; 64].leak(), rows, columns).expect("space")
     };
     said.of(
         layer_norm(isa, norm(-1.0), x, out(3, 5), serial),
@@ -108,7 +108,7 @@ fn kernels() {
         layer_norm(isa, norm(0.1), turned, out(3, 5), serial),
         "a norm needs contiguous rows (column stride 1), found 3",
     );
-    let short = Matrix::new(&data, 2, 5).expect("room");
+    let short = Matrix::new(&data, 2, 5).expect("space");
     said.of(
         add_layer_norm(isa, norm(0.1), x, short, out(3, 5), serial),
         "the output is 3 x 5, found a 2 x 5 matrix beside it",
@@ -136,7 +136,7 @@ fn kernels() {
         embed(isa, x, &ids, 1.0, positions(x, &[0, 1, 9]), out(3, 5), serial),
         "token 2 has position 9, but the table has 3 rows",
     );
-    let narrow = Matrix::new(&data, 3, 4).expect("room");
+    let narrow = Matrix::new(&data, 3, 4).expect("space");
     said.of(
         embed(isa, x, &ids, 1.0, positions(narrow, &ids), out(3, 5), serial),
         "the positions' table should have 5 columns like the tokens', found 4",
@@ -198,9 +198,9 @@ fn kernels() {
     let shape = CacheShape::new(2, 4, 2, 3);
     let memory = vec![0.0; shape.len(isa).expect("small")];
     let cache = Cache::new(isa, shape, &memory).expect("the length");
-    let query = Heads::new(&data, [1, 2, 3]).expect("room");
+    let query = Heads::new(&data, [1, 2, 3]).expect("space");
     let step = |lens: &[u32], slots: &[u32], options: AttentionOptions<'_>| {
-        let out = HeadsMut::new(vec![0.0; 6].leak(), [1, 2, 3]).expect("room");
+        let out = HeadsMut::new(vec![0.0; 6].leak(), [1, 2, 3]).expect("space");
         attention_decode(query, &cache, SlotTable { lens, slots, stride: 4 }, &options, out, serial)
     };
     let options = AttentionOptions::new(3);
@@ -342,8 +342,8 @@ fn searches() {
         "sequence_bias: expected a token below 9, found 14",
     );
 
-    let mut search = Search::new(&base, &limits, &mut memory).expect("room");
-    said.of(search.admit(&Request { prefix: &[2; 6], ..Request::default() }), "prompt: expected at most 5 tokens with the decoder start, to leave room for 1 more, found 7");
+    let mut search = Search::new(&base, &limits, &mut memory).expect("space");
+    said.of(search.admit(&Request { prefix: &[2; 6], ..Request::default() }), "prompt: expected at most 5 tokens with the decoder start, to leave space for 1 more, found 7");
     said.of(
         search.admit(&Request { prefix: &[20], ..Request::default() }),
         "prefix: expected a token below 9, found 20",

@@ -350,7 +350,7 @@ fn wrong_calls_are_errors_and_leave_no_trace() {
         ("a foreign id in a prefix", &["source 1: prefix", "below 131", "133"][..], &[133][..]),
         (
             "a prefix that leaves no room",
-            &["source 1: prompt", "at most 3", "room for 3", "found 7"],
+            &["source 1: prompt", "at most 3", "space for 3", "found 7"],
             &[1; 6],
         ),
     ] {

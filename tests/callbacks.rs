@@ -107,10 +107,10 @@ fn watched(session: &mut Session<'_>, does: &(dyn Fn(usize) + Sync)) -> Vec<u32>
     let sources = sources();
     let borrowed: Vec<&[u32]> = sources.iter().map(Vec::as_slice).collect();
     let mut sentences = [SourceId::default(); 4];
-    let mut watched = session.traced(&mut probe, &mut scratch).expect("room");
+    let mut watched = session.traced(&mut probe, &mut scratch).expect("space");
     watched.encode(&borrowed, &mut sentences).expect("encoded");
     let rows = sentences.map(|sentence| session.start(sentence).expect("a row"));
-    let mut watched = session.traced(&mut probe, &mut scratch).expect("room");
+    let mut watched = session.traced(&mut probe, &mut scratch).expect("space");
     let logits = watched.step(&rows.map(|row| StepRow { row, token: 7 })).expect("stepped");
     let logits: Vec<u32> = logits.iter().map(|x| x.to_bits()).collect();
     assert!(probe.views > 100, "{} views", probe.views);

@@ -103,7 +103,7 @@ fn debug_prints_no_data() {
         }
     }
     let mut print = Print(&mut seen);
-    let mut watched = session.traced(&mut print, &mut scratch).expect("room");
+    let mut watched = session.traced(&mut print, &mut scratch).expect("space");
     short(&watched, "TracedSession");
     watched.encoder_output(&[&[5, 6, 7]]).expect("encoded");
     assert!(seen > 10);

@@ -312,7 +312,7 @@ fn a_watched_search_finds_what_it_finds_alone() {
         let (expected, counts) = run(&mut session, &options, &mut |_| ControlFlow::Continue(()));
         let (mut probe, mut scratch) =
             (Logits::default(), vec![0.0; session.plan().trace_floats()]);
-        let mut watched = session.traced(&mut probe, &mut scratch).expect("room");
+        let mut watched = session.traced(&mut probe, &mut scratch).expect("space");
         let mut found = vec![Vec::new(); requests.len()];
         let watched_counts = watched
             .generate(&requests, &options, &mut Hooks::default(), &mut |event| {
@@ -334,7 +334,7 @@ fn a_watched_search_finds_what_it_finds_alone() {
     // And what belongs to a scheduler.
     let mut session = Session::new(&model, limits()).expect("a session");
     let (mut probe, mut scratch) = (Logits::default(), vec![0.0; session.plan().trace_floats()]);
-    let mut watched = session.traced(&mut probe, &mut scratch).expect("room");
+    let mut watched = session.traced(&mut probe, &mut scratch).expect("space");
     let mut sentence = [SourceId::default()];
     watched.encode(&[&[5, 6, 0]], &mut sentence).expect("encoded");
     let row: HypothesisId = watched.start(sentence[0]).expect("a row");

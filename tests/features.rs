@@ -113,7 +113,7 @@ fn convolutions_are_their_definition() {
             let mut session = Session::new(&model, limits).expect("a session");
             let mut scratch = vec![0.0; session.plan().trace_floats()];
             let mut look = Look(Stage::Input, Vec::new());
-            let mut watched = session.traced(&mut look, &mut scratch).expect("room");
+            let mut watched = session.traced(&mut look, &mut scratch).expect("space");
             watched.encoder_output_of_features(&[Features::new(&values, BINS)]).expect("a memory");
             assert_eq!(look.1.len(), expected.len(), "{isa}, {frames} frames");
             for (at, (found, expected)) in look.1.iter().zip(&expected).enumerate() {

@@ -250,7 +250,7 @@ fn a_prefill_after_forks_has_the_bits_of_steps() {
                 } else {
                     let mut keys = Keys { row: row.slot(), seen: 0, longest: 0 };
                     let mut scratch = vec![0.0; session.plan().trace_floats()];
-                    let mut watched = session.traced(&mut keys, &mut scratch).expect("room");
+                    let mut watched = session.traced(&mut keys, &mut scratch).expect("space");
                     watched.prefill(*row, &more, Some(&mut each)).expect("prefilled");
                     assert!(keys.seen > 0 && keys.longest == before + more.len(), "{keys:?}");
                 }

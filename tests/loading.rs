@@ -36,7 +36,7 @@ fn kept(what: &str, checkpoint: &Checkpoint<'_>) {
         assert_eq!(needed.model_bytes, parts, "{what} {isa}");
         // The largest matrix that goes through a buffer, 64 rows of it at a time; of a convolution one more, in which the
         // numbers of a row are put in order.
-        let staged = model.parameters().filter(|p| p.form() == StorageKind::Panels).map(|p| {
+        let staged = model.parameters().filter(|p| p.form() == StorageKind::PackedF32).map(|p| {
             let (rows, row) = p.shape().split_first().expect("a matrix");
             let more = row.len() - 1;
             (rows.min(&64) + more) * row.iter().product::<usize>() * 4
@@ -130,7 +130,7 @@ fn progress_grows_and_ends_at_the_whole() {
             assert!(steps.iter().all(|&(_, each)| each == total), "{family:?}");
             assert_eq!(steps.last(), Some(&(total, total)), "{family:?}");
             // Every tensor that is stored, and no other; the table in pieces.
-            let forms = [StorageKind::Rows, StorageKind::Panels];
+            let forms = [StorageKind::Rows, StorageKind::PackedF32];
             let stored = model.parameters().filter(|p| forms.contains(&p.form()));
             let stored: Vec<_> =
                 stored.filter_map(|p| checkpoint.optional(p.role()).expect("a role")).collect();

@@ -34,7 +34,7 @@ fn parameters_add_up_to_the_bytes_of_the_model() {
                     _ => numbers,
                 };
                 match parameter.form() {
-                    StorageKind::Rows | StorageKind::Panels => {
+                    StorageKind::Rows | StorageKind::PackedF32 => {
                         assert!(parameter.bytes() >= 4 * read, "{dims:?} {isa}: {parameter}");
                     }
                     StorageKind::PruningTable => {

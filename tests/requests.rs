@@ -139,7 +139,7 @@ fn more_new_tokens_than_were_planned_are_refused() {
         run(&mut session, &[source, prefixed], &with(5)).expect_err("no room for the fifth");
     assert_eq!(
         error.to_string(),
-        "source 1: prompt: expected at most 2 tokens with the decoder start, to leave room for 5 \
+        "source 1: prompt: expected at most 2 tokens with the decoder start, to leave space for 5 \
          more, found 3"
     );
     // Unless the whole is bounded.
@@ -155,7 +155,7 @@ fn one_bad_source_is_named_and_nothing_has_begun() {
     let mut session = Session::new(&model, Limits::new(3, 8, 9)).expect("a session");
     let options = SearchOptions { max_new_tokens: Some(3), ..SearchOptions::default() };
     let good = Source::new(&[5, 6, 0]);
-    let prompt_error = SearchError::PromptTooLong { expected_at_most: 7, found: 9, room: 3 };
+    let prompt_error = SearchError::PromptTooLong { expected_at_most: 7, found: 9, new_tokens: 3 };
     let vocabulary = 131;
     let bad = [
         (Source::new(&[]), SourceError::Empty),

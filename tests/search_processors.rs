@@ -135,6 +135,18 @@ fn top_p_removes_a_mass_of_exactly_the_rest() {
     assert_eq!(scores, [f32::NEG_INFINITY, 0.0, 0.0, 0.0]);
 }
 
+/// A token whose probability is exactly `min_p` times the largest remains, because the reference compares with `<`.
+#[test]
+fn min_p_keeps_a_token_at_the_threshold() {
+    let context = Context { sentence: 0, source: &[], history: &[0], prompt_len: 1, max_length: 9 };
+    let half = -core::f32::consts::LN_2;
+    let mut scores = [0.0, half, -3.0];
+    MinP { min_p: 0.5, keep: 1 }
+        .process(&context, &mut scores, &mut [0; 6])
+        .expect("enough scratch");
+    assert_eq!(scores, [0.0, half, f32::NEG_INFINITY]);
+}
+
 /// Against the definitions, on random sources and targets of few different tokens.
 #[test]
 fn rules_about_the_source_are_those_of_the_reference() {

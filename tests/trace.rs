@@ -82,7 +82,7 @@ fn work(model: &Model, threads: Threads, keep: Option<&mut SavedActivations>) ->
     macro_rules! call {
         ($method:ident $arguments:tt, $then:expr) => {
             if watching {
-                let mut watched = session.traced(probe, &mut scratch).expect("room");
+                let mut watched = session.traced(probe, &mut scratch).expect("space");
                 $then(watched.$method $arguments.expect("done"))
             } else {
                 $then(session.$method $arguments.expect("done"))
@@ -163,7 +163,7 @@ fn the_weights_shown_are_those_that_made_the_context() {
             let mut sentences = [SourceId::default(); 3];
             session
                 .traced(&mut keep, &mut scratch)
-                .expect("room")
+                .expect("space")
                 .encode(&SOURCES, &mut sentences)
                 .expect("encoded");
             let target = [1, 4, 2, 0, 3, 3];
@@ -171,7 +171,7 @@ fn the_weights_shown_are_those_that_made_the_context() {
                 let row = session.start(sentence).expect("a row");
                 let mut logits = Vec::new();
                 let mut each = |_: usize, row: &[f32]| logits.push(row.to_vec());
-                let mut watched = session.traced(&mut keep, &mut scratch).expect("room");
+                let mut watched = session.traced(&mut keep, &mut scratch).expect("space");
                 watched.prefill(row, &target, Some(&mut each)).expect("prefilled");
                 let mut at = 0;
                 for seen in keep.0.iter().filter(|s| s.row == Some(row.slot())) {
@@ -244,7 +244,7 @@ fn a_draft_shows_what_steps_show() {
             let mut scratch = vec![f32::NAN; session.plan().trace_floats()];
             let (mut steps, mut logits) = (SavedActivations::default(), Vec::new());
             let row = begin(&mut session);
-            let mut watched = session.traced(&mut steps, &mut scratch).expect("room");
+            let mut watched = session.traced(&mut steps, &mut scratch).expect("space");
             for token in target {
                 logits.push(bits(watched.step(&[StepRow { row, token }]).expect("stepped")));
             }
@@ -256,7 +256,7 @@ fn a_draft_shows_what_steps_show() {
                 let mut session = Session::new(&model, limits).expect("a session");
                 let row = begin(&mut session);
                 let mut keep = SavedActivations::default();
-                let mut watched = session.traced(&mut keep, &mut scratch).expect("room");
+                let mut watched = session.traced(&mut keep, &mut scratch).expect("space");
                 let mut found = Vec::new();
                 let mut choose = |at: usize, row: &mut [f32]| {
                     assert_eq!(at, found.len());
@@ -270,7 +270,7 @@ fn a_draft_shows_what_steps_show() {
                 assert_eq!(verified, Verified { accepted: right, next });
                 assert_eq!(found, logits[..=right]);
                 let mut after = SavedActivations::default();
-                let mut watched = session.traced(&mut after, &mut scratch).expect("room");
+                let mut watched = session.traced(&mut after, &mut scratch).expect("space");
                 for &token in &target[right + 1..] {
                     let step = watched.step(&[StepRow { row, token }]).expect("stepped");
                     found.push(bits(step));
@@ -312,7 +312,7 @@ fn each_row_of_a_step_shows_its_own_position() {
     session.encode(&SOURCES[..2], &mut sentences).expect("encoded");
     let [first, second] = sentences.map(|sentence| session.start(sentence).expect("a row"));
     let mut keep = SavedActivations::default();
-    let mut watched = session.traced(&mut keep, &mut scratch).expect("room");
+    let mut watched = session.traced(&mut keep, &mut scratch).expect("space");
     watched.prefill(first, &[1, 4, 2], None).expect("prefilled");
     let steps = [second, first].map(|row| StepRow { row, token: 3 });
     watched.step(&steps).expect("stepped");
@@ -340,7 +340,7 @@ fn steps_show_what_a_prefill_shows() {
         let mut sentences = [SourceId::default()];
         session.encode(&SOURCES[..1], &mut sentences).expect("encoded");
         let row = session.start(sentences[0]).expect("a row");
-        let mut watched = session.traced(keep, &mut scratch).expect("room");
+        let mut watched = session.traced(keep, &mut scratch).expect("space");
         if stepping {
             for token in target {
                 watched.step(&[StepRow { row, token }]).expect("stepped");
@@ -399,10 +399,10 @@ fn stages_come_in_the_order_of_figure_1() {
         let mut scratch = vec![f32::NAN; session.plan().trace_floats()];
         let mut keep = SavedActivations::default();
         let mut sentences = [SourceId::default()];
-        let mut watched = session.traced(&mut keep, &mut scratch).expect("room");
+        let mut watched = session.traced(&mut keep, &mut scratch).expect("space");
         watched.encode(&SOURCES[..1], &mut sentences).expect("encoded");
         let row = session.start(sentences[0]).expect("a row");
-        let mut watched = session.traced(&mut keep, &mut scratch).expect("room");
+        let mut watched = session.traced(&mut keep, &mut scratch).expect("space");
         watched.step(&[StepRow { row, token: 1 }]).expect("stepped");
 
         let mut expected = Vec::new();
@@ -462,7 +462,7 @@ fn alignments_are_cross_attention() {
     let target = [1, 4, 2, 0];
     let mut keep = SavedActivations::default();
     let row = session.start(sentences[0]).expect("a row");
-    let mut watched = session.traced(&mut keep, &mut scratch).expect("room");
+    let mut watched = session.traced(&mut keep, &mut scratch).expect("space");
     watched.prefill(row, &target, None).expect("prefilled");
     let mut out = [f32::NAN; 30];
     let (layer, heads) = (stack.layers - 1, [stack.heads - 1, 0]);

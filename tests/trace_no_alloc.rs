@@ -34,10 +34,10 @@ fn main() {
     drop(std::hint::black_box(vec![0u8; 100]));
     assert_eq!(counting::allocations() - before, 1, "the counter counts");
     let before = counting::allocations();
-    let mut watched = session.traced(&mut probe, &mut scratch).expect("room");
+    let mut watched = session.traced(&mut probe, &mut scratch).expect("space");
     watched.encode(&[&[954, 1388, 1444, 0], &[585, 0]], &mut sentences).expect("encoded");
     let rows = sentences.map(|sentence| session.start(sentence).expect("a row"));
-    let mut watched = session.traced(&mut probe, &mut scratch).expect("room");
+    let mut watched = session.traced(&mut probe, &mut scratch).expect("space");
     watched.step(&rows.map(|row| StepRow { row, token: 2317 })).expect("stepped");
     watched.prefill(rows[0], &[5, 6, 7], Some(&mut |_, _| {})).expect("prefilled");
     session.release(rows[0]).expect("released");

@@ -244,7 +244,7 @@ fn exceptions_name_matrices() {
     // By default the output is what it was: greedy search finds its largest element from bytes.
     let model = load(&checkpoint, Isa::best(), "int8");
     let output = model.parameters().find(|p| p.role() == TensorId::Output).expect("an output");
-    assert_eq!(output.form(), StorageKind::Panels);
+    assert_eq!(output.form(), StorageKind::PackedF32);
 }
 
 #[test]

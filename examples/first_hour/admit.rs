@@ -1,10 +1,10 @@
-//! Continuous batching: a search joined to a session, sentences admitted while others are under way.
+//! Continuous batching: a search with a session, which admits sentences while others are decoded.
 
 use simdformer::search::{Hooks, Request, Search, SearchLimits, words};
 use simdformer::{HypothesisId, Limits, Model, Session, SourceId, StepRow};
 use std::error::Error;
 
-/// The best target of each of `sources`, which ask one a step; two are translated at a time.
+/// The best target of each of `sources`. One source arrives per step; two are translated at a time.
 pub(crate) fn run(directory: &str, sources: &[&[u32]]) -> Result<Vec<Vec<u32>>, Box<dyn Error>> {
     let model = Model::open(directory)?;
     let limits = Limits { beams: 1, ..Limits::new(2, 32, 40) };
@@ -13,7 +13,7 @@ pub(crate) fn run(directory: &str, sources: &[&[u32]]) -> Result<Vec<Vec<u32>>, 
     let search_limits = SearchLimits {
         sentences: limits.sentences,
         sequences: limits.beams,
-        max_target_length: limits.target_tokens + 1, // the last token is never fed
+        max_target_length: limits.target_tokens + 1, // the last token is not an input
         vocabulary: model.config().target_vocab,
         end_tokens: limits.end_tokens,
         source_tokens: 0,
@@ -22,13 +22,13 @@ pub(crate) fn run(directory: &str, sources: &[&[u32]]) -> Result<Vec<Vec<u32>>, 
     let mut search = Search::new(&options, &search_limits, &mut memory)?;
 
     let mut found = vec![Vec::new(); sources.len()];
-    // By slot of the search: the source's number, its sentence, and its row. With beams, rows fork:
-    // that is the example at `Session`.
+    // For each slot of the search: the source's index, its sentence and its hypothesis. With beams, hypotheses fork:
+    // see the example at `Session`.
     let mut tenants: Vec<Option<(usize, SourceId, HypothesisId)>> = vec![None; limits.sentences];
     let mut waiting = sources.iter().enumerate();
     let mut feed = Vec::new();
     loop {
-        // 1. Whoever asks meanwhile begins at the next step.
+        // 1. Admit a new source; it begins at the next step.
         if session.free_sentences() > 0
             && let Some((number, source)) = waiting.next()
         {
@@ -37,7 +37,7 @@ pub(crate) fn run(directory: &str, sources: &[&[u32]]) -> Result<Vec<Vec<u32>>, 
             let slot = search.admit(&Request::default())? as usize;
             tenants[slot] = Some((number, sentence[0], session.start(sentence[0])?));
         }
-        // 2. A step of the decoder and one of the search.
+        // 2. One step of the decoder and one of the search.
         feed.clear();
         feed.extend(search.rows().iter().filter_map(|input| {
             let (.., row) = tenants[input.sentence as usize]?;
@@ -47,7 +47,7 @@ pub(crate) fn run(directory: &str, sources: &[&[u32]]) -> Result<Vec<Vec<u32>>, 
             return Ok(found);
         }
         search.advance(session.step(&feed)?, &mut Hooks::default(), None)?;
-        // 3. Whoever is done makes room.
+        // 3. Release the slots of finished sentences.
         for (slot, tenant) in (0..).zip(&mut tenants) {
             if let Some((number, sentence, _)) = tenant.take_if(|_| search.finish(slot).is_some()) {
                 found[number].extend(search.hypotheses(slot).flat_map(|best| best.tokens));

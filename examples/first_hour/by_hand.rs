@@ -1,11 +1,11 @@
-//! An architecture by hand, with weights from memory: no file, no name, no download.
+//! A model architecture and its weights, defined in code: no file and no download.
 
 use simdformer::config::{Config, Dimensions, NormPlacement, SpecialTokens, Stack};
 use simdformer::kernels::Activation;
 use simdformer::{Limits, Model, Session, SourceId, StepRow};
 use std::error::Error;
 
-/// The shape of the paper with what has changed since: norms before each block, and GELU.
+/// The shape of the paper with two later changes: norms before each block, and GELU.
 fn config() -> Config {
     let small = Dimensions { d_model: 64, heads: 4, layers: 2, ffn_dim: 128, vocabulary: 100 };
     let mut config = Config {
@@ -14,13 +14,13 @@ fn config() -> Config {
         tokens: SpecialTokens { eos: vec![0], decoder_start: Some(1), ..Default::default() },
         ..Config::transformer(small)
     };
-    // Norms before the blocks leave the last sum as it is: each stack ends in one more.
+    // With norms before the blocks, the last sum of a stack is not normalized, so each stack has a final norm.
     config.encoder.final_norm = true;
     config.decoder = config.decoder.map(|stack| Stack { final_norm: true, ..stack });
     config
 }
 
-/// Numbers that look random, the same for the same seed.
+/// Pseudorandom numbers, a function of the seed.
 fn numbers(mut seed: u32) -> impl FnMut() -> f32 {
     move || {
         seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -28,13 +28,13 @@ fn numbers(mut seed: u32) -> impl FnMut() -> f32 {
     }
 }
 
-/// The logits of the token after the first, from weights that nobody has trained.
+/// The logits of the token after the first, from untrained weights.
 pub(crate) fn run(seed: u32) -> Result<Vec<f32>, Box<dyn Error>> {
     let mut random = numbers(seed);
     let model = Model::from_fn(config(), |role, shape, out| {
         match *shape {
             [_] if role.to_string().ends_with("norm.weight") => out.fill(1.0),
-            // A linear map is `[outputs, inputs]`, row after row.
+            // A linear map is `[outputs, inputs]` in row order.
             [_, inputs] => out.fill_with(|| random() / (inputs as f32).sqrt()),
             _ => (), // biases are zero
         }

@@ -1,5 +1,5 @@
-//! Kernels on one's own buffers and threads: a linear layer and attention, in a program that has no
-//! model, no session and no rayon. Memory is the caller's: scratch sizes are functions.
+//! The kernels with the caller's own buffers and threads: a linear layer and attention in a program without a model,
+//! a session or rayon. The caller owns the memory, and functions return the scratch sizes.
 
 use super::pool::Pool;
 use simdformer_kernels::{
@@ -13,13 +13,13 @@ const HEADS: usize = 8;
 const HEAD_DIM: usize = 64;
 const WIDTH: usize = HEADS * HEAD_DIM;
 
-/// The largest element of attention over `relu(x W + bias)`, which is also the largest of the bias:
-/// a mean is never above what it is a mean of.
+/// The largest element of attention over `relu(x W + bias)`. It equals the largest element of the bias, because
+/// attention computes means, and a mean is not larger than its largest element.
 pub(crate) fn run(threads: usize) -> Result<f32, Box<dyn Error>> {
     let (isa, pool) = (Isa::detect()?, Pool::new(threads));
     let parallelism = Parallelism::Executor(&pool);
 
-    // A weight as PyTorch stores it, `[outputs, inputs]`, packed once for this machine.
+    // A weight as PyTorch stores it, `[outputs, inputs]`, packed once for this CPU.
     let outputs = 3 * WIDTH;
     let weight = vec![0.0; outputs * WIDTH];
     let mut packed = vec![0.0; PackedMatrix::len(isa, WIDTH, outputs)?];
@@ -35,7 +35,7 @@ pub(crate) fn run(threads: usize) -> Result<f32, Box<dyn Error>> {
     let to = MatrixMut::new(&mut fused, TOKENS, outputs)?;
     gemm(Matrix::new(&x, TOKENS, WIDTH)?, &weight, &epilogue, to, parallelism)?;
 
-    // Two sentences laid end to end, of which neither sees the other; read where they lie.
+    // Two concatenated sentences that do not attend to each other, read without copying.
     let sentences = [Sequence::packed(0, 60), Sequence::packed(60, TOKENS - 60)];
     let shape = [TOKENS, HEADS, HEAD_DIM];
     let mut scratch = vec![0.0; attention_scratch(isa, &sentences, HEADS, HEAD_DIM)?];

@@ -1,11 +1,11 @@
-//! The programs of a first hour: each file is one, short enough to read at once and to begin from.
+//! Short example programs, one per file, as starting points for your own.
 //!
 //! ```sh
 //! cargo run --release --example first_hour -- translate
 //! ```
 //!
 //! `kernels`, `translate`, `stream`, `admit`, `service`, `by_hand`, `one_head`. Sentences are ids of
-//! `models/fr-en/source_vocab.json`; `examples/translate.rs` is the one that reads and writes words.
+//! `models/fr-en/source_vocab.json`; `examples/translate.rs` reads and writes words.
 
 #![allow(unsafe_code, reason = "a pool of std's threads lends tasks to threads that live longer")]
 

@@ -1,10 +1,10 @@
-//! What one head looks at: the cross-attention of a translation, target tokens by source tokens.
+//! The cross-attention weights of one head in a translation, target tokens by source tokens.
 
 use super::translate::translate;
 use simdformer::{Limits, Model, Session, Source, SourceId};
 use std::error::Error;
 
-/// A row of weights for each target token, which add up to 1 over the source.
+/// A row of weights for each target token; each row sums to 1 over the source.
 pub(crate) fn run(
     directory: &str,
     source: &[u32],
@@ -16,11 +16,11 @@ pub(crate) fn run(
     let found = translate(&mut session, &[Source::new(source)], &options)?;
     let best = found[0].first().ok_or("a hypothesis")?;
 
-    // What the decoder has read: its start, and all but the last of what it wrote.
+    // The decoder input: its start token, and all output tokens but the last.
     let mut target = vec![options.start];
     target.extend(&best[..best.len() - 1]);
 
-    // The search never forms these weights: the pair goes through the model once more, at once.
+    // The search never materializes these weights, so the pair is computed once more, in one pass.
     let mut sentence = [SourceId::default()];
     session.encode(&[source], &mut sentence)?;
     let mut scratch = vec![0.0; session.plan().trace_floats()];
@@ -29,7 +29,7 @@ pub(crate) fn run(
     Ok(weights.chunks(source.len()).map(<[f32]>::to_vec).collect())
 }
 
-/// One shade a weight, one line a target token.
+/// Draws one character per weight and one line per target token.
 pub(crate) fn draw(weights: &[Vec<f32>]) -> String {
     let shade = |&weight: &f32| [' ', '.', ':', '*', '#'][((weight * 5.0) as usize).min(4)];
     let line = |row: &Vec<f32>| row.iter().map(shade).chain(['\n']).collect::<String>();

@@ -1,5 +1,5 @@
-//! A plain pool of std's threads, as an engine that has no rayon may have one: the thread that calls
-//! works as well, nothing is allocated after [`Pool::new`], and nobody spins.
+//! A simple pool of `std` threads, for an engine without rayon. The calling thread also runs tasks, nothing is
+//! allocated after [`Pool::new`], and idle threads do not spin.
 
 use simdformer_kernels::Executor;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -30,7 +30,7 @@ fn work((state, changed): &(Mutex<State>, Condvar), end: fn(&State) -> bool) {
         let number = now.next;
         (now.next, now.running) = (number + 1, now.running + 1);
         drop(now);
-        // If it panics, the kernel sees that it is not done, and tells its caller.
+        // If the task panics, the kernel detects that it is not done, and reports it to its caller.
         drop(catch_unwind(AssertUnwindSafe(|| task(number))));
         now = state.lock().expect("as above");
         now.running -= 1;
@@ -53,7 +53,7 @@ impl Executor for Pool {
     }
     fn for_each(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
         let _turn = self.2.lock().expect("nothing here panics");
-        // SAFETY: only the lifetime changes, and no thread has the task when this function returns.
+        // SAFETY: the transmute changes only the lifetime, and no thread uses the task after this function returns.
         let task = unsafe { core::mem::transmute::<&(dyn Fn(usize) + Sync), Task>(task) };
         let state = State { task: Some(task), count: tasks, ..State::default() };
         *self.1.0.lock().expect("no task runs under it") = state;

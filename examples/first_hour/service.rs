@@ -1,18 +1,18 @@
-//! A service of threads that share the weights: each owns its session, and takes what comes next from
-//! one queue. Nothing is borrowed, so that they may live as long as the program.
+//! A service with threads that share the weights. Each thread owns its session and takes jobs from one queue. The
+//! threads borrow nothing, so they may run until the program ends.
 
 use super::translate::{Hypotheses, translate};
 use simdformer::{Limits, Model, Session, Source};
 use std::error::Error;
 use std::sync::{Arc, Mutex, mpsc};
 
-/// A source, and where its answer goes.
+/// A source, and the channel for its answer.
 struct Job {
     tokens: Vec<u32>,
     answer: mpsc::Sender<Result<Hypotheses, String>>,
 }
 
-/// Holds the model and its memory: a struct of one's own.
+/// A struct that owns the model and the session's memory.
 struct Worker {
     model: Arc<Model>,
     session: Session<'static>,
@@ -28,7 +28,7 @@ impl Worker {
     }
 }
 
-/// Answers `sources` on four threads, in their order; a bad source gets its error, and harms nobody.
+/// Answers `sources` on four threads, in order. An invalid source gets its error and does not affect the others.
 pub(crate) fn run(
     directory: &str,
     sources: &[&[u32]],
@@ -54,7 +54,7 @@ pub(crate) fn run(
         jobs.send(Job { tokens: tokens.to_vec(), answer }).map(|()| response)
     };
     let responses = sources.iter().map(ask).collect::<Result<Vec<_>, _>>()?;
-    drop(jobs); // the queue ends, and with it the threads
+    drop(jobs); // closes the queue, so the threads end
     let answers = responses.iter().map(mpsc::Receiver::recv).collect::<Result<_, _>>()?;
     threads.into_iter().try_for_each(std::thread::JoinHandle::join).map_err(|_| "a panic")?;
     Ok(answers)

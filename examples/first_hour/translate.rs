@@ -1,4 +1,4 @@
-//! A checkpoint, sources in, hypotheses out: the best one, the best few of a beam search, samples.
+//! Loads a checkpoint and translates: the best hypothesis, the best few of a beam search, samples.
 
 use simdformer::search::{BeamOptions, Hooks, SampleOptions, SearchOptions, Strategy};
 use simdformer::{Event, Limits, Model, Session, Source};
@@ -7,7 +7,7 @@ use std::error::Error;
 /// Ids of the target, best first.
 pub(crate) type Hypotheses = Vec<Vec<u32>>;
 
-/// For each source its hypotheses under `options`.
+/// The hypotheses of each source under `options`.
 pub(crate) fn translate(
     session: &mut Session<'_>,
     sources: &[Source<'_>],
@@ -15,7 +15,7 @@ pub(crate) fn translate(
 ) -> Result<Vec<Hypotheses>, Box<dyn Error>> {
     let mut found = vec![Vec::new(); sources.len()];
     session.generate(sources, options, &mut Hooks::default(), &mut |event| {
-        // In the order in which they are done: hence the number.
+        // Sources finish in any order, so `done` has the source's index.
         if let Event::Done(done) = event {
             found[done.source].extend(done.hypotheses().map(|one| one.tokens.to_vec()));
         }
@@ -26,11 +26,11 @@ pub(crate) fn translate(
 /// The best translation of each source, three of the first by beam search, and three samples of it.
 pub(crate) fn run(directory: &str) -> Result<[Vec<Hypotheses>; 3], Box<dyn Error>> {
     let model = Model::open(directory)?;
-    // Four at a time, sources of 32 tokens, targets of 40, four hypotheses about each.
+    // Four sources at a time, of at most 32 tokens; targets of 40; four hypotheses each.
     let limits = Limits { beams: 4, ..Limits::new(4, 32, 40) };
     let mut session = Session::new(&model, limits)?;
     println!("{model}\n{}", session.plan());
-    // What the checkpoint was trained to be decoded with: end tokens, lengths, what must not come.
+    // The search options of the checkpoint: end tokens, lengths, forbidden tokens.
     let greedy = session.search_options();
     let sources = [&[6, 11, 0][..], &[9, 14, 32, 0], &[8, 0]].map(Source::new);
     let best = translate(&mut session, &sources, &greedy)?;
@@ -42,7 +42,7 @@ pub(crate) fn run(directory: &str) -> Result<[Vec<Hypotheses>; 3], Box<dyn Error
     };
     let n_best = translate(&mut session, &sources[..1], &n_best)?;
 
-    // The same numbers every time; another seed, or another `Source::stream`, draws others.
+    // The samples are reproducible; another seed, or another `Source::stream`, gives others.
     let sample = SampleOptions { seed: 7, temperature: 0.9, top_k: Some(40), ..Default::default() };
     let samples =
         SearchOptions { strategy: Strategy::Sample(sample), num_return_sequences: 3, ..greedy };

@@ -1,7 +1,7 @@
-//! The command line of `generate`: what it may say, and what is wrong with it.
+//! Parses the command line of `generate`.
 //!
-//! Nothing is ignored: an option that does not exist, comes twice, has a value that does not parse or
-//! no effect beside the others is refused.
+//! No argument is ignored. An option is rejected if it does not exist, is repeated, has an invalid value, or has no
+//! effect with the other options.
 
 use simdformer::config::{Config, Side};
 use simdformer::search::{EarlyStopping, SampleOptions, SearchOptions, Strategy, Timestamps};
@@ -89,7 +89,7 @@ guessed, and accepted, those of them that saved steps.
 Exits with 2 for a wrong command line and 1 for anything else that is wrong.
 ";
 
-/// What to do.
+/// The command to run.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Command {
     /// Print [`HELP`].
@@ -98,7 +98,7 @@ pub(crate) enum Command {
     Run(Box<Arguments>),
 }
 
-/// A batch run; `None` where the command line says nothing.
+/// The arguments of a batch run; `None` for an option that was not given.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Arguments {
     pub(crate) model: PathBuf,
@@ -136,24 +136,24 @@ pub(crate) struct Arguments {
     pub(crate) ngrams: Option<usize>,
 }
 
-/// What is wrong with a command line.
+/// An error in a command line.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum UsageError {
-    /// No such option.
+    /// The option does not exist.
     Unknown { found: String },
-    /// Not an option at all.
+    /// The argument is not an option.
     Positional { found: String },
-    /// The option comes a second time.
+    /// The option is repeated.
     Twice { option: &'static str },
-    /// An option that must be given is not.
+    /// A required option is missing.
     Missing { option: &'static str },
-    /// The command line ends where a value should come.
+    /// The value of an option is missing.
     NoValue { option: &'static str },
-    /// A flag was given a value.
+    /// A flag has a value.
     Flag { option: &'static str },
     /// The value does not parse or is out of range.
     Value { option: &'static str, expected: &'static str, found: String },
-    /// The option means nothing unless another is given.
+    /// The option has no effect without another one.
     Needs { option: &'static str, needed: &'static str },
     /// Two options exclude each other.
     Conflict { option: &'static str, other: &'static str },
@@ -222,7 +222,7 @@ const OPTIONS: [&str; 33] = [
     "--ngrams",
 ];
 
-/// Options that shape the search, and so have no place beside `--score`.
+/// The index of the first option of the search; these options cannot be combined with `--score`.
 const FIRST_OF_SEARCH: usize = 13;
 
 /// Parses the arguments after the program's name.
@@ -380,7 +380,7 @@ impl Arguments {
         Ok(())
     }
 
-    /// The rule about times, where it is wanted.
+    /// The timestamp rule, if timestamps are requested.
     pub(crate) fn timestamps(&self, config: &Config) -> Result<Option<Timestamps>, UsageError> {
         if !self.timestamps {
             return Ok(None);
@@ -396,7 +396,7 @@ impl Arguments {
         Ok(Some(Timestamps { no_timestamps, eos, max_initial }))
     }
 
-    /// Features for a model that reads them, and for no other.
+    /// Features are required if the model reads them, and rejected otherwise.
     pub(crate) fn check_features(&self, config: &Config) -> Result<(), UsageError> {
         match (&self.features, config.stem) {
             (None, Some(_)) => Err(UsageError::Missing { option: "--features" }),
@@ -408,7 +408,7 @@ impl Arguments {
         }
     }
 
-    /// Guesses only where each line has one hypothesis.
+    /// Drafts are allowed only if each line has one hypothesis.
     pub(crate) fn check_drafts(&self, options: &SearchOptions) -> Result<(), UsageError> {
         let given = [("--draft", self.draft.is_some()), ("--ngrams", self.ngrams.is_some())];
         let one = options.sequences() == 1 && !matches!(options.strategy, Strategy::Beam(_));
@@ -420,7 +420,7 @@ impl Arguments {
         }
     }
 
-    /// The search that the checkpoint asks for, with what the command line says in its place.
+    /// The search options of the checkpoint, with the changes of the command line.
     pub(crate) fn search_options(&self, config: &Config) -> Result<SearchOptions, UsageError> {
         let mut config = config.clone();
         if let Some(beams) = self.beams {
@@ -441,12 +441,12 @@ impl Arguments {
             options.max_length = None;
         }
         if options.max_new_tokens.is_none() && options.max_length.is_none() {
-            // The reference's default.
+            // The default of transformers.
             options.max_length = Some(20);
         }
         let positions = config.max_positions(Side::Decoder);
         if let (None, Some(positions)) = (self.max_new_tokens, positions) {
-            // What the checkpoint asks for yields to its positions: a target that gets there is cut.
+            // The checkpoint's length limits are ignored if they exceed its positions; the target is then cut there.
             options.max_new_tokens = options.max_new_tokens.filter(|&new| new <= positions);
             options.max_length = options.max_length.filter(|&length| length <= positions + 1);
         }
@@ -507,7 +507,7 @@ impl Arguments {
             }
             Strategy::Greedy => {
                 without(&of_samples, "--sample")?;
-                // One beam by name may carry the settings of beams: sweeps over the width do.
+                // With an explicit `--beams 1`, beam options are allowed, for scripts that vary the number of beams.
                 if self.beams.is_none() {
                     without(&of_beams, "--beams")?;
                 }

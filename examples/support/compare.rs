@@ -1,8 +1,9 @@
-//! `--compare-weights`: what each form of weights does to a checkpoint.
+//! `--compare-weights`: compares the weight dtypes on a checkpoint.
 //!
-//! The f32 model says what comes next at every position of some targets; a model of another form is asked the same,
-//! fed the same tokens. What its matrices lose is measured one by one, on the rows that the f32 model multiplies them
-//! with; the order of that is the order in which a table of forms gets dearer until it agrees as often as wanted.
+//! The f32 model predicts the next token at every position of some targets. A model with other dtypes is run on the
+//! same tokens, and the predictions are compared. The error of each matrix is measured separately, on its input rows
+//! in the f32 model. Tables of dtypes are then tried in the order of these errors, from the smallest memory upwards,
+//! until the agreement is as high as requested.
 
 use super::Failure;
 use super::features::Inputs;
@@ -22,24 +23,24 @@ use simdformer::{
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Rows that are kept of what a matrix is multiplied with.
+/// Input rows that are stored per matrix.
 const ROWS: usize = 256;
 
-/// What is compared, on what.
+/// The models and sources of a comparison.
 pub(crate) struct Comparison<'c> {
     pub(crate) checkpoint: &'c Checkpoint<'c>,
     pub(crate) isa: Isa,
     pub(crate) inputs: &'c Inputs<'c>,
-    /// Of each source: what is fed after the decoder start; what the f32 model says where there is nothing.
+    /// For each source, the tokens after the decoder start; `None` for the output of the f32 model.
     pub(crate) targets: Vec<Option<Vec<u32>>>,
     pub(crate) options: &'c SearchOptions,
     pub(crate) limits: Limits,
     pub(crate) threads: Threads<'c>,
-    /// The part of positions at which the model of a table must choose as f32 does.
+    /// The required fraction of positions at which the model of a table chooses the same token as f32.
     pub(crate) wanted: f64,
 }
 
-/// What a model says at each position of all targets.
+/// The predictions of a model at each position of all targets.
 struct Said {
     bytes: usize,
     cache: CacheDtype,
@@ -49,26 +50,26 @@ struct Said {
     log_probability: Vec<f64>,
 }
 
-/// How another model's differs.
+/// The differences of another model's predictions.
 struct Agreement {
-    /// The part of positions with the same most likely token.
+    /// The fraction of positions with the same most likely token.
     same: f64,
-    /// Of log-probabilities: the mean of the changes without sign, and the largest.
+    /// Changes of the log-probabilities: the mean absolute value, and the largest.
     mean: f64,
     largest: f64,
 }
 
-/// What a matrix loses.
+/// The quantization error of a matrix.
 struct Loss {
     roles: Vec<TensorId>,
-    /// The largest element of a row over its root mean square; the largest of all rows.
+    /// The largest element of a row divided by its root mean square; the maximum over all rows.
     crest: f64,
-    /// Root mean square of what is wrong over that of what is right, in `int8` and in `int8x16`.
+    /// Root mean square of the error divided by that of the exact result, in `int8` and in `int8x16`.
     errors: [f64; 2],
 }
 
 impl Comparison<'_> {
-    /// Measures; three tables.
+    /// Measures everything; returns three tables.
     pub(crate) fn run(mut self) -> Result<String, Failure> {
         let mut out = String::new();
         let f32 = self.model(&WeightDtypes::all(WeightDtype::F32))?;
@@ -111,7 +112,7 @@ impl Comparison<'_> {
                     row(&format!("{forms}, cache f16"), &said, &mut out)?;
                 }
                 Ok(said) => drop(row(forms, &said, &mut out)?),
-                // A weight beyond the range of f16, say.
+                // For example, a weight that exceeds the range of f16.
                 Err(failure) => writeln!(out, "{forms:<26} {}", failure.error)?,
             }
         }
@@ -146,7 +147,7 @@ impl Comparison<'_> {
         self.say(&self.model(forms)?, cache, None)
     }
 
-    /// Lets greedy search say the targets that were not given.
+    /// Computes the missing targets with greedy search.
     fn complete_targets(&mut self, model: &Model) -> Result<(), Failure> {
         let limits = Limits { cache: Some(CacheDtype::F32), ..self.limits };
         let mut session = Session::new(model, limits)?;
@@ -168,7 +169,7 @@ impl Comparison<'_> {
         Ok(())
     }
 
-    /// What `model` says of every target, sentence by sentence.
+    /// The predictions of `model` for every target, sentence by sentence.
     fn say(
         &self,
         model: &Model,
@@ -188,7 +189,7 @@ impl Comparison<'_> {
             let Some(target) = target.as_ref().filter(|target| !target.is_empty()) else {
                 continue;
             };
-            // The decoder start and all of the target but its last token.
+            // The decoder start and all target tokens but the last.
             let fed = [&[self.options.start], &target[..target.len() - 1]].concat();
             let mut each = |position: usize, logits: &[f32]| {
                 let (best, log_probability) = outcome(logits, target[position] as usize);
@@ -216,7 +217,7 @@ impl Comparison<'_> {
         Ok(said)
     }
 
-    /// What every matrix loses, the largest loss in `int8` first.
+    /// The error of every matrix, the largest `int8` error first.
     fn losses(&self, seen: Inside) -> Result<Vec<Loss>, Failure> {
         let mut losses = Vec::new();
         for (roles, Rows { rows: met, width: depth }) in seen.met.into_values() {
@@ -279,8 +280,8 @@ impl Comparison<'_> {
         Ok(out)
     }
 
-    /// The smallest table that agrees as often as wanted: all in `int8`; then the matrices that lose the most in
-    /// `int8x16`, as few as will do; then, where all of these will not do, the same again in `f32`.
+    /// The smallest table with the required agreement: first all in `int8`; then as few matrices as possible, those
+    /// with the largest error, in `int8x16`; then, if all in `int8x16` is not enough, the same with `f32`.
     fn cheapest(
         &self,
         before: &Said,
@@ -291,7 +292,7 @@ impl Comparison<'_> {
             (WeightDtype::Int8x16, WeightDtype::F32, 1),
         ] {
             losses.sort_by(|a, b| b.errors[key].total_cmp(&a.errors[key]));
-            // All but the output, which is not in bytes.
+            // All matrices but the output, which has no int8 dtype here.
             let inner: Vec<&Loss> =
                 losses.iter().filter(|l| l.roles != [TensorId::Output]).collect();
             let tried = |count: usize| -> Result<(WeightDtypes, Said, f64), Failure> {
@@ -343,7 +344,7 @@ impl Said {
 }
 
 impl Loss {
-    /// The first of its matrices, with the last parts of the others.
+    /// The name of the first matrix, with the last parts of the others' names.
     fn name(&self) -> String {
         let mut name = String::new();
         for role in &self.roles {
@@ -360,7 +361,7 @@ impl Loss {
     }
 }
 
-/// The first of the largest logits, and the log-probability of a token.
+/// The index of the first largest logit, and the log-probability of a token.
 fn outcome(logits: &[f32], token: usize) -> (u32, f64) {
     let mut best = 0;
     for (index, &logit) in logits.iter().enumerate() {
@@ -379,22 +380,22 @@ fn crest(row: &[f32]) -> f64 {
     if squares > 0.0 { largest / (squares / row.len() as f64).sqrt() } else { 0.0 }
 }
 
-/// Rows that something was multiplied with, and how long each is.
+/// Input rows of a matrix, and their length.
 #[derive(Clone, Default)]
 struct Rows {
     rows: Vec<f32>,
     width: usize,
 }
 
-/// Keeps the rows that each matrix is multiplied with.
+/// Stores the input rows of each matrix.
 #[derive(Default)]
 struct Inside {
-    /// Feed-forward blocks have a gate.
+    /// Whether feed-forward blocks have a gate.
     gated: bool,
-    /// What the next block of the encoder, or of the decoder, reads: the last of its input and of its norms.
+    /// The input of the next encoder or decoder block: the stack's input or the output of the last norm.
     stream: [Rows; 2],
     memory: Rows,
-    /// By the name of the first role.
+    /// By the name of the first tensor id.
     met: BTreeMap<String, (Vec<TensorId>, Rows)>,
 }
 
@@ -442,7 +443,7 @@ impl Probe for Inside {
             (Stage::Context, _) => self.meet(&[attention(Projection::Output)], &seen),
             (Stage::FeedForward, _) => {
                 self.meet(&[feed_forward(FeedForward::Outer)], &seen);
-                // Hidden rows come in chunks; the input is that of all of them.
+                // Hidden rows arrive in chunks; the stored input covers all of them.
                 if view.position == 0 {
                     self.meet(&[feed_forward(FeedForward::Inner)], &stream);
                     if self.gated {

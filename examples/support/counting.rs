@@ -1,4 +1,4 @@
-//! Counts heap allocations, on all threads: the examples print how many a token costs.
+//! Counts heap allocations on all threads, so that the examples print the number per token.
 
 #![allow(unsafe_code, reason = "an allocator is an unsafe trait")]
 
@@ -17,28 +17,30 @@ pub(crate) fn allocations() -> u64 {
 
 struct Counting;
 
-// SAFETY: every call goes to the system's allocator unchanged; counting allocates nothing.
+// SAFETY: every method passes its arguments unchanged to `System`, which fulfills the contract of `GlobalAlloc`;
+// counting does not allocate.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::SeqCst);
-        // SAFETY: the caller's promises are those that `System` asks for.
+        // SAFETY: the caller fulfills the contract of `GlobalAlloc::alloc`, which is that of `System`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::SeqCst);
-        // SAFETY: as above. Not left to the default, which would touch every page of a plan.
+        // SAFETY: the caller fulfills the contract of `GlobalAlloc`. The default implementation is not used, because
+        // it would touch every page of a plan.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::SeqCst);
-        // SAFETY: as above.
+        // SAFETY: the caller fulfills the contract of `GlobalAlloc`, and `pointer` is from `System`.
         unsafe { System.realloc(pointer, layout, size) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as above.
+        // SAFETY: the caller fulfills the contract of `GlobalAlloc`, and `pointer` is from `System`.
         unsafe { System.dealloc(pointer, layout) }
     }
 }

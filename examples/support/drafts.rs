@@ -1,4 +1,4 @@
-//! Guesses of `generate`: the answers of an earlier run, and what the texts repeat.
+//! Drafts of `generate`: from the answers of an earlier run, and by prompt lookup.
 
 use super::Failure;
 use super::arguments::Arguments;
@@ -10,24 +10,24 @@ use simdformer::{
 };
 use std::path::Path;
 
-/// Tokens of drafts in one step, of all lines together.
+/// Draft tokens per step, over all lines.
 const TOKENS: usize = 32;
 
-/// Where the guesses at each line's answer come from.
+/// The sources of drafts for each line.
 pub(crate) struct Drafts {
-    /// The answer of an earlier run to each line, with its prefix; none of any line without such a run.
+    /// The answers of an earlier run, with their prefixes; empty without such a run.
     earlier: Vec<Vec<u32>>,
     ngrams: Option<PromptLookup>,
 }
 
-/// What is read of an earlier answer.
+/// The fields that are read of an earlier answer.
 #[derive(Deserialize)]
 struct Earlier {
     sequences: Vec<Vec<u32>>,
 }
 
 impl Drafts {
-    /// What `arguments` ask for; `None` if that is nothing.
+    /// The drafts that `arguments` request; `None` if there are none.
     pub(crate) fn read(
         arguments: &Arguments,
         requests: usize,
@@ -42,12 +42,12 @@ impl Drafts {
         Ok(Some(Self { earlier, ngrams }))
     }
 
-    /// The limit of the plan.
+    /// The limit of draft tokens for the plan.
     pub(crate) fn tokens(drafts: Option<&Self>) -> usize {
         drafts.map_or(0, |_| TOKENS)
     }
 
-    /// What is expected of each of `requests` after its prefix.
+    /// The expected answer to each of `requests`, after its prefix.
     pub(crate) fn expected<'d>(
         drafts: Option<&'d Self>,
         requests: &[Source<'_>],
@@ -57,7 +57,7 @@ impl Drafts {
         pairs.map(|(ids, request)| ids.strip_prefix(request.prefix).unwrap_or(ids)).collect()
     }
 
-    /// [`Session::generate`], with guesses where there are any.
+    /// [`Session::generate`], with drafts if there are any.
     pub(crate) fn generate(
         drafts: Option<&Self>,
         expected: &[&[u32]],
@@ -69,14 +69,14 @@ impl Drafts {
         let Some(drafts) = drafts else {
             return session.generate(requests, options, hooks, on_event);
         };
-        // Runs of that many tokens never come.
+        // N-grams of this length never occur.
         let never = PromptLookup { shortest: usize::MAX };
         let mut drafter = (ReferenceDrafter(expected), drafts.ngrams.unwrap_or(never));
         session.generate_drafted(requests, options, hooks, &mut drafter, on_event)
     }
 }
 
-/// The best sequence of each line of `path`.
+/// Reads the best sequence of each line of `path`.
 fn earlier(path: &Path, requests: usize, vocabulary: usize) -> Result<Vec<Vec<u32>>, Failure> {
     let name = path.display();
     let text = std::fs::read_to_string(path).map_err(|error| format!("{name}: {error}"))?;

@@ -1,4 +1,4 @@
-//! What an encoder reads: ids from the lines of `generate`, or features.
+//! Encoder inputs: ids from the lines of `generate`, or features.
 
 use super::SOURCES_PER_CALL;
 use simdformer::{Features, Session, SessionError, Source, SourceId};
@@ -11,7 +11,7 @@ pub(crate) enum Inputs<'a> {
 }
 
 impl<'a> Inputs<'a> {
-    /// Positions of each in the encoder.
+    /// The number of encoder positions of each source.
     pub(crate) fn positions(&self) -> Vec<usize> {
         match self {
             Self::Ids(all) => all.iter().map(|ids| ids.len()).collect(),
@@ -26,7 +26,7 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// Encodes the sources of `range`, as many at a time as decoding does.
+    /// Encodes the sources of `range`, in the batch size that decoding uses.
     pub(crate) fn encode(
         &self,
         session: &mut Session<'_>,

@@ -1,11 +1,11 @@
-//! A file of features.
+//! Reads a file of features.
 
 use safetensors::SafeTensors;
 use safetensors::tensor::Dtype;
 use std::path::Path;
 
-/// The tensors `features.{i}`, `[frames, bins]`, of a safetensors file, in order, and the numbers in their frames: one for
-/// each of so many lines, where it is said how many there are.
+/// Reads the tensors `features.{i}`, `[frames, bins]`, of a safetensors file, in order. Returns for each its values
+/// and the number of bins. If `lines` is given, the number of tensors must equal it.
 pub(crate) fn read(path: &Path, lines: Option<usize>) -> Result<Vec<(Vec<f32>, usize)>, String> {
     let wrong = |what: String| format!("{}: {what}", path.display());
     let file = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;

@@ -1,15 +1,15 @@
-//! Heatmaps of attention: a page of panels as SVG, the same as PNG, and a compact one for the
-//! terminal.
+//! Heatmaps of attention: a page of panels as SVG or PNG, and a compact form for the terminal.
 
 use std::error::Error;
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// Columns of a terminal that a label may take.
+/// The maximum width of a label in terminal columns.
 const LONGEST_LABEL: usize = 16;
 /// Panels side by side.
 const PANELS_PER_ROW: usize = 4;
-/// Pixels of the largest PNG; beyond, it is scaled down. Tests look at no pixel, and draw few.
+/// The maximum number of pixels of a PNG; a larger picture is scaled down. Tests do not check pixels, so they draw
+/// few.
 const MOST_PIXELS: f32 = if cfg!(test) { 1e5 } else { 4e7 };
 const MARGIN: f32 = 24.0;
 const HEADER: f32 = 84.0;
@@ -24,14 +24,14 @@ pub(crate) struct Panel {
 /// All heads of one kind of attention.
 pub(crate) struct Page {
     pub(crate) title: String,
-    /// Words beside the rows: what asks.
+    /// Labels of the rows: the query tokens.
     pub(crate) queries: Vec<String>,
-    /// Words above the columns: what is looked at.
+    /// Labels of the columns: the key tokens.
     pub(crate) keys: Vec<String>,
     pub(crate) panels: Vec<Panel>,
 }
 
-/// Columns of a terminal that a letter takes: wide scripts take 2, marks that combine none.
+/// Terminal columns of a character: 2 for wide scripts, 0 for combining marks.
 fn letter_width(letter: char) -> usize {
     match u32::from(letter) {
         0x300..=0x36f | 0x483..=0x489 | 0x591..=0x5bd | 0x610..=0x61a | 0x64b..=0x65f => 0,
@@ -48,7 +48,7 @@ pub(crate) fn width(text: &str) -> usize {
     text.chars().map(letter_width).sum()
 }
 
-/// The text, cut to `most` columns, without control characters.
+/// The text without control characters, cut to `most` columns.
 pub(crate) fn cut(text: &str, most: usize) -> String {
     let clean: String = text.chars().filter(|letter| !letter.is_control()).collect();
     if width(&clean) <= most {
@@ -64,7 +64,7 @@ pub(crate) fn cut(text: &str, most: usize) -> String {
     out + "…"
 }
 
-/// The text, fenced if it runs right to left, so that it does not turn the rest of its line around.
+/// Isolates right-to-left text, so that it does not change the direction of the rest of its line.
 pub(crate) fn isolated(text: &str) -> String {
     let turns = |letter: char| matches!(u32::from(letter), 0x590..=0x8ff | 0xfb1d..=0xfdff | 0xfe70..=0xfefc | 0x10800..=0x10fff | 0x1e800..=0x1efff);
     if text.contains(turns) { format!("\u{2068}{text}\u{2069}") } else { text.to_owned() }
@@ -84,7 +84,7 @@ fn escape(text: &str) -> String {
     out
 }
 
-/// White for 0, dark blue for 1.
+/// The color of a weight: white for 0, dark blue for 1.
 fn color(weight: f32) -> String {
     const STOPS: [[f32; 3]; 5] = [
         [255.0, 255.0, 255.0],
@@ -94,7 +94,7 @@ fn color(weight: f32) -> String {
         [8.0, 30.0, 76.0],
     ];
     let at = weight.clamp(0.0, 1.0) * 4.0;
-    // NaN clamps to NaN and converts to stop 0; it must not look like a weight.
+    // NaN clamps to NaN and converts to stop 0, so it needs a distinct color.
     if at.is_nan() {
         return "#ff00ff".to_owned();
     }
@@ -181,7 +181,7 @@ impl Page {
         }
         for (i, row) in panel.weights.iter().enumerate() {
             for (j, &weight) in row.iter().enumerate() {
-                // White on white needs no ink.
+                // White cells are not drawn.
                 if weight < 1.0 / 512.0 {
                     continue;
                 }
@@ -200,7 +200,7 @@ impl Page {
         );
     }
 
-    /// The page as PNG: the SVG, rasterised with the system's fonts and one that is always there.
+    /// The page as PNG: the SVG, rasterized with the system's fonts and one built-in font.
     pub(crate) fn png(&self) -> Result<Vec<u8>, Box<dyn Error>> {
         use resvg::{tiny_skia, usvg};
         let mut fonts = usvg::fontdb::Database::new();
@@ -218,11 +218,11 @@ impl Page {
         Ok(pixels.encode_png()?)
     }
 
-    /// One panel in letters: a row per query, two columns per key, keys numbered.
+    /// One panel as text: a row per query, two columns per key, with numbered keys.
     pub(crate) fn terminal(&self, panel: &Panel) -> String {
         let labels = Self::labels(&self.queries);
         let most = labels.iter().map(|label| width(label)).max().unwrap_or(0);
-        // The number of a column, from top to bottom: tens where they begin, units.
+        // Column numbers are written vertically: the tens where they change, then the units.
         let mut out = format!("  {}\n", panel.title);
         let keys = self.keys.len();
         if keys > 10 {
@@ -260,7 +260,7 @@ fn text(svg: &mut String, [x, y]: [f32; 2], size: f32, anchor: &str, words: &str
     );
 }
 
-/// The colors of 0 to 1, 200 wide.
+/// The color scale from 0 to 1, 200 wide.
 fn scale(svg: &mut String, [x, y]: [f32; 2]) {
     for i in 0..100 {
         let (x, fill) = (x + 2.0 * i as f32, color((i as f32 + 0.5) / 100.0));

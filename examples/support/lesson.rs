@@ -1,5 +1,5 @@
-//! A lesson: a model that knows nothing, what it says of two sentences, one update, and what it says once it has
-//! learned them. Everything here is asked of a trainer and of sessions on its model.
+//! A lesson: the predictions of an untrained model for two sentences, one update, and the predictions after training.
+//! All values come from a trainer and from sessions on its model.
 
 use simdformer::checkpoint::TensorId;
 use simdformer::config::{Config, Dimensions, SpecialTokens, TiedWeights};
@@ -15,17 +15,17 @@ use std::error::Error;
 
 pub(crate) const SOURCE_WORDS: [&str; 4] = ["je", "suis", "étudiant", "merci"];
 pub(crate) const TARGET_WORDS: [&str; 6] = ["a", "am", "I", "thanks", "student", "<eos>"];
-/// Source and target. Large and small letters are one word.
+/// Source and target. Upper and lower case are one word.
 pub(crate) const SENTENCES: [[&str; 2]; 2] =
     [["je suis étudiant", "i am a student <eos>"], ["merci", "thanks <eos>"]];
-/// Of the target: what ends a sentence, and what the decoder reads first.
+/// Target ids: the end token, and the first token of the decoder input.
 pub(crate) const EOS: u32 = 5;
 pub(crate) const SEED: u64 = 2017;
 pub(crate) const STEPS: u64 = 200;
 pub(crate) const SCHEDULE: Schedule =
     Schedule::Linear { peak: 0.02, warmup: 20, steps: STEPS + 1, last: 0.0 };
 
-/// Ids of a sentence.
+/// The ids of a sentence.
 pub(crate) fn ids(words: &[&str], text: &str) -> Result<Vec<u32>, String> {
     let id = |word: &str| {
         let at = words.iter().position(|known| known.to_lowercase() == word.to_lowercase());
@@ -34,32 +34,32 @@ pub(crate) fn ids(words: &[&str], text: &str) -> Result<Vec<u32>, String> {
     text.split(' ').map(id).collect()
 }
 
-/// What the row of a target should be.
+/// The target distribution of a row.
 pub(crate) fn wanted(smoothing: Smoothing, target: u32) -> Vec<f32> {
     let other = smoothing.epsilon / TARGET_WORDS.len() as f32;
     let of = |word| if word == target { 1.0 - smoothing.epsilon + other } else { other };
     (0..TARGET_WORDS.len() as u32).map(of).collect()
 }
 
-/// The smallest mean loss that there can be: the entropy of what a row should be.
+/// The minimum of the mean loss: the entropy of the target distribution.
 pub(crate) fn floor(smoothing: Smoothing) -> f64 {
     let entropy = |p: f64| if p > 0.0 { -p * p.ln() } else { 0.0 };
     wanted(smoothing, 0).into_iter().map(|p| entropy(f64::from(p))).sum()
 }
 
-/// What a model says of both sentences when it is fed the right words.
+/// The predictions of a model for both sentences with teacher forcing.
 pub(crate) struct Said {
-    /// After each token of each sentence, over the words.
+    /// The distribution over the words after each token of each sentence.
     pub(crate) probabilities: Vec<Vec<Vec<f32>>>,
-    /// `[sentences][positions of the longest]`: rows that only fill up have no target.
+    /// `[sentences][positions of the longest]`; padding rows have no target.
     pub(crate) padded: Vec<Vec<RowLoss>>,
-    /// The gradient of the mean loss, for each logit, in the same picture.
+    /// The gradient of the mean loss with respect to each logit, in the same shape.
     pub(crate) gradients: Vec<Vec<Vec<f32>>>,
-    /// What the trainer says of all of it.
+    /// The sums that the trainer returns.
     pub(crate) totals: Totals,
 }
 
-/// Some numbers of one tensor.
+/// Some values of one tensor.
 pub(crate) struct Numbers {
     pub(crate) role: TensorId,
     pub(crate) word: &'static str,
@@ -68,7 +68,7 @@ pub(crate) struct Numbers {
     pub(crate) after: Vec<f32>,
 }
 
-/// One row of what became of a step.
+/// The result of a step.
 pub(crate) struct Taught {
     pub(crate) step: u64,
     pub(crate) rate: f64,
@@ -86,11 +86,11 @@ pub(crate) struct Lesson {
     pub(crate) untrained: Said,
     pub(crate) numbers: Vec<Numbers>,
     pub(crate) update: Update,
-    /// What the trainer says after the first update.
+    /// The trainer's sums after the first update.
     pub(crate) then: Totals,
     pub(crate) course: Vec<Taught>,
     pub(crate) trained: Said,
-    /// What it says when nobody tells it the right words.
+    /// The output of greedy search, without teacher forcing.
     pub(crate) answers: Vec<Vec<u32>>,
 }
 
@@ -104,13 +104,13 @@ fn config() -> Config {
     }
 }
 
-/// The decoder's tokens: one to the right of what it should say.
+/// The decoder input: the target, shifted by one.
 pub(crate) fn shifted(target: &[u32]) -> Vec<u32> {
     let said = target.len().saturating_sub(1);
     core::iter::once(EOS).chain(target[..said].iter().copied()).collect()
 }
 
-/// All of it, which takes less than a second.
+/// Runs the whole lesson in less than a second.
 pub(crate) fn learn() -> Result<Lesson, Box<dyn Error>> {
     let of = |words, side: usize| SENTENCES.iter().map(move |pair| ids(words, pair[side]));
     let sources: Vec<Vec<u32>> = of(&SOURCE_WORDS[..], 0).collect::<Result<_, _>>()?;
@@ -165,7 +165,7 @@ pub(crate) fn learn() -> Result<Lesson, Box<dyn Error>> {
     })
 }
 
-/// The logits of a session after each token that the decoder is fed, and what the loss makes of them.
+/// The logits of a session after each decoder input token, and the resulting losses.
 fn ask(
     trainer: &mut Trainer<'_>,
     pairs: &[Example<'_>],
@@ -194,7 +194,7 @@ fn ask(
         softmax(isa, from, None, FullyMasked::Zeros, to, Parallelism::Serial)?;
         said.probabilities.push(out.chunks(columns).map(<[f32]>::to_vec).collect());
 
-        // The textbook's rectangle: what fills it up is not even a number, so that whoever reads it is found out.
+        // The padded rectangle of textbooks; the padding is NaN, so that any use of it is detected.
         logits.resize(longest * columns, f32::NAN);
         let mut labels = pair.target.to_vec();
         labels.resize(longest, IGNORED);
@@ -208,7 +208,7 @@ fn ask(
     Ok(said)
 }
 
-/// The first numbers of the row of `word`.
+/// The first values of the row of `word`.
 fn row(all: &[f32], word: &str, count: usize) -> Vec<f32> {
     let words = if SOURCE_WORDS.contains(&word) { &SOURCE_WORDS[..] } else { &TARGET_WORDS[..] };
     let width = all.len() / words.len().max(1);
@@ -216,7 +216,7 @@ fn row(all: &[f32], word: &str, count: usize) -> Vec<f32> {
     all.iter().skip(at * width).take(count.min(width)).copied().collect()
 }
 
-/// A few numbers with their gradients: where the loss begins, and where it ends.
+/// Some values with their gradients: at the output and at the embeddings.
 fn look(trainer: &mut Trainer<'_>) -> Result<Vec<Numbers>, Box<dyn Error>> {
     let wanted = [
         (TensorId::Output, "student"),
@@ -233,7 +233,7 @@ fn look(trainer: &mut Trainer<'_>) -> Result<Vec<Numbers>, Box<dyn Error>> {
     Ok(numbers)
 }
 
-/// Greedy search, from the sources alone.
+/// Greedy search from the sources alone.
 fn answers(trainer: &Trainer<'_>, sources: &[Vec<u32>]) -> Result<Vec<Vec<u32>>, Box<dyn Error>> {
     let mut session = Session::new(trainer.model(), Limits::new(sources.len(), 4, 8))?;
     let options = session.search_options();

@@ -9,10 +9,10 @@ use simdformer::config::Side;
 use simdformer::train::Smoothing;
 
 const PAD: &str = "<pad>";
-/// Steps that are shown.
+/// The steps that are printed.
 const SHOWN: [u64; 9] = [1, 2, 5, 10, 20, 50, 100, 150, STEPS];
 
-/// Everything in the order in which it happens.
+/// All sections, in the order of the computation.
 pub(crate) fn sections(lesson: &Lesson) -> Vec<Section> {
     let untrained = "What the untrained model says";
     let trained = "What the trained model says";
@@ -42,7 +42,7 @@ fn names(ids: &[u32]) -> Vec<&'static str> {
     ids.iter().map(|&id| word(id)).collect()
 }
 
-/// As the page writes sentences: in small letters.
+/// The words in lower case, as the page prints sentences.
 fn text(ids: &[u32]) -> String {
     names(ids).join(" ").to_lowercase()
 }

@@ -1,19 +1,19 @@
-//! The three masks of a batch, drawn, and what the textbook fill makes of rows with nothing to see.
+//! Draws the three masks of a batch, and shows the effect of the textbook fill on rows without visible keys.
 
 use super::page::{Section, beside, four};
 use simdformer::kernels::softmax::softmax;
 use simdformer::kernels::{FullyMasked, Isa, Matrix, MatrixMut, Parallelism};
 use std::error::Error;
 
-/// Keys that each query may see, always the first ones; 0 for a query that is padding.
+/// The number of visible keys of each query, always the first ones; 0 for a padding query.
 pub(crate) struct Mask {
     pub(crate) title: &'static str,
     pub(crate) keys: usize,
     pub(crate) visible: Vec<usize>,
 }
 
-/// Encoder self-attention, decoder self-attention and cross-attention of a sentence with `source` of
-/// `sources` and `target` of `targets` tokens.
+/// Encoder self-attention, decoder self-attention and cross-attention of a sentence with `source` of `sources` and
+/// `target` of `targets` tokens.
 pub(crate) fn three(source: usize, sources: usize, target: usize, targets: usize) -> [Mask; 3] {
     let rows = |len: usize, of: usize, sees: &dyn Fn(usize) -> usize| -> Vec<usize> {
         (0..of).map(|i| if i < len { sees(i) } else { 0 }).collect()
@@ -26,7 +26,7 @@ pub(crate) fn three(source: usize, sources: usize, target: usize, targets: usize
 }
 
 impl Mask {
-    /// `#` where a query may look, `.` where it may not.
+    /// `#` for a visible key, `.` for a masked one.
     pub(crate) fn draw(&self) -> Vec<String> {
         let row = |&seen: &usize| {
             let cell = |j| if j < seen { "# " } else { ". " };
@@ -37,7 +37,7 @@ impl Mask {
         lines
     }
 
-    /// Masked softmax of `scores`, `[queries, keys]`, with the kernels.
+    /// Masked softmax of `scores`, `[queries, keys]`, computed with the kernels.
     pub(crate) fn weights(
         &self,
         scores: &[f32],
@@ -75,8 +75,8 @@ pub(crate) fn masks(lengths: &[(usize, usize)]) -> Section {
     section
 }
 
-/// The same masks and `scores`, `[sentences][queries][keys]`, with and without the fill of masked
-/// scores by -1e9, side by side.
+/// The masks and the softmax of `scores`, `[sentences][queries][keys]`, side by side: with real masks, and with
+/// masked scores set to -1e9.
 pub(crate) fn fill(
     lengths: &[(usize, usize)],
     scores: &[Vec<Vec<f32>>],

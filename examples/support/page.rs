@@ -1,17 +1,17 @@
-//! What a walkthrough is made of: sections of text, and the three ways to show them.
+//! Sections of a walkthrough, and three styles to print them.
 
 use std::fmt::Write;
 
-/// Rows and columns beyond which the middle of a tensor is left out.
+/// If a tensor has more rows or columns, its middle is omitted.
 const MOST_ROWS: usize = 12;
 const MOST_COLUMNS: usize = 10;
 
 /// One step of the walkthrough.
 pub(crate) struct Section {
-    /// What `--stage` calls it.
+    /// The name for `--stage`.
     pub(crate) stage: String,
     pub(crate) title: String,
-    /// The formula, and where it is computed.
+    /// The formula, and the file that computes it.
     pub(crate) note: String,
     pub(crate) lines: Vec<String>,
 }
@@ -48,7 +48,7 @@ impl Section {
     }
 }
 
-/// Headings (lines that do not start with a space) stand out.
+/// Highlights headings, which are lines that do not begin with a space.
 fn color_line(line: &str) -> String {
     if line.starts_with(' ') || line.is_empty() {
         format!("{line}\n")
@@ -57,8 +57,8 @@ fn color_line(line: &str) -> String {
     }
 }
 
-/// A matrix with a word before each row and, if given, above each column; 4 decimals. The middle of
-/// a long one is left out.
+/// A matrix with a name before each row and, if given, above each column; 4 decimals. The middle of a long matrix is
+/// omitted.
 pub(crate) fn matrix(names: &[&str], columns: Option<&[&str]>, rows: &[Vec<f32>]) -> Vec<String> {
     let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
     let mut lines = Vec::new();
@@ -80,7 +80,7 @@ pub(crate) fn matrix(names: &[&str], columns: Option<&[&str]>, rows: &[Vec<f32>]
         let mut line = format!("    {:width$}", names.get(at).unwrap_or(&""));
         for column in shown(rows[at].len(), MOST_COLUMNS) {
             match column {
-                // No rounding to -0.0000.
+                // Avoids printing -0.0000.
                 Some(column) => {
                     let _ = write!(line, "{:>9}", four(rows[at][column]));
                 }
@@ -98,7 +98,7 @@ pub(crate) fn four(x: f32) -> String {
     if text == "-0.0000" { "0.0000".to_owned() } else { text }
 }
 
-/// Indices to show, `None` where the middle is left out.
+/// The indices to print; `None` marks the omitted middle.
 fn shown(len: usize, most: usize) -> Vec<Option<usize>> {
     if len <= most {
         return (0..len).map(Some).collect();
@@ -107,7 +107,7 @@ fn shown(len: usize, most: usize) -> Vec<Option<usize>> {
     (0..half).map(Some).chain([None]).chain((len - half..len).map(Some)).collect()
 }
 
-/// Blocks of lines side by side, two spaces between.
+/// Blocks of lines side by side, separated by two spaces.
 pub(crate) fn beside(blocks: &[Vec<String>]) -> Vec<String> {
     let height = blocks.iter().map(Vec::len).max().unwrap_or(0);
     let widths: Vec<usize> = blocks

@@ -8,7 +8,7 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Request {
-    /// Source ids, end of sentence included; none where the model reads features.
+    /// Source ids, including the end token; absent if the model reads features.
     pub(crate) input_ids: Option<Vec<u32>>,
     /// Target ids: a prefix to continue, or a target to score.
     pub(crate) decoder_input_ids: Option<Vec<u32>>,
@@ -20,7 +20,7 @@ impl Request {
         self.input_ids.as_deref().unwrap_or_default()
     }
 
-    /// The target ids after the decoder start, which may stand before them or not.
+    /// The target ids after the decoder start; the line may include or omit the start.
     pub(crate) fn after_start(&self, start: u32) -> &[u32] {
         match self.decoder_input_ids.as_deref() {
             Some([first, rest @ ..]) if *first == start => rest,
@@ -35,14 +35,14 @@ impl Request {
 pub(crate) struct IntoControlFlow {
     /// Ids after the decoder start, best first.
     pub(crate) sequences: Vec<Vec<u32>>,
-    /// The score of each, NaN (null in JSON) if it was not wanted.
+    /// The score of each; NaN (null in JSON) if scores were not requested.
     pub(crate) scores: Vec<f64>,
-    /// The log-probability of each token; of `--score` only.
+    /// The log-probability of each token; only with `--score`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) log_probabilities: Option<Vec<Vec<f32>>>,
 }
 
-/// What is wrong with a line, counted from 1.
+/// An error in an input line; lines are counted from 1.
 #[derive(Debug)]
 pub(crate) struct LineError {
     line: usize,
@@ -65,7 +65,7 @@ impl fmt::Display for LineError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {}: ", self.line)?;
         match &self.problem {
-            // Its position is the line's own first; the column is what helps.
+            // The line number of the JSON error is always 1; only its column is useful.
             Problem::Json(error) => {
                 let text = error.to_string();
                 let message = text.split(" at line ").next().unwrap_or_default();
@@ -90,7 +90,7 @@ impl fmt::Display for LineError {
 
 impl std::error::Error for LineError {}
 
-/// Parses and checks JSON lines; blank ones are skipped. With `score`, each needs a target.
+/// Parses and checks JSON lines; skips blank lines. With `score`, each line needs a target.
 pub(crate) fn parse(text: &str, config: &Config, score: bool) -> Result<Vec<Request>, LineError> {
     let mut requests = Vec::new();
     for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {

@@ -1,10 +1,10 @@
-//! What `generate` says of a run on standard error.
+//! The statistics that `generate` prints to standard error.
 
 use serde::Serialize;
 use simdformer::DecodeStats;
 use std::collections::BTreeMap;
 
-/// The most memory that the program has held, where the system tells.
+/// The peak resident memory of the process, if the system reports it.
 pub(crate) fn peak_rss_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
@@ -32,20 +32,20 @@ pub(crate) struct Statistics {
     pub(crate) peak_rss_bytes: Option<u64>,
     pub(crate) isa: &'static str,
     pub(crate) threads: usize,
-    /// What was taken for keys that the checkpoint's files lack.
+    /// Defaults that were used for keys missing in the checkpoint's files.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) defaults: BTreeMap<&'static str, String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) unsupported: Vec<String>,
 }
 
-/// What a run of the batch took: medians over its repeats.
+/// The measurements of a batch run: medians over its repeats.
 pub(crate) struct Measured {
     pub(crate) plan_bytes: usize,
     pub(crate) encode_seconds: f64,
     pub(crate) decode_seconds: f64,
     pub(crate) new_tokens: usize,
     pub(crate) allocations: u64,
-    /// Of a run with drafts.
+    /// Only for a run with drafts.
     pub(crate) counts: Option<DecodeStats>,
 }

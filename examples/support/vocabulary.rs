@@ -1,21 +1,21 @@
-//! Text to ids and back for the demo model: a word is an id, and a person types neither tokens nor ids.
+//! Converts text to ids and back for the demo model. Every word has one id, and users type plain text.
 //!
-//! The model was trained on lower-case words with every elision, inversion and mark of its own:
-//! `j' ai`, `parles -tu`, `où est -il ?`. [`Vocabulary::encode`] brings what people type to that form,
-//! [`Vocabulary::decode`] joins it again. A word the model never saw is an error and never `<unk>`:
-//! a translation of an unknown word would be a guess that looks like an answer.
+//! The model was trained on lower-case words in which elisions, inversions and punctuation marks are separate: `j'
+//! ai`, `parles -tu`, `où est -il ?`. [`Vocabulary::encode`] converts typed text to this form, [`Vocabulary::decode`]
+//! joins it again. An unknown word is an error and never `<unk>`, because the translation of an unknown word would be
+//! an arbitrary text.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
-/// Ends every sentence, on both sides.
+/// The end token, on both sides.
 const END: &str = "</s>";
-/// Shown for an id outside the vocabulary.
+/// Printed for an id outside the vocabulary.
 const UNKNOWN: &str = "<unk>";
 /// The decoder's start.
 const PAD: &str = "<pad>";
-/// No word is as long, in bytes: a longer one is unknown without a look.
+/// The maximum word length in bytes: a longer word is unknown without a search.
 const LONGEST: usize = 64;
 
 /// The words of both languages with their ids; one map, as in Marian's `vocab.json`.
@@ -35,29 +35,29 @@ pub(crate) enum VocabularyError {
     Io {
         /// Which file.
         path: String,
-        /// What the system said.
+        /// The error of the system.
         error: std::io::Error,
     },
     /// The file is not a JSON object from words to ids.
     Json {
-        /// What the parser said.
+        /// The error of the parser.
         error: serde_json::Error,
     },
-    /// The ids are not `0..len`, each once.
+    /// The ids are not `0..len`, each exactly once.
     Ids {
-        /// How many words there are, so the ids expected are below it.
+        /// The number of words; ids must be below it.
         expected: usize,
-        /// The first id that is too large or comes twice.
+        /// The first id that is too large or repeated.
         found: u32,
     },
     /// A special token is missing.
     Missing {
-        /// Which one.
+        /// The token.
         token: &'static str,
     },
     /// A source word is not in the shared vocabulary under the same id.
     Source {
-        /// Which word.
+        /// The word.
         word: String,
     },
 }
@@ -86,12 +86,12 @@ impl fmt::Display for VocabularyError {
 
 impl std::error::Error for VocabularyError {}
 
-/// A word the model does not know.
+/// A word that is not in the vocabulary.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct UnknownWord {
-    /// The word, in lower case, without what was elided before it.
+    /// The word in lower case, without the elided part before it.
     pub(crate) word: String,
-    /// The known words nearest to it in spelling, nearest first; may be empty.
+    /// The known words with the smallest edit distance, the most similar first; may be empty.
     pub(crate) nearest: Vec<String>,
 }
 
@@ -119,7 +119,7 @@ impl Vocabulary {
         Self::from_json(&text("vocab.json")?, &text("source_vocab.json")?)
     }
 
-    /// The same from the text of the two files.
+    /// Parses the text of the two files.
     pub(crate) fn from_json(shared: &str, source: &str) -> Result<Self, VocabularyError> {
         let parse = |text| {
             serde_json::from_str::<BTreeMap<String, u32>>(text)
@@ -145,22 +145,21 @@ impl Vocabulary {
                 }
             }
         }
-        // As many distinct ids below the length as there are words: every slot is filled.
+        // The number of distinct ids below the length equals the number of words, so every entry is filled.
         Ok(Self { words: words.into_iter().flatten().collect(), source, end })
     }
 
-    /// The ids of a sentence as a person types it, ended by `</s>`.
+    /// The ids of a typed sentence, ended by `</s>`.
     ///
-    /// Case does not matter. Elisions (`J'ai`, straight or typographic), inversions (`parles-tu`,
-    /// `a-t-il`) and marks are split; `soeur` is `sœur`; accents may be composed or combining.
-    /// `!` and `…` count as a full stop, further marks (commas, quotes, brackets) are left out.
-    /// A text without words is `</s>` alone.
+    /// Case is ignored. Elisions (`J'ai`, straight or typographic), inversions (`parles-tu`, `a-t-il`) and marks are
+    /// split; `soeur` becomes `sœur`; accents may be composed or combining. `!` and `…` become a full stop, other
+    /// marks (commas, quotes, brackets) are removed. A text without words is `</s>` alone.
     pub(crate) fn encode(&self, text: &str) -> Result<Vec<u32>, UnknownWord> {
         let mut ids = Vec::new();
         let mut ended = false;
         for piece in normal(text).split_whitespace() {
             let mark = piece == "." || piece == "?";
-            // "?!" and "..." are one mark, and a sentence does not begin with one.
+            // "?!" and "..." are one mark, and a mark at the start of a sentence is skipped.
             if mark && (ended || ids.is_empty()) {
                 continue;
             }
@@ -171,8 +170,8 @@ impl Vocabulary {
         Ok(ids)
     }
 
-    /// One piece without spaces: what is elided before a word, the word, what is inverted after it.
-    /// The whole comes first, for `aujourd'hui` and `est-ce` are words.
+    /// Encodes one piece without spaces: elided words, the word, and inverted words after it. The whole piece is
+    /// tried first, because `aujourd'hui` and `est-ce` are words.
     fn split(&self, mut piece: &str, ids: &mut Vec<u32>) -> Result<(), UnknownWord> {
         loop {
             if let Some(id) = self.id(piece) {
@@ -186,7 +185,7 @@ impl Vocabulary {
             }
             piece = rest;
         }
-        // `-t-il` holds two hyphens, so the one before the last is tried first.
+        // `-t-il` contains two hyphens, so the second-last hyphen is tried first.
         let mut cuts: Vec<usize> = piece.rmatch_indices('-').take(2).map(|(at, _)| at).collect();
         cuts.retain(|at| *at > 0);
         for at in cuts.into_iter().rev() {
@@ -208,8 +207,8 @@ impl Vocabulary {
         found.or_else(|| self.source.get(&word.replace("oe", "œ"))).copied()
     }
 
-    /// The error for a word, with at most three neighbors, none further than a third of its letters
-    /// (and one more) away.
+    /// The error for an unknown word, with at most three suggestions whose edit distance is at most a third of its
+    /// letters plus one.
     fn unknown(&self, word: &str) -> UnknownWord {
         let letters: Vec<char> = word.chars().take(LONGEST).collect();
         let limit = letters.len() / 3 + 1;
@@ -225,10 +224,10 @@ impl Vocabulary {
         UnknownWord { word: word.to_string(), nearest }
     }
 
-    /// The sentence of some ids as a person writes it, up to the first `</s>`, in lower case.
+    /// The sentence of some ids, up to the first `</s>`, in lower case.
     ///
-    /// Marks and `'s` join the word before them, `-tu` too; what is elided joins the word after it.
-    /// Padding is left out. An id outside the vocabulary is written `<unk>`.
+    /// Marks, `'s` and `-tu` are joined to the word before them, elided words to the word after them. Padding is
+    /// omitted. An id outside the vocabulary is written as `<unk>`.
     pub(crate) fn decode(&self, ids: &[u32]) -> String {
         let mut text = String::new();
         for &id in ids {
@@ -248,7 +247,7 @@ impl Vocabulary {
     }
 }
 
-/// Lower case, one form of every apostrophe, hyphen and accent, and marks between spaces.
+/// Converts to lower case, normalizes apostrophes, hyphens and accents, and puts spaces around marks.
 fn normal(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 8);
     for letter in text.chars().flat_map(char::to_lowercase) {
@@ -269,7 +268,7 @@ fn normal(text: &str) -> String {
     out
 }
 
-/// A French letter and the accent that follows it as one letter; both as they are when there is none.
+/// Composes a French letter with the accent that follows it; returns both unchanged if there is no composed letter.
 fn composed(plain: char, accent: char) -> impl Iterator<Item = char> {
     const ACCENTS: [(char, &str, &str); 5] = [
         ('\u{300}', "aeu", "àèù"),
@@ -286,7 +285,7 @@ fn composed(plain: char, accent: char) -> impl Iterator<Item = char> {
     [Some(one.unwrap_or(plain)), two].into_iter().flatten()
 }
 
-/// Levenshtein's distance: insertions, deletions and changes of a letter from `a` to `b`.
+/// The Levenshtein distance from `a` to `b`: insertions, deletions and changes of a letter.
 fn distance(a: &[char], b: &str) -> usize {
     let mut row: Vec<usize> = (0..=a.len()).collect();
     for (i, right) in b.chars().enumerate() {
@@ -334,7 +333,7 @@ mod tests {
         PAD,
     ];
 
-    /// A map from words to ids counted from `first`.
+    /// A map from words to ids that start at `first`.
     fn json(words: &[&str], first: usize) -> String {
         let entry = |(i, word)| format!("{}:{}", serde_json::json!(word), first + i);
         let entries: Vec<String> = words.iter().enumerate().map(entry).collect();
@@ -385,7 +384,7 @@ mod tests {
             error.to_string(),
             "the model does not know the word \"etudient\"; near it: étudiant"
         );
-        // Neither words of the other side nor special tokens are source words.
+        // Words of the other side and special tokens are not source words.
         for text in
             ["teacher", "<pad>", "<unk>x", "xyzzyxyzzy", "'", "-", "j'x", "</s>", "-tu-x", "123"]
         {
@@ -403,7 +402,7 @@ mod tests {
             let text = piece.repeat(100_000) + "zq";
             assert!(small().encode(&text).is_err(), "{piece}");
         }
-        // A verb is inverted once, and its unknown half is the one named.
+        // A verb is inverted once; the error names the unknown part.
         assert_eq!(small().encode("mange-tu-tu").unwrap_err().word, "mange-tu");
         assert_eq!(small().encode("mangue-t-il").unwrap_err().nearest, ["mange"]);
     }

@@ -1,5 +1,5 @@
-//! Two sentences through a model of six dimensions: every intermediate, collected by a probe and
-//! turned into sections of text.
+//! Runs two sentences through a model of six dimensions. A probe records every intermediate tensor, and the tensors
+//! are printed as sections of text.
 
 use super::masks;
 use super::page::{Section, matrix};
@@ -24,7 +24,7 @@ struct Batch {
     padded: [Vec<Vec<u32>>; 2],
 }
 
-/// A number, or an error that says which.
+/// A number; the error names the value.
 fn number(value: &Value, what: &str) -> Result<u32, Box<dyn Error>> {
     let number = value.as_u64().and_then(|x| u32::try_from(x).ok());
     number.ok_or_else(|| format!("{what}: expected an id, found {value}").into())
@@ -59,7 +59,7 @@ impl Batch {
         };
         let truth = without(&ids(&batch["target_true"], "target_true")?, blanks[1]);
         let mut targets = without(&padded[1], blanks[1]);
-        // The decoder reads one token for each that it must say.
+        // The decoder reads one token for each output token.
         for (target, truth) in targets.iter_mut().zip(&truth) {
             target.truncate(truth.len());
         }
@@ -87,7 +87,7 @@ impl Batch {
     }
 }
 
-/// One view, copied.
+/// One recorded view.
 struct Seen {
     stage: Stage,
     place: Place,
@@ -97,7 +97,7 @@ struct Seen {
     rows: Vec<Vec<f32>>,
 }
 
-/// Keeps everything.
+/// Records every view.
 #[derive(Default)]
 struct SavedActivations(Vec<Seen>);
 
@@ -124,7 +124,7 @@ pub(crate) fn sections(folder: &Path) -> Result<Vec<Section>, Box<dyn Error>> {
     Ok(sections)
 }
 
-/// Encodes both sentences and feeds both targets, all under the probe.
+/// Encodes both sentences and both targets, with the probe.
 fn run(model: &Model, batch: &Batch) -> Result<Vec<Seen>, Box<dyn Error>> {
     let longest = |rows: &[Vec<u32>]| rows.iter().map(Vec::len).max().unwrap_or(1);
     let (sources, targets) = (longest(&batch.sources), longest(&batch.targets));
@@ -139,7 +139,7 @@ fn run(model: &Model, batch: &Batch) -> Result<Vec<Seen>, Box<dyn Error>> {
         let mut watched = session.traced(&mut keep, &mut scratch)?;
         watched.prefill(row, target, Some(&mut |_, _| {}))?;
     }
-    // Slots are free in order, so the slot of a sentence is its index; say so if that changes.
+    // Free slots are used in order, so the slot of a sentence is its index; fail if that changes.
     for (i, sentence) in sentences.iter().enumerate() {
         if sentence.slot() as usize != i {
             return Err(format!("sentence {i} is in slot {}", sentence.slot()).into());
@@ -246,7 +246,7 @@ fn note(stage: Stage) -> &'static str {
     }
 }
 
-/// A section for each stage at each place, in the order in which data flows.
+/// A section for each stage at each place, in the order of the computation.
 fn stages(batch: &Batch, seen: &[Seen]) -> Vec<Section> {
     let mut sections = Vec::new();
     let mut done: Vec<(Stage, Place)> = Vec::new();
@@ -265,7 +265,7 @@ fn stages(batch: &Batch, seen: &[Seen]) -> Vec<Section> {
         if let Some(block) = place.block {
             title += &format!(", {block}");
         }
-        // What comes out of a block whose name is the stage's too.
+        // The output of a block whose name is also that of the stage.
         title += &format!(": {stage}");
         let mut section = Section::new(stage.name(), &title, note(stage));
         for sentence in 0..batch.sources.len() as u32 {
@@ -281,7 +281,7 @@ fn stages(batch: &Batch, seen: &[Seen]) -> Vec<Section> {
     sections
 }
 
-/// The part of one sentence: one matrix, one for each head, or rows that came one by one.
+/// The values of one sentence: one matrix, one matrix per head, or rows that were recorded one by one.
 fn tensor(batch: &Batch, sentence: u32, seen: &[&Seen], section: &mut Section) {
     let Some(first) = seen.first() else { return };
     let index = sentence as usize;
@@ -317,7 +317,7 @@ fn tensor(batch: &Batch, sentence: u32, seen: &[&Seen], section: &mut Section) {
     section.lines.extend(matrix(&names, keys.as_deref(), &all_rows));
 }
 
-/// The most probable word after each token, and whether it is the true one.
+/// The most probable word after each token, and whether it is correct.
 fn prediction(batch: &Batch, seen: &[Seen]) -> Section {
     let note = "The most probable word at each position, beside the true output.";
     let mut section = Section::new("prediction", "Prediction", note);

@@ -1,6 +1,6 @@
-//! The command line of `train`: what it may say, and what is wrong with it.
+//! Parses the command line of `train`.
 //!
-//! Nothing is ignored: an option that does not exist, comes twice or has a value that does not parse is refused.
+//! No argument is ignored. An option is rejected if it does not exist, is repeated, or has an invalid value.
 
 use simdformer::train::{BatchSize, Metric, SavedActivations};
 use std::ffi::OsString;
@@ -78,14 +78,14 @@ Instead of a run:
 Exits with 2 for a wrong command line and 1 for anything else that is wrong.
 ";
 
-/// What to do.
+/// The command to run.
 #[derive(Debug)]
 pub(crate) enum Command {
     Help,
     TrainingRun(Box<Arguments>),
 }
 
-/// How the rate goes.
+/// The shape of the learning rate schedule.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Shape {
     Paper,
@@ -95,14 +95,14 @@ pub(crate) enum Shape {
     Constant,
 }
 
-/// How weights begin.
+/// The initialization of the weights.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum First {
     Normal,
     Glorot,
 }
 
-/// As given; `None` where nothing was said.
+/// The given arguments; `None` for an option that was not given.
 #[derive(Debug, Default)]
 pub(crate) struct Arguments {
     pub(crate) data: Option<PathBuf>,
@@ -152,13 +152,13 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// Whether the sentences are those of the grammar.
+    /// Whether the sentences come from the grammar.
     pub(crate) fn is_demo(&self) -> bool {
         self.data.is_none()
     }
 }
 
-/// Reads the command line after the program's name.
+/// Parses the arguments after the program's name.
 pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Command, String> {
     let mut found = Arguments::default();
     let mut arguments = arguments;
@@ -175,7 +175,7 @@ pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Command
         let Some(name) = option.strip_prefix("--") else {
             return Err(format!("expected an option, found `{option}`; see --help"));
         };
-        // Before the value is asked for, so that a wrong name is what is told.
+        // Check the name before the value, so that the error names a wrong option.
         if !HELP.contains(&format!("--{name} ")) {
             return Err(format!("unknown option `{option}`; see --help"));
         }
@@ -306,7 +306,7 @@ fn choice<T: Copy>(option: &str, text: &str, names: &[(&str, T)]) -> Result<T, S
     })
 }
 
-/// What has no effect beside the rest.
+/// Rejects options that have no effect with the others.
 fn check(found: &Arguments) -> Result<(), String> {
     let both = |one: bool, other: bool, text: &str| {
         if one && other { Err(text.to_owned()) } else { Ok(()) }

@@ -1,4 +1,4 @@
-//! What a command begins with: where weights come from, sentences, and the numbers of a run.
+//! Prepares a command: the start of the weights, the sentences, and the options of a run.
 
 use super::arguments::{Arguments, First, Shape};
 use super::demo;
@@ -19,22 +19,22 @@ use std::path::{Path, PathBuf};
 pub(crate) type Failure = Box<dyn Error + Send + Sync>;
 
 const SEED: u64 = 2017;
-/// Tokens of a sentence, where neither the command nor the model says.
+/// Tokens per sentence if neither the command nor the model sets a limit.
 const LONGEST: usize = 512;
 
-/// Where weights come from.
+/// The start of the weights.
 #[derive(Debug)]
 pub(crate) enum From {
     /// A save of the same run.
     Save(PathBuf),
-    /// Another checkpoint, or the one that will be written over in the end.
+    /// Another checkpoint, or the one that is overwritten at the end.
     Checkpoint(PathBuf),
-    /// A configuration.
+    /// A config without weights.
     Nothing(PathBuf),
 }
 
 impl From {
-    /// As the arguments say, and what lies in the directory of the run.
+    /// Determined by the arguments and by the content of the run's directory.
     pub(crate) fn of(arguments: &Arguments, directory: Option<&Path>) -> Result<Self, Failure> {
         let demo = arguments.is_demo();
         if let Some(directory) = directory {
@@ -76,7 +76,7 @@ impl From {
         }
     }
 
-    /// Where configuration and vocabularies are.
+    /// The directory or file of the config and vocabularies.
     pub(crate) fn path(&self) -> &Path {
         match self {
             Self::Save(path) | Self::Checkpoint(path) | Self::Nothing(path) => path,
@@ -91,7 +91,7 @@ impl From {
     }
 }
 
-/// What is learned from, looked at and tested with.
+/// The sentences for training, validation and test.
 pub(crate) struct Data {
     pub(crate) training: Corpus,
     pub(crate) held_out: Option<Corpus>,
@@ -111,7 +111,7 @@ impl Data {
             from.path().parent().unwrap_or(Path::new("."))
         };
         let words = match folder.join("vocab.json").exists() {
-            // Where words are pieces of a tokenizer, the file may be of another kind, and ids are what is read.
+            // If words are tokenizer pieces, the vocabulary file may have another format; then only ids are read.
             true => Words::read(folder).ok(),
             false => None,
         };
@@ -152,7 +152,7 @@ impl Data {
         Ok(Self { training, held_out, test, words })
     }
 
-    /// Limits that hold every sentence.
+    /// Limits that fit every sentence.
     pub(crate) fn limits(&self, arguments: &Arguments) -> TrainLimits {
         let corpora = [Some(&self.training), self.held_out.as_ref()];
         let longest = |side: usize| {
@@ -170,7 +170,7 @@ impl Data {
     }
 }
 
-/// The lines of `file`, each with its frames.
+/// Reads the lines of `file`, each with its features.
 fn of_features(
     file: &Path,
     reading: &Reading<'_>,
@@ -183,7 +183,7 @@ fn of_features(
     Ok(Corpus::from_lines_of_features(lines, &name, reading, &features)?)
 }
 
-/// The trainer, with its first weights.
+/// Creates the trainer with its initial weights.
 pub(crate) fn trainer<'t>(
     arguments: &Arguments,
     from: &From,
@@ -235,7 +235,7 @@ pub(crate) fn trainer<'t>(
     Ok(trainer)
 }
 
-/// The numbers of a run.
+/// The options of a run.
 pub(crate) fn options(arguments: &Arguments, config: &Config) -> Result<RunOptions, Failure> {
     let demo = arguments.is_demo();
     let bounded =
@@ -246,7 +246,7 @@ pub(crate) fn options(arguments: &Arguments, config: &Config) -> Result<RunOptio
     let warmup = arguments.warmup_steps.unwrap_or((expected / 12).max(1));
     let peak = arguments.learning_rate.unwrap_or(if demo { 2e-3 } else { 5e-4 });
     let last = arguments.final_fraction.unwrap_or(0.0);
-    // The last step has a rate, too.
+    // The last step needs a nonzero rate too.
     let end = expected.max(warmup) + 1;
     let schedule = match arguments.schedule.unwrap_or(Shape::Linear) {
         Shape::Constant => Schedule::Constant { peak, warmup },

@@ -1,4 +1,4 @@
-//! The demo: sentences of the grammar, and the settings that its model is trained with.
+//! The demo: sentences of the grammar, and the training settings of its model.
 
 use super::grammar::{self, Example};
 use simdformer::train::{Corpus, Reading, RunError};
@@ -9,17 +9,17 @@ use std::path::{Path, PathBuf};
 const SENTENCES: usize = 300_000;
 const DEVELOPMENT: usize = 500;
 
-/// What is copied to the model beside its weights, and what it is tested with.
+/// The directory of the files that are copied next to the weights, and of the test sentences.
 pub(crate) fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("models/fr-en")
 }
 
-/// Where it goes if nobody says.
+/// The default output directory.
 pub(crate) fn directory() -> PathBuf {
     Path::new("target").join("train").join("fr-en")
 }
 
-/// Training and development; no sentence of `held_out.jsonl` is in either.
+/// The training and validation corpora; neither contains a sentence of `held_out.jsonl`.
 pub(crate) fn corpora(
     reading: &Reading<'_>,
     seed: u64,
@@ -42,7 +42,7 @@ pub(crate) fn corpora(
     let corpus = |pairs: &[Example], name: &str| -> Result<Corpus, RunError> {
         let mut lines = String::new();
         for Example { source, target } in pairs {
-            // The vocabulary is that of the words that were drawn when it was made.
+            // The vocabulary contains only the words that were drawn when it was created.
             if known(source) && known(target) {
                 let line = serde_json::json!({ "source": source, "target": target });
                 lines += &format!("{line}\n");

@@ -1,25 +1,25 @@
-//! Says how many sentences a model translates to the word.
+//! Counts the sentences that a model translates exactly.
 
 use simdformer::search::{Hooks, SearchOptions, Strategy};
 use simdformer::train::Corpus;
 use simdformer::{Event, Limits, Model, Session, Source, Threads};
 use std::error::Error;
 
-/// Sentences that are decoded at a time.
+/// Sentences per batch.
 const SLOTS: usize = 100;
-/// More tokens than the target may have, so that one that does not end is seen.
+/// Additional tokens beyond the target length, so that an output without an end is detected.
 const MORE: usize = 8;
 
-/// What became of the sentences.
+/// The results of the sentences.
 pub(crate) struct Judged {
     pub(crate) exact: usize,
-    /// The first few: source, target, and what the model says.
+    /// The first few: source, target and the model's output.
     pub(crate) samples: Vec<[Vec<u32>; 3]>,
-    /// The first few that were not exact, alike.
+    /// The first few that were not exact, in the same form.
     pub(crate) wrong: Vec<[Vec<u32>; 3]>,
 }
 
-/// Decodes every source of `corpus`, greedily; `None` if the configuration does not say how a target begins.
+/// Decodes every source of `corpus` greedily; `None` if the config has no decoder start token.
 pub(crate) fn judge(
     model: &Model,
     corpus: &Corpus,

@@ -1,4 +1,4 @@
-//! Trains an encoder-decoder Transformer, from nothing or from a checkpoint.
+//! Trains an encoder-decoder Transformer, from scratch or from a checkpoint.
 //!
 //! ```sh
 //! cargo run --release --features train --example train            # the demo: French to English
@@ -6,9 +6,9 @@
 //! cargo run --release --features train --example train -- --help  # everything else
 //! ```
 //!
-//! The directory becomes a checkpoint that [`simdformer::Model::open`] and transformers load. Beside it go `best`,
-//! `checkpoints/step-N` (what the same command goes on from), `metrics.jsonl` and `loss.svg`, which
-//! `cargo run --release -p simdformer-pictures --example picture -- DIR/loss.svg` makes a PNG of.
+//! The directory becomes a checkpoint that [`simdformer::Model::open`] and transformers load. It also contains
+//! `best`, `checkpoints/step-N` (from which the same command resumes), `metrics.jsonl` and `loss.svg`. The command
+//! `cargo run --release -p simdformer-pictures --example picture -- DIR/loss.svg` converts the latter to a PNG.
 
 pub(crate) mod arguments;
 mod begin;
@@ -39,7 +39,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
-/// Translations that are shown.
+/// Translations that are printed.
 const SAMPLES: usize = 3;
 
 fn main() -> ExitCode {
@@ -91,7 +91,7 @@ pub(crate) fn command(arguments: &Arguments, threads: &Threads<'_>) -> Result<()
         None => arguments.is_demo().then(demo::directory),
     };
     let from = match alone {
-        // Nothing is gone on with.
+        // These commands do not resume a run.
         true => match (&arguments.init_from, &arguments.model) {
             (Some(from), _) | (None, Some(from)) => From::Checkpoint(from.clone()),
             _ => From::of(arguments, None)?,
@@ -161,7 +161,7 @@ pub(crate) fn command(arguments: &Arguments, threads: &Threads<'_>) -> Result<()
                 report.validation(&found, judged.as_ref(), sentences, &|ids| words.text(ids))?;
                 metrics.validation(&found)?;
             }
-            // Printed where the run was resumed.
+            // Printed when the run was resumed.
             TrainEvent::OptionsChanged(_) | TrainEvent::Saved(_) => {}
             TrainEvent::Finished(reason) => break Some(reason),
         }
@@ -230,7 +230,7 @@ fn finish(
     }
 }
 
-/// Opens what was written, as anybody would, and translates sentences that nobody has looked at.
+/// Opens the written checkpoint and translates the test sentences, which were not used before.
 fn tell_of_test(
     directory: &Path,
     test: &Corpus,
@@ -247,7 +247,7 @@ fn tell_of_test(
     Ok(())
 }
 
-/// Ids as words, where there is a vocabulary.
+/// Converts ids to words, if there is a vocabulary.
 struct Wording<'w> {
     words: Vec<&'w str>,
 }

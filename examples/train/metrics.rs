@@ -1,4 +1,4 @@
-//! What was measured, a line of JSON each, and the curve of it.
+//! Writes the measurements as lines of JSON, and draws the loss curve.
 
 use serde_json::{Value, json};
 use simdformer::train::Validation;
@@ -24,13 +24,13 @@ pub(crate) struct Line {
 pub(crate) struct Metrics {
     directory: PathBuf,
     file: File,
-    /// Step and loss, of the sentences learned from and of those held out.
+    /// Step and loss, for the training sentences and for the validation sentences.
     learned: Vec<(u64, f64)>,
     held_out: Vec<(u64, f64)>,
 }
 
 impl Metrics {
-    /// Goes on with the lines up to `step`; what an interrupted run has done after its last save is done again.
+    /// Keeps the lines up to `step` and appends; the steps of an interrupted run after its last save are repeated.
     pub(crate) fn open(directory: &Path, step: u64) -> io::Result<Self> {
         fs::create_dir_all(directory)?;
         let path = directory.join("metrics.jsonl");
@@ -84,7 +84,7 @@ impl Metrics {
         self.draw()
     }
 
-    /// Writes `loss.svg` beside its place and renames it.
+    /// Writes `loss.svg` under a temporary name and renames it.
     pub(crate) fn draw(&self) -> io::Result<()> {
         if self.learned.len() < 2 {
             return Ok(());
@@ -103,7 +103,7 @@ const RIGHT: f64 = 24.0;
 const TOP: f64 = 40.0;
 const BOTTOM: f64 = 56.0;
 
-/// A page with both losses over the steps; the loss on a logarithmic scale.
+/// An SVG of both losses over the steps, with a logarithmic loss axis.
 pub(crate) fn curve(learned: &[(u64, f64)], held_out: &[(u64, f64)]) -> String {
     let points = || learned.iter().chain(held_out).filter(drawn);
     let last = points().map(|&(step, _)| step).max().unwrap_or(1).max(1) as f64;
@@ -179,12 +179,12 @@ pub(crate) fn curve(learned: &[(u64, f64)], held_out: &[(u64, f64)]) -> String {
     svg
 }
 
-/// What has a place on a logarithmic scale.
+/// Whether a loss can be drawn on a logarithmic axis.
 fn drawn((_, loss): &&(u64, f64)) -> bool {
     *loss > 0.0 && loss.is_finite()
 }
 
-/// 1, 2 or 5 times a power of ten, not below `least`.
+/// 1, 2 or 5 times a power of ten, at least `least`.
 fn nice(least: f64) -> f64 {
     let power = 10f64.powf(least.max(1.0).log10().floor());
     [1.0, 2.0, 5.0, 10.0]
@@ -194,7 +194,7 @@ fn nice(least: f64) -> f64 {
         .unwrap_or(power)
 }
 
-/// Losses to write at the side.
+/// The tick values of the loss axis.
 fn ticks(low: f64, high: f64) -> Vec<f64> {
     let all = [
         0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.6, 0.7, 0.8, 1.0, 1.5, 2.0,

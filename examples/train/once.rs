@@ -1,4 +1,4 @@
-//! What is no run: gradients of a few sentences, and steps against the clock.
+//! Commands other than runs: gradients of some sentences, and a benchmark of steps.
 
 use super::arguments::Arguments;
 use super::begin::Failure;
@@ -36,7 +36,7 @@ pub(crate) fn gradients(
     Ok(())
 }
 
-/// Makes the steps, and prints what each took as a line of JSON.
+/// Makes steps, and prints the time of each as a line of JSON.
 pub(crate) fn benchmark(
     arguments: &Arguments,
     trainer: Trainer<'_>,

@@ -1,4 +1,4 @@
-//! How much of what the machine could do: multiply-adds in registers, and how many a step takes.
+//! The FMA peak of the CPU, and the operations of a step.
 
 #![allow(unsafe_code, reason = "instructions that not every CPU has")]
 
@@ -12,15 +12,15 @@ use std::time::Instant;
 const STEPS: usize = 4096;
 const CHAINS: usize = 12;
 
-/// Operations a second of one thread, multiplications and additions counted apart, in the best of many short turns; `None`
-/// for an instruction set that this is not written for.
+/// Floating-point operations per second of one thread, counting multiplications and additions separately; the best of
+/// many short measurements. `None` for an instruction set that this function does not support.
 pub(crate) fn of_one_thread(isa: Isa) -> Option<f64> {
     let (run, lanes): (fn() -> f32, usize) = match isa.name() {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: holding the Isa is the proof that the CPU has the instructions.
+        // SAFETY: an `Isa` exists only if the CPU has its instructions.
         "avx512" => (|| unsafe { x86::avx512() }, 16),
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: as above.
+        // SAFETY: an `Isa` exists only if the CPU has its instructions.
         "avx2" => (|| unsafe { x86::avx2() }, 8),
         _ => return None,
     };
@@ -65,15 +65,15 @@ mod x86 {
     }
 }
 
-/// Operations of a step: forward, and twice that backward for every product with weights; five products backward for the
-/// two of attention.
+/// The operations of a step. For every product with weights: one forward, and twice that backward. For the two
+/// products of attention: five products backward.
 pub(crate) struct Work {
     for_source: f64,
     for_target: f64,
 }
 
 impl Work {
-    /// Of a token of each side, the attention being that of the average sentence of `corpus`.
+    /// Operations per token of each side; the attention is that of the average sentence of `corpus`.
     pub(crate) fn of(config: &Config, corpus: &Corpus) -> Self {
         let (mut source, mut target) = (0.0, 0.0);
         for role in TensorId::all(config) {
@@ -84,7 +84,7 @@ impl Work {
             match role {
                 _ if shape.len() < 2 => {}
                 TensorId::Output => target += numbers,
-                // Twice a position, and nothing wants the gradient of what it reads.
+                // Two frames per position, and the input needs no gradient.
                 TensorId::Convolution(0, _) => source += 2.0 * numbers * 2.0 / 3.0,
                 TensorId::Convolution(..) => source += numbers,
                 TensorId::Layer(Side::Decoder, ..) if !of_memory => target += numbers,

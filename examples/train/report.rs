@@ -1,4 +1,4 @@
-//! What is said while it trains: a line per interval, and a bar where somebody looks.
+//! Progress output during training: a line per interval, and a progress bar on a terminal.
 
 use super::judge::Judged;
 use super::metrics::Line;
@@ -7,16 +7,16 @@ use simdformer::train::{StepRecord, Validation};
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// The bar is drawn anew after as long.
+/// The interval between redraws of the bar.
 const REDRAW: Duration = Duration::from_millis(200);
 const BAR: usize = 24;
 
-/// Gathers steps, and says every so often what they were.
+/// Accumulates steps, and prints a line per interval.
 pub(crate) struct Report {
     every: u64,
     steps: Option<u64>,
     work: Work,
-    /// Operations a second of all threads.
+    /// The peak operations per second of all threads.
     peak: Option<f64>,
     began: Instant,
     began_at: Option<u64>,
@@ -36,7 +36,7 @@ struct Since {
     norm: f64,
     skipped: u64,
     clipped: u64,
-    /// Of the steps alone: not of validations and saves between them.
+    /// The time of the steps, without the validations and saves between them.
     seconds: f64,
 }
 
@@ -55,7 +55,7 @@ impl Report {
         }
     }
 
-    /// Tells of a step that took `seconds`; the line, if one was due.
+    /// Reports a step that took `seconds`; returns the line if one was due.
     pub(crate) fn step(&mut self, record: &StepRecord, seconds: f64) -> io::Result<Option<Line>> {
         let began_at = *self.began_at.get_or_insert(record.step - 1);
         let since = &mut self.since;
@@ -140,7 +140,7 @@ impl Report {
         out.flush()
     }
 
-    /// Takes the bar away.
+    /// Erases the bar.
     pub(crate) fn clear(&mut self) -> io::Result<()> {
         if self.terminal && self.bar.take().is_some() {
             let mut out = io::stderr().lock();
@@ -150,7 +150,7 @@ impl Report {
         Ok(())
     }
 
-    /// Tells of a validation, and shows what the model says.
+    /// Reports a validation, and prints sample translations.
     pub(crate) fn validation(
         &mut self,
         found: &Validation,
@@ -175,7 +175,7 @@ impl Report {
     }
 }
 
-/// A line for a translation, and what was expected where it is another.
+/// Prints a translation, and the expected one if it differs.
 pub(crate) fn show(out: &mut dyn Write, [source, target, said]: [String; 3]) -> io::Result<()> {
     match said == target {
         true => writeln!(out, "    {source}  ->  {said}"),
@@ -183,7 +183,7 @@ pub(crate) fn show(out: &mut dyn Write, [source, target, said]: [String; 3]) -> 
     }
 }
 
-/// Minutes and seconds, with hours where there are any.
+/// Minutes and seconds, and hours if there are any.
 pub(crate) fn clock(seconds: f64) -> String {
     let all = seconds.round() as u64;
     let (hours, minutes, seconds) = (all / 3600, all / 60 % 60, all % 60);

@@ -1,4 +1,4 @@
-//! Ctrl-C: the first is remembered, the second ends the program at once.
+//! Handles Ctrl-C: the first one requests a stop, the second ends the program immediately.
 
 #![allow(unsafe_code, reason = "the system's interface to signals")]
 
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 static STOPPED: AtomicBool = AtomicBool::new(false);
 
-/// Whether somebody wants it to end.
+/// Whether a stop was requested.
 pub(crate) fn stopped() -> bool {
     STOPPED.load(Ordering::SeqCst)
 }
@@ -14,18 +14,18 @@ pub(crate) fn stopped() -> bool {
 #[cfg(unix)]
 extern "C" fn remember(signal: libc::c_int) {
     STOPPED.store(true, Ordering::SeqCst);
-    // SAFETY: setting a signal's action is allowed in a handler, and the default is always one.
+    // SAFETY: `signal` may be called in a signal handler, and `SIG_DFL` is a valid action.
     unsafe { libc::signal(signal, libc::SIG_DFL) };
 }
 
-/// Remembers Ctrl-C, and being asked to end by the system, from now on. Where there are no such signals, nothing is
-/// remembered: the last save is what is left.
+/// From now on, records Ctrl-C and termination requests of the system. On systems without such signals, nothing is
+/// recorded, and the last save remains.
 pub(crate) fn listen() {
     #[cfg(unix)]
     {
         let handler: extern "C" fn(libc::c_int) = remember;
         for signal in [libc::SIGINT, libc::SIGTERM] {
-            // SAFETY: the handler stores to an atomic and calls `signal`, both of which a handler may.
+            // SAFETY: the handler only stores to an atomic and calls `signal`; a signal handler may do both.
             unsafe { libc::signal(signal, handler as libc::sighandler_t) };
         }
     }

@@ -7,7 +7,7 @@ use libfuzzer_sys::{arbitrary, fuzz_target};
 use simdformer::checkpoint::TensorId;
 use simdformer::config::{Config, Family};
 use simdformer::kernels::Isa;
-use simdformer::{Limits, Model, SourceId, Session};
+use simdformer::{Limits, Model, Session, SourceId};
 
 /// What is said of an architecture and of its generation.
 #[derive(Debug, arbitrary::Arbitrary)]

@@ -11,8 +11,8 @@ use libfuzzer_sys::fuzz_target;
 use simdformer_fuzz::{Add, GAP, Layout, Rng, Strided, Values, pick_isa, pool, same_bits};
 use simdformer_kernels::reference::dtype::stored;
 use simdformer_kernels::{
-    Activation, Epilogue, GemmError, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual,
-    Dtype, gemm,
+    Activation, Dtype, Epilogue, GemmError, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism,
+    Residual, gemm,
 };
 
 #[derive(Arbitrary, Debug)]

@@ -10,8 +10,8 @@ use libfuzzer_sys::fuzz_target;
 use simdformer_fuzz::{Add, GAP, Layout, Rng, Strided, Values, pick_isa, pool};
 use simdformer_kernels::reference::gemm_int8::gemm_int8 as oracle;
 use simdformer_kernels::{
-    Activation, QuantizedMatrix, QuantizedActivations, Epilogue, Isa, Matrix, MatrixMut, Parallelism, ActivationBits,
-    gemm_int8,
+    Activation, ActivationBits, Epilogue, Isa, Matrix, MatrixMut, Parallelism,
+    QuantizedActivations, QuantizedMatrix, gemm_int8,
 };
 
 #[derive(Arbitrary, Debug)]
@@ -111,7 +111,8 @@ fn product(isa: Isa, case: &Case) {
         let n = range.len();
         let block = Matrix::strided(from, depth, n, row_stride, column_stride).expect("a view");
         let shape = (depth, columns);
-        QuantizedMatrix::quantize_block(isa, block, shape, range.start, &mut pieces).expect("a fit");
+        QuantizedMatrix::quantize_block(isa, block, shape, range.start, &mut pieces)
+            .expect("a fit");
     }
     let whole = words.iter().map(|word| word.to_bits());
     assert!(pieces.iter().map(|word| word.to_bits()).eq(whole), "{isa}: cut at {cut}");
@@ -134,8 +135,8 @@ fn foreign(isa: Isa, case: &Case) {
     let x = Matrix::new(&x, rows, depth).expect("a dense matrix");
     let precision = precision(case);
     let mut room = vec![GAP; QuantizedActivations::len(rows, depth, precision).expect("small")];
-    let read =
-        QuantizedActivations::quantize(isa, x, precision, &mut room, Parallelism::Serial).expect("that length");
+    let read = QuantizedActivations::quantize(isa, x, precision, &mut room, Parallelism::Serial)
+        .expect("that length");
     let mut c = vec![GAP; rows * columns];
     let out = MatrixMut::new(&mut c, rows, columns).expect("a dense matrix");
     gemm_int8(&read, &weight, &Epilogue::default(), out, Parallelism::Serial).expect("a fit");

@@ -7,7 +7,7 @@ use libfuzzer_sys::{arbitrary, fuzz_target};
 use simdformer::checkpoint::{Checkpoint, TensorId};
 use simdformer::config::Config;
 use simdformer::kernels::Isa;
-use simdformer::{Limits, Model, SourceId, Session};
+use simdformer::{Limits, Model, Session, SourceId};
 
 /// A configuration and the bytes of a safetensors file.
 #[derive(Debug, arbitrary::Arbitrary)]

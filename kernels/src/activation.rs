@@ -1,14 +1,14 @@
-//! The nonlinearity between the two matrix products of the feed-forward block, alone or (through
-//! `apply` below) in the epilogue of the first product.
+//! Activation functions of the feed-forward block, as separate calls or (through `apply_row`) in the epilogue of the
+//! first product.
 //!
-//! Every function is right in its tails: infinities, `f32::MAX` and -1e30 give the limit and never
-//! NaN, and NaN gives NaN.
+//! Every function has the correct limits: infinities, `f32::MAX` and -1e30 give the limit and never NaN, and NaN gives
+//! NaN.
 
 use crate::isa::Isa;
 use crate::math;
 use crate::matrix::MatrixMut;
 use crate::parallel::Parallelism;
-use crate::rows::{Map, UnitColumns, for_rows, sweep};
+use crate::rows::{Map, UnitColumns, for_rows, map_slice};
 use crate::simd::{SimdF32, SimdOp};
 use core::fmt;
 
@@ -21,15 +21,14 @@ pub(crate) mod gate;
 #[cfg(feature = "train")]
 mod row_ptrs;
 
-/// An elementwise function. Bounds are absolute errors against the exact function, over every f32
-/// input.
+/// An elementwise function. The bounds are absolute errors against the exact function, over every f32 input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Activation {
     /// `x`.
     #[default]
     Identity,
-    /// `max(x, 0)`, exact; NaN stays NaN.
+    /// `max(x, 0)`, exact; NaN gives NaN.
     Relu,
     /// `x (1 + erf(x / sqrt 2)) / 2` (Hendrycks and Gimpel, "Gaussian Error Linear Units"):
     /// within `1e-6 + 1.2e-7 |gelu(x)|`, exactly 0 below -5.56.
@@ -45,18 +44,18 @@ pub enum Activation {
     Sigmoid,
 }
 
-/// Why an activation could not run.
+/// Why an activation cannot run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ActivationError {
-    /// The elements of a row are not side by side.
+    /// The elements of a row are not contiguous.
     ColumnStride {
         /// The column stride found; 1 is expected.
         found: usize,
     },
     /// Two of the matrices have different shapes.
     Shape {
-        /// Rows and columns of the matrix that is written.
+        /// Rows and columns of the output.
         expected: [usize; 2],
         /// Rows and columns of the other matrix.
         found: [usize; 2],
@@ -103,7 +102,7 @@ impl Map for Identity {
 impl Map for Relu {
     #[inline(always)]
     fn map<S: SimdF32>(self, s: S, x: S::F32) -> S::F32 {
-        // The second argument survives where either is NaN.
+        // If one argument is NaN, `max` returns the second.
         s.max(s.splat(0.0), x)
     }
 }
@@ -113,7 +112,7 @@ impl Map for Gelu {
     fn map<S: SimdF32>(self, s: S, x: S::F32) -> S::F32 {
         let half = s.splat(0.5);
         let erf = math::erf(s, s.mul(x, s.splat(core::f32::consts::FRAC_1_SQRT_2)));
-        // Below -5.56 the second factor is exactly 0: a finite first one keeps NaN away.
+        // Below -5.56 the second factor is exactly 0. The first factor must be finite, or the product would be NaN.
         s.mul(s.max(s.splat(-8.0), x), s.mul_add(erf, half, half))
     }
 }
@@ -124,7 +123,7 @@ impl Map for GeluTanh {
         // (1 + tanh u) / 2 = sigmoid(2u), with 2u = x (c + 0.044715 c x^2), c = 2 sqrt(2/pi).
         const C: f32 = 1.595_769_2;
         let factor = s.mul_add(s.mul(x, x), s.splat(C * 0.044_715), s.splat(C));
-        // sigmoid is exactly 0 from x = -10.1 down.
+        // The sigmoid is exactly 0 for x <= -10.1.
         math::times_sigmoid(s, s.max(s.splat(-12.0), x), s.mul(x, factor))
     }
 }
@@ -132,7 +131,7 @@ impl Map for GeluTanh {
 impl Map for Silu {
     #[inline(always)]
     fn map<S: SimdF32>(self, s: S, x: S::F32) -> S::F32 {
-        // sigmoid is exactly 0 from x = -87.4 down.
+        // The sigmoid is exactly 0 for x <= -87.4.
         math::times_sigmoid(s, s.max(s.splat(-90.0), x), x)
     }
 }
@@ -164,8 +163,8 @@ impl Activation {
     ];
 }
 
-/// The activation of one vector. The `match` is on a value that loops leave alone, so the compiler
-/// can hoist it; where it does not, use [`apply_row`].
+/// The activation of one vector. The `match` is on a value that does not change in loops, so the compiler can hoist it
+/// out of them. If it does not, use [`apply_row`].
 #[inline(always)]
 pub(crate) fn apply_lanes<S: SimdF32>(s: S, activation: Activation, v: S::F32) -> S::F32 {
     match activation {
@@ -179,12 +178,12 @@ pub(crate) fn apply_lanes<S: SimdF32>(s: S, activation: Activation, v: S::F32) -
     }
 }
 
-/// Loops over what an activation is applied to. Implementations are `#[inline(always)]`.
+/// A loop to which an activation is applied. Implementations are `#[inline(always)]`.
 pub(crate) trait Applied {
     fn run<M: Map>(self, map: M);
 }
 
-/// Runs `loops` with an activation, so that the `match` is outside of them.
+/// Runs `loops` with an activation, so that the `match` is outside the loops.
 #[inline(always)]
 pub(crate) fn with_map(activation: Activation, loops: impl Applied) {
     match activation {
@@ -213,12 +212,12 @@ pub(crate) unsafe fn apply_row<S: SimdF32>(
     unsafe {
         match activation {
             Activation::Identity => {}
-            Activation::Relu => sweep(s, Relu, row, row, len),
-            Activation::Gelu => sweep(s, Gelu, row, row, len),
-            Activation::GeluTanh => sweep(s, GeluTanh, row, row, len),
-            Activation::Silu => sweep(s, Silu, row, row, len),
-            Activation::Tanh => sweep(s, Tanh, row, row, len),
-            Activation::Sigmoid => sweep(s, Sigmoid, row, row, len),
+            Activation::Relu => map_slice(s, Relu, row, row, len),
+            Activation::Gelu => map_slice(s, Gelu, row, row, len),
+            Activation::GeluTanh => map_slice(s, GeluTanh, row, row, len),
+            Activation::Silu => map_slice(s, Silu, row, row, len),
+            Activation::Tanh => map_slice(s, Tanh, row, row, len),
+            Activation::Sigmoid => map_slice(s, Sigmoid, row, row, len),
         }
     }
 }
@@ -237,9 +236,9 @@ impl SimdOp for ApplyRows {
     #[inline(always)]
     fn run<S: SimdF32>(self, s: S) {
         for row in 0..self.rows {
-            // SAFETY: `start` is row `range.start` of a view that `apply` checked to hold all rows,
-            // side by side in each (`wide_columns`), and `rows` is the length of `range`;
-            // `for_rows` gives each task rows of its own.
+            // SAFETY: `start` is row `range.start` of a view. `apply` checked that the view contains all rows and that
+            // rows are contiguous (`wide_columns`); `rows` is the length of `range`. `for_rows` gives each task its
+            // own rows.
             unsafe {
                 apply_row(s, self.activation, self.start.add(row * self.stride), self.columns)
             };
@@ -250,7 +249,7 @@ impl SimdOp for ApplyRows {
 /// `x = activation(x)` for every element of `x` `[rows, columns]`.
 ///
 /// # Errors
-/// The elements of a row are not side by side.
+/// The elements of a row are not contiguous.
 ///
 /// ```
 /// use simdformer_kernels::activation::{self, Activation};
@@ -277,7 +276,7 @@ pub fn apply(
     }
     let shared = x.shared();
     for_rows(parallelism.workers(), rows, columns, &|range| {
-        // SAFETY: the view was checked to hold every row, and each task has its own.
+        // SAFETY: the view contains every row, and each task has its own rows.
         let start = unsafe { shared.as_ptr().add(range.start * stride) };
         isa.dispatch(ApplyRows { activation, start, rows: range.len(), columns, stride });
     });

@@ -1,9 +1,8 @@
-//! What `Debug` shows of a slice: its length. A line that is to be read says which shapes meet, not what
-//! ten million weights are.
+//! `Debug` output of a slice: its length. Shapes make a readable line; ten million weights do not.
 
 use core::fmt;
 
-/// A slice of so many elements.
+/// The number of elements of a slice.
 pub(crate) struct Elements(usize);
 
 impl Elements {

@@ -1,5 +1,4 @@
-//! Token ids to vectors: `out[i] = table[ids[i]] * scale`, and the position's vector added in the
-//! same pass.
+//! Embedding lookup: `out[i] = table[ids[i]] * scale`, plus the position's vector, in one pass.
 
 use crate::debug::Elements;
 use crate::isa::Isa;
@@ -12,12 +11,12 @@ use core::fmt;
 #[cfg(feature = "train")]
 pub(crate) mod gradient;
 
-/// What is added to each token's vector.
+/// The position vectors that are added to the token vectors.
 #[derive(Clone, Copy)]
 pub struct Positions<'a> {
-    /// One row for each position, as many columns as the tokens' table.
+    /// One row for each position, with as many columns as the token table.
     pub table: Matrix<'a>,
-    /// The row for each token.
+    /// The row of each token in `table`.
     pub rows: &'a [u32],
 }
 
@@ -30,55 +29,55 @@ impl fmt::Debug for Positions<'_> {
     }
 }
 
-/// Why a lookup could not run. Nothing was written.
+/// Why a lookup cannot run. Nothing is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EmbeddingError {
-    /// A token id is not a row of the table.
+    /// A token id is not below the number of rows of the table.
     Id {
-        /// Which token.
+        /// Index of the token.
         token: usize,
         /// Rows of the table.
         rows: usize,
         /// The id given.
         found: u32,
     },
-    /// A position is not a row of its table.
+    /// A position is not below the number of rows of its table.
     Position {
-        /// Which token.
+        /// Index of the token.
         token: usize,
         /// Rows of the table.
         rows: usize,
         /// The position given.
         found: u32,
     },
-    /// There is not one position for each token.
+    /// The number of positions differs from the number of tokens.
     Positions {
         /// Tokens.
         expected: usize,
         /// Positions given.
         found: usize,
     },
-    /// The output has not one row for each token, as long as the table's.
+    /// The output does not have the shape `[tokens, columns of the table]`.
     Shape {
         /// Tokens and columns of the table.
         expected: [usize; 2],
         /// Rows and columns of the output.
         found: [usize; 2],
     },
-    /// The positions' table has other columns than the tokens'.
+    /// The position table and the token table have different numbers of columns.
     Columns {
-        /// Columns of the tokens' table.
+        /// Columns of the token table.
         expected: usize,
-        /// Columns of the positions' table.
+        /// Columns of the position table.
         found: usize,
     },
-    /// The elements of a row are not side by side.
+    /// The elements of a row are not contiguous.
     ColumnStride {
         /// The column stride found; 1 is expected.
         found: usize,
     },
-    /// The gradient has not one row for each token, as long as the table's.
+    /// The gradient does not have the shape `[tokens, columns of the table]`.
     #[cfg(feature = "train")]
     Gradient {
         /// Tokens and columns of the table.
@@ -86,7 +85,7 @@ pub enum EmbeddingError {
         /// Rows and columns of the gradient.
         found: [usize; 2],
     },
-    /// There are more tokens than their gradient can be sorted for.
+    /// There are too many tokens for the gradient's sort.
     #[cfg(feature = "train")]
     Tokens {
         /// Tokens given; fewer than 2^32 are expected.
@@ -95,7 +94,7 @@ pub enum EmbeddingError {
     /// The scratch is too short.
     #[cfg(feature = "train")]
     Scratch {
-        /// Words that are needed.
+        /// `u32` words needed.
         expected: usize,
         /// Words given.
         found: usize,
@@ -159,9 +158,9 @@ impl SimdOp for LookUp<'_> {
         let columns = self.table.columns();
         let scale = s.splat(self.scale);
         for (token, &id) in self.ids.iter().enumerate() {
-            // SAFETY: `embed` checked that each id and each position is a row of its table, that
-            // tables and `out` have `columns` floats side by side in each row, and that `out` has a
-            // row for each token; `for_rows` gives each task rows of its own.
+            // SAFETY: `embed` checked that each id and each position is a row of its table, that tables and `out` have
+            // `columns` contiguous floats in each row, and that `out` has a row for each token. `for_rows` gives each
+            // task its own rows.
             unsafe {
                 let from = self.table.as_ptr().add(id as usize * self.table.row_stride());
                 let to = self.out.add(token * self.stride);
@@ -196,13 +195,13 @@ impl SimdOp for LookUp<'_> {
     }
 }
 
-/// `out[i] = table[ids[i]] * scale (+ positions.table[positions.rows[i]])` for each token `i`:
-/// `table` is `[vocabulary, columns]`, `out` `[tokens, columns]`. Other rows of the tables are not
-/// read. With a position each result has one rounding.
+/// `out[i] = table[ids[i]] * scale (+ positions.table[positions.rows[i]])` for each token `i`. `table` is
+/// `[vocabulary, columns]`, `out` is `[tokens, columns]`. Other rows of the tables are not read. Each result is
+/// rounded once, also with positions.
 ///
 /// # Errors
-/// An id or a position is not a row of its table, shapes disagree, or the elements of a row are not
-/// side by side. Nothing is written then.
+/// An id or a position is not a row of its table, shapes disagree, or the elements of a row are not contiguous.
+/// Nothing is written then.
 ///
 /// ```
 /// use simdformer_kernels::embedding::embed;
@@ -259,7 +258,7 @@ pub fn embed(
     for_rows(parallelism.workers(), ids.len(), columns, &|range| {
         let positions = positions
             .map(|Positions { table, rows }| Positions { table, rows: &rows[range.clone()] });
-        // SAFETY: the view was checked to hold every row, and each task has its own.
+        // SAFETY: the view contains every row, and each task has its own rows.
         let out = unsafe { shared.as_ptr().add(range.start * stride) };
         isa.dispatch(LookUp { table, ids: &ids[range], scale, positions, out, stride });
     });

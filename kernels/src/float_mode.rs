@@ -1,16 +1,16 @@
-//! The floating-point mode that results are defined in.
+//! The floating-point mode in which results are defined.
 //!
-//! All bits are those of IEEE 754 arithmetic in its default mode: to nearest, with subnormal numbers, no exception
-//! trapped. The mode is a register of each thread (MXCSR on x86, FPCR on AArch64), and a host may have changed it:
-//! audio engines flush subnormal numbers, numerical libraries change the rounding, some runtimes do either on
-//! every thread that they start. Such a thread would compute other bits than the one beside it. So each entry into
-//! code that computes reads the register, which takes a few cycles, and only if the mode is not the default one it
-//! is set, and put back afterwards, also by a panic.
+//! All bits are those of IEEE 754 arithmetic in its default mode: round to nearest, no flushing of subnormal numbers,
+//! no exception trapped. The mode is a register of each thread (MXCSR on x86, FPCR on AArch64), and a host may have
+//! changed it: audio engines flush subnormal numbers, numerical libraries change the rounding, some runtimes do either
+//! on every thread that they start. Such a thread would compute other bits than the other threads. So each entry into
+//! code that computes reads the register, which takes a few cycles. If the mode is not the default one, the entry sets
+//! the default mode and restores the old mode at the end, also after a panic.
 //!
-//! Rust itself assumes the default mode everywhere and gives no promise about code that runs in another one. What
-//! is here protects the results of a caller in C or in assembly; it does not make a changed mode supported in Rust.
+//! Rust itself assumes the default mode everywhere and does not define the behavior of code in another mode. This
+//! module protects the results of a caller in C or in assembly; it does not make a changed mode supported in Rust.
 
-/// While it lives, this thread computes in the default mode.
+/// While a value of this type exists, this thread computes in the default mode.
 pub(crate) struct DefaultMode(Option<Register>);
 
 impl DefaultMode {
@@ -30,21 +30,21 @@ impl Drop for DefaultMode {
     }
 }
 
-/// Runs `work` in the default mode: for arithmetic that is not behind one of the entries of [`Isa`](crate::Isa). It
-/// is a function of its own, so none of its arithmetic moves out of it.
+/// Runs `work` in the default mode, for arithmetic outside the entries of [`Isa`](crate::Isa). `work` runs in a
+/// separate function, so none of its arithmetic moves out of the default mode.
 pub(crate) fn in_default_mode<R>(work: impl FnOnce() -> R) -> R {
     #[inline(never)]
-    fn apart<R>(work: impl FnOnce() -> R) -> R {
+    fn run_noinline<R>(work: impl FnOnce() -> R) -> R {
         work()
     }
     let _mode = DefaultMode::enter();
-    apart(work)
+    run_noinline(work)
 }
 
 #[cold]
 #[inline(never)]
 fn change(found: Register) -> Register {
-    // SAFETY: the default modes.
+    // SAFETY: the value is [`DEFAULT`].
     unsafe { write(DEFAULT) };
     found
 }
@@ -52,20 +52,20 @@ fn change(found: Register) -> Register {
 #[cold]
 #[inline(never)]
 fn restore(found: Register) {
-    // SAFETY: what the register held before.
+    // SAFETY: `found` was read from the register.
     unsafe { write(found) };
 }
 
 use register::{DEFAULT, MODES, Register, read, write};
 
-/// MXCSR.
+/// MXCSR, on x86.
 #[cfg(all(any(target_arch = "x86_64", target_arch = "x86"), target_feature = "sse", not(miri)))]
 mod register {
     use core::arch::asm;
 
     pub(super) type Register = u32;
 
-    /// Everything but the six flags that operations leave behind.
+    /// All bits except the six exception flags that operations set.
     pub(super) const MODES: u32 = !0x3f;
     /// Every exception masked.
     pub(super) const DEFAULT: u32 = 0x1f80;
@@ -73,7 +73,7 @@ mod register {
     #[inline(always)]
     pub(super) fn read() -> u32 {
         let mut value = 0u32;
-        // SAFETY: it writes the four bytes of `value`; the target has SSE.
+        // SAFETY: the instruction writes the four bytes of `value`; the target has SSE.
         unsafe {
             asm!("stmxcsr [{}]", in(reg) &raw mut value, options(nostack, preserves_flags));
         }
@@ -81,17 +81,17 @@ mod register {
     }
 
     /// # Safety
-    /// `value` has been read, or is [`DEFAULT`].
+    /// `value` was read by [`read`], or is [`DEFAULT`].
     pub(super) unsafe fn write(value: u32) {
-        // SAFETY: it reads the four bytes of `value`, in which no reserved bit is set: the caller's contract. It is
-        // no inlined function, so no arithmetic moves past it.
+        // SAFETY: the instruction reads the four bytes of `value`, in which no reserved bit is set, by the caller's
+        // contract. This function is not inlined, so no arithmetic moves past it.
         unsafe {
             asm!("ldmxcsr [{}]", in(reg) &raw const value, options(nostack, preserves_flags));
         }
     }
 }
 
-/// FPCR.
+/// FPCR, on AArch64.
 #[cfg(all(target_arch = "aarch64", not(miri)))]
 mod register {
     use core::arch::asm;
@@ -99,7 +99,7 @@ mod register {
     pub(super) type Register = u64;
 
     pub(super) const MODES: u64 = !0;
-    /// To nearest, nothing flushed, nothing trapped, NaN payloads kept.
+    /// Round to nearest, nothing flushed, nothing trapped, NaN payloads preserved.
     pub(super) const DEFAULT: u64 = 0;
 
     #[inline(always)]
@@ -111,10 +111,10 @@ mod register {
     }
 
     /// # Safety
-    /// `value` has been read, or is [`DEFAULT`].
+    /// `value` was read by [`read`], or is [`DEFAULT`].
     pub(super) unsafe fn write(value: u64) {
-        // SAFETY: every program may write FPCR; the value is one that it takes: the caller's contract. It is no
-        // inlined function, so no arithmetic moves past it.
+        // SAFETY: every program may write FPCR, and the value is valid, by the caller's contract. This function is not
+        // inlined, so no arithmetic moves past it.
         unsafe { asm!("msr fpcr, {}", in(reg) value, options(nostack, preserves_flags)) };
     }
 }

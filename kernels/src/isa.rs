@@ -1,15 +1,14 @@
-//! Which instruction set a kernel runs on: detection, names, forcing, and the one entrance into
-//! the `target_feature` regions.
+//! Instruction sets: detection, names, selection, and the single entry into the `target_feature` regions.
 //!
-//! An [`Isa`] can only be made for a set that this CPU and its operating system support, so
-//! holding one is the proof that dispatch needs. Detection tests exactly the features that the
-//! kernels are compiled with, because both come from pulp's token of that set; on x86-64 it also
-//! asks the operating system (XCR0) whether it saves the wide registers.
+//! An [`Isa`] can only be made for a set that this CPU and its operating system support, so a value of this type is
+//! the proof that dispatch needs. Detection tests exactly the features that the kernels are compiled with, because
+//! both come from pulp's token of that set. On x86-64 it also checks in XCR0 that the operating system saves the wide
+//! registers.
 //!
-//! A new set is a name in [`ISA_NAMES`], a token in `Level`, and a file in `lanes` that implements
-//! `SimdF32` for it; the compiler then asks for what is missing. A set that multiplies bytes as well
-//! implements `Int8Dot` and gets an arm in `dispatch_bytes`. What multiplies matrices of bytes is no set of its own:
-//! it stands beside one, as a case of `MatrixUnit`, and changes no bit.
+//! A new set needs a name in [`ISA_NAMES`], a token in `Level`, and a file in `arch` that implements `SimdF32` for it;
+//! compiler errors then show the missing parts. A set with int8 dot products also implements `Int8Dot` and gets an arm
+//! in `dispatch_bytes`. An int8 matrix unit is not a set: it extends one, as a case of `MatrixUnit`, and changes no
+//! bit.
 
 #[cfg(target_arch = "aarch64")]
 use crate::arch::aarch64::dotprod::{NeonDot, NeonMadd};
@@ -29,11 +28,11 @@ use crate::simd::matrix_unit::MatrixUnit;
 use crate::simd::{SimdF32, SimdOp};
 use core::fmt;
 
-/// Name of the environment variable that [`Isa::detect`] obeys in builds with the `std` feature.
+/// Name of the environment variable that [`Isa::detect`] reads in builds with the `std` feature.
 pub const ISA_VARIABLE: &str = "SIMDFORMER_ISA";
 
-/// Name of the environment variable by which a test run names the instruction sets that must be
-/// present, separated by commas.
+/// Name of the environment variable in which a test run lists the instruction sets that must be present, separated by
+/// commas.
 pub const REQUIRE_ISA_VARIABLE: &str = "SIMDFORMER_REQUIRE_ISA";
 
 /// An instruction set that this machine has.
@@ -42,16 +41,16 @@ pub const REQUIRE_ISA_VARIABLE: &str = "SIMDFORMER_REQUIRE_ISA";
 /// use simdformer_kernels::Isa;
 ///
 /// let isa = Isa::detect()?;
-/// assert!(Isa::available().any(|here| here == isa));
+/// assert!(Isa::available().any(|available| available == isa));
 /// assert_eq!(Isa::from_name("scalar")?, Isa::SCALAR);
 /// # Ok::<(), simdformer_kernels::IsaError>(())
 /// ```
 #[derive(Clone, Copy)]
 pub struct Isa {
     level: Level,
-    /// Whether instructions that multiply and add up bytes are used where the CPU has them.
+    /// Whether to use int8 dot-product instructions where the CPU has them.
     dot_products: bool,
-    /// Whether instructions that multiply matrices of bytes are used where the CPU has them.
+    /// Whether to use int8 matrix instructions where the CPU has them.
     matrix_products: bool,
 }
 
@@ -66,23 +65,23 @@ enum Level {
     Neon(pulp::aarch64::Neon),
 }
 
-/// Every name that [`Isa::from_name`] knows, on any machine.
+/// Every name that [`Isa::from_name`] accepts, on any machine.
 pub const ISA_NAMES: [&str; 4] = ["scalar", "avx2", "avx512", "neon"];
 
-/// Why an instruction set could not be had.
+/// Why an instruction set cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum IsaError {
     /// The name is none of [`ISA_NAMES`].
     UnknownName {
-        /// The name, as far as an error can carry it.
+        /// The name, cut to [`FoundName::LEN`] bytes.
         found: FoundName,
     },
     /// The name is known, but this CPU or its operating system lacks the set.
     NotAvailable {
-        /// The set that was asked for.
+        /// The requested set.
         name: &'static str,
-        /// The best set that is here.
+        /// The best set of this machine.
         best: &'static str,
     },
 }
@@ -102,7 +101,7 @@ impl fmt::Display for IsaError {
 
 impl core::error::Error for IsaError {}
 
-/// The first [`FoundName::LEN`] bytes of a name that nothing has, kept without an allocator.
+/// The first [`FoundName::LEN`] bytes of an unknown name, stored without an allocator.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct FoundName {
     bytes: [u8; Self::LEN],
@@ -111,7 +110,7 @@ pub struct FoundName {
 }
 
 impl FoundName {
-    /// Bytes that are kept.
+    /// The largest number of bytes stored.
     pub const LEN: usize = 30;
 
     fn of(name: &str) -> Self {
@@ -124,14 +123,14 @@ impl FoundName {
         Self { bytes, len: len as u8, whole: len == name.len() }
     }
 
-    /// The name, or how it begins.
+    /// The name, or its beginning.
     pub fn as_str(&self) -> &str {
-        // Cut where a character ends.
+        // The name is cut at a character boundary.
         core::str::from_utf8(&self.bytes[..usize::from(self.len)]).unwrap_or_default()
     }
 }
 
-/// In quotes, with dots after one that was cut.
+/// In quotes, followed by dots if the name was cut.
 impl fmt::Display for FoundName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}{}", self.as_str(), if self.whole { "" } else { "..." })
@@ -148,13 +147,13 @@ impl Isa {
     /// Plain Rust, on every machine.
     pub const SCALAR: Self = Self::of(Level::Scalar(pulp::Scalar));
 
-    /// The best instruction set of this machine, or in builds with `std` the one that the environment
-    /// variable [`ISA_VARIABLE`] names. Ask once, where the program starts, and keep the answer:
-    /// looking into the environment takes a lock and may allocate.
+    /// The best instruction set of this machine, or in builds with `std` the one that the environment variable
+    /// [`ISA_VARIABLE`] names. Call this once at program start and store the result: reading the environment takes a
+    /// lock and may allocate.
     ///
     /// # Errors
-    /// The variable names no set, or one that is not here. It is never passed over: whoever measures
-    /// or debugs with it would be told something about another set.
+    /// The variable names an unknown set, or one that this machine lacks. The variable is never ignored: a measurement
+    /// or a debugging session would otherwise silently use another set.
     pub fn detect() -> Result<Self, IsaError> {
         #[cfg(feature = "std")]
         if let Some(isa) = Self::from_environment()? {
@@ -166,14 +165,14 @@ impl Isa {
     /// The set named by [`ISA_VARIABLE`], or `None` if the variable is not set.
     ///
     /// # Errors
-    /// The name is unknown, or the set is not here.
+    /// The name is unknown, or this machine lacks the set.
     #[cfg(feature = "std")]
     pub fn from_environment() -> Result<Option<Self>, IsaError> {
         let name = std::env::var_os(ISA_VARIABLE);
         name.map(|name| Self::from_name(&name.to_string_lossy())).transpose()
     }
 
-    /// The best instruction set of this machine, whatever the environment says.
+    /// The best instruction set of this machine. The environment variable is ignored.
     pub fn best() -> Self {
         Self::available().last().unwrap_or(Self::SCALAR)
     }
@@ -197,26 +196,24 @@ impl Isa {
         Self { level, dot_products: true, matrix_products: true }
     }
 
-    /// This set as on a CPU without instructions that multiply and add up bytes (VNNI beside AVX2 and
-    /// AVX-512, the dot products of NEON), nor matrices of them: products of bytes are slower and have the same
-    /// bits, and everything else stays as it is. For measuring and testing what such a CPU would do; the two are
-    /// equal to each other.
+    /// This set without its int8 dot-product instructions (VNNI for AVX2 and AVX-512, the dot products of NEON) and
+    /// without int8 matrix instructions: int8 products are slower and have the same bits, and everything else is
+    /// unchanged. For measuring and testing the behavior of a CPU without them. The returned set compares equal to
+    /// this one.
     pub const fn without_dot_products(self) -> Self {
         Self { level: self.level, dot_products: false, matrix_products: false }
     }
 
-    /// This set as on a CPU without instructions that multiply small matrices of bytes (AMX beside AVX-512,
-    /// I8MM beside NEON), or in a process that may not use them: products of many rows with weights in bytes
-    /// are slower and have the same bits, and everything else stays as it is. For measuring and testing, and for
-    /// programs that want no tiles of AMX in the state of their threads; the two are equal to each other.
+    /// This set without int8 matrix instructions (AMX for AVX-512, I8MM for NEON): products of many rows with int8
+    /// weights are slower and have the same bits, and everything else is unchanged. For measuring and testing, and for
+    /// programs that do not want AMX tiles in the state of their threads. The returned set compares equal to this one.
     pub const fn without_matrix_products(self) -> Self {
         Self { matrix_products: false, ..self }
     }
 
-    /// Whether many rows are multiplied with weights in bytes by instructions that multiply small matrices of
-    /// them: the CPU has them, and for AMX the system lets this process use them, which it is asked once, when
-    /// it first matters. The permission is for the whole process, for good; a set
-    /// [without them](Isa::without_matrix_products) does not ask.
+    /// Whether products of many rows with int8 weights use int8 matrix instructions: the CPU has them, and for AMX the
+    /// operating system permits this process to use them. The permission is requested once, at the first use. It is
+    /// for the whole process and permanent; a set [without them](Isa::without_matrix_products) does not request it.
     pub fn has_matrix_products(self) -> bool {
         self.matrices().is_some()
     }
@@ -275,7 +272,7 @@ impl Isa {
         if !system_saves(XCR0_AVX) {
             return None;
         }
-        // The token leaves F16C out. Every CPU with AVX2 has it; a hypervisor may still hide it.
+        // The token does not include F16C. Every CPU with AVX2 has it; a hypervisor may still hide it.
         let token = pulp::x86::V3::try_new().filter(|_| pulp::core_arch::x86::F16c::is_available());
         token.map(|token| Self::of(Level::Avx2(token)))
     }
@@ -308,9 +305,8 @@ impl Isa {
         None
     }
 
-    /// Runs `work` compiled for this set: loops of plain Rust in it are vectorized with what the set
-    /// has. The results are those of calling it directly, bit for bit: the compiler neither fuses nor
-    /// reorders arithmetic.
+    /// Runs `work` compiled for this set: the compiler vectorizes its plain Rust loops with the set's instructions.
+    /// The results have the same bits as a direct call: the compiler neither fuses nor reorders arithmetic.
     ///
     /// ```
     /// use simdformer_kernels::{Isa, AutoVectorize};
@@ -344,14 +340,14 @@ impl Isa {
         }
     }
 
-    /// Runs `kernel` with every function that is inlined into it compiled for this set. Enter once
-    /// per loop nest, not once per tile.
+    /// Runs `kernel` with every function that is inlined into it compiled for this set. Call it once per loop nest,
+    /// not once per tile.
     #[inline]
     pub(crate) fn dispatch<K: SimdOp>(self, kernel: K) -> K::Output {
         let _mode = DefaultMode::enter();
         match self.level {
-            // A function of its own, as on x86-64: only the one that runs takes its stack. Every program for AArch64 has
-            // NEON, so that `vectorize` would be inlined there.
+            // A separate function, as on x86-64, so that only the selected path uses stack. Every program for AArch64
+            // has NEON, so `vectorize` would be inlined there.
             Level::Scalar(token) => token.call_noinline(kernel),
             #[cfg(target_arch = "x86_64")]
             Level::Avx2(token) => token.vectorize(Enter(kernel, token)),
@@ -362,12 +358,12 @@ impl Isa {
         }
     }
 
-    /// Whether this set multiplies bytes faster than floats.
+    /// Whether this set multiplies int8 faster than f32.
     pub(crate) const fn has_bytes(self) -> bool {
         !matches!(self.level, Level::Scalar(_))
     }
 
-    /// What multiplies matrices of bytes beside this set, if this CPU has it and the system lets us.
+    /// The int8 matrix unit of this set, if this CPU has it and the operating system permits its use.
     pub(crate) fn matrices(self) -> Option<MatrixUnit> {
         if !self.dot_products || !self.matrix_products {
             return None;
@@ -385,7 +381,7 @@ impl Isa {
         }
     }
 
-    /// As [`Isa::dispatch`], for work on bytes, with the best that this set and this CPU have.
+    /// As [`Isa::dispatch`], for int8 work, with the best int8 instructions of this set and this CPU.
     #[inline]
     pub(crate) fn dispatch_bytes<K: Int8Op>(self, kernel: K) -> K::Output {
         let _mode = DefaultMode::enter();
@@ -411,13 +407,13 @@ impl Isa {
     }
 }
 
-/// Work in plain Rust, in a function of its own: no arithmetic of it moves out of the default mode.
+/// Runs plain Rust in a separate function, so that none of its arithmetic moves out of the default mode.
 #[inline(never)]
 fn plain<W: AutoVectorize>(work: W) -> W::Output {
     work.run()
 }
 
-/// A kernel of bytes in plain Rust, which takes its stack only when it runs.
+/// An int8 kernel in plain Rust. It is a separate function, so its stack is used only when it runs.
 #[inline(never)]
 fn plain_bytes<K: Int8Op>(kernel: K) -> K::Output {
     kernel.run::<pulp::Scalar, 4, 4>(pulp::Scalar)
@@ -443,19 +439,19 @@ impl PartialEq for Isa {
 
 impl Eq for Isa {}
 
-/// The best one of this machine.
+/// The best set of this machine.
 impl Default for Isa {
     fn default() -> Self {
         Self::best()
     }
 }
 
-/// Plain Rust that [`Isa::run`] compiles for an instruction set. `run`, and what it calls, must be
-/// `#[inline(always)]`: what is not inlined gains nothing.
+/// Plain Rust that [`Isa::run`] compiles for an instruction set. `run` and the functions it calls must be
+/// `#[inline(always)]`: a function that is not inlined is not compiled for the set.
 pub trait AutoVectorize {
-    /// What it gives.
+    /// The result of the work.
     type Output;
-    /// Does it.
+    /// Does the work.
     fn run(self) -> Self::Output;
 }
 
@@ -471,7 +467,7 @@ impl<W: AutoVectorize> pulp::NullaryFnOnce for Plain<W> {
     }
 }
 
-/// A [`SimdOp`] with its instruction set: what goes through the entrance of a `target_feature` region.
+/// A [`SimdOp`] with its instruction set, passed through the entry of a `target_feature` region.
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 struct Enter<K, S>(K, S);
 
@@ -487,7 +483,7 @@ impl<K: SimdOp, S: SimdF32> pulp::NullaryFnOnce for Enter<K, S> {
 /// SSE and AVX registers.
 #[cfg(target_arch = "x86_64")]
 const XCR0_AVX: u64 = 0b110;
-/// As well as mask registers and both halves of the 512-bit registers.
+/// The registers of [`XCR0_AVX`], the mask registers and both halves of the 512-bit registers.
 #[cfg(target_arch = "x86_64")]
 const XCR0_AVX512: u64 = 0b1110_0110;
 

@@ -1,99 +1,100 @@
-//! Kernels of the encoder-decoder Transformer on the caller's buffers: no allocator, no threads of
-//! their own, no global state.
+//! Kernels for encoder-decoder Transformers that compute in the caller's buffers. The crate has no allocator, starts
+//! no threads and has no global state.
 //!
-//! Each kernel is a safe function on checked views ([`Matrix`], [`Heads`]) of the caller's memory,
-//! with a function that says how much scratch it needs if it needs any, an [`Isa`] that says which
-//! instructions to use, and a [`Parallelism`] that says who computes. It is written once, over a
-//! small vector trait, and runs on four instruction sets:
+//! Each kernel is a safe function on checked views ([`Matrix`], [`Heads`]) of the caller's memory. The caller passes
+//! an [`Isa`] (the instruction set) and a [`Parallelism`] (the threads). If a kernel needs scratch memory, a function
+//! returns its size. Each kernel is written once, over a small vector trait, and runs on four instruction sets:
 //!
 //! | kernel | AVX-512 | AVX2 + FMA | NEON | scalar |
 //! |---|---|---|---|---|
 //! | [`gemm`] on a [`PackedMatrix`], [`gemm_unpacked`], fused epilogue | 6 x 64 tile | 6 x 16 | 6 x 16 | 6 x 8 |
-//! | [`gemm`] with weights of 16 bits ([`Dtype`]), widened exactly | 6 x 64 | 5 x 16 | 6 x 16 | 5 x 8 |
-//! | [`gemm_int8`] on a [`QuantizedMatrix`] and [`QuantizedActivations`], weights in eight bits | 12 x 32 with VNNI, 6 x 32 without; many rows 32 x 32 with AMX | 6 x 16 with AVX-VNNI, 4 x 16 without | 6 x 16 with dot products, 3 x 16 without; many rows 12 x 8 with I8MM | plain Rust |
-//! | [`pruned_argmax`]: the largest element of each row of a product | 12 x 32 bytes with VNNI, 6 x 32 without | 2 x 32 | 2 x 32 with dot products, 1 x 32 without | plain Rust |
-//! | [`attention`], [`attention_cached`], [`attention_decode`] | 16 keys a vector | 8 | 4 | 8 |
+//! | [`gemm`] with bf16 or f16 weights ([`Dtype`]), converted exactly to f32 | 6 x 64 | 5 x 16 | 6 x 16 | 5 x 8 |
+//! | [`gemm_int8`] on a [`QuantizedMatrix`] and [`QuantizedActivations`], int8 weights | 12 x 32 with VNNI, 6 x 32 without; many rows 32 x 32 with AMX | 6 x 16 with AVX-VNNI, 4 x 16 without | 6 x 16 with dot products, 3 x 16 without; many rows 12 x 8 with I8MM | plain Rust |
+//! | [`pruned_argmax`]: the largest element of each row of a product | 12 x 32 int8 with VNNI, 6 x 32 without | 2 x 32 | 2 x 32 with dot products, 1 x 32 without | plain Rust |
+//! | [`attention`], [`attention_cached`], [`attention_decode`] | 16 keys per vector | 8 | 4 | 8 |
 //! | [`norm`], [`mod@softmax`], [`activation`], [`embedding`], [`topk`], [`position`], [`relative`] | yes | yes | yes | yes |
 //!
-//! The scalar path is plain Rust that the compiler vectorizes for whatever the target has. It rounds a
-//! multiply-add once, as the others do, and so gives their bits; on x86-64 compiled without FMA that makes a
-//! product some seven times slower than rounding twice would be. A [`pruned_argmax`] in plain Rust gives the same
-//! answers and is not faster than the product; [`pruned_argmax::PruningTable::is_profitable`] tells.
+//! The scalar path is plain Rust that the compiler vectorizes for the target. It rounds a multiply-add once, as the
+//! other instruction sets do, so it returns the same bits. On x86-64 compiled without FMA this makes a product about
+//! seven times slower than with two roundings. The [`pruned_argmax`] in plain Rust returns the same answers but is not
+//! faster than the full product; [`pruned_argmax::PruningTable::is_profitable`] returns whether it is faster.
 //!
 //! # Choosing an instruction set
 //!
-//! [`Isa::best`] is the best one of the machine. [`Isa::detect`] is that, or the one that the
-//! environment variable [`ISA_VARIABLE`] names, and fails if that is none; [`Isa::from_name`] forces
-//! one and fails if the machine lacks it.
+//! [`Isa::best`] returns the best set of this machine. [`Isa::detect`] returns the set that the environment variable
+//! [`ISA_VARIABLE`] names, or the best one if the variable is not set. [`Isa::from_name`] selects a set by name.
+//! `detect` and `from_name` fail if the name is unknown or the machine lacks the set.
 //!
-//! # In another engine
+//! # Use in another engine
 //!
-//! * Its tensors: views take strides, and are made from slices, or from pointers
-//!   ([`Matrix::from_raw_parts`]) where no slice can be borrowed: column-major matrices with padding,
-//!   parts of a buffer that several threads write. Negative strides are the one layout to copy.
-//! * Its weights: packed once into floats that the engine owns ([`PackedMatrix`]), or multiplied as
-//!   they are ([`gemm_unpacked`]).
-//! * Its threads: an [`Executor`] of two functions, without rayon or std. [`Parallelism`] says
-//!   when which kind of threads is best.
-//! * Its decoding: [`CacheMut::append`] and [`attention_decode`] on any number of hypotheses,
-//!   [`attention_cached`] for their source.
+//! * Tensors: views take strides. They are made from slices, or from pointers ([`Matrix::from_raw_parts`]) where no
+//!   slice can be borrowed: column-major matrices with padding, or parts of a buffer that several threads write. Only
+//!   matrices with negative strides must be copied.
+//! * Weights: packed once into a float buffer that the engine owns ([`PackedMatrix`]), or multiplied in their original
+//!   layout ([`gemm_unpacked`]).
+//! * Threads: an [`Executor`] with two functions, without rayon or std. [`Parallelism`] explains when which kind of
+//!   threads is best.
+//! * Decoding: [`CacheMut::append`] and [`attention_decode`] on any number of hypotheses, [`attention_cached`] for
+//!   their source.
 //!
-//! # The first hour
+//! # First steps
 //!
-//! | to do | begin from |
+//! | task | start with |
 //! |---|---|
 //! | a linear layer | [`gemm`], and [`PackedMatrix`] for a struct that owns its weight |
 //! | a linear layer in a quarter of the memory | [`QuantizedMatrix`], [`QuantizedActivations`], [`gemm_int8`] |
 //! | a product of two activations | [`gemm_unpacked`] |
-//! | attention over sentences laid end to end | [`fn@attention`] |
+//! | attention over concatenated sentences | [`fn@attention`] |
 //! | a decoding step | [`CacheMut`], then [`attention_decode`] and [`attention_cached`] |
-//! | T5's bias of relative positions | [`relative::RelativeBuckets`], then [`Bias::Relative`] in any attention |
+//! | T5's relative position bias | [`relative::RelativeBuckets`], then [`Bias::Relative`] in any attention |
 //! | a gated feed-forward block | [`Residual::Gate`] |
-//! | threads of one's own | [`Executor`] |
-//! | all of it in one program of sixty lines | `examples/first_hour/kernels.rs` in the repository, with a pool of std's threads in `examples/first_hour/pool.rs` |
+//! | your own threads | [`Executor`] |
+//! | all of these in one program of sixty lines | `examples/first_hour/kernels.rs` in the repository, with a pool of std threads in `examples/first_hour/pool.rs` |
 //!
-//! # What is promised
+//! # Guarantees
 //!
-//! * Bad shapes, strides, lengths and ids are an `Err` that says what was expected and what came;
-//!   nothing outside a slice is read or written, whatever the arguments.
-//! * The bits of a row do not depend on the other rows, on threads, on how the work was cut, or on the
-//!   instruction set.
-//! * Masked keys, padding and gaps between strided elements are never used, whatever they hold.
-//! * Errors are bounded: each kernel states its bound, and the tests hold it to the f64 oracle in
+//! * Wrong shapes, strides, lengths and ids return an `Err` with the expected and the actual value. No argument makes
+//!   a kernel read or write outside a slice.
+//! * The bits of a row do not depend on the other rows, on threads, on how the work was split, or on the instruction
+//!   set.
+//! * Masked keys, padding and gaps between strided elements never influence a result, whatever they contain.
+//! * Errors are bounded: each kernel documents its bound, and the tests check it against the f64 oracle in
 //!   [`mod@reference`].
 //!
 //! # Process and thread state
 //!
-//! * **Floating-point mode.** The bits are those of IEEE 754 arithmetic in its default mode: to nearest, subnormal
-//!   numbers kept, no exception trapped (MXCSR on x86, FPCR on AArch64). A host may have changed it on the calling
-//!   thread or on threads of a pool. Every kernel reads the register on each thread that computes, sets the default
-//!   mode if another one is set, and puts back what it found, also when a callback panics; callbacks inside a
-//!   kernel run in the default mode. Rust itself assumes the default mode everywhere, so this protects hosts
-//!   in other languages and is no leave to run Rust in another mode. The x87 unit is not used.
-//! * **AMX.** On Linux a process has to ask the system before it uses tiles. [`gemm_int8`] and [`QuantizedActivations`] do, once,
-//!   when many rows are first rounded on a CPU that has AMX ([`Isa::has_matrix_products`] as well). The permission is
-//!   for the whole process and for good: all its threads have it from then on, no call gives it back, a fork inherits
-//!   it (`exec` drops it), and the system then refuses signal stacks that are too small for the state of tiles. A
-//!   program that does not want it uses [`Isa::without_matrix_products`], with which nothing is asked.
+//! * **Floating-point mode.** The bits are those of IEEE 754 arithmetic in its default mode: round to nearest, no
+//!   flushing of subnormal numbers, no exception trapped (MXCSR on x86, FPCR on AArch64). A host may have changed the
+//!   mode on the calling thread or on threads of a pool. Every kernel reads the register on each thread that computes.
+//!   If another mode is set, the kernel sets the default mode and restores the old mode afterwards, also when a
+//!   callback panics. Callbacks inside a kernel run in the default mode. Rust itself assumes the default mode
+//!   everywhere: this protects hosts in other languages, and does not make it valid to run Rust code in another mode.
+//!   The x87 unit is not used.
+//! * **AMX.** On Linux a process must request permission from the operating system before it uses AMX tiles.
+//!   [`gemm_int8`] and [`QuantizedActivations`] request it once, when many rows are first quantized on a CPU that has
+//!   AMX; [`Isa::has_matrix_products`] requests it as well. The permission is for the whole process and permanent: all
+//!   its threads have it from then on, no call revokes it, a fork inherits it (`exec` drops it), and the operating
+//!   system then rejects signal stacks that are too small for the tile state. A program that does not want it uses
+//!   [`Isa::without_matrix_products`], which requests nothing.
 //!
 //! # Stack
 //!
-//! There is no heap to fall back on, so this is what a thread must have to spare, in bytes of stack
-//! when compiled with optimization (`opt-level` 2 or 3): 64 KiB for [`gemm`] and [`gemm_unpacked`], 32 KiB for
-//! [`attention`], [`attention_cached`], [`attention_decode`] and a [`pruned_argmax`], 16 KiB for everything
-//! else. It does not depend on shapes. Threads of a pool need as much as the caller's. Nothing is said
-//! of builds without optimization, where the compiler keeps every intermediate vector in memory.
+//! The kernels do not use the heap. A thread needs this much free stack when the crate is compiled with optimization
+//! (`opt-level` 2 or 3): 64 KiB for [`gemm`] and [`gemm_unpacked`], 32 KiB for [`attention`], [`attention_cached`],
+//! [`attention_decode`] and [`pruned_argmax`], 16 KiB for everything else. The sizes do not depend on shapes. Threads
+//! of a pool need as much as the calling thread. There is no bound for builds without optimization, where the compiler
+//! stores every intermediate vector in memory.
 //!
 //! # Features
 //!
-//! `std` (default): the environment variable. `rayon` (default): [`Parallelism::Rayon`] and
-//! [`Team`], on the caller's pool. With neither, the crate is `no_std` and needs no `alloc`; threads are
-//! then an [`Executor`]. `train` (off by default): the module `train`, with what gradients need.
+//! `std` (default): the environment variable. `rayon` (default): [`Parallelism::Rayon`] and [`Team`], on the caller's
+//! pool. With neither, the crate is `no_std` and needs no `alloc`; threads then come from an [`Executor`]. `train`
+//! (off by default): the module `train`, with the kernels for gradients.
 //!
 //! # Rust
 //!
-//! Version 1.89 or later, as far as clippy's `incompatible_msrv` can tell: it has the intrinsics of
-//! AVX-512. In debug builds of yours, give the crate a profile of its own; see [`OPTIMIZED`].
+//! Version 1.89 or later, as far as clippy's `incompatible_msrv` can check: this version has the AVX-512 intrinsics.
+//! In your own debug builds, give the crate its own profile; see [`OPTIMIZED`].
 
 #![no_std]
 #[cfg(any(feature = "std", test))]
@@ -151,10 +152,10 @@ pub use matrix::{Matrix, MatrixMut, ViewError};
 pub use parallel::Team;
 pub use parallel::{Executor, Parallelism};
 
-/// Whether this crate was compiled with any optimization; `None` if it was not cargo that compiled it.
+/// Whether this crate was compiled with optimization; `None` if it was not compiled by cargo.
 ///
-/// Without (`opt-level = 0`, as in a `dev` profile that says nothing) every kernel works, and is hundreds
-/// of times slower. In the `Cargo.toml` at the root of a workspace this mends it:
+/// Without optimization (`opt-level = 0`, the default of the `dev` profile) every kernel works, but is hundreds of
+/// times slower. These lines in the `Cargo.toml` at the root of a workspace turn optimization on:
 ///
 /// ```toml
 /// [profile.dev.package.simdformer-kernels]
@@ -164,14 +165,14 @@ pub use parallel::{Executor, Parallelism};
 /// overflow-checks = false
 /// ```
 ///
-/// `opt-level` alone is enough to use the kernels. Without the other three lines they compile for 1.7 times as
-/// long, and their loops check every address and every sum.
+/// `opt-level` alone is enough to use the kernels. Without the other three lines they take 1.7 times as long to
+/// compile, and their loops check every address and every sum.
 pub const OPTIMIZED: Option<bool> = match option_env!("SIMDFORMER_KERNELS_OPT_LEVEL") {
     Some(level) => Some(!matches!(level.as_bytes(), b"0")),
     None => None,
 };
 
-/// The program of the package's page, compiled and run by the tests.
+/// The program of the README, compiled and run by the tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

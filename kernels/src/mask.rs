@@ -1,13 +1,12 @@
-//! What masks leave.
+//! Rows in which a mask leaves no entry.
 
-/// What a softmax makes of a row with nothing left to weigh, where the formula is 0 / 0: no valid
-/// entry, or none above minus infinity.
+/// The softmax of a row in which the formula is 0 / 0: no entry is valid, or no valid entry is above minus infinity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum FullyMasked {
-    /// Every probability 0 (logarithm negative infinity): nothing is attended to.
+    /// Every probability is 0 (log-probability minus infinity): the row attends to nothing.
     #[default]
     Zeros,
-    /// Every one of the row's columns, masked or not, gets `1 / columns`: what comes of filling
-    /// masked scores with a large negative number, as textbooks do.
+    /// Every column of the row, masked or not, gets `1 / columns`: the result of filling masked scores with a large
+    /// negative number, as textbooks do.
     Uniform,
 }

@@ -1,28 +1,25 @@
-//! Elementary functions on vectors: exp, erf, sigmoid and tanh, the same source on every
-//! instruction set.
+//! Elementary functions on vectors: exp, erf, sigmoid and tanh. All instruction sets use the same source.
 //!
-//! Their coefficients come from `derive/coefficients.py`. Error bounds are in units in the last
-//! place (ULP) of the exact result and were found by sweeping every f32 where the function bends, on
-//! every instruction set (`math/tests.rs`): exp is within 0.90, sigmoid
-//! within 2.5, tanh within 3, erf within 3.7e-7 in absolute terms. No input
-//! takes the CPU's slow path for subnormal numbers on the way out: results below the smallest normal
-//! f32 are replaced by zero before they are formed.
+//! The coefficients come from `derive/coefficients.py`. Error bounds are in units in the last place (ULP) of the exact
+//! result. They were measured on every instruction set (`math/tests.rs`) over every f32 of the range in which the
+//! function is not linear or constant: exp is within 0.90, sigmoid within 2.5, tanh within 3, erf within 3.7e-7
+//! absolute. No result triggers the CPU's slow path for subnormal numbers: results below the smallest normal f32 are
+//! replaced by zero before they are computed.
 
 use crate::isa::Isa;
-use crate::rows::{Map, sweep};
+use crate::rows::{Map, map_slice};
 use crate::simd::{SimdF32, SimdOp};
 
-/// ln(2^-126), rounded towards zero: exp of anything less is below the smallest normal f32.
+/// ln(2^-126), rounded towards zero: the exp of smaller values is below the smallest normal f32.
 pub(crate) const EXP_LOWEST: f32 = -87.336_54;
-/// 1.5 * 2^23. Adding it pushes the fraction out of the mantissa: round to nearest even.
+/// 1.5 * 2^23. Adding it shifts the fraction out of the mantissa: round to nearest even.
 const MAGIC: f32 = 12_582_912.0;
-/// ln 2 in two parts; the first has 15 significant bits, so that its product with an exponent is
-/// exact.
+/// ln 2 in two parts. The first part has 15 significant bits, so its product with an exponent is exact.
 const LN2_HIGH: f32 = 0.693_145_75;
 const LN2_LOW: f32 = 1.428_606_8e-6;
 
-/// exp(x) as `p * 2^n` with integral `n` and `p` in about [0.7, 1.42]. Where `x` is not in the
-/// range of exp, the pair is unspecified, but NaN gives a NaN `p`.
+/// exp(x) as `p * 2^n` with integral `n` and `p` in about [0.7, 1.42]. Where `x` is not in the range of exp, the pair
+/// is unspecified, but NaN gives a NaN `p`.
 #[inline(always)]
 fn exp_parts<S: SimdF32>(s: S, x: S::F32) -> (S::F32, S::F32) {
     let magic = s.splat(MAGIC);
@@ -43,8 +40,8 @@ fn exp_parts<S: SimdF32>(s: S, x: S::F32) -> (S::F32, S::F32) {
 /// infinity above 88.72284; NaN for NaN.
 #[inline(always)]
 pub(crate) fn exp<S: SimdF32>(s: S, x: S::F32) -> S::F32 {
-    // The bounds keep the exponent within 128, past both ends of the range. `min` and `max` return
-    // their second argument for NaN.
+    // The bounds limit the exponent to 128 and are outside the range at both ends. `min` and `max` return their second
+    // argument for NaN.
     let bound = 88.9;
     let (p, n) = exp_parts(s, s.max(s.splat(-bound), s.min(s.splat(bound), x)));
     let most = s.min(n, s.splat(127.0));
@@ -60,7 +57,7 @@ pub(crate) fn exp_nonpositive<S: SimdF32>(s: S, x: S::F32) -> S::F32 {
     exp_from(s, x, s.splat(EXP_LOWEST))
 }
 
-/// As [`exp_nonpositive`], and exactly 0 below `lowest`, which is [`EXP_LOWEST`] at least.
+/// As [`exp_nonpositive`], and exactly 0 below `lowest`, which must be at least [`EXP_LOWEST`].
 #[inline(always)]
 pub(crate) fn exp_from<S: SimdF32>(s: S, x: S::F32, lowest: S::F32) -> S::F32 {
     let keep = s.not_less(x, lowest);
@@ -71,7 +68,7 @@ pub(crate) fn exp_from<S: SimdF32>(s: S, x: S::F32, lowest: S::F32) -> S::F32 {
 /// The error function: at most 4.8e-7 off in absolute terms; exactly 1 or -1 from 3.93 on; NaN
 /// for NaN.
 ///
-/// A rational function `x P(x^2) / Q(x^2)` with positive coefficients: nothing cancels.
+/// A rational function `x P(x^2) / Q(x^2)` with positive coefficients, so there is no cancellation.
 #[inline(always)]
 pub(crate) fn erf<S: SimdF32>(s: S, x: S::F32) -> S::F32 {
     let x = s.max(s.splat(-3.93), s.min(s.splat(3.93), x));
@@ -115,7 +112,7 @@ pub(crate) fn tanh<S: SimdF32>(s: S, x: S::F32) -> S::F32 {
     let magnitude = s.abs(x);
     let e = exp_nonpositive(s, s.mul(magnitude, s.splat(-2.0)));
     let far = s.copy_sign(s.div(s.sub(one, e), s.add(one, e)), x);
-    // Near zero 1 - e cancels.
+    // Near zero `1 - e` loses digits to cancellation, so a polynomial is used there.
     let u = s.mul(x, x);
     let p = s.mul_add(s.splat(-0.051_331_07), u, s.splat(0.133_231_64));
     let p = s.mul_add(p, u, s.splat(-0.333_332_06));
@@ -142,13 +139,12 @@ impl SimdOp for ExpSlice<'_> {
     fn run<S: SimdF32>(self, s: S) {
         let (start, len) = (self.0.as_mut_ptr(), self.0.len());
         // SAFETY: the pointer and length of a slice.
-        unsafe { sweep(s, Exp, start, start, len) }
+        unsafe { map_slice(s, Exp, start, start, len) }
     }
 }
 
-/// `x = e^x` for each element: at most 1 unit in the last place off; 0 below -87.33654, where the
-/// result would be subnormal; infinity above 88.72284; NaN for NaN. From log-probabilities to
-/// probabilities.
+/// `x = e^x` for each element, for example to convert log-probabilities to probabilities. Error: at most 1 ULP. The
+/// result is 0 below -87.33654, where it would be subnormal; infinity above 88.72284; NaN for NaN.
 ///
 /// ```
 /// use simdformer_kernels::{Isa, math};
@@ -168,7 +164,7 @@ pub(crate) fn sqrt(x: f32) -> f32 {
     #[cfg(all(target_arch = "x86_64", target_feature = "sse"))]
     {
         use core::arch::x86_64::{_mm_cvtss_f32, _mm_set_ss, _mm_sqrt_ss};
-        // SAFETY: the whole program is compiled for SSE.
+        // SAFETY: the target of the whole program has SSE.
         unsafe { _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(x))) }
     }
     #[cfg(not(all(target_arch = "x86_64", target_feature = "sse")))]

@@ -1,18 +1,16 @@
 //! Checked, strided views of matrices in the caller's memory.
 //!
-//! Every kernel takes these instead of pointers. A view that exists is a view whose every element
-//! lies inside its slice, so kernels check shapes once and then walk without bounds checks.
+//! Every kernel takes these views instead of pointers. Every element of a view lies inside its slice, so kernels check
+//! shapes once and then read without bounds checks.
 //!
-//! A view is a pointer with strides, and claims its elements only: whatever lies between them is
-//! somebody else's, and may be written by another thread meanwhile. The safe constructors make one
-//! from a slice, which lends the gaps as well; [`Matrix::from_raw_parts`] and
-//! [`MatrixMut::from_raw_parts`] make one from a pointer, for matrices of which no slice may be made:
-//! columns of a buffer whose other columns somebody else holds, halves of a column-major matrix,
+//! A view is a pointer with strides, and covers only its elements. The memory between them does not belong to it, and
+//! another thread may write there. The safe constructors make a view from a slice, which borrows the gaps as well.
+//! [`Matrix::from_raw_parts`] and [`MatrixMut::from_raw_parts`] make one from a pointer, for matrices of which no
+//! slice may be made: columns of a buffer whose other columns are borrowed elsewhere, halves of a column-major matrix,
 //! memory of another language.
 //!
-//! A stride that no two elements are apart, along an axis of length 1 or in a view without elements,
-//! may be anything; the view forgets it and has the stride of a dense one instead. So an index of
-//! the view times a stride of the view never overflows.
+//! A stride that is never used, along an axis of length 1 or in a view without elements, may have any value; the view
+//! replaces it by the stride of a dense view. So an index of the view times a stride of the view never overflows.
 
 use crate::shared::SharedMut;
 use core::fmt;
@@ -46,7 +44,7 @@ pub enum ViewError {
         /// Elements from one head to the next.
         head_stride: usize,
     },
-    /// A block has rows that the matrix does not.
+    /// A block has rows outside the matrix.
     Rows {
         /// First row of the block.
         first: usize,
@@ -55,7 +53,7 @@ pub enum ViewError {
         /// Rows of the matrix.
         rows: usize,
     },
-    /// A block has tokens that the view does not.
+    /// A block has tokens outside the view.
     Tokens {
         /// First token of the block.
         first: usize,
@@ -64,7 +62,7 @@ pub enum ViewError {
         /// Tokens of the view.
         tokens: usize,
     },
-    /// A view that has elements was to be made from a null pointer.
+    /// A null pointer for a view that has elements.
     Null,
 }
 
@@ -100,7 +98,8 @@ impl fmt::Display for ViewError {
 
 impl core::error::Error for ViewError {}
 
-/// Elements a view reaches from its first one, or `None` on overflow. Zero when it has no element.
+/// Number of elements from the first to the last element of a view, both included, or `None` on overflow. Zero when it
+/// has no element.
 fn extent(rows: usize, columns: usize, row_stride: usize, column_stride: usize) -> Option<usize> {
     if rows == 0 || columns == 0 {
         return Some(0);
@@ -108,12 +107,12 @@ fn extent(rows: usize, columns: usize, row_stride: usize, column_stride: usize) 
     let last_row = (rows - 1).checked_mul(row_stride)?;
     let last_column = (columns - 1).checked_mul(column_stride)?;
     let reach = last_row.checked_add(last_column)?.checked_add(1)?;
-    // Pointer offsets are counted in signed bytes.
+    // Pointer offsets are signed byte counts.
     (reach <= isize::MAX as usize / 4).then_some(reach)
 }
 
-/// The strides of a view that [`extent`] has checked, with those that are never stepped replaced: by 1
-/// from column to column, and by what a row reaches from row to row.
+/// The strides of a view that [`extent`] has checked. Strides that are never used are replaced: the column stride by
+/// 1, the row stride by the extent of a row.
 fn stepped(rows: usize, columns: usize, row_stride: usize, column_stride: usize) -> (usize, usize) {
     if rows == 0 || columns == 0 {
         return (0, 1);
@@ -123,7 +122,7 @@ fn stepped(rows: usize, columns: usize, row_stride: usize, column_stride: usize)
     (row_stride, column_stride)
 }
 
-/// The address of the first of `reach` elements; any address when there is none.
+/// The address of the first of `reach` elements; a dangling address when there is none.
 pub(crate) fn first_of(data: *const f32, reach: usize) -> Result<NonNull<f32>, ViewError> {
     if reach == 0 {
         return Ok(NonNull::dangling());
@@ -156,13 +155,13 @@ pub struct Matrix<'a> {
     lender: PhantomData<&'a [f32]>,
 }
 
-// SAFETY: a shared borrow of floats.
+// SAFETY: the view is a shared borrow of floats, and `&[f32]` is `Send`.
 unsafe impl Send for Matrix<'_> {}
-// SAFETY: a shared borrow of floats: through `&Matrix` they are only read, and floats are `Sync`.
+// SAFETY: `&Matrix` only reads the floats, and `f32` is `Sync`.
 unsafe impl Sync for Matrix<'_> {}
 
 impl<'a> Matrix<'a> {
-    /// Rows laid end to end.
+    /// A dense matrix in row-major order.
     ///
     /// # Errors
     /// The slice is shorter than `rows * columns`.
@@ -170,7 +169,7 @@ impl<'a> Matrix<'a> {
         Self::strided(data, rows, columns, columns, 1)
     }
 
-    /// Any strides, in elements. Those that are never stepped do not matter.
+    /// Any strides, in elements. Strides that are never used may have any value.
     ///
     /// # Errors
     /// The last element would lie outside `data`.
@@ -190,23 +189,23 @@ impl<'a> Matrix<'a> {
         unsafe { Self::from_raw_parts(data.as_ptr(), rows, columns, row_stride, column_stride) }
     }
 
-    /// The matrix whose element `(i, j)` is `*data.add(i * row_stride + j * column_stride)`, strides in
-    /// elements: for memory of which no slice can be borrowed. What is not an element is never read.
+    /// The matrix whose element `(i, j)` is `*data.add(i * row_stride + j * column_stride)`, strides in elements, for
+    /// memory of which no slice can be borrowed. Memory between the elements is never read.
     ///
-    /// A stride that goes backwards, cast to `usize`, is refused where it is stepped: copy such a
-    /// matrix, or begin at its other end.
+    /// A negative stride, cast to `usize`, is rejected if the view uses it: copy such a matrix, or start at its other
+    /// end.
     ///
     /// # Errors
-    /// Shape times strides overflows; a null pointer to a matrix that has elements.
+    /// Shape times strides overflows, or the pointer is null and the matrix has elements.
     ///
     /// # Safety
     /// For as long as `'a`, for every element of the matrix:
     ///
     /// * its address, and that of each element before it, lies in the allocation of `data`;
     /// * it is aligned as `f32` is, initialized, and may be read;
-    /// * nobody writes it.
+    /// * it is not written.
     ///
-    /// Nothing is asked of `data` when there is no element, nor ever of the gaps between elements.
+    /// The contract does not cover `data` when there is no element, and never covers the gaps between elements.
     ///
     /// ```
     /// use simdformer_kernels::Matrix;
@@ -231,7 +230,7 @@ impl<'a> Matrix<'a> {
         Ok(Self { first, rows, columns, row_stride, column_stride, lender: PhantomData })
     }
 
-    /// The same memory read the other way around: `[columns, rows]`.
+    /// The transpose `[columns, rows]`, a view of the same memory.
     pub const fn transposed(self) -> Self {
         Self {
             rows: self.columns,
@@ -250,11 +249,11 @@ impl<'a> Matrix<'a> {
         if first.checked_add(count).is_none_or(|end| end > self.rows) {
             return Err(ViewError::Rows { first, count, rows: self.rows });
         }
-        // SAFETY: just checked.
+        // SAFETY: the check above.
         Ok(unsafe { self.block_unchecked(first, count) })
     }
 
-    /// [`Matrix::block`] of rows that are there.
+    /// [`Matrix::block`] without the check.
     ///
     /// # Safety
     /// `first + count <= rows`.
@@ -262,7 +261,7 @@ impl<'a> Matrix<'a> {
         let first = if count == 0 || self.columns == 0 {
             self.first
         } else {
-            // SAFETY: row `first` has an element.
+            // SAFETY: `first < rows` and there is a column, so row `first` has an element.
             unsafe { self.first.add(first * self.row_stride) }
         };
         Self { first, rows: count, ..self }
@@ -287,7 +286,7 @@ impl<'a> Matrix<'a> {
         self.columns
     }
 
-    /// Elements from one row to the next; with one row, what it reaches.
+    /// Elements from one row to the next; with one row, its extent.
     pub const fn row_stride(&self) -> usize {
         self.row_stride
     }
@@ -308,7 +307,7 @@ impl<'a> Matrix<'a> {
             self.rows,
             self.columns
         );
-        // SAFETY: an element of the view.
+        // SAFETY: the assertion above: it is an element of the view.
         unsafe { self.first.add(row * self.row_stride + column * self.column_stride).read() }
     }
 
@@ -332,7 +331,7 @@ impl fmt::Debug for Matrix<'_> {
 ///
 /// let mut data = [0.0; 6];
 /// let mut c = MatrixMut::new(&mut data, 2, 3)?;
-/// // A function that takes a `MatrixMut` takes a part of it, or the transpose, just as well.
+/// // A function that takes a `MatrixMut` also takes a block of it or its transpose.
 /// let second_row = c.reborrow().block(1, 1)?;
 /// assert_eq!((second_row.rows(), second_row.columns()), (1, 3));
 /// assert_eq!(c.reborrow().transposed().rows(), 3);
@@ -348,14 +347,14 @@ pub struct MatrixMut<'a> {
     lender: PhantomData<&'a mut [f32]>,
 }
 
-// SAFETY: an exclusive borrow of floats.
+// SAFETY: the view is an exclusive borrow of floats, and `&mut [f32]` is `Send`.
 unsafe impl Send for MatrixMut<'_> {}
-// SAFETY: through `&MatrixMut` the floats are only read: every method that gives out a pointer to
-// write takes `&mut self`.
+// SAFETY: through `&MatrixMut` the floats are only read: every method that returns a pointer for writing takes `&mut
+// self`.
 unsafe impl Sync for MatrixMut<'_> {}
 
 impl<'a> MatrixMut<'a> {
-    /// Rows laid end to end.
+    /// A dense matrix in row-major order.
     ///
     /// # Errors
     /// The slice is shorter than `rows * columns`.
@@ -363,8 +362,8 @@ impl<'a> MatrixMut<'a> {
         Self::strided(data, rows, columns, columns, 1)
     }
 
-    /// Any strides, in elements, under which no two elements coincide: one stride must step over
-    /// the whole extent of the other direction.
+    /// Any strides, in elements, with which no two elements share memory: one stride must be at least the extent of
+    /// the other axis.
     ///
     /// # Errors
     /// The last element would lie outside `data`, or elements would overlap.
@@ -384,32 +383,32 @@ impl<'a> MatrixMut<'a> {
         unsafe { Self::from_raw_parts(data.as_mut_ptr(), rows, columns, row_stride, column_stride) }
     }
 
-    /// The writable matrix whose element `(i, j)` is `*data.add(i * row_stride + j * column_stride)`,
-    /// strides in elements. What is not an element is neither read nor written, so several views may
-    /// lie between each other's elements, each in the hands of another thread.
+    /// The writable matrix whose element `(i, j)` is `*data.add(i * row_stride + j * column_stride)`, strides in
+    /// elements. Memory between the elements is neither read nor written, so the elements of several views may
+    /// interleave, and each view may be used by another thread.
     ///
     /// # Errors
-    /// Shape times strides overflows; elements would overlap, as in [`MatrixMut::strided`]; a null
-    /// pointer to a matrix that has elements.
+    /// Shape times strides overflows; elements overlap, as in [`MatrixMut::strided`]; or the pointer is null and the
+    /// matrix has elements.
     ///
     /// # Safety
     /// For as long as `'a`, for every element of the matrix:
     ///
     /// * its address, and that of each element before it, lies in the allocation of `data`;
     /// * it is aligned as `f32` is, initialized, and may be read and written through `data`;
-    /// * nobody else reads or writes it but through this view.
+    /// * it is read and written through this view only.
     ///
-    /// Nothing is asked of `data` when there is no element, nor ever of the gaps between elements.
+    /// The contract does not cover `data` when there is no element, and never covers the gaps between elements.
     ///
     /// ```
     /// use simdformer_kernels::activation::{self, Activation};
     /// use simdformer_kernels::{Isa, MatrixMut, Parallelism};
     ///
     /// let isa = Isa::best();
-    /// // Two halves of every row, each written by a thread of its own.
+    /// // Two halves of every row, each written by its own thread.
     /// let mut data = [-1.0f32; 4 * 8];
     /// let start = data.as_mut_ptr();
-    /// // SAFETY: the halves have no element in common, and `data` is not used beside them.
+    /// // SAFETY: the halves have no element in common, and `data` is not used while they exist.
     /// let halves = unsafe {
     ///     [
     ///         MatrixMut::from_raw_parts(start, 4, 4, 8, 1)?,
@@ -458,7 +457,7 @@ impl<'a> MatrixMut<'a> {
         self.columns
     }
 
-    /// Elements from one row to the next; with one row, what it reaches.
+    /// Elements from one row to the next; with one row, its extent.
     pub const fn row_stride(&self) -> usize {
         self.row_stride
     }
@@ -468,7 +467,7 @@ impl<'a> MatrixMut<'a> {
         self.column_stride
     }
 
-    /// The same elements, to read.
+    /// A read-only view of the same elements.
     pub const fn read(&self) -> Matrix<'_> {
         Matrix {
             first: self.first,
@@ -480,7 +479,7 @@ impl<'a> MatrixMut<'a> {
         }
     }
 
-    /// A shorter-lived view of the same elements.
+    /// A view of the same elements with a shorter lifetime.
     pub const fn reborrow(&mut self) -> MatrixMut<'_> {
         MatrixMut {
             first: self.first,
@@ -492,7 +491,7 @@ impl<'a> MatrixMut<'a> {
         }
     }
 
-    /// The same memory written the other way around: `[columns, rows]`.
+    /// The transpose `[columns, rows]`, a view of the same memory.
     pub const fn transposed(self) -> Self {
         Self {
             rows: self.columns,
@@ -512,7 +511,7 @@ impl<'a> MatrixMut<'a> {
         Ok(Self { first, rows, ..self })
     }
 
-    /// Columns `first..first + count`, which are there.
+    /// Columns `first..first + count`, without a check.
     ///
     /// # Safety
     /// `first + count <= columns`.
@@ -522,7 +521,7 @@ impl<'a> MatrixMut<'a> {
         Self { first, columns, ..self }
     }
 
-    /// The elements as a value that threads can share, each writing its own part.
+    /// A pointer to the elements that threads can share; each thread writes its own elements.
     pub(crate) const fn shared(&mut self) -> SharedMut<'_> {
         SharedMut::from_first(self.first)
     }

@@ -1,19 +1,19 @@
-//! Normalization of rows, plain and fused with the residual addition before it:
+//! Normalization of rows, alone or fused with the preceding residual addition:
 //!
-//! * Layer normalization (Ba, Kiros and Hinton 2016), with or without the bias: [`layer_norm`] and its kin,
-//!   `y = (x - mean) / sqrt(variance + eps) * weight + bias`.
-//! * Root-mean-square normalization (Zhang and Sennrich 2019), `y = x / sqrt(mean(x^2) + eps) * weight`:
-//!   [`rms_norm`] and its kin.
+//! * Layer normalization (Ba, Kiros and Hinton 2016), with or without a bias: [`layer_norm`] and its variants, `y = (x
+//!   - mean) / sqrt(variance + eps) * weight + bias`.
+//! * Root-mean-square normalization (Zhang and Sennrich 2019), `y = x / sqrt(mean(x^2) + eps) * weight`: [`rms_norm`]
+//!   and its variants.
 //!
-//! The variance of a layer normalization is the corrected two-pass one (Chan, Golub and LeVeque 1983,
-//! "Algorithms for computing the sample variance"): with `d = x - mean'` for an approximate mean,
-//! `variance = (sum d^2 - (sum d)^2 / n) / n`, and `sum d / n` corrects the mean as well. The
-//! approximate mean is found from `x - x_0`, so a constant row has `d = 0` throughout and gives
-//! exactly the bias. All passes over a row follow each other while it is in the first-level cache,
-//! so each byte of memory is touched once.
+//! Layer normalization uses the corrected two-pass variance (Chan, Golub and LeVeque 1983, "Algorithms for computing
+//! the sample variance"): with `d = x - mean'` for an approximate mean, `variance = (sum d^2 - (sum d)^2 / n) / n`,
+//! and `sum d / n` corrects the mean as well. The approximate mean is computed from `x - x_0`, so a constant row has
+//! `d = 0` everywhere and gives exactly the bias. All passes over a row run while it is in the L1 cache, so each byte
+//! of memory is read and written once.
 //!
-//! A row whose variance, or mean square, leaves the comfortable range of f32 (entries of 1e30, or tiny
-//! ones with `eps` 0) is done again in f64; only sums that overflow f32 themselves (`x + residual`) are lost.
+//! If the variance or the mean square of a row is outside the safe range of f32 (entries of 1e30, or tiny ones with
+//! `eps` 0), the row is computed again in f64. Only sums `x + residual` that overflow f32 themselves cannot be
+//! recovered.
 
 mod call;
 mod error;
@@ -38,14 +38,12 @@ use call::{Norm, Operands, run};
 
 /// `out = LN(x)` for every row of `x` `[rows, columns]`; `out` has the same shape.
 ///
-/// Error: with `u = 2^-24`, `z` the exact normalized value before weight and bias, and
-/// `k = columns / 64 + 8` the longest chain of additions, each result is within
-/// `u (k (|z| + 2) |weight| + 2 |result|)` of the exact one, as long as the mean is at most 1e5
-/// standard deviations from 0. Rows that are not finite give NaN.
+/// Error: let `u = 2^-24`, `z` the exact normalized value before weight and bias, and `k = columns / 64 + 8` the
+/// longest chain of additions. Each result is within `u (k (|z| + 2) |weight| + 2 |result|)` of the exact one if the
+/// mean is at most 1e5 standard deviations from 0. Rows with infinities or NaN give NaN.
 ///
 /// # Errors
-/// Shapes or lengths disagree, `eps` is not a number from 0 up, or the elements of a row are not
-/// side by side.
+/// Shapes or lengths disagree, `eps` is negative, infinite or NaN, or the elements of a row are not contiguous.
 ///
 /// ```
 /// use simdformer_kernels::norm::{LayerNorm, layer_norm};
@@ -86,8 +84,8 @@ pub fn layer_norm_in_place(
     run(isa, Norm::Layer(norm), Operands::InPlace, x, parallelism)
 }
 
-/// `out = LN(x + residual)`: [`layer_norm`] of the sum as rounded to f32, in one pass over memory.
-/// All `[rows, columns]`.
+/// `out = LN(x + residual)`, with the sum rounded to f32, in one pass over memory: [`layer_norm`] of a sum. All
+/// `[rows, columns]`.
 ///
 /// # Errors
 /// As [`layer_norm`].

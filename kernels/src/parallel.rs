@@ -1,17 +1,16 @@
-//! Who does the work: the calling thread, or the caller's threads with it.
+//! How kernels use threads: the calling thread alone, or the caller's thread pool with it.
 //!
-//! A kernel cuts its work into numbered tasks that write disjoint output, and the numbering never
-//! depends on how many threads there are; who runs a task therefore cannot change a bit of the
-//! result. No thread is started here and no pool is configured.
+//! A kernel splits its work into numbered tasks that write disjoint output. The numbering does not depend on the
+//! number of threads, so the thread that runs a task cannot change a bit of the result. This module starts no thread
+//! and configures no pool.
 
 use crate::shared::SharedMut;
 use core::fmt;
 
-/// How a kernel may spread its work.
+/// How a kernel may distribute its work over threads.
 ///
-/// A panic in a task (of a callback of the caller's: kernels have none of their own) reaches the
-/// caller of the kernel once, when no task runs any more. `Team` says what else callbacks may do on a
-/// pool.
+/// A task can panic only through the caller's callbacks: kernels do not panic. Such a panic reaches the caller of the
+/// kernel once, when no task runs any more. `Team` documents what callbacks may do on a pool.
 ///
 /// ```
 /// use simdformer_kernels::Parallelism;
@@ -19,36 +18,36 @@ use core::fmt;
 /// assert_eq!(Parallelism::Serial.threads(), 1);
 /// ```
 ///
-/// # When `Rayon`, when a `Team`, when an executor
+/// # Choosing between `Rayon`, `Team` and an executor
 ///
-/// All give the same bits; they differ in what it costs to hand work over and in whose threads it is.
+/// All of them return the same bits. They differ in the cost of handing over work and in the threads that they use.
 ///
-/// * [`Parallelism::Serial`]: when requests are many and each thread serves its own, or a call is
-///   small. Nothing is handed over.
-/// * `Parallelism::Rayon`: when the program has a rayon pool and calls a kernel now and then, or large
-///   ones: encoders, prompts, training, one product in another engine's operation. A hand-over
-///   costs some microseconds, as workers that find nothing to do go to sleep.
-/// * `Parallelism::Team`: when the program has a rayon pool and calls one small kernel after another: a
-///   decoding step is some fifty of a few microseconds each. The team is asked for once, and takes
-///   turns in well under a microsecond. Its threads are awake as long as kernels follow each other
-///   closely, for about a millisecond beyond that, and not between the requests of a service.
-/// * [`Parallelism::Executor`]: when threads are not rayon's, or of another version of rayon: an
-///   engine's pool, a runtime of another language, a build without std. As fast as its hand-over;
-///   one that wakes a sleeping thread each time gains nothing on small calls.
+/// * [`Parallelism::Serial`]: for many parallel requests, each served by its own thread, or for small calls. No work
+///   is handed over.
+/// * `Parallelism::Rayon`: for a program that has a rayon pool and calls kernels rarely, or calls large ones:
+///   encoders, prompts, training, one product in another engine's operation. A hand-over costs some microseconds,
+///   because idle workers go to sleep.
+/// * `Parallelism::Team`: for a program that has a rayon pool and calls many small kernels in sequence: a decoding
+///   step is about fifty kernels of a few microseconds each. The program forms the team once; a hand-over then takes
+///   well under a microsecond. The team's threads stay awake while kernels follow each other closely and about a
+///   millisecond longer, so they do not stay awake between the requests of a service.
+/// * [`Parallelism::Executor`]: for threads that are not rayon's, or that belong to another version of rayon: an
+///   engine's pool, a runtime of another language, a build without std. Its speed depends on its hand-over; an
+///   executor that wakes a sleeping thread each time gains nothing on small calls.
 #[derive(Clone, Copy, Default)]
 #[non_exhaustive]
 pub enum Parallelism<'a> {
-    /// Everything on the calling thread.
+    /// All work on the calling thread.
     #[default]
     Serial,
-    /// The rayon pool that the calling thread belongs to, or rayon's global pool when it belongs
-    /// to none. Enter your pool once with `ThreadPool::install`, then call any number of kernels:
-    /// from inside a pool no kernel allocates. A kernel is a tree of `rayon::join`s, in which a
-    /// thread that waits may run other jobs of the pool: hold no lock that these take.
+    /// The rayon pool of the calling thread, or rayon's global pool if the thread belongs to none. Enter your pool
+    /// once with `ThreadPool::install`, then call any number of kernels: inside a pool no kernel allocates. A kernel
+    /// is a tree of `rayon::join`s, in which a waiting thread may run other jobs of the pool. The caller must not hold
+    /// a lock that such jobs take.
     #[cfg(feature = "rayon")]
     Rayon,
-    /// A team formed by [`Team::run`]: the same pool, entered once for many kernels, with
-    /// hand-over between kernels in well under a microsecond.
+    /// A team formed by [`Team::run`]: the same pool, entered once for many kernels. A hand-over between kernels takes
+    /// well under a microsecond.
     #[cfg(feature = "rayon")]
     Team(&'a Team<'a>),
     /// The caller's own threads.
@@ -56,7 +55,7 @@ pub enum Parallelism<'a> {
 }
 
 impl<'a> Parallelism<'a> {
-    /// Threads that may take part, the calling one included: at least 1.
+    /// The number of threads that may take part, including the calling one: at least 1.
     pub fn threads(self) -> usize {
         match self {
             Self::Serial => 1,
@@ -68,12 +67,12 @@ impl<'a> Parallelism<'a> {
         }
     }
 
-    /// Calls `task` once with each of `items` and its index, in any order, and returns when all are done: for
-    /// the caller's own work between kernels, cut into parts that share nothing that is written. Each
-    /// should take some microseconds at least.
+    /// Calls `task` once with each of `items` and its index, in any order, and returns when all calls are done. It is
+    /// for the caller's own work between kernels, split into parts that write disjoint memory. Each part should take
+    /// at least some microseconds.
     ///
     /// # Panics
-    /// As `task` does.
+    /// If `task` panics.
     ///
     /// ```
     /// use simdformer_kernels::Parallelism;
@@ -86,14 +85,14 @@ impl<'a> Parallelism<'a> {
         let count = items.len();
         let items = SharedMut::new(items);
         self.workers().for_each(count, &|index| {
-            // SAFETY: `index` is below `count`, and each comes once.
+            // SAFETY: `index` is below `count`, and `for_each` passes each index once.
             if let [item] = unsafe { items.part(index, 1) } {
                 task(index, item);
             }
         });
     }
 
-    /// Counts the threads, once for a whole call.
+    /// Reads the number of threads, once for a whole call.
     pub(crate) fn workers(self) -> Workers<'a> {
         Workers::new(self)
     }
@@ -112,11 +111,11 @@ impl fmt::Debug for Parallelism<'_> {
     }
 }
 
-/// Who runs the tasks of one kernel call: a [`Parallelism`] whose threads have been counted.
+/// The threads of one kernel call: a [`Parallelism`] and its number of threads.
 ///
-/// A kernel makes one at its entry and passes it down. Code below the entry has no [`Parallelism`], so it
-/// cannot count again: an [`Executor`] may answer otherwise the next time, and a scratch that
-/// is laid out for one thread is a data race when two threads use it.
+/// A kernel makes one at its entry and passes it down. Code below the entry has no [`Parallelism`], so it cannot read
+/// the number again: an [`Executor`] may return another number the next time, and if two threads use a scratch that is
+/// laid out for one thread, that is a data race.
 #[derive(Clone, Copy)]
 pub(crate) struct Workers<'a> {
     parallelism: Parallelism<'a>,
@@ -127,18 +126,18 @@ impl<'a> Workers<'a> {
     /// The calling thread alone.
     pub(crate) const SERIAL: Self = Self { parallelism: Parallelism::Serial, threads: 1 };
 
-    /// Counts the threads of `parallelism`.
+    /// Reads the number of threads of `parallelism`.
     fn new(parallelism: Parallelism<'a>) -> Self {
         Self { parallelism, threads: parallelism.threads() }
     }
 
-    /// Threads that may take part, the calling one included: at least 1, and the same number every time.
+    /// The number of threads that may take part, including the calling one: at least 1, and always the same.
     pub(crate) const fn threads(self) -> usize {
         self.threads
     }
 
-    /// Runs `task(0)` to `task(tasks - 1)`, each once, in any order, and returns when all are done. With one
-    /// thread they run one after the other on the calling thread.
+    /// Runs `task(0)` to `task(tasks - 1)`, each once, in any order, and returns when all are done. With one thread
+    /// the tasks run one after the other on the calling thread.
     pub(crate) fn for_each(self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
         if tasks > 1 && self.threads > 1 {
             match self.parallelism {
@@ -156,8 +155,8 @@ impl<'a> Workers<'a> {
     }
 }
 
-/// Recursive halving on `rayon::join`, which does not allocate inside a pool; the depth is the
-/// logarithm of the task count.
+/// Recursive halving with `rayon::join`, which does not allocate inside a pool. The depth is the logarithm of the
+/// number of tasks.
 #[cfg(feature = "rayon")]
 fn halves(start: usize, end: usize, task: &(dyn Fn(usize) + Sync)) {
     if end - start == 1 {

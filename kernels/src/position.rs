@@ -1,29 +1,28 @@
 //! The position encodings of encoder-decoder Transformers, written into the caller's table.
 //!
-//! Angles, sines and cosines are computed in f64 and rounded once, by functions that are the same on every
-//! machine. Models that were trained with tables computed in f32 differ from the exact values by about
-//! `position * 6e-8`.
+//! Angles, sines and cosines are computed in f64 and rounded once, by functions that are the same on every machine.
+//! Models that were trained with tables computed in f32 differ from the exact values by about `position * 6e-8`.
 
 use crate::float_mode::in_default_mode;
 use crate::matrix::{Matrix, MatrixMut};
 use core::fmt;
 
-/// What stands in the row of a position, for `d` columns. `half` is `d / 2`, rounded down.
+/// The formula for the row of position `p`, with `d` columns. `half` is `d / 2`, rounded down.
 #[derive(Clone, Copy, Debug)]
 pub enum PositionEncoding<'a> {
-    /// `sin(p / 10000^(2k/d))` in the first columns, one for each `k < d - half`, then
-    /// `cos(p / 10000^(2k/d))` for each `k < half`: Marian as Hugging Face runs it.
+    /// `sin(p / 10000^(2k/d))` in the first columns, one for each `k < d - half`, then `cos(p / 10000^(2k/d))` for
+    /// each `k < half`: Marian in Hugging Face transformers.
     HalfSplit,
-    /// `sin(q / 10000^(k/(half-1)))` for each `k < half`, then the cosines, with
-    /// `q = p + offset`; a last odd column is 0: fairseq and M2M100 (offset 2), Marian's own C++
-    /// (offset 0). Needs at least four columns.
+    /// `sin(q / 10000^(k/(half-1)))` for each `k < half`, then the cosines, with `q = p + offset`. With an odd `d` the
+    /// last column is 0. Used by fairseq and M2M100 (offset 2) and Marian's own C++ (offset 0). Needs at least four
+    /// columns.
     HalfSplitClosed {
         /// Added to every position.
         offset: usize,
     },
-    /// As [`HalfSplitClosed`](Self::HalfSplitClosed), with the exponent's step `ln 10000 / (half-1)`, its
-    /// multiples, the frequency and the angle each rounded to f32, as PyTorch has them where it computes
-    /// the table in f32: FSMT and Seamless. Needs at least four columns.
+    /// As [`HalfSplitClosed`](Self::HalfSplitClosed), with the step of the exponent `ln 10000 / (half-1)`, its
+    /// multiples, the frequency and the angle each rounded to f32, as in PyTorch code that computes the table in f32:
+    /// FSMT and Seamless. Needs at least four columns.
     HalfSplitSingle {
         /// Added to every position.
         offset: usize,
@@ -35,25 +34,25 @@ pub enum PositionEncoding<'a> {
     Learned {
         /// The learned table.
         table: Matrix<'a>,
-        /// Rows before the one for position 0.
+        /// Rows of the table before the row for position 0.
         offset: usize,
     },
 }
 
-/// Why a table could not be written.
+/// Why a table cannot be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PositionError {
-    /// The encoding is not defined for so few columns.
+    /// The encoding needs more columns.
     TooNarrow {
-        /// Columns that the encoding needs at least.
+        /// The smallest number of columns that the encoding accepts.
         expected: usize,
         /// Columns of the table.
         found: usize,
     },
-    /// The learned table has other columns than the one to be written.
+    /// The learned table and the output have different numbers of columns.
     Columns {
-        /// Columns of the table to be written.
+        /// Columns of the output.
         expected: usize,
         /// Columns of the learned table.
         found: usize,
@@ -85,11 +84,10 @@ impl fmt::Display for PositionError {
 
 impl core::error::Error for PositionError {}
 
-/// Writes the encoding of position `first + i` into each row `i` of `out` `[positions, d]`. Any
-/// strides.
+/// Writes the encoding of position `first + i` into row `i` of `out` `[positions, d]`. Any strides.
 ///
 /// # Errors
-/// The encoding is not defined for `d`, or the learned table lacks columns or rows.
+/// The encoding is not defined for `d`, or the learned table has the wrong number of columns or too few rows.
 ///
 /// ```
 /// use simdformer_kernels::MatrixMut;
@@ -122,7 +120,7 @@ fn write(
     let write_column = |column: usize, value: &dyn Fn(usize) -> f32| {
         debug_assert!(column < d);
         for row in 0..rows {
-            // SAFETY: an element of the view.
+            // SAFETY: `row < rows` and `column < d`, so this is an element of the view.
             unsafe { *shared.as_ptr().add(row * row_stride + column * column_stride) = value(row) };
         }
     };

@@ -1,6 +1,6 @@
-//! What every kernel computes, written to be read: one element at a time, in f64, straight from the
-//! formula. The tests hold the kernels to these; they are also a place to look up what exactly a
-//! kernel does. Inputs are f32, as the kernels get them, and results are f64.
+//! Reference implementations of every kernel, written for readability: one element at a time, in f64, directly from
+//! the formula. The tests compare the kernels with these functions, and they document exactly what a kernel computes.
+//! Inputs are f32, as in the kernels, and results are f64.
 
 #[cfg(feature = "train")]
 pub mod activation_derivative;
@@ -29,7 +29,7 @@ pub fn activation(activation: Activation, x: f64) -> f64 {
     let sigmoid = |x: f64| {
         if x < 0.0 { libm::exp(x) / (1.0 + libm::exp(x)) } else { 1.0 / (1.0 + libm::exp(-x)) }
     };
-    // The limit at negative infinity is 0, where the formulas say infinity times 0.
+    // The limit at negative infinity is 0, but the formula would give infinity times 0.
     let times = |factor: f64| if factor == 0.0 { 0.0 } else { x * factor };
     match activation {
         Activation::Identity => x,
@@ -55,7 +55,7 @@ pub fn activation(activation: Activation, x: f64) -> f64 {
 
 // ---- Softmax ----
 
-/// ln(sum of e^x) over a row; negative infinity for a row with nothing in it.
+/// ln(sum of e^x) over a row; negative infinity for an empty row.
 pub fn log_sum_exp(row: &[f32]) -> f64 {
     let max =
         row.iter().fold(f64::NEG_INFINITY, |m, &x| if f64::from(x) > m { x.into() } else { m });
@@ -67,7 +67,7 @@ pub fn log_sum_exp(row: &[f32]) -> f64 {
 /// Element `column` of the log-softmax of a row whose first `length` columns are valid.
 ///
 /// # Panics
-/// `length` is more than the row has.
+/// If `length` is more than the number of columns.
 pub fn log_softmax(row: &[f32], length: usize, fully_masked: FullyMasked, column: usize) -> f64 {
     let total = log_sum_exp(&row[..length]);
     if total == f64::NEG_INFINITY {
@@ -101,21 +101,20 @@ pub fn moments(row: &[f32]) -> (f64, f64) {
     (mean, variance)
 }
 
-/// Element `column` of a normalized row, before weight and bias. 0 where the variance and eps are 0.
+/// Element `column` of a normalized row, before weight and bias. 0 if the variance and `eps` are 0.
 ///
 /// # Panics
-/// There is no such column.
+/// If there is no such column.
 pub fn normalized(row: &[f32], eps: f32, column: usize) -> f64 {
     let (mean, variance) = moments(row);
     let deviation = f64::from(row[column]) - mean;
     if deviation == 0.0 { 0.0 } else { deviation / libm::sqrt(variance + f64::from(eps)) }
 }
 
-/// Element `column` of a row divided by the root of its mean square, before the weight. 0 where the mean
-/// square and eps are 0.
+/// Element `column` of a row divided by its root mean square, before the weight. 0 if the mean square and `eps` are 0.
 ///
 /// # Panics
-/// There is no such column.
+/// If there is no such column.
 pub fn rms_normalized(row: &[f32], eps: f32, column: usize) -> f64 {
     let square = |&x: &f32| f64::from(x) * f64::from(x);
     let mean = row.iter().map(square).sum::<f64>() / row.len() as f64;
@@ -125,11 +124,11 @@ pub fn rms_normalized(row: &[f32], eps: f32, column: usize) -> f64 {
 
 // ---- Embedding and positions ----
 
-/// Column `column` of the encoding of `position` in `d` columns; for
-/// [`PositionEncoding::Learned`] the element of the learned table.
+/// Column `column` of the encoding of `position` in `d` columns; for [`PositionEncoding::Learned`] the element of the
+/// learned table.
 ///
 /// # Panics
-/// The learned table has no such row or column, or the position and an offset overflow.
+/// If the learned table has no such row or column, or if the position plus the offset overflows.
 pub fn position(encoding: PositionEncoding<'_>, position: usize, column: usize, d: usize) -> f64 {
     let half = d / 2;
     let angle = |p: usize, exponent: f64| p as f64 / libm::pow(10000.0, exponent);
@@ -175,7 +174,7 @@ pub fn position(encoding: PositionEncoding<'_>, position: usize, column: usize, 
     }
 }
 
-/// One element of an embedding: the table's, scaled, plus the position's.
+/// One element of an embedding: the element of the table, scaled, plus that of the position.
 pub fn embedding(element: f32, scale: f32, position: f32) -> f64 {
     f64::from(element) * f64::from(scale) + f64::from(position)
 }

@@ -1,10 +1,10 @@
-//! Buckets of relative positions: the attention bias of T5 (Raffel et al. 2020, section 2.1) and of MPNet,
-//! which depends on the distance from query to key alone.
+//! Relative position buckets: the attention bias of T5 (Raffel et al. 2020, section 2.1) and of MPNet, which depends
+//! only on the distance from query to key.
 //!
-//! Near distances have a bucket each, far ones share buckets that grow with the logarithm. Attention
-//! wants no logarithms: [`RelativeBuckets::fill`] writes the bias of every distance once, `2 T - 1` values a
-//! head for an encoder of `T` positions and `T` for a causal decoder, and [`RelativeBuckets::bias`] is the
-//! [`Bias::Relative`] that reads them. Without such a table it would be `T T` values a head.
+//! Each small distance has its own bucket; large distances share buckets whose width grows with the logarithm.
+//! Attention should not compute logarithms: [`RelativeBuckets::fill`] writes the bias of every distance once, `2 T -
+//! 1` values per head for an encoder of `T` positions and `T` for a causal decoder. [`RelativeBuckets::bias`] returns
+//! the [`Bias::Relative`] that reads these values. A bias for every query and key would need `T T` values per head.
 
 use crate::attention::Bias;
 use crate::float_mode::in_default_mode;
@@ -15,32 +15,32 @@ use crate::matrix::MatrixMut;
 use crate::train::WriteMode;
 use core::fmt;
 
-/// Why buckets or a table of them were refused. Nothing has been written.
+/// Why buckets or a table of them are rejected. Nothing is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RelativeError {
-    /// Too few buckets for a near and a far one in each direction.
+    /// There are too few buckets for a near and a far one in each direction.
     Buckets {
-        /// The fewest: 4 in both directions, 2 in one.
+        /// The smallest number: 4 for two directions, 2 for one.
         expected: usize,
         /// Buckets given.
         found: usize,
     },
-    /// The largest distance lies among those that have a bucket each.
+    /// The maximum distance is in the range in which each distance has its own bucket.
     MaxDistance {
-        /// The least.
+        /// The smallest valid value.
         expected: usize,
         /// The distance given.
         found: usize,
     },
-    /// The weight has not one row for each bucket.
+    /// The number of rows of the weight differs from the number of buckets.
     Weight {
         /// Buckets.
         expected: usize,
         /// Rows of the weight.
         found: usize,
     },
-    /// The table has another length than heads times distances.
+    /// The length of the table is not heads times distances.
     Table {
         /// Floats needed.
         expected: usize,
@@ -76,7 +76,7 @@ impl fmt::Display for RelativeError {
 
 impl core::error::Error for RelativeError {}
 
-/// How distances from query to key fall into buckets.
+/// Maps the distance from query to key to a bucket.
 ///
 /// ```
 /// use simdformer_kernels::relative::RelativeBuckets;
@@ -101,12 +101,12 @@ pub struct RelativeBuckets {
 }
 
 impl RelativeBuckets {
-    /// `buckets` in all, those from `max_distance` on in the last one: 32 and 128 in T5. `bidirectional`, as
-    /// in an encoder, half of them are for keys after their query; else, as in a causal decoder, such
-    /// keys are at distance 0.
+    /// `buckets` in total; distances from `max_distance` on are in the last one. T5 uses 32 and 128. If
+    /// `bidirectional`, as in an encoder, half of the buckets are for keys after their query; otherwise, as in a
+    /// causal decoder, such keys have distance 0.
     ///
     /// # Errors
-    /// Fewer buckets than the formula can fill, or a `max_distance` that has a bucket of its own.
+    /// There are fewer buckets than the formula needs, or `max_distance` is a distance with its own bucket.
     pub const fn new(
         buckets: usize,
         max_distance: usize,
@@ -129,16 +129,15 @@ impl RelativeBuckets {
         if self.bidirectional { self.buckets / 2 } else { self.buckets }
     }
 
-    /// Distances that have a bucket each, in one direction.
+    /// Distances with their own bucket, in one direction.
     const fn near(&self) -> usize {
         self.side() / 2
     }
 
     /// The bucket of a key `distance` positions after its query, below the number of buckets.
     ///
-    /// The steps are those of transformers, in f32, so that distances on the edge of a bucket fall as they
-    /// do there: `near + trunc(ln(n / near) / ln(max_distance / near) * (side - near))`, at most
-    /// `side - 1`.
+    /// The steps are those of transformers, in f32, so that distances at the edge of a bucket get the same bucket as
+    /// there: `near + trunc(ln(n / near) / ln(max_distance / near) * (side - near))`, at most `side - 1`.
     pub fn bucket(&self, distance: isize) -> usize {
         let (side, near) = (self.side(), self.near());
         let (base, n) = match distance {
@@ -149,7 +148,7 @@ impl RelativeBuckets {
         if n < near {
             return base + n;
         }
-        // The logarithm in f64 and rounded is that of f32 but for one in some hundred million arguments.
+        // The f64 logarithm rounded to f32 equals the f32 logarithm, except for one argument in some hundred million.
         in_default_mode(|| {
             let logarithm = libm::log(f64::from(n as f32 / near as f32)) as f32;
             let whole = libm::log(self.max_distance as f64 / near as f64) as f32;
@@ -158,8 +157,8 @@ impl RelativeBuckets {
         })
     }
 
-    /// Distances that a table of `positions` has a value for: `2 positions - 1`, or `positions` in one
-    /// direction; `None` if that overflows.
+    /// The number of distances in a table of `positions`: `2 positions - 1`, or `positions` in one direction; `None`
+    /// if that overflows.
     const fn distances(&self, positions: usize) -> Option<usize> {
         match (self.bidirectional, positions) {
             (_, 0) => Some(0),
@@ -179,11 +178,11 @@ impl RelativeBuckets {
             .ok_or(RelativeError::TooLarge)
     }
 
-    /// Fills `table`, `[heads, distances]`, with the value of each distance that occurs among `positions`
-    /// tokens, from `-(positions - 1)` on, from the learned `weight`, `[buckets, heads]`.
+    /// Fills `table`, `[heads, distances]`, from the learned `weight`, `[buckets, heads]`: the value of each distance
+    /// that occurs among `positions` tokens, starting with `-(positions - 1)`.
     ///
     /// # Errors
-    /// The weight has another number of rows, the table another length.
+    /// The number of rows of the weight or the length of the table is wrong.
     pub fn fill(
         &self,
         weight: Matrix<'_>,
@@ -200,7 +199,7 @@ impl RelativeBuckets {
         }
         let distances = expected / heads.max(1);
         for index in 0..distances {
-            // Both are at most `distances`, which is a length.
+            // Both are at most `distances`, which fits `isize`.
             let bucket = self.bucket(index as isize - (positions - 1) as isize);
             for head in 0..heads {
                 table[head * distances + index] = weight.at(bucket, head);
@@ -209,21 +208,22 @@ impl RelativeBuckets {
         Ok(())
     }
 
-    /// The gradient of the learned weight of [`RelativeBuckets::fill`], `[buckets, heads]`, from `d_table`, that
-    /// of its table for `positions`: each bucket gets the sum over its distances, added from the one farthest behind
-    /// on. Stored, that of a bucket without a distance is 0.
+    /// The gradient of the learned weight of [`RelativeBuckets::fill`], `[buckets, heads]`, from `d_table`, the
+    /// gradient of its table for `positions`. Each bucket gets the sum over its distances, added in order of
+    /// increasing distance from `-(positions - 1)`. With `WriteMode::Store` a bucket without a distance gets 0.
     ///
-    /// Error: of a bucket with `n` distances, at most `n` roundings of the sum of their magnitudes.
+    /// Error: for a bucket with `n` distances, at most `n` roundings of the sum of their magnitudes.
     ///
     /// # Errors
-    /// The weight's gradient has another number of rows, the table's another length. Nothing is written then.
+    /// The number of rows of the weight's gradient or the length of the table's gradient is wrong. Nothing is written
+    /// then.
     ///
     /// ```
     /// use simdformer_kernels::MatrixMut;
     /// use simdformer_kernels::relative::RelativeBuckets;
     /// use simdformer_kernels::train::WriteMode;
     ///
-    /// // I8x4 buckets: distances 0, -1, -2 and -3, and what is farther behind.
+    /// // Four buckets: distances 0, -1, -2, and -3 together with all distances below.
     /// let buckets = RelativeBuckets::new(4, 4, false)?;
     /// let d_table = [8.0, 4.0, 2.0, 1.0, 0.5]; // Distances -4 to 0.
     /// let mut gradient = [f32::NAN; 4];
@@ -251,7 +251,8 @@ impl RelativeBuckets {
         let to = gradient.shared();
         let add = |bucket: usize, head: usize, sum: Option<f32>| {
             let at = to.as_ptr().wrapping_add(bucket * row + head * column);
-            // SAFETY: every bucket has a row, every head a column, and nobody else writes them.
+            // SAFETY: the checks above: every bucket has a row and every head a column. `gradient` is borrowed
+            // exclusively.
             unsafe { at.write(sum.map_or(0.0, |sum| at.read() + sum)) };
         };
         if write == WriteMode::Store {
@@ -263,26 +264,28 @@ impl RelativeBuckets {
         }
         let distances = expected / heads.max(1);
         let bucket = |index: usize| self.bucket(index as isize - (positions - 1) as isize);
-        // A bucket's distances lie side by side.
+        // The distances of a bucket are contiguous.
         let mut start = 0;
         while start < distances {
-            let here = bucket(start);
+            let current = bucket(start);
             let mut end = start + 1;
-            while end < distances && bucket(end) == here {
+            while end < distances && bucket(end) == current {
                 end += 1;
             }
             for head in 0..heads {
                 let run = &d_table[head * distances..][start..end];
-                in_default_mode(|| add(here, head, Some(run.iter().fold(0.0, |sum, x| sum + x))));
+                in_default_mode(|| {
+                    add(current, head, Some(run.iter().fold(0.0, |sum, x| sum + x)))
+                });
             }
             start = end;
         }
         Ok(())
     }
 
-    /// What attention takes of a table that [`RelativeBuckets::fill`] has filled for `positions`.
+    /// The [`Bias`] for attention, from a table that [`RelativeBuckets::fill`] has filled for `positions`.
     ///
-    /// A table of another length is refused by the attention that reads past it.
+    /// If `table` is too short, the attention that would read past its end returns an error.
     pub fn bias<'a>(&self, positions: usize, table: &'a [f32]) -> Bias<'a> {
         Bias::Relative {
             data: table,

@@ -1,15 +1,15 @@
-//! How the row kernels share their work: fixed chunks of rows, whoever runs them.
+//! Splits the rows of a matrix into tasks of fixed size, independent of the number of threads.
 
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::{Workers, work_to_share};
 use crate::simd::SimdF32;
 use core::ops::Range;
 
-/// Elements in one task, about: a few microseconds of work, enough to pay for handing it over.
+/// Elements in one task, approximately: a few microseconds of work, more than the cost of handing a task to a thread.
 const TASK: usize = work_to_share(1 << 14);
 
-/// Calls `body` with ranges of rows that together are `0..rows`. Where they are cut depends on the
-/// shape alone; less than one task's work stays on the calling thread.
+/// Calls `body` with ranges of rows that together are `0..rows`. The ranges depend on the shape alone. Less than one
+/// task's work stays on the calling thread.
 pub(crate) fn for_rows(
     workers: Workers<'_>,
     rows: usize,
@@ -23,9 +23,9 @@ pub(crate) fn for_rows(
     });
 }
 
-/// Whether the elements of each row lie side by side, so that vectors can be loaded from it.
+/// Checks that the elements of each row are contiguous, so that vectors can be loaded from it.
 pub(crate) trait UnitColumns {
-    /// The column stride, if it is one under which rows are not contiguous.
+    /// The column stride, if rows are not contiguous.
     fn wide_columns(&self) -> Option<usize>;
 }
 
@@ -41,7 +41,7 @@ impl UnitColumns for MatrixMut<'_> {
     }
 }
 
-/// A function of one vector, for a sweep over memory.
+/// A function of one vector, applied to a slice by [`map_slice`].
 pub(crate) trait Map: Copy {
     /// Implementations are `#[inline(always)]`.
     fn map<S: SimdF32>(self, s: S, x: S::F32) -> S::F32;
@@ -52,7 +52,7 @@ pub(crate) trait Map: Copy {
 /// # Safety
 /// `from` is valid for reads and `to` for writes of `len` floats; they are the same or disjoint.
 #[inline(always)]
-pub(crate) unsafe fn sweep<S: SimdF32, M: Map>(
+pub(crate) unsafe fn map_slice<S: SimdF32, M: Map>(
     s: S,
     map: M,
     from: *const f32,

@@ -1,10 +1,9 @@
-//! Memory that several tasks write, each its own part.
+//! Memory that several tasks write; each task writes its own part.
 
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
-/// A pointer to elements that are exclusively borrowed, handed to several tasks of which each writes its
-/// own elements.
+/// A pointer to exclusively borrowed elements, shared by several tasks. Each task writes its own elements.
 pub(crate) struct SharedMut<'a, T = f32> {
     start: *mut T,
     owner: PhantomData<&'a mut [T]>,
@@ -15,7 +14,7 @@ impl<'a, T> SharedMut<'a, T> {
         Self { start: slice.as_mut_ptr(), owner: PhantomData }
     }
 
-    /// The elements of a view whose first one this is; the caller borrows the view.
+    /// A pointer to the elements of a view, of which `first` is the first; the caller borrows the view.
     pub(crate) const fn from_first(first: NonNull<T>) -> Self {
         Self { start: first.as_ptr(), owner: PhantomData }
     }
@@ -27,7 +26,8 @@ impl<'a, T> SharedMut<'a, T> {
     /// The `len` elements from `start`.
     ///
     /// # Safety
-    /// They lie in the slice or the view, and nobody else uses them while the result lives.
+    /// The elements lie in the slice or the view, and are not used through anything else during the lifetime of the
+    /// result.
     #[inline(always)]
     #[allow(clippy::mut_from_ref)]
     pub(crate) unsafe fn part(&self, start: usize, len: usize) -> &mut [T] {
@@ -44,9 +44,8 @@ impl<T> Clone for SharedMut<'_, T> {
 
 impl<T> Copy for SharedMut<'_, T> {}
 
-// SAFETY: the value is only a pointer. Reading or writing through it needs `unsafe`, at whose place
-// the code shows that no two threads use one element; elements of a `Send` type may be used by any
-// thread.
+// SAFETY: the value is only a pointer. Reading or writing through it needs `unsafe`, and each such place shows that no
+// two threads use the same element; elements of a `Send` type may be used by any thread.
 unsafe impl<T: Send> Send for SharedMut<'_, T> {}
 // SAFETY: `&SharedMut` gives only copies of the pointer, which are `Send`.
 unsafe impl<T: Send> Sync for SharedMut<'_, T> {}

@@ -1,16 +1,16 @@
 //! Softmax, log-softmax and log-sum-exp of rows.
 //!
-//! With `m` the row's maximum and `s` the sum of `e^(x_i - m)`: softmax is `e^(x_i - m) / s`,
-//! log-softmax `x_i - m - ln s`, log-sum-exp `m + ln s`. Nothing overflows, whatever the scores.
+//! With `m` the row's maximum and `s` the sum of `e^(x_i - m)`: softmax is `e^(x_i - m) / s`, log-softmax is `x_i - m
+//! - ln s`, and log-sum-exp is `m + ln s`. No score causes an overflow.
 //!
-//! A row is read in blocks that fit the first-level cache: the maximum of a block and then its
-//! exponentials, while it is there. A sum over earlier blocks is rescaled when a later block has a
-//! larger maximum, and is kept in f64, so a row of 256,000 columns is read from memory once and is
-//! as accurate as a short one. Short rows keep their exponentials; long ones form them again.
+//! A row is read in blocks that fit the L1 cache: first the maximum of a block, then its exponentials, while the block
+//! is in the cache. The sum over earlier blocks is rescaled when a later block has a larger maximum. It is stored in
+//! f64, so a row of 256,000 columns is read from memory once and is as accurate as a short one. For short rows the
+//! exponentials are stored; for long ones they are computed again.
 //!
-//! Special values. Columns from a row's length on are masked: never read, 0 in the result (negative
-//! infinity for log-softmax). A score of negative infinity is masked too. NaN or positive infinity
-//! in the valid part of a row makes that whole valid part NaN, and no other row.
+//! Special values. Columns from a row's length on are masked: they are never read, and the result there is 0 (negative
+//! infinity for log-softmax). A score of negative infinity is masked too. NaN or positive infinity in the valid part
+//! of a row makes the whole valid part of this row NaN, and does not change other rows.
 
 mod passes;
 
@@ -25,7 +25,7 @@ use crate::shared::SharedMut;
 use core::fmt;
 use passes::{LogSumExpRows, Output, SoftmaxRows};
 
-/// Why a softmax could not run.
+/// Why a softmax cannot run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SoftmaxError {
@@ -36,19 +36,19 @@ pub enum SoftmaxError {
         /// Rows and columns of the output.
         found: [usize; 2],
     },
-    /// The elements of a row are not side by side.
+    /// The elements of a row are not contiguous.
     ColumnStride {
         /// The column stride found; 1 is expected.
         found: usize,
     },
-    /// There is not one length for each row.
+    /// The number of lengths differs from the number of rows.
     Lengths {
         /// Rows of the scores.
         expected: usize,
         /// Lengths given.
         found: usize,
     },
-    /// A row's length is larger than the row.
+    /// A row's length is larger than the number of columns.
     Length {
         /// The row.
         row: usize,
@@ -57,7 +57,7 @@ pub enum SoftmaxError {
         /// The length given for it.
         found: usize,
     },
-    /// There is not one output for each row.
+    /// The number of outputs differs from the number of rows.
     Output {
         /// Rows of the scores.
         expected: usize,
@@ -105,7 +105,7 @@ fn check_lengths(
     }
 }
 
-/// Where a row is read when it is not overwritten.
+/// The input of a row: the output matrix itself, or another matrix.
 #[derive(Clone, Copy)]
 enum Source<'a> {
     Same,
@@ -114,7 +114,7 @@ enum Source<'a> {
 
 struct Settings<'a> {
     isa: Isa,
-    form: Output,
+    output: Output,
     lengths: Option<&'a [usize]>,
     fully_masked: FullyMasked,
     parallelism: Parallelism<'a>,
@@ -143,9 +143,9 @@ fn run(
     }
     let to_stride = to.row_stride();
     let shared = to.shared();
-    let &Settings { isa, form, lengths, fully_masked, parallelism } = settings;
+    let &Settings { isa, output, lengths, fully_masked, parallelism } = settings;
     for_rows(parallelism.workers(), rows, columns, &|range| {
-        // SAFETY: the views were checked to hold every row, and each task has its own.
+        // SAFETY: the views contain every row, and each task has its own rows.
         let (to, from, from_stride) = unsafe {
             let to = shared.as_ptr().add(range.start * to_stride);
             match source {
@@ -157,7 +157,7 @@ fn run(
             }
         };
         isa.dispatch(SoftmaxRows {
-            form,
+            output,
             from,
             from_stride,
             to,
@@ -173,16 +173,16 @@ fn run(
 
 /// Softmax of each row of `scores` `[rows, columns]` into `out` of the same shape.
 ///
-/// `lengths` holds, if given, one number for each row: how many of its first columns are valid.
-/// The others are not read and get 0. `fully_masked` says what a row with no valid entry gets.
+/// `lengths`, if given, has one number for each row: the number of its first columns that are valid. The other columns
+/// are not read and get 0. `fully_masked` selects the result of a row without a valid entry.
 ///
-/// Error: the probability `p` of a score `x` in a row of maximum `m` is within
-/// `p (d + 12 + |x - m|) 2^-24 + 2^-126` of the exact softmax of the scores as given, with
-/// `d = min(columns, 4096) / 64` the additions that one lane makes.
+/// Error: the probability `p` of a score `x` in a row with maximum `m` is within `p (d + 12 + |x - m|) 2^-24 + 2^-126`
+/// of the exact softmax of the given scores, where `d = min(columns, 4096) / 64` is the number of additions in one
+/// lane.
 ///
 /// # Errors
-/// Shapes or number of lengths disagree, a length exceeds the columns, or the elements of a row are
-/// not side by side.
+/// Shapes or the number of lengths disagree, a length exceeds the columns, or the elements of a row are not
+/// contiguous.
 ///
 /// ```
 /// use simdformer_kernels::softmax::{FullyMasked, softmax};
@@ -209,7 +209,8 @@ pub fn softmax(
     out: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
 ) -> Result<(), SoftmaxError> {
-    let settings = Settings { isa, form: Output::Probability, lengths, fully_masked, parallelism };
+    let settings =
+        Settings { isa, output: Output::Probability, lengths, fully_masked, parallelism };
     run(&settings, Source::Other(scores), out)
 }
 
@@ -235,16 +236,16 @@ pub fn softmax_in_place(
     fully_masked: FullyMasked,
     parallelism: Parallelism<'_>,
 ) -> Result<(), SoftmaxError> {
-    let settings = Settings { isa, form: Output::Probability, lengths, fully_masked, parallelism };
+    let settings =
+        Settings { isa, output: Output::Probability, lengths, fully_masked, parallelism };
     run(&settings, Source::Same, scores)
 }
 
-/// Logarithm of the softmax of each row of `scores` `[rows, columns]` into `out` of the same shape;
-/// masked columns, and rows with no valid entry under [`FullyMasked::Zeros`], get negative
-/// infinity. The other arguments are those of [`softmax`].
+/// Logarithm of the softmax of each row of `scores` `[rows, columns]` into `out` of the same shape. Masked columns get
+/// negative infinity, and so do rows without a valid entry with [`FullyMasked::Zeros`]. The other arguments are those
+/// of [`softmax`].
 ///
-/// Error: within `(d + 8 + |x - m| + 2 |result|) 2^-24` of the exact value, in the terms of
-/// [`softmax`].
+/// Error: within `(d + 8 + |x - m| + 2 |result|) 2^-24` of the exact value, with the symbols of [`softmax`].
 ///
 /// # Errors
 /// As [`softmax`].
@@ -275,7 +276,7 @@ pub fn log_softmax(
     out: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
 ) -> Result<(), SoftmaxError> {
-    let settings = Settings { isa, form: Output::Logarithm, lengths, fully_masked, parallelism };
+    let settings = Settings { isa, output: Output::Logarithm, lengths, fully_masked, parallelism };
     run(&settings, Source::Other(scores), out)
 }
 
@@ -290,17 +291,17 @@ pub fn log_softmax_in_place(
     fully_masked: FullyMasked,
     parallelism: Parallelism<'_>,
 ) -> Result<(), SoftmaxError> {
-    let settings = Settings { isa, form: Output::Logarithm, lengths, fully_masked, parallelism };
+    let settings = Settings { isa, output: Output::Logarithm, lengths, fully_masked, parallelism };
     run(&settings, Source::Same, scores)
 }
 
-/// `ln(sum of e^x)` of each row of `scores` `[rows, columns]` into `out` `[rows]`; negative infinity
-/// for a row with no valid entry. `lengths` as in [`softmax`].
+/// `ln(sum of e^x)` of each row of `scores` `[rows, columns]` into `out` `[rows]`; negative infinity for a row without
+/// a valid entry. `lengths` as in [`softmax`].
 ///
-/// Error: within `(d + 8 + |result|) 2^-24` of the exact value, in the terms of [`softmax`].
+/// Error: within `(d + 8 + |result|) 2^-24` of the exact value, with the symbols of [`softmax`].
 ///
 /// # Errors
-/// As [`softmax`], or there is not one output for each row.
+/// As [`softmax`], or the number of outputs differs from the number of rows.
 ///
 /// ```
 /// use simdformer_kernels::softmax::log_sum_exp;
@@ -333,8 +334,7 @@ pub fn log_sum_exp(
     }
     let shared = SharedMut::new(out);
     for_rows(parallelism.workers(), rows, columns, &|range| {
-        // SAFETY: the view was checked to hold every row, `out` has one element for each, and each
-        // task has its own.
+        // SAFETY: the view contains every row, `out` has one element for each row, and each task has its own rows.
         let (from, out) = unsafe {
             (scores.as_ptr().add(range.start * stride), shared.as_ptr().add(range.start))
         };

@@ -1,11 +1,11 @@
 //! The largest entries of each row: argmax and top-k over logits.
 //!
-//! Order: larger values first, equal values by the lower index (`0.0` and `-0.0` are equal), NaN
-//! after every number. So the result is always `k` entries and never depends on anything but the
-//! row; a NaN is returned only when a row has fewer than `k` numbers.
+//! Order: larger values first, equal values by the lower index (`0.0` and `-0.0` are equal), NaN after every number.
+//! So the result always has `k` entries and depends on the row alone. A NaN is returned only when a row has fewer than
+//! `k` numbers.
 //!
-//! Both read a row once and compare vectors with the smallest entry that still counts; only vectors
-//! that beat it are looked at entry by entry.
+//! Both functions read a row once and compare vectors with the current threshold. They examine single entries only in
+//! vectors that exceed it.
 
 use crate::isa::Isa;
 use crate::matrix::Matrix;
@@ -16,42 +16,42 @@ use crate::simd::{SimdF32, SimdOp};
 use crate::softmax::block_max;
 use core::fmt;
 
-/// Columns whose maximum is found at once by argmax.
+/// Columns in one block of argmax, whose maximum is computed with vectors.
 const BLOCK: usize = 4096;
-/// Vectors compared at once by top-k.
+/// Vectors in one comparison of top-k.
 const GROUP: usize = 8;
 
-/// Why a selection could not run.
+/// Why a selection cannot run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TopKError {
-    /// A row has fewer columns than entries wanted.
+    /// A row has fewer columns than `k`.
     Count {
-        /// Entries wanted of each row.
+        /// Entries requested of each row.
         wanted: usize,
         /// Columns in a row.
         columns: usize,
     },
-    /// An index would not fit `u32`.
+    /// An index does not fit `u32`.
     TooManyColumns {
         /// Columns in a row.
         found: usize,
     },
-    /// The output for the values has not `rows * k` elements.
+    /// The output for the values does not have `rows * k` elements.
     Values {
         /// Elements needed.
         expected: usize,
         /// Elements given.
         found: usize,
     },
-    /// The output for the indices has not `rows * k` elements.
+    /// The output for the indices does not have `rows * k` elements.
     Indices {
         /// Elements needed.
         expected: usize,
         /// Elements given.
         found: usize,
     },
-    /// The elements of a row are not side by side.
+    /// The elements of a row are not contiguous.
     ColumnStride {
         /// The column stride found; 1 is expected.
         found: usize,
@@ -118,7 +118,7 @@ impl SimdOp for ArgmaxRow<'_> {
             }
         }
         let (max, block) = best;
-        // With no number above negative infinity, the first block may lack even that.
+        // If no number is above negative infinity, the first block may contain only NaN.
         let start = if max == f32::NEG_INFINITY { 0 } else { block * BLOCK };
         let group = GROUP * S::LANES;
         for (index, entries) in self.0[start..].chunks(group).enumerate() {
@@ -133,12 +133,12 @@ impl SimdOp for ArgmaxRow<'_> {
     }
 }
 
-/// The index of the largest entry of each row of `scores` `[rows, columns]` into `indices`
-/// `[rows]`: the lowest such index; 0 for a row of nothing but NaN.
+/// Writes the index of the largest entry of each row of `scores` `[rows, columns]` to `indices` `[rows]`. Of equal
+/// entries the lowest index is written; a row that contains only NaN gives 0.
 ///
 /// # Errors
-/// Rows have no column, there is not one output for each row, or the elements of a row are not side
-/// by side.
+/// Rows have no columns, the number of outputs differs from the number of rows, or the elements of a row are not
+/// contiguous.
 ///
 /// ```
 /// use simdformer_kernels::topk::argmax;
@@ -163,10 +163,10 @@ pub fn argmax(
     }
     let indices = SharedMut::new(indices);
     for_rows(parallelism.workers(), rows, columns, &|range| {
-        // SAFETY: one element for each row, and each task has its own rows.
+        // SAFETY: `indices` has one element for each row, and each task has its own rows.
         let out = unsafe { indices.part(range.start, range.len()) };
         for (row, index) in range.zip(out) {
-            // SAFETY: the view was checked to hold every row, and rows are contiguous.
+            // SAFETY: the view contains every row, and `check` ensures that rows are contiguous.
             let row = unsafe {
                 core::slice::from_raw_parts(scores.as_ptr().add(row * scores.row_stride()), columns)
             };
@@ -176,7 +176,7 @@ pub fn argmax(
     Ok(())
 }
 
-/// The best entries so far, as a binary heap whose root comes last in the order.
+/// The best entries so far, as a binary heap. Its root is the worst of them.
 struct Heap<'a> {
     values: &'a mut [f32],
     indices: &'a mut [u32],
@@ -188,7 +188,8 @@ impl Heap<'_> {
         (self.values[at], self.indices[at])
     }
 
-    /// Puts `entry` in place of the one at `at`, or below it, among the first `len`.
+    /// Inserts `entry` at `at` or at a descendant of `at`, among the first `len` entries, and moves the replaced
+    /// entries up.
     #[inline(always)]
     fn sink(&mut self, mut at: usize, entry: (f32, u32), len: usize) {
         loop {
@@ -245,7 +246,7 @@ impl SimdOp for TopKRow<'_> {
         while at < row.len() {
             let end = row.len().min(at + GROUP * S::LANES);
             let worst = heap.values[0];
-            // Later entries lose ties, so only larger ones count; anything may beat NaN.
+            // Later entries lose ties, so only larger values matter; any number comes before NaN.
             // SAFETY: `at..end` is inside the row.
             if worst.is_nan() || unsafe { any_above(s, row.as_ptr().add(at), end - at, worst) } {
                 for (i, &value) in row[at..end].iter().enumerate() {
@@ -270,7 +271,8 @@ unsafe fn any_above<S: SimdF32>(s: S, from: *const f32, len: usize, bound: f32) 
     if len == GROUP * S::LANES {
         let mut max = [s.splat(bound); GROUP];
         for (j, max) in max.iter_mut().enumerate() {
-            // SAFETY: `len` floats are the caller's. NaN in the first argument leaves the second.
+            // SAFETY: the caller's contract: `from` has `len` floats. If the first argument of `max` is NaN, the
+            // result is the second.
             *max = s.max(unsafe { s.load(from.add(j * S::LANES)) }, *max);
         }
         let a = s.max(s.max(max[0], max[1]), s.max(max[2], max[3]));
@@ -282,13 +284,12 @@ unsafe fn any_above<S: SimdF32>(s: S, from: *const f32, len: usize, bound: f32) 
     }
 }
 
-/// The `k` largest entries of each row of `scores` `[rows, columns]`, best first, into `values`
-/// `[rows, k]` and their columns into `indices` `[rows, k]`. Equal values are ordered by column, and
-/// NaN comes after every number.
+/// Writes the `k` largest entries of each row of `scores` `[rows, columns]`, best first, to `values` `[rows, k]` and
+/// their columns to `indices` `[rows, k]`. Equal values are ordered by column, and NaN comes after every number.
 ///
 /// # Errors
-/// Rows have fewer than `k` columns, an output has not `rows * k` elements, or the elements of a row
-/// are not side by side.
+/// Rows have fewer than `k` columns, an output does not have `rows * k` elements, or the elements of a row are not
+/// contiguous.
 ///
 /// ```
 /// use simdformer_kernels::topk::top_k;
@@ -310,8 +311,7 @@ pub fn top_k(
 ) -> Result<(), TopKError> {
     check(&scores, k)?;
     let (rows, columns) = (scores.rows(), scores.columns());
-    // `k` is at most the columns, so the product is at most the elements of a view... unless rows
-    // share memory.
+    // The product can overflow only if rows share memory: otherwise it is at most the number of elements of a view.
     let expected = rows.saturating_mul(k);
     if values.len() != expected {
         return Err(TopKError::Values { expected, found: values.len() });
@@ -325,11 +325,11 @@ pub fn top_k(
     let (values, indices) = (SharedMut::new(values), SharedMut::new(indices));
     for_rows(parallelism.workers(), rows, columns, &|range| {
         for row in range {
-            // SAFETY: `k` elements for each row, and each task has its own rows.
+            // SAFETY: both outputs have `k` elements for each row, and each task has its own rows.
             let heap = unsafe {
                 Heap { values: values.part(row * k, k), indices: indices.part(row * k, k) }
             };
-            // SAFETY: the view was checked to hold every row, and rows are contiguous.
+            // SAFETY: the view contains every row, and `check` ensures that rows are contiguous.
             let row = unsafe {
                 core::slice::from_raw_parts(scores.as_ptr().add(row * scores.row_stride()), columns)
             };

@@ -1,18 +1,16 @@
-//! What training needs beside the forward kernels: gradients of each of them, the loss, optimizers and
-//! dropout, on the caller's buffers.
+//! Training in addition to the forward kernels: their gradients, the loss, optimizers and dropout, on the caller's
+//! buffers.
 //!
-//! Each gradient lives beside the kernel that it belongs to; this is the door to all of them. They share
-//! three rules:
+//! This module re-exports all of them. They follow three rules:
 //!
-//! * **A gradient is stored by whoever writes it first and added to by those who come later**
-//!   ([`WriteMode`]). Nothing has to be cleared before.
-//! * **A sum over rows is taken in leaves** ([`ReductionChunks`]): rows are added one after the other within a
-//!   leaf, and leaves one after the other to the result. Where leaves end is the caller's choice, so a
-//!   batch and the micro-batches that it is cut into give the same bits as long as they cut it between
-//!   leaves, and threads change nothing.
-//! * **A sum along a row is taken in virtual lanes** whose number is that of no instruction set: element
-//!   `i` belongs to lane `i % 64`, each lane adds its elements in order, and lanes are added in halves
-//!   (lane `i` and lane `i + 32`, then 16, 8, 4, 2, 1). So the bits do not depend on the width of a vector.
+//! * **The first write of a gradient stores it, later writes add to it** ([`WriteMode`]). The caller need not clear
+//!   gradients.
+//! * **A sum over rows uses reduction chunks** ([`ReductionChunks`]): the rows of a chunk are added in order, then the
+//!   chunks are added to the result in order. The caller chooses the chunks. So a batch and its micro-batches give the
+//!   same bits if the batch is split between chunks, and the number of threads has no effect.
+//! * **A sum along a row uses virtual lanes**, whose number does not depend on the instruction set: element `i`
+//!   belongs to lane `i % 64`, each lane adds its elements in order, and lanes are added by halving (lane `i` and lane
+//!   `i + 32`, then 16, 8, 4, 2, 1). So the bits do not depend on the vector width.
 
 mod reduction_chunks;
 mod write_mode;

@@ -138,7 +138,7 @@ impl Bench {
     fn run(&mut self, parallelism: Parallelism<'_>) {
         let isa = self.isa;
         let weight = Matrix::new(&self.weight, WIDTH, WIDTH).expect("W");
-        let packed = PackedMatrix::pack(isa, weight, &mut self.packed).expect("room");
+        let packed = PackedMatrix::pack(isa, weight, &mut self.packed).expect("space");
         let epilogue = Epilogue {
             bias: Some(&self.weight[..WIDTH]),
             residual: Residual::Output,
@@ -170,12 +170,12 @@ impl Bench {
             parallelism,
         )
         .expect("a fit");
-        let in_bytes = QuantizedMatrix::quantize(isa, weight, &mut self.bytes).expect("room");
+        let in_bytes = QuantizedMatrix::quantize(isa, weight, &mut self.bytes).expect("space");
         for precision in [ActivationBits::Eight, ActivationBits::Sixteen] {
             let a = Matrix::new(&self.input, TOKENS, WIDTH).expect("A");
             let rows =
                 QuantizedActivations::quantize(isa, a, precision, &mut self.rounded, parallelism)
-                    .expect("room");
+                    .expect("space");
             let c = MatrixMut::new(&mut self.output, TOKENS, WIDTH).expect("C");
             gemm_int8(&rows, &in_bytes, &epilogue, c, parallelism).expect("a fit");
         }
@@ -192,7 +192,7 @@ impl Bench {
         let norm = RmsNorm { weight: weight_of_norm, eps: 1e-6 };
         rms_norm(isa, norm, x, out.reborrow(), parallelism).expect("a fit");
         add_rms_norm_in_place(isa, norm, x, sum, parallelism).expect("a fit");
-        let screen = PruningTable::build(&packed, &mut self.screen).expect("room");
+        let screen = PruningTable::build(&packed, &mut self.screen).expect("space");
         let product =
             Product { weight: &packed, screen: &screen, bias: epilogue.bias, by_column: None };
         pruned_argmax::argmax(
@@ -212,7 +212,7 @@ impl Bench {
             Qkv { query: input, key: input, value: input },
             &SEQUENCES,
             &options,
-            HeadsMut::new(&mut self.output, shape).expect("room").into(),
+            HeadsMut::new(&mut self.output, shape).expect("space").into(),
             &mut self.scratch,
             parallelism,
         )
@@ -230,7 +230,7 @@ impl Bench {
             Qkv { query: input, key: input, value: input },
             &SEQUENCES,
             &options,
-            HeadsMut::new(&mut self.output, shape).expect("room").into(),
+            HeadsMut::new(&mut self.output, shape).expect("space").into(),
             &mut self.scratch,
             parallelism,
         )
@@ -241,7 +241,7 @@ impl Bench {
             &cache,
             &[CachedSequence { query_start: 0, query_len: TOKENS, slot: 1, key_len: TOKENS }],
             &options,
-            HeadsMut::new(&mut self.output, shape).expect("room").into(),
+            HeadsMut::new(&mut self.output, shape).expect("space").into(),
             parallelism,
         )
         .expect("a fit");
@@ -250,7 +250,7 @@ impl Bench {
             &cache,
             SlotTable { lens: &self.lens, slots: &self.ancestry, stride: TOKENS },
             &options,
-            HeadsMut::new(&mut self.output, shape).expect("room"),
+            HeadsMut::new(&mut self.output, shape).expect("space"),
             parallelism,
         )
         .expect("a fit");

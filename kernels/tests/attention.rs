@@ -304,7 +304,7 @@ fn a_fused_buffer_is_read_in_place() {
                 Qkv { query, key, value },
                 &sequences,
                 &options,
-                HeadsMut::new(&mut out, [tokens, heads, head_dim]).expect("room").into(),
+                HeadsMut::new(&mut out, [tokens, heads, head_dim]).expect("space").into(),
                 &mut scratch,
                 Parallelism::Serial,
             )

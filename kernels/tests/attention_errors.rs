@@ -74,7 +74,7 @@ impl Call<'_> {
                     query_stride: self.weight_strides.1,
                     keys: self.weight_keys,
                 }),
-                ..HeadsMut::new(&mut out, self.out).expect("room").into()
+                ..HeadsMut::new(&mut out, self.out).expect("space").into()
             },
             &mut scratch,
             Parallelism::Serial,
@@ -332,7 +332,7 @@ fn every_error_of_cached_attention_and_of_a_step() {
         let fits = CachedSequence { query_start: 0, query_len: 2, slot: 2, key_len: 5 };
         let cached = |query: Heads<'_>, shape: [usize; 3], sequence| {
             let mut out = vec![POISON; shape.iter().product()];
-            let view = HeadsMut::new(&mut out, shape).expect("room");
+            let view = HeadsMut::new(&mut out, shape).expect("space");
             let result = attention_cached(
                 query,
                 &cache,
@@ -373,7 +373,7 @@ fn every_error_of_cached_attention_and_of_a_step() {
 
         let step = |lens: &[u32], ancestry: &[u32], stride, options: &AttentionOptions<'_>| {
             let mut out = [POISON; 64];
-            let view = HeadsMut::new(&mut out, shape).expect("room");
+            let view = HeadsMut::new(&mut out, shape).expect("space");
             let result = attention_decode(
                 query,
                 &cache,
@@ -533,7 +533,7 @@ fn absurd_sizes_do_not_panic() {
                         query_stride: MAX,
                         keys: 0,
                     }),
-                    ..HeadsMut::new(&mut out, [2, 4, 8]).expect("room").into()
+                    ..HeadsMut::new(&mut out, [2, 4, 8]).expect("space").into()
                 },
                 &mut [],
                 Parallelism::Serial,
@@ -581,7 +581,7 @@ fn tasks_beyond_32_bits_are_too_many() {
                 Qkv { query, key, value: key },
                 &sequences,
                 &options,
-                HeadsMut::new(&mut out, [1, heads, 1]).expect("room").into(),
+                HeadsMut::new(&mut out, [1, heads, 1]).expect("space").into(),
                 &mut vec![POISON; floats],
                 Parallelism::Serial,
             );
@@ -593,10 +593,10 @@ fn tasks_beyond_32_bits_are_too_many() {
             sequences.push(CachedSequence { query_start: 0, query_len: 1, slot: 0, key_len: 1 });
             let result = attention_cached(
                 query,
-                &Cache::new(isa, shape, &memory).expect("room"),
+                &Cache::new(isa, shape, &memory).expect("space"),
                 &sequences,
                 &options,
-                HeadsMut::new(&mut out, [1, heads, 1]).expect("room").into(),
+                HeadsMut::new(&mut out, [1, heads, 1]).expect("space").into(),
                 Parallelism::Serial,
             );
             assert_eq!(result, Err(AttentionError::TooLarge), "{isa}: {count} sequences");

@@ -84,7 +84,7 @@ fn everything(isa: Isa, parallelism: Parallelism<'_>) -> Vec<(&'static str, Vec<
         let floats = attention_scratch(isa, sequences, HEADS, HEAD_DIM).expect("small");
         let mut scratch = vec![POISON; floats];
         let qkv = Qkv { query: heads, key: heads, value: heads };
-        let to = HeadsMut::new(&mut out, shape).expect("room").into();
+        let to = HeadsMut::new(&mut out, shape).expect("space").into();
         attention(isa, qkv, sequences, &options, to, &mut scratch, parallelism).expect("a fit");
         all.push(("attention", bits(&out)));
     }
@@ -94,7 +94,7 @@ fn everything(isa: Isa, parallelism: Parallelism<'_>) -> Vec<(&'static str, Vec<
     let floats = attention_scratch(isa, &[Sequence::packed(0, TOKENS)], HEADS, HEAD_DIM);
     let mut scratch = vec![POISON; floats.expect("small")];
     let qkv = Qkv { query: heads, key: heads, value: heads };
-    let to = HeadsMut::new(&mut out, shape).expect("room").into();
+    let to = HeadsMut::new(&mut out, shape).expect("space").into();
     let whole = [Sequence::packed(0, TOKENS)];
     attention(isa, qkv, &whole, &biased, to, &mut scratch, parallelism).expect("a fit");
     all.push(("attention with a relative bias", bits(&out)));
@@ -106,12 +106,12 @@ fn everything(isa: Isa, parallelism: Parallelism<'_>) -> Vec<(&'static str, Vec<
     }
     let cache = Cache::new(isa, slots, &data).expect("the length");
     let whole = CachedSequence { query_start: 0, query_len: TOKENS, slot: 1, key_len: TOKENS };
-    let to = HeadsMut::new(&mut out, shape).expect("room").into();
+    let to = HeadsMut::new(&mut out, shape).expect("space").into();
     attention_cached(heads, &cache, &[whole], &options, to, parallelism).expect("a fit");
     all.push(("attention_cached", bits(&out)));
     let past: Vec<u32> = (0..TOKENS as u32).map(|j| j / 5 % 2).collect();
     let ancestry = SlotTable { lens: &[TOKENS as u32; TOKENS], slots: &past, stride: 0 };
-    let to = HeadsMut::new(&mut out, shape).expect("room");
+    let to = HeadsMut::new(&mut out, shape).expect("space");
     attention_decode(heads, &cache, ancestry, &options, to, parallelism).expect("a fit");
     all.push(("attention_decode", bits(&out)));
 
@@ -123,7 +123,7 @@ fn everything(isa: Isa, parallelism: Parallelism<'_>) -> Vec<(&'static str, Vec<
     let room = |p: &'_ mut Vec<f32>| -> MatrixMut<'static> {
         // SAFETY: each view is gone before the next one, or `p`, is used.
         unsafe {
-            MatrixMut::from_raw_parts(p.as_mut_ptr(), TOKENS, COLUMNS, COLUMNS, 1).expect("room")
+            MatrixMut::from_raw_parts(p.as_mut_ptr(), TOKENS, COLUMNS, COLUMNS, 1).expect("space")
         }
     };
     let zeros = FullyMasked::Zeros;

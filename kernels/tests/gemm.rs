@@ -55,7 +55,7 @@ fn small_integers_are_exact_in_every_shape_up_to_70() {
             }
             for &columns in &others {
                 let weight = Matrix::strided(&w, depth, columns, A_ROW, 1).expect("inside W");
-                let packed = PackedMatrix::pack(isa, weight, &mut packed).expect("room");
+                let packed = PackedMatrix::pack(isa, weight, &mut packed).expect("space");
                 for &rows in &others {
                     let pair = (rows + columns + MAX - depth).is_multiple_of(MAX)
                         && chosen(isa, depth + columns, 3);

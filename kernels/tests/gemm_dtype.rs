@@ -411,7 +411,7 @@ fn a_screen_finds_the_largest_of_the_widened_product() {
                 let x = operands.x.view();
                 let build = |weight: &PackedMatrix<'_>| {
                     let mut data = vec![POISON; PruningTable::len(depth, columns).expect("small")];
-                    PruningTable::build(weight, &mut data).expect("room");
+                    PruningTable::build(weight, &mut data).expect("space");
                     data
                 };
                 let built = build(&halves.get());

@@ -116,7 +116,7 @@ mod guard {
                                         keys: key_len,
                                     }),
                                     ..HeadsMut::new(&mut out, batch.query.shape)
-                                        .expect("room")
+                                        .expect("space")
                                         .into()
                                 },
                                 &mut scratch,
@@ -171,7 +171,7 @@ mod guard {
                             &cache,
                             &[sequence],
                             &options,
-                            HeadsMut::new(&mut cached, [1, 2, head_dim]).expect("room").into(),
+                            HeadsMut::new(&mut cached, [1, 2, head_dim]).expect("space").into(),
                             Parallelism::Serial,
                         )
                         .expect("a fit");
@@ -182,7 +182,7 @@ mod guard {
                             &cache,
                             SlotTable { lens: &[capacity as u32], slots: &past, stride: 0 },
                             &options,
-                            HeadsMut::new(&mut stepped, [1, 2, head_dim]).expect("room"),
+                            HeadsMut::new(&mut stepped, [1, 2, head_dim]).expect("space"),
                             Parallelism::Serial,
                         )
                         .expect("a fit");
@@ -247,13 +247,13 @@ mod guard {
             };
             let (mut expected, mut found) = ([0.0; 24], [0.0; 24]);
             let dense = Heads::new(&near, [2, 1, 12]).expect("tokens");
-            run(dense, HeadsMut::new(&mut expected, [2, 1, 12]).expect("room"));
+            run(dense, HeadsMut::new(&mut expected, [2, 1, 12]).expect("space"));
             let distant = Heads::strided(far, [2, 1, 12], STRIDE, 12).expect("tokens");
-            run(distant, HeadsMut::new(&mut found, [2, 1, 12]).expect("room"));
+            run(distant, HeadsMut::new(&mut found, [2, 1, 12]).expect("space"));
             assert_eq!(found, expected, "{isa}");
 
             // As the output of both.
-            run(dense, HeadsMut::strided(far, [2, 1, 12], STRIDE, 12).expect("room"));
+            run(dense, HeadsMut::strided(far, [2, 1, 12], STRIDE, 12).expect("space"));
             assert_eq!(far[..12], expected[..12], "{isa}");
             assert_eq!(far[STRIDE..STRIDE + 12], expected[12..], "{isa}");
             let a = Matrix::new(&near, 2, 12).expect("A");
@@ -303,7 +303,7 @@ fn any_alignment_gives_the_same_bits() {
                 Qkv { query: view(0, 9), key: view(1, 40), value: view(2, 40) },
                 &batch.sequences,
                 &batch.options(),
-                HeadsMut::new(&mut out[shift..], [9, 1, 16]).expect("room").into(),
+                HeadsMut::new(&mut out[shift..], [9, 1, 16]).expect("space").into(),
                 &mut scratch[shift..],
                 Parallelism::Serial,
             )
@@ -363,7 +363,7 @@ fn zero_strides_repeat_what_they_point_at() {
             Qkv { query, key, value: key },
             &repeated.sequences,
             &repeated.options(),
-            HeadsMut::new(&mut out, shape).expect("room").into(),
+            HeadsMut::new(&mut out, shape).expect("space").into(),
             &mut scratch,
             Parallelism::Serial,
         )

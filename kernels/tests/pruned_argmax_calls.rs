@@ -121,7 +121,7 @@ fn operands_end_where_memory_does() {
                     let weight = weight.expect("packed");
                     let mut screen = wall(&built.screen);
                     screen.fill(POISON);
-                    let screen = PruningTable::build(&weight, &mut screen).expect("room");
+                    let screen = PruningTable::build(&weight, &mut screen).expect("space");
                     let (x, bias) = (wall(&operands.x.data[..rows * depth]), wall(&bias));
                     let turned = wall(&turned);
                     let length = pruned_argmax::scratch(rows, depth).expect("small");

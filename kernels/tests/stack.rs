@@ -163,7 +163,7 @@ fn products() {
         }
         let mut bytes = vec![0.0; PruningTable::len(depth, columns).expect("small")];
         check(isa, "building a screen", SCREEN, || {
-            PruningTable::build(&packed, &mut bytes).expect("room");
+            PruningTable::build(&packed, &mut bytes).expect("space");
         });
         let screen = PruningTable::from_built(depth, columns, &bytes).expect("the length");
         let product = Product { weight: &packed, screen: &screen, bias: None, by_column: None };
@@ -197,7 +197,7 @@ fn output<'a>(
             query_stride: keys,
             keys,
         }),
-        ..HeadsMut::new(out, [tokens, query.heads(), query.head_dim()]).expect("room").into()
+        ..HeadsMut::new(out, [tokens, query.heads(), query.head_dim()]).expect("space").into()
     }
 }
 
@@ -290,7 +290,7 @@ fn attentions() {
             check(isa, "a step of attention", ATTENTION, || {
                 let ancestry = SlotTable { lens: &lens, slots: &slots, stride: 0 };
                 let options = AttentionOptions::new(head_dim);
-                let out = HeadsMut::new(out, [queries, heads, head_dim]).expect("room");
+                let out = HeadsMut::new(out, [queries, heads, head_dim]).expect("space");
                 attention_decode(query, cache, ancestry, &options, out, SERIAL).expect("a fit");
             });
         }

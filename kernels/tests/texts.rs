@@ -24,13 +24,13 @@ fn text<T, E: std::error::Error>(result: Result<T, E>) -> String {
 #[test]
 fn a_block_that_does_not_fit_speaks_of_its_rows() {
     let mut data = [0.0; 32];
-    let matrix = Matrix::new(&data, 2, 4).expect("room");
+    let matrix = Matrix::new(&data, 2, 4).expect("space");
     let expected = "a block of 2 rows from row 1 on does not fit a matrix of 2 rows";
     assert_eq!(text(matrix.block(1, 2)), expected);
-    let heads = Heads::new(&data, [4, 2, 4]).expect("room");
+    let heads = Heads::new(&data, [4, 2, 4]).expect("space");
     let expected = "a block of 9 tokens from token 0 on does not fit a view of 4 tokens";
     assert_eq!(text(heads.block(0, 9)), expected);
-    let matrix = MatrixMut::new(&mut data, 2, 4).expect("room");
+    let matrix = MatrixMut::new(&mut data, 2, 4).expect("space");
     let expected = "a block of 0 rows from row 3 on does not fit a matrix of 2 rows";
     assert_eq!(text(matrix.block(3, 0)), expected);
 }
@@ -66,7 +66,7 @@ fn weights(data: &mut [f32], strides: [usize; 2], keys: usize, heads: &[usize]) 
     let key = Heads::new(&values, [16, 2, 4]).expect("keys");
     let [head_stride, query_stride] = strides;
     let mut context = [0.0; 16];
-    let context = HeadsMut::new(&mut context, [2, 2, 4]).expect("room");
+    let context = HeadsMut::new(&mut context, [2, 2, 4]).expect("space");
     let weights = Some(Weights { data, heads, head_stride, query_stride, keys });
     let mut scratch = vec![0.0; attention_scratch(isa, &sequences, 2, 4).expect("small")];
     text(attention(
@@ -166,8 +166,8 @@ fn debug_shows_shapes_and_no_elements() {
     let data = vec![8.125f32; 1 << 14];
     let mut more = vec![8.125f32; 1 << 14];
     let ids = vec![8125u32; 5000];
-    let matrix = Matrix::strided(&data, 100, 8, 16, 2).expect("room");
-    let heads = Heads::strided(&data, [100, 2, 8], 36, 16).expect("room");
+    let matrix = Matrix::strided(&data, 100, 8, 16, 2).expect("space");
+    let heads = Heads::strided(&data, [100, 2, 8], 36, 16).expect("space");
     let mut buffer = vec![0.0; PackedMatrix::len(isa, 100, 8).expect("small")];
     let packed = PackedMatrix::pack(isa, matrix, &mut buffer).expect("the length");
     let mut buffer = vec![0.0; PruningTable::len(100, 8).expect("small")];
@@ -186,10 +186,10 @@ fn debug_shows_shapes_and_no_elements() {
         }
     };
     show(&matrix, "Matrix(100 x 8, strides 16 and 2)");
-    let view = MatrixMut::new(&mut more, 16, 8).expect("room");
+    let view = MatrixMut::new(&mut more, 16, 8).expect("space");
     show(&view, "MatrixMut(16 x 8, strides 8 and 1)");
     show(&heads, "Heads(100 x 2 x 8, strides 36 and 16)");
-    let view = HeadsMut::new(&mut more, [3, 2, 8]).expect("room");
+    let view = HeadsMut::new(&mut more, [3, 2, 8]).expect("space");
     show(&view, "HeadsMut(3 x 2 x 8, strides 16 and 8)");
     show(&AttentionOutput::from(view), "");
     show(&Qkv { query: heads, key: heads, value: heads }, "");
@@ -204,14 +204,14 @@ fn debug_shows_shapes_and_no_elements() {
         "Epilogue { scale: 1.0, bias: Some([16384 elements]), activation: Identity, \
          residual: Matrix(Matrix(100 x 8, strides 16 and 2)) }",
     );
-    show(&Cache::new(isa, shape, &data).expect("room"), "Cache(2 slots of 16 x 2 x 8, scalar)");
+    show(&Cache::new(isa, shape, &data).expect("space"), "Cache(2 slots of 16 x 2 x 8, scalar)");
     let halves = CacheShape { storage: CacheDtype::F16, ..shape };
     show(
-        &Cache::new(isa, halves, &data).expect("room"),
+        &Cache::new(isa, halves, &data).expect("space"),
         "Cache(2 slots of 16 x 2 x 8 in f16, scalar)",
     );
     show(
-        &CacheMut::new(isa, shape, &mut more).expect("room"),
+        &CacheMut::new(isa, shape, &mut more).expect("space"),
         "CacheMut(2 slots of 16 x 2 x 8, scalar)",
     );
     show(&bias, "Dense { data: [16384 elements], head_stride: 0, query_stride: 100 }");

@@ -35,7 +35,7 @@ fn a_pointer_makes_the_view_that_a_slice_makes() {
     let mut data: Vec<f32> = (0..400).map(|i| i as f32).collect();
     for (what, rows, columns, row_stride, column_stride) in LAYOUTS {
         let slice = Matrix::strided(&data, rows, columns, row_stride, column_stride);
-        let slice = slice.expect("room");
+        let slice = slice.expect("space");
         // SAFETY: the elements are those of the view just made.
         let raw = unsafe {
             Matrix::from_raw_parts(data.as_ptr(), rows, columns, row_stride, column_stride)
@@ -57,7 +57,7 @@ fn a_pointer_makes_the_view_that_a_slice_makes() {
     }
     let shape = [3, 2, 4];
     for (token_stride, head_stride) in [(8, 4), (4, 12), (24, 4), (5, 20), (11, 5)] {
-        let slice = Heads::strided(&data, shape, token_stride, head_stride).expect("room");
+        let slice = Heads::strided(&data, shape, token_stride, head_stride).expect("space");
         // SAFETY: the elements are those of the view just made.
         let raw = unsafe { Heads::from_raw_parts(data.as_ptr(), shape, token_stride, head_stride) };
         let raw = raw.expect("it fits");
@@ -138,8 +138,8 @@ fn nothing_needs_no_memory() {
 fn parts_of_views_are_views() {
     let data: Vec<f32> = (0..48).map(|i| i as f32).collect();
     let mut copy = data.clone();
-    let whole = Matrix::new(&data, 6, 8).expect("room");
-    let mut writable = MatrixMut::new(&mut copy, 6, 8).expect("room");
+    let whole = Matrix::new(&data, 6, 8).expect("space");
+    let mut writable = MatrixMut::new(&mut copy, 6, 8).expect("space");
     for (first, count) in [(0, 6), (2, 3), (5, 1), (6, 0), (0, 0)] {
         let part = whole.block(first, count).expect("rows");
         let written = writable.reborrow().block(first, count).expect("rows");
@@ -170,8 +170,8 @@ fn parts_of_views_are_views() {
     assert_eq!(writable.read().at(5, 7), 47.0);
 
     let shape = [4, 3, 4];
-    let heads = Heads::new(&data, shape).expect("room");
-    let mut writable = HeadsMut::new(&mut copy, shape).expect("room");
+    let heads = Heads::new(&data, shape).expect("space");
+    let mut writable = HeadsMut::new(&mut copy, shape).expect("space");
     for (first, count) in [(0, 4), (1, 2), (4, 0)] {
         let part = heads.block(first, count).expect("tokens");
         let written = writable.reborrow().block(first, count).expect("tokens");
@@ -274,7 +274,7 @@ fn threads_write_between_each_others_elements() {
             }
         });
         let mut alone = vec![POISON; 19 * stride];
-        let to = HeadsMut::new(&mut alone, [19, heads, 20]).expect("room");
+        let to = HeadsMut::new(&mut alone, [19, heads, 20]).expect("space");
         attend(isa, &tokens, [19, heads, 20], stride, to);
         assert_eq!(difference(&out, &alone), None, "{isa}: heads");
     }

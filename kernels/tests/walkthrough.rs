@@ -145,7 +145,7 @@ fn product(isa: Isa, a: Matrix<'_>, b: Matrix<'_>, scale: f32) -> Vec<f32> {
     let mut packed = vec![0.0; PackedMatrix::len(isa, b.rows(), b.columns()).expect("small")];
     let packed = PackedMatrix::pack(isa, b, &mut packed).expect("the length");
     let mut c = vec![f32::NAN; a.rows() * b.columns()];
-    let view = MatrixMut::new(&mut c, a.rows(), b.columns()).expect("room");
+    let view = MatrixMut::new(&mut c, a.rows(), b.columns()).expect("space");
     let epilogue = Epilogue { scale, ..Epilogue::default() };
     gemm(a, &packed, &epilogue, view, Parallelism::Serial).expect("shapes that fit");
     c

@@ -1,4 +1,4 @@
-//! Which files of a directory hold the weights, and what is said where none does.
+//! Selects the files of a directory that contain the weights, and reports an error if there are none.
 
 use std::path::Path;
 
@@ -11,11 +11,11 @@ use crate::sanitize::sanitized;
 
 const WEIGHTS: &str = "model.safetensors";
 
-/// Names of a directory that are looked at.
+/// Maximum number of file names that are read from a directory.
 const MAX_NAMES: usize = 4096;
 
-/// An error if `directory` holds weights of another program, and none in safetensors.
-pub(super) fn only_foreign(directory: &Path) -> Result<(), CheckpointError> {
+/// Returns an error if `directory` contains weights in another format, and none in safetensors.
+pub(super) fn reject_other_formats(directory: &Path) -> Result<(), CheckpointError> {
     let names = names_in(directory);
     match UnsupportedFormat::among(&names) {
         Some((name, found)) if unsupported_formats::safetensors(&names).next().is_none() => {
@@ -26,7 +26,7 @@ pub(super) fn only_foreign(directory: &Path) -> Result<(), CheckpointError> {
     }
 }
 
-/// The names of the files of a directory, sorted; of a very large one, some.
+/// The names of the files of a directory, sorted; only some of them for a very large directory.
 fn names_in(directory: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten().take(MAX_NAMES);
     let mut names: Vec<String> =
@@ -35,7 +35,7 @@ fn names_in(directory: &Path) -> Vec<String> {
     names
 }
 
-/// The weights of a directory: one file, shards by their index, or the only other safetensors file.
+/// Opens the weights of a directory: one file, shards with an index, or the only other safetensors file.
 pub(super) fn open_weights(
     directory: &Path,
 ) -> Result<(Vec<Source<'static>>, Tensors), CheckpointError> {
@@ -60,7 +60,7 @@ pub(super) fn open_weights(
     }
     match found[..] {
         [] => {
-            only_foreign(directory)?;
+            reject_other_formats(directory)?;
             let (file, hint) = (path(WEIGHTS), "nor is there a model.safetensors.index.json");
             Err(CheckpointError::FileMissing { file, hint })
         }

@@ -6,142 +6,142 @@ use super::unsupported_formats::{self, UnsupportedFormat};
 use crate::config::{ConfigError, Side};
 use crate::network::TensorId;
 
-/// Why a checkpoint could not be opened or a tensor not be read.
+/// Why a checkpoint could not be opened or a tensor could not be read.
 ///
-/// `file` is the path, or `"memory"` for a checkpoint that was given as bytes or tensors. Shapes are rows first. Names
-/// out of a file are shortened where they are longer than a person reads.
+/// `file` is the path, or `"memory"` for a checkpoint from bytes or tensors. Shapes are rows first. Long names
+/// from a file are shortened.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum CheckpointError {
     /// The directory does not exist.
     DirectoryMissing {
-        /// As given.
+        /// The path that the caller gave.
         path: String,
     },
-    /// The path is there and is not a directory.
+    /// The path exists and is not a directory.
     NotADirectory {
-        /// As given.
+        /// The path that the caller gave.
         path: String,
     },
-    /// A file that a checkpoint must have is not there.
+    /// A file that a checkpoint must have does not exist.
     FileMissing {
         /// The file.
         file: String,
-        /// What was found instead, or what to do.
+        /// What exists instead, or how to fix it.
         hint: &'static str,
     },
-    /// Weights of another program, or a download that went wrong, where weights in safetensors are expected.
+    /// Weights in another format, or a failed download, instead of weights in safetensors.
     ForeignWeights {
         /// The file.
         file: String,
-        /// What it is, by its name or its first bytes.
+        /// The format, detected from its name or its first bytes.
         found: UnsupportedFormat,
-        /// How it begins, if that is text that says something.
+        /// The first bytes, if they are readable text.
         says: String,
     },
-    /// The only weights are those that transformers calls a variant.
+    /// The only weights are a variant in the sense of transformers.
     OnlyVariant {
         /// The file.
         file: String,
-        /// `fp16` of `model.fp16.safetensors`.
+        /// For example `fp16` of `model.fp16.safetensors`.
         variant: String,
     },
-    /// Parts of a sharded checkpoint, and no index that says which tensor is where.
+    /// Shards of a checkpoint without the index that lists their tensors.
     ShardsWithoutIndex {
-        /// The index that is missing.
+        /// The missing index.
         file: String,
-        /// The parts that are there.
+        /// The shards found.
         shards: Vec<String>,
     },
-    /// Several files of weights, none of which is `model.safetensors`.
+    /// Several files of weights, none of them named `model.safetensors`.
     SeveralWeights {
         /// The directory.
         path: String,
         /// The files.
         files: Vec<String>,
     },
-    /// Something that is not a regular file stands in a file's place.
+    /// The path of a file is something other than a regular file.
     NotAFile {
         /// Its path.
         file: String,
     },
-    /// The operating system refused, or the file became shorter while it was read.
+    /// The operating system returned an error, or the file became shorter during reading.
     Unreadable {
         /// The file.
         file: String,
-        /// What the system says.
+        /// The error of the operating system.
         error: io::Error,
     },
     /// A JSON file is not UTF-8.
     NotUtf8 {
         /// The file.
         file: String,
-        /// Bytes before the first wrong one.
+        /// Bytes before the first invalid one.
         valid_up_to: usize,
     },
     /// A JSON file is larger than any real one.
     JsonTooLarge {
         /// The file.
         file: String,
-        /// The largest accepted, in bytes.
+        /// The maximum size in bytes.
         limit: u64,
     },
-    /// `config.json` or `generation_config.json` is wrong.
+    /// `config.json` or `generation_config.json` is invalid.
     Config {
         /// The file.
         file: String,
-        /// How.
+        /// The error.
         error: ConfigError,
     },
-    /// `model.safetensors.index.json` is not what it must be.
+    /// `model.safetensors.index.json` is invalid.
     Index {
         /// The file.
         file: String,
-        /// How.
+        /// The reason.
         message: String,
     },
     /// The index names a file outside the directory.
     ShardOutsideDirectory {
         /// The index.
         file: String,
-        /// The name it gives.
+        /// The file name in the index.
         shard: String,
     },
-    /// Files that the index names are not there.
+    /// Files that the index names do not exist.
     ShardsMissing {
         /// The index.
         file: String,
-        /// All that are missing.
+        /// All missing files.
         shards: Vec<String>,
     },
-    /// The index places one tensor twice.
+    /// The index lists one tensor twice.
     PlacedTwice {
         /// The index.
         file: String,
         /// The tensor.
         tensor: String,
     },
-    /// The index promises a tensor that the shard does not have.
+    /// The index assigns a tensor to a shard that does not contain it.
     ShardLacksTensor {
         /// The shard.
         file: String,
         /// The tensor.
         tensor: String,
     },
-    /// Fewer than the eight bytes that hold the length of the header.
+    /// The file is shorter than the eight bytes of the header length.
     TooShort {
         /// The file.
         file: String,
         /// Its length in bytes.
         bytes: u64,
     },
-    /// The header claims to be larger than any real one.
+    /// The header length exceeds that of any real header.
     HeaderTooLarge {
         /// The file.
         file: String,
-        /// What it claims, in bytes.
+        /// The header length in bytes.
         bytes: u64,
-        /// The largest accepted, in bytes.
+        /// The maximum in bytes.
         limit: u64,
     },
     /// The file ends inside the header.
@@ -157,28 +157,28 @@ pub enum CheckpointError {
     HeaderNotUtf8 {
         /// The file.
         file: String,
-        /// Bytes of the header before the first wrong one.
+        /// Bytes of the header before the first invalid one.
         valid_up_to: usize,
     },
-    /// The header is not JSON, or not that of a safetensors file.
+    /// The header is not JSON, or not a safetensors header.
     Header {
         /// The file.
         file: String,
-        /// What the parser says.
+        /// The message of the parser.
         message: String,
     },
-    /// One name stands for two tensors.
+    /// Two tensors have the same name.
     DuplicateTensor {
         /// The file.
         file: String,
         /// The name.
         tensor: String,
     },
-    /// A header or an index of more tensors than any real one.
+    /// A header or an index has more tensors than any real one.
     TooManyTensors {
         /// The file.
         file: String,
-        /// The most that are accepted.
+        /// The maximum number.
         limit: usize,
     },
     /// A tensor ends before it begins.
@@ -189,16 +189,16 @@ pub enum CheckpointError {
         tensor: String,
         /// First byte, counted from the end of the header.
         begin: usize,
-        /// One after the last byte, counted likewise.
+        /// End offset (exclusive), counted likewise.
         end: usize,
     },
-    /// A tensor reaches beyond the end of the file.
+    /// A tensor extends beyond the end of the file.
     BeyondEnd {
         /// The file.
         file: String,
         /// The tensor.
         tensor: String,
-        /// One after its last byte, counted from the end of the header.
+        /// End offset (exclusive), counted from the end of the header.
         end: usize,
         /// Bytes after the header.
         available: u64,
@@ -212,13 +212,13 @@ pub enum CheckpointError {
         /// The shape.
         shape: Vec<usize>,
     },
-    /// The bytes of a tensor are not as many as its shape and type need.
+    /// The size of a tensor in bytes does not match its shape and dtype.
     SizeMismatch {
         /// The file.
         file: String,
         /// The tensor.
         tensor: String,
-        /// Bytes that shape and type need.
+        /// Bytes that shape and dtype need.
         expected: usize,
         /// Bytes between its offsets.
         found: usize,
@@ -238,50 +238,51 @@ pub enum CheckpointError {
         file: String,
         /// First such byte, counted from the end of the header.
         begin: u64,
-        /// One after the last.
+        /// End offset (exclusive).
         end: u64,
     },
-    /// A tensor that the model needs is not there.
+    /// A tensor that the model needs does not exist.
     MissingTensor {
-        /// What for.
+        /// Its role.
         role: TensorId,
-        /// Names that would have done. None if checkpoints of the family have no such tensor.
+        /// The accepted names. Empty if checkpoints of the family have no such tensor.
         tried: Vec<String>,
-        /// A tied matrix would have done too, but [`Config::ties`](crate::config::Config::ties) says that it is not tied.
+        /// A tied matrix would be accepted, but [`Config::ties`](crate::config::Config::ties) says that it is not
+        /// tied.
         untied: bool,
-        /// Names that are there and look similar, the nearest first.
+        /// Existing names that are similar, the most similar first.
         nearest: Vec<String>,
     },
-    /// No tensor of that name.
+    /// There is no tensor of this name.
     NoSuchTensor {
-        /// The name asked for.
+        /// The requested name.
         tensor: String,
-        /// Names that are there and look similar, the nearest first.
+        /// Existing names that are similar, the most similar first.
         nearest: Vec<String>,
     },
-    /// A tensor has another shape than the configuration says.
+    /// A tensor has another shape than the configuration needs.
     WrongShape {
         /// The tensor.
         tensor: String,
-        /// What the configuration says.
+        /// The shape according to the configuration.
         expected: Vec<usize>,
-        /// What the file has.
+        /// The shape in the file.
         found: Vec<usize>,
     },
-    /// A tensor is not made of `F32`, `F16` or `BF16`.
+    /// The dtype of a tensor is not `F32`, `F16` or `BF16`.
     WrongDtype {
         /// The tensor.
         tensor: String,
-        /// Its type as safetensors spells it.
+        /// Its dtype in safetensors spelling.
         found: String,
     },
-    /// The file has layers that the configuration does not.
+    /// The file has more layers than the configuration.
     ExtraLayer {
-        /// In which stack.
+        /// The stack.
         side: Side,
         /// Layers according to the configuration.
         layers: usize,
-        /// A tensor of a later layer.
+        /// A tensor of an extra layer.
         tensor: String,
     },
     /// A model of this configuration has no such part.
@@ -293,28 +294,28 @@ pub enum CheckpointError {
     NotFinite {
         /// The tensor.
         tensor: String,
-        /// Counted from the first element of the whole tensor, row after row.
+        /// Row-major index in the whole tensor.
         index: usize,
         /// The value.
         found: f32,
     },
-    /// Rows that the tensor does not have.
+    /// The tensor does not have the requested rows.
     RowsOutside {
         /// The tensor.
         tensor: String,
-        /// The rows asked for.
+        /// The requested rows.
         rows: Range<usize>,
-        /// The rows there are.
+        /// The number of rows.
         available: usize,
     },
-    /// The system does not give the memory for a tensor or for the header of a file.
+    /// The system cannot allocate the memory for a tensor or for the header of a file.
     OutOfMemory {
         /// The tensor, or the file.
         what: String,
-        /// Bytes asked for.
+        /// Bytes requested.
         bytes: usize,
     },
-    /// The destination is not as long as the view.
+    /// The length of the destination differs from that of the view.
     WrongLength {
         /// The tensor.
         tensor: String,
@@ -336,7 +337,7 @@ impl fmt::Display for Names<'_> {
     }
 }
 
-/// Names that may be many.
+/// A list of names that may be long.
 struct Many<'a>(&'a [String]);
 
 impl fmt::Display for Many<'_> {
@@ -381,11 +382,7 @@ impl fmt::Display for CheckpointError {
                  from_pretrained(..., variant=\"{variant}\") loads"
             ),
             Self::ShardsWithoutIndex { file, shards } => {
-                write!(
-                    f,
-                    "{file}: no such file; without it nobody knows what is in {}",
-                    Many(shards)
-                )
+                write!(f, "{file}: no such file; it lists the tensors of {}", Many(shards))
             }
             Self::SeveralWeights { path, files } => {
                 write!(f, "{path}: expected model.safetensors or one other, found {}", Many(files))
@@ -518,7 +515,7 @@ impl fmt::Display for CheckpointError {
 }
 
 impl core::error::Error for CheckpointError {
-    /// What lies behind the cause, which the message has already said.
+    /// The source of the cause; the message already contains the cause itself.
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
             Self::Unreadable { error, .. } => error.source(),

@@ -1,8 +1,9 @@
 //! Bytes at an offset, from a file or from memory.
 //!
-//! Files are read by position and never mapped. A mapping would count towards resident memory as long as it lives, so
-//! that loading would peak at the file plus the packed weights, and a file that somebody shortens would kill the
-//! process; a positional read costs one copy, straight into the caller's buffer, and fails with an error.
+//! Files are read by position and not mapped. A mapping counts as resident memory, so that the peak of loading
+//! would be the file plus the packed weights; and if another process truncates the file, access to the mapping
+//! kills this process. A positional read costs one copy, directly into the caller's buffer, and returns an
+//! error instead.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -13,7 +14,7 @@ use super::CheckpointError;
 use super::unsupported_formats::UnsupportedFormat;
 use crate::sanitize::sanitized;
 
-/// Where the bytes of one safetensors file, or of one tensor in memory, are.
+/// The bytes of one safetensors file, or of one tensor in memory.
 pub(super) struct Source<'c> {
     name: String,
     bytes: Bytes<'c>,
@@ -48,7 +49,7 @@ impl<'c> Source<'c> {
         }
     }
 
-    /// Fills `out` with the bytes from `offset` on.
+    /// Fills `out` with the bytes starting at `offset`.
     pub(super) fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), CheckpointError> {
         let result = match &self.bytes {
             Bytes::File(file, _) => file.read_exact_at(out, offset),
@@ -68,21 +69,21 @@ impl<'c> Source<'c> {
     }
 }
 
-/// Bytes by which a file in another format is known.
+/// Number of first bytes that identify another format.
 const BEGIN: usize = 512;
 
-/// An error if `source` begins as the files of other programs do, or as messages.
-pub(super) fn disguised(source: &Source<'_>) -> Result<(), CheckpointError> {
+/// Returns an error if `source` begins like a file of another format, or like a text message.
+pub(super) fn check_format(source: &Source<'_>) -> Result<(), CheckpointError> {
     let mut begin = [0; BEGIN];
     let begin = &mut begin[..source.len().min(BEGIN as u64) as usize];
     source.read_at(0, begin)?;
     match UnsupportedFormat::of_bytes(begin) {
-        Some(found) => Err(foreign(source.name(), found, begin)),
+        Some(found) => Err(foreign_weights(source.name(), found, begin)),
         None => Ok(()),
     }
 }
 
-fn foreign(name: &str, found: UnsupportedFormat, begin: &[u8]) -> CheckpointError {
+fn foreign_weights(name: &str, found: UnsupportedFormat, begin: &[u8]) -> CheckpointError {
     const SAID: usize = 80;
     let says = match found {
         UnsupportedFormat::Message => sanitized(String::from_utf8_lossy(begin).trim(), SAID),
@@ -101,7 +102,7 @@ pub(super) fn read_json(path: &Path, limit: u64) -> Result<Option<String>, Check
         Err(error) => return Err(unreadable(&name, error)),
     };
     let mut bytes = Vec::with_capacity(len.min(limit) as usize + 2);
-    // One byte more than allowed, to see whether there is more; the length in the directory may lie.
+    // Read one byte more than allowed to detect a longer file; the length in the directory may be wrong.
     file.take(limit + 1).read_to_end(&mut bytes).map_err(|error| unreadable(&name, error))?;
     if bytes.len() as u64 > limit {
         return Err(CheckpointError::JsonTooLarge { file: name, limit });
@@ -112,7 +113,7 @@ pub(super) fn read_json(path: &Path, limit: u64) -> Result<Option<String>, Check
     if let Some(found) = found.filter(|&found| {
         page || matches!(found, UnsupportedFormat::GitLfs | UnsupportedFormat::WebPage)
     }) {
-        return Err(foreign(&name, found, begin));
+        return Err(foreign_weights(&name, found, begin));
     }
     String::from_utf8(bytes).map(Some).map_err(|error| CheckpointError::NotUtf8 {
         file: name,
@@ -120,7 +121,8 @@ pub(super) fn read_json(path: &Path, limit: u64) -> Result<Option<String>, Check
     })
 }
 
-/// The file and its length; `None` for anything but a regular file, unopened, because opening a pipe waits.
+/// The file and its length. `None` for anything other than a regular file; it is not opened, because opening a
+/// pipe blocks.
 fn open_file(path: &Path) -> io::Result<Option<(File, u64)>> {
     if !std::fs::metadata(path)?.is_file() {
         return Ok(None);
@@ -148,7 +150,7 @@ impl Positioned {
     }
 }
 
-/// Elsewhere the file has one cursor, so readers take turns.
+/// Other systems have one file cursor, so a mutex serializes the reads.
 #[cfg(not(unix))]
 struct Positioned(std::sync::Mutex<File>);
 
@@ -161,7 +163,7 @@ impl Positioned {
     fn read_exact_at(&self, out: &mut [u8], offset: u64) -> io::Result<()> {
         use std::io::{Seek, SeekFrom};
 
-        // Every read seeks first, so a cursor that a panicking reader left anywhere does no harm.
+        // A poisoned lock is safe: every read sets the cursor first.
         let mut file = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         file.seek(SeekFrom::Start(offset))?;
         file.read_exact(out)

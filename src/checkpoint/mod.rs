@@ -1,21 +1,22 @@
-//! From files to named tensors: safetensors and `config.json`, or tensors that the caller holds.
+//! From files to named tensors: safetensors and `config.json`, or tensors in the caller's memory.
 //!
-//! A checkpoint is hostile until shown otherwise: every length, offset, shape and name is checked when it is opened,
-//! and [`Checkpoint::open`] succeeds only if each tensor that the configuration needs is there in the right shape. The
-//! weights themselves stay where they are until [`TensorView::read_into`] takes them, some rows at a time, so a model
-//! can pack them without ever holding the whole checkpoint.
+//! A checkpoint is untrusted input: every length, offset, shape and name is checked when it is opened.
+//! [`Checkpoint::open`] succeeds only if each tensor that the configuration needs exists with the right shape.
+//! The weights are not read until [`TensorView::read_into`] reads them, a few rows at a time. A model can
+//! therefore pack them without holding the whole checkpoint in memory.
 //!
-//! | the weights are | take |
+//! | source of the weights | function |
 //! |---|---|
-//! | a directory as `save_pretrained` writes it | [`Checkpoint::open`] |
-//! | one safetensors blob in memory: embedded, decrypted, received | [`Checkpoint::from_bytes`] |
-//! | named tensors of somebody else: `safetensors`, a memory map, another engine | [`Checkpoint::from_tensors`] |
+//! | a directory from `save_pretrained` | [`Checkpoint::open`] |
+//! | one safetensors file in memory: embedded, decrypted, received | [`Checkpoint::from_bytes`] |
+//! | named tensors of other code: `safetensors`, a memory map, another engine | [`Checkpoint::from_tensors`] |
 //! | numbers without a name or a file | [`Model::from_fn`](crate::Model::from_fn) |
 //!
-//! The rest of the crate asks by [`TensorId`]; each family's file here says how that family spells it. [`TensorId::all`] and
-//! [`TensorId::names`] list every tensor of a configuration; their patterns, for `side` `encoder` or `decoder` and layer `N`:
+//! The rest of the crate addresses tensors by [`TensorId`]; the file of each family in this module maps it to
+//! the tensor names of that family. [`TensorId::all`] and [`TensorId::names`] list every tensor of a
+//! configuration. The name patterns, for `side` `encoder` or `decoder` and layer `N`:
 //!
-//! | | Hugging Face's families | `torch.nn.Transformer` | [`Family::Plain`](crate::config::Family::Plain) |
+//! | | Hugging Face families | `torch.nn.Transformer` | [`Family::Plain`](crate::config::Family::Plain) |
 //! |---|---|---|---|
 //! | embeddings | `model.side.embed_tokens.weight`, one for both `model.shared.weight` | `src_embed.weight`, `tgt_embed.weight` | `side.embedding.weight` |
 //! | convolutions | `model.encoder.conv1.`, `model.encoder.conv2.` (Whisper) | | `encoder.convolutions.0.`, `encoder.convolutions.1.` |
@@ -28,10 +29,11 @@
 //! | other norms | `model.side.layernorm_embedding`, `model.side.layer_norm` | `side.norm` | `side.embedding_norm`, `side.final_norm` |
 //! | output | `lm_head.weight`, `final_logits_bias` | `generator.weight`, `generator.bias` | `output.weight`, `output.bias` |
 //!
-//! The families of fairseq's line (Marian to PLBart) are in the first column; FSMT's output is
-//! `model.decoder.output_projection.weight`, Whisper's `proj_out.weight`. Those with names of their own have a file each under `names/`: T5
-//! (`side.block.N.layer.0.SelfAttention.q`), Seamless (`text_side.layers.N.`), and encoders alone, which may come after
-//! the name of their family (`bert.encoder.layer.N.attention.self.query`).
+//! The families derived from fairseq (Marian to PLBart) are in the first column; FSMT's output is
+//! `model.decoder.output_projection.weight`, Whisper's `proj_out.weight`. Families with other names have a file
+//! each under `names/`: T5 (`side.block.N.layer.0.SelfAttention.q`), Seamless (`text_side.layers.N.`), and
+//! encoder-only models, whose names may have the family as a prefix
+//! (`bert.encoder.layer.N.attention.self.query`).
 //!
 //! Linear maps, convolutions and norms end in `.weight` and `.bias`; a map is `[outputs, inputs]`, a convolution
 //! `[outputs, inputs, 3]`.
@@ -68,7 +70,7 @@ use crate::network::visitor::{Tensor, each_tensor};
 pub use crate::network::{Attention, FeedForward, LayerPart, ParamKind, Projection, TensorId};
 use crate::object::object;
 use crate::sanitize::sanitized;
-use directory::{only_foreign, open_weights};
+use directory::{open_weights, reject_other_formats};
 pub use error::CheckpointError;
 use file::{Source, read_json};
 use names::Location;
@@ -79,43 +81,44 @@ pub use tensor::{Dtype, TensorView};
 pub use tensor_ref::TensorRef;
 pub use unsupported_formats::UnsupportedFormat;
 
-/// Largest `config.json` and `generation_config.json` that is read: that of a classifier of twenty thousand labels.
+/// Maximum size of `config.json` and `generation_config.json`: that of a classifier with twenty thousand
+/// labels.
 pub(crate) const MAX_CONFIG: u64 = 2 << 20;
 
-/// Largest `modules.json` that is read; a real one has a hundredth of it.
+/// Maximum size of `modules.json`; real files have a hundredth of it.
 const MAX_MODULES: u64 = 1 << 16;
 
-/// An opened checkpoint: its configuration and where its tensors are.
+/// An opened checkpoint: its configuration and the locations of its tensors.
 ///
-/// Shapes and types of all tensors that the configuration needs have been checked. Their numbers have not been read, but
-/// for embedding matrices that are there more than once: those are compared, to see whether they are tied. Files stay
-/// open. It borrows for `'c` what it was made from, and nothing if that was files.
+/// Shapes and dtypes of all tensors that the configuration needs are checked when it is opened. Their numbers
+/// are not read, except those of duplicate embedding matrices, which are compared to detect ties. Files stay
+/// open. The lifetime `'c` is that of the caller's memory, `'static` for files.
 pub struct Checkpoint<'c> {
     config: Config,
-    /// What the configuration says is tied, before the tensors were seen: under which names to look.
+    /// The ties in the configuration, before the tensors were examined. They determine the tensor names to search.
     claimed: TiedWeights,
     sources: Vec<Source<'c>>,
     tensors: Tensors,
 }
 
 impl Checkpoint<'static> {
-    /// Opens a directory as `save_pretrained` writes it, or one of sentence-transformers whose `modules.json` says in which
-    /// folder such a one is: `config.json`, optionally `generation_config.json`, and
-    /// `model.safetensors`, or shards with `model.safetensors.index.json`, or the only other `*.safetensors` that is
-    /// there; [`Checkpoint::files`] says which.
+    /// Opens a directory from `save_pretrained`, or a directory from sentence-transformers whose `modules.json`
+    /// names a folder of this kind. It contains `config.json`, optionally `generation_config.json`, and the
+    /// weights: `model.safetensors`, or shards with `model.safetensors.index.json`, or exactly one other
+    /// `*.safetensors`. [`Checkpoint::files`] returns the files used.
     ///
     /// # Errors
-    /// The directory is not [there](CheckpointError::DirectoryMissing) or [not
-    /// one](CheckpointError::NotADirectory); a file is [missing](CheckpointError::FileMissing), [not a
-    /// file](CheckpointError::NotAFile), [unreadable](CheckpointError::Unreadable), not
-    /// [text](CheckpointError::NotUtf8) or far [too large](CheckpointError::JsonTooLarge); the
+    /// The directory does [not exist](CheckpointError::DirectoryMissing) or is [not a
+    /// directory](CheckpointError::NotADirectory); a file is [missing](CheckpointError::FileMissing), [not a
+    /// regular file](CheckpointError::NotAFile), [unreadable](CheckpointError::Unreadable), not
+    /// [UTF-8](CheckpointError::NotUtf8) or [too large](CheckpointError::JsonTooLarge); the
     /// [configuration](CheckpointError::Config) or the index of shards ([`Index`](CheckpointError::Index),
     /// [`ShardOutsideDirectory`](CheckpointError::ShardOutsideDirectory),
     /// [`ShardsMissing`](CheckpointError::ShardsMissing), [`PlacedTwice`](CheckpointError::PlacedTwice),
-    /// [`ShardLacksTensor`](CheckpointError::ShardLacksTensor)) is wrong; the weights are [those of another
-    /// program](CheckpointError::ForeignWeights), [a variant](CheckpointError::OnlyVariant), shards [without their
-    /// index](CheckpointError::ShardsWithoutIndex) or [several](CheckpointError::SeveralWeights); or any error of
-    /// [`Checkpoint::from_bytes`].
+    /// [`ShardLacksTensor`](CheckpointError::ShardLacksTensor)) is invalid; the weights are [in another
+    /// format](CheckpointError::ForeignWeights), [a variant](CheckpointError::OnlyVariant), shards [without their
+    /// index](CheckpointError::ShardsWithoutIndex) or [several files](CheckpointError::SeveralWeights); or any
+    /// error of [`Checkpoint::from_bytes`].
     ///
     /// ```
     /// use simdformer::checkpoint::{Checkpoint, TensorId};
@@ -156,16 +159,16 @@ impl Checkpoint<'static> {
         }
         let file = directory.join("config.json");
         let Some(text) = read_json(&file, MAX_CONFIG)? else {
-            only_foreign(directory)?;
+            reject_other_formats(directory)?;
             let hint = "a checkpoint directory has its architecture there";
             return Err(CheckpointError::FileMissing { file: file.display().to_string(), hint });
         };
         let mut config = match Config::from_hugging_face(&text) {
             Ok(config) => config,
             Err(error) => {
-                // Converters write files of this name too, without a type.
+                // Converters to other formats also write files of this name, without a `model_type`.
                 if error == (ConfigError::MissingKey { key: "model_type" }) {
-                    only_foreign(directory)?;
+                    reject_other_formats(directory)?;
                 }
                 return Err(in_file(&file, error));
             }
@@ -186,13 +189,14 @@ impl<'c> Checkpoint<'c> {
     /// `config` is [not valid](CheckpointError::Config); the bytes are not a safetensors file
     /// ([`TooShort`](CheckpointError::TooShort), [`HeaderTooLarge`](CheckpointError::HeaderTooLarge),
     /// [`HeaderTruncated`](CheckpointError::HeaderTruncated), [`HeaderNotUtf8`](CheckpointError::HeaderNotUtf8),
-    /// [`Header`](CheckpointError::Header)) or one that contradicts itself
-    /// ([`DuplicateTensor`](CheckpointError::DuplicateTensor), [`OffsetsReversed`](CheckpointError::OffsetsReversed),
-    /// [`BeyondEnd`](CheckpointError::BeyondEnd), [`ShapeOverflow`](CheckpointError::ShapeOverflow),
-    /// [`SizeMismatch`](CheckpointError::SizeMismatch), [`Overlap`](CheckpointError::Overlap),
-    /// [`Gap`](CheckpointError::Gap)); a tensor is [missing](CheckpointError::MissingTensor), of [another
-    /// shape](CheckpointError::WrongShape) or [type](CheckpointError::WrongDtype) than the configuration needs; there is
-    /// a [layer too many](CheckpointError::ExtraLayer).
+    /// [`Header`](CheckpointError::Header)) or its header is inconsistent
+    /// ([`DuplicateTensor`](CheckpointError::DuplicateTensor),
+    /// [`OffsetsReversed`](CheckpointError::OffsetsReversed), [`BeyondEnd`](CheckpointError::BeyondEnd),
+    /// [`ShapeOverflow`](CheckpointError::ShapeOverflow), [`SizeMismatch`](CheckpointError::SizeMismatch),
+    /// [`Overlap`](CheckpointError::Overlap), [`Gap`](CheckpointError::Gap)); a tensor is
+    /// [missing](CheckpointError::MissingTensor), or has another [shape](CheckpointError::WrongShape) or
+    /// [dtype](CheckpointError::WrongDtype) than the configuration needs; there is an [extra
+    /// layer](CheckpointError::ExtraLayer).
     ///
     /// ```
     /// use simdformer::Model;
@@ -200,14 +204,14 @@ impl<'c> Checkpoint<'c> {
     /// use simdformer::config::Config;
     /// use simdformer::kernels::Isa;
     /// # if !std::path::Path::new("models/fr-en").exists() { return Ok(()) } // not in the published package
-    /// // A program that carries its model writes `include_bytes!` and `include_str!` here.
+    /// // A program with an embedded model uses `include_bytes!` and `include_str!` here.
     /// let config = std::fs::read_to_string("models/fr-en/config.json")?;
     /// let weights = std::fs::read("models/fr-en/model.safetensors")?;
     ///
     /// let config = Config::from_hugging_face(&config)?;
     /// let checkpoint = Checkpoint::from_bytes(config, &weights)?;
     /// let model = Model::load(&checkpoint, Isa::best())?;
-    /// drop(weights); // the model has packed what it needs
+    /// drop(weights); // the model has packed its own copy
     /// assert_eq!(model.config().d_model, 128);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -222,20 +226,21 @@ impl<'c> Checkpoint<'c> {
         Self::checked(config, vec![source], tensors)
     }
 
-    /// A checkpoint of tensors that the caller holds, under the names of [`TensorId::names`]. They are borrowed, and read a
-    /// few rows at a time when a model is loaded: no second copy of them appears, and the model keeps none.
+    /// A checkpoint from tensors in the caller's memory, under the names of [`TensorId::names`]. They are borrowed,
+    /// and read a few rows at a time when a model is loaded: no second unpacked copy exists, and the model does not
+    /// keep a reference to them.
     ///
-    /// For each role, `find` is asked for the names that `config` allows until one is there; `None` is a tensor that is
-    /// not. It is also asked for one layer more than the configuration has, so that a model cut short is noticed. What
-    /// else the caller holds stays unknown.
+    /// For each role, `find` is called with the names that `config` allows until it returns a tensor; `None` means
+    /// that there is no tensor of this name. `find` is also called for one layer more than the configuration has,
+    /// to detect a configuration with too few layers. Other tensors of the caller are not examined.
     ///
     /// # Errors
     /// `config` is [not valid](CheckpointError::Config); a tensor is [missing](CheckpointError::MissingTensor), has
-    /// [another shape](CheckpointError::WrongShape) than the configuration says or [other
-    /// bytes](CheckpointError::SizeMismatch) than its shape and type need, or a shape that
-    /// [overflows](CheckpointError::ShapeOverflow); there is a [layer too many](CheckpointError::ExtraLayer).
+    /// [another shape](CheckpointError::WrongShape) than the configuration needs, [another number of
+    /// bytes](CheckpointError::SizeMismatch) than its shape and dtype need, or a shape that
+    /// [overflows](CheckpointError::ShapeOverflow); there is an [extra layer](CheckpointError::ExtraLayer).
     ///
-    /// From the `safetensors` crate, over any memory map:
+    /// With the `safetensors` crate, over any memory map:
     ///
     /// ```
     /// use safetensors::SafeTensors;
@@ -276,7 +281,7 @@ impl<'c> Checkpoint<'c> {
             Ok(true)
         };
         let mut beyond = Vec::new();
-        // Ends at the first tensor that is not there, however many layers a configuration claims; `checked` says which.
+        // Stops at the first missing tensor, so a huge number of layers costs no time; `checked` reports it.
         let walked = each_tensor(&config, |Tensor { role, .. }| {
             if let TensorId::Layer(side, layer, part) = role
                 && config.stack(side).is_some_and(|stack| layer + 1 == stack.layers)
@@ -308,14 +313,14 @@ impl<'c> Checkpoint<'c> {
         let mut checkpoint = Self { config, claimed, sources, tensors };
         for name in checkpoint.tensors.keys() {
             let Some((side, layer)) = names::layer_of(name) else { continue };
-            // Of a model that only encodes the decoder may be there, and is left alone.
+            // The checkpoint of an encoder-only model may contain a decoder, which is ignored.
             let Some(stack) = checkpoint.config.stack(side) else { continue };
             if layer >= stack.layers {
                 let (layers, tensor) = (stack.layers, sanitized(name, 400));
                 return Err(CheckpointError::ExtraLayer { side, layers, tensor });
             }
         }
-        // Ends at the first tensor that is not there, however many layers a file claims.
+        // Stops at the first missing tensor, so a huge number of layers costs no time.
         each_tensor(&checkpoint.config, |Tensor { role, .. }| {
             let found = checkpoint.optional(role)?;
             if found.is_none() && !role.may_be_absent() {
@@ -334,19 +339,19 @@ impl<'c> Checkpoint<'c> {
         Ok(checkpoint)
     }
 
-    /// The architecture. Its [`TiedWeights`] are what the tensors show: matrices are tied if they are one tensor, or two that
-    /// hold the same numbers.
+    /// The architecture. Its [`TiedWeights`] follow from the tensors: matrices are tied if they are one tensor, or
+    /// two tensors with the same numbers.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// The tensor of a role, or the rows of one, in the shape of [`TensorId::shape`]. Reading it accepts finite numbers only;
-    /// in an output bias also minus infinity, which bans a token.
+    /// The tensor of a role, in the shape of [`TensorId::shape`]; it may be a range of rows of a stored tensor.
+    /// Reading it accepts only finite numbers; in an output bias also minus infinity, which bans a token.
     ///
     /// # Errors
     /// [`NoSuchRole`](CheckpointError::NoSuchRole), and [`MissingTensor`](CheckpointError::MissingTensor) for
-    /// [`TensorId::OutputBias`], the one tensor that may be absent. All others were there in the right shape and type when
-    /// the checkpoint was opened.
+    /// [`TensorId::OutputBias`], the only tensor that may be absent. All others were checked when the checkpoint
+    /// was opened.
     pub fn tensor(&self, role: TensorId) -> Result<TensorView<'_>, CheckpointError> {
         self.optional(role)?.ok_or_else(|| self.missing(role))
     }
@@ -368,7 +373,7 @@ impl<'c> Checkpoint<'c> {
         CheckpointError::MissingTensor { role, tried, untied, nearest: nearest.unwrap_or_default() }
     }
 
-    /// As [`Checkpoint::tensor`], `None` if no tensor has any of the names of this role: that is only so for
+    /// As [`Checkpoint::tensor`], but `None` if there is no tensor for this role, which is only possible for
     /// [`TensorId::OutputBias`].
     ///
     /// # Errors
@@ -394,10 +399,11 @@ impl<'c> Checkpoint<'c> {
         view.rows(location.rows(shape[0])).map(Some)
     }
 
-    /// A tensor by its name in the file, whole and as it is stored; reading it accepts any value.
+    /// A tensor by its name in the file, whole and in its stored shape; reading it accepts any value.
     ///
     /// # Errors
-    /// There is [no such tensor](CheckpointError::NoSuchTensor), or it is not of [floats](CheckpointError::WrongDtype).
+    /// There is [no such tensor](CheckpointError::NoSuchTensor), or its dtype is [not a float
+    /// type](CheckpointError::WrongDtype).
     pub fn named(&self, name: &str) -> Result<TensorView<'_>, CheckpointError> {
         let Some((name, (source, entry))) = self.tensors.get_key_value(name) else {
             let nearest = names::nearest(name, self.tensors.keys().map(String::as_str));
@@ -418,13 +424,14 @@ impl<'c> Checkpoint<'c> {
         })
     }
 
-    /// The names of all tensors, sorted; of a checkpoint from [tensors that somebody holds](Self::from_tensors), of those
-    /// that were asked for and there.
+    /// The names of all tensors, sorted. For a checkpoint from [tensors in the caller's
+    /// memory](Self::from_tensors), only those that `find` returned.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.tensors.keys().map(String::as_str)
     }
 
-    /// The names of tensors that no role uses, sorted; those that the family is known to write in vain are left out.
+    /// The names of tensors that no role uses, sorted, without those that the family always writes but the model
+    /// does not need.
     pub fn unused(&self) -> Vec<&str> {
         let family = self.config.family;
         let used: HashSet<String> = TensorId::all(&self.config)
@@ -436,17 +443,17 @@ impl<'c> Checkpoint<'c> {
             .collect()
     }
 
-    /// The files that the weights are in, as they were opened, or `"memory"`.
+    /// The files that contain the weights, by the paths that were opened, or `"memory"`.
     pub fn files(&self) -> impl Iterator<Item = &str> {
         self.sources.iter().map(Source::name)
     }
 
-    /// Bytes of the files, or of the memory, that the weights are in.
+    /// Size in bytes of the files, or of the memory, that contain the weights.
     pub fn bytes(&self) -> u64 {
         self.sources.iter().map(Source::len).sum()
     }
 
-    /// The types of all tensors as safetensors spells them, and how many tensors have each; sorted by name.
+    /// The dtypes of all tensors in safetensors spelling, and how many tensors have each; sorted by name.
     pub fn dtypes(&self) -> Vec<(String, usize)> {
         let mut counts = BTreeMap::new();
         for (_, entry) in self.tensors.values() {
@@ -471,14 +478,14 @@ impl fmt::Debug for Checkpoint<'_> {
 }
 
 object! {
-    /// A line of the `modules.json` of a sentence-transformers directory.
+    /// An entry of the `modules.json` of a sentence-transformers directory.
     struct Module {
         path: String = "path",
         kind: String = "type",
     }
 }
 
-/// The folder in which a sentence-transformers directory keeps its transformer, where that is not the directory.
+/// The folder of the transformer in a sentence-transformers directory, if it is not the directory itself.
 fn transformer_folder(directory: &Path) -> Result<Option<std::path::PathBuf>, CheckpointError> {
     if directory.join("config.json").exists() {
         return Ok(None);
@@ -486,14 +493,14 @@ fn transformer_folder(directory: &Path) -> Result<Option<std::path::PathBuf>, Ch
     let Some(text) = read_json(&directory.join("modules.json"), MAX_MODULES)? else {
         return Ok(None);
     };
-    // What is wrong with it is for whoever wants its modules; here there is no config.json.
+    // An invalid file is ignored: the caller then reports the missing config.json.
     let modules: Vec<Module> = serde_json::from_str(&text).unwrap_or_default();
     let found = modules.into_iter().find(|module| module.kind.ends_with(".Transformer"));
     let path = found.map(|module| module.path).filter(|path| shards::is_plain(path));
     Ok(path.map(|path| directory.join(path)))
 }
 
-/// The text of a file of JSON of at most `limit` bytes; `None` if there is no such file.
+/// The text of a JSON file of at most `limit` bytes; `None` if there is no such file.
 pub(crate) fn read_text(file: &Path, limit: u64) -> Result<Option<String>, CheckpointError> {
     read_json(file, limit)
 }

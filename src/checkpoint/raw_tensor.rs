@@ -1,10 +1,10 @@
-//! Tensors as they lie in a file, for whoever writes another file of the same tensors.
+//! Tensors as stored in a file, for code that writes another file of the same tensors.
 
 use super::{Checkpoint, CheckpointError, Location, names};
 use crate::config::Config;
 use crate::network::TensorId;
 
-/// Where a file has a role: a tensor, or one of several equal blocks of its rows.
+/// The location of a role in a file: a tensor, or one of several equal blocks of its rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) name: String,
@@ -19,35 +19,35 @@ impl From<Location> for Place {
     }
 }
 
-/// What a header says of a tensor.
+/// The header entry of a tensor.
 #[derive(Clone, Debug)]
 pub(crate) struct Stored {
-    /// As safetensors spells it.
+    /// In safetensors spelling.
     pub(crate) dtype: String,
     pub(crate) shape: Vec<usize>,
     pub(crate) bytes: u64,
 }
 
-/// Where a file of `config` may have `role`, the preferred place first.
+/// The possible locations of `role` in a file of `config`, the preferred one first.
 pub(crate) fn places(config: &Config, role: TensorId) -> impl Iterator<Item = Place> {
     names::locate(config.family, config.ties, role).into_iter().map(Place::from)
 }
 
 impl Checkpoint<'_> {
-    /// The places that this file has of those where it may have `role`.
+    /// The possible locations of `role` that exist in this file.
     pub(crate) fn places(&self, role: TensorId) -> impl Iterator<Item = Place> {
         let places = self.locate(role).into_iter();
         places.filter(|place| self.tensors.contains_key(&place.name)).map(Place::from)
     }
 
-    /// What the header says of a tensor of [`Checkpoint::names`].
+    /// The header entry of a tensor of [`Checkpoint::names`].
     pub(crate) fn stored(&self, name: &str) -> Option<Stored> {
         let (_, entry) = self.tensors.get(name)?;
         let (dtype, shape) = (entry.dtype.to_string(), entry.shape.clone());
         Some(Stored { dtype, shape, bytes: entry.bytes })
     }
 
-    /// Fills `out` with the bytes of a tensor from `offset` on.
+    /// Fills `out` with the bytes of a tensor, starting at `offset`.
     pub(crate) fn read_stored(
         &self,
         name: &str,

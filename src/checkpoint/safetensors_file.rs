@@ -1,10 +1,11 @@
-//! The header of a safetensors file, believed in nothing.
+//! The header of a safetensors file, parsed as untrusted input.
 //!
-//! Eight bytes of little-endian length, that many bytes of JSON, then the tensors. The types are those of version 0.8
-//! of the `safetensors` crate ([`TYPES`]), and others, which a later version may know: only whoever wants such a tensor
-//! is refused. The checks are made here, against the length of the file and before anything is added, so that each
-//! complaint names the tensor and the file and no sum can overflow. Nothing of that crate is needed here, and it brings
-//! ten others along, so only tests and the feature `train` depend on it.
+//! The file contains eight bytes of little-endian header length, the header in JSON, and the tensors. The
+//! dtypes are those of version 0.8 of the `safetensors` crate ([`TYPES`]). Other dtypes, which a later version
+//! may define, are accepted; only reading such a tensor is an error. All checks run here, against the length of
+//! the file and before any addition, so that each error names the tensor and the file, and no sum can overflow.
+//! This module does not need the `safetensors` crate, which has ten dependencies; only tests and the feature
+//! `train` depend on it.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -15,26 +16,27 @@ use serde_core::de::{
 };
 
 use super::CheckpointError;
-use super::file::{Source, disguised};
+use super::file::{Source, check_format};
 use crate::object::object;
 use crate::sanitize::sanitized;
 
-/// The limit of the `safetensors` crate; a header of a real checkpoint is a thousandth of it.
+/// The limit of the `safetensors` crate; the headers of real checkpoints have a thousandth of it.
 const MAX_HEADER: u64 = 100_000_000;
 
 /// Bytes of the length field.
 const LENGTH: u64 = 8;
 
-/// Characters of a name that are shown: a hostile one may be as long as the header.
+/// Maximum characters of a name in an error: a malicious name may be as long as the header.
 const SHOWN: usize = 400;
 
-/// Tensors in a header or an index: ten times those of a large model. Each takes more memory than text.
+/// Maximum number of tensors in a header or an index: ten times those of a large model. Each needs more memory
+/// than its text.
 pub(super) const MAX_TENSORS: usize = 1 << 15;
 
-/// Dimensions of a tensor; weights have two, those of pictures four.
+/// Maximum number of dimensions of a tensor; weights of linear maps have two, those of image models four.
 const MAX_DIMENSIONS: usize = 32;
 
-/// The types of the format, and how many bits an element has.
+/// The dtypes of the format, and the bits of an element.
 const TYPES: [(&str, usize); 22] = [
     ("BOOL", 8),
     ("F4", 4),
@@ -60,12 +62,12 @@ const TYPES: [(&str, usize); 22] = [
     ("U64", 64),
 ];
 
-/// A type as the file spells it.
+/// A dtype as the file spells it.
 #[derive(Clone, Debug)]
 pub(super) enum Stored {
     /// One of [`TYPES`].
     Known { name: &'static str, bits: usize },
-    /// Shortened.
+    /// An unknown dtype, with a shortened name.
     Unknown(String),
 }
 
@@ -106,7 +108,7 @@ impl fmt::Display for Stored {
 }
 
 object! {
-    /// What a header says of a tensor.
+    /// The header entry of a tensor.
     struct TensorInfo {
         dtype: Stored = "dtype",
         shape: Shape = "shape",
@@ -114,7 +116,7 @@ object! {
     }
 }
 
-/// A shape, without reading a long one to its end.
+/// A shape; parsing stops at [`MAX_DIMENSIONS`].
 struct Shape(Vec<usize>);
 
 impl<'de> Deserialize<'de> for Shape {
@@ -142,13 +144,13 @@ impl<'de> Deserialize<'de> for Shape {
     }
 }
 
-/// One tensor of a file: its type and shape are consistent with bytes that are there.
+/// A tensor of a file. Its dtype and shape have been checked against its bytes.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) name: String,
     pub(super) dtype: Stored,
     pub(super) shape: Vec<usize>,
-    /// From the start of the file.
+    /// Offset from the start of the file.
     pub(super) offset: u64,
     #[cfg(feature = "train")]
     pub(super) bytes: u64,
@@ -164,8 +166,8 @@ pub(super) fn read_header(source: &Source<'_>) -> Result<Vec<Entry>, CheckpointE
     source.read_at(0, &mut length)?;
     let header = u64::from_le_bytes(length);
     if header > MAX_HEADER {
-        // No such length begins any file in this format; but those of others, and messages.
-        disguised(source)?;
+        // No safetensors file begins with such a length; files of other formats and text messages do.
+        check_format(source)?;
         return Err(CheckpointError::HeaderTooLarge {
             file: file(),
             bytes: header,
@@ -212,10 +214,11 @@ pub(super) fn read_header(source: &Source<'_>) -> Result<Vec<Entry>, CheckpointE
     Ok(tensors.into_iter().map(entry).collect())
 }
 
-/// The `header` bytes after the length; of one with a zero in it, which is no JSON, not much more than up to there.
+/// The `header` bytes after the length field. Stops in the block with the first zero byte, which is not valid
+/// JSON.
 fn read_text(source: &Source<'_>, header: usize) -> Result<Vec<u8>, CheckpointError> {
     const BLOCK: usize = 1 << 20;
-    // It grows with what was read: a header may claim a length of which the file has nothing but holes.
+    // The buffer grows while reading: the header length may be wrong, in a sparse file of that size.
     let mut text: Vec<u8> = Vec::new();
     while text.len() < header {
         let start = text.len();
@@ -235,7 +238,7 @@ fn read_text(source: &Source<'_>, header: usize) -> Result<Vec<u8>, CheckpointEr
     Ok(text)
 }
 
-/// The tensor that is all of `source`.
+/// The tensor that fills all of `source`.
 pub(super) fn whole(
     source: &Source<'_>,
     name: &str,
@@ -256,7 +259,7 @@ pub(super) fn whole(
     })
 }
 
-/// The tensor lies in the file, and its bytes are as many as its elements need, where anybody knows how many that is.
+/// Checks that the tensor is inside the file, and that its size matches its shape if the dtype is known.
 fn check_tensor(
     source: &Source<'_>,
     name: &str,
@@ -276,7 +279,7 @@ fn check_tensor(
     if end as u64 > available {
         return Err(CheckpointError::BeyondEnd { file: file(), tensor: tensor(), end, available });
     }
-    // Zero sizes do not excuse the others: their product must fit too.
+    // Count a size of zero as one, so that the other sizes are still checked for overflow.
     let count = |dims: &[usize]| dims.iter().try_fold(1usize, |n, &dim| n.checked_mul(dim.max(1)));
     let bits = match &info.dtype {
         Stored::Known { bits, .. } => *bits,
@@ -324,7 +327,7 @@ fn parse(text: &str, source: &Source<'_>) -> Result<Vec<(String, TensorInfo)>, C
     }
 }
 
-/// What is wrong with an object that is JSON.
+/// The errors of an object that is valid JSON.
 enum Fault {
     Repeated(String),
     TooMany,
@@ -378,8 +381,7 @@ impl<'de> DeserializeSeed<'de> for Collect<'_> {
 mod tests {
     use super::*;
 
-    /// The table is that of the crate whose format it is. Its types are all of these: a new one would be unknown here,
-    /// and no known one can have another size.
+    /// The table is that of the `safetensors` crate: all its dtypes are in the table, and with the same sizes.
     #[test]
     fn the_types_are_those_of_the_format() {
         for (name, bits) in TYPES {
@@ -388,7 +390,7 @@ mod tests {
             assert_eq!((known.to_string().as_str(), known.bitsize()), (name, bits));
             assert_eq!(Stored::of(name).to_string(), name);
         }
-        // The crate lists what it knows when it meets another.
+        // The crate lists its dtypes in the error for an unknown one.
         let error = serde_json::from_str::<safetensors::Dtype>("\"F99\"").unwrap_err().to_string();
         assert_eq!(error.matches('`').count(), 2 * (TYPES.len() + 1), "{error}");
         for name in ["F99", "f32", "", "F32 "] {

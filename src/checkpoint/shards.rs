@@ -1,4 +1,4 @@
-//! Checkpoints in several files, and the index that says which tensor is in which.
+//! Checkpoints in several files, and the index of their tensors.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -15,18 +15,18 @@ use crate::sanitize::sanitized;
 
 pub(super) const INDEX: &str = "model.safetensors.index.json";
 
-/// Largest index that is read: a hundred characters for each tensor.
+/// Maximum size of an index: a hundred characters for each tensor.
 const MAX_INDEX: u64 = 8 << 20;
 
-/// Characters of a name that are shown.
+/// Maximum characters of a name in an error.
 const SHOWN: usize = 400;
 
-/// Where each tensor is: in which source, and where there. Sorted by name, so that everything that lists tensors lists
-/// them in one order.
+/// The location of each tensor: the index of its source, and its entry there. Sorted by name, so that all lists
+/// of tensors have the same order.
 pub(super) type Tensors = BTreeMap<String, (usize, Entry)>;
 
 object! {
-    /// The part of the index that is read. What else it says, such as a total size, may be wrong.
+    /// The part of the index that is used. Other fields, such as the total size, may be wrong.
     struct Index {
         weight_map: Placed = "weight_map",
     }
@@ -61,7 +61,7 @@ impl<'de> Visitor<'de> for Collect {
             let file: String = map.next_value().map_err(|error| {
                 A::Error::custom(format_args!("{}: {error}", sanitized(&tensor, SHOWN)))
             })?;
-            // What is wrong is said once the rest is known to be JSON.
+            // Report the error after the rest has been parsed as valid JSON.
             placed.too_many |= seen.len() == MAX_TENSORS;
             if placed.too_many || placed.twice.is_some() {
                 continue;
@@ -75,13 +75,13 @@ impl<'de> Visitor<'de> for Collect {
     }
 }
 
-/// A file of this name lies in the directory and nowhere else, on any system.
+/// Whether a file of this name is directly in the directory, on any operating system.
 pub(super) fn is_plain(name: &str) -> bool {
     let outside = |c: char| matches!(c, '/' | '\\' | ':') || c.is_control();
     !name.is_empty() && name != "." && name != ".." && !name.contains(outside)
 }
 
-/// The tensors of a directory with an index; `None` if it has none.
+/// Opens the shards of a directory with an index; `None` if it has none.
 pub(super) fn open(
     directory: &Path,
 ) -> Result<Option<(Vec<Source<'static>>, Tensors)>, CheckpointError> {
@@ -113,7 +113,7 @@ pub(super) fn open(
     for (shard, mut wanted) in files {
         let source = Source::open(&directory.join(shard))?;
         for entry in safetensors_file::read_header(&source)? {
-            // What the index places elsewhere is read there.
+            // Ignore a tensor that the index assigns to another shard.
             if wanted.remove(entry.name.as_str()) {
                 tensors.insert(entry.name.clone(), (sources.len(), entry));
             }

@@ -1,4 +1,4 @@
-//! A tensor that is read when asked, a few rows at a time, as f32.
+//! A tensor that is read on demand, a few rows at a time, as f32.
 
 use core::fmt;
 use core::ops::Range;
@@ -8,7 +8,7 @@ use super::file::Source;
 use super::safetensors_file::Stored;
 use crate::memory::zeros;
 
-/// How the numbers are stored: in the types of safetensors that weights are read from, least significant byte first.
+/// The dtype of stored numbers: those of safetensors from which weights can be read. Little-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Dtype {
@@ -16,7 +16,7 @@ pub enum Dtype {
     F32,
     /// IEEE 754 half precision, 2 bytes.
     F16,
-    /// The upper 2 bytes of a single.
+    /// The upper 2 bytes of a single-precision number.
     Bf16,
 }
 
@@ -29,7 +29,8 @@ impl Dtype {
         }
     }
 
-    /// The type that safetensors calls `name`, in capitals or not; `None` for those that no weight is read from.
+    /// The dtype that safetensors calls `name`, in upper or lower case; `None` for dtypes from which weights cannot
+    /// be read.
     ///
     /// ```
     /// use simdformer::checkpoint::Dtype;
@@ -44,7 +45,7 @@ impl Dtype {
             .find_map(|(known, dtype)| known.eq_ignore_ascii_case(name).then_some(dtype))
     }
 
-    /// As a safetensors file spells it.
+    /// The dtype in safetensors spelling.
     pub(super) fn to_stored(self) -> Stored {
         Stored::of(match self {
             Self::F32 => "F32",
@@ -61,11 +62,11 @@ impl Dtype {
     }
 }
 
-/// Which values a read accepts.
+/// The values that a read accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Accept {
     Anything,
-    /// A bias of minus infinity is a way to ban a token.
+    /// Also minus infinity: in an output bias it bans a token.
     MinusInfinity,
     Finite,
 }
@@ -80,15 +81,15 @@ impl Accept {
     }
 }
 
-/// A tensor of a [`Checkpoint`](super::Checkpoint), or some of its rows, in row-major order. Nothing is in memory before
-/// it is read; a row is everything below the first dimension.
+/// A tensor of a [`Checkpoint`](super::Checkpoint), or some of its rows, in row-major order. The numbers are
+/// not in memory until they are read. A row is one index of the first dimension.
 #[derive(Clone)]
 pub struct TensorView<'a> {
     pub(super) source: &'a Source<'a>,
     pub(super) name: &'a str,
     pub(super) dtype: Dtype,
     pub(super) shape: Vec<usize>,
-    /// In bytes from the start of the source.
+    /// Offset in bytes from the start of the source.
     pub(super) offset: u64,
     /// Elements of the tensor before the first of the view.
     pub(super) skipped: usize,
@@ -96,12 +97,12 @@ pub struct TensorView<'a> {
 }
 
 impl<'a> TensorView<'a> {
-    /// The name in the file: of the whole tensor, also where the view is of some rows.
+    /// The name in the file; for a view of some rows, that of the whole tensor.
     pub fn name(&self) -> &'a str {
         self.name
     }
 
-    /// How the numbers are stored; they are read as f32 in any case.
+    /// The stored dtype. Reads always return f32.
     pub fn dtype(&self) -> Dtype {
         self.dtype
     }
@@ -116,26 +117,26 @@ impl<'a> TensorView<'a> {
         self.shape.iter().product()
     }
 
-    /// No element at all.
+    /// Whether the view has no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes of the view where it is stored.
+    /// Size of the view in bytes as stored.
     pub(crate) fn stored_bytes(&self) -> u64 {
         (self.len() * self.dtype.bytes()) as u64
     }
 
-    /// Elements of one row: the product of all dimensions but the first. 1 for a vector.
+    /// Elements of one row: the product of all dimensions except the first. 1 for a vector.
     pub fn row_len(&self) -> usize {
         self.shape.iter().skip(1).product()
     }
 
-    /// `[rows.len(), ..]`: the view of `rows` only, counted from the first row of this view. Nothing is read.
+    /// `[rows.len(), ..]`: a view of only `rows`, counted from the first row of this view. Reads nothing.
     ///
     /// # Errors
-    /// [`RowsOutside`](CheckpointError::RowsOutside): this view does not have these rows, or the range ends before it
-    /// begins.
+    /// [`RowsOutside`](CheckpointError::RowsOutside): this view does not have these rows, or the range ends before
+    /// it begins.
     pub fn rows(&self, rows: Range<usize>) -> Result<Self, CheckpointError> {
         let available = self.shape.first().copied().unwrap_or(0);
         if rows.start > rows.end || rows.end > available {
@@ -152,16 +153,16 @@ impl<'a> TensorView<'a> {
         Ok(view)
     }
 
-    /// Reads all elements of the view into `out`, row-major; `out` has [`len`](Self::len) of them. Exact: f16 and bf16 are
-    /// widened without rounding.
+    /// Reads all elements of the view into `out`, row-major; the length of `out` is [`len`](Self::len). Exact: f16
+    /// and bf16 are widened without rounding.
     ///
-    /// f32 goes from the file straight to `out`; the others pass through a small buffer on the stack.
+    /// f32 is read from the file directly into `out`; other dtypes go through a small buffer on the stack.
     ///
     /// # Errors
-    /// `out` has another [length](CheckpointError::WrongLength) than the view, the file cannot be
-    /// [read](CheckpointError::Unreadable), or a weight of a role is [not finite](CheckpointError::NotFinite) (minus
-    /// infinity is let through in an output bias, where it bans a token; `out` then holds what was read). A view of
-    /// [`Checkpoint::named`](super::Checkpoint::named) accepts any value.
+    /// The [length](CheckpointError::WrongLength) of `out` differs from that of the view, the file cannot be
+    /// [read](CheckpointError::Unreadable), or a weight of a role is [not finite](CheckpointError::NotFinite)
+    /// (minus infinity is accepted in an output bias, where it bans a token). After `NotFinite`, `out` holds the
+    /// numbers that were read. A view of [`Checkpoint::named`](super::Checkpoint::named) accepts any value.
     pub fn read_into(&self, out: &mut [f32]) -> Result<(), CheckpointError> {
         if out.len() != self.len() {
             let (expected, found) = (self.len(), out.len());
@@ -193,8 +194,8 @@ impl<'a> TensorView<'a> {
     /// All elements of the view, row-major, in a new vector.
     ///
     /// # Errors
-    /// As [`Self::read_into`]; the system does [not give](CheckpointError::OutOfMemory) the memory, as for a tensor of
-    /// terabytes in a file with holes.
+    /// As [`Self::read_into`]; the memory [cannot be allocated](CheckpointError::OutOfMemory), for example for a
+    /// tensor of terabytes in a sparse file.
     pub fn to_vec(&self) -> Result<Vec<f32>, CheckpointError> {
         let mut out = zeros(self.len()).map_err(|_| CheckpointError::OutOfMemory {
             what: self.name.to_owned(),
@@ -220,7 +221,7 @@ impl<'a> TensorView<'a> {
         Ok(())
     }
 
-    /// Whether both views hold the same numbers in the same shape and type, bit for bit. Stops at the first difference.
+    /// Whether both views have the same numbers, shape and dtype, bit for bit. Stops at the first difference.
     pub(super) fn same_content(&self, other: &Self) -> Result<bool, CheckpointError> {
         const BLOCK: usize = 4096;
         if self.shape != other.shape || self.dtype != other.dtype {
@@ -253,15 +254,15 @@ impl fmt::Debug for TensorView<'_> {
     }
 }
 
-/// Exact for every pattern, subnormals included, whatever the processor's mode for subnormals is.
+/// Exact for every bit pattern, including subnormals, independent of the CPU's mode for subnormals.
 fn f16_to_f32(bits: u16) -> f32 {
     const SMALLEST: f32 = 1.0 / 16_777_216.0;
     let sign = u32::from(bits & 0x8000) << 16;
     let magnitude = u32::from(bits & 0x7fff);
     let value = match magnitude {
-        // Below the smallest normal half: counts of 2^-24.
+        // Subnormal: multiples of 2^-24.
         0..0x400 => (magnitude as f32 * SMALLEST).to_bits(),
-        // Same digits, exponent counted from 127 instead of 15.
+        // Normal: the same mantissa, with the exponent bias 127 instead of 15.
         0x400..0x7c00 => (magnitude << 13) + (112 << 23),
         _ => 0x7f80_0000 | (magnitude & 0x3ff) << 13,
     };
@@ -272,7 +273,7 @@ fn f16_to_f32(bits: u16) -> f32 {
 mod tests {
     use super::f16_to_f32;
 
-    /// Against the definition, in f64: sign, power of two, digits.
+    /// Compares with the definition in f64: sign, power of two, mantissa.
     #[test]
     fn every_half_is_widened_exactly() {
         for bits in 0..=u16::MAX {

@@ -1,4 +1,4 @@
-//! A tensor that the caller holds.
+//! A tensor in the caller's memory.
 
 use core::fmt;
 use std::borrow::Cow;
@@ -8,21 +8,22 @@ use super::file::Source;
 use super::safetensors_file::{self, Entry};
 use super::tensor::Dtype;
 
-/// A tensor in the caller's memory, row-major, as [`Checkpoint::from_tensors`](super::Checkpoint::from_tensors) asks for
-/// it. It is checked there: the fields may be anything.
+/// A tensor in the caller's memory, row-major, for
+/// [`Checkpoint::from_tensors`](super::Checkpoint::from_tensors). That function checks it, so the fields may
+/// have any values.
 #[derive(Clone)]
 pub struct TensorRef<'t> {
-    /// How the numbers are stored.
+    /// The dtype of the numbers.
     pub dtype: Dtype,
     /// Dimensions, rows first. A linear map is `[outputs, inputs]`.
     pub shape: Vec<usize>,
-    /// The numbers in row-major order, the least significant byte of each first, as in a safetensors file: as many bytes
-    /// as `shape` and `dtype` need, on any alignment.
+    /// The numbers in row-major order, little-endian as in a safetensors file: as many bytes as `shape` and `dtype`
+    /// need, with any alignment.
     pub data: &'t [u8],
 }
 
 impl<'t> TensorRef<'t> {
-    /// Shape, type and bytes fit each other.
+    /// Checks that shape, dtype and number of bytes match.
     pub(super) fn checked(self, name: &str) -> Result<(Source<'t>, Entry), CheckpointError> {
         let source = Source::memory(Cow::Borrowed(self.data));
         let entry = safetensors_file::whole(&source, name, self.dtype.to_stored(), self.shape)?;

@@ -1,9 +1,10 @@
-//! Files of weights that other programs read, downloads that went wrong, and what to do about each.
+//! Weight files of other programs, failed downloads, and hints for each.
 
 use core::fmt;
 use std::path::Path;
 
-/// What stands where weights in safetensors are expected. [`UnsupportedFormat::hint`] says what to do about it.
+/// The format of a file found instead of weights in safetensors. [`UnsupportedFormat::hint`] says how to fix
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum UnsupportedFormat {
@@ -23,22 +24,22 @@ pub enum UnsupportedFormat {
     CTranslate2,
     /// `*.npz` of Marian.
     MarianNpz,
-    /// `*.bin` of Marian, or of the students that Firefox translates with.
+    /// `*.bin` of Marian, or of the translation models of Firefox.
     MarianBin,
-    /// Weights to be added to those of another model: `adapter_config.json`.
+    /// An adapter, whose weights are added to those of another model: `adapter_config.json`.
     Adapter,
-    /// `consolidated.safetensors`: the names of whoever trained the model.
+    /// `consolidated.safetensors`: the tensor names of the original training code.
     Consolidated,
-    /// The few lines that Git-LFS leaves in a file's place.
+    /// A Git-LFS pointer in place of the file.
     GitLfs,
-    /// A page of HTML that was saved under the name of the file.
+    /// An HTML page saved under the name of the file.
     WebPage,
-    /// A message of a server, in JSON, XML or words, that was saved so.
+    /// A server message in JSON, XML or plain text, saved under the name of the file.
     Message,
 }
 
 impl UnsupportedFormat {
-    /// What it is, to come after its name.
+    /// A description, to print after the file name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Pickle => "pickled Python objects, which can run code when they are read",
@@ -58,7 +59,7 @@ impl UnsupportedFormat {
         }
     }
 
-    /// What to do, in one sentence without an end.
+    /// The fix, as a sentence without a final period.
     pub const fn hint(self) -> &'static str {
         const FROM: &str = "save the model in safetensors, by transformers";
         match self {
@@ -85,7 +86,7 @@ impl UnsupportedFormat {
         }
     }
 
-    /// By the first bytes of a file.
+    /// Detects the format from the first bytes of a file.
     pub(super) fn of_bytes(begin: &[u8]) -> Option<Self> {
         const MAGIC: [(&[u8], UnsupportedFormat); 9] = [
             (b"version https://git-lfs", UnsupportedFormat::GitLfs),
@@ -106,12 +107,12 @@ impl UnsupportedFormat {
         if lower.starts_with(b"<!doctype html") || lower.starts_with(b"<html") {
             return Some(Self::WebPage);
         }
-        // Prose, JSON or XML: letters, and no control character but those of lines.
+        // Plain text, JSON or XML: printable ASCII and whitespace.
         let text = |byte: &u8| (b' '..=b'~').contains(byte) || byte.is_ascii_whitespace();
         (begin.len() >= 8 && begin.iter().all(text)).then_some(Self::Message)
     }
 
-    /// By the name of a file that lies where weights are expected.
+    /// Detects the format from the name of a file in place of the weights.
     fn of_name(name: &str) -> Option<Self> {
         const NAMES: [(&str, UnsupportedFormat); 4] = [
             ("rust_model.ot", UnsupportedFormat::RustTorch),
@@ -138,14 +139,14 @@ impl UnsupportedFormat {
         let whole = NAMES.iter().find(|(whole, _)| name == *whole);
         let end = || ENDS.iter().find(|(end, _)| name.ends_with(end));
         let found = whole.or_else(end).map(|&(_, found)| found);
-        // Others that Marian may have written.
+        // Other names that Marian uses.
         found.or_else(|| name.ends_with(".bin").then_some(Self::MarianBin))
     }
 
-    /// The first of `names`, sorted, that holds weights of another program; what most people have comes first.
+    /// The first of `names`, sorted, that contains weights of another program; the most common formats come first.
     pub(super) fn among(names: &[String]) -> Option<(&str, Self)> {
         let found = names.iter().filter_map(|name| Some((name.as_str(), Self::of_name(name)?)));
-        // Settings of a trainer end in `.bin` too.
+        // Trainer settings also end in `.bin`.
         let found = found.filter(|(name, _)| !name.starts_with("training_args"));
         found.min_by_key(|&(_, kind)| match kind {
             Self::Pickle => 0,
@@ -161,7 +162,7 @@ impl fmt::Display for UnsupportedFormat {
     }
 }
 
-/// Three lines of Python that save the model of a directory in safetensors, whatever its class.
+/// Three lines of Python that save the model in a directory as safetensors, for any model class.
 pub(super) fn python(file: &str) -> String {
     let directory = Path::new(file).parent().unwrap_or(Path::new(""));
     let directory = directory.display().to_string();
@@ -173,12 +174,12 @@ pub(super) fn python(file: &str) -> String {
     )
 }
 
-/// Names of files that may hold weights in safetensors, among those of a directory.
+/// Names of possible safetensors files among the names of a directory.
 pub(super) fn safetensors(names: &[String]) -> impl Iterator<Item = &String> {
     names.iter().filter(|name| name.ends_with(".safetensors"))
 }
 
-/// `model-00001-of-00003.safetensors`.
+/// Matches names such as `model-00001-of-00003.safetensors`.
 pub(super) fn is_shard(name: &str) -> bool {
     let numbers = name.strip_suffix(".safetensors").and_then(|name| name.rsplit_once("-of-"));
     numbers.is_some_and(|(first, last)| {
@@ -187,7 +188,7 @@ pub(super) fn is_shard(name: &str) -> bool {
     })
 }
 
-/// `fp16` of `model.fp16.safetensors`, which transformers calls a variant.
+/// The variant in a name, in the sense of transformers: `fp16` of `model.fp16.safetensors`.
 pub(super) fn variant(name: &str) -> Option<&str> {
     let variant = name.strip_prefix("model.")?.strip_suffix(".safetensors")?;
     (!variant.is_empty()).then_some(variant)
@@ -198,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_taken_apart() {
+    fn file_names_are_parsed() {
         assert!(is_shard("model-00001-of-00003.safetensors"));
         assert!(is_shard("pytorch_model-1-of-2.safetensors"));
         assert!(!is_shard("model-of-3.safetensors") && !is_shard("model.safetensors"));

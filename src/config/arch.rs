@@ -1,9 +1,9 @@
-//! The choices in which published models differ, each a type of its own.
+//! The choices in which published models differ, with a type for each.
 
 use simdformer_kernels::Activation;
 
-/// The library whose names and conventions a checkpoint follows. [`TensorId::names`](crate::checkpoint::TensorId::names) has the
-/// names.
+/// The library whose names and conventions a checkpoint follows.
+/// [`TensorId::names`](crate::checkpoint::TensorId::names) returns the names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Family {
@@ -19,27 +19,28 @@ pub enum Family {
     Pegasus,
     /// Hugging Face `blenderbot`: pre-norm, learned positions.
     Blenderbot,
-    /// Hugging Face `blenderbot-small`: post-norm, learned positions, in the decoder after the embedding's norm.
+    /// Hugging Face `blenderbot-small`: post-norm, learned positions; the decoder adds them after the norm of the
+    /// embedding.
     BlenderbotSmall,
-    /// Hugging Face `mvp`: BART.
+    /// Hugging Face `mvp`: as BART.
     Mvp,
-    /// Hugging Face `plbart`: BART for source code.
+    /// Hugging Face `plbart`: as BART, for source code.
     PlBart,
     /// Hugging Face `fsmt` (WMT19 of fairseq): post-norm, half-split positions, two vocabularies.
     Fsmt,
-    /// Hugging Face `seamless_m4t`, from text to text: as M2M100.
+    /// Hugging Face `seamless_m4t`, text to text: as M2M100.
     SeamlessM4t,
-    /// Hugging Face `seamless_m4t_v2`, from text to text.
+    /// Hugging Face `seamless_m4t_v2`, text to text.
     SeamlessM4tV2,
     /// Hugging Face `t5`: also version 1.1, FLAN-T5, MADLAD-400, ByT5. Relative positions, RMSNorm, no bias.
     T5,
     /// Hugging Face `mt5`.
     Mt5,
-    /// Hugging Face `umt5`: as mT5, with relative positions of each layer's own.
+    /// Hugging Face `umt5`: as mT5, with a table of relative positions in each layer.
     Umt5,
-    /// Hugging Face `whisper`: pre-norm, learned positions, an encoder that reads the features of sound.
+    /// Hugging Face `whisper`: pre-norm, learned positions; the encoder reads audio features.
     Whisper,
-    /// Hugging Face `bert`, an encoder alone: also MiniLM, E5, BGE and GTE.
+    /// Hugging Face `bert`, encoder-only: also MiniLM, E5, BGE and GTE.
     Bert,
     /// Hugging Face `roberta`: BERT with positions counted from an offset.
     Roberta,
@@ -49,20 +50,20 @@ pub enum Family {
     Camembert,
     /// Hugging Face `distilbert`: as BERT, without token types.
     DistilBert,
-    /// Hugging Face `mpnet`: as RoBERTa, with relative positions too.
+    /// Hugging Face `mpnet`: as RoBERTa, plus relative positions.
     MpNet,
-    /// `torch.nn.Transformer`, with `src_embed`, `tgt_embed` and `generator` around it: pre- or post-norm, a norm after
-    /// the last layer in either case. Its `config.json` is this crate's own, see
+    /// `torch.nn.Transformer`, together with `src_embed`, `tgt_embed` and `generator`: pre- or post-norm, with a
+    /// norm after the last layer in either case. This crate defines its `config.json`; see
     /// [`Config::from_hugging_face`](super::Config::from_hugging_face).
     NnTransformer,
-    /// No library's: a tensor is called what its [`TensorId`](crate::checkpoint::TensorId) prints, such as
-    /// `decoder.layers.0.cross_attention.query.weight`. The only family that has a name for every part that a
-    /// [`Config`](super::Config) can ask for; that of [`Config::transformer`](super::Config::transformer).
+    /// No library: the name of a tensor is the printed form of its [`TensorId`](crate::checkpoint::TensorId), for
+    /// example `decoder.layers.0.cross_attention.query.weight`. The only family with a name for every part of a
+    /// [`Config`](super::Config); that of [`Config::transformer`](super::Config::transformer).
     Plain,
 }
 
 impl Family {
-    /// Every family that a `config.json` can name: all but [`Family::Plain`].
+    /// Every family that a `config.json` can name: all except [`Family::Plain`].
     pub const ALL: [Self; 23] = [
         Self::Marian,
         Self::Bart,
@@ -119,7 +120,7 @@ impl Family {
         }
     }
 
-    /// For which of the parts that not every model has its checkpoints have names.
+    /// The optional parts for which checkpoints of the family have names.
     pub(crate) const fn named(self) -> Named {
         const NONE: Named = Named {
             decoder: true,
@@ -179,14 +180,14 @@ impl Family {
     }
 }
 
-/// Parts that not every model has, and whether a family's checkpoints have names for them.
+/// Optional parts of a model, and whether the checkpoints of a family have names for them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Named {
-    /// A decoder at all.
+    /// A decoder.
     pub(crate) decoder: bool,
-    /// A table of source ids that is not the target's.
+    /// A source embedding that is separate from the target embedding.
     pub(crate) source_embedding: bool,
-    /// Convolutions over features in its place.
+    /// Convolutions over features instead of the source embedding.
     pub(crate) stem: bool,
     /// A norm after the embeddings.
     pub(crate) embedding_norm: bool,
@@ -205,9 +206,9 @@ pub(crate) struct Named {
 /// One of the two halves of the model (figure 1 of Vaswani et al. 2017).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Side {
-    /// Reads the source, writes the memory.
+    /// Reads the source, writes the encoder output.
     Encoder,
-    /// Reads the target so far and the memory, writes logits.
+    /// Reads the previous target tokens and the encoder output, writes logits.
     Decoder,
 }
 
@@ -221,12 +222,12 @@ impl Side {
     }
 }
 
-/// One stack of layers. Its width is [`Config::d_model`](super::Config::d_model), that of both stacks.
+/// One stack of layers. Its width is [`Config::d_model`](super::Config::d_model), the same for both stacks.
 ///
 /// ```
 /// use simdformer::config::{EmbeddingNorm, Stack};
 ///
-/// // Six layers of eight heads, and a norm once embedding and position are added, as BART has it.
+/// // Six layers with eight heads, and a norm after the sum of embedding and position, as in BART.
 /// let stack = Stack { embedding_norm: Some(EmbeddingNorm::AfterPositions), ..Stack::new(6, 8, 2048) };
 /// assert_eq!((stack.layers, stack.head_dim), (6, None));
 /// ```
@@ -234,24 +235,25 @@ impl Side {
 pub struct Stack {
     /// Number of layers, at least 1.
     pub layers: usize,
-    /// Attention heads of each layer; they divide `d_model` where `head_dim` is not given.
+    /// Attention heads of each layer; `d_model` must be a multiple if `head_dim` is `None`.
     pub heads: usize,
-    /// Width of one head where it is not `d_model / heads` (some T5).
+    /// Width of one head if it is not `d_model / heads` (some T5).
     pub head_dim: Option<usize>,
     /// Width of the hidden layer of the feed-forward block.
     pub ffn_dim: usize,
-    /// A norm among or after the embeddings (BART, BERT).
+    /// A norm of the embeddings, before or after the positions are added (BART, BERT).
     pub embedding_norm: Option<EmbeddingNorm>,
     /// A norm after the last layer.
     pub final_norm: bool,
-    /// Longest sequence that the positions can number; `None` where a formula numbers any, or nothing is numbered.
+    /// Maximum length of a sequence with a position table; `None` if a formula gives the positions or there are
+    /// none.
     pub max_positions: Option<usize>,
-    /// Scores of self-attention depend on how far a key is from its query (T5, MPNet).
+    /// A bias of self-attention scores that depends on the distance from query to key (T5, MPNet).
     pub relative_bias: Option<RelativeBias>,
 }
 
 impl Stack {
-    /// Layers without anything that is optional, and without a longest sequence.
+    /// Layers without optional parts and without a maximum length.
     pub const fn new(layers: usize, heads: usize, ffn_dim: usize) -> Self {
         Self {
             layers,
@@ -266,7 +268,7 @@ impl Stack {
     }
 }
 
-/// Where the norm of the embeddings stands.
+/// The position of the embedding norm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EmbeddingNorm {
     /// `norm(embedding) + position` (Blenderbot-small's decoder).
@@ -275,29 +277,30 @@ pub enum EmbeddingNorm {
     AfterPositions,
 }
 
-/// What stands at the bottom of an encoder that reads features in place of ids (Radford et al. 2022, section 2.2): two
-/// convolutions over frames, both of three frames with a zero frame before and after, to `d_model` numbers, each with a
-/// bias and the GELU by the error function; the second goes two frames at a time. So there are half as many positions as
+/// The input layers of an encoder that reads features instead of ids (Radford et al. 2022, section 2.2): two
+/// convolutions over frames, both of three frames with a zero frame before and after, with `d_model` outputs, a
+/// bias and GELU (by the error function). The second has stride 2, so there are half as many positions as
 /// frames, rounded up: [`Features::positions`](crate::Features::positions).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConvFrontend {
-    /// Numbers in a frame: 80 or 128 bins of a mel spectrogram in published models.
+    /// Numbers per frame: 80 or 128 bins of a mel spectrogram in published models.
     pub bins: usize,
 }
 
-/// What is added to the score of a key, a number for each head that depends on `key - query` alone: row
-/// [`bucket`](simdformer_kernels::relative::RelativeBuckets::bucket) of a trained table `[buckets, heads]` (Raffel et al. 2020, section 2.1).
+/// A bias of attention scores for each head that depends only on `key - query`: row
+/// [`bucket`](simdformer_kernels::relative::RelativeBuckets::bucket) of a trained table `[buckets, heads]`
+/// (Raffel et al. 2020, section 2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RelativeBias {
     /// Rows of the table.
     pub buckets: usize,
-    /// Distances from here on share the last bucket.
+    /// Distances from this one on share the last bucket.
     pub max_distance: usize,
-    /// Each layer has a table of its own (UMT5); otherwise one serves all.
+    /// Each layer has its own table (UMT5); otherwise all layers share one.
     pub per_layer: bool,
 }
 
-/// What every norm of a model computes.
+/// The function of every norm of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NormKind {
     /// `weight * (x - mean) / sqrt(variance + eps) + bias` (Ba et al. 2016).
@@ -309,7 +312,7 @@ pub enum NormKind {
     RmsNorm,
 }
 
-/// Which linear maps of the layers add a bias.
+/// The linear maps of the layers that have a bias.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Biases {
     /// The queries of attention.
@@ -318,18 +321,18 @@ pub struct Biases {
     pub key: bool,
     /// The values.
     pub value: bool,
-    /// The map from the joined heads back to the model.
+    /// The map from the concatenated heads to `d_model`.
     pub attention_output: bool,
     /// The maps of the feed-forward block.
     pub feed_forward: bool,
 }
 
 impl Biases {
-    /// Every map has one.
+    /// Every map has a bias.
     pub const ALL: Self =
         Self { query: true, key: true, value: true, attention_output: true, feed_forward: true };
 
-    /// None has one (T5).
+    /// No map has a bias (T5).
     pub const NONE: Self = Self {
         query: false,
         key: false,
@@ -339,22 +342,22 @@ impl Biases {
     };
 }
 
-/// The dimensions by which table 3 of Vaswani et al. 2017 tells its models apart.
+/// The dimensions that distinguish the models in table 3 of Vaswani et al. 2017.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dimensions {
-    /// Width of every vector between layers, `d_model`.
+    /// Width of the vectors between layers, `d_model`.
     pub d_model: usize,
     /// Attention heads of each layer, `h`; divides `d_model`.
     pub heads: usize,
-    /// Layers of the encoder, and as many of the decoder, `N`.
+    /// Layers of the encoder, and the same number in the decoder, `N`.
     pub layers: usize,
     /// Width of the hidden layer of the feed-forward block, `d_ff`.
     pub ffn_dim: usize,
-    /// Tokens of the one vocabulary that both sides share.
+    /// Tokens of the vocabulary that both sides share.
     pub vocabulary: usize,
 }
 
-/// Where LayerNorm stands in a block `f` (attention or feed-forward).
+/// The position of the norm in a block `f` (attention or feed-forward).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NormPlacement {
     /// `x + f(norm(x))`.
@@ -363,7 +366,7 @@ pub enum NormPlacement {
     Post,
 }
 
-/// The activation that Hugging Face calls `name`; `None` for those that no supported layer uses.
+/// The activation that Hugging Face calls `name`; `None` for activations that no supported layer uses.
 ///
 /// | name | activation |
 /// |---|---|
@@ -383,24 +386,24 @@ pub fn activation_from_name(name: &str) -> Option<Activation> {
     }
 }
 
-/// How position `p = 0, 1, ...` of a sentence is written into a vector of `d = d_model` numbers, which is added to the
-/// scaled embedding.
+/// The encoding of position `p = 0, 1, ...` of a sentence as a vector of `d = d_model` numbers, which is added
+/// to the scaled embedding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Positions {
-    /// First half `sin(p / 10000^(2k/d))`, second half the cosines of the same angles, `k = 0 .. d/2`; an odd `d` has
-    /// one sine more. Marian as Hugging Face runs it.
+    /// First half `sin(p / 10000^(2k/d))`, second half the cosines of the same angles, `k = 0 .. d/2`; an odd `d`
+    /// has one more sine. Marian in Hugging Face's implementation.
     HalfSplit,
-    /// First half `sin(q / 10000^(k/(d/2-1)))`, second half the cosines, where `q = p + offset`; an odd `d` ends in a
-    /// zero. fairseq, M2M100 and NLLB with `offset` = pad id + 1, Marian's own C++ with 0.
+    /// First half `sin(q / 10000^(k/(d/2-1)))`, second half the cosines, where `q = p + offset`; for an odd `d` the
+    /// last number is zero. fairseq, M2M100 and NLLB with `offset` = pad id + 1, Marian's own C++ with 0.
     HalfSplitClosed {
         /// The position of the first token.
         offset: usize,
     },
-    /// `sin` at even and `cos` at odd places of the angle `p / 10000^(2k/d)`. Vaswani et al. 2017, section 3.5.
+    /// `sin` at even and `cos` at odd indices, of the angle `p / 10000^(2k/d)`. Vaswani et al. 2017, section 3.5.
     Interleaved,
-    /// As [`Positions::HalfSplitClosed`], the angle computed in f32 as transformers does: beyond a few hundred
-    /// tokens its sines are not those of the exact angle. FSMT, Seamless.
+    /// As [`Positions::HalfSplitClosed`], with the angle computed in f32 as in transformers: beyond a few hundred
+    /// tokens the sines differ from those of the exact angle. FSMT, Seamless.
     HalfSplitSingle {
         /// The position of the first token.
         offset: usize,
@@ -410,41 +413,42 @@ pub enum Positions {
         /// Rows of the table before the first position.
         offset: usize,
     },
-    /// Nothing is added: the layers tell positions apart in another way (T5), or not at all.
+    /// No position vectors: the layers use relative positions (T5), or none.
     None,
 }
 
 /// Which of the three embedding matrices are one matrix.
 ///
-/// A checkpoint may keep a tied matrix once, under the name of any of its roles. A matrix that is not tied must be
-/// there under a name of its own.
+/// A checkpoint may store a tied matrix once, under the name of any of its roles. A matrix that is not tied
+/// must be stored under its own name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TiedWeights {
-    /// The decoder embeds with the encoder's matrix.
+    /// The source embedding is also the target embedding.
     pub source_target: bool,
-    /// The output projection is the decoder's embedding.
+    /// The target embedding is also the output matrix.
     pub target_output: bool,
 }
 
-/// Token ids with a meaning. All are of the target, and below its vocabulary.
+/// Special token ids. All belong to the target and are below its vocabulary size.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpecialTokens {
-    /// Fills up the shorter sentences of a batch in other libraries. Nothing is filled up here; what counts its positions
-    /// from this id (M2M100) has them as [`Positions::HalfSplitClosed`].
+    /// Pads the shorter sentences of a batch in other libraries. This crate does not pad. Models that count
+    /// positions from this id (M2M100) use [`Positions::HalfSplitClosed`].
     pub pad: Option<u32>,
-    /// Any of these ends a target. May be empty: then the options of a search must set a longest length
-    /// (`max_new_tokens` or `max_length`), or the search is refused.
+    /// Tokens that end a target. If empty, the options of a search must set a maximum length (`max_new_tokens` or
+    /// `max_length`); otherwise the search returns an error.
     pub eos: Vec<u32>,
     /// Begins a sentence in some tokenizers; neither the model nor the search uses it.
     pub bos: Option<u32>,
-    /// The token the decoder reads first. `None` in models that want a language here (mBART, PLBart): the caller must
-    /// say it, and a search without it is an error.
+    /// The first token of the decoder. `None` in models that need a language token here (mBART, PLBart): the caller
+    /// must set it, and a search without it is an error.
     pub decoder_start: Option<u32>,
     /// The only token allowed directly after the decoder start (M2M100, NLLB: the target language).
     pub forced_bos: Option<u32>,
-    /// The only tokens allowed last in a target as long as [`GenerationDefaults`](super::GenerationDefaults) lets it
-    /// become; empty for no such rule.
+    /// The only tokens allowed at the last position of a target of the maximum length of
+    /// [`GenerationDefaults`](super::GenerationDefaults); empty disables the rule.
     pub forced_eos: Vec<u32>,
-    /// Never produced: the entries of `bad_words_ids` that are one token, end-of-sentence excepted, each once, ascending.
+    /// Tokens that are never generated: the entries of `bad_words_ids` with one token, except end tokens; each
+    /// once, ascending.
     pub banned: Vec<u32>,
 }

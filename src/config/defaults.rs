@@ -1,18 +1,19 @@
-//! What a file left open, and what was taken for it.
+//! Defaults used for settings that a file does not contain.
 
 use core::fmt;
 
-/// A key that a `config.json` does not have, and the value that was taken for it: that of transformers' own
+/// A key that a `config.json` does not contain, and the default used for it: that of transformers'
 /// configuration class.
 ///
-/// Older versions of `save_pretrained` leave out whatever equals the default, so an absent key is no mistake. A file that
-/// was written by hand may lack one by accident, and 16 heads where a model has 4 give fluent nonsense: so whoever loads
-/// a model can print what was assumed. See [`Config::defaults`](super::Config::defaults).
+/// Older versions of `save_pretrained` omit values that equal the default, so a missing key is not an error.
+/// But a hand-written file may lack one by accident, and 16 heads instead of a model's 4 generate fluent but
+/// wrong text. A program can therefore print the defaults used. See
+/// [`Config::defaults`](super::Config::defaults).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Defaulted {
-    /// The key as `config.json` or `generation_config.json` spells it.
+    /// The key in the spelling of `config.json` or `generation_config.json`.
     pub key: &'static str,
-    /// The value that was taken, as JSON would have it but for the quotes of a text.
+    /// The default as JSON, but a string without quotes.
     pub value: String,
 }
 

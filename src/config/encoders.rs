@@ -1,4 +1,4 @@
-//! Encoders alone: BERT and its descendants.
+//! Encoder-only models: BERT and its descendants.
 
 use super::json::short;
 use super::keys::Keys;
@@ -7,15 +7,15 @@ use super::{
     NormPlacement, Positions, RelativeBias, SpecialTokens, Stack, TiedWeights,
 };
 
-/// What differs between the configuration classes.
+/// The defaults that differ between the configuration classes.
 struct Class {
     vocab: usize,
     /// The keys of width, layers, heads, feed-forward width and activation.
     keys: [&'static str; 5],
     layers: usize,
-    /// Rows of a table of positions come before the first position: as many as this, or the pad id and one.
+    /// Rows of the position table before the first position.
     first_position: First,
-    /// Where the key exists.
+    /// The key of epsilon, if the class has one.
     eps: Option<&'static str>,
     token_types: bool,
     pad: u32,
@@ -25,7 +25,7 @@ struct Class {
 
 #[derive(Clone, Copy)]
 enum First {
-    HypothesisId(usize),
+    Fixed(usize),
     AfterPad,
 }
 
@@ -36,7 +36,7 @@ const BERT: Class = Class {
     vocab: 30_522,
     keys: BERT_KEYS,
     layers: 12,
-    first_position: First::HypothesisId(0),
+    first_position: First::Fixed(0),
     eps: Some("layer_norm_eps"),
     token_types: true,
     pad: 0,
@@ -44,7 +44,7 @@ const BERT: Class = Class {
     eos: &[],
 };
 
-/// XLM-R and CamemBERT, which have RoBERTa's classes but for the vocabulary.
+/// XLM-R and CamemBERT: as RoBERTa's classes, except the vocabulary.
 const XLM_ROBERTA: Class =
     Class { first_position: First::AfterPad, pad: 1, bos: Some(0), eos: &[2], ..BERT };
 
@@ -58,13 +58,9 @@ const DISTILBERT: Class = Class {
     ..BERT
 };
 
-/// Its rows of positions begin at 2, whatever the pad is.
-const MPNET: Class = Class {
-    vocab: 30_527,
-    first_position: First::HypothesisId(2),
-    token_types: false,
-    ..XLM_ROBERTA
-};
+/// The first position is row 2, independent of the pad id.
+const MPNET: Class =
+    Class { vocab: 30_527, first_position: First::Fixed(2), token_types: false, ..XLM_ROBERTA };
 
 pub(super) fn read(mut keys: Keys<'_>, family: Family) -> Result<Config, ConfigError> {
     let class = match family {
@@ -90,10 +86,10 @@ pub(super) fn read(mut keys: Keys<'_>, family: Family) -> Result<Config, ConfigE
     let vocab = keys.size("vocab_size", class.vocab)?;
     let pad = keys.id("pad_token_id", Some(class.pad))?;
     let offset = match class.first_position {
-        First::HypothesisId(row) => row,
+        First::Fixed(row) => row,
         First::AfterPad => keys.after_pad(pad)?,
     };
-    // Unlike BART's, the number is that of the table's rows.
+    // Unlike in BART, this is the number of rows of the table.
     let rows = keys.size("max_position_embeddings", 512)?;
     let relative_bias = match family {
         Family::MpNet => Some(RelativeBias {

@@ -5,10 +5,10 @@ use simdformer_kernels::relative::RelativeError;
 
 /// Why a configuration could not be read, or does not describe a model.
 ///
-/// Reading, [`Config::from_hugging_face`](super::Config::from_hugging_face) and
-/// [`Config::set_generation_config`](super::Config::set_generation_config), can end in any of them;
-/// [`Config::validate`](super::Config::validate) in [`Zero`](Self::Zero) and those after it. Lengths and widths are in
-/// tokens and in numbers, never in bytes.
+/// [`Config::from_hugging_face`](super::Config::from_hugging_face) and
+/// [`Config::set_generation_config`](super::Config::set_generation_config) can return every variant;
+/// [`Config::validate`](super::Config::validate) only [`Zero`](Self::Zero) and those after it. Lengths are in
+/// tokens and widths in numbers, never in bytes.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum ConfigError {
@@ -18,63 +18,63 @@ pub enum ConfigError {
         line: usize,
         /// Counted from 1; 0 before the first character of a line.
         column: usize,
-        /// What the parser says.
+        /// The message of the parser.
         message: String,
     },
     /// The text is JSON, but not an object.
     NotAnObject {
-        /// What it is instead.
+        /// The JSON type found.
         found: &'static str,
     },
-    /// One key stands twice, so one of its values would be ignored.
+    /// A key occurs twice, so one of its values would be ignored.
     DuplicateKey {
         /// The key.
         key: String,
     },
-    /// More values than any real file has, each of which takes more memory than text.
+    /// There are more values than in any real file; each needs more memory than its text.
     TooManyValues {
-        /// The most that are accepted.
+        /// The maximum number.
         limit: usize,
     },
-    /// The weights are quantized, in a scheme of which nothing here reads the scales.
+    /// The weights are quantized in a scheme that this crate does not support.
     Quantized {
-        /// The key that says so.
+        /// The key that declares it.
         key: &'static str,
-        /// The scheme, as far as the file names it.
+        /// The scheme, if the file names it.
         scheme: String,
     },
-    /// A key without default is missing.
+    /// A required key is missing.
     MissingKey {
         /// The key.
         key: &'static str,
     },
-    /// A value of the wrong type, `null` where there must be something included.
+    /// A value has the wrong type, including `null` where a value is required.
     WrongType {
         /// The key.
         key: &'static str,
-        /// What it must be.
+        /// The expected type.
         expected: &'static str,
-        /// What it is, shortened.
+        /// The value found, shortened.
         found: String,
     },
-    /// No such family of models.
+    /// The model type is unknown.
     UnknownModelType {
         /// `model_type` as written.
         found: String,
     },
-    /// An architecture that this crate knows and does not run.
+    /// The model type is known but not supported.
     RefusedModelType {
         /// `model_type` as written.
         found: String,
-        /// Why not.
+        /// The reason.
         reason: &'static str,
     },
-    /// No such activation.
+    /// The activation is unknown.
     UnknownActivation {
         /// The name as written.
         found: String,
     },
-    /// No such position encoding.
+    /// The position encoding is unknown.
     UnknownPositions {
         /// The name as written.
         found: String,
@@ -83,70 +83,70 @@ pub enum ConfigError {
     NotEncoderDecoder,
     /// A dimension or count is zero.
     Zero {
-        /// Which one, in words, or as `generation_config.json` spells it.
+        /// Its name, in words or in the spelling of `generation_config.json`.
         what: &'static str,
     },
-    /// A dimension beyond anything believable: 2^28 tokens of a vocabulary or of an offset by formula, 2^24 of anything
-    /// else. Beyond, products of dimensions could overflow.
+    /// A dimension exceeds its maximum: 2^28 for a vocabulary or the offset of a formula, 2^24 for others. Larger
+    /// values could overflow products of dimensions.
     TooLarge {
-        /// Which one.
+        /// Its name.
         what: &'static str,
         /// Its value.
         found: usize,
-        /// The largest accepted.
+        /// The maximum.
         limit: usize,
     },
     /// `d_model` is not a multiple of the number of heads.
     HeadsDoNotDivide {
-        /// In which stack.
+        /// The stack.
         side: Side,
         /// The width.
         d_model: usize,
         /// The heads.
         heads: usize,
     },
-    /// One matrix is to embed two vocabularies of different sizes.
+    /// A tied matrix embeds two vocabularies of different sizes.
     TiedVocabulariesDiffer {
         /// Source vocabulary.
         source: usize,
         /// Target vocabulary.
         target: usize,
     },
-    /// A number that no model can use, such as an epsilon that is NaN.
+    /// A number that no model can use, for example an epsilon that is NaN.
     BadNumber {
-        /// Which one.
+        /// Its name.
         what: &'static str,
-        /// What it must be.
+        /// The valid range.
         expected: &'static str,
         /// Its value.
         found: f32,
     },
-    /// [`Positions::HalfSplitClosed`](super::Positions::HalfSplitClosed) needs a width of at least 4: its exponent is
-    /// divided by `d / 2 - 1`.
+    /// [`Positions::HalfSplitClosed`](super::Positions::HalfSplitClosed) needs a width of at least 4, because its
+    /// exponent is divided by `d / 2 - 1`.
     TooNarrowForPositions {
         /// The width.
         d_model: usize,
     },
-    /// Learned positions are a table, and a table has an end:
-    /// [`Config::max_positions`](super::Config::max_positions) must say which.
+    /// Learned positions are a table of finite length; [`Config::max_positions`](super::Config::max_positions) must
+    /// give the length.
     LearnedPositionsWithoutLimit,
-    /// A part of the network for which no checkpoint of the family has a tensor.
+    /// Checkpoints of the family have no tensor for this part.
     NotInFamily {
         /// The family.
         family: Family,
         /// The part.
         part: &'static str,
     },
-    /// Relative positions for which the formula of the buckets has no room.
+    /// The bucket formula does not support these relative positions.
     Relative {
-        /// In which stack.
+        /// The stack.
         side: Side,
-        /// What is wrong.
+        /// The error.
         error: RelativeError,
     },
-    /// A token id that the target vocabulary does not have.
+    /// A token id is outside the target vocabulary.
     IdOutsideVocabulary {
-        /// Which id, as `config.json` or `generation_config.json` spells it.
+        /// The id, in the spelling of `config.json` or `generation_config.json`.
         what: &'static str,
         /// Its value.
         id: u32,
@@ -241,7 +241,7 @@ impl fmt::Display for ConfigError {
 
 impl core::error::Error for ConfigError {}
 
-/// Every id is below `vocabulary`.
+/// Checks that every id is below `vocabulary`.
 pub(super) fn ids_inside(
     what: &'static str,
     ids: &[u32],

@@ -1,4 +1,4 @@
-//! The encoder-decoders that transformers derived from fairseq's: one row of what differs for each class.
+//! The encoder-decoders that transformers derived from fairseq: one row of defaults for each class.
 
 use super::json::Fields;
 use super::keys::{Keys, TORCH_EPS, scale};
@@ -7,11 +7,11 @@ use super::{
     NormPlacement, Positions, SpecialTokens, Stack, TiedWeights,
 };
 
-/// What differs between the configuration classes, and between the models.
+/// The defaults that differ between the configuration classes and models.
 struct Class {
     vocab: usize,
     width: (&'static str, usize),
-    /// Encoder and decoder.
+    /// Of encoder and decoder.
     layers: [usize; 2],
     heads: usize,
     ffn_dim: usize,
@@ -24,21 +24,21 @@ struct Class {
     decoder_start: Option<u32>,
     forced_eos: &'static [u32],
     norm: NormPlacement,
-    /// Encoder and decoder.
+    /// Of encoder and decoder.
     embedding_norm: [Option<EmbeddingNorm>; 2],
     final_norm: bool,
     positions: Written,
     max_positions: usize,
 }
 
-/// How positions are written.
+/// The encoding of positions.
 #[derive(Clone, Copy, PartialEq)]
 enum Written {
     HalfSplit,
     Learned(usize),
-    /// fairseq numbers tokens from the one after the pad's row; its table grows on demand.
+    /// fairseq counts positions from pad id + 1; its table grows on demand.
     AfterPad,
-    /// The same, in single precision.
+    /// As `AfterPad`, in single precision.
     AfterPadSingle,
 }
 
@@ -251,7 +251,7 @@ pub(super) fn read(mut keys: Keys<'_>, family: Family) -> Result<Config, ConfigE
         embedding_scale,
         logit_scale: 1.0,
         ties: TiedWeights {
-            // FSMT has one tie for all three, and vocabularies that may differ.
+            // FSMT has one setting for both ties, and its vocabularies may differ.
             source_target: shared && (family != Family::Fsmt || tied),
             target_output: tied,
         },
@@ -274,7 +274,7 @@ fn vocabularies(
     Ok((source, target.filter(|_| family == Family::Marian).unwrap_or(source)))
 }
 
-/// Settings of generation that a class has of its own, where no file says anything.
+/// Generation settings of a class that apply if no file sets them.
 pub(super) fn class_generation(fields: &Fields, config: &mut Config) {
     let absent = |key: &str| fields.get(key).is_none();
     let generation = &mut config.generation;

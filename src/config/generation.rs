@@ -1,4 +1,5 @@
-//! How a checkpoint wants to be decoded: `generation_config.json`, and the same keys in an older `config.json`.
+//! The generation settings of a checkpoint: `generation_config.json`, and the same keys in an older
+//! `config.json`.
 
 use serde_json::Value;
 
@@ -8,83 +9,84 @@ use super::json::{Fields, number, token, wrong};
 use super::transcription::Transcription;
 use crate::search::EarlyStopping;
 
-/// Search settings that come with a checkpoint, by the names of transformers' `GenerationConfig`. Lengths are in tokens
-/// of the target. Defaults are those of its `generate`, except for the longest length, which is 20 there and here
-/// what fits.
+/// Search settings of a checkpoint, named as in transformers' `GenerationConfig`. Lengths are in tokens of the
+/// target. Defaults are those of its `generate`, except the maximum length, which is 20 there and the capacity
+/// of the session here.
 ///
-/// Ids with a meaning and banned ids are in [`SpecialTokens`]. [`Config::search_options`](super::Config::search_options)
-/// makes of these the options of a search, where each rule is described; it also says which of them have no effect.
-/// [`Config::validate`](super::Config::validate) checks that counts are not 0 and that ids are in the vocabulary, the
-/// search all other ranges, [`SearchOptions::validate`](crate::search::SearchOptions::validate).
+/// Special and banned ids are in [`SpecialTokens`]. [`Config::search_options`](super::Config::search_options)
+/// converts these settings to the options of a search, which describe each rule; it also reports the settings
+/// without effect. [`Config::validate`](super::Config::validate) checks that counts are not 0 and that ids are
+/// in the vocabulary. The search checks all other ranges; see
+/// [`SearchOptions::validate`](crate::search::SearchOptions::validate).
 #[derive(Clone, Debug, PartialEq)]
 pub struct GenerationDefaults {
-    /// Longest target, decoder start included. Yields to `max_new_tokens`. `None` in both: what fits into the session;
-    /// without end tokens either, nothing would end a search, and it is refused.
+    /// Maximum target length, decoder start included. `max_new_tokens` takes precedence. If both are `None`, the
+    /// capacity of the session applies; without end tokens the search then returns an error, because it could not
+    /// end.
     pub max_length: Option<usize>,
-    /// Most tokens after the decoder start and any prefix.
+    /// Maximum number of tokens after the decoder start and the prefix.
     pub max_new_tokens: Option<usize>,
-    /// No end of sentence before the target, decoder start included, is this long.
+    /// End tokens are banned until the target, decoder start included, has this length.
     pub min_length: usize,
-    /// No end of sentence before this many new tokens.
+    /// End tokens are banned until there are this many new tokens.
     pub min_new_tokens: Option<usize>,
-    /// Beams, at least 1; 1 is greedy or sampling.
+    /// Beams, at least 1; 1 is greedy search or sampling.
     pub num_beams: usize,
-    /// Groups of diverse beam search, at least 1; 1 for none.
+    /// Groups of diverse beam search, at least 1; 1 disables it.
     pub num_beam_groups: usize,
-    /// Taken from a score for each beam of an earlier group that chose the same token in this step.
+    /// Subtracted from a score for each beam of an earlier group that chose the same token in this step.
     pub diversity_penalty: f32,
     /// Hypotheses returned for one sentence, at least 1.
     pub num_return_sequences: usize,
-    /// A hypothesis of `n` generated tokens, its end included, scores `sum(log p) / n^length_penalty`.
+    /// A hypothesis of `n` generated tokens, the end token included, scores `sum(log p) / n^length_penalty`.
     pub length_penalty: f32,
     /// When beam search stops.
     pub early_stopping: EarlyStopping,
-    /// Sample instead of taking the best; with more than one beam, draw the beams.
+    /// Sampling instead of greedy or beam search; beam sampling with more than one beam.
     pub do_sample: bool,
     /// Divides logits before sampling.
     pub temperature: f32,
-    /// Share of the entropy that the tokens sampled among may hold; `None` for all.
+    /// Maximum share of the entropy that the candidate tokens have; `None` disables it.
     pub top_h: Option<f32>,
-    /// Sample among this many best; 0 for all.
+    /// Samples among this many best tokens; 0 disables it.
     pub top_k: usize,
-    /// Sample among the fewest tokens whose probabilities reach this sum; 1 for all.
+    /// Samples among the smallest set of tokens whose probabilities reach this sum; 1 disables it.
     pub top_p: f32,
-    /// Sample among tokens at least this fraction as likely as the best; `None` for all.
+    /// Samples among tokens with at least this fraction of the best token's probability; `None` disables it.
     pub min_p: Option<f32>,
-    /// Mass of locally typical sampling; 1 for none.
+    /// Mass of locally typical sampling; 1 disables it.
     pub typical_p: f32,
-    /// Epsilon sampling's threshold; 0 for none.
+    /// Threshold of epsilon sampling; 0 disables it.
     pub epsilon_cutoff: f32,
-    /// Eta sampling's threshold; 0 for none.
+    /// Threshold of eta sampling; 0 disables it.
     pub eta_cutoff: f32,
-    /// Repeated ids: logits divided by it if positive, multiplied if negative; 1 for none.
+    /// Divides positive logits of repeated ids and multiplies negative ones; 1 disables it.
     pub repetition_penalty: f32,
-    /// The same for ids of the source, inverted; 1 for none. For vocabularies that both sides
-    /// share.
+    /// The inverse rule for ids of the source; 1 disables it. For vocabularies that both sides share.
     pub encoder_repetition_penalty: f32,
-    /// No sequence of this many tokens comes twice; 0 for no such rule.
+    /// No sequence of this many tokens occurs twice; 0 disables it.
     pub no_repeat_ngram_size: usize,
-    /// No sequence of this many tokens of the source comes in the target; 0 for no such rule. For vocabularies that both sides
-    /// share.
+    /// No sequence of this many tokens of the source occurs in the target; 0 disables it. For vocabularies that
+    /// both sides share.
     pub encoder_no_repeat_ngram_size: usize,
-    /// Sequences of two or more tokens that must not come. Single ones are [`SpecialTokens::banned`].
+    /// Forbidden sequences of two or more tokens. Single tokens are in [`SpecialTokens::banned`].
     pub bad_words: Vec<Vec<u32>>,
-    /// Added to the score of the last token of each sequence when the tokens before it have just come.
+    /// Biases for the last token of a sequence, added if the tokens before it end the target.
     pub sequence_bias: Vec<(Vec<u32>, f32)>,
-    /// Never produced.
+    /// Tokens that are never generated.
     pub suppress_tokens: Vec<u32>,
-    /// Not produced first.
+    /// Tokens that are never generated first.
     pub begin_suppress_tokens: Vec<u32>,
-    /// `(start, factor)`: from `start` new tokens on, end of sentence gains exponentially.
+    /// `(start, factor)`: after `start` new tokens the score of the end tokens grows exponentially.
     pub exponential_decay_length_penalty: Option<(usize, f32)>,
-    /// Replace NaN logits by 0 and infinite ones by the largest finite numbers.
+    /// Replaces NaN logits by 0 and infinite ones by the largest finite numbers.
     pub remove_invalid_values: bool,
-    /// Make the scores log-probabilities again after the other rules.
+    /// Normalizes the scores to log-probabilities again after the other rules.
     pub renormalize_logits: bool,
-    /// The prompt of a model that transcribes.
+    /// The prompt of a transcription model.
     pub transcription: Transcription,
-    /// Keys that are set to something that changes results and that this crate has no field for, as
-    /// `generation_config.json` spells them.
+    /// Keys with a value that would change the results and that this crate does not support, in the spelling of
+    /// `generation_config.json`.
     pub unsupported: Vec<String>,
 }
 
@@ -127,7 +129,7 @@ impl Default for GenerationDefaults {
     }
 }
 
-/// Keys that change what is generated and that nothing here implements, with the number that leaves them neutral.
+/// Keys that would change the generated text and that this crate does not implement, with their neutral values.
 const UNSUPPORTED: [(&str, f64); 11] = [
     ("constraints", 0.0),
     ("dola_layers", 0.0),
@@ -212,7 +214,7 @@ impl GenerationDefaults {
     }
 }
 
-/// The banned single ids: those of `bad_words_ids` except end-of-sentence, which Hugging Face lets pass.
+/// The banned single ids: those of `bad_words_ids` except end tokens, as in Hugging Face.
 pub(super) fn banned(fields: &Fields, tokens: &SpecialTokens) -> Result<Vec<u32>, ConfigError> {
     let mut banned: Vec<u32> = bad_words(fields)?
         .into_iter()

@@ -1,6 +1,6 @@
-//! `config.json` of Hugging Face models, with the defaults of transformers' own configuration classes for keys that
-//! are not written (`save_pretrained` of older versions leaves out whatever equals the default). Which these were is
-//! written down.
+//! `config.json` of Hugging Face models. Missing keys get the defaults of transformers' configuration classes,
+//! because `save_pretrained` of older versions omits values that equal the default. The defaults used are
+//! recorded.
 
 use super::json::{Fields, short};
 use super::keys::Keys;
@@ -11,22 +11,23 @@ use super::{
 };
 
 impl Config {
-    /// Reads the text of a `config.json` whose `model_type` is that of one of [`Family::ALL`]: encoder-decoders
-    /// (`m2m_100` is M2M100 and NLLB, `t5` also FLAN-T5 and MADLAD-400), encoders alone (`bert` is most of MiniLM, E5,
-    /// BGE and GTE), or `nn_transformer`. Of a `t5` whose `architectures` name an encoder, the encoder alone is taken.
+    /// Reads the text of a `config.json` whose `model_type` is one of [`Family::ALL`]: encoder-decoders (`m2m_100`
+    /// is M2M100 and NLLB, `t5` also FLAN-T5 and MADLAD-400), encoder-only models (`bert` is most of MiniLM, E5,
+    /// BGE and GTE), or `nn_transformer`. For a `t5` whose `architectures` name an encoder, only the encoder is
+    /// used.
     ///
-    /// `nn_transformer` is this crate's own, for state dicts of `torch.nn.Transformer`, which come without any: `d_model`,
-    /// `nhead`, `num_encoder_layers`, `num_decoder_layers`, `dim_feedforward`, `src_vocab_size` and `tgt_vocab_size`
-    /// are required; `activation` (`"relu"`), `norm_first` (false), `layer_norm_eps` (1e-5), `positions`
-    /// (`"interleaved"` or `"half_split"`, the first by default), `scale_embedding` (true),
-    /// `share_encoder_decoder_embeddings` (false), `tie_word_embeddings` (false), `max_position_embeddings` and the
-    /// token ids are not (`decoder_start_token_id` is `bos_token_id` by default).
+    /// This crate defines `nn_transformer`, for state dicts of `torch.nn.Transformer`, which have no configuration.
+    /// Required keys: `d_model`, `nhead`, `num_encoder_layers`, `num_decoder_layers`, `dim_feedforward`,
+    /// `src_vocab_size` and `tgt_vocab_size`. Optional keys: `activation` (`"relu"`), `norm_first` (false),
+    /// `layer_norm_eps` (1e-5), `positions` (`"interleaved"` or `"half_split"`, the first by default),
+    /// `scale_embedding` (true), `share_encoder_decoder_embeddings` (false), `tie_word_embeddings` (false),
+    /// `max_position_embeddings` and the token ids (`decoder_start_token_id` is `bos_token_id` by default).
     ///
-    /// What was taken for a key that is not there is in [`Config::defaults`], unless it is the absence itself: no such
-    /// id, no such rule.
+    /// [`Config::defaults`] lists the values used for missing keys, except keys whose absence means no such id or
+    /// rule.
     ///
-    /// Generation settings in the same file, as older checkpoints have them, are read too; a
-    /// `generation_config.json` replaces them, see [`Config::set_generation_config`].
+    /// Generation settings in the same file, as in older checkpoints, are read too; a `generation_config.json`
+    /// replaces them, see [`Config::set_generation_config`].
     ///
     /// # Errors
     /// Text that is not a JSON object with distinct keys ([`Json`](ConfigError::Json),
@@ -34,8 +35,8 @@ impl Config {
     /// [`TooManyValues`](ConfigError::TooManyValues), [`MissingKey`](ConfigError::MissingKey),
     /// [`WrongType`](ConfigError::WrongType), [`Quantized`](ConfigError::Quantized),
     /// [`UnknownModelType`](ConfigError::UnknownModelType), [`UnknownActivation`](ConfigError::UnknownActivation),
-    /// [`UnknownPositions`](ConfigError::UnknownPositions), [`NotEncoderDecoder`](ConfigError::NotEncoderDecoder), and all
-    /// that [`Config::validate`] refuses.
+    /// [`UnknownPositions`](ConfigError::UnknownPositions), [`NotEncoderDecoder`](ConfigError::NotEncoderDecoder),
+    /// and all errors of [`Config::validate`].
     ///
     /// ```
     /// use simdformer::config::{Config, ConfigError};
@@ -73,7 +74,7 @@ impl Config {
         config.set_generation(&fields)?;
         fairseq::class_generation(&fields, &mut config);
         whisper::class_generation(&fields, &mut config);
-        // Early files ask for the forced first token so; a generation_config.json knows nothing of it.
+        // Early files request the forced first token with this key, which generation_config.json does not have.
         if fields.flag_or_null("force_bos_token_to_be_generated", false)?
             && config.decoder.is_some()
         {
@@ -83,14 +84,15 @@ impl Config {
         Ok(config)
     }
 
-    /// Takes the text of a `generation_config.json`, which replaces every generation setting read so far.
+    /// Reads the text of a `generation_config.json`, which replaces every generation setting read before.
     ///
-    /// Token ids that it does not mention stay as they are, except the forced and the banned ones: there, absent means
-    /// none, as in Hugging Face; but for the [prompt](super::Transcription::forced) of older files.
+    /// Token ids that it does not contain keep their values, except the forced and the banned ids: if missing, they
+    /// are cleared, as in Hugging Face. The [prompt](super::Transcription::forced) of older files keeps its value,
+    /// too.
     ///
     /// # Errors
-    /// Text that is not a JSON object with distinct keys, [`WrongType`](ConfigError::WrongType), and all that
-    /// [`Config::validate`] refuses; the configuration is then left as it was.
+    /// Text that is not a JSON object with distinct keys, [`WrongType`](ConfigError::WrongType), and all errors of
+    /// [`Config::validate`]; the configuration then does not change.
     ///
     /// ```
     /// use simdformer::config::Config;
@@ -98,7 +100,7 @@ impl Config {
     /// let mut config = Config::from_hugging_face(r#"{"model_type": "marian", "num_beams": 6}"#)?;
     /// config.set_generation_config(r#"{"max_length": 512}"#)?;
     /// assert_eq!((config.generation.max_length, config.generation.num_beams), (Some(512), 1));
-    /// // Silence keeps the end token, and drops the forced one.
+    /// // The file has neither key: the end token is kept, the forced one is cleared.
     /// assert_eq!((config.tokens.eos, config.tokens.forced_eos), (vec![0], vec![]));
     /// # Ok::<(), simdformer::config::ConfigError>(())
     /// ```
@@ -112,7 +114,7 @@ impl Config {
         tokens.decoder_start = fields.id("decoder_start_token_id", tokens.decoder_start)?;
         tokens.forced_bos = fields.id("forced_bos_token_id", None)?;
         tokens.forced_eos = fields.ids("forced_eos_token_id", &[])?;
-        // What this file says, or says by its silence, is no longer assumed.
+        // Values that this file sets, or clears by omission, are no longer defaults.
         let forced = ["forced_bos_token_id", "forced_eos_token_id"];
         next.defaults.retain(|d| fields.get(d.key).is_none() && !forced.contains(&d.key));
         next.set_generation(&fields)?;
@@ -123,12 +125,12 @@ impl Config {
         Ok(())
     }
 
-    /// Takes the generation settings of `fields` for all there are.
+    /// Replaces all generation settings by those of `fields`.
     fn set_generation(&mut self, fields: &Fields) -> Result<(), ConfigError> {
         const TOP_K: &str = "top_k";
         self.generation = GenerationDefaults::read(fields)?;
         self.tokens.banned = generation::banned(fields, &self.tokens)?;
-        // The one setting that does something where nothing is said.
+        // The only setting with an effect if it is missing.
         self.defaults.retain(|d| d.key != TOP_K);
         if self.generation.do_sample && fields.get(TOP_K).is_none() {
             let value = self.generation.top_k.to_string();
@@ -138,7 +140,7 @@ impl Config {
     }
 }
 
-/// Weights whose numbers are scaled by others are refused, by name.
+/// Returns an error for quantized weights, with the name of the scheme.
 fn quantized(fields: &Fields) -> Result<(), ConfigError> {
     for key in ["quantization_config", "compression_config", "quantization"] {
         let Some(settings) = fields.get(key).filter(|value| !value.is_null()) else { continue };

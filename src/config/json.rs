@@ -1,4 +1,4 @@
-//! Typed reading of one JSON object, so that every complaint names the key, what was expected and what was found.
+//! Typed reading of one JSON object. Each error contains the key, the expected and the actual value.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,13 +9,14 @@ use serde_json::Value;
 use super::ConfigError;
 use crate::sanitize::sanitized;
 
-/// Values of a file that are parsed. The labels of a large classifier are some tens of thousands.
+/// Maximum number of values of a file. The labels of a large classifier are some tens of thousands.
 const MAX_VALUES: usize = 1 << 16;
 
-/// Brackets within brackets that the parser accepts.
+/// Maximum nesting depth of the parser.
 const MAX_DEPTH: usize = 128;
 
-/// About how many values `json` has as far as it will be parsed; an object counts for several, because of what it takes.
+/// Estimates the number of values in `json`, up to the maximum depth. An object counts for several values
+/// because it needs more memory.
 fn values(json: &str) -> usize {
     let (mut count, mut depth, mut text, mut escaped) = (0usize, 0usize, false, false);
     for byte in json.bytes() {
@@ -42,7 +43,7 @@ fn values(json: &str) -> usize {
 #[derive(Debug)]
 pub(super) struct Fields(BTreeMap<String, Value>);
 
-/// Collects the object and remembers the first key that came twice.
+/// Collects the object and records the first duplicate key.
 struct Collect<'a> {
     repeated: &'a mut Option<String>,
 }
@@ -103,7 +104,7 @@ impl Fields {
         self.0.get(key)
     }
 
-    /// The value under `key` if it is there and not `null`.
+    /// The value of `key` if it exists and is not `null`.
     fn present(&self, key: &str) -> Option<&Value> {
         self.get(key).filter(|value| !value.is_null())
     }
@@ -112,7 +113,7 @@ impl Fields {
         self.get(key).map_or(Ok(default), |value| size(key, value))
     }
 
-    /// Absent and `null` are both `None`.
+    /// A missing key and `null` both give `None`.
     pub(super) fn optional_size(&self, key: &'static str) -> Result<Option<usize>, ConfigError> {
         self.present(key).map(|value| size(key, value)).transpose()
     }
@@ -121,7 +122,7 @@ impl Fields {
         self.get(key).map_or(Err(ConfigError::MissingKey { key }), |value| size(key, value))
     }
 
-    /// As [`Self::size`], but `null` is the default too: generation settings are written so.
+    /// As [`Self::size`], but `null` also gives the default, as in generation settings.
     pub(super) fn size_or_null(
         &self,
         key: &'static str,
@@ -138,7 +139,7 @@ impl Fields {
         }
     }
 
-    /// As [`Self::flag`], but `null` is the default too.
+    /// As [`Self::flag`], but `null` also gives the default.
     pub(super) fn flag_or_null(
         &self,
         key: &'static str,
@@ -147,12 +148,12 @@ impl Fields {
         if self.present(key).is_none() { Ok(default) } else { self.flag(key, default) }
     }
 
-    /// Absent and `null` are both `None`.
+    /// A missing key and `null` both give `None`.
     pub(super) fn optional_number(&self, key: &'static str) -> Result<Option<f32>, ConfigError> {
         self.present(key).map(|value| number(key, value)).transpose()
     }
 
-    /// Absent and `null` are both the default.
+    /// A missing key and `null` both give the default.
     pub(super) fn number_or_null(
         &self,
         key: &'static str,
@@ -169,7 +170,7 @@ impl Fields {
         }
     }
 
-    /// `null` is no id; an absent key is `default`.
+    /// `null` gives `None`; a missing key gives `default`.
     pub(super) fn id(
         &self,
         key: &'static str,
@@ -182,7 +183,7 @@ impl Fields {
         }
     }
 
-    /// One id, a list of them, or `null` for none; an absent key is `default`.
+    /// One id, a list of ids, or `null` for none; a missing key gives `default`.
     pub(super) fn ids(&self, key: &'static str, default: &[u32]) -> Result<Vec<u32>, ConfigError> {
         const EXPECTED: &str = "a token id, a list of them or null";
         match self.get(key) {
@@ -195,7 +196,7 @@ impl Fields {
         }
     }
 
-    /// A list, absent and `null` being empty.
+    /// A list; a missing key and `null` give an empty one.
     pub(super) fn list(
         &self,
         key: &'static str,
@@ -232,7 +233,7 @@ pub(super) fn wrong(key: &'static str, expected: &'static str, found: &Value) ->
     ConfigError::WrongType { key, expected, found: short(&found.to_string()) }
 }
 
-/// As much of a text as a person reads, and nothing that a terminal would obey.
+/// Shortens a text for an error message and removes control characters.
 pub(super) fn short(text: &str) -> String {
     sanitized(text, 40)
 }
@@ -248,7 +249,7 @@ fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// The parser's words without the place, which it appends and which has its own fields.
+/// The parser's message without the position that it appends, because the error has separate fields for it.
 fn bare_message(error: &serde_json::Error) -> String {
     let text = error.to_string();
     match text.rfind(" at line ") {

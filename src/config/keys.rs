@@ -1,20 +1,20 @@
-//! The keys of an architecture in a `config.json`, read with what stands for those that are absent.
+//! The architecture keys of a `config.json`, and the defaults for missing keys.
 
 use super::json::{Fields, short};
 use super::{Activation, ConfigError, Defaulted, activation_from_name};
 use core::fmt::Display;
 
-/// PyTorch's LayerNorm default, which no configuration of most families can change.
+/// PyTorch's LayerNorm default, which the configurations of most families cannot change.
 pub(super) const TORCH_EPS: f32 = 1e-5;
 
-/// The keys of an architecture, and which of them are not there.
+/// The architecture keys, and the list of missing ones.
 pub(super) struct Keys<'f> {
     pub(super) fields: &'f Fields,
     pub(super) absent: Vec<Defaulted>,
 }
 
 impl Keys<'_> {
-    /// `value` is what is taken for `key` if it is not there.
+    /// Records `value` as the default used for `key` if the key is missing.
     pub(super) fn taken(&mut self, key: &'static str, value: impl Display) {
         if self.fields.get(key).is_none() {
             self.absent.push(Defaulted { key, value: value.to_string() });
@@ -45,7 +45,7 @@ impl Keys<'_> {
         Ok(self.fields.text(key)?.unwrap_or(default))
     }
 
-    /// No id is nothing to speak of.
+    /// A default of `None` is not recorded.
     pub(super) fn id(
         &mut self,
         key: &'static str,
@@ -55,7 +55,7 @@ impl Keys<'_> {
         self.fields.id(key, default)
     }
 
-    /// At most one by default, and none is nothing to speak of.
+    /// `default` has at most one id; an empty default is not recorded.
     pub(super) fn ids(
         &mut self,
         key: &'static str,
@@ -65,7 +65,7 @@ impl Keys<'_> {
         self.fields.ids(key, default)
     }
 
-    /// A flag that says something which is not built.
+    /// Returns an error if the flag `key` requests an unsupported feature.
     pub(super) fn never(
         &self,
         key: &'static str,
@@ -77,7 +77,7 @@ impl Keys<'_> {
         }
     }
 
-    /// The id of the pad, after which positions are counted.
+    /// The first position: the pad id plus one.
     pub(super) fn after_pad(&self, pad: Option<u32>) -> Result<usize, ConfigError> {
         let pad = pad.ok_or_else(|| ConfigError::WrongType {
             key: "pad_token_id",
@@ -98,7 +98,7 @@ impl Keys<'_> {
     }
 }
 
-/// The root is taken in double precision and rounded once, as the libraries do.
+/// The square root is computed in double precision and rounded once, as in the libraries.
 pub(super) fn scale(scaled: bool, d_model: usize) -> f32 {
     if scaled { (d_model as f64).sqrt() as f32 } else { 1.0 }
 }

@@ -1,12 +1,13 @@
-//! An architecture as data: everything that tells one encoder-decoder Transformer from another.
+//! The architecture as data: all settings that distinguish one encoder-decoder Transformer from another.
 //!
-//! Published models differ in a handful of choices (where the norm stands, how positions are written, what is tied to
-//! what, which token starts a translation), and a wrong choice gives fluent nonsense rather than an error. So the
-//! choices are fields here, the layers read them, and no layer asks which model it belongs to.
+//! Published models differ in a few choices: the position of the norm, the encoding of positions, the tied
+//! matrices, the first target token. A wrong choice generates fluent but wrong text instead of an error. These
+//! choices are therefore fields of [`Config`], and the layers read them; no layer depends on the name of a
+//! model.
 //!
-//! A [`Config`] comes from a Hugging Face `config.json` through [`Config::from_hugging_face`], from a checkpoint
-//! directory through [`crate::checkpoint::Checkpoint::open`], or is written by hand, best from
-//! [`Config::transformer`], and checked by [`Config::validate`].
+//! A [`Config`] comes from a Hugging Face `config.json` through [`Config::from_hugging_face`], from a
+//! checkpoint directory through [`crate::checkpoint::Checkpoint::open`], or from code, starting with
+//! [`Config::transformer`]. [`Config::validate`] checks it.
 
 mod arch;
 mod defaults;
@@ -39,19 +40,19 @@ pub use transcription::Transcription;
 
 use error::ids_inside;
 
-/// Largest `d_model`, feed-forward width or position count that is believed. Published models stay below
-/// a hundredth of it; beyond it products of dimensions could overflow.
+/// Maximum `d_model`, feed-forward width or position count. Published models stay below a hundredth of it;
+/// beyond it products of dimensions could overflow.
 const MAX_DIMENSION: usize = 1 << 24;
 
-/// Most layers of a stack that are believed: whoever lists the parts of a model lists all of them.
+/// Maximum number of layers of a stack: lists of the model's parts contain all layers.
 const MAX_LAYERS: usize = 1 << 12;
 
-/// Largest vocabulary that is believed: ids are `u32`, and products with `d_model` must not overflow.
+/// Maximum vocabulary: ids are `u32`, and products with `d_model` must not overflow.
 const MAX_VOCABULARY: usize = 1 << 28;
 
-/// An encoder-decoder Transformer, without its weights.
+/// The architecture of an encoder-decoder Transformer, without its weights.
 ///
-/// By hand: the paper's model in the dimensions wanted, and what differs.
+/// In code: start with the paper's model and change the fields that differ.
 ///
 /// ```
 /// use simdformer::checkpoint::TensorId;
@@ -61,8 +62,8 @@ const MAX_VOCABULARY: usize = 1 << 28;
 ///
 /// let small = Dimensions { d_model: 64, heads: 4, layers: 2, ffn_dim: 256, vocabulary: 1000 };
 /// let paper = Config::transformer(small);
-/// // As M2M100 is built: norms before each block and one after the last layer; a decoder of one layer;
-/// // two vocabularies, so that only the output is tied.
+/// // The architecture of M2M100: norms before each block and after the last layer; a decoder of one
+/// // layer; two vocabularies, so that only the output is tied.
 /// let config = Config {
 ///     norm: NormPlacement::Pre,
 ///     encoder: Stack { final_norm: true, max_positions: Some(512), ..paper.encoder },
@@ -76,7 +77,7 @@ const MAX_VOCABULARY: usize = 1 << 28;
 /// };
 /// config.validate()?;
 ///
-/// // The tensors that its weights are, in the order of use, and what each is called in a checkpoint.
+/// // The tensors of its weights, in the order of use, and their names in a checkpoint.
 /// for role in TensorId::all(&config) {
 ///     println!("{role} {:?}: {}", role.shape(&config), role.names(&config).join(" or "));
 /// }
@@ -87,57 +88,59 @@ const MAX_VOCABULARY: usize = 1 << 28;
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Whose names the checkpoint uses.
+    /// The family whose tensor names the checkpoint uses.
     pub family: Family,
-    /// Width of every vector between layers, in numbers: activations are `[tokens, d_model]`.
+    /// Width of the vectors between layers: activations are `[tokens, d_model]`.
     pub d_model: usize,
     /// The encoder's layers.
     pub encoder: Stack,
-    /// The decoder's layers; `None` in a model that only encodes (BERT).
+    /// The decoder's layers; `None` in an encoder-only model (BERT).
     pub decoder: Option<Stack>,
-    /// What the encoder reads: features, through convolutions (Whisper); `None` where it reads ids.
+    /// The convolutions of an encoder that reads features (Whisper); `None` if it reads ids.
     pub stem: Option<ConvFrontend>,
-    /// Source ids are below this; 0 where the encoder reads features.
+    /// Source ids are below this number; 0 if the encoder reads features.
     pub source_vocab: usize,
-    /// Target ids are below this; the number of logits. Without a decoder it is the source vocabulary.
+    /// Target ids are below this number, which is also the number of logits. Without a decoder it is the source
+    /// vocabulary.
     pub target_vocab: usize,
-    /// Where the norms stand, in both stacks.
+    /// The position of the norms, in both stacks.
     pub norm: NormPlacement,
-    /// What they compute.
+    /// The function of the norms.
     pub norm_kind: NormKind,
-    /// Added to the variance, or to the mean of squares, under the root of every norm.
+    /// Added to the variance, or to the mean of squares, before the square root in every norm.
     pub layer_norm_eps: f32,
     /// Which linear maps of the layers have a bias.
     pub biases: Biases,
-    /// Of both feed-forward blocks.
+    /// The activation of both feed-forward blocks.
     pub activation: Activation,
     /// The hidden layer of a feed-forward block is `activation(x Wg + bg) * (x W1 + b1)` (Shazeer 2020) instead of
     /// `activation(x W1 + b1)`.
     pub gated: bool,
-    /// Multiplies the scores of every attention; `None` is `1 / sqrt(head_dim)`.
+    /// Scale of all attention scores; `None` is `1 / sqrt(head_dim)`.
     pub attention_scale: Option<f32>,
-    /// How positions are written.
+    /// The encoding of positions.
     pub positions: Positions,
-    /// Rows of the table of token types, of which each source token adds one: 0 for no such table.
+    /// Rows of the table of token types; one row is added to each source token. 0 for no table.
     pub token_types: usize,
-    /// Factor on every embedding before the position is added: 1 or `sqrt(d_model)` in published models, here any
+    /// Scale of every embedding before the position is added: 1 or `sqrt(d_model)` in published models, here any
     /// positive number.
     pub embedding_scale: f32,
-    /// Multiplies the last hidden states before they become logits: 1, or `1 / sqrt(d_model)` (the first T5).
+    /// Scale of the last hidden states before the output map: 1, or `1 / sqrt(d_model)` (the first T5).
     pub logit_scale: f32,
-    /// Shared matrices. From `config.json` this is what it claims, and decides under which names a checkpoint may keep
-    /// them; from a checkpoint, what the tensors show.
+    /// Tied matrices. From `config.json`: the ties that the file declares, which determine the tensor names that a
+    /// checkpoint may use. From a checkpoint: the ties of the actual tensors.
     pub ties: TiedWeights,
-    /// Token ids with a meaning.
+    /// Special token ids.
     pub tokens: SpecialTokens,
-    /// How the checkpoint wants to be decoded when the caller does not say.
+    /// The generation settings of the checkpoint, used if the caller sets none.
     pub generation: GenerationDefaults,
-    /// What the files left open, and what was taken for it; nothing in a configuration by hand. Changes nothing.
+    /// Settings that the files do not contain, with the values used; empty for a configuration from code.
+    /// Informational only.
     pub defaults: Vec<Defaulted>,
 }
 
 impl Config {
-    /// The encoder's or the decoder's dimensions; `None` for the decoder of a model that only encodes.
+    /// The encoder's or the decoder's dimensions; `None` for the decoder of an encoder-only model.
     pub const fn stack(&self, side: Side) -> Option<&Stack> {
         match side {
             Side::Encoder => Some(&self.encoder),
@@ -153,7 +156,7 @@ impl Config {
         }
     }
 
-    /// Longest source or target that the positions can number; `None` where there is no such limit.
+    /// Maximum source or target length that the positions support; `None` if there is no such limit.
     pub const fn max_positions(&self, side: Side) -> Option<usize> {
         match self.stack(side) {
             Some(stack) => stack.max_positions,
@@ -161,7 +164,7 @@ impl Config {
         }
     }
 
-    /// Width of one head: [`Stack::head_dim`], or `d_model / heads`; 0 where there are no heads.
+    /// Width of one head: [`Stack::head_dim`], or `d_model / heads`; 0 if there are no heads.
     pub const fn head_dim(&self, side: Side) -> usize {
         match self.stack(side) {
             Some(&Stack { head_dim: Some(width), .. }) => width,
@@ -173,8 +176,8 @@ impl Config {
         }
     }
 
-    /// Width of all heads side by side: `heads * head_dim`, which is `d_model` where [`Stack::head_dim`] says nothing
-    /// else; 0 where there are no heads.
+    /// Width of the concatenated heads: `heads * head_dim`, which is `d_model` if [`Stack::head_dim`] is `None`; 0
+    /// if there are no heads.
     pub const fn attention_dim(&self, side: Side) -> usize {
         match self.stack(side) {
             Some(stack) => stack.heads.saturating_mul(self.head_dim(side)),
@@ -182,17 +185,17 @@ impl Config {
         }
     }
 
-    /// Checks that the dimensions make a model, that a checkpoint of its family can have all of its parts, and that
-    /// every id lies in the target vocabulary. Whatever takes a configuration calls it.
+    /// Checks that the dimensions are valid, that a checkpoint of the family can have all parts, and that every id
+    /// is in the target vocabulary. Every function that takes a configuration calls it.
     ///
     /// # Errors
-    /// The first thing that is wrong: a zero or absurdly large dimension ([`Zero`](ConfigError::Zero),
+    /// The first error found: a zero or too large dimension ([`Zero`](ConfigError::Zero),
     /// [`TooLarge`](ConfigError::TooLarge)), [heads](ConfigError::HeadsDoNotDivide) that do not divide `d_model`, a
-    /// [tie](ConfigError::TiedVocabulariesDiffer) between vocabularies of different sizes, an epsilon or scale that is not
-    /// a [usable number](ConfigError::BadNumber), positions that the [width](ConfigError::TooNarrowForPositions), the
-    /// [table](ConfigError::LearnedPositionsWithoutLimit) or the [buckets](ConfigError::Relative) cannot hold, a part for
-    /// which the [family](ConfigError::NotInFamily) has no tensor, an [id](ConfigError::IdOutsideVocabulary) outside the
-    /// vocabulary.
+    /// [tie](ConfigError::TiedVocabulariesDiffer) between vocabularies of different sizes, an epsilon or scale that
+    /// is not a [valid number](ConfigError::BadNumber), positions that do not fit the
+    /// [width](ConfigError::TooNarrowForPositions), the [table](ConfigError::LearnedPositionsWithoutLimit) or the
+    /// [buckets](ConfigError::Relative), a part for which the [family](ConfigError::NotInFamily) has no tensor, an
+    /// [id](ConfigError::IdOutsideVocabulary) outside the vocabulary.
     pub fn validate(&self) -> Result<(), ConfigError> {
         dimension("d_model", self.d_model, MAX_DIMENSION)?;
         match self.stem {
@@ -245,7 +248,7 @@ impl Config {
             let (source, target) = (self.source_vocab, self.target_vocab);
             return Err(ConfigError::TiedVocabulariesDiffer { source, target });
         }
-        // Not `eps <= 0.0`: that would let NaN through.
+        // Written with ranges because `eps <= 0.0` would accept NaN.
         let (eps, positive) = ("a number from 0 to 1", "a positive number");
         let scale = |scale: f32| scale > 0.0 && scale.is_finite();
         let numbers = [
@@ -274,7 +277,7 @@ impl Config {
             Positions::HalfSplit | Positions::Interleaved | Positions::None => Ok(()),
             Positions::HalfSplitClosed { offset } | Positions::HalfSplitSingle { offset } => {
                 if self.d_model < 4 {
-                    // The exponent k / (d/2 - 1) divides by zero.
+                    // The exponent k / (d/2 - 1) would divide by zero.
                     return Err(ConfigError::TooNarrowForPositions { d_model: self.d_model });
                 }
                 at_most("position offset", offset, MAX_VOCABULARY)
@@ -289,7 +292,7 @@ impl Config {
         }
     }
 
-    /// The parts that not every family has: a checkpoint has no name under which they could be looked for.
+    /// Checks the optional parts: a checkpoint of the family must have tensor names for them.
     fn validate_parts(&self) -> Result<(), ConfigError> {
         let (family, named) = (self.family, self.family.named());
         let has = |side, part: fn(&Stack) -> bool| self.stack(side).is_some_and(part);

@@ -1,4 +1,4 @@
-//! The model of the paper, in its own terms.
+//! The models of the paper.
 
 use super::{
     Activation, Biases, Config, Dimensions, Family, GenerationDefaults, NormKind, NormPlacement,
@@ -6,12 +6,13 @@ use super::{
 };
 
 impl Config {
-    /// The Transformer of "Attention Is All You Need" in these dimensions: norms after each block (epsilon `1e-5`), ReLU,
-    /// sinusoidal positions, embeddings times `sqrt(d_model)`, one matrix for both embeddings and the output.
+    /// The Transformer of "Attention Is All You Need" with these dimensions: norms after each block (epsilon
+    /// `1e-5`), ReLU, sinusoidal positions, embeddings times `sqrt(d_model)`, one matrix for both embeddings and
+    /// the output.
     ///
-    /// What differs in another architecture is a field; see the example at [`Config`]. Token ids are left out, for no
-    /// two vocabularies agree on them: to decode, at least [`SpecialTokens::decoder_start`] and [`SpecialTokens::eos`]
-    /// are wanted. The family is [`Family::Plain`]. Nothing is checked yet: whatever takes the configuration does, by
+    /// Other architectures change fields; see the example of [`Config`]. Token ids are not set, because they depend
+    /// on the vocabulary: generation needs at least [`SpecialTokens::decoder_start`] and [`SpecialTokens::eos`].
+    /// The family is [`Family::Plain`]. The configuration is not checked here; every function that takes it calls
     /// [`Config::validate`].
     ///
     /// ```
@@ -43,7 +44,7 @@ impl Config {
             attention_scale: None,
             positions: Positions::Interleaved,
             token_types: 0,
-            // In double precision and rounded once, as the libraries do.
+            // Computed in double precision and rounded once, as in the libraries.
             embedding_scale: (d_model as f64).sqrt() as f32,
             logit_scale: 1.0,
             ties: TiedWeights { source_target: true, target_output: true },
@@ -53,8 +54,8 @@ impl Config {
         }
     }
 
-    /// The paper's base model: `d_model` 512, 8 heads, 6 layers, `d_ff` 2048. The paper's vocabularies had about 37,000
-    /// tokens (English-German) and 32,000 (English-French).
+    /// The paper's base model: `d_model` 512, 8 heads, 6 layers, `d_ff` 2048. The vocabularies in the paper had
+    /// about 37,000 tokens (English-German) and 32,000 (English-French).
     pub fn base(vocabulary: usize) -> Self {
         Self::transformer(Dimensions {
             d_model: 512,

@@ -1,13 +1,13 @@
-//! Relative positions: from a distance to the row of a table.
+//! Relative positions: the mapping from a distance to a row of a table.
 
 use super::{ConfigError, RelativeBias, Side};
 use simdformer_kernels::relative::RelativeBuckets;
 
 impl RelativeBias {
-    /// Which row of the table each distance has: in both directions for the encoder, backwards for the decoder.
+    /// The table row of each distance: in both directions for the encoder, only backwards for the decoder.
     ///
     /// # Errors
-    /// Fewer buckets, or a shorter longest distance, than the formula has room for.
+    /// There are fewer buckets, or the maximum distance is smaller, than the formula needs.
     ///
     /// ```
     /// use simdformer::config::{RelativeBias, Side};

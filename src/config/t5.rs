@@ -1,4 +1,4 @@
-//! T5 and its descendants: no bias, no position but in the scores of attention, RMSNorm.
+//! T5 and its descendants: no bias, positions only in the attention scores, RMSNorm.
 
 use super::json::short;
 use super::keys::Keys;
@@ -37,8 +37,8 @@ pub(super) fn read(mut keys: Keys<'_>, family: Family) -> Result<Config, ConfigE
     }
     let (activation, gated) = feed_forward(&mut keys, first)?;
     let tied = keys.fields.flag_or_null("tie_word_embeddings", true)?;
-    // The first T5 scales, and says so by its tie; from version 5 on files have a key of its own. Later models of the
-    // same type do not, nor do mT5 and UMT5 as they were published.
+    // The first T5 scales the hidden states, and its tie indicates this; files from version 5 on have a separate
+    // key. Later models of the same type do not scale, nor do the published mT5 and UMT5.
     let scaled = first && keys.fields.flag_or_null("scale_decoder_outputs", tied)?;
     let start = match family {
         Family::T5 => None,
@@ -67,7 +67,7 @@ pub(super) fn read(mut keys: Keys<'_>, family: Family) -> Result<Config, ConfigE
         token_types: 0,
         embedding_scale: 1.0,
         logit_scale: if scaled { (1.0 / (d_model as f64).sqrt()) as f32 } else { 1.0 },
-        // Where both matrices are there, what they hold decides.
+        // If the checkpoint contains both matrices, their numbers decide.
         ties: TiedWeights { source_target: true, target_output: true },
         tokens: SpecialTokens {
             pad: keys.id("pad_token_id", Some(0))?,
@@ -87,7 +87,7 @@ pub(super) fn read(mut keys: Keys<'_>, family: Family) -> Result<Config, ConfigE
 fn feed_forward(keys: &mut Keys<'_>, first: bool) -> Result<(Activation, bool), ConfigError> {
     let text = keys.text("feed_forward_proj", if first { "relu" } else { "gated-gelu" })?;
     let (name, gated) = match text.strip_prefix("gated-") {
-        // The one name that does not mean what it says.
+        // The only name whose meaning differs.
         Some("gelu") => ("gelu_new", true),
         Some(name) => (name, true),
         None => (text, false),

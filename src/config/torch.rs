@@ -1,4 +1,5 @@
-//! State dicts of `torch.nn.Transformer`, which come without a configuration: a `config.json` of this crate's own.
+//! State dicts of `torch.nn.Transformer`, which have no configuration; this crate defines a `config.json` for
+//! them.
 
 use super::json::short;
 use super::keys::{Keys, TORCH_EPS, scale};
@@ -18,7 +19,7 @@ pub(super) fn nn_transformer(mut keys: Keys<'_>) -> Result<Config, ConfigError> 
     let max_positions = fields.optional_size("max_position_embeddings")?;
     let stack = |layers| {
         let layers = fields.required_size(layers)?;
-        // The library puts a norm after the last layer even of a post-norm model.
+        // The library adds a norm after the last layer even in a post-norm model.
         Ok(Stack { final_norm: true, max_positions, ..Stack::new(layers, heads, ffn_dim) })
     };
     let bos = fields.id("bos_token_id", None)?;

@@ -1,12 +1,13 @@
-//! What a checkpoint that transcribes says about its prompt: the tokens between the decoder start and the text.
+//! The prompt settings of a transcription checkpoint: the tokens between the decoder start and the text.
 
 use super::error::{ConfigError, ids_inside};
 use super::json::{Fields, token, wrong};
 use serde_json::Value;
 
-/// The prompt of a model that transcribes (Radford et al. 2022, section 2.3), by the names of transformers'
-/// `generation_config.json`: decoder start, language, task, and a token that asks for text without times. All but the
-/// first is a [prefix](crate::Source::prefix). Nothing here where a checkpoint says nothing.
+/// The prompt of a transcription model (Radford et al. 2022, section 2.3), named as in transformers'
+/// `generation_config.json`: decoder start, language, task, and a token that requests text without timestamps.
+/// All tokens except the first are a [prefix](crate::Source::prefix). Fields that the checkpoint does not set
+/// are empty.
 ///
 /// ```
 /// use simdformer::config::Config;
@@ -20,38 +21,40 @@ use serde_json::Value;
 ///     }"#,
 /// )?;
 /// let asked = &config.generation.transcription;
-/// // Nobody says in which language: it wants to be detected.
+/// // No language is set: the caller detects it.
 /// assert!(asked.wants_language());
 /// let french = asked.language("fr");
 /// assert_eq!(asked.prefix(french, None, false), [50265, 50359, 50363]);
-/// // Into English, with times.
+/// // Translation into English, with timestamps.
 /// assert_eq!(asked.prefix(french, asked.task("translate"), true), [50265, 50358]);
 /// # Ok::<(), simdformer::config::ConfigError>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Transcription {
-    /// `lang_to_id`: the token of each language, by names such as `<|fr|>`, ascending. Empty in a model of one language.
+    /// `lang_to_id`: the token of each language, by names such as `<|fr|>`, ascending. Empty in a model for one
+    /// language.
     pub languages: Vec<(String, u32)>,
     /// `task_to_id`: the tokens of `transcribe` and `translate`.
     pub tasks: Vec<(String, u32)>,
-    /// `no_timestamps_token_id`: asks for text without times. The tokens after it are times.
+    /// `no_timestamps_token_id`: requests text without timestamps. The tokens after it are timestamps.
     pub no_timestamps: Option<u32>,
-    /// `max_initial_timestamp_index`: the latest time with which a text may begin, counted from the first.
+    /// `max_initial_timestamp_index`: the latest timestamp with which a text may begin, counted from the first.
     pub max_initial_timestamp: Option<usize>,
     /// `prev_sot_token_id`: begins a prompt of earlier text.
     pub previous: Option<u32>,
-    /// `language`: what is taken where the caller names none, as the file spells it.
+    /// `language`: the default language, in the spelling of the file.
     pub default_language: Option<String>,
-    /// `task`, likewise.
+    /// `task`: the default task.
     pub default_task: Option<String>,
-    /// `forced_decoder_ids` of older files: what follows the decoder start, `None` for what is to be detected.
+    /// `forced_decoder_ids` of older files: the tokens after the decoder start, `None` for a token to detect.
     pub forced: Vec<Option<u32>>,
 }
 
 const FORCED: &str = "forced_decoder_ids";
 
 impl Transcription {
-    /// The token of a language, by its code or as the file spells it: `fr` or `<|fr|>`; `None` if there is no such one.
+    /// The token of a language, by its code or in the spelling of the file: `fr` or `<|fr|>`; `None` if it is
+    /// unknown.
     pub fn language(&self, name: &str) -> Option<u32> {
         let bare = |name: &str| {
             let inner = name.strip_prefix("<|").and_then(|name| name.strip_suffix("|>"));
@@ -66,15 +69,15 @@ impl Transcription {
         self.tasks.iter().find(|(task, _)| task == name).map(|&(_, id)| id)
     }
 
-    /// Whether the language is to be detected where the caller names none; see
+    /// Whether the language must be detected if the caller sets none; see
     /// [`Session::detect_language`](crate::Session::detect_language).
     pub fn wants_language(&self) -> bool {
         !self.languages.is_empty() && self.forced.first().is_none_or(Option::is_none)
     }
 
-    /// What follows the decoder start, as transformers puts it together: the tokens of older files, with `language` and
-    /// `task` in their places; `transcribe` where a language is given and no task; at the end the token that asks for
-    /// text without times, or not. A language that is still to be detected is left out.
+    /// The tokens after the decoder start, as in transformers: the tokens of older files with `language` and `task`
+    /// replaced; `transcribe` if there is a language and no task; and at the end, unless `timestamps` is true, the
+    /// token that requests text without timestamps. A language that must still be detected is left out.
     pub fn prefix(&self, language: Option<u32>, task: Option<u32>, timestamps: bool) -> Vec<u32> {
         let mut tokens = self.forced.clone();
         let no_timestamps = self.no_timestamps.map(Some);
@@ -116,7 +119,7 @@ impl Transcription {
         })
     }
 
-    /// A file that does not speak of them leaves the tokens of an older one as they are.
+    /// If the file does not set the forced tokens, keeps those of `before`.
     pub(super) fn keep_forced(&mut self, fields: &Fields, before: &Self) {
         if fields.get(FORCED).is_none_or(Value::is_null) {
             self.forced.clone_from(&before.forced);
@@ -133,7 +136,7 @@ impl Transcription {
     }
 }
 
-/// Absent and `null` are both `None`.
+/// A missing key and `null` both give `None`.
 fn text(fields: &Fields, key: &'static str) -> Result<Option<String>, ConfigError> {
     match fields.get(key) {
         None | Some(Value::Null) => Ok(None),
@@ -141,7 +144,7 @@ fn text(fields: &Fields, key: &'static str) -> Result<Option<String>, ConfigErro
     }
 }
 
-/// An object of token ids; absent and `null` are empty.
+/// An object of token ids; a missing key and `null` give an empty list.
 fn by_name(fields: &Fields, key: &'static str) -> Result<Vec<(String, u32)>, ConfigError> {
     const EXPECTED: &str = "an object of names and token ids";
     let mut found = match fields.get(key) {
@@ -156,7 +159,7 @@ fn by_name(fields: &Fields, key: &'static str) -> Result<Vec<(String, u32)>, Con
     Ok(found)
 }
 
-/// Pairs of a position, counted from 1 without a gap, and an id, or `null`.
+/// Pairs of a position, counted from 1 without gaps, and an id or `null`.
 fn forced(fields: &Fields) -> Result<Vec<Option<u32>>, ConfigError> {
     const EXPECTED: &str =
         "a list of pairs of a position, from 1 on without a gap, and a token id or null";

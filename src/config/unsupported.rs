@@ -1,4 +1,4 @@
-//! Architectures of transformers that are known and not run, and why.
+//! Architectures of transformers that are known but not supported, and the reasons.
 
 const SPARSE: &str = "its attention is local, sparse or global, which this crate does not compute";
 const EXPERTS: &str =
@@ -10,7 +10,7 @@ const DECODER: &str = "it has no encoder; this crate runs encoder-decoders and e
 const FOREIGN: &str = "it joins two other models, each with a configuration of its own";
 const SOUND: &str = "its encoder reads sound or pictures, and not token ids";
 
-/// Why `model_type` is refused, if it is known.
+/// Why `model_type` is not supported, if it is known.
 pub(super) fn reason(model_type: &str) -> Option<&'static str> {
     const REFUSED: [(&[&str], &str); 10] = [
         (&["pegasus_x", "bigbird_pegasus", "led", "longt5", "longformer", "big_bird"], SPARSE),

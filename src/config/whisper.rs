@@ -1,4 +1,4 @@
-//! Whisper: an encoder that reads the features of sound through convolutions, a decoder that reads its prompt.
+//! Whisper: the encoder reads audio features through convolutions, the decoder reads a prompt.
 
 use super::json::Fields;
 use super::keys::{Keys, TORCH_EPS};
@@ -44,7 +44,7 @@ pub(super) fn read(mut keys: Keys<'_>) -> Result<Config, ConfigError> {
         attention_scale: None,
         positions: Positions::Learned { offset: 0 },
         token_types: 0,
-        // `scale_embedding` is written, and the model does not read it.
+        // The file contains `scale_embedding`, but the model does not use it.
         embedding_scale: 1.0,
         logit_scale: 1.0,
         ties: TiedWeights {
@@ -65,7 +65,7 @@ pub(super) fn read(mut keys: Keys<'_>) -> Result<Config, ConfigError> {
     })
 }
 
-/// A space and the end do not come first, where no file says anything.
+/// Bans a space and the end token at the first position if no file sets this rule.
 pub(super) fn class_generation(fields: &Fields, config: &mut Config) {
     const KEY: &str = "begin_suppress_tokens";
     const DEFAULT: [u32; 2] = [220, 50_256];

@@ -1,24 +1,24 @@
-//! Planned memory: one buffer, cut into named ranges before anything runs.
+//! Planned memory: one buffer, divided into ranges before anything runs.
 
 use super::error::MemoryError;
 use core::fmt;
 use core::ops::Range;
 
-/// Floats in a cache line. Every range starts on one, counted from the start of the buffer.
-const LINE: usize = 16;
+/// Floats in a cache line. Every range starts at a multiple of it, from the start of the buffer.
+const CACHE_LINE_F32: usize = 16;
 
-/// Counts floats and hands out ranges.
+/// Assigns ranges of a buffer and counts its floats.
 #[derive(Debug, Default)]
 pub(crate) struct Planner {
     next: usize,
 }
 
 impl Planner {
-    /// A range of `floats` floats (or words of 4 bytes) that overlaps no other.
+    /// A range of `floats` floats (or 4-byte words) that is disjoint from all others.
     pub(crate) fn take(&mut self, floats: usize) -> Result<Range<usize>, MemoryError> {
         let start = self.next;
         let end = start.checked_add(floats).ok_or(MemoryError::TooLarge)?;
-        self.next = end.checked_next_multiple_of(LINE).ok_or(MemoryError::TooLarge)?;
+        self.next = end.checked_next_multiple_of(CACHE_LINE_F32).ok_or(MemoryError::TooLarge)?;
         if self.next > isize::MAX as usize / 8 {
             return Err(MemoryError::TooLarge);
         }
@@ -30,48 +30,49 @@ impl Planner {
         self.take(a.checked_mul(b).ok_or(MemoryError::TooLarge)?)
     }
 
-    /// Floats handed out, padding between ranges included.
+    /// Floats of all ranges, including the padding between them.
     pub(crate) fn floats(&self) -> usize {
         self.next
     }
 }
 
-/// Bytes from which a buffer is asked for as pages of its own, huge where the system has them.
+/// Buffers of at least this many bytes are mapped directly, with huge pages if the system has them.
 #[cfg(target_os = "linux")]
-const PAGES_FROM: usize = 4 << 20;
+const MIN_MMAP_BYTES: usize = 4 << 20;
 
 /// The planned floats: owned, or borrowed from the caller.
 pub(crate) enum Buffer<'a> {
-    /// With room to start on a cache line.
+    /// A vector with padding, so that `start` can be at a cache line.
     Owned { memory: Vec<f32>, start: usize, floats: usize },
-    /// Pages from the system.
+    /// A mapping from the system.
     #[cfg(target_os = "linux")]
     Pages { memory: memmap2::MmapMut, floats: usize },
-    /// Exactly what the caller lent.
+    /// The caller's buffer.
     Borrowed(&'a mut [f32]),
 }
 
 impl<'a> Buffer<'a> {
     /// `floats` zeros that start on a cache line.
     pub(crate) fn owned(floats: usize) -> Result<Self, MemoryError> {
-        let refused = || MemoryError::OutOfMemory { bytes: floats.saturating_mul(4) };
+        let out_of_memory = || MemoryError::OutOfMemory { bytes: floats.saturating_mul(4) };
         #[cfg(target_os = "linux")]
-        if floats >= PAGES_FROM / size_of::<f32>() {
-            let bytes = floats.checked_mul(size_of::<f32>()).ok_or_else(refused)?;
-            let memory = memmap2::MmapMut::map_anon(bytes).map_err(|_| refused())?;
-            // A wish: without huge pages the buffer is only slower.
+        if floats >= MIN_MMAP_BYTES / size_of::<f32>() {
+            let bytes = floats.checked_mul(size_of::<f32>()).ok_or_else(out_of_memory)?;
+            let memory = memmap2::MmapMut::map_anon(bytes).map_err(|_| out_of_memory())?;
+            // If this fails, the buffer is only slower.
             let _ = memory.advise(memmap2::Advice::HugePage);
             return Ok(Self::Pages { memory, floats });
         }
-        let padded = floats.checked_add(LINE - 1).ok_or_else(refused)?;
-        let memory = zeros(padded).map_err(|_| refused())?;
-        // `align_offset` may decline to answer; then the buffer is only slower.
-        let start = memory.as_ptr().align_offset(LINE * size_of::<f32>()).min(LINE - 1);
+        let padded = floats.checked_add(CACHE_LINE_F32 - 1).ok_or_else(out_of_memory)?;
+        let memory = zeros(padded).map_err(|_| out_of_memory())?;
+        // `align_offset` may fail; then the buffer is only slower.
+        let start =
+            memory.as_ptr().align_offset(CACHE_LINE_F32 * size_of::<f32>()).min(CACHE_LINE_F32 - 1);
         Ok(Self::Owned { memory, start, floats })
     }
 
-    /// No memory.
-    pub(crate) fn nothing() -> Self {
+    /// An empty buffer.
+    pub(crate) fn empty() -> Self {
         Self::Borrowed(&mut [])
     }
 
@@ -95,7 +96,7 @@ impl<'a> Buffer<'a> {
 }
 
 impl fmt::Debug for Buffer<'_> {
-    /// How much and whose, never what it holds.
+    /// Prints the size and the owner, not the content.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let owner = match self {
             Self::Borrowed(_) => "borrowed",
@@ -105,39 +106,39 @@ impl fmt::Debug for Buffer<'_> {
     }
 }
 
-/// A vector of `floats` zeros. The system gives pages of zeros, which take memory when they are written to; if it refuses,
-/// that is an error and not the end of the process.
+/// A vector of `floats` zeros. The system maps zero pages, which use memory only after the first write. A failed
+/// allocation returns an error instead of aborting the process.
 pub(crate) fn zeros(floats: usize) -> Result<Vec<f32>, MemoryError> {
     let bytes = floats.saturating_mul(size_of::<f32>());
     bytemuck::try_zeroed_vec(floats).map_err(|()| MemoryError::OutOfMemory { bytes })
 }
 
-/// Disjoint parts of the planned memory.
+/// Splits disjoint ranges off the planned memory.
 pub(crate) fn cut<'b, const N: usize>(
     buffer: &'b mut Buffer<'_>,
     ranges: [&Range<usize>; N],
 ) -> Result<[&'b mut [f32]; N], MemoryError> {
     let parts = buffer.floats_mut().get_disjoint_mut(ranges.map(Clone::clone));
-    // The planner hands out disjoint ranges.
+    // The planner assigns disjoint ranges.
     parts.map_err(|_| MemoryError::TooLarge)
 }
 
-/// The same memory as bytes.
+/// Reinterprets floats as bytes.
 pub(crate) fn bytes(floats: &[f32]) -> &[u8] {
     bytemuck::cast_slice(floats)
 }
 
-/// The same memory as bytes.
+/// Reinterprets floats as bytes.
 pub(crate) fn bytes_mut(floats: &mut [f32]) -> &mut [u8] {
     bytemuck::cast_slice_mut(floats)
 }
 
-/// The same memory as words of 4 bytes.
+/// Reinterprets floats as 4-byte words.
 pub(crate) fn words(floats: &[f32]) -> &[u32] {
     bytemuck::cast_slice(floats)
 }
 
-/// The same memory as words of 4 bytes.
+/// Reinterprets floats as 4-byte words.
 pub(crate) fn words_mut(floats: &mut [f32]) -> &mut [u32] {
     bytemuck::cast_slice_mut(floats)
 }

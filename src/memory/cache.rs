@@ -1,9 +1,8 @@
-//! The decoder's memory of keys and values: one cache per layer for its own past, one per layer for
-//! the source.
+//! The KV caches of the decoder. Each layer has one for self-attention and one for cross-attention.
 //!
-//! Slots are fixed. A hypothesis writes into its own row slot and knows, position by position, which
-//! slot holds its past (the ancestry table of the session); the keys and values of the source lie
-//! once per sentence and all its hypotheses read them.
+//! Keys and values do not move. For self-attention, a hypothesis writes each key and value to a KV slot, and the slot
+//! table of the session holds that slot for each position. For cross-attention, the keys and values of a source are
+//! stored once, and all its hypotheses read them.
 
 use crate::error::KernelError;
 use simdformer_kernels::{AttentionError, CacheMut, CacheShape, Isa};
@@ -13,14 +12,14 @@ use simdformer_kernels::{AttentionError, CacheMut, CacheShape, Isa};
 pub(crate) struct CachesShape {
     pub(crate) isa: Isa,
     pub(crate) layers: usize,
-    /// Of one layer's own past: slots are rows.
+    /// Self-attention cache of one layer; slots are KV slots.
     pub(crate) own: CacheShape,
-    /// Of one layer's view of the source: slots are sentences.
+    /// Cross-attention cache of one layer; slots are sentences.
     pub(crate) cross: CacheShape,
 }
 
 impl CachesShape {
-    /// Floats of the caches of the own past and of the source, all layers.
+    /// Floats of the self-attention and the cross-attention caches of all layers.
     pub(crate) fn floats(&self) -> Result<(usize, usize), AttentionError> {
         let all = |shape: CacheShape| {
             shape.len(self.isa)?.checked_mul(self.layers).ok_or(AttentionError::TooLarge)
@@ -37,14 +36,14 @@ pub(crate) struct Caches<'c> {
 }
 
 impl Caches<'_> {
-    /// Keys and values of the past in layer `layer`.
+    /// The self-attention keys and values of layer `layer`.
     pub(crate) fn own(&mut self, layer: usize) -> Result<CacheMut<'_>, KernelError> {
         let CachesShape { isa, own, .. } = self.shape;
         let len = own.len(isa)?;
         Ok(CacheMut::new(isa, own, &mut self.own[layer * len..][..len])?)
     }
 
-    /// Keys and values of the source in layer `layer`.
+    /// The cross-attention keys and values of layer `layer`.
     pub(crate) fn cross(&mut self, layer: usize) -> Result<CacheMut<'_>, KernelError> {
         let CachesShape { isa, cross, .. } = self.shape;
         let len = cross.len(isa)?;

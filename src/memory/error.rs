@@ -1,13 +1,13 @@
-//! Why there is no memory.
+//! Errors of planning and allocating memory.
 
-/// Why memory could not be planned or had.
+/// Why memory could not be planned or allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MemoryError {
-    /// It does not fit the address space.
+    /// The memory does not fit the address space.
     TooLarge,
-    /// The system does not give it.
+    /// The system cannot allocate it.
     OutOfMemory {
-        /// Bytes asked for.
+        /// Bytes requested.
         bytes: usize,
     },
 }

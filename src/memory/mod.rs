@@ -1,5 +1,4 @@
-//! Planned memory: one buffer cut into ranges, the caches of keys and values in it, and a table of what takes how
-//! much.
+//! Planned memory: one buffer divided into ranges, the KV caches in it, and a table of the bytes of each part.
 
 mod arena;
 mod cache;

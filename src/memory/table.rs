@@ -1,14 +1,14 @@
-//! What takes how many bytes, printed.
+//! Prints the bytes of each part.
 
 use core::fmt;
 
-/// A table of bytes: one line for each thing that takes any, and a last one for their sum.
+/// A table of bytes: one line for each part of more than 0 bytes, and a last line with their sum.
 pub(crate) struct ByteTable<'t> {
     pub(crate) lines: &'t [(&'static str, usize)],
 }
 
 impl fmt::Display for ByteTable<'_> {
-    /// Every line ends in a line break, but for the last.
+    /// Every line except the last ends in a line break.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let total: usize = self.lines.iter().map(|&(_, bytes)| bytes).sum();
         for &(what, bytes) in self.lines.iter().filter(|&&(_, bytes)| bytes > 0) {
@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_takes_nothing_has_no_line() {
+    fn a_part_of_zero_bytes_has_no_line() {
         let lines = [("weights", 300), ("nothing", 0), ("the rest", 100)];
         assert_eq!(
             ByteTable { lines: &lines }.to_string(),

@@ -1,5 +1,5 @@
-//! The decoder stack: one row per hypothesis in a step, or many rows of one hypothesis when a prefix
-//! is filled in. Both go through the same kernels and give the same bits.
+//! The decoder stack: one row per hypothesis in a step, or many rows of one hypothesis in a prefill. Both use
+//! the same kernels and give the same bits.
 
 use super::blocks::{
     Best, ExecContext, best, cached_attention, cross_attention, embed, feed_forward, keep_memory,
@@ -13,83 +13,83 @@ use crate::error::KernelError;
 use crate::memory::Caches;
 
 impl Decoder {
-    /// The right half of figure 1: runs all layers over the tokens of `pass`, appends their keys and
-    /// values to the caches, and leaves the last hidden states, `[tokens, d_model]`, in `work.x`, times
-    /// the scale of the logits.
+    /// The right half of figure 1: runs all layers over the tokens of `pass`, appends their keys and values to the
+    /// caches, and writes the last hidden states, `[tokens, d_model]`, multiplied by the logit scale, to `work.x`.
     pub(crate) fn run<T: LayerObserver>(
         &self,
         run: &ExecContext<'_>,
         pass: &TargetPass<'_>,
         caches: &mut Caches<'_>,
         work: &mut Workspace<'_>,
-        tap: &mut T,
+        observer: &mut T,
     ) -> Result<(), KernelError> {
         embed(run, Side::Decoder, &self.table, &self.embedding, &pass.tokens, work.x)?;
-        tap.embedding(run, pass.rows(), Some(&self.table), &pass.tokens, work)?;
+        observer.embedding(run, pass.rows(), Some(&self.table), &pass.tokens, work)?;
         for (index, layer) in self.layers.iter().enumerate() {
             let mut own = caches.own(index)?;
             cached_attention(run, &layer.self_attention, pass, index, &mut own, work)?;
-            tap.cached_attention(run, pass, index, &own, work)?;
+            observer.cached_attention(run, pass, index, &own, work)?;
 
             let source = caches.cross(index)?;
             cross_attention(run, &layer.cross_attention, pass, &source, work)?;
-            tap.cross_attention(run, pass, index, &source, work)?;
+            observer.cross_attention(run, pass, index, &source, work)?;
 
             let at = pass.at(index);
             feed_forward(run, &layer.feed_forward, work, |first, input, hidden| {
-                tap.hidden(run, at, first, input, hidden);
+                observer.hidden(run, at, first, input, hidden);
             })?;
-            tap.feed_forward(run, at, work);
+            observer.feed_forward(run, at, work);
         }
         if let Some(norm) = &self.final_norm {
             run.norm_in_place(norm, work.x)?;
         }
-        tap.stack(run, pass.rows(), work);
-        // The vectors rather than the logits: they are shorter, and the screen reads them too.
+        observer.stack(run, pass.rows(), work);
+        // Scale the hidden states, not the logits: they are shorter, and the pruned argmax reads them too.
         if run.config.logit_scale != 1.0 {
             work.x.iter_mut().for_each(|x| *x *= run.config.logit_scale);
         }
         Ok(())
     }
 
-    /// Projects the encoder's memory, left in `work.x` by `pass`, to the keys and values of every
-    /// layer, and keeps them in the slots of its sentences, if it has any.
+    /// Projects the encoder output in `work.x` to the keys and values of every layer, and stores them in the slots
+    /// of its sentences, if `pass` has slots.
     pub(crate) fn keep_memory<T: LayerObserver>(
         &self,
         run: &ExecContext<'_>,
         pass: &SourcePass<'_>,
         caches: &mut Caches<'_>,
         work: &mut Workspace<'_>,
-        tap: &mut T,
+        observer: &mut T,
     ) -> Result<(), KernelError> {
         let Some(slots) = pass.slots else { return Ok(()) };
         let rows = work.x.len() / run.config.d_model;
         for (index, layer) in self.layers.iter().enumerate() {
             let key_value = &mut work.qkv[..rows * layer.cross_attention.key_value.columns()];
             project_memory(run, &layer.cross_attention, work.x, work.rounded, key_value)?;
-            tap.memory(run, pass, index, key_value);
+            observer.memory(run, pass, index, key_value);
             keep_memory(run, key_value, pass.lengths, slots, &mut caches.cross(index)?)?;
         }
         Ok(())
     }
 
-    /// Logits of hidden states: `x` is `[rows, d_model]`, `out` `[rows, vocabulary]`, `room` for rounded rows.
+    /// Logits of hidden states: `x` is `[rows, d_model]`, `out` `[rows, vocabulary]`; `scratch` is the buffer for
+    /// quantized activations.
     pub(crate) fn logits(
         &self,
         run: &ExecContext<'_>,
         x: &[f32],
-        room: &mut [f32],
+        scratch: &mut [f32],
         out: &mut [f32],
     ) -> Result<(), KernelError> {
-        logits(run, &self.output, x, room, out)
+        logits(run, &self.output, x, scratch, out)
     }
 
-    /// Whether [`Decoder::best`] can tell anything.
+    /// Whether there is a pruning table for [`Decoder::best`].
     pub(crate) fn has_screen(&self) -> bool {
-        self.output.screen.is_some()
+        self.output.pruning_table.is_some()
     }
 
-    /// The best token of each row of `x`, `[rows, d_model]`, where it can be told without logits.
+    /// The best token of each row of `x`, `[rows, d_model]`, where the pruned argmax finds it without logits.
     pub(crate) fn best(
         &self,
         run: &ExecContext<'_>,

@@ -1,4 +1,4 @@
-//! The encoder stack over the tokens of all sentences laid end to end: no row is padding.
+//! The encoder stack over the concatenated tokens of all sentences: there are no padding rows.
 
 use super::blocks::{ExecContext, convolve, embed, feed_forward, self_attention};
 use super::layer_observer::LayerObserver;
@@ -7,19 +7,19 @@ use super::weights::{Bottom, Encoder};
 use crate::config::Side;
 use crate::error::KernelError;
 
-/// Rows of whole sentences that go through a layer together, for each thread: enough that reading the weights takes no
-/// part of the time, and few enough that what lies between two products does not go to an outer cache.
+/// Rows of whole sentences that go through a layer in one group, for each thread: enough that the time of
+/// reading the weights is negligible, and few enough that intermediate tensors stay in an inner cache.
 const GROUP_ROWS: usize = 256;
 
 impl Encoder {
-    /// The left half of figure 1: runs all layers over the tokens of `pass` and leaves the memory,
-    /// `[tokens, d_model]`, in `work.x`.
+    /// The left half of figure 1: runs all layers over the tokens of `pass` and writes the encoder output,
+    /// `[tokens, d_model]`, to `work.x`.
     pub(crate) fn run<T: LayerObserver>(
         &self,
         run: &ExecContext<'_>,
         pass: &SourcePass<'_>,
         work: &mut Workspace<'_>,
-        tap: &mut T,
+        observer: &mut T,
     ) -> Result<(), KernelError> {
         let table = match &self.input {
             Bottom::Table(table) => {
@@ -31,18 +31,18 @@ impl Encoder {
                 None
             }
         };
-        tap.embedding(run, pass.rows(), table, &pass.tokens, work)?;
+        observer.embedding(run, pass.rows(), table, &pass.tokens, work)?;
         for index in 0..self.layers.len() {
             if T::ENABLED {
-                self.layer(run, pass, index, work, tap)?;
+                self.layer(run, pass, index, work, observer)?;
             } else {
-                self.layer_in_groups(run, pass, index, work, tap)?;
+                self.layer_in_groups(run, pass, index, work, observer)?;
             }
         }
         if let Some(norm) = &self.final_norm {
             run.norm_in_place(norm, work.x)?;
         }
-        tap.stack(run, pass.rows(), work);
+        observer.stack(run, pass.rows(), work);
         Ok(())
     }
 
@@ -53,28 +53,28 @@ impl Encoder {
         pass: &SourcePass<'_>,
         index: usize,
         work: &mut Workspace<'_>,
-        tap: &mut T,
+        observer: &mut T,
     ) -> Result<(), KernelError> {
         let (layer, at) = (&self.layers[index], pass.at(index));
         self_attention(run, &layer.self_attention, pass, index, work)?;
-        tap.self_attention(run, pass, index, work)?;
+        observer.self_attention(run, pass, index, work)?;
 
         feed_forward(run, &layer.feed_forward, work, |first, input, hidden| {
-            tap.hidden(run, at, first, input, hidden);
+            observer.hidden(run, at, first, input, hidden);
         })?;
-        tap.feed_forward(run, at, work);
+        observer.feed_forward(run, at, work);
         Ok(())
     }
 
-    /// A layer for some sentences after the others: what lies between its products stays in a cache. No row's bits
-    /// depend on the rows beside it.
+    /// One layer, one group of sentences after the other, so that intermediate tensors stay in a cache. The bits of
+    /// a row do not depend on other rows.
     fn layer_in_groups<T: LayerObserver>(
         &self,
         run: &ExecContext<'_>,
         pass: &SourcePass<'_>,
         index: usize,
         work: &mut Workspace<'_>,
-        tap: &mut T,
+        observer: &mut T,
     ) -> Result<(), KernelError> {
         let most = GROUP_ROWS.saturating_mul(run.parallelism.threads());
         let (d, inner) = (run.config.d_model, run.config.attention_dim(Side::Encoder));
@@ -102,7 +102,7 @@ impl Encoder {
                 frames: work.frames,
                 rounded: work.rounded,
             };
-            self.layer(run, &pass, index, work, tap)?;
+            self.layer(run, &pass, index, work, observer)?;
             (x, lengths) = (after, others);
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! Why a model could not be made.
+//! Why a model could not be created.
 
 use super::packed_error::PackedError;
 use super::weight_dtypes::{WeightDtype, WeightDtypesError};
@@ -8,55 +8,56 @@ use crate::memory::MemoryError;
 use core::fmt;
 use simdformer_kernels::GemmError;
 
-/// Why a model could not be made. Nothing is left of it then.
+/// Why a model could not be created. All its memory is freed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ModelError {
-    /// The checkpoint is missing, broken or of another architecture.
+    /// The checkpoint is missing, invalid or of an unsupported architecture.
     Checkpoint(CheckpointError),
-    /// The configuration of a model whose weights are in no checkpoint does not describe one.
+    /// The configuration of a model without a checkpoint is invalid.
     Config(ConfigError),
-    /// The environment ([`simdformer_kernels::ISA_VARIABLE`]) names an instruction set that is not here, or none.
+    /// The environment ([`simdformer_kernels::ISA_VARIABLE`]) names an instruction set that is unavailable or
+    /// unknown.
     Isa(simdformer_kernels::IsaError),
-    /// Whoever writes the weights gave up, see [`crate::Model::from_fn`].
+    /// The function that writes the weights failed; see [`crate::Model::from_fn`].
     Weights {
-        /// At which tensor.
+        /// The tensor that it was writing.
         role: TensorId,
-        /// Why.
+        /// Its error.
         error: Box<dyn core::error::Error + Send + Sync>,
     },
-    /// A weight that was written is NaN or infinite (in the output bias: NaN or plus infinity).
+    /// A written weight is NaN or infinite (in the output bias: NaN or plus infinity).
     NotFinite {
         /// The tensor.
         role: TensorId,
-        /// Index of the number in the tensor, row after row.
+        /// Row-major index of the number in the tensor.
         index: usize,
         /// The number.
         found: f32,
     },
     /// The callback of [`crate::Model::load_with`] ended the load.
     Stopped {
-        /// Bytes of the checkpoint that had been read.
+        /// Bytes of the checkpoint that were read.
         done: u64,
-        /// Bytes that there were to read.
+        /// Total bytes to read.
         total: u64,
     },
-    /// A file of packed weights cannot be written or taken, see [`crate::Model::open_packed`].
+    /// A file of packed weights cannot be written or read; see [`crate::Model::open_packed`].
     Packed(PackedError),
-    /// The forms that were chosen for the weights are not those of a model.
+    /// The selected dtypes are not valid for the model.
     WeightDtypes(WeightDtypesError),
-    /// The matrix of a linear map cannot be stored in the form that was chosen for it.
+    /// The matrix of a linear map cannot be stored in its selected dtype.
     Unfit {
-        /// The form.
+        /// The dtype.
         form: WeightDtype,
-        /// Why not.
+        /// The reason.
         error: GemmError,
     },
-    /// The weights do not fit the address space.
+    /// The weights do not fit in the address space.
     TooLarge,
-    /// The system does not give the memory for the packed weights, or for what is read or written at a time.
+    /// The system cannot allocate the packed weights or the staging buffer.
     OutOfMemory {
-        /// Bytes asked for.
+        /// Bytes requested.
         bytes: usize,
     },
 }
@@ -88,7 +89,7 @@ impl fmt::Display for ModelError {
 }
 
 impl core::error::Error for ModelError {
-    /// What lies behind the cause, which the message has already said.
+    /// The source of the cause; the message already contains the cause itself.
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
             Self::Checkpoint(error) => error.source(),

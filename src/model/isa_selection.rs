@@ -1,27 +1,27 @@
-//! Which instruction set the weights are packed for, and why.
+//! Selects the instruction set for which the weights are packed, and records the reason.
 
 use super::error::ModelError;
 use core::fmt;
 use simdformer_kernels::{ISA_VARIABLE, Isa};
 
-/// Why it is the one it is.
+/// The reason for the selection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reason {
     /// The environment variable [`ISA_VARIABLE`] names it.
     Environment,
-    /// The machine has no better one.
+    /// It is the best one that the machine has.
     Best,
     /// The caller named it.
     Caller,
 }
 
-/// The instruction set that the environment names, or else the best one.
+/// The instruction set that the environment names, otherwise the best one.
 pub(super) fn choose() -> Result<(Isa, Reason), ModelError> {
     let named = Isa::from_environment().map_err(ModelError::Isa)?;
     Ok(named.map_or_else(|| (Isa::best(), Reason::Best), |isa| (isa, Reason::Environment)))
 }
 
-/// The sets of this kind of machine, from the simplest to the best.
+/// The instruction sets of this architecture, from the simplest to the best.
 const SETS: &[&str] = if cfg!(target_arch = "x86_64") {
     &["avx2", "avx512"]
 } else if cfg!(target_arch = "aarch64") {
@@ -31,7 +31,7 @@ const SETS: &[&str] = if cfg!(target_arch = "x86_64") {
 };
 
 impl fmt::Display for Reason {
-    /// To come after the name of the set.
+    /// Text to print after the name of the instruction set.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Environment => write!(f, "forced by {ISA_VARIABLE}")?,
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_reason_says_who_chose_and_what_is_lacking() {
+    fn reason_names_the_source_and_missing_features() {
         let lacking: Vec<&str> =
             SETS.iter().copied().filter(|name| Isa::from_name(name).is_err()).collect();
         let tail = match lacking[..] {
@@ -65,7 +65,7 @@ mod tests {
         ] {
             assert_eq!(reason.to_string(), format!("{words}{tail}"));
         }
-        // The names here are names there, and the best set is one of them or plain Rust.
+        // SETS is a subset of the kernels' names, and the best set is in SETS or is `scalar`.
         use simdformer_kernels::ISA_NAMES;
         assert!(SETS.iter().all(|name| ISA_NAMES.contains(name)));
         assert!(Isa::best() == Isa::SCALAR || SETS.contains(&Isa::best().name()));

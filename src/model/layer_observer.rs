@@ -1,8 +1,8 @@
-//! Where the stacks let somebody look on.
+//! The observer of the stacks.
 //!
-//! After each block a stack makes one call here, with the memory in which the block has left its
-//! numbers. What of it is shown, under which name and to whom is not the stacks' business: see
-//! [`crate::trace`]. With [`NoObserver`] the calls compile to nothing.
+//! After each block a stack makes one call, with the workspace that contains the block's results. The observer
+//! selects what it reports, under which name and to which receiver; see [`crate::trace`]. With [`NoObserver`]
+//! the calls compile to nothing.
 
 use super::blocks::ExecContext;
 use super::pass::{At, Rows, SourcePass, TargetPass, Tokens, Workspace};
@@ -10,13 +10,13 @@ use super::weights::Table;
 use crate::error::KernelError;
 use simdformer_kernels::CacheMut;
 
-/// Somebody who is called after each block. Nobody has to look at anything.
-#[allow(unused_variables, reason = "the names say what each call is given")]
+/// Is called after each block. Every method has an empty default.
+#[allow(unused_variables, reason = "the parameter names document each call")]
 pub(crate) trait LayerObserver: Send {
-    /// Whether anybody looks: then a block is called once for all rows.
+    /// Whether calls have an effect. If true, a block runs once for all rows instead of in groups.
     const ENABLED: bool = true;
 
-    /// Embedding, position and norm; the sum is `work.x`. There is no table where features are read.
+    /// Embedding, position and norm; the sum is `work.x`. There is no table if the encoder reads features.
     fn embedding(
         &mut self,
         run: &ExecContext<'_>,
@@ -63,7 +63,7 @@ pub(crate) trait LayerObserver: Send {
         Ok(())
     }
 
-    /// Inside the feed-forward block: some rows of its `input`, from `first` on, were made `hidden`.
+    /// Inside the feed-forward block: `hidden` was computed from some rows of its `input`, starting at row `first`.
     fn hidden(
         &mut self,
         run: &ExecContext<'_>,
@@ -80,7 +80,7 @@ pub(crate) trait LayerObserver: Send {
     /// The whole stack; its output is `work.x`.
     fn stack(&mut self, run: &ExecContext<'_>, rows: Rows<'_>, work: &Workspace<'_>) {}
 
-    /// A decoder layer's view of the source: `key_value` is `[tokens, 2 d_model]`.
+    /// The source of a decoder layer: `key_value` is `[tokens, 2 d_model]`.
     fn memory(
         &mut self,
         run: &ExecContext<'_>,
@@ -101,7 +101,7 @@ pub(crate) trait LayerObserver: Send {
     }
 }
 
-/// Nobody looks.
+/// An observer that does nothing.
 pub(crate) struct NoObserver;
 
 impl LayerObserver for NoObserver {

@@ -1,11 +1,12 @@
 //! A model: configuration and weights, immutable, shared by any number of sessions.
 //!
-//! `weights/` gives every tensor of the network a place and a form; `blocks/` computes with them, each
-//! block a few kernel calls; `encoder.rs` and `decoder.rs` are the two halves of figure 1 of the paper;
-//! `isa_selection.rs` says for which instruction set, `requirements.rs` what it will take, `progress.rs` how
-//! far it is, and `summary.rs` prints it all; `weight_dtypes.rs` is how a caller says in which form weights are
-//! kept, and `packed.rs` keeps them in a file (`packed_error.rs`: what may be wrong with it).
-//! They tell a `LayerObserver` what they have done, and know nothing of who looks.
+//! `weights/` gives every tensor of the network a range of memory and a dtype. `blocks/` computes with them;
+//! each block is a few kernel calls. `encoder.rs` and `decoder.rs` are the two halves of figure 1 of the paper.
+//! `isa_selection.rs` selects the instruction set, `requirements.rs` computes the memory of a model before
+//! loading, `progress.rs` reports the progress of loading, and `summary.rs` prints a summary. With
+//! `weight_dtypes.rs` the caller selects the dtype of the weights. `packed.rs` saves packed weights to a file
+//! and reads them back (`packed_error.rs`: its errors). The stacks report each block to a `LayerObserver`; they
+//! do not depend on what the observer does.
 
 pub(crate) mod blocks;
 mod decoder;
@@ -52,7 +53,7 @@ use weights::{Decoder, Encoder, Network, Table, Weights};
 /// # if !std::path::Path::new("models/fr-en").exists() { return Ok(()) } // not in the published package
 ///
 /// let model = Model::open("models/fr-en")?;
-/// println!("{model}"); // the architecture, and what takes how many bytes
+/// println!("{model}"); // the architecture, and the bytes of its parts
 /// assert_eq!(model.config().target_vocab, 2318);
 /// # Ok::<(), simdformer::ModelError>(())
 /// ```
@@ -63,17 +64,17 @@ pub struct Model {
 }
 
 impl Model {
-    /// Loads a Hugging Face checkpoint directory for the best instruction set of this machine, or the
-    /// one that the environment variable [`simdformer_kernels::ISA_VARIABLE`] names.
+    /// Loads a Hugging Face checkpoint directory for the best instruction set of this machine, or for the one that
+    /// the environment variable [`simdformer_kernels::ISA_VARIABLE`] names.
     ///
     /// # Errors
-    /// The environment names a set that is [not here](ModelError::Isa); all that [`Checkpoint::open`] and
-    /// [`Model::load`] refuse.
+    /// The environment names an instruction set that is [not available](ModelError::Isa); all errors of
+    /// [`Checkpoint::open`] and [`Model::load`].
     pub fn open(directory: impl AsRef<Path>) -> Result<Self, ModelError> {
         Self::open_with(directory, &mut |_| ())
     }
 
-    /// As [`Model::open`], telling `on_progress` how far it is; see [`Model::load_with`].
+    /// As [`Model::open`], reporting progress to `on_progress`; see [`Model::load_with`].
     ///
     /// # Errors
     /// As [`Model::open`], and [`Stopped`](ModelError::Stopped).
@@ -87,11 +88,12 @@ impl Model {
         Self::from_checkpoint(&Checkpoint::open(directory)?, isa, why, &stored, &mut on_progress)
     }
 
-    /// As [`Model::open`], with the matrices in `forms`: in bytes, for example, a quarter of the memory to read.
+    /// As [`Model::open`], with the matrices in `forms`: int8, for example, reduces the memory to read to a
+    /// quarter.
     ///
     /// # Errors
     /// As [`Model::open`]; [`forms`](ModelError::WeightDtypes) that the model cannot have; a matrix that does [not
-    /// fit](ModelError::Unfit) its form.
+    /// fit](ModelError::Unfit) its dtype.
     ///
     /// ```
     /// use simdformer::{WeightDtypes, Limits, Model, Session, WeightDtype};
@@ -100,21 +102,22 @@ impl Model {
     /// let stored = Model::open("models/fr-en")?;
     /// let bytes = Model::open_as("models/fr-en", &WeightDtypes::all(WeightDtype::Int8))?;
     /// assert!(bytes.bytes() < stored.bytes());
-    /// // The same in every other respect.
+    /// // All other settings stay the same.
     /// let session = Session::new(&bytes, Limits::new(4, 32, 32))?;
     /// # let _ = session;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn open_as(directory: impl AsRef<Path>, forms: &WeightDtypes) -> Result<Self, ModelError> {
         let (isa, why) = isa_selection::choose()?;
-        let mut nobody = |_: Loading<'_>| ControlFlow::Continue(());
-        Self::from_checkpoint(&Checkpoint::open(directory)?, isa, why, forms, &mut nobody)
+        let mut ignore = |_: Loading<'_>| ControlFlow::Continue(());
+        Self::from_checkpoint(&Checkpoint::open(directory)?, isa, why, forms, &mut ignore)
     }
 
-    /// What a model of `checkpoint` will take on `isa`: nothing but what [`Checkpoint::open`] has read is needed.
+    /// The memory that a model of `checkpoint` needs on `isa`. Needs only the data that [`Checkpoint::open`] has
+    /// read.
     ///
     /// # Errors
-    /// The weights do [not fit](ModelError::TooLarge) the address space.
+    /// The weights do [not fit](ModelError::TooLarge) in the address space.
     pub fn requirements(checkpoint: &Checkpoint<'_>, isa: Isa) -> Result<Requirements, ModelError> {
         Requirements::of(checkpoint, isa, &WeightDtypes::as_stored())
     }
@@ -131,13 +134,13 @@ impl Model {
         Requirements::of(checkpoint, isa, forms)
     }
 
-    /// Packs the weights of `checkpoint` for `isa`. Reads a few rows at a time: beside the packed
-    /// weights it holds no tensor. Matrices that are f16 or bf16 stay so and are widened, exactly, where they are multiplied
-    /// with; all other weights become f32.
+    /// Packs the weights of `checkpoint` for `isa`. It reads a few rows at a time, so it never holds a whole tensor
+    /// besides the packed weights. Matrices in f16 or bf16 keep their dtype; the products widen them exactly. All
+    /// other weights become f32.
     ///
     /// # Errors
-    /// A weight is [not finite, or cannot be read](ModelError::Checkpoint); there is [no
-    /// memory](ModelError::OutOfMemory), or [not as much](ModelError::TooLarge) in the address space.
+    /// A weight is [not finite, or cannot be read](ModelError::Checkpoint); the memory [cannot be
+    /// allocated](ModelError::OutOfMemory) or [addressed](ModelError::TooLarge).
     ///
     /// ```
     /// use simdformer::Model;
@@ -154,8 +157,8 @@ impl Model {
         Self::load_with(checkpoint, isa, &mut |_| ())
     }
 
-    /// As [`Model::load`], telling `on_progress` after every few rows how far it is. The callback returns nothing, or a
-    /// [`ControlFlow`](core::ops::ControlFlow) whose `Break(())` ends the load: with an error, and nothing is left.
+    /// As [`Model::load`]. Calls `on_progress` after every few rows. The callback returns nothing, or a
+    /// [`ControlFlow`](core::ops::ControlFlow): `Break(())` ends the load with an error and frees the memory.
     ///
     /// # Errors
     /// As [`Model::load`], and [`Stopped`](ModelError::Stopped).
@@ -205,25 +208,28 @@ impl Model {
     ) -> Result<Self, ModelError> {
         let config = checkpoint.config().clone();
         let (weights, network) = Weights::load(checkpoint, isa, forms, on_progress)?;
-        Ok(Self { config, weights, network }.announced(why))
+        Ok(Self { config, weights, network }.logged(why))
     }
 
-    /// A model whose weights `fill` writes: random ones, those of a trainer, of another engine, of a file of your own.
-    /// For the best instruction set of this machine, or the one that the environment names, as [`Model::open`].
+    /// Creates a model whose weights `fill` writes: for example random weights, or those of a trainer, another
+    /// engine or another file format. The instruction set is selected as in [`Model::open`].
     ///
-    /// `fill(role, shape, out)` is called once for each tensor of the network, in the order of [`TensorId::all`]. `shape` is
-    /// that of [`TensorId::shape`], a linear map being `[outputs, inputs]` as PyTorch stores it; `out` has the product of
-    /// `shape` floats, row after row, and holds zeros, so a tensor that is left alone is zero. Nothing is asked for that
-    /// [`Config::ties`](crate::config::Config::ties) say is another tensor: not for [`TensorId::TargetEmbedding`] where it
-    /// is the source's, nor for [`TensorId::Output`] where it is the target's.
+    /// `fill(role, shape, out)` is called once for each tensor of the network, in the order of [`TensorId::all`].
+    /// `shape` is that of [`TensorId::shape`]; a linear map is `[outputs, inputs]` as in PyTorch. `out` has the
+    /// product of `shape` floats, row-major, and holds zeros, so a tensor that `fill` does not write is zero.
+    /// `fill` is not called for a tensor that [`Config::ties`](crate::config::Config::ties) ties to another: not
+    /// for [`TensorId::TargetEmbedding`] if it is the source embedding, and not for [`TensorId::Output`] if it is
+    /// the target embedding.
     ///
-    /// Embeddings, norms and biases are written where they stay; a matrix goes through a buffer as large as itself.
+    /// Embeddings, norms and biases are written directly to the memory of the model; a matrix goes through a buffer
+    /// of its own size.
     ///
     /// # Errors
-    /// `config` is [not valid](ModelError::Config); `fill` [fails](ModelError::Weights), and its error is the cause; it
-    /// writes [NaN or infinity](ModelError::NotFinite) (minus infinity in [`TensorId::OutputBias`] bans a token); there is
-    /// [no memory](ModelError::OutOfMemory), or [not as much](ModelError::TooLarge) in the address space; the environment
-    /// names a set that is [not here](ModelError::Isa).
+    /// `config` is [not valid](ModelError::Config); `fill` [fails](ModelError::Weights), and its error is the
+    /// cause; it writes [NaN or infinity](ModelError::NotFinite) (minus infinity in [`TensorId::OutputBias`] is
+    /// valid and bans a token); the memory [cannot be allocated](ModelError::OutOfMemory) or
+    /// [addressed](ModelError::TooLarge); the environment names an instruction set that is [not
+    /// available](ModelError::Isa).
     ///
     /// ```
     /// use simdformer::Model;
@@ -231,7 +237,7 @@ impl Model {
     /// use simdformer::config::{Config, Dimensions};
     ///
     /// let small = Dimensions { d_model: 64, heads: 4, layers: 2, ffn_dim: 256, vocabulary: 1000 };
-    /// // Numbers that look random; norms begin as the identity.
+    /// // Pseudo-random numbers; norms start as the identity.
     /// let mut seed = 1u32;
     /// let mut random = || {
     ///     seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -246,7 +252,7 @@ impl Model {
     ///     Ok(())
     /// })?;
     /// assert_eq!(model.config().encoder.layers, 2);
-    /// // One matrix for both embeddings and the output.
+    /// // Both embeddings and the output share one matrix.
     /// assert!(model.parameters().any(|p| p.role() == TensorId::Output));
     /// # Ok::<(), simdformer::ModelError>(())
     /// ```
@@ -258,10 +264,10 @@ impl Model {
         Self::filled(config, isa, why, &WeightDtypes::as_stored(), fill)
     }
 
-    /// As [`Model::from_fn`], on `isa`, whatever the environment names.
+    /// As [`Model::from_fn`], on `isa`, regardless of the environment.
     ///
     /// # Errors
-    /// As [`Model::from_fn`], but for [`ModelError::Isa`].
+    /// As [`Model::from_fn`], except [`ModelError::Isa`].
     pub fn from_fn_on<F>(isa: Isa, config: Config, fill: F) -> Result<Self, ModelError>
     where
         F: FnMut(TensorId, &[usize], &mut [f32]) -> Result<(), Box<dyn Error + Send + Sync>>,
@@ -272,8 +278,8 @@ impl Model {
     /// As [`Model::from_fn_on`], with the matrices in `forms`.
     ///
     /// # Errors
-    /// As [`Model::from_fn_on`]; [`forms`](ModelError::WeightDtypes) that the model cannot have; a matrix that does [not
-    /// fit](ModelError::Unfit) its form.
+    /// As [`Model::from_fn_on`]; [`forms`](ModelError::WeightDtypes) that the model cannot have; a matrix that does
+    /// [not fit](ModelError::Unfit) its dtype.
     pub fn from_fn_as<F>(
         isa: Isa,
         config: Config,
@@ -300,11 +306,11 @@ impl Model {
         let (weights, network) = Weights::from_fn(&config, isa, forms, &mut |role, shape, out| {
             fill(role, shape, out).map_err(|error| ModelError::Weights { role, error })
         })?;
-        Ok(Self { config, weights, network }.announced(why))
+        Ok(Self { config, weights, network }.logged(why))
     }
 
-    /// Says once, where somebody listens, what was loaded and for which instruction set.
-    fn announced(self, why: Reason) -> Self {
+    /// Logs once what was loaded and for which instruction set, with the feature `log`.
+    fn logged(self, why: Reason) -> Self {
         #[cfg(feature = "log")]
         {
             let (family, isa) = (self.config.family.model_type(), self.isa());
@@ -321,14 +327,14 @@ impl Model {
         self
     }
 
-    /// The architecture, its [`TiedWeights`](crate::config::TiedWeights) as [`Checkpoint::config`] has them.
+    /// The architecture, with the [`TiedWeights`](crate::config::TiedWeights) of [`Checkpoint::config`].
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// What the files of the checkpoint left open, and what was taken for it: the defaults of transformers'
-    /// configuration classes. None for a configuration by hand. Worth a look, and a line in a program's output: a model
-    /// with the wrong number of heads runs, and writes nonsense.
+    /// The settings that the files of the checkpoint do not contain, with the values used for them: the defaults of
+    /// transformers' configuration classes. Empty for a configuration from code. A program should print them,
+    /// because a model with, for example, the wrong number of heads runs without an error and generates wrong text.
     ///
     /// ```
     /// use simdformer::config::Config;
@@ -336,7 +342,7 @@ impl Model {
     /// let config = Config::from_hugging_face(
     ///     r#"{"model_type": "marian", "vocab_size": 60, "pad_token_id": 59, "decoder_start_token_id": 59}"#,
     /// )?;
-    /// let first = &config.defaults[0]; // `model.defaults()` once it is loaded
+    /// let first = &config.defaults[0]; // `model.defaults()` after loading
     /// assert_eq!(first.to_string(), "encoder_layers = 12");
     /// # Ok::<(), simdformer::config::ConfigError>(())
     /// ```
@@ -354,8 +360,8 @@ impl Model {
         self.weights.bytes()
     }
 
-    /// Every tensor of the network in the form in which it is stored, in the order of use. One that is
-    /// stored in a second form comes a second time; their bytes add up to [`Model::bytes`].
+    /// Every tensor of the network and its storage, in the order of use. A tensor with a second storage, for
+    /// example a pruning table, appears a second time. The bytes of all entries add up to [`Model::bytes`].
     ///
     /// ```
     /// use simdformer::checkpoint::TensorId;
@@ -378,9 +384,9 @@ impl Model {
         self.weights.parameters().iter()
     }
 
-    /// How sessions keep keys and values where [`Limits::cache`](crate::Limits::cache) says nothing: in f16 where all
-    /// matrices by which the decoder attends are in `int8`, otherwise in f32. Beside rows that are rounded to
-    /// eight bits a rounding to eleven changes little, and a step reads half as much.
+    /// The dtype of the KV cache of sessions whose [`Limits::cache`](crate::Limits::cache) sets none: f16 if all
+    /// attention matrices of the decoder are `int8`, otherwise f32. The error of rounding to eleven bits is small
+    /// compared with activations that are quantized to eight bits, and a step reads half as much memory.
     ///
     /// ```
     /// use simdformer::config::{Config, Dimensions};
@@ -417,7 +423,7 @@ impl Model {
         }
     }
 
-    /// Floats of the memory in which inputs of matrices are rounded, if the one of a role has `rows(role)` rows.
+    /// Floats of the buffer for quantized activations, if the input of the matrix `role` has `rows(role)` rows.
     pub(crate) fn rounded(&self, rows: &dyn Fn(TensorId) -> usize) -> Result<usize, GemmError> {
         self.weights.rounded(rows)
     }
@@ -426,13 +432,13 @@ impl Model {
         &self.network.encoder
     }
 
-    /// `None` in a model that only encodes.
+    /// `None` in an encoder-only model.
     pub(crate) fn decoder(&self) -> Option<&Decoder> {
         self.network.decoder.as_ref()
     }
 
-    /// Writes what relative positions add to scores: the table of one stack, or of each of its layers, for sequences of
-    /// up to `positions`.
+    /// Writes the relative position biases of attention scores for sequences of up to `positions`: one table for
+    /// the stack, or one for each layer.
     pub(crate) fn write_relative(
         &self,
         side: Side,
@@ -441,7 +447,7 @@ impl Model {
         out: &mut [f32],
     ) -> Result<(), KernelError> {
         let Network { encoder, decoder } = &self.network;
-        // One of all layers comes first; where there is none, each has its own.
+        // A stack has either one shared table or one table per layer; `write_tables` takes both.
         match (side, decoder) {
             (Side::Encoder, _) => {
                 let own = encoder.layers.iter().map(|l| &l.self_attention.relative_bias);
@@ -471,25 +477,25 @@ impl Model {
         Ok(())
     }
 
-    /// Stores other numbers: `rows_of` has those of each role, row after row, as a checkpoint would. `room` has
-    /// [`refresh_floats`](weights::refresh_floats).
+    /// Replaces the weights: `rows_of` returns the numbers of each role, row-major as in a checkpoint. `scratch`
+    /// has [`refresh_floats`](weights::refresh_floats) elements.
     #[cfg(feature = "train")]
     pub(crate) fn refresh<'r>(
         &mut self,
         rows_of: &(dyn Fn(TensorId) -> &'r [f32] + Sync),
-        room: &mut [f32],
+        scratch: &mut [f32],
         parallelism: Parallelism<'_>,
     ) -> Result<(), ModelError> {
-        self.weights.refresh(rows_of, room, parallelism)
+        self.weights.refresh(rows_of, scratch, parallelism)
     }
 
-    /// What blocks need to compute.
+    /// The context in which blocks compute.
     pub(crate) fn run<'a>(&'a self, parallelism: Parallelism<'a>) -> ExecContext<'a> {
         ExecContext { weights: &self.weights, config: &self.config, parallelism }
     }
 
-    /// Writes what is added to the embedding at positions `0..tokens`, `[tokens, d_model]`; on the encoder's side of
-    /// a model with token types so for each of them, `[token_types, tokens, d_model]`.
+    /// Writes the position embeddings of positions `0..tokens`, `[tokens, d_model]`. On the encoder side of a model
+    /// with token types it writes them for each type, `[token_types, tokens, d_model]`.
     pub(crate) fn write_positions(
         &self,
         side: Side,

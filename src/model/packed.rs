@@ -1,15 +1,16 @@
-//! Weights as they lie in memory, in a file: what was packed once is read back as fast as the disk gives it.
+//! Packed weights in a file. A model is packed once and read back at the speed of the disk.
 //!
-//! A file of format 2 is
+//! A file of format 2 contains:
 //!
-//! 1. a line of fixed length: the number of the format, the length of the header in bytes, and its checksum;
-//! 2. the header, lines of text: the checksum of the weights, the instruction set and the forms that they were packed
-//!    for, and the table of parameters. A file is taken only if this crate, with the configuration at hand, would lay
-//!    out the same table;
-//! 3. the memory of the model, little-endian words.
+//! 1. a line of fixed length: the format number, the length of the header in bytes, and the checksum of the
+//!    header;
+//! 2. the header, lines of text: the checksum of the weights, the instruction set and the dtypes for which they
+//!    were packed, and the table of parameters. A file is accepted only if this crate computes the same table
+//!    for the given configuration;
+//! 3. the memory of the model, in little-endian words.
 //!
-//! A reader verifies the weights piece by piece, while each piece is still in the cache that the system has just copied
-//! it to, which takes less time than the copy.
+//! A reader verifies the weights piece by piece while each piece is still in the cache after the copy by the
+//! operating system. The verification takes less time than the copy.
 
 use super::error::ModelError;
 use super::packed_error::{FORMAT, MAGIC, PackedError};
@@ -27,7 +28,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
 
-/// Digits of the header's length.
+/// Digits of the header length.
 const DIGITS: usize = 8;
 
 /// Digits of a checksum.
@@ -36,32 +37,32 @@ const HEX: usize = 16;
 /// Bytes of the first line.
 const FIRST_LINE: usize = MAGIC.len() + DIGITS + 1 + HEX + 1;
 
-/// A table of a few hundred layers is a fraction of this.
+/// Upper bound of the header length; the table of a model with a few hundred layers is much smaller.
 const MAX_HEADER: usize = 1 << 24;
 
-/// The header ends on a multiple of this.
+/// The end of the header is padded to a multiple of this.
 const ALIGNED: usize = 64;
 
 /// Words that are read and verified at a time: 256 KiB, which stays in the cache of a core between the two.
 const PIECE: usize = 1 << 16;
 
 impl Model {
-    /// Writes the packed weights to a file. Whoever opens `path` at any time finds what was there before or the whole new
-    /// file: it is written under a name of its own in the same directory, brought to the disk and renamed.
-    /// Several processes may save to one path; the last one wins. A process that is killed leaves a file
+    /// Writes the packed weights to a file. A process that opens `path` at any time finds the old file or the
+    /// complete new one: the weights are written to a temporary file in the same directory, flushed to the disk and
+    /// renamed. Several processes may save to one path; the last one wins. A killed process leaves a file
     /// `.simdformer-*.part` there, which may be deleted.
     ///
-    /// The file is for this instruction set, this version of the crate and a [`Config`] that comes from elsewhere; it
-    /// takes the place of the checkpoint's weights, whose `config.json` stays what it is.
+    /// The file is for this instruction set and this version of the crate, and does not contain the [`Config`]. It
+    /// replaces the weights of the checkpoint; `config.json` is still needed.
     ///
     /// # Errors
-    /// The file cannot be [written](PackedError::File); a weight is [not finite](PackedError::NotFinite), as after
-    /// training that diverged, so that [`Model::open_packed`] would refuse it.
+    /// The file cannot be [written](PackedError::File); a weight is [not finite](PackedError::NotFinite), for
+    /// example after training that diverged: [`Model::open_packed`] would reject such a file.
     pub fn save_packed(&self, path: impl AsRef<Path>) -> Result<(), ModelError> {
         let path = path.as_ref();
         let name = || path.display().to_string();
         let mut inspection = Inspection::of(self.weights.parameters(), self.weights.bytes());
-        // There is no error to end at: what is wrong is known after the last piece.
+        // This closure never fails; `inspection` reports a bad number after the last piece.
         let _ = each_piece(self.weights.memory(), |piece, bytes| {
             inspection.piece(piece, bytes);
             Ok(())
@@ -80,19 +81,21 @@ impl Model {
         .map_err(|error| PackedError::File { file: name(), error }.into())
     }
 
-    /// Reads back what [`Model::save_packed`] wrote, for a model of `config`: that of
+    /// Reads a file of [`Model::save_packed`] for a model of `config`: that of
     /// [`Checkpoint::config`](crate::checkpoint::Checkpoint::config), or of
-    /// [`Config::from_hugging_face`](crate::config::Config::from_hugging_face) where the weights alone are left.
+    /// [`Config::from_hugging_face`](crate::config::Config::from_hugging_face) if the checkpoint's weights are not
+    /// available.
     ///
-    /// Checksums find files that were damaged or cut off by accident. They are no signature: a file that somebody else may
-    /// have written can hold other weights, though none that [`Model::load`] would refuse as not finite.
+    /// Checksums detect files that were damaged or truncated by accident. They are no signature: a file from an
+    /// untrusted writer can contain other weights, but none that [`Model::load`] would reject as not finite.
     ///
     /// # Errors
-    /// The file [cannot be read](PackedError::File), is [none](PackedError::UnsupportedFormat) or of [another
-    /// format](PackedError::Format), is for [another instruction set](PackedError::Isa), of [another
-    /// model](PackedError::Model), [cut off](PackedError::Length) or [damaged](PackedError::Checksum), or holds a weight
-    /// that is [not finite](PackedError::NotFinite); there is [no memory](ModelError::OutOfMemory); the environment
-    /// names a set that is [not here](ModelError::Isa).
+    /// The file [cannot be read](PackedError::File), is [not a packed file](PackedError::UnsupportedFormat) or of
+    /// [another format version](PackedError::Format), is for [another instruction set](PackedError::Isa), of
+    /// [another model](PackedError::Model), [truncated](PackedError::Length) or [damaged](PackedError::Checksum),
+    /// or contains a weight that is [not finite](PackedError::NotFinite); the memory [cannot be
+    /// allocated](ModelError::OutOfMemory); the environment names an instruction set that is [not
+    /// available](ModelError::Isa).
     ///
     /// ```
     /// use simdformer::{WeightDtypes, Model, WeightDtype};
@@ -110,7 +113,7 @@ impl Model {
     pub fn open_packed(config: Config, path: impl AsRef<Path>) -> Result<Self, ModelError> {
         let path = path.as_ref();
         let name = || path.display().to_string();
-        let (here, why) = isa_selection::choose()?;
+        let (selected, why) = isa_selection::choose()?;
         let (mut file, header, length) = open(path, &name)?;
         let mut lines = header.trim_end().lines();
         let differs = |expected: &str, found: &str| PackedError::Model {
@@ -126,10 +129,10 @@ impl Model {
         let checksum = hexadecimal(checksum).ok_or_else(|| differs("checksum", checksum))?;
         let found = field("isa ")?;
         let isa = match Isa::from_name(found) {
-            Ok(isa) if why != isa_selection::Reason::Environment || isa == here => isa,
+            Ok(isa) if why != isa_selection::Reason::Environment || isa == selected => isa,
             _ => {
                 let found = found.to_owned();
-                return Err(PackedError::Isa { file: name(), found, expected: here }.into());
+                return Err(PackedError::Isa { file: name(), found, expected: selected }.into());
             }
         };
         let forms = field("forms")?.parse().map_err(ModelError::WeightDtypes)?;
@@ -150,7 +153,7 @@ impl Model {
                 return Err(differs(expected, found).into());
             }
         }
-        // The file has all bytes of the weights before there is memory for them.
+        // Check the file size before allocating memory for the weights.
         let expected = (FIRST_LINE + header.len()) as u64 + planned.bytes() as u64;
         if length != expected {
             return Err(PackedError::Length { file: name(), expected, found: length }.into());
@@ -160,11 +163,11 @@ impl Model {
         if let Some(NotFinite { role, found }) = not_finite.or_else(|| weights.bad_scale()) {
             return Err(PackedError::NotFinite { file: name(), role, found }.into());
         }
-        Ok(Self { config, weights, network }.announced(why))
+        Ok(Self { config, weights, network }.logged(why))
     }
 }
 
-/// What is computed of the weights of a file while they are in the cache.
+/// The checks of the weights of a file, computed while they are in the cache.
 struct Inspection<'p> {
     checksum: Checksum,
     finite: FiniteCheck<'p>,
@@ -172,13 +175,13 @@ struct Inspection<'p> {
 }
 
 impl<'p> Inspection<'p> {
-    /// For so many bytes of weights.
+    /// Creates the checks for `bytes` bytes of weights.
     fn of(parameters: &'p [Parameter], bytes: usize) -> Self {
         let finite = FiniteCheck::new(parameters, bytes / size_of::<f32>());
         Self { checksum: Checksum::new(), finite, not_finite: None }
     }
 
-    /// The next words, and the bytes that a file has for them.
+    /// Adds the next words, and their bytes in the file.
     fn piece(&mut self, piece: &[f32], bytes: &[u8]) {
         self.checksum.update(bytes);
         let found = self.finite.piece(piece);
@@ -190,7 +193,7 @@ impl<'p> Inspection<'p> {
     }
 }
 
-/// Goes over words a piece at a time, with the bytes that a file has for them.
+/// Calls `each` for one piece of words after the other, with their bytes in the file.
 fn each_piece(
     memory: &[f32],
     mut each: impl FnMut(&[f32], &[u8]) -> io::Result<()>,
@@ -208,8 +211,8 @@ fn each_piece(
     Ok(())
 }
 
-/// Fills the memory of `weights` with the rest of `file`; the first number that is not finite, if the checksum is
-/// right.
+/// Fills the memory of `weights` with the rest of `file`. Verifies the checksum, then returns the first number
+/// that is not finite.
 fn read_weights(
     file: &mut File,
     weights: &mut Weights,
@@ -238,30 +241,31 @@ fn read_weights(
     }
 }
 
-/// What an error calls the two parts of a file that have a checksum.
+/// Names of the two parts of a file that have a checksum, for errors.
 const HEADER: &str = "header";
 const WEIGHTS: &str = "weights";
 
-/// A file of packed weights after its header, the header, and the bytes of the file.
+/// Opens a file of packed weights. Returns the file at the position after the header, the header, and the size
+/// of the file.
 fn open(path: &Path, name: &dyn Fn() -> String) -> Result<(File, String, u64), PackedError> {
     let unreadable = |error| PackedError::File { file: name(), error };
-    let foreign = |begins: &[u8]| PackedError::UnsupportedFormat {
+    let unsupported = |begins: &[u8]| PackedError::UnsupportedFormat {
         file: name(),
         begins: String::from_utf8_lossy(begins).into_owned(),
     };
-    // Opening a pipe would wait.
+    // Opening a pipe would block.
     if !std::fs::metadata(path).map_err(unreadable)?.is_file() {
         return Err(unreadable(io::Error::other("not a file")));
     }
     let mut file = File::open(path).map_err(unreadable)?;
     let bytes = file.metadata().map_err(unreadable)?.len();
     let first = read_at_most(&mut file, FIRST_LINE).map_err(unreadable)?;
-    let FirstLine { format, rest } = FirstLine::of(&first).ok_or_else(|| foreign(&first))?;
+    let FirstLine { format, rest } = FirstLine::of(&first).ok_or_else(|| unsupported(&first))?;
     if format != FORMAT.to_string() {
         let found = format.to_owned();
         return Err(PackedError::Format { file: name(), expected: FORMAT, found });
     }
-    let (length, expected) = rest.ok_or_else(|| foreign(&first))?;
+    let (length, expected) = rest.ok_or_else(|| unsupported(&first))?;
     let header = read_at_most(&mut file, length).map_err(unreadable)?;
     if header.len() < length {
         let expected = (FIRST_LINE + length) as u64;
@@ -271,29 +275,29 @@ fn open(path: &Path, name: &dyn Fn() -> String) -> Result<(File, String, u64), P
     if found != expected {
         return Err(PackedError::Checksum { file: name(), part: HEADER, expected, found });
     }
-    let header = String::from_utf8(header).map_err(|error| foreign(error.as_bytes()))?;
+    let header = String::from_utf8(header).map_err(|error| unsupported(error.as_bytes()))?;
     Ok((file, header, bytes))
 }
 
-/// The next bytes of a file: fewer at its end.
+/// Reads the next `bytes` bytes of a file, fewer at its end.
 fn read_at_most(file: &mut File, bytes: usize) -> io::Result<Vec<u8>> {
     let mut read = Vec::new();
     file.take(bytes as u64).read_to_end(&mut read)?;
     Ok(read)
 }
 
-/// What the first line of a file of packed weights says.
+/// The content of the first line of a file of packed weights.
 struct FirstLine<'f> {
-    /// The number of the format, which has any number of digits.
+    /// The format number, with any number of digits.
     format: &'f str,
-    /// In this format, the length of the header and its checksum.
+    /// In this format: the length of the header and its checksum.
     rest: Option<(usize, u64)>,
 }
 
 impl<'f> FirstLine<'f> {
-    /// `None` if it is no such line, of whatever format.
+    /// `None` if the line does not belong to any format of packed weights.
     fn of(line: &'f [u8]) -> Option<Self> {
-        // All formats begin so; other bytes are none of the text.
+        // All formats begin with this name.
         let named = MAGIC.trim_end_matches(|c: char| c == ' ' || c.is_ascii_digit());
         let valid = line.utf8_chunks().next()?.valid();
         let (format, rest) = valid.strip_prefix(named)?.strip_prefix(' ')?.split_once(' ')?;
@@ -308,14 +312,14 @@ impl<'f> FirstLine<'f> {
     }
 }
 
-/// A checksum as it is written: all digits, in lower case.
+/// Parses a checksum with all its digits, in lower case.
 fn hexadecimal(text: &str) -> Option<u64> {
     let digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
     let digits = text.len() == HEX && text.bytes().all(digit);
     u64::from_str_radix(text, 16).ok().filter(|_| digits)
 }
 
-/// All that has to be the same for the memory to be the same, padded so that the weights begin on a multiple of
+/// All settings that determine the memory of a model. Padded so that the weights begin at a multiple of
 /// [`ALIGNED`].
 fn header(isa: Isa, weights: &Weights, config: &Config, checksum: u64) -> String {
     let Chosen { forms, stored } = weights.chosen();
@@ -343,7 +347,8 @@ fn table(parameters: &[Parameter]) -> Vec<String> {
     parameters.iter().map(Parameter::to_string).collect()
 }
 
-/// The forms of a line of `role=form`; what is no role of `config` is left out, and shows in the table.
+/// The dtypes in a line of `role=form` pairs. Names that are no role of `config` are skipped; the table then
+/// differs.
 fn stored(config: &Config, line: &str) -> HashMap<TensorId, WeightDtype> {
     let named: HashMap<&str, &str> =
         line.split_whitespace().filter_map(|part| part.split_once('=')).collect();

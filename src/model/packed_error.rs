@@ -1,4 +1,4 @@
-//! What can be wrong with a file of packed weights.
+//! Errors of files with packed weights.
 
 use crate::network::TensorId;
 use crate::sanitize::quoted;
@@ -6,34 +6,34 @@ use core::fmt;
 use simdformer_kernels::Isa;
 use std::io;
 
-/// The format that is written and read. Format 1 had no checksums.
+/// The format that this version writes and reads. Format 1 had no checksums.
 pub(super) const FORMAT: u32 = 2;
 
-/// How a file begins; the number of the format is part of it.
+/// The first bytes of a file, including the format number.
 pub(super) const MAGIC: &str = "simdformer packed 2 ";
 
-/// Characters of a file that an error shows.
+/// Number of characters of a file that an error shows.
 const SHOWN: usize = 120;
 
-/// Why a file of packed weights cannot be written or taken.
+/// Why a file of packed weights cannot be written or read.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum PackedError {
-    /// The system does not let it be read or written.
+    /// The operating system cannot read or write the file.
     File {
         /// Which file.
         file: String,
         /// Why.
         error: io::Error,
     },
-    /// It is no such file.
+    /// The file is not a file of packed weights.
     UnsupportedFormat {
         /// Which file.
         file: String,
-        /// How it begins.
+        /// Its first bytes.
         begins: String,
     },
-    /// It is such a file, of another version of the format.
+    /// The file has another version of the format.
     Format {
         /// Which file.
         file: String,
@@ -42,52 +42,53 @@ pub enum PackedError {
         /// The format of the file, in decimal digits.
         found: String,
     },
-    /// It was packed for an instruction set that is not here, or not the one that the environment names.
+    /// The file was packed for an instruction set that is not available, or not the one that the environment names.
     Isa {
         /// Which file.
         file: String,
-        /// What it was packed for.
+        /// The instruction set of the file.
         found: String,
-        /// What the model would run on here.
+        /// The instruction set that the model would use.
         expected: Isa,
     },
-    /// It holds the weights of another model, or of the same in an order that this version does not know.
+    /// The file contains the weights of another model, or of the same model in an order that this version does not
+    /// support.
     Model {
         /// Which file.
         file: String,
-        /// The first line of the header that differs, as it is expected.
+        /// The first line of the header that differs: the expected line.
         expected: String,
-        /// The line that was found.
+        /// The line in the file.
         found: String,
     },
-    /// It is shorter or longer than its header says.
+    /// The file is shorter or longer than its header says.
     Length {
         /// Which file.
         file: String,
-        /// Bytes expected.
+        /// Expected bytes.
         expected: u64,
-        /// Bytes found.
+        /// Bytes in the file.
         found: u64,
     },
-    /// Its bytes are not those that were written.
+    /// The checksum does not match the contents.
     Checksum {
         /// Which file.
         file: String,
         /// `"header"` or `"weights"`.
         part: &'static str,
-        /// The checksum that was written.
+        /// The checksum in the file.
         expected: u64,
-        /// The checksum of the bytes that are there.
+        /// The checksum of the contents.
         found: u64,
     },
     /// A weight is NaN or infinite (in the output bias: NaN or plus infinity).
     NotFinite {
         /// Which file.
         file: String,
-        /// The tensor. Where projections share a matrix of floats, the first of them; of what lies between two tensors,
-        /// the one before.
+        /// The tensor. If projections share a float matrix, the first of them; for a number between two tensors, the
+        /// first of the two.
         role: TensorId,
-        /// The weight, or the scale of a column of bytes.
+        /// The weight, or the scale of an int8 column.
         found: f32,
     },
 }

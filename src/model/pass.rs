@@ -1,30 +1,30 @@
-//! What goes through a stack in one pass: tokens, whose they are, and the memory to work in.
+//! The input of one pass through a stack: tokens, their hypotheses or sentences, and the workspace.
 
 use crate::features::Features;
 use core::ops::Range;
 use simdformer_kernels::Bias;
 use simdformer_kernels::relative::RelativeBuckets;
 
-/// The tokens of a pass as the embedding reads them.
+/// The tokens of a pass, as the embedding reads them.
 #[derive(Clone, Copy)]
 pub(crate) struct Tokens<'p> {
-    /// None where the encoder reads features.
+    /// Empty if the encoder reads features.
     pub(crate) ids: &'p [u32],
-    /// Position of each in its sequence.
+    /// Position of each token in its sequence.
     pub(crate) positions: &'p [u32],
-    /// Row `p` is added at position `p`, `[positions, d_model]`.
+    /// Position embeddings, `[positions, d_model]`.
     pub(crate) position_table: &'p [f32],
 }
 
-/// What is added to the scores of self-attention for the distance from query to key, written when a
-/// session is made: a table for all layers, or one for each.
+/// The relative position biases of self-attention scores, by distance from query to key. Written when a session
+/// is created: one table for all layers, or one for each.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Relative<'p> {
-    /// Of [`RelativeBuckets::table_len`] floats each; empty where nothing is added.
+    /// The tables, [`RelativeBuckets::table_len`] floats each; empty if there is no bias.
     pub(crate) tables: &'p [f32],
-    /// Floats from one layer's table to the next; 0 for one for all.
+    /// Floats from one layer's table to the next; 0 if all layers share one.
     pub(crate) layer_stride: usize,
-    /// What the tables were made with, and for how many positions.
+    /// The buckets of the tables, and the number of positions.
     pub(crate) buckets: Option<(RelativeBuckets, usize)>,
 }
 
@@ -36,16 +36,16 @@ impl<'p> Relative<'p> {
     }
 }
 
-/// A pass through the encoder: the tokens of whole sentences laid end to end.
+/// A pass through the encoder: the concatenated tokens of whole sentences.
 #[derive(Clone, Copy)]
 pub(crate) struct SourcePass<'p> {
     pub(crate) tokens: Tokens<'p>,
-    /// Of each sentence, where the encoder reads them.
+    /// The features of each sentence, if the encoder reads features.
     pub(crate) features: &'p [Features<'p>],
-    /// Of each sentence, in positions.
+    /// The length of each sentence, in positions.
     pub(crate) lengths: &'p [u32],
     pub(crate) relative: Relative<'p>,
-    /// Sentence slots that are to keep the memory; none if nothing is kept.
+    /// Sentence slots that store the encoder output; `None` if it is not stored.
     pub(crate) slots: Option<&'p [u32]>,
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct TargetPass<'p> {
     pub(crate) tokens: Tokens<'p>,
     /// The hypothesis that each token continues.
     pub(crate) hypotheses: &'p [u32],
-    /// Slot that keeps each token's key and value.
+    /// KV slot of each token's key and value.
     pub(crate) slots: &'p [u32],
     /// Sentence slot of each token.
     pub(crate) sentences: &'p [u32],
@@ -65,23 +65,22 @@ pub(crate) struct TargetPass<'p> {
     pub(crate) relative: Relative<'p>,
 }
 
-/// Where the past of the tokens of a pass is.
+/// The earlier tokens of a pass in the KV cache.
 #[derive(Clone, Copy)]
 pub(crate) enum Past<'p> {
-    /// Token `r` sees `lens[r]` keys, key `j` in slot `ancestry[r * stride + j]`. With a stride of 0 all
+    /// Token `r` attends to `lens[r]` keys; key `j` is in slot `ancestry[r * stride + j]`. With a stride of 0 all
     /// tokens continue one hypothesis.
     SlotTable { lens: &'p [u32], ancestry: &'p [u32], stride: usize },
-    /// The tokens follow each other in one slot that holds their whole past.
+    /// The tokens are consecutive in one slot that holds all their earlier tokens.
     Slot { slot: usize, len: usize },
 }
 
-/// Whose rows the tokens of a pass are.
+/// The sentences or hypotheses of the tokens of a pass.
 #[derive(Clone, Copy)]
 pub(crate) enum Rows<'p> {
-    /// Whole sources laid end to end; without slots, sentence `i` is source `i`.
+    /// Concatenated whole sources; without slots, sentence `i` is source `i`.
     Source { lengths: &'p [u32], slots: Option<&'p [u32]> },
-    /// Token `i` is position `positions[i]` of hypothesis `hypotheses[i]` about sentence
-    /// `sentences[i]`.
+    /// Token `i` is position `positions[i]` of hypothesis `hypotheses[i]` of sentence `sentences[i]`.
     Target { hypotheses: &'p [u32], sentences: &'p [u32], positions: &'p [u32] },
 }
 
@@ -114,7 +113,7 @@ impl<'p> TargetPass<'p> {
 }
 
 impl Rows<'_> {
-    /// Those of some tokens of a target; all of a source.
+    /// The rows of a range of target tokens; all rows of a source.
     pub(crate) fn of(self, tokens: Range<usize>) -> Self {
         match self {
             Self::Target { hypotheses, sentences, positions } => Self::Target {
@@ -127,22 +126,22 @@ impl Rows<'_> {
     }
 }
 
-/// Memory of a stack for a pass of `rows` tokens. What a block has written stays until the next block.
+/// Workspace of a stack for a pass of `rows` tokens. The output of a block stays until the next block.
 pub(crate) struct Workspace<'w> {
-    /// `[rows, d_model]`: the residual stream, and in the end the stack's output.
+    /// `[rows, d_model]`: the residual stream; at the end the output of the stack.
     pub(crate) x: &'w mut [f32],
-    /// `[rows, d_model]`: the other half of an "Add & Norm".
+    /// `[rows, d_model]`: the second operand of an "Add & Norm".
     pub(crate) h: &'w mut [f32],
-    /// `[rows, d_model]`: what the heads found, side by side.
+    /// `[rows, d_model]`: the concatenated outputs of the heads.
     pub(crate) context: &'w mut [f32],
     /// `[rows, 3 d_model]`: query, key and value; in cross-attention `[rows, d_model]`, the query.
     pub(crate) qkv: &'w mut [f32],
     /// `[min(rows, FEED_FORWARD_ROWS), ffn_dim]`.
     pub(crate) hidden: &'w mut [f32],
-    /// For the attention kernel of the encoder; the decoder needs none.
+    /// Scratch for the encoder's attention kernel; the decoder needs none.
     pub(crate) scratch: &'w mut [f32],
-    /// Of [`stem_floats`](super::blocks::stem_floats), for the convolutions of an encoder that has them.
+    /// [`stem_floats`](super::blocks::stem_floats) elements, for encoders with convolutions.
     pub(crate) frames: &'w mut [f32],
-    /// For rows that are multiplied with bytes.
+    /// Buffer for quantized activations.
     pub(crate) rounded: &'w mut [f32],
 }

@@ -1,5 +1,5 @@
-//! What is added to embeddings to say where a token stands (section 3.5 of the paper), and in which part of
-//! the source.
+//! The vectors that are added to embeddings for the position of a token (section 3.5 of the paper) and for its
+//! token type.
 
 use super::blocks::ExecContext;
 use super::weights::{Embedding, Table};
@@ -8,9 +8,9 @@ use crate::error::KernelError;
 use simdformer_kernels::MatrixMut;
 use simdformer_kernels::position::{self, PositionEncoding};
 
-/// Writes the rows of positions `0..tokens`, `[tokens, d_model]`: the first of a learned table, those of a
-/// formula, or zeros. With a table of `types`, `[types, tokens, d_model]`: the same for each type, its row
-/// added.
+/// Writes the rows of positions `0..tokens`, `[tokens, d_model]`: the first rows of a learned table, the values
+/// of a formula, or zeros. With a table of token types the output is `[types, tokens, d_model]`: the row of the
+/// type is added to each.
 pub(crate) fn write_positions(
     run: &ExecContext<'_>,
     side: &Embedding,
@@ -50,7 +50,7 @@ fn sum(to: &mut [f32], a: &[f32], b: &[f32]) {
     }
 }
 
-/// What the position formulas of a configuration are called in the kernels.
+/// The kernel's name for the position formula of a configuration.
 fn formula(positions: Positions) -> Option<PositionEncoding<'static>> {
     match positions {
         Positions::HalfSplit => Some(PositionEncoding::HalfSplit),

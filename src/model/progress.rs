@@ -1,22 +1,22 @@
-//! How far a checkpoint has been read.
+//! Progress of reading a checkpoint.
 
 use core::ops::ControlFlow;
 
-/// How far loading has come: what [`crate::Model::load_with`] tells its caller after every few rows.
+/// Progress of loading, which [`crate::Model::load_with`] reports after every few rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Loading<'t> {
-    /// The tensor of which some rows, or the last, have just been stored; as the checkpoint spells it.
+    /// The tensor whose rows were just stored, by its name in the checkpoint.
     pub tensor: &'t str,
-    /// Bytes of the checkpoint that have been read. They only grow.
+    /// Bytes of the checkpoint that have been read. Never decreases.
     pub done: u64,
-    /// Bytes that will have been read in the end. A tensor that is stored in two forms is read twice.
+    /// Total bytes to read. A tensor that is stored twice is read twice.
     pub total: u64,
 }
 
-/// What a callback returns: nothing, which goes on, or a [`ControlFlow`], whose `Break` says what is to stop.
+/// The result of a callback: `()` to continue, or a [`ControlFlow`], whose `Break` stops the operation.
 pub trait IntoControlFlow<S> {
-    /// Whether to go on.
+    /// Whether to continue.
     fn answer(self) -> ControlFlow<S>;
 }
 
@@ -32,5 +32,5 @@ impl<S> IntoControlFlow<S> for ControlFlow<S> {
     }
 }
 
-/// The callback for progress, whatever it returns.
+/// The progress callback with a uniform result.
 pub(crate) type OnLoading<'c> = dyn FnMut(Loading<'_>) -> ControlFlow<()> + 'c;

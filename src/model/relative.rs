@@ -1,7 +1,8 @@
-//! Where the tables of relative positions lie in planned memory, and what they were made with.
+//! The ranges of the relative position tables in the planned memory, and their buckets.
 //!
-//! A bias of relative positions depends on a distance alone, so a stack needs a value for each distance and head and not
-//! for each pair of positions; they are written once, when a session is made, or after each update of a trainer.
+//! A relative position bias depends only on a distance. A stack therefore needs a value for each distance and
+//! head, not for each pair of positions. The tables are written once when a session is created, or after each
+//! optimizer step.
 
 use super::pass::Relative;
 use crate::config::{Config, Side};
@@ -12,15 +13,15 @@ use simdformer_kernels::relative::RelativeBuckets;
 /// The tables of one stack.
 #[derive(Clone, Debug)]
 pub(crate) struct RelativePlan {
-    /// Empty where there are none.
+    /// Empty if the stack has no tables.
     pub(crate) range: Range<usize>,
-    /// Floats from one layer's table to the next; 0 for one for all.
+    /// Floats from one layer's table to the next; 0 if all layers share one.
     layer_stride: usize,
     pub(crate) buckets: Option<(RelativeBuckets, usize)>,
 }
 
 impl RelativePlan {
-    /// Tables for sequences of up to `positions`.
+    /// Plans tables for sequences of up to `positions`.
     pub(crate) fn new(
         config: &Config,
         side: Side,
@@ -32,7 +33,7 @@ impl RelativePlan {
         else {
             return Ok(Self { range: planner.take(0)?, layer_stride: 0, buckets: None });
         };
-        // Valid, since the configuration is.
+        // Cannot fail: the configuration was validated.
         let buckets = bias.of(side).map_err(|_| MemoryError::TooLarge)?;
         let table = buckets.table_len(stack.heads, positions);
         let table = table.map_err(|_| MemoryError::TooLarge)?;
@@ -41,7 +42,7 @@ impl RelativePlan {
         Ok(Self { range, layer_stride, buckets: Some((buckets, positions)) })
     }
 
-    /// As a pass reads them; `tables` is [`RelativePlan::range`] of the memory.
+    /// The tables as a pass reads them; `tables` is the range [`RelativePlan::range`] of the memory.
     pub(crate) fn of<'p>(&self, tables: &'p [f32]) -> Relative<'p> {
         Relative { tables, layer_stride: self.layer_stride, buckets: self.buckets }
     }

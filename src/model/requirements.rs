@@ -1,4 +1,4 @@
-//! What a checkpoint will take, known before it is read.
+//! The memory that a checkpoint needs, computed before its weights are read.
 
 use super::StorageKind;
 use super::error::ModelError;
@@ -9,7 +9,7 @@ use crate::config::TiedWeights;
 use core::fmt;
 use simdformer_kernels::Isa;
 
-/// What a model will take, from the headers of its files alone: [`crate::Model::requirements`].
+/// The memory that a model needs, computed from the headers of its files: [`crate::Model::requirements`].
 ///
 /// ```
 /// use simdformer::Model;
@@ -19,7 +19,7 @@ use simdformer_kernels::Isa;
 ///
 /// let checkpoint = Checkpoint::open("models/fr-en")?;
 /// let needed = Model::requirements(&checkpoint, Isa::best())?;
-/// println!("{needed}"); // before a weight is read
+/// println!("{needed}"); // before any weight is read
 /// let model = Model::load(&checkpoint, Isa::best())?;
 /// assert_eq!(model.bytes(), needed.model_bytes);
 /// # Ok::<(), simdformer::ModelError>(())
@@ -27,18 +27,19 @@ use simdformer_kernels::Isa;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Requirements {
-    /// The instruction set that the weights are to be packed for: how much padding there is depends on it.
+    /// The instruction set to pack the weights for; the padding depends on it.
     pub isa: Isa,
-    /// Numbers that were trained; a matrix that serves two roles counts once.
+    /// Number of trained parameters; a matrix with two roles counts once.
     pub parameters: usize,
-    /// Bytes of the packed weights: what [`crate::Model::bytes`] will be.
+    /// Bytes of the packed weights: the later value of [`crate::Model::bytes`].
     pub model_bytes: usize,
-    /// Bytes at the moment when loading holds the most: the packed weights and the rows that are being packed. Lists of
-    /// tensors come on top, some hundred bytes for each.
+    /// Peak bytes during loading: the packed weights and the rows that are being packed. The lists of tensors need
+    /// some hundred bytes more for each tensor.
     pub peak_bytes: usize,
-    /// Bytes of the files, or of the memory, that the weights are in.
+    /// Size in bytes of the files, or of the memory, that contain the weights.
     pub file_bytes: u64,
-    /// Which types the tensors in there have, as safetensors spells them, and how many of each; sorted by name.
+    /// The dtypes of the tensors in the checkpoint, in safetensors spelling, and the number of tensors of each;
+    /// sorted by name.
     pub dtypes: Vec<(String, usize)>,
 }
 
@@ -61,7 +62,7 @@ impl Requirements {
     }
 }
 
-/// Numbers that were trained: a matrix that serves two roles counts once, however often it is stored.
+/// Number of trained parameters: a matrix with two roles counts once, even if it is stored twice.
 pub(super) fn trained(parameters: &[Parameter], ties: TiedWeights) -> usize {
     let tied = |role| role == TensorId::Output && ties.target_output;
     let own = parameters

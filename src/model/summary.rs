@@ -1,4 +1,4 @@
-//! A model on one page: the architecture, and what takes how many bytes.
+//! A one-page summary of a model: the architecture, and the bytes of its parts.
 
 use super::requirements::trained;
 use super::{Model, StorageKind};
@@ -7,7 +7,7 @@ use crate::config::{ConvFrontend, NormPlacement, Side};
 use crate::memory::ByteTable;
 use core::fmt;
 
-/// What a parameter belongs to: a line of the table.
+/// The group of a parameter: a line of the table.
 const LINES: [&str; 11] = [
     "embeddings",
     "convolutions",
@@ -44,7 +44,7 @@ fn line(role: TensorId, form: StorageKind) -> usize {
 }
 
 impl fmt::Display for Model {
-    /// Some lines of architecture, then a table of bytes that add up to [`Model::bytes`].
+    /// Prints a few lines of architecture, then a table of bytes that add up to [`Model::bytes`].
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let config = &self.config;
         writeln!(

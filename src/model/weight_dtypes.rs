@@ -1,41 +1,45 @@
-//! In which form the matrices of a model are stored: the caller's choice, by name and by layer.
+//! The dtypes of the matrices of a model, selected by name and by layer.
 
 use crate::network::TensorId;
 use crate::sanitize::quoted;
 use core::fmt;
 use core::str::FromStr;
 
-/// In which form the matrix of a linear map is kept in memory and multiplied with.
+/// The dtype in which the matrix of a linear map is stored and multiplied.
 ///
-/// | form | bytes a weight | products |
+/// | dtype | bytes per weight | products |
 /// |---|---|---|
 /// | `f32` | 4 | f32 |
-/// | `bf16`, `f16` | 2 | of the same numbers widened, in f32: where a checkpoint is stored so, not a bit changes |
-/// | `int8` | 1 | of bytes, rows rounded to eight bits: exact sums of what was rounded; where all of a decoder's attention is so, its keys and values [are kept](crate::Limits::cache) in f16 |
-/// | `int8x16` | 1 | of bytes, rows rounded to sixteen bits: only the weights are rounded, for about twice the work |
+/// | `bf16`, `f16` | 2 | f32, of the widened weights: bit-identical if the checkpoint has this dtype |
+/// | `int8` | 1 | int8, activations quantized to 8 bits: exact sums of the quantized numbers |
+/// | `int8x16` | 1 | int8, activations quantized to 16 bits: about twice the work |
 ///
-/// The scales of `int8` and `int8x16` are one a column of weights and one a row of what is multiplied
-/// with them, so a sentence gets the same bits alone, in any batch and on any threads in every form.
+/// `int8x16` loses precision only in the weights. If all attention matrices of the decoder are `int8`, the KV
+/// cache is [stored in f16](crate::Limits::cache).
+///
+/// `int8` and `int8x16` have one scale per column of weights and one per row of activations. A sentence
+/// therefore gets the same bits alone, in any batch and on any number of threads, in every dtype.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WeightDtype {
     /// IEEE single precision.
     F32,
-    /// The upper half of an f32; others are rounded to the nearest.
+    /// The upper half of an f32; other numbers are rounded to the nearest.
     Bf16,
-    /// IEEE half precision; others are rounded to the nearest, and none may be beyond 65,504.
+    /// IEEE half precision; other numbers are rounded to the nearest. The magnitude of every weight is at most
+    /// 65,504.
     F16,
-    /// Signed bytes, times rows of bytes.
+    /// int8 weights, 8-bit activations.
     Int8,
-    /// Signed bytes, times rows of sixteen bits.
+    /// int8 weights, 16-bit activations.
     Int8x16,
 }
 
 impl WeightDtype {
-    /// All of them, the largest first.
+    /// All dtypes, the largest first.
     pub const ALL: [Self; 5] = [Self::F32, Self::Bf16, Self::F16, Self::Int8x16, Self::Int8];
 
-    /// Its name: `f32`, `bf16`, `f16`, `int8`, `int8x16`.
+    /// The name: `f32`, `bf16`, `f16`, `int8`, `int8x16`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::F32 => "f32",
@@ -46,7 +50,7 @@ impl WeightDtype {
         }
     }
 
-    /// Whether it is stored in bytes.
+    /// Whether the weights are stored as int8.
     pub(crate) const fn in_bytes(self) -> bool {
         matches!(self, Self::Int8 | Self::Int8x16)
     }
@@ -67,17 +71,20 @@ impl FromStr for WeightDtype {
     }
 }
 
-/// Which matrices of a model are stored in which [`WeightDtype`]; everything else is f32.
+/// The [`WeightDtype`] of each matrix of a model; all other tensors are f32.
 ///
-/// The default takes what the checkpoint has: 16-bit weights stay 16-bit, which changes no bit of any result.
+/// The default uses the dtypes of the checkpoint: 16-bit weights stay 16-bit, which changes no bit of any
+/// result.
 ///
-/// It is written as a form, then exceptions: `int8,decoder.layers.*.feed_forward.outer=int8x16`. An exception names the
-/// matrices whose [`TensorId`] begins with its path, `*` standing for any one part of it; the last that fits a matrix counts.
-/// Query, key and value of an attention block are one matrix, and so are key and value of cross-attention: they have one form.
+/// The text form is a dtype followed by exceptions: `int8,decoder.layers.*.feed_forward.outer=int8x16`. An
+/// exception applies to the matrices whose [`TensorId`] begins with its path; `*` stands for any one part of
+/// the path. If several exceptions match a matrix, the last one applies. Query, key and value of a
+/// self-attention block are one matrix, and so are key and value of cross-attention: they have one dtype.
 ///
-/// The output, from the model to the vocabulary, stays as in the checkpoint in `int8` and `int8x16`, unless an exception
-/// names it: greedy search finds its largest element [from bytes](simdformer_kernels::pruned_argmax) anyway, without
-/// an error. Where all logits are wanted in each step, as with beams, `int8,output=int8` is faster, and less exact.
+/// With `int8` and `int8x16` the output matrix, from the model to the vocabulary, keeps the dtype of the
+/// checkpoint unless an exception names it. Greedy search finds the largest logit [from an int8
+/// table](simdformer_kernels::pruned_argmax) anyway, and exactly. If each step needs all logits, as in beam
+/// search, `int8,output=int8` is faster and less exact.
 ///
 /// ```
 /// use simdformer::{WeightDtypes, WeightDtype};
@@ -92,7 +99,7 @@ impl FromStr for WeightDtype {
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WeightDtypes {
-    /// Of all matrices; `None` for that of the checkpoint.
+    /// The dtype of all matrices; `None` for that of the checkpoint.
     all: Option<WeightDtype>,
     exceptions: Vec<Exception>,
 }
@@ -104,20 +111,20 @@ struct Exception {
 }
 
 impl WeightDtypes {
-    /// As the checkpoint has them.
+    /// The dtypes of the checkpoint.
     pub fn as_stored() -> Self {
         Self::default()
     }
 
-    /// All matrices in one form, but for the output in bytes.
+    /// The same dtype for all matrices, except the output with `int8` and `int8x16`.
     pub fn all(form: WeightDtype) -> Self {
         Self { all: Some(form), exceptions: Vec::new() }
     }
 
-    /// These, with an exception for the matrices whose role begins with `path`.
+    /// Adds an exception for the matrices whose role begins with `path`.
     ///
     /// # Errors
-    /// The path is [empty, or holds a sign](WeightDtypesError::Path) that separates exceptions.
+    /// The path is [empty, or contains a character](WeightDtypesError::Path) that separates exceptions.
     pub fn with(mut self, path: &str, form: WeightDtype) -> Result<Self, WeightDtypesError> {
         let separates = |sign: char| matches!(sign, ',' | '=') || sign.is_whitespace();
         if path.split('.').any(str::is_empty) || path.contains(separates) {
@@ -127,7 +134,7 @@ impl WeightDtypes {
         Ok(self)
     }
 
-    /// The form of a matrix; `None` for that of the checkpoint.
+    /// The dtype of a matrix; `None` for that of the checkpoint.
     pub(crate) fn of(&self, role: TensorId) -> Option<WeightDtype> {
         let name = role.to_string();
         let named = self.exceptions.iter().rev().find(|exception| exception.fits(&name));
@@ -135,7 +142,7 @@ impl WeightDtypes {
         named.map(|exception| exception.form).or(all)
     }
 
-    /// The first exception that fits none of `roles`.
+    /// The first exception that matches none of `roles`.
     pub(crate) fn useless(&self, roles: &[TensorId]) -> Option<&str> {
         let names: Vec<String> = roles.iter().map(TensorId::to_string).collect();
         let none = |exception: &&Exception| !names.iter().any(|name| exception.fits(name));
@@ -154,14 +161,14 @@ impl Exception {
 }
 
 impl fmt::Display for WeightDtypes {
-    /// As it is parsed, `stored` for what the checkpoint has.
+    /// The text form that [`FromStr`] parses; `stored` stands for the dtypes of the checkpoint.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.all.map_or(STORED, WeightDtype::name))?;
         self.exceptions.iter().try_for_each(|Exception { path, form }| write!(f, ",{path}={form}"))
     }
 }
 
-/// How the default is written.
+/// The text form of the default.
 const STORED: &str = "stored";
 
 impl FromStr for WeightDtypes {
@@ -180,30 +187,30 @@ impl FromStr for WeightDtypes {
     }
 }
 
-/// What is wrong with a choice of forms.
+/// An invalid selection of dtypes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WeightDtypesError {
-    /// No form has this name.
+    /// No dtype has this name.
     UnknownDtype {
         /// The name.
         found: String,
     },
-    /// What should be an exception, `path=form`, or a path of it, is none.
+    /// An exception is not of the form `path=form`, or its path is invalid.
     Path {
-        /// What was found.
+        /// The text found.
         found: String,
     },
-    /// An exception names no matrix of the model.
+    /// An exception matches no matrix of the model.
     Useless {
-        /// Its path.
+        /// The path of the exception.
         found: String,
     },
-    /// Two projections that share a matrix were given two forms.
+    /// Two projections that share a matrix have different dtypes.
     Shared {
-        /// The first of them, and its form.
+        /// The first projection and its dtype.
         first: (TensorId, WeightDtype),
-        /// The other, and its form.
+        /// The second projection and its dtype.
         second: (TensorId, WeightDtype),
     },
 }
@@ -238,7 +245,7 @@ impl fmt::Display for WeightDtypesError {
     }
 }
 
-/// Characters of a wrong name that are shown.
+/// Number of characters of a wrong name that an error shows.
 const SHOWN: usize = 60;
 
 impl core::error::Error for WeightDtypesError {}
@@ -255,14 +262,14 @@ mod tests {
     }
 
     #[test]
-    fn the_last_exception_that_fits_counts() {
+    fn last_matching_exception_applies() {
         let forms: WeightDtypes =
             "int8, decoder.layers.*.feed_forward=int8x16, decoder.layers.1=f32"
                 .parse()
                 .expect("good");
         assert_eq!(forms.of(outer(0)), Some(WeightDtype::Int8x16));
         assert_eq!(forms.of(outer(1)), Some(WeightDtype::F32));
-        // A part is a whole part: layer 1 is not layer 10.
+        // `*` and names match whole parts: layer 1 is not layer 10.
         assert_eq!(forms.of(outer(10)), Some(WeightDtype::Int8x16));
         assert_eq!(forms.of(TensorId::Convolution(0, ParamKind::Weight)), Some(WeightDtype::Int8));
         assert_eq!(forms.of(TensorId::Output), None);
@@ -274,14 +281,14 @@ mod tests {
     }
 
     #[test]
-    fn exceptions_for_nothing_are_named() {
+    fn unmatched_exceptions_are_reported() {
         let forms: WeightDtypes = "stored,decoder.layers.7=int8".parse().expect("good");
         assert_eq!(forms.useless(&[outer(0), outer(7)]), None);
         assert_eq!(forms.useless(&[outer(0)]), Some("decoder.layers.7"));
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn error_messages_name_the_cause() {
         for (text, words) in [
             ("", "must be stored, f32"),
             ("int9", "found \"int9\""),

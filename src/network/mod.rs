@@ -1,8 +1,7 @@
-//! The network, written down once: which tensors there are, what each is for, how large it is, and
-//! which part of which block it belongs to.
+//! The definition of the network: its tensors, their roles and shapes, and the block that each belongs to.
 //!
-//! `tensor_id.rs` has the names and shapes, `visitor.rs` the parts and the one walk over them. Nothing here
-//! knows files, kernels or memory: checkpoints and weights both read it.
+//! `tensor_id.rs` defines the roles and shapes, `visitor.rs` the parts and the traversal. This module does not
+//! depend on files, kernels or memory; checkpoints and weights both use it.
 
 mod tensor_id;
 pub(crate) mod visitor;

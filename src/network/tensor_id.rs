@@ -1,4 +1,4 @@
-//! What each tensor of the network is for, and its shape.
+//! The role of each tensor of the network, and its shape.
 
 use crate::config::{Config, NormKind, Positions, Side, Stack};
 use core::fmt;
@@ -6,45 +6,45 @@ use core::fmt;
 /// The matrix or the vector of a linear map or of a norm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ParamKind {
-    /// `[outputs, inputs]` of a linear map, row-major; `[d_model]` of a norm, whose factor it is.
+    /// `[outputs, inputs]` of a linear map, row-major; `[d_model]` of a norm, its scale.
     Weight,
-    /// `[outputs]` of a linear map, `[d_model]` of a norm: added last.
+    /// `[outputs]` of a linear map, `[d_model]` of a norm; added last.
     Bias,
 }
 
-/// Where an attention block looks.
+/// The sequence that an attention block attends to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Attention {
-    /// At its own sentence.
+    /// Its own sequence (self-attention).
     Own,
-    /// At the memory of the encoder; in decoder layers only.
+    /// The encoder output (cross-attention); only in decoder layers.
     Cross,
 }
 
-/// One of the four linear maps of an attention block, from `d_model` to all heads side by side, or back; head `h` has the
-/// outputs (of [`Output`](Self::Output): the inputs) from `h * d_k` to `(h + 1) * d_k`. Section 3.2.2 of Vaswani et al.
-/// 2017.
+/// One of the four linear maps of an attention block, from `d_model` to the concatenated heads, or back. Head
+/// `h` has the outputs (of [`Output`](Self::Output): the inputs) from `h * d_k` to `(h + 1) * d_k`. Section
+/// 3.2.2 of Vaswani et al. 2017.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Projection {
-    /// What a position asks.
+    /// The query projection.
     Query,
-    /// What a position is found by.
+    /// The key projection.
     Key,
-    /// What a position answers.
+    /// The value projection.
     Value,
-    /// From the joined heads back to the model.
+    /// From the concatenated heads to `d_model`.
     Output,
 }
 
 /// One of the linear maps of a feed-forward block. Section 3.3 of Vaswani et al. 2017.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FeedForward {
-    /// `d_model` to `ffn_dim`, of a gated block only: the map that the activation is applied to, which there
-    /// multiplies what [`FeedForward::Inner`] gives.
+    /// `d_model` to `ffn_dim`, only in a gated block. The activation is applied to this map, and the result
+    /// multiplies the output of [`FeedForward::Inner`].
     Gate,
-    /// `d_model` to `ffn_dim`, before the activation where there is no gate.
+    /// `d_model` to `ffn_dim`; the activation follows it if there is no gate.
     Inner,
-    /// `[d_model, ffn_dim]`: from `ffn_dim` to `d_model`, after it.
+    /// `[d_model, ffn_dim]`: from `ffn_dim` to `d_model`, after the activation.
     Outer,
 }
 
@@ -59,14 +59,15 @@ pub enum LayerPart {
     FeedForward(FeedForward, ParamKind),
     /// `[d_model]`: the norm before (pre-norm) or after (post-norm) the feed-forward block.
     FeedForwardNorm(ParamKind),
-    /// `[buckets, heads]`: the layer's own table of relative positions.
+    /// `[buckets, heads]`: the table of relative positions of this layer.
     RelativeBias,
 }
 
-/// What a tensor is for. Shapes are those of [`TensorId::shape`].
+/// The role of a tensor in the network. Shapes are those of [`TensorId::shape`].
 ///
-/// A role prints as a path through the network, which is also its name in a checkpoint of
-/// [`Family::Plain`](crate::config::Family::Plain); [`TensorId::names`] has those of the other families.
+/// A role prints as a path through the network, which is also its tensor name in a checkpoint of
+/// [`Family::Plain`](crate::config::Family::Plain). [`TensorId::names`] returns the names in the other
+/// families.
 ///
 /// ```
 /// use simdformer::checkpoint::{ParamKind, Attention, LayerPart, Projection, TensorId};
@@ -75,20 +76,20 @@ pub enum LayerPart {
 /// let part = LayerPart::Attention(Attention::Cross, Projection::Query, ParamKind::Weight);
 /// let role = TensorId::Layer(Side::Decoder, 5, part);
 /// assert_eq!(role.to_string(), "decoder.layers.5.cross_attention.query.weight");
-/// // `[outputs, inputs]`, as everywhere.
+/// // `[outputs, inputs]`, as for all linear maps.
 /// assert_eq!(role.shape(&Config::base(37_000)), Some(vec![512, 512]));
-/// // Only the decoder attends to the other side.
+/// // Only the decoder has cross-attention.
 /// assert_eq!(TensorId::Layer(Side::Encoder, 5, part).shape(&Config::base(37_000)), None);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TensorId {
-    /// `[source_vocab, d_model]`; not where the encoder reads features.
+    /// `[source_vocab, d_model]`; not if the encoder reads features.
     SourceEmbedding,
     /// `[target_vocab, d_model]`.
     TargetEmbedding,
-    /// `[target_vocab, d_model]`: the projection to logits, often the target embedding itself.
+    /// `[target_vocab, d_model]`: the projection to logits, often tied to the target embedding.
     Output,
-    /// `[target_vocab]`: added to the logits. The one role that may be absent: then it is zero.
+    /// `[target_vocab]`: added to the logits. The only role that a checkpoint may omit; it is then zero.
     OutputBias,
     /// `[max_positions + offset, d_model]`: the table of learned positions.
     Positions(Side),
@@ -96,25 +97,25 @@ pub enum TensorId {
     TokenTypes,
     /// `[buckets, heads]`: the table of relative positions that all layers of a stack share.
     RelativeBias(Side),
-    /// `[d_model, bins, 3]` and `[d_model]`, or `[d_model, d_model, 3]` and `[d_model]`: convolution 0 or 1 of an encoder
-    /// that reads features.
+    /// `[d_model, bins, 3]` and `[d_model]`, or `[d_model, d_model, 3]` and `[d_model]`: convolution 0 or 1 of an
+    /// encoder that reads features.
     Convolution(usize, ParamKind),
-    /// `[d_model]`: the norm among or after the embeddings.
+    /// `[d_model]`: the norm of the embeddings, before or after the positions are added.
     EmbeddingNorm(Side, ParamKind),
-    /// A parameter of the layer of this number, counted from 0, in the stack of this side.
+    /// A parameter of the layer with this index, counted from 0, in the stack of this side.
     Layer(Side, usize, LayerPart),
     /// `[d_model]`: the norm after the last layer.
     FinalNorm(Side, ParamKind),
 }
 
 impl TensorId {
-    /// Whether a checkpoint may lack it: then it is zero.
+    /// Whether a checkpoint may omit the tensor; it is then zero.
     pub const fn may_be_absent(self) -> bool {
         matches!(self, Self::OutputBias)
     }
 
-    /// The shape this role has in a model of this configuration, rows first, in numbers; `None` if such a model has no
-    /// such part.
+    /// The shape of this role in a model of this configuration, rows first, in elements; `None` if such a model has
+    /// no such part.
     pub fn shape(self, config: &Config) -> Option<Vec<usize>> {
         let d = config.d_model;
         match self {
@@ -196,7 +197,7 @@ fn part_shape(config: &Config, side: Side, stack: &Stack, part: LayerPart) -> Op
     }
 }
 
-/// The shape of the factor or the shift of a norm.
+/// The shape of the scale or the bias of a norm.
 fn norm_shape(config: &Config, affine: ParamKind) -> Option<Vec<usize>> {
     let bias = matches!(config.norm_kind, NormKind::LayerNorm { bias: true });
     (affine == ParamKind::Weight || bias).then(|| vec![config.d_model])

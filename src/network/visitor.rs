@@ -1,10 +1,10 @@
-//! The network as a tree of parts, and the one walk over it.
+//! The network as a tree of parts, and the only traversal of it.
 //!
-//! Figure 1 of the paper as types: stacks of layers, layers of blocks, blocks of linear maps, norms and
-//! tables. [`walk`] goes over the tree once, in the order of use, hands every tensor to a [`TensorVisitor`] and
-//! keeps what that makes of it. The weights' room makes ranges of memory of them, and thereby its table
-//! of parameters; a checkpoint only looks whether they are there ([`each_tensor`]). Nobody else lists
-//! parameters: a new one is a [`TensorId`], its shape in [`TensorId::shape`], and one line here.
+//! The types follow figure 1 of the paper: stacks of layers, layers of blocks, blocks of linear maps, norms and
+//! tables. [`walk`] visits the tree once, in the order of use. It passes every tensor to a [`TensorVisitor`]
+//! and stores the results. The layout of the weights turns tensors into ranges of memory and a table of
+//! parameters; a checkpoint only checks that they exist ([`each_tensor`]). This is the only list of parameters:
+//! a new parameter is a [`TensorId`], its shape in [`TensorId::shape`], and one line here.
 
 use super::{Attention, FeedForward as Half, LayerPart, ParamKind, Projection, TensorId};
 use crate::config::{Config, Positions, Side};
@@ -15,15 +15,15 @@ use core::marker::PhantomData;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Tensor {
     pub(crate) role: TensorId,
-    /// Of [`TensorId::shape`].
+    /// [`TensorId::shape`] of the role.
     pub(crate) shape: Vec<usize>,
 }
 
-/// The tensor of rows that are looked up.
+/// The tensor of a lookup table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TableTensor {
     pub(crate) tensor: Tensor,
-    /// Rows before the first that is ever looked up.
+    /// Rows before the first row that the model uses.
     pub(crate) skip: usize,
 }
 
@@ -31,24 +31,24 @@ pub(crate) struct TableTensor {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AffineTensors {
     pub(crate) weight: Tensor,
-    /// Absent where the architecture has none.
+    /// `None` if the architecture has none.
     pub(crate) bias: Option<Tensor>,
 }
 
-/// What a walk makes of the parts of a network.
+/// Converts the tensors of a network, which [`walk`] passes to it.
 pub(crate) trait TensorVisitor {
-    /// Rows that are looked up by number.
+    /// A lookup table.
     type Table;
-    /// A norm over the width of the model.
+    /// A norm over `d_model` elements.
     type Norm;
-    /// Linear maps of one input, side by side; or a convolution, whose input is a window of frames.
+    /// Linear maps of the same input, concatenated; or a convolution, whose input is a window of frames.
     type Linear;
     /// The linear map to the vocabulary.
     type Output;
-    /// Why the walk ends before its time.
+    /// The error that ends the traversal.
     type Error;
 
-    /// `same` holds the same numbers already.
+    /// A lookup table. `same` is an existing table with the same numbers.
     fn table(
         &mut self,
         table: TableTensor,
@@ -57,10 +57,10 @@ pub(crate) trait TensorVisitor {
 
     fn norm(&mut self, norm: AffineTensors) -> Result<Self::Norm, Self::Error>;
 
-    /// The maps read the same input: their matrices may be one.
+    /// Linear maps of the same input: the visitor may store them as one matrix.
     fn linear(&mut self, maps: Vec<AffineTensors>) -> Result<Self::Linear, Self::Error>;
 
-    /// `same` holds the rows of the map's matrix already.
+    /// The output map. `same` is an existing table whose rows are those of the map's matrix.
     fn output(
         &mut self,
         map: AffineTensors,
@@ -68,7 +68,7 @@ pub(crate) trait TensorVisitor {
     ) -> Result<Self::Output, Self::Error>;
 }
 
-/// Both stacks, or the encoder alone.
+/// Both stacks, or only the encoder.
 pub(crate) struct Network<P: TensorVisitor> {
     pub(crate) encoder: Encoder<P>,
     pub(crate) decoder: Option<Decoder<P>>,
@@ -80,17 +80,17 @@ pub(crate) struct Encoder<P: TensorVisitor> {
     pub(crate) embedding: Embedding<P>,
     /// `[token_types, d_model]`.
     pub(crate) token_types: Option<P::Table>,
-    /// Of all layers.
+    /// Shared by all layers.
     pub(crate) relative_bias: Option<P::Table>,
     pub(crate) layers: Vec<EncoderLayer<P>>,
     pub(crate) final_norm: Option<P::Norm>,
 }
 
-/// What the encoder reads through.
+/// The input layer of the encoder.
 pub(crate) enum Input<P: TensorVisitor> {
     /// Ids: `[vocabulary, d_model]`.
     Table(P::Table),
-    /// Features: the convolutions, the first below the second.
+    /// Features: the two convolutions, in the order of use.
     ConvFrontend([P::Linear; 2]),
 }
 
@@ -104,7 +104,7 @@ pub(crate) struct Decoder<P: TensorVisitor> {
     /// `[vocabulary, d_model]`.
     pub(crate) table: P::Table,
     pub(crate) embedding: Embedding<P>,
-    /// Of all layers.
+    /// Shared by all layers.
     pub(crate) relative_bias: Option<P::Table>,
     pub(crate) layers: Vec<DecoderLayer<P>>,
     pub(crate) final_norm: Option<P::Norm>,
@@ -117,27 +117,27 @@ pub(crate) struct DecoderLayer<P: TensorVisitor> {
     pub(crate) feed_forward: FeedForward<P>,
 }
 
-/// What follows the lookup of ids, or the convolutions.
+/// The parts that follow the lookup of ids, or the convolutions.
 pub(crate) struct Embedding<P: TensorVisitor> {
-    /// Learned positions, `[max_positions, d_model]`; none where a formula gives them.
+    /// Learned positions, `[max_positions, d_model]`; `None` if a formula gives them.
     pub(crate) positions: Option<P::Table>,
     pub(crate) norm: Option<P::Norm>,
 }
 
 /// Attention of the tokens of one side to each other.
 pub(crate) struct SelfAttention<P: TensorVisitor> {
-    /// Query, key and value side by side.
+    /// Query, key and value, concatenated.
     pub(crate) query_key_value: P::Linear,
     pub(crate) output: P::Linear,
     pub(crate) norm: P::Norm,
-    /// Of this layer alone.
+    /// Only for this layer.
     pub(crate) relative_bias: Option<P::Table>,
 }
 
 /// Attention of the target to the source.
 pub(crate) struct CrossAttention<P: TensorVisitor> {
     pub(crate) query: P::Linear,
-    /// Key and value side by side, applied to the encoder's memory once.
+    /// Key and value, concatenated; applied to the encoder output once.
     pub(crate) key_value: P::Linear,
     pub(crate) output: P::Linear,
     pub(crate) norm: P::Norm,
@@ -145,14 +145,14 @@ pub(crate) struct CrossAttention<P: TensorVisitor> {
 
 /// The position-wise feed-forward block.
 pub(crate) struct FeedForward<P: TensorVisitor> {
-    /// Of a gated block.
+    /// The gate of a gated block.
     pub(crate) gate: Option<P::Linear>,
     pub(crate) inner: P::Linear,
     pub(crate) outer: P::Linear,
     pub(crate) norm: P::Norm,
 }
 
-/// Walks over the network of `config`.
+/// Visits the network of `config`.
 pub(crate) fn walk<P: TensorVisitor>(
     config: &Config,
     parts: &mut P,
@@ -176,7 +176,7 @@ struct Walk<'w, P> {
     parts: &'w mut P,
 }
 
-/// Which layer the walk is in.
+/// The current layer.
 #[derive(Clone, Copy)]
 struct Layer {
     side: Side,
@@ -287,7 +287,7 @@ impl<P: TensorVisitor> Walk<'_, P> {
         self.parts.output(map, same)
     }
 
-    /// Projections of one input.
+    /// Projections of the same input.
     fn projections(
         &mut self,
         layer: Layer,
@@ -305,7 +305,7 @@ impl<P: TensorVisitor> Walk<'_, P> {
         self.parts.table(TableTensor { tensor, skip: 0 }, same)
     }
 
-    /// `skip` rows are never looked up.
+    /// `skip` rows at the start of the table are never used.
     fn optional_table(
         &mut self,
         role: TensorId,
@@ -338,35 +338,36 @@ impl<P: TensorVisitor> Walk<'_, P> {
         }
     }
 
-    /// What every network has. A role without a shape would be refused by name when it is read.
+    /// A tensor of every network. A role without a shape gets an empty one; the checkpoint then returns an error
+    /// that names the role.
     fn tensor(&self, role: TensorId) -> Tensor {
         Tensor { role, shape: role.shape(self.config).unwrap_or_default() }
     }
 
-    /// What this network may have.
+    /// A tensor that only some networks have.
     fn optional_tensor(&self, role: TensorId) -> Option<Tensor> {
         Some(Tensor { role, shape: role.shape(self.config)? })
     }
 }
 
-/// Calls `look` with every tensor of the network of `config`, in the order of use, until it refuses one.
+/// Calls `visit` with every tensor of the network of `config`, in the order of use, until it returns an error.
 pub(crate) fn each_tensor<E>(
     config: &Config,
-    look: impl FnMut(Tensor) -> Result<(), E>,
+    visit: impl FnMut(Tensor) -> Result<(), E>,
 ) -> Result<(), E> {
-    walk(config, &mut Each { look, error: PhantomData }).map(|_| ())
+    walk(config, &mut Each { visit, error: PhantomData }).map(|_| ())
 }
 
-/// Keeps nothing.
+/// A visitor that stores nothing.
 struct Each<F, E> {
-    look: F,
+    visit: F,
     error: PhantomData<E>,
 }
 
 impl<F: FnMut(Tensor) -> Result<(), E>, E> Each<F, E> {
     fn both(&mut self, tensors: AffineTensors) -> Result<(), E> {
-        (self.look)(tensors.weight)?;
-        tensors.bias.map_or(Ok(()), &mut self.look)
+        (self.visit)(tensors.weight)?;
+        tensors.bias.map_or(Ok(()), &mut self.visit)
     }
 }
 
@@ -378,7 +379,7 @@ impl<F: FnMut(Tensor) -> Result<(), E>, E> TensorVisitor for Each<F, E> {
     type Error = E;
 
     fn table(&mut self, table: TableTensor, _: Option<&()>) -> Result<(), E> {
-        (self.look)(table.tensor)
+        (self.visit)(table.tensor)
     }
 
     fn norm(&mut self, norm: AffineTensors) -> Result<(), E> {
@@ -395,8 +396,8 @@ impl<F: FnMut(Tensor) -> Result<(), E>, E> TensorVisitor for Each<F, E> {
 }
 
 impl TensorId {
-    /// Every role that a model of this configuration has, [`TensorId::OutputBias`] included, in the order of use. With
-    /// [`TensorId::shape`] and [`TensorId::names`] this is the list of all tensors that a checkpoint holds.
+    /// Every role of a model of this configuration, [`TensorId::OutputBias`] included, in the order of use. With
+    /// [`TensorId::shape`] and [`TensorId::names`] this lists all tensors of a checkpoint.
     ///
     /// ```
     /// use simdformer::checkpoint::TensorId;
@@ -406,7 +407,7 @@ impl TensorId {
     /// let roles = TensorId::all(&config);
     /// let sizes = roles.map(|role| role.shape(&config).map_or(0, |shape| shape.iter().product()));
     /// let numbers: usize = sizes.sum();
-    /// // The 65 million of the paper's table 3, its three equal matrices and the bias counted apart.
+    /// // The 65 million of table 3 of the paper, without the bias and with its three equal matrices counted once.
     /// assert_eq!(numbers - 2 * 37_000 * 512 - 37_000, 63_082_496);
     /// ```
     pub fn all(config: &Config) -> impl Iterator<Item = Self> + use<> {

@@ -1,8 +1,8 @@
-//! Greedy search on the best token of each row alone.
+//! Greedy search from the best token of each row, without logits.
 //!
-//! Most rules of greedy search only say which tokens may not come. Then the logits need not exist:
-//! whoever computes them can look for the largest that is not banned, and kernels that do so
-//! ([`simdformer_kernels::pruned_argmax`]) need a quarter to a third of the time.
+//! Most rules of greedy search only ban tokens. Then the logits are not needed: the model can search for the
+//! largest logit that is not banned. Kernels for this ([`simdformer_kernels::pruned_argmax`]) need a quarter to
+//! a third of the time.
 
 use super::error::SearchError;
 use super::options::{SearchOptions, Strategy};
@@ -10,25 +10,25 @@ use super::pipeline::{Hooks, OnToken};
 use super::processors::NoSourceNgram;
 use super::search::{NONE, Progress, Search};
 
-/// `u32::MAX`, in place of a row's best token: its logits are there instead.
+/// `u32::MAX`: marks a row without a best token; the caller supplies its logits instead.
 pub const UNDECIDED: u32 = simdformer_kernels::pruned_argmax::UNDECIDED;
 
-/// What is banned in the rows of one step; see [`Search::bans`].
+/// The banned tokens in the rows of one step; see [`Search::bans`].
 #[derive(Clone, Copy)]
 pub struct TokenMask<'b, 'a> {
     search: &'b Search<'a>,
 }
 
 impl TokenMask<'_, '_> {
-    /// Whether `token` must not come next in row `row` of the logits: of [`Search::rows`], each with those of
-    /// its [draft](Search::draft) behind it. In a row whose token is forced, and in one that is not there,
-    /// nothing is banned.
+    /// Whether `token` is banned in row `row` of the logits. The rows are those of [`Search::rows`], each followed
+    /// by the rows of its [draft](Search::draft). Returns false in a row whose token is forced, and for a row that
+    /// does not exist.
     #[must_use]
     pub fn banned(&self, row: usize, token: u32) -> bool {
         let (o, m) = (self.search.options, &self.search.memory);
         let Some((s, drafted)) = self.search.place(row) else { return false };
         let len = m.len[s] + drafted;
-        // The token of a forced row is known; any answer about the others will do.
+        // A forced row does not use its best token, so the answer does not matter.
         if self.search.forced(s, len).is_some() {
             return false;
         }
@@ -46,7 +46,7 @@ impl TokenMask<'_, '_> {
     }
 }
 
-/// Whether `token` after `history` would complete the bad word `word`.
+/// Whether `token` after `history` would complete the forbidden sequence `word`.
 fn completes(history: &[u32], word: &[u32], token: u32, eos: &[u32]) -> bool {
     match word {
         [id] => *id == token && !eos.contains(id),
@@ -55,7 +55,7 @@ fn completes(history: &[u32], word: &[u32], token: u32, eos: &[u32]) -> bool {
     }
 }
 
-/// Whether `token` after `history` would make an n-gram of `size` that the history has.
+/// Whether `token` after `history` would complete an n-gram of `size` that `history` already contains.
 fn repeats(history: &[u32], size: usize, token: u32) -> bool {
     let Some(start) = (history.len() + 1).checked_sub(size) else { return false };
     let rest = &history[start..];
@@ -80,9 +80,9 @@ impl<'a> Search<'a> {
         self.options.only_ban() && hooks.is_empty()
     }
 
-    /// Whether the next step needs only the best token of each row that [`Self::bans`] does not ban:
-    /// greedy search without [scores](SearchOptions::scores), without rules of the caller's, and
-    /// without rules that change scores otherwise than to ban.
+    /// Whether the next step needs only the best token of each row that [`Self::bans`] does not ban. This is the
+    /// case in greedy search without [scores](SearchOptions::scores), without rules of the caller, and without
+    /// rules that change scores in other ways than banning or forcing tokens.
     #[must_use]
     pub fn needs_argmax_only(&self, hooks: &Hooks<'_>) -> bool {
         matches!(self.options.strategy, Strategy::Greedy)
@@ -90,15 +90,15 @@ impl<'a> Search<'a> {
             && self.rules_only_ban(hooks)
     }
 
-    /// What must not come next in the rows of this step, where [`Self::needs_argmax_only`].
+    /// The banned tokens in the rows of this step, if [`Self::needs_argmax_only`].
     #[must_use]
     pub fn bans(&self) -> TokenMask<'_, 'a> {
         TokenMask { search: self }
     }
 
-    /// [`Self::advance`] where [`Self::needs_argmax_only`]: `best`, `[rows]`, has for each row of the logits the token of the
-    /// largest logit that is not banned, the lowest of several, or [`UNDECIDED`], and then `logits`,
-    /// `[rows, vocabulary]`, holds the logits of that row. Other rows of `logits` are not looked at.
+    /// [`Self::advance`] if [`Self::needs_argmax_only`]. `best`, `[rows]`, holds for each row of the logits the
+    /// token with the largest logit that is not banned, the lowest id if several are equal; or [`UNDECIDED`], and
+    /// then `logits`, `[rows, vocabulary]`, holds the logits of that row. Other rows of `logits` are ignored.
     ///
     /// ```
     /// use simdformer::search::{Hooks, Request, Search, SearchLimits, SearchOptions, words};
@@ -125,8 +125,8 @@ impl<'a> Search<'a> {
     /// ```
     ///
     /// # Errors
-    /// As [`Self::advance`]; also [`SearchError::Length`] for a `best` that has not one token a row, and
-    /// [`SearchError::Token`] for one outside the vocabulary; then nothing is changed.
+    /// As [`Self::advance`]; also [`SearchError::Length`] if `best` does not have one token per row, and
+    /// [`SearchError::Token`] for a token outside the vocabulary; these two do not change the search.
     pub fn advance_argmax(
         &mut self,
         best: &[u32],
@@ -146,7 +146,7 @@ impl<'a> Search<'a> {
         self.advance_with(logits, Some(best), hooks, on_token, &|| false)
     }
 
-    /// Which sentence row `row` of the logits is about, and how many tokens of its draft come before.
+    /// The sentence of row `row` of the logits, and how many tokens of its draft precede the row.
     fn place(&self, row: usize) -> Option<(usize, u32)> {
         let sentences = self.rows().sentences;
         if self.scored_rows == self.rows {
@@ -158,14 +158,14 @@ impl<'a> Search<'a> {
         (row < self.scored_rows).then_some((s, drafted as u32))
     }
 
-    /// The first `len` tokens of a target, in greedy search; of a draft, where they are so many.
+    /// The first `len` tokens of a target and its draft, in greedy search.
     fn history(&self, s: usize, len: u32) -> &[u32] {
         let start = s * self.shape.width * self.shape.target;
         &self.memory.history[start..start + len as usize]
     }
 
-    /// If only certain tokens may come next in a sentence of `len` tokens: the lowest of them, which is the
-    /// best as all get the same score; `Some(None)` if that is banned.
+    /// The forced token after the first `len` tokens of a sentence, if a rule forces one. If several tokens are
+    /// allowed, it is the lowest, because all get the same score. `Some(None)` if all of them are banned.
     pub(super) fn forced(&self, s: usize, len: u32) -> Option<Option<u32>> {
         let (o, m) = (self.options, &self.memory);
         let bos = (m.forced_bos[s] != NONE).then_some(m.forced_bos[s]);
@@ -183,7 +183,7 @@ impl<'a> Search<'a> {
         len + 1 == m.max_len[s] && !o.forced_eos.is_empty() && o.set_a_length()
     }
 
-    /// The bans that also hold for forced tokens.
+    /// Whether `token` is banned by a rule that also applies to forced tokens.
     fn suppressed(&self, s: usize, len: u32, token: u32) -> bool {
         let (o, m) = (self.options, &self.memory);
         let forced_first = m.prompt_len[s] == 1 && m.forced_bos[s] != NONE;

@@ -1,26 +1,27 @@
 //! Beam search.
 //!
-//! The algorithm of transformers 5, per sentence and, for diverse beam search, per group of beams
-//! (Vijayakumar et al. 2016). One step:
+//! The algorithm of transformers 5, per sentence and, for diverse beam search, per group of beams (Vijayakumar
+//! et al. 2016). One step:
 //!
-//! 1. logits -> log-softmax -> processors -> + score of the beam, in f32;
-//! 2. the best `max(2, 1 + end tokens) * beams` continuations of all beams, best first; where scores
-//!    are equal the earlier beam and the lower token come first;
-//! 3. those that neither end nor reach the longest length continue: the first `beams` of them;
-//! 4. those that end and rank within the first `beams` are finished, with the score
-//!    `sum / generated^length_penalty`; the best `beams` finished ones are kept. An end token at a
-//!    lower rank is lost;
-//! 5. the sentence is done at the longest length; when all places are taken and early stopping is
-//!    `WhenFull`; or when all places are taken and the best open beam, divided by `L^length_penalty`, is
-//!    not above the worst finished one. `L` is the present number of generated tokens, or the largest
-//!    possible one for `Never` with a positive penalty.
+//! 1. Logits -> log-softmax -> processors -> plus the score of the beam, in f32.
+//! 2. Select the best `max(2, 1 + end tokens) * beams` continuations of all beams, best first. With equal
+//!    scores, the earlier beam and the lower token come first.
+//! 3. The first `beams` continuations that neither end nor reach the maximum length become the beams of the
+//!    next step.
+//! 4. The continuations that end and rank within the first `beams` are finished, with the score
+//!    `sum / generated^length_penalty`. The best `beams` finished hypotheses are stored. An end token at a
+//!    lower rank is dropped.
+//! 5. The sentence is done at the maximum length. It is also done if `beams` hypotheses are finished and either
+//!    early stopping is `WhenFull`, or the best open beam, divided by `L^length_penalty`, does not exceed the
+//!    worst finished hypothesis. `L` is the present number of generated tokens, or the largest possible one for
+//!    `Never` with a positive penalty.
 //!
-//! Beam sampling is the same but for two steps: in 2. as many continuations are [drawn](super::beam_sampling), and
-//! rank in the order of the draws; in 3. the first `beams` are the best of those that continue.
+//! Beam sampling differs in two steps. Step 2 [samples](super::beam_sampling) the same number of continuations,
+//! which rank in the order of sampling. In step 3 the new beams are the `beams` best of those that continue.
 //!
-//! Continuations of score `-inf` do not exist here, so a sentence can have fewer live beams than
-//! `beams`. (The reference fills them with copies of score -1e9, which can come out as hypotheses
-//! when a rule leaves almost nothing to choose from.)
+//! Continuations of score `-inf` are never used, so a sentence can have fewer active beams than `beams`. (The
+//! reference fills them with copies of score -1e9, which can become hypotheses if a rule allows almost no
+//! token.)
 
 use super::error::SearchError;
 use super::logits::{Shift, TopK, argmax, length_norm};
@@ -30,7 +31,7 @@ use super::pipeline::{Hooks, OnToken, Token};
 use super::search::{ACTIVE, Finish, NONE, Search};
 
 impl Search<'_> {
-    /// One token for every beam of sentence `s`; `rows` holds their logits.
+    /// Advances every beam of sentence `s` by one token; `rows` holds their logits.
     pub(super) fn step_beams(
         &mut self,
         s: usize,
@@ -81,7 +82,7 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Log-softmax and processors on every row of the sentence.
+    /// Applies log-softmax and processors to every row of the sentence.
     fn process_beams(
         &mut self,
         s: usize,
@@ -115,22 +116,22 @@ impl Search<'_> {
             let (view, scratch) = self.split();
             let (context, pipeline) = (view.context(s, slot), view.pipeline(s));
             if !satisfiable {
-                pipeline.insist(&context, scores, hooks)?;
+                pipeline.restore_allowed(&context, scores, hooks)?;
             }
             pipeline.shape(&context, scores, scratch, hooks)?;
         }
         Ok(())
     }
 
-    /// Whether a beam lives whose row has not been prepared.
+    /// Whether the beam is active and [`super::parallel`] has not prepared its row.
     fn is_open(&self, slot: usize) -> bool {
         let (m, options) = (&self.memory, self.options);
         let known = || prepared(self.prepared, self.results, &self.shape, options, m.row[slot]);
         m.alive[slot] == 1 && matches!(known(), Prepared::Open)
     }
 
-    /// Whether the rows of sentence `s` need not be written: rules that only ban do the same to logits as to
-    /// log-probabilities. Forced tokens and later groups get log-probabilities of their own.
+    /// Whether the rows of sentence `s` can stay logits: rules that only ban have the same effect on logits as on
+    /// log-probabilities. Forced tokens and diverse groups need log-probabilities.
     pub(super) fn keeps_logits(&self, s: usize, hooks: &Hooks<'_>) -> bool {
         self.rules_only_ban(hooks)
             && self.forced(s, self.memory.len[s]).is_none()
@@ -138,13 +139,13 @@ impl Search<'_> {
             && self.options.drawn().is_none()
     }
 
-    /// Puts the best continuations of a group's beams into `candidate`, best first; returns how many, or `None`
-    /// if a score is NaN or `+inf`.
+    /// Writes the best continuations of a group's beams into `candidate`, best first. Returns their number, or
+    /// `None` if a score is NaN or `+inf`.
     fn best_candidates(&mut self, s: usize, group: usize, rows: &[f32]) -> Option<usize> {
         let (width, vocabulary) = (self.shape.width, self.shape.vocabulary);
         let m = &mut self.memory;
         let mut best = TopK::new(m.candidate_score, m.candidate);
-        // All groups start from the one row that the prompt ends in.
+        // In the first step all groups share the row at the end of the prompt.
         let beams = if m.len[s] == m.prompt_len[s] {
             0..1
         } else {
@@ -181,7 +182,7 @@ impl Search<'_> {
         Some(best.sort())
     }
 
-    /// Sends each of the `count` candidates to the next step, to the finished hypotheses or nowhere.
+    /// Sorts the `count` candidates into the next step and the finished hypotheses; drops the others.
     fn split_candidates(&mut self, s: usize, group: usize, beam: &BeamOptions, count: usize) {
         let (width, vocabulary) = (self.shape.group_width(), self.shape.vocabulary as u32);
         let len = self.memory.len[s];
@@ -206,13 +207,13 @@ impl Search<'_> {
         for (b, (candidate, &score)) in (group * width..(group + 1) * width).zip(open) {
             m.next_parent[b] = candidate / vocabulary;
             m.next_token[b] = candidate % vocabulary;
-            // Large biases can add up to infinity, and an infinite score would make all later ones equal.
+            // Large biases can sum to infinity; an infinite score would make all later scores equal.
             m.next_score[b] = score.min(f32::MAX);
         }
     }
 
-    /// Keeps the history of beam `parent`, with `token` after it, if it is among the group's best.
-    /// Of equal scores the one that came first ranks first.
+    /// Stores the history of beam `parent`, followed by `token`, if its score is among the group's best. With equal
+    /// scores the earlier one ranks first.
     fn insert_finished(
         &mut self,
         s: usize,
@@ -244,7 +245,7 @@ impl Search<'_> {
         }
         order[rank] = place as u32;
         scores[place] = score;
-        // A sentence can be stopped before its prompt has been fed whole.
+        // The caller can stop a sentence before its prompt has been fed completely.
         let len = m.len[s].max(m.prompt_len[s]) as usize;
         let from = (s * width + parent) * target;
         let to = (s * width + place) * target;
@@ -256,7 +257,7 @@ impl Search<'_> {
         }
     }
 
-    /// The test of step 5 of the module.
+    /// The condition of step 5 in the module documentation.
     fn group_is_done(&self, s: usize, group: usize, beam: &BeamOptions) -> bool {
         let (places, m) = (self.shape.group_width(), &self.memory);
         let (len, longest) = (m.len[s] + 1, m.max_len[s]);
@@ -267,16 +268,16 @@ impl Search<'_> {
         if (m.finished_count[s * self.shape.groups + group] as usize) < places {
             return false;
         }
-        let favours_long = beam.early_stopping == EarlyStopping::Never && beam.length_penalty > 0.0;
-        let hoped = if favours_long { longest } else { len } - m.prompt_len[s];
-        let hope = m.next_score[best] / length_norm(hoped as usize, beam.length_penalty);
+        let favors_long = beam.early_stopping == EarlyStopping::Never && beam.length_penalty > 0.0;
+        let bound_length = if favors_long { longest } else { len } - m.prompt_len[s];
+        let bound = m.next_score[best] / length_norm(bound_length as usize, beam.length_penalty);
         let sentence = s * self.shape.width;
         let worst = m.order[sentence + best + places - 1] as usize;
         beam.early_stopping == EarlyStopping::WhenFull
-            || !(hope > m.finished_score[sentence + worst])
+            || !(bound > m.finished_score[sentence + worst])
     }
 
-    /// Makes the tokens that a group just chose less likely in the groups after it.
+    /// Subtracts the diversity penalty from the tokens that a group just chose, for the groups after it.
     fn penalize_later_groups(
         &mut self,
         s: usize,
@@ -304,7 +305,7 @@ impl Search<'_> {
         }
     }
 
-    /// Makes the chosen continuations the beams of the next step.
+    /// Turns the chosen continuations into the beams of the next step.
     fn commit(&mut self, s: usize) {
         let (width, target) = (self.shape.width, self.shape.target);
         let m = &mut self.memory;
@@ -333,8 +334,8 @@ impl Search<'_> {
         m.len[s] += 1;
     }
 
-    /// Ranks what a finished sentence has over all groups: the best first, equal token sequences once.
-    /// A sentence that ended before its time, or has nothing else, also gets its open beams.
+    /// Ranks the finished hypotheses of all groups, best first, and removes duplicates. If the sentence ended early
+    /// or has no finished hypothesis, its open beams are added first.
     pub(super) fn end_beams(&mut self, s: usize, beam: &BeamOptions, finish: Finish) {
         let (width, target) = (self.shape.width, self.shape.target);
         let (groups, places) = (self.shape.groups, self.shape.group_width());
@@ -382,8 +383,8 @@ impl Search<'_> {
         counts[0] = kept as u32;
     }
 
-    /// Streams what all live beams and the best finished hypothesis agree on: the best hypothesis of
-    /// the end is one of these or continues one, since a finished one can only lose rank.
+    /// Streams the tokens that all active beams and the best finished hypothesis share. The final best hypothesis
+    /// is one of these or continues one, because the rank of a finished hypothesis can only fall.
     fn stream(&mut self, s: usize, on_token: &mut Option<OnToken<'_>>) {
         if on_token.is_none() {
             return;
@@ -408,7 +409,7 @@ impl Search<'_> {
         }
     }
 
-    /// The tokens from `from` that cannot change any more.
+    /// The tokens from position `from` on that no later step can change.
     fn certain(&self, s: usize, from: usize) -> &[u32] {
         let (width, target, m) = (self.shape.width, self.shape.target, &self.memory);
         let slots = s * width..(s + 1) * width;

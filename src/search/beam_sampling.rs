@@ -1,24 +1,24 @@
-//! Beam sampling: the continuations of a step, drawn without replacement.
+//! Beam sampling: samples the continuations of a step without replacement.
 //!
-//! A continuation is as probable as `e^(score of its beam + score of its token)` over the sum of these, as
-//! in `torch.multinomial` of transformers. One draw inverts the cumulative distribution over all beams, in
-//! the order of beams and of ids; what has been drawn leaves the distribution. So each draw reads only
-//! the sums of the beams, part of one row, and that row again for its new sum.
+//! The probability of a continuation is `e^(score of its beam + score of its token)` divided by the sum of
+//! these terms, as in `torch.multinomial` of transformers. One draw inverts the cumulative distribution over
+//! all beams, in the order of beams and of ids; a drawn continuation leaves the distribution. Each draw
+//! therefore reads only the sums of the beams, part of one row, and that row again for its new sum.
 
 use super::error::SearchError;
 use super::logits::{below_infinity, exp, maximum, sum_exp};
 use super::options::SampleOptions;
-use super::processors::short;
+use super::processors::too_short;
 use super::random::uniform;
 use super::search::Search;
 
-/// Scores whose mass is added at once while a draw looks for its place.
+/// Scores whose mass is summed together while a draw searches for its position.
 const STRIDE: usize = 512;
 
 impl Search<'_> {
-    /// Draws continuations of the sentence's beams into `candidate`, in the order of the draws; returns how
-    /// many: fewer than there is room for where the distribution has no more; `None` if a score is NaN or
-    /// `+inf`. What is drawn becomes `-inf` in `rows`.
+    /// Samples continuations of the sentence's beams into `candidate`, in the order of the draws. Returns their
+    /// number, which is below the length of `candidate` if the distribution has fewer continuations; `None` if a
+    /// score is NaN or `+inf`. Drawn scores become `-inf` in `rows`.
     pub(super) fn draw_candidates(
         &mut self,
         s: usize,
@@ -28,7 +28,7 @@ impl Search<'_> {
         let (width, vocabulary) = (self.shape.width, self.shape.vocabulary);
         let m = &mut self.memory;
         let (first, step) = (m.first_row[s], m.len[s] - m.prompt_len[s]);
-        // All beams start from the one row that the prompt ends in.
+        // In the first step all beams share the row at the end of the prompt.
         let beams = if step == 0 { 1 } else { width };
         let (alive, row, score) = (&*m.alive, &*m.row, &m.score[s * width..(s + 1) * width]);
         let live = || (0..beams).filter(|&b| alive[s * width + b] == 1);
@@ -49,7 +49,7 @@ impl Search<'_> {
         if best == f32::NEG_INFINITY {
             return Ok(Some(0));
         }
-        // The sum of two finite scores may be infinite in f32, and never is in f64.
+        // The sum of two finite f32 scores can overflow in f32, but not in f64.
         let shift = |b: usize| {
             if best < f32::INFINITY {
                 best - score[b]
@@ -57,8 +57,8 @@ impl Search<'_> {
                 (exact_best - f64::from(score[b])) as f32
             }
         };
-        // The masses of the beams, as words.
-        let error = short(2 * beams, self.scratch);
+        // The masses of the beams, two words each.
+        let error = too_short(2 * beams, self.scratch);
         let masses = self.scratch.get_mut(..2 * beams).ok_or(error)?;
         let (masses, _) = masses.as_chunks_mut::<2>();
         for b in live() {
@@ -69,7 +69,7 @@ impl Search<'_> {
         while count < m.candidate.len() {
             let total: f64 = live().map(|b| number(masses[b])).sum();
             let goal = uniform(sample.seed, stream, count as u32, step) * total;
-            // The last beam that has mass is taken where rounding leaves none that reaches the goal.
+            // If no beam reaches the goal because of rounding, take the last beam with mass.
             let (mut before, mut chosen) = (0.0, None);
             for b in live() {
                 let own = number(masses[b]);
@@ -94,7 +94,7 @@ impl Search<'_> {
         Ok(Some(count))
     }
 
-    /// The first `count` candidates by score, best first; of equal ones the one that was drawn first.
+    /// Sorts the first `count` candidates by score, best first; with equal scores, the earlier draw comes first.
     pub(super) fn rank_candidates(&mut self, count: usize) {
         let m = &mut self.memory;
         for last in 1..count {
@@ -108,13 +108,13 @@ impl Search<'_> {
     }
 }
 
-/// `sum e^(x - max)`, the way [`place`] adds it.
+/// `sum e^(x - max)`, added in the same order as in [`place`].
 fn mass(scores: &[f32], max: f32) -> f64 {
     scores.chunks(STRIDE).map(|chunk| sum_exp(chunk, max)).sum()
 }
 
-/// The first token at which the cumulative mass exceeds `goal`, or the last that has any; `None` where none
-/// has.
+/// The first token at which the cumulative mass exceeds `goal`; if there is none, the last token with mass;
+/// `None` if no token has mass.
 fn place(scores: &[f32], max: f32, goal: f64) -> Option<usize> {
     let (mut before, mut found) = (0.0, None);
     for (chunk, start) in scores.chunks(STRIDE).zip((0..).step_by(STRIDE)) {
@@ -142,7 +142,7 @@ fn place(scores: &[f32], max: f32, goal: f64) -> Option<usize> {
     last
 }
 
-/// A mass as two words of scratch.
+/// Stores a mass in two words of scratch.
 fn words(mass: f64) -> [u32; 2] {
     let bits = mass.to_bits();
     [bits as u32, (bits >> 32) as u32]

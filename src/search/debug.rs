@@ -1,4 +1,4 @@
-//! What the types that hold closures or the caller's memory print of themselves: little.
+//! Short `Debug` output for types that hold closures or the caller's memory.
 
 use super::argmax::TokenMask;
 use super::pipeline::Hooks;

@@ -1,9 +1,9 @@
-//! Drafts: guesses at the next tokens of a sentence, of which a step takes as many as are right.
+//! Drafts: proposals for the next tokens of a sentence. A step accepts the correct prefix of a draft.
 //!
-//! A draft lies in the history after what is certain, so that the rules see at each of its places what they
-//! would see if it were. The step goes along it, chooses at each place as ever, and goes on while what it
-//! chose is what was guessed: every rule runs as often, in the same order and on the same scores as without.
-//! The random number of a place depends on the place alone.
+//! A draft is stored in the history after the final tokens, so that at each of its positions the rules read the
+//! same history as without a draft. The step chooses a token at each position as usual and continues while the
+//! chosen token equals the draft token. Every rule therefore runs as often, in the same order and on the same
+//! scores as without drafts. The random number of a position depends on the position alone.
 
 use super::error::SearchError;
 use super::options::{Strategy, tokens};
@@ -11,15 +11,15 @@ use super::pipeline::{Hooks, OnToken};
 use super::search::{ACTIVE, Search};
 
 impl Search<'_> {
-    /// Guesses that `guess` comes next in a sentence, for the step to come. Returns how many tokens of it are
-    /// taken: as far as there is room in the target. They are [`Self::drafted`], and fed behind the
-    /// token of the sentence's row; [`Self::advance`] takes the logits after each of them, and the row of
-    /// the step after it has the [position](super::RowInput::position) up to which the guess was right:
-    /// whoever feeds [takes back](crate::Session::rewind) what is beyond. What comes out does not depend on
-    /// drafts.
+    /// Proposes `proposal` as the next tokens of a sentence, for the next step. Returns how many of the tokens are
+    /// used, at most [`Self::draft_room`]. [`Self::drafted`] returns them. The caller feeds them to the model after
+    /// the token of the sentence's row, and [`Self::advance`] takes the logits after each of them. In the following
+    /// step, the [position](super::RowInput::position) of the sentence's row shows how many tokens were accepted.
+    /// The caller then [removes](crate::Session::rewind) the rejected tokens from its cache. The generated tokens
+    /// do not depend on drafts.
     ///
-    /// None is taken in beam search, where a sentence has several sequences, and within a prefix. A second
-    /// draft in one step replaces the first.
+    /// Returns 0 in beam search, where a sentence has several sequences, and within a prefix. A second draft in the
+    /// same step replaces the first.
     ///
     /// ```
     /// use simdformer::search::{Hooks, Request, Search, SearchLimits, SearchOptions, words};
@@ -43,7 +43,7 @@ impl Search<'_> {
     /// let sentence = search.admit(&Request::default())?;
     /// let mut steps = 0;
     /// while let Some(&token) = search.rows().tokens.first() {
-    ///     // Right at two places, then wrong.
+    ///     // Two correct tokens, then a wrong one.
     ///     search.draft(sentence, &[token + 1, token + 2, 0])?;
     ///     let fed = core::iter::once(&token).chain(search.drafted(sentence));
     ///     let mut logits: Vec<f32> = fed.flat_map(|&token| model(token)).collect();
@@ -56,20 +56,20 @@ impl Search<'_> {
     /// ```
     ///
     /// # Errors
-    /// [`SearchError::SourceId`] for a slot that is free or finished, [`SearchError::Token`] for an id
-    /// outside the vocabulary; nothing is changed.
-    pub fn draft(&mut self, sentence: u32, guess: &[u32]) -> Result<usize, SearchError> {
+    /// [`SearchError::SourceId`] for a slot that is free or finished, [`SearchError::Token`] for an id outside the
+    /// vocabulary; nothing is changed.
+    pub fn draft(&mut self, sentence: u32, proposal: &[u32]) -> Result<usize, SearchError> {
         let s = sentence as usize;
         if self.memory.phase.get(s) != Some(&ACTIVE) {
             return Err(SearchError::SourceId { expected: "an unfinished", found: sentence });
         }
-        tokens("draft", self.shape.vocabulary, guess)?;
-        let taken = guess.len().min(self.draft_room(sentence));
+        tokens("draft", self.shape.vocabulary, proposal)?;
+        let taken = proposal.len().min(self.draft_room(sentence));
         let (target, m) = (self.shape.target, &mut self.memory);
         if taken > 0 {
-            // One sequence: its history is that of the sentence.
+            // The sentence has one sequence, so this is its history.
             let start = s * target + m.len[s] as usize;
-            m.history[start..start + taken].copy_from_slice(&guess[..taken]);
+            m.history[start..start + taken].copy_from_slice(&proposal[..taken]);
         }
         let before = core::mem::replace(&mut m.draft_len[s], taken as u32) as usize;
         for start in &mut m.row_start[m.first_row[s] as usize + 1..self.rows] {
@@ -79,7 +79,7 @@ impl Search<'_> {
         Ok(taken)
     }
 
-    /// The most tokens that [`Self::draft`] takes of a sentence now.
+    /// The maximum number of tokens that [`Self::draft`] can use for a sentence now.
     #[must_use]
     pub fn draft_room(&self, sentence: u32) -> usize {
         let (s, m) = (sentence as usize, &self.memory);
@@ -87,11 +87,11 @@ impl Search<'_> {
         if !one || m.phase.get(s) != Some(&ACTIVE) || m.len[s] < m.prompt_len[s] {
             return 0;
         }
-        // The last token is chosen and never fed.
+        // The model never gets the last token, so the draft does not include it.
         (m.max_len[s] - 1).saturating_sub(m.len[s]) as usize
     }
 
-    /// The draft of a sentence in this step, as far as it was taken.
+    /// The draft of a sentence in this step: the tokens that [`Self::draft`] used.
     #[must_use]
     pub fn drafted(&self, sentence: u32) -> &[u32] {
         let (s, m) = (sentence as usize, &self.memory);
@@ -102,8 +102,8 @@ impl Search<'_> {
         &m.history[s * self.shape.target + m.len[s] as usize..][..len]
     }
 
-    /// The target of a sentence so far: decoder start, prefix, and the tokens of its first sequence that have
-    /// been chosen. Empty for a free slot and in beam search, where none is certain.
+    /// The target of a sentence up to now: decoder start, prefix, and the chosen tokens of its first sequence.
+    /// Empty for a free slot and in beam search, where the tokens are not final.
     #[must_use]
     pub fn target(&self, sentence: u32) -> &[u32] {
         let (s, m) = (sentence as usize, &self.memory);
@@ -114,8 +114,8 @@ impl Search<'_> {
         &m.history[slot * self.shape.target..][..m.sequence_len[slot] as usize]
     }
 
-    /// As many tokens of sentence `s` as its draft is right, and one more; `rows` and `best` are those of its
-    /// row, then of the draft. Once `hushed`, no more tokens are taken.
+    /// Advances sentence `s` by the accepted tokens of its draft and one more. `rows` and `best` hold the row of
+    /// the sentence, followed by the rows of its draft. If `muted` returns true, no further tokens are taken.
     pub(super) fn step_draft(
         &mut self,
         s: usize,
@@ -123,16 +123,16 @@ impl Search<'_> {
         best: Option<&[u32]>,
         hooks: &mut Hooks<'_>,
         on_token: &mut Option<OnToken<'_>>,
-        hushed: &dyn Fn() -> bool,
+        muted: &dyn Fn() -> bool,
     ) -> Result<(), SearchError> {
         let places = rows.chunks_exact_mut(self.shape.vocabulary).enumerate();
         for (i, scores) in places {
             let at = s * self.shape.target + self.memory.len[s] as usize;
-            let guess = self.memory.history[at];
+            let proposal = self.memory.history[at];
             let best = best.map(|best| &best[i..=i]);
             self.step_sequences(s, scores, best, hooks, on_token)?;
-            let right = self.memory.history[at] == guess;
-            if !right || self.memory.phase[s] != ACTIVE || hushed() {
+            let right = self.memory.history[at] == proposal;
+            if !right || self.memory.phase[s] != ACTIVE || muted() {
                 break;
             }
         }

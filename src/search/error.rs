@@ -1,11 +1,11 @@
-//! What can be wrong with a search, and what was expected instead.
+//! Errors of a search, with the expected and the actual value.
 
 use core::fmt;
 
-/// Why a search could not be planned, started or advanced. A setting goes by the name of its field in
+/// Why a search could not be planned, started or advanced. A setting is named like its field in
 /// [`SearchOptions`](super::SearchOptions), [`BeamOptions`](super::BeamOptions),
-/// [`SampleOptions`](super::SampleOptions) or [`SearchLimits`](super::SearchLimits). Lengths are in
-/// tokens, positions count from 0, the decoder start.
+/// [`SampleOptions`](super::SampleOptions) or [`SearchLimits`](super::SearchLimits). Lengths are in tokens;
+/// position 0 is the decoder start.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum SearchError {
@@ -14,16 +14,16 @@ pub enum SearchError {
         /// The name of the setting.
         setting: &'static str,
     },
-    /// A number lies outside its range, or is not a number.
+    /// A number is out of its range or NaN.
     Number {
         /// The name of the setting.
         setting: &'static str,
-        /// The range it must lie in.
+        /// The valid range.
         expected: &'static str,
         /// The value it had.
         found: f64,
     },
-    /// A count is larger than what bounds it.
+    /// A count exceeds its maximum.
     TooMany {
         /// The name of the setting.
         setting: &'static str,
@@ -32,44 +32,44 @@ pub enum SearchError {
         /// The value it had.
         found: usize,
     },
-    /// A setting asks for more than the limits hold.
+    /// A setting exceeds the limits.
     BeyondLimit {
         /// The name of the setting.
         setting: &'static str,
-        /// The name of the limit, of [`SearchLimits`](super::SearchLimits).
+        /// The name of the limit in [`SearchLimits`](super::SearchLimits).
         limit: &'static str,
-        /// The largest value of the setting within the limit.
+        /// The largest value of the setting that the limit allows.
         expected_at_most: usize,
         /// The value it had.
         found: usize,
     },
-    /// The longest length has room for the decoder start alone.
-    NoRoom {
-        /// The longest length.
+    /// The maximum length leaves no token after the decoder start.
+    NoSpace {
+        /// The maximum length.
         found: usize,
     },
-    /// There are no end tokens and no longest length: nothing would end the search.
+    /// There are no end tokens and no maximum length, so the search would not end.
     NoEnd,
     /// There is no decoder start: [`start`](super::SearchOptions::start) is
     /// [`NO_START`](super::SearchOptions::NO_START).
     NoStart,
-    /// The beams do not divide into groups of one size.
+    /// The number of beams is not a multiple of the number of groups.
     Groups {
-        /// How many beams there are.
+        /// The number of beams.
         beams: usize,
-        /// Into how many groups they should divide.
+        /// The number of groups.
         groups: usize,
     },
-    /// Beams are drawn, and in groups: diversity is for beams that are not.
+    /// Beam sampling with several groups. Diverse groups are only for beam search without sampling.
     SampledGroups {
-        /// Into how many groups they should divide.
+        /// The number of groups.
         groups: usize,
     },
     /// A token id is not in the vocabulary.
     Token {
-        /// Where the id was given.
+        /// The setting or argument that contains the id.
         setting: &'static str,
-        /// The size of the vocabulary: ids must be smaller.
+        /// The size of the vocabulary; valid ids are smaller.
         vocabulary: usize,
         /// The id.
         found: u32,
@@ -86,34 +86,34 @@ pub enum SearchError {
     },
     /// The settings forbid every token of the vocabulary.
     EverythingSuppressed,
-    /// The limits ask for more memory than can be addressed.
+    /// The limits need more memory than can be addressed.
     TooLarge,
-    /// The memory handed in is too short.
+    /// The memory from the caller is too short.
     Memory {
         /// Words of 4 bytes needed.
         expected: usize,
-        /// Words handed in.
+        /// Words in the memory.
         found: usize,
     },
-    /// A processor got too little scratch.
+    /// The scratch of a processor is too short.
     Scratch {
         /// Words of 4 bytes needed.
         expected: usize,
-        /// Words handed in.
+        /// Words in the scratch.
         found: usize,
     },
-    /// The decoder start and the prefix leave too little room for new tokens.
+    /// The decoder start and the prefix leave too few positions for new tokens.
     PromptTooLong {
-        /// The most tokens the prompt may have, the decoder start included.
+        /// The maximum number of tokens of the prompt, the decoder start included.
         expected_at_most: usize,
-        /// The tokens it has.
+        /// The number of tokens of the prompt.
         found: usize,
-        /// The new tokens that must find room: `max_new_tokens`, or 1.
-        room: usize,
+        /// The number of new tokens that must fit: `max_new_tokens`, or 1.
+        new_tokens: usize,
     },
     /// Every sentence slot is taken.
     NoFreeSlot {
-        /// How many slots were planned.
+        /// The number of planned slots.
         sentences: usize,
     },
     /// The sentence is not in the state that the call needs.
@@ -123,33 +123,33 @@ pub enum SearchError {
         /// The sentence.
         found: u32,
     },
-    /// Two slices that belong together have different lengths.
+    /// A slice has the wrong length.
     Length {
         /// The name of the slice.
         slice: &'static str,
-        /// The length it should have.
+        /// The expected length.
         expected: usize,
-        /// The length it has.
+        /// The actual length.
         found: usize,
     },
-    /// A logit that [`score_targets`](super::score_targets) was given is NaN or `+inf`. A search does not say
-    /// this: it ends the sentence with [`Finish::NotFinite`](super::Finish::NotFinite).
+    /// A logit that [`score_targets`](super::score_targets) received is NaN or `+inf`. A search does not return
+    /// this error: it ends the sentence with [`Finish::NotFinite`](super::Finish::NotFinite).
     NotFinite {
-        /// The sentence whose scores these are.
+        /// The sentence of the scores.
         sentence: u32,
-        /// The position of the token that was to be chosen.
+        /// The position of the token to choose.
         position: usize,
     },
     /// The allowed-prefix function allowed no token.
     NothingAllowed {
         /// The sentence.
         sentence: u32,
-        /// The position of the token that was to be chosen.
+        /// The position of the token to choose.
         position: usize,
     },
-    /// A processor of the caller gave up.
+    /// A processor of the caller failed.
     Processor(
-        /// Its reason.
+        /// The reason that the processor gave.
         &'static str,
     ),
 }
@@ -168,7 +168,7 @@ impl fmt::Display for SearchError {
                 f,
                 "{setting}: expected at most {expected_at_most}, which the limit {limit} holds, found {found}"
             ),
-            Self::NoRoom { found } => write!(
+            Self::NoSpace { found } => write!(
                 f,
                 "max_length: expected at least 2, the decoder start and a token, found {found}"
             ),
@@ -205,9 +205,9 @@ impl fmt::Display for SearchError {
             Self::Scratch { expected, found } => {
                 write!(f, "processor scratch: expected {expected} words, found {found}")
             }
-            Self::PromptTooLong { expected_at_most, found, room } => write!(
+            Self::PromptTooLong { expected_at_most, found, new_tokens } => write!(
                 f,
-                "prompt: expected at most {expected_at_most} tokens with the decoder start, to leave room for {room} more, found {found}"
+                "prompt: expected at most {expected_at_most} tokens with the decoder start, to leave space for {new_tokens} more, found {found}"
             ),
             Self::NoFreeSlot { sentences } => {
                 write!(f, "expected a free sentence slot, found all {sentences} taken")

@@ -1,7 +1,8 @@
-//! Filters of sampling: which part of the distribution a token is drawn from.
+//! Filters of sampling: they restrict the distribution from which a token is sampled.
 //!
-//! Each bans tokens (`-inf`) and leaves the other scores alone; `keep` tokens are always left. Masses
-//! are compared in f32 as the reference does; sums are f64 underneath.
+//! Each filter bans tokens (`-inf`) and does not change the other scores, except [`Temperature`], which divides
+//! them. At least `keep` tokens always remain. Masses are compared in f32 as in the reference; the sums are
+//! f64.
 
 use core::cmp::Ordering;
 
@@ -9,25 +10,25 @@ use super::logits::{
     Shift, TopK as Best, argmax, exp, exp_f64, ln_f64, log_sum_exp, log_sum_exp_below, maximum,
     sum_exp,
 };
-use super::processors::short;
+use super::processors::too_short;
 use super::{Context, LogitsProcessor, SearchError};
 
-/// The two halves of the scratch that a filter of `n` scores works in, the first as f32.
+/// The two halves of the scratch of a filter of `n` scores, the first as f32.
 fn halves(scratch: &mut [u32], n: usize) -> Result<(&mut [f32], &mut [u32]), SearchError> {
-    let error = short(n.saturating_mul(2), scratch);
+    let error = too_short(n.saturating_mul(2), scratch);
     let (first, rest) = scratch.split_at_mut_checked(n).ok_or(error)?;
     let second = rest.get_mut(..n).ok_or(error)?;
     Ok((bytemuck::cast_slice_mut(first), second))
 }
 
-/// The k-th largest score (all that `k` finds if there are fewer): `-inf` if nothing is left.
+/// The k-th largest score; the smallest one if there are fewer than k; `-inf` if no score remains.
 fn kth_largest(scores: &[f32], k: usize, scratch: &mut [u32]) -> Result<f32, SearchError> {
     let k = k.min(scores.len());
     if k <= 1 {
         return Ok(maximum(scores));
     }
     let (first, second) = halves(scratch, scores.len())?;
-    // Above this share of the row a heap moves more than a selection does.
+    // If k is larger than this part of the row, a selection moves fewer elements than a heap.
     if k > scores.len() / 16 && k > 64 {
         first.copy_from_slice(scores);
         let (_, kth, _) = first.select_nth_unstable_by(k - 1, |&a, &b| by_score(b, a));
@@ -44,7 +45,7 @@ fn by_score(a: f32, b: f32) -> Ordering {
     (a + 0.0).total_cmp(&(b + 0.0))
 }
 
-/// Sorts ids by their numbers, the smallest first, and equal ones by id. A function of its own, because each call of a
+/// Sorts ids by their numbers in ascending order, equal ones by id. A separate function, because each call of a
 /// sort with another closure compiles the whole sort again.
 fn sort_by_number(ids: &mut [u32], numbers: &[f32]) {
     ids.sort_unstable_by(|&a, &b| {
@@ -52,7 +53,7 @@ fn sort_by_number(ids: &mut [u32], numbers: &[f32]) {
     });
 }
 
-/// Bans scores that are below `floor` and for which `banned` holds.
+/// Bans scores below `floor` for which `banned` is true.
 fn ban_where(scores: &mut [f32], floor: f32, banned: impl Fn(f32) -> bool) {
     for score in scores {
         if *score < floor && banned(*score) {
@@ -61,9 +62,9 @@ fn ban_where(scores: &mut [f32], floor: f32, banned: impl Fn(f32) -> bool) {
     }
 }
 
-/// Divides the scores. Where the largest score becomes larger than 1e30 in magnitude, it is subtracted from all scores
-/// before the division: the distribution is the same, the largest becomes 0, and no score becomes NaN or `+inf`.
-/// `TemperatureLogitsWarper` of transformers.
+/// Divides the scores. If the magnitude of the largest score would exceed 1e30, the largest score is subtracted
+/// from all scores before the division: the distribution is the same, the largest becomes 0, and no score
+/// becomes NaN or `+inf`. `TemperatureLogitsWarper` of transformers.
 #[derive(Clone, Copy, Debug)]
 pub struct Temperature {
     /// Above 1 flattens the distribution, below 1 sharpens it. Above 0.
@@ -77,7 +78,7 @@ impl LogitsProcessor for Temperature {
         scores: &mut [f32],
         _: &mut [u32],
     ) -> Result<(), SearchError> {
-        /// Far below the largest f32: beam search adds up as many such scores as a target has tokens.
+        /// Far below the largest f32, because beam search adds as many scores as a target has tokens.
         const LARGEST: f32 = 1e30;
         let temperature = self.temperature;
         if temperature < 1.0 {
@@ -96,9 +97,10 @@ impl LogitsProcessor for Temperature {
     }
 }
 
-/// Keeps the most probable of the hundred largest scores, as long as their entropy together is at most a share of the
-/// hundred's, and always the largest (Potraghloo et al. 2025, top-H decoding). Entropy is the sum of `-p ln p` over the
-/// softmax of the hundred; the lower id comes first where scores are equal. `TopHLogitsWarper` of transformers.
+/// Keeps the most probable of the hundred largest scores while their total entropy is at most a share of the
+/// entropy of the hundred; always keeps the largest (Potraghloo et al. 2025, top-H decoding). Entropy is the
+/// sum of `-p ln p` over the softmax of the hundred; with equal scores the lower id comes first.
+/// `TopHLogitsWarper` of transformers.
 #[derive(Clone, Copy, Debug)]
 pub struct TopH {
     /// The share, in (0, 1].
@@ -145,13 +147,13 @@ impl LogitsProcessor for TopH {
     }
 }
 
-/// Keeps the k largest scores and all that equal the smallest of them (Fan et al. 2018, section 5.2).
+/// Keeps the k largest scores and all scores equal to the k-th (Fan et al. 2018, section 5.2).
 /// `TopKLogitsWarper` of transformers.
 #[derive(Clone, Copy, Debug)]
 pub struct TopK {
-    /// How many; 0 counts as 1.
+    /// The number of scores to keep; 0 counts as 1.
     pub k: usize,
-    /// Raises `k` where it is larger.
+    /// Minimum of `k`.
     pub keep: usize,
 }
 
@@ -168,13 +170,13 @@ impl LogitsProcessor for TopK {
     }
 }
 
-/// Bans the least probable tokens whose mass together is at most `1 - p` (Holtzman et al. 2020, nucleus
-/// sampling). Of equal scores the lower ids are banned first. `TopPLogitsWarper` of transformers.
+/// Bans the least probable tokens whose total mass is at most `1 - p` (Holtzman et al. 2020, nucleus sampling).
+/// With equal scores, lower ids are banned first. `TopPLogitsWarper` of transformers.
 #[derive(Clone, Copy, Debug)]
 pub struct TopP {
-    /// The mass that is kept, in (0, 1]. More than 1, and NaN, count as 1.
+    /// The mass to keep, in (0, 1]. Values above 1 and NaN count as 1.
     pub p: f64,
-    /// Tokens always left.
+    /// Minimum number of tokens that remain.
     pub keep: usize,
 }
 
@@ -190,13 +192,13 @@ impl LogitsProcessor for TopP {
         if !(total > 0.0) {
             return Ok(());
         }
-        // The loop below ends where nothing that has mass may go, so not at a negative mass or NaN.
+        // Clamp to 0: with a negative or NaN mass the loop below would not end.
         let removable = ((1.0 - self.p) as f32).max(0.0);
         let (probabilities, ids) = halves(scratch, scores.len())?;
         for (p, &score) in probabilities.iter_mut().zip(scores.iter()) {
             *p = (f64::from(exp(score - max)) / total) as f32;
         }
-        // Only the head needs sorting: lower the cutoff until all below it may go.
+        // Sort only the most probable tokens: lower the cutoff until all tokens below it can be banned together.
         let mut cutoff = (1.0 / total) as f32;
         let mut tail;
         loop {
@@ -215,7 +217,7 @@ impl LogitsProcessor for TopP {
                 head += 1;
             }
         }
-        // `keep` may reach below the cutoff; then everything is sorted.
+        // If fewer than `keep` tokens reach the cutoff, sort all tokens.
         if head < self.keep {
             (head, tail) = (0, 0.0);
             for (id, &score) in (0..).zip(scores.iter()) {
@@ -249,13 +251,13 @@ impl LogitsProcessor for TopP {
     }
 }
 
-/// Bans tokens less probable than a fraction of the most probable one (Nguyen et al. 2024).
+/// Bans tokens whose probability is below a fraction of the largest probability (Nguyen et al. 2024).
 /// `MinPLogitsWarper` of transformers.
 #[derive(Clone, Copy, Debug)]
 pub struct MinP {
     /// The fraction, in [0, 1].
     pub min_p: f64,
-    /// Tokens always left.
+    /// Minimum number of tokens that remain.
     pub keep: usize,
 }
 
@@ -277,14 +279,13 @@ impl LogitsProcessor for MinP {
     }
 }
 
-/// Keeps the tokens whose surprise `-ln p` is closest to the entropy, until they hold a mass (Meister
-/// et al. 2022, locally typical sampling). Both in natural logarithms. `TypicalLogitsWarper` of
-/// transformers.
+/// Keeps the tokens whose surprise `-ln p` is closest to the entropy, up to a total mass (Meister et al. 2022,
+/// locally typical sampling). Both use natural logarithms. `TypicalLogitsWarper` of transformers.
 #[derive(Clone, Copy, Debug)]
 pub struct Typical {
     /// The mass, in (0, 1].
     pub mass: f64,
-    /// Tokens always left.
+    /// Minimum number of tokens that remain.
     pub keep: usize,
 }
 
@@ -320,7 +321,7 @@ impl LogitsProcessor for Typical {
                 break;
             }
         }
-        // `last` counts the tokens that do not yet hold the mass, so it is the first that does.
+        // `last` counts the tokens whose total is below the mass; it is the index of the token that reaches it.
         let threshold = order.get(last).map_or(f32::INFINITY, |&id| distances[id as usize]);
         for &id in order.iter().skip(self.keep) {
             if distances[id as usize] > threshold {
@@ -360,7 +361,7 @@ fn probability_cutoff(
 pub struct Epsilon {
     /// The cutoff, in (0, 1).
     pub epsilon: f64,
-    /// Tokens always left.
+    /// Minimum number of tokens that remain.
     pub keep: usize,
 }
 
@@ -375,13 +376,13 @@ impl LogitsProcessor for Epsilon {
     }
 }
 
-/// Bans tokens less probable than `min(epsilon, sqrt(epsilon) e^-entropy)`, the entropy in natural
+/// Bans tokens less probable than `min(epsilon, sqrt(epsilon) e^-entropy)`, where the entropy uses natural
 /// logarithms (Hewitt et al. 2022, eta sampling). `EtaLogitsWarper` of transformers.
 #[derive(Clone, Copy, Debug)]
 pub struct Eta {
     /// Epsilon, in (0, 1).
     pub eta: f64,
-    /// Tokens always left.
+    /// Minimum number of tokens that remain.
     pub keep: usize,
 }
 
@@ -398,7 +399,7 @@ impl LogitsProcessor for Eta {
     }
 }
 
-/// The most probable token, the first of several, and its log-probability under the softmax of
+/// The most probable token, the first if several are equal, and its log-probability under the softmax of
 /// `scores`; `None` if every score is `-inf`.
 pub(super) fn most_probable(scores: &[f32]) -> Option<(usize, f32)> {
     let token = argmax(scores)?;
@@ -406,10 +407,10 @@ pub(super) fn most_probable(scores: &[f32]) -> Option<(usize, f32)> {
     Some((token, (f64::from(score) - log_sum_exp_below(scores, score)) as f32))
 }
 
-/// Draws from the softmax of `scores` by inversion: the first token, in the order of ids, at which the
-/// cumulative mass exceeds `uniform` of the whole. `None` if every score is `-inf`.
+/// Samples from the softmax of `scores` by inversion: returns the first token, in the order of ids, at which
+/// the cumulative mass exceeds `uniform` times the total. `None` if every score is `-inf`.
 ///
-/// `scratch` is at least one word per score.
+/// `scratch` has at least one word per score.
 pub(super) fn draw(
     scores: &[f32],
     uniform: f64,
@@ -419,7 +420,7 @@ pub(super) fn draw(
     if max == f32::NEG_INFINITY {
         return Ok(None);
     }
-    let error = short(scores.len(), scratch);
+    let error = too_short(scores.len(), scratch);
     let weights: &mut [f32] =
         bytemuck::cast_slice_mut(scratch.get_mut(..scores.len()).ok_or(error)?);
     for (weight, &score) in weights.iter_mut().zip(scores) {

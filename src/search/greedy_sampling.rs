@@ -1,4 +1,4 @@
-//! Greedy search and sampling: every sequence of a sentence goes its own way.
+//! Greedy search and sampling: the sequences of a sentence are independent.
 
 use super::argmax::UNDECIDED;
 use super::error::SearchError;
@@ -8,8 +8,8 @@ use super::pipeline::{Hooks, OnToken, Token};
 use super::search::{Finish, NONE, Search};
 
 impl Search<'_> {
-    /// One token for each live sequence of sentence `s`; `rows` holds the scores of the sentence's rows, unless
-    /// `best` has their tokens.
+    /// Appends one token to each active sequence of sentence `s`. `rows` holds the scores of the sentence's rows,
+    /// unless `best` has their tokens.
     pub(super) fn step_sequences(
         &mut self,
         s: usize,
@@ -25,7 +25,7 @@ impl Search<'_> {
         if self.memory.len[s] == self.memory.prompt_len[s] {
             self.share_prompt(s);
         }
-        // An end token that had to come says nothing about the sentence.
+        // A forced end token does not mean that the model ended the sentence.
         let forced = self.forces_end(s, self.memory.len[s]);
         let mut finish = Finish::End;
         let mut processed = NONE;
@@ -95,7 +95,7 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Gives every sequence the prompt and the first row.
+    /// Copies the prompt to every sequence and assigns the first row to it.
     fn share_prompt(&mut self, s: usize) {
         let (width, target, m) = (self.shape.width, self.shape.target, &mut self.memory);
         let prompt = m.prompt_len[s] as usize;
@@ -118,13 +118,13 @@ impl Search<'_> {
         let (context, pipeline) = (view.context(s, slot), view.pipeline(s));
         pipeline.restrict(&context, scores, scratch, hooks)?;
         if hooks.allowed.is_some() && argmax(scores).is_none() {
-            pipeline.insist(&context, scores, hooks)?;
+            pipeline.restore_allowed(&context, scores, hooks)?;
         }
         pipeline.shape(&context, scores, scratch, hooks)
     }
 
-    /// What greedy search takes without looking at scores, if it is `best` or forced: a token, or none
-    /// because all are banned.
+    /// The token that greedy search chooses without reading scores: the forced token, or `best`. `Some(None)` if
+    /// all forced tokens are banned, `None` if the scores are needed.
     fn known(&self, s: usize, best: u32) -> Option<Option<u32>> {
         self.forced(s, self.memory.len[s]).or_else(|| (best != UNDECIDED).then_some(Some(best)))
     }

@@ -1,28 +1,28 @@
-//! Arithmetic over one row of scores: maxima, log-softmax, the best k.
+//! Arithmetic over one row of scores: maximum, log-softmax, top-k.
 //!
-//! Everything here is plain multiplication, addition and comparison in a fixed order, without fused
-//! operations and without the platform's `exp` or `ln`, so that the same scores give the same bits on
-//! every machine. Loops are written over fixed lanes so that the compiler vectorizes them, and run
-//! compiled for the machine's best instruction set, which changes their speed and not their bits.
+//! All functions use plain multiplication, addition and comparison in a fixed order, without fused operations
+//! and without the platform's `exp` or `ln`. The same scores therefore give the same bits on every machine.
+//! Loops run over a fixed number of lanes so that the compiler vectorizes them. They are compiled for the best
+//! instruction set of the machine, which changes their speed and not their bits.
 
 use std::sync::OnceLock;
 
 use simdformer_kernels::{AutoVectorize, Isa};
 
 const LANES: usize = 16;
-/// Scores taken at once: several vectors of any instruction set. For [`TopK::scan`], most blocks hold
-/// nothing that enters the heap.
+/// Scores per block: several vectors of any instruction set. In [`TopK::scan`], most blocks have no score that
+/// enters the heap.
 const BLOCK: usize = 64;
-/// Terms added in f32 per lane before they go into an f64 sum.
+/// Terms that are added in f32 before they are added to the f64 sums.
 const SUM_BLOCK: usize = 32 * LANES;
 
-/// The instruction set that loops are compiled for; detected once.
+/// The instruction set that the loops use; detected once.
 fn best_isa() -> Isa {
     static ISA: OnceLock<Isa> = OnceLock::new();
     *ISA.get_or_init(Isa::best)
 }
 
-/// Makes a type of a function and its argument, for [`Isa::run`].
+/// Declares a type for a function and its argument, for [`Isa::run`].
 macro_rules! work {
     ($name:ident, $function:ident, $argument:ty, $output:ty) => {
         struct $name<'w>($argument);
@@ -46,9 +46,9 @@ work!(Subtract, subtract, (&'w mut [f32], f32, f32), ());
 
 /// `e^x` for `x <= 88`, in f32.
 ///
-/// `x = n ln 2 + r` with `|r| <= ln 2 / 2` and the Taylor polynomial of degree 7 in `r`, whose
-/// truncation is below `r^8/8! = 6e-9`; with rounding the error is at most 2 units in the last place.
-/// Results below the smallest normal number are 0; NaN stays NaN.
+/// `x = n ln 2 + r` with `|r| <= ln 2 / 2`. `e^r` is the Taylor polynomial of degree 7 in `r`, whose truncation
+/// error is below `r^8/8! = 6e-9`; with rounding the error is at most 2 units in the last place. Results below
+/// the smallest normal number are 0; NaN stays NaN.
 #[inline(always)]
 pub(super) fn exp(x: f32) -> f32 {
     const ROUND: f32 = 12_582_912.0; // 1.5 * 2^23: adding it rounds to an integer
@@ -57,18 +57,18 @@ pub(super) fn exp(x: f32) -> f32 {
     let shifted = x * core::f32::consts::LOG2_E + ROUND;
     let n = shifted - ROUND;
     let r = (x - n * LN2_HIGH) - n * LN2_LOW;
-    // Estrin's scheme: half the depth of Horner's, for as many more operations as there are squares.
+    // Estrin's scheme: half the depth of Horner's scheme, with one more operation for each square.
     let square = r * r;
     let low = (1.0 + r) + square * (0.5 + r * (1.0 / 6.0));
     let high = (1.0 / 24.0 + r * (1.0 / 120.0)) + square * (1.0 / 720.0 + r * (1.0 / 5040.0));
     let p = low + (square * square) * high;
-    // The low bits of `shifted` hold n; moving them up makes 2^n once the bias is added.
+    // The low bits of `shifted` hold n. The shift and the bias turn them into 2^n.
     let scale = f32::from_bits((shifted.to_bits() << 23).wrapping_add(127 << 23));
     let y = p * scale;
     if x < -87.0 { 0.0 } else { y }
 }
 
-/// `e^x` in f64: as [`exp`], with the Taylor polynomial of degree 13 (truncation below 5e-18).
+/// `e^x` in f64, computed as in [`exp`] with the Taylor polynomial of degree 13 (truncation error below 5e-18).
 pub(super) fn exp_f64(x: f64) -> f64 {
     if x < -700.0 {
         return 0.0;
@@ -91,8 +91,8 @@ pub(super) fn exp_f64(x: f64) -> f64 {
 
 /// The natural logarithm in f64, for positive normal `x`.
 ///
-/// `x = m 2^e` with m in [1/sqrt 2, sqrt 2), and `ln m = 2 artanh((m-1)/(m+1))` by its series up to
-/// the 23rd power (truncation below 1e-19).
+/// `x = m 2^e` with m in [1/sqrt 2, sqrt 2); `ln m = 2 artanh((m-1)/(m+1))` is computed by its series up to the
+/// 23rd power (truncation error below 1e-19).
 pub(super) fn ln_f64(x: f64) -> f64 {
     if !(x > 0.0 && x < f64::INFINITY) {
         return if x == 0.0 { f64::NEG_INFINITY } else { x };
@@ -112,7 +112,7 @@ pub(super) fn ln_f64(x: f64) -> f64 {
     exponent as f64 * core::f64::consts::LN_2 + 2.0 * f * p
 }
 
-/// `n^power`, kept away from 0 and infinity so that a score divided by it is a number.
+/// `n^power`, clamped to positive finite numbers so that a score divided by it is a number.
 pub(super) fn length_norm(n: usize, power: f64) -> f32 {
     let norm = exp_f64(power * ln_f64(n.max(1) as f64)) as f32;
     norm.clamp(f32::MIN_POSITIVE, f32::MAX)
@@ -131,7 +131,7 @@ pub(super) fn power(base: f64, power: usize) -> f64 {
     result
 }
 
-/// The largest score, NaN passed over; `-inf` for an empty row.
+/// The largest score; NaN is ignored; `-inf` for an empty row.
 pub(super) fn maximum(row: &[f32]) -> f32 {
     best_isa().run(Maximum(row))
 }
@@ -156,7 +156,7 @@ pub(super) fn below_infinity(row: &[f32]) -> bool {
 
 #[inline(always)]
 fn below_infinity_inline(row: &[f32]) -> bool {
-    // Words, not flags: the compiler keeps lanes of the width of the scores in registers.
+    // u32 lanes have the width of the scores, so the compiler keeps them in registers.
     let mut bad = [0u32; BLOCK];
     let (blocks, rest) = row.as_chunks::<BLOCK>();
     for block in blocks {
@@ -167,7 +167,7 @@ fn below_infinity_inline(row: &[f32]) -> bool {
     bad.iter().all(|&lane| lane == 0) && rest.iter().all(|&x| x < f32::INFINITY)
 }
 
-/// `sum e^(x - max)`: f32 terms in 16 lanes, every 512 of them added to sums in f64.
+/// `sum e^(x - max)`: f32 terms in 16 lanes; after every 512 terms, the lanes are added to f64 sums.
 pub(super) fn sum_exp(row: &[f32], max: f32) -> f64 {
     best_isa().run(SumExp((row, max)))
 }
@@ -179,7 +179,7 @@ fn sum_exp_inline((row, max): (&[f32], f32)) -> f64 {
         let mut lanes = [0.0f32; LANES];
         let (blocks, rest) = part.as_chunks::<BLOCK>();
         for block in blocks {
-            // Several vectors of terms at once: one alone waits for its own operations.
+            // Compute several vectors of terms at once to hide the latency of `exp`.
             let mut terms = [0.0f32; BLOCK];
             for (term, &x) in terms.iter_mut().zip(block) {
                 *term = exp(x - max);
@@ -209,7 +209,7 @@ pub(super) fn log_sum_exp(row: &[f32]) -> f64 {
     log_sum_exp_below(row, max)
 }
 
-/// [`log_sum_exp`] of a row whose largest score is known, and finite.
+/// [`log_sum_exp`] of a row whose maximum `max` is known and finite.
 pub(super) fn log_sum_exp_below(row: &[f32], max: f32) -> f64 {
     f64::from(max) + ln_f64(sum_exp(row, max))
 }
@@ -222,7 +222,7 @@ fn subtract((row, max, log_sum): (&mut [f32], f32, f32)) {
     }
 }
 
-/// The `max` and `log_sum` by which `(x - max) - log_sum` is the log-softmax of `x` in this row; `None`
+/// The `max` and `log_sum` with which `(x - max) - log_sum` is the log-softmax of `x` in this row; `None`
 /// unless both are finite.
 pub(super) fn normalizer(row: &[f32]) -> Option<(f32, f32)> {
     let max = maximum(row);
@@ -230,8 +230,8 @@ pub(super) fn normalizer(row: &[f32]) -> Option<(f32, f32)> {
     (max.is_finite() && log_sum.is_finite()).then_some((max, log_sum))
 }
 
-/// `x - max - ln sum e^(x - max)` in place. A row of `-inf` is left alone; NaN or `+inf` anywhere
-/// makes every score NaN.
+/// `x - max - ln sum e^(x - max)` in place. A row of `-inf` stays unchanged; NaN or `+inf` makes every score
+/// NaN.
 pub(super) fn log_softmax(row: &mut [f32]) {
     if let Some((max, log_sum)) = normalizer(row) {
         best_isa().run(Subtract((row, max, log_sum)));
@@ -246,29 +246,29 @@ pub(super) fn argmax(row: &[f32]) -> Option<usize> {
     if max == f32::NEG_INFINITY {
         return None;
     }
-    // The block first: looking for one value in 64 at once is many times faster.
+    // Search by block first: comparing 64 values at once is many times faster.
     let (blocks, rest) = row.as_chunks::<BLOCK>();
     let block = best_isa().run(BlockWith((blocks, max)));
     let start = block.map_or(row.len() - rest.len(), |block| block * BLOCK);
     row[start..].iter().position(|&x| x == max).map(|index| start + index)
 }
 
-/// The first block in which some score is `max`.
+/// The first block that contains `max`.
 #[inline(always)]
 fn block_with((blocks, max): (&[[f32; BLOCK]], f32)) -> Option<usize> {
     blocks.iter().position(|block| block.iter().fold(false, |any, &x| any | (x == max)))
 }
 
-/// The best k of all scores offered: a heap whose root is the worst of them.
+/// The k best of the offered scores, in a heap whose root is the worst of them.
 ///
-/// Order: higher score first, lower index first where scores are equal. `-inf` never enters.
+/// Order: higher score first; with equal scores, lower index first. `-inf` never enters.
 pub(super) struct TopK<'m> {
     scores: &'m mut [f32],
     indices: &'m mut [u32],
     len: usize,
 }
 
-/// How a score becomes what competes: `((x - max) - log_sum) + offset`, rounded at each step.
+/// The transformation of a score before it is compared: `((x - max) - log_sum) + offset`, rounded at each step.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Shift {
     pub(super) max: f32,
@@ -295,14 +295,14 @@ impl AutoVectorize for Scan<'_, '_> {
 }
 
 impl<'m> TopK<'m> {
-    /// An empty heap of as many places as the shorter slice has.
+    /// Creates an empty heap; its capacity is the length of the shorter slice.
     pub(super) fn new(scores: &'m mut [f32], indices: &'m mut [u32]) -> Self {
         let k = scores.len().min(indices.len());
         Self { scores: &mut scores[..k], indices: &mut indices[..k], len: 0 }
     }
 
-    /// Offers the shifted scores of a whole row, indexed from `base`. Returns whether all scores were
-    /// below `+inf`; on false the heap must not be used.
+    /// Offers the shifted scores of a whole row; indices start at `base`. Returns whether all scores were below
+    /// `+inf`; if false, the heap must not be used.
     pub(super) fn scan(&mut self, row: &[f32], shift: Shift, base: u32) -> bool {
         best_isa().run(Scan(self, row, shift, base))
     }
@@ -312,10 +312,10 @@ impl<'m> TopK<'m> {
         let (blocks, rest) = row.as_chunks::<BLOCK>();
         let mut start = base;
         for block in blocks {
-            // One question for all that needs a closer look: what would enter, NaN and infinity.
+            // One comparison finds all scores that need a closer check: those that enter the heap, NaN and infinity.
             let worst = self.worst();
-            let look = |any, &x: &f32| any | u32::from(!(shift.of(x) <= worst));
-            if block.iter().fold(0, look) != 0 {
+            let needs_check = |any, &x: &f32| any | u32::from(!(shift.of(x) <= worst));
+            if block.iter().fold(0, needs_check) != 0 {
                 if !below_infinity_inline(block) {
                     return false;
                 }
@@ -330,7 +330,7 @@ impl<'m> TopK<'m> {
         true
     }
 
-    /// Offers the best of a later row, as [`Self::sort`] left them: where scores are equal, indices rise.
+    /// Offers the sorted result ([`Self::sort`]) of a later row. With equal scores, its indices ascend.
     pub(super) fn merge(&mut self, scores: &[f32], indices: &[u32]) {
         for (&score, &index) in scores.iter().zip(indices) {
             self.offer(score, index);
@@ -343,7 +343,7 @@ impl<'m> TopK<'m> {
         }
     }
 
-    /// What a score must exceed to enter.
+    /// The threshold: a score enters the heap only if it is larger.
     fn worst(&self) -> f32 {
         if self.len < self.scores.len() {
             f32::NEG_INFINITY
@@ -352,7 +352,8 @@ impl<'m> TopK<'m> {
         }
     }
 
-    /// Indices must be offered in rising order: an equal score that comes later does not enter.
+    /// Offers one score. The caller offers indices in ascending order: a later score that equals the threshold does
+    /// not enter.
     fn offer(&mut self, score: f32, index: u32) {
         if !(score > self.worst()) {
             return;
@@ -405,7 +406,7 @@ impl<'m> TopK<'m> {
         self.indices.swap(a, b);
     }
 
-    /// Sorts what was kept, best first, at the front of both slices, and returns how many there are.
+    /// Sorts the heap, best first, at the front of both slices, and returns its length.
     pub(super) fn sort(mut self) -> usize {
         for last in (1..self.len).rev() {
             self.swap(0, last);

@@ -1,8 +1,8 @@
-//! Decoding strategies: greedy, beam, diverse beam, sampling, and the rules that shape them.
+//! Decoding strategies: greedy search, beam search, diverse beam search, sampling, and logits processors.
 //!
-//! A [`Search`] is a state machine over logits and tokens. It knows no model and runs no loop: it says
-//! which tokens to feed, is handed logits, and says which tokens to feed next. All of its memory is
-//! one slice of the caller's, of [`words`]`(limits)` words; after [`Search::new`] nothing allocates.
+//! A [`Search`] is a state machine over logits and tokens. It contains no model and no loop. It returns the
+//! tokens to feed, takes the logits, and returns the next tokens to feed. Its memory is one slice from the
+//! caller, of [`words`]`(limits)` words; after [`Search::new`] it does not allocate.
 //!
 //! # The loop
 //!
@@ -34,7 +34,7 @@
 //!     let rows = search.rows();
 //!     let logits = &mut logits[..rows.len() * limits.vocabulary];
 //!     for (row, logits) in rows.iter().zip(logits.chunks_exact_mut(limits.vocabulary)) {
-//!         model(row.token, logits); // a real one also uses row.parent: whose cache to continue
+//!         model(row.token, logits); // a real model also uses row.parent: the KV cache to continue
 //!     }
 //!     search.advance(logits, &mut Hooks::default(), None)?;
 //! }
@@ -44,45 +44,48 @@
 //! # Ok::<(), SearchError>(())
 //! ```
 //!
-//! - A [`RowInput`] is a token to feed and its `parent`: the row of the step before whose history it
-//!   continues. Beams that cross show up as parents that are not in order; nothing else moves.
-//! - A sentence starts with one row, also in beam search and when several samples are wanted: its
-//!   sequences share the row until their first tokens differ. Finished sentences have no rows.
-//! - A prefix is fed one token a step, or all at once by the driver: [`Search::skip_prompt`].
-//! - Greedy search without [`SearchOptions::scores`] can be advanced with the best token of each row
-//!   alone, and the logits need not exist: [`Search::needs_argmax_only`], [`Search::advance_argmax`].
-//! - Greedy search and sampling take guesses at what comes next, [`Search::draft`], and several tokens of a
-//!   sentence in one step as far as these are right.
-//! - Slots are admitted and released at any time, between any two steps.
-//! - The outcome for a sentence is a function of its logits, its [`Request`] and the options: it does
-//!   not depend on its slot or on other sentences.
+//! - A [`RowInput`] is a token to feed and its `parent`: the row of the previous step that it continues. If
+//!   beams change places, the parents are not in order; no other data moves.
+//! - A sentence starts with one row, also in beam search and for several samples: its sequences share the row
+//!   until their first tokens differ. Finished sentences have no rows.
+//! - A prefix is fed one token per step. A caller that feeds it in one pass calls [`Search::skip_prompt`].
+//! - Greedy search without [`SearchOptions::scores`] can advance with only the best token of each row, without
+//!   logits: [`Search::needs_argmax_only`], [`Search::advance_argmax`].
+//! - Greedy search and sampling accept drafts ([`Search::draft`]), and advance a sentence by several tokens in
+//!   one step if the draft is correct.
+//! - Sentences are admitted and released between any two steps.
+//! - The result of a sentence is a function of its logits, its [`Request`] and the options. It does not depend
+//!   on its slot or on other sentences.
 //!
 //! # Semantics
 //!
-//! Those of transformers 5.23 `generate`, of which [`beam`](BeamOptions) search is described in detail
-//! in the source. In short: greedy search and sampling apply the processors to raw logits, beam
-//! search to log-probabilities; the order of processors is that of the module list below; where the
-//! reference leaves a tie open, the lower token id and the earlier beam win. Differences: continuations
-//! of score `-inf` are never taken (the reference may return copies of other hypotheses with scores
-//! near -1e9), an end is forced at a longest length that the options set and not where the limits alone
-//! cut, groups of beams (which version 5 removed) subtract the diversity penalty after all
-//! processors, and a sentence that has no allowed token left ends with [`Finish::Exhausted`].
+//! The semantics are those of transformers 5.23 `generate`; the source of the module `beam` describes [beam
+//! search](BeamOptions) in detail. Greedy search and sampling apply the processors to raw logits, beam search
+//! applies them to log-probabilities. The order of processors is that of the list below. Where the reference
+//! does not define the order of equal scores, the lower token id and the earlier beam come first. Differences
+//! from the reference:
+//!
+//! - Continuations of score `-inf` are never used. The reference may return copies of other hypotheses with
+//!   scores near -1e9.
+//! - An end is forced at a maximum length that the options set, but not if only the limits end the target.
+//! - Groups of beams (which version 5 removed) subtract the diversity penalty after all processors.
+//! - A sentence that has no allowed token ends with [`Finish::Exhausted`].
 //!
 //! # Order of processors
 //!
-//! [`SequenceBias`], [`SourcePenalty`], [`RepetitionPenalty`], [`NoRepeatNgram`], [`NoSourceNgram`], [`BadWords`], [`MinLength`],
-//! [`MinNewTokens`], [`AllowedPrefix`], [`ForcedBos`], [`ForcedEos`], [`RemoveInvalid`],
-//! [`ExponentialDecay`], [`Suppress`], [`BeginSuppress`], the caller's ([`Hooks::processors`]), then for
-//! sampling [`Temperature`], [`TopH`], [`TopK`], [`TopP`], [`MinP`], [`Typical`], [`Epsilon`], [`Eta`], and last
-//! [`Renormalize`].
+//! [`SequenceBias`], [`SourcePenalty`], [`RepetitionPenalty`], [`NoRepeatNgram`], [`NoSourceNgram`],
+//! [`BadWords`], [`MinLength`], [`MinNewTokens`], [`AllowedPrefix`], [`ForcedBos`], [`ForcedEos`],
+//! [`RemoveInvalid`], [`ExponentialDecay`], [`Suppress`], [`BeginSuppress`], the processors of the caller
+//! ([`Hooks::processors`]), then for sampling [`Temperature`], [`TopH`], [`TopK`], [`TopP`], [`MinP`],
+//! [`Typical`], [`Epsilon`], [`Eta`], and last [`Renormalize`].
 //!
-//! # The same tokens everywhere
+//! # Reproducibility
 //!
-//! Given equal logits the tokens are equal on every machine: exponentials and logarithms are computed
-//! here, in a fixed order, without fused operations. Sampling draws token `step` of sample `sequence`
-//! with the Philox4x32-10 number of the key `seed` and the counter `(stream, sequence, step)`, by
-//! inversion of the cumulative distribution in the order of ids. Beam sampling draws continuation
-//! `sequence` of a step so, in the order of beams and, within a beam, of ids.
+//! Equal logits give equal tokens on every machine: this module computes exponentials and logarithms itself, in
+//! a fixed order, without fused operations. Sampling chooses token `step` of sample `sequence` by inversion of
+//! the cumulative distribution in the order of ids. The uniform number is the Philox4x32-10 output for the key
+//! `seed` and the counter `(stream, sequence, step)`. Beam sampling uses the same numbers for continuation
+//! `sequence` of a step, in the order of beams and, within a beam, of ids.
 
 mod argmax;
 mod beam;

@@ -1,25 +1,25 @@
-//! The settings of a search: plain data, checked once before the first step.
+//! The settings of a search. They are validated once, before the first step.
 
 use super::SearchError;
 
-/// When beam search stops looking for better hypotheses. `early_stopping` of transformers.
+/// When beam search stops searching for better hypotheses. `early_stopping` of transformers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EarlyStopping {
-    /// As soon as there are as many finished hypotheses as beams. `true` in `generation_config.json`.
+    /// When the number of finished hypotheses equals the number of beams. `true` in `generation_config.json`.
     WhenFull,
-    /// When the best open beam, scored at its present length, cannot beat the worst finished one.
+    /// When the best open beam, scored at its present length, does not exceed the worst finished hypothesis.
     /// `false` in `generation_config.json`.
     #[default]
     Heuristic,
-    /// As `Heuristic`, but with a positive length penalty the open beam is scored at the longest length.
-    /// `"never"` in `generation_config.json`.
+    /// As `Heuristic`, but with a positive length penalty the open beam is scored at the maximum length. `"never"`
+    /// in `generation_config.json`.
     Never,
 }
 
-/// Beam search, in the semantics of transformers 5.23. [`SearchOptions::validate`] checks the ranges.
+/// Beam search, with the semantics of transformers 5.23. [`SearchOptions::validate`] checks the ranges.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BeamOptions {
-    /// Hypotheses kept per sentence, over all groups: at least 1, at most the vocabulary and
+    /// Number of beams per sentence, over all groups: at least 1, at most the vocabulary and
     /// [`SearchLimits::sequences`].
     pub beams: usize,
     /// A hypothesis of `n` generated tokens (the end token included) scores `sum log p / n^length_penalty`.
@@ -29,12 +29,12 @@ pub struct BeamOptions {
     pub early_stopping: EarlyStopping,
     /// Groups of diverse beam search; 1 is plain beam search. Must divide `beams`.
     pub groups: usize,
-    /// Taken off a token's log-probability for every beam of an earlier group that chose it in this
+    /// Subtracted from a token's log-probability for every beam of an earlier group that chose the token in this
     /// step, after all processors (Vijayakumar et al. 2016, Hamming diversity). Finite, at least 0.
     pub diversity_penalty: f64,
-    /// Beam sampling: continuations are drawn instead of the best taken, without replacement, each as
-    /// probable as the whole text that it makes. The filters leave each beam at least one token more than
-    /// there are end tokens, and at least two. In one group only. `None` is beam search.
+    /// Beam sampling: continuations are sampled without replacement, with the probability of the whole hypothesis,
+    /// instead of taking the best ones. The filters leave each beam at least one token more than there are end
+    /// tokens, and at least two tokens. Only with one group. `None` is beam search.
     pub sample: Option<SampleOptions>,
 }
 
@@ -51,30 +51,30 @@ impl Default for BeamOptions {
     }
 }
 
-/// Random sampling. Filters apply in the order of the fields; `None` is no such filter.
+/// Random sampling. Filters apply in the order of the fields; `None` disables a filter.
 /// [`SearchOptions::validate`] checks the ranges.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SampleOptions {
     /// Key of the random generator; see [`Request::stream`](super::Request::stream).
     pub seed: u64,
-    /// Scores are divided by this first ([`Temperature`](super::Temperature)). Finite and above 0, also as f32. The
-    /// lowest leave the best token alone, or those that share its score.
+    /// Scores are divided by this number before the other filters ([`Temperature`](super::Temperature)). Finite and
+    /// above 0, also as f32. With the lowest values only the best token remains, or all tokens with the best score.
     pub temperature: f64,
-    /// Keep the most probable of the hundred best tokens, as long as they hold at most this share of the
-    /// hundred's entropy ([`TopH`](super::TopH)). In (0, 1].
+    /// Keeps the most probable of the hundred best tokens, while their entropy is at most this share of the entropy
+    /// of the hundred ([`TopH`](super::TopH)). In (0, 1].
     pub top_h: Option<f64>,
-    /// Keep the k best scores, ties of the k-th included ([`TopK`](super::TopK)). At least 1.
+    /// Keeps the k best scores, including ties of the k-th ([`TopK`](super::TopK)). At least 1.
     pub top_k: Option<usize>,
-    /// Keep the most probable tokens that together hold this mass ([`TopP`](super::TopP)). In (0, 1].
+    /// Keeps the most probable tokens whose total probability is this mass ([`TopP`](super::TopP)). In (0, 1].
     pub top_p: Option<f64>,
-    /// Keep tokens at least this fraction as probable as the best ([`MinP`](super::MinP)). In [0, 1].
+    /// Keeps tokens with at least this fraction of the best token's probability ([`MinP`](super::MinP)). In [0, 1].
     pub min_p: Option<f64>,
-    /// Keep the tokens of most typical surprise that together hold this mass
+    /// Keeps the tokens whose surprise `-ln p` is closest to the entropy, up to this total mass
     /// ([`Typical`](super::Typical)). In (0, 1].
     pub typical: Option<f64>,
-    /// Keep tokens at least this probable ([`Epsilon`](super::Epsilon)). In (0, 1).
+    /// Keeps tokens with at least this probability ([`Epsilon`](super::Epsilon)). In (0, 1).
     pub epsilon: Option<f64>,
-    /// Keep tokens above an entropy-dependent cutoff ([`Eta`](super::Eta)). In (0, 1).
+    /// Keeps tokens above an entropy-dependent cutoff ([`Eta`](super::Eta)). In (0, 1).
     pub eta: Option<f64>,
 }
 
@@ -97,24 +97,23 @@ impl Default for SampleOptions {
 /// How the next token is chosen.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Strategy {
-    /// The best score, the lowest id where several are best.
+    /// The token with the best score; the lowest id if several have it.
     #[default]
     Greedy,
-    /// The best sequences that a beam of prefixes finds; or beams that are drawn, see
-    /// [`BeamOptions::sample`].
+    /// Beam search, or beam sampling; see [`BeamOptions::sample`].
     Beam(BeamOptions),
-    /// A draw from the processed distribution.
+    /// A random token of the processed distribution.
     Sample(SampleOptions),
 }
 
-/// Everything that decides which tokens come out. The default is greedy, with every rule off.
+/// All settings that decide which tokens are generated. The default is greedy search with every rule disabled.
 ///
-/// The default knows no end token and no longest length, and a search that nothing ends is refused: say
-/// one of `eos`, `max_new_tokens` and `max_length`. [`Config::search_options`](crate::config::Config::search_options)
-/// has what a checkpoint asks for.
+/// The default has no end token and no maximum length. A search that cannot end is an error, so set one of
+/// `eos`, `max_new_tokens` and `max_length`. [`Config::search_options`](crate::config::Config::search_options)
+/// returns the settings of a checkpoint.
 ///
-/// Numbers are `f64` as in a configuration file; they are rounded to `f32` where the reference does,
-/// which is transformers 5.23. Lengths are in tokens of the target.
+/// Numbers are `f64` as in a configuration file; they are rounded to `f32` where transformers 5.23, the
+/// reference, rounds them. Lengths are in tokens of the target.
 ///
 /// ```
 /// use simdformer::search::{BeamOptions, SearchLimits, SearchOptions, Strategy};
@@ -142,65 +141,67 @@ pub enum Strategy {
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct SearchOptions {
-    /// How tokens are chosen.
+    /// The strategy that chooses tokens.
     pub strategy: Strategy,
-    /// Sequences wanted per sentence: 1 for greedy, at most the beams, any number of samples.
+    /// Number of sequences to return per sentence: 1 for greedy search, at most the beams for beam search, any
+    /// number for sampling.
     pub num_return_sequences: usize,
-    /// Most tokens after the prompt, the end token included, at least 1. More than the limits hold is an
-    /// error.
-    /// `None` in both this and `max_length`: what the limits hold, and a target that gets there
-    /// finishes with [`Finish::Length`](super::Finish::Length); without end tokens the search is refused
+    /// Maximum number of tokens after the prompt, the end token included, at least 1. A value beyond the limits is
+    /// an error.
+    ///
+    /// If this and `max_length` are `None`, the limits give the maximum length. A target that reaches it finishes
+    /// with [`Finish::Length`](super::Finish::Length). Without end tokens this combination is an error
     /// ([`SearchError::NoEnd`]).
     pub max_new_tokens: Option<usize>,
-    /// Most tokens in all, decoder start and prefix included, at least 2. The smaller of both counts.
-    /// More than the limits hold is an error.
+    /// Maximum number of tokens in total, decoder start and prefix included, at least 2. The smaller of this and
+    /// `max_new_tokens` applies. A value beyond the limits is an error.
     pub max_length: Option<usize>,
-    /// No end token before this many tokens in all, decoder start and prefix included.
+    /// End tokens are banned until the target has this many tokens in total, decoder start and prefix included.
     pub min_length: usize,
-    /// No end token before this many tokens after the prompt.
+    /// End tokens are banned until this many tokens follow the prompt.
     pub min_new_tokens: usize,
-    /// The token that every target starts from (`pad` in Marian, `eos` in M2M100), or [`NO_START`](Self::NO_START),
-    /// which no search accepts. The default is 0.
+    /// The first token of every target (`pad` in Marian, `eos` in M2M100), or [`NO_START`](Self::NO_START), which
+    /// every search rejects. The default is 0.
     pub start: u32,
-    /// The tokens that end a sequence. May be empty where `max_new_tokens` or `max_length` is set.
+    /// The tokens that end a sequence. May be empty if `max_new_tokens` or `max_length` is set.
     pub eos: Vec<u32>,
-    /// Added to the score of a sequence's last token where the rest of it has just come. Sequences are
-    /// not empty and all different, biases below `+inf`.
+    /// Biases for the last token of a sequence, added if the tokens before it end the history. Sequences are not
+    /// empty and all different; biases are below `+inf`.
     pub sequence_bias: Vec<(Vec<u32>, f32)>,
-    /// Scores of tokens already in the target: divided by this when positive, multiplied when
-    /// negative (Keskar et al. 2019). Finite, above 0; 1 is off.
+    /// Divides positive scores of tokens already in the target and multiplies negative ones (Keskar et al. 2019).
+    /// Finite, above 0; 1 disables it.
     pub repetition_penalty: f64,
-    /// No n-gram of this size comes twice. At least 1; `None` is off.
+    /// No n-gram of this size occurs twice. At least 1; `None` disables it.
     pub no_repeat_ngram: Option<usize>,
-    /// Scores of tokens of the source: multiplied by this when positive, divided when negative, so that above 1 the
-    /// target keeps to the source's words. For vocabularies that both sides share. 1 is off.
+    /// Multiplies positive scores of tokens of the source and divides negative ones, so that a value above 1 favors
+    /// tokens of the source. For vocabularies that source and target share. 1 disables it.
     pub encoder_repetition_penalty: f64,
-    /// No n-gram of this size that the source has comes in the target. For vocabularies that both sides share. `None`
-    /// is off.
+    /// No n-gram of this size of the source occurs in the target. For vocabularies that source and target share.
+    /// `None` disables it.
     pub encoder_no_repeat_ngram: Option<usize>,
-    /// Token sequences that must not come, none of them empty. One that is only an end token is ignored.
+    /// Forbidden token sequences, none of them empty. A sequence that consists of one end token is ignored.
     pub bad_words: Vec<Vec<u32>>,
-    /// The token that must come directly after the decoder start, when there is no prefix.
+    /// The token that must follow the decoder start if there is no prefix.
     pub forced_bos: Option<u32>,
-    /// The tokens one of which must come last when `max_new_tokens` or `max_length` is reached; the
-    /// sentence then finishes with [`Finish::Length`](super::Finish::Length). Empty is off. Where it is
-    /// the limits alone that cut, no end token is put in place of the cut.
+    /// The tokens of which one must come last when `max_new_tokens` or `max_length` is reached; the sentence then
+    /// finishes with [`Finish::Length`](super::Finish::Length). Empty disables it. If only the limits end the
+    /// target, no end token is forced.
     pub forced_eos: Vec<u32>,
-    /// Replace NaN by 0 and infinities by the largest finite numbers.
+    /// Replaces NaN by 0 and infinities by the largest finite numbers.
     pub remove_invalid: bool,
     /// `(start, factor)`: from `start` tokens after the prompt the end token's score grows by
-    /// `|score| * (factor^n - 1)`, `n` tokens later. The factor is finite and above 0.
+    /// `|score| * (factor^n - 1)`, where `n` counts the tokens after `start`. The factor is finite and above 0.
     pub exponential_decay: Option<(usize, f64)>,
-    /// Tokens that must not come.
+    /// Forbidden tokens.
     pub suppress: Vec<u32>,
-    /// Tokens that must not come first after the prompt, or after the forced token if one is forced.
+    /// Tokens that are forbidden at the first position after the prompt, or after the forced token if there is one.
     pub begin_suppress: Vec<u32>,
-    /// Log-softmax of the scores again after all processors.
+    /// Applies log-softmax to the scores again, after all processors.
     pub renormalize: bool,
-    /// Greedy search: also compute how probable tokens and hypotheses are. It takes all logits of a
-    /// step; without, the best token is found with about a quarter of the work, see
-    /// [`Search::needs_argmax_only`](super::Search::needs_argmax_only). The tokens are the same. Beams and samples
-    /// always have scores.
+    /// Greedy search: also compute the log-probabilities of tokens and hypotheses. This needs all logits of a step.
+    /// Without it, the best token takes about a quarter of the work; see
+    /// [`Search::needs_argmax_only`](super::Search::needs_argmax_only). The tokens are the same. Beam search and
+    /// sampling always compute scores.
     pub scores: bool,
 }
 
@@ -233,20 +234,21 @@ impl Default for SearchOptions {
     }
 }
 
-/// The largest search that planned memory must hold. All but the end tokens are at least 1.
+/// The largest search that fits into the planned memory. All numbers except `end_tokens` and `source_tokens`
+/// are at least 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SearchLimits {
-    /// Sentences at a time.
+    /// Maximum number of sentences at the same time.
     pub sentences: usize,
-    /// Rows of one sentence: beams, or samples.
+    /// Maximum number of rows of one sentence: beams, or samples.
     pub sequences: usize,
-    /// Tokens in a target, decoder start and prefix included. The last one is never fed.
+    /// Maximum number of tokens in a target, decoder start and prefix included. The last one is never fed.
     pub max_target_length: usize,
-    /// Scores in a row: tokens of the target vocabulary.
+    /// Scores in a row: the size of the target vocabulary.
     pub vocabulary: usize,
-    /// End tokens of one search: with more of them beam search looks at more candidates.
+    /// Maximum number of end tokens of one search. Beam search examines more candidates if there are more of them.
     pub end_tokens: usize,
-    /// Tokens of a source, for options that look at it; 0 where none will.
+    /// Maximum number of tokens of a source, for options that read it; 0 if no option does.
     pub source_tokens: usize,
 }
 
@@ -271,7 +273,7 @@ fn at_most(setting: &'static str, most: usize, found: usize) -> Result<(), Searc
     }
 }
 
-/// As [`at_most`], where the most is the limit `limit`.
+/// As [`at_most`], where the limit `limit` gives the maximum.
 fn within(
     limit: &'static str,
     setting: &'static str,
@@ -306,11 +308,11 @@ impl SearchLimits {
 }
 
 impl SearchOptions {
-    /// The [`start`](Self::start) of options that were made of a configuration without a decoder start: the caller
-    /// sets it, or [`SearchError::NoStart`] says that it is missing. As an id it is outside every vocabulary.
+    /// The value of [`start`](Self::start) for a configuration without a decoder start. If the caller does not
+    /// replace it, the search returns [`SearchError::NoStart`]. It is outside every vocabulary.
     pub const NO_START: u32 = u32::MAX;
 
-    /// Rows of one sentence that these options need: 1, the beams, or the samples.
+    /// Rows of one sentence that these options need: 1, the number of beams, or the number of samples.
     #[must_use]
     pub fn sequences(&self) -> usize {
         match &self.strategy {
@@ -320,8 +322,8 @@ impl SearchOptions {
         }
     }
 
-    /// What is drawn from, if anything is drawn, and how many tokens its filters leave at least: in beam
-    /// sampling one that does not end the text, whatever the others are.
+    /// The sampling options, if any, and the minimum number of tokens that the filters leave. In beam sampling the
+    /// minimum includes one token that is not an end token.
     pub(super) fn drawn(&self) -> Option<(&SampleOptions, usize)> {
         match &self.strategy {
             Strategy::Greedy => None,
@@ -337,12 +339,12 @@ impl SearchOptions {
         self.scores || !matches!(self.strategy, Strategy::Greedy)
     }
 
-    /// Whether a rule of these options looks at the source.
+    /// Whether a rule of these options reads the source.
     pub(super) fn reads_source(&self) -> bool {
         self.encoder_repetition_penalty != 1.0 || self.encoder_no_repeat_ngram.is_some()
     }
 
-    /// Whether these options set a longest length, and not the limits alone.
+    /// Whether these options set a maximum length (otherwise the limits give it).
     pub(crate) fn set_a_length(&self) -> bool {
         self.max_new_tokens.is_some() || self.max_length.is_some()
     }
@@ -350,11 +352,11 @@ impl SearchOptions {
     /// Checks every setting against the limits, as [`Search::new`](super::Search::new) does.
     ///
     /// # Errors
-    /// The first setting found to be out of range: [`SearchError::Zero`], [`SearchError::Number`],
-    /// [`SearchError::TooMany`], [`SearchError::Groups`], [`SearchError::Token`],
-    /// [`SearchError::EmptySequence`], [`SearchError::DuplicateBias`]; beyond the limits:
-    /// [`SearchError::BeyondLimit`]; or such that nothing could end or begin: [`SearchError::NoEnd`],
-    /// [`SearchError::NoStart`], [`SearchError::NoRoom`], [`SearchError::EverythingSuppressed`].
+    /// Returns an error for the first setting that is out of range: [`SearchError::Zero`], [`SearchError::Number`],
+    /// [`SearchError::TooMany`], [`SearchError::Groups`], [`SearchError::Token`], [`SearchError::EmptySequence`],
+    /// [`SearchError::DuplicateBias`]; for one that exceeds the limits: [`SearchError::BeyondLimit`]; and for
+    /// settings with which no search could end or begin: [`SearchError::NoEnd`], [`SearchError::NoStart`],
+    /// [`SearchError::NoSpace`], [`SearchError::EverythingSuppressed`].
     pub fn validate(&self, limits: &SearchLimits) -> Result<(), SearchError> {
         limits.validate()?;
         let vocabulary = limits.vocabulary;
@@ -375,14 +377,14 @@ impl SearchOptions {
         let target = limits.max_target_length;
         if let Some(most) = self.max_new_tokens {
             at_least_one("max_new_tokens", most)?;
-            // The decoder start comes before them. What a prefix needs is seen when it comes.
+            // The decoder start takes one token. `Search::admit` checks the length of the prefix.
             if self.max_length.is_none() {
                 within("max_target_length", "max_new_tokens", target.saturating_sub(1), most)?;
             }
         }
         if let Some(found) = self.max_length {
             if found < 2 {
-                return Err(SearchError::NoRoom { found });
+                return Err(SearchError::NoSpace { found });
             }
             within("max_target_length", "max_length", target, found)?;
         }
@@ -510,9 +512,9 @@ impl SampleOptions {
     }
 }
 
-/// Whether the rules that hold at every step leave no token of `vocabulary`.
+/// Whether the rules that apply at every step ban every token of `vocabulary`.
 fn all_banned(options: &SearchOptions, vocabulary: usize) -> bool {
-    /// Tokens looked at together.
+    /// Tokens that are checked in one pass over the rules.
     const BLOCK: usize = 4096;
     let biased = options.sequence_bias.iter().filter(|entry| entry.1 == f32::NEG_INFINITY);
     let bad = options
@@ -553,7 +555,7 @@ mod tests {
             assert!(with(all.clone(), vec![]));
             assert!(!with(all[1..].to_vec(), vec![]));
             assert!(with(all[1..].to_vec(), vec![vec![0]]));
-            // As many as the vocabulary has, one of them twice; a word of two tokens.
+            // `vocabulary` entries, one of them twice, and a word of two tokens.
             let last = vocabulary - 1;
             let twice = [&all[..last], &all[..last.min(1)]].concat();
             assert!(!with(twice, vec![]), "{vocabulary}");

@@ -1,10 +1,10 @@
-//! What a step finds out about each row by itself, on several threads.
+//! The part of a step that handles each row independently, on several threads.
 //!
-//! Normalizing a row, the rules and filters, its best continuations or its draw look at no other row; the
-//! merge of a sentence's rows, tokens and events need all of them and come after, on the calling thread
-//! ([`Search::advance`]). Whoever prepares a row does with it what that thread would do, in the same order,
-//! so the outcome is the same bits. Rules of the caller's are called in order and by the caller alone:
-//! where there are any, nothing is prepared.
+//! Normalization, rules, filters, and the choice of the best continuations or of a sample read one row only.
+//! Merging the rows of a sentence, choosing its tokens and reporting events need all its rows; the calling
+//! thread does this afterwards ([`Search::advance`]). A prepared row goes through the same operations in the
+//! same order as on the calling thread, so the bits are the same. The calling thread calls the rules of the
+//! caller in order: if there are any, no row is prepared.
 
 use crate::counted_threads::counted;
 use simdformer_kernels::Parallelism;
@@ -19,24 +19,25 @@ use super::random::uniform;
 use super::search::{ACTIVE, NONE, Progress, Search};
 use super::state::{HEAD, Memory, Shape, result_words};
 
-/// Tasks of one step, at most.
+/// Maximum number of tasks per step.
 const TASKS: usize = 32;
 
-/// Scores of one task at least: some microseconds, enough to pay for handing it over.
+/// Minimum number of scores per task: some microseconds of work, enough to justify handing it to another
+/// thread.
 const TASK: usize = 1 << 13;
 
-/// What a row is known to be.
+/// The prepared result of a row.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Prepared<'m> {
-    /// Nothing yet.
+    /// Not prepared.
     Open,
     /// The processors have been applied.
     Shaped,
-    /// So they have, and something is NaN or infinite.
+    /// The processors have been applied, and a score is NaN or `+inf`.
     NotFinite,
-    /// This comes next, with its log-probability if that is wanted; `None` where all is banned.
+    /// The chosen token, with its log-probability if scores are computed; `None` if all tokens are banned.
     Chosen(Option<(u32, Option<f32>)>),
-    /// Scores of the best continuations of a beam, best first, and these.
+    /// Scores and ids of the best continuations of a beam, best first.
     Best(&'m [f32], &'m [u32]),
 }
 
@@ -47,13 +48,13 @@ const CHOSEN: u32 = 3;
 const EXHAUSTED: u32 = 4;
 const BEST: u32 = 5;
 
-/// What is prepared in: lent by the search while its rows are.
+/// The buffers of [`Search::prepare`], taken out of the search while it runs.
 pub(crate) struct Scratch<'a> {
     results: &'a mut [u32],
     scratch: &'a mut [u32],
 }
 
-/// Some rows that follow each other.
+/// A range of consecutive rows.
 #[derive(Default)]
 struct Task<'t> {
     first: usize,
@@ -63,10 +64,9 @@ struct Task<'t> {
 }
 
 impl<'a> Search<'a> {
-    /// As [`Self::advance`], on more threads than the calling one where there is work for them: the rows are
-    /// normalized, processed, filtered and searched for their best tokens side by side, several at a time.
-    /// What comes out is the same. Rules of the caller's ([`Hooks`]) are called by the calling thread; where
-    /// there are any, all is done there.
+    /// As [`Self::advance`], on several threads if there is enough work: the rows are normalized, processed,
+    /// filtered and searched for their best tokens in parallel. The result is the same. Rules of the caller
+    /// ([`Hooks`]) run on the calling thread; if there are any, all work runs on it.
     ///
     /// ```
     /// use simdformer::kernels::Parallelism;
@@ -100,16 +100,17 @@ impl<'a> Search<'a> {
         hooks: &mut Hooks<'_>,
         on_token: Option<OnToken<'_>>,
     ) -> Result<Progress, SearchError> {
-        if let Some(mut room) = self.lend_room(hooks) {
-            counted(parallelism, |parallelism| self.prepare(parallelism, logits, &mut room));
-            self.take_back(room);
+        if let Some(mut buffers) = self.lend_room(hooks) {
+            counted(parallelism, |parallelism| self.prepare(parallelism, logits, &mut buffers));
+            self.take_back(buffers);
         }
         self.advance(logits, hooks, on_token)
     }
 
-    /// What [`Self::prepare`] works in, if it may; [`Self::take_back`] wants it back before the search goes on.
+    /// Takes out the buffers for [`Self::prepare`], if the step can be prepared. The caller returns them with
+    /// [`Self::take_back`] before the search continues.
     pub(crate) fn lend_room(&mut self, hooks: &Hooks<'_>) -> Option<Scratch<'a>> {
-        // Which tokens of a draft are looked at depends on those before them.
+        // Which tokens of a draft are evaluated depends on the tokens before them.
         let drafts = self.scored_rows != self.rows;
         if drafts || self.rows < 2 || !hooks.is_empty() {
             return None;
@@ -119,19 +120,19 @@ impl<'a> Search<'a> {
         Some(Scratch { results, scratch: core::mem::take(&mut self.scratch) })
     }
 
-    /// From now on, what was prepared is known, up to the next step.
-    pub(crate) fn take_back(&mut self, room: Scratch<'a>) {
-        self.results = room.results;
-        self.scratch = room.scratch;
+    /// Returns the buffers. The prepared results are valid until the next step.
+    pub(crate) fn take_back(&mut self, buffers: Scratch<'a>) {
+        self.results = buffers.results;
+        self.scratch = buffers.scratch;
         self.prepared = true;
     }
 
-    /// Does what can be done with the rows of `logits`, as [`Self::advance`] will take them, one by one.
+    /// Prepares the rows of `logits`, each as [`Self::advance`] would process it.
     pub(crate) fn prepare(
         &self,
         parallelism: Parallelism<'_>,
         logits: &mut [f32],
-        room: &mut Scratch<'_>,
+        buffers: &mut Scratch<'_>,
     ) {
         let vocabulary = self.shape.vocabulary;
         let Some(words) = result_words(self.shape.candidates) else { return };
@@ -139,14 +140,15 @@ impl<'a> Search<'a> {
             return;
         }
         let own = self.own_scratch();
-        let most = (room.scratch.len() / own.max(1)).clamp(1, TASKS);
+        let most = (buffers.scratch.len() / own.max(1)).clamp(1, TASKS);
         let rows = self.rows.div_ceil(most).max(TASK.div_ceil(vocabulary));
         let count = self.rows.div_ceil(rows);
         if count < 2 {
             return;
         }
-        let parts = logits.chunks_mut(rows * vocabulary).zip(room.results.chunks_mut(rows * words));
-        let parts = parts.zip(room.scratch.chunks_mut(own.max(1))).enumerate();
+        let parts =
+            logits.chunks_mut(rows * vocabulary).zip(buffers.results.chunks_mut(rows * words));
+        let parts = parts.zip(buffers.scratch.chunks_mut(own.max(1))).enumerate();
         let mut tasks: [Task<'_>; TASKS] = core::array::from_fn(|_| Task::default());
         for (task, (index, ((scores, results), scratch))) in tasks.iter_mut().zip(parts) {
             *task = Task { first: index * rows, scores, results, scratch };
@@ -154,13 +156,14 @@ impl<'a> Search<'a> {
         parallelism.for_each_mut(&mut tasks[..count], &|_, task| {
             let rows = task.scores.chunks_mut(vocabulary).zip(task.results.chunks_mut(words));
             for (row, (scores, result)) in (task.first..).zip(rows) {
-                // The only error is too little scratch: whoever finds the row open meets it again.
+                // The only error is too little scratch. The row then stays open, and `advance` returns the same
+                // error.
                 let _ = self.prepare_row(row, scores, task.scratch, result);
             }
         });
     }
 
-    /// Words of scratch that a row needs under these options.
+    /// Words of scratch per row under these options.
     fn own_scratch(&self) -> usize {
         match self.options.drawn() {
             Some(_) => self.shape.scratch_words(),
@@ -207,7 +210,7 @@ impl<'a> Search<'a> {
         }
         self.view().process(s, slot, scores, scratch)?;
         result[0] = if below_infinity(scores) { SHAPED } else { NOT_FINITE };
-        // A first row is that of all sequences, each of which chooses for itself.
+        // All sequences share the first row, and each of them chooses its own token from it.
         if result[0] == SHAPED && (self.shape.width == 1 || m.len[s] > m.prompt_len[s]) {
             let chosen = self.view().choose(s, sequence, scores, scratch)?;
             result[0] = if chosen.is_some() { CHOSEN } else { EXHAUSTED };
@@ -219,7 +222,7 @@ impl<'a> Search<'a> {
     }
 }
 
-/// What a row's own work reads of a search.
+/// The parts of a search that the work on one row reads.
 #[derive(Clone, Copy)]
 pub(super) struct View<'v, 'a> {
     options: &'a SearchOptions,
@@ -240,7 +243,7 @@ impl<'a> Search<'a> {
 }
 
 impl<'v, 'a> View<'v, 'a> {
-    /// What the processors of a sequence are told.
+    /// The context that the processors of a sequence receive.
     pub(super) fn context(self, s: usize, slot: usize) -> Context<'v> {
         let m = self.memory;
         Context {
@@ -259,7 +262,7 @@ impl<'v, 'a> View<'v, 'a> {
         Pipeline { options: self.options, forced_bos }
     }
 
-    /// The processors of a row, where none is the caller's.
+    /// Applies the processors to a row if the caller has no rules.
     fn process(
         self,
         s: usize,
@@ -272,7 +275,7 @@ impl<'v, 'a> View<'v, 'a> {
         pipeline.shape(&context, scores, scratch, &mut Hooks::default())
     }
 
-    /// The token of a sequence and its log-probability, if that is wanted; `None` if all are banned.
+    /// The token of a sequence and its log-probability, if scores are computed; `None` if all tokens are banned.
     pub(super) fn choose(
         self,
         s: usize,
@@ -295,7 +298,8 @@ impl<'v, 'a> View<'v, 'a> {
     }
 }
 
-/// Makes log-probabilities of a beam's row, or says what to take off them where logits are kept.
+/// Turns a beam's row into log-probabilities and returns zeros; or, if the row keeps its logits, returns the
+/// maximum and log-sum to subtract.
 pub(super) fn normalize(keep_logits: bool, scores: &mut [f32]) -> (f32, f32) {
     let normalizer = if keep_logits { normalizer(scores) } else { None };
     if normalizer.is_none() {
@@ -304,7 +308,7 @@ pub(super) fn normalize(keep_logits: bool, scores: &mut [f32]) -> (f32, f32) {
     normalizer.unwrap_or_default()
 }
 
-/// What is known of row `row`, if `any` is, of the `results` of a step.
+/// The result of row `row` in `results`, the results of a step; [`Prepared::Open`] if `any` is false.
 pub(super) fn prepared<'m>(
     any: bool,
     results: &'m [u32],

@@ -11,12 +11,13 @@ use super::processors::{
     RemoveInvalid, Renormalize, RepetitionPenalty, SequenceBias, SourcePenalty, Suppress,
 };
 
-/// A token of a sentence that is certain: no later step changes it.
+/// A final token of a sentence: no later step changes it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Token {
-    /// Which sample of the sentence, from 0; 0 for greedy and for the best hypothesis of beam search.
+    /// The index of the sample in the sentence, from 0; 0 for greedy search and for the best hypothesis of beam
+    /// search.
     pub sequence: u32,
-    /// Its place among the generated tokens of that sequence, from 0.
+    /// The index among the generated tokens of that sequence, from 0.
     pub index: u32,
     /// The id.
     pub id: u32,
@@ -26,11 +27,11 @@ pub struct Token {
     pub log_probability: Option<f32>,
 }
 
-/// Told of every token once it is certain, in order, with the slot of its sentence. `Break` ends the
+/// Receives every token when it becomes final, in order, with the slot of its sentence. `Break` ends the
 /// sentence.
 pub type OnToken<'t> = &'t mut dyn FnMut(u32, Token) -> ControlFlow<()>;
 
-/// The caller's own rules about what may come next. The default has none.
+/// The caller's rules. The default has none.
 ///
 /// ```
 /// use simdformer::search::{Context, Hooks, LogitsProcessor};
@@ -38,7 +39,7 @@ pub type OnToken<'t> = &'t mut dyn FnMut(u32, Token) -> ControlFlow<()>;
 ///
 /// let model = Model::open("models/fr-en")?;
 /// let mut session = Session::new(&model, Limits::new(4, 32, 40))?;
-/// // No token twice in a row; and only the lower half of the vocabulary.
+/// // Bans repeating the last token, and the upper half of the vocabulary.
 /// let mut never_twice = |context: &Context<'_>, scores: &mut [f32], _: &mut [u32]| {
 ///     if let Some(&last) = context.history.last() {
 ///         scores[last as usize] = f32::NEG_INFINITY;
@@ -63,14 +64,14 @@ pub type OnToken<'t> = &'t mut dyn FnMut(u32, Token) -> ControlFlow<()>;
 /// ```
 #[derive(Default)]
 pub struct Hooks<'h> {
-    /// Applied in this order after the options' rules and before the filters of sampling.
+    /// Applied in this order, after the rules of the options and before the filters of sampling.
     pub processors: &'h mut [&'h mut dyn LogitsProcessor],
-    /// Which tokens may follow a history: applied as [`AllowedPrefix`], amid the options' rules.
+    /// Which tokens may follow a history. Applied as [`AllowedPrefix`], between the rules of the options.
     pub allowed: Option<&'h mut dyn AllowedTokens>,
 }
 
 impl Hooks<'_> {
-    /// Whether there are none.
+    /// Whether there are no rules.
     pub(super) fn is_empty(&self) -> bool {
         self.processors.is_empty() && self.allowed.is_none()
     }
@@ -79,12 +80,12 @@ impl Hooks<'_> {
 /// The processors of one row, in the order of transformers 5.23.
 pub(super) struct Pipeline<'o> {
     pub(super) options: &'o SearchOptions,
-    /// The token forced after the decoder start.
+    /// The token to force after the decoder start.
     pub(super) forced_bos: Option<u32>,
 }
 
 impl Pipeline<'_> {
-    /// All rules up to and with the allowed-prefix function.
+    /// Applies all rules up to and including the allowed-prefix function.
     pub(super) fn restrict(
         &self,
         context: &Context<'_>,
@@ -120,7 +121,7 @@ impl Pipeline<'_> {
         Ok(())
     }
 
-    /// All rules after the allowed-prefix function, the caller's, and the filters of sampling.
+    /// Applies all rules after the allowed-prefix function, the caller's processors, and the filters of sampling.
     pub(super) fn shape(
         &self,
         context: &Context<'_>,
@@ -161,9 +162,9 @@ impl Pipeline<'_> {
         Ok(())
     }
 
-    /// Gives a sentence's row its allowed tokens back, with score 0, after [`Self::restrict`] had left
-    /// none in any of its rows.
-    pub(super) fn insist(
+    /// Restores the allowed tokens of a row, with score 0, after [`Self::restrict`] left none in any row of the
+    /// sentence.
+    pub(super) fn restore_allowed(
         &self,
         context: &Context<'_>,
         scores: &mut [f32],
@@ -176,7 +177,7 @@ impl Pipeline<'_> {
     }
 }
 
-/// The filters of sampling, each of which leaves at least `keep` tokens.
+/// Applies the filters of sampling, each of which leaves at least `keep` tokens.
 fn filter(
     sample: &SampleOptions,
     keep: usize,

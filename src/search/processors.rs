@@ -1,37 +1,38 @@
-//! Rules on scores: what may come next, given what has come.
+//! Logits processors: rules that change the scores of the next token according to the history.
 //!
-//! Each rule is a small type. A search applies those that its options ask for in the order of this
-//! file (the order of transformers), then the caller's own, then the filters of [`super::filters`].
-//! They see raw logits in greedy search and sampling, and log-probabilities in beam search.
+//! Each rule is a small type. A search applies the rules that its options enable in the order of this file (the
+//! order of transformers), then the caller's processors, then the filters of [`super::filters`]. The rules
+//! receive raw logits in greedy search and sampling, and log-probabilities in beam search.
 
 use super::SearchError;
 use super::logits::{log_softmax, power};
 
-/// What a processor may know about the row of scores it is given.
+/// The information that a processor gets with a row of scores.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'c> {
     /// The slot of the sentence.
     pub sentence: u32,
-    /// The source of the sentence, where a rule of the options looks at it; otherwise empty.
+    /// The source of the sentence if an option needs it; otherwise empty.
     pub source: &'c [u32],
-    /// The target so far: decoder start, prefix, generated tokens.
+    /// The target up to now: decoder start, prefix, generated tokens.
     pub history: &'c [u32],
-    /// How many tokens of the history were given (decoder start and prefix).
+    /// How many tokens of the history the caller gave (decoder start and prefix).
     pub prompt_len: usize,
-    /// The longest history this sentence can reach, in tokens, prompt included.
+    /// The maximum length of the history of this sentence, in tokens, prompt included.
     pub max_length: usize,
 }
 
 /// A rule that changes one row of scores in place.
 ///
-/// `scores` is `[vocabulary]`, natural logarithms or logits; `-inf` bans a token. `scratch` is at least
-/// [`scratch_words`] long, free to use, with unspecified contents. A closure of the same arguments is a
-/// processor as well; see [`Hooks`](super::Hooks). The processors here are those of transformers 5.23.
+/// `scores` is `[vocabulary]`, natural logarithms or logits; `-inf` bans a token. `scratch` has at least
+/// [`scratch_words`] elements; the processor may overwrite it, and its contents are unspecified. A closure with
+/// the same arguments is also a processor; see [`Hooks`](super::Hooks). The processors of this module are those
+/// of transformers 5.23.
 ///
 /// ```
 /// use simdformer::search::{Context, LogitsProcessor, SearchError};
 ///
-/// /// Takes a little off the scores of tokens that a table calls rare.
+/// /// Subtracts a penalty from the scores of tokens that a table marks as rare.
 /// struct Rare {
 ///     is_rare: Vec<bool>,
 ///     penalty: f32,
@@ -64,13 +65,13 @@ pub struct Context<'c> {
 pub trait LogitsProcessor {
     /// Changes `scores`, `[vocabulary]`, of the token that follows `context.history`.
     ///
-    /// A score that is NaN or `+inf` after all processors ends its sentence alone, with
+    /// If a score is NaN or `+inf` after all processors, only its sentence ends, with
     /// [`Finish::NotFinite`](super::Finish::NotFinite).
     ///
     /// # Errors
-    /// Ends the whole search: [`SearchError::Processor`] for a rule of the caller's own,
-    /// [`SearchError::Scratch`] where scratch is too short (see [`scratch_words`]),
-    /// [`SearchError::NothingAllowed`] of [`AllowedPrefix`].
+    /// An error ends the whole search: [`SearchError::Processor`] from a rule of the caller,
+    /// [`SearchError::Scratch`] if `scratch` is too short (see [`scratch_words`]), [`SearchError::NothingAllowed`]
+    /// from [`AllowedPrefix`].
     fn process(
         &mut self,
         context: &Context<'_>,
@@ -93,23 +94,24 @@ where
     }
 }
 
-/// Words of 4 bytes of scratch that every processor here is content with.
+/// The 4-byte words of scratch that are enough for every processor of this module.
 ///
-/// [`RepetitionPenalty`] takes one for each token of the history, [`SourcePenalty`] one for each of the source, which must
-/// not be longer than both, [`AllowedPrefix`] one for each score, [`TopK`](super::TopK), [`TopP`](super::TopP),
-/// [`MinP`](super::MinP), [`Typical`](super::Typical), [`Epsilon`](super::Epsilon) and [`Eta`](super::Eta) at most two for
-/// each score, and they say [`SearchError::Scratch`] where there are fewer. The others take none and never fail.
+/// [`RepetitionPenalty`] needs one word for each token of the history. [`SourcePenalty`] needs one for each
+/// token of the source, which must not be longer than the returned number. [`AllowedPrefix`] needs one for each
+/// score. [`TopK`](super::TopK), [`TopP`](super::TopP), [`MinP`](super::MinP), [`Typical`](super::Typical),
+/// [`Epsilon`](super::Epsilon) and [`Eta`](super::Eta) need at most two for each score. These processors return
+/// [`SearchError::Scratch`] if `scratch` is shorter. The others need none and never fail.
 #[must_use]
 pub fn scratch_words(vocabulary: usize, max_target_length: usize) -> usize {
     vocabulary.saturating_mul(2).max(max_target_length)
 }
 
-/// The tokens that may follow a history, chosen by the caller. A closure of the same arguments will do
-/// as well; see [`Hooks`](super::Hooks).
+/// The tokens that may follow a history, chosen by the caller. A closure with the same arguments also
+/// implements this trait; see [`Hooks`](super::Hooks).
 pub trait AllowedTokens {
-    /// Calls `allow` with the ids that may come next, all at once or some at a time, at least one in
-    /// all. Order and repetition do not matter, ids outside the vocabulary are passed over. A search
-    /// that is allowed no token ends with [`SearchError::NothingAllowed`].
+    /// Calls `allow` with the ids that may come next, in one call or in several, at least one id in total. Order
+    /// and duplicates do not matter; ids outside the vocabulary are ignored. If no token is allowed, the search
+    /// ends with [`SearchError::NothingAllowed`].
     fn allowed(&mut self, context: &Context<'_>, allow: &mut dyn FnMut(&[u32]));
 }
 
@@ -119,7 +121,7 @@ impl<F: FnMut(&Context<'_>, &mut dyn FnMut(&[u32]))> AllowedTokens for F {
     }
 }
 
-pub(super) fn short(expected: usize, scratch: &[u32]) -> SearchError {
+pub(super) fn too_short(expected: usize, scratch: &[u32]) -> SearchError {
     SearchError::Scratch { expected, found: scratch.len() }
 }
 
@@ -131,8 +133,8 @@ fn ban(scores: &mut [f32], tokens: &[u32]) {
     }
 }
 
-/// Gives `tokens` the score 0.
-fn level(scores: &mut [f32], tokens: &[u32]) {
+/// Sets the score of `tokens` to 0.
+fn set_zero(scores: &mut [f32], tokens: &[u32]) {
     for &token in tokens {
         if let Some(score) = scores.get_mut(token as usize) {
             *score = 0.0;
@@ -140,19 +142,19 @@ fn level(scores: &mut [f32], tokens: &[u32]) {
     }
 }
 
-/// Bans everything but `tokens`, whose scores become 0.
+/// Bans all tokens except `tokens`, whose scores become 0.
 fn force(scores: &mut [f32], tokens: &[u32]) {
     scores.fill(f32::NEG_INFINITY);
-    level(scores, tokens);
+    set_zero(scores, tokens);
 }
 
-/// What a rule made of the finite score `before`, kept finite: `after`, or the finite number next to it. `after`
-/// as it is where `before` is NaN or infinite.
+/// Returns `after`, limited to the finite range, if the score `before` the rule was finite; returns `after`
+/// unchanged if `before` is NaN or infinite.
 fn saturated(before: f32, after: f32) -> f32 {
     if before.is_finite() { after.clamp(f32::MIN, f32::MAX) } else { after }
 }
 
-/// Adds `bias` to the last token of `sequence` where the history ends with the rest of it.
+/// Adds `bias` to the last token of `sequence` if the history ends with the tokens before it.
 fn bias_sequence(history: &[u32], scores: &mut [f32], sequence: &[u32], bias: f32) {
     if let Some((&last, rest)) = sequence.split_last()
         && history.ends_with(rest)
@@ -168,7 +170,7 @@ fn bias_sequence(history: &[u32], scores: &mut [f32], sequence: &[u32], bias: f3
 /// `SequenceBiasLogitsProcessor` of transformers.
 #[derive(Clone, Copy, Debug)]
 pub struct SequenceBias<'o> {
-    /// Sequences and what is added. A sequence of one token is biased at every step.
+    /// Sequences and their biases. A sequence of one token is biased at every step.
     pub entries: &'o [(Vec<u32>, f32)],
 }
 
@@ -203,9 +205,9 @@ impl LogitsProcessor for RepetitionPenalty {
         scratch: &mut [u32],
     ) -> Result<(), SearchError> {
         let history = context.history;
-        let error = short(history.len(), scratch);
+        let error = too_short(history.len(), scratch);
         let before = scratch.get_mut(..history.len()).ok_or(error)?;
-        // All scores are read before any is written, so a repeated token is penalized once.
+        // Read all scores before writing any, so that a repeated token is penalized once.
         for (kept, &token) in before.iter_mut().zip(history) {
             let score = scores.get(token as usize).copied().unwrap_or(0.0);
             let penalized = if score < 0.0 { score * self.penalty } else { score / self.penalty };
@@ -220,8 +222,8 @@ impl LogitsProcessor for RepetitionPenalty {
     }
 }
 
-/// Multiplies positive scores of tokens of the source by a factor and divides negative ones, once per distinct token:
-/// [`RepetitionPenalty`] the other way round, so that above 1 the target keeps to the words of the source.
+/// Multiplies positive scores of tokens of the source by a factor and divides negative ones, once per distinct
+/// token. This is the inverse of [`RepetitionPenalty`]: a factor above 1 favors tokens of the source.
 #[derive(Clone, Copy, Debug)]
 pub struct SourcePenalty {
     /// The factor.
@@ -244,7 +246,7 @@ impl LogitsProcessor for SourcePenalty {
 /// Bans every token that would complete an n-gram of the source.
 #[derive(Clone, Copy, Debug)]
 pub struct NoSourceNgram {
-    /// Tokens in an n-gram. 1 bans all tokens of the source; 0 is no rule.
+    /// The size of the n-gram. 1 bans all tokens of the source; 0 disables the rule.
     pub size: usize,
 }
 
@@ -285,7 +287,7 @@ impl LogitsProcessor for NoSourceNgram {
 /// al. 2018, section 2.5). `NoRepeatNGramLogitsProcessor` of transformers.
 #[derive(Clone, Copy, Debug)]
 pub struct NoRepeatNgram {
-    /// Tokens in an n-gram. 1 bans all tokens of the history; 0 is no rule.
+    /// The size of the n-gram. 1 bans all tokens of the history; 0 disables the rule.
     pub size: usize,
 }
 
@@ -318,7 +320,7 @@ impl LogitsProcessor for NoRepeatNgram {
 pub struct BadWords<'o> {
     /// The forbidden sequences.
     pub words: &'o [Vec<u32>],
-    /// A word that is one of these alone is ignored.
+    /// The end tokens. A word that consists of one end token is ignored.
     pub eos: &'o [u32],
 }
 
@@ -362,11 +364,11 @@ impl LogitsProcessor for MinLength<'_> {
     }
 }
 
-/// Bans end tokens until so many tokens have followed the prompt.
-/// `MinNewTokensLengthLogitsProcessor` of transformers.
+/// Bans end tokens until `min_new_tokens` tokens follow the prompt. `MinNewTokensLengthLogitsProcessor` of
+/// transformers.
 #[derive(Clone, Copy, Debug)]
 pub struct MinNewTokens<'o> {
-    /// Tokens after the prompt.
+    /// The minimum number of tokens after the prompt.
     pub min_new_tokens: usize,
     /// The end tokens.
     pub eos: &'o [u32],
@@ -386,7 +388,7 @@ impl LogitsProcessor for MinNewTokens<'_> {
     }
 }
 
-/// Bans all tokens but those that the caller's function allows after this history.
+/// Bans all tokens that the caller's function does not allow after this history.
 /// `PrefixConstrainedLogitsProcessor` of transformers.
 pub struct AllowedPrefix<'f> {
     /// The function.
@@ -394,10 +396,10 @@ pub struct AllowedPrefix<'f> {
 }
 
 impl AllowedPrefix<'_> {
-    /// Bans all but the allowed tokens in `scores`, `[vocabulary]`, and gives those the score 0.
+    /// Bans all tokens in `scores`, `[vocabulary]`, except the allowed ones, whose scores become 0.
     ///
-    /// A search does this to all rows of a sentence when [`LogitsProcessor::process`] left none of
-    /// them a token, because other rules had banned the allowed ones: this rule is the stronger.
+    /// A search calls this for all rows of a sentence if [`LogitsProcessor::process`] left no token in any of them
+    /// because other rules banned the allowed tokens. This rule takes precedence over those rules.
     ///
     /// # Errors
     /// [`SearchError::NothingAllowed`] if the function allows no token.
@@ -406,7 +408,7 @@ impl AllowedPrefix<'_> {
         scores.fill(f32::NEG_INFINITY);
         self.tokens.allowed(context, &mut |allowed| {
             any |= !allowed.is_empty();
-            level(scores, allowed);
+            set_zero(scores, allowed);
         });
         if any { Ok(()) } else { Err(nothing_allowed(context)) }
     }
@@ -423,7 +425,7 @@ impl LogitsProcessor for AllowedPrefix<'_> {
         scores: &mut [f32],
         scratch: &mut [u32],
     ) -> Result<(), SearchError> {
-        let error = short(scores.len(), scratch);
+        let error = too_short(scores.len(), scratch);
         let before = scratch.get_mut(..scores.len()).ok_or(error)?;
         for (kept, score) in before.iter_mut().zip(scores.iter()) {
             *kept = score.to_bits();
@@ -464,11 +466,11 @@ impl LogitsProcessor for ForcedBos {
     }
 }
 
-/// Forces the last token of a target that reaches the longest length: the scores of these become 0, all
+/// Forces the last token of a target that reaches the maximum length: the scores of `tokens` become 0, all
 /// others `-inf`. `ForcedEOSTokenLogitsProcessor` of transformers.
 #[derive(Clone, Copy, Debug)]
 pub struct ForcedEos<'o> {
-    /// The tokens, one of which must come.
+    /// The tokens of which one must come last.
     pub tokens: &'o [u32],
 }
 
@@ -486,7 +488,7 @@ impl LogitsProcessor for ForcedEos<'_> {
     }
 }
 
-/// Replaces NaN by 0 and infinities by the largest finite numbers of their sign.
+/// Replaces NaN by 0 and infinities by the largest finite number of the same sign.
 /// `InfNanRemoveLogitsProcessor` of transformers.
 #[derive(Clone, Copy, Debug)]
 pub struct RemoveInvalid;
@@ -505,14 +507,14 @@ impl LogitsProcessor for RemoveInvalid {
     }
 }
 
-/// Raises the score of the end tokens by `|score| (factor^n - 1)`, `n` tokens past a start. Where the result is
-/// beyond the finite numbers, the score becomes the largest of them. `ExponentialDecayLengthPenalty` of
-/// transformers.
+/// Raises the score of the end tokens by `|score| (factor^n - 1)`, where `n` is the number of tokens after
+/// `start`. If the result exceeds the largest finite number, the score becomes that number.
+/// `ExponentialDecayLengthPenalty` of transformers.
 #[derive(Clone, Copy, Debug)]
 pub struct ExponentialDecay<'o> {
-    /// Tokens after the prompt up to which nothing is changed.
+    /// The number of tokens after the prompt up to which the scores do not change.
     pub start: usize,
-    /// The base; above 1 favours ending.
+    /// The base; above 1 favors ending.
     pub factor: f64,
     /// The end tokens.
     pub eos: &'o [u32],
@@ -529,7 +531,7 @@ impl LogitsProcessor for ExponentialDecay<'_> {
         if let Some(past) = context.history.len().checked_sub(start)
             && past > 0
         {
-            // An infinite factor would make NaN of a score of 0.
+            // An infinite factor would turn a score of 0 into NaN.
             let growth = ((power(self.factor, past) - 1.0) as f32).min(f32::MAX);
             for (i, &token) in self.eos.iter().enumerate() {
                 if let Some(score) = scores.get_mut(token as usize)
@@ -563,12 +565,12 @@ impl LogitsProcessor for Suppress<'_> {
     }
 }
 
-/// Bans tokens at one position. `SuppressTokensAtBeginLogitsProcessor` of transformers.
+/// Bans tokens at one position of the target. `SuppressTokensAtBeginLogitsProcessor` of transformers.
 #[derive(Clone, Copy, Debug)]
 pub struct BeginSuppress<'o> {
     /// The tokens.
     pub tokens: &'o [u32],
-    /// The length of the history at which they are banned: the prompt's, or one more if the first
+    /// The length of the history at which the tokens are banned: the length of the prompt, or one more if the first
     /// token is forced.
     pub at: usize,
 }
@@ -587,8 +589,8 @@ impl LogitsProcessor for BeginSuppress<'_> {
     }
 }
 
-/// Log-softmax, last of all: each score becomes `score - ln sum e^score`, so that natural logarithms of
-/// probabilities are left. `LogitNormalization` of transformers.
+/// Log-softmax, applied last: each score becomes `score - ln sum e^score`, the natural logarithm of a
+/// probability. `LogitNormalization` of transformers.
 #[derive(Clone, Copy, Debug)]
 pub struct Renormalize;
 

@@ -1,8 +1,8 @@
 //! The random generator of sampling: Philox4x32-10.
 //!
-//! A counter-based generator (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2,
-//! 3", SC 2011): the number for (seed, stream, sequence, step) is a function of these four alone, so it
-//! does not matter who else is in the batch, in which order or on which thread rows are looked at.
+//! A counter-based generator (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC
+//! 2011). The number for (seed, stream, sequence, step) is a function of these four values alone. It does not
+//! depend on the rest of the batch, on the order of the rows, or on threads.
 
 const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
 const KEY_STEPS: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
@@ -23,8 +23,8 @@ fn philox(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     counter
 }
 
-/// A uniform number in [0, 1) of 53 bits. The key is `seed`; the counter is `stream` (low word
-/// first), `sequence` and `step`. The bits are the first two words of the output, high word first.
+/// A uniform number in [0, 1) with 53 bits. The key is `seed`; the counter is `stream` (low word first),
+/// `sequence` and `step`. The bits are the first two words of the output, high word first.
 pub(super) fn uniform(seed: u64, stream: u64, sequence: u32, step: u32) -> f64 {
     let counter = [stream as u32, (stream >> 32) as u32, sequence, step];
     let bits = philox(counter, [seed as u32, (seed >> 32) as u32]);
@@ -36,7 +36,7 @@ pub(super) fn uniform(seed: u64, stream: u64, sequence: u32, step: u32) -> f64 {
 mod tests {
     use super::*;
 
-    /// The known-answer vectors published with the paper's library.
+    /// The known-answer vectors of the paper's library.
     #[test]
     fn philox_known_answers() {
         assert_eq!(philox([0; 4], [0; 2]), [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]);

@@ -1,4 +1,4 @@
-//! The state machine: admits sentences, hands out rows, takes logits, keeps what is finished.
+//! The state machine: it admits sentences, returns rows, takes logits and stores the finished hypotheses.
 
 use core::ops::ControlFlow;
 
@@ -7,7 +7,7 @@ use super::options::{SearchLimits, SearchOptions, Strategy, tokens};
 use super::pipeline::{Hooks, OnToken, Token};
 use super::state::{Memory, Shape};
 
-/// No token, no row, no slot.
+/// Marks a missing token, row or slot.
 pub(super) const NONE: u32 = u32::MAX;
 
 const VACANT: u32 = 0;
@@ -21,16 +21,16 @@ const NOT_FINITE: u32 = 6;
 /// Why a sentence is finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finish {
-    /// End tokens came, or beam search could not improve what it had.
+    /// An end token came, or beam search could not improve its hypotheses.
     End,
-    /// The longest length was reached by at least one sequence.
+    /// At least one sequence reached the maximum length.
     Length,
     /// The caller stopped it.
     Stopped,
     /// No token was allowed to come next.
     Exhausted,
-    /// A score of this sentence was NaN or `+inf` after all processors. The hypotheses hold the tokens that
-    /// were chosen before.
+    /// A score of this sentence was NaN or `+inf` after all processors. The hypotheses contain the tokens that were
+    /// chosen before.
     NotFinite,
 }
 
@@ -46,24 +46,23 @@ impl Finish {
     }
 }
 
-/// What a search is to know of a sentence. The default is an empty prefix.
+/// The input of a search for one sentence. The default is an empty prefix.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Request<'r> {
     /// Tokens that must follow the decoder start (a hard prefix). Not part of hypotheses or scores.
     pub prefix: &'r [u32],
-    /// Tokens of the source, for options that look at them ([`SearchOptions::encoder_no_repeat_ngram`],
-    /// [`SearchOptions::encoder_repetition_penalty`]); others do not read it.
+    /// Tokens of the source. Only [`SearchOptions::encoder_no_repeat_ngram`] and
+    /// [`SearchOptions::encoder_repetition_penalty`] read them.
     pub source: &'r [u32],
-    /// Which random numbers sampling uses. Samples depend on seed, stream and logits only, so a
-    /// service that gives each request its own stream gets the same tokens whatever the batch.
+    /// The random stream of sampling. Samples depend only on seed, stream and logits. A service that gives each
+    /// request its own stream therefore gets the same tokens in every batch.
     pub stream: u64,
-    /// Overrides [`SearchOptions::forced_bos`]: the target language of one sentence.
+    /// Overrides [`SearchOptions::forced_bos`], for example for the target language of one sentence.
     pub forced_bos: Option<u32>,
 }
 
 impl Request<'_> {
-    /// Checks what [`Search::admit`] checks, without a search. The options are taken to be
-    /// [valid](SearchOptions::validate).
+    /// Does the checks of [`Search::admit`] without a search. The options must be [valid](SearchOptions::validate).
     ///
     /// # Errors
     /// [`SearchError::PromptTooLong`], [`SearchError::Token`].
@@ -72,24 +71,29 @@ impl Request<'_> {
         options: &SearchOptions,
         limits: &SearchLimits,
     ) -> Result<(), SearchError> {
-        self.kept_source(options, limits.source_tokens)?;
+        self.required_source(options, limits.source_tokens)?;
         self.longest(options, limits.max_target_length, limits.vocabulary).map(|_| ())
     }
 
-    /// What is kept of the source, for which there are `room` tokens.
-    fn kept_source(&self, options: &SearchOptions, room: usize) -> Result<&[u32], SearchError> {
+    /// The source tokens to copy: all if the options read them, else none. An error if there are more than
+    /// `capacity`.
+    fn required_source(
+        &self,
+        options: &SearchOptions,
+        capacity: usize,
+    ) -> Result<&[u32], SearchError> {
         if !options.reads_source() {
             return Ok(&[]);
         }
         let (setting, limit, found) = ("source", "source_tokens", self.source.len());
-        if found > room {
-            let expected_at_most = room;
+        if found > capacity {
+            let expected_at_most = capacity;
             return Err(SearchError::BeyondLimit { setting, limit, expected_at_most, found });
         }
         Ok(self.source)
     }
 
-    /// The longest that the target may become, in tokens, prompt included.
+    /// The maximum length of the target in tokens, prompt included.
     fn longest(
         &self,
         options: &SearchOptions,
@@ -103,60 +107,60 @@ impl Request<'_> {
         let bounds = wanted.into_iter().chain(options.max_length);
         let longest = bounds.min().unwrap_or(target);
         if longest > target {
-            let room = options.max_new_tokens.unwrap_or(1);
-            let expected_at_most = target.saturating_sub(room);
-            return Err(SearchError::PromptTooLong { expected_at_most, found, room });
+            let new_tokens = options.max_new_tokens.unwrap_or(1);
+            let expected_at_most = target.saturating_sub(new_tokens);
+            return Err(SearchError::PromptTooLong { expected_at_most, found, new_tokens });
         }
         if found >= longest {
             let expected_at_most = longest.saturating_sub(1);
-            return Err(SearchError::PromptTooLong { expected_at_most, found, room: 1 });
+            return Err(SearchError::PromptTooLong { expected_at_most, found, new_tokens: 1 });
         }
         Ok(longest)
     }
 }
 
-/// What one row of a step is fed: `token` at `position`, after what row `parent` of the last step was
-/// fed.
+/// The input of one row of a step: `token` at `position`, as the continuation of row `parent` of the previous
+/// step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowInput {
     /// The slot of the sentence, as [`Search::admit`] returned it.
     pub sentence: u32,
     /// The token to feed.
     pub token: u32,
-    /// Index into the rows of the last step; `None` on a sentence's first row.
+    /// Index into the rows of the previous step; `None` on a sentence's first row.
     pub parent: Option<u32>,
     /// The position of the token in the target: 0 for the decoder start.
     pub position: u32,
 }
 
-/// The rows of one step, each slice `[rows]`; those of a sentence lie side by side.
+/// The rows of one step, each slice `[rows]`; the rows of a sentence are adjacent.
 #[derive(Clone, Copy, Debug)]
 pub struct Rows<'s> {
     /// Tokens to feed.
     pub tokens: &'s [u32],
     /// Sentence slots.
     pub sentences: &'s [u32],
-    /// Indices into the rows of the last step; `u32::MAX` on a sentence's first row.
+    /// Indices into the rows of the previous step; `u32::MAX` on a sentence's first row.
     pub parents: &'s [u32],
     /// Positions in the target.
     pub positions: &'s [u32],
 }
 
 impl<'s> Rows<'s> {
-    /// How many there are.
+    /// The number of rows.
     #[must_use]
     pub fn len(&self) -> usize {
         self.tokens.len()
     }
 
-    /// True once every sentence that was admitted is finished.
+    /// True if every admitted sentence is finished.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.tokens.is_empty()
     }
 
-    /// The rows one by one, in the order of the logits; of slices of different lengths, which no search
-    /// gives, as many as the shortest has.
+    /// Iterates over the rows in the order of the logits. If the caller built slices of different lengths, the
+    /// iterator ends with the shortest.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = RowInput> + use<'s> {
         let Self { tokens, sentences, parents, positions } = *self;
         tokens.iter().zip(sentences).zip(parents).zip(positions).map(
@@ -170,10 +174,10 @@ impl<'s> Rows<'s> {
     }
 }
 
-/// What one step came to.
+/// The result of one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Rows of the next step; 0 when all is done.
+    /// Rows of the next step; 0 when all sentences are finished.
     pub rows: usize,
     /// Sentences that finished in this step.
     pub finished: usize,
@@ -182,37 +186,37 @@ pub struct Progress {
 /// A finished sequence.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Hypothesis<'s> {
-    /// Generated tokens: without decoder start and prefix, with the end token if one came.
+    /// Generated tokens: without decoder start and prefix, with the end token if there is one.
     pub tokens: &'s [u32],
-    /// Natural logarithms, higher is better. Beam search: `sum log p / n^length_penalty` over processed
-    /// log-probabilities, `n` the number of [`tokens`](Self::tokens). Greedy and sampling: the sum of
-    /// log-softmax of the processed scores. NaN in greedy search without [`SearchOptions::scores`].
+    /// Natural logarithm; higher is better. Beam search: `sum log p / n^length_penalty` over processed
+    /// log-probabilities, where `n` is the number of [`tokens`](Self::tokens). Greedy search and sampling: the sum
+    /// of the log-softmax of the processed scores. NaN in greedy search without [`SearchOptions::scores`].
     pub score: f32,
 }
 
-/// A search over any number of sentences; see the [module](super) for how to drive it, and
-/// [`Session`](crate::Session) for how to do so with a model.
+/// A search over any number of sentences. See the [module](super) for the loop around it, and
+/// [`Session`](crate::Session) for the loop with a model.
 pub struct Search<'a> {
     pub(super) options: &'a SearchOptions,
     pub(super) shape: Shape,
     pub(super) memory: Memory<'a>,
-    /// For processors and draws.
+    /// Scratch for processors and sampling.
     pub(super) scratch: &'a mut [u32],
-    /// `[rows]` what has been found out about each beforehand, if anything has; see [`super::parallel`].
+    /// `[rows]` results of [`super::parallel`] for each row, valid if `prepared` is true.
     pub(super) results: &'a mut [u32],
     pub(super) prepared: bool,
     pub(super) rows: usize,
     /// Rows of logits: one for each row, and one for each token of a draft.
     pub(super) scored_rows: usize,
-    /// The sentence that the last error was about.
+    /// The sentence that caused the last error.
     failed: Option<u32>,
 }
 
-/// Words of 4 bytes that any search within the limits needs.
+/// The number of 4-byte words that any search within the limits needs.
 ///
 /// # Errors
-/// [`SearchError::Zero`] for a limit of 0, [`SearchError::TooLarge`] for more than can be addressed, or
-/// numbered in a word.
+/// [`SearchError::Zero`] for a limit of 0, [`SearchError::TooLarge`] if the memory cannot be addressed or an
+/// index does not fit in 32 bits.
 pub fn words(limits: &SearchLimits) -> Result<usize, SearchError> {
     limits.validate()?;
     let shape = Shape::of_limits(limits);
@@ -227,10 +231,10 @@ pub fn words(limits: &SearchLimits) -> Result<usize, SearchError> {
 }
 
 impl<'a> Search<'a> {
-    /// A search with all sentence slots free, in `words` of at least [`words`]`(limits)`.
+    /// Creates a search with all sentence slots free. `memory` has at least [`words`]`(limits)` words.
     ///
     /// # Errors
-    /// As [`words`] and [`SearchOptions::validate`]; [`SearchError::Memory`] for too few words.
+    /// As [`words`] and [`SearchOptions::validate`]; [`SearchError::Memory`] if `memory` is too short.
     pub fn new(
         options: &'a SearchOptions,
         limits: &SearchLimits,
@@ -262,9 +266,9 @@ impl<'a> Search<'a> {
         })
     }
 
-    /// Starts a sentence in the lowest free slot and returns the slot. Its first row is the last of
-    /// [`Self::rows`]: the decoder start. A prefix is fed one token a step, and the logits of those
-    /// steps are not looked at; [`Self::skip_prompt`] feeds it at once.
+    /// Starts a sentence in the lowest free slot and returns the slot. Its first row, with the decoder start, is
+    /// the last of [`Self::rows`]. A prefix is fed one token per step, and the search ignores the logits of those
+    /// steps; [`Self::skip_prompt`] skips them.
     ///
     /// # Errors
     /// [`SearchError::NoFreeSlot`], [`SearchError::PromptTooLong`], [`SearchError::Token`]; nothing
@@ -275,7 +279,7 @@ impl<'a> Search<'a> {
         let s = s.ok_or(SearchError::NoFreeSlot { sentences })?;
         let prompt = request.prefix.len() + 1;
         let longest = request.longest(self.options, target, vocabulary)?;
-        let source = request.kept_source(self.options, self.shape.source)?;
+        let source = request.required_source(self.options, self.shape.source)?;
         let m = &mut self.memory;
         m.phase[s] = ACTIVE;
         m.prompt_len[s] = prompt as u32;
@@ -303,8 +307,8 @@ impl<'a> Search<'a> {
         Ok(s as u32)
     }
 
-    /// Moves a sentence that was just admitted to the end of its prompt: its first row now feeds the
-    /// last token of [`Self::prompt`]. The driver must have the ones before in its cache.
+    /// Moves a newly admitted sentence to the end of its prompt: its first row then feeds the last token of
+    /// [`Self::prompt`]. The KV cache of the caller must already contain the tokens before it.
     ///
     /// # Errors
     /// [`SearchError::SourceId`] unless the sentence is at its first row.
@@ -334,7 +338,7 @@ impl<'a> Search<'a> {
         &m.history[start..start + m.prompt_len[s] as usize]
     }
 
-    /// The rows to compute now. Empty when every admitted sentence is finished.
+    /// The rows to compute now. Empty if every admitted sentence is finished.
     #[must_use]
     pub fn rows(&self) -> Rows<'_> {
         let m = &self.memory;
@@ -346,18 +350,18 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Chooses the next tokens of every row and makes the rows of the next step.
+    /// Chooses the next token of every row and makes the rows of the next step.
     ///
-    /// `logits` is `[rows, vocabulary]` in the order of [`Self::rows`], those after each token of a
-    /// [draft](Self::draft) directly behind those of its row; the processors work in it, and what it holds
-    /// afterwards is not specified.
+    /// `logits` is `[rows, vocabulary]` in the order of [`Self::rows`]. The logits after each token of a
+    /// [draft](Self::draft) directly follow those of its row. The processors work in `logits`; its contents
+    /// afterwards are unspecified.
     ///
     /// # Errors
-    /// [`SearchError::Length`] for logits of another size, nothing is changed. Otherwise
-    /// ([`SearchError::NothingAllowed`], [`SearchError::Processor`] or whatever else a rule of the
-    /// caller's says) every sentence is stopped with what it has, and there are no more rows;
-    /// [`Self::failed`] is the one that it was about. Logits that are NaN or `+inf` are no error: their
-    /// sentence finishes with [`Finish::NotFinite`], and the others go on.
+    /// [`SearchError::Length`] for logits of another size; then the search does not change. All other errors
+    /// ([`SearchError::NothingAllowed`], [`SearchError::Processor`] or an error that a rule of the caller returns)
+    /// stop every sentence with its current hypotheses, and no rows remain; [`Self::failed`] returns the sentence
+    /// that caused the error. NaN or `+inf` in the logits is no error: the sentence finishes with
+    /// [`Finish::NotFinite`], and the others continue.
     pub fn advance(
         &mut self,
         logits: &mut [f32],
@@ -367,15 +371,15 @@ impl<'a> Search<'a> {
         self.advance_with(logits, None, hooks, on_token, &|| false)
     }
 
-    /// [`Self::advance`], or [`Self::advance_argmax`] where `best` has a token for each row. Once `hushed`,
-    /// a sentence takes no second token.
+    /// [`Self::advance`], or [`Self::advance_argmax`] where `best` has a token for each row. If `muted` returns
+    /// true, a sentence takes no further token of its draft.
     pub(crate) fn advance_with(
         &mut self,
         logits: &mut [f32],
         best: Option<&[u32]>,
         hooks: &mut Hooks<'_>,
         mut on_token: Option<OnToken<'_>>,
-        hushed: &dyn Fn() -> bool,
+        muted: &dyn Fn() -> bool,
     ) -> Result<Progress, SearchError> {
         let vocabulary = self.shape.vocabulary;
         self.failed = None;
@@ -404,7 +408,7 @@ impl<'a> Search<'a> {
             let step = match &self.options.strategy {
                 Strategy::Beam(beam) => self.step_beams(s, beam, rows, hooks, &mut on_token),
                 _ if self.memory.draft_len[s] > 0 => {
-                    self.step_draft(s, rows, best, hooks, &mut on_token, hushed)
+                    self.step_draft(s, rows, best, hooks, &mut on_token, muted)
                 }
                 _ => self.step_sequences(s, rows, best, hooks, &mut on_token),
             };
@@ -418,9 +422,9 @@ impl<'a> Search<'a> {
         Ok(Progress { rows: self.rows, finished: before - self.active() })
     }
 
-    /// Ends a sentence with what it has: finished hypotheses, and the open ones scored at the length
-    /// they have. Its rows stay until the next [`Self::advance`], unless no other sentence is left;
-    /// their logits are not looked at.
+    /// Ends a sentence with its current hypotheses: the finished ones, and the open ones scored at their present
+    /// length. Its rows stay until the next [`Self::advance`], unless no other sentence is active; their logits are
+    /// ignored.
     ///
     /// # Errors
     /// [`SearchError::SourceId`] for a slot that is free or finished.
@@ -464,15 +468,15 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The sentence that the last error of [`Self::advance`] was about, if it was about one.
+    /// The sentence that caused the last error of [`Self::advance`], if one sentence caused it.
     #[must_use]
     pub fn failed(&self) -> Option<u32> {
         self.failed
     }
 
-    /// The hypotheses of a finished sentence, at most `num_return_sequences` and at least one unless the prompt
-    /// was never fed whole: beam search best first and all different, samples in the order of their
-    /// numbers. Empty for an unfinished sentence and a free slot.
+    /// The hypotheses of a finished sentence, at most `num_return_sequences`, and at least one unless the sentence
+    /// ended before its prompt was fed completely. Beam search: best first and all different. Sampling: in the
+    /// order of the sample numbers. Empty for an unfinished sentence and a free slot.
     pub fn hypotheses(&self, sentence: u32) -> impl ExactSizeIterator<Item = Hypothesis<'_>> {
         let Shape { width, target, groups, .. } = self.shape;
         let (s, m) = (sentence as usize, &self.memory);
@@ -550,7 +554,7 @@ impl<'a> Search<'a> {
         m.row_count[s] = self.rows as u32 - m.first_row[s];
     }
 
-    /// Streams one token; true if the caller wants the sentence to stop.
+    /// Streams one token. Returns true if the caller stops the sentence.
     pub(super) fn emit(on_token: &mut Option<OnToken<'_>>, s: usize, token: Token) -> bool {
         match on_token {
             Some(on_token) => on_token(s as u32, token) == ControlFlow::Break(()),

@@ -1,20 +1,20 @@
-//! Everything a search remembers, laid out in the caller's words.
+//! The state of a search, in one slice of the caller's words.
 
 use super::options::{SearchLimits, SearchOptions, Strategy};
 use super::processors::scratch_words;
 
-/// Rows that are filtered at once, at most: each needs scratch of two words a score.
+/// Maximum number of rows that are filtered at the same time. Each needs scratch of two words per score.
 const SCRATCHES: usize = 4;
 
-/// Words before the lists of a result.
+/// Words before the lists in a result.
 pub(super) const HEAD: usize = 3;
 
-/// Words of the result of a row: what it is, two numbers, the scores of the best continuations, these.
+/// Words of the result of a row: a state, two numbers, and the scores and ids of the best continuations.
 pub(super) fn result_words(candidates: usize) -> Option<usize> {
     candidates.checked_mul(2)?.checked_add(HEAD)
 }
 
-/// The numbers that decide how much memory there is and what lies where.
+/// The dimensions that determine the size of the memory and the offsets in it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     /// Sentence slots.
@@ -23,18 +23,18 @@ pub(super) struct Shape {
     pub(super) width: usize,
     /// Groups of beams.
     pub(super) groups: usize,
-    /// Candidates that one group looks at in one step.
+    /// Candidates that one group examines in one step.
     pub(super) candidates: usize,
-    /// Longest history.
+    /// Maximum length of a history.
     pub(super) target: usize,
     /// Scores in a row.
     pub(super) vocabulary: usize,
-    /// Longest source.
+    /// Maximum length of a source.
     pub(super) source: usize,
 }
 
 impl Shape {
-    /// What the limits allow at most.
+    /// The maximum that the limits allow.
     pub(super) fn of_limits(limits: &SearchLimits) -> Self {
         Self {
             sentences: limits.sentences,
@@ -47,7 +47,7 @@ impl Shape {
         }
     }
 
-    /// What these options need under the limits they were checked against.
+    /// The dimensions for these options, which were checked against the limits.
     pub(super) fn of_options(options: &SearchOptions, limits: &SearchLimits) -> Self {
         let width = options.sequences();
         let groups = match &options.strategy {
@@ -62,12 +62,12 @@ impl Shape {
         }
     }
 
-    /// Words that the processors of one row work in.
+    /// Words of scratch for the processors of one row.
     pub(super) fn scratch_words(&self) -> usize {
         scratch_words(self.vocabulary, self.target.max(self.source))
     }
 
-    /// How often these words are there.
+    /// Number of scratch buffers.
     fn scratches(&self) -> usize {
         SCRATCHES.min(self.sentences.saturating_mul(self.width))
     }
@@ -78,7 +78,8 @@ impl Shape {
     }
 }
 
-/// Enough that a full set of beams is left when every end token of every beam is among the best.
+/// The number of candidates. It leaves one continuation per beam even if every end token of every beam is among
+/// the best.
 fn candidates(end_tokens: usize, beams: usize) -> usize {
     end_tokens.saturating_add(1).max(2).saturating_mul(beams)
 }
@@ -87,10 +88,10 @@ fn product(factors: &[usize]) -> Option<usize> {
     factors.iter().try_fold(1usize, |total, &factor| total.checked_mul(factor))
 }
 
-/// One list of fields gives the struct, its size and how it is carved, so these cannot drift apart.
+/// One list of fields defines the struct, its size and its layout, so that they always agree.
 macro_rules! memory {
     ($shape:ident; $($(#[$doc:meta])* $name:ident: $word:ty = $size:expr;)*) => {
-        /// Fields named by what they hold; `[s]` is per sentence, `[s][b]` per sequence slot.
+        /// The fields are described by their contents; `[s]` is per sentence, `[s][b]` per sequence slot.
         pub(super) struct Memory<'a> {
             $($(#[$doc])* pub(super) $name: &'a mut [$word],)*
         }
@@ -103,7 +104,7 @@ macro_rules! memory {
                 Some(total)
             }
 
-            /// Splits `words`; `None` if there are too few.
+            /// Splits `words` into the fields; `None` if there are too few words.
             pub(super) fn carve($shape: &Shape, words: &'a mut [u32]) -> Option<Self> {
                 $(
                     let ($name, words) = words.split_at_mut_checked(product(&$size)?)?;
@@ -117,13 +118,13 @@ macro_rules! memory {
 }
 
 memory! { shape;
-    /// `[s]` one of [`super::search`]'s phase codes.
+    /// `[s]` one of the phase codes of [`super::search`].
     phase: u32 = [shape.sentences];
-    /// `[s]` tokens given: decoder start and prefix.
+    /// `[s]` tokens of the prompt: decoder start and prefix.
     prompt_len: u32 = [shape.sentences];
-    /// `[s]` tokens in the histories, the one to be fed next included.
+    /// `[s]` tokens in the histories, including the token to feed next.
     len: u32 = [shape.sentences];
-    /// `[s]` longest history of this sentence.
+    /// `[s]` maximum history length of this sentence.
     max_len: u32 = [shape.sentences];
     /// `[s]` low and high word of the random stream.
     stream_low: u32 = [shape.sentences];
@@ -131,55 +132,56 @@ memory! { shape;
     stream_high: u32 = [shape.sentences];
     /// `[s]` first token to force, or [`super::search::NONE`].
     forced_bos: u32 = [shape.sentences];
-    /// `[s]` tokens of the source that the options look at.
+    /// `[s]` number of source tokens.
     source_len: u32 = [shape.sentences];
-    /// `[s][source]` these tokens.
+    /// `[s][source]` source tokens, if an option reads them.
     source: u32 = [shape.sentences, shape.source];
     /// `[s]` generated tokens already streamed (beam search).
     emitted: u32 = [shape.sentences];
     /// `[s]` index of its first row in this step.
     first_row: u32 = [shape.sentences];
-    /// `[s]` how many rows it has in this step.
+    /// `[s]` number of its rows in this step.
     row_count: u32 = [shape.sentences];
-    /// `[s]` tokens of a draft, which lie after the history.
+    /// `[s]` number of draft tokens, which are stored after the history.
     draft_len: u32 = [shape.sentences];
 
-    /// `[s][b][target]` tokens of a live or, in greedy search and sampling, finished sequence.
+    /// `[s][b][target]` tokens of an active sequence; in greedy search and sampling also of a finished one.
     history: u32 = [shape.sentences, shape.width, shape.target];
     /// `[s][b]` sum of log-probabilities.
     score: f32 = [shape.sentences, shape.width];
-    /// `[s][b]` tokens in the history of a sequence of greedy search or sampling.
+    /// `[s][b]` tokens in the history of a sequence (greedy search and sampling).
     sequence_len: u32 = [shape.sentences, shape.width];
     /// `[s][b]` 1 for sequences that continue.
     alive: u32 = [shape.sentences, shape.width];
     /// `[s][b]` row of this step that the sequence reads.
     row: u32 = [shape.sentences, shape.width];
-    /// `[s][b]` row of the last step that the sequence continues.
+    /// `[s][b]` row of the previous step that the sequence continues.
     parent: u32 = [shape.sentences, shape.width];
 
     /// `[s][b][target]` finished hypotheses of beam search.
     finished: u32 = [shape.sentences, shape.width, shape.target];
-    /// `[s][b]` their scores.
+    /// `[s][b]` scores of the finished hypotheses.
     finished_score: f32 = [shape.sentences, shape.width];
-    /// `[s][b]` their lengths, prompt included.
+    /// `[s][b]` lengths of the finished hypotheses, prompt included.
     finished_len: u32 = [shape.sentences, shape.width];
-    /// `[s][b]` places in the group, best score first; over all groups once the sentence is done.
+    /// `[s][b]` indices of finished hypotheses in the group, best score first; over all groups after the sentence
+    /// is done.
     order: u32 = [shape.sentences, shape.width];
-    /// `[s][g]` how many hypotheses the group has.
+    /// `[s][g]` number of finished hypotheses of the group.
     finished_count: u32 = [shape.sentences, shape.groups];
     /// `[s][g]` 1 for groups that are done.
     group_done: u32 = [shape.sentences, shape.groups];
 
-    /// `[b][target]` histories of the next step while it is being made.
+    /// `[b][target]` histories of the next step during its construction.
     next_history: u32 = [shape.width, shape.target];
-    /// `[b]` the slot continued, or [`super::search::NONE`].
+    /// `[b]` the beam to continue, or [`super::search::NONE`].
     next_parent: u32 = [shape.width];
-    /// `[b]` the token added.
+    /// `[b]` the token to append.
     next_token: u32 = [shape.width];
-    /// `[b]` the score.
+    /// `[b]` the score of the continuation.
     next_score: f32 = [shape.width];
-    /// `[b]` what is taken off the scores of a beam's row to make log-probabilities of them: its
-    /// largest, then the logarithm of its sum; both 0 where the row holds log-probabilities.
+    /// `[b]` numbers to subtract from a beam's logits to get log-probabilities: the maximum here, the log-sum in
+    /// `row_log_sum`. Both are 0 if the row already holds log-probabilities.
     row_max: f32 = [shape.width];
     /// See `row_max`.
     row_log_sum: f32 = [shape.width];
@@ -197,18 +199,18 @@ memory! { shape;
     /// See `row_sentence`.
     row_position: u32 = [shape.sentences, shape.width];
 
-    /// Scores of this step before those of each row: one row for each that comes before it, and one for each
-    /// token of their drafts.
+    /// `[row]` index of the row's first line of logits: one line for each row before it, and one for each token of
+    /// their drafts.
     row_start: u32 = [shape.sentences, shape.width];
 
-    /// `[row]` what has been found out about it beforehand; see [`super::parallel`].
+    /// `[row]` results of [`super::parallel`].
     prepared: u32 = [shape.sentences, shape.width, result_words(shape.candidates)?];
-    /// For processors and draws of as many threads.
+    /// Scratch for processors and sampling, one buffer for each thread.
     scratch: u32 = [shape.scratches(), shape.scratch_words()];
 }
 
 impl Memory<'_> {
-    /// The source of sentence `s`, as far as a rule looks at it.
+    /// The source of sentence `s`; empty if no rule reads it.
     pub(super) fn source(&self, shape: &Shape, s: usize) -> &[u32] {
         &self.source[s * shape.source..][..self.source_len[s] as usize]
     }

@@ -1,30 +1,30 @@
-//! The rule about times in the text of a model that transcribes.
+//! The timestamp rule of transcription models.
 
 use super::error::SearchError;
 use super::logits::{log_sum_exp, maximum};
 use super::processors::{Context, LogitsProcessor};
 
-/// Times come in pairs, do not run backwards, and come where they are likelier together than any word alone (Radford et
-/// al. 2022, section 4.5). `WhisperTimeStampLogitsProcessor` of transformers: a processor for
-/// [`Hooks`](super::Hooks), where it belongs before all others.
+/// Forces timestamps in pairs and in ascending order, and forces a timestamp where the timestamps together are
+/// more probable than any other token (Radford et al. 2022, section 4.5). `WhisperTimeStampLogitsProcessor` of
+/// transformers. The caller adds this processor to [`Hooks`](super::Hooks), before all other processors.
 ///
-/// Tokens are words below `eos`, a few that are neither, `no_timestamps` the last of these, and times from there on. Of
-/// the tokens after the prompt:
+/// Text tokens have ids below `eos`. A few special tokens follow, of which `no_timestamps` is the last; all ids
+/// after it are timestamps. Rules for the tokens after the prompt:
 ///
-/// | what came last | what may come |
+/// | last tokens | next token |
 /// |---|---|
-/// | nothing | a time, at most `max_initial` after the first |
-/// | a time after a word | a time that is not earlier, or an end |
-/// | a time after a time, or alone | no time |
-/// | a word | anything, but no time up to the last one |
+/// | none | a timestamp, at most `max_initial` after the first one |
+/// | text, then a timestamp | a timestamp that is not earlier, or an end token |
+/// | two timestamps, or a single timestamp | no timestamp |
+/// | text | any token, but no timestamp up to the last one |
 ///
-/// and of what may come, only times where their probabilities add up to more than the best of all other tokens has.
-/// Takes no scratch and never fails.
+/// In addition, if the total probability of the allowed timestamps exceeds that of the best other token, only
+/// timestamps are allowed. The processor needs no scratch and never fails.
 ///
 /// ```
 /// use simdformer::search::{Context, LogitsProcessor, Timestamps};
 ///
-/// // Words 0 to 2, an end, and times from 5 on.
+/// // Text tokens 0 to 2, an end token, and timestamps from 5 on.
 /// let mut rule = Timestamps { no_timestamps: 4, eos: 3, max_initial: Some(1) };
 /// let context = Context { sentence: 0, source: &[], history: &[4], prompt_len: 1, max_length: 9 };
 /// let mut scores = [0.0; 9];
@@ -35,11 +35,11 @@ use super::processors::{Context, LogitsProcessor};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timestamps {
-    /// The token that asks for text without times: never produced. Times are the tokens after it.
+    /// The token that requests text without timestamps; it is always banned. The ids after it are timestamps.
     pub no_timestamps: u32,
     /// The end token.
     pub eos: u32,
-    /// The latest time that may come first, counted from the first of all; `None` for any.
+    /// The latest allowed first timestamp, as an offset from the first timestamp id; `None` allows any.
     pub max_initial: Option<usize>,
 }
 
@@ -61,7 +61,7 @@ impl LogitsProcessor for Timestamps {
         };
         ban(self.no_timestamps as usize, begin);
         let new = context.history.get(context.prompt_len..).unwrap_or(&[]);
-        // A pair is open after a word and a time.
+        // A pair is open if a timestamp follows text.
         let (after_time, open) = match new {
             [.., before, last] => (is_time(last), is_time(last) && !is_time(before)),
             [last] => (is_time(last), false),

@@ -1,23 +1,23 @@
-//! A step that is asked for the best tokens instead of logits.
+//! A step that returns the best tokens instead of logits.
 //!
-//! Most logits of a greedy step are computed to be thrown away. Where the model has a screen, the
-//! best token of a row is found without them (see [`simdformer_kernels::pruned_argmax`]), the same token
-//! that the logits would give; rows for which that is not certain get their logits after all.
+//! A greedy step needs only the largest logit of each row. If the model has a pruning table, the best token is found
+//! without all logits (see [`simdformer_kernels::pruned_argmax`]). It is the token that the logits would give. For
+//! undecided rows all logits are computed.
 
 use super::error::SessionError;
 use super::pruning_policy::{Banned, StepOutput};
-use super::session::{Session, beyond};
+use super::session::{Session, check_limit};
 use super::step::StepRow;
 use crate::model::layer_observer::NoObserver;
 use crate::search::UNDECIDED;
 
 impl Session<'_> {
-    /// `[rows]`: feeds one token to each of `rows` and returns the best next token of each: the one with the
-    /// largest logit that [`Session::step`] would give among those for which `banned(i, token)` is false,
-    /// `i` an index into `rows`, and the lowest of several; `u32::MAX` where no token is left.
-    /// `banned` is asked on whichever threads compute ([`crate::Threads`]).
+    /// `[rows]`: feeds one token to each of `rows` and returns the best next token of each. It is the token with the
+    /// largest logit of [`Session::step`] among those for which `banned(i, token)` is false, and the lowest id among
+    /// equal logits; `i` is an index into `rows`. The result is `u32::MAX` if all tokens are banned. `banned` is called
+    /// on the threads that compute ([`crate::Threads`]).
     ///
-    /// On CPUs with VNNI (beside AVX-512 or AVX2) it takes a quarter to a third of the time of logits.
+    /// On CPUs with VNNI (with AVX-512 or AVX2) this takes a quarter to a third of the time of computing logits.
     ///
     /// # Errors
     /// As [`Session::step`].
@@ -34,7 +34,7 @@ impl Session<'_> {
     /// let row = session.start(sentence[0])?;
     /// let (mut token, mut target) = (options.start, Vec::new());
     /// while !options.eos.contains(&token) && target.len() < 16 {
-    ///     // No token that fills, and no empty translation.
+    /// // Ban the padding token, and the end token in an empty translation.
     ///     let first = target.is_empty();
     ///     let banned = |_, id| id == options.start || first && options.eos.contains(&id);
     ///     token = session.step_argmax(&[StepRow { row, token }], &banned)?[0];
@@ -49,18 +49,18 @@ impl Session<'_> {
         banned: &(dyn Fn(usize, u32) -> bool + Sync),
     ) -> Result<&[u32], SessionError> {
         self.plan.check_decodes()?;
-        beyond("sentences * beams", self.plan.rows, rows.len())?;
+        check_limit("sentences * beams", self.plan.rows, rows.len())?;
         for row in rows {
             self.check_row(row.row)?;
         }
         let vocabulary = self.model.config().target_vocab;
         let row = |i: usize| (rows[i].row.slot(), rows[i].token);
         let stepped = self.step_for(rows.len(), row, Some(banned), &mut NoObserver)?;
-        Ok(decide(stepped, vocabulary, banned))
+        Ok(resolve_undecided(stepped, vocabulary, banned))
     }
 
-    /// [`Session::step_for`] the best tokens.
-    pub(crate) fn step_slots_best(
+    /// As [`Session::step_for`] with `banned`.
+    pub(crate) fn step_slots_argmax(
         &mut self,
         count: usize,
         row: impl Fn(usize) -> (u32, u32),
@@ -70,8 +70,8 @@ impl Session<'_> {
     }
 }
 
-/// The best token of every row, also of those that only logits decide; `u32::MAX` where all are banned.
-pub(super) fn decide<'s>(
+/// The best token of every row. Undecided rows are decided by their logits; `u32::MAX` if all tokens are banned.
+pub(super) fn resolve_undecided<'s>(
     StepOutput { best, logits }: StepOutput<'s>,
     vocabulary: usize,
     banned: Banned<'_>,

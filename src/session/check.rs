@@ -1,4 +1,4 @@
-//! What can be said of a request before anything runs.
+//! Checks of a request before it runs.
 
 use super::error::{SessionError, SourceError};
 use super::generate::Source;
@@ -8,7 +8,7 @@ use crate::features::Features;
 use crate::search::{SearchError, SearchOptions};
 
 impl Session<'_> {
-    /// [`Plan::check`] of the session's plan: whether [`Session::generate`] would take this source.
+    /// [`Plan::check`] with the session's plan: whether [`Session::generate`] accepts this source.
     ///
     /// # Errors
     /// As [`Plan::check`].
@@ -18,13 +18,13 @@ impl Session<'_> {
 }
 
 impl Plan {
-    /// Whether [`Session::generate`] would take this source under these options: for a server's front
-    /// door, so that one bad request does not refuse those that it would wait with. Takes a copy of the
-    /// plan and no session, which may be at work.
+    /// Whether [`Session::generate`] accepts this source under these options. A server can call this when a request
+    /// arrives, so that an invalid request does not make a whole batch fail. It needs only a copy of the plan; the
+    /// session may be in use.
     ///
     /// # Errors
-    /// What `generate` would say, where the source is the only one: [`SessionError::OptionBeyondPlan`] or
-    /// [`SessionError::Search`] of the options, [`SessionError::Source`] of the source, with number 0.
+    /// The error of `generate` with this source alone: [`SessionError::OptionBeyondPlan`] or [`SessionError::Search`]
+    /// for the options, [`SessionError::Source`] with index 0 for the source.
     ///
     /// ```
     /// use simdformer::{Limits, Model, Plan, SessionError, Source, SourceError};
@@ -43,12 +43,12 @@ impl Plan {
         self.check_source(0, source, options)
     }
 
-    /// Refuses what only a decoder can do where there is none.
+    /// Returns an error if the model has no decoder.
     pub(super) fn check_decodes(&self) -> Result<(), SessionError> {
         if self.decodes { Ok(()) } else { Err(SessionError::NoDecoder) }
     }
 
-    /// Checks source number `index` of a request under options that are valid.
+    /// Checks the source of index `index` under valid options.
     pub(super) fn check_source(
         &self,
         index: usize,
@@ -68,7 +68,7 @@ impl Plan {
         })
     }
 
-    /// Checks what is to be encoded of source number `index`.
+    /// Checks the token ids of the source of index `index`.
     pub(super) fn check_tokens(&self, index: usize, tokens: &[u32]) -> Result<(), SessionError> {
         let (limit, expected_at_most) = ("source_tokens", self.limits.source_tokens);
         let found = tokens.len();
@@ -88,7 +88,7 @@ impl Plan {
         Err(SessionError::Source { index, error })
     }
 
-    /// Checks the features of source number `index`.
+    /// Checks the features of the source of index `index`.
     pub(super) fn check_features(
         &self,
         index: usize,
@@ -98,7 +98,7 @@ impl Plan {
         error.map_or(Ok(()), |error| Err(SessionError::Source { index, error }))
     }
 
-    /// What a search says of its options, in terms of the plan.
+    /// Converts an error of the search about its options into the limits of the plan.
     pub(super) fn option_error(&self, error: SearchError) -> SessionError {
         let SearchError::BeyondLimit { setting, limit, expected_at_most, found } = error else {
             return error.into();

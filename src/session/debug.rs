@@ -1,4 +1,4 @@
-//! What the types that hold closures or planned memory print of themselves: little.
+//! `Debug` of the types that hold closures or planned memory: it prints only a few fields.
 
 use super::event::Generated;
 use super::model_drafter::ModelDrafter;

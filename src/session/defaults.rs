@@ -1,21 +1,21 @@
-//! From what a checkpoint says about decoding to what the search does when the caller says nothing.
+//! The default search options of a checkpoint.
 
 use super::session::Session;
 use crate::config::Config;
 use crate::search::{BeamOptions, SampleOptions, SearchOptions, Strategy};
 
 impl Config {
-    /// The search that the checkpoint's `generation_config.json` asks for: the starting point for a
-    /// caller's own options.
+    /// The search options of the checkpoint's `generation_config.json`: a starting point for the caller's own options.
     ///
-    /// A session refuses longer targets than it was planned for, also if it is the checkpoint that asks
-    /// for them; [`Session::search_options`] are those that fit.
+    /// A session rejects targets that are longer than planned, also if the checkpoint sets that length;
+    /// [`Session::search_options`] returns options that fit the plan.
     ///
-    /// More than one beam is beam search, or [beam sampling](BeamOptions::sample) where the checkpoint
-    /// samples. What is [`unsupported`] has no counterpart and is left out. Where the checkpoint names no
-    /// decoder start, [`start`](SearchOptions::start) is [`NO_START`](SearchOptions::NO_START): the caller sets
-    /// it, or decoding is an error. (transformers takes `bos_token_id` there. The families that name none, mBART
-    /// and PLBart, want a language at this place, and begin no target with that token.) Nothing is checked here.
+    /// With more than one beam, the result is beam search, or [beam sampling](BeamOptions::sample) if the checkpoint
+    /// samples. [`unsupported`] options are omitted. If the checkpoint has no decoder start,
+    /// [`start`](SearchOptions::start) is [`NO_START`](SearchOptions::NO_START); the caller must set it, or decoding
+    /// returns an error. (transformers uses `bos_token_id` in this case. The families without a decoder start, mBART
+    /// and PLBart, need a language token there and never start a target with `bos_token_id`.) The options are not
+    /// checked.
     ///
     /// [`unsupported`]: crate::config::GenerationDefaults::unsupported
     ///
@@ -32,30 +32,30 @@ impl Config {
     /// # Ok::<(), simdformer::config::ConfigError>(())
     /// ```
     pub fn search_options(&self) -> SearchOptions {
-        let wanted = &self.generation;
+        let generation = &self.generation;
         let tokens = &self.tokens;
         let number = f64::from;
-        // Zero, one or an infinity switch a rule off, depending on the rule.
+        // Zero, one or infinity disables a rule, depending on the rule.
         let above_zero = |x: f32| (x > 0.0).then_some(number(x));
         let below_one = |x: f32| (x < 1.0).then_some(number(x));
-        let sample = wanted.do_sample.then(|| SampleOptions {
-            temperature: number(wanted.temperature),
-            top_h: wanted.top_h.map(number),
-            top_k: (wanted.top_k > 0).then_some(wanted.top_k),
-            top_p: below_one(wanted.top_p),
-            min_p: wanted.min_p.map(number),
-            typical: below_one(wanted.typical_p),
-            epsilon: above_zero(wanted.epsilon_cutoff),
-            eta: above_zero(wanted.eta_cutoff),
+        let sample = generation.do_sample.then(|| SampleOptions {
+            temperature: number(generation.temperature),
+            top_h: generation.top_h.map(number),
+            top_k: (generation.top_k > 0).then_some(generation.top_k),
+            top_p: below_one(generation.top_p),
+            min_p: generation.min_p.map(number),
+            typical: below_one(generation.typical_p),
+            epsilon: above_zero(generation.epsilon_cutoff),
+            eta: above_zero(generation.eta_cutoff),
             ..SampleOptions::default()
         });
-        let strategy = if wanted.num_beams > 1 {
+        let strategy = if generation.num_beams > 1 {
             Strategy::Beam(BeamOptions {
-                beams: wanted.num_beams,
-                length_penalty: number(wanted.length_penalty),
-                early_stopping: wanted.early_stopping,
-                groups: wanted.num_beam_groups.max(1),
-                diversity_penalty: number(wanted.diversity_penalty),
+                beams: generation.num_beams,
+                length_penalty: number(generation.length_penalty),
+                early_stopping: generation.early_stopping,
+                groups: generation.num_beam_groups.max(1),
+                diversity_penalty: number(generation.diversity_penalty),
                 sample,
             })
         } else {
@@ -65,42 +65,41 @@ impl Config {
         SearchOptions {
             scores: true,
             strategy,
-            num_return_sequences: wanted.num_return_sequences.max(1),
-            max_new_tokens: wanted.max_new_tokens,
-            max_length: wanted.max_length.filter(|_| wanted.max_new_tokens.is_none()),
-            min_length: wanted.min_length,
-            min_new_tokens: wanted.min_new_tokens.unwrap_or(0),
+            num_return_sequences: generation.num_return_sequences.max(1),
+            max_new_tokens: generation.max_new_tokens,
+            max_length: generation.max_length.filter(|_| generation.max_new_tokens.is_none()),
+            min_length: generation.min_length,
+            min_new_tokens: generation.min_new_tokens.unwrap_or(0),
             start: tokens.decoder_start.unwrap_or(SearchOptions::NO_START),
             eos: tokens.eos.clone(),
-            sequence_bias: wanted.sequence_bias.clone(),
-            repetition_penalty: number(wanted.repetition_penalty),
-            no_repeat_ngram: (wanted.no_repeat_ngram_size > 0)
-                .then_some(wanted.no_repeat_ngram_size),
-            encoder_repetition_penalty: number(wanted.encoder_repetition_penalty),
-            encoder_no_repeat_ngram: (wanted.encoder_no_repeat_ngram_size > 0)
-                .then_some(wanted.encoder_no_repeat_ngram_size),
-            bad_words: banned.chain(wanted.bad_words.iter().cloned()).collect(),
+            sequence_bias: generation.sequence_bias.clone(),
+            repetition_penalty: number(generation.repetition_penalty),
+            no_repeat_ngram: (generation.no_repeat_ngram_size > 0)
+                .then_some(generation.no_repeat_ngram_size),
+            encoder_repetition_penalty: number(generation.encoder_repetition_penalty),
+            encoder_no_repeat_ngram: (generation.encoder_no_repeat_ngram_size > 0)
+                .then_some(generation.encoder_no_repeat_ngram_size),
+            bad_words: banned.chain(generation.bad_words.iter().cloned()).collect(),
             forced_bos: tokens.forced_bos,
             forced_eos: tokens.forced_eos.clone(),
-            remove_invalid: wanted.remove_invalid_values,
-            exponential_decay: wanted
+            remove_invalid: generation.remove_invalid_values,
+            exponential_decay: generation
                 .exponential_decay_length_penalty
                 .map(|(start, factor)| (start, number(factor))),
-            suppress: wanted.suppress_tokens.clone(),
-            begin_suppress: wanted.begin_suppress_tokens.clone(),
-            renormalize: wanted.renormalize_logits,
+            suppress: generation.suppress_tokens.clone(),
+            begin_suppress: generation.begin_suppress_tokens.clone(),
+            renormalize: generation.renormalize_logits,
         }
     }
 }
 
 impl Session<'_> {
-    /// The search that the checkpoint asks for, in a session of this plan.
+    /// The search options of the checkpoint, adapted to the plan of this session.
     ///
-    /// As [`Config::search_options`], except that a longest length beyond the plan is left out: then
-    /// [`Limits::target_tokens`](crate::Limits::target_tokens) is what bounds the target, and one that
-    /// gets there finishes with [`Finish::Length`](crate::search::Finish::Length), without an end token
-    /// in place of the cut. Where there is no end token, the longest length that the plan holds takes its
-    /// place, because a search that nothing ends is refused
+    /// As [`Config::search_options`], but a maximum length beyond the plan is omitted. Then
+    /// [`Limits::target_tokens`](crate::Limits::target_tokens) limits the target. A target that reaches this limit
+    /// finishes with [`Finish::Length`](crate::search::Finish::Length) and gets no end token. If the options have no
+    /// end token, the maximum length of the plan is set instead, because a search without any end is rejected
     /// ([`SearchError::NoEnd`](crate::search::SearchError::NoEnd)).
     ///
     /// ```
@@ -117,11 +116,11 @@ impl Session<'_> {
     pub fn search_options(&self) -> SearchOptions {
         let mut options = self.model().config().search_options();
         let longest = self.plan().search.max_target_length;
-        let wanted_length = options.set_a_length();
-        // The decoder start comes before new tokens.
+        let sets_length = options.set_a_length();
+        // The decoder start is not counted as a new token.
         options.max_new_tokens = options.max_new_tokens.filter(|&new| new < longest);
         options.max_length = options.max_length.filter(|&length| length <= longest);
-        if wanted_length && options.eos.is_empty() && !options.set_a_length() {
+        if sets_length && options.eos.is_empty() && !options.set_a_length() {
             options.max_length = Some(longest);
         }
         options

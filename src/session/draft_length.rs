@@ -1,64 +1,65 @@
-//! How much to guess: as long as guesses are right, twice as much; once they are wrong, half as much, or one
-//! more than was right; and after the second that was all wrong, a rest, and a longer one after each more.
+//! The draft length. It doubles when all tokens are accepted. Otherwise it becomes the larger of half the length and
+//! one more than the accepted tokens. After the second draft in a row without an accepted token, drafting pauses; each
+//! further miss makes the pause longer.
 //!
-//! A token of a draft costs a row of a pass, which is cheap while a pass reads all weights for few rows, and
-//! as dear as a step where many rows live. So drafts are for a few rows, and the useless ones soon become
-//! rare.
+//! A draft token costs one row of a pass. Such a row is cheap while a pass reads all weights for few rows. With many
+//! rows it costs as much as a row of a step. Drafts are therefore made for few rows only, and useless drafts soon
+//! become rare.
 
 /// Tokens of the first draft.
-const FIRST: u32 = 4;
+const INITIAL: u32 = 4;
 
-/// Misses that are counted: the longest rest is one of 31 steps.
-const MOST_MISSES: u32 = 6;
+/// Maximum count of misses: the longest pause is 31 steps.
+const MAX_MISSES: u32 = 6;
 
-/// Rows beyond which nobody drafts.
+/// Maximum number of rows with drafts.
 pub(super) const MOST_ROWS: usize = 4;
 
-/// What is remembered of one sentence's drafts.
+/// The state of one sentence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct DraftLength {
-    /// Tokens of the next draft, at most.
+    /// Maximum number of tokens of the next draft.
     size: u32,
-    /// Steps to go without.
-    rest: u32,
-    /// Drafts since the last that was right in its first token.
+    /// Steps without drafts that are left.
+    pause: u32,
+    /// Drafts since the last one whose first token was accepted.
     misses: u32,
 }
 
 impl DraftLength {
-    /// Words of planned memory that it takes.
+    /// Number of words of its planned memory.
     pub(super) const WORDS: usize = 3;
 
     pub(super) const fn begin() -> Self {
-        Self { size: FIRST, rest: 0, misses: 0 }
+        Self { size: INITIAL, pause: 0, misses: 0 }
     }
 
-    pub(super) const fn of_words([size, rest, misses]: [u32; Self::WORDS]) -> Self {
-        Self { size, rest, misses }
+    pub(super) const fn of_words([size, pause, misses]: [u32; Self::WORDS]) -> Self {
+        Self { size, pause, misses }
     }
 
     pub(super) const fn words(self) -> [u32; Self::WORDS] {
-        [self.size, self.rest, self.misses]
+        [self.size, self.pause, self.misses]
     }
 
-    /// The most tokens to guess in this step.
+    /// The maximum number of draft tokens in this step.
     pub(super) fn next(&mut self) -> usize {
-        if self.rest > 0 {
-            self.rest -= 1;
+        if self.pause > 0 {
+            self.pause -= 1;
             return 0;
         }
         self.size as usize
     }
 
-    /// Learns from a draft, which had at least one token.
+    /// Updates the length after a draft of at least one token.
     pub(super) fn record(&mut self, accepted: usize, drafted: usize) {
         self.size = match accepted {
             all if all == drafted => self.size.saturating_mul(2),
             some => (some as u32 + 1).max(self.size.min(drafted as u32) / 2),
         };
-        self.misses = if accepted > 0 { 0 } else { (self.misses + 1).min(MOST_MISSES) };
-        // None, none, 1, 3, 7 and so on.
-        self.rest = ((1_u32 << self.misses) / 2).saturating_sub(1);
+        self.misses = if accepted > 0 { 0 } else { (self.misses + 1).min(MAX_MISSES) };
+        // 0, 0, 1, 3, 7, ...
+        self.pause = ((1_u32 << self.misses) / 2).saturating_sub(1);
     }
 }
 
@@ -67,24 +68,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_right_grows_and_what_is_wrong_rests() {
-        let mut pace = DraftLength::begin();
+    fn accepted_drafts_grow_and_rejected_drafts_pause() {
+        let mut length = DraftLength::begin();
         for size in [4, 8, 16] {
-            assert_eq!(pace.next(), size);
-            pace.record(size, size);
+            assert_eq!(length.next(), size);
+            length.record(size, size);
         }
-        assert_eq!(pace.next(), 32);
-        pace.record(2, 32);
-        assert_eq!(pace.next(), 16);
-        pace.record(9, 16);
-        assert_eq!(pace.next(), 10);
-        // Of 200 steps few are spent on what is always wrong, whatever its words are kept in.
+        assert_eq!(length.next(), 32);
+        length.record(2, 32);
+        assert_eq!(length.next(), 16);
+        length.record(9, 16);
+        assert_eq!(length.next(), 10);
+        // If every draft is rejected, few of 200 steps have one. Each step converts the state to words and back.
         let mut drafted = 0;
         for _ in 0..200 {
-            pace = DraftLength::of_words(pace.words());
-            let size = pace.next();
+            length = DraftLength::of_words(length.words());
+            let size = length.next();
             if size > 0 {
-                pace.record(0, size);
+                length.record(0, size);
                 drafted += size;
             }
         }

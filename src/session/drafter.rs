@@ -1,25 +1,25 @@
-//! Where drafts come from: what the caller knows, what the text repeats, or a model of the caller's.
+//! Drafters: the sources of drafts.
 
-/// What is known of a sentence when its next tokens are to be guessed.
+/// The state of a sentence for which a draft is requested.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DraftContext<'c> {
     /// Index of the source in its request.
     pub index: usize,
-    /// Ids of the source; empty where there are features.
+    /// Token ids of the source; empty for a source of features.
     pub source: &'c [u32],
-    /// Whether the ids of source and target are those of one vocabulary.
+    /// Whether source and target have the same vocabulary.
     pub shared: bool,
     /// The target so far: decoder start, prefix, chosen tokens.
     pub target: &'c [u32],
-    /// How many tokens of the target were given (decoder start and prefix).
+    /// Number of given tokens in the target (decoder start and prefix).
     pub prompt_len: usize,
-    /// Sentences that live, this one among them.
+    /// Number of active sentences, including this one.
     pub living: usize,
 }
 
-/// Guesses what comes next. A closure of the same arguments is one as well: a small model in a session of its
-/// own, for example, that [rewinds](crate::Session::rewind) to what the target turned out to be. Two in a
-/// pair are the first, and the second where the first knows nothing.
+/// Proposes the next tokens of a sentence. A closure with the same arguments is a drafter too: for example a small
+/// model in its own session, which [rewinds](crate::Session::rewind) to the actual target. A pair of drafters uses the
+/// second one if the first returns no tokens.
 ///
 /// ```
 /// use simdformer::{DraftContext, Drafter, ReferenceDrafter, PromptLookup};
@@ -27,36 +27,36 @@ pub struct DraftContext<'c> {
 /// let target = [2, 30, 31, 9, 30];
 /// let context = DraftContext { index: 0, source: &[], shared: false, target: &target, prompt_len: 1, living: 1 };
 /// let mut draft = [0; 2];
-/// // Nothing is known of this source, but that 30 was followed by 31.
+/// // There is no reference for this source, but the target contains 30 followed by 31.
 /// let mut drafter = (ReferenceDrafter(&[]), PromptLookup { shortest: 1 });
 /// assert_eq!(drafter.draft(&context, &mut draft), 2);
 /// assert_eq!(draft, [31, 9]);
 /// ```
 pub trait Drafter {
-    /// Writes what may come after `context.target` into `draft`, in order, and returns how many tokens these
-    /// are, at most as many as there is room for; 0 where nothing is known. It is asked before every step
-    /// that has room for a draft. An id outside the vocabulary is never right and ends the draft.
+    /// Writes the proposed tokens after `context.target` to `draft`, in order. Returns their number, at most
+    /// `draft.len()`; 0 for no draft. Called before every step that can verify a draft. An id outside the vocabulary is
+    /// never accepted and ends the draft.
     fn draft(&mut self, context: &DraftContext<'_>, draft: &mut [u32]) -> usize;
 
-    /// As [`Drafter::draft`] of several sentences of one request, of which the search asks for all of a step
-    /// at once: the number of tokens becomes [`DraftRequest::found`]. One after the other, unless a drafter has
-    /// something that they can share. It may change their order.
-    fn draft_all(&mut self, asked: &mut [DraftRequest<'_>]) {
-        for asked in asked {
-            asked.found = self.draft(&asked.context, asked.draft);
+    /// As [`Drafter::draft`] for several sentences of one request: the search calls it once per step. Writes the number
+    /// of tokens to [`DraftRequest::found`]. The default calls [`Drafter::draft`] for each; an implementation can share
+    /// work between them. It may change the order of the requests.
+    fn draft_all(&mut self, requests: &mut [DraftRequest<'_>]) {
+        for request in requests {
+            request.found = self.draft(&request.context, request.draft);
         }
     }
 }
 
-/// A sentence whose next tokens are to be guessed, and what is guessed.
+/// A request for the draft of one sentence.
 #[derive(Debug, Default)]
 pub struct DraftRequest<'d> {
-    /// What is known of it.
+    /// The state of the sentence.
     pub context: DraftContext<'d>,
-    /// Where the guess goes. The search reads the memory that this slice refers to when it asks: what a drafter
-    /// writes to another slice that it puts here is not read.
+    /// Receives the draft. The search reads the memory of the slice that it passed in; tokens in another slice that a
+    /// drafter stores here are not read.
     pub draft: &'d mut [u32],
-    /// How many tokens it has. More than the slice that was given holds count as that many.
+    /// Number of tokens in the draft. A value above the length of the original slice counts as that length.
     pub found: usize,
 }
 
@@ -74,24 +74,24 @@ impl<A: Drafter, B: Drafter> Drafter for (A, B) {
         }
     }
 
-    fn draft_all(&mut self, asked: &mut [DraftRequest<'_>]) {
-        self.0.draft_all(asked);
-        // Sorting what is equal in place keeps no order, and needs no memory.
-        asked.sort_unstable_by_key(|asked| asked.found > 0);
-        let unknown = asked.partition_point(|asked| asked.found == 0);
-        if unknown > 0 {
-            self.1.draft_all(&mut asked[..unknown]);
+    fn draft_all(&mut self, requests: &mut [DraftRequest<'_>]) {
+        self.0.draft_all(requests);
+        // The order of the requests does not matter; an unstable sort does not allocate.
+        requests.sort_unstable_by_key(|request| request.found > 0);
+        let empty = requests.partition_point(|request| request.found == 0);
+        if empty > 0 {
+            self.1.draft_all(&mut requests[..empty]);
         }
     }
 }
 
-/// Whole targets that the caller expects, one for each source of the request: a hit of a translation memory,
-/// the last translation while somebody types, the source itself where it is to be corrected. Without
-/// decoder start and prefix, with the end token if it is to be guessed. Where one is missing or empty,
-/// nothing is guessed.
+/// Drafts from expected targets, one for each source of the request: for example a match in a translation memory, the
+/// last translation while a user types, or the source itself in a correction task. An expected target has no decoder
+/// start and no prefix; it has an end token if that is to be drafted. There are no drafts for a missing or empty one.
 ///
-/// Where the target goes another way, the guess goes on behind the longest run of its last tokens that the
-/// expected target has, be it that the very last is another; and where there is none, at the same place.
+/// If the target differs from the expected one, the draft continues after the longest match of the last tokens of the
+/// target in the expected target. The very last token may differ in that match. Without a match, the draft continues
+/// at the same position.
 ///
 /// ```
 /// use simdformer::{DraftContext, Drafter, ReferenceDrafter};
@@ -105,7 +105,7 @@ impl<A: Drafter, B: Drafter> Drafter for (A, B) {
 /// };
 /// assert_eq!(next(&[2]), [40, 41]);
 /// assert_eq!(next(&[2, 40, 41]), [42, 43]);
-/// // One token is another, one is new, one is left out; then it is at its end.
+/// // A token that differs, one that is inserted, one that is left out; then the end of the expected target.
 /// assert_eq!(next(&[2, 40, 99]), [42, 43]);
 /// assert_eq!(next(&[2, 40, 99, 41]), [42, 43]);
 /// assert_eq!(next(&[2, 40, 42]), [43, 44]);
@@ -118,17 +118,17 @@ impl Drafter for ReferenceDrafter<'_> {
     fn draft(&mut self, context: &DraftContext<'_>, draft: &mut [u32]) -> usize {
         let expected = self.0.get(context.index).copied().unwrap_or_default();
         let generated = context.target.get(context.prompt_len..).unwrap_or_default();
-        let at = goes_on(expected, generated);
+        let at = continue_index(expected, generated);
         copy(expected.get(at..).unwrap_or_default(), draft)
     }
 }
 
-/// What followed the last tokens of the target where they came before, in the target or, with one vocabulary
-/// for both sides, in the source: for texts that repeat themselves, and for those that keep names, numbers
-/// and markup.
+/// Drafts the tokens that followed an earlier occurrence of the last tokens of the target. It searches the target and,
+/// with a shared vocabulary, the source. This helps for repetitive texts and for tasks that copy names, numbers and
+/// markup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PromptLookup {
-    /// The fewest tokens that must have come before. 1 guesses often and is often wrong.
+    /// Minimum number of matching tokens. With 1, drafts are frequent and often wrong.
     pub shortest: usize,
 }
 
@@ -143,7 +143,7 @@ impl Drafter for PromptLookup {
     fn draft(&mut self, context: &DraftContext<'_>, draft: &mut [u32]) -> usize {
         let DraftContext { source, target, shared, .. } = *context;
         let source = if shared { source } else { &[] };
-        let find = |text| behind_longest(text, target, self.shortest.max(1), target.len());
+        let find = |text| after_longest_match(text, target, self.shortest.max(1), target.len());
         let (text, at) = match (find(target), find(source)) {
             (Some((at, len)), other) if other.is_none_or(|(_, other)| len >= other) => (target, at),
             (_, Some((at, _))) => (source, at),
@@ -153,15 +153,16 @@ impl Drafter for PromptLookup {
     }
 }
 
-/// Where `expected` goes on after `target`.
-fn goes_on(expected: &[u32], target: &[u32]) -> usize {
+/// The index at which `expected` continues after `target`.
+fn continue_index(expected: &[u32], target: &[u32]) -> usize {
     let Some((_, before)) = target.split_last() else { return 0 };
-    // As if the last token stood for another.
-    let other = behind_longest(expected, before, 1, before.len()).map(|(at, run)| (at + 1, run));
+    // The match if the last token of the target replaces another token.
+    let other =
+        after_longest_match(expected, before, 1, before.len()).map(|(at, run)| (at + 1, run));
     let near = other.map_or(target.len(), |(at, _)| at);
-    match (behind_longest(expected, target, 1, near), other) {
+    match (after_longest_match(expected, target, 1, near), other) {
         (Some((same, run)), Some((other, longer))) => {
-            // Or the target left one out.
+            // Prefer the match with the last token also if the target only left out one token.
             if run >= longer || same == other + 1 { same } else { other }
         }
         (Some((at, _)), None) | (None, Some((at, _))) => at,
@@ -169,12 +170,13 @@ fn goes_on(expected: &[u32], target: &[u32]) -> usize {
     }
 }
 
-/// The most tokens that are compared.
-const LONGEST: usize = 16;
+/// Maximum number of compared tokens.
+const MAX_MATCH: usize = 16;
 
-/// The place in `text` behind the longest run of the last tokens of `target`, of at least `shortest`, and how
-/// long it is; the one nearest to place `near` of several. Something must follow.
-fn behind_longest(
+/// The index in `text` after the longest match of the last tokens of `target`, and the length of the match. The match
+/// has at least `shortest` tokens and is not at the end of `text`. Among equal lengths, the index nearest to `near`
+/// wins.
+fn after_longest_match(
     text: &[u32],
     target: &[u32],
     shortest: usize,
@@ -186,7 +188,7 @@ fn behind_longest(
         if text[at - 1] != *last {
             continue;
         }
-        let pairs = text[..at].iter().rev().zip(target.iter().rev()).take(LONGEST);
+        let pairs = text[..at].iter().rev().zip(target.iter().rev()).take(MAX_MATCH);
         let len = pairs.take_while(|(a, b)| a == b).count();
         let better = |(other, longest): (usize, usize)| {
             len > longest || len == longest && at.abs_diff(near) <= other.abs_diff(near)
@@ -211,30 +213,31 @@ mod tests {
     #[test]
     fn the_longest_run_wins_then_the_nearest() {
         let text = [7, 8, 1, 9, 8, 2, 7, 8, 3, 8];
-        let find = |target: &[u32], shortest, near| behind_longest(&text, target, shortest, near);
-        // "7 8" at two places, "9 8" at one.
+        let find =
+            |target: &[u32], shortest, near| after_longest_match(&text, target, shortest, near);
+        // "7 8" occurs twice, "9 8" once.
         assert_eq!(find(&[7, 8], 1, 0), Some((2, 2)));
         assert_eq!(find(&[7, 8], 1, 9), Some((8, 2)));
         assert_eq!(find(&[4, 9, 8], 1, 9), Some((5, 2)));
-        // Nothing follows the last.
+        // A match at the end of the text does not count.
         assert_eq!(find(&[3, 8], 2, 0), None);
         assert_eq!(find(&[5, 8], 2, 0), None);
         assert_eq!(find(&[5, 8], 1, 0), Some((2, 1)));
         assert_eq!(find(&[], 1, 0), None);
-        assert_eq!(behind_longest(&[], &[1], 1, 0), None);
+        assert_eq!(after_longest_match(&[], &[1], 1, 0), None);
     }
 
     #[test]
-    fn a_target_that_differs_is_followed() {
+    fn drafts_continue_after_a_difference() {
         let expected = [10, 11, 12, 13, 14, 15, 9, 16, 17, 18, 9, 19];
-        let next = |target: &[u32]| expected.get(goes_on(&expected, target)).copied();
+        let next = |target: &[u32]| expected.get(continue_index(&expected, target)).copied();
         assert_eq!(next(&[]), Some(10));
         assert_eq!(next(&[10, 11, 12]), Some(13));
-        // Another token, also one that stands elsewhere; then what follows.
+        // A replaced token, also by one that occurs elsewhere; then the tokens after it.
         assert_eq!(next(&[10, 11, 99]), Some(13));
         assert_eq!(next(&[10, 11, 12, 18]), Some(14));
         assert_eq!(next(&[10, 11, 12, 18, 14]), Some(15));
-        // One that is new, and one that is left out.
+        // An inserted token, and one that is left out.
         assert_eq!(next(&[10, 11, 12, 99, 13]), Some(14));
         assert_eq!(next(&[10, 11, 13]), Some(14));
         assert_eq!(next(&[10, 11, 13, 14, 15, 9]), Some(16));
@@ -243,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn the_source_is_read_where_the_vocabulary_is_one() {
+    fn the_source_is_searched_if_the_vocabulary_is_shared() {
         let (source, target) = ([5, 6, 7, 8], [2, 9, 5, 6]);
         let mut draft = [0; 3];
         for (shared, shortest, expected) in

@@ -1,13 +1,12 @@
-//! From source sentences to the encoder's memory, and to the keys and values that cross-attention
-//! keeps of it.
+//! Encodes sources: runs the encoder and writes the cross-attention keys and values of its output.
 //!
-//! The tokens of all sentences go through the stack together, laid end to end. Requests are checked
-//! in full before anything runs: one that is refused has changed nothing.
+//! The tokens of all sources of a call are concatenated and run in one pass. The whole request is checked before
+//! anything runs, so a rejected request changes nothing.
 
 use super::error::{SessionError, SourceError};
 use super::handles::SourceId;
 use super::plan::Plan;
-use super::session::{Session, beyond};
+use super::session::{Session, check_limit};
 use crate::config::Side;
 use crate::features::Features;
 use crate::memory::{Caches, cut, words_mut};
@@ -15,10 +14,10 @@ use crate::model::layer_observer::{LayerObserver, NoObserver};
 use crate::model::pass::{SourcePass, Tokens, Workspace};
 use core::ops::Range;
 
-/// Sources that one call of the encoder takes.
+/// Largest number of sources in one pass of the encoder.
 pub(crate) const SOURCES_PER_CALL: usize = 64;
 
-/// Sources of one call: all of ids, or all of features.
+/// The sources of one call: all token ids, or all features.
 #[derive(Clone, Copy)]
 pub(crate) enum Inputs<'i> {
     Tokens(&'i [&'i [u32]]),
@@ -40,7 +39,7 @@ impl<'i> Inputs<'i> {
         }
     }
 
-    /// Of each source.
+    /// Number of positions of each source.
     fn positions(self) -> impl Iterator<Item = usize> + use<'i> {
         (0..self.len()).map(move |index| match self {
             Self::Tokens(sources) => sources[index].len(),
@@ -64,15 +63,14 @@ impl<'i> Inputs<'i> {
 }
 
 impl Session<'_> {
-    /// Encodes `sources`, each the ids of one sentence with its end token, and keeps what
-    /// cross-attention needs of them in free slots, which are written to `sentences`, `[sources]`, in
-    /// order.
+    /// Encodes `sources`, each the token ids of one sentence with its end token, and stores the keys and values for
+    /// cross-attention in free slots. Writes the handles to `sentences`, `[sources]`, in order.
     ///
     /// # Errors
-    /// An empty or too long source or an id outside the vocabulary, with the source's number
-    /// ([`SessionError::Source`]); more [tokens](SessionError::BeyondPlan) than planned for one call, or
-    /// more sources than [slots are free](SessionError::NoFreeSentence); [`sentences` of another
-    /// length](SessionError::Sentences). Then nothing has changed.
+    /// An empty or too long source or an id outside the vocabulary, with the index of the source
+    /// ([`SessionError::Source`]); more [tokens](SessionError::BeyondPlan) than planned for one call; more sources than
+    /// [free slots](SessionError::NoFreeSentence); [`sentences` of another length](SessionError::Sentences). An error
+    /// changes nothing.
     ///
     /// ```
     /// use simdformer::{Limits, Model, SourceId, Session};
@@ -95,17 +93,17 @@ impl Session<'_> {
         self.encode_with(Inputs::Tokens(sources), sentences, &mut NoObserver)
     }
 
-    /// As [`Session::encode`], of a model whose encoder reads features in place of ids.
+    /// As [`Session::encode`], for a model whose encoder reads features instead of token ids.
     ///
     /// # Errors
-    /// As [`Session::encode`]. A [source](SessionError::Source) that the model cannot read: frames of another size, broken
-    /// ones, none at all, more than planned, a number that is not finite, features where ids are expected.
+    /// As [`Session::encode`]. A [source](SessionError::Source) is rejected if its frames have another size, its last
+    /// frame is incomplete, it has no frame or more than planned, a number is not finite, or the encoder reads ids.
     ///
     /// ```
     /// use simdformer::config::{Config, Dimensions, ConvFrontend, TiedWeights};
     /// use simdformer::{Features, Limits, Model, SourceId, Session};
     ///
-    /// // An encoder of features, of weights that are all zero.
+    /// // An encoder of features, with zero weights.
     /// let small = Dimensions { d_model: 16, heads: 2, layers: 1, ffn_dim: 24, vocabulary: 30 };
     /// let config = Config {
     ///     stem: Some(ConvFrontend { bins: 5 }),
@@ -135,7 +133,7 @@ impl Session<'_> {
         &mut self,
         sources: Inputs<'_>,
         sentences: &mut [SourceId],
-        tap: &mut T,
+        observer: &mut T,
     ) -> Result<(), SessionError> {
         self.plan.check_decodes()?;
         let limits = self.plan.limits;
@@ -147,7 +145,7 @@ impl Session<'_> {
         }
         sources.check(&self.plan)?;
         let tokens = sources.positions().sum();
-        beyond("batch_tokens", limits.batch_tokens, tokens)?;
+        check_limit("batch_tokens", limits.batch_tokens, tokens)?;
         let free = self.free_sentences();
         if sources.len() > free {
             return Err(SessionError::NoFreeSentence {
@@ -158,18 +156,18 @@ impl Session<'_> {
         let mut start = 0;
         while start < sources.len() {
             let end = sources.len().min(start + SOURCES_PER_CALL);
-            self.encode_chunk(sources.part(start..end), &mut sentences[start..end], tap)?;
+            self.encode_chunk(sources.part(start..end), &mut sentences[start..end], observer)?;
             start = end;
         }
         Ok(())
     }
 
-    /// Encodes at most SOURCES_PER_CALL sources into the lowest free slots.
+    /// Encodes at most [`SOURCES_PER_CALL`] sources into the lowest free slots.
     fn encode_chunk<T: LayerObserver>(
         &mut self,
         sources: Inputs<'_>,
         sentences: &mut [SourceId],
-        tap: &mut T,
+        observer: &mut T,
     ) -> Result<(), SessionError> {
         let mut slots = [0u32; SOURCES_PER_CALL];
         let slots = &mut slots[..sources.len()];
@@ -178,15 +176,15 @@ impl Session<'_> {
         for (slot, free) in slots.iter_mut().zip(free) {
             *slot = free;
         }
-        self.run_encoder(sources, &[], Some(slots), tap)?;
+        self.run_encoder(sources, &[], Some(slots), observer)?;
         for ((&slot, len), sentence) in slots.iter().zip(sources.positions()).zip(sentences) {
             *sentence = self.take_sentence(slot, len);
         }
         Ok(())
     }
 
-    /// `[tokens, d_model]`, row-major: the encoder's output of `sources` laid end to end, without keeping
-    /// anything: sentence embeddings, or a look at the memory.
+    /// `[tokens, d_model]`, row-major: the encoder output of the concatenated `sources`, for example for sentence
+    /// embeddings. Stores nothing in the session.
     ///
     /// # Errors
     /// [`SessionError::Source`] as in [`Session::encode`]; more sources or tokens than
@@ -199,10 +197,10 @@ impl Session<'_> {
     /// let model = Model::open("models/fr-en")?;
     /// let d_model = model.config().d_model;
     /// let mut session = Session::new(&model, Limits::new(2, 16, 16))?;
-    /// // Rows 0 to 2 are of the first source, 3 and 4 of the second.
+    /// // Rows 0 to 2 belong to the first source, rows 3 and 4 to the second.
     /// let memory = session.encoder_output(&[&[6, 11, 0], &[8, 0]])?;
     /// assert_eq!(memory.len(), (3 + 2) * d_model);
-    /// // An embedding of the first: the mean of its rows.
+    /// // An embedding of the first source: the mean of its rows.
     /// let mut mean = vec![0.0; d_model];
     /// for row in memory[..3 * d_model].chunks(d_model) {
     ///     mean.iter_mut().zip(row).for_each(|(mean, x)| *mean += x / 3.0);
@@ -210,11 +208,11 @@ impl Session<'_> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn encoder_output(&mut self, sources: &[&[u32]]) -> Result<&[f32], SessionError> {
-        self.memory_with(Inputs::Tokens(sources), &[], &mut NoObserver)
+        self.encoder_output_with(Inputs::Tokens(sources), &[], &mut NoObserver)
     }
 
-    /// As [`Session::encoder_output`], of a model whose encoder reads features: `[positions, d_model]`, with
-    /// [`Features::positions`] rows of each source.
+    /// As [`Session::encoder_output`], for a model whose encoder reads features: `[positions, d_model]`, with
+    /// [`Features::positions`] rows for each source.
     ///
     /// # Errors
     /// As [`Session::encoder_output`] and [`Session::encode_features`].
@@ -222,22 +220,22 @@ impl Session<'_> {
         &mut self,
         sources: &[Features<'_>],
     ) -> Result<&[f32], SessionError> {
-        self.memory_with(Inputs::Features(sources), &[], &mut NoObserver)
+        self.encoder_output_with(Inputs::Features(sources), &[], &mut NoObserver)
     }
 
-    /// As [`Session::encoder_output`], of tokens that each have a type: 0 and 1 for the two texts of a pair, in models that were
-    /// trained so (BERT). `types` are as long as `sources`, source by source. Without types all are 0.
+    /// As [`Session::encoder_output`], with a type for each token: 0 and 1 for the two texts of a pair, in models that
+    /// were trained with types (BERT). `types` has the same lengths as `sources`. Without types, all are 0.
     ///
     /// # Errors
-    /// As [`Session::encoder_output`]; types for more or fewer sources or tokens than there are, and a type that the model does
-    /// not have.
+    /// As [`Session::encoder_output`]; the number of types differs from the number of sources or tokens, or the model
+    /// lacks a type.
     pub fn encoder_output_of_types(
         &mut self,
         sources: &[&[u32]],
         types: &[&[u32]],
     ) -> Result<&[f32], SessionError> {
         self.check_types(sources, types)?;
-        self.memory_with(Inputs::Tokens(sources), types, &mut NoObserver)
+        self.encoder_output_with(Inputs::Tokens(sources), types, &mut NoObserver)
     }
 
     fn check_types(&self, sources: &[&[u32]], types: &[&[u32]]) -> Result<(), SessionError> {
@@ -261,30 +259,30 @@ impl Session<'_> {
         Ok(())
     }
 
-    pub(crate) fn memory_with<T: LayerObserver>(
+    pub(crate) fn encoder_output_with<T: LayerObserver>(
         &mut self,
         sources: Inputs<'_>,
         types: &[&[u32]],
-        tap: &mut T,
+        observer: &mut T,
     ) -> Result<&[f32], SessionError> {
         let limits = self.plan.limits;
         sources.check(&self.plan)?;
-        beyond("sentences", limits.sentences, sources.len())?;
+        check_limit("sentences", limits.sentences, sources.len())?;
         let tokens: usize = sources.positions().sum();
-        beyond("batch_tokens", limits.batch_tokens, tokens)?;
-        self.run_encoder(sources, types, None, tap)?;
+        check_limit("batch_tokens", limits.batch_tokens, tokens)?;
+        self.run_encoder(sources, types, None, observer)?;
         let start = self.plan.x.start;
         Ok(&self.buffer.floats()[start..start + tokens * self.model.config().d_model])
     }
 
-    /// Runs the encoder over checked sources, of type 0 where there are no `types`, and, with `slots`, keeps their keys
-    /// and values.
+    /// Runs the encoder over checked sources. Tokens have type 0 if `types` is empty. With `slots`, stores the keys and
+    /// values for cross-attention.
     fn run_encoder<T: LayerObserver>(
         &mut self,
         sources: Inputs<'_>,
         types: &[&[u32]],
         slots: Option<&[u32]>,
-        tap: &mut T,
+        observer: &mut T,
     ) -> Result<(), SessionError> {
         let (model, plan) = (&*self.model, &self.plan);
         let d = model.config().d_model;
@@ -322,7 +320,7 @@ impl Session<'_> {
                 &plan.cross_cache,
                 &plan.pass_tokens,
                 &plan.pass_positions,
-                // No source is empty: there are no more of them than tokens.
+                // No source is empty, so there are at most as many sources as tokens.
                 &plan.pass_slots,
             ],
         )?;
@@ -338,7 +336,7 @@ impl Session<'_> {
             let types = types.get(index).copied().unwrap_or(&[]);
             let of_token = types.iter().copied().chain(core::iter::repeat(0));
             for ((position, at), kind) in at[range].iter_mut().enumerate().zip(of_token) {
-                // Each type has rows of its own for all positions.
+                // Each type has its own rows for all positions.
                 *at = kind * plan.limits.source_tokens as u32 + position as u32;
             }
             start += len;
@@ -363,9 +361,9 @@ impl Session<'_> {
         };
         self.threads.run(|parallelism| {
             let run = model.run(parallelism);
-            model.encoder().run(&run, &pass, &mut work, tap)?;
+            model.encoder().run(&run, &pass, &mut work, observer)?;
             match model.decoder() {
-                Some(decoder) => decoder.keep_memory(&run, &pass, &mut caches, &mut work, tap),
+                Some(decoder) => decoder.keep_memory(&run, &pass, &mut caches, &mut work, observer),
                 None => Ok(()),
             }
         })?;

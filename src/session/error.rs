@@ -1,4 +1,4 @@
-//! What can be wrong with a plan or a request.
+//! Errors of plans and requests.
 
 use crate::error::KernelError;
 use crate::features::Features;
@@ -7,10 +7,10 @@ use crate::search::SearchError;
 use core::fmt;
 use simdformer_kernels::AttentionError;
 
-/// Why a session could not be planned or a request was refused. A refused request changes nothing.
+/// Why a session could not be planned or a request was rejected. A rejected request changes nothing.
 ///
-/// What it says is the whole story: errors that it holds are not sources of it, so nothing is said
-/// twice.
+/// The message includes the text of an error that the variant holds, so [`source`](core::error::Error::source) returns
+/// `None`.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum SessionError {
@@ -19,33 +19,33 @@ pub enum SessionError {
         /// Which limit.
         limit: &'static str,
     },
-    /// A limit of the plan is beyond what the model can do.
+    /// A limit of the plan is beyond the limit of the model.
     LimitBeyondModel {
         /// Which limit.
         limit: &'static str,
-        /// Most that the model allows.
+        /// Maximum of the model.
         expected_at_most: usize,
-        /// What was asked for.
+        /// The requested value.
         found: usize,
     },
-    /// A limit of the plan makes another one useless.
+    /// A limit of the plan is below another limit that it must reach.
     LimitBelow {
         /// Which limit.
         limit: &'static str,
-        /// The other one.
+        /// The other limit.
         other: &'static str,
-        /// The value of the other one.
+        /// The value of the other limit.
         expected_at_least: usize,
-        /// What was asked for.
+        /// The requested value.
         found: usize,
     },
-    /// The model only encodes: [`crate::Session::encoder_output`] is what it has to say.
+    /// The model has no decoder; only [`crate::Session::encoder_output`] is available.
     NoDecoder,
     /// The planned memory does not fit the address space.
     TooLarge,
-    /// The system does not give the planned memory.
+    /// The system cannot allocate the planned memory.
     OutOfMemory {
-        /// Bytes asked for.
+        /// Bytes requested.
         bytes: usize,
     },
     /// The caller's buffer is too short.
@@ -55,7 +55,7 @@ pub enum SessionError {
         /// Floats given.
         found: usize,
     },
-    /// The scratch for a probe or an alignment is too short: [`Session::traced`](crate::Session::traced) and
+    /// The scratch of a probe or an alignment is too short: [`Session::traced`](crate::Session::traced) and
     /// [`Session::align`](crate::Session::align).
     Scratch {
         /// Floats needed, [`crate::Plan::trace_floats`].
@@ -67,9 +67,9 @@ pub enum SessionError {
     BeyondPlan {
         /// Which limit of [`crate::Limits`], or `"sentences * beams"`: rows of one step.
         limit: &'static str,
-        /// Most that was planned.
+        /// Maximum of the plan.
         expected_at_most: usize,
-        /// What the request needs.
+        /// The value that the request needs.
         found: usize,
     },
     /// An option of a search is beyond the plan.
@@ -80,19 +80,19 @@ pub enum SessionError {
         limit: &'static str,
         /// The value of that limit.
         planned: usize,
-        /// Most that the option may be.
+        /// Maximum value of the option.
         expected_at_most: usize,
-        /// What it is.
+        /// The value of the option.
         found: usize,
     },
-    /// The slots of encoded sentences need as many places as there are sources.
+    /// `sentences` must have one element for each source.
     Sentences {
         /// Sources.
         expected: usize,
-        /// Places.
+        /// Elements of `sentences`.
         found: usize,
     },
-    /// Types of tokens are given for each source or for none.
+    /// Token types must be given for all sources or for none.
     TokenTypes {
         /// Sources.
         expected: usize,
@@ -106,11 +106,11 @@ pub enum SessionError {
         /// Sources.
         found: usize,
     },
-    /// Something is wrong with one source of a request.
+    /// An error in one source of a request.
     Source {
-        /// Its number in the request, from 0.
+        /// The index of the source in the request, from 0.
         index: usize,
-        /// What is wrong.
+        /// The error.
         error: SourceError,
     },
     /// A token id outside the vocabulary.
@@ -122,29 +122,29 @@ pub enum SessionError {
         /// The id.
         found: u32,
     },
-    /// The sentence was released, is one of another session, or none at all.
+    /// The sentence was released, belongs to another session, or is the default.
     UnknownSentence {
         /// The slot.
         found: u32,
     },
-    /// The hypothesis was released, is one of another session, or none at all.
+    /// The hypothesis was released, belongs to another session, or is the default.
     UnknownRow {
         /// The slot.
         found: u32,
     },
-    /// A hypothesis was named twice in one step.
+    /// A hypothesis is listed twice in one step.
     RowTwice {
         /// Its slot.
         found: u32,
     },
-    /// A hypothesis cannot go back to what it has not been fed.
+    /// A rewind to more tokens than the hypothesis has.
     Rewind {
-        /// Tokens that it has been fed.
+        /// Number of tokens fed to it.
         expected_at_most: usize,
-        /// Tokens that were to stay.
+        /// Requested number of tokens.
         found: usize,
     },
-    /// The sentence has as many hypotheses as were planned.
+    /// The sentence has as many hypotheses as planned.
     NoFreeRow {
         /// Slot of the sentence.
         sentence: u32,
@@ -155,89 +155,89 @@ pub enum SessionError {
     Layer {
         /// Layers of the decoder.
         layers: usize,
-        /// The layer asked for.
+        /// The requested layer.
         found: usize,
     },
     /// A head that the decoder does not have.
     Head {
         /// Heads of the decoder.
         heads: usize,
-        /// The head asked for.
+        /// The requested head.
         found: usize,
     },
     /// An alignment over no heads.
     NoHeads,
-    /// A language is to be told among none.
+    /// Language detection without languages.
     NoLanguages,
-    /// The alignment needs one place per target token and source token.
+    /// The output of an alignment is too short: it needs one float per target token and source token.
     Alignment {
         /// Floats needed.
         expected: usize,
         /// Floats given.
         found: usize,
     },
-    /// A kernel refused its operands: a mistake in this crate, see [`KernelError`].
+    /// A kernel rejected its operands: a bug in this crate, see [`KernelError`].
     Kernel(KernelError),
-    /// The search refused its options, for another reason than the plan.
+    /// The search rejected its options, for a reason other than the plan.
     Search(SearchError),
 }
 
-/// What is wrong with one source of a request.
+/// An error in one source of a request.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum SourceError {
-    /// It has no tokens.
+    /// The source has no tokens.
     Empty,
-    /// The encoder reads features, and this is of ids.
+    /// The encoder reads features, and the source has token ids.
     ExpectedFeatures {
         /// Numbers in a frame.
         bins: usize,
     },
-    /// The encoder reads ids, and this is of features.
+    /// The encoder reads token ids, and the source has features.
     ExpectedTokens,
-    /// It has both ids and features.
+    /// The source has both token ids and features.
     TokensAndFeatures,
-    /// Its features have no frame.
+    /// The features have no frame.
     NoFrames,
-    /// Its frames are not those of the model.
+    /// The frames of the source have another size than those of the model.
     Bins {
         /// Numbers in a frame of the model.
         expected: usize,
         /// Numbers in a frame of the source.
         found: usize,
     },
-    /// Its last frame is not whole.
+    /// The last frame is incomplete.
     BrokenFrame {
         /// Numbers in a frame.
         bins: usize,
         /// Numbers of the source.
         found: usize,
     },
-    /// It has more frames than were planned for.
+    /// The source has more frames than planned.
     TooManyFrames {
         /// [`Limits::source_tokens`](crate::Limits::source_tokens).
         planned: usize,
-        /// Frames that this allows.
+        /// Maximum number of frames.
         expected_at_most: usize,
-        /// Frames.
+        /// Number of frames.
         found: usize,
     },
-    /// A number of its features is NaN or infinite.
+    /// A feature is NaN or infinite.
     Feature {
         /// The frame, from 0.
         frame: usize,
-        /// Its place in the frame, from 0.
+        /// The index in the frame, from 0.
         bin: usize,
-        /// The number.
+        /// The value.
         found: f32,
     },
-    /// It is beyond the plan.
+    /// The source is beyond the plan.
     BeyondPlan {
         /// Which limit of [`crate::Limits`].
         limit: &'static str,
-        /// Most that was planned.
+        /// Maximum of the plan.
         expected_at_most: usize,
-        /// What the source needs.
+        /// The value that the source needs.
         found: usize,
     },
     /// A token id outside the source vocabulary.
@@ -249,14 +249,14 @@ pub enum SourceError {
         /// The id.
         found: u32,
     },
-    /// Each of its tokens needs a type.
+    /// The number of token types differs from the number of tokens.
     TokenTypes {
         /// Tokens.
         expected: usize,
         /// Types.
         found: usize,
     },
-    /// A type that the model does not have.
+    /// A token type that the model does not have.
     TokenType {
         /// Index in the source.
         index: usize,
@@ -265,20 +265,20 @@ pub enum SourceError {
         /// The type.
         found: u32,
     },
-    /// Its prefix, or its forced first token, is outside the target vocabulary, or leaves no room.
+    /// The prefix or the forced first token is outside the target vocabulary, or leaves no position for new tokens.
     Target(SearchError),
-    /// A processor of the caller gave up because a score was NaN or `+inf`. Without one that does, such a source
-    /// is done with [`Finish::NotFinite`](crate::search::Finish::NotFinite), and the others go on.
+    /// A logits processor of the caller failed because a score was NaN or `+inf`. Without such a processor the source
+    /// ends with [`Finish::NotFinite`](crate::search::Finish::NotFinite), and the other sources continue.
     NotFinite {
-        /// The position of the token that was to be chosen.
+        /// The position of the token to choose.
         position: usize,
     },
-    /// The caller allowed no token.
+    /// The rules of the caller allowed no token.
     NothingAllowed {
-        /// The position of the token that was to be chosen.
+        /// The position of the token to choose.
         position: usize,
     },
-    /// A processor of the caller gave up.
+    /// A logits processor of the caller failed.
     Processor(
         /// Its reason.
         &'static str,
@@ -286,15 +286,15 @@ pub enum SourceError {
 }
 
 impl SourceError {
-    /// What is wrong with features for an encoder that reads frames of `bins` numbers, `None` where it reads ids, and at
-    /// most `positions` positions.
+    /// The error of features for an encoder that reads frames of `bins` numbers (`None`: it reads ids) and at most
+    /// `positions` positions.
     pub(crate) fn of_features(
         features: &Features<'_>,
         bins: Option<usize>,
         positions: usize,
     ) -> Option<Self> {
         let &Features { values, bins: found } = features;
-        let odd = values.iter().position(|x| !x.is_finite());
+        let non_finite = values.iter().position(|x| !x.is_finite());
         Some(match bins {
             None => Self::ExpectedTokens,
             Some(bins) if bins != found => Self::Bins { expected: bins, found },
@@ -308,13 +308,13 @@ impl SourceError {
                 found: features.frames(),
             },
             Some(bins) => {
-                let at = odd?;
+                let at = non_finite?;
                 Self::Feature { frame: at / bins, bin: at % bins, found: values[at] }
             }
         })
     }
 
-    /// What went wrong in a search about this source.
+    /// Converts an error of the search about this source.
     pub(super) fn of(error: SearchError) -> Self {
         match error {
             SearchError::NotFinite { position, .. } => Self::NotFinite { position },
@@ -394,7 +394,7 @@ impl fmt::Display for SessionError {
                 "the limit `{limit}` must be at least `{other}`, {expected_at_least}; found {found}"
             ),
             Self::NoDecoder => f.write_str(
-                "the model has no decoder: expected a call of `memory`, which gives hidden states",
+                "the model has no decoder: expected a call of `encoder_output`, which gives hidden states",
             ),
             Self::TooLarge => f.write_str("the planned memory does not fit the address space"),
             Self::OutOfMemory { bytes } => {

@@ -1,42 +1,41 @@
-//! What happens while sentences are generated, and what the caller may answer.
+//! Events of [`Session::generate`](crate::Session::generate), and the replies of the caller.
 
 use crate::search::{Finish, Hypothesis, Search, Token};
 use core::ops::ControlFlow;
 
-/// What [`Session::generate`](crate::Session::generate) tells its caller while it runs.
+/// An event of [`Session::generate`](crate::Session::generate).
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event<'g> {
-    /// Something is about to be computed: sources that wait are encoded as far as there is room, then
-    /// the decoder makes a step. The first event, and one before every step: the place to look at a
-    /// clock or a flag. Holds what has been done so far.
+    /// Reported before each step, and as the first event. After it, waiting sources are encoded if slots are free, and
+    /// the decoder makes a step. Use it to test a deadline or a flag. Holds the statistics so far.
     Step(DecodeStats),
-    /// A token is certain. The tokens of a source come in order.
+    /// A token of a source is final. The tokens of a source come in order.
     Token {
         /// Index of the source, from 0.
         source: usize,
         /// The token.
         token: Token,
     },
-    /// A source is done. Every source is, exactly once, unless an error ends the call.
+    /// A source is finished. Reported exactly once for every source, unless an error ends the call.
     Done(Generated<'g>),
 }
 
-/// What [`Event`]s may be answered with, in a [`ControlFlow::Break`].
+/// The reply to an [`Event`], in a [`ControlFlow::Break`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// The source of the token is done with what it has: [`Finish::Stopped`]. To other events it means
-    /// nothing.
+    /// The source of the token ends with its tokens so far: [`Finish::Stopped`]. Has no effect as a reply to other
+    /// events.
     Source,
-    /// Nothing more is computed. Every source that is not done is reported with what it has, and
-    /// [`Finish::Stopped`]; one that has not begun has no hypotheses.
+    /// The call ends. Every unfinished source is reported with its tokens so far and [`Finish::Stopped`]. A source that
+    /// was not encoded has no hypotheses.
     All,
 }
 
-/// The callback for events, whatever it returns.
+/// The event callback, with its return value converted.
 pub(super) type OnEvent<'e> = &'e mut dyn FnMut(Event<'_>) -> ControlFlow<Stop>;
 
-/// A source that is done.
+/// A finished source.
 #[derive(Clone, Copy)]
 pub struct Generated<'g> {
     /// Index of the source, from 0.
@@ -44,30 +43,29 @@ pub struct Generated<'g> {
     /// Why it ended.
     pub finish: Finish,
     pub(super) search: &'g Search<'g>,
-    /// Of the search; none if the source has not begun.
+    /// Slot of the search; invalid if the source was not encoded.
     pub(super) slot: u32,
 }
 
 impl<'g> Generated<'g> {
-    /// The hypotheses, best first; samples in the order of their numbers. None of a source that had not
-    /// begun when [`Stop::All`] came.
+    /// The hypotheses, best first; samples in the order of their numbers. Empty for a source that was not encoded
+    /// before [`Stop::All`].
     pub fn hypotheses(&self) -> impl ExactSizeIterator<Item = Hypothesis<'g>> + use<'g> {
         self.search.hypotheses(self.slot)
     }
 }
 
-/// What a call of [`Session::generate`](crate::Session::generate) did.
+/// Statistics of a call of [`Session::generate`](crate::Session::generate).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DecodeStats {
-    /// Steps of the decoder.
+    /// Number of decoder steps.
     pub steps: usize,
-    /// Rows of all steps: tokens fed, but for prefixes, which are fed at once, and drafts.
+    /// Rows of all steps: the tokens fed, without prefixes (which are prefilled) and without drafts.
     pub rows: usize,
-    /// Tokens of drafts that were fed as well.
+    /// Number of draft tokens fed.
     pub drafted: usize,
-    /// Tokens that came of these beyond the one of each row: as many rows of further steps were saved. An end
-    /// token that was guessed saves none.
+    /// Number of accepted draft tokens: each saves a row of a later step. An accepted end token is not counted.
     pub accepted: usize,
-    /// Sources that were not done when [`Stop::All`] came.
+    /// Number of sources that were not finished at [`Stop::All`].
     pub cancelled: usize,
 }

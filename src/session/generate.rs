@@ -1,5 +1,5 @@
-//! The decoding loop: a [`Search`] says what to feed, the session computes,
-//! sentences come in as slots become free.
+//! The decoding loop. A [`Search`] states which tokens to feed, and the session computes their logits. New sentences
+//! are encoded when slots become free.
 
 use super::draft_length::DraftLength;
 use super::drafter::Drafter;
@@ -19,43 +19,43 @@ use core::cell::Cell;
 use core::ops::ControlFlow;
 use simdformer_kernels::Parallelism;
 
-/// One sentence to translate.
+/// One source of a request.
 ///
 /// ```
 /// use simdformer::Source;
 ///
 /// let plain = Source::new(&[6, 11, 0]);
-/// // It must go on from these words, and draws its samples from a stream of its own.
+/// // Its target must begin with these tokens, and its samples use random stream 7.
 /// let special = Source { prefix: &[554, 9], stream: 7, ..plain };
 /// assert_eq!(special.tokens, plain.tokens);
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Source<'s> {
-    /// Ids of the source, end token included: at least 1, at most
-    /// [`Limits::source_tokens`](crate::Limits::source_tokens). Empty where there are features.
+    /// Token ids of the source, including the end token: at least 1, at most
+    /// [`Limits::source_tokens`](crate::Limits::source_tokens). Empty if there are features.
     pub tokens: &'s [u32],
-    /// Ids of the target that must follow the decoder start. Not part of hypotheses or scores.
+    /// Token ids of the target that must follow the decoder start. They are not part of hypotheses or scores.
     pub prefix: &'s [u32],
-    /// Which random numbers sampling uses, see [`Request::stream`].
+    /// The stream of random numbers for sampling, see [`Request::stream`].
     pub stream: u64,
-    /// Overrides [`SearchOptions::forced_bos`]: the target language of one sentence.
+    /// Overrides [`SearchOptions::forced_bos`]: for example the target language of this sentence.
     pub forced_bos: Option<u32>,
-    /// What the encoder reads in place of ids, where it does.
+    /// The input of an encoder that reads features instead of ids.
     pub features: Option<Features<'s>>,
 }
 
 impl<'s> Source<'s> {
-    /// A sentence without special wishes.
+    /// A source of token ids; all other fields have their defaults.
     pub const fn new(tokens: &'s [u32]) -> Self {
         Self { tokens, prefix: &[], stream: 0, forced_bos: None, features: None }
     }
 
-    /// Features without special wishes.
+    /// A source of features; all other fields have their defaults.
     pub const fn of_features(features: Features<'s>) -> Self {
         Self { features: Some(features), ..Self::new(&[]) }
     }
 
-    /// Positions of the encoder.
+    /// Number of encoder positions.
     const fn positions(&self) -> usize {
         match &self.features {
             Some(features) => features.positions(),
@@ -63,7 +63,7 @@ impl<'s> Source<'s> {
         }
     }
 
-    /// What a search is to know of it.
+    /// The request to the search for this source.
     pub const fn request(&self) -> Request<'s> {
         Request {
             prefix: self.prefix,
@@ -75,20 +75,20 @@ impl<'s> Source<'s> {
 }
 
 impl Session<'_> {
-    /// Translates `sources` under `options` and the caller's own rules, calling `on_event` with what
-    /// happens. More sources than the session has slots wait their turn: a slot that becomes free is
-    /// filled before the next step, and what a sentence becomes does not depend on its neighbors.
+    /// Translates `sources` under `options` and the caller's `hooks`, and calls `on_event` with each event. If there
+    /// are more sources than slots, each free slot is filled before the next step. The result for a sentence does not
+    /// depend on the other sentences.
     ///
-    /// `on_event` returns nothing, or a `ControlFlow<Stop>`: to end one source, or the whole call.
+    /// `on_event` returns `()` or a `ControlFlow<Stop>`, which ends one source or the whole call.
     ///
-    /// Forgets all sentences and hypotheses that the session held. Allocates nothing.
+    /// Releases all sentences and hypotheses that the session held. Does not allocate.
     ///
     /// # Errors
-    /// Options [beyond the plan](SessionError::OptionBeyondPlan) or [wrong](SessionError::Search), or a
-    /// [source](SessionError::Source) that [`Session::check`] refuses, with its number: all are checked
-    /// first, and then nothing has been done. A rule that allows no token, an error of a processor: a
-    /// [source](SessionError::Source) again; then sentences that were done before have been reported.
-    /// Scores that are NaN or `+inf` are no error: their source alone is done, with [`Finish::NotFinite`].
+    /// Options [beyond the plan](SessionError::OptionBeyondPlan) or [invalid options](SessionError::Search); a
+    /// [source](SessionError::Source) that [`Session::check`] rejects, with its index. All of this is checked first,
+    /// and such an error changes nothing. During decoding, a rule that allows no token or an error of a processor is a
+    /// [source](SessionError::Source) error too; sources that were finished before have been reported. Scores that are
+    /// NaN or `+inf` are no error: only their source ends, with [`Finish::NotFinite`].
     ///
     /// ```
     /// use core::ops::ControlFlow;
@@ -101,7 +101,7 @@ impl Session<'_> {
     /// let options = session.search_options();
     /// let sources = [Source::new(&[6, 11, 0]), Source::new(&[9, 14, 32, 0]), Source::new(&[8, 0])];
     ///
-    /// // Streams all of them, ends the second at its third token, and everything at a deadline.
+    /// // Streams all sources, ends the second one at its third token, and ends the call at a deadline.
     /// let deadline = Instant::now() + Duration::from_secs(60);
     /// let mut streams = vec![Vec::new(); sources.len()];
     /// let mut finishes = vec![None; sources.len()];
@@ -140,7 +140,7 @@ impl Session<'_> {
             options,
             hooks,
             &mut on_event,
-            DecodeHooks { tap: &mut NoObserver, wants_logits: false, drafter: None },
+            DecodeHooks { observer: &mut NoObserver, needs_logits: false, drafter: None },
         )
     }
 
@@ -150,69 +150,80 @@ impl Session<'_> {
         options: &SearchOptions,
         hooks: &mut Hooks<'_>,
         on_event: OnEvent<'_>,
-        looks: DecodeHooks<'_, T>,
+        decode_hooks: DecodeHooks<'_, T>,
     ) -> Result<DecodeStats, SessionError> {
         self.plan.check_decodes()?;
-        // The search's memory leaves the session while both are at work.
-        let lent = core::mem::replace(&mut self.search, Buffer::nothing());
-        let mut loan = BufferGuard { session: self, lent, begun: false };
-        let memory = cut_search_memory(&loan.session.plan, &mut loan.lent)?;
-        let mut drive = DecodeLoop::new(loan.session, options, memory)?;
+        // The loop borrows the search buffer and the session at the same time, so the buffer is moved out of the
+        // session.
+        let search_buffer = core::mem::replace(&mut self.search, Buffer::empty());
+        let mut guard = BufferGuard { session: self, search_buffer, started: false };
+        let buffers = cut_search_buffer(&guard.session.plan, &mut guard.search_buffer)?;
+        let mut decode_loop = DecodeLoop::new(guard.session, options, buffers)?;
         for (index, source) in sources.iter().enumerate() {
-            drive.session.plan.check_source(index, source, options)?;
+            decode_loop.session.plan.check_source(index, source, options)?;
         }
-        loan.begun = true;
-        drive.session.clear();
-        drive.run(sources, hooks, on_event, looks)
+        guard.started = true;
+        decode_loop.session.clear();
+        decode_loop.run(sources, hooks, on_event, decode_hooks)
     }
 }
 
-/// Who looks on, and who looks ahead.
+/// The observer and the drafter of a decoding loop.
 pub(super) struct DecodeHooks<'t, T> {
-    pub(super) tap: &'t mut T,
-    /// Logits are shown: all of them are computed, also where the best token could be told without.
-    pub(super) wants_logits: bool,
+    pub(super) observer: &'t mut T,
+    /// The observer receives logits: all of them are computed, even if the best token is known without them.
+    pub(super) needs_logits: bool,
     pub(super) drafter: Option<&'t mut dyn Drafter>,
 }
 
-/// The search's memory outside its session. It goes back in the end, also when a callback panics.
+/// The search buffer, moved out of its session. `drop` moves it back, also if a callback panics.
 struct BufferGuard<'l, 's> {
     session: &'l mut Session<'s>,
-    lent: Buffer<'s>,
+    search_buffer: Buffer<'s>,
     /// The session holds sentences of the search.
-    begun: bool,
+    started: bool,
 }
 
 impl Drop for BufferGuard<'_, '_> {
     fn drop(&mut self) {
-        core::mem::swap(&mut self.session.search, &mut self.lent);
-        if self.begun {
+        core::mem::swap(&mut self.session.search, &mut self.search_buffer);
+        if self.started {
             self.session.clear();
         }
     }
 }
 
-fn cut_search_memory<'m>(
+fn cut_search_buffer<'m>(
     plan: &Plan,
-    lent: &'m mut Buffer<'_>,
-) -> Result<Memory<'m>, SessionError> {
-    let [search, now, before, children, source_of, sentence_of, first_row, draft, lens, paces] =
-        cut(
-            lent,
-            [
-                &plan.search_words,
-                &plan.search_now,
-                &plan.search_before,
-                &plan.search_children,
-                &plan.search_source,
-                &plan.search_sentence,
-                &plan.search_first_row,
-                &plan.draft,
-                &plan.draft_lens,
-                &plan.paces,
-            ],
-        )?;
-    Ok(Memory {
+    search_buffer: &'m mut Buffer<'_>,
+) -> Result<LoopBuffers<'m>, SessionError> {
+    let [
+        search,
+        now,
+        before,
+        children,
+        source_of,
+        sentence_of,
+        first_row,
+        draft,
+        lens,
+        draft_length_states,
+    ] = cut(
+        search_buffer,
+        [
+            &plan.search_words,
+            &plan.search_now,
+            &plan.search_before,
+            &plan.search_children,
+            &plan.search_source,
+            &plan.search_sentence,
+            &plan.search_first_row,
+            &plan.draft,
+            &plan.draft_lens,
+            &plan.draft_length_states,
+        ],
+    )?;
+    Ok(LoopBuffers {
         search: words_mut(search),
         now: words_mut(now),
         before: words_mut(before),
@@ -222,29 +233,30 @@ fn cut_search_memory<'m>(
         first_row: words_mut(first_row),
         draft: words_mut(draft),
         draft_lens: words_mut(lens),
-        paces: words_mut(paces),
+        draft_length_states: words_mut(draft_length_states),
     })
 }
 
-/// No source.
+/// Marks a slot of the search without a source.
 const NONE: u32 = u32::MAX;
 
-/// What the loop remembers, in planned memory.
-struct Memory<'m> {
+/// The state of the loop, in planned memory.
+struct LoopBuffers<'m> {
     search: &'m mut [u32],
-    /// Row slots of the search's rows, in this step and the one before.
+    /// Row slots of the search's rows, in this step and in the last step.
     now: &'m mut [u32],
     before: &'m mut [u32],
-    /// How often each row of the step before is continued.
+    /// For each row of the last step: the number of its children.
     children: &'m mut [u32],
-    /// For each slot of the search: which source is in it, and the session's slots for it.
+    /// For each slot of the search: the index of its source, and the slots of the session for it.
     source_of: &'m mut [u32],
     sentence_of: &'m mut [u32],
     first_row: &'m mut [u32],
-    /// A draft in the making; for each slot of the search, how long that of this step is, and its [`DraftLength`].
+    /// The tokens of new drafts; for each slot of the search, the length of its draft in this step and its
+    /// [`DraftLength`].
     draft: &'m mut [u32],
     draft_lens: &'m mut [u32],
-    paces: &'m mut [u32],
+    draft_length_states: &'m mut [u32],
 }
 
 pub(super) struct DecodeLoop<'d, 's, 'm> {
@@ -258,16 +270,16 @@ pub(super) struct DecodeLoop<'d, 's, 'm> {
     pub(super) first_row: &'m mut [u32],
     pub(super) draft: &'m mut [u32],
     pub(super) draft_lens: &'m mut [u32],
-    pub(super) paces: &'m mut [u32],
+    pub(super) draft_length_states: &'m mut [u32],
 }
 
 impl<'d, 's, 'm> DecodeLoop<'d, 's, 'm> {
     fn new(
         session: &'d mut Session<'s>,
         options: &'m SearchOptions,
-        memory: Memory<'m>,
+        buffers: LoopBuffers<'m>,
     ) -> Result<Self, SessionError> {
-        let Memory {
+        let LoopBuffers {
             search,
             now,
             before,
@@ -277,8 +289,8 @@ impl<'d, 's, 'm> DecodeLoop<'d, 's, 'm> {
             first_row,
             draft,
             draft_lens,
-            paces,
-        } = memory;
+            draft_length_states,
+        } = buffers;
         let search = Search::new(options, &session.plan.search, search)
             .map_err(|error| session.plan.option_error(error))?;
         source_of.fill(NONE);
@@ -294,7 +306,7 @@ impl<'d, 's, 'm> DecodeLoop<'d, 's, 'm> {
             first_row,
             draft,
             draft_lens,
-            paces,
+            draft_length_states,
         })
     }
 
@@ -303,7 +315,7 @@ impl<'d, 's, 'm> DecodeLoop<'d, 's, 'm> {
         sources: &[Source<'_>],
         hooks: &mut Hooks<'_>,
         on_event: OnEvent<'_>,
-        DecodeHooks { tap, wants_logits, mut drafter }: DecodeHooks<'_, T>,
+        DecodeHooks { observer, needs_logits, mut drafter }: DecodeHooks<'_, T>,
     ) -> Result<DecodeStats, SessionError> {
         let mut counts = DecodeStats::default();
         let mut next = 0;
@@ -313,7 +325,7 @@ impl<'d, 's, 'm> DecodeLoop<'d, 's, 'm> {
                 break;
             }
             while next < sources.len() {
-                let admitted = self.admit(sources, next, tap)?;
+                let admitted = self.admit(sources, next, observer)?;
                 if admitted == 0 {
                     break;
                 }
@@ -323,12 +335,12 @@ impl<'d, 's, 'm> DecodeLoop<'d, 's, 'm> {
             if rows == 0 {
                 return Ok(counts);
             }
-            self.place_rows()?;
+            self.assign_row_slots()?;
             let drafted = match &mut drafter {
                 Some(drafter) => self.draft(sources, &mut **drafter)?,
                 None => 0,
             };
-            cancelled = self.step((rows, drafted), hooks, on_event, tap, wants_logits)?;
+            cancelled = self.step((rows, drafted), hooks, on_event, observer, needs_logits)?;
             counts.steps += 1;
             counts.rows += rows;
             if drafted > 0 {
@@ -342,17 +354,17 @@ impl<'d, 's, 'm> DecodeLoop<'d, 's, 'm> {
         Ok(counts)
     }
 
-    /// One step of the decoder and of the search; whether everything is to end.
+    /// Runs one step of the decoder and of the search. Returns whether the caller ends the whole call.
     fn step<T: LayerObserver>(
         &mut self,
         (rows, drafted): (usize, usize),
         hooks: &mut Hooks<'_>,
         on_event: OnEvent<'_>,
-        tap: &mut T,
-        wants_logits: bool,
+        observer: &mut T,
+        needs_logits: bool,
     ) -> Result<bool, SessionError> {
-        let needs_argmax_only = self.search.needs_argmax_only(hooks) && !wants_logits;
-        let mut room = if needs_argmax_only { None } else { self.search.lend_room(hooks) };
+        let needs_argmax_only = self.search.needs_argmax_only(hooks) && !needs_logits;
+        let mut scratch = if needs_argmax_only { None } else { self.search.lend_room(hooks) };
         let (now, tokens) = (&self.now[..rows], self.search.rows().tokens);
         let row = |i| (now[i], tokens[i]);
         let sentences = self.search.rows().sentences;
@@ -365,7 +377,7 @@ impl<'d, 's, 'm> DecodeLoop<'d, 's, 'm> {
         let source_of = &*self.source_of;
         let mut on_token = |slot: u32, token: Token| {
             let source = source_of[slot as usize] as usize;
-            // The others of this step take their token in silence: they are stopped together.
+            // After `Stop::All` the other rows of this step get no event: they are stopped together.
             if !cancelled.get() {
                 match on_event(Event::Token { source, token }) {
                     ControlFlow::Break(Stop::Source) => return ControlFlow::Break(()),
@@ -375,40 +387,41 @@ impl<'d, 's, 'm> DecodeLoop<'d, 's, 'm> {
             }
             ControlFlow::Continue(())
         };
-        let hushed = || cancelled.get();
+        let muted = || cancelled.get();
         let on_token: OnToken<'_> = &mut on_token;
         let advanced = if needs_argmax_only {
             let bans = self.search.bans();
             let banned = |row, token| bans.banned(row, token);
             let StepOutput { best, logits } = match drafted {
-                0 => self.session.step_slots_best(rows, row, &banned)?,
-                _ => self.session.feed(rows + drafted, fed, Some(&banned), tap)?,
+                0 => self.session.step_slots_argmax(rows, row, &banned)?,
+                _ => self.session.feed(rows + drafted, fed, Some(&banned), observer)?,
             };
-            self.search.advance_with(logits, Some(best), hooks, Some(on_token), &hushed)
+            self.search.advance_with(logits, Some(best), hooks, Some(on_token), &muted)
         } else {
-            // What each row comes to by itself is found out while the threads are there.
+            // The threads of the pass also prepare each row for the search.
             let prepare = |threads: Parallelism<'_>, logits: &mut [f32]| {
-                if let Some(room) = &mut room {
-                    search.prepare(threads, logits, room);
+                if let Some(scratch) = &mut scratch {
+                    search.prepare(threads, logits, scratch);
                 }
             };
             if drafted == 0 {
                 self.session.check_step(rows, &row)?;
             }
-            let logits = self.session.feed_then(rows + drafted, fed, None, tap, prepare)?.logits;
-            if let Some(room) = room {
-                self.search.take_back(room);
+            let logits =
+                self.session.feed_then(rows + drafted, fed, None, observer, prepare)?.logits;
+            if let Some(scratch) = scratch {
+                self.search.take_back(scratch);
             }
-            self.search.advance_with(logits, None, hooks, Some(on_token), &hushed)
+            self.search.advance_with(logits, None, hooks, Some(on_token), &muted)
         };
         match advanced {
             Ok(_) => Ok(cancelled.get()),
-            Err(error) => Err(self.failed(error)),
+            Err(error) => Err(self.source_error(error)),
         }
     }
 
-    /// What the search says of one of its sentences, said of the source.
-    fn failed(&self, error: SearchError) -> SessionError {
+    /// Maps an error of the search about one of its slots to the source in that slot.
+    fn source_error(&self, error: SearchError) -> SessionError {
         match self.search.failed() {
             Some(slot) => SessionError::Source {
                 index: self.source_of[slot as usize] as usize,
@@ -418,20 +431,20 @@ impl<'d, 's, 'm> DecodeLoop<'d, 's, 'm> {
         }
     }
 
-    /// Encodes as many sources from `next` on as there is room for; returns how many.
+    /// Encodes sources from index `next` as far as free slots and `batch_tokens` allow. Returns their number.
     fn admit<T: LayerObserver>(
         &mut self,
         sources: &[Source<'_>],
         next: usize,
-        tap: &mut T,
+        observer: &mut T,
     ) -> Result<usize, SessionError> {
         let limits = self.session.plan.limits;
         let mut tokens_of: [&[u32]; SOURCES_PER_CALL] = [&[]; SOURCES_PER_CALL];
         let mut features_of = [Features::default(); SOURCES_PER_CALL];
         let mut slots = [SourceId::default(); SOURCES_PER_CALL];
         let (mut count, mut tokens) = (0, 0);
-        let room = self.session.free_sentences().min(SOURCES_PER_CALL);
-        for source in sources[next..].iter().take(room) {
+        let free_slots = self.session.free_sentences().min(SOURCES_PER_CALL);
+        for source in sources[next..].iter().take(free_slots) {
             let len = source.positions();
             if tokens + len > limits.batch_tokens {
                 break;
@@ -445,29 +458,31 @@ impl<'d, 's, 'm> DecodeLoop<'d, 's, 'm> {
             None => Inputs::Tokens(&tokens_of[..count]),
             Some(_) => Inputs::Features(&features_of[..count]),
         };
-        self.session.encode_with(inputs, &mut slots[..count], tap)?;
+        self.session.encode_with(inputs, &mut slots[..count], observer)?;
         for (i, &sentence) in slots[..count].iter().enumerate() {
             let slot = self.search.admit(&sources[next + i].request())?;
             let row = self.session.start_slot(sentence.slot())?;
             if let [prompt @ .., _] = self.search.prompt(slot)
                 && !prompt.is_empty()
             {
-                self.session.prefill_slot(row as usize, prompt, None, tap)?;
+                self.session.prefill_slot(row as usize, prompt, None, observer)?;
                 self.search.skip_prompt(slot)?;
             }
             self.source_of[slot as usize] = (next + i) as u32;
             self.sentence_of[slot as usize] = sentence.slot();
             self.first_row[slot as usize] = row;
-            if let Some(pace) = self.paces.as_chunks_mut().0.get_mut(slot as usize) {
-                *pace = DraftLength::begin().words();
+            if let Some(length_state) =
+                self.draft_length_states.as_chunks_mut().0.get_mut(slot as usize)
+            {
+                *length_state = DraftLength::begin().words();
             }
         }
         Ok(count)
     }
 
-    /// Gives every row of the search a row slot: the first child of a row keeps its slot, the others
-    /// fork it.
-    fn place_rows(&mut self) -> Result<(), SessionError> {
+    /// Assigns a row slot to each row of the search. The first child of a row takes the slot of its parent; each other
+    /// child forks the parent.
+    fn assign_row_slots(&mut self) -> Result<(), SessionError> {
         const TAKEN: u32 = u32::MAX;
         let rows = self.search.rows();
         for i in 0..rows.len() {
@@ -488,7 +503,7 @@ impl<'d, 's, 'm> DecodeLoop<'d, 's, 'm> {
         Ok(())
     }
 
-    /// Releases the rows that nobody continues.
+    /// Releases the rows without children.
     fn drop_rows(&mut self, stepped: usize) -> Result<(), SessionError> {
         core::mem::swap(&mut self.now, &mut self.before);
         self.children[..stepped].fill(0);
@@ -505,7 +520,7 @@ impl<'d, 's, 'm> DecodeLoop<'d, 's, 'm> {
         Ok(())
     }
 
-    /// Reports and forgets the sentences that are done; whether everything is to end.
+    /// Reports and releases the finished sentences. Returns whether the caller ends the whole call.
     fn report(&mut self, on_event: OnEvent<'_>) -> Result<bool, SessionError> {
         let mut cancelled = false;
         for slot in 0..self.source_of.len() {
@@ -523,7 +538,7 @@ impl<'d, 's, 'm> DecodeLoop<'d, 's, 'm> {
         Ok(cancelled)
     }
 
-    /// Ends what has begun, and reports it and what has not, the sources `waiting`.
+    /// Stops the active sources, and reports them and the sources `waiting` that were not encoded.
     fn cancel(
         &mut self,
         waiting: core::ops::Range<usize>,
@@ -537,7 +552,7 @@ impl<'d, 's, 'm> DecodeLoop<'d, 's, 'm> {
                 counts.cancelled += 1;
             }
         }
-        // What is answered now changes nothing.
+        // The return value is ignored: the call ends in any case.
         self.report(on_event)?;
         for source in waiting {
             let (finish, search) = (Finish::Stopped, &self.search);

@@ -1,9 +1,8 @@
-//! Who is there: which slots are taken, by which sentences and hypotheses.
+//! Handles: which slots are taken, and by which sentences and hypotheses.
 //!
-//! Slots are used again, so callers get a slot with a ticket (`generations.rs`): what was released is
-//! refused, whoever is in its slot by then, and so is what belongs to another session. The decoding
-//! loop knows what it has released and goes by the slots alone. Where the past of a hypothesis lies is
-//! in `kv_slots.rs`.
+//! Slots are reused, so a handle has a slot and a generation number (`generations.rs`). A handle that was released, or
+//! that belongs to another session, is rejected, even if its slot is taken again. The decoding loop uses slots without
+//! generation numbers. The KV slots of hypotheses are in `kv_slots.rs`.
 
 use super::error::SessionError;
 use super::generations::words_of;
@@ -12,60 +11,61 @@ use super::plan::Plan;
 use super::session::Session;
 use crate::memory::{cut, words_mut};
 
-/// An encoded source sentence of one session. The default names none. A sentence that was released is
-/// not mistaken for the one that came into its slot, nor a sentence of one session for one of another.
+/// Handle of an encoded source in one session. The default is no sentence. A released handle, or a handle of another
+/// session, never matches another sentence in the same slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SourceId {
     slot: u32,
-    /// Never 0, and never the same for two sentences or hypotheses of a process.
-    ticket: u64,
+    /// Never 0, and unique among all sentences and hypotheses of the process.
+    generation: u64,
 }
 
 impl SourceId {
-    /// Number of the slot: what [`crate::trace::View::sentence`] says.
+    /// Number of the slot, as in [`crate::trace::View::sentence`].
     pub const fn slot(self) -> u32 {
         self.slot
     }
 }
 
-/// A hypothesis of one session. The default names none. A hypothesis that was released is not mistaken
-/// for the one that came into its slot, nor a hypothesis of one session for one of another.
+/// Handle of a hypothesis in one session. The default is no hypothesis. A released handle, or a handle of another
+/// session, never matches another hypothesis in the same slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct HypothesisId {
     slot: u32,
     /// As in [`SourceId`].
-    ticket: u64,
+    generation: u64,
 }
 
 impl HypothesisId {
-    /// Number of the slot: what [`crate::trace::View::row`] says.
+    /// Number of the slot, as in [`crate::trace::View::row`].
     pub const fn slot(self) -> u32 {
         self.slot
     }
 }
 
 impl Session<'_> {
-    /// Sentence slots that are free, of [`Limits::sentences`](crate::Limits::sentences).
+    /// Number of free sentence slots, of [`Limits::sentences`](crate::Limits::sentences).
     pub fn free_sentences(&self) -> usize {
         self.words(&self.plan.sentence_len).iter().filter(|&&len| len == 0).count()
     }
 
-    /// The sentence of `len` tokens that comes into `slot`, which is free.
+    /// Puts a sentence of `len` tokens into the free slot `slot`.
     pub(super) fn take_sentence(&mut self, slot: u32, len: usize) -> SourceId {
-        let ticket = self.tickets.draw();
-        let (lens, tickets) = (self.plan.sentence_len.clone(), self.plan.sentence_ticket.clone());
+        let generation = self.generations.allocate();
+        let (lens, generations) =
+            (self.plan.sentence_len.clone(), self.plan.sentence_generation.clone());
         self.words_mut(&lens)[slot as usize] = len as u32;
-        self.words_mut(&tickets)[2 * slot as usize..][..2].copy_from_slice(&words_of(ticket));
-        SourceId { slot, ticket }
+        self.words_mut(&generations)[2 * slot as usize..][..2]
+            .copy_from_slice(&words_of(generation));
+        SourceId { slot, generation }
     }
 
     /// Starts an empty hypothesis about `sentence`.
     ///
-    /// A sentence can have [`crate::Limits::beams`] hypotheses at a time. It does not matter which were
-    /// started, forked and released before, and in which order.
+    /// A sentence can have [`crate::Limits::beams`] hypotheses at a time, in any order of start, fork and release.
     ///
     /// # Errors
-    /// There is [no such sentence](SessionError::UnknownSentence), or it has as many hypotheses as were
+    /// An [unknown sentence](SessionError::UnknownSentence), or one that has as many hypotheses as
     /// [planned](SessionError::NoFreeRow).
     ///
     /// ```
@@ -86,21 +86,21 @@ impl Session<'_> {
     pub fn start(&mut self, sentence: SourceId) -> Result<HypothesisId, SessionError> {
         self.plan.check_decodes()?;
         let slot = self.start_slot(self.check_sentence(sentence)?)?;
-        Ok(self.name(slot))
+        Ok(self.new_handle(slot))
     }
 
-    /// [`Session::start`] for a sentence slot that is taken; returns the row slot, which has no ticket.
+    /// [`Session::start`] for a taken sentence slot. Returns the row slot, without a generation number.
     pub(crate) fn start_slot(&mut self, sentence: u32) -> Result<u32, SessionError> {
         let beams = self.plan.limits.beams;
-        let row = self.pasts()?.start(sentence as usize * beams);
+        let row = self.kv_slots_mut()?.start(sentence as usize * beams);
         Ok(row.ok_or(SessionError::NoFreeRow { sentence, beams })? as u32)
     }
 
-    /// A hypothesis that has the past of `row` and goes its own way from here. No key or value is
-    /// copied: only the table of where they lie.
+    /// Starts a hypothesis with the tokens of `row`. Later tokens of the two are independent. Slot numbers are copied;
+    /// keys and values are not.
     ///
     /// # Errors
-    /// There is [no such hypothesis](SessionError::UnknownRow), or its sentence has as many as were
+    /// An [unknown hypothesis](SessionError::UnknownRow), or its sentence has as many hypotheses as
     /// [planned](SessionError::NoFreeRow).
     ///
     /// ```
@@ -112,7 +112,7 @@ impl Session<'_> {
     /// session.encode(&[&[6, 11, 0]], &mut sentence)?;
     /// let first = session.start(sentence[0])?;
     /// session.prefill(first, &[2317, 554], None)?;
-    /// // Two ways on from the same past, in one step.
+    /// // Two continuations of the same tokens, in one step.
     /// let second = session.fork(first)?;
     /// let rows = [StepRow { row: first, token: 9 }, StepRow { row: second, token: 14 }];
     /// let logits = session.step(&rows)?;
@@ -123,21 +123,21 @@ impl Session<'_> {
     pub fn fork(&mut self, row: HypothesisId) -> Result<HypothesisId, SessionError> {
         let from = self.check_row(row)?;
         let to = self.fork_slot(from as u32)?;
-        Ok(self.name(to))
+        Ok(self.new_handle(to))
     }
 
-    /// [`Session::fork`] of the hypothesis in slot `from`; returns the new one's slot.
+    /// [`Session::fork`] of the hypothesis in slot `from`. Returns the slot of the new one.
     pub(crate) fn fork_slot(&mut self, from: u32) -> Result<u32, SessionError> {
         let from = self.check_row_slot(from)?;
         let beams = self.plan.limits.beams;
-        let row = self.pasts()?.fork(from);
+        let row = self.kv_slots_mut()?.fork(from);
         Ok(row.ok_or(SessionError::NoFreeRow { sentence: (from / beams) as u32, beams })? as u32)
     }
 
-    /// Drops a hypothesis. Its slot can be used again; who was forked from it keeps its past.
+    /// Ends a hypothesis and frees its slot. Hypotheses that were forked from it do not change.
     ///
     /// # Errors
-    /// There is [no such hypothesis](SessionError::UnknownRow).
+    /// An [unknown hypothesis](SessionError::UnknownRow).
     pub fn release(&mut self, row: HypothesisId) -> Result<(), SessionError> {
         let slot = self.check_row(row)?;
         self.release_slot(slot as u32)
@@ -146,29 +146,29 @@ impl Session<'_> {
     /// [`Session::release`] of the hypothesis in `slot`.
     pub(crate) fn release_slot(&mut self, slot: u32) -> Result<(), SessionError> {
         let row = self.check_row_slot(slot)?;
-        self.pasts()?.release(row);
+        self.kv_slots_mut()?.release(row);
         Ok(())
     }
 
-    /// Drops a sentence and all its hypotheses.
+    /// Ends a sentence and all its hypotheses.
     ///
     /// # Errors
-    /// There is [no such sentence](SessionError::UnknownSentence).
+    /// An [unknown sentence](SessionError::UnknownSentence).
     pub fn release_sentence(&mut self, sentence: SourceId) -> Result<(), SessionError> {
         let slot = self.check_sentence(sentence)?;
         self.release_sentence_slot(slot)
     }
 
-    /// [`Session::release_sentence`] of the sentence in `slot`, which exists.
+    /// [`Session::release_sentence`] of the sentence in the taken slot `slot`.
     pub(crate) fn release_sentence_slot(&mut self, slot: u32) -> Result<(), SessionError> {
         let first = slot as usize * self.plan.limits.beams;
-        self.pasts()?.release_all(first);
+        self.kv_slots_mut()?.release_all(first);
         let lens = self.plan.sentence_len.clone();
         self.words_mut(&lens)[slot as usize] = 0;
         Ok(())
     }
 
-    /// Forgets every sentence and hypothesis: what named them is refused from now on.
+    /// Ends all sentences and hypotheses. Their handles become invalid.
     pub fn clear(&mut self) {
         let Plan { row_len, sentence_len, .. } = self.plan.clone();
         let floats = self.buffer.floats_mut();
@@ -176,29 +176,30 @@ impl Session<'_> {
         words_mut(&mut floats[sentence_len]).fill(0);
     }
 
-    /// A ticket for the hypothesis that came into `slot`.
-    fn name(&mut self, slot: u32) -> HypothesisId {
-        let ticket = self.tickets.draw();
-        let tickets = self.plan.row_ticket.clone();
-        self.words_mut(&tickets)[2 * slot as usize..][..2].copy_from_slice(&words_of(ticket));
-        HypothesisId { slot, ticket }
+    /// Makes a handle for the new hypothesis in `slot`.
+    fn new_handle(&mut self, slot: u32) -> HypothesisId {
+        let generation = self.generations.allocate();
+        let generations = self.plan.row_generation.clone();
+        self.words_mut(&generations)[2 * slot as usize..][..2]
+            .copy_from_slice(&words_of(generation));
+        HypothesisId { slot, generation }
     }
 
-    /// Tokens that `row` has been fed, those before it was forked included: the position of the next.
+    /// Number of tokens fed to `row`, including those before a fork: the position of the next token.
     ///
     /// # Errors
-    /// There is [no such hypothesis](SessionError::UnknownRow).
+    /// An [unknown hypothesis](SessionError::UnknownRow).
     pub fn row_len(&self, row: HypothesisId) -> Result<usize, SessionError> {
         let row = self.check_row(row)?;
-        Ok(self.read_pasts().len(row))
+        Ok(self.kv_slots().len(row))
     }
 
-    /// Takes back what `row` was fed after its first `len` tokens: it goes on as if they had never come. No
-    /// key or value moves, and who was forked from it keeps its past.
+    /// Removes the tokens of `row` after the first `len`. No key or value moves. Hypotheses that were forked from `row`
+    /// do not change.
     ///
     /// # Errors
-    /// There is [no such hypothesis](SessionError::UnknownRow), or it has been fed
-    /// [fewer](SessionError::Rewind) tokens. Then nothing has changed.
+    /// An [unknown hypothesis](SessionError::UnknownRow), or one with [fewer](SessionError::Rewind) tokens. An error
+    /// changes nothing.
     ///
     /// ```
     /// use simdformer::{Limits, Model, SourceId, Session, StepRow};
@@ -211,7 +212,7 @@ impl Session<'_> {
     /// let row = session.start(sentence[0])?;
     /// session.prefill(row, &[2317], None)?;
     /// let straight = session.step(&[StepRow { row, token: 9 }])?.to_vec();
-    /// // Another way, back to the fork, and the first way again: the same bits.
+    /// // Feed other tokens, rewind, and feed the first token again: the bits are the same.
     /// session.rewind(row, 1)?;
     /// session.prefill(row, &[14, 32, 8], None)?;
     /// session.rewind(row, 1)?;
@@ -226,49 +227,50 @@ impl Session<'_> {
     /// [`Session::rewind`] of the hypothesis in `slot`.
     pub(crate) fn rewind_slot(&mut self, slot: u32, len: usize) -> Result<(), SessionError> {
         let row = self.check_row_slot(slot)?;
-        let mut pasts = self.pasts()?;
-        let expected_at_most = pasts.len(row);
+        let mut kv_slots = self.kv_slots_mut()?;
+        let expected_at_most = kv_slots.len(row);
         let Some(taken) = expected_at_most.checked_sub(len) else {
             return Err(SessionError::Rewind { expected_at_most, found: len });
         };
-        pasts.shrink(row, taken);
+        kv_slots.shrink(row, taken);
         Ok(())
     }
 
-    /// The slot of a sentence that is there.
+    /// The slot of a valid sentence handle.
     fn check_sentence(&self, sentence: SourceId) -> Result<u32, SessionError> {
-        let SourceId { slot, ticket } = sentence;
+        let SourceId { slot, generation } = sentence;
         let len = self.words(&self.plan.sentence_len).get(slot as usize);
-        let tickets = self.words(&self.plan.sentence_ticket);
-        if len.is_some_and(|&len| len > 0) && has_ticket(tickets, slot, ticket) {
+        let generations = self.words(&self.plan.sentence_generation);
+        if len.is_some_and(|&len| len > 0) && has_generation(generations, slot, generation) {
             Ok(slot)
         } else {
             Err(SessionError::UnknownSentence { found: slot })
         }
     }
 
-    /// The slot of a hypothesis that is there.
+    /// The slot of a valid hypothesis handle.
     pub(super) fn check_row(&self, row: HypothesisId) -> Result<usize, SessionError> {
-        let HypothesisId { slot, ticket } = row;
-        let tickets = self.words(&self.plan.row_ticket);
-        if self.read_pasts().lives(slot as usize) && has_ticket(tickets, slot, ticket) {
+        let HypothesisId { slot, generation } = row;
+        let generations = self.words(&self.plan.row_generation);
+        if self.kv_slots().is_active(slot as usize) && has_generation(generations, slot, generation)
+        {
             Ok(slot as usize)
         } else {
             Err(SessionError::UnknownRow { found: slot })
         }
     }
 
-    /// `slot`, in which there is a hypothesis.
+    /// Checks that `slot` has a hypothesis.
     pub(super) fn check_row_slot(&self, slot: u32) -> Result<usize, SessionError> {
-        if self.read_pasts().lives(slot as usize) {
+        if self.kv_slots().is_active(slot as usize) {
             Ok(slot as usize)
         } else {
             Err(SessionError::UnknownRow { found: slot })
         }
     }
 
-    /// Where the pasts of all hypotheses lie.
-    pub(super) fn read_pasts(&self) -> KvSlots<&[u32]> {
+    /// The KV slots of all hypotheses.
+    pub(super) fn kv_slots(&self) -> KvSlots<&[u32]> {
         let Plan { limits, row_len, row_ancestry, .. } = &self.plan;
         KvSlots {
             beams: limits.beams,
@@ -278,8 +280,8 @@ impl Session<'_> {
         }
     }
 
-    /// [`Session::read_pasts`], to be written.
-    pub(super) fn pasts(&mut self) -> Result<KvSlots<&mut [u32]>, SessionError> {
+    /// As [`Session::kv_slots`], mutable.
+    pub(super) fn kv_slots_mut(&mut self) -> Result<KvSlots<&mut [u32]>, SessionError> {
         let Plan { limits, row_len, row_ancestry, .. } = &self.plan;
         let [lens, ancestry] = cut(&mut self.buffer, [row_len, row_ancestry])?;
         Ok(KvSlots {
@@ -291,7 +293,7 @@ impl Session<'_> {
     }
 }
 
-/// Whether `ticket` was given for what is in `slot`.
-fn has_ticket(tickets: &[u32], slot: u32, ticket: u64) -> bool {
-    tickets[2 * slot as usize..][..2] == words_of(ticket)
+/// Whether `slot` has this generation number.
+fn has_generation(generations: &[u32], slot: u32, generation: u64) -> bool {
+    generations[2 * slot as usize..][..2] == words_of(generation)
 }

@@ -1,57 +1,57 @@
-//! Who lives, how long, and where each key of each past lies: bookkeeping over words, nothing else.
+//! The KV slots of all hypotheses: which rows are active, how long they are, and which slot holds each key. This file
+//! works on `u32` words only and does not touch keys or values.
 //!
-//! A sentence has as many rows as the plan has beams, and as many slots of keys and values. A row is a
-//! hypothesis's name; a slot is a line of cells, one for each position. What a hypothesis sees at
-//! position `j` is the cell of slot `ancestry[j]` at position `j`: a fork copies the names of its
-//! cells, and no key moves.
+//! A sentence has as many rows as the plan has beams, and the same number of KV slots. A row identifies a hypothesis.
+//! A KV slot has one cell per position. For position `j`, a hypothesis reads the cell of slot `ancestry[j]` at
+//! position `j`. A fork copies slot numbers; it copies no key.
 //!
-//! # As many slots as hypotheses suffice
+//! # As many slots as hypotheses are enough
 //!
-//! The cell for the next token is chosen when the token comes, and not when the hypothesis starts. At
-//! one position a hypothesis sees one cell, so all others of its sentence, fewer than there are slots,
-//! see fewer cells of this position than there are: one is always free, whatever was started, forked,
-//! released and fed before, in whatever order. What the released have left pins nothing.
+//! The cell of a token is chosen when the token is fed, not when the hypothesis starts. At one position a hypothesis
+//! reads one cell. The other hypotheses of the sentence are fewer than the slots, so they read fewer cells of this
+//! position than exist. One cell is therefore always free, in any order of start, fork, release and feed. A released
+//! hypothesis holds no cell.
 //!
-//! A hypothesis writes to the slot of its own number where that is free, which in searches it always
-//! is: so a past that nobody shares lies in one slot.
+//! A hypothesis writes to the slot with its own row number if that cell is free. In a search it always is free, so the
+//! keys of a hypothesis that shares none are in one slot.
 
 use core::ops::{Deref, DerefMut};
 
-/// The pasts of all hypotheses of a session, in planned words.
+/// The KV slots of all hypotheses of a session, in planned words.
 pub(super) struct KvSlots<W> {
-    /// Rows, and slots, of a sentence.
+    /// Rows, and KV slots, of a sentence.
     pub(super) beams: usize,
     /// Positions of a slot.
     pub(super) capacity: usize,
-    /// `[rows]`: 0 in a row that is free, else 1 and the tokens that the hypothesis has been fed.
+    /// `[rows]`: 0 for a free row, else 1 plus the number of tokens fed to the hypothesis.
     pub(super) lens: W,
     /// `[rows, capacity]`: the slot of each key.
     pub(super) ancestry: W,
 }
 
 impl<W: Deref<Target = [u32]>> KvSlots<W> {
-    /// Whether there is a hypothesis in `row`.
-    pub(super) fn lives(&self, row: usize) -> bool {
+    /// Whether `row` has a hypothesis.
+    pub(super) fn is_active(&self, row: usize) -> bool {
         self.lens.get(row).is_some_and(|&len| len > 0)
     }
 
-    /// Tokens that the hypothesis in `row` has been fed; 0 if there is none.
+    /// Number of tokens fed to the hypothesis in `row`; 0 if there is none.
     pub(super) fn len(&self, row: usize) -> usize {
         self.lens.get(row).map_or(0, |&len| len.saturating_sub(1) as usize)
     }
 
     /// The slot of each key of the hypothesis in `row`.
-    pub(super) fn past(&self, row: usize) -> &[u32] {
+    pub(super) fn slots_of(&self, row: usize) -> &[u32] {
         &self.ancestry[row * self.capacity..][..self.len(row)]
     }
 
-    /// Rows of the sentence that `row` is about; the numbers of its slots as well.
+    /// The rows of the sentence of `row`; its slots have the same numbers.
     fn siblings(&self, row: usize) -> core::ops::Range<usize> {
         let first = row / self.beams * self.beams;
         first..first + self.beams
     }
 
-    /// Whether another hypothesis than that in `row` sees the cell of `slot` at `position`.
+    /// Whether a hypothesis other than the one in `row` reads the cell of `slot` at `position`.
     fn taken(&self, row: usize, slot: usize, position: usize) -> bool {
         let sees = |other: usize| {
             self.len(other) > position
@@ -60,40 +60,40 @@ impl<W: Deref<Target = [u32]>> KvSlots<W> {
         self.siblings(row).any(|other| other != row && sees(other))
     }
 
-    /// A row of the sentence of row `first` in which there is nobody: one whose slot nobody sees from
-    /// position `from` on, if there is any.
+    /// A free row of the sentence whose first row is `first`. Prefers a row whose slot no hypothesis reads from
+    /// position `from` on.
     fn free(&self, first: usize, from: usize) -> Option<usize> {
         let rows = self.siblings(first);
         let seen = |slot: usize| {
-            rows.clone()
-                .any(|row| self.past(row).get(from..).unwrap_or_default().contains(&(slot as u32)))
+            rows.clone().any(|row| {
+                self.slots_of(row).get(from..).unwrap_or_default().contains(&(slot as u32))
+            })
         };
-        let free = || rows.clone().filter(|&row| !self.lives(row));
+        let free = || rows.clone().filter(|&row| !self.is_active(row));
         free().find(|&slot| !seen(slot)).or_else(|| free().next())
     }
 
-    /// A slot that holds the whole past of `row` and whose next `count` cells nobody else sees.
-    pub(super) fn line(&self, row: usize, count: usize) -> Option<usize> {
-        let past = self.past(row);
-        let goes_on = |slot: usize| {
-            past.iter().all(|&other| other as usize == slot)
-                && (past.len()..past.len() + count).all(|at| !self.taken(row, slot, at))
+    /// A slot that holds all keys of `row` and whose next `count` cells no other hypothesis reads.
+    pub(super) fn contiguous_slot(&self, row: usize, count: usize) -> Option<usize> {
+        let slots = self.slots_of(row);
+        let fits = |slot: usize| {
+            slots.iter().all(|&other| other as usize == slot)
+                && (slots.len()..slots.len() + count).all(|at| !self.taken(row, slot, at))
         };
-        core::iter::once(row).chain(self.siblings(row)).find(|&slot| goes_on(slot))
+        core::iter::once(row).chain(self.siblings(row)).find(|&slot| fits(slot))
     }
 }
 
 impl<W: DerefMut<Target = [u32]>> KvSlots<W> {
-    /// Begins a hypothesis without a past in the sentence whose first row is `first`; `None` if all
-    /// its rows are taken.
+    /// Starts an empty hypothesis in the sentence whose first row is `first`; `None` if all its rows are taken.
     pub(super) fn start(&mut self, first: usize) -> Option<usize> {
         let row = self.free(first, 0)?;
         self.lens[row] = 1;
         Some(row)
     }
 
-    /// Begins a hypothesis with the past of the one in row `from`; `None` if all rows of the sentence
-    /// are taken.
+    /// Starts a hypothesis with the slots of the hypothesis in row `from`; `None` if all rows of the sentence are
+    /// taken.
     pub(super) fn fork(&mut self, from: usize) -> Option<usize> {
         let len = self.len(from);
         let row = self.free(from, len)?;
@@ -114,32 +114,31 @@ impl<W: DerefMut<Target = [u32]>> KvSlots<W> {
         self.lens[rows].fill(0);
     }
 
-    /// Finds a cell for the next token of `row`, which lives and is below its capacity; returns its
-    /// slot. The past has one token more.
+    /// Adds a token to `row` and returns the slot of its cell. The hypothesis must be active and below its capacity.
     pub(super) fn extend(&mut self, row: usize) -> usize {
         let position = self.len(row);
         let free = |slot: &usize| !self.taken(row, *slot, position);
-        // There always is one, see the module.
+        // One is always free, see the module documentation.
         let slot = core::iter::once(row).chain(self.siblings(row)).find(free).unwrap_or(row);
         self.ancestry[row * self.capacity + position] = slot as u32;
         self.lens[row] += 1;
         slot
     }
 
-    /// Puts the next `count` tokens of `row` into `slot`, a [`KvSlots::line`] of as many.
-    pub(super) fn extend_line(&mut self, row: usize, slot: usize, count: usize) {
+    /// Adds `count` tokens to `row` in `slot`, which [`KvSlots::contiguous_slot`] returned for the same `count`.
+    pub(super) fn extend_contiguous(&mut self, row: usize, slot: usize, count: usize) {
         let start = row * self.capacity + self.len(row);
         self.ancestry[start..start + count].fill(slot as u32);
         self.lens[row] += count as u32;
     }
 
-    /// Takes the last `count` tokens of `row` back. Nobody sees their cells, but they stay named until the
-    /// next ones come.
+    /// Removes the last `count` tokens of `row`. Their cells become free. Their slot numbers stay in the table until
+    /// they are overwritten, so [`KvSlots::grow`] can restore them.
     pub(super) fn shrink(&mut self, row: usize, count: usize) {
         self.lens[row] -= count as u32;
     }
 
-    /// The opposite of [`KvSlots::shrink`].
+    /// Restores `count` tokens that [`KvSlots::shrink`] removed.
     pub(super) fn grow(&mut self, row: usize, count: usize) {
         self.lens[row] += count as u32;
     }
@@ -162,18 +161,18 @@ mod tests {
         }
     }
 
-    /// What each hypothesis must see, and the cells that are really written.
+    /// The expected keys of each hypothesis, and the cells that were written.
     struct Model {
-        pasts: KvSlots<Vec<u32>>,
+        kv_slots: KvSlots<Vec<u32>>,
         /// `[slots, capacity]`: the number of the write that a cell holds.
         cells: Vec<u64>,
-        /// By row: the writes that a living hypothesis was fed.
+        /// By row: the numbers of the writes of an active hypothesis.
         expected: Vec<Option<Vec<u64>>>,
         writes: u64,
-        /// By kind of operation, and how often a cell was found elsewhere than at home.
+        /// Number of operations by kind; number of writes to a slot with another number than the row.
         done: [u64; 6],
-        away: u64,
-        broken_lines: u64,
+        other_slot_writes: u64,
+        split_prefills: u64,
     }
 
     impl Model {
@@ -181,99 +180,103 @@ mod tests {
             let rows = sentences * beams;
             let (lens, ancestry) = (vec![0; rows], vec![u32::MAX; rows * capacity]);
             Self {
-                pasts: KvSlots { beams, capacity, lens, ancestry },
+                kv_slots: KvSlots { beams, capacity, lens, ancestry },
                 cells: vec![u64::MAX; rows * capacity],
                 expected: vec![None; rows],
                 writes: 0,
                 done: [0; 6],
-                away: 0,
-                broken_lines: 0,
+                other_slot_writes: 0,
+                split_prefills: 0,
             }
         }
 
         fn write(&mut self, row: usize, slot: usize) {
-            let past = self.expected[row].as_mut().expect("a living row");
-            assert_eq!(slot / self.pasts.beams, row / self.pasts.beams, "another sentence's slot");
-            self.cells[slot * self.pasts.capacity + past.len()] = self.writes;
-            past.push(self.writes);
+            let written = self.expected[row].as_mut().expect("an active row");
+            assert_eq!(
+                slot / self.kv_slots.beams,
+                row / self.kv_slots.beams,
+                "another sentence's slot"
+            );
+            self.cells[slot * self.kv_slots.capacity + written.len()] = self.writes;
+            written.push(self.writes);
             self.writes += 1;
-            self.away += u64::from(slot != row);
+            self.other_slot_writes += u64::from(slot != row);
         }
 
-        /// Whoever lives sees what it was fed.
+        /// Checks that each active hypothesis reads the keys that it wrote.
         fn check(&self, sentence: usize) {
-            let beams = self.pasts.beams;
+            let beams = self.kv_slots.beams;
             for row in sentence * beams..(sentence + 1) * beams {
-                assert_eq!(self.pasts.lives(row), self.expected[row].is_some());
+                assert_eq!(self.kv_slots.is_active(row), self.expected[row].is_some());
                 let Some(expected) = &self.expected[row] else { continue };
-                let seen = self.pasts.past(row).iter().enumerate();
+                let seen = self.kv_slots.slots_of(row).iter().enumerate();
                 let seen =
-                    seen.map(|(at, &slot)| self.cells[slot as usize * self.pasts.capacity + at]);
+                    seen.map(|(at, &slot)| self.cells[slot as usize * self.kv_slots.capacity + at]);
                 assert!(seen.eq(expected.iter().copied()), "row {row}");
             }
         }
 
         fn operate(&mut self, random: &mut Random) {
-            let (beams, capacity) = (self.pasts.beams, self.pasts.capacity);
+            let (beams, capacity) = (self.kv_slots.beams, self.kv_slots.capacity);
             let sentence = random.below(self.expected.len() / beams);
             let rows = sentence * beams..(sentence + 1) * beams;
             let row = rows.start + random.below(beams);
-            let living = self.expected[rows.clone()].iter().flatten().count();
+            let active = self.expected[rows.clone()].iter().flatten().count();
             let kind = random.below(16);
             match (kind, self.expected[row].as_ref().map(Vec::len)) {
                 (0..=2, _) => {
-                    let started = self.pasts.start(rows.start);
-                    assert_eq!(started.is_some(), living < beams, "a start with room");
+                    let started = self.kv_slots.start(rows.start);
+                    assert_eq!(started.is_some(), active < beams, "a start with a free row");
                     if let Some(row) = started {
                         assert!(self.expected[row].replace(Vec::new()).is_none());
                         self.done[0] += 1;
                     }
                 }
                 (3..=5, Some(_)) => {
-                    let forked = self.pasts.fork(row);
-                    assert_eq!(forked.is_some(), living < beams, "a fork with room");
+                    let forked = self.kv_slots.fork(row);
+                    assert_eq!(forked.is_some(), active < beams, "a fork with a free row");
                     if let Some(child) = forked {
-                        let past = self.expected[row].clone();
-                        assert!(core::mem::replace(&mut self.expected[child], past).is_none());
+                        let written = self.expected[row].clone();
+                        assert!(core::mem::replace(&mut self.expected[child], written).is_none());
                         self.done[1] += 1;
                     }
                 }
                 (6..=7, Some(_)) => {
-                    self.pasts.release(row);
+                    self.kv_slots.release(row);
                     self.expected[row] = None;
                     self.done[2] += 1;
                 }
                 (8, _) if random.below(20) == 0 => {
-                    self.pasts.release_all(rows.start);
+                    self.kv_slots.release_all(rows.start);
                     self.expected[rows].fill(None);
                 }
-                // A prefill: in one line, or cell by cell.
+                // A prefill: into one slot, or cell by cell.
                 (9..=10, Some(len)) if len < capacity => {
                     let count = 1 + random.below(capacity - len);
-                    if let Some(slot) = self.pasts.line(row, count) {
-                        self.pasts.extend_line(row, slot, count);
+                    if let Some(slot) = self.kv_slots.contiguous_slot(row, count) {
+                        self.kv_slots.extend_contiguous(row, slot, count);
                         (0..count).for_each(|_| self.write(row, slot));
                     } else {
                         for _ in 0..count {
-                            let slot = self.pasts.extend(row);
+                            let slot = self.kv_slots.extend(row);
                             self.write(row, slot);
                         }
-                        self.broken_lines += 1;
+                        self.split_prefills += 1;
                     }
                     self.done[3] += 1;
                 }
-                // A draft that was refused.
+                // A rejected draft.
                 (11, Some(len)) if len > 0 && random.below(3) == 0 => {
                     let count = 1 + random.below(len);
-                    self.pasts.shrink(row, count);
-                    let past = self.expected[row].as_mut().expect("a living row");
-                    past.truncate(len - count);
+                    self.kv_slots.shrink(row, count);
+                    let written = self.expected[row].as_mut().expect("an active row");
+                    written.truncate(len - count);
                     self.done[5] += 1;
                 }
-                // A step of some rows together, in any order, as a session does it.
+                // A step of several rows in any order, as in a session.
                 (_, Some(_)) => {
-                    let turn = random.below(beams);
-                    let rows = (0..beams).map(|i| rows.start + (i + turn) % beams);
+                    let shift = random.below(beams);
+                    let rows = (0..beams).map(|i| rows.start + (i + shift) % beams);
                     let stepped: Vec<usize> = rows
                         .filter(|&row| {
                             let len = self.expected[row].as_ref().map(Vec::len);
@@ -281,11 +284,11 @@ mod tests {
                         })
                         .collect();
                     let slots: Vec<usize> =
-                        stepped.iter().map(|&row| self.pasts.extend(row)).collect();
-                    stepped.iter().for_each(|&row| self.pasts.shrink(row, 1));
+                        stepped.iter().map(|&row| self.kv_slots.extend(row)).collect();
+                    stepped.iter().for_each(|&row| self.kv_slots.shrink(row, 1));
                     for (&row, &slot) in stepped.iter().zip(&slots) {
                         self.write(row, slot);
-                        self.pasts.grow(row, 1);
+                        self.kv_slots.grow(row, 1);
                     }
                     self.done[4] += 1;
                 }
@@ -295,8 +298,7 @@ mod tests {
         }
     }
 
-    /// More than a million operations: nothing is refused while there is room, and nobody's past is written
-    /// over.
+    /// More than a million operations: no start or fork fails while a row is free, and no cell in use is overwritten.
     #[test]
     fn a_plan_holds_its_beams_in_any_order() {
         for (sentences, beams, capacity) in
@@ -308,27 +310,31 @@ mod tests {
                 model.operate(&mut random);
             }
             assert!(model.done.iter().all(|&done| done > 2_000 || beams == 1), "{:?}", model.done);
-            assert!(beams == 1 || model.away > 300, "{} writes away from home", model.away);
-            assert!(beams < 3 || model.broken_lines > 30, "{} broken lines", model.broken_lines);
+            assert!(
+                beams == 1 || model.other_slot_writes > 300,
+                "{} writes",
+                model.other_slot_writes
+            );
+            assert!(beams < 3 || model.split_prefills > 30, "{} prefills", model.split_prefills);
         }
     }
 
-    /// The case that was refused: one lives, and what was released holds its past.
+    /// A case that once failed: one hypothesis is active, and it reads keys of a released one.
     #[test]
-    fn what_was_released_pins_nothing() {
+    fn released_hypotheses_hold_no_cells() {
         let mut model = Model::new(1, 2, 8);
-        let parent = model.pasts.start(0).expect("a row");
+        let parent = model.kv_slots.start(0).expect("a row");
         model.expected[parent] = Some(Vec::new());
-        let slot = model.pasts.extend(parent);
+        let slot = model.kv_slots.extend(parent);
         model.write(parent, slot);
-        let child = model.pasts.fork(parent).expect("a fork");
+        let child = model.kv_slots.fork(parent).expect("a fork");
         model.expected[child] = model.expected[parent].take();
-        model.pasts.release(parent);
-        let other = model.pasts.start(0).expect("room for two");
+        model.kv_slots.release(parent);
+        let other = model.kv_slots.start(0).expect("two rows");
         model.expected[other] = Some(Vec::new());
         assert_eq!(other, parent);
         for _ in 0..8 {
-            let slot = model.pasts.extend(other);
+            let slot = model.kv_slots.extend(other);
             model.write(other, slot);
             model.check(0);
         }

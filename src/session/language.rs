@@ -1,4 +1,4 @@
-//! The language of what was heard.
+//! Detection of the spoken language.
 
 use super::error::SessionError;
 use super::handles::SourceId;
@@ -6,12 +6,12 @@ use super::session::{Session, check_tokens};
 use super::step::StepRow;
 
 impl Session<'_> {
-    /// The likeliest of `languages`, ids of the target, after the decoder start `start`: the language that a model which
-    /// transcribes hears, for the [prefix](crate::config::Transcription::prefix) of what is to be generated. Of equals
-    /// the lowest id.
+    /// The most likely of `languages`, ids of the target vocabulary, after the decoder start `start`; the lowest id
+    /// among equal scores. For a transcription model, this is the language of the audio, for the
+    /// [prefix](crate::config::Transcription::prefix) of the target.
     ///
-    /// That is one step of the decoder. It takes a free row slot of `sentence` and gives it back; the sentence stays as
-    /// it is. Allocates nothing.
+    /// Runs one step of the decoder. Uses a free row slot of `sentence` and releases it; the sentence does not change.
+    /// Does not allocate.
     ///
     /// # Errors
     /// As [`Session::start`] and [`Session::step`]; [no languages](SessionError::NoLanguages), or one outside the
@@ -20,7 +20,7 @@ impl Session<'_> {
     /// ```
     /// use simdformer::{Limits, Model, SourceId, Session};
     ///
-    /// // Any model will do: it is asked which of three tokens it would begin with.
+    /// // Works with any model: this one chooses among three tokens.
     /// let model = Model::open("models/fr-en")?;
     /// let mut session = Session::new(&model, Limits::new(1, 16, 16))?;
     /// let mut sentence = [SourceId::default()];

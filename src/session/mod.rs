@@ -1,17 +1,19 @@
-//! One model, one planned memory: encode, step, fork, release. See [`Session`].
+//! A session: one model and one planned buffer. See [`Session`].
 //!
-//! `plan.rs` counts the memory from [`Limits`] and `plan_table.rs` prints it; `session.rs` holds it, with
-//! a model that is borrowed or shared (`model_ref.rs`), and `threads.rs` says who computes on it.
-//! `handles.rs` knows who is there, by tickets of `generations.rs`, and `kv_slots.rs` where each past lies.
-//! `encode.rs` takes sentences in, `step.rs`, `prefill.rs` and `verify.rs` feed hypotheses,
-//! all on the memory that `pass.rs` cuts up for them, and `argmax.rs` gives the best tokens of a step in
-//! place of its logits, where `pruning_policy.rs` says that this pays. `generate.rs` is the loop around them,
-//! which tells what happens (`event.rs`) and may guess ahead (`speculative.rs`, `drafter.rs`,
-//! `model_drafter.rs`, `draft_length.rs`),
-//! `defaults.rs` what a checkpoint asks of it, `check.rs` what it refuses, `traced.rs` a session that shows what it does, and `language.rs` asks
-//! one step which language was heard.
+//! | file | contents |
+//! |---|---|
+//! | `session.rs`, `model_ref.rs`, `threads.rs` | the session; its model, borrowed or shared; its threads |
+//! | `plan.rs`, `plan_table.rs` | computes the buffer from [`Limits`]; prints the bytes of each part |
+//! | `handles.rs`, `generations.rs`, `kv_slots.rs` | handles, their generation numbers, the KV slots of hypotheses |
+//! | `encode.rs` | runs the encoder |
+//! | `step.rs`, `prefill.rs`, `verify.rs`, `pass.rs` | run the decoder; `pass.rs` divides the buffer for one pass |
+//! | `argmax.rs`, `pruning_policy.rs` | the pruned argmax of a step, and when it is used |
+//! | `generate.rs`, `event.rs` | the decoding loop and its events |
+//! | `speculative.rs`, `drafter.rs`, `model_drafter.rs`, `draft_length.rs` | speculative decoding |
+//! | `defaults.rs`, `check.rs` | search options of a checkpoint; checks of a request before it runs |
+//! | `traced.rs`, `language.rs` | a session with a probe; language detection by one step |
 
-// In the order of use, which is that of the documentation.
+// The order of these modules is the order of the methods in the documentation.
 #[expect(clippy::module_inception, reason = "the struct that the module is named after")]
 mod session;
 

@@ -1,4 +1,4 @@
-//! Another model that guesses: the same one with its weights in bytes, or a smaller one.
+//! A drafter that uses another model: the same one with int8 weights, or a smaller one.
 
 use super::draft_length::MOST_ROWS;
 use super::drafter::{DraftContext, DraftRequest, Drafter};
@@ -8,19 +8,20 @@ use super::session::Session;
 use super::verify::DraftRow;
 use crate::search::SearchOptions;
 
-/// Another model of the same vocabulary guesses what the model of the search will say: its own copy with
-/// [weights in bytes](crate::WeightDtypes), which reads a quarter of the memory for a token, or a smaller model. Where
-/// the two agree, f32 checks several tokens in one pass, and what comes out is f32's, bit for bit.
+/// Drafts with another model of the same vocabulary: a copy of the model with
+/// [int8 weights](crate::WeightDtypes), which reads a quarter of the bytes per token, or a smaller model. Where both
+/// models agree, the f32 model verifies several tokens in one pass. The output is that of the f32 model, bit for bit.
 ///
-/// It keeps up with as many sentences as its session was planned for, and guesses a token of each in one pass; with
-/// `draft_tokens` of at least one a sentence in that session's limits it reads what the search decided in one pass
-/// instead of two. Sources of features, and what its session has no room for, are not guessed at. Nothing is
-/// allocated once it is made.
+/// The drafter handles as many sentences as its session was planned for, and drafts one token of each in one pass. If
+/// `draft_tokens` in the limits of its session is at least one per sentence, it feeds the last two tokens of the target
+/// in one pass instead of two. It makes no drafts for sources of features and for sentences that do not fit its
+/// session. After construction it does not allocate.
 ///
-/// It guesses where up to two sentences live, as far as it was measured to pay (`cargo bench --bench drafts`: a copy of
-/// Transformer-base in bytes makes f32 1.6 times as fast for one on Zen 5, and on Zen 4 1.8 for one and 1.4 for two); of
-/// four the steps of f32 are shared, and to check the guesses is arithmetic that nothing saves. [`ModelDrafter::at_most`]
-/// says otherwise.
+/// By default it drafts while at most two sentences are active, because drafts were measured to be faster there
+/// (`cargo bench --bench drafts`: with an int8 copy of Transformer-base, f32 is 1.6 times as fast for one sentence on
+/// Zen 5; on Zen 4 it is 1.8 times as fast for one and 1.4 times for two). With four sentences one step already shares
+/// the reading of the f32 weights, and verifying drafts adds arithmetic without saving any.
+/// [`ModelDrafter::at_most`] changes the limit.
 ///
 /// ```
 /// use simdformer::search::Hooks;
@@ -28,11 +29,11 @@ use crate::search::SearchOptions;
 ///
 /// # if !std::path::Path::new("models/fr-en").exists() { return Ok(()) } // not in the published package
 /// let model = Model::open("models/fr-en")?;
-/// let bytes = Model::open_as("models/fr-en", &WeightDtypes::all(WeightDtype::Int8))?;
+/// let int8 = Model::open_as("models/fr-en", &WeightDtypes::all(WeightDtype::Int8))?;
 /// let limits = Limits { draft_tokens: 8, ..Limits::new(1, 32, 48) };
 /// let mut session = Session::new(&model, limits)?;
 /// let options = session.search_options();
-/// let mut drafter = ModelDrafter::new(Session::new(&bytes, limits)?, &options, 4);
+/// let mut drafter = ModelDrafter::new(Session::new(&int8, limits)?, &options, 4);
 ///
 /// let mut tokens = Vec::new();
 /// let mut on_event = |event: Event<'_>| {
@@ -47,28 +48,28 @@ use crate::search::SearchOptions;
 /// ```
 pub struct ModelDrafter<'a> {
     session: Session<'a>,
-    /// The most tokens of a draft.
+    /// Maximum number of tokens of a draft.
     most: usize,
-    /// The most sentences that may live.
-    living: usize,
+    /// Maximum number of active sentences with drafts.
+    max_sentences: usize,
     rules: Rules,
-    /// One for each sentence that the session has room for.
-    places: Vec<Place>,
-    /// Drafts so far.
-    now: u64,
+    /// One entry for each sentence slot of the session.
+    entries: Vec<Entry>,
+    /// Number of drafting calls, used as a clock for `used`.
+    clock: u64,
 }
 
-/// What the search never says; the rest of its rules only makes some guesses wrong.
+/// Rules of the search for tokens that it never chooses. All other rules only make some drafts wrong.
 struct Rules {
-    /// In order.
+    /// Sorted.
     banned: Vec<u32>,
-    /// In order.
+    /// Sorted.
     ends: Vec<u32>,
     min_new_tokens: usize,
 }
 
 impl Rules {
-    /// Whether `token` may not be the one after `generated` others.
+    /// Whether `token` is not allowed after `generated` other tokens.
     fn forbids(&self, generated: usize, token: u32) -> bool {
         self.banned.binary_search(&token).is_ok()
             || generated < self.min_new_tokens && self.ends.binary_search(&token).is_ok()
@@ -76,29 +77,29 @@ impl Rules {
 }
 
 /// A sentence of the drafting session.
-struct Place {
+struct Entry {
     index: usize,
     source: Vec<u32>,
-    /// What its row was fed.
+    /// Tokens fed to its row.
     fed: Vec<u32>,
-    /// `None` once something failed.
-    held: Option<(SourceId, HypothesisId)>,
-    /// When it was last asked.
+    /// `None` after an error.
+    handles: Option<(SourceId, HypothesisId)>,
+    /// `clock` at its last request.
     used: u64,
 }
 
-/// Who guesses for one of the sentences that are asked for.
+/// The drafting state of one requested sentence.
 #[derive(Clone, Copy)]
 struct DraftLane {
-    place: usize,
+    entry: usize,
     row: HypothesisId,
-    /// What to feed: one token, or the last two of the target, of which what follows the first is known.
+    /// The tokens to feed: the last `fed` of these two. Of a pair, only the token after the second one is unknown.
     pair: [u32; 2],
     fed: usize,
-    /// Tokens of the target that were chosen.
+    /// Number of chosen tokens in the target.
     generated: usize,
     most: usize,
-    speaks: bool,
+    active: bool,
 }
 
 impl DraftLane {
@@ -108,103 +109,104 @@ impl DraftLane {
 }
 
 impl<'a> ModelDrafter<'a> {
-    /// Guesses with `session`, which is cleared, for a search of `options`, at most `most` tokens at a time. Four do
-    /// well for a copy in bytes: each costs a step of the drafting model, also where it is wrong.
+    /// A drafter on `session`, which is cleared, for a search with `options`. A draft has at most `most` tokens. Four
+    /// is a good value for an int8 copy: each token costs a step of the drafting model, also if it is rejected.
     #[must_use]
     pub fn new(mut session: Session<'a>, options: &SearchOptions, most: usize) -> Self {
         session.clear();
         let limits = session.plan().limits();
-        let place = |_| Place {
+        let entry = |_| Entry {
             index: usize::MAX,
             source: Vec::with_capacity(limits.source_tokens),
             fed: Vec::with_capacity(limits.target_tokens),
-            held: None,
+            handles: None,
             used: 0,
         };
-        let places = (0..limits.sentences).map(place).collect();
+        let entries = (0..limits.sentences).map(entry).collect();
         let single = options.bad_words.iter().filter(|words| words.len() == 1).flatten();
         let mut banned: Vec<u32> = single.chain(&options.suppress).copied().collect();
         let mut ends = options.eos.clone();
         banned.sort_unstable();
         ends.sort_unstable();
         let rules = Rules { banned, ends, min_new_tokens: options.min_new_tokens };
-        Self { session, most, living: 2, rules, places, now: 0 }
+        Self { session, most, max_sentences: 2, rules, entries, clock: 0 }
     }
 
-    /// Guesses where up to so many sentences live, and not only for the last two; the search asks nobody where
-    /// more than four do.
+    /// Drafts while at most `max_sentences` sentences are active, instead of two. The search requests no drafts with
+    /// more than four.
     #[must_use]
-    pub const fn at_most(mut self, living: usize) -> Self {
-        self.living = living;
+    pub const fn at_most(mut self, max_sentences: usize) -> Self {
+        self.max_sentences = max_sentences;
         self
     }
 
-    /// The place of this sentence: the one that has it, or else the one that was asked the longest ago, unless
-    /// that was just now.
-    fn place(&mut self, context: &DraftContext<'_>) -> Option<usize> {
-        let has = |place: &Place| place.index == context.index && place.source == context.source;
-        if let Some(found) = self.places.iter().position(|place| place.held.is_some() && has(place))
+    /// The entry of this sentence. If there is none, replaces the least recently used entry, unless it was used in this
+    /// call.
+    fn entry(&mut self, context: &DraftContext<'_>) -> Option<usize> {
+        let has = |entry: &Entry| entry.index == context.index && entry.source == context.source;
+        if let Some(found) =
+            self.entries.iter().position(|entry| entry.handles.is_some() && has(entry))
         {
             return Some(found);
         }
-        let (found, place) = self.places.iter_mut().enumerate().min_by_key(|(_, p)| p.used)?;
-        if place.used == self.now {
+        let (found, entry) = self.entries.iter_mut().enumerate().min_by_key(|(_, p)| p.used)?;
+        if entry.used == self.clock {
             return None;
         }
-        if let Some((sentence, _)) = place.held.take() {
+        if let Some((sentence, _)) = entry.handles.take() {
             self.session.release_sentence(sentence).ok()?;
         }
-        if context.source.is_empty() || context.source.len() > place.source.capacity() {
+        if context.source.is_empty() || context.source.len() > entry.source.capacity() {
             return None;
         }
         let mut sentence = [SourceId::default()];
         self.session.encode(&[context.source], &mut sentence).ok()?;
-        place.held = Some((sentence[0], self.session.start(sentence[0]).ok()?));
-        place.index = context.index;
-        place.source.clear();
-        place.source.extend_from_slice(context.source);
-        place.fed.clear();
+        entry.handles = Some((sentence[0], self.session.start(sentence[0]).ok()?));
+        entry.index = context.index;
+        entry.source.clear();
+        entry.source.extend_from_slice(context.source);
+        entry.fed.clear();
         Some(found)
     }
 
-    /// Guesses for at most [`MOST_ROWS`] sentences, a token of each at a time.
-    fn guess(&mut self, asked: &mut [DraftRequest<'_>]) {
-        self.now += 1;
-        let mut speakers = [None; MOST_ROWS];
-        let mut together = self.session.plan().limits().draft_tokens;
-        for (asked, speaker) in asked.iter_mut().zip(&mut speakers) {
-            asked.found = 0;
-            let most = asked.draft.len().min(self.most);
-            if most > 0 && asked.context.living <= self.living {
-                *speaker = self.listen(&asked.context, most, &mut together);
+    /// Drafts for at most [`MOST_ROWS`] sentences, one token of each per pass.
+    fn draft_requests(&mut self, requests: &mut [DraftRequest<'_>]) {
+        self.clock += 1;
+        let mut lanes = [None; MOST_ROWS];
+        let mut pairs_left = self.session.plan().limits().draft_tokens;
+        for (request, lane) in requests.iter_mut().zip(&mut lanes) {
+            request.found = 0;
+            let most = request.draft.len().min(self.most);
+            if most > 0 && request.context.living <= self.max_sentences {
+                *lane = self.sync(&request.context, most, &mut pairs_left);
             }
         }
-        while speakers.iter().flatten().any(|speaker| speaker.speaks) {
-            if self.speak(asked, &mut speakers).is_err() {
-                // What was said until then may be right; next time they begin anew.
-                for speaker in speakers.iter().flatten().filter(|speaker| speaker.speaks) {
-                    self.forget(speaker.place);
+        while lanes.iter().flatten().any(|lane| lane.active) {
+            if self.draft_token(requests, &mut lanes).is_err() {
+                // The tokens drafted so far may be right. The sentences are encoded again at the next request.
+                for lane in lanes.iter().flatten().filter(|lane| lane.active) {
+                    self.release(lane.entry);
                 }
                 break;
             }
         }
     }
 
-    /// Gives up the sentence at `place`.
-    fn forget(&mut self, place: usize) {
-        if let Some((sentence, _)) = self.places[place].held.take() {
-            // Its row is the session's own, and lives.
+    /// Releases the sentence of `entry`.
+    fn release(&mut self, entry: usize) {
+        if let Some((sentence, _)) = self.entries[entry].handles.take() {
+            // The session made this handle and has not released it, so the call cannot fail.
             let _ = self.session.release_sentence(sentence);
         }
     }
 
-    /// Brings the sentence's row up to its target, but for the last token and, where one of those that are fed
-    /// `together` is left, the one before it.
-    fn listen(
+    /// Feeds the row of the sentence its target except for the last token. If `pairs_left` is above 0, also leaves the
+    /// token before it, and the next pass feeds both.
+    fn sync(
         &mut self,
         context: &DraftContext<'_>,
         most: usize,
-        together: &mut usize,
+        pairs_left: &mut usize,
     ) -> Option<DraftLane> {
         let vocabulary = self.session.model().config().target_vocab;
         let target = context.target;
@@ -213,18 +215,18 @@ impl<'a> ModelDrafter<'a> {
         {
             return None;
         }
-        let place = self.place(context)?;
-        let Place { fed, held, used, .. } = &mut self.places[place];
-        let (_, row) = (*held)?;
-        *used = self.now;
-        // Back to where the target went another way; its last token is fed in any case.
+        let entry = self.entry(context)?;
+        let Entry { fed, handles, used, .. } = &mut self.entries[entry];
+        let (_, row) = (*handles)?;
+        *used = self.clock;
+        // Rewind to the first difference from the target. The last token of the target is fed in any case.
         let same = fed.iter().zip(target).take_while(|(a, b)| a == b).count();
         let right = same.min(target.len().saturating_sub(1));
         fed.truncate(right);
         let (&token, new) = target[right..].split_last()?;
         let (before, pair, of_pair) = match new.split_last() {
-            Some((&first, before)) if *together > 0 => {
-                *together -= 1;
+            Some((&first, before)) if *pairs_left > 0 => {
+                *pairs_left -= 1;
                 (before, [first, token], 2)
             }
             _ => (new, [token; 2], 1),
@@ -237,54 +239,54 @@ impl<'a> ModelDrafter<'a> {
             }
         };
         if fill().is_err() {
-            self.forget(place);
+            self.release(entry);
             return None;
         }
-        self.places[place].fed.extend_from_slice(&target[right..]);
+        self.entries[entry].fed.extend_from_slice(&target[right..]);
         let generated = target.len().saturating_sub(context.prompt_len);
-        Some(DraftLane { place, row, pair, fed: of_pair, generated, most, speaks: true })
+        Some(DraftLane { entry, row, pair, fed: of_pair, generated, most, active: true })
     }
 
-    /// One more token of each that speaks, all in one pass.
-    fn speak(
+    /// Drafts one more token for each active lane, all in one pass.
+    fn draft_token(
         &mut self,
-        asked: &mut [DraftRequest<'_>],
-        speakers: &mut [Option<DraftLane>; MOST_ROWS],
+        requests: &mut [DraftRequest<'_>],
+        lanes: &mut [Option<DraftLane>; MOST_ROWS],
     ) -> Result<(), SessionError> {
-        let Self { session, rules, places, .. } = self;
+        let Self { session, rules, entries, .. } = self;
         let longest = session.plan().limits().target_tokens;
-        let before = *speakers;
+        let before = *lanes;
         let mut rows = [DraftRow::default(); MOST_ROWS];
-        // How many tokens come before the one that is chosen after each that is fed.
+        // For each fed token: the number of generated tokens before the token that is chosen after it.
         let mut generated = [0; 2 * MOST_ROWS];
         let (mut count, mut fed) = (0, 0);
-        for (speaker, asked) in before.iter().zip(&*asked) {
-            let Some(speaker) = speaker.as_ref().filter(|speaker| speaker.speaks) else { continue };
-            let [token, draft @ ..] = speaker.tokens() else { continue };
-            rows[count] = DraftRow { row: speaker.row, token: *token, draft };
+        for (lane, request) in before.iter().zip(&*requests) {
+            let Some(lane) = lane.as_ref().filter(|lane| lane.active) else { continue };
+            let [token, draft @ ..] = lane.tokens() else { continue };
+            rows[count] = DraftRow { row: lane.row, token: *token, draft };
             count += 1;
-            generated[fed..][..=draft.len()].fill(speaker.generated + asked.found);
+            generated[fed..][..=draft.len()].fill(lane.generated + request.found);
             fed += 1 + draft.len();
         }
         let banned = |i: usize, id: u32| rules.forbids(generated[i], id);
         let best = session.step_drafts_argmax(&rows[..count], &banned)?;
         let mut fed = 0;
-        for (speaker, asked) in speakers.iter_mut().zip(asked) {
-            let Some(speaker) = speaker.as_mut().filter(|speaker| speaker.speaks) else { continue };
-            fed += speaker.tokens().len();
-            speaker.speaks = false;
+        for (lane, request) in lanes.iter_mut().zip(requests) {
+            let Some(lane) = lane.as_mut().filter(|lane| lane.active) else { continue };
+            fed += lane.tokens().len();
+            lane.active = false;
             let next = best[fed - 1];
             if next == u32::MAX {
                 continue;
             }
-            asked.draft[asked.found] = next;
-            asked.found += 1;
-            let own = &mut places[speaker.place].fed;
+            request.draft[request.found] = next;
+            request.found += 1;
+            let fed_tokens = &mut entries[lane.entry].fed;
             let ends = rules.ends.binary_search(&next).is_ok();
-            if !ends && asked.found < speaker.most && own.len() < longest {
-                own.push(next);
-                speaker.pair[1] = next;
-                (speaker.fed, speaker.speaks) = (1, true);
+            if !ends && request.found < lane.most && fed_tokens.len() < longest {
+                fed_tokens.push(next);
+                lane.pair[1] = next;
+                (lane.fed, lane.active) = (1, true);
             }
         }
         Ok(())
@@ -293,12 +295,12 @@ impl<'a> ModelDrafter<'a> {
 
 impl Drafter for ModelDrafter<'_> {
     fn draft(&mut self, context: &DraftContext<'_>, draft: &mut [u32]) -> usize {
-        let mut asked = [DraftRequest { context: *context, draft, found: 0 }];
-        self.guess(&mut asked);
-        asked[0].found
+        let mut requests = [DraftRequest { context: *context, draft, found: 0 }];
+        self.draft_requests(&mut requests);
+        requests[0].found
     }
 
-    fn draft_all(&mut self, asked: &mut [DraftRequest<'_>]) {
-        asked.chunks_mut(MOST_ROWS).for_each(|asked| self.guess(asked));
+    fn draft_all(&mut self, requests: &mut [DraftRequest<'_>]) {
+        requests.chunks_mut(MOST_ROWS).for_each(|requests| self.draft_requests(requests));
     }
 }

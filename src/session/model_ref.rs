@@ -1,17 +1,16 @@
-//! A session's model: somebody else's, or shared.
+//! The model of a session: borrowed or shared.
 
 use crate::model::Model;
 use core::ops::Deref;
 use std::sync::Arc;
 
-/// A model by reference, or a share of it.
+/// A reference to a model, or an `Arc` of it.
 ///
-/// Whatever takes a model for a session takes either: with `&model` the session borrows it, with an
-/// `Arc` it owns a share, borrows nothing and can move to another thread. An example is at
-/// [`Session::new`](crate::Session::new).
+/// Functions that create a session accept both. With `&model` the session borrows the model. With an `Arc` it borrows
+/// nothing and can move to another thread. An example is at [`Session::new`](crate::Session::new).
 #[derive(Clone, Debug)]
 pub enum ModelRef<'a> {
-    /// Somebody else's.
+    /// Borrowed.
     Borrowed(&'a Model),
     /// Shared.
     Shared(Arc<Model>),

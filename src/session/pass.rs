@@ -1,5 +1,4 @@
-//! The planned memory of one pass through the decoder, cut up alike for a step and for a prefill:
-//! both fill in the same description of their tokens and leave the rest to the decoder.
+//! Divides the planned buffer for one decoder pass. A step and a prefill use the same parts.
 
 use super::error::SessionError;
 use super::kv_slots::KvSlots;
@@ -8,36 +7,36 @@ use crate::memory::{Buffer, Caches, cut, words, words_mut};
 use crate::model::blocks::Best;
 use crate::model::pass::{Relative, Workspace};
 
-/// What a pass of `count` tokens reads and writes.
+/// The inputs, outputs and scratch of a pass of `count` tokens.
 pub(super) struct PassMemory<'m> {
     pub(super) position_table: &'m [f32],
     pub(super) relative: Relative<'m>,
-    /// Of `count` tokens.
+    /// For `count` tokens.
     pub(super) work: Workspace<'m>,
     pub(super) caches: Caches<'m>,
     /// `[fed, vocabulary]`.
     pub(super) logits: &'m mut [f32],
-    /// Of the tokens that a step can feed.
+    /// For all tokens of a step.
     pub(super) best: Best<'m>,
 
-    /// `[count]`: to be filled in, see [`crate::model::pass::TargetPass`].
+    /// `[count]`: written by the caller, see [`crate::model::pass::TargetPass`].
     pub(super) tokens: &'m mut [u32],
     pub(super) positions: &'m mut [u32],
     pub(super) hypotheses: &'m mut [u32],
     pub(super) slots: &'m mut [u32],
     pub(super) sentences: &'m mut [u32],
-    /// `[count]` and `[fed, target_tokens]`: what the tokens see.
+    /// `[count]` and `[fed, target_tokens]`: number of visible keys of each token, and their slots.
     pub(super) step_lens: &'m mut [u32],
     pub(super) step_ancestry: &'m mut [u32],
 
-    /// Of all hypotheses.
-    pub(super) pasts: KvSlots<&'m mut [u32]>,
+    /// For all hypotheses.
+    pub(super) kv_slots: KvSlots<&'m mut [u32]>,
     /// `[sentences]`.
     pub(super) source_lens: &'m [u32],
 }
 
 impl<'m> PassMemory<'m> {
-    /// The memory of a pass of at most [`Plan::pass`] tokens.
+    /// The parts of the buffer for a pass of at most [`Plan::pass`] tokens.
     pub(super) fn cut(
         plan: &Plan,
         buffer: &'m mut Buffer<'_>,
@@ -125,7 +124,7 @@ impl<'m> PassMemory<'m> {
             sentences: &mut words_mut(sentences)[..count],
             step_lens: &mut words_mut(step_lens)[..count],
             step_ancestry: words_mut(step_ancestry),
-            pasts: KvSlots {
+            kv_slots: KvSlots {
                 beams: plan.limits.beams,
                 capacity: plan.limits.target_tokens,
                 lens: words_mut(row_len),

@@ -1,4 +1,4 @@
-//! From limits to bytes: all the memory that a session will ever use, before the first request.
+//! Computes all memory of a session from its limits, before the first request.
 
 use super::draft_length::DraftLength;
 use super::error::SessionError;
@@ -13,8 +13,8 @@ use crate::search::{self, SearchLimits};
 use core::ops::Range;
 use simdformer_kernels::{CacheDtype, CacheShape, attention_scratch_bound, pruned_argmax};
 
-/// The largest requests that a session must serve: counts of sentences, tokens and hypotheses, each at
-/// least 1 but for tokens of drafts; and how what they leave behind is kept. [`Plan::new`] checks them.
+/// The largest requests that a session must serve: counts of sentences, tokens and hypotheses, each at least 1 except
+/// for draft tokens; and the dtype of the KV cache. [`Plan::new`] checks them.
 ///
 /// ```
 /// use simdformer::Limits;
@@ -26,38 +26,35 @@ use simdformer_kernels::{CacheDtype, CacheShape, attention_scratch_bound, pruned
 pub struct Limits {
     /// Sentences at a time.
     pub sentences: usize,
-    /// Tokens of one source sentence; of an encoder that reads features, the positions that it makes of them, one of two
-    /// frames.
+    /// Tokens of one source. For an encoder that reads features: its positions, one for two frames.
     pub source_tokens: usize,
-    /// Source tokens encoded in one call, of all sentences together. At least `source_tokens`.
+    /// Source tokens encoded in one call, over all sentences. At least `source_tokens`.
     pub batch_tokens: usize,
-    /// Tokens that one hypothesis can be fed, the decoder start and a prefix included; 0 for a model that only encodes. The
-    /// last token of a target is chosen and never fed, so without a prefix as many new ones can come.
+    /// Tokens that can be fed to one hypothesis, including the decoder start and a prefix; 0 for a model that only
+    /// encodes. The last token of a target is chosen and never fed, so without a prefix a target has up to this many
+    /// new tokens.
     pub target_tokens: usize,
-    /// Hypotheses of one sentence at a time: beams, or samples. So many can live, whatever was started,
-    /// forked, fed and released before, in whatever order: as many slots for keys and values suffice,
-    /// since the cell for each token is chosen when it comes, and at one position fewer cells are seen
-    /// by the other hypotheses than there are.
+    /// Hypotheses of one sentence at a time: beams or samples. This number is available in any order of start, fork,
+    /// feed and release. `beams` KV slots per sentence are enough: the cell of a token is chosen when it is fed, and at
+    /// one position the other hypotheses read fewer cells than there are slots.
     pub beams: usize,
-    /// End tokens that a search may have.
+    /// Maximum number of end tokens of a search.
     pub end_tokens: usize,
-    /// Tokens of drafts that one step can check, of all hypotheses together; 0 where nobody drafts
-    /// ([`Session::verify`](crate::Session::verify),
-    /// [`Session::generate_drafted`](crate::Session::generate_drafted)). Each takes a row of logits and of
-    /// activations. At one hypothesis a time 8 to 32 are sensible.
+    /// Draft tokens that one step can verify, over all hypotheses; 0 without drafts
+    /// ([`Session::verify`](crate::Session::verify), [`Session::generate_drafted`](crate::Session::generate_drafted)).
+    /// Each needs a row of logits and of activations. For one hypothesis at a time, 8 to 32 is a reasonable value.
     pub draft_tokens: usize,
-    /// How keys and values are kept, of sources and of targets so far; `None` for what goes with the model's
-    /// weights, [`Model::cache_storage`]: f16 where the decoder attends in `int8`, else f32. In
-    /// [`CacheDtype::F16`](simdformer_kernels::CacheDtype::F16) they take half the memory, and half the time
-    /// where reading them is what a step waits for: many sentences at a time, or long ones. Each is
-    /// rounded to 11 bits, so logits are others than in f32; all that is promised about bits holds
-    /// among sessions that keep them alike.
+    /// The dtype of the KV caches of sources and targets. `None` selects [`Model::cache_storage`]: f16 if the decoder's
+    /// attention weights are `int8`, else f32. [`CacheDtype::F16`](simdformer_kernels::CacheDtype::F16) needs half the
+    /// memory. It also halves the time of a step that is limited by reading the cache: with many or long sentences.
+    /// Each key and value is rounded to 11 bits, so logits differ from those with f32. All guarantees about equal bits
+    /// hold among sessions with the same dtype.
     pub cache: Option<CacheDtype>,
 }
 
 impl Limits {
-    /// `sentences` sentences of `source_tokens` at a time, all encoded in one call, one hypothesis
-    /// each of `target_tokens`, up to 4 end tokens, no drafts, and keys and values as goes with the weights.
+    /// Limits for `sentences` sentences of `source_tokens` at a time, all encoded in one call, with one hypothesis of
+    /// `target_tokens` each, up to 4 end tokens, no drafts, and the default dtype of the KV cache.
     pub const fn new(sentences: usize, source_tokens: usize, target_tokens: usize) -> Self {
         Self {
             sentences,
@@ -71,31 +68,31 @@ impl Limits {
         }
     }
 
-    /// `sentences` sentences of `source_tokens` at a time, for a model that only encodes.
+    /// Limits for `sentences` sentences of `source_tokens` at a time, for a model that only encodes.
     pub const fn encoder(sentences: usize, source_tokens: usize) -> Self {
         Self::new(sentences, source_tokens, 0)
     }
 }
 
-/// Where everything lies in a session's memory, in floats. It prints what takes how many bytes.
+/// The ranges of all buffers in a session's memory, in floats. `Display` prints the bytes of each part.
 #[derive(Clone)]
 pub struct Plan {
     pub(crate) limits: Limits,
     /// Row slots: hypotheses of all sentences.
     pub(crate) rows: usize,
-    /// Tokens of one step: one for each row, and those of drafts.
+    /// Tokens of one step: one for each row, and the draft tokens.
     pub(crate) fed: usize,
     pub(crate) d_model: usize,
-    /// The widest vector that a probe may ask a copy of.
+    /// The widest vector that is copied for a probe.
     pub(crate) trace_width: usize,
-    /// All heads of a decoder layer side by side.
+    /// Width of all heads of a decoder layer.
     pub(crate) decoder_attention: usize,
-    /// Whether there is a decoder at all.
+    /// Whether the model has a decoder.
     pub(crate) decodes: bool,
     pub(crate) source_vocabulary: usize,
-    /// Numbers in a frame, where the encoder reads features.
+    /// Numbers in a frame, if the encoder reads features.
     pub(crate) bins: Option<usize>,
-    /// Tokens in one pass through a stack.
+    /// Tokens in one pass through the encoder or the decoder.
     pub(crate) pass: usize,
     pub(crate) caches: CachesShape,
     pub(crate) search: SearchLimits,
@@ -103,7 +100,7 @@ pub struct Plan {
 
     pub(crate) source_positions: Range<usize>,
     pub(crate) target_positions: Range<usize>,
-    /// `[layers or 1, heads, distances]`: what relative positions add to scores, see `relative.rs`.
+    /// `[layers or 1, heads, distances]`: the biases of relative positions, see `relative.rs`.
     pub(crate) source_relative: RelativePlan,
     pub(crate) target_relative: RelativePlan,
     pub(crate) x: Range<usize>,
@@ -113,36 +110,36 @@ pub struct Plan {
     pub(crate) hidden: Range<usize>,
     pub(crate) scratch: Range<usize>,
     pub(crate) frames: Range<usize>,
-    /// Rows that are multiplied with bytes.
+    /// Quantized input rows of int8 products.
     pub(crate) rounded: Range<usize>,
     pub(crate) logits: Range<usize>,
-    /// `[fed]`: the best token of each, and what finding it takes.
+    /// `[fed]`: the best token of each row, its value, and the scratch of the pruned argmax.
     pub(crate) best_tokens: Range<usize>,
     pub(crate) best_values: Range<usize>,
     pub(crate) best_scratch: Range<usize>,
     pub(crate) own_cache: Range<usize>,
     pub(crate) cross_cache: Range<usize>,
 
-    /// Tokens, positions, hypotheses, slots and sentences of the tokens of a pass.
+    /// Token, position, hypothesis, slot and sentence of each token of a pass.
     pub(crate) pass_tokens: Range<usize>,
     pub(crate) pass_positions: Range<usize>,
     pub(crate) pass_hypotheses: Range<usize>,
     pub(crate) pass_slots: Range<usize>,
     pub(crate) pass_sentences: Range<usize>,
-    /// `[pass]` and `[fed, target_tokens]`: what the tokens of a pass see.
+    /// `[pass]` and `[fed, target_tokens]`: number of visible keys of each token, and their slots.
     pub(crate) step_lens: Range<usize>,
     pub(crate) step_ancestry: Range<usize>,
-    /// `[rows, 2]`: the tickets of hypotheses.
-    pub(crate) row_ticket: Range<usize>,
-    /// `[rows]` and `[rows, target_tokens]`: their lengths and pasts, see `kv_slots.rs`.
+    /// `[rows, 2]`: the generation numbers of hypotheses.
+    pub(crate) row_generation: Range<usize>,
+    /// `[rows]` and `[rows, target_tokens]`: lengths and slot table of hypotheses, see `kv_slots.rs`.
     pub(crate) row_len: Range<usize>,
     pub(crate) row_ancestry: Range<usize>,
-    /// `[sentences]`: source length, 0 for a free slot; `[sentences, 2]`: ticket.
+    /// `[sentences]`: source length, 0 for a free slot; `[sentences, 2]`: generation number.
     pub(crate) sentence_len: Range<usize>,
-    pub(crate) sentence_ticket: Range<usize>,
+    pub(crate) sentence_generation: Range<usize>,
 
-    /// The memory of the decoding loop is a second part of the buffer, `search_floats` long, with
-    /// ranges of its own.
+    /// The memory of the decoding loop is a second part of the buffer, of `search_floats` floats. Its ranges start at
+    /// 0.
     pub(crate) search_floats: usize,
     pub(crate) search_words: Range<usize>,
     /// `[rows]`.
@@ -153,21 +150,20 @@ pub struct Plan {
     pub(crate) search_source: Range<usize>,
     pub(crate) search_sentence: Range<usize>,
     pub(crate) search_first_row: Range<usize>,
-    /// `[draft_tokens]`: a draft that is being made; and, where there are drafts, `[sentences]`: how long that
-    /// of a step is, and `[sentences, DraftLength::WORDS]`.
+    /// `[draft_tokens]`: the tokens of drafts. With drafts: `[sentences]`, the draft lengths of a step, and
+    /// `[sentences, DraftLength::WORDS]`.
     pub(crate) draft: Range<usize>,
     pub(crate) draft_lens: Range<usize>,
-    pub(crate) paces: Range<usize>,
+    pub(crate) draft_length_states: Range<usize>,
 }
 
 impl Plan {
-    /// The memory of a session of `model` within `limits`. Reserves none.
+    /// Plans the memory of a session of `model` within `limits`. Allocates nothing.
     ///
     /// # Errors
-    /// A limit is [zero](SessionError::ZeroLimit) or beyond the [model's
-    /// positions](SessionError::LimitBeyondModel), [fewer tokens](SessionError::LimitBelow) are encoded in
-    /// a call than a source may have, or the memory does [not fit](SessionError::TooLarge) the address
-    /// space.
+    /// A limit is [zero](SessionError::ZeroLimit) or beyond the [positions of the
+    /// model](SessionError::LimitBeyondModel); `batch_tokens` is [below](SessionError::LimitBelow) `source_tokens`; the
+    /// memory does [not fit](SessionError::TooLarge) the address space.
     ///
     /// ```
     /// use simdformer::config::{Config, Dimensions};
@@ -207,10 +203,10 @@ impl Plan {
                 found: limits.batch_tokens,
             });
         }
-        let most = |side| config.max_positions(side).unwrap_or(usize::MAX);
-        let target = if decodes { most(Side::Decoder) } else { 0 };
+        let max_positions = |side| config.max_positions(side).unwrap_or(usize::MAX);
+        let target = if decodes { max_positions(Side::Decoder) } else { 0 };
         for (limit, expected_at_most, found) in [
-            ("source_tokens", most(Side::Encoder), limits.source_tokens),
+            ("source_tokens", max_positions(Side::Encoder), limits.source_tokens),
             ("target_tokens", target, limits.target_tokens),
         ] {
             if found > expected_at_most {
@@ -220,7 +216,7 @@ impl Plan {
         let isa = model.isa();
         let d = config.d_model;
         let rows = limits.sentences.checked_mul(limits.beams).ok_or(SessionError::TooLarge)?;
-        // Slots are numbered in words.
+        // Slot numbers are u32.
         if rows >= u32::MAX as usize {
             return Err(SessionError::TooLarge);
         }
@@ -281,15 +277,16 @@ impl Plan {
             (Positions::None, 0) => (0, 0),
             (positions, types) => {
                 let source = limits.source_tokens.checked_mul(types.max(1));
-                // Rows are numbered in words.
+                // Row numbers are u32.
                 let source = source.filter(|&rows| rows < u32::MAX as usize);
                 let target = limits.target_tokens;
                 let target = if positions == Positions::None { 0 } else { target };
                 (source.ok_or(SessionError::TooLarge)?, target)
             }
         };
-        let pasts = rows.checked_mul(limits.target_tokens).ok_or(SessionError::TooLarge)?;
-        let seen = fed.checked_mul(limits.target_tokens).ok_or(SessionError::TooLarge)?;
+        let ancestry_len = rows.checked_mul(limits.target_tokens).ok_or(SessionError::TooLarge)?;
+        let step_ancestry_len =
+            fed.checked_mul(limits.target_tokens).ok_or(SessionError::TooLarge)?;
         let (mut planner, mut loop_planner) = (Planner::default(), Planner::default());
         let mut plan = Self {
             limits,
@@ -341,12 +338,12 @@ impl Plan {
             pass_slots: planner.take(pass)?,
             pass_sentences: planner.take(pass)?,
             step_lens: planner.take(pass)?,
-            step_ancestry: planner.take(seen)?,
-            row_ticket: planner.take_product(rows, 2)?,
+            step_ancestry: planner.take(step_ancestry_len)?,
+            row_generation: planner.take_product(rows, 2)?,
             row_len: planner.take(rows)?,
-            row_ancestry: planner.take(pasts)?,
+            row_ancestry: planner.take(ancestry_len)?,
             sentence_len: planner.take(limits.sentences)?,
-            sentence_ticket: planner.take_product(limits.sentences, 2)?,
+            sentence_generation: planner.take_product(limits.sentences, 2)?,
             search_floats: 0,
             search_words: loop_planner.take(search_words)?,
             search_now: loop_planner.take(rows)?,
@@ -357,7 +354,7 @@ impl Plan {
             search_first_row: loop_planner.take(limits.sentences)?,
             draft: loop_planner.take(drafted)?,
             draft_lens: loop_planner.take(drafting)?,
-            paces: loop_planner.take_product(drafting, DraftLength::WORDS)?,
+            draft_length_states: loop_planner.take_product(drafting, DraftLength::WORDS)?,
         };
         plan.search_floats = loop_planner.floats();
         plan.floats =
@@ -365,18 +362,18 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Floats of memory: the length of the buffer for [`crate::Session::with_buffer`].
+    /// Size of the memory in floats: the length of the buffer for [`crate::Session::with_buffer`].
     pub const fn floats(&self) -> usize {
         self.floats
     }
 
-    /// Bytes of memory.
+    /// Size of the memory in bytes.
     pub const fn bytes(&self) -> usize {
         self.floats * size_of::<f32>()
     }
 
-    /// Floats of scratch that a probe must bring, see [`crate::Session::traced`]: the scores of one
-    /// head of the longest sentence, or one row of logits, or the embeddings of a sentence.
+    /// Floats of scratch for a probe, see [`crate::Session::traced`]: enough for the scores of one head of the longest
+    /// sentence, for one row of logits, and for the embeddings of a sentence.
     pub const fn trace_floats(&self) -> usize {
         let Limits { source_tokens, target_tokens, .. } = self.limits;
         let longest = if source_tokens > target_tokens { source_tokens } else { target_tokens };
@@ -385,7 +382,7 @@ impl Plan {
         if scores > self.search.vocabulary { scores } else { self.search.vocabulary }
     }
 
-    /// The limits it was made for.
+    /// The limits of the plan.
     pub const fn limits(&self) -> Limits {
         self.limits
     }

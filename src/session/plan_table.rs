@@ -1,4 +1,4 @@
-//! A plan on one page: what takes how many bytes.
+//! Prints a plan: the limits and the bytes of each part.
 
 use super::plan::Plan;
 use crate::memory::ByteTable;
@@ -7,7 +7,7 @@ use core::ops::Range;
 use simdformer_kernels::CacheDtype;
 
 impl fmt::Display for Plan {
-    /// The limits, then a table of bytes that add up to [`Plan::bytes`].
+    /// The limits, then a table of bytes whose sum is [`Plan::bytes`].
     ///
     /// ```
     /// # use simdformer::config::{Config, Dimensions};

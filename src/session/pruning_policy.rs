@@ -1,5 +1,4 @@
-//! When a step looks for the best tokens with the screen, and what becomes of rows that it cannot
-//! decide.
+//! When a step uses the pruned argmax, and how undecided rows are completed.
 
 use crate::error::KernelError;
 use crate::model::blocks::ExecContext;
@@ -7,33 +6,33 @@ use crate::model::pass::Workspace;
 use crate::model::weights::Decoder;
 use crate::search::UNDECIDED;
 
-/// Whether a token must not come next in a row.
+/// Returns whether a token is not allowed as the next token of a row.
 pub(crate) type Banned<'b> = &'b (dyn Fn(usize, u32) -> bool + Sync);
 
-/// What a step gives.
+/// The result of a step.
 pub(crate) struct StepOutput<'s> {
     /// `[rows]`: the best token, or [`UNDECIDED`].
     pub(crate) best: &'s mut [u32],
-    /// `[rows, vocabulary]`: of the undecided rows.
+    /// `[rows, vocabulary]`: valid for the undecided rows.
     pub(crate) logits: &'s mut [f32],
 }
 
-/// Rows that get their logits one by one; if there are more, all rows do.
-const ONE_BY_ONE: usize = 2;
+/// Maximum number of undecided rows whose logits are computed one by one; with more, all logits are computed.
+const MAX_SINGLE_ROWS: usize = 2;
 
-/// Steps without a screen after one that decided too little.
-const PAUSE: u32 = 4;
+/// Steps without the pruned argmax after one with too many undecided rows.
+const PAUSE_STEPS: u32 = 4;
 
-/// When to try a screen. It changes nothing but the speed.
+/// Decides when to use the pruned argmax. It affects only speed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PruningPolicy {
-    /// Steps to go without.
+    /// Steps without the pruned argmax that are left.
     pause: u32,
 }
 
 impl PruningPolicy {
-    /// What this step is to screen for, if it is to use a screen.
-    pub(super) fn of<B>(&mut self, has_screen: bool, banned: Option<B>) -> Option<B> {
+    /// Returns `banned` if this step uses the pruned argmax.
+    pub(super) fn select<B>(&mut self, has_screen: bool, banned: Option<B>) -> Option<B> {
         let banned = banned.filter(|_| has_screen)?;
         if self.pause > 0 {
             self.pause -= 1;
@@ -42,15 +41,16 @@ impl PruningPolicy {
         Some(banned)
     }
 
-    /// Learns from a step: where half of the rows need their logits, a screen is time lost.
+    /// Records the result of a step. If more than half of the rows are undecided, the pruned argmax is slower than
+    /// logits.
     pub(super) fn record(&mut self, undecided: usize, rows: usize) {
         if undecided * 2 > rows {
-            self.pause = PAUSE;
+            self.pause = PAUSE_STEPS;
         }
     }
 }
 
-/// The logits of the rows that `best` does not decide; returns how many these are.
+/// Computes the logits of the undecided rows. Returns the number of undecided rows.
 pub(super) fn fallback_logits(
     decoder: &Decoder,
     run: &ExecContext<'_>,
@@ -58,17 +58,17 @@ pub(super) fn fallback_logits(
     work: &mut Workspace<'_>,
     logits: &mut [f32],
 ) -> Result<usize, KernelError> {
-    let Workspace { x, rounded: room, .. } = work;
+    let Workspace { x, rounded, .. } = work;
     let undecided = best.iter().filter(|&&token| token == UNDECIDED).count();
-    if undecided > ONE_BY_ONE {
+    if undecided > MAX_SINGLE_ROWS {
         best.fill(UNDECIDED);
-        decoder.logits(run, x, room, logits)?;
+        decoder.logits(run, x, rounded, logits)?;
         return Ok(undecided);
     }
     let (d, vocabulary) = (x.len() / best.len(), logits.len() / best.len());
     for (row, _) in best.iter().enumerate().filter(|&(_, &token)| token == UNDECIDED) {
         let logits = &mut logits[row * vocabulary..][..vocabulary];
-        decoder.logits(run, &x[row * d..][..d], room, logits)?;
+        decoder.logits(run, &x[row * d..][..d], rounded, logits)?;
     }
     Ok(undecided)
 }

@@ -1,4 +1,4 @@
-//! A model and its planned memory.
+//! [`Session`]: a model and its planned buffer.
 
 use super::error::SessionError;
 use super::generations::HandleGenerations;
@@ -11,39 +11,45 @@ use crate::error::KernelError;
 use crate::memory::{Buffer, words, words_mut};
 use crate::model::Model;
 
-/// A model at work on planned memory.
+/// A model and the planned buffer in which it runs.
 ///
-/// # Sentences in, hypotheses out
+/// # Whole sentences
 ///
-/// [`Session::generate`] is the whole loop: sources in, events out; [`Session::generate_drafted`] the same
-/// with guesses at what comes. [`Session::search_options`] is what
-/// the checkpoint asks for, and [`Session::check`] tells beforehand whether a source will be taken.
+/// [`Session::generate`] is the complete decoding loop: it takes sources and reports events.
+/// [`Session::generate_drafted`] is the same with speculative decoding. [`Session::search_options`] gives the search
+/// options of the checkpoint. [`Session::check`] tests in advance whether a source is accepted.
 ///
 /// # Step by step
 ///
-/// An engine with its own scheduler drives the session directly. A session is a set of *sentence
-/// slots*, each with the keys and values of one source, and of *row slots*, each with one hypothesis
-/// about a sentence: [`encode`](Session::encode) sources, [`start`](Session::start) hypotheses about
-/// them, [`step`](Session::step) any set of hypotheses by one token (or
-/// [`step_argmax`](Session::step_argmax), or [`prefill`](Session::prefill) one by many, or
-/// [`verify`](Session::verify) a guess at many), [`fork`](Session::fork), [`rewind`](Session::rewind) and
-/// [`release`](Session::release) them, and
-/// [`release_sentence`](Session::release_sentence) when it is done. Sentences and hypotheses come and go
-/// between any two steps. The logits of a hypothesis depend on its source and its tokens only: not on
-/// its slots, on what else is in the batch, on whether its prefix was stepped or filled in, or on
-/// threads.
+/// An engine with its own scheduler calls the session directly. A session has *sentence slots* and *row slots*. A
+/// sentence slot holds the cross-attention keys and values of one source. A row slot holds one hypothesis about a
+/// sentence. The calls are:
 ///
-/// # Numbers
+/// - [`encode`](Session::encode): encodes sources;
+/// - [`start`](Session::start): starts a hypothesis about a source;
+/// - [`step`](Session::step): feeds one token to each of any set of hypotheses
+///   ([`step_argmax`](Session::step_argmax) returns best tokens instead of logits);
+/// - [`prefill`](Session::prefill): feeds many tokens to one hypothesis;
+/// - [`verify`](Session::verify): feeds a draft to one hypothesis and checks it;
+/// - [`fork`](Session::fork), [`rewind`](Session::rewind), [`release`](Session::release): copy, shorten and end a
+///   hypothesis;
+/// - [`release_sentence`](Session::release_sentence): ends a sentence and its hypotheses.
 ///
-/// All are f32. Each kernel states its error bound in [`kernels`](crate::kernels); there is none that
-/// would hold for any number of layers and any weights. In every model of the tests, encoder outputs and
-/// logits are within 2e-5 of the largest magnitude of what the reference computes in f64.
+/// Sentences and hypotheses can be added and removed between any two steps. The logits of a hypothesis depend only on
+/// its source and its tokens. They do not depend on its slots, on the rest of the batch, on whether its prefix was
+/// fed by steps or by a prefill, or on threads.
+///
+/// # Numerical error
+///
+/// Results are f32. Each kernel states its error bound in [`kernels`](crate::kernels). No bound holds for any number
+/// of layers and any weights. In every model of the tests, encoder outputs and logits differ from the f64 reference
+/// by at most 2e-5 of the largest magnitude.
 ///
 /// # Continuous batching
 ///
-/// What `generate` does, with sentences admitted at any time: a [`Search`](crate::search::Search) says
-/// which rows to feed, the session computes their logits, and in between the rows of the last step find
-/// their places. This is all of it; here two sentences at a time are translated of a queue of four.
+/// This is the loop of `generate`, with sentences admitted at any time. A [`Search`](crate::search::Search) states
+/// which rows to feed, and the session computes their logits. Between two steps, the loop maps the rows of the last
+/// step to the rows of the next step. The example translates a queue of four sentences, two at a time.
 ///
 /// ```
 /// use simdformer::search::{Hooks, Request, Search, SearchLimits, words};
@@ -58,7 +64,7 @@ use crate::model::Model;
 ///     ..Default::default()
 /// });
 ///
-/// // The search has slots for as many sentences; its last token is chosen and never fed.
+/// // The search has the same number of sentence slots. Its last token is chosen and never fed.
 /// let search_limits = SearchLimits {
 ///     sentences: limits.sentences,
 ///     sequences: limits.beams,
@@ -71,39 +77,39 @@ use crate::model::Model;
 /// let mut search = Search::new(&options, &search_limits, &mut memory)?;
 ///
 /// let mut queue: Vec<&[u32]> = vec![&[8, 0], &[9, 14, 32, 0], &[6, 11, 0], &[6, 11, 0]];
-/// // By slot of the search: the session's sentence, and its first row.
-/// let mut tenants: Vec<Option<(SourceId, HypothesisId)>> = vec![None; limits.sentences];
-/// // The rows of the last step, in its order, and of this one.
+/// // For each slot of the search: the sentence of the session and its first row.
+/// let mut active: Vec<Option<(SourceId, HypothesisId)>> = vec![None; limits.sentences];
+/// // The rows of the last step, in the order of that step, and the rows of this step.
 /// let (mut before, mut now): (Vec<HypothesisId>, Vec<StepRow>) = (Vec::new(), Vec::new());
 /// let mut translations = Vec::new();
 /// loop {
-///     // 1. Sentences that wait take the slots that are free.
+///     // 1. Waiting sentences take the free slots.
 ///     while session.free_sentences() > 0
 ///         && let Some(source) = queue.pop()
 ///     {
 ///         let mut sentence = [SourceId::default()];
 ///         session.encode(&[source], &mut sentence)?;
 ///         let slot = search.admit(&Request::default())?;
-///         tenants[slot as usize] = Some((sentence[0], session.start(sentence[0])?));
+///         active[slot as usize] = Some((sentence[0], session.start(sentence[0])?));
 ///     }
 ///     if search.rows().is_empty() {
 ///         break;
 ///     }
-///     // 2. The first child of a row goes on in its place, others fork it.
+///     // 2. The first child of a row continues in the slot of its parent; each other child forks the parent.
 ///     now.clear();
 ///     for (i, input) in search.rows().iter().enumerate() {
 ///         let parents = &search.rows().parents[..i];
 ///         let row = match input.parent {
-///             None => tenants[input.sentence as usize].expect("a tenant").1,
+///             None => active[input.sentence as usize].expect("an active sentence").1,
 ///             Some(parent) if parents.contains(&parent) => session.fork(before[parent as usize])?,
 ///             Some(parent) => before[parent as usize],
 ///         };
 ///         now.push(StepRow { row, token: input.token });
 ///     }
-///     // 3. One step of the decoder, one of the search.
+///     // 3. One step of the decoder, then one step of the search.
 ///     let logits = session.step(&now)?;
 ///     search.advance(logits, &mut Hooks::default(), None)?;
-///     // 4. Rows that nobody continues leave, before others are forked.
+///     // 4. Release rows without a child before rows are forked.
 ///     before = now.iter().map(|step| step.row).collect();
 ///     let parents = search.rows().parents;
 ///     for (i, &row) in before.iter().enumerate() {
@@ -111,21 +117,21 @@ use crate::model::Model;
 ///             session.release(row)?;
 ///         }
 ///     }
-///     // 5. Sentences that are done make room.
-///     for (slot, tenant) in tenants.iter_mut().enumerate() {
-///         if let Some((sentence, _)) = *tenant
+///     // 5. Release finished sentences.
+///     for (slot, entry) in active.iter_mut().enumerate() {
+///         if let Some((sentence, _)) = *entry
 ///             && search.finish(slot as u32).is_some()
 ///         {
 ///             let best = search.hypotheses(slot as u32).next().map(|best| best.tokens.to_vec());
 ///             translations.extend(best);
 ///             search.release(slot as u32)?;
 ///             session.release_sentence(sentence)?;
-///             *tenant = None;
+///             *entry = None;
 ///         }
 ///     }
 /// }
 /// assert_eq!(translations.len(), 4);
-/// # // As `generate` does it.
+/// # // The result of `generate`.
 /// # let sources: [simdformer::Source; 4] =
 /// #     [&[8, 0][..], &[9, 14, 32, 0], &[6, 11, 0], &[6, 11, 0]].map(simdformer::Source::new);
 /// # let mut expected = Vec::new();
@@ -143,25 +149,25 @@ pub struct Session<'a> {
     pub(super) model: ModelRef<'a>,
     pub(super) plan: Plan,
     pub(super) buffer: Buffer<'a>,
-    /// The memory of the decoding loop; see `generate.rs`.
+    /// The buffer of the decoding loop; see `generate.rs`.
     pub(super) search: Buffer<'a>,
     pub(super) threads: Threads<'a>,
-    pub(super) screening: PruningPolicy,
-    pub(super) tickets: HandleGenerations,
+    pub(super) pruning_policy: PruningPolicy,
+    pub(super) generations: HandleGenerations,
 }
 
 impl<'a> Session<'a> {
-    /// A session with its own memory of [`Plan::bytes`] bytes, of `&model` or of an `Arc` of it. It
-    /// computes on the calling thread until [`Session::set_threads`] says otherwise.
+    /// Creates a session with its own buffer of [`Plan::bytes`] bytes. `model` is `&model` or an `Arc` of it. The
+    /// session computes on the calling thread until [`Session::set_threads`] changes that.
     ///
     /// # Errors
-    /// As [`Plan::new`]; the system does [not give](SessionError::OutOfMemory) the memory.
+    /// As [`Plan::new`]; the system [cannot allocate](SessionError::OutOfMemory) the buffer.
     ///
     /// ```
     /// use simdformer::{Limits, Model, Session};
     /// use std::sync::Arc;
     ///
-    /// /// Holds both; as many as there are threads can share the weights.
+    /// /// Holds the model and a session. Any number of threads can share the weights.
     /// struct Translator {
     ///     model: Arc<Model>,
     ///     session: Session<'static>,
@@ -181,8 +187,8 @@ impl<'a> Session<'a> {
         Self::build(model, plan, buffer, search)
     }
 
-    /// A session on the caller's memory, of at least [`Plan::floats`] floats, whatever they hold.
-    /// It is fastest when it starts on a multiple of 64 bytes.
+    /// Creates a session in the caller's `buffer` of at least [`Plan::floats`] floats, with any content. A buffer that
+    /// starts at a multiple of 64 bytes is fastest.
     ///
     /// # Errors
     /// As [`Plan::new`]; the buffer is [too short](SessionError::Buffer).
@@ -195,7 +201,7 @@ impl<'a> Session<'a> {
     /// let mut memory = vec![0.0; Plan::new(&model, limits)?.floats()];
     /// let session = Session::with_buffer(&model, limits, &mut memory)?;
     /// assert_eq!(session.free_sentences(), 4);
-    /// // When the session has gone, the memory is there for the next.
+    /// // After the session is dropped, the next session can use the buffer.
     /// drop(session);
     /// Session::with_buffer(&model, limits, &mut memory)?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -221,9 +227,10 @@ impl<'a> Session<'a> {
         buffer: Buffer<'a>,
         search: Buffer<'a>,
     ) -> Result<Self, SessionError> {
-        let (threads, screening) = (Threads::Serial, PruningPolicy::default());
-        let tickets = HandleGenerations::default();
-        let mut session = Self { model, plan, buffer, search, threads, screening, tickets };
+        let (threads, pruning_policy) = (Threads::Serial, PruningPolicy::default());
+        let generations = HandleGenerations::default();
+        let mut session =
+            Self { model, plan, buffer, search, threads, pruning_policy, generations };
         session.write_positions()?;
         session.clear();
         Ok(session)
@@ -250,7 +257,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Uses `threads` from now on. The results do not change by a bit. An example is at [`Threads`].
+    /// Uses `threads` for all later calls. The results stay bitwise the same. [`Threads`] has an example.
     pub fn set_threads(&mut self, threads: Threads<'a>) {
         self.threads = threads;
     }
@@ -260,7 +267,7 @@ impl<'a> Session<'a> {
         &self.model
     }
 
-    /// The planned memory.
+    /// The plan of the session's buffer.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
@@ -274,7 +281,7 @@ impl<'a> Session<'a> {
     }
 }
 
-pub(super) fn beyond(
+pub(super) fn check_limit(
     limit: &'static str,
     expected_at_most: usize,
     found: usize,

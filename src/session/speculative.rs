@@ -1,27 +1,28 @@
-//! The decoding loop with guesses: before a step a drafter is asked, after it what was wrong is taken back.
+//! The decoding loop with speculative decoding: drafts before a step, removal of rejected tokens after it.
 
 use super::draft_length::{DraftLength, MOST_ROWS};
 use super::drafter::{DraftContext, DraftRequest, Drafter};
 use super::error::SessionError;
 use super::event::{DecodeStats, Event, Stop};
 use super::generate::{DecodeHooks, DecodeLoop, Source};
-use super::session::{Session, beyond};
+use super::session::{Session, check_limit};
 use crate::model::IntoControlFlow;
 use crate::model::layer_observer::NoObserver;
 use crate::search::{Hooks, SearchOptions};
 
 impl Session<'_> {
-    /// As [`Session::generate`], with guesses at what comes next: where `drafter` is right, a step chooses
-    /// several tokens. What comes out is the same, whatever is guessed: every token, probability and score,
-    /// and what the rules in `hooks` see. A target that is known in advance takes a fraction of the time; guesses
-    /// that are always wrong soon become rare.
+    /// As [`Session::generate`], with speculative decoding: a step chooses several tokens if a draft of `drafter` is
+    /// right. The output does not depend on the drafts: every token, probability and score is the same, and so is the
+    /// input of the rules in `hooks`. A target that is known in advance takes a fraction of the time. After repeated
+    /// misses, drafts become rare.
     ///
-    /// A draft is at most [`Limits::draft_tokens`](crate::Limits::draft_tokens) long, of all sentences that
-    /// live, of which there must be few: for many at a time the arithmetic is what takes time, and it is not
-    /// saved. Beam search and several samples of a sentence take no drafts.
+    /// The drafts of one step, of all active sentences, have at most
+    /// [`Limits::draft_tokens`](crate::Limits::draft_tokens) tokens. Drafts are made only while few sentences are
+    /// active: with many sentences, arithmetic limits the speed, and drafts do not reduce it. Beam search and several
+    /// samples per sentence use no drafts.
     ///
     /// # Errors
-    /// As [`Session::generate`]; the session was [planned](SessionError::BeyondPlan) without drafts.
+    /// As [`Session::generate`]; the session was [planned](SessionError::BeyondPlan) without draft tokens.
     ///
     /// ```
     /// use simdformer::search::Hooks;
@@ -62,33 +63,33 @@ impl Session<'_> {
         on_event: &mut dyn FnMut(Event<'_>) -> A,
     ) -> Result<DecodeStats, SessionError> {
         self.plan.check_decodes()?;
-        beyond("draft_tokens", self.plan.limits.draft_tokens, 1)?;
+        check_limit("draft_tokens", self.plan.limits.draft_tokens, 1)?;
         let mut on_event = |event: Event<'_>| on_event(event).answer();
         self.generate_with(
             sources,
             options,
             hooks,
             &mut on_event,
-            DecodeHooks { tap: &mut NoObserver, wants_logits: false, drafter: Some(drafter) },
+            DecodeHooks { observer: &mut NoObserver, needs_logits: false, drafter: Some(drafter) },
         )
     }
 }
 
-/// Where the draft of a sentence lies.
+/// The draft of one sentence.
 #[derive(Clone, Copy, Default)]
-struct DraftPlace {
+struct DraftEntry {
     /// The slot of the search.
     slot: u32,
-    /// The source in its request.
+    /// The index of the source in its request.
     index: usize,
-    /// First word in the planned memory of drafts.
+    /// Index of its first word in the planned buffer of drafts.
     start: usize,
-    /// The length of the slice that the drafter is given.
+    /// The length of the slice that the drafter gets.
     most: usize,
 }
 
 impl DecodeLoop<'_, '_, '_> {
-    /// Asks for drafts where there are few rows; returns how many tokens there are to feed with them.
+    /// Requests drafts if there are few rows. Returns the total number of draft tokens to feed.
     pub(super) fn draft(
         &mut self,
         sources: &[Source<'_>],
@@ -101,16 +102,16 @@ impl DecodeLoop<'_, '_, '_> {
         }
         let config = self.session.model().config();
         let (shared, vocabulary) = (config.ties.source_target, config.target_vocab);
-        let mut asked: [DraftRequest<'_>; MOST_ROWS] =
+        let mut requests: [DraftRequest<'_>; MOST_ROWS] =
             core::array::from_fn(|_| DraftRequest::default());
-        let (mut count, mut places) = (0, [DraftPlace::default(); MOST_ROWS]);
-        let rooms = self.draft.chunks_exact_mut(share).enumerate();
-        for (&slot, (place, room)) in self.search.rows().sentences.iter().zip(rooms) {
-            let pace = &mut self.paces.as_chunks_mut().0[slot as usize];
-            let mut now = DraftLength::of_words(*pace);
+        let (mut count, mut entries) = (0, [DraftEntry::default(); MOST_ROWS]);
+        let buffers = self.draft.chunks_exact_mut(share).enumerate();
+        for (&slot, (place, buffer)) in self.search.rows().sentences.iter().zip(buffers) {
+            let state = &mut self.draft_length_states.as_chunks_mut().0[slot as usize];
+            let mut length = DraftLength::of_words(*state);
             let most = self.search.draft_room(slot).min(share);
-            let most = if most > 0 { now.next().min(most) } else { 0 };
-            *pace = now.words();
+            let most = if most > 0 { length.next().min(most) } else { 0 };
+            *state = length.words();
             if most == 0 {
                 continue;
             }
@@ -123,24 +124,24 @@ impl DecodeLoop<'_, '_, '_> {
                 prompt_len: self.search.prompt(slot).len(),
                 living: rows,
             };
-            asked[count] = DraftRequest { context, draft: &mut room[..most], found: 0 };
-            places[count] = DraftPlace { slot, index, start: place * share, most };
+            requests[count] = DraftRequest { context, draft: &mut buffer[..most], found: 0 };
+            entries[count] = DraftEntry { slot, index, start: place * share, most };
             count += 1;
         }
-        let asked = &mut asked[..count];
-        match asked {
+        let requests = &mut requests[..count];
+        match requests {
             [] => return Ok(0),
-            [one] => one.found = drafter.draft(&one.context, one.draft),
-            _ => drafter.draft_all(asked),
+            [request] => request.found = drafter.draft(&request.context, request.draft),
+            _ => drafter.draft_all(requests),
         }
-        // They may be in any order: each is known by its source. A drafter may also have put another slice in place
-        // of its own, so the tokens are read from the planned memory, and `most` bounds how many.
-        let found = places.map(|DraftPlace { index, most, .. }| {
-            let asked = asked.iter().find(|asked| asked.context.index == index);
-            asked.map_or(0, |asked| asked.found.min(most))
+        // A drafter may reorder the requests, so each is found by the index of its source. A drafter may also replace
+        // the slice of a request, so the tokens are read from the planned buffer, and `most` limits their number.
+        let found = entries.map(|DraftEntry { index, most, .. }| {
+            let request = requests.iter().find(|request| request.context.index == index);
+            request.map_or(0, |request| request.found.min(most))
         });
         let mut drafted = 0;
-        for (&DraftPlace { slot, start, .. }, found) in places[..count].iter().zip(found) {
+        for (&DraftEntry { slot, start, .. }, found) in entries[..count].iter().zip(found) {
             let draft = &self.draft[start..][..found];
             let inside = draft.iter().take_while(|&&id| (id as usize) < vocabulary).count();
             let taken = self.search.draft(slot, &draft[..inside])?;
@@ -150,28 +151,28 @@ impl DecodeLoop<'_, '_, '_> {
         Ok(drafted)
     }
 
-    /// Takes back what was wrong in the drafts of the last step, and learns from it; returns how many of
-    /// their tokens were right.
+    /// Removes the rejected draft tokens of the last step and updates the draft lengths. Returns the number of accepted
+    /// tokens.
     pub(super) fn settle_drafts(&mut self) -> Result<usize, SessionError> {
-        let mut right = 0;
+        let mut accepted_total = 0;
         for slot in 0..self.draft_lens.len() {
             let drafted = core::mem::take(&mut self.draft_lens[slot]) as usize;
             if drafted == 0 {
                 continue;
             }
-            // One sequence: it never leaves its first row.
+            // A sentence with drafts has one sequence, which stays in its first row.
             let row = self.first_row[slot];
-            let fed = self.session.read_pasts().len(row as usize);
-            // The last token is chosen and not fed.
-            let stays = self.search.target(slot as u32).len() - 1;
-            let accepted = (stays + drafted).saturating_sub(fed);
-            self.session.rewind_slot(row, stays.min(fed))?;
-            let pace = &mut self.paces.as_chunks_mut().0[slot];
-            let mut now = DraftLength::of_words(*pace);
-            now.record(accepted, drafted);
-            *pace = now.words();
-            right += accepted;
+            let fed = self.session.kv_slots().len(row as usize);
+            // The last token of the target is chosen but not fed.
+            let kept_len = self.search.target(slot as u32).len() - 1;
+            let accepted = (kept_len + drafted).saturating_sub(fed);
+            self.session.rewind_slot(row, kept_len.min(fed))?;
+            let state = &mut self.draft_length_states.as_chunks_mut().0[slot];
+            let mut length = DraftLength::of_words(*state);
+            length.record(accepted, drafted);
+            *state = length.words();
+            accepted_total += accepted;
         }
-        Ok(right)
+        Ok(accepted_total)
     }
 }

@@ -1,21 +1,20 @@
-//! Who computes for a session.
+//! The threads of a session.
 
 use crate::counted_threads::counted;
 use core::fmt;
 use simdformer_kernels::{Executor, Parallelism};
 use std::sync::Arc;
 
-/// Who computes. The results are the same bits.
+/// The threads that compute. The results are the same bits in all cases.
 ///
-/// Which to take is said at [`Parallelism`]: in short, [`Threads::Serial`] when a service has a session
-/// for each of its threads, `Threads::Rayon` when one request should be answered sooner, and an
-/// executor when the threads are not rayon's.
+/// [`Parallelism`] explains the choice. In short: [`Threads::Serial`] if a service has one session per thread,
+/// `Threads::Rayon` to reduce the latency of one request, and an executor if the threads are not rayon's.
 ///
 /// ```
 /// use simdformer::kernels::Executor;
 /// use simdformer::{Limits, Model, Session, Threads};
 ///
-/// /// Threads that are started for each kernel: a pool would keep them.
+/// /// Starts threads for each kernel; a real pool would reuse them.
 /// struct Scoped(usize);
 ///
 /// impl Executor for Scoped {
@@ -47,32 +46,28 @@ pub enum Threads<'a> {
     /// The calling thread.
     #[default]
     Serial,
-    /// The rayon pool that the calling thread belongs to (the global pool if to none), entered once
-    /// per call. Inside `ThreadPool::install` no call allocates; nothing spins between calls, nor while
-    /// a callback takes its time.
+    /// The rayon pool of the calling thread (the global pool if it has none), entered once per call. Inside
+    /// `ThreadPool::install` no call allocates. No thread spins between calls or while a callback runs for long.
     ///
-    /// Probes and callbacks may enter rayon themselves, install work into another pool, and panic;
-    /// what they may not do is said at [`Team`](crate::kernels::Team). A panic reaches the caller
-    /// once, and the pool goes on, as does the session when it has been
-    /// [cleared](crate::Session::clear).
+    /// Probes and callbacks may enter rayon, install work into another pool, and panic; [`Team`](crate::kernels::Team)
+    /// states the restrictions. A panic reaches the caller once. The pool stays usable, and so does the session after a
+    /// [`clear`](crate::Session::clear).
     ///
-    /// A thread of a new pool allocates when it starts and looks for work for the first time, which is
-    /// some time after `ThreadPoolBuilder::build` has returned, and may be in the middle of somebody's
-    /// first call. That is between rayon and the allocator, and no call here can prevent it;
-    /// `pool.broadcast(|_| ())` waits until every thread has.
+    /// A thread of a new pool allocates when it starts and first searches for work. This can happen after
+    /// `ThreadPoolBuilder::build` returns, during the first call of a session. This crate cannot prevent it.
+    /// `pool.broadcast(|_| ())` waits until every thread has started.
     #[cfg(feature = "rayon")]
     Rayon,
-    /// Threads of the caller's, called from the one that calls the session, and asked once per call how many
-    /// they are.
+    /// The caller's threads. The executor is called on the thread that calls the session; its number of threads is read
+    /// once per call.
     Executor(&'a dyn Executor),
-    /// As [`Threads::Executor`], owned with others: for a session that owns what it works with. Sessions on
-    /// several threads that share one call it at the same time; what it has to do then is said at
-    /// [`Executor`].
+    /// As [`Threads::Executor`], in an `Arc`, for a session that borrows nothing. Sessions on several threads that
+    /// share one executor call it at the same time; [`Executor`] states the requirements.
     Shared(Arc<dyn Executor + Send>),
 }
 
 impl Threads<'_> {
-    /// Runs `work` with this parallelism; an executor is asked once for its threads.
+    /// Runs `work` with this parallelism. The number of threads of an executor is read once.
     pub(crate) fn run<R: Send>(&self, work: impl FnOnce(Parallelism<'_>) -> R + Send) -> R {
         match self {
             Self::Serial => work(Parallelism::Serial),

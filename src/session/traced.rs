@@ -1,4 +1,4 @@
-//! A session with a probe attached, and the alignments read through one.
+//! A session with a probe, and alignments that are read with one.
 
 use super::encode::Inputs;
 use super::error::SessionError;
@@ -12,18 +12,18 @@ use super::verify::{TokenSelector, Verified};
 use crate::features::Features;
 use crate::model::IntoControlFlow;
 use crate::search::{Hooks, SearchOptions};
-use crate::trace::{Block, Probe, Stage, View, Watch};
+use crate::trace::{Block, Probe, Stage, TraceObserver, View};
 
-/// A session under the eyes of a [`Probe`]: the same calls, the same bits, and every intermediate is
-/// shown. See [`Session::traced`].
+/// A session with a [`Probe`]: it has the same calls and the same bits, and the probe receives every intermediate
+/// tensor. See [`Session::traced`].
 pub struct TracedSession<'w, 'a> {
     session: &'w mut Session<'a>,
-    watch: Watch<'w>,
+    observer: TraceObserver<'w>,
 }
 
 impl<'a> Session<'a> {
-    /// Lends `probe` to the session, with a scratch of at least [`crate::Plan::trace_floats`] floats,
-    /// whatever they hold. Nothing is allocated.
+    /// Attaches `probe` to the session. `scratch` has at least [`crate::Plan::trace_floats`] floats, with any content.
+    /// Does not allocate.
     ///
     /// # Errors
     /// The scratch is [too short](SessionError::Scratch).
@@ -33,7 +33,7 @@ impl<'a> Session<'a> {
     /// use simdformer::{Limits, Model, Session};
     /// # if !std::path::Path::new("models/fr-en").exists() { return Ok(()) } // not in the published package
     ///
-    /// /// The length of each token's vector after each block.
+    /// /// The Euclidean norm of each token's vector after each block.
     /// struct Norms(Vec<f32>);
     ///
     /// impl Probe for Norms {
@@ -53,7 +53,7 @@ impl<'a> Session<'a> {
     /// let mut scratch = vec![0.0; session.plan().trace_floats()];
     /// let mut norms = Norms(Vec::new());
     /// session.traced(&mut norms, &mut scratch)?.encoder_output(&[&[5, 6, 0]])?;
-    /// // Two blocks a layer, three tokens.
+    /// // Two blocks per layer, three tokens.
     /// assert_eq!(norms.0.len(), model.config().encoder.layers * 2 * 3);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -66,21 +66,20 @@ impl<'a> Session<'a> {
         if found < expected {
             return Err(SessionError::Scratch { expected, found });
         }
-        Ok(TracedSession { session: self, watch: Watch { probe, scratch } })
+        Ok(TracedSession { session: self, observer: TraceObserver { probe, scratch } })
     }
 
-    /// What each target token looks at in the source: the weights of cross-attention in `layer`, mean
-    /// over `heads`, to the first numbers of `out`, `[target.len(), source tokens]`, row-major. Layers and
-    /// heads count from 0; a head that comes twice weighs twice. The weights are those of
-    /// [`Stage::Weights`], each row of sum 1 but for rounding.
+    /// Writes the cross-attention weights of `layer`, averaged over `heads`, to the start of `out`:
+    /// `[target.len(), source tokens]`, row-major. Layers and heads count from 0; a head that is listed twice counts
+    /// twice. The weights are those of [`Stage::Weights`]; the sum of each row is 1 except for rounding.
     ///
-    /// `target` is what the decoder reads, its start token first: row `i` belongs to the prediction of
-    /// the token after `target[i]`. To align a translation, encode its source again after
-    /// [`Session::generate`] and feed the start token and the winning hypothesis without its last
-    /// token. That is one teacher-forced pass; the search itself never forms a matrix of weights.
+    /// `target` is the input of the decoder, with the start token first: row `i` belongs to the prediction of the token
+    /// after `target[i]`. To align a translation, encode its source again after [`Session::generate`] and feed the
+    /// start token and the best hypothesis without its last token. This is one teacher-forced pass. A search does not
+    /// compute the matrix of weights.
     ///
-    /// Takes a free row slot of `sentence` and gives it back; `scratch` is that of
-    /// [`Session::traced`]. Allocates nothing. Returns the number of source tokens.
+    /// Uses a free row slot of `sentence` and releases it; `scratch` is that of [`Session::traced`]. Does not allocate.
+    /// Returns the number of source tokens.
     ///
     /// # Errors
     /// As [`Session::start`] and [`Session::prefill`]; a [layer](SessionError::Layer) or
@@ -156,7 +155,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Adds up the cross-attention weights of chosen heads.
+/// Sums the cross-attention weights of the chosen heads.
 struct Mean<'m> {
     layer: usize,
     heads: &'m [usize],
@@ -186,7 +185,7 @@ impl Probe for Mean<'_> {
 }
 
 impl TracedSession<'_, '_> {
-    /// As [`Session::generate`]. All logits are computed and shown, also where a search needs only the
+    /// As [`Session::generate`]. All logits are computed and passed to the probe, also if the search needs only the
     /// best token; the tokens are the same.
     ///
     /// # Errors
@@ -199,8 +198,9 @@ impl TracedSession<'_, '_> {
         on_event: &mut dyn FnMut(Event<'_>) -> A,
     ) -> Result<DecodeStats, SessionError> {
         let mut on_event = |event: Event<'_>| on_event(event).answer();
-        let looks = DecodeHooks { tap: &mut self.watch, wants_logits: true, drafter: None };
-        self.session.generate_with(sources, options, hooks, &mut on_event, looks)
+        let decode_hooks =
+            DecodeHooks { observer: &mut self.observer, needs_logits: true, drafter: None };
+        self.session.generate_with(sources, options, hooks, &mut on_event, decode_hooks)
     }
 
     /// As [`Session::start`].
@@ -244,7 +244,7 @@ impl TracedSession<'_, '_> {
         sources: &[&[u32]],
         sentences: &mut [SourceId],
     ) -> Result<(), SessionError> {
-        self.session.encode_with(Inputs::Tokens(sources), sentences, &mut self.watch)
+        self.session.encode_with(Inputs::Tokens(sources), sentences, &mut self.observer)
     }
 
     /// As [`Session::encode_features`].
@@ -256,7 +256,7 @@ impl TracedSession<'_, '_> {
         sources: &[Features<'_>],
         sentences: &mut [SourceId],
     ) -> Result<(), SessionError> {
-        self.session.encode_with(Inputs::Features(sources), sentences, &mut self.watch)
+        self.session.encode_with(Inputs::Features(sources), sentences, &mut self.observer)
     }
 
     /// As [`Session::encoder_output`].
@@ -264,7 +264,7 @@ impl TracedSession<'_, '_> {
     /// # Errors
     /// As [`Session::encoder_output`].
     pub fn encoder_output(&mut self, sources: &[&[u32]]) -> Result<&[f32], SessionError> {
-        self.session.memory_with(Inputs::Tokens(sources), &[], &mut self.watch)
+        self.session.encoder_output_with(Inputs::Tokens(sources), &[], &mut self.observer)
     }
 
     /// As [`Session::encoder_output_of_features`].
@@ -275,7 +275,7 @@ impl TracedSession<'_, '_> {
         &mut self,
         sources: &[Features<'_>],
     ) -> Result<&[f32], SessionError> {
-        self.session.memory_with(Inputs::Features(sources), &[], &mut self.watch)
+        self.session.encoder_output_with(Inputs::Features(sources), &[], &mut self.observer)
     }
 
     /// As [`Session::step`].
@@ -283,12 +283,12 @@ impl TracedSession<'_, '_> {
     /// # Errors
     /// As [`Session::step`].
     pub fn step(&mut self, rows: &[StepRow]) -> Result<&mut [f32], SessionError> {
-        self.session.step_with(rows, &mut self.watch)
+        self.session.step_with(rows, &mut self.observer)
     }
 
-    /// As [`Session::verify`]. The token and its draft are shown as one pass, with a row for each of them: the
-    /// rows up to the last that is accepted are those that [steps](TracedSession::step) would show, and those after
-    /// it are what the wrong tokens would have come to. Nothing is shown of a draft that is refused.
+    /// As [`Session::verify`]. The probe receives the token and its draft as one pass, with one row for each. The rows
+    /// up to the last accepted token are those of [steps](TracedSession::step). The rows after it belong to rejected
+    /// tokens. The probe receives nothing if the request is rejected.
     ///
     /// # Errors
     /// As [`Session::verify`].
@@ -298,7 +298,7 @@ impl TracedSession<'_, '_> {
         draft: &[u32],
         choose: TokenSelector<'_>,
     ) -> Result<Verified, SessionError> {
-        self.session.verify_with(row, draft, choose, &mut self.watch)
+        self.session.verify_with(row, draft, choose, &mut self.observer)
     }
 
     /// As [`Session::rewind`].
@@ -309,7 +309,7 @@ impl TracedSession<'_, '_> {
         self.session.rewind(row, len)
     }
 
-    /// As [`Session::prefill`]. Logits and probabilities are shown if `each` is given.
+    /// As [`Session::prefill`]. The probe receives logits and probabilities if `each` is given.
     ///
     /// # Errors
     /// As [`Session::prefill`].
@@ -319,6 +319,6 @@ impl TracedSession<'_, '_> {
         tokens: &[u32],
         each: Option<OnLogits<'_>>,
     ) -> Result<(), SessionError> {
-        self.session.prefill_with(row, tokens, each, &mut self.watch)
+        self.session.prefill_with(row, tokens, each, &mut self.observer)
     }
 }

@@ -1,54 +1,54 @@
-//! Drafts: guesses at the next tokens of hypotheses, checked in one pass.
+//! Verifies drafts: one pass computes the logits after each token of a draft.
 //!
-//! The bits of a row do not depend on what else is in its batch, so the logits after each token of a draft
-//! are those that steps would give, as far as the draft is right. Whoever chooses goes along them, one after
-//! the other, and stops where the draft is wrong; what was fed beyond that place is taken back, which is a
-//! length. So the outcome is that of steps with `==`, whatever the draft: a good one saves passes
-//! (Stern, Shazeer and Uszkoreit 2018; Leviathan, Kalman and Matias 2022), a bad one costs a little time.
+//! The bits of a row do not depend on the rest of the batch. The logits after each token of a draft are therefore
+//! those of single steps, up to the first wrong token. The caller's rule chooses a token from each row of logits, in
+//! order, and stops at the first difference from the draft. The tokens after that place are removed, which only
+//! changes a length. The outcome equals that of single steps (`==`) for any draft. An accepted draft saves passes
+//! (Stern, Shazeer and Uszkoreit 2018; Leviathan, Kalman and Matias 2022); a rejected draft costs a little time.
 
-use super::argmax::decide;
+use super::argmax::resolve_undecided;
 use super::error::SessionError;
 use super::handles::HypothesisId;
 use super::pruning_policy::{Banned, StepOutput};
-use super::session::{Session, beyond, check_tokens};
+use super::session::{Session, check_limit, check_tokens};
 use super::step::StepRow;
 use crate::model::layer_observer::{LayerObserver, NoObserver};
 use crate::search::SearchError;
 
-/// One hypothesis of a step, the token it is continued with, and a guess at those that follow.
+/// One hypothesis of a step, its next input token, and a draft of the tokens after it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DraftRow<'d> {
     /// The hypothesis.
     pub row: HypothesisId,
     /// Its next input: an id below the target vocabulary.
     pub token: u32,
-    /// What may come after it, ids below the target vocabulary; none is a plain step.
+    /// The proposed tokens after `token`: ids below the target vocabulary. An empty draft is a plain step.
     pub draft: &'d [u32],
 }
 
-/// What became of a draft.
+/// The result of verifying a draft.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verified {
-    /// How many of its first tokens were chosen.
+    /// Number of accepted tokens, from the start of the draft.
     pub accepted: usize,
-    /// The token that was chosen after these, which nobody has been fed; `None` where none was.
+    /// The token that was chosen after them, which has not been fed; `None` if none was chosen.
     pub next: Option<u32>,
 }
 
-/// Called with how many tokens of the draft come before, and the logits of the token after them,
-/// `[vocabulary]`, which it may work in: says which token that is, or `None` to end.
+/// Called with the number of draft tokens before the position, and with the logits at the position, `[vocabulary]`,
+/// which it may modify. Returns the chosen token, or `None` to end.
 pub type TokenSelector<'f> =
     &'f mut dyn FnMut(usize, &mut [f32]) -> Result<Option<u32>, SearchError>;
 
 impl Session<'_> {
-    /// Feeds `row` its token and a whole draft in one pass, and asks `choose` for the next token after each
-    /// of them, in order, until it says another than the draft. Then the hypothesis has been fed its token and
-    /// the tokens of the draft that were chosen, as by that many [steps](Session::step), and the logits were
-    /// those of these steps, bit for bit. An empty draft is a step.
+    /// Feeds `row` its token and a draft in one pass. Then calls `choose` for the next token after each of them, in
+    /// order, until it returns another token than the draft. After the call, the hypothesis has been fed its token and
+    /// the accepted tokens. The result and the logits are those of the same number of [steps](Session::step), bit for
+    /// bit. An empty draft is a step.
     ///
-    /// `choose` may be any rule, with any memory of its own: it sees what it would see without drafts, and
-    /// in that order. With a [`Search`](crate::search::Search) it is the decoding loop with all its options,
-    /// sampling too, as the random number of a token depends on its place alone:
+    /// `choose` may be any rule and may have state: it gets the same logits as without drafts, in the same order. With
+    /// a [`Search`](crate::search::Search) this is the decoding loop with all its options. Sampling works too, because
+    /// the random number of a token depends only on its position:
     ///
     /// ```
     /// use simdformer::search::{Hooks, Request, Search, SearchLimits, words};
@@ -69,7 +69,7 @@ impl Session<'_> {
     /// };
     /// let mut memory = vec![0; words(&search_limits)?];
     ///
-    /// // Decodes with what is known of the target; counts the passes.
+    /// // Decodes with drafts from `known`, and counts the passes.
     /// let mut decode = |known: &[u32]| -> Result<_, Box<dyn std::error::Error>> {
     ///     let mut search = Search::new(&options, &search_limits, &mut memory)?;
     ///     let slot = search.admit(&Request::default())?;
@@ -99,8 +99,8 @@ impl Session<'_> {
     /// ```
     ///
     /// # Errors
-    /// As [`Session::step`]; more tokens in the draft than were [planned](SessionError::BeyondPlan)
-    /// (`draft_tokens`); what `choose` [says](SessionError::Search). Then nothing has changed.
+    /// As [`Session::step`]; more tokens in the draft than [planned](SessionError::BeyondPlan) (`draft_tokens`); an
+    /// error of [`choose`](SessionError::Search). An error changes nothing.
     pub fn verify(
         &mut self,
         row: StepRow,
@@ -115,23 +115,24 @@ impl Session<'_> {
         row: StepRow,
         draft: &[u32],
         choose: TokenSelector<'_>,
-        tap: &mut T,
+        observer: &mut T,
     ) -> Result<Verified, SessionError> {
         let StepRow { row, token } = row;
         let slot = self.check_row(row)?;
-        self.feed_drafts(&[DraftRow { row, token, draft }], None, tap)?;
-        // Until it is known what stays, nothing does.
-        self.pasts()?.shrink(slot, 1 + draft.len());
+        self.feed_drafts(&[DraftRow { row, token, draft }], None, observer)?;
+        // `choose` may fail, so the whole draft is removed first; the accepted length is restored below.
+        self.kv_slots_mut()?.shrink(slot, 1 + draft.len());
         let vocabulary = self.model.config().target_vocab;
         let logits = &mut self.buffer.floats_mut()[self.plan.logits.clone()];
-        let verified = walk(draft, |i| choose(i, &mut logits[i * vocabulary..][..vocabulary]))?;
-        self.pasts()?.grow(slot, 1 + verified.accepted);
+        let verified =
+            accept_prefix(draft, |i| choose(i, &mut logits[i * vocabulary..][..vocabulary]))?;
+        self.kv_slots_mut()?.grow(slot, 1 + verified.accepted);
         Ok(verified)
     }
 
-    /// As [`Session::verify`] where the largest logit is chosen among the tokens for which `banned(i, token)`
-    /// is false, `i` the tokens of the draft that come before, and the lowest of several: what
-    /// [`Session::step_argmax`] would say, at its price. An end token is a token like any other: a draft should
+    /// As [`Session::verify`], with greedy choice: the largest logit among the tokens for which `banned(i, token)` is
+    /// false, and the lowest id among equal logits. `i` is the number of draft tokens before the position. The result
+    /// and the cost are those of [`Session::step_argmax`]. An end token is treated like any other token: a draft should
     /// end with it.
     ///
     /// ```
@@ -147,11 +148,11 @@ impl Session<'_> {
     /// let row = session.start(sentence[0])?;
     /// let banned = |_: usize, id: u32| id == start;
     ///
-    /// // Two tokens by steps, and back.
+    /// // Two tokens by steps, then back to the start.
     /// let first = session.step_argmax(&[StepRow { row, token: start }], &banned)?[0];
     /// let second = session.step_argmax(&[StepRow { row, token: first }], &banned)?[0];
     /// session.rewind(row, 0)?;
-    /// // A draft with one that is wrong: the pass says so, and which is right.
+    /// // A draft whose second token is wrong: the result has the number of accepted tokens and the right token.
     /// let draft = [first, second + 1, 9];
     /// let verified = session.verify_argmax(StepRow { row, token: start }, &draft, &banned)?;
     /// assert_eq!(verified, Verified { accepted: 1, next: Some(second) });
@@ -171,24 +172,24 @@ impl Session<'_> {
         let slot = self.check_row(row)?;
         let best = self.step_drafts_argmax(&[DraftRow { row, token, draft }], banned)?;
         let chosen = |i: usize| Some(best[i]).filter(|&token| token != u32::MAX);
-        let verified = walk(draft, |i| Ok::<_, SearchError>(chosen(i)))?;
-        self.pasts()?.shrink(slot, draft.len() - verified.accepted);
+        let verified = accept_prefix(draft, |i| Ok::<_, SearchError>(chosen(i)))?;
+        self.kv_slots_mut()?.shrink(slot, draft.len() - verified.accepted);
         Ok(verified)
     }
 
-    /// `[rows and all tokens of drafts, vocabulary]`, row-major: feeds each of `rows` its token and its draft,
-    /// and returns the logits after each of these, those of a row one after the other. They are those of
-    /// as many [steps](Session::step), bit for bit, and the caller's to work in until the next call.
+    /// `[rows and all tokens of drafts, vocabulary]`, row-major: feeds each of `rows` its token and its draft, and
+    /// returns the logits after each token; the logits of one row are adjacent. They are those of the same number of
+    /// [steps](Session::step), bit for bit. The caller may modify them until the next call.
     ///
-    /// This is [`Session::verify`] of many hypotheses, in two halves: afterwards they have been fed their
-    /// whole drafts, and [`Session::rewind`] takes back what proves wrong.
+    /// Use this to verify drafts of many hypotheses: after the call they have been fed their whole drafts, and
+    /// [`Session::rewind`] removes the rejected tokens.
     ///
     /// ```
     /// use simdformer::{DraftRow, Limits, Model, SourceId, Session, StepRow};
     ///
     /// # if !std::path::Path::new("models/fr-en").exists() { return Ok(()) } // not in the published package
     /// let model = Model::open("models/fr-en")?;
-    /// // Three guesses a step, of both hypotheses together.
+    /// // Up to three draft tokens in a step, over both hypotheses.
     /// let limits = Limits { draft_tokens: 3, ..Limits::new(2, 16, 16) };
     /// let mut session = Session::new(&model, limits)?;
     /// let mut sentences = [SourceId::default(); 2];
@@ -201,7 +202,7 @@ impl Session<'_> {
     /// let logits = session.step_drafts(&drafts)?.to_vec();
     /// let vocabulary = model.config().target_vocab;
     /// assert_eq!(logits.len(), 5 * vocabulary);
-    /// // The second row goes back before its draft, and on by a step: the same logits.
+    /// // The second hypothesis is rewound to before its draft and then stepped: the logits are the same.
     /// session.rewind(rows[1], 1)?;
     /// let step = session.step(&[StepRow { row: rows[1], token: 14 }])?;
     /// assert_eq!(step, &logits[4 * vocabulary..]);
@@ -209,15 +210,15 @@ impl Session<'_> {
     /// ```
     ///
     /// # Errors
-    /// As [`Session::step`]; more tokens in all drafts than were [planned](SessionError::BeyondPlan)
-    /// (`draft_tokens`). Then nothing has changed.
+    /// As [`Session::step`]; more tokens in all drafts than [planned](SessionError::BeyondPlan) (`draft_tokens`). An
+    /// error changes nothing.
     pub fn step_drafts(&mut self, rows: &[DraftRow<'_>]) -> Result<&mut [f32], SessionError> {
         Ok(self.feed_drafts(rows, None, &mut NoObserver)?.logits)
     }
 
-    /// `[rows and all tokens of drafts]`: as [`Session::step_drafts`] for the best token after each of them,
-    /// in place of logits: the one that [`Session::step_argmax`] would say where `banned(i, token)`, `i` an
-    /// index into what is returned.
+    /// `[rows and all tokens of drafts]`: as [`Session::step_drafts`], but returns the best token after each token
+    /// instead of logits. It is the token of [`Session::step_argmax`] with `banned(i, token)`, where `i` is an index
+    /// into the result.
     ///
     /// # Errors
     /// As [`Session::step_drafts`].
@@ -228,24 +229,24 @@ impl Session<'_> {
     ) -> Result<&[u32], SessionError> {
         let vocabulary = self.model.config().target_vocab;
         let stepped = self.feed_drafts(rows, Some(banned), &mut NoObserver)?;
-        Ok(decide(stepped, vocabulary, banned))
+        Ok(resolve_undecided(stepped, vocabulary, banned))
     }
 
     fn feed_drafts<T: LayerObserver>(
         &mut self,
         rows: &[DraftRow<'_>],
         banned: Option<Banned<'_>>,
-        tap: &mut T,
+        observer: &mut T,
     ) -> Result<StepOutput<'_>, SessionError> {
         self.plan.check_decodes()?;
-        beyond("sentences * beams", self.plan.rows, rows.len())?;
-        let (vocabulary, pasts) = (self.model.config().target_vocab, self.read_pasts());
+        check_limit("sentences * beams", self.plan.rows, rows.len())?;
+        let (vocabulary, kv_slots) = (self.model.config().target_vocab, self.kv_slots());
         let mut drafted = 0_usize;
         for (index, &DraftRow { row, token, draft }) in rows.iter().enumerate() {
-            let len = pasts.len(self.check_row(row)?).saturating_add(draft.len());
+            let len = kv_slots.len(self.check_row(row)?).saturating_add(draft.len());
             drafted = drafted.saturating_add(draft.len());
-            beyond("draft_tokens", self.plan.limits.draft_tokens, drafted)?;
-            beyond("target_tokens", self.plan.limits.target_tokens, len.saturating_add(1))?;
+            check_limit("draft_tokens", self.plan.limits.draft_tokens, drafted)?;
+            check_limit("target_tokens", self.plan.limits.target_tokens, len.saturating_add(1))?;
             if token as usize >= vocabulary {
                 return Err(SessionError::Token { index, vocabulary, found: token });
             }
@@ -258,18 +259,18 @@ impl Session<'_> {
             let tokens = core::iter::once(token).chain(draft.iter().copied());
             tokens.map(move |token| (row.slot(), token))
         });
-        self.feed(rows.len() + drafted, fed, banned, tap)
+        self.feed(rows.len() + drafted, fed, banned, observer)
     }
 }
 
-/// Goes along a draft as far as it is right.
-fn walk<E>(
+/// Calls `choose` for each token of the draft up to the first difference.
+fn accept_prefix<E>(
     draft: &[u32],
     mut choose: impl FnMut(usize) -> Result<Option<u32>, E>,
 ) -> Result<Verified, E> {
-    for (accepted, &guess) in draft.iter().enumerate() {
+    for (accepted, &proposed) in draft.iter().enumerate() {
         let next = choose(accepted)?;
-        if next != Some(guess) {
+        if next != Some(proposed) {
             return Ok(Verified { accepted, next });
         }
     }

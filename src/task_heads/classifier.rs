@@ -1,7 +1,7 @@
-//! Scores of a text or a pair of texts: the head of `...ForSequenceClassification`, as cross-encoders have it.
+//! Scores of a text or a pair of texts: the head of `...ForSequenceClassification`, as in cross-encoders.
 
 use super::HeadError;
-use super::dense::{After, Dense, Numbers};
+use super::dense::{Dense, OutputActivation, ShapedTensor};
 use crate::checkpoint::{Checkpoint, CheckpointError};
 
 /// A linear map of the first token's hidden state, an activation, and a linear map to scores.
@@ -28,28 +28,29 @@ pub struct Classifier {
 }
 
 impl Classifier {
-    /// Reads the head of `checkpoint`; `None` if it has none. Those of BERT (`pooler.dense`, `classifier`), of RoBERTa and
-    /// MPNet (`classifier.dense`, `classifier.out_proj`) and of DistilBERT (`pre_classifier`, `classifier`).
+    /// Reads the head of `checkpoint`; `None` if it has none. Supports the heads of BERT (`pooler.dense`,
+    /// `classifier`), of RoBERTa and MPNet (`classifier.dense`, `classifier.out_proj`) and of DistilBERT
+    /// (`pre_classifier`, `classifier`).
     ///
     /// # Errors
-    /// Half of a head, shapes that do not fit each other or the model, numbers that cannot be read.
+    /// A tensor of the head is missing, shapes do not match each other or the model, or numbers cannot be read.
     pub fn read(checkpoint: &Checkpoint<'_>) -> Result<Option<Self>, HeadError> {
-        // The first map, its activation, and the second.
-        const HEADS: [(&str, After, &str); 4] = [
-            ("pooler.dense", After::Tanh, "classifier"),
-            ("bert.pooler.dense", After::Tanh, "classifier"),
-            ("classifier.dense", After::Tanh, "classifier.out_proj"),
-            ("pre_classifier", After::Relu, "classifier"),
+        // The first linear map, its activation, and the second linear map.
+        const HEADS: [(&str, OutputActivation, &str); 4] = [
+            ("pooler.dense", OutputActivation::Tanh, "classifier"),
+            ("bert.pooler.dense", OutputActivation::Tanh, "classifier"),
+            ("classifier.dense", OutputActivation::Tanh, "classifier.out_proj"),
+            ("pre_classifier", OutputActivation::Relu, "classifier"),
         ];
         let names: Vec<&str> = checkpoint.names().collect();
         let has = |name: &str| names.binary_search(&format!("{name}.weight").as_str()).is_ok();
-        let Some((first, after, second)) =
+        let Some((first, activation, second)) =
             HEADS.into_iter().find(|(first, _, second)| has(first) && has(second))
         else {
             return Ok(None);
         };
-        let first = read(checkpoint, first, after)?;
-        let second = read(checkpoint, second, After::Identity)?;
+        let first = read(checkpoint, first, activation)?;
+        let second = read(checkpoint, second, OutputActivation::Identity)?;
         for (module, expected, found) in [
             ("the classifier", checkpoint.config().d_model, first.inputs()),
             ("the last map of the classifier", first.outputs(), second.inputs()),
@@ -61,15 +62,15 @@ impl Classifier {
         Ok(Some(Self { first, second }))
     }
 
-    /// How many scores there are.
+    /// Number of scores.
     pub fn labels(&self) -> usize {
         self.second.outputs()
     }
 
-    /// The scores of a text, `hidden` its `[tokens, d_model]`, before any softmax or sigmoid.
+    /// The scores of a text before any softmax or sigmoid. `hidden` are its hidden states, `[tokens, d_model]`.
     ///
     /// # Errors
-    /// `hidden` is empty or no whole vectors.
+    /// `hidden` is empty or its length is not a multiple of `d_model`.
     pub fn scores(&self, hidden: &[f32]) -> Result<Vec<f32>, HeadError> {
         let (width, found) = (self.first.inputs(), hidden.len());
         if found == 0 || found % width.max(1) != 0 {
@@ -83,11 +84,15 @@ impl Classifier {
     }
 }
 
-fn read(checkpoint: &Checkpoint<'_>, name: &str, after: After) -> Result<Dense, HeadError> {
-    let numbers = |name: &str| -> Result<Numbers, CheckpointError> {
+fn read(
+    checkpoint: &Checkpoint<'_>,
+    name: &str,
+    activation: OutputActivation,
+) -> Result<Dense, HeadError> {
+    let numbers = |name: &str| -> Result<ShapedTensor, CheckpointError> {
         let tensor = checkpoint.named(name)?;
         Ok((tensor.shape().to_vec(), tensor.to_vec()?))
     };
     let (weight, bias) = (format!("{name}.weight"), format!("{name}.bias"));
-    Dense::new(&weight, numbers(&weight)?, Some(numbers(&bias)?), after)
+    Dense::new(&weight, numbers(&weight)?, Some(numbers(&bias)?), activation)
 }

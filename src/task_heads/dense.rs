@@ -3,9 +3,9 @@
 use super::HeadError;
 use simdformer_kernels::{Activation, reference};
 
-/// What follows a linear map.
+/// The activation after a linear map.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum After {
+pub(super) enum OutputActivation {
     Identity,
     Tanh,
     Relu,
@@ -18,26 +18,26 @@ pub(super) struct Dense {
     weight: Vec<f32>,
     bias: Vec<f32>,
     inputs: usize,
-    after: After,
+    activation: OutputActivation,
 }
 
-/// Numbers and their shape.
-pub(super) type Numbers = (Vec<usize>, Vec<f32>);
+/// A shape and its numbers.
+pub(super) type ShapedTensor = (Vec<usize>, Vec<f32>);
 
 impl Dense {
-    /// The map of these tensors; `name` is that of the matrix.
+    /// The linear map of these tensors; `name` is the name of the matrix.
     pub(super) fn new(
         name: &str,
-        (shape, weight): Numbers,
-        bias: Option<Numbers>,
-        after: After,
+        (shape, weight): ShapedTensor,
+        bias: Option<ShapedTensor>,
+        activation: OutputActivation,
     ) -> Result<Self, HeadError> {
         let &[outputs, inputs] = &shape[..] else {
             let (tensor, expected) = (name.to_owned(), vec![0, 0]);
             return Err(HeadError::Shape { tensor, expected, found: shape });
         };
         if inputs == 0 {
-            // No number of it is in the file, so that it may claim any number of rows.
+            // An empty matrix has no data in the file, so its number of rows is unchecked and could be any value.
             let (tensor, expected) = (name.to_owned(), vec![outputs, 1]);
             return Err(HeadError::Shape { tensor, expected, found: shape });
         }
@@ -49,7 +49,7 @@ impl Dense {
             Some((_, bias)) => bias,
             None => vec![0.0; outputs],
         };
-        Ok(Self { weight, bias, inputs, after })
+        Ok(Self { weight, bias, inputs, activation })
     }
 
     pub(super) fn inputs(&self) -> usize {
@@ -60,17 +60,17 @@ impl Dense {
         self.bias.len()
     }
 
-    /// Sums are in double precision, in the order of the inputs.
+    /// Sums are in f64, in the order of the inputs.
     pub(super) fn apply(&self, x: &[f32], out: &mut [f32]) {
         let rows = self.weight.chunks(self.inputs.max(1)).zip(&self.bias);
         for (out, (row, &bias)) in out.iter_mut().zip(rows) {
             let product = |(&w, &x): (&f32, &f32)| f64::from(w) * f64::from(x);
             let sum = row.iter().zip(x).map(product).sum::<f64>() + f64::from(bias);
-            *out = match self.after {
-                After::Identity => sum,
-                // The platform's differs from one to the next.
-                After::Tanh => reference::activation(Activation::Tanh, sum),
-                After::Relu => sum.max(0.0),
+            *out = match self.activation {
+                OutputActivation::Identity => sum,
+                // The `tanh` of the platform differs between platforms.
+                OutputActivation::Tanh => reference::activation(Activation::Tanh, sum),
+                OutputActivation::Relu => sum.max(0.0),
             } as f32;
         }
     }

@@ -1,49 +1,49 @@
-//! Why hidden states cannot be turned into anything.
+//! Errors of task heads.
 
 use crate::checkpoint::CheckpointError;
 use core::fmt;
 
-/// Why a head could not be read, or not be applied.
+/// Why a head could not be read or applied.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum HeadError {
-    /// A file of the directory is not what it should be.
+    /// A file of the directory is invalid.
     File {
-        /// Its path.
+        /// The path of the file.
         file: String,
-        /// What is wrong.
+        /// The error.
         message: String,
     },
-    /// A module, a pooling or an activation that this crate does not know.
+    /// A module, a pooling or an activation that this crate does not support.
     Unknown {
-        /// The file that names it.
+        /// The file that contains the name.
         file: String,
-        /// What it is.
+        /// The kind: module, pooling or activation.
         what: &'static str,
-        /// As written.
+        /// The name as written.
         found: String,
-        /// Those that are known.
+        /// The supported names.
         known: &'static str,
     },
-    /// A module reads vectors of another length than the one before it gives.
+    /// A module reads vectors of another length than the output of the module before it.
     Width {
         /// The module, or `pooling` for the model's own width.
         module: String,
-        /// What it is given.
+        /// Length of the vectors that it gets.
         expected: usize,
-        /// What it reads.
+        /// Length of the vectors that it reads.
         found: usize,
     },
-    /// A tensor of another shape than its neighbors need.
+    /// A tensor has a shape that does not match the tensors around it.
     Shape {
-        /// Its name.
+        /// The name of the tensor.
         tensor: String,
-        /// The shape that fits.
+        /// The shape that matches.
         expected: Vec<usize>,
         /// The shape found.
         found: Vec<usize>,
     },
-    /// Hidden states that are no whole vectors, or none.
+    /// Hidden states are empty or contain an incomplete vector.
     Hidden {
         /// Length of one vector.
         width: usize,
@@ -52,7 +52,7 @@ pub enum HeadError {
     },
     /// A slice of the wrong length.
     Length {
-        /// Which.
+        /// The name of the slice.
         what: &'static str,
         /// Floats needed.
         expected: usize,
@@ -92,7 +92,7 @@ impl fmt::Display for HeadError {
 }
 
 impl core::error::Error for HeadError {
-    /// What lies behind the cause, which the message has already said.
+    /// The source of a [`CheckpointError`]; its own text is part of the message.
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
             Self::Checkpoint(error) => error.source(),

@@ -1,11 +1,11 @@
-//! What is made of hidden states: one vector for a text, or scores for a pair of texts.
+//! Task heads: one vector for a text (a sentence embedding), or scores for a pair of texts, from hidden states.
 //!
-//! An encoder gives a vector for each token ([`Session::encoder_output`](crate::Session::encoder_output)). How they become one is not in
-//! its configuration but beside it: in the `modules.json` of a sentence-transformers directory, which a
-//! [`SentenceHead`] reads, or in the tensors of a classifier ([`Classifier`]). To take the wrong pooling is the mistake of
-//! this field: results look right and rank wrong. So the directory decides, never a name.
+//! An encoder computes a vector for each token ([`Session::encoder_output`](crate::Session::encoder_output)). The
+//! model's configuration does not state how they become one vector. For a sentence-transformers directory,
+//! [`SentenceHead`] reads this from `modules.json`; for a classifier, [`Classifier`] reads its tensors. A wrong pooling
+//! gives plausible vectors with a wrong ranking, so the head always follows the directory, never a model name.
 //!
-//! Everything is computed for one text at a time, in a fixed order: a vector does not depend on a batch.
+//! Each text is computed alone and in a fixed order: a vector does not depend on a batch.
 
 mod classifier;
 mod dense;

@@ -1,7 +1,7 @@
-//! The files of a sentence-transformers directory.
+//! Reads the files of a sentence-transformers directory.
 
 use super::HeadError;
-use super::dense::After;
+use super::dense::OutputActivation;
 use super::pooling::Pooling;
 use crate::object::object;
 use serde_core::Deserialize;
@@ -9,18 +9,18 @@ use serde_core::de::{DeserializeOwned, Deserializer, SeqAccess, Visitor};
 use std::fmt;
 use std::path::{Component, Path, PathBuf};
 
-/// Largest file of JSON that is read; a real one has a hundredth of it.
+/// Maximum size of a JSON file; a real one has a hundredth of it.
 const MAX_JSON: u64 = 1 << 16;
 
 object! {
-    /// A line of `modules.json`.
+    /// An element of `modules.json`.
     struct Entry {
         path: String = "path" or String::new(),
         kind: String = "type",
     }
 }
 
-/// A module after the transformer, with its folder.
+/// A module with its folder.
 pub(super) enum Module {
     Transformer(PathBuf),
     Pooling(PathBuf),
@@ -28,21 +28,21 @@ pub(super) enum Module {
     Normalize,
 }
 
-/// The modules in their order; `None` if the directory says nothing.
+/// The modules in order; `None` if the directory has no `modules.json`.
 pub(super) fn modules(directory: &Path) -> Result<Option<Vec<Module>>, HeadError> {
     let file = directory.join("modules.json");
     let Some(entries) = json::<Vec<Entry>>(&file)? else { return Ok(None) };
     let mut modules = Vec::new();
     for Entry { path, kind } in entries {
         let normal = |part| matches!(part, Component::Normal(_));
-        let foreign = path.contains(|c: char| matches!(c, '\\' | ':') || c.is_control());
-        let inside = !foreign && Path::new(&path).components().all(normal);
+        let unsafe_path = path.contains(|c: char| matches!(c, '\\' | ':') || c.is_control());
+        let inside = !unsafe_path && Path::new(&path).components().all(normal);
         if !inside {
             let message = format!("the path \"{}\" leads out of the directory", sanitized(&path));
             return Err(HeadError::File { file: file.display().to_string(), message });
         }
         let path = directory.join(path);
-        // A path of Python classes; the last part is what it has always been.
+        // A path of Python classes. Its last part is the same in all versions.
         match kind.rsplit('.').next() {
             Some("Transformer") => modules.push(Module::Transformer(path)),
             Some("Pooling") => modules.push(Module::Pooling(path)),
@@ -61,7 +61,7 @@ pub(super) fn modules(directory: &Path) -> Result<Option<Vec<Module>>, HeadError
     Ok(Some(modules))
 }
 
-/// The names of poolings: a file has one name or a list of them.
+/// The names of poolings. A file has one name or a list of names.
 struct Modes(Vec<String>);
 
 impl<'de> Deserialize<'de> for Modes {
@@ -86,7 +86,7 @@ impl<'de> Deserialize<'de> for Modes {
                 Ok(Modes(names))
             }
         }
-        // Either is accepted, so the file decides which of the two is read.
+        // Both forms are valid; the file selects one of them.
         deserializer.deserialize_any(Names)
     }
 }
@@ -105,7 +105,7 @@ object! {
     }
 }
 
-/// The poolings of a folder in the order in which they are put side by side, and the width that they say they read.
+/// The poolings of a folder in the order in which they are concatenated, and their declared input width.
 pub(super) fn pooling(folder: &Path) -> Result<(Vec<Pooling>, Option<usize>), HeadError> {
     let file = folder.join("config.json");
     let config: PoolingConfig = json(&file)?.ok_or_else(|| missing(&file))?;
@@ -126,7 +126,7 @@ pub(super) fn pooling(folder: &Path) -> Result<(Vec<Pooling>, Option<usize>), He
             let wanted = [
                 config.pooling_mode_cls_token.unwrap_or(false),
                 config.pooling_mode_max_tokens.unwrap_or(false),
-                // The one that is meant where nothing is said.
+                // The default if the file has no pooling mode.
                 config.pooling_mode_mean_tokens.unwrap_or(true),
                 config.pooling_mode_mean_sqrt_len_tokens.unwrap_or(false),
                 config.pooling_mode_weightedmean_tokens.unwrap_or(false),
@@ -153,8 +153,8 @@ object! {
     }
 }
 
-/// The longest text, in tokens, that the folder of a transformer says it takes.
-pub(super) fn longest(folder: &Path) -> Result<Option<usize>, HeadError> {
+/// The maximum number of tokens of a text, as declared in the folder of a transformer.
+pub(super) fn max_tokens(folder: &Path) -> Result<Option<usize>, HeadError> {
     let config = json::<TransformerConfig>(&folder.join("sentence_bert_config.json"))?;
     Ok(config.and_then(|config| config.max_seq_length))
 }
@@ -165,16 +165,16 @@ object! {
     }
 }
 
-/// What follows the linear map of a folder.
-pub(super) fn activation(folder: &Path) -> Result<After, HeadError> {
+/// The activation after the linear map of a folder.
+pub(super) fn activation(folder: &Path) -> Result<OutputActivation, HeadError> {
     let file = folder.join("config.json");
     let config: DenseConfig = json(&file)?.ok_or_else(|| missing(&file))?;
-    // Its own default.
+    // The default of sentence-transformers.
     let name = config.activation_function.unwrap_or_else(|| "Tanh".to_owned());
     match name.rsplit('.').next() {
-        Some("Tanh") => Ok(After::Tanh),
-        Some("Identity") => Ok(After::Identity),
-        Some("ReLU") => Ok(After::Relu),
+        Some("Tanh") => Ok(OutputActivation::Tanh),
+        Some("Identity") => Ok(OutputActivation::Identity),
+        Some("ReLU") => Ok(OutputActivation::Relu),
         _ => Err(HeadError::Unknown {
             file: file.display().to_string(),
             what: "activation",
@@ -184,7 +184,7 @@ pub(super) fn activation(folder: &Path) -> Result<After, HeadError> {
     }
 }
 
-/// As much of a text as a person reads, and nothing that a terminal would obey.
+/// Truncates `text` and escapes control characters, for an error message.
 fn sanitized(text: &str) -> String {
     crate::sanitize::sanitized(text, 200)
 }
@@ -193,7 +193,7 @@ fn missing(file: &Path) -> HeadError {
     HeadError::File { file: file.display().to_string(), message: "no such file".to_owned() }
 }
 
-/// `None` if there is no such file.
+/// Reads a JSON file; `None` if it does not exist.
 fn json<T: DeserializeOwned>(file: &Path) -> Result<Option<T>, HeadError> {
     let Some(text) = crate::checkpoint::read_text(file, MAX_JSON)? else { return Ok(None) };
     serde_json::from_str(&text).map(Some).map_err(|error| HeadError::File {

@@ -1,28 +1,28 @@
-//! From one vector a token to one vector.
+//! Pooling: one vector for a text from one vector per token.
 
-/// How the vectors of a text's tokens become one. Several are put side by side.
+/// How the token vectors of a text become one vector. The results of several poolings are concatenated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Pooling {
-    /// The first token's: `[CLS]`.
+    /// The vector of the first token, `[CLS]`.
     Cls,
-    /// The largest of each column.
+    /// The maximum of each column.
     Max,
     /// The mean.
     Mean,
-    /// The sum over the root of how many there are.
+    /// The sum divided by the square root of the number of tokens.
     MeanSqrtLen,
-    /// The mean, token `i` counting `i + 1` times.
+    /// The mean with weight `i + 1` for token `i`.
     WeightedMean,
-    /// The last token's.
+    /// The vector of the last token.
     LastToken,
 }
 
 impl Pooling {
-    /// Every kind, in the order in which several are put side by side.
+    /// Every kind, in the order of concatenation.
     pub const ALL: [Self; 6] =
         [Self::Cls, Self::Max, Self::Mean, Self::MeanSqrtLen, Self::WeightedMean, Self::LastToken];
 
-    /// Its name in the configuration of a pooling module: `cls`, `max`, `mean`, `mean_sqrt_len_tokens`, `weightedmean`,
+    /// The name in the configuration of a pooling module: `cls`, `max`, `mean`, `mean_sqrt_len_tokens`, `weightedmean`,
     /// `lasttoken`.
     pub const fn name(self) -> &'static str {
         match self {
@@ -35,7 +35,7 @@ impl Pooling {
         }
     }
 
-    /// Writes the vector of `hidden`, `[tokens, out.len()]`, to `out`. Sums are in double precision, token by token.
+    /// Writes the pooled vector of `hidden`, `[tokens, out.len()]`, to `out`. Sums are in f64, token by token.
     pub(super) fn pool(self, hidden: &[f32], out: &mut [f32]) {
         let width = out.len().max(1);
         let tokens = hidden.len() / width;
@@ -73,7 +73,7 @@ mod tests {
     use super::Pooling;
 
     #[test]
-    fn each_kind_does_what_it_says() {
+    fn each_kind_matches_its_definition() {
         let hidden = [1.0, -4.0, 3.0, 2.0, 2.0, 8.0];
         let expected = [
             (Pooling::Cls, [1.0, -4.0]),

@@ -1,13 +1,13 @@
 //! The modules after the transformer of a sentence-transformers directory.
 
 use super::HeadError;
-use super::dense::{Dense, Numbers};
+use super::dense::{Dense, ShapedTensor};
 use super::modules::{self, Module};
 use super::pooling::Pooling;
 use crate::checkpoint::read_tensors;
 use std::path::Path;
 
-/// From the hidden states of a text to its vector: pooling, and whatever linear maps and normalization come after it.
+/// Computes the vector of a text from its hidden states: pooling, then any linear maps and normalization.
 ///
 /// ```no_run
 /// use simdformer::task_heads::SentenceHead;
@@ -39,12 +39,12 @@ enum Step {
 }
 
 impl SentenceHead {
-    /// Reads `modules.json` of `directory` and what it names. Where there is none, the mean is taken and nothing done
-    /// after it, see [`SentenceHead::assumed`].
+    /// Reads `modules.json` of `directory` and the files that it names. Without `modules.json`, the head is the mean of
+    /// the tokens and nothing else, see [`SentenceHead::assumed`].
     ///
     /// # Errors
-    /// Files that are missing, broken or lead out of the directory; a module, a pooling or an activation that this crate
-    /// does not know; maps whose widths do not fit each other or `d_model`.
+    /// A file is missing, invalid or outside the directory; a module, a pooling or an activation is not supported; the
+    /// width of a module does not match the module before it or `d_model`.
     pub fn open(directory: impl AsRef<Path>, d_model: usize) -> Result<Self, HeadError> {
         let Some(modules) = modules::modules(directory.as_ref())? else {
             return Ok(Self { assumed: true, ..Self::new(vec![Pooling::Mean], d_model, false) });
@@ -52,10 +52,10 @@ impl SentenceHead {
         let mut head = Self::new(Vec::new(), d_model, false);
         for module in modules {
             match module {
-                Module::Transformer(folder) => head.max_tokens = modules::longest(&folder)?,
+                Module::Transformer(folder) => head.max_tokens = modules::max_tokens(&folder)?,
                 Module::Pooling(folder) => {
-                    let (pooling, said) = modules::pooling(&folder)?;
-                    if let Some(found) = said.filter(|&found| found != d_model) {
+                    let (pooling, declared) = modules::pooling(&folder)?;
+                    if let Some(found) = declared.filter(|&found| found != d_model) {
                         let module = "pooling".to_owned();
                         return Err(HeadError::Width { module, expected: d_model, found });
                     }
@@ -83,35 +83,36 @@ impl SentenceHead {
         Ok(head)
     }
 
-    /// A head by hand: these poolings side by side, of hidden states `d_model` wide, made of length 1 if `normalize`.
+    /// A head with these poolings, concatenated, for hidden states of width `d_model`. `normalize` scales vectors to
+    /// length 1.
     pub fn new(pooling: Vec<Pooling>, d_model: usize, normalize: bool) -> Self {
         let steps = if normalize { vec![Step::Normalize] } else { Vec::new() };
         let width = pooling.len() * d_model;
         Self { d_model, pooling, steps, width, assumed: false, max_tokens: None }
     }
 
-    /// Length of a vector.
+    /// Length of the vector of a text.
     pub fn width(&self) -> usize {
         self.width
     }
 
-    /// The poolings, side by side.
+    /// The poolings, in the order of concatenation.
     pub fn pooling(&self) -> &[Pooling] {
         &self.pooling
     }
 
-    /// Whether vectors end with length 1, so that their product is the cosine.
+    /// Whether vectors have length 1, so that their dot product is the cosine.
     pub fn normalizes(&self) -> bool {
         matches!(self.steps.last(), Some(Step::Normalize))
     }
 
-    /// The directory said nothing, and the mean was taken: worth a line of output.
+    /// Whether the directory has no `modules.json` and the mean was assumed. A program should print this.
     pub fn assumed(&self) -> bool {
         self.assumed
     }
 
-    /// The longest text that the directory wants encoded, in tokens, special ones included: often less than what the model's
-    /// positions allow. `None` where it does not say.
+    /// The maximum number of tokens of a text that the directory declares, including special tokens. It is often less
+    /// than the number of positions of the model. `None` if not declared.
     pub fn max_tokens(&self) -> Option<usize> {
         self.max_tokens
     }
@@ -129,11 +130,12 @@ impl SentenceHead {
         outputs.fold(self.pooling.len() * self.d_model, usize::max)
     }
 
-    /// Writes the vector of one text, `hidden` its `[tokens, d_model]`, to `out`, [`SentenceHead::width`] long. Allocates
-    /// nothing.
+    /// Writes the vector of one text to `out`, of length [`SentenceHead::width`]. `hidden` are its hidden states,
+    /// `[tokens, d_model]`. Does not allocate.
     ///
     /// # Errors
-    /// `hidden` is empty or no whole vectors; `scratch` is too short or `out` of another length.
+    /// `hidden` is empty or its length is not a multiple of `d_model`; `scratch` is too short; `out` has another
+    /// length.
     pub fn apply(
         &self,
         hidden: &[f32],
@@ -172,21 +174,21 @@ impl SentenceHead {
     }
 }
 
-/// Divides by the length, which counts as 1e-12 where it is less.
+/// Divides by the Euclidean length, or by 1e-12 if the length is smaller.
 fn normalize(x: &mut [f32]) {
     let length = x.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>().sqrt().max(1e-12);
     x.iter_mut().for_each(|x| *x = (f64::from(*x) / length) as f32);
 }
 
 fn read_dense(folder: &Path) -> Result<Dense, HeadError> {
-    let after = modules::activation(folder)?;
+    let activation = modules::activation(folder)?;
     let file = folder.join("model.safetensors");
     let mut tensors = read_tensors(&file)?;
-    let mut take = |name: &str| -> Option<Numbers> { tensors.remove(name) };
+    let mut take = |name: &str| -> Option<ShapedTensor> { tensors.remove(name) };
     let Some(weight) = take("linear.weight") else {
         let message = "expected a tensor linear.weight, found none".to_owned();
         return Err(HeadError::File { file: file.display().to_string(), message });
     };
     let bias = take("linear.bias");
-    Dense::new(&format!("linear.weight of {}", file.display()), weight, bias, after)
+    Dense::new(&format!("linear.weight of {}", file.display()), weight, bias, activation)
 }

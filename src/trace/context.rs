@@ -1,10 +1,10 @@
-//! What of a pass is shown to a probe, under which name, and in which order.
+//! Selects the tensors of a pass for a probe, with their stages and order.
 //!
-//! The stacks call after each block, see [`LayerObserver`]; queries, keys, context, sum and norm are found in the
-//! workspace, where the block has left them.
+//! The stacks call [`LayerObserver`] after each block. Queries, keys, context, residual sum and norm are read from the
+//! workspace after the block.
 
 use super::probe::{Probe, View};
-use super::sequence_span::{SequenceSpan, stretches};
+use super::sequence_span::{SequenceSpan, spans};
 use super::stage::{Block, Place, Stage};
 use crate::config::{NormPlacement, Side};
 use crate::error::KernelError;
@@ -16,13 +16,13 @@ use simdformer_kernels::{
     Bias, CacheMut, FullyMasked, Heads, Isa, MatrixMut, Parallelism, Qkv, softmax::softmax_in_place,
 };
 
-/// A probe and the scratch it brings.
-pub(crate) struct Watch<'w> {
+/// A probe and its scratch.
+pub(crate) struct TraceObserver<'w> {
     pub(crate) probe: &'w mut dyn Probe,
     pub(crate) scratch: &'w mut [f32],
 }
 
-/// Rows at a place.
+/// The rows of a pass and their place in the architecture.
 #[derive(Clone, Copy)]
 struct TraceContext<'r> {
     rows: Rows<'r>,
@@ -30,7 +30,7 @@ struct TraceContext<'r> {
 }
 
 impl<'r> TraceContext<'r> {
-    /// Outside all layers.
+    /// A place outside all layers.
     fn of(rows: Rows<'r>) -> Self {
         let side = match rows {
             Rows::Source { .. } => Side::Encoder,
@@ -39,14 +39,14 @@ impl<'r> TraceContext<'r> {
         Self { rows, place: Place { side, layer: None, block: None, head: None } }
     }
 
-    /// In a block of a layer.
+    /// A place in a block of a layer.
     fn block(at: At<'r>, block: Block) -> Self {
         let Self { rows, place } = Self::of(at.rows);
         Self { rows, place: Place { layer: Some(at.layer), block: Some(block), ..place } }
     }
 }
 
-/// Rows that lie `stride` apart.
+/// A matrix whose rows start `stride` floats apart.
 #[derive(Clone, Copy)]
 struct Strided<'d> {
     data: &'d [f32],
@@ -55,31 +55,31 @@ struct Strided<'d> {
 }
 
 impl<'d> Strided<'d> {
-    /// Rows side by side.
+    /// A matrix without gaps between rows.
     fn dense(data: &'d [f32], columns: usize) -> Self {
         Self { data, columns, stride: columns }
     }
 
-    /// Part `index` of rows of `parts` parts of `columns` each.
+    /// Part `index` of rows that have `parts` parts of `columns` floats each.
     fn part(data: &'d [f32], columns: usize, index: usize, parts: usize) -> Self {
         let data = data.get(index * columns..).unwrap_or(&[]);
         Self { data, columns, stride: parts * columns }
     }
 }
 
-/// The keys that the stretches of a pass see.
+/// The keys of the spans of a pass.
 struct Keys<'k, C, K> {
-    /// No query sees keys after its own.
+    /// A query does not see the keys of later positions.
     causal: bool,
     /// Added to the scores.
     bias: Option<Bias<'k>>,
-    /// How many keys a stretch has.
+    /// `count(span)` is the number of keys of a span.
     count: C,
-    /// `key(stretch, j, head, out)` writes its key `j`.
+    /// `key(span, j, head, out)` writes key `j` to `out`.
     key: K,
 }
 
-impl LayerObserver for Watch<'_> {
+impl LayerObserver for TraceObserver<'_> {
     fn embedding(
         &mut self,
         run: &ExecContext<'_>,
@@ -88,9 +88,9 @@ impl LayerObserver for Watch<'_> {
         tokens: &Tokens<'_>,
         work: &Workspace<'_>,
     ) -> Result<(), KernelError> {
-        let scene = TraceContext::of(rows);
-        self.summands(run, &scene, table.map(|table| run.weights.rows(table)), tokens)?;
-        self.show(Stage::Input, &scene, 0, Strided::dense(work.x, run.config.d_model));
+        let context = TraceContext::of(rows);
+        self.emit_input_terms(run, &context, table.map(|table| run.weights.rows(table)), tokens)?;
+        self.emit(Stage::Input, &context, 0, Strided::dense(work.x, run.config.d_model));
         Ok(())
     }
 
@@ -101,24 +101,24 @@ impl LayerObserver for Watch<'_> {
         layer: usize,
         work: &Workspace<'_>,
     ) -> Result<(), KernelError> {
-        let scene = TraceContext::block(pass.at(layer), Block::Own);
-        self.before(run, &scene, work);
-        self.query_key_value(run, &scene, work);
+        let context = TraceContext::block(pass.at(layer), Block::Own);
+        self.emit_norm_before(run, &context, work);
+        self.query_key_value(run, &context, work);
         let inner = run.config.attention_dim(Side::Encoder);
         let shape @ [rows, ..] = run.heads(Side::Encoder, work.x.len() / run.config.d_model);
         let Qkv { query, key: keys, .. } = Qkv::fused(&work.qkv[..3 * rows * inner], shape)?;
         let keys = Keys {
             causal: false,
             bias: pass.relative.of_layer(layer),
-            count: |stretch: &SequenceSpan| stretch.len,
-            key: |stretch: &SequenceSpan, j: usize, head: usize, out: &mut [f32]| {
-                out.copy_from_slice(keys.row(stretch.start + j, head).unwrap_or(&[]));
+            count: |span: &SequenceSpan| span.len,
+            key: |span: &SequenceSpan, j: usize, head: usize, out: &mut [f32]| {
+                out.copy_from_slice(keys.row(span.start + j, head).unwrap_or(&[]));
                 Ok(())
             },
         };
-        self.attention(run, &scene, query, &keys)?;
-        self.show(Stage::Context, &scene, 0, Strided::dense(work.context, inner));
-        self.after(run, &scene, work);
+        self.attention(run, &context, query, &keys)?;
+        self.emit(Stage::Context, &context, 0, Strided::dense(work.context, inner));
+        self.emit_residual(run, &context, work);
         Ok(())
     }
 
@@ -130,9 +130,9 @@ impl LayerObserver for Watch<'_> {
         cache: &CacheMut<'_>,
         work: &Workspace<'_>,
     ) -> Result<(), KernelError> {
-        let scene = TraceContext::block(pass.at(layer), Block::Own);
-        self.before(run, &scene, work);
-        self.query_key_value(run, &scene, work);
+        let context = TraceContext::block(pass.at(layer), Block::Own);
+        self.emit_norm_before(run, &context, work);
+        self.query_key_value(run, &context, work);
         let inner = run.config.attention_dim(Side::Decoder);
         let shape @ [rows, ..] = run.heads(Side::Decoder, pass.tokens.ids.len());
         let Qkv { query, .. } = Qkv::fused(&work.qkv[..3 * rows * inner], shape)?;
@@ -140,21 +140,21 @@ impl LayerObserver for Watch<'_> {
         let keys = Keys {
             causal: true,
             bias: pass.relative.of_layer(layer),
-            count: |stretch: &SequenceSpan| stretch.position + stretch.len,
-            key: |stretch: &SequenceSpan, j: usize, head: usize, out: &mut [f32]| {
+            count: |span: &SequenceSpan| span.position + span.len,
+            key: |span: &SequenceSpan, j: usize, head: usize, out: &mut [f32]| {
                 let slot = match pass.past {
-                    // The last token of a draft sees all keys of those before it.
+                    // The last token of a draft attends to the keys of all earlier tokens.
                     Past::SlotTable { ancestry, stride, .. } => {
-                        ancestry[(stretch.start + stretch.len - 1) * stride + j] as usize
+                        ancestry[(span.start + span.len - 1) * stride + j] as usize
                     }
                     Past::Slot { slot, .. } => slot,
                 };
                 Ok(cache.read_key(slot, j, head, out)?)
             },
         };
-        self.attention(run, &scene, query, &keys)?;
-        self.show(Stage::Context, &scene, 0, Strided::dense(work.context, inner));
-        self.after(run, &scene, work);
+        self.attention(run, &context, query, &keys)?;
+        self.emit(Stage::Context, &context, 0, Strided::dense(work.context, inner));
+        self.emit_residual(run, &context, work);
         Ok(())
     }
 
@@ -166,24 +166,24 @@ impl LayerObserver for Watch<'_> {
         cache: &CacheMut<'_>,
         work: &Workspace<'_>,
     ) -> Result<(), KernelError> {
-        let scene = TraceContext::block(pass.at(layer), Block::Cross);
-        self.before(run, &scene, work);
+        let context = TraceContext::block(pass.at(layer), Block::Cross);
+        self.emit_norm_before(run, &context, work);
         let inner = run.config.attention_dim(Side::Decoder);
         let shape @ [rows, ..] = run.heads(Side::Decoder, pass.tokens.ids.len());
         let query = &work.qkv[..rows * inner];
-        self.show(Stage::Query, &scene, 0, Strided::dense(query, inner));
+        self.emit(Stage::Query, &context, 0, Strided::dense(query, inner));
         let cache = cache.read();
         let keys = Keys {
             causal: false,
             bias: None,
-            count: |stretch: &SequenceSpan| pass.source_lens[stretch.sentence as usize] as usize,
-            key: |stretch: &SequenceSpan, j: usize, head: usize, out: &mut [f32]| {
-                Ok(cache.read_key(stretch.sentence as usize, j, head, out)?)
+            count: |span: &SequenceSpan| pass.source_lens[span.sentence as usize] as usize,
+            key: |span: &SequenceSpan, j: usize, head: usize, out: &mut [f32]| {
+                Ok(cache.read_key(span.sentence as usize, j, head, out)?)
             },
         };
-        self.attention(run, &scene, Heads::new(query, shape)?, &keys)?;
-        self.show(Stage::Context, &scene, 0, Strided::dense(work.context, inner));
-        self.after(run, &scene, work);
+        self.attention(run, &context, Heads::new(query, shape)?, &keys)?;
+        self.emit(Stage::Context, &context, 0, Strided::dense(work.context, inner));
+        self.emit_residual(run, &context, work);
         Ok(())
     }
 
@@ -195,26 +195,26 @@ impl LayerObserver for Watch<'_> {
         input: &[f32],
         hidden: &[f32],
     ) {
-        let scene = TraceContext::block(at, Block::FeedForward);
-        // The norm of a pre-norm block comes before all that is inside the block: it is the input.
+        let context = TraceContext::block(at, Block::FeedForward);
+        // With pre-norm, the norm is the input of the block, so it comes first.
         if first == 0 && run.config.norm == NormPlacement::Pre {
-            self.show(Stage::Norm, &scene, 0, Strided::dense(input, run.config.d_model));
+            self.emit(Stage::Norm, &context, 0, Strided::dense(input, run.config.d_model));
         }
-        let columns = run.config.stack(scene.place.side).map_or(0, |stack| stack.ffn_dim);
-        self.show(Stage::FeedForward, &scene, first, Strided::dense(hidden, columns));
+        let columns = run.config.stack(context.place.side).map_or(0, |stack| stack.ffn_dim);
+        self.emit(Stage::FeedForward, &context, first, Strided::dense(hidden, columns));
     }
 
     fn feed_forward(&mut self, run: &ExecContext<'_>, at: At<'_>, work: &Workspace<'_>) {
-        self.after(run, &TraceContext::block(at, Block::FeedForward), work);
+        self.emit_residual(run, &TraceContext::block(at, Block::FeedForward), work);
     }
 
     fn stack(&mut self, run: &ExecContext<'_>, rows: Rows<'_>, work: &Workspace<'_>) {
-        let scene = TraceContext::of(rows);
-        let stage = match scene.place.side {
+        let context = TraceContext::of(rows);
+        let stage = match context.place.side {
             Side::Encoder => Stage::Memory,
             Side::Decoder => Stage::Output,
         };
-        self.show(stage, &scene, 0, Strided::dense(work.x, run.config.d_model));
+        self.emit(stage, &context, 0, Strided::dense(work.x, run.config.d_model));
     }
 
     fn memory(
@@ -225,10 +225,10 @@ impl LayerObserver for Watch<'_> {
         key_value: &[f32],
     ) {
         let TraceContext { rows, place } = TraceContext::block(pass.at(layer), Block::Cross);
-        let scene = TraceContext { rows, place: Place { side: Side::Decoder, ..place } };
+        let context = TraceContext { rows, place: Place { side: Side::Decoder, ..place } };
         for (index, stage) in [Stage::Key, Stage::Value].into_iter().enumerate() {
             let inner = run.config.attention_dim(Side::Decoder);
-            self.show(stage, &scene, 0, Strided::part(key_value, inner, index, 2));
+            self.emit(stage, &context, 0, Strided::part(key_value, inner, index, 2));
         }
     }
 
@@ -238,103 +238,119 @@ impl LayerObserver for Watch<'_> {
         rows: Rows<'_>,
         logits: &[f32],
     ) -> Result<(), KernelError> {
-        let (scene, vocabulary) = (TraceContext::of(rows), run.config.target_vocab);
-        self.show(Stage::Logits, &scene, 0, Strided::dense(logits, vocabulary));
-        self.probabilities(run.isa(), &scene, logits, vocabulary)
+        let (context, vocabulary) = (TraceContext::of(rows), run.config.target_vocab);
+        self.emit(Stage::Logits, &context, 0, Strided::dense(logits, vocabulary));
+        self.probabilities(run.isa(), &context, logits, vocabulary)
     }
 }
 
-impl Watch<'_> {
-    /// The norm of a pre-norm block, which comes first.
-    fn before(&mut self, run: &ExecContext<'_>, scene: &TraceContext<'_>, work: &Workspace<'_>) {
+impl TraceObserver<'_> {
+    /// With pre-norm: emits the norm before the block.
+    fn emit_norm_before(
+        &mut self,
+        run: &ExecContext<'_>,
+        context: &TraceContext<'_>,
+        work: &Workspace<'_>,
+    ) {
         if run.config.norm == NormPlacement::Pre {
             let (_, norm) = sum_and_norm(run, work);
-            self.show(Stage::Norm, scene, 0, Strided::dense(norm, run.config.d_model));
+            self.emit(Stage::Norm, context, 0, Strided::dense(norm, run.config.d_model));
         }
     }
 
-    /// The residual stream with a block added, and in post-norm its norm.
-    fn after(&mut self, run: &ExecContext<'_>, scene: &TraceContext<'_>, work: &Workspace<'_>) {
+    /// Emits the residual stream after the block and, with post-norm, its norm.
+    fn emit_residual(
+        &mut self,
+        run: &ExecContext<'_>,
+        context: &TraceContext<'_>,
+        work: &Workspace<'_>,
+    ) {
         let (sum, norm) = sum_and_norm(run, work);
-        self.show(Stage::Residual, scene, 0, Strided::dense(sum, run.config.d_model));
+        self.emit(Stage::Residual, context, 0, Strided::dense(sum, run.config.d_model));
         if run.config.norm == NormPlacement::Post {
-            self.show(Stage::Norm, scene, 0, Strided::dense(norm, run.config.d_model));
+            self.emit(Stage::Norm, context, 0, Strided::dense(norm, run.config.d_model));
         }
     }
 
     fn query_key_value(
         &mut self,
         run: &ExecContext<'_>,
-        scene: &TraceContext<'_>,
+        context: &TraceContext<'_>,
         work: &Workspace<'_>,
     ) {
         for (index, stage) in [Stage::Query, Stage::Key, Stage::Value].into_iter().enumerate() {
-            let inner = run.config.attention_dim(scene.place.side);
-            self.show(stage, scene, 0, Strided::part(work.qkv, inner, index, 3));
+            let inner = run.config.attention_dim(context.place.side);
+            self.emit(stage, context, 0, Strided::part(work.qkv, inner, index, 3));
         }
     }
 
-    /// Shows a matrix with one row per token of the pass from token `first` on, as many as it holds.
-    fn show(&mut self, stage: Stage, scene: &TraceContext<'_>, first: usize, matrix: Strided<'_>) {
+    /// Emits a matrix with one row per token of the pass, from token `first` on.
+    fn emit(
+        &mut self,
+        stage: Stage,
+        context: &TraceContext<'_>,
+        first: usize,
+        matrix: Strided<'_>,
+    ) {
         if !self.probe.wants(stage) || matrix.stride == 0 {
             return;
         }
         let last = first + matrix.data.len().div_ceil(matrix.stride);
-        for stretch in stretches(scene.rows) {
-            let start = stretch.start.max(first);
-            let end = (stretch.start + stretch.len).min(last);
+        for span in spans(context.rows) {
+            let start = span.start.max(first);
+            let end = (span.start + span.len).min(last);
             if start >= end {
                 continue;
             }
             let data = &matrix.data[(start - first) * matrix.stride..];
-            let position = stretch.position + start - stretch.start;
-            let part = SequenceSpan { start, len: end - start, position, ..stretch };
-            view(self.probe, stage, scene.place, &part, Strided { data, ..matrix });
+            let position = span.position + start - span.start;
+            let part = SequenceSpan { start, len: end - start, position, ..span };
+            view(self.probe, stage, context.place, &part, Strided { data, ..matrix });
         }
     }
 
-    /// Shows the summands of the input: scaled rows of `table`, where there is one, and rows of positions.
-    fn summands(
+    /// Emits the terms of the input: scaled rows of `table`, if there is one, and the position encodings.
+    fn emit_input_terms(
         &mut self,
         run: &ExecContext<'_>,
-        scene: &TraceContext<'_>,
+        context: &TraceContext<'_>,
         table: Option<&[f32]>,
         tokens: &Tokens<'_>,
     ) -> Result<(), KernelError> {
         let (d, scale) = (run.config.d_model, run.config.embedding_scale);
-        for stretch in stretches(scene.rows) {
+        for span in spans(context.rows) {
             if let Some(table) = table
                 && self.probe.wants(Stage::Embedding)
             {
-                let rows = scratch(self.scratch, stretch.len * d)?;
-                for (row, &token) in rows.chunks_mut(d).zip(&tokens.ids[stretch.start..]) {
+                let rows = scratch(self.scratch, span.len * d)?;
+                for (row, &token) in rows.chunks_mut(d).zip(&tokens.ids[span.start..]) {
                     for (x, weight) in row.iter_mut().zip(&table[token as usize * d..]) {
                         *x = scale * weight;
                     }
                 }
                 let matrix = Strided::dense(rows, d);
-                view(self.probe, Stage::Embedding, scene.place, &stretch, matrix);
+                view(self.probe, Stage::Embedding, context.place, &span, matrix);
             }
             if self.probe.wants(Stage::Position) {
-                let rows = scratch(self.scratch, stretch.len * d)?;
-                for (row, &at) in rows.chunks_mut(d).zip(&tokens.positions[stretch.start..]) {
+                let rows = scratch(self.scratch, span.len * d)?;
+                for (row, &at) in rows.chunks_mut(d).zip(&tokens.positions[span.start..]) {
                     match tokens.position_table.get(at as usize * d..) {
                         Some(table) if !table.is_empty() => row.copy_from_slice(&table[..d]),
                         _ => row.fill(0.0),
                     }
                 }
                 let matrix = Strided::dense(rows, d);
-                view(self.probe, Stage::Position, scene.place, &stretch, matrix);
+                view(self.probe, Stage::Position, context.place, &span, matrix);
             }
         }
         Ok(())
     }
 
-    /// Shows scores and weights, head by head. `query` has a row for each token of the pass.
+    /// Emits scores and weights, head by head. `query` has a row for each token of the pass.
     fn attention(
         &mut self,
         run: &ExecContext<'_>,
-        scene: &TraceContext<'_>,
+        context: &TraceContext<'_>,
         query: Heads<'_>,
         keys: &Keys<
             '_,
@@ -347,69 +363,69 @@ impl Watch<'_> {
             return Ok(());
         }
         let head_dim = query.head_dim();
-        let scale = run.attention_options(scene.place.side).scale;
-        for stretch in stretches(scene.rows) {
-            let columns = (keys.count)(&stretch);
-            let floats = scratch(self.scratch, stretch.len * columns + head_dim)?;
+        let scale = run.attention_options(context.place.side).scale;
+        for span in spans(context.rows) {
+            let columns = (keys.count)(&span);
+            let floats = scratch(self.scratch, span.len * columns + head_dim)?;
             let (one, scores) = floats.split_at_mut(head_dim);
             for head in 0..query.heads() {
-                let place = Place { head: Some(head), ..scene.place };
+                let place = Place { head: Some(head), ..context.place };
                 for j in 0..columns {
-                    (keys.key)(&stretch, j, head, one)?;
-                    for i in 0..stretch.len {
-                        let query = query.row(stretch.start + i, head).unwrap_or(&[]);
+                    (keys.key)(&span, j, head, one)?;
+                    for i in 0..span.len {
+                        let query = query.row(span.start + i, head).unwrap_or(&[]);
                         let dot: f32 = query.iter().zip(&*one).map(|(q, k)| q * k).sum();
-                        let bias = added(keys.bias, head, stretch.position + i, j);
+                        let bias = relative_bias(keys.bias, head, span.position + i, j);
                         scores[i * columns + j] = scale * dot + bias;
                     }
                 }
                 if wanted[0] {
                     let matrix = Strided::dense(scores, columns);
-                    view(self.probe, Stage::Scores, place, &stretch, matrix);
+                    view(self.probe, Stage::Scores, place, &span, matrix);
                 }
                 if !wanted[1] {
                     continue;
                 }
                 for (i, row) in scores.chunks_mut(columns.max(1)).enumerate() {
-                    let hidden = if keys.causal { stretch.len - 1 - i } else { 0 };
-                    softmax_row(run.isa(), row, columns - hidden)?;
+                    let masked = if keys.causal { span.len - 1 - i } else { 0 };
+                    softmax_row(run.isa(), row, columns - masked)?;
                 }
-                view(self.probe, Stage::Weights, place, &stretch, Strided::dense(scores, columns));
+                view(self.probe, Stage::Weights, place, &span, Strided::dense(scores, columns));
             }
         }
         Ok(())
     }
 
-    /// Shows what logits make probable, row by row.
+    /// Emits the softmax of the logits, row by row.
     fn probabilities(
         &mut self,
         isa: Isa,
-        scene: &TraceContext<'_>,
+        context: &TraceContext<'_>,
         logits: &[f32],
         vocabulary: usize,
     ) -> Result<(), KernelError> {
         if !self.probe.wants(Stage::Probabilities) {
             return Ok(());
         }
-        for stretch in stretches(scene.rows) {
-            for i in 0..stretch.len {
-                let Some(from) = logits.get((stretch.start + i) * vocabulary..) else { break };
+        for span in spans(context.rows) {
+            for i in 0..span.len {
+                let Some(from) = logits.get((span.start + i) * vocabulary..) else { break };
                 let Some(from) = from.get(..vocabulary) else { break };
                 let row = scratch(self.scratch, vocabulary)?;
                 row.copy_from_slice(from);
                 softmax_row(isa, row, vocabulary)?;
-                let (start, position) = (stretch.start + i, stretch.position + i);
-                let one = SequenceSpan { start, len: 1, position, ..stretch };
+                let (start, position) = (span.start + i, span.position + i);
+                let one = SequenceSpan { start, len: 1, position, ..span };
                 let matrix = Strided::dense(row, vocabulary);
-                view(self.probe, Stage::Probabilities, scene.place, &one, matrix);
+                view(self.probe, Stage::Probabilities, context.place, &one, matrix);
             }
         }
         Ok(())
     }
 }
 
-/// What a bias of relative positions adds to the score of key `j` for the query at `position`.
-fn added(bias: Option<Bias<'_>>, head: usize, position: usize, j: usize) -> f32 {
+/// The relative position bias of key `j` for the query at `position`.
+fn relative_bias(bias: Option<Bias<'_>>, head: usize, position: usize, j: usize) -> f32 {
     match bias {
         Some(Bias::Relative { data, head_stride, zero }) => {
             let index = (head * head_stride + zero + j).checked_sub(position);
@@ -419,7 +435,7 @@ fn added(bias: Option<Bias<'_>>, head: usize, position: usize, j: usize) -> f32 
     }
 }
 
-/// Softmax of the first `len` scores of a row, 0 for the others.
+/// Softmax of the first `len` scores of a row; sets the others to 0.
 fn softmax_row(isa: Isa, row: &mut [f32], len: usize) -> Result<(), KernelError> {
     let columns = row.len();
     softmax_in_place(
@@ -441,10 +457,10 @@ fn view(
     probe: &mut dyn Probe,
     stage: Stage,
     place: Place,
-    stretch: &SequenceSpan,
+    span: &SequenceSpan,
     matrix: Strided<'_>,
 ) {
     let Strided { data, columns, stride } = matrix;
-    let &SequenceSpan { len, sentence, row, position, .. } = stretch;
+    let &SequenceSpan { len, sentence, row, position, .. } = span;
     probe.look(&View { stage, place, sentence, row, position, rows: len, columns, stride, data });
 }

@@ -1,24 +1,23 @@
-//! Seeing inside: every intermediate of the architecture, named, while it is computed.
+//! Access to every intermediate tensor of a pass.
 //!
-//! A [`Probe`] is lent to a session with [`Session::traced`](crate::Session::traced) and receives a
-//! [`View`] of each intermediate as soon as the block that made it is done: nothing is copied, nothing is
-//! kept, nothing is allocated. [`Stage`] is the list of them, in the order in which data flows.
+//! [`Session::traced`](crate::Session::traced) attaches a [`Probe`] to a session. After each block, the probe receives
+//! a [`View`] of each tensor that the block computed. Views are not copied or stored, and nothing is allocated.
+//! [`Stage`] lists the tensors in the order of computation.
 //!
-//! Results with a probe are bitwise those without. Nobody pays for probes that nobody lends: the
-//! stacks are compiled twice, and in the copy that runs without a probe the calls after each block are
-//! empty. No block knows of probes: what is shown of its numbers, and in which order, is written here,
-//! in `context.rs`.
+//! Results with a probe are bitwise equal to those without. A session without a probe has no cost: the stacks are
+//! compiled twice, and in the version without a probe the calls after each block are empty. The blocks do not depend on
+//! probes; `context.rs` selects the tensors and their order.
 //!
-//! Two things are computed for the probe alone, in the scratch that it brings: flash attention never
-//! forms the matrix of scores, so [`Stage::Scores`] and [`Stage::Weights`] are computed anew from the
-//! very queries and keys that the kernel read (within the kernel's error bound of what it used); and
-//! [`Stage::Probabilities`], which no search asks for.
+//! Some tensors are computed only for the probe, in its scratch. Flash attention never stores the matrix of scores, so
+//! [`Stage::Scores`] and [`Stage::Weights`] are recomputed from the same queries and keys that the kernel reads (within
+//! the kernel's error bound of its own values). [`Stage::Probabilities`] has its own computation, because a search does
+//! not need it.
 
 mod context;
 mod probe;
 mod sequence_span;
 mod stage;
 
-pub(crate) use context::Watch;
+pub(crate) use context::TraceObserver;
 pub use probe::{Probe, View};
 pub use stage::{Block, Place, Stage};

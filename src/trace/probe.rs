@@ -1,35 +1,34 @@
-//! Who looks, and what at.
+//! The probe and the views that it receives.
 
 use super::stage::{Place, Stage};
 use core::fmt;
 
-/// `[rows, columns]` in f32: an intermediate of one sentence, or of one hypothesis about it, whose rows
-/// may lie apart. [`View::row`] and [`View::iter`] read them where they lie.
+/// `[rows, columns]` in f32: an intermediate tensor of one sentence, or of one hypothesis about it. The rows may have a
+/// stride. [`View::row`] and [`View::iter`] read them without a copy.
 #[derive(Clone, Copy)]
 #[non_exhaustive]
 pub struct View<'v> {
-    /// What it is.
+    /// The tensor.
     pub stage: Stage,
-    /// Where it is.
+    /// Its place in the architecture.
     pub place: Place,
-    /// Slot of the sentence ([`crate::SourceId::slot`]); in [`crate::Session::encoder_output`], which fills
-    /// no slot, the index of the source in the request.
+    /// Slot of the sentence ([`crate::SourceId::slot`]). In [`crate::Session::encoder_output`], which uses no slot: the
+    /// index of the source in the request.
     pub sentence: u32,
-    /// Slot of the hypothesis ([`crate::HypothesisId::slot`]); `None` for what belongs to the source.
+    /// Slot of the hypothesis ([`crate::HypothesisId::slot`]); `None` for a tensor of the source.
     pub row: Option<u32>,
-    /// Position of the first row in its sequence: the step, counted from 0, when a hypothesis is fed
-    /// token by token.
+    /// Position of the first row in its sequence. If a hypothesis is fed token by token, this is the step, from 0.
     pub position: usize,
-    /// Rows: tokens that follow each other.
+    /// Number of rows: consecutive tokens.
     pub rows: usize,
-    /// Numbers in a row; what they are, [`Stage`] says.
+    /// Numbers in a row; [`Stage`] states their meaning.
     pub columns: usize,
     pub(super) stride: usize,
     pub(super) data: &'v [f32],
 }
 
 impl<'v> View<'v> {
-    /// Row `i`, `[columns]`; empty past the last.
+    /// Row `i`, `[columns]`; empty if `i >= rows`.
     pub fn row(&self, i: usize) -> &'v [f32] {
         let start = i.saturating_mul(self.stride);
         let end = start.saturating_add(self.columns);
@@ -44,7 +43,7 @@ impl<'v> View<'v> {
 }
 
 impl fmt::Debug for View<'_> {
-    /// What it is and how large, not its numbers.
+    /// Prints the metadata, not the numbers.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("View")
             .field("stage", &self.stage)
@@ -58,19 +57,18 @@ impl fmt::Debug for View<'_> {
     }
 }
 
-/// Watches the intermediates of a session. An example is at
-/// [`Session::traced`](crate::Session::traced).
+/// Receives the intermediate tensors of a session. An example is at [`Session::traced`](crate::Session::traced).
 pub trait Probe: Send {
-    /// Whether to be shown `stage`. What takes extra work to show ([`Stage::Embedding`],
-    /// [`Stage::Scores`], [`Stage::Weights`], [`Stage::Probabilities`]) is not computed if not.
+    /// Whether the probe receives `stage`. Stages that need extra work ([`Stage::Embedding`], [`Stage::Scores`],
+    /// [`Stage::Weights`], [`Stage::Probabilities`]) are computed only if this is true.
     fn wants(&self, stage: Stage) -> bool {
         let _ = stage;
         true
     }
 
-    /// Called with each wanted intermediate as soon as the block that made it is done, on the thread
-    /// that leads the others, which leave meanwhile if it takes long. It may enter rayon itself, and
-    /// panic; see [`Threads`](crate::Threads).
+    /// Called with each selected tensor as soon as its block is finished, on the thread that leads the pass. The helper
+    /// threads go back to their pool if the call takes long. It may enter rayon, and panic; see
+    /// [`Threads`](crate::Threads).
     fn look(&mut self, view: &View<'_>);
 }
 
@@ -80,7 +78,7 @@ mod tests {
     use crate::config::Side;
 
     #[test]
-    fn a_view_keeps_to_its_rows() {
+    fn a_view_returns_only_its_rows() {
         let data = [1.0, 2.0, 9.0, 3.0, 4.0, 9.0, 5.0, 6.0];
         let place = Place { side: Side::Encoder, layer: None, block: None, head: None };
         let view = View {

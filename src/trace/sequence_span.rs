@@ -1,8 +1,8 @@
-//! The tokens of a pass, sequence by sequence.
+//! Splits the tokens of a pass by sequence.
 
 use crate::model::pass::Rows;
 
-/// Tokens of a pass that follow each other in one sequence.
+/// Consecutive tokens of a pass that belong to one sequence.
 #[derive(Clone, Copy)]
 pub(super) struct SequenceSpan {
     pub(super) start: usize,
@@ -12,8 +12,8 @@ pub(super) struct SequenceSpan {
     pub(super) position: usize,
 }
 
-/// The stretch that starts at token `start`, number `index` of `rows`.
-fn stretch_at(rows: Rows<'_>, index: usize, start: usize) -> Option<SequenceSpan> {
+/// The span that starts at token `start`; it has number `index` in `rows`.
+fn span_at(rows: Rows<'_>, index: usize, start: usize) -> Option<SequenceSpan> {
     match rows {
         Rows::Source { lengths, slots } => Some(SequenceSpan {
             start,
@@ -35,13 +35,13 @@ fn stretch_at(rows: Rows<'_>, index: usize, start: usize) -> Option<SequenceSpan
     }
 }
 
-/// All stretches in order.
-pub(super) fn stretches(rows: Rows<'_>) -> impl Iterator<Item = SequenceSpan> {
+/// All spans in order.
+pub(super) fn spans(rows: Rows<'_>) -> impl Iterator<Item = SequenceSpan> {
     let (mut index, mut start) = (0, 0);
     core::iter::from_fn(move || {
-        let stretch = stretch_at(rows, index, start)?;
+        let span = span_at(rows, index, start)?;
         index += 1;
-        start += stretch.len;
-        Some(stretch)
+        start += span.len;
+        Some(span)
     })
 }

@@ -1,13 +1,12 @@
-//! What can be seen, and where.
+//! The intermediate tensors that a probe can receive, and their place in the architecture.
 
 use crate::config::Side;
 use core::fmt;
 
 macro_rules! stages {
     ($($(#[$doc:meta])* $stage:ident = $name:literal,)*) => {
-        /// The intermediates, in the order in which data flows. Shapes are those of a [`super::View`]:
-        /// `rows` are tokens of one sentence. Formulas are those of sections 3.1 to 3.5 of Vaswani et al.
-        /// 2017.
+        /// The intermediate tensors, in the order of computation. Shapes are those of a [`super::View`]: `rows` are
+        /// tokens of one sentence. Formulas are those of sections 3.1 to 3.5 of Vaswani et al. 2017.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[non_exhaustive]
         pub enum Stage {
@@ -18,14 +17,14 @@ macro_rules! stages {
             /// Every stage.
             pub const ALL: &'static [Self] = &[$(Self::$stage,)*];
 
-            /// Its name, in lower case.
+            /// The name, in lower case.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$stage => $name,)*
                 }
             }
 
-            /// The stage of that [name](Self::name); `None` if there is none.
+            /// The stage with this [name](Self::name); `None` if there is none.
             pub fn from_name(name: &str) -> Option<Self> {
                 Self::ALL.iter().copied().find(|stage| stage.name() == name)
             }
@@ -35,43 +34,41 @@ macro_rules! stages {
 
 stages! {
     /// Rows of the embedding table times [`Config::embedding_scale`](crate::config::Config::embedding_scale),
-    /// `[rows, d_model]`; not shown where the encoder reads features.
+    /// `[rows, d_model]`. Absent if the encoder reads features.
     Embedding = "embedding",
-    /// What is added to them, `[rows, d_model]`.
+    /// The position encodings that are added to the embeddings, `[rows, d_model]`.
     Position = "position",
-    /// Their sum, normed where the architecture wants it: what the first layer reads,
+    /// The sum of both, normalized if the architecture has an embedding norm: the input of the first layer,
     /// `[rows, d_model]`.
     Input = "input",
-    /// Queries of all heads side by side, `[rows, d_model]`.
+    /// Queries of all heads, concatenated, `[rows, d_model]`.
     Query = "query",
-    /// Keys of all heads side by side, `[rows, d_model]`. Cross-attention makes its keys once, when
-    /// the source is encoded: then `rows` are source tokens and `side` is the decoder's.
+    /// Keys of all heads, concatenated, `[rows, d_model]`. Cross-attention computes its keys once, when the source is
+    /// encoded: then `rows` are source tokens and `side` is the decoder.
     Key = "key",
-    /// Values, as the keys.
+    /// Values, with the layout of the keys.
     Value = "value",
-    /// `scale * query key^T` of one head before any mask, and what relative positions add,
-    /// `[rows, keys]`; keys count from position 0.
+    /// `scale * query key^T` of one head before any mask, plus the bias of relative positions, `[rows, keys]`; keys
+    /// count from position 0.
     Scores = "scores",
-    /// Softmax of the scores over the keys that a query may see, exactly 0 elsewhere,
-    /// `[rows, keys]`.
+    /// Softmax of the scores over the visible keys of a query, exactly 0 for all other keys, `[rows, keys]`.
     Weights = "weights",
-    /// `weights value` of all heads side by side, `[rows, d_model]`: merged heads, before the output
-    /// projection.
+    /// `weights value` of all heads, concatenated, `[rows, d_model]`, before the output projection.
     Context = "context",
-    /// `activation(x W1 + b1)`, `[rows, ffn_dim]`: inside the feed-forward block.
+    /// `activation(x W1 + b1)`, `[rows, ffn_dim]`, in the feed-forward block.
     FeedForward = "feed-forward",
-    /// The residual stream after a block was added to it, `[rows, d_model]`.
+    /// The residual stream after the output of a block is added, `[rows, d_model]`.
     Residual = "residual",
-    /// The block's LayerNorm, `[rows, d_model]`: after [`Stage::Residual`] in post-norm, before the
-    /// block in pre-norm.
+    /// The block's LayerNorm, `[rows, d_model]`: after [`Stage::Residual`] with post-norm, before the block with
+    /// pre-norm.
     Norm = "norm",
-    /// The encoder's output, `[rows, d_model]`.
+    /// The encoder output, `[rows, d_model]`.
     Memory = "memory",
-    /// The decoder's last hidden state, `[rows, d_model]`.
+    /// The last hidden state of the decoder, `[rows, d_model]`.
     Output = "output",
-    /// One number per token of the target vocabulary, the output bias added, `[rows, vocabulary]`.
+    /// The logits including the output bias, `[rows, vocabulary]`.
     Logits = "logits",
-    /// Softmax of the logits, `[1, vocabulary]`, one row at a time.
+    /// Softmax of the logits, `[1, vocabulary]`, one view per row.
     Probabilities = "probabilities",
 }
 
@@ -86,7 +83,7 @@ impl fmt::Display for Stage {
 pub enum Block {
     /// Self-attention.
     Own,
-    /// Attention of the decoder to the memory.
+    /// Attention of the decoder to the encoder output.
     Cross,
     /// The feed-forward block.
     FeedForward,
@@ -102,16 +99,16 @@ impl fmt::Display for Block {
     }
 }
 
-/// Where in the architecture an intermediate is.
+/// The place of an intermediate tensor in the architecture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Which stack.
+    /// The stack: encoder or decoder.
     pub side: Side,
-    /// Which layer, from 0; `None` below the first and above the last.
+    /// The layer, from 0; `None` before the first layer and after the last.
     pub layer: Option<usize>,
-    /// Which block of the layer; `None` where there is no layer.
+    /// The block of the layer; `None` outside all layers.
     pub block: Option<Block>,
-    /// Which head, from 0; `None` where all are side by side.
+    /// The head, from 0; `None` if the tensor has all heads.
     pub head: Option<usize>,
 }
 

@@ -1,7 +1,8 @@
-//! Passes of a trainer: what a batch teaches, or how well it is known, in as many as the plan needs.
+//! The passes of a trainer, which compute the gradients or only the losses of a batch, in as many passes as the plan
+//! needs.
 
 use super::batch::{self, Example, group_len};
-use super::dropout::Drops;
+use super::dropout::StepDropout;
 use super::error::TrainError;
 use super::loss_step::Outcome;
 use super::metrics::Totals;
@@ -15,10 +16,10 @@ use core::mem;
 use simdformer_kernels::train::{Smoothing, WriteMode};
 
 impl Trainer<'_> {
-    /// The losses of `pairs`, without learning from them.
+    /// The losses of `pairs`, without a gradient.
     ///
     /// # Errors
-    /// A sentence cannot be [learned from](TrainError), or the model has no decoder.
+    /// A sentence cannot be [used for training](TrainError), or the model has no decoder.
     pub fn evaluate(
         &mut self,
         pairs: &[Example<'_>],
@@ -30,7 +31,7 @@ impl Trainer<'_> {
         let mut rest = pairs;
         while !rest.is_empty() {
             let (now, later) = rest.split_at(self.pass_len(rest));
-            self.batch.lay(self.model.config(), now);
+            self.batch.lay_out(self.model.config(), now);
             let Self { model, plan, batch, losses, work, state, threads, .. } = self;
             let values = &state.floats()[plan.values.clone()];
             let memory = work.floats_mut();
@@ -38,7 +39,7 @@ impl Trainer<'_> {
             threads.run(|parallelism| {
                 let run = model.run(parallelism);
                 let write = WriteMode::Store;
-                let pass = Pass { run, plan, batch, pairs: now, values, write, drops: None };
+                let pass = Pass { run, plan, batch, pairs: now, values, write, step_dropout: None };
                 pass.evaluate(model, smoothing, memory, losses, totals)
             })?;
             rest = later;
@@ -46,12 +47,12 @@ impl Trainer<'_> {
         Ok(totals)
     }
 
-    /// Adds the gradients of the losses of `pairs`, each divided by `tokens`: the target tokens of all that will be
-    /// accumulated before the next update, so that the result is the gradient of the mean. Returns the sums since the
-    /// last update.
+    /// Adds the gradients of the losses of `pairs`, each divided by `tokens`. `tokens` is the number of target tokens
+    /// of everything that will be accumulated before the next update, so that the result is the gradient of the mean.
+    /// Returns the sums since the last update.
     ///
     /// # Errors
-    /// As [`Trainer::evaluate`]; nothing has been added. `tokens` is zero.
+    /// As [`Trainer::evaluate`], and nothing is added; `tokens` is zero.
     pub fn accumulate(
         &mut self,
         pairs: &[Example<'_>],
@@ -72,12 +73,12 @@ impl Trainer<'_> {
         })
     }
 
-    /// As [`Trainer::accumulate`], for a model without a decoder, from a loss of the caller's: it reads the encoder's
-    /// output of some of the sentences laid end to end, `[tokens, d_model]`, and the numbers of these sentences, writes
-    /// the gradient of the output, of the same shape, and returns the loss.
+    /// As [`Trainer::accumulate`], for a model without a decoder, with a loss that the caller computes. `loss` reads
+    /// the encoder output of some concatenated sentences, `[tokens, d_model]`, and the indices of these sentences. It
+    /// writes the gradient of the output, of the same shape, and returns the loss.
     ///
-    /// If `loss` panics, all that was accumulated since the last update is discarded: no part of a pass is ever taken for
-    /// its gradient.
+    /// If `loss` panics, everything that was accumulated since the last update is discarded, so that a part of a pass
+    /// is never used as a gradient.
     ///
     /// # Errors
     /// As [`Trainer::evaluate`]; the model has a decoder.
@@ -99,7 +100,7 @@ impl Trainer<'_> {
         })
     }
 
-    /// Learns from all sentences, in as many passes as the plan needs.
+    /// Accumulates the gradients of all sentences, in as many passes as the plan needs.
     fn passes(
         &mut self,
         pairs: &[Example<'_>],
@@ -115,9 +116,9 @@ impl Trainer<'_> {
         let mut rest = pairs;
         while !rest.is_empty() {
             let (now, later) = rest.split_at(self.pass_len(rest));
-            self.batch.lay(self.model.config(), now);
-            // Until the pass is whole there is no gradient: a callback or a thread of the caller's that panics in it
-            // leaves a part of its sums among those of earlier passes.
+            self.batch.lay_out(self.model.config(), now);
+            // The gradient is invalid until the pass is complete: if a callback or a thread of the caller panics, the
+            // buffers hold a part of its sums in addition to those of earlier passes.
             let before = mem::take(&mut self.passes);
             let first = before == 0;
             if first {
@@ -143,11 +144,11 @@ impl Trainer<'_> {
             let memory = work.floats_mut();
             let totals = &mut self.accumulated;
             let learn = &mut learn;
-            let drops = Some(Drops { rates: *dropout, step: *steps });
+            let step_dropout = Some(StepDropout { rates: *dropout, step: *steps });
             threads.run(|parallelism| {
                 let run = model.run(parallelism);
                 let write = if first { WriteMode::Store } else { WriteMode::Add };
-                let pass = Pass { run, plan, batch, pairs: now, values, write, drops };
+                let pass = Pass { run, plan, batch, pairs: now, values, write, step_dropout };
                 let mut outcome = Outcome { gradients, lookups, losses, order, totals };
                 learn(&pass, (model, network), memory, &mut outcome)
             })?;
@@ -161,7 +162,7 @@ impl Trainer<'_> {
         batch::check(self.model.config(), &self.plan.limits, pairs)
     }
 
-    /// How many of the first sentences go in one pass: whole groups, as many as are planned for.
+    /// The number of leading sentences for one pass: as many whole groups as the plan allows.
     fn pass_len(&self, pairs: &[Example<'_>]) -> usize {
         let limits = &self.plan.limits;
         let (mut len, mut source, mut target) = (0, 0, 0);
@@ -172,7 +173,7 @@ impl Trainer<'_> {
             let fits = source <= limits.source_tokens
                 && target <= limits.target_tokens
                 && len + group.len() <= limits.sentences;
-            // A group alone always fits.
+            // One group always fits.
             if !fits && len > 0 {
                 break;
             }
@@ -181,7 +182,7 @@ impl Trainer<'_> {
         len
     }
 
-    /// What lookups add to begins at zero; everything else is stored.
+    /// Clears the gradients to which lookups add. All other gradients are stored by their first write.
     pub(super) fn clear_lookups(&mut self) -> Result<(), TrainError> {
         let Self { network, plan, state, work, .. } = self;
         let [gradients, lookups] = cut(state, [&plan.gradients, &plan.lookups])?;

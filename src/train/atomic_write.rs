@@ -1,7 +1,7 @@
-//! Files that are there as a whole or not at all, and known again.
+//! Atomic file writes, and checksums of files.
 //!
-//! A file is written beside its place, brought to the disk, and then renamed: whoever dies in between leaves what was there
-//! before. A directory alike.
+//! A file is written under a temporary name, synced to disk, and renamed. If the process dies before the rename, the
+//! previous file is unchanged. Directories are written in the same way.
 
 use super::run_error::{RunError, about};
 use std::fs::{self, File};
@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 const BLOCK: usize = 1 << 16;
 
-/// A checksum of words: every step is a bijection of what came before, so any one word that changes changes the
-/// result. It guards against accidents, not against people.
+/// A checksum of 64-bit words. Every step is a bijection of the previous state, so a change of any one word changes
+/// the result. It detects accidental corruption, not deliberate changes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hash(u64);
 
@@ -27,7 +27,7 @@ impl Hash {
         self.0 = mixed ^ mixed >> 29;
     }
 
-    /// Bytes, eight a word, zeros after the last.
+    /// Hashes bytes, eight per word; the last word is padded with zeros.
     pub(super) fn bytes(&mut self, bytes: &[u8]) {
         let (words, rest) = bytes.as_chunks::<8>();
         words.iter().for_each(|&word| self.word(u64::from_le_bytes(word)));
@@ -38,13 +38,14 @@ impl Hash {
         }
     }
 
-    /// A length and the bytes: two texts one after the other are not one text that is cut elsewhere.
+    /// Hashes the length and the bytes, so that two texts hash differently from the same bytes split at another
+    /// place.
     pub(super) fn text(&mut self, text: &str) {
         self.word(text.len() as u64);
         self.bytes(text.as_bytes());
     }
 
-    /// A length and the bits of each number.
+    /// Hashes the length and the bits of each float.
     pub(super) fn floats(&mut self, numbers: &[f32]) {
         self.word(numbers.len() as u64);
         let (pairs, rest) = numbers.as_chunks::<2>();
@@ -59,7 +60,7 @@ impl Hash {
     }
 }
 
-/// What a file holds, in short.
+/// The length and the checksum of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Digest {
     pub(super) bytes: u64,
@@ -70,8 +71,8 @@ pub(super) struct Digest {
 pub(super) struct Sink {
     file: File,
     path: PathBuf,
-    /// Less than a block, a multiple of a word before each write but the last.
-    waiting: Vec<u8>,
+    /// Buffered bytes, fewer than a block. At each write except the last, their number is a multiple of a word.
+    pending: Vec<u8>,
     digest: Digest,
     hash: Hash,
 }
@@ -81,7 +82,7 @@ impl Sink {
         Ok(Self {
             file: File::create(path).map_err(about(path))?,
             path: path.to_owned(),
-            waiting: Vec::with_capacity(BLOCK),
+            pending: Vec::with_capacity(BLOCK),
             digest: Digest { bytes: 0, hash: 0 },
             hash: Hash::default(),
         })
@@ -89,9 +90,9 @@ impl Sink {
 
     pub(super) fn write(&mut self, mut bytes: &[u8]) -> Result<(), RunError> {
         while !bytes.is_empty() {
-            let (now, later) = bytes.split_at(bytes.len().min(BLOCK - self.waiting.len()));
-            self.waiting.extend_from_slice(now);
-            if self.waiting.len() == BLOCK {
+            let (now, later) = bytes.split_at(bytes.len().min(BLOCK - self.pending.len()));
+            self.pending.extend_from_slice(now);
+            if self.pending.len() == BLOCK {
                 self.flush()?;
             }
             bytes = later;
@@ -99,16 +100,16 @@ impl Sink {
         Ok(())
     }
 
-    /// Least significant byte first.
+    /// Writes floats in little-endian byte order.
     pub(super) fn write_f32(&mut self, numbers: &[f32]) -> Result<(), RunError> {
         numbers.iter().try_for_each(|x| self.write(&x.to_le_bytes()))
     }
 
     fn flush(&mut self) -> Result<(), RunError> {
-        self.hash.bytes(&self.waiting);
-        self.digest.bytes += self.waiting.len() as u64;
-        self.file.write_all(&self.waiting).map_err(about(&self.path))?;
-        self.waiting.clear();
+        self.hash.bytes(&self.pending);
+        self.digest.bytes += self.pending.len() as u64;
+        self.file.write_all(&self.pending).map_err(about(&self.path))?;
+        self.pending.clear();
         Ok(())
     }
 
@@ -120,7 +121,7 @@ impl Sink {
     }
 }
 
-/// Writes a file of which nobody knows yet.
+/// Writes a file that no other process reads yet.
 pub(super) fn write(
     path: &Path,
     fill: impl FnOnce(&mut Sink) -> Result<(), RunError>,
@@ -130,32 +131,32 @@ pub(super) fn write(
     sink.finish()
 }
 
-/// Puts a file in the place of another, or of none, at once.
+/// Creates or replaces a file atomically.
 pub(super) fn replace(
     path: &Path,
     fill: impl FnOnce(&mut Sink) -> Result<(), RunError>,
 ) -> Result<Digest, RunError> {
-    let beside = beside(path);
-    let digest = write(&beside, fill)?;
-    rename(&beside, path)?;
+    let temporary = temporary_path(path);
+    let digest = write(&temporary, fill)?;
+    rename(&temporary, path)?;
     Ok(digest)
 }
 
-/// `path` with `.tmp` after its name.
-pub(super) fn beside(path: &Path) -> PathBuf {
+/// `path` with `.tmp` appended to its name.
+pub(super) fn temporary_path(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".tmp");
     path.with_file_name(name)
 }
 
-/// Renames a file or a directory, and brings the new name to the disk.
+/// Renames a file or a directory, and syncs the new name to disk.
 pub(super) fn rename(from: &Path, to: &Path) -> Result<(), RunError> {
     fs::rename(from, to).map_err(about(to))?;
     to.parent().map_or(Ok(()), sync)
 }
 
-/// Creates a directory and those above it that are missing, and brings each new name to the disk: a file in a directory
-/// whose own name is lost is lost too.
+/// Creates a directory and its missing parents, and syncs each new name to disk. If the name of a directory is lost
+/// in a crash, the files in it are lost too.
 pub(super) fn create_directory(path: &Path) -> Result<(), RunError> {
     if path.as_os_str().is_empty() || path.is_dir() {
         return Ok(());
@@ -170,9 +171,9 @@ pub(super) fn create_directory(path: &Path) -> Result<(), RunError> {
     path.parent().map_or(Ok(()), sync)
 }
 
-/// Brings the names in a directory to the disk, where the system can.
+/// Syncs the names in a directory to disk, if the system supports it.
 pub(super) fn sync(directory: &Path) -> Result<(), RunError> {
-    // An empty path is the working directory. Windows opens no directory.
+    // An empty path is the working directory. Windows cannot open a directory as a file.
     let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
     if cfg!(unix) {
         let synced = File::open(directory).and_then(|directory| directory.sync_all());
@@ -181,7 +182,7 @@ pub(super) fn sync(directory: &Path) -> Result<(), RunError> {
     Ok(())
 }
 
-/// What a file holds now.
+/// The digest of an existing file.
 pub(super) fn digest(path: &Path) -> Result<Digest, RunError> {
     let mut file = File::open(path).map_err(about(path))?;
     let mut block = vec![0; BLOCK];
@@ -197,7 +198,7 @@ pub(super) fn digest(path: &Path) -> Result<Digest, RunError> {
     }
 }
 
-/// Fills `block` up to the end of the file.
+/// Fills `block`, or a part of it if the file ends first.
 fn fill(file: &mut File, block: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < block.len() {

@@ -1,5 +1,5 @@
-//! The backward pass of the two kinds of attention: from the gradient of the sum that a block was added to, to that of
-//! what it read, of its four matrices and, of the source, of the memory.
+//! The backward pass of self-attention and cross-attention. From the gradient of the sum after the block, it computes
+//! the gradients of the block's input, of its four matrices and, in cross-attention, of the encoder output.
 
 use super::backward::Gradients;
 use super::dropout::Site;
@@ -72,15 +72,15 @@ impl Pass<'_> {
         let (d_context, d_qkv) = (&mut d_context[..rows * width], &mut d_qkv[..rows * 3 * width]);
         let sums = &sums[..rows * heads * 2];
         let of = &mut *gradients.of_parameters;
-        let leaves = self.leaves(side)?;
-        let (norms, kept) = ((&block.norm, &flat.norm), (&*standard, &*scale));
-        self.enter(side, norms, kept, d_x, of)?;
+        let chunks = self.chunks(side)?;
+        let (norms, saved_norm) = ((&block.norm, &flat.norm), (&*standard, &*scale));
+        self.norm_after_backward(side, norms, saved_norm, d_x, of)?;
         if self.plan.limits.keep == SavedActivations::Context {
             self.linear(&block.query_key_value, input, Residual::None, qkv)?;
         }
-        let made = self.of_branch((side, Site::Own(index)), d_x, branch)?.unwrap_or(d_x);
+        let made = self.branch_gradient((side, Site::Own(index)), d_x, branch)?.unwrap_or(d_x);
         let operands = (Self::matrix(made, d)?, Self::matrix(context, width)?);
-        self.linear_parameters(&flat.output, leaves, self.write, operands, of, scratch)?;
+        self.linear_parameters(&flat.output, chunks, self.write, operands, of, scratch)?;
         let output = self.packed(&flat.output, packed)?;
         self.linear_input(&output, made, Residual::None, d_context)?;
 
@@ -108,16 +108,16 @@ impl Pass<'_> {
         })?;
 
         let operands = (Self::matrix(d_qkv, 3 * width)?, Self::matrix(input, d)?);
-        self.linear_parameters(&flat.query_key_value, leaves, self.write, operands, of, scratch)?;
+        self.linear_parameters(&flat.query_key_value, chunks, self.write, operands, of, scratch)?;
         let projections = self.packed(&flat.query_key_value, packed)?;
         match self.post_norm() {
             true => self.linear_input(&projections, d_qkv, Residual::Output, d_x)?,
             false => self.linear_input(&projections, d_qkv, Residual::None, d_input)?,
         }
-        self.leave(side, norms, kept, (d_input, d_x), of)
+        self.norm_before_backward(side, norms, saved_norm, (d_input, d_x), of)
     }
 
-    /// `first`: no other layer has written to the gradient of the memory.
+    /// `first`: this layer is the first to write the gradient of the encoder output.
     pub(super) fn cross_attention_backward(
         &self,
         (block, flat): (&CrossAttention, &params::CrossAttention),
@@ -182,16 +182,16 @@ impl Pass<'_> {
         let d_key_value = &mut d_key_value[..keys * 2 * width];
         let sums = &sums[..rows * heads * 2];
         let of = &mut *gradients.of_parameters;
-        let leaves = self.leaves(side)?;
-        let (norms, kept) = ((&block.norm, &flat.norm), (&*standard, &*scale));
-        self.enter(side, norms, kept, d_x, of)?;
+        let chunks = self.chunks(side)?;
+        let (norms, saved_norm) = ((&block.norm, &flat.norm), (&*standard, &*scale));
+        self.norm_after_backward(side, norms, saved_norm, d_x, of)?;
         if self.plan.limits.keep == SavedActivations::Context {
             self.linear(&block.query, input, Residual::None, query)?;
             self.linear(&block.key_value, source, Residual::None, key_value)?;
         }
-        let made = self.of_branch((side, Site::Cross(index)), d_x, branch)?.unwrap_or(d_x);
+        let made = self.branch_gradient((side, Site::Cross(index)), d_x, branch)?.unwrap_or(d_x);
         let operands = (Self::matrix(made, d)?, Self::matrix(context, width)?);
-        self.linear_parameters(&flat.output, leaves, self.write, operands, of, scratch)?;
+        self.linear_parameters(&flat.output, chunks, self.write, operands, of, scratch)?;
         let output = self.packed(&flat.output, packed)?;
         self.linear_input(&output, made, Residual::None, d_context)?;
 
@@ -219,19 +219,19 @@ impl Pass<'_> {
         })?;
 
         let operands = (Self::matrix(d_key_value, 2 * width)?, Self::matrix(source, d)?);
-        let of_source = self.leaves(Side::Encoder)?;
+        let of_source = self.chunks(Side::Encoder)?;
         self.linear_parameters(&flat.key_value, of_source, self.write, operands, of, scratch)?;
         let key_value = self.packed(&flat.key_value, packed)?;
         let residual = if first { Residual::None } else { Residual::Output };
         self.linear_input(&key_value, d_key_value, residual, d_source)?;
 
         let operands = (Self::matrix(d_query, width)?, Self::matrix(input, d)?);
-        self.linear_parameters(&flat.query, leaves, self.write, operands, of, scratch)?;
+        self.linear_parameters(&flat.query, chunks, self.write, operands, of, scratch)?;
         let query = self.packed(&flat.query, packed)?;
         match self.post_norm() {
             true => self.linear_input(&query, d_query, Residual::Output, d_x)?,
             false => self.linear_input(&query, d_query, Residual::None, d_input)?,
         }
-        self.leave(side, norms, kept, (d_input, d_x), of)
+        self.norm_before_backward(side, norms, saved_norm, (d_input, d_x), of)
     }
 }

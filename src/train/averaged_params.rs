@@ -1,4 +1,4 @@
-//! The average in the place of the parameters, for as long as somebody looks at it.
+//! Temporarily replaces the parameters by their average.
 
 use super::error::TrainError;
 use super::trainer::Trainer;
@@ -7,11 +7,11 @@ use crate::session::Threads;
 use core::mem;
 
 impl<'a> Trainer<'a> {
-    /// Exchanges parameters and average, in the model too: once to look at the average, to validate or to save it, and
-    /// once more to go on. Does nothing where there is none.
+    /// Exchanges the parameters and the average, also in the model. Call it once to read, validate or save the
+    /// average, and a second time before training continues. Does nothing without an average.
     ///
     /// # Errors
-    /// None that the caller could cause.
+    /// Only internal errors; no argument causes one.
     pub fn swap_average(&mut self) -> Result<(), TrainError> {
         self.check_whole()?;
         if self.average_decay.is_none() {
@@ -27,7 +27,7 @@ impl<'a> Trainer<'a> {
         Ok(())
     }
 
-    /// The trainer with its average in the place of its parameters, if it has one, until the result is dropped.
+    /// A guard that replaces the trainer's parameters by its average, if it has one, until the guard is dropped.
     pub(super) fn averaged(&mut self) -> Result<Averaged<'_, 'a>, TrainError> {
         self.check_whole()?;
         let mut averaged = Averaged { trainer: self, state: State::Plain };
@@ -40,8 +40,8 @@ impl<'a> Trainer<'a> {
     }
 }
 
-/// A trainer that has its average in the place of its parameters. Dropping it brings the parameters back: after an error,
-/// and when a callback of the caller's or one of the caller's threads panics.
+/// A trainer whose parameters are replaced by its average. `Drop` restores the parameters, also after an error and
+/// when a callback or thread of the caller panics.
 pub(super) struct Averaged<'t, 'a> {
     pub(super) trainer: &'t mut Trainer<'a>,
     state: State,
@@ -49,16 +49,16 @@ pub(super) struct Averaged<'t, 'a> {
 
 #[derive(Clone, Copy)]
 enum State {
-    /// Parameters and model are as they were.
+    /// The parameters and the model are unchanged.
     Plain,
-    /// The parameters are as they were; the model is not yet.
+    /// The parameters are restored; the model is not yet refreshed.
     Stale,
-    /// The average is where the parameters were.
+    /// The average is in the place of the parameters.
     Swapped,
 }
 
 impl Averaged<'_, '_> {
-    /// Brings the parameters back by the trainer's own threads.
+    /// Restores the parameters with the trainer's own threads.
     pub(super) fn restore(mut self) -> Result<(), TrainError> {
         if let State::Swapped = self.state {
             self.trainer.swap_values()?;
@@ -74,12 +74,12 @@ impl Drop for Averaged<'_, '_> {
     fn drop(&mut self) {
         let state = mem::replace(&mut self.state, State::Plain);
         if let State::Swapped = state {
-            // The ranges are those of the plan: `cut` has accepted them before.
+            // The ranges are those of the plan, and `cut` accepted them before.
             let _ = self.trainer.swap_values();
         }
         if let State::Swapped | State::Stale = state {
-            // By this thread alone: an executor of the caller's that panics here, while a panic goes on already, would
-            // end the process. The bits are the same.
+            // Use only this thread: if the caller's executor panicked here during another panic, the process would
+            // abort. The bits are the same.
             let _ = self.trainer.refresh_by(&Threads::Serial);
         }
     }

@@ -1,11 +1,11 @@
-//! The backward pass: from the loss of each token to the gradient of each parameter, one block after the other in
-//! the opposite order.
+//! The backward pass: from the loss of each token to the gradient of each parameter, block by block in reverse order.
 //!
-//! Equations, with `dy` for the gradient of a result `y`. A linear map `y = x W + b`: `dx = dy W^T`, `dW = x^T dy`, `db`
-//! the sum of `dy` over tokens. "Add & Norm" after the block (the paper): the gradient of the sum is at once that of
-//! what the block made and of what it read, so the block's own part is added to it by the last product's epilogue.
-//! Before the block: the norm's gradient is added to the stream's. Attention, norms and activations: see their kernels.
-//! Nothing is cleared before: the first to write a gradient stores it.
+//! Equations, with `dy` for the gradient of a result `y`. A linear map `y = x W + b`: `dx = dy W^T`, `dW = x^T dy`,
+//! and `db` is the sum of `dy` over tokens. "Add & Norm" with the norm after the block (the paper): the gradient of
+//! the sum is the gradient of both the block's output and the block's input, so the epilogue of the last product adds
+//! the block's own part. With the norm before the block, the norm's gradient is added to the gradient of the residual
+//! stream. Attention, norms and activations: see their kernels. No gradient is cleared first: the first write stores,
+//! later writes add.
 
 use super::dropout::Site;
 use super::error::TrainError;
@@ -19,15 +19,15 @@ use core::ops::Range;
 use simdformer_kernels::Residual;
 use simdformer_kernels::train::{ReductionChunks, WriteMode, gate_backward};
 
-/// What the backward pass writes besides the gradients of activations.
+/// The outputs of the backward pass other than the gradients of activations.
 pub(super) struct Gradients<'g> {
-    /// Of the parameters, at their places.
+    /// Gradients of the parameters, at the ranges of the parameters.
     pub(super) of_parameters: &'g mut [f32],
 }
 
 impl Pass<'_> {
-    /// From the gradient of the decoder's output, in its `d_x`, to that of its embeddings, in the same place, and of
-    /// the encoder's output.
+    /// Computes, from the gradient of the decoder's output in its `d_x`, the gradient of the decoder's embeddings
+    /// (also in `d_x`) and of the encoder output.
     pub(super) fn decoder_backward(
         &self,
         (decoder, flat): (&Decoder, &params::Network),
@@ -41,7 +41,7 @@ impl Pass<'_> {
         self.final_norm_backward(side, norms, plan, memory, gradients)?;
         for (index, (layer, flat)) in decoder.layers.iter().zip(&flat.layers).enumerate().rev() {
             let saved = &plan.layers[index];
-            if self.run_again(side, plan, index, memory)? {
+            if self.needs_recompute(side, plan, index, memory)? {
                 let blocks = (&layer.self_attention, &layer.cross_attention, &layer.feed_forward);
                 self.decoder_layer(blocks, (plan, index), memory)?;
             }
@@ -89,7 +89,8 @@ impl Pass<'_> {
         self.embedding_norm_backward(side, norms, plan, memory, gradients)
     }
 
-    /// From the gradient of the encoder's output, in `plan.d_memory`, to that of its embeddings, in its `d_x`.
+    /// Computes, from the gradient of the encoder output in `d_x`, the gradient of the encoder's embeddings, also in
+    /// `d_x`.
     pub(super) fn encoder_backward(
         &self,
         (encoder, flat): (&Encoder, &params::Network),
@@ -103,7 +104,7 @@ impl Pass<'_> {
         self.final_norm_backward(side, norms, plan, memory, gradients)?;
         for (index, (layer, flat)) in encoder.layers.iter().zip(&flat.layers).enumerate().rev() {
             let saved = &plan.layers[index];
-            if self.run_again(side, plan, index, memory)? {
+            if self.needs_recompute(side, plan, index, memory)? {
                 let blocks = (&layer.self_attention, &layer.feed_forward);
                 self.encoder_layer(blocks, (plan, index), memory)?;
             }
@@ -132,8 +133,8 @@ impl Pass<'_> {
         self.embedding_norm_backward(side, norms, plan, memory, gradients)
     }
 
-    /// Whether the layer has to run again; then its input is in `x`.
-    fn run_again(
+    /// Returns whether the layer must be recomputed. If so, copies the saved layer input to `x`.
+    fn needs_recompute(
         &self,
         side: Side,
         plan: &StackSaved,
@@ -150,8 +151,8 @@ impl Pass<'_> {
         Ok(true)
     }
 
-    /// Makes what a block inside a layer read again, in `plan.input`: of its own norm where that comes first, else of
-    /// the block's before.
+    /// Recomputes the input of a block inside a layer into `plan.input`: with the block's own norm if the norm comes
+    /// first, otherwise with the norm of the previous block.
     fn input_of(
         &self,
         side: Side,
@@ -161,13 +162,13 @@ impl Pass<'_> {
         memory: &mut [f32],
     ) -> Result<Range<usize>, TrainError> {
         if self.post_norm() {
-            self.again(side, norm_before, standard_before, memory)
+            self.recompute_input(side, norm_before, standard_before, memory)
         } else {
-            self.again(side, norm, standard, memory)
+            self.recompute_input(side, norm, standard, memory)
         }
     }
 
-    /// As [`Pass::input_of`], of the first block of a layer.
+    /// As [`Pass::input_of`], for the first block of a layer.
     fn layer_input(
         &self,
         side: Side,
@@ -178,19 +179,19 @@ impl Pass<'_> {
     ) -> Result<Range<usize>, TrainError> {
         let saved = &plan.layers[index];
         if !self.post_norm() {
-            return self.again(side, norm, &saved.own.norm.standard, memory);
+            return self.recompute_input(side, norm, &saved.own.norm.standard, memory);
         }
         match norm_before {
             _ if self.plan.limits.keep == SavedActivations::Inputs => Ok(saved.input.clone()),
             Some(norm) => {
                 let before = &plan.layers[index - 1].feed_forward.norm.standard;
-                self.again(side, norm, before, memory)
+                self.recompute_input(side, norm, before, memory)
             }
             None => Ok(plan.embedded.clone()),
         }
     }
 
-    fn again(
+    fn recompute_input(
         &self,
         side: Side,
         norm: &Norm,
@@ -200,7 +201,7 @@ impl Pass<'_> {
         let floats = self.rows(side) * self.run.config.d_model;
         let to = &self.plan.input;
         let [standard, input] = cut(memory, [standard, to])?;
-        self.norm_again(norm, standard, &mut input[..floats])?;
+        self.norm_recompute(norm, standard, &mut input[..floats])?;
         Ok(to.clone())
     }
 
@@ -223,8 +224,8 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Leaves the gradient of `scale * table[id] + position` in `d_x`; where positions come after the norm, that of
-    /// positions has been taken before.
+    /// Writes the gradient of `scale * table[id] + position` to `d_x`. The gradient of positions is copied to
+    /// `embedded`; if positions are added after the norm, it is copied before the norm's backward pass.
     fn embedding_norm_backward(
         &self,
         side: Side,
@@ -235,38 +236,39 @@ impl Pass<'_> {
     ) -> Result<(), TrainError> {
         let floats = self.rows(side) * self.run.config.d_model;
         let saved = &plan.embedding_norm;
-        let [d_x, standard, scale, late] =
+        let [d_x, standard, scale, embedded] =
             cut(memory, [&plan.d_x, &saved.standard, &saved.scale, &plan.embedded])?;
         let d_x = &mut d_x[..floats];
-        if let Some(dropout) = self.drops(side, Site::Embedding) {
+        if let Some(dropout) = self.dropout_at(side, Site::Embedding) {
             let rows = self.rows(side);
             let d_x = Self::matrix_mut(d_x, self.run.config.d_model)?;
             self.drop_in_place(&dropout, (side, 0..rows), d_x)?;
         }
-        // Positions read their gradient here: before the norm's backward pass if they were added after it.
-        let d_positions = &mut late[..floats];
-        if self.positions_come_late(side) {
+        // The gradient of positions is read from here. If positions were added after the norm, copy it before the
+        // norm's backward pass.
+        let d_positions = &mut embedded[..floats];
+        if self.positions_after_norm(side) {
             d_positions.copy_from_slice(d_x);
         }
         if let (Some(norm), Some(flat)) = norms {
             self.norm_parameters(flat, side, standard, d_x, gradients.of_parameters)?;
             self.norm_backward_in_place(norm, (standard, scale), d_x)?;
         }
-        if !self.positions_come_late(side) {
+        if !self.positions_after_norm(side) {
             d_positions.copy_from_slice(d_x);
         }
         Ok(())
     }
 
-    /// The gradient of what a block made, from that of the sum it was added to: with the numbers dropped that were
-    /// dropped then.
-    pub(super) fn of_branch<'m>(
+    /// The gradient of a block's output, from the gradient of the sum: applies the dropout mask of the forward pass.
+    /// `None` without dropout.
+    pub(super) fn branch_gradient<'m>(
         &self,
         (side, site): (Side, Site),
         d_x: &[f32],
         branch: &'m mut [f32],
     ) -> Result<Option<&'m [f32]>, TrainError> {
-        let Some(dropout) = self.drops(side, site) else { return Ok(None) };
+        let Some(dropout) = self.dropout_at(side, site) else { return Ok(None) };
         let (d, rows) = (self.run.config.d_model, self.rows(side));
         let branch = &mut branch[..d_x.len()];
         branch.copy_from_slice(d_x);
@@ -274,8 +276,9 @@ impl Pass<'_> {
         Ok(Some(branch))
     }
 
-    /// Where the norm comes after a block: from the gradient of its result to that of the sum that it read, in `d_x`.
-    pub(super) fn enter(
+    /// With the norm after a block: computes the gradient of the norm's input from the gradient of its result, in
+    /// `d_x`.
+    pub(super) fn norm_after_backward(
         &self,
         side: Side,
         (norm, flat): (&Norm, &params::Norm),
@@ -290,8 +293,8 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Where the norm comes before a block: adds to `d_x` what the gradient of its result, `d_input`, says of the stream.
-    pub(super) fn leave(
+    /// With the norm before a block: adds the norm's input gradient, computed from `d_input`, to `d_x`.
+    pub(super) fn norm_before_backward(
         &self,
         side: Side,
         (norm, flat): (&Norm, &params::Norm),
@@ -357,10 +360,10 @@ impl Pass<'_> {
         )?;
         let (d_x, input, d_input) = (&mut d_x[..floats], &input[..floats], &mut d_input[..floats]);
         let of = &mut *gradients.of_parameters;
-        let (norms, kept) = ((&block.norm, &flat.norm), (&*standard, &*scale));
-        self.enter(side, norms, kept, d_x, of)?;
+        let (norms, saved_norm) = ((&block.norm, &flat.norm), (&*standard, &*scale));
+        self.norm_after_backward(side, norms, saved_norm, d_x, of)?;
         let post = self.post_norm();
-        let branch = self.of_branch((side, Site::FeedForward(index)), d_x, branch)?;
+        let branch = self.branch_gradient((side, Site::FeedForward(index)), d_x, branch)?;
         let site = (side, Site::Hidden(index));
         let outer = self.packed(&flat.outer, packed_outer)?;
         let inner_packed = self.packed(&flat.inner, packed_inner)?;
@@ -368,30 +371,30 @@ impl Pass<'_> {
             Some(gate) => Some(self.packed(gate, packed_gate)?),
             None => None,
         };
-        let again = matches!(
+        let recompute = matches!(
             self.plan.limits.keep,
             SavedActivations::Projections | SavedActivations::Context
         );
         let (isa, parallelism) = (self.run.isa(), self.run.parallelism);
         let mut write = self.write;
-        for leaf in self.leaf_rows(side) {
-            let within = |width: usize| leaf.start * width..leaf.end * width;
-            let ends = [leaf.len() as u32];
+        for chunk in self.chunk_rows(side) {
+            let within = |width: usize| chunk.start * width..chunk.end * width;
+            let ends = [chunk.len() as u32];
             let one = ReductionChunks::new(&ends)?;
             let (input, inner) = (&input[within(d)], &mut inner[within(width)]);
-            let hidden = &mut hidden[..leaf.len() * width];
-            let d_hidden = &mut d_hidden[..leaf.len() * width];
-            if again {
+            let hidden = &mut hidden[..chunk.len() * width];
+            let d_hidden = &mut d_hidden[..chunk.len() * width];
+            if recompute {
                 self.linear(&block.inner, input, Residual::None, inner)?;
             }
             if let Some(gate) = &block.gate {
                 let gates = &mut gates[within(width)];
-                if again {
+                if recompute {
                     self.linear(gate, input, Residual::None, gates)?;
                 }
-                self.hidden(site, leaf.clone(), (Some(gates), inner), width, hidden)?;
+                self.hidden(site, chunk.clone(), (Some(gates), inner), width, hidden)?;
             } else {
-                self.hidden(site, leaf.clone(), (None, inner), width, hidden)?;
+                self.hidden(site, chunk.clone(), (None, inner), width, hidden)?;
             }
             let d_out = &branch.unwrap_or(d_x)[within(d)];
             let operands = (Self::matrix(d_out, d)?, Self::matrix(hidden, width)?);
@@ -404,9 +407,9 @@ impl Pass<'_> {
                 }
             };
             self.linear_input(&outer, d_out, derivative, d_hidden)?;
-            if let Some(dropout) = self.drops(site.0, site.1) {
+            if let Some(dropout) = self.dropout_at(site.0, site.1) {
                 let d_hidden = Self::matrix_mut(d_hidden, width)?;
-                self.drop_in_place(&dropout, (side, leaf.clone()), d_hidden)?;
+                self.drop_in_place(&dropout, (side, chunk.clone()), d_hidden)?;
             }
             let x = Self::matrix(input, d)?;
             let (to, residual) = match post {
@@ -439,6 +442,6 @@ impl Pass<'_> {
             }
             write = WriteMode::Add;
         }
-        self.leave(side, norms, kept, (d_input, d_x), of)
+        self.norm_before_backward(side, norms, saved_norm, (d_input, d_x), of)
     }
 }

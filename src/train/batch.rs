@@ -1,4 +1,4 @@
-//! Sentences of a pass laid end to end: ids, shifted targets, positions, and the leaves in which sums over
+//! The concatenated sentences of a pass: ids, shifted targets, positions, and the reduction chunks in which sums over
 //! tokens are added.
 
 use super::error::TrainError;
@@ -9,15 +9,15 @@ use crate::session::SourceError;
 use core::ops::Range;
 use simdformer_kernels::Sequence;
 
-/// Tokens of one side, at most, that a leaf of a sum over tokens holds: whole sentences, or a part of one that is
-/// longer. Gradients are sums of leaves in the order of the sentences, so a batch has the bits of the passes that it
-/// is cut into between leaves.
+/// The largest number of tokens of one side in a reduction chunk of a sum over tokens. A chunk holds whole sentences,
+/// or a part of one longer sentence. Gradients are sums of chunks in the order of the sentences. So a batch gives the
+/// same bits when it is cut into passes between chunks.
 pub const REDUCTION_CHUNK: usize = 512;
 
-/// Sentences whose descriptions fit on the stack for one call of an attention kernel.
+/// The number of sentences whose descriptions fit on the stack for one call of an attention kernel.
 pub(super) const SENTENCES_PER_CALL: usize = 64;
 
-/// A source and what should be said of it: one sentence of a batch.
+/// A source and its target: one sentence of a batch.
 ///
 /// ```
 /// use simdformer::Features;
@@ -30,34 +30,35 @@ pub(super) const SENTENCES_PER_CALL: usize = 64;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Example<'a> {
-    /// Ids of the source, its end token included; none where the encoder reads features.
+    /// Ids of the source, including its end token; empty if the encoder reads features.
     pub source: &'a [u32],
-    /// What an encoder that reads features reads in place of ids. Nothing is learned of them.
+    /// The input of an encoder that reads features instead of ids. Features have no gradient.
     pub features: Option<Features<'a>>,
-    /// Ids of the target, its end token included and its start left out; empty for a model that only encodes.
-    /// The decoder is fed the start and all of it but the last.
+    /// Ids of the target, including its end token but not its start token; empty for a model that has only an
+    /// encoder. The decoder reads the start token and then all target tokens but the last.
     pub target: &'a [u32],
-    /// Which sentence of the corpus it is. Dropout draws by it, so that a sentence is masked alike in any batch.
+    /// The index of the sentence in the corpus. Dropout masks are a function of it, so a sentence has the same mask
+    /// in any batch.
     pub id: u32,
 }
 
 impl<'a> Example<'a> {
-    /// A source of ids.
+    /// An example whose source is ids.
     pub const fn new(source: &'a [u32], target: &'a [u32], id: u32) -> Self {
         Self { source, features: None, target, id }
     }
 
-    /// A source of features.
+    /// An example whose source is features.
     pub const fn of_features(features: Features<'a>, target: &'a [u32], id: u32) -> Self {
         Self { source: &[], features: Some(features), target, id }
     }
 
-    /// Tokens of the source, or positions that the encoder makes of its features.
+    /// Tokens of the source, or the number of positions that the encoder computes from the features.
     pub fn source_len(&self) -> usize {
         self.features.as_ref().map_or(self.source.len(), Features::positions)
     }
 
-    /// The ids of its positions; zeros where it has none.
+    /// The source id of each position; zeros for features.
     fn source_ids(&self) -> impl ExactSizeIterator<Item = u32> {
         (0..self.source_len()).map(|index| self.source.get(index).copied().unwrap_or(0))
     }
@@ -66,18 +67,18 @@ impl<'a> Example<'a> {
 /// One side of the sentences of a pass.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
-    /// What the stack reads, end to end.
+    /// The concatenated input tokens of the stack.
     pub(super) ids: Vec<u32>,
     /// Position of each token in its sentence.
     pub(super) positions: Vec<u32>,
     /// Type of each token: 0.
     pub(super) types: Vec<u32>,
-    /// The sentence of the corpus that each token is of.
+    /// The corpus index of the sentence of each token.
     pub(super) sentences: Vec<u32>,
     /// Tokens of each sentence.
     pub(super) lengths: Vec<u32>,
-    /// Ends of leaves.
-    pub(super) leaves: Vec<u32>,
+    /// The ends of the reduction chunks.
+    pub(super) chunk_ends: Vec<u32>,
 }
 
 impl Lines {
@@ -88,7 +89,7 @@ impl Lines {
             types: Vec::with_capacity(tokens),
             sentences: Vec::with_capacity(tokens),
             lengths: Vec::with_capacity(sentences),
-            leaves: Vec::with_capacity(sentences + tokens / REDUCTION_CHUNK + 1),
+            chunk_ends: Vec::with_capacity(sentences + tokens / REDUCTION_CHUNK + 1),
         }
     }
 
@@ -98,7 +99,7 @@ impl Lines {
         self.types.clear();
         self.sentences.clear();
         self.lengths.clear();
-        self.leaves.clear();
+        self.chunk_ends.clear();
     }
 
     pub(super) fn rows(&self) -> usize {
@@ -114,30 +115,30 @@ impl Lines {
         self.lengths.push(len);
     }
 
-    /// A group of sentences ends here. One sentence alone may be longer than a leaf.
+    /// Ends a group of sentences. A single sentence may be longer than a reduction chunk.
     fn end_group(&mut self) {
-        let mut start = self.leaves.last().copied().unwrap_or(0);
+        let mut start = self.chunk_ends.last().copied().unwrap_or(0);
         let end = self.ids.len() as u32;
         while end > start {
             start = end.min(start + REDUCTION_CHUNK as u32);
-            self.leaves.push(start);
+            self.chunk_ends.push(start);
         }
     }
 
-    /// The rows of each leaf.
-    pub(super) fn leaf_rows(&self) -> impl Iterator<Item = Range<usize>> + '_ {
-        let starts = core::iter::once(0).chain(self.leaves.iter().copied());
-        starts.zip(&self.leaves).map(|(start, &end)| start as usize..end as usize)
+    /// The rows of each reduction chunk.
+    pub(super) fn chunk_rows(&self) -> impl Iterator<Item = Range<usize>> + '_ {
+        let starts = core::iter::once(0).chain(self.chunk_ends.iter().copied());
+        starts.zip(&self.chunk_ends).map(|(start, &end)| start as usize..end as usize)
     }
 
-    /// Bytes of its capacity.
+    /// Bytes of the allocated capacity.
     fn bytes(&self) -> usize {
         4 * (self.ids.capacity()
             + self.positions.capacity()
             + self.types.capacity()
             + self.lengths.capacity()
             + self.sentences.capacity()
-            + self.leaves.capacity())
+            + self.chunk_ends.capacity())
     }
 }
 
@@ -146,9 +147,9 @@ impl Lines {
 pub(super) struct Batch {
     pub(super) source: Lines,
     pub(super) target: Lines,
-    /// What the decoder should say at each of its tokens.
+    /// The expected output token at each decoder position.
     pub(super) labels: Vec<u32>,
-    /// For each group of sentences, the tokens of both sides before its end: where lookups change sides.
+    /// For each group of sentences, the tokens of both sides before its end. Lookups change sides at these ends.
     pub(super) groups: Vec<[u32; 2]>,
 }
 
@@ -170,8 +171,8 @@ impl Batch {
             + 8 * self.groups.capacity()
     }
 
-    /// Lays out checked sentences.
-    pub(super) fn lay(&mut self, config: &Config, pairs: &[Example<'_>]) {
+    /// Lays out sentences that [`check`] has accepted.
+    pub(super) fn lay_out(&mut self, config: &Config, pairs: &[Example<'_>]) {
         self.source.clear();
         self.target.clear();
         self.labels.clear();
@@ -182,7 +183,7 @@ impl Batch {
             for pair in group {
                 self.source.push(pair.source_ids(), pair.id);
                 if let Some((&last, before)) = pair.target.split_last() {
-                    // Where the configuration names no start, the last token, a language, is the first: mBART.
+                    // If the config names no start token, the last token, a language, is the first: mBART.
                     let start = config.tokens.decoder_start.unwrap_or(last);
                     let ids = (0..pair.target.len()).map(|i| match i {
                         0 => start,
@@ -199,7 +200,7 @@ impl Batch {
         }
     }
 
-    /// Calls `each` with the sentences, some at a time, as self-attention of one side sees them.
+    /// Calls `each` with the sequences of self-attention on one side, some sentences at a time.
     pub(super) fn own<E>(
         &self,
         side: Side,
@@ -212,13 +213,13 @@ impl Batch {
         sequences(lengths, lengths, each)
     }
 
-    /// As the target sees the source.
+    /// Calls `each` with the sequences of cross-attention, from target to source.
     pub(super) fn cross<E>(&self, each: impl FnMut(&[Sequence]) -> Result<(), E>) -> Result<(), E> {
         sequences(&self.target.lengths, &self.source.lengths, each)
     }
 }
 
-/// How many of the first sentences are a group: as many as fill no leaf beyond its end on either side, one at least.
+/// The number of leading sentences that form a group: as many as fit one reduction chunk on each side, at least one.
 pub(super) fn group_len(pairs: &[Example<'_>]) -> usize {
     let (mut source, mut target) = (0, 0);
     let fits = pairs.iter().take_while(|pair| {
@@ -249,7 +250,7 @@ fn sequences<E>(
     Ok(())
 }
 
-/// Whether every sentence can be learned from.
+/// Checks that every sentence can be used for training.
 pub(super) fn check(
     config: &Config,
     limits: &TrainLimits,
@@ -292,7 +293,8 @@ pub(super) fn check(
     Ok(())
 }
 
-/// Whether the source is of ids, if it is what the encoder reads; features are checked.
+/// Returns whether the source is ids. Fails if the source is not of the kind that the encoder reads, or if the
+/// features are invalid.
 fn check_source(config: &Config, pair: &Example<'_>) -> Result<bool, SourceError> {
     let bins = config.stem.map(|ConvFrontend { bins }| bins);
     let Some(features) = &pair.features else {
@@ -316,7 +318,7 @@ mod tests {
         Example::new(source, target, 7)
     }
 
-    /// What the decoder is fed is the target, one to the right.
+    /// The decoder input is the target, shifted by one.
     #[test]
     fn targets_are_shifted_by_one() {
         let small = Dimensions { d_model: 8, heads: 2, layers: 1, ffn_dim: 8, vocabulary: 30 };
@@ -324,7 +326,7 @@ mod tests {
         config.tokens.decoder_start = Some(29);
         let mut batch = Batch::with_capacity(&TrainLimits::new(64, 16));
         let pairs = [pair(&[3, 4, 2], &[9, 8, 2]), pair(&[5], &[2])];
-        batch.lay(&config, &pairs);
+        batch.lay_out(&config, &pairs);
         assert_eq!(batch.target.ids, [29, 9, 8, 29]);
         assert_eq!(batch.labels, [9, 8, 2, 2]);
         assert_eq!(batch.source.ids, [3, 4, 2, 5]);
@@ -333,18 +335,18 @@ mod tests {
             (&batch.source.lengths[..], &batch.target.lengths[..]),
             (&[3, 1][..], &[3, 1][..])
         );
-        // Without a start the last token, a language, comes first.
+        // Without a start token the last token, a language, comes first.
         config.tokens.decoder_start = None;
-        batch.lay(&config, &[pair(&[3], &[9, 8, 2, 17])]);
+        batch.lay_out(&config, &[pair(&[3], &[9, 8, 2, 17])]);
         assert_eq!(
             (&batch.target.ids[..], &batch.labels[..]),
             (&[17, 9, 8, 2][..], &[9, 8, 2, 17][..])
         );
     }
 
-    /// Leaves end between sentences, and inside those that are longer than one.
+    /// Reduction chunks end between sentences, or inside a sentence that is longer than one chunk.
     #[test]
-    fn leaves_hold_whole_sentences() {
+    fn chunks_hold_whole_sentences() {
         let (long, short): (Vec<u32>, Vec<u32>) = (vec![1; 1100], vec![1; 300]);
         let small = Dimensions { d_model: 8, heads: 2, layers: 1, ffn_dim: 8, vocabulary: 30 };
         let mut config = Config::transformer(small);
@@ -357,12 +359,12 @@ mod tests {
             Example::new(&short, &short, 4),
         ];
         let mut batch = Batch::with_capacity(&TrainLimits::new(4096, 2000));
-        batch.lay(&config, &pairs);
-        assert_eq!(batch.source.leaves, [500, 513, 1025, 1537, 1613, 1913]);
-        assert_eq!(batch.target.leaves, [310, 320, 330, 630]);
+        batch.lay_out(&config, &pairs);
+        assert_eq!(batch.source.chunk_ends, [500, 513, 1025, 1537, 1613, 1913]);
+        assert_eq!(batch.target.chunk_ends, [310, 320, 330, 630]);
         assert_eq!(batch.groups, [[500, 310], [513, 320], [1613, 330], [1913, 630]]);
-        // A pass of whole groups has the same leaves.
-        batch.lay(&config, &pairs[2..4]);
-        assert_eq!(batch.source.leaves, [13, 525, 1037, 1113]);
+        // A pass of whole groups has the same reduction chunks.
+        batch.lay_out(&config, &pairs[2..4]);
+        assert_eq!(batch.source.chunk_ends, [13, 525, 1037, 1113]);
     }
 }

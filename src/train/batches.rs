@@ -1,4 +1,4 @@
-//! Which sentences a batch has: a function of the seed and of how many batches there were.
+//! Selects the sentences of each batch, as a function of the seed and of the number of earlier batches.
 
 use super::corpus::Corpus;
 use super::run_error::{RunError, about};
@@ -6,41 +6,41 @@ use simdformer_kernels::train::{Philox, permutation};
 use std::fs;
 use std::path::Path;
 
-/// How large a batch is.
+/// The size of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BatchSize {
-    /// Of as many sentences.
+    /// This number of sentences.
     Sentences(usize),
-    /// Of as many sentences as have this many tokens on the larger side together; one at least.
+    /// As many sentences as have at most this many tokens in total on the larger side; at least one sentence.
     Tokens(usize),
 }
 
 /// How a corpus is cut into batches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Batching {
-    /// In an order drawn anew for each epoch, all sentences once.
+    /// All sentences once per epoch, in an order that is drawn anew for each epoch.
     Shuffled {
-        /// Of each batch; the last of an epoch has what is left.
+        /// The size of each batch; the last batch of an epoch has the remaining sentences.
         size: BatchSize,
-        /// As many sentences are sorted by length before they are cut, so that sentences of a batch are alike; the batches of
-        /// a pool come in an order of their own. 0 or 1 sorts none. Nothing is padded here, so it saves nothing; it is there
-        /// to learn in the order of trainers that pad.
+        /// The number of sentences that are sorted by length before they are cut into batches, so that the sentences
+        /// of a batch have similar lengths. The batches of a pool are then shuffled. 0 or 1 disables sorting. This
+        /// crate does not pad, so sorting saves no work; it reproduces the order of trainers that pad.
         pool: usize,
     },
     /// In the order of the corpus.
     InOrder {
-        /// Of each batch; the last of an epoch has what is left.
+        /// The size of each batch; the last batch of an epoch has the remaining sentences.
         size: BatchSize,
     },
-    /// As listed: the numbers of the sentences of each batch. An epoch is the list.
+    /// As listed: the indices of the sentences of each batch. An epoch is the whole list.
     Listed(Vec<Vec<u32>>),
 }
 
 impl Batching {
-    /// A file of batches: a line for each, the numbers of its sentences as a list in JSON.
+    /// Reads a file of batches: each line is a JSON list of sentence indices.
     ///
     /// # Errors
-    /// The file cannot be read; a line is no list of numbers.
+    /// The file cannot be read, or a line is not a list of numbers.
     pub fn listed(file: &Path) -> Result<Self, RunError> {
         let text = fs::read_to_string(file).map_err(about(file))?;
         let lines = text.lines().zip(1..).filter(|(line, _)| !line.trim().is_empty());
@@ -54,7 +54,7 @@ impl Batching {
         Ok(Self::Listed(batches.collect::<Result<_, _>>()?))
     }
 
-    /// One line that differs where the batches of the same corpus and seed do.
+    /// A one-line description, which differs if the batches of the same corpus and seed differ.
     pub(super) fn describe(&self) -> String {
         let of = |size: &BatchSize| match size {
             BatchSize::Sentences(n) => format!("{n} sentences"),
@@ -75,17 +75,17 @@ impl Batching {
     }
 }
 
-/// The batches of one epoch after the other.
+/// The batches of successive epochs.
 #[derive(Debug)]
 pub(super) struct Batches {
     batching: Batching,
     seed: u64,
-    /// Numbers of sentences, batch after batch.
+    /// Sentence indices, batch after batch.
     order: Vec<u32>,
-    /// Where the sentences of each batch are in `order`.
+    /// The range of each batch in `order`.
     batches: Vec<[u32; 2]>,
     epoch: u64,
-    /// Batches of this epoch that were taken.
+    /// Batches of this epoch that were used.
     position: usize,
 }
 
@@ -141,7 +141,7 @@ impl Batches {
         Ok(made)
     }
 
-    /// Goes to batch `position` of `epoch`.
+    /// Moves to batch `position` of `epoch`.
     pub(super) fn seek(&mut self, corpus: &Corpus, epoch: u64, position: usize) {
         self.begin(corpus, epoch);
         self.position = position.min(self.batches.len());
@@ -155,7 +155,7 @@ impl Batches {
         self.position
     }
 
-    /// Batches of this epoch.
+    /// Number of batches in this epoch.
     pub(super) fn len(&self) -> usize {
         self.batches.len()
     }
@@ -164,7 +164,7 @@ impl Batches {
         self.position >= self.batches.len()
     }
 
-    /// The sentences of the next batch, of the next epoch if this one is over.
+    /// The sentences of the next batch; begins the next epoch if this one is over.
     pub(super) fn next(&mut self, corpus: &Corpus) -> &[u32] {
         if self.epoch_is_over() {
             self.begin(corpus, self.epoch + 1);
@@ -174,7 +174,7 @@ impl Batches {
         &self.order[start as usize..end as usize]
     }
 
-    /// Lays out an epoch. Nothing is allocated: there is room for as many batches as sentences.
+    /// Computes the batches of an epoch. Nothing is allocated, because the capacity is one batch per sentence.
     fn begin(&mut self, corpus: &Corpus, epoch: u64) {
         let Self { batching, seed, order, batches, .. } = self;
         (self.epoch, self.position) = (epoch, 0);
@@ -214,8 +214,8 @@ impl Batches {
     }
 }
 
-/// Puts the batches of pool `pool` in an order of their own: Fisher and Yates' shuffle, as [`permutation`] of sentences, under
-/// a key that no other use has.
+/// Shuffles the batches of pool `pool` with the Fisher-Yates algorithm, as [`permutation`] shuffles sentences, under
+/// a key that has no other use.
 fn shuffle(seed: u64, epoch: u64, pool: u32, batches: &mut [[u32; 2]]) {
     let philox = Philox::new(seed).branch([4, epoch as u32, (epoch >> 32) as u32, pool]);
     for last in (1..batches.len()).rev() {
@@ -225,7 +225,7 @@ fn shuffle(seed: u64, epoch: u64, pool: u32, batches: &mut [[u32; 2]]) {
     }
 }
 
-/// Cuts `sentences`, the first of which is at `start`, into batches.
+/// Cuts `sentences`, which begin at `start`, into batches.
 fn cut(
     corpus: &Corpus,
     size: BatchSize,

@@ -7,14 +7,16 @@ use crate::checkpoint::{Checkpoint, TensorId};
 use simdformer_kernels::{Isa, Parallelism};
 use std::path::Path;
 
-/// Writes a checkpoint whose every number is the mean of those of `checkpoints`, added in their order in f64, in the form of
-/// the first. Vaswani et al. 2017 (section 6.1) take the last five of a run, ten minutes apart.
+/// Writes a checkpoint in which every value is the mean of those of `checkpoints`, added in order in f64. Its format
+/// is that of the first checkpoint. Vaswani et al. 2017 (section 6.1) average the last five checkpoints of a run,
+/// written ten minutes apart.
 ///
 /// # Errors
-/// There is no checkpoint; one cannot be read, or is of another architecture than the first; the result cannot be written.
+/// `checkpoints` is empty; a checkpoint cannot be read, or has another architecture than the first; the result cannot
+/// be written.
 ///
 /// ```no_run
-/// use simdformer::train::checkpoint_average;
+/// use simdformer::train::average;
 ///
 /// average(&["run/checkpoints/step-2600", "run/checkpoints/step-2800"], "run/mean")?;
 /// # Ok::<(), simdformer::train::RunError>(())
@@ -31,7 +33,7 @@ pub fn average(checkpoints: &[impl AsRef<Path>], out: impl AsRef<Path>) -> Resul
     for role in TensorId::all(layout.config()) {
         let mut found = Vec::with_capacity(opened.len());
         for checkpoint in &opened {
-            // What is absent everywhere stays so.
+            // A tensor that is absent in all checkpoints stays absent.
             found.extend(checkpoint.optional(role)?.map(|tensor| tensor.to_vec()).transpose()?);
         }
         if found.is_empty() {

@@ -1,4 +1,4 @@
-//! How a directory of a checkpoint is written: which tensors, under which names, and what lies beside them.
+//! The content of a checkpoint directory: which tensors, under which names, and which other files.
 
 use super::atomic_write::{self, Digest, Sink};
 use super::frozen::is_frozen;
@@ -12,24 +12,24 @@ use std::fmt;
 use std::fs;
 use std::path::Path;
 
-/// Endings of files that go with a model: configurations, vocabularies, tokenizers.
+/// Extensions of the other files of a model: configs, vocabularies, tokenizers.
 const COMPANIONS: [&str; 8] = ["json", "model", "spm", "txt", "vocab", "bpe", "tiktoken", "jinja"];
-/// The largest of them, in bytes; the vocabulary of a quarter of a million pieces has a tenth.
+/// The maximum size of such a file in bytes; a vocabulary of 250,000 pieces has a tenth of it.
 const MAX_COMPANION: u64 = 256 << 20;
-/// What goes with a run, or with weights cut into shards.
+/// Files that belong to a run, or to weights split into shards.
 const NOT_COMPANIONS: [&str; 2] = ["trainer.json", "model.safetensors.index.json"];
 
-/// The form of the checkpoints that a trainer writes: that of the directory it began from.
+/// The format of the checkpoints that a trainer writes: that of the directory from which it started.
 ///
-/// A directory gets `model.safetensors` with the names and shapes of the first one, in f32; tensors there that the network
-/// does not use are carried over as they are; matrices that are tied are written under each name that they had. Beside it
-/// lie copies of `config.json` and of all vocabularies and settings. So [`Model::open`](crate::Model::open) and
-/// transformers load it.
+/// A directory gets `model.safetensors` with the tensor names and shapes of the first checkpoint, in f32. Tensors
+/// that the network does not use are copied unchanged. Tied matrices are written under each of their names. Copies of
+/// `config.json`, of all vocabularies and of all settings are written to the same directory. So
+/// [`Model::open`](crate::Model::open) and transformers load it.
 pub struct Layout {
     config: Config,
     tensors: Vec<Tensor>,
     companions: Vec<(String, Vec<u8>)>,
-    /// Of which tensors are carried over.
+    /// The checkpoint from which unused tensors are copied.
     source: Option<Checkpoint<'static>>,
 }
 
@@ -39,16 +39,16 @@ struct Tensor {
     dtype: String,
     shape: Vec<usize>,
     bytes: u64,
-    /// Block after block; none of a tensor that is carried over.
+    /// The tensor ids of the blocks, in order; empty for a tensor that is copied unchanged.
     roles: Vec<TensorId>,
 }
 
 impl Layout {
-    /// The form of a checkpoint that [`Checkpoint::open`] opens; its files stay open, and those beside the weights are read
-    /// now.
+    /// The format of a checkpoint that [`Checkpoint::open`] opens. Its files stay open. The files next to the weights
+    /// are read now.
     ///
     /// # Errors
-    /// As there; a file beside the weights cannot be read.
+    /// As [`Checkpoint::open`]; also if a file next to the weights cannot be read.
     pub fn of(directory: &Path) -> Result<Self, RunError> {
         let source = Checkpoint::open(directory)?;
         let config = source.config().clone();
@@ -59,7 +59,7 @@ impl Layout {
                 *place = Some(role);
             }
         };
-        // Where each is read from; then the other names of what is tied.
+        // First the names that are read, then the other names of tied tensors.
         for role in TensorId::all(&config) {
             source.places(role).take(1).for_each(|place| put(role, place));
         }
@@ -83,7 +83,7 @@ impl Layout {
             }
             tensors.push(tensor);
         }
-        // A bias that the file lacks is learned all the same.
+        // A bias that is missing in the file is trained too.
         let absent = TensorId::all(&config)
             .filter(|&role| role.may_be_absent() && !is_frozen(&config, role))
             .filter(|&role| source.places(role).next().is_none());
@@ -96,15 +96,15 @@ impl Layout {
         Ok(layout)
     }
 
-    /// The form of checkpoints of a model that begins from nothing: `path` is a `config.json` or a directory with one,
-    /// whose other files go with it.
+    /// The format of checkpoints of a new model. `path` is a `config.json`, or a directory with one; the other files
+    /// of the directory are copied too.
     ///
     /// # Errors
-    /// The configuration cannot be read, or is not [valid](crate::config::ConfigError).
+    /// The config cannot be read, or is not [valid](crate::config::ConfigError).
     pub fn of_config(path: &Path) -> Result<Self, RunError> {
         let file = if path.is_dir() { path.join("config.json") } else { path.to_owned() };
         let directory = file.parent().map(Path::to_owned).unwrap_or_default();
-        // As the checkpoint's own reader has them: regular files of bounded size.
+        // Like the checkpoint reader: regular files of bounded size.
         let missing = || about(&file)(std::io::ErrorKind::NotFound.into());
         let text = read_text(&file, MAX_CONFIG)?.ok_or_else(missing)?;
         let in_file = |error| crate::checkpoint::CheckpointError::Config {
@@ -118,7 +118,7 @@ impl Layout {
         }
         let mut tensors: Vec<Tensor> = Vec::new();
         for role in TensorId::all(&config) {
-            // Tied matrices have the names of all, and the one that they share where there is one.
+            // Tied matrices have all their names, with the shared name first if there is one.
             let mut all: Vec<Place> = places(&config, role).collect();
             all.sort_by_key(|place| !place.name.ends_with("shared.weight"));
             if let Some(place) = all.iter().find(|p| tensors.iter().any(|t| t.name == p.name)) {
@@ -135,7 +135,7 @@ impl Layout {
         let mut layout = Self { config, tensors, companions: Vec::new(), source: None };
         layout.sort();
         layout.read_companions(&directory)?;
-        // A file of another name is the configuration all the same.
+        // A file with another name still becomes `config.json`.
         layout.companions.retain(|(name, _)| name != "config.json");
         layout.companions.push(("config.json".to_owned(), in_f32(text.into_bytes())));
         Ok(layout)
@@ -152,12 +152,12 @@ impl Layout {
         config.and_then(|(_, bytes)| str::from_utf8(bytes).ok()).unwrap_or("")
     }
 
-    /// Where the weights that it begins from are; `None` if it begins from nothing.
+    /// The checkpoint from which training starts; `None` for a new model.
     pub fn checkpoint(&self) -> Option<&Checkpoint<'static>> {
         self.source.as_ref()
     }
 
-    /// Large types first, so that each tensor is where its numbers may lie.
+    /// Sorts tensors by element size, largest first, so that each tensor is aligned.
     fn sort(&mut self) {
         let size = |tensor: &Tensor| match tensor.shape.iter().product::<usize>() as u64 {
             0 => 1,
@@ -195,17 +195,17 @@ impl Layout {
         Ok(())
     }
 
-    /// Writes a checkpoint of what the trainer has: every file at once in place of what was there, the weights last.
+    /// Writes a checkpoint of the trainer's parameters. Each file is replaced atomically, the weights last.
     ///
     /// # Errors
-    /// A parameter is not finite; then nothing is written. A file cannot be written; the trainer is of another
+    /// A parameter is not finite; then nothing is written. A file cannot be written, or the trainer has another
     /// architecture.
     pub fn write(&self, trainer: &Trainer<'_>, directory: &Path) -> Result<(), RunError> {
         trainer.check_whole()?;
         self.write_with(&|role| trainer.parameter(role), directory)
     }
 
-    /// As [`Layout::write`], of any numbers.
+    /// As [`Layout::write`], with any values.
     pub(super) fn write_with<'v>(
         &self,
         value: &dyn Fn(TensorId) -> Option<&'v [f32]>,
@@ -217,7 +217,7 @@ impl Layout {
         atomic_write::replace(&path, |sink| self.write_tensors(value, sink)).map(|_| ())
     }
 
-    /// Whether all numbers that would be written are finite; an error with the first that is not.
+    /// Checks that all values to be written are finite; the error names the first that is not.
     pub(super) fn check_numbers<'v>(
         &self,
         value: &dyn Fn(TensorId) -> Option<&'v [f32]>,
@@ -234,7 +234,7 @@ impl Layout {
         Ok(())
     }
 
-    /// As [`Layout::write`], of weights that a file has already.
+    /// As [`Layout::write`], with weights copied from an existing file.
     pub(super) fn copy_weights(&self, from: &Path, directory: &Path) -> Result<(), RunError> {
         self.write_companions(directory)?;
         let mut weights = fs::File::open(from).map_err(about(from))?;
@@ -254,7 +254,7 @@ impl Layout {
         atomic_write::create_directory(directory)?;
         for (name, bytes) in &self.companions {
             let path = directory.join(name);
-            // Those of the directory that it began from are there.
+            // The starting directory already has these files.
             if fs::read(&path).is_ok_and(|found| found == *bytes) {
                 continue;
             }
@@ -263,7 +263,7 @@ impl Layout {
         Ok(())
     }
 
-    /// Writes all files of a directory of which nobody knows yet; returns what is in them.
+    /// Writes all files of a directory that no other process reads yet; returns their digests.
     pub(super) fn write_new(
         &self,
         trainer: &Trainer<'_>,
@@ -310,11 +310,11 @@ impl Layout {
         Ok(())
     }
 
-    /// Writes `loss`, one number, and the gradient of every tensor that is learned, since the last update, under its name in
-    /// a checkpoint and in its shape there, in f32; a tensor of which a part alone is learned has zeros elsewhere.
+    /// Writes `loss` (one number) and the gradient of every trained tensor since the last update, in f32, under its
+    /// checkpoint name and in its checkpoint shape. If only a part of a tensor is trained, the rest is zero.
     ///
     /// # Errors
-    /// The file cannot be written; nothing was accumulated.
+    /// The file cannot be written, or nothing was accumulated.
     pub fn write_gradients(
         &self,
         trainer: &mut Trainer<'_>,
@@ -364,7 +364,7 @@ impl Tensor {
         self.shape.iter().product::<usize>() / self.roles.len().max(1)
     }
 
-    /// The numbers of one of its roles, if they are as many as it has.
+    /// The values of one block of this tensor; an error if their number differs from the block length.
     fn block<'v>(&self, role: TensorId, found: Option<&'v [f32]>) -> Result<&'v [f32], RunError> {
         let expected = self.block_len();
         match found {
@@ -377,13 +377,13 @@ impl Tensor {
     }
 }
 
-/// A tensor that no file has yet, of which `role` is the first block.
+/// A tensor that no file contains yet; `role` is its first block.
 fn new(config: &Config, role: TensorId, place: Place) -> Tensor {
     let mut shape = role.shape(config).unwrap_or_default();
     let is_buffer = role == TensorId::OutputBias
         && !matches!(config.family, Family::NnTransformer | Family::Plain);
     if is_buffer {
-        // As transformers keeps it.
+        // The shape that transformers uses.
         shape.insert(0, 1);
     } else if let Some(rows) = shape.first_mut() {
         *rows *= place.blocks;
@@ -394,7 +394,7 @@ fn new(config: &Config, role: TensorId, place: Place) -> Tensor {
     tensor
 }
 
-/// The header of a safetensors file of `tensors`: name, type, shape, bytes.
+/// The header of a safetensors file of `tensors`: name, dtype, shape, bytes.
 pub(super) fn write_header<'t>(
     tensors: impl Iterator<Item = (&'t str, &'t str, &'t [usize], u64)>,
     sink: &mut Sink,
@@ -416,7 +416,7 @@ pub(super) fn write_header<'t>(
     sink.write(text.as_bytes())
 }
 
-/// A `config.json` that says what type the weights are written in.
+/// The `config.json` with the dtype set to that of the written weights.
 fn in_f32(text: Vec<u8>) -> Vec<u8> {
     let Ok(mut config) = serde_json::from_slice::<serde_json::Value>(&text) else { return text };
     let mut changed = false;

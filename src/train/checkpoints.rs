@@ -1,8 +1,8 @@
-//! The checkpoints of a run: `checkpoints/step-N` below a directory, each there as a whole or not at all.
+//! The checkpoints of a run: `checkpoints/step-N` below a directory, each written atomically.
 //!
-//! A checkpoint is written into `step-N.tmp` and renamed. Where there is one of the same step, that one becomes `step-N.old`
-//! for the moment between two renames. So whenever the process or the machine stops, each step has a whole checkpoint
-//! as `step-N` or as `step-N.old`, and what is called `.tmp` is unfinished.
+//! A checkpoint is written into `step-N.tmp` and renamed. If `step-N` already exists, it is first renamed to
+//! `step-N.old`, until the second rename is done. So whenever the process or the machine stops, each step has a
+//! complete checkpoint as `step-N` or as `step-N.old`. A `.tmp` directory is incomplete.
 
 use super::atomic_write;
 use super::checkpoint_layout::Layout;
@@ -24,10 +24,10 @@ pub(super) struct Checkpoints {
     folder: PathBuf,
 }
 
-/// What a name in the folder stands for.
+/// The meaning of a name in the folder.
 enum Kind {
     Whole(u64),
-    /// Whole, and in the way of one that replaces it.
+    /// Complete, and being replaced by a new one.
     Old(u64),
     Unfinished,
     UnsupportedFormat,
@@ -38,7 +38,7 @@ impl Checkpoints {
         Self { folder: directory.join(FOLDER) }
     }
 
-    /// The number of steps of each checkpoint, ascending, and where it is. Nothing is changed, so no lock is needed.
+    /// The step and path of each checkpoint, ascending. Changes nothing, so it needs no lock.
     pub(super) fn list(&self) -> Result<Vec<(u64, PathBuf)>, RunError> {
         let mut found = BTreeMap::new();
         for (kind, path) in self.entries()? {
@@ -72,8 +72,9 @@ impl Checkpoints {
         self.folder.join(format!("{STEP}{step}"))
     }
 
-    /// Brings the folder to order after a process that stopped in the middle: a checkpoint that was not replaced in the end
-    /// gets its name back, and what is unfinished goes. Only the run that has locked the directory calls it.
+    /// Repairs the folder after a process that stopped in the middle of a save: renames an `.old` checkpoint whose
+    /// replacement is missing back to its name, and deletes incomplete ones. Only the run that has locked the
+    /// directory calls it.
     pub(super) fn recover(&self) -> Result<(), RunError> {
         for (kind, path) in self.entries()? {
             match kind {
@@ -91,12 +92,12 @@ impl Checkpoints {
         Ok(())
     }
 
-    /// Writes the checkpoint of `step`, in place of one of the same step, and removes all but the newest `keep` of those up
-    /// to this one. Returns where it is, and the checksum of its state. Only the run that has locked the directory
-    /// calls it.
+    /// Writes the checkpoint of `step`, replaces one of the same step, and deletes all but the newest `keep` of the
+    /// checkpoints up to this step. Returns the path, and the checksum of the state. Only the run that has locked the
+    /// directory calls it.
     ///
     /// # Errors
-    /// As [`state::write`]; the checkpoints that are there stay.
+    /// As [`state::write`]; existing checkpoints are unchanged.
     pub(super) fn save(
         &self,
         (step, keep): (u64, usize),
@@ -106,33 +107,34 @@ impl Checkpoints {
     ) -> Result<(PathBuf, u64), RunError> {
         self.recover()?;
         let place = self.directory(step);
-        let beside = atomic_write::beside(&place);
-        let seal = state::write(trainer, layout, &beside, description)?;
+        let temporary = atomic_write::temporary_path(&place);
+        let seal = state::write(trainer, layout, &temporary, description)?;
         if place.exists() {
             let old = self.folder.join(format!("{STEP}{step}{OLD}"));
             atomic_write::rename(&place, &old)?;
-            if let Err(error) = atomic_write::rename(&beside, &place) {
-                // If this fails too, the next start does it.
+            if let Err(error) = atomic_write::rename(&temporary, &place) {
+                // If this rename also fails, `recover` does it at the next start.
                 let _ = atomic_write::rename(&old, &place);
                 return Err(error);
             }
             fs::remove_dir_all(&old).map_err(about(&old))?;
         } else {
-            atomic_write::rename(&beside, &place)?;
+            atomic_write::rename(&temporary, &place)?;
         }
         self.prune(step, keep)?;
         Ok((place, seal))
     }
 
-    /// Keeps `newest`, and of those before it as many as `keep` leaves room for. Later ones are none of this run's business.
+    /// Keeps `newest` and the `keep - 1` checkpoints before it, and deletes older ones. Later checkpoints do not
+    /// belong to this run and are not changed.
     fn prune(&self, newest: u64, keep: usize) -> Result<(), RunError> {
         let steps = self.list()?;
         let own = steps.into_iter().rev().filter(|(step, _)| *step <= newest);
         for (_, old) in own.skip(keep.max(1)) {
-            // First under the name of an unfinished one, so that half of it is never taken for a whole.
-            let going = atomic_write::beside(&old);
-            atomic_write::rename(&old, &going)?;
-            fs::remove_dir_all(&going).map_err(about(&going))?;
+            // Rename to an incomplete name first, so that a partly deleted checkpoint is never used.
+            let removed = atomic_write::temporary_path(&old);
+            atomic_write::rename(&old, &removed)?;
+            fs::remove_dir_all(&removed).map_err(about(&removed))?;
         }
         Ok(())
     }
@@ -147,7 +149,7 @@ fn kind(name: &str) -> Kind {
         Some(number) => (number, true),
         None => (rest, false),
     };
-    // As it is written here, without zeros or a sign before it.
+    // Only the exact number format that this crate writes: no leading zeros and no sign.
     match number.parse::<u64>().ok().filter(|step| step.to_string() == number) {
         Some(step) if old => Kind::Old(step),
         Some(step) => Kind::Whole(step),

@@ -1,15 +1,17 @@
-//! The bottom of an encoder that reads features, both ways: two convolutions, some positions at a time.
+//! The two convolutions of an encoder that reads features, forward and backward, some positions at a time.
 //!
-//! Forward it is the session's: rows that lie end to end are windows already, so each convolution is one product over a
-//! view whose rows overlap. Backward, with `dy` for the gradient of a result `y` and three matrices of taps `W_0`, `W_1`
-//! and `W_2`, the frames of a window in order: `dPre = dX * gelu'(pre)`, `dW_t = dPre^T (row t of each window)`. A
-//! frame with an even number is in the middle of one window, and one with an odd number ends a window and begins the
-//! next: `dHidden[2 p] = dPre[p] W_1` and `dHidden[2 p + 1] = dPre[p] W_2 + dPre[p + 1] W_0`, in this order. So nothing is
-//! scattered: each is a product into every second row. What lies before and after the sound is no row of any of them.
+//! The forward pass is that of the session. Contiguous rows already form windows, so each convolution is one product
+//! over a view whose rows overlap. For the backward pass, let `dy` be the gradient of a result `y`, and `W_0`, `W_1`
+//! and `W_2` the matrices of the three taps, in the order of the frames of a window: `dPre = dX * gelu'(pre)`, `dW_t
+//! = dPre^T (row t of each window)`. A frame with an even number is in the middle of one window. A frame with an odd
+//! number is the last of one window and the first of the next: `dHidden[2 p] = dPre[p] W_1` and `dHidden[2 p + 1] =
+//! dPre[p] W_2 + dPre[p + 1] W_0`, in this order. So no scatter is needed: each term is a product that writes every
+//! second row. The padding frames before and after the sound have no gradient rows.
 //!
-//! What the first convolution makes is made again from the features, which are the caller's, with the position after,
-//! of which the last frame needs the gradient. Sums are in leaves of [`STEM_ROWS`] positions of one source, source
-//! after source. The file has the taps of an output side by side, so a matrix of taps is every third number of it.
+//! The output of the first convolution is recomputed from the caller's features, including the position after the
+//! last, because the gradient of the last frame needs it. Sums are computed in reduction chunks of [`STEM_ROWS`]
+//! positions of one source, source after source. In the checkpoint, the three taps of an output are adjacent, so a
+//! matrix of one tap has a stride of three values.
 
 use super::error::TrainError;
 use super::params;
@@ -24,27 +26,27 @@ use simdformer_kernels::train::{
 };
 use simdformer_kernels::{Activation, Matrix, MatrixMut, Residual};
 
-/// Frames from one position to the next.
+/// Frames between successive positions.
 const STRIDE: usize = Features::STRIDE;
 
 /// Some positions of one source.
 #[derive(Clone, Copy)]
 struct Piece<'f> {
     features: &'f Features<'f>,
-    /// Among the positions of the source.
+    /// The first position within the source.
     start: usize,
     count: usize,
-    /// The first, among the rows of the pass.
+    /// The row of the first position in the pass.
     row: usize,
 }
 
 impl Piece<'_> {
-    /// Positions with the one after, if there is one.
+    /// The number of positions, including the one after the last if it exists.
     fn with_next(&self) -> usize {
         (self.count + 1).min(self.features.positions() - self.start)
     }
 
-    /// Frames that are in the middle of its windows, and those between them.
+    /// The numbers of even frames (in the middle of windows) and of odd frames (between windows).
     fn frames(&self) -> [usize; 2] {
         let left = self.features.frames() - STRIDE * self.start;
         let frames = left.min(STRIDE * self.count);
@@ -53,7 +55,7 @@ impl Piece<'_> {
 }
 
 impl Pass<'_> {
-    /// The sources of the pass, some positions at a time.
+    /// The sources of the pass, cut into pieces of some positions.
     fn pieces(&self) -> impl Iterator<Item = Piece<'_>> {
         let mut first = 0;
         let sources = self.pairs.iter().filter_map(|pair| pair.features.as_ref());
@@ -67,7 +69,7 @@ impl Pass<'_> {
         })
     }
 
-    /// As the lookup of ids: what the convolutions make of the features goes to the encoder's `embedded`.
+    /// Writes the output of the convolutions to the encoder's `embedded`, where a lookup of ids would write.
     pub(super) fn convolve(
         &self,
         [first, second]: &[Linear; 2],
@@ -79,7 +81,7 @@ impl Pass<'_> {
         let (d, side) = (self.run.config.d_model, Side::Encoder);
         let (isa, parallelism) = (self.run.isa(), self.run.parallelism);
         let to = if block.norm.is_some() { &plan.x } else { &plan.embedded };
-        let now = !self.positions_come_late(side);
+        let now = !self.positions_after_norm(side);
         let [table, to, window, hidden, pre] =
             cut(memory, [&plan.positions, to, &stem.window, &stem.hidden, &stem.second])?;
         for piece in self.pieces() {
@@ -96,7 +98,7 @@ impl Pass<'_> {
                 &mut [],
                 between,
             )?;
-            let at = if stem.keeps { piece.row * d } else { 0 };
+            let at = if stem.saves_second { piece.row * d } else { 0 };
             let pre = &mut pre[at..at + piece.count * d];
             self.second(second, hidden, pre)?;
             let to = &mut to[piece.row * d..][..piece.count * d];
@@ -110,7 +112,7 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// `pre = windows W + b`, of the second convolution.
+    /// `pre = windows W + b` of the second convolution.
     fn second(&self, second: &Linear, hidden: &[f32], pre: &mut [f32]) -> Result<(), TrainError> {
         let d = self.run.config.d_model;
         let windows = second_windows(hidden, pre.len() / d, d)?;
@@ -118,7 +120,8 @@ impl Pass<'_> {
         Ok(self.run.linear_of(second, windows, &mut [], after, pre)?)
     }
 
-    /// From the gradient of what was added to the positions, in the encoder's `d_x`, to those of both convolutions.
+    /// Computes the parameter gradients of both convolutions from the gradient of their output, in the encoder's
+    /// `d_x`.
     pub(super) fn stem_backward(
         &self,
         ([first, second], flat): (&[Linear; 2], &[params::Linear; 2]),
@@ -127,17 +130,17 @@ impl Pass<'_> {
     ) -> Result<(), TrainError> {
         let d = self.run.config.d_model;
         let (isa, parallelism) = (self.run.isa(), self.run.parallelism);
-        let StemSaved { window, hidden, first: pre, second: kept, d_second, d_first, .. } =
+        let StemSaved { window, hidden, first: pre, second: second_pre, d_second, d_first, .. } =
             &self.plan.stem;
         let [taps_0, taps_1, taps_2] = &self.plan.stem.taps;
-        let [d_x, window, hidden, pre, kept, d_second, d_first, scratch, p0, p1, p2] = cut(
+        let [d_x, window, hidden, pre, second_pre, d_second, d_first, scratch, p0, p1, p2] = cut(
             memory,
             [
                 &self.plan.encoder.d_x,
                 window,
                 hidden,
                 pre,
-                kept,
+                second_pre,
                 d_second,
                 d_first,
                 &self.plan.weight_gradient,
@@ -159,17 +162,17 @@ impl Pass<'_> {
             first_rows(&self.run, first, source, piece.start, activation, &mut [], between)?;
             let made = Self::matrix_mut(hidden, d)?;
             activation_recompute(isa, Activation::Gelu, Self::matrix(pre, d)?, made, parallelism)?;
-            let kept = match self.plan.stem.keeps {
-                true => &kept[piece.row * d..][..with_next * d],
+            let second_pre = match self.plan.stem.saves_second {
+                true => &second_pre[piece.row * d..][..with_next * d],
                 false => {
-                    let again = &mut kept[..with_next * d];
-                    self.second(second, hidden, again)?;
-                    again
+                    let recomputed = &mut second_pre[..with_next * d];
+                    self.second(second, hidden, recomputed)?;
+                    recomputed
                 }
             };
             let d_pre = &mut d_second[..with_next * d];
             d_pre.copy_from_slice(&d_x[piece.row * d..][..with_next * d]);
-            let (of, to) = (Self::matrix(kept, d)?, Self::matrix_mut(d_pre, d)?);
+            let (of, to) = (Self::matrix(second_pre, d)?, Self::matrix_mut(d_pre, d)?);
             activation_backward(isa, Activation::Gelu, of, to, parallelism)?;
 
             let (d_pre, own) = (&*d_pre, &d_pre[..piece.count * d]);
@@ -187,7 +190,7 @@ impl Pass<'_> {
             let next = Matrix::new(&d_pre[d..], with_next - 1, d)?;
             let to = MatrixMut::strided(odd, with_next - 1, d, STRIDE * d, 1)?;
             taps[0].multiply(next, Residual::Output, to, parallelism)?;
-            // The first row is that of the frame before.
+            // The first row belongs to the frame before.
             let of = Matrix::new(&pre[d..], middle + between, d)?;
             let to = Self::matrix_mut(d_first, d)?;
             activation_backward(isa, Activation::Gelu, of, to, parallelism)?;
@@ -212,8 +215,8 @@ impl Pass<'_> {
         Ok(Backward::pack(self.run.isa(), weight, buffer, self.run.parallelism)?)
     }
 
-    /// The gradients of a convolution's taps and bias: `d_y` is `[rows, outputs]`, and windows begin `step` numbers
-    /// after each other.
+    /// The gradients of a convolution's taps and bias. `d_y` is `[rows, outputs]`; successive windows are `step`
+    /// floats apart.
     fn taps_gradient(
         &self,
         flat: &params::Linear,
@@ -225,7 +228,7 @@ impl Pass<'_> {
         let (isa, parallelism) = (self.run.isa(), self.run.parallelism);
         let (outputs, inputs) = (flat.outputs, flat.inputs / WIDTH);
         let ends = [d_y.rows() as u32];
-        let leaf = ReductionChunks::new(&ends)?;
+        let chunk = ReductionChunks::new(&ends)?;
         let [weight, bias] = match &flat.bias {
             Some(bias) => cut(gradients, [&flat.weight, bias])?,
             None => [&mut gradients[flat.weight.clone()], &mut []],
@@ -236,7 +239,7 @@ impl Pass<'_> {
             let to = &mut weight[tap..];
             let to = MatrixMut::strided(to, outputs, inputs, WIDTH * inputs, WIDTH)?;
             let bias = bias.take();
-            kernels::weight_gradient(isa, d_y, x, leaf, write, to, bias, scratch, parallelism)?;
+            kernels::weight_gradient(isa, d_y, x, chunk, write, to, bias, scratch, parallelism)?;
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! A corpus in memory: all ids end to end, and all frames of sources that are features.
+//! A corpus in memory: all ids concatenated, and all frames of sources that are features.
 
 use super::batch::Example;
 use super::run_error::{RunError, about};
@@ -12,18 +12,18 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
-/// What a line of a corpus becomes.
+/// How a line of a corpus is converted.
 #[derive(Clone, Copy, Debug)]
 pub struct Reading<'r> {
-    /// For lines of words; `None` if all lines are ids.
+    /// The vocabulary for lines of words; `None` if all lines are ids.
     pub words: Option<&'r Words>,
-    /// Ends a sentence of words; nothing does if `None`.
+    /// The end token that is appended to a sentence of words; none is appended if `None`.
     pub end: Option<u32>,
-    /// Sources of more tokens, end included, are left out and counted.
+    /// Sources with more tokens, including the end token, are left out and counted.
     pub source_length: usize,
-    /// Alike for targets.
+    /// The same limit for targets.
     pub target_length: usize,
-    /// Ids on each side are below this: source, target.
+    /// Vocabulary sizes, source and target: ids must be below them.
     pub vocabularies: [usize; 2],
 }
 
@@ -40,7 +40,8 @@ impl<'r> Reading<'r> {
     }
 }
 
-/// Sentences and their targets. The number of a sentence is its place among those that were kept, counted from 0.
+/// Sentences and their targets. The number of a sentence is its index, from 0, among the sentences that were not left
+/// out.
 ///
 /// ```
 /// use simdformer::train::{Corpus, Reading};
@@ -58,24 +59,24 @@ impl<'r> Reading<'r> {
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Corpus {
-    /// Source and target of each sentence, one after the other.
+    /// Source and target ids of each sentence, concatenated.
     ids: Vec<u32>,
-    /// Frames of each sentence, one after the other.
+    /// Frames of each sentence, concatenated.
     features: Vec<f32>,
     ends: Vec<Ends>,
-    /// Of all features.
+    /// Positions of all features.
     positions: usize,
     too_long: u64,
     longest: [usize; 2],
 }
 
-/// Where the parts of a sentence end.
+/// The ends of the parts of a sentence.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ends {
     source: usize,
     target: usize,
     features: usize,
-    /// Numbers in a frame; 0 where the source is of ids.
+    /// Values in a frame; 0 if the source is ids.
     bins: usize,
 }
 
@@ -90,22 +91,21 @@ struct Line<'l> {
 }
 
 impl Corpus {
-    /// The lines of a file: see [`Corpus::from_lines`].
+    /// Reads the lines of a file: see [`Corpus::from_lines`].
     ///
     /// # Errors
-    /// As there; the file cannot be read.
+    /// As [`Corpus::from_lines`]; also if the file cannot be read.
     pub fn read(file: &Path, reading: &Reading<'_>) -> Result<Self, RunError> {
         let opened = File::open(file).map_err(about(file))?;
         Self::from_lines(BufReader::new(opened), &file.display().to_string(), reading)
     }
 
-    /// Lines of JSON, `{"source_ids": [...], "target_ids": [...]}` with the end token in both, or
-    /// `{"source": "...", "target": "..."}`, tokens between spaces, to which the end is added; ids are taken where a
-    /// line has both. Blank lines are skipped. `name` is for errors.
+    /// Reads lines of JSON: `{"source_ids": [...], "target_ids": [...]}` with the end token in both, or `{"source":
+    /// "...", "target": "..."}` with tokens separated by spaces, to which the end token is appended. If a line has
+    /// both, the ids are used. Blank lines are skipped. `name` is used in errors.
     ///
     /// # Errors
-    /// A line is of another kind, has an empty side, an id outside the vocabulary or a word that is not in it; no line is
-    /// left.
+    /// A line has another format, an empty side, an id outside the vocabulary or an unknown word; or no line is left.
     pub fn from_lines(
         lines: impl BufRead,
         name: &str,
@@ -114,12 +114,12 @@ impl Corpus {
         Self::of(lines, name, reading, None)
     }
 
-    /// As [`Corpus::from_lines`], for a model whose encoder reads features: lines have no source, `{"target_ids": [...]}` or
-    /// `{"target": "..."}`, and the features of each line that is not blank are the next of `features`, which are copied.
-    /// Those that make more positions than [`Reading::source_length`] are left out and counted.
+    /// As [`Corpus::from_lines`], for a model whose encoder reads features. Lines have no source: `{"target_ids":
+    /// [...]}` or `{"target": "..."}`. Each nonblank line takes the next element of `features`, which is copied.
+    /// Features with more positions than [`Reading::source_length`] are left out and counted.
     ///
     /// # Errors
-    /// As there; a line has a source; there are more lines than features, or fewer.
+    /// As [`Corpus::from_lines`]; also if a line has a source, or if the numbers of lines and of features differ.
     ///
     /// ```
     /// use simdformer::Features;
@@ -195,13 +195,13 @@ impl Corpus {
         Ok(corpus)
     }
 
-    /// Appends a sentence, end tokens included. Nothing is checked: the trainer does.
+    /// Appends a sentence, including end tokens. Nothing is checked here; the trainer checks.
     pub fn push(&mut self, source: &[u32], target: &[u32]) {
         self.ids.extend_from_slice(source);
         self.push_target(target, (source.len(), 0));
     }
 
-    /// As [`Corpus::push`], of features, which are copied, and a target.
+    /// As [`Corpus::push`], with features, which are copied, and a target.
     pub fn push_features(&mut self, features: Features<'_>, target: &[u32]) {
         self.features.extend_from_slice(features.values);
         self.positions += features.positions();
@@ -217,17 +217,17 @@ impl Corpus {
         self.longest = [longest_source.max(source_len), longest_target.max(target_len)];
     }
 
-    /// How many sentences there are.
+    /// The number of sentences.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Whether there is none.
+    /// Whether the corpus has no sentence.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
-    /// How many were left out.
+    /// The number of sentences that were left out as too long.
     pub fn too_long(&self) -> u64 {
         self.too_long
     }
@@ -237,7 +237,7 @@ impl Corpus {
         self.longest
     }
 
-    /// Tokens of all sources and targets, and positions of sources that are features.
+    /// Tokens of all sources and targets, plus positions of sources that are features.
     pub fn tokens(&self) -> usize {
         self.ids.len() + self.positions
     }
@@ -265,7 +265,7 @@ impl Corpus {
             .map(|number| self.pair(number).unwrap_or(Example::new(&[], &[], number as u32)))
     }
 
-    /// A number that another corpus has only by chance: of all ids, features and ends, in order.
+    /// A checksum of all ids, features and sentence ends, in order.
     pub fn fingerprint(&self) -> u64 {
         let mut hash = super::atomic_write::Hash::default();
         for pair in self.pairs() {

@@ -1,22 +1,24 @@
-//! Where dropout stands, and what it draws by.
+//! The dropout sites, and the keys of their masks.
 //!
-//! No mask is stored: whether a number is dropped is a function of the seed, the update, the place in the network, the
-//! sentence of the corpus and the number's place in it. So forward and backward, any batch and any thread agree.
+//! No mask is stored. Whether a value is dropped is a function of the seed, the update, the site in the network, the
+//! corpus index of the sentence, and the index of the value in the sentence. So the forward and the backward pass use
+//! the same mask, in any batch and on any thread.
 
 use super::error::TrainError;
 use crate::config::Side;
 use simdformer_kernels::train::Dropout;
 
-/// The parts of the numbers that are dropped while learning, each 0 or more and below 1; evaluation drops none.
+/// The fractions of values that are dropped during training, each in `[0, 1)`. Evaluation drops none.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct DropoutRates {
-    /// Of what each block makes, before it is added to the stream, and of the embeddings (the paper's).
+    /// For the output of each block, before it is added to the residual stream, and for the embeddings (as in the
+    /// paper).
     pub hidden: f32,
-    /// Of the weights of attention, after their softmax.
+    /// For the attention weights, after the softmax.
     pub attention: f32,
-    /// Of the hidden layer of the feed-forward blocks.
+    /// For the hidden layer of the feed-forward blocks.
     pub activation: f32,
-    /// What everything is drawn from.
+    /// The seed of all masks.
     pub seed: u64,
 }
 
@@ -37,30 +39,30 @@ impl DropoutRates {
     }
 }
 
-/// What is dropped in one update.
+/// The dropout of one update.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Drops {
+pub(super) struct StepDropout {
     pub(super) rates: DropoutRates,
     pub(super) step: u64,
 }
 
-/// A place in the network where numbers are dropped.
+/// A site in the network where dropout is applied.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Site {
     Embedding,
-    /// What a block of the layer makes.
+    /// The output of a block of the layer.
     Own(usize),
     Cross(usize),
     FeedForward(usize),
-    /// Its hidden layer.
+    /// The hidden layer of the feed-forward block.
     Hidden(usize),
-    /// The weights of an attention.
+    /// The attention weights of a block.
     OwnWeights(usize),
     CrossWeights(usize),
 }
 
-impl Drops {
-    /// What is dropped at `site` of one side, if anything.
+impl StepDropout {
+    /// The dropout at `site` of one side; `None` if the rate is zero.
     pub(super) fn at(self, side: Side, site: Site) -> Option<Dropout> {
         let Self { rates, step } = self;
         let probability = match site {
@@ -74,7 +76,7 @@ impl Drops {
 }
 
 impl Site {
-    /// A number of its own, the same in every version: a run goes on with the masks that it began with.
+    /// The number of a site. It must never change between versions, because a resumed run must use the same masks.
     fn number(self, side: Side) -> u32 {
         let (kind, layer) = match self {
             Self::Embedding => (0, 0),

@@ -1,4 +1,4 @@
-//! Dropout in a pass: the same numbers forward and backward.
+//! Applies dropout in a pass; the masks of the forward and the backward pass are the same.
 
 use super::dropout::Site;
 use super::error::TrainError;
@@ -9,23 +9,23 @@ use simdformer_kernels::train::{self as kernels, Dropout, WeightDropout};
 use simdformer_kernels::{Matrix, MatrixMut};
 
 impl Pass<'_> {
-    /// What is dropped at `site`, if anything.
-    pub(super) fn drops(&self, side: Side, site: Site) -> Option<Dropout> {
-        self.drops?.at(side, site)
+    /// The dropout at `site`, if any.
+    pub(super) fn dropout_at(&self, side: Side, site: Site) -> Option<Dropout> {
+        self.step_dropout?.at(side, site)
     }
 
-    /// Which weights of an attention are dropped, if any.
+    /// The dropout of the attention weights at `site`, if any.
     pub(super) fn dropped_weights(
         &self,
         side: Side,
         site: Site,
     ) -> Result<Option<WeightDropout<'_>>, TrainError> {
         let sentences = &self.lines(side).sentences;
-        let dropout = self.drops(side, site);
+        let dropout = self.dropout_at(side, site);
         Ok(dropout.map(|dropout| WeightDropout::new(&dropout, sentences)).transpose()?)
     }
 
-    /// Drops numbers of `x`, the rows `rows` of one side, `columns` wide.
+    /// Applies dropout to `x`, which holds the rows `rows` of one side.
     pub(super) fn drop_in_place(
         &self,
         dropout: &Dropout,
@@ -38,7 +38,7 @@ impl Pass<'_> {
         Ok(kernels::dropout(isa, dropout, sentences, positions, x, parallelism)?)
     }
 
-    /// `out += x`, with numbers of `x` dropped.
+    /// `out += dropout(x)`.
     pub(super) fn drop_and_add(
         &self,
         dropout: &Dropout,

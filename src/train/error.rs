@@ -1,4 +1,4 @@
-//! Why a model cannot be trained.
+//! Errors of training.
 
 use crate::checkpoint::{CheckpointError, TensorId};
 use crate::config::{ConfigError, Side};
@@ -9,114 +9,115 @@ use crate::session::SourceError;
 use core::fmt;
 use simdformer_kernels as kernels;
 
-/// Why a trainer could not be made, or a batch not be learned from. What a batch was refused for is found before
-/// anything is computed: the trainer is as it was.
+/// Why a trainer could not be created or a batch could not be used. A batch is checked before any computation, so
+/// after such an error the trainer is unchanged.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum TrainError {
     /// The checkpoint is missing, broken or of another architecture.
     Checkpoint(CheckpointError),
-    /// The configuration describes no model.
+    /// The config is invalid.
     Config(ConfigError),
-    /// The model could not be made.
+    /// The model could not be created.
     Model(ModelError),
     /// A limit is zero.
     ZeroLimit {
         /// Its name.
         limit: &'static str,
     },
-    /// A limit is more than the positions of the model.
+    /// A limit is larger than the model's number of positions.
     LimitBeyondModel {
         /// Its name.
         limit: &'static str,
-        /// What the model has.
+        /// The number of positions of the model.
         expected_at_most: usize,
-        /// What was asked for.
+        /// The requested limit.
         found: usize,
     },
     /// The memory does not fit the address space.
     TooLarge,
-    /// The system does not give the memory.
+    /// The system cannot allocate the memory.
     OutOfMemory {
-        /// Bytes asked for.
+        /// Requested bytes.
         bytes: usize,
     },
-    /// A source is not what the encoder reads, ids or features, or its features are not usable.
+    /// A source is of another kind, ids or features, than the encoder reads, or its features are invalid.
     Source {
-        /// Its number in the batch.
+        /// The index of the example in the batch.
         sentence: usize,
-        /// What is wrong with it.
+        /// The problem.
         error: SourceError,
     },
     /// A sentence has no token on one side.
     Empty {
-        /// Its number in the batch.
+        /// The index of the example in the batch.
         sentence: usize,
-        /// Which side.
+        /// The side.
         side: Side,
     },
     /// A sentence is longer than planned.
     TooLong {
-        /// Its number in the batch.
+        /// The index of the example in the batch.
         sentence: usize,
-        /// Which side.
+        /// The side.
         side: Side,
-        /// Tokens planned for a sentence, or positions of features.
+        /// The planned number of tokens, or of positions of features.
         expected_at_most: usize,
-        /// Its tokens.
+        /// The number of tokens of the sentence.
         found: usize,
     },
     /// A token is outside its vocabulary.
     Token {
-        /// The sentence's number in the batch.
+        /// The index of the example in the batch.
         sentence: usize,
-        /// Which side.
+        /// The side.
         side: Side,
-        /// Which of its tokens.
+        /// The index of the token in the sentence.
         index: usize,
-        /// Ids are below this.
+        /// The vocabulary size; ids must be below it.
         vocabulary: usize,
-        /// The id given.
+        /// The id.
         found: u32,
     },
     /// More sentences, or tokens of one side, than planned for one pass.
     BeyondPlan {
-        /// Of what.
+        /// The exceeded limit.
         limit: &'static str,
-        /// As many as planned.
+        /// The planned number.
         expected_at_most: usize,
-        /// As many as given.
+        /// The number in the batch.
         found: usize,
     },
     /// A batch without a sentence.
     NoSentences,
-    /// The model has no decoder, so the loss is the caller's: [`Trainer::accumulate_with`](super::Trainer::accumulate_with).
+    /// The model has no decoder, so the caller computes the loss:
+    /// [`Trainer::accumulate_with`](super::Trainer::accumulate_with).
     NoDecoder,
-    /// The model has a decoder, so the loss is that of its target.
+    /// The model has a decoder, so the loss is computed from its target.
     HasDecoder,
-    /// A setting is not a usable number.
+    /// A setting is invalid.
     Setting {
         /// Its name.
         setting: &'static str,
-        /// What it should be.
+        /// The valid values.
         expected: &'static str,
-        /// What it is.
+        /// The value of the setting.
         found: f64,
     },
     /// An update without a gradient: nothing was accumulated since the last one.
     NothingAccumulated,
-    /// A panic in a thread of the caller's has ended an update: some of the parameters are updated and some are not.
+    /// A panic in a thread of the caller ended an update: some parameters are updated and others are not.
     Interrupted,
-    /// State that was saved belongs to another model: the tensor has another length, or is not there.
+    /// The saved state belongs to another model: the tensor has another length or is missing.
     State {
         /// The tensor.
         role: TensorId,
-        /// Numbers expected.
+        /// Expected number of values.
         expected: usize,
-        /// Numbers found.
+        /// Number of values found.
         found: usize,
     },
-    /// A kernel refused its operands: a mistake in this crate.
+    /// A kernel rejected its operands: a bug in this crate.
     Kernel(KernelError),
 }
 
@@ -184,7 +185,7 @@ fn text(side: Side) -> &'static str {
 
 impl core::error::Error for TrainError {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
-        // What the text of an error has said, its source does not say again.
+        // The text of an error includes that of its source, so skip the source.
         match self {
             Self::Checkpoint(error) => error.source(),
             Self::Config(error) => error.source(),

@@ -1,5 +1,5 @@
-//! The forward pass, which keeps what the backward pass needs. The same kernels on the same operands as
-//! [`Session`](crate::Session)'s, so a loss here is the score there, to the last bit.
+//! The forward pass, which saves the values that the backward pass needs. It calls the same kernels on the same
+//! operands as [`Session`](crate::Session), so a loss here equals the score there, bit for bit.
 
 use super::dropout::Site;
 use super::error::TrainError;
@@ -15,7 +15,7 @@ use simdformer_kernels::train::{activation_recompute, attention_forward_save, ga
 use simdformer_kernels::{AttentionOptions, Heads, HeadsMut, Qkv, Residual};
 
 impl Pass<'_> {
-    /// Leaves the encoder's output in `plan.memory`.
+    /// Writes the encoder output to `plan.memory`.
     pub(super) fn encode(&self, encoder: &Encoder, memory: &mut [f32]) -> Result<(), TrainError> {
         let plan = &self.plan.encoder;
         let embedding = &encoder.embedding;
@@ -25,7 +25,7 @@ impl Pass<'_> {
         }
         self.embedded(Side::Encoder, embedding, plan, memory)?;
         for (index, layer) in encoder.layers.iter().enumerate() {
-            self.keep_input(Side::Encoder, plan, index, memory)?;
+            self.save_input(Side::Encoder, plan, index, memory)?;
             self.encoder_layer(
                 (&layer.self_attention, &layer.feed_forward),
                 (plan, index),
@@ -36,13 +36,13 @@ impl Pass<'_> {
         self.finish(Side::Encoder, encoder.final_norm.as_ref(), plan, to, memory)
     }
 
-    /// Leaves the decoder's output in its `x`.
+    /// Writes the decoder output to the decoder's `x`.
     pub(super) fn decode(&self, decoder: &Decoder, memory: &mut [f32]) -> Result<(), TrainError> {
         let plan = self.plan.decoder.as_ref().ok_or(TrainError::NoDecoder)?;
         self.embed(Side::Decoder, &decoder.table, &decoder.embedding, plan, memory)?;
         self.embedded(Side::Decoder, &decoder.embedding, plan, memory)?;
         for (index, layer) in decoder.layers.iter().enumerate() {
-            self.keep_input(Side::Decoder, plan, index, memory)?;
+            self.save_input(Side::Decoder, plan, index, memory)?;
             self.decoder_layer(
                 (&layer.self_attention, &layer.cross_attention, &layer.feed_forward),
                 (plan, index),
@@ -51,7 +51,7 @@ impl Pass<'_> {
         }
         let to = self.plan.branch.clone();
         self.finish(Side::Decoder, decoder.final_norm.as_ref(), plan, to, memory)?;
-        // Where `finish` has left it, next to the stream that the norm read.
+        // `finish` wrote the output to `branch`; the norm read its input from `x`.
         let rows = self.rows(Side::Decoder) * self.run.config.d_model;
         let [x, branch] = cut(memory, [&plan.x, &self.plan.branch])?;
         let scale = self.run.config.logit_scale;
@@ -64,7 +64,7 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// One layer of the encoder on its `x`.
+    /// One encoder layer, in place on the encoder's `x`.
     pub(super) fn encoder_layer(
         &self,
         (own, feed_forward): (&SelfAttention, &FeedForward),
@@ -76,7 +76,7 @@ impl Pass<'_> {
         self.feed_forward(Side::Encoder, feed_forward, (plan, index), &saved.feed_forward, memory)
     }
 
-    /// One layer of the decoder on its `x`.
+    /// One decoder layer, in place on the decoder's `x`.
     pub(super) fn decoder_layer(
         &self,
         (own, cross, feed_forward): (&SelfAttention, &CrossAttention, &FeedForward),
@@ -91,7 +91,7 @@ impl Pass<'_> {
         self.feed_forward(Side::Decoder, feed_forward, (plan, index), &saved.feed_forward, memory)
     }
 
-    fn keep_input(
+    fn save_input(
         &self,
         side: Side,
         plan: &StackSaved,
@@ -107,7 +107,7 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Looks the tokens of one side up, for [`Pass::embedded`].
+    /// Looks up the token embeddings of one side, for [`Pass::embedded`].
     fn embed(
         &self,
         side: Side,
@@ -120,7 +120,7 @@ impl Pass<'_> {
         let lines = self.lines(side);
         let to = if block.norm.is_some() { &plan.x } else { &plan.embedded };
         let [table_of_positions, to] = cut(memory, [&plan.positions, to])?;
-        let now = !self.positions_come_late(side) && !table_of_positions.is_empty();
+        let now = !self.positions_after_norm(side) && !table_of_positions.is_empty();
         let positions = match now {
             true => Some(Positions {
                 table: Self::matrix(table_of_positions, d)?,
@@ -140,8 +140,8 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// From what was looked up or made of features, in `x` where a norm follows and else in `embedded`, to what the first
-    /// layer reads, in both.
+    /// Completes the embedding of one side: norm, positions and dropout. The input is in `x` if the embedding has a
+    /// norm, otherwise in `embedded`. The result, the input of the first layer, is written to both.
     fn embedded(
         &self,
         side: Side,
@@ -155,30 +155,30 @@ impl Pass<'_> {
         let [table_of_positions, embedded, x, standard, scale] =
             cut(memory, [&plan.positions, &plan.embedded, &plan.x, &norm.standard, &norm.scale])?;
         let (embedded, x) = (&mut embedded[..rows * d], &mut x[..rows * d]);
-        let late = self.positions_come_late(side);
+        let after_norm = self.positions_after_norm(side);
         if let Some(block) = &block.norm {
             self.norm(block, x, standard, scale, embedded)?;
         }
-        if late && !table_of_positions.is_empty() {
+        if after_norm && !table_of_positions.is_empty() {
             for (x, &row) in embedded.chunks_mut(d).zip(&lines.positions) {
                 let position = &table_of_positions[row as usize * d..];
                 x.iter_mut().zip(position).for_each(|(x, position)| *x += position);
             }
         }
-        if let Some(dropout) = self.drops(side, Site::Embedding) {
+        if let Some(dropout) = self.dropout_at(side, Site::Embedding) {
             self.drop_in_place(&dropout, (side, 0..rows), Self::matrix_mut(embedded, d)?)?;
         }
         x.copy_from_slice(embedded);
         Ok(())
     }
 
-    /// Whether positions are added after the embedding's norm.
-    pub(super) fn positions_come_late(&self, side: Side) -> bool {
+    /// Whether positions are added after the embedding norm.
+    pub(super) fn positions_after_norm(&self, side: Side) -> bool {
         let stack = self.run.config.stack(side);
         stack.is_some_and(|stack| stack.embedding_norm == Some(EmbeddingNorm::BeforePositions))
     }
 
-    /// The stack's output, from its `x` to `to`.
+    /// Applies the final norm, if any, to the stack's `x` and writes the stack's output to `to`.
     fn finish(
         &self,
         side: Side,
@@ -198,7 +198,7 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// The paper's "Add & Norm" around `f`, which sets `out = residual + f(input)`.
+    /// The paper's "Add & Norm" around `f`, which computes `out = residual + f(input)`.
     fn add_and_norm(
         &self,
         norm: &Norm,
@@ -207,7 +207,7 @@ impl Pass<'_> {
         f: impl FnOnce(&[f32], Residual<'_>, &mut [f32]) -> Result<(), TrainError>,
     ) -> Result<(), TrainError> {
         let d = self.run.config.d_model;
-        let dropout = self.drops(side, site);
+        let dropout = self.dropout_at(side, site);
         if self.post_norm() {
             match dropout {
                 None => f(x, Residual::Matrix(Self::matrix(x, d)?), h)?,
@@ -285,7 +285,7 @@ impl Pass<'_> {
         })
     }
 
-    /// How the tokens of one side see each other.
+    /// The options of self-attention for one side.
     pub(super) fn own_options<'b>(
         &self,
         side: Side,
@@ -386,11 +386,11 @@ impl Pass<'_> {
             (side, Site::FeedForward(index)),
             streams,
             |input, residual, out| {
-                for leaf in self.leaf_rows(side) {
-                    let within = |width: usize| leaf.start * width..leaf.end * width;
+                for chunk in self.chunk_rows(side) {
+                    let within = |width: usize| chunk.start * width..chunk.end * width;
                     let (input, out) = (&input[within(d)], &mut out[within(d)]);
                     let inner = &mut inner[within(width)];
-                    let hidden = &mut hidden[..leaf.len() * width];
+                    let hidden = &mut hidden[..chunk.len() * width];
                     self.linear(&block.inner, input, Residual::None, inner)?;
                     if let Some(gate) = &block.gate {
                         self.linear(gate, input, Residual::None, &mut gates[within(width)])?;
@@ -398,14 +398,14 @@ impl Pass<'_> {
                     let gates = block.gate.as_ref().map(|_| &gates[within(width)]);
                     self.hidden(
                         (side, Site::Hidden(index)),
-                        leaf.clone(),
+                        chunk.clone(),
                         (gates, inner),
                         width,
                         hidden,
                     )?;
                     let residual = match residual {
                         Residual::Matrix(all) => {
-                            Residual::Matrix(all.block(leaf.start, leaf.len())?)
+                            Residual::Matrix(all.block(chunk.start, chunk.len())?)
                         }
                         other => other,
                     };
@@ -416,7 +416,7 @@ impl Pass<'_> {
         )
     }
 
-    /// What the second map of a feed-forward block reads, of the rows of a leaf.
+    /// The input of the second linear map of a feed-forward block, for the rows of one reduction chunk.
     pub(super) fn hidden(
         &self,
         (side, site): (Side, Site),
@@ -435,25 +435,25 @@ impl Pass<'_> {
             }
             None => activation_recompute(isa, activation, inner, out, parallelism)?,
         }
-        match self.drops(side, site) {
+        match self.dropout_at(side, site) {
             Some(dropout) => self.drop_in_place(&dropout, (side, rows), hidden),
             None => Ok(()),
         }
     }
 
-    /// The rows of each leaf of one side.
-    pub(super) fn leaf_rows(&self, side: Side) -> impl Iterator<Item = Range<usize>> + '_ {
-        self.lines(side).leaf_rows()
+    /// The rows of each reduction chunk of one side.
+    pub(super) fn chunk_rows(&self, side: Side) -> impl Iterator<Item = Range<usize>> + '_ {
+        self.lines(side).chunk_rows()
     }
 }
 
-/// What "Add & Norm" reads and writes, `[rows, d_model]` each but for the scales.
+/// The operands of "Add & Norm"; each is `[rows, d_model]` except the scales.
 struct Streams<'m> {
     /// The residual stream.
     x: &'m mut [f32],
-    /// The sum, or what the norm made.
+    /// The sum before the norm, or the output of the norm.
     h: &'m mut [f32],
-    /// What a block made, where numbers of it are dropped before it is added.
+    /// The output of a block to which dropout is applied before it is added.
     branch: &'m mut [f32],
     standard: &'m mut [f32],
     scale: &'m mut [f32],
@@ -470,7 +470,7 @@ impl<'m> Streams<'m> {
     }
 }
 
-/// Queries of the target, keys and values of the source, `[keys, (key, value), heads, head_dim]`.
+/// Queries of the target; keys and values of the source, `[keys, (key, value), heads, head_dim]`.
 pub(super) fn cross_operands<'m>(
     query: &'m [f32],
     key_value: &'m [f32],
@@ -485,7 +485,7 @@ pub(super) fn cross_operands<'m>(
     Ok(Qkv { query: Heads::new(query, shape)?, key: part(0)?, value: part(width)? })
 }
 
-/// Logits of some rows: `x` is `[rows, d_model]`.
+/// Logits of some rows; `x` is `[rows, d_model]`.
 pub(super) fn logits(
     pass: &Pass<'_>,
     decoder: &Decoder,

@@ -1,12 +1,13 @@
-//! What training leaves as it is, family by family, and what does not decay, as the library whose names a checkpoint follows does.
+//! Which tensors of each family are frozen, and which do not decay, as in the library of the family.
 
 use crate::config::{Config, Family, Side};
 use crate::network::{LayerPart, ParamKind, TensorId};
 
-/// Whether no update touches the tensor of `role`.
+/// Whether the tensor is frozen.
 ///
-/// Transformers keeps `final_logits_bias` as a buffer, and Whisper's encoder its sinusoids as a table that needs
-/// no gradient. Position tables of formulas are in no checkpoint's list and are not asked for here.
+/// Transformers stores `final_logits_bias` as a buffer, and the sinusoids of Whisper's encoder as a table without a
+/// gradient. Position tables that are computed from a formula are not in a checkpoint and are not passed to this
+/// function.
 pub(super) fn is_frozen(config: &Config, role: TensorId) -> bool {
     match role {
         TensorId::OutputBias => !matches!(config.family, Family::NnTransformer | Family::Plain),
@@ -15,8 +16,8 @@ pub(super) fn is_frozen(config: &Config, role: TensorId) -> bool {
     }
 }
 
-/// The id whose embedding learns nothing from being looked up, only as a column of a tied output: `padding_idx` of
-/// PyTorch. T5 and this crate's own families have none.
+/// The id whose embedding has no gradient from lookups, only as a column of a tied output: `padding_idx` of PyTorch.
+/// T5 and this crate's own families have none.
 pub(super) fn padding_row(config: &Config) -> Option<u32> {
     match config.family {
         Family::T5 | Family::Mt5 | Family::Umt5 | Family::NnTransformer | Family::Plain => None,
@@ -24,8 +25,8 @@ pub(super) fn padding_row(config: &Config) -> Option<u32> {
     }
 }
 
-/// Whether an update with a decay lets the tensor decay: matrices do; norms, biases and tables of relative positions do
-/// not, as in transformers.
+/// Whether weight decay applies to the tensor, as in transformers: to matrices, but not to norms, biases and tables
+/// of relative positions.
 pub(super) fn decays(role: TensorId) -> bool {
     !matches!(
         role,

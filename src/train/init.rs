@@ -1,4 +1,4 @@
-//! First weights, for training from nothing.
+//! Initial weights, for training from scratch.
 
 use super::frozen::{is_frozen, padding_row};
 use crate::checkpoint::{Attention, FeedForward, LayerPart, ParamKind, Projection, TensorId};
@@ -8,11 +8,11 @@ use simdformer_kernels::MatrixMut;
 use simdformer_kernels::position::{self, PositionEncoding};
 use simdformer_kernels::train::{normal, uniform};
 
-/// How weights begin. Norms begin as the identity, Whisper's frozen positions as sinusoids, biases at zero, as does the embedding of the padding token, where the
-/// family has one that learns nothing.
+/// How weights are initialized. Norms begin as the identity, Whisper's frozen positions as sinusoids, biases as
+/// zeros, and the embedding of the padding token as zeros if the family has one without a gradient.
 ///
-/// Every weight is a function of the seed, of its tensor's place in [`TensorId::all`] and of its place in the tensor, so it
-/// is the same bits on every machine.
+/// Every weight is a function of the seed, of its tensor's position in [`TensorId::all`] and of its index in the
+/// tensor, so it has the same bits on every machine.
 ///
 /// ```
 /// use simdformer::config::{Config, Dimensions};
@@ -28,25 +28,25 @@ use simdformer_kernels::train::{normal, uniform};
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Initial {
-    /// Normal numbers of this deviation, as transformers' `init_std`.
+    /// Normally distributed with this deviation, as transformers' `init_std`.
     Normal {
-        /// Their standard deviation.
+        /// The standard deviation.
         deviation: f64,
     },
-    /// Uniform within `sqrt(6 / (inputs + outputs))`, embeddings normal of deviation `d_model^-1/2`: the code of
-    /// Vaswani et al. 2017; after Glorot and Bengio 2010.
+    /// Uniform within `sqrt(6 / (inputs + outputs))`; embeddings are normal with deviation `d_model^-1/2`. As the
+    /// code of Vaswani et al. 2017; after Glorot and Bengio 2010.
     Glorot,
-    /// Normal, each matrix by its inputs, queries also by the width of a head: what T5 does, times its
-    /// `initializer_factor`.
+    /// Normal; the deviation of each matrix depends on its inputs, that of queries also on the head width. As T5,
+    /// times its `initializer_factor`.
     T5 {
-        /// Multiplies them all.
+        /// A factor on all deviations.
         factor: f64,
     },
 }
 
 impl Initial {
-    /// What transformers does for the model of a `config.json`: its `init_std` or `initializer_range`, 0.02 where it names
-    /// none, or T5's rule.
+    /// The initialization that transformers uses for the model of a `config.json`: its `init_std` or
+    /// `initializer_range` (0.02 if it has neither), or T5's rule.
     pub fn of(config: &Config, json: &str) -> Self {
         let keys: serde_json::Value = serde_json::from_str(json).unwrap_or_default();
         let number = |key: &str| keys.get(key).and_then(serde_json::Value::as_f64);
@@ -61,8 +61,8 @@ impl Initial {
         }
     }
 
-    /// Writes first weights, as [`Trainer::new`](super::Trainer::new) and [`Model::from_fn`](crate::Model::from_fn) ask
-    /// for them.
+    /// A function that writes initial weights, for [`Trainer::new`](super::Trainer::new) and
+    /// [`Model::from_fn`](crate::Model::from_fn).
     pub fn weights(
         self,
         config: &Config,
@@ -88,7 +88,7 @@ impl Initial {
             out.fill(1.0);
             return Ok(());
         }
-        // Of a convolution all numbers of a window are inputs.
+        // For a convolution, all values of a window are inputs.
         let columns = match shape {
             [_, of_row @ ..] if !of_row.is_empty() => of_row.iter().product(),
             _ => {
@@ -98,7 +98,7 @@ impl Initial {
         };
         let rows = out.len() / columns;
         if matches!(role, TensorId::Positions(_)) && is_frozen(config, role) {
-            // Whisper's table: it is in the file, and nobody learns it.
+            // Whisper's table is in the checkpoint and is frozen.
             let formula = PositionEncoding::HalfSplitSingle { offset: 0 };
             return Ok(position::encode(formula, 0, MatrixMut::new(out, rows, columns)?)?);
         }
@@ -138,7 +138,7 @@ fn is_norm(role: TensorId) -> bool {
     )
 }
 
-/// Of `T5PreTrainedModel._init_weights`.
+/// As in `T5PreTrainedModel._init_weights`.
 fn t5_deviation(config: &Config, role: TensorId, inputs: usize) -> f64 {
     let d = config.d_model as f64;
     match role {

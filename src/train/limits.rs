@@ -1,9 +1,9 @@
-//! How much a trainer takes at a time, and what it keeps of the forward pass.
+//! The size of a pass of a trainer, and the activations that the forward pass saves.
 
-/// What the forward pass keeps for the backward pass; what it does not keep is computed again, from the same
-/// operands in the same order, so all four give the same bits.
+/// The activations that the forward pass saves for the backward pass. The others are recomputed from the same
+/// operands in the same order, so all four variants give the same bits.
 ///
-/// Per token and layer of Transformer-base (d_model 512, feed-forward 2048), floats kept and work added:
+/// Floats saved and work added per token and layer of Transformer-base (d_model 512, feed-forward 2048):
 ///
 /// | | encoder | decoder | more work |
 /// |---|---|---|---|
@@ -12,27 +12,27 @@
 /// | [`Context`](SavedActivations::Context) | 1,546 | 2,584 | 15 % |
 /// | [`Inputs`](SavedActivations::Inputs) | 512 | 512 | 24 % to 33 % |
 ///
-/// An encoder that reads features also keeps under `Everything` what its second convolution's activation is applied to,
-/// `d_model` floats a position. What its first one makes is always made again, from the features.
+/// With `Everything`, an encoder that reads features also saves the input of its second convolution's activation,
+/// `d_model` floats per position. The output of its first convolution is always recomputed from the features.
 ///
-/// Source: Chen et al. 2016 (arXiv 1604.06174) for the last, Korthikanti et al. 2022 (2205.05198) for those between.
+/// Source: Chen et al. 2016 (arXiv 1604.06174) for `Inputs`, Korthikanti et al. 2022 (2205.05198) for `Projections`
+/// and `Context`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum SavedActivations {
-    /// Norms' standard scores, projections, contexts and what activations are applied to. Their results are
-    /// made again, elementwise.
+    /// Saves the norms' standard scores, the projections, the contexts and the inputs of activations. The results of
+    /// norms and activations are recomputed elementwise.
     #[default]
     Everything,
-    /// As `Everything` but for the hidden layers of the feed-forward blocks, whose first product is computed
-    /// again.
+    /// As `Everything`, without the hidden layers of the feed-forward blocks, whose first product is recomputed.
     Projections,
-    /// Norms' standard scores and contexts: queries, keys and values are projected again too.
+    /// Saves the norms' standard scores and the contexts. Queries, keys and values are recomputed too.
     Context,
-    /// The input of each layer: the layer runs again.
+    /// Saves the input of each layer; the whole layer is recomputed.
     Inputs,
 }
 
-/// The largest pass of a trainer, forward and backward: counts of sentences and tokens, each at least 1. A larger
-/// batch goes in several passes, with the same result to the last bit ([`Trainer::step`](super::Trainer::step)).
+/// The largest pass of a trainer, forward and backward: numbers of sentences and tokens, each at least 1. A larger
+/// batch takes several passes, with the same result bit for bit ([`Trainer::step`](super::Trainer::step)).
 ///
 /// ```
 /// use simdformer::train::{SavedActivations, TrainLimits};
@@ -42,25 +42,25 @@ pub enum SavedActivations {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrainLimits {
-    /// Sentences of a pass. There is always room for a [leaf](super::REDUCTION_CHUNK) of the shortest.
+    /// Sentences per pass; at least as many as fit a [reduction chunk](super::REDUCTION_CHUNK).
     pub sentences: usize,
-    /// Source tokens of a pass, of all sentences together; at least those of a [leaf](super::REDUCTION_CHUNK). Where the encoder reads
-    /// features, positions: half as many as frames, rounded up.
+    /// Source tokens per pass, over all sentences; at least a [reduction chunk](super::REDUCTION_CHUNK). If the
+    /// encoder reads features, positions: half the number of frames, rounded up.
     pub source_tokens: usize,
-    /// Target tokens of a pass, alike.
+    /// Target tokens per pass, with the same minimum.
     pub target_tokens: usize,
-    /// Tokens of one source, or positions of its features.
+    /// The longest source, in tokens or in positions of features.
     pub source_length: usize,
-    /// Tokens of one target, its end token included.
+    /// The longest target in tokens, including its end token.
     pub target_length: usize,
-    /// What is kept from forward to backward.
+    /// The activations that the forward pass saves.
     pub keep: SavedActivations,
-    /// Whether an exponential average of the parameters is kept.
+    /// Whether memory for an exponential moving average of the parameters is planned.
     pub average: bool,
 }
 
 impl TrainLimits {
-    /// `tokens` of each side in a pass, in sentences of at most `length` on each side.
+    /// Limits of `tokens` per side in a pass, in sentences of at most `length` tokens per side.
     pub const fn new(tokens: usize, length: usize) -> Self {
         Self {
             sentences: tokens,

@@ -1,24 +1,24 @@
-//! The lock of a directory: one run at a time writes below it.
+//! The lock of a directory: only one run at a time writes below it.
 
 use super::atomic_write;
 use super::run_error::{RunError, about};
 use std::fs::{File, TryLockError};
 use std::path::Path;
 
-/// The file that is locked. It is empty and stays after the run: a file that is removed could still be the one that
-/// another run has just opened and is about to lock.
+/// The locked file. It is empty and is not removed after the run: if it were removed, another run could have just
+/// opened the removed file and be about to lock it.
 const FILE: &str = "train.lock";
 
-/// A lock that the operating system holds for one open file. It is released when this is dropped and when the process
-/// ends, however it ends, so no lock is left behind by a process that was killed.
+/// A lock that the operating system holds for one open file. It is released when this value is dropped and when the
+/// process ends, so a killed process leaves no lock.
 #[derive(Debug)]
 pub(super) struct DirectoryLock {
     _file: File,
 }
 
 impl DirectoryLock {
-    /// Locks `directory`, which is created if it is missing; an error at once if another run has locked it, in this process
-    /// or in another one.
+    /// Locks `directory`, which is created if it is missing. Returns an error immediately if another run, in this
+    /// process or in another one, has locked it.
     pub(super) fn acquire(directory: &Path) -> Result<Self, RunError> {
         atomic_write::create_directory(directory)?;
         let path = directory.join(FILE);

@@ -1,4 +1,4 @@
-//! One pass over some sentences: forward, the loss, backward, lookups.
+//! One pass over some sentences: forward, the loss, backward, gradients of lookups.
 
 use super::backward::Gradients;
 use super::error::TrainError;
@@ -18,19 +18,19 @@ use simdformer_kernels::train::{
 };
 use simdformer_kernels::{MatrixMut, Residual};
 
-/// What a pass writes to beside the workspace.
+/// The outputs of a pass, other than the workspace.
 pub(super) struct Outcome<'o> {
     pub(super) gradients: &'o mut [f32],
-    /// Of the table that is also the output's matrix; empty where none is.
+    /// Gradients from lookups of the table that is also the output matrix; empty without such a table.
     pub(super) lookups: &'o mut [f32],
     pub(super) losses: &'o mut [RowLoss],
-    /// Words for sorting ids.
+    /// Scratch for sorting ids.
     pub(super) order: &'o mut [u32],
     pub(super) totals: &'o mut Totals,
 }
 
 impl Pass<'_> {
-    /// The losses of the targets, without a gradient.
+    /// Computes the losses of the targets, without a gradient.
     pub(super) fn evaluate(
         &self,
         model: &Model,
@@ -42,10 +42,10 @@ impl Pass<'_> {
         let decoder = model.decoder().ok_or(TrainError::NoDecoder)?;
         self.encode(model.encoder(), memory)?;
         self.decode(decoder, memory)?;
-        self.each_leaf(decoder, memory, |leaf, logits, _| {
-            let labels = &self.batch.labels[leaf.clone()];
+        self.each_chunk(decoder, memory, |chunk, logits, _| {
+            let labels = &self.batch.labels[chunk.clone()];
             let (isa, parallelism) = (self.run.isa(), self.run.parallelism);
-            let losses = &mut losses[leaf];
+            let losses = &mut losses[chunk];
             let logits = logits.read();
             cross_entropy_loss(isa, logits, labels, smoothing, losses, parallelism)?;
             Ok(())
@@ -54,7 +54,7 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Adds the gradients of the targets' losses, each times `scale`.
+    /// Adds the gradients of the targets' losses, each multiplied by `scale`.
     pub(super) fn learn(
         &self,
         (model, network): (&Model, &params::Network),
@@ -68,17 +68,17 @@ impl Pass<'_> {
         self.decode(decoder, memory)?;
         let mut write = self.write;
         let Outcome { gradients, losses, .. } = outcome;
-        self.each_leaf(decoder, memory, |leaf, mut logits, rest| {
-            let labels = &self.batch.labels[leaf.clone()];
+        self.each_chunk(decoder, memory, |chunk, mut logits, rest| {
+            let labels = &self.batch.labels[chunk.clone()];
             let (isa, parallelism) = (self.run.isa(), self.run.parallelism);
-            let of = &mut losses[leaf];
+            let of = &mut losses[chunk];
             cross_entropy(isa, logits.reborrow(), labels, smoothing, scale, of, parallelism)?;
             let logits = logits.read();
             let x = Self::matrix(rest.x, self.run.config.d_model)?;
             let ends = [logits.rows() as u32];
-            let leaf = ReductionChunks::new(&ends)?;
+            let chunk = ReductionChunks::new(&ends)?;
             let operands = (logits, x);
-            self.linear_parameters(&flat.output, leaf, write, operands, gradients, rest.scratch)?;
+            self.linear_parameters(&flat.output, chunk, write, operands, gradients, rest.scratch)?;
             write = WriteMode::Add;
             let output = self.packed(&flat.output, rest.packed)?;
             let d_x = Self::matrix_mut(rest.d_x, self.run.config.d_model)?;
@@ -94,7 +94,7 @@ impl Pass<'_> {
         }
         let mut of = Gradients { of_parameters: &mut *outcome.gradients };
         self.decoder_backward((decoder, network), memory, &mut of)?;
-        // The gradient of the encoder's output goes on where that of its stream is.
+        // Copy the gradient of the encoder output to the gradient of the encoder's residual stream.
         let floats = self.rows(Side::Encoder) * self.run.config.d_model;
         let [from, to] = cut(memory, [&self.plan.d_memory, &self.plan.encoder.d_x])?;
         to[..floats].copy_from_slice(&from[..floats]);
@@ -103,7 +103,8 @@ impl Pass<'_> {
         self.look_up(network, memory, outcome)
     }
 
-    /// As [`Pass::learn`] of an encoder alone: `loss` reads its output and writes the gradient of that.
+    /// As [`Pass::learn`], for a model with only an encoder: `loss` reads its output and writes the gradient of the
+    /// output.
     pub(super) fn learn_encoder(
         &self,
         (model, network): (&Model, &params::Network),
@@ -122,7 +123,7 @@ impl Pass<'_> {
         self.look_up(network, memory, outcome)
     }
 
-    /// Where the encoder reads features, the gradients of its convolutions.
+    /// Computes the gradients of the convolutions, if the encoder reads features.
     fn bottom_backward(
         &self,
         model: &Model,
@@ -138,8 +139,8 @@ impl Pass<'_> {
         }
     }
 
-    /// Calls `each` with the logits of one leaf of the target after another.
-    fn each_leaf(
+    /// Calls `each` with the logits of each reduction chunk of the target, in order.
+    fn each_chunk(
         &self,
         decoder: &Decoder,
         memory: &mut [f32],
@@ -157,20 +158,20 @@ impl Pass<'_> {
                 &self.plan.packed[0],
             ],
         )?;
-        for leaf in self.leaf_rows(Side::Decoder) {
-            let within = leaf.start * d..leaf.end * d;
-            let out = &mut out[..leaf.len() * vocabulary];
+        for chunk in self.chunk_rows(Side::Decoder) {
+            let within = chunk.start * d..chunk.end * d;
+            let out = &mut out[..chunk.len() * vocabulary];
             let x = &x[within.clone()];
             logits(self, decoder, x, out)?;
             let out = Self::matrix_mut(out, vocabulary)?;
             let d_x = &mut d_x[within];
-            each(leaf, out, LossChunk { x, d_x, scratch: &mut *scratch, packed: &mut *packed })?;
+            each(chunk, out, LossChunk { x, d_x, scratch: &mut *scratch, packed: &mut *packed })?;
         }
         Ok(())
     }
 
-    /// Adds what lookups teach tables: of tokens, positions and types. One group of sentences after the other, so
-    /// that a table that both sides share is added to in the same order in whatever passes the sentences come.
+    /// Adds the gradients of looked-up rows to the tables of tokens, positions and types, one group of sentences at a
+    /// time. So additions to a table that both sides share have the same order for any split into passes.
     fn look_up(
         &self,
         network: &params::Network,
@@ -214,13 +215,13 @@ impl Pass<'_> {
                 continue;
             };
             if learned {
-                // Where the backward pass has left the gradient of what was added.
+                // The backward pass wrote the gradient of the positions to `embedded`.
                 let from = &memory[plan.embedded.clone()][..lines.rows() * d];
                 self.look_up_rows(table, false, (&lines.positions, None), 1.0, from, outcome)?;
             }
         }
         if let Some(table) = &encoder.token_types {
-            // All are of type 0.
+            // All tokens have type 0.
             let lines = &self.batch.source;
             let from = &memory[self.plan.encoder.embedded.clone()][..lines.rows() * d];
             self.look_up_rows(table, false, (&lines.types, None), 1.0, from, outcome)?;
@@ -250,9 +251,9 @@ impl Pass<'_> {
     }
 }
 
-/// What there is of a leaf of the target beside its logits.
+/// The operands of one reduction chunk of the target, other than its logits.
 struct LossChunk<'l> {
-    /// `[rows, d_model]`: what logits are made of, and its gradient.
+    /// `[rows, d_model]`: the input of the logits, and its gradient.
     x: &'l [f32],
     d_x: &'l mut [f32],
     scratch: &'l mut [f32],

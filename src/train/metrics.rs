@@ -2,9 +2,9 @@
 
 use simdformer_kernels::train::RowLoss;
 
-/// Sums over target tokens, in f64, one token after the other in the order of the sentences.
+/// Sums over target tokens, added in f64 in the order of the tokens.
 ///
-/// For an encoder alone `loss` is the sum of what the caller's loss returned, and the tokens are the source's.
+/// For a model with only an encoder, `loss` is the sum of the caller's losses, and `tokens` counts source tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Totals {
     /// Target tokens, end tokens included.
@@ -13,22 +13,22 @@ pub struct Totals {
     pub loss: f64,
     /// Sum of the negative log-probabilities of the targets, in nats.
     pub nll: f64,
-    /// Tokens whose logit was the largest.
+    /// Tokens that have the largest logit.
     pub correct: u64,
 }
 
 impl Totals {
-    /// Loss of a token.
+    /// Mean loss per token.
     pub fn mean_loss(&self) -> f64 {
         self.loss / self.tokens as f64
     }
 
-    /// Negative log-probability of a token; its exponential is the perplexity.
+    /// Mean negative log-probability per token; its exponential is the perplexity.
     pub fn mean_nll(&self) -> f64 {
         self.nll / self.tokens as f64
     }
 
-    /// The part of the tokens whose logit was the largest.
+    /// The fraction of tokens that have the largest logit.
     pub fn accuracy(&self) -> f64 {
         self.correct as f64 / self.tokens as f64
     }

@@ -1,33 +1,36 @@
-//! Training: teacher forcing from sentences to an update, on planned memory, with the same bits every time.
+//! Training: teacher forcing from sentences to an optimizer step, in planned memory, with reproducible bits.
 //!
-//! The other half of the paper. A target is fed to the decoder one to the right, the loss of each token goes back
-//! through every block, and an optimizer moves the parameters. The walk over the network that places the weights of a
-//! [`Model`](crate::Model) places parameters here, so every architecture that loads is one that learns.
+//! The decoder reads the target, shifted by one. The loss of each token is propagated backward through every block,
+//! and an optimizer updates the parameters. The visitor that places the weights of a [`Model`](crate::Model) also
+//! places the parameters, so every architecture that can be loaded can be trained.
 //!
 //! | file | what it does |
 //! |---|---|
-//! | `params.rs`, `frozen.rs` | where parameters lie, and which of them no update touches |
-//! | `limits.rs`, `plan.rs` | from limits to bytes |
-//! | `batch.rs` | sentences end to end, targets shifted, leaves |
+//! | `params.rs`, `frozen.rs` | the ranges of the parameters, and which of them no update changes |
+//! | `limits.rs`, `plan.rs` | the number of bytes, computed from limits |
+//! | `batch.rs` | concatenated sentences, shifted targets, reduction chunks |
 //! | `forward.rs`, `backward.rs`, `attention.rs`, `pass.rs` | the blocks, in both directions |
-//! | `conv.rs` | the convolutions under an encoder that reads features |
-//! | `dropout.rs`, `dropout_pass.rs` | where numbers are dropped, and that it happens |
-//! | `loss_step.rs` | one pass: forward, the loss, backward, lookups |
-//! | `trainer.rs`, `accessors.rs` | what a trainer holds; what is read of it |
-//! | `accumulate.rs`, `optimizer_step.rs`, `metrics.rs`, `update.rs` | a step: passes and an update, and what they tell |
-//! | `averaged_params.rs` | the average in the place of the parameters |
-//! | `init.rs` | first weights |
-//! | `vocab.rs`, `corpus.rs`, `batches.rs` | sentences, and which of them a batch has |
-//! | `atomic_write.rs`, `checkpoint_layout.rs`, `state.rs` | files that are there as a whole, a model's files, a checkpoint's files |
-//! | `checkpoints.rs`, `lock.rs`, `run_directory.rs` | the checkpoints of a run, the lock, and whose directory it is |
-//! | `options.rs` | what a run is told, and what differs when it is resumed |
-//! | `run.rs`, `validate.rs`, `checkpoint_average.rs` | all of it together, one event after the other; means of saves |
+//! | `conv.rs` | the convolutions of an encoder that reads features |
+//! | `dropout.rs`, `dropout_pass.rs` | the dropout sites, and applying dropout |
+//! | `loss_step.rs` | one pass: forward, the loss, backward, gradients of lookups |
+//! | `trainer.rs`, `accessors.rs` | the state of a trainer, and read access to it |
+//! | `accumulate.rs`, `optimizer_step.rs`, `metrics.rs`, `update.rs` | a step: passes, an update, and their results |
+//! | `averaged_params.rs` | exchanging the parameters with their average |
+//! | `init.rs` | initial weights |
+//! | `vocab.rs`, `corpus.rs`, `batches.rs` | sentences, and the selection of sentences for a batch |
+//! | `atomic_write.rs`, `checkpoint_layout.rs` | atomic file writes, the files of a model |
+//! | `state.rs` | the files of a checkpoint |
+//! | `checkpoints.rs`, `lock.rs` | the checkpoints of a run, the directory lock |
+//! | `run_directory.rs` | checking which run owns a directory |
+//! | `options.rs` | the options of a run, and their changes at a resume |
+//! | `run.rs`, `validate.rs`, `checkpoint_average.rs` | the event loop of a run, validation, the mean of checkpoints |
 //!
-//! # The same bits
+//! # Reproducible bits
 //!
-//! Whatever is summed over tokens is summed in leaves of whole sentences ([`REDUCTION_CHUNK`]), and leaves in order; so a batch
-//! learned in one pass or in several gives the same bits, and so do any limits, any [`SavedActivations`] and any number of threads.
-//! The forward pass is made of the kernels that a [`Session`](crate::Session) calls, and its losses are the scores there.
+//! Every sum over tokens is computed in reduction chunks of whole sentences ([`REDUCTION_CHUNK`]), and the chunks are
+//! added in order. So a batch gives the same bits in one pass or in several, for any limits, any [`SavedActivations`]
+//! and any number of threads. The forward pass calls the kernels that a [`Session`](crate::Session) calls, and its
+//! losses equal the scores of the session.
 
 mod accessors;
 mod accumulate;

@@ -1,5 +1,5 @@
-//! Updates of a trainer: from gradients in parts to one norm, one sweep over all parameters, and the model that
-//! follows them.
+//! The optimizer step: combines the gradients, computes their norm, updates all parameters in one pass over memory,
+//! and repacks the weights of the model.
 
 use super::batch::Example;
 use super::error::TrainError;
@@ -17,7 +17,7 @@ use core::ops::Range;
 use simdformer_kernels::train::{Adam, WriteMode, sum_of_squares};
 
 impl Trainer<'_> {
-    /// Puts together the gradients that were kept in parts.
+    /// Combines the gradients that were accumulated in separate buffers.
     pub(super) fn finish(&mut self) -> Result<(), TrainError> {
         let Self { network, plan, state, work, .. } = self;
         let [gradients, lookups] = cut(state, [&plan.gradients, &plan.lookups])?;
@@ -41,8 +41,8 @@ impl Trainer<'_> {
         Ok(())
     }
 
-    /// Every tensor that is learned, with its gradient since the last update, in the order of
-    /// [`TensorId::all`], each once: its shape is that of [`TensorId::shape`], row after row.
+    /// Every trained tensor once, with its gradient since the last update, in the order of [`TensorId::all`]. The
+    /// shape is that of [`TensorId::shape`], in row order.
     ///
     /// # Errors
     /// Nothing was accumulated since the last update.
@@ -59,12 +59,12 @@ impl Trainer<'_> {
         Ok(tensors.map(|t| (t.role, &t.shape[..], &all[t.range.clone()])))
     }
 
-    /// Moves every learned parameter against its gradient, with all gradients scaled down together where their norm is
-    /// more than `clip`; the step counted by `adam` is the trainer's own. A norm that is not finite changes nothing,
-    /// and is counted.
+    /// Updates every trained parameter. If the norm of all gradients is larger than `clip`, all gradients are scaled
+    /// down to it. The trainer's own step count replaces that of `adam`. If the norm is not finite, the update is
+    /// skipped and counted as skipped.
     ///
     /// # Errors
-    /// Nothing was accumulated since the last update; a setting is not a usable number.
+    /// Nothing was accumulated since the last update, or a setting is invalid.
     pub fn update(&mut self, adam: &Adam, clip: Option<f64>) -> Result<Update, TrainError> {
         self.check_whole()?;
         if self.passes == 0 {
@@ -79,7 +79,7 @@ impl Trainer<'_> {
         self.finish()?;
         let average_decay = self.average_decay;
         let (isa, steps) = (self.model.isa(), self.steps);
-        // A gradient is used once, also by an update that a panic of the caller's threads ends.
+        // A gradient is used once, even if a panic of the caller's threads ends the update.
         let passes = mem::take(&mut self.passes);
         let Self { plan, learned, decays, state, partials, threads, interrupted, .. } = self;
         let [values, gradients, first, second, average] =
@@ -98,11 +98,11 @@ impl Trainer<'_> {
             let clipped = clip.is_some_and(|clip| norm > clip);
             let factor = if clipped { clip.map_or(1.0, |clip| clip / norm) } else { 1.0 };
             let all = learned.iter().map(|range| (range, false));
-            let apart = decays.iter().map(|(range, decays)| (range, *decays));
-            let (mut all, mut apart) = (all, apart);
-            // In one sweep where nothing decays.
+            let by_decay = decays.iter().map(|(range, decays)| (range, *decays));
+            let (mut all, mut by_decay) = (all, by_decay);
+            // Without weight decay, one pass over all ranges.
             let ranges: &mut dyn Iterator<Item = (&Range<usize>, bool)> =
-                if adam.weight_decay == 0.0 { &mut all } else { &mut apart };
+                if adam.weight_decay == 0.0 { &mut all } else { &mut by_decay };
             for (range, decays) in ranges {
                 let within = || range.clone();
                 let weight_decay = if decays { adam.weight_decay } else { 0.0 };
@@ -120,7 +120,7 @@ impl Trainer<'_> {
             }
             Ok(Update { norm, clipped, skipped: false })
         });
-        // An error comes before the first parameter has moved.
+        // An error is returned before any parameter changes.
         self.interrupted = false;
         let made = made.inspect_err(|_| self.passes = passes)?;
         if made.skipped {
@@ -132,8 +132,8 @@ impl Trainer<'_> {
         Ok(made)
     }
 
-    /// One step: the gradient of the mean loss of all target tokens of `pairs`, in as many passes as the plan needs,
-    /// and an update.
+    /// Makes one step: computes the gradient of the mean loss over all target tokens of `pairs`, in as many passes as
+    /// the plan needs, and updates.
     ///
     /// # Errors
     /// As [`Trainer::accumulate`] and [`Trainer::update`].
@@ -148,23 +148,23 @@ impl Trainer<'_> {
         Ok(Step { totals, update })
     }
 
-    /// Brings the model to the parameters.
+    /// Copies the parameters into the weights of the model.
     pub(super) fn refresh(&mut self) -> Result<(), TrainError> {
         let threads = self.threads.clone();
         self.refresh_by(&threads)
     }
 
-    /// As [`Trainer::refresh`], by other threads than the trainer's.
+    /// As [`Trainer::refresh`], with other threads than the trainer's.
     pub(super) fn refresh_by(&mut self, threads: &Threads<'_>) -> Result<(), TrainError> {
         let Self { model, tensors, plan, state, work, .. } = self;
-        let room = &mut work.floats_mut()[plan.stem.room.clone()];
+        let scratch = &mut work.floats_mut()[plan.stem.reorder_scratch.clone()];
         let values = &state.floats()[plan.values.clone()];
         let rows_of = |role| {
             let tensor = tensors.iter().find(|tensor| tensor.role == role);
             tensor.map_or(&[][..], |tensor| &values[tensor.range.clone()])
         };
         self.interrupted = true;
-        threads.run(|parallelism| model.refresh(&rows_of, room, parallelism))?;
+        threads.run(|parallelism| model.refresh(&rows_of, scratch, parallelism))?;
         self.interrupted = false;
         let learned = matches!(model.config().positions, Positions::Learned { .. });
         if learned || model.config().token_types > 0 {
@@ -201,7 +201,7 @@ impl Trainer<'_> {
     }
 }
 
-/// The gradients of the learned tables of one stack, from those of distances, layer by layer.
+/// Computes the gradients of the trained tables of one stack from the gradients by distance, layer by layer.
 fn relative<'t>(
     plan: &StackSaved,
     (shared, own): (&Option<params::Table>, impl Iterator<Item = &'t Option<params::Table>>),

@@ -1,4 +1,4 @@
-//! What a run is told, and which of it differs from what a saved run was told.
+//! The options of a run, and the differences from the options of a saved run.
 
 use super::atomic_write::Hash;
 use super::batches::{BatchSize, Batching};
@@ -9,38 +9,38 @@ use core::fmt;
 use simdformer_kernels::train::{Adam, Schedule, Smoothing};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a run is.
+/// The options of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunOptions {
-    /// How a step learns; the rate is the schedule's.
+    /// The options of a step. The schedule sets the learning rate.
     pub step: StepOptions,
-    /// The rate of each step.
+    /// The learning rate of each step.
     pub schedule: Schedule,
-    /// How sentences come.
+    /// How the corpus is cut into batches.
     pub batching: Batching,
-    /// Batches of a step, at least 1; the last step of an epoch has what is left.
+    /// Batches per step, at least 1. The last step of an epoch uses the remaining batches.
     pub accumulate: usize,
-    /// Of the order of sentences.
+    /// The seed of the order of sentences.
     pub seed: u64,
-    /// Ends the run after as many steps, those included that were skipped.
+    /// Ends the run after this many steps, including skipped steps.
     pub steps: Option<u64>,
-    /// Ends the run after as many times through the corpus.
+    /// Ends the run after this many epochs.
     pub epochs: Option<u64>,
-    /// Steps from one validation to the next; 0 for one at the end alone.
+    /// Steps between validations; with 0, the only validation is at the end.
     pub validate_every: u64,
-    /// Steps from one save to the next; 0 for one at the end alone.
+    /// Steps between saves; with 0, the only save is at the end.
     pub save_every: u64,
-    /// Saves that are kept, the newest; at least 1.
+    /// The number of newest saves to keep; at least 1.
     pub keep: usize,
-    /// What the best is the best of.
+    /// The metric that selects the best model.
     pub metric: Metric,
-    /// Ends the run after as many validations without a better one.
+    /// Ends the run after this many consecutive validations without a better one.
     pub patience: Option<u64>,
 }
 
 impl Default for RunOptions {
-    /// Batches of 4,096 tokens in a shuffled order, at a constant rate of 1e-3, without an end; nothing is validated or
-    /// saved before it, the loss is what counts, and five saves are kept.
+    /// Batches of 4,096 tokens in shuffled order, a constant learning rate of 1e-3, no end of the run, validation and
+    /// saving only at the end, the loss as the metric, and five saves kept.
     fn default() -> Self {
         let size = BatchSize::Tokens(4096);
         Self {
@@ -60,25 +60,25 @@ impl Default for RunOptions {
     }
 }
 
-/// What validations are compared by.
+/// The metric by which validations are compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Metric {
-    /// The loss that is learned from, smoothed as there; less is better.
+    /// The training loss, including label smoothing; lower is better.
     #[default]
     Loss,
-    /// The negative log-probability of a token; less is better.
+    /// The negative log-probability per token; lower is better.
     Nll,
-    /// The part of the tokens that were the likeliest; more is better.
+    /// The fraction of tokens that have the largest logit; higher is better.
     Accuracy,
-    /// What the caller's [judge](super::TrainingRun::set_judge) says; more is better.
+    /// The value of the caller's [judge](super::TrainingRun::set_judge); higher is better.
     Judged,
 }
 
-/// An option that a resumed run was given with another value than the run that was saved.
+/// An option whose value differs between a resumed run and the run that was saved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OptionChange {
-    /// The option, by the path of its field in [`RunOptions`], such as `step.adam.beta1`; `dropout.hidden`, `average` and
-    /// `learned` are settings of the [`Trainer`], and `held_out` is the corpus of the validations.
+    /// The path of the field in [`RunOptions`], such as `step.adam.beta1`. `dropout.hidden`, `average` and `learned`
+    /// are settings of the [`Trainer`], and `held_out` is the validation corpus.
     pub option: String,
     /// The value that the saved run had.
     pub saved: String,
@@ -93,17 +93,17 @@ impl fmt::Display for OptionChange {
     }
 }
 
-/// Options by name, each as a text that differs where the option does.
+/// Options by name, as texts that differ if the options differ.
 pub(super) type Options = BTreeMap<String, String>;
 
-/// The key of the corpus of the validations.
+/// The key of the validation corpus.
 pub(super) const HELD_OUT: &str = "held_out";
 const ABSENT: &str = "none";
 
-/// Every option with which a run can go on when it changes. Options without which the bits of a saved run cannot be
-/// continued are in [`Same`](super::state::Same).
+/// All options that may change when a run is resumed. Options that must not change, because the bits would, are in
+/// [`Same`](super::state::Same).
 pub(super) fn describe(options: &RunOptions, trainer: &Trainer<'_>, held_out: &str) -> Options {
-    // Fields are named one by one, so that a new one cannot be left out.
+    // Fields are named one by one, so that the compiler reports a new field that is missing here.
     let RunOptions {
         step: StepOptions { smoothing, adam, clip_norm },
         schedule,
@@ -119,7 +119,7 @@ pub(super) fn describe(options: &RunOptions, trainer: &Trainer<'_>, held_out: &s
         patience,
     } = options;
     let Smoothing { epsilon, over } = smoothing;
-    // The schedule has the rate; the trainer sets the step and the clip factor.
+    // The rate is part of the schedule; the trainer sets the step and the clip factor.
     let Adam { rate: _, beta1, beta2, epsilon: adam_epsilon, weight_decay, step: _, clip: _ } =
         adam;
     let DropoutRates { hidden, attention, activation, seed } = &trainer.dropout;
@@ -152,7 +152,7 @@ pub(super) fn describe(options: &RunOptions, trainer: &Trainer<'_>, held_out: &s
     all
 }
 
-/// `Debug` prints a number with as many digits as tell it from every other one.
+/// `Debug` prints a float with enough digits to restore it exactly.
 fn exact(value: &impl fmt::Debug) -> String {
     format!("{value:?}")
 }
@@ -161,7 +161,7 @@ fn optional(value: Option<&impl fmt::Debug>) -> String {
     value.map_or_else(|| ABSENT.to_owned(), exact)
 }
 
-/// How many tensors are learned, and a checksum of which.
+/// The number of trained tensors, and a checksum of their ids.
 fn learned(trainer: &Trainer<'_>) -> String {
     let own = || trainer.tensors.iter().filter(|tensor| !tensor.shared);
     let learned = own().filter(|tensor| tensor.learned);
@@ -170,7 +170,7 @@ fn learned(trainer: &Trainer<'_>) -> String {
     format!("{} of {} tensors ({:016x})", learned.count(), own().count(), hash.value())
 }
 
-/// The options that differ, in the order of their names.
+/// The options that differ, sorted by name.
 pub(super) fn changes(saved: &Options, given: &Options) -> Vec<OptionChange> {
     let names: BTreeSet<&String> = saved.keys().chain(given.keys()).collect();
     let text =

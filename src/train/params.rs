@@ -1,9 +1,10 @@
-//! Parameters as a trainer keeps them: every tensor row after row, as in a checkpoint, in one vector.
+//! The parameters of a trainer: one vector that holds every tensor in row order, as in a checkpoint.
 //!
-//! Gradients and moments lie at the same ranges of vectors of their own, so an update is one pass over all
-//! of them, a checkpoint is written as it lies, and neither knows an instruction set. What the kernels read
-//! is packed from it after each update ([`Weights::refresh`](crate::model::weights)): a few per cent of a
-//! step. The walk over the network is the one that loading takes.
+//! Gradients and moments are in separate vectors, at the same ranges. So an update is one pass over all of them, a
+//! checkpoint is written directly from the vector, and neither depends on the instruction set. The kernels read
+//! packed weights, which are repacked from this vector after each update
+//! ([`Weights::refresh`](crate::model::weights)); that takes a few per cent of a step. The visitor of the network is
+//! the one that loading uses.
 
 use super::error::TrainError;
 use super::frozen;
@@ -13,13 +14,13 @@ use crate::network::TensorId;
 use crate::network::visitor::{self, AffineTensors, TableTensor, Tensor, TensorVisitor};
 use core::ops::Range;
 
-/// Rows that are looked up by number.
+/// A table of rows that are looked up by index.
 #[derive(Clone, Debug)]
 pub(super) struct Table {
     /// All rows.
     pub(super) range: Range<usize>,
     pub(super) columns: usize,
-    /// Rows before the first that is ever looked up.
+    /// Rows before the first one that is ever looked up.
     pub(super) skip: usize,
 }
 
@@ -30,52 +31,52 @@ pub(super) struct Norm {
     pub(super) bias: Option<Range<usize>>,
 }
 
-/// Linear maps of one input: their matrices follow each other and are one, `[outputs, inputs]`.
+/// Linear maps of one input. Their matrices are contiguous and form one matrix, `[outputs, inputs]`.
 #[derive(Clone, Debug)]
 pub(super) struct Linear {
     pub(super) weight: Range<usize>,
     pub(super) outputs: usize,
     pub(super) inputs: usize,
-    /// Of all maps, if one has a bias.
+    /// The bias of all maps, if any map has one.
     pub(super) bias: Option<Range<usize>>,
-    /// The parts of the bias that stand for none: zero, and never learned.
+    /// The parts of the bias of maps without a bias: zero, and never updated.
     pub(super) without_bias: Vec<Range<usize>>,
 }
 
-/// The tensor of a role.
+/// The tensor of a tensor id.
 #[derive(Clone, Debug)]
 pub(super) struct FlatTensor {
     pub(super) role: TensorId,
     pub(super) shape: Vec<usize>,
     pub(super) range: Range<usize>,
-    /// Whether it is the tensor of another role, which comes before it.
+    /// Whether the tensor is shared with an earlier tensor id.
     pub(super) shared: bool,
-    /// Whether it is ever updated.
+    /// Whether updates change it.
     pub(super) learned: bool,
 }
 
-/// Hands out the ranges.
+/// Allocates the ranges.
 pub(super) struct Flat {
     config: Config,
     planner: Planner,
     tensors: Vec<FlatTensor>,
 }
 
-/// The network as ranges of the vector of parameters.
+/// The network as ranges of the parameter vector.
 pub(super) type Network = visitor::Network<Flat>;
 
 pub(super) type SelfAttention = visitor::SelfAttention<Flat>;
 pub(super) type CrossAttention = visitor::CrossAttention<Flat>;
 pub(super) type FeedForward = visitor::FeedForward<Flat>;
 
-/// Where each parameter is.
+/// The range of each parameter.
 pub(super) struct Placed {
     pub(super) network: Network,
     pub(super) tensors: Vec<FlatTensor>,
     pub(super) floats: usize,
 }
 
-/// Places the network of `config`.
+/// Allocates ranges for the network of `config`.
 pub(super) fn place(config: &Config) -> Result<Placed, TrainError> {
     let mut flat =
         Flat { config: config.clone(), planner: Planner::default(), tensors: Vec::new() };
@@ -165,7 +166,7 @@ fn rows(tensor: &Tensor) -> usize {
     tensor.shape.first().copied().unwrap_or(0)
 }
 
-/// Numbers in a row: a vector has one.
+/// Values per row of a tensor; a vector has one per row.
 fn row(tensor: &Tensor) -> usize {
     tensor.shape.iter().skip(1).product()
 }

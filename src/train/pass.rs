@@ -1,8 +1,7 @@
-//! What a pass works with, and the pieces that its blocks are made of: a linear map and a norm, forward and
-//! backward.
+//! The context of a pass, and the building blocks of its layers: linear maps and norms, forward and backward.
 
 use super::batch::{Batch, Example, Lines};
-use super::dropout::Drops;
+use super::dropout::StepDropout;
 use super::error::TrainError;
 use super::params;
 use super::plan::TrainPlan;
@@ -14,34 +13,34 @@ use core::ops::Range;
 use simdformer_kernels::train::{self as kernels, ReductionChunks, WriteMode};
 use simdformer_kernels::{Activation, Matrix, MatrixMut, Residual};
 
-/// Who computes, with which weights, on which sentences.
+/// The context of a pass: threads, weights and sentences.
 #[derive(Clone, Copy)]
 pub(super) struct Pass<'p> {
     pub(super) run: ExecContext<'p>,
     pub(super) plan: &'p TrainPlan,
     pub(super) batch: &'p Batch,
-    /// The sentences of the batch, for the features of those that have no ids.
+    /// The examples of the batch, for sources that are features.
     pub(super) pairs: &'p [Example<'p>],
-    /// The parameters as rows.
+    /// The parameters in row order.
     pub(super) values: &'p [f32],
-    /// Whether gradients are the first since the last update.
+    /// Whether gradients are stored or added: the first pass after an update stores.
     pub(super) write: WriteMode,
-    /// What is dropped while learning.
-    pub(super) drops: Option<Drops>,
+    /// The dropout of this update; `None` in evaluation.
+    pub(super) step_dropout: Option<StepDropout>,
 }
 
-/// The ranges that one of the steps of a pass reads and writes, all of one buffer.
+/// Splits one buffer into the ranges that a step of a pass reads and writes.
 pub(super) fn cut<'b, const N: usize>(
     memory: &'b mut [f32],
     ranges: [&Range<usize>; N],
 ) -> Result<[&'b mut [f32]; N], TrainError> {
-    // The planner hands out disjoint ranges, but for those that are computed again, which are one.
+    // The ranges of one call are disjoint. Only recomputed ranges, which all layers share, overlap.
     let parts = memory.get_disjoint_mut(ranges.map(Clone::clone));
     parts.map_err(|_| MemoryError::TooLarge.into())
 }
 
 impl Pass<'_> {
-    /// The sentences of one side.
+    /// The concatenated sentences of one side.
     pub(super) fn lines(&self, side: Side) -> &Lines {
         match side {
             Side::Encoder => &self.batch.source,
@@ -49,20 +48,20 @@ impl Pass<'_> {
         }
     }
 
-    /// Tokens of one side.
+    /// The number of tokens of one side.
     pub(super) fn rows(&self, side: Side) -> usize {
         self.lines(side).rows()
     }
 
-    pub(super) fn leaves(&self, side: Side) -> Result<ReductionChunks<'_>, TrainError> {
-        Ok(ReductionChunks::new(&self.lines(side).leaves)?)
+    pub(super) fn chunks(&self, side: Side) -> Result<ReductionChunks<'_>, TrainError> {
+        Ok(ReductionChunks::new(&self.lines(side).chunk_ends)?)
     }
 
     pub(super) fn post_norm(&self) -> bool {
         self.run.config.norm == NormPlacement::Post
     }
 
-    /// `x` as rows of `columns`.
+    /// `x` as a matrix with `columns` columns.
     pub(super) fn matrix<'m>(x: &'m [f32], columns: usize) -> Result<Matrix<'m>, TrainError> {
         Ok(Matrix::new(x, x.len() / columns.max(1), columns)?)
     }
@@ -86,7 +85,7 @@ impl Pass<'_> {
         Ok(self.run.linear(layer, x, &mut [], (Activation::Identity, residual), out)?)
     }
 
-    /// `out = norm(x)`, keeping its standard scores and scales.
+    /// `out = norm(x)`; saves the standard scores and the scales.
     pub(super) fn norm(
         &self,
         layer: &weights::Norm,
@@ -110,8 +109,8 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// What [`Pass::norm`] wrote to `out`, made again.
-    pub(super) fn norm_again(
+    /// Recomputes the output of [`Pass::norm`].
+    pub(super) fn norm_recompute(
         &self,
         layer: &weights::Norm,
         standard: &[f32],
@@ -131,7 +130,7 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// The gradients of a norm's parameters from that of its result.
+    /// The gradients of a norm's parameters, from the gradient of its result.
     pub(super) fn norm_parameters(
         &self,
         flat: &params::Norm,
@@ -141,7 +140,7 @@ impl Pass<'_> {
         gradients: &mut [f32],
     ) -> Result<(), TrainError> {
         let (d, isa, parallelism) = (flat.weight.len(), self.run.isa(), self.run.parallelism);
-        let (leaves, write) = (self.leaves(side)?, self.write);
+        let (chunks, write) = (self.chunks(side)?, self.write);
         let standard = Self::matrix(&standard[..d_out.len()], d)?;
         let d_out = Self::matrix(d_out, d)?;
         match &flat.bias {
@@ -151,19 +150,19 @@ impl Pass<'_> {
                     isa,
                     standard,
                     d_out,
-                    leaves,
+                    chunks,
                     write,
                     weight,
                     Some(bias),
                     parallelism,
                 )?;
             }
-            // The factor's gradient is the same sum in both kinds of norm.
+            // The gradient of the factor is the same sum for both kinds of norm.
             None => kernels::layer_norm_parameters_backward(
                 isa,
                 standard,
                 d_out,
-                leaves,
+                chunks,
                 write,
                 &mut gradients[flat.weight.clone()],
                 None,
@@ -173,7 +172,7 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// From the gradient of a norm's result to that of its operand.
+    /// The gradient of a norm's input, from the gradient of its result.
     pub(super) fn norm_backward(
         &self,
         layer: &weights::Norm,
@@ -212,7 +211,7 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// As [`Pass::norm_backward`], over the gradient of the result.
+    /// As [`Pass::norm_backward`]; overwrites the gradient of the result.
     pub(super) fn norm_backward_in_place(
         &self,
         layer: &weights::Norm,
@@ -235,11 +234,11 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// The gradients of a linear map's matrix and bias: `d_y` is `[rows, outputs]`, `x` `[rows, inputs]`.
+    /// The gradients of a linear map's matrix and bias. `d_y` is `[rows, outputs]`, `x` is `[rows, inputs]`.
     pub(super) fn linear_parameters(
         &self,
         flat: &params::Linear,
-        leaves: ReductionChunks<'_>,
+        chunks: ReductionChunks<'_>,
         write: WriteMode,
         (d_y, x): (Matrix<'_>, Matrix<'_>),
         gradients: &mut [f32],
@@ -252,7 +251,7 @@ impl Pass<'_> {
         };
         let weight = MatrixMut::new(weight, flat.outputs, flat.inputs)?;
         let bias = flat.bias.is_some().then_some(bias);
-        kernels::weight_gradient(isa, d_y, x, leaves, write, weight, bias, scratch, parallelism)?;
+        kernels::weight_gradient(isa, d_y, x, chunks, write, weight, bias, scratch, parallelism)?;
         for range in &flat.without_bias {
             gradients[range.clone()].fill(0.0);
         }

@@ -1,4 +1,4 @@
-//! From limits to bytes: all the memory that a trainer will ever use beside its model, before the first batch.
+//! Computes, before the first batch, all memory that a trainer uses in addition to its model.
 
 use super::batch::{Batch, REDUCTION_CHUNK, SENTENCES_PER_CALL};
 use super::error::TrainError;
@@ -18,57 +18,57 @@ use simdformer_kernels::train::{
 };
 use simdformer_kernels::{Isa, attention_scratch_bound};
 
-/// What a norm keeps: standard scores, `[rows, d_model]`, and one over each row's deviation.
+/// Saved values of a norm: standard scores, `[rows, d_model]`, and the reciprocal of the deviation of each row.
 #[derive(Clone, Debug)]
 pub(super) struct NormSaved {
     pub(super) standard: Range<usize>,
     pub(super) scale: Range<usize>,
 }
 
-/// What a block of attention keeps.
+/// Saved values of an attention block.
 #[derive(Clone, Debug)]
 pub(super) struct AttentionSaved {
     pub(super) norm: NormSaved,
-    /// Query, key and value side by side, or the query alone.
+    /// Query, key and value side by side; in cross-attention the query alone.
     pub(super) projected: Range<usize>,
-    /// Key and value of the memory; empty in self-attention.
+    /// Key and value of the encoder output; empty in self-attention.
     pub(super) key_value: Range<usize>,
     pub(super) context: Range<usize>,
     /// `[rows, heads, 2]`: see [`simdformer_kernels::train::attention_forward_save`].
     pub(super) sums: Range<usize>,
 }
 
-/// What a feed-forward block keeps.
+/// Saved values of a feed-forward block.
 #[derive(Clone, Debug)]
 pub(super) struct FeedForwardSaved {
     pub(super) norm: NormSaved,
-    /// Of a gated block: what the activation is applied to; else empty.
+    /// The input of the activation in a gated block; empty in other blocks.
     pub(super) gate: Range<usize>,
-    /// What the activation is applied to, or of a gated block, what the gate multiplies.
+    /// The input of the activation; in a gated block, the values that the gate multiplies.
     pub(super) inner: Range<usize>,
 }
 
-/// What a layer keeps. Ranges that are computed again are those of all layers.
+/// Saved values of a layer. Ranges that the backward pass recomputes are shared by all layers.
 #[derive(Clone, Debug)]
 pub(super) struct LayerSaved {
-    /// Of [`SavedActivations::Inputs`]; else empty.
+    /// The input of the layer, for [`SavedActivations::Inputs`]; empty otherwise.
     pub(super) input: Range<usize>,
     pub(super) own: AttentionSaved,
     pub(super) cross: Option<AttentionSaved>,
     pub(super) feed_forward: FeedForwardSaved,
 }
 
-/// What a stack keeps, and the gradient that runs through it.
+/// Saved values of a stack, and the gradient that the backward pass propagates through it.
 #[derive(Clone, Debug)]
 pub(super) struct StackSaved {
-    /// What is added to embeddings at each position.
+    /// The table of positions that is added to embeddings.
     pub(super) positions: Range<usize>,
     pub(super) relative: RelativePlan,
-    /// Gradients of the relative tables, layer by layer.
+    /// Gradients of the tables of relative positions, layer by layer.
     pub(super) d_relative: Range<usize>,
-    /// Floats of one of them.
+    /// Floats of one such gradient.
     pub(super) d_relative_stride: usize,
-    /// What the first layer reads.
+    /// The input of the first layer.
     pub(super) embedded: Range<usize>,
     pub(super) embedding_norm: NormSaved,
     pub(super) layers: Vec<LayerSaved>,
@@ -79,28 +79,30 @@ pub(super) struct StackSaved {
     pub(super) d_x: Range<usize>,
 }
 
-/// What the convolutions of an encoder that reads features keep and use; all empty where it reads ids.
+/// Saved values and scratch of the convolutions of an encoder that reads features; all empty for an encoder that
+/// reads ids.
 #[derive(Clone, Debug)]
 pub(super) struct StemSaved {
-    /// Whether what the second one's activation is applied to is kept.
-    pub(super) keeps: bool,
-    /// Frames, `[frames, bins]`, of some positions.
+    /// Whether the input of the second convolution's activation is saved.
+    pub(super) saves_second: bool,
+    /// Frames of some positions, `[frames, bins]`.
     pub(super) window: Range<usize>,
-    /// `[rows, d_model]`: what the first makes of them, and what its activation was applied to.
+    /// `[rows, d_model]`: the output of the first convolution, and the input of its activation.
     pub(super) hidden: Range<usize>,
     pub(super) first: Range<usize>,
-    /// `[rows, d_model]`: what the second one's is applied to, of all positions or of some.
+    /// `[rows, d_model]`: the input of the second convolution's activation, of all positions if saved, otherwise of
+    /// some.
     pub(super) second: Range<usize>,
-    /// Their gradients, of some positions.
+    /// Gradients of `second` and `first`, of some positions.
     pub(super) d_second: Range<usize>,
     pub(super) d_first: Range<usize>,
-    /// The matrices of the second one's taps, packed for the gradient of its input.
+    /// The matrices of the second convolution's taps, packed for the gradient of its input.
     pub(super) taps: [Range<usize>; 3],
-    /// Rows that are put into the order of windows after an update.
-    pub(super) room: Range<usize>,
+    /// Scratch for rows that are reordered into windows after an update.
+    pub(super) reorder_scratch: Range<usize>,
 }
 
-/// Where everything lies in a trainer's memory. It prints what takes how many bytes.
+/// The range of every buffer in a trainer's memory. `Display` prints the bytes of each part.
 ///
 /// ```
 /// use simdformer::config::{Config, Dimensions};
@@ -122,31 +124,31 @@ pub struct TrainPlan {
     /// Floats of parameters, gradients and moments.
     pub(super) state_floats: usize,
     pub(super) work_floats: usize,
-    /// Bytes of ids, positions and leaves.
+    /// Bytes of ids, positions and reduction chunk ends.
     pub(super) batch_bytes: usize,
     /// Bytes of losses and of partial sums.
     pub(super) sums_bytes: usize,
     pub(super) partials: usize,
     pub(super) order: usize,
 
-    // Of the state.
+    // Ranges of the state buffer.
     pub(super) values: Range<usize>,
     pub(super) gradients: Range<usize>,
     pub(super) first: Range<usize>,
     pub(super) second: Range<usize>,
     pub(super) average: Range<usize>,
-    /// What lookups add to the table that is also the output's matrix.
+    /// Gradients from lookups of the table that is also the output matrix.
     pub(super) lookups: Range<usize>,
 
-    // Of the workspace.
+    // Ranges of the workspace.
     pub(super) encoder: StackSaved,
     pub(super) stem: StemSaved,
     pub(super) decoder: Option<StackSaved>,
-    /// `[source tokens, d_model]`: the encoder's output, and its gradient.
+    /// `[source tokens, d_model]`: the encoder output and its gradient.
     pub(super) memory: Range<usize>,
     pub(super) d_memory: Range<usize>,
-    /// `[tokens, d_model]`, of the longer side: the other half of "Add & Norm", a sublayer's output, the
-    /// input of a sublayer made again, and its gradient.
+    /// `[tokens, d_model]`, of the longer side: the second buffer of "Add & Norm", the output of a sublayer, the
+    /// recomputed input of a sublayer, and the gradient of that input.
     pub(super) h: Range<usize>,
     pub(super) branch: Range<usize>,
     pub(super) input: Range<usize>,
@@ -154,23 +156,23 @@ pub struct TrainPlan {
     pub(super) d_projected: Range<usize>,
     pub(super) d_key_value: Range<usize>,
     pub(super) d_context: Range<usize>,
-    /// `[leaf, ffn_dim]`.
+    /// `[reduction chunk, ffn_dim]`.
     pub(super) hidden: Range<usize>,
     pub(super) d_hidden: Range<usize>,
-    /// `[leaf, vocabulary]`.
+    /// `[reduction chunk, vocabulary]`.
     pub(super) logits: Range<usize>,
     pub(super) attention: Range<usize>,
     pub(super) d_attention: Range<usize>,
     pub(super) weight_gradient: Range<usize>,
-    /// Matrices packed for the gradients of their inputs: a feed-forward block has up to three.
+    /// Matrices packed for the gradients of their inputs; a feed-forward block has up to three.
     pub(super) packed: [Range<usize>; 3],
 }
 
 impl TrainPlan {
-    /// The memory of a trainer of `config` within `limits`. Reserves none.
+    /// Computes the memory of a trainer of `config` within `limits`. Allocates none of it.
     ///
     /// # Errors
-    /// A limit is zero or beyond the model's positions; the memory does not fit the address space.
+    /// A limit is zero or larger than the model's number of positions, or the memory does not fit the address space.
     pub fn new(config: &Config, isa: Isa, limits: TrainLimits) -> Result<Self, TrainError> {
         config.validate()?;
         let placed = params::place(config)?;
@@ -211,7 +213,7 @@ impl TrainPlan {
             Some(_) => Some(stack(config, Side::Decoder, target, source, &limits, &mut work)?),
             None => None,
         };
-        // Of the sentences that a kernel is called with.
+        // A kernel is called with at most this many sentences.
         let sentences = limits.sentences.min(SENTENCES_PER_CALL);
         let (mut attention, mut d_attention) = (0, 0);
         for (side, queries, keys) in [
@@ -235,8 +237,7 @@ impl TrainPlan {
                 width,
             )?);
         }
-        // The matrices that gradients of inputs are multiplied with, and the products that gradients of
-        // weights are.
+        // The matrices that multiply output gradients to give input gradients, and the shapes of weight gradients.
         let shapes = [(3 * inner, d), (d, inner), (ffn, d), (d, ffn), (vocabulary, d)];
         let mut packed = 0;
         let mut weight_gradient = 0;
@@ -305,17 +306,17 @@ impl TrainPlan {
         })
     }
 
-    /// The limits it was made for, raised to those of a leaf.
+    /// The limits of this plan, raised to at least one reduction chunk.
     pub const fn limits(&self) -> TrainLimits {
         self.limits
     }
 
-    /// Bytes of all memory beside the [`Model`](crate::Model) that a trainer holds.
+    /// Bytes of all memory that a trainer holds in addition to the [`Model`](crate::Model).
     pub const fn bytes(&self) -> usize {
         4 * (self.state_floats + self.work_floats) + self.batch_bytes + self.sums_bytes
     }
 
-    /// Floats of all parameters, frozen ones and padding between them included.
+    /// Floats of all parameters, including frozen parameters and the padding between them.
     pub const fn parameters(&self) -> usize {
         self.parameters
     }
@@ -360,7 +361,7 @@ fn checked(config: &Config, limits: TrainLimits) -> Result<TrainLimits, TrainErr
     })
 }
 
-/// The convolutions of an encoder, if it has any.
+/// Ranges of the encoder's convolutions; empty if the encoder has none.
 fn stem(
     config: &Config,
     isa: Isa,
@@ -369,28 +370,29 @@ fn stem(
     work: &mut Planner,
 ) -> Result<StemSaved, TrainError> {
     let d = config.d_model;
-    let keeps = limits.keep == SavedActivations::Everything;
+    let saves_second = limits.keep == SavedActivations::Everything;
     let most = STEM_ROWS.min(limits.source_length);
-    // Some positions and the one after.
+    // Some positions and the position after them.
     let (rows, frames) = reach(most + 1);
     let (bins, there) = config.stem.map_or((0, false), |stem| (stem.bins, true));
     let of = |rows: usize| if there { rows } else { 0 };
     let taps = if there { Backward::floats(isa, d, d)? } else { 0 };
     let shapes = placed.tensors.iter().map(|tensor| &tensor.shape[..]);
     Ok(StemSaved {
-        keeps,
-        second: work.take_product(of(if keeps { limits.source_tokens } else { most + 1 }), d)?,
+        saves_second,
+        second: work
+            .take_product(of(if saves_second { limits.source_tokens } else { most + 1 }), d)?,
         window: work.take_product(of(frames), bins)?,
         hidden: work.take_product(of(rows), d)?,
         first: work.take_product(of(rows), d)?,
         d_second: work.take_product(of(most + 1), d)?,
         d_first: work.take_product(of(Features::STRIDE * most), d)?,
         taps: [work.take(taps)?, work.take(taps)?, work.take(taps)?],
-        room: work.take(refresh_floats(shapes))?,
+        reorder_scratch: work.take(refresh_floats(shapes))?,
     })
 }
 
-/// A stack of `rows` tokens, whose cross-attention, if any, sees `keys`.
+/// Ranges of a stack of `rows` tokens, whose cross-attention, if any, reads `keys` keys.
 fn stack(
     config: &Config,
     side: Side,
@@ -498,7 +500,7 @@ fn stack(
     })
 }
 
-/// What all layers write to and none keeps; the rest is empty.
+/// Buffers that all layers share because no layer saves them; the other ranges are empty.
 fn shared_of(
     config: &Config,
     side: Side,
@@ -539,19 +541,19 @@ fn shared_of(
 }
 
 impl fmt::Display for TrainPlan {
-    /// A line for each part that takes memory, and the sum.
+    /// One line for each part that takes memory, and the sum.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bytes = |range: &Range<usize>| 4 * range.len();
         let stacks = [Some(&self.encoder), self.decoder.as_ref()];
-        let kept = stacks.into_iter().flatten().map(|s| 4 * (s.x.start - s.positions.start));
-        let of_stem = if self.stem.keeps { bytes(&self.stem.second) } else { 0 };
-        let kept = kept.sum::<usize>() + of_stem;
+        let saved_bytes = stacks.into_iter().flatten().map(|s| 4 * (s.x.start - s.positions.start));
+        let conv_bytes = if self.stem.saves_second { bytes(&self.stem.second) } else { 0 };
+        let saved_bytes = saved_bytes.sum::<usize>() + conv_bytes;
         let state = [
             ("parameters", bytes(&self.values)),
             ("gradients", bytes(&self.gradients) + bytes(&self.lookups)),
             ("moments", bytes(&self.first) + bytes(&self.second)),
             ("average", bytes(&self.average)),
-            ("kept for the backward pass", kept),
+            ("kept for the backward pass", saved_bytes),
             ("logits of a leaf", bytes(&self.logits)),
         ];
         let counted: usize = state.iter().map(|(_, bytes)| bytes).sum();

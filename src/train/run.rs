@@ -1,4 +1,4 @@
-//! A run: a trainer, a corpus and everything around them, one event after the other.
+//! A training run: a trainer, a corpus, validation and checkpoints, one event at a time.
 
 use super::batch::Example;
 use super::batches::Batches;
@@ -20,15 +20,15 @@ use std::path::{Path, PathBuf};
 /// One step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepRecord {
-    /// Its number, from 1; skipped ones count.
+    /// The step number, from 1; skipped steps count.
     pub step: u64,
-    /// Times that the corpus was gone through, and the part of this time.
+    /// Completed epochs plus the fraction of the current one.
     pub epoch: f64,
     /// Losses before the update.
     pub totals: Totals,
-    /// What became of the gradients.
+    /// The result of the update.
     pub update: Update,
-    /// The rate of the update.
+    /// The learning rate of the update.
     pub rate: f64,
     /// Tokens of all sources, or positions of their features.
     pub source_tokens: u64,
@@ -37,51 +37,55 @@ pub struct StepRecord {
 /// One validation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Validation {
-    /// After which step.
+    /// The step after which the validation ran.
     pub step: u64,
-    /// Losses of the held-out corpus; of the average, if there is one.
+    /// Losses of the held-out corpus, with the averaged parameters if there is an average.
     pub totals: Totals,
-    /// What the judge said of the same weights.
+    /// The value that the judge returned for the same weights.
     pub judged: Option<f64>,
-    /// Whether it is the one that is kept: none before was as good, or, in the eyes of a judge, better.
+    /// Whether this validation is the best so far. An equal metric counts as best only with
+    /// [`Metric::Judged`](super::Metric::Judged).
     pub best: bool,
 }
 
-/// What a run has done.
+/// An event of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TrainEvent {
-    /// What differs from the run that was saved; the first event after [`TrainingRun::resume`], and only if something does.
+    /// Options that differ from those of the saved run. The first event after [`TrainingRun::resume`], only if an
+    /// option differs.
     OptionsChanged(Vec<OptionChange>),
     /// A step.
     Step(StepRecord),
-    /// A validation. The best is in `best` below the directory of the run, if it has one, when this is said.
+    /// A validation. When this event is returned, the best model is already in `best` below the directory of the run,
+    /// if the run has a directory.
     Validated(Validation),
-    /// A save, and where it is: a whole checkpoint, which stays until [`keep`](RunOptions::keep) later ones are there.
+    /// A complete checkpoint was saved at this path. It is deleted after [`keep`](RunOptions::keep) later checkpoints
+    /// exist.
     Saved(PathBuf),
-    /// There is nothing left to do; the directory of the run has the best model, or without validation the last one.
+    /// The run is complete. The directory of the run has the best model, or without validation the last one.
     Finished(Reason),
 }
 
-/// Why a run is over.
+/// Why a run finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// It has made its steps.
+    /// It made the configured number of steps.
     Steps,
-    /// It has gone through its epochs.
+    /// It completed the configured number of epochs.
     Epochs,
-    /// It got no better for too long.
+    /// The metric did not improve for the configured number of validations.
     Patience,
 }
 
-/// Says how good a model is.
+/// Returns the quality of a model.
 pub(super) type Judge<'a> =
     Box<dyn FnMut(&Model) -> Result<f64, Box<dyn Error + Send + Sync>> + 'a>;
 
-/// A run, which does one thing at a time: [`TrainingRun::next`] makes a step, validates or saves, whichever is due, and says what
-/// it was. Whoever calls it prints, measures time, and stops whenever they like: [`TrainingRun::save`] and gone, and a later
-/// [`TrainingRun::resume`] goes on to the same bits.
+/// A training run. Each call of [`TrainingRun::next`] does the one action that is due, a step, a validation or a
+/// save, and returns it as an event. The caller prints, measures time, and may stop after any event: it calls
+/// [`TrainingRun::save`] and drops the run. A later [`TrainingRun::resume`] continues with the same bits.
 ///
-/// No step and no validation allocates, writing files and the caller's judge aside.
+/// Steps and validations do not allocate, except in file writes and in the caller's judge.
 ///
 /// ```
 /// use simdformer::config::{Config, Dimensions};
@@ -114,18 +118,18 @@ pub struct TrainingRun<'a> {
     corpus: &'a Corpus,
     pub(super) options: RunOptions,
     batches: Batches,
-    /// Of the step that is being made.
+    /// Examples of the current step.
     pairs: Vec<Example<'a>>,
     pub(super) held_out: Vec<Example<'a>>,
-    /// How many sentences are held out, and a checksum of them; empty without any.
+    /// The number of held-out sentences and their checksum; empty without a held-out corpus.
     held_out_text: String,
     pub(super) judge: Option<Judge<'a>>,
     pub(super) directory: Option<RunDirectory>,
     same: Same,
-    /// Which run it is, known from the first directory or checkpoint on.
+    /// The identity of the run; set when the first directory is set or a checkpoint is resumed.
     identity: Option<String>,
     last: Option<LastCheckpoint>,
-    /// What the caller has not been told of yet.
+    /// Option changes that `next` has not yet returned.
     changes: Vec<OptionChange>,
     due: Due,
     pub(super) validated: u64,
@@ -133,7 +137,7 @@ pub struct TrainingRun<'a> {
     pub(super) patience: u64,
 }
 
-/// What comes before the next step.
+/// The actions that are due before the next step.
 #[derive(Clone, Copy, Debug, Default)]
 struct Due {
     validation: bool,
@@ -142,10 +146,10 @@ struct Due {
 }
 
 impl<'a> TrainingRun<'a> {
-    /// A run of `trainer`, which may have made steps before, through `corpus`.
+    /// A run of `trainer`, which may have made steps already, on `corpus`.
     ///
     /// # Errors
-    /// The corpus is empty, a setting is not usable, or there is no end to come.
+    /// The corpus is empty, a setting is invalid, or no setting ends the run.
     pub fn new(
         trainer: Trainer<'a>,
         corpus: &'a Corpus,
@@ -189,7 +193,7 @@ impl<'a> TrainingRun<'a> {
         })
     }
 
-    /// Validates on these sentences.
+    /// Sets the sentences for validation.
     pub fn set_held_out(&mut self, corpus: &'a Corpus) {
         self.held_out.clear();
         self.held_out.extend(corpus.pairs());
@@ -197,8 +201,8 @@ impl<'a> TrainingRun<'a> {
         self.renew_due();
     }
 
-    /// Asks this too at each validation, with the weights that are validated; it may decode with a
-    /// [`Session`](crate::Session). Without a held-out corpus it is not asked.
+    /// Sets a judge, which is called at each validation with the weights that are validated. The judge may decode
+    /// with a [`Session`](crate::Session). It is not called without a held-out corpus.
     pub fn set_judge(
         &mut self,
         judge: impl FnMut(&Model) -> Result<f64, Box<dyn Error + Send + Sync>> + 'a,
@@ -206,19 +210,24 @@ impl<'a> TrainingRun<'a> {
         self.judge = Some(Box::new(judge));
     }
 
-    /// Saves below `directory`, which becomes a checkpoint of the form `layout`: `checkpoints/step-N` with all that
-    /// [`TrainingRun::resume`] needs, `best`, and in the end the model itself. A directory that was set before is unlocked first.
+    /// Saves below `directory`, in the format `layout`: `checkpoints/step-N` with all state that
+    /// [`TrainingRun::resume`] needs, `best`, and at the end the model itself. A directory that was set before is
+    /// unlocked first.
     ///
-    /// The run locks `train.lock` in the directory until it is dropped or its process ends, so that no other run writes
-    /// there. A new run needs a directory without checkpoints. A run that goes on in the directory of its checkpoint is
-    /// [resumed](TrainingRun::resume) before this call. In any other directory its next validation is the best one again, since
-    /// the best so far is elsewhere.
+    /// The run locks `train.lock` in the directory until the run is dropped or its process ends, so that no other run
+    /// writes there. A new run needs a directory without checkpoints. To continue in the directory of a checkpoint,
+    /// [resume](TrainingRun::resume) before this call. In any other directory, the next validation counts as the best
+    /// one, because the earlier best model is in another directory.
     ///
     /// # Errors
-    /// Another run has [locked](RunError::DirectoryLocked) the directory. It [has checkpoints](RunError::DirectoryHasCheckpoints)
-    /// and the run was not resumed from one of them, or not from the [latest](RunError::LaterCheckpoints). A checkpoint there
-    /// has the [identity](RunError::OtherRun) of another run. A directory or the lock cannot be made; a file system without
-    /// locks is such a case. Then the run has no directory.
+    /// - [`DirectoryLocked`](RunError::DirectoryLocked): another run has locked the directory.
+    /// - [`DirectoryHasCheckpoints`](RunError::DirectoryHasCheckpoints): the directory has checkpoints, and the run
+    ///   was not resumed from one of them.
+    /// - [`LaterCheckpoints`](RunError::LaterCheckpoints): the run was not resumed from the latest checkpoint.
+    /// - [`OtherRun`](RunError::OtherRun): a checkpoint has the identity of another run.
+    /// - [`Io`](RunError::Io): a directory or the lock cannot be created, for example on a file system without locks.
+    ///
+    /// After an error the run has no directory.
     pub fn set_directory(&mut self, directory: &Path, layout: Layout) -> Result<(), RunError> {
         self.directory = None;
         let identity = self.identity.clone().unwrap_or_else(|| {
@@ -234,12 +243,13 @@ impl<'a> TrainingRun<'a> {
         Ok(())
     }
 
-    /// Where a run below `directory` has saved last; `None` if there is no save. A [`Trainer`] that is
-    /// [opened](Trainer::open) from there goes on with [`TrainingRun::resume`].
+    /// The path of the latest checkpoint below `directory`; `None` if there is none. A [`Trainer`] that is
+    /// [opened](Trainer::open) from this path continues with [`TrainingRun::resume`].
     ///
     /// # Errors
-    /// The newest save is broken: the error names the file. Nothing is removed, and an older save is not taken in its
-    /// place unasked: removing the broken directory does that. There are saves of two runs beside each other.
+    /// The latest checkpoint is broken: the error names the file. Nothing is removed, and no older checkpoint is used
+    /// instead; to use an older one, remove the broken directory. It is also an error if the directory has
+    /// checkpoints of two runs.
     pub fn last_save(directory: &Path) -> Result<Option<PathBuf>, RunError> {
         let found = Checkpoints::new(directory).list()?;
         let Some((_, last)) = found.last() else { return Ok(None) };
@@ -248,18 +258,17 @@ impl<'a> TrainingRun<'a> {
         Ok(Some(last.clone()))
     }
 
-    /// Goes on from a save of the same run: everything is as it was, and so will be the bits. `save` is what
-    /// [`TrainingRun::last_save`] has found, and the trainer that this run was made with was [opened](Trainer::open) from there. The
-    /// [directory](TrainingRun::set_directory) is set afterwards.
+    /// Restores the state of a saved run, so that this run continues with the same bits. `save` is the path from
+    /// [`TrainingRun::last_save`], and the trainer of this run was [opened](Trainer::open) from it. Set the
+    /// [directory](TrainingRun::set_directory) afterwards.
     ///
-    /// Returns the options that differ from those of the run that was saved, in the order of their names: with another
-    /// schedule, for example, the run goes on, and its bits are not those of the run that was saved. [`TrainingRun::next`] tells them
-    /// once more, by [`TrainEvent::OptionsChanged`]. A held-out corpus is compared if it was set before.
+    /// Returns the options that differ from those of the saved run, sorted by name. With a different option the run
+    /// continues, but its bits differ from those of the saved run. [`TrainingRun::next`] returns the differences
+    /// again, as [`TrainEvent::OptionsChanged`]. The held-out corpus is compared only if it was set before.
     ///
     /// # Errors
-    /// A file of the save is broken, or was written by a run with another corpus, seed or batches, or of another
-    /// architecture. The parameters of the trainer are [not those](RunError::OtherParameters) of the save. The run is as it
-    /// was before.
+    /// A file of the checkpoint is broken, or was written with another corpus, seed, batching or architecture. The
+    /// parameters of the trainer are [not those](RunError::OtherParameters) of the checkpoint. The run is unchanged.
     pub fn resume(&mut self, save: &Path) -> Result<Vec<OptionChange>, RunError> {
         let saved = Saved::read(save)?;
         let progress = saved.progress(&self.same)?;
@@ -271,7 +280,7 @@ impl<'a> TrainingRun<'a> {
         self.best = progress.best.map(|best| (progress.best_step, best.value()));
         self.patience = progress.patience;
         if self.directory.is_some() {
-            // It has no checkpoint of this run, and so no best of it.
+            // The directory has no checkpoint of this run, so it has no best model of this run.
             (self.best, self.patience) = (None, 0);
         }
         self.identity = Some(saved.run().to_owned());
@@ -288,38 +297,38 @@ impl<'a> TrainingRun<'a> {
         describe(&self.options, &self.trainer, &self.held_out_text)
     }
 
-    /// Steps so far, skipped ones included.
+    /// Steps so far, including skipped steps.
     pub fn step(&self) -> u64 {
         self.trainer.steps() + self.trainer.skipped()
     }
 
-    /// What it trains.
+    /// The trainer.
     pub fn trainer(&self) -> &Trainer<'a> {
         &self.trainer
     }
 
-    /// As given.
+    /// The options of the run.
     pub fn options(&self) -> &RunOptions {
         &self.options
     }
 
-    /// Batches of the epoch, and of those, how many were taken.
+    /// Batches in the epoch, and how many of them were used.
     pub fn batches(&self) -> [usize; 2] {
         [self.batches.len(), self.batches.position()]
     }
 
-    /// After which step the best validation was, and what it said.
+    /// The step of the best validation, and its metric value.
     pub fn best(&self) -> Option<(u64, f64)> {
         self.best
     }
 
-    /// Does what is due.
+    /// Does the action that is due.
     ///
     /// # Errors
-    /// A sentence cannot be learned from, the judge fails, a parameter that is to be saved is
-    /// [not finite](RunError::NotFinite), or a file cannot be written. The run is as it was before, and may be asked again.
-    /// A panic of the judge or of the caller's threads leaves it so too, but for one in an update: then every call is
-    /// an [error](super::TrainError::Interrupted).
+    /// A sentence cannot be used for training, the judge fails, a parameter to be saved is [not
+    /// finite](RunError::NotFinite), or a file cannot be written. The run is unchanged, and `next` may be called
+    /// again. A panic of the judge or of the caller's threads also leaves the run unchanged, except a panic in an
+    /// update: then every later call returns [`TrainError::Interrupted`](super::TrainError::Interrupted).
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<TrainEvent, RunError> {
         if !self.changes.is_empty() {
@@ -345,7 +354,7 @@ impl<'a> TrainingRun<'a> {
             self.finish()?;
             return Ok(TrainEvent::Finished(reason));
         }
-        // A run that has nothing to do from its beginning.
+        // The run has nothing to do from its start.
         if let Some(reason) = self.is_over() {
             self.due =
                 Due { validation: !self.held_out.is_empty(), save: true, finished: Some(reason) };
@@ -361,8 +370,8 @@ impl<'a> TrainingRun<'a> {
         if steps.is_some_and(|steps| self.step() >= steps) {
             return Some(Reason::Steps);
         }
-        let gone = self.batches.epoch() + u64::from(self.batches.epoch_is_over());
-        epochs.is_some_and(|epochs| gone >= epochs).then_some(Reason::Epochs)
+        let epochs_done = self.batches.epoch() + u64::from(self.batches.epoch_is_over());
+        epochs.is_some_and(|epochs| epochs_done >= epochs).then_some(Reason::Epochs)
     }
 
     fn due_after(&self, step: u64) -> Due {
@@ -379,7 +388,8 @@ impl<'a> TrainingRun<'a> {
         }
     }
 
-    /// What is due once more, of a run that was resumed or has saved: what that depends on has changed.
+    /// Recomputes the due actions of a run that was resumed or has saved, because an input of that computation has
+    /// changed.
     fn renew_due(&mut self) {
         if self.last.is_some() {
             self.due = self.due_after(self.step());
@@ -416,11 +426,12 @@ impl<'a> TrainingRun<'a> {
         })
     }
 
-    /// Saves now, between any two events; `None` if there is no directory. A save after the same step is replaced, at
-    /// once and as a whole.
+    /// Saves now, between any two events; `None` if there is no directory. Replaces a checkpoint of the same step
+    /// atomically.
     ///
     /// # Errors
-    /// A parameter is [not finite](RunError::NotFinite); a file cannot be written. Earlier saves are as they were.
+    /// A parameter is [not finite](RunError::NotFinite), or a file cannot be written. Earlier checkpoints are
+    /// unchanged.
     pub fn save(&mut self) -> Result<Option<PathBuf>, RunError> {
         let step = self.step();
         let options = self.described_options();
@@ -448,12 +459,12 @@ impl<'a> TrainingRun<'a> {
     }
 }
 
-/// Batches that a step has taken; unless the step has learned from them, they are given back, after an error and after a
-/// panic of the caller's threads.
+/// The batches of a step. Unless the step is marked as learned, `Drop` returns them, after an error and after a panic
+/// of the caller's threads.
 struct Taken<'b> {
     batches: &'b mut Batches,
     corpus: &'b Corpus,
-    /// Epoch and position before.
+    /// Epoch and position before the step.
     before: (u64, usize),
     learned: bool,
 }

@@ -1,4 +1,4 @@
-//! The directory of a run: locked for as long as the run has it, and with no checkpoint of another run.
+//! The directory of a run: locked while the run uses it, and without checkpoints of another run.
 
 use super::checkpoint_layout::Layout;
 use super::checkpoints::Checkpoints;
@@ -7,19 +7,20 @@ use super::run_error::RunError;
 use super::state::{LastCheckpoint, Saved};
 use std::path::{Path, PathBuf};
 
-/// Where a run keeps what it makes.
+/// The directory to which a run writes.
 #[derive(Debug)]
 pub(super) struct RunDirectory {
     pub(super) path: PathBuf,
     pub(super) layout: Layout,
     pub(super) checkpoints: Checkpoints,
-    /// The steps of the run at its latest checkpoint here, if it has one.
+    /// The step of the run's latest checkpoint in this directory, if any.
     pub(super) saved: Option<u64>,
     _lock: DirectoryLock,
 }
 
 impl RunDirectory {
-    /// Locks `path`. It may have no checkpoint, or those of the run called `run`, whose `last` is the latest of them.
+    /// Locks `path`. The directory must have no checkpoint, or only checkpoints of the run `run`, of which `last` is
+    /// the latest.
     pub(super) fn open(
         path: &Path,
         layout: Layout,
@@ -39,7 +40,7 @@ impl RunDirectory {
     }
 }
 
-/// Whether the latest of the checkpoints below `directory` is `last`, known by its checksum.
+/// Checks, by checksum, that the latest checkpoint below `directory` is `last`.
 fn check_last(
     directory: &Path,
     found: &[(u64, PathBuf)],
@@ -63,10 +64,10 @@ fn check_last(
     }
 }
 
-/// Whether all checkpoints that can be read are those of the run called `run`.
+/// Checks that all readable checkpoints belong to the run `run`.
 pub(super) fn check_run(found: &[(u64, PathBuf)], run: &str) -> Result<(), RunError> {
     for (_, path) in found {
-        // One that is broken is nobody's, and goes when it is old enough.
+        // A broken checkpoint belongs to no run; pruning deletes it later.
         let Ok(saved) = Saved::read_state(path) else { continue };
         if saved.run() != run {
             let (file, setting) = (saved.file(), "identity");

@@ -1,4 +1,4 @@
-//! Why a run cannot begin, go on or be saved.
+//! Errors of a training run.
 
 use super::error::TrainError;
 use crate::checkpoint::CheckpointError;
@@ -7,78 +7,79 @@ use core::fmt;
 use std::io;
 use std::path::Path;
 
-/// Why a run cannot begin, go on or be saved. What is on disk is as it was.
+/// Why a run cannot begin, resume or be saved. The files on disk are unchanged.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum RunError {
-    /// The trainer, or its checkpoint, refuses.
+    /// An error of the trainer or its checkpoint.
     Train(TrainError),
-    /// The system refuses a file.
+    /// A file operation failed.
     Io {
-        /// Which.
+        /// The path.
         path: String,
-        /// What it says.
+        /// The error of the system.
         error: io::Error,
     },
-    /// A line of a corpus, or of a list of batches, is not what it should be.
+    /// A line of a corpus, or of a list of batches, is invalid.
     Line {
-        /// Of which file.
+        /// The file.
         file: String,
-        /// Counted from 1.
+        /// The line number, from 1.
         line: u64,
-        /// What was expected, and found.
+        /// What was expected and what was found.
         problem: String,
     },
-    /// A corpus has no sentence that can be learned from.
+    /// A corpus has no sentence for training.
     NoSentences {
         /// Its file.
         file: String,
         /// Sentences that were left out as too long.
         too_long: u64,
     },
-    /// Words cannot be made ids: there is no vocabulary, or a broken one.
+    /// Words cannot be converted to ids: the vocabulary is missing or broken.
     Vocabulary {
         /// Its file.
         file: String,
-        /// What was expected, and found.
+        /// What was expected and what was found.
         problem: String,
     },
-    /// A file of a saved run is not as it was written.
+    /// A file of a saved run is corrupt.
     Broken {
         /// The file.
         file: String,
-        /// What it should be.
+        /// The expected content.
         expected: String,
-        /// What it is.
+        /// The content that was found.
         found: String,
     },
-    /// A saved run was made with another setting, with which it cannot be gone on with to the same bits.
+    /// A saved run used a different setting, so it cannot be resumed with the same bits.
     OtherRun {
-        /// Where it is saved.
+        /// The state file of the saved run.
         file: String,
         /// The setting.
         setting: &'static str,
-        /// As saved.
+        /// The saved value.
         expected: String,
-        /// As now.
+        /// The present value.
         found: String,
     },
-    /// Another run has locked the directory, in this process or in another one. The lock goes when that run ends.
+    /// Another run, in this process or in another one, has locked the directory. The lock is released when that run
+    /// ends.
     DirectoryLocked {
         /// The directory.
         directory: String,
         /// The file that is locked.
         file: String,
     },
-    /// A directory has checkpoints of which this run is not the continuation.
+    /// A directory has checkpoints, and this run was not resumed from them.
     DirectoryHasCheckpoints {
         /// The directory.
         directory: String,
         /// The steps of its checkpoints, ascending.
         steps: Vec<u64>,
     },
-    /// A run is resumed from a checkpoint that is not the latest in its directory. Going on would leave checkpoints of two
-    /// courses of the run beside each other.
+    /// A run is resumed from a checkpoint that is not the latest in its directory. Continuing would mix checkpoints
+    /// of two different continuations.
     LaterCheckpoints {
         /// The directory.
         directory: String,
@@ -87,34 +88,34 @@ pub enum RunError {
         /// The steps of the later checkpoints, ascending.
         later: Vec<u64>,
     },
-    /// The parameters of a trainer are not those of the checkpoint from which its run is resumed.
+    /// The parameters of a trainer differ from those of the checkpoint from which its run is resumed.
     OtherParameters {
         /// The file of the checkpoint that has the checksum.
         file: String,
-        /// The checksum of the parameters that were saved.
+        /// The checksum of the saved parameters.
         expected: String,
-        /// The checksum of those of the trainer.
+        /// The checksum of the trainer's parameters.
         found: String,
     },
-    /// A parameter is not finite. Nothing was written: a checkpoint with it could not be opened.
+    /// A parameter is not finite. Nothing was written, because a checkpoint with such a value could not be opened.
     NotFinite {
         /// The name of the tensor in the checkpoint.
         tensor: String,
-        /// Which of its elements, row after row.
+        /// The index of the element, in row order.
         index: usize,
-        /// What it is.
+        /// The value.
         found: f32,
     },
-    /// A setting of the run is not usable.
+    /// A setting of the run is invalid.
     Setting {
         /// Its name.
         setting: &'static str,
-        /// What it should be.
+        /// The valid values.
         expected: &'static str,
-        /// What it is.
+        /// The value of the setting.
         found: String,
     },
-    /// The caller's own measure of a model failed.
+    /// The caller's judge failed.
     Judge(Box<dyn Error + Send + Sync>),
 }
 
@@ -174,7 +175,7 @@ impl fmt::Display for RunError {
 
 impl Error for RunError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        // What the text of an error has said, its source does not say again.
+        // The text of an error includes that of its source, so skip the source.
         match self {
             Self::Train(error) => error.source(),
             Self::Judge(error) => error.source(),
@@ -195,7 +196,7 @@ impl From<CheckpointError> for RunError {
     }
 }
 
-/// The names of the checkpoints of `steps`: all of a few, or the first and the last.
+/// The names of the checkpoints of `steps`: all if they are few, otherwise the first and the last.
 fn names(steps: &[u64]) -> String {
     const ALL: usize = 6;
     match steps {
@@ -206,7 +207,7 @@ fn names(steps: &[u64]) -> String {
     }
 }
 
-/// The system's complaint about `path`.
+/// Converts an I/O error of `path`.
 pub(super) fn about(path: &Path) -> impl FnOnce(io::Error) -> RunError {
     let path = path.display().to_string();
     move |error| RunError::Io { path, error }

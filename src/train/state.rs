@@ -1,9 +1,9 @@
-//! The files of one saved checkpoint of a run: written into a new directory, read and checked.
+//! The files of one saved checkpoint of a run: writes them into a new directory, reads and checks them.
 //!
-//! A directory has the checkpoint of the parameters as they are; `trainer.safetensors`, with the moments and the average of
-//! every tensor by its role, row after row, so that any instruction set goes on from it; and `trainer.json`: which run it
-//! is and how far, its options, a checksum of the parameters, and the length and checksum of every other file, so that
-//! weights and moments of two saves never meet.
+//! A directory has three parts. First, a checkpoint of the parameters. Second, `trainer.safetensors`, with the
+//! moments and the average of every tensor by its tensor id, in row order, so that any instruction set can resume
+//! from it. Third, `trainer.json`: the identity and progress of the run, its options, a checksum of the parameters,
+//! and the length and checksum of every other file, so that weights and moments of two saves cannot be mixed.
 
 use super::atomic_write::{self, Digest, Hash};
 use super::checkpoint_layout::{Layout, write_header};
@@ -18,17 +18,17 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Changes when files are written otherwise.
+/// The version of the file format.
 const VERSION: u64 = 2;
 const STATE: &str = "trainer.json";
 const TENSORS: &str = "trainer.safetensors";
-/// Characters at the end of [`STATE`]: the checksum of those before.
+/// Characters at the end of [`STATE`] that hold the checksum of the text before them.
 const SEAL: usize = 33;
 
-/// A number that cannot be lost in print.
+/// A float whose exact bits are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Exact {
-    /// For people.
+    /// For readers; not read back.
     value: Option<f64>,
     bits: u64,
 }
@@ -45,23 +45,23 @@ impl Exact {
     }
 }
 
-/// How far a run is.
+/// The progress of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Progress {
     pub(super) steps: u64,
     pub(super) skipped: u64,
     pub(super) epoch: u64,
-    /// Batches taken of the epoch.
+    /// Batches of the epoch that were used.
     pub(super) position: u64,
-    /// The attempts at a step at which it was last validated.
+    /// The step, including skipped steps, of the last validation.
     pub(super) validated: u64,
     pub(super) best_step: u64,
     pub(super) best: Option<Exact>,
-    /// Validations since.
+    /// Validations since the best one.
     pub(super) patience: u64,
 }
 
-/// What must be as it was, so that the bits are.
+/// Settings that must be unchanged for the same bits.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Same {
     pub(super) seed: u64,
@@ -83,7 +83,7 @@ struct File {
 struct State {
     version: u64,
     crate_version: String,
-    /// Which run it is: see [`identity`].
+    /// The identity of the run: see [`identity`].
     run: String,
     progress: Progress,
     same: Same,
@@ -99,7 +99,7 @@ struct Version {
     version: u64,
 }
 
-/// What a checkpoint says of its run beside numbers.
+/// What a checkpoint stores about its run in addition to tensors.
 pub(super) struct Description<'d> {
     pub(super) run: &'d str,
     pub(super) progress: Progress,
@@ -107,17 +107,18 @@ pub(super) struct Description<'d> {
     pub(super) options: Options,
 }
 
-/// The checkpoint that a run has read or written last.
+/// The checkpoint that the run read or wrote last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LastCheckpoint {
-    /// The steps of the run then, skipped ones included.
+    /// The steps of the run at that checkpoint, including skipped steps.
     pub(super) step: u64,
-    /// The checksum of its [`STATE`], which has those of all other files.
+    /// The checksum of its [`STATE`], which contains the checksums of all other files.
     pub(super) seal: u64,
 }
 
-/// A name for the run that begins with what `trainer` has now: two runs have the same one if all of their bits are the same,
-/// and otherwise only by chance. It stays when a run is resumed, whatever options change.
+/// The identity of a run that starts with the present state of `trainer`. Two runs with the same identity have the
+/// same bits, except for hash collisions. The identity does not change when a run is resumed, even with other
+/// options.
 pub(super) fn identity(same: &Same, options: &Options, trainer: &Trainer<'_>) -> String {
     let Same { seed, batches, accumulate, sentences, data, average } = same;
     let mut hash = Hash::default();
@@ -133,7 +134,7 @@ pub(super) fn identity(same: &Same, options: &Options, trainer: &Trainer<'_>) ->
     format!("{:016x}", hash.value())
 }
 
-/// The checksum of all parameters, each tensor with its role.
+/// The checksum of all parameters, each with its tensor id.
 fn parameters(trainer: &Trainer<'_>) -> u64 {
     let mut hash = Hash::default();
     for (role, _, numbers) in trainer.parameters() {
@@ -143,11 +144,11 @@ fn parameters(trainer: &Trainer<'_>) -> u64 {
     hash.value()
 }
 
-/// Writes all files of a checkpoint into `directory`, which nobody reads yet, and brings them to the disk; returns the
-/// checksum of the last one.
+/// Writes all files of a checkpoint into `directory`, which no other process reads yet, and syncs them to disk.
+/// Returns the checksum of the last file.
 ///
 /// # Errors
-/// A parameter, or a number of their average, is not finite; then no file is written. A file cannot be written.
+/// A parameter, or a value of the average, is not finite; then no file is written. A file cannot be written.
 pub(super) fn write(
     trainer: &Trainer<'_>,
     layout: &Layout,
@@ -193,7 +194,7 @@ pub(super) struct Saved {
 }
 
 impl Saved {
-    /// Reads what a checkpoint says of itself, and checks every file that it has.
+    /// Reads the state of a checkpoint, and checks every file of it.
     pub(super) fn read(directory: &Path) -> Result<Self, RunError> {
         let saved = Self::read_state(directory)?;
         for (name, File { bytes, hash }) in &saved.state.files {
@@ -210,7 +211,7 @@ impl Saved {
         Ok(saved)
     }
 
-    /// Reads what a checkpoint says of itself, and no other file.
+    /// Reads the state of a checkpoint, and no other file.
     pub(super) fn read_state(directory: &Path) -> Result<Self, RunError> {
         let file = directory.join(STATE);
         let broken = |expected: String, found: String| {
@@ -232,17 +233,17 @@ impl Saved {
         Ok(Self { directory: directory.to_owned(), state, seal: hash(&bytes) })
     }
 
-    /// Which run it is.
+    /// The identity of the run.
     pub(super) fn run(&self) -> &str {
         &self.state.run
     }
 
-    /// The file that says so.
+    /// The path of the state file.
     pub(super) fn file(&self) -> String {
         self.directory.join(STATE).display().to_string()
     }
 
-    /// The options that it was made with.
+    /// The options of the run that wrote the checkpoint.
     pub(super) fn options(&self) -> &Options {
         &self.state.options
     }
@@ -252,7 +253,7 @@ impl Saved {
         LastCheckpoint { step: steps + skipped, seal: self.seal }
     }
 
-    /// Whether the parameters of `trainer` are those of this checkpoint, bit for bit.
+    /// Checks that the parameters of `trainer` equal those of this checkpoint, bit for bit.
     pub(super) fn check_parameters(&self, trainer: &Trainer<'_>) -> Result<(), RunError> {
         let found = format!("{:016x}", parameters(trainer));
         let expected = self.state.parameters.clone();
@@ -262,7 +263,7 @@ impl Saved {
         }
     }
 
-    /// How far the run was, if `now` is as it was then.
+    /// The progress of the run, if `now` equals the saved settings.
     pub(super) fn progress(&self, now: &Same) -> Result<Progress, RunError> {
         let saved = &self.state.same;
         let settings = [
@@ -281,8 +282,8 @@ impl Saved {
         Ok(self.state.progress.clone())
     }
 
-    /// Brings the moments, the average and the counts of steps of a trainer to what they were. Its parameters are those
-    /// of the checkpoint already: see [`check_parameters`](Self::check_parameters).
+    /// Restores the moments, the average and the step counts of a trainer. Its parameters already equal those of the
+    /// checkpoint: see [`check_parameters`](Self::check_parameters).
     pub(super) fn restore(&self, trainer: &mut Trainer<'_>) -> Result<(), RunError> {
         let file = self.directory.join(TENSORS);
         let bytes = fs::read(&file).map_err(about(&file))?;
@@ -294,7 +295,7 @@ impl Saved {
                 found: error.to_string(),
             }
         })?;
-        // All are there before one is written.
+        // Check that all tensors exist before any is written.
         let parts = parts(trainer);
         for (prefix, _) in &parts {
             for (role, range) in owners(trainer) {
@@ -314,13 +315,13 @@ impl Saved {
         }
         trainer.steps = self.state.progress.steps;
         trainer.skipped = self.state.progress.skipped;
-        // A gradient of before belongs to other moments.
+        // An earlier gradient belongs to other moments.
         trainer.passes = 0;
         Ok(())
     }
 }
 
-/// What is kept of every tensor, and where in the state it begins.
+/// The saved states of every tensor, with the offset of each in the state buffer.
 fn parts(trainer: &Trainer<'_>) -> Vec<(&'static str, usize)> {
     let plan = &trainer.plan;
     let all = [("first", &plan.first), ("second", &plan.second), ("average", &plan.average)];
@@ -328,7 +329,7 @@ fn parts(trainer: &Trainer<'_>) -> Vec<(&'static str, usize)> {
     there.map(|(prefix, range)| (prefix, range.start)).collect()
 }
 
-/// Every tensor once, and its place among the parameters.
+/// Every tensor once, with its range among the parameters.
 fn owners<'t>(trainer: &'t Trainer<'_>) -> impl Iterator<Item = (TensorId, Range<usize>)> + 't {
     let own = trainer.tensors.iter().filter(|tensor| !tensor.shared);
     own.map(|tensor| (tensor.role, tensor.range.clone()))
@@ -370,14 +371,14 @@ fn write_moments(trainer: &Trainer<'_>, file: &Path) -> Result<Digest, RunError>
     })
 }
 
-/// The state as JSON whose last key is the checksum of what comes before it.
+/// The state as JSON whose last key is the checksum of the text before it.
 fn sealed(state: &State) -> String {
     let text = serde_json::to_string_pretty(state).unwrap_or_default();
     let open = text.trim_end_matches('}').trim_end();
     format!("{open},\n  \"hash\": \"{:016x}\"\n}}\n", hash(open.as_bytes()))
 }
 
-/// The state without its checksum, closed again, if that is right.
+/// The state without its checksum, with the closing brace restored, if the checksum is correct.
 fn unsealed(bytes: &[u8]) -> Option<&[u8]> {
     let text = bytes.get(..bytes.len().checked_sub(SEAL)?)?;
     let seal = format!(",\n  \"hash\": \"{:016x}\"\n}}\n", hash(text));

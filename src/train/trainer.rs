@@ -1,4 +1,4 @@
-//! A model that learns: parameters, gradients and moments, and the passes that change them.
+//! A trainable model: parameters, gradients and moments, and the passes that change them.
 
 use super::batch::Batch;
 use super::dropout::DropoutRates;
@@ -19,21 +19,22 @@ use core::ops::Range;
 use simdformer_kernels::Isa;
 use simdformer_kernels::train::RowLoss;
 
-/// A loss of the caller's: the numbers of some sentences, the encoder's output of their tokens laid end to end,
-/// `[tokens, d_model]`, and where the gradient of that goes, of the same shape; returns the loss.
+/// A loss that the caller computes. Arguments: the indices of some sentences; the encoder output of their
+/// concatenated tokens, `[tokens, d_model]`; and the destination of its gradient, of the same shape. Returns the
+/// loss.
 pub type EncoderLoss<'l> = dyn FnMut(Range<usize>, &[f32], &mut [f32]) -> f64 + Send + 'l;
 
-/// A model that learns, on planned memory: after [`Trainer::new`] no step allocates.
+/// A trainable model in planned memory: after [`Trainer::new`] no step allocates.
 ///
-/// A step is one call, [`Trainer::step`]. Whoever wants the parts calls [`accumulate`](Trainer::accumulate) for any
-/// number of passes, looks at the [gradients](Trainer::gradients), and [updates](Trainer::update).
+/// [`Trainer::step`] makes a whole step. To use the parts, call [`accumulate`](Trainer::accumulate) for any number of
+/// passes, read the [gradients](Trainer::gradients), and [update](Trainer::update).
 ///
-/// A panic of one of the caller's callbacks or threads reaches the caller. In a pass it discards all that was accumulated
-/// since the last update, and the next pass begins a new gradient. In an update it may leave parameters of which some are
-/// updated and some are not: then every later call returns [`TrainError::Interrupted`], and nothing is saved.
+/// A panic of a callback or thread of the caller reaches the caller. In a pass, it discards everything that was
+/// accumulated since the last update, and the next pass begins a new gradient. In an update, some parameters may be
+/// updated and others not: then every later call returns [`TrainError::Interrupted`], and nothing is saved.
 ///
-/// The result is the same bits on any number of threads, for any limits and whatever is
-/// [kept](super::SavedActivations) of the forward pass, and when a batch goes in one pass or in several.
+/// The results have the same bits on any number of threads, for any limits and any
+/// [`SavedActivations`](super::SavedActivations), and whether a batch takes one pass or several.
 ///
 /// ```
 /// use simdformer::config::{Config, Dimensions};
@@ -42,7 +43,7 @@ pub type EncoderLoss<'l> = dyn FnMut(Range<usize>, &[f32], &mut [f32]) -> f64 + 
 /// let small = Dimensions { d_model: 16, heads: 2, layers: 1, ffn_dim: 32, vocabulary: 20 };
 /// let mut config = Config::transformer(small);
 /// config.tokens.decoder_start = Some(1);
-/// // Numbers that look random; norms begin as the identity.
+/// // Pseudorandom numbers; norms begin as the identity.
 /// let mut seed = 1u32;
 /// let mut random = || {
 ///     seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -57,7 +58,7 @@ pub type EncoderLoss<'l> = dyn FnMut(Range<usize>, &[f32], &mut [f32]) -> f64 + 
 ///     Ok(())
 /// })?;
 ///
-/// // Learn by heart that 5 6 7 is 8 9.
+/// // Memorize that 5 6 7 translates to 8 9.
 /// let pair = Example::new(&[5, 6, 7, 0], &[8, 9, 0], 0);
 /// let mut options = StepOptions::default();
 /// options.adam.rate = 3e-3;
@@ -73,11 +74,11 @@ pub struct Trainer<'a> {
     pub(super) model: Model,
     pub(super) network: params::Network,
     pub(super) tensors: Vec<FlatTensor>,
-    /// What is updated: ranges of parameters, side by side.
+    /// The parameter ranges that are updated; adjacent ranges are merged.
     pub(super) learned: Vec<Range<usize>>,
-    /// The same, and whether weights decay there: not those of norms, nor biases.
+    /// The same ranges, each with whether weight decay applies: not to norms and biases.
     pub(super) decays: Vec<(Range<usize>, bool)>,
-    /// Of the average of parameters.
+    /// The decay of the average of parameters.
     pub(super) average_decay: Option<f32>,
     pub(super) plan: TrainPlan,
     pub(super) state: Buffer<'static>,
@@ -91,23 +92,24 @@ pub struct Trainer<'a> {
     /// Since the last update.
     pub(super) accumulated: Totals,
     pub(super) passes: u64,
-    /// Updates made, and refused for gradients that were not finite.
+    /// Updates made, and updates skipped because of gradients that were not finite.
     pub(super) steps: u64,
     pub(super) skipped: u64,
-    /// An update, or the copy of the parameters into the model, is under way. It stays when a panic ends one.
+    /// True during an update and during the copy of the parameters into the model. It stays true if a panic ends
+    /// either.
     pub(super) interrupted: bool,
 }
 
-/// Writes the weights of a role.
+/// Writes the initial values of the tensor with this id.
 type Fill<'f> =
     dyn FnMut(TensorId, &[usize], &mut [f32]) -> Result<(), Box<dyn Error + Send + Sync>> + 'f;
 
 impl<'a> Trainer<'a> {
-    /// A trainer of a model whose first weights `fill` writes, as [`Model::from_fn`] asks for them, on the best
-    /// instruction set of this machine or the one that the environment names.
+    /// A trainer whose initial weights `fill` writes, in the order of calls of [`Model::from_fn`], on the best
+    /// instruction set of this machine or the one that the environment variable names.
     ///
     /// # Errors
-    /// All that [`Model::from_fn`] and [`TrainPlan::new`] refuse; there is no memory.
+    /// All errors of [`Model::from_fn`] and [`TrainPlan::new`]; memory cannot be allocated.
     pub fn new<F>(config: Config, limits: TrainLimits, fill: F) -> Result<Self, TrainError>
     where
         F: FnMut(TensorId, &[usize], &mut [f32]) -> Result<(), Box<dyn Error + Send + Sync>>,
@@ -115,7 +117,7 @@ impl<'a> Trainer<'a> {
         Self::filled(config, limits, fill, |config, fill| Model::from_fn(config, fill))
     }
 
-    /// As [`Trainer::new`], on `isa`, whatever the environment names.
+    /// As [`Trainer::new`], on `isa`, regardless of the environment variable.
     ///
     /// # Errors
     /// As [`Trainer::new`].
@@ -155,16 +157,16 @@ impl<'a> Trainer<'a> {
         Ok(trainer)
     }
 
-    /// A trainer that goes on from the weights of `checkpoint`, on `isa`.
+    /// A trainer that starts from the weights of `checkpoint`, on `isa`.
     ///
     /// # Errors
-    /// All that [`Model::load`] and [`TrainPlan::new`] refuse; there is no memory.
+    /// All errors of [`Model::load`] and [`TrainPlan::new`]; memory cannot be allocated.
     pub fn open(
         checkpoint: &Checkpoint<'_>,
         isa: Isa,
         limits: TrainLimits,
     ) -> Result<Self, TrainError> {
-        // What changes is f32, whatever the checkpoint has.
+        // The trained weights are f32, whatever dtype the checkpoint has.
         let forms = WeightDtypes::all(WeightDtype::F32);
         let model = Model::load_as(checkpoint, isa, &forms, &mut |_| ())?;
         let mut trainer = Self::of(model, limits)?;
@@ -217,7 +219,7 @@ impl<'a> Trainer<'a> {
         Ok(trainer)
     }
 
-    /// Learns everything that the architecture's own library learns.
+    /// Trains every tensor that the architecture's own library trains.
     fn learn_all(&mut self) {
         let learned = self.tensors.iter().filter(|tensor| !tensor.shared && tensor.learned);
         let kinds = learned.map(|tensor| (tensor.range.clone(), frozen::decays(tensor.role)));
@@ -225,7 +227,7 @@ impl<'a> Trainer<'a> {
         kinds.sort_by_key(|(range, _)| range.start);
         self.learned.clear();
         self.decays.clear();
-        // What lies between neighbors is padding, which stays zero.
+        // The gap between neighboring tensors is padding, which stays zero.
         let next_to = |last: &Range<usize>, start| last.end.next_multiple_of(16) >= start;
         for (range, decays) in kinds {
             match self.learned.last_mut() {
@@ -241,8 +243,8 @@ impl<'a> Trainer<'a> {
         }
     }
 
-    /// Chooses what is learned: of the tensors that the architecture's own library learns, those for which `learns` says
-    /// so. A tied tensor is asked for under the role that comes first. The others keep their bits.
+    /// Selects the trained tensors: of the tensors that the architecture's own library trains, those for which
+    /// `learns` returns true. A tied tensor is passed under its first tensor id. The other tensors keep their bits.
     pub fn set_learned(&mut self, learns: impl Fn(TensorId) -> bool) {
         for tensor in &mut self.tensors {
             let frozen = frozen::is_frozen(self.model.config(), tensor.role);
@@ -251,21 +253,21 @@ impl<'a> Trainer<'a> {
         self.learn_all();
     }
 
-    /// What is dropped while learning, until it is set again; nothing at first.
+    /// Sets the dropout rates for training; initially no dropout.
     ///
     /// # Errors
-    /// A rate is not at least 0 and below 1.
+    /// A rate is not in `[0, 1)`.
     pub fn set_dropout(&mut self, rates: DropoutRates) -> Result<(), TrainError> {
         rates.check()?;
         self.dropout = rates;
         Ok(())
     }
 
-    /// Keeps an exponential average of the parameters from now on, that begins as they are: after each update
-    /// `average += (1 - decay) (parameter - average)`. `None` stops.
+    /// Starts an exponential moving average of the parameters, initialized with their present values. After each
+    /// update: `average += (1 - decay) (parameter - average)`. `None` stops it.
     ///
     /// # Errors
-    /// The [limits](TrainLimits::average) have no room for one; `decay` is not between 0 and 1.
+    /// The [limits](TrainLimits::average) include no average, or `decay` is not between 0 and 1.
     pub fn set_average(&mut self, decay: Option<f32>) -> Result<(), TrainError> {
         if let Some(decay) = decay {
             if self.plan.average.is_empty() {
@@ -286,27 +288,27 @@ impl<'a> Trainer<'a> {
         Ok(())
     }
 
-    /// An error if a panic has ended an update, so that some of the parameters are updated and some are not.
+    /// An error if a panic ended an update, so that some parameters are updated and others are not.
     pub(super) fn check_whole(&self) -> Result<(), TrainError> {
         if self.interrupted { Err(TrainError::Interrupted) } else { Ok(()) }
     }
 
-    /// Who computes; the results are the same bits.
+    /// Sets the threads. The results have the same bits for any threads.
     pub fn set_threads(&mut self, threads: Threads<'a>) {
         self.threads = threads;
     }
 
-    /// The model as it is after the last update: for [sessions](crate::Session) that validate it.
+    /// The model after the last update, for [sessions](crate::Session) that validate it.
     pub fn model(&self) -> &Model {
         &self.model
     }
 
-    /// Where its memory is.
+    /// The memory plan.
     pub fn plan(&self) -> &TrainPlan {
         &self.plan
     }
 
-    /// Bytes of all memory: the model's and the plan's.
+    /// Bytes of all memory: the model and the plan.
     pub fn bytes(&self) -> usize {
         self.model.bytes() + self.plan.bytes()
     }
@@ -316,12 +318,12 @@ impl<'a> Trainer<'a> {
         self.steps
     }
 
-    /// Updates that were not made, since their gradients were not finite.
+    /// Updates that were skipped because their gradients were not finite.
     pub fn skipped(&self) -> u64 {
         self.skipped
     }
 
-    /// Every tensor, learned or not, in the order of [`TensorId::all`], each once.
+    /// Every tensor once, trained or not, in the order of [`TensorId::all`].
     pub fn parameters(&self) -> impl Iterator<Item = (TensorId, &[usize], &[f32])> {
         let all = &self.state.floats()[self.plan.values.clone()];
         let tensors = self.tensors.iter().filter(|tensor| !tensor.shared);

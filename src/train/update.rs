@@ -1,39 +1,39 @@
-//! What an update is made with, and what became of it.
+//! The options and the result of an update.
 
 use super::metrics::Totals;
 use simdformer_kernels::train::{Adam, Smoothing};
 
-/// How a step learns.
+/// The options of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepOptions {
-    /// Of the targets.
+    /// Label smoothing of the targets.
     pub smoothing: Smoothing,
-    /// Its `step` and `clip` are set by the trainer.
+    /// The trainer sets its `step` and `clip`.
     pub adam: Adam,
-    /// The norm of all gradients together is brought down to this; `None` for any.
+    /// Gradients are scaled down if their total norm is larger; `None` disables clipping.
     pub clip_norm: Option<f64>,
 }
 
 impl Default for StepOptions {
-    /// The paper's moments (0.9, 0.98, 1e-9), a rate of 1e-3, no smoothing, gradients clipped at a norm of 1.
+    /// The paper's Adam (0.9, 0.98, 1e-9), a learning rate of 1e-3, no smoothing, gradients clipped at a norm of 1.
     fn default() -> Self {
         let adam = Adam { rate: 1e-3, beta2: 0.98, epsilon: 1e-9, ..Adam::default() };
         Self { smoothing: Smoothing::default(), adam, clip_norm: Some(1.0) }
     }
 }
 
-/// What became of the gradients.
+/// The result of an update.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Update {
-    /// Of all gradients together, before they were clipped.
+    /// The norm of all gradients, before clipping.
     pub norm: f64,
-    /// Whether they were scaled down.
+    /// Whether the gradients were scaled down.
     pub clipped: bool,
-    /// Whether nothing changed, since the norm is not finite.
+    /// Whether the update was skipped because the norm is not finite.
     pub skipped: bool,
 }
 
-/// What a step has done.
+/// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Step {
     /// The losses before the update.

@@ -1,4 +1,4 @@
-//! Validations of a run, and the model that it leaves in the end.
+//! Validation of a run, and writing its final model.
 
 use super::options::Metric;
 use super::run::{TrainingRun, Validation};
@@ -8,8 +8,8 @@ use super::run_error::RunError;
 const BEST: &str = "best";
 
 impl TrainingRun<'_> {
-    /// Looks at the held-out corpus with the weights that would be kept: of the average, where there is one. The parameters
-    /// are back when this returns, and when the caller's judge panics.
+    /// Evaluates the held-out corpus with the averaged parameters if there is an average, otherwise with the
+    /// parameters. The parameters are restored on return, and also when the caller's judge panics.
     pub(super) fn validate(&mut self) -> Result<Validation, RunError> {
         let averaged = self.trainer.averaged()?;
         let totals = averaged.trainer.evaluate(&self.held_out, self.options.step.smoothing)?;
@@ -28,7 +28,7 @@ impl TrainingRun<'_> {
             }
         };
         let better = !value.is_nan() && self.best.is_none_or(|(_, best)| value > best);
-        // Of two that a judge takes for the same, the one that has learned longer.
+        // If the judge gives the same value, the later model is the best.
         let same = self.best.is_some_and(|(_, best)| value == best);
         let best = better || same && self.options.metric == Metric::Judged;
         if best && let Some(directory) = &self.directory {
@@ -44,7 +44,7 @@ impl TrainingRun<'_> {
         Ok(Validation { step, totals, judged, best })
     }
 
-    /// The directory of the run becomes the model that was best, or the last.
+    /// Writes the best model, or the last one, to the directory of the run.
     pub(super) fn finish(&mut self) -> Result<(), RunError> {
         let Some(directory) = &self.directory else { return Ok(()) };
         let best = directory.path.join(BEST).join("model.safetensors");

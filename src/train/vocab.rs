@@ -1,13 +1,13 @@
-//! Words to ids, for corpora that are text already cut into tokens.
+//! Converts words to ids, for corpora that are already split into tokens.
 
 use super::run_error::RunError;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// The ids of words on both sides.
+/// The word-to-id maps of both sides.
 ///
-/// This is no tokenizer: a text is cut at its spaces, and each piece must be in the vocabulary.
+/// This is not a tokenizer: a text is split at spaces, and each piece must be in the vocabulary.
 #[derive(Clone, Debug)]
 pub struct Words {
     source: BTreeMap<String, u32>,
@@ -15,8 +15,8 @@ pub struct Words {
 }
 
 impl Words {
-    /// The words of a model's directory: `vocab.json`, a map from words to ids, for the target, and for the source
-    /// `source_vocab.json`, where there is one, or else the same.
+    /// Reads the words of a model directory: `vocab.json`, a map from words to ids, for the target;
+    /// `source_vocab.json` for the source, or `vocab.json` if it does not exist.
     ///
     /// # Errors
     /// There is no `vocab.json`, or one of the two is not a map from words to ids.
@@ -27,12 +27,12 @@ impl Words {
         Ok(Self { source, target })
     }
 
-    /// From maps of the caller's.
+    /// Uses the caller's maps.
     pub const fn new(source: BTreeMap<String, u32>, target: BTreeMap<String, u32>) -> Self {
         Self { source, target }
     }
 
-    /// The word of each id of the target; empty where an id has none.
+    /// The word of each target id; empty for an id without a word.
     pub fn target_words(&self) -> Vec<&str> {
         let len = self.target.values().max().map_or(0, |&id| id as usize + 1);
         let mut words = vec![""; len.min(self.target.len() * 64)];
@@ -44,12 +44,12 @@ impl Words {
         words
     }
 
-    /// Appends the ids of a source's words; the first that has none is an error.
+    /// Appends the ids of a source's words; the error is the first unknown word.
     pub(super) fn source<'t>(&self, text: &'t str, ids: &mut Vec<u32>) -> Result<(), &'t str> {
         append(&self.source, text, ids)
     }
 
-    /// As [`Words::source`], of a target.
+    /// As [`Words::source`], for a target.
     pub(super) fn target<'t>(&self, text: &'t str, ids: &mut Vec<u32>) -> Result<(), &'t str> {
         append(&self.target, text, ids)
     }

@@ -1,41 +1,41 @@
-//! What a `tokenizer.json` may hold: it is looked at before the crate `tokenizers` gets any of it.
+//! Checks the content of a `tokenizer.json` before the crate `tokenizers` reads it.
 //!
-//! That crate trusts its files. This module refuses settings that sample at random, parts that would make the crate panic,
-//! and parts that would take memory or time out of proportion to the file and the text.
+//! That crate does not validate its files. This module rejects settings that sample at random, parts that would make
+//! the crate panic, and parts that would take memory or time out of proportion to the file and the text.
 
 use crate::directory::token;
 use crate::regex_limits;
 use crate::spm;
 use serde_json::Value;
 
-/// Values in one of the parts that say how a text is changed; published ones have less than a hundred.
+/// Values in one of the parts that define text processing; published files have fewer than a hundred.
 const VALUES: usize = 4096;
-/// Levels inside of each other: a template in a sequence has six. The reader copies a part once a level.
+/// Levels of nesting: a template in a sequence has six. The reader copies a part once per level.
 const DEPTH: usize = 16;
-/// Bytes of a text in these parts.
+/// Bytes of a string in these parts.
 const TEXT: usize = 1024;
-/// Bytes of base64 of normalization rules: those of NFKC with case folding have 330 kB.
+/// Bytes of base64 of normalization rules; those of NFKC with case folding have 330 kB.
 const RULES: usize = 8 << 20;
-/// The most bytes that precompiled rules may make of one byte. Those of NFKC make 11.
+/// The largest number of output bytes per input byte of precompiled rules. The rules of NFKC produce up to 11.
 const RULE_GROWTH: usize = 16;
-/// Ids that a template may put about a text: Whisper has four.
+/// Ids that a template may add to a text; Whisper adds four.
 const TEMPLATE_IDS: usize = 64;
-/// Processors that follow each other.
+/// Processors in a sequence.
 const PROCESSORS: usize = 16;
-/// Letters of a word that WordPiece segments. It looks up every part of a word, so time grows with the cube of the length.
-/// Published files have 100.
+/// Characters of a word that WordPiece segments. It looks up every substring of a word, so time grows with the cube
+/// of the length. Published files have 100.
 const WORD: u64 = 256;
-/// Bytes of what a model puts before or after a part of a word: `##` and `</w>`.
+/// Bytes of the prefix or suffix that a model adds to a part of a word: `##` and `</w>`.
 const AFFIX: usize = 64;
 
-/// Nodes of the tree of a vocabulary with scores, one for each beginning of a piece. The reader has a table of children in
-/// each, of some 250 bytes. mT5 has a million.
+/// Nodes of the trie of a vocabulary with scores, one for each prefix of a piece. In the reader, each node has a
+/// table of children of about 250 bytes. mT5 has a million nodes.
 const NODES: usize = 1 << 22;
 
-/// The most bytes that the precompiled rules of a file make of one byte.
+/// The largest number of output bytes per input byte of a file's precompiled rules.
 pub(crate) type RuleGrowth = usize;
 
-/// Refuses what is not certain to give the same ids every time, or any, within bounds of memory.
+/// Rejects files that could give different ids for the same text, fail, or exceed the memory bounds.
 pub(crate) fn check(value: &Value) -> Result<RuleGrowth, String> {
     model(&value["model"])?;
     for part in ["normalizer", "pre_tokenizer", "post_processor", "decoder"] {
@@ -89,7 +89,7 @@ fn model(model: &Value) -> Result<(), String> {
     merges(model, longest)
 }
 
-/// How many different beginnings texts have, in bytes. Sorts them.
+/// The number of distinct prefixes of the texts, in bytes. Sorts the texts.
 fn nodes(texts: &mut [&str]) -> usize {
     texts.sort_unstable();
     let mut before = "";
@@ -101,8 +101,8 @@ fn nodes(texts: &mut [&str]) -> usize {
     each.sum()
 }
 
-/// Refuses merges that the reader would panic at: it cuts the prefix off the second part without a check, and it joins both
-/// parts in a buffer as long as the `longest` token of the vocabulary.
+/// Rejects merges that would make the reader panic: it removes the prefix from the second part without a check, and
+/// it joins both parts in a buffer as long as the `longest` token of the vocabulary.
 fn merges(model: &Value, longest: usize) -> Result<(), String> {
     let prefix = model["continuing_subword_prefix"].as_str().unwrap_or_default();
     for merge in model["merges"].as_array().into_iter().flatten() {
@@ -129,7 +129,7 @@ fn merges(model: &Value, longest: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// Refuses a part of more values, levels or longer texts than any has.
+/// Rejects a part with too many values, too many levels or too long strings.
 fn measure(
     part: &str,
     key: &str,
@@ -147,7 +147,7 @@ fn measure(
     let text = |key: &str, text: &str| {
         let most = match key {
             "precompiled_charsmap" => RULES,
-            // They have a limit of their own.
+            // Regular expressions have their own limit.
             "Regex" => usize::MAX,
             _ => TEXT,
         };
@@ -169,7 +169,7 @@ fn measure(
     }
 }
 
-/// How many processors follow each other.
+/// The number of processors in a sequence.
 fn processors(processor: &Value) -> usize {
     match processor["processors"].as_array() {
         Some(several) => several.iter().map(processors).sum(),
@@ -177,9 +177,10 @@ fn processors(processor: &Value) -> usize {
     }
 }
 
-/// How many templates there are, if there is at most one. Refuses one that names a token it does not have, or the second
-/// text of one: its reader looks up neither. Nor does it know what to do with what another one has made. Refuses one that
-/// repeats a text or adds more ids than any does: each would be copied that often.
+/// The number of templates, at most one. Rejects a template that uses a token it does not define, or the second text
+/// in the template of one text, because the reader checks neither. Rejects a second template, because the reader
+/// cannot apply a template to the output of another. Rejects a template that repeats a text or adds more ids than any
+/// published one, because each is copied that often.
 fn templates(processor: &Value) -> Result<usize, String> {
     if processor.is_array() {
         return Err("expected a post_processor that is an object, found a list".to_owned());
@@ -230,7 +231,7 @@ fn templates(processor: &Value) -> Result<usize, String> {
     Ok(count)
 }
 
-/// How many ids a token of a template stands for: as many as it has texts.
+/// The number of ids of a template's token: one per string.
 fn ids(token: &Value) -> Result<usize, String> {
     let len = |key: &str| token[key].as_array().map_or(0, Vec::len);
     match (len("ids"), len("tokens")) {
@@ -241,8 +242,8 @@ fn ids(token: &Value) -> Result<usize, String> {
     }
 }
 
-/// The most bytes that precompiled rules make of one. Refuses rules that are missing or point outside of themselves,
-/// wherever they are.
+/// The largest number of output bytes per input byte of precompiled rules. Rejects rules that are missing or whose
+/// offsets are outside the rules, at any level of nesting.
 fn rules(normalizer: &Value) -> Result<RuleGrowth, String> {
     const KEY: &str = "precompiled_charsmap";
     let most = |most: RuleGrowth, value: &Value| Ok(most.max(rules(value)?));
@@ -268,8 +269,7 @@ fn rules(normalizer: &Value) -> Result<RuleGrowth, String> {
     }
 }
 
-/// The bytes of base64 with its padding, no more of it and no less, and no bits that are left over: the reader that gets it
-/// next panics at others.
+/// Decodes base64 with exact padding and no leftover bits, because the reader that decodes it next panics otherwise.
 fn base64(text: &str) -> Option<Vec<u8>> {
     let padding = text.len() - text.trim_end_matches('=').len();
     if !text.len().is_multiple_of(4) || padding > 2 {

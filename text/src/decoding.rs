@@ -1,38 +1,38 @@
-//! From tokens to text, piece by piece: what each kind of vocabulary holds back, and for how long.
+//! Decodes tokens to text incrementally, with the text that each kind of vocabulary holds back.
 
 use crate::spm;
 
-/// How the tokens of a vocabulary become text.
+/// How the tokens of a vocabulary are decoded.
 #[cfg(feature = "json")]
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Rule {
-    /// Letters that stand for bytes.
+    /// Characters that represent bytes.
     ByteLevel,
-    /// A letter that stands for a space; the first token's are dropped, or are not.
+    /// A character that represents a space; `drops` removes that of the first token.
     Spaces { space: char, drops: bool },
-    /// Words, and parts of words after a prefix.
+    /// Words, and parts of words that begin with a prefix.
     Words { prefix: String, tidy: bool },
-    /// Anything else: the text is known when all tokens are.
+    /// Other decoders: the text is determined only after all tokens.
     Whole,
 }
 
-/// What has been seen and not yet said.
+/// The tokens and bytes that were read but not yet emitted as text.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct State {
     pub(crate) spm: spm::Decoder,
     #[cfg(feature = "json")]
     pub(crate) bytes: Vec<u8>,
-    /// A token has come.
+    /// Whether any token was read.
     #[cfg(feature = "json")]
     pub(crate) begun: bool,
-    /// All ids, where the text is known only in the end.
+    /// All ids, if the text is determined only at the end.
     #[cfg(feature = "json")]
     pub(crate) ids: Vec<u32>,
 }
 
 #[cfg(feature = "json")]
 impl State {
-    /// Appends what `token` adds under `rule`; nothing under [`Rule::Whole`].
+    /// Appends the text of `token` under `rule`; nothing under [`Rule::Whole`].
     pub(crate) fn token(&mut self, rule: &Rule, token: &str, text: &mut String) {
         let first = !std::mem::replace(&mut self.begun, true);
         match rule {
@@ -42,7 +42,7 @@ impl State {
                 for letter in token.chars() {
                     match byte_of(letter) {
                         Some(byte) => self.bytes.push(byte),
-                        // A token with another letter is text as it is.
+                        // A token with any other character is literal text.
                         None => {
                             self.bytes.truncate(before);
                             self.bytes.extend_from_slice(token.as_bytes());
@@ -50,7 +50,7 @@ impl State {
                         }
                     }
                 }
-                self.say_bytes(false, text);
+                self.emit_bytes(false, text);
             }
             Rule::Spaces { space, drops } => {
                 for letter in token.chars() {
@@ -72,8 +72,8 @@ impl State {
         }
     }
 
-    /// Appends what is certain of the bytes, or all of it: `U+FFFD` for what is no character.
-    pub(crate) fn say_bytes(&mut self, all: bool, text: &mut String) {
+    /// Appends the complete characters of the bytes, or with `all` all bytes; invalid bytes become `U+FFFD`.
+    pub(crate) fn emit_bytes(&mut self, all: bool, text: &mut String) {
         let bytes = std::mem::take(&mut self.bytes);
         let mut rest = bytes.as_slice();
         loop {
@@ -82,7 +82,7 @@ impl State {
                 Err(error) => match error.error_len() {
                     Some(bad) => (error.valid_up_to(), bad),
                     None if all => (error.valid_up_to(), rest.len() - error.valid_up_to()),
-                    // It may become a character.
+                    // These bytes may become a character.
                     None => {
                         let (valid, open) = rest.split_at(error.valid_up_to());
                         text.push_str(&String::from_utf8_lossy(valid));
@@ -101,7 +101,7 @@ impl State {
     }
 }
 
-/// GPT-2's alphabet backwards: printable bytes stand for themselves, the others are letters from U+0100 on.
+/// The inverse of GPT-2's alphabet: printable bytes represent themselves, the others are characters from U+0100.
 #[cfg(feature = "json")]
 fn byte_of(letter: char) -> Option<u8> {
     let own = |byte: u32| matches!(byte, 0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff);
@@ -114,7 +114,7 @@ fn byte_of(letter: char) -> Option<u8> {
     }
 }
 
-/// A word of WordPiece without the space before what follows a word.
+/// A word of WordPiece without the space before punctuation and contractions.
 #[cfg(feature = "json")]
 fn tidied(word: &str) -> String {
     const PAIRS: [(&str, &str); 11] = [
@@ -135,12 +135,12 @@ fn tidied(word: &str) -> String {
     })
 }
 
-/// Drops the spaces at both ends of a text that comes in parts.
+/// Removes the spaces at both ends of a text that is passed in parts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Trim {
-    /// Something else than spaces has come.
+    /// Whether a character other than a space was read.
     begun: bool,
-    /// Spaces that are the end, unless something comes.
+    /// Spaces that are dropped if no further text follows.
     held: String,
 }
 
@@ -158,7 +158,7 @@ impl Trim {
     }
 }
 
-/// What Python's `str.strip` takes away.
+/// The characters that Python's `str.strip` removes.
 pub(crate) fn is_space(letter: char) -> bool {
     letter.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&letter)
 }

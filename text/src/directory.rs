@@ -1,4 +1,4 @@
-//! The files of a checkpoint's directory.
+//! The files of a checkpoint directory.
 
 use crate::error::TextError;
 use crate::limits::{self, Size};
@@ -8,7 +8,7 @@ use std::fs;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
-/// A directory, and the settings in it.
+/// A directory and its settings.
 pub(crate) struct Directory {
     path: PathBuf,
     /// `config.json`; empty if there is none.
@@ -44,7 +44,7 @@ impl Directory {
         self.path(name).is_file()
     }
 
-    /// None of the files that a family could have.
+    /// The error if none of the files of a family exists.
     pub(crate) fn missing(&self, expected: &[&str]) -> TextError {
         TextError::Missing {
             directory: self.path.clone(),
@@ -52,7 +52,7 @@ impl Directory {
         }
     }
 
-    /// A whole file of at most `most` bytes.
+    /// Reads a whole file of at most `most` bytes.
     pub(crate) fn read(&self, name: &str, most: u64) -> Result<Vec<u8>, TextError> {
         read(&self.path(name), most)?.ok_or_else(|| {
             let error = std::io::Error::from(ErrorKind::NotFound);
@@ -60,7 +60,7 @@ impl Directory {
         })
     }
 
-    /// A file of JSON.
+    /// Reads a JSON file.
     pub(crate) fn json(&self, name: &str, most: Size) -> Result<Value, TextError> {
         let bytes = self.read(name, most.bytes)?;
         parse(&bytes, most).map_err(|reason| self.wrong(name, &reason))
@@ -71,12 +71,12 @@ impl Directory {
         Ok(Settings::read(&self.path, name, most)?.unwrap_or(Settings { path, keys: Map::new() }))
     }
 
-    /// A vocabulary: an object of texts to ids, which are dense or nearly so.
+    /// Reads a vocabulary: an object from texts to ids, whose ids are dense or almost dense.
     pub(crate) fn vocabulary(&self, name: &str) -> Result<HashMap<String, u32>, TextError> {
         let Value::Object(entries) = self.json(name, limits::VOCABULARY)? else {
             return Err(self.wrong(name, "expected an object of texts to ids"));
         };
-        // What ids may reach: tables are indexed by them.
+        // The limit of ids, because tables are indexed by them.
         let limit = 2 * entries.len() as u64 + 1024;
         entries
             .into_iter()
@@ -98,7 +98,7 @@ impl Directory {
     }
 }
 
-/// Refuses a token that is longer than any.
+/// Rejects a token that is longer than the limit.
 pub(crate) fn token(text: &str) -> Result<(), String> {
     if text.len() <= limits::TOKEN_BYTES {
         return Ok(());
@@ -111,7 +111,7 @@ pub(crate) fn token(text: &str) -> Result<(), String> {
     ))
 }
 
-/// The beginning of a value, for an error.
+/// The first characters of a value, for an error.
 pub(crate) fn short(value: &Value) -> String {
     let text = value.to_string();
     match text.char_indices().nth(80) {
@@ -120,7 +120,7 @@ pub(crate) fn short(value: &Value) -> String {
     }
 }
 
-/// JSON of at most so many values.
+/// Parses JSON with at most `most` values.
 fn parse(bytes: &[u8], most: Size) -> Result<Value, String> {
     let found = limits::values(bytes);
     if found > most.values {
@@ -129,7 +129,7 @@ fn parse(bytes: &[u8], most: Size) -> Result<Value, String> {
     serde_json::from_slice(bytes).map_err(|error| format!("expected JSON: {error}"))
 }
 
-/// What is at a path where a regular file should be.
+/// The kind of a path that is not a regular file.
 fn kind(about: &fs::Metadata) -> &'static str {
     #[cfg(unix)]
     {
@@ -148,10 +148,10 @@ fn kind(about: &fs::Metadata) -> &'static str {
     if about.is_dir() { "a directory" } else { "none" }
 }
 
-/// A whole file of at most `most` bytes, if it is there.
+/// Reads a whole file of at most `most` bytes, if it exists.
 ///
-/// A pipe is not opened, because opening it waits for a writer. A process that replaces the file by a pipe between the two
-/// checks can still make the call wait; it cannot make it read a pipe or a device.
+/// A pipe is not opened, because opening it waits for a writer. A process that replaces the file by a pipe between
+/// the two checks can still make the call wait. It cannot make the call read a pipe or a device.
 fn read(path: &Path, most: u64) -> Result<Option<Vec<u8>>, TextError> {
     let io = |error| TextError::Io { path: path.to_owned(), error };
     let wrong = |reason: String| Err(TextError::File { path: path.to_owned(), reason });
@@ -172,7 +172,7 @@ fn read(path: &Path, most: u64) -> Result<Option<Vec<u8>>, TextError> {
     if !about.is_file() {
         return not_regular(&about);
     }
-    // The length is usually known. Where the file system reports another one, reading ends at the limit.
+    // The length is usually known. If the file system reports a wrong length, reading ends at the limit.
     if about.len() > most {
         return wrong(format!("expected at most {most} bytes, found {}", about.len()));
     }
@@ -181,7 +181,7 @@ fn read(path: &Path, most: u64) -> Result<Option<Vec<u8>>, TextError> {
     if bytes.len() as u64 > most {
         return wrong(format!("expected at most {most} bytes, found more"));
     }
-    // What a download leaves that went wrong.
+    // A failed download may leave such a file.
     if bytes.starts_with(b"version https://git-lfs") {
         return wrong("a Git-LFS pointer, not the file: `git lfs pull` fetches it".to_owned());
     }
@@ -193,7 +193,7 @@ fn read(path: &Path, most: u64) -> Result<Option<Vec<u8>>, TextError> {
 }
 
 impl Settings {
-    /// A file of settings, if it is there.
+    /// Reads a file of settings, if it exists.
     pub(crate) fn read(folder: &Path, name: &str, most: Size) -> Result<Option<Self>, TextError> {
         let path = folder.join(name);
         let Some(bytes) = read(&path, most.bytes)? else { return Ok(None) };
@@ -205,7 +205,7 @@ impl Settings {
         Err(TextError::File { path, reason })
     }
 
-    /// The settings that stand in one of these.
+    /// The settings in the object at `key`.
     #[cfg(feature = "audio")]
     pub(crate) fn inside(&self, key: &str) -> Result<Self, TextError> {
         match self.get(key) {
@@ -223,7 +223,7 @@ impl Settings {
         self.get(key).map(|value| value.as_str().ok_or_else(|| wrong(value))).transpose()
     }
 
-    /// A token: its text, or an object that holds it.
+    /// A token: a string, or an object that contains it.
     pub(crate) fn token(&self, key: &str, default: &str) -> Result<String, TextError> {
         match self.get(key) {
             None => Ok(default.to_owned()),
@@ -254,7 +254,7 @@ impl Settings {
         }
     }
 
-    /// `added_tokens_decoder`: ids and their tokens' texts, and whether each takes the spaces before it.
+    /// `added_tokens_decoder`: ids, the texts of their tokens, and whether each token includes the spaces before it.
     pub(crate) fn added(&self) -> Result<Vec<(u32, String, bool)>, TextError> {
         const KEY: &str = "added_tokens_decoder";
         let Some(value) = self.get(KEY) else { return Ok(Vec::new()) };

@@ -1,22 +1,22 @@
-//! A text as a model wants it.
+//! An encoded text.
 
-/// A text as a model wants it.
+/// A text, encoded for a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Encoded {
-    /// The source's ids, special tokens included.
+    /// The source ids, including special tokens.
     pub ids: Vec<u32>,
-    /// The type of each id: 1 for the second text of a pair where the family says so (BERT), otherwise 0.
+    /// The type of each id: 1 for the second text of a pair if the family uses types (BERT), otherwise 0.
     pub types: Vec<u32>,
-    /// What the decoder begins with: its start token, or a prompt that begins with it. Empty if the
-    /// directory does not say.
+    /// The first tokens of the decoder: its start token, or a prompt that begins with it. Empty if the directory does
+    /// not define them.
     pub prefix: Vec<u32>,
-    /// The token that must come first: the target language of some families.
+    /// The forced first output token: the target language in some families.
     pub forced_bos: Option<u32>,
-    /// The text had more tokens than the model takes, and `ids` are the first of them.
+    /// Whether the text had more tokens than the model's limit, so that `ids` are only the first of them.
     pub truncated: bool,
-    /// How many tokens the whole text has, special ones included.
+    /// The number of tokens of the whole text, including special ones.
     pub tokens: usize,
-    /// There is nothing in the text: its translation is nothing, whatever a model would make of it.
+    /// Whether the text is blank: its translation is empty, whatever the model would produce.
     pub blank: bool,
 }

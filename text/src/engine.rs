@@ -1,4 +1,4 @@
-//! What a tokenizer runs on: a SentencePiece file, or a `tokenizer.json`.
+//! The implementation of a tokenizer: a SentencePiece file, or a `tokenizer.json`.
 
 use crate::decoding::State;
 use crate::error::TextError;
@@ -14,7 +14,7 @@ pub(crate) enum Engine {
 }
 
 impl Engine {
-    /// Appends the ids of `text`, without what a family puts about it.
+    /// Appends the ids of `text`, without the special tokens of the family.
     pub(crate) fn encode(
         &self,
         text: &str,
@@ -28,7 +28,7 @@ impl Engine {
         }
     }
 
-    /// Appends what is certain of the text now that `id` has come.
+    /// Appends the text that is determined by `id` and the ids before it.
     pub(crate) fn decode(&self, id: u32, state: &mut State, text: &mut String) {
         match self {
             Self::Pieces(pieces) => pieces.decode(id, &mut state.spm, text),
@@ -37,7 +37,7 @@ impl Engine {
         }
     }
 
-    /// Appends what was held back.
+    /// Appends the text that was held back.
     pub(crate) fn finish(&self, state: &mut State, text: &mut String) {
         match self {
             Self::Pieces(_) => state.spm.finish(text),

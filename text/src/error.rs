@@ -1,77 +1,77 @@
-//! Why there is no tokenizer, or no ids.
+//! Errors of the tokenizer.
 
 use crate::spm::SpmError;
 use core::fmt;
 use std::path::PathBuf;
 
-/// What went wrong between a directory and ids.
+/// An error of reading a tokenizer or of encoding a text.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum TextError {
     /// A file cannot be read.
     Io {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         error: std::io::Error,
     },
-    /// A file is not what its name says: JSON that is none, a key of another type, an id outside.
+    /// The content of a file is invalid: not JSON, a key of another type, an id out of range.
     File {
-        /// Which.
+        /// The path.
         path: PathBuf,
         /// What was expected and what was found.
         reason: String,
     },
-    /// A SentencePiece file that cannot be read.
+    /// A SentencePiece file is invalid.
     Spm {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         error: SpmError,
     },
-    /// A directory without the tokenizer files of its family.
+    /// A directory has no tokenizer files of its family.
     Missing {
-        /// Which.
+        /// The directory.
         directory: PathBuf,
-        /// What would do, each a file or several that belong together.
+        /// The alternatives, each a file or several files that belong together.
         expected: Vec<String>,
     },
-    /// A `model_type` or `tokenizer_class` that is not known.
+    /// A `model_type` or `tokenizer_class` is unknown.
     Family {
-        /// What the directory says.
+        /// The name in the directory.
         found: String,
-        /// What is known.
+        /// The known names.
         known: Vec<&'static str>,
     },
-    /// A language that the model does not have.
+    /// The model does not have the language.
     Language {
         /// The code.
         code: String,
-        /// The most similar ones that it has.
+        /// The most similar languages of the model.
         nearest: Vec<String>,
     },
-    /// A language for a model of one direction, which has none to choose from.
+    /// A language was given for a model of one direction.
     NoLanguages {
         /// The code.
         code: String,
     },
-    /// A model that must be told a language and was not.
+    /// The model requires a language.
     LanguageNeeded {
         /// `source` or `target`.
         side: &'static str,
-        /// How many languages it has.
+        /// The number of languages of the model.
         languages: usize,
-        /// Some of them.
+        /// Some of the languages.
         some: Vec<String>,
     },
-    /// Two texts for a family that takes one.
+    /// Two texts were given to a family that encodes single texts.
     NoPairs {
         /// The family.
         found: String,
     },
-    /// A text that cannot be segmented.
+    /// A text cannot be segmented.
     Text {
-        /// Why.
+        /// The cause.
         reason: String,
     },
 }

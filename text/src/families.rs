@@ -1,4 +1,5 @@
-//! From a family's files to the parts of its tokenizer: which file numbers what, and which tokens are special.
+//! Reads the parts of a tokenizer from the files of its family: which file defines the ids, and which tokens are
+//! special.
 
 use crate::directory::Directory;
 use crate::engine::Engine;
@@ -9,16 +10,16 @@ use crate::sentencepiece_ids::{Pieces, Side, read_model};
 use crate::special_tokens::Special;
 use std::collections::{HashMap, HashSet};
 
-/// What a family's files say.
+/// The content of a family's files.
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) family: Family,
     pub(crate) engine: Engine,
     pub(crate) languages: Vec<Language>,
-    /// Tokens that stand about every text.
+    /// The special tokens before and after every text.
     pub(crate) begin: Option<u32>,
     pub(crate) end: Option<u32>,
-    /// What the decoder begins with.
+    /// The first token of the decoder.
     pub(crate) start: Option<u32>,
     /// Whisper's prompt: transcribe, translate, no timestamps.
     pub(crate) tasks: [Option<u32>; 3],
@@ -31,12 +32,12 @@ impl Parts {
     }
 }
 
-/// Special tokens by name, with the names that a directory may change.
+/// Special tokens by name; the settings of a directory may change the names.
 fn named(directory: &Directory, names: &[(&str, &str)]) -> Result<Vec<String>, TextError> {
     names.iter().map(|(key, default)| directory.tokenizer.token(key, default)).collect()
 }
 
-/// Puts tokens of a directory after those that a family has, but for texts that are there already.
+/// Appends the added tokens of a directory to those of the family, except for texts that are already present.
 fn add(specials: &mut Vec<Special>, added: Vec<(u32, String, bool)>) {
     let mut texts: HashSet<String> = specials.iter().map(|special| special.text.clone()).collect();
     for (id, text, left) in added {
@@ -140,8 +141,8 @@ pub(crate) fn m2m100(directory: &Directory) -> Result<Parts, TextError> {
     Ok(parts)
 }
 
-/// NLLB, mBART and XLM-R: the pieces' ids moved by one, `<s> <pad> </s> <unk>` before them, languages and
-/// `<mask>` after them.
+/// NLLB, mBART and XLM-R: `<s> <pad> </s> <unk>` come first, the pieces' ids are shifted by one, and languages and
+/// `<mask>` come last.
 pub(crate) fn fairseq(directory: &Directory, family: Family) -> Result<Parts, TextError> {
     let model = read_model(directory, "sentencepiece.bpe.model")?;
     let names = named(
@@ -169,7 +170,7 @@ pub(crate) fn fairseq(directory: &Directory, family: Family) -> Result<Parts, Te
     };
     let added = directory.tokenizer.added()?;
     let first = model.len() as u32 + 1;
-    // The directory's own numbers where it has them.
+    // Use the ids of the directory if it defines them.
     let mut numbers = HashMap::with_capacity(added.len());
     for (id, text, _) in &added {
         numbers.entry(text.clone()).or_insert(*id);
@@ -198,7 +199,7 @@ pub(crate) fn fairseq(directory: &Directory, family: Family) -> Result<Parts, Te
     Ok(parts)
 }
 
-/// T5: the pieces' own ids, sentinels after them, the last first.
+/// T5: the pieces' own ids, then sentinels in descending order.
 pub(crate) fn t5(directory: &Directory) -> Result<Parts, TextError> {
     const MOST_SENTINELS: u32 = 10_000;
     let model = read_model(directory, "spiece.model")?;
@@ -234,7 +235,7 @@ pub(crate) fn t5(directory: &Directory) -> Result<Parts, TextError> {
     Ok(parts)
 }
 
-/// PEGASUS: `<pad>` and `</s>`, then 103 tokens of its training, then the other pieces.
+/// PEGASUS: `<pad>` and `</s>`, then 103 tokens of its pre-training, then the other pieces.
 pub(crate) fn pegasus(directory: &Directory) -> Result<Parts, TextError> {
     const MOST_BEFORE: u32 = 10_000;
     let model = read_model(directory, "spiece.model")?;
@@ -264,7 +265,7 @@ pub(crate) fn pegasus(directory: &Directory) -> Result<Parts, TextError> {
     Ok(parts)
 }
 
-/// CamemBERT: four ids of fairseq's before the pieces, of which `<s>` and `</s>` are the ones in use.
+/// CamemBERT: four ids of fairseq before the pieces, of which only `<s>` and `</s>` are used.
 pub(crate) fn camembert(directory: &Directory) -> Result<Parts, TextError> {
     const BEFORE: [&str; 5] = ["<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED"];
     const MOVED: u32 = 4;

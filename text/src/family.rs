@@ -1,4 +1,4 @@
-//! Which family a directory is of: that decides which files are the truth and where special tokens go.
+//! Selects the family of a directory, which defines the files to read and the positions of special tokens.
 
 use crate::directory::Directory;
 use crate::error::TextError;
@@ -7,21 +7,21 @@ use crate::error::TextError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Family {
-    /// OPUS-MT: `source.spm`, `target.spm`, `vocab.json`; `>>xx<<` chooses the target.
+    /// OPUS-MT: `source.spm`, `target.spm`, `vocab.json`; `>>xx<<` selects the target language.
     Marian,
     /// M2M100: `__xx__` before the text.
     M2m100,
     /// NLLB: `eng_Latn` before the text, or after it in the oldest checkpoints.
     Nllb,
-    /// mBART-25: `en_XX` after the text, and the target as decoder start.
+    /// mBART-25: `en_XX` after the text, and the target language as decoder start.
     Mbart25,
     /// mBART-50: `en_XX` before the text.
     Mbart50,
     /// T5, mT5, UMT5, FLAN-T5, MADLAD.
     T5,
-    /// PEGASUS: the first 103 ids were its training's.
+    /// PEGASUS: the first 103 ids are those of its pre-training.
     Pegasus,
-    /// XLM-R: `<s>` and `</s>` about the text, pieces of SentencePiece.
+    /// XLM-R: `<s>` and `</s>` around the text, SentencePiece pieces.
     XlmRoberta,
     /// CamemBERT: as XLM-R, with other ids.
     Camembert,
@@ -29,11 +29,11 @@ pub enum Family {
     WordPiece,
     /// BART, RoBERTa: byte-level BPE.
     ByteLevel,
-    /// Whisper: byte-level BPE, a prompt of language and task.
+    /// Whisper: byte-level BPE, a prompt with language and task.
     Whisper,
 }
 
-/// What is known, by `model_type`, and by what `tokenizer_class` begins with.
+/// The known families, with their `model_type`s and the prefixes of their `tokenizer_class`es.
 const KNOWN: [(Family, &[&str], &[&str]); 12] = [
     (Family::Marian, &["marian"], &["MarianTokenizer"]),
     (Family::M2m100, &["m2m_100"], &["M2M100Tokenizer"]),
@@ -54,7 +54,7 @@ const KNOWN: [(Family, &[&str], &[&str]); 12] = [
 ];
 
 impl Family {
-    /// What is known, for messages.
+    /// The known `model_type`s, for messages.
     pub(crate) fn known() -> Vec<&'static str> {
         KNOWN.iter().flat_map(|(_, types, _)| types.iter().copied()).collect()
     }
@@ -65,11 +65,11 @@ impl Family {
         let by_class = KNOWN.iter().find(|(_, _, classes)| {
             classes.iter().any(|begin| class.is_some_and(|class| class.starts_with(begin)))
         });
-        // A class tells apart what shares an architecture: NLLB is M2M100's, mBART-50 mBART's.
+        // A class distinguishes families of one architecture: NLLB from M2M100, mBART-50 from mBART.
         if let Some((family, ..)) = by_class {
             return Ok(*family);
         }
-        // Another class segments otherwise, unless it only says that the file is complete.
+        // An unknown class segments differently, unless it only means that the file is complete.
         let complete = ["PreTrainedTokenizer", "TokenizersBackend"];
         if let Some(found) = class.filter(|class| !complete.iter().any(|c| class.starts_with(c))) {
             return Err(TextError::Family { found: found.to_owned(), known: Self::known() });

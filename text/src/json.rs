@@ -1,7 +1,7 @@
-//! Families whose truth is a `tokenizer.json`, or the older files that one can be made of.
+//! Families that use a `tokenizer.json`, or older files that are converted to one.
 //!
-//! The crate `tokenizers` reads and runs them. What it is given is looked at first: settings that would make
-//! it pad, cut or draw lots are left out, and what would make it panic or take too much is refused.
+//! The crate `tokenizers` reads and runs them. Its input is checked first: settings for padding, truncation or random
+//! sampling are removed, and files that would make it panic or use too much memory are rejected.
 
 use crate::checks;
 use crate::decoding::{Rule, State};
@@ -66,7 +66,7 @@ impl Json {
         Ok(Self { tokenizer, rule, family })
     }
 
-    /// The file says itself what stands about a text; elsewhere the direction does.
+    /// Whether the file's template adds the special tokens; in other families the direction selects them.
     pub(crate) fn has_template(&self, family: Family) -> bool {
         matches!(
             family,
@@ -78,7 +78,7 @@ impl Json {
         )
     }
 
-    /// A text with what the file puts about it.
+    /// Encodes a text with the special tokens of the file.
     pub(crate) fn encode_whole(
         &self,
         text: &str,
@@ -100,7 +100,7 @@ impl Json {
         Ok(Encoded { ids, types, prefix, forced_bos, truncated, tokens, blank })
     }
 
-    /// Two texts with what the file puts about them and between.
+    /// Encodes two texts with the special tokens of the file around and between them.
     pub(crate) fn encode_pair(
         &self,
         texts: [&str; 2],
@@ -120,7 +120,7 @@ impl Json {
             first.truncate(a, 0, TruncationDirection::Right);
             second.truncate(b, 0, TruncationDirection::Right);
         }
-        // Some processors take the types as they find them.
+        // Some processors do not change the types.
         second.set_type_ids(vec![1; second.len()]);
         let encoding = self.tokenizer.post_process(first, Some(second), true).map_err(wrong)?;
         let ids = encoding.get_ids().to_vec();
@@ -128,7 +128,7 @@ impl Json {
         Ok(Encoded { ids, types, prefix, forced_bos: None, truncated, tokens, blank })
     }
 
-    /// Only BERT's tokenizers give types to a model, whatever the file of another says.
+    /// Only BERT's tokenizers return types, whatever the file of another family defines.
     fn types(&self, encoding: &Encoding) -> Vec<u32> {
         match self.family {
             Family::WordPiece => encoding.get_type_ids().to_vec(),
@@ -136,7 +136,7 @@ impl Json {
         }
     }
 
-    /// Appends the ids of a text, without what stands about it.
+    /// Appends the ids of a text, without special tokens around it.
     pub(crate) fn encode(&self, text: &str, ids: &mut Vec<u32>) -> Result<(), TextError> {
         let encoding = self.segment(text);
         let encoding = encoding.map_err(|error| TextError::Text { reason: error.to_string() })?;
@@ -146,10 +146,10 @@ impl Json {
 
     /// The tokens of a text, by the steps of the crate's `encode_fast`, which drops the errors of normalizers.
     fn segment(&self, text: &str) -> tokenizers::Result<Encoding> {
-        let watched = self.tokenizer.get_normalizer().map(LimitedNormalizer::new);
+        let limited = self.tokenizer.get_normalizer().map(LimitedNormalizer::new);
         let added = self.tokenizer.get_added_vocabulary();
-        let mut parts = added.extract_and_normalize(watched.as_ref(), text);
-        watched.map_or(Ok(()), LimitedNormalizer::done)?;
+        let mut parts = added.extract_and_normalize(limited.as_ref(), text);
+        limited.map_or(Ok(()), LimitedNormalizer::done)?;
         if let Some(pre_tokenizer) = self.tokenizer.get_pre_tokenizer() {
             pre_tokenizer.pre_tokenize(&mut parts)?;
         }
@@ -158,7 +158,7 @@ impl Json {
         self.tokenizer.post_process(encoding, None, false)
     }
 
-    /// The text of one more id.
+    /// Appends the text of one more id.
     pub(crate) fn decode(&self, id: u32, state: &mut State, text: &mut String) {
         if self.rule == Rule::Whole {
             state.ids.push(id);
@@ -168,20 +168,20 @@ impl Json {
         let special = self.tokenizer.get_added_vocabulary().is_special_token(&token);
         let time = self.family == Family::Whisper && is_time(&token);
         if time {
-            // A character does not go on after a time.
-            state.say_bytes(true, text);
+            // A character does not continue after a time token.
+            state.emit_bytes(true, text);
         } else if !special {
             state.token(&self.rule, &token, text);
         }
     }
 
-    /// What was held back.
+    /// Appends the text that was held back.
     pub(crate) fn finish(&self, state: &mut State, text: &mut String) {
         if self.rule == Rule::Whole {
-            // An error is of a decoder that cannot take these tokens: there is no text.
+            // The decoder cannot process these tokens, so there is no text.
             text.push_str(&self.tokenizer.decode(&state.ids, true).unwrap_or_default());
         } else {
-            state.say_bytes(true, text);
+            state.emit_bytes(true, text);
         }
     }
 
@@ -189,7 +189,7 @@ impl Json {
         self.tokenizer.token_to_id(text)
     }
 
-    /// The languages among its tokens.
+    /// The languages among the tokens.
     pub(crate) fn languages(&self, family: Family) -> Vec<Language> {
         let code = |text: &str| -> Option<String> {
             let inside = match family {
@@ -218,8 +218,8 @@ impl Json {
     }
 }
 
-/// The tokenizer of a file, made of its parts, and how its tokens become text. Truncation and padding are not read: a caller
-/// of this crate is told of long texts, and nothing is ever padded.
+/// Builds the tokenizer of a file from its parts, and the rule for decoding its tokens. Truncation and padding are
+/// not read: this crate reports long texts to the caller, and never pads.
 fn build(mut value: Value) -> Result<(Tokenizer, Rule), String> {
     if !value.is_object() {
         return Err("expected a JSON object".to_owned());
@@ -230,7 +230,7 @@ fn build(mut value: Value) -> Result<(Tokenizer, Rule), String> {
         return Err(format!("expected a tokenizer of version \"1.0\", found {found}"));
     }
     let added = added_tokens(value["added_tokens"].take())?;
-    // The readers of the parts borrow from text, so each part becomes text again. `take` frees its tree.
+    // The readers of the parts borrow from text, so each part is serialized again. `take` frees its tree.
     let [model, normalizer, pre_tokenizer, post_processor, decoder] =
         ["model", "normalizer", "pre_tokenizer", "post_processor", "decoder"]
             .map(|part| value[part].take().to_string());
@@ -271,7 +271,7 @@ fn build(mut value: Value) -> Result<(Tokenizer, Rule), String> {
     Ok((tokenizer, rule))
 }
 
-/// `added_tokens`. Their ids follow from the vocabulary; the reader warns of others and takes its own.
+/// `added_tokens`. Their ids follow from the vocabulary; the reader warns of other ids and uses its own.
 fn added_tokens(value: Value) -> Result<Vec<AddedToken>, String> {
     let tokens = match value {
         Value::Null => Vec::new(),
@@ -295,7 +295,7 @@ fn added_tokens(value: Value) -> Result<Vec<AddedToken>, String> {
     tokens.into_iter().map(read).collect()
 }
 
-/// Whisper's `<|12.34|>`.
+/// Whether the token is a time of Whisper, `<|12.34|>`.
 fn is_time(token: &str) -> bool {
     let inside = token.strip_prefix("<|").and_then(|token| token.strip_suffix("|>"));
     inside.and_then(|time| time.split_once('.')).is_some_and(|(seconds, rest)| {
@@ -304,7 +304,7 @@ fn is_time(token: &str) -> bool {
     })
 }
 
-/// A file of lines.
+/// Reads a file of lines.
 fn lines(directory: &Directory, name: &str) -> Result<String, TextError> {
     let bytes = directory.read(name, limits::VOCABULARY.bytes)?;
     let found = bytes.iter().filter(|&&byte| byte == b'\n').count();
@@ -316,7 +316,7 @@ fn lines(directory: &Directory, name: &str) -> Result<String, TextError> {
         .map_err(|error| directory.wrong(name, &format!("expected UTF-8: {error}")))
 }
 
-/// A `vocab.txt` of BERT, or of MPNet, as a `tokenizer.json`.
+/// Converts a `vocab.txt` of BERT or MPNet to a `tokenizer.json`.
 fn word_piece(directory: &Directory) -> Result<Value, TextError> {
     const NAME: &str = "vocab.txt";
     let text = lines(directory, NAME)?;
@@ -351,7 +351,7 @@ fn word_piece(directory: &Directory) -> Result<Value, TextError> {
     let (cls, sep) = (&names[3], &names[1]);
     let token = |name: &str, kind: u32| json!({"SpecialToken": {"id": name, "type_id": kind}});
     let sequence = |name: &str, kind: u32| json!({"Sequence": {"id": name, "type_id": kind}});
-    // MPNet's pairs are RoBERTa's: two separators, no types.
+    // MPNet encodes pairs as RoBERTa: two separators, no types.
     let kind = u32::from(!mpnet);
     let mut pair = vec![token(cls, 0), sequence("A", 0), token(sep, 0)];
     pair.extend(mpnet.then(|| token(sep, 0)));
@@ -378,7 +378,7 @@ fn word_piece(directory: &Directory) -> Result<Value, TextError> {
     }))
 }
 
-/// A `vocab.json` and a `merges.txt` of RoBERTa or BART as a `tokenizer.json`.
+/// Converts a `vocab.json` and a `merges.txt` of RoBERTa or BART to a `tokenizer.json`.
 fn byte_level(directory: &Directory) -> Result<Value, TextError> {
     const NAME: &str = "merges.txt";
     let vocabulary = directory.vocabulary("vocab.json")?;
@@ -426,7 +426,7 @@ fn byte_level(directory: &Directory) -> Result<Value, TextError> {
     }))
 }
 
-/// Special tokens of `names` that are in the vocabulary; the one at `left` takes the spaces before it.
+/// The special tokens of `names` that are in the vocabulary; the token at `left` includes the spaces before it.
 fn added(
     names: &[String],
     vocabulary: &serde_json::Map<String, Value>,

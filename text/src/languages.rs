@@ -1,6 +1,6 @@
-//! Languages: which a model has.
+//! The languages of a model.
 
-/// From which language to which. Codes are the checkpoint's own, as
+/// The languages of the source and of the target. Codes are those of the checkpoint, as
 /// [`Tokenizer::languages`](crate::Tokenizer::languages) lists them.
 ///
 /// ```
@@ -10,9 +10,9 @@
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Direction<'c> {
-    /// What the text is in; without it the checkpoint's default.
+    /// The language of the text; `None` for the checkpoint's default.
     pub source: Option<&'c str>,
-    /// What it is to become.
+    /// The language of the output.
     pub target: Option<&'c str>,
 }
 
@@ -34,14 +34,14 @@ impl Language {
         &self.code
     }
 
-    /// The token that stands for it.
+    /// The token id of the language.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.id
     }
 }
 
-/// NLLB-200's, in the order of their ids.
+/// The languages of NLLB-200, in the order of their ids.
 pub(crate) const NLLB: &str = "
     ace_Arab ace_Latn acm_Arab acq_Arab aeb_Arab afr_Latn ajp_Arab aka_Latn amh_Ethi apc_Arab
     arb_Arab ars_Arab ary_Arab arz_Arab asm_Beng ast_Latn awa_Deva ayr_Latn azb_Arab azj_Latn
@@ -65,25 +65,25 @@ pub(crate) const NLLB: &str = "
     uzn_Latn vec_Latn vie_Latn war_Latn wol_Latn xho_Latn ydd_Hebr yor_Latn yue_Hant zho_Hans
     zho_Hant zul_Latn";
 
-/// mBART-25's, in the order of their ids.
+/// The languages of mBART-25, in the order of their ids.
 pub(crate) const MBART_25: &str = "
     ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX kk_KZ ko_KR lt_LT lv_LV
     my_MM ne_NP nl_XX ro_RO ru_RU si_LK tr_TR vi_VN zh_CN";
 
-/// mBART-50's, in the order of their ids.
+/// The languages of mBART-50, in the order of their ids.
 pub(crate) const MBART_50: &str = "
     ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX kk_KZ ko_KR lt_LT lv_LV
     my_MM ne_NP nl_XX ro_RO ru_RU si_LK tr_TR vi_VN zh_CN af_ZA az_AZ bn_IN fa_IR he_IL hr_HR id_ID
     ka_GE km_KH mk_MK ml_IN mn_MN mr_IN pl_PL ps_AF pt_XX sv_SE sw_KE ta_IN te_IN th_TH tl_XX uk_UA
     ur_PK xh_ZA gl_ES sl_SI";
 
-/// M2M100's, in the order of their ids.
+/// The languages of M2M100, in the order of their ids.
 pub(crate) const M2M100: &str = "
     af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff fi fr fy ga gd gl gu ha
     he hi hr ht hu hy id ig ilo is it ja jv ka kk km kn ko lb lg ln lo lt lv mg mk ml mn mr ms my ne
     nl no ns oc or pa pl ps pt ro ru sd si sk sl so sq sr ss su sv sw ta th tl tn tr uk ur uz vi wo
     xh yi yo zh zu";
 
-/// Those of the WMT21 models, in the order of their ids.
+/// The languages of the WMT21 models, in the order of their ids.
 pub(crate) const WMT21: &str = "
     en ha is ja cs ru zh de";

@@ -1,8 +1,8 @@
-//! Text for [`simdformer`]: from a checkpoint's directory to a tokenizer that knows its family.
+//! Text for [`simdformer`]: builds the tokenizer of a model from its checkpoint directory.
 //!
-//! The core takes ids and gives ids. This crate reads the tokenizer files of a published checkpoint as they
-//! are, writes the special tokens where the family wants them, knows the languages, and turns ids into text
-//! again, also while they come. For speech, [`audio`] makes a WAV file what the encoder takes.
+//! The core reads and writes ids. This crate reads the tokenizer files of a published checkpoint without conversion,
+//! places the special tokens as the family requires, knows the languages of the model, and decodes ids to text, also
+//! as a stream. For speech, [`audio`] converts a WAV file to the input of the encoder.
 //!
 //! ```
 //! use simdformer_text::{Direction, Tokenizer};
@@ -12,7 +12,7 @@
 //! # let directory = root.as_path();
 //! let tokenizer = Tokenizer::from_dir(directory)?;
 //! let encoded = tokenizer.encode("attention is all you need", &Direction::default())?;
-//! // Ids with the end token; what the decoder begins with.
+//! // Source ids with the end token, and the first tokens of the decoder.
 //! assert_eq!(encoded.ids.last(), Some(&0));
 //! assert_eq!(encoded.prefix.len(), 1);
 //! assert!(!encoded.truncated);
@@ -20,16 +20,16 @@
 //! # Ok(()) }
 //! ```
 //!
-//! # Where the truth is
+//! # Which file is used
 //!
-//! A `.spm` file is read as it is where there is one, exactly as Google's library reads it; a
-//! `tokenizer.json` is read by its own reference, the crate `tokenizers`, and only where it is all there is:
-//! conversions of the first into the second differ from it on decomposed letters and on ties.
+//! If the directory has a `.spm` file, it is used, with the same results as Google's library. A `tokenizer.json` is
+//! read by its reference implementation, the crate `tokenizers`, and only if there is no other file: files that were
+//! converted from `.spm` to `tokenizer.json` give different ids for decomposed letters and for ties.
 //!
 //! # One input is one sentence
 //!
-//! Translation models are trained on sentences. Nothing here splits text into sentences; an input longer
-//! than the model takes is reported ([`Encoded::truncated`]), never cut in silence.
+//! Translation models are trained on sentences. This crate does not split text into sentences. An input that is
+//! longer than the model's limit is reported ([`Encoded::truncated`]), never cut silently.
 
 #[cfg(feature = "audio")]
 pub mod audio;
@@ -67,7 +67,7 @@ pub use spm::{SentencePiece, SpmError};
 pub use stream::DecodeStream;
 pub use tokenizer::Tokenizer;
 
-/// The program of the package's page, compiled and run by the tests.
+/// The program of the README, compiled and run by the tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Package;

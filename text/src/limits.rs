@@ -1,19 +1,21 @@
-//! Limits of a checkpoint's files. A small file must not take gigabytes or minutes, so each limit is checked before the
-//! memory that it bounds is allocated. Each limit is well above what published checkpoints have.
+//! Limits of a checkpoint's files. A small file must not use gigabytes of memory or minutes of time, so each limit is
+//! checked before the memory that it bounds is allocated. Each limit is well above the values of published
+//! checkpoints.
 
-/// Bytes and JSON values of a file. Bytes alone do not bound memory: a value of a tree takes 32 bytes, and `0,` in the file
-/// takes two.
+/// Bytes and JSON values of a file. Bytes alone do not bound memory: a value of a tree takes 32 bytes, but `0,` in
+/// the file takes two.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Size {
     pub(crate) bytes: u64,
     pub(crate) values: usize,
 }
 
-/// `config.json` and settings of audio, as the model's own reader: a classifier of twenty thousand labels has 2 MiB.
+/// `config.json` and settings of audio, as in the model's own reader: the config of a classifier with 20,000 labels
+/// has 2 MiB.
 pub(crate) const CONFIG: Size = Size { bytes: 2 << 20, values: 1 << 16 };
 
-/// `tokenizer_config.json`: an added token has seven values, and [`ADDED_TOKENS`] of them are allowed. Whisper has 1,600
-/// in 280 kB.
+/// `tokenizer_config.json`: an added token has seven values, and [`ADDED_TOKENS`] of them are allowed. Whisper has
+/// 1,600 in 280 kB.
 pub(crate) const SETTINGS: Size = Size { bytes: 16 << 20, values: 1 << 19 };
 
 /// `vocab.json`: M2M100 has 128,000 entries in 4 MB.
@@ -30,35 +32,36 @@ pub(crate) const LINES: usize = 1 << 20;
 /// Bytes of a SentencePiece file: that of mT5 has 4 MB, that of XLM-V 18 MB.
 pub(crate) const MODEL_BYTES: u64 = 128 << 20;
 
-/// Bytes of a token's text. Every position of a text is compared with the longest token, and each id is decoded to that
-/// many bytes. The longest published ones are runs of 128 spaces, of two bytes each.
+/// Bytes of a token's text. Every position of a text is compared with the longest token, and each id is decoded to up
+/// to that many bytes. The longest published tokens are runs of 128 spaces, of two bytes each.
 pub(crate) const TOKEN_BYTES: usize = 1024;
 
 /// Tokens that a file adds to the vocabulary: NLLB adds 204, Whisper 1,600.
 pub(crate) const ADDED_TOKENS: usize = 1 << 16;
 
-/// Bytes of the texts of all added tokens of a `tokenizer.json`, after normalization: sixteen for each. The automaton that
-/// finds them takes about a hundred bytes for each.
+/// Bytes of the texts of all added tokens of a `tokenizer.json`, after normalization: sixteen for each. The automaton
+/// that finds them takes about a hundred bytes per byte.
 #[cfg(feature = "json")]
 pub(crate) const ADDED_BYTES: usize = 1 << 20;
 
-/// Ids of added tokens are below this. No table is indexed by them.
+/// Ids of added tokens must be below this limit. No table is indexed by them.
 pub(crate) const ADDED_ID: u32 = 1 << 24;
 
-/// Bytes that normalization may make of each byte of a text, over all stages. NFKC makes 11 of each byte of U+FDFA, and
-/// replacing its spaces by `▁` then makes 13.
+/// Output bytes per input byte of normalization, over all stages. NFKC produces 11 per byte of U+FDFA, and replacing
+/// its spaces by `▁` increases that to 13.
 const GROWTH: usize = 32;
 
-/// Bytes that are added to the length of a text before it is multiplied, so that a prefix of a short text fits.
+/// Bytes that are added to the length of a text before the multiplication, so that a short text with a prefix fits.
 const SHORT: usize = 8;
 
-/// The most bytes that normalization may make of a text of `bytes`.
+/// The maximum number of bytes of the normalized form of a text of `bytes` bytes.
 pub(crate) fn normalized(bytes: usize) -> usize {
     bytes.saturating_add(SHORT).saturating_mul(GROWTH)
 }
 
-/// An upper bound on the number of values in a JSON text: one, and one for each `[`, `{` and `,` outside of texts. Each value
-/// of a list follows `[` or `,`, and each value of an object follows a key that follows `{` or `,`. Allocates nothing.
+/// An upper bound on the number of values in a JSON text: one, plus one for each `[`, `{` and `,` outside strings.
+/// Each value of a list follows `[` or `,`, and each value of an object follows a key that follows `{` or `,`.
+/// Allocates nothing.
 pub(crate) fn values(text: &[u8]) -> usize {
     let (mut count, mut inside, mut escaped) = (1, false, false);
     for &byte in text {

@@ -1,7 +1,8 @@
-//! Two texts in one sequence: how much of each is left where they are too long together.
+//! Truncation of two texts that are too long for one sequence.
 
-/// Lengths of two texts of `first` and `second` tokens that have room for `most`: the longer one is cut, to no less than
-/// the other; both to half where that is not enough. So does `longest_first` of transformers.
+/// The truncated lengths of two texts of `first` and `second` tokens, with a total of at most `most`. The longer text
+/// is truncated, but not below the length of the other; if that is not enough, both are truncated to half. As
+/// `longest_first` of transformers.
 pub(crate) fn longest_first(first: usize, second: usize, most: usize) -> (usize, usize) {
     if first.saturating_add(second) <= most {
         return (first, second);

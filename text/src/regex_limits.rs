@@ -1,17 +1,18 @@
-//! How large a regular expression of a `tokenizer.json` becomes.
+//! Limits on the regular expressions of a `tokenizer.json`.
 //!
-//! A counted repetition is compiled as so many copies: `" {4294967295,}"` is 15 bytes in the file and takes what the
-//! compiler is allowed, tens of megabytes, before it is refused. So it is looked at first.
+//! A counted repetition is compiled as that many copies. `" {4294967295,}"` has 15 bytes in the file, but the
+//! compiler uses its full memory limit, tens of megabytes, before it rejects the pattern. So patterns are checked
+//! before they are compiled.
 
 use serde_json::Value;
 
-/// Bytes of a pattern: the longest published ones list the letters of Unicode in about 3,000.
+/// Bytes of a pattern; the longest published ones list the letters of Unicode in about 3,000.
 const LONGEST: usize = 8 << 10;
 
-/// Copies of a part of a pattern. Published tokenizers have `{1,3}` and `{2,}`.
+/// Copies of a part of a pattern; published tokenizers have `{1,3}` and `{2,}`.
 const MOST: u64 = 100;
 
-/// Refuses patterns that are longer than any tokenizer's or repeat a part more often, wherever they are.
+/// Rejects patterns, at any level of nesting, that are too long or repeat a part too often.
 pub(crate) fn check(value: &Value) -> Result<(), String> {
     match value {
         Value::Array(several) => several.iter().try_for_each(check),
@@ -29,7 +30,7 @@ pub(crate) fn check(value: &Value) -> Result<(), String> {
     }
 }
 
-/// The product of all counts: at least how often the innermost part of nested repetitions is copied.
+/// The product of all counts: at least the number of copies of the innermost part of nested repetitions.
 fn copies(pattern: &str) -> u64 {
     let mut product = 1u64;
     for braced in pattern.split('{').skip(1) {
@@ -37,7 +38,7 @@ fn copies(pattern: &str) -> u64 {
         let count = |text: &str| -> Option<u64> {
             let text = text.trim();
             let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-            // What does not fit is more than any limit.
+            // A count that overflows exceeds any limit.
             digits.then(|| text.parse().unwrap_or(u64::MAX))
         };
         let most = inside.split(',').filter_map(count).max();

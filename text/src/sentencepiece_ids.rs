@@ -1,4 +1,4 @@
-//! Families whose truth is a SentencePiece file: from its ids to the model's and back.
+//! Families that use a SentencePiece file: converts its ids to those of the model and back.
 
 use crate::directory::Directory;
 use crate::error::TextError;
@@ -7,33 +7,33 @@ use crate::special_tokens::{Part, Special, Specials};
 use crate::spm::{self, SentencePiece};
 use std::collections::HashMap;
 
-/// One or two SentencePiece models and the model's vocabulary.
+/// One or two SentencePiece models, and the vocabulary of the model.
 #[derive(Debug)]
 pub(crate) struct Pieces {
     models: Vec<SentencePiece>,
     source: Side,
     target: Side,
-    /// Which of `models` decodes.
+    /// The index in `models` of the model that decodes.
     decodes: usize,
-    /// What each id becomes.
+    /// The output of each id.
     tokens: Vec<Out>,
     pub(crate) specials: Specials,
-    /// A text may begin with `>>xx<<`.
+    /// Whether a text may begin with `>>xx<<`.
     codes: bool,
 }
 
-/// How one side's text becomes ids.
+/// How the text of one side is converted to ids.
 #[derive(Debug)]
 pub(crate) struct Side {
     pub(crate) model: usize,
     /// The model's id of each piece.
     pub(crate) ids: Vec<u32>,
-    /// Where the vocabulary is a file of its own: its texts.
+    /// The ids by text, if the vocabulary is a separate file.
     pub(crate) by_text: HashMap<String, u32>,
     pub(crate) unknown: u32,
 }
 
-/// What becomes of an id.
+/// The output of an id.
 #[derive(Clone, Debug)]
 enum Out {
     Nothing,
@@ -48,7 +48,7 @@ pub(crate) fn read_model(directory: &Directory, name: &str) -> Result<SentencePi
 }
 
 impl Side {
-    /// Ids from a vocabulary of its own.
+    /// Ids from a separate vocabulary.
     pub(crate) fn of_vocabulary(
         model: usize,
         spm: &SentencePiece,
@@ -60,14 +60,14 @@ impl Side {
         Self { model, ids, by_text: vocabulary, unknown }
     }
 
-    /// Ids that are the pieces' own, moved: `ids[i]` stands for piece `i`.
+    /// Ids that are shifted piece ids: `ids[i]` is the id of piece `i`.
     pub(crate) fn of_ids(ids: Vec<u32>, unknown: u32) -> Self {
         Self { model: 0, ids, by_text: HashMap::new(), unknown }
     }
 }
 
 impl Pieces {
-    /// A vocabulary of both sides decodes with the source's model; `separate` ones with the target's.
+    /// A shared vocabulary decodes with the source's model, `separate` vocabularies with the target's.
     pub(crate) fn new(
         models: Vec<SentencePiece>,
         source: Side,
@@ -101,10 +101,10 @@ impl Pieces {
                 (0u32..).zip(&side.ids).for_each(|(piece, &id)| set(id, Out::Piece(piece)));
             }
         }
-        // By id, and by text where the target numbers them itself.
+        // Special tokens by id, and by text if the target has its own ids for them.
         let by_text = specials.texts().filter_map(|text| side.by_text.get(text).copied());
         let silent = specials.ids().chain(by_text).chain([side.unknown]);
-        // The file chooses the ids of added tokens, so they do not lengthen the table. An id beyond it has no text.
+        // The file defines the ids of added tokens, so they do not extend the table. An id beyond it has no text.
         silent.for_each(|id| {
             if let Some(out) = tokens.get_mut(id as usize) {
                 *out = Out::Nothing;
@@ -119,7 +119,7 @@ impl Pieces {
         Self { models, source, target, decodes, tokens, specials, codes }
     }
 
-    /// Appends the ids of `text`, without the tokens that a family adds.
+    /// Appends the ids of `text`, without the special tokens of the family.
     pub(crate) fn encode(
         &self,
         text: &str,
@@ -146,7 +146,7 @@ impl Pieces {
             }
             let mut each = |surface: &[u8], piece: u32| {
                 let id = if piece == model.unknown() {
-                    // The other side's model may know it, and the vocabulary is that of both.
+                    // The other side's model may have the piece, because both sides share the vocabulary.
                     let known =
                         str::from_utf8(surface).ok().and_then(|text| side.by_text.get(text));
                     known.copied()
@@ -160,7 +160,7 @@ impl Pieces {
         })
     }
 
-    /// The text of one more id.
+    /// Appends the text of one more id.
     pub(crate) fn decode(&self, id: u32, decoder: &mut spm::Decoder, text: &mut String) {
         let Some(model) = self.models.get(self.decodes) else { return };
         match self.tokens.get(id as usize) {

@@ -1,24 +1,24 @@
-//! Tokens that are matched in the text before anything is segmented.
+//! Special tokens, which are matched in the text before segmentation.
 
 use crate::trie::Trie;
 
-/// A token that stands for itself wherever its text occurs.
+/// A token that is matched wherever its text occurs.
 #[derive(Clone, Debug)]
 pub(crate) struct Special {
     pub(crate) text: String,
     pub(crate) id: u32,
-    /// Takes the spaces before it with it.
+    /// Whether the token includes the spaces before it.
     pub(crate) left: bool,
 }
 
-/// All of them, found longest first at the leftmost place.
+/// All special tokens; the leftmost match is used, and at one position the longest.
 #[derive(Debug)]
 pub(crate) struct Specials {
     tokens: Vec<Special>,
     trie: Trie,
 }
 
-/// A stretch of a text.
+/// A part of a text.
 pub(crate) enum Part<'t> {
     Text(&'t str),
     Token(u32),
@@ -38,7 +38,7 @@ impl Specials {
         self.tokens.iter().map(|token| token.text.as_str())
     }
 
-    /// Calls `each` with the parts of `text` in order; texts are not empty.
+    /// Calls `each` with the parts of `text` in order; text parts are not empty.
     pub(crate) fn split<'t, E>(
         &self,
         text: &'t str,
@@ -51,7 +51,7 @@ impl Specials {
                 at += 1;
                 continue;
             };
-            // Keys are whole characters, so a match begins and ends at one.
+            // Keys are whole characters, so a match begins and ends at a character boundary.
             let found = self.trie.find(&bytes[at..at + len]);
             if let Some(token) = found.and_then(|i| self.tokens.get(i as usize)) {
                 let mut before = text.get(from..at).unwrap_or_default();

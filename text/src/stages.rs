@@ -1,8 +1,8 @@
-//! The stages of a `tokenizer.json` that change texts, with a bound on what they make.
+//! The stages of a `tokenizer.json` that change texts, with a bound on the length of their output.
 //!
-//! The crate `tokenizers` runs its sequences without any limit: of 24 stages that replace `a` by `aa`, each doubles the text.
-//! Here the length after each stage is computed or bounded before the stage runs. The crate keeps two positions of eight
-//! bytes for each byte of a normalized text, so a bound on the bytes bounds the memory.
+//! The crate `tokenizers` runs its sequences without a limit: with 24 stages that replace `a` by `aa`, each stage
+//! doubles the text. Here the length after each stage is computed or bounded before the stage runs. The crate stores
+//! two positions of eight bytes for each byte of a normalized text, so a bound on the bytes bounds the memory.
 
 use crate::checks::RuleGrowth;
 use crate::limits;
@@ -16,10 +16,10 @@ use tokenizers::{AddedToken, Decoder, NormalizedString, Normalizer};
 /// Stages in one part of a file; ALBERT has seven normalizers.
 const MOST: usize = 32;
 
-/// The most bytes that decoding may make of each byte of the tokens. The decoders of published files shorten the text.
+/// The largest number of decoded bytes per byte of the tokens. The decoders of published files shorten the text.
 const DECODED: usize = 16;
 
-/// Bytes of a text that is normalized at a time to learn how long the result will be.
+/// Bytes of text that are normalized at a time to predict the length of the result.
 const CHUNK: usize = 1024;
 
 fn few(what: &str, found: usize) -> Result<(), String> {
@@ -41,25 +41,25 @@ struct Stage {
     growth: Growth,
 }
 
-/// How much longer a stage makes a text.
+/// By how much a stage can lengthen a text.
 #[derive(Debug)]
 enum Growth {
-    /// At most so many bytes of each byte.
+    /// At most this many bytes per byte.
     Times(usize),
-    /// So many more.
+    /// At most this many additional bytes.
     Plus(usize),
-    /// So many for each match.
+    /// This many bytes for each match.
     Matches(Pattern, usize),
 }
 
 impl Normalizers {
-    /// Takes sequences apart. Precompiled rules among the stages make at most `rules` bytes of one.
+    /// Flattens sequences. Precompiled rules among the stages produce at most `rules` bytes per byte.
     pub(crate) fn new(whole: NormalizerWrapper, rules: RuleGrowth) -> Result<Self, String> {
         let mut normalizers = Vec::new();
         let mut open = vec![whole];
         while let Some(next) = open.pop() {
             match next {
-                // The last one is taken first.
+                // The last element of the stack is taken first.
                 NormalizerWrapper::Sequence(several) => open.extend(several.into_iter().rev()),
                 one => normalizers.push(one),
             }
@@ -78,12 +78,12 @@ impl Growth {
         use NormalizerWrapper as N;
         Ok(match normalizer {
             N::StripNormalizer(_) | N::StripAccents(_) | N::Nmt(_) => Self::Times(1),
-            // A letter that stands for a byte has two bytes. Lower case makes at most three bytes of two.
+            // A character that represents a byte has two bytes. Lowercasing produces at most three bytes from two.
             N::ByteLevel(_) | N::Lowercase(_) => Self::Times(2),
-            // The factors that Unicode states for UTF-8, for canonical and for compatible decompositions.
+            // The factors that Unicode states for UTF-8, for canonical and for compatibility decompositions.
             N::NFC(_) | N::NFD(_) => Self::Times(3),
             N::NFKC(_) | N::NFKD(_) => Self::Times(11),
-            // Two spaces around a character of three bytes (2), its decomposition (3), and lower case (2).
+            // Two spaces around a character of three bytes (2), its decomposition (3), and lowercasing (2).
             N::BertNormalizer(_) => Self::Times(12),
             N::Precompiled(_) => Self::Times(rules),
             N::Prepend(before) => Self::Plus(before.prepend.len()),
@@ -94,7 +94,7 @@ impl Growth {
     }
 }
 
-/// What a stage looks for.
+/// The pattern of a replacement stage.
 #[derive(Debug)]
 enum Pattern {
     Text(String),
@@ -102,7 +102,7 @@ enum Pattern {
 }
 
 impl Pattern {
-    /// The pattern of a stage. The field is private, but the stage writes it when it is serialized.
+    /// The pattern of a stage. The field is private, but serialization writes it.
     fn of(replace: &Replace) -> Result<Self, String> {
         let value = serde_json::to_value(replace).map_err(|error| error.to_string())?;
         match (value["pattern"]["String"].as_str(), value["pattern"]["Regex"].as_str()) {
@@ -114,12 +114,12 @@ impl Pattern {
         }
     }
 
-    /// How long a text is when each match is replaced by `each` bytes, or a number above `most`.
+    /// The length of a text after each match is replaced by `each` bytes, or a number above `most`.
     fn replaced(&self, text: &str, each: usize, most: usize) -> usize {
         let mut len = text.len();
         let mut replace = |(start, end): (usize, usize)| {
             len = (len - (end - start)).saturating_add(each);
-            // The matches to come take away no more than there is.
+            // Later matches remove at most the remaining bytes.
             len.saturating_sub(text.len() - end) > most
         };
         match self {
@@ -133,13 +133,13 @@ impl Pattern {
 }
 
 impl Stage {
-    /// How long this stage will make `text`, or an upper bound that is at most `most`.
+    /// The length of `text` after this stage, or an upper bound that is at most `most`.
     fn predicted(&self, text: &str, most: usize) -> usize {
         let len = text.len();
         let bound = match &self.growth {
             Growth::Times(times) => len.saturating_mul(*times),
             Growth::Plus(more) => len.saturating_add(*more),
-            // As many matches as there are places between letters.
+            // As many matches as there are positions between characters.
             Growth::Matches(_, each) => (len + 1).saturating_mul(*each).saturating_add(len),
         };
         if bound <= most {
@@ -173,7 +173,7 @@ impl Normalizer for Normalizers {
                 return Err(too_long(most, predicted).into());
             }
             stage.normalizer.normalize(text)?;
-            // The whole may become longer than its chunks: a chunk may end inside of a character with accents.
+            // The whole may be longer than its chunks, because a chunk may end inside a character with accents.
             if text.len() > most {
                 return Err(too_long(most, text.len()).into());
             }
@@ -182,8 +182,8 @@ impl Normalizer for Normalizers {
     }
 }
 
-/// Refuses added tokens of too many bytes in all, because the crate builds an automaton of them. A token that is normalized
-/// counts with its length after normalization.
+/// Rejects added tokens of too many bytes in total, because the crate builds an automaton from them. A normalized
+/// token counts with its length after normalization.
 pub(crate) fn check_added(
     tokens: &[AddedToken],
     normalizers: Option<&Normalizers>,
@@ -210,7 +210,7 @@ fn too_long(most: usize, found: usize) -> String {
     format!("expected at most {most} bytes after normalization, found at least {found}")
 }
 
-/// Normalizers that keep their first error, because `AddedVocabulary::extract_and_normalize` drops it.
+/// Normalizers that store their first error, because `AddedVocabulary::extract_and_normalize` drops it.
 pub(crate) struct LimitedNormalizer<'n> {
     normalizers: &'n Normalizers,
     error: OnceLock<tokenizers::Error>,
@@ -221,7 +221,7 @@ impl<'n> LimitedNormalizer<'n> {
         Self { normalizers, error: OnceLock::new() }
     }
 
-    /// What went wrong first, if anything did.
+    /// The first error, if any.
     pub(crate) fn done(self) -> tokenizers::Result<()> {
         self.error.into_inner().map_or(Ok(()), Err)
     }
@@ -232,15 +232,15 @@ impl Normalizer for LimitedNormalizer<'_> {
         if self.error.get().is_none()
             && let Err(error) = self.normalizers.normalize(text)
         {
-            // One thread normalizes all parts of a text, so no other error has been set since the check.
+            // One thread normalizes all parts of a text, so no other error was set since the check.
             let _ = self.error.set(error);
         }
         Ok(())
     }
 }
 
-/// Refuses pre-tokenizers that would lengthen a text repeatedly, or panic. `ByteLevel` makes two bytes of one, and `Metaspace`
-/// makes a character of up to four bytes of a space.
+/// Rejects pre-tokenizers that would lengthen a text repeatedly, or panic. `ByteLevel` produces two bytes from one,
+/// and `Metaspace` replaces a space by a character of up to four bytes.
 pub(crate) fn check_pre_tokenizer(whole: &PreTokenizerWrapper) -> Result<(), String> {
     let (mut all, mut byte_level, mut spaces) = (0, 0, 0);
     let mut open = vec![whole];
@@ -270,15 +270,15 @@ pub(crate) fn check_pre_tokenizer(whole: &PreTokenizerWrapper) -> Result<(), Str
     Ok(())
 }
 
-/// The decoders of a file, which together make at most [`DECODED`] bytes of one. Decoding returns no error, so a file whose
-/// decoders could make more is refused when it is read.
+/// The decoders of a file, which together produce at most [`DECODED`] bytes per byte. Decoding returns no error, so a
+/// file whose decoders could produce more is rejected when it is read.
 #[derive(Debug)]
 pub(crate) struct Decoders {
     stages: Vec<DecoderWrapper>,
 }
 
 impl Decoders {
-    /// Takes sequences apart.
+    /// Flattens sequences.
     pub(crate) fn new(whole: DecoderWrapper) -> Result<Self, String> {
         let mut stages = Vec::new();
         let mut open = vec![whole];
@@ -301,22 +301,22 @@ impl Decoders {
     }
 }
 
-/// The most bytes that a decoder makes of one.
+/// The largest number of output bytes per input byte of a decoder.
 fn decoded(decoder: &DecoderWrapper) -> usize {
     use DecoderWrapper as D;
     match decoder {
-        // A byte that is no character becomes `U+FFFD`.
+        // An invalid byte becomes `U+FFFD`.
         D::ByteLevel(_) => 3,
         // A space before each token.
         D::WordPiece(_) => 2,
-        // An empty suffix matches between all letters, and each match becomes a space.
+        // An empty suffix matches between all characters, and each match becomes a space.
         D::BPE(words) if words.suffix.is_empty() => 3,
         D::CTC(_) => 3,
         D::Replace(replace) => {
             let content = replace.content.len();
             match Pattern::of(replace) {
                 Ok(Pattern::Text(text)) if !text.is_empty() => content.div_ceil(text.len()).max(1),
-                // It may match between all letters, and at the end.
+                // The pattern may match between all characters, and at the end.
                 _ => content.saturating_mul(2).saturating_add(1),
             }
         }
@@ -330,7 +330,7 @@ impl Decoder for Decoders {
             tokens = match stage {
                 // This decoder subtracts one from the number of tokens.
                 DecoderWrapper::BPE(_) if tokens.is_empty() => tokens,
-                // The crate's own subtracts beyond zero where fewer letters than `stop` are left.
+                // The crate's own decoder underflows if fewer than `stop` characters are left.
                 DecoderWrapper::Strip(strip) => tokens
                     .iter()
                     .map(|token| stripped(token, strip.content, strip.start, strip.stop))
@@ -342,7 +342,7 @@ impl Decoder for Decoders {
     }
 }
 
-/// `token` without up to `start` letters `content` at its beginning and up to `stop` at its end.
+/// `token` without up to `start` leading and up to `stop` trailing characters `content`.
 fn stripped(token: &str, content: char, start: usize, stop: usize) -> String {
     let mut rest = token;
     for _ in 0..start {

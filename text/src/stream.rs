@@ -1,16 +1,17 @@
-//! Text while ids come.
+//! Decodes a stream of ids.
 
 use crate::decoding::{State, Trim};
 use crate::engine::Engine;
 
-/// The text of ids as they come, without flicker: what was given is never taken back.
+/// Decodes ids as they arrive. Text that was returned is never changed later.
 ///
-/// The pieces that [`push`](Self::push) returns and the one of [`finish`](Self::finish), one after the other,
-/// are [`Tokenizer::decode`](crate::Tokenizer::decode) of all ids. Held back are bytes that are not a character yet, and spaces that may
-/// be the end. An id costs what its own text costs, however many came before.
+/// The concatenated results of [`push`](Self::push) and [`finish`](Self::finish) equal
+/// [`Tokenizer::decode`](crate::Tokenizer::decode) of all ids. Two things are held back: bytes that do not form a
+/// character yet, and spaces that may be at the end. The cost of an id depends on its own text, not on the number of
+/// ids before it.
 ///
-/// Of a greedy search or a sample every token is certain when it comes; of a beam search stream nothing
-/// before it is done, or what all its beams have in common.
+/// In greedy search and sampling, every token is final when it is chosen. In beam search, stream only after the
+/// search is done, or stream the common prefix of all beams.
 ///
 /// ```
 /// use simdformer_text::{Direction, Tokenizer};
@@ -31,14 +32,14 @@ use crate::engine::Engine;
 #[derive(Clone, Debug)]
 pub struct DecodeStream<'t> {
     engine: &'t Engine,
-    /// Drops the spaces at both ends.
+    /// Whether spaces at both ends are dropped.
     trims: bool,
     state: State,
     trim: Trim,
-    /// What came of the last id, before spaces at the ends are dropped.
+    /// The text of the last id, before spaces at the ends are dropped.
     part: String,
-    /// What was returned last.
-    said: String,
+    /// The text that was returned last.
+    emitted: String,
 }
 
 impl<'t> DecodeStream<'t> {
@@ -49,34 +50,34 @@ impl<'t> DecodeStream<'t> {
             state: State::default(),
             trim: Trim::default(),
             part: String::new(),
-            said: String::new(),
+            emitted: String::new(),
         }
     }
 
-    /// What is certain now that `id` has come and was not before; `None` for nothing. Special tokens and
-    /// ids outside the vocabulary have no text.
+    /// Returns the text that `id` completes; `None` if there is none. Special tokens and ids outside the vocabulary
+    /// have no text.
     pub fn push(&mut self, id: u32) -> Option<&str> {
         self.part.clear();
         self.engine.decode(id, &mut self.state, &mut self.part);
         self.say()
     }
 
-    /// What was held back. The stream begins anew.
+    /// Returns the text that was held back, and resets the stream.
     pub fn finish(&mut self) -> &str {
         self.part.clear();
         self.engine.finish(&mut self.state, &mut self.part);
         let _ = self.say();
         (self.state, self.trim) = Default::default();
-        &self.said
+        &self.emitted
     }
 
     fn say(&mut self) -> Option<&str> {
-        self.said.clear();
+        self.emitted.clear();
         if self.trims {
-            self.trim.push(&self.part, &mut self.said);
+            self.trim.push(&self.part, &mut self.emitted);
         } else {
-            self.said.push_str(&self.part);
+            self.emitted.push_str(&self.part);
         }
-        (!self.said.is_empty()).then_some(self.said.as_str())
+        (!self.emitted.is_empty()).then_some(self.emitted.as_str())
     }
 }

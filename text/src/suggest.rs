@@ -1,9 +1,9 @@
-//! The language that is meant, and what somebody may have meant.
+//! Finds a language by its code, and suggests similar codes.
 
 use crate::error::TextError;
 use crate::languages::Language;
 
-/// The language of `code`, exactly.
+/// The language with exactly this code.
 pub(crate) fn find<'l>(code: &str, languages: &'l [Language]) -> Result<&'l Language, TextError> {
     if languages.is_empty() {
         return Err(TextError::NoLanguages { code: code.to_owned() });
@@ -34,8 +34,8 @@ fn simple(code: &str) -> Vec<char> {
         .collect()
 }
 
-/// Twice the letters to insert, delete or replace. A letter after the end costs half: `en` is `en_XX` cut
-/// short.
+/// Twice the edit distance in characters, except that a missing character at the end costs 1 instead of 2: `en` is a
+/// prefix of `en_XX`.
 fn distance(a: &[char], b: &[char]) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).map(|j| 2 * j).collect();
     for (i, x) in a.iter().enumerate() {

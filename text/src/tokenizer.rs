@@ -13,30 +13,30 @@ use crate::stream::DecodeStream;
 use crate::suggest;
 use std::path::Path;
 
-/// Text to the ids that a model was trained on, and back.
+/// Encodes text to the ids that a model was trained on, and decodes ids to text.
 ///
 /// Immutable: any number of threads may share it.
 #[derive(Debug)]
 pub struct Tokenizer {
-    /// Languages are sorted by code.
+    /// The languages are sorted by code.
     parts: Parts,
-    /// Languages where the caller names none.
+    /// The default languages.
     source: Option<String>,
     target: Option<String>,
-    /// Whether the text's language comes last.
+    /// Whether the language token follows the text.
     legacy: bool,
     max_tokens: Option<usize>,
 }
 
 impl Tokenizer {
-    /// The tokenizer of a checkpoint's directory, as it is published.
+    /// Reads the tokenizer of a published checkpoint directory.
     ///
-    /// The family is that of `tokenizer_config.json` or `config.json`. Where a SentencePiece file is there it
-    /// is the truth, whatever a `tokenizer.json` beside it says.
+    /// `tokenizer_config.json` or `config.json` selects the family. If there is a SentencePiece file, it is used, and
+    /// a `tokenizer.json` next to it is ignored.
     ///
     /// # Errors
-    /// A family that is not known, files that are missing, cut short, not regular, larger than any published one or
-    /// contradict themselves: with the file's name, what was expected and what was found.
+    /// The family is unknown; or a file is missing, truncated, not regular, larger than any published one, or
+    /// inconsistent. The error has the file's name, what was expected and what was found.
     pub fn from_dir(path: impl AsRef<Path>) -> Result<Self, TextError> {
         let directory = Directory::open(path.as_ref())?;
         let family = Family::of(&directory)?;
@@ -61,7 +61,7 @@ impl Tokenizer {
         Ok(tokenizer)
     }
 
-    /// What all families read from their settings.
+    /// Reads the settings that all families have in common.
     fn settings(&mut self, directory: &Directory) -> Result<(), TextError> {
         let (config, tokenizer) = (&directory.config, &directory.tokenizer);
         let parts = &mut self.parts;
@@ -76,14 +76,14 @@ impl Tokenizer {
         }
         self.legacy |= tokenizer.flag("legacy_behaviour", false)?;
         let start = config.number("decoder_start_token_id", u32::MAX)?;
-        // A decoder that is not told otherwise begins with the end: fairseq's families.
+        // Without a setting, the decoder of fairseq's families begins with the end token.
         let fairseq = matches!(parts.family, Family::M2m100 | Family::Nllb | Family::Mbart50);
         parts.start = start.or(parts.start).or(parts.end.filter(|_| fairseq));
         let positions = config.number("max_position_embeddings", u32::MAX)?.filter(|_| {
-            // Relative positions have no end, and what Whisper's encoder takes is no text.
+            // Relative positions have no limit, and the input of Whisper's encoder is not text.
             !matches!(parts.family, Family::T5 | Family::Whisper)
         });
-        // RoBERTa's tables have two rows before the first position, and count them.
+        // RoBERTa's tables have two rows before the first position, and their size includes these rows.
         let model_type = config.text("model_type")?.unwrap_or_default();
         let before = if matches!(model_type, "roberta" | "xlm-roberta" | "camembert" | "mpnet") {
             2
@@ -91,7 +91,7 @@ impl Tokenizer {
             0
         };
         let positions = positions.map(|rows| rows.saturating_sub(before) as usize);
-        // What is not known is written as 1e30.
+        // An unknown limit is written as 1e30.
         let most = tokenizer.get("model_max_length").and_then(serde_json::Value::as_f64);
         let most = most.filter(|&most| (1.0..1e9).contains(&most)).map(|most| most as usize);
         self.max_tokens = match (positions, most) {
@@ -101,7 +101,7 @@ impl Tokenizer {
         Ok(())
     }
 
-    /// The family that the directory is of.
+    /// The family of the directory.
     #[must_use]
     pub fn family(&self) -> Family {
         self.parts.family
@@ -113,27 +113,26 @@ impl Tokenizer {
         (!self.parts.languages.is_empty()).then_some(&self.parts.languages)
     }
 
-    /// The most tokens of a text, special ones included, where the directory says.
+    /// The maximum number of tokens of a text, including special ones, if the directory defines it.
     #[must_use]
     pub fn max_tokens(&self) -> Option<usize> {
         self.max_tokens
     }
 
-    /// The same with another limit; `None` cuts nothing.
+    /// The same tokenizer with another limit; `None` truncates nothing.
     #[must_use]
     pub fn with_max_tokens(self, max_tokens: Option<usize>) -> Self {
         Self { max_tokens, ..self }
     }
 
-    /// `text` as the encoder wants it, and what the decoder is to begin with.
+    /// Encodes `text` for the encoder, with the first tokens of the decoder.
     ///
-    /// Special tokens that stand in the text as they are written, `</s>`, `<pad>`, `>>fra<<`, are what they
-    /// say, as in transformers.
+    /// The text of a special token, such as `</s>`, `<pad>` or `>>fra<<`, is encoded as that token, as in
+    /// transformers.
     ///
     /// # Errors
-    /// A language that the model does not have, with the most similar ones that it has; none where it needs
-    /// one; a language where it has none. [`TextError::Text`] for a text of which the file's normalizers make more than 32
-    /// bytes for each byte.
+    /// The model does not have the language (the error lists the most similar ones), requires a language, or has no
+    /// languages. [`TextError::Text`] if the file's normalizers produce more than 32 bytes for each byte of the text.
     pub fn encode(&self, text: &str, direction: &Direction<'_>) -> Result<Encoded, TextError> {
         let prompt = self.prompt(direction)?;
         let mut content = Vec::new();
@@ -157,8 +156,8 @@ impl Tokenizer {
         Ok(Encoded { ids, types, prefix, forced_bos, truncated, tokens, blank })
     }
 
-    /// Two texts as a cross-encoder wants them: `[CLS] first [SEP] second [SEP]`, with types, or
-    /// `<s> first </s></s> second </s>`. What is too long is cut from the longer one.
+    /// Encodes two texts for a cross-encoder: `[CLS] first [SEP] second [SEP]`, with types, or `<s> first </s></s>
+    /// second </s>`. If both are too long together, the longer one is truncated.
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -169,7 +168,8 @@ impl Tokenizer {
     /// ```
     ///
     /// # Errors
-    /// [`TextError::NoPairs`] for a family that takes one text; [`TextError::Text`] for a text that cannot be segmented.
+    /// [`TextError::NoPairs`] if the family encodes single texts only; [`TextError::Text`] if a text cannot be
+    /// segmented.
     pub fn encode_pair(&self, first: &str, second: &str) -> Result<Encoded, TextError> {
         let family = self.parts.family;
         if !matches!(
@@ -200,18 +200,18 @@ impl Tokenizer {
         Ok(Encoded { ids, types, prefix, forced_bos: None, truncated, tokens, blank })
     }
 
-    /// The ids of a target, without any special token: to score it, or to begin a translation with it.
+    /// The ids of a target, without special tokens: to score it, or to begin a translation with it.
     ///
     /// # Errors
-    /// [`TextError::Text`] for a text that cannot be segmented.
+    /// [`TextError::Text`] if the text cannot be segmented.
     pub fn encode_target(&self, text: &str) -> Result<Vec<u32>, TextError> {
         let mut ids = Vec::new();
         self.parts.engine.encode(text, true, &mut ids)?;
         Ok(ids)
     }
 
-    /// The text of `ids`. Special tokens and ids outside the vocabulary, which models padded to a round
-    /// number may produce, have none.
+    /// The text of `ids`. Special tokens and ids outside the vocabulary have no text; a model whose vocabulary is
+    /// padded to a round number may produce the latter.
     #[must_use]
     pub fn decode(&self, ids: &[u32]) -> String {
         let mut stream = self.stream();
@@ -223,15 +223,15 @@ impl Tokenizer {
         text
     }
 
-    /// The text of ids that come one at a time.
+    /// A decoder for ids that arrive one at a time.
     #[must_use]
     pub fn stream(&self) -> DecodeStream<'_> {
-        // What transformers strips of these, it does not of others.
+        // transformers strips spaces for these families only.
         let trims = matches!(self.parts.family, Family::Marian | Family::M2m100);
         DecodeStream::new(&self.parts.engine, trims)
     }
 
-    /// The tokens about a text and at the decoder's beginning.
+    /// The tokens around a text and at the start of the decoder.
     fn prompt(&self, direction: &Direction<'_>) -> Result<Prompt, TextError> {
         let language = |code: Option<&str>, default: &Option<String>, side| match code {
             Some(code) => suggest::find(code, &self.parts.languages).map(|l| Some(l.id())),
@@ -303,7 +303,7 @@ impl Tokenizer {
     }
 }
 
-/// A model of one direction has the languages that its directory names, and no others.
+/// Checks a language of a model of one direction: it must be one that its directory names.
 fn same(code: &str, known: Option<&str>) -> Result<(), TextError> {
     match known {
         Some(known) if known == code => Ok(()),
@@ -314,10 +314,10 @@ fn same(code: &str, known: Option<&str>) -> Result<(), TextError> {
     }
 }
 
-/// What stands about a text.
+/// The tokens around a text.
 struct Prompt {
     before: Vec<u32>,
     after: Vec<u32>,
-    /// The decoder's prefix and the token forced after it.
+    /// The decoder's prefix, and the forced token after it.
     decoder: (Vec<u32>, Option<u32>),
 }

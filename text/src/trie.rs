@@ -1,25 +1,26 @@
-//! Keys and their ids, walked byte by byte: the children of a node lie side by side.
+//! A byte trie of keys with ids. The children of a node are contiguous.
 
-/// The node above all others.
+/// The root node.
 pub(crate) const ROOT: u32 = 0;
 const NONE: u32 = u32::MAX;
 
-/// A trie of 9 bytes a node. Nodes are numbered level by level, so that those of one parent are neighbors,
-/// in the order of their labels.
+/// A trie with 9 bytes per node. Nodes are numbered level by level, so the children of one parent are contiguous, in
+/// the order of their labels.
 #[derive(Debug)]
 pub(crate) struct Trie {
-    /// The byte that leads to a node.
+    /// The byte on the edge to each node.
     labels: Vec<u8>,
-    /// A node's first child; its last is before the next node's first.
+    /// The first child of each node; its last child is before the first child of the next node.
     first: Vec<u32>,
-    /// The id of the key that ends at a node.
+    /// The id of the key that ends at each node.
     ids: Vec<u32>,
-    /// The root's children by label: every walk begins here.
+    /// The root's children by label, because every lookup begins there.
     from_root: Box<[u32; 256]>,
 }
 
 impl Trie {
-    /// Of keys with ids; of two equal keys one counts. Keys together are shorter than 2^31 bytes.
+    /// Builds a trie of keys with ids; of equal keys, one is used. The total length of the keys must be less than
+    /// 2^31 bytes.
     pub(crate) fn new<'k>(keys: impl Iterator<Item = (&'k [u8], u32)>) -> Self {
         let mut keys: Vec<(&[u8], u32)> = keys.filter(|(key, _)| !key.is_empty()).collect();
         keys.sort_unstable();
@@ -30,7 +31,7 @@ impl Trie {
             ids: Vec::new(),
             from_root: Box::new([NONE; 256]),
         };
-        // For each node that has no children yet: its keys, and how many bytes of them lead to it.
+        // A queue of nodes without children: their keys, and the length of their common prefix.
         let mut nodes = std::collections::VecDeque::from([(0, keys.len(), 0)]);
         while let Some((mut from, to, depth)) = nodes.pop_front() {
             let mut id = NONE;
@@ -83,7 +84,7 @@ impl Trie {
         Some((children.start + at) as u32)
     }
 
-    /// Where `bytes` lead to from `node`.
+    /// The node that is reached from `node` by `bytes`.
     pub(crate) fn walk(&self, node: u32, bytes: &[u8]) -> Option<u32> {
         bytes.iter().try_fold(node, |node, &byte| self.child(node, byte))
     }
@@ -99,7 +100,7 @@ impl Trie {
         self.id(self.walk(ROOT, key)?)
     }
 
-    /// The length of the longest key that `text` begins with.
+    /// The length of the longest key that is a prefix of `text`.
     pub(crate) fn longest(&self, text: &[u8]) -> Option<usize> {
         let (mut node, mut longest) = (ROOT, None);
         for (before, &byte) in text.iter().enumerate() {

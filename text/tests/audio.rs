@@ -206,5 +206,5 @@ fn settings_of_a_directory() {
     let extractor = FeatureExtractor::from_dir(&place.0).unwrap();
     assert_eq!((extractor.bins(), extractor.len(), extractor.rate()), (80, 240_000, 16_000));
     let error = extractor.extract(&[], &mut [0.0; 7]).unwrap_err().to_string();
-    assert_eq!(error, "room: expected 240000 numbers, [3000, 80], found 7");
+    assert_eq!(error, "space: expected 240000 numbers, [3000, 80], found 7");
 }

@@ -1,5 +1,5 @@
-//! Pictures of attention: every token is on both axes, nothing overlaps whatever the length and the
-//! script, and the alignment is the translation's.
+//! Pictures of attention: every token is on both axes, labels never overlap, for any length and script, and the
+//! alignment is that of the translation.
 
 #[allow(dead_code, reason = "tests call what `main` calls")]
 #[path = "../../attention_map.rs"]
@@ -22,12 +22,12 @@ fn page(queries: &[&str], keys: &[&str], panels: usize) -> Page {
     }
 }
 
-/// Width and height that the SVG claims.
+/// The width and height of the SVG.
 fn size(svg: &str) -> [f32; 2] {
     ["width", "height"].map(|name| numbers(svg, "<svg", name).first().copied().expect("a size"))
 }
 
-/// Every `attribute="number"` of elements that hold `marker`.
+/// Every `attribute="number"` of elements that contain `marker`.
 fn numbers(svg: &str, marker: &str, attribute: &str) -> Vec<f32> {
     let attribute = format!(" {attribute}=\"");
     svg.lines()
@@ -49,7 +49,7 @@ fn long_sentences_stay_inside_the_page_and_apart() {
     for (y, h) in numbers(&svg, "<rect x", "y").iter().zip(numbers(&svg, "<rect x", "height")) {
         assert!(*y >= 0.0 && y + h <= high, "{y} + {h} on {high}");
     }
-    // Every query and every key of every panel has its label, and lines are further apart than high.
+    // Every query and every key of every panel has its label, and the line spacing is larger than the line height.
     assert_eq!(svg.matches(">mot7<").count(), 2 * 9);
     let (rows, sizes) =
         (numbers(&svg, "\"end\"", "y"), numbers(&svg, "text-anchor=\"end\"", "font-size"));
@@ -81,7 +81,7 @@ fn any_script_makes_a_picture() {
     assert_eq!(terminal.lines().count(), 2 + words.len());
     let widths: Vec<usize> = terminal.lines().skip(1).map(width).collect();
     assert!(widths.iter().all(|w| *w == widths[0]), "{widths:?}");
-    // What shows nothing is a picture too.
+    // A page without panels is a valid picture too.
     assert!(empty.png().is_ok());
 }
 
@@ -111,7 +111,7 @@ fn a_translation_is_drawn_and_aligned() {
         let line = text.lines().find(|line| line.trim_start().starts_with(&format!("{english} ")));
         assert!(line.expect(english).ends_with(&format!(" {french}")), "{text}");
     }
-    // Six tokens read, six said: labels of both sides in each of layers times heads panels.
+    // Six input tokens, six output tokens: labels of both sides in each panel; there is one panel per layer and head.
     for (page, panels) in [("encoder", 3 * 4), ("decoder", 2 * 4), ("cross", 2 * 4)] {
         let svg = std::fs::read_to_string(out.join(page).with_extension("svg")).expect("an SVG");
         assert_eq!(svg.matches("<text").count(), 7 + panels * (1 + 6 + 6), "{page}");
@@ -144,7 +144,7 @@ fn the_picture_of_the_readme_is_what_the_example_draws() {
     example::run(&["--out".to_owned(), folder, sentence]).expect("a drawing");
     let read = |path: &Path| std::fs::read_to_string(path).expect("an SVG");
     let (drawn, kept) = (read(&out.join("cross.svg")), read(&root.join("docs/attention.svg")));
-    // Words and where they stand; a shade may differ in a bit from one instruction set to the next.
+    // Compare words and positions only; a color may differ in one bit between instruction sets.
     let words = |svg: &str| -> Vec<String> {
         svg.lines().filter(|line| line.starts_with("<text")).map(str::to_owned).collect()
     };

@@ -1,4 +1,4 @@
-//! One clause in both languages: tense, negation, adverb, pronouns, mood, and where each one stands.
+//! One clause in both languages: tense, negation, adverb, pronouns, mood, and the word order.
 
 use super::lexicon::{Entry, Gender, Verb};
 use super::phrases::{Both, Phrase, Speaker, Subject, Tense, both, of};
@@ -7,21 +7,21 @@ use super::phrases::{Both, Phrase, Speaker, Subject, Tense, both, of};
 const ME: [(usize, Entry); 4] =
     [(0, ("me", "me")), (1, ("te", "you")), (3, ("nous", "us")), (4, ("vous", "you"))];
 
-/// How a clause is said.
+/// The mood of a clause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Mood {
     #[default]
     Plain,
-    /// A question by `est-ce que`, or by its mark alone.
+    /// A question with `est-ce que`, or marked only by `?`.
     EstCe,
-    /// A question by inversion.
+    /// A question with inversion.
     Inversion,
 }
 
-/// What a participle agrees with.
+/// The gender and number with which a participle agrees.
 pub(super) type Agreement = (Gender, bool);
 
-/// Choices that hold in every tense: the mood, and either a negation, an adverb or nothing. Empty is none.
+/// Choices that apply in every tense: the mood, and a negation or an adverb or nothing. An empty string is none.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Manner {
     pub(super) mood: Mood,
@@ -29,20 +29,20 @@ pub(super) struct Manner {
     pub(super) adverb: &'static str,
 }
 
-/// What stands around subject and verb.
+/// The parts of a clause other than subject and verb.
 #[derive(Clone, Default)]
 pub(super) struct Around<'a> {
     pub(super) tail: Both,
     pub(super) pronoun: Both,
     pub(super) agree: Option<Agreement>,
     pub(super) manner: Manner,
-    /// A verb under a modal, and the English between them.
+    /// A verb under a modal, and the English words between them.
     pub(super) infinitive: Option<(&'a Verb, &'static str)>,
     /// A question word.
     pub(super) question: Both,
 }
 
-/// Auxiliary, what follows it, the form without one, and the support `do`.
+/// Auxiliary, the words after it, the form without an auxiliary, and the support `do`.
 struct EnglishVerb<'a> {
     auxiliary: &'static str,
     base: String,
@@ -88,7 +88,7 @@ pub(super) fn be(subject: &Subject) -> &'static str {
     }
 }
 
-/// What English says of a negation or an adverb.
+/// The English of a negation or an adverb.
 fn negated(negation: &str) -> &'static str {
     match negation {
         "pas" => "not",
@@ -99,7 +99,7 @@ fn negated(negation: &str) -> &'static str {
 }
 
 impl Speaker {
-    /// The finite form, and what follows the negation.
+    /// The finite form, and the words after the negation.
     pub(super) fn french_verb(
         &self,
         verb: &Verb,
@@ -122,7 +122,7 @@ impl Speaker {
             Some((subject.gender, subject.plural))
         } else {
             agree.map(|(gender, plural)| {
-                // `pris` has its s already; `prise` gets one.
+                // `pris` already ends in s; `prise` takes one.
                 (gender, plural && (gender.feminine() || !participle.ends_with('s')))
             })
         };
@@ -133,7 +133,7 @@ impl Speaker {
         (self.words.verb(verb.auxiliary).present[person].clone(), participle)
     }
 
-    /// One clause; the pronoun of a verb under a modal stands before that.
+    /// Draws one clause. The pronoun of a verb under a modal precedes that verb.
     pub(super) fn clause(
         &mut self,
         subject: &Subject,
@@ -235,8 +235,8 @@ impl Speaker {
         tenses[self.draws.weighted(&[50, 25, 17, 8])]
     }
 
-    /// A pronoun in an object's place, and what the participle agrees with. `l'` before a vowel hides him or her:
-    /// only `it` then.
+    /// Draws an object pronoun, and its agreement. `l'` before a vowel does not show the gender, so only `it` is used
+    /// then.
     pub(super) fn object_pronoun(
         &mut self,
         verb: &Verb,
@@ -265,7 +265,7 @@ impl Speaker {
         Some((chosen.into(), third.then_some((gender, plural))))
     }
 
-    /// To whom: never the speaker or the one spoken to twice, which would be a reflexive.
+    /// Draws an indirect object. It never has the person of the subject, because that would be a reflexive.
     pub(super) fn indirect(&mut self, subject: &Subject) -> Both {
         let mut choices = others(subject);
         choices.push(("leur", "them"));
@@ -273,7 +273,7 @@ impl Speaker {
     }
 }
 
-/// `me` to `vous`, but not of the subject's own person.
+/// `me` to `vous`, without the subject's own person.
 fn others(subject: &Subject) -> Vec<Entry> {
     ME.iter()
         .filter(|(person, _)| person % 3 != subject.person % 3)
@@ -281,7 +281,7 @@ fn others(subject: &Subject) -> Vec<Entry> {
         .collect()
 }
 
-/// An object as this verb says it: of a kind as a whole, or after a negation.
+/// The object as the verb requires it: in its generic form, or in its form after a negation.
 pub(super) fn spoken_object(verb: &Verb, phrase: &Phrase, negation: &str) -> Both {
     let Both { french, english } = phrase.words.clone();
     if ["like", "hate"].contains(&verb.base.as_str())

@@ -1,4 +1,4 @@
-//! Where the grammar's chance comes from: numbers that are a function of a seed, a sentence and how many came before in it.
+//! The random numbers of the grammar: a function of the seed, the sentence, and the number of earlier draws in it.
 
 /// The step of SplitMix64's counter (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014).
 const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
@@ -11,13 +11,13 @@ fn mixed(counter: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// The draws of one sentence. No other sentence moves them, so sentences may be made in any order.
+/// The draws of one sentence. They do not depend on other sentences, so sentences may be generated in any order.
 pub(super) struct Draws {
     counter: u64,
 }
 
 impl Draws {
-    /// Those of sentence number `sentence` under `seed`.
+    /// The draws of sentence `sentence` under `seed`.
     pub(super) fn new(seed: u64, sentence: u64) -> Self {
         let stream = mixed(seed.wrapping_add(STEP)).wrapping_add(sentence.wrapping_mul(STEP));
         Self { counter: mixed(stream.wrapping_add(STEP)) }
@@ -39,12 +39,12 @@ impl Draws {
         ((self.uniform() * count as f64) as usize).min(count - 1)
     }
 
-    /// One of `items`, of which there is at least one.
+    /// One of `items`, which must not be empty.
     pub(super) fn pick<T: Copy>(&mut self, items: &[T]) -> T {
         items[self.below(items.len())]
     }
 
-    /// An index, each with its share of the weights' sum.
+    /// An index, with a probability proportional to its weight.
     pub(super) fn weighted(&mut self, weights: &[u32]) -> usize {
         let goal = self.uniform() * f64::from(weights.iter().sum::<u32>());
         let mut sum = 0;
@@ -57,7 +57,7 @@ impl Draws {
         weights.len() - 1
     }
 
-    /// Two different numbers below `count`, in the order drawn.
+    /// Two different numbers below `count`, in the order of drawing.
     pub(super) fn two_below(&mut self, count: usize) -> (usize, usize) {
         let (one, two) = (self.below(count), self.below(count - 1));
         (one, two + usize::from(two >= one))

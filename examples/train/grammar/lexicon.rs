@@ -1,7 +1,7 @@
-//! The words of the demo language: what they mean, how they agree, what they go with.
+//! The words of the demo language: meaning, agreement, and combinations.
 //!
-//! They are in `models/fr-en/lexicon.txt`, which says how its lines are written; the Python of `models/fr-en` reads the
-//! same file.
+//! They are read from `models/fr-en/lexicon.txt`, which describes its format. The Python code of `models/fr-en` reads
+//! the same file.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -9,16 +9,16 @@ use std::sync::LazyLock;
 const TEXT: &str = include_str!("../../../models/fr-en/lexicon.txt");
 const VOWELS: &str = "aeiouyhâàéèêëîïôöûùœ";
 
-/// All of the words.
+/// All words.
 pub(super) static WORDS: LazyLock<Lexicon> = LazyLock::new(|| Lexicon::read(TEXT));
 
-/// The subjects' pronouns, by person.
+/// The subject pronouns, by person.
 pub(super) const PERSONS: [&str; 6] = ["je", "tu", "il", "nous", "vous", "ils"];
 
-/// French, English.
+/// French and English.
 pub(super) type Entry = (&'static str, &'static str);
 
-/// Masculine or feminine, of French words.
+/// The gender of French words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Gender {
     Masculine,
@@ -35,18 +35,18 @@ impl Gender {
     }
 }
 
-/// A noun with both its numbers in both languages.
+/// A noun in singular and plural in both languages.
 pub(super) struct Noun {
     pub(super) french: &'static str,
     pub(super) french_plural: String,
     pub(super) gender: Gender,
     pub(super) english: &'static str,
     pub(super) english_plural: String,
-    /// What sort of thing it is: `kin`, `food`, ...
+    /// The category: `kin`, `food`, ...
     pub(super) kind: &'static str,
 }
 
-/// What is said of a noun.
+/// An adjective.
 pub(super) struct Adjective {
     /// Masculine, feminine, and the plurals of both.
     forms: [String; 4],
@@ -63,13 +63,13 @@ impl Adjective {
         &self.forms[usize::from(gender.feminine()) + 2 * usize::from(plural)]
     }
 
-    /// Whether it goes with nouns of this kind.
+    /// Whether it can be used with nouns of this kind.
     pub(super) fn goes_with(&self, kind: &str) -> bool {
         self.kinds.contains(&kind)
     }
 }
 
-/// A verb: French forms, English forms, the kinds of its object and what `le` stands for.
+/// A verb: French forms, English forms, the kinds of its object and the referent of `le`.
 #[derive(Clone, Default)]
 pub(super) struct Verb {
     pub(super) infinitive: &'static str,
@@ -83,9 +83,9 @@ pub(super) struct Verb {
     pub(super) third: String,
     pub(super) past: String,
     pub(super) objects: Vec<&'static str>,
-    /// The object's pronoun in English: `it`, `him` (or her), or nothing.
+    /// The English object pronoun: `it`, `him` (or her), or empty.
     pub(super) pronoun: &'static str,
-    /// An English auxiliary (`can`, `must`, `would`), or nothing.
+    /// An English auxiliary (`can`, `must`, `would`), or empty.
     pub(super) modal: &'static str,
 }
 
@@ -95,7 +95,7 @@ impl Verb {
     }
 }
 
-/// Time phrases, by what they are said of.
+/// Time phrases, by tense.
 pub(super) struct Times {
     pub(super) present: Vec<Entry>,
     pub(super) past: Vec<Entry>,
@@ -104,7 +104,7 @@ pub(super) struct Times {
 
 /// Every table, in the order of the file.
 pub(super) struct Lexicon {
-    /// Of each kind, kinds in the order of the file.
+    /// Nouns by kind, in the order of the file.
     pub(super) nouns: Vec<(&'static str, Vec<Noun>)>,
     pub(super) before: Vec<Adjective>,
     pub(super) after: Vec<Adjective>,
@@ -120,7 +120,7 @@ pub(super) struct Lexicon {
     /// French, its gender, English.
     pub(super) instruments: Vec<(&'static str, Gender, &'static str)>,
     pub(super) numbers: Vec<Entry>,
-    /// The numbers that a clock knows.
+    /// The numbers of the hours.
     pub(super) hours: Vec<Entry>,
     pub(super) days: Vec<Entry>,
     pub(super) months: Vec<Entry>,
@@ -129,7 +129,7 @@ pub(super) struct Lexicon {
     pub(super) adverbs: Vec<Entry>,
     pub(super) manners: Vec<Entry>,
     pub(super) times: Times,
-    /// Whole sentences.
+    /// Complete sentences.
     pub(super) fixed: Vec<Entry>,
 }
 
@@ -137,7 +137,7 @@ pub(super) struct Lexicon {
 pub(super) const MOVING: [&str; 5] = ["rester", "tomber", "arriver", "partir", "sortir"];
 
 impl Lexicon {
-    /// The verb of this infinitive, `aimer (love)` among them. The grammar asks for no other than those of the file.
+    /// The verb of this infinitive, including names such as `aimer (love)`. The grammar uses only verbs of the file.
     pub(super) fn verb(&self, infinitive: &str) -> &Verb {
         &self.verbs[infinitive]
     }
@@ -209,7 +209,7 @@ impl Lexicon {
     }
 }
 
-/// Whether elision and `bel` look at this word's first letter.
+/// Whether the first letter is a vowel, for elision and forms such as `bel`.
 pub(super) fn starts_with_vowel(word: &str) -> bool {
     word.chars().next().is_some_and(|letter| VOWELS.contains(letter))
 }
@@ -228,7 +228,7 @@ fn sections(text: &'static str) -> BTreeMap<&'static str, Vec<&'static str>> {
     found
 }
 
-/// `french = english`, several a line.
+/// `french = english`, several per line.
 fn entries(lines: &[&'static str]) -> Vec<Entry> {
     lines
         .iter()
@@ -237,7 +237,7 @@ fn entries(lines: &[&'static str]) -> Vec<Entry> {
         .collect()
 }
 
-/// The first word of a line, without its mark.
+/// The first word of a line, without its trailing `;`.
 fn first(line: &'static str) -> &'static str {
     word(line, 0).trim_end_matches(';')
 }
@@ -254,7 +254,7 @@ fn ends_with_any(word: &str, ends: &[&str]) -> bool {
     ends.iter().any(|end| word.ends_with(end))
 }
 
-/// The rule that plurals of nouns and third persons of verbs share: `es`, `ies` or `s`.
+/// The rule for plurals of nouns and third persons of verbs: `es`, `ies` or `s`.
 fn with_s(word: &str, sharp: &[&str]) -> String {
     if ends_with_any(word, sharp) {
         return format!("{word}es");
@@ -335,7 +335,7 @@ fn present_er(infinitive: &str) -> Vec<String> {
         .collect()
 }
 
-/// English forms and what a line says last: base, past, objects, pronoun.
+/// Adds the English forms and the last fields of a line: base, past, objects, pronoun.
 fn with_english(verb: Verb, said: [&'static str; 4]) -> Verb {
     let [base, past, objects, pronoun] = said;
     let (base, past) = (base.replace('_', " "), past.replace('_', " "));
@@ -385,7 +385,7 @@ fn verbs(sections: &BTreeMap<&'static str, Vec<&'static str>>) -> BTreeMap<&'sta
         let said = [next(), next(), next(), next()];
         found.insert(verb.infinitive, with_english(Verb { modal, ..verb }, said));
     }
-    // To like a thing, and to love a person.
+    // "To like" for things and "to love" for persons.
     let love = Verb {
         base: "love".to_string(),
         third: "loves".to_string(),

@@ -1,12 +1,13 @@
-//! Aligned French-English sentences from a small grammar: what the demo model is trained on, made and not kept.
+//! Aligned French-English sentences from a small grammar, on which the demo model is trained. They are generated, not
+//! stored.
 //!
-//! The difference in word order is the point: adjectives, object pronouns, adverbs, negation, inversion and the possessor
-//! all stand elsewhere in English, so that a model must attend and not copy. A source has one translation.
+//! The languages differ in word order: adjectives, object pronouns, adverbs, negation, inversion and the possessor
+//! have other positions in English, so the model needs attention and cannot copy. Each source has one translation.
 //!
-//! The rules are those of `models/fr-en/grammar.py`, which draws from Python's generator. Here a sentence is a function
-//! of the seed and its number, so that the corpus is the same on every machine; `tests/golden/generate_grammar.py` feeds
-//! the Python these draws, and `tests/grammar.rs` compares word for word. From large to small: `sentences.rs` and
-//! `questions.rs`, `clauses.rs`, `phrases.rs`, `lexicon.rs`; `spelling.rs` at the end.
+//! The rules are those of `models/fr-en/grammar.py`, which uses Python's generator. Here a sentence is a function of
+//! the seed and its number, so the corpus is the same on every machine. `tests/golden/generate_grammar.py` passes
+//! these draws to the Python code, and `tests/grammar.rs` compares the results word by word. Modules from large to
+//! small: `sentences.rs` and `questions.rs`, `clauses.rs`, `phrases.rs`, `lexicon.rs`; `spelling.rs` is applied last.
 
 mod clauses;
 mod draws;
@@ -18,12 +19,12 @@ mod spelling;
 
 use std::collections::{BTreeMap, HashSet};
 
-/// More words than this make no sentence of the corpus.
+/// Longer sentences, in words, are not in the corpus.
 const LONGEST: usize = 22;
-/// How often a sentence of [`fixed`] comes in an epoch.
+/// How often a sentence of [`fixed`] occurs in an epoch.
 const FIXED_REPEATS: usize = 12;
 
-/// A French sentence and its English, words between spaces, without the end.
+/// A French sentence and its English translation, words separated by spaces, without the end token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Example {
     /// French.
@@ -32,21 +33,21 @@ pub(crate) struct Example {
     pub(crate) target: String,
 }
 
-/// What is trained on and what is looked at while training. No sentence is in both, with a full stop or without.
+/// Training and validation sentences. No sentence is in both, also when its final full stop is ignored.
 pub(crate) struct Corpus {
-    /// One epoch, in the order in which it was made; the fixed sentences come last, several times.
+    /// One epoch, in the order of generation; the fixed sentences come last, several times.
     pub(crate) training: Vec<Example>,
-    /// The first sentences that were made and are not fixed.
+    /// The first generated sentences that are not fixed.
     pub(crate) development: Vec<Example>,
 }
 
-/// Sentence number `number` of the grammar under `seed`. It may be longer than the corpus likes.
+/// Sentence number `number` of the grammar under `seed`. It may be longer than the corpus allows.
 pub(crate) fn sentence(seed: u64, number: u64) -> Example {
     let said = phrases::Speaker::new(seed, number).sentence();
     Example { source: spelling::french(&said.french), target: spelling::english(&said.english) }
 }
 
-/// Short answers, names, greetings: every model of this language must know them.
+/// Short answers, names and greetings, which every model of this language should translate.
 pub(crate) fn fixed() -> Vec<Example> {
     let words = &lexicon::WORDS;
     let mut found: Vec<(String, String)> = Vec::new();
@@ -76,7 +77,7 @@ pub(crate) fn fixed() -> Vec<Example> {
     found.into_iter().map(|(source, target)| Example { source, target }).collect()
 }
 
-/// `count` pairs of different sources, [`fixed`] first, then the grammar's in the order of their numbers.
+/// `count` pairs with different sources: [`fixed`] first, then those of the grammar by number.
 pub(crate) fn pairs(count: usize, seed: u64) -> Vec<Example> {
     let mut found = fixed();
     found.truncate(count);
@@ -93,12 +94,12 @@ pub(crate) fn pairs(count: usize, seed: u64) -> Vec<Example> {
     found
 }
 
-/// A sentence with and without its full stop is one sentence.
+/// The sentence without its full stop.
 pub(crate) fn bare(source: &str) -> &str {
     source.strip_suffix(" .").unwrap_or(source)
 }
 
-/// `count` [`pairs`] without those of `held_out` (sources), `development` of them put aside.
+/// `count` [`pairs`] without those of `held_out` (sources); `development` of them are the validation set.
 pub(crate) fn corpus<'a>(
     count: usize,
     seed: u64,

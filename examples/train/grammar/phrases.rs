@@ -5,14 +5,14 @@ use super::lexicon::{Adjective, Entry, Gender, Lexicon, Noun, PERSONS, WORDS, st
 
 const ENGLISH_SUBJECTS: [&str; 6] = ["i", "you", "he", "we", "you", "they"];
 
-/// The same in French and in English. Spaces may lie anywhere: [`super::spelling`] splits the words again.
+/// A text in French and in English. Spaces may be irregular: [`super::spelling`] splits the words again.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Both {
     pub(super) french: String,
     pub(super) english: String,
 }
 
-/// Both languages of one thing.
+/// Creates a text in both languages.
 pub(super) fn both(french: impl Into<String>, english: impl Into<String>) -> Both {
     Both { french: french.into(), english: english.into() }
 }
@@ -24,7 +24,7 @@ impl From<Entry> for Both {
 }
 
 impl Both {
-    /// This and then that.
+    /// Concatenates two texts.
     pub(super) fn then(&self, more: &Self) -> Self {
         both(
             format!("{} {}", self.french, more.french),
@@ -40,9 +40,9 @@ pub(super) struct Phrase {
     pub(super) gender: Gender,
     pub(super) plural: bool,
     pub(super) kind: &'static str,
-    /// Its French after a negation (`pas de pain`), where that differs; else empty.
+    /// The French form after a negation (`pas de pain`) if it differs; otherwise empty.
     pub(super) none: String,
-    /// Its English of the kind as a whole, where there is one; else empty.
+    /// The English generic form if there is one; otherwise empty.
     pub(super) generic: String,
 }
 
@@ -87,7 +87,7 @@ impl From<Phrase> for Subject {
     }
 }
 
-/// How a noun phrase may look.
+/// Restrictions on a noun phrase.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Look {
     /// No `a`, no numbers.
@@ -97,7 +97,7 @@ pub(super) struct Look {
     pub(super) singular: bool,
 }
 
-/// When it happens.
+/// The tense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tense {
     Present,
@@ -107,7 +107,7 @@ pub(super) enum Tense {
     Near,
 }
 
-/// Singular articles and the like, by gender.
+/// Selects by gender.
 pub(super) fn of<T>(gender: Gender, masculine: T, feminine: T) -> T {
     if gender.feminine() { feminine } else { masculine }
 }
@@ -117,8 +117,8 @@ fn the(noun: &Noun, plural: bool) -> &'static str {
     if plural { "les" } else { of(noun.gender, "le", "la") }
 }
 
-/// One sentence in the making: the words, and the chance that chooses among them. One method per kind of phrase here,
-/// of clause in `clauses.rs`, of sentence in `sentences.rs` and `questions.rs`.
+/// The generator of one sentence: the words, and the random draws. Phrases have one method each here, clauses in
+/// `clauses.rs`, sentences in `sentences.rs` and `questions.rs`.
 pub(super) struct Speaker {
     pub(super) words: &'static Lexicon,
     pub(super) draws: Draws,
@@ -175,7 +175,8 @@ impl Speaker {
         both(french, english)
     }
 
-    /// `son` is his or her: only of an owner whose gender the sentence shows. `group` is what follows.
+    /// `son` means his or her, so it is used only if the sentence shows the owner's gender. `group` is the noun group
+    /// after it.
     pub(super) fn possessive(
         &mut self,
         owner: Option<&Subject>,
@@ -213,7 +214,7 @@ impl Speaker {
         (if shown { feminine } else { masculine }, english)
     }
 
-    /// A noun of one of these kinds, with an article or what stands for one.
+    /// A noun of one of these kinds, with an article or another determiner.
     pub(super) fn phrase(&mut self, kinds: &[&str], owner: Option<&Subject>, look: Look) -> Phrase {
         let nouns = self.words.nouns_of(kinds);
         let noun = self.pick(&nouns);
@@ -276,7 +277,7 @@ impl Speaker {
         Phrase { none, generic, ..Phrase::new(words, noun, plural) }
     }
 
-    /// Of what is not counted.
+    /// A phrase of an uncountable noun.
     fn mass_phrase(&mut self, noun: &Noun, owner: Option<&Subject>, look: Look) -> Phrase {
         let Both { french, english } = self.noun_group(noun, false, look.plain);
         let article = the(noun, false);
@@ -320,7 +321,7 @@ impl Speaker {
         )
     }
 
-    /// Somebody with a name.
+    /// A person with a name.
     pub(super) fn named((name, gender): (&'static str, Gender)) -> Phrase {
         let (none, generic) = (String::new(), String::new());
         Phrase { words: both(name, name), gender, plural: false, kind: "name", none, generic }
@@ -345,7 +346,7 @@ impl Speaker {
         Phrase::new(words, noun, plural)
     }
 
-    /// Anybody, and of `animals` these too.
+    /// Any subject; with `animals`, also animals.
     pub(super) fn subject(&mut self, animals: bool) -> Subject {
         let draw = self.draws.uniform();
         if draw < 0.58 {
@@ -393,7 +394,7 @@ impl Speaker {
         Subject { words, person, gender, plural, kind: "person", pronoun: true }
     }
 
-    /// Where it is, or where to.
+    /// A place; with `motion`, a destination.
     pub(super) fn place(&mut self, motion: bool) -> Both {
         let draw = self.draws.uniform();
         let to = |other| if motion { "to" } else { other };

@@ -1,4 +1,4 @@
-//! Questions with a question word, commands, and what is no whole sentence.
+//! Questions with a question word, commands, and incomplete sentences.
 
 use super::clauses::{Around, Manner, Mood, spoken_object};
 use super::lexicon::{Gender, Noun};
@@ -8,7 +8,7 @@ fn plain_the(plain: bool) -> Look {
     Look { definite: true, plain, singular: false }
 }
 
-/// With its mark.
+/// Adds the question mark.
 fn asked(french: String, english: String) -> Both {
     both(french, english).then(&both("?", "?"))
 }

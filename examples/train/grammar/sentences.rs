@@ -1,4 +1,4 @@
-//! Statements, one method per kind of sentence. What asks, orders or is no sentence is in `questions.rs`.
+//! Statements, one method per kind of sentence. Questions, commands and incomplete sentences are in `questions.rs`.
 
 use super::clauses::{Around, Manner, Mood, be, spoken_object};
 use super::lexicon::{MOVING, Verb, starts_with_vowel};
@@ -7,7 +7,7 @@ use super::phrases::{Both, Look, Speaker, Subject, Tense, both, of};
 /// One kind of sentence.
 type Rule = fn(&mut Speaker) -> Both;
 
-/// Every kind with its share.
+/// Every kind with its weight.
 const RULES: [(Rule, u32); 13] = [
     (Speaker::transitive, 26),
     (Speaker::intransitive, 9),
@@ -29,7 +29,7 @@ fn plain_the(plain: bool) -> Look {
 }
 
 impl Speaker {
-    /// A sentence of any kind, not yet spelled.
+    /// A sentence of any kind, before spelling.
     pub(super) fn sentence(&mut self) -> Both {
         let rule = RULES[self.draws.weighted(&RULES.map(|rule| rule.1))].0;
         let said = rule(self);
@@ -139,7 +139,7 @@ impl Speaker {
         self.said(&subject, verb, tense, tail)
     }
 
-    /// A clause, its manner drawn last.
+    /// A clause; its manner is drawn last.
     fn said(&mut self, subject: &Subject, verb: &Verb, tense: Tense, tail: Both) -> Both {
         let manner = self.manner_of_speaking(subject, tense);
         self.clause(subject, verb, tense, Around { tail, manner, ..Around::default() })
@@ -229,7 +229,7 @@ impl Speaker {
         self.clause(&subject, verb, tense, Around { tail: tail.then(&to), ..around })
     }
 
-    /// A modal and an infinitive; the pronoun stands before the infinitive.
+    /// A modal and an infinitive; the pronoun precedes the infinitive.
     fn wanting(&mut self) -> Both {
         let modals = [
             ("vouloir", "to"),
@@ -268,7 +268,7 @@ impl Speaker {
         self.clause(&subject, modal, Tense::Present, around)
     }
 
-    /// One of these verbs, but not `avoir` or `connaître`: then another one with an object.
+    /// One of these verbs; `avoir` and `connaître` are replaced by another verb with an object.
     pub(super) fn verb_of_command(&mut self, names: &[&'static str]) -> &'static Verb {
         let mut name = self.pick(names);
         while ["avoir", "connaître"].contains(&name) {
@@ -335,7 +335,7 @@ impl Speaker {
         self.said(&subject, verb, tense, tail)
     }
 
-    /// Of whom or what an adjective is said.
+    /// The subject of a sentence with an adjective.
     fn described(&mut self) -> Subject {
         if self.chance(0.6) {
             return self.subject(true);
@@ -407,7 +407,7 @@ impl Speaker {
         both(format!("il y a {french}"), format!("there {be} {english}")).then(&tail)
     }
 
-    /// Whether it begins with how many there are.
+    /// Whether the text begins with a number.
     fn counted(&self, english: &str) -> bool {
         let first = english.split_whitespace().next().unwrap_or("");
         ["some", "several", "many"].contains(&first)

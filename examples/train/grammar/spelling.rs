@@ -1,4 +1,5 @@
-//! The spelling of a sentence: phrases are built of plain words, and what neighbors do to each other is done once, here.
+//! The spelling of a sentence. Phrases consist of plain words; changes between neighboring words are applied here,
+//! once.
 
 use super::lexicon::starts_with_vowel;
 
@@ -40,7 +41,7 @@ pub(super) fn french(text: &str) -> String {
     out.join(" ")
 }
 
-/// English with `an` where it belongs, one space between words.
+/// English with `an` before vowels, one space between words.
 pub(super) fn english(text: &str) -> String {
     let mut words: Vec<_> = text.split_whitespace().collect();
     for i in 1..words.len() {

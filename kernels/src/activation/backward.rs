@@ -1,4 +1,4 @@
-//! An activation whose input is kept, and its gradient.
+//! The recomputation of an activation from its saved input, and its gradient.
 
 use super::derivative::{slope_row, with_slope};
 use super::row_ptrs::{RowPtrs, SyncPtrs};
@@ -6,7 +6,7 @@ use super::{Activation, ActivationError};
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Parallelism;
-use crate::rows::{for_rows, sweep};
+use crate::rows::{for_rows, map_slice};
 use crate::simd::{SimdF32, SimdOp};
 use core::ops::Range;
 
@@ -25,25 +25,23 @@ impl SimdOp for BackwardRows {
     fn run<S: SimdF32>(self, s: S) {
         for row in self.rows {
             let (pre, d) = (self.pre.row(row), self.d.row(row));
-            // SAFETY: `activation_backward` checked with `RowPtrs::read` and `RowPtrs::written` that
-            // both places hold these rows of `columns` floats; `for_rows` gives each task rows of
-            // its own.
+            // SAFETY: `activation_backward` checked with `RowPtrs::read` and `RowPtrs::written` that both matrices
+            // have these rows of `columns` floats; `for_rows` gives each task its own rows.
             unsafe { slope_row(s, self.activation, pre, d, self.columns) };
         }
     }
 }
 
-/// `d = d * activation'(pre)` for every element of `d`, where `pre`, of the same shape, is what the
-/// activation was applied to.
+/// `d = d * activation'(pre)` for every element of `d`. `pre` is the input of the activation and has the same shape as
+/// `d`.
 ///
-/// Error: as many units in the last place as rounding the product takes, and `|d|` times the absolute
-/// error of the derivative: 0 for `Identity` and `Relu`, `8e-7` for `Gelu`, `4e-7` for `GeluTanh` and
-/// `Silu`, and 4e-7 of itself for `Tanh` and `Sigmoid`, below 1e-37 of which there is only 0.
-/// Derivatives are their limits in the tails, never NaN; a `pre` of NaN gives NaN. `Relu` passes nothing
-/// back at 0.
+/// Error: the rounding of the product, plus `|d|` times the absolute error of the derivative: 0 for `Identity` and
+/// `Relu`, `8e-7` for `Gelu`, `4e-7` for `GeluTanh` and `Silu`. For `Tanh` and `Sigmoid` the derivative has a relative
+/// error of 4e-7; derivatives below 1e-37 become 0. Derivatives are the limits for large `|pre|`, never NaN; a `pre`
+/// of NaN gives NaN. The derivative of `Relu` at 0 is 0.
 ///
 /// # Errors
-/// Shapes differ, or the elements of a row are not side by side.
+/// Shapes differ, or the elements of a row are not contiguous.
 ///
 /// ```
 /// use simdformer_kernels::train::activation_backward;
@@ -64,14 +62,14 @@ pub fn activation_backward(
     parallelism: Parallelism<'_>,
 ) -> Result<(), ActivationError> {
     let shape @ [rows, columns] = [d.rows(), d.columns()];
-    let places = [RowPtrs::read(&pre, shape)?, RowPtrs::written(&mut d, shape)?];
+    let ptrs = [RowPtrs::read(&pre, shape)?, RowPtrs::written(&mut d, shape)?];
     if columns == 0 {
         return Ok(());
     }
-    // SAFETY: both views live as long as this call; tasks write rows of their own.
-    let places = unsafe { SyncPtrs::new(places) };
+    // SAFETY: both views are borrowed for the whole call; each task writes only its own rows.
+    let ptrs = unsafe { SyncPtrs::new(ptrs) };
     for_rows(parallelism.workers(), rows, columns, &|rows| {
-        let [pre, d] = places.places();
+        let [pre, d] = ptrs.row_ptrs();
         isa.dispatch(BackwardRows { activation, rows, columns, pre, d });
     });
     Ok(())
@@ -92,19 +90,18 @@ impl SimdOp for RecomputeRows {
     fn run<S: SimdF32>(self, s: S) {
         for row in self.rows {
             let (pre, out) = (self.pre.row(row), self.out.row(row));
-            // SAFETY: `activation_recompute` checked with `RowPtrs::read` and `RowPtrs::written` that both
-            // places hold these rows of `columns` floats; `for_rows` gives each task rows of its
-            // own.
-            unsafe { with_slope!(self.activation, f => sweep(s, f, pre, out, self.columns)) };
+            // SAFETY: `activation_recompute` checked with `RowPtrs::read` and `RowPtrs::written` that both matrices
+            // have these rows of `columns` floats; `for_rows` gives each task its own rows.
+            unsafe { with_slope!(self.activation, f => map_slice(s, f, pre, out, self.columns)) };
         }
     }
 }
 
-/// `out = activation(pre)`: [`activation::apply`](crate::activation::apply) from one matrix to another, with
-/// the bits that an [`Epilogue`](crate::Epilogue) gives.
+/// `out = activation(pre)`: [`activation::apply`](crate::activation::apply) from one matrix to another, with the same
+/// bits as an [`Epilogue`](crate::Epilogue).
 ///
 /// # Errors
-/// Shapes differ, or the elements of a row are not side by side.
+/// Shapes differ, or the elements of a row are not contiguous.
 ///
 /// ```
 /// use simdformer_kernels::train::activation_recompute;
@@ -125,14 +122,14 @@ pub fn activation_recompute(
     parallelism: Parallelism<'_>,
 ) -> Result<(), ActivationError> {
     let shape @ [rows, columns] = [out.rows(), out.columns()];
-    let places = [RowPtrs::read(&pre, shape)?, RowPtrs::written(&mut out, shape)?];
+    let ptrs = [RowPtrs::read(&pre, shape)?, RowPtrs::written(&mut out, shape)?];
     if columns == 0 {
         return Ok(());
     }
-    // SAFETY: both views live as long as this call; tasks write rows of their own.
-    let places = unsafe { SyncPtrs::new(places) };
+    // SAFETY: both views are borrowed for the whole call; each task writes only its own rows.
+    let ptrs = unsafe { SyncPtrs::new(ptrs) };
     for_rows(parallelism.workers(), rows, columns, &|rows| {
-        let [pre, out] = places.places();
+        let [pre, out] = ptrs.row_ptrs();
         isa.dispatch(RecomputeRows { activation, rows, columns, pre, out });
     });
     Ok(())

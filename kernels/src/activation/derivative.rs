@@ -1,16 +1,16 @@
-//! The derivatives of the activations, times what comes back through them.
+//! The derivatives of the activations, multiplied by the gradient of the output.
 //!
-//! Bounds are absolute errors of the derivative against the exact one over every f32, found by sweeps on
-//! every instruction set. All of them but ReLU's are made of `e = exp(-|..|)`, which never overflows, in a
-//! form in which nothing cancels in the tails. Where a factor goes to infinity while the other one is 0
-//! already, the first one is held back.
+//! Bounds are absolute errors of the derivative against the exact one over every f32, measured on every instruction
+//! set. All derivatives except that of ReLU use `e = exp(-|..|)`, which never overflows, in formulas without
+//! cancellation for large arguments. If one factor grows to infinity where the other is already 0, the first one is
+//! clamped.
 
 use super::{Activation, Gelu, GeluTanh, Relu, Sigmoid, Silu, Tanh};
 use crate::math;
 use crate::rows::Map;
 use crate::simd::SimdF32;
 
-/// `d * f'(x)` of one vector, for the `f` that is the [`Map`].
+/// `d * f'(x)` of one vector, where `f` is the [`Map`].
 pub(crate) trait ActivationDerivative: Map {
     /// Implementations are `#[inline(always)]`.
     fn slope<S: SimdF32>(self, s: S, x: S::F32, d: S::F32) -> S::F32;
@@ -34,11 +34,11 @@ impl ActivationDerivative for Identity {
 }
 
 impl ActivationDerivative for Relu {
-    /// `d` above 0, 0 at 0 and below whatever `d` is.
+    /// `d` for `x > 0`; 0 for `x <= 0`, for every `d`.
     #[inline(always)]
     fn slope<S: SimdF32>(self, s: S, x: S::F32, d: S::F32) -> S::F32 {
         let zero = s.splat(0.0);
-        // The second argument survives where either is NaN.
+        // If one argument is NaN, `max` returns the second.
         s.select(s.less(zero, x), d, s.abs(s.max(zero, x)))
     }
 }
@@ -62,8 +62,8 @@ impl ActivationDerivative for Tanh {
     }
 }
 
-/// The derivative of `x sigmoid(u)`: `sigmoid(u) + slope sigmoid'(u)`, where `slope` is `x` times that of
-/// `u` and finite.
+/// The derivative of `x sigmoid(u)`: `sigmoid(u) + slope sigmoid'(u)`, where `slope` is `x` times the derivative of
+/// `u` and must be finite.
 #[inline(always)]
 fn of_gated<S: SimdF32>(s: S, u: S::F32, slope: S::F32) -> S::F32 {
     let (zero, one) = (s.splat(0.0), s.splat(1.0));
@@ -74,17 +74,17 @@ fn of_gated<S: SimdF32>(s: S, u: S::F32, slope: S::F32) -> S::F32 {
     s.div(s.mul_add(slope, e, s.mul(top, below)), s.mul(below, below))
 }
 
-/// `x`, and at most `bound` away from 0; NaN stays.
+/// `x` clamped to `-bound..=bound`; NaN gives NaN.
 #[inline(always)]
-fn held<S: SimdF32>(s: S, x: S::F32, bound: f32) -> S::F32 {
+fn clamped<S: SimdF32>(s: S, x: S::F32, bound: f32) -> S::F32 {
     s.max(s.splat(-bound), s.min(s.splat(bound), x))
 }
 
 impl ActivationDerivative for Silu {
     #[inline(always)]
     fn slope<S: SimdF32>(self, s: S, x: S::F32, d: S::F32) -> S::F32 {
-        // The exponential is exactly 0 from 87.4 on.
-        s.mul(d, of_gated(s, x, held(s, x, 90.0)))
+        // The exponential is exactly 0 for |x| >= 87.4.
+        s.mul(d, of_gated(s, x, clamped(s, x, 90.0)))
     }
 }
 
@@ -94,11 +94,11 @@ impl ActivationDerivative for GeluTanh {
         // As in the function itself: u = x (c + 0.044715 c x^2), c = 2 sqrt(2/pi).
         const C: f32 = 1.595_769_2;
         let factor = s.mul_add(s.mul(x, x), s.splat(C * 0.044_715), s.splat(C));
-        // The exponential is exactly 0 from x = 10.1 on. x u' = x c + 3 x 0.044715 c x^2.
-        let x_held = held(s, x, 12.0);
-        let square = s.mul(x_held, x_held);
+        // The exponential is exactly 0 for |x| >= 10.1. x u' = x c + 3 x 0.044715 c x^2.
+        let x_clamped = clamped(s, x, 12.0);
+        let square = s.mul(x_clamped, x_clamped);
         let along = s.mul_add(square, s.splat(C * 3.0 * 0.044_715), s.splat(C));
-        s.mul(d, of_gated(s, s.mul(x, factor), s.mul(x_held, along)))
+        s.mul(d, of_gated(s, s.mul(x, factor), s.mul(x_clamped, along)))
     }
 }
 
@@ -109,14 +109,14 @@ impl ActivationDerivative for Gelu {
         let half = s.splat(0.5);
         let erf = math::erf(s, s.mul(x, s.splat(core::f32::consts::FRAC_1_SQRT_2)));
         let below = s.mul_add(erf, half, half);
-        // The exponential is exactly 0 from 13.3 on.
+        // The exponential is exactly 0 for |x| >= 13.3.
         let density = math::exp_nonpositive(s, s.mul(s.mul(x, x), s.splat(-0.5)));
-        let along = s.mul(held(s, x, 14.0), s.splat(ONE_OVER_SQRT_TAU));
+        let along = s.mul(clamped(s, x, 14.0), s.splat(ONE_OVER_SQRT_TAU));
         s.mul(d, s.mul_add(along, density, below))
     }
 }
 
-/// `$run` with `$f` as the type of `$activation`.
+/// Evaluates `$run` with `$f` bound to the type of `$activation`.
 macro_rules! with_slope {
     ($activation:expr, $f:ident => $run:expr) => {{
         use $crate::activation::derivative::Identity;
@@ -140,8 +140,8 @@ macro_rules! with_slope {
 }
 pub(crate) use with_slope;
 
-/// `d * activation'(x)` of one vector. As with [`super::apply_lanes`], loops are better inside the
-/// `match`: use [`slope_row`].
+/// `d * activation'(x)` of one vector. As with [`super::apply_lanes`], loops are faster inside the `match`: use
+/// [`slope_row`].
 #[inline(always)]
 #[allow(dead_code, reason = "for epilogues of one activation")]
 pub(crate) fn slope_lanes<S: SimdF32>(
@@ -166,13 +166,13 @@ pub(crate) unsafe fn slope_row<S: SimdF32>(
     len: usize,
 ) {
     // SAFETY: the caller's contract.
-    unsafe { with_slope!(activation, f => sweep(s, f, x, d, len)) };
+    unsafe { with_slope!(activation, f => slope_slice(s, f, x, d, len)) };
 }
 
 /// # Safety
 /// As [`slope_row`].
 #[inline(always)]
-unsafe fn sweep<S: SimdF32, F: ActivationDerivative>(
+unsafe fn slope_slice<S: SimdF32, F: ActivationDerivative>(
     s: S,
     f: F,
     x: *const f32,

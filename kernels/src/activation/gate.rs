@@ -1,5 +1,5 @@
-//! The product in the middle of a gated feed-forward block, `activation(gate) * inner` (Shazeer 2020, "GLU
-//! Variants Improve Transformer"), made again from what went into it, and its gradient.
+//! The product in a gated feed-forward block, `activation(gate) * inner` (Shazeer 2020, "GLU Variants Improve
+//! Transformer"): its recomputation from its inputs, and its gradient.
 
 use super::derivative::{ActivationDerivative, with_slope};
 use super::row_ptrs::{RowPtrs, SyncPtrs};
@@ -11,8 +11,8 @@ use crate::rows::for_rows;
 use crate::simd::{SimdF32, SimdOp};
 use core::ops::Range;
 
-/// `BACKWARD`: over `gate` and `inner` their gradients are written, from that of `hidden`; else `hidden`
-/// is written.
+/// If `BACKWARD`, the gradients of `gate` and `inner` overwrite them, computed from the gradient in `hidden`;
+/// otherwise `hidden` is written.
 struct GateRows<const BACKWARD: bool> {
     activation: Activation,
     rows: Range<usize>,
@@ -31,9 +31,8 @@ impl<const BACKWARD: bool> SimdOp for GateRows<BACKWARD> {
             let (gate, inner, hidden) =
                 (self.gate.row(row), self.inner.row(row), self.hidden.row(row));
             let len = self.columns;
-            // SAFETY: `gate` and `gate_backward` checked with `RowPtrs::read` and `RowPtrs::written`
-            // that all places hold these rows of `columns` floats; `for_rows` gives each task rows
-            // of its own.
+            // SAFETY: `gate` and `gate_backward` checked with `RowPtrs::read` and `RowPtrs::written` that all matrices
+            // have these rows of `columns` floats; `for_rows` gives each task its own rows.
             unsafe {
                 if BACKWARD {
                     with_slope!(self.activation, f => backward(s, f, gate, inner, hidden, len));
@@ -58,7 +57,7 @@ unsafe fn forward<S: SimdF32, F: ActivationDerivative>(
 ) {
     for i in (0..len).step_by(S::LANES) {
         let count = (len - i).min(S::LANES);
-        // SAFETY: `i + count <= len`; a vector is full where `count` is.
+        // SAFETY: `i + count <= len`; full vectors are used only if `count` is `LANES`.
         unsafe {
             if count == S::LANES {
                 let active = f.map(s, s.load(gate.add(i)));
@@ -87,7 +86,7 @@ unsafe fn backward<S: SimdF32, F: ActivationDerivative>(
         let count = (len - i).min(S::LANES);
         let (gate, inner, d) =
             (gate.wrapping_add(i), inner.wrapping_add(i), d_hidden.wrapping_add(i));
-        // SAFETY: `i + count <= len`; a vector is full where `count` is.
+        // SAFETY: `i + count <= len`; full vectors are used only if `count` is `LANES`.
         unsafe {
             if count == S::LANES {
                 let (g, d) = (s.load(gate), s.load(d));
@@ -106,12 +105,12 @@ unsafe fn backward<S: SimdF32, F: ActivationDerivative>(
     }
 }
 
-/// `hidden = activation(gate) * inner` for every element, all `[rows, columns]`: what two products into one
-/// output give, the second one under a [`Residual::Gate`](crate::Residual::Gate), with its bits, from what
-/// the two products are alone.
+/// `hidden = activation(gate) * inner` for every element, all `[rows, columns]`. It has the same bits as two products
+/// into one output, of which the second one uses a [`Residual::Gate`](crate::Residual::Gate), but takes the results of
+/// the two products as inputs.
 ///
 /// # Errors
-/// Shapes differ, or the elements of a row are not side by side.
+/// Shapes differ, or the elements of a row are not contiguous.
 ///
 /// ```
 /// use simdformer_kernels::train::gate;
@@ -133,7 +132,7 @@ pub fn gate(
     parallelism: Parallelism<'_>,
 ) -> Result<(), ActivationError> {
     let shape @ [rows, columns] = [hidden.rows(), hidden.columns()];
-    let places = [
+    let ptrs = [
         RowPtrs::read(&gate, shape)?,
         RowPtrs::read(&inner, shape)?,
         RowPtrs::written(&mut hidden, shape)?,
@@ -141,10 +140,10 @@ pub fn gate(
     if columns == 0 {
         return Ok(());
     }
-    // SAFETY: all views live as long as this call; tasks write rows of their own.
-    let places = unsafe { SyncPtrs::new(places) };
+    // SAFETY: all views are borrowed for the whole call; each task writes only its own rows.
+    let ptrs = unsafe { SyncPtrs::new(ptrs) };
     for_rows(parallelism.workers(), rows, columns, &|rows| {
-        let [gate, inner, hidden] = places.places();
+        let [gate, inner, hidden] = ptrs.row_ptrs();
         isa.dispatch(GateRows::<false> { activation, rows, columns, gate, inner, hidden });
     });
     Ok(())
@@ -153,11 +152,11 @@ pub fn gate(
 /// The gradient of [`gate`], in place: `gate` becomes `d_hidden * inner * activation'(gate)` and `inner`
 /// becomes `d_hidden * activation(gate)`. All `[rows, columns]`.
 ///
-/// Error: one rounding a product beside those of the activation and, as
-/// [`activation_backward`](crate::train::activation_backward) states it, of its derivative.
+/// Error: one rounding per product, in addition to the errors of the activation and of its derivative (see
+/// [`activation_backward`](crate::train::activation_backward)).
 ///
 /// # Errors
-/// Shapes differ, or the elements of a row are not side by side.
+/// Shapes differ, or the elements of a row are not contiguous.
 ///
 /// ```
 /// use simdformer_kernels::train::gate_backward;
@@ -184,7 +183,7 @@ pub fn gate_backward(
     parallelism: Parallelism<'_>,
 ) -> Result<(), ActivationError> {
     let shape @ [rows, columns] = [gate.rows(), gate.columns()];
-    let places = [
+    let ptrs = [
         RowPtrs::written(&mut gate, shape)?,
         RowPtrs::written(&mut inner, shape)?,
         RowPtrs::read(&d_hidden, shape)?,
@@ -192,10 +191,10 @@ pub fn gate_backward(
     if columns == 0 {
         return Ok(());
     }
-    // SAFETY: all views live as long as this call; tasks write rows of their own.
-    let places = unsafe { SyncPtrs::new(places) };
+    // SAFETY: all views are borrowed for the whole call; each task writes only its own rows.
+    let ptrs = unsafe { SyncPtrs::new(ptrs) };
     for_rows(parallelism.workers(), rows, columns, &|rows| {
-        let [gate, inner, hidden] = places.places();
+        let [gate, inner, hidden] = ptrs.row_ptrs();
         isa.dispatch(GateRows::<true> { activation, rows, columns, gate, inner, hidden });
     });
     Ok(())

@@ -1,10 +1,10 @@
-//! The checks that these calls share, and rows as tasks see them.
+//! The checks that these functions share, and pointers to rows for their tasks.
 
 use super::ActivationError;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::rows::UnitColumns;
 
-/// Rows in memory: where they start and how far apart they are.
+/// Rows in memory: the address of the first row, and the distance between rows.
 #[derive(Clone, Copy)]
 pub(super) struct RowPtrs {
     start: *mut f32,
@@ -12,13 +12,13 @@ pub(super) struct RowPtrs {
 }
 
 impl RowPtrs {
-    /// A matrix that is read, of so many rows and columns.
+    /// A matrix that is read, which must have `shape`.
     pub(super) fn read(m: &Matrix<'_>, shape: [usize; 2]) -> Result<Self, ActivationError> {
         fit(m.wide_columns(), shape, [m.rows(), m.columns()])?;
         Ok(Self { start: m.as_ptr().cast_mut(), stride: m.row_stride() })
     }
 
-    /// A matrix that is written, of so many rows and columns.
+    /// A matrix that is written, which must have `shape`.
     pub(super) fn written(
         m: &mut MatrixMut<'_>,
         shape: [usize; 2],
@@ -28,7 +28,7 @@ impl RowPtrs {
         Ok(Self { start: m.shared().as_ptr(), stride })
     }
 
-    /// Where row `row` starts.
+    /// The address of row `row`.
     #[inline(always)]
     pub(super) fn row(self, row: usize) -> *mut f32 {
         self.start.wrapping_add(row * self.stride)
@@ -47,22 +47,22 @@ fn fit(
     }
 }
 
-/// Places handed to several tasks, each of which uses its own rows.
+/// Pointers shared by several tasks, each of which uses its own rows.
 pub(super) struct SyncPtrs<const N: usize>([RowPtrs; N]);
 
 impl<const N: usize> SyncPtrs<N> {
     /// # Safety
-    /// The memory is borrowed until all tasks are done, exclusively where they write; what one task writes
-    /// no other uses.
-    pub(super) const unsafe fn new(places: [RowPtrs; N]) -> Self {
-        Self(places)
+    /// The memory is borrowed until all tasks are done, exclusively where they write. No task uses memory that another
+    /// task writes.
+    pub(super) const unsafe fn new(ptrs: [RowPtrs; N]) -> Self {
+        Self(ptrs)
     }
 
-    pub(super) const fn places(&self) -> [RowPtrs; N] {
+    pub(super) const fn row_ptrs(&self) -> [RowPtrs; N] {
         self.0
     }
 }
 
-// SAFETY: `SyncPtrs::new` is unsafe, and its caller keeps the memory borrowed until all tasks are
-// done and lets no task use what another one writes.
+// SAFETY: the contract of `SyncPtrs::new`: the memory is borrowed until all tasks are done, and no task uses memory
+// that another one writes.
 unsafe impl<const N: usize> Sync for SyncPtrs<N> {}

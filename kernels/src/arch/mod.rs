@@ -1,14 +1,14 @@
-//! The instruction sets: for each CPU architecture the vectors of [`crate::simd`], and what only it has.
+//! The instruction sets: for each CPU architecture the vectors of [`crate::simd`] and its int8 instructions.
 //!
 //! | module | instruction set |
 //! |---|---|
 //! | `x86_64` | AVX2, AVX-512, VNNI, AMX; `int8_madd` where VNNI is missing |
 //! | `aarch64` | NEON, its dot products, I8MM |
-//! | `scalar` | plain Rust; on x86-64 with the SSE2 registers that every program may use |
+//! | `scalar` | plain Rust; on x86-64 with SSE2 registers, which every program may use |
 
 #[cfg(target_arch = "aarch64")]
 pub(crate) mod aarch64;
 pub(crate) mod scalar;
-// On other CPUs the tests multiply by an emulated AMX.
+// On other CPUs the tests use the AMX emulator.
 #[cfg(any(target_arch = "x86_64", test))]
 pub(crate) mod x86_64;

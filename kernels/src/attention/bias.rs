@@ -1,13 +1,13 @@
-//! An additive bias that a call's sequences have been checked against.
+//! An additive bias that was checked against the sequences of a call.
 //!
-//! Both forms come down to a row of values for each query, of which key `j` reads element `j`: a dense
-//! bias has its rows a stride apart, and those of a relative one overlap, each one element *before* the
-//! row of the query ahead of it. The inner loops see a pointer and a signed stride.
+//! Both kinds of bias give each query a row of values, in which key `j` has element `j`. The rows of a dense bias are a
+//! stride apart. The rows of a relative bias overlap: each begins one element *before* that of the previous query. The
+//! inner loops use a pointer and a signed stride.
 
 use super::error::AttentionError;
 use super::options::Bias;
 
-/// How far the sequences of a call reach.
+/// Upper bounds of the sequences of a call.
 #[derive(Clone, Copy)]
 pub(super) struct Reach {
     pub(super) heads: usize,
@@ -16,13 +16,13 @@ pub(super) struct Reach {
     /// Keys of the longest sequence.
     pub(super) keys: usize,
     /// Most queries of a sequence that has keys.
-    pub(super) asking: usize,
+    pub(super) max_queries: usize,
     /// Most keys of a sequence that has queries.
-    pub(super) asked: usize,
+    pub(super) max_keys: usize,
 }
 
 impl Reach {
-    /// Floats from the first to the last of `[heads, queries, keys]` under these strides.
+    /// Floats from the first to the last of `[heads, queries, keys]` with these strides.
     pub(super) fn floats(
         &self,
         heads: usize,
@@ -46,12 +46,12 @@ impl Reach {
 #[derive(Clone, Copy)]
 pub(super) struct CheckedBias<'a> {
     bias: Bias<'a>,
-    /// Whether a value may hide its key.
+    /// Whether a value may hide a key.
     pub(super) hides: bool,
 }
 
 impl<'a> CheckedBias<'a> {
-    /// `None` where there is no bias, or nothing to add it to; its strides may be anything then.
+    /// `None` if there is no bias, or no score to add it to. In the second case its strides may be anything.
     pub(super) fn new(
         bias: Option<Bias<'a>>,
         reach: Reach,
@@ -62,16 +62,18 @@ impl<'a> CheckedBias<'a> {
             Some(bias @ Bias::Dense { data, head_stride, query_stride }) => {
                 let expected = reach.floats(reach.heads, head_stride, query_stride, reach.keys)?;
                 long_enough(data, expected)?;
-                // To find out would take as long as a good part of the attention.
+                // A search for hiding values would take a large part of the time of attention, so assume that there are
+                // some.
                 Ok((expected > 0).then_some(Self { bias, hides: true }))
             }
             Some(bias @ Bias::Relative { data, head_stride, zero }) => {
-                if reach.heads == 0 || reach.asked == 0 {
+                if reach.heads == 0 || reach.max_keys == 0 {
                     return Ok(None);
                 }
-                // The last query stands at the last key; a first one that stands before key 0 still has
-                // keys ahead of it.
-                let (behind, ahead) = (reach.asked - 1, if causal { 0 } else { reach.asking - 1 });
+                // The last query is at the last key. A first query at a position before key 0 still has keys ahead of
+                // it.
+                let (behind, ahead) =
+                    (reach.max_keys - 1, if causal { 0 } else { reach.max_queries - 1 });
                 if zero < behind {
                     return Err(AttentionError::BiasZero { expected: behind, found: zero });
                 }
@@ -89,8 +91,8 @@ impl<'a> CheckedBias<'a> {
         }
     }
 
-    /// Whether it hides nothing, and whole vectors of `lanes` values may be read of head `head` for each
-    /// query and key of a sequence of `query_len` and `key_len`.
+    /// Whether the bias hides no key, and whole vectors of `lanes` values of head `head` may be read for each query and
+    /// key of a sequence of `query_len` and `key_len`.
     #[inline(always)]
     pub(super) fn whole(
         &self,
@@ -99,8 +101,8 @@ impl<'a> CheckedBias<'a> {
         lanes: usize,
     ) -> bool {
         let Bias::Relative { data, head_stride, zero } = self.bias else { return false };
-        // Query 0 reads farthest: from key 0 on, which lies `key_len - query_len` before its own position,
-        // to the end of the vector of the last key.
+        // Query 0 reads farthest: from key 0, which is `key_len - query_len` before its own position, to the end of the
+        // vector of the last key.
         let end = key_len
             .checked_next_multiple_of(lanes)
             .and_then(|keys| keys.checked_add(query_len)?.checked_add(head * head_stride + zero))
@@ -108,8 +110,8 @@ impl<'a> CheckedBias<'a> {
         !self.hides && end.is_some_and(|end| end <= data.len())
     }
 
-    /// Where query 0 of a sequence finds the value of key 0 in head `head`, and elements from there to
-    /// what the next query has. The sequence is `query_start`, `query_len`, `key_len`.
+    /// The address of the bias of query 0 and key 0 of a sequence in head `head`, and the stride to the next query. The
+    /// sequence is `query_start`, `query_len`, `key_len`.
     #[inline(always)]
     pub(super) fn place(
         &self,
@@ -122,7 +124,7 @@ impl<'a> CheckedBias<'a> {
                 (data.as_ptr().wrapping_add(at), query_stride as isize)
             }
             Bias::Relative { data, head_stride, zero } => {
-                // Query 0 stands at position `key_len - query_len`.
+                // The position of query 0 is `key_len - query_len`.
                 let zero = data.as_ptr().wrapping_add(head * head_stride + zero);
                 (zero.wrapping_add(query_len).wrapping_sub(key_len), -1)
             }
@@ -137,7 +139,7 @@ fn long_enough(data: &[f32], expected: usize) -> Result<(), AttentionError> {
     Ok(())
 }
 
-/// Whether a bias hides its key, whatever the key's score is.
+/// Whether a bias hides its key for every score.
 #[inline(always)]
 pub(super) fn hides(bias: f32) -> bool {
     bias < f32::MIN

@@ -1,9 +1,8 @@
-//! Keys and values kept between decode steps, in the layout that attention computes on.
+//! The KV cache: keys and values of earlier tokens, in the layout that attention reads.
 //!
-//! A cache is a number of *slots* with room for `capacity` positions each. Appending a token writes
-//! its keys and values once; nothing is ever moved. A hypothesis that continues another one keeps
-//! writing into its own slot and remembers, position by position, which slot holds its past: see
-//! [`super::attention_decode`].
+//! A cache has a number of *slots* with `capacity` positions each. Appending a token writes its keys and values once;
+//! they are never moved. A hypothesis that forks from another one continues in its own slot. A table stores, for each
+//! position, the slot that holds its key and value: see [`super::attention_decode`].
 
 use super::error::AttentionError;
 use super::heads::Heads;
@@ -16,23 +15,23 @@ use crate::simd::half::widen_f16;
 use crate::simd::{CACHE_LINE_F32, SimdF32, SimdOp};
 use core::fmt;
 
-/// Lines of keys that are appended by one thread: some microseconds.
+/// Key elements that one thread appends before a second one is used: some microseconds of work.
 const MIN_APPENDED_TO_FORK: usize = work_to_share(2048);
 
-/// The dimensions of a cache of keys and values.
+/// The shape of a KV cache.
 ///
 /// ```
 /// use simdformer_kernels::{CacheShape, Isa};
 ///
-/// // A decoder's past: 8 hypotheses of up to 128 tokens, 8 heads of 64.
+/// // The KV cache of a decoder: 8 hypotheses of up to 128 tokens, 8 heads of 64.
 /// let shape = CacheShape::new(8, 128, 8, 64);
-/// // Keys and values, 64 being whole vectors of any instruction set.
+/// // Keys and values. 64 is a multiple of the vector width of every instruction set.
 /// assert_eq!(shape.len(Isa::best())?, 2 * 8 * 128 * 8 * 64);
 /// # Ok::<(), simdformer_kernels::AttentionError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheShape {
-    /// Independent sequences, or hypotheses, that it holds.
+    /// Number of slots; each holds one sequence or hypothesis.
     pub slots: usize,
     /// Positions in each slot.
     pub capacity: usize,
@@ -40,18 +39,18 @@ pub struct CacheShape {
     pub heads: usize,
     /// Elements of one head.
     pub head_dim: usize,
-    /// How they are kept.
+    /// The dtype of keys and values.
     pub storage: CacheDtype,
 }
 
 impl CacheShape {
-    /// `slots` of `capacity` positions, of `heads` heads of `head_dim` floats.
+    /// An f32 cache of `slots` slots with `capacity` positions, for `heads` heads of `head_dim` elements.
     pub const fn new(slots: usize, capacity: usize, heads: usize, head_dim: usize) -> Self {
         Self { slots, capacity, heads, head_dim, storage: CacheDtype::F32 }
     }
 
-    /// Floats that the cache takes on `isa`, half as many in [`CacheDtype::F16`] as numbers: capacity
-    /// (for keys) and head size (for values) are rounded up to whole vectors.
+    /// Length of the cache buffer on `isa`, in f32 units. [`CacheDtype::F16`] stores two elements per f32. The capacity
+    /// (for keys) and the head size (for values) are rounded up to whole vectors.
     ///
     /// # Errors
     /// The product overflows; [`AttentionError::MissingFeature`] for `F16` without the feature `f16`.
@@ -62,13 +61,13 @@ impl CacheShape {
         head_floats(isa.lanes(), self.capacity, self.head_dim)
             .and_then(|head| head.checked_mul(self.heads))
             .and_then(|slot| slot.checked_mul(self.slots))
-            // Panels and rows are whole vectors, so the halves of a head are whole words.
-            .map(|numbers| numbers / self.storage.in_word())
+            // Panels and rows are whole vectors, so an f16 head is a whole number of f32 units.
+            .map(|elements| elements / self.storage.per_f32())
             .filter(|&floats| floats <= isize::MAX as usize / 4)
             .ok_or(AttentionError::TooLarge)
     }
 
-    /// Numbers from one slot to the next. The shape has been checked by `len`.
+    /// Elements from one slot to the next. `len` has checked the shape.
     #[inline(always)]
     fn slot(self, isa: Isa) -> usize {
         let keys = self.capacity.next_multiple_of(isa.lanes()) * self.head_dim;
@@ -88,19 +87,20 @@ impl CacheShape {
         self.keys_at(isa, slot, self.heads) + head * values
     }
 
-    /// Number `at` of those that begin at `data`.
+    /// Address of element `at` of the buffer at `data`.
     #[inline(always)]
-    fn number(self, data: *const f32, at: usize) -> *const () {
-        data.wrapping_byte_add(at * (size_of::<f32>() / self.storage.in_word())).cast()
+    fn element(self, data: *const f32, at: usize) -> *const () {
+        data.wrapping_byte_add(at * (size_of::<f32>() / self.storage.per_f32())).cast()
     }
 }
 
-/// A cache to read from: layout `[slots]([heads][capacity / lanes][head_dim][lanes],
-/// [heads][capacity][head_dim rounded up])`, of floats or, in [`CacheDtype::F16`], of halves.
+/// A KV cache to read: layout
+/// `[slots]([heads][capacity / lanes][head_dim][lanes], [heads][capacity][head_dim rounded up])`, in f32 or, for
+/// [`CacheDtype::F16`], in f16.
 ///
-/// It borrows its floats: whoever keeps a cache keeps a buffer of [`CacheShape::len`] floats with the
-/// shape and the [`Isa`], and makes a [`CacheMut`] or a `Cache` of them for each call, which is a
-/// check of the length. What is written for one instruction set means nothing to another.
+/// It borrows its buffer. The owner stores [`CacheShape::len`] floats with the shape and the [`Isa`], and makes a
+/// [`CacheMut`] or a `Cache` from them for each call; this only checks the length. The layout depends on the
+/// instruction set: a buffer written for one cannot be read with another.
 #[derive(Clone, Copy)]
 pub struct Cache<'a> {
     shape: CacheShape,
@@ -108,8 +108,8 @@ pub struct Cache<'a> {
     data: &'a [f32],
 }
 
-/// A cache to write into. What was in the buffer does not matter: positions that were never
-/// written are never used.
+/// A KV cache to write. The previous content of the buffer is ignored: attention does not use positions that were never
+/// written.
 ///
 /// ```
 /// use simdformer_kernels::{CacheMut, CacheShape, Heads, Isa};
@@ -119,7 +119,7 @@ pub struct Cache<'a> {
 /// let mut data = vec![0.0; shape.len(isa)?];
 /// let mut cache = CacheMut::new(isa, shape, &mut data)?;
 ///
-/// // A prompt of three tokens to slot 0, then one token to each of both slots.
+/// // A prompt of three tokens in slot 0, then one token in each of both slots.
 /// let prompt = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
 /// let prompt = Heads::new(&prompt, [3, 1, 2])?;
 /// cache.write(0, 0, prompt, prompt)?;
@@ -139,7 +139,7 @@ pub struct CacheMut<'a> {
 }
 
 impl<'a> Cache<'a> {
-    /// A cache of `shape` in `data`.
+    /// Makes a cache of `shape` from `data`.
     ///
     /// # Errors
     /// The slice is shorter than [`CacheShape::len`].
@@ -151,18 +151,18 @@ impl<'a> Cache<'a> {
         Ok(Self { shape, isa, data })
     }
 
-    /// Its dimensions.
+    /// The shape.
     pub const fn shape(&self) -> CacheShape {
         self.shape
     }
 
-    /// The instruction set whose layout it has, and on which kernels read it.
+    /// The instruction set that determines the layout and reads the cache.
     pub const fn isa(&self) -> Isa {
         self.isa
     }
 
-    /// Copies the key of `head` at `position` of `slot`, as it is kept, to `out`, `[head_dim]`: for whoever
-    /// wants to look at it. The kernels read whole panels.
+    /// Copies the key of `head` at `position` of `slot` to `out`, `[head_dim]`, with the rounding of the cache. It is
+    /// meant for inspection; the kernels read whole panels.
     ///
     /// # Errors
     /// A slot, position or head that the cache does not have, or `out` of another length; then
@@ -194,7 +194,7 @@ impl<'a> Cache<'a> {
             *out = match storage {
                 CacheDtype::F32 => self.data[at],
                 CacheDtype::F16 => {
-                    // In the order of memory, not of significance.
+                    // The two f16 elements are in memory order, not in order of significance.
                     let word = self.data[at / 2].to_bits().to_ne_bytes();
                     let [a, b] = [word[at % 2 * 2], word[at % 2 * 2 + 1]];
                     widen_f16(u16::from_ne_bytes([a, b]))
@@ -206,17 +206,17 @@ impl<'a> Cache<'a> {
 
     #[inline(always)]
     pub(super) fn keys(&self, slot: usize, head: usize) -> *const () {
-        self.shape.number(self.data.as_ptr(), self.shape.keys_at(self.isa, slot, head))
+        self.shape.element(self.data.as_ptr(), self.shape.keys_at(self.isa, slot, head))
     }
 
     #[inline(always)]
     pub(super) fn values(&self, slot: usize, head: usize) -> *const () {
-        self.shape.number(self.data.as_ptr(), self.shape.values_at(self.isa, slot, head))
+        self.shape.element(self.data.as_ptr(), self.shape.values_at(self.isa, slot, head))
     }
 }
 
 impl<'a> CacheMut<'a> {
-    /// A cache of `shape` in `data`.
+    /// Makes a cache of `shape` from `data`.
     ///
     /// # Errors
     /// The slice is shorter than [`CacheShape::len`].
@@ -228,7 +228,7 @@ impl<'a> CacheMut<'a> {
         Ok(Self { shape, isa, data })
     }
 
-    /// The same cache, to read from.
+    /// A read-only view of the same cache.
     pub fn read(&self) -> Cache<'_> {
         Cache { shape: self.shape, isa: self.isa, data: self.data }
     }
@@ -247,7 +247,7 @@ impl<'a> CacheMut<'a> {
         value: Heads<'_>,
     ) -> Result<(), AttentionError> {
         self.check_shapes(&key, &value)?;
-        self.check_place(slot, position, key.tokens())?;
+        self.check_range(slot, position, key.tokens())?;
         self.isa.dispatch(Write {
             shape: self.shape,
             isa: self.isa,
@@ -260,12 +260,11 @@ impl<'a> CacheMut<'a> {
         Ok(())
     }
 
-    /// Writes token `i` of `key` and `value`, `[tokens, heads, head_dim]`, as position
-    /// `positions[i]` of slot `slots[i]`: what a decoding step does with its rows. Where a place is named
-    /// twice, the last token is kept.
+    /// Writes token `i` of `key` and `value`, `[tokens, heads, head_dim]`, as position `positions[i]` of slot
+    /// `slots[i]`, as a decode step does. If the same slot and position occur twice, the last token is stored.
     ///
     /// # Errors
-    /// As [`CacheMut::write`]; also if there is not one slot and one position for each token.
+    /// As [`CacheMut::write`]; also if the number of slots or positions is not the number of tokens.
     pub fn append(
         &mut self,
         slots: &[u32],
@@ -276,8 +275,8 @@ impl<'a> CacheMut<'a> {
         self.append_with(slots, positions, key, value, Parallelism::Serial)
     }
 
-    /// [`CacheMut::append`], by several threads: each writes heads of its own. It is worth it as a token's key
-    /// goes to as many lines of memory as a head has elements, which have not been touched since the
+    /// [`CacheMut::append`] on several threads, each of which writes different heads. Several threads are useful
+    /// because the key of a token goes to one cache line per element of a head, and these lines were last used for the
     /// token before.
     ///
     /// # Errors
@@ -297,7 +296,7 @@ impl<'a> CacheMut<'a> {
             }
         }
         for (&slot, &position) in slots.iter().zip(positions) {
-            self.check_place(slot as usize, position as usize, 1)?;
+            self.check_range(slot as usize, position as usize, 1)?;
         }
         let CacheShape { heads, head_dim, .. } = self.shape;
         let (isa, places) = (self.isa, Places::Each { slots, positions });
@@ -331,7 +330,7 @@ impl<'a> CacheMut<'a> {
         Ok(())
     }
 
-    fn check_place(
+    fn check_range(
         &self,
         slot: usize,
         position: usize,
@@ -384,7 +383,7 @@ struct Write<'a> {
     key: Heads<'a>,
     value: Heads<'a>,
     places: Places<'a>,
-    /// The first head that is written, and the one after the last: no other memory is.
+    /// Start and end of the heads that are written. Only memory of these heads is written.
     heads: (usize, usize),
 }
 
@@ -396,7 +395,7 @@ impl SimdOp for Write<'_> {
         match self.places {
             Places::Run { slot, position } => {
                 let tokens = 0..self.key.tokens();
-                self.put(s, slot, position, tokens);
+                self.write_tokens(s, slot, position, tokens);
             }
             Places::Each { slots, positions } => {
                 let place = |i: usize| (slots[i] as usize, positions[i] as usize);
@@ -405,7 +404,7 @@ impl SimdOp for Write<'_> {
                 }
                 for i in 0..slots.len() {
                     let next = (i + 1 < slots.len()).then(|| place(i + 1));
-                    self.put_one(s, i, place(i), next);
+                    self.write_token(s, i, place(i), next);
                 }
             }
         }
@@ -413,11 +412,11 @@ impl SimdOp for Write<'_> {
 }
 
 impl Write<'_> {
-    /// Writes token `token` to its slot and position. A key goes to one lane of each line of its panel,
-    /// lines that were last touched a whole pass over the weights ago: those of the next head, or of
-    /// the first at `next`, are asked for meanwhile.
+    /// Writes token `token` to its slot and position. A key is written to one lane of each line of its panel. These
+    /// lines were last used one pass over the weights ago, so the lines of the next head, or of the first head at
+    /// `next`, are prefetched at the same time.
     #[inline(always)]
-    fn put_one<S: SimdF32>(
+    fn write_token<S: SimdF32>(
         &self,
         s: S,
         token: usize,
@@ -431,11 +430,11 @@ impl Write<'_> {
             } else if let Some(next) = next {
                 self.issue(s, next, first);
             }
-            self.put_head(s, slot, position, token..token + 1, head);
+            self.write_head(s, slot, position, token..token + 1, head);
         }
     }
 
-    /// Asks for the lines that a token of `head` goes to.
+    /// Prefetches the lines that a token of `head` is written to.
     #[inline(always)]
     fn issue<S: SimdF32>(&self, s: S, (slot, position): (usize, usize), head: usize) {
         let Self { shape, isa, data, .. } = self;
@@ -443,25 +442,31 @@ impl Write<'_> {
         let keys = shape.keys_at(*isa, slot, head) + position / S::LANES * panel;
         let row = value_row(S::LANES, shape.head_dim);
         let values = shape.values_at(*isa, slot, head) + position * row;
-        let line = CACHE_LINE_F32 * shape.storage.in_word();
-        for (start, numbers) in [(keys, panel), (values, row)] {
-            for at in (start..start + numbers).step_by(line) {
-                s.prefetch(shape.number(data.as_ptr(), at).cast());
+        let line = CACHE_LINE_F32 * shape.storage.per_f32();
+        for (start, elements) in [(keys, panel), (values, row)] {
+            for at in (start..start + elements).step_by(line) {
+                s.prefetch(shape.element(data.as_ptr(), at).cast());
             }
         }
     }
 
-    /// Writes `tokens` from `position` of `slot` on.
+    /// Writes `tokens` to `slot`, from `position`.
     #[inline(always)]
-    fn put<S: SimdF32>(&self, s: S, slot: usize, position: usize, tokens: core::ops::Range<usize>) {
+    fn write_tokens<S: SimdF32>(
+        &self,
+        s: S,
+        slot: usize,
+        position: usize,
+        tokens: core::ops::Range<usize>,
+    ) {
         for head in self.heads.0..self.heads.1 {
-            self.put_head(s, slot, position, tokens.clone(), head);
+            self.write_head(s, slot, position, tokens.clone(), head);
         }
     }
 
-    /// [`Write::put`] for one head.
+    /// [`Write::write_tokens`] for one head.
     #[inline(always)]
-    fn put_head<S: SimdF32>(
+    fn write_head<S: SimdF32>(
         &self,
         s: S,
         slot: usize,
@@ -471,12 +476,12 @@ impl Write<'_> {
     ) {
         let Self { shape, isa, data, key, value, .. } = self;
         let row = value_row(S::LANES, shape.head_dim);
-        let keys = shape.number(data.as_ptr(), shape.keys_at(*isa, slot, head)).cast_mut();
+        let keys = shape.element(data.as_ptr(), shape.keys_at(*isa, slot, head)).cast_mut();
         let values = shape.values_at(*isa, slot, head) + position * row;
-        let values = shape.number(data.as_ptr(), values).cast_mut();
-        // SAFETY: slot, positions, tokens and shapes were checked against the cache, whose
-        // buffer was checked against its shape; of several tasks each has heads of its own, whose keys and
-        // values are apart in every slot.
+        let values = shape.element(data.as_ptr(), values).cast_mut();
+        // SAFETY: `check_shapes` and `check_range` checked slot, positions, tokens and shapes against the cache, and
+        // `CacheMut::new` checked the buffer against the shape. Each task has different heads, whose keys and values do
+        // not overlap in any slot.
         unsafe {
             match shape.storage {
                 CacheDtype::F32 => {

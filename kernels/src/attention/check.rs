@@ -1,5 +1,4 @@
-//! Whether a call fits its tensors: everything that is refused is refused here, before anything is
-//! written.
+//! Checks that shapes, ranges and buffers of a call fit. They run before anything is written.
 
 use super::bias::Reach;
 use super::cache::CacheShape;
@@ -9,7 +8,7 @@ use super::options::{Sequence, SlotTable, Weights};
 #[cfg(feature = "train")]
 use crate::dropout::WeightDropout;
 
-/// Keys and values that belong together.
+/// Checks that the key and the value have the same shape.
 pub(super) fn key_value(qkv: &Qkv<'_>) -> Result<(), AttentionError> {
     let Qkv { key, value, .. } = qkv;
     let expected = (key.heads(), key.head_dim());
@@ -23,7 +22,7 @@ pub(super) fn key_value(qkv: &Qkv<'_>) -> Result<(), AttentionError> {
     Ok(())
 }
 
-/// A query that goes with the output and with `kv_heads` keys of `head_dim`.
+/// Checks that the query fits the output and `kv_heads` key heads of `head_dim`.
 pub(super) fn query(
     query: &Heads<'_>,
     out: &HeadsMut<'_>,
@@ -44,12 +43,13 @@ pub(super) fn query(
     Ok(())
 }
 
-/// Query ranges `(query_start, query_len, key_len)` that are in order and inside `tokens`.
+/// Checks that the query ranges `(query_start, query_len, key_len)` are in order and inside the query.
 pub(super) fn sequences(
     sequences: impl Iterator<Item = (usize, usize, usize)>,
     query: &Heads<'_>,
 ) -> Result<Reach, AttentionError> {
-    let mut reach = Reach { heads: query.heads(), queries: 0, keys: 0, asking: 0, asked: 0 };
+    let mut reach =
+        Reach { heads: query.heads(), queries: 0, keys: 0, max_queries: 0, max_keys: 0 };
     let tokens = query.tokens();
     for (index, (start, len, keys)) in sequences.enumerate() {
         if start < reach.queries {
@@ -62,14 +62,14 @@ pub(super) fn sequences(
         }
         reach.keys = reach.keys.max(keys);
         if len > 0 && keys > 0 {
-            reach.asking = reach.asking.max(len);
-            reach.asked = reach.asked.max(keys);
+            reach.max_queries = reach.max_queries.max(len);
+            reach.max_keys = reach.max_keys.max(keys);
         }
     }
     Ok(reach)
 }
 
-/// Key ranges inside `tokens`, with at least as many keys as valid ones.
+/// Checks that the key ranges are inside `tokens`, with at most as many valid keys as keys.
 pub(super) fn keys(sequences: &[Sequence], tokens: usize) -> Result<(), AttentionError> {
     for (index, sequence) in sequences.iter().enumerate() {
         let Sequence { key_start, key_len, padded_len, .. } = *sequence;
@@ -85,8 +85,8 @@ pub(super) fn keys(sequences: &[Sequence], tokens: usize) -> Result<(), Attentio
     Ok(())
 }
 
-/// Weights with room for the reach, whose rows are apart; none where there is nothing to write, and
-/// their strides may be anything.
+/// Checks that the weights have space for `reach` and that their rows do not overlap. Returns `None` if there is
+/// nothing to write; the strides are then not checked.
 pub(super) fn weights<'a>(
     weights: Option<Weights<'a>>,
     reach: Reach,
@@ -121,7 +121,7 @@ pub(super) fn weights<'a>(
     Ok(Some(weights))
 }
 
-/// A maximum and a sum for every query token and head.
+/// Checks that there is a maximum and a sum for each query token and head.
 pub(super) fn sums(sums: &[f32], query: &Heads<'_>) -> Result<(), AttentionError> {
     let expected = query
         .tokens()
@@ -134,15 +134,15 @@ pub(super) fn sums(sums: &[f32], query: &Heads<'_>) -> Result<(), AttentionError
     Ok(())
 }
 
-/// Sequences of which no two have a key in common, padding included.
+/// Checks that no two sequences share a key, padding included.
 #[cfg(feature = "train")]
-pub(super) fn keys_apart(sequences: &[Sequence]) -> Result<(), AttentionError> {
+pub(super) fn disjoint_keys(sequences: &[Sequence]) -> Result<(), AttentionError> {
     let mut end = 0;
     for (index, sequence) in sequences.iter().enumerate() {
         let Sequence { key_start, padded_len, .. } = *sequence;
         let after = key_start.saturating_add(padded_len);
         if padded_len > 0 && key_start < end {
-            // Not in order, which is allowed.
+            // Sequences may be in any order: compare with each earlier one.
             let shares = |other: &Sequence| {
                 let other_end = other.key_start.saturating_add(other.padded_len);
                 other.padded_len > 0 && key_start < other_end && other.key_start < after
@@ -158,7 +158,7 @@ pub(super) fn keys_apart(sequences: &[Sequence]) -> Result<(), AttentionError> {
     Ok(())
 }
 
-/// A sentence for each query token.
+/// Checks that there is one sentence for each query token.
 #[cfg(feature = "train")]
 pub(super) fn sentences(
     dropout: Option<&WeightDropout<'_>>,
@@ -172,7 +172,7 @@ pub(super) fn sentences(
     }
 }
 
-/// A gradient of the shape of what it is the gradient of.
+/// Checks that a gradient has the shape of its tensor.
 #[cfg(feature = "train")]
 pub(super) fn gradient(of: &Heads<'_>, gradient: &Heads<'_>) -> Result<(), AttentionError> {
     let expected = [of.tokens(), of.heads(), of.head_dim()];
@@ -183,7 +183,7 @@ pub(super) fn gradient(of: &Heads<'_>, gradient: &Heads<'_>) -> Result<(), Atten
     Ok(())
 }
 
-/// A slot of the cache with at least so many positions.
+/// Checks that the cache has the slot, with at least `positions` positions.
 pub(super) fn slot(
     shape: &CacheShape,
     slot: usize,
@@ -198,23 +198,23 @@ pub(super) fn slot(
     Ok(())
 }
 
-/// A past for each of `rows` rows, in slots and at positions that the cache has.
-pub(super) fn ancestry(
-    ancestry: &SlotTable<'_>,
+/// Checks that each of `rows` rows has a slot for each of its keys, and that the cache has these slots and positions.
+pub(super) fn slot_table(
+    slot_table: &SlotTable<'_>,
     rows: usize,
     shape: &CacheShape,
 ) -> Result<(), AttentionError> {
-    let &SlotTable { lens, slots, stride } = ancestry;
+    let &SlotTable { lens, slots, stride } = slot_table;
     if lens.len() != rows {
         return Err(AttentionError::Places { expected: rows, found: lens.len() });
     }
     for (row, &len) in lens.iter().enumerate() {
-        let Some(past) = ancestry.past(row) else {
+        let Some(row_slots) = slot_table.row_slots(row) else {
             let expected = row.saturating_mul(stride).saturating_add(len as usize);
             return Err(AttentionError::SlotTable { expected, found: slots.len() });
         };
-        slot(shape, 0, past.len())?;
-        if let Some(&found) = past.iter().find(|&&slot| slot as usize >= shape.slots) {
+        slot(shape, 0, row_slots.len())?;
+        if let Some(&found) = row_slots.iter().find(|&&slot| slot as usize >= shape.slots) {
             return Err(AttentionError::Slot { slots: shape.slots, found: found as usize });
         }
     }

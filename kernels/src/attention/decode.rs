@@ -1,13 +1,12 @@
-//! Queries whose past lies in several slots of the cache: a beam's hypotheses.
+//! Decode steps of queries whose keys and values are in several slots of the cache, such as the hypotheses of a beam.
 //!
-//! The ancestry table names, for each position, the slot that holds its key and value. Panels of
-//! keys that come from one slot are used as they are; a panel whose positions come from several
-//! slots is scored once for each of them and the lanes are put together, which gives each key the
-//! very sum it has in its own slot. Values are walked in order of position, slot by slot. The bits
-//! are those of a cache in which everything lies in one slot.
+//! The slot table contains, for each position, the slot of its key and value. A panel of keys from one slot is used
+//! directly. A panel whose positions are in several slots is scored once per slot, and the lanes are merged, which
+//! gives each key the same sum as in its own slot. Values are added in order of position, slot by slot. The bits are
+//! those of a cache in which all positions are in one slot.
 //!
-//! Hypotheses that continue the same one have the beginning of their past in common, and nothing after it:
-//! several rows pass over the former as a tile, which reads it once, and over the latter one by one.
+//! Hypotheses with a common ancestor share the first part of their slots, and nothing after it. Several rows process
+//! the shared part as a tile, which reads it once. Then they process their own parts one by one.
 
 use super::bias::hides;
 use super::cache::Cache;
@@ -16,32 +15,32 @@ use super::head_params::HeadParams;
 use super::kv_dtype::{KvFormat, load};
 use super::online_softmax::{Block, Factors, KEY_BLOCK, Running, WeightLines, exponentials};
 use super::panels::value_row;
-use super::prefetched_tile::ALONE;
+use super::prefetched_tile::SINGLE_ROW_DISTANCE;
 use crate::simd::{MAX_LANES, MAX_PANEL, SimdF32, SimdOp};
 use core::marker::PhantomData;
 
-/// Most rows that pass over what they have in common together.
-pub(super) const MOST_ROWS: usize = 4;
+/// Most rows that share one pass over their common keys and values.
+pub(super) const MAX_SHARED_ROWS: usize = 4;
 
-/// One head of `R` consecutive queries, with their pasts of one length.
+/// One head of `R` consecutive queries that have equally many keys.
 pub(super) struct KvView<'a, const R: usize> {
     pub(super) heads: [HeadParams; R],
     pub(super) cache: Cache<'a>,
     pub(super) kv_head: usize,
     /// The slot of each key of each query.
     pub(super) slots: [&'a [u32]; R],
-    /// Keys whose slots all of them share: whole panels. Of a query that is alone, none.
+    /// Keys that have the same slot in all queries, in whole panels. 0 for a single query.
     pub(super) shared: usize,
-    /// What attends after this: asked for early.
+    /// The head and the slots that are computed next: prefetched early.
     pub(super) next_kv_head: usize,
     pub(super) next_slots: &'a [u32],
 }
 
-/// [`KvView::attend`] as a function of its own.
+/// [`KvView::attend`] as a separate function.
 pub(super) struct Attend<'t, 'a, N, const R: usize, const NV: usize> {
-    pub(super) past: KvView<'a, R>,
+    pub(super) view: KvView<'a, R>,
     pub(super) lines: &'t mut WeightLines,
-    pub(super) numbers: PhantomData<N>,
+    pub(super) format: PhantomData<N>,
 }
 
 impl<N: KvFormat, const R: usize, const NV: usize> SimdOp for Attend<'_, '_, N, R, NV> {
@@ -49,14 +48,13 @@ impl<N: KvFormat, const R: usize, const NV: usize> SimdOp for Attend<'_, '_, N, 
 
     #[inline(always)]
     fn run<S: SimdF32>(self, s: S) {
-        // SAFETY: `Steps::attend`, the only maker of this value, has what `KvView::attend` asks for:
-        // `attention_decode` checked slots and lengths against the cache, and each task has rows and
-        // heads of its own.
-        unsafe { self.past.attend::<S, N, NV>(s, self.lines) }
+        // SAFETY: only `DecodeRows::attend` builds this value, under the contract of `KvView::attend`:
+        // `attention_decode` checked slots and lengths against the cache, and each task has its own rows and heads.
+        unsafe { self.view.attend::<S, N, NV>(s, self.lines) }
     }
 }
 
-/// Keys whose slots all of `rows` share, in whole panels.
+/// Keys that have the same slot in all `rows`, in whole panels.
 #[inline(always)]
 pub(super) fn shared<S: SimdF32>(rows: &[&[u32]]) -> usize {
     let Some((first, others)) = rows.split_first() else { return 0 };
@@ -76,13 +74,13 @@ pub(super) fn shared<S: SimdF32>(rows: &[&[u32]]) -> usize {
 }
 
 impl<const R: usize> KvView<'_, R> {
-    /// Attends with query row 0 of each of `heads`. What `lines` holds does not matter.
+    /// Computes attention for query row 0 of each of `heads`. The previous content of `lines` is ignored.
     ///
     /// # Safety
-    /// Every pointer of `heads` but those to keys and values is valid for what its field says, for the
-    /// instruction set of `S`, and nobody else touches their outputs; their queries are those of
-    /// consecutive rows. `slots` have `key_len` entries each, all slots of the cache, whose positions have
-    /// been written, and are the same up to `shared`, a multiple of `LANES`.
+    /// Every pointer of `heads`, except those to keys and values, is valid for the data that its field documents, for
+    /// the instruction set of `S`. No other code accesses their outputs. The queries are those of consecutive rows.
+    /// Each element of `slots` has `key_len` entries. All of them are slots of the cache, their positions have been
+    /// written, and they are equal in all queries up to `shared`, a multiple of `LANES`.
     #[inline(always)]
     pub(super) unsafe fn attend<S: SimdF32, N: KvFormat, const NV: usize>(
         &self,
@@ -94,7 +92,7 @@ impl<const R: usize> KvView<'_, R> {
         let mut key = 0;
         while key < key_len {
             let block = Block { key, len: (key_len - key).min(KEY_BLOCK), next: key };
-            // SAFETY: the caller's contract.
+            // SAFETY: the `# Safety` contract of `attend` holds.
             unsafe {
                 let highest = self.scores::<S, N, NV>(s, block, lines);
                 let vectors = block.len.div_ceil(S::LANES);
@@ -107,7 +105,7 @@ impl<const R: usize> KvView<'_, R> {
                 }
                 if self.heads[0].bias_hides {
                     for i in 0..R {
-                        self.values_where_seen::<S, N>(
+                        self.values_masked::<S, N>(
                             s,
                             i,
                             block,
@@ -122,7 +120,7 @@ impl<const R: usize> KvView<'_, R> {
             key += block.len;
         }
         for i in 0..R {
-            // SAFETY: the caller's contract; the heads have no weights to write.
+            // SAFETY: the `# Safety` contract of `attend` holds. The heads have no weights to write.
             unsafe {
                 self.heads[i].finish::<S, N>(s, 0, running[i], |key| {
                     let row = value_row(S::LANES, self.heads[i].head_dim);
@@ -132,33 +130,33 @@ impl<const R: usize> KvView<'_, R> {
         }
     }
 
-    /// Keys of a block that all queries pass over together.
+    /// Keys of a block that all queries process in one tile.
     #[inline(always)]
-    fn together(&self, block: Block) -> usize {
+    fn shared_len(&self, block: Block) -> usize {
         if R == 1 { 0 } else { self.shared.saturating_sub(block.key).min(block.len) }
     }
 
-    /// `count` queries from number `first` on, with the slots of the first of them.
+    /// `count` queries from index `first`, with the slots of the first of them.
     #[inline(always)]
     fn queries(&self, first: usize, count: usize) -> Queries<'_> {
         let heads = &self.heads[first..first + count];
         Queries { heads, slots: self.slots[first], cache: self.cache, kv_head: self.kv_head }
     }
 
-    /// Where query `i` finds the first key of a block that it does not share with the others, or where the values
-    /// of the block begin if there is no such query or key.
+    /// Address of the first key of a block that query `i` does not share. If there is no such query or key, the address
+    /// of the first values of the block.
     #[inline(always)]
     fn own_keys<S: SimdF32, N: KvFormat>(&self, block: Block, i: usize) -> *const N::KvElement {
-        let together = self.together(block);
-        if i < R && together < block.len {
-            let at = block.key + together;
+        let shared_len = self.shared_len(block);
+        if i < R && shared_len < block.len {
+            let at = block.key + shared_len;
             return self.queries(i, 1).panel::<S, N>(self.slots[i][at], at);
         }
         let row = value_row(S::LANES, self.heads[0].head_dim);
         self.queries(0, 1).values_of::<N>(self.slots[0][block.key]).wrapping_add(block.key * row)
     }
 
-    /// Scores of one block; returns the highest of each lane of each query.
+    /// Scores of one block. Returns the maximum of each lane of each query.
     ///
     /// # Safety
     /// As [`KvView::attend`].
@@ -171,14 +169,14 @@ impl<const R: usize> KvView<'_, R> {
     ) -> [S::F32; R] {
         let mut highest = [s.splat(f32::NEG_INFINITY); R];
         let lines = lines.0.as_mut_ptr();
-        let together = self.together(block) / S::LANES;
+        let shared_panels = self.shared_len(block) / S::LANES;
         if const { R > 1 } {
             let (all, after) = (self.queries(0, R), self.own_keys::<S, N>(block, 0));
             let mut v = 0;
-            while v < together {
-                // SAFETY: the caller's contract.
+            while v < shared_panels {
+                // SAFETY: the `# Safety` contract of `scores` holds.
                 unsafe {
-                    if together - v >= NV {
+                    if shared_panels - v >= NV {
                         all.group::<S, N, R, NV>(s, block, v, after, &mut highest, lines);
                         v += NV;
                     } else {
@@ -190,7 +188,7 @@ impl<const R: usize> KvView<'_, R> {
         }
         for i in 0..R {
             let (own, after) = (self.queries(i, 1), self.own_keys::<S, N>(block, i + 1));
-            // SAFETY: the caller's contract; there is a line for each query.
+            // SAFETY: the `# Safety` contract of `scores` holds. `lines` has a line for each query.
             unsafe {
                 let line = lines.add(i * KEY_BLOCK);
                 if const { R == 1 } {
@@ -198,7 +196,7 @@ impl<const R: usize> KvView<'_, R> {
                 } else {
                     let mut lanes = [0.0; MAX_LANES];
                     s.store(lanes.as_mut_ptr(), highest[i]);
-                    let first = together;
+                    let first = shared_panels;
                     s.call_noinline(OwnScores::<N> {
                         own,
                         block,
@@ -230,7 +228,7 @@ impl<const R: usize> KvView<'_, R> {
         let mut column = 0;
         while column < head_dim {
             let left = (head_dim - column).div_ceil(S::LANES);
-            // SAFETY: the caller's contract.
+            // SAFETY: the `# Safety` contract of `values` holds.
             unsafe {
                 if left >= NV {
                     self.columns::<S, N, NV>(s, block, column, weights, factors);
@@ -248,7 +246,7 @@ impl<const R: usize> KvView<'_, R> {
     /// # Safety
     /// As [`KvView::attend`].
     #[inline(always)]
-    unsafe fn values_where_seen<S: SimdF32, N: KvFormat>(
+    unsafe fn values_masked<S: SimdF32, N: KvFormat>(
         &self,
         s: S,
         i: usize,
@@ -261,7 +259,7 @@ impl<const R: usize> KvView<'_, R> {
         let slots = &self.slots[i][block.key..block.key + block.len];
         let mut column = 0;
         while column < head.head_dim {
-            // SAFETY: the output row exists, and values and biases of the past.
+            // SAFETY: the output row, and the values and biases of all keys exist, by the contract of `attend`.
             unsafe {
                 let mut acc = s.splat(0.0);
                 if block.key > 0 {
@@ -295,29 +293,30 @@ impl<const R: usize> KvView<'_, R> {
         if block.key > 0 {
             for i in 0..R {
                 for (g, x) in acc[i].iter_mut().enumerate() {
-                    // SAFETY: the output row was written for an earlier block.
+                    // SAFETY: an earlier block wrote the output row.
                     let out = unsafe { self.heads[i].load_out(s, 0, column + g * S::LANES) };
                     *x = s.mul(s.splat(factors[i].before), out);
                 }
             }
         }
-        let together = self.together(block);
+        let shared_len = self.shared_len(block);
         let weights = weights.as_ptr();
-        // SAFETY: the caller's contract; there is a line of weights for each query, and `G` vectors fit in a panel.
+        // SAFETY: the `# Safety` contract of `columns` holds. There is a line of weights for each query, and `G`
+        // vectors fit in a panel.
         unsafe {
-            if const { R > 1 } && together > 0 {
+            if const { R > 1 } && shared_len > 0 {
                 let after = self.own_values::<S, N>(block, column, 0);
-                let part = Part { block, column, start: 0, end: together };
+                let part = Part { block, column, start: 0, end: shared_len };
                 acc = self.queries(0, R).runs::<S, N, R, G>(s, acc, part, weights, after);
             }
             for i in 0..R {
                 let (own, after) =
                     (self.queries(i, 1), self.own_values::<S, N>(block, column, i + 1));
-                let part = Part { block, column, start: together, end: block.len };
+                let part = Part { block, column, start: shared_len, end: block.len };
                 let weights = weights.add(i * KEY_BLOCK);
                 if const { R == 1 } {
                     [acc[i]] = own.runs::<S, N, 1, G>(s, [acc[i]], part, weights, after);
-                } else if together < block.len {
+                } else if shared_len < block.len {
                     let mut sums = [0.0; MAX_PANEL];
                     let acc = &mut acc[i];
                     for (g, &x) in acc.iter().enumerate() {
@@ -339,14 +338,14 @@ impl<const R: usize> KvView<'_, R> {
         for i in 0..R {
             for (g, &x) in acc[i].iter().enumerate() {
                 let x = s.mul(x, s.splat(factors[i].after));
-                // SAFETY: the output row exists.
+                // SAFETY: the output row exists by the contract of `attend`.
                 unsafe { self.heads[i].store_out(s, 0, column + g * S::LANES, x) };
             }
         }
     }
 
-    /// Where query `i` finds the first value of a block that it does not share with the others, from `column` on. If
-    /// there is no such query or value, the keys of the next head.
+    /// Address of the first value of a block that query `i` does not share, from `column`. If there is no such query or
+    /// value, an address in the keys of the next head.
     #[inline(always)]
     fn own_values<S: SimdF32, N: KvFormat>(
         &self,
@@ -354,14 +353,14 @@ impl<const R: usize> KvView<'_, R> {
         column: usize,
         i: usize,
     ) -> *const N::KvElement {
-        let together = self.together(block);
-        if i < R && together < block.len {
-            let (at, row) = (block.key + together, value_row(S::LANES, self.heads[0].head_dim));
+        let shared_len = self.shared_len(block);
+        if i < R && shared_len < block.len {
+            let (at, row) = (block.key + shared_len, value_row(S::LANES, self.heads[0].head_dim));
             let values = self.queries(i, 1).values_of::<N>(self.slots[i][at]);
             return values.wrapping_add(at * row + column);
         }
         let next = self.next_slots.first().map_or(self.slots[0][block.key], |&next| next);
         let keys = self.cache.keys(next as usize, self.next_kv_head).cast::<N::KvElement>();
-        keys.wrapping_add(column * ALONE)
+        keys.wrapping_add(column * SINGLE_ROW_DISTANCE)
     }
 }

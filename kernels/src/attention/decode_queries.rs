@@ -1,17 +1,18 @@
-//! Queries of a decoding step that read the same slots of the cache: scores with keys, and sums of weights times values.
+//! Queries of a decode step that read the same slots of the cache: their scores with keys, and their sums of weights
+//! times values.
 //!
-//! What one query reads by itself is a function of its own, which the groups of every size call.
+//! The keys and values that only one query reads are processed in separate functions, which groups of all sizes call.
 
 use super::cache::Cache;
 use super::head_params::HeadParams;
 use super::kv_dtype::{KvFormat, PanelView, tile};
 use super::online_softmax::{Block, KEY_BLOCK};
 use super::panels::value_row;
-use super::prefetched_tile::ALONE;
+use super::prefetched_tile::SINGLE_ROW_DISTANCE;
 use crate::gemm::{Panels, Rows, Tile, multiply};
 use crate::simd::{CACHE_LINE_F32, MAX_LANES, MAX_PANEL, SimdF32, SimdOp};
 
-/// Panels scored together, where they are narrow.
+/// Panels that are scored at once, where vectors have fewer than 16 lanes.
 const WIDE: usize = 8;
 
 /// Consecutive queries of one head that read the same slots.
@@ -42,8 +43,8 @@ impl Queries<'_> {
         self.cache.values(slot as usize, self.kv_head).cast()
     }
 
-    /// Scores of a query that is alone with the panels of a block from number `first` on. `after` is what it reads
-    /// next.
+    /// Scores of a single query with the panels of a block, from panel `first`. `after` is the address of the next
+    /// read, for prefetch.
     ///
     /// # Safety
     /// As `KvView::attend`; `line` is valid for writes of a block of scores.
@@ -61,7 +62,7 @@ impl Queries<'_> {
         let panels = block.len.div_ceil(S::LANES);
         let mut v = first;
         while v < panels {
-            // SAFETY: the caller's contract; `panels * LANES <= KEY_BLOCK`.
+            // SAFETY: the `# Safety` contract of `own_scores` holds; `panels * LANES <= KEY_BLOCK`.
             unsafe {
                 if S::LANES < 16 && panels - v >= WIDE {
                     self.group::<S, N, 1, WIDE>(s, block, v, after, highest, line);
@@ -80,8 +81,9 @@ impl Queries<'_> {
         }
     }
 
-    /// Scores of `G` panels of a block from panel `v` for the `MR` queries, each of the slot of its first position,
-    /// then put right where a panel has positions of several. `after` is what is read after the block's last panel.
+    /// Scores of `G` panels of a block, from panel `v`, for `MR` queries. Each panel is scored in the slot of its first
+    /// position. If its positions are in several slots, the lanes of the other slots are replaced. `after` is the
+    /// address of the next read after the last panel of the block, for prefetch.
     ///
     /// # Safety
     /// As `KvView::attend`; the panels exist, and `lines` is valid for writes of a block of scores of each query.
@@ -101,25 +103,25 @@ impl Queries<'_> {
             let first = (v + g) * S::LANES;
             *from = self.panel::<S, N>(slots[first], block.key + first);
         }
-        let ahead = match slots.get((v + G) * S::LANES) {
+        let prefetch = match slots.get((v + G) * S::LANES) {
             Some(&slot) => self.panel::<S, N>(slot, block.key + (v + G) * S::LANES),
             None => after,
         };
-        // SAFETY: the panels have been written.
-        let sums = unsafe { self.sums::<S, N, MR, G>(s, from, ahead) };
+        // SAFETY: the panels have been written, by the contract of `KvView::attend`.
+        let sums = unsafe { self.sums::<S, N, MR, G>(s, from, prefetch) };
         for (g, mut sums) in sums.into_iter().enumerate() {
             let first = (v + g) * S::LANES;
             let slots = &slots[first..slots.len().min(first + S::LANES)];
-            if !same(slots) {
+            if !all_equal(slots) {
                 for lane in 1..slots.len() {
                     let slot = slots[lane];
-                    // Once for each slot, at its first position.
+                    // Score each slot once, at its first position.
                     if slot == slots[lane - 1] || slots[..lane].contains(&slot) {
                         continue;
                     }
                     let from = [self.panel::<S, N>(slot, block.key + first)];
-                    // SAFETY: the panel has been written.
-                    let [others] = unsafe { self.sums::<S, N, MR, 1>(s, from, ahead) };
+                    // SAFETY: the panel has been written, by the contract of `KvView::attend`.
+                    let [others] = unsafe { self.sums::<S, N, MR, 1>(s, from, prefetch) };
                     for (at, &found) in slots.iter().enumerate().skip(lane) {
                         if found == slot {
                             for i in 0..MR {
@@ -134,19 +136,19 @@ impl Queries<'_> {
                 let head = &self.heads[i];
                 let mut x = s.mul(sums[i][0], s.splat(head.scale));
                 if !head.bias.is_null() {
-                    // SAFETY: the query, number 0, sees all of its past.
+                    // SAFETY: the head has a single query, row 0, which sees all of its keys.
                     x = unsafe { head.add_bias(s, x, (0, block.key + first), slots.len()) };
                 }
                 let x = s.select(s.first(slots.len()), x, s.splat(f32::NEG_INFINITY));
                 highest[i] = s.max(x, highest[i]);
-                // SAFETY: `first + LANES <= KEY_BLOCK`, and there is a line for each query.
+                // SAFETY: `first + LANES <= KEY_BLOCK`, and `lines` has a line for each query.
                 unsafe { s.store(lines.add(i * KEY_BLOCK + first), x) };
             }
         }
     }
 
-    /// One vector of sums for each panel in `from` and each of `MR` queries; prefetches as much from `ahead` on, any
-    /// address.
+    /// One vector of sums for each panel in `from` and each of `MR` queries. Prefetches as many vectors from
+    /// `prefetch`, which may be an invalid address.
     ///
     /// # Safety
     /// The panels exist.
@@ -155,18 +157,19 @@ impl Queries<'_> {
         &self,
         s: S,
         from: [*const N::KvElement; G],
-        ahead: *const N::KvElement,
+        prefetch: *const N::KvElement,
     ) -> [Tile<S, MR, 1>; G] {
         let head = &self.heads[0];
         let queries = Rows { at: head.query, row: head.query_row, step: 1 };
         let keys = Panels { at: from, step: S::LANES, vector: S::LANES };
         let zero = [[[s.splat(0.0)]; MR]; G];
-        let ahead = N::running(ahead, G, S::LANES);
-        // SAFETY: the query rows have `head_dim` elements, and each panel as many vectors.
-        unsafe { multiply(N::form(s), zero, head.head_dim, queries, keys, ahead) }
+        let prefetch = N::prefetch_lines(prefetch, G, S::LANES);
+        // SAFETY: the query rows have `head_dim` elements, and each panel has as many vectors.
+        unsafe { multiply(N::operand(s), zero, head.head_dim, queries, keys, prefetch) }
     }
 
-    /// Adds weights times values of a part of a block to `acc`, slot by slot. `after` is what is read next.
+    /// Adds weights times values of a part of a block to `acc`, slot by slot. `after` is the address of the next read,
+    /// for prefetch.
     ///
     /// # Safety
     /// As `KvView::attend`; `weights` are those of the block, a line for each query.
@@ -188,33 +191,33 @@ impl Queries<'_> {
                 self.values_of::<N>(slot).wrapping_add((block.key + key) * row + column)
             };
             let mut run = run_of(&slots[start..]);
-            // Values are prefetched as far ahead, of the slot that they are in; behind the last ones, what
-            // comes next.
-            let ahead = if let Some(&later) = slots.get(start + ALONE) {
-                run = run.min(run_of(&slots[start + ALONE..]));
-                at(later, start + ALONE)
+            // Prefetch the value `SINGLE_ROW_DISTANCE` positions ahead, in its own slot. After the last value, prefetch
+            // `after`.
+            let prefetch = if let Some(&later) = slots.get(start + SINGLE_ROW_DISTANCE) {
+                run = run.min(run_of(&slots[start + SINGLE_ROW_DISTANCE..]));
+                at(later, start + SINGLE_ROW_DISTANCE)
             } else {
-                let near_end = end.saturating_sub(ALONE).max(part.start);
+                let near_end = end.saturating_sub(SINGLE_ROW_DISTANCE).max(part.start);
                 after.wrapping_add((start - near_end) * G * S::LANES)
             };
             let weights = Rows { at: weights.wrapping_add(start), row: KEY_BLOCK, step: 1 };
             let values = PanelView { at: at(slot, start), step: row, vector: S::LANES };
-            let ahead = N::running(ahead, G, CACHE_LINE_F32);
-            // SAFETY: these positions of the slot have been written.
-            acc = unsafe { tile::<S, N, _, MR, G>(s, acc, run, weights, values, ahead) };
+            let prefetch = N::prefetch_lines(prefetch, G, CACHE_LINE_F32);
+            // SAFETY: these positions of the slot have been written, by the contract of `KvView::attend`.
+            acc = unsafe { tile::<S, N, _, MR, G>(s, acc, run, weights, values, prefetch) };
             start += run;
         }
         acc
     }
 }
 
-/// [`Queries::own_scores`] as a function of its own, for the queries of a group.
+/// [`Queries::own_scores`] as a separate function, for the queries of a group.
 pub(super) struct OwnScores<'t, N: KvFormat> {
     pub(super) own: Queries<'t>,
     pub(super) block: Block,
     pub(super) first: usize,
     pub(super) after: *const N::KvElement,
-    /// The highest score in each lane so far.
+    /// The maximum score in each lane so far.
     pub(super) highest: &'t mut [f32; MAX_LANES],
     pub(super) line: *mut f32,
 }
@@ -225,7 +228,8 @@ impl<N: KvFormat> SimdOp for OwnScores<'_, N> {
     #[inline(always)]
     fn run<S: SimdF32>(self, s: S) {
         let Self { own, block, first, after, highest, line } = self;
-        // SAFETY: `KvView::scores` makes it under the same contract; any vector fits in `highest`.
+        // SAFETY: only `KvView::scores` builds this value, under the same contract. A vector of any instruction set
+        // fits in `highest`.
         unsafe {
             let mut lanes = s.load(highest.as_ptr());
             own.own_scores::<S, N>(s, block, first, after, &mut lanes, line);
@@ -234,13 +238,13 @@ impl<N: KvFormat> SimdOp for OwnScores<'_, N> {
     }
 }
 
-/// [`Queries::runs`] of one query as a function of its own, for the queries of a group.
+/// [`Queries::runs`] of one query as a separate function, for the queries of a group.
 pub(super) struct OwnValues<'t, N: KvFormat, const G: usize> {
     pub(super) own: Queries<'t>,
     pub(super) part: Part,
     pub(super) weights: *const f32,
     pub(super) after: *const N::KvElement,
-    /// `G` vectors, which it adds to.
+    /// `G` vectors, to which the sums are added.
     pub(super) sums: &'t mut [f32; MAX_PANEL],
 }
 
@@ -252,7 +256,7 @@ impl<N: KvFormat, const G: usize> SimdOp for OwnValues<'_, N, G> {
         const { assert!(G * S::LANES <= MAX_PANEL) };
         let Self { own, part, weights, after, sums } = self;
         let mut acc = [[s.splat(0.0); G]; 1];
-        // SAFETY: `KvView::columns` makes it under the same contract; `G` vectors fit in `sums`.
+        // SAFETY: only `KvView::columns` builds this value, under the same contract. `G` vectors fit in `sums`.
         unsafe {
             for (g, x) in acc[0].iter_mut().enumerate() {
                 *x = s.load(sums.as_ptr().add(g * S::LANES));
@@ -274,13 +278,13 @@ pub(super) struct Part {
     pub(super) end: usize,
 }
 
-/// Whether all of `slots`, of which there is one at least, are the same.
+/// Whether all `slots` are equal. There is at least one.
 #[inline(always)]
-fn same(slots: &[u32]) -> bool {
+fn all_equal(slots: &[u32]) -> bool {
     slots.iter().fold(0, |difference, &slot| difference | (slot ^ slots[0])) == 0
 }
 
-/// How many of `slots`, from the first on, are the same.
+/// How many `slots`, from the first, are equal.
 #[inline(always)]
 fn run_of(slots: &[u32]) -> usize {
     let Some(&slot) = slots.first() else { return 0 };

@@ -1,11 +1,11 @@
-//! Dropout of the weights of a tile of queries, in functions of their own: those who drop nothing do not
-//! carry it.
+//! Dropout of the weights of a tile of queries. These are separate functions, so that calls without dropout do not
+//! contain their code.
 
 use crate::dropout::{DropMask, HeadDrops};
 use crate::simd::{SimdF32, SimdOp};
 
-/// Weights of `queries` queries from `query` on for `keys` keys from `key` on, of which those of each query lie in
-/// a line with room for whole vectors of keys and for a multiple of 8.
+/// Weights of `queries` queries from `query` for `keys` keys from `key`. The weights of each query are in one line,
+/// with space for whole vectors of keys and for a multiple of 8 weights.
 #[derive(Clone, Copy)]
 pub(super) struct Tile {
     pub(super) drops: HeadDrops,
@@ -15,7 +15,7 @@ pub(super) struct Tile {
     pub(super) keys: usize,
 }
 
-/// Decides about a tile.
+/// Computes the dropout mask of a tile.
 pub(super) struct Decide<'d> {
     pub(super) tile: Tile,
     pub(super) to: &'d mut DropMask,
@@ -31,7 +31,7 @@ impl SimdOp for Decide<'_> {
     }
 }
 
-/// Drops from the lines at `lines`, `stride` floats apart, what was decided about their tile.
+/// Applies the mask of a tile to its weights in the lines at `lines`, `stride` floats apart.
 pub(super) struct Apply<'d> {
     pub(super) tile: Tile,
     pub(super) from: &'d DropMask,
@@ -45,12 +45,12 @@ impl SimdOp for Apply<'_> {
     #[inline(always)]
     fn run<S: SimdF32>(self, _: S) {
         let Tile { drops, queries, keys, .. } = self.tile;
-        // SAFETY: who makes one has decided about the tile, and has its lines.
+        // SAFETY: the creator of this value has computed the mask of this tile, and `lines` has the lines of the tile.
         unsafe { drops.apply(self.from, (queries, keys), self.lines, self.stride) }
     }
 }
 
-/// Decides about a tile and drops from its lines, with little stack.
+/// Computes and applies the mask of a tile, with little stack.
 pub(super) struct DropOnce {
     pub(super) tile: Tile,
     pub(super) lines: *mut f32,
@@ -63,7 +63,7 @@ impl SimdOp for DropOnce {
     #[inline(always)]
     fn run<S: SimdF32>(self, _: S) {
         let Self { tile: Tile { drops, query, queries, key, keys }, lines, stride } = self;
-        // SAFETY: who makes one has the lines.
+        // SAFETY: the creator of this value ensures that `lines` has the lines of the tile.
         unsafe { drops.drop_from((query, queries), (key, keys), lines, stride) }
     }
 }

@@ -1,8 +1,8 @@
-//! Why attention is refused.
+//! The errors of attention.
 
 use core::fmt;
 
-/// Why attention was refused. Nothing has been written.
+/// Why a call was rejected. Nothing has been written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AttentionError {
@@ -41,7 +41,7 @@ pub enum AttentionError {
         /// Heads of the key.
         key: usize,
     },
-    /// A sequence reaches past the last query.
+    /// A sequence ends after the last query.
     QueryRange {
         /// Index of the sequence.
         sequence: usize,
@@ -50,12 +50,12 @@ pub enum AttentionError {
         /// End of the sequence.
         found: usize,
     },
-    /// Two sequences claim the same query rows.
+    /// Two sequences contain the same query rows.
     QueryOverlap {
-        /// Index of the sequence that starts before its predecessor's end.
+        /// Index of the sequence that starts before the end of the previous one.
         sequence: usize,
     },
-    /// A sequence reaches past the last key.
+    /// A sequence ends after the last key.
     KeyRange {
         /// Index of the sequence.
         sequence: usize,
@@ -64,46 +64,46 @@ pub enum AttentionError {
         /// End of the sequence.
         found: usize,
     },
-    /// A sequence has more valid keys than keys.
+    /// A sequence has more valid keys than keys in total.
     KeyLength {
-        /// Index of the sequence.
+        /// Keys in total.
         sequence: usize,
-        /// Keys that exist.
+        /// Valid keys.
         padded: usize,
         /// Keys said to be valid.
         found: usize,
     },
     /// This build has no kernels for [`CacheDtype::F16`](super::CacheDtype::F16).
     MissingFeature {
-        /// The feature of this crate that brings them: `"f16"`.
+        /// The feature of this crate that adds them: `"f16"`.
         feature: &'static str,
     },
     /// The scratch is too short.
     Scratch {
         /// Floats needed.
         expected: usize,
-        /// Floats given.
+        /// Floats in the buffer.
         found: usize,
     },
     /// The bias does not cover the queries, the heads or the keys.
     Bias {
-        /// Floats that it must reach.
+        /// Floats needed.
         expected: usize,
         /// Floats in its slice.
         found: usize,
     },
-    /// A relative bias has too few values for keys before their query.
+    /// A relative bias has too few values for keys before the query.
     BiasZero {
-        /// Values that must lie before the one for distance 0: the longest sequence's keys less one.
+        /// Values needed before the one for distance 0: the keys of the longest sequence minus one.
         expected: usize,
         /// The index of the value for distance 0.
         found: usize,
     },
-    /// The weights' slice has no room for the queries, the heads or the columns.
+    /// The slice of the weights is too short for the queries, the heads or the columns.
     Weights {
         /// Floats needed.
         expected: usize,
-        /// Floats given.
+        /// Floats in the slice.
         found: usize,
     },
     /// The weights have too few columns for a sequence's keys.
@@ -113,40 +113,40 @@ pub enum AttentionError {
         /// Columns of the weights.
         found: usize,
     },
-    /// The rows of the weights run into each other.
+    /// The rows of the weights overlap.
     WeightsRows {
         /// Columns of a row.
         expected: usize,
         /// The query stride.
         found: usize,
     },
-    /// The heads of the weights run into each other.
+    /// The heads of the weights overlap.
     WeightsHeads {
-        /// Floats from the first row of a head to the end of its last, a whole stride each.
+        /// Floats from the first row of a head to the end of its last row, with a whole stride for each.
         expected: usize,
         /// The head stride.
         found: usize,
     },
-    /// The weights of a head that does not exist were asked for.
+    /// The weights of a head that does not exist were requested.
     WeightsHead {
         /// Heads of the query.
         heads: usize,
-        /// The head asked for.
+        /// The requested head.
         found: usize,
     },
-    /// The weights of one head were asked for twice.
+    /// The weights of one head were requested twice.
     WeightsRepeated {
         /// The head.
         found: usize,
     },
-    /// A head that the cache does not have.
+    /// The cache does not have this head.
     CacheHead {
         /// Key-value heads of the cache.
         heads: usize,
-        /// The head asked for.
+        /// The requested head.
         found: usize,
     },
-    /// The buffer for one key of a cache has another length.
+    /// The buffer for one key has the wrong length.
     KeyBuffer {
         /// Elements of a head.
         expected: usize,
@@ -157,72 +157,72 @@ pub enum AttentionError {
     CacheLength {
         /// Floats needed.
         expected: usize,
-        /// Floats given.
+        /// Floats in the buffer.
         found: usize,
     },
-    /// A slot that the cache does not have.
+    /// The cache does not have this slot.
     Slot {
         /// Slots of the cache.
         slots: usize,
-        /// The slot asked for.
+        /// The requested slot.
         found: usize,
     },
-    /// A position past the cache's capacity.
+    /// A position exceeds the capacity of the cache.
     Capacity {
         /// Positions of a slot.
         capacity: usize,
-        /// The position after the last one asked for.
+        /// The position after the last requested one.
         found: usize,
     },
-    /// Not one slot and one position, or one length, for each token.
+    /// The number of slots, positions or lengths is not the number of tokens.
     Places {
         /// Tokens.
         expected: usize,
-        /// Slots, positions or lengths given.
+        /// Slots, positions or lengths in the call.
         found: usize,
     },
-    /// The ancestry table has no room for a row's past.
+    /// The slot table is too short for the keys of a row.
     SlotTable {
         /// Entries needed.
         expected: usize,
-        /// Entries given.
+        /// Entries in the table.
         found: usize,
     },
-    /// Not a maximum and a sum for each query token and head.
+    /// `sums` does not have a maximum and a sum for each query token and head.
     Sums {
         /// Floats needed: two for each.
         expected: usize,
-        /// Floats given.
+        /// Floats in the buffer.
         found: usize,
     },
-    /// Not a sentence for each query token to drop weights by.
+    /// The dropout of weights does not have one sentence for each query token.
     Sentences {
         /// Query tokens.
         expected: usize,
-        /// Sentences given.
+        /// Sentences in the dropout.
         found: usize,
     },
-    /// A gradient has another shape `[tokens, heads, head_dim]` than what it is the gradient of.
+    /// A gradient and its tensor have different shapes `[tokens, heads, head_dim]`.
     GradientShape {
         /// Shape of the tensor.
         expected: [usize; 3],
         /// Shape of the gradient.
         found: [usize; 3],
     },
-    /// Two sequences share keys, whose gradient would have two writers.
+    /// Two sequences share keys, so two tasks would write their gradient.
     KeyOverlap {
         /// Index of the sequence that shares keys with an earlier one.
         sequence: usize,
         /// Index of the earlier one.
         found: usize,
     },
-    /// The gradient of a bias was asked for, but there is no bias, or a dense one.
+    /// The gradient of a bias was requested, but there is no bias, or a dense one.
     BiasGradientForm,
-    /// The gradient of a bias has no room for what the queries and keys reach.
+    /// The gradient buffer of a bias is too short for the queries and keys.
     BiasGradient {
         /// Floats needed.
         expected: usize,
-        /// Floats given.
+        /// Floats in the buffer.
         found: usize,
     },
     /// A size overflows.

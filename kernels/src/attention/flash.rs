@@ -1,14 +1,13 @@
 //! Online-softmax attention of one head of one sequence.
 //!
-//! Keys go by in blocks counted from key 0, so that a query meets the same blocks whether it is one
-//! of a thousand in a prefill or alone in a decode step, and gets the same bits. Within a block:
-//! scores by the GEMM tile over key panels, the running maximum, exponentials, then the GEMM tile
-//! over value rows; the output of earlier blocks is rescaled when the maximum has grown.
+//! Keys are processed in blocks that are counted from key 0. A query therefore uses the same blocks in a prefill of a
+//! thousand queries and as the only query of a decode step, and its result has the same bits. For each block, the
+//! kernel computes the scores with the GEMM tile over key panels, then the running maximum, then the exponentials, then
+//! the GEMM tile over value rows. When the maximum has grown, the output of earlier blocks is rescaled.
 //!
-//! Masks are loop bounds. Each query has a *limit*: it sees keys `0..limit`. A tile of queries with
-//! different limits (on the causal diagonal) masks the scores past each limit, and multiplies
-//! values row by row past the smallest one, so that the value of a hidden key is never read for a
-//! query that may not see it: zero times NaN does not happen.
+//! Masks are loop bounds. Each query has a *limit*: keys `0..limit` are visible to it. A tile of queries with different
+//! limits (on the causal diagonal) masks the scores past each limit. Past the smallest limit it multiplies values row
+//! by row. So the value of a hidden key is never read for a query, and `0 * NaN` cannot occur.
 
 use super::bias::hides;
 #[cfg(feature = "train")]
@@ -16,33 +15,33 @@ use super::dropout::{DropOnce, Tile};
 use super::head_params::HeadParams;
 use super::kv_dtype::{KvFormat, PanelView, load};
 use super::online_softmax::{Block, Factors, KEY_BLOCK, Running, WeightLines, exponentials};
-use super::prefetched_tile::{ALONE, streamed};
+use super::prefetched_tile::{SINGLE_ROW_DISTANCE, tile_prefetched};
 use crate::gemm::{MAX_MR, Rows};
 use crate::parallel::share;
 use crate::simd::{CACHE_LINE_F32, SimdF32, SimdOp};
 use core::marker::PhantomData;
 use core::mem::MaybeUninit;
 
-/// Queries that pass over one block of keys before the next: they divide the traffic of keys and
-/// values from outer caches.
+/// Queries that share one pass over a block of keys. The pass reads keys and values from the outer caches once for all
+/// of them.
 pub(super) const QUERY_BLOCK: usize = 168;
 
-/// Fewest queries that are worth a pass of their own.
+/// Smallest block of queries that a call is split into.
 pub(super) const MIN_QUERY_BLOCK: usize = 42;
 
-/// Vectors of scores in flight for a query that is alone, where a panel is narrow.
+/// Vectors of scores computed at once for a single query, where `NV` is less than 4.
 const WIDE: usize = 8;
 
-/// Elements of a query row that a tile copies: wider heads attend with one query at a time. An odd
-/// number of lines, so that the rows do not meet in the same sets of a cache.
+/// Elements per row of the query copy in [`Scores`]. Wider heads compute one query at a time. The row is an odd number
+/// of cache lines, so that the rows do not map to the same cache sets.
 const QUERY_ROW: usize = 528;
 
-/// What one tile of queries needs for one block of keys.
+/// Scratch of one tile of queries for one block of keys.
 #[repr(align(64))]
 pub(super) struct Scores {
     lines: WeightLines,
-    /// The queries side by side. In place their rows may lie a power of two apart, and at a stride
-    /// that the innermost loop has no register for.
+    /// Copy of the query rows, at a constant stride. In the caller's tensor the stride may be a power of two (the rows
+    /// share cache sets), and the innermost loop has no register for a variable stride.
     queries: [MaybeUninit<f32>; MAX_MR * QUERY_ROW],
 }
 
@@ -52,8 +51,8 @@ impl Scores {
     }
 }
 
-/// What [`HeadParams::tile`] works on.
-struct TileRow<'t> {
+/// Arguments of [`HeadParams::tile`].
+struct TileArgs<'t> {
     head: &'t HeadParams,
     block: Block,
     row: usize,
@@ -61,42 +60,42 @@ struct TileRow<'t> {
     scores: &'t mut Scores,
 }
 
-impl<'t> TileRow<'t> {
+impl<'t> TileArgs<'t> {
     #[inline(always)]
-    fn of<N, const MR: usize, const NV: usize>(self) -> TileOf<'t, N, MR, NV> {
-        TileOf { tile: self, numbers: PhantomData }
+    fn with_rows<N, const MR: usize, const NV: usize>(self) -> TileCall<'t, N, MR, NV> {
+        TileCall { tile: self, format: PhantomData }
     }
 }
 
-/// [`HeadParams::tile`] as a function of its own, made where that may be called.
-struct TileOf<'t, N, const MR: usize, const NV: usize> {
-    tile: TileRow<'t>,
-    numbers: PhantomData<N>,
+/// [`HeadParams::tile`] as a separate function. A value is only built where the contract of `tile` holds.
+struct TileCall<'t, N, const MR: usize, const NV: usize> {
+    tile: TileArgs<'t>,
+    format: PhantomData<N>,
 }
 
-impl<N: KvFormat, const MR: usize, const NV: usize> SimdOp for TileOf<'_, N, MR, NV> {
+impl<N: KvFormat, const MR: usize, const NV: usize> SimdOp for TileCall<'_, N, MR, NV> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: SimdF32>(self, s: S) {
-        let TileRow { head, block, row, running, scores } = self.tile;
-        // SAFETY: `HeadParams::attend` makes it under the same contract.
+        let TileArgs { head, block, row, running, scores } = self.tile;
+        // SAFETY: only `HeadParams::attend` builds this value, under the contract of `tile`.
         unsafe { head.tile::<S, N, MR, NV>(s, block, row, running, scores) }
     }
 }
 
-/// Rows of the tallest tile of queries. Where a multiply-add is a call, taller tiles are not faster.
-const fn most_rows<S: SimdF32, N: KvFormat>() -> usize {
+/// Most rows of a tile of queries. Where a multiply-add is a function call, taller tiles are not faster.
+const fn max_tile_rows<S: SimdF32, N: KvFormat>() -> usize {
     if S::SOFT_FMA { 2 } else { N::MAX_MR }
 }
 
 impl HeadParams {
-    /// Attends with queries `start..start + count`, `count <= QUERY_BLOCK`. What `scores` holds does not
-    /// matter.
+    /// Computes attention for queries `start..start + count`, `count <= QUERY_BLOCK`. The previous content of `scores`
+    /// is ignored.
     ///
     /// # Safety
-    /// Every pointer is valid for what its field says, for the instruction set of `S`; nobody else
-    /// touches the outputs and weights of these queries.
+    /// Every pointer is valid for the data that its field documents, in the layout for the instruction set of `S`. No
+    /// other code accesses the outputs and weights of these queries.
     #[inline(always)]
     pub(super) unsafe fn attend<S: SimdF32, N: KvFormat, const NV: usize>(
         &self,
@@ -107,7 +106,7 @@ impl HeadParams {
     ) {
         let mut running = [Running::START; QUERY_BLOCK];
         let end = self.limit(start + count - 1);
-        let tallest = if self.head_dim <= QUERY_ROW { most_rows::<S, N>() } else { 1 };
+        let tallest = if self.head_dim <= QUERY_ROW { max_tile_rows::<S, N>() } else { 1 };
         let tiles = count.div_ceil(tallest);
         let mut key = 0;
         while key < end {
@@ -119,48 +118,48 @@ impl HeadParams {
                 }
                 let row = start + local.start;
                 let running = &mut running[local.clone()];
-                // The tallest two, which many queries are cut into, are parts of this function: a call is
-                // a hundredth of their time. The others are not: they would take several times as long
-                // to compile.
+                // Tiles of 5 and 6 rows are inlined here: most queries of a long sequence are in such tiles, and a call
+                // costs one hundredth of their time. Smaller tiles are called: inlined, they would take several times
+                // as long to compile.
                 let rows = local.len();
-                let tile = TileRow { head: self, block, row, running, scores };
-                if const { most_rows::<S, N>() >= 2 } && rows == 2 {
-                    s.call_noinline(tile.of::<N, 2, NV>());
-                } else if const { most_rows::<S, N>() >= 3 } && rows == 3 {
-                    s.call_noinline(tile.of::<N, 3, NV>());
-                } else if const { most_rows::<S, N>() >= 4 } && rows == 4 {
-                    s.call_noinline(tile.of::<N, 4, NV>());
-                } else if const { most_rows::<S, N>() >= 5 } && rows == 5 {
-                    // SAFETY: the caller's contract.
+                let tile = TileArgs { head: self, block, row, running, scores };
+                if const { max_tile_rows::<S, N>() >= 2 } && rows == 2 {
+                    s.call_noinline(tile.with_rows::<N, 2, NV>());
+                } else if const { max_tile_rows::<S, N>() >= 3 } && rows == 3 {
+                    s.call_noinline(tile.with_rows::<N, 3, NV>());
+                } else if const { max_tile_rows::<S, N>() >= 4 } && rows == 4 {
+                    s.call_noinline(tile.with_rows::<N, 4, NV>());
+                } else if const { max_tile_rows::<S, N>() >= 5 } && rows == 5 {
+                    // SAFETY: the `# Safety` contract of `attend` holds.
                     unsafe { self.tile::<S, N, 5, NV>(s, block, row, tile.running, tile.scores) };
-                } else if const { most_rows::<S, N>() >= 6 } && rows == 6 {
+                } else if const { max_tile_rows::<S, N>() >= 6 } && rows == 6 {
                     const { assert!(MAX_MR == 6, "an arm for each height of a tile") };
-                    // SAFETY: the caller's contract.
+                    // SAFETY: the `# Safety` contract of `attend` holds.
                     unsafe { self.tile::<S, N, 6, NV>(s, block, row, tile.running, tile.scores) };
                 } else {
                     debug_assert_eq!(rows, 1);
-                    s.call_noinline(tile.of::<N, 1, NV>());
+                    s.call_noinline(tile.with_rows::<N, 1, NV>());
                 }
             }
             key += block.len;
         }
         for i in 0..count {
-            // SAFETY: the caller's contract.
+            // SAFETY: the `# Safety` contract of `attend` holds.
             unsafe {
                 self.finish::<S, N>(s, start + i, running[i], |key| {
                     self.values.cast::<N::KvElement>().wrapping_add(key * self.value_row)
                 });
                 if !self.sums.is_null() {
-                    let kept = running[i].kept();
+                    let saved = running[i].saved();
                     let to = self.sums.add((start + i) * self.sums_row);
-                    to.write(kept.0);
-                    to.add(1).write(kept.1);
+                    to.write(saved.0);
+                    to.add(1).write(saved.1);
                 }
             }
         }
     }
 
-    /// One tile of `MR` queries from `row`, with as many of `running`, against one block of keys.
+    /// One tile of `MR` queries from `row`, with one element of `running` per query, against one block of keys.
     ///
     /// # Safety
     /// As [`HeadParams::attend`].
@@ -173,25 +172,26 @@ impl HeadParams {
         running: &mut [Running],
         scores: &mut Scores,
     ) {
-        // Keys of this block that each query sees; limits never decrease from row to row.
+        // Visible keys of this block for each query. Limits never decrease from row to row.
         let mut seen = [0; MR];
         for (i, n) in seen.iter_mut().enumerate() {
             *n = self.limit(row + i).saturating_sub(block.key).min(block.len);
         }
-        let most = seen[MR - 1];
-        if most == 0 && block.key > 0 {
+        let max_seen = seen[MR - 1];
+        if max_seen == 0 && block.key > 0 {
             return;
         }
-        let vectors = most.div_ceil(S::LANES);
+        let vectors = max_seen.div_ceil(S::LANES);
         let mut highest = [s.splat(f32::NEG_INFINITY); MR];
         if MR > 1 {
-            // SAFETY: the query rows exist, and `head_dim <= QUERY_ROW` for tiles of several.
+            // SAFETY: the query rows exist by the contract of `tile`, and `attend` makes tiles of several rows only if
+            // `head_dim <= QUERY_ROW`.
             unsafe { self.copy_queries::<S, MR>(s, row, scores) };
         }
         let mut v = 0;
         while v < vectors {
-            let place = Place { row, vector: v, end: vectors };
-            // SAFETY: panels up to `vectors` exist, and the scores have room for a whole block.
+            let place = ScoreTile { row, vector: v, end: vectors };
+            // SAFETY: panels up to `vectors` exist by the contract of `tile`, and `scores` has space for a whole block.
             unsafe {
                 if MR == 1 && NV < 4 && vectors - v >= WIDE {
                     self.scores::<S, N, MR, WIDE>(s, block, place, &seen, &mut highest, scores);
@@ -210,18 +210,19 @@ impl HeadParams {
         }
         if !self.bias.is_null() {
             let place = (block.key, row);
-            // SAFETY: the caller's contract.
+            // SAFETY: the `# Safety` contract of `tile` holds.
             highest = unsafe { self.add_biases(s, place, &seen, vectors, &mut scores.lines) };
         }
         if MR > 1 {
-            // These rows come from outer caches while the exponentials need none.
-            self.ask_for_rows::<S>(s, self.query, self.query_row, row + MR, MR);
-            self.ask_for_rows::<S>(s, self.out, self.out_row, row, MR);
+            // Prefetch the next query rows and the output rows while the exponentials are computed, which use no outer
+            // cache.
+            self.prefetch_rows::<S>(s, self.query, self.query_row, row + MR, MR);
+            self.prefetch_rows::<S>(s, self.out, self.out_row, row, MR);
         }
         let correction = exponentials(s, &mut scores.lines, vectors, highest, running);
         #[cfg(feature = "train")]
         if let Some(drops) = self.drops {
-            let tile = Tile { drops, query: row, queries: MR, key: block.key, keys: most };
+            let tile = Tile { drops, query: row, queries: MR, key: block.key, keys: max_seen };
             s.call_noinline(DropOnce {
                 tile,
                 lines: scores.lines.0.as_mut_ptr(),
@@ -229,20 +230,20 @@ impl HeadParams {
             });
         }
         let last = block.key + block.len >= self.limit(row + MR - 1);
-        // No `from_fn`: it need not be inlined, and is not compiled for this instruction set.
+        // Not `array::from_fn`: it may not be inlined, and then it is not compiled for this instruction set.
         let mut factors = [Factors { before: 1.0, after: 1.0 }; MR];
         for (i, (factor, running)) in factors.iter_mut().zip(&*running).enumerate() {
             factor.before = correction[i];
             factor.after = if last { 1.0 / running.sum } else { 1.0 };
         }
-        // SAFETY: the caller's contract.
+        // SAFETY: the `# Safety` contract of `tile` holds.
         unsafe {
             if !self.bias_hides {
-                let rows = Weighed { block, first: row, seen: &seen, factors: &factors };
+                let rows = ValueTile { block, first: row, seen: &seen, factors: &factors };
                 self.values::<S, N, MR, NV>(s, rows, &scores.lines);
             } else {
                 for i in 0..MR {
-                    self.values_where_seen::<S, N>(s, block, row + i, seen[i], factors[i], {
+                    self.values_masked::<S, N>(s, block, row + i, seen[i], factors[i], {
                         &scores.lines.0[i * KEY_BLOCK..][..KEY_BLOCK]
                     });
                 }
@@ -250,9 +251,9 @@ impl HeadParams {
         }
     }
 
-    /// Asks for `count` rows from row `row`, any address.
+    /// Prefetches `count` rows from row `row`. The address may be invalid.
     #[inline(always)]
-    fn ask_for_rows<S: SimdF32>(
+    fn prefetch_rows<S: SimdF32>(
         &self,
         s: S,
         at: *const f32,
@@ -282,7 +283,7 @@ impl HeadParams {
             let from = self.query.wrapping_add((row + i) * self.query_row);
             let to: *mut f32 = scores.queries.as_mut_ptr().wrapping_add(i * QUERY_ROW).cast();
             let mut column = 0;
-            // SAFETY: the caller's contract.
+            // SAFETY: the `# Safety` contract of `copy_queries` holds.
             unsafe {
                 while column + S::LANES <= self.head_dim {
                     s.store(to.wrapping_add(column), s.load(from.wrapping_add(column)));
@@ -304,12 +305,12 @@ impl HeadParams {
         &self,
         s: S,
         block: Block,
-        place: Place,
+        place: ScoreTile,
         seen: &[usize; MR],
         highest: &mut [S::F32; MR],
         scores: &mut Scores,
     ) {
-        let Place { row, vector: v, end } = place;
+        let ScoreTile { row, vector: v, end } = place;
         let panel = self.head_dim * S::LANES;
         let (a, a_row) = if MR == 1 {
             (self.query.wrapping_add(row * self.query_row), 0)
@@ -319,9 +320,9 @@ impl HeadParams {
         let queries = Rows { at: a, row: a_row, step: 1 };
         let first_keys = self.keys.cast::<N::KvElement>();
         let at = first_keys.wrapping_add((block.key / S::LANES + v) * panel);
-        let numbers = PanelView { at, step: S::LANES, vector: panel };
+        let view = PanelView { at, step: S::LANES, vector: panel };
         let zero = [[s.splat(0.0); G]; MR];
-        // What is multiplied after these keys: more of them, or values.
+        // The prefetch target: the next key panels, or the values after the last panel.
         let keys = at.wrapping_add(G * panel);
         let values = self.values.cast::<N::KvElement>().wrapping_add(block.key * self.value_row);
         let next = match (v + G < end, MR) {
@@ -330,9 +331,9 @@ impl HeadParams {
             (true, _) => PanelView { at: keys, step: S::LANES, vector: panel },
             (false, _) => PanelView { at: values, step: self.value_row, vector: S::LANES },
         };
-        // SAFETY: rows and panels exist.
+        // SAFETY: the query rows and the panels exist by the contract of `scores`.
         let acc =
-            unsafe { streamed::<S, N, MR, G>(s, zero, self.head_dim, queries, numbers, next) };
+            unsafe { tile_prefetched::<S, N, MR, G>(s, zero, self.head_dim, queries, view, next) };
         let scale = s.splat(self.scale);
         let masked = (v + G) * S::LANES > seen[0];
         for i in 0..MR {
@@ -344,18 +345,18 @@ impl HeadParams {
                     x = s.select(visible, x, s.splat(f32::NEG_INFINITY));
                 }
                 highest[i] = s.max(x, highest[i]);
-                // SAFETY: `first + LANES <= KEY_BLOCK`.
+                // SAFETY: `first + LANES <= KEY_BLOCK`, so the store is inside line `i`.
                 unsafe { s.store(scores.lines.0.as_mut_ptr().add(i * KEY_BLOCK + first), x) };
             }
         }
     }
 
-    /// Adds the biases to `vectors` vectors of scores of the tile of queries from `row`, and returns the
-    /// largest of each query in each lane. A pass of its own, over what is in the first-level cache: in
-    /// [`HeadParams::scores`] it would take registers from those who have no bias.
+    /// Adds the biases to `vectors` vectors of scores of the tile of queries from `row`. Returns the maximum of each
+    /// query in each lane. This is a separate pass over data in the first-level cache: inside [`HeadParams::scores`] it
+    /// would take registers from calls without a bias.
     ///
     /// # Safety
-    /// There is a bias, and the queries see `seen` keys of the block.
+    /// There is a bias, and `seen` keys of the block are visible to each query.
     #[inline(always)]
     unsafe fn add_biases<S: SimdF32, const MR: usize>(
         &self,
@@ -367,14 +368,14 @@ impl HeadParams {
     ) -> [S::F32; MR] {
         let mut highest = [s.splat(f32::NEG_INFINITY); MR];
         let vectors = vectors.min(KEY_BLOCK / S::LANES);
-        // Vectors that every query of the tile sees whole need no counting.
+        // Vectors that are completely visible to every query of the tile need no lane count.
         let whole = if self.bias_whole { vectors.min(seen[0] / S::LANES) } else { 0 };
         for i in 0..MR {
             let line = lines.0.as_mut_ptr().wrapping_add(i * KEY_BLOCK);
             let bias = self.bias_at(row + i, key);
             for v in 0..whole {
                 let first = v * S::LANES;
-                // SAFETY: inside line `i`; the query sees these keys, which have a bias.
+                // SAFETY: the address is inside line `i`. The query sees these keys, and each has a bias.
                 unsafe {
                     let x = s.add(s.load(line.add(first)), s.load(bias.add(first)));
                     highest[i] = s.max(x, highest[i]);
@@ -386,13 +387,13 @@ impl HeadParams {
             let first = v * S::LANES;
             for i in 0..MR {
                 let count = seen[i].saturating_sub(first).min(S::LANES);
-                // SAFETY: inside line `i`; the bias has a value for every key that the query sees, and of
-                // whole vectors the last query of the tile sees a key.
+                // SAFETY: the address is inside line `i`. The bias has a value for every visible key, and whole vectors
+                // are only read where the last query of the tile sees a key of them (`bias_whole`).
                 unsafe {
                     let at = lines.0.as_mut_ptr().add(i * KEY_BLOCK + first);
                     let mut x = self.add_bias(s, s.load(at), (row + i, key + first), count);
                     if count < S::LANES {
-                        // Behind them the bias may hold anything.
+                        // The bias may hold any value past the visible keys.
                         x = s.select(s.first(count), x, s.splat(f32::NEG_INFINITY));
                     }
                     highest[i] = s.max(x, highest[i]);
@@ -411,13 +412,13 @@ impl HeadParams {
     unsafe fn values<S: SimdF32, N: KvFormat, const MR: usize, const NV: usize>(
         &self,
         s: S,
-        rows: Weighed<'_, MR>,
+        rows: ValueTile<'_, MR>,
         weights: &WeightLines,
     ) {
         let mut column = 0;
         while column < self.head_dim {
             let left = (self.head_dim - column).div_ceil(S::LANES);
-            // SAFETY: the caller's contract.
+            // SAFETY: the `# Safety` contract of `values` holds.
             unsafe {
                 if left >= NV {
                     self.columns::<S, N, MR, NV>(s, rows, column, weights);
@@ -433,8 +434,8 @@ impl HeadParams {
         }
     }
 
-    /// `G` vectors of output columns: the keys that all queries of the tile see together, then those
-    /// that only the later ones see.
+    /// `G` vectors of output columns: first the keys that are visible to all queries of the tile, then those that only
+    /// later queries see.
     ///
     /// # Safety
     /// As [`HeadParams::attend`].
@@ -442,17 +443,17 @@ impl HeadParams {
     unsafe fn columns<S: SimdF32, N: KvFormat, const MR: usize, const G: usize>(
         &self,
         s: S,
-        rows: Weighed<'_, MR>,
+        rows: ValueTile<'_, MR>,
         column: usize,
         weights: &WeightLines,
     ) {
-        let Weighed { block, first: row, seen, factors } = rows;
+        let ValueTile { block, first: row, seen, factors } = rows;
         let mut acc = [[s.splat(0.0); G]; MR];
         if block.key > 0 {
             for i in 0..MR {
                 let factor = s.splat(factors[i].before);
                 for (g, x) in acc[i].iter_mut().enumerate() {
-                    // SAFETY: the output row exists and was written for an earlier block.
+                    // SAFETY: the output row exists by the contract of `attend`, and an earlier block wrote it.
                     *x = s.mul(factor, unsafe { self.load_out(s, row + i, column + g * S::LANES) });
                 }
             }
@@ -464,25 +465,29 @@ impl HeadParams {
             step: self.value_row,
             vector: S::LANES,
         };
-        let (fewest, most) = (seen[0], seen[MR - 1]);
-        // After these values come keys: of this head, or of the next for a query that is alone.
+        let (min_seen, max_seen) = (seen[0], seen[MR - 1]);
+        // The prefetch target after these values: keys of this head, or, for a single query after the last block, of
+        // the next head.
         let panel = self.head_dim * S::LANES;
         let keys = self.keys.cast::<N::KvElement>().wrapping_add(block.next / S::LANES * panel);
         let next_keys = self.next_keys.cast::<N::KvElement>();
         let next = match (MR, block.next >= self.key_len) {
-            (1, true) => PanelView::line_by_line::<S, G>(next_keys.wrapping_add(column * ALONE)),
+            (1, true) => PanelView::line_by_line::<S, G>(
+                next_keys.wrapping_add(column * SINGLE_ROW_DISTANCE),
+            ),
             (1, false) => PanelView::line_by_line::<S, G>(keys),
             _ => PanelView { at: keys, step: S::LANES, vector: panel },
         };
-        // SAFETY: weights and value rows exist for every key that is seen.
-        let mut acc = unsafe { streamed::<S, N, MR, G>(s, acc, fewest, weights, values, next) };
-        for key in fewest..most {
+        // SAFETY: weights and value rows exist for every visible key, by the contract of `attend`.
+        let mut acc =
+            unsafe { tile_prefetched::<S, N, MR, G>(s, acc, min_seen, weights, values, next) };
+        for key in min_seen..max_seen {
             for (i, line) in acc.iter_mut().enumerate() {
                 if key >= seen[i] {
                     continue;
                 }
-                // SAFETY: `key < seen[i]`: the weight was stored for each key that query `i` sees,
-                // and the value row exists.
+                // SAFETY: `key < seen[i]`: `scores` stored a weight for each key that query `i` sees, and the value row
+                // exists.
                 unsafe {
                     let weight = s.splat(*weights.at.add(i * KEY_BLOCK + key));
                     for (g, x) in line.iter_mut().enumerate() {
@@ -495,19 +500,19 @@ impl HeadParams {
         for (i, line) in acc.iter().enumerate() {
             let factor = s.splat(factors[i].after);
             for (g, &x) in line.iter().enumerate() {
-                // SAFETY: the output row exists.
+                // SAFETY: the output row exists by the contract of `attend`.
                 unsafe { self.store_out(s, row + i, column + g * S::LANES, s.mul(x, factor)) };
             }
         }
     }
 
-    /// One query under a bias that may hide any key: the values of hidden keys are not
-    /// read. A key that is only far off is multiplied like any other, even by 0.
+    /// One query under a bias that may hide any key. The values of hidden keys are not read. A visible key is
+    /// multiplied even if its weight is 0.
     ///
     /// # Safety
     /// As [`HeadParams::attend`].
     #[inline(always)]
-    unsafe fn values_where_seen<S: SimdF32, N: KvFormat>(
+    unsafe fn values_masked<S: SimdF32, N: KvFormat>(
         &self,
         s: S,
         block: Block,
@@ -519,7 +524,8 @@ impl HeadParams {
         let bias = self.bias_at(row, block.key);
         let mut column = 0;
         while column < self.head_dim {
-            // SAFETY: the output row exists, and value rows and bias of keys that the query sees.
+            // SAFETY: the output row, and the value rows and biases of all visible keys exist, by the contract of
+            // `attend`.
             unsafe {
                 let mut acc = s.splat(0.0);
                 if block.key > 0 {
@@ -539,20 +545,20 @@ impl HeadParams {
     }
 }
 
-/// A tile of queries from `first` on, whose weights are to be multiplied with a block of values.
+/// A tile of queries from `first`, whose weights are multiplied with a block of values.
 #[derive(Clone, Copy)]
-struct Weighed<'a, const MR: usize> {
+struct ValueTile<'a, const MR: usize> {
     block: Block,
     first: usize,
-    /// Keys of the block that each query sees.
+    /// Visible keys of the block for each query.
     seen: &'a [usize; MR],
     factors: &'a [Factors; MR],
 }
 
-/// Where a tile of scores lies: its first query, its first vector of the block's keys, and the
-/// vector at which this tile of queries ends.
+/// Position of a tile of scores: its first query, its first vector of keys in the block, and the end of the vectors for
+/// these queries.
 #[derive(Clone, Copy)]
-struct Place {
+struct ScoreTile {
     row: usize,
     vector: usize,
     end: usize,

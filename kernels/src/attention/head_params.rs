@@ -1,4 +1,4 @@
-//! One head of one sequence: where its data is, and which keys each of its queries sees.
+//! One head of one sequence: the addresses of its data, and the visible keys of each query.
 
 use super::online_softmax::biased;
 #[cfg(feature = "train")]
@@ -6,15 +6,15 @@ use crate::dropout::HeadDrops;
 use crate::mask::FullyMasked;
 use crate::simd::SimdF32;
 
-/// Where the data of one head of one sequence is, in elements.
+/// Addresses, strides and masks of one head of one sequence. Strides are in elements.
 #[derive(Clone, Copy)]
 pub(super) struct HeadParams {
     pub(super) query: *const f32,
     pub(super) query_row: usize,
-    /// `[ceil(keys / LANES)][head_dim][LANES]` of [`KvFormat`](super::kv_dtype::KvFormat) in a form that whoever
-    /// attends knows, as all keys and values here; what the lanes past the last key hold is never used.
+    /// `[ceil(keys / LANES)][head_dim][LANES]`. As for the other pointers to keys and values, the dtype is that of the
+    /// [`KvFormat`](super::kv_dtype::KvFormat) of the kernel. Lanes past the last key are never used.
     pub(super) keys: *const (),
-    /// Probably the keys that are needed after these: a query that is alone asks memory for them.
+    /// Keys that are probably needed after these. A single query prefetches them.
     pub(super) next_keys: *const (),
     /// Rows of `head_dim` rounded up to whole vectors.
     pub(super) values: *const (),
@@ -25,27 +25,27 @@ pub(super) struct HeadParams {
     pub(super) scale: f32,
     /// Valid keys.
     pub(super) key_len: usize,
-    /// Key rows that exist, valid or padding.
+    /// Key rows in total, valid or padding.
     pub(super) padded_len: usize,
-    /// Keys that query 0 sees, before clamping to `0..=key_len`.
+    /// Visible keys of query 0, before clamping to `0..=key_len`.
     pub(super) first_limit: isize,
-    /// Keys that each further query sees more: 1 under a causal mask, else 0.
+    /// Additional visible keys of each further query: 1 under a causal mask, else 0.
     pub(super) limit_step: isize,
-    /// Added to the scores: query `i` and key `j` have `bias[i * bias_row + j]`; null when there is none.
+    /// Added to the scores: the bias of query `i` and key `j` is `bias[i * bias_row + j]`. Null if there is no bias.
     pub(super) bias: *const f32,
     pub(super) bias_row: isize,
     /// Whether there is a bias that may hide keys.
     pub(super) bias_hides: bool,
-    /// Whether there is one that hides none, and of which whole vectors may be read wherever a query of a
-    /// tile sees a key of them.
+    /// Whether there is a bias that hides no key, and of which whole vectors may be read if a query of a tile sees one
+    /// of their keys.
     pub(super) bias_whole: bool,
     pub(super) fully_masked: FullyMasked,
-    /// Receives the normalized weights, `[queries][weights_row]`; null when nobody asked.
+    /// Receives the normalized weights, `[queries][weights_row]`. Null if they are not requested.
     pub(super) weights: *mut f32,
     pub(super) weights_row: usize,
     pub(super) weights_len: usize,
-    /// Receives the maximum of the scores and one over the sum of the weights of each query; null when nobody
-    /// keeps them.
+    /// Receives the maximum score and the reciprocal of the sum of the weights of each query. Null if they are not
+    /// saved.
     pub(super) sums: *mut f32,
     pub(super) sums_row: usize,
     /// Which weights are dropped, if any.
@@ -54,24 +54,24 @@ pub(super) struct HeadParams {
 }
 
 impl HeadParams {
-    /// Keys that query `row` sees.
+    /// Number of visible keys of query `row`.
     #[inline(always)]
     pub(super) fn limit(&self, row: usize) -> usize {
         let limit = self.first_limit + self.limit_step * row as isize;
         (limit.max(0) as usize).min(self.key_len)
     }
 
-    /// Where the bias of query `row` and key `key` is, if there is a bias.
+    /// Address of the bias of query `row` and key `key`, if there is a bias.
     #[inline(always)]
     pub(super) fn bias_at(&self, row: usize, key: usize) -> *const f32 {
         self.bias.wrapping_offset(row as isize * self.bias_row).wrapping_add(key)
     }
 
-    /// The scores of query `row` and the `count` keys from `key` on, with their biases, and with anything
-    /// in the lanes behind.
+    /// The scores of query `row` and the `count` keys from `key`, plus their biases. The other lanes may have any
+    /// value.
     ///
     /// # Safety
-    /// There is a bias, and query `row` sees these keys, or a query of its tile the first of them.
+    /// There is a bias. Query `row` sees these keys, or a query of its tile sees the first of them.
     #[inline(always)]
     pub(super) unsafe fn add_bias<S: SimdF32>(
         &self,
@@ -82,10 +82,11 @@ impl HeadParams {
     ) -> S::F32 {
         let at = self.bias_at(row, key);
         if self.bias_whole {
-            // SAFETY: whole vectors may be read; those who call hide what the query does not see.
+            // SAFETY: `bias_whole` allows whole vectors to be read here. Callers mask the lanes of keys that the query
+            // does not see.
             return s.add(scores, unsafe { s.load(at) });
         }
-        // SAFETY: the bias has a value for every key that the query sees.
+        // SAFETY: `CheckedBias` ensures a value for every key that the query sees.
         let bias = unsafe { s.load_prefix(at, count) };
         if self.bias_hides { biased(s, scores, bias) } else { s.add(scores, bias) }
     }
@@ -95,7 +96,7 @@ impl HeadParams {
     #[inline(always)]
     pub(super) unsafe fn load_out<S: SimdF32>(&self, s: S, row: usize, column: usize) -> S::F32 {
         let at = self.out.wrapping_add(row * self.out_row + column);
-        // SAFETY: the caller's contract, and the count stops at `head_dim`.
+        // SAFETY: the `# Safety` contract of `load_out` holds, and the count stops at `head_dim`.
         unsafe {
             if column + S::LANES <= self.head_dim {
                 s.load(at)
@@ -110,7 +111,7 @@ impl HeadParams {
     #[inline(always)]
     pub(super) unsafe fn store_out<S: SimdF32>(&self, s: S, row: usize, column: usize, x: S::F32) {
         let at = self.out.wrapping_add(row * self.out_row + column);
-        // SAFETY: the caller's contract, and the count stops at `head_dim`.
+        // SAFETY: the `# Safety` contract of `store_out` holds, and the count stops at `head_dim`.
         unsafe {
             if column + S::LANES <= self.head_dim {
                 s.store(at, x);

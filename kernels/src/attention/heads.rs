@@ -1,5 +1,5 @@
-//! Views of queries, keys and values as `[tokens, heads, head_dim]`, with strides: one fused
-//! `[tokens, 3 * heads * head_dim]` buffer is read in place.
+//! Strided views of queries, keys and values as `[tokens, heads, head_dim]`. A fused `[tokens, 3 * heads * head_dim]`
+//! buffer is read in place.
 
 use crate::matrix::{ViewError, first_of};
 use crate::shared::SharedMut;
@@ -7,7 +7,7 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
-/// Elements a view reaches, or `None` on overflow.
+/// Elements from the first to the last of a view, or `None` on overflow.
 fn extent(shape: [usize; 3], token_stride: usize, head_stride: usize) -> Option<usize> {
     let [tokens, heads, head_dim] = shape;
     if tokens == 0 || heads == 0 || head_dim == 0 {
@@ -19,8 +19,8 @@ fn extent(shape: [usize; 3], token_stride: usize, head_stride: usize) -> Option<
     (reach <= isize::MAX as usize / 4).then_some(reach)
 }
 
-/// The strides of a view that [`extent`] has checked, with those that are never stepped replaced by
-/// those of a dense one.
+/// The strides of a view that [`extent`] has checked. A stride in a dimension of size 1 is replaced with that of a
+/// dense view.
 fn stepped(shape: [usize; 3], token_stride: usize, head_stride: usize) -> (usize, usize) {
     let [tokens, heads, head_dim] = shape;
     if tokens == 0 || heads == 0 || head_dim == 0 {
@@ -38,7 +38,7 @@ fn stepped(shape: [usize; 3], token_stride: usize, head_stride: usize) -> (usize
 /// ```
 /// use simdformer_kernels::Heads;
 ///
-/// // Two tokens of a fused query-key-value buffer: 3 heads of 4, three times.
+/// // Two tokens of a fused query-key-value buffer, each with 3 queries, 3 keys and 3 values of 4 elements.
 /// let fused = [0.0; 2 * 36];
 /// let key = Heads::strided(&fused[12..], [2, 3, 4], 36, 4)?;
 /// assert_eq!(key.tokens(), 2);
@@ -50,16 +50,16 @@ pub struct Heads<'a> {
     shape: [usize; 3],
     token_stride: usize,
     head_stride: usize,
-    lender: PhantomData<&'a [f32]>,
+    lifetime: PhantomData<&'a [f32]>,
 }
 
-// SAFETY: a shared borrow of floats.
+// SAFETY: the view is a shared borrow of floats.
 unsafe impl Send for Heads<'_> {}
-// SAFETY: a shared borrow of floats: through `&Heads` they are only read, and floats are `Sync`.
+// SAFETY: the view is a shared borrow of floats. `&Heads` only reads them, and floats are `Sync`.
 unsafe impl Sync for Heads<'_> {}
 
 impl<'a> Heads<'a> {
-    /// `shape = [tokens, heads, head_dim]` laid end to end.
+    /// A dense view of `shape = [tokens, heads, head_dim]`.
     ///
     /// # Errors
     /// The slice is too short.
@@ -68,8 +68,8 @@ impl<'a> Heads<'a> {
         Self::strided(data, shape, token_stride, shape[2])
     }
 
-    /// Any strides, in elements; the elements of one head are adjacent. Strides that are never stepped
-    /// do not matter.
+    /// A view with any strides, in elements. The elements of one head are contiguous. The stride of a dimension of size
+    /// 1 is ignored.
     ///
     /// # Errors
     /// The last element would lie outside `data`.
@@ -83,32 +83,32 @@ impl<'a> Heads<'a> {
         if expected > data.len() {
             return Err(ViewError::TooShort { expected, found: data.len() });
         }
-        // SAFETY: the slice is borrowed for `'a` and reaches to the last element.
+        // SAFETY: the slice is borrowed for `'a`, and the check above ensures that it contains the last element.
         unsafe { Self::from_raw_parts(data.as_ptr(), shape, token_stride, head_stride) }
     }
 
     /// The view of `shape = [tokens, heads, head_dim]` whose element `(t, h, i)` is
-    /// `*data.add(t * token_stride + h * head_stride + i)`, strides in elements: for memory of which no
-    /// slice can be borrowed. What is not an element is never read.
+    /// `*data.add(t * token_stride + h * head_stride + i)`, strides in elements. It is for memory that cannot be
+    /// borrowed as a slice. Memory between the elements is never read.
     ///
     /// # Errors
-    /// Shape times strides overflows; a null pointer to a view that has elements.
+    /// Shape times strides overflows; `data` is null and the view has elements.
     ///
     /// # Safety
-    /// For as long as `'a`, for every element of the view:
+    /// For the lifetime `'a`, for every element of the view:
     ///
-    /// * its address, and that of each element before it, lies in the allocation of `data`;
-    /// * it is aligned as `f32` is, initialized, and may be read;
-    /// * nobody writes it.
+    /// * its address, and that of each element before it, is in the allocation of `data`;
+    /// * it has the alignment of `f32`, is initialized and may be read;
+    /// * no code writes it.
     ///
-    /// Nothing is asked of `data` when there is no element, nor ever of the gaps between elements.
+    /// A view without elements has no requirements, and the gaps between elements have none.
     ///
     /// ```
     /// use simdformer_kernels::Heads;
     ///
-    /// // HeadParams after head, as engines with `[heads, tokens, head_dim]` have it.
+    /// // Layout `[heads, tokens, head_dim]`, as in some other engines.
     /// let data = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0];
-    /// // SAFETY: the last element is `data[7]`; the array is borrowed for as long as the view.
+    /// // SAFETY: the last element is `data[7]`, and the array is borrowed for as long as the view.
     /// let keys = unsafe { Heads::from_raw_parts(data.as_ptr(), [2, 2, 2], 2, 4)? };
     /// assert_eq!(keys.row(1, 0), Some(&[3.0, 4.0][..]));
     /// # Ok::<(), simdformer_kernels::ViewError>(())
@@ -122,7 +122,7 @@ impl<'a> Heads<'a> {
         let reach = extent(shape, token_stride, head_stride).ok_or(ViewError::Overflow)?;
         let first = first_of(data, reach)?;
         let (token_stride, head_stride) = stepped(shape, token_stride, head_stride);
-        Ok(Self { first, shape, token_stride, head_stride, lender: PhantomData })
+        Ok(Self { first, shape, token_stride, head_stride, lifetime: PhantomData })
     }
 
     /// Tokens `first..first + count`, with all of their heads.
@@ -137,7 +137,7 @@ impl<'a> Heads<'a> {
         let first = if count == 0 || heads == 0 || head_dim == 0 {
             self.first
         } else {
-            // SAFETY: token `first` has an element.
+            // SAFETY: token `first` has an element, because `count`, `heads` and `head_dim` are not 0 here.
             unsafe { self.first.add(first * self.token_stride) }
         };
         Ok(Self { first, shape: [count, heads, head_dim], ..self })
@@ -158,7 +158,7 @@ impl<'a> Heads<'a> {
         self.shape[2]
     }
 
-    /// Elements from one token to the next; with one token, what it reaches.
+    /// Elements from one token to the next; with one token, the elements from its first to its last.
     pub const fn token_stride(&self) -> usize {
         self.token_stride
     }
@@ -168,19 +168,20 @@ impl<'a> Heads<'a> {
         self.head_stride
     }
 
-    /// The address of `(token, head, 0)`, `token <= tokens` and `head <= heads`; it may lie outside
-    /// when there is no such element.
+    /// The address of `(token, head, 0)`, `token <= tokens` and `head <= heads`. It may be outside the buffer if there
+    /// is no such element.
     pub(crate) const fn at(&self, token: usize, head: usize) -> *const f32 {
         let at = token * self.token_stride + head * self.head_stride;
         self.first.as_ptr().cast_const().wrapping_add(at)
     }
 
-    /// The elements of head `head` of token `token`; `None` when there is no such token or head.
+    /// The elements of head `head` of token `token`; `None` if the token or the head does not exist.
     pub fn row(&self, token: usize, head: usize) -> Option<&'a [f32]> {
         if token >= self.tokens() || head >= self.heads() {
             return None;
         }
-        // SAFETY: the adjacent elements of a head that is there; of a view without elements, none.
+        // SAFETY: token and head were checked above, and the elements of a head are contiguous. A view without elements
+        // gives an empty slice.
         Some(unsafe { core::slice::from_raw_parts(self.at(token, head), self.head_dim()) })
     }
 }
@@ -199,11 +200,11 @@ impl fmt::Debug for Heads<'_> {
 /// `[key tokens, kv_heads, head_dim]`.
 #[derive(Clone, Copy, Debug)]
 pub struct Qkv<'a> {
-    /// What looks for something.
+    /// The queries.
     pub query: Heads<'a>,
-    /// What it is compared with.
+    /// The keys.
     pub key: Heads<'a>,
-    /// What it gets.
+    /// The values.
     pub value: Heads<'a>,
 }
 
@@ -234,7 +235,7 @@ impl<'a> Qkv<'a> {
         if expected > data.len() {
             return Err(ViewError::TooShort { expected, found: data.len() });
         }
-        // Without tokens there may be no elements to skip.
+        // A view without tokens may have no elements to skip.
         let part = |index: usize| {
             let data = data.get(index * width..).unwrap_or(&[]);
             Heads::strided(data, shape, stride, head_dim)
@@ -248,7 +249,7 @@ impl<'a> Qkv<'a> {
 /// ```
 /// use simdformer_kernels::HeadsMut;
 ///
-/// // HeadParams after head: each token's heads lie 3 * 4 elements apart.
+/// // Layout `[heads, tokens, head_dim]`: the heads of a token are 3 * 4 elements apart.
 /// let mut data = [0.0; 2 * 3 * 4];
 /// let mut out = HeadsMut::strided(&mut data, [3, 2, 4], 4, 12)?;
 /// let last = out.reborrow().block(2, 1)?;
@@ -261,17 +262,16 @@ pub struct HeadsMut<'a> {
     shape: [usize; 3],
     token_stride: usize,
     head_stride: usize,
-    lender: PhantomData<&'a mut [f32]>,
+    lifetime: PhantomData<&'a mut [f32]>,
 }
 
-// SAFETY: an exclusive borrow of floats.
+// SAFETY: the view is an exclusive borrow of floats.
 unsafe impl Send for HeadsMut<'_> {}
-// SAFETY: through `&HeadsMut` the floats are only read: every method that gives out a pointer to
-// write takes `&mut self`.
+// SAFETY: `&HeadsMut` only reads the floats: every method that returns a pointer for writing takes `&mut self`.
 unsafe impl Sync for HeadsMut<'_> {}
 
 impl<'a> HeadsMut<'a> {
-    /// `shape = [tokens, heads, head_dim]` laid end to end.
+    /// A dense view of `shape = [tokens, heads, head_dim]`.
     ///
     /// # Errors
     /// The slice is too short.
@@ -280,10 +280,10 @@ impl<'a> HeadsMut<'a> {
         Self::strided(data, shape, token_stride, shape[2])
     }
 
-    /// Strides, in elements, under which heads lie inside tokens or tokens inside heads.
+    /// A view with strides in elements. Either the heads are inside a token, or the tokens are inside a head.
     ///
     /// # Errors
-    /// The last element would lie outside `data`, or heads would overlap.
+    /// The last element would be outside `data`, or elements would overlap.
     pub fn strided(
         data: &'a mut [f32],
         shape: [usize; 3],
@@ -294,27 +294,26 @@ impl<'a> HeadsMut<'a> {
         if expected > data.len() {
             return Err(ViewError::TooShort { expected, found: data.len() });
         }
-        // SAFETY: the slice is borrowed for `'a` and reaches to the last element.
+        // SAFETY: the slice is borrowed for `'a`, and the check above ensures that it contains the last element.
         unsafe { Self::from_raw_parts(data.as_mut_ptr(), shape, token_stride, head_stride) }
     }
 
     /// The writable view of `shape = [tokens, heads, head_dim]` whose element `(t, h, i)` is
-    /// `*data.add(t * token_stride + h * head_stride + i)`, strides in elements. What is not an element
-    /// is neither read nor written, so that several threads may write views that lie between each
-    /// other's elements: the heads of one tensor, shared out.
+    /// `*data.add(t * token_stride + h * head_stride + i)`, strides in elements. Memory between the elements is neither
+    /// read nor written. So several threads may write interleaved views, for example different heads of one tensor.
     ///
     /// # Errors
-    /// Shape times strides overflows; heads would overlap, as in [`HeadsMut::strided`]; a null pointer
-    /// to a view that has elements.
+    /// Shape times strides overflows; elements would overlap, as in [`HeadsMut::strided`]; `data` is null and the view
+    /// has elements.
     ///
     /// # Safety
-    /// For as long as `'a`, for every element of the view:
+    /// For the lifetime `'a`, for every element of the view:
     ///
-    /// * its address, and that of each element before it, lies in the allocation of `data`;
-    /// * it is aligned as `f32` is, initialized, and may be read and written through `data`;
-    /// * nobody else reads or writes it but through this view.
+    /// * its address, and that of each element before it, is in the allocation of `data`;
+    /// * it has the alignment of `f32`, is initialized, and may be read and written through `data`;
+    /// * no code reads or writes it except through this view.
     ///
-    /// Nothing is asked of `data` when there is no element, nor ever of the gaps between elements.
+    /// A view without elements has no requirements, and the gaps between elements have none.
     pub unsafe fn from_raw_parts(
         data: *mut f32,
         shape: [usize; 3],
@@ -324,7 +323,7 @@ impl<'a> HeadsMut<'a> {
         let reach = extent(shape, token_stride, head_stride).ok_or(ViewError::Overflow)?;
         if reach > 0 {
             let [tokens, heads, head_dim] = shape;
-            // The inner direction steps over a head, the outer one over all of the inner one.
+            // The inner dimension must step over a head, the outer one over the whole inner dimension.
             let nested = |inner: usize, inner_stride: usize, outer: usize, outer_stride: usize| {
                 (inner == 1 || inner_stride >= head_dim)
                     && (outer == 1 || outer_stride >= (inner - 1) * inner_stride + head_dim)
@@ -337,11 +336,11 @@ impl<'a> HeadsMut<'a> {
         }
         let first = first_of(data, reach)?;
         let (token_stride, head_stride) = stepped(shape, token_stride, head_stride);
-        Ok(Self { first, shape, token_stride, head_stride, lender: PhantomData })
+        Ok(Self { first, shape, token_stride, head_stride, lifetime: PhantomData })
     }
 
-    /// The `N` parts of one fused tensor, `[tokens, N, heads, head_dim]`, each
-    /// `shape = [tokens, heads, head_dim]`: the gradients of keys and values that one product made.
+    /// The `N` parts of one fused tensor, `[tokens, N, heads, head_dim]`, each `shape = [tokens, heads, head_dim]`: for
+    /// example the gradients of keys and values that one matrix product computed.
     ///
     /// # Errors
     /// The slice is shorter than `N * tokens * heads * head_dim`.
@@ -366,36 +365,36 @@ impl<'a> HeadsMut<'a> {
         if expected > data.len() {
             return Err(ViewError::TooShort { expected, found: data.len() });
         }
-        // Each token has `stride` floats of the slice, which is borrowed for `'a`, and each part `width` of them
-        // for itself.
+        // Each token has `stride` floats of the slice, which is borrowed for `'a`. Each part has its own `width` of
+        // them.
         let start = NonNull::from(data).cast::<f32>();
         Ok(core::array::from_fn(|part| {
-            // SAFETY: part `part` begins within the first token, if there are elements.
+            // SAFETY: if there are elements, part `part` begins within the first token.
             let first = if expected == 0 { start } else { unsafe { start.add(part * width) } };
             let (token_stride, head_stride) = stepped(shape, stride, head_dim);
-            Self { first, shape, token_stride, head_stride, lender: PhantomData }
+            Self { first, shape, token_stride, head_stride, lifetime: PhantomData }
         }))
     }
 
-    /// The same elements, to read.
+    /// A read-only view of the same elements.
     pub const fn read(&self) -> Heads<'_> {
         Heads {
             first: self.first,
             shape: self.shape,
             token_stride: self.token_stride,
             head_stride: self.head_stride,
-            lender: PhantomData,
+            lifetime: PhantomData,
         }
     }
 
-    /// A shorter-lived view of the same elements.
+    /// A view of the same elements with a shorter lifetime.
     pub const fn reborrow(&mut self) -> HeadsMut<'_> {
         HeadsMut {
             first: self.first,
             shape: self.shape,
             token_stride: self.token_stride,
             head_stride: self.head_stride,
-            lender: PhantomData,
+            lifetime: PhantomData,
         }
     }
 
@@ -423,7 +422,7 @@ impl<'a> HeadsMut<'a> {
         self.shape[2]
     }
 
-    /// Elements from one token to the next; with one token, what it reaches.
+    /// Elements from one token to the next; with one token, the elements from its first to its last.
     pub const fn token_stride(&self) -> usize {
         self.token_stride
     }

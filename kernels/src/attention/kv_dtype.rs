@@ -1,25 +1,23 @@
-//! The forms in which a cache keeps its numbers, and how attention reads them.
+//! The dtypes of a KV cache, and how attention reads them.
 //!
-//! A number of sixteen bits is rounded once, when it is written, and widened in the tile, which is exact:
-//! attention over such a cache has the bits of attention over floats of the rounded values. Nothing else
-//! knows of the form: the loops are generic over [`KvFormat`], and each form is a function of its own where
-//! a call enters the kernels.
+//! An f16 element is rounded once, when it is written. The tile converts it to f32, which is exact. So attention over
+//! an f16 cache has the bits of attention over an f32 cache with the rounded values. The loops are generic over
+//! [`KvFormat`], and each dtype is a separate function where a call enters the kernels.
 
 use crate::gemm::{F32Operand, Panels, Prefetch, PrefetchLines, Rows, Tile, TileOperand, multiply};
 use crate::simd::half::narrow_f16;
 use crate::simd::{CACHE_LINE_F32, MAX_LANES, SimdF32};
 
-/// How a cache keeps keys and values.
+/// The dtype of keys and values in a KV cache.
 ///
-/// Reading them is what attention spends its time on where they are many: long sources, large batches. In
-/// sixteen bits they are half as much.
+/// With many keys (long sources, large batches), attention spends its time reading keys and values. In f16 they have
+/// half the size.
 ///
-/// What is written to `F16` is rounded to the nearest number of 11 bits (ties to even), a multiple of
-/// `2^-24` below `2^-14`; what is finite and larger than 65,504 becomes that, so no key that is
-/// finite in f32 becomes infinite. The rounding changes results: up to there keys and values move by up to
-/// `2^-11` of their size, or `2^-25` where that is more. It does so alike on every instruction set, in any batch
-/// and on any number of threads: a result is, bit for bit, that of an `F32` cache into which the
-/// rounded numbers were written.
+/// `F16` rounds to the nearest number with 11 significant bits (ties to even), or to a multiple of `2^-24` below
+/// `2^-14`. A finite number larger than 65,504 becomes 65,504, so no finite key becomes infinite. The rounding changes
+/// results: up to 65,504, keys and values change by up to `2^-11` of their size, or by `2^-25` where that is more. The
+/// rounding is the same on every instruction set, in every batch and with any number of threads: a result is, bit for
+/// bit, that of an `F32` cache into which the rounded numbers were written.
 ///
 /// ```
 /// use simdformer_kernels::{CacheShape, CacheDtype, Isa};
@@ -31,7 +29,7 @@ use crate::simd::{CACHE_LINE_F32, MAX_LANES, SimdF32};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum CacheDtype {
-    /// As they are.
+    /// IEEE 754 binary32, not rounded.
     #[default]
     F32,
     /// IEEE 754 binary16.
@@ -44,7 +42,7 @@ impl CacheDtype {
         matches!(self, Self::F32) || cfg!(feature = "f16")
     }
 
-    /// The form of that name, `f32` or `f16`: for command lines.
+    /// The dtype with this name, `f32` or `f16`: for command lines.
     ///
     /// ```
     /// use simdformer_kernels::CacheDtype;
@@ -60,9 +58,9 @@ impl CacheDtype {
         }
     }
 
-    /// Numbers in a word of four bytes.
+    /// Elements per f32 unit of the buffer.
     #[inline(always)]
-    pub(super) const fn in_word(self) -> usize {
+    pub(super) const fn per_f32(self) -> usize {
         match self {
             Self::F32 => 1,
             Self::F16 => 2,
@@ -70,7 +68,7 @@ impl CacheDtype {
     }
 }
 
-/// The nearest f16, but of finite numbers a finite one.
+/// The nearest f16. Finite numbers that would round to infinity become the largest finite f16.
 #[inline(always)]
 fn narrow(x: f32) -> u16 {
     const LARGEST: u16 = 0x7bff;
@@ -79,104 +77,107 @@ fn narrow(x: f32) -> u16 {
     half - u16::from(became_infinite)
 }
 
-/// A number as it is kept, and how floats become some. Implementations are `#[inline(always)]`.
+/// An element of a KV cache, and its conversion from f32. Implementations are `#[inline(always)]`.
 pub(super) trait KvElement: Copy {
-    /// One of `x`.
-    fn of(x: f32) -> Self;
-    /// A vector of them: of `count <= LANES` floats from `from`, and zeros.
+    /// Converts `x`.
+    fn from_f32(x: f32) -> Self;
+    /// Stores a vector: `count <= LANES` floats from `from`, then zeros.
     ///
     /// # Safety
-    /// `from` is valid for reads of `count` floats, `to` for writes of `LANES` numbers.
-    unsafe fn put<S: SimdF32>(s: S, from: *const f32, count: usize, to: *mut Self);
-    /// `count` floats from `from`, to places `LANES` apart.
+    /// `from` is valid for reads of `count` floats, `to` for writes of `LANES` elements.
+    unsafe fn store<S: SimdF32>(s: S, from: *const f32, count: usize, to: *mut Self);
+    /// Stores `count` floats from `from`, `LANES` elements apart.
     ///
     /// # Safety
-    /// `from` is valid for reads of `count` floats, `to` for writes at those places.
-    unsafe fn put_apart<S: SimdF32>(s: S, from: *const f32, count: usize, to: *mut Self);
-    /// `LANES` vectors, one after the other, from `LANES` rows `stride` apart, of which each becomes a column.
+    /// `from` is valid for reads of `count` floats, `to` for writes of these elements.
+    unsafe fn store_strided<S: SimdF32>(s: S, from: *const f32, count: usize, to: *mut Self);
+    /// Stores `LANES` consecutive vectors, the transpose of a square of `LANES` rows that are `stride` floats apart.
     ///
     /// # Safety
-    /// `from` is valid for reads of `LANES` floats in each row, `to` for writes of `LANES * LANES` numbers.
-    unsafe fn put_turned<S: SimdF32>(s: S, from: *const f32, stride: usize, to: *mut Self);
+    /// `from` is valid for reads of `LANES` floats in each row, `to` for writes of `LANES * LANES` elements.
+    unsafe fn store_transposed<S: SimdF32>(s: S, from: *const f32, stride: usize, to: *mut Self);
 }
 
 impl KvElement for f32 {
     #[inline(always)]
-    fn of(x: f32) -> Self {
+    fn from_f32(x: f32) -> Self {
         x
     }
     #[inline(always)]
-    unsafe fn put<S: SimdF32>(s: S, from: *const f32, count: usize, to: *mut Self) {
-        // SAFETY: the caller's contract; `load_prefix` stops at `count`.
+    unsafe fn store<S: SimdF32>(s: S, from: *const f32, count: usize, to: *mut Self) {
+        // SAFETY: the `# Safety` contract of `KvElement::store` holds; `load_prefix` stops at `count`.
         unsafe { s.store(to, s.load_prefix(from, count)) };
     }
     #[inline(always)]
-    unsafe fn put_apart<S: SimdF32>(_: S, from: *const f32, count: usize, to: *mut Self) {
+    unsafe fn store_strided<S: SimdF32>(_: S, from: *const f32, count: usize, to: *mut Self) {
         for i in 0..count {
-            // SAFETY: the caller's contract.
+            // SAFETY: the `# Safety` contract of `KvElement::store_strided` holds.
             unsafe { *to.add(i * S::LANES) = *from.add(i) };
         }
     }
     #[inline(always)]
-    unsafe fn put_turned<S: SimdF32>(s: S, from: *const f32, stride: usize, to: *mut Self) {
-        // SAFETY: the caller's contract.
+    unsafe fn store_transposed<S: SimdF32>(s: S, from: *const f32, stride: usize, to: *mut Self) {
+        // SAFETY: the `# Safety` contract of `KvElement::store_transposed` holds.
         unsafe { s.transpose(from, stride, to, S::LANES) };
     }
 }
 
-/// Rounded in integers, which compilers make vectors of on every instruction set; a step writes one token of
-/// each hypothesis, an encoder what little it keeps of much work.
+/// Rounds with integer operations, which compilers vectorize on every instruction set. A decode step writes only one
+/// token per hypothesis, and an encoder writes little compared with its other work.
 impl KvElement for u16 {
     #[inline(always)]
-    fn of(x: f32) -> Self {
+    fn from_f32(x: f32) -> Self {
         narrow(x)
     }
     #[inline(always)]
-    unsafe fn put<S: SimdF32>(s: S, from: *const f32, count: usize, to: *mut Self) {
+    unsafe fn store<S: SimdF32>(s: S, from: *const f32, count: usize, to: *mut Self) {
         let mut floats = [0.0; MAX_LANES];
-        // SAFETY: the caller's contract; `load_prefix` stops at `count`, and there is room for any vector.
+        // SAFETY: the `# Safety` contract of `KvElement::store` holds. `load_prefix` stops at `count`, and `floats` has
+        // space for a vector of any instruction set.
         unsafe {
             s.store(floats.as_mut_ptr(), s.load_prefix(from, count));
-            narrow_all(floats.as_ptr(), S::LANES, to);
+            store_f16(floats.as_ptr(), S::LANES, to);
         }
     }
     #[inline(always)]
-    unsafe fn put_apart<S: SimdF32>(s: S, from: *const f32, count: usize, to: *mut Self) {
-        let mut halves = [0; MAX_LANES];
+    unsafe fn store_strided<S: SimdF32>(s: S, from: *const f32, count: usize, to: *mut Self) {
+        let mut converted = [0; MAX_LANES];
         for i in (0..count).step_by(S::LANES) {
             let part = (count - i).min(S::LANES);
-            // SAFETY: the caller's contract, and room for any vector.
-            unsafe { Self::put(s, from.add(i), part, halves.as_mut_ptr()) };
-            for (lane, &half) in halves.iter().enumerate().take(part) {
-                // SAFETY: the caller's contract.
+            // SAFETY: the `# Safety` contract of `KvElement::store_strided` holds. `converted` has space for a vector
+            // of any instruction set.
+            unsafe { Self::store(s, from.add(i), part, converted.as_mut_ptr()) };
+            for (lane, &half) in converted.iter().enumerate().take(part) {
+                // SAFETY: the `# Safety` contract of `KvElement::store_strided` holds.
                 unsafe { *to.add((i + lane) * S::LANES) = half };
             }
         }
     }
     #[inline(always)]
-    unsafe fn put_turned<S: SimdF32>(s: S, from: *const f32, stride: usize, to: *mut Self) {
+    unsafe fn store_transposed<S: SimdF32>(s: S, from: *const f32, stride: usize, to: *mut Self) {
         let mut square = [0.0; MAX_LANES * MAX_LANES];
-        // SAFETY: the caller's contract, and room for the square of any vector.
+        // SAFETY: the `# Safety` contract of `KvElement::store_transposed` holds. `square` has space for the square of
+        // a vector of any instruction set.
         unsafe {
             s.transpose(from, stride, square.as_mut_ptr(), S::LANES);
-            narrow_all(square.as_ptr(), S::LANES * S::LANES, to);
+            store_f16(square.as_ptr(), S::LANES * S::LANES, to);
         }
     }
 }
 
-/// `count` floats from `from` as halves.
+/// Stores `count` floats from `from` as f16.
 ///
 /// # Safety
-/// `from` is valid for reads of `count` floats, and `to` for writes of as many halves.
+/// `from` is valid for reads of `count` floats, and `to` for writes of `count` f16 elements.
 #[inline(always)]
-unsafe fn narrow_all(from: *const f32, count: usize, to: *mut u16) {
+unsafe fn store_f16(from: *const f32, count: usize, to: *mut u16) {
     for i in 0..count {
-        // SAFETY: the caller's contract.
+        // SAFETY: the `# Safety` contract of `store_f16` holds.
         unsafe { *to.add(i) = narrow(*from.add(i)) };
     }
 }
 
-/// An operand in memory: `NV` vectors `vector` elements apart, at steps `step` elements apart.
+/// A panel in memory: at each step `NV` vectors, `vector` elements apart; steps are `step` elements apart.
 pub(super) struct PanelView<T> {
     pub(super) at: *const T,
     pub(super) step: usize,
@@ -192,18 +193,18 @@ impl<T> Clone for PanelView<T> {
 impl<T> Copy for PanelView<T> {}
 
 impl<T> PanelView<T> {
-    /// Vectors one after the other, `NV` for each step.
+    /// Consecutive vectors, `NV` per step.
     #[inline(always)]
     pub(super) fn line_by_line<S: SimdF32, const NV: usize>(at: *const T) -> Self {
         Self { at, step: NV * S::LANES, vector: S::LANES }
     }
 }
 
-/// A form of keys and values. Implementations are `#[inline(always)]`.
+/// How kernels read one dtype of keys and values. Implementations are `#[inline(always)]`.
 pub(super) trait KvFormat: Copy {
-    /// A number as it is kept.
+    /// An element in memory.
     type KvElement: KvElement;
-    /// How a tile reads them.
+    /// The operand type of a tile.
     type Operand<S: SimdF32>: TileOperand<
             SimdF32 = S,
             Element = f32,
@@ -211,31 +212,34 @@ pub(super) trait KvFormat: Copy {
             Vector = S::F32,
             Sum = S::F32,
         >;
-    /// What asks for those that come.
+    /// The prefetch type of a tile.
     type Prefetch: Prefetch;
-    /// Rows of the tallest tile of queries. Where a load is more than that, tall tiles have no registers for it, and
-    /// they would have to be compiled once more.
+    /// Most rows of a tile of queries. Where a load also converts, taller tiles have no registers for it, and each
+    /// height would be compiled once more.
     const MAX_MR: usize;
 
-    fn form<S: SimdF32>(s: S) -> Self::Operand<S>;
-    /// Asks for `count` vectors of `stream` at each step.
-    fn lines<S: SimdF32>(stream: PanelView<Self::KvElement>, count: usize) -> Self::Prefetch;
-    /// Asks for as many lines as `count` vectors of full lines are at each step, one after the other from `at`
-    /// on, any address, `apart` floats from one request to the next.
-    fn running(at: *const Self::KvElement, count: usize, apart: usize) -> Self::Prefetch;
+    fn operand<S: SimdF32>(s: S) -> Self::Operand<S>;
+    /// Prefetches `count` vectors of `stream` at each step.
+    fn prefetch_panel<S: SimdF32>(
+        stream: PanelView<Self::KvElement>,
+        count: usize,
+    ) -> Self::Prefetch;
+    /// Prefetches, at each step, as many lines as `count` vectors of one line each have. The lines follow each other
+    /// from `at`, and requests are `stride` floats apart. The address may be invalid.
+    fn prefetch_lines(at: *const Self::KvElement, count: usize, stride: usize) -> Self::Prefetch;
 }
 
-/// A vector of numbers as floats.
+/// Loads a vector of elements as f32.
 ///
 /// # Safety
-/// `from` is valid for reads of `LANES` numbers.
+/// `from` is valid for reads of `LANES` elements.
 #[inline(always)]
 pub(super) unsafe fn load<S: SimdF32, N: KvFormat>(s: S, from: *const N::KvElement) -> S::F32 {
-    // SAFETY: the caller's contract.
-    unsafe { N::form(s).load(from, 0) }
+    // SAFETY: the `# Safety` contract of `load` holds.
+    unsafe { N::operand(s).load(from, 0) }
 }
 
-/// [`multiply`] of one panel of numbers.
+/// [`multiply`] with one panel.
 ///
 /// # Safety
 /// As [`multiply`].
@@ -251,17 +255,17 @@ pub(super) unsafe fn tile<
     acc: Tile<S, MR, NV>,
     depth: usize,
     rows: Rows<f32>,
-    numbers: PanelView<N::KvElement>,
-    ahead: Q,
+    view: PanelView<N::KvElement>,
+    prefetch: Q,
 ) -> Tile<S, MR, NV> {
-    let PanelView { at, step, vector } = numbers;
+    let PanelView { at, step, vector } = view;
     let panel = Panels { at: [at], step, vector };
-    // SAFETY: the caller's contract.
-    let [acc] = unsafe { multiply(N::form(s), [acc], depth, rows, panel, ahead) };
+    // SAFETY: the `# Safety` contract of `tile` holds.
+    let [acc] = unsafe { multiply(N::operand(s), [acc], depth, rows, panel, prefetch) };
     acc
 }
 
-/// Floats.
+/// f32.
 #[derive(Clone, Copy)]
 pub(super) struct F32Kv;
 
@@ -272,17 +276,17 @@ impl KvFormat for F32Kv {
     const MAX_MR: usize = crate::gemm::MAX_MR;
 
     #[inline(always)]
-    fn form<S: SimdF32>(s: S) -> F32Operand<S> {
+    fn operand<S: SimdF32>(s: S) -> F32Operand<S> {
         F32Operand(s)
     }
     #[inline(always)]
-    fn lines<S: SimdF32>(stream: PanelView<f32>, count: usize) -> PrefetchLines {
+    fn prefetch_panel<S: SimdF32>(stream: PanelView<f32>, count: usize) -> PrefetchLines {
         let PanelView { at, step, vector } = stream;
         PrefetchLines { at, step, count, apart: vector }
     }
     #[inline(always)]
-    fn running(at: *const f32, count: usize, apart: usize) -> PrefetchLines {
-        PrefetchLines::running(at, count, apart)
+    fn prefetch_lines(at: *const f32, count: usize, stride: usize) -> PrefetchLines {
+        PrefetchLines::running(at, count, stride)
     }
 }
 
@@ -307,26 +311,26 @@ impl<S: SimdF32> TileOperand for F16Operand<S> {
     }
     #[inline(always)]
     unsafe fn load(self, from: *const u16, _: usize) -> S::F32 {
-        // SAFETY: the caller's contract.
+        // SAFETY: the `# Safety` contract of `TileOperand::load` holds.
         unsafe { self.0.load_f16(from.cast(), 0) }
     }
     #[inline(always)]
     unsafe fn broadcast(self, from: *const f32) -> S::F32 {
-        // SAFETY: the caller's contract.
+        // SAFETY: the `# Safety` contract of `TileOperand::broadcast` holds.
         self.0.splat(unsafe { *from })
     }
     #[inline(always)]
-    fn multiply_add(self, element: S::F32, numbers: S::F32, sum: S::F32) -> S::F32 {
-        self.0.mul_add(element, numbers, sum)
+    fn multiply_add(self, element: S::F32, vector: S::F32, sum: S::F32) -> S::F32 {
+        self.0.mul_add(element, vector, sum)
     }
 }
 
-/// [`PrefetchLines`] of halves: those that two steps have together are asked for once.
+/// [`PrefetchLines`] for f16. A line that two steps share is requested once.
 #[derive(Clone, Copy)]
 pub(super) struct F16Prefetch {
     lines: PrefetchLines,
-    /// Whether the second of two steps has lines of its own.
-    each: bool,
+    /// Whether the second of two steps has its own lines.
+    every_step: bool,
 }
 
 impl Prefetch for F16Prefetch {
@@ -334,7 +338,7 @@ impl Prefetch for F16Prefetch {
 
     #[inline(always)]
     fn issue<S: SimdF32>(&mut self, s: S, step: usize) {
-        if step == 0 || self.each {
+        if step == 0 || self.every_step {
             self.lines.issue(s, 0);
         }
     }
@@ -347,30 +351,30 @@ impl KvFormat for F16Kv {
     const MAX_MR: usize = 4;
 
     #[inline(always)]
-    fn form<S: SimdF32>(s: S) -> F16Operand<S> {
+    fn operand<S: SimdF32>(s: S) -> F16Operand<S> {
         F16Operand(s)
     }
     #[inline(always)]
-    fn lines<S: SimdF32>(stream: PanelView<u16>, count: usize) -> F16Prefetch {
+    fn prefetch_panel<S: SimdF32>(stream: PanelView<u16>, count: usize) -> F16Prefetch {
         let PanelView { at, step, vector } = stream;
         let at = at.cast();
         if step == S::LANES {
-            // Two steps of each vector side by side.
+            // Two steps of a vector are in one line.
             return F16Prefetch {
                 lines: PrefetchLines { at, step, count, apart: vector / 2 },
-                each: false,
+                every_step: false,
             };
         }
-        // A row of vectors side by side.
+        // The vectors of one step are contiguous.
         let count = (count * S::LANES).div_ceil(2 * CACHE_LINE_F32);
         F16Prefetch {
             lines: PrefetchLines { at, step: step / 2, count, apart: CACHE_LINE_F32 },
-            each: true,
+            every_step: true,
         }
     }
     #[inline(always)]
-    fn running(at: *const u16, count: usize, apart: usize) -> F16Prefetch {
-        F16Prefetch { lines: PrefetchLines::running(at.cast(), count, apart), each: false }
+    fn prefetch_lines(at: *const u16, count: usize, stride: usize) -> F16Prefetch {
+        F16Prefetch { lines: PrefetchLines::running(at.cast(), count, stride), every_step: false }
     }
 }
 
@@ -380,7 +384,7 @@ mod tests {
     use crate::simd::half::widen_f16;
 
     #[test]
-    fn what_is_finite_stays_finite() {
+    fn finite_stays_finite() {
         for (x, expected) in [
             (65_504.0, 0x7bff),
             (65_519.0, 0x7bff),

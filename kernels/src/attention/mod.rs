@@ -1,34 +1,33 @@
-//! Scaled dot-product attention, `softmax(scale * Q K^T + bias, masked) V`, without ever forming
-//! the matrix of scores.
+//! Scaled dot-product attention, `softmax(scale * Q K^T + bias, masked) V`, without storing the matrix of scores.
 //!
-//! Three entries share one online softmax (`online_softmax.rs`) and, but for the step, one inner loop
+//! Three functions share one online softmax (`online_softmax.rs`). The first two also share one inner loop
 //! (`flash.rs`):
 //!
-//! * [`attention`]: queries, keys and values in strided views, any number of sequences laid end to
-//!   end or padded; keys are put into panels and values into rows in the caller's scratch first.
-//! * [`attention_cached`]: keys and values in a [`Cache`], where they already have that layout:
-//!   cross-attention, and prefills that continue a cache.
-//! * [`attention_decode`]: one query per row, whose past lies in several slots of the cache.
+//! * [`attention`]: queries, keys and values in strided views, any number of sequences, packed or padded. It first
+//!   copies keys into panels and values into rows in the caller's scratch.
+//! * [`attention_cached`]: keys and values in a [`Cache`], which already has that layout: cross-attention, and prefills
+//!   that continue a cache.
+//! * [`attention_decode`]: one query per row, whose keys and values are in several slots of the cache.
 //!
-//! Masking is by length (`key_len` of each sequence) and by causality, aligned to the end of the
-//! keys: query `i` of `query_len` sees keys `0..i + 1 + key_len - query_len`. An additive [`Bias`] of
-//! minus infinity hides the key, whatever its score is. A hidden key contributes exactly 0, whatever its memory holds. A key that is not hidden is visible: its value is multiplied
-//! with its weight even where that weight is too small for f32 and is 0, so that a value which is NaN
-//! or infinite shows.
+//! Masks are by length (`key_len` of each sequence) and by causality, aligned to the end of the keys: query `i` of
+//! `query_len` sees keys `0..i + 1 + key_len - query_len`. An additive [`Bias`] of minus infinity hides the key for
+//! every score. A hidden key contributes exactly 0, whatever its memory contains. All other keys are visible: the value
+//! of a visible key is multiplied with its weight even if the weight is too small for f32 and is 0, so a value that is
+//! NaN or infinite reaches the output.
 //!
-//! A query that sees no key, or only keys whose score is minus infinity, has nothing to weigh. It
-//! gets zeros, or with [`FullyMasked::Uniform`](crate::FullyMasked::Uniform) the mean of all values of
-//! its sequence: of `padded_len` for [`attention`], of `key_len` in a cache.
+//! A query is fully masked if it sees no key, or only keys with a score of minus infinity. Its output is zeros, or with
+//! [`FullyMasked::Uniform`](crate::FullyMasked::Uniform) the mean of all values of its sequence: of `padded_len` values
+//! for [`attention`], of `key_len` values in a cache.
 //!
-//! A call takes at most 32 KiB of the caller's stack when compiled with optimization: the scores and
-//! the queries of one tile lie there. Nothing is allocated.
+//! A call uses at most 32 KiB of the caller's stack in an optimized build, for the scores and the queries of one tile.
+//! It allocates nothing.
 //!
 //! Error: with `u = 2^-24`, each output is within
-//! `8 u (head_dim scale max|q| max|k| + max|bias| + key_len / 8 + 8) max|v|` of the exact value; on a cache of
-//! [`CacheDtype::F16`] of that for the keys and values as it keeps them.
+//! `8 u (head_dim scale max|q| max|k| + max|bias| + key_len / 8 + 8) max|v|` of the exact value. For a cache of
+//! [`CacheDtype::F16`], the exact value is that for the rounded keys and values in the cache.
 //!
-//! Source: Vaswani et al. 2017, equation 1; the online softmax is Milakov and Gimelshein 2018, its
-//! use in attention Rabe and Staats 2021 and Dao et al. 2022.
+//! Source: Vaswani et al. 2017, equation 1. The online softmax is from Milakov and Gimelshein 2018, its use in
+//! attention from Rabe and Staats 2021 and Dao et al. 2022.
 
 #[cfg(feature = "train")]
 mod backward;
@@ -72,11 +71,12 @@ use crate::parallel::Parallelism;
 use bias::CheckedBias;
 use panels::{head_floats, value_row};
 use params::{
-    AttentionParams, KvHead, Steps, chunked, count_tasks, dispatch, estimate_work, rows_of_unit,
+    AttentionParams, DecodeRows, KvHead, chunked, count_tasks, dispatch, estimate_work,
+    rows_of_unit,
 };
 
-/// Floats of scratch that are enough for any `sequences` sequences with `tokens` keys in all, padding
-/// included: what to plan when lengths are not known yet.
+/// Floats of scratch that are enough for any `sequences` sequences with `tokens` keys in total, padding included. It is
+/// for planning before the lengths are known.
 ///
 /// ```
 /// use simdformer_kernels::{Isa, Sequence, attention_scratch, attention_scratch_bound};
@@ -104,26 +104,25 @@ pub fn attention_scratch_bound(
         .ok_or(AttentionError::TooLarge)
 }
 
-/// Attention of every sequence: the query and the output are `[tokens, heads, head_dim]`, key and
-/// value `[tokens, kv_heads, head_dim]` with `heads` a multiple of `kv_heads` (query head `h` reads
-/// key-value head `h / (heads / kv_heads)`). Query rows of no sequence are left alone.
+/// Attention of every sequence. The query and the output are `[tokens, heads, head_dim]`, key and value
+/// `[tokens, kv_heads, head_dim]`. `heads` is a multiple of `kv_heads`: query head `h` reads key-value head
+/// `h / (heads / kv_heads)`. Output rows of queries that are in no sequence are not written.
 ///
-/// Sequences are in order of `query_start` and do not overlap there; they may share keys. `scratch`
-/// takes [`attention_scratch`] floats.
+/// Sequences are in order of `query_start`, and their queries do not overlap; they may share keys. `scratch` needs
+/// [`attention_scratch`] floats.
 ///
-/// The bits of an output row depend on its own query, on the keys and values it may see and on the
-/// options, not on the rest of the batch or on threads.
+/// The bits of an output row depend on its own query, on the keys and values that the query may see, and on the
+/// options. They do not depend on the rest of the batch or on threads.
 ///
 /// # Tensors of other engines
 ///
-/// * `[batch, tokens, heads, head_dim]`: as it is, with one [`Sequence`] for each part of the batch.
-/// * `[batch, heads, tokens, head_dim]`, all of one length: one sequence with `batch * heads` heads, a
-///   token stride of `head_dim` and a head stride of `tokens * head_dim`, or of `capacity * head_dim`
-///   in a cache with room for more; grouped key-value heads still find theirs. Of several lengths: a
-///   call for each.
-/// * Causality here is aligned to the end of the keys, as flash attention and caches want it. One that
-///   is aligned to the start, as PyTorch's `is_causal`, is the same where there are as many queries as
-///   keys, and otherwise a bias.
+/// * `[batch, tokens, heads, head_dim]`: used directly, with one [`Sequence`] per batch element.
+/// * `[batch, heads, tokens, head_dim]`, all of one length: one sequence with `batch * heads` heads, a token stride of
+///   `head_dim` and a head stride of `tokens * head_dim`, or of `capacity * head_dim` in a cache with more capacity
+///   than tokens. Grouped key-value heads work as well. If the lengths differ, make one call per batch element.
+/// * The causal mask is aligned to the end of the keys, as in flash attention and with KV caches. A mask that is
+///   aligned to the start, as PyTorch's `is_causal`, is the same if there are as many queries as keys. Otherwise, use a
+///   bias.
 ///
 /// # Errors
 /// Shapes, ranges or buffers that do not fit; then nothing is written.
@@ -163,13 +162,13 @@ pub fn attention(
     prefill::attend(isa, qkv, sequences, options, (output, None), scratch, parallelism)
 }
 
-/// As [`attention`], with keys and values from positions `0..key_len` of a slot of `cache`, on the
-/// cache's instruction set. Several sequences may read one slot: that is how the beams of a
-/// sentence share its source. Needs no scratch.
+/// As [`attention`], with keys and values from positions `0..key_len` of a slot of `cache`, on the instruction set of
+/// the cache. Several sequences may read one slot: the beams of a sentence share its source in this way. It needs no
+/// scratch.
 ///
-/// This is cross-attention, with every key of the source in view, and a prefill that continues a
-/// past: write the new tokens to the cache first, then attend causally with `key_len` of all of them.
-/// The bits and the error bound are those of [`attention`] on the same keys and values.
+/// It is for cross-attention, where every key of the source is visible, and for a prefill that continues a cached
+/// sequence: write the new tokens to the cache first, then call with `causal` and a `key_len` that includes them. The
+/// bits and the error bound are those of [`attention`] on the same keys and values.
 ///
 /// # Errors
 /// Shapes, slots or buffers that do not fit; then nothing is written.
@@ -184,12 +183,12 @@ pub fn attention(
 /// let shape = CacheShape::new(1, 8, heads, head_dim);
 /// let mut data = vec![0.0; shape.len(isa)?];
 /// let mut cache = CacheMut::new(isa, shape, &mut data)?;
-/// // The memory of a source of three tokens, projected once. The keys are all alike.
+/// // The keys and values of a source of three tokens, projected once. All keys are equal.
 /// let (key, value) = ([1.0; 6], [3.0, 0.0, 6.0, 0.0, 9.0, 3.0]);
 /// let tokens = [3, heads, head_dim];
 /// cache.write(0, 0, Heads::new(&key, tokens)?, Heads::new(&value, tokens)?)?;
 ///
-/// // Two hypotheses about it, one query each.
+/// // Two hypotheses of this source, with one query each.
 /// let query = [0.5, 1.0, -2.0, 0.0];
 /// let beam = |row| CachedSequence { query_start: row, query_len: 1, slot: 0, key_len: 3 };
 /// let mut context = [0.0; 4];
@@ -230,11 +229,12 @@ pub fn attention_cached(
     }
     let row = value_row(isa.lanes(), shape.head_dim);
     let mut context = output.context;
-    let mut call = AttentionParams::new(&query, shape.heads, options, bias, &mut context, weights);
-    call.read(shape.storage);
+    let mut params =
+        AttentionParams::new(&query, shape.heads, options, bias, &mut context, weights);
+    params.set_kv_dtype(shape.storage);
     let pairs = sequences.iter().map(|s| (s.query_len, s.key_len));
     let work = estimate_work(pairs, [query.heads(), shape.head_dim]);
-    call.run(
+    params.run(
         isa,
         sequences.len(),
         |i| sequences[i].query_len,
@@ -260,15 +260,14 @@ pub fn attention_cached(
     Ok(())
 }
 
-/// Attention of one query per row, `[rows, heads, head_dim]`, over a past that may lie in several
-/// slots: `ancestry` says where. `out` has the query's shape. A bias counts rows as it counts queries
-/// elsewhere; a relative one has each row at the position of its last key.
+/// Attention of one query per row, `[rows, heads, head_dim]`, over keys and values that may be in several slots;
+/// `slot_table` contains the slots. `out` has the query's shape. A dense bias is indexed by row, as by query elsewhere.
+/// With a relative bias, the position of each row is that of its last key.
 ///
-/// This is self-attention in a decoding step, after the rows' own keys and values have been
-/// [appended](CacheMut::append): a row sees itself. A hypothesis that continues another one copies a
-/// line of the table, not keys and values.
+/// This is self-attention in a decode step. [Append](CacheMut::append) the keys and values of the rows first: a row
+/// sees its own key. To fork a hypothesis, copy a row of the table; keys and values are not copied.
 ///
-/// The bits are those of [`attention_cached`] on a cache in which the same keys lie in one slot.
+/// The bits are those of [`attention_cached`] on a cache that has the same keys in one slot.
 ///
 /// # Errors
 /// Shapes, slots, lengths or buffers that do not fit; then nothing is written.
@@ -283,17 +282,17 @@ pub fn attention_cached(
 /// let shape = CacheShape::new(2, 8, heads, head_dim);
 /// let mut data = vec![0.0; shape.len(isa)?];
 /// let mut cache = CacheMut::new(isa, shape, &mut data)?;
-/// // Keys that are all alike, so that a row's context is the mean of the values it sees.
+/// // All keys are equal, so the context of a row is the mean of the values that it sees.
 /// let key = [1.0; 4];
 /// let rows = [2, heads, head_dim];
 ///
-/// // Step 0: one hypothesis, in slot 0. Step 1: it has become two, which write to slots 0 and 1.
+/// // Step 0: one hypothesis, in slot 0. Step 1: two hypotheses, which write to slots 0 and 1.
 /// let (first, second) = ([2.0, 0.0], [4.0, 0.0, 8.0, 6.0]);
 /// let one = [1, heads, head_dim];
 /// cache.append(&[0], &[0], Heads::new(&key[..2], one)?, Heads::new(&first, one)?)?;
 /// cache.append(&[0, 1], &[1, 1], Heads::new(&key, rows)?, Heads::new(&second, rows)?)?;
 ///
-/// // Position 0 of both lies in slot 0, position 1 in the slot of each. Lines of 8 positions.
+/// // Position 0 of both is in slot 0, position 1 in the slot of each. A row of the table has 8 positions.
 /// let mut slots = [0u32; 2 * 8];
 /// slots[8 + 1] = 1;
 /// let mut context = [0.0; 4];
@@ -311,7 +310,7 @@ pub fn attention_cached(
 pub fn attention_decode(
     query: Heads<'_>,
     cache: &Cache<'_>,
-    ancestry: SlotTable<'_>,
+    slot_table: SlotTable<'_>,
     options: &AttentionOptions<'_>,
     mut out: HeadsMut<'_>,
     parallelism: Parallelism<'_>,
@@ -319,22 +318,22 @@ pub fn attention_decode(
     let shape = cache.shape();
     let isa = cache.isa();
     check::query(&query, &out, shape.heads, shape.head_dim)?;
-    check::ancestry(&ancestry, query.tokens(), &shape)?;
-    let pasts = ancestry.lens.iter().enumerate().map(|(row, &len)| (row, 1, len as usize));
-    let reach = check::sequences(pasts, &query)?;
+    check::slot_table(&slot_table, query.tokens(), &shape)?;
+    let ranges = slot_table.lens.iter().enumerate().map(|(row, &len)| (row, 1, len as usize));
+    let reach = check::sequences(ranges, &query)?;
     let bias = CheckedBias::new(options.bias, reach, options.causal)?;
     if query.tokens() == 0 || query.heads() == 0 || shape.head_dim == 0 {
         return Ok(());
     }
-    let call = AttentionParams::new(&query, shape.heads, options, bias, &mut out, None);
-    let pairs = ancestry.lens.iter().map(|&len| (1, len as usize));
+    let params = AttentionParams::new(&query, shape.heads, options, bias, &mut out, None);
+    let pairs = slot_table.lens.iter().map(|&len| (1, len as usize));
     let work = estimate_work(pairs, [query.heads(), shape.head_dim]);
-    // Each has elements of its own in the output.
+    // Each task writes its own elements of the output.
     let workers = parallelism.workers();
     let unit = rows_of_unit(query.tokens(), query.heads(), workers.threads());
     let tasks = query.tokens().div_ceil(unit) * query.heads();
     chunked(tasks, work, workers, &|range| {
-        let steps = Steps { call: &call, cache: *cache, ancestry, unit, range };
+        let steps = DecodeRows { params: &params, cache: *cache, slot_table, unit, range };
         dispatch(isa, shape.storage, steps);
     });
     Ok(())

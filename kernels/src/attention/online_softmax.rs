@@ -1,12 +1,12 @@
-//! The online softmax: from scores to weights, one block of keys after the other, with the running
-//! maximum and sum that let an earlier block be put right when a later one has a larger maximum.
+//! The online softmax: computes weights from scores, one block of keys after the other. It keeps a running maximum and
+//! sum, with which earlier blocks are rescaled when a later block has a larger maximum.
 
 use crate::gemm::MAX_MR;
 use crate::math::exp_nonpositive;
 use crate::simd::{MAX_LANES, MOST_PARTS, SimdF32};
 
-/// Keys in one block: a block of keys and values of 64 dimensions is 128 KiB, a share of the
-/// second-level cache; most sentences are one block, which never rescales.
+/// Keys in one block. A block of keys and values of 64 dimensions is 128 KiB, a share of the second-level cache. Most
+/// sentences have one block, which is never rescaled.
 pub(super) const KEY_BLOCK: usize = 256;
 
 /// Keys `key..key + len` of a sequence.
@@ -14,11 +14,11 @@ pub(super) const KEY_BLOCK: usize = 256;
 pub(super) struct Block {
     pub(super) key: usize,
     pub(super) len: usize,
-    /// Where the keys begin that are multiplied after these.
+    /// First key that is multiplied after this block.
     pub(super) next: usize,
 }
 
-/// A line of [`KEY_BLOCK`] scores, then weights, for each query of a tile.
+/// For each query of a tile, a line of [`KEY_BLOCK`] scores, which weights replace.
 #[repr(align(64))]
 pub(super) struct WeightLines(pub(super) [f32; MAX_MR * KEY_BLOCK]);
 
@@ -38,28 +38,27 @@ pub(super) struct Running {
 impl Running {
     pub(super) const START: Self = Self { maximum: f32::NEG_INFINITY, sum: 0.0 };
 
-    /// Whether nothing has been weighed: no key was seen, or none with a score above minus infinity.
-    /// The largest weight is 1, so any other sum is at least 1, or NaN.
+    /// Whether the query sees no key, or only keys with a score of minus infinity. The largest weight is 1, so any
+    /// other sum is at least 1, or NaN.
     #[inline(always)]
     pub(super) fn is_fully_masked(self) -> bool {
         self.sum == 0.0
     }
 
-    /// The maximum that weights are relative to and one over their sum: two zeros where nothing was weighed,
-    /// which no other query has.
+    /// The maximum that was subtracted from the scores, and the reciprocal of the sum of the weights. Both are 0 for a
+    /// fully masked query, and for no other.
     #[inline(always)]
-    pub(super) fn kept(self) -> (f32, f32) {
+    pub(super) fn saved(self) -> (f32, f32) {
         if self.is_fully_masked() { (0.0, 0.0) } else { (base(self.maximum), 1.0 / self.sum) }
     }
 }
 
-/// What a row of output is multiplied by.
+/// Factors of an output row.
 #[derive(Clone, Copy)]
 pub(super) struct Factors {
-    /// Before a block's values are added: what the sums of earlier blocks are worth under the new
-    /// maximum.
+    /// Before the values of a block are added: rescales the sums of earlier blocks to the new maximum.
     pub(super) before: f32,
-    /// After it: with the last block, one over the sum of all weights, else 1.
+    /// After they are added: the reciprocal of the sum of all weights for the last block, else 1.
     pub(super) after: f32,
 }
 
@@ -70,17 +69,17 @@ pub(super) fn biased<S: SimdF32>(s: S, score: S::F32, bias: S::F32) -> S::F32 {
     s.select(hidden, s.splat(f32::NEG_INFINITY), s.add(score, bias))
 }
 
-/// What exponents are taken relative to: 0 while no score was above minus infinity, since
+/// The value that is subtracted from the scores: the maximum, or 0 while no score is above minus infinity, because
 /// `-inf - -inf` is NaN.
 #[inline(always)]
 pub(super) fn base(maximum: f32) -> f32 {
     if maximum == f32::NEG_INFINITY { 0.0 } else { maximum }
 }
 
-/// Turns the scores of `MR` queries into weights relative to their new maxima, adds them to the
-/// running sums, and returns the factors for what was accumulated under the old maxima.
+/// Replaces the scores of `MR` queries with weights relative to their new maxima, and adds the weights to the running
+/// sums. Returns the factors for sums that were accumulated relative to the old maxima.
 ///
-/// Of the line of each query in `lines`, `vectors` vectors are scores.
+/// The line of each query in `lines` has `vectors` vectors of scores.
 #[inline(always)]
 pub(super) fn exponentials<S: SimdF32, const MR: usize>(
     s: S,
@@ -109,13 +108,14 @@ pub(super) fn exponentials<S: SimdF32, const MR: usize>(
     let mut sums = [s.splat(0.0); MR];
     let mut pair = sums;
     for turn in 0..parts {
-        // In the order of `sum_of_parts`, so that few sums wait: of four parts, 0 and 2, then 1 and 3.
+        // The order is that of `sum_of_parts`, so that few sums wait in registers: of four parts, 0 and 2, then 1 and
+        // 3.
         let part = if parts == 4 { [0, 2, 1, 3][turn] } else { turn };
         let mut total = [s.splat(0.0); MR];
         let mut v = part;
         while v < vectors {
             for i in 0..MR {
-                // SAFETY: inside line `i`.
+                // SAFETY: `i < MR` and `v < KEY_BLOCK / LANES`, so the vector is inside line `i`.
                 unsafe {
                     let at = lines.as_mut_ptr().add(i * KEY_BLOCK + v * S::LANES);
                     let x = exp_nonpositive(s, s.sub(s.load(at), relative_to[i]));

@@ -1,4 +1,4 @@
-//! What a caller says about sequences, masks and weights.
+//! Sequences, masks, biases, outputs and options of a call.
 
 use super::heads::HeadsMut;
 use crate::debug::Elements;
@@ -6,8 +6,7 @@ use crate::float_mode::in_default_mode;
 use crate::mask::FullyMasked;
 use core::fmt;
 
-/// One sequence of a batch: which rows of the query (and the output) and of the key (and the value)
-/// are its own.
+/// One sequence of a batch: its rows of the query (and the output) and of the key (and the value).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sequence {
     /// First query token.
@@ -43,11 +42,11 @@ pub struct CachedSequence {
     pub key_len: usize,
 }
 
-/// The past of each row of a decode step: row `r` sees `lens[r]` keys, of which key `j` is position
-/// `j` of slot `slots[r * stride + j]` of the cache.
+/// The KV slots of each row of a decode step. Row `r` sees `lens[r]` keys; key `j` is position `j` of slot
+/// `slots[r * stride + j]` of the cache.
 ///
-/// A row whose whole past lies in one slot has that slot `lens[r]` times. With a `stride` of 0 all
-/// rows share one line of the table.
+/// If all keys of a row are in one slot, the table contains this slot `lens[r]` times. With a `stride` of 0, all rows
+/// share one row of the table.
 #[derive(Clone, Copy)]
 pub struct SlotTable<'a> {
     /// Keys that each row sees, `[rows]`.
@@ -59,32 +58,32 @@ pub struct SlotTable<'a> {
 }
 
 impl<'a> SlotTable<'a> {
-    /// The slots of row `row`, or `None` where the table has no such row or ends before its last key.
-    pub(super) fn past(&self, row: usize) -> Option<&'a [u32]> {
+    /// The slots of row `row`, or `None` if the table has no such row or ends before its last key.
+    pub(super) fn row_slots(&self, row: usize) -> Option<&'a [u32]> {
         let len = *self.lens.get(row)? as usize;
         let start = row.checked_mul(self.stride)?;
         self.slots.get(start..start.checked_add(len)?)
     }
 }
 
-/// How to attend.
+/// Scale, masks and bias of attention.
 #[derive(Clone, Copy, Debug)]
 pub struct AttentionOptions<'a> {
-    /// Multiplies the scores, usually `1 / sqrt(head_dim)`.
+    /// Factor of the scores, usually `1 / sqrt(head_dim)`.
     pub scale: f32,
-    /// Query `i` sees keys `0..i + 1 + key_len - query_len` only.
+    /// Whether query `i` sees keys `0..i + 1 + key_len - query_len` only.
     pub causal: bool,
     /// Added to the scaled scores.
     pub bias: Option<Bias<'a>>,
-    /// What a query gets that sees no key, or only keys whose score is minus infinity: zeros, or the
-    /// mean of all values of the sequence, hidden ones and padding too.
+    /// The output of a fully masked query, which sees no key or only keys with a score of minus infinity: zeros, or the
+    /// mean of all values of the sequence, including hidden ones and padding.
     pub fully_masked: FullyMasked,
 }
 
 impl AttentionOptions<'_> {
-    /// No mask but the lengths, no bias, scale `1 / sqrt(head_dim)`. For heads without elements, a `head_dim` of 0, the
-    /// scale is 1: their scores are 0, and an infinite scale would make NaN of them. A call with such heads is accepted
-    /// and writes nothing, no weights either.
+    /// No causal mask, no bias, scale `1 / sqrt(head_dim)`. For a `head_dim` of 0 the scale is 1: the scores are 0, and
+    /// an infinite scale would turn them into NaN. A call with such heads is accepted and writes nothing, not even
+    /// weights.
     pub fn new(head_dim: usize) -> Self {
         Self {
             scale: in_default_mode(|| (1.0 / libm::sqrt(head_dim.max(1) as f64)) as f32),
@@ -95,15 +94,15 @@ impl AttentionOptions<'_> {
     }
 }
 
-/// An additive bias. Minus infinity hides the key; lengths are the faster way to hide padding.
+/// An additive bias. Minus infinity hides the key. Lengths hide padding faster than a bias.
 ///
 /// ```
 /// use simdformer_kernels::{
 ///     AttentionOptions, Bias, HeadsMut, Isa, Parallelism, Qkv, Sequence, attention, attention_scratch,
 /// };
 ///
-/// // Two sentences of 3 and 2 tokens share one table of 2 * 3 - 1 distances: a token sees itself and the
-/// // one before it.
+/// // Two sentences of 3 and 2 tokens share one table of 2 * 3 - 1 distances: a token sees itself and the one before
+/// // it.
 /// let hidden = f32::NEG_INFINITY;
 /// let table = [hidden, 0.0, 0.0, hidden, hidden];
 /// let bias = Bias::Relative { data: &table, head_stride: 0, zero: 2 };
@@ -128,46 +127,45 @@ impl AttentionOptions<'_> {
 /// ```
 #[derive(Clone, Copy)]
 pub enum Bias<'a> {
-    /// `[heads, tokens, keys]`: query token `t` and key `j` of its sequence get
+    /// `[heads, tokens, keys]`: the bias of query token `t` and key `j` of its sequence is
     /// `data[h * head_stride + t * query_stride + j]`.
     ///
-    /// `t` counts the query's tokens, `j` the keys of the token's own sequence. So one bias serves
-    /// several sequences laid end to end, and a mask `[batch, 1, queries, keys]` of another engine is
-    /// `{ head_stride: 0, query_stride: keys }`.
+    /// `t` counts all query tokens, `j` the keys of the token's own sequence. So one bias serves several packed
+    /// sequences. A mask `[batch, 1, queries, keys]` of another engine is `{ head_stride: 0, query_stride: keys }`.
     Dense {
         /// The values.
         data: &'a [f32],
-        /// Elements from one head to the next; 0 for one bias for all heads.
+        /// Elements from one head to the next; 0 if all heads share one bias.
         head_stride: usize,
         /// Elements from one query token to the next.
         query_stride: usize,
     },
-    /// `[heads, distances]`, for a bias that depends on the distance from query to key alone, as T5's
-    /// ([`crate::relative`] fills such a table): the query at position `i` of its sequence and key `j` get
+    /// `[heads, distances]`, for a bias that depends only on the distance from query to key, as in T5
+    /// ([`crate::relative`] fills such a table): the bias of the query at position `i` of its sequence and key `j` is
     /// `data[h * head_stride + zero + j - i]`.
     ///
-    /// Query `r` of a sequence stands at position `i = key_len - query_len + r`: the last query at the
-    /// last key, as causality has it. All sequences share the table. Of `T` keys an encoder reads `2 T - 1`
-    /// values a head with `zero: T - 1`, and a causal stack, as a step, the `T` values up to `zero`.
+    /// The position of query `r` of a sequence is `i = key_len - query_len + r`: the last query is at the last key, as
+    /// with the causal mask. All sequences share the table. For `T` keys, an encoder reads `2 T - 1` values per head
+    /// with `zero: T - 1`. A causal decoder and a decode step read the `T` values up to `zero`.
     ///
-    /// Where no value that a call can reach is minus infinity, it attends about as fast as without a bias.
+    /// If no value that a call can use is minus infinity, the call is about as fast as without a bias.
     Relative {
         /// The values.
         data: &'a [f32],
-        /// Elements from one head to the next; 0 for one bias for all heads.
+        /// Elements from one head to the next; 0 if all heads share one bias.
         head_stride: usize,
-        /// The index of the value for distance 0 within a head's.
+        /// The index of the value for distance 0 in the values of a head.
         zero: usize,
     },
 }
 
-/// What attention writes. A [`HeadsMut`] turns into one with nothing but the context:
-/// `AttentionOutput { weights: Some(weights), ..context.into() }` asks for more.
+/// The outputs of attention. A [`HeadsMut`] converts into an output with the context only;
+/// `AttentionOutput { weights: Some(weights), ..context.into() }` adds the weights.
 #[derive(Debug)]
 pub struct AttentionOutput<'a> {
     /// `[tokens, heads, head_dim]`, the query's shape: the weighted means of the values.
     pub context: HeadsMut<'a>,
-    /// The attention weights of chosen heads, for whoever wants to look at them.
+    /// The attention weights of selected heads, for inspection.
     pub weights: Option<Weights<'a>>,
 }
 
@@ -177,16 +175,15 @@ impl<'a> From<HeadsMut<'a>> for AttentionOutput<'a> {
     }
 }
 
-/// Where to put the attention weights of chosen heads, which add up to 1 for each query that sees a key: query token `t` and key `j` of its sequence
-/// go to `data[i * head_stride + t * query_stride + j]` for the `i`-th chosen head, with zeros for
-/// the keys from the sequence's last to `keys`.
+/// Buffer for the attention weights of selected heads: the weight of query token `t` and key `j` of its sequence is
+/// stored in `data[i * head_stride + t * query_stride + j]` for the `i`-th selected head. Columns from the last key of
+/// the sequence up to `keys` are 0. The weights of a query that sees a key add up to 1.
 pub struct Weights<'a> {
     /// Receives the weights.
     pub data: &'a mut [f32],
-    /// The heads wanted, each once, in the order of their output.
+    /// The selected heads, each once, in output order.
     pub heads: &'a [usize],
-    /// Elements from one head to the next; at least `query_stride` for each query token up to the last
-    /// sequence's end.
+    /// Elements from one head to the next; at least `query_stride` times the end of the last sequence.
     pub head_stride: usize,
     /// Elements from one query token to the next; at least `keys`.
     pub query_stride: usize,

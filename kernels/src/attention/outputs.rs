@@ -1,5 +1,4 @@
-//! What comes after the last key: rows that had nothing to weigh, and the weights for whoever wants
-//! to look at them.
+//! The last part of a row: the output of fully masked queries, and the weights if they are requested.
 
 use super::head_params::HeadParams;
 use super::kv_dtype::{KvFormat, PanelView, load, tile};
@@ -10,12 +9,12 @@ use crate::math::exp_nonpositive;
 use crate::simd::SimdF32;
 
 impl HeadParams {
-    /// Gives a row that weighed nothing what such rows get; then writes the weights if they are
-    /// wanted. `value(key)` is where the value row of a key starts.
+    /// Writes the output of a fully masked query, and then the weights if they are requested. `value(key)` is the
+    /// address of the value row of a key.
     ///
     /// # Safety
-    /// Every pointer of the head is valid for what its field says, value rows up to `padded_len`, for
-    /// the instruction set of `S`; nobody else touches the output and the weights of this row.
+    /// Every pointer of the head is valid for the data that its field documents, value rows up to `padded_len`, for the
+    /// instruction set of `S`. No other code accesses the output and the weights of this row.
     #[inline(always)]
     pub(super) unsafe fn finish<S: SimdF32, N: KvFormat>(
         &self,
@@ -28,7 +27,7 @@ impl HeadParams {
             let mut column = 0;
             while column < self.head_dim {
                 let mut x = s.splat(0.0);
-                // SAFETY: the caller's contract.
+                // SAFETY: the `# Safety` contract of `finish` holds.
                 unsafe {
                     if self.fully_masked == FullyMasked::Uniform {
                         for key in 0..self.padded_len {
@@ -42,13 +41,13 @@ impl HeadParams {
             }
         }
         if !self.weights.is_null() {
-            // SAFETY: the caller's contract.
+            // SAFETY: the `# Safety` contract of `finish` holds.
             unsafe { self.write_weights::<S, N>(s, row, running) };
         }
     }
 
-    /// Computes the scores of `row` once more and writes its normalized weights: the heads that
-    /// nobody looks at never form them.
+    /// Recomputes the scores of `row` and writes its normalized weights. Heads whose weights are not requested never
+    /// compute normalized weights.
     ///
     /// # Safety
     /// As [`HeadParams::finish`].
@@ -74,19 +73,19 @@ impl HeadParams {
                 let keys = self.keys.cast::<N::KvElement>().wrapping_add(first / S::LANES * panel);
                 let keys = PanelView { at: keys, step: S::LANES, vector: 0 };
                 let zero = [[s.splat(0.0); 1]; 1];
-                // SAFETY: the query row and the panel of key `first` exist.
+                // SAFETY: the query row and the panel of key `first` exist, by the contract of `finish`.
                 let acc = unsafe { tile::<S, N, _, 1, 1>(s, zero, self.head_dim, query, keys, ()) };
                 let mut score = s.mul(acc[0][0], s.splat(self.scale));
                 let visible = limit - first;
                 if !self.bias.is_null() {
                     let count = visible.min(S::LANES);
-                    // SAFETY: the query sees these keys.
+                    // SAFETY: the query sees these keys, because `first < limit`.
                     score = unsafe { self.add_bias(s, score, (row, first), count) };
                 }
                 let weight = exp_nonpositive(s, s.sub(score, s.splat(base(maximum))));
                 x = s.select(s.first(visible), s.div(weight, s.splat(sum)), x);
             }
-            // SAFETY: `first + count <= weights_len`.
+            // SAFETY: `first + count <= weights_len`, so the store is inside the row of weights.
             unsafe { s.store_prefix(to.wrapping_add(first), x, count) };
             first += S::LANES;
         }

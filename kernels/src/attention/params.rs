@@ -1,9 +1,9 @@
-//! From one call to the tasks that it is cut into: sequences times heads times blocks of queries, or
-//! rows times heads of a decode step. Tasks write disjoint rows of output.
+//! The parameters of one call, and its split into tasks: sequences times heads times blocks of queries, or rows times
+//! heads in a decode step. Tasks write disjoint rows of the output.
 
 use super::bias::CheckedBias;
 use super::cache::Cache;
-use super::decode::{self, Attend, KvView, MOST_ROWS};
+use super::decode::{self, Attend, KvView, MAX_SHARED_ROWS};
 use super::error::AttentionError;
 use super::flash::{MIN_QUERY_BLOCK, QUERY_BLOCK, Scores};
 use super::head_params::HeadParams;
@@ -20,13 +20,13 @@ use crate::simd::{MAX_LANES, SimdF32, SimdOp, TileOp};
 use core::marker::PhantomData;
 use core::ops::Range;
 
-/// Multiply-adds below which a second thread costs more than it brings.
+/// Multiply-adds below which a second thread costs more time than it saves.
 pub(super) const MIN_WORK_TO_FORK: usize = work_to_share(1 << 18);
 
 /// Chunks of tasks per thread.
 const CHUNKS_PER_THREAD: usize = 8;
 
-/// Runs `chunk` on ranges that cover `0..tasks`, on several threads when there is work for them.
+/// Runs `chunk` on ranges that cover `0..tasks`, on several threads if there is enough work.
 pub(super) fn chunked(
     tasks: usize,
     work: usize,
@@ -44,11 +44,11 @@ pub(super) fn chunked(
     workers.for_each(chunks, &|index| chunk(share(tasks, chunks, index)));
 }
 
-/// Most tasks that a call on `sequences` sequences can be cut into, of which the longest has `longest`
-/// queries: what everything that counts tasks stays within.
+/// Upper bound of the number of tasks of a call on `sequences` sequences, of which the longest has `longest` queries.
+/// All other task counts are at most this bound.
 ///
 /// # Errors
-/// They cannot be counted.
+/// The number overflows.
 pub(super) fn count_tasks(
     sequences: usize,
     heads: usize,
@@ -60,8 +60,8 @@ pub(super) fn count_tasks(
         .ok_or(AttentionError::TooLarge)
 }
 
-/// Multiply-adds of sequences of `(queries, keys)` over `elements` elements of all heads, or as many
-/// as can be counted: enough to decide who computes.
+/// Multiply-adds of sequences of `(queries, keys)` over `elements` elements of all heads, saturating. It decides the
+/// number of threads.
 pub(super) fn estimate_work(
     sequences: impl Iterator<Item = (usize, usize)>,
     elements: [usize; 2],
@@ -72,7 +72,7 @@ pub(super) fn estimate_work(
         .saturating_mul(elements[0].saturating_mul(elements[1]))
 }
 
-/// Where one key-value head of one sequence is.
+/// Location of one key-value head of one sequence.
 #[derive(Clone, Copy)]
 pub(super) struct KvHead {
     pub(super) query_start: usize,
@@ -80,16 +80,16 @@ pub(super) struct KvHead {
     pub(super) key_len: usize,
     pub(super) padded_len: usize,
     pub(super) keys: *const (),
-    /// Of the next head: asked for early, never read.
+    /// Keys of the next head: prefetched, never read.
     pub(super) next_keys: *const (),
     pub(super) values: *const (),
     pub(super) value_row: usize,
 }
 
-// SAFETY: the keys and values are borrowed for reading.
+// SAFETY: keys and values are borrowed for reading only.
 unsafe impl Sync for KvHead {}
 
-/// What all sequences and heads of one call share, checked.
+/// The checked parameters that all sequences and heads of one call share.
 pub(super) struct AttentionParams<'a> {
     query: Heads<'a>,
     group: usize,
@@ -106,13 +106,13 @@ pub(super) struct AttentionParams<'a> {
     weights_head: usize,
     weights_query: usize,
     weights_len: usize,
-    /// `[query tokens, heads, 2]`; null when nobody keeps them.
+    /// `[query tokens, heads, 2]`; null if the sums are not saved.
     sums: *mut f32,
     #[cfg(feature = "train")]
     dropout: Option<WeightDropout<'a>>,
 }
 
-// SAFETY: the pointers are to exclusively borrowed memory of which each task writes its own rows.
+// SAFETY: the pointers refer to exclusively borrowed memory, of which each task writes its own rows.
 unsafe impl Sync for AttentionParams<'_> {}
 
 impl<'a> AttentionParams<'a> {
@@ -124,7 +124,7 @@ impl<'a> AttentionParams<'a> {
         out: &mut HeadsMut<'_>,
         weights: Option<Weights<'a>>,
     ) -> Self {
-        let mut call = Self {
+        let mut params = Self {
             query: *query,
             group: query.heads() / kv_heads,
             scale: options.scale,
@@ -145,53 +145,53 @@ impl<'a> AttentionParams<'a> {
             dropout: None,
         };
         if let Some(weights) = weights {
-            call.weights = weights.data.as_mut_ptr();
-            call.weight_heads = weights.heads;
-            call.weights_head = weights.head_stride;
-            call.weights_query = weights.query_stride;
-            call.weights_len = weights.keys;
+            params.weights = weights.data.as_mut_ptr();
+            params.weight_heads = weights.heads;
+            params.weights_head = weights.head_stride;
+            params.weights_query = weights.query_stride;
+            params.weights_len = weights.keys;
         }
-        call
+        params
     }
 
-    /// What scores are multiplied by.
+    /// Factor of the scores.
     #[cfg(feature = "train")]
     pub(super) fn scale(&self) -> f32 {
         self.scale
     }
 
-    /// Where the output of a query token begins in a head, and from there to the next token's.
+    /// Address of the output of a query token in a head, and the stride to the next token.
     #[cfg(feature = "train")]
     pub(super) fn out(&self, token: usize, head: usize) -> (*mut f32, usize) {
         (self.out.wrapping_add(token * self.out_token + head * self.out_head), self.out_token)
     }
 
-    /// Drops weights; it was checked that each query token has a sentence.
+    /// Sets the dropout of weights. The caller has checked that each query token has a sentence.
     #[cfg(feature = "train")]
-    pub(super) fn drop_weights(&mut self, dropout: Option<WeightDropout<'a>>) {
+    pub(super) fn set_dropout(&mut self, dropout: Option<WeightDropout<'a>>) {
         self.dropout = dropout;
     }
 
-    /// Reads keys and values of this form, in place of floats.
-    pub(super) fn read(&mut self, storage: CacheDtype) {
+    /// Sets the dtype of keys and values; f32 by default.
+    pub(super) fn set_kv_dtype(&mut self, storage: CacheDtype) {
         self.storage = storage;
     }
 
-    /// Whether it writes them: then it is a forward of training.
-    pub(super) fn keeps(&self) -> bool {
+    /// Whether the sums are saved, as in the forward pass of training.
+    pub(super) fn saves_sums(&self) -> bool {
         !self.sums.is_null()
     }
 
-    /// Also writes the maximum and one over the sum of the weights of each query and head to `sums`, whose
-    /// length was checked.
-    pub(super) fn keep(&mut self, sums: &'a mut [f32]) {
+    /// Also writes the maximum score and the reciprocal of the sum of the weights of each query and head to `sums`. The
+    /// caller has checked its length.
+    pub(super) fn save_sums(&mut self, sums: &'a mut [f32]) {
         self.sums = sums.as_mut_ptr();
     }
 
-    /// Head `head` of the queries from `source.query_start`.
-    pub(super) fn head(&self, source: &KvHead, head: usize) -> HeadParams {
-        let start = source.query_start;
-        let (query_len, key_len) = (source.query_len, source.key_len);
+    /// The parameters of head `head`, with queries from `kv.query_start`.
+    pub(super) fn head(&self, kv: &KvHead, head: usize) -> HeadParams {
+        let start = kv.query_start;
+        let (query_len, key_len) = (kv.query_len, kv.key_len);
         let ((bias, bias_row), bias_hides, bias_whole) = match self.bias {
             Some(bias) => {
                 let whole = bias.whole(head, (query_len, key_len), MAX_LANES);
@@ -204,23 +204,23 @@ impl<'a> AttentionParams<'a> {
             self.weights.wrapping_add(index * self.weights_head + start * self.weights_query)
         });
         let (first_limit, limit_step) = if self.causal {
-            (source.key_len as isize - source.query_len as isize + 1, 1)
+            (kv.key_len as isize - kv.query_len as isize + 1, 1)
         } else {
-            (source.key_len as isize, 0)
+            (kv.key_len as isize, 0)
         };
         HeadParams {
             query: self.query.at(start, head),
             query_row: self.query.token_stride(),
-            keys: source.keys,
-            next_keys: source.next_keys,
-            values: source.values,
-            value_row: source.value_row,
+            keys: kv.keys,
+            next_keys: kv.next_keys,
+            values: kv.values,
+            value_row: kv.value_row,
             out: self.out.wrapping_add(start * self.out_token + head * self.out_head),
             out_row: self.out_token,
             head_dim: self.query.head_dim(),
             scale: self.scale,
-            key_len: source.key_len,
-            padded_len: source.padded_len,
+            key_len: kv.key_len,
+            padded_len: kv.padded_len,
             first_limit,
             limit_step,
             bias,
@@ -242,7 +242,7 @@ impl<'a> AttentionParams<'a> {
         }
     }
 
-    /// Attends with every block of queries of every head of every sequence.
+    /// Computes attention for every block of queries of every head of every sequence.
     pub(super) fn run(
         &self,
         isa: Isa,
@@ -250,12 +250,12 @@ impl<'a> AttentionParams<'a> {
         query_len: impl Fn(usize) -> usize,
         work: usize,
         workers: Workers<'_>,
-        source: &(dyn Fn(usize, usize) -> KvHead + Sync),
+        kv: &(dyn Fn(usize, usize) -> KvHead + Sync),
     ) {
         let longest = (0..sequences).map(query_len).max().unwrap_or(0);
         let heads = self.query.heads();
-        // The larger the blocks, the fewer times keys and values come from outer caches; but each
-        // thread wants several. The bits are the same. Even the smallest blocks have been counted.
+        // Larger blocks read keys and values from the outer caches less often, but each thread needs several tasks. The
+        // block size does not change the bits. `count_tasks` has checked the count for the smallest blocks.
         const { assert!(QUERY_BLOCK.is_multiple_of(MIN_QUERY_BLOCK)) };
         let mut block = QUERY_BLOCK;
         while block > MIN_QUERY_BLOCK
@@ -265,75 +265,79 @@ impl<'a> AttentionParams<'a> {
         }
         let blocks = longest.div_ceil(block);
         chunked(sequences * heads * blocks, work, workers, &|range| {
-            let blocks = Blocks { call: self, source, heads, block, blocks, range };
+            let blocks = PrefillBlocks { params: self, kv, heads, block, blocks, range };
             dispatch(isa, self.storage, blocks);
         });
     }
 
-    /// Attends with every query of one sequence that reads key-value head `head`.
-    pub(super) fn run_head(&self, isa: Isa, head: usize, source: KvHead) {
+    /// Computes attention for every query of one sequence that reads key-value head `head`.
+    pub(super) fn run_head(&self, isa: Isa, head: usize, kv: KvHead) {
         let heads = self.query.heads();
         let block = QUERY_BLOCK;
-        let blocks = source.query_len.div_ceil(block);
+        let blocks = kv.query_len.div_ceil(block);
         let first = head * self.group * blocks;
         let range = first..first + self.group * blocks;
-        let source = &|_, _| source;
-        dispatch(isa, self.storage, Blocks { call: self, source, heads, block, blocks, range });
+        let kv = &|_, _| kv;
+        dispatch(
+            isa,
+            self.storage,
+            PrefillBlocks { params: self, kv, heads, block, blocks, range },
+        );
     }
 }
 
 /// A range of `(sequence, head, block of queries)`.
-struct Blocks<'a> {
-    call: &'a AttentionParams<'a>,
-    source: &'a (dyn Fn(usize, usize) -> KvHead + Sync),
+struct PrefillBlocks<'a> {
+    params: &'a AttentionParams<'a>,
+    kv: &'a (dyn Fn(usize, usize) -> KvHead + Sync),
     heads: usize,
-    /// Queries in a block, and blocks of the longest sequence.
+    /// Queries per block, and blocks of the longest sequence.
     block: usize,
     blocks: usize,
     range: Range<usize>,
 }
 
-impl KvOp for Blocks<'_> {
+impl KvOp for PrefillBlocks<'_> {
     #[inline(always)]
     fn attend<S: SimdF32, N: KvFormat, const NV: usize>(self, s: S) {
         let mut scores = Scores::new();
         for task in self.range {
             let (pair, block) = (task / self.blocks, task % self.blocks);
             let (index, head) = (pair / self.heads, pair % self.heads);
-            let source = (self.source)(index, head / self.call.group);
+            let kv = (self.kv)(index, head / self.params.group);
             let start = block * self.block;
-            if start >= source.query_len {
+            if start >= kv.query_len {
                 continue;
             }
-            let count = (source.query_len - start).min(self.block);
-            let head = self.call.head(&source, head);
-            // SAFETY: the views and ranges were checked; this task alone writes these rows.
+            let count = (kv.query_len - start).min(self.block);
+            let head = self.params.head(&kv, head);
+            // SAFETY: the entry points checked the views and ranges (`check.rs`). Only this task writes these rows.
             unsafe { head.attend::<S, N, NV>(s, start, count, &mut scores) };
         }
     }
 }
 
-/// What reads keys and values of a form that is known when it runs.
+/// A kernel that is generic over the dtype of keys and values, which `dispatch` selects at run time.
 pub(super) trait KvOp {
     fn attend<S: SimdF32, N: KvFormat, const NV: usize>(self, s: S);
 }
 
-/// Runs `kernel` on keys and values of `storage`. Each form is entered by itself: on the stack are the scores of
-/// one, not of all.
+/// Runs `kernel` on keys and values of `storage`. Each dtype has a separate entry, so that the stack holds the scores
+/// of one dtype only.
 pub(super) fn dispatch<K: KvOp>(isa: Isa, storage: CacheDtype, kernel: K) {
     match storage {
-        CacheDtype::F32 => isa.dispatch(Reading::<K, F32Kv>(kernel, PhantomData)),
+        CacheDtype::F32 => isa.dispatch(WithFormat::<K, F32Kv>(kernel, PhantomData)),
         CacheDtype::F16 if !cfg!(feature = "f16") => {
             unreachable!("`CacheShape::len` refuses the format")
         }
-        CacheDtype::F16 => isa.dispatch(Reading::<K, F16Kv>(kernel, PhantomData)),
+        CacheDtype::F16 => isa.dispatch(WithFormat::<K, F16Kv>(kernel, PhantomData)),
     }
 }
 
-/// A kernel that reads keys and values stored as `N`.
-struct Reading<K, N>(K, PhantomData<N>);
+/// A kernel that reads keys and values in the format `N`.
+struct WithFormat<K, N>(K, PhantomData<N>);
 
-impl<K: KvOp, N: KvFormat> SimdOp for Reading<K, N> {
+impl<K: KvOp, N: KvFormat> SimdOp for WithFormat<K, N> {
     type Output = ();
 
     #[inline(always)]
@@ -342,7 +346,7 @@ impl<K: KvOp, N: KvFormat> SimdOp for Reading<K, N> {
     }
 }
 
-impl<K: KvOp, N: KvFormat> TileOp for Reading<K, N> {
+impl<K: KvOp, N: KvFormat> TileOp for WithFormat<K, N> {
     type Output = ();
 
     #[inline(always)]
@@ -352,20 +356,20 @@ impl<K: KvOp, N: KvFormat> TileOp for Reading<K, N> {
 }
 
 /// A range of `(unit of rows, head)` of a decode step.
-pub(super) struct Steps<'a> {
-    pub(super) call: &'a AttentionParams<'a>,
+pub(super) struct DecodeRows<'a> {
+    pub(super) params: &'a AttentionParams<'a>,
     pub(super) cache: Cache<'a>,
-    pub(super) ancestry: SlotTable<'a>,
+    pub(super) slot_table: SlotTable<'a>,
     /// Rows in a unit.
     pub(super) unit: usize,
     pub(super) range: core::ops::Range<usize>,
 }
 
-impl KvOp for Steps<'_> {
+impl KvOp for DecodeRows<'_> {
     #[inline(always)]
     fn attend<S: SimdF32, N: KvFormat, const NV: usize>(self, s: S) {
-        let heads = self.call.query.heads();
-        let rows = self.ancestry.lens.len();
+        let heads = self.params.query.heads();
+        let rows = self.slot_table.lens.len();
         let mut lines = WeightLines::new();
         let mut task = self.range.start;
         while task < self.range.end {
@@ -375,7 +379,7 @@ impl KvOp for Steps<'_> {
             let mut row = unit * self.unit;
             while row < end {
                 let group = self.group::<S>(row, end);
-                // A row's heads one after the other: so they lie in memory.
+                // The heads of a row are processed in order, as they are in memory.
                 for head in first..first + count {
                     let next = if head + 1 < first + count {
                         (row, head + 1)
@@ -384,29 +388,29 @@ impl KvOp for Steps<'_> {
                     } else {
                         (end, 0)
                     };
-                    // SAFETY: slots and lengths were checked against the cache; this task alone writes
+                    // SAFETY: `check::slot_table` checked slots and lengths against the cache. Only this task writes
                     // these rows and this head.
                     unsafe {
                         match group.rows {
-                            4 if const { together::<S>() >= 4 } => {
-                                let past = self.past::<4>(&group, (row, head), next);
+                            4 if const { max_shared_rows::<S>() >= 4 } => {
+                                let view = self.view::<4>(&group, (row, head), next);
                                 s.call_noinline(Attend::<N, 4, NV> {
-                                    past,
+                                    view,
                                     lines: &mut lines,
-                                    numbers: PhantomData,
+                                    format: PhantomData,
                                 });
                             }
-                            2 if const { together::<S>() >= 2 } => {
-                                let past = self.past::<2>(&group, (row, head), next);
+                            2 if const { max_shared_rows::<S>() >= 2 } => {
+                                let view = self.view::<2>(&group, (row, head), next);
                                 s.call_noinline(Attend::<N, 2, NV> {
-                                    past,
+                                    view,
                                     lines: &mut lines,
-                                    numbers: PhantomData,
+                                    format: PhantomData,
                                 });
                             }
                             _ => {
-                                let past = self.past::<1>(&group, (row, head), next);
-                                past.attend::<S, N, NV>(s, &mut lines);
+                                let view = self.view::<1>(&group, (row, head), next);
+                                view.attend::<S, N, NV>(s, &mut lines);
                             }
                         }
                     }
@@ -418,34 +422,34 @@ impl KvOp for Steps<'_> {
     }
 }
 
-/// Most rows that pass over what they have in common together: one on instruction sets without prefetch, where
+/// Most rows that share one pass over common keys and values. It is one on instruction sets without prefetch, where
 /// computing takes longer than reading.
-const fn together<S: SimdF32>() -> usize {
-    if S::PREFETCHES { MOST_ROWS } else { 1 }
+const fn max_shared_rows<S: SimdF32>() -> usize {
+    if S::PREFETCHES { MAX_SHARED_ROWS } else { 1 }
 }
 
-/// Rows that pass over what they have in common together: 1, 2 or 4.
+/// Rows that share one pass over their common keys and values: 1, 2 or 4.
 struct Group<'a> {
     rows: usize,
-    /// The slots of the past of each.
-    slots: [&'a [u32]; MOST_ROWS],
-    /// Keys whose slots all of them share, in whole panels.
+    /// The KV slots of each row.
+    slots: [&'a [u32]; MAX_SHARED_ROWS],
+    /// Keys that have the same slot in all rows, in whole panels.
     shared: usize,
 }
 
-impl<'a> Steps<'a> {
-    /// The slots of the past of a row.
+impl<'a> DecodeRows<'a> {
+    /// The KV slots of a row.
     #[inline(always)]
     fn slots(&self, row: usize) -> &'a [u32] {
-        self.ancestry.past(row).unwrap_or(&[])
+        self.slot_table.row_slots(row).unwrap_or(&[])
     }
 
-    /// As many rows as have a beginning in common, from `row` on and before `end`.
+    /// The largest group of rows with a common prefix of slots, from `row`, before `end`.
     #[inline(always)]
     fn group<S: SimdF32>(&self, row: usize, end: usize) -> Group<'a> {
-        let mut slots = [self.slots(row); MOST_ROWS];
+        let mut slots = [self.slots(row); MAX_SHARED_ROWS];
         let mut rows = 1;
-        while rows < const { together::<S>() } && row + rows < end {
+        while rows < const { max_shared_rows::<S>() } && row + rows < end {
             let next = self.slots(row + rows);
             if next.len() != slots[0].len() || next.first() != slots[0].first() {
                 break;
@@ -463,17 +467,17 @@ impl<'a> Steps<'a> {
         }
     }
 
-    /// One head of the `R` rows of a group from `row` on; after it comes `next`, a row and a head.
+    /// One head of the `R` rows of a group from `row`. `next` is the row and the head that are computed after it.
     #[inline(always)]
-    fn past<const R: usize>(
+    fn view<const R: usize>(
         &self,
         group: &Group<'a>,
         (row, head): (usize, usize),
         next: (usize, usize),
     ) -> KvView<'a, R> {
-        let rows = self.ancestry.lens.len();
+        let rows = self.slot_table.lens.len();
         let head_of = |i: usize| {
-            let source = KvHead {
+            let kv = KvHead {
                 query_start: row + i,
                 query_len: 1,
                 key_len: group.slots[i].len(),
@@ -483,24 +487,24 @@ impl<'a> Steps<'a> {
                 values: core::ptr::null(),
                 value_row: 0,
             };
-            self.call.head(&source, head)
+            self.params.head(&kv, head)
         };
         KvView {
             heads: core::array::from_fn(head_of),
             cache: self.cache,
-            kv_head: head / self.call.group,
+            kv_head: head / self.params.group,
             slots: core::array::from_fn(|i| group.slots[i]),
             shared: group.shared,
-            next_kv_head: next.1 / self.call.group,
+            next_kv_head: next.1 / self.params.group,
             next_slots: if next.0 < rows { self.slots(next.0) } else { &[] },
         }
     }
 }
 
-/// Rows of a decode step that one task attends with: the more, the more of them may share what they read, but
-/// each thread wants several tasks. The bits are the same.
+/// Rows of a decode step per task. With more rows, more of them can share what they read, but each thread needs several
+/// tasks. The number does not change the bits.
 pub(super) fn rows_of_unit(rows: usize, heads: usize, threads: usize) -> usize {
-    let mut unit = MOST_ROWS;
+    let mut unit = MAX_SHARED_ROWS;
     while unit > 1 && rows.div_ceil(unit) * heads < 2 * threads {
         unit /= 2;
     }
@@ -511,9 +515,9 @@ pub(super) fn rows_of_unit(rows: usize, heads: usize, threads: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// What wrapped would be few tasks, of which two write one row.
+    /// A product that wraps around would give few tasks, two of which write the same row.
     #[test]
-    fn tasks_that_cannot_be_counted_are_refused() {
+    fn task_count_overflow_is_rejected() {
         const MAX: usize = usize::MAX;
         let half = 1 << (usize::BITS / 2);
         let block = MIN_QUERY_BLOCK;
@@ -535,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn work_that_cannot_be_counted_is_much() {
+    fn estimated_work_saturates() {
         const MAX: usize = usize::MAX;
         assert_eq!(estimate_work([(2, 3), (4, 5)].into_iter(), [6, 7]), 26 * 42);
         for (sequences, elements) in [

@@ -1,5 +1,5 @@
-//! [`super::attention`]: keys are put into panels and values into rows of the caller's scratch, then
-//! the queries attend to them.
+//! [`super::attention`]: copies keys into panels and values into rows of the caller's scratch, then computes attention
+//! for the queries.
 
 use super::bias::CheckedBias;
 use super::check;
@@ -18,10 +18,10 @@ use crate::parallel::{Parallelism, Workers};
 use crate::shared::SharedMut;
 use crate::simd::{CACHE_LINE_F32, SimdF32, SimdOp};
 
-/// Heads for each thread from which on heads are not cut into blocks of queries.
+/// Key-value heads per thread from which heads are not split into blocks of queries.
 const HEADS_PER_THREAD: usize = 4;
 
-/// Queries for which values are copied together.
+/// Fewest queries for which values are copied into rows.
 const MIN_COPIED: usize = 12;
 
 /// Floats of scratch that [`attention`](super::attention) needs for `sequences` with `heads` key-value heads of
@@ -42,15 +42,15 @@ pub fn attention_scratch(
     })
 }
 
-/// What a forward of training does beside.
-pub(super) struct Kept<'a> {
-    /// `[query tokens, heads, 2]`: receives the maxima and what the softmax divides by.
+/// Additional inputs and outputs of the forward pass of training.
+pub(super) struct TrainArgs<'a> {
+    /// `[query tokens, heads, 2]`: receives the maximum score and the reciprocal of the sum of the weights.
     pub(super) sums: &'a mut [f32],
     #[cfg(feature = "train")]
     pub(super) dropout: Option<WeightDropout<'a>>,
 }
 
-/// [`attention`](super::attention), and what training wants to keep of it.
+/// [`attention`](super::attention), with the additional outputs for training.
 ///
 /// # Errors
 /// Shapes, ranges or buffers that do not fit; then nothing is written.
@@ -59,7 +59,7 @@ pub(super) fn attend(
     qkv: Qkv<'_>,
     sequences: &[Sequence],
     options: &AttentionOptions<'_>,
-    (output, kept): (AttentionOutput<'_>, Option<Kept<'_>>),
+    (output, train): (AttentionOutput<'_>, Option<TrainArgs<'_>>),
     scratch: &mut [f32],
     parallelism: Parallelism<'_>,
 ) -> Result<(), AttentionError> {
@@ -76,10 +76,10 @@ pub(super) fn attend(
     if scratch.len() < expected {
         return Err(AttentionError::Scratch { expected, found: scratch.len() });
     }
-    if let Some(kept) = &kept {
-        check::sums(kept.sums, &query)?;
+    if let Some(train) = &train {
+        check::sums(train.sums, &query)?;
         #[cfg(feature = "train")]
-        check::sentences(kept.dropout.as_ref(), &query)?;
+        check::sentences(train.dropout.as_ref(), &query)?;
     }
     let longest = sequences.iter().map(|s| s.query_len).max().unwrap_or(0);
     count_tasks(sequences.len(), query.heads(), longest)?;
@@ -88,50 +88,54 @@ pub(super) fn attend(
     }
 
     let mut context = output.context;
-    let mut call = AttentionParams::new(&query, kv_heads, options, bias, &mut context, weights);
-    if let Some(kept) = kept {
-        call.keep(kept.sums);
+    let mut params = AttentionParams::new(&query, kv_heads, options, bias, &mut context, weights);
+    if let Some(train) = train {
+        params.save_sums(train.sums);
         #[cfg(feature = "train")]
-        call.drop_weights(kept.dropout);
+        params.set_dropout(train.dropout);
     }
     let pairs = sequences.iter().map(|s| (s.query_len, s.key_len));
     let work = estimate_work(pairs, [query.heads(), head_dim]);
     let scratch = SharedMut::new(scratch);
     let fully_masked = options.fully_masked;
-    Prefill { isa, qkv, sequences, fully_masked, scratch }.run(&call, work, parallelism.workers());
+    Prefill { isa, qkv, sequences, fully_masked, scratch }.run(
+        &params,
+        work,
+        parallelism.workers(),
+    );
     Ok(())
 }
 
-/// Queries or keys of a sequence whose rows are asked for while another is worked on.
-const FEW_ASKED: usize = 64;
+/// Most queries or keys of a sequence whose rows are prefetched during the task before it.
+const MAX_PREFETCH_ROWS: usize = 64;
 
-/// One call, checked; no tensor is empty.
+/// A checked call; no tensor is empty.
 pub(super) struct Prefill<'a> {
     pub(super) isa: Isa,
     pub(super) qkv: Qkv<'a>,
     pub(super) sequences: &'a [Sequence],
     pub(super) fully_masked: FullyMasked,
-    /// Panels and rows of each key-value head of each sequence, one after the other.
+    /// Panels and rows of each key-value head of each sequence, in order.
     pub(super) scratch: SharedMut<'a>,
 }
 
 impl Prefill<'_> {
-    /// Attends with every query.
-    pub(super) fn run(&self, call: &AttentionParams<'_>, work: usize, workers: Workers<'_>) {
-        // Fewer than the tasks that were checked, of which each query head has one at least.
+    /// Computes attention for every query.
+    pub(super) fn run(&self, params: &AttentionParams<'_>, work: usize, workers: Workers<'_>) {
+        // This does not overflow: `count_tasks` checked a larger count, with at least one task per query head.
         let tasks = self.sequences.len() * self.kv_heads();
         let threads = workers.threads();
         if threads == 1 || tasks / threads >= HEADS_PER_THREAD {
-            self.head_by_head(call, tasks, work, workers);
+            self.head_by_head(params, tasks, work, workers);
         } else {
-            self.all_keys_first(call, tasks, work, workers);
+            self.all_keys_first(params, tasks, work, workers);
         }
     }
 
-    /// One head after the other, in the place of the first: its panels and rows stay in cache.
+    /// Processes one head after the other in the same scratch, so that its panels and rows stay in the cache.
     fn head_by_head(
         &self,
-        call: &AttentionParams<'_>,
+        params: &AttentionParams<'_>,
         tasks: usize,
         work: usize,
         workers: Workers<'_>,
@@ -140,19 +144,19 @@ impl Prefill<'_> {
             let at = self.place(range.start);
             for task in range.clone() {
                 self.prepare(task, at);
-                if call.keeps() && task + 1 < range.end {
-                    self.ask_for(task + 1);
+                if params.saves_sums() && task + 1 < range.end {
+                    self.prefetch_task(task + 1);
                 }
                 let (index, head) = (task / self.kv_heads(), task % self.kv_heads());
-                call.run_head(self.isa, head, self.source(index, head, at));
+                params.run_head(self.isa, head, self.kv_head(index, head, at));
             }
         });
     }
 
-    /// Few heads: the keys and values of all of them, then their queries, block by block.
+    /// For few heads: copies the keys and values of all heads, then processes their queries in blocks.
     fn all_keys_first(
         &self,
-        call: &AttentionParams<'_>,
+        params: &AttentionParams<'_>,
         tasks: usize,
         work: usize,
         workers: Workers<'_>,
@@ -162,13 +166,13 @@ impl Prefill<'_> {
         let few = copied.saturating_mul(elements) < MIN_WORK_TO_FORK;
         let copying = if few { Workers::SERIAL } else { workers };
         copying.for_each(tasks, &|task| self.prepare(task, self.place(task)));
-        call.run(
+        params.run(
             self.isa,
             self.sequences.len(),
             |index| self.sequences[index].query_len,
             work,
             workers,
-            &|index, head| self.source(index, head, self.place(index * self.kv_heads() + head)),
+            &|index, head| self.kv_head(index, head, self.place(index * self.kv_heads() + head)),
         );
     }
 
@@ -176,34 +180,34 @@ impl Prefill<'_> {
         self.qkv.key.heads()
     }
 
-    /// Floats of the panels and rows of one head of sequence `index`; they fit the scratch.
+    /// Floats of the panels and rows of one head of sequence `index`. They are within the checked scratch.
     fn floats(&self, index: usize) -> usize {
         let tokens = self.sequences[index].padded_len;
         head_floats(self.isa.lanes(), tokens, self.qkv.key.head_dim()).unwrap_or(0)
     }
 
-    /// Where the panels and rows of a head of a sequence are in the scratch.
+    /// Address of the panels and rows of a head of a sequence in the scratch.
     fn place(&self, task: usize) -> *mut f32 {
         let (index, head) = (task / self.kv_heads(), task % self.kv_heads());
         let before: usize = (0..index).map(|index| self.kv_heads() * self.floats(index)).sum();
         self.scratch.as_ptr().wrapping_add(before + head * self.floats(index))
     }
 
-    /// Floats of the panels of one head of sequence `index`: the rows come after them.
+    /// Floats of the panels of one head of sequence `index`. The rows follow them.
     fn panels(&self, index: usize) -> usize {
         let tokens = self.sequences[index].padded_len;
         tokens.next_multiple_of(self.isa.lanes()) * self.qkv.key.head_dim()
     }
 
-    /// Whether the queries of sequence `index`, being few, read values where they are.
+    /// Whether the queries of sequence `index` are so few that they read values in place.
     fn in_place(&self, index: usize) -> bool {
         let group = self.qkv.query.heads() / self.kv_heads();
         self.qkv.key.head_dim().is_multiple_of(self.isa.lanes())
             && self.sequences[index].query_len * group < MIN_COPIED
     }
 
-    /// Puts the keys of one head of one sequence into panels at `at`, and its values into rows after
-    /// them if they are wanted there.
+    /// Copies the keys of one head of one sequence into panels at `at`. Unless values are read in place, copies them
+    /// into rows after the panels.
     fn prepare(&self, task: usize, at: *mut f32) {
         let (index, head) = (task / self.kv_heads(), task % self.kv_heads());
         let sequence = self.sequences[index];
@@ -220,12 +224,12 @@ impl Prefill<'_> {
         self.isa.dispatch(Prepare { key, value, head, sequence, value_len, keys: at, values });
     }
 
-    /// Asks for the rows of a task with few of them: those of one head are too short for the CPU to see where
-    /// they lead, and in training other activations come between.
-    fn ask_for(&self, task: usize) {
+    /// Prefetches the rows of a task if it has few. The rows of one head are too short for the hardware prefetcher, and
+    /// in training other activations are accessed in between.
+    fn prefetch_task(&self, task: usize) {
         let (index, head) = (task / self.kv_heads(), task % self.kv_heads());
         let Sequence { query_start, query_len, key_start, key_len, .. } = self.sequences[index];
-        if query_len.max(key_len) > FEW_ASKED {
+        if query_len.max(key_len) > MAX_PREFETCH_ROWS {
             return;
         }
         let Qkv { query, key, value } = self.qkv;
@@ -240,8 +244,8 @@ impl Prefill<'_> {
         });
     }
 
-    /// What queries read of one head of one sequence that [`Prefill::prepare`] has put at `at`.
-    fn source(&self, index: usize, head: usize, at: *mut f32) -> KvHead {
+    /// The keys and values of one head of one sequence that [`Prefill::prepare`] has copied to `at`.
+    fn kv_head(&self, index: usize, head: usize, at: *mut f32) -> KvHead {
         let sequence = self.sequences[index];
         let (values, value_row) = if self.in_place(index) {
             let value = self.qkv.value;
@@ -263,7 +267,7 @@ impl Prefill<'_> {
     }
 }
 
-/// Asks for rows: where they begin, any address, how far they are apart, and how many.
+/// Prefetches three sets of rows: their address (which may be invalid), stride and number.
 struct PrefetchNext {
     rows: [(*const f32, usize, usize); 3],
     elements: usize,
@@ -285,13 +289,13 @@ impl SimdOp for PrefetchNext {
     }
 }
 
-/// Puts the keys of one head of one sequence into panels, and its values into rows.
+/// Copies the keys of one head of one sequence into panels, and its values into rows.
 struct Prepare<'a> {
     key: Heads<'a>,
     value: Heads<'a>,
     head: usize,
     sequence: Sequence,
-    /// Value rows wanted.
+    /// Value rows to copy.
     value_len: usize,
     keys: *mut f32,
     /// Null when values are read in place.
@@ -305,7 +309,7 @@ impl SimdOp for Prepare<'_> {
     fn run<S: SimdF32>(self, s: S) {
         let Self { key, value, head, sequence, value_len, keys, values } = self;
         let start = sequence.key_start;
-        // SAFETY: the sequence's tokens exist; the scratch has this head's own place for them.
+        // SAFETY: `check::keys` checked that the sequence's tokens exist. The scratch has separate space for this task.
         unsafe {
             write_all_keys(s, &key, head, start..start + sequence.key_len, keys);
             if !values.is_null() {

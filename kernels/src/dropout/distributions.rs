@@ -1,4 +1,4 @@
-//! Numbers for the weights that a run begins with, and the order of an epoch.
+//! Random numbers for initial weights, and the shuffled order of an epoch.
 
 use super::philox::Philox;
 use crate::float_mode::in_default_mode;
@@ -6,7 +6,7 @@ use crate::float_mode::in_default_mode;
 /// 2^32
 const WORDS: f64 = 4_294_967_296.0;
 
-/// `out` = elements `first..` of a tensor, four of which `numbers` makes of a block.
+/// Writes elements `first..` of a tensor to `out`; `numbers` makes four elements from one block.
 fn fill(
     seed: u64,
     tensor: u32,
@@ -27,16 +27,16 @@ fn fill(
     }
 }
 
-/// Two independent normal numbers of two words: a radius and an angle.
+/// Two independent normal numbers from two words: a radius and an angle.
 fn box_muller(first: f64, second: f64) -> [f64; 2] {
     let radius = libm::sqrt(-2.0 * libm::log((first + 1.0) / WORDS));
     let (sine, cosine) = libm::sincos(core::f64::consts::TAU * (second / WORDS));
     [radius * cosine, radius * sine]
 }
 
-/// Elements `first..` of tensor number `tensor`, normal with mean 0 and a standard deviation of
-/// `deviation`, by the method of Box and Muller on words of 32 bits: within 6.7 deviations. A tensor may be
-/// filled in parts.
+/// Elements `first..` of tensor number `tensor`, normal with mean 0 and standard deviation `deviation`, by the
+/// Box-Muller method with 32-bit words. All numbers are within 6.7 standard deviations. A tensor may be filled in
+/// parts.
 ///
 /// ```
 /// use simdformer_kernels::train::normal;
@@ -54,8 +54,8 @@ pub fn normal(seed: u64, tensor: u32, first: u64, deviation: f32, out: &mut [f32
     in_default_mode(|| fill(seed, tensor, first, out, numbers));
 }
 
-/// Elements `first..` of tensor number `tensor`, uniform from `-bound` to `bound`, of which the second may
-/// come of rounding only. A tensor may be filled in parts.
+/// Elements `first..` of tensor number `tensor`, uniform from `-bound` to `bound`; `bound` itself can only result from
+/// rounding. A tensor may be filled in parts.
 ///
 /// ```
 /// use simdformer_kernels::train::uniform;
@@ -69,8 +69,8 @@ pub fn uniform(seed: u64, tensor: u32, first: u64, bound: f32, out: &mut [f32]) 
     in_default_mode(|| fill(seed, tensor, first, out, |words| words.map(number)));
 }
 
-/// `out` = the numbers `0..out.len()` in the order of epoch `epoch`: Fisher and Yates' shuffle, from the
-/// last place down, with draws of 64 bits. Of more than 2^32 numbers the low halves.
+/// Writes the numbers `0..out.len()` to `out` in the order of epoch `epoch`: a Fisher-Yates shuffle from the last
+/// element down, with 64-bit draws. Of more than 2^32 numbers, the low 32 bits are written.
 ///
 /// ```
 /// use simdformer_kernels::train::permutation;
@@ -95,7 +95,8 @@ pub fn permutation(seed: u64, epoch: u64, out: &mut [u32]) {
         let words =
             if draw.is_multiple_of(2) { [block[0], block[1]] } else { [block[2], block[3]] };
         let draw = u128::from(words[0]) | u128::from(words[1]) << 32;
-        // Below `last + 1`; what is not even about it is less than 2^-32 for any slice that there can be.
+        // The result is at most `last`. Its deviation from a uniform distribution is less than 2^-32 for any possible
+        // slice.
         out.swap(last, ((draw * (last as u128 + 1)) >> 64) as usize);
     }
 }

@@ -1,38 +1,38 @@
-//! Why a dropout could not run.
+//! Errors of dropout.
 
 use core::fmt;
 
-/// Why a dropout could not run. Nothing was written.
+/// Why a dropout cannot run. Nothing is written.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum DropoutError {
-    /// The probability is less than 0, or so much that nothing is kept.
+    /// The probability is less than 0, or so large that no element remains.
     Probability {
         /// The probability given.
         found: f32,
     },
-    /// There is not one sentence for each row.
+    /// The number of sentences differs from the number of rows.
     Sentences {
         /// Rows.
         expected: usize,
         /// Sentences given.
         found: usize,
     },
-    /// There is not one position for each row.
+    /// The number of positions differs from the number of rows.
     Positions {
         /// Rows.
         expected: usize,
         /// Positions given.
         found: usize,
     },
-    /// What is added to has another shape than what is dropped from.
+    /// The output of `dropout_add` has another shape than its input.
     Shape {
-        /// Rows and columns of what is dropped from.
+        /// Rows and columns of the input.
         expected: [usize; 2],
-        /// Rows and columns of what is added to.
+        /// Rows and columns of the output.
         found: [usize; 2],
     },
-    /// The elements of a row are not side by side.
+    /// The elements of a row are not contiguous.
     ColumnStride {
         /// The column stride found; 1 is expected.
         found: usize,

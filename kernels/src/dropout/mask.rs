@@ -1,4 +1,4 @@
-//! What is dropped, and what becomes of the rest.
+//! Dropout of the elements of rows.
 
 use super::error::DropoutError;
 use super::philox::{GROUP, Philox};
@@ -9,38 +9,38 @@ use crate::parallel::Parallelism;
 use crate::rows::{UnitColumns, for_rows};
 use crate::simd::{SimdF32, SimdOp};
 
-/// Decisions of one block.
+/// Decisions in one block.
 pub(super) const DECISIONS: usize = 8;
-/// Blocks that are kept at once.
+/// Blocks that are computed at once.
 const BLOCKS: usize = 64;
-/// The number of this use.
+/// The number of this use in the table of the module `dropout`.
 const OF_ROWS: u32 = 1;
-/// Decisions made at once.
+/// Decisions that are made at once.
 const CHUNK: usize = DECISIONS * BLOCKS;
 
-/// Which elements are dropped at one place of a model in one step.
+/// Selects the elements that are dropped at one site of a model in one step.
 ///
 /// ```
 /// use simdformer_kernels::train::Dropout;
 ///
 /// let dropout = Dropout { seed: 42, step: 1000, site: 3, probability: 0.1 };
-/// // In steps of 1/65536.
+/// // The probability is rounded to a multiple of 1/65536.
 /// assert_eq!(dropout.keep()?, 58982.0 / 65536.0);
 /// # Ok::<(), simdformer_kernels::train::DropoutError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Dropout {
-    /// Of the run.
+    /// The seed of the run.
     pub seed: u64,
-    /// Which update this is part of.
+    /// The number of the update.
     pub step: u64,
-    /// Which place of the model this is; two that drop independently have two numbers.
+    /// The number of the place in the model. Places that drop independently have different numbers.
     pub site: u32,
-    /// How likely an element is dropped, rounded to 1/65536; less than 1.
+    /// The probability that an element is dropped, rounded to a multiple of 1/65536; less than 1.
     pub probability: f32,
 }
 
-/// What of 65,536 is dropped, and what the rest is multiplied by.
+/// The number of decisions of 65,536 that drop an element, and the factor of the other elements.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Share {
     pub(super) dropped: u16,
@@ -48,10 +48,10 @@ pub(super) struct Share {
 }
 
 impl Dropout {
-    /// The probability that an element is kept; those that are, are divided by it.
+    /// The probability that an element is not dropped. The elements that are not dropped are divided by it.
     ///
     /// # Errors
-    /// The probability is negative, NaN, or so near to 1 that nothing is kept.
+    /// The probability is negative, NaN, or so near to 1 that no element remains.
     pub fn keep(&self) -> Result<f64, DropoutError> {
         let dropped = self.share()?.dropped;
         Ok(in_default_mode(|| 1.0 - f64::from(dropped) / 65536.0))
@@ -68,21 +68,21 @@ impl Dropout {
         })
     }
 
-    /// The function for use number `purpose`.
+    /// The random function for use number `purpose`.
     pub(super) const fn philox(&self, purpose: u32) -> Philox {
         let step = [self.step as u32, (self.step >> 32) as u32];
         Philox::new(self.seed).branch([purpose, self.site, step[0], step[1]])
     }
 }
 
-/// Drops elements of rows, in place or on the way to a sum.
+/// Drops elements of rows, in place or while adding them to an output.
 struct Rows<'a> {
     philox: Philox,
     share: Share,
     sentences: &'a [u32],
     positions: &'a [u32],
     columns: usize,
-    /// The row that is dropped from; `None` if it is `to`.
+    /// The input and its row stride; `None` if the input is `to`.
     from: Option<(*const f32, usize)>,
     to: *mut f32,
     to_stride: usize,
@@ -96,9 +96,9 @@ impl SimdOp for Rows<'_> {
         let Self { philox, share, columns, from, to, to_stride, .. } = self;
         let mut blocks = [[0u64; 2]; BLOCKS];
         for (row, (&sentence, &position)) in self.sentences.iter().zip(self.positions).enumerate() {
-            // SAFETY: `dropout` and `dropout_add` checked that the views have `columns` floats side
-            // by side in each row and, in `check`, that there is one sentence and one position for
-            // each row; `for_rows` gives each task rows of its own.
+            // SAFETY: `dropout` and `dropout_add` checked that the views have `columns` contiguous floats in each row
+            // and, in `check`, that there is one sentence and one position for each row; `for_rows` gives each task
+            // its own rows.
             let (x, out) = unsafe {
                 let out = core::slice::from_raw_parts_mut(to.add(row * to_stride), columns);
                 let x = from.map(|(from, stride)| {
@@ -110,16 +110,16 @@ impl SimdOp for Rows<'_> {
             let mut done = 0;
             while done < columns {
                 let element = first.wrapping_add(done as u64);
-                // The first decision of a block is that of a multiple of 8.
+                // The first decision of a block belongs to an element whose index is a multiple of 8.
                 let skipped = (element % DECISIONS as u64) as usize;
                 let count = (columns - done).min(CHUNK - skipped);
-                // With nothing to drop, any decision is to keep.
+                // If no element is dropped, no random numbers are needed.
                 if share.dropped > 0 {
                     let groups = (skipped + count).div_ceil(DECISIONS * GROUP);
                     let blocks = &mut blocks[..groups * GROUP];
                     philox.blocks(element / DECISIONS as u64, sentence, blocks);
                 }
-                // SAFETY: words of 64 bits are aligned for, and as long as, four of 16.
+                // SAFETY: a 64-bit word has the size of four 16-bit numbers and sufficient alignment.
                 let decisions =
                     unsafe { core::slice::from_raw_parts(blocks.as_ptr().cast::<u16>(), CHUNK) };
                 let decisions = &decisions[skipped..skipped + count];
@@ -160,20 +160,20 @@ fn check(sentences: &[u32], positions: &[u32], rows: usize) -> Result<(), Dropou
     Ok(())
 }
 
-/// Each element of `x` `[rows, columns]` becomes 0 or is divided by the probability that it is kept. The
-/// same call on the gradient of the result makes it that of `x`.
+/// Each element of `x` `[rows, columns]` becomes 0 or is divided by the probability that it is not dropped. The same
+/// call on the gradient of the result makes it the gradient of `x`.
 ///
-/// Whether column `c` of a row is dropped depends on `dropout`, on which sentence the row is of
-/// (`sentences[row]`, its number in the corpus) and on its position in it (`positions[row]`), as element
-/// `position * columns + c`; on nothing else. So the mask is that of the forward pass when it is asked
-/// for again, on every instruction set, with any threads and in any batch. A dropped element is 0 whatever
-/// it was. With a probability of 0 nothing is touched.
+/// Whether column `c` of a row is dropped depends only on `dropout`, on the row's sentence (`sentences[row]`, its
+/// number in the corpus), and on the row's position in the sentence (`positions[row]`), through the element number
+/// `position * columns + c`. So the backward pass computes the same mask as the forward pass, on every instruction
+/// set, with any number of threads and in any batch. A dropped element is 0 whatever its value was. With a probability
+/// of 0, `x` is not changed.
 ///
-/// Error: one rounding, and half a unit in the last place of the factor.
+/// Error: one rounding, and half a ULP of the factor.
 ///
 /// # Errors
-/// There is not one sentence and one position for each row, the elements of a row are not side by side, or
-/// the probability is none or leaves nothing.
+/// The number of sentences or positions differs from the number of rows, the elements of a row are not contiguous, or
+/// the probability is not in its range.
 ///
 /// ```
 /// use simdformer_kernels::train::{Dropout, dropout};
@@ -205,7 +205,7 @@ pub fn dropout(
     }
     let shared = x.shared();
     for_rows(parallelism.workers(), rows, columns, &|range| {
-        // SAFETY: the view was checked to hold every row, and each task has its own.
+        // SAFETY: the view contains every row, and each task has its own rows.
         let to = unsafe { shared.as_ptr().add(range.start * to_stride) };
         let (sentences, positions) = (&sentences[range.clone()], &positions[range]);
         isa.dispatch(Rows {
@@ -222,8 +222,8 @@ pub fn dropout(
     Ok(())
 }
 
-/// `out += x` with elements of `x` dropped as [`dropout`] would, in one pass: a residual connection. The
-/// bits are those of [`dropout`] and an addition. With a probability of 0 it is the addition.
+/// `out += dropout(x)` in one pass: a residual connection. The bits are those of [`dropout`] followed by an addition.
+/// With a probability of 0 it is only the addition.
 ///
 /// # Errors
 /// As [`dropout`], or `out` has another shape than `x`.
@@ -261,7 +261,7 @@ pub fn dropout_add(
     let stride = x.row_stride();
     let shared = out.shared();
     for_rows(parallelism.workers(), rows, columns, &|range| {
-        // SAFETY: the views were checked to hold every row, and each task has its own.
+        // SAFETY: the views contain every row, and each task has its own rows.
         let (from, to) = unsafe {
             (x.as_ptr().add(range.start * stride), shared.as_ptr().add(range.start * to_stride))
         };

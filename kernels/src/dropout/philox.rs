@@ -1,20 +1,20 @@
-//! Philox4x32-10, one block at a time and many.
+//! Philox4x32-10, for single blocks and for many blocks at once.
 
-/// What the two products multiply by.
+/// The factors of the two products in a round.
 const MULTIPLIERS: [u32; 2] = [0xd251_1f53, 0xcd9e_8d57];
-/// What the words of the key grow by in each round: the golden ratio, and the root of 3 less 1.
+/// The increments of the key words in each round: the golden ratio, and the square root of 3 minus 1.
 const WEYL: [u32; 2] = [0x9e37_79b9, 0xbb67_ae85];
 const ROUNDS: usize = 10;
 
-/// Blocks that [`Philox::blocks`] forms side by side: the number of blocks is a multiple of it.
+/// Blocks that [`Philox::blocks`] computes in parallel; the number of blocks is a multiple of it.
 pub(super) const GROUP: usize = 16;
 
-/// Philox4x32-10: a function from a key of 64 bits and a counter of 128 to 128 bits that look random.
+/// Philox4x32-10: a function from a 64-bit key and a 128-bit counter to 128 pseudorandom bits.
 ///
 /// ```
 /// use simdformer_kernels::train::Philox;
 ///
-/// // A known answer of Random123, its reference implementation.
+/// // A known answer of Random123, the reference implementation.
 /// let block = Philox::new(0).block([0; 4]);
 /// assert_eq!(block, [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]);
 /// ```
@@ -24,13 +24,12 @@ pub struct Philox {
 }
 
 impl Philox {
-    /// With the key `seed`, its low half first.
+    /// Makes the key from `seed`, its low half first.
     pub const fn new(seed: u64) -> Self {
         Self { key: [seed as u32, (seed >> 32) as u32] }
     }
 
-    /// With the key that the first two words of the block at `counter` are: a function of its own for
-    /// each purpose.
+    /// Uses the first two words of the block at `counter` as the key: an independent function for each purpose.
     pub const fn branch(self, counter: [u32; 4]) -> Self {
         let [low, high, ..] = self.block(counter);
         Self { key: [low, high] }
@@ -52,15 +51,14 @@ impl Philox {
         [c0, c1, c2, c3]
     }
 
-    /// The blocks at `[first, first >> 32, word, 0]` and after it, `out.len()` in all, each as two halves of
-    /// two words, the lower word of each first in memory.
+    /// Computes `out.len()` blocks, starting with the one at `[first, first >> 32, word, 0]`, each as two halves of
+    /// two words; the lower word of each half is first in memory.
     ///
-    /// A word is kept in 64 bits, of which the upper half is anything: the products, which are all that
-    /// is formed of it, look at the lower half only, and vectors of every instruction set multiply
-    /// words of 32 bits that lie 64 apart.
+    /// A word is stored in 64 bits, whose upper half may contain anything: only products use the word, and they read
+    /// only the lower half. Every instruction set can multiply vectors of 32-bit words that are 64 bits apart.
     #[inline(always)]
     pub(super) fn blocks(self, first: u64, word: u32, out: &mut [[u64; 2]]) {
-        // Whole groups, whose lanes go side by side through the rounds.
+        // Whole groups; the blocks of a group go through the rounds in parallel.
         let (groups, _) = out.as_chunks_mut::<GROUP>();
         for (group, out) in groups.iter_mut().enumerate() {
             let (mut low, mut high) = ([0u64; GROUP], [0u64; GROUP]);
@@ -72,7 +70,7 @@ impl Philox {
         }
     }
 
-    /// The blocks at `[c0[i], c1[i], rest[0], rest[1]]`, as [`Philox::blocks`] has them.
+    /// Computes the blocks at `[c0[i], c1[i], rest[0], rest[1]]`, in the format of [`Philox::blocks`].
     #[inline(always)]
     pub(super) fn group(
         self,

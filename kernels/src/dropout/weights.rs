@@ -1,4 +1,4 @@
-//! Dropout of the weights of attention, whose matrix is never there: a tile of it at a time.
+//! Dropout of attention weights. Their matrix is never stored; the dropout is applied to one tile at a time.
 
 use super::error::DropoutError;
 use super::mask::{DECISIONS, Dropout, Share};
@@ -6,26 +6,26 @@ use super::philox::{GROUP, Philox};
 use core::mem::MaybeUninit;
 use core::ops::Range;
 
-/// The number of this use.
+/// The number of this use in the table of the module `dropout`.
 const OF_WEIGHTS: u32 = 4;
 
 /// Groups of blocks for the largest tile: 8 queries and 256 keys.
 const GROUPS: usize = 8 * 256 / (DECISIONS * GROUP);
 
-/// Which weights of attention are dropped at one place of a model in one step, for
+/// Selects the attention weights that are dropped at one site of a model in one step, for
 /// [`attention_forward_save`](crate::train::attention_forward_save) and
 /// [`attention_backward`](crate::train::attention_backward).
 ///
-/// Whether the weight of a query for a key is dropped depends on the [`Dropout`], on which sentence of the corpus
-/// they are of, on their places in it and on the query's head; on nothing else. So neither the batch, nor
-/// threads, nor the instruction set matter, and the gradient forms the mask of the forward again. With a
-/// probability of 0 nothing is dropped, and the bits are those without dropout.
+/// Whether the weight of a query for a key is dropped depends only on the [`Dropout`], on the number of the sentence
+/// in the corpus, on the positions of query and key in it, and on the query's head. So the batch, the number of
+/// threads and the instruction set do not matter, and the gradient computes the mask of the forward pass again. With a
+/// probability of 0 no weight is dropped, and the bits are those without dropout.
 ///
 /// ```
 /// use simdformer_kernels::train::{Dropout, WeightDropout};
 ///
 /// let dropout = Dropout { seed: 42, step: 1000, site: 3, probability: 0.1 };
-/// // Two sentences, of two query tokens and of one.
+/// // Two sentences, with two query tokens and with one.
 /// let of_weights = WeightDropout::new(&dropout, &[7, 7, 8])?;
 /// assert!(WeightDropout::new(&Dropout { probability: 1.0, ..dropout }, &[]).is_err());
 /// # Ok::<(), simdformer_kernels::train::DropoutError>(())
@@ -38,30 +38,31 @@ pub struct WeightDropout<'a> {
 }
 
 impl<'a> WeightDropout<'a> {
-    /// `sentences`, `[query tokens]`: the number in the corpus of the sentence that each query token is of. A
-    /// sequence is named by its first.
+    /// `sentences`, `[query tokens]`: for each query token the number of its sentence in the corpus. A sequence uses
+    /// the number of its first token.
     ///
     /// # Errors
-    /// The probability is none or leaves nothing.
+    /// The probability is not in its range.
     pub fn new(dropout: &Dropout, sentences: &'a [u32]) -> Result<Self, DropoutError> {
         Ok(Self { philox: dropout.philox(OF_WEIGHTS), share: dropout.share()?, sentences })
     }
 
-    /// Query tokens that it is for.
+    /// The number of query tokens.
     pub(crate) fn tokens(&self) -> usize {
         self.sentences.len()
     }
 
-    /// What is dropped of head `head` of the sequence whose queries start at token `start`, if anything.
+    /// The dropout of head `head` of the sequence whose queries start at token `start`; `None` if no weight is
+    /// dropped.
     pub(crate) fn of_head(&self, start: usize, head: usize) -> Option<HeadDrops> {
         let Self { philox, share, sentences } = *self;
-        // A sequence without queries may start behind the last.
+        // A sequence without queries may start after the last token.
         let sentence = *sentences.get(start)?;
         (share.dropped > 0).then_some(HeadDrops { philox, share, sentence, head: head as u32 })
     }
 }
 
-/// Which weights of a head of a sequence are dropped.
+/// The dropout of one head of a sequence.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HeadDrops {
     philox: Philox,
@@ -70,7 +71,7 @@ pub(crate) struct HeadDrops {
     head: u32,
 }
 
-/// What [`HeadDrops::decide`] has decided: `[queries][ceil(keys / 8)][8]`.
+/// The decisions of [`HeadDrops::decide`]: `[queries][ceil(keys / 8)][8]`.
 #[repr(align(64))]
 pub(crate) struct DropMask([MaybeUninit<[[u64; 2]; GROUP]>; GROUPS]);
 
@@ -81,8 +82,8 @@ impl DropMask {
 }
 
 impl HeadDrops {
-    /// Decides about the weights of `queries`, at most 8, for the `keys` keys from `key` on, at most 256 of which the first is a
-    /// multiple of 8.
+    /// Computes the decisions for the weights of `queries`, at most 8, and of the `keys` keys from `key` on. `keys` is
+    /// at most 256, and `key` is a multiple of 8.
     #[inline(always)]
     pub(crate) fn decide(
         &self,
@@ -109,8 +110,9 @@ impl HeadDrops {
         }
     }
 
-    /// Decides and drops at once, a group at a time: of the `keys` keys from `key` on, a multiple of 8, query `query + i`
-    /// has weights at `lines[i * stride]`. Up to a multiple of 8 keys, what lies behind them becomes anything.
+    /// Decides and drops in one step, a group of blocks at a time. The weights of query `query + i` and the `keys`
+    /// keys from `key` on, a multiple of 8, are at `lines[i * stride]`. The elements after them, up to a multiple of 8
+    /// keys, get unspecified values.
     ///
     /// # Safety
     /// The lines of `queries` queries are valid for reads and writes up to a multiple of 8 keys.
@@ -128,7 +130,7 @@ impl HeadDrops {
         let mut done = 0;
         while done < total {
             let first = (row, block);
-            // Counters, and then what becomes of them, in the same place: there is little stack.
+            // The array first contains the counters, then the blocks computed from them, to save stack.
             let mut words = [[0; 2]; GROUP];
             for words in &mut words {
                 *words = [(key / DECISIONS + block) as u64, (query + row) as u64];
@@ -145,7 +147,8 @@ impl HeadDrops {
             (row, block) = first;
             for words in words.iter().take(total - done) {
                 let line = lines.wrapping_add(row * stride + block * DECISIONS);
-                // SAFETY: the caller's contract. Two words of 64 bits are aligned for, and as long as, eight of 16.
+                // SAFETY: the caller's contract. Two 64-bit words have the size of eight 16-bit numbers and sufficient
+                // alignment.
                 let (decisions, line) = unsafe {
                     let words: *const [u64; 2] = words;
                     (&*words.cast::<[u16; DECISIONS]>(), &mut *line.cast::<[f32; DECISIONS]>())
@@ -162,13 +165,13 @@ impl HeadDrops {
         }
     }
 
-    /// Drops from the weights, or their gradients, that `from` is about: each is 0 or divided by the probability
-    /// that it is kept. Those of query `i` start at `lines[i * stride]`; up to a multiple of 8 keys, what lies
-    /// behind them becomes anything.
+    /// Applies the decisions `from` to weights or to their gradients: each becomes 0 or is divided by the probability
+    /// that it is not dropped. Those of query `i` start at `lines[i * stride]`. The elements after them, up to a
+    /// multiple of 8 keys, get unspecified values.
     ///
     /// # Safety
-    /// [`HeadDrops::decide`] has decided about as many queries and keys, and the lines are valid for reads and
-    /// writes up to a multiple of 8 keys.
+    /// [`HeadDrops::decide`] has written the decisions for this number of queries and keys, and the lines are valid
+    /// for reads and writes up to a multiple of 8 keys.
     #[inline(always)]
     pub(crate) unsafe fn apply(
         &self,
@@ -181,7 +184,8 @@ impl HeadDrops {
         let words: *const [u16; DECISIONS] = from.0.as_ptr().cast();
         for query in 0..queries {
             for block in 0..blocks {
-                // SAFETY: the caller's contract. Two words of 64 bits are aligned for, and as long as, eight of 16.
+                // SAFETY: the caller's contract. Two 64-bit words have the size of eight 16-bit numbers and sufficient
+                // alignment.
                 let (decisions, line) = unsafe {
                     let line = lines.add(query * stride + block * DECISIONS);
                     (*words.add(query * blocks + block), &mut *line.cast::<[f32; DECISIONS]>())

@@ -1,8 +1,8 @@
-//! The gradient of a lookup: rows of the table, each the sum of what came back to its tokens.
+//! The gradient of an embedding lookup: each row of the table's gradient is the sum of the gradients of its tokens.
 //!
-//! Tokens are sorted by id first, those of an id staying in their order (a counting sort, in scratch of the
-//! caller's). A task is then a stretch of sorted tokens, and has the ids that begin in it: no two tasks
-//! add to the same row, and each row is added to in the order of its tokens, whoever does it.
+//! A counting sort first orders the tokens by id, and keeps the order of tokens with the same id; its scratch is the
+//! caller's. A task is a range of sorted tokens, and processes the ids whose first token is in its range. So no two
+//! tasks add to the same row, and each row is summed in the order of its tokens on any number of threads.
 
 use super::EmbeddingError;
 use crate::isa::Isa;
@@ -14,9 +14,9 @@ use crate::simd::{SimdF32, SimdOp};
 /// Adds the gradients of sorted tokens to the rows of a table.
 struct AddRows<'a> {
     ids: &'a [u32],
-    /// Tokens, those of an id side by side and in order.
+    /// Token indices, ordered by id, then by index.
     sorted: &'a [u32],
-    /// The ids that begin here in `sorted` are this task's.
+    /// This task processes the ids whose first token in `sorted` is in this range.
     range: core::ops::Range<usize>,
     skip: Option<u32>,
     gradient: Matrix<'a>,
@@ -26,7 +26,7 @@ struct AddRows<'a> {
 }
 
 impl AddRows<'_> {
-    /// The id of the token that was sorted to `at`.
+    /// The id of the token at `sorted[at]`.
     #[inline(always)]
     fn id(&self, at: usize) -> u32 {
         self.ids[self.sorted[at] as usize]
@@ -39,7 +39,7 @@ impl SimdOp for AddRows<'_> {
     #[inline(always)]
     fn run<S: SimdF32>(self, s: S) {
         let mut at = self.range.start;
-        // What began before belongs to another task.
+        // An id that begins before the range belongs to another task.
         while at > 0 && at < self.range.end && self.id(at) == self.id(at - 1) {
             at += 1;
         }
@@ -50,10 +50,9 @@ impl SimdOp for AddRows<'_> {
         let columns = self.gradient.columns();
         loop {
             if Some(id) != self.skip {
-                // SAFETY: `embedding_gradient` checked that each id is a row of the table, that
-                // table and gradient have `columns` floats side by side in each row, and that the
-                // gradient has a row for each token. An id belongs to the task in whose range its
-                // tokens begin, so no other task writes its row.
+                // SAFETY: `embedding_gradient` checked that each id is a row of the table, that table and gradient
+                // have `columns` contiguous floats in each row, and that the gradient has a row for each token. An id
+                // belongs to the task in whose range its tokens begin, so no other task writes its row.
                 unsafe {
                     let row = self.table.add(id as usize * self.stride);
                     let token = self.sorted[at] as usize;
@@ -74,7 +73,7 @@ impl SimdOp for AddRows<'_> {
     }
 }
 
-/// `to[i] += scale * from[i]`, the product rounded, then the sum: the same bits on every instruction set.
+/// `to[i] += scale * from[i]`. The product is rounded, then the sum: the same bits on every instruction set.
 ///
 /// # Safety
 /// `from` is valid for reads and `to` for reads and writes of `len` floats.
@@ -82,7 +81,7 @@ impl SimdOp for AddRows<'_> {
 unsafe fn add_scaled<S: SimdF32>(s: S, from: *const f32, scale: f32, to: *mut f32, len: usize) {
     let scale = s.splat(scale);
     let mut i = 0;
-    // SAFETY: every access is to `LANES` or fewer floats before `len`.
+    // SAFETY: every access is to at most `LANES` floats before `len`.
     unsafe {
         while i + S::LANES <= len {
             let x = s.mul(s.load(from.add(i)), scale);
@@ -95,8 +94,8 @@ unsafe fn add_scaled<S: SimdF32>(s: S, from: *const f32, scale: f32, to: *mut f3
     }
 }
 
-/// Words of scratch that [`embedding_gradient`] needs for a table of `rows` and so many tokens; `None` if
-/// they are more than `usize` can say.
+/// Length in `u32` words of the scratch that [`embedding_gradient`] needs for a table of `rows` and for `tokens`;
+/// `None` if it overflows `usize`.
 ///
 /// ```
 /// use simdformer_kernels::train::embedding_gradient_scratch;
@@ -107,7 +106,7 @@ pub const fn embedding_gradient_scratch(rows: usize, tokens: usize) -> Option<us
     rows.checked_add(tokens)
 }
 
-/// Sorts tokens by id into `sorted`, those of an id in order. `next` has a word for each row.
+/// Sorts tokens by id into `sorted`, stable. `next` has one element for each row.
 fn sort(ids: &[u32], next: &mut [u32], sorted: &mut [u32]) {
     next.fill(0);
     for &id in ids {
@@ -126,23 +125,23 @@ fn sort(ids: &[u32], next: &mut [u32], sorted: &mut [u32]) {
     }
 }
 
-/// `d_table[ids[i]] += scale * d_x[i]` for each token `i`: the gradient of
-/// [`embed`](crate::embedding::embed) by its table, and with `scale` 1 and positions for ids that by
-/// its table of positions.
+/// `d_table[ids[i]] += scale * d_x[i]` for each token `i`: the gradient of [`embed`](crate::embedding::embed) with
+/// respect to its table. With `scale` 1 and positions instead of ids, it is the gradient with respect to its position
+/// table.
 ///
-/// `d_x` is `[tokens, columns]`, `d_table` `[vocabulary, columns]`. A row is added to in the order of
-/// its tokens, each product and each sum rounded once, so that the same is added whatever the threads
-/// and whatever the instruction set: `n` tokens leave an error of at most
-/// `(n + 1) 2^-24 (|before| + |scale| sum |d_x|)`. Rows of no token are not touched.
+/// `d_x` is `[tokens, columns]`, `d_table` is `[vocabulary, columns]`. Each row is summed in the order of its tokens,
+/// and each product and each sum is rounded once, so the result has the same bits with any number of threads and on
+/// any instruction set. The error of a row with `n` tokens is at most `(n + 1) 2^-24 (|before| + |scale| sum |d_x|)`.
+/// Rows without a token are not touched.
 ///
-/// Tokens with the id `skip` are passed over, their gradients unread: what PyTorch calls `padding_idx`, by
-/// which the row of a pad token learns from the output projection alone.
+/// Tokens with the id `skip` are skipped and their gradients are not read, as with PyTorch's `padding_idx`: the row of
+/// a pad token then gets a gradient from the output projection alone.
 ///
-/// `scratch` holds [`embedding_gradient_scratch`]`(vocabulary, tokens)` words or more.
+/// `scratch` must have at least [`embedding_gradient_scratch`]`(vocabulary, tokens)` words.
 ///
 /// # Errors
-/// An id is not a row of the table, shapes disagree, the elements of a row are not side by side, the
-/// scratch is too short, or there are 2^32 tokens or more. Nothing is written then.
+/// An id is not a row of the table, shapes disagree, the elements of a row are not contiguous, the scratch is too
+/// short, or there are 2^32 tokens or more. Nothing is written then.
 ///
 /// ```
 /// use simdformer_kernels::train::embedding_gradient;
@@ -183,7 +182,7 @@ pub fn embedding_gradient(
     if let Some((token, &found)) = ids.iter().enumerate().find(outside) {
         return Err(EmbeddingError::Id { token, rows, found });
     }
-    // More than `usize` can say is more than there is.
+    // If the length overflows `usize`, no scratch is long enough.
     let expected = embedding_gradient_scratch(rows, ids.len()).unwrap_or(usize::MAX);
     if scratch.len() < expected {
         return Err(EmbeddingError::Scratch { expected, found: scratch.len() });

@@ -1,27 +1,26 @@
 //! The loops around the tile, and their split over threads.
 //!
-//! Tiles have at most six rows, balanced so that seven rows are 4 + 3 and not 6 + 1, and `k` is cut
-//! into blocks so that the weights under a tile stay in a cache; the sums wait on the stack
-//! meanwhile, as f32, which loses nothing. What changes with the number of rows is what the tiles
-//! wait for:
+//! Tiles have at most six rows and are balanced: seven rows are 4 + 3, not 6 + 1. `k` is cut into blocks so that the
+//! weights under a tile stay in a cache. Between two blocks the partial sums are stored on the stack as f32, which is
+//! exact. The loops depend on the number of rows, because the limit of the tiles does:
 //!
-//! * One row: nothing but memory. Two panels at a time, for more chains of additions.
-//! * Few rows: still memory, so the next block comes while this one is multiplied, straight into the
-//!   first-level cache.
-//! * Many rows: a block of rows passes over all panels before the next block of rows, so that its
-//!   part of `A` (and the pages it lies on) stays at hand; weights come from memory to the
-//!   second-level cache one block ahead, and from there to the first a few steps ahead. Both are
-//!   asked for explicitly: the hardware's own streams end at each page and each row, which costs a
-//!   fifth of the speed where caches are small (32 KiB and 1 MiB).
+//! * One row: memory bandwidth is the limit. The loop takes two panels at a time, for more independent chains of
+//!   additions.
+//! * Few rows: memory bandwidth is still the limit. While one block is multiplied, the next one is prefetched into the
+//!   L1 cache.
+//! * Many rows: a block of rows is multiplied by all panels before the next block of rows, so that its part of `A`
+//!   stays in the cache and its pages in the TLB. Weights are prefetched from memory into the L2 cache one block ahead,
+//!   and from L2 into L1 a few steps ahead. Both are software prefetches: the hardware prefetcher stops at the end of
+//!   each page and each row, which costs a fifth of the speed where caches are small (32 KiB and 1 MiB).
 //!
-//! A CPU that [follows](SimdF32::prefers_hw_prefetch) what is read in order is asked for less: for one row, or a single
-//! tile, a line now and then, and for few rows the next block into the second-level cache.
+//! On a CPU with a [strong hardware prefetcher](SimdF32::prefers_hw_prefetch) the loops prefetch less: one line per
+//! interval for one row or a single tile, and the next block into the L2 cache for few rows.
 //!
-//! Threads take ranges of panels, and ranges of rows as well when there are too few panels to go
-//! round. `k` is never split.
+//! Threads take ranges of panels. They also take ranges of rows when there are fewer panels than tasks. `k` is never
+//! split.
 //!
-//! The sums that wait take 9 KiB of each thread's stack for few rows, and 48 KiB for many (see
-//! [`PartialSums`]); nothing else here is larger than a tile.
+//! The partial sums take 9 KiB of each thread's stack for few rows, and 48 KiB for many (see [`PartialSums`]). Nothing
+//! else here is larger than a tile.
 
 use super::dtype::Dtype;
 use super::epilogue::{Epilogue, Store};
@@ -32,7 +31,8 @@ use super::microkernel::{
 };
 use super::packing::PackedMatrix;
 use super::prefetch::{
-    Asked, FEW_ROWS, Next, OUTER_TILES, SPARSE, TO_BOTH, TO_L1, TO_L2, fewest_rows, requests,
+    FEW_ROWS, NextBlock, OUTER_TILES, PrefetchPlan, SPARSE, TO_BOTH, TO_L1, TO_L2, fewest_rows,
+    requests,
 };
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
@@ -42,24 +42,23 @@ use core::marker::PhantomData;
 use core::mem::MaybeUninit;
 use core::ops::Range;
 
-/// `k` in a block for few rows: 64 steps of a 64-wide panel are 16 KiB, half of the smallest
-/// first-level cache.
+/// Steps of `k` in a block for few rows: 64 steps of a 64-wide panel are 16 KiB, half of the smallest L1 cache.
 const FEW_ROWS_DEPTH: usize = 64;
 
-/// `k` in a block for many rows: 128 KiB of a 64-wide panel. Miri gets through two small blocks.
+/// Steps of `k` in a block for many rows: 128 KiB of a 64-wide panel. Under Miri blocks are smaller, so that a test
+/// covers two of them.
 const KC: usize = if cfg!(miri) { 64 } else { 512 };
 
-/// Floats of `A` in a block of rows: half a MiB, beside two blocks of a panel in a
-/// second-level cache of 1 MiB.
+/// Floats of `A` in a block of rows: half a MiB, which fits an L2 cache of 1 MiB together with two blocks of a panel.
 const MC: usize = 128 << 10;
 
 /// Tiles in the largest block of rows.
 const BLOCK_TILES: usize = 32;
 
-/// Tiles in the largest block of rows that weights are widened for.
+/// Tiles in the largest block of rows for 16-bit weights, which are widened to f32.
 const WIDENED_TILES: usize = BLOCK_TILES / 2;
 
-/// Tiles whose rows pass over a panel before the next panel.
+/// Tiles in a block of rows, for a sum of `depth` products.
 #[inline(always)]
 const fn block_tiles(depth: usize) -> usize {
     let tiles = MC / (MAX_MR * if depth > 0 { depth } else { 1 });
@@ -72,23 +71,23 @@ const fn block_tiles(depth: usize) -> usize {
     }
 }
 
-/// Multiply-adds below which a second thread costs more than it brings.
+/// Multiply-adds below which a second thread costs more time than it saves.
 pub(super) const MIN_WORK_TO_FORK: usize = work_to_share(1 << 19);
 
-/// Tasks per thread: enough that a thread that is late does not hold up the others.
+/// Tasks per thread. With several of them a late thread does not delay the others.
 const TASKS_PER_THREAD: usize = 4;
 
-/// Weights that an outer cache may hold from one call to the next, in floats. A single row asks for
-/// them early; from memory the hardware's own streams are faster without (measured: a fifth more
-/// from the third-level cache, a tenth less from memory).
+/// Floats of weights that an outer cache may hold from one call to the next. For weights of at most this size, a single
+/// row uses software prefetch; for larger ones the hardware prefetcher alone is faster. Measured: a fifth faster with
+/// software prefetch from the L3 cache, a tenth slower from memory.
 const CACHED_WEIGHTS: usize = 4 << 20;
 
-/// Steps of `k` by which a single row asks early.
-const ROW_AHEAD: usize = 16;
+/// Steps of `k` between the prefetch of a line and its use, for a single row.
+const ROW_PREFETCH_STEPS: usize = 16;
 
-/// Steps by which a panel is asked for before it is multiplied: from the second-level cache to the
-/// first takes about one step of six rows, and more when others wait for the bus.
-const PANEL_AHEAD: usize = 8;
+/// Steps between the prefetch of a row of a panel and its use. A load from L2 into L1 takes about one step of six rows,
+/// and more when other requests compete for the bus.
+const PANEL_PREFETCH_STEPS: usize = 8;
 
 pub(super) fn run(
     a: Matrix<'_>,
@@ -101,16 +100,16 @@ pub(super) fn run(
     let rows = c.rows();
     let panels = c.columns().div_ceil(isa.panel());
     let job = GemmTask { a, weight, store: Store::new(epilogue, c) };
-    // Enough to decide who computes, if it cannot be counted.
+    // The product only selects between serial and parallel, so saturation is harmless.
     let work = rows.saturating_mul(weight.depth()).saturating_mul(weight.columns());
     let threads = workers.threads();
     if threads == 1 || work < MIN_WORK_TO_FORK {
         return job.part(isa, 0..rows, 0..panels);
     }
-    let wanted = threads * TASKS_PER_THREAD;
-    let column_tasks = panels.min(wanted);
-    // Rows are cut at multiples of the tile, and only when panels are too few.
-    let row_tasks = (wanted / column_tasks).min(rows.div_ceil(2 * MAX_MR)).max(1);
+    let target_tasks = threads * TASKS_PER_THREAD;
+    let column_tasks = panels.min(target_tasks);
+    // Rows are cut at multiples of the tile, and only when there are too few panels.
+    let row_tasks = (target_tasks / column_tasks).min(rows.div_ceil(2 * MAX_MR)).max(1);
     workers.for_each(column_tasks * row_tasks, &|task| {
         let (column_task, row_task) = (task / row_tasks, task % row_tasks);
         job.part(isa, share(rows, row_tasks, row_task), share(panels, column_tasks, column_task));
@@ -151,8 +150,8 @@ impl TileOp for Part<'_> {
     #[inline(always)]
     fn run<S: SimdF32, const NV: usize>(self, s: S) {
         const { assert!(NV * S::LANES == S::PANEL) };
-        let as_floats = self.job.weight.storage() == Dtype::F32;
-        if !as_floats && self.rows.len() <= FEW_ROWS {
+        let is_f32 = self.job.weight.storage() == Dtype::F32;
+        if !is_f32 && self.rows.len() <= FEW_ROWS {
             let Self { job: &GemmTask { a, weight, store }, rows, panels } = self;
             return f16_tile::FewRows { a, weight, store, rows, panels }.run(s);
         }
@@ -170,7 +169,7 @@ impl TileOp for Part<'_> {
                 _ => s.call_noinline(FewRows::<NV, 4, TO_L2>(self)),
             };
         }
-        // What no number of tiles asks for on this instruction set is not even compiled.
+        // A number of requests that does not occur on this instruction set is not compiled.
         match requests::<S>(tiles) {
             0 if const { !S::PREFETCHES } => s.call_noinline(FewRows::<NV, 0, TO_L1>(self)),
             1 if const { S::PREFETCHES } => s.call_noinline(FewRows::<NV, 1, TO_L1>(self)),
@@ -183,14 +182,14 @@ impl TileOp for Part<'_> {
     }
 }
 
-/// [`Part::one_row`] as a function of its own. In functions of a few tiles each everything but the
-/// tiles is the same, but they compile several times sooner than one of all tiles would.
+/// [`Part::one_row`] as a separate function. Three functions of a few tiles each compile several times faster than one
+/// function with all tiles; apart from the tiles their code is the same.
 struct OneRow<'a, const NV: usize>(Part<'a>);
 
-/// [`Part::few_rows`] as a function of its own.
-struct FewRows<'a, const NV: usize, const REQUESTS: usize, const WHERE: u8>(Part<'a>);
+/// [`Part::few_rows`] as a separate function.
+struct FewRows<'a, const NV: usize, const REQUESTS: usize, const POLICY: u8>(Part<'a>);
 
-/// [`Part::many_rows`] as a function of its own.
+/// [`Part::many_rows`] as a separate function.
 struct ManyRows<'a, const NV: usize>(Part<'a>);
 
 impl<const NV: usize> SimdOp for OneRow<'_, NV> {
@@ -202,14 +201,14 @@ impl<const NV: usize> SimdOp for OneRow<'_, NV> {
     }
 }
 
-impl<const NV: usize, const REQUESTS: usize, const WHERE: u8> SimdOp
-    for FewRows<'_, NV, REQUESTS, WHERE>
+impl<const NV: usize, const REQUESTS: usize, const POLICY: u8> SimdOp
+    for FewRows<'_, NV, REQUESTS, POLICY>
 {
     type Output = ();
 
     #[inline(always)]
     fn run<S: SimdF32>(self, s: S) {
-        self.0.few_rows::<S, NV, REQUESTS, WHERE>(s)
+        self.0.few_rows::<S, NV, REQUESTS, POLICY>(s)
     }
 }
 
@@ -223,7 +222,7 @@ impl<const NV: usize> SimdOp for ManyRows<'_, NV> {
 }
 
 impl Part<'_> {
-    /// Columns of `panel` that exist.
+    /// Columns of `panel` that are columns of the matrix.
     #[inline(always)]
     fn valid<S: SimdF32>(&self, panel: usize) -> usize {
         (self.job.weight.columns() - panel * S::PANEL).min(S::PANEL)
@@ -250,24 +249,24 @@ impl Part<'_> {
         let mut panel = self.panels.start;
         while panel < self.panels.end {
             let operands = self.operands::<S>(at, 0, self.job.weight.address(panel, 0));
-            // SAFETY: `operands` points at row `at` of A and at panels that W has, whose lengths the
-            // views vouch for; this part's panels are stored by nobody else.
+            // SAFETY: `operands` points at row `at` of A and at panels of W, and `at` and `panel` are inside the ranges
+            // of this part, which the shapes of both views cover. No other part stores these panels.
             unsafe {
                 if panel + 2 <= self.panels.end {
                     let zero = [[[s.splat(0.0); NV]; 1]; 2];
                     let next = operands.b.wrapping_add(depth * S::PANEL);
-                    let at_both = [operands.b, next];
-                    let panels = Panels { at: at_both, step: S::PANEL, vector: S::LANES };
+                    let starts = [operands.b, next];
+                    let panels = Panels { at: starts, step: S::PANEL, vector: S::LANES };
                     let rows = operands.rows();
                     let acc = if const { S::MAY_PREFER_HW_PREFETCH } && s.prefers_hw_prefetch() {
-                        let ahead = at_both.map(|at| SparsePrefetch::of(at, S::PANEL));
-                        multiply(F32Operand(s), zero, depth, rows, panels, ahead)
+                        let prefetch = starts.map(|at| SparsePrefetch::of(at, S::PANEL));
+                        multiply(F32Operand(s), zero, depth, rows, panels, prefetch)
                     } else if in_cache {
-                        let ahead = at_both.map(|at| {
-                            let at = at.wrapping_add(ROW_AHEAD * S::PANEL);
+                        let prefetch = starts.map(|at| {
+                            let at = at.wrapping_add(ROW_PREFETCH_STEPS * S::PANEL);
                             PrefetchLines::running(at, NV, S::LANES)
                         });
-                        multiply(F32Operand(s), zero, depth, rows, panels, ahead)
+                        multiply(F32Operand(s), zero, depth, rows, panels, prefetch)
                     } else {
                         multiply(F32Operand(s), zero, depth, rows, panels, ())
                     };
@@ -288,25 +287,23 @@ impl Part<'_> {
         }
     }
 
-    /// Rows that are few: each block of a panel is multiplied from the first-level cache while the
-    /// next one comes.
+    /// Few rows: each block of a panel is multiplied from the L1 cache while the next one is prefetched.
     #[inline(always)]
-    fn few_rows<S: SimdF32, const NV: usize, const REQUESTS: usize, const WHERE: u8>(&self, s: S) {
+    fn few_rows<S: SimdF32, const NV: usize, const REQUESTS: usize, const POLICY: u8>(&self, s: S) {
         let depth = self.job.weight.depth();
         let tiles = self.rows.len().div_ceil(MAX_MR);
-        // A single tile needs no blocks to stay a block behind its requests.
+        // A single tile prefetches a fixed distance ahead and needs no blocks.
         let block = if tiles == 1 { depth } else { FEW_ROWS_DEPTH };
-        let like = if const { WHERE == TO_L2 } { OUTER_TILES } else { tiles };
-        let asked = Asked::new::<S>(Dtype::F32, tiles, like);
-        let mut waiting = PartialSums::<FEW_ROWS>::new();
-        let waiting = waiting.rows();
+        let sharing_tiles = if const { POLICY == TO_L2 } { OUTER_TILES } else { tiles };
+        let plan = PrefetchPlan::new::<S>(Dtype::F32, tiles, sharing_tiles);
+        let mut partial = PartialSums::<FEW_ROWS>::new();
+        let partial = partial.rows();
         for panel in self.panels.clone() {
             let mut k = 0;
             loop {
                 let steps = (depth - k).min(block);
                 let last = k + steps == depth;
-                // Panels follow each other, so the next block of `k` and the next panel are both
-                // what comes after this block in memory.
+                // Panels are contiguous, so this address is the next block of `k` or the start of the next panel.
                 let next = self.job.weight.address(panel, k + steps.min(FEW_ROWS_DEPTH));
                 let b = self.job.weight.address(panel, k);
                 for index in 0..tiles {
@@ -319,10 +316,10 @@ impl Part<'_> {
                         steps,
                         last,
                         b,
-                        next: asked.next(next, index, steps),
-                        waiting: waiting.row::<S>(local.start),
+                        next: plan.next(next, index, steps),
+                        partial: partial.row::<S>(local.start),
                     };
-                    self.dispatch_mr::<S, NV, REQUESTS, WHERE>(s, &step);
+                    self.dispatch_mr::<S, NV, REQUESTS, POLICY>(s, &step);
                 }
                 k += steps;
                 if last {
@@ -332,29 +329,29 @@ impl Part<'_> {
         }
     }
 
-    /// Rows that are many: a block of them, small enough that their part of `A` stays in the
-    /// second-level cache, passes over all panels; each block of a panel is multiplied from that
-    /// cache, and the next one comes meanwhile.
+    /// Many rows: a block of rows is multiplied by all panels. The block is so small that its part of `A` stays in the
+    /// L2 cache. Each block of a panel is multiplied from L2 while the next one is prefetched.
     #[inline(always)]
     fn many_rows<S: SimdF32, const NV: usize>(&self, s: S) {
         let depth = self.job.weight.depth();
         let all_tiles = self.rows.len().div_ceil(MAX_MR);
-        let mut waiting = PartialSums::<{ BLOCK_TILES * MAX_MR }>::new();
-        let waiting = waiting.rows();
+        let mut partial = PartialSums::<{ BLOCK_TILES * MAX_MR }>::new();
+        let partial = partial.rows();
         let storage = self.job.weight.storage();
-        let (block_tiles, block_depth, room) = if storage == Dtype::F32 {
+        let (block_tiles, block_depth, widened) = if storage == Dtype::F32 {
             (block_tiles(depth), KC, core::ptr::null_mut())
         } else {
-            // The second half of what could wait is for the weights as floats.
+            // The second half of the partial sums holds the weights widened to f32.
             let steps = (WIDENED_TILES * MAX_MR * MAX_PANEL / S::PANEL).min(KC);
-            let room = waiting.row::<S>(WIDENED_TILES * MAX_MR);
-            (block_tiles(depth).min(WIDENED_TILES), steps, room)
+            let widened = partial.row::<S>(WIDENED_TILES * MAX_MR);
+            (block_tiles(depth).min(WIDENED_TILES), steps, widened)
         };
         let blocks = all_tiles.div_ceil(block_tiles);
         for block in 0..blocks {
             let tiles = share(all_tiles, blocks, block);
             let first = share(self.rows.len(), all_tiles, tiles.start).start;
-            let asked = Asked::new::<S>(storage, tiles.len(), if tiles.len() >= 8 { 8 } else { 4 });
+            let plan =
+                PrefetchPlan::new::<S>(storage, tiles.len(), if tiles.len() >= 8 { 8 } else { 4 });
             for panel in self.panels.clone() {
                 let after = if panel + 1 < self.panels.end {
                     Some((panel + 1, 0))
@@ -368,10 +365,10 @@ impl Part<'_> {
                     let steps = (depth - k).min(block_depth);
                     let last = k + steps == depth;
                     let next = if last { after } else { Some((panel, k + steps)) };
-                    // After the last block the tiles ask for this one once more.
+                    // After the last block the tiles prefetch the current one again.
                     let (next_panel, next_k) = next.unwrap_or((panel, k));
                     let from = self.job.weight.address(next_panel, next_k);
-                    let b = self.block(s, panel, k, steps, room);
+                    let b = self.block(s, panel, k, steps, widened);
                     for index in tiles.clone() {
                         let local = share(self.rows.len(), all_tiles, index);
                         let step = Step {
@@ -382,11 +379,11 @@ impl Part<'_> {
                             steps,
                             last,
                             b,
-                            next: asked.next(from, index - tiles.start, steps),
-                            waiting: waiting.row::<S>(local.start - first),
+                            next: plan.next(from, index - tiles.start, steps),
+                            partial: partial.row::<S>(local.start - first),
                         };
-                        match asked.requests {
-                            // Nothing is asked for: the same tile as for few rows.
+                        match plan.requests {
+                            // Without prefetches the tile is the same as for few rows.
                             0 if const { !S::PREFETCHES } => {
                                 self.dispatch_mr::<S, NV, 0, TO_L1>(s, &step)
                             }
@@ -408,7 +405,8 @@ impl Part<'_> {
         }
     }
 
-    /// The weights from row `k` of a panel on: where they are, or `steps` of them widened into `room`.
+    /// The address of the weights from row `k` of a panel on: in the matrix, or `steps` rows of them widened into
+    /// `widened` if it is not null.
     #[inline(always)]
     fn block<S: SimdF32>(
         &self,
@@ -416,22 +414,23 @@ impl Part<'_> {
         panel: usize,
         k: usize,
         steps: usize,
-        room: *mut f32,
+        widened: *mut f32,
     ) -> *const f32 {
         let from = self.job.weight.address(panel, k);
-        if room.is_null() {
+        if widened.is_null() {
             return from;
         }
         let storage = self.job.weight.storage();
-        // SAFETY: the panel has the rows, and one more if they are odd, as only the last ones are; there is
-        // room for a block.
-        unsafe { Widen { storage, from, steps, to: room }.run(s) };
-        room
+        // SAFETY: the panel has rows `k..k + steps`, and one more if `steps` is odd: only the last block of a panel is
+        // odd, and packing pads it with a row of zeros. `widened` is the second half of `PartialSums`, which has space
+        // for `block_depth` rows of a panel.
+        unsafe { Widen { storage, from, steps, to: widened }.run(s) };
+        widened
     }
 
-    /// A tile of as many rows as `step` has.
+    /// Runs the tile with `step.rows` rows.
     #[inline(always)]
-    fn dispatch_mr<S: SimdF32, const NV: usize, const REQUESTS: usize, const WHERE: u8>(
+    fn dispatch_mr<S: SimdF32, const NV: usize, const REQUESTS: usize, const POLICY: u8>(
         &self,
         s: S,
         step: &Step,
@@ -439,8 +438,8 @@ impl Part<'_> {
         macro_rules! dispatch_mr {
             ($($rows:literal)*) => {
                 match step.rows {
-                    $($rows if const { $rows >= fewest_rows::<S>(REQUESTS, WHERE) } => {
-                        self.step::<S, $rows, NV, REQUESTS, WHERE>(s, step)
+                    $($rows if const { $rows >= fewest_rows::<S>(REQUESTS, POLICY) } => {
+                        self.step::<S, $rows, NV, REQUESTS, POLICY>(s, step)
                     })*
                     rows => unreachable!("a tile of {rows} rows"),
                 }
@@ -457,7 +456,7 @@ impl Part<'_> {
         const MR: usize,
         const NV: usize,
         const REQUESTS: usize,
-        const WHERE: u8,
+        const POLICY: u8,
     >(
         &self,
         s: S,
@@ -465,47 +464,46 @@ impl Part<'_> {
     ) {
         debug_assert_eq!(step.rows, MR);
         let mut acc = [[s.splat(0.0); NV]; MR];
-        // SAFETY: rows `step.row..step.row + MR` and the panel exist in the views; `waiting` has
-        // room for the rows of a block, and what is loaded from it was stored there for the block
-        // of `k` before.
+        // SAFETY: rows `step.row..step.row + MR` and the panel are inside the views. `partial` has space for the rows
+        // of a block, and the values loaded from it were stored for the previous block of `k`.
         unsafe {
             if step.k > 0 {
                 for (i, line) in acc.iter_mut().enumerate() {
                     for (v, x) in line.iter_mut().enumerate() {
-                        *x = s.load(step.waiting.add(i * S::PANEL + v * S::LANES));
+                        *x = s.load(step.partial.add(i * S::PANEL + v * S::LANES));
                     }
                 }
             }
             let column = step.panel * S::PANEL;
             let operands = self.operands::<S>(step.row, step.k, step.b);
-            if step.last && const { WHERE == TO_BOTH } {
+            if step.last && const { POLICY == TO_BOTH } {
                 self.job.store.prefetch::<S, MR>(s, step.row, column);
             }
-            let acc = match WHERE {
+            let acc = match POLICY {
                 SPARSE => {
-                    let pages = SparsePrefetch::of(operands.b, S::PANEL);
-                    tile_prefetched(s, acc, step.steps, operands, pages)
+                    let sparse = SparsePrefetch::of(operands.b, S::PANEL);
+                    tile_prefetched(s, acc, step.steps, operands, sparse)
                 }
                 TO_L1 => {
-                    // A constant where there are no instructions to spare between few rows. Of three
-                    // tiles and more that ask for one line each it is a little more than their share.
+                    // A constant stride saves instructions between the FMAs of few rows. From three tiles on, with one
+                    // line each, this prefetches slightly more than the share of the tile.
                     let apart = if REQUESTS != 2 { CACHE_LINE_F32 } else { step.next.apart };
                     let next = SpreadPrefetch::<REQUESTS, true> { at: step.next.from, apart };
                     tile_prefetched(s, acc, step.steps, operands, next)
                 }
                 _ => {
-                    let Next { from: at, apart } = step.next;
+                    let NextBlock { from: at, apart } = step.next;
                     let next = SpreadPrefetch::<REQUESTS, false> { at, apart };
-                    if const { WHERE == TO_L2 } {
+                    if const { POLICY == TO_L2 } {
                         tile_prefetched(s, acc, step.steps, operands, next)
                     } else {
-                        let here = PrefetchLines {
-                            at: operands.b.wrapping_add(PANEL_AHEAD * S::PANEL),
+                        let current = PrefetchLines {
+                            at: operands.b.wrapping_add(PANEL_PREFETCH_STEPS * S::PANEL),
                             step: S::PANEL,
                             count: S::PANEL.div_ceil(CACHE_LINE_F32),
                             apart: CACHE_LINE_F32,
                         };
-                        tile_prefetched(s, acc, step.steps, operands, (next, here))
+                        tile_prefetched(s, acc, step.steps, operands, (next, current))
                     }
                 }
             };
@@ -515,7 +513,7 @@ impl Part<'_> {
             } else {
                 for (i, line) in acc.iter().enumerate() {
                     for (v, &x) in line.iter().enumerate() {
-                        s.store(step.waiting.add(i * S::PANEL + v * S::LANES), x);
+                        s.store(step.partial.add(i * S::PANEL + v * S::LANES), x);
                     }
                 }
             }
@@ -530,18 +528,18 @@ struct Step {
     panel: usize,
     k: usize,
     steps: usize,
-    /// This block holds the last `k`.
+    /// Whether this is the last block of `k`.
     last: bool,
-    /// Where its weights are.
+    /// The weights of this block.
     b: *const f32,
-    /// What to ask memory for meanwhile.
-    next: Next,
-    /// The tile's sums while they wait for the next block.
-    waiting: *mut f32,
+    /// The part of the next block that this tile prefetches.
+    next: NextBlock,
+    /// The partial sums of the tile, stored between two blocks.
+    partial: *mut f32,
 }
 
-/// Sums of `ROWS` rows of a panel that wait for the next block of `k`: `ROWS * 256` bytes of stack, on
-/// every instruction set. Not initialized: clearing it would cost a small product more than it takes.
+/// Partial sums of `ROWS` rows of a panel, stored between two blocks of `k`: `ROWS * 256` bytes of stack on every
+/// instruction set. The memory is not initialized: clearing it would take longer than a small product.
 #[repr(align(64))]
 struct PartialSums<const ROWS: usize>(MaybeUninit<[[f32; MAX_PANEL]; ROWS]>);
 
@@ -551,15 +549,15 @@ impl<const ROWS: usize> PartialSums<ROWS> {
         Self(MaybeUninit::uninit())
     }
 
-    /// Its rows. The exclusive borrow is made once: a second one would end the use of every pointer made from
-    /// the first, and widened weights and sums are in use at the same time.
+    /// A pointer to the rows. The exclusive borrow is made once: a second one would invalidate every pointer made from
+    /// the first, and the widened weights and the partial sums are in use at the same time.
     #[inline(always)]
     const fn rows(&mut self) -> PartialSumRows<'_, ROWS> {
         PartialSumRows { first: self.0.as_mut_ptr().cast(), owner: PhantomData }
     }
 }
 
-/// Rows of [`PartialSums`], which is borrowed exclusively: all pointers to it come from one.
+/// Rows of [`PartialSums`], which is borrowed exclusively. All pointers to it are derived from this one.
 #[derive(Clone, Copy)]
 struct PartialSumRows<'a, const ROWS: usize> {
     first: *mut f32,
@@ -567,7 +565,7 @@ struct PartialSumRows<'a, const ROWS: usize> {
 }
 
 impl<const ROWS: usize> PartialSumRows<'_, ROWS> {
-    /// Where row `row` starts; rows follow each other `S::PANEL` floats apart.
+    /// The start of row `row`. The row stride is `S::PANEL` floats.
     #[inline(always)]
     fn row<S: SimdF32>(self, row: usize) -> *mut f32 {
         debug_assert!(row < ROWS);

@@ -1,10 +1,10 @@
-//! Whether operands fit together, before anything is written.
+//! Checks the shapes of the operands before anything is written.
 
 use super::epilogue::{Epilogue, Residual};
 use super::error::GemmError;
 use crate::matrix::MatrixMut;
 
-/// Whether operands, of which `A` has so many rows and columns, fit a weight of `[depth, columns]`.
+/// Checks that the operands match a weight of `[depth, columns]`. `A` is `[rows, a_columns]`.
 pub(super) fn operands(
     (rows, a_columns): (usize, usize),
     (depth, columns): (usize, usize),

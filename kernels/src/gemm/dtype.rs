@@ -1,30 +1,28 @@
-//! How weights are stored, and what numbers of sixteen bits are.
+//! Weight dtypes, and the layout of 16-bit weights.
 //!
-//! Both 16-bit forms widen to f32 exactly, so a product with weights stored in them has the bits of the
-//! product with the f32 that they stand for. What loses something is the way there, once, when a matrix
-//! is packed.
+//! Both 16-bit dtypes widen to f32 exactly, so a product with 16-bit weights has the bits of the product with the same
+//! values in f32. Only packing can lose bits, once, when it rounds f32 values to 16 bits.
 //!
-//! A panel holds two rows of the matrix side by side, `[ceil(depth / 2)][2 panel]` numbers, with a row of
-//! zeros after an odd last one, so that one vector of memory is two vectors of floats. What lies next to
-//! what within two rows is what widens in one instruction:
+//! A panel stores two rows of the matrix interleaved, `[ceil(depth / 2)][2 panel]` values, with a row of zeros after an
+//! odd last row. One vector of memory is then two vectors of f32. The order within two rows is the one that widens in
+//! one instruction:
 //!
-//! * bf16: the two rows of each column next to each other. A word is then the upper row after a mask
-//!   and the lower one after a shift (and what instructions that multiply bf16 want, too).
-//! * f16: the vectors of the two rows in turn, as conversions take numbers that lie side by side.
+//! * bf16: the two values of each column are adjacent. A mask of a 32-bit word gives the upper row and a shift gives
+//!   the lower row. The instructions that multiply bf16 need the same order.
+//! * f16: vectors of the two rows alternate, because the conversion instructions read contiguous values.
 
 use crate::isa::Isa;
 use crate::simd::half::{widen_bf16, widen_f16};
 
-/// How a packed matrix stores its numbers.
+/// The dtype of a packed matrix.
 ///
-/// The 16-bit forms take half of the memory, and reading it is what the time goes into when there are few
-/// rows. They lose nothing if the weights come from a checkpoint of that type; others are rounded to the
-/// nearest (ties to even) when they are packed: bf16 keeps 8 bits of a number, f16 keeps 11 from `2^-14`
-/// on, and a multiple of `2^-24` below.
+/// The 16-bit dtypes take half of the memory; with few rows, reading weights takes most of the time. If the checkpoint
+/// has the same dtype, nothing is lost. Other weights are rounded to the nearest value (ties to even) when they are
+/// packed: bf16 has 8 significant bits; f16 has 11 from `2^-14` on, and multiples of `2^-24` below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Dtype {
-    /// As they are.
+    /// 32-bit floats, not rounded.
     #[default]
     F32,
     /// The upper half of an f32.
@@ -39,7 +37,7 @@ impl Dtype {
         matches!(self, Self::F32) || cfg!(feature = "f16")
     }
 
-    /// Words of four bytes in a column of `depth` numbers.
+    /// Words of four bytes in a column of `depth` values.
     #[inline(always)]
     pub(super) const fn words(self, depth: usize) -> usize {
         match self {
@@ -48,19 +46,19 @@ impl Dtype {
         }
     }
 
-    /// The magnitude from which on a finite number would become infinite, as bits of an f32.
+    /// The smallest magnitude of a finite f32 that would round to infinity, as bits of an f32.
     #[inline(always)]
     pub(super) const fn too_large(self) -> u32 {
         const INFINITY: u32 = f32::INFINITY.to_bits();
         match self {
             Self::F32 => INFINITY,
-            // Half a unit above the largest, which a tie rounds up.
+            // Half a unit in the last place above the largest value: a tie, which rounds to infinity.
             Self::Bf16 => 0x7f7f_8000,
             Self::F16 => 65_520f32.to_bits(),
         }
     }
 
-    /// The largest number.
+    /// The largest finite value.
     pub(super) fn largest(self) -> f32 {
         match self {
             Self::F32 => f32::MAX,
@@ -69,7 +67,7 @@ impl Dtype {
         }
     }
 
-    /// The f32 that a number of this form stands for.
+    /// Converts a 16-bit value of this dtype to f32.
     #[inline(always)]
     pub(super) fn widen(self, half: u16) -> f32 {
         match self {
@@ -79,31 +77,31 @@ impl Dtype {
     }
 }
 
-/// Where the numbers of a column are, counted in numbers of sixteen bits.
+/// The positions of the values of a column, in units of 16-bit values.
 #[derive(Clone, Copy)]
-pub(crate) struct Halves {
-    /// Row 0.
+pub(crate) struct F16Column {
+    /// Position of row 0.
     pub(super) start: usize,
-    /// From an even row to the odd one after it.
+    /// Distance from an even row to the next row.
     pub(super) odd: usize,
-    /// From two rows to the next two.
+    /// Distance from two rows to the next two.
     pub(super) step: usize,
 }
 
-impl Halves {
-    /// Column `column` of a matrix of `depth` rows.
+impl F16Column {
+    /// The positions of column `column` of a matrix with `depth` rows.
     #[inline(always)]
     pub(super) const fn of_column(isa: Isa, storage: Dtype, depth: usize, column: usize) -> Self {
         let (panel, lanes) = (isa.panel(), isa.lanes());
         let within = column % panel;
-        let (place, odd) = match storage {
+        let (offset, odd) = match storage {
             Dtype::F16 => (within / lanes * 2 * lanes + within % lanes, lanes),
             Dtype::F32 | Dtype::Bf16 => (2 * within, 1),
         };
-        Self { start: (column - within) * 2 * depth.div_ceil(2) + place, odd, step: 2 * panel }
+        Self { start: (column - within) * 2 * depth.div_ceil(2) + offset, odd, step: 2 * panel }
     }
 
-    /// Row `k`.
+    /// The position of row `k`.
     #[inline(always)]
     pub(super) const fn row(self, k: usize) -> usize {
         self.start + k / 2 * self.step + k % 2 * self.odd
@@ -116,7 +114,7 @@ mod tests {
     use crate::simd::half::{narrow_bf16, narrow_f16};
 
     #[test]
-    fn what_is_too_large_is_what_becomes_infinite() {
+    fn too_large_is_the_first_magnitude_that_rounds_to_infinity() {
         for storage in [Dtype::Bf16, Dtype::F16] {
             let narrow = if storage == Dtype::F16 { narrow_f16 } else { narrow_bf16 };
             let first = f32::from_bits(storage.too_large());

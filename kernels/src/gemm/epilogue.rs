@@ -1,4 +1,4 @@
-//! What happens to a tile of sums between the last multiplication and the store.
+//! The epilogue: what is done to a tile of sums between the last multiplication and the store.
 
 #[cfg(feature = "train")]
 use super::epilogue_grad::{Derivative, Derivatives};
@@ -11,15 +11,15 @@ use crate::simd::{CACHE_LINE_F32, MAX_LANES, MAX_PANEL, SimdF32, SimdOp};
 use core::fmt;
 use core::mem::MaybeUninit;
 
-/// What a GEMM does with its sums: `C = residual + activation(scale * sum + bias)`, or with a gate
+/// The epilogue of a GEMM: `C = residual + activation(scale * sum + bias)`, or with a gate
 /// `C = C * activation(scale * sum + bias)`.
 ///
-/// The default stores the sums as they are.
+/// The default stores the sums unchanged.
 ///
 /// ```
 /// use simdformer_kernels::{Activation, Epilogue, Residual};
 ///
-/// // The two products of a feed-forward block, the second one onto the residual stream.
+/// // The two products of a feed-forward block. The second one is added to the residual stream.
 /// let (first, second) = ([0.1; 2048], [0.2; 512]);
 /// let up = Epilogue { bias: Some(&first), activation: Activation::Gelu, ..Epilogue::default() };
 /// let down = Epilogue { bias: Some(&second), residual: Residual::Output, ..Epilogue::default() };
@@ -33,7 +33,7 @@ pub struct Epilogue<'a> {
     pub bias: Option<&'a [f32]>,
     /// Applied after the bias.
     pub activation: Activation,
-    /// Added last, or multiplied with.
+    /// Added last, or multiplied by.
     pub residual: Residual<'a>,
 }
 
@@ -48,10 +48,10 @@ impl fmt::Debug for Epilogue<'_> {
     }
 }
 
-/// What is added to the result, or multiplied with it.
+/// The operand that is added to the result, or that the result is multiplied by.
 ///
-/// A gated feed-forward block, `activation(x W0) * (x W1)` (Shazeer 2020, "GLU Variants Improve
-/// Transformer"), is two products into one `C`, the second one under a [`Residual::Gate`]:
+/// A gated feed-forward block, `activation(x W0) * (x W1)` (Shazeer 2020, "GLU Variants Improve Transformer"), is two
+/// products into one `C`, the second one with [`Residual::Gate`]:
 ///
 /// ```
 /// use simdformer_kernels::{
@@ -75,25 +75,24 @@ impl fmt::Debug for Epilogue<'_> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// Two products, and not one whose weights lie side by side: done in blocks of rows of which `C` stays in
-/// an outer cache, as feed-forward blocks are anyway, nothing goes to memory in between, weights are
-/// packed and named one by one like all others, and each product keeps its bits.
+/// These are two products, and not one product of fused weights. If the caller works in blocks of rows whose `C` stays
+/// in an outer cache, as feed-forward blocks do, nothing is written to memory between the two products. Weights are
+/// packed and named individually like all others, and each product has the same bits as alone.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum Residual<'a> {
-    /// Nothing: the contents of `C` are never read.
+    /// Nothing is added, and `C` is never read.
     #[default]
     None,
-    /// What `C` holds is added.
+    /// The previous content of `C` is added.
     Output,
-    /// A matrix of the shape of `C` is added.
+    /// A matrix with the shape of `C` is added.
     Matrix(Matrix<'a>),
-    /// What `C` holds is multiplied with, in f32.
+    /// The result is multiplied by the previous content of `C`, in f32.
     Gate,
-    /// The derivative of an activation is multiplied with: `C = activation(scale * sum + bias) * of'(pre)`. On
-    /// the way back through a feed-forward block, where `of` is the activation between its two products and
-    /// `pre` what it was applied to. The bits are those of the product alone and then of
-    /// [`activation_backward`](crate::train::activation_backward); so is what the derivative adds to the
-    /// error bound.
+    /// The result is multiplied by the derivative of an activation: `C = activation(scale * sum + bias) * of'(pre)`.
+    /// This is for the backward pass of a feed-forward block: `of` is the activation between its two products and `pre`
+    /// is the input of the activation. The bits are those of the product alone followed by
+    /// [`activation_backward`](crate::train::activation_backward), and the error of the derivative is the same.
     ///
     /// ```
     /// use simdformer_kernels::{
@@ -121,7 +120,7 @@ pub enum Residual<'a> {
     Derivative {
         /// The activation.
         of: Activation,
-        /// What it was applied to, of the shape of `C`.
+        /// The input of the activation, with the shape of `C`.
         pre: Matrix<'a>,
     },
 }
@@ -132,19 +131,19 @@ impl Default for Epilogue<'_> {
     }
 }
 
-/// An [`Epilogue`] and an output as pointers, checked against each other.
+/// An [`Epilogue`] and an output as pointers. Their shapes match.
 #[derive(Clone, Copy)]
 pub(super) struct Store {
     pub(super) c: *mut f32,
     pub(super) row_stride: usize,
     pub(super) column_stride: usize,
     pub(super) scale: f32,
-    /// Null when there is none.
+    /// Null if there is no bias.
     pub(super) bias: *const f32,
     pub(super) activation: Activation,
-    /// Null when there is none; may be `c`.
+    /// Null if there is no residual; may be equal to `c`.
     pub(super) residual: *const f32,
-    /// Whether that is multiplied with instead of added.
+    /// Whether the result is multiplied by the residual instead of added to it.
     pub(super) gate: bool,
     pub(super) residual_row_stride: usize,
     pub(super) residual_column_stride: usize,
@@ -152,10 +151,11 @@ pub(super) struct Store {
     derivative: Option<Derivative>,
 }
 
-// SAFETY: only pointers; the tasks of one GEMM write disjoint tiles and read their own tile only.
+// SAFETY: `Store` has only pointers and values. The tasks of one GEMM write disjoint tiles and read only their own tile
+// (`# Safety` of `Store::finish`).
 unsafe impl Send for Store {}
-// SAFETY: through `&Store` tasks only copy its pointers, and what they write with them are tiles of
-// their own.
+// SAFETY: a task only copies the pointers of a `&Store`, and writes only its own tiles with them (`# Safety` of
+// `Store::finish`).
 unsafe impl Sync for Store {}
 
 impl Store {
@@ -188,7 +188,7 @@ impl Store {
         }
     }
 
-    /// Asks early for where [`Store::finish`] will write.
+    /// Prefetches the output lines that [`Store::finish`] will write.
     #[inline(always)]
     pub(super) fn prefetch<S: SimdF32, const MR: usize>(&self, s: S, row: usize, column: usize) {
         #[cfg(feature = "train")]
@@ -206,8 +206,8 @@ impl Store {
         }
     }
 
-    /// Asks long before [`Store::finish`] for where it will write, into the second-level cache, and for what it
-    /// will add, into the first.
+    /// Prefetches long before [`Store::finish`]: the output lines into the L2 cache, and the residual into the L1
+    /// cache.
     #[inline(always)]
     pub(super) fn prefetch_l2<S: SimdF32, const MR: usize>(
         &self,
@@ -232,15 +232,14 @@ impl Store {
         }
     }
 
-    /// Finishes the tile whose first element is `(row, column)` and stores its first `valid` columns.
+    /// Applies the epilogue to the tile whose first element is `(row, column)`, and stores its first `valid` columns.
     ///
-    /// What nearly every tile needs happens in registers; the rest in one function for tiles of any
-    /// height, through the stack: as part of every tile it would be most of the code of a GEMM.
+    /// The common cases run in registers. All other cases go through the stack and one function for tiles of any
+    /// height: inlined into every tile, that function would be most of the code of a GEMM.
     ///
     /// # Safety
-    /// The output, bias and residual of this value cover rows `row..row + MR` and columns
-    /// `column..column + valid`, no other thread touches that part of the output, and
-    /// `1 <= valid <= NV * LANES`.
+    /// The output, bias and residual of `self` cover rows `row..row + MR` and columns `column..column + valid`, no
+    /// other thread accesses that part of the output, and `1 <= valid <= NV * LANES`.
     #[inline(always)]
     pub(super) unsafe fn finish<S: SimdF32, const MR: usize, const NV: usize>(
         &self,
@@ -251,12 +250,12 @@ impl Store {
         valid: usize,
     ) {
         if !self.fits_registers(valid == NV * S::LANES) {
-            // SAFETY: the caller's contract.
+            // SAFETY: `# Safety` of this function.
             return unsafe { self.finish_on_stack(s, &acc, MR, row, column, valid) };
         }
         if !self.bias.is_null() {
             for v in 0..NV {
-                // SAFETY: all columns of the panel are valid, so the bias has them.
+                // SAFETY: `fits_registers` is true, so all columns of the panel are valid and the bias has them.
                 let bias = unsafe { s.load(self.bias.add(column + v * S::LANES)) };
                 for line in &mut acc {
                     line[v] = s.add(line[v], bias);
@@ -273,7 +272,7 @@ impl Store {
         for (i, line) in acc.iter().enumerate() {
             for (v, &x) in line.iter().enumerate() {
                 let at = column + v * S::LANES;
-                // SAFETY: the caller's contract: full vectors of row `row + i`.
+                // SAFETY: `# Safety` of this function: the output and the residual have full vectors in row `row + i`.
                 unsafe {
                     let mut x = x;
                     if !self.residual.is_null() {
@@ -285,11 +284,12 @@ impl Store {
                 }
             }
         }
-        // SAFETY: the caller's contract; it is stored.
+        // SAFETY: `# Safety` of this function; the loop above has stored the tile.
         unsafe { self.finish_stored(s, MR, row, column, valid) };
     }
 
-    /// Whether a tile of which the `whole` width is in the output can be finished in registers.
+    /// Whether the epilogue of a tile can run in registers. `whole` is true if all columns of the tile are in the
+    /// output.
     #[inline(always)]
     pub(super) fn fits_registers(&self, whole: bool) -> bool {
         self.scale == 1.0
@@ -299,7 +299,7 @@ impl Store {
             && matches!(self.activation, Activation::Identity | Activation::Relu)
     }
 
-    /// The bias of `NV` vectors of columns from `column` on, if there is one.
+    /// The bias of `NV` vectors of columns from `column` on, if there is a bias.
     ///
     /// # Safety
     /// The output has these columns.
@@ -314,17 +314,18 @@ impl Store {
         }
         let mut bias = [s.splat(0.0); NV];
         for (v, bias) in bias.iter_mut().enumerate() {
-            // SAFETY: the bias is as long as the output is wide.
+            // SAFETY: the bias has one element per column of the output, and `# Safety` of this function covers the
+            // columns.
             *bias = unsafe { s.load(self.bias.add(column + v * S::LANES)) };
         }
         Some(bias)
     }
 
-    /// What [`Store::finish`] does with one row of a tile that is [`Store::fits_registers`], given the bias of its
-    /// columns: for tiles so tall that they would go through memory.
+    /// [`Store::finish`] for one row of a tile for which [`Store::fits_registers`] is true, with the bias of its
+    /// columns. It is for tall tiles, which would otherwise be spilled to memory.
     ///
     /// # Safety
-    /// As [`Store::finish`], of this row. [`Store::finish_stored`] comes last, for all rows.
+    /// As [`Store::finish`], for this row. [`Store::finish_stored`] must be called last, for all rows.
     #[inline(always)]
     pub(super) unsafe fn finish_row<S: SimdF32, const NV: usize>(
         &self,
@@ -342,7 +343,7 @@ impl Store {
                 x = apply_lanes(s, Activation::Relu, x);
             }
             let at = column + v * S::LANES;
-            // SAFETY: the caller's contract: full vectors of row `row`.
+            // SAFETY: `# Safety` of this function: the output and the residual have full vectors in row `row`.
             unsafe {
                 if !self.residual.is_null() {
                     let r = s.load(self.residual.add(row * self.residual_row_stride + at));
@@ -353,7 +354,7 @@ impl Store {
         }
     }
 
-    /// What is left to do of a tile of `rows` rows that is [`Store::fits_registers`] when it is stored.
+    /// The rest of the epilogue for a stored tile of `rows` rows for which [`Store::fits_registers`] is true.
     ///
     /// # Safety
     /// As [`Store::finish`].
@@ -375,11 +376,11 @@ impl Store {
         }
     }
 
-    /// [`Store::finish`] of a tile that lies in memory, `[rows, width]`, `width` being whole vectors, which
-    /// is written to.
+    /// [`Store::finish`] for a tile in memory, `[rows, width]`, where `width` is a multiple of the vector length. The
+    /// tile is overwritten.
     ///
     /// # Safety
-    /// As [`Store::finish`]; `tile` is valid for reads and writes of it.
+    /// As [`Store::finish`]; `tile` is valid for reads and writes of `rows * width` floats.
     #[inline(always)]
     pub(super) unsafe fn finish_tile<S: SimdF32>(
         &self,
@@ -393,10 +394,10 @@ impl Store {
         s.call_noinline(Finish { store: self, tile, rows, width, row, column, valid });
     }
 
-    /// [`Store::finish`] of the first `rows` rows of a tile, the others being no rows of the output.
+    /// [`Store::finish`] for the first `rows` rows of a tile. The other rows are outside the output.
     ///
     /// # Safety
-    /// As [`Store::finish`], of `1 <= rows <= MR` rows.
+    /// As [`Store::finish`], for `1 <= rows <= MR` rows.
     #[cfg(feature = "train")]
     #[inline(always)]
     pub(super) unsafe fn finish_rows<S: SimdF32, const MR: usize, const NV: usize>(
@@ -408,7 +409,7 @@ impl Store {
         column: usize,
         valid: usize,
     ) {
-        // SAFETY: the caller's contract.
+        // SAFETY: `# Safety` of this function.
         unsafe {
             if rows == MR {
                 self.finish(s, acc, row, column, valid);
@@ -418,10 +419,10 @@ impl Store {
         }
     }
 
-    /// [`Store::finish`] of the first `rows` rows of a tile, whatever the epilogue.
+    /// [`Store::finish`] for the first `rows` rows of a tile, with any epilogue.
     ///
     /// # Safety
-    /// As [`Store::finish`], of `1 <= rows <= MR` rows.
+    /// As [`Store::finish`], for `1 <= rows <= MR` rows.
     #[inline(always)]
     unsafe fn finish_on_stack<S: SimdF32, const MR: usize, const NV: usize>(
         &self,
@@ -433,11 +434,11 @@ impl Store {
         valid: usize,
     ) {
         const { assert!(MR * NV * S::LANES <= MAX_MR * MAX_PANEL) };
-        let mut room = MaybeUninit::<[f32; MAX_MR * MAX_PANEL]>::uninit();
-        let tile = room.as_mut_ptr().cast::<f32>();
+        let mut buffer = MaybeUninit::<[f32; MAX_MR * MAX_PANEL]>::uninit();
+        let tile = buffer.as_mut_ptr().cast::<f32>();
         for (i, line) in acc.iter().enumerate() {
             for (v, &x) in line.iter().enumerate() {
-                // SAFETY: there is room for the tile.
+                // SAFETY: the assertion above: `buffer` is at least as long as the tile.
                 unsafe { s.store(tile.add((i * NV + v) * S::LANES), x) };
             }
         }
@@ -446,8 +447,8 @@ impl Store {
         unsafe { self.finish_tile(s, tile, (rows, NV * S::LANES), row, column, valid) };
     }
 
-    /// Adds the residual to `count` sums of row `row` from column `column` on, or multiplies with it, and
-    /// stores them.
+    /// Adds the residual to `count` sums of row `row` from column `column` on, or multiplies them by it, and stores
+    /// them.
     ///
     /// # Safety
     /// As [`Store::finish`], for these elements; `count <= LANES`.
@@ -462,7 +463,7 @@ impl Store {
     ) {
         let c = row * self.row_stride + column * self.column_stride;
         let r = row * self.residual_row_stride + column * self.residual_column_stride;
-        // SAFETY: `count` columns from `column` are inside the views.
+        // SAFETY: `# Safety` of this function: `count` columns from `column` are inside the output and the residual.
         unsafe {
             if self.column_stride == 1 && self.residual_column_stride == 1 {
                 if !self.residual.is_null() {
@@ -472,9 +473,9 @@ impl Store {
                 s.store_prefix(self.c.add(c), x, count);
                 return;
             }
-            let mut room = [0.0f32; MAX_LANES];
-            s.store(room.as_mut_ptr(), x);
-            for (j, &x) in room.iter().enumerate().take(count) {
+            let mut buffer = [0.0f32; MAX_LANES];
+            s.store(buffer.as_mut_ptr(), x);
+            for (j, &x) in buffer.iter().enumerate().take(count) {
                 let at = self.residual.wrapping_add(r + j * self.residual_column_stride);
                 let result = match (self.residual.is_null(), self.gate) {
                     (true, _) => x,
@@ -487,13 +488,13 @@ impl Store {
     }
 }
 
-/// [`Store::finish`] for a tile on the stack: every scale, activation, stride and edge.
+/// [`Store::finish`] for a tile in memory, with any scale, activation, stride and edge.
 struct Finish<'a> {
     store: &'a Store,
     /// `[rows, width]`.
     tile: *mut f32,
     rows: usize,
-    /// Columns of a panel.
+    /// Row stride of the tile.
     width: usize,
     row: usize,
     column: usize,
@@ -533,7 +534,7 @@ impl SimdOp for Finish<'_> {
                 }
             }
         }
-        // SAFETY: the whole tile.
+        // SAFETY: the tile has `rows * width` floats (`# Safety` of `Store::finish_tile`).
         unsafe { apply_row(s, store.activation, tile, rows * width) };
         #[cfg(feature = "train")]
         if let Some(derivative) = store.derivative {
@@ -554,7 +555,7 @@ impl SimdOp for Finish<'_> {
     }
 }
 
-/// [`Finish`] of whole rows of the output, each vector once.
+/// [`Finish`] for an output with contiguous rows. It reads and writes each vector once.
 struct OnePass<'a, S> {
     s: S,
     finish: Finish<'a>,

@@ -1,5 +1,5 @@
-//! The derivative of an activation in the epilogue: what a gradient meets on its way back through a
-//! feed-forward block, `dPre = (dY W2) * activation'(pre)`.
+//! The derivative of an activation in the epilogue, for the backward pass of a feed-forward block:
+//! `dPre = (dY W2) * activation'(pre)`.
 
 use crate::activation::Activation;
 use crate::activation::derivative::slope_row;
@@ -7,7 +7,7 @@ use crate::matrix::Matrix;
 use crate::simd::{CACHE_LINE_F32, MAX_PANEL, SimdF32, SimdOp};
 use core::mem::MaybeUninit;
 
-/// A [`Residual::Derivative`](super::Residual::Derivative) as a pointer.
+/// A [`Residual::Derivative`](super::Residual::Derivative) with a pointer instead of a matrix.
 #[derive(Clone, Copy)]
 pub(super) struct Derivative {
     of: Activation,
@@ -22,7 +22,7 @@ impl Derivative {
         Self { of, pre: pre.as_ptr(), row_stride, column_stride }
     }
 
-    /// Asks early for what `rows` rows of a panel will be multiplied with.
+    /// Prefetches the elements of `pre` for `rows` rows of a panel.
     #[inline(always)]
     pub(super) fn prefetch<S: SimdF32>(&self, s: S, rows: usize, row: usize, column: usize) {
         if self.column_stride != 1 {
@@ -37,18 +37,18 @@ impl Derivative {
     }
 }
 
-/// Multiplies a tile, on the stack or stored, by the derivative.
+/// Multiplies a tile, on the stack or in the output, by the derivative.
 pub(super) struct Derivatives {
     pub(super) derivative: Derivative,
-    /// Its first element; columns are contiguous.
+    /// First element of the tile. Columns are contiguous.
     pub(super) tile: *mut f32,
     pub(super) rows: usize,
-    /// Floats from one of its rows to the next.
+    /// Row stride of the tile.
     pub(super) width: usize,
-    /// The first element's row and column.
+    /// Row and column of the first element in the output.
     pub(super) row: usize,
     pub(super) column: usize,
-    /// Columns that exist.
+    /// Columns of the tile that are in the output.
     pub(super) valid: usize,
 }
 
@@ -59,20 +59,21 @@ impl SimdOp for Derivatives {
     fn run<S: SimdF32>(self, s: S) {
         let Self { derivative, tile, rows, width, row, column, valid } = self;
         let Derivative { of, pre, row_stride, column_stride } = derivative;
-        let mut room = MaybeUninit::<[f32; MAX_PANEL]>::uninit();
+        let mut buffer = MaybeUninit::<[f32; MAX_PANEL]>::uninit();
         for i in 0..rows {
             let mut from = pre.wrapping_add((row + i) * row_stride + column * column_stride);
             if column_stride != 1 {
-                let gathered = room.as_mut_ptr().cast::<f32>();
+                let gathered = buffer.as_mut_ptr().cast::<f32>();
                 for j in 0..valid {
-                    // SAFETY: `gemm` checked that `pre` has the shape of the output, and `# Safety`
-                    // of `Store::finish` asks for a tile inside it: rows below `row + rows`,
-                    // columns below `column + valid`. `valid <= MAX_PANEL`, the length of `room`.
+                    // SAFETY: `gemm` checked that `pre` has the shape of the output, and `# Safety` of `Store::finish`
+                    // requires a tile inside it: rows below `row + rows`, columns below `column + valid`.
+                    // `valid <= MAX_PANEL`, the length of `buffer`.
                     unsafe { gathered.add(j).write(from.add(j * column_stride).read()) };
                 }
                 from = gathered;
             }
-            // SAFETY: `valid` floats of a row of the tile, and as many of `pre` or copied from it.
+            // SAFETY: a row of the tile has `valid` floats, and `from` has as many: a row of `pre`, or its copy in
+            // `buffer`.
             unsafe { slope_row(s, of, from, tile.add(i * width), valid) };
         }
     }

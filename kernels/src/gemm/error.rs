@@ -1,88 +1,87 @@
-//! What can be wrong with the operands of a GEMM.
+//! Errors of the GEMM functions.
 
 use super::dtype::Dtype;
 use core::fmt;
 
-/// Why a GEMM was refused. Nothing has been written.
+/// Why the operands of a GEMM were rejected. Nothing has been written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GemmError {
-    /// `A` has another number of columns than `W` has rows.
+    /// The number of columns of `A` is not the number of rows of `W`.
     Depth {
         /// Rows of `W`.
         expected: usize,
         /// Columns of `A`.
         found: usize,
     },
-    /// `C` has another number of rows than `A`.
+    /// The number of rows of `C` is not that of `A`.
     Rows {
         /// Rows of `A`.
         expected: usize,
         /// Rows of `C`.
         found: usize,
     },
-    /// `C` has another number of columns than `W`.
+    /// The number of columns of `C` is not that of `W`.
     Columns {
         /// Columns of `W`.
         expected: usize,
         /// Columns of `C`.
         found: usize,
     },
-    /// The bias has another length than `W` has columns.
+    /// The length of the bias is not the number of columns of `W`.
     Bias {
         /// Columns of `W`.
         expected: usize,
         /// Length of the bias.
         found: usize,
     },
-    /// The residual has another shape than `C`.
+    /// The shape of the residual is not that of `C`.
     ResidualShape {
         /// Rows and columns of `C`.
         expected: (usize, usize),
         /// Rows and columns of the residual.
         found: (usize, usize),
     },
-    /// The buffer for the packed matrix is too short to pack into; or packed floats that are read back are
-    /// not exactly as many as the matrix takes.
+    /// The buffer for packing is too short, or the length of packed data does not match the matrix.
     PackedLength {
-        /// Floats that the packed matrix takes.
+        /// Floats of the packed matrix.
         expected: usize,
         /// Floats in the buffer.
         found: usize,
     },
-    /// A block of columns to be packed does not fit into the packed matrix.
+    /// A block of columns does not fit the packed matrix.
     PackedBlock {
         /// Depth and columns of the packed matrix.
         expected: (usize, usize),
-        /// Depth of the block and the column after its last.
+        /// Depth of the block, and the column after its last column.
         found: (usize, usize),
     },
-    /// A sum of more products of bytes than fit 32 bits.
+    /// The depth is so large that a sum of int8 products might not fit 32 bits.
     TooDeep {
         /// Largest depth.
         expected_at_most: usize,
         /// Depth found.
         found: usize,
     },
-    /// The buffer for rounded rows is too short.
+    /// The buffer for quantized activations is too short.
     RowsLength {
-        /// Words that the rows take.
+        /// Words of the quantized rows.
         expected: usize,
         /// Words in the buffer.
         found: usize,
     },
-    /// A finite number that would be infinite in the form it is to be packed in.
+    /// A finite value that would round to infinity in the packed dtype.
     TooLargeToStore {
-        /// That form.
+        /// The dtype of the packed matrix.
         storage: Dtype,
-        /// Row and column of the packed matrix where it belongs.
+        /// Row and column of the value in the packed matrix.
         at: (usize, usize),
-        /// The bits of the number.
+        /// The bits of the f32 value.
         bits: u32,
     },
-    /// This build has no kernels for the format.
+    /// This build has no kernels for the dtype.
     MissingFeature {
-        /// The feature of this crate that brings them: `"f16"` or `"int8"`.
+        /// The feature of this crate that adds them: `"f16"` or `"int8"`.
         feature: &'static str,
     },
     /// The scratch is too short.
@@ -92,7 +91,7 @@ pub enum GemmError {
         /// Floats given.
         found: usize,
     },
-    /// `X` has another number of rows than `dY`.
+    /// The number of rows of `X` is not that of `dY`.
     #[cfg(feature = "train")]
     GradientRows {
         /// Rows of `dY`.
@@ -100,28 +99,28 @@ pub enum GemmError {
         /// Rows of `X`.
         found: usize,
     },
-    /// The leaves have another number of rows than `dY`.
+    /// The reduction chunks do not cover the rows of `dY`.
     #[cfg(feature = "train")]
     ReductionChunkRows {
         /// Rows of `dY`.
         expected: usize,
-        /// Rows of all leaves.
+        /// Rows of all reduction chunks.
         found: usize,
     },
-    /// The gradient of the weight has another shape than outputs and inputs.
+    /// The shape of the weight gradient is not `[outputs, inputs]`.
     #[cfg(feature = "train")]
     WeightGradient {
         /// Columns of `dY` and of `X`.
         expected: (usize, usize),
-        /// Rows and columns of the gradient.
+        /// Rows and columns of the weight gradient.
         found: (usize, usize),
     },
-    /// The gradient of the bias has another length than `dY` has columns.
+    /// The length of the bias gradient is not the number of columns of `dY`.
     #[cfg(feature = "train")]
     BiasGradient {
         /// Columns of `dY`.
         expected: usize,
-        /// Length of the gradient.
+        /// Length of the bias gradient.
         found: usize,
     },
     /// `depth * columns` overflows.

@@ -1,9 +1,9 @@
-//! Weights of sixteen bits as floats, in one of two places. Both are exact, and the sums that follow are
-//! those of floats, in their order: so are the bits.
+//! Converts 16-bit weights to f32, in one of two places. Both conversions are exact, and the sums are those of f32
+//! weights in the same order, so the bits are the same.
 //!
-//! * Up to six rows, which wait for memory: in the tile, as a [`TileOperand`] of weights.
-//! * More rows: a block of a panel at a time, on the stack, for the tiles of floats. What that takes is
-//!   little beside what the tiles do with it, and no tile is compiled twice.
+//! * Few rows, which are limited by memory bandwidth: in the tile, as a [`TileOperand`].
+//! * Many rows: one block of a panel at a time, on the stack, for the f32 tiles. The conversion takes little time
+//!   compared with the tiles, and no tile is compiled twice.
 
 use super::dtype::Dtype;
 use super::epilogue::Store;
@@ -17,32 +17,32 @@ use crate::simd::{CACHE_LINE_F32, MAX_LANES, SimdF32, SimdOp, TileOp};
 use core::marker::PhantomData;
 use core::ops::Range;
 
-/// Chains of additions that keep the multipliers of a CPU busy.
+/// Independent chains of additions that use the full FMA throughput of a CPU.
 const CHAINS: usize = 8;
 
-/// Words that an outer cache may hold from one call to the next. From memory two panels come faster than
-/// one or more, and neither additions nor conversions matter.
+/// Words of weights that an outer cache may hold from one call to the next. When weights come from memory, two panels
+/// at a time are faster than any other number, and additions and conversions do not affect the time.
 const CACHED_WORDS: usize = 4 << 20;
 
-/// Words by which a tile asks for a panel early.
-const AHEAD: usize = 512;
+/// Words between the prefetch of a panel's line and its use.
+const PREFETCH_WORDS: usize = 512;
 
-/// How a vector of such weights is read.
+/// How a vector of 16-bit weights is loaded.
 trait F16Load: Copy {
-    /// Whether [`SimdF32::load_f16_half`] reads them.
-    const HALVES: bool = false;
-    /// [`TileOperand::load`] of vectors that hold two steps.
+    /// Whether [`SimdF32::load_f16_half`] can load the weights.
+    const HALF_VECTORS: bool = false;
+    /// [`TileOperand::load`] of a vector that holds two steps.
     ///
     /// # Safety
-    /// `from` is valid for reads of a vector, and the CPU has what it takes.
+    /// `from` is valid for reads of a vector, and the CPU has the required instructions.
     unsafe fn load<S: SimdF32>(s: S, from: *const f32, part: usize) -> S::F32;
-    /// `load` with no register beside the result's, if it takes one.
+    /// `load` without a temporary register, where that is possible.
     ///
     /// # Safety
     /// As `load`.
     #[inline(always)]
-    unsafe fn load_alone<S: SimdF32>(s: S, from: *const f32, part: usize) -> S::F32 {
-        // SAFETY: the caller's contract.
+    unsafe fn load_low_register<S: SimdF32>(s: S, from: *const f32, part: usize) -> S::F32 {
+        // SAFETY: `# Safety` of this function.
         unsafe { Self::load(s, from, part) }
     }
 }
@@ -56,39 +56,39 @@ struct F16;
 impl F16Load for Bf16 {
     #[inline(always)]
     unsafe fn load<S: SimdF32>(s: S, from: *const f32, part: usize) -> S::F32 {
-        // SAFETY: the caller's contract.
+        // SAFETY: `# Safety` of this function.
         unsafe { s.load_bf16(from, part) }
     }
     #[inline(always)]
-    unsafe fn load_alone<S: SimdF32>(s: S, from: *const f32, part: usize) -> S::F32 {
-        // SAFETY: the caller's contract.
+    unsafe fn load_low_register<S: SimdF32>(s: S, from: *const f32, part: usize) -> S::F32 {
+        // SAFETY: `# Safety` of this function.
         unsafe { s.load_bf16_alone(from, part) }
     }
 }
 
-/// `L` in a tile that leaves no registers.
+/// `L` in a tile that leaves no free register.
 #[derive(Clone, Copy)]
 struct LowRegister<L>(PhantomData<L>);
 
 impl<L: F16Load> F16Load for LowRegister<L> {
     #[inline(always)]
     unsafe fn load<S: SimdF32>(s: S, from: *const f32, part: usize) -> S::F32 {
-        // SAFETY: the caller's contract.
-        unsafe { L::load_alone(s, from, part) }
+        // SAFETY: `# Safety` of this function.
+        unsafe { L::load_low_register(s, from, part) }
     }
 }
 
 impl F16Load for F16 {
-    const HALVES: bool = true;
+    const HALF_VECTORS: bool = true;
 
     #[inline(always)]
     unsafe fn load<S: SimdF32>(s: S, from: *const f32, part: usize) -> S::F32 {
-        // SAFETY: the caller's contract.
+        // SAFETY: `# Safety` of this function.
         unsafe { s.load_f16(from, part) }
     }
 }
 
-/// f32 times one of these.
+/// f32 elements times 16-bit weights.
 #[derive(Clone, Copy)]
 struct Widened<S, L>(S, PhantomData<L>);
 
@@ -106,12 +106,12 @@ impl<S: SimdF32, L: F16Load> TileOperand for Widened<S, L> {
     }
     #[inline(always)]
     unsafe fn load(self, from: *const f32, part: usize) -> S::F32 {
-        // SAFETY: the caller's contract.
+        // SAFETY: `# Safety` of this function.
         unsafe { L::load(self.0, from, part % Self::PARTS) }
     }
     #[inline(always)]
     unsafe fn broadcast(self, from: *const f32) -> S::F32 {
-        // SAFETY: the caller's contract.
+        // SAFETY: `# Safety` of this function.
         self.0.splat(unsafe { *from })
     }
     #[inline(always)]
@@ -120,11 +120,11 @@ impl<S: SimdF32, L: F16Load> TileOperand for Widened<S, L> {
     }
 }
 
-/// f32 times f16 in vectors of half the width.
+/// f32 elements times f16 weights, in vectors of half the width.
 #[derive(Clone, Copy)]
-struct Halved<S>(S);
+struct HalfWidth<S>(S);
 
-impl<S: SimdF32> TileOperand for Halved<S> {
+impl<S: SimdF32> TileOperand for HalfWidth<S> {
     type SimdF32 = S;
     type Element = f32;
     type Weight = f32;
@@ -138,12 +138,12 @@ impl<S: SimdF32> TileOperand for Halved<S> {
     }
     #[inline(always)]
     unsafe fn load(self, from: *const f32, part: usize) -> Self::Vector {
-        // SAFETY: the caller's contract.
+        // SAFETY: `# Safety` of this function.
         unsafe { self.0.load_f16_half(from, part % Self::PARTS) }
     }
     #[inline(always)]
     unsafe fn broadcast(self, from: *const f32) -> Self::Vector {
-        // SAFETY: the caller's contract.
+        // SAFETY: `# Safety` of this function.
         self.0.half().splat(unsafe { *from })
     }
     #[inline(always)]
@@ -157,7 +157,7 @@ impl<S: SimdF32> TileOperand for Halved<S> {
     }
 }
 
-/// `steps` rows of a panel, the first of them an even one, as floats: `[steps][PANEL]`.
+/// Widens `steps` rows of a panel to f32, `[steps][PANEL]`. The first row has an even index.
 pub(super) struct Widen {
     pub(super) storage: Dtype,
     pub(super) from: *const f32,
@@ -167,8 +167,8 @@ pub(super) struct Widen {
 
 impl Widen {
     /// # Safety
-    /// `from` is valid for reads of `steps` rows, and of the one after them if they are odd, and `to` for
-    /// writes of `steps` rows.
+    /// `from` is valid for reads of `steps` rows, and of one more if `steps` is odd; `to` is valid for writes of
+    /// `steps` rows.
     #[inline(always)]
     pub(super) unsafe fn run<S: SimdF32>(self, s: S) {
         s.call_noinline(self);
@@ -177,7 +177,7 @@ impl Widen {
     #[inline(always)]
     fn rows<S: SimdF32, L: F16Load>(self, s: S) {
         let Self { from, steps, to, .. } = self;
-        // SAFETY: the contract of `run`, for each row.
+        // SAFETY: `# Safety` of `run`: all rows below `steps` are read and written.
         unsafe {
             for pair in 0..steps / 2 {
                 let (from, to) = (from.add(pair * S::PANEL), to.add(2 * pair * S::PANEL));
@@ -192,14 +192,14 @@ impl Widen {
     }
 }
 
-/// One of the two rows at `from` as floats.
+/// Widens one of the two rows at `from` to f32.
 ///
 /// # Safety
-/// They are there, and room for one at `to`.
+/// `from` is valid for reads of two rows, and `to` for writes of one row.
 #[inline(always)]
 unsafe fn row<S: SimdF32, L: F16Load>(s: S, from: *const f32, part: usize, to: *mut f32) {
     for at in (0..S::PANEL).step_by(S::LANES) {
-        // SAFETY: the caller's contract.
+        // SAFETY: `# Safety` of this function.
         unsafe { s.store(to.add(at), L::load(s, from.add(at), part)) };
     }
 }
@@ -210,7 +210,7 @@ impl SimdOp for Widen {
     #[inline(always)]
     fn run<S: SimdF32>(self, s: S) {
         if !cfg!(feature = "f16") {
-            unreachable!("`PackedMatrix::len_as` refuses 16-bit formats");
+            unreachable!("`PackedMatrix::len_as` rejects 16-bit dtypes");
         }
         match self.storage {
             Dtype::F16 => self.rows::<S, F16>(s),
@@ -219,7 +219,7 @@ impl SimdOp for Widen {
     }
 }
 
-/// Rows that are few, with panels of 16-bit weights.
+/// Few rows, with panels of 16-bit weights.
 pub(super) struct FewRows<'a> {
     pub(super) a: Matrix<'a>,
     pub(super) weight: &'a PackedMatrix<'a>,
@@ -228,7 +228,7 @@ pub(super) struct FewRows<'a> {
     pub(super) panels: Range<usize>,
 }
 
-/// [`FewRows`] in one form: each a function of its own.
+/// [`FewRows`] for one dtype, as a separate function.
 struct InDtype<'a, L>(FewRows<'a>, PhantomData<L>);
 
 impl SimdOp for FewRows<'_> {
@@ -237,7 +237,7 @@ impl SimdOp for FewRows<'_> {
     #[inline(always)]
     fn run<S: SimdF32>(self, s: S) {
         if !cfg!(feature = "f16") {
-            unreachable!("`PackedMatrix::len_as` refuses 16-bit formats");
+            unreachable!("`PackedMatrix::len_as` rejects 16-bit dtypes");
         }
         match self.weight.storage() {
             Dtype::F16 => s.call_noinline(InDtype(self, PhantomData::<F16>)),
@@ -258,18 +258,18 @@ impl<L: F16Load> SimdOp for InDtype<'_, L> {
 impl<L: F16Load> TileOp for InDtype<'_, L> {
     type Output = ();
 
-    /// All tiles pass over a panel, which stays in the second-level cache, before the next one.
+    /// All tiles are multiplied by a panel, which stays in the L2 cache, before the next panel.
     #[inline(always)]
     fn run<S: SimdF32, const NV: usize>(self, s: S) {
         const { assert!(MAX_MR == 6, "an arm for each height of a tile") };
         let Self(job, _) = self;
-        let tiles = job.rows.len().div_ceil(tallest::<S>());
-        let beside = if job.in_cache() { 3 } else { 2 };
+        let tiles = job.rows.len().div_ceil(max_rows::<S>());
+        let max_panels = if job.in_cache() { 3 } else { 2 };
         let mut panel = job.panels.start;
         while panel < job.panels.end {
-            // Several of them at once are for one tile, or for tiles of three rows.
+            // Several panels at once are used for one tile, or for tiles of three rows.
             let most = match tiles {
-                1 => beside,
+                1 => max_panels,
                 _ if job.rows.len() == 3 * tiles => 2,
                 _ => 1,
             };
@@ -284,7 +284,7 @@ impl<L: F16Load> TileOp for InDtype<'_, L> {
                     3 => job.tile::<S, L, 3, NV>(s, row, panel, most),
                     4 => job.tile::<S, L, 4, NV>(s, row, panel, most),
                     5 => job.tile::<S, L, 5, NV>(s, row, panel, most),
-                    6 if const { tallest::<S>() == 6 } => {
+                    6 if const { max_rows::<S>() == 6 } => {
                         job.tile::<S, L, 6, NV>(s, row, panel, most)
                     }
                     rows => unreachable!("a tile of {rows} rows"),
@@ -295,8 +295,8 @@ impl<L: F16Load> TileOp for InDtype<'_, L> {
     }
 }
 
-/// Rows of the tallest tile: where it would take all registers, none is left for what widens.
-const fn tallest<S: SimdF32>() -> usize {
+/// Rows of the tallest tile. With 16 registers, a tile of six rows would leave none for the conversion.
+const fn max_rows<S: SimdF32>() -> usize {
     if S::REGISTERS > 16 { MAX_MR } else { MAX_MR - 1 }
 }
 
@@ -308,8 +308,8 @@ impl FewRows<'_> {
         weight.storage().words(weight.depth()) * weight.columns() <= CACHED_WORDS
     }
 
-    /// A tile of as many panels as it takes for enough chains of additions, but no more than `most`. Returns
-    /// how many.
+    /// Computes a tile of as many panels as are needed for enough chains of additions, but at most `most`. Returns the
+    /// number of panels.
     #[inline(always)]
     fn tile<S: SimdF32, L: F16Load, const MR: usize, const NV: usize>(
         &self,
@@ -318,19 +318,19 @@ impl FewRows<'_> {
         panel: usize,
         most: usize,
     ) -> usize {
-        // On x86-64. Four panels would take all of sixteen registers: what they add to and as many vectors of
-        // weights. Elsewhere a vector is two registers, or four of them are a panel.
-        if const { S::MAY_PREFER_HW_PREFETCH && L::HALVES && MR == 1 }
+        // This is for x86-64. Four panels would take all of the 16 registers: the sums and as many vectors of weights.
+        // On other CPUs a vector is two registers, or a panel is four vectors.
+        if const { S::MAY_PREFER_HW_PREFETCH && L::HALF_VECTORS && MR == 1 }
             && s.prefers_hw_prefetch()
             && self.in_cache()
         {
-            self.halved::<S, MR, NV>(s, row, panel);
+            self.half_width::<S, MR, NV>(s, row, panel);
             1
         } else if const { S::PREFETCHES && MR * NV <= CHAINS / 4 } && most >= 3 {
             self.panels::<S, L, 3, MR, NV>(s, row, panel);
             3
         } else if const { MR == 1 || S::PREFETCHES && MR * NV < CHAINS } && most >= 2 {
-            // Sums, a panel's weights and an element.
+            // Registers: the sums, the weights of a panel and an element.
             if const { 2 * MR * NV + NV + 1 >= S::REGISTERS - 1 } {
                 self.panels::<S, LowRegister<L>, 2, MR, NV>(s, row, panel);
             } else {
@@ -343,29 +343,33 @@ impl FewRows<'_> {
         }
     }
 
-    /// A tile of one panel in vectors of half the width, which make twice as many chains: to what multiplies, the
-    /// halves of the vectors are two panels.
+    /// Computes a tile of one panel in vectors of half the width, which doubles the number of chains. `multiply` treats
+    /// the two halves of each vector as two panels.
     #[inline(always)]
-    fn halved<S: SimdF32, const MR: usize, const NV: usize>(&self, s: S, row: usize, panel: usize) {
+    fn half_width<S: SimdF32, const MR: usize, const NV: usize>(
+        &self,
+        s: S,
+        row: usize,
+        panel: usize,
+    ) {
         let Self { a, weight, store, .. } = self;
         let at = a.as_ptr().wrapping_add(row * a.row_stride());
         let rows = Rows { at, row: a.row_stride(), step: a.column_stride() };
         let at = weight.address(panel, 0);
-        let ahead = SparsePrefetch::of(at, S::PANEL / 2);
+        let prefetch = SparsePrefetch::of(at, S::PANEL / 2);
         let at = [at, at.wrapping_add(S::Half::LANES / 2)];
         let panels = Panels { at, step: S::PANEL, vector: S::LANES };
         let half = s.half();
         let zero = [[[half.splat(0.0); NV]; MR]; 2];
         let mut acc = [[s.splat(0.0); NV]; MR];
-        // SAFETY: rows `row..row + MR` are in the view `a` and the panel is in `weight`, because
-        // `FewRows` has ranges of both; no other part stores this panel. `Half` vectors fit `room`,
-        // which has `MAX_LANES` floats.
+        // SAFETY: rows `row..row + MR` are in the view `a` and the panel is in `weight`, because `FewRows` has ranges
+        // of both; no other part stores this panel. `buffer` has `MAX_LANES` floats, at least two `Half` vectors.
         unsafe {
-            let [low, high] = multiply(Halved(s), zero, weight.depth(), rows, panels, ahead);
+            let [low, high] = multiply(HalfWidth(s), zero, weight.depth(), rows, panels, prefetch);
             for i in 0..MR {
                 for v in 0..NV {
-                    let mut room = [0.0; MAX_LANES];
-                    let to = room.as_mut_ptr();
+                    let mut buffer = [0.0; MAX_LANES];
+                    let to = buffer.as_mut_ptr();
                     half.store(to, low[i][v]);
                     half.store(to.add(S::Half::LANES), high[i][v]);
                     acc[i][v] = s.load(to);
@@ -377,7 +381,7 @@ impl FewRows<'_> {
         }
     }
 
-    /// A tile of `P` panels.
+    /// Computes a tile of `P` panels.
     #[inline(always)]
     fn panels<S: SimdF32, L: F16Load, const P: usize, const MR: usize, const NV: usize>(
         &self,
@@ -392,38 +396,39 @@ impl FewRows<'_> {
         for (p, at) in at.iter_mut().enumerate() {
             *at = weight.address(panel + p, 0);
         }
-        // For each step of `k` half of the words of two.
+        // One step of `k` is half of the words of two rows.
         let words = S::PANEL / 2;
         let panels = Panels { at, step: S::PANEL, vector: S::LANES };
         let zero = [[[s.splat(0.0); NV]; MR]; P];
-        // SAFETY: rows `row..row + MR` are in the view `a` and the panels `panel..panel + P` are in
-        // `weight`, because `FewRows` has ranges of both and `tile` takes no more panels than are
-        // left; no other part stores these panels.
+        // SAFETY: rows `row..row + MR` are in the view `a` and the panels `panel..panel + P` are in `weight`, because
+        // `FewRows` has ranges of both and `tile` takes no more panels than remain; no other part stores these panels.
         unsafe {
-            let form = Widened(s, PhantomData::<L>);
+            let operand = Widened(s, PhantomData::<L>);
             let sums = if const { S::MAY_PREFER_HW_PREFETCH && MR == 1 && P > 1 }
                 && s.prefers_hw_prefetch()
             {
-                let mut ahead = [SparsePrefetch::of(at[0], words); P];
-                for (ahead, &at) in ahead.iter_mut().zip(&at) {
-                    *ahead = SparsePrefetch::of(at, words);
+                let mut prefetch = [SparsePrefetch::of(at[0], words); P];
+                for (prefetch, &at) in prefetch.iter_mut().zip(&at) {
+                    *prefetch = SparsePrefetch::of(at, words);
                 }
-                multiply(form, zero, weight.depth(), rows, panels, ahead)
+                multiply(operand, zero, weight.depth(), rows, panels, prefetch)
             } else if const { S::PREFETCHES && S::PANEL == CACHE_LINE_F32 } && self.in_cache() {
-                // A line in two steps; from memory it comes no later if it is asked for twice.
-                let mut ahead = [SpreadPrefetch::<1, true> { at: at[0], apart: CACHE_LINE_F32 }; P];
-                for (ahead, at) in ahead.iter_mut().zip(at) {
-                    ahead.at = at.wrapping_add(AHEAD);
+                // One line in two steps. When weights come from memory, requesting a line twice would not make it
+                // arrive later.
+                let mut prefetch =
+                    [SpreadPrefetch::<1, true> { at: at[0], apart: CACHE_LINE_F32 }; P];
+                for (prefetch, at) in prefetch.iter_mut().zip(at) {
+                    prefetch.at = at.wrapping_add(PREFETCH_WORDS);
                 }
-                multiply(form, zero, weight.depth(), rows, panels, ahead)
+                multiply(operand, zero, weight.depth(), rows, panels, prefetch)
             } else {
                 let count = if S::PREFETCHES { words.div_ceil(CACHE_LINE_F32) } else { 0 };
-                let mut ahead =
+                let mut prefetch =
                     [PrefetchLines { at: at[0], step: words, count, apart: CACHE_LINE_F32 }; P];
-                for (ahead, at) in ahead.iter_mut().zip(at) {
-                    ahead.at = at.wrapping_add(AHEAD);
+                for (prefetch, at) in prefetch.iter_mut().zip(at) {
+                    prefetch.at = at.wrapping_add(PREFETCH_WORDS);
                 }
-                multiply(form, zero, weight.depth(), rows, panels, ahead)
+                multiply(operand, zero, weight.depth(), rows, panels, prefetch)
             };
             for (p, acc) in sums.into_iter().enumerate() {
                 let column = (panel + p) * S::PANEL;
@@ -442,7 +447,7 @@ mod tests {
     use std::vec::Vec;
 
     #[test]
-    fn every_half_widens_alike_in_every_form() {
+    fn every_16_bit_value_widens_exactly_on_every_isa() {
         let all: Vec<u16> = (0..=u16::MAX).collect();
         let from = all.as_ptr().cast::<f32>();
         for isa in Isa::available() {
@@ -453,11 +458,11 @@ mod tests {
                 isa.dispatch(Widen { storage, from, steps, to: found.as_mut_ptr() });
                 for (at, found) in found.into_iter().enumerate() {
                     let (k, column) = (at / panel, at % panel);
-                    let place = match storage {
+                    let position = match storage {
                         Dtype::F16 => column / lanes * 2 * lanes + k % 2 * lanes + column % lanes,
                         _ => 2 * column + k % 2,
                     };
-                    let expected = storage.widen(all[k / 2 * 2 * panel + place]);
+                    let expected = storage.widen(all[k / 2 * 2 * panel + position]);
                     let same = found.to_bits() == expected.to_bits();
                     assert!(same || found.is_nan() && expected.is_nan(), "{isa}: {expected:e}");
                 }

@@ -1,18 +1,18 @@
-//! The tile: up to six rows of `A` times one panel of `B`, in registers.
+//! The tile: up to six rows of `A` times one panel of `B`, in registers (the micro-kernel).
 //!
-//! Per step of `k` a tile of `MR` rows and `NV` vectors loads `NV` vectors of `B`, broadcasts `MR`
-//! elements of `A` and does `MR * NV` fused multiply-adds. On AVX-512, 6 x 4 vectors use 24 of 32
-//! registers as accumulators with 10 loads per 24 FMAs, against two loads and two FMAs per cycle;
-//! on AVX2, 6 x 2 use 12 of 16 with 8 loads per 12 FMAs.
+//! In each step of `k`, a tile of `MR` rows and `NV` vectors loads `NV` vectors of `B`, broadcasts `MR` elements of `A`
+//! and does `MR * NV` fused multiply-adds. On AVX-512, 6 x 4 vectors use 24 of 32 registers as accumulators, with 10
+//! loads per 24 FMAs; the CPU does two loads and two FMAs per cycle. On AVX2, 6 x 2 vectors use 12 of 16 registers,
+//! with 8 loads per 12 FMAs.
 //!
-//! There is one such loop, [`multiply`], for every kernel that multiplies and for every form in
-//! which weights are stored. What is left to its callers are two small traits:
+//! [`multiply`] is the only such loop. All kernels that multiply and all weight dtypes use it. Its callers supply two
+//! small traits:
 //!
-//! * [`TileOperand`]: how a vector of weights is read and what it adds to a sum. [`F32Operand`] is f32 times
-//!   f32; a screen has bytes times bytes.
-//! * [`Prefetch`]: what is asked of memory meanwhile. `()` asks for nothing, [`PrefetchLines`] for what comes a
-//!   few steps later, [`SpreadPrefetch`] for the block after this one, a pair or an array for all of its
-//!   parts. [`SparsePrefetch`] and [`InterleavedPrefetch`] are for CPUs that [follow](SimdF32::prefers_hw_prefetch) what is read.
+//! * [`TileOperand`]: how a vector of weights is loaded and accumulated. [`F32Operand`] is f32 times f32; the pruning
+//!   table multiplies int8 by int8.
+//! * [`Prefetch`]: which cache lines are prefetched. `()` prefetches nothing, [`PrefetchLines`] the lines of a few
+//!   steps ahead, [`SpreadPrefetch`] the next block, and a pair or an array all of its parts. [`SparsePrefetch`] and
+//!   [`InterleavedPrefetch`] are for CPUs with a [strong hardware prefetcher](SimdF32::prefers_hw_prefetch).
 
 use crate::simd::{CACHE_LINE_F32, HW_PREFETCH_DISTANCE, SimdF32};
 
@@ -22,34 +22,35 @@ pub(crate) const MAX_MR: usize = 6;
 /// The accumulators of a tile.
 pub(crate) type Tile<S, const MR: usize, const NV: usize> = [[<S as SimdF32>::F32; NV]; MR];
 
-/// A form of weights in a tile. Implementations are `#[inline(always)]`.
+/// A weight dtype in a tile. Implementations are `#[inline(always)]`.
 pub(crate) trait TileOperand: Copy {
-    /// The vectors of f32 beside it.
+    /// The f32 vectors of the same instruction set.
     type SimdF32: SimdF32;
     /// An element of `A`.
     type Element: Copy;
-    /// An element of `B`, as it is stored.
+    /// An element of `B` in memory.
     type Weight: Copy;
-    /// Elements, or weights, as they are multiplied.
+    /// A vector of elements or of weights, as an operand of the multiplication.
     type Vector: Copy;
-    /// Sums of their products.
+    /// A vector of sums of their products.
     type Sum: Copy;
-    /// Steps of `k` that lie side by side where one vector has its place.
+    /// Steps of `k` that share one vector of memory.
     const PARTS: usize = 1;
-    /// Whether a step of a tile that is wider than tall holds its elements in registers and reads weights one
-    /// by one, instead of holding the weights: where one vector of weights takes several registers.
+    /// Whether a step of a tile that is wider than tall keeps its elements of `A` in registers and loads the weights
+    /// one by one, instead of keeping the weights. This is for operands where one vector of weights takes several
+    /// registers.
     const A_STATIONARY: bool = false;
-    /// Whether a load is a single instruction of every set.
+    /// Whether a load is a single instruction on every instruction set.
     const ONE_INSTRUCTION: bool = false;
 
-    /// The proof for [`TileOperand::SimdF32`].
+    /// The instruction set token of [`TileOperand::SimdF32`].
     fn lanes(self) -> Self::SimdF32;
-    /// One vector of weights, of step `part % PARTS` of those that are there.
+    /// One vector of weights of step `part % PARTS`, out of the steps that share the memory at `from`.
     ///
     /// # Safety
     /// `from` is valid for reads of a vector.
     unsafe fn load(self, from: *const Self::Weight, part: usize) -> Self::Vector;
-    /// All lanes the element at `from`.
+    /// The element at `from` in all lanes.
     ///
     /// # Safety
     /// `from` is valid for reads of an element.
@@ -81,12 +82,12 @@ impl<S: SimdF32> TileOperand for F32Operand<S> {
     }
     #[inline(always)]
     unsafe fn load(self, from: *const f32, _: usize) -> S::F32 {
-        // SAFETY: the caller's contract.
+        // SAFETY: `# Safety` of this function.
         unsafe { self.0.load(from) }
     }
     #[inline(always)]
     unsafe fn broadcast(self, from: *const f32) -> S::F32 {
-        // SAFETY: the caller's contract.
+        // SAFETY: `# Safety` of this function.
         self.0.splat(unsafe { *from })
     }
     #[inline(always)]
@@ -95,12 +96,12 @@ impl<S: SimdF32> TileOperand for F32Operand<S> {
     }
 }
 
-/// What a tile asks memory for before each of its steps. Implementations are `#[inline(always)]`.
+/// The cache lines that a tile prefetches before each of its steps. Implementations are `#[inline(always)]`.
 pub(crate) trait Prefetch: Copy {
-    /// Steps after which it asks alike: the loop is unrolled by so many, and asks for nothing in
-    /// those that are left over.
+    /// Steps after which the pattern of prefetches repeats. The loop is unrolled by this number, and issues no prefetch
+    /// in the remaining steps.
     const PERIOD: usize = 1;
-    /// Asks for what belongs to step `step % PERIOD`, once for each step, in order.
+    /// Issues the prefetches of step `step % PERIOD`. Called once for each step, in order.
     fn issue<S: SimdF32>(&mut self, s: S, step: usize);
 }
 
@@ -127,17 +128,17 @@ impl<A: Prefetch, const N: usize> Prefetch for [A; N] {
 
     #[inline(always)]
     fn issue<S: SimdF32>(&mut self, s: S, step: usize) {
-        for ahead in self {
-            ahead.issue(s, step);
+        for prefetch in self {
+            prefetch.issue(s, step);
         }
     }
 }
 
-/// The same lines of each step, into the first-level cache: `count` of them, `apart` floats apart,
-/// and `step` floats further at each step. `count` is a constant wherever one is made.
+/// The same lines of each step, into the L1 cache: `count` lines, `apart` floats between two of them, and `step` floats
+/// further at each step. `count` is a compile-time constant at every use.
 #[derive(Clone, Copy)]
 pub(crate) struct PrefetchLines {
-    /// Where they start, any address.
+    /// Address of the first line. Any address is valid.
     pub(crate) at: *const f32,
     pub(crate) step: usize,
     pub(crate) count: usize,
@@ -145,7 +146,7 @@ pub(crate) struct PrefetchLines {
 }
 
 impl PrefetchLines {
-    /// `count` requests a step, one after the other.
+    /// `count` requests per step, at consecutive multiples of `apart`.
     #[inline(always)]
     pub(crate) fn running(at: *const f32, count: usize, apart: usize) -> Self {
         Self { at, step: count * apart, count, apart }
@@ -162,8 +163,9 @@ impl Prefetch for PrefetchLines {
     }
 }
 
-/// What is read in order, where the CPU [follows](SimdF32::prefers_hw_prefetch) that: a line now and then, into the
-/// second-level cache, so that it knows the pages that come and has begun with them before they are read.
+/// Sparse prefetch of memory that is read in order, for CPUs with a [strong hardware
+/// prefetcher](SimdF32::prefers_hw_prefetch): one line per interval, into the L2 cache. The request announces the next
+/// pages, so that the hardware prefetcher starts on them before they are read.
 #[derive(Clone, Copy)]
 pub(crate) struct SparsePrefetch {
     at: *const f32,
@@ -171,7 +173,7 @@ pub(crate) struct SparsePrefetch {
 }
 
 impl SparsePrefetch {
-    /// Of what is read from `at` on, `step` floats at each step.
+    /// For memory that is read from `at` on, `step` floats at each step.
     #[inline(always)]
     pub(crate) fn of(at: *const f32, step: usize) -> Self {
         Self { at: at.wrapping_add(HW_PREFETCH_DISTANCE), step }
@@ -179,7 +181,7 @@ impl SparsePrefetch {
 }
 
 impl Prefetch for SparsePrefetch {
-    /// A panel of floats of AVX-512 is a KiB in four steps, of bytes half of one.
+    /// On AVX-512, four steps of an f32 panel are one KiB, and of an int8 panel half a KiB.
     const PERIOD: usize = 4;
 
     #[inline(always)]
@@ -191,8 +193,9 @@ impl Prefetch for SparsePrefetch {
     }
 }
 
-/// Two lines a step into the second-level cache, from eight places in turn: for tiles that leave a CPU which
-/// follows streams no time to follow the one that they read. Memory answers several streams sooner than one.
+/// Two lines per step into the L2 cache, in turn from eight streams. It is for tiles that keep a CPU with a strong
+/// hardware prefetcher too busy for it to follow the stream that they read. Memory delivers several streams faster than
+/// one.
 #[derive(Clone, Copy)]
 pub(crate) struct InterleavedPrefetch {
     at: *const f32,
@@ -203,7 +206,7 @@ pub(crate) struct InterleavedPrefetch {
 impl InterleavedPrefetch {
     const COUNT: usize = 8;
 
-    /// `floats` floats from `at` on, at most two lines for each step.
+    /// Prefetches `floats` floats from `at` on, at most two lines for each step.
     #[inline(always)]
     pub(crate) fn of(at: *const f32, floats: usize) -> Self {
         Self { at, apart: floats.div_ceil(Self::COUNT), steps: 0 }
@@ -221,15 +224,15 @@ impl Prefetch for InterleavedPrefetch {
     }
 }
 
-/// `REQUESTS` lines for each two steps, into the first-level cache if `TO_L1`, else into the second.
+/// `REQUESTS` lines for each two steps, into the L1 cache if `TO_L1`, else into the L2 cache.
 ///
-/// They are spread evenly over the steps: a burst of them would fill the queue to memory and hold up
-/// the loads behind it. Several requests for one line cost next to nothing.
+/// The requests are spread evenly over the steps: a burst would fill the queue to memory and delay the loads behind it.
+/// Repeated requests for one line cost almost nothing.
 #[derive(Clone, Copy)]
 pub(super) struct SpreadPrefetch<const REQUESTS: usize, const TO_L1: bool> {
-    /// Where they start, any address.
+    /// Address of the first line. Any address is valid.
     pub(super) at: *const f32,
-    /// Floats from one request to the next.
+    /// Floats between two requests.
     pub(super) apart: usize,
 }
 
@@ -238,12 +241,12 @@ impl<const REQUESTS: usize, const TO_L1: bool> Prefetch for SpreadPrefetch<REQUE
 
     #[inline(always)]
     fn issue<S: SimdF32>(&mut self, s: S, step: usize) {
-        let now = match (REQUESTS % 2, step) {
+        let requests = match (REQUESTS % 2, step) {
             (0, _) => REQUESTS / 2,
             (_, 0) => REQUESTS,
             _ => 0,
         };
-        for _ in 0..now {
+        for _ in 0..requests {
             if TO_L1 {
                 s.prefetch(self.at)
             } else {
@@ -254,43 +257,43 @@ impl<const REQUESTS: usize, const TO_L1: bool> Prefetch for SpreadPrefetch<REQUE
     }
 }
 
-/// The rows of `A` under a tile, in elements.
+/// The rows of `A` of a tile, in elements.
 #[derive(Clone, Copy)]
 pub(crate) struct Rows<T> {
     /// Row 0.
     pub(crate) at: *const T,
-    /// From one row to the next.
+    /// Stride between rows.
     pub(crate) row: usize,
-    /// From one `k` to the next.
+    /// Stride between steps of `k`.
     pub(crate) step: usize,
 }
 
-/// `P` panels of `B` beside each other, in elements.
+/// `P` panels of `B`, in elements.
 #[derive(Clone, Copy)]
 pub(crate) struct Panels<T, const P: usize> {
-    /// Vector 0 of each.
+    /// Vector 0 of each panel.
     pub(crate) at: [*const T; P],
-    /// From one `k` to the next, or from [`TileOperand::PARTS`] of them to the next.
+    /// Stride between steps of `k`, or between groups of [`TileOperand::PARTS`] steps.
     pub(crate) step: usize,
-    /// From one vector of a panel to the next.
+    /// Stride between the vectors of a panel.
     pub(crate) vector: usize,
 }
 
-/// `acc[p][i][v] += sum over k of rows[i, k] * panels[p][k, v]`, `k` from 0 to `depth - 1` in order;
-/// `ahead` is asked before each step. `P` is 1 but for a row that is alone, which has too few chains
-/// of additions in one panel.
+/// `acc[p][i][v] += sum over k of rows[i, k] * panels[p][k, v]`, `k` from 0 to `depth - 1` in order. `prefetch` is
+/// issued before each step. `P` is 1 except for a single row, because one panel gives a single row too few independent
+/// chains of additions.
 ///
 /// # Safety
 /// Rows `0..MR` and steps `0..depth` of `A`, and vectors `0..NV` of full width at steps `0..depth`
 /// of each panel of `B`, are valid for reads.
 #[inline(always)]
 pub(crate) unsafe fn multiply<F, Q, const P: usize, const MR: usize, const NV: usize>(
-    form: F,
+    operand: F,
     mut acc: [[[F::Sum; NV]; MR]; P],
     depth: usize,
     mut rows: Rows<F::Element>,
     mut panels: Panels<F::Weight, P>,
-    mut ahead: Q,
+    mut prefetch: Q,
 ) -> [[[F::Sum; NV]; MR]; P]
 where
     F: TileOperand,
@@ -302,22 +305,22 @@ where
     };
     for _ in 0..depth / period {
         for part in 0..period {
-            ahead.issue(form.lanes(), part % Q::PERIOD);
-            // SAFETY: the caller's contract.
-            unsafe { step(form, &mut acc, &mut rows, &mut panels, part) };
+            prefetch.issue(operand.lanes(), part % Q::PERIOD);
+            // SAFETY: `# Safety` of this function.
+            unsafe { step(operand, &mut acc, &mut rows, &mut panels, part) };
         }
     }
     for part in 0..depth % period {
-        // SAFETY: the caller's contract.
-        unsafe { step(form, &mut acc, &mut rows, &mut panels, part) };
+        // SAFETY: `# Safety` of this function.
+        unsafe { step(operand, &mut acc, &mut rows, &mut panels, part) };
     }
     acc
 }
 
-/// [`multiply`] of one panel with `PHASES` sums for each element, of which the first begin as `acc` and the
-/// others as `zero`: step `k` goes to those of `k % PHASES`, but for the last ones, which go to the first.
-/// For few rows, whose chains of additions are too few to keep a CPU busy, where the order of a sum does
-/// not matter.
+/// [`multiply`] of one panel with `PHASES` sums for each element. The first sums start as `acc` and the others as
+/// `zero`. Step `k` is added to sum `k % PHASES`; the remainder of `depth` is added to the first sum. It is for few
+/// rows, whose chains of additions are too few to use the whole throughput of the CPU, and for sums that do not depend
+/// on their order.
 ///
 /// # Safety
 /// As [`multiply`].
@@ -329,12 +332,12 @@ pub(crate) unsafe fn multiply_in_phases<
     const MR: usize,
     const NV: usize,
 >(
-    form: F,
+    operand: F,
     (acc, zero): ([[F::Sum; NV]; MR], F::Sum),
     depth: usize,
     mut rows: Rows<F::Element>,
     mut panel: Panels<F::Weight, 1>,
-    mut ahead: Q,
+    mut prefetch: Q,
 ) -> [[[F::Sum; NV]; MR]; PHASES] {
     let period = const {
         assert!(F::PARTS == 1);
@@ -345,14 +348,14 @@ pub(crate) unsafe fn multiply_in_phases<
     phases[0] = [acc];
     for _ in 0..depth / period {
         for part in 0..period {
-            ahead.issue(form.lanes(), part % Q::PERIOD);
-            // SAFETY: the caller's contract.
-            unsafe { step(form, &mut phases[part % PHASES], &mut rows, &mut panel, 0) };
+            prefetch.issue(operand.lanes(), part % Q::PERIOD);
+            // SAFETY: `# Safety` of this function.
+            unsafe { step(operand, &mut phases[part % PHASES], &mut rows, &mut panel, 0) };
         }
     }
     for _ in 0..depth % period {
-        // SAFETY: the caller's contract.
-        unsafe { step(form, &mut phases[0], &mut rows, &mut panel, 0) };
+        // SAFETY: `# Safety` of this function.
+        unsafe { step(operand, &mut phases[0], &mut rows, &mut panel, 0) };
     }
     let mut sums = [[[zero; NV]; MR]; PHASES];
     for (sum, [phase]) in sums.iter_mut().zip(phases) {
@@ -364,60 +367,60 @@ pub(crate) unsafe fn multiply_in_phases<
 /// One step of [`multiply`].
 ///
 /// # Safety
-/// As [`multiply`], for the step at hand.
+/// As [`multiply`], for one step.
 #[inline(always)]
 unsafe fn step<F: TileOperand, const P: usize, const MR: usize, const NV: usize>(
-    form: F,
+    operand: F,
     acc: &mut [[[F::Sum; NV]; MR]; P],
     rows: &mut Rows<F::Element>,
     panels: &mut Panels<F::Weight, P>,
     part: usize,
 ) {
-    // The one that several panels share.
-    // SAFETY: the caller's contract: there is a row.
-    let alone = if const { MR == 1 } { Some(unsafe { form.broadcast(rows.at) }) } else { None };
+    // The element that all panels share.
+    // SAFETY: `# Safety` of this function: there is at least one row.
+    let only = if const { MR == 1 } { Some(unsafe { operand.broadcast(rows.at) }) } else { None };
     for (tile, at) in acc.iter_mut().zip(panels.at) {
         if const { F::A_STATIONARY && MR < NV } {
-            // SAFETY: the caller's contract.
-            let mut elements = [unsafe { form.broadcast(rows.at) }; MR];
+            // SAFETY: `# Safety` of this function.
+            let mut elements = [unsafe { operand.broadcast(rows.at) }; MR];
             for (i, element) in elements.iter_mut().enumerate().skip(1) {
-                // SAFETY: the caller's contract.
-                *element = unsafe { form.broadcast(rows.at.add(i * rows.row)) };
+                // SAFETY: `# Safety` of this function.
+                *element = unsafe { operand.broadcast(rows.at.add(i * rows.row)) };
             }
             for v in 0..NV {
-                // SAFETY: the caller's contract.
-                let vector = unsafe { form.load(at.add(v * panels.vector), part) };
+                // SAFETY: `# Safety` of this function.
+                let vector = unsafe { operand.load(at.add(v * panels.vector), part) };
                 for i in 0..MR {
-                    tile[i][v] = form.multiply_add(elements[i], vector, tile[i][v]);
+                    tile[i][v] = operand.multiply_add(elements[i], vector, tile[i][v]);
                 }
             }
             continue;
         }
         let vectors: [_; NV] = if const { F::ONE_INSTRUCTION } {
-            // SAFETY: the caller's contract.
-            core::array::from_fn(|v| unsafe { form.load(at.add(v * panels.vector), part) })
+            // SAFETY: `# Safety` of this function.
+            core::array::from_fn(|v| unsafe { operand.load(at.add(v * panels.vector), part) })
         } else {
-            // Of loads that are more than one instruction a closure would be a call.
-            // SAFETY: the caller's contract.
-            let mut vectors = [unsafe { form.load(at, part) }; NV];
+            // If a load takes several instructions, a closure would compile to a function call.
+            // SAFETY: `# Safety` of this function.
+            let mut vectors = [unsafe { operand.load(at, part) }; NV];
             for (v, vector) in vectors.iter_mut().enumerate().skip(1) {
-                // SAFETY: the caller's contract.
-                *vector = unsafe { form.load(at.add(v * panels.vector), part) };
+                // SAFETY: `# Safety` of this function.
+                *vector = unsafe { operand.load(at.add(v * panels.vector), part) };
             }
             vectors
         };
         for (i, line) in tile.iter_mut().enumerate() {
-            let element = match alone {
+            let element = match only {
                 Some(element) => element,
-                // SAFETY: the caller's contract.
-                None => unsafe { form.broadcast(rows.at.add(i * rows.row)) },
+                // SAFETY: `# Safety` of this function.
+                None => unsafe { operand.broadcast(rows.at.add(i * rows.row)) },
             };
             for (sum, vector) in line.iter_mut().zip(vectors) {
-                *sum = form.multiply_add(element, vector, *sum);
+                *sum = operand.multiply_add(element, vector, *sum);
             }
         }
     }
-    // Past the last step these pointers are not read; they may lie outside the operands.
+    // After the last step these pointers are not read; they may be outside the operands.
     rows.at = rows.at.wrapping_add(rows.step);
     if part % F::PARTS == F::PARTS - 1 {
         for at in &mut panels.at {
@@ -426,32 +429,32 @@ unsafe fn step<F: TileOperand, const P: usize, const MR: usize, const NV: usize>
     }
 }
 
-/// Where the operands of a tile are, in elements.
+/// The operands of a tile, with strides in elements.
 #[derive(Clone, Copy)]
 pub(crate) struct Operands {
     /// Row 0 of `A`.
     pub(crate) a: *const f32,
-    /// From one row of `A` to the next.
+    /// Stride between rows of `A`.
     pub(crate) a_row: usize,
-    /// From one `k` of `A` to the next.
+    /// Stride between steps of `k` in `A`.
     pub(crate) a_step: usize,
     /// Vector 0 of `B`.
     pub(crate) b: *const f32,
-    /// From one `k` of `B` to the next.
+    /// Stride between steps of `k` in `B`.
     pub(crate) b_step: usize,
-    /// From one vector of `B` to the next.
+    /// Stride between vectors of `B`.
     pub(crate) b_vector: usize,
 }
 
 impl Operands {
-    /// The part of `A`.
+    /// The rows of `A`.
     #[inline(always)]
     pub(crate) fn rows(&self) -> Rows<f32> {
         Rows { at: self.a, row: self.a_row, step: self.a_step }
     }
 }
 
-/// [`multiply`] of one panel of floats that asks memory for nothing.
+/// [`multiply`] of one f32 panel, without prefetch.
 ///
 /// # Safety
 /// As [`multiply`].
@@ -462,11 +465,11 @@ pub(crate) unsafe fn tile<S: SimdF32, const MR: usize, const NV: usize>(
     depth: usize,
     operands: Operands,
 ) -> Tile<S, MR, NV> {
-    // SAFETY: the caller's contract.
+    // SAFETY: `# Safety` of this function.
     unsafe { tile_prefetched(s, acc, depth, operands, ()) }
 }
 
-/// [`multiply`] of one panel of floats.
+/// [`multiply`] of one f32 panel.
 ///
 /// # Safety
 /// As [`multiply`].
@@ -476,11 +479,11 @@ pub(crate) unsafe fn tile_prefetched<S: SimdF32, Q: Prefetch, const MR: usize, c
     acc: Tile<S, MR, NV>,
     depth: usize,
     operands: Operands,
-    ahead: Q,
+    prefetch: Q,
 ) -> Tile<S, MR, NV> {
     let Operands { b, b_step, b_vector, .. } = operands;
     let panel = Panels { at: [b], step: b_step, vector: b_vector };
-    // SAFETY: the caller's contract.
-    let [acc] = unsafe { multiply(F32Operand(s), [acc], depth, operands.rows(), panel, ahead) };
+    // SAFETY: `# Safety` of this function.
+    let [acc] = unsafe { multiply(F32Operand(s), [acc], depth, operands.rows(), panel, prefetch) };
     acc
 }

@@ -1,26 +1,23 @@
-//! `C = residual + activation(scale * A W + bias)`, or `C * activation(..)`, with `W` packed once.
+//! Matrix products with packed weights: `C = residual + activation(scale * A W + bias)`, or `C * activation(..)`.
 //!
-//! The shape of everything here follows from one decision: **each output element has one
-//! accumulator, and `k` runs through it in order**, whatever the number of rows, the split over
-//! threads or the blocking. A row therefore gets the same bits alone, in a batch of a thousand, and
-//! on any number of threads, and the kernels are still free to choose their tiles.
+//! **Each output element has one accumulator, and `k` runs through it in order.** This rule holds for any number of
+//! rows, any split over threads and any blocking. A row therefore has the same bits alone, in a batch of a thousand,
+//! and on any number of threads. The kernels may still choose their tiles freely.
 //!
-//! * `W` is stored in panels of [`Isa::panel`] columns, `[columns / panel][depth][panel]`, padded
-//!   with zero columns. A panel streams front to back, so the same buffer serves a thousand rows
-//!   (where it stays in the second-level cache) and one row (where it comes from memory).
-//! * `A` is read in place: six rows at a time need no packing to be fast.
-//! * Accumulators that must be put aside between blocks of `k` are stored as they are: f32 in, f32
-//!   out, no bit lost.
-//! * The epilogue happens in registers, before the only store.
+//! * `W` is packed once into panels of [`Isa::panel`] columns, `[columns / panel][depth][panel]`, padded with zero
+//!   columns. A tile reads a panel from front to back. The same buffer therefore serves a thousand rows (the panel
+//!   stays in the L2 cache) and one row (the panel is read from memory).
+//! * `A` is read in place. Six rows at a time are fast without packing.
+//! * Partial sums are stored between blocks of `k` as f32, so no bit is lost.
+//! * The epilogue runs in registers, before the only store.
 //!
-//! A call takes at most 64 KiB of the caller's stack when compiled with optimization: 48 KiB of it are
-//! the accumulators of 192 rows of a panel that wait between blocks of `k`. Nothing is allocated.
+//! A call takes at most 64 KiB of the caller's stack when compiled with optimization. 48 KiB of it are the partial sums
+//! of 192 rows of a panel, stored between blocks of `k`. Nothing is allocated.
 //!
-//! See `microkernel.rs` for the tile, `blocking.rs` for the loops and the split over threads,
-//! `packing.rs` for the layout. Another form of weights is another file of packing and an
-//! implementation of the tile's `TileOperand`: the loop over `k` and what it asks of memory stay as they are.
-//! Numbers of sixteen bits ([`Dtype`]) are `dtype.rs`, `pack_f16.rs` (packing) and `f16_tile.rs` (back to
-//! floats, in the tile or before it).
+//! `microkernel.rs` has the tile, `blocking.rs` the loops and the split over threads, and `packing.rs` the layout.
+//! Another weight dtype needs another packing file and another implementation of `TileOperand`. The loop over `k` and
+//! its prefetch policy do not change. For the 16-bit dtypes ([`Dtype`]), `dtype.rs` has the formats, `pack_f16.rs` the
+//! packing, and `f16_tile.rs` the conversion to f32, in the tile or before it.
 
 mod blocking;
 mod check;
@@ -62,26 +59,25 @@ pub(crate) use packing::Column;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Parallelism;
 
-/// `C[m, n] = residual[m, n] + activation(scale * sum_k A[m, k] W[k, n] + bias[n])`; under
-/// [`Residual::Gate`] what `C` holds is multiplied with instead of added to.
+/// `C[m, n] = residual[m, n] + activation(scale * sum_k A[m, k] W[k, n] + bias[n])`. With [`Residual::Gate`] the
+/// previous content of `C` is multiplied by the activation instead of being added to it.
 ///
-/// `a` is `[rows, depth]` and `c` is `[rows, columns]`, both with any strides (unit column strides
-/// are the fast ones); `weight` is `[depth, columns]`. Zero rows, zero columns and zero depth are
-/// all fine: with zero depth the sum is zero. Runs on the instruction set that `weight` was packed
-/// for.
+/// `a` is `[rows, depth]` and `c` is `[rows, columns]`, both with any strides (unit column strides are fastest);
+/// `weight` is `[depth, columns]`. Zero rows, zero columns and zero depth are valid: with zero depth the sum is zero.
+/// The call runs on the instruction set that `weight` was packed for.
 ///
-/// Error: `|sum - exact| <= 2 depth eps * sum_k |a| |w|`, one f32 accumulator, `k` ascending; NaN and
+/// Error: `|sum - exact| <= 2 depth eps * sum_k |a| |w|`, with one f32 accumulator and `k` ascending. NaN and
 /// infinities propagate as in that order.
 ///
-/// The bits of a row of `c` depend on that row of `a`, on `weight` and on `epilogue` only: on the numbers in
-/// `weight`, however they are stored. Weights of sixteen bits ([`Dtype`]) are widened to f32 on the way,
-/// which is exact, so that the bits are those of a `weight` that holds the same numbers as f32.
+/// The bits of a row of `c` depend only on that row of `a`, on the values in `weight` and on `epilogue`. They do not
+/// depend on the dtype of `weight`: 16-bit weights ([`Dtype`]) are widened to f32, which is exact, so the bits are
+/// those of an f32 `weight` with the same values.
 ///
-/// Stack: each thread that takes part uses less than 64 KiB of its own (48 KiB of it for sums that wait,
-/// with more than 36 rows; with fewer, less than 16 KiB, or 32 with weights of sixteen bits).
+/// Stack: each participating thread uses less than 64 KiB of its own stack. With more than 36 rows, 48 KiB of it are
+/// partial sums. With fewer rows the call uses less than 16 KiB, or less than 32 KiB with 16-bit weights.
 ///
 /// # Errors
-/// Shapes that do not fit together; then nothing is written.
+/// The shapes do not match. Nothing is written then.
 ///
 /// ```
 /// use simdformer_kernels::{Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, gemm};

@@ -1,9 +1,9 @@
-//! From a weight matrix to panels of numbers of sixteen bits.
+//! Packs a weight matrix into 16-bit panels.
 //!
-//! A few rows of a panel at a time are packed as floats, on the stack, and rounded from there to where they
-//! belong: strides, turned matrices and what is asked of memory are those of packing floats.
+//! A few rows of a panel at a time are packed as f32 on the stack, and then rounded into the panel. Strides,
+//! transposition and prefetch are those of f32 packing.
 
-use super::dtype::{Dtype, Halves};
+use super::dtype::{Dtype, F16Column};
 use super::error::GemmError;
 use super::packing::{MIN_PACKED_TO_FORK, Pack, PackedMatrix, TASKS_PER_THREAD};
 use crate::isa::{AutoVectorize, Isa};
@@ -14,19 +14,19 @@ use crate::simd::MAX_PANEL;
 use crate::simd::half::{narrow_bf16, narrow_f16};
 use core::sync::atomic::{AtomicBool, Ordering};
 
-/// Rows of a panel that are packed as floats at a time: 8 KiB of the widest.
+/// Rows of a panel that are packed as f32 at a time: 8 KiB of the widest panel.
 const ROWS: usize = 32;
 
 impl PackedMatrix<'_> {
-    /// [`PackedMatrix::pack_block_with`] into a matrix that is stored as `storage`: `buffer` is of
-    /// [`PackedMatrix::len_as`] words, and becomes a matrix by [`PackedMatrix::from_packed_as`].
+    /// [`PackedMatrix::pack_block_with`] into a matrix with dtype `storage`. `buffer` has [`PackedMatrix::len_as`]
+    /// words, and [`PackedMatrix::from_packed_as`] makes a matrix of it.
     ///
-    /// Numbers are rounded as [`Dtype`] says, which changes none that the form holds. Infinities and NaN
-    /// stay what they are (a NaN keeps its sign and the upper bits of its payload, and becomes quiet).
+    /// Values are rounded as described at [`Dtype`]; values that the dtype can represent do not change. Infinities stay
+    /// infinities. A NaN stays a NaN with the same sign and the upper bits of its payload, and becomes quiet.
     ///
     /// # Errors
-    /// As [`PackedMatrix::pack_block`], and [`GemmError::TooLargeToStore`] for a finite number that
-    /// would be rounded to infinity, that is from 65,520 on as f16; then nothing is written.
+    /// As [`PackedMatrix::pack_block`], and [`GemmError::TooLargeToStore`] for a finite value that would round to
+    /// infinity (for f16, a magnitude of 65,520 or more). Nothing is written then.
     ///
     /// ```
     /// use simdformer_kernels::{
@@ -44,7 +44,7 @@ impl PackedMatrix<'_> {
     /// gemm(x, &packed, &Epilogue::default(), MatrixMut::new(&mut y, 1, 3)?, serial)?;
     /// assert_eq!(y, [41.0, 52.0, 63.0]);
     ///
-    /// // What would not come back is refused.
+    /// // A value that f16 cannot represent is an error.
     /// let weight = Matrix::new(&[1e5], 1, 1)?;
     /// let large =
     ///     PackedMatrix::pack_block_as(isa, Dtype::F16, weight, (2, 3), 0, &mut buffer, serial);
@@ -63,7 +63,7 @@ impl PackedMatrix<'_> {
         if storage == Dtype::F32 {
             return Self::pack_block_with(isa, block, shape, first, buffer, parallelism);
         }
-        // Also said by `len_as`; here it keeps the code below out of builds without the feature.
+        // `len_as` also checks this. The check here removes the code below from builds without the feature.
         if !cfg!(feature = "f16") {
             return Err(GemmError::MissingFeature { feature: "f16" });
         }
@@ -102,14 +102,14 @@ impl PackedMatrix<'_> {
             return Err(error);
         }
         all(&|part| {
-            // SAFETY: the length was checked for the whole shape, and each panel is one task's.
+            // SAFETY: `check_block` checked the length for the whole shape, and each panel belongs to one task.
             unsafe { part.pack(buffer) }
         });
         Ok(())
     }
 }
 
-/// The first number, row by row, that is too large.
+/// The error for the first value, in row order, that is too large.
 fn first_too_large(storage: Dtype, block: &Matrix<'_>, first: usize) -> Option<GemmError> {
     for row in 0..block.rows() {
         for column in 0..block.columns() {
@@ -129,26 +129,26 @@ fn is_too_large(storage: Dtype, bits: u32) -> bool {
     magnitude >= storage.too_large() && magnitude < f32::INFINITY.to_bits()
 }
 
-/// What of a block lies in one panel.
+/// The part of a block that is in one panel.
 #[derive(Clone, Copy)]
 struct Part<'a> {
     isa: Isa,
     storage: Dtype,
     block: Matrix<'a>,
-    /// Of the whole matrix.
+    /// Columns of the whole matrix.
     columns: usize,
-    /// Column of the matrix that is the block's first.
+    /// Column of the matrix where the block starts.
     first: usize,
     panel: usize,
 }
 
 impl<'a> Part<'a> {
-    /// Columns of the panel that are the block's, and the columns of the block that they are.
+    /// The first column of the part within the panel, and the part as a view of the block.
     fn columns(&self) -> (usize, Matrix<'a>) {
         let origin = self.panel * self.isa.panel();
         let start = self.first.max(origin);
         let end = (self.first + self.block.columns()).min(origin + self.isa.panel());
-        // SAFETY: columns of the block.
+        // SAFETY: `start..end` is inside the columns of the block.
         let columns = unsafe { self.block.columns_unchecked(start - self.first, end - start) };
         (start - origin, columns)
     }
@@ -159,34 +159,34 @@ impl<'a> Part<'a> {
     }
 
     /// # Safety
-    /// `buffer` has the panel, and nobody else uses it.
+    /// `buffer` has the panel, and no other thread uses it.
     unsafe fn pack(&self, buffer: SharedMut<'_>) {
         let Self { isa, storage, columns, panel, .. } = *self;
         let (width, depth) = (isa.panel(), self.block.rows());
         let (first, block) = self.columns();
-        // Beyond the last column of the matrix are columns of zeros.
+        // The columns after the last column of the matrix are zeros.
         let last = panel * width + first + block.columns() == columns;
         let count = if last { width - first } else { block.columns() };
         let words = storage.words(depth);
-        // SAFETY: the caller's contract.
+        // SAFETY: `# Safety` of this function.
         let to = unsafe { buffer.part(panel * width * words, width * words) };
         for start in (0..depth).step_by(ROWS) {
             let rows = (depth - start).min(ROWS);
-            // A row of zeros after an odd last one.
-            let mut room = [0.0; (ROWS + 1) * MAX_PANEL];
-            // SAFETY: rows of the block.
+            // An odd last row is followed by a row of zeros.
+            let mut rows_f32 = [0.0; (ROWS + 1) * MAX_PANEL];
+            // SAFETY: `start + rows <= depth`, the rows of the block.
             let block = unsafe { block.block_unchecked(start, rows) };
-            let buffer = &mut room[..rows * width];
+            let buffer = &mut rows_f32[..rows * width];
             let columns = first + block.columns();
-            isa.dispatch(Pack { block, columns, first, buffer, past: false });
+            isa.dispatch(Pack { block, columns, first, buffer, nontemporal: false });
             let to = to[storage.words(start) * width..].as_mut_ptr().cast();
-            let room = &room[..rows.next_multiple_of(2) * width];
-            isa.run(Round { room, storage, isa, columns: (first, count), to });
+            let rows_f32 = &rows_f32[..rows.next_multiple_of(2) * width];
+            isa.run(Round { rows_f32, storage, isa, columns: (first, count), to });
         }
     }
 }
 
-/// Whether a number is too large.
+/// Searches a block for a value that is too large.
 struct Search<'a> {
     block: Matrix<'a>,
     storage: Dtype,
@@ -198,14 +198,14 @@ impl AutoVectorize for Search<'_> {
     #[inline(always)]
     fn run(self) -> bool {
         let Self { block, storage } = self;
-        // Lines that lie in memory as they are read.
+        // Transposed if necessary, so that the inner loop reads contiguous memory.
         let block = if block.column_stride() == 1 { block } else { block.transposed() };
         let (row, column) = (block.row_stride(), block.column_stride());
         let mut found = false;
         for i in 0..block.rows() {
             let line = block.as_ptr().wrapping_add(i * row);
             if column == 1 {
-                // SAFETY: a row of the block.
+                // SAFETY: `i` is below the rows of the block, and its columns are contiguous (`column == 1`).
                 let line = unsafe { core::slice::from_raw_parts(line, block.columns()) };
                 let any = line
                     .iter()
@@ -214,7 +214,7 @@ impl AutoVectorize for Search<'_> {
                 continue;
             }
             for j in 0..block.columns() {
-                // SAFETY: an element of the block.
+                // SAFETY: `i` and `j` are below the rows and the columns of the block.
                 let x = unsafe { *line.add(j * column) };
                 found |= is_too_large(storage, x.to_bits());
             }
@@ -223,15 +223,15 @@ impl AutoVectorize for Search<'_> {
     }
 }
 
-/// Rounds rows of a panel to where they belong.
+/// Rounds rows of a panel into the packed matrix.
 struct Round<'a> {
     /// `[even number of rows][panel]`.
-    room: &'a [f32],
+    rows_f32: &'a [f32],
     storage: Dtype,
     isa: Isa,
-    /// The first one, and how many.
+    /// The first column and the number of columns.
     columns: (usize, usize),
-    /// Row 0 of the panel.
+    /// Destination: row 0 of these rows in the panel.
     to: *mut u16,
 }
 
@@ -240,18 +240,18 @@ impl AutoVectorize for Round<'_> {
 
     #[inline(always)]
     fn run(self) {
-        let Self { room, storage, isa, columns: (first, count), to } = self;
+        let Self { rows_f32, storage, isa, columns: (first, count), to } = self;
         let (width, lanes) = (isa.panel(), isa.lanes());
-        for (pair, rows) in room.chunks_exact(2 * width).enumerate() {
+        for (pair, rows) in rows_f32.chunks_exact(2 * width).enumerate() {
             let (even, odd) = rows.split_at(width);
             let to = to.wrapping_add(2 * pair * width);
             if count < width {
                 for column in first..first + count {
-                    let halves = Halves::of_column(isa, storage, 0, column);
+                    let positions = F16Column::of_column(isa, storage, 0, column);
                     for (k, row) in [even, odd].into_iter().enumerate() {
-                        // SAFETY: a column of the panel, and two rows that the caller has room for.
+                        // SAFETY: `column < width`, and the caller reserved both rows of this pair.
                         unsafe {
-                            *to.add(halves.row(k)) = match storage {
+                            *to.add(positions.row(k)) = match storage {
                                 Dtype::F16 => narrow_f16(row[column]),
                                 Dtype::F32 | Dtype::Bf16 => narrow_bf16(row[column]),
                             };
@@ -260,10 +260,10 @@ impl AutoVectorize for Round<'_> {
                 }
                 continue;
             }
-            // SAFETY: all columns of the panel, and two rows that the caller has room for.
+            // SAFETY: all `width` columns of the panel, and the caller reserved both rows of this pair.
             let to = unsafe { core::slice::from_raw_parts_mut(to, 2 * width) };
             if storage == Dtype::F16 {
-                // Vectors of the two rows in turn.
+                // Vectors of the two rows alternate.
                 let rows = even.chunks_exact(lanes).zip(odd.chunks_exact(lanes));
                 for (to, (even, odd)) in to.chunks_exact_mut(2 * lanes).zip(rows) {
                     let (to_even, to_odd) = to.split_at_mut(lanes);

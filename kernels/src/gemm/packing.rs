@@ -1,8 +1,8 @@
-//! From a weight matrix to panels, once, into the caller's buffer.
+//! Packs a weight matrix into panels, into the caller's buffer.
 
-use super::dtype::{Dtype, Halves};
+use super::dtype::{Dtype, F16Column};
 use super::error::GemmError;
-use super::pack_fast::{TOGETHER, panel_of_columns, panels_of_rows};
+use super::pack_fast::{PANELS_PER_PASS, panel_of_columns, panels_of_rows};
 use crate::isa::Isa;
 use crate::matrix::Matrix;
 use crate::parallel::{Parallelism, Workers, share, work_to_share};
@@ -11,24 +11,25 @@ use crate::simd::{CACHE_LINE_F32, SimdF32, SimdOp};
 use core::fmt;
 use core::ops::Range;
 
-/// Floats of a packed matrix that no cache holds until it is multiplied: a CPU with little bandwidth for its
-/// cores writes them past its caches, and need not read what it overwrites.
+/// Floats of a packed matrix from which packing uses non-temporal stores on a CPU with little bandwidth per core: a
+/// matrix of this size is not in a cache when it is multiplied, and a non-temporal store does not read the line that it
+/// overwrites.
 const UNCACHED: usize = 8 << 20;
 
-/// Floats below which a second thread costs more than it packs.
+/// Floats below which a second thread costs more time than it saves.
 pub(super) const MIN_PACKED_TO_FORK: usize = work_to_share(1 << 16);
 
 /// Tasks per thread.
 pub(super) const TASKS_PER_THREAD: usize = 2;
 
-/// A weight matrix `[depth, columns]` in the layout of one instruction set:
-/// `[ceil(columns / panel)][depth][panel]`, zero columns at the end. It holds f32, or numbers of 16 bits
-/// ([`Dtype`]) with two rows in each `[panel]`.
+/// A weight matrix `[depth, columns]` in the layout of one instruction set: `[ceil(columns / panel)][depth][panel]`,
+/// with zero columns at the end. The dtype is f32 or 16-bit ([`Dtype`]); 16-bit values are stored with two rows in each
+/// `[panel]`.
 ///
-/// The buffer may have any alignment; kernels are fastest when it starts on a multiple of 64 bytes.
+/// The buffer may have any alignment. Kernels are fastest when it starts on a multiple of 64 bytes.
 ///
-/// A `PackedMatrix` borrows its floats. Whoever owns a weight owns the floats with the instruction set
-/// and the shape, and makes a view of them for each call, which is a check of the length:
+/// A `PackedMatrix` borrows its floats. The owner of a weight stores the floats, the instruction set and the shape, and
+/// creates a view for each call. Creating a view only checks the length:
 ///
 /// ```
 /// use simdformer_kernels::{
@@ -43,7 +44,7 @@ pub(super) const TASKS_PER_THREAD: usize = 2;
 /// }
 ///
 /// impl Linear {
-///     /// From a weight stored `[out, in]`, which is not needed afterwards.
+///     /// Packs a weight stored `[out, in]`. The source is not used afterwards.
 ///     fn new(isa: Isa, weight: Matrix<'_>) -> Result<Self, GemmError> {
 ///         let (depth, columns) = (weight.columns(), weight.rows());
 ///         let mut packed = vec![0.0; PackedMatrix::len(isa, depth, columns)?];
@@ -74,8 +75,8 @@ pub struct PackedMatrix<'a> {
 }
 
 impl<'a> PackedMatrix<'a> {
-    /// Floats that a packed `[depth, columns]` matrix takes on `isa`: `depth` times the columns rounded up
-    /// to whole panels of [`Isa::panel`].
+    /// Floats of a packed `[depth, columns]` matrix on `isa`: `depth` times the number of columns rounded up to whole
+    /// panels of [`Isa::panel`].
     ///
     /// # Errors
     /// The product overflows.
@@ -83,8 +84,8 @@ impl<'a> PackedMatrix<'a> {
         Self::len_as(isa, Dtype::F32, depth, columns)
     }
 
-    /// [`PackedMatrix::len`] of a matrix that is stored as `storage`, in words of four bytes: half as many
-    /// for 16 bits, where a depth is rounded up to an even one.
+    /// [`PackedMatrix::len`] of a matrix with dtype `storage`, in words of four bytes. A 16-bit dtype takes half as
+    /// many words, and an odd depth is rounded up.
     ///
     /// # Errors
     /// As [`PackedMatrix::len`].
@@ -106,8 +107,8 @@ impl<'a> PackedMatrix<'a> {
     }
 
     /// Packs `weight`, `[depth, columns]` with any strides. A matrix stored `[out, in]` is packed as
-    /// `Matrix::new(data, out, in)?.transposed()`. What `buffer` holds does not matter; no float is
-    /// changed on the way.
+    /// `Matrix::new(data, out, in)?.transposed()`. The previous content of `buffer` does not matter. Values are copied
+    /// bit for bit.
     ///
     /// # Errors
     /// The buffer is shorter than [`PackedMatrix::len`].
@@ -115,8 +116,7 @@ impl<'a> PackedMatrix<'a> {
         Self::pack_with(isa, weight, buffer, Parallelism::Serial)
     }
 
-    /// [`PackedMatrix::pack`] by several threads, for weights that change: the same floats, whoever packs
-    /// them.
+    /// [`PackedMatrix::pack`] on several threads, for weights that change. The result does not depend on the threads.
     ///
     /// # Errors
     /// As [`PackedMatrix::pack`].
@@ -144,7 +144,7 @@ impl<'a> PackedMatrix<'a> {
         Self::pack_by(isa, weight, buffer, parallelism.workers())
     }
 
-    /// [`PackedMatrix::pack_with`] inside a call that has counted its threads.
+    /// [`PackedMatrix::pack_with`] with the workers of an enclosing call.
     pub(super) fn pack_by(
         isa: Isa,
         weight: Matrix<'_>,
@@ -154,16 +154,16 @@ impl<'a> PackedMatrix<'a> {
         let (depth, columns) = (weight.rows(), weight.columns());
         let floats = Self::len(isa, depth, columns)?;
         Self::pack_block_by(isa, weight, (depth, columns), 0, buffer, workers)?;
-        // The buffer may be longer; it was checked to have this many.
+        // The buffer may be longer than `floats`; `pack_block_by` checked that it is not shorter.
         Self::from_packed(isa, depth, columns, buffer.get(..floats).unwrap_or(&[]))
     }
 
-    /// Packs `block`, `[depth, n]`, as columns `first..first + n` of a matrix of `shape = (depth,
-    /// columns)` in `buffer`: several matrices side by side, or one that arrives piece by piece. The
-    /// block that holds the last column also writes the zero columns after it.
+    /// Packs `block`, `[depth, n]`, as columns `first..first + n` of a matrix of `shape = (depth, columns)` in
+    /// `buffer`. It fuses several matrices, or packs one that arrives in pieces. The block with the last column also
+    /// writes the zero columns after it.
     ///
     /// # Errors
-    /// The buffer is too short, or the block does not fit the shape; then nothing is written.
+    /// The buffer is too short, or the block does not fit the shape. Nothing is written then.
     ///
     /// ```
     /// use simdformer_kernels::{
@@ -197,7 +197,7 @@ impl<'a> PackedMatrix<'a> {
         Self::pack_block_with(isa, block, shape, first, buffer, Parallelism::Serial)
     }
 
-    /// [`PackedMatrix::pack_block`] by several threads.
+    /// [`PackedMatrix::pack_block`] on several threads.
     ///
     /// # Errors
     /// As [`PackedMatrix::pack_block`].
@@ -212,7 +212,7 @@ impl<'a> PackedMatrix<'a> {
         Self::pack_block_by(isa, block, shape, first, buffer, parallelism.workers())
     }
 
-    /// [`PackedMatrix::pack_block_with`] inside a call that has counted its threads.
+    /// [`PackedMatrix::pack_block_with`] with the workers of an enclosing call.
     fn pack_block_by(
         isa: Isa,
         block: Matrix<'_>,
@@ -228,7 +228,7 @@ impl<'a> PackedMatrix<'a> {
         let panels = first / isa.panel()..end.div_ceil(isa.panel());
         let threads = workers.threads();
         if threads == 1 || panels.len() <= 1 || depth * block.columns() < MIN_PACKED_TO_FORK {
-            isa.dispatch(Pack { block, columns, first, buffer, past: expected > UNCACHED });
+            isa.dispatch(Pack { block, columns, first, buffer, nontemporal: expected > UNCACHED });
             return Ok(());
         }
         let buffer = SharedMut::new(buffer);
@@ -236,14 +236,14 @@ impl<'a> PackedMatrix<'a> {
         workers.for_each(tasks, &|task| {
             let own = share(panels.len(), tasks, task);
             let own = panels.start + own.start..panels.start + own.end;
-            // SAFETY: the buffer was checked to have all panels, and each is one task's.
+            // SAFETY: `check_block` checked that the buffer has all panels, and `share` gives each panel to one task.
             unsafe { pack_panels(isa, block, shape, first, own, (buffer, expected > UNCACHED)) };
         });
         Ok(())
     }
 
-    /// Whether a block fits into a matrix of `shape` and that into a buffer of `found` words: the column
-    /// after its last.
+    /// Checks that a block fits a matrix of `shape`, and that the matrix fits a buffer of `found` words. Returns the
+    /// column after the last column of the block.
     pub(super) fn check_block(
         block: &Matrix<'_>,
         shape: (usize, usize),
@@ -260,22 +260,20 @@ impl<'a> PackedMatrix<'a> {
         Ok(end)
     }
 
-    /// Packs `block`, `[depth, n]`, as panels that begin with `to`, where nothing else of their matrix is.
+    /// Packs `block`, `[depth, n]`, into panels from the start of `to` on. The panels contain no other block.
     #[cfg(feature = "train")]
     pub(super) fn pack_whole(isa: Isa, block: Matrix<'_>, to: &mut [f32]) {
         let columns = block.columns();
         debug_assert!(to.len() >= columns.next_multiple_of(isa.panel()) * block.rows());
-        let past = to.len() > UNCACHED;
-        isa.dispatch(Pack { block, columns, first: 0, buffer: to, past });
+        let nontemporal = to.len() > UNCACHED;
+        isa.dispatch(Pack { block, columns, first: 0, buffer: to, nontemporal });
     }
 
-    /// A matrix that was packed before, by [`PackedMatrix::pack`] or [`PackedMatrix::pack_block`] on the
-    /// same instruction set, or read back from where such floats were kept. See [`PackedMatrix`] for how to
-    /// own one.
+    /// A view of a matrix that was packed by [`PackedMatrix::pack`] or [`PackedMatrix::pack_block`] for the same
+    /// instruction set, for example one that was read from a file. [`PackedMatrix`] has an example of an owner.
     ///
-    /// `data` has exactly [`PackedMatrix::len`] floats: another length means another instruction set,
-    /// another storage or another shape. Floats of that length that were packed otherwise cannot be told
-    /// apart, and are another matrix.
+    /// `data` has exactly [`PackedMatrix::len`] floats. Another length means another instruction set, dtype or shape.
+    /// Floats of the same length that were packed differently cannot be detected; they are read as another matrix.
     ///
     /// # Errors
     /// The length of `data` is not [`PackedMatrix::len`].
@@ -288,8 +286,7 @@ impl<'a> PackedMatrix<'a> {
         Self::from_packed_as(isa, Dtype::F32, depth, columns, data)
     }
 
-    /// [`PackedMatrix::from_packed`] of a matrix that is stored as `storage`, packed by
-    /// [`PackedMatrix::pack_block_as`].
+    /// [`PackedMatrix::from_packed`] of a matrix with dtype `storage`, packed by [`PackedMatrix::pack_block_as`].
     ///
     /// # Errors
     /// The length of `data` is not [`PackedMatrix::len_as`].
@@ -317,38 +314,40 @@ impl<'a> PackedMatrix<'a> {
         self.columns
     }
 
-    /// The instruction set it was packed for.
+    /// The instruction set that the matrix was packed for.
     pub const fn isa(&self) -> Isa {
         self.isa
     }
 
-    /// How it stores its numbers.
+    /// The dtype of the matrix.
     pub const fn storage(&self) -> Dtype {
         self.storage
     }
 
-    /// Where row `k` of panel `panel` starts, or the words of rows `k` and `k + 1`; `k` is even then.
+    /// The start of row `k` of panel `panel`. With a 16-bit dtype `k` must be even, and the address is that of rows `k`
+    /// and `k + 1`.
     #[inline(always)]
     pub(super) fn address(&self, panel: usize, k: usize) -> *const f32 {
         let row = panel * self.storage.words(self.depth) + self.storage.words(k);
         self.data.as_ptr().wrapping_add(row * self.isa.panel())
     }
 
-    /// Copies row `k` from column `first` on; `to` ends at the last column or before.
+    /// Copies row `k` from column `first` on into `to`. `to` must not extend past the last column.
     #[inline(always)]
     pub(crate) fn copy_row(&self, k: usize, first: usize, to: &mut [f32]) {
         let panel = self.isa.panel();
         let (mut column, mut rest) = (first, to);
         if self.storage != Dtype::F32 {
-            // As many as surely lie alike in memory: columns of one vector.
+            // A part is within one vector of columns, where positions have a constant stride.
             let lanes = self.isa.lanes();
             while !rest.is_empty() {
                 let (part, after) = rest.split_at_mut(rest.len().min(lanes - column % lanes));
-                let halves = Halves::of_column(self.isa, self.storage, self.depth, column);
+                let positions = F16Column::of_column(self.isa, self.storage, self.depth, column);
                 let step = if self.storage == Dtype::F16 { 1 } else { 2 };
                 for (i, to) in part.iter_mut().enumerate() {
-                    let at = halves.row(k) + i * step;
-                    // SAFETY: the caller's columns, and one of the rows.
+                    let at = positions.row(k) + i * step;
+                    // SAFETY: `first + to.len()` is at most the number of columns and `k` is below `depth`, as the
+                    // documentation of this function requires, so the position is inside `data`.
                     *to = self.storage.widen(unsafe { *self.data.as_ptr().cast::<u16>().add(at) });
                 }
                 (column, rest) = (column + lanes - column % lanes, after);
@@ -356,65 +355,66 @@ impl<'a> PackedMatrix<'a> {
             return;
         }
         while !rest.is_empty() {
-            // Panels are powers of two, and a division takes as long as the copy.
+            // A panel width is a power of two. A division would take as long as the copy.
             let within = column & (panel - 1);
             let (part, after) = rest.split_at_mut(rest.len().min(panel - within));
             let from = (column - within) * self.depth + k * panel + within;
             let from = &self.data[from..from + part.len()];
-            // Eight at a time, as panels are of so many or more: a copy of unknown length would be a call.
-            let (eights, more) = part.as_chunks_mut::<8>();
-            let (from_eights, from_more) = from.as_chunks::<8>();
-            eights.iter_mut().zip(from_eights).for_each(|(to, from)| *to = *from);
-            more.iter_mut().zip(from_more).for_each(|(to, from)| *to = *from);
+            // A panel has at least eight columns. A copy of eight floats is inlined; a copy of unknown length would be
+            // a function call.
+            let (chunks, tail) = part.as_chunks_mut::<8>();
+            let (from_chunks, from_tail) = from.as_chunks::<8>();
+            chunks.iter_mut().zip(from_chunks).for_each(|(to, from)| *to = *from);
+            tail.iter_mut().zip(from_tail).for_each(|(to, from)| *to = *from);
             (column, rest) = (column + part.len(), after);
         }
     }
 
-    /// Column `column`.
+    /// A reader of column `column`.
     #[inline(always)]
     pub(crate) fn column(&self, column: usize) -> Column {
         let panel = self.isa.panel();
         if self.storage == Dtype::F32 {
             let start = (column - column % panel) * self.depth + column % panel;
-            return Column::Floats { start: self.data.as_ptr().wrapping_add(start), step: panel };
+            return Column::F32 { start: self.data.as_ptr().wrapping_add(start), step: panel };
         }
-        let halves = Halves::of_column(self.isa, self.storage, self.depth, column);
-        Column::Halves { data: self.data.as_ptr().cast(), halves, storage: self.storage }
+        let positions = F16Column::of_column(self.isa, self.storage, self.depth, column);
+        Column::F16 { data: self.data.as_ptr().cast(), positions, storage: self.storage }
     }
 }
 
-/// A column of a matrix, read one element at a time.
+/// A column of a packed matrix, read one element at a time.
 #[derive(Clone, Copy)]
 pub(crate) enum Column {
-    /// f32.
-    Floats {
-        /// Row 0.
+    /// An f32 matrix.
+    F32 {
+        /// Address of row 0.
         start: *const f32,
-        /// From one row to the next.
+        /// Stride between rows, in floats.
         step: usize,
     },
-    /// Numbers of sixteen bits.
-    Halves {
-        /// Where the packed matrix starts.
+    /// A 16-bit matrix.
+    F16 {
+        /// Start of the packed matrix.
         data: *const u16,
-        halves: Halves,
+        positions: F16Column,
         storage: Dtype,
     },
 }
 
 impl Column {
-    /// The element in row `k`.
+    /// The element of row `k`, as f32.
     ///
     /// # Safety
     /// The matrix has the column and the row.
     #[inline(always)]
     pub(crate) unsafe fn row(&self, k: usize) -> f32 {
-        // SAFETY: the caller's contract.
+        // SAFETY: `# Safety` of this function.
         unsafe {
             match *self {
-                Self::Floats { start, step } => *start.wrapping_add(k * step),
-                Self::Halves { data, halves, storage } => {
-                    storage.widen(*data.wrapping_add(halves.row(k)))
+                Self::F32 { start, step } => *start.wrapping_add(k * step),
+                Self::F16 { data, positions, storage } => {
+                    storage.widen(*data.wrapping_add(positions.row(k)))
                 }
             }
         }
@@ -429,32 +429,39 @@ impl fmt::Debug for PackedMatrix<'_> {
     }
 }
 
-/// Packs those columns of `block`, which begin at column `first` of a matrix of `columns` columns, that lie in
-/// panels `panels` of `buffer`.
+/// Packs the columns of `block` that are in panels `panels` of `buffer`. `block` starts at column `first` of a matrix
+/// with `columns` columns.
 ///
 /// # Safety
-/// `buffer` has the panels, and nobody else uses them.
+/// `buffer` has the panels, and no other thread uses them.
 unsafe fn pack_panels(
     isa: Isa,
     block: Matrix<'_>,
     (depth, columns): (usize, usize),
     first: usize,
     panels: Range<usize>,
-    (buffer, past): (SharedMut<'_>, bool),
+    (buffer, nontemporal): (SharedMut<'_>, bool),
 ) {
     let width = isa.panel();
-    // Counted from the first column of these panels, the same block in a matrix of the others.
+    // Columns are counted from the first column of these panels: the same block, in a matrix that starts at that
+    // column.
     let origin = panels.start * width;
     let start = first.max(origin);
     let end = (first + block.columns()).min(panels.end * width);
-    // SAFETY: columns of the block; the panels are the caller's contract.
+    // SAFETY: `start..end` is inside the columns of the block; `# Safety` of this function covers the panels.
     let (block, buffer) = unsafe {
         (
             block.columns_unchecked(start - first, end - start),
             buffer.part(origin * depth, panels.len() * width * depth),
         )
     };
-    isa.dispatch(Pack { block, columns: columns - origin, first: start - origin, buffer, past });
+    isa.dispatch(Pack {
+        block,
+        columns: columns - origin,
+        first: start - origin,
+        buffer,
+        nontemporal,
+    });
 }
 
 pub(super) struct Pack<'a, 'b> {
@@ -463,8 +470,8 @@ pub(super) struct Pack<'a, 'b> {
     pub(super) columns: usize,
     pub(super) first: usize,
     pub(super) buffer: &'b mut [f32],
-    /// Whether the matrix is more than caches hold.
-    pub(super) past: bool,
+    /// Whether the packed matrix is larger than [`UNCACHED`].
+    pub(super) nontemporal: bool,
 }
 
 impl SimdOp for Pack<'_, '_> {
@@ -472,7 +479,7 @@ impl SimdOp for Pack<'_, '_> {
 
     #[inline(always)]
     fn run<S: SimdF32>(self, s: S) {
-        let Self { block, columns, first, buffer, past } = self;
+        let Self { block, columns, first, buffer, nontemporal } = self;
         let depth = block.rows();
         let count = block.columns();
         if depth == 0 {
@@ -481,12 +488,12 @@ impl SimdOp for Pack<'_, '_> {
         let (row_stride, column_stride) = (block.row_stride(), block.column_stride());
         let from = block.as_ptr();
         let to = buffer.as_mut_ptr();
-        let past = const { S::MAY_PREFER_HW_PREFETCH && S::LANES == CACHE_LINE_F32 }
-            && past
+        let nontemporal = const { S::MAY_PREFER_HW_PREFETCH && S::LANES == CACHE_LINE_F32 }
+            && nontemporal
             && s.prefers_hw_prefetch()
             && to.addr().is_multiple_of(size_of::<[f32; CACHE_LINE_F32]>());
-        // Where column `first + j` starts: then one element every PANEL floats.
-        let place = |j: usize| {
+        // Offset of column `first + j` of the matrix in `to`. Its elements have a stride of PANEL floats.
+        let offset_of = |j: usize| {
             let column = first + j;
             (column / S::PANEL) * depth * S::PANEL + column % S::PANEL
         };
@@ -494,12 +501,14 @@ impl SimdOp for Pack<'_, '_> {
         while j < count {
             let aligned = (first + j).is_multiple_of(S::PANEL) && count - j >= S::PANEL;
             if aligned && (row_stride == 1 || column_stride == 1) {
-                let panels = if row_stride == 1 { 1 } else { TOGETHER.min((count - j) / S::PANEL) };
-                // SAFETY: so many panels of columns from `j` are in the block, and their places in the
-                // buffer, whose length was checked for the whole shape.
+                let panels =
+                    if row_stride == 1 { 1 } else { PANELS_PER_PASS.min((count - j) / S::PANEL) };
+                // SAFETY: `panels * PANEL` columns from `j` are in the block (`aligned` and the definition of
+                // `panels`). Their places are in the buffer, whose length the callers of `Pack` check. If
+                // `nontemporal`, `to` is aligned to a cache line.
                 unsafe {
-                    let (from, to) = (from.add(j * column_stride), to.add(place(j)));
-                    match (row_stride == 1, past) {
+                    let (from, to) = (from.add(j * column_stride), to.add(offset_of(j)));
+                    match (row_stride == 1, nontemporal) {
                         (true, true) => {
                             panel_of_columns::<S, true>(s, from, column_stride, depth, to)
                         }
@@ -515,20 +524,19 @@ impl SimdOp for Pack<'_, '_> {
                 j += panels * S::PANEL;
                 continue;
             }
-            // A group of columns that is one aligned vector of a panel goes through registers.
+            // Columns that fill one aligned vector of a panel are copied through registers.
             let whole = (first + j).is_multiple_of(S::LANES) && count - j >= S::LANES;
             let mut k = 0;
             if whole && row_stride == 1 {
                 while k + S::LANES <= depth {
-                    // SAFETY: LANES columns from `j` and LANES rows from `k` are in the block
-                    // (`whole` and the condition of this loop). Their places are in the buffer,
-                    // because `place` stays below the length of the packed shape, which the callers
-                    // of `Pack` check.
+                    // SAFETY: LANES columns from `j` and LANES rows from `k` are in the block (`whole` and the
+                    // condition of this loop). Their places are in the buffer, because `offset_of` stays below the
+                    // length of the packed shape, which the callers of `Pack` check.
                     unsafe {
                         s.transpose(
                             from.add(j * column_stride + k),
                             column_stride,
-                            to.add(place(j) + k * S::PANEL),
+                            to.add(offset_of(j) + k * S::PANEL),
                             S::PANEL,
                         );
                     }
@@ -541,7 +549,7 @@ impl SimdOp for Pack<'_, '_> {
                     // check.
                     unsafe {
                         let row = s.load(from.add(k * row_stride + j));
-                        s.store(to.add(place(j) + k * S::PANEL), row);
+                        s.store(to.add(offset_of(j) + k * S::PANEL), row);
                     }
                     k += 1;
                 }
@@ -552,21 +560,21 @@ impl SimdOp for Pack<'_, '_> {
                     // SAFETY: `column < j + group <= count` and `k < depth` are in the block. Their
                     // places are in the buffer, whose length the callers of `Pack` check.
                     unsafe {
-                        *to.add(place(column) + k * S::PANEL) =
+                        *to.add(offset_of(column) + k * S::PANEL) =
                             *from.add(k * row_stride + column * column_stride);
                     }
                 }
             }
             j += group;
         }
-        if past {
+        if nontemporal {
             s.fence();
         }
         if first + count == columns {
             for column in columns..columns.next_multiple_of(S::PANEL) {
                 for k in 0..depth {
                     // SAFETY: padding columns are part of the packed length.
-                    unsafe { *to.add(place(column - first) + k * S::PANEL) = 0.0 };
+                    unsafe { *to.add(offset_of(column - first) + k * S::PANEL) = 0.0 };
                 }
             }
         }

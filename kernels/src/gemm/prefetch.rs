@@ -1,42 +1,43 @@
-//! What the tiles of some rows ask memory for together: the weights that are multiplied next, each its share.
+//! The prefetch policy of a block of rows: each tile prefetches its share of the weights that are multiplied next.
 
 use super::dtype::Dtype;
 use super::microkernel::MAX_MR;
 use crate::parallel::share;
 use crate::simd::{CACHE_LINE_F32, SimdF32};
 
-/// Rows that are few: memory is felt in what they take, and their part of `A` fits in a first-level
-/// cache beside two blocks of weights.
+/// The largest number of rows that counts as few: reading weights affects the time, and the part of `A` fits in an L1
+/// cache together with two blocks of weights.
 pub(super) const FEW_ROWS: usize = 6 * MAX_MR;
 
-/// Lines of the next block that each of `tiles` tiles asks for in two steps, so that together they ask
-/// for as much as each of them multiplies.
+/// Lines of the next block that each of `tiles` tiles prefetches in two steps. Together the tiles prefetch as much as
+/// each of them multiplies.
 pub(super) const fn requests<S: SimdF32>(tiles: usize) -> usize {
     if S::PREFETCHES { (2 * S::PANEL).div_ceil(tiles * CACHE_LINE_F32) } else { 0 }
 }
 
-/// Where a tile asks memory to bring what comes next, and what that is. The next block into the first-level
-/// cache.
+/// Prefetch policy: the next block into the L1 cache.
 pub(super) const TO_L1: u8 = 0;
 
-/// Where the CPU follows streams: the next block into the second-level cache. It brings what several tiles read
-/// from there in time, and a line that is on its way from memory to the first-level cache keeps it from that.
+/// Prefetch policy on a CPU with a strong hardware prefetcher: the next block into the L2 cache. The hardware
+/// prefetcher loads lines that several tiles read from L2 into L1 in time. A line that is in flight from memory to L1
+/// would stop it from doing so.
 pub(super) const TO_L2: u8 = 1;
 
-/// For a single tile there: no more than [pages](super::microkernel::SparsePrefetch).
+/// Prefetch policy for a single tile on such a CPU: only [`SparsePrefetch`](super::microkernel::SparsePrefetch).
 pub(super) const SPARSE: u8 = 2;
 
-/// For many rows: the next block into the second-level cache, and this one from there.
+/// Prefetch policy for many rows: the next block into the L2 cache, and the current one from L2 into L1.
 pub(super) const TO_BOTH: u8 = 3;
 
-/// Tiles that ask as often as any more of them do with [`TO_L2`]: with more rows a request weighs less.
+/// The number of tiles whose request rate is used for every larger number of tiles with [`TO_L2`]: with more rows a
+/// request costs relatively less.
 pub(super) const OUTER_TILES: usize = 2;
 
-/// The fewest rows of a tile that asks for so many lines. Tiles are balanced: of several none has
-/// less than half of the rows of the tallest.
-pub(super) const fn fewest_rows<S: SimdF32>(lines: usize, place: u8) -> usize {
-    match place {
-        // There are more than six tiles.
+/// The fewest rows of a tile that prefetches `lines` lines with `policy`. Tiles are balanced: if there are several,
+/// each has at least half of the rows of the tallest.
+pub(super) const fn fewest_rows<S: SimdF32>(lines: usize, policy: u8) -> usize {
+    match policy {
+        // This policy has more than six tiles.
         TO_BOTH => return MAX_MR - 1,
         SPARSE => return 2,
         _ => {}
@@ -46,44 +47,43 @@ pub(super) const fn fewest_rows<S: SimdF32>(lines: usize, place: u8) -> usize {
         tiles += 1;
     }
     let rows = share((tiles - 1) * MAX_MR + 1, tiles, tiles - 1);
-    // One row is no tile.
+    // One row has its own function and is not a tile.
     if rows.end - rows.start > 2 { rows.end - rows.start } else { 2 }
 }
 
-/// What a tile asks memory for while it multiplies, for whoever comes after it: its share of the block
-/// that is multiplied next.
+/// The share of the next block that one tile prefetches while it multiplies.
 #[derive(Clone, Copy)]
-pub(super) struct Next {
-    /// Where its share starts, any address.
+pub(super) struct NextBlock {
+    /// Start of the share. Any address is valid.
     pub(super) from: *const f32,
-    /// Floats from one request to the next.
+    /// Floats between two requests.
     pub(super) apart: usize,
 }
 
-/// What the tiles of a block of rows ask memory for together.
+/// The prefetches of all tiles of a block of rows.
 #[derive(Clone, Copy)]
-pub(super) struct Asked {
-    /// Floats for each two steps of `k` that are a tile's share.
+pub(super) struct PrefetchPlan {
+    /// The share of one tile, in floats for each two steps of `k`.
     part: usize,
-    /// Lines for each two steps of `k` that a tile asks for.
+    /// Lines that a tile prefetches in each two steps of `k`.
     pub(super) requests: usize,
-    /// Floats from one to the next.
+    /// Floats between two requests.
     apart: usize,
 }
 
-impl Asked {
-    /// There are `tiles`, which ask as often as `like` of them would have to.
+impl PrefetchPlan {
+    /// The plan for `tiles` tiles that issue as many requests per step as `sharing_tiles` tiles would need.
     #[inline(always)]
-    pub(super) fn new<S: SimdF32>(storage: Dtype, tiles: usize, like: usize) -> Self {
+    pub(super) fn new<S: SimdF32>(storage: Dtype, tiles: usize, sharing_tiles: usize) -> Self {
         let part = (storage.words(2) * S::PANEL).div_ceil(tiles);
-        let requests = requests::<S>(like);
+        let requests = requests::<S>(sharing_tiles);
         Self { part, requests, apart: part.div_ceil(requests.max(1)) }
     }
 
-    /// The share of tile `index` in a block of `steps` that starts at `from`.
+    /// The share of tile `index` in a block of `steps` steps that starts at `from`.
     #[inline(always)]
-    pub(super) fn next(self, from: *const f32, index: usize, steps: usize) -> Next {
+    pub(super) fn next(self, from: *const f32, index: usize, steps: usize) -> NextBlock {
         let from = from.wrapping_add(index * steps.div_ceil(2) * self.part);
-        Next { from, apart: self.apart }
+        NextBlock { from, apart: self.apart }
     }
 }

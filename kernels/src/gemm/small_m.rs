@@ -1,8 +1,8 @@
-//! A product of one tile of rows with a `B` whose rows are contiguous, read where it lies: packing would
-//! move as much memory as the product does.
+//! A product of one tile of rows with a `B` whose rows are contiguous. `B` is read in place, because packing would move
+//! as much memory as the product does.
 //!
-//! A panel of `B` in place is a few cache lines of each of its rows. No stream of the hardware's follows
-//! such steps, so each line is asked for some steps before it is multiplied.
+//! A panel of `B` in place is a few cache lines of each row. The hardware prefetcher does not follow these strides, so
+//! each line is prefetched some steps before it is used.
 
 use super::blocking::MIN_WORK_TO_FORK;
 use super::epilogue::Store;
@@ -15,23 +15,23 @@ use crate::parallel::{Workers, share};
 use crate::simd::{CACHE_LINE_F32, SimdF32, SimdOp, TileOp};
 use core::ops::Range;
 
-/// Steps between asking for a row of a panel and multiplying with it.
-const AHEAD: usize = 12;
+/// Steps between the prefetch of a row of a panel and its use.
+const PREFETCH_STEPS: usize = 12;
 
-/// Panels that one row is multiplied with at once.
-const WIDE: usize = 4;
+/// Panels that a single row is multiplied by at once.
+const PANELS_AT_ONCE: usize = 4;
 
 /// Tasks per thread.
 const TASKS_PER_THREAD: usize = 4;
 
-/// Whether [`run`] may have these operands.
+/// Whether [`run`] supports these operands.
 pub(super) fn is_supported(a: &Matrix<'_>, b: &Matrix<'_>) -> bool {
     a.rows() <= MAX_MR && b.column_stride() == 1
 }
 
-/// Computes the whole panels of the output, and returns how many columns they are.
+/// Computes the whole panels of the output, and returns their number of columns.
 ///
-/// `a`, `b` and `store` belong together, `a` has a row, and they are as [`suits`] says.
+/// The shapes of `a`, `b` and `store` match, `a` has at least one row, and [`is_supported`] is true.
 pub(super) fn run(
     isa: Isa,
     a: Matrix<'_>,
@@ -90,7 +90,7 @@ impl TileOp for Part<'_> {
 }
 
 impl Part<'_> {
-    /// Where `MR` rows of `a` and panel `panel` of `b` are.
+    /// The operands: the rows of `a` and panel `panel` of `b`.
     #[inline(always)]
     fn operands<S: SimdF32>(&self, panel: usize) -> Operands {
         let Self { a, b, .. } = self;
@@ -104,11 +104,11 @@ impl Part<'_> {
         }
     }
 
-    /// What asks for `panels` panels side by side.
+    /// The prefetches of `panels` adjacent panels.
     #[inline(always)]
-    fn ahead<S: SimdF32>(operands: &Operands, panels: usize) -> PrefetchLines {
-        let at = operands.b.wrapping_add(AHEAD.wrapping_mul(operands.b_step));
-        // They need not start with a line: one more than they have.
+    fn prefetch<S: SimdF32>(operands: &Operands, panels: usize) -> PrefetchLines {
+        let at = operands.b.wrapping_add(PREFETCH_STEPS.wrapping_mul(operands.b_step));
+        // The panels may be unaligned, so they may touch one more line.
         let count = if S::PREFETCHES { panels * S::PANEL / CACHE_LINE_F32 + 1 } else { 0 };
         PrefetchLines { at, step: operands.b_step, count, apart: CACHE_LINE_F32 }
     }
@@ -116,33 +116,33 @@ impl Part<'_> {
     #[inline(always)]
     fn rows<S: SimdF32, const MR: usize, const NV: usize>(&self, s: S) {
         let mut panel = self.panels.start;
-        // A row that is alone has registers for several panels, and each row of `b` is on a page of
-        // its own as often as not.
-        while MR == 1 && panel + WIDE <= self.panels.end {
+        // A single row leaves registers for several panels, and each row of `b` is often on another page.
+        while MR == 1 && panel + PANELS_AT_ONCE <= self.panels.end {
             let operands = self.operands::<S>(panel);
             let at = core::array::from_fn(|p| operands.b.wrapping_add(p * S::PANEL));
             let panels = Panels { at, step: operands.b_step, vector: S::LANES };
-            let ahead = Self::ahead::<S>(&operands, WIDE);
-            let zero = [[[s.splat(0.0); NV]; MR]; WIDE];
-            // SAFETY: as below, for each of the panels.
+            let prefetch = Self::prefetch::<S>(&operands, PANELS_AT_ONCE);
+            let zero = [[[s.splat(0.0); NV]; MR]; PANELS_AT_ONCE];
+            // SAFETY: as in the loop below, for each of the `PANELS_AT_ONCE` panels:
+            // `panel + PANELS_AT_ONCE <= self.panels.end`.
             unsafe {
                 let sums =
-                    multiply(F32Operand(s), zero, self.b.rows(), operands.rows(), panels, ahead);
+                    multiply(F32Operand(s), zero, self.b.rows(), operands.rows(), panels, prefetch);
                 for (p, acc) in sums.into_iter().enumerate() {
                     let column = (panel + p) * S::PANEL;
                     self.store.finish::<S, MR, NV>(s, acc, 0, column, S::PANEL);
                 }
             }
-            panel += WIDE;
+            panel += PANELS_AT_ONCE;
         }
         while panel < self.panels.end {
             let operands = self.operands::<S>(panel);
-            let ahead = Self::ahead::<S>(&operands, 1);
+            let prefetch = Self::prefetch::<S>(&operands, 1);
             let zero = [[s.splat(0.0); NV]; MR];
-            // SAFETY: `a` has `MR` rows, and `b` all columns of this panel, one after the other in each
-            // row; this part's panels are stored by nobody else.
+            // SAFETY: `a` has `MR` rows (`TileOp::run` matches on it), and `b` has all columns of this panel,
+            // contiguous in each row (`is_supported`). No other part stores the panels of this part.
             unsafe {
-                let acc = tile_prefetched(s, zero, self.b.rows(), operands, ahead);
+                let acc = tile_prefetched(s, zero, self.b.rows(), operands, prefetch);
                 self.store.finish::<S, MR, NV>(s, acc, 0, panel * S::PANEL, S::PANEL);
             }
             panel += 1;

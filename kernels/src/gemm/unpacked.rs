@@ -1,11 +1,10 @@
-//! A product of two matrices of which neither was packed before: scores against a table that changes,
-//! a low-rank update, the operands of another engine's `matmul`.
+//! A product of two unpacked matrices: scores against a table that changes, a low-rank update, or the operands of the
+//! `matmul` of another engine.
 //!
-//! `B` is packed [`COLUMNS`] columns at a time into the caller's scratch, by all threads, and each part
-//! is multiplied while it is in an outer cache. The tile is the packed product's, so the bits are
-//! too. Packing reads and writes `B` once, what a product of a few rows takes as well: from some dozen
-//! rows on it does not matter. One tile of rows reads a `B` of contiguous rows where it lies, see
-//! `small_m.rs`.
+//! All threads pack `B` into the caller's scratch, [`COLUMNS`] columns at a time. Each part is multiplied while it is
+//! in an outer cache. The tile is that of the packed product, so the bits are the same. Packing reads and writes `B`
+//! once, which takes as long as a product of a few rows; from about a dozen rows on its cost does not matter. If `A`
+//! has only one tile of rows and the rows of `B` are contiguous, `B` is read in place (see `small_m.rs`).
 
 use super::epilogue::{Epilogue, Residual, Store};
 use super::error::GemmError;
@@ -15,12 +14,12 @@ use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Parallelism;
 
-/// Columns that are packed together: 2 MiB at a depth of 512, and sixteen panels of the widest, so that
-/// as many threads can pack.
+/// Columns that are packed together: 2 MiB at a depth of 512, and sixteen panels of the widest instruction set, so that
+/// sixteen threads can pack.
 const COLUMNS: usize = 1024;
 
-/// Floats of scratch that [`gemm_unpacked`] takes for a `B` of `[depth, columns]`: those of
-/// [`PackedMatrix::len`], for 1,024 columns at most.
+/// Floats of scratch that [`gemm_unpacked`] takes for a `B` of `[depth, columns]`: [`PackedMatrix::len`] of at most
+/// 1,024 columns.
 ///
 /// # Errors
 /// The size overflows.
@@ -28,16 +27,17 @@ pub fn gemm_unpacked_scratch(isa: Isa, depth: usize, columns: usize) -> Result<u
     PackedMatrix::len(isa, depth, columns.min(COLUMNS))
 }
 
-/// As [`gemm`](super::gemm), `C[m, n] = residual[m, n] + activation(scale * sum_k A[m, k] B[k, n] + bias[n])`, of
-/// matrices that both come as they are: `a` is `[rows, depth]`, `b` `[depth, columns]` and `c`
-/// `[rows, columns]`, all with any strides. A `B` stored `[columns, depth]` is passed transposed.
+/// [`gemm`](super::gemm) for two unpacked matrices:
+/// `C[m, n] = residual[m, n] + activation(scale * sum_k A[m, k] B[k, n] + bias[n])`. `a` is `[rows, depth]`, `b` is
+/// `[depth, columns]` and `c` is `[rows, columns]`, all with any strides. A `B` stored `[columns, depth]` is passed
+/// transposed.
 ///
-/// `scratch` takes [`gemm_unpacked_scratch`] floats, whatever they hold. The bits and the error bound
-/// are those of [`gemm`](super::gemm) on `b` packed for `isa`. A matrix that is multiplied with again and again is
-/// better packed once.
+/// `scratch` takes [`gemm_unpacked_scratch`] floats; its previous content does not matter. The bits and the error bound
+/// are those of [`gemm`](super::gemm) with `b` packed for `isa`. A matrix that is used in many products should be
+/// packed once.
 ///
 /// # Errors
-/// Shapes that do not fit together, a scratch that is too short; then nothing is written.
+/// The shapes do not match, or the scratch is too short. Nothing is written then.
 ///
 /// ```
 /// use simdformer_kernels::{
@@ -46,7 +46,7 @@ pub fn gemm_unpacked_scratch(isa: Isa, depth: usize, columns: usize) -> Result<u
 ///
 /// let isa = Isa::best();
 /// let a = [1.0, 10.0]; // [1, 2]
-/// let b = [1.0, 4.0, 2.0, 5.0, 3.0, 6.0]; // [2, 3], column after column
+/// let b = [1.0, 4.0, 2.0, 5.0, 3.0, 6.0]; // [2, 3], stored by column
 /// let mut scratch = vec![0.0; gemm_unpacked_scratch(isa, 2, 3)?];
 /// let mut c = [0.0; 3];
 /// gemm_unpacked(
@@ -87,7 +87,8 @@ pub fn gemm_unpacked(
     }
     for first in (done..columns).step_by(COLUMNS) {
         let count = (columns - first).min(COLUMNS);
-        // SAFETY: columns that are there, of `b` and, as was checked, of everything beside it.
+        // SAFETY: `first + count <= columns`, the number of columns of `b`; `check::operands` checked that `c`, the
+        // residual and `pre` have as many.
         let (b, mut c, residual) = unsafe {
             let residual = match epilogue.residual {
                 Residual::Matrix(residual) => {

@@ -1,22 +1,22 @@
 //! The gradient of a weight, `dW = dY^T X`, and of a bias, the sums of the columns of `dY`.
 //!
-//! It is the same tile as everywhere: its rows are outputs, its panel is 64 inputs, and its steps are the
-//! rows of the batch. What differs is that both operands are new in every call. What has to be copied is, a leaf
-//! at a time: `X` into panels, `dY` into strips of six columns (see `pack_a.rs`). An element that is copied
-//! takes a fifth of a nanosecond and is then used as often as the other operand has columns.
+//! The tile is the same as in the other products. Its rows are outputs, its panel is 64 inputs, and its steps are the
+//! rows of the batch. The difference is that both operands are new in every call, so they are packed for each reduction
+//! chunk: `X` into panels, and `dY` into strips of six columns (see `pack_a.rs`). Packing takes a fifth of a nanosecond
+//! per element, and the element is then used once for each column of the other operand.
 //!
-//! For few outputs that would be a tenth of the work or more, and `X` is read where it lies, a few whole lines of each
-//! row, unless its rows share a few sets of the caches.
+//! For few outputs, packing `X` would be a tenth of the work or more. `X` is then read in place, a few whole cache
+//! lines of each row, unless the stride of its rows puts them into a few cache sets.
 //!
-//! A leaf of some 500 rows is exactly what the packed product takes as one block of `k`: a panel of it
-//! fits in a second-level cache beside the strips that pass over it, and the sums never wait. After a leaf
-//! they are stored, or added to what earlier leaves have left.
+//! A reduction chunk of about 500 rows has the size of one block of `k` in the packed product: a panel fits the L2
+//! cache together with the strips that are multiplied by it, and partial sums are not stored within a chunk. After a
+//! chunk the sums are stored, or added to the sums of earlier chunks.
 //!
-//! Strips are not copied before they are multiplied: the tile of the first panel reads rows of `dY` where they
-//! are, and copies six columns of each on the way, where multiplications leave loads and stores to spare.
+//! Strips are not packed in a separate pass. The tile of the first panel reads rows of `dY` in place and copies six
+//! columns of each, because the multiplications leave load and store slots unused.
 //!
-//! Tasks are blocks of strips; rows are never split. So an element's sum is one chain of
-//! multiply-adds per leaf, whatever the threads and whatever the instruction set.
+//! Tasks are blocks of strips; rows are never split. The sum of an element is therefore one chain of multiply-adds per
+//! reduction chunk, for any number of threads and any instruction set.
 
 use super::blocking::MIN_WORK_TO_FORK;
 use super::epilogue::{Epilogue, Residual, Store};
@@ -24,7 +24,7 @@ use super::error::GemmError;
 use super::microkernel::{
     MAX_MR, Operands, Prefetch, PrefetchLines, SpreadPrefetch, tile_prefetched,
 };
-use super::pack_a::{self, Copying, Strips};
+use super::pack_a::{self, CopyStrip, Strips};
 use super::packing::PackedMatrix;
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
@@ -34,23 +34,24 @@ use crate::simd::{CACHE_LINE_F32, SimdF32, SimdOp, TileOp};
 use crate::train::{ReductionChunks, WriteMode};
 use core::ops::Range;
 
-/// Steps by which a panel is asked for before it is multiplied, as in the packed product.
-const PANEL_AHEAD: usize = 8;
+/// Steps between the prefetch of a row of a panel and its use, as in the packed product.
+const PANEL_PREFETCH_STEPS: usize = 8;
 
-/// Rows of a multiple of so many floats share a few sets of the caches.
+/// Rows with a stride that is a multiple of this number of floats share a few cache sets.
 const FEW_SETS: usize = 512;
 
-/// Most outputs for which `X` is not copied: more of them pass over a panel sooner where its rows lie side by side.
+/// Largest number of outputs for which `X` is not packed. More outputs read each panel more often, which is faster from
+/// a packed panel with contiguous rows.
 const FEW_OUTPUTS: usize = 512;
 
-/// Tasks for each thread, if there are so many strips.
+/// Tasks for each thread, if there are enough strips.
 const TASKS_PER_THREAD: usize = 4;
 
-/// Panels that a task copies, as rows are copied a KiB at a time.
+/// Panels that a task packs, because packing reads one KiB of a row at a time.
 const PANELS_COPIED: usize = 4;
 
-/// Floats of scratch that [`weight_gradient`] takes when no leaf has more than `rows` rows: a copy of those
-/// rows of `dY` and of `X`, rounded up to whole tiles. It does not depend on threads.
+/// Floats of scratch that [`weight_gradient`] takes if no reduction chunk has more than `rows` rows: a copy of those
+/// rows of `dY` and of `X`, rounded up to whole tiles. The size does not depend on the number of threads.
 ///
 /// # Errors
 /// The size overflows.
@@ -68,28 +69,28 @@ pub fn weight_gradient_scratch(
         .ok_or(GemmError::TooLarge)
 }
 
-/// The gradients of a linear layer `Y = X W^T + b` with `W` stored `[outputs, inputs]`, as checkpoints
-/// have it: `dW = dY^T X` and `db`, the sums of the columns of `dY`.
+/// The gradients of a linear layer `Y = X W^T + b` with `W` stored `[outputs, inputs]`, as in checkpoints:
+/// `dW = dY^T X` and `db`, the sums of the columns of `dY`.
 ///
-/// `d_y` is `[rows, outputs]`, `x` `[rows, inputs]`, `d_weight` `[outputs, inputs]`, all with any strides
-/// (unit column strides are the fast ones); `d_bias` has `outputs` elements. `leaves` are those of the
-/// rows: a leaf's sum starts at zero and takes its rows in order, one multiply-add an element. The sum of the
-/// first leaf is stored or added, as `write` says, and those of the others are added, one after the
-/// other. Without rows, [`WriteMode::Store`] writes zeros.
+/// `d_y` is `[rows, outputs]`, `x` is `[rows, inputs]` and `d_weight` is `[outputs, inputs]`, all with any strides
+/// (unit column strides are fastest). `d_bias` has `outputs` elements. `chunks` are the reduction chunks of the rows:
+/// the sum of a chunk starts at zero and adds its rows in order, one multiply-add per element. The sum of the first
+/// chunk is stored or added, as `write` selects. The sums of the other chunks are added in order. Without rows,
+/// [`WriteMode::Store`] writes zeros.
 ///
-/// `scratch` takes [`weight_gradient_scratch`] floats for the longest leaf, whatever they hold. Leaves of
-/// about 500 rows are the fast ones.
+/// `scratch` takes [`weight_gradient_scratch`] floats for the longest chunk; its previous content does not matter.
+/// Chunks of about 500 rows are fastest.
 ///
-/// Error: `|dW - exact| <= 2 (r + l + 2) u * sum_k |dY[k, n]| |X[k, m]|` for `l` leaves of at most `r` rows,
-/// `u = 2^-24`; under [`WriteMode::Add`] what was there belongs to the magnitudes. `db` likewise, with `X` all
-/// ones.
+/// Error: `|dW - exact| <= 2 (r + l + 2) u * sum_k |dY[k, n]| |X[k, m]|` for `l` chunks of at most `r` rows,
+/// `u = 2^-24`. With [`WriteMode::Add`] the magnitude of the previous content is added to the sum. The same bound holds
+/// for `db`, with an `X` of ones.
 ///
-/// The bits of an element depend on its column of `dY`, its column of `X` and on where leaves end: a call
-/// with several leaves is as many calls with one each, of which the later ones add.
+/// The bits of an element depend on its column of `dY`, its column of `X` and the boundaries of the chunks. A call with
+/// several chunks is equivalent to one call for each chunk, where the later calls add.
 ///
 /// # Errors
-/// Shapes that do not fit together, leaves of other rows, a scratch that is too short; then nothing is
-/// written.
+/// The shapes do not match, the chunks cover another number of rows, or the scratch is too short. Nothing is written
+/// then.
 ///
 /// ```
 /// use simdformer_kernels::train::{ReductionChunks, WriteMode, weight_gradient, weight_gradient_scratch};
@@ -98,14 +99,14 @@ pub fn weight_gradient_scratch(
 /// let isa = Isa::best();
 /// let d_y = [1.0, 2.0, 0.0, 10.0, 20.0, 0.0]; // [2, 3]
 /// let x = [1.0, 2.0, 3.0, 4.0]; // [2, 2]
-/// let leaves = ReductionChunks::new(&[2])?;
+/// let chunks = ReductionChunks::new(&[2])?;
 /// let mut scratch = vec![0.0; weight_gradient_scratch(isa, 2, 3, 2)?];
 /// let (mut d_weight, mut d_bias) = ([f32::NAN; 6], [f32::NAN; 3]);
 /// weight_gradient(
 ///     isa,
 ///     Matrix::new(&d_y, 2, 3)?,
 ///     Matrix::new(&x, 2, 2)?,
-///     leaves,
+///     chunks,
 ///     WriteMode::Store,
 ///     MatrixMut::new(&mut d_weight, 3, 2)?,
 ///     Some(&mut d_bias),
@@ -116,12 +117,12 @@ pub fn weight_gradient_scratch(
 /// assert_eq!(d_bias, [11.0, 22.0, 0.0]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[allow(clippy::too_many_arguments, reason = "two operands, two results, and how to go about it")]
+#[allow(clippy::too_many_arguments, reason = "two operands, two results, and options")]
 pub fn weight_gradient(
     isa: Isa,
     d_y: Matrix<'_>,
     x: Matrix<'_>,
-    leaves: ReductionChunks<'_>,
+    chunks: ReductionChunks<'_>,
     write: WriteMode,
     mut d_weight: MatrixMut<'_>,
     mut d_bias: Option<&mut [f32]>,
@@ -129,30 +130,30 @@ pub fn weight_gradient(
     parallelism: Parallelism<'_>,
 ) -> Result<(), GemmError> {
     let (outputs, inputs) = (d_y.columns(), x.columns());
-    check(&d_y, &x, leaves, &d_weight, d_bias.as_deref())?;
-    let longest = leaves.ranges().map(|rows| rows.len()).max().unwrap_or(0);
+    check(&d_y, &x, chunks, &d_weight, d_bias.as_deref())?;
+    let longest = chunks.ranges().map(|rows| rows.len()).max().unwrap_or(0);
     let expected = weight_gradient_scratch(isa, longest, outputs, inputs)?;
     let found = scratch.len();
     let Some(scratch) = scratch.get_mut(..expected) else {
         return Err(GemmError::Scratch { expected, found });
     };
-    if leaves.is_empty() && write == WriteMode::Store {
+    if chunks.is_empty() && write == WriteMode::Store {
         clear(&mut d_weight);
         d_bias.iter_mut().for_each(|d_bias| d_bias.fill(0.0));
     }
-    let aligned =
+    let misalignment =
         scratch.as_ptr().align_offset(CACHE_LINE_F32 * size_of::<f32>()).min(CACHE_LINE_F32);
-    let scratch = &mut scratch[aligned..];
+    let scratch = &mut scratch[misalignment..];
 
     let work = longest.saturating_mul(outputs).saturating_mul(inputs);
     let workers = if work < MIN_WORK_TO_FORK { Workers::SERIAL } else { parallelism.workers() };
-    for (index, rows) in leaves.ranges().enumerate() {
+    for (index, rows) in chunks.ranges().enumerate() {
         let write = if index == 0 { write } else { WriteMode::Add };
         let residual = match write {
             WriteMode::Store => Residual::None,
             WriteMode::Add => Residual::Output,
         };
-        // SAFETY: rows of a leaf are rows of both, as was checked.
+        // SAFETY: `check` checked that `d_y`, `x` and the chunks have the same number of rows.
         let (d_y, x) = unsafe {
             (d_y.block_unchecked(rows.start, rows.len()), x.block_unchecked(rows.start, rows.len()))
         };
@@ -164,11 +165,11 @@ pub fn weight_gradient(
     Ok(())
 }
 
-/// Whether operands fit together.
+/// Checks that the shapes of the operands match.
 fn check(
     d_y: &Matrix<'_>,
     x: &Matrix<'_>,
-    leaves: ReductionChunks<'_>,
+    chunks: ReductionChunks<'_>,
     d_weight: &MatrixMut<'_>,
     d_bias: Option<&[f32]>,
 ) -> Result<(), GemmError> {
@@ -176,8 +177,8 @@ fn check(
     if x.rows() != rows {
         return Err(GemmError::GradientRows { expected: rows, found: x.rows() });
     }
-    if leaves.rows() != rows {
-        return Err(GemmError::ReductionChunkRows { expected: rows, found: leaves.rows() });
+    if chunks.rows() != rows {
+        return Err(GemmError::ReductionChunkRows { expected: rows, found: chunks.rows() });
     }
     if (d_weight.rows(), d_weight.columns()) != (outputs, inputs) {
         return Err(GemmError::WeightGradient {
@@ -200,26 +201,26 @@ fn clear(matrix: &mut MatrixMut<'_>) {
     let first = matrix.shared().as_ptr();
     for row in 0..rows {
         for column in 0..columns {
-            // SAFETY: an element of the view, which is borrowed exclusively.
+            // SAFETY: `row` and `column` are inside the view, which is borrowed exclusively.
             unsafe { first.add(row * row_stride + column * column_stride).write(0.0) };
         }
     }
 }
 
-/// The rows of a leaf, and how they lie in the scratch: panels of `X`, then strips of `dY`.
+/// The rows of a reduction chunk, and their layout in the scratch: panels of `X`, then strips of `dY`.
 struct ReductionChunk<'a> {
     isa: Isa,
     d_y: Matrix<'a>,
     x: Matrix<'a>,
     panels: usize,
-    /// Of these, the first ones are read where they lie in `X`.
+    /// Panels that are read in place from `X`: the first ones.
     in_place: usize,
     strips: usize,
-    /// Blocks of strips, as even as they can be.
+    /// Number of blocks of strips. Their sizes differ by at most one strip.
     blocks: usize,
     /// Floats of all panels.
     panel_floats: usize,
-    /// Floats from one strip to the next.
+    /// Floats between the starts of two strips.
     stride: usize,
     scratch: SharedMut<'a>,
     store: Store,
@@ -240,8 +241,8 @@ impl<'a> ReductionChunk<'a> {
         let panels = x.columns().div_ceil(isa.panel());
         let strips = d_y.columns().div_ceil(pack_a::WIDTH);
         let blocks = strips.div_ceil(pack_a::BLOCK);
-        // The last panel is copied if it is not whole: zeros come after it.
-        let reads = d_y.columns() <= FEW_OUTPUTS && spreads(&x);
+        // A partial last panel is copied, because it is padded with zeros.
+        let reads = d_y.columns() <= FEW_OUTPUTS && rows_spread_over_sets(&x);
         let in_place = if reads { x.columns() / isa.panel() } else { 0 };
         Self {
             isa,
@@ -255,7 +256,7 @@ impl<'a> ReductionChunk<'a> {
                 _ => blocks.max(threads * TASKS_PER_THREAD).next_multiple_of(threads).min(strips),
             },
             panel_floats: panels * isa.panel() * rows,
-            // The scratch of a leaf that is no shorter could be counted.
+            // `stride` cannot fail here: `weight_gradient_scratch` succeeded for the longest chunk.
             stride: pack_a::stride(rows).unwrap_or(0),
             scratch,
             store,
@@ -263,8 +264,8 @@ impl<'a> ReductionChunk<'a> {
         }
     }
 
-    /// Copies what has to be copied, and multiplies, each block of strips from its copy on by one thread. One thread
-    /// has one place for the strips of all blocks, which stays in its cache; several have one for each block.
+    /// Packs the panels, then packs and multiplies each block of strips on one thread. A single thread uses one slot
+    /// for the strips of all blocks, which stays in its cache. With several threads each block has its own slots.
     fn run(&self, workers: Workers<'_>) {
         let copied = self.panels - self.in_place;
         let groups = copied.div_ceil(PANELS_COPIED);
@@ -275,32 +276,33 @@ impl<'a> ReductionChunk<'a> {
         let serial = workers.threads() == 1;
         workers.for_each(self.blocks, &|block| {
             let strips = self.strips_of(block);
-            let place = if serial { 0 } else { strips.start };
-            // SAFETY: panels are there, and each block has outputs of its own. It has places of its own as well,
-            // or `Workers::for_each` runs the blocks one after the other: both follow from the one number of
-            // threads in `workers`.
-            unsafe { self.run_block(strips, place) };
+            let slot = if serial { 0 } else { strips.start };
+            // SAFETY: the panels are packed, and each block has its own outputs. Each block also has its own slots, or
+            // `Workers::for_each` runs the blocks one after another: both depend on the same number of threads in
+            // `workers`.
+            unsafe { self.run_block(strips, slot) };
         });
     }
 
-    /// Copies the strips of a block to places from `place` on, and multiplies them.
+    /// Packs the strips of a block into the slots from `slot` on, and multiplies them.
     ///
     /// # Safety
-    /// Panels are there, and nobody else uses those places or the strips' outputs.
-    unsafe fn run_block(&self, strips: Range<usize>, place: usize) {
-        // The last ones of a row have too few columns behind them.
-        let wide = pack_a::wide(self.d_y.columns()).clamp(strips.start, strips.end);
-        let wide = if self.panels > 0 && spreads(&self.d_y) { wide } else { strips.start };
-        // SAFETY: the caller's contract; strips are copied before they are read.
+    /// The panels are packed, and no other thread uses those slots or the outputs of the strips.
+    unsafe fn run_block(&self, strips: Range<usize>, slot: usize) {
+        // The last strips of a row have too few columns after them.
+        let whole = pack_a::whole_strips(self.d_y.columns()).clamp(strips.start, strips.end);
+        let whole =
+            if self.panels > 0 && rows_spread_over_sets(&self.d_y) { whole } else { strips.start };
+        // SAFETY: `# Safety` of this function; strips are packed before they are read.
         unsafe {
             let first = strips.start;
-            self.copy_strips(wide..strips.end, place + wide - first);
+            self.copy_strips(whole..strips.end, slot + whole - first);
             for panel in 0..self.panels {
-                // Those before `read` are copied by the first panel's tiles.
-                let read = if panel == 0 { wide } else { strips.start };
+                // Strips before `read` are packed by the tiles of the first panel.
+                let read = if panel == 0 { whole } else { strips.start };
                 for (strips, copies) in [(strips.start..read, true), (read..strips.end, false)] {
-                    let place = place + strips.start - first;
-                    Product { leaf: self, strips, place, panel, copies }.run();
+                    let slot = slot + strips.start - first;
+                    Product { chunk: self, strips, slot, panel, copies }.run();
                 }
             }
         }
@@ -310,12 +312,12 @@ impl<'a> ReductionChunk<'a> {
         share(self.strips, self.blocks, block)
     }
 
-    /// Where the strip at place `place` starts in the scratch.
-    const fn place(&self, place: usize) -> usize {
-        self.panel_floats + place * self.stride
+    /// Offset of slot `slot` in the scratch.
+    const fn slot(&self, slot: usize) -> usize {
+        self.panel_floats + slot * self.stride
     }
 
-    /// Copies panels of `X` to their places.
+    /// Packs panels of `X` into the scratch.
     fn copy_panels(&self, panels: Range<usize>) {
         if panels.is_empty() {
             return;
@@ -323,7 +325,7 @@ impl<'a> ReductionChunk<'a> {
         let (rows, width, first) =
             (self.x.rows(), self.isa.panel(), panels.start * self.isa.panel());
         let count = (self.x.columns() - first).min(panels.len() * width);
-        // SAFETY: the columns are there, and the scratch has a place of its own for each panel.
+        // SAFETY: `first + count` is at most the columns of `X`, and the scratch has a separate range for each panel.
         let (block, to) = unsafe {
             (
                 self.x.columns_unchecked(first, count),
@@ -333,28 +335,29 @@ impl<'a> ReductionChunk<'a> {
         PackedMatrix::pack_whole(self.isa, block, to);
     }
 
-    /// Copies strips of `dY`, the first one to place `place`, and finishes their part of the bias' gradient.
+    /// Packs strips of `dY`, the first one into slot `slot`, and writes their part of the bias gradient.
     ///
     /// # Safety
-    /// There are as many places, and nobody else uses them, or their part of the bias' gradient.
-    unsafe fn copy_strips(&self, strips: Range<usize>, place: usize) {
+    /// The scratch has the slots, and no other thread uses them or the part of the bias gradient.
+    unsafe fn copy_strips(&self, strips: Range<usize>, slot: usize) {
         if strips.is_empty() {
             return;
         }
         let first = strips.start * pack_a::WIDTH;
         let count = (self.d_y.columns() - first).min(strips.len() * pack_a::WIDTH);
-        // SAFETY: the columns are there; the rest is the caller's contract.
+        // SAFETY: `first + count` is at most the columns of `dY`; `# Safety` of this function covers the slots and the
+        // sums.
         let (from, to, sums) = unsafe {
             (
                 self.d_y.columns_unchecked(first, count),
-                self.scratch.part(self.place(place), strips.len() * self.stride),
+                self.scratch.part(self.slot(slot), strips.len() * self.stride),
                 self.d_bias.as_ref().map(|(d_bias, write)| (d_bias.part(first, count), *write)),
             )
         };
         self.isa.dispatch(Strips { from, to, stride: self.stride, sums });
     }
 
-    /// A panel, and the floats from one of its rows to the next.
+    /// The address of a panel, and its row stride in floats.
     #[inline(always)]
     fn panel<S: SimdF32>(&self, panel: usize) -> (*const f32, usize) {
         let column = panel * S::PANEL;
@@ -368,31 +371,31 @@ impl<'a> ReductionChunk<'a> {
     }
 }
 
-/// Whether contiguous rows lie so that a few columns of them stay in the caches: those that are a power of two apart
-/// share a few sets, which have lost the lines of one pass when the next one wants them.
-fn spreads(matrix: &Matrix<'_>) -> bool {
+/// Whether rows are contiguous and their stride lets a few columns of them stay in the caches. Rows with a stride of a
+/// large power of two share a few cache sets, and the lines of one pass are evicted before the next pass reads them.
+fn rows_spread_over_sets(matrix: &Matrix<'_>) -> bool {
     matrix.column_stride() == 1 && !matrix.row_stride().is_multiple_of(FEW_SETS)
 }
 
 /// A block of strips times a panel.
 struct Product<'a> {
-    leaf: &'a ReductionChunk<'a>,
+    chunk: &'a ReductionChunk<'a>,
     strips: Range<usize>,
-    /// Where the first of them is.
-    place: usize,
+    /// Slot of the first strip.
+    slot: usize,
     panel: usize,
-    /// Whether the strips are copied on the way, with their part of the bias' gradient, from rows that are read
-    /// where they are; each has [`pack_a::AFTER`] columns behind it.
+    /// Whether the tiles also pack the strips and sum their part of the bias gradient, reading the rows of `dY` in
+    /// place. Each strip then has [`pack_a::OVERRUN`] columns after it.
     copies: bool,
 }
 
 impl Product<'_> {
     /// # Safety
-    /// Strips and panel are there, and nobody writes them, or nobody uses the places of strips that are to be copied;
-    /// nobody else uses their part of the outputs.
+    /// The panel is packed, and no other thread writes it. The strips are packed and no other thread writes them, or
+    /// `copies` is set and no other thread uses their slots. No other thread uses their part of the outputs.
     unsafe fn run(self) {
         if !self.strips.is_empty() {
-            self.leaf.isa.dispatch(self);
+            self.chunk.isa.dispatch(self);
         }
     }
 }
@@ -411,13 +414,13 @@ impl TileOp for Product<'_> {
 
     #[inline(always)]
     fn run<S: SimdF32, const NV: usize>(self, s: S) {
-        let asked = Asked::new::<S>(self.leaf, self.panel, self.strips.len());
+        let plan = PrefetchPlan::new::<S>(self.chunk, self.panel, self.strips.len());
         for index in 0..self.strips.len() {
-            // SAFETY: the contract of `Product::run`.
+            // SAFETY: `# Safety` of `Product::run`.
             unsafe {
                 match self.copies {
-                    false => self.tile::<S, NV, false>(s, &asked, index),
-                    true => self.tile::<S, NV, true>(s, &asked, index),
+                    false => self.tile::<S, NV, false>(s, &plan, index),
+                    true => self.tile::<S, NV, true>(s, &plan, index),
                 }
             }
         }
@@ -425,7 +428,7 @@ impl TileOp for Product<'_> {
 }
 
 impl Product<'_> {
-    /// One strip times the panel; copies the strip if `COPIES`.
+    /// Multiplies one strip by the panel. Packs the strip if `COPIES`.
     ///
     /// # Safety
     /// As [`Product::run`].
@@ -433,67 +436,68 @@ impl Product<'_> {
     unsafe fn tile<S: SimdF32, const NV: usize, const COPIES: bool>(
         &self,
         s: S,
-        asked: &Asked,
+        plan: &PrefetchPlan,
         index: usize,
     ) {
-        let Self { leaf, panel, .. } = *self;
-        let (rows, outputs) = (leaf.d_y.rows(), leaf.d_y.columns());
+        let Self { chunk, panel, .. } = *self;
+        let (rows, outputs) = (chunk.d_y.rows(), chunk.d_y.columns());
         let row = (self.strips.start + index) * pack_a::WIDTH;
         let column = panel * S::PANEL;
-        let valid = (leaf.x.columns() - column).min(S::PANEL);
-        let start = leaf.scratch.as_ptr();
-        let strip = start.wrapping_add(leaf.place(self.place + index));
-        let d_y = leaf.d_y.as_ptr().wrapping_add(row);
+        let valid = (chunk.x.columns() - column).min(S::PANEL);
+        let start = chunk.scratch.as_ptr();
+        let strip = start.wrapping_add(chunk.slot(self.slot + index));
+        let d_y = chunk.d_y.as_ptr().wrapping_add(row);
         let (a, a_step) = match COPIES {
-            true => (d_y, leaf.d_y.row_stride()),
+            true => (d_y, chunk.d_y.row_stride()),
             false => (strip.cast_const(), pack_a::WIDTH),
         };
-        let (b, b_step) = leaf.panel::<S>(panel);
+        let (b, b_step) = chunk.panel::<S>(panel);
         let operands = Operands { a, a_row: 1, a_step, b, b_step, b_vector: S::LANES };
-        let mut totals = [0.0; pack_a::WIDTH + pack_a::AFTER];
-        // SAFETY: the strip has columns behind it and a place in the scratch, and is asked once for each row.
-        let mut copy = unsafe { Copying::<COPIES>::new(d_y, a_step, strip, &mut totals) };
-        leaf.store.prefetch::<S, MAX_MR>(s, row, column);
+        let mut totals = [0.0; pack_a::WIDTH + pack_a::OVERRUN];
+        // SAFETY: the strip has `OVERRUN` columns after it (`copies`) and a slot in the scratch, and `issue` is called
+        // once for each row.
+        let mut copy = unsafe { CopyStrip::<COPIES>::new(d_y, a_step, strip, &mut totals) };
+        chunk.store.prefetch::<S, MAX_MR>(s, row, column);
         let zero = [[s.splat(0.0); NV]; MAX_MR];
-        let ahead = (asked.with_strip::<S>(index, b, b_step), copy);
-        // SAFETY: the operands have their rows and columns, zeros where `dY` and `X` have none; the output has the
-        // rows and columns that are stored, and they are this task's own.
+        let prefetch = (plan.with_strip::<S>(index, b, b_step), copy);
+        // SAFETY: the operands have `rows` steps and whole tiles, with zeros where `dY` and `X` have no column. The
+        // stored rows and columns are inside the output, and only this task uses them.
         unsafe {
-            let acc = tile_prefetched(s, zero, rows, operands, ahead);
+            let acc = tile_prefetched(s, zero, rows, operands, prefetch);
             let height = (outputs - row).min(MAX_MR);
-            leaf.store.finish_rows::<S, MAX_MR, NV>(s, acc, height, row, column, valid);
+            chunk.store.finish_rows::<S, MAX_MR, NV>(s, acc, height, row, column, valid);
         }
         if !rows.is_multiple_of(2) {
-            // The tile asks in pairs.
+            // The tile issues prefetches in pairs of steps, so the last odd row is copied here.
             copy.skip(rows - 1);
             copy.issue(s, 0);
         }
-        if COPIES && let Some((d_bias, write)) = &leaf.d_bias {
-            // SAFETY: this task's own part.
+        if COPIES && let Some((d_bias, write)) = &chunk.d_bias {
+            // SAFETY: `# Safety` of this function: no other thread uses this part of the bias gradient.
             let d_bias = unsafe { d_bias.part(row, pack_a::WIDTH) };
             write.all(d_bias, &totals[..pack_a::WIDTH]);
         }
     }
 }
 
-/// What is asked for while a block of strips passes over a panel.
-struct Asked {
-    /// The panel that comes next; after the last one the first.
+/// The prefetches of a block of strips while it is multiplied by a panel.
+struct PrefetchPlan {
+    /// The next panel. After the last panel it is the first.
     next: *const f32,
-    /// Floats from one of its rows to the next.
+    /// Row stride of the next panel.
     step: usize,
     rows: usize,
     strips: usize,
 }
 
-impl Asked {
+impl PrefetchPlan {
     #[inline(always)]
-    fn new<S: SimdF32>(leaf: &ReductionChunk<'_>, panel: usize, strips: usize) -> Self {
-        let (next, step) = leaf.panel::<S>(if panel + 1 < leaf.panels { panel + 1 } else { 0 });
-        Self { next, step, rows: leaf.d_y.rows(), strips }
+    fn new<S: SimdF32>(chunk: &ReductionChunk<'_>, panel: usize, strips: usize) -> Self {
+        let (next, step) = chunk.panel::<S>(if panel + 1 < chunk.panels { panel + 1 } else { 0 });
+        Self { next, step, rows: chunk.d_y.rows(), strips }
     }
 
-    /// What the strip of this number asks for.
+    /// The prefetches of strip `index`.
     #[inline(always)]
     fn with_strip<S: SimdF32>(
         &self,
@@ -503,24 +507,24 @@ impl Asked {
     ) -> (SpreadPrefetch<1, false>, PrefetchLines) {
         let lines = S::PANEL.div_ceil(CACHE_LINE_F32);
         let next = if self.step == S::PANEL {
-            // The block asks for all of it in even parts.
+            // The strips of the block prefetch equal parts of the next panel.
             let apart = (2 * S::PANEL).div_ceil(self.strips);
             SpreadPrefetch {
                 at: self.next.wrapping_add(index * self.rows.div_ceil(2) * apart),
                 apart,
             }
         } else {
-            // One line of every other row, by turns.
+            // One line of every other row. Row parity and line alternate with the strip.
             let (row, line) = (index % 2, index / 2 % lines);
             let at = self.next.wrapping_add(row * self.step + line * CACHE_LINE_F32);
             SpreadPrefetch { at, apart: 2 * self.step }
         };
-        let here = PrefetchLines {
-            at: panel.wrapping_add(PANEL_AHEAD * step),
+        let current = PrefetchLines {
+            at: panel.wrapping_add(PANEL_PREFETCH_STEPS * step),
             step,
             count: lines,
             apart: CACHE_LINE_F32,
         };
-        (next, here)
+        (next, current)
     }
 }

@@ -2,14 +2,14 @@
 
 use super::error::LossError;
 use super::passes::LossRows;
-use super::smoothing::{IGNORED, RowLoss, Smoothing, Wanted};
+use super::smoothing::{IGNORED, RowLoss, Smoothing, TargetProbs};
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Parallelism;
 use crate::rows::{UnitColumns, for_rows};
 use crate::shared::SharedMut;
 
-/// The rows of logits of a call that is right.
+/// The shape of the logits of a call.
 struct Logits {
     rows: usize,
     columns: usize,
@@ -17,13 +17,13 @@ struct Logits {
 }
 
 impl Logits {
-    /// What every row should be, if the operands fit.
+    /// Checks the operands and returns the target distribution of each row.
     fn check(
         &self,
         targets: &[u32],
         smoothing: Smoothing,
         losses: &[RowLoss],
-    ) -> Result<Wanted, LossError> {
+    ) -> Result<TargetProbs, LossError> {
         let &Self { rows, columns, wide_columns } = self;
         if targets.len() != rows {
             return Err(LossError::Targets { expected: rows, found: targets.len() });
@@ -39,35 +39,33 @@ impl Logits {
         if let Some((row, &found)) = targets.iter().enumerate().find(outside) {
             return Err(LossError::Target { row, columns, found });
         }
-        Wanted::new(smoothing, columns)
+        TargetProbs::new(smoothing, columns)
     }
 }
 
-/// The losses of rows against their targets, and their gradient in the place of the logits.
+/// The losses of rows against their targets. The gradient overwrites the logits.
 ///
-/// `logits` `[rows, V]` become `scale * (softmax - q)`, `q` being what a row should be: 1 at its target and
-/// 0 elsewhere, or what `smoothing` says. `losses[row]` is what came of it; neither it nor `scale` knows of
-/// other rows, so the mean over all targets of an update has the gradient for a `scale` of 1 over
-/// their number, whatever micro-batches they come in. A row whose target is [`IGNORED`] is not read; it
-/// becomes 0, and so does its loss.
+/// `logits` `[rows, V]` become `scale * (softmax - q)`, where `q` is the target distribution of a row: 1 at its target
+/// and 0 elsewhere, or smoothed as in `smoothing`. `losses[row]` is the loss of a row. A row's loss and gradient do
+/// not depend on other rows. So with a `scale` of 1 over the number of targets of an update, the sum is the gradient
+/// of the mean over all targets, for any split into micro-batches. A row whose target is [`IGNORED`] is not read; its
+/// gradient and its loss are 0.
 ///
-/// Special values. A logit of negative infinity, as that of a banned token, has probability 0 and
-/// the gradient `-scale q` exactly. Where smoothing wants some probability of such a column the
-/// loss is infinite, as PyTorch's is; `nll` is not, unless it is the target's. The loss may be infinite, too,
-/// where logits lie 10^36 and more apart, since f32 cannot add up their distances. A row with NaN or positive
-/// infinity, or with nothing but negative infinity, has NaN for losses and gradients, and no other
-/// row has. Gradients that would be subnormal are 0.
+/// Special values. A logit of negative infinity, as of a banned token, has probability 0 and exactly the gradient
+/// `-scale q`. If smoothing assigns probability to such a column, the loss is infinite, as in PyTorch; `nll` is
+/// infinite only if it is the target's column. The loss may also be infinite if logits differ by 10^36 or more,
+/// because the sum of their distances overflows f32. A row with NaN or positive infinity, or with negative infinity
+/// alone, has losses and gradients of NaN; other rows are not affected. Gradients that would be subnormal are 0.
 ///
-/// Error. With `d_j = max - z_j`, `D = sum_j p_j d_j`, `T` the probability of all logits below the
-/// maximum and `u = 2^-24`: `nll` is within `u (26 T + D) + V 2^-125` of the exact value, the loss within
-/// `26 u sum_j max(q_j, w) d_j` more, `w` being what smoothing wants of each column but the target, and a
-/// gradient within
-/// `u |scale| (p_j (30 + d_j + D) + 2 q_j) + 2^-125 (|scale| + 1)`, all but for second-order terms and what
-/// f64 rounds. The bits of a row depend on nothing but the row.
+/// Error. Let `d_j = max - z_j`, `D = sum_j p_j d_j`, `T` the probability of all logits below the maximum, `u =
+/// 2^-24`, and `w` the probability that smoothing assigns to each column except the target. Then `nll` is within `u
+/// (26 T + D) + V 2^-125` of the exact value, the loss has an additional error of `26 u sum_j max(q_j, w) d_j`, and a
+/// gradient is within `u |scale| (p_j (30 + d_j + D) + 2 q_j) + 2^-125 (|scale| + 1)`, except for second-order terms
+/// and the roundings of f64. The bits of a row depend on the row alone.
 ///
 /// # Errors
-/// There is not one target and one loss for each row, a target is neither a column nor [`IGNORED`], the
-/// elements of a row are not side by side, or smoothing spreads what there is not.
+/// The number of targets or losses differs from the number of rows, a target is neither a column nor [`IGNORED`], the
+/// elements of a row are not contiguous, or the smoothing is not possible.
 ///
 /// ```
 /// use simdformer_kernels::train::{IGNORED, RowLoss, Smoothing, cross_entropy};
@@ -95,21 +93,20 @@ pub fn cross_entropy(
 ) -> Result<(), LossError> {
     let (rows, columns, stride) = (logits.rows(), logits.columns(), logits.row_stride());
     let view = Logits { rows, columns, wide_columns: logits.wide_columns() };
-    let wanted = view.check(targets, smoothing, losses)?;
+    let target_probs = view.check(targets, smoothing, losses)?;
     let (logits, losses) = (logits.shared(), SharedMut::new(losses));
     for_rows(parallelism.workers(), rows, columns, &|range| {
-        // SAFETY: the view was checked to hold every row, there is one loss for each, and each task
-        // has its own.
+        // SAFETY: the view contains every row, there is one loss for each row, and each task has its own rows.
         let (logits, losses) = unsafe {
             (logits.as_ptr().add(range.start * stride), losses.part(range.start, range.len()))
         };
         let (targets, scale) = (&targets[range], Some(scale));
-        isa.dispatch(LossRows { logits, stride, columns, targets, wanted, scale, losses });
+        isa.dispatch(LossRows { logits, stride, columns, targets, target_probs, scale, losses });
     });
     Ok(())
 }
 
-/// The losses of [`cross_entropy`], bit for bit, with logits that are only read: for validation.
+/// The losses of [`cross_entropy`] with the same bits, without a gradient: for validation. The logits are only read.
 ///
 /// # Errors
 /// As [`cross_entropy`].
@@ -135,17 +132,25 @@ pub fn cross_entropy_loss(
 ) -> Result<(), LossError> {
     let (rows, columns, stride) = (logits.rows(), logits.columns(), logits.row_stride());
     let view = Logits { rows, columns, wide_columns: logits.wide_columns() };
-    let wanted = view.check(targets, smoothing, losses)?;
+    let target_probs = view.check(targets, smoothing, losses)?;
     let losses = SharedMut::new(losses);
     for_rows(parallelism.workers(), rows, columns, &|range| {
-        // SAFETY: the view was checked to hold every row, there is one loss for each, and each task
-        // has its own. Without a scale no logit is written.
+        // SAFETY: the view contains every row, there is one loss for each row, and each task has its own rows. Without
+        // a scale no logit is written.
         let (from, losses) = unsafe {
             let from = logits.as_ptr().add(range.start * stride);
             (from.cast_mut(), losses.part(range.start, range.len()))
         };
         let (targets, scale) = (&targets[range], None);
-        isa.dispatch(LossRows { logits: from, stride, columns, targets, wanted, scale, losses });
+        isa.dispatch(LossRows {
+            logits: from,
+            stride,
+            columns,
+            targets,
+            target_probs,
+            scale,
+            losses,
+        });
     });
     Ok(())
 }

@@ -1,12 +1,12 @@
-//! Why a loss could not be computed.
+//! Errors of the loss.
 
 use core::fmt;
 
-/// Why a loss could not be computed. Nothing was written.
+/// Why a loss cannot be computed. Nothing is written.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum LossError {
-    /// There is not one target for each row.
+    /// The number of targets differs from the number of rows.
     Targets {
         /// Rows of the logits.
         expected: usize,
@@ -22,24 +22,24 @@ pub enum LossError {
         /// The target given for it.
         found: u32,
     },
-    /// There is not room for one loss for each row.
+    /// The length of the output for the losses differs from the number of rows.
     Losses {
         /// Rows of the logits.
         expected: usize,
-        /// Losses that there is room for.
+        /// Elements of the output.
         found: usize,
     },
-    /// The elements of a row are not side by side.
+    /// The elements of a row are not contiguous.
     ColumnStride {
         /// The column stride found; 1 is expected.
         found: usize,
     },
-    /// Smoothing spreads less than nothing, all there is, or more.
+    /// The probability that smoothing spreads is not in `0..1`.
     Epsilon {
-        /// What it spreads.
+        /// The value given.
         found: f32,
     },
-    /// Smoothing spreads over other columns than the target, and there is none.
+    /// Smoothing spreads over columns other than the target, but there are none.
     NoOthers {
         /// Columns of a row; at least 2 are expected.
         columns: usize,
@@ -56,7 +56,7 @@ impl fmt::Display for LossError {
                 write!(f, "row {row} has {columns} columns, found a target of {found}")
             }
             Self::Losses { expected, found } => {
-                write!(f, "expected room for {expected} losses, one for each row, found {found}")
+                write!(f, "expected space for {expected} losses, one for each row, found {found}")
             }
             Self::ColumnStride { found } => {
                 write!(f, "a loss needs contiguous rows (column stride 1), found {found}")

@@ -1,24 +1,23 @@
-//! Cross-entropy of rows of logits with label smoothing, and its gradient in their place.
+//! Cross-entropy of rows of logits with label smoothing. The gradient overwrites the logits.
 //!
-//! With `p` the softmax of a row `z`, `y` its target and `q` the distribution that the row should have
-//! (1 at the target, or a little less with the rest spread over the others: [`Smoothing`]):
+//! Let `p` be the softmax of a row `z`, `y` its target, and `q` the target distribution (1 at the target, or a little
+//! less with the rest spread over the other columns: [`Smoothing`]):
 //!
 //! * `loss = -sum_j q_j ln p_j`, with smoothing;
-//! * `nll = -ln p_y`, without, whose exponential is the perplexity;
-//! * `dloss/dz_j = p_j - q_j`, times the caller's scale, which is 1 over the targets of the whole update.
+//! * `nll = -ln p_y`, without smoothing, whose exponential is the perplexity;
+//! * `dloss/dz_j = p_j - q_j`, times the caller's scale, which is 1 over the number of targets of the whole update.
 //!
-//! A row is read once for its sums, block by block: the largest logit of a block and then, while the block
-//! is in the first-level cache, the sum of `e^(z - max)` and of `max - z`. When a later block has a larger
-//! maximum, the sums so far are rescaled. A second pass writes the gradient. So logits are read twice and
-//! written once, and nothing of their size is kept beside them.
+//! A row is read once for its sums, block by block: first the largest logit of a block, then, while the block is in
+//! the L1 cache, the sums of `e^(z - max)` and of `max - z`. When a later block has a larger maximum, the sums so far
+//! are rescaled. A second pass writes the gradient. So logits are read twice and written once, and no second buffer of
+//! their size is needed.
 //!
-//! Why losses are as exact as they are. The exponential of the maximum is exactly 1, and those of
-//! the other logits are added without it, so a row that is all but certain has a loss of the relative
-//! accuracy of any other. And `loss = ln(sum of e^(z - max)) + sum_j q_j (max - z_j)` has no negative
-//! term: nothing cancels.
+//! Accuracy. The exponential of the maximum is exactly 1, and those of the other logits are added without it, so the
+//! loss of a row with a probability near 1 has the same relative accuracy as any other. And `loss = ln(sum of e^(z -
+//! max)) + sum_j q_j (max - z_j)` has no negative term, so there is no cancellation.
 //!
-//! Sums of a block of 1,024 columns are taken in 64 virtual lanes and halved, blocks are added in order in
-//! f64. So the bits do not depend on the width of a vector.
+//! Sums of a block of 1,024 columns use 64 virtual lanes, which are added by halving; blocks are added in order in
+//! f64. So the bits do not depend on the vector width.
 
 mod call;
 mod error;

@@ -1,30 +1,30 @@
-//! The two passes over a row of logits: its sums, and what is written over it.
+//! The two passes over a row of logits: its sums, and the gradient that overwrites it.
 
-use super::smoothing::{IGNORED, RowLoss, Wanted};
+use super::smoothing::{IGNORED, RowLoss, TargetProbs};
 use super::sums::{VIRTUAL, VirtualLanes};
 use crate::math::{EXP_LOWEST, exp_from};
-use crate::rows::{Map, sweep};
+use crate::rows::{Map, map_slice};
 use crate::simd::{SimdF32, SimdOp};
 use crate::softmax::block_max;
 
-/// Columns whose sums are taken together. Few, since rounding errors grow with the additions of a lane.
+/// Columns in one block. The block is small because rounding errors grow with the additions in a lane.
 const BLOCK: usize = 1024;
 
-/// What a row adds up to.
+/// The sums of a row.
 #[derive(Clone, Copy)]
 struct Sums {
     /// The largest logit; 0 when all are negative infinity.
     max: f32,
-    /// How many logits are the largest.
+    /// The number of logits that equal the maximum.
     ties: f64,
-    /// Sum of `e^(z - max)` over the others. NaN when a logit is NaN or positive infinity.
+    /// Sum of `e^(z - max)` over the other logits. NaN when a logit is NaN or positive infinity.
     tail: f64,
-    /// Sum of `max - z` over all.
+    /// Sum of `max - z` over all logits.
     distance: f64,
 }
 
-/// What is subtracted from logits whose maximum is `max`. The maximum itself, except that negative
-/// infinity minus itself would be NaN.
+/// The value that is subtracted from logits whose maximum is `max`: the maximum itself, except for negative infinity,
+/// because negative infinity minus itself is NaN.
 #[inline(always)]
 fn shift_of(max: f32) -> f32 {
     if max == f32::NEG_INFINITY { 0.0 } else { max }
@@ -40,15 +40,14 @@ unsafe fn block_sums<S: SimdF32>(s: S, from: *const f32, len: usize, max: f32) -
     let (shift, lowest) = (s.splat(max), s.splat(EXP_LOWEST));
     let (mut ties, mut tail) = (VirtualLanes::zero(s), VirtualLanes::zero(s));
     let mut distance = VirtualLanes::zero(s);
-    // One vector of virtual lanes after the other: all of them at once would need more registers than
-    // there are.
+    // One vector of virtual lanes at a time: all of them would not fit the registers.
     for vector in 0..VIRTUAL / S::LANES {
         let (mut tied, mut rest, mut far) = (zero, zero, zero);
         let mut i = vector * S::LANES;
         while i + S::LANES <= len {
             // SAFETY: `i + LANES <= len`.
             let x = s.sub(unsafe { s.load(from.add(i)) }, shift);
-            // NaN is not less either: it is a tie whose exponential is not 1.
+            // NaN is not less either: it counts as a tie whose exponential is not 1.
             let tie = s.select(s.less(x, zero), zero, one);
             tied = s.add(tied, tie);
             rest = s.add(rest, s.sub(exp_from(s, x, lowest), tie));
@@ -96,8 +95,7 @@ unsafe fn sums<S: SimdF32>(s: S, from: *const f32, len: usize) -> Sums {
             }
             (max, ties) = (largest, 0.0);
         }
-        // SAFETY: `start + count <= len`: the block is in the row, of which `# Safety` says that
-        // `len` floats can be read.
+        // SAFETY: `start + count <= len`, and by the contract `len` floats can be read.
         let part = unsafe { block_sums(s, block, count, shift_of(max)) };
         ties += part.ties;
         tail += part.tail;
@@ -107,7 +105,7 @@ unsafe fn sums<S: SimdF32>(s: S, from: *const f32, len: usize) -> Sums {
     Sums { max: shift_of(max), ties, tail, distance }
 }
 
-/// `factor * e^(x - shift) - other`, the exponential 0 where the product would be subnormal.
+/// `factor * e^(x - shift) - other`; the exponential is 0 where the product would be subnormal.
 #[derive(Clone, Copy)]
 struct Gradient {
     shift: f32,
@@ -124,19 +122,19 @@ impl Map for Gradient {
     }
 }
 
-/// The nearest f32, or 0 where that is subnormal.
+/// The nearest f32, or 0 if that is subnormal.
 #[inline(always)]
 fn narrow(x: f64) -> f32 {
     if x.abs() < f64::from(f32::MIN_POSITIVE) { 0.0 } else { x as f32 }
 }
 
-/// The losses of rows, and the gradient in the place of their logits if there is a scale.
+/// The losses of rows and, if there is a scale, the gradient, which overwrites the logits.
 pub(super) struct LossRows<'a> {
     pub(super) logits: *mut f32,
     pub(super) stride: usize,
     pub(super) columns: usize,
     pub(super) targets: &'a [u32],
-    pub(super) wanted: Wanted,
+    pub(super) target_probs: TargetProbs,
     pub(super) scale: Option<f32>,
     pub(super) losses: &'a mut [RowLoss],
 }
@@ -146,12 +144,12 @@ impl SimdOp for LossRows<'_> {
 
     #[inline(always)]
     fn run<S: SimdF32>(self, s: S) {
-        let Self { columns, wanted, scale, .. } = self;
+        let Self { columns, target_probs, scale, .. } = self;
         for (row, (&target, loss)) in self.targets.iter().zip(self.losses).enumerate() {
-            // SAFETY: `Logits::check` checked for `cross_entropy` and `cross_entropy_loss` that the
-            // view has a row of `columns` floats side by side for each target and that a target is
-            // a column or `IGNORED`. `cross_entropy` gives a scale and rows of its own to write;
-            // `cross_entropy_loss` gives no scale, and then nothing is written.
+            // SAFETY: `Logits::check` checked for `cross_entropy` and `cross_entropy_loss` that the view has a row of
+            // `columns` contiguous floats for each target and that a target is a column or `IGNORED`. `cross_entropy`
+            // passes a scale and rows that only this task writes. `cross_entropy_loss` passes no scale, and then
+            // nothing is written.
             unsafe {
                 let logits = self.logits.add(row * self.stride);
                 if target == IGNORED {
@@ -164,10 +162,10 @@ impl SimdOp for LossRows<'_> {
                 let target = target as usize;
                 let sums = sums(s, logits, columns);
                 let z = *logits.add(target);
-                *loss = row_loss(s, logits, target, &sums, wanted);
+                *loss = row_loss(s, logits, target, &sums, target_probs);
                 if let Some(scale) = scale {
-                    let (map, at_target) = gradient(&sums, z, wanted, f64::from(scale));
-                    sweep(s, map, logits, logits, columns);
+                    let (map, at_target) = gradient(&sums, z, target_probs, f64::from(scale));
+                    map_slice(s, map, logits, logits, columns);
                     *logits.add(target) = at_target;
                 }
             }
@@ -185,51 +183,51 @@ unsafe fn row_loss<S: SimdF32>(
     logits: *const f32,
     target: usize,
     sums: &Sums,
-    wanted: Wanted,
+    target_probs: TargetProbs,
 ) -> RowLoss {
     let &Sums { max, ties, tail, distance } = sums;
     // SAFETY: the caller's contract.
     let z = unsafe { *logits.add(target) };
     if ties == 0.0 {
-        // Nothing but negative infinity is no distribution.
+        // A row with negative infinity alone is not a distribution.
         return RowLoss { loss: f64::NAN, nll: f64::NAN, correct: false };
     }
     let below = f64::from(max) - f64::from(z);
     let log_sum = libm::log1p((ties - 1.0) + tail);
     let nll = log_sum + below;
-    let loss = if below == f64::INFINITY || wanted.other == 0.0 {
+    let loss = if below == f64::INFINITY || target_probs.other == 0.0 {
         nll
     } else {
-        // The target's weight is `1 - rest`, of which `other` is in the sum over all columns.
-        let at_target = 1.0 - wanted.rest - wanted.other;
-        log_sum + at_target * below + wanted.other * distance
+        // The target's weight is `1 - rest`, of which `other` is already in the sum over all columns.
+        let at_target = 1.0 - target_probs.rest - target_probs.other;
+        log_sum + at_target * below + target_probs.other * distance
     };
     let largest = z == max && !nll.is_nan();
-    // SAFETY: `target` floats come before it.
+    // SAFETY: the caller's contract: `logits` has more than `target` floats.
     let correct = largest && (ties == 1.0 || unsafe { block_max(s, logits, target) } < max);
     RowLoss { loss, nll, correct }
 }
 
-/// The gradient of the columns other than the target, and the target's.
+/// The gradient of the columns other than the target, and that of the target.
 #[inline(always)]
-fn gradient(sums: &Sums, z: f32, wanted: Wanted, scale: f64) -> (Gradient, f32) {
+fn gradient(sums: &Sums, z: f32, target_probs: TargetProbs, scale: f64) -> (Gradient, f32) {
     let &Sums { max, ties, tail, .. } = sums;
     let sum = ties + tail;
     let factor = scale / sum;
-    // Products below the smallest normal number are 0. For a factor that is no number, too.
+    // Products below the smallest normal number become 0, also if `factor` is NaN.
     let smallest = libm::log(f64::from(f32::MIN_POSITIVE) / factor.abs()) as f32;
-    // `f32::max` leaves the other when one is NaN.
+    // If one argument of `f32::max` is NaN, the result is the other.
     let lowest = smallest.max(EXP_LOWEST);
     let map = Gradient {
         shift: max,
         lowest,
         factor: factor as f32,
-        minus_other: -narrow(scale * wanted.other),
+        minus_other: -narrow(scale * target_probs.other),
     };
-    // p - q = (e^(z - max) - q sum) / sum, in which what cancels is left out: the exponential of the
-    // maximum from the sum, and 1 from both.
+    // p - q = (e^(z - max) - q sum) / sum, without the terms that cancel: the exponential of the maximum, which is 1,
+    // is removed from the sum, and 1 from both terms.
     let below = f64::from(z) - f64::from(max);
     let beyond = (ties - 1.0) + tail;
-    let top = libm::expm1(below) + wanted.rest - (1.0 - wanted.rest) * beyond;
+    let top = libm::expm1(below) + target_probs.rest - (1.0 - target_probs.rest) * beyond;
     (map, narrow(factor * top))
 }

@@ -1,17 +1,16 @@
-//! What a row of logits should say, and what is said of one that does not.
+//! Label smoothing, and the loss of a row.
 
 use super::error::LossError;
 use crate::float_mode::in_default_mode;
 
-/// A target that counts for nothing: the loss of its row is 0 and so is the gradient, whatever the logits
-/// are.
+/// A target that does not count: the loss and the gradient of its row are 0, whatever the logits are.
 pub const IGNORED: u32 = u32::MAX;
 
-/// How much of the probability is spread over other columns than the target.
+/// The amount of probability that is spread over columns other than the target.
 ///
-/// Frameworks differ in where it goes, and in what they report of it: at 0.1 over 32,000 columns the
-/// losses of the two conventions differ by 3e-6 of the mean distance to the other logits. The smallest
-/// loss that smoothing allows is not 0 but the entropy of what the row should be.
+/// Frameworks differ in the columns that get it and in the loss that they report: with 0.1 over 32,000 columns the
+/// losses of the two conventions differ by 3e-6 of the mean distance to the other logits. The smallest possible loss
+/// with smoothing is not 0 but the entropy of the target distribution.
 ///
 /// ```
 /// use simdformer_kernels::train::{Smoothing, SmoothingOver};
@@ -20,9 +19,9 @@ pub const IGNORED: u32 = u32::MAX;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Smoothing {
-    /// How much is spread, in `0..1`. 0 spreads nothing.
+    /// The probability that is spread, in `0..1`. 0 means no smoothing.
     pub epsilon: f32,
-    /// Over which columns.
+    /// The columns that get it.
     pub over: SmoothingOver,
 }
 
@@ -33,33 +32,32 @@ pub enum SmoothingOver {
     /// OpenNMT-py.
     #[default]
     All,
-    /// `epsilon / (V - 1)` for each column but the target, which keeps `1 - epsilon`: fairseq,
-    /// tensor2tensor.
+    /// `epsilon / (V - 1)` for each column except the target, which gets `1 - epsilon`: fairseq, tensor2tensor.
     Others,
 }
 
-/// What came of one row.
+/// The loss of one row.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct RowLoss {
-    /// Cross-entropy against the smoothed target, in nats: what the gradient is of.
+    /// Cross-entropy against the smoothed target, in nats. The gradient is the gradient of this value.
     pub loss: f64,
     /// Cross-entropy against the target alone, `-ln p`.
     pub nll: f64,
-    /// Whether the target is the first largest logit of its row, which a greedy search would take.
+    /// Whether the target is the first largest logit of its row, which a greedy search would select.
     pub correct: bool,
 }
 
-/// The distribution that a row should have.
+/// The target distribution of a row.
 #[derive(Clone, Copy)]
-pub(super) struct Wanted {
-    /// Of each column but the target.
+pub(super) struct TargetProbs {
+    /// The probability of each column except the target.
     pub(super) other: f64,
-    /// 1 less that of the target.
+    /// 1 minus the probability of the target.
     pub(super) rest: f64,
 }
 
-impl Wanted {
-    /// Of a row of `columns`, of which there is one at least.
+impl TargetProbs {
+    /// The distribution for a row of `columns`, at least one.
     pub(super) fn new(smoothing: Smoothing, columns: usize) -> Result<Self, LossError> {
         let Smoothing { epsilon, over } = smoothing;
         if !(0.0..1.0).contains(&epsilon) {

@@ -2,9 +2,9 @@
 
 use crate::simd::{MAX_LANES, SimdF32};
 
-/// Lanes that no instruction set has: element `i` of a row belongs to lane `i % VIRTUAL`.
+/// The number of virtual lanes, on every instruction set: element `i` of a row belongs to lane `i % VIRTUAL`.
 pub(super) const VIRTUAL: usize = 64;
-/// Most vectors that hold the virtual lanes: those of a set with four lanes.
+/// The largest number of vectors for the virtual lanes: that of a set with four lanes.
 const MOST: usize = VIRTUAL / 4;
 
 /// The virtual lanes as vectors, the first `VIRTUAL / LANES` of them.
@@ -23,7 +23,7 @@ impl<S: SimdF32> VirtualLanes<S> {
         self.0[vector] = lanes;
     }
 
-    /// The sum of all lanes, taken in halves: lane `i` and lane `i + 32`, then 16, 8, 4, 2, 1.
+    /// The sum of all lanes by halving: lane `i` and lane `i + 32`, then 16, 8, 4, 2, 1.
     #[inline(always)]
     pub(super) fn sum(mut self, s: S) -> f32 {
         let mut vectors = VIRTUAL / S::LANES;
@@ -34,7 +34,7 @@ impl<S: SimdF32> VirtualLanes<S> {
             }
         }
         let mut lanes = [0.0f32; MAX_LANES];
-        // SAFETY: there is room for the widest vector.
+        // SAFETY: `lanes` has `MAX_LANES` floats, enough for the widest vector.
         unsafe { s.store(lanes.as_mut_ptr(), self.0[0]) };
         let mut left = S::LANES;
         while left > 1 {

@@ -1,4 +1,4 @@
-//! The functions against f64, over every f32 (in release, by name) or every thousandth one.
+//! Compares the functions with f64, over every f32 (in release builds, by name) or every thousandth one.
 
 use super::*;
 use crate::Isa;
@@ -51,19 +51,19 @@ fn ulps(found: f32, exact: f64) -> f64 {
     (f64::from(found) - exact).abs() / libm::exp2(f64::from(exponent.max(-126) - 23))
 }
 
-/// Below this magnitude exp is 1 and the others are linear; above the other bound all are flat. Of
-/// the floats beyond, a full sweep takes one block in 64.
-const BENT: RangeInclusive<f32> = 1e-9..=256.0;
+/// Below this range exp is 1 and the other functions are linear; above it all are constant. Outside it, a full test
+/// checks one block of floats in 64.
+const CURVED: RangeInclusive<f32> = 1e-9..=256.0;
 
-/// Calls `check(x, y)` for every `step`-th f32 by bit pattern; NaN among them.
-fn sweep(isa: Isa, function: Function, step: usize, mut check: impl FnMut(f32, f32)) {
+/// Calls `check(x, y)` for every `step`-th f32 by bit pattern, including NaN.
+fn for_every_float(isa: Isa, function: Function, step: usize, mut check: impl FnMut(f32, f32)) {
     let mut inputs = [0.0f32; 4096];
     let mut first = 0u64;
     while first < 1 << 32 {
         for (i, x) in inputs.iter_mut().enumerate() {
             *x = f32::from_bits((first + (i * step) as u64).min(u32::MAX.into()) as u32);
         }
-        let bent = BENT.contains(&inputs[0].abs()) || BENT.contains(&inputs[4095].abs());
+        let bent = CURVED.contains(&inputs[0].abs()) || CURVED.contains(&inputs[4095].abs());
         first += (inputs.len() * step * if bent || step > 1 { 1 } else { 64 }) as u64;
         let mut results = inputs;
         isa.dispatch(Apply(function, &mut results));
@@ -82,7 +82,7 @@ const EXP_RANGE: RangeInclusive<f32> = EXP_LOWEST..=88.722_83;
 
 fn check_exp(isa: Isa, step: usize) {
     let mut worst = 0.0f64;
-    sweep(isa, Function::Exp, step, |x, y| {
+    for_every_float(isa, Function::Exp, step, |x, y| {
         if x < *EXP_RANGE.start() {
             assert_eq!(y, 0.0, "exp({x})");
         } else if x > *EXP_RANGE.end() {
@@ -99,7 +99,7 @@ fn check_exp(isa: Isa, step: usize) {
 
 fn check_exp_nonpositive(isa: Isa, step: usize) {
     let mut worst = 0.0f64;
-    sweep(isa, Function::ExpNonpositive, step, |x, y| {
+    for_every_float(isa, Function::ExpNonpositive, step, |x, y| {
         if x < *EXP_RANGE.start() {
             assert_eq!(y.to_bits(), 0, "exp({x})");
         } else if x <= -(2.0f32.powi(-26)) {
@@ -114,7 +114,7 @@ fn check_exp_nonpositive(isa: Isa, step: usize) {
 
 fn check_others(isa: Isa, step: usize) {
     let mut worst = [0.0f64; 3];
-    sweep(isa, Function::Erf, step, |x, y| {
+    for_every_float(isa, Function::Erf, step, |x, y| {
         if x.abs() >= 3.93 {
             assert_eq!(y, 1.0f32.copysign(x), "erf({x})");
         } else {
@@ -126,7 +126,7 @@ fn check_others(isa: Isa, step: usize) {
             worst[0] = worst[0].max((f64::from(y) - exact).abs());
         }
     });
-    sweep(isa, Function::Sigmoid, step, |x, y| {
+    for_every_float(isa, Function::Sigmoid, step, |x, y| {
         if x < EXP_LOWEST {
             assert_eq!(y, 0.0, "sigmoid({x})");
         } else {
@@ -134,9 +134,9 @@ fn check_others(isa: Isa, step: usize) {
             worst[1] = worst[1].max(ulps(y, exact));
         }
     });
-    sweep(isa, Function::Tanh, step, |x, y| {
+    for_every_float(isa, Function::Tanh, step, |x, y| {
         assert!(y.abs() <= 1.0, "tanh({x}) = {y}");
-        // A subnormal argument may lose bits of its square, which is not there anyway.
+        // The square of a subnormal argument is zero, so its lost bits do not matter.
         worst[2] = worst[2].max(ulps(y, f64::from(x).tanh()));
     });
     let [erf, sigmoid, tanh] = worst;
@@ -167,7 +167,7 @@ fn bounds_hold_for_every_f32() {
     });
 }
 
-/// The largest finite result, the first infinite one, the smallest normal one, and what follows.
+/// The largest finite result, the first infinite one, the smallest normal one, and the next one below it.
 #[test]
 fn exp_at_the_ends_of_its_range() {
     for isa in Isa::available() {

@@ -1,4 +1,4 @@
-//! One call of any norm: whether its operands fit together, and which rows go to which task.
+//! One call of any norm: checks its operands and splits its rows into tasks.
 
 use super::error::NormError;
 use super::parameters::{LayerNorm, RmsNorm};
@@ -11,7 +11,7 @@ use crate::parallel::Parallelism;
 use crate::rows::{UnitColumns, for_rows};
 use crate::shared::SharedMut;
 
-/// What a call normalizes with.
+/// The norm and its parameters.
 #[derive(Clone, Copy)]
 pub(super) enum Norm<'a> {
     Layer(LayerNorm<'a>),
@@ -19,7 +19,7 @@ pub(super) enum Norm<'a> {
 }
 
 impl<'a> Norm<'a> {
-    /// Whether rows of so many columns can be normalized with this.
+    /// Checks that rows of `columns` columns can be normalized with this norm.
     pub(super) fn check(self, columns: usize) -> Result<(), NormError> {
         let (weight, bias, eps) = match self {
             Self::Layer(norm) => (norm.weight, norm.bias, norm.eps),
@@ -48,7 +48,7 @@ impl<'a> Norm<'a> {
         }
     }
 
-    /// What is added to the variance, or to the mean square.
+    /// The `eps` that is added to the variance, or to the mean square.
     #[cfg(feature = "train")]
     pub(super) const fn eps(&self) -> f32 {
         match self {
@@ -58,7 +58,7 @@ impl<'a> Norm<'a> {
     }
 }
 
-/// What a call reads and writes; `N` is the norm.
+/// The inputs and outputs of a call; `N` is the norm.
 pub(super) enum Operands<'a> {
     /// `out = N(x)`
     Plain(Matrix<'a>),
@@ -72,7 +72,7 @@ pub(super) enum Operands<'a> {
     AddInto(Matrix<'a>, MatrixMut<'a>),
 }
 
-/// Checks a call and cuts its rows into tasks.
+/// Checks a call and splits its rows into tasks.
 pub(super) fn run(
     isa: Isa,
     norm: Norm<'_>,
@@ -120,10 +120,10 @@ pub(super) fn run(
             (true, read(x), sum, sum)
         }
     };
-    let places = SyncPtrs([x, residual, sum, to]);
+    let ptrs = SyncPtrs([x, residual, sum, to]);
     for_rows(parallelism.workers(), rows, columns, &|range| {
-        let SyncPtrs(places) = &places;
-        let [x, residual, sum, out] = places.map(|place| place.from(range.start));
+        let SyncPtrs(ptrs) = &ptrs;
+        let [x, residual, sum, out] = ptrs.map(|ptr| ptr.from(range.start));
         let rows = range.len();
         match (norm, add) {
             (Norm::Layer(norm), true) if norm.bias.is_some() => {
@@ -149,9 +149,9 @@ pub(super) fn run(
     Ok(())
 }
 
-/// Places handed to several tasks, each of which uses its own rows.
+/// Pointers shared by several tasks, each of which uses its own rows.
 struct SyncPtrs([RowPtrs; 4]);
 
-// SAFETY: only `run` makes it, from borrows that last until all tasks are done; tasks write rows of
-// their own, and rows that are only read are shared borrows.
+// SAFETY: only `run` makes this value, from borrows that last until all tasks are done. Each task writes only its own
+// rows, and rows that are only read are shared borrows.
 unsafe impl Sync for SyncPtrs {}

@@ -1,8 +1,8 @@
-//! Why a norm is refused.
+//! Errors of norms.
 
 use core::fmt;
 
-/// Why a normalization could not run.
+/// Why a normalization cannot run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum NormError {
@@ -13,19 +13,19 @@ pub enum NormError {
         /// Rows and columns of the other matrix.
         found: [usize; 2],
     },
-    /// The elements of a row are not side by side.
+    /// The elements of a row are not contiguous.
     ColumnStride {
         /// The column stride found; 1 is expected.
         found: usize,
     },
-    /// The weight has not one element for each column.
+    /// The length of the weight differs from the number of columns.
     Weight {
         /// Columns.
         expected: usize,
         /// Elements of the weight.
         found: usize,
     },
-    /// The bias has not one element for each column.
+    /// The length of the bias differs from the number of columns.
     Bias {
         /// Columns.
         expected: usize,
@@ -37,18 +37,18 @@ pub enum NormError {
         /// The value given.
         found: f32,
     },
-    /// There is not one scale, one over the standard deviation, for each row.
+    /// The number of scales (one over the standard deviation) differs from the number of rows.
     Scales {
         /// Rows.
         expected: usize,
         /// Scales.
         found: usize,
     },
-    /// The leaves of a sum over rows have other rows than the matrices.
+    /// The reduction chunks of a sum over rows and the matrices have different numbers of rows.
     ReductionChunks {
         /// Rows of the matrices.
         expected: usize,
-        /// Rows of all leaves.
+        /// Rows of all reduction chunks.
         found: usize,
     },
 }

@@ -1,24 +1,24 @@
-//! What a norm has learned.
+//! The parameters of a norm.
 
 use crate::debug::Elements;
 use core::fmt;
 
-/// The learned part of a layer normalization.
+/// The parameters of a layer normalization.
 #[derive(Clone, Copy)]
 pub struct LayerNorm<'a> {
-    /// What each column is multiplied by, `[columns]`.
+    /// The factor of each column, `[columns]`.
     pub weight: &'a [f32],
-    /// What is added to each column, `[columns]`; nothing in models without biases.
+    /// The summand of each column, `[columns]`; `None` in models without biases.
     pub bias: Option<&'a [f32]>,
     /// Added to the variance: 1e-5 in most models, 1e-12 in BERT. With 0, a constant row still
     /// gives the bias.
     pub eps: f32,
 }
 
-/// The learned part of a root-mean-square normalization.
+/// The parameters of a root-mean-square normalization.
 #[derive(Clone, Copy)]
 pub struct RmsNorm<'a> {
-    /// What each column is multiplied by, `[columns]`.
+    /// The factor of each column, `[columns]`.
     pub weight: &'a [f32],
     /// Added to the mean square, inside the root: 1e-6 in T5. With 0, a row of zeros still gives zeros.
     pub eps: f32,

@@ -1,31 +1,32 @@
-//! The three passes over a row of a layer normalization: [`start`] reads it for the first time and finds its mean,
-//! [`deviations`] what the mean is off by and the variance, [`finish`] writes the result.
+//! The three passes over a row of a layer normalization: [`start`] reads it for the first time and computes its
+//! approximate mean, [`deviations`] computes the error of this mean and the variance, and [`finish`] writes the
+//! result.
 //!
-//! Each of them goes over `R` rows side by side, because a reduction is a chain of additions and a
-//! second row keeps the CPU busy while the first one's chain completes. Where rows are too long for that,
-//! the passes of one row and the next take turns.
+//! Each pass processes `R` rows in parallel, because a reduction is a chain of additions: a second row keeps the CPU
+//! busy during the chain of the first one. If rows are too long for that, the passes of consecutive rows are
+//! interleaved.
 
 use super::parameters::LayerNorm;
 use super::vectors::{
-    COMFORTABLE, LearnedRow, Next, PAIRED, RowPtrs, STEP, UNROLL, add_vectors, load, prefetch_step,
-    reduce, store,
+    F32_SAFE, LearnedRow, PAIRED, PrefetchRow, RowPtrs, STEP, UNROLL, add_vectors, load,
+    prefetch_step, reduce, store,
 };
 use crate::math;
 use crate::simd::{MAX_LANES, MOST_PARTS, SimdF32, SimdOp};
 
-/// Columns up to which the passes of one row and the next take turns: of longer ones, two rows and what is asked
-/// for ahead of them leave the first-level cache.
-const IN_TURN: usize = 768;
+/// The largest number of columns for which the passes of consecutive rows are interleaved. Two longer rows and the
+/// prefetched data do not fit the L1 cache.
+const MAX_INTERLEAVED: usize = 768;
 
-/// Normalizes rows in place or into others, each in three passes. `BIAS` if the norm has one.
+/// Normalizes rows in place or into another matrix, each in three passes. `BIAS` if the norm has a bias.
 pub(super) struct NormRows<'a, const ADD: bool, const BIAS: bool> {
     pub(super) norm: LayerNorm<'a>,
     pub(super) rows: usize,
-    /// The input; only read.
+    /// The input, which is only read.
     pub(super) x: RowPtrs,
-    /// If `ADD`, what is added to it; only read.
+    /// If `ADD`, the residual that is added to the input, which is only read.
     pub(super) residual: RowPtrs,
-    /// If `ADD`, where the sum goes.
+    /// If `ADD`, the output for the sum.
     pub(super) sum: RowPtrs,
     pub(super) out: RowPtrs,
 }
@@ -36,10 +37,9 @@ impl<const ADD: bool, const BIAS: bool> SimdOp for NormRows<'_, ADD, BIAS> {
     #[inline(always)]
     fn run<S: SimdF32>(self, s: S) {
         let mut row = 0;
-        // SAFETY: `norm::call::run` checked that all views have the shape of `out`, with the floats
-        // of a row side by side, that weight and bias have `columns` floats (`Norm::check`) and
-        // that there are rows and columns; it sets `BIAS` where there is a bias. `for_rows` gives
-        // each task rows of its own.
+        // SAFETY: `norm::call::run` checked that all views have the shape of `out`, that rows are contiguous, that
+        // weight and bias have `columns` floats (`Norm::check`), and that there are rows and columns; it sets `BIAS`
+        // if there is a bias. `for_rows` gives each task its own rows.
         unsafe {
             if S::REGISTERS >= 32 && self.norm.weight.len() <= PAIRED {
                 while row + 2 <= self.rows {
@@ -47,8 +47,8 @@ impl<const ADD: bool, const BIAS: bool> SimdOp for NormRows<'_, ADD, BIAS> {
                     row += 2;
                 }
             }
-            if self.norm.weight.len() <= IN_TURN {
-                return self.in_turn(s, row);
+            if self.norm.weight.len() <= MAX_INTERLEAVED {
+                return self.interleaved(s, row);
             }
             while row < self.rows {
                 self.group::<S, 1>(s, row);
@@ -59,39 +59,40 @@ impl<const ADD: bool, const BIAS: bool> SimdOp for NormRows<'_, ADD, BIAS> {
 }
 
 impl<const ADD: bool, const BIAS: bool> NormRows<'_, ADD, BIAS> {
-    /// `R` rows from `row` on. Each of the three passes over them asks for one operand of the rows
-    /// after them, so that memory is busy all the time.
+    /// Normalizes `R` rows from `row` on. Each of the three passes prefetches one operand of the rows after them, so
+    /// that memory is always busy.
     ///
     /// # Safety
-    /// There are as many rows, not empty and as long as the weight and the bias, at every place; the norm
-    /// has a bias if `BIAS`.
+    /// All matrices have these rows, which are not empty and as long as the weight and the bias. The norm has a bias
+    /// if `BIAS`.
     #[inline(always)]
     unsafe fn group<S: SimdF32, const R: usize>(&self, s: S, row: usize) {
         let norm = &self.norm;
         let (x, residual, sum) = (self.x.rows(row), self.residual.rows(row), self.sum.rows(row));
-        let ahead = [self.x, if ADD { self.residual } else { self.out }].map(|p| p.next(row + R));
-        // SAFETY: the caller's contract; the sum has been written.
+        let prefetch =
+            [self.x, if ADD { self.residual } else { self.out }].map(|p| p.next(row + R));
+        // SAFETY: the caller's contract; `moments` has written the sum.
         unsafe {
             let moments =
-                moments::<S, ADD, R>(s, norm.weight.len(), norm.eps, [x, residual, sum], ahead);
+                moments::<S, ADD, R>(s, norm.weight.len(), norm.eps, [x, residual, sum], prefetch);
             self.finish::<S, R>(s, row, moments, self.out.next(row + R));
         }
     }
 
-    /// All rows from `row` on, one at a time. Each is read for the first time before the one before it is
-    /// finished: what a pass needs of the pass before it is ready by then.
+    /// Normalizes all rows from `row` on, one at a time. A row is read for the first time before the previous one is
+    /// finished, so that a pass need not wait for the result of the pass before it.
     ///
     /// # Safety
     /// As [`NormRows::group`], for all of them.
     #[inline(always)]
-    unsafe fn in_turn<S: SimdF32>(&self, s: S, row: usize) {
+    unsafe fn interleaved<S: SimdF32>(&self, s: S, row: usize) {
         let norm = &self.norm;
         let len = norm.weight.len();
         let other = if ADD { self.residual } else { self.out };
         let mut before = None;
         for row in row..=self.rows {
             let mut mean = [0.0];
-            // SAFETY: the caller's contract; sums have been written when they are read.
+            // SAFETY: the caller's contract; sums are written before they are read.
             unsafe {
                 if row < self.rows {
                     let rows = [self.x.rows(row), self.residual.rows(row), self.sum.rows(row)];
@@ -102,14 +103,14 @@ impl<const ADD: bool, const BIAS: bool> NormRows<'_, ADD, BIAS> {
                 }
                 if row < self.rows {
                     let x = if ADD { self.sum } else { self.x }.rows(row);
-                    let ahead = self.out.next(row + 1);
-                    before = Some(moments_about::<S, 1>(s, len, norm.eps, x, mean, ahead));
+                    let prefetch = self.out.next(row + 1);
+                    before = Some(moments_about::<S, 1>(s, len, norm.eps, x, mean, prefetch));
                 }
             }
         }
     }
 
-    /// Writes the results of `R` rows from `row` on, whose sums have been written.
+    /// Writes the results of `R` rows from `row` on, whose sums are written.
     ///
     /// # Safety
     /// As [`NormRows::group`].
@@ -118,21 +119,21 @@ impl<const ADD: bool, const BIAS: bool> NormRows<'_, ADD, BIAS> {
         &self,
         s: S,
         row: usize,
-        (standard, comfortable): (Standard<R>, [bool; R]),
-        ahead: [Next; R],
+        (standard, f32_safe): (Standard<R>, [bool; R]),
+        prefetch: [PrefetchRow; R],
     ) {
         let norm = &self.norm;
         let x = if ADD { self.sum } else { self.x }.rows(row);
         let out = self.out.rows(row);
-        // SAFETY: the caller's contract; the sum has been written.
+        // SAFETY: the caller's contract; the sum is written.
         unsafe {
-            if comfortable == [true; R] {
-                finish::<S, R, BIAS>(s, norm, x, out, standard, ahead);
+            if f32_safe == [true; R] {
+                finish::<S, R, BIAS>(s, norm, x, out, standard, prefetch);
             } else {
                 for i in 0..R {
-                    if comfortable[i] {
+                    if f32_safe[i] {
                         let standard = standard.of(i);
-                        finish::<S, 1, BIAS>(s, norm, [x[i]], [out[i]], standard, [ahead[i]]);
+                        finish::<S, 1, BIAS>(s, norm, [x[i]], [out[i]], standard, [prefetch[i]]);
                     } else {
                         standard_row_wide(norm.weight.len(), norm.eps, x[i], out[i]);
                         s.call_noinline(LearnedRow {
@@ -147,28 +148,27 @@ impl<const ADD: bool, const BIAS: bool> NormRows<'_, ADD, BIAS> {
     }
 }
 
-/// What makes standard scores of `R` rows, and of which of them f32 can.
+/// The mean, scale and shift of `R` rows, and for each row whether f32 is accurate enough.
 ///
 /// # Safety
-/// `rows` are inputs, what is added to them and where the sums go, the latter two if `ADD`: as for
-/// [`start`].
+/// `rows` are the inputs, the residuals and the outputs for the sums, the latter two only if `ADD`: as for [`start`].
 #[inline(always)]
 pub(super) unsafe fn moments<S: SimdF32, const ADD: bool, const R: usize>(
     s: S,
     len: usize,
     eps: f32,
     rows: [[*mut f32; R]; 3],
-    ahead: [[Next; R]; 2],
+    prefetch: [[PrefetchRow; R]; 2],
 ) -> (Standard<R>, [bool; R]) {
     let [x, _, sum] = rows;
-    // SAFETY: the caller's contract; the sum has been written.
+    // SAFETY: the caller's contract; `means` has written the sum.
     unsafe {
-        let mean = means::<S, ADD, R>(s, len, rows, ahead[0]);
-        moments_about::<S, R>(s, len, eps, if ADD { sum } else { x }, mean, ahead[1])
+        let mean = means::<S, ADD, R>(s, len, rows, prefetch[0]);
+        moments_about::<S, R>(s, len, eps, if ADD { sum } else { x }, mean, prefetch[1])
     }
 }
 
-/// The means of `R` rows, about: what they are off by, [`moments_about`] finds.
+/// The approximate means of `R` rows; [`moments_about`] computes their errors.
 ///
 /// # Safety
 /// As [`moments`].
@@ -177,18 +177,18 @@ unsafe fn means<S: SimdF32, const ADD: bool, const R: usize>(
     s: S,
     len: usize,
     [x, residual, sum]: [[*mut f32; R]; 3],
-    ahead: [Next; R],
+    prefetch: [PrefetchRow; R],
 ) -> [f32; R] {
     let inverse = 1.0 / len as f32;
     // SAFETY: the caller's contract.
-    let (mut mean, total) = unsafe { start::<S, ADD, R>(s, len, x, residual, sum, ahead) };
+    let (mut mean, total) = unsafe { start::<S, ADD, R>(s, len, x, residual, sum, prefetch) };
     for (mean, total) in mean.iter_mut().zip(total) {
         *mean += total * inverse;
     }
     mean
 }
 
-/// [`moments`] of rows whose means are known.
+/// [`moments`] of rows with given approximate means.
 ///
 /// # Safety
 /// `x` is valid for reads of `len` floats.
@@ -199,31 +199,30 @@ unsafe fn moments_about<S: SimdF32, const R: usize>(
     eps: f32,
     x: [*mut f32; R],
     mean: [f32; R],
-    ahead: [Next; R],
+    prefetch: [PrefetchRow; R],
 ) -> (Standard<R>, [bool; R]) {
     let inverse = 1.0 / len as f32;
     // SAFETY: the caller's contract.
-    let (total, squares) = unsafe { deviations::<S, R>(s, len, x, mean, ahead) };
-    let (mut scale, mut shift, mut comfortable) = ([0.0; R], [0.0; R], [false; R]);
+    let (total, squares) = unsafe { deviations::<S, R>(s, len, x, mean, prefetch) };
+    let (mut scale, mut shift, mut f32_safe) = ([0.0; R], [0.0; R], [false; R]);
     for i in 0..R {
         let correction = total[i] * inverse;
         let variance = (squares[i] - total[i] * correction) * inverse;
-        // Rounding can leave a tiny negative number.
+        // Rounding can give a small negative number.
         let variance = if variance < 0.0 { 0.0 } else { variance } + eps;
-        comfortable[i] = COMFORTABLE.contains(&variance);
+        f32_safe[i] = F32_SAFE.contains(&variance);
         scale[i] = 1.0 / math::sqrt(variance);
         shift[i] = -correction * scale[i];
     }
-    (Standard { mean, scale, shift }, comfortable)
+    (Standard { mean, scale, shift }, f32_safe)
 }
 
-/// Reads `R` rows for the first time, writes the sums with the residual, if `ADD`, and returns each
-/// row's first entry and the sum of the others' differences to it.
+/// Reads `R` rows for the first time, writes the sums with the residual if `ADD`, and returns each row's first entry
+/// and the sum of the differences from it.
 ///
 /// # Safety
-/// `x` and, if `ADD`, `residual` are valid for reads, `sum` for writes of `len > 0` floats. Pointers
-/// of one row are the same or disjoint, and `sum` is not `x` unless it is `residual` too; `sum` is
-/// disjoint from other rows.
+/// `x` and, if `ADD`, `residual` are valid for reads, `sum` for writes of `len > 0` floats. Pointers of one row are
+/// the same or disjoint, and `sum` may equal `x` only if it equals `residual` too; `sum` is disjoint from other rows.
 #[inline(always)]
 unsafe fn start<S: SimdF32, const ADD: bool, const R: usize>(
     s: S,
@@ -231,7 +230,7 @@ unsafe fn start<S: SimdF32, const ADD: bool, const R: usize>(
     x: [*mut f32; R],
     residual: [*mut f32; R],
     sum: [*mut f32; R],
-    ahead: [Next; R],
+    prefetch: [PrefetchRow; R],
 ) -> ([f32; R], [f32; R]) {
     let zero = s.splat(0.0);
     let mut first = [0.0; R];
@@ -246,11 +245,11 @@ unsafe fn start<S: SimdF32, const ADD: bool, const R: usize>(
     // SAFETY: the caller's contract.
     unsafe {
         if S::LANES == MAX_LANES {
-            differences::<S, ADD, R, 1>(s, len, rows, ahead, origin, 0, &mut parts);
+            differences::<S, ADD, R, 1>(s, len, rows, prefetch, origin, 0, &mut parts);
         } else {
             let mut group = 0;
             while group < MAX_LANES / S::LANES {
-                differences::<S, ADD, R, 2>(s, len, rows, ahead, origin, group, &mut parts);
+                differences::<S, ADD, R, 2>(s, len, rows, prefetch, origin, group, &mut parts);
                 group += 2;
             }
         }
@@ -267,7 +266,7 @@ unsafe fn differences<S: SimdF32, const ADD: bool, const R: usize, const WIDTH: 
     s: S,
     len: usize,
     [x, residual, sum]: [[*mut f32; R]; 3],
-    ahead: [Next; R],
+    prefetch: [PrefetchRow; R],
     origin: [S::F32; R],
     group: usize,
     parts: &mut [[S::F32; MOST_PARTS]; R],
@@ -291,7 +290,7 @@ unsafe fn differences<S: SimdF32, const ADD: bool, const R: usize, const WIDTH: 
     while i + STEP <= len {
         for row in 0..R {
             for part in 0..WIDTH {
-                prefetch_step(s, ahead[row], i + (group + part) * UNROLL * S::LANES);
+                prefetch_step(s, prefetch[row], i + (group + part) * UNROLL * S::LANES);
             }
             for j in 0..UNROLL {
                 for part in 0..WIDTH {
@@ -315,7 +314,7 @@ unsafe fn differences<S: SimdF32, const ADD: bool, const R: usize, const WIDTH: 
     }
     if i < len {
         for part in 0..WIDTH {
-            // Parts that lie behind the end are zeros, which add nothing.
+            // Parts after the end are zeros, which add nothing.
             let at = (i + (group + part) * S::LANES).min(len);
             let count = (len - at).min(S::LANES);
             for row in 0..R {
@@ -337,7 +336,7 @@ unsafe fn deviations<S: SimdF32, const R: usize>(
     len: usize,
     x: [*mut f32; R],
     mean: [f32; R],
-    ahead: [Next; R],
+    prefetch: [PrefetchRow; R],
 ) -> ([f32; R], [f32; R]) {
     let zero = s.splat(0.0);
     let mut means = [zero; R];
@@ -348,17 +347,17 @@ unsafe fn deviations<S: SimdF32, const R: usize>(
     // SAFETY: the caller's contract.
     unsafe {
         if S::LANES == MAX_LANES {
-            moments_of_part::<S, R>(s, len, x, ahead, means, 0, &mut parts);
+            moments_of_part::<S, R>(s, len, x, prefetch, means, 0, &mut parts);
         } else {
             for part in 0..MAX_LANES / S::LANES {
-                moments_of_part::<S, R>(s, len, x, ahead, means, part, &mut parts);
+                moments_of_part::<S, R>(s, len, x, prefetch, means, part, &mut parts);
             }
         }
     }
     (reduce(s, parts[0]), reduce(s, parts[1]))
 }
 
-/// [`deviations`] for part `group` of the virtual vectors: one at a time, for there are two sums.
+/// [`deviations`] for part `group` of the virtual vectors: one part at a time, because each has two sums.
 ///
 /// # Safety
 /// As [`deviations`].
@@ -367,7 +366,7 @@ unsafe fn moments_of_part<S: SimdF32, const R: usize>(
     s: S,
     len: usize,
     x: [*mut f32; R],
-    ahead: [Next; R],
+    prefetch: [PrefetchRow; R],
     means: [S::F32; R],
     group: usize,
     parts: &mut [[[S::F32; MOST_PARTS]; R]; 2],
@@ -388,7 +387,7 @@ unsafe fn moments_of_part<S: SimdF32, const R: usize>(
     while i + STEP <= len {
         for row in 0..R {
             for part in 0..1 {
-                prefetch_step(s, ahead[row], i + (group + part) * UNROLL * S::LANES);
+                prefetch_step(s, prefetch[row], i + (group + part) * UNROLL * S::LANES);
             }
             for j in 0..UNROLL {
                 for part in 0..1 {
@@ -412,7 +411,7 @@ unsafe fn moments_of_part<S: SimdF32, const R: usize>(
     }
     if i < len {
         for part in 0..1 {
-            // Parts that lie behind the end are zeros, which add nothing.
+            // Parts after the end are zeros, which add nothing.
             let at = (i + (group + part) * S::LANES).min(len);
             let count = (len - at).min(S::LANES);
             for row in 0..R {
@@ -425,30 +424,30 @@ unsafe fn moments_of_part<S: SimdF32, const R: usize>(
     add_vectors(s, squares, &mut parts[1], group);
 }
 
-/// What turns an element of each of `R` rows into its standard score: `(x - mean) * scale + shift`.
+/// The values that convert an element of each of `R` rows to its standard score: `(x - mean) * scale + shift`.
 #[derive(Clone, Copy)]
 pub(super) struct Standard<const R: usize> {
     /// The approximate mean.
     pub(super) mean: [f32; R],
     /// One over the standard deviation.
     pub(super) scale: [f32; R],
-    /// The correction of the mean times that.
+    /// The correction of the mean, times minus `scale`.
     pub(super) shift: [f32; R],
 }
 
 impl<const R: usize> Standard<R> {
-    /// Row `i` alone.
+    /// The values of row `i`.
     #[inline(always)]
     pub(super) fn of(self, i: usize) -> Standard<1> {
         Standard { mean: [self.mean[i]], scale: [self.scale[i]], shift: [self.shift[i]] }
     }
 }
 
-/// Writes the results of `R` rows: the standard scores, then weight and, if `BIAS`, bias.
+/// Writes the results of `R` rows: the standard scores, times the weight and, if `BIAS`, plus the bias.
 ///
 /// # Safety
-/// The norm has a bias if `BIAS`. `x` is valid for reads and `out` for writes of the norm's columns. Pointers of one row are the
-/// same or disjoint; `out` is disjoint from other rows.
+/// The norm has a bias if `BIAS`. `x` is valid for reads and `out` for writes of the norm's columns. Pointers of one
+/// row are the same or disjoint; `out` is disjoint from other rows.
 #[inline(always)]
 unsafe fn finish<S: SimdF32, const R: usize, const BIAS: bool>(
     s: S,
@@ -456,7 +455,7 @@ unsafe fn finish<S: SimdF32, const R: usize, const BIAS: bool>(
     x: [*mut f32; R],
     out: [*mut f32; R],
     standard: Standard<R>,
-    ahead: [Next; R],
+    prefetch: [PrefetchRow; R],
 ) {
     let Standard { mean, scale, shift } = standard;
     let len = norm.weight.len();
@@ -483,8 +482,8 @@ unsafe fn finish<S: SimdF32, const R: usize, const BIAS: bool>(
     }
     let mut i = 0;
     while i + UNROLL * S::LANES <= len {
-        for ahead in ahead {
-            prefetch_step(s, ahead, i);
+        for prefetch in prefetch {
+            prefetch_step(s, prefetch, i);
         }
         for j in 0..UNROLL {
             // SAFETY: `i + UNROLL * LANES <= len`, within all rows.
@@ -500,24 +499,24 @@ unsafe fn finish<S: SimdF32, const R: usize, const BIAS: bool>(
     }
 }
 
-/// The standard scores of a row, found in f64, where no square of an f32 overflows or vanishes; and one
-/// over its standard deviation.
+/// The standard scores of a row, computed in f64, where no square of an f32 overflows or underflows. Returns one over
+/// the standard deviation.
 ///
 /// # Safety
 /// `x` is valid for reads and `out` for writes of `len` floats; they are the same or disjoint.
 #[cold]
 #[inline(never)]
 pub(super) unsafe fn standard_row_wide(len: usize, eps: f32, x: *const f32, out: *mut f32) -> f64 {
-    // SAFETY: `i < len` wherever it is called.
+    // SAFETY: every call has `i < len`.
     let at = |i: usize| f64::from(unsafe { *x.add(i) });
     let mean = (0..len).map(at).sum::<f64>() / len as f64;
     let square = |i: usize| (at(i) - mean) * (at(i) - mean);
     let variance = (0..len).map(square).sum::<f64>() / len as f64 + f64::from(eps);
-    // A constant row with eps 0: 0 times infinity should be 0.
+    // A constant row with eps 0: the scale is 0 instead of infinity, because 0 times infinity is NaN.
     let scale = if variance == 0.0 { 0.0 } else { 1.0 / libm::sqrt(variance) };
     for i in 0..len {
         let z = (at(i) - mean) * scale;
-        // SAFETY: `i < len`; what was read at `i` is not needed again.
+        // SAFETY: `i < len`; `x[i]` is not read again.
         unsafe { *out.add(i) = z as f32 };
     }
     scale

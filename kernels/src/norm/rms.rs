@@ -1,4 +1,4 @@
-//! Root-mean-square normalization: the same five forms as the layer normalization has.
+//! Root-mean-square normalization, in the same five variants as layer normalization.
 
 use super::call::{Norm, Operands, run};
 use super::error::NormError;
@@ -7,18 +7,16 @@ use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Parallelism;
 
-/// `out = x / sqrt(mean(x^2) + eps) * weight` for every row of `x` `[rows, columns]`; `out` has the same
-/// shape. Nothing is subtracted and nothing added (Zhang and Sennrich 2019, "Root Mean Square Layer
-/// Normalization"; the norm of T5, there called `T5LayerNorm`).
+/// `out = x / sqrt(mean(x^2) + eps) * weight` for every row of `x` `[rows, columns]`; `out` has the same shape. There
+/// is no mean subtraction and no bias (Zhang and Sennrich 2019, "Root Mean Square Layer Normalization"; called
+/// `T5LayerNorm` in T5).
 ///
-/// Error: each result is within `u (columns / 128 + 12) |result| + 2^-149 (1 + |weight|)` of the
-/// exact one, with `u = 2^-24`; the second term is for numbers too small to be normal.
-/// NaN in a row makes all of it NaN; an infinity becomes NaN and makes the other elements 0, as the
-/// formula has it.
+/// Error: each result is within `u (columns / 128 + 12) |result| + 2^-149 (1 + |weight|)` of the exact one, with `u =
+/// 2^-24`; the second term is for subnormal numbers. NaN in a row makes the whole row NaN. An infinity becomes NaN and
+/// makes the other elements 0, as in the formula.
 ///
 /// # Errors
-/// Shapes or lengths disagree, `eps` is not a number from 0 up, or the elements of a row are not
-/// side by side.
+/// Shapes or lengths disagree, `eps` is negative, infinite or NaN, or the elements of a row are not contiguous.
 ///
 /// ```
 /// use simdformer_kernels::norm::{RmsNorm, rms_norm};
@@ -70,8 +68,8 @@ pub fn rms_norm_in_place(
     run(isa, Norm::Rms(norm), Operands::InPlace, x, parallelism)
 }
 
-/// `out = RMSNorm(x + residual)`: [`rms_norm`] of the sum as rounded to f32, in one pass over memory.
-/// All `[rows, columns]`.
+/// `out = RMSNorm(x + residual)`, with the sum rounded to f32, in one pass over memory: [`rms_norm`] of a sum. All
+/// `[rows, columns]`.
 ///
 /// # Errors
 /// As [`rms_norm`].

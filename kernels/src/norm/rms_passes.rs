@@ -1,24 +1,23 @@
-//! The two passes over a row of a root-mean-square normalization: [`squares`] reads it for the first
-//! time and adds up its squares, [`finish`] writes the result. `R` rows go side by side, as in
-//! `passes.rs`.
+//! The two passes over a row of a root-mean-square normalization: [`squares`] reads it for the first time and adds its
+//! squares, [`finish`] writes the result. `R` rows are processed in parallel, as in `passes.rs`.
 
 use super::parameters::RmsNorm;
 use super::vectors::{
-    COMFORTABLE, LearnedRow, Next, PAIRED, RowPtrs, STEP, UNROLL, add_vectors, load, prefetch_step,
-    reduce, store,
+    F32_SAFE, LearnedRow, PAIRED, PrefetchRow, RowPtrs, STEP, UNROLL, add_vectors, load,
+    prefetch_step, reduce, store,
 };
 use crate::math;
 use crate::simd::{MAX_LANES, MOST_PARTS, SimdF32, SimdOp};
 
-/// Normalizes rows in place or into others, each in two passes.
+/// Normalizes rows in place or into another matrix, each in two passes.
 pub(super) struct RmsRows<'a, const ADD: bool> {
     pub(super) norm: RmsNorm<'a>,
     pub(super) rows: usize,
-    /// The input; only read.
+    /// The input, which is only read.
     pub(super) x: RowPtrs,
-    /// If `ADD`, what is added to it; only read.
+    /// If `ADD`, the residual that is added to the input, which is only read.
     pub(super) residual: RowPtrs,
-    /// If `ADD`, where the sum goes.
+    /// If `ADD`, the output for the sum.
     pub(super) sum: RowPtrs,
     pub(super) out: RowPtrs,
 }
@@ -29,9 +28,9 @@ impl<const ADD: bool> SimdOp for RmsRows<'_, ADD> {
     #[inline(always)]
     fn run<S: SimdF32>(self, s: S) {
         let mut row = 0;
-        // SAFETY: `norm::call::run` checked that all views have the shape of `out`, with the floats
-        // of a row side by side, that the weight has `columns` floats (`Norm::check`) and that
-        // there are rows and columns. `for_rows` gives each task rows of its own.
+        // SAFETY: `norm::call::run` checked that all views have the shape of `out`, that rows are contiguous, that the
+        // weight has `columns` floats (`Norm::check`), and that there are rows and columns. `for_rows` gives each task
+        // its own rows.
         unsafe {
             if S::REGISTERS >= 32 && self.norm.weight.len() <= PAIRED {
                 while row + 2 <= self.rows {
@@ -48,31 +47,30 @@ impl<const ADD: bool> SimdOp for RmsRows<'_, ADD> {
 }
 
 impl<const ADD: bool> RmsRows<'_, ADD> {
-    /// `R` rows from `row` on. Each of the two passes over them asks for one operand of the rows after
-    /// them.
+    /// Normalizes `R` rows from `row` on. Each of the two passes prefetches one operand of the rows after them.
     ///
     /// # Safety
-    /// There are as many rows, not empty and as long as the weight, at every place.
+    /// All matrices have these rows, which are not empty and as long as the weight.
     #[inline(always)]
     unsafe fn group<S: SimdF32, const R: usize>(&self, s: S, row: usize) {
         let norm = &self.norm;
         let (x, residual, sum) = (self.x.rows(row), self.residual.rows(row), self.sum.rows(row));
         // SAFETY: the caller's contract.
-        let (scale, comfortable) = unsafe {
+        let (scale, f32_safe) = unsafe {
             let rows = [x, residual, sum];
             root::<S, ADD, R>(s, norm.weight.len(), norm.eps, rows, self.x.next(row + R))
         };
         let x = if ADD { sum } else { x };
         let out = self.out.rows(row);
-        let ahead = if ADD { self.residual.next(row + R) } else { self.out.next(row + R) };
-        // SAFETY: the caller's contract; the sum has been written.
+        let prefetch = if ADD { self.residual.next(row + R) } else { self.out.next(row + R) };
+        // SAFETY: the caller's contract; `root` has written the sum.
         unsafe {
-            if comfortable == [true; R] {
-                finish::<S, R>(s, norm, x, out, scale, ahead);
+            if f32_safe == [true; R] {
+                finish::<S, R>(s, norm, x, out, scale, prefetch);
             } else {
                 for i in 0..R {
-                    if comfortable[i] {
-                        finish(s, norm, [x[i]], [out[i]], [scale[i]], [ahead[i]]);
+                    if f32_safe[i] {
+                        finish(s, norm, [x[i]], [out[i]], [scale[i]], [prefetch[i]]);
                     } else {
                         standard_row_wide(norm.weight.len(), norm.eps, x[i], out[i]);
                         s.call_noinline(LearnedRow {
@@ -87,10 +85,10 @@ impl<const ADD: bool> RmsRows<'_, ADD> {
     }
 }
 
-/// One over the root mean square of `R` rows, and of which of them f32 can tell.
+/// One over the root mean square of `R` rows, and for each row whether f32 is accurate enough.
 ///
 /// # Safety
-/// `rows` are inputs, what is added to them and where the sums go, the latter two if `ADD`: as for
+/// `rows` are the inputs, the residuals and the outputs for the sums, the latter two only if `ADD`: as for
 /// [`squares`].
 #[inline(always)]
 pub(super) unsafe fn root<S: SimdF32, const ADD: bool, const R: usize>(
@@ -98,27 +96,26 @@ pub(super) unsafe fn root<S: SimdF32, const ADD: bool, const R: usize>(
     len: usize,
     eps: f32,
     rows: [[*mut f32; R]; 3],
-    ahead: [Next; R],
+    prefetch: [PrefetchRow; R],
 ) -> ([f32; R], [bool; R]) {
     let [x, residual, sum] = rows;
     // SAFETY: the caller's contract.
-    let squares = unsafe { squares::<S, ADD, R>(s, len, x, residual, sum, ahead) };
-    let (mut scale, mut comfortable) = ([0.0; R], [false; R]);
+    let squares = unsafe { squares::<S, ADD, R>(s, len, x, residual, sum, prefetch) };
+    let (mut scale, mut f32_safe) = ([0.0; R], [false; R]);
     for i in 0..R {
         let mean = squares[i] * (1.0 / len as f32) + eps;
-        comfortable[i] = COMFORTABLE.contains(&mean);
+        f32_safe[i] = F32_SAFE.contains(&mean);
         scale[i] = 1.0 / math::sqrt(mean);
     }
-    (scale, comfortable)
+    (scale, f32_safe)
 }
 
-/// Reads `R` rows for the first time, writes the sums with the residual, if `ADD`, and returns the sum of
-/// each row's squares.
+/// Reads `R` rows for the first time, writes the sums with the residual if `ADD`, and returns the sum of each row's
+/// squares.
 ///
 /// # Safety
-/// `x` and, if `ADD`, `residual` are valid for reads, `sum` for writes of `len` floats. Pointers of one
-/// row are the same or disjoint, and `sum` is not `x` unless it is `residual` too; `sum` is disjoint
-/// from other rows.
+/// `x` and, if `ADD`, `residual` are valid for reads, `sum` for writes of `len` floats. Pointers of one row are the
+/// same or disjoint, and `sum` may equal `x` only if it equals `residual` too; `sum` is disjoint from other rows.
 #[inline(always)]
 unsafe fn squares<S: SimdF32, const ADD: bool, const R: usize>(
     s: S,
@@ -126,18 +123,18 @@ unsafe fn squares<S: SimdF32, const ADD: bool, const R: usize>(
     x: [*mut f32; R],
     residual: [*mut f32; R],
     sum: [*mut f32; R],
-    ahead: [Next; R],
+    prefetch: [PrefetchRow; R],
 ) -> [f32; R] {
     let mut parts = [[s.splat(0.0); MOST_PARTS]; R];
     let rows = [x, residual, sum];
     // SAFETY: the caller's contract.
     unsafe {
         if S::LANES == MAX_LANES {
-            squares_of_parts::<S, ADD, R, 1>(s, len, rows, ahead, 0, &mut parts);
+            squares_of_parts::<S, ADD, R, 1>(s, len, rows, prefetch, 0, &mut parts);
         } else {
             let mut group = 0;
             while group < MAX_LANES / S::LANES {
-                squares_of_parts::<S, ADD, R, 2>(s, len, rows, ahead, group, &mut parts);
+                squares_of_parts::<S, ADD, R, 2>(s, len, rows, prefetch, group, &mut parts);
                 group += 2;
             }
         }
@@ -154,7 +151,7 @@ unsafe fn squares_of_parts<S: SimdF32, const ADD: bool, const R: usize, const WI
     s: S,
     len: usize,
     [x, residual, sum]: [[*mut f32; R]; 3],
-    ahead: [Next; R],
+    prefetch: [PrefetchRow; R],
     group: usize,
     parts: &mut [[S::F32; MOST_PARTS]; R],
 ) {
@@ -162,7 +159,7 @@ unsafe fn squares_of_parts<S: SimdF32, const ADD: bool, const R: usize, const WI
     macro_rules! vector {
         ($full:literal, $row:expr, $part:expr, $j:expr, $at:expr, $count:expr) => {{
             let (row, part, at, count) = ($row, $part, $at, $count);
-            // Zeros behind the last element, which add nothing.
+            // Lanes after the last element are zeros, which add nothing.
             let mut v = load::<S, $full>(s, x[row].add(at), count);
             if ADD {
                 v = s.add(v, load::<S, $full>(s, residual[row].add(at), count));
@@ -175,7 +172,7 @@ unsafe fn squares_of_parts<S: SimdF32, const ADD: bool, const R: usize, const WI
     while i + STEP <= len {
         for row in 0..R {
             for part in 0..WIDTH {
-                prefetch_step(s, ahead[row], i + (group + part) * UNROLL * S::LANES);
+                prefetch_step(s, prefetch[row], i + (group + part) * UNROLL * S::LANES);
             }
             for j in 0..UNROLL {
                 for part in 0..WIDTH {
@@ -199,7 +196,7 @@ unsafe fn squares_of_parts<S: SimdF32, const ADD: bool, const R: usize, const WI
     }
     if i < len {
         for part in 0..WIDTH {
-            // Parts that lie behind the end are zeros, which add nothing.
+            // Parts after the end are zeros, which add nothing.
             let at = (i + (group + part) * S::LANES).min(len);
             let count = (len - at).min(S::LANES);
             for row in 0..R {
@@ -223,7 +220,7 @@ unsafe fn finish<S: SimdF32, const R: usize>(
     x: [*mut f32; R],
     out: [*mut f32; R],
     scale: [f32; R],
-    ahead: [Next; R],
+    prefetch: [PrefetchRow; R],
 ) {
     let len = norm.weight.len();
     let weight = norm.weight.as_ptr();
@@ -243,8 +240,8 @@ unsafe fn finish<S: SimdF32, const R: usize>(
     }
     let mut i = 0;
     while i + UNROLL * S::LANES <= len {
-        for ahead in ahead {
-            prefetch_step(s, ahead, i);
+        for prefetch in prefetch {
+            prefetch_step(s, prefetch, i);
         }
         for j in 0..UNROLL {
             // SAFETY: `i + UNROLL * LANES <= len`, within all rows.
@@ -260,22 +257,22 @@ unsafe fn finish<S: SimdF32, const R: usize>(
     }
 }
 
-/// A row divided by the root of its mean square, found in f64, where no square of an f32 overflows or
-/// vanishes; and one over that root.
+/// Divides a row by its root mean square, computed in f64, where no square of an f32 overflows or underflows. Returns
+/// one over the root mean square.
 ///
 /// # Safety
 /// `x` is valid for reads and `out` for writes of `len` floats; they are the same or disjoint.
 #[cold]
 #[inline(never)]
 pub(super) unsafe fn standard_row_wide(len: usize, eps: f32, x: *const f32, out: *mut f32) -> f64 {
-    // SAFETY: `i < len` wherever it is called.
+    // SAFETY: every call has `i < len`.
     let at = |i: usize| f64::from(unsafe { *x.add(i) });
     let mean = (0..len).map(|i| at(i) * at(i)).sum::<f64>() / len as f64 + f64::from(eps);
-    // A row of zeros with eps 0: 0 times infinity should be 0.
+    // A row of zeros with eps 0: the scale is 0 instead of infinity, because 0 times infinity is NaN.
     let scale = if mean == 0.0 { 0.0 } else { 1.0 / libm::sqrt(mean) };
     for i in 0..len {
         let z = at(i) * scale;
-        // SAFETY: `i < len`; what was read at `i` is not needed again.
+        // SAFETY: `i < len`; `x[i]` is not read again.
         unsafe { *out.add(i) = z as f32 };
     }
     scale

@@ -1,46 +1,46 @@
-//! What the passes over rows share: where rows are, one vector of them, and the tree in which sums are
-//! added.
+//! Code that the passes over rows share: row pointers, vector loads and stores, and the tree in which sums are added.
 
 use crate::simd::{
     CACHE_LINE_F32, HW_PREFETCH_DISTANCE, MAX_LANES, MOST_PARTS, SimdF32, SimdOp, sum_of_parts,
 };
 
-/// Vectors in flight in a reduction.
+/// Vectors of independent sums in a reduction.
 pub(super) const UNROLL: usize = 4;
-/// Elements in one step of a reduction: so many virtual vectors of sixteen lanes. Those behind the last
-/// whole step belong to the first vector.
+/// Elements in one step of a reduction: `UNROLL` virtual vectors of sixteen lanes. The elements after the last whole
+/// step belong to the first vector.
 pub(super) const STEP: usize = UNROLL * MAX_LANES;
-/// Columns up to which two rows go side by side, where there are registers for the sums of both:
-/// one row's reduction runs while the other's does. Twice as many columns were faster on a quiet
-/// machine with a first-level cache of 32 KiB and slower on a busy one.
+/// The largest number of columns for which two rows are processed in parallel, if the registers can hold the sums of
+/// both: the reductions of the two rows overlap. Twice as many columns were faster on an idle machine with an L1 cache
+/// of 32 KiB and slower on a busy one.
 pub(super) const PAIRED: usize = 256;
-/// Variances or mean squares, plus eps, that f32 handles: outside, squares may have overflowed or vanished.
-pub(super) const COMFORTABLE: core::ops::RangeInclusive<f32> = 1e-28..=1e35;
+/// Variances or mean squares, plus eps, for which f32 is accurate: outside this range squares may have overflowed or
+/// underflowed.
+pub(super) const F32_SAFE: core::ops::RangeInclusive<f32> = 1e-28..=1e35;
 
-/// Floats of a matrix of which the caches hold little when it is read: of such a one a CPU that
-/// [follows streams](SimdF32::prefers_hw_prefetch) is told of pages only.
-const FAR: usize = 4 << 20;
+/// Floats in a matrix that is too large for the caches. For such a matrix, a CPU that
+/// [prefers its hardware prefetcher](SimdF32::prefers_hw_prefetch) gets only sparse prefetches: see [`SPARSE_STEP`].
+const LARGE: usize = 4 << 20;
 
-/// Rows in memory: where they start and how far apart they are.
+/// Rows in memory: the address of the first row, and the distance between rows.
 #[derive(Clone, Copy)]
 pub(super) struct RowPtrs {
     pub(super) start: *mut f32,
     pub(super) stride: usize,
-    /// Whether there are [`FAR`] floats of them.
-    far: bool,
+    /// Whether the matrix has at least [`LARGE`] floats.
+    large: bool,
 }
 
-/// A row that comes next, any address.
+/// A row to prefetch, at any address.
 #[derive(Clone, Copy)]
-pub(super) struct Next {
+pub(super) struct PrefetchRow {
     at: *const f32,
-    far: bool,
+    large: bool,
 }
 
 impl RowPtrs {
-    /// Rows from `start` on, of a matrix of `rows` rows.
+    /// Rows from `start` on, of a matrix with `rows` rows.
     pub(super) fn new(start: *mut f32, stride: usize, rows: usize) -> Self {
-        Self { start, stride, far: rows.saturating_mul(stride) >= FAR }
+        Self { start, stride, large: rows.saturating_mul(stride) >= LARGE }
     }
 
     /// The rows from `row` on.
@@ -49,27 +49,27 @@ impl RowPtrs {
         Self { start: self.start.wrapping_add(row.wrapping_mul(self.stride)), ..self }
     }
 
-    /// `R` rows from `row` on, to be asked for.
+    /// `R` rows from `row` on, to prefetch.
     #[inline(always)]
-    pub(super) fn next<const R: usize>(self, row: usize) -> [Next; R] {
-        self.rows(row).map(|at| Next { at, far: self.far })
+    pub(super) fn next<const R: usize>(self, row: usize) -> [PrefetchRow; R] {
+        self.rows(row).map(|at| PrefetchRow { at, large: self.large })
     }
 
-    /// Where `R` rows from `row` on start.
+    /// The addresses of `R` rows from `row` on.
     #[inline(always)]
     pub(super) fn rows<const R: usize>(self, row: usize) -> [*mut f32; R] {
         core::array::from_fn(|i| self.start.wrapping_add((row + i).wrapping_mul(self.stride)))
     }
 }
 
-/// Floats from one request to the next, where a CPU is told of pages.
-const PAGES_APART: usize = 128;
+/// Floats from one prefetch to the next for such a CPU: one cache line of every 512 bytes.
+const SPARSE_STEP: usize = 128;
 
-/// Asks for the cache lines of `UNROLL` vectors at element `i` of `row`.
+/// Prefetches the cache lines of `UNROLL` vectors at element `i` of `row`.
 #[inline(always)]
-pub(super) fn prefetch_step<S: SimdF32>(s: S, row: Next, i: usize) {
-    if const { S::MAY_PREFER_HW_PREFETCH } && row.far && s.prefers_hw_prefetch() {
-        if i.is_multiple_of(PAGES_APART) {
+pub(super) fn prefetch_step<S: SimdF32>(s: S, row: PrefetchRow, i: usize) {
+    if const { S::MAY_PREFER_HW_PREFETCH } && row.large && s.prefers_hw_prefetch() {
+        if i.is_multiple_of(SPARSE_STEP) {
             s.prefetch_l2(row.at.wrapping_add(i + HW_PREFETCH_DISTANCE));
         }
         return;
@@ -79,10 +79,10 @@ pub(super) fn prefetch_step<S: SimdF32>(s: S, row: Next, i: usize) {
     }
 }
 
-/// One vector: all of it, or the first `count` lanes with zeros behind.
+/// Loads one vector: all of it, or the first `count` lanes followed by zeros.
 ///
 /// # Safety
-/// `from` is valid for reads of as many floats.
+/// `from` is valid for reads of `LANES` floats if `FULL`, otherwise of `count` floats.
 #[inline(always)]
 pub(super) unsafe fn load<S: SimdF32, const FULL: bool>(
     s: S,
@@ -94,7 +94,7 @@ pub(super) unsafe fn load<S: SimdF32, const FULL: bool>(
 }
 
 /// # Safety
-/// `to` is valid for writes of as many floats.
+/// `to` is valid for writes of `LANES` floats if `FULL`, otherwise of `count` floats.
 #[inline(always)]
 pub(super) unsafe fn store<S: SimdF32, const FULL: bool>(
     s: S,
@@ -106,7 +106,7 @@ pub(super) unsafe fn store<S: SimdF32, const FULL: bool>(
     unsafe { if FULL { s.store(to, v) } else { s.store_prefix(to, v, count) } }
 }
 
-/// The parts from `group` on of the sums of `R` rows: the vectors of each added in one tree.
+/// Writes the parts from `group` on of the sums of `R` rows: the vectors of each part, added in a tree.
 #[inline(always)]
 pub(super) fn add_vectors<S: SimdF32, const R: usize, const WIDTH: usize>(
     s: S,
@@ -135,12 +135,12 @@ pub(super) fn reduce<S: SimdF32, const R: usize>(
     sums
 }
 
-/// What a norm has learned, on the standard scores of a row: `out = standard * weight + bias`, with the
-/// bits of the last pass of the norm.
+/// Applies the parameters of a norm to the standard scores of a row: `out = standard * weight + bias`, with the same
+/// bits as the last pass of the norm.
 ///
 /// # Safety
-/// There is a bias if `BIAS`, as long as the weight. `standard` is valid for reads and `out` for writes
-/// of as many floats; they are the same or disjoint.
+/// There is a bias if `BIAS`, as long as the weight. `standard` is valid for reads and `out` for writes of
+/// `weight.len()` floats; they are the same or disjoint.
 #[inline(always)]
 pub(super) unsafe fn learned<S: SimdF32, const BIAS: bool>(
     s: S,
@@ -181,7 +181,7 @@ pub(super) unsafe fn learned<S: SimdF32, const BIAS: bool>(
     }
 }
 
-/// [`learned`] on a row in place, as a function of its own: for rows that are rare.
+/// [`learned`] on a row in place, for rare rows, so that its code is not inlined several times.
 pub(super) struct LearnedRow<'a> {
     pub(super) weight: &'a [f32],
     pub(super) bias: Option<&'a [f32]>,
@@ -193,8 +193,8 @@ impl SimdOp for LearnedRow<'_> {
 
     #[inline(always)]
     fn run<S: SimdF32>(self, s: S) {
-        // SAFETY: `NormRows` and `RmsRows` make this value of a row of theirs, which is as long as
-        // the weight and the bias (`Norm::check`).
+        // SAFETY: `NormRows` and `RmsRows` make this value from one of their rows, which is as long as the weight and
+        // the bias (`Norm::check`).
         unsafe {
             match self.bias {
                 Some(_) => learned::<S, true>(s, self.weight, self.bias, self.row, self.row),

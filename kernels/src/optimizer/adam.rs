@@ -8,23 +8,23 @@ use crate::rows::for_rows;
 use crate::shared::SharedMut;
 use crate::simd::{SimdF32, SimdOp};
 
-/// Gradients smaller than this are 0: neither they nor their squares in a moment may be subnormal.
+/// Gradients with a smaller magnitude count as 0, so that neither they nor their squares in a moment are subnormal.
 const SMALLEST_GRADIENT: f32 = power_of_two(-50);
-/// First moments smaller than this become 0.
+/// First moments with a smaller magnitude become 0.
 const SMALLEST_FIRST: f32 = power_of_two(-100);
-/// Second moments smaller than this become 0, the smallest normal number.
+/// Second moments below this value, the smallest normal number, become 0.
 const SMALLEST_SECOND: f32 = f32::MIN_POSITIVE;
 
 const fn power_of_two(exponent: i32) -> f32 {
     f32::from_bits(((exponent + 127) as u32) << 23)
 }
 
-/// An update by Adam, with the decay of weights decoupled from the gradient (AdamW).
+/// The settings of an update by Adam, with weight decay decoupled from the gradient (AdamW).
 ///
 /// ```
 /// use simdformer_kernels::train::Adam;
 ///
-/// // The paper's, in its first step.
+/// // The settings of the paper in the first step.
 /// let adam = Adam { rate: 1.7e-7, beta2: 0.98, epsilon: 1e-9, ..Adam::default() };
 /// assert_eq!((adam.step, adam.weight_decay, adam.clip), (1, 0.0, 1.0));
 /// ```
@@ -32,21 +32,21 @@ const fn power_of_two(exponent: i32) -> f32 {
 pub struct Adam {
     /// The learning rate of this step, not negative.
     pub rate: f64,
-    /// How much of the first moment stays, in `0..1`.
+    /// The decay factor of the first moment, in `0..1`.
     pub beta1: f64,
-    /// How much of the second moment stays, in `0..1`.
+    /// The decay factor of the second moment, in `0..1`.
     pub beta2: f64,
-    /// Added to the root of the corrected second moment; more than 0.
+    /// Added to the square root of the corrected second moment; more than 0.
     pub epsilon: f64,
-    /// The fraction of a parameter that goes at each step is this times the rate.
+    /// Each step reduces a parameter by the fraction `rate * weight_decay`.
     pub weight_decay: f64,
-    /// Which update this is, from 1.
+    /// The number of the update, from 1.
     pub step: u64,
-    /// What every gradient is multiplied by: [`clip_factor`](super::clip_factor).
+    /// The factor of every gradient: [`clip_factor`](super::clip_factor).
     pub clip: f64,
 }
 
-/// PyTorch's numbers: a rate of 1e-3, 0.9, 0.999 and 1e-8, at step 1; no decay, nothing clipped.
+/// PyTorch's defaults: a rate of 1e-3, betas 0.9 and 0.999, epsilon 1e-8, at step 1; no weight decay, no clipping.
 impl Default for Adam {
     fn default() -> Self {
         Self {
@@ -71,16 +71,16 @@ impl Adam {
         let part = |name, x: f64| setting(name, x, (0.0..1.0).contains(&x), "in 0..1");
         part("beta1", self.beta1)?;
         part("beta2", self.beta2)?;
-        // In f32 too, in which it is added.
+        // It must also be normal in f32, in which it is added.
         let fits = self.epsilon.is_finite() && self.epsilon as f32 >= f32::MIN_POSITIVE;
         setting("epsilon", self.epsilon, fits, "finite and more than 2^-126")?;
         setting("the step", self.step as f64, self.step > 0, "at least 1")
     }
 }
 
-/// The numbers of a step in f32, each rounded once.
+/// The constants of a step in f32, each rounded once.
 #[derive(Clone, Copy)]
-struct Numbers {
+struct StepConstants {
     clip: f32,
     beta1: f32,
     rest1: f32,
@@ -95,7 +95,7 @@ struct Numbers {
     keep: f32,
 }
 
-impl Numbers {
+impl StepConstants {
     fn of(adam: &Adam) -> Self {
         let step = adam.step as f64;
         let [first, second] = [adam.beta1, adam.beta2].map(|beta| 1.0 - libm::pow(beta, step));
@@ -113,9 +113,9 @@ impl Numbers {
     }
 }
 
-/// Some of the parameters, and what belongs to them.
+/// A range of the parameters, with their gradients and moments.
 struct Update {
-    numbers: Numbers,
+    constants: StepConstants,
     len: usize,
     parameters: *mut f32,
     gradients: *const f32,
@@ -124,14 +124,14 @@ struct Update {
     average: Option<(*mut f32, f32)>,
 }
 
-/// A vector's worth of parameters with their moments.
+/// A vector of parameters with their moments.
 struct Element<S: SimdF32> {
     parameter: S::F32,
     first: S::F32,
     second: S::F32,
 }
 
-impl Numbers {
+impl StepConstants {
     #[inline(always)]
     fn update<S: SimdF32>(&self, s: S, gradient: S::F32, old: &Element<S>) -> Element<S> {
         let zero = s.splat(0.0);
@@ -157,11 +157,10 @@ impl SimdOp for Update {
 
     #[inline(always)]
     fn run<S: SimdF32>(self, s: S) {
-        let Self { numbers, len, parameters, gradients, first, second, average } = self;
+        let Self { constants, len, parameters, gradients, first, second, average } = self;
         let mut i = 0;
-        // SAFETY: `adam` checked with `length` that every slice is as long as the parameters, and
-        // `for_rows` gives each task `len` elements of its own; `i + LANES <= len` here, and
-        // `count` stops at `len` below.
+        // SAFETY: `adam` checked with `length` that every slice is as long as the parameters, and `for_rows` gives
+        // each task its own `len` elements; `i + LANES <= len` here, and `count` ends at `len` below.
         unsafe {
             while i + S::LANES <= len {
                 let old = Element {
@@ -169,7 +168,7 @@ impl SimdOp for Update {
                     first: s.load(first.add(i)),
                     second: s.load(second.add(i)),
                 };
-                let new = numbers.update(s, s.load(gradients.add(i)), &old);
+                let new = constants.update(s, s.load(gradients.add(i)), &old);
                 s.store(parameters.add(i), new.parameter);
                 s.store(first.add(i), new.first);
                 s.store(second.add(i), new.second);
@@ -188,7 +187,7 @@ impl SimdOp for Update {
                     first: s.load_prefix(first.add(i), rest),
                     second: s.load_prefix(second.add(i), rest),
                 };
-                let new = numbers.update(s, s.load_prefix(gradients.add(i), rest), &old);
+                let new = constants.update(s, s.load_prefix(gradients.add(i), rest), &old);
                 s.store_prefix(parameters.add(i), new.parameter, rest);
                 s.store_prefix(first.add(i), new.first, rest);
                 s.store_prefix(second.add(i), new.second, rest);
@@ -208,23 +207,23 @@ impl SimdOp for Update {
 /// * `first = beta1 first + (1 - beta1) g`, `second = beta2 second + (1 - beta2) g^2`;
 /// * `parameter = (1 - rate weight_decay) parameter
 ///   - rate / (1 - beta1^step) * first / (sqrt(second) / sqrt(1 - beta2^step) + epsilon)`;
-/// * `average = average + (1 - decay) (parameter - average)`, if there is one with its `decay`.
+/// * `average = average + (1 - decay) (parameter - average)`, if an average with its `decay` is given.
 ///
-/// That is PyTorch's AdamW, and its Adam when there is no decay of weights; what depends on the step alone is
-/// formed in f64. Which parameters decay is said by calling this for each kind: it is elementwise. Both
-/// moments begin as 0.
+/// This is PyTorch's AdamW, and PyTorch's Adam without weight decay. Values that depend only on the step are computed
+/// in f64. The update is elementwise: call it separately for parameters with and without weight decay. Both moments
+/// start at 0.
 ///
-/// Gradients below 2^-50 count as 0, first moments below 2^-100 and second ones below 2^-126 become 0: rows of
-/// tokens that do not occur would have subnormal moments after some hundred updates, with which
-/// CPUs are many times slower. That changes a parameter by less than `2^-50 rate / epsilon` a step.
+/// Gradients below 2^-50 count as 0; first moments below 2^-100 and second moments below 2^-126 become 0. Otherwise
+/// the rows of tokens that do not occur would have subnormal moments after some hundred updates, with which CPUs are
+/// many times slower. This changes a parameter by less than `2^-50 rate / epsilon` per step.
 ///
-/// Error: `first` and `second` gather 4 and 6 roundings at each step, what is added to the parameter has 15
-/// more, and each sum is rounded. NaN and infinity go where the formula says; a norm that is not finite is
-/// the sign to leave the update out ([`clip_factor`](super::clip_factor)). The same bits on every
-/// instruction set and with any threads.
+/// Error: `first` and `second` accumulate 4 and 6 roundings per step, the change of the parameter has 15 more, and
+/// each sum is rounded. NaN and infinity propagate as in the formula; if the norm of the gradients is not finite, skip
+/// the update ([`clip_factor`](super::clip_factor)). The bits are the same on every instruction set and with any
+/// number of threads.
 ///
 /// # Errors
-/// Another slice is not as long as the parameters, or a setting is not in its range.
+/// A slice differs in length from the parameters, or a setting is not in its range.
 ///
 /// ```
 /// use simdformer_kernels::train::{Adam, adam};
@@ -238,7 +237,7 @@ impl SimdOp for Update {
 ///     Isa::best(), &settings, &mut parameters, &gradients, moments.0, moments.1, None,
 ///     Parallelism::Serial,
 /// )?;
-/// // The first step is as long as the rate, whatever the gradient.
+/// // The first step has the length of the rate, whatever the gradient.
 /// assert!((parameters[0] - 0.99).abs() < 1e-6);
 /// assert_eq!(parameters[1], 1.0);
 /// # Ok::<(), simdformer_kernels::train::OptimizerError>(())
@@ -264,18 +263,17 @@ pub fn adam(
         setting("the decay of the average", f64::from(*decay), fits, "from 0 to 1")?;
     }
     adam.check()?;
-    let numbers = in_default_mode(|| Numbers::of(adam));
+    let constants = in_default_mode(|| StepConstants::of(adam));
     let [parameters, first, second] = [parameters, first, second].map(SharedMut::new);
     let average = average.map(|(average, decay)| {
         (SharedMut::new(average), in_default_mode(|| (1.0 - f64::from(decay)) as f32))
     });
     for_rows(parallelism.workers(), len, 1, &|range| {
         let start = range.start;
-        // SAFETY: every slice was checked to be as long as the parameters, and each task has its own
-        // elements of them.
+        // SAFETY: every slice is as long as the parameters (checked by `length`), and each task has its own elements.
         let update = unsafe {
             Update {
-                numbers,
+                constants,
                 len: range.len(),
                 parameters: parameters.as_ptr().add(start),
                 gradients: gradients.as_ptr().add(start),

@@ -14,7 +14,7 @@ struct Ema<'a> {
     out: &'a mut [f32],
 }
 
-/// Elements whose sums are kept at once.
+/// Elements whose sums are computed at once.
 const CHUNK: usize = 64;
 
 impl SimdOp for Ema<'_> {
@@ -38,15 +38,15 @@ impl SimdOp for Ema<'_> {
     }
 }
 
-/// `out` = the mean of `vectors`, which are added in their order in f64: of the last checkpoints of a run, as
-/// the paper's models are. Each element is within one unit in the last place of the exact mean, as
-/// long as nothing cancels; the bits depend neither on threads nor on the instruction set.
+/// Writes the mean of `vectors` to `out`, for example of the last checkpoints of a run, as in the paper. The vectors
+/// are added in order in f64. Each element is within one ULP of the exact mean if there is no cancellation. The bits
+/// do not depend on the number of threads or on the instruction set.
 ///
 /// # Errors
-/// There is no vector, or one of another length than `out`.
+/// There is no vector, or one differs in length from `out`.
 ///
 /// ```
-/// use simdformer_kernels::train::checkpoint_average;
+/// use simdformer_kernels::train::average;
 /// use simdformer_kernels::{Isa, Parallelism};
 ///
 /// let mut mean = [0.0; 2];
@@ -68,7 +68,7 @@ pub fn average(
     }
     let (len, shared) = (out.len(), SharedMut::new(out));
     for_rows(parallelism.workers(), len, 1, &|range| {
-        // SAFETY: each task has its own elements.
+        // SAFETY: each task has its own elements of `out`.
         let out = unsafe { shared.part(range.start, range.len()) };
         isa.dispatch(Ema { vectors, range, out });
     });

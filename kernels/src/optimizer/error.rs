@@ -1,37 +1,37 @@
-//! Why an update could not run.
+//! Errors of the optimizer.
 
 use core::fmt;
 
-/// Why an update could not run. Nothing was written.
+/// Why an update cannot run. Nothing is written.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum OptimizerError {
-    /// A slice has another length than the parameters.
+    /// A slice differs in length from the parameters.
     Length {
-        /// Which slice.
+        /// Name of the slice.
         name: &'static str,
-        /// Parameters.
+        /// Number of parameters.
         expected: usize,
-        /// Its length.
+        /// Length of the slice.
         found: usize,
     },
-    /// There is not enough scratch.
+    /// The scratch is too short.
     Scratch {
-        /// Numbers that are needed.
+        /// Numbers needed.
         expected: usize,
         /// Numbers given.
         found: usize,
     },
-    /// A setting is out of its range.
+    /// A setting is not in its range.
     Setting {
-        /// Which one.
+        /// Name of the setting.
         name: &'static str,
-        /// What it should be.
+        /// The valid range, as text.
         expected: &'static str,
-        /// What it is.
+        /// The value given.
         found: f64,
     },
-    /// There is nothing to take the average of.
+    /// There is no vector to average.
     Nothing,
 }
 
@@ -54,7 +54,7 @@ impl fmt::Display for OptimizerError {
 
 impl core::error::Error for OptimizerError {}
 
-/// `found` if it is in range.
+/// Returns an error unless the setting is in its range (`fits`).
 pub(super) fn setting(
     name: &'static str,
     found: f64,
@@ -64,7 +64,7 @@ pub(super) fn setting(
     if fits { Ok(()) } else { Err(OptimizerError::Setting { name, expected, found }) }
 }
 
-/// A slice as long as the parameters.
+/// Checks that a slice is as long as the parameters.
 pub(super) const fn length(
     name: &'static str,
     expected: usize,

@@ -1,11 +1,11 @@
-//! From gradients to parameters: the norm of the gradients, Adam, the schedule of its rate, and averages.
+//! From gradients to parameters: the norm of the gradients, Adam, the learning rate schedule, and averages.
 //!
-//! All of it is elementwise but the norm, so parameters may lie in whatever layout the caller has them, and
-//! everything is written without fused multiply-adds, so the bits are the same on every instruction set.
+//! All functions except the norm are elementwise, so parameters may have any layout. No function uses fused
+//! multiply-adds, so the bits are the same on every instruction set.
 //!
-//! An update in three steps: [`sum_of_squares`] of all gradients, once all micro-batches have added to them,
-//! tells their norm; [`clip_factor`] what they are multiplied by, or that the update is to be left out;
-//! [`adam`] does the rest in one pass over memory.
+//! An update takes three calls: [`sum_of_squares`] computes the norm of all gradients, after all micro-batches are
+//! added; [`clip_factor`] computes their factor, or `None` if the update must be skipped; [`adam`] does the rest in
+//! one pass over memory.
 
 mod adam;
 mod ema;

@@ -1,4 +1,4 @@
-//! The norm of gradients, and what it says about an update.
+//! The norm of the gradients, and gradient clipping.
 
 use super::error::OptimizerError;
 use crate::float_mode::in_default_mode;
@@ -8,12 +8,12 @@ use crate::rows::for_rows;
 use crate::shared::SharedMut;
 use crate::simd::{SimdF32, SimdOp};
 
-/// Elements whose squares are added in virtual lanes: 16 KiB, a third of a first-level cache.
+/// Elements in one block, whose squares are added in virtual lanes: 16 KiB, a third of an L1 cache.
 const BLOCK: usize = 4096;
 /// Virtual lanes: element `i` of a block belongs to lane `i % VIRTUAL`.
 const VIRTUAL: usize = 64;
 
-/// Numbers of scratch that [`sum_of_squares`] needs for so many elements.
+/// The number of f64 in the scratch of [`sum_of_squares`] for `len` elements.
 ///
 /// ```
 /// use simdformer_kernels::train::sum_of_squares_scratch;
@@ -24,13 +24,13 @@ pub const fn sum_of_squares_scratch(len: usize) -> usize {
     len.div_ceil(BLOCK)
 }
 
-/// The sum of squares of a block. A square of f32 is exact in f64, so a fused multiply-add rounds as one
-/// that is not.
+/// The sum of squares of a block. A square of an f32 is exact in f64, so a fused and an unfused multiply-add round to
+/// the same value.
 #[inline(always)]
 fn block_sum(x: &[f32]) -> f64 {
     let (whole, rest) = x.as_chunks::<VIRTUAL>();
-    // Values that are only ever indexed by constants stay in registers; in memory each sum would wait for its
-    // last store.
+    // Arrays that are only indexed by constants stay in registers. In memory, each addition would wait for the
+    // previous store.
     let mut sums = [0.0f64; VIRTUAL];
     for chunk in whole {
         let mut next = sums;
@@ -54,7 +54,7 @@ fn block_sum(x: &[f32]) -> f64 {
     lanes[0]
 }
 
-/// The sums of blocks, one after the other.
+/// The sums of consecutive blocks.
 struct Blocks<'a> {
     x: &'a [f32],
     sums: &'a mut [f64],
@@ -71,14 +71,14 @@ impl SimdOp for Blocks<'_> {
     }
 }
 
-/// The sum of the squares of `x`, in f64 and in one order: blocks of 4,096 elements, each in 64 virtual
-/// lanes, blocks in order.
+/// The sum of the squares of `x`, in f64 and in a fixed order: blocks of 4,096 elements, each in 64 virtual lanes,
+/// then the blocks in order.
 ///
-/// Its root is the norm. Squares neither overflow nor vanish in f64, so the sum is finite exactly if
-/// every element is. Error: within `(len / 4096 + 71) 2^-53` of the sum, relative. The bits depend neither on
-/// threads nor on the instruction set.
+/// Its square root is the norm. Squares of f32 neither overflow nor underflow in f64, so the sum is finite exactly if
+/// every element is finite. Relative error: at most `(len / 4096 + 71) 2^-53`. The bits do not depend on the number of
+/// threads or on the instruction set.
 ///
-/// `partials` holds [`sum_of_squares_scratch`]`(x.len())` numbers or more.
+/// `partials` must have at least [`sum_of_squares_scratch`]`(x.len())` elements.
 ///
 /// # Errors
 /// The scratch is too short.
@@ -105,19 +105,18 @@ pub fn sum_of_squares(
     let shared = SharedMut::new(&mut *partials);
     for_rows(parallelism.workers(), blocks, BLOCK, &|range| {
         let end = x.len().min(range.end * BLOCK);
-        // SAFETY: there is a number for each block, and each task has its own blocks.
+        // SAFETY: `sums` has a number for each block, and each task has its own blocks.
         let sums = unsafe { shared.part(range.start, range.len()) };
         isa.dispatch(Blocks { x: &x[range.start * BLOCK..end], sums });
     });
     Ok(in_default_mode(|| partials.iter().sum()))
 }
 
-/// What gradients with this norm are multiplied by so that it is at most `limit`: 1, or
-/// `limit / (norm + 1e-6)` if that is less, as PyTorch has it. `None` if the norm is no finite number: the
-/// update is to be left out, since every parameter would become NaN.
+/// The factor that limits the norm of the gradients to `limit`: 1, or `limit / (norm + 1e-6)` if that is less, as in
+/// PyTorch. `None` if the norm is not finite: skip the update then, because every parameter would become NaN.
 ///
-/// The norm is the root of [`sum_of_squares`] over the gradients of all parameters, each once, after the
-/// last micro-batch; a limit of infinity clips nothing.
+/// The norm is the square root of [`sum_of_squares`] over the gradients of all parameters, each counted once, after
+/// the last micro-batch. A limit of infinity disables clipping.
 ///
 /// ```
 /// use simdformer_kernels::train::clip_factor;
@@ -127,6 +126,6 @@ pub fn sum_of_squares(
 /// assert_eq!(clip_factor(f64::NAN, 1.0), None);
 /// ```
 pub fn clip_factor(norm: f64, limit: f64) -> Option<f64> {
-    // `f64::min` leaves 1 beside NaN, of a limit that is none.
+    // `f64::min` returns 1 if the limit is NaN.
     norm.is_finite().then(|| in_default_mode(|| (limit / (norm + 1e-6)).min(1.0)))
 }

@@ -1,12 +1,12 @@
-//! The rate of each step.
+//! Learning rate schedules.
 
 use super::error::{OptimizerError, setting};
 use crate::float_mode::in_default_mode;
 
-/// How the learning rate goes with the steps, which are counted from 1.
+/// The learning rate as a function of the step, counted from 1.
 ///
-/// Each but the paper's rises in a straight line over the first `warmup` steps: step `t` of them has
-/// `peak t / warmup`. With no warm-up it begins at the peak.
+/// All schedules except the paper's rise linearly over the first `warmup` steps: step `t` of them has the rate `peak t
+/// / warmup`. Without a warmup the rate starts at the peak.
 ///
 /// ```
 /// use simdformer_kernels::train::Schedule;
@@ -18,67 +18,66 @@ use crate::float_mode::in_default_mode;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Schedule {
-    /// `peak` at every step after the warm-up.
+    /// `peak` at every step after the warmup.
     Constant {
         /// The rate.
         peak: f64,
-        /// Steps of the warm-up.
+        /// Steps of the warmup.
         warmup: u64,
     },
-    /// `factor d_model^-0.5 min(t^-0.5, t warmup^-1.5)`, of "Attention Is All You Need", which has 4,000
-    /// steps of warm-up and a factor of 1. Others call it `noam`.
+    /// `factor d_model^-0.5 min(t^-0.5, t warmup^-1.5)` of "Attention Is All You Need", which uses 4,000 warmup steps
+    /// and a factor of 1. Also called `noam`.
     Paper {
         /// Width of the model.
         d_model: usize,
-        /// What the paper's rate is multiplied by.
+        /// The factor of the paper's rate.
         factor: f64,
-        /// Steps of the warm-up, at least 1.
+        /// Steps of the warmup, at least 1.
         warmup: u64,
     },
-    /// `peak sqrt(warmup / t)` after the warm-up: the paper's curve with a height of its own, fairseq's
-    /// `inverse_sqrt`. With no warm-up it is `peak / sqrt(t)`.
+    /// `peak sqrt(warmup / t)` after the warmup: the paper's curve with its own peak; fairseq's `inverse_sqrt`.
+    /// Without a warmup it is `peak / sqrt(t)`.
     InverseSquareRoot {
-        /// The largest rate, at the end of the warm-up.
+        /// The largest rate, at the end of the warmup.
         peak: f64,
-        /// Steps of the warm-up.
+        /// Steps of the warmup.
         warmup: u64,
     },
-    /// A straight line from the peak down to `last peak` at step `steps`, and that from there on.
+    /// Linear decay from the peak to `last peak` at step `steps`, constant afterwards.
     Linear {
-        /// The largest rate, at the end of the warm-up.
+        /// The largest rate, at the end of the warmup.
         peak: f64,
-        /// Steps of the warm-up.
+        /// Steps of the warmup.
         warmup: u64,
-        /// The step that ends the line; more than `warmup`.
+        /// The step at which the decay ends; more than `warmup`.
         steps: u64,
-        /// What is left of the peak in the end, in `0..=1`.
+        /// The final fraction of the peak, in `0..=1`.
         last: f64,
     },
-    /// Half a period of a cosine from the peak down to `last peak` at step `steps`, and that from there
-    /// on.
+    /// Cosine decay, half a period, from the peak to `last peak` at step `steps`, constant afterwards.
     Cosine {
-        /// The largest rate, at the end of the warm-up.
+        /// The largest rate, at the end of the warmup.
         peak: f64,
-        /// Steps of the warm-up.
+        /// Steps of the warmup.
         warmup: u64,
-        /// The step that ends the curve; more than `warmup`.
+        /// The step at which the decay ends; more than `warmup`.
         steps: u64,
-        /// What is left of the peak in the end, in `0..=1`.
+        /// The final fraction of the peak, in `0..=1`.
         last: f64,
     },
 }
 
 impl Schedule {
-    /// The paper's.
+    /// The paper's schedule.
     pub const fn paper(d_model: usize) -> Self {
         Self::Paper { d_model, factor: 1.0, warmup: 4000 }
     }
 
-    /// Whether every setting is in its range: then every rate is finite and not negative.
+    /// Checks that every setting is in its range: then every rate is finite and not negative.
     ///
     /// # Errors
-    /// A rate or a factor is negative or not finite, the model has no width, the paper's schedule no
-    /// warm-up, the last step is not after it, or what is left of the peak is not in `0..=1`.
+    /// A rate or a factor is negative or not finite, `d_model` is 0, the warmup of the paper's schedule is 0, the last
+    /// step is not after the warmup, or the final fraction is not in `0..=1`.
     pub fn check(&self) -> Result<(), OptimizerError> {
         let size =
             |name, x: f64| setting(name, x, x.is_finite() && x >= 0.0, "finite and not negative");
@@ -101,7 +100,7 @@ impl Schedule {
         }
     }
 
-    /// The rate of step `step`, counted from 1; step 0 is taken for 1.
+    /// The rate of step `step`, counted from 1; step 0 counts as 1.
     pub fn rate(&self, step: u64) -> f64 {
         in_default_mode(|| self.rate_of(step))
     }
@@ -109,35 +108,35 @@ impl Schedule {
     fn rate_of(&self, step: u64) -> f64 {
         let step = step.max(1);
         let t = step as f64;
-        let risen = |peak: f64, warmup: u64| {
+        let warmup_rate = |peak: f64, warmup: u64| {
             if step < warmup { Some(peak * t / warmup as f64) } else { None }
         };
-        // How far from the end of the warm-up to the last step.
-        let way = |warmup: u64, steps: u64| {
+        // The fraction of the steps from the end of the warmup to the last step.
+        let progress = |warmup: u64, steps: u64| {
             let whole = steps.saturating_sub(warmup).max(1) as f64;
             (step.saturating_sub(warmup) as f64 / whole).min(1.0)
         };
         match *self {
-            Self::Constant { peak, warmup } => risen(peak, warmup).unwrap_or(peak),
+            Self::Constant { peak, warmup } => warmup_rate(peak, warmup).unwrap_or(peak),
             Self::Paper { d_model, factor, warmup } => {
                 let w = warmup as f64;
-                let rise = t / (w * libm::sqrt(w));
-                factor / libm::sqrt(d_model as f64) * (1.0 / libm::sqrt(t)).min(rise)
+                let linear = t / (w * libm::sqrt(w));
+                factor / libm::sqrt(d_model as f64) * (1.0 / libm::sqrt(t)).min(linear)
             }
             Self::InverseSquareRoot { peak, warmup } => {
-                let fallen = || peak * libm::sqrt(warmup.max(1) as f64 / t);
-                risen(peak, warmup).unwrap_or_else(fallen)
+                let decayed = || peak * libm::sqrt(warmup.max(1) as f64 / t);
+                warmup_rate(peak, warmup).unwrap_or_else(decayed)
             }
             Self::Linear { peak, warmup, steps, last } => {
-                let fallen = || peak * (last + (1.0 - last) * (1.0 - way(warmup, steps)));
-                risen(peak, warmup).unwrap_or_else(fallen)
+                let decayed = || peak * (last + (1.0 - last) * (1.0 - progress(warmup, steps)));
+                warmup_rate(peak, warmup).unwrap_or_else(decayed)
             }
             Self::Cosine { peak, warmup, steps, last } => {
-                let fallen = || {
-                    let angle = core::f64::consts::PI * way(warmup, steps);
+                let decayed = || {
+                    let angle = core::f64::consts::PI * progress(warmup, steps);
                     peak * (last + (1.0 - last) * 0.5 * (1.0 + libm::cos(angle)))
                 };
-                risen(peak, warmup).unwrap_or_else(fallen)
+                warmup_rate(peak, warmup).unwrap_or_else(decayed)
             }
         }
     }

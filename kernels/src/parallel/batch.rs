@@ -1,20 +1,20 @@
-//! Batches of numbered tasks that one thread, the leader, publishes and all may take.
+//! Batches of numbered tasks. One thread, the leader, publishes them; the leader and its helpers take them.
 //!
-//! This is all the synchronization that is ours. It knows no thread pool: who helps, and on which
-//! thread, is `team.rs`'s business. Three rules keep anybody from waiting for ever:
+//! All synchronization of this crate is in this file, except the claims of an executor. It is independent of the
+//! thread pool: `team.rs` decides which threads help. Three rules prevent a thread from waiting forever:
 //!
-//! - The leader takes tasks itself until none is left, and then waits only for those that others
-//!   have *taken*. It never waits for a helper to come, or to go.
-//! - A helper waits for nothing: without a task it goes after a bounded number of rounds.
-//! - A task that panics is a task that is done. The first panic is kept until all tasks of the batch
-//!   are done (those that had not begun are not begun), and then goes on in the leader.
+//! - The leader takes tasks itself until none is left, and then waits only for tasks that others have *taken*. It
+//!   never waits for a helper to arrive or to leave.
+//! - A helper never waits: without a task it leaves after a bounded number of rounds.
+//! - A task that panics counts as done. The first panic is stored until all tasks of the batch are done (tasks that
+//!   have not begun are skipped), and then continues in the leader.
 //!
-//! And one keeps tasks from being used after their batch: a task is taken by a successful exchange
-//! on `left`, a batch is published only when all tasks of the one before are done, and a leader
-//! leaves [`Leader::run`] only when its are.
+//! One rule prevents the use of a task after its batch: a thread takes a task by a successful compare-exchange on
+//! `left`, a batch is published only when all tasks of the previous one are done, and the leader leaves
+//! [`Leader::run`] only when all tasks of its batch are done.
 //!
-//! The leader takes from the front and helpers from the back, so that each has tasks that lie side
-//! by side, and two threads read the same weights in every pass over them.
+//! The leader takes tasks from the front and helpers take them from the back. So the tasks of one thread are adjacent,
+//! and with two threads each thread reads the same weights in every pass.
 
 use super::sync::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Mutex, Ordering, PATIENCE, wait};
 use core::cell::Cell;
@@ -26,42 +26,43 @@ use std::sync::PoisonError;
 
 pub(super) type Task<'t> = &'t (dyn Fn(usize) + Sync);
 
-/// More tasks than a batch can have.
+/// More tasks than a batch may have.
 pub(super) const TOO_MANY: usize = u32::MAX as usize;
 
 /// The value of `left` after the last batch.
 const CLOSED: u64 = u64::MAX;
 
-/// One batch after another; a [`Leader`] and any number of [`Helper`]s see it.
+/// A sequence of batches, shared by one [`Leader`] and any number of [`Helper`]s.
 #[derive(Debug)]
 pub(super) struct Batches {
-    /// The first task that nobody has taken (high 32 bits), and the one after the last such.
+    /// The range of tasks that are not taken: the first one (high 32 bits), and the one after the last (low 32 bits).
     left: CacheLine<AtomicU64>,
-    /// Tasks done.
+    /// The number of tasks done.
     done: CacheLine<AtomicUsize>,
-    /// `*const Task` of the batch in course.
+    /// `*const Task` of the current batch.
     task: AtomicPtr<()>,
     panicked: AtomicBool,
-    /// What the first panic carries.
+    /// The payload of the first panic.
     panic: Mutex<Option<Box<dyn Any + Send>>>,
-    /// Helpers that went before the last batch.
-    gone: AtomicUsize,
+    /// The number of helpers that left before the last batch.
+    departed: AtomicUsize,
 }
 
-/// Two cache lines, since some CPUs fetch them in pairs.
+/// Two cache lines, because some CPUs fetch them in pairs.
 #[derive(Debug)]
 #[repr(align(128))]
 struct CacheLine<T>(T);
 
-/// Publishes batches. When it is dropped, the helpers go.
+/// Publishes batches. When it is dropped, the helpers leave.
 #[derive(Debug)]
 pub(super) struct Leader<'b> {
     batches: &'b Batches,
-    /// One thread at a time: not `Sync`. Tasks cannot publish either, since they are.
+    /// Makes the type `!Sync`, so only one thread at a time can publish. Tasks cannot publish either, because they are
+    /// `Sync`.
     not_sync: PhantomData<Cell<()>>,
 }
 
-/// Takes tasks.
+/// Takes tasks of the batches that the leader publishes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Helper<'b>(&'b Batches);
 
@@ -79,20 +80,20 @@ impl Batches {
             task: AtomicPtr::new(core::ptr::null_mut()),
             panicked: AtomicBool::new(false),
             panic: Mutex::new(None),
-            gone: AtomicUsize::new(0),
+            departed: AtomicUsize::new(0),
         }
     }
 
-    /// The one leader, and a helper to copy.
+    /// The only leader, and a helper that can be copied.
     pub(super) fn split(&mut self) -> (Leader<'_>, Helper<'_>) {
         (Leader { batches: self, not_sync: PhantomData }, Helper(self))
     }
 
-    /// Takes a task of the batch in course, if `seen` or a later look shows one.
+    /// Takes a task of the current batch, if `seen` or a later load of `left` contains one.
     fn take(&self, mut seen: u64, end: End) -> Option<usize> {
         loop {
             let (first, last) = (seen >> 32, seen & 0xffff_ffff);
-            // Also when closed.
+            // This is also true after the last batch ([`CLOSED`]).
             if first >= last {
                 return None;
             }
@@ -100,8 +101,8 @@ impl Batches {
                 End::Front => (first, seen + (1 << 32)),
                 End::Back => (last - 1, seen - 1),
             };
-            // Acquires what was stored before the batch was published: whatever others take
-            // meanwhile continues that release.
+            // Acquires the stores before the batch was published: exchanges by other threads since then continue the
+            // release sequence of that store.
             match self.left.0.compare_exchange_weak(
                 seen,
                 rest,
@@ -119,25 +120,25 @@ impl Batches {
         if !self.panicked.load(Ordering::Relaxed) {
             let task = self.task.load(Ordering::Relaxed).cast::<Task<'_>>();
             let result = catch_unwind(AssertUnwindSafe(|| {
-                // SAFETY: this thread has taken a task of the batch in course, whose leader cannot
-                // leave `Leader::run`, where the task lives, before `done` counts this one.
+                // SAFETY: this thread has taken a task of the current batch. Its leader cannot leave `Leader::run`,
+                // which borrows the task, before `done` counts this task.
                 unsafe { (*task)(index) }
             }));
             if let Err(panic) = result {
-                self.keep(panic);
+                self.store_panic(panic);
             }
         }
         self.done.0.fetch_add(1, Ordering::Release);
     }
 
-    /// Keeps the first panic of the batch and drops others.
+    /// Stores the first panic of the batch and drops the others.
     #[cold]
-    fn keep(&self, panic: Box<dyn Any + Send>) {
+    fn store_panic(&self, panic: Box<dyn Any + Send>) {
         let mut first = self.panic.lock().unwrap_or_else(PoisonError::into_inner);
         let spare = if first.is_none() { first.replace(panic) } else { Some(panic) };
         drop(first);
         self.panicked.store(true, Ordering::Relaxed);
-        // What it carries may panic in turn, and this task is not counted yet.
+        // The drop of a payload may panic too, and this task is not counted yet.
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(spare))) {
             core::mem::forget(panic);
         }
@@ -145,13 +146,13 @@ impl Batches {
 }
 
 impl Leader<'_> {
-    /// Runs `task(0)` to `task(tasks - 1)`, each once, by this thread and its helpers; `share` may
-    /// call its argument, which returns when all are done, beside others that help.
+    /// Runs `task(0)` to `task(tasks - 1)`, each once, on this thread and its helpers. `share` may call its argument,
+    /// which returns when all tasks are done, in parallel with additional helpers.
     ///
     /// There must be fewer than [`TOO_MANY`] tasks.
     ///
     /// # Panics
-    /// As the first task that does, when no task runs any more.
+    /// With the first panic of a task, when no task runs any more.
     pub(super) fn run(&self, tasks: usize, task: Task<'_>, share: impl FnOnce(&(dyn Fn() + Sync))) {
         debug_assert!(tasks < TOO_MANY);
         let batches = self.batches;
@@ -159,7 +160,7 @@ impl Leader<'_> {
         batches.task.store((&raw const task).cast::<()>().cast_mut(), Ordering::Relaxed);
         // Publishes the two stores above.
         batches.left.0.store(tasks as u64, Ordering::Release);
-        // Whatever becomes of `share`, `task` must outlive its last use.
+        // `task` must outlive its last use, even if `share` panics.
         let all = All { batches, tasks };
         share(&|| all.finish());
         drop(all);
@@ -172,20 +173,20 @@ impl Leader<'_> {
         }
     }
 
-    /// Helpers that have gone because there was nothing to do for long: they would be welcome again.
+    /// The number of helpers that left because there was no task for long. The leader may call them back.
     pub(super) fn gone(&self) -> usize {
-        self.batches.gone.load(Ordering::Relaxed)
+        self.batches.departed.load(Ordering::Relaxed)
     }
 }
 
 impl Drop for Leader<'_> {
     fn drop(&mut self) {
-        // No task is left to be taken.
+        // No task is left to take.
         self.batches.left.0.store(CLOSED, Ordering::Relaxed);
     }
 }
 
-/// All tasks of a batch: none is left when this is dropped.
+/// All tasks of a batch: all are done when this value is dropped.
 struct All<'b> {
     batches: &'b Batches,
     tasks: usize,
@@ -212,11 +213,11 @@ impl Drop for All<'_> {
 }
 
 impl Helper<'_> {
-    /// Takes tasks of batch after batch, until the leader has gone or there has been nothing to do
-    /// for long, be it for one who was here before.
+    /// Takes tasks of batch after batch, until the leader has closed the batches or until this helper, or an earlier
+    /// one, has found no task for long.
     pub(super) fn stay(self) {
         let batches = self.0;
-        if batches.gone.load(Ordering::Relaxed) > 0 {
+        if batches.departed.load(Ordering::Relaxed) > 0 {
             return self.leave();
         }
         let mut round = 0;
@@ -236,7 +237,7 @@ impl Helper<'_> {
         }
     }
 
-    /// Takes tasks of the batch in course until none is left.
+    /// Takes tasks of the current batch until none is left.
     pub(super) fn help(self) {
         let batches = self.0;
         while let Some(index) = batches.take(batches.left.0.load(Ordering::Relaxed), End::Back) {
@@ -244,8 +245,8 @@ impl Helper<'_> {
         }
     }
 
-    /// Goes, so that the leader knows.
+    /// Leaves, and counts this for the leader.
     pub(super) fn leave(self) {
-        self.0.gone.fetch_add(1, Ordering::Relaxed);
+        self.0.departed.fetch_add(1, Ordering::Relaxed);
     }
 }

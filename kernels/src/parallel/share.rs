@@ -2,7 +2,7 @@
 
 use core::ops::Range;
 
-/// Part `index` of `0..total` cut into `parts` ranges as equal as can be.
+/// Part `index` of `0..total` split into `parts` ranges whose lengths differ by at most 1.
 #[inline(always)]
 pub(crate) const fn share(total: usize, parts: usize, index: usize) -> Range<usize> {
     let (size, extra) = (total / parts, total % parts);

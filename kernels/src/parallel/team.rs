@@ -1,35 +1,34 @@
 //! One entry into a rayon pool for many kernels.
 //!
-//! Entering a pool from outside costs microseconds, and a fork inside it one or two, since a worker
-//! that finds nothing to steal goes to sleep; a decoding step makes some fifty forks. A [`Team`] asks
-//! rayon for helpers once. They watch for batches of tasks (`batch.rs`) for as long as these follow
-//! each other closely, and when the closure of [`Team::run`] returns, they are back in the pool.
+//! Entering a pool from outside costs microseconds, and a fork inside it one or two, because a worker that finds no
+//! job to steal goes to sleep. A decoding step makes about fifty forks. A [`Team`] requests helpers from rayon once.
+//! The helpers poll for batches of tasks (`batch.rs`) while these follow each other closely. When the closure of
+//! [`Team::run`] returns, they return to the pool.
 //!
 //! # Why not `rayon::join` alone
 //!
-//! It allocates nothing either, and is what [`Parallelism::Rayon`](super::Parallelism::Rayon) is.
-//! But a thread that waits in it for a stolen half runs whatever job the pool has in the meantime.
-//! For a kernel that is the wrong one: it may be somebody else's whole translation, which the step in
-//! course then waits for, or one that takes a lock which our caller holds, and then neither ends. It
-//! is also slower, by 2 to 6 % of a decoding step on two threads; workers that are kept awake by a
-//! job that calls `rayon::yield_now` make up for that, but they too run the jobs of others, and the
-//! team's leader then waits for these. Here nobody runs anything during a batch but its tasks.
+//! `rayon::join` does not allocate either, and [`Parallelism::Rayon`](super::Parallelism::Rayon) uses it. But a thread
+//! that waits in it for a stolen job runs any other job of the pool. For a kernel that is wrong: the job may be a
+//! whole translation of another session, for which the current step then waits, or a job that takes a lock which the
+//! caller of the kernel holds, which is a deadlock. It is also slower, by 2 to 6 % of a decoding step on two threads.
+//! Workers that a job keeps awake with `rayon::yield_now` remove this difference, but they too run other jobs, and the
+//! leader of the team then waits for these. In a team, a thread runs only tasks of the batch during a batch.
 //!
-//! # Why nothing hangs
+//! # Why there is no deadlock
 //!
-//! A leader waits for tasks that others have taken, a task for whatever its closure waits for, and a
-//! helper for nothing. A leader or a task may enter rayon again, in this pool or in another one, and
-//! its thread may there be handed any job: a helper of its own team, of the team of a frame below, of
-//! a team whose leader waits for this one. None of them stays: a helper that has found nothing to do
-//! for about a millisecond leaves. So every wait is for something that began after the wait did, and
-//! the one that began last is not waiting. Helpers that left are asked in again for each batch,
-//! by `rayon::join`; that is a little slower, and happens to teams whose leader was elsewhere.
+//! A leader waits for tasks that others have taken, a task waits for whatever its closure waits for, and a helper
+//! never waits. A leader or a task may enter rayon again, in this pool or in another one, and rayon may run any job on
+//! its thread: a helper of its own team, of the team of a lower stack frame, or of a team whose leader waits for this
+//! thread. None of these helpers stays: a helper that has found no task for about a millisecond leaves. So every wait
+//! is for work that began after the wait did, and the work that began last is not waiting. Helpers that left are
+//! called back for each batch with `rayon::join`. This is a little slower, and happens only in teams whose leader did
+//! other work for a while.
 
 use super::batch::{Batches, Helper, Leader, TOO_MANY, Task};
 use core::fmt;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-/// The calling thread and whoever of its rayon pool comes to help.
+/// The calling thread and the helpers from its rayon pool.
 ///
 /// ```
 /// use simdformer_kernels::{Parallelism, Team};
@@ -38,25 +37,24 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 /// assert!(threads >= 1);
 /// ```
 ///
-/// # What may be called where
+/// # What callbacks may do
 ///
-/// The closure of [`Team::run`], and callbacks of kernels that run in a team, may do what any rayon
-/// job may: enter rayon again, install work into another pool, run other teams, panic. Two things are
-/// theirs to see to, as in every rayon job:
+/// The closure of [`Team::run`], and callbacks of kernels that run in a team, may do what any rayon job may do: enter
+/// rayon again, install work into another pool, run other teams, panic. As in every rayon job, they must follow two
+/// rules:
 ///
-/// - They must not wait, other than through rayon, for something that needs a thread of this pool:
-///   the pool's threads may all be waiting for them.
-/// - Whoever waits inside rayon may be handed any other job of the pool, and `Team::run` itself ends
-///   with such a wait, though it hardly ever has to: hold no lock that these jobs take.
+/// - They must not wait, other than through rayon, for work that needs a thread of this pool: all threads of the pool
+///   may be waiting for them.
+/// - A thread that waits inside rayon may run any other job of the pool, so they must not hold a lock that these jobs
+///   take. `Team::run` itself ends with such a wait, although it is rarely necessary.
 ///
-/// Helpers without a batch to work on leave after about a millisecond, and no thread is kept busy
-/// while a callback prints or sleeps.
+/// Helpers without a batch leave after about a millisecond, so no thread stays busy while a callback prints or sleeps.
 ///
 /// # Panics
 ///
-/// A panic in a task reaches the caller of the kernel when no task of it runs any more: one panic, the
-/// first, however many tasks panicked. The team, if the panic is caught inside [`Team::run`], and the
-/// pool can be used again. What the kernel was writing is then partly written.
+/// A panic in a task reaches the caller of the kernel when no task of the kernel runs any more. If several tasks
+/// panic, the caller gets the first panic. If the panic is caught inside [`Team::run`], the team can be used again,
+/// and so can the pool. The output of the kernel is then partly written.
 pub struct Team<'a> {
     leader: Leader<'a>,
     helper: Helper<'a>,
@@ -64,19 +62,19 @@ pub struct Team<'a> {
 }
 
 impl Team<'_> {
-    /// Runs `lead` on the calling thread (on one of the global pool if it belongs to no pool) while
-    /// the other threads of its rayon pool help with the kernels that `lead` calls.
+    /// Runs `lead` on the calling thread, or on a thread of the global pool if the calling thread belongs to no pool.
+    /// Meanwhile the other threads of the pool help with the kernels that `lead` calls.
     ///
     /// # Panics
-    /// As `lead` does.
+    /// If `lead` panics.
     pub fn run<R: Send>(lead: impl FnOnce(&Team<'_>) -> R + Send) -> R {
         let (mut lead, mut result) = (Some(lead), None);
         Self::run_dyn(&mut |team| result = lead.take().map(|lead| lead(team)));
-        // `run_dyn` returns only after its closure has returned: a panic in it goes on from there.
+        // `run_dyn` returns only after its closure has returned; a panic in the closure unwinds through it.
         result.unwrap_or_else(|| unreachable!("the closure of the team has not run"))
     }
 
-    /// As [`Team::run`]. It is not generic: it calls `rayon::join`, which would be compiled again for every closure.
+    /// As [`Team::run`], but not generic, so that `rayon::join` is not compiled again for every closure.
     fn run_dyn(lead: &mut (dyn FnMut(&Team<'_>) + Send)) {
         let threads = rayon::current_num_threads();
         let mut batches = Batches::new();
@@ -85,17 +83,17 @@ impl Team<'_> {
         if threads == 1 {
             return lead(&team);
         }
-        let leaders_place = AtomicUsize::new(usize::MAX);
+        let leader_index = AtomicUsize::new(usize::MAX);
         let lead = || {
-            leaders_place.store(place(), Ordering::Relaxed);
-            // Dropped at the end: no more batches, however `lead` ends.
+            leader_index.store(thread_index(), Ordering::Relaxed);
+            // The team is dropped at the end, also if `lead` panics: no batch follows.
             let team = team;
             lead(&team);
         };
-        // Joins, since they do not allocate.
+        // `rayon::join` does not allocate.
         let help = || {
-            // The leader, waiting inside rayon: it cannot wait for itself.
-            if place() == leaders_place.load(Ordering::Relaxed) {
+            // This is the leader's thread, waiting inside rayon: it cannot wait for itself.
+            if thread_index() == leader_index.load(Ordering::Relaxed) {
                 helper.leave();
             } else {
                 helper.stay();
@@ -108,7 +106,7 @@ impl Team<'_> {
         self.threads
     }
 
-    /// Runs `task(0)` to `task(tasks - 1)`.
+    /// Runs `task(0)` to `task(tasks - 1)`, each once.
     pub(super) fn for_each(&self, tasks: usize, task: Task<'_>) {
         if self.threads == 1 || tasks >= TOO_MANY {
             for index in 0..tasks {
@@ -116,11 +114,11 @@ impl Team<'_> {
             }
             return;
         }
-        let (gone, helper) = (self.leader.gone(), self.helper);
+        let (departed, helper) = (self.leader.gone(), self.helper);
         self.leader.run(tasks, task, |finish| {
-            // Helpers that are here need no call.
-            if gone > 0 {
-                rayon::join(finish, || times(gone.min(tasks), &|| helper.help()));
+            // Helpers that are still polling need no call.
+            if departed > 0 {
+                rayon::join(finish, || times(departed.min(tasks), &|| helper.help()));
             }
         });
     }
@@ -132,13 +130,13 @@ impl fmt::Debug for Team<'_> {
     }
 }
 
-/// The number of this thread in its pool.
-fn place() -> usize {
+/// The index of this thread in its pool.
+fn thread_index() -> usize {
     // Team members are in a pool.
     rayon::current_thread_index().unwrap_or(usize::MAX)
 }
 
-/// Runs `work` `count` times, on as many threads as find the time.
+/// Runs `work` `count` times, on as many threads of the pool as are free.
 fn times(count: usize, work: &(impl Fn() + Sync)) {
     if count > 1 {
         rayon::join(work, || times(count - 1, work));

@@ -1,5 +1,5 @@
-//! Batches on real threads: every task once, panics from everywhere, rayon entered again from
-//! everywhere. What hangs fails: see [`within`].
+//! Batches on real threads: every task runs once, panics come from every place, rayon is entered again from every
+//! place. A test that hangs fails: see [`within`].
 
 use super::{Parallelism, Team};
 use crate::effort::cases;
@@ -12,7 +12,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 use std::vec::Vec;
 
-/// The result of `work`, or a failure when it takes longer than anything here can take.
+/// The result of `work`, or a failure after a time that no test here needs.
 fn within<R: Send + 'static>(what: &str, work: impl FnOnce() -> R + Send + 'static) -> R {
     let (send, receive) = channel();
     let thread = std::thread::spawn(move || send.send(work()));
@@ -60,14 +60,14 @@ fn check_batch(parallelism: Parallelism<'_>, tasks: usize) {
     assert!(counts.iter().all(|count| count.load(Ordering::Relaxed) == 1));
 }
 
-/// What `work` panics with.
+/// The message of the panic of `work`.
 fn panic_of(work: impl FnOnce()) -> Option<String> {
     let panic = catch_unwind(AssertUnwindSafe(work)).err()?;
     let text = panic.downcast_ref::<&str>().map(ToString::to_string);
     text.or_else(|| panic.downcast_ref::<String>().cloned()).or(Some(String::new()))
 }
 
-/// Keeps a thread busy for about `microseconds`.
+/// Spins for about `microseconds`.
 fn busy(microseconds: u64) {
     let start = Instant::now();
     while start.elapsed() < Duration::from_micros(microseconds) {
@@ -75,7 +75,7 @@ fn busy(microseconds: u64) {
     }
 }
 
-/// Lets the helpers of a team arrive.
+/// Runs batches until the helpers of the team have arrived.
 fn gather(parallelism: Parallelism<'_>) {
     for _ in 0..20 {
         parallelism.workers().for_each(parallelism.threads() * 2, &|_| busy(50));
@@ -115,10 +115,10 @@ fn a_panic_in_any_task_reaches_the_leader_once_and_all_goes_on() {
                         });
                     };
                     let expected = Some(format!("task {position}"));
-                    // Out of the pool.
+                    // The panic leaves the pool.
                     let found = panic_of(|| pool.install(|| kind.run(batch)));
                     assert_eq!(found, expected, "{kind:?} of {threads}");
-                    // Caught by the leader, whose team goes on.
+                    // The leader catches the panic, and the team continues.
                     pool.install(|| {
                         kind.run(|parallelism| {
                             for _ in 0..3 {
@@ -181,7 +181,7 @@ fn a_leader_that_panics_ends_its_team() {
     }
 }
 
-/// Something whose drop runs batches, as does a session that an engine winds up.
+/// A value whose drop runs batches, like a session that an engine drops during shutdown.
 struct Last<'p, 'o> {
     parallelism: Parallelism<'p>,
     outcome: &'o AtomicUsize,
@@ -222,7 +222,7 @@ fn batches_run_while_a_thread_unwinds() {
                 });
                 assert_eq!(found.as_deref(), Some("first"));
                 assert_eq!(outcome.load(Ordering::Relaxed), 1);
-                // A whole team that begins and ends while its leader unwinds.
+                // A complete team that begins and ends while its leader unwinds.
                 struct Whole(Kind);
                 impl Drop for Whole {
                     fn drop(&mut self) {
@@ -244,7 +244,7 @@ fn batches_run_while_a_thread_unwinds() {
     }
 }
 
-/// A panic whose payload panics when it is dropped.
+/// A panic payload that panics when it is dropped.
 struct Bomb<'n>(&'n AtomicUsize);
 
 impl Drop for Bomb<'_> {
@@ -257,7 +257,7 @@ impl Drop for Bomb<'_> {
 }
 
 #[test]
-fn payloads_that_panic_are_no_reason_to_hang() {
+fn panicking_payloads_do_not_hang() {
     static DROPPED: AtomicUsize = AtomicUsize::new(0);
     for threads in [2, 3, 7] {
         within("a payload that panics", move || {
@@ -294,7 +294,7 @@ fn reenter(other: &rayon::ThreadPool) {
             scope.spawn(|_| busy(50));
         }
     });
-    // Back into the pool that this thread may belong to, from a thread of another one.
+    // From a thread of another pool back into the pool that this thread may belong to.
     other.install(|| rayon::join(|| busy(20), || busy(100)));
     while rayon::yield_now() == Some(rayon::Yield::Executed) {}
     Team::run(|team| whole(Parallelism::Team(team)));
@@ -351,12 +351,12 @@ fn a_task_may_enter_rayon() {
 }
 
 #[test]
-fn teams_in_teams_and_leaders_beside_leaders_all_return() {
+fn nested_teams_and_parallel_leaders_return() {
     fn nest(depth: usize, other: &rayon::ThreadPool) {
         Kind::Team.run(|parallelism| {
             check_batch(parallelism, 5);
             if depth > 0 {
-                // Two leaders in one pool, each of which may be offered the other's helper.
+                // Two leaders in one pool; rayon may run the helper of either leader on the other's thread.
                 rayon::join(|| nest(depth - 1, other), || nest(depth - 1, other));
                 parallelism.workers().for_each(2, &|_| nest(depth - 1, other));
                 other.install(|| nest(depth - 1, other));
@@ -374,18 +374,18 @@ fn teams_in_teams_and_leaders_beside_leaders_all_return() {
     }
 }
 
-/// Processor time that this thread has used.
+/// CPU time that this thread has used.
 #[cfg(target_os = "linux")]
 fn thread_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the place for the answer is writable.
+    // SAFETY: `time` is a writable `timespec`.
     assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) }, 0);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 #[cfg(target_os = "linux")]
 #[test]
-fn nobody_burns_a_core_while_the_leader_is_elsewhere() {
+fn helpers_leave_while_the_leader_does_other_work() {
     within("a leader that sleeps", || {
         const ASLEEP: Duration = Duration::from_millis(300);
         let threads = 3;
@@ -408,14 +408,14 @@ fn nobody_burns_a_core_while_the_leader_is_elsewhere() {
 }
 
 #[test]
-fn helpers_come_back_after_the_leader_was_elsewhere() {
+fn helpers_return_after_the_leader_did_other_work() {
     within("two tasks that meet", || {
         pool(2).install(|| {
             Kind::Team.run(|parallelism| {
                 gather(parallelism);
                 for _ in 0..3 {
                     std::thread::sleep(Duration::from_millis(100));
-                    // Two tasks that each wait for the other, but not for ever.
+                    // Two tasks that wait for each other, with a time limit.
                     let here = [const { AtomicBool::new(false) }; 2];
                     let met = AtomicUsize::new(0);
                     parallelism.workers().for_each(2, &|index| {
@@ -436,11 +436,10 @@ fn helpers_come_back_after_the_leader_was_elsewhere() {
     });
 }
 
-/// A job of somebody else's that waits in the pool, such as another session's, is not run by a
-/// leader in the middle of a batch: it could take as long as it likes, or wait for a lock that the
-/// leader's caller holds.
+/// A leader does not run foreign jobs of the pool, such as another session's, in the middle of a batch: such a job
+/// could take any time, or wait for a lock that the leader's caller holds.
 #[test]
-fn a_leader_runs_nobody_elses_jobs_during_its_batches() {
+fn a_leader_runs_no_foreign_jobs_during_its_batches() {
     std::thread_local! {
         static LEADING: core::cell::Cell<bool> = const { core::cell::Cell::new(false) };
     }

@@ -1,7 +1,7 @@
-//! From how much work on threads share it.
+//! The amount of work from which on a kernel uses several threads.
 
-/// `work`, or a small part of it under Miri and in the build for ThreadSanitizer (`--cfg small_tasks`): small shapes
-/// are shared out there as well, so that what threads do to each other is checked.
+/// `work`, or a small part of it under Miri and in the build for ThreadSanitizer (`--cfg small_tasks`): there small
+/// shapes use several threads too, so that these tools check the interaction of threads.
 pub(crate) const fn work_to_share(work: usize) -> usize {
     match work >> 12 {
         _ if !cfg!(any(miri, small_tasks)) => work,

@@ -1,9 +1,8 @@
-//! From packed floats to bytes, with what they leave out.
+//! Quantizes a packed matrix to int8, with bounds on the quantization error.
 //!
-//! Panels of [`PANEL`] columns follow each other. A panel is `[steps][PANEL]` words, each four
-//! consecutive signed bytes of one column (`steps` is a quarter of the depth, rounded up), and then
-//! four rows of `PANEL` statistics of the columns, see [`ColumnStatistic`]. So a sweep over all columns reads
-//! memory in one direction only.
+//! The table is a sequence of panels of [`PANEL`] columns. A panel is `[steps][PANEL]` words, each with four
+//! consecutive int8 values of one column (`steps` is a quarter of the depth, rounded up), followed by four rows of
+//! `PANEL` column statistics, see [`ColumnStatistic`]. A scan over all columns therefore reads memory in order.
 
 use super::error::PrunedArgmaxError;
 use super::error_bound::{self, MAX_DEPTH, SMALLEST};
@@ -11,30 +10,31 @@ use crate::isa::AutoVectorize;
 use crate::{Isa, PackedMatrix};
 use core::fmt;
 
-/// Columns in a panel of bytes, on every instruction set.
+/// Columns in a panel, on every instruction set.
 pub(super) const PANEL: usize = 32;
 
-/// What is kept of a column beside its bytes.
+/// A statistic of a column.
 #[derive(Clone, Copy)]
 pub(super) enum ColumnStatistic {
-    /// What a byte of the column is multiplied by.
+    /// The scale of the int8 values of the column.
     Scale,
-    /// `-128` times the sum of its bytes, a 32-bit integer: the bytes of `x` are stored 128 higher.
+    /// `-128` times the sum of the int8 values, a 32-bit integer. It compensates that the values of `x` are stored plus
+    /// 128.
     Offset,
-    /// No less than the norm of the column.
+    /// An upper bound of the norm of the column.
     Norm,
-    /// No less than the norm of what its bytes leave out.
+    /// An upper bound of the norm of the quantization error of the column.
     Error,
 }
 
-/// How many [`ColumnStatistic`]s there are.
+/// Number of [`ColumnStatistic`]s.
 const COLUMN_STATISTICS: usize = 4;
 
-/// A weight matrix `[depth, columns]` as bytes, with bounds on what they leave out.
+/// A weight matrix `[depth, columns]` in int8, with bounds on the quantization error of its columns.
 ///
-/// It takes a little more than a quarter of the floats of the matrix, and like a
-/// [`PackedMatrix`] it borrows them: own a buffer of [`PruningTable::len`] floats with the shape, and make a
-/// view with [`PruningTable::from_built`] where it is used.
+/// It takes slightly more than a quarter of the floats of the matrix. Like a [`PackedMatrix`] it borrows its floats:
+/// store a buffer of [`PruningTable::len`] floats and the shape, and create a view with [`PruningTable::from_built`]
+/// for each use.
 #[derive(Clone, Copy)]
 pub struct PruningTable<'a> {
     data: &'a [f32],
@@ -43,10 +43,11 @@ pub struct PruningTable<'a> {
 }
 
 impl<'a> PruningTable<'a> {
-    /// Floats that the screen of a `[depth, columns]` matrix takes, on any instruction set.
+    /// Floats of the table of a `[depth, columns]` matrix, on any instruction set.
     ///
     /// # Errors
-    /// [`PrunedArgmaxError::TooDeep`], [`PrunedArgmaxError::TooLarge`]; [`PrunedArgmaxError::MissingFeature`] without the feature `int8`.
+    /// [`PrunedArgmaxError::TooDeep`], [`PrunedArgmaxError::TooLarge`]; [`PrunedArgmaxError::MissingFeature`] without
+    /// the feature `int8`.
     pub fn len(depth: usize, columns: usize) -> Result<usize, PrunedArgmaxError> {
         if !cfg!(feature = "int8") {
             return Err(PrunedArgmaxError::MissingFeature { feature: "int8" });
@@ -64,16 +65,15 @@ impl<'a> PruningTable<'a> {
             .ok_or(PrunedArgmaxError::TooLarge)
     }
 
-    /// The screen of `weight`, in `buffer`. Columns with something in them that is not finite are
-    /// always candidates.
+    /// Builds the table of `weight` in `buffer`. A column with an element that is not finite is always a candidate.
     ///
     /// # Errors
-    /// As [`PruningTable::len`]; the buffer is shorter than that.
+    /// As [`PruningTable::len`], or the buffer is shorter than that.
     pub fn build(
         weight: &PackedMatrix<'_>,
         buffer: &'a mut [f32],
     ) -> Result<Self, PrunedArgmaxError> {
-        // Also said by `len`; here it keeps the code below out of builds without the feature.
+        // `len` also checks this. The check here removes the code below from builds without the feature.
         if !cfg!(feature = "int8") {
             return Err(PrunedArgmaxError::MissingFeature { feature: "int8" });
         }
@@ -89,10 +89,10 @@ impl<'a> PruningTable<'a> {
         Self::from_built(depth, columns, data)
     }
 
-    /// A screen that was built before.
+    /// A view of a table that was built before.
     ///
     /// # Errors
-    /// As [`PruningTable::len`]; `data` has another length than that.
+    /// As [`PruningTable::len`], or `data` has another length than that.
     pub fn from_built(
         depth: usize,
         columns: usize,
@@ -109,9 +109,10 @@ impl<'a> PruningTable<'a> {
         Ok(Self { data, depth, columns })
     }
 
-    /// Whether bytes are multiplied so much faster than floats on `isa` that a screen pays: most with VNNI
-    /// beside AVX-512, least where bytes are widened to be multiplied, and then for few rows. In plain Rust it
-    /// gives the same answers, slowly. Never without the feature `int8`.
+    /// Whether int8 multiplication on `isa` is so much faster than f32 that the table saves time. The gain is largest
+    /// with VNNI on AVX-512. It is smallest where int8 values are widened before they are multiplied, and there it
+    /// exists only for few rows. On the scalar instruction set the table gives the same results, slowly. Always false
+    /// without the feature `int8`.
     pub fn is_profitable(isa: Isa) -> bool {
         cfg!(feature = "int8") && isa.has_bytes()
     }
@@ -126,7 +127,7 @@ impl<'a> PruningTable<'a> {
         self.columns
     }
 
-    /// Words of four bytes in a column.
+    /// Words of four int8 values per column.
     pub(super) const fn steps(&self) -> usize {
         self.depth.div_ceil(4)
     }
@@ -135,14 +136,14 @@ impl<'a> PruningTable<'a> {
         self.columns.div_ceil(PANEL)
     }
 
-    /// The words of `panel`, `[steps][PANEL]`, and its statistics behind them.
+    /// The words of `panel`, `[steps][PANEL]`, followed by its statistics.
     #[inline(always)]
     pub(super) fn panel(&self, panel: usize) -> &'a [f32] {
         let words = panel_words(self.depth);
         &self.data[panel * words..][..words]
     }
 
-    /// Where [`PruningTable::panel`] would start, for any index.
+    /// The address where [`PruningTable::panel`] would start, for any index.
     #[inline(always)]
     pub(super) fn address(&self, panel: usize) -> *const f32 {
         self.data.as_ptr().wrapping_add(panel * panel_words(self.depth))
@@ -155,7 +156,7 @@ impl fmt::Debug for PruningTable<'_> {
     }
 }
 
-/// Where the `PANEL` values of a statistic start in a panel.
+/// Offset of the `PANEL` values of a statistic in a panel.
 #[inline(always)]
 pub(super) const fn start_of(statistic: ColumnStatistic, steps: usize) -> usize {
     (steps + statistic as usize) * PANEL
@@ -165,7 +166,7 @@ const fn panel_words(depth: usize) -> usize {
     (depth.div_ceil(4) + COLUMN_STATISTICS) * PANEL
 }
 
-/// Adding it rounds to an integer.
+/// Adding this constant rounds to an integer.
 const ROUND: f32 = 12_582_912.0; // 1.5 * 2^23
 
 /// The nearest integer, for `|x| < 2^22`.
@@ -174,15 +175,15 @@ pub(super) fn round(x: f32) -> f32 {
     (x + ROUND) - ROUND
 }
 
-/// One panel of bytes.
+/// Builds one panel.
 struct Build<'b, 'a> {
     weight: &'b PackedMatrix<'a>,
     first: usize,
     panel: &'b mut [f32],
 }
 
-/// `count` columns of row `k` of `weight` from `first` on, and zeros. Not a closure, which would be a function of
-/// its own, and one of no instruction set.
+/// `count` columns of row `k` of `weight` from `first` on, followed by zeros. This is not a closure, because a closure
+/// would compile to a separate function without the target features of the instruction set.
 #[inline(always)]
 fn row(weight: &PackedMatrix<'_>, k: usize, first: usize, count: usize) -> [f32; PANEL] {
     let mut row = [0.0f32; PANEL];
@@ -197,7 +198,7 @@ impl AutoVectorize for Build<'_, '_> {
     fn run(self) {
         let Self { weight, first, panel } = self;
         let (depth, steps) = (weight.depth(), weight.depth().div_ceil(4));
-        // Columns beyond the last are zeros, as in the packed matrix.
+        // Columns after the last one are zeros, as in the packed matrix.
         let count = (weight.columns() - first).min(PANEL);
         let mut largest = [0.0f32; PANEL];
         let mut squares = [0.0f32; PANEL];
@@ -209,7 +210,7 @@ impl AutoVectorize for Build<'_, '_> {
                 squares[j] += w * w;
             }
         }
-        // Both are zero where a column is not usable: too small, or with something that is not finite, which
+        // Both are zero for a column that cannot be quantized: its elements are too small, or one is not finite, which
         // makes the sum of squares NaN or infinite.
         let mut scale = [0.0f32; PANEL];
         let mut inverse = [0.0f32; PANEL];
@@ -219,7 +220,7 @@ impl AutoVectorize for Build<'_, '_> {
                 inverse[j] = 127.0 / largest[j];
             }
         }
-        let mut left_out = [0.0f32; PANEL];
+        let mut error_squares = [0.0f32; PANEL];
         let mut sums = [0i32; PANEL];
         for step in 0..steps {
             let mut words = [0u32; PANEL];
@@ -227,11 +228,11 @@ impl AutoVectorize for Build<'_, '_> {
                 let weights = row(weight, 4 * step + byte, first, count);
                 for j in 0..PANEL {
                     let usable = inverse[j] != 0.0;
-                    // An integer of at most 127 is in the lowest bits of this.
-                    let high = if usable { weights[j] * inverse[j] + ROUND } else { ROUND };
-                    let error = weights[j] - (high - ROUND) * scale[j];
-                    left_out[j] += error * error;
-                    let q = high.to_bits().wrapping_sub(ROUND.to_bits());
+                    // The low bits of the sum are an integer of at most 127.
+                    let shifted = if usable { weights[j] * inverse[j] + ROUND } else { ROUND };
+                    let error = weights[j] - (shifted - ROUND) * scale[j];
+                    error_squares[j] += error * error;
+                    let q = shifted.to_bits().wrapping_sub(ROUND.to_bits());
                     sums[j] += q.cast_signed();
                     words[j] |= (q & 0xff) << (8 * byte);
                 }
@@ -242,13 +243,16 @@ impl AutoVectorize for Build<'_, '_> {
         }
         let norm = squares.map(|squares| error_bound::norm(squares, depth));
         let error: [f32; PANEL] =
-            core::array::from_fn(|j| error_bound::column_error(left_out[j], norm[j], depth));
-        let mut put = |which: ColumnStatistic, values: [f32; PANEL]| {
+            core::array::from_fn(|j| error_bound::column_error(error_squares[j], norm[j], depth));
+        let mut write_statistic = |which: ColumnStatistic, values: [f32; PANEL]| {
             panel[start_of(which, steps)..][..PANEL].copy_from_slice(&values);
         };
-        put(ColumnStatistic::Scale, scale);
-        put(ColumnStatistic::Offset, sums.map(|sum| f32::from_bits((-128 * sum).cast_unsigned())));
-        put(ColumnStatistic::Norm, norm);
-        put(ColumnStatistic::Error, error);
+        write_statistic(ColumnStatistic::Scale, scale);
+        write_statistic(
+            ColumnStatistic::Offset,
+            sums.map(|sum| f32::from_bits((-128 * sum).cast_unsigned())),
+        );
+        write_statistic(ColumnStatistic::Norm, norm);
+        write_statistic(ColumnStatistic::Error, error);
     }
 }

@@ -1,11 +1,11 @@
-//! Columns that may be the largest of a row, and the best lower bound so far.
+//! The columns that may be the largest of a row, and the best lower bound of the row.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-/// Parts that the columns are cut into, each with its own candidates.
+/// Parts that the columns are divided into. Each part has its own list of candidates.
 pub(super) const PARTS: usize = 16;
 
-/// Candidates of a row in one part; a row with more is given up.
+/// Largest number of candidates of a row in one part. A row with more is undecided.
 pub(super) const CANDIDATES: usize = 64;
 
 /// A column that may be the largest.
@@ -13,12 +13,12 @@ pub(super) const CANDIDATES: usize = 64;
 #[repr(C)]
 pub(super) struct Candidate {
     pub(super) column: u32,
-    /// No less than its element; never NaN.
+    /// An upper bound of the element; never NaN.
     pub(super) upper: f32,
 }
 
-/// The largest lower bound that any part has found for a row: only ever grows, and is infinite when
-/// the row is given up.
+/// The largest lower bound that any part has found for a row. It never decreases, and it is infinite if the row is
+/// undecided.
 pub(super) struct Best<'a>(pub(super) &'a AtomicU32);
 
 impl Best<'_> {

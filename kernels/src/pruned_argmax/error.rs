@@ -1,59 +1,58 @@
-//! What can be wrong with the operands of a screen.
+//! Errors of the pruned argmax.
 
 use core::fmt;
 
-/// Why a screen was refused. Nothing has been written.
+/// Why the operands of a pruned argmax were rejected. Nothing has been written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PrunedArgmaxError {
-    /// A sum of more products of bytes than fit 32 bits.
+    /// The depth is so large that a sum of int8 products might not fit 32 bits.
     TooDeep {
         /// Largest depth.
         expected_at_most: usize,
         /// Depth found.
         found: usize,
     },
-    /// This build has no kernels for screens.
+    /// This build has no kernels for the pruned argmax.
     MissingFeature {
-        /// The feature of this crate that brings them: `"int8"`.
+        /// The feature of this crate that adds them: `"int8"`.
         feature: &'static str,
     },
-    /// `depth * columns` overflows, or a column does not fit `u32`.
+    /// `depth * columns` overflows, or a column index does not fit `u32`.
     TooLarge,
-    /// The buffer for the screen, or the scratch, is too short; or a screen that was built before has
-    /// another length.
+    /// The buffer for the table or the scratch is too short, or a table that was built before has another length.
     Length {
-        /// `"screen"` or `"scratch"`.
+        /// `"screen"` (the table) or `"scratch"`.
         buffer: &'static str,
         /// Floats needed.
         expected: usize,
         /// Floats given.
         found: usize,
     },
-    /// The screen, or the weight by columns, has another shape than the weight.
+    /// The shape of the table, or of the weight by columns, is not that of the weight.
     Shape {
-        /// `"screen"` or `"by_column"`.
+        /// `"screen"` (the table) or `"by_column"`.
         operand: &'static str,
         /// Depth and columns of the weight.
         expected: (usize, usize),
         /// Depth and columns of the operand.
         found: (usize, usize),
     },
-    /// `x` has another number of columns than the weight has rows.
+    /// The number of columns of `x` is not the number of rows of the weight.
     Depth {
         /// Rows of the weight.
         expected: usize,
         /// Columns of `x`.
         found: usize,
     },
-    /// The bias has another length than the weight has columns.
+    /// The length of the bias is not the number of columns of the weight.
     Bias {
         /// Columns of the weight.
         expected: usize,
         /// Length of the bias.
         found: usize,
     },
-    /// An output has another length than `x` has rows.
+    /// The length of an output is not the number of rows of `x`.
     Output {
         /// Rows of `x`.
         expected: usize,

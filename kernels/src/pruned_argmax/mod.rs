@@ -1,26 +1,26 @@
-//! Where the largest element of each row of `X W + b` is, without most of the multiplications.
+//! Pruned argmax: the column of the largest element of each row of `X W + b`, without most of the multiplications.
 //!
-//! Greedy decoding wants one column of 32,000 from each row, and nearly all columns are far from
-//! being it. So `W` is kept a second time as bytes, a quarter of the memory to read and, on a CPU
-//! that multiplies bytes, a quarter of the time. The product of bytes is off by no more than
-//! Cauchy and Schwarz allow,
+//! Greedy decoding needs one column of 32,000 for each row, and nearly all columns are far below the largest. So a
+//! second copy of `W` is stored in int8 ([`PruningTable`]). Reading it takes a quarter of the memory traffic and, on a
+//! CPU with int8 multiplication, a quarter of the time. By the Cauchy-Schwarz inequality, the error of the int8 product
+//! is at most
 //!
 //! `|x w - x' w'| <= |x - x'| |w| + |x'| |w - w'|`,
 //!
-//! with `x'` and `w'` what the bytes stand for and the norms known when they are made. Columns whose
-//! upper bound stays below the best lower bound cannot be the largest; of the few that remain, the
-//! sum is taken again in f32, in the order of [`gemm`](crate::gemm()). The bounds allow for the rounding
-//! of both, so the answer is the column that [`gemm`](crate::gemm()) and
-//! [`argmax`](crate::topk::argmax) would give, and the same value bit for bit: not an approximation.
+//! where `x'` and `w'` are the dequantized values. The norms are computed together with the int8 values. A column whose
+//! upper bound is below the best lower bound cannot be the largest. For the few remaining columns the sum is computed
+//! again in f32, in the order of [`gemm`](crate::gemm()). The bounds include the rounding of both computations, so the
+//! result is exact: it is the column that [`gemm`](crate::gemm()) and [`argmax`](crate::topk::argmax) would give, and
+//! the same value bit for bit.
 //!
-//! A row for which that is not certain (too many columns in reach, something not finite) is
-//! [`UNDECIDED`], and the caller takes the whole product.
+//! A row for which this is not certain (too many candidates, or an element that is not finite) is [`UNDECIDED`], and
+//! the caller computes the whole product.
 //!
-//! * `error_bound.rs`: the proof, and every constant in it.
-//! * `build.rs`: from packed floats to bytes, with statistics of the columns.
-//! * `quantize_rows.rs`: from the rows of `x` to bytes, with statistics of the rows.
-//! * `scan.rs`: all columns, in bytes; keeps the candidates.
-//! * `rescore.rs`: the candidates, in f32.
+//! * `error_bound.rs`: the proof of the bound, and all constants in it.
+//! * `build.rs`: quantizes a packed matrix to int8, with statistics of the columns.
+//! * `quantize_rows.rs`: quantizes the rows of `x` to int8, with statistics of the rows.
+//! * `scan.rs`: computes all columns in int8, and records the candidates.
+//! * `rescore.rs`: computes the candidates in f32.
 
 mod build;
 mod candidates;
@@ -41,20 +41,20 @@ use crate::parallel::{Parallelism, share};
 use crate::shared::SharedMut;
 use candidates::{CANDIDATES, PARTS};
 
-/// For each row of `x`, `[rows, depth]`, the column of the largest element of `x W + b` among those
-/// that `banned(row, column)` is false for, the first of several; and that element, with the bits
-/// that [`gemm`](crate::gemm()) gives it. [`UNDECIDED`] (and NaN) for rows where that is not certain, among
-/// them every row whose largest element is NaN, infinite, or banned altogether.
+/// For each row of `x`, `[rows, depth]`: the column of the largest element of `x W + b` among the columns for which
+/// `banned(row, column)` is false, the first one if there are several; and the value of that element, with the bits
+/// that [`gemm`](crate::gemm()) gives it. Rows for which this is not certain give [`UNDECIDED`] and NaN. Among them is
+/// every row whose largest element is NaN or infinite, and every row whose columns are all banned.
 ///
-/// `banned` is only asked about columns that might be the largest, on whichever threads compute. What
-/// it says of a column must not change. It may panic, which reaches the caller, and enter rayon again:
-/// `Team` says what callbacks may do.
+/// `banned` is called only for columns that may be the largest, on any of the computing threads. Its result for a
+/// column must not change during the call. It may panic (the panic reaches the caller), and it may enter rayon again:
+/// the documentation of `Team` lists what callbacks may do.
 ///
-/// `columns` and `values` have a place for each row, `scratch` is of [`scratch`] floats. Which rows are
-/// undecided may depend on threads; what is decided does not.
+/// `columns` and `values` have one element per row, and `scratch` has [`scratch`] floats. Which rows are undecided may
+/// depend on the number of threads; the results of the decided rows do not.
 ///
 /// # Errors
-/// Shapes that do not fit together; then nothing is written.
+/// The shapes do not match. Nothing is written then.
 ///
 /// ```
 /// use simdformer_kernels::pruned_argmax::{self, Product, PruningTable};
@@ -90,7 +90,7 @@ pub fn argmax(
     scratch: &mut [f32],
     parallelism: Parallelism<'_>,
 ) -> Result<(), PrunedArgmaxError> {
-    // No screen exists without the feature, and no code below is compiled.
+    // Without the feature no table can exist. The check removes the code below from such builds.
     if !cfg!(feature = "int8") {
         return Err(PrunedArgmaxError::MissingFeature { feature: "int8" });
     }

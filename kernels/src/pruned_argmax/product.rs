@@ -1,4 +1,4 @@
-//! The operands of a screen, and whether they fit together.
+//! The operands of the pruned argmax, and the check of their shapes.
 
 use super::build::PruningTable;
 use super::candidates::{CANDIDATES, PARTS};
@@ -8,17 +8,17 @@ use crate::debug::Elements;
 use crate::{Matrix, PackedMatrix};
 use core::fmt;
 
-/// The product of which [`argmax`](super::argmax) finds the largest elements.
+/// The product whose largest elements [`argmax`](super::argmax) finds.
 #[derive(Clone, Copy)]
 pub struct Product<'a> {
     /// `W`, `[depth, columns]`.
     pub weight: &'a PackedMatrix<'a>,
-    /// The screen that was built from `weight`.
+    /// The pruning table that was built from `weight`.
     pub screen: &'a PruningTable<'a>,
     /// `b`, one value per column.
     pub bias: Option<&'a [f32]>,
-    /// `W` transposed, `[columns, depth]`, if it is at hand: a candidate is then read from a few lines
-    /// of memory instead of `depth`. Must hold what `weight` holds.
+    /// `W` transposed, `[columns, depth]`, if the caller has it. A candidate is then read from a few cache lines
+    /// instead of `depth` lines. It must have the same values as `weight`.
     pub by_column: Option<Matrix<'a>>,
 }
 
@@ -44,22 +44,22 @@ pub fn scratch(rows: usize, depth: usize) -> Result<usize, PrunedArgmaxError> {
         .ok_or(PrunedArgmaxError::TooLarge)
 }
 
-/// Whether the operands of [`argmax`](super::argmax) fit together.
+/// Checks that the shapes of the operands of [`argmax`](super::argmax) match.
 pub(super) fn check(
     product: &Product<'_>,
     x: &Matrix<'_>,
     columns: &[u32],
     values: &[f32],
-    room: &[f32],
+    scratch_floats: &[f32],
 ) -> Result<(), PrunedArgmaxError> {
     let Product { weight, screen, bias, by_column } = *product;
     let shape = (weight.depth(), weight.columns());
-    let of_screen = (screen.depth(), screen.columns());
-    if of_screen != shape {
+    let screen_shape = (screen.depth(), screen.columns());
+    if screen_shape != shape {
         return Err(PrunedArgmaxError::Shape {
             operand: "screen",
             expected: shape,
-            found: of_screen,
+            found: screen_shape,
         });
     }
     if let Some(matrix) = by_column
@@ -82,8 +82,12 @@ pub(super) fn check(
         }
     }
     let expected = scratch(x.rows(), shape.0)?;
-    if room.len() < expected {
-        return Err(PrunedArgmaxError::Length { buffer: "scratch", expected, found: room.len() });
+    if scratch_floats.len() < expected {
+        return Err(PrunedArgmaxError::Length {
+            buffer: "scratch",
+            expected,
+            found: scratch_floats.len(),
+        });
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The rows of `x` as bytes, with what they leave out.
+//! Quantizes the rows of `x` to int8, with bounds on the quantization error.
 
 use super::build::{PruningTable, round};
 use super::candidates::Best;
@@ -9,10 +9,10 @@ use crate::simd::int8::{Int8Dot, Int8Op};
 use crate::{Isa, Matrix};
 use core::sync::atomic::AtomicU32;
 
-/// Statistics that are kept of a row: those of [`RowBound`], and the best lower bound.
+/// Statistics of a row: those of [`RowBound`], and the best lower bound.
 pub(super) const ROW_STATISTICS: usize = 4;
 
-/// How many tiles a number of rows is shared out to.
+/// The number of tiles for a number of rows.
 pub(super) struct Tiles(pub(super) usize);
 
 impl Int8Op for Tiles {
@@ -24,37 +24,36 @@ impl Int8Op for Tiles {
     }
 }
 
-/// What a row is multiplied by, and what it adds to the bound of a column.
+/// The scale of a row, and its factors in the bound of a column.
 #[derive(Clone, Copy)]
 pub(super) struct RowBound {
-    /// What a byte stands for.
+    /// The value of the integer 1.
     pub(super) scale: f32,
-    /// Times the norm of a column, and
+    /// The factor of the norm of a column.
     pub(super) norm_factor: f32,
-    /// times the norm of what its bytes leave out: the bound.
+    /// The factor of the norm of the quantization error of a column. The bound is the sum of both products.
     pub(super) error_factor: f32,
 }
 
-/// The rows, as a sweep reads them.
+/// The quantized rows, in the layout that the scan reads.
 #[derive(Clone, Copy)]
 pub(super) struct QuantizedRows<'a> {
     pub(super) count: usize,
-    /// The rows of each tile side by side, `[steps][rows of the tile]`: words of four bytes, stored 128
-    /// higher than they are.
+    /// The rows of each tile interleaved, `[steps][rows of the tile]`: words of four values, each stored plus 128.
     words: &'a [f32],
-    /// `[count][ROW_STATISTICS]`, and the best lower bound of each row.
+    /// `[count][ROW_STATISTICS]`. The last statistic is the best lower bound of the row.
     statistics: *const f32,
-    life: core::marker::PhantomData<&'a mut [f32]>,
+    lifetime: core::marker::PhantomData<&'a mut [f32]>,
 }
 
-// SAFETY: the statistics are only read while this exists, but for the best bounds, which are atomic.
-unsafe impl Send for QuantizedRows<'_> {}
-// SAFETY: through `&QuantizedRows` the statistics are only read, but for the best bounds, which are
+// SAFETY: the statistics are only read while `QuantizedRows` exists, except for the best lower bounds, which are
 // atomic.
+unsafe impl Send for QuantizedRows<'_> {}
+// SAFETY: with a `&QuantizedRows` the statistics are only read, except for the best lower bounds, which are atomic.
 unsafe impl Sync for QuantizedRows<'_> {}
 
 impl<'a> QuantizedRows<'a> {
-    /// Words of the tile of `height` rows from `row` on.
+    /// The words of the tile of `height` rows from `row` on.
     #[inline(always)]
     pub(super) fn words(&self, row: usize, height: usize, steps: usize) -> *const i32 {
         self.words[row * steps..][..height * steps].as_ptr().cast()
@@ -63,7 +62,7 @@ impl<'a> QuantizedRows<'a> {
     #[inline(always)]
     pub(super) fn bound(&self, row: usize) -> RowBound {
         assert!(row < self.count);
-        // SAFETY: `quantize` was given ROW_STATISTICS floats for each of `count` rows.
+        // SAFETY: the assertion checks `row`, and `quantize` sliced ROW_STATISTICS floats for each of `count` rows.
         unsafe {
             let at = self.statistics.add(row * ROW_STATISTICS);
             RowBound { scale: *at, norm_factor: *at.add(1), error_factor: *at.add(2) }
@@ -73,8 +72,8 @@ impl<'a> QuantizedRows<'a> {
     #[inline(always)]
     pub(super) fn best(&self, row: usize) -> Best<'a> {
         assert!(row < self.count);
-        // SAFETY: the last word of a row's statistics, which is used through this alone; an f32 has the
-        // size and alignment of an `AtomicU32`.
+        // SAFETY: the assertion checks `row`. This is the last word of the statistics of a row, which only this
+        // function accesses; an f32 has the size and alignment of an `AtomicU32`.
         unsafe {
             let at = self.statistics.add(row * ROW_STATISTICS + 3).cast_mut().cast::<u32>();
             Best(AtomicU32::from_ptr(at))
@@ -82,7 +81,7 @@ impl<'a> QuantizedRows<'a> {
     }
 }
 
-/// Makes bytes of `x`. `words` has `rows * steps` elements, `statistics` is `[rows][ROW_STATISTICS]`.
+/// Quantizes `x`. `words` has `rows * steps` elements, `statistics` is `[rows][ROW_STATISTICS]`.
 pub(super) fn quantize<'a>(
     isa: Isa,
     x: &Matrix<'_>,
@@ -102,21 +101,21 @@ pub(super) fn quantize<'a>(
         count: x.rows(),
         words,
         statistics: statistics.as_mut_ptr(),
-        life: core::marker::PhantomData,
+        lifetime: core::marker::PhantomData,
     }
 }
 
 struct Quantize<'r, 'a> {
     x: &'r Matrix<'a>,
     row: usize,
-    /// Of the tile.
+    /// The words of the tile.
     words: &'r mut [f32],
-    /// The row's place in its tile, and how many the tile has.
+    /// Index of the row in its tile, and number of rows of the tile.
     place: (usize, usize),
     statistics: &'r mut [f32],
 }
 
-/// Sums are taken in this many chains.
+/// Independent partial sums.
 const LANES: usize = 16;
 
 impl AutoVectorize for Quantize<'_, '_> {
@@ -126,10 +125,11 @@ impl AutoVectorize for Quantize<'_, '_> {
     fn run(self) {
         let Self { x, row, words, place: (place, height), statistics } = self;
         let depth = x.columns();
-        // Zeros beyond the last element change nothing.
+        // Zeros after the last element do not change the sums.
         let group = |first: usize| -> [f32; LANES] {
             if x.column_stride() == 1 && first + LANES <= depth {
-                // SAFETY: LANES contiguous elements of row `row`, which the view has.
+                // SAFETY: the column stride is 1 and `first + LANES <= depth`, so row `row` of the view has these
+                // elements.
                 unsafe {
                     let from = x.as_ptr().add(row * x.row_stride() + first);
                     from.cast::<[f32; LANES]>().read_unaligned()
@@ -150,16 +150,16 @@ impl AutoVectorize for Quantize<'_, '_> {
         let squares: f32 = squares.into_iter().sum();
         let (scale, inverse) =
             if largest > SMALLEST { (largest / 127.0, 127.0 / largest) } else { (0.0, 0.0) };
-        let (mut left_out, mut kept) = ([0.0f32; LANES], [0.0f32; LANES]);
+        let (mut error_squares, mut dequantized_squares) = ([0.0f32; LANES], [0.0f32; LANES]);
         for first in (0..depth).step_by(LANES) {
             let words = &mut words[first / 4 * height..];
             let group = group(first);
             let bytes: [f32; LANES] = core::array::from_fn(|i| round(group[i] * inverse));
             for i in 0..LANES {
-                let stands_for = bytes[i] * scale;
-                let error = group[i] - stands_for;
-                left_out[i] += error * error;
-                kept[i] += stands_for * stands_for;
+                let dequantized = bytes[i] * scale;
+                let error = group[i] - dequantized;
+                error_squares[i] += error * error;
+                dequantized_squares[i] += dequantized * dequantized;
             }
             let bytes = bytes.map(|byte| (byte + 128.0) as u8);
             let words = words.iter_mut().skip(place).step_by(height);
@@ -168,14 +168,14 @@ impl AutoVectorize for Quantize<'_, '_> {
                 *word = f32::from_bits(u32::from_le_bytes(bytes));
             }
         }
-        let left_out: f32 = left_out.into_iter().sum();
-        let kept: f32 = kept.into_iter().sum();
-        // Nothing is certain about a row that is not finite, or whose norm is not.
+        let error_squares: f32 = error_squares.into_iter().sum();
+        let dequantized_squares: f32 = dequantized_squares.into_iter().sum();
+        // A row with elements that are not finite, or with a norm that is not finite, is undecided.
         let certain = squares < f32::INFINITY;
         statistics[0] = scale;
         statistics[1] =
-            error_bound::norm_factor(left_out, error_bound::norm(squares, depth), depth);
-        statistics[2] = error_bound::error_factor(kept, depth);
+            error_bound::norm_factor(error_squares, error_bound::norm(squares, depth), depth);
+        statistics[2] = error_bound::error_factor(dequantized_squares, depth);
         statistics[3] = if certain { f32::NEG_INFINITY } else { f32::INFINITY };
     }
 }

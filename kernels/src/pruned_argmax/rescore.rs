@@ -1,4 +1,4 @@
-//! The candidates of a row in f32, the most promising first.
+//! Computes the candidates of a row in f32, in descending order of their upper bounds.
 
 use super::candidates::{CANDIDATES, Candidate, PARTS};
 use super::scan::ScanTask;
@@ -6,10 +6,10 @@ use crate::Matrix;
 use crate::gemm::Column;
 use crate::simd::{MAX_LANES, SimdF32, SimdOp};
 
-/// What [`argmax`](super::argmax) gives for a row that it cannot decide.
+/// The column that [`argmax`](super::argmax) returns for a row that it cannot decide.
 pub const UNDECIDED: u32 = u32::MAX;
 
-/// Candidates looked at together: the first ones usually rule out the rest.
+/// Candidates that are computed together. The first group usually excludes the rest.
 const GROUP: usize = 8;
 
 /// The largest element of a row and its column.
@@ -24,12 +24,12 @@ impl SimdOp for Rescore<'_, '_> {
 
     #[inline(always)]
     fn run<S: SimdF32>(self, s: S) -> (u32, f32) {
-        let mut room = [Candidate::default(); PARTS * CANDIDATES];
-        let candidates = self.gather(&mut room);
+        let mut buffer = [Candidate::default(); PARTS * CANDIDATES];
+        let candidates = self.gather(&mut buffer);
         candidates.sort_unstable_by(|a, b| b.upper.total_cmp(&a.upper));
         let mut best = (UNDECIDED, f32::NEG_INFINITY);
         for group in candidates.chunks(GROUP.min(S::LANES)) {
-            // Bounds of equal height stay: an earlier column may tie.
+            // An equal bound is not excluded: the element may tie and be in an earlier column.
             if group[0].upper < best.1 {
                 break;
             }
@@ -48,37 +48,38 @@ impl SimdOp for Rescore<'_, '_> {
 }
 
 impl Rescore<'_, '_> {
-    /// The candidates of all parts that are still in reach of the best lower bound.
-    fn gather<'r>(&self, room: &'r mut [Candidate]) -> &'r mut [Candidate] {
-        let least = self.job.rows.best(self.row).get();
-        if least == f32::INFINITY {
+    /// The candidates of all parts whose upper bound is not below the best lower bound.
+    fn gather<'r>(&self, buffer: &'r mut [Candidate]) -> &'r mut [Candidate] {
+        let lower_bound = self.job.rows.best(self.row).get();
+        if lower_bound == f32::INFINITY {
             return &mut [];
         }
         let mut found = 0;
         for part in 0..PARTS {
-            // SAFETY: the sweep is over, and this is the only task of this row.
+            // SAFETY: the scan has finished, and this is the only task of row `self.row`, as [`ScanTask::list`]
+            // requires.
             let (count, list) = unsafe { self.job.list(part, self.row) };
             for candidate in &list[..*count as usize] {
-                if !(candidate.upper < least) {
-                    room[found] = *candidate;
+                if !(candidate.upper < lower_bound) {
+                    buffer[found] = *candidate;
                     found += 1;
                 }
             }
         }
-        &mut room[..found]
+        &mut buffer[..found]
     }
 
-    /// The elements of the row in the columns of `group`, as `gemm` computes them: one sum each, `k`
-    /// ascending, then the bias.
+    /// The elements of the row in the columns of `group`, computed as `gemm` does: one sum each, `k` ascending, then
+    /// the bias.
     #[inline(always)]
     fn elements<S: SimdF32>(&self, s: S, group: &[Candidate]) -> [f32; MAX_LANES] {
         let product = self.job.product;
-        let mut at = [Column::Floats { start: core::ptr::null(), step: 0 }; MAX_LANES];
+        let mut at = [Column::F32 { start: core::ptr::null(), step: 0 }; MAX_LANES];
         let mut bias = [0.0; MAX_LANES];
         for (i, candidate) in group.iter().enumerate() {
             let column = candidate.column as usize;
             at[i] = match product.by_column {
-                Some(matrix) => Column::Floats {
+                Some(matrix) => Column::F32 {
                     start: matrix.as_ptr().wrapping_add(column * matrix.row_stride()),
                     step: matrix.column_stride(),
                 },
@@ -87,32 +88,32 @@ impl Rescore<'_, '_> {
             bias[i] = product.bias.map_or(0.0, |bias| bias[column]);
         }
         let columns = &at[..group.len()];
-        let mut sums = if columns.iter().all(|column| matches!(column, Column::Floats { .. })) {
+        let mut sums = if columns.iter().all(|column| matches!(column, Column::F32 { .. })) {
             let mut floats = [(core::ptr::null(), 0); MAX_LANES];
             for (to, column) in floats.iter_mut().zip(columns) {
-                if let Column::Floats { start, step } = *column {
+                if let Column::F32 { start, step } = *column {
                     *to = (start, step);
                 }
             }
             let floats = &floats[..group.len()];
-            // SAFETY: candidates are columns of the weight, and `k` is one of its rows.
+            // SAFETY: the scan lists only columns of the weight as candidates, `product::check` checked that
+            // `by_column` has the same shape, and `k` is below the depth.
             self.sums(s, floats, |(start, step), k| unsafe { *start.wrapping_add(k * step) })
         } else {
-            // SAFETY: the sweep lists only columns of the weight as candidates, and `k` is one of
-            // its rows.
+            // SAFETY: the scan lists only columns of the weight as candidates, and `k` is below the depth.
             self.sums(s, columns, |column, k| unsafe { column.row(k) })
         };
         if product.bias.is_some() {
-            // SAFETY: room for any vector.
+            // SAFETY: the array has `MAX_LANES` elements, at least one vector.
             sums = s.add(sums, unsafe { s.load(bias.as_ptr()) });
         }
         let mut values = [0.0; MAX_LANES];
-        // SAFETY: room for any vector.
+        // SAFETY: the array has `MAX_LANES` elements, at least one vector.
         unsafe { s.store(values.as_mut_ptr(), sums) };
         values
     }
 
-    /// The products of the row and of `columns`, `k` ascending.
+    /// The products of the row with `columns`, `k` ascending.
     #[inline(always)]
     fn sums<S: SimdF32, C: Copy>(
         &self,
@@ -126,7 +127,7 @@ impl Rescore<'_, '_> {
             for (weight, &column) in weights.iter_mut().zip(columns) {
                 *weight = element(column, k);
             }
-            // SAFETY: room for any vector.
+            // SAFETY: the array has `MAX_LANES` elements, at least one vector.
             let weights = unsafe { s.load(weights.as_ptr()) };
             sums = s.mul_add(s.splat(self.x.at(self.row, k)), weights, sums);
         }

@@ -1,11 +1,12 @@
-//! All columns in bytes: upper bounds, and the columns whose bound reaches the best so far.
+//! Computes all columns in int8: their upper bounds, and the columns whose upper bound reaches the best lower bound.
 //!
-//! With AVX-512 a tile is up to twelve rows and the two vectors of a panel, 24 sums in registers: a
-//! step of four `k` loads two vectors, broadcasts twelve words and multiplies 24 times, so that the
-//! loads leave room. With AVX2 it is two rows and four vectors, eight sums. The sums start from the offsets of the columns, which makes the bytes of `x` signed.
+//! With AVX-512 a tile is up to twelve rows and the two vectors of a panel, 24 sums in registers. A step of four `k`
+//! loads two vectors, broadcasts twelve words and does 24 multiplications, so the loads are not the limit. With AVX2 a
+//! tile is two rows and four vectors, eight sums. The sums start at the offsets of the columns, which compensates that
+//! the values of `x` are stored unsigned.
 //!
-//! Bounds are compared with the best lower bound that any part has found for the row; after the first
-//! few panels hardly a vector passes, so what happens to those that do is plain code.
+//! Bounds are compared with the best lower bound of the row in any part. After the first few panels almost no vector
+//! has a candidate, so the code for candidates is scalar.
 
 use super::build::{ColumnStatistic, PANEL, start_of};
 use super::candidates::{CANDIDATES, Candidate, PARTS};
@@ -24,23 +25,24 @@ pub(super) struct ScanTask<'a> {
     pub(super) product: &'a Product<'a>,
     pub(super) rows: QuantizedRows<'a>,
     pub(super) banned: &'a (dyn Fn(usize, u32) -> bool + Sync),
-    /// `[PARTS][rows]`: candidates in each list.
+    /// `[PARTS][rows]`: number of candidates in each list.
     pub(super) counts: *mut u32,
     /// `[PARTS][rows][CANDIDATES]`.
     pub(super) lists: *mut Candidate,
 }
 
-// SAFETY: a part writes the lists and counts of its own only, and they are read when all are done.
+// SAFETY: a part writes only its own lists and counts (`# Safety` of `ScanTask::list`), and they are read only after
+// all parts have finished.
 unsafe impl Send for ScanTask<'_> {}
-// SAFETY: through `&ScanTask` a part writes the lists and counts of its own only (`ScanTask::list`), and
-// `largest` reads them after `for_each` has returned.
+// SAFETY: with a `&ScanTask` a part writes only its own lists and counts (`# Safety` of `ScanTask::list`), and
+// `Rescore` reads them after `for_each` has returned.
 unsafe impl Sync for ScanTask<'_> {}
 
 impl ScanTask<'_> {
     /// The count and the list of a row in one part.
     ///
     /// # Safety
-    /// Nobody else uses them while the result lives.
+    /// No other reference to them is used during the lifetime of the result.
     #[allow(clippy::mut_from_ref)]
     pub(super) unsafe fn list(
         &self,
@@ -49,14 +51,15 @@ impl ScanTask<'_> {
     ) -> (&mut u32, &mut [Candidate; CANDIDATES]) {
         assert!(part < PARTS && row < self.rows.count);
         let at = part * self.rows.count + row;
-        // SAFETY: both have room for PARTS parts of `rows.count` rows.
+        // SAFETY: both have PARTS parts of `rows.count` rows, and the assertion checks `part` and `row`. `# Safety` of
+        // this function excludes other references.
         unsafe { (&mut *self.counts.add(at), &mut *self.lists.add(at * CANDIDATES).cast()) }
     }
 
-    /// Keeps the columns of one vector of bounds that may be the largest.
+    /// Records the columns of one vector of bounds that may be the largest.
     #[inline(never)]
-    fn keep(&self, part: usize, row: usize, first: usize, upper: &[f32], bound: &[f32]) {
-        // SAFETY: `part` is at work on this part alone, one vector at a time.
+    fn record(&self, part: usize, row: usize, first: usize, upper: &[f32], bound: &[f32]) {
+        // SAFETY: one task computes this part, and it calls `record` for one vector at a time.
         let (count, list) = unsafe { self.list(part, row) };
         let best = self.rows.best(row);
         for (lane, (&upper, &bound)) in upper.iter().zip(bound).enumerate() {
@@ -67,21 +70,21 @@ impl ScanTask<'_> {
             if upper < best.get() || (self.banned)(row, column as u32) {
                 continue;
             }
-            // Rounding is part of the bound; NaN raises nothing.
+            // `bound` includes the roundings of this difference. NaN does not raise the bound.
             best.raise(upper - 2.0 * bound);
             let upper = if upper.is_nan() { f32::INFINITY } else { upper };
             if *count as usize == CANDIDATES {
-                let least = best.get();
-                let mut kept = 0;
+                let lower_bound = best.get();
+                let mut remaining = 0;
                 for i in 0..CANDIDATES {
-                    if !(list[i].upper < least) {
-                        list[kept] = list[i];
-                        kept += 1;
+                    if !(list[i].upper < lower_bound) {
+                        list[remaining] = list[i];
+                        remaining += 1;
                     }
                 }
-                *count = kept as u32;
-                if kept == CANDIDATES {
-                    // Too many: the row is given up, here and in the other parts.
+                *count = remaining as u32;
+                if remaining == CANDIDATES {
+                    // Too many candidates: the row becomes undecided, in this part and in the others.
                     best.raise(f32::INFINITY);
                     return;
                 }
@@ -113,12 +116,12 @@ impl Int8Op for Scan<'_, '_> {
         for panel in self.panels.clone() {
             for tile in 0..tiles {
                 let range = share(rows, tiles, tile);
-                let ahead = Prefetch::of(&self, panel + 1, tile, tiles);
+                let prefetch = Prefetch::of(&self, panel + 1, tile, tiles);
                 macro_rules! tiles {
                     ($($height:literal)*) => {
                         match range.len() {
                             $($height if const { $height <= B::ROWS } => {
-                                self.tile::<B, $height, NV>(b, panel, range.start, ahead)
+                                self.tile::<B, $height, NV>(b, panel, range.start, prefetch)
                             })*
                             height => unreachable!("a tile of {height} rows"),
                         }
@@ -130,7 +133,7 @@ impl Int8Op for Scan<'_, '_> {
     }
 }
 
-/// Bytes times bytes, four at a time: unsigned ones of `x`, signed ones of the weights.
+/// int8 times int8, four at a time: unsigned values of `x`, signed values of the weights.
 #[derive(Clone, Copy)]
 struct Words<B>(B);
 
@@ -148,12 +151,12 @@ impl<B: Int8Dot> TileOperand for Words<B> {
     }
     #[inline(always)]
     unsafe fn load(self, from: *const i32, _: usize) -> B::I8x4 {
-        // SAFETY: the caller's contract.
+        // SAFETY: `# Safety` of the trait method.
         unsafe { self.0.load(from) }
     }
     #[inline(always)]
     unsafe fn broadcast(self, from: *const i32) -> B::I8x4 {
-        // SAFETY: the caller's contract.
+        // SAFETY: `# Safety` of the trait method.
         self.0.splat(unsafe { *from })
     }
     #[inline(always)]
@@ -162,18 +165,18 @@ impl<B: Int8Dot> TileOperand for Words<B> {
     }
 }
 
-/// What a tile asks memory for: its share of the next panel.
+/// The share of the next panel that a tile prefetches.
 #[derive(Clone, Copy)]
 struct Prefetch {
     from: *const f32,
-    /// Floats for each step.
+    /// Floats per step.
     part: usize,
 }
 
 impl Prefetch {
     #[inline(always)]
-    fn of(sweep: &Scan<'_, '_>, next: usize, tile: usize, tiles: usize) -> Self {
-        let screen = sweep.job.product.screen;
+    fn of(scan: &Scan<'_, '_>, next: usize, tile: usize, tiles: usize) -> Self {
+        let screen = scan.job.product.screen;
         let share =
             (screen.address(1) as usize - screen.address(0) as usize) / size_of::<f32>() / tiles;
         let from = screen.address(next).wrapping_add(tile * share);
@@ -188,7 +191,7 @@ impl Scan<'_, '_> {
         b: B,
         panel: usize,
         row: usize,
-        ahead: Prefetch,
+        prefetch: Prefetch,
     ) {
         let (s, job) = (b.floats(), self.job);
         let lanes = <B::Floats as SimdF32>::LANES;
@@ -199,7 +202,7 @@ impl Scan<'_, '_> {
             |which: ColumnStatistic, v: usize| &data[start_of(which, steps) + v * lanes..][..lanes];
         let mut sums = [[b.zero(); NV]; MR];
         for v in 0..NV {
-            // SAFETY: a slice of LANES words.
+            // SAFETY: the slice of `statistics` has LANES words.
             let offset =
                 unsafe { b.load_sums(statistics(ColumnStatistic::Offset, v).as_ptr().cast()) };
             let offset = b.start(offset);
@@ -210,22 +213,24 @@ impl Scan<'_, '_> {
         let words = Rows { at: job.rows.words(row, MR, steps), row: 1, step: MR };
         let weights = data[..steps * PANEL].as_ptr().cast::<i32>();
         let weights = Panels { at: [weights], step: PANEL, vector: lanes };
-        let count = if ahead.part > CACHE_LINE_F32 { 2 } else { 1 };
-        let next = PrefetchLines { at: ahead.from, step: ahead.part, count, apart: CACHE_LINE_F32 };
-        // SAFETY: the tile has `MR` words for each step, and the panel NV vectors.
+        let count = if prefetch.part > CACHE_LINE_F32 { 2 } else { 1 };
+        let next =
+            PrefetchLines { at: prefetch.from, step: prefetch.part, count, apart: CACHE_LINE_F32 };
+        // SAFETY: the tile has `MR` words for each step, and `data` has NV vectors for each step of the panel.
         let [sums] = unsafe { multiply(Words(b), [sums], steps, words, weights, next) };
-        // Aside, so that what follows is a loop: unrolled it would be most of the code here.
-        let mut room = MaybeUninit::<[f32; MAX_MR * PANEL]>::uninit();
-        let products = room.as_mut_ptr().cast::<f32>();
+        // The sums are stored to memory, so that the code below is a loop. Unrolled it would be most of the code of
+        // this function.
+        let mut buffer = MaybeUninit::<[f32; MAX_MR * PANEL]>::uninit();
+        let products = buffer.as_mut_ptr().cast::<f32>();
         for (i, line) in sums.into_iter().enumerate() {
             for (v, sum) in line.into_iter().enumerate() {
-                // SAFETY: `MR <= MAX_MR`, and NV vectors are PANEL floats.
+                // SAFETY: `MR <= MAX_MR`, and NV vectors are PANEL floats, so the row fits `buffer`.
                 unsafe { s.store(products.add(i * PANEL + v * lanes), b.to_f32(sum)) };
             }
         }
         for v in 0..NV {
             let first = panel * PANEL + v * lanes;
-            // SAFETY: slices of LANES floats; of the bias, as many as there are columns.
+            // SAFETY: the slices of `statistics` have LANES floats. The bias is read only up to its length.
             let (scale, norm, error, bias) = unsafe {
                 (
                     s.load(statistics(ColumnStatistic::Scale, v).as_ptr()),
@@ -240,8 +245,8 @@ impl Scan<'_, '_> {
                     },
                 )
             };
-            // A bias of -inf is a column that never comes: its bound stays finite.
-            let of_bias = s.mul(s.min(s.abs(bias), s.splat(f32::MAX)), s.splat(BIAS_ROUNDING));
+            // A bias of -inf means a column that is never chosen. Its bound stays finite.
+            let bias_bound = s.mul(s.min(s.abs(bias), s.splat(f32::MAX)), s.splat(BIAS_ROUNDING));
             for i in 0..MR {
                 let row_bound = job.rows.bound(row + i);
                 // SAFETY: the loop over `sums` above stored `MR` rows of PANEL floats to
@@ -249,20 +254,20 @@ impl Scan<'_, '_> {
                 let product = unsafe { s.load(products.add(i * PANEL + v * lanes)) };
                 let product = s.mul(product, scale);
                 let product = s.mul_add(product, s.splat(row_bound.scale), bias);
-                // Bytes may overflow where floats do not: no bound is below the least number.
+                // The int8 product may overflow where the f32 product does not. No bound is below the smallest f32.
                 let product = s.max(s.splat(f32::MIN), product);
-                let bound = s.mul_add(error, s.splat(row_bound.error_factor), of_bias);
+                let bound = s.mul_add(error, s.splat(row_bound.error_factor), bias_bound);
                 let bound = s.mul_add(norm, s.splat(row_bound.norm_factor), bound);
                 let upper = s.add(product, bound);
                 let best = s.splat(job.rows.best(row + i).get());
                 if s.any(s.not_less(upper, best)) {
                     let (mut uppers, mut bounds) = ([0.0; MAX_LANES], [0.0; MAX_LANES]);
-                    // SAFETY: room for any vector.
+                    // SAFETY: both arrays have MAX_LANES floats, at least one vector.
                     unsafe {
                         s.store(uppers.as_mut_ptr(), upper);
                         s.store(bounds.as_mut_ptr(), bound);
                     }
-                    job.keep(self.part, row + i, first, &uppers[..lanes], &bounds[..lanes]);
+                    job.record(self.part, row + i, first, &uppers[..lanes], &bounds[..lanes]);
                 }
             }
         }

@@ -1,4 +1,5 @@
-//! What a screen and its rows hold, against plain Rust in f64, on every instruction set.
+//! Tests of the contents of a pruning table and of its quantized rows, against scalar f64 code, on every instruction
+//! set.
 
 use super::PruningTable;
 use super::build::{ColumnStatistic, PANEL, start_of};
@@ -15,13 +16,14 @@ use crate::{Epilogue, Matrix, MatrixMut, PackedMatrix, Parallelism, gemm};
 use std::vec;
 use std::vec::Vec;
 
-/// `-1.0..1.0`, the same in every run.
+/// A pseudo-random value in `-1.0..1.0`, the same in every run.
 fn random(state: &mut u64) -> f32 {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     (*state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
 }
 
-/// Vectors of `depth` of every size with a norm in f32: of real numbers, of halves of a step, of one number, of zeros.
+/// Vectors of `depth` elements, of every magnitude whose norm is finite in f32: real numbers, odd multiples of half a
+/// step, a single nonzero element, and zeros.
 fn vectors(count: usize, depth: usize) -> Vec<Vec<f32>> {
     let state = &mut 7;
     let vector = |i: usize| {
@@ -42,20 +44,20 @@ fn norm(x: impl Iterator<Item = f64>) -> f64 {
     libm::sqrt(x.map(|x| x * x).sum())
 }
 
-/// Scale and bytes of `values` are those that are nearest; gives the values that they stand for.
+/// Checks that the scale and the int8 values of `values` are the nearest. Returns the dequantized values.
 fn check_bytes(values: &[f32], scale: f32, bytes: &[i32]) -> Vec<f64> {
     let largest = values.iter().fold(0.0f32, |largest, x| largest.max(x.abs()));
     assert_eq!(scale, largest / 127.0);
     for (&x, &q) in values.iter().zip(bytes) {
         assert!((-127..=127).contains(&q));
-        let left_out = (f64::from(x) - f64::from(scale) * f64::from(q)).abs();
-        assert!(left_out <= f64::from(scale) * 0.5 * (1.0 + 1e-5), "{x} is {q} of {scale}");
+        let error_norm = (f64::from(x) - f64::from(scale) * f64::from(q)).abs();
+        assert!(error_norm <= f64::from(scale) * 0.5 * (1.0 + 1e-5), "{x} is {q} of {scale}");
     }
     assert!(bytes[values.len()..].iter().all(|&q| q == 0));
     bytes[..values.len()].iter().map(|&q| f64::from(q) * f64::from(scale)).collect()
 }
 
-/// `found` is at least `exact` and little more.
+/// Checks that `found` is at least `exact` and at most slightly above `allowed`.
 fn check_bound(found: f32, exact: f64, allowed: f64) {
     let found = f64::from(found);
     assert!(found >= exact && found <= allowed + 3e-16, "{found:e} for {exact:e}, {allowed:e}");
@@ -82,20 +84,29 @@ fn a_screen_holds_the_nearest_bytes_and_bounds_what_they_leave_out() {
                     .map(|byte| i32::from(byte.cast_signed()))
                     .collect();
                 let get = |which: ColumnStatistic| panel[start_of(which, screen.steps()) + lane];
-                let kept = check_bytes(values, get(ColumnStatistic::Scale), &bytes);
+                let dequantized = check_bytes(values, get(ColumnStatistic::Scale), &bytes);
                 let sum: i32 = bytes.iter().sum();
                 assert_eq!(get(ColumnStatistic::Offset).to_bits().cast_signed(), -128 * sum);
                 let whole = norm(values.iter().map(|&x| f64::from(x)));
-                let left_out = norm(values.iter().zip(kept).map(|(&x, kept)| f64::from(x) - kept));
+                let error_norm = norm(
+                    values
+                        .iter()
+                        .zip(dequantized)
+                        .map(|(&x, dequantized)| f64::from(x) - dequantized),
+                );
                 check_bound(get(ColumnStatistic::Norm), whole, whole * 1.001);
-                check_bound(get(ColumnStatistic::Error), left_out, left_out * 1.001 + whole * 1e-6);
+                check_bound(
+                    get(ColumnStatistic::Error),
+                    error_norm,
+                    error_norm * 1.001 + whole * 1e-6,
+                );
             }
         }
     }
 }
 
 #[test]
-fn rows_are_the_nearest_bytes_and_bound_what_they_leave_out() {
+fn rows_have_the_nearest_int8_values_and_bounds_their_error() {
     for isa in Isa::available() {
         for (rows, depth) in [(1, 1), (5, 16), (12, 63), (13, 17), (30, 130), (2, 2049)] {
             let values = vectors(rows, depth);
@@ -118,16 +129,17 @@ fn rows_are_the_nearest_bytes_and_bound_what_they_leave_out() {
                         .map(|byte| i32::from(byte) - 128)
                         .collect();
                     let statistics = &statistics[row * ROW_STATISTICS..][..ROW_STATISTICS];
-                    let kept = check_bytes(&values[row], statistics[0], &bytes);
-                    let pairs = values[row].iter().zip(&kept);
-                    let left_out = norm(pairs.map(|(&x, kept)| f64::from(x) - kept));
+                    let dequantized = check_bytes(&values[row], statistics[0], &bytes);
+                    let pairs = values[row].iter().zip(&dequantized);
+                    let error_norm =
+                        norm(pairs.map(|(&x, dequantized)| f64::from(x) - dequantized));
                     let whole = norm(values[row].iter().map(|&x| f64::from(x)));
-                    // Two roundings of each of `depth` sums, for `gemm` and for the norms.
+                    // Two roundings for each of `depth` sums: in `gemm` and in the norms.
                     let rounding = depth as f64 * f64::from(f32::EPSILON) * whole;
-                    let allowed = left_out * 1.001 + 2.0 * rounding + whole * 1e-5;
-                    check_bound(statistics[1], left_out + 0.5 * rounding, allowed);
-                    let kept = norm(kept.into_iter());
-                    check_bound(statistics[2], kept, kept * 1.001);
+                    let allowed = error_norm * 1.001 + 2.0 * rounding + whole * 1e-5;
+                    check_bound(statistics[1], error_norm + 0.5 * rounding, allowed);
+                    let dequantized = norm(dequantized.into_iter());
+                    check_bound(statistics[2], dequantized, dequantized * 1.001);
                     assert_eq!(statistics[3], f32::NEG_INFINITY);
                 }
             }
@@ -150,10 +162,10 @@ impl Int8Op for Dots {
         };
         for i in 0..64 {
             let weights: [i32; PANEL] = core::array::from_fn(|lane| word(i + 5 * lane));
-            // SAFETY: at most PANEL lanes.
+            // SAFETY: `weights` has PANEL words, at least one vector.
             let weights_in = unsafe { b.load(weights.as_ptr()) };
             for start in [0, 1 << 30, -(1 << 30)] {
-                // What makes the bytes of a row signed, where its bytes are not signed by themselves.
+                // The offset that compensates unsigned values of a row, on instruction sets that store them unsigned.
                 let offset: [i32; PANEL] = core::array::from_fn(|lane| {
                     weights[lane]
                         .to_le_bytes()
@@ -162,12 +174,12 @@ impl Int8Op for Dots {
                         .sum()
                 });
                 let begin = [start; PANEL];
-                // SAFETY: both arrays have PANEL words, at least a vector.
+                // SAFETY: both arrays have PANEL words, at least one vector.
                 let (offset, begin) =
                     unsafe { (b.load_sums(offset.as_ptr()), b.load_sums(begin.as_ptr())) };
                 let sums = b.dot(b.add(begin, b.start(offset)), b.splat(word(i)), weights_in);
                 let mut found = [0.0; PANEL];
-                // SAFETY: `found` has PANEL floats, at least a vector.
+                // SAFETY: `found` has PANEL floats, at least one vector.
                 unsafe { b.floats().store(found.as_mut_ptr(), b.to_f32(sums)) };
                 for lane in 0..lanes {
                     let pairs = word(i).to_le_bytes().into_iter().zip(weights[lane].to_le_bytes());
@@ -187,7 +199,7 @@ fn sums_of_products_of_bytes_are_exact() {
     }
 }
 
-/// Half of an epsilon: what a rounding moves at most, of the result.
+/// Half of an epsilon: the largest relative change by one rounding.
 const U: f64 = f32::EPSILON as f64 / 2.0;
 
 /// `x w + b` by `gemm`.
@@ -226,18 +238,18 @@ fn gemm_rounds_no_more_often_than_the_bound_allows_for() {
                 assert!(error <= allowed, "{isa}, depth {depth}: {error:e} of {allowed:e}");
                 worst = worst.max(error / allowed);
             }
-            // With few terms most of it is met: a rounding more would be seen.
+            // With few terms the error comes close to the bound, so an additional rounding would be detected.
             assert!(depth > 1 || worst > 0.75, "{isa}: {worst}");
         }
     }
 }
 
 #[test]
-fn a_sweep_rounds_no_more_often_than_the_bound_allows_for() {
+fn a_scan_rounds_no_more_often_than_the_bound_allows_for() {
     for isa in Isa::available() {
         for (depth, seed) in (0..600).map(|i| (1 + i % 6, i as u64)) {
             let state = &mut (seed + 1);
-            // Every third is whole bytes: then nothing but roundings is left of the bound.
+            // In every third case all values are exact int8 values, so the bound covers only the roundings.
             let mut vector = |largest: f32| -> Vec<f32> {
                 let whole = seed.is_multiple_of(3);
                 let scale = 1.0 + random(state).abs();
@@ -267,7 +279,7 @@ fn a_sweep_rounds_no_more_often_than_the_bound_allows_for() {
                 word.to_le_bytes().map(|byte| f64::from((i32::from(byte) ^ high) as u8 as i8))
             };
             let of_x: Vec<f64> = (0..screen.steps())
-                // SAFETY: as many words as there are steps.
+                // SAFETY: `step` is below the number of steps, and the tile has one word per step.
                 .flat_map(|step| bytes(unsafe { *rows.words(0, 1, screen.steps()).add(step) }, 128))
                 .collect();
             let panel = screen.panel(0);
@@ -289,7 +301,7 @@ fn a_sweep_rounds_no_more_often_than_the_bound_allows_for() {
                 lists: lists.as_mut_ptr(),
             };
             isa.dispatch_bytes(Scan { job: &job, part: 0, panels: 0..1 });
-            // SAFETY: the sweep is over.
+            // SAFETY: the scan has finished, and no other reference to the list exists.
             let (count, list) = unsafe { job.list(0, 0) };
             assert_eq!(*count, 1);
             let (upper, lower) = (f64::from(list[0].upper), f64::from(job.rows.best(0).get()));

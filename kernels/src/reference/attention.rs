@@ -1,11 +1,11 @@
-//! Attention as equation 1 of "Attention Is All You Need" has it: all scores of a query, their
-//! softmax, the weighted mean of the values.
+//! Attention as in equation 1 of "Attention Is All You Need": all scores of a query, their softmax, and the weighted
+//! mean of the values.
 
 use crate::attention::{AttentionError, AttentionOptions, Bias, Heads, Qkv, Sequence};
 use crate::mask::FullyMasked;
 
-/// Keys that query `i` of `sequence` may see, counted from the sequence's first. Causality is
-/// aligned to the end: the last query sees every valid key, the one before it one fewer.
+/// The number of keys that query `i` of `sequence` attends to, counted from the sequence's first key. Causality is
+/// aligned to the end: the last query attends to every valid key, the one before it to one key less.
 pub fn visible(sequence: Sequence, causal: bool, i: usize) -> usize {
     if causal {
         let keys = i.saturating_add(1).saturating_add(sequence.key_len);
@@ -15,8 +15,8 @@ pub fn visible(sequence: Sequence, causal: bool, i: usize) -> usize {
     }
 }
 
-/// What is added to the score of query `i` and key `j` of `sequence` in query head `head`: zero
-/// without a bias, minus infinity where the bias has no such element.
+/// The bias of the score of query `i` and key `j` of `sequence` in query head `head`: zero without a bias, minus
+/// infinity if the bias has no such element.
 fn bias(
     sequence: Sequence,
     options: &AttentionOptions<'_>,
@@ -48,8 +48,8 @@ fn bias(
     value.copied().unwrap_or(f32::NEG_INFINITY)
 }
 
-/// Whether key `j` is hidden from query `i` of `sequence` in query head `head`: past the sequence's
-/// length, in the query's future, or under a bias of minus infinity.
+/// Whether key `j` is masked for query `i` of `sequence` in query head `head`: it is after the end of the sequence, it
+/// is in the query's future, or its bias is minus infinity.
 pub fn hidden(
     sequence: Sequence,
     options: &AttentionOptions<'_>,
@@ -61,8 +61,8 @@ pub fn hidden(
         || bias(sequence, options, head, i, j) == f32::NEG_INFINITY
 }
 
-/// `scale * (q . k) + bias` of query `i` and key `j` of `sequence` in query head `head`, or `None`
-/// where the key is [`hidden`] from the query or one of them does not exist.
+/// `scale * (q . k) + bias` of query `i` and key `j` of `sequence` in query head `head`, or `None` if the key is
+/// [`hidden`] from the query or one of them does not exist.
 pub fn score(
     query: Heads<'_>,
     key: Heads<'_>,
@@ -82,8 +82,8 @@ pub fn score(
     Some(f64::from(options.scale) * dot + f64::from(bias(sequence, options, head, i, j)))
 }
 
-/// Turns the scores in `row` into weights that sum to 1. `hidden` says which keys to leave out: they
-/// get 0 whatever their score is. Returns false, with zeros in `row`, when nothing is left.
+/// Converts the scores in `row` to weights that sum to 1. Keys for which `hidden` is true get 0 whatever their score
+/// is. Returns false, with zeros in `row`, when no key remains.
 fn softmax(row: &mut [f64], hidden: impl Fn(usize) -> bool) -> bool {
     let mut maximum = f64::NEG_INFINITY;
     for (j, &score) in row.iter().enumerate() {
@@ -91,7 +91,7 @@ fn softmax(row: &mut [f64], hidden: impl Fn(usize) -> bool) -> bool {
             maximum = maximum.max(score);
         }
     }
-    // Without a maximum (nothing to see, or only scores of minus infinity) nothing is subtracted.
+    // Without a finite maximum (all keys are masked, or all scores are minus infinity) nothing is subtracted.
     let base = if maximum == f64::NEG_INFINITY { 0.0 } else { maximum };
     let mut sum = 0.0;
     for (j, x) in row.iter_mut().enumerate() {
@@ -110,14 +110,12 @@ fn softmax(row: &mut [f64], hidden: impl Fn(usize) -> bool) -> bool {
 /// Attention of one sequence: `query` is `[tokens, heads, head_dim]`, `key` and `value` are
 /// `[tokens, kv_heads, head_dim]`, and query head `h` reads key-value head `h / (heads / kv_heads)`.
 ///
-/// `out` receives `[query_len, heads, head_dim]`, `weights` `[heads, query_len, padded_len]`.
-/// A hidden key has weight 0 and its value is not looked at. A query that sees no key, or only keys
-/// whose score is minus infinity, gets zeros, or under [`FullyMasked::Uniform`] the mean of all
-/// `padded_len` values.
+/// `out` gets `[query_len, heads, head_dim]`, `weights` gets `[heads, query_len, padded_len]`. A masked key has weight
+/// 0 and its value is not read. A query without a valid key, or with scores of minus infinity alone, gets zeros, or
+/// with [`FullyMasked::Uniform`] the mean of all `padded_len` values.
 ///
 /// # Errors
-/// Heads that do not go together, a sequence that the tensors do not have, or outputs of another
-/// length.
+/// The shapes of the heads disagree, the sequence is outside the tensors, or an output has the wrong length.
 pub fn attention(
     qkv: Qkv<'_>,
     sequence: Sequence,

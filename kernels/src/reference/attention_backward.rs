@@ -1,28 +1,29 @@
-//! The gradients of attention, one score after the other.
+//! The gradients of attention, one score at a time.
 
 use super::attention::{attention, hidden, score};
 use crate::attention::{AttentionError, AttentionOptions, Heads, Qkv, Sequence};
 use crate::mask::FullyMasked;
 
-/// What [`attention_backward`] writes.
+/// The outputs of [`attention_backward`].
 #[derive(Debug)]
 pub struct Gradients<'a> {
-    /// Of the queries of the sequence, `[query_len, heads, head_dim]`.
+    /// Gradient of the queries of the sequence, `[query_len, heads, head_dim]`.
     pub query: &'a mut [f64],
-    /// Of its keys, `[padded_len, kv_heads, head_dim]`.
+    /// Gradient of its keys, `[padded_len, kv_heads, head_dim]`.
     pub key: &'a mut [f64],
-    /// Of its values, as those of the keys.
+    /// Gradient of its values, with the shape of that of the keys.
     pub value: &'a mut [f64],
-    /// Of the scaled and biased scores, `[heads, query_len, padded_len]`: what biases sum up.
+    /// Gradient of the scaled and biased scores, `[heads, query_len, padded_len]`. The gradient of a bias is a sum of
+    /// these.
     pub scores: &'a mut [f64],
 }
 
-/// What the weight of a query head, of a query and of a key is multiplied by: 1, or under dropout 0 or one over the
-/// probability that it is kept.
+/// The factor of the weight of a query head, a query and a key: 1, or with dropout 0 or one over the probability that
+/// the weight is not dropped.
 pub type Factor<'a> = &'a dyn Fn(usize, usize, usize) -> f64;
 
-/// [`attention`] of one sequence whose weights are multiplied by `factor` before the values are; `weights` receives
-/// them as they were. A query that had nothing to weigh is not dropped from.
+/// [`attention`] of one sequence, with the weights multiplied by `factor` before they multiply the values. `weights`
+/// gets the weights without the factors. No dropout is applied to a query without a valid key.
 ///
 /// # Errors
 /// As [`attention`].
@@ -58,7 +59,7 @@ pub fn attention_dropped(
     Ok(())
 }
 
-/// Whether query `i` sees no key with a score above minus infinity in query head `head`.
+/// Whether query `i` has no valid key with a score above minus infinity in query head `head`.
 fn nothing_to_weigh(
     qkv: &Qkv<'_>,
     sequence: Sequence,
@@ -70,15 +71,15 @@ fn nothing_to_weigh(
     (0..sequence.padded_len).all(|j| score(j).is_none_or(|x| x == f64::NEG_INFINITY))
 }
 
-/// The gradients of [`attention_dropped`] of one sequence, given `d_context`, the gradient of its context.
+/// The gradients of [`attention_dropped`] of one sequence, from `d_context`, the gradient of its output.
 ///
-/// With weights `P`, factors `Z`, `dP = (dO V^T) Z` and `D = sum over keys of P dP`: `dV = (P Z)^T dO`,
-/// `dS = P (dP - D)`, `dQ = scale dS K`, `dK = scale dS^T Q`. What a hidden key, or the query it is hidden from, holds is not
-/// looked at. The weights of a query that had nothing to weigh do not depend on anything: such a query has
-/// no gradient, and under [`FullyMasked::Uniform`] each of the `padded_len` values an equal share.
+/// With weights `P`, factors `Z`, `dP = (dO V^T) Z` and `D = sum over keys of P dP`: `dV = (P Z)^T dO`, `dS = P (dP -
+/// D)`, `dQ = scale dS K`, `dK = scale dS^T Q`. Masked pairs of key and query are not read. The weights of a query
+/// without a valid key are constant: such a query has no gradient, and with [`FullyMasked::Uniform`] each of the
+/// `padded_len` values gets an equal share.
 ///
 /// # Errors
-/// As [`attention`]; a gradient of another shape.
+/// As [`attention`], or a gradient has the wrong shape.
 pub fn attention_backward(
     qkv: Qkv<'_>,
     sequence: Sequence,
@@ -94,7 +95,7 @@ pub fn attention_backward(
     if found != expected {
         return Err(AttentionError::GradientShape { expected, found });
     }
-    // The weights, where the gradients of the scores will be; the context is not needed.
+    // The weights are written to the buffer of the scores' gradient; the context is not needed.
     attention(qkv, sequence, options, d_query, scores)?;
     let (heads, kv_heads, head_dim) = (query.heads(), key.heads(), query.head_dim());
     let Sequence { query_start, query_len, key_start, padded_len, .. } = sequence;
@@ -133,7 +134,7 @@ pub fn attention_backward(
                 let product: f64 =
                     d_out.iter().zip(values).map(|(&d, &v)| f64::from(d) * f64::from(v)).sum();
                 let factor = factor(head, i, j);
-                // What is dropped is gone even if it is no number.
+                // A dropped weight is 0 even if the product is NaN.
                 if factor == 0.0 { 0.0 } else { product * factor }
             };
             let seen = |j: usize| !hidden(sequence, options, head, i, j);

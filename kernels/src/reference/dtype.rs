@@ -1,9 +1,9 @@
-//! What a number becomes that is stored in fewer bits.
+//! Rounding of a number to a dtype.
 
 use crate::Dtype;
 
-/// The number that `storage` holds for `x`: the nearest one, of two that are equally near the even one.
-/// Infinite from half a unit above the largest one on, which packing refuses.
+/// The nearest number to `x` in the dtype `storage`, ties to even. Infinite from half a unit above the largest number
+/// on, which packing rejects.
 ///
 /// ```
 /// use simdformer_kernels::{Dtype, reference::dtype::stored};
@@ -14,7 +14,7 @@ use crate::Dtype;
 /// assert_eq!(stored(Dtype::F16, 65_519.0), 65_504.0);
 /// ```
 pub fn stored(storage: Dtype, x: f32) -> f32 {
-    // Binary digits, the exponents of the smallest number that has all of them and of the largest.
+    // Binary digits, and the exponents of the smallest normal and of the largest number.
     let (digits, least, most) = match storage {
         Dtype::F32 => return x,
         Dtype::Bf16 => (8, -126, 127),

@@ -1,25 +1,21 @@
-//! The matrix product and its epilogue, three loops and one line.
+//! The matrix product and its epilogue, as three loops.
 
 use crate::gemm::{Epilogue, GemmError, Residual};
 use crate::matrix::Matrix;
 
-/// `out[m, n] = residual[m, n] + activation(scale * sum_k A[m, k] W[k, n] + bias[n])`, or that times what
-/// the output held under [`Residual::Gate`], for `a`
-/// `[rows, depth]` and `weight` `[depth, columns]`, into `out`, `[rows, columns]` end to end.
+/// `out[m, n] = residual[m, n] + activation(scale * sum_k A[m, k] W[k, n] + bias[n])`, or with [`Residual::Gate`] the
+/// activation times the previous content of the output. `a` is `[rows, depth]`, `weight` `[depth, columns]`, and `out`
+/// `[rows, columns]`, dense.
 ///
-/// `before` is what the output held before the call; only [`Residual::Output`] and [`Residual::Gate`] read
-/// it.
+/// `before` is the content of the output before the call; only [`Residual::Output`] and [`Residual::Gate`] read it.
 ///
-/// `magnitude`, `[rows, columns]`, receives
-/// `|scale| sum_k |A[m, k]| |W[k, n]| + |bias[n]| + |residual[m, n]|`, what rounding errors are
-/// relative to: an f32 kernel with one accumulator makes at most `depth + 3` roundings, each of a
-/// number that is at most this large, so it stays within `(depth + 3) 2^-24 magnitude` but for
-/// second-order terms. Under a gate it is the gate's magnitude times that of what it multiplies, and likewise
-/// under a derivative.
+/// `magnitude`, `[rows, columns]`, gets `|scale| sum_k |A[m, k]| |W[k, n]| + |bias[n]| + |residual[m, n]|`, to which
+/// rounding errors are relative: an f32 kernel with one accumulator makes at most `depth + 3` roundings, each of a
+/// number of at most this magnitude, so its error is at most `(depth + 3) 2^-24 magnitude`, except for second-order
+/// terms. With a gate it is the gate's magnitude times that of the other factor, and likewise with a derivative.
 ///
 /// # Errors
-/// As [`crate::gemm`]; an `out` or `magnitude` of another length than `rows * columns` is
-/// [`GemmError::PackedLength`].
+/// As [`crate::gemm`]; if the length of `out` or `magnitude` is not `rows * columns`, [`GemmError::PackedLength`].
 pub fn gemm(
     a: Matrix<'_>,
     weight: Matrix<'_>,

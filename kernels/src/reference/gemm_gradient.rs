@@ -1,18 +1,18 @@
-//! The gradients of a linear layer `Y = X W^T + b`, `W` stored `[outputs, inputs]`: a sum each.
+//! The gradients of a linear layer `Y = X W^T + b`, with `W` stored as `[outputs, inputs]`; each is a sum.
 //!
-//! Each comes with what rounding errors are relative to: the same sum of magnitudes.
+//! Each function also returns the sum of the magnitudes, to which rounding errors are relative.
 
 use crate::gemm::{Epilogue, GemmError};
 use crate::matrix::Matrix;
 
-/// `dW[n, m] = before[n, m] + sum_k dY[k, n] X[k, m]` for `d_y` `[rows, outputs]` and `x` `[rows, inputs]`,
-/// into `out`, `[outputs, inputs]` end to end. `before` is what a gradient is added to, `[outputs, inputs]`.
+/// `dW[n, m] = before[n, m] + sum_k dY[k, n] X[k, m]` for `d_y` `[rows, outputs]` and `x` `[rows, inputs]`, into
+/// `out`, `[outputs, inputs]`, dense. `before`, `[outputs, inputs]`, is the previous gradient.
 ///
-/// `magnitude`, `[outputs, inputs]`, receives `|before[n, m]| + sum_k |dY[k, n]| |X[k, m]|`.
+/// `magnitude`, `[outputs, inputs]`, gets `|before[n, m]| + sum_k |dY[k, n]| |X[k, m]|`.
 ///
 /// # Errors
-/// As [`crate::train::weight_gradient`]; an `out` or `magnitude` of another length than `outputs * inputs`
-/// is [`GemmError::PackedLength`].
+/// As [`crate::train::weight_gradient`]; if the length of `out` or `magnitude` is not `outputs * inputs`,
+/// [`GemmError::PackedLength`].
 pub fn weight_gradient(
     d_y: Matrix<'_>,
     x: Matrix<'_>,
@@ -50,10 +50,10 @@ pub fn weight_gradient(
 
 /// `db[n] = before[n] + sum_k dY[k, n]` for `d_y` `[rows, outputs]`, into `out`, `[outputs]`.
 ///
-/// `magnitude`, `[outputs]`, receives `|before[n]| + sum_k |dY[k, n]|`.
+/// `magnitude`, `[outputs]`, gets `|before[n]| + sum_k |dY[k, n]|`.
 ///
 /// # Errors
-/// A `before` of another length than `outputs` is [`GemmError::BiasGradient`], another `out` or `magnitude`
+/// If the length of `before` is not `outputs`, [`GemmError::BiasGradient`]; if that of `out` or `magnitude` is not,
 /// [`GemmError::PackedLength`].
 pub fn bias_gradient(
     d_y: Matrix<'_>,
@@ -80,8 +80,8 @@ pub fn bias_gradient(
     Ok(())
 }
 
-/// `dX[k, m] = sum_n dY[k, n] W[n, m]` for `d_y` `[rows, outputs]` and `weight` `[outputs, inputs]`, into `out`
-/// and `magnitude`, `[rows, inputs]`: the product of `dY` and of the weight as it is stored.
+/// `dX[k, m] = sum_n dY[k, n] W[n, m]` for `d_y` `[rows, outputs]` and `weight` `[outputs, inputs]`, into `out` and
+/// `magnitude`, `[rows, inputs]`: the product of `dY` and the weight in its stored layout.
 ///
 /// # Errors
 /// As [`super::gemm::gemm`].
@@ -94,7 +94,7 @@ pub fn input_gradient(
     super::gemm::gemm(d_y, weight, &Epilogue::default(), None, out, magnitude)
 }
 
-/// Whether results have `expected` elements.
+/// Checks that both results have `expected` elements.
 fn lengths(expected: Option<usize>, out: &[f64], magnitude: &[f64]) -> Result<(), GemmError> {
     let expected = expected.ok_or(GemmError::TooLarge)?;
     for found in [out.len(), magnitude.len()] {

@@ -1,21 +1,20 @@
-//! The product with weights in eight bits, one element at a time. Unlike the other oracles in f32, as the
-//! kernels are: every operation here is the one that they do, and results are equal, not close.
+//! The product with int8 weights, one element at a time. Unlike the other oracles it computes in f32, with the same
+//! operations as the kernels, so results are equal, not only close.
 
 use crate::gemm::{ActivationBits, Epilogue, GemmError, Residual};
 use crate::matrix::Matrix;
 
-/// Integers up to `levels` that stand for the elements of a row or a column, and what one of them stands
-/// for.
+/// The quantization of a row or a column to integers of at most `levels`, and its scale.
 #[derive(Clone, Copy, Debug)]
 pub struct Rounded {
-    /// What an integer stands for: NaN if an element is not finite, zero if all are smaller than 1e-30.
+    /// The value of the integer 1: NaN if an element is not finite, zero if all elements are smaller than 1e-30.
     pub scale: f32,
-    /// What elements are multiplied with; zero where all integers are zero.
+    /// The factor from elements to integers; zero if all integers are zero.
     pub inverse: f32,
 }
 
 impl Rounded {
-    /// Of all `elements`.
+    /// The quantization of all `elements`.
     pub fn new(elements: impl Iterator<Item = f32>, levels: i32) -> Self {
         let mut largest = 0.0f32;
         for x in elements {
@@ -32,13 +31,13 @@ impl Rounded {
         Self { scale: largest / levels as f32, inverse: levels as f32 / largest }
     }
 
-    /// The integer of one of the elements.
+    /// The integer of one element.
     pub fn integer(self, x: f32) -> i32 {
         if self.inverse == 0.0 { 0 } else { libm::rintf(x * self.inverse) as i32 }
     }
 }
 
-/// The largest integer that rows of `depth` are rounded to. Columns are rounded to 127.
+/// The largest integer of quantized rows of length `depth`. Columns are quantized to 127.
 pub fn levels(precision: ActivationBits, depth: usize) -> i32 {
     match precision {
         ActivationBits::Eight => 127,
@@ -47,16 +46,16 @@ pub fn levels(precision: ActivationBits, depth: usize) -> i32 {
     }
 }
 
-/// `out[m, n] = residual[m, n] + (scale * ((f32(S) * column scale) * row scale) + bias[n])`, in f32, with `S`
-/// the sum of products of the integers that stand for row `m` of `a` and column `n` of `weight`. Of the
-/// activations, [`Identity`](crate::Activation::Identity) and [`Relu`](crate::Activation::Relu) have these bits
-/// everywhere; the others are left out here.
+/// `out[m, n] = residual[m, n] + (scale * ((f32(S) * column scale) * row scale) + bias[n])`, in f32, where `S` is the
+/// sum of the products of the integers of row `m` of `a` and column `n` of `weight`. Only the activations
+/// [`Identity`](crate::Activation::Identity) and [`Relu`](crate::Activation::Relu) are supported, because they have
+/// the same bits everywhere.
 ///
-/// `a` is `[rows, depth]`, `weight` `[depth, columns]`, `out` `[rows, columns]` end to end; `before` is what the
-/// output held before the call, which only [`Residual::Output`] and [`Residual::Gate`] read.
+/// `a` is `[rows, depth]`, `weight` `[depth, columns]`, and `out` `[rows, columns]`, dense. `before` is the content of
+/// the output before the call, which only [`Residual::Output`] and [`Residual::Gate`] read.
 ///
 /// # Errors
-/// As [`crate::gemm_int8`]; an `out` of another length is [`GemmError::PackedLength`].
+/// As [`crate::gemm_int8`]; if the length of `out` is wrong, [`GemmError::PackedLength`].
 pub fn gemm_int8(
     a: Matrix<'_>,
     weight: Matrix<'_>,
@@ -81,7 +80,7 @@ pub fn gemm_int8(
                     i64::from(row.integer(a.at(m, k))) * i64::from(column.integer(weight.at(k, n)))
                 })
                 .sum();
-            // It fits 32 bits.
+            // The sum fits 32 bits.
             let sum = sum as i32 as f32;
             let mut y = (sum * column.scale) * row.scale;
             if epilogue.scale != 1.0 {
@@ -93,10 +92,10 @@ pub fn gemm_int8(
             if epilogue.activation == crate::Activation::Relu && y < 0.0 {
                 y = 0.0;
             }
-            let held = before.map_or(0.0, |before| before.at(m, n));
+            let previous = before.map_or(0.0, |before| before.at(m, n));
             out[m * columns + n] = match epilogue.residual {
-                Residual::Output => held + y,
-                Residual::Gate => held * y,
+                Residual::Output => previous + y,
+                Residual::Gate => previous * y,
                 Residual::Matrix(residual) => residual.at(m, n) + y,
                 _ => y,
             };

@@ -1,8 +1,8 @@
-//! Cross-entropy with label smoothing and its gradient, straight from the definition.
+//! Cross-entropy with label smoothing and its gradient, directly from the definition.
 
 use crate::loss::{Smoothing, SmoothingOver};
 
-/// The probability that column `column` of `columns` should have when `target` is the right one.
+/// The target probability of column `column` of `columns` for the target `target`.
 pub fn wanted(smoothing: Smoothing, columns: usize, target: usize, column: usize) -> f64 {
     let (epsilon, v) = (f64::from(smoothing.epsilon), columns as f64);
     match smoothing.over {
@@ -16,7 +16,7 @@ pub fn wanted(smoothing: Smoothing, columns: usize, target: usize, column: usize
 /// The maximum of a row and ln(sum of e^(z - maximum)).
 fn log_sum_exp(logits: &[f64]) -> (f64, f64) {
     let max = logits.iter().fold(f64::NEG_INFINITY, |m, &z| if z > m { z } else { m });
-    // The largest is exactly 1, and what is added to it may be much smaller.
+    // The exponential of the largest logit is exactly 1, and the sum of the others may be much smaller.
     let mut first = true;
     let mut others = 0.0;
     for &z in logits {
@@ -29,11 +29,11 @@ fn log_sum_exp(logits: &[f64]) -> (f64, f64) {
     (max, libm::log1p(others))
 }
 
-/// `-sum_j q_j ln p_j`, where `p` is the softmax of the row and `q` is [`wanted`]. Columns that should
-/// have no probability cost nothing, whatever they have.
+/// `-sum_j q_j ln p_j`, where `p` is the softmax of the row and `q` is [`wanted`]. Columns with a target probability
+/// of 0 do not contribute, whatever their logit is.
 ///
 /// # Panics
-/// `target` is not a column.
+/// If `target` is not a column.
 pub fn cross_entropy(logits: &[f64], target: usize, smoothing: Smoothing) -> f64 {
     assert!(target < logits.len(), "target {target} of {} columns", logits.len());
     let (max, total) = log_sum_exp(logits);
@@ -47,10 +47,10 @@ pub fn cross_entropy(logits: &[f64], target: usize, smoothing: Smoothing) -> f64
     loss
 }
 
-/// `p_j - q_j` of column `column`: the derivative of [`cross_entropy`] by that logit.
+/// `p_j - q_j` of column `column`: the derivative of [`cross_entropy`] with respect to that logit.
 ///
 /// # Panics
-/// There is no such column.
+/// If there is no such column.
 pub fn cross_entropy_gradient(
     logits: &[f64],
     target: usize,

@@ -1,6 +1,6 @@
-//! The norms on f64, and their gradients.
+//! The norms in f64, and their gradients.
 
-/// Which norm.
+/// The kind of norm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Norm {
     /// Layer normalization.
@@ -9,7 +9,7 @@ pub enum Norm {
     Rms,
 }
 
-/// The mean that is subtracted from a row, and one over what it is divided by: 0 where that is 0.
+/// The mean that is subtracted from a row, and one over the divisor, or 0 if the divisor is 0.
 pub fn center_and_scale(norm: Norm, x: &[f64], eps: f64) -> (f64, f64) {
     let n = x.len() as f64;
     let mean = match norm {
@@ -23,27 +23,26 @@ pub fn center_and_scale(norm: Norm, x: &[f64], eps: f64) -> (f64, f64) {
 /// Element `column` of a normalized row, before weight and bias.
 ///
 /// # Panics
-/// There is no such column.
+/// If there is no such column.
 pub fn standard(norm: Norm, x: &[f64], eps: f64, column: usize) -> f64 {
     let (mean, scale) = center_and_scale(norm, x, eps);
     (x[column] - mean) * scale
 }
 
-/// Element `column` of the gradient of a row, from that of the standard scores,
-/// `g = weight * d_out`.
+/// Element `column` of the gradient of a row, from the gradient of the standard scores, `g = weight * d_out`.
 ///
 /// # Panics
-/// There is no such column, or the lengths differ.
+/// If there is no such column, or if the lengths differ.
 pub fn backward(norm: Norm, x: &[f64], eps: f64, g: &[f64], column: usize) -> f64 {
     let (mean, scale) = center_and_scale(norm, x, eps);
     let z = |i: usize| (x[i] - mean) * scale;
     formula(norm, x.len(), &z, scale, &|i| g[i], column)
 }
 
-/// The same from the standard scores themselves and one over what they have been divided by.
+/// As [`backward`], from the standard scores and one over the divisor.
 ///
 /// # Panics
-/// There is no such column, or the lengths differ.
+/// If there is no such column, or if the lengths differ.
 pub fn backward_of_standard(
     norm: Norm,
     standard: &[f32],

@@ -1,9 +1,9 @@
-//! An update by Adam, and the gradient of a lookup.
+//! An update by Adam, and the gradient of an embedding lookup.
 
 use crate::matrix::Matrix;
 use crate::optimizer::Adam;
 
-/// A parameter and its two moments, in that order, after an update by PyTorch's formula of AdamW.
+/// A parameter and its two moments, in that order, after an update by PyTorch's AdamW formula.
 pub fn adam(settings: &Adam, before: [f64; 3], gradient: f64) -> [f64; 3] {
     let Adam { rate, beta1, beta2, epsilon, weight_decay, step, clip } = *settings;
     let [parameter, first, second] = before;
@@ -16,11 +16,11 @@ pub fn adam(settings: &Adam, before: [f64; 3], gradient: f64) -> [f64; 3] {
     [kept - rate / correction1 * first / root, first, second]
 }
 
-/// What element `(row, column)` of a table gets from lookups of `ids` with the gradients `d_x`
-/// `[tokens, columns]`, and the sum of its parts without their signs.
+/// The gradient of element `(row, column)` of a table from lookups of `ids` with the gradients `d_x` `[tokens,
+/// columns]`, and the sum of the magnitudes of its summands.
 ///
 /// # Panics
-/// `d_x` has fewer rows than there are ids, or no such column.
+/// If `d_x` has fewer rows than there are ids, or no such column.
 pub fn embedding_gradient(
     ids: &[u32],
     d_x: Matrix<'_>,

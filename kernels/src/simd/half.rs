@@ -1,6 +1,6 @@
-//! Numbers of sixteen bits, one at a time, in plain Rust: what every instruction set must agree with.
+//! Conversions of single bf16 and f16 numbers in plain Rust. Every instruction set must return the same values.
 
-/// The nearest bf16, ties to even; a NaN stays one, and becomes quiet.
+/// The nearest bf16, ties to even; a NaN remains NaN and becomes quiet.
 #[inline(always)]
 pub(crate) fn narrow_bf16(x: f32) -> u16 {
     let bits = x.to_bits();
@@ -8,27 +8,27 @@ pub(crate) fn narrow_bf16(x: f32) -> u16 {
     ((if x.is_nan() { bits | 1 << 22 } else { rounded }) >> 16) as u16
 }
 
-/// The f32 that a bf16 is the upper half of.
+/// Converts bf16 to f32. A bf16 is the upper half of an f32.
 #[inline(always)]
 pub(crate) fn widen_bf16(half: u16) -> f32 {
     f32::from_bits(u32::from(half) << 16)
 }
 
-/// Bits of an f32 from its exponent on.
+/// Bit position of the exponent of an f32.
 const EXPONENT: u32 = 23;
 
-/// What the exponents of f32 have more than those of f16.
+/// Difference of the exponent biases of f32 and f16, at the position of the exponent.
 const REBIAS: u32 = (127 - 15) << EXPONENT;
 
-/// Magnitudes from which on the nearest f16 is infinite.
+/// From this magnitude on, the nearest f16 is infinite.
 const TOO_LARGE: u32 = 65_520f32.to_bits();
 
-/// The nearest f16, ties to even; a NaN stays one, and becomes quiet.
+/// The nearest f16, ties to even; a NaN remains NaN and becomes quiet.
 #[inline(always)]
 pub(crate) fn narrow_f16(x: f32) -> u16 {
     let magnitude = x.to_bits() & 0x7fff_ffff;
     let sign = x.to_bits() >> 16 & 0x8000;
-    // Where the unit of the sum is that of the subnormal numbers, the addition rounds to it.
+    // The last bit of the sum has the value of the smallest subnormal f16, so the addition rounds to a subnormal f16.
     let small = (f32::from_bits(magnitude) + 0.5).to_bits().wrapping_sub(0.5f32.to_bits());
     let usual = magnitude.wrapping_sub(REBIAS).wrapping_add(0xfff + (magnitude >> 13 & 1)) >> 13;
     let half = if magnitude > f32::INFINITY.to_bits() {
@@ -43,7 +43,7 @@ pub(crate) fn narrow_f16(x: f32) -> u16 {
     (sign | half) as u16
 }
 
-/// The f32 that an f16 stands for. In integers, and one subtraction of numbers that are not subnormal: no CPU takes a slow path.
+/// Converts f16 to f32, with integer operations and one subtraction of normal numbers, so no CPU takes a slow path.
 #[inline(always)]
 pub(crate) fn widen_f16(half: u16) -> f32 {
     let half = u32::from(half);
@@ -63,7 +63,7 @@ pub(crate) fn widen_f16(half: u16) -> f32 {
 mod tests {
     use super::*;
 
-    /// What an f16 stands for, from its definition.
+    /// The value of an f16, computed from its definition.
     fn value(half: u16) -> f64 {
         let (exponent, fraction) = (i32::from(half >> 10 & 31), f64::from(half & 0x3ff));
         let magnitude = match exponent {
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn every_half_widens_to_what_it_stands_for_and_back() {
+    fn every_f16_converts_to_its_value_and_back() {
         for half in 0..=u16::MAX {
             let (wide, expected) = (widen_f16(half), value(half));
             if expected.is_nan() {
@@ -92,7 +92,7 @@ mod tests {
         }
     }
 
-    /// Around every number and every middle between two.
+    /// Around every f16 and every midpoint between two of them.
     #[test]
     fn narrowing_takes_the_nearest_number_and_the_even_one_of_two() {
         for half in 0..0x7bff_u16 {

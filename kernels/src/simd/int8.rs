@@ -1,103 +1,103 @@
-//! Products of bytes, four at a time into 32-bit sums: what products of rounded matrices, and the screen of
-//! a product, need beside f32.
+//! Int8 products, four at a time, added into 32-bit sums: the operations that int8 GEMM and the pruned argmax need in
+//! addition to f32.
 //!
-//! A trait of its own, as what multiplies bytes is more than an instruction set of [`crate::Isa`]: CPUs
-//! with AVX2, AVX-512 or NEON may have instructions for it, or widen bytes and multiply pairs of 16 bits.
-//! All sums are exact modulo `2^32`, so all of them have the same results.
+//! This is a separate trait because int8 multiplication is not fixed by an instruction set of [`crate::Isa`]: CPUs
+//! with AVX2, AVX-512 or NEON may have instructions for it; on the others the code converts int8 to 16 bits and
+//! multiplies pairs of 16-bit numbers. All sums are exact modulo `2^32`, so all variants return the same results.
 
 use crate::simd::quantize::Round;
 use crate::simd::vector::SimdF32;
 use pulp::Scalar;
 
-/// The tallest tile of any instruction set.
+/// The largest MR of any instruction set.
 pub(crate) const MAX_MR: usize = 12;
 
-/// How the rows of a product are stored, four consecutive elements at a time.
+/// How activations are stored, in words of four consecutive elements.
 #[derive(Clone, Copy)]
 #[allow(dead_code, reason = "each architecture has some of them")]
 pub(crate) enum ActivationEncoding {
-    /// Bytes 128 higher than they are; elements of 16 bits as a high and a low one, 32,768 higher.
+    /// 8-bit elements plus 128. 16-bit elements plus 32,768, as a high and a low byte.
     Unsigned,
-    /// Bytes; elements of 16 bits as `256 * high + low`.
+    /// 8-bit elements, signed. 16-bit elements as `256 * high + low`.
     Signed,
-    /// Elements of 16 bits: the first and the third, then the second and the fourth.
+    /// 16-bit elements: a word with the first and the third, then a word with the second and the fourth.
     Pairs,
 }
 
-/// Sums of products of bytes, in vectors as long as those of f32.
+/// Sums of int8 products, in vectors with as many lanes as those of f32.
 ///
 /// # Safety
 ///
-/// `Floats::LANES` lanes in `I32`; loads touch exactly them; `ROWS <= MAX_MR`, `TALL <= MAX_MR`.
+/// `I32` has `Floats::LANES` lanes; loads access exactly these lanes; `ROWS <= MAX_MR`, `TALL <= MAX_MR`.
 pub(crate) unsafe trait Int8Dot: Copy + Send + Sync + 'static {
-    /// Rows of the tallest tile whose sums, beside one panel, fit the registers.
+    /// The largest MR with which the sums of a tile, one panel wide, fit the registers.
     const ROWS: usize;
-    /// Rows of the tallest tile whose sums, beside the part of a panel that a tile of a product has, fit
-    /// the registers.
+    /// The largest MR with which the sums of a tile fit the registers, if the tile is as wide as a GEMM tile, which
+    /// may be only a part of a panel.
     const TALL: usize;
-    /// How [`Int8Dot::row`] expects a row.
+    /// The encoding of rows that [`Int8Dot::row`] expects.
     const STORED: ActivationEncoding;
-    /// Vectors of registers that a vector of sums takes.
+    /// Vector registers in one vector of sums.
     const SUMS: usize;
-    /// The vectors of f32 that go with it.
+    /// The f32 vectors of the same instruction set.
     type Floats: SimdF32;
     /// One vector of i32.
     type I32: Copy;
-    /// One vector of four bytes a lane, ready to be multiplied.
+    /// One vector with four bytes in each lane, in the form that `dot` multiplies.
     type I8x4: Copy;
 
-    /// The proof for [`Int8Dot::Floats`].
+    /// The token of [`Int8Dot::Floats`].
     fn floats(self) -> Self::Floats;
-    /// As [`SimdF32::call_noinline`], with what multiplies bytes.
+    /// As [`SimdF32::call_noinline`], compiled with the int8 instructions.
     fn call_noinline<K: Int8Op>(self, kernel: K) -> K::Output;
     /// All lanes 0.
     fn zero(self) -> Self::I32;
-    /// `LANES` sums from `from`, any alignment.
+    /// Loads `LANES` sums from `from`, any alignment.
     ///
     /// # Safety
     /// `from` is valid for reads of `LANES` words.
     unsafe fn load_sums(self, from: *const i32) -> Self::I32;
-    /// `LANES` words of signed bytes from `from`, any alignment.
+    /// Loads `LANES` words of signed bytes from `from`, any alignment.
     ///
     /// # Safety
     /// `from` is valid for reads of `LANES` words.
     unsafe fn load(self, from: *const i32) -> Self::I8x4;
-    /// Four bytes, stored 128 higher than they are, in all lanes; what [`Int8Dot::start`] gives makes them
-    /// signed.
+    /// Four bytes, stored with 128 added, in all lanes. The offset in [`Int8Dot::start`] corrects for the 128.
     fn splat(self, word: i32) -> Self::I8x4;
-    /// Four elements of a row, as [`Int8Dot::STORED`] says, in all lanes.
+    /// Four elements of a row, encoded as [`Int8Dot::STORED`], in all lanes.
     ///
     /// # Safety
-    /// `from` is valid for reads of a word, of two for [`ActivationEncoding::Pairs`].
+    /// `from` is valid for reads of one word, or of two words with [`ActivationEncoding::Pairs`].
     unsafe fn row(self, from: *const i32) -> Self::I8x4;
-    /// What a sum of products with [`Int8Dot::splat`] begins with, if `offset` is -128 times the sum of a
-    /// column's bytes.
+    /// The initial value of a sum of products with [`Int8Dot::splat`]. `offset` is -128 times the sum of a column's
+    /// int8 weights.
     fn start(self, offset: Self::I32) -> Self::I32;
-    /// `sum + a0 b0 + a1 b1 + a2 b2 + a3 b3` in each lane, modulo `2^32`: `a` from a row, `b` loaded.
+    /// `sum + a0 b0 + a1 b1 + a2 b2 + a3 b3` in each lane, modulo `2^32`; `a` from `row` or `splat`, `b` from `load`.
     fn dot(self, sum: Self::I32, a: Self::I8x4, b: Self::I8x4) -> Self::I32;
     /// `a + b`, modulo `2^32`.
     fn add(self, a: Self::I32, b: Self::I32) -> Self::I32;
     /// `256 * high + low`, modulo `2^32`.
     fn join(self, high: Self::I32, low: Self::I32) -> Self::I32;
-    /// The nearest f32.
+    /// Converts each lane to the nearest f32.
     fn to_f32(self, a: Self::I32) -> <Self::Floats as SimdF32>::F32;
-    /// What rounds rows to vectors of words, if this set has it; such a set has no [signed](ActivationEncoding::Signed) rows.
+    /// The token that quantizes rows to vectors of words, if this set has one. Such a set never uses
+    /// [signed](ActivationEncoding::Signed) rows.
     #[inline(always)]
     fn rounds(self) -> Option<impl Round> {
         None::<Scalar>
     }
 }
 
-/// Work that multiplies bytes. Implementations are `#[inline(always)]`.
+/// Work with int8 products. Implementations are `#[inline(always)]`.
 pub(crate) trait Int8Op {
     type Output;
-    /// `NV` vectors are 32 words, a panel, on every instruction set, and `TV` are the part of it that a
-    /// tile of [`Int8Dot::TALL`] rows has.
+    /// `NV` vectors are 32 words, the width of a panel on every instruction set. `TV` vectors are the width of a tile
+    /// of [`Int8Dot::TALL`] rows.
     fn run<B: Int8Dot, const NV: usize, const TV: usize>(self, bytes: B) -> Self::Output;
 }
 
-/// [`Int8Dot::dot`] of the scalar set: a function of its own, or every tile would hold 32 multiplications for each of its
-/// vectors.
+/// [`Int8Dot::dot`] of the scalar set. A separate function, because inlined it would add 32 multiplications for each
+/// vector of every tile.
 #[inline(never)]
 fn dot(mut sums: [i32; 8], a: [i32; 8], b: [i32; 8]) -> [i32; 8] {
     for (lane, sum) in sums.iter_mut().enumerate() {
@@ -109,8 +109,8 @@ fn dot(mut sums: [i32; 8], a: [i32; 8], b: [i32; 8]) -> [i32; 8] {
     sums
 }
 
-// SAFETY: `Self::I32` is `[i32; 8]`, as many lanes as `Scalar` has of f32, and loads read one of
-// it; `ROWS` and `TALL` are at most `MAX_MR`.
+// SAFETY: `Self::I32` is `[i32; 8]`, with as many lanes as the f32 vector of `Scalar`, and loads read one such array;
+// `ROWS` and `TALL` are at most `MAX_MR`.
 unsafe impl Int8Dot for Scalar {
     const ROWS: usize = 2;
     const TALL: usize = 2;
@@ -134,7 +134,7 @@ unsafe impl Int8Dot for Scalar {
     }
     #[inline(always)]
     unsafe fn load_sums(self, from: *const i32) -> [i32; 8] {
-        // SAFETY: `load_sums` requires that a vector can be read: eight words.
+        // SAFETY: the contract of `load_sums`: a vector, eight words, can be read.
         unsafe { from.cast::<[i32; 8]>().read_unaligned() }
     }
     #[inline(always)]
@@ -178,7 +178,7 @@ unsafe impl Int8Dot for Scalar {
     #[inline(always)]
     fn to_f32(self, a: [i32; 8]) -> <Self as SimdF32>::F32 {
         let floats = a.map(|x| x as f32);
-        // SAFETY: eight floats.
+        // SAFETY: `floats` has eight floats.
         unsafe { SimdF32::load(self, floats.as_ptr()) }
     }
     #[inline(always)]

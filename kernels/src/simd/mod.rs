@@ -1,12 +1,11 @@
-//! The vector trait that every kernel is written against, once.
+//! The vector trait for which every kernel is written once.
 //!
-//! A value of a type that implements [`SimdF32`] is proof that the CPU has the instruction set: the
-//! arithmetic is safe because holding the value is the check. Loads and stores take pointers and
-//! are `unsafe`. The trait holds what some kernel calls and nothing else.
+//! A value of a type that implements [`SimdF32`] is the proof that the CPU has the instruction set, so the arithmetic
+//! is safe. Loads and stores take pointers and are `unsafe`. The trait contains only operations that some kernel
+//! calls.
 //!
-//! Everything here is `#[inline(always)]` and is only ever reached from inside
-//! [`crate::Isa::dispatch`], which enters the `target_feature` region; a helper that is not
-//! inlined into that region would turn each operation into a call.
+//! Everything here is `#[inline(always)]` and is called only from inside [`crate::Isa::dispatch`], which enters the
+//! `target_feature` region. A helper that is not inlined into that region would make each operation a function call.
 
 pub(crate) mod half;
 pub(crate) mod int8;

@@ -1,64 +1,64 @@
-//! Rounding of floats to the words of rows that [`crate::simd::int8::Int8Dot`] multiplies, a vector of words at a time: for
+//! Converts floats to the words that [`crate::simd::int8::Int8Dot`] multiplies, a vector of words at a time, for
 //! instruction sets that can narrow four vectors to one.
 
 use crate::simd::vector::SimdF32;
 use pulp::Scalar;
 
-/// Floats to words, as [`ActivationEncoding`](crate::simd::int8::Stored) has them.
+/// Quantizes floats to words in an [`ActivationEncoding`](crate::simd::int8::ActivationEncoding).
 ///
-/// The integers are those nearest to the elements, ties to even, which the caller has made small enough. Elements
-/// `4 i..4 i + 4` are word [`word_of`]`(i)` of a vector: narrowing works on each 128 bits by themselves, and whoever
-/// turns rows into columns afterwards can do without another shuffle.
+/// The integers are the nearest to the elements, ties to even. The caller scales the elements so that they fit.
+/// Elements `4 i..4 i + 4` are word [`word_of`]`(i)` of a vector: narrowing works within each 128 bits, and this order
+/// saves a shuffle in the code that transposes rows afterwards.
 pub(crate) trait Round: SimdF32 {
-    /// One vector of the bits of magnitudes.
+    /// One vector of the bits of magnitudes, compared as integers.
     type Magnitudes: Copy;
 
     /// All lanes 0.
     fn none(self) -> Self::Magnitudes;
-    /// The larger of two magnitudes each, those of NaN being larger than any number's.
+    /// The larger magnitude in each lane; a NaN is larger than every number.
     fn larger(self, so_far: Self::Magnitudes, x: Self::F32) -> Self::Magnitudes;
-    /// The largest of four vectors.
+    /// The largest lane of four vectors.
     fn largest(self, of: [Self::Magnitudes; 4]) -> i32;
-    /// Bytes, 128 higher.
+    /// 8-bit elements plus 128.
     fn bytes(self, x: [Self::F32; 4]) -> Self::F32;
-    /// The high bytes of what is 32,768 higher, and the low bytes.
+    /// 16-bit elements plus 32,768: the high bytes, and the low bytes.
     fn digits(self, x: [Self::F32; 4]) -> [Self::F32; 2];
-    /// Elements of 16 bits: the first and the third of each four, and the second and the fourth.
+    /// 16-bit elements: the first and the third of each four, and the second and the fourth.
     fn pairs(self, x: [Self::F32; 4]) -> [Self::F32; 2];
-    /// A vector of words in the order of their elements.
+    /// Reorders a vector of words to the order of their elements.
     fn in_order(self, words: Self::F32) -> Self::F32;
-    /// Writes word `i` of each line, in the order of their elements, to `to + i * stride`, from the first one to the
-    /// last.
+    /// Writes word `i` of each line to `to + i * stride`, for all `i` in the order of the elements. Line 0 comes
+    /// first.
     ///
     /// # Safety
-    /// `to` is valid for writes of [`LINES`] words at each of `LANES` places.
+    /// `to` is valid for writes of [`LINES`] words at each of `LANES` offsets.
     unsafe fn store_columns(self, lines: [Self::F32; LINES], to: *mut f32, stride: usize);
 }
 
-/// Lines of words that are turned together: as many words as 128 bits hold.
+/// Rows of words that are transposed at once: the number of words in 128 bits.
 pub(crate) const LINES: usize = 4;
 
-/// Which word of a vector of so many is that of step `step`.
+/// The word of a vector of `lanes` words that belongs to step `step`.
 #[inline(always)]
 const fn word_of(step: usize, lanes: usize) -> usize {
     step % (lanes / 4) * 4 + step / (lanes / 4)
 }
 
-/// Eight lanes, in the same order as two times 128 bits.
+/// Eight lanes, in the order of two 128-bit halves.
 const LANES: usize = <Scalar as SimdF32>::LANES;
 
-/// The integers nearest to four vectors.
+/// The integers nearest to the floats of four vectors.
 #[inline(always)]
 fn integers(s: Scalar, x: [<Scalar as SimdF32>::F32; 4]) -> [[i32; LANES]; 4] {
     x.map(|x| {
         let mut floats = [0.0; LANES];
-        // SAFETY: as many floats as lanes.
+        // SAFETY: `floats` has `LANES` floats.
         unsafe { s.store(floats.as_mut_ptr(), x) };
         floats.map(|x| libm::rintf(x) as i32)
     })
 }
 
-/// Vectors of words: `word` makes one of each four integers.
+/// Makes a vector of words; `word` makes one word of four integers.
 #[inline(always)]
 fn words(
     s: Scalar,
@@ -72,7 +72,7 @@ fn words(
             words[4 * part + v] = f32::from_bits(word);
         }
     }
-    // SAFETY: as many floats as lanes.
+    // SAFETY: `words` has `LANES` floats.
     unsafe { s.load(words.as_ptr()) }
 }
 
@@ -86,7 +86,7 @@ impl Round for Scalar {
     #[inline(always)]
     fn larger(self, so_far: [i32; LANES], x: Self::F32) -> [i32; LANES] {
         let mut floats = [0.0f32; LANES];
-        // SAFETY: as many floats as lanes.
+        // SAFETY: `floats` has `LANES` floats.
         unsafe { self.store(floats.as_mut_ptr(), x) };
         let mut larger = so_far;
         for (larger, x) in larger.iter_mut().zip(floats) {
@@ -121,7 +121,7 @@ impl Round for Scalar {
     #[inline(always)]
     fn in_order(self, words: Self::F32) -> Self::F32 {
         let (mut from, mut to) = ([0.0; LANES], [0.0; LANES]);
-        // SAFETY: as many floats as lanes.
+        // SAFETY: both arrays have `LANES` floats.
         unsafe {
             self.store(from.as_mut_ptr(), words);
             for (step, to) in to.iter_mut().enumerate() {
@@ -134,7 +134,7 @@ impl Round for Scalar {
     unsafe fn store_columns(self, lines: [Self::F32; LINES], to: *mut f32, stride: usize) {
         let mut words = [[0.0; LANES]; LINES];
         for (words, line) in words.iter_mut().zip(lines) {
-            // SAFETY: as many floats as lanes.
+            // SAFETY: `words` has `LANES` floats.
             unsafe { self.store(words.as_mut_ptr(), line) };
         }
         for step in 0..LANES {

@@ -1,16 +1,17 @@
-//! Sums along a row in an order that does not depend on the width of a vector.
+//! Sums along a row in an order that does not depend on the vector width.
 //!
-//! Forward kernels add in four virtual vectors of sixteen lanes, or in one: what AVX-512 has. A narrower
-//! set goes over the row once for each *part* of these vectors that it can hold, with as many sums in
-//! registers as AVX-512 has, and [`sum_of_parts`] adds the parts as AVX-512 adds the halves of a vector.
+//! Forward kernels add into four virtual vectors of 16 lanes, or into one; this is what AVX-512 has. An instruction
+//! set with narrower vectors reads the row once for each *part* of these vectors that it can hold, with as many
+//! vectors of sums in registers as AVX-512. [`sum_of_parts`] then adds the parts in the order in which AVX-512 adds
+//! the halves of a vector.
 
 use crate::simd::vector::{MAX_LANES, SimdF32};
 
-/// Parts of a virtual vector on the narrowest instruction set, four lanes wide.
+/// Parts of a virtual vector on the narrowest instruction set, which has four lanes.
 pub(crate) const MOST_PARTS: usize = 4;
 
-/// The sum of the lanes of a virtual vector, in halves: lane `i` and lane `i + 8` first, then `i` and
-/// `i + 4`, and so on. Part `p` has the lanes from `p * LANES` on, and there are `MAX_LANES / LANES`.
+/// The sum of the lanes of a virtual vector, by halving: lane `i` and lane `i + 8` first, then `i` and `i + 4`, and so
+/// on. Part `p` has the lanes from `p * LANES` on; there are `MAX_LANES / LANES` parts.
 #[inline(always)]
 pub(crate) fn sum_of_parts<S: SimdF32>(s: S, mut parts: [S::F32; MOST_PARTS]) -> f32 {
     const { assert!(MAX_LANES / S::LANES <= MOST_PARTS) };
@@ -24,17 +25,17 @@ pub(crate) fn sum_of_parts<S: SimdF32>(s: S, mut parts: [S::F32; MOST_PARTS]) ->
     s.reduce_add(parts[0])
 }
 
-/// Lanes of a sum of a gradient, on every instruction set: element `i` belongs to lane `i % 64`, each lane
-/// adds its elements in order, and lanes are added in halves, lane `i` and lane `i + 32` first.
+/// Virtual lanes of a gradient's sum, on every instruction set: element `i` belongs to lane `i % 64`. Each lane adds
+/// its elements in order. Then the lanes are added by halving: lane `i` and lane `i + 32` first.
 #[cfg(feature = "train")]
 pub(crate) const VIRTUAL: usize = 64;
 
-/// Vectors of the narrowest instruction set in as many.
+/// The number of vectors in [`VIRTUAL`] lanes on the narrowest instruction set.
 #[cfg(feature = "train")]
 pub(crate) const MOST_VECTORS: usize = 16;
 
-/// The sum of [`VIRTUAL`] lanes in halves: vector `v` has the lanes from `v * LANES` on, and there are
-/// `VIRTUAL / LANES`.
+/// The sum of [`VIRTUAL`] lanes by halving: vector `v` has the lanes from `v * LANES` on; there are `VIRTUAL / LANES`
+/// vectors.
 #[cfg(feature = "train")]
 #[inline(always)]
 pub(crate) fn sum_of_lanes<S: SimdF32>(s: S, mut lanes: [S::F32; MOST_VECTORS]) -> f32 {

@@ -1,4 +1,4 @@
-//! Every operation of every instruction set of this machine against plain Rust.
+//! Compares every operation of every instruction set of this machine with plain Rust.
 
 use super::{MAX_LANES, MAX_PANEL, SimdF32, SimdOp};
 use crate::isa::Isa;
@@ -14,7 +14,7 @@ impl SimdOp for Check {
         assert!(S::LANES <= MAX_LANES && S::PANEL <= MAX_PANEL && S::PANEL % S::LANES == 0);
         let a: [f32; N] = core::array::from_fn(|i| (i as f32 - 5.5) * 1.37);
         let b: [f32; N] = core::array::from_fn(|i| ((i * 7) % 11) as f32 - 3.2);
-        // SAFETY: every array has room for the widest vector.
+        // SAFETY: every array has at least MAX_LANES floats.
         let (va, vb) = unsafe { (s.load(a.as_ptr()), s.load(b.as_ptr())) };
         let check = |v: S::F32, want: &dyn Fn(usize) -> f32| {
             let mut out = [f32::NAN; N];
@@ -85,7 +85,7 @@ impl SimdOp for Check {
         for part in 0..2 {
             let mut outs = [[f32::NAN; N]; 2];
             let [shared, alone] = outs.each_mut();
-            // SAFETY: every array has room for the widest vector.
+            // SAFETY: every array has at least MAX_LANES floats.
             unsafe {
                 s.store(shared.as_mut_ptr(), s.load_bf16(a.as_ptr(), part));
                 s.store(alone.as_mut_ptr(), s.load_bf16_alone(a.as_ptr(), part));
@@ -95,12 +95,12 @@ impl SimdOp for Check {
                 outs[1].map(f32::to_bits)[..S::LANES]
             );
         }
-        // A step's halves, then the next one's.
+        // The f16 numbers of one step, then those of the next one.
         let halves: [u16; 2 * N] = core::array::from_fn(|i| 0x3c00 + i as u16);
         for part in 0..2 {
             let mut outs = [[f32::NAN; N]; 2];
             let (from, [whole, half]) = (halves.as_ptr().cast(), outs.each_mut());
-            // SAFETY: as many halves as two of the widest vectors have.
+            // SAFETY: `halves` has as many numbers as two of the widest vectors.
             unsafe {
                 s.store(whole.as_mut_ptr(), s.load_f16(from, part));
                 s.half().store(half.as_mut_ptr(), s.load_f16_half(from, part));

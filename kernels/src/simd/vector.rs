@@ -1,51 +1,51 @@
-//! The vector trait, and the work that is written against it.
+//! The vector trait, and the traits of work that uses it.
 
-/// The widest vector of any instruction set, in f32 lanes: enough room for one vector on the stack.
+/// The number of f32 lanes in the widest vector of any instruction set; an array of this length holds any vector.
 pub(crate) const MAX_LANES: usize = 16;
 
 /// Floats in a cache line.
 pub(crate) const CACHE_LINE_F32: usize = 16;
 
-/// Floats by which a CPU that [follows streams](SimdF32::prefers_hw_prefetch) is told of pages: 16 KiB.
+/// Prefetch distance in floats on a CPU that [prefers its hardware prefetcher](SimdF32::prefers_hw_prefetch): 16 KiB.
 pub(crate) const HW_PREFETCH_DISTANCE: usize = 4 << 10;
 
-/// Most columns in a packed panel of any instruction set.
+/// The largest number of columns in a packed panel of any instruction set.
 pub(crate) const MAX_PANEL: usize = 64;
 
 /// Vectors of f32 of one instruction set.
 ///
 /// # Safety
 ///
-/// `LANES <= MAX_LANES`, `LANES * NV <= MAX_PANEL` for the `NV` of `with_tile_width`, and the memory
-/// operations touch exactly the lanes they document.
+/// `LANES <= MAX_LANES`, `LANES * NV <= MAX_PANEL` for the `NV` of `with_tile_width`, and loads and stores access
+/// exactly the lanes that they document.
 pub(crate) unsafe trait SimdF32: Copy + Send + Sync + 'static {
     /// Lanes in one vector.
     const LANES: usize;
     /// Columns in a packed panel: the width of the GEMM tile.
     const PANEL: usize;
-    /// Vector registers that the CPU has.
+    /// Vector registers of the CPU.
     const REGISTERS: usize;
-    /// Whether `prefetch` does anything: where it does not, one tile does for all that differ in it.
+    /// Whether `prefetch` does anything. If it does not, tile variants that differ only in prefetching are the same.
     const PREFETCHES: bool;
-    /// Whether `mul_add` is a call to an emulation, and not an instruction.
+    /// Whether `mul_add` is a call to an emulation instead of an instruction.
     const SOFT_FMA: bool;
-    /// Whether some CPU that has this set [follows streams](SimdF32::prefers_hw_prefetch).
+    /// Whether some CPU with this set [prefers its hardware prefetcher](SimdF32::prefers_hw_prefetch).
     const MAY_PREFER_HW_PREFETCH: bool;
-    /// Vectors of half as many lanes, or these where there are none: see [`SimdF32::load_f16_half`].
+    /// Vectors with half as many lanes, or this type if there are none: see [`SimdF32::load_f16_half`].
     type Half: SimdF32;
     /// One vector of f32.
     type F32: Copy;
-    /// One truth value per lane.
+    /// One boolean per lane.
     type Mask: Copy;
 
     /// Runs `kernel` with the number of vectors in a panel as a constant.
     fn with_tile_width<K: TileOp>(self, kernel: K) -> K::Output;
-    /// Runs `kernel` as a function of its own, compiled for this instruction set and never inlined:
-    /// for code that is used in many places, or that is one of many variants, and long enough that a
-    /// call does not matter. The time to compile a function grows with the square of its loops.
+    /// Runs `kernel` in a separate function, compiled for this instruction set and never inlined. It is for code that
+    /// is used in many places, or that is one of many variants, and runs long enough that a call does not matter. The
+    /// time to compile a function grows with the square of its loops.
     fn call_noinline<K: SimdOp>(self, kernel: K) -> K::Output;
 
-    /// The proof for [`SimdF32::Half`].
+    /// The token of [`SimdF32::Half`].
     fn half(self) -> Self::Half;
     /// All lanes `x`.
     fn splat(self, x: f32) -> Self::F32;
@@ -54,18 +54,18 @@ pub(crate) unsafe trait SimdF32: Copy + Send + Sync + 'static {
     /// # Safety
     /// `from` is valid for reads of `LANES` floats.
     unsafe fn load(self, from: *const f32) -> Self::F32;
-    /// The first `count <= LANES` floats from `from`, zero in the other lanes, whose memory is not touched.
+    /// The first `count <= LANES` floats from `from`, and zero in the other lanes, whose memory is not accessed.
     ///
     /// # Safety
     /// `from` is valid for reads of `count` floats.
     unsafe fn load_prefix(self, from: *const f32, count: usize) -> Self::F32;
-    /// Half `part`, 0 or 1, of each of `LANES` words from `from` as bf16; half 0 has the lower address.
-    /// Exact.
+    /// Converts half `part`, 0 or 1, of each of `LANES` words from `from`, as bf16, to f32; half 0 has the lower
+    /// address. Exact.
     ///
     /// # Safety
     /// `from` is valid for reads of `LANES` words.
     unsafe fn load_bf16(self, from: *const f32, part: usize) -> Self::F32;
-    /// [`SimdF32::load_bf16`] with no other register than that of the result, for tiles that leave none.
+    /// [`SimdF32::load_bf16`] that uses no register except that of the result, for tiles that leave no register free.
     ///
     /// # Safety
     /// As [`SimdF32::load_bf16`].
@@ -74,34 +74,33 @@ pub(crate) unsafe trait SimdF32: Copy + Send + Sync + 'static {
         // SAFETY: the caller's contract.
         unsafe { self.load_bf16(from, part) }
     }
-    /// The first `LANES` of `2 * LANES` halves from `from` as f16, or, if `part` is 1, the others. Exact, but
-    /// that a NaN becomes quiet.
+    /// Converts f16 numbers from `from` to f32: the first `LANES` of `2 * LANES` numbers, or the others if `part` is
+    /// 1. Exact, except that a NaN becomes quiet.
     ///
     /// # Safety
-    /// `from` is valid for reads of those `LANES` halves, whatever the others are.
+    /// `from` is valid for reads of the `LANES` f16 numbers of `part`; the others are not read.
     unsafe fn load_f16(self, from: *const f32, part: usize) -> Self::F32;
-    /// The first `Half::LANES` of what [`SimdF32::load_f16`] reads. A CPU whose data paths are half a vector wide
-    /// takes much longer for a whole vector than for two of these.
+    /// The first `Half::LANES` numbers of [`SimdF32::load_f16`]. A CPU whose data paths are half a vector wide takes
+    /// much longer for a whole vector than for two of these.
     ///
     /// # Safety
-    /// As [`SimdF32::load_f16`], for reads of as many halves.
+    /// As [`SimdF32::load_f16`], for reads of `Half::LANES` numbers.
     unsafe fn load_f16_half(self, from: *const f32, part: usize) -> <Self::Half as SimdF32>::F32;
     /// Writes `LANES` floats, any alignment.
     ///
     /// # Safety
     /// `to` is valid for writes of `LANES` floats.
     unsafe fn store(self, to: *mut f32, v: Self::F32);
-    /// Writes the first `count <= LANES` lanes and touches nothing else.
+    /// Writes the first `count <= LANES` lanes and accesses no other memory.
     ///
     /// # Safety
     /// `to` is valid for writes of `count` floats.
     unsafe fn store_prefix(self, to: *mut f32, v: Self::F32, count: usize);
-    /// Asks for the cache line at `at`; any address is fine.
+    /// Prefetches the cache line at `at`; any address is valid.
     fn prefetch(self, at: *const f32);
-    /// As `prefetch`, into the second-level cache.
+    /// As `prefetch`, into the L2 cache.
     fn prefetch_l2(self, at: *const f32);
-    /// Whether this CPU follows what is read in order so well that it wants to be told no more than
-    /// which pages come.
+    /// Whether the hardware prefetcher of this CPU is so strong that sequential reads need only sparse prefetches.
     fn prefers_hw_prefetch(self) -> bool;
 
     /// `a + b`.
@@ -135,17 +134,17 @@ pub(crate) unsafe trait SimdF32: Copy + Send + Sync + 'static {
     fn less(self, a: Self::F32, b: Self::F32) -> Self::Mask;
     /// `!(a < b)`: true when either is NaN.
     fn not_less(self, a: Self::F32, b: Self::F32) -> Self::Mask;
-    /// The first `count` lanes true (all when `count >= LANES`).
+    /// True in the first `count` lanes (in all when `count >= LANES`).
     fn first(self, count: usize) -> Self::Mask;
     /// `mask ? yes : no` per lane.
     fn select(self, mask: Self::Mask, yes: Self::F32, no: Self::F32) -> Self::F32;
     /// Whether any lane is true.
     fn any(self, mask: Self::Mask) -> bool;
 
-    /// Sum of all lanes in halves: lane `i` and lane `i + LANES / 2` first, then `i` and `i + LANES / 4`,
-    /// and so on.
+    /// The sum of all lanes by halving: lane `i` and lane `i + LANES / 2` first, then `i` and `i + LANES / 4`, and so
+    /// on.
     fn reduce_add(self, a: Self::F32) -> f32;
-    /// Largest lane; unspecified among the lanes' values when one is NaN.
+    /// The largest lane. If a lane is NaN, the result is an unspecified lane.
     fn reduce_max(self, a: Self::F32) -> f32;
 
     /// Reads a `LANES x LANES` block of rows and writes its transpose:
@@ -156,11 +155,11 @@ pub(crate) unsafe trait SimdF32: Copy + Send + Sync + 'static {
     /// for writes of as many `to_stride` apart, and they do not overlap.
     unsafe fn transpose(self, from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize);
 
-    /// As [`SimdF32::store`], past the caches where the set can: for more than they hold. Other threads may look
-    /// for it after [`SimdF32::fence`].
+    /// As [`SimdF32::store`], non-temporal where the set has such a store: for data larger than the caches. Another
+    /// thread may read the data only after [`SimdF32::fence`].
     ///
     /// # Safety
-    /// As [`SimdF32::store`]; `to` is a multiple of a vector's size.
+    /// As [`SimdF32::store`]; `to` is aligned to a vector.
     #[inline(always)]
     unsafe fn store_nontemporal(self, to: *mut f32, v: Self::F32) {
         // SAFETY: the caller's contract.
@@ -170,7 +169,7 @@ pub(crate) unsafe trait SimdF32: Copy + Send + Sync + 'static {
     /// [`SimdF32::transpose`] with [`SimdF32::store_nontemporal`].
     ///
     /// # Safety
-    /// As [`SimdF32::transpose`]; `to` and `to_stride` are multiples of a vector's size.
+    /// As [`SimdF32::transpose`]; `to` and `to_stride` are aligned to a vector.
     #[inline(always)]
     unsafe fn transpose_nontemporal(
         self,
@@ -183,14 +182,14 @@ pub(crate) unsafe trait SimdF32: Copy + Send + Sync + 'static {
         unsafe { self.transpose(from, from_stride, to, to_stride) }
     }
 
-    /// What was stored past the caches comes before what is stored from now on.
+    /// Orders non-temporal stores before all later stores.
     #[inline(always)]
     fn fence(self) {}
 
-    /// As [`SimdF32::transpose`], of `rows` rows, at most `LANES`, and zeros in place of the others.
+    /// As [`SimdF32::transpose`] for `rows <= LANES` rows, with zeros for the missing rows.
     ///
     /// # Safety
-    /// As [`SimdF32::transpose`], but that only `rows` rows are read.
+    /// As [`SimdF32::transpose`], except that only `rows` rows are read.
     #[cfg(any(feature = "train", test))]
     #[inline(always)]
     unsafe fn transpose_first(
@@ -204,11 +203,11 @@ pub(crate) unsafe trait SimdF32: Copy + Send + Sync + 'static {
         let mut block = [0.0; MAX_LANES * MAX_LANES];
         let at = block.as_mut_ptr();
         for i in 0..rows.min(Self::LANES) {
-            // SAFETY: the caller's contract; `LANES` rows of as many floats fit.
+            // SAFETY: the caller's contract for `from`; `block` has `MAX_LANES * MAX_LANES` floats.
             unsafe { self.store(at.add(i * Self::LANES), self.load(from.add(i * from_stride))) };
         }
-        // SAFETY: `block` has `MAX_LANES * MAX_LANES` floats, and `# Safety` of this function asks
-        // for `LANES` rows of as many floats at `to`.
+        // SAFETY: `block` has `MAX_LANES * MAX_LANES` floats. The contract of this function requires `LANES` rows of
+        // `LANES` floats at `to`.
         unsafe { self.transpose(at, Self::LANES, to, to_stride) };
     }
 }
@@ -219,14 +218,14 @@ pub(crate) trait SimdOp {
     fn run<S: SimdF32>(self, lanes: S) -> Self::Output;
 }
 
-/// Work that wants the panel width of the instruction set as a constant, to unroll over.
+/// Work that uses the panel width of the instruction set as a constant, to unroll loops.
 pub(crate) trait TileOp {
     type Output;
     /// `NV * S::LANES == S::PANEL`, as [`panels`] checks. Implementations are `#[inline(always)]`.
     fn run<S: SimdF32, const NV: usize>(self, lanes: S) -> Self::Output;
 }
 
-/// What every [`SimdF32::with_tile_width`] is: a panel of another width does not compile.
+/// The body of every [`SimdF32::with_tile_width`]. A panel of another width does not compile.
 #[inline(always)]
 pub(crate) fn panels<S: SimdF32, K: TileOp, const NV: usize>(s: S, kernel: K) -> K::Output {
     const {

@@ -1,24 +1,24 @@
-//! The passes over a row: its maximum, the sum of its exponentials, and what is made of its scores.
+//! The passes over a row: its maximum, the sum of its exponentials, and its result.
 //!
-//! Maximum and sum take turns, a block at a time, while the block is in the first-level cache. What
-//! is made of a score needs the sum of the whole row, and is a pass of its own.
+//! The passes for the maximum and the sum alternate block by block, while a block is in the L1 cache. The result of a
+//! score needs the sum of the whole row, so it takes a separate pass.
 
 use crate::mask::FullyMasked;
 use crate::math::exp_nonpositive;
-use crate::rows::{Map, sweep};
+use crate::rows::{Map, map_slice};
 use crate::simd::{MAX_LANES, MOST_PARTS, SimdF32, SimdOp, sum_of_parts};
 use core::ops::Range;
 
-/// Longest rows that take turns, pass by pass, and are asked for: longer ones push each other out of a first-level
-/// cache, and come from afar, in order, sooner without being asked for.
-const IN_TURN: usize = 768;
+/// The longest rows for which the passes of two rows are interleaved and the next row is prefetched. Longer rows evict
+/// each other from the L1 cache, and the hardware prefetcher alone loads them faster.
+const MAX_INTERLEAVED: usize = 768;
 
-/// Columns in one block: 16 KiB, a third of a first-level cache.
+/// Columns in one block: 16 KiB, a third of an L1 cache.
 const BLOCK: usize = 4096;
-/// Vectors in flight in a reduction.
+/// Vectors of independent sums in a reduction.
 const UNROLL: usize = 4;
-/// Elements in one step of a sum: so many virtual vectors of sixteen lanes. Those behind the last whole
-/// step belong to the first vector.
+/// Elements in one step of a sum: `UNROLL` virtual vectors of sixteen lanes. The elements after the last whole step
+/// belong to the first vector.
 const STEP: usize = UNROLL * MAX_LANES;
 
 /// Maximum of `len` floats, ignoring NaN; negative infinity when there is none.
@@ -32,7 +32,7 @@ pub(crate) unsafe fn block_max<S: SimdF32>(s: S, from: *const f32, len: usize) -
     let mut i = 0;
     while i + UNROLL * S::LANES <= len {
         for (j, max) in max.iter_mut().enumerate() {
-            // SAFETY: `i + UNROLL * LANES <= len`. NaN in the first argument leaves the second.
+            // SAFETY: `i + UNROLL * LANES <= len`. If the first argument of `max` is NaN, the result is the second.
             *max = s.max(unsafe { s.load(from.add(i + j * S::LANES)) }, *max);
         }
         i += UNROLL * S::LANES;
@@ -47,23 +47,23 @@ pub(crate) unsafe fn block_max<S: SimdF32>(s: S, from: *const f32, len: usize) -
     s.reduce_max(s.max(s.max(max[0], max[1]), s.max(max[2], max[3])))
 }
 
-/// Sum of `e^(x - max)` over `len` floats; stores the exponentials too if `STORE`. If `ASK`, asks for as many
-/// floats at `ahead`, any address: caches have nothing else to do meanwhile.
+/// Sum of `e^(x - max)` over `len` floats; stores the exponentials too if `STORE`. If `PREFETCH`, prefetches `len`
+/// floats at `prefetch`, any address: the loads of the next data then overlap with the computation.
 ///
 /// # Safety
 /// `from` is valid for reads and, if `STORE`, `to` for writes of `len` floats; they are the same or
 /// disjoint.
 #[inline(always)]
-unsafe fn block_exp<S: SimdF32, const STORE: bool, const ASK: bool>(
+unsafe fn block_exp<S: SimdF32, const STORE: bool, const PREFETCH: bool>(
     s: S,
     from: *const f32,
     to: *mut f32,
     len: usize,
     max: f32,
-    ahead: *const f32,
+    prefetch: *const f32,
 ) -> f32 {
     let shift = s.splat(max);
-    // The first sums of all parts, and the other three of each, added.
+    // The first sum of each part, and the other three sums of each part, added.
     let mut parts = [s.splat(0.0); MOST_PARTS];
     let mut others = [[s.splat(0.0); MOST_PARTS]; 2];
     let whole = len - len % STEP;
@@ -73,14 +73,14 @@ unsafe fn block_exp<S: SimdF32, const STORE: bool, const ASK: bool>(
         while i < whole {
             for (j, sum) in sum.iter_mut().enumerate() {
                 let at = i + j * MAX_LANES;
-                if ASK {
-                    s.prefetch(ahead.wrapping_add(at));
+                if PREFETCH {
+                    s.prefetch(prefetch.wrapping_add(at));
                 }
-                // SAFETY: within a step that ends within the row.
+                // SAFETY: `at + LANES` is within a step, which ends within the row.
                 let e = exp_nonpositive(s, s.sub(unsafe { s.load(from.add(at)) }, shift));
                 if STORE {
-                    // SAFETY: `# Safety` of `block_exp`: where `STORE`, `to` has `len` floats; `at
-                    // + LANES <= whole <= len`.
+                    // SAFETY: the contract of `block_exp`: if `STORE`, `to` has `len` floats; `at + LANES <= whole <=
+                    // len`.
                     unsafe { s.store(to.add(at), e) };
                 }
                 *sum = s.add(*sum, e);
@@ -98,8 +98,8 @@ unsafe fn block_exp<S: SimdF32, const STORE: bool, const ASK: bool>(
             // SAFETY: `at + LANES <= i + MAX_LANES <= len`.
             let e = exp_nonpositive(s, s.sub(unsafe { s.load(from.add(at)) }, shift));
             if STORE {
-                // SAFETY: `# Safety` of `block_exp`: where `STORE`, `to` has `len` floats; `at +
-                // LANES <= i + MAX_LANES <= len`.
+                // SAFETY: the contract of `block_exp`: if `STORE`, `to` has `len` floats; `at + LANES <= i + MAX_LANES
+                // <= len`.
                 unsafe { s.store(to.add(at), e) };
             }
             parts[part] = s.add(parts[part], e);
@@ -113,8 +113,7 @@ unsafe fn block_exp<S: SimdF32, const STORE: bool, const ASK: bool>(
             // SAFETY: `at + count <= len`.
             let e = exp_nonpositive(s, s.sub(unsafe { s.load_prefix(from.add(at), count) }, shift));
             if STORE {
-                // SAFETY: `# Safety` of `block_exp`: where `STORE`, `to` has `len` floats; `at +
-                // count <= len`.
+                // SAFETY: the contract of `block_exp`: if `STORE`, `to` has `len` floats; `at + count <= len`.
                 unsafe { s.store_prefix(to.add(at), e, count) };
             }
             parts[part] = s.add(parts[part], s.select(s.first(count), e, s.splat(0.0)));
@@ -129,12 +128,12 @@ unsafe fn block_exp<S: SimdF32, const STORE: bool, const ASK: bool>(
 struct Sums {
     /// 0 when every entry is masked.
     max: f32,
-    /// 0 when every entry is masked, NaN when one entry is.
+    /// 0 when every entry is masked, NaN when one entry is NaN.
     sum: f64,
 }
 
-/// What is subtracted from scores whose maximum is `max`. The maximum itself, except that negative
-/// infinity minus itself would be NaN.
+/// The value that is subtracted from scores whose maximum is `max`: the maximum itself, except for negative infinity,
+/// because negative infinity minus itself is NaN.
 #[inline(always)]
 fn shift_of(max: f32) -> f32 {
     if max == f32::NEG_INFINITY { 0.0 } else { max }
@@ -159,13 +158,13 @@ unsafe fn sums<S: SimdF32>(s: S, from: *const f32, len: usize) -> Sums {
             }
             max = largest;
         }
-        // SAFETY: the block has `count` floats of the row: `start + count <= len`. Without `STORE`
-        // nothing is written to `nowhere`.
+        // SAFETY: the block has `count` floats of the row: `start + count <= len`. Without `STORE` nothing is written
+        // to `nowhere`.
         let part = unsafe {
-            // The next block, or the first once more, which is what whoever wants the sums reads then.
-            let ahead = if start + count < len { block.add(count) } else { from };
+            // Prefetches the next block. After the last block it prefetches the first one, which the next pass reads.
+            let prefetch = if start + count < len { block.add(count) } else { from };
             let nowhere = core::ptr::null_mut();
-            block_exp::<S, false, true>(s, block, nowhere, count, shift_of(max), ahead)
+            block_exp::<S, false, true>(s, block, nowhere, count, shift_of(max), prefetch)
         };
         sum += f64::from(part);
         start += count;
@@ -217,7 +216,7 @@ unsafe fn fill(to: *mut f32, start: usize, end: usize, value: f32) {
     }
 }
 
-/// Writes what follows the `len` valid entries of a row of `columns`, or, if `empty`, all of it.
+/// Fills the columns after the `len` valid entries of a row of `columns`, or, if `empty`, the whole row.
 ///
 /// # Safety
 /// `to` is valid for writes of `columns >= len` floats.
@@ -239,7 +238,7 @@ unsafe fn fill_masked(
     }
 }
 
-/// Softmax of one row of `columns` of which the first `len` are valid, and more than a block.
+/// Softmax of one row of `columns`, of which the first `len` are valid, for rows longer than one block.
 ///
 /// # Safety
 /// `from` is valid for reads of `len`, `to` for writes of `columns` floats; they are the same or
@@ -253,12 +252,12 @@ unsafe fn softmax_row<S: SimdF32>(
     columns: usize,
     fully_masked: FullyMasked,
 ) {
-    // SAFETY: the caller's contract, for all of this function.
+    // SAFETY: the caller's contract, in the whole function.
     unsafe {
         let Sums { max, sum } = sums(s, from, len);
         let empty = sum == 0.0;
         if !empty {
-            sweep(s, ShiftExpTimes(max, (1.0 / sum) as f32), from, to, len);
+            map_slice(s, ShiftExpTimes(max, (1.0 / sum) as f32), from, to, len);
         }
         fill_masked(to, len, columns, empty, fully_masked);
     }
@@ -277,12 +276,12 @@ unsafe fn log_softmax_row<S: SimdF32>(
     columns: usize,
     fully_masked: FullyMasked,
 ) {
-    // SAFETY: the caller's contract, for all of this function.
+    // SAFETY: the caller's contract, in the whole function.
     unsafe {
         let Sums { max, sum } = sums(s, from, len);
         let empty = sum == 0.0;
         if !empty {
-            sweep(s, MinusTwice(max, libm::log(sum) as f32), from, to, len);
+            map_slice(s, MinusTwice(max, libm::log(sum) as f32), from, to, len);
         }
         match fully_masked {
             FullyMasked::Zeros if empty => fill(to, 0, columns, f32::NEG_INFINITY),
@@ -294,16 +293,16 @@ unsafe fn log_softmax_row<S: SimdF32>(
     }
 }
 
-/// What is made of a row.
+/// The result of a row.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Output {
     Probability,
     Logarithm,
 }
 
-/// Softmax of rows, or its logarithm, in place or into others.
+/// Softmax of rows, or its logarithm, in place or into another matrix.
 pub(super) struct SoftmaxRows<'a> {
-    pub(super) form: Output,
+    pub(super) output: Output,
     pub(super) from: *const f32,
     pub(super) from_stride: usize,
     pub(super) to: *mut f32,
@@ -319,17 +318,17 @@ impl SoftmaxRows<'_> {
         self.lengths.map_or(self.columns, |lengths| lengths[row])
     }
 
-    /// Softmax of `rows`, of which none has more than a block. The maximum of each is found before the row
-    /// before it is finished: what a pass needs of the pass before it is ready by then.
+    /// Softmax of `rows`, each with at most one block. The maximum of a row is computed before the previous row is
+    /// finished, so that a pass need not wait for the result of the pass before it.
     ///
     /// # Safety
-    /// There are such rows of `columns` floats at both places, the same or disjoint.
+    /// The input and the output have these rows of `columns` floats; they are the same or disjoint.
     #[inline(always)]
-    unsafe fn short<S: SimdF32, const ASK: bool>(&self, s: S, rows: Range<usize>) {
+    unsafe fn short<S: SimdF32, const PREFETCH: bool>(&self, s: S, rows: Range<usize>) {
         let mut sum = 0.0;
         for row in rows.start..=rows.end {
             let from = self.from.wrapping_add(row * self.from_stride);
-            // SAFETY: the caller's contract, for all of this loop.
+            // SAFETY: the caller's contract, in the whole loop.
             unsafe {
                 let mut max = 0.0;
                 if row < rows.end {
@@ -340,14 +339,14 @@ impl SoftmaxRows<'_> {
                     let (to, len) = (self.to.add(before * self.to_stride), self.len(before));
                     let empty = sum == 0.0;
                     if !empty {
-                        sweep(s, Times(1.0 / sum), to, to, len);
+                        map_slice(s, Times(1.0 / sum), to, to, len);
                     }
                     fill_masked(to, len, self.columns, empty, self.fully_masked);
                 }
                 if row < rows.end {
                     let to = self.to.add(row * self.to_stride);
-                    let ahead = from.wrapping_add(self.from_stride);
-                    sum = block_exp::<S, true, ASK>(s, from, to, self.len(row), max, ahead);
+                    let prefetch = from.wrapping_add(self.from_stride);
+                    sum = block_exp::<S, true, PREFETCH>(s, from, to, self.len(row), max, prefetch);
                 }
             }
         }
@@ -361,13 +360,12 @@ impl SimdOp for SoftmaxRows<'_> {
     fn run<S: SimdF32>(self, s: S) {
         let mut row = 0;
         while row < self.rows {
-            if self.form == Output::Probability {
+            if self.output == Output::Probability {
                 let short = (row..self.rows).take_while(|&row| self.len(row) <= BLOCK).count();
-                // SAFETY: `softmax::run` checked that both views have `rows` rows of `columns`
-                // floats side by side, and `check_lengths` that no length is above `columns`; `row
-                // + short <= rows`.
+                // SAFETY: `softmax::run` checked that both views have `rows` rows of `columns` contiguous floats, and
+                // `check_lengths` that no length is above `columns`; `row + short <= rows`.
                 unsafe {
-                    if self.columns <= IN_TURN {
+                    if self.columns <= MAX_INTERLEAVED {
                         self.short::<S, true>(s, row..row + short);
                     } else {
                         (row..row + short).for_each(|row| self.short::<S, false>(s, row..row + 1));
@@ -379,12 +377,12 @@ impl SimdOp for SoftmaxRows<'_> {
                 }
             }
             let len = self.len(row);
-            // SAFETY: `softmax::run` checked that both views have `rows` rows of `columns` floats
-            // side by side, and `check_lengths` that no length is above `columns`; `row < rows`.
+            // SAFETY: `softmax::run` checked that both views have `rows` rows of `columns` contiguous floats, and
+            // `check_lengths` that no length is above `columns`; `row < rows`.
             unsafe {
                 let from = self.from.add(row * self.from_stride);
                 let to = self.to.add(row * self.to_stride);
-                match self.form {
+                match self.output {
                     Output::Probability => {
                         softmax_row(s, from, to, len, self.columns, self.fully_masked);
                     }
@@ -415,12 +413,11 @@ impl SimdOp for LogSumExpRows<'_> {
     fn run<S: SimdF32>(self, s: S) {
         for row in 0..self.rows {
             let len = self.lengths.map_or(self.columns, |lengths| lengths[row]);
-            // SAFETY: `log_sum_exp` checked that the view has `rows` rows of `columns` floats side
-            // by side, that there is an output for each, and with `check_lengths` that no length is
-            // above `columns`.
+            // SAFETY: `log_sum_exp` checked that the view has `rows` rows of `columns` contiguous floats and that
+            // there is an output for each row, and with `check_lengths` that no length is above `columns`.
             unsafe {
                 let Sums { max, sum } = sums(s, self.from.add(row * self.stride), len);
-                // The logarithm of no entry at all, ln 0, is negative infinity.
+                // Without a valid entry the sum is 0, and ln 0 is negative infinity.
                 self.out.add(row).write((f64::from(max) + libm::log(sum)) as f32);
             }
         }

@@ -3,18 +3,18 @@
 use core::fmt;
 use core::ops::Range;
 
-/// Rows cut into leaves: leaf `i` ends before row `ends[i]` and begins where the one before it ends. A sum
-/// over rows is that of leaf 0, plus that of leaf 1, and so on; within a leaf, rows are added in order.
+/// Rows split into reduction chunks: chunk `i` ends before row `ends[i]` and begins where the previous one ends. A sum
+/// over rows is the sum of chunk 0, plus that of chunk 1, and so on; the rows of a chunk are added in order.
 ///
-/// Leaves of about 500 rows keep rounding small (errors grow with the rows of a leaf plus the number of
-/// leaves) and cost a per cent; a micro-batch that holds whole leaves has the bits of the batch.
+/// Chunks of about 500 rows keep rounding errors small (they grow with the rows of a chunk plus the number of chunks)
+/// and cost one percent. A micro-batch that contains whole chunks gives the same bits as the batch.
 ///
 /// ```
 /// use simdformer_kernels::train::ReductionChunks;
 ///
-/// let leaves = ReductionChunks::new(&[500, 1000, 1203])?;
-/// assert_eq!((leaves.len(), leaves.rows()), (3, 1203));
-/// assert!(leaves.ranges().eq([0..500, 500..1000, 1000..1203]));
+/// let chunks = ReductionChunks::new(&[500, 1000, 1203])?;
+/// assert_eq!((chunks.len(), chunks.rows()), (3, 1203));
+/// assert!(chunks.ranges().eq([0..500, 500..1000, 1000..1203]));
 /// assert!(ReductionChunks::new(&[500, 500]).is_err());
 /// # Ok::<(), simdformer_kernels::train::ReductionChunksError>(())
 /// ```
@@ -23,26 +23,26 @@ pub struct ReductionChunks<'a> {
     ends: &'a [u32],
 }
 
-/// Leaves that are none.
+/// Invalid reduction chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReductionChunksError {
-    /// A leaf ends where it begins, or before.
+    /// A chunk has no rows: it ends where it begins, or before.
     Empty {
-        /// Which leaf.
+        /// Index of the chunk.
         leaf: usize,
-        /// Where it begins.
+        /// The row where it begins.
         start: u32,
-        /// Where it should end.
+        /// The row given as its end.
         end: u32,
     },
 }
 
 impl<'a> ReductionChunks<'a> {
-    /// Leaves that end before the rows `ends`, each after the one before it. None at all are no rows.
+    /// Chunks that end before the rows `ends`, in increasing order. An empty slice means no rows.
     ///
     /// # Errors
-    /// A leaf has no row.
+    /// A chunk has no row.
     pub const fn new(ends: &'a [u32]) -> Result<Self, ReductionChunksError> {
         let (mut leaf, mut start) = (0, 0);
         while leaf < ends.len() {
@@ -55,7 +55,7 @@ impl<'a> ReductionChunks<'a> {
         Ok(Self { ends })
     }
 
-    /// Number of leaves.
+    /// Number of chunks.
     pub const fn len(&self) -> usize {
         self.ends.len()
     }
@@ -65,7 +65,7 @@ impl<'a> ReductionChunks<'a> {
         self.ends.is_empty()
     }
 
-    /// Rows of all leaves.
+    /// Rows of all chunks.
     pub const fn rows(&self) -> usize {
         match self.ends.last() {
             Some(&end) => end as usize,
@@ -73,14 +73,14 @@ impl<'a> ReductionChunks<'a> {
         }
     }
 
-    /// The rows of each leaf.
+    /// The rows of each chunk.
     pub fn ranges(&self) -> impl ExactSizeIterator<Item = Range<usize>> + 'a {
         let ends = self.ends;
         (0..ends.len()).map(move |leaf| self::range(ends, leaf))
     }
 }
 
-/// The rows of leaf `leaf`.
+/// The rows of chunk `leaf`.
 fn range(ends: &[u32], leaf: usize) -> Range<usize> {
     let start = if leaf == 0 { 0 } else { ends[leaf - 1] };
     start as usize..ends[leaf] as usize

@@ -1,17 +1,17 @@
-//! Whether a gradient is the first.
+//! Storing or adding a gradient.
 
-/// What happens to a gradient that is there already.
+/// Whether a new gradient replaces the content of the memory or is added to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum WriteMode {
-    /// It is replaced, whatever the memory holds.
+    /// Replaces the content, whatever it is.
     #[default]
     Store,
-    /// It is added to: `what is there + what is new`, each element rounded once.
+    /// Adds to the content: `old + new`, each element rounded once.
     Add,
 }
 
 impl WriteMode {
-    /// Stores or adds `new`, as long as `to`.
+    /// Stores or adds `new`, which is as long as `to`.
     pub(crate) fn all(self, to: &mut [f32], new: &[f32]) {
         for (to, new) in to.iter_mut().zip(new) {
             *to = match self {

@@ -51,9 +51,9 @@ impl Operands {
     pub fn build(&self, isa: Isa) -> Built {
         let (depth, columns) = (self.weight.rows, self.weight.columns);
         let mut packed = vec![POISON; PackedMatrix::len(isa, depth, columns).expect("small")];
-        let weight = PackedMatrix::pack(isa, self.weight.view(), &mut packed).expect("room");
+        let weight = PackedMatrix::pack(isa, self.weight.view(), &mut packed).expect("space");
         let mut screen = vec![POISON; PruningTable::len(depth, columns).expect("small")];
-        PruningTable::build(&weight, &mut screen).expect("room");
+        PruningTable::build(&weight, &mut screen).expect("space");
         Built { isa, packed, screen }
     }
 

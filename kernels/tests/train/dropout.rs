@@ -109,7 +109,7 @@ proptest! {
 /// What of ones is left in each element.
 fn mask(settings: &Dropout, sentences: &[u32], positions: &[u32], columns: usize) -> Vec<f32> {
     let mut x = vec![1.0; sentences.len() * columns];
-    let view = MatrixMut::new(&mut x, sentences.len(), columns).expect("room");
+    let view = MatrixMut::new(&mut x, sentences.len(), columns).expect("space");
     dropout(Isa::best(), settings, sentences, positions, view, SERIAL).expect("a fit");
     x
 }
@@ -168,7 +168,7 @@ fn the_mask_of_a_sentence_is_its_own() {
         for crew in CREWS {
             let mut x = vec![1.0; all.len()];
             crew.run(|parallelism| {
-                let view = MatrixMut::new(&mut x, tokens as usize, columns).expect("room");
+                let view = MatrixMut::new(&mut x, tokens as usize, columns).expect("space");
                 dropout(isa, &SETTINGS, &sentences, &positions, view, parallelism).expect("a fit");
             });
             assert!(bits(&x) == bits(&all), "{isa}, {crew:?}");
@@ -205,11 +205,11 @@ fn wrong_calls_are_errors_that_write_nothing() {
     let isa = Isa::best();
     let mut data = [0.5; 12];
     let mut call = |settings: &Dropout, sentences: &[u32], positions: &[u32]| {
-        let view = MatrixMut::new(&mut data, 3, 4).expect("room");
+        let view = MatrixMut::new(&mut data, 3, 4).expect("space");
         let result = dropout(isa, settings, sentences, positions, view, SERIAL);
         let other = [2.0; 12];
-        let x = Matrix::new(&other, 3, 4).expect("room");
-        let view = MatrixMut::new(&mut data, 3, 4).expect("room");
+        let x = Matrix::new(&other, 3, 4).expect("space");
+        let view = MatrixMut::new(&mut data, 3, 4).expect("space");
         let again = dropout_add(isa, settings, sentences, positions, x, view, SERIAL);
         assert_eq!(data, [0.5; 12]);
         let error = result.expect_err("refused");
@@ -227,12 +227,12 @@ fn wrong_calls_are_errors_that_write_nothing() {
     }
     let error = call(&Dropout { probability: f32::NAN, ..SETTINGS }, &rows, &rows);
     assert!(matches!(error, DropoutError::Probability { found } if found.is_nan()));
-    let view = MatrixMut::new(&mut data, 4, 3).expect("room").transposed();
+    let view = MatrixMut::new(&mut data, 4, 3).expect("space").transposed();
     let error = dropout(isa, &SETTINGS, &rows, &rows, view, SERIAL).expect_err("refused");
     assert_eq!(error, DropoutError::ColumnStride { found: 3 });
     let other = [2.0; 12];
-    let x = Matrix::new(&other, 4, 3).expect("room");
-    let view = MatrixMut::new(&mut data, 3, 4).expect("room");
+    let x = Matrix::new(&other, 4, 3).expect("space");
+    let view = MatrixMut::new(&mut data, 3, 4).expect("space");
     let error = dropout_add(isa, &SETTINGS, &rows, &rows, x, view, SERIAL).expect_err("refused");
     assert_eq!(error, DropoutError::Shape { expected: [4, 3], found: [3, 4] });
 }

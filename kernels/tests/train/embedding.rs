@@ -18,7 +18,7 @@ fn the_oracle_is_the_slope_of_the_lookup() {
     let mut random = Random::new(2);
     let (ids, scale) = ([1u32, 3, 1, 0], 1.75f32);
     let (table, d_x) = (random.values(4 * 3), random.values(4 * 3));
-    let gradient = Matrix::new(&d_x, 4, 3).expect("room");
+    let gradient = Matrix::new(&d_x, 4, 3).expect("space");
     // A weighted sum of what the lookup gives.
     let loss = |table: &[f64]| -> f64 {
         let weight = |i: usize, c: usize| f64::from(gradient.at(i, c)) * f64::from(scale);
@@ -118,8 +118,8 @@ fn bits_are_those_of_one_thread_in_the_order_of_the_tokens() {
                 let mut table = before.clone();
                 let mut room = scratch(rows, tokens);
                 crew.run(|parallelism| {
-                    let d_x = Matrix::new(&d_x, tokens, columns).expect("room");
-                    let view = MatrixMut::new(&mut table, rows, columns).expect("room");
+                    let d_x = Matrix::new(&d_x, tokens, columns).expect("space");
+                    let view = MatrixMut::new(&mut table, rows, columns).expect("space");
                     embedding_gradient(isa, &ids, d_x, scale, None, view, &mut room, parallelism)
                         .expect("a fit");
                 });
@@ -135,8 +135,8 @@ fn wrong_calls_are_errors_that_write_nothing() {
     let mut table = [0.25; 20];
     let mut room = [3; 8];
     let mut call = |ids: &[u32], shape: [usize; 2], words: usize| {
-        let d_x = Matrix::new(&d_x, shape[0], shape[1]).expect("room");
-        let view = MatrixMut::new(&mut table, 5, 4).expect("room");
+        let d_x = Matrix::new(&d_x, shape[0], shape[1]).expect("space");
+        let view = MatrixMut::new(&mut table, 5, 4).expect("space");
         let room = &mut room[..words];
         let result = embedding_gradient(Isa::best(), ids, d_x, 1.0, None, view, room, SERIAL);
         assert_eq!((table, &*room), ([0.25; 20], &[3; 8][..words]));
@@ -151,8 +151,8 @@ fn wrong_calls_are_errors_that_write_nothing() {
     let error = call(&[0, 5, 9], [3, 4], 8);
     assert_eq!(error, EmbeddingError::Id { token: 1, rows: 5, found: 5 });
     assert_eq!(call(&ids, [3, 4], 7), EmbeddingError::Scratch { expected: 8, found: 7 });
-    let d_x = Matrix::new(&d_x, 4, 3).expect("room").transposed();
-    let view = MatrixMut::new(&mut table, 5, 4).expect("room");
+    let d_x = Matrix::new(&d_x, 4, 3).expect("space").transposed();
+    let view = MatrixMut::new(&mut table, 5, 4).expect("space");
     let error = embedding_gradient(Isa::best(), &ids, d_x, 1.0, None, view, &mut room, SERIAL);
     assert_eq!(error, Err(EmbeddingError::ColumnStride { found: 3 }));
 }

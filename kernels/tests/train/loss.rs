@@ -407,9 +407,9 @@ fn wrong_calls_are_errors_that_write_nothing() {
     let mut losses = [RowLoss { loss: 7.0, nll: 7.0, correct: true }; 3];
     let before = losses;
     let mut call = |targets: &[u32], smoothing, room: usize| {
-        let view = MatrixMut::new(&mut data, 3, 4).expect("room");
+        let view = MatrixMut::new(&mut data, 3, 4).expect("space");
         let result = cross_entropy(isa, view, targets, smoothing, 1.0, &mut losses[..room], SERIAL);
-        let view = Matrix::new(&data, 3, 4).expect("room");
+        let view = Matrix::new(&data, 3, 4).expect("space");
         let again = cross_entropy_loss(isa, view, targets, smoothing, &mut losses[..room], SERIAL);
         let error = result.expect_err("refused");
         assert_eq!(again.expect_err("refused").to_string(), error.to_string());
@@ -430,11 +430,11 @@ fn wrong_calls_are_errors_that_write_nothing() {
     assert!(matches!(error, LossError::Epsilon { found } if found.is_nan()));
 
     let mut data = [0.25; 12];
-    let view = MatrixMut::new(&mut data, 4, 3).expect("room").transposed();
+    let view = MatrixMut::new(&mut data, 4, 3).expect("space").transposed();
     let error =
         cross_entropy(isa, view, &fine, NONE, 1.0, &mut losses, SERIAL).expect_err("refused");
     assert_eq!(error, LossError::ColumnStride { found: 3 });
-    let view = MatrixMut::new(&mut data, 3, 1).expect("room");
+    let view = MatrixMut::new(&mut data, 3, 1).expect("space");
     let others = smoothing(0.1, SmoothingOver::Others);
     let error = cross_entropy(isa, view, &[0; 3], others, 1.0, &mut losses, SERIAL);
     assert_eq!(error.expect_err("refused"), LossError::NoOthers { columns: 1 });

@@ -208,7 +208,7 @@ fn threads_change_nothing() {
                 let mut mean = vec![f32::NAN; len];
                 let vectors = [&before[..], &state.parameters, &gradients];
                 average(isa, &vectors, &mut mean, parallelism).expect("a fit");
-                (state.bits(), norm.expect("room").to_bits(), bits(&mean))
+                (state.bits(), norm.expect("space").to_bits(), bits(&mean))
             };
             let serial = run(SERIAL);
             for crew in CREWS {
@@ -317,7 +317,7 @@ fn sums_of_squares_are_exact_but_for_roundings_of_f64() {
             let mut first = None;
             for isa in all_isas() {
                 let mut partials = vec![f64::NAN; sum_of_squares_scratch(len)];
-                let found = sum_of_squares(isa, &x, &mut partials, SERIAL).expect("room");
+                let found = sum_of_squares(isa, &x, &mut partials, SERIAL).expect("space");
                 let bound = (len as f64 / 4096.0 + 75.0) * f64::EPSILON / 2.0 * exact;
                 assert!((found - exact).abs() <= bound, "{isa}: {found} for {exact}");
                 assert!(exact == 0.0 || found > 0.0);
@@ -332,7 +332,7 @@ fn a_sum_is_finite_exactly_if_all_elements_are() {
     let mut x = vec![f32::MAX; 9000];
     let mut partials = [0.0; 3];
     for isa in all_isas() {
-        let mut sum = |x: &[f32]| sum_of_squares(isa, x, &mut partials, SERIAL).expect("room");
+        let mut sum = |x: &[f32]| sum_of_squares(isa, x, &mut partials, SERIAL).expect("space");
         assert!(sum(&x).is_finite());
         for at in [0, 4095, 5000, 8999] {
             for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {

@@ -56,7 +56,7 @@ fn updates() {
                 let settings = Adam::default();
                 adam(isa, &settings, &mut out, &x, &mut first, &mut second, None, SERIAL)
                     .expect("a fit");
-                sum_of_squares(isa, &x, &mut partials, SERIAL).expect("room");
+                sum_of_squares(isa, &x, &mut partials, SERIAL).expect("space");
                 average(isa, &[&x, &first], &mut out, SERIAL).expect("a fit");
             });
             check(isa, "random numbers", OTHERS, || {

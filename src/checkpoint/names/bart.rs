@@ -1,5 +1,5 @@
-//! `BartForConditionalGeneration` and `MBartForConditionalGeneration`: Marian's names, and learned positions, a norm
-//! after the embeddings, and in mBART one after the last layer.
+//! `BartForConditionalGeneration` and `MBartForConditionalGeneration`: Marian's names, plus learned positions,
+//! a norm after the embeddings, and in mBART a norm after the last layer.
 
 use super::hugging_face::{self, stack_part};
 use super::location::Location;

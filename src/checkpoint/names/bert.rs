@@ -1,4 +1,4 @@
-//! `BertModel`, alone or as `bert.` in a larger model. MiniLM, E5, BGE and GTE are kept so.
+//! `BertModel`, alone or as `bert.` in a larger model. MiniLM, E5, BGE and GTE use these names.
 
 use super::encoder::Spelling;
 

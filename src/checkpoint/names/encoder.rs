@@ -1,14 +1,14 @@
-//! The names that encoders alone have in common: everything may come after a prefix, where the encoder is a part of a
-//! larger model, such as a classifier; the factor and the shift of a norm have older names.
+//! The common names of encoder-only models. All names may have a prefix, if the encoder is part of a larger
+//! model such as a classifier. The scale and the bias of a norm also have older names.
 
 use super::hugging_face::affine;
 use super::location::Location;
 use crate::config::Side;
 use crate::network::{Attention, FeedForward, LayerPart, ParamKind, Projection, TensorId};
 
-/// How a family spells its layers.
+/// The names of a family.
 pub(super) struct Spelling {
-    /// What may come first, with its dot.
+    /// The optional prefix, with its dot.
     pub(super) prefix: &'static str,
     /// The stack of layers.
     pub(super) layers: &'static str,
@@ -18,9 +18,9 @@ pub(super) struct Spelling {
     pub(super) inner: &'static str,
     pub(super) outer: &'static str,
     pub(super) feed_forward_norm: &'static str,
-    /// Whether there is a table of token types.
+    /// Whether the family has a table of token types.
     pub(super) token_types: bool,
-    /// The table of relative positions, where there is one.
+    /// The table of relative positions, if there is one.
     pub(super) relative_bias: Option<&'static str>,
 }
 
@@ -79,7 +79,7 @@ impl Spelling {
         places
     }
 
-    /// The name alone and after the prefix.
+    /// The name without and with the prefix.
     fn both(&self, name: &str) -> Vec<Location> {
         vec![Location::whole(name), Location::whole(format!("{}{name}", self.prefix))]
     }

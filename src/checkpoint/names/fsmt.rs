@@ -1,4 +1,5 @@
-//! `FSMTForConditionalGeneration`: layers as everywhere, embeddings of each side and an output of its own.
+//! `FSMTForConditionalGeneration`: the common layers, separate embeddings for each side, and an output with its
+//! own name.
 
 use super::hugging_face;
 use super::location::Location;

@@ -1,4 +1,4 @@
-//! The names that the Hugging Face families have in common.
+//! The common names of the Hugging Face families.
 
 use super::location::Location;
 use crate::config::Side;
@@ -16,7 +16,7 @@ pub(super) const fn affine(affine: ParamKind) -> &'static str {
     }
 }
 
-/// Layers and embeddings. `shared`: both sides embed with one matrix, which has a name of its own.
+/// Layers and embeddings. `shared`: source and target embedding are one matrix with its own name.
 pub(super) fn locate(role: TensorId, shared: bool) -> Vec<Location> {
     let names: &[&str] = match role {
         TensorId::SourceEmbedding if shared => &[ENCODER, SHARED],
@@ -44,7 +44,7 @@ pub(super) fn stack_part(side: Side, part: &str, of: ParamKind) -> Vec<Location>
     vec![Location::whole(format!("model.{}.{part}.{}", side.name(), affine(of)))]
 }
 
-/// `None` for what these families have no name for.
+/// `None` if these families have no name for the part.
 fn layer_part(part: LayerPart) -> Option<String> {
     let block = |kind| match kind {
         Attention::Own => "self_attn",

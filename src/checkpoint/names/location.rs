@@ -1,12 +1,12 @@
-//! A place where a tensor may be found.
+//! The location of a tensor in a checkpoint.
 
 use core::ops::Range;
 
-/// A place where a role may be found: a tensor, or one of several equal blocks of its rows.
+/// A possible location of a role: a tensor, or one of several equal blocks of its rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Location {
     pub(crate) name: String,
-    /// Which block of how many.
+    /// The index of the block, and the number of blocks.
     pub(crate) block: (usize, usize),
 }
 
@@ -23,7 +23,7 @@ impl Location {
         role
     }
 
-    /// The rows of the stored tensor that are the role, which has `rows` of them.
+    /// The rows of the stored tensor that belong to the role, which has `rows` rows.
     pub(crate) fn rows(&self, rows: usize) -> Range<usize> {
         let begin = rows * self.block.0;
         begin..begin + rows

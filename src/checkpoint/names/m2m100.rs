@@ -1,5 +1,5 @@
-//! `M2M100ForConditionalGeneration`, which is also NLLB: pre-norm with a norm after the last layer, no bias of the
-//! logits.
+//! `M2M100ForConditionalGeneration`, which is also NLLB: pre-norm with a norm after the last layer, no bias for
+//! the logits.
 
 use super::hugging_face::{self, stack_part};
 use super::location::Location;

@@ -1,4 +1,4 @@
-//! `MarianMTModel`: post-norm and sinusoidal, so nothing but layers, embeddings and the bias of the logits.
+//! `MarianMTModel`: post-norm and sinusoidal positions, so only layers, embeddings and the bias of the logits.
 
 use super::hugging_face;
 use super::location::Location;

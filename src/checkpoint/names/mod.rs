@@ -1,4 +1,4 @@
-//! How each family spells the tensors of the network: one file a family.
+//! The tensor names of each family, one file per family.
 
 mod bart;
 mod bert;
@@ -23,12 +23,13 @@ use crate::network::TensorId;
 pub(super) use location::Location;
 
 impl TensorId {
-    /// The names under which a checkpoint of `config.family` may keep this role, the preferred one first: one of them
-    /// is enough. None if the family has no such part. Whether a model of `config` has it is what [`TensorId::shape`] says.
+    /// The names of this role in a checkpoint of `config.family`, the preferred one first; the checkpoint must
+    /// contain one of them. Empty if the family has no such part. [`TensorId::shape`] tells whether a model of
+    /// `config` has the role.
     ///
-    /// Where [`Config::ties`] say that matrices are one, each role has the names of the others too. Query, key and
-    /// value of [`Family::NnTransformer`] have one name, for they are thirds of one tensor `[3 * d_model, ..]`, in this
-    /// order.
+    /// Where [`Config::ties`] say that matrices are one, each role also has the names of the others. Query, key and
+    /// value of [`Family::NnTransformer`] have the same name: they are thirds of one tensor `[3 * d_model, ..]`, in
+    /// this order.
     ///
     /// ```
     /// use simdformer::checkpoint::{ParamKind, TensorId};
@@ -46,13 +47,14 @@ impl TensorId {
     }
 }
 
-/// Places where the family keeps a role, the preferred one first; none if the family has no such part.
+/// Locations of a role in checkpoints of the family, the preferred one first; empty if the family has no such
+/// part.
 ///
-/// A matrix of its own is preferred; where there is none, it is the one that it is tied to.
+/// The role's own matrix comes first, then those that it is tied to.
 pub(super) fn locate(family: Family, ties: TiedWeights, role: TensorId) -> Vec<Location> {
     use TensorId::{Output, SourceEmbedding, TargetEmbedding};
     let TiedWeights { source_target, target_output } = ties;
-    // The role and those that it is tied to, the nearest first.
+    // The role, then the roles that it is tied to, the closest first.
     let roles = match role {
         SourceEmbedding => [
             Some(role),
@@ -78,7 +80,7 @@ pub(super) fn locate(family: Family, ties: TiedWeights, role: TensorId) -> Vec<L
     places
 }
 
-/// Places where the family keeps a role that is tied to no other. `shared`: both sides embed with one matrix.
+/// Locations of a role, without ties. `shared`: source and target embedding are one matrix.
 fn own(family: Family, shared: bool, role: TensorId) -> Vec<Location> {
     match family {
         Family::Marian => marian::locate(role, shared),
@@ -103,7 +105,7 @@ fn own(family: Family, shared: bool, role: TensorId) -> Vec<Location> {
     }
 }
 
-/// Whether the family writes this tensor and nobody needs it.
+/// Whether checkpoints of the family contain this tensor although the model does not need it.
 pub(super) fn ignorable(family: Family, name: &str) -> bool {
     if name.ends_with("embed_positions._float_tensor") || name.ends_with(".version") {
         return true;
@@ -114,20 +116,20 @@ pub(super) fn ignorable(family: Family, name: &str) -> bool {
         parts.iter().any(|part| name.starts_with(part))
     };
     match family {
-        // Tables of a formula.
+        // Position tables that a formula gives.
         Family::Marian | Family::M2M100 | Family::Pegasus | Family::Fsmt => {
             name.ends_with("embed_positions.weight") || name.ends_with("embed_positions.weights")
         }
-        // Speech, which text to text does not need.
+        // Speech parts, which text-to-text models do not need.
         Family::SeamlessM4t | Family::SeamlessM4tV2 => {
             name.ends_with("embed_positions.weights")
                 || begins(&["speech_encoder.", "t2u_model.", "vocoder."])
         }
-        // Early files have it, and nobody reads it.
+        // Some early files contain it; the model does not use it.
         Family::T5 | Family::Mt5 | Family::Umt5 => {
             name.ends_with("EncDecAttention.relative_attention_bias.weight")
         }
-        // Numbers of positions, and heads that were trained on top.
+        // Position ids, and task heads.
         Family::Bert
         | Family::Roberta
         | Family::XlmRoberta
@@ -148,10 +150,10 @@ pub(super) fn ignorable(family: Family, name: &str) -> bool {
     }
 }
 
-/// What may come before the names of an encoder in a larger model.
+/// Prefixes of an encoder's names in a larger model.
 const PREFIXES: &[&str] = &["bert.", "roberta.", "distilbert.", "mpnet."];
 
-/// The stack and the layer that a tensor belongs to, by its name, in any of the families.
+/// The stack and the layer of a tensor, from its name in any of the families.
 pub(super) fn layer_of(name: &str) -> Option<(Side, usize)> {
     use Side::{Decoder, Encoder};
     const STACKS: [(&str, Side); 8] = [
@@ -174,7 +176,7 @@ pub(super) fn layer_of(name: &str) -> Option<(Side, usize)> {
     })
 }
 
-/// Up to three of `names` that differ least from `wanted`, the nearest first.
+/// Up to three of `names` with the smallest edit distance to `wanted`, the closest first.
 pub(super) fn nearest<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Vec<String> {
     const COMPARED: usize = 4096;
     let limit = 2 + wanted.len() / 4;
@@ -188,7 +190,8 @@ pub(super) fn nearest<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) ->
     scored.into_iter().take(3).map(|(_, name)| name.to_owned()).collect()
 }
 
-/// Insertions, deletions and replacements from one to the other (Wagner and Fischer 1974), one row kept.
+/// The edit distance: insertions, deletions and replacements (Wagner and Fischer 1974), computed with one row
+/// of the table.
 fn edits(a: &[u8], b: &[u8]) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.iter().enumerate() {
@@ -217,7 +220,7 @@ mod tests {
         );
     }
 
-    /// What a configuration may ask for is what its family has names for.
+    /// A configuration is valid if and only if its family has names for all its parts.
     #[test]
     fn a_configuration_is_valid_if_all_its_parts_have_names() {
         use crate::config::{ConvFrontend, Dimensions, EmbeddingNorm, Positions, Stack};
@@ -254,7 +257,7 @@ mod tests {
                 refused += usize::from(nameless.is_some());
             }
         }
-        // More for Marian, which has none of these parts, than for BART, which lacks token types only.
+        // Marian has none of these parts and rejects more configurations; BART lacks only token types.
         assert!(refused > 512, "{refused}");
     }
 

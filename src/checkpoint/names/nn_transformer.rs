@@ -1,7 +1,7 @@
-//! State dicts of `torch.nn.Transformer`, with `src_embed`, `tgt_embed` and `generator` beside it.
+//! State dicts of `torch.nn.Transformer`, together with `src_embed`, `tgt_embed` and `generator`.
 //!
-//! Query, key and value are one matrix, their rows in this order. All names may begin with `transformer.`, as they do
-//! when the transformer is a field of the saved module.
+//! Query, key and value are one matrix, with their rows in this order. All names may begin with `transformer.`,
+//! if the transformer is a field of the saved module.
 
 use super::hugging_face::affine;
 use super::location::Location;
@@ -35,14 +35,15 @@ fn inside(name: String, block: (usize, usize)) -> Vec<Location> {
     vec![Location { name, block }, Location { name: prefixed, block }]
 }
 
-/// `None` for what the library has no name for.
+/// `None` if the library has no name for the part.
 fn layer_part(side: Side, part: LayerPart) -> Option<(String, (usize, usize))> {
     const WHOLE: (usize, usize) = (0, 1);
     let block = |kind| match kind {
         Attention::Own => "self_attn",
         Attention::Cross => "multihead_attn",
     };
-    // Norms are numbered in the order of the blocks: self, cross where there is one, feed-forward.
+    // Norms are numbered in the order of the blocks: self-attention, cross-attention if there is one,
+    // feed-forward.
     let (stem, of) = match part {
         LayerPart::Attention(kind, projection, of) => {
             let thirds = match projection {

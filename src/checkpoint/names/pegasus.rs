@@ -1,4 +1,4 @@
-//! `PegasusForConditionalGeneration`: as M2M100, with a bias of the logits.
+//! `PegasusForConditionalGeneration`: as M2M100, with a bias for the logits.
 
 use super::hugging_face::{self, stack_part};
 use super::location::Location;

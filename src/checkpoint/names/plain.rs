@@ -1,4 +1,4 @@
-//! Checkpoints of no library: a tensor is called what its role prints.
+//! Checkpoints without a library: the name of a tensor is the printed form of its role.
 
 use super::location::Location;
 use crate::network::TensorId;

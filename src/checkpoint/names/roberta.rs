@@ -1,4 +1,5 @@
-//! `RobertaModel`, `XLMRobertaModel` and `CamembertModel`: BERT's names, and `roberta.` in a larger model.
+//! `RobertaModel`, `XLMRobertaModel` and `CamembertModel`: BERT's names, with the prefix `roberta.` in a larger
+//! model.
 
 use super::bert::BERT;
 use super::encoder::Spelling;

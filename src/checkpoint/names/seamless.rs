@@ -24,7 +24,7 @@ pub(super) fn locate(role: TensorId) -> Vec<Location> {
     names.iter().map(|&name| Location::whole(name)).collect()
 }
 
-/// `None` for what these models have no name for.
+/// `None` if these models have no name for the part.
 fn layer_part(side: Side, part: LayerPart) -> Option<String> {
     let block = |kind| match (kind, side) {
         (Attention::Own, _) => Some("self_attn"),

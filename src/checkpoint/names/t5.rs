@@ -1,5 +1,5 @@
-//! `T5ForConditionalGeneration` and its descendants: blocks of two or three numbered layers. One table of embeddings
-//! serves both sides and is kept under any of three names.
+//! `T5ForConditionalGeneration` and its descendants: blocks of two or three numbered layers. Both sides share
+//! one embedding table, which has one of three names.
 
 use super::hugging_face::affine;
 use super::location::Location;
@@ -18,7 +18,7 @@ pub(super) fn locate(role: TensorId) -> Vec<Location> {
         TensorId::FinalNorm(side, of) => {
             vec![format!("{}.final_layer_norm.{}", side.name(), affine(of))]
         }
-        // Kept in the first block.
+        // Stored in the first block.
         TensorId::RelativeBias(side) => layer(side, 0, LayerPart::RelativeBias),
         TensorId::Layer(side, index, part) => layer(side, index, part),
         TensorId::OutputBias
@@ -60,7 +60,7 @@ fn layer(side: Side, index: usize, part: LayerPart) -> Vec<String> {
         }
         LayerPart::RelativeBias => name(0, "SelfAttention.relative_attention_bias.weight"),
         LayerPart::FeedForward(half, of) => {
-            // With a gate the maps are numbered.
+            // The maps of a gated block are numbered.
             let stems: &[&str] = match half {
                 FeedForward::Gate => &["wi_0"],
                 FeedForward::Inner => &["wi", "wi_1"],

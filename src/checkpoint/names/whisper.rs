@@ -1,5 +1,5 @@
-//! `WhisperForConditionalGeneration`: BART's names for the layers, convolutions for an encoder's embedding, positions
-//! on both sides.
+//! `WhisperForConditionalGeneration`: BART's names for the layers, convolutions instead of the encoder's
+//! embedding, positions on both sides.
 
 use super::hugging_face::{self, affine, stack_part};
 use super::location::Location;

@@ -1,5 +1,4 @@
-//! Self-attention of the decoder: a token sees itself and its past, whose keys and values are in the
-//! cache.
+//! Self-attention of the decoder: a token attends to itself and to the earlier tokens in the KV cache.
 
 use super::{ExecContext, add_and_norm};
 use crate::config::Side;
@@ -11,8 +10,7 @@ use simdformer_kernels::{
     attention_cached, attention_decode,
 };
 
-/// Appends keys and values of the tokens to `cache`, and adds what they find in their pasts to
-/// `work.x`, with its norm.
+/// Appends keys and values of the tokens to `cache`, and adds their attention to `work.x`, with its norm.
 pub(crate) fn cached_attention(
     run: &ExecContext<'_>,
     block: &SelfAttention,

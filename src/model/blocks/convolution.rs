@@ -1,9 +1,10 @@
-//! The bottom of an encoder that reads features: two convolutions over frames (section 2.2 of Radford et al. 2022).
+//! The bottom of an encoder that reads features: two convolutions over frames (section 2.2 of Radford et al.
+//! 2022).
 //!
-//! A convolution of three frames is a linear map of a window of three rows. Rows that lie end to end are such windows
-//! already, each a step further than the one before: the matrix is a view whose rows overlap, and no window is copied.
-//! What a position becomes depends on five to seven frames alone, so both convolutions go over some rows at a time, which
-//! stay in the cache between them.
+//! A convolution of three frames is a linear map of a window of three rows. Contiguous rows already contain
+//! these windows, each one stride after the previous: the matrix is a view whose rows overlap, and no window is
+//! copied. A position depends on only five to seven frames. Both convolutions therefore process a few rows at a
+//! time, which stay in the cache between them.
 
 use super::ExecContext;
 use super::embedding::{add_late, position_rows};
@@ -14,34 +15,34 @@ use crate::model::pass::{SourcePass, Workspace};
 use crate::model::weights::{Embedding, Linear};
 use simdformer_kernels::{Activation, Matrix, Residual, ViewError};
 
-/// Positions that are made at a time.
+/// Positions that are computed at a time.
 pub(crate) const STEM_ROWS: usize = 256;
 /// Frames of a window.
 pub(crate) const WIDTH: usize = 3;
-/// Frames from one window of the second convolution to the next.
+/// Frames from one window of the second convolution to the next one.
 const STRIDE: usize = Features::STRIDE;
 
-/// Rows of the first convolution, and frames, from which so many positions are made.
+/// Rows of the first convolution, and frames, that `positions` positions depend on.
 pub(crate) const fn reach(positions: usize) -> (usize, usize) {
     let rows = STRIDE * positions + (WIDTH - STRIDE);
     (rows, rows + WIDTH - 1)
 }
 
-/// Floats of [`Workspace::frames`] where sources have up to `positions`; `None` if there are too many to count, 0
-/// where the encoder reads ids.
+/// Floats of [`Workspace::frames`] for sources of up to `positions`; `None` on overflow, 0 if the encoder reads
+/// ids.
 pub(crate) fn stem_floats(config: &Config, positions: usize) -> Option<usize> {
     let Some(ConvFrontend { bins }) = config.stem else { return Some(0) };
     let (rows, frames) = reach(positions.min(STEM_ROWS));
     rows.checked_mul(config.d_model)?.checked_add(frames.checked_mul(bins)?)
 }
 
-/// The most rows of a product in [`convolve`] where sources have up to `positions`.
+/// The maximum number of rows of a product in [`convolve`] for sources of up to `positions`.
 pub(crate) const fn stem_rows(positions: usize) -> usize {
     reach(if positions < STEM_ROWS { positions } else { STEM_ROWS }).0
 }
 
-/// Sets `work.x` to what the convolutions make of the features of `pass`, positions added, with the norm where the
-/// architecture has it.
+/// Sets `work.x` to the output of the convolutions for the features of `pass`, plus position embeddings, with
+/// the norm if the architecture has one.
 pub(crate) fn convolve(
     run: &ExecContext<'_>,
     stem: &[Linear; 2],
@@ -74,22 +75,22 @@ pub(crate) fn convolve(
     add_late(run, Side::Encoder, embedding, &pass.tokens, work.x)
 }
 
-/// Rows of the first convolution, of which positions from `start` on are made: the first is that of frame `2 start - 1`.
-/// `window` is left with the frames that it reads, the first of which is frame `2 start - 2`; both are as long as
-/// [`reach`] says. Before and after the sound the second convolution reads zeros, and not what the first makes of them.
+/// Computes the rows of the first convolution for the positions from `start` on; the first row is that of frame
+/// `2 start - 1`. `window` receives the input frames, starting at frame `2 start - 2`. [`reach`] gives the
+/// lengths of both. Outside the sound the input of the second convolution is zero, not the output of the first.
 pub(crate) fn first_rows(
     run: &ExecContext<'_>,
     first: &Linear,
     features: &Features<'_>,
     start: usize,
     activation: Activation,
-    room: &mut [f32],
+    scratch: &mut [f32],
     (window, hidden): (&mut [f32], &mut [f32]),
 ) -> Result<(), KernelError> {
     let d = run.config.d_model;
     gather(features, STRIDE * start, window);
     let windows = first_windows(window, hidden.len() / d, features.bins)?;
-    run.linear_of(first, windows, room, (activation, Residual::None), hidden)?;
+    run.linear_of(first, windows, scratch, (activation, Residual::None), hidden)?;
     for (row, hidden) in (STRIDE * start..).zip(hidden.chunks_mut(d)) {
         if row == 0 || row > features.frames() {
             hidden.fill(0.0);
@@ -98,12 +99,12 @@ pub(crate) fn first_rows(
     Ok(())
 }
 
-/// What so many rows of the first convolution read, of `[frames, bins]`.
+/// The input windows of `rows` rows of the first convolution, from `[frames, bins]`.
 fn first_windows(window: &[f32], rows: usize, bins: usize) -> Result<Matrix<'_>, ViewError> {
     Matrix::strided(window, rows, WIDTH * bins, bins, 1)
 }
 
-/// What so many positions read, of rows of the first convolution.
+/// The input windows of positions, from rows of the first convolution.
 pub(crate) fn second_windows(
     hidden: &[f32],
     positions: usize,
@@ -112,7 +113,7 @@ pub(crate) fn second_windows(
     Matrix::strided(hidden, positions, WIDTH * d, STRIDE * d, 1)
 }
 
-/// Copies frames to `window`, whose first is frame `first - 2`, with zeros for those that there are not.
+/// Copies frames to `window`, starting at frame `first - 2`, with zeros for frames that do not exist.
 fn gather(features: &Features<'_>, first: usize, window: &mut [f32]) {
     const BEFORE: usize = WIDTH - 1;
     let bins = features.bins;

@@ -1,5 +1,5 @@
-//! Attention of the target to the source: keys and values are made once per sentence, and all its
-//! hypotheses read them.
+//! Attention of the target to the source. Keys and values are computed once per sentence; all its hypotheses
+//! read them.
 
 use super::{ExecContext, add_and_norm};
 use crate::config::Side;
@@ -8,10 +8,10 @@ use crate::model::pass::{TargetPass, Workspace};
 use crate::model::weights::CrossAttention;
 use simdformer_kernels::{Activation, CacheMut, CachedSequence, Heads, HeadsMut, attention_cached};
 
-/// Sentences whose descriptions fit on the stack for one call of the attention kernel.
+/// Sentences per call of the attention kernel; their parameters fit on the stack.
 const SENTENCES_PER_CALL: usize = 64;
 
-/// Adds what the tokens find in the source to `work.x`, with its norm.
+/// Adds the attention of the tokens to the source to `work.x`, with its norm.
 pub(crate) fn cross_attention(
     run: &ExecContext<'_>,
     block: &CrossAttention,
@@ -28,7 +28,7 @@ pub(crate) fn cross_attention(
     })
 }
 
-/// Rows of one sentence that lie side by side, its beams, read its keys and values together.
+/// Adjacent rows of one sentence, its beams, read its keys and values together.
 fn attend(
     run: &ExecContext<'_>,
     pass: &TargetPass<'_>,
@@ -67,19 +67,19 @@ fn attend(
     Ok(())
 }
 
-/// Projects the encoder's memory of several sentences laid end to end, `[tokens, d_model]`, to the
-/// keys and values of a layer, `[tokens, (key, value), d_model]`.
+/// Projects the concatenated encoder outputs of several sentences, `[tokens, d_model]`, to the keys and values
+/// of a layer, `[tokens, (key, value), d_model]`.
 pub(crate) fn project_memory(
     run: &ExecContext<'_>,
     block: &CrossAttention,
     memory: &[f32],
-    room: &mut [f32],
+    scratch: &mut [f32],
     key_value: &mut [f32],
 ) -> Result<(), KernelError> {
-    run.project(&block.key_value, memory, room, key_value)
+    run.project(&block.key_value, memory, scratch, key_value)
 }
 
-/// Keeps sentence `i` of what [`project_memory`] made, `lengths[i]` tokens, in slot `slots[i]`.
+/// Stores the keys and values of sentence `i` from [`project_memory`], `lengths[i]` tokens, in slot `slots[i]`.
 pub(crate) fn keep_memory(
     run: &ExecContext<'_>,
     key_value: &[f32],

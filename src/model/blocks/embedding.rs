@@ -9,8 +9,8 @@ use crate::model::weights::{Embedding, Table};
 use simdformer_kernels::embedding::{self, Positions};
 use simdformer_kernels::{Matrix, MatrixMut};
 
-/// `x[i] = norm(scale * table[ids[i]] + position_table[positions[i]])`, `[tokens, d_model]`, with the norm where the
-/// architecture has it; an empty `position_table` adds nothing.
+/// `x[i] = norm(scale * table[ids[i]] + position_table[positions[i]])`, `[tokens, d_model]`, with the norm if
+/// the architecture has one. An empty `position_table` adds nothing.
 pub(crate) fn embed(
     run: &ExecContext<'_>,
     side: Side,
@@ -39,7 +39,8 @@ fn norm_first(run: &ExecContext<'_>, side: Side) -> bool {
     stack.is_some_and(|stack| stack.embedding_norm == Some(EmbeddingNorm::BeforePositions))
 }
 
-/// `table` as rows that are added at once, before a norm; `None` where there are none, or where they come after it.
+/// The rows of `table` if they are added before the norm; `None` if there is no table or if it is added after
+/// the norm.
 pub(super) fn position_rows<'t>(
     run: &ExecContext<'_>,
     side: Side,
@@ -50,7 +51,7 @@ pub(super) fn position_rows<'t>(
     Ok(now.then(|| Matrix::new(table, table.len() / d, d)).transpose()?)
 }
 
-/// The norm where the architecture has it, and positions that come after it.
+/// Applies the norm if the architecture has one, then adds the positions that follow the norm.
 pub(super) fn add_late(
     run: &ExecContext<'_>,
     side: Side,

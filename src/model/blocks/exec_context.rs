@@ -1,4 +1,4 @@
-//! Linear maps and norms: what all blocks are made of.
+//! Linear maps and norms, from which all blocks are built.
 
 use crate::config::{Config, NormKind, NormPlacement, Side};
 use crate::error::KernelError;
@@ -8,7 +8,7 @@ use simdformer_kernels::{
     Activation, AttentionOptions, Epilogue, Isa, Matrix, MatrixMut, Parallelism, Residual, norm,
 };
 
-/// What every block needs: the weights, the architecture, and who computes.
+/// The context of every block: weights, architecture and threads.
 #[derive(Clone, Copy)]
 pub(crate) struct ExecContext<'a> {
     pub(crate) weights: &'a Weights,
@@ -27,47 +27,47 @@ impl<'a> ExecContext<'a> {
         [rows, heads, self.config.head_dim(side)]
     }
 
-    /// What all attention of one side has in common: the scale of its scores.
+    /// The attention options that all layers of one side share: the scale of the scores.
     pub(crate) fn attention_options(&self, side: Side) -> AttentionOptions<'static> {
         let plain = AttentionOptions::new(self.config.head_dim(side));
         AttentionOptions { scale: self.config.attention_scale.unwrap_or(plain.scale), ..plain }
     }
 
-    /// `out = residual + activation(x W + bias)`; `x` is `[rows, depth]`, `out` `[rows, columns]`, and `room` for
-    /// rows that are rounded.
+    /// `out = residual + activation(x W + bias)`; `x` is `[rows, depth]`, `out` `[rows, columns]`; `scratch` is the
+    /// buffer for quantized activations.
     pub(crate) fn linear(
         &self,
         layer: &Linear,
         x: &[f32],
-        room: &mut [f32],
+        scratch: &mut [f32],
         (activation, residual): (Activation, Residual<'_>),
         out: &mut [f32],
     ) -> Result<(), KernelError> {
         let depth = layer.matrix.depth;
         let x = Matrix::new(x, x.len() / depth, depth)?;
-        self.linear_of(layer, x, room, (activation, residual), out)
+        self.linear_of(layer, x, scratch, (activation, residual), out)
     }
 
-    /// [`ExecContext::linear`] of any view of rows.
+    /// [`ExecContext::linear`] for any view of rows.
     pub(crate) fn linear_of(
         &self,
         layer: &Linear,
         x: Matrix<'_>,
-        room: &mut [f32],
+        scratch: &mut [f32],
         after: (Activation, Residual<'_>),
         out: &mut [f32],
     ) -> Result<(), KernelError> {
         let weight = self.weights.matrix(layer)?;
-        let input = weight.input(self.isa(), x, room, self.parallelism)?;
+        let input = weight.input(self.isa(), x, scratch, self.parallelism)?;
         self.multiply(layer, &weight, &input, after, out)
     }
 
-    /// `out = activation(x G + bias) * (x W + bias)`: a gate and what it multiplies, of the same rows.
+    /// `out = activation(x G + bias) * (x W + bias)`: a gated linear map.
     pub(crate) fn gated(
         &self,
         [gate, inner]: [&Linear; 2],
         x: &[f32],
-        room: &mut [f32],
+        scratch: &mut [f32],
         activation: Activation,
         out: &mut [f32],
     ) -> Result<(), KernelError> {
@@ -76,12 +76,12 @@ impl<'a> ExecContext<'a> {
         let (before, after) =
             ((activation, Residual::None), (Activation::Identity, Residual::Gate));
         let [first, second] = [self.weights.matrix(gate)?, self.weights.matrix(inner)?];
-        let input = first.input(self.isa(), x, room, self.parallelism)?;
+        let input = first.input(self.isa(), x, scratch, self.parallelism)?;
         self.multiply(gate, &first, &input, before, out)?;
         if second.takes(&input) {
             return self.multiply(inner, &second, &input, after, out);
         }
-        let input = second.input(self.isa(), x, room, self.parallelism)?;
+        let input = second.input(self.isa(), x, scratch, self.parallelism)?;
         self.multiply(inner, &second, &input, after, out)
     }
 
@@ -105,10 +105,10 @@ impl<'a> ExecContext<'a> {
         &self,
         layer: &Linear,
         x: &[f32],
-        room: &mut [f32],
+        scratch: &mut [f32],
         out: &mut [f32],
     ) -> Result<(), KernelError> {
-        self.linear(layer, x, room, (Activation::Identity, Residual::None), out)
+        self.linear(layer, x, scratch, (Activation::Identity, Residual::None), out)
     }
 
     /// `out = norm(x)`, both `[rows, d_model]`.
@@ -145,7 +145,7 @@ impl<'a> ExecContext<'a> {
     }
 }
 
-/// What a norm computes with.
+/// The parameters of a norm.
 pub(crate) enum Parameters<'a> {
     Layer(norm::LayerNorm<'a>),
     Rms(norm::RmsNorm<'a>),
@@ -153,8 +153,8 @@ pub(crate) enum Parameters<'a> {
 
 /// The paper's "Add & Norm" around `f`: `x = norm(x + f(x))`, or `x = x + f(norm(x))` in pre-norm.
 ///
-/// `x` is the residual stream; `h` is of the same shape. `f(input, residual, out)` must set
-/// `out = residual + f(input)`. What was made on the way stays: see [`sum_and_norm`].
+/// `x` is the residual stream; `h` has the same shape. `f(input, residual, out)` must set
+/// `out = residual + f(input)`. The intermediate tensors stay in `x` and `h`: see [`sum_and_norm`].
 pub(crate) fn add_and_norm(
     run: &ExecContext<'_>,
     norm: &Norm,
@@ -175,7 +175,8 @@ pub(crate) fn add_and_norm(
     }
 }
 
-/// After a block: the residual stream with the block's result added, and the block's norm.
+/// After a block: the residual sum (the residual stream plus the output of the block) and the norm of the
+/// block.
 pub(crate) fn sum_and_norm<'w>(
     run: &ExecContext<'_>,
     work: &'w Workspace<'_>,

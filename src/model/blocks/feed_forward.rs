@@ -7,15 +7,17 @@ use crate::model::pass::Workspace;
 use crate::model::weights::FeedForward;
 use simdformer_kernels::{Activation, Residual};
 
-/// Rows whose hidden activations are held at a time, which bounds the planned memory: 128 rows of 2048 are 1 MiB, which
-/// stays in the second-level caches between the two projections.
+/// Rows whose hidden activations are stored at a time. This bounds the planned memory: 128 rows of 2048 are 1
+/// MiB, which stays in the second-level caches between the two projections.
 pub(crate) const FEED_FORWARD_ROWS: usize = 128;
 
-/// As many where one thread has them all: little more than half of such a cache.
+/// The number of rows if one thread computes all of them: their hidden activations take a little more than half
+/// of a second-level cache.
 const ROWS_ALONE: usize = 72;
 
-/// Adds `FFN(x)` to `work.x`, with its norm. After each chunk of rows, `each(first, input, hidden)` is
-/// called with the number of its first row, the input of all rows, and the chunk's hidden activations.
+/// Adds `FFN(x)` to `work.x`, with its norm. After each chunk of rows it calls `each(first, input, hidden)`
+/// with the index of the first row of the chunk, the input of all rows, and the hidden activations of the
+/// chunk.
 pub(crate) fn feed_forward(
     run: &ExecContext<'_>,
     block: &FeedForward,

@@ -1,5 +1,5 @@
-//! The blocks that encoder and decoder are made of, each a few kernel calls on weights and a
-//! workspace. What a block has made stays in its workspace until the next one runs.
+//! The blocks of encoder and decoder. Each is a few kernel calls on weights and a workspace. The output of a
+//! block stays in the workspace until the next block.
 
 mod cached_attention;
 mod convolution;

@@ -1,19 +1,19 @@
-//! From hidden states to the vocabulary: logits, or their largest alone.
+//! From hidden states to the vocabulary: logits, or only the argmax.
 
 use super::ExecContext;
 use crate::error::KernelError;
 use crate::model::weights::{Output, Weight};
 use simdformer_kernels::{Matrix, pruned_argmax};
 
-/// `x` is `[rows, d_model]`, `logits` `[rows, vocabulary]`, `room` for rounded rows.
+/// `x` is `[rows, d_model]`, `logits` `[rows, vocabulary]`; `scratch` is the buffer for quantized activations.
 pub(crate) fn logits(
     run: &ExecContext<'_>,
     block: &Output,
     x: &[f32],
-    room: &mut [f32],
+    scratch: &mut [f32],
     logits: &mut [f32],
 ) -> Result<(), KernelError> {
-    run.project(&block.linear, x, room, logits)
+    run.project(&block.linear, x, scratch, logits)
 }
 
 /// The best tokens of hidden states.
@@ -22,12 +22,13 @@ pub(crate) struct Best<'b> {
     pub(crate) tokens: &'b mut [u32],
     /// `[rows]`.
     pub(crate) values: &'b mut [f32],
-    /// Of [`pruned_argmax::scratch`] floats.
+    /// [`pruned_argmax::scratch`] elements.
     pub(crate) scratch: &'b mut [f32],
 }
 
-/// For each row of `x`, `[rows, d_model]`, the token of the largest logit that is not banned, where it
-/// can be told from the screen; nowhere if there is none.
+/// For each row of `x`, `[rows, d_model]`, the token of the largest logit that is not banned, or
+/// [`pruned_argmax::UNDECIDED`] if the pruning table does not determine it. Without a pruning table all rows
+/// are undecided.
 pub(crate) fn best(
     run: &ExecContext<'_>,
     block: &Output,
@@ -36,15 +37,15 @@ pub(crate) fn best(
     best: &mut Best<'_>,
 ) -> Result<(), KernelError> {
     let Best { tokens, values, scratch } = best;
-    let (Some(screen), Weight::Floats(weight)) =
-        (run.weights.screen(block)?, run.weights.matrix(&block.linear)?)
+    let (Some(pruning_table), Weight::Floats(weight)) =
+        (run.weights.pruning_table(block)?, run.weights.matrix(&block.linear)?)
     else {
         tokens.fill(pruned_argmax::UNDECIDED);
         return Ok(());
     };
     let product = pruned_argmax::Product {
         weight: &weight,
-        screen: &screen,
+        screen: &pruning_table,
         bias: run.weights.bias(&block.linear),
         by_column: block.by_column.as_ref().map(|table| run.weights.table(table)).transpose()?,
     };

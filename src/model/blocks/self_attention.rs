@@ -1,5 +1,5 @@
-//! Self-attention of the encoder (section 3.2 of the paper) over the tokens of all sentences laid end
-//! to end: the only block that tells sentences apart.
+//! Self-attention of the encoder (section 3.2 of the paper) over the concatenated tokens of all sentences. It
+//! is the only block of the encoder that depends on the boundaries of sentences.
 
 use super::{ExecContext, add_and_norm};
 use crate::config::Side;
@@ -8,10 +8,10 @@ use crate::model::pass::{SourcePass, Workspace};
 use crate::model::weights::SelfAttention;
 use simdformer_kernels::{Activation, AttentionOptions, HeadsMut, Qkv, Sequence, attention};
 
-/// Sentences whose descriptions fit on the stack for one call of the attention kernel.
+/// Sentences per call of the attention kernel; their parameters fit on the stack.
 const SENTENCES_PER_CALL: usize = 64;
 
-/// Adds what the tokens find in their own sentences to `work.x`, with its norm.
+/// Adds the attention of the tokens within their sentences to `work.x`, with its norm.
 pub(crate) fn self_attention(
     run: &ExecContext<'_>,
     block: &SelfAttention,
@@ -29,7 +29,7 @@ pub(crate) fn self_attention(
     })
 }
 
-/// `context = attention of every sentence`, from one `[tokens, (query, key, value), heads, head_dim]`.
+/// `context = attention of every sentence`, from one `[tokens, (query, key, value), heads, head_dim]` tensor.
 fn attend(
     run: &ExecContext<'_>,
     rows: usize,

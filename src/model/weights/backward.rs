@@ -1,21 +1,21 @@
-//! The form in which a matrix is multiplied with on the way back.
+//! The layout of a matrix for the backward pass.
 
 use simdformer_kernels::{
     Epilogue, GemmError, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, gemm,
 };
 
-/// The matrix of a linear map for the gradient of its input, `d_x = d_y W`, where forward it is `y = x W^T`: f32, in the
-/// panels of the other orientation. Made anew from the parameters' rows for each pass.
+/// The matrix of a linear map for the gradient of its input, `d_x = d_y W`; the forward pass is `y = x W^T`. It
+/// is f32, in panels of the other orientation, and is packed from the parameters for each pass.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Backward<'m>(PackedMatrix<'m>);
 
 impl<'m> Backward<'m> {
-    /// Floats that it takes.
+    /// Size in floats.
     pub(crate) fn floats(isa: Isa, outputs: usize, inputs: usize) -> Result<usize, GemmError> {
         PackedMatrix::len(isa, outputs, inputs)
     }
 
-    /// Of `weight`, `[outputs, inputs]` as in a checkpoint.
+    /// Packs `weight`, `[outputs, inputs]` as in a checkpoint.
     pub(crate) fn pack(
         isa: Isa,
         weight: Matrix<'_>,

@@ -1,4 +1,4 @@
-//! Finds numbers in packed weights that no checkpoint may hold: NaN and infinities.
+//! Finds numbers in packed weights that no checkpoint may contain: NaN and infinities.
 
 use super::packed_weight::Numbers;
 use super::parameter::{Parameter, Place};
@@ -8,20 +8,20 @@ use core::ops::Range;
 /// A number that is not finite.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NotFinite {
-    /// In whose memory it is. Where projections share a matrix of floats, the first of them; of what lies between two
-    /// tensors, the one before.
+    /// The tensor of the number. If projections share a float matrix, the first of them; for a number between two
+    /// tensors, the first of the two.
     pub(crate) role: TensorId,
     pub(crate) found: f32,
 }
 
-/// Goes over the memory of a model, a piece at a time and from the first word on.
+/// Checks the memory of a model in consecutive pieces, starting at the first word.
 ///
-/// Zeros between tensors, and the share of a map without bias in a bias that others have, are floats, too, and are read
-/// by kernels. The scales of bytes are for [`bad_scale`]. A screen is not checked: it chooses which outputs are
-/// computed, and holds none of their values.
+/// Padding between tensors, and zeros for maps without bias in a shared bias vector, are floats that kernels
+/// read, so they are checked, too. [`bad_scale`] checks the scales of int8 matrices. Pruning tables are not
+/// checked: they decide which outputs are computed, and contain no output value.
 pub(crate) struct FiniteCheck<'p> {
     parameters: &'p [Parameter],
-    /// What the words are, from the first to the last.
+    /// The type of the words, by range, in ascending order.
     spans: Vec<(Range<usize>, Numbers)>,
     /// The span of the next word.
     span: usize,
@@ -30,7 +30,7 @@ pub(crate) struct FiniteCheck<'p> {
 }
 
 impl<'p> FiniteCheck<'p> {
-    /// For the `floats` words of a model with these parameters.
+    /// Creates a check of the `floats` words of a model with these parameters.
     pub(crate) fn new(parameters: &'p [Parameter], floats: usize) -> Self {
         let mut known: Vec<(Range<usize>, Numbers)> = parameters.iter().filter_map(span).collect();
         known.sort_by_key(|(range, _)| range.start);
@@ -47,7 +47,7 @@ impl<'p> FiniteCheck<'p> {
         Self { parameters, spans, span: 0, next: 0 }
     }
 
-    /// Checks the next words; the first number that is not finite.
+    /// Checks the next words. Returns the first number that is not finite.
     pub(crate) fn piece(&mut self, mut piece: &[f32]) -> Option<NotFinite> {
         let mut first = None;
         while let Some((range, numbers)) = self.spans.get(self.span) {
@@ -69,24 +69,24 @@ impl<'p> FiniteCheck<'p> {
     }
 }
 
-/// The words of a parameter that are not simply floats; once for the tensors of one matrix.
+/// The words of a parameter that are not plain floats; returned once for the tensors of one matrix.
 fn span(parameter: &Parameter) -> Option<(Range<usize>, Numbers)> {
     match &parameter.place {
         Place::Rows { range, .. } if parameter.role == TensorId::OutputBias => {
             Some((range.clone(), Numbers::OutputBias))
         }
         Place::Columns { matrix, first: 0 } => Some((matrix.range.clone(), matrix.numbers())),
-        Place::PruningTable(screen) => Some((screen.range.clone(), Numbers::Bytes)),
+        Place::PruningTable(table) => Some((table.range.clone(), Numbers::Bytes)),
         Place::Rows { .. } | Place::Columns { .. } | Place::Shared(_) => None,
     }
 }
 
-/// The last parameter that begins at `word` or before.
+/// The last parameter that begins at or before `word`.
 fn role_at(parameters: &[Parameter], word: usize) -> Option<TensorId> {
     let begin = |parameter: &Parameter| match &parameter.place {
         Place::Rows { range, .. } => Some(range.start),
         Place::Columns { matrix, .. } => Some(matrix.range.start),
-        Place::PruningTable(screen) => Some(screen.range.start),
+        Place::PruningTable(table) => Some(table.range.start),
         Place::Shared(_) => None,
     };
     let mut last: Option<(usize, TensorId)> = None;
@@ -100,7 +100,7 @@ fn role_at(parameters: &[Parameter], word: usize) -> Option<TensorId> {
     last.map(|(_, role)| role)
 }
 
-/// The first of the words that holds a number that is not finite, and that number.
+/// The index of the first word that contains a number that is not finite, and that number.
 fn not_finite(numbers: Numbers, words: &[f32]) -> Option<(usize, f32)> {
     match numbers {
         Numbers::F32 => first(words, |x| bad(x, 0x7f80_0000)),
@@ -120,12 +120,12 @@ fn bad(bits: u32, exponent: u32) -> bool {
 
 #[inline(always)]
 fn first(words: &[f32], bad: impl Fn(u32) -> bool) -> Option<usize> {
-    // Without a branch for each word, which keeps compilers from using vectors.
+    // First a test without a branch per word, which the compiler vectorizes.
     let any = words.iter().fold(false, |any, word| any | bad(word.to_bits()));
     if any { words.iter().position(|word| bad(word.to_bits())) } else { None }
 }
 
-/// A word that holds a number that is not finite as that number: infinity or NaN.
+/// The number that is not finite in a word: infinity or NaN.
 fn value(numbers: Numbers, word: u32) -> f32 {
     let exponent = if numbers == Numbers::F16 { 0x7c00_0000 } else { 0x7f80_0000 };
     let upper = bad(word, exponent);
@@ -141,12 +141,12 @@ fn value(numbers: Numbers, word: u32) -> f32 {
     }
 }
 
-/// The first scale of a matrix of bytes that is not finite.
+/// The first scale of an int8 matrix that is not finite.
 pub(super) fn bad_scale(parameters: &[Parameter], memory: &[f32]) -> Option<NotFinite> {
     for parameter in parameters {
         let Place::Columns { matrix, first: 0 } = &parameter.place else { continue };
         let Some((column, found)) = matrix.bad_scale(memory) else { continue };
-        // The map of this column, of those that share the matrix.
+        // The map of this column, among the maps that share the matrix.
         let mut role = parameter.role;
         for other in parameters {
             if let Place::Columns { matrix: same, first } = &other.place

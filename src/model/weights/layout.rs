@@ -1,6 +1,6 @@
-//! Decides where each weight goes: the walk over the network as ranges of memory.
+//! Plans the memory of a model: the visitor over the network assigns a range to each weight.
 
-use super::packed_weight::{PackedWeight, ScreenBytes};
+use super::packed_weight::{PackedWeight, PruningTableRange};
 use super::parameter::{Parameter, Place};
 use crate::config::Config;
 use crate::memory::{MemoryError, Planner};
@@ -12,7 +12,7 @@ use core::ops::Range;
 use simdformer_kernels::Isa;
 use std::collections::HashMap;
 
-/// Rows that are looked up by number, `[rows, columns]`.
+/// A lookup table, `[rows, columns]`.
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
     pub(crate) role: TensorId,
@@ -42,21 +42,21 @@ impl Linear {
     }
 }
 
-/// The linear map to the vocabulary, of which often the largest result alone is wanted.
+/// The linear map to the vocabulary. Greedy search needs only the argmax of its output.
 #[derive(Clone, Debug)]
 pub(crate) struct Output {
     pub(crate) linear: Linear,
-    /// Where they pay.
-    pub(crate) screen: Option<ScreenBytes>,
-    /// Tied to the output, the embedding is its matrix by columns.
+    /// The pruning table, where it is profitable.
+    pub(crate) pruning_table: Option<PruningTableRange>,
+    /// The embedding table if it is tied to the output: its rows are the columns of the matrix.
     pub(crate) by_column: Option<Table>,
 }
 
-/// Which matrix is stored in which form.
+/// The dtype of each matrix.
 #[derive(Clone, Default)]
 pub(crate) struct Chosen {
     pub(crate) forms: WeightDtypes,
-    /// Of what the checkpoint has in sixteen bits.
+    /// The 16-bit dtypes of the checkpoint.
     pub(crate) stored: HashMap<TensorId, WeightDtype>,
 }
 
@@ -69,13 +69,13 @@ impl Chosen {
         self.forms.of(role).unwrap_or_else(|| self.stored(role))
     }
 
-    /// The form of one matrix of several maps.
+    /// The common dtype of several maps that share a matrix.
     fn of_all(&self, maps: &[AffineTensors]) -> Result<WeightDtype, WeightDtypesError> {
         let forms = maps.iter().map(|map| (map.weight.role, self.of(map.weight.role)));
         let Some(first) = forms.clone().next() else { return Ok(WeightDtype::F32) };
         match forms.into_iter().find(|&(_, form)| form != first.1) {
             None => Ok(first.1),
-            // Nobody asked for a difference: what holds all of them exactly.
+            // The dtypes differ only in the checkpoint, not by request: use f32, which holds all of them exactly.
             Some(_) if maps.iter().all(|map| self.forms.of(map.weight.role).is_none()) => {
                 Ok(WeightDtype::F32)
             }
@@ -84,7 +84,7 @@ impl Chosen {
     }
 }
 
-/// Hands out the memory of a model, and writes down what lies where.
+/// Assigns ranges of the model's memory and records them.
 pub(crate) struct Layout {
     isa: Isa,
     chosen: Chosen,
@@ -92,15 +92,15 @@ pub(crate) struct Layout {
     parameters: Vec<Parameter>,
 }
 
-/// Where everything of a network is, and the table of all that is there.
+/// The ranges of a network, and the table of all parameters.
 pub(crate) struct Placement {
     pub(crate) network: Network<Layout>,
     pub(crate) parameters: Vec<Parameter>,
-    /// Floats of memory.
+    /// Size of the memory in floats.
     pub(crate) floats: usize,
 }
 
-/// Places the network of `config`.
+/// Assigns ranges to the network of `config`.
 pub(crate) fn place(config: &Config, isa: Isa, chosen: Chosen) -> Result<Placement, ModelError> {
     let mut layout = Layout { isa, chosen, planner: Planner::default(), parameters: Vec::new() };
     let network = visitor::walk(config, &mut layout)?;
@@ -114,7 +114,7 @@ pub(crate) fn place(config: &Config, isa: Isa, chosen: Chosen) -> Result<Placeme
 }
 
 impl Layout {
-    /// Memory for `floats` floats, and how many these are with the padding after them.
+    /// Reserves `floats` floats. Returns their range, and the number of floats including the padding after them.
     fn take(&mut self, floats: usize) -> Result<(Range<usize>, usize), MemoryError> {
         let before = self.planner.floats();
         let range = self.planner.take(floats)?;
@@ -126,14 +126,14 @@ impl Layout {
         self.parameters.push(Parameter { role, shape, place, floats });
     }
 
-    /// Counts `floats` more for the parameter that came last: padding.
+    /// Adds `floats` of padding to the last parameter.
     fn count(&mut self, floats: usize) {
         if let Some(last) = self.parameters.last_mut() {
             last.floats += floats;
         }
     }
 
-    /// Memory for a tensor as it is.
+    /// Reserves memory for a tensor in its own layout, without its first `skip` rows.
     fn rows(&mut self, tensor: Tensor, skip: usize) -> Result<Range<usize>, MemoryError> {
         let (rows, columns) = rows_and_columns(&tensor);
         let floats = rows.saturating_sub(skip).checked_mul(columns);
@@ -176,14 +176,14 @@ impl TensorVisitor for Layout {
             .map_err(|error| ModelError::Unfit { form, error })?;
         let (range, mut matrix_left) = self.take(floats)?;
         let matrix = PackedWeight { range, depth, columns, form };
-        // Each map's share, as the memory of several is that of all outputs.
+        // The floats of one map: the shared matrix is divided in proportion to the outputs.
         let share = |outputs: usize| floats.checked_div(columns).unwrap_or(0) * outputs;
         let has_bias = maps.iter().any(|map| map.bias.is_some());
         let (bias, mut bias_left) = self.take(if has_bias { columns } else { 0 })?;
         let mut first = 0;
         for AffineTensors { weight, bias: shift } in maps {
             let end = first + rows_and_columns(&weight).0;
-            // The padding after all of them belongs to the last.
+            // The padding after the matrix is counted for the last map.
             let last = end == columns;
             let floats = if last { matrix_left } else { share(end - first) };
             matrix_left -= floats;
@@ -204,22 +204,22 @@ impl TensorVisitor for Layout {
         let role = tensor.role;
         let linear = self.linear(vec![map])?;
         let of = &linear.matrix;
-        // The table's rows are the matrix's columns, unless these were rounded.
+        // The table's rows equal the matrix's columns, unless the matrix was rounded.
         let same = same.filter(|_| [WeightDtype::F32, self.chosen.stored(role)].contains(&of.form));
-        let screen = match ScreenBytes::floats(self.isa, of) {
+        let pruning_table = match PruningTableRange::floats(self.isa, of) {
             Some(floats) => {
                 let (range, floats) = self.take(floats)?;
-                let screen = ScreenBytes { range, of: of.clone() };
-                self.push(tensor, Place::PruningTable(screen.clone()), floats);
-                Some(screen)
+                let pruning_table = PruningTableRange { range, of: of.clone() };
+                self.push(tensor, Place::PruningTable(pruning_table.clone()), floats);
+                Some(pruning_table)
             }
             None => None,
         };
-        Ok(Output { linear, screen, by_column: same.cloned() })
+        Ok(Output { linear, pruning_table, by_column: same.cloned() })
     }
 }
 
-/// Of a tensor as a matrix: a vector has one column.
+/// The rows and columns of a tensor as a matrix: a vector has one column.
 fn rows_and_columns(tensor: &Tensor) -> (usize, usize) {
     let mut shape = tensor.shape.iter();
     (shape.next().copied().unwrap_or(0), shape.product())
@@ -230,7 +230,7 @@ mod tests {
     use super::*;
     use crate::network::{LayerPart, ParamKind};
 
-    /// Some networks have no bias, some have one at every map but one: the table adds up for all.
+    /// Networks without bias, and with a bias at only one of several maps: the sizes in the table add up.
     #[test]
     fn parts_without_bias_are_placed_and_add_up() {
         use crate::config::Side::Encoder;
@@ -248,7 +248,7 @@ mod tests {
             let none = layout.linear(vec![map(0, 5, false), map(1, 3, false)]).expect("placed");
             assert!(none.bias.is_none() && none.columns() == 8);
             let one = layout.linear(vec![map(2, 5, true), map(3, 3, false)]).expect("placed");
-            // Where another map has a bias, one without adds zeros.
+            // The maps share one bias vector; the map without bias adds zeros.
             assert_eq!(one.bias.expect("a bias").len(), 8);
             let factor = tensor(4, ParamKind::Weight, &[7]);
             let norm = layout.norm(AffineTensors { weight: factor, bias: None }).expect("placed");

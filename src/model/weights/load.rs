@@ -1,4 +1,4 @@
-//! Brings every parameter of the table to its place: from a checkpoint, or from whoever writes it.
+//! Writes every parameter of the table to its range of memory, from a checkpoint or from a function.
 
 use super::layout::Table;
 use super::packed_weight::PackedWeight;
@@ -10,34 +10,36 @@ use crate::model::progress::{Loading, OnLoading};
 use core::ops::{ControlFlow, Range};
 use simdformer_kernels::{Isa, Parallelism};
 
-/// Rows of a weight matrix that are read from the file at a time: a multiple of every panel.
+/// Rows of a weight matrix that are read from the file at a time: a multiple of every panel width.
 const ROWS_PER_READ: usize = 64;
 
-/// Numbers of what is stored as it is that are read at a time: 4 MB, so that somebody who waits sees it go on.
+/// Numbers of an unpacked tensor that are read at a time: 4 MB, so that progress is reported often enough.
 const FLOATS_PER_READ: usize = 1 << 20;
 
-/// Floats beside the packed weights that [`load`] needs: the rows that are being packed.
+/// Floats that [`load`] needs in addition to the packed weights: the rows that are being packed.
 pub(crate) fn staged(parameters: &[Parameter]) -> usize {
     let rows = parameters.iter().map(|parameter| match (&parameter.place, &parameter.shape[..]) {
         (Place::Columns { .. }, &[rows, ref of_row @ ..]) => {
             let columns = of_row.iter().product::<usize>();
-            rows.min(ROWS_PER_READ).saturating_mul(columns).saturating_add(spare(&parameter.shape))
+            rows.min(ROWS_PER_READ)
+                .saturating_mul(columns)
+                .saturating_add(scratch_len(&parameter.shape))
         }
         _ => 0,
     });
     rows.max().unwrap_or(0)
 }
 
-/// Floats that it takes to put a row of a convolution into the order of a window.
-fn spare(shape: &[usize]) -> usize {
+/// Scratch floats for the transposition of one row of a convolution, see [`transpose_taps`].
+fn scratch_len(shape: &[usize]) -> usize {
     match *shape {
         [_, inputs, width] => inputs * width,
         _ => 0,
     }
 }
 
-/// Stores rows of a linear map or of a convolution of this shape as the columns from `first` on; the last
-/// [`spare`] numbers of `block` are free to use.
+/// Stores rows of a linear map or of a convolution of this shape as columns `first..`. The last [`scratch_len`]
+/// elements of `block` are scratch.
 fn pack(
     matrix: &PackedWeight,
     isa: Isa,
@@ -46,16 +48,16 @@ fn pack(
     first: usize,
     memory: &mut [f32],
 ) -> Result<(), ModelError> {
-    let (rows, row) = block.split_at_mut(block.len().saturating_sub(spare(shape)));
+    let (rows, row) = block.split_at_mut(block.len().saturating_sub(scratch_len(shape)));
     if let &[_, _, width] = shape {
-        rows.chunks_exact_mut(row.len()).for_each(|taps| in_order_of_frames(taps, width, row));
+        rows.chunks_exact_mut(row.len()).for_each(|taps| transpose_taps(taps, width, row));
     }
     matrix.fill(isa, rows, first, memory, Parallelism::Serial)
 }
 
-/// `[inputs, width]`, as a convolution keeps its taps, to `[width, inputs]`, frame after frame, as its window lies in
+/// Transposes a row of a convolution from `[inputs, width]` to `[width, inputs]`, the order of its window in
 /// memory.
-fn in_order_of_frames(taps: &mut [f32], width: usize, row: &mut [f32]) {
+fn transpose_taps(taps: &mut [f32], width: usize, row: &mut [f32]) {
     let inputs = taps.len() / width.max(1);
     for (input, taps) in taps.chunks(width.max(1)).enumerate() {
         for (frame, &tap) in taps.iter().enumerate() {
@@ -65,7 +67,7 @@ fn in_order_of_frames(taps: &mut [f32], width: usize, row: &mut [f32]) {
     taps.copy_from_slice(row);
 }
 
-/// Fills `memory`, which holds zeros, from a checkpoint, and says after every few rows how far it is.
+/// Fills `memory`, which holds zeros, from a checkpoint, and reports progress after every few rows.
 pub(crate) fn load(
     checkpoint: &Checkpoint<'_>,
     isa: Isa,
@@ -85,7 +87,7 @@ pub(crate) fn load(
             ControlFlow::Break(()) => Err(ModelError::Stopped { done, total }),
         }
     };
-    // A few rows of the tensor that is being stored.
+    // A few rows of the current tensor.
     let mut block = zeros(staged(parameters))?;
     for parameter in parameters {
         let tensor = tensor_of(checkpoint, parameter)?;
@@ -105,21 +107,21 @@ pub(crate) fn load(
                 for rows in blocks(&tensor, ROWS_PER_READ) {
                     let start = rows.start;
                     let rows = tensor.rows(rows)?;
-                    let block = &mut block[..rows.len() + spare(&parameter.shape)];
+                    let block = &mut block[..rows.len() + scratch_len(&parameter.shape)];
                     rows.read_into(&mut block[..rows.len()])?;
                     pack(matrix, isa, &parameter.shape, block, first + start, memory)?;
                     progress(&rows)?;
                 }
             }
-            (Place::PruningTable(screen), _) => screen.fill(isa, memory)?,
-            // What is absent is zero, as the memory is.
+            (Place::PruningTable(table), _) => table.fill(isa, memory)?,
+            // A missing tensor is zero, and the memory holds zeros.
             (Place::Rows { .. } | Place::Columns { .. } | Place::Shared(_), _) => {}
         }
     }
     Ok(())
 }
 
-/// What is to be read for a parameter.
+/// The tensor to read for a parameter, if any.
 fn tensor_of<'c>(
     checkpoint: &'c Checkpoint<'_>,
     parameter: &Parameter,
@@ -139,31 +141,31 @@ fn tensor_of<'c>(
     }
 }
 
-/// All rows of a tensor, so many at a time.
+/// All rows of a tensor, at most `most` at a time.
 fn blocks(tensor: &TensorView<'_>, most: usize) -> impl Iterator<Item = Range<usize>> + use<> {
     let rows = tensor.shape().first().copied().unwrap_or(0);
     (0..rows).step_by(most).map(move |start| start..rows.min(start + most))
 }
 
-/// Writes a tensor: what for, its shape, and where to, which holds zeros.
+/// Writes a tensor: its role, its shape, and the output, which holds zeros.
 pub(crate) type Fill<'f> = dyn FnMut(TensorId, &[usize], &mut [f32]) -> Result<(), ModelError> + 'f;
 
-/// Floats of the memory in which a tensor is written that is stored in another form than its shape.
+/// Floats of the staging buffer for a tensor that cannot be written directly to its range.
 fn written(parameter: &Parameter) -> usize {
     match parameter.place {
         Place::Rows { skip: 0, .. } | Place::PruningTable(_) | Place::Shared(_) => {
-            spare(&parameter.shape)
+            scratch_len(&parameter.shape)
         }
         Place::Rows { .. } | Place::Columns { .. } => {
             let shape = parameter.shape.iter();
             let floats = shape.fold(1usize, |floats, &size| floats.saturating_mul(size));
-            floats.saturating_add(spare(&parameter.shape))
+            floats.saturating_add(scratch_len(&parameter.shape))
         }
     }
 }
 
-/// Fills `memory`, which holds zeros, with what `fill` writes. It is asked for each tensor once, but for those that are
-/// tied to another; `tied` is the table that is the output's matrix too.
+/// Fills `memory`, which holds zeros, with the output of `fill`. Calls `fill` once for each tensor, except
+/// tensors that are tied to another; `tied` is the table that is also the output matrix.
 pub(crate) fn fill(
     fill: &mut Fill<'_>,
     isa: Isa,
@@ -171,19 +173,19 @@ pub(crate) fn fill(
     tied: Option<&Table>,
     memory: &mut [f32],
 ) -> Result<(), ModelError> {
-    // A tensor whose form in memory is not that of its shape. Memory for the largest is there before the first is
-    // written.
+    // The staging buffer for tensors whose layout in memory differs from their shape. It is allocated for the
+    // largest tensor before the first call of `fill`.
     let is_tied = |parameter: &&Parameter| tied.is_some() && parameter.role == TensorId::Output;
     let own = parameters.iter().filter(|parameter| !is_tied(parameter));
     let mut whole = zeros(own.map(written).max().unwrap_or(0))?;
-    // Numbers of it that may not be zero.
+    // Length of the prefix of `whole` that may hold numbers other than zero.
     let mut used = 0;
     for parameter in parameters {
         let Parameter { role, shape, place, .. } = parameter;
-        let len = written(parameter) - spare(shape);
+        let len = written(parameter) - scratch_len(shape);
         let mut staged = |whole: &mut [f32]| {
             whole[..used.min(len)].fill(0.0);
-            used = used.max(len + spare(shape));
+            used = used.max(len + scratch_len(shape));
             fill(*role, shape, &mut whole[..len])?;
             finite(*role, &whole[..len])
         };
@@ -203,16 +205,16 @@ pub(crate) fn fill(
             }
             (Place::Columns { matrix, first }, _) => {
                 staged(&mut whole)?;
-                pack(matrix, isa, shape, &mut whole[..len + spare(shape)], *first, memory)?;
+                pack(matrix, isa, shape, &mut whole[..len + scratch_len(shape)], *first, memory)?;
             }
-            (Place::PruningTable(screen), _) => screen.fill(isa, memory)?,
+            (Place::PruningTable(table), _) => table.fill(isa, memory)?,
             (Place::Shared(_), _) => {}
         }
     }
     Ok(())
 }
 
-/// The same numbers that a checkpoint may hold: minus infinity is a way to ban a token.
+/// Checks the numbers as for a checkpoint: minus infinity in the output bias is valid and bans a token.
 fn finite(role: TensorId, numbers: &[f32]) -> Result<(), ModelError> {
     let bias = role == TensorId::OutputBias;
     let good = |x: f32| x.is_finite() || bias && x == f32::NEG_INFINITY;
@@ -222,33 +224,33 @@ fn finite(role: TensorId, numbers: &[f32]) -> Result<(), ModelError> {
     }
 }
 
-/// Floats of the memory in which [`refresh`] puts rows of convolutions into the order of windows.
+/// Floats of the buffer in which [`refresh`] transposes rows of convolutions.
 #[cfg(feature = "train")]
 pub(crate) fn refresh_floats<'s>(shapes: impl Iterator<Item = &'s [usize]>) -> usize {
     let floats = shapes.map(|shape| match *shape {
-        [rows, ..] => (rows.min(ROWS_PER_READ) + 1).saturating_mul(spare(shape)),
+        [rows, ..] => (rows.min(ROWS_PER_READ) + 1).saturating_mul(scratch_len(shape)),
         [] => 0,
     });
     floats.max().unwrap_or(0)
 }
 
-/// Stores other numbers in the same places: `rows_of` has those of each role, row after row, and `room` is of
-/// [`refresh_floats`]. Allocates nothing.
+/// Replaces the weights. `rows_of` returns the numbers of each role, row-major; `scratch` has
+/// [`refresh_floats`] elements. Allocates nothing.
 #[cfg(feature = "train")]
 pub(crate) fn refresh<'r>(
     isa: Isa,
     parameters: &[Parameter],
     memory: &mut [f32],
     rows_of: &(dyn Fn(TensorId) -> &'r [f32] + Sync),
-    room: &mut [f32],
+    scratch: &mut [f32],
     parallelism: Parallelism<'_>,
 ) -> Result<(), ModelError> {
     for Parameter { role, shape, place, .. } in parameters {
         match place {
-            Place::Columns { matrix, first } if spare(shape) > 0 => {
-                let per_block = ROWS_PER_READ * spare(shape);
+            Place::Columns { matrix, first } if scratch_len(shape) > 0 => {
+                let per_block = ROWS_PER_READ * scratch_len(shape);
                 for (index, rows) in rows_of(*role).chunks(per_block).enumerate() {
-                    let block = room.get_mut(..rows.len() + spare(shape));
+                    let block = scratch.get_mut(..rows.len() + scratch_len(shape));
                     let block = block.ok_or(ModelError::TooLarge)?;
                     block[..rows.len()].copy_from_slice(rows);
                     pack(matrix, isa, shape, block, first + index * ROWS_PER_READ, memory)?;
@@ -262,7 +264,7 @@ pub(crate) fn refresh<'r>(
             Place::Columns { matrix, first } => {
                 matrix.fill(isa, rows_of(*role), *first, memory, parallelism)?;
             }
-            Place::PruningTable(screen) => screen.fill(isa, memory)?,
+            Place::PruningTable(table) => table.fill(isa, memory)?,
             Place::Shared(_) => {}
         }
     }

@@ -1,9 +1,9 @@
-//! The weights of a model: every tensor of the network in the form in which kernels read it.
+//! The weights of a model: every tensor of the network in the layout that the kernels read.
 //!
-//! `layout.rs` gives each tensor a place and writes the table of [`Parameter`]s; `load.rs` goes over the
-//! table and fills them, from a checkpoint or a function; `finite.rs` checks what was packed elsewhere; blocks ask here for what their part of the network holds. In which form that
-//! is stored, `packed_weight.rs` knows. Gradients and moments of a trainer would lie at the ranges of the same
-//! table, in a buffer of their own.
+//! `layout.rs` assigns a range of memory to each tensor and writes the table of [`Parameter`]s. `load.rs` fills
+//! the ranges of the table from a checkpoint or a function. `finite.rs` checks weights that were packed
+//! elsewhere. The blocks get their weights from [`Weights`]. Only `packed_weight.rs` depends on the storage of
+//! a matrix.
 
 #[cfg(feature = "train")]
 mod backward;
@@ -40,7 +40,7 @@ use simdformer_kernels::pruned_argmax::{PrunedArgmaxError, PruningTable};
 use simdformer_kernels::{GemmError, Isa, Matrix, ViewError};
 use std::collections::HashMap;
 
-/// Where the parts of each block are: the network as [`Layout`] placed it.
+/// The ranges of each block: the network as [`Layout`] placed it.
 pub(crate) type Network = visitor::Network<Layout>;
 pub(crate) type Encoder = visitor::Encoder<Layout>;
 pub(crate) type Decoder = visitor::Decoder<Layout>;
@@ -58,7 +58,7 @@ pub(crate) struct Weights {
     parameters: Vec<Parameter>,
 }
 
-/// Weights that have places, and no memory yet.
+/// Weights with assigned ranges, before their memory is allocated.
 pub(crate) struct Planned {
     isa: Isa,
     chosen: Chosen,
@@ -66,7 +66,7 @@ pub(crate) struct Planned {
 }
 
 impl Planned {
-    /// Places the weights of `config`.
+    /// Assigns ranges to the weights of `config`.
     pub(crate) fn new(config: &Config, isa: Isa, chosen: Chosen) -> Result<Self, ModelError> {
         let placed = layout::place(config, isa, chosen.clone())?;
         Ok(Self { isa, chosen, placed })
@@ -76,27 +76,27 @@ impl Planned {
         &self.placed.parameters
     }
 
-    /// Bytes that the weights take.
+    /// Size of the weights in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.placed.floats * size_of::<f32>()
     }
 
-    /// Memory for them, all zeros, and where the parts of the network are.
+    /// Allocates the memory, filled with zeros. Returns the weights, and the ranges of the network.
     pub(crate) fn allocate(self) -> Result<(Weights, Network), ModelError> {
         let Self { isa, chosen, placed: Placement { network, parameters, floats } } = self;
         Ok((Weights { isa, chosen, memory: Buffer::owned(floats)?, parameters }, network))
     }
 }
 
-/// What the weights of a configuration take, without any of them.
+/// The memory that the weights of a configuration need.
 pub(crate) struct Needed {
     pub(crate) parameters: Vec<Parameter>,
     pub(crate) bytes: usize,
-    /// Bytes beside them while they are read from a checkpoint.
+    /// Bytes needed in addition while the weights are read from a checkpoint.
     pub(crate) staged: usize,
 }
 
-/// Places the weights of `checkpoint` in memory that is not there.
+/// Computes the memory for the weights of `checkpoint` without allocating it.
 pub(crate) fn needed(
     checkpoint: &Checkpoint<'_>,
     isa: Isa,
@@ -109,7 +109,7 @@ pub(crate) fn needed(
     Ok(Needed { parameters, bytes: floats * size_of::<f32>(), staged })
 }
 
-/// The forms of `forms` for the weights of `checkpoint`.
+/// The requested dtypes, and the dtypes of `checkpoint`.
 fn chosen(checkpoint: &Checkpoint<'_>, forms: &WeightDtypes) -> Result<Chosen, ModelError> {
     let mut stored = HashMap::new();
     for role in TensorId::all(checkpoint.config()) {
@@ -124,7 +124,7 @@ fn chosen(checkpoint: &Checkpoint<'_>, forms: &WeightDtypes) -> Result<Chosen, M
 }
 
 impl Weights {
-    /// Places and reads the weights of `checkpoint`; says where the parts of the network are.
+    /// Allocates and reads the weights of `checkpoint`. Returns them and the ranges of the network.
     pub(crate) fn load(
         checkpoint: &Checkpoint<'_>,
         isa: Isa,
@@ -138,12 +138,12 @@ impl Weights {
         Ok((weights, network))
     }
 
-    /// Places the weights of `config`: zeros.
+    /// Allocates the weights of `config`, filled with zeros.
     fn empty(config: &Config, isa: Isa, chosen: Chosen) -> Result<(Self, Network), ModelError> {
         Planned::new(config, isa, chosen)?.allocate()
     }
 
-    /// Places the weights of `config` and has them written.
+    /// Allocates the weights of `config` and fills them with `fill`.
     pub(crate) fn from_fn(
         config: &Config,
         isa: Isa,
@@ -159,39 +159,39 @@ impl Weights {
         Ok((weights, network))
     }
 
-    /// Stores other numbers in the same places, as [`load::refresh`] does.
+    /// Replaces the weights, as [`load::refresh`] does.
     #[cfg(feature = "train")]
     pub(crate) fn refresh<'r>(
         &mut self,
         rows_of: &(dyn Fn(TensorId) -> &'r [f32] + Sync),
-        room: &mut [f32],
+        scratch: &mut [f32],
         parallelism: Parallelism<'_>,
     ) -> Result<(), ModelError> {
         let memory = self.memory.floats_mut();
-        load::refresh(self.isa, &self.parameters, memory, rows_of, room, parallelism)
+        load::refresh(self.isa, &self.parameters, memory, rows_of, scratch, parallelism)
     }
 
-    /// The instruction set that they are stored for.
+    /// The instruction set for which the weights are stored.
     pub(crate) fn isa(&self) -> Isa {
         self.isa
     }
 
-    /// What was asked for.
+    /// The requested dtypes.
     pub(crate) fn chosen(&self) -> &Chosen {
         &self.chosen
     }
 
-    /// All of it.
+    /// The whole memory.
     pub(crate) fn memory(&self) -> &[f32] {
         self.memory.floats()
     }
 
-    /// The table of parameters, and all of the memory.
+    /// The table of parameters, and the whole memory.
     pub(crate) fn parts_mut(&mut self) -> (&[Parameter], &mut [f32]) {
         (&self.parameters, self.memory.floats_mut())
     }
 
-    /// The first scale of a matrix in bytes that is not finite. [`FiniteCheck`] is for everything else.
+    /// The first scale of an int8 matrix that is not finite. [`FiniteCheck`] checks all other numbers.
     pub(crate) fn bad_scale(&self) -> Option<NotFinite> {
         finite::bad_scale(&self.parameters, self.memory.floats())
     }
@@ -204,7 +204,8 @@ impl Weights {
         &self.parameters
     }
 
-    /// Floats of the memory in which the input of any matrix is rounded, if the one of a role has `rows(role)` rows.
+    /// Floats of the buffer for quantized activations, if the input of the matrix `role` has `rows(role)` rows: the
+    /// maximum over all matrices.
     pub(crate) fn rounded(&self, rows: &dyn Fn(TensorId) -> usize) -> Result<usize, GemmError> {
         let mut most = 0;
         for parameter in &self.parameters {
@@ -215,7 +216,7 @@ impl Weights {
         Ok(most)
     }
 
-    /// All rows of a table, end to end.
+    /// All rows of a table, contiguous.
     pub(crate) fn rows(&self, table: &Table) -> &[f32] {
         &self.memory.floats()[table.range.clone()]
     }
@@ -224,7 +225,7 @@ impl Weights {
         Matrix::new(self.rows(table), table.rows, table.columns)
     }
 
-    /// Factor and shift.
+    /// Scale and shift.
     pub(crate) fn norm(&self, norm: &Norm) -> (&[f32], Option<&[f32]>) {
         let all = self.memory.floats();
         (&all[norm.weight.clone()], norm.bias.clone().map(|range| &all[range]))
@@ -238,11 +239,15 @@ impl Weights {
         linear.bias.clone().map(|range| &self.memory.floats()[range])
     }
 
-    /// The bytes of the output's matrix, where there are any.
-    pub(crate) fn screen(
+    /// The pruning table of the output, if there is one.
+    pub(crate) fn pruning_table(
         &self,
         output: &Output,
     ) -> Result<Option<PruningTable<'_>>, PrunedArgmaxError> {
-        output.screen.as_ref().map(|screen| screen.read(self.memory.floats())).transpose()
+        output
+            .pruning_table
+            .as_ref()
+            .map(|pruning_table| pruning_table.read(self.memory.floats()))
+            .transpose()
     }
 }

@@ -1,7 +1,7 @@
-//! The forms in which numbers are stored: beside the kernels, the only file that knows them.
+//! The storage of weights. Outside the kernels, only this file depends on it.
 //!
-//! A new form of weights is a variant of [`WeightDtype`] and of [`StorageKind`], and what it takes to count, fill, read and
-//! multiply with it here.
+//! A new dtype of weights is a variant of [`WeightDtype`] and of [`StorageKind`], and the code in this file to
+//! size, fill, read and multiply it.
 
 use crate::model::error::ModelError;
 use crate::model::weight_dtypes::WeightDtype;
@@ -13,38 +13,38 @@ use simdformer_kernels::{
     QuantizedActivations, QuantizedMatrix, gemm, gemm_int8,
 };
 
-/// How a tensor is stored in memory; [`Parameter::form`](crate::Parameter::form).
+/// The storage of a tensor in memory; see [`Parameter::form`](crate::Parameter::form).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StorageKind {
-    /// f32, row after row as in the checkpoint: what is looked up or added. Positions begin with the
-    /// first that is ever looked up.
+    /// f32, row-major as in the checkpoint: tables and vectors. Position tables begin with the first position that
+    /// the model uses.
     Rows,
-    /// f32, in the panels that GEMM reads on the model's instruction set
-    /// ([`PackedMatrix`]); projections of one input share a matrix.
-    Panels,
-    /// bf16, in such panels.
+    /// f32, in the panels of the model's instruction set ([`PackedMatrix`]). Projections of the same input share a
+    /// matrix.
+    PackedF32,
+    /// bf16, in panels.
     Bf16,
-    /// f16, in such panels.
+    /// f16, in panels.
     F16,
-    /// Signed bytes with a scale for each output, in panels that are the same on every instruction set
-    /// ([`QuantizedMatrix`]); rows are rounded to eight bits.
+    /// int8 with a scale for each output, in panels that are the same on every instruction set
+    /// ([`QuantizedMatrix`]). Activations are quantized to 8 bits.
     Int8,
-    /// As [`StorageKind::Int8`]; rows are rounded to sixteen bits.
+    /// As [`StorageKind::Int8`], but activations are quantized to 16 bits.
     Int8x16,
-    /// Bytes from which the largest products can be told, beside the panels of the same matrix; see
+    /// int8 copy of a matrix, in addition to its panels, with which the pruned argmax excludes most outputs; see
     /// [`simdformer_kernels::pruned_argmax`].
     PruningTable,
-    /// In the memory of another tensor that holds the same numbers.
+    /// Stored in the memory of another tensor with the same numbers.
     Shared,
 }
 
 impl StorageKind {
-    /// Its name, in lower case.
+    /// The name, in lower case.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Rows => "rows",
-            Self::Panels => "panels",
+            Self::PackedF32 => "panels",
             Self::Bf16 => "bf16",
             Self::F16 => "f16",
             Self::Int8 => "int8",
@@ -64,7 +64,7 @@ impl fmt::Display for StorageKind {
 impl From<WeightDtype> for StorageKind {
     fn from(form: WeightDtype) -> Self {
         match form {
-            WeightDtype::F32 => Self::Panels,
+            WeightDtype::F32 => Self::PackedF32,
             WeightDtype::Bf16 => Self::Bf16,
             WeightDtype::F16 => Self::F16,
             WeightDtype::Int8 => Self::Int8,
@@ -73,7 +73,7 @@ impl From<WeightDtype> for StorageKind {
     }
 }
 
-/// How the kernels store a form.
+/// How the kernels store a dtype.
 #[derive(Clone, Copy)]
 enum Format {
     Floats(Dtype),
@@ -103,35 +103,35 @@ pub(crate) struct PackedWeight {
     pub(crate) form: WeightDtype,
 }
 
-/// A matrix, to be multiplied with.
+/// A view of a matrix for multiplication.
 pub(crate) enum Weight<'m> {
     Floats(PackedMatrix<'m>),
     Bytes(QuantizedMatrix<'m>, ActivationBits),
 }
 
-/// Rows, as matrices of one form multiply them.
+/// The input of a product, in the dtype that the matrix needs.
 pub(crate) enum Input<'r> {
     Floats(Matrix<'r>),
     Bytes(QuantizedActivations<'r>, ActivationBits),
 }
 
-/// What the words of a part of the memory are.
+/// The type of the words in a range of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Numbers {
-    /// A float each.
+    /// One f32.
     F32,
-    /// Floats, where minus infinity bans a token.
+    /// One f32; minus infinity is valid and bans a token.
     OutputBias,
-    /// Two f16 each.
+    /// Two f16.
     F16,
-    /// Two bf16 each.
+    /// Two bf16.
     Bf16,
-    /// Bytes and what belongs to them.
+    /// int8 weights with their scales.
     Bytes,
 }
 
 impl PackedWeight {
-    /// What its words are.
+    /// The type of the words of this matrix.
     pub(crate) fn numbers(&self) -> Numbers {
         match self.form {
             WeightDtype::F32 => Numbers::F32,
@@ -141,7 +141,7 @@ impl PackedWeight {
         }
     }
 
-    /// The first column of bytes whose scale is not finite, and that scale. None in other forms.
+    /// The first column of an int8 matrix whose scale is not finite, and that scale. `None` for other dtypes.
     pub(crate) fn bad_scale(&self, memory: &[f32]) -> Option<(usize, f32)> {
         if self.numbers() != Numbers::Bytes {
             return None;
@@ -152,7 +152,7 @@ impl PackedWeight {
         scales.into_iter().find(|(_, scale)| !scale.is_finite())
     }
 
-    /// Floats of memory, or words as large.
+    /// Size in floats, or in words of the same size.
     pub(crate) fn floats(
         isa: Isa,
         form: WeightDtype,
@@ -165,7 +165,7 @@ impl PackedWeight {
         }
     }
 
-    /// Stores `rows`, `[outputs, depth]` as in a checkpoint, as the columns from `first` on.
+    /// Stores `rows`, `[outputs, depth]` as in a checkpoint, as columns `first..`.
     pub(crate) fn fill(
         &self,
         isa: Isa,
@@ -192,14 +192,14 @@ impl PackedWeight {
         .map_err(|error| ModelError::Unfit { form: self.form, error })
     }
 
-    /// Stores the rows that lie at `rows` in the same memory as the columns from the first on.
+    /// Stores the rows in the range `rows` of the same memory as columns `0..`.
     pub(crate) fn fill_from(
         &self,
         isa: Isa,
         rows: Range<usize>,
         memory: &mut [f32],
     ) -> Result<(), ModelError> {
-        // The planner hands out disjoint ranges.
+        // The planner returns disjoint ranges.
         let parts = memory.get_disjoint_mut([rows, self.range.clone()]);
         let [rows, panels] = parts.map_err(|_| ModelError::TooLarge)?;
         let whole = Self { range: 0..panels.len(), ..self.clone() };
@@ -219,7 +219,7 @@ impl PackedWeight {
         })
     }
 
-    /// Floats of the memory in which [`Weight::input`] rounds so many rows.
+    /// Floats of the buffer in which [`Weight::input`] quantizes `rows` rows.
     pub(crate) fn rounded(&self, rows: usize) -> Result<usize, GemmError> {
         match self.form.into() {
             Format::Floats(_) => Ok(0),
@@ -238,24 +238,24 @@ impl Input<'_> {
 }
 
 impl Weight<'_> {
-    /// `x`, `[rows, depth]`, as this matrix multiplies it; `room` is of [`PackedWeight::rounded`] floats.
+    /// Prepares `x`, `[rows, depth]`, as an input of this matrix; `scratch` has [`PackedWeight::rounded`] elements.
     pub(crate) fn input<'r>(
         &self,
         isa: Isa,
         x: Matrix<'r>,
-        room: &'r mut [f32],
+        scratch: &'r mut [f32],
         parallelism: Parallelism<'_>,
     ) -> Result<Input<'r>, GemmError> {
         match *self {
             Self::Floats(_) => Ok(Input::Floats(x)),
             Self::Bytes(_, precision) => {
-                let rows = QuantizedActivations::quantize(isa, x, precision, room, parallelism)?;
+                let rows = QuantizedActivations::quantize(isa, x, precision, scratch, parallelism)?;
                 Ok(Input::Bytes(rows, precision))
             }
         }
     }
 
-    /// Whether it multiplies rows that were made an input of another.
+    /// Whether this matrix can multiply `input`, which was prepared for another matrix.
     pub(crate) fn takes(&self, input: &Input<'_>) -> bool {
         match (self, input) {
             (Self::Floats(_), Input::Floats(_)) => true,
@@ -264,7 +264,7 @@ impl Weight<'_> {
         }
     }
 
-    /// `out = residual + activation(input W + bias)`; the input is one that it [takes](Weight::takes).
+    /// `out = residual + activation(input W + bias)`. The matrix must accept the input; see [`Weight::takes`].
     pub(crate) fn multiply(
         &self,
         input: &Input<'_>,
@@ -286,23 +286,24 @@ impl Weight<'_> {
     }
 }
 
-/// The bytes of a matrix.
+/// The pruning table of a matrix: its range, and the matrix `of` which it is a copy.
 #[derive(Clone, Debug)]
-pub(crate) struct ScreenBytes {
+pub(crate) struct PruningTableRange {
     pub(crate) range: Range<usize>,
     pub(crate) of: PackedWeight,
 }
 
-impl ScreenBytes {
-    /// Floats of memory; none where a screen gains nothing or cannot hold the matrix, or where it is bytes already.
+impl PruningTableRange {
+    /// Size in floats. `None` if a pruning table is not faster on `isa`, cannot hold the matrix, or if the matrix
+    /// is already int8.
     pub(crate) fn floats(isa: Isa, of: &PackedWeight) -> Option<usize> {
-        let pays = PruningTable::is_profitable(isa) && !of.form.in_bytes();
-        PruningTable::len(of.depth, of.columns).ok().filter(|_| pays)
+        let profitable = PruningTable::is_profitable(isa) && !of.form.in_bytes();
+        PruningTable::len(of.depth, of.columns).ok().filter(|_| profitable)
     }
 
-    /// Makes the bytes from the panels, which are filled.
+    /// Builds the table from the panels, which must be filled.
     pub(crate) fn fill(&self, isa: Isa, memory: &mut [f32]) -> Result<(), ModelError> {
-        // The planner hands out disjoint ranges.
+        // The planner returns disjoint ranges.
         let parts = memory.get_disjoint_mut([self.of.range.clone(), self.range.clone()]);
         let [panels, bytes] = parts.map_err(|_| ModelError::TooLarge)?;
         let whole = PackedWeight { range: 0..panels.len(), ..self.of.clone() };

@@ -1,12 +1,11 @@
 //! One row of the table of parameters.
 
-use super::packed_weight::{PackedWeight, ScreenBytes, StorageKind};
+use super::packed_weight::{PackedWeight, PruningTableRange, StorageKind};
 use crate::network::TensorId;
 use core::fmt;
 use core::ops::Range;
 
-/// A tensor of a model: what it is for, its shape, the form in which it is stored, and what that takes.
-/// See [`crate::Model::parameters`].
+/// A tensor of a model: its role, its shape, its storage and its size. See [`crate::Model::parameters`].
 #[derive(Clone, Debug)]
 pub struct Parameter {
     pub(crate) role: TensorId,
@@ -15,31 +14,31 @@ pub struct Parameter {
     pub(crate) floats: usize,
 }
 
-/// Where a parameter is, in floats of the model's memory.
+/// The location of a parameter, in floats of the model's memory.
 #[derive(Clone, Debug)]
 pub(crate) enum Place {
-    /// The rows of the tensor from row `skip` on.
+    /// The rows of the tensor, starting with row `skip`.
     Rows { range: Range<usize>, skip: usize },
-    /// The rows of the tensor are the columns of `matrix` from column `first` on.
+    /// The rows of the tensor are the columns of `matrix`, starting with column `first`.
     Columns { matrix: PackedWeight, first: usize },
-    /// Made of the columns of the same tensor.
-    PruningTable(ScreenBytes),
-    /// The tensor of this role has the same numbers.
+    /// Built from the matrix of the same tensor.
+    PruningTable(PruningTableRange),
+    /// Shares the memory of the tensor with this role.
     Shared(TensorId),
 }
 
 impl Parameter {
-    /// What it is for.
+    /// The role of the tensor in the network.
     pub fn role(&self) -> TensorId {
         self.role
     }
 
-    /// Its shape in a checkpoint, that of [`TensorId::shape`](crate::checkpoint::TensorId::shape): rows first.
+    /// The shape in a checkpoint, that of [`TensorId::shape`](crate::checkpoint::TensorId::shape): rows first.
     pub fn shape(&self) -> &[usize] {
         &self.shape
     }
 
-    /// How it is stored.
+    /// The storage of the tensor.
     pub fn form(&self) -> StorageKind {
         match self.place {
             Place::Rows { .. } => StorageKind::Rows,
@@ -49,7 +48,7 @@ impl Parameter {
         }
     }
 
-    /// The tensor in whose memory it is, where [`Parameter::form`] is [`StorageKind::Shared`].
+    /// The tensor whose memory this one shares, if [`Parameter::form`] is [`StorageKind::Shared`].
     pub fn shared_with(&self) -> Option<TensorId> {
         match self.place {
             Place::Shared(role) => Some(role),
@@ -57,7 +56,7 @@ impl Parameter {
         }
     }
 
-    /// Bytes of memory, with the padding that comes after it; 0 where it is [`StorageKind::Shared`].
+    /// Size in bytes with the padding after the tensor; 0 if it is [`StorageKind::Shared`].
     pub fn bytes(&self) -> usize {
         self.floats * size_of::<f32>()
     }

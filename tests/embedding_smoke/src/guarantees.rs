@@ -5,12 +5,12 @@ use simdformer::checkpoint::CheckpointError;
 use simdformer::config::{Config, ConfigError, Family};
 use simdformer::search::{Finish, Hooks, SearchOptions};
 use simdformer::{
-    Event, Limits, Model, ModelError, HypothesisId, SourceId, Session, SessionError, Source, SourceError,
-    StepRow,
+    Event, HypothesisId, Limits, Model, ModelError, Session, SessionError, Source, SourceError,
+    SourceId, StepRow,
 };
 use simdformer_kernels::{
-    QuantizedMatrix, Cache, CacheShape, CacheDtype, GemmError, HeadsMut, Isa, Matrix, PackedMatrix,
-    Dtype,
+    Cache, CacheDtype, CacheShape, Dtype, GemmError, HeadsMut, Isa, Matrix, PackedMatrix,
+    QuantizedMatrix,
 };
 use std::error::Error;
 
@@ -232,7 +232,7 @@ fn text<T, E: Error>(result: Result<T, E>) -> String {
 
 pub(crate) fn errors_name_what_is_wrong() {
     let mut data = [0.0; 64];
-    let matrix = Matrix::new(&data, 2, 4).expect("room");
+    let matrix = Matrix::new(&data, 2, 4).expect("space");
     let expected = "a block of 2 rows from row 1 on does not fit a matrix of 2 rows";
     assert_eq!(text(matrix.block(1, 2)), expected);
     let isa = Isa::best();

@@ -25,10 +25,10 @@
 //! | the first `generate` on fresh threads allocated | `a_first_translation_allocates_nothing` | `tests/new_pool_no_alloc.rs` |
 
 mod counting;
+mod guarantees;
 mod numbers;
 #[path = "../../../examples/first_hour/pool.rs"]
 mod pool;
-mod guarantees;
 mod raw;
 mod translation;
 
@@ -43,7 +43,10 @@ const TESTS: &[(&str, fn())] = &[
     ("handles_are_of_one_session", guarantees::handles_are_of_one_session),
     ("a_cut_is_called_a_cut", guarantees::a_cut_is_called_a_cut),
     ("a_stream_names_its_source", guarantees::a_stream_names_its_source),
-    ("a_format_without_its_feature_is_refused", guarantees::a_format_without_its_feature_is_refused),
+    (
+        "a_format_without_its_feature_is_refused",
+        guarantees::a_format_without_its_feature_is_refused,
+    ),
     ("a_plan_holds_what_it_says", guarantees::a_plan_holds_what_it_says),
     ("missing_is_missing", guarantees::missing_is_missing),
     ("defaults_are_listed", guarantees::defaults_are_listed),

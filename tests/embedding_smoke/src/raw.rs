@@ -40,7 +40,7 @@ pub(crate) fn a_product_of_raw_views() {
     for isa in Isa::available() {
         let mut buffer = vec![0.0; PackedMatrix::len(isa, DEPTH, COLUMNS).expect("small")];
         let weight = Matrix::new(&w, DEPTH, COLUMNS).expect("dense");
-        let weight = PackedMatrix::pack(isa, weight, &mut buffer).expect("room");
+        let weight = PackedMatrix::pack(isa, weight, &mut buffer).expect("space");
         let mut expected = vec![0.0; ROWS * COLUMNS];
         let c = MatrixMut::new(&mut expected, ROWS, COLUMNS).expect("dense");
         let x = Matrix::new(&a, ROWS, DEPTH).expect("dense");
@@ -74,7 +74,7 @@ pub(crate) fn a_product_of_raw_views() {
                     if unpacked {
                         gemm_unpacked(isa, a, w, &epilogue, c, &mut scratch, parallelism)
                     } else {
-                        let weight = PackedMatrix::pack(isa, w, &mut packed).expect("room");
+                        let weight = PackedMatrix::pack(isa, w, &mut packed).expect("space");
                         gemm(a, &weight, &epilogue, c, parallelism)
                     }
                     .expect("shapes that fit");
@@ -97,7 +97,7 @@ pub(crate) fn columns_of_one_buffer_on_two_threads() {
     let (a, w) = (random.floats(ROWS * DEPTH), random.floats(DEPTH * COLUMNS));
     let mut buffer = vec![0.0; PackedMatrix::len(isa, DEPTH, COLUMNS).expect("small")];
     let weight = Matrix::new(&w, DEPTH, COLUMNS).expect("dense");
-    let weight = PackedMatrix::pack(isa, weight, &mut buffer).expect("room");
+    let weight = PackedMatrix::pack(isa, weight, &mut buffer).expect("space");
     let x = Matrix::new(&a, ROWS, DEPTH).expect("dense");
     let mut expected = vec![0.0; ROWS * COLUMNS];
     let c = MatrixMut::new(&mut expected, ROWS, COLUMNS).expect("dense");

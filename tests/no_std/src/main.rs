@@ -12,10 +12,10 @@
 use core::sync::atomic::{AtomicUsize, Ordering};
 use simdformer_kernels::norm::{LayerNorm, layer_norm};
 use simdformer_kernels::{
-    Activation, SlotTable, AttentionOptions, CacheMut, CacheShape, CachedSequence, Epilogue,
-    Executor, Heads, HeadsMut, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Qkv, Residual,
-    Sequence, attention, attention_cached, attention_scratch, attention_decode, gemm, gemm_unpacked,
-    gemm_unpacked_scratch,
+    Activation, AttentionOptions, CacheMut, CacheShape, CachedSequence, Epilogue, Executor, Heads,
+    HeadsMut, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Qkv, Residual, Sequence,
+    SlotTable, attention, attention_cached, attention_decode, attention_scratch, gemm,
+    gemm_unpacked, gemm_unpacked_scratch,
 };
 
 #[link(name = "c")]

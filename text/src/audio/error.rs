@@ -1,55 +1,55 @@
-//! Why there are no samples, or no features.
+//! Errors of reading audio and of computing features.
 
 use core::fmt;
 use std::path::PathBuf;
 
-/// How anything becomes what is read here.
+/// The command that converts other files.
 const CONVERT: &str = "ffmpeg -i FILE -ac 1";
 
-/// What went wrong between a file and features.
+/// An error of reading audio or of computing features.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum AudioError {
     /// A file cannot be opened.
     Open {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         error: std::io::Error,
     },
-    /// What is read cannot be read any further.
+    /// Reading failed.
     Read {
-        /// Why.
+        /// The cause.
         error: std::io::Error,
     },
-    /// A file of another kind.
+    /// The file is of another kind.
     Kind {
-        /// What it seems to be.
+        /// The probable kind.
         found: &'static str,
     },
-    /// A WAV file that contradicts itself, or has samples that are not read here.
+    /// A WAV file is inconsistent, or its sample format is not supported.
     Wav {
-        /// Of what.
+        /// The name of the value.
         what: String,
-        /// What it must be.
+        /// The expected value.
         expected: String,
-        /// What it is.
+        /// The value found.
         found: String,
     },
-    /// Another number of samples a second than the model was trained on.
+    /// The sample rate differs from that of the model.
     Rate {
-        /// What the model takes, in samples a second.
+        /// The rate of the model, in samples per second.
         expected: u32,
-        /// What the file has.
+        /// The rate of the file.
         found: u32,
     },
-    /// The shape of features that are asked for, or the room for them.
+    /// The requested shape of features, or the length of their buffer, is invalid.
     Features {
-        /// Of what.
+        /// The name of the value.
         what: &'static str,
-        /// What it must be.
+        /// The expected value.
         expected: String,
-        /// What it is.
+        /// The value found.
         found: usize,
     },
 }

@@ -1,8 +1,8 @@
-//! From samples to the features of Whisper: logarithms of the power in mel bins, every ten milliseconds.
+//! Computes the features of Whisper from samples: logarithms of the power in mel bins, every ten milliseconds.
 //!
-//! The transform is in f64, by `realfft`: a tone that is four orders of magnitude louder than what is beside it
-//! leaves nothing of the latter in f32, and both are within what a feature shows. For the same reason it is no
-//! product of matrices by the kernels of the core, which are f32's.
+//! The Fourier transform is in f64, by `realfft`. In f32, a tone that is four orders of magnitude louder than a
+//! neighboring one removes all information about the latter, but both are within the range of a feature. For the same
+//! reason the transform is not a matrix product of the core's kernels, which use f32.
 
 use super::error::AudioError;
 use super::log_mel::Filters;
@@ -16,21 +16,21 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Samples a second, of a frame, and between two frames: those of every Whisper.
+/// Samples per second, per frame, and between two frames, for every Whisper model.
 const RATE: usize = 16_000;
 const WINDOW: usize = 400;
 const HOP: usize = 160;
-/// The most bins, and the most seconds; published are 80 and 128, and 30.
+/// The maximum numbers of bins and of seconds; published models have 80 or 128, and 30.
 const BINS: usize = 256;
 const SECONDS: usize = 60;
-/// The longest file of settings; the published ones that list their filters have 185 kB.
+/// The largest settings file; published files that list their filters have 185 kB.
 const LONGEST: Size = Size { bytes: 256 << 10, values: 1 << 17 };
 
-/// Samples to what Whisper's encoder takes, as its checkpoint's directory describes it.
+/// Converts samples to the input of Whisper's encoder, as its checkpoint directory defines it.
 ///
-/// Immutable: any number of threads may share it. Features are those of transformers' numpy extractor within
-/// 1e-5: 16 kHz; a window of 25 ms (periodic Hann) every 10 ms, mirrored at the ends; powers, in mel bins
-/// (Slaney's, 0 to 8000 Hz); `log10`, not below 1e-10; not below the largest less 8; `(x + 4) / 4`.
+/// Immutable: any number of threads may share it. Features equal those of transformers' numpy extractor within 1e-5.
+/// Sample rate 16 kHz; a window of 25 ms (periodic Hann) every 10 ms, mirrored at the ends; power in mel bins
+/// (Slaney's scale, 0 to 8000 Hz); `log10` of at least 1e-10; at least the maximum minus 8; then `(x + 4) / 4`.
 pub struct FeatureExtractor {
     seconds: usize,
     filters: Filters,
@@ -48,11 +48,11 @@ impl fmt::Debug for FeatureExtractor {
 }
 
 impl FeatureExtractor {
-    /// The extractor that `preprocessor_config.json` of a directory describes, or, where that is not there,
-    /// `feature_extractor` in `processor_config.json`, where transformers 5 writes it.
+    /// Reads the extractor settings from `preprocessor_config.json` of a directory, or, if that is missing, from
+    /// `feature_extractor` in `processor_config.json`, which transformers 5 writes.
     ///
     /// # Errors
-    /// Neither file; one that is no JSON; a setting with another value than those that are known, by name.
+    /// Neither file exists; a file is not JSON; or a setting has an unsupported value, which the error names.
     pub fn from_dir(path: impl AsRef<Path>) -> Result<Self, TextError> {
         const FILES: [&str; 2] = ["preprocessor_config.json", "processor_config.json"];
         let path = path.as_ref();
@@ -112,10 +112,10 @@ impl FeatureExtractor {
         Ok(Self::build(bins, seconds))
     }
 
-    /// Whisper's extractor: features of `bins` mel bins, of `seconds` at a time; 80 (128 for `large-v3`) and 30.
+    /// Whisper's extractor with `bins` mel bins and windows of `seconds`: 80 (128 for `large-v3`) and 30.
     ///
     /// # Errors
-    /// No bins or more than 256; no second or more than 60.
+    /// `bins` is not from 1 to 256, or `seconds` is not from 1 to 60.
     pub fn whisper(bins: usize, seconds: usize) -> Result<Self, AudioError> {
         for (what, found, most) in [("mel bins", bins, BINS), ("seconds", seconds, SECONDS)] {
             if !(1..=most).contains(&found) {
@@ -136,41 +136,41 @@ impl FeatureExtractor {
         }
     }
 
-    /// Mel bins of a frame.
+    /// Mel bins per frame.
     #[must_use]
     pub fn bins(&self) -> usize {
         self.filters.len()
     }
 
-    /// Frames that come out, however many samples went in.
+    /// Output frames, for any number of input samples.
     #[must_use]
     pub fn frames(&self) -> usize {
         self.seconds * RATE / HOP
     }
 
-    /// Samples a second that go in.
+    /// Input samples per second.
     #[must_use]
     pub fn rate(&self) -> u32 {
         RATE as u32
     }
 
-    /// The most samples that are looked at.
+    /// The maximum number of input samples.
     #[must_use]
     pub fn samples(&self) -> usize {
         self.seconds * RATE
     }
 
-    /// Numbers that come out: [`Self::bins`] times [`Self::frames`].
+    /// Output values: [`Self::bins`] times [`Self::frames`].
     #[must_use]
     #[allow(clippy::len_without_is_empty, reason = "there are always some")]
     pub fn len(&self) -> usize {
         self.bins() * self.frames()
     }
 
-    /// Whether a file has as many samples a second as go in.
+    /// Checks that the sample rate of a file is that of this extractor.
     ///
     /// # Errors
-    /// It has not; with the line of ffmpeg that converts it.
+    /// It is another rate; the error has the ffmpeg command that converts the file.
     pub fn takes<R: std::io::Read>(&self, wav: &Wav<R>) -> Result<(), AudioError> {
         match wav.rate() {
             rate if rate == self.rate() => Ok(()),
@@ -178,23 +178,23 @@ impl FeatureExtractor {
         }
     }
 
-    /// Writes the features of `samples` into `out`, `[frames, bins]`, and gives how many samples it looked at:
-    /// at most [`Self::samples`], the rest is another window's. transformers has bins first.
+    /// Writes the features of `samples` to `out`, `[frames, bins]` (transformers has bins first). Returns the number
+    /// of samples used, at most [`Self::samples`]; the remaining samples belong to the next window.
     ///
-    /// After fewer samples, also after none, comes silence. The scale is that of the loudest bin, so the features of a window
-    /// depend on all of its samples.
+    /// Fewer samples, or none, are padded with silence. The scale depends on the loudest bin, so the features of a
+    /// window depend on all of its samples.
     ///
     /// # Errors
-    /// `out` is not of [`Self::len`].
+    /// The length of `out` is not [`Self::len`].
     pub fn extract(&self, samples: &[f32], out: &mut [f32]) -> Result<usize, AudioError> {
         if out.len() != self.len() {
             let expected = format!("{} numbers, [{}, {}]", self.len(), self.frames(), self.bins());
-            return Err(AudioError::Features { what: "room", expected, found: out.len() });
+            return Err(AudioError::Features { what: "space", expected, found: out.len() });
         }
         let taken = samples.len().min(self.samples());
         let samples = &samples[..taken];
         let last = self.samples() - 1;
-        // Mirrored about the first sample and about the last of all, silence included.
+        // Mirrored at the first and at the last sample, including the silence.
         let sample = |i: isize| {
             let i = i.unsigned_abs();
             samples.get(if i > last { 2 * last - i } else { i }).copied().unwrap_or(0.0)
@@ -209,7 +209,7 @@ impl FeatureExtractor {
             for ((into, window), i) in frame.iter_mut().zip(&self.window).zip(from..) {
                 *into = f64::from(sample(i)) * window;
             }
-            // Lengths are the transform's own.
+            // The lengths are those of the transform.
             if self.transform.process_with_scratch(&mut frame, &mut spectrum, &mut scratch).is_err()
             {
                 let expected = WINDOW.to_string();

@@ -1,15 +1,15 @@
-//! Mel filters: which frequencies of a spectrum a bin of features adds up, and by how much.
+//! Mel filters: the frequencies of a spectrum that each feature bin sums, and their weights.
 //!
-//! Slaney's scale: linear to 1000 Hz, 15 mels there, then logarithmic, 27 mels for a factor of 6.4. A filter is
-//! a triangle between the frequencies of its neighbors, with an area that does not depend on its width.
+//! Slaney's scale: linear to 1000 Hz, with 15 mels in this range, then logarithmic, with 27 mels for a factor of 6.4.
+//! A filter is a triangle between the center frequencies of its neighbors; its area does not depend on its width.
 
-/// The filter of each bin, as the first frequency that it takes and the weights from there.
+/// The filter of each bin: its first frequency index, and the weights from there.
 #[derive(Debug)]
 pub(super) struct Filters {
     bins: Vec<(usize, Vec<f64>)>,
 }
 
-/// Where the scale stops being linear, in Hz and in mels.
+/// The end of the linear part of the scale, in Hz and in mels.
 const CORNER: (f64, f64) = (1000.0, 15.0);
 
 fn to_mels(hertz: f64) -> f64 {
@@ -27,7 +27,7 @@ fn to_hertz(mels: f64) -> f64 {
 }
 
 impl Filters {
-    /// `bins` filters from 0 Hz to `highest`, for spectra of `frequencies` values from 0 Hz to the same.
+    /// `bins` filters from 0 Hz to `highest`, for spectra of `frequencies` values over the same range.
     pub(super) fn slaney(bins: usize, frequencies: usize, highest: f64) -> Self {
         let step = to_mels(highest) / (bins + 1) as f64;
         let edge = |i: usize| to_hertz(i as f64 * step);
@@ -42,7 +42,7 @@ impl Filters {
             };
             let weights: Vec<f64> = (0..frequencies).map(weight).collect();
             let some = |&weight: &f64| weight > 0.0;
-            // Filters of many bins may fall between two frequencies.
+            // With many bins, a filter may fall between two frequencies.
             let first = weights.iter().position(some).unwrap_or(0);
             let end = weights.iter().rposition(some).map_or(first, |last| last + 1);
             (first, weights[first..end].to_vec())
@@ -54,7 +54,7 @@ impl Filters {
         self.bins.len()
     }
 
-    /// What `bin` takes of a spectrum of powers.
+    /// The filtered power of `bin` in a power spectrum.
     pub(super) fn power(&self, bin: usize, spectrum: &[f64]) -> f64 {
         let (first, weights) = &self.bins[bin];
         weights.iter().zip(&spectrum[*first..]).map(|(weight, power)| weight * power).sum()

@@ -1,4 +1,4 @@
-//! Audio for speech models: a WAV file in, the mel features that Whisper's encoder takes out.
+//! Audio for speech models: converts a WAV file to the mel features that Whisper's encoder reads.
 //!
 //! ```
 //! use simdformer_text::audio::{FeatureExtractor, Wav};
@@ -17,11 +17,12 @@
 //! # Ok(()) }
 //! ```
 //!
-//! # What is not done here
+//! # Not supported
 //!
-//! No resampling. `rubato` 5, the best kept, brings seven crates beside those that are here, for numbers that
-//! no oracle has: every resampler has a filter of its own. A file of another rate is refused, and the error says the line of
-//! ffmpeg that converts it. Nor is compressed audio read: those files are named, with the same line.
+//! There is no resampling. `rubato` 5, the best maintained crate, adds seven crates to the dependencies, and there is
+//! no oracle for its results: every resampler has its own filter. A file with another rate is rejected, and the error
+//! has the ffmpeg command that converts it. Compressed audio is not read either: the error names the kind of file,
+//! with the same command.
 
 mod error;
 mod features;

@@ -1,9 +1,9 @@
-//! WAV files, sample by sample.
+//! Reads WAV files sample by sample.
 //!
-//! A reader of our own, since `hound` 3.5 says that a format is unsupported but not which, takes the byte
-//! that pads a chunk of odd length for the next chunk's name, skips four bytes of a `fact` chunk whatever its
-//! length, and fails on what a pipe of ffmpeg writes, whose lengths are not known. Nothing here is allocated
-//! by what a header says: samples go through one buffer of a fixed size, so that a file may be of any length.
+//! This crate has its own reader because of four defects of `hound` 3.5: it does not name an unsupported format, it
+//! reads the byte that pads a chunk of odd length as the start of the next chunk's name, it skips four bytes of a
+//! `fact` chunk regardless of its length, and it fails on pipes of ffmpeg, whose lengths are unknown. No allocation
+//! depends on a header: samples go through one buffer of a fixed size, so a file may have any length.
 
 use super::error::AudioError;
 use std::fmt;
@@ -11,18 +11,18 @@ use std::fs::File;
 use std::io::{self, BufReader, ErrorKind, Read};
 use std::path::Path;
 
-/// The most channels: more than any arrangement of loudspeakers has.
+/// The maximum number of channels; no loudspeaker layout has more.
 const CHANNELS: u16 = 64;
-/// The most samples a second: twice what the fastest converters of sound give.
+/// The maximum sample rate, in Hz: twice that of the fastest audio converters.
 const RATE: u32 = 768_000;
-/// Bytes that are read at once.
+/// Bytes per read.
 const BUFFER: usize = 1 << 16;
-/// A length that a writer leaves who cannot go back.
+/// The length that a writer leaves if it cannot seek back.
 const UNKNOWN: u32 = u32::MAX;
-/// The most chunks before the samples; there are one to five.
+/// The maximum number of chunks before the samples; usually there are one to five.
 const CHUNKS: usize = 1000;
 
-/// How a sample is written.
+/// The encoding of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sample {
     /// 128 is silence.
@@ -45,7 +45,7 @@ impl Sample {
         }
     }
 
-    /// Of as many bytes as [`Self::bytes`]: -1 to 1 for whole numbers.
+    /// The value of a sample of [`Self::bytes`] bytes; integers are scaled to -1 to 1.
     fn value(self, bytes: &[u8]) -> f64 {
         match (self, bytes) {
             (Self::U8, &[a]) => (f64::from(a) - 128.0) / 128.0,
@@ -63,7 +63,7 @@ impl Sample {
     }
 }
 
-/// What a `fmt ` chunk says.
+/// The content of a `fmt ` chunk.
 #[derive(Clone, Copy, Debug)]
 struct Format {
     sample: Sample,
@@ -71,24 +71,23 @@ struct Format {
     rate: u32,
 }
 
-/// A WAV file while it is read: PCM of 8, 16, 24 or 32 bits, or floats of 32 or 64; several channels become
-/// one, their mean.
+/// An open WAV file: PCM of 8, 16, 24 or 32 bits, or floats of 32 or 64 bits. Several channels are averaged to one.
 ///
-/// Whole numbers become -1 to 1, as 1/128, 1/32768, 1/2^23 and 1/2^31 of themselves; floats stay as they are.
-/// Chunks that hold no samples are passed over. The length that stands in the first twelve bytes is not looked
-/// at: too many writers get it wrong; those of chunks are held to the file. Where both the first length and
-/// that of the samples are 0 or 2^32 - 1, the writer could not go back to write them, and the samples reach to the end.
+/// Integers are scaled to -1 to 1: they are divided by 128, 32768, 2^23 or 2^31. Floats are unchanged. Chunks without
+/// samples are skipped. The length in the first twelve bytes is not checked, because many writers set it wrongly; the
+/// lengths of chunks are checked against the file. If both the first length and the length of the samples are 0 or
+/// 2^32 - 1, the writer could not seek back, and the samples extend to the end of the file.
 pub struct Wav<R> {
     reader: BufReader<R>,
     format: Format,
-    /// Bytes of samples that were not yet read; `None`: to the end.
+    /// Unread bytes of samples; `None` if they extend to the end.
     left: Option<u64>,
-    /// How many bytes the samples have.
+    /// The number of bytes of all samples.
     bytes: Option<u64>,
-    /// Samples of each channel that came out.
+    /// Samples per channel that were returned.
     position: u64,
     buffer: Vec<u8>,
-    /// What of `buffer` was read and not given.
+    /// The range of `buffer` that was read but not returned.
     ready: core::ops::Range<usize>,
 }
 
@@ -103,11 +102,11 @@ impl<R> fmt::Debug for Wav<R> {
 }
 
 impl Wav<File> {
-    /// The file at `path`, up to its first sample.
+    /// Opens the file at `path` and reads up to its first sample.
     ///
     /// # Errors
-    /// A file that cannot be read; one of another kind, which is named; a header that contradicts itself or
-    /// the length of the file.
+    /// The file cannot be read, is of another kind (the error names it), or has a header that is inconsistent or
+    /// contradicts the length of the file.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, AudioError> {
         let path = path.as_ref();
         let open = |error| AudioError::Open { path: path.to_owned(), error };
@@ -122,10 +121,10 @@ impl Wav<File> {
 }
 
 impl<R: Read> Wav<R> {
-    /// What `reader` gives, up to its first sample.
+    /// Reads `reader` up to its first sample.
     ///
     /// # Errors
-    /// As [`Wav::open`]; a chunk that is longer than what is there is found when it ends.
+    /// As [`Wav::open`]; a chunk that is longer than the remaining data is detected when the data ends.
     pub fn new(reader: R) -> Result<Self, AudioError> {
         Self::begin(reader, None)
     }
@@ -155,8 +154,8 @@ impl<R: Read> Wav<R> {
                 let unknown = whole == size && (size == 0 || size == UNKNOWN);
                 return Self::ready(source, format, (!unknown).then_some(size));
             }
-            source.has(&name, size)?;
-            // A byte more where the length is odd; at the end of a file some writers leave it out.
+            source.check_size(&name, size)?;
+            // An odd length is followed by a padding byte, which some writers omit at the end of a file.
             let mut rest = u64::from(size) + u64::from(size % 2);
             if &name == b"fmt " {
                 if format.is_some() {
@@ -169,9 +168,9 @@ impl<R: Read> Wav<R> {
                 rest -= found;
                 format = Some(read_format(&fields[..read])?);
             }
-            let passed = source.pass(rest)?;
+            let passed = source.skip_bytes(rest)?;
             if passed + u64::from(size % 2) < rest {
-                return Err(source.cut(&name, size));
+                return Err(source.truncated(&name, size));
             }
         }
         Err(AudioError::wav("chunks", format!("at most {CHUNKS} before `data`"), "more"))
@@ -180,7 +179,7 @@ impl<R: Read> Wav<R> {
     fn ready(source: Source<R>, format: Format, size: Option<u32>) -> Result<Self, AudioError> {
         let block = format.sample.bytes() * format.channels;
         if let Some(size) = size {
-            source.has(b"data", size)?;
+            source.check_size(b"data", size)?;
             if !(size as usize).is_multiple_of(block) {
                 return Err(AudioError::wav(
                     "`data`",
@@ -188,13 +187,13 @@ impl<R: Read> Wav<R> {
                     size,
                 ));
             }
-        } else if let Some(there) = source.there()
-            && !there.is_multiple_of(block as u64)
+        } else if let Some(remaining) = source.remaining()
+            && !remaining.is_multiple_of(block as u64)
         {
             let expected = format!("a multiple of {block} bytes to the end");
-            return Err(AudioError::wav("`data`, which has no length,", expected, there));
+            return Err(AudioError::wav("`data`, which has no length,", expected, remaining));
         }
-        let bytes = size.map(u64::from).or(source.there());
+        let bytes = size.map(u64::from).or(source.remaining());
         Ok(Self {
             reader: source.reader,
             format,
@@ -206,28 +205,28 @@ impl<R: Read> Wav<R> {
         })
     }
 
-    /// Samples a second.
+    /// Samples per second.
     #[must_use]
     pub fn rate(&self) -> u32 {
         self.format.rate
     }
 
-    /// Channels of the file; one comes out.
+    /// Channels of the file; `read` returns one.
     #[must_use]
     pub fn channels(&self) -> usize {
         self.format.channels
     }
 
-    /// All samples of a channel, if the file says.
+    /// Samples per channel, if the file defines the length.
     #[must_use]
     pub fn samples(&self) -> Option<u64> {
         self.bytes.map(|bytes| bytes / (self.format.sample.bytes() * self.format.channels) as u64)
     }
 
-    /// The next samples, as many as there are and `out` has room for; fewer than it has room for only at the end.
+    /// Reads the next samples into `out`. Returns the number of samples; it is less than `out.len()` only at the end.
     ///
     /// # Errors
-    /// A file that ends before its samples do; a sample that is not finite, with its number.
+    /// The file ends before its samples do, or a sample is not finite; the error has its index.
     pub fn read(&mut self, out: &mut [f32]) -> Result<usize, AudioError> {
         let Format { sample, channels, .. } = self.format;
         let block = sample.bytes() * channels;
@@ -237,9 +236,9 @@ impl<R: Read> Wav<R> {
                 break;
             }
             let bytes = &self.buffer[self.ready.clone()];
-            let room = &mut out[written..];
-            let count = room.len().min(bytes.len() / block);
-            for (block, out) in bytes.chunks_exact(block).zip(&mut room[..count]) {
+            let space = &mut out[written..];
+            let count = space.len().min(bytes.len() / block);
+            for (block, out) in bytes.chunks_exact(block).zip(&mut space[..count]) {
                 let values = block.chunks_exact(sample.bytes()).map(|bytes| sample.value(bytes));
                 let mean = (values.sum::<f64>() / channels as f64) as f32;
                 if !mean.is_finite() {
@@ -255,10 +254,10 @@ impl<R: Read> Wav<R> {
         Ok(written)
     }
 
-    /// Reads on, whole blocks; false at the end.
+    /// Reads more whole blocks; returns false at the end.
     fn refill(&mut self, block: usize) -> Result<bool, AudioError> {
-        let room = self.buffer.len() as u64;
-        let want = self.left.map_or(room, |left| left.min(room)) as usize;
+        let space = self.buffer.len() as u64;
+        let want = self.left.map_or(space, |left| left.min(space)) as usize;
         let read = fill(&mut self.reader, &mut self.buffer[..want])?;
         if let Some(left) = &mut self.left {
             if read < want {
@@ -277,7 +276,7 @@ impl<R: Read> Wav<R> {
     }
 }
 
-/// A reader whose position is known, and its length where it has one.
+/// A reader with its position, and its length if known.
 struct Source<R> {
     reader: BufReader<R>,
     length: Option<u64>,
@@ -291,47 +290,47 @@ impl<R: Read> Source<R> {
         Ok(read)
     }
 
-    /// Reads on without looking; gives how far.
-    fn pass(&mut self, bytes: u64) -> Result<u64, AudioError> {
+    /// Skips bytes; returns how many were skipped.
+    fn skip_bytes(&mut self, bytes: u64) -> Result<u64, AudioError> {
         let passed = io::copy(&mut self.reader.by_ref().take(bytes), &mut io::sink())
             .map_err(|error| AudioError::Read { error })?;
         self.at += passed;
         Ok(passed)
     }
 
-    /// Is there as much as a chunk says?
-    fn has(&self, name: &[u8; 4], size: u32) -> Result<(), AudioError> {
-        match self.there() {
-            Some(there) if there < u64::from(size) => {
-                let found = format!("{there} to the end of the file");
-                let what = format!("the chunk {}", shown(name));
+    /// Checks that the remaining bytes are at least the size of a chunk.
+    fn check_size(&self, name: &[u8; 4], size: u32) -> Result<(), AudioError> {
+        match self.remaining() {
+            Some(remaining) if remaining < u64::from(size) => {
+                let found = format!("{remaining} to the end of the file");
+                let what = format!("the chunk {}", escaped_name(name));
                 Err(AudioError::wav(what, format!("{size} bytes"), found))
             }
             _ => Ok(()),
         }
     }
 
-    /// Bytes to the end, where that is known.
-    fn there(&self) -> Option<u64> {
+    /// Bytes to the end, if known.
+    fn remaining(&self) -> Option<u64> {
         self.length.map(|length| length.saturating_sub(self.at))
     }
 
-    /// The reader ended inside of a chunk.
-    fn cut(&self, name: &[u8; 4], size: u32) -> AudioError {
+    /// The error for data that ends inside a chunk.
+    fn truncated(&self, name: &[u8; 4], size: u32) -> AudioError {
         AudioError::wav(
-            format!("the chunk {}", shown(name)),
+            format!("the chunk {}", escaped_name(name)),
             format!("{size} bytes"),
             format!("the end of the file after {} bytes of all", self.at),
         )
     }
 }
 
-/// A chunk's name, whatever is in it.
-fn shown(name: &[u8; 4]) -> String {
+/// A chunk's name, escaped for printing.
+fn escaped_name(name: &[u8; 4]) -> String {
     format!("`{}`", name.escape_ascii())
 }
 
-/// Reads until `bytes` are full or there are no more.
+/// Reads until `bytes` is full or the data ends.
 fn fill(reader: &mut impl Read, bytes: &mut [u8]) -> Result<usize, AudioError> {
     let mut read = 0;
     while read < bytes.len() {
@@ -353,7 +352,7 @@ fn u32_of(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-/// The first 40 bytes of a `fmt ` chunk, or as many as it has.
+/// Parses the first 40 bytes of a `fmt ` chunk, or all if it has fewer.
 fn read_format(fields: &[u8]) -> Result<Format, AudioError> {
     const EXTENSIBLE: u16 = 0xfffe;
     if fields.len() < 16 {
@@ -370,7 +369,7 @@ fn read_format(fields: &[u8]) -> Result<Format, AudioError> {
                 fields.len(),
             ));
         }
-        // The rest of the name by which a format is known, the same for all that have a tag.
+        // The rest of the GUID of a format, the same for all formats that have a tag.
         if &fields[26..40] != b"\x00\x00\x00\x00\x10\x00\x80\x00\x00\xaa\x00\x38\x9b\x71" {
             let found = fields[24..40].escape_ascii();
             return Err(AudioError::wav("the format", "PCM (1) or floats (3)", found));
@@ -417,7 +416,7 @@ fn read_format(fields: &[u8]) -> Result<Format, AudioError> {
     Ok(Format { sample, channels, rate })
 }
 
-/// What a file that is no WAV file seems to be.
+/// The probable kind of a file that is not a WAV file.
 fn kind(head: &[u8]) -> &'static str {
     let at = |at: usize, text: &[u8]| head.get(at..).is_some_and(|rest| rest.starts_with(text));
     match head {

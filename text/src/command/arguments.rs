@@ -65,7 +65,7 @@ so. `ffmpeg -i FILE -ac 1 -ar 16000 -f wav - | simdformer transcribe --model DIR
 Exits with 1 if a text could not be run, 2 for a wrong command line.
 ";
 
-/// What is to be done.
+/// The command to run.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Command {
     Help,
@@ -77,7 +77,7 @@ pub(crate) enum Command {
     Transcribe(Box<Arguments>),
 }
 
-/// What the commands that run texts take.
+/// The arguments of the commands that process texts.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Arguments {
     pub(crate) model: PathBuf,
@@ -85,7 +85,7 @@ pub(crate) struct Arguments {
     pub(crate) to: Option<String>,
     pub(crate) files: Vec<PathBuf>,
     pub(crate) texts: Vec<String>,
-    /// A file is one text.
+    /// Whether each file is one text.
     pub(crate) whole: bool,
     pub(crate) beams: Option<usize>,
     pub(crate) max_new_tokens: Option<usize>,
@@ -98,19 +98,19 @@ pub(crate) struct Arguments {
     pub(crate) slots: usize,
     pub(crate) summary: bool,
     pub(crate) quiet: bool,
-    /// A table of cosines.
+    /// Whether to print a table of cosines.
     pub(crate) table: bool,
     pub(crate) npy: Option<PathBuf>,
-    /// What texts are to answer.
+    /// The query of `rerank`.
     pub(crate) query: String,
-    /// What is spoken.
+    /// The spoken language.
     pub(crate) language: Option<String>,
     pub(crate) task: Option<String>,
     pub(crate) timestamps: bool,
 }
 
 impl Arguments {
-    /// The search with as many beams as the caller wants; what the checkpoint asks for where the caller says nothing.
+    /// Sets the number of beams in the search strategy; without an argument, the checkpoint's setting stays.
     pub(crate) fn choose_beams(&self, strategy: &mut Strategy) {
         match (self.beams, strategy) {
             (Some(1), strategy) => *strategy = Strategy::Greedy,
@@ -123,7 +123,7 @@ impl Arguments {
     }
 }
 
-/// What is wrong with a command line.
+/// An error in a command line.
 #[derive(Debug, PartialEq)]
 pub(crate) enum ArgumentError {
     NoCommand,
@@ -200,7 +200,7 @@ pub(crate) fn parse(
         weights: WeightDtypes::as_stored(),
         cache: None,
         threads: 1,
-        // What a decoder sees of a window of audio is as much as of fifty sentences.
+        // For the decoder, one window of audio costs as much as fifty sentences.
         slots: if command == "transcribe" { 4 } else { 32 },
         summary: false,
         quiet: false,

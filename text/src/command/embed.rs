@@ -1,4 +1,4 @@
-//! `embed`: a vector for each text, as the directory says that it is made of hidden states.
+//! `embed`: computes a vector for each text from the hidden states, as the directory defines.
 
 use crate::arguments::Arguments;
 use crate::encoder;
@@ -14,13 +14,13 @@ use simdformer_text::{Direction, Encoded, Tokenizer};
 use std::io::Write;
 use std::time::Instant;
 
-/// Texts that are read, run and written together.
+/// Texts that are read, run and written as one block.
 const BLOCK: usize = 512;
 
-/// Runs all texts; returns the exit code.
+/// Processes all texts; returns the exit code.
 pub(crate) fn run(arguments: &Arguments, streams: &mut Streams<'_>) -> Result<u8, Failure> {
     let tokenizer = Tokenizer::from_dir(encoder::folder(&arguments.model)?)?;
-    // Before gigabytes are read: is this a model of one text, and what is made of its states?
+    // Check before gigabytes are read: does the model encode single texts, and does the directory define a vector?
     tokenizer.encode("", &Direction::default())?;
     let checkpoint = Checkpoint::open(&arguments.model)?;
     let head = SentenceHead::open(&arguments.model, checkpoint.config().d_model)?;
@@ -53,8 +53,8 @@ pub(crate) fn run(arguments: &Arguments, streams: &mut Streams<'_>) -> Result<u8
     pool.install(|| runner.run(streams))
 }
 
-/// The most tokens of a text, and whether the directory wants longer ones cut: then it has said how long they may be, and
-/// the model has positions for so many.
+/// The maximum number of tokens of a text, and whether longer texts are truncated. They are truncated if the
+/// directory defines a maximum length and the model has that many positions.
 fn longest(tokenizer: &Tokenizer, head: &SentenceHead, model: &Model) -> (Option<usize>, bool) {
     let positions = model.config().max_positions(Side::Encoder);
     let least = |a: Option<usize>| a.into_iter().chain(positions).min();
@@ -69,7 +69,7 @@ struct Runner<'r> {
     tokenizer: &'r Tokenizer,
     model: &'r Model,
     head: &'r SentenceHead,
-    /// Texts that are too long are cut.
+    /// Whether long texts are truncated.
     cut: bool,
 }
 
@@ -94,16 +94,16 @@ impl Runner<'_> {
             for (text, answer) in texts.iter().zip(self.block(&texts, progress, *notes)?) {
                 done += 1;
                 let vector = match answer {
-                    IntoControlFlow { error: Some(error), .. } => {
+                    Outcome { error: Some(error), .. } => {
                         failed += 1;
                         writeln!(notes, "simdformer: text {done}: {error}")?;
                         None
                     }
-                    IntoControlFlow { too_long: Some(tokens), vector, .. } => {
+                    Outcome { too_long: Some(tokens), vector, .. } => {
                         writeln!(notes, "simdformer: text {done} has {tokens} tokens and was cut")?;
                         Some(vector)
                     }
-                    IntoControlFlow { vector, .. } => Some(vector),
+                    Outcome { vector, .. } => Some(vector),
                 };
                 vectors.add(text, vector, *out)?;
             }
@@ -116,19 +116,19 @@ impl Runner<'_> {
         Ok(u8::from(failed > 0))
     }
 
-    /// The answer to each text. A blank one is run as well: its special tokens have a vector.
+    /// Computes the answer to each text. A blank text is run too: its special tokens have a vector.
     fn block(
         &self,
         texts: &[String],
         mut progress: Progress,
         notes: &mut (dyn Write + Send),
-    ) -> Result<Vec<IntoControlFlow>, Failure> {
-        let mut answers = vec![IntoControlFlow::default(); texts.len()];
+    ) -> Result<Vec<Outcome>, Failure> {
+        let mut answers = vec![Outcome::default(); texts.len()];
         let mut encoded: Vec<(usize, Encoded)> = Vec::new();
         for (i, text) in texts.iter().enumerate() {
             let one = self.tokenizer.encode(text, &Direction::default())?;
             answers[i].too_long = one.truncated.then_some(one.tokens);
-            answers[i].error = encoder::refused(&one, self.model, self.cut);
+            answers[i].error = encoder::rejected(&one, self.model, self.cut);
             if answers[i].error.is_none() {
                 encoded.push((i, one));
             }
@@ -147,11 +147,11 @@ impl Runner<'_> {
     }
 }
 
-/// What became of a text.
+/// The result of a text.
 #[derive(Clone, Debug, Default)]
-struct IntoControlFlow {
+struct Outcome {
     vector: Vec<f32>,
-    /// It was longer than the model takes: how long.
+    /// The number of tokens of a text that is longer than the model's limit.
     too_long: Option<usize>,
     /// Why there is no vector.
     error: Option<String>,

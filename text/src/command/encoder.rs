@@ -1,4 +1,4 @@
-//! Texts through an encoder: many at a time, each with the bits that it has alone.
+//! Runs texts through an encoder, many at a time; each result has the same bits as alone.
 
 use crate::Failure;
 use crate::arguments::Arguments;
@@ -10,23 +10,24 @@ use std::fs;
 use std::io::{ErrorKind, Read};
 use std::path::{Component, Path, PathBuf};
 
-/// Tokens that are run together, if no text has more.
-const TOGETHER: usize = 4096;
+/// Tokens per run, if no text has more.
+const TOKENS_PER_RUN: usize = 4096;
 
-/// The largest `modules.json` that is read, as the model's own reader has it; a real one has a hundredth of it.
+/// The maximum size of a `modules.json` in bytes, as in the model's own reader; published ones have a hundredth of
+/// it.
 const MODULES: u64 = 1 << 16;
 
-/// Where the tokenizer of a directory is: with the transformer, which sentence-transformers may keep in a folder.
+/// The directory of the tokenizer: that of the transformer, which sentence-transformers may store in a subfolder.
 ///
 /// # Errors
-/// A `modules.json` that is no regular file, or larger than any.
+/// A `modules.json` is not a regular file, or is too large.
 pub(crate) fn folder(directory: &Path) -> Result<PathBuf, Failure> {
     let whole = || Ok(directory.to_owned());
     if directory.join("config.json").exists() {
         return whole();
     }
     let Some(text) = modules(&directory.join("modules.json"))? else { return whole() };
-    // What is wrong with it is for whoever wants its modules.
+    // Errors in the file are reported by the code that reads its modules.
     let modules: Value = serde_json::from_slice(&text).unwrap_or_default();
     let is = |module: &&Value| {
         module["type"].as_str().is_some_and(|kind| kind.ends_with(".Transformer"))
@@ -40,7 +41,7 @@ pub(crate) fn folder(directory: &Path) -> Result<PathBuf, Failure> {
     }
 }
 
-/// The bytes of a `modules.json`, if it is there. A pipe is not opened, because opening it waits.
+/// The bytes of a `modules.json`, if it exists. A pipe is not opened, because opening it blocks.
 fn modules(path: &Path) -> Result<Option<Vec<u8>>, Failure> {
     let about = match fs::metadata(path) {
         Ok(about) => about,
@@ -61,8 +62,9 @@ fn modules(path: &Path) -> Result<Option<Vec<u8>>, Failure> {
     Ok(Some(bytes))
 }
 
-/// Why a text is not run, if it is not: it is longer than the model takes and not to be cut, or it has no tokens.
-pub(crate) fn refused(one: &Encoded, model: &Model, cut: bool) -> Option<String> {
+/// Why a text is not run: it is longer than the model's limit and must not be truncated, or it has no tokens. `None`
+/// if it can be run.
+pub(crate) fn rejected(one: &Encoded, model: &Model, cut: bool) -> Option<String> {
     let positions = model.config().max_positions(Side::Encoder).unwrap_or(usize::MAX);
     if one.ids.is_empty() {
         return Some("there are no tokens in it".to_owned());
@@ -74,10 +76,10 @@ pub(crate) fn refused(one: &Encoded, model: &Model, cut: bool) -> Option<String>
     None
 }
 
-/// What is done with a text's number and hidden states.
+/// Receives the index and the hidden states of a text.
 type Each<'e> = dyn FnMut(usize, &[f32]) -> Result<(), Failure> + 'e;
 
-/// Calls `each` with the number and the hidden states, `[tokens, d_model]`, of every text, in order.
+/// Calls `each` with the index and the hidden states, `[tokens, d_model]`, of every text, in order.
 pub(crate) fn run(
     model: &Model,
     arguments: &Arguments,
@@ -89,8 +91,8 @@ pub(crate) fn run(
     let slots = arguments.slots.min(texts.len());
     let limits = Limits::encoder(slots, longest);
     let limits = Limits {
-        batch_tokens: limits.batch_tokens.min(TOGETHER).max(longest),
-        // A decoder that is there is planned for, if only just.
+        batch_tokens: limits.batch_tokens.min(TOKENS_PER_RUN).max(longest),
+        // If the model has a decoder, plan the minimum for it.
         target_tokens: usize::from(config.decoder.is_some()),
         ..limits
     };

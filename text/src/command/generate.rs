@@ -1,4 +1,4 @@
-//! `translate` and `summarize`: texts through the tokenizer, the model, and the tokenizer again.
+//! `translate` and `summarize`: encode texts, run the model, and decode the output.
 
 use crate::arguments::Arguments;
 use crate::inputs::Inputs;
@@ -13,25 +13,25 @@ use simdformer_text::{Direction, Encoded, Family, Tokenizer};
 use std::io::Write;
 use std::time::Instant;
 
-/// Texts that are read, run and written together.
+/// Texts that are read, run and written as one block.
 const BLOCK: usize = 512;
-/// The longest output where neither the checkpoint nor the caller says.
+/// The maximum output length if neither the checkpoint nor the caller sets one.
 const LONGEST: usize = 256;
 
-/// What became of a text.
+/// The result of a text.
 #[derive(Clone, Debug, Default)]
-struct IntoControlFlow {
+struct Outcome {
     text: String,
     score: f32,
     tokens: usize,
     finish: Option<Finish>,
-    /// It was longer than the model takes: how long.
+    /// The number of tokens of a text that is longer than the model's limit.
     too_long: Option<usize>,
-    /// Why there is no text.
+    /// Why there is no output text.
     error: Option<String>,
 }
 
-/// Runs all texts; returns the exit code.
+/// Processes all texts; returns the exit code.
 pub(crate) fn run(arguments: &Arguments, streams: &mut Streams<'_>) -> Result<u8, Failure> {
     let tokenizer = Tokenizer::from_dir(&arguments.model)?;
     let direction =
@@ -39,11 +39,11 @@ pub(crate) fn run(arguments: &Arguments, streams: &mut Streams<'_>) -> Result<u8
     if let (Some(languages), None) = (tokenizer.languages(), &arguments.to)
         && matches!(tokenizer.family(), Family::Marian | Family::T5)
     {
-        // Others refuse to go on; what these write without a target is anybody's guess.
+        // Other models fail without a target language; the output language of these models is undefined without one.
         let many = languages.len();
         writeln!(streams.notes, "simdformer: the model has {many} languages, --to chooses one")?;
     }
-    // Before gigabytes are read: are the languages there?
+    // Check the languages before gigabytes are read.
     let prefix = tokenizer.encode("", &direction)?.prefix;
     let checkpoint = Checkpoint::open(&arguments.model)?;
     let model = loading::load(
@@ -65,7 +65,7 @@ pub(crate) fn run(arguments: &Arguments, streams: &mut Streams<'_>) -> Result<u8
     pool.install(|| runner.run(streams))
 }
 
-/// What the checkpoint asks for, and what the caller wants otherwise.
+/// The search options of the checkpoint, with the caller's changes.
 fn options(arguments: &Arguments, model: &Model, prefix: &[u32]) -> Result<SearchOptions, Failure> {
     let mut options = model.config().search_options();
     if let Some(&start) = prefix.first() {
@@ -118,15 +118,15 @@ impl Runner<'_> {
         Ok(u8::from(failed > 0))
     }
 
-    /// The answer to each text.
+    /// Computes the answer to each text.
     fn block(
         &self,
         texts: &[String],
         mut progress: Progress,
         notes: &mut (dyn Write + Send),
         out: &mut (dyn Write + Send),
-    ) -> Result<Vec<IntoControlFlow>, Failure> {
-        let mut answers = vec![IntoControlFlow::default(); texts.len()];
+    ) -> Result<Vec<Outcome>, Failure> {
+        let mut answers = vec![Outcome::default(); texts.len()];
         let mut encoded: Vec<(usize, Encoded)> = Vec::new();
         let positions = self.model.config().max_positions(Side::Encoder).unwrap_or(usize::MAX);
         for (i, text) in texts.iter().enumerate() {
@@ -169,7 +169,7 @@ impl Runner<'_> {
         let mut options = self.options.clone();
         let fits = session.search_options();
         match self.arguments.max_new_tokens {
-            // As many as the model has positions for.
+            // At most as many tokens as the model has positions.
             Some(most) => options.max_new_tokens = Some(most.min(limits.target_tokens - prefix)),
             None => {
                 (options.max_length, options.max_new_tokens) =
@@ -190,7 +190,7 @@ impl Runner<'_> {
                 let answer = &mut answers[encoded[done.source].0];
                 answer.finish = Some(done.finish);
                 if done.finish == Finish::NotFinite {
-                    // What was chosen before is not all.
+                    // Tokens that were chosen before the error are incomplete output.
                     answer.error = Some("the model's scores are NaN or infinite".to_owned());
                 } else if let Some(best) = done.hypotheses().next() {
                     answer.tokens = best.tokens.len();
@@ -209,7 +209,7 @@ impl Runner<'_> {
         Ok(answers)
     }
 
-    /// What a session needs for these texts, whose decoders begin with at most `prefix` tokens.
+    /// The session limits for these texts, whose decoders begin with at most `prefix` tokens.
     fn limits(&self, encoded: &[(usize, Encoded)], prefix: usize) -> Limits {
         let positions = self.model.config().max_positions(Side::Decoder).unwrap_or(usize::MAX);
         let longest = encoded.iter().map(|(_, one)| one.ids.len()).max().unwrap_or(1);
@@ -230,7 +230,7 @@ impl Runner<'_> {
 
     fn write(
         &self,
-        answer: &IntoControlFlow,
+        answer: &Outcome,
         number: usize,
         notes: &mut dyn Write,
         out: &mut dyn Write,
@@ -257,7 +257,7 @@ impl Runner<'_> {
             };
             writeln!(out, "{line}")?;
         } else {
-            // A text is a line, also where a model writes two.
+            // The output of a text is one line, even if the model writes two.
             let line: String = answer
                 .text
                 .chars()

@@ -1,4 +1,4 @@
-//! Texts: arguments, lines, or whole files, as many at a time as are run together.
+//! Reads input texts: arguments, lines or whole files, in blocks.
 
 use crate::Failure;
 use crate::arguments::Arguments;
@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::vec;
 
-/// Texts in the order in which they are to come out.
+/// Input texts, in output order.
 pub(crate) struct Inputs<'i> {
     texts: vec::IntoIter<String>,
     readers: vec::IntoIter<Box<dyn BufRead + Send + 'i>>,
@@ -36,7 +36,7 @@ impl<'i> Inputs<'i> {
         })
     }
 
-    /// At most `most` texts; none at the end.
+    /// The next texts, at most `most`; empty at the end.
     pub(crate) fn take(&mut self, most: usize) -> Result<Vec<String>, Failure> {
         let mut texts: Vec<String> = self.texts.by_ref().take(most).collect();
         while texts.len() < most {

@@ -1,4 +1,4 @@
-//! The load of a model: what it will take, and a line that says how far it is.
+//! Loads a model, reports its memory before, and shows progress.
 
 use crate::{Failure, Streams};
 use simdformer::checkpoint::Checkpoint;
@@ -6,34 +6,34 @@ use simdformer::kernels::Isa;
 use simdformer::{Loading, Model, WeightDtypes};
 use std::time::{Duration, Instant};
 
-/// Before the first line, and between two.
-const PATIENCE: Duration = Duration::from_millis(200);
+/// The delay before the first progress line and between two.
+const INTERVAL: Duration = Duration::from_millis(200);
 
-/// Columns of the line: a narrow terminal does not wrap it.
+/// Columns of the progress line, so that a narrow terminal does not wrap it.
 const WIDTH: usize = 79;
 
-/// Loads the model of `checkpoint`, and says before a weight is read what it will take, to whoever wants to know.
+/// Loads the model of `checkpoint`. If notes are shown, reports the required memory before any weight is read.
 pub(crate) fn load(
     checkpoint: &Checkpoint<'_>,
     forms: &WeightDtypes,
-    tell: bool,
+    report_memory: bool,
     streams: &mut Streams<'_>,
 ) -> Result<Model, Failure> {
     let isa = Isa::detect()?;
-    if tell {
+    if report_memory {
         writeln!(streams.notes, "needs {}", Model::requirements_as(checkpoint, isa, forms)?)?;
     }
     if !streams.watched {
         return Ok(Model::load_as(checkpoint, isa, forms, &mut |_| ())?);
     }
-    let mut said = Instant::now();
+    let mut last_update = Instant::now();
     let mut shown = false;
     let model = Model::load_as(checkpoint, isa, forms, &mut |loading: Loading<'_>| {
-        if said.elapsed() < PATIENCE {
+        if last_update.elapsed() < INTERVAL {
             return;
         }
-        (said, shown) = (Instant::now(), true);
-        // Who cannot be told of progress is not told of that either.
+        (last_update, shown) = (Instant::now(), true);
+        // If progress cannot be written, the write error is ignored too.
         let _ = write!(streams.notes, "\r{:WIDTH$}", line(&loading));
         let _ = streams.notes.flush();
     });
@@ -43,7 +43,7 @@ pub(crate) fn load(
     Ok(model?)
 }
 
-/// How far, and where.
+/// The progress and the tensor that is being loaded.
 fn line(loading: &Loading<'_>) -> String {
     let percent = 100 * loading.done / loading.total.max(1);
     let megabytes = loading.total as f64 / 1e6;

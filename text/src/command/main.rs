@@ -1,6 +1,6 @@
-//! `simdformer`: a checkpoint's directory and text in; text, vectors or scores out.
+//! `simdformer`: reads a checkpoint directory and text; writes text, vectors or scores.
 //!
-//! `simdformer --help` tells the commands. Answers go to standard output; everything else to standard error.
+//! `simdformer --help` lists the commands. Results are written to standard output, everything else to standard error.
 
 mod arguments;
 mod embed;
@@ -22,18 +22,18 @@ use std::error::Error;
 use std::io::{self, BufWriter, IsTerminal, Read, Write};
 use std::process::ExitCode;
 
-/// Why nothing, or not everything, was done.
+/// Why a command failed or was incomplete.
 pub(crate) type Failure = Box<dyn Error + Send + Sync>;
 
 /// Exit code for a wrong command line.
 const USAGE: u8 = 2;
 
-/// Where a command reads and writes.
+/// The streams of a command.
 pub(crate) struct Streams<'s> {
     pub(crate) input: &'s mut (dyn Read + Send),
     pub(crate) out: &'s mut (dyn Write + Send),
     pub(crate) notes: &'s mut (dyn Write + Send),
-    /// Somebody looks at the notes: progress is worth writing.
+    /// Whether a user sees the notes, so that progress is shown.
     pub(crate) watched: bool,
 }
 
@@ -66,7 +66,7 @@ fn main() -> ExitCode {
     };
     match done.and_then(|code| Ok((code, streams.out.flush()?))) {
         Ok((code, ())) => ExitCode::from(code),
-        // The reader has gone, as `head` does; nobody is left to tell.
+        // The reader closed the pipe, as `head` does, so no error is reported.
         Err(error) if is_broken_pipe(&*error) => ExitCode::SUCCESS,
         Err(error) => {
             let _ = writeln!(io::stderr(), "simdformer: {error}");

@@ -1,4 +1,4 @@
-//! What a model that transcribes is asked for: which language, what to do, with times or without.
+//! The prompt of a transcription model: language, task, timestamps.
 
 use crate::Failure;
 use crate::arguments::Arguments;
@@ -6,7 +6,7 @@ use simdformer::config::{Config, Transcription};
 use simdformer::search::Timestamps;
 use simdformer_text::{Direction, TextError, Tokenizer};
 
-/// What the languages that Whisper was trained on are called, and their codes: a checkpoint may say either.
+/// The names and codes of the languages on which Whisper was trained; a checkpoint may use either.
 const NAMES: &str = "
     afrikaans:af, amharic:am, arabic:ar, assamese:as, azerbaijani:az, bashkir:ba, belarusian:be,
     bulgarian:bg, bengali:bn, tibetan:bo, breton:br, bosnian:bs, catalan:ca, valencian:ca, czech:cs,
@@ -24,15 +24,15 @@ const NAMES: &str = "
     turkmen:tk, tagalog:tl, turkish:tr, tatar:tt, ukrainian:uk, urdu:ur, uzbek:uz, vietnamese:vi,
     yiddish:yi, yoruba:yo, cantonese:yue, chinese:zh, mandarin:zh ";
 
-/// The wishes of the caller, and of the checkpoint where the caller has none, as tokens.
+/// The options of the caller, or the defaults of the checkpoint, as tokens.
 pub(crate) struct Prompt {
     transcription: Transcription,
-    /// Of all files; `None` where the model has one, or hears which.
+    /// The language of all files; `None` if the model has one language, or if it is detected.
     pub(crate) language: Option<u32>,
-    /// The languages that one is to be heard of.
+    /// The candidate languages for detection.
     known: Vec<u32>,
     task: Option<u32>,
-    /// The rule about times, where they are wanted.
+    /// The timestamp rule, if timestamps are requested.
     pub(crate) timestamps: Option<Timestamps>,
 }
 
@@ -50,7 +50,7 @@ impl Prompt {
             None => None,
         };
         let task = match &arguments.task {
-            // What a model of one language does anyway.
+            // A model of one language has no task tokens and always transcribes.
             Some(task) if task == "transcribe" && transcription.tasks.is_empty() => None,
             Some(task) => match transcription.task(task) {
                 Some(id) => Some(id),
@@ -74,12 +74,12 @@ impl Prompt {
         Ok(Self { transcription, language, known, task, timestamps })
     }
 
-    /// The languages of which one is to be heard, if it is.
+    /// The candidate languages, if the language is to be detected.
     pub(crate) fn to_detect(&self) -> Option<&[u32]> {
         (!self.known.is_empty()).then_some(&self.known)
     }
 
-    /// What follows the decoder's start.
+    /// The tokens after the decoder start.
     pub(crate) fn prefix(&self, language: Option<u32>) -> Vec<u32> {
         self.transcription.prefix(language, self.task, self.timestamps.is_some())
     }
@@ -91,13 +91,13 @@ impl Prompt {
         Some(inside.unwrap_or(name))
     }
 
-    /// Which time a token is, counted from the first, if it is one.
+    /// The index of a time token, from the first one; `None` for other tokens.
     pub(crate) fn time(&self, id: u32) -> Option<u32> {
         id.checked_sub(self.transcription.no_timestamps?.checked_add(1)?)
     }
 }
 
-/// The token of a language, or an error with the most similar ones.
+/// The token of a language; the error lists the most similar ones.
 fn language(
     code: &str,
     transcription: &Transcription,

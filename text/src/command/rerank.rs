@@ -1,4 +1,4 @@
-//! `rerank`: how well each text answers a query, by a cross-encoder, the best first.
+//! `rerank`: scores how well each text answers a query with a cross-encoder, and sorts texts by score.
 
 use crate::arguments::Arguments;
 use crate::encoder;
@@ -14,13 +14,13 @@ use simdformer_text::{Encoded, Tokenizer};
 use std::io::Write;
 use std::time::Instant;
 
-/// Texts that are read and run together.
+/// Texts that are read and run as one block.
 const BLOCK: usize = 512;
 
-/// Runs all texts; returns the exit code.
+/// Processes all texts; returns the exit code.
 pub(crate) fn run(arguments: &Arguments, streams: &mut Streams<'_>) -> Result<u8, Failure> {
     let tokenizer = Tokenizer::from_dir(encoder::folder(&arguments.model)?)?;
-    // Before gigabytes are read: does the model take pairs, and give a score?
+    // Check before gigabytes are read: does the model encode pairs, and does it compute a score?
     tokenizer.encode_pair("", "")?;
     let checkpoint = Checkpoint::open(&arguments.model)?;
     let Some(head) = Classifier::read(&checkpoint)? else {
@@ -63,7 +63,7 @@ impl Runner<'_> {
     fn run(&self, streams: &mut Streams<'_>) -> Result<u8, Failure> {
         let Streams { input, out, notes, watched } = streams;
         let mut inputs = Inputs::new(self.arguments, *input)?;
-        // The number of each text, and its score or why it has none.
+        // The index of each text with its score, or with the reason why it has none.
         let mut scores: Vec<(usize, f32)> = Vec::new();
         let mut failed: Vec<(usize, String)> = Vec::new();
         let mut before = 0;
@@ -78,7 +78,7 @@ impl Runner<'_> {
             for (number, text) in (before..).zip(&texts) {
                 let one = self.tokenizer.encode_pair(&self.arguments.query, text)?;
                 let (tokens, name) = (one.tokens, number + 1);
-                if let Some(error) = encoder::refused(&one, self.model, self.arguments.truncate) {
+                if let Some(error) = encoder::rejected(&one, self.model, self.arguments.truncate) {
                     writeln!(notes, "simdformer: text {name}: {error}")?;
                     failed.push((number, error));
                     continue;
@@ -99,11 +99,11 @@ impl Runner<'_> {
             progress.end(*notes);
             before += texts.len();
         }
-        // Texts of one score keep their order; what is no number is the worst.
+        // Texts of equal score keep their order; NaN is the lowest score.
         let rank = |score: f32| if score.is_nan() { f32::NEG_INFINITY } else { score };
         scores.sort_by(|(_, a), (_, b)| rank(*b).total_cmp(&rank(*a)));
         for (index, score) in scores {
-            // The shortest decimals that give the same bits.
+            // The shortest decimal representation that restores the same bits.
             let score = serde_json::to_string(&score)?;
             writeln!(out, "{{\"index\":{index},\"score\":{score}}}")?;
         }

@@ -1,4 +1,4 @@
-//! What a directory holds: languages, and what was loaded.
+//! Shows the content of a directory: languages, and the loaded model.
 
 use crate::{Failure, Streams, encoder, loading};
 use simdformer::checkpoint::Checkpoint;
@@ -9,7 +9,7 @@ use simdformer_text::Tokenizer;
 use std::io::Write;
 use std::path::Path;
 
-/// Names that are listed before the rest is counted.
+/// Names that are listed; the others are only counted.
 const LISTED: usize = 8;
 
 pub(crate) fn languages(model: &Path, out: &mut dyn Write) -> Result<(), Failure> {
@@ -23,7 +23,7 @@ pub(crate) fn languages(model: &Path, out: &mut dyn Write) -> Result<(), Failure
 pub(crate) fn model(path: &Path, streams: &mut Streams<'_>) -> Result<(), Failure> {
     let tokenizer = Tokenizer::from_dir(encoder::folder(path)?)?;
     let checkpoint = Checkpoint::open(path)?;
-    // Before gigabytes are read.
+    // This is computed before gigabytes are read.
     writeln!(streams.out, "needs {}", Model::requirements(&checkpoint, Isa::detect()?)?)?;
     for file in checkpoint.files() {
         writeln!(streams.out, "weights: {file}")?;
@@ -33,7 +33,7 @@ pub(crate) fn model(path: &Path, streams: &mut Streams<'_>) -> Result<(), Failur
     loaded(&tokenizer, &checkpoint, &model, streams.out)
 }
 
-/// The model, what of the files was not used, and what they ask for.
+/// Prints the model, the unused tensors of its files, and the search options of the checkpoint.
 pub(crate) fn loaded(
     tokenizer: &Tokenizer,
     checkpoint: &Checkpoint<'_>,
@@ -57,9 +57,9 @@ pub(crate) fn loaded(
     for default in model.defaults() {
         writeln!(out, "not in config.json: {}, taken as {}", default.key, default.value)?;
     }
-    // What only encodes is not searched.
+    // Models with only an encoder have no search.
     if model.config().decoder.is_some() {
-        writeln!(out, "asks for: {}", asked(&model.config().search_options()))?;
+        writeln!(out, "asks for: {}", describe_search(&model.config().search_options()))?;
     }
     let ignored = &model.config().generation.unsupported;
     if !ignored.is_empty() {
@@ -68,9 +68,9 @@ pub(crate) fn loaded(
     Ok(())
 }
 
-/// What a checkpoint wants of the search, where it is not the plainest.
-fn asked(options: &SearchOptions) -> String {
-    let mut asked = vec![match &options.strategy {
+/// The search options of a checkpoint that differ from the simplest ones.
+fn describe_search(options: &SearchOptions) -> String {
+    let mut parts = vec![match &options.strategy {
         Strategy::Greedy => "greedy search".to_owned(),
         Strategy::Beam(beam) => {
             format!("{} beams, length penalty {}", beam.beams, beam.length_penalty)
@@ -78,13 +78,13 @@ fn asked(options: &SearchOptions) -> String {
         Strategy::Sample(_) => "samples".to_owned(),
     }];
     let number = |what: &str, number: Option<usize>| number.map(|n| format!("{what} {n}"));
-    asked.extend(number("max_length", options.max_length));
-    asked.extend(number("max_new_tokens", options.max_new_tokens));
-    asked.extend(number("min_length", Some(options.min_length).filter(|&n| n > 0)));
-    asked.extend(number("no_repeat_ngram_size", options.no_repeat_ngram));
+    parts.extend(number("max_length", options.max_length));
+    parts.extend(number("max_new_tokens", options.max_new_tokens));
+    parts.extend(number("min_length", Some(options.min_length).filter(|&n| n > 0)));
+    parts.extend(number("no_repeat_ngram_size", options.no_repeat_ngram));
     if options.repetition_penalty != 1.0 {
-        asked.push(format!("repetition_penalty {}", options.repetition_penalty));
+        parts.push(format!("repetition_penalty {}", options.repetition_penalty));
     }
-    asked.extend(number("bad_words", Some(options.bad_words.len()).filter(|&n| n > 0)));
-    asked.join(", ")
+    parts.extend(number("bad_words", Some(options.bad_words.len()).filter(|&n| n > 0)));
+    parts.join(", ")
 }

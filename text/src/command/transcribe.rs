@@ -1,4 +1,4 @@
-//! `transcribe`: what is said in WAV files, window by window, by a model that hears.
+//! `transcribe`: transcribes WAV files window by window.
 
 use crate::arguments::Arguments;
 use crate::progress::Progress;
@@ -16,50 +16,50 @@ use std::io::{Read, Write};
 use std::path::Path;
 use std::time::Instant;
 
-/// From one time token to the next, in seconds.
+/// The time between two successive time tokens, in seconds.
 const STEP: f64 = 0.02;
-/// Positions of a decoder that does not say.
+/// Decoder positions if the config does not define them.
 const LONGEST: usize = 448;
 
-/// A window that is to be heard.
+/// A window that is not yet transcribed.
 struct Window {
-    /// Of which file, counted from the first.
+    /// The index of its file.
     file: usize,
-    /// Where it begins and ends, in seconds.
+    /// Its start and end, in seconds.
     span: (f64, f64),
     /// `[frames, bins]`.
     features: Vec<f32>,
 }
 
-/// What was heard in a window.
-struct Heard {
+/// The transcription of a window.
+struct Transcript {
     span: (f64, f64),
     ids: Vec<u32>,
     score: f32,
     finish: Finish,
 }
 
-/// What became of a file.
+/// The result of a file.
 #[derive(Default)]
-struct IntoControlFlow {
+struct Outcome {
     name: String,
     seconds: f64,
-    /// The token of its language, where that is known.
+    /// The token of its language, if known.
     language: Option<u32>,
-    windows: Vec<Heard>,
-    /// Windows that were read and not yet heard.
-    waiting: usize,
+    windows: Vec<Transcript>,
+    /// Windows that were read but not yet transcribed.
+    pending: usize,
     error: Option<String>,
 }
 
-/// Runs all files; returns the exit code.
+/// Processes all files; returns the exit code.
 pub(crate) fn run(arguments: &Arguments, streams: &mut Streams<'_>) -> Result<u8, Failure> {
     let tokenizer = Tokenizer::from_dir(&arguments.model)?;
     if tokenizer.family() != Family::Whisper {
         let found = tokenizer.family();
         return Err(format!("expected a model that transcribes (Whisper), found {found:?}").into());
     }
-    // Before gigabytes are read: do features and model go together, are language and task there?
+    // Check before gigabytes are read: do features and model match, and do language and task exist?
     let extractor = FeatureExtractor::from_dir(&arguments.model)?;
     let checkpoint = Checkpoint::open(&arguments.model)?;
     let positions = fits(checkpoint.config(), &extractor)?;
@@ -94,7 +94,7 @@ pub(crate) fn run(arguments: &Arguments, streams: &mut Streams<'_>) -> Result<u8
     pool.install(|| runner.run(streams))
 }
 
-/// The encoder's positions for a window, if the features are what the model takes.
+/// The encoder positions of a window; an error if the features do not match the model.
 fn fits(config: &Config, extractor: &FeatureExtractor) -> Result<usize, Failure> {
     let Some(stem) = config.stem else {
         return Err(
@@ -115,7 +115,7 @@ fn fits(config: &Config, extractor: &FeatureExtractor) -> Result<usize, Failure>
     }
 }
 
-/// What the checkpoint asks for, and what the caller wants otherwise.
+/// The search options of the checkpoint, with the caller's changes.
 fn options(arguments: &Arguments, model: &Model) -> SearchOptions {
     let mut options = model.config().search_options();
     options.num_return_sequences = 1;
@@ -131,17 +131,17 @@ struct Runner<'r> {
     extractor: &'r FeatureExtractor,
     prompt: &'r Prompt,
     options: SearchOptions,
-    /// The encoder's, of a window.
+    /// Encoder positions per window.
     positions: usize,
 }
 
-/// What a run has so far.
+/// The progress of a run.
 struct State<'r> {
-    /// Made for the first windows: how many there are at a time is not known before.
+    /// Created for the first windows, because the number of windows per batch is not known before.
     session: Option<Session<'r>>,
     windows: Vec<Window>,
     /// Files that are not yet written.
-    answers: VecDeque<IntoControlFlow>,
+    answers: VecDeque<Outcome>,
     written: usize,
     failed: usize,
     progress: Progress,
@@ -165,7 +165,7 @@ impl<'r> Runner<'r> {
         };
         for path in paths {
             let name = path.display().to_string();
-            state.answers.push_back(IntoControlFlow { name, ..IntoControlFlow::default() });
+            state.answers.push_back(Outcome { name, ..Outcome::default() });
             let read = match path {
                 path if path == input => {
                     let wav = Wav::new(&mut *streams.input);
@@ -180,7 +180,7 @@ impl<'r> Runner<'r> {
             }
             self.write(&mut state, streams)?;
         }
-        self.hear(&mut state, streams.notes)?;
+        self.transcribe_windows(&mut state, streams.notes)?;
         self.write(&mut state, streams)?;
         state.progress.end(streams.notes);
         if state.failed > 0 {
@@ -190,7 +190,7 @@ impl<'r> Runner<'r> {
         Ok(u8::from(state.failed > 0))
     }
 
-    /// Reads a file to its end; windows are heard whenever there are as many as are heard together.
+    /// Reads a file to its end. Windows are transcribed whenever a full batch of them was read.
     fn file<R: Read>(
         &self,
         wav: Result<Wav<R>, AudioError>,
@@ -219,17 +219,21 @@ impl<'r> Runner<'r> {
             from += read;
             state.windows.push(Window { file, span, features });
             if let Some(answer) = state.answers.back_mut() {
-                answer.waiting += 1;
+                answer.pending += 1;
                 answer.seconds = span.1;
             }
             if state.windows.len() == self.arguments.slots {
-                self.hear(state, notes)?;
+                self.transcribe_windows(state, notes)?;
             }
         }
     }
 
-    /// Hears the windows that were read.
-    fn hear(&self, state: &mut State<'r>, notes: &mut (dyn Write + Send)) -> Result<(), Failure> {
+    /// Transcribes the windows that were read.
+    fn transcribe_windows(
+        &self,
+        state: &mut State<'r>,
+        notes: &mut (dyn Write + Send),
+    ) -> Result<(), Failure> {
         let windows = std::mem::take(&mut state.windows);
         if windows.is_empty() {
             return Ok(());
@@ -259,11 +263,11 @@ impl<'r> Runner<'r> {
         let mut options = self.options.clone();
         let fitting = session.search_options();
         match self.arguments.max_new_tokens {
-            // As many as the model has positions for.
+            // At most as many tokens as the model has positions.
             Some(most) => {
                 let longest = prefixes.iter().map(Vec::len).max().unwrap_or(0);
-                let room = session.plan().limits().target_tokens.saturating_sub(longest);
-                (options.max_new_tokens, options.max_length) = (Some(most.min(room.max(1))), None);
+                let space = session.plan().limits().target_tokens.saturating_sub(longest);
+                (options.max_new_tokens, options.max_length) = (Some(most.min(space.max(1))), None);
             }
             None => {
                 (options.max_new_tokens, options.max_length) =
@@ -276,12 +280,12 @@ impl<'r> Runner<'r> {
             rules.push(rule);
         }
         let mut hooks = Hooks { processors: &mut rules, ..Hooks::default() };
-        let mut heard: Vec<Option<Heard>> = windows.iter().map(|_| None).collect();
+        let mut transcript: Vec<Option<Transcript>> = windows.iter().map(|_| None).collect();
         let progress = &mut state.progress;
         session.generate(&sources, &options, &mut hooks, &mut |event| {
             if let Event::Done(done) = event {
                 let best = done.hypotheses().next();
-                heard[done.source] = Some(Heard {
+                transcript[done.source] = Some(Transcript {
                     span: windows[done.source].span,
                     ids: best.map(|best| best.tokens.to_vec()).unwrap_or_default(),
                     score: best.map_or(0.0, |best| best.score),
@@ -290,13 +294,14 @@ impl<'r> Runner<'r> {
                 progress.done(notes);
             }
         })?;
-        for (window, heard) in windows.iter().zip(heard) {
+        for (window, transcript) in windows.iter().zip(transcript) {
             let answer = &mut state.answers[window.file - first];
-            answer.waiting -= 1;
-            if heard.as_ref().is_some_and(|heard| heard.finish == Finish::NotFinite) {
+            answer.pending -= 1;
+            if transcript.as_ref().is_some_and(|transcript| transcript.finish == Finish::NotFinite)
+            {
                 answer.error = Some("the model's scores are NaN or infinite".to_owned());
             }
-            answer.windows.extend(heard);
+            answer.windows.extend(transcript);
         }
         Ok(())
     }
@@ -308,7 +313,7 @@ impl<'r> Runner<'r> {
             beams: options.sequences(),
             end_tokens: options.eos.len().max(1),
             cache: self.arguments.cache,
-            // The last token is not fed.
+            // The last token is not an input of the decoder.
             ..Limits::new(windows, self.positions, positions.saturating_sub(1).max(1))
         };
         let mut session = Session::new(self.model, limits)?;
@@ -318,7 +323,7 @@ impl<'r> Runner<'r> {
         Ok(session)
     }
 
-    /// The language of a file: the caller's, the checkpoint's, or that of its first window.
+    /// The language of a file: the caller's, the checkpoint's, or the language detected in its first window.
     fn language(
         &self,
         session: &mut Session<'_>,
@@ -328,15 +333,15 @@ impl<'r> Runner<'r> {
         session.clear();
         let mut sentence = [SourceId::default()];
         session.encode_features(&[features], &mut sentence)?;
-        let heard = session.detect_language(sentence[0], self.options.start, known)?;
+        let language = session.detect_language(sentence[0], self.options.start, known)?;
         session.clear();
-        Ok(Some(heard))
+        Ok(Some(language))
     }
 
-    /// Writes the files that are done, in order.
+    /// Writes the complete files, in order.
     fn write(&self, state: &mut State<'_>, streams: &mut Streams<'_>) -> Result<(), Failure> {
-        // The last is still read while its windows are heard, but not when this is called.
-        while state.answers.front().is_some_and(|answer| answer.waiting == 0) {
+        // The last file may still be read while its windows are transcribed, but not when this function is called.
+        while state.answers.front().is_some_and(|answer| answer.pending == 0) {
             let Some(answer) = state.answers.pop_front() else { break };
             state.written += 1;
             state.failed += usize::from(answer.error.is_some());
@@ -344,7 +349,7 @@ impl<'r> Runner<'r> {
             if self.arguments.json {
                 writeln!(streams.out, "{}", self.json(&answer))?;
             } else if answer.error.is_some() {
-                // What was heard before is not all: a line that is blank, where a file is a line.
+                // The transcription is incomplete: print a blank line if each file is one line.
                 if self.prompt.timestamps.is_none() {
                     writeln!(streams.out)?;
                 }
@@ -361,8 +366,8 @@ impl<'r> Runner<'r> {
         Ok(())
     }
 
-    /// What is to be known about an answer.
-    fn note(&self, answer: &IntoControlFlow, notes: &mut dyn Write) -> Result<(), Failure> {
+    /// Writes notes about an answer.
+    fn note(&self, answer: &Outcome, notes: &mut dyn Write) -> Result<(), Failure> {
         let name = &answer.name;
         if let Some(error) = &answer.error {
             writeln!(notes, "simdformer: {name}: {error}")?;
@@ -374,15 +379,17 @@ impl<'r> Runner<'r> {
             let what = format!("{seconds:.1} s, heard as {windows} windows of {window} s");
             writeln!(notes, "simdformer: {name}: {what}, at whose edges a word may be cut")?;
         }
-        for heard in answer.windows.iter().filter(|heard| heard.finish != Finish::End) {
-            let (at, tokens) = (heard.span.0, heard.ids.len());
+        for transcript in
+            answer.windows.iter().filter(|transcript| transcript.finish != Finish::End)
+        {
+            let (at, tokens) = (transcript.span.0, transcript.ids.len());
             let what = format!("the text from {at:.1} s on was cut after {tokens} tokens");
             writeln!(notes, "simdformer: {name}: {what}")?;
         }
         Ok(())
     }
 
-    fn json(&self, answer: &IntoControlFlow) -> Value {
+    fn json(&self, answer: &Outcome) -> Value {
         if let Some(error) = &answer.error {
             return json!({"file": answer.name, "text": null, "error": error});
         }
@@ -396,10 +403,10 @@ impl<'r> Runner<'r> {
         let windows: Vec<Value> = answer
             .windows
             .iter()
-            .map(|heard| {
+            .map(|transcript| {
                 json!({
-                    "start": heard.span.0, "end": heard.span.1, "ids": heard.ids,
-                    "score": heard.score, "finish": finish(heard.finish),
+                    "start": transcript.span.0, "end": transcript.span.1, "ids": transcript.ids,
+                    "score": transcript.score, "finish": finish(transcript.finish),
                 })
             })
             .collect();
@@ -416,16 +423,16 @@ impl<'r> Runner<'r> {
         line
     }
 
-    /// The text of all windows. What stands between two words is in the tokens.
-    fn text(&self, answer: &IntoControlFlow) -> String {
-        answer.windows.iter().map(|heard| self.tokenizer.decode(&heard.ids)).collect()
+    /// The text of all windows. Spaces between words are part of the tokens.
+    fn text(&self, answer: &Outcome) -> String {
+        answer.windows.iter().map(|transcript| self.tokenizer.decode(&transcript.ids)).collect()
     }
 
-    /// What was said from when to when, in seconds of the file. What has no time of its own begins and ends
-    /// with its neighbors, or with its window.
-    fn segments(&self, answer: &IntoControlFlow) -> Vec<(f64, f64, String)> {
+    /// The segments with start and end, in seconds of the file. A segment without time tokens uses the times of its
+    /// neighbors, or those of its window.
+    fn segments(&self, answer: &Outcome) -> Vec<(f64, f64, String)> {
         let mut segments = Vec::new();
-        for Heard { span, ids, .. } in &answer.windows {
+        for Transcript { span, ids, .. } in &answer.windows {
             let (mut from, mut at) = (span.0, 0);
             let mut end = |at: usize, to: usize, from: f64, until: f64| {
                 let text = self.tokenizer.decode(&ids[at..to]);
@@ -446,7 +453,7 @@ impl<'r> Runner<'r> {
     }
 }
 
-/// A text is a line, also where a model writes two.
+/// The output of a text is one line, even if the model writes two.
 fn line(text: &str) -> String {
     text.trim().chars().map(|c| if matches!(c, '\n' | '\r') { ' ' } else { c }).collect()
 }

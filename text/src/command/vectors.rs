@@ -1,11 +1,11 @@
-//! Vectors as they are written: lines of JSON, a table of cosines, a file for NumPy.
+//! Output formats of vectors: lines of JSON, a table of cosines, a NumPy file.
 
 use crate::Failure;
 use std::fs::File;
 use std::io::{BufWriter, Seek, SeekFrom, Write};
 use std::path::Path;
 
-/// Where vectors go, one at a time; `None` stands for a text that has none.
+/// Receives vectors one at a time; `None` for a text without a vector.
 pub(crate) enum Vectors {
     Lines,
     Table(Vec<(String, Option<Vec<f32>>)>),
@@ -20,7 +20,7 @@ impl Vectors {
         out: &mut dyn Write,
     ) -> Result<(), Failure> {
         match self {
-            // The shortest decimals that give the same bits.
+            // The shortest decimal representation that restores the same bits.
             Self::Lines => writeln!(out, "{}", serde_json::to_string(&vector)?)?,
             Self::Table(rows) => rows.push((text.to_owned(), vector)),
             Self::Npy(file) => file.add(vector.as_deref())?,
@@ -37,7 +37,7 @@ impl Vectors {
     }
 }
 
-/// A line a text: its number, its cosine with every text, and itself.
+/// Prints one line per text: its number, its cosine with every text, and the text.
 fn table(rows: &[(String, Option<Vec<f32>>)], out: &mut dyn Write) -> Result<(), Failure> {
     let wide = rows.len().to_string().len();
     if !rows.is_empty() {
@@ -60,7 +60,7 @@ fn table(rows: &[(String, Option<Vec<f32>>)], out: &mut dyn Write) -> Result<(),
     Ok(())
 }
 
-/// The cosine of the angle between two vectors; 0 where one has no length.
+/// The cosine of the angle between two vectors; 0 if one of them is zero.
 fn cosine(a: &[f32], b: &[f32]) -> f64 {
     let product = |a: &[f32], b: &[f32]| -> f64 {
         a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum()
@@ -69,14 +69,14 @@ fn cosine(a: &[f32], b: &[f32]) -> f64 {
     if lengths == 0.0 { 0.0 } else { product(a, b) / lengths }
 }
 
-/// A file of NumPy: float32, `[texts, width]`. How many texts there are is written when they have ended.
+/// A NumPy file: float32, `[texts, width]`. The number of texts is written at the end.
 pub(crate) struct Npy {
     file: BufWriter<File>,
     width: usize,
     rows: usize,
 }
 
-/// Magic number, version and length, and the text after them: the numbers begin at a multiple of 64.
+/// Bytes of magic number, version, length and header text: the data begins at a multiple of 64.
 const HEADER: usize = 128;
 
 impl Npy {
@@ -100,7 +100,7 @@ impl Npy {
         Ok(())
     }
 
-    /// One more row; not-a-numbers where there is no vector.
+    /// Adds one row; NaNs if there is no vector.
     fn add(&mut self, vector: Option<&[f32]>) -> Result<(), Failure> {
         self.rows += 1;
         match vector {

@@ -1,4 +1,4 @@
-//! Neighbours merge, the best score first, the leftmost of equal ones, until no two make a piece.
+//! BPE: merges neighbors, the best score first and the leftmost of equal ones, until no two neighbors form a piece.
 
 use super::file::Kind;
 use super::model::{Segment, SentencePiece};
@@ -9,20 +9,20 @@ use std::collections::{BinaryHeap, HashMap};
 
 const NONE: u32 = u32::MAX;
 
-/// A stretch of text between merges; empty once it went into its left neighbor.
+/// A part of the text between merges; empty after it was merged into its left neighbor.
 #[derive(Clone, Copy)]
 struct Symbol {
     start: u32,
     len: u32,
     previous: u32,
     next: u32,
-    /// Where it leads to in the trie, from where its right neighbor goes on.
+    /// The trie node of its text, from which the right neighbor's text continues.
     node: u32,
     /// User-defined: never merged.
     frozen: bool,
 }
 
-/// Two neighbors whose text is a piece.
+/// Two neighbors whose concatenated text is a piece.
 struct Pair {
     score: f32,
     left: u32,
@@ -56,7 +56,7 @@ struct Merging<'m, 't> {
     text: &'t [u8],
     symbols: Vec<Symbol>,
     agenda: BinaryHeap<Pair>,
-    /// How an unused piece came to be: the length of its left part.
+    /// For each unused piece that was merged: the length of its left part.
     unused: HashMap<&'t [u8], u32>,
 }
 
@@ -79,7 +79,7 @@ impl SentencePiece {
 }
 
 impl Merging<'_, '_> {
-    /// Into characters and user-defined symbols.
+    /// Splits the text into characters and user-defined symbols.
     fn split(&mut self) {
         let (mut start, mut index) = (0, 0);
         while start < self.text.len() {
@@ -100,7 +100,7 @@ impl Merging<'_, '_> {
         }
     }
 
-    /// Puts two neighbors on the agenda if together they are a piece.
+    /// Queues two neighbors if their concatenated text is a piece.
     fn consider(&mut self, left: u32, right: u32) {
         let text = self.text;
         let (Some(a), Some(b)) =
@@ -139,7 +139,7 @@ impl Merging<'_, '_> {
         }
     }
 
-    /// What is left, unused pieces taken apart again.
+    /// The remaining segments; unused pieces are split again.
     fn segments(&self) -> Vec<Segment> {
         let mut segments = Vec::new();
         let mut apart = Vec::new();

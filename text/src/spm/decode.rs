@@ -1,33 +1,33 @@
-//! Ids to text, one at a time: what comes of an id is known when it or the next one comes.
+//! Decodes ids to text, one at a time. The text of an id may depend on the next id.
 
 use super::file::Kind;
 use super::model::SentencePiece;
 use super::normalizer::SPACE;
 use super::utf8::byte_of;
 
-/// What a vocabulary's id stands for.
+/// The meaning of a vocabulary id.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Token<'t> {
     /// A piece of the model.
     Id(u32),
-    /// A piece of another model, which this one does not know: its text as it is.
+    /// A piece of another model, which this model does not have: its text is used unchanged.
     Foreign(&'t str),
 }
 
-/// The bytes of pieces that stand for one byte each, until they are a character or no longer can be; and
-/// whether the beginning, whose spaces are dropped, is over.
+/// The state of a decoder: the bytes of byte pieces that do not yet form a character, and whether the start of the
+/// text, whose spaces are dropped, is over.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Decoder {
     bytes: [u8; 4],
     len: usize,
-    /// Text has come.
+    /// Whether any text was emitted.
     any: bool,
-    /// The piece before began with the space that is dropped.
+    /// Whether the previous piece began with the dropped space.
     dropped: bool,
 }
 
 impl Decoder {
-    /// Appends what is known of the text now that `token` has come.
+    /// Appends the text that is determined by `token` and the tokens before it.
     pub(crate) fn push(&mut self, model: &SentencePiece, token: Token<'_>, text: &mut String) {
         let before = text.len();
         let (piece, kind) = match token {
@@ -73,7 +73,7 @@ impl Decoder {
         self.any |= text.len() > before;
     }
 
-    /// Appends what was waiting for more: a character that did not become whole, one `U+FFFD` a byte.
+    /// Appends the pending bytes of an incomplete character, one `U+FFFD` per byte.
     pub(crate) fn finish(&mut self, text: &mut String) {
         text.extend((0..self.len).map(|_| '\u{fffd}'));
         self.len = 0;
@@ -82,14 +82,14 @@ impl Decoder {
     fn byte(&mut self, byte: u8, text: &mut String) {
         self.bytes[self.len] = byte;
         self.len += 1;
-        // What is there is empty or the beginning of a character, so this ends after at most four rounds.
+        // The bytes are empty or the start of a character, so this loop ends after at most four iterations.
         while self.len > 0 {
             match str::from_utf8(&self.bytes[..self.len]) {
                 Ok(character) => {
                     text.push_str(character);
                     self.len = 0;
                 }
-                // A beginning.
+                // The start of a character.
                 Err(error) if error.error_len().is_none() && error.valid_up_to() == 0 => return,
                 Err(error) => {
                     let valid = error.valid_up_to();
@@ -109,7 +109,7 @@ impl Decoder {
 }
 
 impl SentencePiece {
-    /// The text of `ids`; those outside the vocabulary give nothing.
+    /// The text of `ids`; ids outside the vocabulary have no text.
     #[must_use]
     pub fn decode(&self, ids: &[u32]) -> String {
         let (mut decoder, mut text) = (Decoder::default(), String::new());

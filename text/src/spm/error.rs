@@ -1,89 +1,89 @@
-//! What is wrong with a SentencePiece file.
+//! Errors of SentencePiece files.
 
 use core::fmt;
 
-/// Why a SentencePiece model cannot be read, or a text not be segmented.
+/// Why a SentencePiece model cannot be read, or a text cannot be segmented.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum SpmError {
-    /// The file ends inside a field, or a length points beyond its end.
+    /// The file ends inside a field, or a length extends beyond its end.
     Truncated,
-    /// A field of a kind that protobuf no longer writes.
+    /// A field has a wire type that protobuf no longer writes.
     Wire {
         /// The wire type; expected 0, 1, 2 or 5.
         found: u8,
     },
-    /// A piece that is empty or not UTF-8.
+    /// A piece is empty or not UTF-8.
     PieceText {
-        /// Which.
+        /// The id of the piece.
         id: usize,
     },
-    /// A piece, or the text of the unknown one, longer than any token.
+    /// A piece, or the text of the unknown piece, is longer than the limit of tokens.
     Long {
-        /// The most bytes that are taken.
+        /// The maximum number of bytes.
         limit: usize,
-        /// Its own.
+        /// The number of bytes found.
         found: usize,
     },
-    /// A piece of a type that is none.
+    /// A piece has an invalid type.
     PieceKind {
-        /// Which piece.
+        /// The id of the piece.
         id: usize,
         /// Its type; expected 1 to 6.
         found: u64,
     },
-    /// A score that is not a finite number.
+    /// A score is not finite.
     Score {
-        /// Which piece.
+        /// The id of the piece.
         id: usize,
         /// Its score.
         found: f32,
     },
-    /// A piece that comes twice.
+    /// Two pieces have the same text.
     Twice {
         /// Its text.
         piece: String,
     },
     /// No unknown piece, or more than one; expected one.
     Unknowns,
-    /// A byte's piece that is not `<0x00>` to `<0xFF>`, or in a model without byte fallback.
+    /// A byte piece is not `<0x00>` to `<0xFF>`, or the model has no byte fallback.
     Byte {
         /// Its text.
         piece: String,
     },
-    /// Byte fallback without a piece for each of the 256 bytes.
+    /// The model has byte fallback but not a piece for each of the 256 bytes.
     BytesMissing,
-    /// Neither unigram (1) nor BPE (2).
+    /// The algorithm is neither unigram (1) nor BPE (2).
     Algorithm {
         /// `model_type`: 3 is words, 4 characters.
         found: u64,
     },
-    /// Rules of normalization that are cut short.
+    /// Normalization rules are truncated.
     Rules {
         /// Their length.
         bytes: usize,
     },
-    /// A replacement longer than any that means something.
+    /// A replacement is longer than the limit.
     Replacement {
-        /// The most bytes that are taken.
+        /// The maximum number of bytes.
         limit: usize,
-        /// The longest in the file.
+        /// The longest replacement in the file.
         found: usize,
     },
-    /// Rules for the text that comes out, which no published model has.
+    /// The file has denormalization rules, which no published model has.
     Denormalizer,
-    /// A file larger than any model's.
+    /// The file is larger than the limit.
     Large {
-        /// The most bytes that are read.
+        /// The maximum number of bytes.
         limit: usize,
-        /// The file's.
+        /// The size of the file.
         found: usize,
     },
-    /// A text that is, or that normalization makes, too long.
+    /// A text is too long, before or after normalization.
     Text {
-        /// The most bytes.
+        /// The maximum number of bytes.
         limit: usize,
-        /// The text's.
+        /// The number of bytes of the text.
         found: usize,
     },
 }

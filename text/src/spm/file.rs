@@ -1,20 +1,20 @@
-//! The file: a protobuf message `ModelProto`, read without a schema compiler.
+//! Reads the file: a protobuf message `ModelProto`, without a schema compiler.
 //!
-//! Only the fields that change ids or text are looked at. A message inside that comes twice is merged, as
-//! protobuf says; of a number that comes twice the last one counts.
+//! Only the fields that change ids or text are read. As protobuf specifies, a nested message that occurs twice is
+//! merged, and the last one of repeated numbers is used.
 
 use super::error::SpmError;
 use crate::limits;
 
-/// What a piece is for: `SentencePiece.Type`.
+/// The type of a piece: `SentencePiece.Type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Normal,
     Unknown,
     Control,
-    /// Matched before everything else.
+    /// Matched before all other pieces.
     UserDefined,
-    /// In the vocabulary, and in no segmentation.
+    /// In the vocabulary, but never in a segmentation.
     Unused,
     Byte,
 }
@@ -26,7 +26,7 @@ pub(super) enum Algorithm {
     Bpe,
 }
 
-/// The vocabulary: the text of all pieces end to end.
+/// The vocabulary: the concatenated texts of all pieces.
 #[derive(Debug, Default)]
 pub(super) struct Pieces {
     text: String,
@@ -66,7 +66,7 @@ impl Pieces {
     }
 }
 
-/// The parts of `ModelProto` that say how text becomes ids, with protobuf's defaults.
+/// The fields of `ModelProto` that define how text becomes ids, with protobuf's defaults.
 #[derive(Debug)]
 pub(super) struct File {
     pub(super) pieces: Pieces,
@@ -144,7 +144,7 @@ impl File {
         if !score.is_finite() {
             return Err(SpmError::Score { id, found: score });
         }
-        // Minus zero is zero where scores are ordered.
+        // Adding 0.0 converts minus zero to zero, because scores are ordered.
         self.pieces.push(text, score + 0.0, kind);
         Ok(())
     }
@@ -187,14 +187,14 @@ impl File {
     }
 }
 
-/// Refuses a text of a piece that is longer than any token: it is compared at every position of a text, and written for
-/// every id.
+/// Rejects a piece whose text is longer than the limit of tokens: it is compared at every position of a text, and
+/// written for every id.
 fn short(text: &str) -> Result<(), SpmError> {
     let (limit, found) = (limits::TOKEN_BYTES, text.len());
     if found > limit { Err(SpmError::Long { limit, found }) } else { Ok(()) }
 }
 
-/// The fields of a message that are left to read.
+/// The unread fields of a message.
 struct Message<'b> {
     bytes: &'b [u8],
 }
@@ -202,13 +202,13 @@ struct Message<'b> {
 enum Value<'b> {
     Varint(u64),
     Word(u32),
-    /// Eight bytes; no field that matters has them.
+    /// Eight bytes; no field that is used has this type.
     Long,
     Bytes(&'b [u8]),
 }
 
 impl<'b> Message<'b> {
-    /// The next field's number and value; `None` at the end.
+    /// The number and value of the next field; `None` at the end.
     fn next(&mut self) -> Result<Option<(u64, Value<'b>)>, SpmError> {
         if self.bytes.is_empty() {
             return Ok(None);

@@ -1,11 +1,11 @@
-//! SentencePiece model files (`.spm`, `spiece.model`, `sentencepiece.bpe.model`), read as Google's own
-//! library reads them: the same ids and the same text.
+//! Reads SentencePiece model files (`.spm`, `spiece.model`, `sentencepiece.bpe.model`), with the same ids and text as
+//! Google's own library.
 //!
-//! Unigram and BPE models with every option of the trainer that published translation models use: rules of
-//! normalization, byte fallback, user-defined symbols, unused pieces, spaces before or after words.
+//! Supports unigram and BPE models with every trainer option of published translation models: normalization rules,
+//! byte fallback, user-defined symbols, unused pieces, spaces before or after words.
 //!
-//! Scores are added as the reference adds them, in f32, with the first of equal sums winning: runs such as
-//! `......` tie, and another rounding segments them otherwise.
+//! Scores are added as in the reference, in f32, and the first of equal sums is chosen. Runs such as `......` have
+//! ties, and another rounding would segment them differently.
 
 mod bpe;
 mod decode;

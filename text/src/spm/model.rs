@@ -1,4 +1,4 @@
-//! A model: what was read, ready to segment.
+//! A model that is ready to segment text.
 
 use super::error::SpmError;
 use super::file::{Algorithm, File, Kind, Pieces};
@@ -7,9 +7,9 @@ use super::utf8::byte_of;
 use crate::trie::Trie;
 use std::collections::HashMap;
 
-/// The longest text that is segmented, in bytes after normalization: positions are `u32`.
+/// The maximum length of a text in bytes, after normalization: positions are `u32`.
 const LONGEST_TEXT: usize = u32::MAX as usize / 2;
-/// The largest file that is read.
+/// The maximum file size in bytes.
 const LARGEST_FILE: usize = 1 << 30;
 
 /// A SentencePiece model.
@@ -25,7 +25,7 @@ const LARGEST_FILE: usize = 1 << 30;
 #[derive(Debug)]
 pub struct SentencePiece {
     pub(super) pieces: Pieces,
-    /// Pieces that a segmentation may consist of, and unused ones.
+    /// The pieces of which a segmentation may consist, and the unused ones.
     pub(super) trie: Trie,
     /// Unknown, control and byte pieces.
     reserved: HashMap<String, u32>,
@@ -48,11 +48,11 @@ pub(super) struct Segment {
 }
 
 impl SentencePiece {
-    /// The model in `bytes`, the whole file.
+    /// Reads the model from `bytes`, the whole file.
     ///
     /// # Errors
-    /// What is wrong with the file, where reading it as SentencePiece does would be an error there too or
-    /// undefined; and models of words and of single characters, which no published translator has.
+    /// The file is invalid, where SentencePiece also fails or its behavior is undefined; or the model is a word or
+    /// character model, which no published translation model uses.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, SpmError> {
         if bytes.len() > LARGEST_FILE {
             return Err(SpmError::Large { limit: LARGEST_FILE, found: bytes.len() });
@@ -88,7 +88,7 @@ impl SentencePiece {
         };
         let trie =
             Trie::new(of(|kind| matches!(kind, Kind::Normal | Kind::UserDefined | Kind::Unused)));
-        // Two pieces of one text are one key: the second is what the trie does not answer with.
+        // Two pieces with the same text have one key: the trie does not return the second id.
         for (id, text) in all().filter(|&(id, _)| segmentable(pieces.kind(id))) {
             let found = trie.find(text.as_bytes());
             if found != Some(id) {
@@ -97,7 +97,7 @@ impl SentencePiece {
         }
         let normalizer = Normalizer::new(&file, Trie::new(of(|kind| kind == Kind::UserDefined)))?;
         let normal = || all().filter(|&(id, _)| pieces.kind(id) == Kind::Normal);
-        // Where C++ begins to look for the highest: the least positive number.
+        // The initial value that the C++ code uses for the maximum: the smallest positive float.
         let highest = normal().fold(f32::MIN_POSITIVE, |most, (id, _)| most.max(pieces.score(id)));
         let lowest = normal().fold(f32::MAX, |least, (id, _)| least.min(pieces.score(id)));
         Ok(Self {
@@ -114,13 +114,13 @@ impl SentencePiece {
         })
     }
 
-    /// How many pieces there are; ids are below it.
+    /// The number of pieces; ids are below it.
     #[must_use]
     pub fn len(&self) -> usize {
         self.pieces.len()
     }
 
-    /// Whether there are no pieces. A model that was read has at least the unknown one.
+    /// Whether there are no pieces. A model that was read has at least the unknown piece.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.pieces.len() == 0
@@ -132,7 +132,7 @@ impl SentencePiece {
         self.pieces.get(id)
     }
 
-    /// The id of a piece; `None` where SentencePiece answers with that of the unknown one.
+    /// The id of a piece; `None` where SentencePiece returns the id of the unknown piece.
     #[must_use]
     pub fn id(&self, piece: &str) -> Option<u32> {
         let reserved = self.reserved.get(piece).copied();
@@ -148,15 +148,16 @@ impl SentencePiece {
     /// The ids of `text`.
     ///
     /// # Errors
-    /// [`SpmError::Text`] for gigabytes of text, or if the file's rules make more than 32 bytes of each of its bytes.
+    /// [`SpmError::Text`] for gigabytes of text, or if the file's rules produce more than 32 bytes for each byte of
+    /// the text.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, SpmError> {
         let mut ids = Vec::new();
         self.segment(text, &mut |_, id| ids.push(id))?;
         Ok(ids)
     }
 
-    /// Calls `each` with every piece as it stands in the normalized text, and its id. A piece that is not in
-    /// the vocabulary comes with the id of the unknown one, or byte by byte.
+    /// Calls `each` with every piece, as it occurs in the normalized text, and its id. An unknown piece is passed
+    /// with the id of the unknown piece, or byte by byte.
     pub(crate) fn segment(
         &self,
         text: &str,
@@ -185,7 +186,7 @@ impl SentencePiece {
             } else if let Some(bytes) = &self.bytes {
                 text(segment).iter().for_each(|&byte| each(&[byte], bytes[usize::from(byte)]));
             } else {
-                // Neighbours that nobody knows are one piece.
+                // Adjacent unknown segments are one piece.
                 unknown = Some(Segment { end: segment.end, ..unknown.unwrap_or(segment) });
             }
         }

@@ -1,20 +1,20 @@
-//! Text to the text that is segmented: rules of replacement, spaces, and what no rule may touch.
+//! Normalizes text before segmentation: replacement rules, spaces, and symbols that no rule changes.
 //!
-//! The rules are a Darts double array of `u32` units, then the replacements, each ended by a zero byte. At
-//! each position the longest rule wins; the whole is not normalized again.
+//! The rules are a Darts double array of `u32` units, followed by the replacements, each terminated by a zero byte.
+//! At each position the longest rule applies. The result is not normalized again.
 
 use super::error::SpmError;
 use crate::limits;
 use crate::trie::{ROOT, Trie};
 
-/// A space where pieces are cut.
+/// The character for a space, at which pieces are split.
 pub(super) const SPACE: &str = "\u{2581}";
 
-/// The longest replacement that a file may hold. Those of NFKC reach 33 bytes; a file with a longer one
-/// could make a megabyte of every letter.
+/// The maximum length of a replacement in bytes. Those of NFKC have up to 33 bytes; a file with a longer one could
+/// produce a megabyte from every character.
 const LONGEST_REPLACEMENT: usize = 1024;
 
-/// Units are looked at in blocks of this many bytes.
+/// Bytes per unit.
 const UNITS: usize = 4;
 
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub(super) struct Normalizer {
     units: Vec<u32>,
     replacements: Vec<u8>,
     symbols: Trie,
-    /// ASCII that no rule and no symbol begins with.
+    /// ASCII bytes with which no rule and no symbol begins.
     plain: Box<[bool; 256]>,
     pub(super) add_dummy_prefix: bool,
     pub(super) remove_extra_whitespaces: bool,
@@ -52,10 +52,10 @@ impl Normalizer {
         Ok(normalizer)
     }
 
-    /// What is segmented, in `out`. Well-formed unless the rules are not.
+    /// Writes the normalized text to `out`. It is valid UTF-8 unless the rules are not.
     ///
     /// # Errors
-    /// [`SpmError::Text`] if the rules make more of the text than any do.
+    /// [`SpmError::Text`] if the result is longer than the limit.
     pub(super) fn normalize(&self, text: &str, out: &mut Vec<u8>) -> Result<(), SpmError> {
         out.clear();
         let limit = limits::normalized(text.len());
@@ -92,7 +92,7 @@ impl Normalizer {
                     byte => out.push(byte),
                 }
             }
-            // One replacement is at most `LONGEST_REPLACEMENT` bytes beyond the limit.
+            // One replacement exceeds the limit by at most `LONGEST_REPLACEMENT` bytes.
             if out.len() > limit {
                 return Err(SpmError::Text { limit, found: out.len() });
             }
@@ -112,12 +112,12 @@ impl Normalizer {
         Ok(())
     }
 
-    /// The length of the user-defined symbol that `text` begins with.
+    /// The length of the user-defined symbol with which `text` begins.
     pub(super) fn symbol(&self, text: &[u8]) -> Option<usize> {
         self.symbols.longest(text)
     }
 
-    /// What the beginning of `text`, which is not empty, becomes, and how many bytes that takes.
+    /// The replacement of the start of `text`, which is not empty, and the number of bytes that it replaces.
     fn prefix<'t>(&'t self, text: &'t [u8]) -> (&'t [u8], usize) {
         if let Some(len) = self.symbol(text) {
             return (&text[..len], len);
@@ -131,7 +131,7 @@ impl Normalizer {
         }
     }
 
-    /// The longest rule's replacement and length.
+    /// The replacement and the length of the longest matching rule.
     fn rule(&self, text: &[u8]) -> Option<(&[u8], usize)> {
         let mut at = self.root()?;
         let mut found = None;
@@ -148,17 +148,17 @@ impl Normalizer {
         Some((&from[..end], len))
     }
 
-    /// Where the root's children are.
+    /// The offset of the root's children.
     fn root(&self) -> Option<u32> {
         self.units.first().map(|&unit| offset(unit))
     }
 
-    /// From where the children of a node are to where those of its child under `byte` are, and the value
-    /// that is stored there.
+    /// From the offset of a node's children, computes the offset of the children of the child under `byte`, and the
+    /// value that is stored there.
     fn next(&self, children: u32, byte: u8) -> Option<(u32, Option<u32>)> {
         let at = children ^ u32::from(byte);
         let unit = *self.units.get(at as usize)?;
-        // The highest bit is set in units that hold a value.
+        // The highest bit is set in units that contain a value.
         if unit & (1 << 31 | 0xff) != u32::from(byte) {
             return None;
         }
@@ -176,7 +176,7 @@ fn offset(unit: u32) -> u32 {
     unit >> 10 << ((unit & 1 << 9) >> 6)
 }
 
-/// The length of the character at the beginning, if it is one.
+/// The length of the first character, if it is valid.
 fn character(text: &[u8]) -> Option<usize> {
     let len = super::utf8::character_len(text);
     str::from_utf8(&text[..len]).is_ok().then_some(len)
@@ -202,8 +202,9 @@ fn rules(bytes: &[u8]) -> Result<(Vec<u32>, Vec<u8>), SpmError> {
     Ok((units, replacements.to_vec()))
 }
 
-/// The most bytes that precompiled rules make of one byte, rounded up; `None` unless every walk through them stays inside of
-/// them, and every replacement is text: what a reader that does not look again relies on.
+/// The largest number of output bytes per input byte of precompiled rules, rounded up. `None` unless every path
+/// through them stays inside the rules and every replacement is UTF-8: the reader of the crate `tokenizers` does not
+/// check this.
 #[cfg(feature = "json")]
 pub(crate) fn growth(bytes: &[u8]) -> Option<usize> {
     let (units, replacements) = rules(bytes).ok()?;
@@ -211,7 +212,7 @@ pub(crate) fn growth(bytes: &[u8]) -> Option<usize> {
     let mut growth = 1;
     let Some(&root) = units.first() else { return bytes.is_empty().then_some(growth) };
     let mut seen = vec![false; units.len()];
-    // Breadth first: where several keys lead to the same node, the shortest one counts.
+    // Breadth first: if several keys lead to the same node, the shortest one counts.
     let mut open = std::collections::VecDeque::from([(offset(root) as usize, 1)]);
     while let Some((children, depth)) = open.pop_front() {
         // All children of a node are in one block of 256 units.

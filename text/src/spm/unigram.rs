@@ -1,15 +1,15 @@
-//! The segmentation of the highest score: Viterbi over bytes, each end remembering its best beginning.
+//! The segmentation with the highest score: Viterbi over bytes, where each end stores its best start.
 
 use super::file::Kind;
 use super::model::{Segment, SentencePiece};
 use super::utf8::character_len;
 use crate::trie::ROOT;
 
-/// What a character that no piece begins with costs beyond the worst piece.
+/// The penalty, relative to the worst piece, of a character with which no piece begins.
 const UNKNOWN_PENALTY: f32 = 10.0;
 const NOWHERE: u32 = u32::MAX;
 
-/// The best way to a position.
+/// The best segmentation up to a position.
 #[derive(Clone, Copy)]
 struct Best {
     score: f32,
@@ -18,7 +18,7 @@ struct Best {
 }
 
 impl Best {
-    /// The first of equal ones stays.
+    /// Of equal scores, the first one stays.
     #[inline]
     fn improve(&mut self, score: f32, start: usize, id: u32) {
         if self.start == NOWHERE || score > self.score {
@@ -59,8 +59,8 @@ impl SentencePiece {
         let mut end = text.len();
         while end > 0 {
             let Best { start, id, .. } = best[end];
-            // Every end of a character is reached by that character; a piece that ends inside of one is
-            // not followed by any.
+            // Every end of a character is reachable by that character. A piece that ends inside a character is
+            // followed by no piece.
             if start == NOWHERE {
                 break;
             }

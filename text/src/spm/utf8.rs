@@ -1,6 +1,6 @@
-//! Characters and bytes of text that may not be well-formed.
+//! Characters and bytes of text that may be invalid UTF-8.
 
-/// The length of the character that `text` begins with, as its first byte tells, within `text`.
+/// The length of the first character of `text`, from its first byte, at most the length of `text`.
 pub(super) fn character_len(text: &[u8]) -> usize {
     let len = match text.first() {
         Some(0xf0..) => 4,
@@ -11,7 +11,7 @@ pub(super) fn character_len(text: &[u8]) -> usize {
     len.min(text.len())
 }
 
-/// The byte that `<0xNN>` stands for.
+/// The byte that `<0xNN>` represents.
 pub(super) fn byte_of(piece: &str) -> Option<u8> {
     let digits = piece.strip_prefix("<0x")?.strip_suffix('>')?;
     let upper = |digit: u8| digit.is_ascii_digit() || (b'A'..=b'F').contains(&digit);

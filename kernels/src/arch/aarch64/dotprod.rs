@@ -1,7 +1,7 @@
-//! Products of bytes on AArch64: with the dot products that most CPUs since 2018 have, or in two steps.
+//! Int8 products on AArch64: with the dot-product instructions that most CPUs since 2018 have, or in two steps.
 //!
-//! Both want signed bytes on both sides. The instructions for dot products are not stable intrinsics, but
-//! detecting them is, and so is inline assembly.
+//! Both need signed int8 on both sides. The dot-product intrinsics are not stable; detection of the feature and inline
+//! assembly are.
 
 use crate::simd::int8::{ActivationEncoding, Int8Dot, Int8Op};
 use core::arch::aarch64::{
@@ -12,7 +12,7 @@ use core::arch::aarch64::{
 use core::arch::asm;
 use pulp::aarch64::Neon;
 
-/// Proof of NEON and of dot products beside it.
+/// Proof of NEON and its dot products.
 #[derive(Clone, Copy)]
 pub(crate) struct NeonDot(Neon);
 
@@ -30,7 +30,7 @@ impl NeonDot {
 #[derive(Clone, Copy)]
 pub(crate) struct NeonMadd(pub(crate) Neon);
 
-/// Four sums, each of two parts beside each other: those of the first two columns, then the others.
+/// Four sums, each in two adjacent parts: the sums of the first two columns, then those of the other two.
 #[derive(Clone, Copy)]
 pub(crate) struct Parts {
     first: int32x4_t,
@@ -67,34 +67,34 @@ unsafe impl Int8Dot for NeonDot {
         fn inside<K: Int8Op>(set: NeonDot, kernel: K) -> K::Output {
             kernel.run::<NeonDot, 8, 4>(set)
         }
-        // SAFETY: `self` is the proof of all of these.
+        // SAFETY: `self` proves that the CPU has all of these features.
         unsafe { inside(self, kernel) }
     }
     #[inline(always)]
     fn zero(self) -> int32x4_t {
-        // SAFETY: `self` is the proof.
+        // SAFETY: `self` proves that the CPU has the instructions.
         unsafe { vdupq_n_s32(0) }
     }
     #[inline(always)]
     unsafe fn load_sums(self, from: *const i32) -> int32x4_t {
-        // SAFETY: the caller's contract; `self` is the proof of the instruction set.
+        // SAFETY: the caller's contract; `self` proves that the CPU has the instruction set.
         unsafe { vld1q_s32(from) }
     }
     #[inline(always)]
     unsafe fn load(self, from: *const i32) -> int8x16_t {
-        // SAFETY: the caller's contract; `self` is the proof of the instruction set.
+        // SAFETY: the caller's contract; `self` proves that the CPU has the instruction set.
         unsafe { vreinterpretq_s8_s32(vld1q_s32(from)) }
     }
     #[inline(always)]
     fn splat(self, word: i32) -> int8x16_t {
-        // What is 128 higher, as signed bytes.
+        // Converts bytes stored with 128 added to signed bytes.
         let word = word ^ 0x8080_8080_u32.cast_signed();
-        // SAFETY: `self` is the proof.
+        // SAFETY: `self` proves that the CPU has the instructions.
         unsafe { vreinterpretq_s8_s32(vdupq_n_s32(word)) }
     }
     #[inline(always)]
     unsafe fn row(self, from: *const i32) -> int8x16_t {
-        // SAFETY: the caller's contract; `self` is the proof of the instruction set.
+        // SAFETY: the caller's contract; `self` proves that the CPU has the instruction set.
         unsafe { vreinterpretq_s8_s32(vdupq_n_s32(*from)) }
     }
     #[inline(always)]
@@ -104,7 +104,7 @@ unsafe impl Int8Dot for NeonDot {
     #[inline(always)]
     fn dot(self, sum: int32x4_t, a: int8x16_t, b: int8x16_t) -> int32x4_t {
         let mut sum = sum;
-        // SAFETY: `self` is the proof of the instruction, which does what its name says to `sum`.
+        // SAFETY: `self` proves that the CPU has the instruction. It writes only `sum` and accesses no memory.
         unsafe {
             asm!(
                 "sdot {sum:v}.4s, {b:v}.16b, {a:v}.16b",
@@ -118,17 +118,17 @@ unsafe impl Int8Dot for NeonDot {
     }
     #[inline(always)]
     fn add(self, a: int32x4_t, b: int32x4_t) -> int32x4_t {
-        // SAFETY: `self` is the proof.
+        // SAFETY: `self` proves that the CPU has the instructions.
         unsafe { vaddq_s32(a, b) }
     }
     #[inline(always)]
     fn join(self, high: int32x4_t, low: int32x4_t) -> int32x4_t {
-        // SAFETY: `self` is the proof.
+        // SAFETY: `self` proves that the CPU has the instructions.
         unsafe { vaddq_s32(vshlq_n_s32::<8>(high), low) }
     }
     #[inline(always)]
     fn to_f32(self, a: int32x4_t) -> float32x4_t {
-        // SAFETY: `self` is the proof.
+        // SAFETY: `self` proves that the CPU has the instructions.
         unsafe { vcvtq_f32_s32(a) }
     }
 }
@@ -163,18 +163,18 @@ unsafe impl Int8Dot for NeonMadd {
         fn inside<K: Int8Op>(set: NeonMadd, kernel: K) -> K::Output {
             kernel.run::<NeonMadd, 8, 4>(set)
         }
-        // SAFETY: `self` is the proof of all of these.
+        // SAFETY: `self` proves that the CPU has all of these features.
         unsafe { inside(self, kernel) }
     }
     #[inline(always)]
     fn zero(self) -> Parts {
-        // SAFETY: `self` is the proof.
+        // SAFETY: `self` proves that the CPU has the instructions.
         let zero = unsafe { vdupq_n_s32(0) };
         Parts { first: zero, second: zero }
     }
     #[inline(always)]
     unsafe fn load_sums(self, from: *const i32) -> Parts {
-        // SAFETY: the caller's contract; `self` is the proof of the instruction set.
+        // SAFETY: the caller's contract; `self` proves that the CPU has the instruction set.
         unsafe {
             let (sums, zero) = (vld1q_s32(from), vdupq_n_s32(0));
             Parts { first: vzip1q_s32(sums, zero), second: vzip2q_s32(sums, zero) }
@@ -182,19 +182,19 @@ unsafe impl Int8Dot for NeonMadd {
     }
     #[inline(always)]
     unsafe fn load(self, from: *const i32) -> int8x16_t {
-        // SAFETY: the caller's contract; `self` is the proof of the instruction set.
+        // SAFETY: the caller's contract; `self` proves that the CPU has the instruction set.
         unsafe { vreinterpretq_s8_s32(vld1q_s32(from)) }
     }
     #[inline(always)]
     fn splat(self, word: i32) -> int8x16_t {
-        // What is 128 higher, as signed bytes.
+        // Converts bytes stored with 128 added to signed bytes.
         let word = word ^ 0x8080_8080_u32.cast_signed();
-        // SAFETY: `self` is the proof.
+        // SAFETY: `self` proves that the CPU has the instructions.
         unsafe { vreinterpretq_s8_s32(vdupq_n_s32(word)) }
     }
     #[inline(always)]
     unsafe fn row(self, from: *const i32) -> int8x16_t {
-        // SAFETY: the caller's contract; `self` is the proof of the instruction set.
+        // SAFETY: the caller's contract; `self` proves that the CPU has the instruction set.
         unsafe { vreinterpretq_s8_s32(vdupq_n_s32(*from)) }
     }
     #[inline(always)]
@@ -203,9 +203,9 @@ unsafe impl Int8Dot for NeonMadd {
     }
     #[inline(always)]
     fn dot(self, sum: Parts, a: int8x16_t, b: int8x16_t) -> Parts {
-        // SAFETY: `self` is the proof.
+        // SAFETY: `self` proves that the CPU has the instructions.
         unsafe {
-            // Products of bytes fit 16 bits; sums of two need not.
+            // An int8 product fits 16 bits; a sum of two products may not.
             let first = vmull_s8(vget_low_s8(a), vget_low_s8(b));
             let second = vmull_high_s8(a, b);
             Parts { first: vpadalq_s16(sum.first, first), second: vpadalq_s16(sum.second, second) }
@@ -213,14 +213,14 @@ unsafe impl Int8Dot for NeonMadd {
     }
     #[inline(always)]
     fn add(self, a: Parts, b: Parts) -> Parts {
-        // SAFETY: `self` is the proof.
+        // SAFETY: `self` proves that the CPU has the instructions.
         unsafe {
             Parts { first: vaddq_s32(a.first, b.first), second: vaddq_s32(a.second, b.second) }
         }
     }
     #[inline(always)]
     fn join(self, high: Parts, low: Parts) -> Parts {
-        // SAFETY: `self` is the proof.
+        // SAFETY: `self` proves that the CPU has the instructions.
         unsafe {
             let high = Parts {
                 first: vshlq_n_s32::<8>(high.first),
@@ -231,7 +231,7 @@ unsafe impl Int8Dot for NeonMadd {
     }
     #[inline(always)]
     fn to_f32(self, a: Parts) -> float32x4_t {
-        // SAFETY: `self` is the proof.
+        // SAFETY: `self` proves that the CPU has the instructions.
         unsafe { vcvtq_f32_s32(vpaddq_s32(a.first, a.second)) }
     }
 }

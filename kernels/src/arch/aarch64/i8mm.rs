@@ -1,9 +1,9 @@
-//! Products of bytes on AArch64 with I8MM, which most server CPUs since 2020 have: one instruction multiplies two rows
-//! of eight bytes with two columns, twice what a dot product does.
+//! Int8 products on AArch64 with I8MM, which most server CPUs since 2020 have: one instruction multiplies two rows of
+//! eight int8 with two columns, twice the work of a dot product.
 //!
-//! Words of four bytes of consecutive columns, as weights are stored, are two columns of eight when those of a step and
-//! of the next are interleaved, one instruction for two columns. Detecting the set is stable, and inline assembly
-//! is; the intrinsics are not.
+//! Weights are stored as words of four int8 of consecutive columns. One instruction interleaves the words of two steps
+//! and makes two columns of eight int8. Detection of the feature and inline assembly are stable; the intrinsics are
+//! not.
 
 use crate::arch::aarch64::dotprod::NeonDot;
 use crate::float_mode::DefaultMode;
@@ -15,19 +15,19 @@ use core::arch::aarch64::{
 };
 use core::arch::asm;
 
-/// Proof of NEON, of dot products and of matrix products beside it.
+/// Proof of NEON, its dot products and I8MM.
 #[derive(Clone, Copy)]
 pub(crate) struct NeonI8mm(NeonDot);
 
-/// Eight bytes of each of four columns: the first two, and the others. Of a pair of rows, which is multiplied with both,
-/// it is twice the same.
+/// Eight int8 of each of four columns: those of the first two columns, and those of the other two. For a pair of rows,
+/// which is multiplied with both, the two vectors are equal.
 #[derive(Clone, Copy)]
 pub(crate) struct I8x8Pair {
     first: int8x16_t,
     second: int8x16_t,
 }
 
-/// Sums of two rows and four columns: `[row][column]` of the first two columns, and of the others.
+/// Sums of two rows and four columns: `[row][column]` of the first two columns, and of the other two.
 #[derive(Clone, Copy)]
 pub(crate) struct Acc2x2 {
     first: int32x4_t,
@@ -52,11 +52,11 @@ impl NeonI8mm {
         fn inside<K: Int8Op>(set: NeonDot, kernel: K) -> K::Output {
             kernel.run::<NeonDot, 8, 4>(set)
         }
-        // SAFETY: `self` is the proof of all of these.
+        // SAFETY: `self` proves that the CPU has all of these features.
         unsafe { inside(self.0, kernel) }
     }
 
-    /// The set beside.
+    /// The token of NEON with dot products.
     #[inline(always)]
     pub(crate) fn dot(self) -> NeonDot {
         self.0
@@ -65,34 +65,34 @@ impl NeonI8mm {
     /// All sums 0.
     #[inline(always)]
     pub(crate) fn zero(self) -> Acc2x2 {
-        // SAFETY: `self` is the proof.
+        // SAFETY: `self` proves that the CPU has the instructions.
         let zero = unsafe { vdupq_n_s32(0) };
         Acc2x2 { first: zero, second: zero }
     }
 
-    /// Words of four columns, and those of the next step, `next` words further.
+    /// Loads the words of four columns, and those of the next step, `next` words further.
     ///
     /// # Safety
-    /// `from`, and `from.add(next)`, are valid for reads of four words.
+    /// `from` and `from.add(next)` are valid for reads of four words.
     #[inline(always)]
     pub(crate) unsafe fn load(self, from: *const i32, next: usize) -> I8x8Pair {
-        // SAFETY: the caller's contract; `self` is the proof of the instruction set.
+        // SAFETY: the caller's contract; `self` proves that the CPU has the instruction set.
         unsafe { self.interleave(vld1q_s32(from), vld1q_s32(from.add(next))) }
     }
 
-    /// Words of four columns, with zeros for the next step.
+    /// Loads the words of four columns, with zeros for the next step.
     ///
     /// # Safety
     /// `from` is valid for reads of four words.
     #[inline(always)]
     pub(crate) unsafe fn load_last(self, from: *const i32) -> I8x8Pair {
-        // SAFETY: the caller's contract; `self` is the proof of the instruction set.
+        // SAFETY: the caller's contract; `self` proves that the CPU has the instruction set.
         unsafe { self.interleave(vld1q_s32(from), vdupq_n_s32(0)) }
     }
 
     #[inline(always)]
     fn interleave(self, step: int32x4_t, next: int32x4_t) -> I8x8Pair {
-        // SAFETY: `self` is the proof.
+        // SAFETY: `self` proves that the CPU has the instructions.
         unsafe {
             I8x8Pair {
                 first: vreinterpretq_s8_s32(vzip1q_s32(step, next)),
@@ -101,24 +101,24 @@ impl NeonI8mm {
         }
     }
 
-    /// Two words of a row, and two of another.
+    /// Loads two words of a row, and two of another row.
     ///
     /// # Safety
     /// `from` is valid for reads of four words.
     #[inline(always)]
     pub(crate) unsafe fn rows(self, from: *const i32) -> I8x8Pair {
-        // SAFETY: the caller's contract; `self` is the proof of the instruction set.
+        // SAFETY: the caller's contract; `self` proves that the CPU has the instruction set.
         let rows = unsafe { vreinterpretq_s8_s32(vld1q_s32(from)) };
         I8x8Pair { first: rows, second: rows }
     }
 
-    /// A word of a row, and one of another, with zeros for the next step.
+    /// Loads a word of a row, and one of another row, with zeros for the next step.
     ///
     /// # Safety
     /// `from` is valid for reads of two words.
     #[inline(always)]
     pub(crate) unsafe fn last_rows(self, from: *const i32) -> I8x8Pair {
-        // SAFETY: the caller's contract; `self` is the proof of the instruction set.
+        // SAFETY: the caller's contract; `self` proves that the CPU has the instruction set.
         let rows = unsafe {
             let words = vcombine_s32(vld1_s32(from), vdup_n_s32(0));
             vreinterpretq_s8_s32(vzip1q_s32(words, vdupq_n_s32(0)))
@@ -138,7 +138,7 @@ impl NeonI8mm {
     #[inline(always)]
     fn square(self, sum: int32x4_t, a: int8x16_t, b: int8x16_t) -> int32x4_t {
         let mut sum = sum;
-        // SAFETY: `self` is the proof of the instruction, which does what its name says to `sum`.
+        // SAFETY: `self` proves that the CPU has the instruction. It writes only `sum` and accesses no memory.
         unsafe {
             asm!(
                 "smmla {sum:v}.4s, {a:v}.16b, {b:v}.16b",
@@ -151,10 +151,10 @@ impl NeonI8mm {
         sum
     }
 
-    /// The sums of the first row, and of the second, in the order of their columns.
+    /// The sums of the first row, and of the second, in the order of the columns.
     #[inline(always)]
     pub(crate) fn split(self, sums: Acc2x2) -> [<NeonDot as Int8Dot>::I32; 2] {
-        // SAFETY: `self` is the proof.
+        // SAFETY: `self` proves that the CPU has the instructions.
         unsafe {
             let first = vreinterpretq_s64_s32(sums.first);
             let second = vreinterpretq_s64_s32(sums.second);

@@ -31,7 +31,7 @@ unsafe impl SimdF32 for Neon {
         fn inside<K: SimdOp>(s: Neon, kernel: K) -> K::Output {
             kernel.run(s)
         }
-        // SAFETY: the token exists, so this CPU has it.
+        // SAFETY: the token exists, so this CPU has the instruction set.
         unsafe { inside(self, kernel) }
     }
 
@@ -50,20 +50,20 @@ unsafe impl SimdF32 for Neon {
     }
     #[inline(always)]
     unsafe fn load_prefix(self, from: *const f32, count: usize) -> float32x4_t {
-        let mut room = [0.0f32; 4];
-        for (i, lane) in room.iter_mut().enumerate().take(count) {
-            // SAFETY: `i < count` floats are the caller's.
+        let mut buffer = [0.0f32; 4];
+        for (i, lane) in buffer.iter_mut().enumerate().take(count) {
+            // SAFETY: `i < count`, and the caller's contract covers `count` floats.
             *lane = unsafe { from.add(i).read_unaligned() };
         }
-        // SAFETY: `room` has four floats.
-        unsafe { self.neon.vld1q_f32(room.as_ptr()) }
+        // SAFETY: `buffer` has four floats.
+        unsafe { self.neon.vld1q_f32(buffer.as_ptr()) }
     }
     #[inline(always)]
     unsafe fn load_bf16(self, from: *const f32, part: usize) -> float32x4_t {
         let neon = self.neon;
         // SAFETY: the caller's contract.
         let words = neon.vreinterpretq_u32_f32(unsafe { self.load(from) });
-        // Half 0 is the low one where memory has low bytes first.
+        // Half 0 is the low one on little-endian targets.
         neon.vreinterpretq_f32_u32(match (part == 0) == cfg!(target_endian = "little") {
             true => neon.vshlq_n_u32::<16>(words),
             false => neon.vandq_u32(words, neon.vdupq_n_u32(0xffff << 16)),
@@ -71,11 +71,11 @@ unsafe impl SimdF32 for Neon {
     }
     #[inline(always)]
     unsafe fn load_f16(self, from: *const f32, part: usize) -> float32x4_t {
-        // SAFETY: `SimdF32::load_f16` requires that the four halves of `part` can be read.
+        // SAFETY: the contract of `SimdF32::load_f16`: the four numbers of `part` can be read.
         let halves = unsafe { self.neon.vld1_u16(from.add(2 * part).cast()) };
         let floats;
-        // The intrinsic is younger than the oldest compiler that has all others.
-        // SAFETY: an instruction of the base set.
+        // The intrinsic is newer than the minimum Rust version.
+        // SAFETY: the instruction is part of NEON, which the token proves, and accesses no memory.
         unsafe {
             asm!("fcvtl {:v}.4s, {:v}.4h", lateout(vreg) floats, in(vreg) halves,
                 options(pure, nomem, nostack, preserves_flags));
@@ -94,11 +94,11 @@ unsafe impl SimdF32 for Neon {
     }
     #[inline(always)]
     unsafe fn store_prefix(self, to: *mut f32, v: float32x4_t, count: usize) {
-        let mut room = [0.0f32; 4];
-        // SAFETY: `room` has four floats.
-        unsafe { self.neon.vst1q_f32(room.as_mut_ptr(), v) };
-        for (i, lane) in room.iter().enumerate().take(count) {
-            // SAFETY: `i < count` floats are the caller's.
+        let mut buffer = [0.0f32; 4];
+        // SAFETY: `buffer` has four floats.
+        unsafe { self.neon.vst1q_f32(buffer.as_mut_ptr(), v) };
+        for (i, lane) in buffer.iter().enumerate().take(count) {
+            // SAFETY: `i < count`, and the caller's contract covers `count` floats.
             unsafe { to.add(i).write_unaligned(*lane) };
         }
     }
@@ -207,12 +207,12 @@ unsafe impl SimdF32 for Neon {
         to_stride: usize,
     ) {
         let neon = self.neon;
-        // SAFETY: `SimdF32::transpose` requires that 4 rows of 4 floats can be read.
+        // SAFETY: the contract of `SimdF32::transpose`: 4 rows of 4 floats can be read.
         let row = |i: usize| unsafe { self.load(from.add(i * from_stride)) };
         let (a, b, c, d) = (row(0), row(1), row(2), row(3));
         let (ac_low, ac_high) = (neon.vzip1q_f32(a, c), neon.vzip2q_f32(a, c));
         let (bd_low, bd_high) = (neon.vzip1q_f32(b, d), neon.vzip2q_f32(b, d));
-        // SAFETY: four rows of four floats are the caller's.
+        // SAFETY: the contract of `SimdF32::transpose`: 4 rows of 4 floats can be written.
         unsafe {
             self.store(to, neon.vzip1q_f32(ac_low, bd_low));
             self.store(to.add(to_stride), neon.vzip2q_f32(ac_low, bd_low));

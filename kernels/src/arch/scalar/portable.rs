@@ -1,7 +1,7 @@
-//! Plain Rust in groups of eight, for the compiler to vectorize with what the target has.
+//! Plain Rust with groups of eight floats, which the compiler vectorizes for the target.
 //!
-//! `mul_add` rounds once, as on the other instruction sets, so that results are the same to the last bit.
-//! On targets without FMA that takes a sum in f64, and seldom more: see `fused.rs`.
+//! `mul_add` rounds once, as on the other instruction sets, so that results have the same bits. On targets without FMA
+//! this takes a sum in f64, and rarely more: see `soft_fma.rs`.
 
 use crate::arch::scalar::soft_fma::mul_add;
 use crate::simd::half::{widen_bf16, widen_f16};
@@ -14,8 +14,8 @@ pub(crate) struct F32x8([f32; 8]);
 #[derive(Clone, Copy)]
 pub(crate) struct Mask8([bool; 8]);
 
-/// Written out: as a loop, each addition of the scalar set is one that the compiler has to unroll first, which
-/// was a fifth of the time that the crate takes to compile.
+/// Written out instead of a loop: the compiler would have to unroll a loop for every operation of the scalar set,
+/// which took a fifth of the crate's compile time.
 #[inline(always)]
 fn lanes<T>(f: impl Fn(usize) -> T) -> [T; 8] {
     [f(0), f(1), f(2), f(3), f(4), f(5), f(6), f(7)]
@@ -58,28 +58,27 @@ unsafe impl SimdF32 for Scalar {
     }
     #[inline(always)]
     unsafe fn load(self, from: *const f32) -> F32x8 {
-        // SAFETY: `SimdF32::load` requires that eight floats can be read; an array of f32 has the
-        // alignment of f32.
+        // SAFETY: the contract of `SimdF32::load`: eight floats can be read. An array of f32 has the alignment of f32.
         F32x8(unsafe { from.cast::<[f32; 8]>().read_unaligned() })
     }
     #[inline(always)]
     unsafe fn load_prefix(self, from: *const f32, count: usize) -> F32x8 {
         let mut out = [0.0; 8];
         for (i, lane) in out.iter_mut().enumerate().take(count) {
-            // SAFETY: `i < count` floats are the caller's.
+            // SAFETY: `i < count`, and the caller's contract covers `count` floats.
             *lane = unsafe { from.add(i).read_unaligned() };
         }
         F32x8(out)
     }
     #[inline(always)]
     unsafe fn load_bf16(self, from: *const f32, part: usize) -> F32x8 {
-        // SAFETY: `SimdF32::load_bf16` requires that eight words, sixteen halves, can be read.
+        // SAFETY: the contract of `SimdF32::load_bf16`: eight words, which are sixteen bf16, can be read.
         let halves = unsafe { from.cast::<[u16; 16]>().read_unaligned() };
         each(|i| widen_bf16(halves[2 * i + part]))
     }
     #[inline(always)]
     unsafe fn load_f16(self, from: *const f32, part: usize) -> F32x8 {
-        // SAFETY: `SimdF32::load_f16` requires that the eight halves of `part` can be read.
+        // SAFETY: the contract of `SimdF32::load_f16`: the eight numbers of `part` can be read.
         let halves = unsafe { from.cast::<[u16; 8]>().add(part).read_unaligned() };
         each(|i| widen_f16(halves[i]))
     }
@@ -90,13 +89,13 @@ unsafe impl SimdF32 for Scalar {
     }
     #[inline(always)]
     unsafe fn store(self, to: *mut f32, v: F32x8) {
-        // SAFETY: `SimdF32::store` requires that eight floats can be written.
+        // SAFETY: the contract of `SimdF32::store`: eight floats can be written.
         unsafe { to.cast::<[f32; 8]>().write_unaligned(v.0) }
     }
     #[inline(always)]
     unsafe fn store_prefix(self, to: *mut f32, v: F32x8, count: usize) {
         for (i, lane) in v.0.iter().enumerate().take(count) {
-            // SAFETY: `i < count` floats are the caller's.
+            // SAFETY: `i < count`, and the caller's contract covers `count` floats.
             unsafe { to.add(i).write_unaligned(*lane) };
         }
     }
@@ -133,7 +132,7 @@ unsafe impl SimdF32 for Scalar {
             use core::arch::x86_64::{_mm_loadu_ps, _mm_sqrt_ps, _mm_storeu_ps};
             let mut out = [0.0; 8];
             for half in [0, 4] {
-                // SAFETY: the whole program is compiled for SSE; four floats are inside both arrays.
+                // SAFETY: the target of the whole program has SSE; four floats are inside both arrays.
                 unsafe {
                     let root = _mm_sqrt_ps(_mm_loadu_ps(a.0.as_ptr().add(half)));
                     _mm_storeu_ps(out.as_mut_ptr().add(half), root);
@@ -215,8 +214,8 @@ unsafe impl SimdF32 for Scalar {
     ) {
         for i in 0..8 {
             for j in 0..8 {
-                // SAFETY: `SimdF32::transpose` requires that 8 rows of 8 floats can be read at `from`
-                // and written at `to`.
+                // SAFETY: the contract of `SimdF32::transpose`: 8 rows of 8 floats can be read at `from` and written
+                // at `to`.
                 unsafe { *to.add(j * to_stride + i) = *from.add(i * from_stride + j) };
             }
         }

@@ -1,21 +1,22 @@
-//! A multiply-add that rounds once, for targets whose CPU may lack the instruction.
+//! A multiply-add that rounds once, for targets whose CPU may lack the FMA instruction.
 //!
-//! The product of two f32 is exact in f64, which has 53 bits. The sum with the third number is not: it is
-//! rounded *to odd* (Boldo and Melquiond 2008, "Emulation of a FMA and correctly rounded sums: proved
-//! algorithms using rounding to odd"), and what is rounded to odd at 53 bits may be rounded again, to the
-//! 24 bits of an f32 or fewer, with the result of a single rounding. The error of a sum, which says whether
-//! it was exact and to which side of it the truth lies, is another sum (Knuth 1969; Møller 1965).
+//! The product of two f32 is exact in f64, which has 53 bits. The sum with the third number is not exact. It is
+//! rounded *to odd* (Boldo and Melquiond 2008, "Emulation of a FMA and correctly rounded sums: proved algorithms using
+//! rounding to odd"). A number that is rounded to odd at 53 bits may be rounded again to 24 bits or fewer, and the
+//! result is that of a single rounding. The error of the sum is computed by another sum (Knuth 1969; Møller 1965). It
+//! shows whether the first sum was exact and on which side of it the exact value is.
 //!
-//! Rounding the sum to nearest, and again, is hardly ever wrong, and it shows where it may be: rounding never
-//! crosses a number that f64 has, so the truth and its f64 are on one side of every midpoint of two f32, unless
-//! the f64 *is* a midpoint. Where f32 is normal, that is 24 bits, a one, and 28 zeros. On x86-64, which has SSE2
-//! but may lack the instruction, vectors are rounded so, and those with a midpoint or a subnormal result again.
+//! Rounding the sum to the nearest f64 and then to f32 is rarely wrong, and the possible errors can be detected.
+//! Rounding never crosses an f64 number, so the exact sum and its f64 are on the same side of every midpoint of two
+//! f32, unless the f64 *is* a midpoint. For normal f32 results, a midpoint has 24 bits, a one, and 28 zeros. On x86-64
+//! with SSE2 but without FMA, vectors are rounded in this way, and vectors with a midpoint or a subnormal result are
+//! computed again with rounding to odd.
 
-/// `a * b + c` in each lane, rounded once: what the CPU's instruction gives, for every input (which NaN
-/// aside).
+/// `a * b + c` in each lane, rounded once: the result of the FMA instruction for every input, except for the payload
+/// of NaNs.
 ///
-/// A function of its own where it is emulated: wherever the scalar set multiplies it would otherwise be written
-/// out again, a seventh of all code.
+/// A separate function where it is emulated: inlined into every use by the scalar set it would be a seventh of all
+/// code.
 #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
 #[cfg_attr(target_feature = "fma", inline(always))]
 #[cfg_attr(not(target_feature = "fma"), inline(never))]
@@ -30,7 +31,7 @@ pub(crate) fn mul_add(a: [f32; 8], b: [f32; 8], c: [f32; 8]) -> [f32; 8] {
     use core::arch::aarch64::{vfmaq_f32, vld1q_f32, vst1q_f32};
     let mut out = [0.0; 8];
     for half in [0, 4] {
-        // SAFETY: the whole program is compiled for NEON; four floats from there on are inside all arrays.
+        // SAFETY: the target of the whole program has NEON; `half + 4 <= 8`, so the floats are inside all arrays.
         unsafe {
             let four = |of: &[f32; 8]| vld1q_f32(of.as_ptr().add(half));
             vst1q_f32(out.as_mut_ptr().add(half), vfmaq_f32(four(&c), four(&a), four(&b)));
@@ -39,8 +40,8 @@ pub(crate) fn mul_add(a: [f32; 8], b: [f32; 8], c: [f32; 8]) -> [f32; 8] {
     out
 }
 
-/// `a * b + c` in each lane, rounded once: what the CPU's instruction gives, for every input (which NaN
-/// aside).
+/// `a * b + c` in each lane, rounded once: the result of the FMA instruction for every input, except for the payload
+/// of NaNs.
 #[cfg(not(any(
     all(target_arch = "x86_64", target_feature = "sse2"),
     all(target_arch = "aarch64", target_feature = "neon")
@@ -64,14 +65,14 @@ mod x86 {
     /// `half <= 4`.
     #[inline(always)]
     unsafe fn load(of: &[f32; 8], half: usize) -> __m128 {
-        // SAFETY: the whole program is compiled for SSE2; four floats from there on are inside the array.
+        // SAFETY: the target of the whole program has SSE2; `half + 4 <= 8`, by the caller's contract.
         unsafe { _mm_loadu_ps(of.as_ptr().add(half)) }
     }
 
     #[inline(always)]
     fn join(halves: [__m128; 2]) -> [f32; 8] {
         let mut out = [0.0; 8];
-        // SAFETY: the whole program is compiled for SSE2; both halves are inside the array.
+        // SAFETY: the target of the whole program has SSE2; both halves are inside the array.
         unsafe {
             _mm_storeu_ps(out.as_mut_ptr(), halves[0]);
             _mm_storeu_ps(out.as_mut_ptr().add(4), halves[1]);
@@ -82,49 +83,49 @@ mod x86 {
     #[cfg(target_feature = "fma")]
     #[inline(always)]
     pub(crate) fn mul_add(a: [f32; 8], b: [f32; 8], c: [f32; 8]) -> [f32; 8] {
-        // SAFETY: the whole program is compiled for FMA.
+        // SAFETY: the target of the whole program has FMA; the halves begin at 0 and 4.
         let of = |half| unsafe { _mm_fmadd_ps(load(&a, half), load(&b, half), load(&c, half)) };
         join([of(0), of(4)])
     }
 
-    /// The sum rounded to f64 and to f32, and again where that may be wrong.
+    /// Rounds the sum to f64 and to f32, and computes the vectors again where that may be wrong.
     #[cfg(not(target_feature = "fma"))]
     #[inline(always)]
     pub(crate) fn mul_add(a: [f32; 8], b: [f32; 8], c: [f32; 8]) -> [f32; 8] {
-        // SAFETY: the whole program is compiled for SSE2; halves begin at 0 and 4.
+        // SAFETY: the target of the whole program has SSE2; the halves begin at 0 and 4.
         unsafe {
             let first = [load(&a, 0), load(&b, 0), load(&c, 0)];
             let second = [load(&a, 4), load(&b, 4), load(&c, 4)];
             let (mut sums, doubtful) = rounded_twice(first);
-            let (mut others, more) = rounded_twice(second);
-            if _mm_movemask_epi8(_mm_or_si128(doubtful, more)) != 0 {
-                sums = again(first[0], first[1], first[2]);
-                others = again(second[0], second[1], second[2]);
+            let (mut others, other_doubtful) = rounded_twice(second);
+            if _mm_movemask_epi8(_mm_or_si128(doubtful, other_doubtful)) != 0 {
+                sums = round_to_odd(first[0], first[1], first[2]);
+                others = round_to_odd(second[0], second[1], second[2]);
             }
             join([sums, others])
         }
     }
 
-    /// The sums rounded to f64 and to f32, and where that may be wrong.
+    /// The sums rounded to f64 and then to f32, and a mask of the lanes where that may be wrong.
     ///
-    /// A sum that is rounded to 0 is right, for f64 has it exactly: `c` is 0, or a multiple of 2^-149 that a
-    /// product, which has 48 bits, all but cancels.
+    /// A sum that rounds to 0 is correct, because it is exact in f64: `c` is 0, or it is a multiple of 2^-149 and
+    /// cancels nearly all of the product, which has 48 bits.
     #[cfg(not(target_feature = "fma"))]
     #[inline(always)]
     fn rounded_twice([a, b, c]: [__m128; 3]) -> (__m128, __m128i) {
-        // SAFETY: the whole program is compiled for SSE2.
+        // SAFETY: the target of the whole program has SSE2.
         unsafe {
             let upper = |x| _mm_cvtps_pd(_mm_movehl_ps(x, x));
             let low = _mm_mul_pd(_mm_cvtps_pd(a), _mm_cvtps_pd(b));
             let low = _mm_add_pd(low, _mm_cvtps_pd(c));
             let high = _mm_add_pd(_mm_mul_pd(upper(a), upper(b)), upper(c));
             let rounded = _mm_movelh_ps(_mm_cvtpd_ps(low), _mm_cvtpd_ps(high));
-            // The 29 bits that f32 lacks are a one and zeros.
+            // Midpoint: the 29 bits that f32 lacks are a one and zeros.
             let words = _mm_shuffle_ps::<0x88>(_mm_castpd_ps(low), _mm_castpd_ps(high));
             let words = _mm_slli_epi32::<3>(_mm_castps_si128(words));
             let midpoint = _mm_cmpeq_epi32(words, _mm_set1_epi32(i32::MIN));
-            // Neither 0 nor beyond 2^-126. The first addition takes the sign away; the second makes of unsigned
-            // numbers from 1 on signed ones from the least on, and of 0 the largest.
+            // Subnormal: not 0, and below 2^-126. The first addition removes the sign bit. The second maps the
+            // unsigned numbers from 1 on to signed numbers from the smallest on, and 0 to the largest.
             let bits = _mm_castps_si128(rounded);
             let from_least = _mm_add_epi32(_mm_add_epi32(bits, bits), _mm_set1_epi32(i32::MAX));
             let end = 2 * f32::MIN_POSITIVE.to_bits() as i32 + 1;
@@ -137,9 +138,9 @@ mod x86 {
     #[cfg(not(target_feature = "fma"))]
     #[cold]
     #[inline(never)]
-    fn again(a: __m128, b: __m128, c: __m128) -> __m128 {
+    fn round_to_odd(a: __m128, b: __m128, c: __m128) -> __m128 {
         let mut lanes = [[0.0; 4]; 3];
-        // SAFETY: the whole program is compiled for SSE2; each array has four floats.
+        // SAFETY: the target of the whole program has SSE2; each array has four floats.
         unsafe {
             for (lanes, x) in lanes.iter_mut().zip([a, b, c]) {
                 _mm_storeu_ps(lanes.as_mut_ptr(), x);
@@ -163,13 +164,13 @@ mod x86 {
 #[inline(always)]
 fn emulated(a: f32, b: f32, c: f32) -> f32 {
     let (product, c) = (f64::from(a) * f64::from(b), f64::from(c));
-    // Nothing overflows or vanishes: exponents of products and sums of f32 are a quarter of f64's.
+    // No overflow or underflow is possible: the exponent range of f32 products and sums is a quarter of that of f64.
     let sum = product + c;
     let from_c = sum - product;
     let from_product = sum - from_c;
     let error = (product - from_product) + (c - from_c);
     let bits = sum.to_bits();
-    // The odd one of the two f64 around the exact sum: `sum` itself, or its neighbor towards the error.
+    // Of the two f64 around the exact sum, the odd one: `sum` itself, or its neighbor in the direction of the error.
     let down = (bits ^ error.to_bits()) >> 63;
     let odd = bits.wrapping_sub(down) | 1;
     // The error of an infinite sum is NaN.
@@ -182,7 +183,7 @@ mod tests {
     use super::{emulated, mul_add};
     use crate::effort::cases;
 
-    /// Every way to compute, and in every lane.
+    /// Checks every implementation, in every lane.
     #[track_caller]
     fn check(a: f32, b: f32, c: f32) {
         let expected = a.mul_add(b, c);
@@ -193,7 +194,7 @@ mod tests {
         };
         same(emulated(a, b, c));
         mul_add([a; 8], [b; 8], [c; 8]).into_iter().for_each(same);
-        // With neighbors of which nothing is in doubt.
+        // With neighbor lanes that need no second computation.
         let lane = (a.to_bits() ^ c.to_bits()) as usize % 8;
         let with = |x: f32, other: f32| {
             let mut all = [other; 8];
@@ -223,7 +224,7 @@ mod tests {
             f32::from_bits(self.bits() as u32)
         }
 
-        /// Near 1, with so few bits that sums and products often lie half-way between two f32.
+        /// Near 1, with so few bits that sums and products are often midpoints of two f32.
         fn short(&mut self) -> f32 {
             let bits = self.bits();
             let fraction = (bits as u32 & 0x7f_ffff) & (u32::MAX << (bits >> 32 & 31).min(22));
@@ -246,13 +247,13 @@ mod tests {
         for _ in 0..cases(300_000, 3_000_000) {
             let (a, b) = (random.short(), random.short());
             check(a, b, random.short());
-            // Cancellation, and a hair beside a tie.
+            // Cancellation, and sums that differ slightly from a midpoint.
             check(a, b, -(a * b));
             check(a, b, a * b * f32::from_bits(((random.bits() % 60) as u32 + 97) << 23));
         }
     }
 
-    /// Results that are subnormal, where an f32 has fewer bits, or that overflow.
+    /// Results that are subnormal, with fewer bits, or that overflow.
     #[test]
     fn sums_at_both_ends_of_the_range_are_rounded_once() {
         let mut random = Random(3);

@@ -1,8 +1,8 @@
 //! The scalar set on x86-64, where every program may use SSE2: groups of eight floats in two registers.
 //!
-//! Each lane is computed as in `scalar.rs`, with the same bits. As arrays of eight floats, which the compiler would
-//! have to make vectors of, LLVM spent 10.2 of 41 s in functions of the scalar set; with the registers it is 4.4 of 29.
-//! For the same reason what has no instruction in SSE2 is a function of its own here.
+//! Each lane is computed as in `portable.rs`, with the same bits. With arrays of eight floats, which the compiler must
+//! convert to vectors, LLVM spent 10.2 of 41 s in functions of the scalar set; with SSE2 registers it spends 4.4 of 29
+//! s. For the same reason, operations without an SSE2 instruction are separate functions here.
 
 use crate::arch::scalar::soft_fma::mul_add;
 use crate::simd::half::widen_f16;
@@ -14,27 +14,27 @@ use pulp::Scalar;
 #[derive(Clone, Copy)]
 pub(crate) struct F32x8([__m128; 2]);
 
-/// All bits of a lane set, or none.
+/// In each lane all bits are set, or none.
 #[derive(Clone, Copy)]
 pub(crate) struct Mask8([__m128; 2]);
 
-/// Calls intrinsics of SSE2 on both halves.
+/// Applies SSE2 intrinsics to both halves.
 macro_rules! halves {
     (|$($half:ident),+| $body:expr) => {{
-        // SAFETY: every program for x86-64 is compiled for SSE2.
+        // SAFETY: every x86-64 CPU has SSE2.
         unsafe { [{ $(let $half = $half.0[0];)+ $body }, { $(let $half = $half.0[1];)+ $body }] }
     }};
 }
 
 #[inline(always)]
 fn to_array(v: F32x8) -> [f32; 8] {
-    // SAFETY: both are eight floats.
+    // SAFETY: both types are eight floats.
     unsafe { core::mem::transmute(v.0) }
 }
 
 #[inline(always)]
 fn from_array(v: [f32; 8]) -> F32x8 {
-    // SAFETY: both are eight floats.
+    // SAFETY: both types are eight floats.
     F32x8(unsafe { core::mem::transmute::<[f32; 8], [__m128; 2]>(v) })
 }
 
@@ -44,7 +44,7 @@ fn from_array(v: [f32; 8]) -> F32x8 {
 unsafe fn load_prefix(from: *const f32, count: usize) -> [f32; 8] {
     let mut out = [0.0; 8];
     for (i, lane) in out.iter_mut().enumerate().take(count) {
-        // SAFETY: `i < count` floats are the caller's.
+        // SAFETY: `i < count`, and the caller's contract covers `count` floats.
         *lane = unsafe { from.add(i).read_unaligned() };
     }
     out
@@ -55,7 +55,7 @@ unsafe fn load_prefix(from: *const f32, count: usize) -> [f32; 8] {
 #[inline(never)]
 unsafe fn store_prefix(to: *mut f32, v: &[f32; 8], count: usize) {
     for (i, lane) in v.iter().enumerate().take(count) {
-        // SAFETY: `i < count` floats are the caller's.
+        // SAFETY: `i < count`, and the caller's contract covers `count` floats.
         unsafe { to.add(i).write_unaligned(*lane) };
     }
 }
@@ -75,7 +75,7 @@ fn widen_eight(halves: &[u16; 8]) -> [f32; 8] {
 unsafe fn transpose(from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize) {
     for i in 0..8 {
         for j in 0..8 {
-            // SAFETY: the caller vouches for 8 rows of 8 floats on both sides.
+            // SAFETY: the caller's contract: 8 rows of 8 floats at `from` and at `to`.
             unsafe { *to.add(j * to_stride + i) = *from.add(i * from_stride + j) };
         }
     }
@@ -109,12 +109,12 @@ unsafe impl SimdF32 for Scalar {
     }
     #[inline(always)]
     fn splat(self, x: f32) -> F32x8 {
-        // SAFETY: every program for x86-64 is compiled for SSE2.
+        // SAFETY: every x86-64 CPU has SSE2.
         F32x8(unsafe { [_mm_set1_ps(x), _mm_set1_ps(x)] })
     }
     #[inline(always)]
     unsafe fn load(self, from: *const f32) -> F32x8 {
-        // SAFETY: the caller vouches for eight floats.
+        // SAFETY: the caller's contract: eight floats.
         F32x8(unsafe { [_mm_loadu_ps(from), _mm_loadu_ps(from.add(4))] })
     }
     #[inline(always)]
@@ -136,7 +136,7 @@ unsafe impl SimdF32 for Scalar {
     }
     #[inline(always)]
     unsafe fn load_f16(self, from: *const f32, part: usize) -> F32x8 {
-        // SAFETY: the caller vouches for sixteen halves.
+        // SAFETY: the caller's contract: the eight f16 numbers of `part`.
         let halves = unsafe { from.cast::<[u16; 8]>().add(part).read_unaligned() };
         from_array(widen_eight(&halves))
     }
@@ -147,7 +147,7 @@ unsafe impl SimdF32 for Scalar {
     }
     #[inline(always)]
     unsafe fn store(self, to: *mut f32, v: F32x8) {
-        // SAFETY: the caller vouches for eight floats.
+        // SAFETY: the caller's contract: eight floats.
         unsafe {
             _mm_storeu_ps(to, v.0[0]);
             _mm_storeu_ps(to.add(4), v.0[1]);
@@ -192,7 +192,7 @@ unsafe impl SimdF32 for Scalar {
     fn mul_add(self, a: F32x8, b: F32x8, c: F32x8) -> F32x8 {
         from_array(mul_add(to_array(a), to_array(b), to_array(c)))
     }
-    // `maxps` and `minps` return their second operand when either is NaN or both are zero, as the trait asks.
+    // `maxps` and `minps` return their second operand when either is NaN or both are zero, as the trait requires.
     #[inline(always)]
     fn max(self, a: F32x8, b: F32x8) -> F32x8 {
         F32x8(halves!(|a, b| _mm_max_ps(a, b)))
@@ -234,7 +234,7 @@ unsafe impl SimdF32 for Scalar {
     }
     #[inline(always)]
     fn first(self, count: usize) -> Mask8 {
-        // SAFETY: every program for x86-64 is compiled for SSE2.
+        // SAFETY: every x86-64 CPU has SSE2.
         unsafe {
             let count = _mm_set1_epi32(count.min(8) as i32);
             let [low, high] = [_mm_setr_epi32(0, 1, 2, 3), _mm_setr_epi32(4, 5, 6, 7)];
@@ -250,13 +250,13 @@ unsafe impl SimdF32 for Scalar {
     }
     #[inline(always)]
     fn any(self, mask: Mask8) -> bool {
-        // SAFETY: every program for x86-64 is compiled for SSE2.
+        // SAFETY: every x86-64 CPU has SSE2.
         unsafe { _mm_movemask_ps(_mm_or_ps(mask.0[0], mask.0[1])) != 0 }
     }
 
     #[inline(always)]
     fn reduce_add(self, a: F32x8) -> f32 {
-        // SAFETY: every program for x86-64 is compiled for SSE2.
+        // SAFETY: every x86-64 CPU has SSE2.
         unsafe {
             let four = _mm_add_ps(a.0[0], a.0[1]);
             let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
@@ -265,7 +265,7 @@ unsafe impl SimdF32 for Scalar {
     }
     #[inline(always)]
     fn reduce_max(self, a: F32x8) -> f32 {
-        // SAFETY: every program for x86-64 is compiled for SSE2.
+        // SAFETY: every x86-64 CPU has SSE2.
         unsafe {
             let four = _mm_max_ps(a.0[0], a.0[1]);
             let two = _mm_max_ps(four, _mm_movehl_ps(four, four));

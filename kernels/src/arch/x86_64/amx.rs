@@ -1,16 +1,16 @@
-//! Tiles of AMX: whether they may be used, and the assembly that does.
+//! AMX tiles: the check whether they may be used, and the assembly that uses them.
 //!
-//! They are beside VNNI and no instruction set of [`crate::Isa`]: nothing but products of bytes has a use for
-//! them, whose sums are exact, so that no bit depends on who multiplies.
+//! AMX is not an instruction set of [`crate::Isa`]; it extends AVX-512 with VNNI. Only int8 products use it. Their
+//! sums are exact, so the results have the same bits without AMX.
 //!
-//! * The CPU must have them (CPUID), the operating system must save them (XCR0), and on Linux a process must
-//!   ask it once to: the state of a thread that uses them takes 8 KiB more. It refuses where it is old, where a
-//!   sandbox forbids the question, or where a thread has too small a stack for signals. Then, and on other systems,
-//!   there are none.
-//! * Rust 1.89 has no intrinsics for them, and stable Rust has inline assembly. What a tile register holds is not
-//!   known to the compiler from one piece of assembly to the next, so that one piece is all of a block. The
-//!   configuration is state of the thread, as rounding modes are, which no compiled code touches: it is loaded once
-//!   for many blocks, and released after them, so that a thread which does something else has no tiles to save.
+//! * The CPU must have tiles (CPUID), the operating system must save them (XCR0), and on Linux a process must request
+//!   permission once: the state of a thread that uses tiles is 8 KiB larger. Linux denies the permission if the kernel
+//!   is too old, if a sandbox forbids the system call, or if a thread's signal stack is too small. Then, and on other
+//!   operating systems, AMX is not used.
+//! * Rust 1.89 has no intrinsics for AMX, but stable Rust has inline assembly. The compiler does not preserve tile
+//!   registers between two pieces of assembly, so one piece computes a whole block. The tile configuration is state of
+//!   the thread, like a rounding mode, and compiled code does not change it. It is loaded once for many blocks and
+//!   released afterwards, so that the operating system saves no tiles for a thread that does other work.
 
 use crate::arch::x86_64::amx_tile::{
     Block, LINE, STEP, Start, Sums, TILE_CONFIG, TileUnit, Tiles, block,
@@ -26,7 +26,7 @@ use core::marker::PhantomData;
 
 #[cfg(test)]
 std::thread_local! {
-    /// Whether this thread is to find that the system refuses.
+    /// Whether this thread simulates a denied permission.
     static REFUSED: core::cell::Cell<bool> = const { core::cell::Cell::new(false) };
 }
 
@@ -38,7 +38,7 @@ pub(crate) fn none_granted(work: impl FnOnce()) {
     REFUSED.set(false);
 }
 
-/// Proof of AMX, of its products of bytes, and of the leave to use them.
+/// Proof that the CPU has AMX and its int8 products, and that this process may use them.
 #[derive(Clone, Copy)]
 pub(crate) struct Amx {
     vnni: Vnni512,
@@ -57,7 +57,7 @@ impl Amx {
         PRESENT.answer(present).then_some(Self { vnni })
     }
 
-    /// Runs `kernel` with everything that is inlined into it compiled for the set beside.
+    /// Runs `kernel` with everything that is inlined into it compiled for AVX-512 with VNNI.
     #[inline]
     pub(crate) fn enter<K: Int8Op>(self, kernel: K) -> K::Output {
         let _mode = DefaultMode::enter();
@@ -65,10 +65,10 @@ impl Amx {
     }
 }
 
-/// Registers of AVX-512 and below, the configuration of tiles, and what they hold.
+/// The registers of AVX-512 and below, the tile configuration, and the tile data.
 const XCR0_TILES: u64 = 0b110_0000_0000_1110_0110;
 
-/// Whether the CPU multiplies bytes by tiles, of which there are eight, of sixteen rows of 64 bytes.
+/// Whether the CPU has int8 tile products and eight tiles of sixteen rows of 64 bytes.
 fn has_tiles() -> bool {
     const TILE_AND_INT8: u32 = 0b11 << 24;
     if __cpuid(0).eax < 0x1d || __cpuid_count(7, 0).edx & TILE_AND_INT8 != TILE_AND_INT8 {
@@ -81,15 +81,15 @@ fn has_tiles() -> bool {
         && (bytes_of_a_tile, bytes_of_a_row, tiles, rows) == (1024, 64, 8, 16)
 }
 
-/// Asks Linux to let this process use tiles.
+/// Requests permission from Linux to use tiles in this process.
 #[cfg(all(target_os = "linux", target_pointer_width = "64", not(miri)))]
 fn permitted() -> bool {
     const ARCH_PRCTL: usize = 158;
     const ARCH_REQ_XCOMP_PERM: usize = 0x1023;
     const XTILEDATA: usize = 18;
     let result: usize;
-    // SAFETY: this call takes two numbers and reads and writes no memory of the process; a system that does
-    // not know it says so. The instruction itself overwrites `rcx` and `r11`.
+    // SAFETY: the system call takes two numbers and accesses no memory of the process. A kernel without this call
+    // returns an error. The instruction itself overwrites `rcx` and `r11`.
     unsafe {
         asm!(
             "syscall",
@@ -114,8 +114,8 @@ impl TileUnit for Amx {
 
     #[inline(always)]
     fn configured(self) -> Configured {
-        // SAFETY: `self` is the proof that the CPU has tiles and the system saves them; it reads the 64 bytes of
-        // a configuration that the CPU was asked about, and no code but this file's uses tiles.
+        // SAFETY: `self` proves that the CPU has tiles and that the system saves them. The instruction reads the 64
+        // bytes of a configuration that `has_tiles` has checked. Only the code of this file uses tiles.
         unsafe {
             asm!(
                 "ldtilecfg [{configuration}]",
@@ -129,13 +129,13 @@ impl TileUnit for Amx {
     }
 }
 
-/// Tiles of this thread, which no other may take.
+/// The configured tiles of this thread. The type is not `Send`.
 pub(crate) struct Configured(PhantomData<*const ()>);
 
 impl Drop for Configured {
     #[inline(always)]
     fn drop(&mut self) {
-        // SAFETY: they were configured, by this thread.
+        // SAFETY: this thread has configured the tiles.
         unsafe {
             asm!(
                 "tilerelease",
@@ -147,7 +147,7 @@ impl Drop for Configured {
     }
 }
 
-/// An instruction of a block as text.
+/// An instruction of a block, as text.
 macro_rules! instruction {
     (load $tile:literal, $base:ident + $offset:literal, $stride:ident) => {
         concat!(
@@ -215,16 +215,16 @@ impl Tiles for Configured {
         let mut start = line;
         for tile in 0..TALL {
             match block.start() {
-                // The same line for all rows of a tile.
+                // Stride 0: the same line for all rows of a tile.
                 Start::Columns(lines) => {
                     (starts[tile], start) = (lines[tile].as_ptr().cast(), 0);
                 }
                 Start::Sums => starts[tile] = sums.wrapping_add(tile * STEP),
             }
         }
-        // SAFETY: the tiles are configured, in this thread. `Block` has checked that rows and panel hold what
-        // is loaded in so many steps; sums are two tiles of sixteen lines; a start is a line, or those.
-        // Everything but the sums is only read.
+        // SAFETY: the tiles are configured in this thread. `Block::new` has checked that rows and panel contain
+        // everything that `steps` steps load. `sums` is two tiles of sixteen lines; a start is one line, or `sums`.
+        // Only `sums` is written.
         unsafe {
             if const { TALL == 1 } {
                 block!(

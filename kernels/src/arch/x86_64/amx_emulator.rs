@@ -1,5 +1,5 @@
-//! The eight tile registers of AMX in plain Rust, for machines that have none: what each instruction of a block
-//! does, and what it must not be given.
+//! An emulator of the eight AMX tile registers in plain Rust, for CPUs without AMX. It executes the instructions of a
+//! block and checks that their operands are valid.
 
 use crate::arch::x86_64::amx_tile::{
     Block, LINE, STEP, Start, Sums, TILE_CONFIG, TileUnit, Tiles, block,
@@ -13,7 +13,7 @@ pub(crate) struct AmxEmulator;
 #[derive(Clone, Copy)]
 struct Tile {
     rows: usize,
-    /// Bytes of a row.
+    /// Bytes in a row.
     bytes: usize,
     data: [[u8; 64]; 16],
 }
@@ -45,7 +45,7 @@ impl Words<'_> {
     }
 }
 
-/// Where the operands of a block are: memory, and how far it has been gone through, in bytes.
+/// The operands of a block: memory, and the current offset in bytes.
 struct Places<'a> {
     rows0: (Words<'a>, usize),
     rows1: (Words<'a>, usize),
@@ -55,7 +55,7 @@ struct Places<'a> {
     sums: usize,
 }
 
-/// From a row of a tile to the next, in bytes.
+/// The offset from one row of a tile to the next, in bytes.
 struct Strides {
     row: usize,
     line: usize,
@@ -63,7 +63,7 @@ struct Strides {
 }
 
 impl Emulated {
-    /// `ldtilecfg`: all tiles are zeros.
+    /// `ldtilecfg`: sets all tiles to zero.
     fn configure(bytes: &[u8; 64]) -> Self {
         assert_eq!(bytes[0], 1, "the only palette");
         assert_eq!(bytes[1], 0, "nothing was interrupted");
@@ -79,7 +79,7 @@ impl Emulated {
         Self(tiles)
     }
 
-    /// A tile that is configured.
+    /// A tile register, which must be configured.
     fn tile(&mut self, tile: usize) -> &mut Tile {
         let tile = &mut self.0[tile];
         assert!(tile.rows > 0, "a tile that is not configured");
@@ -158,7 +158,7 @@ macro_rules! instruction {
     };
 }
 
-/// A block, one instruction after the other.
+/// Executes a block instruction by instruction.
 macro_rules! run {
     (
         with [$tiles:ident, $places:ident, $strides:ident, $sums:ident, $steps:expr]
@@ -209,7 +209,7 @@ impl Tiles for Emulated {
     }
 }
 
-/// Registers of other sizes than a block's.
+/// Tile registers with other sizes than those of a block.
 fn configured(sizes: &[(usize, (u8, u16))]) -> Emulated {
     let mut bytes = [0; 64];
     bytes[0] = 1;
@@ -220,28 +220,28 @@ fn configured(sizes: &[(usize, (u8, u16))]) -> Emulated {
     Emulated::configure(&bytes)
 }
 
-/// What happens when `instruction` is run on such registers: whether it may be.
+/// Whether `instruction` is valid with tile registers of these sizes.
 fn is_legal(sizes: &[(usize, (u8, u16))], instruction: impl Fn(&mut Emulated)) -> bool {
     let run = || instruction(&mut configured(sizes));
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).is_ok()
 }
 
 #[test]
-fn what_a_cpu_would_not_do_is_refused() {
+fn invalid_instructions_panic() {
     let whole = (16, 64);
     assert!(is_legal(&[(0, whole), (1, whole), (2, whole)], |tiles| tiles.dot(0, 1, 2)));
     assert!(is_legal(&[(0, (3, 8)), (1, (3, 20)), (2, (5, 8))], |tiles| tiles.dot(0, 1, 2)));
-    // A register that is not configured, one that is used twice, rows and columns that do not fit.
+    // A register that is not configured, one that is used twice, and rows and columns of different lengths.
     assert!(!is_legal(&[(0, whole), (1, whole)], |tiles| tiles.dot(0, 1, 2)));
     assert!(!is_legal(&[(0, whole), (1, whole)], |tiles| tiles.dot(0, 1, 1)));
     assert!(!is_legal(&[(0, (3, 8)), (1, (3, 20)), (2, (6, 8))], |tiles| tiles.dot(0, 1, 2)));
     assert!(!is_legal(&[(0, (4, 8)), (1, (3, 20)), (2, (5, 8))], |tiles| tiles.dot(0, 1, 2)));
     assert!(!is_legal(&[(0, (3, 12)), (1, (3, 20)), (2, (5, 8))], |tiles| tiles.dot(0, 1, 2)));
-    // Larger than there are.
+    // Larger than a tile register.
     assert!(!is_legal(&[(0, (17, 64))], |_| ()));
     assert!(!is_legal(&[(0, (16, 65))], |_| ()));
     assert!(!is_legal(&[(0, (16, 0))], |_| ()));
-    // Memory that ends before the last row does, and memory that does not.
+    // Memory that ends with the last row, and memory that ends before it.
     let words = [0.0; 16 * 16];
     for (offset, legal) in [(0, true), (1, false)] {
         let load = |tiles: &mut Emulated| tiles.load(0, &(Words::Floats(&words), 0), offset, 64);

@@ -1,29 +1,28 @@
-//! What a block of a product does with the eight tile registers of AMX.
+//! A block of a product on the eight AMX tile registers.
 //!
-//! A tile is sixteen rows of 64 bytes. One instruction multiplies a tile of rows, 64 bytes of each, with a tile of
-//! weights, sixteen words of four bytes in each of sixteen columns, and adds the products up in a tile of sums,
-//! exactly and modulo `2^32`: 16,384 multiply-adds.
+//! A tile is sixteen rows of 64 bytes. One instruction multiplies a tile of activations, 64 bytes of each of sixteen
+//! rows, with a tile of weights, sixteen words of four bytes in each of sixteen columns, and adds the products to a
+//! tile of sums, exactly modulo `2^32`: 16,384 multiply-adds.
 //!
-//! A block is one or two tiles of rows times a panel of 32 columns, which is two tiles of weights: with two it
-//! loads four tiles for four products. Its instructions are written down once, in [`block`](macro@block), for the
-//! CPU ([`crate::arch::x86_64::amx`]) and for what emulates it where no CPU has them: so the emulation multiplies by the same
-//! instructions, in the same order, with the same registers and strides. The compiler knows nothing of what a tile
-//! register holds, so that on the CPU they are one piece of assembly and no function each.
+//! A block is one or two tiles of rows times a panel of 32 columns, which is two tiles of weights. With two tiles of
+//! rows it loads four tiles for four products. The macro [`block`](macro@block) contains its instructions once, for
+//! the CPU ([`crate::arch::x86_64::amx`]) and for the emulator on CPUs without AMX. So the emulator executes the same
+//! instructions in the same order, with the same registers and strides. The compiler does not model tile registers, so
+//! on the CPU a block is one piece of assembly, not one function per instruction.
 //!
-//! Operands are slices, checked when a [`Block`] is made: nothing outside of them is read, and there are no
-//! rows that pad.
+//! Operands are slices, checked when a [`Block`] is made: nothing outside them is read, and there are no padding rows.
 
-/// Rows of a tile, and words of four bytes in one of its rows.
+/// Rows of a tile, and four-byte words in one of its rows.
 pub(crate) const SIDE: usize = 16;
 
-/// Words of a line of two tiles side by side: the columns of a panel.
+/// Words in a line of two adjacent tiles: the columns of a panel.
 pub(crate) const LINE: usize = 2 * SIDE;
 
-/// Words of a panel that belong to a step, 64 `k`.
+/// Words of a panel in one step of 64 `k`.
 pub(crate) const STEP: usize = SIDE * LINE;
 
-/// The instructions of a block of one or two tiles of rows, given to `$machine!` with what that wants beside
-/// them. Tiles 0 to 3 are sums, 4 and 5 rows, 6 and 7 weights; places and strides are in bytes.
+/// The instructions of a block of one or two tiles of rows, passed to `$machine!` together with its own arguments.
+/// Tiles 0 to 3 are sums, 4 and 5 rows, 6 and 7 weights; offsets and strides are in bytes.
 macro_rules! block {
     (1, $machine:ident!($($with:tt)*)) => {
         $machine! {
@@ -80,17 +79,17 @@ macro_rules! block {
 }
 pub(crate) use block;
 
-/// What tiles are configured to, as the CPU reads it: palette 1, eight tiles of [`SIDE`] rows of 64 bytes.
+/// The tile configuration in the format of the CPU: palette 1, eight tiles of [`SIDE`] rows of 64 bytes.
 #[repr(C, align(64))]
 pub(crate) struct TileConfig(pub(crate) [u8; 64]);
 
-/// All tiles whole: no block has fewer rows or bytes.
+/// All tiles have the full size: no block has fewer rows or bytes.
 pub(crate) const TILE_CONFIG: TileConfig = {
     let mut bytes = [0; 64];
     bytes[0] = 1;
     let mut tile = 0;
     while tile < 8 {
-        // Bytes of a row, 16 bits, then rows.
+        // Bytes per row, 16 bits; then the number of rows.
         bytes[16 + 2 * tile] = 4 * SIDE as u8;
         bytes[48 + tile] = SIDE as u8;
         tile += 1;
@@ -102,16 +101,16 @@ pub(crate) const TILE_CONFIG: TileConfig = {
 #[repr(C, align(64))]
 pub(crate) struct Sums(pub(crate) [i32; 2 * STEP]);
 
-/// What the sums of a block begin with.
+/// The initial sums of a block.
 #[derive(Clone, Copy)]
 pub(crate) enum Start<'a, const TALL: usize> {
-    /// All rows of a tile with the same integers, one a column.
+    /// All rows of a tile start with the same integers, one per column.
     Columns([&'a [f32; LINE]; TALL]),
-    /// What they are, after another part of `k`.
+    /// The current sums, from an earlier range of `k`.
     Sums,
 }
 
-/// `TALL` tiles of rows times some steps of a panel.
+/// `TALL` tiles of rows times several steps of a panel.
 pub(crate) struct Block<'a, const TALL: usize> {
     start: Start<'a, TALL>,
     rows: &'a [f32],
@@ -122,11 +121,11 @@ pub(crate) struct Block<'a, const TALL: usize> {
 }
 
 impl<'a, const TALL: usize> Block<'a, TALL> {
-    /// The words of `rows` from `first` on, for each tile, and those of its other rows `stride` words apart: bytes
-    /// 128 higher than they are. `panel` is `[steps][16][32]` words of signed bytes.
+    /// `rows` contains the activations as words of bytes with 128 added: tile `i` begins at word `first[i]`, and its
+    /// rows are `stride` words apart. `panel` is `[steps][16][32]` words of signed bytes.
     ///
     /// # Panics
-    /// One of them is shorter than that.
+    /// If `rows` or `panel` is too short.
     #[inline(always)]
     pub(crate) fn new(
         start: Start<'a, TALL>,
@@ -142,19 +141,19 @@ impl<'a, const TALL: usize> Block<'a, TALL> {
         Self { start, rows, first, stride, panel, steps }
     }
 
-    /// What the sums begin with.
+    /// The initial sums.
     #[inline(always)]
     pub(crate) const fn start(&self) -> &Start<'a, TALL> {
         &self.start
     }
 
-    /// From the first word of tile `tile`'s first row on, all there is.
+    /// The words of `rows` from the first row of tile `tile` on.
     #[inline(always)]
     pub(crate) fn rows(&self, tile: usize) -> &'a [f32] {
         &self.rows[self.first[tile]..]
     }
 
-    /// Bytes from a row to the next.
+    /// Bytes from one row to the next.
     #[inline(always)]
     pub(crate) const fn stride(&self) -> usize {
         4 * self.stride
@@ -173,15 +172,15 @@ impl<'a, const TALL: usize> Block<'a, TALL> {
     }
 }
 
-/// Something that has tiles.
+/// A provider of tiles: the CPU, or the emulator.
 pub(crate) trait TileUnit {
-    /// Tiles that can be used, in the thread that asked for them, until they are dropped.
+    /// Tiles that the thread that configured them can use until they are dropped.
     type Tiles: Tiles;
-    /// Configures them, with [`TILE_CONFIG`].
+    /// Configures the tiles with [`TILE_CONFIG`].
     fn configured(self) -> Self::Tiles;
 }
 
-/// Tiles that are configured. Implementations are `#[inline(always)]`.
+/// Configured tiles. Implementations are `#[inline(always)]`.
 pub(crate) trait Tiles {
     /// `sums = start + rows * panel`, modulo `2^32`.
     fn multiply<const TALL: usize>(&mut self, block: &Block<'_, TALL>, sums: &mut Sums);

@@ -8,7 +8,7 @@ use core::arch::x86_64::{
 };
 use pulp::x86::V3;
 
-/// Eight set words, then eight clear ones: a window into it is a mask of the first lanes.
+/// Eight words with all bits set, then eight zeros: eight words from an offset are a mask of the first lanes.
 static WINDOW: [i32; 16] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0];
 
 #[inline(always)]
@@ -43,7 +43,7 @@ unsafe impl SimdF32 for V3 {
                 kernel.run(s)
             }
         }
-        // SAFETY: the token exists, so this CPU has all of these.
+        // SAFETY: the token exists, so this CPU has all of these features.
         unsafe { inside(self, kernel) }
     }
 
@@ -62,11 +62,11 @@ unsafe impl SimdF32 for V3 {
     }
     #[inline(always)]
     unsafe fn load_prefix(self, from: *const f32, count: usize) -> __m256 {
-        // SAFETY: masked lanes are not accessed, the others are the caller's.
+        // SAFETY: masked lanes are not accessed; the caller's contract covers the others.
         unsafe { self.avx._mm256_maskload_ps(from, mask_of(self, count)) }
     }
-    // Each vector of weights as one unit that the compiler neither takes apart nor merges with another: what
-    // it would keep in registers for later, tiles have no registers for.
+    // Each vector of weights is one piece of assembly, which the compiler neither splits nor merges with another: it
+    // would keep parts of vectors in registers for later, and tiles have no free registers.
     #[inline(always)]
     unsafe fn load_bf16(self, from: *const f32, part: usize) -> __m256 {
         #[target_feature(enable = "avx2")]
@@ -93,7 +93,7 @@ unsafe impl SimdF32 for V3 {
             }
             floats
         }
-        // SAFETY: the token stands for AVX2; the rest is the caller's contract.
+        // SAFETY: the token proves AVX2; the rest is the caller's contract.
         unsafe {
             match part {
                 0 => lower(from),
@@ -115,18 +115,18 @@ unsafe impl SimdF32 for V3 {
             }
             floats
         }
-        // SAFETY: the token stands for AVX2; the rest is the caller's contract.
+        // SAFETY: the token proves AVX2; the rest is the caller's contract.
         unsafe { if part == 0 { self.load_bf16(from, part) } else { upper(from) } }
     }
-    // The intrinsic would be a call: the token leaves out F16C, which `Isa` checks beside it.
+    // The intrinsic would be a call: the token does not include F16C, which `Isa` checks separately.
     #[inline(always)]
     unsafe fn load_f16(self, from: *const f32, part: usize) -> __m256 {
         #[target_feature(enable = "avx")]
         #[inline]
         unsafe fn convert<const OFFSET: usize>(from: *const f32) -> __m256 {
             let floats;
-            // SAFETY: `SimdF32::load_f16` requires that the eight halves of `part` can be read; `Isa::avx2` makes no
-            // token of AVX2 without F16C.
+            // SAFETY: the contract of `SimdF32::load_f16`: the eight numbers of `part` can be read. `Isa::avx2` makes
+            // no token of AVX2 without F16C.
             unsafe {
                 asm!("vcvtph2ps {}, xmmword ptr [{} + {offset}]",
                     lateout(ymm_reg) floats, in(reg) from, offset = const OFFSET,
@@ -134,7 +134,7 @@ unsafe impl SimdF32 for V3 {
             }
             floats
         }
-        // SAFETY: the token stands for AVX; the rest is the caller's contract.
+        // SAFETY: the token proves AVX; the rest is the caller's contract.
         unsafe {
             match part {
                 0 => convert::<0>(from),
@@ -154,7 +154,7 @@ unsafe impl SimdF32 for V3 {
     }
     #[inline(always)]
     unsafe fn store_prefix(self, to: *mut f32, v: __m256, count: usize) {
-        // SAFETY: masked lanes are not accessed, the others are the caller's.
+        // SAFETY: masked lanes are not accessed; the caller's contract covers the others.
         unsafe { self.avx._mm256_maskstore_ps(to, mask_of(self, count), v) }
     }
     #[inline(always)]
@@ -277,7 +277,7 @@ unsafe impl SimdF32 for V3 {
         let avx = self.avx;
         let mut t = [self.splat(0.0); 8];
         for half in 0..2 {
-            // SAFETY: `SimdF32::transpose` requires that 8 rows of 8 floats can be read.
+            // SAFETY: the contract of `SimdF32::transpose`: 8 rows of 8 floats can be read.
             let row = |i: usize| unsafe { self.load(from.add((4 * half + i) * from_stride)) };
             let (a, b, c, d) = (row(0), row(1), row(2), row(3));
             let (ab_low, ab_high) = (avx._mm256_unpacklo_ps(a, b), avx._mm256_unpackhi_ps(a, b));
@@ -288,7 +288,7 @@ unsafe impl SimdF32 for V3 {
             t[4 * half + 3] = avx._mm256_shuffle_ps::<0xee>(ab_high, cd_high);
         }
         for c in 0..4 {
-            // SAFETY: `c + 4 < 8`, inside the caller's rows.
+            // SAFETY: `c + 4 < 8`, so both rows are covered by the caller's contract.
             unsafe {
                 self.store(
                     to.add(c * to_stride),

@@ -1,4 +1,4 @@
-//! AVX-512 (F, BW, CD, DQ, VL): 16 lanes, 32 registers, real masks.
+//! AVX-512 (F, BW, CD, DQ, VL): 16 lanes, 32 registers, mask registers.
 
 use crate::arch::x86_64::features::compiled_for_v4;
 use crate::simd::vector::{SimdF32, SimdOp, TileOp, panels};
@@ -39,7 +39,7 @@ unsafe impl SimdF32 for V4 {
                 kernel.run(s)
             }
         }
-        // SAFETY: the token exists, so this CPU has all of these.
+        // SAFETY: the token exists, so this CPU has all of these features.
         unsafe { inside(self, kernel) }
     }
 
@@ -58,7 +58,7 @@ unsafe impl SimdF32 for V4 {
     }
     #[inline(always)]
     unsafe fn load_prefix(self, from: *const f32, count: usize) -> __m512 {
-        // SAFETY: masked lanes are not accessed (faults are suppressed), the others are the caller's.
+        // SAFETY: masked lanes are not accessed (faults are suppressed); the caller's contract covers the others.
         unsafe { self.avx512f._mm512_maskz_loadu_ps(mask_of(count), from) }
     }
     #[inline(always)]
@@ -69,8 +69,8 @@ unsafe impl SimdF32 for V4 {
             let words = f._mm512_castps_si512(unsafe { self.load(from) });
             return f._mm512_castsi512_ps(f._mm512_slli_epi32::<16>(words));
         }
-        // In intrinsics it would be the mask of what was loaded for the other half, which the compiler then
-        // keeps in a register until here; tiles have none to spare.
+        // With intrinsics, the compiler would keep the vector that was loaded for the other half in a register until
+        // here and mask it; tiles have no free register.
         #[target_feature(enable = "avx512f")]
         #[inline]
         unsafe fn upper(mask: __m512i, from: *const f32) -> __m512 {
@@ -82,19 +82,18 @@ unsafe impl SimdF32 for V4 {
             }
             floats
         }
-        // SAFETY: the token stands for AVX-512; the rest is the caller's contract.
+        // SAFETY: the token proves AVX-512; the rest is the caller's contract.
         unsafe { upper(f._mm512_set1_epi32(-1 << 16), from) }
     }
     #[inline(always)]
     unsafe fn load_f16(self, from: *const f32, part: usize) -> __m512 {
-        // SAFETY: `SimdF32::load_f16` requires that the sixteen halves of `part` can be read.
+        // SAFETY: the contract of `SimdF32::load_f16`: the sixteen numbers of `part` can be read.
         let halves = unsafe { self.avx._mm256_loadu_si256(from.add(8 * part).cast()) };
         self.avx512f._mm512_cvtph_ps(halves)
     }
     #[inline(always)]
     unsafe fn load_f16_half(self, from: *const f32, part: usize) -> __m256 {
-        // SAFETY: `SimdF32::load_f16_half` requires that the first eight halves of `part` can be
-        // read.
+        // SAFETY: the contract of `SimdF32::load_f16_half`: the first eight numbers of `part` can be read.
         let halves = unsafe { self.sse2._mm_loadu_si128(from.add(8 * part).cast()) };
         self.avx512vl._mm256_maskz_cvtph_ps(u8::MAX, halves)
     }
@@ -105,7 +104,7 @@ unsafe impl SimdF32 for V4 {
     }
     #[inline(always)]
     unsafe fn store_prefix(self, to: *mut f32, v: __m512, count: usize) {
-        // SAFETY: masked lanes are not accessed, the others are the caller's.
+        // SAFETY: masked lanes are not accessed; the caller's contract covers the others.
         unsafe { self.avx512f._mm512_mask_storeu_ps(to, mask_of(count), v) }
     }
     #[inline(always)]
@@ -253,9 +252,10 @@ unsafe impl SimdF32 for V4 {
         let mut r = [self.splat(0.0); 16];
         for (i, row) in r.iter_mut().enumerate() {
             let mask = if i < rows { u16::MAX } else { 0 };
-            // A load waits for its line even if all of it is masked: no other line than those of the rows.
+            // A load waits for its cache line even if all of it is masked, so missing rows use the address of the last
+            // row.
             let at = from.wrapping_add(i.min(rows.saturating_sub(1)) * from_stride);
-            // SAFETY: rows that are not there are masked, the others are the caller's.
+            // SAFETY: missing rows are masked; the caller's contract covers the others.
             *row = unsafe { self.avx512f._mm512_maskz_loadu_ps(mask, at) };
         }
         // SAFETY: the caller's contract.
@@ -263,7 +263,7 @@ unsafe impl SimdF32 for V4 {
     }
 }
 
-/// 16 rows of 16 floats.
+/// Loads 16 rows of 16 floats.
 ///
 /// # Safety
 /// `from` is valid for reads of 16 floats at each of 16 rows `stride` apart.
@@ -277,12 +277,13 @@ unsafe fn load_16(s: V4, from: *const f32, stride: usize) -> [__m512; 16] {
     r
 }
 
-/// Stores the transpose of 16 rows of 16 floats, if `PAST` past the caches.
+/// Stores the transpose of 16 rows of 16 floats, with non-temporal stores if `NONTEMPORAL`.
 ///
 /// # Safety
-/// `to` is valid for writes of 16 floats at each of 16 rows `to_stride` apart; if `PAST`, each of them is a line.
+/// `to` is valid for writes of 16 floats at each of 16 rows `to_stride` apart; if `NONTEMPORAL`, each row is aligned
+/// to a cache line.
 #[inline(always)]
-unsafe fn store_transposed<const PAST: bool>(
+unsafe fn store_transposed<const NONTEMPORAL: bool>(
     s: V4,
     r: [__m512; 16],
     to: *mut f32,
@@ -290,7 +291,7 @@ unsafe fn store_transposed<const PAST: bool>(
 ) {
     let f = s.avx512f;
     let zero = s.splat(0.0);
-    // 4x4 transposes inside each 128-bit lane ...
+    // 4x4 transposes inside each 128-bit lane.
     let mut t = [zero; 16];
     for q in 0..4 {
         let (a, b, c, d) = (r[4 * q], r[4 * q + 1], r[4 * q + 2], r[4 * q + 3]);
@@ -301,7 +302,7 @@ unsafe fn store_transposed<const PAST: bool>(
         t[4 * q + 2] = f._mm512_shuffle_ps::<0x44>(ab_high, cd_high);
         t[4 * q + 3] = f._mm512_shuffle_ps::<0xee>(ab_high, cd_high);
     }
-    // ... then a 4x4 transpose of the 128-bit lanes themselves.
+    // A 4x4 transpose of the 128-bit lanes.
     for c in 0..4 {
         let low = f._mm512_shuffle_f32x4::<0x44>(t[c], t[4 + c]);
         let high = f._mm512_shuffle_f32x4::<0xee>(t[c], t[4 + c]);
@@ -314,10 +315,10 @@ unsafe fn store_transposed<const PAST: bool>(
             f._mm512_shuffle_f32x4::<0xdd>(high, high2),
         ];
         for (lane, column) in columns.into_iter().enumerate() {
-            // SAFETY: `4 * lane + c < 16`, inside the caller's rows.
+            // SAFETY: `4 * lane + c < 16`, so the row is covered by the caller's contract.
             unsafe {
                 let to = to.add((4 * lane + c) * to_stride);
-                if PAST { s.store_nontemporal(to, column) } else { s.store(to, column) }
+                if NONTEMPORAL { s.store_nontemporal(to, column) } else { s.store(to, column) }
             }
         }
     }

@@ -1,9 +1,9 @@
-//! Questions to the CPU or to the system whose answer does not change: asking takes microseconds under a hypervisor,
-//! so once is enough.
+//! Cached properties of the CPU or the operating system that do not change. A query takes microseconds under a
+//! hypervisor, so it is made once.
 
 use core::sync::atomic::{AtomicU8, Ordering};
 
-/// The answer, once there is one.
+/// The cached value, once it is known.
 pub(crate) struct CachedCpuFlag(AtomicU8);
 
 const UNKNOWN: u8 = 0;
@@ -11,24 +11,24 @@ const NO: u8 = 1;
 const YES: u8 = 2;
 
 impl CachedCpuFlag {
-    /// Nobody has asked.
+    /// A flag whose value is not known yet.
     pub(crate) const fn new() -> Self {
         Self(AtomicU8::new(UNKNOWN))
     }
 
-    /// The answer: that of `ask` the first time, and as long as threads ask together for the first time.
+    /// The value. The first call runs `query`; several threads may run it if they call this at the same time.
     #[inline]
-    pub(crate) fn answer(&self, ask: impl FnOnce() -> bool) -> bool {
+    pub(crate) fn answer(&self, query: impl FnOnce() -> bool) -> bool {
         match self.0.load(Ordering::Relaxed) {
-            UNKNOWN => self.learn(ask),
+            UNKNOWN => self.init(query),
             known => known == YES,
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn learn(&self, ask: impl FnOnce() -> bool) -> bool {
-        let answer = ask();
+    fn init(&self, query: impl FnOnce() -> bool) -> bool {
+        let answer = query();
         self.0.store(if answer { YES } else { NO }, Ordering::Relaxed);
         answer
     }
@@ -39,11 +39,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_is_kept_as_leave_is() {
+    fn both_answers_are_cached() {
         for answer in [false, true] {
-            let (asked, mut times) = (CachedCpuFlag::new(), 0);
+            let (flag, mut times) = (CachedCpuFlag::new(), 0);
             for _ in 0..3 {
-                let found = asked.answer(|| {
+                let found = flag.answer(|| {
                     times += 1;
                     answer
                 });

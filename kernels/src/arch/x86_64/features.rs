@@ -1,9 +1,8 @@
-//! What pulp's tokens stand for, written out once, for functions that are compiled for an instruction
-//! set without passing through pulp.
+//! The CPU features of pulp's tokens, for functions that are compiled for an instruction set without pulp's own entry.
 
 use pulp::x86::{V3, V4};
 
-/// Gives a function the features of [`V3`], and those after the `+`.
+/// Compiles a function with the features of [`V3`] and the features after the `+`.
 macro_rules! compiled_for_v3 {
     (+ $more:literal $($function:tt)*) => {
         compiled_for_v3! { #[target_feature(enable = $more)] $($function)* }
@@ -17,7 +16,7 @@ macro_rules! compiled_for_v3 {
 }
 pub(crate) use compiled_for_v3;
 
-/// Gives a function the features of [`V4`], and those after the `+`.
+/// Compiles a function with the features of [`V4`] and the features after the `+`.
 macro_rules! compiled_for_v4 {
     (+ $more:literal $($function:tt)*) => {
         compiled_for_v4! { #[target_feature(enable = $more)] $($function)* }
@@ -31,7 +30,7 @@ macro_rules! compiled_for_v4 {
 }
 pub(crate) use compiled_for_v4;
 
-/// The tokens, taken apart: one that gains or loses a feature no longer compiles.
+/// Destructures the tokens, so that a token that gains or loses a feature no longer compiles.
 const _: fn(V3, V4) = |v3, v4| {
     macro_rules! is_all_of {
         ($token:ident: $set:ident $($feature:ident)*) => {

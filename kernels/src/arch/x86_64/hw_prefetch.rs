@@ -1,15 +1,15 @@
-//! Which CPUs bring what is read in order sooner by themselves than when each line of it is asked for.
+//! CPUs whose hardware prefetcher loads sequential data faster without a software prefetch for each cache line.
 
 use crate::arch::x86_64::cpu_flag::CachedCpuFlag;
 use core::arch::x86_64::__cpuid;
 
-static FOLLOWED: CachedCpuFlag = CachedCpuFlag::new();
+static PREFERS_HW_PREFETCH: CachedCpuFlag = CachedCpuFlag::new();
 
-/// Of those with AVX-512 Zen 4: a request for each line takes a quarter of what the outer caches give, and as
-/// much of what memory does. Elsewhere requests help, or it was not measured.
+/// Of the CPUs with AVX-512 these are Zen 4: a prefetch for each cache line costs a quarter of the bandwidth of the
+/// outer caches, and as much of the memory bandwidth. On other CPUs prefetches help, or it was not measured.
 #[inline]
 pub(crate) fn prefers_hw_prefetch() -> bool {
-    FOLLOWED.answer(|| {
+    PREFERS_HW_PREFETCH.answer(|| {
         let vendor = __cpuid(0);
         let words = [vendor.ebx, vendor.edx, vendor.ecx].map(u32::to_le_bytes);
         let version = __cpuid(1).eax;

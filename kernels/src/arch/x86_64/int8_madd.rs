@@ -1,9 +1,10 @@
-//! Products of bytes on x86-64 without VNNI: bytes are widened to 16 bits, and one instruction multiplies pairs of
-//! them and adds up each pair, exactly. (The one that multiplies bytes, `vpmaddubsw`, loses what does not
-//! fit 16 bits.)
+//! Int8 products on x86-64 without VNNI: the code converts int8 to 16 bits, and one instruction multiplies pairs of
+//! 16-bit numbers and adds the two products of each pair, exactly. (`vpmaddubsw`, which multiplies bytes directly,
+//! saturates at 16 bits.)
 //!
-//! Of the four bytes of a word the first and the third are one pair and the second and the fourth the
-//! other, as two shifts make the one and one the other. Each pair is multiplied with the same pair of a row.
+//! Of the four bytes of a word, the first and the third are one pair and the second and the fourth are the other,
+//! because two shifts make the first pair and one shift makes the second. Each pair is multiplied with the same pair
+//! of a row.
 
 use crate::arch::x86_64::features::{compiled_for_v3, compiled_for_v4};
 use crate::simd::int8::{ActivationEncoding, Int8Dot, Int8Op};
@@ -60,22 +61,22 @@ unsafe impl Int8Dot for Madd256 {
                 kernel.run::<Madd256, 4, 2>(set)
             }
         }
-        // SAFETY: `self` is the proof of all of these.
+        // SAFETY: `self` proves that the CPU has all of these features.
         unsafe { inside(self, kernel) }
     }
     #[inline(always)]
     fn zero(self) -> __m256i {
-        // SAFETY: `self` is the proof.
+        // SAFETY: `self` proves that the CPU has the instructions.
         unsafe { _mm256_setzero_si256() }
     }
     #[inline(always)]
     unsafe fn load_sums(self, from: *const i32) -> __m256i {
-        // SAFETY: the caller's contract; `self` is the proof of the instruction set.
+        // SAFETY: the caller's contract; `self` proves that the CPU has the instruction set.
         unsafe { _mm256_loadu_si256(from.cast()) }
     }
     #[inline(always)]
     unsafe fn load(self, from: *const i32) -> Pairs<__m256i> {
-        // SAFETY: the caller's contract; `self` is the proof of the instruction set.
+        // SAFETY: the caller's contract; `self` proves that the CPU has the instruction set.
         unsafe {
             let bytes = self.load_sums(from);
             Pairs {
@@ -86,7 +87,7 @@ unsafe impl Int8Dot for Madd256 {
     }
     #[inline(always)]
     fn splat(self, word: i32) -> Pairs<__m256i> {
-        // SAFETY: `self` is the proof.
+        // SAFETY: `self` proves that the CPU has the instructions.
         unsafe {
             let bytes = _mm256_set1_epi32(word);
             let low = _mm256_set1_epi32(0x00ff_00ff);
@@ -98,7 +99,7 @@ unsafe impl Int8Dot for Madd256 {
     }
     #[inline(always)]
     unsafe fn row(self, from: *const i32) -> Pairs<__m256i> {
-        // SAFETY: the caller's contract, two words; `self` is the proof of the instruction set.
+        // SAFETY: the caller's contract covers two words; `self` proves that the CPU has the instruction set.
         unsafe {
             Pairs {
                 first_and_third: _mm256_set1_epi32(*from),
@@ -112,7 +113,7 @@ unsafe impl Int8Dot for Madd256 {
     }
     #[inline(always)]
     fn dot(self, sum: __m256i, a: Pairs<__m256i>, b: Pairs<__m256i>) -> __m256i {
-        // SAFETY: `self` is the proof.
+        // SAFETY: `self` proves that the CPU has the instructions.
         unsafe {
             let sum = self.add(sum, _mm256_madd_epi16(a.first_and_third, b.first_and_third));
             self.add(sum, _mm256_madd_epi16(a.second_and_fourth, b.second_and_fourth))
@@ -120,17 +121,17 @@ unsafe impl Int8Dot for Madd256 {
     }
     #[inline(always)]
     fn add(self, a: __m256i, b: __m256i) -> __m256i {
-        // SAFETY: `self` is the proof.
+        // SAFETY: `self` proves that the CPU has the instructions.
         unsafe { _mm256_add_epi32(a, b) }
     }
     #[inline(always)]
     fn join(self, high: __m256i, low: __m256i) -> __m256i {
-        // SAFETY: `self` is the proof.
+        // SAFETY: `self` proves that the CPU has the instructions.
         unsafe { _mm256_add_epi32(_mm256_slli_epi32::<8>(high), low) }
     }
     #[inline(always)]
     fn to_f32(self, a: __m256i) -> __m256 {
-        // SAFETY: `self` is the proof.
+        // SAFETY: `self` proves that the CPU has the instructions.
         unsafe { _mm256_cvtepi32_ps(a) }
     }
     #[inline(always)]
@@ -174,22 +175,22 @@ unsafe impl Int8Dot for Madd512 {
                 kernel.run::<Madd512, 2, 2>(set)
             }
         }
-        // SAFETY: `self` is the proof of all of these.
+        // SAFETY: `self` proves that the CPU has all of these features.
         unsafe { inside(self, kernel) }
     }
     #[inline(always)]
     fn zero(self) -> __m512i {
-        // SAFETY: `self` is the proof.
+        // SAFETY: `self` proves that the CPU has the instructions.
         unsafe { _mm512_setzero_si512() }
     }
     #[inline(always)]
     unsafe fn load_sums(self, from: *const i32) -> __m512i {
-        // SAFETY: the caller's contract; `self` is the proof of the instruction set.
+        // SAFETY: the caller's contract; `self` proves that the CPU has the instruction set.
         unsafe { _mm512_loadu_si512(from.cast()) }
     }
     #[inline(always)]
     unsafe fn load(self, from: *const i32) -> Pairs<__m512i> {
-        // SAFETY: the caller's contract; `self` is the proof of the instruction set.
+        // SAFETY: the caller's contract; `self` proves that the CPU has the instruction set.
         unsafe {
             let bytes = self.load_sums(from);
             Pairs {
@@ -200,7 +201,7 @@ unsafe impl Int8Dot for Madd512 {
     }
     #[inline(always)]
     fn splat(self, word: i32) -> Pairs<__m512i> {
-        // SAFETY: `self` is the proof.
+        // SAFETY: `self` proves that the CPU has the instructions.
         unsafe {
             let bytes = _mm512_set1_epi32(word);
             let low = _mm512_set1_epi32(0x00ff_00ff);
@@ -212,7 +213,7 @@ unsafe impl Int8Dot for Madd512 {
     }
     #[inline(always)]
     unsafe fn row(self, from: *const i32) -> Pairs<__m512i> {
-        // SAFETY: the caller's contract, two words; `self` is the proof of the instruction set.
+        // SAFETY: the caller's contract covers two words; `self` proves that the CPU has the instruction set.
         unsafe {
             Pairs {
                 first_and_third: _mm512_set1_epi32(*from),
@@ -226,7 +227,7 @@ unsafe impl Int8Dot for Madd512 {
     }
     #[inline(always)]
     fn dot(self, sum: __m512i, a: Pairs<__m512i>, b: Pairs<__m512i>) -> __m512i {
-        // SAFETY: `self` is the proof.
+        // SAFETY: `self` proves that the CPU has the instructions.
         unsafe {
             let sum = self.add(sum, _mm512_madd_epi16(a.first_and_third, b.first_and_third));
             self.add(sum, _mm512_madd_epi16(a.second_and_fourth, b.second_and_fourth))
@@ -234,17 +235,17 @@ unsafe impl Int8Dot for Madd512 {
     }
     #[inline(always)]
     fn add(self, a: __m512i, b: __m512i) -> __m512i {
-        // SAFETY: `self` is the proof.
+        // SAFETY: `self` proves that the CPU has the instructions.
         unsafe { _mm512_add_epi32(a, b) }
     }
     #[inline(always)]
     fn join(self, high: __m512i, low: __m512i) -> __m512i {
-        // SAFETY: `self` is the proof.
+        // SAFETY: `self` proves that the CPU has the instructions.
         unsafe { _mm512_add_epi32(_mm512_slli_epi32::<8>(high), low) }
     }
     #[inline(always)]
     fn to_f32(self, a: __m512i) -> __m512 {
-        // SAFETY: `self` is the proof.
+        // SAFETY: `self` proves that the CPU has the instructions.
         unsafe { _mm512_cvtepi32_ps(a) }
     }
     #[inline(always)]

@@ -1,5 +1,5 @@
-//! Rounding of floats to words of bytes on x86-64: conversions round to nearest even, and each narrowing takes two
-//! vectors, 128 bits of the one beside 128 bits of the other.
+//! Quantizes floats to words of bytes on x86-64. Conversions round to nearest even. Each narrowing instruction takes
+//! two vectors and alternates 128 bits of one with 128 bits of the other.
 
 use crate::simd::quantize::{LINES, Round};
 use core::arch::x86_64::{
@@ -24,12 +24,12 @@ impl Round for V4 {
 
     #[inline(always)]
     fn none(self) -> __m512i {
-        // SAFETY: `self` is the proof.
+        // SAFETY: `self` proves that the CPU has the instructions.
         unsafe { _mm512_setzero_si512() }
     }
     #[inline(always)]
     fn larger(self, so_far: __m512i, x: __m512) -> __m512i {
-        // SAFETY: `self` is the proof.
+        // SAFETY: `self` proves that the CPU has the instructions.
         unsafe {
             let magnitude =
                 _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x7fff_ffff));
@@ -38,7 +38,7 @@ impl Round for V4 {
     }
     #[inline(always)]
     fn largest(self, [a, b, c, d]: [__m512i; 4]) -> i32 {
-        // SAFETY: `self` is the proof.
+        // SAFETY: `self` proves that the CPU has the instructions.
         unsafe {
             let all = _mm512_max_epi32(_mm512_max_epi32(a, b), _mm512_max_epi32(c, d));
             _mm512_reduce_max_epi32(all)
@@ -46,7 +46,7 @@ impl Round for V4 {
     }
     #[inline(always)]
     fn bytes(self, [a, b, c, d]: [__m512; 4]) -> __m512 {
-        // SAFETY: `self` is the proof.
+        // SAFETY: `self` proves that the CPU has the instructions.
         unsafe {
             let ab = _mm512_packs_epi32(_mm512_cvtps_epi32(a), _mm512_cvtps_epi32(b));
             let cd = _mm512_packs_epi32(_mm512_cvtps_epi32(c), _mm512_cvtps_epi32(d));
@@ -56,7 +56,7 @@ impl Round for V4 {
     }
     #[inline(always)]
     fn digits(self, [a, b, c, d]: [__m512; 4]) -> [__m512; 2] {
-        // SAFETY: `self` is the proof.
+        // SAFETY: `self` proves that the CPU has the instructions.
         unsafe {
             let (a, b) = (_mm512_cvtps_epi32(a), _mm512_cvtps_epi32(b));
             let (c, d) = (_mm512_cvtps_epi32(c), _mm512_cvtps_epi32(d));
@@ -72,14 +72,14 @@ impl Round for V4 {
     }
     #[inline(always)]
     fn pairs(self, [a, b, c, d]: [__m512; 4]) -> [__m512; 2] {
-        // SAFETY: `self` is the proof.
+        // SAFETY: `self` proves that the CPU has the instructions.
         unsafe {
             let order = _mm512_broadcast_i32x4(_mm_setr_epi8(
                 0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15,
             ));
             let ab = _mm512_packs_epi32(_mm512_cvtps_epi32(a), _mm512_cvtps_epi32(b));
             let cd = _mm512_packs_epi32(_mm512_cvtps_epi32(c), _mm512_cvtps_epi32(d));
-            // The two words of each four elements side by side.
+            // The two words of each four elements become adjacent.
             let ab = _mm512_castsi512_ps(_mm512_shuffle_epi8(ab, order));
             let cd = _mm512_castsi512_ps(_mm512_shuffle_epi8(cd, order));
             [_mm512_shuffle_ps::<0b10_00_10_00>(ab, cd), _mm512_shuffle_ps::<0b11_01_11_01>(ab, cd)]
@@ -87,7 +87,7 @@ impl Round for V4 {
     }
     #[inline(always)]
     fn in_order(self, words: __m512) -> __m512 {
-        // SAFETY: `self` is the proof.
+        // SAFETY: `self` proves that the CPU has the instructions.
         unsafe {
             _mm512_permutexvar_ps(
                 _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15),
@@ -97,11 +97,11 @@ impl Round for V4 {
     }
     #[inline(always)]
     unsafe fn store_columns(self, [a, b, c, d]: [__m512; LINES], to: *mut f32, stride: usize) {
-        // SAFETY: `self` is the proof; the rest is the caller's contract.
+        // SAFETY: `self` proves that the CPU has the instructions; the rest is the caller's contract.
         unsafe {
             let (ab_low, ab_high) = (_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
             let (cd_low, cd_high) = (_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
-            // Of each 128 bits the first word of all lines, then the second, and so on.
+            // Within each 128 bits: the first word of all lines, then the second, and so on.
             let columns = [
                 _mm512_shuffle_ps::<0b01_00_01_00>(ab_low, cd_low),
                 _mm512_shuffle_ps::<0b11_10_11_10>(ab_low, cd_low),
@@ -123,12 +123,12 @@ impl Round for V3 {
 
     #[inline(always)]
     fn none(self) -> __m256i {
-        // SAFETY: `self` is the proof.
+        // SAFETY: `self` proves that the CPU has the instructions.
         unsafe { _mm256_setzero_si256() }
     }
     #[inline(always)]
     fn larger(self, so_far: __m256i, x: __m256) -> __m256i {
-        // SAFETY: `self` is the proof.
+        // SAFETY: `self` proves that the CPU has the instructions.
         unsafe {
             let magnitude =
                 _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0x7fff_ffff));
@@ -137,7 +137,7 @@ impl Round for V3 {
     }
     #[inline(always)]
     fn largest(self, [a, b, c, d]: [__m256i; 4]) -> i32 {
-        // SAFETY: `self` is the proof.
+        // SAFETY: `self` proves that the CPU has the instructions.
         unsafe {
             let all = _mm256_max_epi32(_mm256_max_epi32(a, b), _mm256_max_epi32(c, d));
             let all =
@@ -149,7 +149,7 @@ impl Round for V3 {
     }
     #[inline(always)]
     fn bytes(self, [a, b, c, d]: [__m256; 4]) -> __m256 {
-        // SAFETY: `self` is the proof.
+        // SAFETY: `self` proves that the CPU has the instructions.
         unsafe {
             let ab = _mm256_packs_epi32(_mm256_cvtps_epi32(a), _mm256_cvtps_epi32(b));
             let cd = _mm256_packs_epi32(_mm256_cvtps_epi32(c), _mm256_cvtps_epi32(d));
@@ -159,7 +159,7 @@ impl Round for V3 {
     }
     #[inline(always)]
     fn digits(self, [a, b, c, d]: [__m256; 4]) -> [__m256; 2] {
-        // SAFETY: `self` is the proof.
+        // SAFETY: `self` proves that the CPU has the instructions.
         unsafe {
             let (a, b) = (_mm256_cvtps_epi32(a), _mm256_cvtps_epi32(b));
             let (c, d) = (_mm256_cvtps_epi32(c), _mm256_cvtps_epi32(d));
@@ -175,14 +175,14 @@ impl Round for V3 {
     }
     #[inline(always)]
     fn pairs(self, [a, b, c, d]: [__m256; 4]) -> [__m256; 2] {
-        // SAFETY: `self` is the proof.
+        // SAFETY: `self` proves that the CPU has the instructions.
         unsafe {
             let order = _mm256_broadcastsi128_si256(_mm_setr_epi8(
                 0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15,
             ));
             let ab = _mm256_packs_epi32(_mm256_cvtps_epi32(a), _mm256_cvtps_epi32(b));
             let cd = _mm256_packs_epi32(_mm256_cvtps_epi32(c), _mm256_cvtps_epi32(d));
-            // The two words of each four elements side by side.
+            // The two words of each four elements become adjacent.
             let ab = _mm256_castsi256_ps(_mm256_shuffle_epi8(ab, order));
             let cd = _mm256_castsi256_ps(_mm256_shuffle_epi8(cd, order));
             [_mm256_shuffle_ps::<0b10_00_10_00>(ab, cd), _mm256_shuffle_ps::<0b11_01_11_01>(ab, cd)]
@@ -190,16 +190,16 @@ impl Round for V3 {
     }
     #[inline(always)]
     fn in_order(self, words: __m256) -> __m256 {
-        // SAFETY: `self` is the proof.
+        // SAFETY: `self` proves that the CPU has the instructions.
         unsafe { _mm256_permutevar8x32_ps(words, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)) }
     }
     #[inline(always)]
     unsafe fn store_columns(self, [a, b, c, d]: [__m256; LINES], to: *mut f32, stride: usize) {
-        // SAFETY: `self` is the proof; the rest is the caller's contract.
+        // SAFETY: `self` proves that the CPU has the instructions; the rest is the caller's contract.
         unsafe {
             let (ab_low, ab_high) = (_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
             let (cd_low, cd_high) = (_mm256_unpacklo_ps(c, d), _mm256_unpackhi_ps(c, d));
-            // Of each 128 bits the first word of all lines, then the second, and so on.
+            // Within each 128 bits: the first word of all lines, then the second, and so on.
             let columns = [
                 _mm256_shuffle_ps::<0b01_00_01_00>(ab_low, cd_low),
                 _mm256_shuffle_ps::<0b11_10_11_10>(ab_low, cd_low),

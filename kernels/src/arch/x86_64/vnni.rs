@@ -1,5 +1,5 @@
-//! Products of bytes on x86-64: VNNI, beside AVX-512 or (as AVX-VNNI) beside AVX2. One instruction
-//! multiplies and adds four times as many bytes as floats.
+//! Int8 products on x86-64 with VNNI (for AVX-512) or AVX-VNNI (for AVX2). One instruction does four times as many
+//! multiply-adds in int8 as in f32.
 
 use crate::arch::x86_64::features::{compiled_for_v3, compiled_for_v4};
 use crate::simd::int8::{ActivationEncoding, Int8Dot, Int8Op};
@@ -14,11 +14,11 @@ use core::sync::atomic::{AtomicU8, Ordering};
 use pulp::core_arch::x86::Avx512vnni;
 use pulp::x86::{V3, V4};
 
-/// Proof of AVX-512 and of VNNI beside it.
+/// Proof of AVX-512 and VNNI.
 #[derive(Clone, Copy)]
 pub(crate) struct Vnni512 {
     floats: V4,
-    /// Never read: holding it is the check.
+    /// Never read: the value is the proof.
     _vnni: Avx512vnni,
 }
 
@@ -36,7 +36,7 @@ impl Vnni512 {
                 kernel.run::<Vnni512, 2, 2>(vnni)
             }
         }
-        // SAFETY: both tokens exist, so this CPU has all of these.
+        // SAFETY: both tokens exist, so this CPU has all of these features.
         unsafe { inside(self, kernel) }
     }
 }
@@ -65,17 +65,17 @@ unsafe impl Int8Dot for Vnni512 {
                 kernel.run::<Vnni512, 2, 2>(vnni)
             }
         }
-        // SAFETY: `self` is the proof of all of these.
+        // SAFETY: `self` proves that the CPU has all of these features.
         unsafe { inside(self, kernel) }
     }
     #[inline(always)]
     fn zero(self) -> __m512i {
-        // SAFETY: `self` is the proof.
+        // SAFETY: `self` proves that the CPU has the instructions.
         unsafe { _mm512_setzero_si512() }
     }
     #[inline(always)]
     unsafe fn load_sums(self, from: *const i32) -> __m512i {
-        // SAFETY: the caller's contract; `self` is the proof of the instruction set.
+        // SAFETY: the caller's contract; `self` proves that the CPU has the instruction set.
         unsafe { _mm512_loadu_si512(from.cast()) }
     }
     #[inline(always)]
@@ -85,7 +85,7 @@ unsafe impl Int8Dot for Vnni512 {
     }
     #[inline(always)]
     fn splat(self, word: i32) -> __m512i {
-        // SAFETY: `self` is the proof.
+        // SAFETY: `self` proves that the CPU has the instructions.
         unsafe { _mm512_set1_epi32(word) }
     }
     #[inline(always)]
@@ -99,22 +99,22 @@ unsafe impl Int8Dot for Vnni512 {
     }
     #[inline(always)]
     fn dot(self, sum: __m512i, a: __m512i, b: __m512i) -> __m512i {
-        // SAFETY: `self` is the proof.
+        // SAFETY: `self` proves that the CPU has the instructions.
         unsafe { _mm512_dpbusd_epi32(sum, a, b) }
     }
     #[inline(always)]
     fn add(self, a: __m512i, b: __m512i) -> __m512i {
-        // SAFETY: `self` is the proof.
+        // SAFETY: `self` proves that the CPU has the instructions.
         unsafe { _mm512_add_epi32(a, b) }
     }
     #[inline(always)]
     fn join(self, high: __m512i, low: __m512i) -> __m512i {
-        // SAFETY: `self` is the proof.
+        // SAFETY: `self` proves that the CPU has the instructions.
         unsafe { _mm512_add_epi32(_mm512_slli_epi32::<8>(high), low) }
     }
     #[inline(always)]
     fn to_f32(self, a: __m512i) -> __m512 {
-        // SAFETY: `self` is the proof.
+        // SAFETY: `self` proves that the CPU has the instructions.
         unsafe { _mm512_cvtepi32_ps(a) }
     }
     #[inline(always)]
@@ -123,7 +123,7 @@ unsafe impl Int8Dot for Vnni512 {
     }
 }
 
-/// Proof of AVX2 and of AVX-VNNI beside it.
+/// Proof of AVX2 and AVX-VNNI.
 #[derive(Clone, Copy)]
 pub(crate) struct Vnni256 {
     floats: V3,
@@ -131,7 +131,7 @@ pub(crate) struct Vnni256 {
 
 impl Vnni256 {
     pub(crate) fn detect_with(floats: V3) -> Option<Self> {
-        // Asking the CPU takes microseconds under a hypervisor: once is enough.
+        // CPUID takes microseconds under a hypervisor, so the result is cached.
         static PRESENT: AtomicU8 = AtomicU8::new(UNKNOWN);
         const UNKNOWN: u8 = 0;
         const NO: u8 = 1;
@@ -139,8 +139,8 @@ impl Vnni256 {
         let mut present = PRESENT.load(Ordering::Relaxed);
         if present == UNKNOWN {
             const AVX_VNNI: u32 = 1 << 4;
-            // Leaf 7 has a second part where the first says so. AVX itself, and that the system saves
-            // its registers, `floats` stands for.
+            // The first subleaf of leaf 7 reports whether a second one exists. `floats` proves AVX, and that the
+            // operating system saves its registers.
             let has = __cpuid(0).eax >= 7
                 && __cpuid_count(7, 0).eax >= 1
                 && __cpuid_count(7, 1).eax & AVX_VNNI != 0;
@@ -159,7 +159,7 @@ impl Vnni256 {
                 kernel.run::<Vnni256, 4, 2>(vnni)
             }
         }
-        // SAFETY: the token exists and the CPU was asked for the rest.
+        // SAFETY: the token exists, and `detect_with` has checked AVX-VNNI with CPUID.
         unsafe { inside(self, kernel) }
     }
 }
@@ -188,17 +188,17 @@ unsafe impl Int8Dot for Vnni256 {
                 kernel.run::<Vnni256, 4, 2>(vnni)
             }
         }
-        // SAFETY: `self` is the proof of all of these.
+        // SAFETY: `self` proves that the CPU has all of these features.
         unsafe { inside(self, kernel) }
     }
     #[inline(always)]
     fn zero(self) -> __m256i {
-        // SAFETY: `self` is the proof.
+        // SAFETY: `self` proves that the CPU has the instructions.
         unsafe { _mm256_setzero_si256() }
     }
     #[inline(always)]
     unsafe fn load_sums(self, from: *const i32) -> __m256i {
-        // SAFETY: the caller's contract; `self` is the proof of the instruction set.
+        // SAFETY: the caller's contract; `self` proves that the CPU has the instruction set.
         unsafe { _mm256_loadu_si256(from.cast()) }
     }
     #[inline(always)]
@@ -208,7 +208,7 @@ unsafe impl Int8Dot for Vnni256 {
     }
     #[inline(always)]
     fn splat(self, word: i32) -> __m256i {
-        // SAFETY: `self` is the proof.
+        // SAFETY: `self` proves that the CPU has the instructions.
         unsafe { _mm256_set1_epi32(word) }
     }
     #[inline(always)]
@@ -222,22 +222,22 @@ unsafe impl Int8Dot for Vnni256 {
     }
     #[inline(always)]
     fn dot(self, sum: __m256i, a: __m256i, b: __m256i) -> __m256i {
-        // SAFETY: `self` is the proof.
+        // SAFETY: `self` proves that the CPU has the instructions.
         unsafe { _mm256_dpbusd_avx_epi32(sum, a, b) }
     }
     #[inline(always)]
     fn add(self, a: __m256i, b: __m256i) -> __m256i {
-        // SAFETY: `self` is the proof.
+        // SAFETY: `self` proves that the CPU has the instructions.
         unsafe { _mm256_add_epi32(a, b) }
     }
     #[inline(always)]
     fn join(self, high: __m256i, low: __m256i) -> __m256i {
-        // SAFETY: `self` is the proof.
+        // SAFETY: `self` proves that the CPU has the instructions.
         unsafe { _mm256_add_epi32(_mm256_slli_epi32::<8>(high), low) }
     }
     #[inline(always)]
     fn to_f32(self, a: __m256i) -> __m256 {
-        // SAFETY: `self` is the proof.
+        // SAFETY: `self` proves that the CPU has the instructions.
         unsafe { _mm256_cvtepi32_ps(a) }
     }
     #[inline(always)]

@@ -1,17 +1,17 @@
-//! What the operating system saves of the registers.
+//! The register state that the operating system saves.
 
-/// Whether it saves all register state in `wanted`, bits of XCR0. CPUID alone does not tell: hypervisors and
-/// boot options can leave the state disabled.
+/// Whether the operating system saves all register state in `wanted`, bits of XCR0. CPUID alone does not show this:
+/// hypervisors and boot options can leave the state disabled.
 pub(crate) fn system_saves(wanted: u64) -> bool {
     use core::arch::x86_64::{__cpuid, _xgetbv};
 
     #[target_feature(enable = "xsave")]
     fn state() -> u64 {
-        // SAFETY: XCR0 always exists where XGETBV does.
+        // SAFETY: XCR0 exists wherever XGETBV does.
         unsafe { _xgetbv(0) }
     }
 
-    // Miri knows no CPUID: under it only the scalar set is there.
+    // Miri has no CPUID, so it runs only the scalar set.
     if cfg!(miri) {
         return false;
     }

@@ -1,19 +1,19 @@
-//! The part of a product on the diagonal of a causal mask, where each row of a tile takes one step more or one less
-//! than the row before it.
+//! The part of a product on the diagonal of a causal mask, where each row of a tile has one step more or one step less
+//! than the previous row.
 
 use crate::gemm::{MAX_MR, Operands};
 use crate::simd::SimdF32;
 
 /// Most rows of a tile.
-const MOST: usize = 8;
+const MAX_TILE_ROWS: usize = 8;
 
-const _: () = assert!(MOST >= MAX_MR);
+const _: () = assert!(MAX_TILE_ROWS >= MAX_MR);
 
 /// `sums[i] += a[i][k] * b[k]` for the `MR - 1` steps `k`, in order, each for the rows `i > k` if `AFTER`, else for
-/// `i <= k`. Written out step by step, so that nothing is asked on the way and no sum leaves its register.
+/// `i <= k`. The steps are unrolled, so that there is no branch and every sum stays in its register.
 ///
 /// # Safety
-/// What is multiplied is valid for reads.
+/// The operands that are multiplied are valid for reads.
 #[inline(always)]
 pub(super) unsafe fn causal_diagonal<
     S: SimdF32,
@@ -25,21 +25,20 @@ pub(super) unsafe fn causal_diagonal<
     mut sums: [[S::F32; G]; MR],
     operands: Operands,
 ) -> [[S::F32; G]; MR] {
-    const { assert!(MR <= MOST) };
+    const { assert!(MR <= MAX_TILE_ROWS) };
     let Operands { a, a_row, a_step, b, b_step, b_vector } = operands;
     macro_rules! steps {
         ($($k:literal)*) => {$(
             if const { $k + 1 < MR } {
                 let mut row = [s.splat(0.0); G];
                 for g in 0..G {
-                    // SAFETY: the caller's contract.
+                    // SAFETY: the `# Safety` contract of `causal_diagonal` holds.
                     row[g] = unsafe { s.load(b.wrapping_add($k * b_step + g * b_vector)) };
                 }
                 for i in 0..MR {
                     if (i > $k) == AFTER {
-                        // SAFETY: `# Safety` of `causal_diagonal`: what is multiplied is valid for reads,
-                        // and row `i` is multiplied at step `k` exactly where the condition above
-                        // holds.
+                        // SAFETY: by the `# Safety` contract of `causal_diagonal`, the operands that are multiplied are
+                        // valid for reads, and row `i` is multiplied at step `k` exactly if the condition above holds.
                         let x = s.splat(unsafe { *a.wrapping_add(i * a_row + $k * a_step) });
                         for g in 0..G {
                             sums[i][g] = s.mul_add(x, row[g], sums[i][g]);

@@ -1,4 +1,4 @@
-//! Rows of one head, copied side by side: in place they may lie a power of two apart.
+//! Copies of the rows of one head at a compact stride. In the caller's tensor the stride may be a power of two.
 
 use crate::simd::{MAX_LANES, SimdF32};
 
@@ -10,15 +10,15 @@ pub(super) struct Strided {
     pub(super) elements: usize,
 }
 
-/// Rows between asking for one and reading it.
-const AHEAD: usize = 8;
+/// Rows between the prefetch of a row and its read.
+const PREFETCH_DISTANCE: usize = 8;
 
-/// Copies `count` rows to `to`, where they lie `row` apart with zeros behind their elements, and adds rows
-/// of zeros up to `padded`.
+/// Copies `count` rows to `to`, with a stride of `row` and zeros after their elements. Adds rows of zeros up to
+/// `padded` rows.
 ///
 /// # Safety
-/// The rows are valid for reads, `padded` of `row` floats at `to` for writes; `row` is `elements` rounded up to
-/// whole vectors.
+/// The rows are valid for reads, and `padded` rows of `row` floats at `to` for writes. `row` is `elements` rounded up
+/// to whole vectors.
 #[inline(always)]
 pub(super) unsafe fn copy<S: SimdF32>(
     s: S,
@@ -30,13 +30,13 @@ pub(super) unsafe fn copy<S: SimdF32>(
     let whole = from.elements / S::LANES * S::LANES;
     for i in 0..count {
         let from_row = from.at.wrapping_add(i * from.stride);
-        let ahead = from.at.wrapping_add((i + AHEAD).wrapping_mul(from.stride));
+        let prefetch = from.at.wrapping_add((i + PREFETCH_DISTANCE).wrapping_mul(from.stride));
         let to_row = to.wrapping_add(i * row);
         let mut column = 0;
-        // SAFETY: the caller's contract; the count stops at the last element.
+        // SAFETY: the `# Safety` contract of `copy` holds. The count stops at the last element.
         unsafe {
             while column < whole {
-                s.prefetch(ahead.wrapping_add(column));
+                s.prefetch(prefetch.wrapping_add(column));
                 s.store(to_row.add(column), s.load(from_row.add(column)));
                 column += S::LANES;
             }
@@ -47,16 +47,16 @@ pub(super) unsafe fn copy<S: SimdF32>(
         }
     }
     for at in (count * row..padded * row).step_by(S::LANES) {
-        // SAFETY: the caller's contract.
+        // SAFETY: the `# Safety` contract of `copy` holds.
         unsafe { s.store(to.add(at), s.splat(0.0)) };
     }
 }
 
-/// Puts `count` rows, and rows of zeros up to `padded`, into panels `[padded / LANES][row][LANES]`. Rows that cannot be
-/// read in whole vectors are first copied to `spare`.
+/// Copies `count` rows, and rows of zeros up to `padded`, into panels `[padded / LANES][row][LANES]`. Rows that cannot
+/// be read in whole vectors are first copied to `scratch`.
 ///
 /// # Safety
-/// As [`copy`], for `padded` of `row` floats at `panels` and one vector of rows at `spare`; `padded` is the next
+/// As [`copy`], for `padded` rows of `row` floats at `panels` and `LANES` rows at `scratch`. `padded` is the next
 /// multiple of `LANES`.
 #[inline(always)]
 pub(super) unsafe fn into_panels<S: SimdF32>(
@@ -65,18 +65,18 @@ pub(super) unsafe fn into_panels<S: SimdF32>(
     (count, padded): (usize, usize),
     panels: *mut f32,
     row: usize,
-    spare: *mut f32,
+    scratch: *mut f32,
 ) {
     let mut first = 0;
     while first < padded {
         let rows = (count - first).min(S::LANES);
         let mut at = from.at.wrapping_add(first * from.stride);
         let mut stride = from.stride;
-        // SAFETY: the caller's contract.
+        // SAFETY: the `# Safety` contract of `into_panels` holds.
         unsafe {
             if from.elements < row {
-                copy(s, Strided { at, ..from }, (rows, S::LANES), spare, row);
-                (at, stride) = (spare, row);
+                copy(s, Strided { at, ..from }, (rows, S::LANES), scratch, row);
+                (at, stride) = (scratch, row);
             }
             let mut column = 0;
             while column < row {
@@ -100,34 +100,34 @@ pub(super) unsafe fn into_panels<S: SimdF32>(
 /// Stores zeros to the `elements` floats at `to`.
 ///
 /// # Safety
-/// They are valid for writes.
+/// The floats are valid for writes.
 #[inline(always)]
 pub(super) unsafe fn clear<S: SimdF32>(s: S, to: *mut f32, elements: usize) {
     let mut column = 0;
     while column < elements {
         let count = (elements - column).min(S::LANES);
-        // SAFETY: the caller's contract.
+        // SAFETY: the `# Safety` contract of `clear` holds.
         unsafe { s.store_prefix(to.add(column), s.splat(0.0), count) };
         column += S::LANES;
     }
 }
 
-/// Lanes that a sum along a row is taken in, on every instruction set.
-const VIRTUAL: usize = 64;
+/// Lanes of a sum along a row, on every instruction set.
+const VIRTUAL_LANES: usize = 64;
 
-/// Fewest lanes of a vector.
-const FEWEST: usize = 4;
+/// Fewest lanes of a vector on any instruction set.
+const MIN_LANES: usize = 4;
 
 const _: () = assert!(MAX_LANES == 16, "an arm for each width");
 
-/// `sum of a[i] * b[i]`, in [`VIRTUAL`] lanes that are added in halves: the same bits whatever the width of
-/// a vector.
+/// The sum of `a[i] * b[i]`, in [`VIRTUAL_LANES`] lanes that are added in halves. The bits are the same for all vector
+/// widths.
 ///
 /// # Safety
-/// `len` floats at `a` and `b` are valid for reads.
+/// `len` floats at `a` and at `b` are valid for reads.
 #[inline(always)]
 pub(super) unsafe fn dot<S: SimdF32>(s: S, a: *const f32, b: *const f32, len: usize) -> f32 {
-    // SAFETY: the caller's contract.
+    // SAFETY: the `# Safety` contract of `dot` holds.
     unsafe {
         match S::LANES {
             16 => dot_in::<S, 4>(s, a, b, len),
@@ -137,7 +137,7 @@ pub(super) unsafe fn dot<S: SimdF32>(s: S, a: *const f32, b: *const f32, len: us
     }
 }
 
-/// [`dot`] in `N` vectors.
+/// [`dot`] with `N` vectors.
 ///
 /// # Safety
 /// As [`dot`].
@@ -150,14 +150,14 @@ unsafe fn dot_in<S: SimdF32, const N: usize>(
 ) -> f32 {
     let mut sums = [s.splat(0.0); N];
     let mut at = 0;
-    // SAFETY: the caller's contract.
+    // SAFETY: the `# Safety` contract of `dot_in` holds.
     unsafe {
-        while at + VIRTUAL <= len {
+        while at + VIRTUAL_LANES <= len {
             for v in 0..N {
                 let first = at + v * S::LANES;
                 sums[v] = s.mul_add(s.load(a.add(first)), s.load(b.add(first)), sums[v]);
             }
-            at += VIRTUAL;
+            at += VIRTUAL_LANES;
         }
         for v in 0..N {
             let first = at + v * S::LANES;
@@ -178,12 +178,12 @@ unsafe fn dot_in<S: SimdF32, const N: usize>(
             sums[v] = s.add(sums[v], sums[v + vectors]);
         }
     }
-    if S::LANES > FEWEST {
+    if S::LANES > MIN_LANES {
         return s.reduce_add(sums[0]);
     }
-    // Here `reduce_add` adds neighbors.
-    let mut four = [0.0f32; FEWEST];
-    // SAFETY: a vector of four.
-    unsafe { s.store_prefix(four.as_mut_ptr(), sums[0], FEWEST) };
+    // With 4 lanes, `reduce_add` adds neighbors, which is a different order.
+    let mut four = [0.0f32; MIN_LANES];
+    // SAFETY: the vector has `MIN_LANES` lanes, and `four` has as many elements.
+    unsafe { s.store_prefix(four.as_mut_ptr(), sums[0], MIN_LANES) };
     (four[0] + four[2]) + (four[1] + four[3])
 }

@@ -1,5 +1,5 @@
-//! A tile of keys against a block of queries: what the weights add to the values' gradient and the gradients
-//! of the scores to the keys'.
+//! A tile of keys against a block of queries. The weights contribute to the gradient of the values, the gradients of
+//! the scores to that of the keys.
 
 use super::block::{Block, Rows};
 use super::causal_diagonal::causal_diagonal;
@@ -13,53 +13,52 @@ use crate::simd::{SimdF32, SimdOp};
 pub(super) struct Gradient {
     pub(super) at: *mut f32,
     pub(super) stride: usize,
-    /// What sums are multiplied by when they are stored there.
+    /// Factor of the sums when they are stored there.
     pub(super) factor: f32,
 }
 
 /// Keys `first..first + MR` of a block.
 #[derive(Clone, Copy)]
-pub(super) struct Keys<'b, const MR: usize, const NV: usize> {
+pub(super) struct DkvTile<'b, const MR: usize, const NV: usize> {
     pub(super) block: &'b Block,
     pub(super) first: usize,
-    /// Whether no query before this block has seen the first of them.
-    pub(super) fresh: bool,
-    /// Where the gradients of keys and values go with the last block of queries.
+    /// Whether no earlier block of queries has seen the first of these keys.
+    pub(super) first_write: bool,
+    /// The gradients of keys and values, which the last block of queries writes.
     pub(super) last: Option<(Gradient, Gradient)>,
 }
 
-impl<const MR: usize, const NV: usize> SimdOp for Keys<'_, MR, NV> {
+impl<const MR: usize, const NV: usize> SimdOp for DkvTile<'_, MR, NV> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: SimdF32>(self, s: S) {
         let Self { block, last, .. } = self;
         let (key, value) = last.unzip();
-        // SAFETY: who makes one has a block whose operands are there.
+        // SAFETY: the creator of this value ensures that the operands of the block are valid.
         unsafe {
             let weights = Factors { lines: block.weights, rows: block.d_context };
-            self.gather(s, weights, block.d_value, value);
+            self.accumulate(s, weights, block.d_value, value);
             let d_scores = Factors { lines: block.d_scores, rows: block.query_rows };
-            self.gather(s, d_scores, block.d_key, key);
+            self.accumulate(s, d_scores, block.d_key, key);
         }
     }
 }
 
-/// The lines and the rows of a block's queries that are multiplied.
+/// The lines and rows of a block of queries that are multiplied.
 #[derive(Clone, Copy)]
 struct Factors {
     lines: *const f32,
     rows: Rows,
 }
 
-impl<const MR: usize, const NV: usize> Keys<'_, MR, NV> {
-    /// `sums += lines^T * rows`, or into the gradient with the last of them.
+impl<const MR: usize, const NV: usize> DkvTile<'_, MR, NV> {
+    /// Computes `sums += lines^T * rows`, or writes the sums to the gradient for the last block of queries.
     ///
     /// # Safety
-    /// The operands of the block are valid, and the rows of these keys in `sums` and `last` are nobody
-    /// else's.
+    /// The operands of the block are valid, and no other code accesses the rows of these keys in `sums` and `last`.
     #[inline(always)]
-    unsafe fn gather<S: SimdF32>(
+    unsafe fn accumulate<S: SimdF32>(
         self,
         s: S,
         factors: Factors,
@@ -70,7 +69,7 @@ impl<const MR: usize, const NV: usize> Keys<'_, MR, NV> {
         let mut column = 0;
         while column < head_dim {
             let left = (head_dim - column).div_ceil(S::LANES);
-            // SAFETY: the caller's contract.
+            // SAFETY: the `# Safety` contract of `accumulate` holds.
             unsafe {
                 if left >= NV {
                     self.columns::<S, NV>(s, column, factors, sums, last);
@@ -86,11 +85,11 @@ impl<const MR: usize, const NV: usize> Keys<'_, MR, NV> {
         }
     }
 
-    /// `G` vectors of columns: the queries that only see the first keys of the tile, then those that see
-    /// all of them.
+    /// `G` vectors of columns: first the queries that see only the first keys of the tile, then those that see all
+    /// keys.
     ///
     /// # Safety
-    /// As [`Keys::gather`].
+    /// As [`DkvTile::accumulate`].
     #[inline(always)]
     unsafe fn columns<S: SimdF32, const G: usize>(
         self,
@@ -100,13 +99,13 @@ impl<const MR: usize, const NV: usize> Keys<'_, MR, NV> {
         to: *mut f32,
         last: Option<Gradient>,
     ) {
-        let Self { block, first, fresh, .. } = self;
+        let Self { block, first, first_write, .. } = self;
         let mut sums = [[s.splat(0.0); G]; MR];
         let to = to.wrapping_add(first * block.row + column);
-        if !fresh {
+        if !first_write {
             for i in 0..MR {
                 for g in 0..G {
-                    // SAFETY: the row exists and was written when a query first saw a key of this tile.
+                    // SAFETY: the row exists, and the block of queries that first saw a key of this tile wrote it.
                     sums[i][g] = unsafe { s.load(to.wrapping_add(i * block.row + g * S::LANES)) };
                 }
             }
@@ -126,10 +125,11 @@ impl<const MR: usize, const NV: usize> Keys<'_, MR, NV> {
             b_step: row,
             b_vector: S::LANES,
         };
-        // First queries grow by one or not at all.
+        // From key to key, the first query increases by one or not at all.
         let diagonal = MR > 1 && all - starts[0] + 1 == MR;
         if diagonal {
-            // SAFETY: on the diagonal a query sees the keys before it: there are factors, and a row of the query.
+            // SAFETY: on the diagonal, a query sees the keys before it, so there is a factor for each of them and a row
+            // of the query.
             sums = unsafe { causal_diagonal::<S, MR, G, false>(s, sums, operands) };
         }
         for query in if diagonal { all..all } else { starts[0]..all } {
@@ -137,7 +137,7 @@ impl<const MR: usize, const NV: usize> Keys<'_, MR, NV> {
                 if query < starts[i] {
                     continue;
                 }
-                // SAFETY: the query sees the key: there is a factor, and a row of the query.
+                // SAFETY: the query sees the key, so there is a factor and a row of the query.
                 unsafe {
                     let x = s.splat(*lines.wrapping_add(query * WEIGHTS_ROW + i));
                     for g in 0..G {
@@ -152,13 +152,13 @@ impl<const MR: usize, const NV: usize> Keys<'_, MR, NV> {
             b: rows.wrapping_add(all * row),
             ..operands
         };
-        // SAFETY: each query from `all` on sees all keys of the tile, because `starts` rises with
-        // the key: there is a factor for each key, and `block.queries - all` rows of queries.
+        // SAFETY: each query from `all` sees all keys of the tile, because `starts` never decreases. So there is a
+        // factor for each key, and there are `block.queries - all` rows of queries.
         let sums = unsafe { tile::<S, MR, G>(s, sums, block.queries - all, operands) };
         for i in 0..MR {
             for g in 0..G {
                 let x = sums[i][g];
-                // SAFETY: the rows exist; the count stops at `head_dim`.
+                // SAFETY: the rows exist by the `# Safety` contract of `columns`. The count stops at `head_dim`.
                 unsafe {
                     match last {
                         None => s.store(to.wrapping_add(i * block.row + g * S::LANES), x),

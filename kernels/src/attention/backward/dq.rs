@@ -1,9 +1,9 @@
-//! A tile of queries against a block of keys: the weights once more, the gradients of the scores, and what
-//! they add to the queries' own gradient.
+//! A tile of queries against a block of keys: recomputes the weights, computes the gradients of the scores, and adds
+//! their contribution to the gradient of the queries.
 
 use super::block::{Block, Rows};
 use super::causal_diagonal::causal_diagonal;
-use super::product::streamed;
+use super::product::tile_prefetched;
 use super::workspace::WEIGHTS_ROW;
 use crate::attention::dropout::{Apply, Decide, Tile};
 use crate::attention::kv_dtype::PanelView;
@@ -15,26 +15,26 @@ use crate::simd::{CACHE_LINE_F32, SimdF32, SimdOp};
 
 /// Queries `first..first + MR` of a block.
 #[derive(Clone, Copy)]
-pub(super) struct Queries<'b, const MR: usize, const NV: usize> {
+pub(super) struct DqTile<'b, const MR: usize, const NV: usize> {
     pub(super) block: &'b Block,
     pub(super) first: usize,
-    /// Whether the product with the keys is left to those who look at each key.
+    /// Whether a bias may hide keys. Then `masked.rs` computes the product with the keys.
     pub(super) hides: bool,
 }
 
-impl<const MR: usize, const NV: usize> SimdOp for Queries<'_, MR, NV> {
+impl<const MR: usize, const NV: usize> SimdOp for DqTile<'_, MR, NV> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: SimdF32>(self, s: S) {
-        // SAFETY: who makes one has a block whose operands are there.
+        // SAFETY: the creator of this value ensures that the operands of the block are valid.
         unsafe { self.attend(s) }
     }
 }
 
-impl<const MR: usize, const NV: usize> Queries<'_, MR, NV> {
+impl<const MR: usize, const NV: usize> DqTile<'_, MR, NV> {
     /// # Safety
-    /// The operands of the block are valid, and the outputs of these queries are nobody else's.
+    /// The operands of the block are valid, and no other code accesses the outputs of these queries.
     #[inline(always)]
     unsafe fn attend<S: SimdF32>(self, s: S) {
         let Self { block, first, .. } = self;
@@ -43,18 +43,18 @@ impl<const MR: usize, const NV: usize> Queries<'_, MR, NV> {
         for i in 0..MR {
             seen[i] = block.seen(first + i);
         }
-        let most = seen[MR - 1];
-        if most == 0 && block.key > 0 {
+        let max_seen = seen[MR - 1];
+        if max_seen == 0 && block.key > 0 {
             return;
         }
-        let vectors = most.div_ceil(S::LANES);
-        // SAFETY: the caller's contract; panels and lines have room for whole vectors of keys.
+        let vectors = max_seen.div_ceil(S::LANES);
+        // SAFETY: the `# Safety` contract of `attend` holds. Panels and lines have space for whole vectors of keys.
         unsafe {
-            // All that these queries see is in this block.
-            let alone = block.sees_all(first + MR - 1);
+            // The block contains all keys that these queries see.
+            let one_block = block.sees_all(first + MR - 1);
             let drops = block.head.drops;
-            let bare = alone || drops.is_some();
-            let few = alone && block.head.bias.is_null();
+            let defer_delta = one_block || drops.is_some();
+            let few = one_block && block.head.bias.is_null();
             let mut centered = false;
             if const { Self::fits(S::REGISTERS, 1) } && few && vectors == 1 {
                 self.fused_small::<S, 1>(s, &seen, drops.is_some());
@@ -63,20 +63,21 @@ impl<const MR: usize, const NV: usize> Queries<'_, MR, NV> {
                 self.fused_small::<S, 2>(s, &seen, drops.is_some());
                 centered = true;
             } else {
-                self.one_by_one(s, vectors, &seen, bare);
+                self.separate_products(s, vectors, &seen, defer_delta);
             }
             if let Some(drops) = drops {
-                // The gradients of scores are made of all weights, those of values of the ones that are left.
+                // The gradients of the scores use all weights, those of the values only the weights that are not
+                // dropped.
                 let query = block.query + first;
-                let tile = Tile { drops, query, queries: MR, key: block.key, keys: most };
+                let tile = Tile { drops, query, queries: MR, key: block.key, keys: max_seen };
                 let mut decisions = DropMask::new();
                 s.call_noinline(Decide { tile, to: &mut decisions });
                 let (from, stride) = (&decisions, WEIGHTS_ROW);
                 s.call_noinline(Apply { tile, from, lines: block.d_scores_of(first), stride });
-                self.subtract_delta(s, vectors, &seen, alone);
+                self.subtract_delta(s, vectors, &seen, one_block);
                 s.call_noinline(Apply { tile, from, lines: block.weights_of(first), stride });
-            } else if alone && !centered {
-                self.subtract_delta(s, vectors, &seen, alone);
+            } else if one_block && !centered {
+                self.subtract_delta(s, vectors, &seen, one_block);
             }
             self.finish(s, vectors, &seen);
             if self.hides {
@@ -99,13 +100,20 @@ impl<const MR: usize, const NV: usize> Queries<'_, MR, NV> {
         }
     }
 
-    /// Weights, and the gradients of scores, or only those of weights if `bare`, of `vectors` vectors of keys.
+    /// Computes the weights and the gradients of the scores of `vectors` vectors of keys. If `defer_delta`, computes
+    /// the gradients of the weights instead of those of the scores.
     ///
     /// # Safety
-    /// As [`Queries::attend`].
+    /// As [`DqTile::attend`].
     #[inline(always)]
-    unsafe fn one_by_one<S: SimdF32>(self, s: S, vectors: usize, seen: &[usize; MR], bare: bool) {
-        // SAFETY: the caller's contract.
+    unsafe fn separate_products<S: SimdF32>(
+        self,
+        s: S,
+        vectors: usize,
+        seen: &[usize; MR],
+        defer_delta: bool,
+    ) {
+        // SAFETY: the `# Safety` contract of `separate_products` holds.
         unsafe {
             let mut v = 0;
             while v < vectors {
@@ -124,24 +132,23 @@ impl<const MR: usize, const NV: usize> Queries<'_, MR, NV> {
             let mut v = 0;
             while v < vectors {
                 if vectors - v >= NV {
-                    self.d_scores::<S, NV>(s, (v, vectors), seen, bare);
+                    self.d_scores::<S, NV>(s, (v, vectors), seen, defer_delta);
                     v += NV;
                 } else if NV > 2 && vectors - v >= 2 {
-                    self.d_scores::<S, 2>(s, (v, vectors), seen, bare);
+                    self.d_scores::<S, 2>(s, (v, vectors), seen, defer_delta);
                     v += 2;
                 } else {
-                    self.d_scores::<S, 1>(s, (v, vectors), seen, bare);
+                    self.d_scores::<S, 1>(s, (v, vectors), seen, defer_delta);
                     v += 1;
                 }
             }
         }
     }
 
-    /// `rows * panels` for `G` vectors of keys from vector `v`; `next` is multiplied after the last of
-    /// `vectors`.
+    /// `rows * panels` for `G` vectors of keys from vector `v`. After the last of `vectors`, prefetches `next`.
     ///
     /// # Safety
-    /// As [`Queries::attend`].
+    /// As [`DqTile::attend`].
     #[inline(always)]
     unsafe fn product<S: SimdF32, const G: usize>(
         self,
@@ -164,18 +171,18 @@ impl<const MR: usize, const NV: usize> Queries<'_, MR, NV> {
         let at = if v + G < vectors { operands.b.wrapping_add(G * panel) } else { next };
         let next = PanelView { at, step: S::LANES, vector: panel };
         let zero = [[s.splat(0.0); G]; MR];
-        // SAFETY: the caller's contract.
-        unsafe { streamed::<S, MR, G>(s, zero, block.head.head_dim, operands, next) }
+        // SAFETY: the `# Safety` contract of `product` holds.
+        unsafe { tile_prefetched::<S, MR, G>(s, zero, block.head.head_dim, operands, next) }
     }
 
-    /// The scaled scores of `G` vectors of keys, into the lines of weights.
+    /// Computes the scaled scores of `G` vectors of keys, in the lines of weights.
     ///
     /// # Safety
-    /// As [`Queries::attend`].
+    /// As [`DqTile::attend`].
     #[inline(always)]
     unsafe fn scores<S: SimdF32, const G: usize>(self, s: S, v: usize, vectors: usize) {
         let block = self.block;
-        // SAFETY: the caller's contract.
+        // SAFETY: the `# Safety` contract of `scores` holds.
         unsafe {
             let (rows, panels) = (block.query_rows, block.key_panels);
             let sums = self.product::<S, G>(s, (v, vectors), rows, panels, block.value_panels);
@@ -189,18 +196,18 @@ impl<const MR: usize, const NV: usize> Queries<'_, MR, NV> {
         }
     }
 
-    /// From scores to weights: the forward's, but for its sums over blocks. The weight of a key that a query
-    /// does not see is 0.
+    /// Replaces scores with weights, as in the forward pass except for its sums over blocks. The weight of a key that a
+    /// query does not see is 0.
     ///
     /// # Safety
-    /// As [`Queries::attend`].
+    /// As [`DqTile::attend`].
     #[inline(always)]
     unsafe fn recompute_p<S: SimdF32>(self, s: S, vectors: usize, seen: &[usize; MR]) {
         let (block, zero) = (self.block, s.splat(0.0));
         let mut base = [zero; MR];
         let mut inverse = [zero; MR];
         for i in 0..MR {
-            // SAFETY: the caller's contract.
+            // SAFETY: the `# Safety` contract of `recompute_p` holds.
             let sums = unsafe { block.row_sums(self.first + i) };
             base[i] = s.splat(sums.base);
             inverse[i] = s.splat(sums.inverse);
@@ -211,8 +218,8 @@ impl<const MR: usize, const NV: usize> Queries<'_, MR, NV> {
             let masked = first + S::LANES > seen[0];
             for i in 0..MR {
                 let at = block.weights_of(self.first + i).wrapping_add(first);
-                // SAFETY: inside the query's line; where there is a bias, it has a value for every key that the
-                // query sees, and of each vector the last query of the tile sees a key.
+                // SAFETY: the vector is inside the line of the query. A bias has a value for every key that the query
+                // sees, and the last query of the tile sees a key of each vector.
                 unsafe {
                     let mut x = s.load(at);
                     if biased {
@@ -220,7 +227,7 @@ impl<const MR: usize, const NV: usize> Queries<'_, MR, NV> {
                         let row = block.query + self.first + i;
                         x = block.head.add_bias(s, x, (row, block.key + first), count);
                     }
-                    // No score is above its maximum. Sums of something else are the caller's mistake.
+                    // No score exceeds its maximum, unless the caller passes `sums` of other inputs.
                     let x = s.min(zero, s.sub(x, base[i]));
                     let mut weight = s.mul(exp_nonpositive(s, x), inverse[i]);
                     if masked {
@@ -233,26 +240,26 @@ impl<const MR: usize, const NV: usize> Queries<'_, MR, NV> {
         }
     }
 
-    /// The gradients of the scores of `G` vectors of keys; `bare`: only those of the weights, as [`Queries::subtract_delta`]
-    /// comes after.
+    /// Computes the gradients of the scores of `G` vectors of keys. If `defer_delta`, computes those of the weights,
+    /// and [`DqTile::subtract_delta`] follows.
     ///
     /// # Safety
-    /// As [`Queries::attend`].
+    /// As [`DqTile::attend`].
     #[inline(always)]
     unsafe fn d_scores<S: SimdF32, const G: usize>(
         self,
         s: S,
         (v, vectors): (usize, usize),
         seen: &[usize; MR],
-        bare: bool,
+        defer_delta: bool,
     ) {
         let block = self.block;
         let masked = (v + G) * S::LANES > seen[0];
-        // SAFETY: the caller's contract.
+        // SAFETY: the `# Safety` contract of `d_scores` holds.
         unsafe {
             let (rows, panels) = (block.d_context, block.value_panels);
             let products = self.product::<S, G>(s, (v, vectors), rows, panels, block.key_rows.at);
-            if bare {
+            if defer_delta {
                 for i in 0..MR {
                     let line = block.d_scores_of(self.first + i).wrapping_add(v * S::LANES);
                     for g in 0..G {
@@ -278,40 +285,41 @@ impl<const MR: usize, const NV: usize> Queries<'_, MR, NV> {
         }
     }
 
-    /// From the gradients of the weights to those of the scores. Where all keys of a query are in the block, `D` is
-    /// the mean of the former under the weights themselves. That is the product of the context with its gradient, but
-    /// without the context's rounding: what is subtracted fits what it is subtracted from.
+    /// Replaces the gradients of the weights with those of the scores. If the block contains all keys of a query, `D`
+    /// is the mean of the gradients of the weights, weighted with the weights. It equals the dot product of the context
+    /// with its gradient, but without the rounding of the context, so it is consistent with the values that it is
+    /// subtracted from.
     ///
     /// # Safety
-    /// As [`Queries::attend`].
+    /// As [`DqTile::attend`].
     #[inline(always)]
     unsafe fn subtract_delta<S: SimdF32>(
         self,
         s: S,
         vectors: usize,
         seen: &[usize; MR],
-        alone: bool,
+        one_block: bool,
     ) {
-        /// Vectors of the narrowest set in 16 virtual lanes.
-        const MOST: usize = 4;
+        /// Vectors in 16 virtual lanes on the instruction set with the narrowest vectors.
+        const MAX_VECTORS: usize = 4;
         let (block, zero) = (self.block, s.splat(0.0));
-        let lanes = (CACHE_LINE_F32 / S::LANES).clamp(1, MOST);
+        let lanes = (CACHE_LINE_F32 / S::LANES).clamp(1, MAX_VECTORS);
         let vectors = vectors.min(KEY_BLOCK / S::LANES);
         for i in 0..MR {
             let local = self.first + i;
             let (weights, line) = (block.weights_of(local), block.d_scores_of(local));
-            let mut sums = [zero; MOST];
-            for v in 0..if alone { vectors } else { 0 } {
+            let mut sums = [zero; MAX_VECTORS];
+            for v in 0..if one_block { vectors } else { 0 } {
                 let first = v * S::LANES;
-                // SAFETY: inside the query's lines.
+                // SAFETY: `vectors` is at most `KEY_BLOCK / LANES`, so the vectors are inside the lines of the query.
                 unsafe {
                     let mut x = s.load(line.wrapping_add(first));
                     if first + S::LANES > seen[i] {
-                        // What is not seen may be NaN.
+                        // The gradient may be NaN for a key that the query does not see.
                         x = s.select(s.first(seen[i].saturating_sub(first)), x, zero);
                         s.store(line.wrapping_add(first), x);
                     }
-                    // Neither is a key that the bias hides: it has no weight.
+                    // The same holds for a key that the bias hides, whose weight is 0.
                     let weight = s.load(weights.wrapping_add(first));
                     x = s.select(s.less(zero, weight), x, zero);
                     sums[v % lanes] = s.mul_add(weight, x, sums[v % lanes]);
@@ -324,17 +332,17 @@ impl<const MR: usize, const NV: usize> Queries<'_, MR, NV> {
                     sums[lane] = s.add(sums[lane], sums[lane + count]);
                 }
             }
-            let mean = if alone {
+            let mean = if one_block {
                 s.reduce_add(sums[0])
             } else {
-                // SAFETY: the caller's contract.
+                // SAFETY: the `# Safety` contract of `subtract_delta` holds.
                 unsafe { block.row_sums(local).dot }
             };
             let mean = s.splat(mean);
             for v in 0..vectors {
                 let at = line.wrapping_add(v * S::LANES);
-                // SAFETY: `vectors` is at most `KEY_BLOCK / LANES`, and a query has `KEY_BLOCK`
-                // weights and as many gradients of scores.
+                // SAFETY: `vectors` is at most `KEY_BLOCK / LANES`, and a query has `KEY_BLOCK` weights and as many
+                // gradients of scores.
                 unsafe {
                     let weight = s.load(weights.wrapping_add(v * S::LANES));
                     let mut x = s.mul(weight, s.sub(s.load(at), mean));
@@ -348,16 +356,17 @@ impl<const MR: usize, const NV: usize> Queries<'_, MR, NV> {
         }
     }
 
-    /// Takes back what a query that weighed nothing has got, and gives the bias its gradient.
+    /// Sets the weights and the gradients of the scores of fully masked queries to 0, and adds to the gradient of the
+    /// bias.
     ///
     /// # Safety
-    /// As [`Queries::attend`].
+    /// As [`DqTile::attend`].
     #[inline(always)]
     unsafe fn finish<S: SimdF32>(self, s: S, vectors: usize, seen: &[usize; MR]) {
         let block = self.block;
         for i in 0..MR {
             let local = self.first + i;
-            // SAFETY: the caller's contract.
+            // SAFETY: the `# Safety` contract of `finish` holds.
             unsafe {
                 if block.row_sums(local).inverse == 0.0 {
                     for v in 0..vectors.min(KEY_BLOCK / S::LANES) {
@@ -373,11 +382,11 @@ impl<const MR: usize, const NV: usize> Queries<'_, MR, NV> {
         }
     }
 
-    /// `G` vectors of columns of the queries' gradient: the keys that all queries of the tile see together,
-    /// then those that only the later ones see.
+    /// `G` vectors of columns of the gradient of the queries: first the keys that all queries of the tile see, then
+    /// those that only later queries see.
     ///
     /// # Safety
-    /// As [`Queries::attend`].
+    /// As [`DqTile::attend`].
     #[inline(always)]
     unsafe fn columns<S: SimdF32, const G: usize>(self, s: S, column: usize, seen: &[usize; MR]) {
         let block = self.block;
@@ -386,7 +395,7 @@ impl<const MR: usize, const NV: usize> Queries<'_, MR, NV> {
         if block.key > 0 {
             for i in 0..MR {
                 for g in 0..G {
-                    // SAFETY: the gradient's row exists and was written for an earlier block.
+                    // SAFETY: the row of the gradient exists, and an earlier block wrote it.
                     sums[i][g] = unsafe { block.head.load_out(s, row + i, column + g * S::LANES) };
                 }
             }
@@ -399,28 +408,28 @@ impl<const MR: usize, const NV: usize> Queries<'_, MR, NV> {
             b_step: block.key_rows.stride,
             b_vector: S::LANES,
         };
-        let (fewest, most) = (seen[0], seen[MR - 1]);
+        let (min_seen, max_seen) = (seen[0], seen[MR - 1]);
         let next = PanelView { at: block.key_panels, step: S::LANES, vector: block.row * S::LANES };
-        // SAFETY: gradients of scores and key rows exist for every key that is seen.
-        let mut sums = unsafe { streamed::<S, MR, G>(s, sums, fewest, operands, next) };
-        // Limits grow by one or not at all.
-        let diagonal = MR > 1 && most - fewest + 1 == MR;
+        // SAFETY: gradients of scores and key rows exist for every key that the queries see.
+        let mut sums = unsafe { tile_prefetched::<S, MR, G>(s, sums, min_seen, operands, next) };
+        // From query to query, the limit increases by one or not at all.
+        let diagonal = MR > 1 && max_seen - min_seen + 1 == MR;
         if diagonal {
             let operands = Operands {
-                a: operands.a.wrapping_add(fewest),
-                b: operands.b.wrapping_add(fewest * operands.b_step),
+                a: operands.a.wrapping_add(min_seen),
+                b: operands.b.wrapping_add(min_seen * operands.b_step),
                 ..operands
             };
-            // SAFETY: query `i` of the diagonal sees the keys `fewest..fewest + i`, because `seen`
-            // grows by one from row to row: their gradients of scores and their key rows exist.
+            // SAFETY: query `i` of the diagonal sees the keys `min_seen..min_seen + i`, because `seen` increases by one
+            // from row to row. So the gradients of their scores and their key rows exist.
             sums = unsafe { causal_diagonal::<S, MR, G, true>(s, sums, operands) };
         }
-        for key in if diagonal { most..most } else { fewest..most } {
+        for key in if diagonal { max_seen..max_seen } else { min_seen..max_seen } {
             for i in 0..MR {
                 if key >= seen[i] {
                     continue;
                 }
-                // SAFETY: `key < seen[i]`: the gradient of the score and the key row exist.
+                // SAFETY: `key < seen[i]`, so the gradient of the score and the key row exist.
                 unsafe {
                     let x = s.splat(*block.d_scores_of(self.first + i).wrapping_add(key));
                     for g in 0..G {
@@ -434,7 +443,7 @@ impl<const MR: usize, const NV: usize> Queries<'_, MR, NV> {
             let factor = s.splat(block.query_factor(self.first + i));
             for g in 0..G {
                 let x = s.mul(sums[i][g], factor);
-                // SAFETY: the gradient's row exists; these columns begin before `head_dim`.
+                // SAFETY: the row of the gradient exists, and these columns begin before `head_dim`.
                 unsafe { block.head.store_out(s, row + i, column + g * S::LANES, x) };
             }
         }

@@ -1,27 +1,27 @@
-//! A tile of queries against so few keys that both products of a tile, with the keys and with the values, fit the
-//! registers together, up to the gradients of the scores: short sentences are nothing else.
+//! A tile of queries against so few keys that both products of a tile, with the keys and with the values, stay in
+//! registers together until the gradients of the scores are computed. Short sentences have only such tiles.
 
-use super::dq::Queries;
+use super::dq::DqTile;
 use crate::math::exp_nonpositive;
 use crate::simd::{CACHE_LINE_F32, SimdF32};
 
-impl<const MR: usize, const NV: usize> Queries<'_, MR, NV> {
-    /// Whether both products with `vectors` vectors of keys fit the registers beside what is multiplied.
+impl<const MR: usize, const NV: usize> DqTile<'_, MR, NV> {
+    /// Whether both products with `vectors` vectors of keys fit in the registers, together with their operands.
     pub(super) const fn fits(registers: usize, vectors: usize) -> bool {
         2 * vectors * (MR + 1) < registers
     }
 
-    /// What `scores`, `recompute_p`, `d_scores` and, if not `bare`, `subtract_delta` give, in the same bits, for the `G` vectors of keys
-    /// that the tile sees in all, without a bias.
+    /// Computes the results of `scores`, `recompute_p`, `d_scores` and, if not `defer_delta`, `subtract_delta`, with
+    /// the same bits. `G` is the number of vectors of keys that the tile sees in total. There is no bias.
     ///
     /// # Safety
-    /// As [`Queries::attend`].
+    /// As [`DqTile::attend`].
     #[inline(always)]
     pub(super) unsafe fn fused_small<S: SimdF32, const G: usize>(
         self,
         s: S,
         seen: &[usize; MR],
-        bare: bool,
+        defer_delta: bool,
     ) {
         let (block, zero) = (self.block, s.splat(0.0));
         let (query, d_context) = (block.query_rows, block.d_context);
@@ -34,7 +34,7 @@ impl<const MR: usize, const NV: usize> Queries<'_, MR, NV> {
         for _ in 0..block.head.head_dim {
             let mut key = [zero; G];
             let mut value = [zero; G];
-            // SAFETY: the caller's contract; pointers are not read after the last step.
+            // SAFETY: the `# Safety` contract of `fused_small` holds. The pointers are not read after the last step.
             unsafe {
                 for g in 0..G {
                     key[g] = s.load(from_key.wrapping_add(g * panel));
@@ -62,7 +62,7 @@ impl<const MR: usize, const NV: usize> Queries<'_, MR, NV> {
             let local = self.first + i;
             let (weights, line) = (block.weights_of(local), block.d_scores_of(local));
             let mut weight = [zero; G];
-            // SAFETY: the caller's contract.
+            // SAFETY: the `# Safety` contract of `fused_small` holds.
             unsafe {
                 let sums = block.row_sums(local);
                 for g in 0..G {
@@ -71,13 +71,13 @@ impl<const MR: usize, const NV: usize> Queries<'_, MR, NV> {
                     let x = exp_nonpositive(s, s.min(zero, x));
                     weight[g] = s.select(visible, s.mul(x, s.splat(sums.inverse)), zero);
                     s.store(weights.wrapping_add(g * S::LANES), weight[g]);
-                    if bare {
+                    if defer_delta {
                         s.store(line.wrapping_add(g * S::LANES), products[i][g]);
                     } else {
                         products[i][g] = s.select(visible, products[i][g], zero);
                     }
                 }
-                if bare {
+                if defer_delta {
                     continue;
                 }
                 let mean = s.splat(mean(s, &weight, &products[i]));
@@ -91,14 +91,14 @@ impl<const MR: usize, const NV: usize> Queries<'_, MR, NV> {
     }
 }
 
-/// The mean of `x` under `weight`, in 16 virtual lanes as `subtract_delta` takes it.
+/// The mean of `x`, weighted with `weight`, in the same 16 virtual lanes as in `subtract_delta`.
 #[inline(always)]
 fn mean<S: SimdF32, const G: usize>(s: S, weight: &[S::F32; G], x: &[S::F32; G]) -> f32 {
-    /// Vectors of the narrowest set in 16 virtual lanes.
-    const MOST: usize = 4;
+    /// Vectors in 16 virtual lanes on the instruction set with the narrowest vectors.
+    const MAX_VECTORS: usize = 4;
     let zero = s.splat(0.0);
-    let lanes = (CACHE_LINE_F32 / S::LANES).clamp(1, MOST);
-    let mut sums = [zero; MOST];
+    let lanes = (CACHE_LINE_F32 / S::LANES).clamp(1, MAX_VECTORS);
+    let mut sums = [zero; MAX_VECTORS];
     for g in 0..G {
         let x = s.select(s.less(zero, weight[g]), x[g], zero);
         sums[g % lanes] = s.mul_add(weight[g], x, sums[g % lanes]);

@@ -1,5 +1,5 @@
-//! The products with a block of keys under a bias that may hide any of them: key by key, as the rows of a
-//! hidden one are not to be multiplied, not even by 0.
+//! The products with a block of keys under a bias that may hide any key. They are computed key by key, because the rows
+//! of a hidden key must not be multiplied, not even by 0.
 
 use super::block::{Block, Rows};
 use super::copy::clear;
@@ -8,38 +8,38 @@ use crate::attention::bias::hides;
 use crate::simd::SimdF32;
 
 impl Block {
-    /// Whether key `key` of the block takes part in query `local`, which sees it by its limit. A key that is
-    /// only far off does, even with a weight of 0.
+    /// Whether key `key` of the block contributes to query `local`, which sees it by its limit. A key whose weight
+    /// underflows to 0 contributes as well.
     ///
     /// # Safety
-    /// There is a bias; the query has a weight for the key.
+    /// There is a bias, and the query has a weight for the key.
     #[inline(always)]
-    unsafe fn takes_part(&self, local: usize, key: usize) -> bool {
-        // SAFETY: the caller's contract.
+    unsafe fn contributes(&self, local: usize, key: usize) -> bool {
+        // SAFETY: the `# Safety` contract of `contributes` holds.
         unsafe {
             *self.weights_of(local).wrapping_add(key) != 0.0
                 || !hides(*self.head.bias_at(self.query + local, self.key + key))
         }
     }
 
-    /// The gradient of query `local`.
+    /// Computes the gradient of query `local`.
     ///
     /// # Safety
-    /// There is a bias, the operands of the block are valid, and the gradient's row is nobody else's.
+    /// There is a bias, the operands of the block are valid, and no other code accesses the row of the gradient.
     #[inline(always)]
-    pub(super) unsafe fn query_where_seen<S: SimdF32>(&self, s: S, local: usize) {
+    pub(super) unsafe fn query_masked<S: SimdF32>(&self, s: S, local: usize) {
         let (row, seen) = (self.query + local, self.seen(local));
         let factor = s.splat(self.query_factor(local));
         let mut column = 0;
         while column < self.head.head_dim {
-            // SAFETY: the caller's contract.
+            // SAFETY: the `# Safety` contract of `query_masked` holds.
             unsafe {
                 let mut sum = s.splat(0.0);
                 if self.key > 0 {
                     sum = self.head.load_out(s, row, column);
                 }
                 for key in 0..seen {
-                    if self.takes_part(local, key) {
+                    if self.contributes(local, key) {
                         let x = s.splat(*self.d_scores_of(local).wrapping_add(key));
                         let at = self.key_rows.at.wrapping_add(key * self.key_rows.stride + column);
                         sum = s.mul_add(x, s.load(at), sum);
@@ -51,21 +51,21 @@ impl Block {
         }
     }
 
-    /// Adds what the queries of the block give to the gradients of key `key` and its value.
+    /// Adds the contributions of the queries of the block to the gradients of key `key` and its value.
     ///
     /// # Safety
-    /// As [`Block::query_where_seen`], for the rows of the sums.
+    /// As [`Block::query_masked`], for the rows of the sums.
     #[inline(always)]
-    pub(super) unsafe fn key_where_seen<S: SimdF32>(&self, s: S, key: usize) {
+    pub(super) unsafe fn key_masked<S: SimdF32>(&self, s: S, key: usize) {
         let mut column = 0;
         while column < self.row {
             let at = key * self.row + column;
             let (to_key, to_value) = (self.d_key.wrapping_add(at), self.d_value.wrapping_add(at));
-            // SAFETY: the caller's contract.
+            // SAFETY: the `# Safety` contract of `key_masked` holds.
             unsafe {
                 let (mut key_sum, mut value_sum) = (s.load(to_key), s.load(to_value));
                 for local in self.first_query(key)..self.queries {
-                    if !self.takes_part(local, key) {
+                    if !self.contributes(local, key) {
                         continue;
                     }
                     let row = |rows: &Rows| rows.at.wrapping_add(local * rows.stride + column);
@@ -84,22 +84,22 @@ impl Block {
     }
 }
 
-/// Sums of `keys` keys, `row` floats each, before the first query.
+/// Clears the sums of `keys` keys, `row` floats each.
 ///
 /// # Safety
-/// They are valid for writes.
+/// The sums are valid for writes.
 #[inline(always)]
-pub(super) unsafe fn start<S: SimdF32>(s: S, sums: *mut f32, keys: usize, row: usize) {
-    // SAFETY: the caller's contract.
+pub(super) unsafe fn clear_sums<S: SimdF32>(s: S, sums: *mut f32, keys: usize, row: usize) {
+    // SAFETY: the `# Safety` contract of `clear_sums` holds.
     unsafe { clear(s, sums, keys * row) };
 }
 
-/// Stores the sums of `keys` keys, `row` floats each, as their gradient.
+/// Stores the sums of `keys` keys, `row` floats each, as their gradients.
 ///
 /// # Safety
-/// The sums are valid for reads, the gradient's rows of `head_dim` elements for writes.
+/// The sums are valid for reads, and the rows of the gradient, of `head_dim` elements, for writes.
 #[inline(always)]
-pub(super) unsafe fn end<S: SimdF32>(
+pub(super) unsafe fn store_sums<S: SimdF32>(
     s: S,
     sums: *const f32,
     (keys, row, head_dim): (usize, usize, usize),
@@ -109,7 +109,7 @@ pub(super) unsafe fn end<S: SimdF32>(
         let mut column = 0;
         while column < head_dim {
             let count = (head_dim - column).min(S::LANES);
-            // SAFETY: the caller's contract.
+            // SAFETY: the `# Safety` contract of `store_sums` holds.
             unsafe {
                 let x = s.load(sums.add(key * row + column));
                 let at = to.at.wrapping_add(key * to.stride + column);

@@ -1,33 +1,35 @@
-//! The gradient of attention, without ever forming the matrix of weights.
+//! The gradient of attention, without storing the full matrix of weights.
 //!
-//! With scores `S = scale Q K^T + bias`, weights `P = softmax(S)` and the context `O = P V`, the gradient `dO` of
-//! the context gives
+//! Let the scores be `S = scale Q K^T + bias`, the weights `P = softmax(S)` and the context `O = P V`. The gradient
+//! `dO` of the context determines
 //!
 //! * `dV = P^T dO`,
-//! * `dS = P (dP - D)` element by element, with `dP = dO V^T` and `D` the sum of `P dP` over a query's keys: where
-//!   all of them are in one block it is that sum, else the product of the row of `dO` with its row of `O`, which
-//!   is the same number with the context's rounding in it,
-//! * `dQ = scale dS K`, `dK = scale dS^T Q`, and `d_bias` the sums of `dS` over what shares a value.
+//! * `dS = P (dP - D)` element by element, with `dP = dO V^T` and `D` the sum of `P dP` over the keys of a query. If
+//!   all these keys are in one block, `D` is computed as that sum. Otherwise it is the dot product of the row of `dO`
+//!   with the row of `O`, which is the same number plus the rounding of the context,
+//! * `dQ = scale dS K`, `dK = scale dS^T Q`, and `d_bias` is the sum of `dS` over the pairs that share a value of the
+//!   bias.
 //!
-//! [`attention_forward_save`] keeps two floats of each query and head, the maximum `m` of its scores and one over the
-//! sum of its weights, and `P = exp(S - m) / sum` is computed once more from the same bits as the
-//! forward's. Not the logarithm of the sum: added to a large maximum it would lose what the weights are made of.
+//! [`attention_forward_save`] saves two floats per query and head: the maximum `m` of its scores and the reciprocal of
+//! the sum of its weights. The backward pass recomputes `P = exp(S - m) / sum` from the same bits as the forward pass.
+//! The logarithm of the sum is not saved, because its sum with a large maximum would lose the low bits that determine
+//! the weights.
 //!
-//! One task is a key-value head of a sequence (`tasks.rs`). Blocks of keys are the outer loop, blocks of
-//! queries the inner one (`block.rs`): a tile of queries makes its weights and the gradients of its scores,
-//! and adds to its own gradient (`dq.rs`); a tile of keys then sums over the queries of the block
-//! (`dkv.rs`). Five products, two and a half times the forward's work, no atomics and no second pass. Every
-//! element of a gradient is one chain of multiply-adds, over keys for a query, over heads and then queries
-//! for a key. So its bits depend neither on threads, nor on the rest of the batch, nor on the width of a vector.
+//! One task is a key-value head of a sequence (`tasks.rs`). The outer loop is over blocks of keys, the inner loop over
+//! blocks of queries (`block.rs`). A tile of queries recomputes its weights, computes the gradients of its scores, and
+//! adds to its own gradient (`dq.rs`). Then a tile of keys sums over the queries of the block (`dkv.rs`). These are
+//! five products, two and a half times the work of the forward pass, without atomics and without a second pass. Every
+//! element of a gradient is one chain of multiply-adds: over keys for a query, over heads and then queries for a key.
+//! So its bits depend neither on threads, nor on the rest of the batch, nor on the vector width.
 //!
-//! Masks are loop bounds, as in the forward: no product runs over a key that a query does not see, so that
-//! 0 times NaN does not reach a gradient. A bias of minus infinity hides keys one by one (`masked.rs`).
+//! Masks are loop bounds, as in the forward pass. No product includes a key that a query does not see, so `0 * NaN`
+//! does not reach a gradient. A bias of minus infinity hides keys one by one (`masked.rs`).
 //!
-//! Dropout drops weights, not scores: with `Z` 0 where a weight is dropped and else one over the probability that it
-//! is kept, `O = (P Z) V`, so `dV = (P Z)^T dO` and `dP = (dO V^T) Z`; the rest stands as it is. No mask is kept: a
-//! tile asks for its part of it again.
+//! Dropout applies to weights, not to scores. Let `Z` be 0 where a weight is dropped; for all other weights, `Z` is the
+//! reciprocal of the probability that a weight is not dropped. Then `O = (P Z) V`, so `dV = (P Z)^T dO` and
+//! `dP = (dO V^T) Z`; the other equations do not change. No dropout mask is saved: each tile recomputes its part.
 //!
-//! Source: Dao et al. 2022, algorithm 4, and Dao 2023, algorithm 2, with the order of the sums fixed.
+//! Source: Dao et al. 2022, algorithm 4, and Dao 2023, algorithm 2, with a fixed order of the sums.
 
 mod block;
 mod causal_diagonal;
@@ -47,7 +49,7 @@ use super::error::AttentionError;
 use super::heads::{Heads, HeadsMut, Qkv};
 use super::options::{AttentionOptions, Bias, Sequence};
 use super::params::{AttentionParams, MIN_WORK_TO_FORK, count_tasks, estimate_work};
-use super::prefill::{Kept, attend};
+use super::prefill::{TrainArgs, attend};
 use crate::dropout::WeightDropout;
 use crate::float_mode::in_default_mode;
 use crate::isa::Isa;
@@ -58,23 +60,24 @@ use core::ops::RangeInclusive;
 use tasks::{Backward, Target, Tasks, table_len};
 use workspace::Workspace;
 
-/// Most rooms of tasks that run side by side, whatever the number of threads.
-const ROOMS: usize = 32;
+/// Most workspaces of concurrent tasks, for any number of threads.
+const MAX_WORKSPACES: usize = 32;
 
-/// As [`attention`](crate::attention), bit for bit but for `dropout`, and keeps what [`attention_backward`] needs: for each query token
-/// and head the maximum of its scores and one over the sum of its weights relative to that, in `sums`,
-/// `[query tokens, heads, 2]`. Both are 0 for a query that had nothing to weigh. Those of no sequence are left
-/// alone.
+/// As [`attention`](crate::attention), with the same bits except for `dropout`. It also saves the data that
+/// [`attention_backward`] needs in `sums`, `[query tokens, heads, 2]`: the maximum score of each query token and head,
+/// and the reciprocal of the sum of its weights relative to that maximum. Both are 0 for a fully masked query. The sums
+/// of queries that are in no sequence are not written.
 ///
-/// With a `dropout` each weight that the softmax gives is 0 or divided by the probability that it is kept, before
-/// the values are multiplied: the sums are those of all weights. A query that had nothing to weigh is left as it is.
-/// Beside the error of [`attention`](crate::attention), with the values' bound divided by that probability, that is two
-/// roundings.
+/// `dropout` sets each weight after the softmax to 0, or divides it by the probability that it is not dropped, before
+/// the product with the values. `sums` are those of all weights. The output of a fully masked query does not change.
+/// The error bound is that of [`attention`](crate::attention), with the bound of the values divided by that
+/// probability, plus two roundings.
 ///
-/// `scratch` takes [`attention_scratch`](crate::attention_scratch) floats.
+/// `scratch` needs [`attention_scratch`](crate::attention_scratch) floats.
 ///
 /// # Errors
-/// As [`attention`](crate::attention), sums of another length, and a dropout of other tokens; then nothing is written.
+/// As [`attention`](crate::attention); also if `sums` has the wrong length, or `dropout` has another number of tokens.
+/// Then nothing is written.
 ///
 /// ```
 /// use simdformer_kernels::train::{
@@ -114,7 +117,7 @@ const ROOMS: usize = 32;
 ///     &mut scratch,
 ///     serial,
 /// )?;
-/// // Half of it for each value. The keys are alike, so nothing is won by asking otherwise.
+/// // Each value gets half of it. The keys are equal, so the gradients of queries and keys are 0.
 /// assert_eq!(gradient, [0.0, 0.0, 0.5, 0.0, 0.0, 0.5]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -130,18 +133,18 @@ pub fn attention_forward_save(
     scratch: &mut [f32],
     parallelism: Parallelism<'_>,
 ) -> Result<(), AttentionError> {
-    let kept = Some(Kept { sums, dropout });
-    attend(isa, qkv, sequences, options, (context.into(), kept), scratch, parallelism)
+    let train = Some(TrainArgs { sums, dropout });
+    attend(isa, qkv, sequences, options, (context.into(), train), scratch, parallelism)
 }
 
-/// Where the gradients of [`Qkv`] go: each of the shape of what it is the gradient of.
+/// The gradients of [`Qkv`]: each has the shape of its tensor.
 #[derive(Debug)]
 pub struct QkvMut<'a> {
-    /// Of the queries, `[tokens, heads, head_dim]`.
+    /// Gradient of the queries, `[tokens, heads, head_dim]`.
     pub query: HeadsMut<'a>,
-    /// Of the keys, `[key tokens, kv_heads, head_dim]`.
+    /// Gradient of the keys, `[key tokens, kv_heads, head_dim]`.
     pub key: HeadsMut<'a>,
-    /// Of the values, `[key tokens, kv_heads, head_dim]`.
+    /// Gradient of the values, `[key tokens, kv_heads, head_dim]`.
     pub value: HeadsMut<'a>,
 }
 
@@ -156,9 +159,9 @@ impl<'a> QkvMut<'a> {
         Ok(Self { query, key, value })
     }
 
-    /// A query's gradient of its own, `[tokens, heads, head_dim]`, and those of keys and values in one,
-    /// `[key tokens, (key, value), kv_heads, head_dim]`, each `key_shape`: as cross-attention projects its
-    /// memory.
+    /// A separate gradient of the query, `[tokens, heads, head_dim]`, and a fused gradient of keys and values,
+    /// `[key tokens, (key, value), kv_heads, head_dim]`, each `key_shape`, as cross-attention projects the encoder
+    /// output.
     ///
     /// # Errors
     /// The slice is shorter than `2 * key tokens * kv_heads * head_dim`.
@@ -185,13 +188,17 @@ impl<'a> QkvMut<'a> {
     }
 }
 
-/// Tasks of a call, and rooms for those that run side by side.
-fn rooms(sequences: usize, kv_heads: usize) -> Result<(usize, usize), AttentionError> {
+/// The number of tasks of a call, and the number of workspaces.
+fn workspaces(sequences: usize, kv_heads: usize) -> Result<(usize, usize), AttentionError> {
     let tasks = sequences.checked_mul(kv_heads).ok_or(AttentionError::TooLarge)?;
-    Ok((tasks, tasks.min(ROOMS)))
+    Ok((tasks, tasks.min(MAX_WORKSPACES)))
 }
 
-fn room_of(isa: Isa, sequences: &[Sequence], head_dim: usize) -> Result<Workspace, AttentionError> {
+fn workspace_of(
+    isa: Isa,
+    sequences: &[Sequence],
+    head_dim: usize,
+) -> Result<Workspace, AttentionError> {
     let queries = sequences.iter().map(|s| s.query_len).max().unwrap_or(0);
     let keys = sequences.iter().map(|s| s.key_len).max().unwrap_or(0);
     Workspace::new(isa.lanes(), [queries, keys], head_dim).ok_or(AttentionError::TooLarge)
@@ -200,8 +207,8 @@ fn room_of(isa: Isa, sequences: &[Sequence], head_dim: usize) -> Result<Workspac
 /// Floats of scratch that [`attention_backward`] needs for `sequences` with `heads` query heads and `kv_heads`
 /// key-value heads of `head_dim` elements.
 ///
-/// That is room for at most 32 tasks, which does not grow beyond blocks of 256 keys and 96 queries, and
-/// the sums of distances that the gradient of a relative bias is made of. It does not depend on threads.
+/// This is a workspace for each of at most 32 tasks, each for at most a block of 256 keys and 96 queries, and the sums
+/// per distance for the gradient of a relative bias. It does not depend on threads.
 ///
 /// # Errors
 /// The size overflows.
@@ -212,17 +219,19 @@ pub fn attention_backward_scratch(
     kv_heads: usize,
     head_dim: usize,
 ) -> Result<usize, AttentionError> {
-    let room = room_of(isa, sequences, head_dim)?;
-    let (_, rooms) = rooms(sequences.len(), kv_heads)?;
+    let layout = workspace_of(isa, sequences, head_dim)?;
+    let (_, workspaces) = workspaces(sequences.len(), kv_heads)?;
     let tables = sequences.iter().map(table_len).try_fold(0usize, usize::checked_add);
     tables
-        .and_then(|tables| tables.checked_mul(heads)?.checked_add(rooms.checked_mul(room.floats)?))
+        .and_then(|tables| {
+            tables.checked_mul(heads)?.checked_add(workspaces.checked_mul(layout.floats)?)
+        })
         .ok_or(AttentionError::TooLarge)
 }
 
 /// Floats of scratch that are enough for [`attention_backward`] of any `sequences` sequences with at most
-/// `tokens = [queries, keys]` in all and `longest` of either in one of them, and with `heads = [heads, kv_heads]`:
-/// what to plan when lengths are not known yet.
+/// `tokens = [queries, keys]` in total and at most `longest` of either per sequence, and with
+/// `heads = [heads, kv_heads]`. It is for planning before the lengths are known.
 ///
 /// ```
 /// use simdformer_kernels::train::{attention_backward_scratch, attention_backward_scratch_bound};
@@ -246,34 +255,34 @@ pub fn attention_backward_scratch_bound(
     head_dim: usize,
 ) -> Result<usize, AttentionError> {
     let longest = tokens.map(|tokens| longest.min(tokens));
-    let room = Workspace::new(isa.lanes(), longest, head_dim).ok_or(AttentionError::TooLarge)?;
-    let (_, rooms) = rooms(sequences, kv_heads)?;
+    let layout = Workspace::new(isa.lanes(), longest, head_dim).ok_or(AttentionError::TooLarge)?;
+    let (_, workspaces) = workspaces(sequences, kv_heads)?;
     let distances = tokens[0].checked_add(tokens[1]);
     distances
-        .and_then(|all| all.checked_mul(heads)?.checked_add(rooms.checked_mul(room.floats)?))
+        .and_then(|all| all.checked_mul(heads)?.checked_add(workspaces.checked_mul(layout.floats)?))
         .ok_or(AttentionError::TooLarge)
 }
 
-/// The gradients of queries, keys and values, given the gradient `d_context` of what
-/// [`attention_forward_save`] wrote to `context` and `sums` from the same `qkv`, `sequences`, `options` and `dropout`.
+/// The gradients of queries, keys and values. `d_context` is the gradient of the `context` that
+/// [`attention_forward_save`] wrote, with `sums`, from the same `qkv`, `sequences`, `options` and `dropout`.
 ///
-/// All three are stored, never added, for every query of a sequence and for every key, padding included; a
-/// hidden key gets exactly 0 (under [`FullyMasked::Uniform`](crate::FullyMasked::Uniform) its value gets its share
-/// of each query that had nothing to weigh). Rows of no sequence are left alone. With grouped heads a key's
-/// gradient is the sum over the query heads that read it.
+/// All three gradients are stored, never added, for every query of a sequence and for every key, padding included. The
+/// gradient of a hidden key is exactly 0. (Under [`FullyMasked::Uniform`](crate::FullyMasked::Uniform) its value gets
+/// its share of each fully masked query.) Rows that are in no sequence are not written. With grouped heads, the
+/// gradient of a key is the sum over the query heads that read it.
 ///
-/// `d_bias` takes the gradient of a [`Bias::Relative`]: laid out as its values are, it is *added* to what is
-/// there, sequence by sequence, as the bias may have other uses; clear it before the first. Values that no pair
-/// reaches are left alone.
+/// `d_bias` receives the gradient of a [`Bias::Relative`], in the layout of its values. The gradient is *added* to
+/// `d_bias`, sequence by sequence, because the bias may be used several times: clear it before the first use. Values
+/// that no query and key use are not written.
 ///
-/// Keys and values belong to one sequence each: unlike in the forward, sequences that share some are
-/// refused. `scratch` takes [`attention_backward_scratch`] floats.
+/// Each key and value is in one sequence only: unlike in the forward pass, sequences that share keys are rejected.
+/// `scratch` needs [`attention_backward_scratch`] floats.
 ///
 /// The bits of a gradient depend on its own sequence, the options, `sums` and `context`.
 ///
-/// Error: with `u = 2^-24`, `n` queries and `m` keys in a sequence, `A = head_dim max|dO| max|v|`, `e` the relative
-/// error of a weight, `8 u (head_dim scale max|q| max|k| + max|bias| + m / 8 + 8)`, and `P` the exact weights,
-/// gradients are within
+/// Error: let `u = 2^-24`, `n` and `m` the numbers of queries and keys of a sequence, `A = head_dim max|dO| max|v|`,
+/// `e` the relative error of a weight, `8 u (head_dim scale max|q| max|k| + max|bias| + m / 8 + 8)`, and `P` the exact
+/// weights. Gradients are within
 ///
 /// * `scale max|k| A (3 e + (2 head_dim + 2 m + 12) u)` for a query,
 /// * `scale max|q| A (3 e + (2 head_dim + 2 n g + 12) u) sum P` for a key, whose weights from all queries of the
@@ -281,14 +290,13 @@ pub fn attention_backward_scratch_bound(
 /// * `max|dO| (e + (n g + 1) u) sum P` for a value,
 /// * `A (3 e + (2 head_dim + 2 t + 12) u) sum P` for a bias that `t` pairs share,
 ///
-/// of the exact ones: `dP` and `D` are at most `A`, each element of `dS` is off by `3 e A P` through the weight, the
-/// context and the weight in `D`, and the rest are the roundings of sums. Under dropout `max|dO|` counts divided by
-/// the probability that a weight is kept, and `e` is two roundings more.
+/// of the exact ones. `dP` and `D` are at most `A`. Each element of `dS` has an error of `3 e A P` from the weight, the
+/// context and the weight in `D`; the other terms are the roundings of sums. Under dropout, `max|dO|` is divided by the
+/// probability that a weight is not dropped, and `e` has two more roundings.
 ///
 /// # Errors
-/// Shapes, ranges or buffers that do not fit, sequences that share keys, a `d_bias` without a relative bias, a
-/// dropout of other tokens;
-/// then nothing is written.
+/// Shapes, ranges or buffers that do not fit, sequences that share keys, a `d_bias` without a relative bias, or a
+/// dropout with another number of tokens; then nothing is written.
 ///
 /// There is an example at [`attention_forward_save`].
 #[allow(
@@ -323,7 +331,7 @@ pub fn attention_backward(
     let reach = check::sequences(queries, &query)?;
     let bias = CheckedBias::new(options.bias, reach, options.causal)?;
     check::keys(sequences, key.tokens())?;
-    check::keys_apart(sequences)?;
+    check::disjoint_keys(sequences)?;
     check::sums(sums, &query)?;
     check::sentences(dropout.as_ref(), &query)?;
     let d_bias = match d_bias {
@@ -340,17 +348,17 @@ pub fn attention_backward(
         return Ok(());
     }
 
-    let room = room_of(isa, sequences, head_dim)?;
-    let (tasks, rooms) = rooms(sequences.len(), kv_heads)?;
-    let (places, tables) = scratch.split_at_mut(rooms * room.floats);
+    let layout = workspace_of(isa, sequences, head_dim)?;
+    let (tasks, workspaces) = workspaces(sequences.len(), kv_heads)?;
+    let (places, tables) = scratch.split_at_mut(workspaces * layout.floats);
     let (places, tables) = (SharedMut::new(places), SharedMut::new(tables));
     let hides = bias.is_some_and(|bias| bias.hides);
-    let mut call = AttentionParams::new(&query, kv_heads, options, bias, &mut d_query, None);
-    call.drop_weights(dropout);
+    let mut params = AttentionParams::new(&query, kv_heads, options, bias, &mut d_query, None);
+    params.set_dropout(dropout);
     let target = |gradient: &mut HeadsMut<'_>| (gradient.token_stride(), gradient.head_stride());
     let (key_strides, value_strides) = (target(&mut d_key), target(&mut d_value));
     let backward = Backward {
-        call: &call,
+        params: &params,
         qkv,
         context,
         d_context,
@@ -368,41 +376,42 @@ pub fn attention_backward(
             token_stride: value_strides.0,
             head_stride: value_strides.1,
         },
-        room,
+        layout,
         tables: d_bias.is_some().then_some(tables),
     };
     let pairs = sequences.iter().map(|s| (s.query_len, s.key_len));
     let work = estimate_work(pairs, [heads, head_dim]);
-    let place = |index: usize| places.as_ptr().wrapping_add(index * room.floats);
+    let place = |index: usize| places.as_ptr().wrapping_add(index * layout.floats);
     let run = |range, index| {
-        isa.dispatch(Tasks { backward: &backward, range, room: place(index) });
+        isa.dispatch(Tasks { backward: &backward, range, scratch: place(index) });
     };
     let workers = parallelism.workers();
     if workers.threads() == 1 || work < MIN_WORK_TO_FORK {
         run(0..tasks, 0);
     } else {
-        workers.for_each(rooms, &|index| run(share(tasks, rooms, index), index));
+        workers.for_each(workspaces, &|index| run(share(tasks, workspaces, index), index));
     }
     if let Some(d_bias) = d_bias {
-        // SAFETY: no task runs any more, and the tables of all sequences and heads lie there.
-        let tables = unsafe { tables.part(0, expected - rooms * room.floats) };
+        // SAFETY: all tasks have ended, and the scratch was checked to have space for the tables of all sequences and
+        // heads.
+        let tables = unsafe { tables.part(0, expected - workspaces * layout.floats) };
         in_default_mode(|| d_bias.add(sequences, tables));
     }
     Ok(())
 }
 
-/// The gradient of a relative bias, checked.
+/// The checked gradient of a relative bias.
 struct Distances<'a> {
     gradient: &'a mut [f32],
     heads: usize,
     head_stride: usize,
-    /// Of distance 0 in a head's values.
+    /// Index of distance 0 in the values of a head.
     zero: usize,
     causal: bool,
 }
 
 impl<'a> Distances<'a> {
-    /// `None` where no query meets a key.
+    /// `None` if no sequence has both queries and keys.
     fn new(
         options: &AttentionOptions<'_>,
         gradient: &'a mut [f32],
@@ -429,13 +438,13 @@ impl<'a> Distances<'a> {
         Ok(Some(Self { gradient, heads, head_stride, zero, causal }))
     }
 
-    /// Distances from query to key in a sequence that has both; under a causal mask none is ahead.
+    /// Distances from query to key in a sequence that has both. Under a causal mask, none is positive.
     fn reach(sequence: &Sequence, causal: bool) -> RangeInclusive<isize> {
         let ahead = if causal { 0 } else { sequence.query_len as isize - 1 };
         1 - sequence.key_len as isize..=ahead
     }
 
-    /// Adds the tables of all sequences and heads, one after the other.
+    /// Adds the tables of all sequences and heads, in order.
     fn add(self, sequences: &[Sequence], tables: &[f32]) {
         let mut tables = tables;
         for sequence in sequences.iter().filter(|sequence| table_len(sequence) > 0) {

@@ -1,12 +1,13 @@
-//! The GEMM tile of the gradients. As that of the forward, but for the loops: some closures of `core::array` stay
-//! calls in functions of so many tiles, and a call in the innermost loop takes every sum to memory and back.
+//! The GEMM tile of the backward pass. It computes the same as that of the forward pass, but with plain loops: in
+//! functions with so many tiles, some closures of `core::array` are not inlined. A call in the innermost loop stores
+//! and loads every sum.
 
 use crate::attention::kv_dtype::PanelView;
 use crate::attention::prefetched_tile::distance;
 use crate::gemm::Operands;
 use crate::simd::SimdF32;
 
-/// `sums + A * B` of `depth` steps.
+/// `sums + A * B`, with `depth` steps.
 ///
 /// # Safety
 /// As [`multiply`](crate::gemm::multiply).
@@ -17,16 +18,17 @@ pub(super) unsafe fn tile<S: SimdF32, const MR: usize, const G: usize>(
     depth: usize,
     operands: Operands,
 ) -> [[S::F32; G]; MR] {
-    // SAFETY: the caller's contract.
+    // SAFETY: the `# Safety` contract of `tile` holds.
     unsafe { steps(s, sums, depth, operands, None) }
 }
 
-/// As [`tile`]; asks for `B` ahead of its use, and for the first steps of `next`, any address, at the end.
+/// As [`tile`]. Prefetches `B` ahead of its use and, at the end, the first steps of `next`, which may be an invalid
+/// address.
 ///
 /// # Safety
 /// As [`tile`].
 #[inline(always)]
-pub(super) unsafe fn streamed<S: SimdF32, const MR: usize, const G: usize>(
+pub(super) unsafe fn tile_prefetched<S: SimdF32, const MR: usize, const G: usize>(
     s: S,
     sums: [[S::F32; G]; MR],
     depth: usize,
@@ -34,22 +36,24 @@ pub(super) unsafe fn streamed<S: SimdF32, const MR: usize, const G: usize>(
     next: PanelView<f32>,
 ) -> [[S::F32; G]; MR] {
     let Operands { a, a_step, b, b_step, b_vector, .. } = operands;
-    let ahead = distance(MR);
-    let before = depth.saturating_sub(ahead);
-    let later = PanelView { at: b.wrapping_add(ahead * b_step), step: b_step, vector: b_vector };
+    let steps_ahead = distance(MR);
+    let main_depth = depth.saturating_sub(steps_ahead);
+    let prefetch =
+        PanelView { at: b.wrapping_add(steps_ahead * b_step), step: b_step, vector: b_vector };
     let rest = Operands {
-        a: a.wrapping_add(before * a_step),
-        b: b.wrapping_add(before * b_step),
+        a: a.wrapping_add(main_depth * a_step),
+        b: b.wrapping_add(main_depth * b_step),
         ..operands
     };
-    // SAFETY: the caller's contract; `before <= depth`.
+    // SAFETY: the `# Safety` contract of `tile_prefetched` holds; `main_depth <= depth`.
     unsafe {
-        let sums = steps(s, sums, before, operands, Some(later));
-        steps(s, sums, depth - before, rest, Some(next))
+        let sums = steps(s, sums, main_depth, operands, Some(prefetch));
+        steps(s, sums, depth - main_depth, rest, Some(next))
     }
 }
 
-/// [`tile`], and asks for a line of `ahead` with each step. Whether there is one is known where this is called.
+/// [`tile`] that also prefetches a line of each vector of `prefetch` at each step. Each caller passes a constant `Some`
+/// or `None`.
 ///
 /// # Safety
 /// As [`tile`].
@@ -59,24 +63,24 @@ unsafe fn steps<S: SimdF32, const MR: usize, const G: usize>(
     mut sums: [[S::F32; G]; MR],
     depth: usize,
     operands: Operands,
-    ahead: Option<PanelView<f32>>,
+    prefetch: Option<PanelView<f32>>,
 ) -> [[S::F32; G]; MR] {
     let Operands { mut a, a_row, a_step, mut b, b_step, b_vector } = operands;
-    let mut asked = ahead.map_or(core::ptr::null(), |ahead| ahead.at);
+    let mut prefetch_at = prefetch.map_or(core::ptr::null(), |prefetch| prefetch.at);
     for _ in 0..depth {
-        if let Some(PanelView { step, vector, .. }) = ahead {
+        if let Some(PanelView { step, vector, .. }) = prefetch {
             for g in 0..G {
-                s.prefetch(asked.wrapping_add(g * vector));
+                s.prefetch(prefetch_at.wrapping_add(g * vector));
             }
-            asked = asked.wrapping_add(step);
+            prefetch_at = prefetch_at.wrapping_add(step);
         }
         let mut row = [s.splat(0.0); G];
         for g in 0..G {
-            // SAFETY: the caller's contract.
+            // SAFETY: the `# Safety` contract of `steps` holds.
             row[g] = unsafe { s.load(b.wrapping_add(g * b_vector)) };
         }
         for i in 0..MR {
-            // SAFETY: `# Safety` of `steps`: `a` has an element in each row for each of the `depth`
+            // SAFETY: by the `# Safety` contract of `steps`, `a` has an element in each row for each of the `depth`
             // steps.
             let x = s.splat(unsafe { *a.wrapping_add(i * a_row) });
             for g in 0..G {

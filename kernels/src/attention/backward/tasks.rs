@@ -1,13 +1,14 @@
-//! The gradients of one key-value head of one sequence: blocks of keys, and for each of them the query heads
-//! that read it, block by block of their queries. So a key's gradient is one chain of additions, over heads
-//! and then over queries, and a query's is one over keys.
+//! A task computes the gradients of one key-value head of one sequence. The outer loop is over blocks of keys. For each
+//! of them, the inner loops are over the query heads that read this head, and over blocks of their queries. So the
+//! gradient of a key is one chain of additions, over heads and then over queries; the gradient of a query is one chain
+//! over keys.
 
 use super::block::{Block, Rows};
 use super::copy::{Strided, clear, copy, dot, into_panels};
-use super::dkv::{Gradient, Keys};
-use super::dq::Queries;
+use super::dkv::{DkvTile, Gradient};
+use super::dq::DqTile;
 use super::masked;
-use super::prefetch::{DISTANCE, MOST_ASKED, PARTS, Prefetch};
+use super::prefetch::{DISTANCE, MAX_PREFETCH_ROWS, PARTS, Prefetch};
 use super::workspace::{QUERY_ROWS, ROW_SUMS, WEIGHTS_ROW, Workspace};
 use crate::attention::head_params::HeadParams;
 use crate::attention::heads::{Heads, Qkv};
@@ -21,22 +22,22 @@ use crate::shared::SharedMut;
 use crate::simd::{SimdF32, SimdOp, TileOp};
 use core::ops::Range;
 
-/// Most queries or keys that are read where they are.
-const FEW: usize = 32;
+/// Most queries or keys that are read in place.
+const MAX_IN_PLACE_ROWS: usize = 32;
 
-/// Whether `rows` rows of `elements` floats, `stride` apart, are read where they are: if they are whole vectors, and so
-/// few that they do not drive each other from the first-level cache, whose sets repeat every `AROUND` floats.
+/// Whether `rows` rows of `elements` floats, `stride` apart, are read in place. This requires whole vectors, and so few
+/// rows that they do not evict each other from the first-level cache, whose sets repeat every `SET_PERIOD` floats.
 fn in_place(rows: usize, stride: usize, elements: usize, row: usize) -> bool {
-    const AROUND: usize = 1024;
+    const SET_PERIOD: usize = 1024;
     const WAYS: usize = 8;
-    let apart = (stride & stride.wrapping_neg()).min(AROUND);
-    elements == row && rows <= FEW && rows * apart <= WAYS * AROUND
+    let spacing = (stride & stride.wrapping_neg()).min(SET_PERIOD);
+    elements == row && rows <= MAX_IN_PLACE_ROWS && rows * spacing <= WAYS * SET_PERIOD
 }
 
-/// Rows of a tile of two vectors on CPUs with 32 registers.
+/// Most rows of a tile of two vectors on CPUs with 32 registers.
 const TALL: usize = 8;
 
-/// A gradient that tasks write, each its own rows.
+/// A gradient of which each task writes its own rows.
 #[derive(Clone, Copy)]
 pub(super) struct Target<'a> {
     pub(super) data: SharedMut<'a>,
@@ -50,10 +51,10 @@ impl Target<'_> {
     }
 }
 
-/// One call, checked; no tensor is empty.
+/// A checked call; no tensor is empty.
 pub(super) struct Backward<'a> {
-    /// Its output is the gradient of the query.
-    pub(super) call: &'a AttentionParams<'a>,
+    /// The parameters. Their output is the gradient of the query.
+    pub(super) params: &'a AttentionParams<'a>,
     pub(super) qkv: Qkv<'a>,
     pub(super) context: Heads<'a>,
     pub(super) d_context: Heads<'a>,
@@ -64,17 +65,17 @@ pub(super) struct Backward<'a> {
     pub(super) hides: bool,
     pub(super) d_key: Target<'a>,
     pub(super) d_value: Target<'a>,
-    pub(super) room: Workspace,
-    /// Where the gradients of the bias go: for each sequence and head, one of each distance from key to
-    /// query, farthest behind first.
+    pub(super) layout: Workspace,
+    /// Gradients of the bias: for each sequence and head, one value per distance from key to query, beginning with the
+    /// farthest key behind the query.
     pub(super) tables: Option<SharedMut<'a>>,
 }
 
-/// A range of sequences times key-value heads, one after the other in one room.
+/// A range of sequences times key-value heads, which are processed in order with one workspace.
 pub(super) struct Tasks<'a> {
     pub(super) backward: &'a Backward<'a>,
     pub(super) range: Range<usize>,
-    pub(super) room: *mut f32,
+    pub(super) scratch: *mut f32,
 }
 
 impl SimdOp for Tasks<'_> {
@@ -91,22 +92,22 @@ impl TileOp for Tasks<'_> {
 
     #[inline(always)]
     fn run<S: SimdF32, const NV: usize>(self, s: S) {
-        let Self { backward, range, room } = self;
+        let Self { backward, range, scratch } = self;
         let kv_heads = backward.qkv.key.heads();
         for index in range.clone() {
             let task = |index| {
                 let (index, kv_head) = (index / kv_heads, index % kv_heads);
-                Task { backward, index, kv_head, room }
+                Task { backward, index, kv_head, scratch }
             };
             let mut next = Prefetch::NOTHING;
             if index + DISTANCE < range.end {
-                next = task(index + DISTANCE).ahead();
+                next = task(index + DISTANCE).prefetch();
             }
             let task = task(index);
-            // SAFETY: views, ranges and the room were checked; this task alone writes the keys of this sequence
-            // and head, and the queries of the heads that read them.
+            // SAFETY: `attention_backward` checked the views, ranges and the workspace. Only this task writes the keys
+            // of this sequence and head, and the queries of the heads that read them.
             unsafe { task.run::<S, NV>(s, &mut next) };
-            next.ask_all(s);
+            next.issue_all(s);
         }
     }
 }
@@ -123,7 +124,7 @@ struct Task<'a> {
     backward: &'a Backward<'a>,
     index: usize,
     kv_head: usize,
-    room: *mut f32,
+    scratch: *mut f32,
 }
 
 impl Task<'_> {
@@ -138,9 +139,9 @@ impl Task<'_> {
         self.kv_head * group..(self.kv_head + 1) * group
     }
 
-    /// The maximum and one over the sum of the weights of query `query` of the sequence.
+    /// The saved maximum and the saved reciprocal of the sum of the weights of query `query` of the sequence.
     #[inline(always)]
-    fn kept(&self, query: usize, head: usize) -> (f32, f32) {
+    fn saved_sums(&self, query: usize, head: usize) -> (f32, f32) {
         let heads = self.backward.qkv.query.heads();
         let first = 2 * ((self.sequence().query_start + query) * heads + head);
         match self.backward.sums.get(first..first + 2) {
@@ -149,19 +150,19 @@ impl Task<'_> {
         }
     }
 
-    /// Puts what the softmax gave each query of a block into the room, and returns whether one of them had nothing to
-    /// weigh.
+    /// Copies the saved softmax sums of a block of queries to the workspace. Returns whether one of the queries is
+    /// fully masked.
     ///
     /// # Safety
-    /// As [`Task::run`]; the room has a place for each of these queries.
+    /// As [`Task::run`]; the workspace has space for these queries.
     #[inline(always)]
-    unsafe fn keep(&self, queries: Range<usize>, head: usize) -> bool {
-        let sums = self.place(self.backward.room.sums);
+    unsafe fn load_sums(&self, queries: Range<usize>, head: usize) -> bool {
+        let sums = self.place(self.backward.layout.sums);
         let mut masked = false;
         for (local, query) in queries.enumerate() {
-            let (base, inverse) = self.kept(query, head);
+            let (base, inverse) = self.saved_sums(query, head);
             masked |= inverse == 0.0;
-            // SAFETY: the caller's contract.
+            // SAFETY: the `# Safety` contract of `load_sums` holds.
             unsafe {
                 let to = sums.add(local * ROW_SUMS);
                 to.write(base);
@@ -171,7 +172,8 @@ impl Task<'_> {
         masked
     }
 
-    /// Where the gradient of the bias begins for a head, farthest key behind first; null if nobody asked.
+    /// Address of the gradient of the bias for a head, at the farthest key behind the query. Null if it is not
+    /// requested.
     fn table(&self, head: usize) -> *mut f32 {
         let Some(tables) = self.backward.tables else { return core::ptr::null_mut() };
         let heads = self.backward.qkv.query.heads();
@@ -180,35 +182,35 @@ impl Task<'_> {
     }
 
     fn place(&self, at: usize) -> *mut f32 {
-        self.room.wrapping_add(at)
+        self.scratch.wrapping_add(at)
     }
 
-    /// Rows of gradients from key `key` of the sequence on.
+    /// Rows of the gradients from key `key` of the sequence.
     fn gradients(&self, key: usize) -> (Gradient, Gradient) {
-        let Backward { d_key, d_value, call, .. } = self.backward;
+        let Backward { d_key, d_value, params, .. } = self.backward;
         let token = self.sequence().key_start + key;
         let rows = |target: &Target<'_>, factor| Gradient {
             at: target.at(token, self.kv_head),
             stride: target.token_stride,
             factor,
         };
-        (rows(d_key, call.scale()), rows(d_value, 1.0))
+        (rows(d_key, params.scale()), rows(d_value, 1.0))
     }
 
-    /// What it will read and write, if that is little.
-    fn ahead(&self) -> Prefetch {
-        let Backward { qkv, context, d_context, call, d_key, d_value, .. } = self.backward;
+    /// The rows that this task reads and writes, if there are few.
+    fn prefetch(&self) -> Prefetch {
+        let Backward { qkv, context, d_context, params, d_key, d_value, .. } = self.backward;
         let Sequence { query_start, query_len, key_start, key_len, .. } = self.sequence();
         let head = self.group().start;
-        if query_len.max(key_len) > MOST_ASKED {
+        if query_len.max(key_len) > MAX_PREFETCH_ROWS {
             return Prefetch::NOTHING;
         }
         let rows = |view: &Heads<'_>, start, head| (view.at(start, head), view.token_stride());
         let target = |target: &Target<'_>| {
             (target.at(key_start, self.kv_head).cast_const(), target.token_stride)
         };
-        let (out, out_row) = call.out(query_start, head);
-        const { assert!(MOST_ASKED <= KEY_BLOCK, "no task that asks reads contexts") };
+        let (out, out_row) = params.out(query_start, head);
+        const { assert!(MAX_PREFETCH_ROWS <= KEY_BLOCK, "a task that prefetches reads no contexts") };
         let parts: [_; PARTS] = [
             rows(&qkv.key, key_start, self.kv_head),
             rows(&qkv.value, key_start, self.kv_head),
@@ -228,27 +230,29 @@ impl Task<'_> {
     }
 
     /// # Safety
-    /// The call was checked, the room is this task's, and so are the gradients of its keys and queries.
+    /// The call was checked, and no other task accesses the workspace or the gradients of the keys and queries of this
+    /// task.
     #[inline(always)]
     unsafe fn run<S: SimdF32, const NV: usize>(&self, s: S, next: &mut Prefetch) {
         let backward = self.backward;
         let Sequence { query_len, key_len, padded_len, .. } = self.sequence();
         let head_dim = backward.qkv.key.head_dim();
-        // SAFETY: the caller's contract.
+        // SAFETY: the `# Safety` contract of `run` holds.
         unsafe {
             if backward.tables.is_some() {
                 for head in self.group() {
                     clear(s, self.table(head), table_len(&self.sequence()));
                 }
             }
-            // Some query sees each valid key if there is one: causality is aligned to the end.
+            // If there is a query, each valid key is visible to some query, because the causal mask is aligned to the
+            // end.
             let reached = if query_len == 0 { 0 } else { key_len };
             let (d_key, d_value) = self.gradients(0);
             for key in reached..padded_len {
                 clear(s, d_key.at.wrapping_add(key * d_key.stride), head_dim);
                 clear(s, d_value.at.wrapping_add(key * d_value.stride), head_dim);
             }
-            // Without a key nobody has looked at the queries.
+            // Without keys, no block checks for fully masked queries.
             let mut masked = reached == 0;
             let mut key = 0;
             while key < reached {
@@ -262,10 +266,10 @@ impl Task<'_> {
         }
     }
 
-    /// The forward's view of a head.
+    /// The parameters of a head, as in the forward pass.
     fn head(&self, head: usize) -> HeadParams {
         let Sequence { query_start, query_len, key_len, padded_len, .. } = self.sequence();
-        let source = KvHead {
+        let kv = KvHead {
             query_start,
             query_len,
             key_len,
@@ -275,10 +279,11 @@ impl Task<'_> {
             values: core::ptr::null(),
             value_row: 0,
         };
-        self.backward.call.head(&source, head)
+        self.backward.params.head(&kv, head)
     }
 
-    /// All that a block of keys gives and gets. Whether a query had nothing to weigh, of all if it is the first block.
+    /// Processes a block of keys, with all its contributions to gradients. Returns whether a query is fully masked. The
+    /// first block checks all queries.
     ///
     /// # Safety
     /// As [`Task::run`].
@@ -290,36 +295,43 @@ impl Task<'_> {
         keys: usize,
         next: &mut Prefetch,
     ) -> bool {
-        let Backward { qkv, room, hides, .. } = self.backward;
+        let Backward { qkv, layout, hides, .. } = self.backward;
         let Sequence { query_len, key_start, .. } = self.sequence();
         let rows_of = |view: &Heads<'_>| Strided {
             at: view.at(key_start + key, self.kv_head),
             stride: view.token_stride(),
             elements: view.head_dim(),
         };
-        let (row, padded) = (room.row, keys.next_multiple_of(S::LANES));
-        let (d_key, d_value) = (self.place(room.d_key), self.place(room.d_value));
+        let (row, padded) = (layout.row, keys.next_multiple_of(S::LANES));
+        let (d_key, d_value) = (self.place(layout.d_key), self.place(layout.d_value));
         let (from_key, from_value) = (rows_of(&qkv.key), rows_of(&qkv.value));
         let in_place = in_place(keys, from_key.stride, from_key.elements, row);
         let key_rows = match in_place {
             true => Rows { at: from_key.at, stride: from_key.stride },
-            false => Rows { at: self.place(room.key_rows), stride: row },
+            false => Rows { at: self.place(layout.key_rows), stride: row },
         };
-        // SAFETY: the keys exist, and the room has places for a block of them.
+        // SAFETY: `check::keys` checked that the keys exist, and the workspace has space for a block of them.
         unsafe {
             if !in_place {
-                copy(s, from_key, (keys, keys), self.place(room.key_rows), row);
+                copy(s, from_key, (keys, keys), self.place(layout.key_rows), row);
                 next.issue(s);
             }
             let from_key = Strided { at: key_rows.at, stride: key_rows.stride, elements: row };
-            // What is summed up begins later.
-            into_panels(s, from_key, (keys, padded), self.place(room.key_panels), row, d_key);
+            // `d_key` and `d_value` are scratch here. Their sums begin later.
+            into_panels(s, from_key, (keys, padded), self.place(layout.key_panels), row, d_key);
             next.issue(s);
-            into_panels(s, from_value, (keys, padded), self.place(room.value_panels), row, d_value);
+            into_panels(
+                s,
+                from_value,
+                (keys, padded),
+                self.place(layout.value_panels),
+                row,
+                d_value,
+            );
             next.issue(s);
             if *hides {
-                masked::start(s, d_key, keys, row);
-                masked::start(s, d_value, keys, row);
+                masked::clear_sums(s, d_key, keys, row);
+                masked::clear_sums(s, d_value, keys, row);
             }
         }
         let blocks = query_len.div_ceil(QUERY_ROWS);
@@ -329,12 +341,12 @@ impl Task<'_> {
             let head = self.head(index);
             for part in 0..blocks {
                 let queries = share(query_len, blocks, part);
-                // The first block of keys writes every query, seen or not.
+                // The first block of keys writes the gradient of every query, even of a query that sees no key.
                 if key > 0 && head.limit(queries.end - 1) <= key {
                     continue;
                 }
-                // SAFETY: the caller's contract.
-                let masked = unsafe { self.keep(queries.clone(), index) };
+                // SAFETY: the `# Safety` contract of `block_of_keys` holds.
+                let masked = unsafe { self.load_sums(queries.clone(), index) };
                 any |= masked;
                 let (query_rows, d_context) = self.rows_of_queries(index, queries.clone(), masked);
                 let block = Block {
@@ -344,14 +356,14 @@ impl Task<'_> {
                     query: queries.start,
                     queries: queries.len(),
                     row,
-                    key_panels: self.place(room.key_panels),
-                    value_panels: self.place(room.value_panels),
+                    key_panels: self.place(layout.key_panels),
+                    value_panels: self.place(layout.value_panels),
                     key_rows,
                     query_rows,
                     d_context,
-                    weights: self.place(room.weights),
-                    d_scores: self.place(room.d_scores),
-                    sums: self.place(room.sums),
+                    weights: self.place(layout.weights),
+                    d_scores: self.place(layout.d_scores),
+                    sums: self.place(layout.sums),
                     d_key,
                     d_value,
                     table: match self.table(index) {
@@ -360,7 +372,8 @@ impl Task<'_> {
                     },
                 };
                 let last = index + 1 == group.end && part + 1 == blocks;
-                // SAFETY: the caller's contract; the block's operands are in the room.
+                // SAFETY: the `# Safety` contract of `block_of_keys` holds. The operands of the block are in the
+                // workspace.
                 unsafe {
                     self.block_of_queries(s, &block, index, masked);
                     next.issue(s);
@@ -374,43 +387,43 @@ impl Task<'_> {
         if *hides {
             let (to_key, to_value) = self.gradients(key);
             let shape = (keys, row, qkv.key.head_dim());
-            // SAFETY: the sums of all queries; the gradients' rows exist.
+            // SAFETY: the sums contain all queries, and the rows of the gradients exist.
             unsafe {
-                masked::end(s, d_key, shape, to_key);
-                masked::end(s, d_value, shape, to_value);
+                masked::store_sums(s, d_key, shape, to_key);
+                masked::store_sums(s, d_value, shape, to_value);
             }
         }
         any
     }
 
-    /// Where a block of queries has their rows and those of their contexts' gradients: where they are, or in copies in
-    /// the room. Of a query that weighed nothing there are to be zeros.
+    /// Addresses of the rows of queries and of the gradients of their contexts, for a block of queries: in place, or
+    /// copies in the workspace. A block with a fully masked query needs copies, in which its rows are zeros.
     fn rows_of_queries(&self, head: usize, queries: Range<usize>, masked: bool) -> (Rows, Rows) {
-        let Backward { qkv, d_context, room, .. } = self.backward;
+        let Backward { qkv, d_context, layout, .. } = self.backward;
         let start = self.sequence().query_start + queries.start;
         let rows = |view: &Heads<'_>, at: usize| {
             let stride = view.token_stride();
-            match !masked && in_place(queries.len(), stride, view.head_dim(), room.row) {
+            match !masked && in_place(queries.len(), stride, view.head_dim(), layout.row) {
                 true => Rows { at: view.at(start, head), stride },
-                false => Rows { at: self.place(at), stride: room.row },
+                false => Rows { at: self.place(at), stride: layout.row },
             }
         };
-        (rows(&qkv.query, room.query), rows(d_context, room.d_context))
+        (rows(&qkv.query, layout.query), rows(d_context, layout.d_context))
     }
 
-    /// Copies the rows of a block of queries that are not read where they are, and takes their contexts' products.
-    /// Copied rows of a query that weighed nothing are zeros.
+    /// Copies the rows of a block of queries that are not read in place, and computes the dot products of their
+    /// contexts with the contexts' gradients. Copied rows of a fully masked query are zeros.
     ///
     /// # Safety
-    /// As [`Task::run`]; [`Task::keep`] was called for these queries.
+    /// As [`Task::run`]; [`Task::load_sums`] was called for these queries.
     #[inline(always)]
     unsafe fn block_of_queries<S: SimdF32>(&self, s: S, block: &Block, head: usize, masked: bool) {
-        let Backward { qkv, context, d_context, room, .. } = self.backward;
+        let Backward { qkv, context, d_context, layout, .. } = self.backward;
         let start = self.sequence().query_start + block.query;
         let head_dim = context.head_dim();
         for (view, rows, to) in [
-            (&qkv.query, block.query_rows, self.place(room.query)),
-            (d_context, block.d_context, self.place(room.d_context)),
+            (&qkv.query, block.query_rows, self.place(layout.query)),
+            (d_context, block.d_context, self.place(layout.d_context)),
         ] {
             if rows.at != to {
                 continue;
@@ -420,11 +433,12 @@ impl Task<'_> {
                 stride: view.token_stride(),
                 elements: head_dim,
             };
-            // SAFETY: the queries exist, and the scratch has places for a block of them.
+            // SAFETY: the queries exist by the `# Safety` contract of `block_of_queries`, and the workspace has space
+            // for a block of them.
             unsafe { copy(s, from, (block.queries, block.queries), to, block.row) };
             for local in 0..if masked { block.queries } else { 0 } {
-                // SAFETY: `local < block.queries`: the scratch has `block.row` floats at `to` for each
-                // query of a block, and no other task uses that scratch.
+                // SAFETY: `local < block.queries`. The workspace has `block.row` floats at `to` for each query of a
+                // block, and no other task uses this workspace.
                 unsafe {
                     if block.row_sums(local).inverse == 0.0 {
                         clear(s, to.add(local * block.row), block.row);
@@ -435,11 +449,10 @@ impl Task<'_> {
         if block.sees_all(block.queries - 1) {
             return;
         }
-        let sums = self.place(room.sums);
+        let sums = self.place(layout.sums);
         for local in 0..block.queries {
-            // SAFETY: `local < block.queries`: `block_of_queries` requires that these queries
-            // exist, `block.d_context` has a row for each, and the sums have `ROW_SUMS` places for
-            // each.
+            // SAFETY: `local < block.queries`. the `# Safety` contract of `block_of_queries` requires that these
+            // queries exist, `block.d_context` has a row for each, and `sums` has `ROW_SUMS` floats for each.
             unsafe {
                 let row = block.d_context.at.wrapping_add(local * block.d_context.stride);
                 let product = dot(s, row, context.at(start + local, head), head_dim);
@@ -449,7 +462,7 @@ impl Task<'_> {
     }
 
     /// # Safety
-    /// As [`Task::run`]; the block's operands are in the room.
+    /// As [`Task::run`]; the operands of the block are in the workspace.
     #[inline(always)]
     unsafe fn gradients_of_queries<S: SimdF32, const NV: usize>(
         &self,
@@ -458,7 +471,8 @@ impl Task<'_> {
         next: &mut Prefetch,
     ) {
         let hides = self.backward.hides;
-        // One vector of keys leaves registers for more queries, and needs them: each is one chain of additions.
+        // With one vector of keys, a tile has registers for more queries. It needs them, because each query is only one
+        // chain of additions.
         let tallest = if S::REGISTERS >= 32 && block.keys <= S::LANES { TALL } else { MAX_MR };
         let tiles = block.queries.div_ceil(tallest);
         for index in 0..tiles {
@@ -466,30 +480,30 @@ impl Task<'_> {
             let local = share(block.queries, tiles, index);
             let first = local.start;
             match local.len() {
-                7 if S::REGISTERS >= 32 => s.call_noinline(Queries::<7, 2> { block, first, hides }),
-                8 if S::REGISTERS >= 32 => s.call_noinline(Queries::<8, 2> { block, first, hides }),
-                1 => s.call_noinline(Queries::<1, NV> { block, first, hides }),
-                2 => s.call_noinline(Queries::<2, NV> { block, first, hides }),
-                3 => s.call_noinline(Queries::<3, NV> { block, first, hides }),
-                4 => s.call_noinline(Queries::<4, NV> { block, first, hides }),
-                5 => s.call_noinline(Queries::<5, NV> { block, first, hides }),
+                7 if S::REGISTERS >= 32 => s.call_noinline(DqTile::<7, 2> { block, first, hides }),
+                8 if S::REGISTERS >= 32 => s.call_noinline(DqTile::<8, 2> { block, first, hides }),
+                1 => s.call_noinline(DqTile::<1, NV> { block, first, hides }),
+                2 => s.call_noinline(DqTile::<2, NV> { block, first, hides }),
+                3 => s.call_noinline(DqTile::<3, NV> { block, first, hides }),
+                4 => s.call_noinline(DqTile::<4, NV> { block, first, hides }),
+                5 => s.call_noinline(DqTile::<5, NV> { block, first, hides }),
                 rows => {
                     const { assert!(MAX_MR == 6 && TALL == 8, "an arm for each height of a tile") };
                     debug_assert_eq!(rows, MAX_MR);
-                    s.call_noinline(Queries::<MAX_MR, NV> { block, first, hides });
+                    s.call_noinline(DqTile::<MAX_MR, NV> { block, first, hides });
                 }
             }
             if hides {
                 for local in local {
-                    // SAFETY: the caller's contract; without a bias nothing hides.
-                    unsafe { block.query_where_seen(s, local) };
+                    // SAFETY: the `# Safety` contract of `gradients_of_queries` holds. `hides` implies a bias.
+                    unsafe { block.query_masked(s, local) };
                 }
             }
         }
     }
 
     /// # Safety
-    /// As [`Task::run`]; the block's operands are in the room.
+    /// As [`Task::run`]; the operands of the block are in the workspace.
     #[inline(always)]
     unsafe fn gradients_of_keys<S: SimdF32, const NV: usize>(
         &self,
@@ -502,18 +516,18 @@ impl Task<'_> {
         let seen = block.seen(block.queries - 1);
         if self.backward.hides {
             for key in 0..seen {
-                // SAFETY: the caller's contract; without a bias nothing hides.
-                unsafe { block.key_where_seen(s, key) };
+                // SAFETY: the `# Safety` contract of `gradients_of_keys` holds. `hides` implies a bias.
+                unsafe { block.key_masked(s, key) };
             }
             return;
         }
-        // How many keys an earlier block of queries has seen.
+        // Keys that an earlier block of queries sees.
         let before = match (first_head, block.query) {
             (true, 0) => 0,
             (true, query) => block.head.limit(query - 1).saturating_sub(block.key),
             (false, _) => block.keys,
         };
-        // As above.
+        // With few columns, a tile has registers for more keys, as above.
         let few = block.head.head_dim <= 2 * S::LANES;
         let tallest = if S::REGISTERS >= 32 && few { TALL } else { MAX_MR };
         let tiles = block.keys.div_ceil(tallest);
@@ -524,26 +538,26 @@ impl Task<'_> {
             if first >= seen {
                 break;
             }
-            let fresh = first >= before;
+            let first_write = first >= before;
             match local.len() {
                 7 if S::REGISTERS >= 32 => {
-                    s.call_noinline(Keys::<7, 2> { block, first, fresh, last })
+                    s.call_noinline(DkvTile::<7, 2> { block, first, first_write, last })
                 }
                 8 if S::REGISTERS >= 32 => {
-                    s.call_noinline(Keys::<8, 2> { block, first, fresh, last })
+                    s.call_noinline(DkvTile::<8, 2> { block, first, first_write, last })
                 }
-                1 => s.call_noinline(Keys::<1, NV> { block, first, fresh, last }),
-                2 => s.call_noinline(Keys::<2, NV> { block, first, fresh, last }),
-                3 => s.call_noinline(Keys::<3, NV> { block, first, fresh, last }),
-                4 => s.call_noinline(Keys::<4, NV> { block, first, fresh, last }),
-                5 => s.call_noinline(Keys::<5, NV> { block, first, fresh, last }),
-                _ => s.call_noinline(Keys::<MAX_MR, NV> { block, first, fresh, last }),
+                1 => s.call_noinline(DkvTile::<1, NV> { block, first, first_write, last }),
+                2 => s.call_noinline(DkvTile::<2, NV> { block, first, first_write, last }),
+                3 => s.call_noinline(DkvTile::<3, NV> { block, first, first_write, last }),
+                4 => s.call_noinline(DkvTile::<4, NV> { block, first, first_write, last }),
+                5 => s.call_noinline(DkvTile::<5, NV> { block, first, first_write, last }),
+                _ => s.call_noinline(DkvTile::<MAX_MR, NV> { block, first, first_write, last }),
             }
         }
     }
 
-    /// Queries that weighed nothing: their gradient is 0, and values get an equal share of their context's
-    /// gradient if the context is a mean of all values.
+    /// Writes the gradients of fully masked queries, which are 0. If their contexts are the mean of all values, each
+    /// value gets an equal share of the gradients of these contexts.
     ///
     /// # Safety
     /// As [`Task::run`].
@@ -552,14 +566,15 @@ impl Task<'_> {
         let Backward { d_context, fully_masked, .. } = self.backward;
         let Sequence { query_start, query_len, padded_len, .. } = self.sequence();
         let head_dim = d_context.head_dim();
-        let masked =
-            |head: usize| (0..query_len).filter(move |&query| self.kept(query, head).1 == 0.0);
+        let masked = |head: usize| {
+            (0..query_len).filter(move |&query| self.saved_sums(query, head).1 == 0.0)
+        };
         let mut any = false;
         for index in self.group() {
             let head = self.head(index);
             for query in masked(index) {
                 any = true;
-                // SAFETY: the gradient's row exists.
+                // SAFETY: the row of the gradient exists by the `# Safety` contract of `finish`.
                 unsafe { clear(s, head.out.wrapping_add(query * head.out_row), head_dim) };
             }
         }
@@ -570,7 +585,7 @@ impl Task<'_> {
         while column < head_dim {
             let count = (head_dim - column).min(S::LANES);
             let mut sum = s.splat(0.0);
-            // SAFETY: the queries and the gradients of the values exist.
+            // SAFETY: the queries and the gradients of the values exist by the `# Safety` contract of `finish`.
             unsafe {
                 for index in self.group() {
                     for query in masked(index) {

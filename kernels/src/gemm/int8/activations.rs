@@ -1,11 +1,11 @@
-//! The other operand: rows, rounded as they come.
+//! The activations: rows that are quantized at run time.
 
-use super::activation_bits::{ActivationBits, MOST_DEPTH};
+use super::activation_bits::{ActivationBits, MAX_DEPTH};
 #[cfg(target_arch = "aarch64")]
 use super::pack_activations::ByPair;
 #[cfg(target_arch = "x86_64")]
 use super::pack_activations::ByRow;
-use super::pack_activations::{Layout, MOST_WORDS, Quantize};
+use super::pack_activations::{Layout, MAX_WORDS, Quantize};
 use crate::gemm::error::GemmError;
 use crate::isa::Isa;
 use crate::matrix::Matrix;
@@ -15,13 +15,14 @@ use crate::simd::matrix_unit::MatrixUnit;
 use core::fmt;
 use core::ops::Range;
 
-/// Elements in one task, about: a few microseconds of work.
+/// Approximate number of elements in one task: a few microseconds of work.
 const TASK: usize = work_to_share(1 << 15);
 
-/// Rows `[rows, depth]`, each rounded to integers with a scale of its own, laid out for one instruction set. Several
+/// Activations `[rows, depth]`, quantized with one scale per row, in the layout of one instruction set. Several
 /// products may read them: query, key and value; gate and inner.
 ///
-/// It borrows words of a buffer of [`QuantizedActivations::len`], which does not depend on the instruction set.
+/// It borrows the words of a buffer of [`QuantizedActivations::len`] words. The length does not depend on the
+/// instruction set.
 ///
 /// ```
 /// use simdformer_kernels::{QuantizedActivations, Isa, Matrix, Parallelism, ActivationBits};
@@ -40,38 +41,40 @@ pub struct QuantizedActivations<'a> {
     depth: usize,
     precision: ActivationBits,
     layout: Layout,
-    /// What multiplies matrices of them, if they are laid out for that.
+    /// The matrix unit, if the layout is for one.
     matrices: Option<MatrixUnit>,
-    /// Tile after tile, or row after row.
+    /// The tiles in order, or the rows in order.
     words: &'a [f32],
-    /// One a row.
+    /// One scale per row.
     scales: &'a [f32],
 }
 
 impl<'a> QuantizedActivations<'a> {
-    /// Words of four bytes that rounded rows take, on any instruction set.
+    /// Words of four bytes of the quantized rows, on any instruction set.
     ///
     /// # Errors
-    /// [`GemmError::TooDeep`] for sums that might not fit 32 bits; the product overflows;
+    /// [`GemmError::TooDeep`] if a sum might not fit 32 bits; [`GemmError::TooLarge`] if the size overflows;
     /// [`GemmError::MissingFeature`] without the feature `int8`.
     pub fn len(rows: usize, depth: usize, precision: ActivationBits) -> Result<usize, GemmError> {
         if !cfg!(feature = "int8") {
             return Err(GemmError::MissingFeature { feature: "int8" });
         }
-        if depth > MOST_DEPTH {
-            return Err(GemmError::TooDeep { expected_at_most: MOST_DEPTH, found: depth });
+        if depth > MAX_DEPTH {
+            return Err(GemmError::TooDeep { expected_at_most: MAX_DEPTH, found: depth });
         }
-        // In eight bits too: where bytes are widened to be multiplied, they are stored so.
+        // The size is the same for both precisions: instruction sets that widen int8 before they multiply store 16 bits
+        // for 8-bit rows too.
         let (ActivationBits::Eight | ActivationBits::Sixteen) = precision;
-        rows.checked_mul(MOST_WORDS * depth.div_ceil(4) + 1)
+        rows.checked_mul(MAX_WORDS * depth.div_ceil(4) + 1)
             .filter(|&words| words <= isize::MAX as usize / 4)
             .ok_or(GemmError::TooLarge)
     }
 
-    /// Rounds the rows of `x`, with any strides, for products on `isa`. What `buffer` holds does not matter.
+    /// Quantizes the rows of `x`, with any strides, for products on `isa`. The previous content of `buffer` does not
+    /// matter.
     ///
     /// # Errors
-    /// As [`QuantizedActivations::len`]; the buffer is shorter than that. Then nothing is written.
+    /// As [`QuantizedActivations::len`], or the buffer is shorter than that. Nothing is written then.
     pub fn quantize(
         isa: Isa,
         x: Matrix<'_>,
@@ -79,7 +82,7 @@ impl<'a> QuantizedActivations<'a> {
         buffer: &'a mut [f32],
         parallelism: Parallelism<'_>,
     ) -> Result<Self, GemmError> {
-        // Also said by `len`; here it keeps the code below out of builds without the feature.
+        // `len` also checks this. The check here removes the code below from builds without the feature.
         if !cfg!(feature = "int8") {
             return Err(GemmError::MissingFeature { feature: "int8" });
         }
@@ -105,7 +108,7 @@ impl<'a> QuantizedActivations<'a> {
         Self::quantize_by(set, x, precision, buffer, workers, &round)
     }
 
-    /// [`QuantizedActivations::quantize`] for a layout, of which `round` does some tiles.
+    /// [`QuantizedActivations::quantize`] for a given layout. `round` quantizes some tiles.
     pub(super) fn quantize_by(
         (isa, layout): (Isa, Layout),
         x: Matrix<'_>,
@@ -138,7 +141,8 @@ impl<'a> QuantizedActivations<'a> {
                 let Range { start: first, end } = layout.rows_of(rows, own.clone());
                 let count = end - first;
                 let units = count.next_multiple_of(layout.unit);
-                // SAFETY: rows of the buffer, and each tile is one task's.
+                // SAFETY: `words` and `scales` have all rows and units of `layout`, and `share` gives each tile to one
+                // task.
                 let (words, scales) = unsafe {
                     (words.part(first * row_words, units * row_words), scales.part(first, count))
                 };
@@ -150,45 +154,45 @@ impl<'a> QuantizedActivations<'a> {
         Ok(Self { isa, rows, depth, precision, layout, matrices: None, words, scales })
     }
 
-    /// Rows.
+    /// Number of rows.
     pub const fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Elements of a row: the length of a sum.
+    /// Elements per row: the length of a sum.
     pub const fn depth(&self) -> usize {
         self.depth
     }
 
-    /// How they were rounded.
+    /// The precision of the quantization.
     pub const fn precision(&self) -> ActivationBits {
         self.precision
     }
 
-    /// The instruction set they were laid out for.
+    /// The instruction set of the layout.
     pub const fn isa(&self) -> Isa {
         self.isa
     }
 
-    /// What an integer of `row` stands for: zero for a row of zeros, NaN for one that is not finite. For tools
-    /// that measure; NaN if there is no such row.
+    /// The scale of `row`, which is the value of the integer 1: zero for a row of zeros, NaN for a row that is not
+    /// finite, and NaN if there is no such row. For measurement tools.
     pub fn row_scale(&self, row: usize) -> f32 {
         self.scales.get(row).copied().unwrap_or(f32::NAN)
     }
 
-    /// What multiplies matrices of them, if they are laid out for that.
+    /// The matrix unit, if the layout is for one.
     pub(super) const fn matrices(&self) -> Option<MatrixUnit> {
         self.matrices
     }
 
-    /// The rows of some tiles of pairs.
+    /// The rows of some tiles, in the layout of pairs.
     #[cfg(target_arch = "aarch64")]
     #[inline(always)]
     pub(super) fn of_pairs(&self, tiles: Range<usize>) -> Range<usize> {
         self.layout.rows_of(self.rows, tiles)
     }
 
-    /// The words of the pairs of `rows`, those of a tile.
+    /// The words of the pairs of `rows`, the rows of a tile.
     #[cfg(target_arch = "aarch64")]
     #[inline(always)]
     pub(super) fn pairs(&self, rows: Range<usize>) -> &'a [f32] {
@@ -197,26 +201,26 @@ impl<'a> QuantizedActivations<'a> {
         &self.words[rows.start * row_words..end * row_words]
     }
 
-    /// Tiles that the rows are shared out to.
+    /// Number of tiles of rows.
     pub(super) const fn tiles(&self) -> usize {
         self.layout.tiles(self.rows)
     }
 
-    /// The words of `rows`, those of a tile.
+    /// The words of `rows`, the rows of a tile.
     #[inline(always)]
     pub(super) fn words(&self, rows: Range<usize>) -> &'a [f32] {
         let row_words = self.depth.div_ceil(4) * self.layout.words;
         &self.words[rows.start * row_words..rows.end * row_words]
     }
 
-    /// All words, and how many a row has: of those that lie one after the other.
+    /// All words, and the number of words per row, in the row-by-row layout.
     #[cfg(any(target_arch = "x86_64", test))]
     #[inline(always)]
     pub(super) const fn by_row(&self) -> (&'a [f32], usize) {
         (self.words, self.depth.div_ceil(4) * self.layout.words)
     }
 
-    /// The rows of some tiles, if rows lie one after the other: all tiles but the last are whole.
+    /// The rows of some tiles, in the row-by-row layout. All tiles except the last are full.
     #[cfg(any(target_arch = "x86_64", test))]
     #[inline(always)]
     pub(super) fn of_blocks(&self, tiles: Range<usize>) -> Range<usize> {

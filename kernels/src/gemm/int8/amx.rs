@@ -1,21 +1,23 @@
-//! Many rows at once, by the tile registers of AMX.
+//! Many rows at once, with the tile registers of AMX.
 //!
-//! A block is 32 rows and a whole panel: two tiles of rows times two of weights, for each 64 `k`. Rows of 16 bits
-//! are sixteen high ones and sixteen low ones. Panels are read where they lie: a step's sixteen words of each
-//! column are two tiles side by side.
+//! A block is 32 rows and a whole panel: two tiles of rows times two tiles of weights, for each 64 `k`. For 16-bit rows
+//! the two tiles of rows are the high and the low bytes of 16 rows. Panels are read in place: the sixteen words per
+//! column of a step are two adjacent tiles.
 //!
-//! * All tiles are whole. Where rows are left that are no block, its first rows are some that were done already, and
-//!   are not stored again; where up to sixteen are left, a block is one tile of rows.
-//! * Where depth is no multiple of 64, the last step has the last 64 `k` of each row, of which some were done
-//!   already: its weights are copied, with zeros for those.
-//! * Sums begin with the offsets of their columns, as tiles of vectors do; from there on all is done as there, so the bits
-//!   are the same.
+//! * All tiles are full. If the remaining rows do not fill a block, the block starts earlier: its first rows are rows
+//!   that were already computed, and they are not stored again. If at most 16 rows remain, the block has one tile of
+//!   rows.
+//! * If the depth is not a multiple of 64, the last step takes the last 64 `k` of each row, of which some were already
+//!   added. The weights of this step are copied, with zeros for those `k`.
+//! * Sums start at the offsets of their columns, as in the vector tiles. The epilogue is the same too, so the bits are
+//!   the same.
 //!
-//! A block of rows that leaves half of the second-level cache to panels passes over all of them.
+//! A block of rows that takes at most half of the L2 cache, so that panels fit in the other half, is multiplied by all
+//! panels.
 
 use super::activation_bits::ActivationBits;
 use super::activations::QuantizedActivations;
-use super::prefetch::Next;
+use super::prefetch::NextPanel;
 use super::quantize_weights::PANEL;
 use super::weights::QuantizedMatrix;
 use crate::arch::x86_64::amx_tile::{Block, SIDE, STEP, Start, Sums, TileUnit, Tiles};
@@ -25,7 +27,7 @@ use crate::simd::SimdF32;
 use crate::simd::int8::{ActivationEncoding, Int8Dot, Int8Op};
 use core::ops::Range;
 
-/// Words of rows that pass over all panels: a MiB, half of the second-level cache of a CPU that has AMX.
+/// Words of rows that are multiplied by all panels in one pass: one MiB, half of the L2 cache of a CPU with AMX.
 const PASS_WORDS: usize = 256 << 10;
 
 /// Some tiles of rows times some panels.
@@ -56,50 +58,50 @@ impl<M: TileUnit> Int8Op for Blocks<'_, M> {
             store,
             columns: weight.columns(),
             sums: Sums([0; 2 * STEP]),
-            last: Last([0.0; STEP]),
+            last: LastStep([0.0; STEP]),
             tiles: machine.configured(),
         };
         for i in 0..passes {
             let part = share(tiles.len(), passes, i);
             let part = rows.of_blocks(tiles.start + part.start..tiles.start + part.end);
             for panel in panels.clone() {
-                let next = Next::new(weight, panel + 1, part.len());
+                let next = NextPanel::new(weight, panel + 1, part.len());
                 pass.panel::<NV>(part.clone(), panel, weight.parts(panel), next);
             }
         }
     }
 }
 
-/// The weights of a last step that begins among those of the step before.
+/// The weights of a last step that overlaps the step before.
 #[repr(C, align(64))]
-struct Last([f32; STEP]);
+struct LastStep([f32; STEP]);
 
-/// What a thread has while it multiplies.
+/// The state of a thread while it multiplies.
 struct Pass<'a, B, T> {
     b: B,
     rows: &'a QuantizedActivations<'a>,
     store: &'a Store,
     columns: usize,
     sums: Sums,
-    last: Last,
+    last: LastStep,
     tiles: T,
 }
 
 impl<B: Int8Dot, T: Tiles> Pass<'_, B, T> {
-    /// Rows `part` times a panel: its words, the scales and the offsets of its columns.
+    /// Multiplies rows `part` by a panel, given as its words, scales and offsets.
     #[inline(always)]
     fn panel<const NV: usize>(
         &mut self,
         part: Range<usize>,
         panel: usize,
         (words, scales, offsets): (&[f32], &[f32; PANEL], &[f32; PANEL]),
-        mut next: Next,
+        mut next: NextPanel,
     ) {
-        // Words of a row that no whole step has.
+        // Words per column after the last full step.
         let left = words.len() / PANEL % SIDE;
         let steps = words.len() / STEP;
         if left > 0 {
-            // Before them are zeros, in all panels.
+            // The words before them are zeros, for all panels.
             self.last.0[STEP - left * PANEL..].copy_from_slice(&words[steps * STEP..]);
         }
         let weights = Weights { words, steps, left: left > 0, scales };
@@ -128,7 +130,7 @@ impl<B: Int8Dot, T: Tiles> Pass<'_, B, T> {
         }
     }
 
-    /// The sums of a block.
+    /// Computes the sums of a block.
     #[inline(always)]
     fn multiply<const TALL: usize>(
         &mut self,
@@ -150,7 +152,7 @@ impl<B: Int8Dot, T: Tiles> Pass<'_, B, T> {
         }
     }
 
-    /// Stores rows `rows` of a block that begins with row `first`, as tiles of vectors do.
+    /// Applies the epilogue to rows `rows` of a block that starts at row `first`, as for vector tiles, and stores them.
     #[inline(always)]
     fn finish<const NV: usize>(
         &mut self,
@@ -170,39 +172,39 @@ impl<B: Int8Dot, T: Tiles> Pass<'_, B, T> {
         let sums = self.sums.0.as_mut_ptr().wrapping_add(skipped * PANEL);
         let mut scales = [s.splat(0.0); NV];
         for (v, scale) in scales.iter_mut().enumerate() {
-            // SAFETY: NV vectors are a panel.
+            // SAFETY: `scales` has PANEL floats, which are NV vectors.
             *scale = unsafe { s.load(weights.scales.as_ptr().add(v * lanes)) };
         }
-        let usual = store.fits_registers(valid == PANEL);
-        // SAFETY: if it is read, all columns are in the output.
-        let bias = if usual { unsafe { store.bias_of::<_, NV>(s, column) } } else { None };
+        let in_registers = store.fits_registers(valid == PANEL);
+        // SAFETY: `bias_of` is called only if `fits_registers` is true, so all columns are in the output.
+        let bias = if in_registers { unsafe { store.bias_of::<_, NV>(s, column) } } else { None };
         for (i, &row_scale) in row_scales.iter().enumerate() {
             let mut line = [s.splat(row_scale); NV];
             for v in 0..NV {
                 let at = sums.wrapping_add(i * PANEL + v * lanes);
-                // SAFETY: a vector of one of the block's rows; with digits there are sixteen, and their low
-                // ones after them. What is stored has the size of what was loaded.
+                // SAFETY: the assertion above: row `skipped + i` is one of the rows of the block. With digits there are
+                // 16 rows, and the sums of their low bytes follow them (`STEP` further). An f32 vector that is stored
+                // has the size of the i32 vector that was loaded.
                 unsafe {
                     let mut sum = b.load_sums(at);
                     if digits {
                         sum = b.join(sum, b.load_sums(at.add(STEP)));
                     }
                     line[v] = s.mul(s.mul(b.to_f32(sum), scales[v]), line[v]);
-                    if !usual {
+                    if !in_registers {
                         s.store(at.cast(), line[v]);
                     }
                 }
             }
-            if usual {
-                // SAFETY: rows and columns of the output, which no other task has.
+            if in_registers {
+                // SAFETY: rows and columns of the output, which `split` gives to no other task.
                 unsafe { store.finish_row(s, line, bias, rows.start + i, column) };
             }
         }
-        // SAFETY: the rows and columns of the output are those of `finish_row` above, and no other
-        // task has them. Where a row was not finished, the loop has stored it, so `sums` is a tile
-        // of that shape.
+        // SAFETY: the rows and columns of the output are those of `finish_row` above, and `split` gives them to no
+        // other task. If a row was not finished, the loop has stored it in `sums`, which is then a tile of that shape.
         unsafe {
-            if usual {
+            if in_registers {
                 store.finish_stored(s, rows.len(), rows.start, column, valid);
             } else {
                 let shape = (rows.len(), PANEL);
@@ -215,9 +217,9 @@ impl<B: Int8Dot, T: Tiles> Pass<'_, B, T> {
 /// The weights of a panel.
 struct Weights<'a> {
     words: &'a [f32],
-    /// Whole ones.
+    /// Full steps.
     steps: usize,
-    /// Whether there is another.
+    /// Whether there is a partial step after them.
     left: bool,
     scales: &'a [f32; PANEL],
 }

@@ -1,16 +1,16 @@
-//! Many rows at once on AArch64, by the matrix products of I8MM.
+//! Many rows at once on AArch64, with the matrix products of I8MM.
 //!
-//! A tile is six pairs of rows and eight columns: a step of eight `k` loads four vectors of weights, interleaves them
-//! into four of two columns each, loads six vectors of rows and multiplies 24 times. Rows of 16 bits are a pair by
-//! themselves, of high and low bytes. All is signed, so that no column has an offset; from the sums on all is done
-//! as in tiles of vectors, so the bits are the same.
+//! A tile is six pairs of rows and eight columns. A step of eight `k` loads four vectors of weights, interleaves them
+//! into four vectors of two columns each, loads six vectors of rows and does 24 multiplications. The high and low bytes
+//! of a 16-bit row form a pair. All values are signed, so columns have no offset. The epilogue is that of the vector
+//! tiles, so the bits are the same.
 //!
-//! Panels are read where they lie. A block of rows passes over all of them, as elsewhere.
+//! Panels are read in place. A block of rows is multiplied by all panels.
 
 use super::activation_bits::ActivationBits;
 use super::activations::QuantizedActivations;
-use super::pack_activations::TALL_PAIRS;
-use super::prefetch::Next;
+use super::pack_activations::MAX_TILE_PAIRS;
+use super::prefetch::NextPanel;
 use super::quantize_weights::PANEL;
 use super::weights::QuantizedMatrix;
 use crate::arch::aarch64::dotprod::NeonDot;
@@ -24,7 +24,7 @@ use core::mem::MaybeUninit;
 use core::ops::Range;
 use pulp::aarch64::Neon;
 
-/// Words of rows that pass over all panels: 256 KiB, half of a small second-level cache.
+/// Words of rows that are multiplied by all panels in one pass: 256 KiB, half of a small L2 cache.
 const PASS_WORDS: usize = 64 << 10;
 
 /// Vectors of columns in a tile.
@@ -33,8 +33,8 @@ const VECTORS: usize = 2;
 /// Columns in a tile.
 const COLUMNS: usize = VECTORS * <Neon as SimdF32>::LANES;
 
-/// Floats by which a tile asks for weights before it multiplies them.
-const AHEAD: usize = 8 * PANEL;
+/// Floats between the prefetch of weights and their use.
+const PREFETCH_FLOATS: usize = 8 * PANEL;
 
 /// Some tiles of rows times some panels.
 pub(super) struct Pairs<'a> {
@@ -59,7 +59,7 @@ impl Int8Op for Pairs<'_> {
             let own = tiles.start + own.start..tiles.start + own.end;
             let count = rows.of_pairs(own.clone()).len().max(1);
             for panel in panels.clone() {
-                let mut next = Next::new(weight, panel + 1, count);
+                let mut next = NextPanel::new(weight, panel + 1, count);
                 for tile in own.clone() {
                     let rows_of = rows.of_pairs(tile..tile + 1);
                     next.issue(set.dot().floats(), rows_of.len());
@@ -94,12 +94,12 @@ impl Tile<'_> {
                 }
             };
         }
-        const { assert!(TALL_PAIRS == 6) };
+        const { assert!(MAX_TILE_PAIRS == 6) };
         dispatch_mr!(1 2 3 4 5 6);
     }
 }
 
-/// A [`Tile`] of `MR` pairs, of high and low bytes or of two rows, as a function of its own.
+/// A [`Tile`] of `MR` pairs, of high and low bytes if `DIGITS`, otherwise of two rows, as a separate function.
 struct Of<'a, const MR: usize, const DIGITS: bool>(Tile<'a>);
 
 impl<const MR: usize, const DIGITS: bool> Int8Op for Of<'_, MR, DIGITS> {
@@ -114,7 +114,7 @@ impl<const MR: usize, const DIGITS: bool> Int8Op for Of<'_, MR, DIGITS> {
 }
 
 impl<const MR: usize, const DIGITS: bool> Of<'_, MR, DIGITS> {
-    /// Part `part` of the panel.
+    /// Computes part `part` of the panel.
     #[inline(always)]
     fn part(&self, part: usize) {
         let Tile { set, rows, weight, rows_of, panel, .. } = &self.0;
@@ -133,26 +133,29 @@ impl<const MR: usize, const DIGITS: bool> Of<'_, MR, DIGITS> {
         let from = Rows { at: elements.as_ptr().cast(), row: 4, step: 4 * MR };
         let vector = <Neon as SimdF32>::LANES;
         let panels = Panels { at: [weights.cast()], step: 2 * PANEL, vector };
-        let ahead = PrefetchLines {
-            at: weights.wrapping_add(AHEAD),
+        let prefetch = PrefetchLines {
+            at: weights.wrapping_add(PREFETCH_FLOATS),
             step: 2 * PANEL,
             count: 2,
             apart: PANEL,
         };
-        // SAFETY: the tile has `MR` pairs of two words for each two steps, the panel two lines of 32.
-        let [mut sums] = unsafe { multiply(Two(*set), [begin], twos, from, panels, ahead) };
+        // SAFETY: the assertion above: the tile has `MR` pairs of two words per row for each two steps, and the panel
+        // has two lines of 32 words for them.
+        let [mut sums] = unsafe { multiply(Two(*set), [begin], twos, from, panels, prefetch) };
         if steps % 2 == 1 {
             let at = elements[4 * MR * twos..].as_ptr();
             let from = Rows { at: at.cast(), row: 2, step: 2 * MR };
             let at = words[2 * PANEL * twos..].as_ptr().wrapping_add(part * COLUMNS);
             let panels = Panels { at: [at.cast()], step: PANEL, vector };
-            // SAFETY: and a word each for the step that is left.
+            // SAFETY: the assertion above: the tile and the panel have one word per row and column for the remaining
+            // step.
             [sums] = unsafe { multiply(One(*set), [sums], 1, from, panels, ()) };
         }
         self.finish(&sums, scales, part * COLUMNS, column, valid);
     }
 
-    /// Stores the rows of a tile whose first column is `column`, the panel's column `place`.
+    /// Applies the epilogue to the rows of a tile and stores them. The first column of the tile is `column`, which is
+    /// column `place` of the panel.
     #[inline(always)]
     fn finish(
         &self,
@@ -168,15 +171,16 @@ impl<const MR: usize, const DIGITS: bool> Of<'_, MR, DIGITS> {
         let lanes = <Neon as SimdF32>::LANES;
         let mut column_scales = [s.splat(0.0); VECTORS];
         for (scale, part) in column_scales.iter_mut().zip(scales[place..].chunks_exact(lanes)) {
-            // SAFETY: a vector of the panel's scales.
+            // SAFETY: `chunks_exact` gives slices of one vector.
             *scale = unsafe { s.load(part.as_ptr()) };
         }
         let row_scales = rows.scales(rows_of.clone());
-        let usual = store.fits_registers(valid == COLUMNS);
-        // SAFETY: if it is read, all columns are in the output.
-        let bias = if usual { unsafe { store.bias_of::<_, VECTORS>(s, column) } } else { None };
-        let mut room = MaybeUninit::<[f32; 2 * TALL_PAIRS * COLUMNS]>::uninit();
-        let tile = room.as_mut_ptr().cast::<f32>();
+        let in_registers = store.fits_registers(valid == COLUMNS);
+        // SAFETY: `bias_of` is called only if `fits_registers` is true, so all columns are in the output.
+        let bias =
+            if in_registers { unsafe { store.bias_of::<_, VECTORS>(s, column) } } else { None };
+        let mut buffer = MaybeUninit::<[f32; 2 * MAX_TILE_PAIRS * COLUMNS]>::uninit();
+        let tile = buffer.as_mut_ptr().cast::<f32>();
         for i in 0..MR {
             let mut integers = [[b.zero(); VECTORS]; 2];
             for v in 0..VECTORS {
@@ -187,28 +191,29 @@ impl<const MR: usize, const DIGITS: bool> Of<'_, MR, DIGITS> {
             }
             for member in 0..if DIGITS { 1 } else { 2 } {
                 let row = if DIGITS { i } else { 2 * i + member };
-                // The last row of all may be none.
+                // The second row of the last pair may not exist.
                 let Some(&row_scale) = row_scales.get(row) else { break };
                 let mut line = [s.splat(row_scale); VECTORS];
                 for v in 0..VECTORS {
                     let sum = b.to_f32(integers[member][v]);
                     line[v] = s.mul(s.mul(sum, column_scales[v]), line[v]);
                 }
-                if usual {
-                    // SAFETY: a row and columns of the output, which no other task has.
+                if in_registers {
+                    // SAFETY: a row and columns of the output, which `split` gives to no other task.
                     unsafe { store.finish_row(s, line, bias, rows_of.start + row, column) };
                 } else {
                     for (v, x) in line.into_iter().enumerate() {
-                        // SAFETY: there is room for two rows of each pair.
+                        // SAFETY: `buffer` has two rows for each of `MAX_TILE_PAIRS` pairs, and `MR <= MAX_TILE_PAIRS`.
                         unsafe { s.store(tile.add((row * VECTORS + v) * lanes), x) };
                     }
                 }
             }
         }
         let count = rows_of.len();
-        // SAFETY: rows and columns of the output, which no other task has; they are stored, or in the tile.
+        // SAFETY: rows and columns of the output, which `split` gives to no other task. The loop has stored them in the
+        // output or in the tile.
         unsafe {
-            if usual {
+            if in_registers {
                 store.finish_stored(s, count, rows_of.start, column, valid);
             } else {
                 store.finish_tile(s, tile, (count, COLUMNS), rows_of.start, column, valid);
@@ -217,11 +222,11 @@ impl<const MR: usize, const DIGITS: bool> Of<'_, MR, DIGITS> {
     }
 }
 
-/// Pairs of rows and two steps of weights.
+/// The operand for pairs of rows and two steps of weights.
 #[derive(Clone, Copy)]
 struct Two(NeonI8mm);
 
-/// Pairs of rows and a step that is left.
+/// The operand for pairs of rows and a remaining step.
 #[derive(Clone, Copy)]
 struct One(NeonI8mm);
 
@@ -241,13 +246,13 @@ macro_rules! form {
             #[inline(always)]
             unsafe fn load(self, $from: *const i32, _: usize) -> I8x8Pair {
                 let $set = self.0;
-                // SAFETY: a vector of each step.
+                // SAFETY: `# Safety` of `TileOperand::load`: one vector for each step.
                 unsafe { $load }
             }
             #[inline(always)]
             unsafe fn broadcast(self, $from: *const i32) -> I8x8Pair {
                 let $set = self.0;
-                // SAFETY: a pair.
+                // SAFETY: `# Safety` of `TileOperand::broadcast`: one pair.
                 unsafe { $rows }
             }
             #[inline(always)]

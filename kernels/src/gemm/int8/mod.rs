@@ -1,8 +1,8 @@
-//! Products with weights in eight bits, whose bits are the same on every instruction set.
+//! Products with int8 weights. The result has the same bits on every instruction set.
 //!
-//! A column of the weights is kept as signed bytes and one scale, a row of the other operand is rounded to
-//! bytes (or to 16 bits, [`ActivationBits::Sixteen`]) and one scale as it comes, and the products of bytes are
-//! added up in 32 bits:
+//! Each column of the weights is stored as int8 values and one scale. Each row of the activations is quantized at run
+//! time to 8 bits, or to 16 bits ([`ActivationBits::Sixteen`]), with one scale. The integer products are accumulated in
+//! 32 bits:
 //!
 //! ```text
 //! column:  scale_w = amax_w / 127     w' = round(w * (127 / amax_w))
@@ -11,29 +11,29 @@
 //! result:  residual + activation(scale * ((f32(S) * scale_w) * scale_x) + bias)
 //! ```
 //!
-//! Sums of integers have no order, so tiles, blocks of `k`, threads and instruction sets are free, and
-//! all else up to the bias is one rounding of f32 an operation, in the order written, nowhere fused; an
-//! activation has the same bits everywhere as well. So the result has them on every machine.
+//! Integer sums do not depend on the order, so tiles, blocks of `k`, threads and instruction sets may differ. All other
+//! operations up to the bias are single f32 operations in the written order, never fused. The activation functions also
+//! have the same bits everywhere. The result therefore has the same bits on every machine.
 //!
-//! * `amax` is the largest magnitude, found among the bits of the floats as integers, where no instruction
-//!   set has rules of its own for NaN. `round` is to the nearest integer, ties to even, after one
+//! * `amax` is the largest magnitude. It is computed on the bits of the floats as integers, because instruction sets
+//!   treat NaN differently in a float maximum. `round` rounds to the nearest integer, ties to even, after one
 //!   multiplication.
-//! * A row or column whose `amax` is below 1e-30 has a scale of zero, and bytes of zero. One with
-//!   something in it that is not finite has a scale of NaN: the whole row, or column, of the result is NaN,
-//!   and the others are what they are without it.
-//! * Sums wrap: only the last one has to fit, which it does up to the depth that [`QuantizedMatrix::len`] allows.
+//! * A row or column with `amax` below 1e-30 has a scale of zero and zero values. A row or column with an element that
+//!   is not finite has a scale of NaN: that whole row or column of the result is NaN, and the others are not affected.
+//! * Sums wrap. Only the final sum has to fit 32 bits, and it does up to the depth that [`QuantizedMatrix::len`]
+//!   allows.
 //!
-//! Columns have a scale each, so that it leaves the sum; rows too, so that no row's bits depend on its batch.
+//! A scale per column can be applied after the sum. A scale per row makes the bits of a row independent of its batch.
 //!
-//! * `activation_bits.rs`: from a largest magnitude to a scale.
-//! * `weights.rs`: the weights; `quantize_weights.rs`: how they lie in memory, and how they get there.
-//! * `activations.rs`: the other operand; `pack_activations.rs`: how it lies in memory, and how it gets there, from `row_reader.rs`,
-//!   one row after the other, or a tile at a time (`quantize_tile.rs`).
-//! * `operand.rs`: what a tile multiplies; `product.rs`: the tiles, and the loops around them.
-//! * `amx.rs`: many rows on CPUs with AMX, by tile registers. No such CPU has run it: what `lanes::tiles`
-//!   says a block does was run by an emulation, and compared with the oracle, and its assembly was read.
-//! * `i8mm.rs`: many rows on CPUs of AArch64 with I8MM, two rows and two columns at a time; `prefetch.rs`: what both ask
-//!   memory for meanwhile.
+//! * `activation_bits.rs`: computes a scale from a largest magnitude.
+//! * `weights.rs`: the weights; `quantize_weights.rs`: their layout and quantization.
+//! * `activations.rs`: the activations; `pack_activations.rs`: their layout and quantization, one row at a time
+//!   (`row_reader.rs`) or one tile at a time (`quantize_tile.rs`).
+//! * `operand.rs`: the operands of a tile; `product.rs`: the tiles, and the loops around them.
+//! * `amx.rs`: many rows on CPUs with AMX, with tile registers. It has not run on such a CPU. An emulator of the blocks
+//!   of `amx_tile.rs` was compared with the oracle, and the assembly was read.
+//! * `i8mm.rs`: many rows on AArch64 CPUs with I8MM, two rows and two columns at a time; `prefetch.rs`: the prefetches
+//!   of both.
 
 mod activation_bits;
 mod activations;
@@ -63,23 +63,23 @@ use super::error::GemmError;
 use crate::matrix::MatrixMut;
 use crate::parallel::Parallelism;
 
-/// `C = residual + activation(scale * (X' W') + bias)`, as [`gemm`](crate::gemm()), with `X'` and `W'` what
-/// rounded rows and weights stand for.
+/// `C = residual + activation(scale * (X' W') + bias)`, as [`gemm`](crate::gemm()), where `X'` and `W'` are the
+/// dequantized activations and weights.
 ///
-/// `rows` is `[rows, depth]`, `weight` is `[depth, columns]`, `c` is `[rows, columns]` with any strides.
-/// Zero rows, columns and depth are fine. Runs on the instruction set that `rows` were rounded for.
+/// `rows` is `[rows, depth]`, `weight` is `[depth, columns]`, `c` is `[rows, columns]` with any strides. Zero rows,
+/// columns and depth are valid. The call runs on the instruction set that `rows` was quantized for.
 ///
-/// One element is `(f32(S) * column scale) * row scale`, `S` the exact sum of products of integers, then
-/// what the epilogue says, an f32 operation each: the same bits on every instruction set, whatever the
-/// batch, the threads and the other columns.
+/// One element is `(f32(S) * column scale) * row scale`, where `S` is the exact sum of integer products, followed by
+/// the epilogue with one f32 operation at a time. The bits are the same on every instruction set, and do not depend on
+/// the batch, the threads or the other columns.
 ///
-/// Error: with `|dx| <= row scale / 2` and `|dw| <= column scale / 2` for what rounding moves each element,
-/// `|x' w' - x w| <= |dx| |w| + |x'| |dw|` for each product, and four roundings of the result.
+/// Error: quantization changes each element by `|dx| <= row scale / 2` and `|dw| <= column scale / 2`. Each product
+/// then has `|x' w' - x w| <= |dx| |w| + |x'| |dw|`. The result has four more roundings.
 ///
-/// Stack: less than 16 KiB of each thread that takes part.
+/// Stack: less than 16 KiB of each participating thread.
 ///
 /// # Errors
-/// Shapes that do not fit together; then nothing is written.
+/// The shapes do not match. Nothing is written then.
 ///
 /// ```
 /// use simdformer_kernels::{
@@ -109,7 +109,7 @@ pub fn gemm_int8(
     mut c: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
 ) -> Result<(), GemmError> {
-    // No operand exists without the feature, and no code below is compiled.
+    // Without the feature no operand can exist. The check removes the code below from such builds.
     if !cfg!(feature = "int8") {
         return Err(GemmError::MissingFeature { feature: "int8" });
     }

@@ -1,25 +1,25 @@
-//! What a tile of bytes multiplies and adds up, for each way in which rows are stored.
+//! The operands of an int8 tile, for each layout of the rows.
 
 use crate::gemm::microkernel::TileOperand;
 use crate::simd::SimdF32;
 use crate::simd::int8::{ActivationEncoding, Int8Dot};
 
-/// A form whose sums are integers in the end. Implementations are `#[inline(always)]`.
+/// An operand with integer sums. Implementations are `#[inline(always)]`.
 pub(super) trait Integers: TileOperand<Element = i32, Weight = i32> {
-    /// Words of a row for each step.
+    /// Words of a row per step.
     const WORDS: usize;
-    /// Vectors of registers that a vector of sums takes.
+    /// Registers that one vector of sums takes.
     const SUMS: usize;
-    /// Whether a sum waits so long for a product that few rows want several of each.
-    const WAITS: bool;
+    /// Whether the latency of an accumulation is so long that few rows need several sums per element.
+    const LATENCY_BOUND: bool;
     /// Rows of the tallest tile.
     const TALL: usize;
-    /// Rows of the tallest tile over whole panels.
-    const WHOLE: usize;
+    /// Rows of the tallest tile that covers a whole panel.
+    const WHOLE_PANEL_ROWS: usize;
 
-    /// What all sums but one element's first begin with.
+    /// The zero sum.
     fn zero(self) -> Self::Sum;
-    /// What the sums of a vector of columns begin with, given their offsets.
+    /// The initial sums of a vector of columns, from their offsets.
     ///
     /// # Safety
     /// `offsets` is valid for reads of a vector.
@@ -30,7 +30,7 @@ pub(super) trait Integers: TileOperand<Element = i32, Weight = i32> {
     fn to_f32(self, sum: Self::Sum) -> <Self::SimdF32 as SimdF32>::F32;
 }
 
-/// Rows whose four elements of a step are one operand.
+/// Rows whose four elements of a step are one operand of the multiplication.
 #[derive(Clone, Copy)]
 pub(super) struct Single<B>(pub(super) B);
 
@@ -48,12 +48,12 @@ impl<B: Int8Dot> TileOperand for Single<B> {
     }
     #[inline(always)]
     unsafe fn load(self, from: *const i32, _: usize) -> B::I8x4 {
-        // SAFETY: the caller's contract.
+        // SAFETY: `# Safety` of the trait method.
         unsafe { self.0.load(from) }
     }
     #[inline(always)]
     unsafe fn broadcast(self, from: *const i32) -> B::I8x4 {
-        // SAFETY: the caller's contract.
+        // SAFETY: `# Safety` of the trait method.
         unsafe { self.0.row(from) }
     }
     #[inline(always)]
@@ -65,10 +65,10 @@ impl<B: Int8Dot> TileOperand for Single<B> {
 impl<B: Int8Dot> Integers for Single<B> {
     const WORDS: usize = if matches!(B::STORED, ActivationEncoding::Pairs) { 2 } else { 1 };
     const SUMS: usize = B::SUMS;
-    // An addition by itself takes one cycle.
-    const WAITS: bool = !matches!(B::STORED, ActivationEncoding::Pairs);
+    // With `Pairs` the addition is a separate instruction with a latency of one cycle.
+    const LATENCY_BOUND: bool = !matches!(B::STORED, ActivationEncoding::Pairs);
     const TALL: usize = B::TALL;
-    const WHOLE: usize = B::ROWS;
+    const WHOLE_PANEL_ROWS: usize = B::ROWS;
 
     #[inline(always)]
     fn zero(self) -> B::I32 {
@@ -77,7 +77,7 @@ impl<B: Int8Dot> Integers for Single<B> {
     #[inline(always)]
     unsafe fn start(self, offsets: *const i32) -> B::I32 {
         match B::STORED {
-            // SAFETY: the caller's contract.
+            // SAFETY: `# Safety` of the trait method.
             ActivationEncoding::Unsigned => unsafe { self.0.load_sums(offsets) },
             ActivationEncoding::Signed | ActivationEncoding::Pairs => self.0.zero(),
         }
@@ -92,12 +92,11 @@ impl<B: Int8Dot> Integers for Single<B> {
     }
 }
 
-/// Rows of 16 bits as two of bytes: the weights are read once and multiplied with both.
+/// 16-bit rows as high and low bytes: the weights are read once and multiplied by both.
 #[derive(Clone, Copy)]
 pub(super) struct Digits<B>(pub(super) B);
 
-/// What belongs to high bytes and to low ones. Of weights, which both are multiplied with, it is twice the
-/// same.
+/// One value for the high bytes and one for the low bytes. For weights both are the same.
 #[derive(Clone, Copy)]
 pub(super) struct HighLow<T> {
     high: T,
@@ -117,13 +116,13 @@ impl<B: Int8Dot> TileOperand for Digits<B> {
     }
     #[inline(always)]
     unsafe fn load(self, from: *const i32, _: usize) -> HighLow<B::I8x4> {
-        // SAFETY: the caller's contract.
+        // SAFETY: `# Safety` of the trait method.
         let weights = unsafe { self.0.load(from) };
         HighLow { high: weights, low: weights }
     }
     #[inline(always)]
     unsafe fn broadcast(self, from: *const i32) -> HighLow<B::I8x4> {
-        // SAFETY: an element is two words.
+        // SAFETY: `# Safety` of the trait method; an element is two words (`WORDS`).
         unsafe { HighLow { high: self.0.row(from), low: self.0.row(from.add(1)) } }
     }
     #[inline(always)]
@@ -143,9 +142,9 @@ impl<B: Int8Dot> TileOperand for Digits<B> {
 impl<B: Int8Dot> Integers for Digits<B> {
     const WORDS: usize = 2;
     const SUMS: usize = 2 * B::SUMS;
-    const WAITS: bool = true;
+    const LATENCY_BOUND: bool = true;
     const TALL: usize = B::TALL / 2;
-    const WHOLE: usize = B::ROWS / 2;
+    const WHOLE_PANEL_ROWS: usize = B::ROWS / 2;
 
     #[inline(always)]
     fn zero(self) -> HighLow<B::I32> {
@@ -153,8 +152,9 @@ impl<B: Int8Dot> Integers for Digits<B> {
     }
     #[inline(always)]
     unsafe fn start(self, offsets: *const i32) -> HighLow<B::I32> {
-        // 32,768 times the sum of a column's bytes is 256 times its offset.
-        // SAFETY: the caller's contract.
+        // The offset is -128 times the sum of the values of a column. The sum of the high bytes is later multiplied by
+        // 256, which makes the offset -32,768 times that sum.
+        // SAFETY: `# Safety` of the trait method.
         let high = unsafe { Single(self.0).start(offsets) };
         HighLow { high, low: self.0.zero() }
     }

@@ -1,11 +1,11 @@
-//! Where rounded rows lie, and how they get there.
+//! The layout of quantized activations, and the quantization into it.
 //!
-//! The rows of a tile lie side by side, `[steps][rows of the tile]`, so that a tile reads them in one
-//! direction. An element of a step is a word of four bytes, or two words, as the instruction set wants
-//! them; behind all tiles is one scale a row. For blocks, which AMX multiplies, they lie one after the other
-//! instead, `[rows][steps]`, or of 16 bits `[rows][high and low][steps]`. For pairs, which I8MM multiplies, a tile
-//! has two rows side by side, or the high and the low bytes of one, and two steps:
-//! `[steps / 2][pairs of the tile][2][2 steps]`, and of a step that is left over `[pairs of the tile][2]`.
+//! The rows of a tile are interleaved, `[steps][rows of the tile]`, so that a tile reads them in order. An element of a
+//! step is one word of four bytes, or two words, depending on the instruction set. One scale per row follows all tiles.
+//! For AMX blocks the rows are stored one after another instead, `[rows][steps]`, or with 16 bits
+//! `[rows][high and low][steps]`. For I8MM pairs, a tile interleaves two rows, or the high and the low bytes of one
+//! row, in groups of two steps: `[steps / 2][pairs of the tile][2][2 steps]`, and for a remaining step
+//! `[pairs of the tile][2]`.
 
 use super::activation_bits::{ActivationBits, Rounding, magnitude, round};
 use super::quantize_tile::{self, round_tile};
@@ -19,44 +19,45 @@ use crate::simd::int8::{ActivationEncoding, Int8Dot, Int8Op};
 use crate::simd::matrix_unit::MatrixUnit;
 use core::ops::Range;
 
-/// How rows lie for one instruction set.
+/// The layout of rows for one instruction set.
 #[derive(Clone, Copy)]
 pub(super) struct Layout {
     /// Rows of the tallest tile.
     pub(super) tall: usize,
-    /// Words of a row for each four elements.
+    /// Words of a row per step of four elements.
     pub(super) words: usize,
-    /// Rows that belong together: tiles have whole ones, the last of zeros where there is no row.
+    /// Rows of a unit. Tiles have whole units; the last unit is padded with rows of zeros.
     pub(super) unit: usize,
 }
 
-/// Rows from which a product on a CPU with AMX is done in blocks. Blocks of fewer rows multiply up to eight times as fast as
-/// VNNI what is in the first-level cache, but reading weights from an outer one takes as long as VNNI multiplies
-/// them with some 16 to 30 rows.
+/// Rows from which a CPU with AMX uses blocks. With fewer rows a block multiplies data in the L1 cache up to eight
+/// times as fast as VNNI. But with about 16 to 30 rows, reading the weights from an outer cache takes as long as the
+/// whole VNNI product.
 #[cfg(any(target_arch = "x86_64", test))]
-pub(super) const FEWEST_ROWS: usize = 32;
+pub(super) const MIN_BLOCK_ROWS: usize = 32;
 
-/// Steps from which a product is done in blocks: those of a tile.
+/// Steps from which blocks are used: those of a tile.
 #[cfg(any(target_arch = "x86_64", test))]
-pub(super) const FEWEST_STEPS: usize = amx_tile::SIDE;
+pub(super) const MIN_BLOCK_STEPS: usize = amx_tile::SIDE;
 
-/// Rows from which a product on a CPU with I8MM is done in pairs. Of fewer, reading the weights takes longest.
+/// Rows from which a CPU with I8MM uses pairs. With fewer rows, reading the weights takes most of the time.
 #[cfg(target_arch = "aarch64")]
-const FEWEST_ROWS_OF_PAIRS: usize = 8;
+const MIN_PAIR_ROWS: usize = 8;
 
-/// Pairs of the tallest tile: with half a vector of columns each, 24 registers of sums beside four of weights.
+/// Pairs of the tallest tile. Its sums take 24 registers (four per pair, for two vectors of columns) and its weights
+/// take four.
 #[cfg(target_arch = "aarch64")]
-pub(super) const TALL_PAIRS: usize = 6;
+pub(super) const MAX_TILE_PAIRS: usize = 6;
 
-/// Most words of a row for each four elements.
-pub(super) const MOST_WORDS: usize = 2;
+/// Largest number of words of a row per step of four elements.
+pub(super) const MAX_WORDS: usize = 2;
 
 impl Layout {
     pub(super) fn new(isa: Isa, precision: ActivationBits) -> Self {
         isa.dispatch_bytes(Of(precision))
     }
 
-    /// How rows lie for what multiplies matrices, if a product of that shape is a matter for it.
+    /// The layout of rows for a matrix unit, if it supports a product of that shape.
     #[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables))]
     pub(super) fn of(
         matrices: MatrixUnit,
@@ -72,16 +73,16 @@ impl Layout {
         }
     }
 
-    /// How rows lie for pairs, and whether a product of so many is done in pairs.
+    /// The layout of rows for pairs, if a product of that many rows uses pairs.
     #[cfg(target_arch = "aarch64")]
     fn of_pairs(rows: usize, precision: ActivationBits) -> Option<Self> {
-        (rows >= FEWEST_ROWS_OF_PAIRS).then_some(match precision {
-            ActivationBits::Eight => Self { tall: 2 * TALL_PAIRS, words: 1, unit: 2 },
-            ActivationBits::Sixteen => Self { tall: TALL_PAIRS, words: 2, unit: 1 },
+        (rows >= MIN_PAIR_ROWS).then_some(match precision {
+            ActivationBits::Eight => Self { tall: 2 * MAX_TILE_PAIRS, words: 1, unit: 2 },
+            ActivationBits::Sixteen => Self { tall: MAX_TILE_PAIRS, words: 2, unit: 1 },
         })
     }
 
-    /// The rows of some tiles of so many rows.
+    /// The rows of some tiles, out of `rows` rows.
     #[inline(always)]
     pub(super) fn rows_of(self, rows: usize, tiles: Range<usize>) -> Range<usize> {
         let (all, units) = (self.tiles(rows), rows.div_ceil(self.unit));
@@ -89,19 +90,19 @@ impl Layout {
         first(tiles.start)..first(tiles.end)
     }
 
-    /// How rows lie for blocks, and whether a product of that shape is done in blocks: its last step reads whole
-    /// tiles, and all blocks whole tiles of rows.
+    /// The layout of rows for blocks, if a product of that shape uses blocks: the last step reads whole tiles of
+    /// weights, and every block reads whole tiles of rows.
     #[cfg(any(target_arch = "x86_64", test))]
     #[inline(always)]
     pub(super) fn of_blocks(rows: usize, depth: usize, precision: ActivationBits) -> Option<Self> {
-        let fits = rows >= FEWEST_ROWS && depth.div_ceil(4) >= FEWEST_STEPS;
+        let fits = rows >= MIN_BLOCK_ROWS && depth.div_ceil(4) >= MIN_BLOCK_STEPS;
         fits.then_some(match precision {
             ActivationBits::Eight => Self { tall: 2 * amx_tile::SIDE, words: 1, unit: 1 },
             ActivationBits::Sixteen => Self { tall: amx_tile::SIDE, words: 2, unit: 1 },
         })
     }
 
-    /// Tiles of so many rows.
+    /// Number of tiles of `rows` rows.
     #[inline(always)]
     pub(super) const fn tiles(self, rows: usize) -> usize {
         rows.div_ceil(self.tall)
@@ -124,25 +125,25 @@ impl Int8Op for Of {
     }
 }
 
-/// Elements that are rounded together: more than the compiler unrolls, so that it makes vectors of them.
+/// Elements that are quantized together: more than the compiler unrolls, so that it vectorizes the loop.
 const GROUP: usize = 128;
 
 /// Steps of a group.
 const STEPS: usize = GROUP / 4;
 
-/// Largest magnitudes that are kept until the end of a row, for as many chains.
+/// Independent maxima of a row, which are combined at the end of the row.
 const CHAINS: usize = 64;
 
-/// Rounds the rows of some tiles.
+/// Quantizes the rows of some tiles.
 pub(super) struct Quantize<'r, 'a> {
     pub(super) x: &'r Matrix<'a>,
     pub(super) precision: ActivationBits,
     pub(super) layout: Layout,
-    /// Of all tiles.
+    /// The range among all tiles.
     pub(super) tiles: Range<usize>,
-    /// Of these tiles' rows.
+    /// For the rows of these tiles.
     pub(super) words: &'r mut [f32],
-    /// Of these tiles' rows.
+    /// For the rows of these tiles.
     pub(super) scales: &'r mut [f32],
 }
 
@@ -184,7 +185,7 @@ impl Int8Op for Quantize<'_, '_> {
     }
 }
 
-/// Rounds the rows of some tiles for blocks, where they lie one after the other.
+/// Quantizes the rows of some tiles for blocks, where rows are stored one after another.
 #[cfg(any(target_arch = "x86_64", test))]
 pub(super) struct ByRow<'r, 'a>(pub(super) Quantize<'r, 'a>);
 
@@ -213,7 +214,7 @@ impl Int8Op for ByRow<'_, '_> {
     }
 }
 
-/// Rounds the rows of some tiles for pairs.
+/// Quantizes the rows of some tiles for pairs.
 #[cfg(target_arch = "aarch64")]
 pub(super) struct ByPair<'r, 'a>(pub(super) Quantize<'r, 'a>);
 
@@ -232,7 +233,7 @@ impl Int8Op for ByPair<'_, '_> {
             let pairs = rows.len().div_ceil(layout.unit);
             let (own, rest) = words.split_at_mut(pairs * 2 * steps);
             if rows.len() < pairs * layout.unit {
-                // A row that is none.
+                // The second row of the last pair does not exist.
                 own.fill(0.0);
             }
             let (own_scales, rest_scales) = scales.split_at_mut(rows.len());
@@ -246,29 +247,31 @@ impl Int8Op for ByPair<'_, '_> {
     }
 }
 
-/// Where the words of a row go. Implementations are `#[inline(always)]`.
+/// The destination of the words of a row. Implementations are `#[inline(always)]`.
 ///
 /// # Safety
-/// If there is room for some words of so many steps, [`Place::at`] is inside [`Place::words`] for all of them.
+/// If [`Place::has`] is true for `steps` and `words`, [`Place::at`] is inside [`Place::words`] for every step and word
+/// below them.
 unsafe trait Place {
-    /// Whether there is room for `words` words of each of `steps`, and no more.
+    /// Whether the destination has exactly `words` words for each of `steps` steps.
     fn has(&self, steps: usize, words: usize) -> bool;
-    /// Where word `word` of `words` goes, of step `step` of those.
+    /// The position of word `word` of `words` in step `step`.
     fn at(&self, step: usize, word: usize, words: usize) -> usize;
-    /// What `at` counts in.
+    /// The slice that `at` indexes.
     fn words(&mut self) -> &mut [f32];
 }
 
-/// Beside the other rows of its tile.
+/// A row that is interleaved with the other rows of its tile.
 struct InTile<'w> {
-    /// Of the tile.
+    /// The words of the tile.
     words: &'w mut [f32],
-    /// The row's place in its tile, and how many the tile has.
+    /// Index of the row in its tile, and number of rows of the tile.
     place: usize,
     height: usize,
 }
 
-// SAFETY: step `step < steps`, place `place < height` and word `word < words` of a slice that has them all.
+// SAFETY: `has` checks that the slice has `steps * height * words` words and that `place < height`; `step < steps` and
+// `word < words`.
 unsafe impl Place for InTile<'_> {
     #[inline(always)]
     fn has(&self, steps: usize, words: usize) -> bool {
@@ -284,16 +287,16 @@ unsafe impl Place for InTile<'_> {
     }
 }
 
-/// By itself, the first words of all steps first.
+/// A row that is stored separately: the first words of all steps, then the second words.
 #[cfg(any(target_arch = "x86_64", test))]
 struct InRow<'w> {
-    /// Of the row.
+    /// The words of the row.
     words: &'w mut [f32],
     steps: usize,
 }
 
 #[cfg(any(target_arch = "x86_64", test))]
-// SAFETY: word `word < words` of step `step < steps` of a slice that has them all.
+// SAFETY: `has` checks that the slice has `steps * words` words; `step < steps` and `word < words`.
 unsafe impl Place for InRow<'_> {
     #[inline(always)]
     fn has(&self, steps: usize, words: usize) -> bool {
@@ -309,12 +312,13 @@ unsafe impl Place for InRow<'_> {
     }
 }
 
-/// Beside the other row of its pair, or its high bytes beside its low ones, two steps at a time.
+/// A row that is interleaved with the other row of its pair, or whose high bytes are interleaved with its low bytes, in
+/// groups of two steps.
 #[cfg(target_arch = "aarch64")]
 struct InPair<'w> {
-    /// Of the tile.
+    /// The words of the tile.
     words: &'w mut [f32],
-    /// The pair's place in its tile, which row of it this is, and how many the tile has.
+    /// Index of the pair in its tile, index of the row in the pair, and number of pairs of the tile.
     pair: usize,
     member: usize,
     height: usize,
@@ -322,7 +326,8 @@ struct InPair<'w> {
 }
 
 #[cfg(target_arch = "aarch64")]
-// SAFETY: pair `pair < height`, and of it one of two rows, of step `step < steps`, of a slice that has them all.
+// SAFETY: `has` checks that `pair < height`, that `member + words <= 2` and that the slice has `2 * steps * height`
+// words; `step < steps` and `word < words`.
 unsafe impl Place for InPair<'_> {
     #[inline(always)]
     fn has(&self, steps: usize, words: usize) -> bool {
@@ -346,7 +351,7 @@ unsafe impl Place for InPair<'_> {
     }
 }
 
-/// Rounds a row, and returns its scale.
+/// Quantizes a row, and returns its scale.
 #[inline(always)]
 fn quantize<B: Int8Dot, P: Place>(row: Row, precision: ActivationBits, levels: i32, to: P) -> f32 {
     let mut chains = [0i32; CHAINS];
@@ -363,8 +368,8 @@ fn quantize<B: Int8Dot, P: Place>(row: Row, precision: ActivationBits, levels: i
             words(row, rounding, to, &Bytes8(0x80))
         }
         (ActivationEncoding::Signed, ActivationBits::Eight) => words(row, rounding, to, &Bytes8(0)),
-        // High and low bytes of what is stored 32,768 higher; or both signed, the high one of what rounds to
-        // it.
+        // With unsigned bytes: the high and low bytes of the value plus 32,768. With signed bytes: the high byte of the
+        // rounded value, and the low byte as a signed value.
         (ActivationEncoding::Unsigned, ActivationBits::Sixteen) => {
             words(row, rounding, to, &Digits(0x8000))
         }
@@ -376,13 +381,13 @@ fn quantize<B: Int8Dot, P: Place>(row: Row, precision: ActivationBits, levels: i
     rounding.scale
 }
 
-/// What words are made of integers.
+/// Packs integers into words.
 trait Pack<const N: usize> {
-    /// `N` words for each four integers. Implementations are `#[inline(always)]`.
+    /// Makes `N` words of each four integers. Implementations are `#[inline(always)]`.
     fn pack(&self, rounded: &[u16; GROUP], words: &mut [[u32; STEPS]; N]);
 }
 
-/// Rounds a row, and stores `N` words for each of its steps.
+/// Quantizes a row, and stores `N` words for each of its steps.
 #[inline(always)]
 fn words<const N: usize>(row: Row, rounding: Rounding, mut to: impl Place, pack: &impl Pack<N>) {
     let steps = row.depth.div_ceil(4);
@@ -401,14 +406,14 @@ fn words<const N: usize>(row: Row, rounding: Rounding, mut to: impl Place, pack:
         for step in 0..(steps - first).min(STEPS) {
             for (i, words) in packed.iter().enumerate() {
                 let at = to.at(first + step, i, N);
-                // SAFETY: step `first + step < steps` and word `i < N`, which there is room for.
+                // SAFETY: `first + step < steps` and `i < N`, and `Place::has` was asserted for `steps` and `N`.
                 unsafe { *to.words().get_unchecked_mut(at) = f32::from_bits(words[step]) };
             }
         }
     }
 }
 
-/// Bytes, with some bits turned.
+/// 8-bit values, xor a constant.
 struct Bytes8(u8);
 
 impl Pack<1> for Bytes8 {
@@ -422,7 +427,7 @@ impl Pack<1> for Bytes8 {
     }
 }
 
-/// The high bytes of what is given so much higher, and the low bytes.
+/// The high bytes after adding a constant, and the low bytes.
 struct Digits(u16);
 
 impl Pack<2> for Digits {
@@ -440,7 +445,7 @@ impl Pack<2> for Digits {
     }
 }
 
-/// Words of four bytes.
+/// Packs bytes into words of four.
 #[inline(always)]
 fn join(bytes: &[u8; GROUP], words: &mut [u32; STEPS]) {
     for (word, four) in words.iter_mut().zip(bytes.chunks_exact(4)) {
@@ -448,7 +453,7 @@ fn join(bytes: &[u8; GROUP], words: &mut [u32; STEPS]) {
     }
 }
 
-/// Elements of 16 bits: the first and the third of each four, the second and the fourth.
+/// 16-bit values: the first and the third of each four, then the second and the fourth.
 struct Pairs;
 
 impl Pack<2> for Pairs {

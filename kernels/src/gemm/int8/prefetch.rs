@@ -1,18 +1,19 @@
-//! What many rows ask memory for while they are multiplied with a panel: the panel after it, a share for each.
+//! The prefetches of the AMX and I8MM loops: while many rows are multiplied by a panel, each row prefetches a share of
+//! the next panel.
 
 use super::weights::QuantizedMatrix;
 use crate::simd::{CACHE_LINE_F32, SimdF32};
 
-/// Lines of a panel, shared out to the rows of the panel before.
+/// The cache lines of a panel, divided among the rows that are multiplied by the panel before.
 #[derive(Clone, Copy)]
-pub(super) struct Next {
-    /// Any address.
+pub(super) struct NextPanel {
+    /// Address of the next line. Any address is valid.
     from: *const f32,
-    /// Lines for each row.
+    /// Lines per row.
     lines: usize,
 }
 
-impl Next {
+impl NextPanel {
     #[inline(always)]
     pub(super) fn new(weight: &QuantizedMatrix<'_>, panel: usize, rows: usize) -> Self {
         let (from, end) = (weight.panel(panel), weight.panel(panel + 1));
@@ -20,7 +21,7 @@ impl Next {
         Self { from, lines: lines.div_ceil(rows) }
     }
 
-    /// Asks for the share of so many rows.
+    /// Prefetches the share of `rows` rows.
     #[inline(always)]
     pub(super) fn issue<S: SimdF32>(&mut self, s: S, rows: usize) {
         for _ in 0..rows * self.lines {

@@ -1,21 +1,20 @@
-//! The tiles, the loops around them, and their split over threads.
+//! The int8 tiles, the loops around them, and their split over threads.
 //!
-//! With AVX-512 and VNNI a tile is twelve rows and a whole panel, 24 vectors of sums: a step of four `k`
-//! loads two vectors of weights, broadcasts twelve words and multiplies 24 times. With 16 registers it is half
-//! a panel, as many rows as fit, and a whole panel for one or two rows, which stream through memory in one
-//! direction. With [`ActivationBits::Sixteen`] a row takes the room of two where bytes are multiplied as bytes.
+//! With AVX-512 and VNNI a tile is twelve rows and a whole panel, which takes 24 vectors of sums: a step of four `k`
+//! loads two vectors of weights, broadcasts twelve words and does 24 multiplications. With 16 registers a tile is half
+//! a panel and as many rows as fit; one or two rows use a whole panel, so that they read memory in order. With
+//! [`ActivationBits::Sixteen`] a row takes the registers of two rows on instruction sets that multiply 8-bit values.
 //!
-//! * One tile of rows: each panel is read once, and asked for a KiB or two ahead, across the end of a panel,
-//!   where no stream of the hardware's goes on. A row or two alone have several sums for each element, for
-//!   as many chains. A CPU that [follows](SimdF32::prefers_hw_prefetch) what is read is asked for a line of each half
-//!   KiB, or, by more than four rows, for the next panel, in eight places in turn.
-//! * More: a block of rows, whose bytes stay in the second-level cache, passes over all panels; a panel is
-//!   multiplied from the first or second-level cache, and its tiles ask for the next one meanwhile.
+//! * One tile of rows: each panel is read once, and prefetched one or two KiB ahead, also across the end of a panel,
+//!   where the hardware prefetcher stops. One or two rows use several sums per element, for more independent chains of
+//!   additions. On a CPU with a [strong hardware prefetcher](SimdF32::prefers_hw_prefetch) the tile prefetches only one
+//!   line per half KiB; with more than four rows it prefetches the next panel in eight interleaved streams.
+//! * More rows: a block of rows, whose quantized values stay in the L2 cache, is multiplied by all panels. Each panel
+//!   is read from the L1 or L2 cache, and its tiles prefetch the next panel.
 //!
-//! With AMX many rows are multiplied in blocks instead, of which `amx.rs` tells; with I8MM in pairs, of which
-//! `i8mm.rs` does.
+//! With AMX many rows are multiplied in blocks instead (`amx.rs`), and with I8MM in pairs (`i8mm.rs`).
 //!
-//! Threads take ranges of panels, and ranges of tiles as well when there are too few panels to go round.
+//! Threads take ranges of panels. They also take ranges of tiles when there are fewer panels than tasks.
 
 use super::activation_bits::ActivationBits;
 use super::activations::QuantizedActivations;
@@ -40,24 +39,23 @@ use crate::simd::{CACHE_LINE_F32, SimdF32};
 use core::mem::MaybeUninit;
 use core::ops::Range;
 
-/// Products below which a second thread costs more than it brings: a MiB of weights for one row.
+/// Products below which a second thread costs more time than it saves: one MiB of weights for one row.
 const MIN_WORK_TO_FORK: usize = work_to_share(1 << 20);
 
-/// Tasks per thread: enough that a thread that is late does not hold up the others.
+/// Tasks per thread. With several of them a late thread does not delay the others.
 const TASKS_PER_THREAD: usize = 4;
 
-/// Words of rows in a block: 256 KiB, which leave a second-level cache of 512 KiB room for panels.
+/// Words of rows in a block: 256 KiB, so that an L2 cache of 512 KiB also holds panels.
 const BLOCK_WORDS: usize = 64 << 10;
 
-/// Floats by which the only tile asks for weights before it multiplies them: 2 KiB.
-const FAR_AHEAD: usize = 16 * PANEL;
+/// Floats between the prefetch of weights and their use in a single tile: 2 KiB.
+const PREFETCH_FAR: usize = 16 * PANEL;
 
-/// Floats by which a tile of several asks for the weights it shares with the others: from the second-level
-/// cache to the first.
-const NEAR_AHEAD: usize = 4 * PANEL;
+/// Floats between the prefetch of weights and their use if several tiles share them: from L2 into L1.
+const PREFETCH_NEAR: usize = 4 * PANEL;
 
-/// Sums for each column that leave a CPU time to follow what is read.
-const FOLLOWED: usize = 4;
+/// Largest number of sums per column for which a CPU with a strong hardware prefetcher can follow the reads.
+const MAX_SUMS_HW_PREFETCH: usize = 4;
 
 pub(super) fn run(
     rows: &QuantizedActivations<'_>,
@@ -83,7 +81,7 @@ pub(super) fn run(
     }
 }
 
-/// Runs `part` for all tiles of rows and all panels, in as many parts as threads want.
+/// Runs `part` for all tiles of rows and all panels, split into tasks for the threads.
 pub(super) fn split(
     rows: &QuantizedActivations<'_>,
     weight: &QuantizedMatrix<'_>,
@@ -91,16 +89,16 @@ pub(super) fn split(
     part: &(impl Fn(Range<usize>, Range<usize>) + Sync),
 ) {
     let (tiles, panels) = (rows.tiles(), weight.panels());
-    // Enough to decide who computes, if it cannot be counted.
+    // The product only selects between serial and parallel, so saturation is harmless.
     let work = rows.rows().saturating_mul(weight.depth()).saturating_mul(weight.columns());
     let threads = workers.threads();
     if threads == 1 || work < MIN_WORK_TO_FORK {
         return part(0..tiles, 0..panels);
     }
-    let wanted = threads * TASKS_PER_THREAD;
-    let column_tasks = panels.min(wanted);
-    // Tiles are shared out only when panels are too few.
-    let row_tasks = (wanted / column_tasks).min(tiles.div_ceil(2)).max(1);
+    let target_tasks = threads * TASKS_PER_THREAD;
+    let column_tasks = panels.min(target_tasks);
+    // Tiles are split only when there are too few panels.
+    let row_tasks = (target_tasks / column_tasks).min(tiles.div_ceil(2)).max(1);
     workers.for_each(column_tasks * row_tasks, &|task| {
         let (column_task, row_task) = (task / row_tasks, task % row_tasks);
         part(share(tiles, row_tasks, row_task), share(panels, column_tasks, column_task));
@@ -139,25 +137,30 @@ impl Int8Op for Part<'_> {
         let all = job.rows.tiles();
         let rows_of = |tile: usize| share(job.rows.rows(), all, tile);
         if tiles.len() == 1 {
-            let next = Next { alone: true, from: core::ptr::null(), step: 0, ways: Ways::ONE };
+            let next = NextPanel {
+                only_tile: true,
+                from: core::ptr::null(),
+                step: 0,
+                streams: Streams::ONE,
+            };
             return Tile { job, rows: rows_of(tiles.start), panels, next }.run(b);
         }
         let steps = job.weight.depth().div_ceil(4).max(1);
         let tallest = job.rows.words(rows_of(tiles.start)).len().max(1);
         let blocks = tiles.len().div_ceil((BLOCK_WORDS / tallest).max(2));
-        let ways = if b.floats().prefers_hw_prefetch() { Ways::EIGHT } else { Ways::ONE };
+        let streams = if b.floats().prefers_hw_prefetch() { Streams::EIGHT } else { Streams::ONE };
         for block in 0..blocks {
             let own = share(tiles.len(), blocks, block);
             for panel in panels.clone() {
-                // The last panel of a block asks for the one after it, too: any address is fine.
+                // The last panel of a block also prefetches the panel after it: any address is valid for a prefetch.
                 let (next, after) = (job.weight.panel(panel + 1), job.weight.panel(panel + 2));
                 let lines = (after as usize - next as usize) / size_of::<[f32; CACHE_LINE_F32]>();
                 for (place, tile) in own.clone().enumerate() {
-                    // Each tile asks for its share, a line a step.
+                    // Each tile prefetches its share, one line per step.
                     let part = share(lines, own.len(), place);
                     let step = (part.len() * CACHE_LINE_F32).div_ceil(steps);
                     let from = next.wrapping_add(part.start * CACHE_LINE_F32);
-                    let next = Next { alone: false, from, step, ways };
+                    let next = NextPanel { only_tile: false, from, step, streams };
                     let (rows, panels) = (rows_of(tiles.start + tile), panel..panel + 1);
                     Tile { job, rows, panels, next }.run(b);
                 }
@@ -166,49 +169,49 @@ impl Int8Op for Part<'_> {
     }
 }
 
-/// What a tile asks memory for beside its own weights.
+/// The part of the next panel that a tile prefetches.
 #[derive(Clone, Copy)]
-struct Next {
-    /// Whether it is the only one, which asks for nothing else.
-    alone: bool,
-    /// Where to begin, any address.
+struct NextPanel {
+    /// Whether the tile is the only one. It then prefetches nothing else.
+    only_tile: bool,
+    /// Start address. Any address is valid.
     from: *const f32,
-    /// Floats for each step.
+    /// Floats per step.
     step: usize,
-    ways: Ways,
+    streams: Streams,
 }
 
-/// From how many places in turn, as a power of two: memory answers several streams sooner than one.
+/// The base-2 logarithm of the number of interleaved prefetch streams. Memory delivers several streams faster than one.
 #[derive(Clone, Copy)]
-struct Ways(u32);
+struct Streams(u32);
 
-impl Ways {
+impl Streams {
     const ONE: Self = Self(0);
     const EIGHT: Self = Self(3);
 }
 
-/// One line a step into the second-level cache.
+/// Prefetches one line per step of the next panel into the L2 cache.
 #[derive(Clone, Copy)]
-struct Outer {
-    next: Next,
-    /// Floats from one way to the next.
+struct NextPanelPrefetch {
+    next: NextPanel,
+    /// Floats between the starts of two streams.
     apart: usize,
     done: usize,
 }
 
-impl Outer {
+impl NextPanelPrefetch {
     #[inline(always)]
-    fn of(next: Next, steps: usize) -> Self {
-        Self { next, apart: (steps >> next.ways.0) * next.step, done: 0 }
+    fn of(next: NextPanel, steps: usize) -> Self {
+        Self { next, apart: (steps >> next.streams.0) * next.step, done: 0 }
     }
 }
 
-impl Prefetch for Outer {
+impl Prefetch for NextPanelPrefetch {
     #[inline(always)]
     fn issue<S: SimdF32>(&mut self, s: S, _: usize) {
-        let Next { from, step, ways: Ways(ways), .. } = self.next;
-        let (turn, way) = (self.done >> ways, self.done & ((1 << ways) - 1));
-        s.prefetch_l2(from.wrapping_add(turn * step + way * self.apart));
+        let NextPanel { from, step, streams: Streams(streams), .. } = self.next;
+        let (turn, stream) = (self.done >> streams, self.done & ((1 << streams) - 1));
+        s.prefetch_l2(from.wrapping_add(turn * step + stream * self.apart));
         self.done += 1;
     }
 }
@@ -218,18 +221,18 @@ struct Tile<'a> {
     job: &'a GemmTask<'a>,
     rows: Range<usize>,
     panels: Range<usize>,
-    next: Next,
+    next: NextPanel,
 }
 
 impl Tile<'_> {
     #[inline(always)]
     fn run<B: Int8Dot>(self, b: B) {
-        // Where rows are stored in pairs of 16 bits, both precisions are.
+        // On instruction sets that store rows as pairs of 16 bits, both precisions use the same tile.
         let digits = matches!(self.job.rows.precision(), ActivationBits::Sixteen);
         macro_rules! dispatch_mr {
             ($($rows:literal)*) => {
                 match self.rows.len() {
-                    $($rows if const { splits::<B>() && 2 * $rows <= B::TALL } && digits => {
+                    $($rows if const { stores_digits::<B>() && 2 * $rows <= B::TALL } && digits => {
                         b.call_noinline(Of::<$rows, true>(self))
                     })*
                     $($rows if const { $rows <= B::TALL } => b.call_noinline(Of::<$rows, false>(self)),)*
@@ -241,12 +244,12 @@ impl Tile<'_> {
     }
 }
 
-/// Whether rows in 16 bits are two rows of bytes.
-const fn splits<B: Int8Dot>() -> bool {
+/// Whether 16-bit rows are stored as high and low bytes.
+const fn stores_digits<B: Int8Dot>() -> bool {
     !matches!(B::STORED, ActivationEncoding::Pairs)
 }
 
-/// A [`Tile`] of `MR` rows, as two of bytes each or as one, as a function of its own.
+/// A [`Tile`] of `MR` rows, each stored as high and low bytes if `DIGITS`, as a separate function.
 struct Of<'a, const MR: usize, const DIGITS: bool>(Tile<'a>);
 
 impl<const MR: usize, const DIGITS: bool> Int8Op for Of<'_, MR, DIGITS> {
@@ -255,43 +258,45 @@ impl<const MR: usize, const DIGITS: bool> Int8Op for Of<'_, MR, DIGITS> {
     #[inline(always)]
     fn run<B: Int8Dot, const NV: usize, const TV: usize>(self, b: B) {
         if DIGITS {
-            self.form::<_, NV, TV>(Digits(b));
+            self.operand::<_, NV, TV>(Digits(b));
         } else {
-            self.form::<_, NV, TV>(Single(b));
+            self.operand::<_, NV, TV>(Single(b));
         }
     }
 }
 
 impl<const MR: usize, const DIGITS: bool> Of<'_, MR, DIGITS> {
     #[inline(always)]
-    fn form<F: Integers, const NV: usize, const TV: usize>(&self, form: F) {
+    fn operand<F: Integers, const NV: usize, const TV: usize>(&self, operand: F) {
         for panel in self.0.panels.clone() {
-            if const { MR > F::WHOLE } {
+            if const { MR > F::WHOLE_PANEL_ROWS } {
                 for part in 0..NV / TV {
-                    self.sums::<F, TV, 1>(form, panel, part);
+                    self.sums::<F, TV, 1>(operand, panel, part);
                 }
-            // As many chains as half of the registers hold.
-            } else if const { F::WAITS && 4 * MR * NV * F::SUMS <= F::SimdF32::REGISTERS / 2 } {
-                self.sums::<F, NV, 4>(form, panel, 0);
-            } else if const { F::WAITS && 2 * MR * NV * F::SUMS <= F::SimdF32::REGISTERS / 2 } {
-                self.sums::<F, NV, 2>(form, panel, 0);
+            // As many chains as fit half of the registers.
+            } else if const { F::LATENCY_BOUND && 4 * MR * NV * F::SUMS <= F::SimdF32::REGISTERS / 2 }
+            {
+                self.sums::<F, NV, 4>(operand, panel, 0);
+            } else if const { F::LATENCY_BOUND && 2 * MR * NV * F::SUMS <= F::SimdF32::REGISTERS / 2 }
+            {
+                self.sums::<F, NV, 2>(operand, panel, 0);
             } else {
-                self.sums::<F, NV, 1>(form, panel, 0);
+                self.sums::<F, NV, 1>(operand, panel, 0);
             }
         }
     }
 
-    /// Part `part` of `panel`, `NV` vectors of columns, in so many phases.
+    /// Computes part `part` of `panel`, `NV` vectors of columns, with `PHASES` sums per element.
     #[inline(always)]
     fn sums<F: Integers, const NV: usize, const PHASES: usize>(
         &self,
-        form: F,
+        operand: F,
         panel: usize,
         part: usize,
     ) {
         let Tile { job, rows, next, .. } = &self.0;
         let GemmTask { rows: bytes, weight, store } = job;
-        let (s, lanes) = (form.lanes(), F::SimdF32::LANES);
+        let (s, lanes) = (operand.lanes(), F::SimdF32::LANES);
         let first = part * NV * lanes;
         let column = panel * PANEL + first;
         if column >= weight.columns() {
@@ -305,45 +310,46 @@ impl<const MR: usize, const DIGITS: bool> Of<'_, MR, DIGITS> {
         let weights = weight.panel(panel).wrapping_add(first);
         let scales = weights.wrapping_add(steps * PANEL);
         let offsets = scales.wrapping_add(PANEL);
-        let mut begin = [[form.zero(); NV]; MR];
+        let mut begin = [[operand.zero(); NV]; MR];
         for v in 0..NV {
-            // SAFETY: the offsets of a panel that is there.
-            let offsets = unsafe { form.start(offsets.wrapping_add(v * lanes).cast()) };
+            // SAFETY: `panel` is in the matrix, and its words end with PANEL offsets (`QuantizedMatrix`).
+            let offsets = unsafe { operand.start(offsets.wrapping_add(v * lanes).cast()) };
             for line in &mut begin {
                 line[v] = offsets;
             }
         }
         let panels = Panels { at: [weights.cast()], step: PANEL, vector: lanes };
         let count = const { (NV * F::SimdF32::LANES).div_ceil(CACHE_LINE_F32) };
-        let here = |ahead: usize| PrefetchLines {
-            at: weights.wrapping_add(ahead),
+        let current = |distance: usize| PrefetchLines {
+            at: weights.wrapping_add(distance),
             step: PANEL,
             count,
             apart: CACHE_LINE_F32,
         };
-        // SAFETY: the tile has `MR` elements for each step, the panel as many steps of 32 words.
+        // SAFETY: `QuantizedActivations::words` returned the words of `MR` rows, `MR` elements for each of `steps`
+        // steps, and the panel has `steps` steps of PANEL words.
         let phases = unsafe {
-            // Of several tiles none has less than half of the rows of the tallest.
-            if const { PHASES > 1 || 2 * MR < F::TALL } || next.alone {
-                let begin = (begin, form.zero());
+            // Tiles are balanced: if there are several, each has at least half of the rows of the tallest.
+            if const { PHASES > 1 || 2 * MR < F::TALL } || next.only_tile {
+                let begin = (begin, operand.zero());
                 let whole = const { NV * F::SimdF32::LANES == PANEL };
                 if whole
-                    && const { F::SimdF32::MAY_PREFER_HW_PREFETCH && F::WAITS }
+                    && const { F::SimdF32::MAY_PREFER_HW_PREFETCH && F::LATENCY_BOUND }
                     && s.prefers_hw_prefetch()
                 {
-                    if const { MR * F::SUMS > FOLLOWED } {
+                    if const { MR * F::SUMS > MAX_SUMS_HW_PREFETCH } {
                         let next = weight.panel(panel + 1);
-                        let ahead = InterleavedPrefetch::of(next, steps * PANEL);
-                        multiply_in_phases(form, begin, steps, words, panels, ahead)
+                        let prefetch = InterleavedPrefetch::of(next, steps * PANEL);
+                        multiply_in_phases(operand, begin, steps, words, panels, prefetch)
                     } else {
-                        let ahead = SparsePrefetch::of(weights, PANEL);
-                        multiply_in_phases(form, begin, steps, words, panels, ahead)
+                        let prefetch = SparsePrefetch::of(weights, PANEL);
+                        multiply_in_phases(operand, begin, steps, words, panels, prefetch)
                     }
                 } else {
-                    let ahead = if whole {
-                        here(FAR_AHEAD)
+                    let prefetch = if whole {
+                        current(PREFETCH_FAR)
                     } else {
-                        // The parts of a panel ask for the next one, each for its share.
+                        // Each part of a panel prefetches its share of the next panel.
                         let share = part * steps * count * CACHE_LINE_F32;
                         PrefetchLines::running(
                             weight.panel(panel + 1).wrapping_add(share),
@@ -351,13 +357,13 @@ impl<const MR: usize, const DIGITS: bool> Of<'_, MR, DIGITS> {
                             CACHE_LINE_F32,
                         )
                     };
-                    multiply_in_phases(form, begin, steps, words, panels, ahead)
+                    multiply_in_phases(operand, begin, steps, words, panels, prefetch)
                 }
             } else {
                 store.prefetch_l2::<F::SimdF32, MR>(s, rows.start, column, NV * lanes);
-                let outer = Outer::of(*next, steps);
-                let ahead = (here(NEAR_AHEAD), outer);
-                let [sums] = multiply(form, [begin], steps, words, panels, ahead);
+                let next_panel = NextPanelPrefetch::of(*next, steps);
+                let prefetch = (current(PREFETCH_NEAR), next_panel);
+                let [sums] = multiply(operand, [begin], steps, words, panels, prefetch);
                 [sums; PHASES]
             }
         };
@@ -365,58 +371,59 @@ impl<const MR: usize, const DIGITS: bool> Of<'_, MR, DIGITS> {
         assert!(row_scales.len() == MR);
         let mut column_scales = [s.splat(0.0); NV];
         for (v, scale) in column_scales.iter_mut().enumerate() {
-            // SAFETY: the scales of a panel that is there.
+            // SAFETY: `panel` is in the matrix, and its steps are followed by PANEL scales (`QuantizedMatrix`).
             *scale = unsafe { s.load(scales.wrapping_add(v * lanes)) };
         }
-        // One row of the tile at a time: as a whole it would go through memory.
+        // One row of the tile at a time: the whole tile would be spilled to memory.
         if store.fits_registers(valid == NV * lanes) {
-            // SAFETY: all columns are in the output.
+            // SAFETY: `fits_registers` is true, so all `NV * lanes` columns are in the output.
             let bias = unsafe { store.bias_of::<F::SimdF32, NV>(s, column) };
             for i in 0..MR {
-                let line = scaled(form, &phases, i, &column_scales, row_scales[i]);
-                // SAFETY: rows and columns of the output, which no other task has.
+                let line = scaled(operand, &phases, i, &column_scales, row_scales[i]);
+                // SAFETY: rows and columns of the output, which `split` gives to no other task.
                 unsafe { store.finish_row(s, line, bias, rows.start + i, column) };
             }
-            // SAFETY: `finish_row` has stored these rows and columns of the output, which no other
-            // task has.
+            // SAFETY: `finish_row` has stored these rows and columns of the output, and `split` gives them to no other
+            // task.
             unsafe { store.finish_stored(s, MR, rows.start, column, valid) };
         } else {
-            let mut room = MaybeUninit::<[f32; MAX_MR * PANEL]>::uninit();
-            let tile = room.as_mut_ptr().cast::<f32>();
+            let mut buffer = MaybeUninit::<[f32; MAX_MR * PANEL]>::uninit();
+            let tile = buffer.as_mut_ptr().cast::<f32>();
             for i in 0..MR {
-                let line = scaled(form, &phases, i, &column_scales, row_scales[i]);
+                let line = scaled(operand, &phases, i, &column_scales, row_scales[i]);
                 for (v, x) in line.into_iter().enumerate() {
-                    // SAFETY: `MR <= MAX_MR`, and NV vectors are no more than a panel.
+                    // SAFETY: `MR <= MAX_MR`, and NV vectors are at most a panel, so the row fits `buffer`.
                     unsafe { s.store(tile.add((i * NV + v) * lanes), x) };
                 }
             }
             let shape = (MR, NV * lanes);
-            // SAFETY: rows and columns of the output, which no other task has; the tile was stored.
+            // SAFETY: rows and columns of the output, which `split` gives to no other task; the loop above has stored
+            // the tile.
             unsafe { store.finish_tile(s, tile, shape, rows.start, column, valid) };
         }
     }
 }
 
-/// Row `i` of the sums, all phases together, in f32 and scaled.
+/// Row `i` of the sums: the phases are added, converted to f32 and scaled.
 #[inline(always)]
 fn scaled<F: Integers, const PHASES: usize, const MR: usize, const NV: usize>(
-    form: F,
+    operand: F,
     phases: &[[[F::Sum; NV]; MR]; PHASES],
     i: usize,
     column_scales: &[Vector<F>; NV],
     row_scale: f32,
 ) -> [Vector<F>; NV] {
-    let s = form.lanes();
+    let s = operand.lanes();
     let mut line = [s.splat(row_scale); NV];
     for v in 0..NV {
         let mut sum = phases[0][i][v];
         for phase in &phases[1..] {
-            sum = form.add(sum, phase[i][v]);
+            sum = operand.add(sum, phase[i][v]);
         }
-        line[v] = s.mul(s.mul(form.to_f32(sum), column_scales[v]), line[v]);
+        line[v] = s.mul(s.mul(operand.to_f32(sum), column_scales[v]), line[v]);
     }
     line
 }
 
-/// One vector of f32 beside a form.
+/// The f32 vector of an operand.
 type Vector<F> = <<F as TileOperand>::SimdF32 as SimdF32>::F32;

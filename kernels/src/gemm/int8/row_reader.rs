@@ -1,4 +1,4 @@
-//! A row as it is given, some elements at a time.
+//! Reads a row of the input, some elements at a time.
 
 use crate::matrix::Matrix;
 
@@ -18,38 +18,39 @@ impl Row {
         Self { at, stride: x.column_stride(), depth: x.columns() }
     }
 
-    /// `N` elements from `first` on, zeros beyond the last.
+    /// `N` elements from `first` on, with zeros after the last element.
     #[inline(always)]
     pub(super) fn group<const N: usize>(self, first: usize) -> [f32; N] {
         let count = (self.depth - first).min(N);
         if self.stride == 1 && count == N {
-            // SAFETY: contiguous elements of a row that the view has.
+            // SAFETY: the stride is 1 and `first + N <= depth`, so the elements are contiguous and inside the row.
             return unsafe { self.at.add(first).cast::<[f32; N]>().read_unaligned() };
         }
         self.copied(first)
     }
 
-    /// Where `count` elements from `first` on lie, zeros beyond the last: in the row, or else in `room`.
+    /// The address of `count` elements from `first` on, with zeros after the last element: in the row if they are
+    /// contiguous, otherwise in `buffer`.
     #[inline(always)]
     pub(super) fn place<const N: usize>(
         self,
         first: usize,
         count: usize,
-        room: &mut [f32; N],
+        buffer: &mut [f32; N],
     ) -> *const f32 {
         if self.stride == 1 && self.depth - first >= count {
             return self.at.wrapping_add(first);
         }
-        *room = self.copied(first);
-        room.as_ptr()
+        *buffer = self.copied(first);
+        buffer.as_ptr()
     }
 
-    /// [`Row::group`], one by one.
+    /// [`Row::group`], one element at a time.
     #[inline(never)]
     fn copied<const N: usize>(self, first: usize) -> [f32; N] {
         let mut group = [0.0; N];
         for (i, x) in group[..(self.depth - first).min(N)].iter_mut().enumerate() {
-            // SAFETY: an element of the row.
+            // SAFETY: `first + i < depth`, so the element is inside the row.
             *x = unsafe { *self.at.add((first + i) * self.stride) };
         }
         group

@@ -1,8 +1,9 @@
-//! Products in blocks, on what emulates the tile registers of AMX and on the CPU's own where there are: the same
-//! layouts, loops and instructions, equal to the oracle. Where a CPU has no AMX, that part is skipped by name.
+//! Tests of products in AMX blocks, on the emulator of the tile registers and on the CPU if it has AMX. Both use the
+//! same layouts, loops and instructions, and must equal the oracle. On a CPU without AMX that part is skipped with a
+//! message.
 
 use super::amx::Blocks;
-use super::pack_activations::{ByRow, FEWEST_ROWS, FEWEST_STEPS, Layout, Quantize};
+use super::pack_activations::{ByRow, Layout, MIN_BLOCK_ROWS, MIN_BLOCK_STEPS, Quantize};
 use super::product::split;
 use super::{ActivationBits, QuantizedActivations, QuantizedMatrix, gemm_int8};
 use crate::activation::Activation;
@@ -26,27 +27,27 @@ use std::{format, println, vec};
 
 const PRECISIONS: [ActivationBits; 2] = [ActivationBits::Eight, ActivationBits::Sixteen];
 
-/// Memory that still holds it was not written.
+/// A value that marks memory as not written.
 const POISON: f32 = f32::from_bits(0x7fc0_dead);
 
-/// Says once that a machine has no AMX.
+/// Prints once that a machine has no AMX.
 static SKIPPED: Once = Once::new();
 
-/// Who multiplies, and with what vectors the rest is done.
+/// The matrix unit, and the vector instruction set for the rest.
 #[derive(Clone, Copy)]
-enum How {
-    /// The emulation, and plain Rust.
+enum Backend {
+    /// The emulator, and scalar code.
     Scalar,
-    /// The emulation, and AVX-512.
+    /// The emulator, and AVX-512.
     #[cfg(target_arch = "x86_64")]
     Vectors(crate::arch::x86_64::vnni::Vnni512),
-    /// The CPU.
+    /// The AMX of the CPU.
     #[cfg(target_arch = "x86_64")]
     Amx(Amx),
 }
 
-impl How {
-    /// Every way that this machine has.
+impl Backend {
+    /// All backends that this machine has.
     fn all() -> Vec<Self> {
         #[cfg(target_arch = "x86_64")]
         let vectors = pulp::x86::V4::try_new()
@@ -65,9 +66,9 @@ impl How {
 
     fn name(self) -> &'static str {
         match self {
-            Self::Scalar => "emulation",
+            Self::Scalar => "emulator",
             #[cfg(target_arch = "x86_64")]
-            Self::Vectors(_) => "emulation beside avx512",
+            Self::Vectors(_) => "emulator with avx512",
             #[cfg(target_arch = "x86_64")]
             Self::Amx(_) => "amx",
         }
@@ -94,7 +95,7 @@ impl How {
         }
     }
 
-    /// The product in blocks, with rows rounded in a buffer of exactly their length.
+    /// The product in blocks. The rows are quantized into a buffer of exactly their length.
     fn product(
         self,
         x: Matrix<'_>,
@@ -131,7 +132,7 @@ impl How {
         });
     }
 
-    /// [`How::product`] of dense rows without epilogue into a new output.
+    /// [`Backend::product`] of dense rows without epilogue into a new output.
     fn plain(
         self,
         x: &[f32],
@@ -148,7 +149,7 @@ impl How {
     }
 }
 
-/// `-1.0..1.0`, the same in every run.
+/// A pseudo-random value in `-1.0..1.0`, the same in every run.
 fn random(state: &mut u64) -> f32 {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     (*state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
@@ -159,7 +160,7 @@ fn values(count: usize, seed: usize) -> Vec<f32> {
     (0..count).map(|_| random(state)).collect()
 }
 
-/// Weights of `columns` out of rows of `all`.
+/// The quantized first `columns` columns of `w`, whose rows have `all` columns.
 fn weight(w: &[f32], (depth, columns, all): (usize, usize, usize)) -> Vec<f32> {
     let mut words = vec![POISON; QuantizedMatrix::len(depth, columns).expect("a small size")];
     let w = Matrix::strided(w, depth, columns, all, 1).expect("inside W");
@@ -180,7 +181,7 @@ fn expected(
     out
 }
 
-/// Panics unless all elements have the same bits, or are both NaN, and were written.
+/// Panics unless all elements were written and have the same bits, or are both NaN.
 fn assert_same(found: &[f32], expected: &[f32], what: impl Fn() -> std::string::String) {
     assert_eq!(found.len(), expected.len());
     for (at, (&x, &y)) in found.iter().zip(expected).enumerate() {
@@ -189,10 +190,10 @@ fn assert_same(found: &[f32], expected: &[f32], what: impl Fn() -> std::string::
     }
 }
 
-/// Rows around one and two tiles of rows, columns around tiles and panels, depths around words of four and
-/// steps of 64.
+/// Numbers of rows around one and two tiles of rows, of columns around tiles and panels, and depths around words of
+/// four and steps of 64.
 #[test]
-fn every_shape_around_every_edge_is_equal() {
+fn every_shape_around_every_edge_equals_the_oracle() {
     const ROWS: [usize; 12] = [32, 33, 34, 47, 48, 49, 63, 64, 65, 80, 81, 97];
     const COLUMNS: [usize; 14] = [1, 2, 15, 16, 17, 31, 32, 33, 47, 48, 63, 64, 65, 70];
     const MOST: (usize, usize) = (97, 70);
@@ -205,18 +206,20 @@ fn every_shape_around_every_edge_is_equal() {
             for (index, &columns) in COLUMNS.iter().enumerate() {
                 let words = weight(&w, (depth, columns, MOST.1));
                 let matrix = QuantizedMatrix::from_quantized(depth, columns, &words).expect("W");
-                for (turn, how) in How::all().into_iter().enumerate() {
+                for (turn, backend) in Backend::all().into_iter().enumerate() {
                     for (place, &rows) in ROWS.iter().enumerate() {
-                        // Each of them with each in turn where it is emulated.
-                        if (index + place + seed + turn) % cases(8, 3) > 0 && how.name() != "amx" {
+                        // On the emulator, only a part of the combinations.
+                        if (index + place + seed + turn) % cases(8, 3) > 0
+                            && backend.name() != "amx"
+                        {
                             continue;
                         }
                         let x = &x[..rows * depth];
-                        let c = how.plain(x, rows, precision, &matrix, Parallelism::Serial);
+                        let c = backend.plain(x, rows, precision, &matrix, Parallelism::Serial);
                         for (row, c) in c.chunks_exact(columns).enumerate() {
                             assert_same(c, &all[row * MOST.1..][..columns], || {
                                 let shape = format!("{rows} x {columns} x {depth}, row {row}");
-                                format!("{}, {precision:?}, {shape}", how.name())
+                                format!("{}, {precision:?}, {shape}", backend.name())
                             });
                         }
                     }
@@ -226,7 +229,7 @@ fn every_shape_around_every_edge_is_equal() {
     }
 }
 
-/// Sums as large as they come, of both signs.
+/// The largest possible sums, of both signs.
 #[test]
 fn extremes_are_exact() {
     for depth in [64, 518, 519, 1041, 4099] {
@@ -240,10 +243,10 @@ fn extremes_are_exact() {
                 let one = expected(&x[..depth], &w, (1, depth, columns), precision);
                 let exact = f64::from(x_sign * w_sign) * 16129.0 * depth as f64;
                 assert!((f64::from(one[0]) - exact).abs() <= 1e-6 * exact.abs());
-                for how in How::all() {
-                    let c = how.plain(&x, rows, precision, &matrix, Parallelism::Serial);
+                for backend in Backend::all() {
+                    let c = backend.plain(&x, rows, precision, &matrix, Parallelism::Serial);
                     for c in c.chunks_exact(columns) {
-                        assert_same(c, &one, || format!("{}, depth {depth}", how.name()));
+                        assert_same(c, &one, || format!("{}, depth {depth}", backend.name()));
                     }
                 }
             }
@@ -251,9 +254,9 @@ fn extremes_are_exact() {
     }
 }
 
-/// Bytes that nothing here makes, of which the largest is -128, and rows whose bytes are 255 and 1.
+/// Values that quantization never produces, down to -128, and rows whose stored bytes are 255 and 1.
 #[test]
-fn foreign_bytes_are_multiplied_as_they_are() {
+fn int8_values_from_other_sources_are_multiplied_exactly() {
     let (rows, depth, columns) = (40, 70usize, 37usize);
     let steps = depth.div_ceil(4);
     let x: Vec<f32> = (0..rows * depth).map(|i| if i / 3 % 2 == 0 { 1.0 } else { -1.0 }).collect();
@@ -273,23 +276,25 @@ fn foreign_bytes_are_multiplied_as_they_are() {
     let matrix = QuantizedMatrix::from_quantized(depth, columns, &words).expect("W");
     let (serial, view) = (Parallelism::Serial, Matrix::new(&x, rows, depth).expect("X"));
     for precision in PRECISIONS {
-        let mut right = vec![POISON; rows * columns];
-        let mut room =
+        let mut reference = vec![POISON; rows * columns];
+        let mut buffer =
             vec![POISON; QuantizedActivations::len(rows, depth, precision).expect("small")];
-        let read = QuantizedActivations::quantize(Isa::SCALAR, view, precision, &mut room, serial)
-            .expect("X");
-        let c = MatrixMut::new(&mut right, rows, columns).expect("C");
+        let read =
+            QuantizedActivations::quantize(Isa::SCALAR, view, precision, &mut buffer, serial)
+                .expect("X");
+        let c = MatrixMut::new(&mut reference, rows, columns).expect("C");
         gemm_int8(&read, &matrix, &Epilogue::default(), c, serial).expect("shapes that fit");
-        for how in How::all() {
-            let c = how.plain(&x, rows, precision, &matrix, serial);
-            assert_same(&c, &right, || format!("{}, {precision:?}", how.name()));
+        for backend in Backend::all() {
+            let c = backend.plain(&x, rows, precision, &matrix, serial);
+            assert_same(&c, &reference, || format!("{}, {precision:?}", backend.name()));
         }
     }
 }
 
-/// Zeros, the smallest and the largest numbers, and what is not finite, in one row, at every place of a block.
+/// Zeros, the smallest and the largest numbers, and values that are not finite, in one row, at every position of a
+/// block.
 #[test]
-fn magnitudes_and_what_is_not_finite_stay_in_their_row() {
+fn magnitudes_and_non_finite_values_affect_only_their_row() {
     let kinds =
         [0.0, 1e-31, f32::MIN_POSITIVE, f32::MAX, f32::NAN, f32::INFINITY, f32::NEG_INFINITY];
     let (rows, depth, columns) = (51, 67, 35);
@@ -308,28 +313,28 @@ fn magnitudes_and_what_is_not_finite_stay_in_their_row() {
             assert_eq!(own.iter().all(|y| y.is_nan()), !kind.is_finite());
             let mut all = whole.clone();
             all[place * columns..][..columns].copy_from_slice(&own);
-            for how in How::all() {
-                let c = how.plain(&x, rows, precision, &matrix, Parallelism::Serial);
+            for backend in Backend::all() {
+                let c = backend.plain(&x, rows, precision, &matrix, Parallelism::Serial);
                 assert_same(&c, &all, || {
-                    format!("{}, {precision:?}, {kind:e} in row {place}", how.name())
+                    format!("{}, {precision:?}, {kind:e} in row {place}", backend.name())
                 });
             }
         }
     }
 }
 
-/// Epilogues, strides and gaps, as tiles of vectors in plain Rust have them.
+/// Epilogues, strides and gaps give the same result as scalar vector tiles.
 #[test]
-fn every_epilogue_and_layout_is_equal() {
+fn every_epilogue_and_layout_equals_the_vector_tiles() {
     let (rows, depth, columns) = (50, 68, 70);
     let (x, w) = (values(rows * depth, 3), values(depth * columns, 4));
     let words = weight(&w, (depth, columns, columns));
     let matrix = QuantizedMatrix::from_quantized(depth, columns, &words).expect("W");
     let (bias, added) = (values(columns, 5), values(rows * columns, 6));
     let added = Matrix::new(&added, rows, columns).expect("a residual");
-    // By row with a gap, by column, and neither.
+    // By row with a gap, by column, and with both strides above 1.
     for (stride, apart) in [(columns + 3, 1), (1, rows + 1), (2 * columns + 1, 2)] {
-        let before = values((rows - 1) * stride + (columns - 1) * apart + 1, 7);
+        let previous = values((rows - 1) * stride + (columns - 1) * apart + 1, 7);
         let transposed: Vec<f32> =
             (0..rows * depth).map(|i| x[i % rows * depth + i / rows]).collect();
         for (turn, residual) in
@@ -348,26 +353,35 @@ fn every_epilogue_and_layout_is_equal() {
                         };
                         let x = x.expect("X");
                         let serial = Parallelism::Serial;
-                        let mut right = before.clone();
+                        let mut reference = previous.clone();
                         let length =
                             QuantizedActivations::len(rows, depth, precision).expect("small");
-                        let mut room = vec![POISON; length];
+                        let mut buffer = vec![POISON; length];
                         let read = QuantizedActivations::quantize(
                             Isa::SCALAR,
                             x,
                             precision,
-                            &mut room,
+                            &mut buffer,
                             serial,
                         )
                         .expect("X");
-                        let c = MatrixMut::strided(&mut right, rows, columns, stride, apart);
+                        let c = MatrixMut::strided(&mut reference, rows, columns, stride, apart);
                         gemm_int8(&read, &matrix, &epilogue, c.expect("C"), serial)
                             .expect("shapes that fit");
-                        for how in How::all() {
-                            let mut out = before.clone();
+                        for backend in Backend::all() {
+                            let mut out = previous.clone();
                             let c = MatrixMut::strided(&mut out, rows, columns, stride, apart);
-                            how.product(x, precision, &matrix, &epilogue, c.expect("C"), serial);
-                            assert_same(&out, &right, || format!("{}: {epilogue:?}", how.name()));
+                            backend.product(
+                                x,
+                                precision,
+                                &matrix,
+                                &epilogue,
+                                c.expect("C"),
+                                serial,
+                            );
+                            assert_same(&out, &reference, || {
+                                format!("{}: {epilogue:?}", backend.name())
+                            });
                         }
                     }
                 }
@@ -376,7 +390,7 @@ fn every_epilogue_and_layout_is_equal() {
     }
 }
 
-/// So many threads, started for each call.
+/// An executor that starts this number of threads for each call.
 struct Threads(usize);
 
 impl Executor for Threads {
@@ -402,48 +416,50 @@ impl Executor for Threads {
 
 #[test]
 fn a_row_does_not_depend_on_its_batch_nor_on_threads() {
-    // Few columns: threads share out rows, too. More rows than pass over the panels at once.
+    // With few columns threads also split rows. One case has more rows than one pass over the panels.
     for (most, depth, columns) in [(97, 131, 133), (260, 67, 65), (150, 7300, 3)] {
         let (x, w) = (values(most * depth, 8), values(depth * columns, 9));
         let words = weight(&w, (depth, columns, columns));
         let matrix = QuantizedMatrix::from_quantized(depth, columns, &words).expect("W");
         for precision in PRECISIONS {
             let (serial, view) = (Parallelism::Serial, Matrix::new(&x, most, depth).expect("X"));
-            let mut right = vec![POISON; most * columns];
-            let mut room =
+            let mut reference = vec![POISON; most * columns];
+            let mut buffer =
                 vec![POISON; QuantizedActivations::len(most, depth, precision).expect("small")];
             let read =
-                QuantizedActivations::quantize(Isa::SCALAR, view, precision, &mut room, serial)
+                QuantizedActivations::quantize(Isa::SCALAR, view, precision, &mut buffer, serial)
                     .expect("X");
-            let c = MatrixMut::new(&mut right, most, columns).expect("C");
+            let c = MatrixMut::new(&mut reference, most, columns).expect("C");
             gemm_int8(&read, &matrix, &Epilogue::default(), c, serial).expect("shapes that fit");
-            for how in How::all() {
+            for backend in Backend::all() {
                 for &threads in cases(&[1, 3][..], &[1, 2, 3, 7]) {
                     let executor = Threads(threads);
                     let parallelism = Parallelism::Executor(&executor);
-                    let c = how.plain(&x, most, precision, &matrix, parallelism);
-                    assert_same(&c, &right, || format!("{}, {threads} threads", how.name()));
+                    let c = backend.plain(&x, most, precision, &matrix, parallelism);
+                    assert_same(&c, &reference, || {
+                        format!("{}, {threads} threads", backend.name())
+                    });
                 }
                 for (first, rows) in [(0, 32), (17, 45), (most - 33, 33)] {
                     let part = &x[first * depth..][..rows * depth];
-                    let c = how.plain(part, rows, precision, &matrix, serial);
-                    let right = &right[first * columns..][..rows * columns];
-                    assert_same(&c, right, || format!("{}, rows from {first}", how.name()));
+                    let c = backend.plain(part, rows, precision, &matrix, serial);
+                    let reference = &reference[first * columns..][..rows * columns];
+                    assert_same(&c, reference, || format!("{}, rows from {first}", backend.name()));
                 }
             }
         }
     }
 }
 
-/// Which products are done in blocks is a matter of their shape, of the CPU and of its system's leave; never of
-/// bits.
+/// Whether a product uses blocks depends on its shape, on the CPU and on the permission of the operating system. The
+/// bits do not depend on it.
 #[test]
 fn without_amx_or_its_leave_products_are_the_same() {
     for (rows, depth, blocks) in [
-        (FEWEST_ROWS - 1, 512, false),
-        (FEWEST_ROWS, 512, true),
-        (FEWEST_ROWS, 4 * FEWEST_STEPS - 4, false),
-        (FEWEST_ROWS, 4 * FEWEST_STEPS - 3, true),
+        (MIN_BLOCK_ROWS - 1, 512, false),
+        (MIN_BLOCK_ROWS, 512, true),
+        (MIN_BLOCK_ROWS, 4 * MIN_BLOCK_STEPS - 4, false),
+        (MIN_BLOCK_ROWS, 4 * MIN_BLOCK_STEPS - 3, true),
         (0, 512, false),
     ] {
         for precision in PRECISIONS {
@@ -458,11 +474,11 @@ fn without_amx_or_its_leave_products_are_the_same() {
         let all = expected(&x, &w, (rows, depth, columns), precision);
         let product = |isa: Isa, blocks: Option<bool>| {
             let serial = Parallelism::Serial;
-            let mut room =
+            let mut buffer =
                 vec![POISON; QuantizedActivations::len(rows, depth, precision).expect("small")];
             let x = Matrix::new(&x, rows, depth).expect("X");
             let read =
-                QuantizedActivations::quantize(isa, x, precision, &mut room, serial).expect("X");
+                QuantizedActivations::quantize(isa, x, precision, &mut buffer, serial).expect("X");
             let in_blocks = blocks.unwrap_or(isa.has_matrix_products());
             assert_eq!(read.matrices().is_some(), in_blocks, "{isa}");
             let mut c = vec![POISON; rows * columns];
@@ -483,7 +499,7 @@ fn without_amx_or_its_leave_products_are_the_same() {
     }
 }
 
-/// Where a run must not pass over what multiplies matrices of bytes, it says so.
+/// A test run that requires matrix instructions fails if the CPU has none.
 #[test]
 fn required_matrix_products_are_present() {
     if std::env::var_os("SIMDFORMER_REQUIRE_MATRIX_PRODUCTS").is_some_and(|value| value == "1") {

@@ -1,23 +1,23 @@
-//! Weights in eight bits.
+//! int8 weights.
 
-use super::activation_bits::MOST_DEPTH;
+use super::activation_bits::MAX_DEPTH;
 use super::quantize_weights::{Columns, PANEL, SCALES, panel_words};
 use crate::gemm::error::GemmError;
 use crate::isa::Isa;
 use crate::matrix::Matrix;
 use core::fmt;
 
-/// A weight matrix `[depth, columns]` in signed bytes, with one scale a column. The layout is the same on
-/// every instruction set: panels of 32 columns, `[ceil(depth / 4)][32]` words of four consecutive bytes of a column,
-/// then 32 scales (f32), then 32 integers, -128 times the sum of a column's bytes.
+/// A weight matrix `[depth, columns]` in int8, with one scale per column. The layout is the same on every instruction
+/// set: panels of 32 columns. A panel has `[ceil(depth / 4)][32]` words of four consecutive values of a column, then 32
+/// scales (f32), then 32 integers, which are -128 times the sum of the values of a column.
 ///
-/// A quarter of the memory of the floats, and a little. Like a
-/// [`PackedMatrix`](crate::PackedMatrix) it borrows its words: own a buffer of [`QuantizedMatrix::len`] floats with
-/// the shape, and make a view with [`QuantizedMatrix::from_quantized`] where it is used. Words are no numbers:
-/// copy them as bits. Kernels are fastest when they start on a multiple of 64 bytes.
+/// It takes slightly more than a quarter of the memory of the f32 matrix. Like a [`PackedMatrix`](crate::PackedMatrix)
+/// it borrows its words: store a buffer of [`QuantizedMatrix::len`] floats and the shape, and create a view with
+/// [`QuantizedMatrix::from_quantized`] for each use. The words are not numbers: copy them as bits. Kernels are fastest
+/// when the buffer starts on a multiple of 64 bytes.
 ///
-/// Words that nothing here wrote are another matrix, no more; where the integers are not those of the
-/// bytes, not the same one on every instruction set.
+/// Words from another source are read as another matrix, with no other effect. If their integers are not -128 times the
+/// sums of the values, the result differs between instruction sets.
 ///
 /// ```
 /// use simdformer_kernels::{QuantizedMatrix, Isa, Matrix};
@@ -28,8 +28,8 @@ use core::fmt;
 /// let matrix = QuantizedMatrix::quantize(Isa::best(), weight.transposed(), &mut words)?;
 /// assert_eq!((matrix.depth(), matrix.columns()), (2, 3));
 /// assert_eq!(matrix.column_scale(0), 2.0 / 127.0);
-/// let kept = words; // In a file, for any machine of the same byte order.
-/// assert_eq!(QuantizedMatrix::from_quantized(2, 3, &kept)?.column_scale(2), 0.0);
+/// let saved = words; // A file of them is valid on every machine of the same byte order.
+/// assert_eq!(QuantizedMatrix::from_quantized(2, 3, &saved)?.column_scale(2), 0.0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy)]
@@ -40,17 +40,17 @@ pub struct QuantizedMatrix<'a> {
 }
 
 impl<'a> QuantizedMatrix<'a> {
-    /// Words of four bytes that a `[depth, columns]` matrix takes, on any instruction set.
+    /// Words of four bytes of a `[depth, columns]` matrix, on any instruction set.
     ///
     /// # Errors
-    /// [`GemmError::TooDeep`] for sums that might not fit 32 bits; the product overflows;
+    /// [`GemmError::TooDeep`] if a sum might not fit 32 bits; [`GemmError::TooLarge`] if the size overflows;
     /// [`GemmError::MissingFeature`] without the feature `int8`.
     pub fn len(depth: usize, columns: usize) -> Result<usize, GemmError> {
         if !cfg!(feature = "int8") {
             return Err(GemmError::MissingFeature { feature: "int8" });
         }
-        if depth > MOST_DEPTH {
-            return Err(GemmError::TooDeep { expected_at_most: MOST_DEPTH, found: depth });
+        if depth > MAX_DEPTH {
+            return Err(GemmError::TooDeep { expected_at_most: MAX_DEPTH, found: depth });
         }
         columns
             .div_ceil(PANEL)
@@ -59,12 +59,12 @@ impl<'a> QuantizedMatrix<'a> {
             .ok_or(GemmError::TooLarge)
     }
 
-    /// Rounds `weight`, `[depth, columns]` with any strides. A matrix stored `[out, in]` is
-    /// `Matrix::new(data, out, in)?.transposed()`. What `buffer` holds does not matter, nor does `isa` to
-    /// the bits.
+    /// Quantizes `weight`, `[depth, columns]` with any strides. A matrix stored `[out, in]` is passed as
+    /// `Matrix::new(data, out, in)?.transposed()`. The previous content of `buffer` does not matter. The bits do not
+    /// depend on `isa`.
     ///
     /// # Errors
-    /// As [`QuantizedMatrix::len`]; the buffer is shorter than that.
+    /// As [`QuantizedMatrix::len`], or the buffer is shorter than that.
     pub fn quantize(
         isa: Isa,
         weight: Matrix<'_>,
@@ -73,16 +73,16 @@ impl<'a> QuantizedMatrix<'a> {
         let (depth, columns) = (weight.rows(), weight.columns());
         let words = Self::len(depth, columns)?;
         Self::quantize_block(isa, weight, (depth, columns), 0, buffer)?;
-        // The buffer may be longer; it was checked to have this many.
+        // The buffer may be longer than `words`; `quantize_block` checked that it is not shorter.
         Self::from_quantized(depth, columns, buffer.get(..words).unwrap_or(&[]))
     }
 
-    /// Rounds `block`, `[depth, n]`, as columns `first..first + n` of a matrix of `shape = (depth, columns)`
-    /// in `buffer`: several matrices side by side, or one that arrives piece by piece. The block that
-    /// holds the last column also writes the columns of zeros after it.
+    /// Quantizes `block`, `[depth, n]`, as columns `first..first + n` of a matrix of `shape = (depth, columns)` in
+    /// `buffer`. It fuses several matrices, or quantizes one that arrives in pieces. The block with the last column
+    /// also writes the zero columns after it.
     ///
     /// # Errors
-    /// The buffer is too short, or the block does not fit the shape; then nothing is written.
+    /// The buffer is too short, or the block does not fit the shape. Nothing is written then.
     ///
     /// ```
     /// use simdformer_kernels::{QuantizedMatrix, Isa, Matrix};
@@ -105,7 +105,7 @@ impl<'a> QuantizedMatrix<'a> {
         first: usize,
         buffer: &mut [f32],
     ) -> Result<(), GemmError> {
-        // Also said by `len`; here it keeps the code below out of builds without the feature.
+        // `len` also checks this. The check here removes the code below from builds without the feature.
         if !cfg!(feature = "int8") {
             return Err(GemmError::MissingFeature { feature: "int8" });
         }
@@ -119,7 +119,7 @@ impl<'a> QuantizedMatrix<'a> {
         if block.rows() != depth || end > columns {
             return Err(GemmError::PackedBlock { expected: shape, found: (block.rows(), end) });
         }
-        // The zeros after the last column are columns of the last block.
+        // The zero columns after the last column belong to the last block.
         let end = if end == columns { end.next_multiple_of(PANEL) } else { end };
         let mut column = first;
         while column < end {
@@ -133,10 +133,10 @@ impl<'a> QuantizedMatrix<'a> {
         Ok(())
     }
 
-    /// A matrix that was rounded before, on any instruction set, or read back from where its words were kept.
+    /// A view of a matrix that was quantized before, on any instruction set, for example one that was read from a file.
     ///
     /// # Errors
-    /// As [`QuantizedMatrix::len`]; `data` has another length than that.
+    /// As [`QuantizedMatrix::len`], or `data` has another length than that.
     pub fn from_quantized(
         depth: usize,
         columns: usize,
@@ -159,8 +159,8 @@ impl<'a> QuantizedMatrix<'a> {
         self.columns
     }
 
-    /// What a byte of `column` stands for: zero for a column of zeros, NaN for one that is not finite. For
-    /// tools that measure; NaN if there is no such column.
+    /// The scale of `column`, which is the value of the integer 1: zero for a column of zeros, NaN for a column that is
+    /// not finite, and NaN if there is no such column. For measurement tools.
     pub fn column_scale(&self, column: usize) -> f32 {
         let words = panel_words(self.depth);
         let at = column / PANEL * words + words - SCALES + column % PANEL;
@@ -171,19 +171,19 @@ impl<'a> QuantizedMatrix<'a> {
         self.columns.div_ceil(PANEL)
     }
 
-    /// The words of `panel`, for any index: beyond the last it is no place to read.
+    /// The address of `panel`, for any index. After the last panel it must not be read.
     #[inline(always)]
     pub(super) fn panel(&self, panel: usize) -> *const f32 {
         self.data.as_ptr().wrapping_add(panel * panel_words(self.depth))
     }
 
-    /// The words of `panel`: bytes, scales and offsets.
+    /// The words of `panel`: values, scales and offsets.
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64", test))]
     #[inline(always)]
     pub(super) fn parts(&self, panel: usize) -> (&'a [f32], &'a [f32; PANEL], &'a [f32; PANEL]) {
         let words = panel_words(self.depth);
-        let (words, facts) = self.data[panel * words..][..words].split_at(words - SCALES);
-        match (facts.first_chunk(), facts.last_chunk()) {
+        let (words, column_data) = self.data[panel * words..][..words].split_at(words - SCALES);
+        match (column_data.first_chunk(), column_data.last_chunk()) {
             (Some(scales), Some(offsets)) => (words, scales, offsets),
             _ => unreachable!("{SCALES} words"),
         }

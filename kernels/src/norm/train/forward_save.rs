@@ -1,5 +1,5 @@
-//! A norm that keeps its standard scores and one over the standard deviation of each row: the passes of
-//! the plain norm, of which the last writes two results.
+//! A norm that saves its standard scores and one over the standard deviation of each row. It uses the passes of the
+//! plain norm, but the last one writes two results.
 
 use super::row_ptrs::{SyncPtrs, one_each, read, written};
 use crate::isa::Isa;
@@ -8,13 +8,15 @@ use crate::norm::call::Norm;
 use crate::norm::error::NormError;
 use crate::norm::passes::{self, Standard, moments};
 use crate::norm::rms_passes::{self, root};
-use crate::norm::vectors::{Next, PAIRED, RowPtrs, UNROLL, learned, load, prefetch_step, store};
+use crate::norm::vectors::{
+    PAIRED, PrefetchRow, RowPtrs, UNROLL, learned, load, prefetch_step, store,
+};
 use crate::parallel::Parallelism;
 use crate::rows::for_rows;
 use crate::simd::{SimdF32, SimdOp};
 
-/// `CENTRED` for a layer normalization, else a root-mean-square one; `BIAS` if it has one.
-struct ForwardSaveRows<'a, const CENTRED: bool, const BIAS: bool> {
+/// `CENTERED` for a layer normalization, otherwise a root-mean-square one; `BIAS` if it has a bias.
+struct ForwardSaveRows<'a, const CENTERED: bool, const BIAS: bool> {
     weight: &'a [f32],
     bias: Option<&'a [f32]>,
     eps: f32,
@@ -22,20 +24,19 @@ struct ForwardSaveRows<'a, const CENTRED: bool, const BIAS: bool> {
     x: RowPtrs,
     standard: RowPtrs,
     out: RowPtrs,
-    /// One element a row.
+    /// One element per row.
     scale: *mut f32,
 }
 
-impl<const CENTRED: bool, const BIAS: bool> SimdOp for ForwardSaveRows<'_, CENTRED, BIAS> {
+impl<const CENTERED: bool, const BIAS: bool> SimdOp for ForwardSaveRows<'_, CENTERED, BIAS> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: SimdF32>(self, s: S) {
         let mut row = 0;
-        // SAFETY: `run` checked with `read` and `written` that all places hold these rows of
-        // `columns` floats, with `Norm::check` that weight and bias have as many, with `one_each`
-        // that there is a scale for each row, and that there are columns; it sets `BIAS` where
-        // there is a bias. `for_rows` gives each task rows of its own.
+        // SAFETY: `run` checked with `read` and `written` that all matrices have these rows of `columns` floats, with
+        // `Norm::check` that weight and bias have `columns` floats, with `one_each` that there is a scale for each
+        // row, and that there are columns; it sets `BIAS` if there is a bias. `for_rows` gives each task its own rows.
         unsafe {
             if S::REGISTERS >= 32 && self.weight.len() <= PAIRED {
                 while row + 2 <= self.rows {
@@ -51,42 +52,42 @@ impl<const CENTRED: bool, const BIAS: bool> SimdOp for ForwardSaveRows<'_, CENTR
     }
 }
 
-impl<const CENTRED: bool, const BIAS: bool> ForwardSaveRows<'_, CENTRED, BIAS> {
-    /// `R` rows from `row` on.
+impl<const CENTERED: bool, const BIAS: bool> ForwardSaveRows<'_, CENTERED, BIAS> {
+    /// Normalizes `R` rows from `row` on.
     ///
     /// # Safety
-    /// There are as many rows, not empty and as long as the weight and the bias, at every place, and as
-    /// many scales; the norm has a bias if `BIAS`.
+    /// All matrices have these rows, which are not empty and as long as the weight and the bias, and there is a scale
+    /// for each of them. The norm has a bias if `BIAS`.
     #[inline(always)]
     unsafe fn group<S: SimdF32, const R: usize>(&self, s: S, row: usize) {
         let (len, eps) = (self.weight.len(), self.eps);
         let (x, standard) = (self.x.rows::<R>(row), self.standard.rows::<R>(row));
         let out = self.out.rows::<R>(row);
-        let ahead = [self.x.next(row + R), self.standard.next(row + R)];
-        // SAFETY: the caller's contract; nothing is added.
-        let (terms, comfortable) = unsafe {
-            if CENTRED {
-                moments::<S, false, R>(s, len, eps, [x; 3], ahead)
+        let prefetch = [self.x.next(row + R), self.standard.next(row + R)];
+        // SAFETY: the caller's contract; `ADD` is false, so only `x` is used.
+        let (terms, f32_safe) = unsafe {
+            if CENTERED {
+                moments::<S, false, R>(s, len, eps, [x; 3], prefetch)
             } else {
-                let (scale, comfortable) = root::<S, false, R>(s, len, eps, [x; 3], ahead[0]);
-                (Standard { mean: [0.0; R], scale, shift: [0.0; R] }, comfortable)
+                let (scale, f32_safe) = root::<S, false, R>(s, len, eps, [x; 3], prefetch[0]);
+                (Standard { mean: [0.0; R], scale, shift: [0.0; R] }, f32_safe)
             }
         };
-        let ahead = self.out.next::<R>(row + R);
+        let prefetch = self.out.next::<R>(row + R);
         for i in 0..R {
             // SAFETY: the caller's contract.
             unsafe {
-                let scale = if comfortable[i] {
-                    self.finish(s, x[i], standard[i], out[i], terms.of(i), ahead[i]);
+                let scale = if f32_safe[i] {
+                    self.finish(s, x[i], standard[i], out[i], terms.of(i), prefetch[i]);
                     terms.scale[i]
                 } else {
-                    let scale = if CENTRED {
+                    let scale = if CENTERED {
                         passes::standard_row_wide(len, eps, x[i], standard[i])
                     } else {
                         rms_passes::standard_row_wide(len, eps, x[i], standard[i])
                     };
                     learned::<S, BIAS>(s, self.weight, self.bias, standard[i], out[i]);
-                    // Infinity times a gradient of 0 would be NaN. NaN stays.
+                    // Infinity times a gradient of 0 would be NaN. NaN remains NaN.
                     if scale > f64::from(f32::MAX) { f32::MAX } else { scale as f32 }
                 };
                 *self.scale.add(row + i) = scale;
@@ -106,7 +107,7 @@ impl<const CENTRED: bool, const BIAS: bool> ForwardSaveRows<'_, CENTRED, BIAS> {
         standard: *mut f32,
         out: *mut f32,
         terms: Standard<1>,
-        ahead: Next,
+        prefetch: PrefetchRow,
     ) {
         let len = self.weight.len();
         let weight = self.weight.as_ptr();
@@ -118,8 +119,11 @@ impl<const CENTRED: bool, const BIAS: bool> ForwardSaveRows<'_, CENTRED, BIAS> {
                 let (at, count) = ($at, $count);
                 let w = load::<S, $full>(s, weight.add(at), count);
                 let x = load::<S, $full>(s, x.add(at), count);
-                let z =
-                    if CENTRED { s.mul_add(s.sub(x, mean), scale, shift) } else { s.mul(x, scale) };
+                let z = if CENTERED {
+                    s.mul_add(s.sub(x, mean), scale, shift)
+                } else {
+                    s.mul(x, scale)
+                };
                 let y = if BIAS {
                     s.mul_add(z, w, load::<S, $full>(s, bias.add(at), count))
                 } else {
@@ -131,7 +135,7 @@ impl<const CENTRED: bool, const BIAS: bool> ForwardSaveRows<'_, CENTRED, BIAS> {
         }
         let mut i = 0;
         while i + UNROLL * S::LANES <= len {
-            prefetch_step(s, ahead, i);
+            prefetch_step(s, prefetch, i);
             for j in 0..UNROLL {
                 // SAFETY: `i + UNROLL * LANES <= len`, within all rows.
                 unsafe { vector!(true, i + j * S::LANES, S::LANES) };
@@ -147,7 +151,7 @@ impl<const CENTRED: bool, const BIAS: bool> ForwardSaveRows<'_, CENTRED, BIAS> {
     }
 }
 
-/// `x` may be left out, and is `out` then.
+/// If `x` is `None`, the input is `out`.
 pub(super) fn run(
     isa: Isa,
     norm: Norm<'_>,
@@ -160,7 +164,7 @@ pub(super) fn run(
     let shape @ [rows, columns] = [out.rows(), out.columns()];
     let to = written(&mut out, shape)?;
     let from = x.map_or(Ok(to), |x| read(&x, shape))?;
-    let places = [from, written(&mut standard, shape)?, to];
+    let ptrs = [from, written(&mut standard, shape)?, to];
     norm.check(columns)?;
     one_each(rows, scale)?;
     if columns == 0 {
@@ -168,11 +172,11 @@ pub(super) fn run(
         return Ok(());
     }
     let scale = RowPtrs::new(scale.as_mut_ptr(), 1, 1);
-    let [x, standard, out] = places;
-    // SAFETY: all views live as long as this call; tasks write rows of their own.
-    let places = unsafe { SyncPtrs::new([x, standard, out, scale]) };
+    let [x, standard, out] = ptrs;
+    // SAFETY: all views are borrowed for the whole call; each task writes only its own rows.
+    let ptrs = unsafe { SyncPtrs::new([x, standard, out, scale]) };
     for_rows(parallelism.workers(), rows, columns, &|range| {
-        let [x, standard, out, scale] = places.places().map(|place| place.from(range.start));
+        let [x, standard, out, scale] = ptrs.row_ptrs().map(|ptr| ptr.from(range.start));
         let (rows, scale, eps) = (range.len(), scale.start, norm.eps());
         let (weight, bias) = norm.learned();
         macro_rules! run {

@@ -1,37 +1,36 @@
-//! The gradient of a norm's input: of each row, two sums along it, then the result.
+//! The gradient of a norm's input: two sums along each row, then the result.
 
 use super::row_ptrs::{SyncPtrs, one_each, read, written};
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::norm::call::Norm;
 use crate::norm::error::NormError;
-use crate::norm::vectors::{Next, PAIRED, RowPtrs, UNROLL, load, prefetch_step, store};
+use crate::norm::vectors::{PAIRED, PrefetchRow, RowPtrs, UNROLL, load, prefetch_step, store};
 use crate::parallel::Parallelism;
 use crate::rows::for_rows;
 use crate::simd::{MOST_VECTORS, SimdF32, SimdOp, VIRTUAL, sum_of_lanes};
 use crate::train::WriteMode;
 
-/// `CENTRED` for a layer normalization; `ADD` to what is there.
-struct InputGradRows<'a, const CENTRED: bool, const ADD: bool> {
+/// `CENTERED` for a layer normalization; `ADD` to add to the content of `d_x`.
+struct InputGradRows<'a, const CENTERED: bool, const ADD: bool> {
     weight: &'a [f32],
     rows: usize,
     standard: RowPtrs,
     d_out: RowPtrs,
     d_x: RowPtrs,
-    /// One element a row.
+    /// One element per row.
     scale: *const f32,
 }
 
-impl<const CENTRED: bool, const ADD: bool> SimdOp for InputGradRows<'_, CENTRED, ADD> {
+impl<const CENTERED: bool, const ADD: bool> SimdOp for InputGradRows<'_, CENTERED, ADD> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: SimdF32>(self, s: S) {
         let mut row = 0;
-        // SAFETY: `run` checked with `read` and `written` that all places hold these rows of
-        // `columns` floats, with `Norm::check` that the weight has as many, with `one_each` that
-        // there is a scale for each row, and that there are columns. `for_rows` gives each task
-        // rows of its own.
+        // SAFETY: `run` checked with `read` and `written` that all matrices have these rows of `columns` floats, with
+        // `Norm::check` that the weight has `columns` floats, with `one_each` that there is a scale for each row, and
+        // that there are columns. `for_rows` gives each task its own rows.
         unsafe {
             if S::REGISTERS >= 32 && self.weight.len() <= PAIRED {
                 while row + 2 <= self.rows {
@@ -47,25 +46,26 @@ impl<const CENTRED: bool, const ADD: bool> SimdOp for InputGradRows<'_, CENTRED,
     }
 }
 
-impl<const CENTRED: bool, const ADD: bool> InputGradRows<'_, CENTRED, ADD> {
-    /// `R` rows from `row` on.
+impl<const CENTERED: bool, const ADD: bool> InputGradRows<'_, CENTERED, ADD> {
+    /// Computes `R` rows from `row` on.
     ///
     /// # Safety
-    /// There are as many rows, not empty and as long as the weight, at every place, and as many scales.
+    /// All matrices have these rows, which are not empty and as long as the weight, and there is a scale for each of
+    /// them.
     #[inline(always)]
     unsafe fn group<S: SimdF32, const R: usize>(&self, s: S, row: usize) {
         let (standard, d_out) = (self.standard.rows::<R>(row), self.d_out.rows::<R>(row));
-        let ahead = [self.standard.next(row + R), self.d_out.next(row + R)];
+        let prefetch = [self.standard.next(row + R), self.d_out.next(row + R)];
         // SAFETY: the caller's contract.
-        let sums = unsafe { sums::<S, CENTRED, R>(s, self.weight, standard, d_out, ahead) };
+        let sums = unsafe { sums::<S, CENTERED, R>(s, self.weight, standard, d_out, prefetch) };
         let inverse = 1.0 / self.weight.len() as f32;
-        let (d_x, ahead) = (self.d_x.rows::<R>(row), self.d_x.next::<R>(row + R));
+        let (d_x, prefetch) = (self.d_x.rows::<R>(row), self.d_x.next::<R>(row + R));
         for i in 0..R {
             let [mean, along] = [sums[i][0] * inverse, sums[i][1] * inverse];
             // SAFETY: the caller's contract.
             unsafe {
                 let scale = *self.scale.add(row + i);
-                self.finish(s, [standard[i], d_out[i], d_x[i]], [mean, along, scale], ahead[i]);
+                self.finish(s, [standard[i], d_out[i], d_x[i]], [mean, along, scale], prefetch[i]);
             }
         }
     }
@@ -80,7 +80,7 @@ impl<const CENTRED: bool, const ADD: bool> InputGradRows<'_, CENTRED, ADD> {
         s: S,
         [standard, d_out, d_x]: [*mut f32; 3],
         terms: [f32; 3],
-        ahead: Next,
+        prefetch: PrefetchRow,
     ) {
         let len = self.weight.len();
         let weight = self.weight.as_ptr();
@@ -91,7 +91,7 @@ impl<const CENTRED: bool, const ADD: bool> InputGradRows<'_, CENTRED, ADD> {
                 let w = load::<S, $full>(s, weight.add(at), count);
                 let z = load::<S, $full>(s, standard.add(at), count);
                 let g = s.mul(w, load::<S, $full>(s, d_out.add(at), count));
-                let g = if CENTRED { s.sub(g, mean) } else { g };
+                let g = if CENTERED { s.sub(g, mean) } else { g };
                 let mut v = s.mul(s.mul_add(z, along, g), scale);
                 if ADD {
                     v = s.add(load::<S, $full>(s, d_x.add(at), count), v);
@@ -101,7 +101,7 @@ impl<const CENTRED: bool, const ADD: bool> InputGradRows<'_, CENTRED, ADD> {
         }
         let mut i = 0;
         while i + UNROLL * S::LANES <= len {
-            prefetch_step(s, ahead, i);
+            prefetch_step(s, prefetch, i);
             for j in 0..UNROLL {
                 // SAFETY: `i + UNROLL * LANES <= len`, within all rows.
                 unsafe { vector!(true, i + j * S::LANES, S::LANES) };
@@ -117,18 +117,18 @@ impl<const CENTRED: bool, const ADD: bool> InputGradRows<'_, CENTRED, ADD> {
     }
 }
 
-/// Of each of `R` rows the sum of `g`, if `CENTRED`, and that of `g z`, both in virtual lanes: as many of
-/// them at a time as four vectors hold, so that two sums stay in 16 registers. Asks for the next rows.
+/// The sum of `g`, if `CENTERED`, and the sum of `g z` for each of `R` rows, in virtual lanes. A pass computes as many
+/// lanes as four vectors hold, so that two sums fit in 16 registers. Prefetches the next rows.
 ///
 /// # Safety
-/// Rows are valid for reads of as many floats as the weight has.
+/// Rows are valid for reads of `weight.len()` floats.
 #[inline(always)]
-unsafe fn sums<S: SimdF32, const CENTRED: bool, const R: usize>(
+unsafe fn sums<S: SimdF32, const CENTERED: bool, const R: usize>(
     s: S,
     weight: &[f32],
     standard: [*mut f32; R],
     d_out: [*mut f32; R],
-    ahead: [[Next; R]; 2],
+    prefetch: [[PrefetchRow; R]; 2],
 ) -> [[f32; 2]; R] {
     let len = weight.len();
     let weight = weight.as_ptr();
@@ -140,11 +140,11 @@ unsafe fn sums<S: SimdF32, const CENTRED: bool, const R: usize>(
         macro_rules! vector {
             ($full:literal, $row:expr, $j:expr, $at:expr, $count:expr) => {{
                 let (row, j, at, count) = ($row, $j, $at, $count);
-                // Zeros behind the last element, which add nothing.
+                // Lanes after the last element are zeros, which add nothing.
                 let w = load::<S, $full>(s, weight.add(at), count);
                 let g = s.mul(w, load::<S, $full>(s, d_out[row].add(at), count));
                 let z = load::<S, $full>(s, standard[row].add(at), count);
-                if CENTRED {
+                if CENTERED {
                     sums[row][0][j] = s.add(sums[row][0][j], g);
                 }
                 sums[row][1][j] = s.mul_add(g, z, sums[row][1][j]);
@@ -153,8 +153,8 @@ unsafe fn sums<S: SimdF32, const CENTRED: bool, const R: usize>(
         let mut i = first * group;
         while i + group <= len {
             for row in 0..R {
-                prefetch_step(s, ahead[0][row], i);
-                prefetch_step(s, ahead[1][row], i);
+                prefetch_step(s, prefetch[0][row], i);
+                prefetch_step(s, prefetch[1][row], i);
                 for j in 0..UNROLL {
                     // SAFETY: `i + UNROLL * LANES <= len`, within all rows.
                     unsafe { vector!(true, row, j, i + j * S::LANES, S::LANES) };
@@ -182,7 +182,7 @@ unsafe fn sums<S: SimdF32, const CENTRED: bool, const R: usize>(
     }
     let mut totals = [[0.0; 2]; R];
     for row in 0..R {
-        if CENTRED {
+        if CENTERED {
             totals[row][0] = sum_of_lanes(s, lanes[row][0]);
         }
         totals[row][1] = sum_of_lanes(s, lanes[row][1]);
@@ -190,7 +190,7 @@ unsafe fn sums<S: SimdF32, const CENTRED: bool, const R: usize>(
     totals
 }
 
-/// `d_out` may be left out if the gradient is stored, and is `d_x` then.
+/// If `d_out` is `None`, it is `d_x`; this is allowed only if the gradient is stored.
 pub(super) fn run(
     isa: Isa,
     norm: Norm<'_>,
@@ -211,10 +211,10 @@ pub(super) fn run(
     }
     let (weight, _) = norm.learned();
     let scale = RowPtrs::new(scale.as_ptr().cast_mut(), 1, 1);
-    // SAFETY: all views live as long as this call; tasks write rows of their own, and no scale.
-    let places = unsafe { SyncPtrs::new([standard, from, to, scale]) };
+    // SAFETY: all views are borrowed for the whole call; each task writes only its own rows, and no scale.
+    let ptrs = unsafe { SyncPtrs::new([standard, from, to, scale]) };
     for_rows(parallelism.workers(), rows, columns, &|range| {
-        let [standard, d_out, d_x, scale] = places.places().map(|place| place.from(range.start));
+        let [standard, d_out, d_x, scale] = ptrs.row_ptrs().map(|ptr| ptr.from(range.start));
         let (rows, scale) = (range.len(), scale.start.cast_const());
         macro_rules! run {
             ($centered:literal, $add:literal) => {

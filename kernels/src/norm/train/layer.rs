@@ -1,4 +1,4 @@
-//! A layer normalization that keeps what its gradient needs, and the gradient.
+//! Layer normalization that saves the values for its gradient, and the gradient.
 
 use super::{forward_save, input_grad, param_grad, recompute};
 use crate::isa::Isa;
@@ -9,19 +9,18 @@ use crate::norm::parameters::LayerNorm;
 use crate::parallel::Parallelism;
 use crate::train::{ReductionChunks, WriteMode};
 
-/// `out = LN(x)` with exactly the bits of [`layer_norm`](crate::norm::layer_norm), which also keeps the
-/// standard scores `(x - mean) r` in `standard`, `[rows, columns]` like `x` and `out`, and
-/// `r = 1 / sqrt(variance + eps)` in `scale`, `[rows]`.
+/// `out = LN(x)` with exactly the bits of [`layer_norm`](crate::norm::layer_norm). It also saves the standard scores
+/// `(x - mean) r` in `standard`, `[rows, columns]` like `x` and `out`, and `r = 1 / sqrt(variance + eps)` in `scale`,
+/// `[rows]`.
 ///
-/// Where variance and `eps` are 0, `r` is 0 and so are the scores; an `r` that no f32 can hold is the
-/// largest one. Rows without columns have an `r` of 0.
+/// If variance and `eps` are 0, `r` and the scores are 0. An `r` that overflows f32 becomes `f32::MAX`. Rows without
+/// columns have an `r` of 0.
 ///
-/// Error: with the `u`, `z` and `k` of [`layer_norm`](crate::norm::layer_norm), a standard score is within
-/// `u k (|z| + 2)` of the exact one and `r` within `u k r`, `2^-149` beside it where `r` is subnormal.
+/// Error: with the `u`, `z` and `k` of [`layer_norm`](crate::norm::layer_norm), a standard score is within `u k (|z| +
+/// 2)` of the exact one and `r` within `u k r`, plus `2^-149` if `r` is subnormal.
 ///
 /// # Errors
-/// Shapes or lengths disagree, `eps` is not a number from 0 up, or the elements of a row are not side by
-/// side.
+/// Shapes or lengths disagree, `eps` is negative, infinite or NaN, or the elements of a row are not contiguous.
 ///
 /// ```
 /// use simdformer_kernels::norm::LayerNorm;
@@ -89,8 +88,8 @@ pub fn layer_norm_forward_save_in_place(
     forward_save::run(isa, Norm::Layer(norm), None, standard, scale, x, parallelism)
 }
 
-/// `out = standard * weight + bias`: what [`layer_norm_forward_save`] wrote to its `out`, made again with the same
-/// bits. One rounding an element.
+/// `out = standard * weight + bias`: recomputes the `out` of [`layer_norm_forward_save`] with the same bits. One
+/// rounding per element.
 ///
 /// # Errors
 /// As [`layer_norm_forward_save`].
@@ -117,13 +116,13 @@ pub fn layer_norm_recompute(
     recompute::run(isa, Norm::Layer(norm), standard, out, parallelism)
 }
 
-/// The gradient of a layer normalization's input: with `g = weight * d_out`, in every row
-/// `d_x = r (g - mean(g) - standard mean(g * standard))`, stored or added. `standard` and `scale` (`r`) are
-/// what [`layer_norm_forward_save`] kept; all matrices are `[rows, columns]`.
+/// The gradient of a layer normalization's input: with `g = weight * d_out`, in every row `d_x = r (g - mean(g) -
+/// standard mean(g * standard))`, stored or added. `standard` and `scale` (`r`) are the values that
+/// [`layer_norm_forward_save`] saved; all matrices are `[rows, columns]`.
 ///
-/// Error, against the formula on the same `standard` and `scale`, as long as nothing underflows:
-/// `u (columns / 64 + 15) r (|g| + mean |g| + |standard| mean |g * standard|)`, with `u = 2^-24`; a sum
-/// with what was there is rounded once more.
+/// Error, against the formula with the same `standard` and `scale`, without underflow: `u (columns / 64 + 15) r (|g| +
+/// mean |g| + |standard| mean |g * standard|)`, with `u = 2^-24`. Adding to the previous content takes one more
+/// rounding.
 ///
 /// # Errors
 /// As [`layer_norm_forward_save`].
@@ -147,7 +146,7 @@ pub fn layer_norm_recompute(
 ///     MatrixMut::new(&mut d_x, 1, 4)?,
 ///     Parallelism::Serial,
 /// )?;
-/// // Both means are 1 in magnitude: a step along 1 or along `standard` would change nothing.
+/// // Both means have magnitude 1: the gradient is orthogonal to the constant vector and to `standard`.
 /// assert_eq!(d_x, [4.0, 0.0, 0.0, -4.0]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -166,7 +165,7 @@ pub fn layer_norm_backward(
     input_grad::run(isa, Norm::Layer(norm), kept, Some(d_out), write, d_x, parallelism)
 }
 
-/// [`layer_norm_backward`] in place: `d` is the gradient of the output before, of the input after.
+/// [`layer_norm_backward`] in place: `d` is the gradient of the output on entry, and that of the input on return.
 ///
 /// # Errors
 /// As [`layer_norm_backward`].
@@ -196,17 +195,17 @@ pub fn layer_norm_backward_in_place(
     input_grad::run(isa, Norm::Layer(norm), kept, None, WriteMode::Store, d, parallelism)
 }
 
-/// The gradients of a layer normalization's weight, `d_weight = sum over rows of d_out * standard`, and
-/// bias, `d_bias = sum over rows of d_out`, both `[columns]`, stored or added: per column one chain of
-/// additions a leaf, then leaves in order. Without rows, zeros are stored.
+/// The gradients of a layer normalization's weight, `d_weight = sum over rows of d_out * standard`, and bias, `d_bias
+/// = sum over rows of d_out`, both `[columns]`, stored or added. For each column the rows of a reduction chunk are
+/// added in order, then the chunks in order. Without rows, zeros are stored.
 ///
-/// Error: with `l` the rows of the longest leaf and `n` the number of leaves, `d_weight` is within
-/// `u (l + n + 1) sum |d_out * standard|` of the exact sum and `d_bias` within `u (l + n) sum |d_out|`,
-/// with `u = 2^-24`; what was there counts as a summand.
+/// Error: with `l` the rows of the longest chunk and `n` the number of chunks, `d_weight` is within `u (l + n + 1) sum
+/// |d_out * standard|` of the exact sum and `d_bias` within `u (l + n) sum |d_out|`, with `u = 2^-24`; the previous
+/// content counts as a summand.
 ///
 /// # Errors
-/// Shapes or lengths disagree, the leaves have another number of rows than the matrices, or the elements
-/// of a row are not side by side.
+/// Shapes or lengths disagree, the reduction chunks and the matrices have different numbers of rows, or the elements
+/// of a row are not contiguous.
 ///
 /// ```
 /// use simdformer_kernels::train::{ReductionChunks, WriteMode, layer_norm_parameters_backward};
@@ -233,11 +232,11 @@ pub fn layer_norm_parameters_backward(
     isa: Isa,
     standard: Matrix<'_>,
     d_out: Matrix<'_>,
-    leaves: ReductionChunks<'_>,
+    chunks: ReductionChunks<'_>,
     write: WriteMode,
     d_weight: &mut [f32],
     d_bias: Option<&mut [f32]>,
     parallelism: Parallelism<'_>,
 ) -> Result<(), NormError> {
-    param_grad::run(isa, (standard, d_out), leaves, write, d_weight, d_bias, parallelism)
+    param_grad::run(isa, (standard, d_out), chunks, write, d_weight, d_bias, parallelism)
 }

@@ -1,6 +1,5 @@
-//! The gradients of what a norm has learned: sums over rows. Each task has a few hundred columns and goes
-//! down the rows four at a time, with the sums of a leaf in the first-level cache: memory is read in
-//! long pieces of rows.
+//! The gradients of a norm's parameters: sums over rows. Each task has a few hundred columns and processes four rows
+//! at a time, with the sums of a reduction chunk in the L1 cache, so memory is read in long contiguous parts of rows.
 
 use super::row_ptrs::{SyncPtrs, read};
 use crate::isa::Isa;
@@ -14,13 +13,13 @@ use core::ops::Range;
 
 /// Columns of one task.
 const COLUMNS: usize = 256;
-/// Rows that are added before a sum goes back to memory.
+/// Rows that are added between a load and a store of a sum.
 const GROUP: usize = 4;
 
-/// `BIAS` if the sum of `d_out` alone is wanted too.
+/// `BIAS` if the sum of `d_out` alone is computed too.
 struct ParamGradSums<'a, const BIAS: bool> {
     columns: Range<usize>,
-    leaves: ReductionChunks<'a>,
+    chunks: ReductionChunks<'a>,
     write: WriteMode,
     standard: RowPtrs,
     d_out: RowPtrs,
@@ -34,14 +33,14 @@ impl<const BIAS: bool> SimdOp for ParamGradSums<'_, BIAS> {
     #[inline(always)]
     fn run<S: SimdF32>(self, s: S) {
         let mut add = self.write == WriteMode::Add;
-        if self.leaves.is_empty() && !add {
+        if self.chunks.is_empty() && !add {
             self.finish(s, &Sums::default(), false);
         }
-        for Range { start: mut row, end } in self.leaves.ranges() {
+        for Range { start: mut row, end } in self.chunks.ranges() {
             let mut sums = Sums::default();
-            // SAFETY: `run` checked that `standard` and `d_out` have the same shape, with the
-            // floats of a row side by side, that the leaves have as many rows, and that `d_weight`
-            // and `d_bias` have `columns` floats; each task has columns of its own.
+            // SAFETY: `run` checked that `standard` and `d_out` have the same shape with contiguous rows, that the
+            // reduction chunks have as many rows, and that `d_weight` and `d_bias` have `columns` floats; each task
+            // has its own columns.
             unsafe {
                 while row + GROUP <= end {
                     self.rows::<S, GROUP>(s, row, &mut sums);
@@ -58,7 +57,7 @@ impl<const BIAS: bool> SimdOp for ParamGradSums<'_, BIAS> {
     }
 }
 
-/// The sums of a leaf.
+/// The sums of a reduction chunk.
 struct Sums {
     weight: [f32; COLUMNS],
     bias: [f32; COLUMNS],
@@ -72,10 +71,10 @@ impl Default for Sums {
 }
 
 impl<const BIAS: bool> ParamGradSums<'_, BIAS> {
-    /// Adds `R` rows from `row` on, one after the other.
+    /// Adds `R` rows from `row` on, in order.
     ///
     /// # Safety
-    /// The matrices have the columns and these rows.
+    /// The matrices have these rows and the columns of the task.
     #[inline(always)]
     unsafe fn rows<S: SimdF32, const R: usize>(&self, s: S, row: usize, sums: &mut Sums) {
         let Range { start, end } = self.columns;
@@ -105,18 +104,17 @@ impl<const BIAS: bool> ParamGradSums<'_, BIAS> {
         }
         let (len, mut at) = (end - start, 0);
         while at + S::LANES <= len {
-            // SAFETY: `at + LANES` columns are the task's, at most as many as there are sums.
+            // SAFETY: `at + LANES` is at most the number of the task's columns, which is at most the number of sums.
             unsafe { vector!(true, at, S::LANES) };
             at += S::LANES;
         }
         if at < len {
-            // SAFETY: `len - at` columns of the task are left, fewer than LANES, and there is a sum
-            // for each.
+            // SAFETY: `len - at` columns of the task are left, fewer than LANES, and there is a sum for each.
             unsafe { vector!(false, at, len - at) };
         }
     }
 
-    /// Stores the sums of a leaf, or adds them.
+    /// Stores the sums of a reduction chunk, or adds them.
     #[inline(always)]
     fn finish<S: SimdF32>(&self, s: S, sums: &Sums, add: bool) {
         let Range { start, end } = self.columns;
@@ -124,9 +122,8 @@ impl<const BIAS: bool> ParamGradSums<'_, BIAS> {
             let count = (end - start - at).min(S::LANES);
             let both = [(self.d_weight, sums.weight.as_ptr()), (self.d_bias, sums.bias.as_ptr())];
             for (to, sums) in both.into_iter().take(1 + usize::from(BIAS)) {
-                // SAFETY: `run` checked that `d_weight` has `columns` floats, and `d_bias` too
-                // where `BIAS`; these columns are the task's own. `count` stops at `end`, and there
-                // is a sum for each column of a task.
+                // SAFETY: `run` checked that `d_weight` has `columns` floats, and `d_bias` too if `BIAS`; only this
+                // task uses these columns. `count` ends at `end`, and there is a sum for each column of a task.
                 unsafe {
                     let to = to.add(start + at);
                     let sum = s.load_prefix(sums.add(at), count);
@@ -141,7 +138,7 @@ impl<const BIAS: bool> ParamGradSums<'_, BIAS> {
 pub(super) fn run(
     isa: Isa,
     (standard, d_out): (Matrix<'_>, Matrix<'_>),
-    leaves: ReductionChunks<'_>,
+    chunks: ReductionChunks<'_>,
     write: WriteMode,
     d_weight: &mut [f32],
     d_bias: Option<&mut [f32]>,
@@ -157,24 +154,23 @@ pub(super) fn run(
     {
         return Err(NormError::Bias { expected: columns, found: d_bias.len() });
     }
-    if leaves.rows() != rows {
-        return Err(NormError::ReductionChunks { expected: rows, found: leaves.rows() });
+    if chunks.rows() != rows {
+        return Err(NormError::ReductionChunks { expected: rows, found: chunks.rows() });
     }
     let bias = d_bias.is_some();
     let d_bias = d_bias.map_or(core::ptr::null_mut(), <[f32]>::as_mut_ptr);
     let row = |start| RowPtrs::new(start, 0, 1);
-    // SAFETY: everything is borrowed as long as this call; tasks write columns of their own.
-    let places =
-        unsafe { SyncPtrs::new([standard, d_out, row(d_weight.as_mut_ptr()), row(d_bias)]) };
+    // SAFETY: all memory is borrowed for the whole call; each task writes only its own columns.
+    let ptrs = unsafe { SyncPtrs::new([standard, d_out, row(d_weight.as_mut_ptr()), row(d_bias)]) };
     parallelism.workers().for_each(columns.div_ceil(COLUMNS), &|task| {
         let columns = task * COLUMNS..columns.min((task + 1) * COLUMNS);
         let [standard, d_out, RowPtrs { start: d_weight, .. }, RowPtrs { start: d_bias, .. }] =
-            places.places();
+            ptrs.row_ptrs();
         macro_rules! run {
             ($bias:literal) => {
                 isa.dispatch(ParamGradSums::<$bias> {
                     columns,
-                    leaves,
+                    chunks,
                     write,
                     standard,
                     d_out,

@@ -1,4 +1,4 @@
-//! The output of a norm from the standard scores that it kept.
+//! Recomputes the output of a norm from the saved standard scores.
 
 use super::row_ptrs::{SyncPtrs, read, written};
 use crate::isa::Isa;
@@ -25,9 +25,9 @@ impl SimdOp for RecomputeRows<'_> {
     fn run<S: SimdF32>(self, s: S) {
         for row in 0..self.rows {
             let ([standard], [out]) = (self.standard.rows(row), self.out.rows(row));
-            // SAFETY: `run` checked with `read` and `written` that both places hold these rows of
-            // `columns` floats, and with `Norm::check` that weight and bias have as many;
-            // `for_rows` gives each task rows of its own.
+            // SAFETY: `run` checked with `read` and `written` that both matrices have these rows of `columns` floats,
+            // and with `Norm::check` that weight and bias have `columns` floats; `for_rows` gives each task its own
+            // rows.
             unsafe {
                 match self.bias {
                     Some(_) => learned::<S, true>(s, self.weight, self.bias, standard, out),
@@ -46,16 +46,16 @@ pub(super) fn run(
     parallelism: Parallelism<'_>,
 ) -> Result<(), NormError> {
     let shape @ [rows, columns] = [out.rows(), out.columns()];
-    let places = [read(&standard, shape)?, written(&mut out, shape)?];
+    let ptrs = [read(&standard, shape)?, written(&mut out, shape)?];
     norm.check(columns)?;
     if rows == 0 || columns == 0 {
         return Ok(());
     }
     let (weight, bias) = norm.learned();
-    // SAFETY: both views live as long as this call; tasks write rows of their own.
-    let places = unsafe { SyncPtrs::new(places) };
+    // SAFETY: both views are borrowed for the whole call; each task writes only its own rows.
+    let ptrs = unsafe { SyncPtrs::new(ptrs) };
     for_rows(parallelism.workers(), rows, columns, &|range| {
-        let [standard, out] = places.places().map(|place| place.from(range.start));
+        let [standard, out] = ptrs.row_ptrs().map(|ptr| ptr.from(range.start));
         isa.dispatch(RecomputeRows { weight, bias, rows: range.len(), standard, out });
     });
     Ok(())

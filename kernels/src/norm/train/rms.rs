@@ -1,4 +1,4 @@
-//! A root-mean-square normalization that keeps what its gradient needs, and the gradient.
+//! Root-mean-square normalization that saves the values for its gradient, and the gradient.
 
 use super::{forward_save, input_grad, param_grad, recompute};
 use crate::isa::Isa;
@@ -9,18 +9,18 @@ use crate::norm::parameters::RmsNorm;
 use crate::parallel::Parallelism;
 use crate::train::{ReductionChunks, WriteMode};
 
-/// `out = x r weight` with exactly the bits of [`rms_norm`](crate::norm::rms_norm), which also keeps the
-/// standard scores `x r` in `standard`, `[rows, columns]` like `x` and `out`, and
-/// `r = 1 / sqrt(mean(x^2) + eps)` in `scale`, `[rows]`.
+/// `out = x r weight` with exactly the bits of [`rms_norm`](crate::norm::rms_norm). It also saves the standard scores
+/// `x r` in `standard`, `[rows, columns]` like `x` and `out`, and `r = 1 / sqrt(mean(x^2) + eps)` in `scale`,
+/// `[rows]`.
 ///
-/// Where the mean square and `eps` are 0, `r` is 0 and so are the scores; an `r` that no f32 can hold is
-/// the largest one. Rows without columns have an `r` of 0.
+/// If the mean square and `eps` are 0, `r` and the scores are 0. An `r` that overflows f32 becomes `f32::MAX`. Rows
+/// without columns have an `r` of 0.
 ///
-/// Error: `r` and the standard scores are within `u (columns / 128 + 12)` of themselves, `2^-149`
-/// beside it where they are subnormal; `u = 2^-24`.
+/// Error: `r` and the standard scores have a relative error of at most `u (columns / 128 + 12)`, plus `2^-149` if they
+/// are subnormal; `u = 2^-24`.
 ///
 /// # Errors
-/// As [`rms_norm`](crate::norm::rms_norm); or there is not one scale for each row.
+/// As [`rms_norm`](crate::norm::rms_norm), or the number of scales differs from the number of rows.
 ///
 /// ```
 /// use simdformer_kernels::norm::RmsNorm;
@@ -85,8 +85,8 @@ pub fn rms_norm_forward_save_in_place(
     forward_save::run(isa, Norm::Rms(norm), None, standard, scale, x, parallelism)
 }
 
-/// `out = standard * weight`: what [`rms_norm_forward_save`] wrote to its `out`, made again with the same bits.
-/// One rounding an element.
+/// `out = standard * weight`: recomputes the `out` of [`rms_norm_forward_save`] with the same bits. One rounding per
+/// element.
 ///
 /// # Errors
 /// As [`rms_norm_forward_save`].
@@ -113,13 +113,12 @@ pub fn rms_norm_recompute(
     recompute::run(isa, Norm::Rms(norm), standard, out, parallelism)
 }
 
-/// The gradient of a root-mean-square normalization's input: with `g = weight * d_out`, in every row
-/// `d_x = r (g - standard mean(g * standard))`, stored or added. `standard` and `scale` (`r`) are what
-/// [`rms_norm_forward_save`] kept; all matrices are `[rows, columns]`.
+/// The gradient of a root-mean-square normalization's input: with `g = weight * d_out`, in every row `d_x = r (g -
+/// standard mean(g * standard))`, stored or added. `standard` and `scale` (`r`) are the values that
+/// [`rms_norm_forward_save`] saved; all matrices are `[rows, columns]`.
 ///
-/// Error, against the formula on the same `standard` and `scale`, as long as nothing underflows:
-/// `u (columns / 64 + 15) r (|g| + |standard| mean |g * standard|)`, with `u = 2^-24`; a sum with what was
-/// there is rounded once more.
+/// Error, against the formula with the same `standard` and `scale`, without underflow: `u (columns / 64 + 15) r (|g| +
+/// |standard| mean |g * standard|)`, with `u = 2^-24`. Adding to the previous content takes one more rounding.
 ///
 /// # Errors
 /// As [`rms_norm_forward_save`].
@@ -158,7 +157,7 @@ pub fn rms_norm_backward(
     input_grad::run(isa, Norm::Rms(norm), kept, Some(d_out), write, d_x, parallelism)
 }
 
-/// [`rms_norm_backward`] in place: `d` is the gradient of the output before, of the input after.
+/// [`rms_norm_backward`] in place: `d` is the gradient of the output on entry, and that of the input on return.
 ///
 /// # Errors
 /// As [`rms_norm_backward`].
@@ -188,9 +187,9 @@ pub fn rms_norm_backward_in_place(
     input_grad::run(isa, Norm::Rms(norm), kept, None, WriteMode::Store, d, parallelism)
 }
 
-/// The gradient of a root-mean-square normalization's weight, `d_weight = sum over rows of
-/// d_out * standard`, `[columns]`, stored or added, as
-/// [`layer_norm_parameters_backward`](crate::train::layer_norm_parameters_backward) does it.
+/// The gradient of a root-mean-square normalization's weight, `d_weight = sum over rows of d_out * standard`,
+/// `[columns]`, stored or added, computed as in
+/// [`layer_norm_parameters_backward`](crate::train::layer_norm_parameters_backward).
 ///
 /// # Errors
 /// As [`layer_norm_parameters_backward`](crate::train::layer_norm_parameters_backward).
@@ -202,12 +201,12 @@ pub fn rms_norm_backward_in_place(
 /// let standard = Matrix::new(&[-1.0, 1.0, 1.0, -1.0], 2, 2)?;
 /// let d_out = Matrix::new(&[3.0, 4.0, 5.0, 6.0], 2, 2)?;
 /// let mut d_weight = [1.0; 2];
-/// let leaves = ReductionChunks::new(&[2])?;
+/// let chunks = ReductionChunks::new(&[2])?;
 /// rms_norm_parameters_backward(
 ///     Isa::best(),
 ///     standard,
 ///     d_out,
-///     leaves,
+///     chunks,
 ///     WriteMode::Add,
 ///     &mut d_weight,
 ///     Parallelism::Serial,
@@ -219,10 +218,10 @@ pub fn rms_norm_parameters_backward(
     isa: Isa,
     standard: Matrix<'_>,
     d_out: Matrix<'_>,
-    leaves: ReductionChunks<'_>,
+    chunks: ReductionChunks<'_>,
     write: WriteMode,
     d_weight: &mut [f32],
     parallelism: Parallelism<'_>,
 ) -> Result<(), NormError> {
-    param_grad::run(isa, (standard, d_out), leaves, write, d_weight, None, parallelism)
+    param_grad::run(isa, (standard, d_out), chunks, write, d_weight, None, parallelism)
 }
