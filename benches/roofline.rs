@@ -21,7 +21,7 @@
 //!
 //! A round runs the limits and the kernels of one shape once each, every other round backwards, so
 //! that the drift of a clock frequency cancels; `fraction` is the median over the rounds of the ratio
-//! within a round. `limit_of` names the limit that leaves the kernel the least room: `fma_peak`
+//! within a round. `limit_of` names the limit that leaves the kernel the least space: `fma_peak`
 //! (multiply-adds in registers) or a bandwidth at the kernel's footprint; `rate` and `limit` are in
 //! its unit. Masked multiplications do not count. With several threads, `NAME/copies` are N
 //! one-threaded calls running at once, and `NAME/serial` is one. In `gemm/odd` whole panels of columns

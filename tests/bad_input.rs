@@ -62,7 +62,7 @@ fn begin(session: &mut Session) -> (SourceId, HypothesisId) {
     (sentence[0], session.start(sentence[0]).expect("a row"))
 }
 
-/// An alignment with room for everything.
+/// An alignment with space for everything.
 fn align(session: &mut Session, layer: usize, heads: &[usize]) -> Option<String> {
     let (sentence, row) = begin(session);
     session.release(row).expect("released");
@@ -349,7 +349,7 @@ fn wrong_calls_are_errors_and_leave_no_trace() {
     for (mistake, parts, prefix) in [
         ("a foreign id in a prefix", &["source 1: prefix", "below 131", "133"][..], &[133][..]),
         (
-            "a prefix that leaves no room",
+            "a prefix that leaves no space",
             &["source 1: prompt", "at most 3", "space for 3", "found 7"],
             &[1; 6],
         ),
@@ -456,7 +456,11 @@ fn wrong_limits_are_errors() {
     seen.check("no beams", with(|l| l.beams = 0), &["`beams`"]);
     seen.check("no end tokens", with(|l| l.end_tokens = 0), &["`end_tokens`", "0"]);
     let narrow = with(|l| l.batch_tokens = 7);
-    seen.check("a call without room", narrow, &["`batch_tokens`", "`source_tokens`, 8", "found 7"]);
+    seen.check(
+        "a call without space",
+        narrow,
+        &["`batch_tokens`", "`source_tokens`, 8", "found 7"],
+    );
     let long = with(|l| (l.source_tokens, l.batch_tokens) = (257, 300));
     seen.check("sources beyond the model", long, &["`source_tokens`", "256", "257"]);
     let long = with(|l| l.target_tokens = 1 << 20);

@@ -32,7 +32,7 @@ fn wrong_operands_of_kernels_are_errors() {
 
     let mut buffer = vec![0.0; PackedMatrix::len(isa, 8, 6).expect("a length")];
     let short = said(PackedMatrix::pack(isa, matrix(8, 6), &mut [0.0; 3]));
-    seen.check("no room to pack", short, &["packed", "has 3"]);
+    seen.check("no space to pack", short, &["packed", "has 3"]);
     // A buffer of another length was packed for another set, another storage or another shape.
     let floats = buffer.len();
     for found in [floats - 1, floats + 1, 2 * floats] {
@@ -49,7 +49,7 @@ fn wrong_operands_of_kernels_are_errors() {
         &[&format!("takes {}", whole / 2), &format!("has {whole}")],
     );
     let mut longer = vec![0.0; floats + 5];
-    PackedMatrix::pack(isa, matrix(8, 6), &mut longer).expect("room to pack may be left");
+    PackedMatrix::pack(isa, matrix(8, 6), &mut longer).expect("space to pack may be left");
     let words = QuantizedMatrix::len(8, 6).expect("a length");
     let other = said(QuantizedMatrix::from_quantized(8, 6, &vec![0.0; words + 1]));
     seen.check(
@@ -58,7 +58,7 @@ fn wrong_operands_of_kernels_are_errors() {
         &[&format!("takes {words}"), &format!("has {}", words + 1)],
     );
     let mut longer = vec![0.0; words + 5];
-    QuantizedMatrix::quantize(isa, matrix(8, 6), &mut longer).expect("room to round may be left");
+    QuantizedMatrix::quantize(isa, matrix(8, 6), &mut longer).expect("space to round may be left");
     let bytes = PruningTable::len(8, 6).expect("a length");
     let other = said(PruningTable::from_built(8, 6, &vec![0.0; bytes + 1]));
     seen.check(
@@ -208,12 +208,12 @@ fn wrong_operands_of_kernels_are_errors() {
         &["5 columns", "best 6"],
     );
     seen.check(
-        "no room for values",
+        "no space for values",
         said(top_k(isa, x, 2, &mut values[..5], &mut indices, serial)),
         &["values", "6", "5"],
     );
     seen.check(
-        "no room for indices",
+        "no space for indices",
         said(top_k(isa, x, 2, &mut values, &mut indices[..4], serial)),
         &["indices", "6", "4"],
     );

@@ -36,7 +36,7 @@ thread_local! {
     static CACHE: Cell<CacheDtype> = const { Cell::new(CacheDtype::F32) };
 }
 
-fn room_for(sentences: usize, source_tokens: usize, target_tokens: usize) -> Limits {
+fn plan_for(sentences: usize, source_tokens: usize, target_tokens: usize) -> Limits {
     Limits { cache: Some(CACHE.get()), ..Limits::new(sentences, source_tokens, target_tokens) }
 }
 
@@ -97,7 +97,7 @@ impl Task {
     fn new(model: &Model, random: &mut Random, source_len: usize, target_len: usize) -> Self {
         let source = random.ids(source_len, model.config().source_vocab);
         let target = random.ids(target_len, model.config().target_vocab);
-        let limits = room_for(1, source_len, target_len);
+        let limits = plan_for(1, source_len, target_len);
         let mut session = Session::new(model, limits).expect("a session");
         let memory = bits(session.encoder_output(&[&source]).expect("a memory"));
         let row = begin(&mut session, &source);
@@ -118,7 +118,7 @@ fn tasks(model: &Model) -> Vec<Task> {
 
 fn limits_for(tasks: &[Task]) -> Limits {
     let longest = tasks.iter().map(|task| task.source.len()).max().unwrap_or(1);
-    Limits { beams: 3, ..room_for(tasks.len(), longest, TARGET) }
+    Limits { beams: 3, ..plan_for(tasks.len(), longest, TARGET) }
 }
 
 fn begin(session: &mut Session, source: &[u32]) -> HypothesisId {
@@ -176,12 +176,12 @@ fn many_sentences_are_each_what_it_is_alone() {
             let sources: Vec<Vec<u32>> =
                 lengths.map(|len| random.ids(len, model.config().source_vocab)).collect();
             let sources: Vec<&[u32]> = sources.iter().map(Vec::as_slice).collect();
-            let mut session = Session::new(&model, room_for(1, 300, 1)).expect("a session");
+            let mut session = Session::new(&model, plan_for(1, 300, 1)).expect("a session");
             let alone: Vec<u32> = sources
                 .iter()
                 .flat_map(|source| bits(session.encoder_output(&[source]).expect("a memory")))
                 .collect();
-            let limits = room_for(sources.len(), 300, 1);
+            let limits = plan_for(sources.len(), 300, 1);
             let mut session = Session::new(&model, limits).expect("a session");
             let what = format!("{} {forms}", dims.family.model_type());
             let found = bits(session.encoder_output(&sources).expect("a memory"));
@@ -280,7 +280,7 @@ fn a_large_batch_in_any_order_is_the_same() {
             let mut random = Random(33);
             let tasks: Vec<Task> =
                 (0..SENTENCES).map(|i| Task::new(&model, &mut random, 1 + i % 5, TOKENS)).collect();
-            let limits = Limits { beams: 2, ..room_for(SENTENCES, 5, TOKENS) };
+            let limits = Limits { beams: 2, ..plan_for(SENTENCES, 5, TOKENS) };
             let mut session = Session::new(&model, limits).expect("a session");
             let sources: Vec<&[u32]> = tasks.iter().map(|task| &task.source[..]).collect();
             let memory = bits(session.encoder_output(&sources).expect("a memory"));
@@ -439,7 +439,7 @@ fn prefilled_stepped_and_recomputed_are_the_same() {
         let task = &tasks[1];
         let all: Vec<usize> = (1..=task.target.len()).collect();
         for &len in choose(&[1, 2, 8, 9, 16, 17, 33, TARGET][..], &all) {
-            let limits = room_for(1, task.source.len() + len % 3, len + len % 2);
+            let limits = plan_for(1, task.source.len() + len % 3, len + len % 2);
             let mut session = Session::new(model, limits).expect("a session");
             let row = begin(&mut session, &task.source);
             prefill(what, &mut session, row, task, 0..len);
@@ -469,7 +469,7 @@ fn forks(what: &str, model: &Model, prefix: usize) {
     let mut random = Random(21);
     let source = random.ids(19, model.config().source_vocab);
     let target = prefix + TARGET;
-    let limits = Limits { beams: 4, ..room_for(2, 19, target) };
+    let limits = Limits { beams: 4, ..plan_for(2, 19, target) };
     let mut session = Session::new(model, limits).expect("a session");
     // The second sentence keeps the slots of the first from starting at zero.
     begin(&mut session, &[1, 2, 3]);
@@ -500,7 +500,7 @@ fn forks(what: &str, model: &Model, prefix: usize) {
     }
     assert!(!rows.is_empty());
     for (_, tokens, last) in &rows {
-        let mut fresh = Session::new(model, room_for(1, 19, target)).expect("a session");
+        let mut fresh = Session::new(model, plan_for(1, 19, target)).expect("a session");
         let row = begin(&mut fresh, &source);
         let mut logits = Vec::new();
         for &token in tokens {
@@ -518,7 +518,7 @@ fn a_past_that_somebody_needs_is_not_written_over() {
         let mut random = Random(27);
         let source = random.ids(11, model.config().source_vocab);
         let [common, own, late] = [6, 4, 4].map(|len| random.ids(len, model.config().target_vocab));
-        let limits = Limits { beams: 2, ..room_for(1, 11, TARGET) };
+        let limits = Limits { beams: 2, ..plan_for(1, 11, TARGET) };
         let mut session = Session::new(model, limits).expect("a session");
         let mut sentence = [SourceId::default()];
         session.encode(&[&source], &mut sentence).expect("encoded");
@@ -535,7 +535,7 @@ fn a_past_that_somebody_needs_is_not_written_over() {
         }
         assert!(matches!(session.fork(child), Err(SessionError::NoFreeRow { .. })), "{what}");
         session.release(newcomer).expect("released");
-        let second = session.fork(child).expect("room for two");
+        let second = session.fork(child).expect("space for two");
         let mut last = Vec::new();
         for (&a, &b) in own.iter().zip(&late) {
             let steps = [StepRow { row: second, token: b }, StepRow { row: child, token: a }];
@@ -617,7 +617,7 @@ fn searches_are_the_same_in_any_order_and_any_session() {
             let alone: Results = forward
                 .iter()
                 .map(|&i| {
-                    let limits = Limits { beams, ..room_for(1, sources[i].len(), 17) };
+                    let limits = Limits { beams, ..plan_for(1, sources[i].len(), 17) };
                     let mut all = generate(model, limits, &sources, &[i], &options);
                     all.swap_remove(i)
                 })
@@ -637,7 +637,7 @@ fn searches_are_the_same_in_any_order_and_any_session() {
                 let limits = Limits {
                     batch_tokens: batch,
                     beams: beams + slots % 2,
-                    ..room_for(slots, 30 + slots, 16 + slots)
+                    ..plan_for(slots, 30 + slots, 16 + slots)
                 };
                 let found = generate(model, limits, &sources, order, &options);
                 assert_eq!(found, alone, "{what}: {:?} {order:?} {limits:?}", options.strategy);

@@ -216,7 +216,7 @@ fn a_model_can_draft() {
     let sources: Vec<Source<'_>> = ids.iter().map(|ids| Source::new(ids)).collect();
     let expected = plain(&mut session, &sources, &options);
     for (drafting, right) in [(&model, true), (&copy, true), (&other, false)] {
-        // With and without what was decided in one pass; and with room for one sentence at a time.
+        // With and without what was decided in one pass; and with space for one sentence at a time.
         for (sentences, draft_tokens, most) in [(3, 1, 5), (3, 0, 5), (1, 1, 3), (2, 4, 1)] {
             let limits = Limits { draft_tokens, ..Limits::new(sentences, 9, 40) };
             let small = Session::new(drafting, limits).expect("a session");
@@ -257,7 +257,7 @@ fn a_model_drafts_for_several_as_for_each() {
         let mut targets: Vec<Vec<u32>> = vec![vec![start]; 5];
         for _ in 0..7 {
             let mut drafts = [[u32::MAX; 6]; 5];
-            // As many as there is room for are guessed at, and one more that may not be.
+            // As many as there is space for are guessed at, and one more that may not be.
             let count = (sentences + 1).min(5);
             let mut asked: Vec<DraftRequest<'_>> = drafts[..count]
                 .iter_mut()
@@ -328,7 +328,7 @@ fn a_pair_is_asked_for_several() {
 }
 
 #[test]
-fn a_model_that_has_no_room_does_not_draft() {
+fn a_model_without_space_does_not_draft() {
     let model = model(Family::Marian);
     let options = options(&model);
     let limits = Limits { draft_tokens: 5, ..Limits::new(1, 9, 40) };
@@ -626,8 +626,8 @@ fn drive(
             let guess = draft(i, &so_far);
             let taken = search.draft(slot, &guess).expect("a draft");
             assert_eq!(search.drafted(slot), &guess[..taken]);
-            let room = search.draft_room(slot);
-            assert_eq!(taken, guess.len().min(room));
+            let capacity = search.draft_capacity(slot);
+            assert_eq!(taken, guess.len().min(capacity));
         }
         let seen = |sentence: u32, history: &[u32]| {
             let i = slots.iter().position(|&slot| slot == sentence).expect("a request");

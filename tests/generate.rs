@@ -426,7 +426,7 @@ fn wrong_lines_are_named() {
         (code, message.as_str()),
         (1, "line 1: --score needs decoder_input_ids, found none")
     );
-    // A prefix that leaves no room.
+    // A prefix that leaves no space.
     let full = r#"{"input_ids": [2], "decoder_input_ids": [3, 3, 3, 3]}"#;
     let full = full.replace("3, 3, 3, 3", &["3"; 48].join(", "));
     let (code, message) = failure(name, "", &full);

@@ -71,7 +71,7 @@ struct Done {
     compared: usize,
 }
 
-/// Operations at random; every one that the plan has room for must succeed.
+/// Operations at random; every one that the plan has space for must succeed.
 fn run(beams: usize, operations: usize) -> Done {
     let model = model();
     let limits = Limits { beams, ..Limits::new(2, 5, TARGET) };
@@ -95,7 +95,7 @@ fn run(beams: usize, operations: usize) -> Done {
                     done.starts += 1;
                 }
                 Err(error) => {
-                    assert_eq!(rows.len(), beams, "a start was refused with room: {error}");
+                    assert_eq!(rows.len(), beams, "a start was refused with space: {error}");
                     done.refused += 1;
                 }
             },
@@ -105,7 +105,7 @@ fn run(beams: usize, operations: usize) -> Done {
                     done.forks += 1;
                 }
                 Err(error) => {
-                    assert_eq!(rows.len(), beams, "a fork was refused with room: {error}");
+                    assert_eq!(rows.len(), beams, "a fork was refused with space: {error}");
                     done.refused += 1;
                 }
             },

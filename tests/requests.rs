@@ -132,11 +132,11 @@ fn more_new_tokens_than_were_planned_are_refused() {
         "the option `max_new_tokens` may be at most 6 in a session that was planned with \
          `target_tokens` = 6; found 7"
     );
-    // A prefix takes of the room.
+    // A prefix takes of the space.
     let prefixed = Source { prefix: &[3, 4], ..source };
-    run(&mut session, &[source, prefixed], &with(4)).expect("room for all");
+    run(&mut session, &[source, prefixed], &with(4)).expect("space for all");
     let error =
-        run(&mut session, &[source, prefixed], &with(5)).expect_err("no room for the fifth");
+        run(&mut session, &[source, prefixed], &with(5)).expect_err("no space for the fifth");
     assert_eq!(
         error.to_string(),
         "source 1: prompt: expected at most 2 tokens with the decoder start, to leave space for 5 \
@@ -328,7 +328,7 @@ fn a_search_needs_an_end_or_a_longest_length() {
         found.map(|found| (found[0].0, found[0].1[0].len()))
     };
     let refused = Err(SessionError::Search(SearchError::NoEnd));
-    // The plan has room for the decoder start and eight more.
+    // The plan has space for the decoder start and eight more.
     let cut = Ok((Finish::Length, 8));
     // Of these weights the best token is not one of the vocabulary's last.
     let never = &[130];

@@ -22,9 +22,9 @@ pub(crate) fn product(isa: Isa, shape: Shape, precision: ActivationBits, copies:
         QuantizedMatrix::quantize(isa, weight, words).expect("quantize");
     }
     // For the rest of the program, as the bias of `gemm/bias`.
-    let room = vec![0.0; QuantizedActivations::len(m, k, precision).expect("length")].leak();
+    let buffer = vec![0.0; QuantizedActivations::len(m, k, precision).expect("length")].leak();
     let rows = Matrix::new(&a, m, k).expect("a");
-    let rows = QuantizedActivations::quantize(isa, rows, precision, room, Parallelism::Serial)
+    let rows = QuantizedActivations::quantize(isa, rows, precision, buffer, Parallelism::Serial)
         .expect("rows");
     let digits = if precision == ActivationBits::Sixteen { 2.0 } else { 1.0 };
     let flops = copies as f64 * digits * shape.flops();
@@ -46,12 +46,12 @@ pub(crate) fn bytes(shape: Shape) -> usize {
 /// Rounds `[rows, depth]`.
 pub(crate) fn rounding(isa: Isa, rows: usize, depth: usize, precision: ActivationBits) -> Work {
     let a = Buffer::random(rows * depth, 1);
-    let mut room =
+    let mut buffer =
         Buffer::zeros(QuantizedActivations::len(rows, depth, precision).expect("length"));
     Work::new(0.0, rounding_bytes(rows, depth) as f64, move |parallelism| {
         let a = Matrix::new(black_box(&a), rows, depth).expect("a");
         black_box(
-            QuantizedActivations::quantize(isa, a, precision, &mut room, parallelism)
+            QuantizedActivations::quantize(isa, a, precision, &mut buffer, parallelism)
                 .expect("rows"),
         );
     })

@@ -271,9 +271,14 @@ impl Comparison<'_> {
         let (depth, columns) = (weight.rows(), weight.columns());
         let mut bytes = vec![0.0; QuantizedMatrix::len(depth, columns)?];
         let bytes = QuantizedMatrix::quantize(self.isa, weight, &mut bytes)?;
-        let mut room = vec![0.0; QuantizedActivations::len(x.rows(), depth, precision)?];
-        let rows =
-            QuantizedActivations::quantize(self.isa, x, precision, &mut room, Parallelism::Serial)?;
+        let mut buffer = vec![0.0; QuantizedActivations::len(x.rows(), depth, precision)?];
+        let rows = QuantizedActivations::quantize(
+            self.isa,
+            x,
+            precision,
+            &mut buffer,
+            Parallelism::Serial,
+        )?;
         let mut out = vec![0.0; x.rows() * columns];
         let c = MatrixMut::new(&mut out, x.rows(), columns)?;
         gemm_int8(&rows, &bytes, &Epilogue::default(), c, Parallelism::Serial)?;
@@ -404,8 +409,8 @@ impl Inside {
         let kept = self.met.entry(roles[0].to_string());
         let (_, kept) = kept.or_insert_with(|| (roles.to_vec(), Rows::default()));
         kept.width = met.width;
-        let room = (ROWS * met.width).saturating_sub(kept.rows.len()).min(met.rows.len());
-        kept.rows.extend_from_slice(&met.rows[..room]);
+        let free_rows = (ROWS * met.width).saturating_sub(kept.rows.len()).min(met.rows.len());
+        kept.rows.extend_from_slice(&met.rows[..free_rows]);
     }
 }
 

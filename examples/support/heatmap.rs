@@ -124,11 +124,11 @@ impl Page {
         let longest = self.keys.len().max(self.queries.len()).max(1) as f32;
         let cell = (420.0 / longest).clamp(13.0, 30.0);
         let font = (cell * 0.8).min(13.0);
-        let room = |words: &[String]| {
+        let label_width = |words: &[String]| {
             let columns = Self::labels(words).iter().map(|word| width(word)).max().unwrap_or(0);
             columns as f32 * font * 0.66 + 10.0
         };
-        let (left, top) = (room(&self.queries), room(&self.keys) + TITLE + 12.0);
+        let (left, top) = (label_width(&self.queries), label_width(&self.keys) + TITLE + 12.0);
         let panel = [
             (left + self.keys.len() as f32 * cell).max(150.0) + MARGIN,
             top + self.queries.len() as f32 * cell + MARGIN,

@@ -47,8 +47,8 @@ pub(crate) fn benchmark(
     let steps = options.steps.unwrap_or(32);
     let isa = trainer.model().isa().name();
     let plan_bytes = trainer.bytes();
-    let room = || Vec::with_capacity(steps as usize);
-    let (mut seconds, mut losses) = (room(), room());
+    let buffer = || Vec::with_capacity(steps as usize);
+    let (mut seconds, mut losses) = (buffer(), buffer());
     let (mut source_tokens, mut target_tokens) =
         (Vec::with_capacity(steps as usize), Vec::with_capacity(steps as usize));
     let options = RunOptions { steps: Some(steps), epochs: None, ..options };

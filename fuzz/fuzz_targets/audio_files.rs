@@ -76,7 +76,7 @@ fuzz_target!(|input: Input<'_>| {
         return;
     };
     let mut features = vec![f32::NAN; extractor.len()];
-    let taken = extractor.extract(&samples, &mut features).expect("room for all");
+    let taken = extractor.extract(&samples, &mut features).expect("space for all");
     assert_eq!(taken, samples.len().min(extractor.samples()));
     assert!(features.iter().all(|value| value.is_finite()));
 });

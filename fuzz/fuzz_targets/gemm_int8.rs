@@ -81,9 +81,11 @@ fn product(isa: Isa, case: &Case) {
     oracle(x.view(), w.view(), precision, &epilogue, Some(before.view()), &mut expected)
         .expect("shapes that fit");
     let multiply = |parallelism: Parallelism<'_>| {
-        let mut room = vec![GAP; QuantizedActivations::len(rows, depth, precision).expect("small")];
-        let read = QuantizedActivations::quantize(isa, x.view(), precision, &mut room, parallelism)
-            .expect("that length");
+        let mut buffer =
+            vec![GAP; QuantizedActivations::len(rows, depth, precision).expect("small")];
+        let read =
+            QuantizedActivations::quantize(isa, x.view(), precision, &mut buffer, parallelism)
+                .expect("that length");
         let mut c = before.clone();
         gemm_int8(&read, &weight, &epilogue, c.view_mut(), parallelism).expect("shapes that fit");
         c.check_gaps();
@@ -134,8 +136,8 @@ fn foreign(isa: Isa, case: &Case) {
     let x: Vec<f32> = (0..rows * depth).map(|_| rng.value(case.values[0])).collect();
     let x = Matrix::new(&x, rows, depth).expect("a dense matrix");
     let precision = precision(case);
-    let mut room = vec![GAP; QuantizedActivations::len(rows, depth, precision).expect("small")];
-    let read = QuantizedActivations::quantize(isa, x, precision, &mut room, Parallelism::Serial)
+    let mut buffer = vec![GAP; QuantizedActivations::len(rows, depth, precision).expect("small")];
+    let read = QuantizedActivations::quantize(isa, x, precision, &mut buffer, Parallelism::Serial)
         .expect("that length");
     let mut c = vec![GAP; rows * columns];
     let out = MatrixMut::new(&mut c, rows, columns).expect("a dense matrix");

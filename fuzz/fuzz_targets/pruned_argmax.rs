@@ -91,9 +91,9 @@ fn decides(isa: Isa, case: &Case) {
     };
     let decide = |parallelism: Parallelism<'_>| {
         let (mut found, mut values) = (vec![7; rows], vec![GAP; rows]);
-        let mut room = vec![GAP; scratch(rows, depth).expect("small")];
+        let mut buffer = vec![GAP; scratch(rows, depth).expect("small")];
         let outputs = (&mut found[..], &mut values[..]);
-        argmax(&product, x.view(), &banned, outputs, &mut room, parallelism).expect("a fit");
+        argmax(&product, x.view(), &banned, outputs, &mut buffer, parallelism).expect("a fit");
         (found, values)
     };
     let check = |(found, values): (Vec<u32>, Vec<f32>)| {

@@ -340,10 +340,11 @@ impl WildScreen {
             by_column: self.by_column.then_some(by_column),
         };
         let (mut found, mut values) = (vec![7; rows], vec![GAP; rows]);
-        let mut room = vec![GAP; pruned_argmax::scratch(rows, depth).expect("small")];
+        let mut buffer = vec![GAP; pruned_argmax::scratch(rows, depth).expect("small")];
         let outputs = (&mut found[..], &mut values[..]);
         let serial = Parallelism::Serial;
-        if pruned_argmax::argmax(&product, x, &|_, _| false, outputs, &mut room, serial).is_err() {
+        if pruned_argmax::argmax(&product, x, &|_, _| false, outputs, &mut buffer, serial).is_err()
+        {
             return false;
         }
         if !intact {

@@ -647,7 +647,7 @@ fn the_oracle_refuses_what_the_kernel_refuses() {
     ] {
         assert_eq!(result, Err(error));
     }
-    // Strides of 0 make room for any shape.
+    // Strides of 0 make space for any shape.
     let many = usize::MAX / 16 * 2;
     let view = |heads| Heads::strided(&ZEROS, [7, heads, 8], 0, 0).expect("one head, repeated");
     assert_eq!(run(view(many), view(many), view(many), FIRST, 64, 32), Err(E::TooLarge));

@@ -120,32 +120,33 @@ fn everything(isa: Isa, parallelism: Parallelism<'_>) -> Vec<(&'static str, Vec<
     let scores = matrix(&logits, TOKENS, COLUMNS);
     let mut p = vec![POISON; TOKENS * COLUMNS];
     let norm = LayerNorm { weight: &w[..COLUMNS], bias: Some(&w[COLUMNS..2 * COLUMNS]), eps: 1e-5 };
-    let room = |p: &'_ mut Vec<f32>| -> MatrixMut<'static> {
+    let buffer = |p: &'_ mut Vec<f32>| -> MatrixMut<'static> {
         // SAFETY: each view is gone before the next one, or `p`, is used.
         unsafe {
             MatrixMut::from_raw_parts(p.as_mut_ptr(), TOKENS, COLUMNS, COLUMNS, 1).expect("space")
         }
     };
     let zeros = FullyMasked::Zeros;
-    softmax(isa, scores, None, zeros, room(&mut p), parallelism).expect("a fit");
+    softmax(isa, scores, None, zeros, buffer(&mut p), parallelism).expect("a fit");
     all.push(("softmax", bits(&p)));
-    log_softmax(isa, scores, None, zeros, room(&mut p), parallelism).expect("a fit");
+    log_softmax(isa, scores, None, zeros, buffer(&mut p), parallelism).expect("a fit");
     all.push(("log_softmax", bits(&p)));
-    layer_norm(isa, norm, scores, room(&mut p), parallelism).expect("a fit");
+    layer_norm(isa, norm, scores, buffer(&mut p), parallelism).expect("a fit");
     all.push(("layer_norm", bits(&p)));
     let mut sum = logits.clone();
-    add_into_layer_norm(isa, norm, scores, room(&mut sum), room(&mut p), parallelism)
+    add_into_layer_norm(isa, norm, scores, buffer(&mut sum), buffer(&mut p), parallelism)
         .expect("a fit");
     all.push(("add_into_layer_norm", [bits(&p), bits(&sum)].concat()));
     let norm = RmsNorm { weight: &w[..COLUMNS], eps: 1e-6 };
-    rms_norm(isa, norm, scores, room(&mut p), parallelism).expect("a fit");
+    rms_norm(isa, norm, scores, buffer(&mut p), parallelism).expect("a fit");
     all.push(("rms_norm", bits(&p)));
-    add_into_rms_norm(isa, norm, scores, room(&mut sum), room(&mut p), parallelism).expect("a fit");
+    add_into_rms_norm(isa, norm, scores, buffer(&mut sum), buffer(&mut p), parallelism)
+        .expect("a fit");
     all.push(("add_into_rms_norm", [bits(&p), bits(&sum)].concat()));
-    activation::apply(isa, Activation::Gelu, room(&mut p), parallelism).expect("a fit");
+    activation::apply(isa, Activation::Gelu, buffer(&mut p), parallelism).expect("a fit");
     all.push(("activation", bits(&p)));
     let ids: Vec<u32> = (0..TOKENS as u32).map(|i| i * 7 % WIDTH as u32).collect();
-    embed(isa, weight, &ids, 2.0, None, room(&mut p), parallelism).expect("a fit");
+    embed(isa, weight, &ids, 2.0, None, buffer(&mut p), parallelism).expect("a fit");
     all.push(("embed", bits(&p)));
     log_sum_exp(isa, scores, None, &mut values, parallelism).expect("a fit");
     all.push(("log_sum_exp", bits(&values)));

@@ -67,7 +67,7 @@ fn every_error_is_reached_and_nothing_is_written() {
         let mut more = vec![POISON; need + 1];
         PackedMatrix::pack(isa, matrix(5, 7), &mut more).expect("the buffer may be longer");
         assert_eq!(more[need].to_bits(), POISON.to_bits());
-        let mut room = vec![POISON; need];
+        let mut buffer = vec![POISON; need];
         for (block, first, found) in [
             (matrix(4, 2), 0, (4, 2)),
             (matrix(5, 2), 6, (5, 8)),
@@ -75,11 +75,11 @@ fn every_error_is_reached_and_nothing_is_written() {
             (matrix(5, 1), usize::MAX, (5, usize::MAX)),
         ] {
             assert_eq!(
-                PackedMatrix::pack_block(isa, block, (5, 7), first, &mut room),
+                PackedMatrix::pack_block(isa, block, (5, 7), first, &mut buffer),
                 Err(GemmError::PackedBlock { expected: (5, 7), found })
             );
         }
-        assert!(room.iter().all(|x| x.to_bits() == POISON.to_bits()));
+        assert!(buffer.iter().all(|x| x.to_bits() == POISON.to_bits()));
         for (depth, columns) in [
             (usize::MAX, 2),
             (2, usize::MAX),

@@ -630,7 +630,7 @@ fn every_error_is_reached_and_nothing_is_written() {
     assert_eq!(QuantizedMatrix::from_quantized(5, 7, &more).err(), Some(long));
     QuantizedMatrix::quantize(isa, matrix(5, 7), &mut more).expect("the buffer may be longer");
     assert!(poison(&more[need..]));
-    let mut room = vec![POISON; need];
+    let mut buffer = vec![POISON; need];
     for (block, first, found) in [
         (matrix(4, 2), 0, (4, 2)),
         (matrix(5, 2), 6, (5, 8)),
@@ -638,11 +638,11 @@ fn every_error_is_reached_and_nothing_is_written() {
         (matrix(5, 1), usize::MAX, (5, usize::MAX)),
     ] {
         assert_eq!(
-            QuantizedMatrix::quantize_block(isa, block, (5, 7), first, &mut room),
+            QuantizedMatrix::quantize_block(isa, block, (5, 7), first, &mut buffer),
             Err(GemmError::PackedBlock { expected: (5, 7), found })
         );
     }
-    assert!(poison(&room));
+    assert!(poison(&buffer));
     let deep = GemmError::TooDeep { expected_at_most: 133_144, found: 133_145 };
     assert_eq!(QuantizedMatrix::len(133_145, 1), Err(deep));
     assert_eq!(QuantizedActivations::len(1, 133_145, precision), Err(deep));

@@ -63,8 +63,8 @@ fn any_layout_and_any_edge_has_the_bits_of_the_packed_product() {
                 let residual =
                     Strided::new(rows, columns, of(rows, columns, 2), |_, _| random.value());
                 let bias = random.values(columns);
-                let room = || Strided::new(rows, columns, of(rows, columns, 1), |_, _| POISON);
-                let (mut found, mut expected) = (room(), room());
+                let buffer = || Strided::new(rows, columns, of(rows, columns, 1), |_, _| POISON);
+                let (mut found, mut expected) = (buffer(), buffer());
                 run(isa, (&a, &b, &residual), &bias, &mut found, SERIAL);
                 let packed = Packed::new(isa, b.view());
                 let epilogue = epilogue(&residual, &bias);
@@ -108,11 +108,11 @@ fn threads_do_not_change_a_bit() {
         let residual = Strided::new(rows, columns, (columns, 1), |_, _| random.value());
         let bias = random.values(columns);
         for isa in all_isas() {
-            let room = || Strided::new(rows, columns, (columns + 2, 1), |_, _| POISON);
-            let mut serial = room();
+            let buffer = || Strided::new(rows, columns, (columns + 2, 1), |_, _| POISON);
+            let mut serial = buffer();
             run(isa, (&a, &b, &residual), &bias, &mut serial, SERIAL);
             for crew in CREWS {
-                let mut found = room();
+                let mut found = buffer();
                 crew.run(|parallelism| {
                     run(isa, (&a, &b, &residual), &bias, &mut found, parallelism);
                 });

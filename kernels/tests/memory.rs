@@ -211,7 +211,7 @@ mod guard {
                 0,
             )
         };
-        assert_ne!(map, libc::MAP_FAILED, "no room in the address space");
+        assert_ne!(map, libc::MAP_FAILED, "no space in the address space");
         // SAFETY: the mapping is zeroed, that long, and nobody else's.
         let far = unsafe { core::slice::from_raw_parts_mut(map.cast::<f32>(), LEN) };
         let near: Vec<f32> = (1..=24).map(|x| x as f32).collect();

@@ -165,10 +165,10 @@ fn the_rest() {
     let heads = Heads::new(&data, [3, 2, 5]).expect("heads");
     for storage in [CacheDtype::F32, CacheDtype::F16] {
         let shape = CacheShape { storage, ..CacheShape::new(2, 4, 2, 5) };
-        let mut room = vec![0.0; shape.len(isa).expect("small")];
-        let mut cache = CacheMut::new(isa, shape, &mut room).expect("the length");
+        let mut buffer = vec![0.0; shape.len(isa).expect("small")];
+        let mut cache = CacheMut::new(isa, shape, &mut buffer).expect("the length");
         cache.append(&[0, 1, 1], &[0, 2, 3], heads, heads).expect("places");
-        let cache = Cache::new(isa, shape, &room).expect("the length");
+        let cache = Cache::new(isa, shape, &buffer).expect("the length");
         let mut key = [f32::NAN; 5];
         cache.read_key(1, 3, 1, &mut key).expect("a key");
         assert!(key.iter().zip(&data[25..]).all(|(found, x)| (found - x).abs() < 1e-3));

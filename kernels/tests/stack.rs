@@ -145,11 +145,15 @@ fn products() {
                     for activation in [Activation::Relu, Activation::Gelu] {
                         let length =
                             QuantizedActivations::len(rows, depth, precision).expect("small");
-                        let mut room = vec![0.0; length];
+                        let mut buffer = vec![0.0; length];
                         check(isa, "a product of bytes", OTHERS, || {
                             let a = Matrix::new(&a[..rows * depth], rows, depth).expect("A");
                             let a = QuantizedActivations::quantize(
-                                isa, a, precision, &mut room, SERIAL,
+                                isa,
+                                a,
+                                precision,
+                                &mut buffer,
+                                SERIAL,
                             )
                             .expect("the length");
                             let c = MatrixMut::new(&mut c[..rows * columns], rows, columns);

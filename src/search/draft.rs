@@ -12,7 +12,7 @@ use super::search::{ACTIVE, Search};
 
 impl Search<'_> {
     /// Proposes `proposal` as the next tokens of a sentence, for the next step. Returns how many of the tokens are
-    /// used, at most [`Self::draft_room`]. [`Self::drafted`] returns them. The caller feeds them to the model after
+    /// used, at most [`Self::draft_capacity`]. [`Self::drafted`] returns them. The caller feeds them to the model after
     /// the token of the sentence's row, and [`Self::advance`] takes the logits after each of them. In the following
     /// step, the [position](super::RowInput::position) of the sentence's row shows how many tokens were accepted.
     /// The caller then [removes](crate::Session::rewind) the rejected tokens from its cache. The generated tokens
@@ -64,7 +64,7 @@ impl Search<'_> {
             return Err(SearchError::SourceId { expected: "an unfinished", found: sentence });
         }
         tokens("draft", self.shape.vocabulary, proposal)?;
-        let taken = proposal.len().min(self.draft_room(sentence));
+        let taken = proposal.len().min(self.draft_capacity(sentence));
         let (target, m) = (self.shape.target, &mut self.memory);
         if taken > 0 {
             // The sentence has one sequence, so this is its history.
@@ -81,7 +81,7 @@ impl Search<'_> {
 
     /// The maximum number of tokens that [`Self::draft`] can use for a sentence now.
     #[must_use]
-    pub fn draft_room(&self, sentence: u32) -> usize {
+    pub fn draft_capacity(&self, sentence: u32) -> usize {
         let (s, m) = (sentence as usize, &self.memory);
         let one = self.shape.width == 1 && !matches!(self.options.strategy, Strategy::Beam(_));
         if !one || m.phase.get(s) != Some(&ACTIVE) || m.len[s] < m.prompt_len[s] {

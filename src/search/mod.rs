@@ -99,6 +99,7 @@ mod logits;
 mod options;
 mod parallel;
 mod pipeline;
+mod position_processors;
 mod processors;
 mod random;
 mod scoring;
@@ -114,9 +115,11 @@ pub use options::{
     BeamOptions, EarlyStopping, SampleOptions, SearchLimits, SearchOptions, Strategy,
 };
 pub use pipeline::{Hooks, OnToken, Token};
+pub use position_processors::{
+    BeginSuppress, ExponentialDecay, ForcedBos, ForcedEos, MinLength, MinNewTokens,
+};
 pub use processors::{
-    AllowedPrefix, AllowedTokens, BadWords, BeginSuppress, Context, ExponentialDecay, ForcedBos,
-    ForcedEos, LogitsProcessor, MinLength, MinNewTokens, NoRepeatNgram, NoSourceNgram,
+    AllowedPrefix, AllowedTokens, BadWords, Context, LogitsProcessor, NoRepeatNgram, NoSourceNgram,
     RemoveInvalid, Renormalize, RepetitionPenalty, SequenceBias, SourcePenalty, Suppress,
     scratch_words,
 };

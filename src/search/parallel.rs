@@ -100,7 +100,7 @@ impl<'a> Search<'a> {
         hooks: &mut Hooks<'_>,
         on_token: Option<OnToken<'_>>,
     ) -> Result<Progress, SearchError> {
-        if let Some(mut buffers) = self.lend_room(hooks) {
+        if let Some(mut buffers) = self.lend_scratch(hooks) {
             counted(parallelism, |parallelism| self.prepare(parallelism, logits, &mut buffers));
             self.take_back(buffers);
         }
@@ -109,7 +109,7 @@ impl<'a> Search<'a> {
 
     /// Takes out the buffers for [`Self::prepare`], if the step can be prepared. The caller returns them with
     /// [`Self::take_back`] before the search continues.
-    pub(crate) fn lend_room(&mut self, hooks: &Hooks<'_>) -> Option<Scratch<'a>> {
+    pub(crate) fn lend_scratch(&mut self, hooks: &Hooks<'_>) -> Option<Scratch<'a>> {
         // Which tokens of a draft are evaluated depends on the tokens before them.
         let drafts = self.scored_rows != self.rows;
         if drafts || self.rows < 2 || !hooks.is_empty() {

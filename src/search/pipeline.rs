@@ -5,9 +5,11 @@ use core::ops::ControlFlow;
 use super::error::SearchError;
 use super::filters::{Epsilon, Eta, MinP, Temperature, TopH, TopK, TopP, Typical};
 use super::options::{SampleOptions, SearchOptions};
+use super::position_processors::{
+    BeginSuppress, ExponentialDecay, ForcedBos, ForcedEos, MinLength, MinNewTokens,
+};
 use super::processors::{
-    AllowedPrefix, AllowedTokens, BadWords, BeginSuppress, Context, ExponentialDecay, ForcedBos,
-    ForcedEos, LogitsProcessor, MinLength, MinNewTokens, NoRepeatNgram, NoSourceNgram,
+    AllowedPrefix, AllowedTokens, BadWords, Context, LogitsProcessor, NoRepeatNgram, NoSourceNgram,
     RemoveInvalid, Renormalize, RepetitionPenalty, SequenceBias, SourcePenalty, Suppress,
 };
 

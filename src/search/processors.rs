@@ -1,11 +1,11 @@
 //! Logits processors: rules that change the scores of the next token according to the history.
 //!
-//! Each rule is a small type. A search applies the rules that its options enable in the order of this file (the
-//! order of transformers), then the caller's processors, then the filters of [`super::filters`]. The rules
+//! Each rule is a small type. A search applies the rules that its options enable in the order of
+//! `pipeline.rs` (that of transformers), then the caller's processors, then the filters of [`super::filters`]. The rules
 //! receive raw logits in greedy search and sampling, and log-probabilities in beam search.
 
 use super::SearchError;
-use super::logits::{log_softmax, power};
+use super::logits::log_softmax;
 
 /// The information that a processor gets with a row of scores.
 #[derive(Clone, Copy, Debug)]
@@ -125,7 +125,7 @@ pub(super) fn too_short(expected: usize, scratch: &[u32]) -> SearchError {
     SearchError::Scratch { expected, found: scratch.len() }
 }
 
-fn ban(scores: &mut [f32], tokens: &[u32]) {
+pub(super) fn ban(scores: &mut [f32], tokens: &[u32]) {
     for &token in tokens {
         if let Some(score) = scores.get_mut(token as usize) {
             *score = f32::NEG_INFINITY;
@@ -143,14 +143,14 @@ fn set_zero(scores: &mut [f32], tokens: &[u32]) {
 }
 
 /// Bans all tokens except `tokens`, whose scores become 0.
-fn force(scores: &mut [f32], tokens: &[u32]) {
+pub(super) fn force(scores: &mut [f32], tokens: &[u32]) {
     scores.fill(f32::NEG_INFINITY);
     set_zero(scores, tokens);
 }
 
 /// Returns `after`, limited to the finite range, if the score `before` the rule was finite; returns `after`
 /// unchanged if `before` is NaN or infinite.
-fn saturated(before: f32, after: f32) -> f32 {
+pub(super) fn saturated(before: f32, after: f32) -> f32 {
     if before.is_finite() { after.clamp(f32::MIN, f32::MAX) } else { after }
 }
 
@@ -340,54 +340,6 @@ impl LogitsProcessor for BadWords<'_> {
     }
 }
 
-/// Bans end tokens while the history is shorter than a minimum. `MinLengthLogitsProcessor` of
-/// transformers.
-#[derive(Clone, Copy, Debug)]
-pub struct MinLength<'o> {
-    /// Tokens in the history, decoder start and prefix included.
-    pub min_length: usize,
-    /// The end tokens.
-    pub eos: &'o [u32],
-}
-
-impl LogitsProcessor for MinLength<'_> {
-    fn process(
-        &mut self,
-        context: &Context<'_>,
-        scores: &mut [f32],
-        _: &mut [u32],
-    ) -> Result<(), SearchError> {
-        if context.history.len() < self.min_length {
-            ban(scores, self.eos);
-        }
-        Ok(())
-    }
-}
-
-/// Bans end tokens until `min_new_tokens` tokens follow the prompt. `MinNewTokensLengthLogitsProcessor` of
-/// transformers.
-#[derive(Clone, Copy, Debug)]
-pub struct MinNewTokens<'o> {
-    /// The minimum number of tokens after the prompt.
-    pub min_new_tokens: usize,
-    /// The end tokens.
-    pub eos: &'o [u32],
-}
-
-impl LogitsProcessor for MinNewTokens<'_> {
-    fn process(
-        &mut self,
-        context: &Context<'_>,
-        scores: &mut [f32],
-        _: &mut [u32],
-    ) -> Result<(), SearchError> {
-        if context.history.len().saturating_sub(context.prompt_len) < self.min_new_tokens {
-            ban(scores, self.eos);
-        }
-        Ok(())
-    }
-}
-
 /// Bans all tokens that the caller's function does not allow after this history.
 /// `PrefixConstrainedLogitsProcessor` of transformers.
 pub struct AllowedPrefix<'f> {
@@ -444,50 +396,6 @@ impl LogitsProcessor for AllowedPrefix<'_> {
     }
 }
 
-/// Forces the token directly after the decoder start: its score becomes 0, all others `-inf`.
-/// `ForcedBOSTokenLogitsProcessor` of transformers.
-#[derive(Clone, Copy, Debug)]
-pub struct ForcedBos {
-    /// The token.
-    pub token: u32,
-}
-
-impl LogitsProcessor for ForcedBos {
-    fn process(
-        &mut self,
-        context: &Context<'_>,
-        scores: &mut [f32],
-        _: &mut [u32],
-    ) -> Result<(), SearchError> {
-        if context.history.len() == 1 {
-            force(scores, &[self.token]);
-        }
-        Ok(())
-    }
-}
-
-/// Forces the last token of a target that reaches the maximum length: the scores of `tokens` become 0, all
-/// others `-inf`. `ForcedEOSTokenLogitsProcessor` of transformers.
-#[derive(Clone, Copy, Debug)]
-pub struct ForcedEos<'o> {
-    /// The tokens of which one must come last.
-    pub tokens: &'o [u32],
-}
-
-impl LogitsProcessor for ForcedEos<'_> {
-    fn process(
-        &mut self,
-        context: &Context<'_>,
-        scores: &mut [f32],
-        _: &mut [u32],
-    ) -> Result<(), SearchError> {
-        if context.history.len() + 1 == context.max_length {
-            force(scores, self.tokens);
-        }
-        Ok(())
-    }
-}
-
 /// Replaces NaN by 0 and infinities by the largest finite number of the same sign.
 /// `InfNanRemoveLogitsProcessor` of transformers.
 #[derive(Clone, Copy, Debug)]
@@ -502,45 +410,6 @@ impl LogitsProcessor for RemoveInvalid {
     ) -> Result<(), SearchError> {
         for score in scores {
             *score = if score.is_nan() { 0.0 } else { score.clamp(f32::MIN, f32::MAX) };
-        }
-        Ok(())
-    }
-}
-
-/// Raises the score of the end tokens by `|score| (factor^n - 1)`, where `n` is the number of tokens after
-/// `start`. If the result exceeds the largest finite number, the score becomes that number.
-/// `ExponentialDecayLengthPenalty` of transformers.
-#[derive(Clone, Copy, Debug)]
-pub struct ExponentialDecay<'o> {
-    /// The number of tokens after the prompt up to which the scores do not change.
-    pub start: usize,
-    /// The base; above 1 favors ending.
-    pub factor: f64,
-    /// The end tokens.
-    pub eos: &'o [u32],
-}
-
-impl LogitsProcessor for ExponentialDecay<'_> {
-    fn process(
-        &mut self,
-        context: &Context<'_>,
-        scores: &mut [f32],
-        _: &mut [u32],
-    ) -> Result<(), SearchError> {
-        let start = self.start.saturating_add(context.prompt_len);
-        if let Some(past) = context.history.len().checked_sub(start)
-            && past > 0
-        {
-            // An infinite factor would turn a score of 0 into NaN.
-            let growth = ((power(self.factor, past) - 1.0) as f32).min(f32::MAX);
-            for (i, &token) in self.eos.iter().enumerate() {
-                if let Some(score) = scores.get_mut(token as usize)
-                    && score.is_finite()
-                    && !self.eos[..i].contains(&token)
-                {
-                    *score = saturated(*score, *score + score.abs() * growth);
-                }
-            }
         }
         Ok(())
     }
@@ -561,30 +430,6 @@ impl LogitsProcessor for Suppress<'_> {
         _: &mut [u32],
     ) -> Result<(), SearchError> {
         ban(scores, self.tokens);
-        Ok(())
-    }
-}
-
-/// Bans tokens at one position of the target. `SuppressTokensAtBeginLogitsProcessor` of transformers.
-#[derive(Clone, Copy, Debug)]
-pub struct BeginSuppress<'o> {
-    /// The tokens.
-    pub tokens: &'o [u32],
-    /// The length of the history at which the tokens are banned: the length of the prompt, or one more if the first
-    /// token is forced.
-    pub at: usize,
-}
-
-impl LogitsProcessor for BeginSuppress<'_> {
-    fn process(
-        &mut self,
-        context: &Context<'_>,
-        scores: &mut [f32],
-        _: &mut [u32],
-    ) -> Result<(), SearchError> {
-        if context.history.len() == self.at {
-            ban(scores, self.tokens);
-        }
         Ok(())
     }
 }

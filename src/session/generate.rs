@@ -364,7 +364,7 @@ impl<'d, 's, 'm> DecodeLoop<'d, 's, 'm> {
         needs_logits: bool,
     ) -> Result<bool, SessionError> {
         let needs_argmax_only = self.search.needs_argmax_only(hooks) && !needs_logits;
-        let mut scratch = if needs_argmax_only { None } else { self.search.lend_room(hooks) };
+        let mut scratch = if needs_argmax_only { None } else { self.search.lend_scratch(hooks) };
         let (now, tokens) = (&self.now[..rows], self.search.rows().tokens);
         let row = |i| (now[i], tokens[i]);
         let sentences = self.search.rows().sentences;

@@ -109,7 +109,7 @@ impl DecodeLoop<'_, '_, '_> {
         for (&slot, (place, buffer)) in self.search.rows().sentences.iter().zip(buffers) {
             let state = &mut self.draft_length_states.as_chunks_mut().0[slot as usize];
             let mut length = DraftLength::of_words(*state);
-            let most = self.search.draft_room(slot).min(share);
+            let most = self.search.draft_capacity(slot).min(share);
             let most = if most > 0 { length.next().min(most) } else { 0 };
             *state = length.words();
             if most == 0 {

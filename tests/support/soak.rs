@@ -160,7 +160,7 @@ impl Tenant {
                     totals.forks += 1;
                     Some(row)
                 }
-                // It is fed its past again when there is room.
+                // It is fed its past again when there is space.
                 Some(Err(SessionError::NoFreeRow { .. })) | None => None,
                 Some(Err(error)) => return Err(error),
             };

@@ -201,16 +201,16 @@ impl<'a> Operand<'a> {
         Ok((operand, if scattered { view.elements } else { 0 }))
     }
 
-    /// The operand, copied from `view` to the first `copied` floats of `room` if there are any.
-    fn placed<'b>(self, view: &View<'_>, copied: usize, room: &mut &'b mut [f32]) -> Operand<'b>
+    /// The operand, copied from `view` to the first `copied` floats of `buffer` if there are any.
+    fn placed<'b>(self, view: &View<'_>, copied: usize, buffer: &mut &'b mut [f32]) -> Operand<'b>
     where
         'a: 'b,
     {
         if copied == 0 {
             return self;
         }
-        let (dense, rest) = std::mem::take(room).split_at_mut(copied);
-        *room = rest;
+        let (dense, rest) = std::mem::take(buffer).split_at_mut(copied);
+        *buffer = rest;
         view.gather(dense);
         Operand { data: dense, ..self }
     }
@@ -433,12 +433,12 @@ impl CustomOp3 for SimdAttention<'_> {
             let plan = call.plan();
             let floats = [copied_query, copied_key, copied_value, call.scratch(plan)?];
             let floats = floats.iter().try_fold(0usize, |sum, &floats| sum.checked_add(floats));
-            scratch::with(floats.ok_or(Refusal::TooLarge { op: OP })?, |room| {
-                let mut room = &mut room[..];
-                let query = query.placed(&views[0], copied_query, &mut room);
-                let key = key.placed(&views[1], copied_key, &mut room);
-                let value = value.placed(&views[2], copied_value, &mut room);
-                Call { query, key, value, ..call }.run(plan, &mut out, room)
+            scratch::with(floats.ok_or(Refusal::TooLarge { op: OP })?, |buffer| {
+                let mut buffer = &mut buffer[..];
+                let query = query.placed(&views[0], copied_query, &mut buffer);
+                let key = key.placed(&views[1], copied_key, &mut buffer);
+                let value = value.placed(&views[2], copied_value, &mut buffer);
+                Call { query, key, value, ..call }.run(plan, &mut out, buffer)
             })?;
         }
         Ok((CpuStorage::F32(out), l1.shape().clone()))

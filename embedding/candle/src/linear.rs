@@ -2,7 +2,7 @@
 
 use crate::layout::{View, elements, merged};
 use crate::refusal::Refusal;
-use crate::scratch::{self, aligned, room};
+use crate::scratch::{self, aligned, padded_len};
 use crate::threads::Threads;
 use candle_core::{
     CpuStorage, CustomOp1, DType, Device, Error, Layout, Result, Shape, Storage, Tensor,
@@ -94,7 +94,7 @@ impl SimdLinear {
         }
 
         let floats = PackedMatrix::len(isa, inputs, outputs).map_err(Error::wrap)?;
-        let mut packed = vec![0.0; room(floats)];
+        let mut packed = vec![0.0; padded_len(floats)];
         let range = aligned(packed.as_ptr(), floats);
         let mut whole = parts.iter().any(|(_, bias)| bias.is_some()).then(|| vec![0.0; outputs]);
         let mut column = 0;
@@ -104,8 +104,8 @@ impl SimdLinear {
                 let (row, step) = (view.strides[0], view.strides[1]);
                 let block = Matrix::strided(view.data, rows, columns, row, step);
                 let block = block.map_err(Error::wrap)?.transposed();
-                let room = &mut packed[range.clone()];
-                PackedMatrix::pack_block(isa, block, (inputs, outputs), column, room)
+                let buffer = &mut packed[range.clone()];
+                PackedMatrix::pack_block(isa, block, (inputs, outputs), column, buffer)
                     .map_err(Error::wrap)?;
                 Ok(rows)
             })?;

@@ -4,7 +4,7 @@
 //! * **Batches of sentences of different lengths**, padded: there is no padding mask in candle's model.
 //!   Each sentence gets the bits that it gets alone, whatever the padding is.
 //! * Keys and values of the source are projected once for a sentence, not once for a token; those of the
-//!   target are appended to room that is there from the start.
+//!   target are appended to space that is there from the start.
 //! * Key and value are one product, the activation is part of the product before it, and sum and norm
 //!   are one pass in place.
 //!
@@ -314,7 +314,7 @@ impl Marian {
     /// at a time or all at once.
     ///
     /// # Errors
-    /// The batch is not that of memory and past, the past has no room, there are more tokens than
+    /// The batch is not that of memory and past, the past has no space, there are more tokens than
     /// positions, or an id is outside the vocabulary. After an error the past is as long as before.
     pub fn decode(&self, ids: &Tensor, memory: &Memory, past: &mut Past) -> Result<Tensor> {
         let tokens = ids.dim(1)?;

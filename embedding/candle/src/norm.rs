@@ -155,8 +155,8 @@ impl InplaceOp2 for AddLayerNorm {
             Some(_) => 0,
             None => residual.elements,
         });
-        scratch::with(copied[0] + copied[1], |room| {
-            let (dense_residual, dense_x) = room.split_at_mut(copied[0]);
+        scratch::with(copied[0] + copied[1], |buffer| {
+            let (dense_residual, dense_x) = buffer.split_at_mut(copied[0]);
             let x = match readable {
                 Some(stride) => Matrix::strided(x.data, rows, columns, stride, 1),
                 None => {

@@ -18,8 +18,8 @@ pub(crate) fn with<R>(floats: usize, work: impl FnOnce(&mut [f32]) -> R) -> R {
         return work(&mut []);
     }
     let mut spare = SPARE.take();
-    if spare.len() < room(floats) {
-        spare = vec![0.0; room(floats)];
+    if spare.len() < padded_len(floats) {
+        spare = vec![0.0; padded_len(floats)];
     }
     let range = aligned(spare.as_ptr(), floats);
     let result = work(&mut spare[range]);
@@ -29,11 +29,11 @@ pub(crate) fn with<R>(floats: usize, work: impl FnOnce(&mut [f32]) -> R) -> R {
 }
 
 /// Floats in which `floats` floats can start on a cache line.
-pub(crate) const fn room(floats: usize) -> usize {
+pub(crate) const fn padded_len(floats: usize) -> usize {
     floats.saturating_add(LINE)
 }
 
-/// Where `floats` floats lie that start on a cache line, in [`room`] for them from `start` on.
+/// Where `floats` floats lie that start on a cache line, in [`padded_len`] for them from `start` on.
 pub(crate) fn aligned(start: *const f32, floats: usize) -> std::ops::Range<usize> {
     let skip = start.align_offset(LINE * size_of::<f32>()).min(LINE);
     skip..skip + floats

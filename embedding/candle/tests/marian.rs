@@ -258,7 +258,7 @@ fn what_a_model_cannot_do_is_an_error() -> Result<()> {
     assert!(model.encode(&ids(&[&[1; 513]])?, &[513]).is_err(), "more tokens than positions");
     let memory = model.encode(&source, &[3])?;
     let mut past = model.past(1, 2)?;
-    assert!(model.decode(&source, &memory, &mut past).is_err(), "three tokens in room for two");
+    assert!(model.decode(&source, &memory, &mut past).is_err(), "three tokens in space for two");
     assert!(past.is_empty());
     assert!(model.decode(&ids(&[&[1], &[2]])?, &memory, &mut past).is_err(), "another batch");
     assert!(model.translate(&[&[1, 2, 9999]], 5).is_err(), "an id outside the vocabulary");

@@ -84,7 +84,7 @@ impl<N: KvFormat, const MR: usize, const NV: usize> SimdOp for TileCall<'_, N, M
     }
 }
 
-/// Most rows of a tile of queries. Where a multiply-add is a function call, taller tiles are not faster.
+/// Most rows of a tile of queries. The code of a tile is compiled once for each number of rows.
 const fn max_tile_rows<S: SimdF32, N: KvFormat>() -> usize {
     if S::SOFT_FMA { 2 } else { N::MAX_MR }
 }

@@ -23,7 +23,7 @@
 //! else here is larger than a tile.
 
 use super::dtype::Dtype;
-use super::epilogue::{Epilogue, Store};
+use super::epilogue::Epilogue;
 use super::f16_tile::{self, Widen};
 use super::microkernel::{
     F32Operand, MAX_MR, Operands, Panels, PrefetchLines, SparsePrefetch, SpreadPrefetch, multiply,
@@ -34,6 +34,7 @@ use super::prefetch::{
     FEW_ROWS, NextBlock, OUTER_TILES, PrefetchPlan, SPARSE, TO_BOTH, TO_L1, TO_L2, fewest_rows,
     requests,
 };
+use super::store::Store;
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::{Workers, share, work_to_share};

@@ -6,11 +6,11 @@
 //!   compared with the tiles, and no tile is compiled twice.
 
 use super::dtype::Dtype;
-use super::epilogue::Store;
 use super::microkernel::{
     MAX_MR, Panels, PrefetchLines, Rows, SparsePrefetch, SpreadPrefetch, TileOperand, multiply,
 };
 use super::packing::PackedMatrix;
+use super::store::Store;
 use crate::matrix::Matrix;
 use crate::parallel::share;
 use crate::simd::{CACHE_LINE_F32, MAX_LANES, SimdF32, SimdOp, TileOp};

@@ -36,6 +36,7 @@ mod pack_fast;
 mod packing;
 mod prefetch;
 mod small_m;
+mod store;
 mod unpacked;
 #[cfg(feature = "train")]
 mod weight_grad;

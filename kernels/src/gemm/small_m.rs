@@ -5,10 +5,10 @@
 //! each line is prefetched some steps before it is used.
 
 use super::blocking::MIN_WORK_TO_FORK;
-use super::epilogue::Store;
 use super::microkernel::{
     F32Operand, MAX_MR, Operands, Panels, PrefetchLines, multiply, tile_prefetched,
 };
+use super::store::Store;
 use crate::isa::Isa;
 use crate::matrix::Matrix;
 use crate::parallel::{Workers, share};

@@ -6,9 +6,10 @@
 //! once, which takes as long as a product of a few rows; from about a dozen rows on its cost does not matter. If `A`
 //! has only one tile of rows and the rows of `B` are contiguous, `B` is read in place (see `small_m.rs`).
 
-use super::epilogue::{Epilogue, Residual, Store};
+use super::epilogue::{Epilogue, Residual};
 use super::error::GemmError;
 use super::packing::PackedMatrix;
+use super::store::Store;
 use super::{blocking, check, small_m};
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};

@@ -19,13 +19,14 @@
 //! reduction chunk, for any number of threads and any instruction set.
 
 use super::blocking::MIN_WORK_TO_FORK;
-use super::epilogue::{Epilogue, Residual, Store};
+use super::epilogue::{Epilogue, Residual};
 use super::error::GemmError;
 use super::microkernel::{
     MAX_MR, Operands, Prefetch, PrefetchLines, SpreadPrefetch, tile_prefetched,
 };
 use super::pack_a::{self, CopyStrip, Strips};
 use super::packing::PackedMatrix;
+use super::store::Store;
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::{Parallelism, Workers, share};

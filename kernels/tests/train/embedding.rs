@@ -69,9 +69,9 @@ proptest! {
         let mut first: Option<Vec<f32>> = None;
         for isa in all_isas() {
             let mut table = before.clone();
-            let mut room = scratch(rows, tokens);
+            let mut buffer = scratch(rows, tokens);
             embedding_gradient(
-                isa, &ids, d_x.view(), scale, skip, table.view_mut(), &mut room, SERIAL,
+                isa, &ids, d_x.view(), scale, skip, table.view_mut(), &mut buffer, SERIAL,
             ).expect("a fit");
             table.check_gaps();
             for row in 0..rows {
@@ -116,11 +116,11 @@ fn bits_are_those_of_one_thread_in_the_order_of_the_tokens() {
         for isa in all_isas() {
             for crew in CREWS {
                 let mut table = before.clone();
-                let mut room = scratch(rows, tokens);
+                let mut buffer = scratch(rows, tokens);
                 crew.run(|parallelism| {
                     let d_x = Matrix::new(&d_x, tokens, columns).expect("space");
                     let view = MatrixMut::new(&mut table, rows, columns).expect("space");
-                    embedding_gradient(isa, &ids, d_x, scale, None, view, &mut room, parallelism)
+                    embedding_gradient(isa, &ids, d_x, scale, None, view, &mut buffer, parallelism)
                         .expect("a fit");
                 });
                 assert!(bits(&table) == bits(&expected), "{isa}, {crew:?}");
@@ -133,13 +133,13 @@ fn bits_are_those_of_one_thread_in_the_order_of_the_tokens() {
 fn wrong_calls_are_errors_that_write_nothing() {
     let d_x = [0.5; 12];
     let mut table = [0.25; 20];
-    let mut room = [3; 8];
+    let mut buffer = [3; 8];
     let mut call = |ids: &[u32], shape: [usize; 2], words: usize| {
         let d_x = Matrix::new(&d_x, shape[0], shape[1]).expect("space");
         let view = MatrixMut::new(&mut table, 5, 4).expect("space");
-        let room = &mut room[..words];
-        let result = embedding_gradient(Isa::best(), ids, d_x, 1.0, None, view, room, SERIAL);
-        assert_eq!((table, &*room), ([0.25; 20], &[3; 8][..words]));
+        let buffer = &mut buffer[..words];
+        let result = embedding_gradient(Isa::best(), ids, d_x, 1.0, None, view, buffer, SERIAL);
+        assert_eq!((table, &*buffer), ([0.25; 20], &[3; 8][..words]));
         result.expect_err("refused")
     };
     let ids = [4, 0, 4];
@@ -153,6 +153,6 @@ fn wrong_calls_are_errors_that_write_nothing() {
     assert_eq!(call(&ids, [3, 4], 7), EmbeddingError::Scratch { expected: 8, found: 7 });
     let d_x = Matrix::new(&d_x, 4, 3).expect("space").transposed();
     let view = MatrixMut::new(&mut table, 5, 4).expect("space");
-    let error = embedding_gradient(Isa::best(), &ids, d_x, 1.0, None, view, &mut room, SERIAL);
+    let error = embedding_gradient(Isa::best(), &ids, d_x, 1.0, None, view, &mut buffer, SERIAL);
     assert_eq!(error, Err(EmbeddingError::ColumnStride { found: 3 }));
 }

@@ -406,11 +406,12 @@ fn wrong_calls_are_errors_that_write_nothing() {
     let mut data = [0.25; 12];
     let mut losses = [RowLoss { loss: 7.0, nll: 7.0, correct: true }; 3];
     let before = losses;
-    let mut call = |targets: &[u32], smoothing, room: usize| {
+    let mut call = |targets: &[u32], smoothing, count: usize| {
         let view = MatrixMut::new(&mut data, 3, 4).expect("space");
-        let result = cross_entropy(isa, view, targets, smoothing, 1.0, &mut losses[..room], SERIAL);
+        let result =
+            cross_entropy(isa, view, targets, smoothing, 1.0, &mut losses[..count], SERIAL);
         let view = Matrix::new(&data, 3, 4).expect("space");
-        let again = cross_entropy_loss(isa, view, targets, smoothing, &mut losses[..room], SERIAL);
+        let again = cross_entropy_loss(isa, view, targets, smoothing, &mut losses[..count], SERIAL);
         let error = result.expect_err("refused");
         assert_eq!(again.expect_err("refused").to_string(), error.to_string());
         assert_eq!((data, losses), ([0.25; 12], before));

@@ -157,7 +157,7 @@ fn neither_a_missing_bias_nor_the_place_of_the_scratch_changes_a_bit() {
         let mut call = Call::new([rows, outputs, inputs], &[50], || random.value());
         call.run(isa, WriteMode::Store, SERIAL);
         let floats = weight_gradient_scratch(isa, rows, outputs, inputs).expect("small");
-        let mut room = vec![POISON; floats + 16];
+        let mut buffer = vec![POISON; floats + 16];
         for offset in 0..16 {
             let mut d_weight = vec![POISON; outputs * inputs];
             weight_gradient(
@@ -168,7 +168,7 @@ fn neither_a_missing_bias_nor_the_place_of_the_scratch_changes_a_bit() {
                 WriteMode::Store,
                 MatrixMut::new(&mut d_weight, outputs, inputs).expect("dW"),
                 None,
-                &mut room[offset..][..floats],
+                &mut buffer[offset..][..floats],
                 SERIAL,
             )
             .expect("a fit");

@@ -136,17 +136,17 @@ pub(crate) fn a_plan_holds_what_it_says() {
         let at = random.below(2);
         match (random.below(4), living.get(at).copied()) {
             (0, _) if living.len() < 2 => {
-                living.push(session.start(sentence).expect("room in the plan"));
+                living.push(session.start(sentence).expect("space in the plan"));
             }
             (1, Some(row)) if living.len() < 2 => {
-                living.push(session.fork(row).expect("room in the plan"));
+                living.push(session.fork(row).expect("space in the plan"));
             }
             (2, Some(row)) => {
                 session.release(row).expect("it is there");
                 living.remove(at);
             }
             (_, Some(row)) if session.row_len(row).expect("there") < 14 => {
-                session.prefill(row, &[1, 2], None).expect("room in the plan");
+                session.prefill(row, &[1, 2], None).expect("space in the plan");
             }
             _ => (),
         }

@@ -13,7 +13,7 @@
 //! | a cut was called an end | `a_cut_is_called_a_cut` | `tests/requests.rs` |
 //! | a stream could not be attributed | `a_stream_names_its_source` | `tests/events.rs` |
 //! | a format whose kernels are not compiled | `a_format_without_its_feature_is_refused` | |
-//! | `start` and `fork` were refused with room in the plan | `a_plan_holds_what_it_says` | `tests/hypotheses.rs` |
+//! | `start` and `fork` were refused with space in the plan | `a_plan_holds_what_it_says` | `tests/hypotheses.rs` |
 //! | a missing matrix was tied, and defaults were taken, in silence | `missing_is_missing`, `defaults_are_listed` | `tests/checkpoint.rs`, `tests/config.rs` |
 //! | one bad request refused all others, and none was named | `a_bad_request_is_named_beforehand` | `tests/requests.rs` |
 //! | a configuration that no checkpoint can have was valid | `what_no_checkpoint_has_is_invalid` | `tests/config.rs` |

@@ -251,11 +251,11 @@ fn a_cache(isa: Isa) -> Result<(), Failure> {
     static KEY: [f32; 4] = [1.0, 0.0, 1.0, 0.0];
     static VALUE: [f32; 4] = [2.0, 4.0, 6.0, 8.0];
     static QUERY: [f32; 2] = [0.5, 3.0];
-    let mut room = [f32::NAN; 256];
+    let mut buffer = [f32::NAN; 256];
     let floats = SHAPE.len(isa).map_err(|_| Failure::Setup)?;
-    let room = room.get_mut(..floats).ok_or(Failure::Setup)?;
+    let buffer = buffer.get_mut(..floats).ok_or(Failure::Setup)?;
     let heads = |data, tokens| Heads::new(data, [tokens, 1, 2]).map_err(|_| Failure::Setup);
-    let mut cache = CacheMut::new(isa, SHAPE, room).map_err(|_| Failure::Setup)?;
+    let mut cache = CacheMut::new(isa, SHAPE, buffer).map_err(|_| Failure::Setup)?;
     for slot in 0..2 {
         cache.write(slot, 0, heads(&KEY, 2)?, heads(&VALUE, 2)?).map_err(|_| Failure::Setup)?;
     }

@@ -38,6 +38,7 @@ mod dkv;
 mod dq;
 mod fused_small;
 mod masked;
+mod params;
 mod prefetch;
 mod product;
 mod tasks;
@@ -57,7 +58,8 @@ use crate::matrix::ViewError;
 use crate::parallel::{Parallelism, share};
 use crate::shared::SharedMut;
 use core::ops::RangeInclusive;
-use tasks::{Backward, Target, Tasks, table_len};
+use params::{Backward, Target, table_len};
+use tasks::Tasks;
 use workspace::Workspace;
 
 /// Most workspaces of concurrent tasks, for any number of threads.

@@ -21,7 +21,7 @@ use super::prefetch::NextPanel;
 use super::quantize_weights::PANEL;
 use super::weights::QuantizedMatrix;
 use crate::arch::x86_64::amx_tile::{Block, SIDE, STEP, Start, Sums, TileUnit, Tiles};
-use crate::gemm::epilogue::Store;
+use crate::gemm::store::Store;
 use crate::parallel::share;
 use crate::simd::SimdF32;
 use crate::simd::int8::{ActivationEncoding, Int8Dot, Int8Op};

@@ -25,11 +25,12 @@ use super::i8mm::Pairs;
 use super::operand::{Digits, Integers, Single};
 use super::quantize_weights::PANEL;
 use super::weights::QuantizedMatrix;
-use crate::gemm::epilogue::{Epilogue, Store};
+use crate::gemm::epilogue::Epilogue;
 use crate::gemm::microkernel::{
     InterleavedPrefetch, Panels, Prefetch, PrefetchLines, Rows, SparsePrefetch, TileOperand,
     multiply, multiply_in_phases,
 };
+use crate::gemm::store::Store;
 use crate::matrix::MatrixMut;
 use crate::parallel::{Workers, share, work_to_share};
 use crate::simd::int8::{ActivationEncoding, Int8Dot, Int8Op, MAX_MR};
