@@ -28,7 +28,7 @@ mod statistics;
 use arguments::{Arguments, Command, HELP};
 use drafts::Drafts;
 use features::Inputs;
-use requests::{IntoControlFlow, Request};
+use requests::{Request, Response};
 use safetensors::tensor::{Dtype, TensorView};
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::Config;
@@ -294,11 +294,7 @@ struct Batch<'a> {
 }
 
 impl Batch<'_> {
-    fn run(
-        &self,
-        model: &Model,
-        threads: Threads,
-    ) -> Result<(Vec<IntoControlFlow>, Measured), Failure> {
+    fn run(&self, model: &Model, threads: Threads) -> Result<(Vec<Response>, Measured), Failure> {
         let mut session = Session::new(model, self.limits(model.config()))?;
         session.set_threads(threads);
         if let Some(path) = &self.arguments.logits {
@@ -397,10 +393,7 @@ impl Batch<'_> {
         }
     }
 
-    fn search(
-        &self,
-        session: &mut Session<'_>,
-    ) -> Result<(Vec<IntoControlFlow>, Measured), Failure> {
+    fn search(&self, session: &mut Session<'_>) -> Result<(Vec<Response>, Measured), Failure> {
         let mut prefixes = Vec::with_capacity(self.requests.len());
         for (index, request) in self.requests.iter().enumerate() {
             let language = self.language(index, session)?;
@@ -476,10 +469,7 @@ impl Batch<'_> {
     }
 
     /// Runs a model without a decoder; its hidden states are not printed.
-    fn encode_only(
-        &self,
-        session: &mut Session<'_>,
-    ) -> Result<(Vec<IntoControlFlow>, Measured), Failure> {
+    fn encode_only(&self, session: &mut Session<'_>) -> Result<(Vec<Response>, Measured), Failure> {
         let count = self.requests.len();
         let mut encoding = Vec::with_capacity(self.arguments.repeat.unwrap_or(1));
         let allocated = counting::allocations();
@@ -498,14 +488,11 @@ impl Batch<'_> {
             allocations: counting::allocations() - allocated,
             counts: None,
         };
-        Ok((vec![IntoControlFlow::default(); count], measured))
+        Ok((vec![Response::default(); count], measured))
     }
 
     /// Computes the log-probabilities of the given targets.
-    fn score(
-        &self,
-        session: &mut Session<'_>,
-    ) -> Result<(Vec<IntoControlFlow>, Measured), Failure> {
+    fn score(&self, session: &mut Session<'_>) -> Result<(Vec<Response>, Measured), Failure> {
         let start_token = self.options.start;
         let targets: Vec<&[u32]> =
             self.requests.iter().map(|r| r.after_start(start_token)).collect();
@@ -555,7 +542,7 @@ impl Batch<'_> {
         }
         let allocations = counting::allocations() - allocated;
         let new_tokens = targets.iter().map(|target| target.len()).sum();
-        let answers = targets.iter().zip(scores).map(|(target, (sum, each))| IntoControlFlow {
+        let answers = targets.iter().zip(scores).map(|(target, (sum, each))| Response {
             sequences: vec![target.to_vec()],
             scores: vec![sum],
             log_probabilities: Some(vec![each]),
@@ -647,9 +634,9 @@ impl Output {
         self.found.iter().map(|(len, _)| len).sum()
     }
 
-    fn answer(&self, prefix: &[u32]) -> IntoControlFlow {
+    fn answer(&self, prefix: &[u32]) -> Response {
         let rows = self.tokens.chunks(self.stride).zip(&self.found);
-        IntoControlFlow {
+        Response {
             sequences: rows.map(|(row, (len, _))| [prefix, &row[..*len]].concat()).collect(),
             scores: self.found.iter().map(|(_, score)| f64::from(*score)).collect(),
             log_probabilities: None,
@@ -659,7 +646,7 @@ impl Output {
     /// Repeats the best hypothesis until there are `sequences`, as transformers does. There, all initial beams but
     /// the first are copies with a score of -1e9, and they are returned if rules leave fewer continuations than beams
     /// (a forced token with `max_new_tokens` 1).
-    fn fill(&self, answer: &mut IntoControlFlow, sequences: usize, length_penalty: f64) {
+    fn fill(&self, answer: &mut Response, sequences: usize, length_penalty: f64) {
         let (Some(&(len, _)), Some(best)) = (self.found.first(), answer.sequences.first().cloned())
         else {
             return;

@@ -19,7 +19,7 @@ const SCORE_TOLERANCE: f64 = 1e-4;
 /// about this score.
 const NOT_A_HYPOTHESIS: f64 = -1e8;
 
-type IntoControlFlow = Vec<(Vec<u32>, f32)>;
+type Hypotheses = Vec<(Vec<u32>, f32)>;
 
 fn check_teacher_forced(session: &mut Session<'_>, sources: &[&[u32]], folder: &Path) {
     let isa = session.model().isa();
@@ -84,7 +84,7 @@ fn check_case(session: &mut Session<'_>, sources: &[&[u32]], case: &Value) -> us
         .zip(sources)
         .map(|(stream, tokens)| Source { stream, ..Source::new(tokens) })
         .collect();
-    let mut answers: Vec<IntoControlFlow> = vec![IntoControlFlow::new(); sources.len()];
+    let mut answers: Vec<Hypotheses> = vec![Hypotheses::new(); sources.len()];
     let isa = session.model().isa();
     session
         .generate(&requests, &options, &mut Hooks::default(), &mut |event| {

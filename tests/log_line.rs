@@ -10,9 +10,9 @@ use std::sync::Mutex;
 
 static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-struct SavedActivations;
+struct Recorder;
 
-impl Log for SavedActivations {
+impl Log for Recorder {
     fn enabled(&self, _: &Metadata<'_>) -> bool {
         true
     }
@@ -38,7 +38,7 @@ fn config() -> Config {
 fn the_line_says_which_set_and_why() {
     const CHILD: &str = "SIMDFORMER_TEST_EXPECTED";
     if let Ok(expected) = std::env::var(CHILD) {
-        log::set_logger(&SavedActivations).expect("the first logger");
+        log::set_logger(&Recorder).expect("the first logger");
         log::set_max_level(LevelFilter::Trace);
         let model = Model::from_fn(config(), |_, _, _| Ok(())).expect("a model");
         let lines = said();

@@ -20,9 +20,9 @@ struct Seen {
 }
 
 #[derive(Default)]
-struct SavedActivations(Vec<Seen>);
+struct Recorder(Vec<Seen>);
 
-impl Probe for SavedActivations {
+impl Probe for Recorder {
     fn look(&mut self, view: &View<'_>) {
         let &View { stage, place, sentence, row, position, columns, .. } = view;
         let data: Vec<Vec<f32>> = view.iter().map(<[f32]>::to_vec).collect();
@@ -32,7 +32,7 @@ impl Probe for SavedActivations {
     }
 }
 
-impl SavedActivations {
+impl Recorder {
     fn find(&self, stage: Stage, place: Place, sentence: u32) -> Option<&Seen> {
         let same = |s: &&Seen| s.stage == stage && s.place == place && s.sentence == sentence;
         self.0.iter().find(same)
@@ -58,7 +58,7 @@ fn bits(floats: &[f32]) -> Vec<u32> {
 }
 
 /// Encodes, steps with forks and prefills, and returns all that came out.
-fn work(model: &Model, threads: Threads, keep: Option<&mut SavedActivations>) -> Vec<Vec<u32>> {
+fn work(model: &Model, threads: Threads, keep: Option<&mut Recorder>) -> Vec<Vec<u32>> {
     struct Ignore;
     impl Probe for Ignore {
         fn wants(&self, _: Stage) -> bool {
@@ -116,14 +116,14 @@ fn a_probe_changes_no_bit() {
         for isa in Isa::available() {
             let model = model(folder, isa);
             let without = work(&model, Threads::Serial, None);
-            let mut keep = SavedActivations::default();
+            let mut keep = Recorder::default();
             assert_eq!(work(&model, Threads::Serial, Some(&mut keep)), without, "{folder} {isa}");
             for stage in Stage::ALL {
                 assert!(keep.0.iter().any(|seen| seen.stage == *stage), "{folder} {isa} {stage}");
             }
             #[cfg(feature = "rayon")]
             {
-                let mut again = SavedActivations::default();
+                let mut again = Recorder::default();
                 let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().expect("a pool");
                 let out = pool.install(|| work(&model, Threads::Rayon, Some(&mut again)));
                 assert_eq!(out, without, "{folder} {isa} on two threads");
@@ -159,7 +159,7 @@ fn the_weights_shown_are_those_that_made_the_context() {
             let config = model.config();
             let mut session = Session::new(&model, limits()).expect("a session");
             let mut scratch = vec![f32::NAN; session.plan().trace_floats()];
-            let mut keep = SavedActivations::default();
+            let mut keep = Recorder::default();
             let mut sentences = [SourceId::default(); 3];
             session
                 .traced(&mut keep, &mut scratch)
@@ -242,7 +242,7 @@ fn a_draft_shows_what_steps_show() {
             let limits = Limits { draft_tokens: 4, ..limits() };
             let mut session = Session::new(&model, limits).expect("a session");
             let mut scratch = vec![f32::NAN; session.plan().trace_floats()];
-            let (mut steps, mut logits) = (SavedActivations::default(), Vec::new());
+            let (mut steps, mut logits) = (Recorder::default(), Vec::new());
             let row = begin(&mut session);
             let mut watched = session.traced(&mut steps, &mut scratch).expect("space");
             for token in target {
@@ -255,7 +255,7 @@ fn a_draft_shows_what_steps_show() {
                 }
                 let mut session = Session::new(&model, limits).expect("a session");
                 let row = begin(&mut session);
-                let mut keep = SavedActivations::default();
+                let mut keep = Recorder::default();
                 let mut watched = session.traced(&mut keep, &mut scratch).expect("space");
                 let mut found = Vec::new();
                 let mut choose = |at: usize, row: &mut [f32]| {
@@ -269,7 +269,7 @@ fn a_draft_shows_what_steps_show() {
                 let next = target.get(right + 1).copied();
                 assert_eq!(verified, Verified { accepted: right, next });
                 assert_eq!(found, logits[..=right]);
-                let mut after = SavedActivations::default();
+                let mut after = Recorder::default();
                 let mut watched = session.traced(&mut after, &mut scratch).expect("space");
                 for &token in &target[right + 1..] {
                     let step = watched.step(&[StepRow { row, token }]).expect("stepped");
@@ -311,7 +311,7 @@ fn each_row_of_a_step_shows_its_own_position() {
     let mut sentences = [SourceId::default(); 2];
     session.encode(&SOURCES[..2], &mut sentences).expect("encoded");
     let [first, second] = sentences.map(|sentence| session.start(sentence).expect("a row"));
-    let mut keep = SavedActivations::default();
+    let mut keep = Recorder::default();
     let mut watched = session.traced(&mut keep, &mut scratch).expect("space");
     watched.prefill(first, &[1, 4, 2], None).expect("prefilled");
     let steps = [second, first].map(|row| StepRow { row, token: 3 });
@@ -333,7 +333,7 @@ fn each_row_of_a_step_shows_its_own_position() {
 fn steps_show_what_a_prefill_shows() {
     let model = model("nn_transformer_pre", Isa::best());
     let target = [1, 4, 2, 0, 3];
-    let mut views = [SavedActivations::default(), SavedActivations::default()];
+    let mut views = [Recorder::default(), Recorder::default()];
     for (keep, stepping) in views.iter_mut().zip([false, true]) {
         let mut session = Session::new(&model, limits()).expect("a session");
         let mut scratch = vec![f32::NAN; session.plan().trace_floats()];
@@ -397,7 +397,7 @@ fn stages_come_in_the_order_of_figure_1() {
         let config = model.config();
         let mut session = Session::new(&model, limits()).expect("a session");
         let mut scratch = vec![f32::NAN; session.plan().trace_floats()];
-        let mut keep = SavedActivations::default();
+        let mut keep = Recorder::default();
         let mut sentences = [SourceId::default()];
         let mut watched = session.traced(&mut keep, &mut scratch).expect("space");
         watched.encode(&SOURCES[..1], &mut sentences).expect("encoded");
@@ -460,7 +460,7 @@ fn alignments_are_cross_attention() {
     let mut sentences = [SourceId::default(); 3];
     session.encode(&SOURCES, &mut sentences).expect("encoded");
     let target = [1, 4, 2, 0];
-    let mut keep = SavedActivations::default();
+    let mut keep = Recorder::default();
     let row = session.start(sentences[0]).expect("a row");
     let mut watched = session.traced(&mut keep, &mut scratch).expect("space");
     watched.prefill(row, &target, None).expect("prefilled");

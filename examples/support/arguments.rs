@@ -265,7 +265,7 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
             continue;
         }
         let value = attached.or_else(|| arguments.next()).ok_or(UsageError::NoValue { option })?;
-        parsed.set(ReferenceDrafter { option, value })?;
+        parsed.set(OptionValue { option, value })?;
     }
     if !given.contains(&"--model") {
         return Err(UsageError::Missing { option: "--model" });
@@ -295,12 +295,12 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
 }
 
 /// An option and its value.
-struct ReferenceDrafter {
+struct OptionValue {
     option: &'static str,
     value: OsString,
 }
 
-impl ReferenceDrafter {
+impl OptionValue {
     fn wrong(&self, expected: &'static str) -> UsageError {
         let found = self.value.to_string_lossy().into_owned();
         UsageError::Value { option: self.option, expected, found }
@@ -329,7 +329,7 @@ impl ReferenceDrafter {
 }
 
 impl Arguments {
-    fn set(&mut self, given: ReferenceDrafter) -> Result<(), UsageError> {
+    fn set(&mut self, given: OptionValue) -> Result<(), UsageError> {
         match given.option {
             "--model" => self.model = given.value.into(),
             "--threads" => self.threads = given.at_least_one()?,

@@ -32,7 +32,7 @@ impl Request {
 
 /// One line of output.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub(crate) struct IntoControlFlow {
+pub(crate) struct Response {
     /// Ids after the decoder start, best first.
     pub(crate) sequences: Vec<Vec<u32>>,
     /// The score of each; NaN (null in JSON) if scores were not requested.

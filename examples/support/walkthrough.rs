@@ -99,9 +99,9 @@ struct Seen {
 
 /// Records every view.
 #[derive(Default)]
-struct SavedActivations(Vec<Seen>);
+struct Recorder(Vec<Seen>);
 
-impl Probe for SavedActivations {
+impl Probe for Recorder {
     fn look(&mut self, view: &View<'_>) {
         let &View { stage, place, sentence, row, position, .. } = view;
         let rows = view.iter().map(<[f32]>::to_vec).collect();
@@ -131,7 +131,7 @@ fn run(model: &Model, batch: &Batch) -> Result<Vec<Seen>, Box<dyn Error>> {
     let mut session = Session::new(model, Limits::new(batch.sources.len(), sources, targets))?;
     let mut scratch = vec![0.0; session.plan().trace_floats()];
     let mut sentences = vec![SourceId::default(); batch.sources.len()];
-    let mut keep = SavedActivations::default();
+    let mut keep = Recorder::default();
     let borrowed: Vec<&[u32]> = batch.sources.iter().map(Vec::as_slice).collect();
     session.traced(&mut keep, &mut scratch)?.encode(&borrowed, &mut sentences)?;
     for (&sentence, target) in sentences.iter().zip(&batch.targets) {

@@ -8,7 +8,7 @@ use simdformer_kernels::{Epilogue, Isa, MatrixMut, PackedMatrix, Parallelism, ge
 pub const POISON_COLUMN: u32 = 0xdead_beef;
 
 /// Column and bits of the largest element of a row, if it is decided.
-pub type IntoControlFlow = Option<(u32, u32)>;
+pub type RowMaximum = Option<(u32, u32)>;
 
 /// Everything that a product is made of.
 pub struct Operands {
@@ -71,7 +71,7 @@ impl Operands {
         built: &Built,
         (first, count): (usize, usize),
         parallelism: Parallelism<'_>,
-    ) -> Vec<IntoControlFlow> {
+    ) -> Vec<RowMaximum> {
         let (depth, width) = (self.weight.rows, self.weight.columns);
         let weight = PackedMatrix::from_packed(built.isa, depth, width, &built.packed);
         let screen = PruningTable::from_built(depth, width, &built.screen).expect("built");
@@ -119,7 +119,7 @@ impl Operands {
     }
 
     /// What is right: the first of the largest numbers that are not banned, if it is finite.
-    pub fn right(&self, built: &Built) -> Vec<IntoControlFlow> {
+    pub fn right(&self, built: &Built) -> Vec<RowMaximum> {
         let (rows, columns) = (self.x.rows, self.weight.columns);
         let c = self.product(built);
         let row = |row: usize| {
