@@ -1,0 +1,170 @@
+//! The kernels, called with whole tensors, and how far the rounding of a document's inputs moves their results.
+
+use crate::Failure;
+use crate::page::Computed;
+use crate::tensor::Tensor;
+use simdformer::kernels::norm::{LayerNorm, layer_norm};
+use simdformer::kernels::softmax::{FullyMasked, softmax};
+use simdformer::kernels::{
+    AttentionOptions, AttentionOutput, Bias, Epilogue, Heads, HeadsMut, Isa, Matrix, MatrixMut,
+    Parallelism, Qkv, Sequence, Weights, attention, attention_scratch, gemm_unpacked,
+    gemm_unpacked_scratch,
+};
+
+const SERIAL: Parallelism<'static> = Parallelism::Serial;
+
+fn view(x: &Tensor) -> Result<Matrix<'_>, Failure> {
+    Ok(Matrix::new(&x.data, x.rows(), x.columns())?)
+}
+
+/// `scale * a b`, `[rows, depth]` times `[depth, columns]`.
+pub(crate) fn product(a: &Tensor, b: &Tensor, scale: f32) -> Result<Tensor, Failure> {
+    let isa = Isa::best();
+    let mut out = Tensor::new(&[a.rows(), b.columns()], vec![0.0; a.rows() * b.columns()]);
+    let mut scratch = vec![0.0; gemm_unpacked_scratch(isa, b.rows(), b.columns())?];
+    let (rows, columns) = (out.rows(), out.columns());
+    let c = MatrixMut::new(&mut out.data, rows, columns)?;
+    let epilogue = Epilogue { scale, ..Epilogue::default() };
+    gemm_unpacked(isa, view(a)?, view(b)?, &epilogue, c, &mut scratch, SERIAL)?;
+    Ok(out)
+}
+
+/// [`product`] of matrices whose elements are off by up to `a_error` and `b_error`.
+pub(crate) fn rounded_product(
+    a: &Tensor,
+    b: &Tensor,
+    scale: f32,
+    [a_error, b_error]: [f64; 2],
+) -> Result<Computed, Failure> {
+    let numbers = product(a, b, scale)?;
+    let mut error = Vec::new();
+    for i in 0..a.rows() {
+        for j in 0..b.columns() {
+            let pairs = a.row(i).iter().enumerate().map(|(k, &x)| (x.abs(), b.get(k, j).abs()));
+            let moved = |(x, y): (f32, f32)| {
+                f64::from(x) * b_error + f64::from(y) * a_error + a_error * b_error + 1e-6
+            };
+            error.push(pairs.map(moved).sum::<f64>() * f64::from(scale.abs()));
+        }
+    }
+    Ok(Computed { numbers, error })
+}
+
+/// The softmax of each row; `lengths` says how many columns of a row are valid.
+pub(crate) fn softmax_rows(
+    scores: &Tensor,
+    lengths: Option<&[usize]>,
+    fully_masked: FullyMasked,
+) -> Result<Tensor, Failure> {
+    let mut out = Tensor::new(&scores.shape, vec![0.0; scores.data.len()]);
+    let (rows, columns) = (scores.rows(), scores.columns());
+    let view_mut = MatrixMut::new(&mut out.data, rows, columns)?;
+    softmax(Isa::best(), view(scores)?, lengths, fully_masked, view_mut, SERIAL)?;
+    Ok(out)
+}
+
+/// How far a softmax moves if no score of its row moves by more than `score`: each probability stays between
+/// `p e^(-2 score)` and `p e^(2 score)`.
+pub(crate) fn softmax_error(probabilities: Tensor, score: f64) -> Computed {
+    let error =
+        probabilities.data.iter().map(|&p| f64::from(p) * ((2.0 * score).exp() - 1.0) + 1e-6);
+    Computed { error: error.collect(), numbers: probabilities }
+}
+
+/// `(x - mean) / deviation` of each row, with the deviation of `n` numbers, not `n - 1`.
+pub(crate) fn normalized(x: &Tensor) -> Result<Tensor, Failure> {
+    let ones = vec![1.0; x.columns()];
+    let mut out = Tensor::new(&x.shape, vec![0.0; x.data.len()]);
+    let (rows, columns) = (x.rows(), x.columns());
+    let norm = LayerNorm { weight: &ones, bias: None, eps: 0.0 };
+    layer_norm(Isa::best(), norm, view(x)?, MatrixMut::new(&mut out.data, rows, columns)?, SERIAL)?;
+    Ok(out)
+}
+
+/// Context `[heads, queries, d]` and weights `[heads, queries, keys]`.
+#[derive(Debug)]
+pub(crate) struct Attended {
+    pub(crate) context: Tensor,
+    pub(crate) weights: Tensor,
+}
+
+/// `[heads, tokens, d]` as the kernel's `[tokens, heads, d]`, by strides.
+fn heads_first(x: &Tensor) -> Result<Heads<'_>, Failure> {
+    let &[heads, tokens, d] = &x.shape[..] else { return Err("expected three dimensions".into()) };
+    Ok(Heads::strided(&x.data, [tokens, heads, d], d, tokens * d)?)
+}
+
+/// Attention of one sentence by the flash attention kernel. Query, key and value are `[heads, tokens, d]`; `mask`
+/// `[queries, keys]` is 1 where a query sees a key.
+pub(crate) fn attend(
+    query: &Tensor,
+    key: &Tensor,
+    value: &Tensor,
+    mask: &Tensor,
+    scale: f32,
+    fully_masked: FullyMasked,
+) -> Result<Attended, Failure> {
+    let isa = Isa::best();
+    let &[heads, queries, d] = &query.shape[..] else {
+        return Err("expected three dimensions".into());
+    };
+    let keys = key.shape[1];
+    let sequence =
+        Sequence { query_len: queries, key_len: keys, padded_len: keys, ..Sequence::default() };
+    let hidden = mask.map(|sees| if sees == 0.0 { f32::NEG_INFINITY } else { 0.0 });
+    let bias = Bias::Dense { data: &hidden.data, head_stride: 0, query_stride: keys };
+    let options =
+        AttentionOptions { scale, bias: Some(bias), fully_masked, ..AttentionOptions::new(d) };
+    let mut context = Tensor::new(&query.shape, vec![0.0; query.data.len()]);
+    let mut weights = Tensor::new(&[heads, queries, keys], vec![0.0; heads * queries * keys]);
+    let all: Vec<usize> = (0..heads).collect();
+    let output = AttentionOutput {
+        weights: Some(Weights {
+            data: &mut weights.data,
+            heads: &all,
+            head_stride: queries * keys,
+            query_stride: keys,
+            keys,
+        }),
+        context: HeadsMut::strided(&mut context.data, [queries, heads, d], d, queries * d)?,
+    };
+    let mut scratch = vec![0.0; attention_scratch(isa, &[sequence], heads, d)?];
+    let qkv =
+        Qkv { query: heads_first(query)?, key: heads_first(key)?, value: heads_first(value)? };
+    attention(isa, qkv, &[sequence], &options, output, &mut scratch, SERIAL)?;
+    Ok(Attended { context, weights })
+}
+
+/// The largest part of `y` that no linear map with a bias makes of the rows of `x`: the largest absolute element of `y`
+/// minus its projection on the columns of `x` and a column of ones. In f64, by modified Gram-Schmidt.
+///
+/// If the map has `n` unknowns and `x` has more than `n` independent rows, a small result is evidence that `y` is such a
+/// map of `x`.
+pub(crate) fn not_linear(x: &[Vec<f64>], y: &[f64]) -> f64 {
+    let mut basis: Vec<Vec<f64>> = Vec::new();
+    let project = |basis: &[Vec<f64>], v: &mut Vec<f64>| {
+        for b in basis {
+            let dot: f64 = b.iter().zip(v.iter()).map(|(b, v)| b * v).sum();
+            v.iter_mut().zip(b).for_each(|(v, b)| *v -= dot * b);
+        }
+    };
+    let columns = x.first().map_or(0, Vec::len);
+    let column = |c: usize| x.iter().map(|row| row[c]).collect::<Vec<f64>>();
+    let ones = vec![1.0; x.len()];
+    for mut v in std::iter::once(ones).chain((0..columns).map(column)) {
+        let length = |v: &[f64]| v.iter().map(|v| v * v).sum::<f64>().sqrt();
+        let before = length(&v);
+        // Twice is enough (Kahan and Parlett).
+        project(&basis, &mut v);
+        project(&basis, &mut v);
+        let after = length(&v);
+        // The columns of normalized rows add up to zero: one of them depends on the others up to rounding.
+        if after > 1e-4 * before.max(1.0) {
+            basis.push(v.iter().map(|v| v / after).collect());
+        }
+    }
+    let mut rest = y.to_vec();
+    project(&basis, &mut rest);
+    project(&basis, &mut rest);
+    rest.iter().fold(0.0, |largest, r| r.abs().max(largest))
+}

@@ -1,0 +1,172 @@
+//! Follows one of the documents that teach the Transformer, in its order: what each section computes, the number that the
+//! document prints, the number that simdformer computes, the difference, and the function that computed it.
+//!
+//! ```sh
+//! cargo run --release -p documents -- walkthrough
+//! cargo run --release -p documents -- --check
+//! ```
+
+mod attention;
+mod compute;
+mod decoder;
+mod page;
+mod slides;
+mod tensor;
+mod transformer;
+mod walkthrough;
+
+use page::{Outcome, Page};
+use std::error::Error;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+/// Why a page could not be made.
+pub(crate) type Failure = Box<dyn Error + Send + Sync>;
+
+/// A document: its name on the command line, its number, what it is, and its page.
+struct Document {
+    name: &'static str,
+    number: &'static str,
+    about: &'static str,
+    page: fn() -> Result<Page, Failure>,
+}
+
+const DOCUMENTS: [Document; 5] = [
+    Document {
+        name: "attention",
+        number: "000",
+        about: "a chapter on self-attention and multi-head attention",
+        page: attention::page,
+    },
+    Document {
+        name: "slides",
+        number: "001",
+        about: "slides that derive query, key and value by hand",
+        page: slides::page,
+    },
+    Document {
+        name: "decoder",
+        number: "002",
+        about: "notes on positions, the three masks and the decoder",
+        page: decoder::page,
+    },
+    Document {
+        name: "transformer",
+        number: "003",
+        about: "slides on the whole Transformer, training and decoding",
+        page: transformer::page,
+    },
+    Document {
+        name: "walkthrough",
+        number: "004",
+        about: "a walkthrough that prints every tensor of a small model",
+        page: walkthrough::page,
+    },
+];
+
+const USAGE: &str = "\
+Follows the documents that teach the Transformer, and compares every printed number.
+
+usage: documents [--check] [NAME]...
+
+  --check   print only which rows differ, which cannot be recomputed and why, and a summary; exit with 1 if a number
+            differs by more than the document's printed precision
+  NAME      all if none is given:
+";
+
+/// The documents to follow, and whether to print the summary only.
+fn parse(
+    arguments: impl Iterator<Item = String>,
+) -> Result<Option<(Vec<&'static Document>, bool)>, String> {
+    let (mut documents, mut check) = (Vec::new(), false);
+    for argument in arguments {
+        match argument.as_str() {
+            "--check" => check = true,
+            "--help" | "-h" => return Ok(None),
+            name => {
+                let found = DOCUMENTS.iter().find(|d| d.name == name || d.number == name);
+                documents.push(found.ok_or_else(|| {
+                    let names: Vec<&str> = DOCUMENTS.iter().map(|d| d.name).collect();
+                    format!("expected a document, one of {}, found {name:?}", names.join(", "))
+                })?);
+            }
+        }
+    }
+    if documents.is_empty() {
+        documents.extend(&DOCUMENTS);
+    }
+    Ok(Some((documents, check)))
+}
+
+fn usage() -> String {
+    let lines =
+        DOCUMENTS.iter().map(|d| format!("            {:<12} {}, {}\n", d.name, d.number, d.about));
+    USAGE.chars().chain(lines.collect::<String>().chars()).collect()
+}
+
+/// Lines for the rows that need attention, and one that counts all.
+fn summary(document: &Document, page: &Page) -> String {
+    let mut out = String::new();
+    let (mut same, mut holds, mut differs, mut not) = (0, 0, 0, 0);
+    for row in &page.rows {
+        let (word, why) = match &row.outcome {
+            Outcome::Same => {
+                same += 1;
+                continue;
+            }
+            Outcome::Holds => {
+                holds += 1;
+                continue;
+            }
+            Outcome::Differs(how) => {
+                differs += 1;
+                ("DIFFERS", how)
+            }
+            Outcome::NotRecomputable(why) => {
+                not += 1;
+                ("not recomputable", why)
+            }
+        };
+        out += &format!("{} {}, {}: {word}: {why}\n", document.name, row.section, row.name);
+    }
+    out + &format!(
+        "{}: {same} rows of numbers are the same, {holds} properties hold, {differs} differ, {not} are not recomputable\n",
+        document.name
+    )
+}
+
+fn run() -> Result<ExitCode, Failure> {
+    let mut out = io::stdout().lock();
+    let Some((documents, check)) = parse(std::env::args().skip(1))? else {
+        out.write_all(usage().as_bytes())?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    let mut differs = false;
+    for document in documents {
+        let page = (document.page)()?;
+        if !check {
+            writeln!(out, "{}", page.text)?;
+        }
+        out.write_all(summary(document, &page).as_bytes())?;
+        differs |= page.rows.iter().any(|row| matches!(row.outcome, Outcome::Differs(_)));
+    }
+    Ok(if differs { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(code) => code,
+        // The reader closed the pipe, as `head` does.
+        Err(error)
+            if error
+                .downcast_ref::<io::Error>()
+                .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe) =>
+        {
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("documents: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
