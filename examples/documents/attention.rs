@@ -239,6 +239,31 @@ fn scale(page: &mut Page) -> Result<(), Failure> {
     Ok(())
 }
 
+/// The batch of section 3.4, 0 is padding.
+const IDS: [[usize; 5]; 2] = [[5, 2, 1, 0, 0], [1, 3, 1, 4, 0]];
+
+/// A sentence of the batch as random embeddings plus positions, `[5, 512]`.
+fn embedded(sentence: &[usize; 5]) -> Result<Tensor, Failure> {
+    let table = noise(10, D_MODEL, 8).map(|x| x * 1.7);
+    let positions = order_table(5, D_MODEL)?;
+    Ok(Tensor::from_fn(5, D_MODEL, |i, j| table.get(sentence[i], j) + positions.get(i, j)))
+}
+
+/// Weights `[8, 5, 5]` of multi-head self-attention of both sentences of the batch, with random projections.
+pub(crate) fn padded_heads() -> Result<Vec<Tensor>, Failure> {
+    let width = D_MODEL / HEADS;
+    let [wq, wk] = [14, 15].map(|seed| noise(D_MODEL, D_MODEL, seed).map(|x| x / 16.0));
+    let mut out = Vec::new();
+    for sentence in &IDS {
+        let x = embedded(sentence)?;
+        let split = |y: Tensor| y.reshaped(&[5, HEADS, width]).heads_swapped();
+        let (q, k) = (split(product(&x, &wq, 1.0)?), split(product(&x, &wk, 1.0)?));
+        let mask = Tensor::from_fn(5, 5, |_, j| f32::from(u8::from(sentence[j] != 0)));
+        out.push(attend(&q, &k, &k, &mask, 0.125, FullyMasked::Zeros)?.weights);
+    }
+    Ok(out)
+}
+
 fn padded_batch(page: &mut Page) -> Result<(), Failure> {
     page.section(
         "3.4",
@@ -247,9 +272,8 @@ fn padded_batch(page: &mut Page) -> Result<(), Failure> {
          chapter's code the masked scores must be assigned (`masked_fill_`, or `scores = ...`): as printed, the call's\n\
          result is dropped.",
     );
-    let ids = [[5, 2, 1, 0, 0], [1, 3, 1, 4, 0]];
     let mut data = Vec::new();
-    for sentence in &ids {
+    for sentence in &IDS {
         for _ in 0..5 {
             data.extend(sentence.iter().map(|&id| f32::from(u8::from(id == 0))));
         }
@@ -258,11 +282,8 @@ fn padded_batch(page: &mut Page) -> Result<(), Failure> {
     page.show("padding mask of sentence 1, 1 is padding", &padding.at(0), 0);
     page.show("padding mask of sentence 2", &padding.at(1), 0);
 
-    let table = noise(10, D_MODEL, 8).map(|x| x * 1.7);
-    let positions = order_table(5, D_MODEL)?;
-    for (number, sentence) in ids.iter().enumerate() {
-        let x = Tensor::from_fn(5, D_MODEL, |i, j| table.get(sentence[i], j) + positions.get(i, j));
-        let x = x.reshaped(&[1, 5, D_MODEL]);
+    for (number, sentence) in IDS.iter().enumerate() {
+        let x = embedded(sentence)?.reshaped(&[1, 5, D_MODEL]);
         let mask = padding.at(number).map(|p| 1.0 - p);
         // The chapter divides by sqrt(64) although its single head has 512 columns.
         let attended = attend(&x, &x, &x, &mask, 1.0 / 8.0, FullyMasked::Zeros)?;
@@ -354,6 +375,15 @@ fn multi_head(page: &mut Page) -> Result<(), Failure> {
         "3.6.2",
         "Maps of 8 heads (figures 3-25 and 3-26)",
         "`documents --pictures DIR` draws the maps of all heads for both sentences of section 3.4.",
+    );
+    let weights = padded_heads()?;
+    let empty = |sentence: usize, keys: usize| {
+        weights[sentence].data.iter().enumerate().all(|(at, &w)| (at % 5 < keys) == (w > 0.0))
+    };
+    page.property(
+        "in all 8 heads two columns of the first map and one of the second are empty, and no other weight is 0",
+        empty(0, 3) && empty(1, 4),
+        "16 maps of [5, 5], by attention()",
     );
     Ok(())
 }

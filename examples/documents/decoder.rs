@@ -173,7 +173,7 @@ fn positions(page: &mut Page) -> Result<(), Failure> {
 }
 
 /// `[sentences, queries, keys]`: 1 where query and key are tokens, and with `causal` the key is not later.
-fn mask(queries: &[usize], keys: &[usize], causal: bool) -> Tensor {
+pub(crate) fn mask(queries: &[usize], keys: &[usize], causal: bool) -> Tensor {
     let longest = |lengths: &[usize]| lengths.iter().copied().max().unwrap_or(0);
     let (rows, columns) = (longest(queries), longest(keys));
     let mut data = Vec::new();

@@ -10,7 +10,9 @@ mod attention;
 mod compute;
 mod decoder;
 mod page;
+mod pictures;
 mod slides;
+mod svg;
 mod tensor;
 mod transformer;
 mod walkthrough;
@@ -18,6 +20,7 @@ mod walkthrough;
 use page::{Outcome, Page};
 use std::error::Error;
 use std::io::{self, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Why a page could not be made.
@@ -68,21 +71,34 @@ const USAGE: &str = "\
 Follows the documents that teach the Transformer, and compares every printed number.
 
 usage: documents [--check] [NAME]...
+       documents --pictures DIR
 
   --check   print only which rows differ, which cannot be recomputed and why, and a summary; exit with 1 if a number
             differs by more than the document's printed precision
+  --pictures DIR  draw the documents' figures from what the kernels compute, as SVG; the example `picture` of
+            `simdformer-pictures` makes PNG of them
   NAME      all if none is given:
 ";
 
-/// The documents to follow, and whether to print the summary only.
-fn parse(
-    arguments: impl Iterator<Item = String>,
-) -> Result<Option<(Vec<&'static Document>, bool)>, String> {
+/// What the command line asks for.
+enum Command {
+    Help,
+    /// Follow these documents; whether to print the summary only.
+    Follow(Vec<&'static Document>, bool),
+    /// Draw all pictures to a directory.
+    Pictures(PathBuf),
+}
+
+fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Command, String> {
     let (mut documents, mut check) = (Vec::new(), false);
-    for argument in arguments {
+    while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--check" => check = true,
-            "--help" | "-h" => return Ok(None),
+            "--help" | "-h" => return Ok(Command::Help),
+            "--pictures" => {
+                let directory = arguments.next().ok_or("--pictures: expected a directory")?;
+                return Ok(Command::Pictures(directory.into()));
+            }
             name => {
                 let found = DOCUMENTS.iter().find(|d| d.name == name || d.number == name);
                 documents.push(found.ok_or_else(|| {
@@ -95,7 +111,7 @@ fn parse(
     if documents.is_empty() {
         documents.extend(&DOCUMENTS);
     }
-    Ok(Some((documents, check)))
+    Ok(Command::Follow(documents, check))
 }
 
 fn usage() -> String {
@@ -137,9 +153,18 @@ fn summary(document: &Document, page: &Page) -> String {
 
 fn run() -> Result<ExitCode, Failure> {
     let mut out = io::stdout().lock();
-    let Some((documents, check)) = parse(std::env::args().skip(1))? else {
-        out.write_all(usage().as_bytes())?;
-        return Ok(ExitCode::SUCCESS);
+    let (documents, check) = match parse(std::env::args().skip(1))? {
+        Command::Help => {
+            out.write_all(usage().as_bytes())?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        Command::Pictures(directory) => {
+            for file in pictures::draw(&directory)? {
+                writeln!(out, "{}", file.display())?;
+            }
+            return Ok(ExitCode::SUCCESS);
+        }
+        Command::Follow(documents, check) => (documents, check),
     };
     let mut differs = false;
     for document in documents {

@@ -1,0 +1,406 @@
+//! The pictures of the documents, drawn from what the kernels compute.
+
+use crate::Failure;
+use crate::attention::{normal, padded_heads};
+use crate::compute::{attend, softmax_rows};
+use crate::decoder::mask;
+use crate::slides::order_table;
+use crate::svg::{Frame, Svg, blues, diverging};
+use crate::tensor::Tensor;
+use simdformer::config::Config;
+use simdformer::kernels::softmax::FullyMasked;
+use std::path::{Path, PathBuf};
+
+const COLORS: [&str; 8] =
+    ["#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf", "#8c564b", "#e377c2"];
+
+/// A picture: its file, what it shows, and the function that draws it.
+type Picture = (&'static str, fn() -> Result<String, Failure>);
+
+const PICTURES: [Picture; 9] = [
+    ("positions", positions),
+    ("wavelengths", wavelengths),
+    ("rotation", rotation),
+    ("masks", masks),
+    ("softmax-scale", softmax_scale),
+    ("padded-heads", padded),
+    ("heads-overlaid", overlaid),
+    ("map-800", large_map),
+    ("architecture", architecture),
+];
+
+/// Writes every picture to a directory; returns the files.
+pub(crate) fn draw(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
+    std::fs::create_dir_all(directory)?;
+    let mut files = Vec::new();
+    for (name, picture) in PICTURES {
+        let file = directory.join(name).with_extension("svg");
+        std::fs::write(&file, picture()?)?;
+        files.push(file);
+    }
+    Ok(files)
+}
+
+/// Document 003: the position table as a heatmap.
+fn positions() -> Result<String, Failure> {
+    let (positions, d) = (64, 128);
+    let table = order_table(positions, d)?;
+    let mut svg = Svg::new(
+        900.0,
+        560.0,
+        "Positions: sine in even columns, cosine in odd ones (documents 002, 003)",
+    );
+    let frame = Frame { x: 70.0, y: 60.0, width: 780.0, height: 420.0 };
+    svg.heatmap(frame, &table, diverging);
+    svg.axes(frame, ["column 0", "127"], ["63", "0"]);
+    svg.label(
+        24.0,
+        520.0,
+        12.0,
+        "start",
+        "rows are positions, columns are dimensions; blue is -1, white is 0, red is 1",
+    );
+    svg.label(
+        24.0,
+        540.0,
+        12.0,
+        "start",
+        "the wavelength grows from 2 pi in the first columns to almost 20,000 pi in the last ones",
+    );
+    Ok(svg.finish())
+}
+
+/// Document 003: columns of the position table as curves.
+fn wavelengths() -> Result<String, Failure> {
+    let (positions, d) = (101, 64);
+    let table = order_table(positions, d)?;
+    let mut svg =
+        Svg::new(900.0, 520.0, "Wavelengths: T = 2 pi 10000^(2i/d), d = 64 (document 003)");
+    let chosen = [0, 4, 8, 12];
+    for (at, &i) in chosen.iter().enumerate() {
+        let frame = Frame { x: 70.0, y: 60.0 + 112.0 * at as f32, width: 640.0, height: 80.0 };
+        svg.axes(frame, ["position 0", "100"], ["-1", "1"]);
+        for (column, color) in [(2 * i, COLORS[0]), (2 * i + 1, COLORS[1])] {
+            let point = |p: usize| [p as f32 / 100.0, (table.get(p, column) + 1.0) / 2.0];
+            svg.curve(frame, (0..positions).map(point), color);
+        }
+        let wavelength = std::f64::consts::TAU * 10_000f64.powf(2.0 * i as f64 / d as f64);
+        svg.label(724.0, frame.y + 34.0, 12.0, "start", &format!("i = {i}"));
+        svg.label(724.0, frame.y + 52.0, 12.0, "start", &format!("T = {wavelength:.1}"));
+    }
+    svg.label(724.0, 78.0, 11.0, "start", "blue sine, red cosine");
+    Ok(svg.finish())
+}
+
+/// Document 002: a shift of the position turns each pair of columns by an angle that does not depend on the position.
+fn rotation() -> Result<String, Failure> {
+    let d = 8;
+    let table = order_table(16, d)?;
+    let shift = 3;
+    let mut svg = Svg::new(
+        940.0,
+        420.0,
+        "A shift by 3 positions is a rotation: PE(t + 3) = M PE(t) (document 002)",
+    );
+    for k in 0..3 {
+        let center = [170.0 + 300.0 * k as f32, 210.0];
+        let radius = 110.0;
+        svg.circle(center, radius, "none", "#888");
+        // Cosine to the right, sine up.
+        let point = |t: usize| {
+            [center[0] + radius * table.get(t, 2 * k + 1), center[1] - radius * table.get(t, 2 * k)]
+        };
+        for (at, t) in [0usize, 2, 4].into_iter().enumerate() {
+            let (from, to) = (point(t), point(t + shift));
+            for (end, width) in [(from, 1.0), (to, 2.5)] {
+                svg.line(center, end, COLORS[at], width, 1.0);
+                svg.circle(end, 4.0, COLORS[at], COLORS[at]);
+            }
+            // The slow pair moves too little for labels beside each other.
+            if k < 2 {
+                svg.label(from[0] + 7.0, from[1] - 5.0, 11.0, "start", &format!("t={t}"));
+                svg.label(to[0] + 7.0, to[1] - 5.0, 11.0, "start", &format!("t={}", t + shift));
+            }
+        }
+        let angle = shift as f64 / 10_000f64.powf(2.0 * k as f64 / d as f64);
+        let text = format!("columns {} and {}: turned by {:.2} rad", 2 * k, 2 * k + 1, angle);
+        svg.label(center[0], 360.0, 13.0, "middle", &text);
+    }
+    svg.label(24.0, 400.0, 12.0, "start", "thin: the pair (cosine, sine) of position t; thick: of t + 3. The angle between them is the same for every t.");
+    Ok(svg.finish())
+}
+
+/// Document 002: the three masks of its batch.
+fn masks() -> Result<String, Failure> {
+    let (source, target) = ([2, 4], [4, 3]);
+    let mut svg = Svg::new(
+        760.0,
+        560.0,
+        "The three masks of a batch: source lengths 2, 4; target lengths 4, 3 (document 002)",
+    );
+    let all = [
+        ("encoder self-attention", mask(&source, &source, false)),
+        ("cross-attention", mask(&target, &source, false)),
+        ("decoder self-attention", mask(&target, &target, true)),
+    ];
+    for (column, (name, mask)) in all.iter().enumerate() {
+        for sentence in 0..2 {
+            let frame = Frame {
+                x: 60.0 + 235.0 * column as f32,
+                y: 90.0 + 220.0 * sentence as f32,
+                width: 160.0,
+                height: 160.0,
+            };
+            svg.label(frame.x, frame.y - 22.0, 13.0, "start", name);
+            svg.label(
+                frame.x,
+                frame.y - 6.0,
+                11.0,
+                "start",
+                &format!("sentence {}, rows are queries", sentence + 1),
+            );
+            svg.heatmap(frame, &mask.at(sentence), |m| {
+                if m == 0.0 { "#bbbbbb".into() } else { "#ffffff".into() }
+            });
+            for line in 1..4 {
+                let at = 40.0 * line as f32;
+                svg.line(
+                    [frame.x + at, frame.y],
+                    [frame.x + at, frame.y + 160.0],
+                    "#888",
+                    0.5,
+                    1.0,
+                );
+                svg.line(
+                    [frame.x, frame.y + at],
+                    [frame.x + 160.0, frame.y + at],
+                    "#888",
+                    0.5,
+                    1.0,
+                );
+            }
+        }
+    }
+    svg.label(24.0, 535.0, 12.0, "start", "white: the query sees the key; grey: masked. simdformer computes them from lengths and a causal flag.");
+    Ok(svg.finish())
+}
+
+/// Document 000, figures 3-15 to 3-18: scores with deviation 100 and 1, and their softmax.
+fn softmax_scale() -> Result<String, Failure> {
+    let large = normal(20_000, 100.0);
+    let small: Vec<f32> = large.iter().map(|x| x / 100.0).collect();
+    let mut svg = Svg::new(
+        920.0,
+        620.0,
+        "Why scores are divided: softmax of 20,000 scores (document 000, figures 3-15 to 3-18)",
+    );
+    for (column, (scores, limit, title)) in
+        [(&large, 400.0f32, "deviation 100"), (&small, 4.0, "divided by 100")]
+            .into_iter()
+            .enumerate()
+    {
+        let x = 80.0 + 440.0 * column as f32;
+        let upper = Frame { x, y: 90.0, width: 340.0, height: 190.0 };
+        let bins = 20;
+        let mut counts = vec![0.0f32; bins];
+        for score in scores {
+            let at = ((score + limit) / (2.0 * limit) * bins as f32).clamp(0.0, bins as f32 - 1.0);
+            counts[at as usize] += 1.0;
+        }
+        let highest = counts.iter().copied().fold(0.0, f32::max);
+        svg.label(x, 76.0, 13.0, "start", &format!("scores, {title}"));
+        svg.bars(upper, &counts);
+        svg.axes(upper, [&format!("-{limit}"), &format!("{limit}")], ["0", &format!("{highest}")]);
+
+        let weights = softmax_rows(
+            &Tensor::new(&[1, scores.len()], scores.clone()),
+            None,
+            FullyMasked::Zeros,
+        )?;
+        let largest = weights.data.iter().copied().fold(0.0, f32::max);
+        let lower = Frame { x, y: 360.0, width: 340.0, height: 190.0 };
+        svg.label(x, 346.0, 13.0, "start", "their softmax");
+        // Of each 20 weights the smallest and the largest, so that a single peak is drawn.
+        let points = weights.data.chunks(20).enumerate().flat_map(|(i, chunk)| {
+            let x = i as f32 / 999.0;
+            let low = chunk.iter().copied().fold(f32::INFINITY, f32::min);
+            let high = chunk.iter().copied().fold(0.0, f32::max);
+            [[x, low / largest], [x, high / largest]]
+        });
+        svg.curve(lower, points, COLORS[0]);
+        svg.axes(lower, ["score 0", "20,000"], ["0", &format!("{largest:.4}")]);
+    }
+    svg.label(24.0, 600.0, 12.0, "start", "left: one weight is almost 1 and the gradient of the others is 0; right: every score has a weight");
+    Ok(svg.finish())
+}
+
+/// Document 000, figures 3-25 and 3-26: eight heads of a padded batch.
+fn padded() -> Result<String, Failure> {
+    let mut svg = Svg::new(
+        1000.0,
+        450.0,
+        "Eight heads, batch [[5,2,1,0,0],[1,3,1,4,0]], 0 is padding (document 000, figures 3-25, 3-26)",
+    );
+    for (sentence, weights) in padded_heads()?.iter().enumerate() {
+        svg.label(
+            24.0,
+            70.0 + 190.0 * sentence as f32,
+            13.0,
+            "start",
+            &format!("sentence {}", sentence + 1),
+        );
+        for head in 0..8 {
+            let frame = Frame {
+                x: 24.0 + 122.0 * head as f32,
+                y: 110.0 + 190.0 * sentence as f32,
+                width: 105.0,
+                height: 105.0,
+            };
+            svg.label(frame.x, frame.y - 8.0, 11.0, "start", &format!("head {}", head + 1));
+            // The darkest color is a weight of one half.
+            svg.heatmap(frame, &weights.at(head), |w| blues(w * 2.0));
+        }
+        svg.label(
+            24.0,
+            245.0 + 190.0 * sentence as f32,
+            11.0,
+            "start",
+            "rows are queries, columns are keys; the columns of padding are empty",
+        );
+    }
+    Ok(svg.finish())
+}
+
+/// Document 003: what one token looks at, with one, two and all heads.
+fn overlaid() -> Result<String, Failure> {
+    let weights = padded_heads()?;
+    // The second query of the second sentence.
+    let (weights, query) = (&weights[1], 1);
+    let words = ["1", "3", "1", "4", "pad"];
+    let mut svg =
+        Svg::new(900.0, 420.0, "Weights of one query with one, two and all heads (document 003)");
+    for (column, (title, heads)) in
+        [("one head", 1), ("two heads", 2), ("all heads", 8)].into_iter().enumerate()
+    {
+        let x = 60.0 + 290.0 * column as f32;
+        let at = |word: usize| 110.0 + 52.0 * word as f32;
+        svg.label(x, 76.0, 14.0, "start", title);
+        for head in 0..heads {
+            for key in 0..words.len() {
+                let weight = weights.at(head).get(query, key);
+                let shift = (head as f32 - heads as f32 / 2.0) * 2.0;
+                if weight > 0.0 {
+                    let ends = [[x + 30.0, at(query) + shift], [x + 170.0, at(key) + shift]];
+                    svg.line(
+                        ends[0],
+                        ends[1],
+                        COLORS[head],
+                        1.0 + 8.0 * weight,
+                        0.25 + 0.75 * weight,
+                    );
+                }
+            }
+        }
+        for (i, word) in words.iter().enumerate() {
+            svg.label(x + 20.0, at(i) + 4.0, 14.0, "end", word);
+            svg.label(x + 180.0, at(i) + 4.0, 14.0, "start", word);
+        }
+    }
+    svg.label(24.0, 400.0, 12.0, "start", "left: queries, right: keys; a color is a head, a thick line a large weight; nothing leads to padding");
+    Ok(svg.finish())
+}
+
+/// Document 001: a map of 800 x 800.
+fn large_map() -> Result<String, Failure> {
+    let (tokens, d) = (800, 64);
+    let x = order_table(tokens, d)?.reshaped(&[1, tokens, d]);
+    let everything = Tensor::from_fn(tokens, tokens, |_, _| 1.0);
+    let map = attend(&x, &x, &x, &everything, 0.25, FullyMasked::Zeros)?.weights.at(0);
+    let largest = map.data.iter().copied().fold(0.0, f32::max);
+    let mut svg =
+        Svg::new(880.0, 920.0, "softmax(A) of 800 position vectors, 800 x 800 (document 001)");
+    let frame = Frame { x: 40.0, y: 60.0, width: 800.0, height: 800.0 };
+    // The square root makes small weights visible.
+    svg.heatmap(frame, &map, |w| blues((w / largest).sqrt()));
+    svg.label(
+        24.0,
+        895.0,
+        12.0,
+        "start",
+        &format!("a row for each query; the darkest color is a weight of {largest:.4}"),
+    );
+    Ok(svg.finish())
+}
+
+/// Document 003, figure 1: the architecture, from the configuration of the base model.
+fn architecture() -> Result<String, Failure> {
+    let config = Config::base(37_000);
+    let decoder = config.decoder.as_ref().ok_or("a decoder")?;
+    let (d, heads, ffn) = (config.d_model, config.encoder.heads, config.encoder.ffn_dim);
+    let mut svg = Svg::new(820.0, 800.0, "The base model, from its configuration (document 003)");
+    let attention = |name: &str| format!("{name}: {heads} heads of {}", d / heads);
+    let feed_forward = format!("feed-forward: {d} to {ffn} to {d}");
+    let table = format!("embedding {} x {d}, plus positions", config.source_vocab);
+    let stacks = [
+        (
+            60.0,
+            "encoder",
+            config.encoder.layers,
+            vec![
+                table.clone(),
+                attention("self-attention"),
+                "add & norm".into(),
+                feed_forward.clone(),
+                "add & norm".into(),
+            ],
+        ),
+        (
+            440.0,
+            "decoder",
+            decoder.layers,
+            vec![
+                table,
+                attention("masked self-attention"),
+                "add & norm".into(),
+                attention("cross-attention"),
+                "add & norm".into(),
+                feed_forward,
+                "add & norm".into(),
+                format!("linear {d} to {}", config.target_vocab),
+                "softmax".into(),
+            ],
+        ),
+    ];
+    for (x, name, layers, boxes) in &stacks {
+        let (x, width) = (*x, 320.0);
+        let bottom = 720.0;
+        svg.label(x + width / 2.0, 772.0, 14.0, "middle", &format!("{name}: {layers} layers"));
+        for (i, text) in boxes.iter().enumerate() {
+            let y = bottom - 70.0 * i as f32;
+            let fill = match text.as_str() {
+                "add & norm" => "#fff3c4",
+                t if t.contains("attention") => "#fbd5b5",
+                t if t.starts_with("feed") => "#c9e4f6",
+                t if t.starts_with("embedding") => "#f6d0d8",
+                _ => "#d9d7f1",
+            };
+            svg.rect(Frame { x, y, width, height: 40.0 }, fill, "#555");
+            svg.label(x + width / 2.0, y + 25.0, 13.0, "middle", text);
+            if i > 0 {
+                svg.line(
+                    [x + width / 2.0, y + 70.0],
+                    [x + width / 2.0, y + 40.0],
+                    "#555",
+                    1.5,
+                    1.0,
+                );
+            }
+        }
+    }
+    // The encoder's output goes to every cross-attention: box 4 of the encoder to box 3 of the decoder.
+    svg.line([380.0, 460.0], [410.0, 460.0], "#555", 1.5, 1.0);
+    svg.line([410.0, 460.0], [410.0, 530.0], "#555", 1.5, 1.0);
+    svg.line([410.0, 530.0], [440.0, 530.0], "#555", 1.5, 1.0);
+    svg.label(386.0, 452.0, 11.0, "start", "K, V");
+    Ok(svg.finish())
+}
