@@ -8,6 +8,7 @@
 
 mod attention;
 mod compute;
+mod coverage;
 mod decoder;
 mod page;
 mod pictures;
@@ -173,6 +174,10 @@ fn run() -> Result<ExitCode, Failure> {
             writeln!(out, "{}", page.text)?;
         }
         out.write_all(summary(document, &page).as_bytes())?;
+        for wrong in coverage::check(document.name, &page) {
+            writeln!(out, "{wrong}")?;
+            differs = true;
+        }
         differs |= page.rows.iter().any(|row| matches!(row.outcome, Outcome::Differs(_)));
     }
     Ok(if differs { ExitCode::FAILURE } else { ExitCode::SUCCESS })

@@ -30,6 +30,8 @@ pub(crate) struct Row {
 pub(crate) struct Page {
     pub(crate) text: String,
     pub(crate) rows: Vec<Row>,
+    /// The places of all sections, in order.
+    pub(crate) sections: Vec<String>,
     section: String,
 }
 
@@ -87,6 +89,7 @@ impl Page {
     /// Begins a section: the document's own number, and what it computes there.
     pub(crate) fn section(&mut self, place: &str, title: &str, what: &str) {
         self.section = place.to_owned();
+        self.sections.push(place.to_owned());
         let heading = format!("{place}  {title}");
         let _ = write!(self.text, "\n{heading}\n{}\n", "-".repeat(heading.chars().count()));
         if !what.is_empty() {

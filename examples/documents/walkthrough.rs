@@ -151,7 +151,11 @@ fn batch(page: &mut Page, data: &Data) -> Result<(), Failure> {
     page.section("0", "Vocabulary", "");
     page.say(format!("source: {}\ntarget: {}", source.join(" "), target.join(" ")));
 
-    page.section("1-1, 1-2", "The batch as text and as numbers", "An id is the index of the word.");
+    page.section(
+        "1-1",
+        "and 1-2: the batch as text and as numbers",
+        "An id is the index of the word.",
+    );
     for (name, text, numbers, vocabulary) in [
         ("source batch", "source_text", "source_ids", source),
         ("target batch", "target_text", "target_ids", target),

@@ -1,0 +1,36 @@
+//! Holds `docs/documents.md` against the pages: each section that a table names must exist, and each section of a page
+//! must be named.
+
+use crate::page::Page;
+
+const PAGE: &str = include_str!("../../docs/documents.md");
+
+/// The sections of the document `name` that the tables name.
+fn named(name: &str) -> Vec<&'static str> {
+    let command = format!("`documents {name}` ");
+    let mut sections = Vec::new();
+    // Only the tables: the text names pages, too.
+    for row in PAGE.lines().filter(|line| line.starts_with("| ")) {
+        for (at, found) in row.match_indices(&command) {
+            let rest = &row[at + found.len()..];
+            let end = rest.find([';', ')', '|']).unwrap_or(rest.len());
+            sections.extend(rest[..end].trim().split(", "));
+        }
+    }
+    sections
+}
+
+/// What does not agree between the tables and the page of `name`.
+pub(crate) fn check(name: &str, page: &Page) -> Vec<String> {
+    let named = named(name);
+    let missing = named.iter().filter(|section| !page.sections.iter().any(|s| s == *section));
+    let unnamed = page.sections.iter().filter(|section| !named.contains(&section.as_str()));
+    missing
+        .map(|section| {
+            format!("docs/documents.md names section {section:?} of {name}, which has none")
+        })
+        .chain(unnamed.map(|section| {
+            format!("docs/documents.md does not name section {section:?} of {name}")
+        }))
+        .collect()
+}
