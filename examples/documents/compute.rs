@@ -8,7 +8,7 @@ use simdformer::kernels::softmax::{FullyMasked, softmax};
 use simdformer::kernels::{
     AttentionOptions, AttentionOutput, Bias, Epilogue, Heads, HeadsMut, Isa, Matrix, MatrixMut,
     Parallelism, Qkv, Sequence, Weights, attention, attention_scratch, gemm_unpacked,
-    gemm_unpacked_scratch,
+    gemm_unpacked_scratch, reference,
 };
 
 const SERIAL: Parallelism<'static> = Parallelism::Serial;
@@ -86,6 +86,8 @@ pub(crate) fn normalized(x: &Tensor) -> Result<Tensor, Failure> {
 pub(crate) struct Attended {
     pub(crate) context: Tensor,
     pub(crate) weights: Tensor,
+    /// The largest difference of a weight or a context from `reference::attention`, which computes in f64.
+    pub(crate) from_reference: f64,
 }
 
 /// `[heads, tokens, d]` as the kernel's `[tokens, heads, d]`, by strides.
@@ -132,7 +134,16 @@ pub(crate) fn attend(
     let qkv =
         Qkv { query: heads_first(query)?, key: heads_first(key)?, value: heads_first(value)? };
     attention(isa, qkv, &[sequence], &options, output, &mut scratch, SERIAL)?;
-    Ok(Attended { context, weights })
+
+    let mut exact = vec![0.0; context.data.len()];
+    let mut exact_weights = vec![0.0; weights.data.len()];
+    reference::attention::attention(qkv, sequence, &options, &mut exact, &mut exact_weights)?;
+    // The reference writes `[queries, heads, d]`.
+    let found = context.heads_swapped();
+    let pairs = found.data.iter().zip(&exact).chain(weights.data.iter().zip(&exact_weights));
+    let from_reference =
+        pairs.map(|(&found, exact)| (f64::from(found) - exact).abs()).fold(0.0, f64::max);
+    Ok(Attended { context, weights, from_reference })
 }
 
 /// The largest part of `y` that no linear map with a bias makes of the rows of `x`: the largest absolute element of `y`

@@ -256,6 +256,11 @@ fn attention(
         let mask = Tensor::from_fn(queries, keys, |i, j| mask.get(i.min(mask.rows() - 1), j));
         page.show(&format!("mask, sentence {}", sentence + 1), &mask, 0);
         let ours = attend(&q, &k, &v, &mask, scale, FullyMasked::Zeros)?;
+        page.property(
+            &format!("the kernel's weights and contexts are those of the readable reference, sentence {}", sentence + 1),
+            ours.from_reference < 1e-6,
+            format!("largest difference {:.1e}, by attention() and reference::attention()", ours.from_reference),
+        );
         for head in 0..HEADS {
             let title =
                 |what: &str| format!("{what}, sentence {}, head {}", sentence + 1, head + 1);
