@@ -254,7 +254,16 @@ fn attention(
         let mask = part("mask")?.at(0);
         let (queries, keys) = (q.shape[1], k.shape[1]);
         let mask = Tensor::from_fn(queries, keys, |i, j| mask.get(i.min(mask.rows() - 1), j));
-        page.show(&format!("mask, sentence {}", sentence + 1), &mask, 0);
+        // The mask of 1-3: of the target in the decoder's self-attention, else of the source.
+        let of = if name == "decoder_self_attention" { "target_mask" } else { "source_mask" };
+        let again = data.tensor(of)?.at(sentence);
+        let again = Tensor::from_fn(queries, keys, |i, j| again.get(i.min(again.rows() - 1), j));
+        page.compare(
+            &format!("mask, sentence {}", sentence + 1),
+            Printed::exact(&mask, 0),
+            &again.into(),
+            "section 1-3",
+        );
         let ours = attend(&q, &k, &v, &mask, scale, FullyMasked::Zeros)?;
         page.property(
             &format!("the kernel's weights and contexts are those of the readable reference, sentence {}", sentence + 1),
