@@ -96,7 +96,6 @@ pub mod checkpoint;
 mod checksum;
 pub mod config;
 mod counted_threads;
-mod error;
 mod features;
 mod memory;
 mod model;
@@ -110,7 +109,6 @@ pub mod trace;
 #[cfg(feature = "train")]
 pub mod train;
 
-pub use error::KernelError;
 pub use features::Features;
 pub use model::{
     IntoControlFlow, Loading, Model, ModelError, PackedError, Parameter, Requirements, StorageKind,
@@ -123,7 +121,7 @@ pub use session::{
     TracedSession, Verified,
 };
 pub use simdformer_kernels as kernels;
-pub use simdformer_kernels::CacheDtype;
+pub use simdformer_kernels::{CacheDtype, Error as KernelError};
 
 /// The program of the package's page, which is also README's; the documentation tests compile it.
 #[cfg(doctest)]

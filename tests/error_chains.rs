@@ -5,7 +5,7 @@ use crate::random_model::{Dims, decoding};
 use crate::tiny_marian::Folder;
 use simdformer::checkpoint::{Checkpoint, CheckpointError, TensorId};
 use simdformer::config::{Config, ConfigError, Dimensions, Family};
-use simdformer::kernels::{GemmError, Isa};
+use simdformer::kernels::{Expected, Isa};
 use simdformer::search::SearchError;
 use simdformer::{KernelError, Limits, Model, ModelError, Session, SessionError};
 use std::error::Error;
@@ -57,9 +57,15 @@ fn a_cause_is_said_once() {
     let isa = Isa::from_name("mmx").expect_err("no such set");
     let error = ModelError::Isa(isa);
     reads(&error, &format!("SIMDFORMER_ISA: {isa}"));
-    let gemm = GemmError::Bias { expected: 3, found: 2 };
-    reads(&KernelError::from(gemm), &gemm.to_string());
-    let error = SessionError::Kernel(gemm.into());
+    let gemm = KernelError::Size {
+        property: "length",
+        operand: "bias",
+        index: None,
+        expected: Expected::Exactly(3),
+        found: 2,
+    };
+    reads(&gemm, "length of bias: expected 3, found 2");
+    let error = SessionError::Kernel(gemm);
     reads(&error, &error.to_string());
     assert!(error.to_string().contains(&gemm.to_string()), "{error}");
     let search = SearchError::Zero { setting: "beams" };

@@ -11,7 +11,7 @@ use libfuzzer_sys::fuzz_target;
 use simdformer_fuzz::{Add, GAP, Layout, Rng, Strided, Values, pick_isa, pool, same_bits};
 use simdformer_kernels::reference::dtype::stored;
 use simdformer_kernels::{
-    Activation, Dtype, Epilogue, GemmError, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism,
+    Activation, Dtype, Epilogue, Error, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism,
     Residual, gemm,
 };
 
@@ -56,7 +56,7 @@ fn pack(
     w: &Strided,
     cut: usize,
     parallelism: Parallelism<'_>,
-) -> Result<Vec<f32>, GemmError> {
+) -> Result<Vec<f32>, Error> {
     let shape = (w.rows, w.columns);
     let words = PackedMatrix::len_as(isa, storage, w.rows, w.columns).expect("a small matrix");
     let mut buffer = vec![GAP; words];
@@ -111,16 +111,16 @@ fn product(isa: Isa, storage: Dtype, case: &Case) {
         for column in 0..columns {
             let (x, at) = (w.at(row, column), w.index(row, column));
             if x.is_finite() && stored(storage, x).is_infinite() {
-                too_large = too_large.or(Some(((row, column), x.to_bits())));
+                too_large = too_large.or(Some(([row, column], x)));
                 w.data[at] = f32::INFINITY.copysign(x);
             }
         }
     }
-    if let Some((at, bits)) = too_large {
-        let index = w.index(at.0, at.1);
-        let kept = std::mem::replace(&mut w.data[index], f32::from_bits(bits));
+    if let Some((at, x)) = too_large {
+        let index = w.index(at[0], at[1]);
+        let kept = std::mem::replace(&mut w.data[index], x);
         let found = pack(isa, storage, &w, 0, Parallelism::Serial);
-        assert_eq!(found, Err(GemmError::TooLargeToStore { storage, at, bits }), "{isa}");
+        assert_eq!(found, Err(Error::ValueTooLarge { dtype: storage, at, found: x }), "{isa}");
         w.data[index] = kept;
     }
 

@@ -9,9 +9,9 @@ use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 use simdformer_fuzz::{GAP, Layout, Rng, Strided, Values, pick_isa, pool};
 use simdformer_kernels::train::{
-    IGNORED, LossError, RowLoss, Smoothing, SmoothingOver, cross_entropy, cross_entropy_loss,
+    IGNORED, RowLoss, Smoothing, SmoothingOver, cross_entropy, cross_entropy_loss,
 };
-use simdformer_kernels::{Isa, Matrix, Parallelism};
+use simdformer_kernels::{Error, Isa, Matrix, Parallelism};
 
 #[derive(Arbitrary, Debug)]
 struct Case {
@@ -111,17 +111,21 @@ fn same(one: &RowLoss, other: &RowLoss) -> bool {
 }
 
 /// The error says what is wrong, and it is.
-fn refused(error: LossError, logits: &Strided, targets: &[u32], smoothing: Smoothing) {
+fn refused(error: Error, logits: &Strided, targets: &[u32], smoothing: Smoothing) {
     match error {
-        LossError::Target { row, columns, found } => {
-            assert_eq!((targets[row], logits.columns), (found, columns));
-            assert!(found != IGNORED && found as usize >= columns);
+        Error::Size { property: "target", index: Some(row), found, .. } => {
+            assert_eq!(targets[row] as usize, found);
+            assert!(targets[row] != IGNORED && found >= logits.columns);
         }
-        LossError::ColumnStride { found } => {
+        Error::Size { property: "column stride", found, .. } => {
             assert!(logits.columns > 1 && found == logits.column_stride && found != 1);
         }
-        LossError::Epsilon { .. } => assert!(!(0.0..1.0).contains(&smoothing.epsilon)),
-        LossError::NoOthers { columns } => assert!(columns == logits.columns && columns < 2),
+        Error::Setting { name: "label smoothing", .. } => {
+            assert!(!(0.0..1.0).contains(&smoothing.epsilon));
+        }
+        Error::Size { property: "columns", found, .. } => {
+            assert!(found == logits.columns && found < 2);
+        }
         other => panic!("{other}"),
     }
 }

@@ -9,11 +9,11 @@ use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 use simdformer_fuzz::{GAP, Layout, Rng, Strided, Values, pick_isa, pool, same_bits};
 use simdformer_kernels::norm::{
-    LayerNorm, NormError, RmsNorm, add_into_layer_norm, add_into_rms_norm, add_layer_norm,
+    LayerNorm, RmsNorm, add_into_layer_norm, add_into_rms_norm, add_layer_norm,
     add_layer_norm_in_place, add_rms_norm, add_rms_norm_in_place, layer_norm, layer_norm_in_place,
     rms_norm, rms_norm_in_place,
 };
-use simdformer_kernels::{Isa, Matrix, MatrixMut, Parallelism, reference};
+use simdformer_kernels::{Error, Isa, Matrix, MatrixMut, Parallelism, reference};
 
 #[derive(Arbitrary, Debug)]
 struct Case {
@@ -43,7 +43,7 @@ enum Norm<'a> {
     Rms(RmsNorm<'a>),
 }
 
-type Done = Result<(), NormError>;
+type Done = Result<(), Error>;
 
 impl Norm<'_> {
     fn plain(self, isa: Isa, x: Matrix<'_>, out: MatrixMut<'_>, p: Parallelism<'_>) -> Done {

@@ -4,13 +4,13 @@
 //! Every function has the correct limits: infinities, `f32::MAX` and -1e30 give the limit and never NaN, and NaN gives
 //! NaN.
 
+use crate::error::Error;
 use crate::isa::Isa;
 use crate::math;
 use crate::matrix::MatrixMut;
 use crate::parallel::Parallelism;
-use crate::rows::{Map, UnitColumns, for_rows, map_slice};
+use crate::rows::{Map, for_rows, map_slice};
 use crate::simd::{SimdF32, SimdOp};
-use core::fmt;
 
 #[cfg(feature = "train")]
 pub(crate) mod backward;
@@ -43,39 +43,6 @@ pub enum Activation {
     /// `1 / (1 + e^-x)`: within `1.2e-38 + 3e-7 sigmoid(x)`.
     Sigmoid,
 }
-
-/// Why an activation cannot run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ActivationError {
-    /// The elements of a row are not contiguous.
-    ColumnStride {
-        /// The column stride found; 1 is expected.
-        found: usize,
-    },
-    /// Two of the matrices have different shapes.
-    Shape {
-        /// Rows and columns of the output.
-        expected: [usize; 2],
-        /// Rows and columns of the other matrix.
-        found: [usize; 2],
-    },
-}
-
-impl fmt::Display for ActivationError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::ColumnStride { found } => {
-                write!(f, "an activation needs contiguous rows (column stride 1), found {found}")
-            }
-            Self::Shape { expected: [r, c], found: [fr, fc] } => {
-                write!(f, "the result is {r} x {c}, found a {fr} x {fc} matrix beside it")
-            }
-        }
-    }
-}
-
-impl core::error::Error for ActivationError {}
 
 #[derive(Clone, Copy)]
 struct Identity;
@@ -237,7 +204,7 @@ impl SimdOp for ApplyRows {
     fn run<S: SimdF32>(self, s: S) {
         for row in 0..self.rows {
             // SAFETY: `start` is row `range.start` of a view. `apply` checked that the view contains all rows and that
-            // rows are contiguous (`wide_columns`); `rows` is the length of `range`. `for_rows` gives each task its
+            // rows are contiguous (`check_contiguous_rows`); `rows` is the length of `range`. `for_rows` gives each task its
             // own rows.
             unsafe {
                 apply_row(s, self.activation, self.start.add(row * self.stride), self.columns)
@@ -266,10 +233,8 @@ pub fn apply(
     activation: Activation,
     mut x: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
-) -> Result<(), ActivationError> {
-    if let Some(found) = x.wide_columns() {
-        return Err(ActivationError::ColumnStride { found });
-    }
+) -> Result<(), Error> {
+    x.read().check_contiguous_rows("x")?;
     let (rows, columns, stride) = (x.rows(), x.columns(), x.row_stride());
     if columns == 0 {
         return Ok(());

@@ -1,10 +1,11 @@
 //! Embedding lookup: `out[i] = table[ids[i]] * scale`, plus the position's vector, in one pass.
 
 use crate::debug::Elements;
+use crate::error::{Error, Expected};
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Parallelism;
-use crate::rows::{UnitColumns, for_rows};
+use crate::rows::for_rows;
 use crate::simd::{SimdF32, SimdOp};
 use core::fmt;
 
@@ -28,118 +29,6 @@ impl fmt::Debug for Positions<'_> {
             .finish()
     }
 }
-
-/// Why a lookup cannot run. Nothing is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum EmbeddingError {
-    /// A token id is not below the number of rows of the table.
-    Id {
-        /// Index of the token.
-        token: usize,
-        /// Rows of the table.
-        rows: usize,
-        /// The id given.
-        found: u32,
-    },
-    /// A position is not below the number of rows of its table.
-    Position {
-        /// Index of the token.
-        token: usize,
-        /// Rows of the table.
-        rows: usize,
-        /// The position given.
-        found: u32,
-    },
-    /// The number of positions differs from the number of tokens.
-    Positions {
-        /// Tokens.
-        expected: usize,
-        /// Positions given.
-        found: usize,
-    },
-    /// The output does not have the shape `[tokens, columns of the table]`.
-    Shape {
-        /// Tokens and columns of the table.
-        expected: [usize; 2],
-        /// Rows and columns of the output.
-        found: [usize; 2],
-    },
-    /// The position table and the token table have different numbers of columns.
-    Columns {
-        /// Columns of the token table.
-        expected: usize,
-        /// Columns of the position table.
-        found: usize,
-    },
-    /// The elements of a row are not contiguous.
-    ColumnStride {
-        /// The column stride found; 1 is expected.
-        found: usize,
-    },
-    /// The gradient does not have the shape `[tokens, columns of the table]`.
-    #[cfg(feature = "train")]
-    Gradient {
-        /// Tokens and columns of the table.
-        expected: [usize; 2],
-        /// Rows and columns of the gradient.
-        found: [usize; 2],
-    },
-    /// There are too many tokens for the gradient's sort.
-    #[cfg(feature = "train")]
-    Tokens {
-        /// Tokens given; fewer than 2^32 are expected.
-        found: usize,
-    },
-    /// The scratch is too short.
-    #[cfg(feature = "train")]
-    Scratch {
-        /// `u32` words needed.
-        expected: usize,
-        /// Words given.
-        found: usize,
-    },
-}
-
-impl fmt::Display for EmbeddingError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Id { token, rows, found } => {
-                write!(f, "token {token} has id {found}, but the table has {rows} rows")
-            }
-            Self::Position { token, rows, found } => {
-                write!(f, "token {token} has position {found}, but the table has {rows} rows")
-            }
-            Self::Positions { expected, found } => {
-                write!(f, "expected {expected} positions, one for each token, found {found}")
-            }
-            Self::Shape { expected: [r, c], found: [fr, fc] } => {
-                write!(f, "the output should be {r} x {c}, found {fr} x {fc}")
-            }
-            Self::Columns { expected, found } => write!(
-                f,
-                "the positions' table should have {expected} columns like the tokens', found {found}"
-            ),
-            Self::ColumnStride { found } => {
-                write!(f, "an embedding needs contiguous rows (column stride 1), found {found}")
-            }
-            #[cfg(feature = "train")]
-            Self::Gradient { expected: [r, c], found: [fr, fc] } => {
-                write!(f, "the gradient should be {r} x {c}, found {fr} x {fc}")
-            }
-            #[cfg(feature = "train")]
-            Self::Tokens { found } => {
-                write!(f, "a gradient is of fewer than 2^32 tokens, found {found}")
-            }
-            #[cfg(feature = "train")]
-            Self::Scratch { expected, found } => {
-                write!(f, "the scratch should have {expected} words, found {found}")
-            }
-        }
-    }
-}
-
-impl core::error::Error for EmbeddingError {}
 
 struct LookUp<'a> {
     table: Matrix<'a>,
@@ -223,33 +112,19 @@ pub fn embed(
     positions: Option<Positions<'_>>,
     mut out: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
-) -> Result<(), EmbeddingError> {
+) -> Result<(), Error> {
     let columns = table.columns();
-    let (expected, found) = ([ids.len(), columns], [out.rows(), out.columns()]);
-    if found != expected {
-        return Err(EmbeddingError::Shape { expected, found });
-    }
-    let mut wide = table.wide_columns().or(out.wide_columns());
+    out.read().check_shape("out", [ids.len(), columns])?;
+    table.check_contiguous_rows("the table")?;
+    out.read().check_contiguous_rows("out")?;
     if let Some(Positions { table, rows }) = positions {
-        if table.columns() != columns {
-            return Err(EmbeddingError::Columns { expected: columns, found: table.columns() });
-        }
-        if rows.len() != ids.len() {
-            return Err(EmbeddingError::Positions { expected: ids.len(), found: rows.len() });
-        }
-        wide = wide.or(table.wide_columns());
-        let outside = |&(_, &row): &(usize, &u32)| row as usize >= table.rows();
-        if let Some((token, &found)) = rows.iter().enumerate().find(outside) {
-            return Err(EmbeddingError::Position { token, rows: table.rows(), found });
-        }
+        let expected = Expected::Exactly(columns);
+        Error::check_size("columns", "the position table", expected, table.columns())?;
+        Error::check_len("positions", ids.len(), rows)?;
+        table.check_contiguous_rows("the position table")?;
+        Error::check_indices("position", "token", table.rows(), rows)?;
     }
-    if let Some(found) = wide {
-        return Err(EmbeddingError::ColumnStride { found });
-    }
-    let outside = |&(_, &id): &(usize, &u32)| id as usize >= table.rows();
-    if let Some((token, &found)) = ids.iter().enumerate().find(outside) {
-        return Err(EmbeddingError::Id { token, rows: table.rows(), found });
-    }
+    Error::check_indices("id", "token", table.rows(), ids)?;
     if columns == 0 {
         return Ok(());
     }

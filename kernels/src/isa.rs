@@ -22,6 +22,7 @@ use crate::arch::x86_64::int8_madd::{Madd256, Madd512};
 use crate::arch::x86_64::vnni::{Vnni256, Vnni512};
 #[cfg(target_arch = "x86_64")]
 use crate::arch::x86_64::xcr0::system_saves;
+use crate::error::{Error, FoundName};
 use crate::float_mode::DefaultMode;
 use crate::simd::int8::Int8Op;
 use crate::simd::matrix_unit::MatrixUnit;
@@ -43,7 +44,7 @@ pub const REQUIRE_ISA_VARIABLE: &str = "SIMDFORMER_REQUIRE_ISA";
 /// let isa = Isa::detect()?;
 /// assert!(Isa::available().any(|available| available == isa));
 /// assert_eq!(Isa::from_name("scalar")?, Isa::SCALAR);
-/// # Ok::<(), simdformer_kernels::IsaError>(())
+/// # Ok::<(), simdformer_kernels::Error>(())
 /// ```
 #[derive(Clone, Copy)]
 pub struct Isa {
@@ -68,81 +69,6 @@ enum Level {
 /// Every name that [`Isa::from_name`] accepts, on any machine.
 pub const ISA_NAMES: [&str; 4] = ["scalar", "avx2", "avx512", "neon"];
 
-/// Why an instruction set cannot be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum IsaError {
-    /// The name is none of [`ISA_NAMES`].
-    UnknownName {
-        /// The name, cut to [`FoundName::LEN`] bytes.
-        found: FoundName,
-    },
-    /// The name is known, but this CPU or its operating system lacks the set.
-    NotAvailable {
-        /// The requested set.
-        name: &'static str,
-        /// The best set of this machine.
-        best: &'static str,
-    },
-}
-
-impl fmt::Display for IsaError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::UnknownName { found } => {
-                write!(f, "unknown instruction set {found}: expected one of {ISA_NAMES:?}")
-            }
-            Self::NotAvailable { name, best } => {
-                write!(f, "this machine has no {name}: its best instruction set is {best}")
-            }
-        }
-    }
-}
-
-impl core::error::Error for IsaError {}
-
-/// The first [`FoundName::LEN`] bytes of an unknown name, stored without an allocator.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct FoundName {
-    bytes: [u8; Self::LEN],
-    len: u8,
-    whole: bool,
-}
-
-impl FoundName {
-    /// The largest number of bytes stored.
-    pub const LEN: usize = 30;
-
-    fn of(name: &str) -> Self {
-        let mut len = name.len().min(Self::LEN);
-        while !name.is_char_boundary(len) {
-            len -= 1;
-        }
-        let mut bytes = [0; Self::LEN];
-        bytes[..len].copy_from_slice(&name.as_bytes()[..len]);
-        Self { bytes, len: len as u8, whole: len == name.len() }
-    }
-
-    /// The name, or its beginning.
-    pub fn as_str(&self) -> &str {
-        // The name is cut at a character boundary.
-        core::str::from_utf8(&self.bytes[..usize::from(self.len)]).unwrap_or_default()
-    }
-}
-
-/// In quotes, followed by dots if the name was cut.
-impl fmt::Display for FoundName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}{}", self.as_str(), if self.whole { "" } else { "..." })
-    }
-}
-
-impl fmt::Debug for FoundName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
 impl Isa {
     /// Plain Rust, on every machine.
     pub const SCALAR: Self = Self::of(Level::Scalar(pulp::Scalar));
@@ -154,7 +80,7 @@ impl Isa {
     /// # Errors
     /// The variable names an unknown set, or one that this machine lacks. The variable is never ignored: a measurement
     /// or a debugging session would otherwise silently use another set.
-    pub fn detect() -> Result<Self, IsaError> {
+    pub fn detect() -> Result<Self, Error> {
         #[cfg(feature = "std")]
         if let Some(isa) = Self::from_environment()? {
             return Ok(isa);
@@ -167,7 +93,7 @@ impl Isa {
     /// # Errors
     /// The name is unknown, or this machine lacks the set.
     #[cfg(feature = "std")]
-    pub fn from_environment() -> Result<Option<Self>, IsaError> {
+    pub fn from_environment() -> Result<Option<Self>, Error> {
         let name = std::env::var_os(ISA_VARIABLE);
         name.map(|name| Self::from_name(&name.to_string_lossy())).transpose()
     }
@@ -186,10 +112,12 @@ impl Isa {
     ///
     /// # Errors
     /// The name is unknown, or this machine lacks the set.
-    pub fn from_name(name: &str) -> Result<Self, IsaError> {
-        let (name, found) =
-            Self::find(name).ok_or_else(|| IsaError::UnknownName { found: FoundName::of(name) })?;
-        found.ok_or_else(|| IsaError::NotAvailable { name, best: Self::best().name() })
+    pub fn from_name(name: &str) -> Result<Self, Error> {
+        let (name, found) = Self::find(name).ok_or_else(|| Error::UnknownIsa {
+            expected: &ISA_NAMES,
+            found: FoundName::of(name),
+        })?;
+        found.ok_or_else(|| Error::MissingIsa { name, best: Self::best().name() })
     }
 
     const fn of(level: Level) -> Self {
@@ -498,7 +426,7 @@ mod tests {
             assert_eq!(isa.panel() % isa.lanes(), 0);
         }
         for unknown in ["mmx", "", "AVX2", "avx51"] {
-            let Err(IsaError::UnknownName { found }) = Isa::from_name(unknown) else {
+            let Err(Error::UnknownIsa { found, .. }) = Isa::from_name(unknown) else {
                 panic!("{unknown:?} is no instruction set")
             };
             assert_eq!(found.as_str(), unknown);
@@ -512,7 +440,7 @@ mod tests {
         if let Some(name) = missing {
             assert_eq!(
                 Isa::from_name(name),
-                Err(IsaError::NotAvailable { name, best: Isa::best().name() })
+                Err(Error::MissingIsa { name, best: Isa::best().name() })
             );
         }
     }

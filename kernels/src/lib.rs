@@ -106,9 +106,11 @@ mod attention;
 mod debug;
 #[cfg(feature = "train")]
 mod dropout;
+mod dtype;
 #[cfg(test)]
 mod effort;
 pub mod embedding;
+mod error;
 mod float_mode;
 mod gemm;
 mod isa;
@@ -135,19 +137,19 @@ pub mod train;
 
 pub use activation::Activation;
 pub use attention::{
-    AttentionError, AttentionOptions, AttentionOutput, Bias, Cache, CacheDtype, CacheMut,
-    CacheShape, CachedSequence, Heads, HeadsMut, Qkv, Sequence, SlotTable, Weights, attention,
+    AttentionOptions, AttentionOutput, Bias, Cache, CacheDtype, CacheMut, CacheShape,
+    CachedSequence, Heads, HeadsMut, Qkv, Sequence, SlotTable, Weights, attention,
     attention_cached, attention_decode, attention_scratch, attention_scratch_bound,
 };
+pub use dtype::Dtype;
+pub use error::{Error, Expected, FoundName};
 pub use gemm::{
-    ActivationBits, Dtype, Epilogue, GemmError, PackedMatrix, QuantizedActivations,
-    QuantizedMatrix, Residual, gemm, gemm_int8, gemm_unpacked, gemm_unpacked_scratch,
+    ActivationBits, Epilogue, PackedMatrix, QuantizedActivations, QuantizedMatrix, Residual, gemm,
+    gemm_int8, gemm_unpacked, gemm_unpacked_scratch,
 };
-pub use isa::{
-    AutoVectorize, FoundName, ISA_NAMES, ISA_VARIABLE, Isa, IsaError, REQUIRE_ISA_VARIABLE,
-};
+pub use isa::{AutoVectorize, ISA_NAMES, ISA_VARIABLE, Isa, REQUIRE_ISA_VARIABLE};
 pub use mask::FullyMasked;
-pub use matrix::{Matrix, MatrixMut, ViewError};
+pub use matrix::{Matrix, MatrixMut};
 #[cfg(feature = "rayon")]
 pub use parallel::Team;
 pub use parallel::{Executor, Parallelism};

@@ -12,91 +12,14 @@
 //! A stride that is never used, along an axis of length 1 or in a view without elements, may have any value; the view
 //! replaces it by the stride of a dense view. So an index of the view times a stride of the view never overflows.
 
+use crate::error::{Error, Expected};
 use crate::shared::SharedMut;
 use core::fmt;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
-/// Why a view could not be made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ViewError {
-    /// The last element of the view would lie outside the slice.
-    TooShort {
-        /// Elements that the shape and strides reach.
-        expected: usize,
-        /// Elements in the slice.
-        found: usize,
-    },
-    /// Shape times strides overflows `usize`.
-    Overflow,
-    /// Two elements of a writable view would be the same memory.
-    Overlap {
-        /// Elements from one row to the next.
-        row_stride: usize,
-        /// Elements from one column to the next.
-        column_stride: usize,
-    },
-    /// Two heads of a writable view would share memory.
-    OverlappingHeads {
-        /// Elements from one token to the next.
-        token_stride: usize,
-        /// Elements from one head to the next.
-        head_stride: usize,
-    },
-    /// A block has rows outside the matrix.
-    Rows {
-        /// First row of the block.
-        first: usize,
-        /// Rows of the block.
-        count: usize,
-        /// Rows of the matrix.
-        rows: usize,
-    },
-    /// A block has tokens outside the view.
-    Tokens {
-        /// First token of the block.
-        first: usize,
-        /// Tokens of the block.
-        count: usize,
-        /// Tokens of the view.
-        tokens: usize,
-    },
-    /// A null pointer for a view that has elements.
-    Null,
-}
-
-impl fmt::Display for ViewError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooShort { expected, found } => {
-                write!(f, "the view needs a slice of {expected} elements, found {found}")
-            }
-            Self::Overflow => f.write_str("shape times strides overflows usize"),
-            Self::Overlap { row_stride, column_stride } => write!(
-                f,
-                "row stride {row_stride} and column stride {column_stride} make elements of a writable view overlap"
-            ),
-            Self::OverlappingHeads { token_stride, head_stride } => write!(
-                f,
-                "token stride {token_stride} and head stride {head_stride} make heads of a writable view overlap"
-            ),
-            Self::Rows { first, count, rows } => {
-                write!(
-                    f,
-                    "a block of {count} rows from row {first} on does not fit a matrix of {rows} rows"
-                )
-            }
-            Self::Tokens { first, count, tokens } => write!(
-                f,
-                "a block of {count} tokens from token {first} on does not fit a view of {tokens} tokens"
-            ),
-            Self::Null => f.write_str("a view with elements needs a pointer that is not null"),
-        }
-    }
-}
-
-impl core::error::Error for ViewError {}
+/// The error for a shape whose product with the strides overflows.
+pub(crate) const TOO_LARGE: Error = Error::TooLarge { operand: "a view" };
 
 /// Number of elements from the first to the last element of a view, both included, or `None` on overflow. Zero when it
 /// has no element.
@@ -123,11 +46,15 @@ fn stepped(rows: usize, columns: usize, row_stride: usize, column_stride: usize)
 }
 
 /// The address of the first of `reach` elements; a dangling address when there is none.
-pub(crate) fn first_of(data: *const f32, reach: usize) -> Result<NonNull<f32>, ViewError> {
+pub(crate) fn first_of(data: *const f32, reach: usize) -> Result<NonNull<f32>, Error> {
     if reach == 0 {
         return Ok(NonNull::dangling());
     }
-    NonNull::new(data.cast_mut()).ok_or(ViewError::Null)
+    NonNull::new(data.cast_mut()).ok_or(Error::Setting {
+        name: "pointer of a view with elements",
+        expected: "not null",
+        found: 0.0,
+    })
 }
 
 /// A read-only matrix `[rows, columns]`; element `(i, j)` is `data[i * row_stride + j * column_stride]`.
@@ -143,7 +70,7 @@ pub(crate) fn first_of(data: *const f32, reach: usize) -> Result<NonNull<f32>, V
 /// // The last column of both rows.
 /// let last = Matrix::strided(&data[2..], 2, 1, 3, 1)?;
 /// assert_eq!((last.at(0, 0), last.at(1, 0)), (3.0, 6.0));
-/// # Ok::<(), simdformer_kernels::ViewError>(())
+/// # Ok::<(), simdformer_kernels::Error>(())
 /// ```
 #[derive(Clone, Copy)]
 pub struct Matrix<'a> {
@@ -165,7 +92,7 @@ impl<'a> Matrix<'a> {
     ///
     /// # Errors
     /// The slice is shorter than `rows * columns`.
-    pub fn new(data: &'a [f32], rows: usize, columns: usize) -> Result<Self, ViewError> {
+    pub fn new(data: &'a [f32], rows: usize, columns: usize) -> Result<Self, Error> {
         Self::strided(data, rows, columns, columns, 1)
     }
 
@@ -179,12 +106,9 @@ impl<'a> Matrix<'a> {
         columns: usize,
         row_stride: usize,
         column_stride: usize,
-    ) -> Result<Self, ViewError> {
-        let expected =
-            extent(rows, columns, row_stride, column_stride).ok_or(ViewError::Overflow)?;
-        if expected > data.len() {
-            return Err(ViewError::TooShort { expected, found: data.len() });
-        }
+    ) -> Result<Self, Error> {
+        let expected = extent(rows, columns, row_stride, column_stride).ok_or(TOO_LARGE)?;
+        Error::check_min_len("the slice of a view", expected, data)?;
         // SAFETY: the slice is borrowed for `'a` and reaches to the last element.
         unsafe { Self::from_raw_parts(data.as_ptr(), rows, columns, row_stride, column_stride) }
     }
@@ -215,7 +139,7 @@ impl<'a> Matrix<'a> {
     /// // SAFETY: the last element is `columns[5]`; the array is borrowed for as long as the view.
     /// let a = unsafe { Matrix::from_raw_parts(columns.as_ptr(), 2, 2, 1, 4)? };
     /// assert_eq!((a.at(0, 1), a.at(1, 0)), (3.0, 2.0));
-    /// # Ok::<(), simdformer_kernels::ViewError>(())
+    /// # Ok::<(), simdformer_kernels::Error>(())
     /// ```
     pub unsafe fn from_raw_parts(
         data: *const f32,
@@ -223,8 +147,8 @@ impl<'a> Matrix<'a> {
         columns: usize,
         row_stride: usize,
         column_stride: usize,
-    ) -> Result<Self, ViewError> {
-        let reach = extent(rows, columns, row_stride, column_stride).ok_or(ViewError::Overflow)?;
+    ) -> Result<Self, Error> {
+        let reach = extent(rows, columns, row_stride, column_stride).ok_or(TOO_LARGE)?;
         let first = first_of(data, reach)?;
         let (row_stride, column_stride) = stepped(rows, columns, row_stride, column_stride);
         Ok(Self { first, rows, columns, row_stride, column_stride, lender: PhantomData })
@@ -245,10 +169,8 @@ impl<'a> Matrix<'a> {
     ///
     /// # Errors
     /// There are fewer than `first + count` rows.
-    pub fn block(self, first: usize, count: usize) -> Result<Self, ViewError> {
-        if first.checked_add(count).is_none_or(|end| end > self.rows) {
-            return Err(ViewError::Rows { first, count, rows: self.rows });
-        }
+    pub fn block(self, first: usize, count: usize) -> Result<Self, Error> {
+        Error::check_end("end", "a block of rows", None, (first, count), self.rows)?;
         // SAFETY: the check above.
         Ok(unsafe { self.block_unchecked(first, count) })
     }
@@ -311,6 +233,27 @@ impl<'a> Matrix<'a> {
         unsafe { self.first.add(row * self.row_stride + column * self.column_stride).read() }
     }
 
+    /// Rows and columns.
+    pub(crate) const fn shape(&self) -> [usize; 2] {
+        [self.rows, self.columns]
+    }
+
+    /// `Err` unless the matrix, `operand` of a call, has the shape `expected`.
+    pub(crate) fn check_shape(
+        &self,
+        operand: &'static str,
+        expected: [usize; 2],
+    ) -> Result<(), Error> {
+        let found = self.shape();
+        if found == expected { Ok(()) } else { Err(Error::Shape { operand, expected, found }) }
+    }
+
+    /// `Err` unless the elements of each row are contiguous, so that vectors can be loaded from it.
+    pub(crate) fn check_contiguous_rows(&self, operand: &'static str) -> Result<(), Error> {
+        let stride = if self.columns > 1 { self.column_stride } else { 1 };
+        Error::check_size("column stride", operand, Expected::Exactly(1), stride)
+    }
+
     /// The first element's address; dangling when there is none.
     pub(crate) const fn as_ptr(&self) -> *const f32 {
         self.first.as_ptr().cast_const()
@@ -336,7 +279,7 @@ impl fmt::Debug for Matrix<'_> {
 /// assert_eq!((second_row.rows(), second_row.columns()), (1, 3));
 /// assert_eq!(c.reborrow().transposed().rows(), 3);
 /// assert_eq!(c.read().at(1, 2), 0.0);
-/// # Ok::<(), simdformer_kernels::ViewError>(())
+/// # Ok::<(), simdformer_kernels::Error>(())
 /// ```
 pub struct MatrixMut<'a> {
     first: NonNull<f32>,
@@ -358,7 +301,7 @@ impl<'a> MatrixMut<'a> {
     ///
     /// # Errors
     /// The slice is shorter than `rows * columns`.
-    pub fn new(data: &'a mut [f32], rows: usize, columns: usize) -> Result<Self, ViewError> {
+    pub fn new(data: &'a mut [f32], rows: usize, columns: usize) -> Result<Self, Error> {
         Self::strided(data, rows, columns, columns, 1)
     }
 
@@ -373,12 +316,9 @@ impl<'a> MatrixMut<'a> {
         columns: usize,
         row_stride: usize,
         column_stride: usize,
-    ) -> Result<Self, ViewError> {
-        let expected =
-            extent(rows, columns, row_stride, column_stride).ok_or(ViewError::Overflow)?;
-        if expected > data.len() {
-            return Err(ViewError::TooShort { expected, found: data.len() });
-        }
+    ) -> Result<Self, Error> {
+        let expected = extent(rows, columns, row_stride, column_stride).ok_or(TOO_LARGE)?;
+        Error::check_min_len("the slice of a view", expected, data)?;
         // SAFETY: the slice is borrowed for `'a` and reaches to the last element.
         unsafe { Self::from_raw_parts(data.as_mut_ptr(), rows, columns, row_stride, column_stride) }
     }
@@ -421,7 +361,7 @@ impl<'a> MatrixMut<'a> {
     ///     }
     /// });
     /// assert_eq!(data, [0.0; 32]);
-    /// # Ok::<(), simdformer_kernels::ViewError>(())
+    /// # Ok::<(), simdformer_kernels::Error>(())
     /// ```
     pub unsafe fn from_raw_parts(
         data: *mut f32,
@@ -429,8 +369,8 @@ impl<'a> MatrixMut<'a> {
         columns: usize,
         row_stride: usize,
         column_stride: usize,
-    ) -> Result<Self, ViewError> {
-        let reach = extent(rows, columns, row_stride, column_stride).ok_or(ViewError::Overflow)?;
+    ) -> Result<Self, Error> {
+        let reach = extent(rows, columns, row_stride, column_stride).ok_or(TOO_LARGE)?;
         if reach > 0 {
             let row_extent = (columns - 1) * column_stride + 1;
             let column_extent = (rows - 1) * row_stride + 1;
@@ -439,7 +379,10 @@ impl<'a> MatrixMut<'a> {
             let within_row = columns == 1 || column_stride > 0;
             let within_column = rows == 1 || row_stride > 0;
             if !((rows_apart && within_row) || (columns_apart && within_column)) {
-                return Err(ViewError::Overlap { row_stride, column_stride });
+                return Err(Error::Overlap {
+                    axes: "row and column",
+                    strides: [row_stride, column_stride],
+                });
             }
         }
         let first = first_of(data, reach)?;
@@ -506,7 +449,7 @@ impl<'a> MatrixMut<'a> {
     ///
     /// # Errors
     /// There are fewer than `first + count` rows.
-    pub fn block(self, first: usize, count: usize) -> Result<Self, ViewError> {
+    pub fn block(self, first: usize, count: usize) -> Result<Self, Error> {
         let Matrix { first, rows, .. } = self.read().block(first, count)?;
         Ok(Self { first, rows, ..self })
     }

@@ -16,7 +16,6 @@
 //! recovered.
 
 mod call;
-mod error;
 mod parameters;
 mod passes;
 mod rms;
@@ -25,12 +24,12 @@ mod rms_passes;
 pub(crate) mod train;
 mod vectors;
 
-pub use error::NormError;
 pub use parameters::{LayerNorm, RmsNorm};
 pub use rms::{
     add_into_rms_norm, add_rms_norm, add_rms_norm_in_place, rms_norm, rms_norm_in_place,
 };
 
+use crate::error::Error;
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Parallelism;
@@ -67,7 +66,7 @@ pub fn layer_norm(
     x: Matrix<'_>,
     out: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
-) -> Result<(), NormError> {
+) -> Result<(), Error> {
     run(isa, Norm::Layer(norm), Operands::Plain(x), out, parallelism)
 }
 
@@ -80,7 +79,7 @@ pub fn layer_norm_in_place(
     norm: LayerNorm<'_>,
     x: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
-) -> Result<(), NormError> {
+) -> Result<(), Error> {
     run(isa, Norm::Layer(norm), Operands::InPlace, x, parallelism)
 }
 
@@ -96,7 +95,7 @@ pub fn add_layer_norm(
     residual: Matrix<'_>,
     out: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
-) -> Result<(), NormError> {
+) -> Result<(), Error> {
     run(isa, Norm::Layer(norm), Operands::Add(x, residual), out, parallelism)
 }
 
@@ -127,7 +126,7 @@ pub fn add_layer_norm_in_place(
     x: Matrix<'_>,
     residual: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
-) -> Result<(), NormError> {
+) -> Result<(), Error> {
     run(isa, Norm::Layer(norm), Operands::AddInPlace(x), residual, parallelism)
 }
 
@@ -161,6 +160,6 @@ pub fn add_into_layer_norm(
     residual: MatrixMut<'_>,
     out: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
-) -> Result<(), NormError> {
+) -> Result<(), Error> {
     run(isa, Norm::Layer(norm), Operands::AddInto(x, residual), out, parallelism)
 }

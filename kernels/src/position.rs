@@ -3,9 +3,9 @@
 //! Angles, sines and cosines are computed in f64 and rounded once, by functions that are the same on every machine.
 //! Models that were trained with tables computed in f32 differ from the exact values by about `position * 6e-8`.
 
+use crate::error::{Error, Expected};
 use crate::float_mode::in_default_mode;
 use crate::matrix::{Matrix, MatrixMut};
-use core::fmt;
 
 /// The formula for the row of position `p`, with `d` columns. `half` is `d / 2`, rounded down.
 #[derive(Clone, Copy, Debug)]
@@ -39,51 +39,6 @@ pub enum PositionEncoding<'a> {
     },
 }
 
-/// Why a table cannot be written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum PositionError {
-    /// The encoding needs more columns.
-    TooNarrow {
-        /// The smallest number of columns that the encoding accepts.
-        expected: usize,
-        /// Columns of the table.
-        found: usize,
-    },
-    /// The learned table and the output have different numbers of columns.
-    Columns {
-        /// Columns of the output.
-        expected: usize,
-        /// Columns of the learned table.
-        found: usize,
-    },
-    /// The learned table has too few rows.
-    Rows {
-        /// Rows needed.
-        expected: usize,
-        /// Rows of the learned table.
-        found: usize,
-    },
-}
-
-impl fmt::Display for PositionError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooNarrow { expected, found } => {
-                write!(f, "the encoding needs at least {expected} columns, found {found}")
-            }
-            Self::Columns { expected, found } => {
-                write!(f, "the learned table should have {expected} columns, found {found}")
-            }
-            Self::Rows { expected, found } => {
-                write!(f, "the learned table should have at least {expected} rows, found {found}")
-            }
-        }
-    }
-}
-
-impl core::error::Error for PositionError {}
-
 /// Writes the encoding of position `first + i` into row `i` of `out` `[positions, d]`. Any strides.
 ///
 /// # Errors
@@ -104,7 +59,7 @@ pub fn encode(
     encoding: PositionEncoding<'_>,
     first: usize,
     out: MatrixMut<'_>,
-) -> Result<(), PositionError> {
+) -> Result<(), Error> {
     in_default_mode(|| write(encoding, first, out))
 }
 
@@ -112,7 +67,7 @@ fn write(
     encoding: PositionEncoding<'_>,
     first: usize,
     mut out: MatrixMut<'_>,
-) -> Result<(), PositionError> {
+) -> Result<(), Error> {
     let (rows, d) = (out.rows(), out.columns());
     let (row_stride, column_stride) = (out.row_stride(), out.column_stride());
     let half = d / 2;
@@ -139,9 +94,7 @@ fn write(
             }
         }
         PositionEncoding::HalfSplitClosed { offset } => {
-            if d < 4 {
-                return Err(PositionError::TooNarrow { expected: 4, found: d });
-            }
+            Error::check_size("columns", "the table", Expected::AtLeast(4), d)?;
             for k in 0..half {
                 let wavelength = libm::pow(10000.0, k as f64 / (half - 1) as f64);
                 write_column(k, &|row| libm::sin(position(row, offset) / wavelength) as f32);
@@ -152,9 +105,7 @@ fn write(
             }
         }
         PositionEncoding::HalfSplitSingle { offset } => {
-            if d < 4 {
-                return Err(PositionError::TooNarrow { expected: 4, found: d });
-            }
+            Error::check_size("columns", "the table", Expected::AtLeast(4), d)?;
             let step = -((libm::log(10000.0) / (half - 1) as f64) as f32);
             for k in 0..half {
                 let frequency = libm::exp(f64::from(k as f32 * step)) as f32;
@@ -167,13 +118,13 @@ fn write(
             }
         }
         PositionEncoding::Learned { table, offset } => {
-            if table.columns() != d {
-                return Err(PositionError::Columns { expected: d, found: table.columns() });
-            }
+            let columns = Expected::Exactly(d);
+            Error::check_size("columns", "the learned table", columns, table.columns())?;
             let start = first.saturating_add(offset);
             let expected = start.saturating_add(rows);
-            if rows > 0 && expected > table.rows() {
-                return Err(PositionError::Rows { expected, found: table.rows() });
+            if rows > 0 {
+                let expected = Expected::AtLeast(expected);
+                Error::check_size("rows", "the learned table", expected, table.rows())?;
             }
             for column in 0..d {
                 write_column(column, &|row| table.at(start + row, column));

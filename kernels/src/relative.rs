@@ -7,74 +7,13 @@
 //! the [`Bias::Relative`] that reads these values. A bias for every query and key would need `T T` values per head.
 
 use crate::attention::Bias;
+use crate::error::{Error, Expected};
 use crate::float_mode::in_default_mode;
 use crate::matrix::Matrix;
 #[cfg(feature = "train")]
 use crate::matrix::MatrixMut;
 #[cfg(feature = "train")]
 use crate::train::WriteMode;
-use core::fmt;
-
-/// Why buckets or a table of them are rejected. Nothing is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum RelativeError {
-    /// There are too few buckets for a near and a far one in each direction.
-    Buckets {
-        /// The smallest number: 4 for two directions, 2 for one.
-        expected: usize,
-        /// Buckets given.
-        found: usize,
-    },
-    /// The maximum distance is in the range in which each distance has its own bucket.
-    MaxDistance {
-        /// The smallest valid value.
-        expected: usize,
-        /// The distance given.
-        found: usize,
-    },
-    /// The number of rows of the weight differs from the number of buckets.
-    Weight {
-        /// Buckets.
-        expected: usize,
-        /// Rows of the weight.
-        found: usize,
-    },
-    /// The length of the table is not heads times distances.
-    Table {
-        /// Floats needed.
-        expected: usize,
-        /// Floats given.
-        found: usize,
-    },
-    /// A size overflows.
-    TooLarge,
-}
-
-impl fmt::Display for RelativeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Buckets { expected, found } => {
-                write!(f, "relative positions need at least {expected} buckets; found {found}")
-            }
-            Self::MaxDistance { expected, found } => {
-                write!(
-                    f,
-                    "the largest relative distance must be at least {expected}; found {found}"
-                )
-            }
-            Self::Weight { expected, found } => {
-                write!(f, "the weight must have {expected} rows, one a bucket; found {found}")
-            }
-            Self::Table { expected, found } => {
-                write!(f, "the table of relative positions takes {expected} floats; found {found}")
-            }
-            Self::TooLarge => f.write_str("heads times distances overflows"),
-        }
-    }
-}
-
-impl core::error::Error for RelativeError {}
 
 /// Maps the distance from query to key to a bucket.
 ///
@@ -107,20 +46,12 @@ impl RelativeBuckets {
     ///
     /// # Errors
     /// There are fewer buckets than the formula needs, or `max_distance` is a distance with its own bucket.
-    pub const fn new(
-        buckets: usize,
-        max_distance: usize,
-        bidirectional: bool,
-    ) -> Result<Self, RelativeError> {
+    pub fn new(buckets: usize, max_distance: usize, bidirectional: bool) -> Result<Self, Error> {
         let new = Self { buckets, max_distance, bidirectional };
-        if new.near() == 0 {
-            let expected = if bidirectional { 4 } else { 2 };
-            return Err(RelativeError::Buckets { expected, found: buckets });
-        }
-        if max_distance <= new.near() {
-            let expected = new.near() + 1;
-            return Err(RelativeError::MaxDistance { expected, found: max_distance });
-        }
+        let fewest = Expected::AtLeast(if bidirectional { 4 } else { 2 });
+        let farther = Expected::AtLeast(new.near() + 1);
+        Error::check_size("number", "the relative buckets", fewest, buckets)?;
+        Error::check_size("largest distance", "the relative buckets", farther, max_distance)?;
         Ok(new)
     }
 
@@ -171,11 +102,11 @@ impl RelativeBuckets {
     ///
     /// # Errors
     /// The size overflows.
-    pub fn table_len(&self, heads: usize, positions: usize) -> Result<usize, RelativeError> {
+    pub fn table_len(&self, heads: usize, positions: usize) -> Result<usize, Error> {
         self.distances(positions)
             .and_then(|distances| distances.checked_mul(heads))
             .filter(|&floats| floats <= isize::MAX as usize / size_of::<f32>())
-            .ok_or(RelativeError::TooLarge)
+            .ok_or(Error::TooLarge { operand: "the table of relative positions" })
     }
 
     /// Fills `table`, `[heads, distances]`, from the learned `weight`, `[buckets, heads]`: the value of each distance
@@ -188,15 +119,11 @@ impl RelativeBuckets {
         weight: Matrix<'_>,
         positions: usize,
         table: &mut [f32],
-    ) -> Result<(), RelativeError> {
-        let (found, heads) = (weight.rows(), weight.columns());
-        if found != self.buckets {
-            return Err(RelativeError::Weight { expected: self.buckets, found });
-        }
-        let (expected, found) = (self.table_len(heads, positions)?, table.len());
-        if expected != found {
-            return Err(RelativeError::Table { expected, found });
-        }
+    ) -> Result<(), Error> {
+        let (rows, heads) = (weight.rows(), weight.columns());
+        Error::check_size("rows", "weight", Expected::Exactly(self.buckets), rows)?;
+        let expected = self.table_len(heads, positions)?;
+        Error::check_len("table", expected, table)?;
         let distances = expected / heads.max(1);
         for index in 0..distances {
             // Both are at most `distances`, which fits `isize`.
@@ -238,15 +165,11 @@ impl RelativeBuckets {
         d_table: &[f32],
         write: WriteMode,
         mut gradient: MatrixMut<'_>,
-    ) -> Result<(), RelativeError> {
-        let (found, heads) = (gradient.rows(), gradient.columns());
-        if found != self.buckets {
-            return Err(RelativeError::Weight { expected: self.buckets, found });
-        }
-        let (expected, found) = (self.table_len(heads, positions)?, d_table.len());
-        if expected != found {
-            return Err(RelativeError::Table { expected, found });
-        }
+    ) -> Result<(), Error> {
+        let (rows, heads) = (gradient.rows(), gradient.columns());
+        Error::check_size("rows", "gradient", Expected::Exactly(self.buckets), rows)?;
+        let expected = self.table_len(heads, positions)?;
+        Error::check_len("d_table", expected, d_table)?;
         let (row, column) = (gradient.row_stride(), gradient.column_stride());
         let to = gradient.shared();
         let add = |bucket: usize, head: usize, sum: Option<f32>| {

@@ -1,6 +1,5 @@
 //! Splits the rows of a matrix into tasks of fixed size, independent of the number of threads.
 
-use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::{Workers, work_to_share};
 use crate::simd::SimdF32;
 use core::ops::Range;
@@ -21,24 +20,6 @@ pub(crate) fn for_rows(
         let start = task * chunk;
         body(start..rows.min(start + chunk));
     });
-}
-
-/// Checks that the elements of each row are contiguous, so that vectors can be loaded from it.
-pub(crate) trait UnitColumns {
-    /// The column stride, if rows are not contiguous.
-    fn wide_columns(&self) -> Option<usize>;
-}
-
-impl UnitColumns for Matrix<'_> {
-    fn wide_columns(&self) -> Option<usize> {
-        (self.columns() > 1 && self.column_stride() != 1).then(|| self.column_stride())
-    }
-}
-
-impl UnitColumns for MatrixMut<'_> {
-    fn wide_columns(&self) -> Option<usize> {
-        (self.columns() > 1 && self.column_stride() != 1).then(|| self.column_stride())
-    }
 }
 
 /// A function of one vector, applied to a slice by [`map_slice`].

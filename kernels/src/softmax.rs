@@ -17,92 +17,20 @@ mod passes;
 pub use crate::mask::FullyMasked;
 pub(crate) use passes::block_max;
 
+use crate::error::{Error, Expected};
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Parallelism;
-use crate::rows::{UnitColumns, for_rows};
+use crate::rows::for_rows;
 use crate::shared::SharedMut;
-use core::fmt;
 use passes::{LogSumExpRows, Output, SoftmaxRows};
 
-/// Why a softmax cannot run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum SoftmaxError {
-    /// The output has another shape than the scores.
-    Shape {
-        /// Rows and columns of the scores.
-        expected: [usize; 2],
-        /// Rows and columns of the output.
-        found: [usize; 2],
-    },
-    /// The elements of a row are not contiguous.
-    ColumnStride {
-        /// The column stride found; 1 is expected.
-        found: usize,
-    },
-    /// The number of lengths differs from the number of rows.
-    Lengths {
-        /// Rows of the scores.
-        expected: usize,
-        /// Lengths given.
-        found: usize,
-    },
-    /// A row's length is larger than the number of columns.
-    Length {
-        /// The row.
-        row: usize,
-        /// Columns in a row.
-        columns: usize,
-        /// The length given for it.
-        found: usize,
-    },
-    /// The number of outputs differs from the number of rows.
-    Output {
-        /// Rows of the scores.
-        expected: usize,
-        /// Outputs given.
-        found: usize,
-    },
-}
-
-impl fmt::Display for SoftmaxError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Shape { expected: [r, c], found: [fr, fc] } => {
-                write!(f, "the output should be {r} x {c} like the scores, found {fr} x {fc}")
-            }
-            Self::ColumnStride { found } => {
-                write!(f, "softmax needs contiguous rows (column stride 1), found {found}")
-            }
-            Self::Lengths { expected, found } => {
-                write!(f, "expected {expected} lengths, one for each row, found {found}")
-            }
-            Self::Length { row, columns, found } => {
-                write!(f, "row {row} has {columns} columns, found a length of {found}")
-            }
-            Self::Output { expected, found } => {
-                write!(f, "expected {expected} outputs, one for each row, found {found}")
-            }
-        }
-    }
-}
-
-impl core::error::Error for SoftmaxError {}
-
-fn check_lengths(
-    lengths: Option<&[usize]>,
-    rows: usize,
-    columns: usize,
-) -> Result<(), SoftmaxError> {
+fn check_lengths(lengths: Option<&[usize]>, rows: usize, columns: usize) -> Result<(), Error> {
     let Some(lengths) = lengths else { return Ok(()) };
-    if lengths.len() != rows {
-        return Err(SoftmaxError::Lengths { expected: rows, found: lengths.len() });
-    }
-    match lengths.iter().enumerate().find(|&(_, &length)| length > columns) {
-        Some((row, &found)) => Err(SoftmaxError::Length { row, columns, found }),
-        None => Ok(()),
-    }
+    Error::check_len("lengths", rows, lengths)?;
+    lengths.iter().enumerate().try_for_each(|(row, &length)| {
+        Error::check_item("length", "row", Some(row), Expected::AtMost(columns), length)
+    })
 }
 
 /// The input of a row: the output matrix itself, or another matrix.
@@ -120,23 +48,13 @@ struct Settings<'a> {
     parallelism: Parallelism<'a>,
 }
 
-fn run(
-    settings: &Settings<'_>,
-    source: Source<'_>,
-    mut to: MatrixMut<'_>,
-) -> Result<(), SoftmaxError> {
+fn run(settings: &Settings<'_>, source: Source<'_>, mut to: MatrixMut<'_>) -> Result<(), Error> {
     let (rows, columns) = (to.rows(), to.columns());
-    let mut wide = to.wide_columns();
     if let Source::Other(from) = source {
-        let expected = [from.rows(), from.columns()];
-        if expected != [rows, columns] {
-            return Err(SoftmaxError::Shape { expected, found: [rows, columns] });
-        }
-        wide = wide.or(from.wide_columns());
+        to.read().check_shape("out", from.shape())?;
+        from.check_contiguous_rows("scores")?;
     }
-    if let Some(found) = wide {
-        return Err(SoftmaxError::ColumnStride { found });
-    }
+    to.read().check_contiguous_rows("out")?;
     check_lengths(settings.lengths, rows, columns)?;
     if columns == 0 {
         return Ok(());
@@ -208,7 +126,7 @@ pub fn softmax(
     fully_masked: FullyMasked,
     out: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
-) -> Result<(), SoftmaxError> {
+) -> Result<(), Error> {
     let settings =
         Settings { isa, output: Output::Probability, lengths, fully_masked, parallelism };
     run(&settings, Source::Other(scores), out)
@@ -235,7 +153,7 @@ pub fn softmax_in_place(
     lengths: Option<&[usize]>,
     fully_masked: FullyMasked,
     parallelism: Parallelism<'_>,
-) -> Result<(), SoftmaxError> {
+) -> Result<(), Error> {
     let settings =
         Settings { isa, output: Output::Probability, lengths, fully_masked, parallelism };
     run(&settings, Source::Same, scores)
@@ -275,7 +193,7 @@ pub fn log_softmax(
     fully_masked: FullyMasked,
     out: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
-) -> Result<(), SoftmaxError> {
+) -> Result<(), Error> {
     let settings = Settings { isa, output: Output::Logarithm, lengths, fully_masked, parallelism };
     run(&settings, Source::Other(scores), out)
 }
@@ -290,7 +208,7 @@ pub fn log_softmax_in_place(
     lengths: Option<&[usize]>,
     fully_masked: FullyMasked,
     parallelism: Parallelism<'_>,
-) -> Result<(), SoftmaxError> {
+) -> Result<(), Error> {
     let settings = Settings { isa, output: Output::Logarithm, lengths, fully_masked, parallelism };
     run(&settings, Source::Same, scores)
 }
@@ -319,15 +237,11 @@ pub fn log_sum_exp(
     lengths: Option<&[usize]>,
     out: &mut [f32],
     parallelism: Parallelism<'_>,
-) -> Result<(), SoftmaxError> {
+) -> Result<(), Error> {
     let (rows, columns, stride) = (scores.rows(), scores.columns(), scores.row_stride());
-    if let Some(found) = scores.wide_columns() {
-        return Err(SoftmaxError::ColumnStride { found });
-    }
+    scores.check_contiguous_rows("scores")?;
     check_lengths(lengths, rows, columns)?;
-    if out.len() != rows {
-        return Err(SoftmaxError::Output { expected: rows, found: out.len() });
-    }
+    Error::check_len("out", rows, out)?;
     if columns == 0 {
         out.fill(f32::NEG_INFINITY);
         return Ok(());

@@ -7,80 +7,19 @@
 //! Both functions read a row once and compare vectors with the current threshold. They examine single entries only in
 //! vectors that exceed it.
 
+use crate::error::{Error, Expected};
 use crate::isa::Isa;
 use crate::matrix::Matrix;
 use crate::parallel::Parallelism;
-use crate::rows::{UnitColumns, for_rows};
+use crate::rows::for_rows;
 use crate::shared::SharedMut;
 use crate::simd::{SimdF32, SimdOp};
 use crate::softmax::block_max;
-use core::fmt;
 
 /// Columns in one block of argmax, whose maximum is computed with vectors.
 const BLOCK: usize = 4096;
 /// Vectors in one comparison of top-k.
 const GROUP: usize = 8;
-
-/// Why a selection cannot run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum TopKError {
-    /// A row has fewer columns than `k`.
-    Count {
-        /// Entries requested of each row.
-        wanted: usize,
-        /// Columns in a row.
-        columns: usize,
-    },
-    /// An index does not fit `u32`.
-    TooManyColumns {
-        /// Columns in a row.
-        found: usize,
-    },
-    /// The output for the values does not have `rows * k` elements.
-    Values {
-        /// Elements needed.
-        expected: usize,
-        /// Elements given.
-        found: usize,
-    },
-    /// The output for the indices does not have `rows * k` elements.
-    Indices {
-        /// Elements needed.
-        expected: usize,
-        /// Elements given.
-        found: usize,
-    },
-    /// The elements of a row are not contiguous.
-    ColumnStride {
-        /// The column stride found; 1 is expected.
-        found: usize,
-    },
-}
-
-impl fmt::Display for TopKError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Count { wanted, columns } => {
-                write!(f, "rows have {columns} columns; the best {wanted} of them were wanted")
-            }
-            Self::TooManyColumns { found } => {
-                write!(f, "indices are u32, found {found} columns")
-            }
-            Self::Values { expected, found } => {
-                write!(f, "the values need {expected} elements, found {found}")
-            }
-            Self::Indices { expected, found } => {
-                write!(f, "the indices need {expected} elements, found {found}")
-            }
-            Self::ColumnStride { found } => {
-                write!(f, "a selection needs contiguous rows (column stride 1), found {found}")
-            }
-        }
-    }
-}
-
-impl core::error::Error for TopKError {}
 
 /// Whether entry `a` at index `i` comes before `b` at `j`.
 #[inline(always)]
@@ -88,18 +27,14 @@ fn before((a, i): (f32, u32), (b, j): (f32, u32)) -> bool {
     if a == b || (a.is_nan() && b.is_nan()) { i < j } else { a > b || b.is_nan() }
 }
 
-fn check(scores: &Matrix<'_>, k: usize) -> Result<(), TopKError> {
+fn check(scores: &Matrix<'_>, k: usize) -> Result<(), Error> {
     let columns = scores.columns();
-    if k > columns && scores.rows() > 0 {
-        return Err(TopKError::Count { wanted: k, columns });
+    if scores.rows() > 0 {
+        Error::check_size("columns", "scores", Expected::AtLeast(k), columns)?;
     }
-    if u32::try_from(columns).is_err() {
-        return Err(TopKError::TooManyColumns { found: columns });
-    }
-    match scores.wide_columns() {
-        Some(found) => Err(TopKError::ColumnStride { found }),
-        None => Ok(()),
-    }
+    // Indices are `u32`.
+    Error::check_size("columns", "scores", Expected::AtMost(u32::MAX as usize), columns)?;
+    scores.check_contiguous_rows("scores")
 }
 
 struct ArgmaxRow<'a>(&'a [f32]);
@@ -155,12 +90,10 @@ pub fn argmax(
     scores: Matrix<'_>,
     indices: &mut [u32],
     parallelism: Parallelism<'_>,
-) -> Result<(), TopKError> {
+) -> Result<(), Error> {
     check(&scores, 1)?;
     let (rows, columns) = (scores.rows(), scores.columns());
-    if indices.len() != rows {
-        return Err(TopKError::Indices { expected: rows, found: indices.len() });
-    }
+    Error::check_len("indices", rows, indices)?;
     let indices = SharedMut::new(indices);
     for_rows(parallelism.workers(), rows, columns, &|range| {
         // SAFETY: `indices` has one element for each row, and each task has its own rows.
@@ -308,17 +241,13 @@ pub fn top_k(
     values: &mut [f32],
     indices: &mut [u32],
     parallelism: Parallelism<'_>,
-) -> Result<(), TopKError> {
+) -> Result<(), Error> {
     check(&scores, k)?;
     let (rows, columns) = (scores.rows(), scores.columns());
     // The product can overflow only if rows share memory: otherwise it is at most the number of elements of a view.
     let expected = rows.saturating_mul(k);
-    if values.len() != expected {
-        return Err(TopKError::Values { expected, found: values.len() });
-    }
-    if indices.len() != expected {
-        return Err(TopKError::Indices { expected, found: indices.len() });
-    }
+    Error::check_len("values", expected, values)?;
+    Error::check_len("indices", expected, indices)?;
     if k == 0 {
         return Ok(());
     }

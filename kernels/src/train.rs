@@ -22,13 +22,12 @@ pub use crate::attention::{
     attention_forward_save,
 };
 pub use crate::dropout::{
-    Dropout, DropoutError, Philox, WeightDropout, dropout, dropout_add, normal, permutation,
-    uniform,
+    Dropout, Philox, WeightDropout, dropout, dropout_add, normal, permutation, uniform,
 };
 pub use crate::embedding::gradient::{embedding_gradient, embedding_gradient_scratch};
 pub use crate::gemm::{weight_gradient, weight_gradient_scratch};
 pub use crate::loss::{
-    IGNORED, LossError, RowLoss, Smoothing, SmoothingOver, cross_entropy, cross_entropy_loss,
+    IGNORED, RowLoss, Smoothing, SmoothingOver, cross_entropy, cross_entropy_loss,
 };
 pub use crate::norm::train::layer::{
     layer_norm_backward, layer_norm_backward_in_place, layer_norm_forward_save,
@@ -39,8 +38,7 @@ pub use crate::norm::train::rms::{
     rms_norm_forward_save_in_place, rms_norm_parameters_backward, rms_norm_recompute,
 };
 pub use crate::optimizer::{
-    Adam, OptimizerError, Schedule, adam, average, clip_factor, sum_of_squares,
-    sum_of_squares_scratch,
+    Adam, Schedule, adam, average, clip_factor, sum_of_squares, sum_of_squares_scratch,
 };
-pub use reduction_chunks::{ReductionChunks, ReductionChunksError};
+pub use reduction_chunks::ReductionChunks;
 pub use write_mode::WriteMode;

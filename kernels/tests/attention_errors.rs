@@ -1,12 +1,14 @@
 //! Every way in which attention refuses a call: each error reached, each with a message of its own,
 //! nothing written, no panic.
 
+use crate::support::errors;
 use crate::support::{POISON, all_isas};
+use simdformer_kernels::Error;
+use simdformer_kernels::Expected;
 use simdformer_kernels::{
-    AttentionError, AttentionOptions, AttentionOutput, Bias, Cache, CacheMut, CacheShape,
-    CachedSequence, FullyMasked, Heads, HeadsMut, Isa, Parallelism, Qkv, Sequence, SlotTable,
-    ViewError, Weights, attention, attention_cached, attention_decode, attention_scratch,
-    attention_scratch_bound, reference,
+    AttentionOptions, AttentionOutput, Bias, Cache, CacheMut, CacheShape, CachedSequence,
+    FullyMasked, Heads, HeadsMut, Isa, Parallelism, Qkv, Sequence, SlotTable, Weights, attention,
+    attention_cached, attention_decode, attention_scratch, attention_scratch_bound, reference,
 };
 use std::collections::BTreeSet;
 
@@ -55,7 +57,7 @@ impl Call<'_> {
     }
 
     /// What the kernel says; panics if it wrote anything along with an error.
-    fn result(&self, isa: Isa) -> Result<(), AttentionError> {
+    fn result(&self, isa: Isa) -> Result<(), Error> {
         let heads = (self.key.heads(), self.key.head_dim());
         let floats = attention_scratch(isa, &self.sequences, heads.0, heads.1).unwrap_or(0);
         let mut scratch = vec![POISON; floats.saturating_sub(self.scratch_less)];
@@ -90,7 +92,6 @@ impl Call<'_> {
 
 #[test]
 fn every_error_of_attention() {
-    use AttentionError as E;
     let bias = |floats: usize, head_stride, query_stride| {
         let data = &ZEROS[..floats];
         AttentionOptions {
@@ -119,136 +120,142 @@ fn every_error_of_attention() {
             Ok(())
         );
         let floats = attention_scratch(isa, &good.sequences, 2, 8).expect("small");
-        let cases: Vec<(Call<'_>, AttentionError)> = vec![
+        let cases: Vec<(Call<'_>, Error)> = vec![
             (
                 Call { out: [5, 4, 8], ..good.clone() },
-                E::OutputShape { expected: [6, 4, 8], found: [5, 4, 8] },
+                errors::heads("output", [6, 4, 8], [5, 4, 8]),
             ),
             (
                 Call { out: [6, 2, 16], ..good.clone() },
-                E::OutputShape { expected: [6, 4, 8], found: [6, 2, 16] },
+                errors::heads("output", [6, 4, 8], [6, 2, 16]),
             ),
             (
                 Call { value: heads(7, 1, 8), ..good.clone() },
-                E::KeyValueShape { expected: (2, 8), found: (1, 8) },
+                errors::heads("value", [7, 2, 8], [7, 1, 8]),
             ),
             (
                 Call { value: heads(7, 2, 9), ..good.clone() },
-                E::KeyValueShape { expected: (2, 8), found: (2, 9) },
+                errors::heads("value", [7, 2, 8], [7, 2, 9]),
             ),
             (
                 Call { value: heads(8, 2, 8), ..good.clone() },
-                E::ValueTokens { expected: 7, found: 8 },
+                errors::heads("value", [7, 2, 8], [8, 2, 8]),
             ),
             (
                 Call { query: heads(6, 4, 7), out: [6, 4, 7], ..good.clone() },
-                E::HeadDim { expected: 8, found: 7 },
+                errors::size("head size", "query", Expected::Exactly(8), 7),
             ),
             (
                 Call { query: heads(6, 3, 8), out: [6, 3, 8], ..good.clone() },
-                E::HeadGroups { query: 3, key: 2 },
+                errors::size("heads", "query", Expected::MultipleOf(2), 3),
             ),
             (
                 Call { key: heads(7, 0, 8), value: heads(7, 0, 8), ..good.clone() },
-                E::HeadGroups { query: 4, key: 0 },
+                errors::size("heads", "query", Expected::MultipleOf(0), 4),
             ),
             (
                 Call {
                     sequences: vec![FIRST, Sequence { query_len: 5, ..SECOND }],
                     ..good.clone()
                 },
-                E::QueryRange { sequence: 1, tokens: 6, found: 7 },
+                errors::item("query end", ("sequence", 1), Expected::AtMost(6), 7),
             ),
             (
                 Call {
                     sequences: vec![FIRST, Sequence { query_len: usize::MAX, ..SECOND }],
                     ..good.clone()
                 },
-                E::QueryRange { sequence: 1, tokens: 6, found: usize::MAX },
+                errors::item("query end", ("sequence", 1), Expected::AtMost(6), usize::MAX),
             ),
             (
                 Call {
                     sequences: vec![FIRST, Sequence { query_start: 1, ..SECOND }],
                     ..good.clone()
                 },
-                E::QueryOverlap { sequence: 1 },
+                errors::item("query start", ("sequence", 1), Expected::AtLeast(2), 1),
             ),
             (
                 Call { sequences: vec![SECOND, FIRST], ..good.clone() },
-                E::QueryOverlap { sequence: 1 },
+                errors::item("query start", ("sequence", 1), Expected::AtLeast(6), 0),
             ),
             (
                 Call {
                     sequences: vec![FIRST, Sequence { key_start: 5, ..SECOND }],
                     ..good.clone()
                 },
-                E::KeyRange { sequence: 1, tokens: 7, found: 8 },
+                errors::item("key end", ("sequence", 1), Expected::AtMost(7), 8),
             ),
             (
                 Call {
                     sequences: vec![Sequence { padded_len: usize::MAX, ..SECOND }],
                     ..good.clone()
                 },
-                E::KeyRange { sequence: 0, tokens: 7, found: usize::MAX },
+                errors::item("key end", ("sequence", 0), Expected::AtMost(7), usize::MAX),
             ),
             (
                 Call { sequences: vec![Sequence { key_len: 5, ..FIRST }], ..good.clone() },
-                E::KeyLength { sequence: 0, padded: 4, found: 5 },
+                errors::item("valid keys", ("sequence", 0), Expected::AtMost(4), 5),
             ),
             (
                 Call { scratch_less: 1, ..good.clone() },
-                E::Scratch { expected: floats, found: floats - 1 },
+                errors::min_len("scratch", floats, floats - 1),
             ),
             (
                 Call { options: bias(3 * 30 + 5 * 5 + 2, 30, 5), ..good.clone() },
-                E::Bias { expected: 118, found: 117 },
+                errors::min_len("bias", 118, 117),
             ),
-            (Call { options: bias(2, 0, 0), ..good.clone() }, E::Bias { expected: 3, found: 2 }),
-            (Call { options: bias(9, usize::MAX, 1), ..good.clone() }, E::TooLarge),
+            (Call { options: bias(2, 0, 0), ..good.clone() }, errors::min_len("bias", 3, 2)),
+            (
+                Call { options: bias(9, usize::MAX, 1), ..good.clone() },
+                errors::too_large("a bias or weights"),
+            ),
             (
                 Call { options: relative(35, 10, 2), ..good.clone() },
-                E::Bias { expected: 36, found: 35 },
+                errors::min_len("bias", 36, 35),
             ),
-            (
-                Call { options: relative(5, 0, 2), ..good.clone() },
-                E::Bias { expected: 6, found: 5 },
-            ),
+            (Call { options: relative(5, 0, 2), ..good.clone() }, errors::min_len("bias", 6, 5)),
             (
                 Call { options: causal(relative(32, 10, 2)), ..good.clone() },
-                E::Bias { expected: 33, found: 32 },
+                errors::min_len("bias", 33, 32),
             ),
             (
                 Call { options: relative(90, 10, 1), ..good.clone() },
-                E::BiasZero { expected: 2, found: 1 },
+                errors::size("values before distance 0", "the bias", Expected::AtLeast(2), 1),
             ),
-            (Call { options: relative(9, usize::MAX, 2), ..good.clone() }, E::TooLarge),
-            (Call { options: relative(9, 0, usize::MAX), ..good.clone() }, E::TooLarge),
+            (
+                Call { options: relative(9, usize::MAX, 2), ..good.clone() },
+                errors::too_large("the bias"),
+            ),
+            (
+                Call { options: relative(9, 0, usize::MAX), ..good.clone() },
+                errors::too_large("the bias"),
+            ),
             (
                 Call { weight_heads: Some(&[4]), ..good.clone() },
-                E::WeightsHead { heads: 4, found: 4 },
+                errors::size("head", "weights", Expected::Below(4), 4),
             ),
             (
                 Call { weight_heads: Some(&[2, 1, 2]), weight_floats: 72, ..good.clone() },
-                E::WeightsRepeated { found: 2 },
+                errors::item("uses in weights", ("head", 2), Expected::Exactly(1), 2),
             ),
             (
                 Call { weight_heads: Some(&[3, 1]), weight_floats: 47, ..good.clone() },
-                E::Weights { expected: 48, found: 47 },
+                errors::min_len("weights", 48, 47),
             ),
             (
                 // Keys that have no column.
                 Call { weight_heads: Some(&[0]), weight_keys: 2, ..good.clone() },
-                E::WeightsKeys { expected: 3, found: 2 },
+                errors::size("keys", "weights", Expected::AtLeast(3), 2),
             ),
             (
                 // Rows that run into each other.
                 Call { weight_heads: Some(&[0]), weight_strides: (24, 3), ..good.clone() },
-                E::WeightsRows { expected: 4, found: 3 },
+                errors::size("query stride", "weights", Expected::AtLeast(4), 3),
             ),
             (
                 // Heads that run into each other.
                 Call { weight_heads: Some(&[0, 1]), weight_strides: (23, 4), ..good.clone() },
-                E::WeightsHeads { expected: 24, found: 23 },
+                errors::size("head stride", "weights", Expected::AtLeast(24), 23),
             ),
             (
                 Call {
@@ -256,7 +263,7 @@ fn every_error_of_attention() {
                     weight_strides: (usize::MAX, 4),
                     ..good.clone()
                 },
-                E::TooLarge,
+                errors::too_large("a bias or weights"),
             ),
         ];
         let mut messages = BTreeSet::new();
@@ -275,26 +282,26 @@ const SHAPE: CacheShape = CacheShape::new(3, 5, 2, 8);
 
 #[test]
 fn every_error_of_a_cache() {
-    use AttentionError as E;
     for isa in all_isas() {
         let expected = SHAPE.len(isa).expect("a small size");
         let mut data = vec![POISON; expected];
-        let short = Some(E::CacheLength { expected, found: expected - 1 });
+        let short = Some(errors::min_len("the KV cache", expected, expected - 1));
         assert_eq!(Cache::new(isa, SHAPE, &data[1..]).err(), short);
         assert_eq!(CacheMut::new(isa, SHAPE, &mut data[1..]).err(), short);
 
         let mut cache = CacheMut::new(isa, SHAPE, &mut data).expect("the length");
         let good = heads(2, 2, 8);
-        let shape = |found| Err(E::KeyValueShape { expected: (2, 8), found });
-        assert_eq!(cache.write(0, 0, heads(2, 1, 8), good), shape((1, 8)));
-        assert_eq!(cache.write(0, 0, good, heads(2, 2, 7)), shape((2, 7)));
-        let tokens = Err(E::ValueTokens { expected: 2, found: 3 });
+        let shape = |operand, found| Err(errors::heads(operand, [2, 2, 8], found));
+        assert_eq!(cache.write(0, 0, heads(2, 1, 8), good), shape("key", [2, 1, 8]));
+        assert_eq!(cache.write(0, 0, good, heads(2, 2, 7)), shape("value", [2, 2, 7]));
+        let tokens = shape("value", [3, 2, 8]);
         assert_eq!(cache.write(0, 0, good, heads(3, 2, 8)), tokens);
         assert_eq!(cache.append(&[0; 2], &[0; 2], good, heads(3, 2, 8)), tokens);
-        let slot = |found| Err(E::Slot { slots: 3, found });
+        let slot = |found| Err(errors::size("slot", "the KV cache", Expected::Below(3), found));
         assert_eq!(cache.write(3, 0, good, good), slot(3));
         assert_eq!(cache.append(&[0, 9], &[0, 0], good, good), slot(9));
-        let capacity = |found| Err(E::Capacity { capacity: 5, found });
+        let capacity =
+            |found| Err(errors::item("positions", ("slot", 0), Expected::AtMost(5), found));
         assert_eq!(cache.write(0, 4, good, good), capacity(6));
         assert_eq!(cache.write(0, usize::MAX, good, good), capacity(usize::MAX));
         assert_eq!(cache.append(&[0, 0], &[0, 5], good, good), capacity(6));
@@ -302,9 +309,10 @@ fn every_error_of_a_cache() {
             cache.append(&[0, 0], &[0, u32::MAX], good, good),
             capacity((u32::MAX as usize).saturating_add(1))
         );
-        let places = |found| Err(E::Places { expected: 2, found });
-        assert_eq!(cache.append(&[0], &[0, 0], good, good), places(1));
-        assert_eq!(cache.append(&[0, 1], &[0, 0, 0], good, good), places(3));
+        let slots = Err(errors::len("slots", 2, 1));
+        assert_eq!(cache.append(&[0], &[0, 0], good, good), slots);
+        let positions = Err(errors::len("positions", 2, 3));
+        assert_eq!(cache.append(&[0, 1], &[0, 0, 0], good, good), positions);
         assert!(data.iter().all(|x| x.to_bits() == POISON.to_bits()), "the cache was written");
 
         let huge = 1 << (usize::BITS / 2);
@@ -316,15 +324,17 @@ fn every_error_of_a_cache() {
             CacheShape { slots: usize::MAX, ..SHAPE },
             CacheShape { slots: huge, capacity: huge, ..SHAPE },
         ] {
-            assert_eq!(shape.len(isa), Err(E::TooLarge), "{shape:?}");
-            assert_eq!(Cache::new(isa, shape, &ZEROS).err(), Some(E::TooLarge));
+            assert_eq!(shape.len(isa), Err(errors::too_large("the KV cache")), "{shape:?}");
+            assert_eq!(
+                Cache::new(isa, shape, &ZEROS).err(),
+                Some(errors::too_large("the KV cache"))
+            );
         }
     }
 }
 
 #[test]
 fn every_error_of_cached_attention_and_of_a_step() {
-    use AttentionError as E;
     for isa in all_isas() {
         let data = vec![0.0; SHAPE.len(isa).expect("a small size")];
         let cache = Cache::new(isa, SHAPE, &data).expect("the length");
@@ -348,24 +358,25 @@ fn every_error_of_cached_attention_and_of_a_step() {
         let query = heads(2, 4, 8);
         let shape = [2, 4, 8];
         assert_eq!(cached(query, shape, fits), Ok(()));
-        assert_eq!(
-            cached(query, [1, 4, 8], fits),
-            Err(E::OutputShape { expected: shape, found: [1, 4, 8] })
-        );
+        assert_eq!(cached(query, [1, 4, 8], fits), Err(errors::heads("output", shape, [1, 4, 8])));
         assert_eq!(
             cached(heads(2, 4, 9), [2, 4, 9], fits),
-            Err(E::HeadDim { expected: 8, found: 9 })
+            Err(errors::size("head size", "query", Expected::Exactly(8), 9))
         );
         assert_eq!(
             cached(heads(2, 5, 8), [2, 5, 8], fits),
-            Err(E::HeadGroups { query: 5, key: 2 })
+            Err(errors::size("heads", "query", Expected::MultipleOf(2), 5))
         );
+        let slot = |found| errors::size("slot", "the KV cache", Expected::Below(3), found);
         for (sequence, error) in [
-            (CachedSequence { slot: 3, ..fits }, E::Slot { slots: 3, found: 3 }),
-            (CachedSequence { key_len: 6, ..fits }, E::Capacity { capacity: 5, found: 6 }),
+            (CachedSequence { slot: 3, ..fits }, slot(3)),
+            (
+                CachedSequence { key_len: 6, ..fits },
+                errors::item("positions", ("slot", fits.slot), Expected::AtMost(5), 6),
+            ),
             (
                 CachedSequence { query_start: 1, ..fits },
-                E::QueryRange { sequence: 0, tokens: 2, found: 3 },
+                errors::item("query end", ("sequence", 0), Expected::AtMost(2), 3),
             ),
         ] {
             assert_eq!(cached(query, shape, sequence), Err(error));
@@ -389,23 +400,23 @@ fn every_error_of_cached_attention_and_of_a_step() {
         assert_eq!(step(&[3, 5], &[0, 1, 2, 9, 9, 2, 2, 2, 2, 2], 5, &options), Ok(()));
         for found in [1, 3] {
             let lens = &[3, 5, 1][..found];
-            assert_eq!(step(lens, &[0; 15], 5, &options), Err(E::Places { expected: 2, found }));
+            assert_eq!(step(lens, &[0; 15], 5, &options), Err(errors::len("lens", 2, found)));
         }
         assert_eq!(
             step(&[3, 5], &[0; 9], 5, &options),
-            Err(E::SlotTable { expected: 10, found: 9 })
+            Err(errors::min_len("the slot table", 10, 9))
         );
         assert!(matches!(
             step(&[3, 5], &[0; 9], usize::MAX, &options),
-            Err(E::SlotTable { found: 9, .. })
+            Err(Error::Size { operand: "the slot table", found: 9, .. })
         ));
         assert_eq!(
             step(&[3, 6], &[0; 20], 6, &options),
-            Err(E::Capacity { capacity: 5, found: 6 })
+            Err(errors::item("keys", ("row", 1), Expected::AtMost(5), 6))
         );
         assert_eq!(
             step(&[3, 5], &[0, 0, 0, 0, 0, 1, 1, 3, 1, 1], 5, &options),
-            Err(E::Slot { slots: 3, found: 3 })
+            Err(errors::item("slot", ("key", 2), Expected::Below(3), 3))
         );
         // Four heads, two rows, five keys.
         let under =
@@ -416,63 +427,56 @@ fn every_error_of_cached_attention_and_of_a_step() {
             query_stride: 5,
         };
         assert_eq!(under(dense(40)), Ok(()));
-        assert_eq!(under(dense(39)), Err(E::Bias { expected: 40, found: 39 }));
+        assert_eq!(under(dense(39)), Err(errors::min_len("bias", 40, 39)));
         let relative =
             |floats: usize, zero| Bias::Relative { data: &ZEROS[..floats], head_stride: 7, zero };
         assert_eq!(under(relative(26, 4)), Ok(()));
-        assert_eq!(under(relative(25, 4)), Err(E::Bias { expected: 26, found: 25 }));
-        assert_eq!(under(relative(4096, 3)), Err(E::BiasZero { expected: 4, found: 3 }));
+        assert_eq!(under(relative(25, 4)), Err(errors::min_len("bias", 26, 25)));
+        assert_eq!(
+            under(relative(4096, 3)),
+            Err(errors::size("values before distance 0", "the bias", Expected::AtLeast(4), 3))
+        );
     }
 }
 
 /// What is wrong is what the message names.
 #[test]
 fn messages_name_what_is_wrong() {
-    use AttentionError as E;
     for isa in all_isas() {
         let said = |call: Call<'_>| call.result(isa).expect_err("a misfit").to_string();
         let weights = Call { weight_heads: Some(&[0, 1]), ..Call::good() };
         assert_eq!(
             said(Call { weight_strides: (24, 3), ..weights.clone() }),
-            "rows of weights have 4 columns; a query stride of 3 makes them overlap"
+            "query stride of weights: expected at least 4, found 3"
         );
         assert_eq!(
             said(Call { weight_strides: (23, 4), ..weights.clone() }),
-            "heads of weights take 24 floats; a head stride of 23 makes them overlap"
+            "head stride of weights: expected at least 24, found 23"
         );
         assert_eq!(
             said(Call { weight_keys: 2, ..weights.clone() }),
-            "the weights need a column for each of 3 keys; found 2"
+            "keys of weights: expected at least 3, found 2"
         );
         assert_eq!(
             said(Call { weight_floats: 47, ..weights.clone() }),
-            "the weights need 48 floats; found 47"
+            "length of weights: expected at least 48, found 47"
         );
         assert_eq!(
             said(Call { weight_heads: Some(&[7]), ..weights }),
-            "weights of head 7 were asked for, but the query has 4 heads"
+            "head of weights: expected less than 4, found 7"
         );
 
         let data = vec![0.0; SHAPE.len(isa).expect("a small size")];
         let cache = Cache::new(isa, SHAPE, &data).expect("the length");
         let mut key = [POISON; 8];
         let read =
-            |head, key: &mut [f32]| cache.read_key(0, 0, head, key).map_err(|e| (e, e.to_string()));
+            |head, key: &mut [f32]| cache.read_key(0, 0, head, key).map_err(|e| e.to_string());
         assert_eq!(read(1, &mut key), Ok(()));
         assert_eq!(
             read(2, &mut key),
-            Err((
-                E::CacheHead { heads: 2, found: 2 },
-                "head 2 was named, but the cache has 2 key-value heads".to_owned()
-            ))
+            Err("head of the KV cache: expected less than 2, found 2".to_owned())
         );
-        assert_eq!(
-            read(1, &mut key[1..]),
-            Err((
-                E::KeyBuffer { expected: 8, found: 7 },
-                "a key of the cache has 8 elements; the buffer has 7".to_owned()
-            ))
-        );
+        assert_eq!(read(1, &mut key[1..]), Err("length of out: expected 8, found 7".to_owned()));
 
         let zero = Bias::Relative { data: &ZEROS, head_stride: 0, zero: 1 };
         let zero = Call {
@@ -481,7 +485,7 @@ fn messages_name_what_is_wrong() {
         };
         assert_eq!(
             said(zero),
-            "the relative bias must have 2 values before the one for distance 0; found 1"
+            "values before distance 0 of the bias: expected at least 2, found 1"
         );
     }
 }
@@ -507,7 +511,7 @@ fn absurd_sizes_do_not_panic() {
                 Parallelism::Serial,
             );
             assert!(
-                matches!(result, Ok(()) | Err(AttentionError::TooLarge)),
+                matches!(result, Ok(()) | Err(Error::TooLarge { .. })),
                 "{isa}: {heads} heads of {head_dim}: {result:?}"
             );
         }
@@ -547,16 +551,22 @@ fn absurd_sizes_do_not_panic() {
             let sequences = [Sequence::packed(0, 3)];
             assert_eq!(
                 attention_scratch(isa, &sequences, heads, head_dim),
-                Err(AttentionError::TooLarge)
+                Err(errors::too_large("the scratch"))
             );
             assert_eq!(
                 attention_scratch_bound(isa, 1, 3, heads, head_dim),
-                Err(AttentionError::TooLarge)
+                Err(errors::too_large("the scratch"))
             );
         }
         assert_eq!(attention_scratch(isa, &[], MAX, MAX), Ok(0));
-        assert_eq!(attention_scratch_bound(isa, MAX, 3, 1, 1), Err(AttentionError::TooLarge));
-        assert_eq!(attention_scratch_bound(isa, 1, MAX, 1, 1), Err(AttentionError::TooLarge));
+        assert_eq!(
+            attention_scratch_bound(isa, MAX, 3, 1, 1),
+            Err(errors::too_large("the scratch"))
+        );
+        assert_eq!(
+            attention_scratch_bound(isa, 1, MAX, 1, 1),
+            Err(errors::too_large("the scratch"))
+        );
     }
 }
 
@@ -585,7 +595,11 @@ fn tasks_beyond_32_bits_are_too_many() {
                 &mut vec![POISON; floats],
                 Parallelism::Serial,
             );
-            assert_eq!(result, Err(AttentionError::TooLarge), "{isa}: {count} sequences");
+            assert_eq!(
+                result,
+                Err(errors::too_large("the list of tasks")),
+                "{isa}: {count} sequences"
+            );
 
             let shape = CacheShape::new(1, 1, 1, 1);
             let memory = vec![0.5; shape.len(isa).expect("small")];
@@ -599,7 +613,11 @@ fn tasks_beyond_32_bits_are_too_many() {
                 HeadsMut::new(&mut out, [1, heads, 1]).expect("space").into(),
                 Parallelism::Serial,
             );
-            assert_eq!(result, Err(AttentionError::TooLarge), "{isa}: {count} sequences");
+            assert_eq!(
+                result,
+                Err(errors::too_large("the list of tasks")),
+                "{isa}: {count} sequences"
+            );
             assert!(out.iter().all(|x| x.to_bits() == POISON.to_bits()), "{isa}: written");
         }
     }
@@ -607,7 +625,6 @@ fn tasks_beyond_32_bits_are_too_many() {
 
 #[test]
 fn the_oracle_refuses_what_the_kernel_refuses() {
-    use AttentionError as E;
     let options = AttentionOptions::new(8);
     let run = |query, key, value, sequence, out: usize, weights: usize| {
         reference::attention::attention(
@@ -621,28 +638,31 @@ fn the_oracle_refuses_what_the_kernel_refuses() {
     let (query, key) = (heads(6, 4, 8), heads(7, 2, 8));
     assert_eq!(run(query, key, key, FIRST, 64, 32), Ok(()));
     for (result, error) in [
+        (run(query, key, key, FIRST, 63, 32), errors::len("out", 64, 63)),
+        (run(query, key, key, FIRST, 64, 31), errors::len("weights", 32, 31)),
         (
-            run(query, key, key, FIRST, 63, 32),
-            E::OutputShape { expected: [2, 4, 8], found: [63, 1, 1] },
+            run(heads(6, 3, 8), key, key, FIRST, 64, 32),
+            errors::size("heads", "query", Expected::MultipleOf(2), 3),
         ),
-        (run(query, key, key, FIRST, 64, 31), E::Weights { expected: 32, found: 31 }),
-        (run(heads(6, 3, 8), key, key, FIRST, 64, 32), E::HeadGroups { query: 3, key: 2 }),
-        (run(heads(6, 4, 9), key, key, FIRST, 64, 32), E::HeadDim { expected: 8, found: 9 }),
+        (
+            run(heads(6, 4, 9), key, key, FIRST, 64, 32),
+            errors::size("head size", "query", Expected::Exactly(8), 9),
+        ),
         (
             run(query, key, heads(7, 1, 8), FIRST, 64, 32),
-            E::KeyValueShape { expected: (2, 8), found: (1, 8) },
+            errors::heads("value", [7, 2, 8], [7, 1, 8]),
         ),
         (
             run(heads(1, 4, 8), key, key, FIRST, 64, 32),
-            E::QueryRange { sequence: 0, tokens: 1, found: 2 },
+            errors::size("query end", "sequence", Expected::AtMost(1), 2),
         ),
         (
-            run(query, heads(3, 2, 8), key, FIRST, 64, 32),
-            E::KeyRange { sequence: 0, tokens: 3, found: 4 },
+            run(query, heads(3, 2, 8), heads(3, 2, 8), FIRST, 64, 32),
+            errors::size("key end", "sequence", Expected::AtMost(3), 4),
         ),
         (
             run(query, key, key, Sequence { key_len: 5, ..FIRST }, 64, 32),
-            E::KeyLength { sequence: 0, padded: 4, found: 5 },
+            errors::size("valid keys", "sequence", Expected::AtMost(4), 5),
         ),
     ] {
         assert_eq!(result, Err(error));
@@ -650,7 +670,10 @@ fn the_oracle_refuses_what_the_kernel_refuses() {
     // Strides of 0 make space for any shape.
     let many = usize::MAX / 16 * 2;
     let view = |heads| Heads::strided(&ZEROS, [7, heads, 8], 0, 0).expect("one head, repeated");
-    assert_eq!(run(view(many), view(many), view(many), FIRST, 64, 32), Err(E::TooLarge));
+    assert_eq!(
+        run(view(many), view(many), view(many), FIRST, 64, 32),
+        Err(errors::too_large("out"))
+    );
     // A bias whose strides lead out of any slice has no element there.
     let bias = Bias::Dense { data: &ZEROS, head_stride: usize::MAX, query_stride: usize::MAX };
     let options = AttentionOptions { bias: Some(bias), ..options };
@@ -662,7 +685,7 @@ fn the_oracle_refuses_what_the_kernel_refuses() {
 #[test]
 fn views_that_lie_are_refused() {
     let mut data = [0.0f32; 48];
-    let short = Some(ViewError::TooShort { expected: 54, found: 48 });
+    let short = Some(errors::min_len("the slice of a view", 54, 48));
     assert_eq!(Heads::new(&data, [3, 3, 6]).err(), short);
     assert_eq!(HeadsMut::new(&mut data, [3, 3, 6]).err(), short);
     for (shape, token_stride, head_stride) in [
@@ -673,13 +696,13 @@ fn views_that_lie_are_refused() {
         ([2, 2, 2], 4, usize::MAX),
     ] {
         let found = Heads::strided(&data, shape, token_stride, head_stride).err();
-        assert_eq!(found, Some(ViewError::Overflow), "{shape:?}");
+        assert_eq!(found, Some(errors::too_large("a view")), "{shape:?}");
     }
-    assert_eq!(Heads::new(&data, [0, usize::MAX, 2]).err(), Some(ViewError::Overflow));
+    assert_eq!(Heads::new(&data, [0, usize::MAX, 2]).err(), Some(errors::too_large("a view")));
     for (token_stride, head_stride) in [(0, 4), (4, 0), (7, 4), (3, 1), (4, 11), (1, 12)] {
         assert_eq!(
             HeadsMut::strided(&mut data, [3, 2, 4], token_stride, head_stride).err(),
-            Some(ViewError::OverlappingHeads { token_stride, head_stride })
+            Some(Error::Overlap { axes: "token and head", strides: [token_stride, head_stride] })
         );
         // Reading the same memory twice is fine.
         assert!(Heads::strided(&data, [3, 2, 4], token_stride, head_stride).is_ok());
@@ -690,7 +713,6 @@ fn views_that_lie_are_refused() {
 
 #[test]
 fn a_key_is_read_back_from_where_it_was_written() {
-    use AttentionError as E;
     let shape = CacheShape::new(2, 21, 3, 5);
     let numbers: Vec<f32> = (0..21 * 15).map(|i| i as f32).collect();
     let key = Heads::new(&numbers, [21, 3, 5]).expect("a tensor");
@@ -708,15 +730,16 @@ fn a_key_is_read_back_from_where_it_was_written() {
         }
         out.fill(7.0);
         let slot = cache.read_key(2, 0, 0, &mut out);
-        assert_eq!(slot, Err(E::Slot { slots: 2, found: 2 }));
+        assert_eq!(slot, Err(errors::size("slot", "the KV cache", Expected::Below(2), 2)));
+        let positions = |found| errors::item("positions", ("slot", 0), Expected::AtMost(21), found);
         let capacity = cache.read_key(0, 21, 0, &mut out);
-        assert_eq!(capacity, Err(E::Capacity { capacity: 21, found: 22 }));
+        assert_eq!(capacity, Err(positions(22)));
         let last = cache.read_key(0, usize::MAX, 0, &mut out);
-        assert_eq!(last, Err(E::Capacity { capacity: 21, found: usize::MAX }));
+        assert_eq!(last, Err(positions(usize::MAX)));
         let head = cache.read_key(0, 0, 3, &mut out);
-        assert_eq!(head, Err(E::CacheHead { heads: 3, found: 3 }));
+        assert_eq!(head, Err(errors::size("head", "the KV cache", Expected::Below(3), 3)));
         let dim = cache.read_key(0, 0, 0, &mut out[1..]);
-        assert_eq!(dim, Err(E::KeyBuffer { expected: 5, found: 4 }));
+        assert_eq!(dim, Err(errors::len("out", 5, 4)));
         assert_eq!(out, [7.0; 5]);
     }
 }

@@ -1,9 +1,11 @@
 //! Embedding lookup and position encodings against the f64 reference, on every instruction set.
 
 use crate::common::{Grid, Random, assert_close};
+use crate::support::errors;
 use proptest::prelude::*;
-use simdformer_kernels::embedding::{EmbeddingError, Positions, embed};
-use simdformer_kernels::position::{PositionEncoding, PositionError, encode};
+use simdformer_kernels::Expected;
+use simdformer_kernels::embedding::{Positions, embed};
+use simdformer_kernels::position::{PositionEncoding, encode};
 use simdformer_kernels::{Isa, Matrix, MatrixMut, Parallelism, reference};
 
 const SERIAL: Parallelism<'_> = Parallelism::Serial;
@@ -67,26 +69,25 @@ fn an_id_outside_the_table_is_an_error_that_names_it() {
     };
     for id in [3, u32::MAX] {
         let error = call(table, &[2, id], None, (2, 4));
-        assert_eq!(error, EmbeddingError::Id { token: 1, rows: 3, found: id });
-        let text = error.to_string();
-        assert!(text.contains(&id.to_string()) && text.contains("3 rows"), "{text}");
+        let text = format!("id of token 1: expected less than 3, found {id}");
+        assert_eq!(error.to_string(), text);
     }
     let places = Matrix::new(&data[..8], 2, 4).unwrap();
     let error = call(table, &[0, 1], Some(Positions { table: places, rows: &[1, 2] }), (2, 4));
-    assert_eq!(error, EmbeddingError::Position { token: 1, rows: 2, found: 2 });
+    assert_eq!(error, errors::item("position", ("token", 1), Expected::Below(2), 2));
     let error = call(table, &[0, 1], Some(Positions { table: places, rows: &[1] }), (2, 4));
-    assert_eq!(error, EmbeddingError::Positions { expected: 2, found: 1 });
+    assert_eq!(error, errors::len("positions", 2, 1));
     let narrow = Matrix::new(&data, 4, 3).unwrap();
     let error = call(table, &[0, 1], Some(Positions { table: narrow, rows: &[1, 0] }), (2, 4));
-    assert_eq!(error, EmbeddingError::Columns { expected: 4, found: 3 });
+    assert_eq!(error, errors::size("columns", "the position table", Expected::Exactly(4), 3));
     let error = call(table, &[0, 1], None, (4, 2));
-    assert_eq!(error, EmbeddingError::Shape { expected: [2, 4], found: [4, 2] });
+    assert_eq!(error, errors::shape("out", [2, 4], [4, 2]));
     let error = call(narrow.transposed(), &[0, 1], None, (2, 4));
-    assert_eq!(error, EmbeddingError::ColumnStride { found: 3 });
+    assert_eq!(error, errors::strided("the table", 3));
     let empty = Matrix::new(&[], 0, 4).unwrap();
     assert_eq!(
         call(empty, &[0, 0], None, (2, 4)),
-        EmbeddingError::Id { token: 0, rows: 0, found: 0 }
+        errors::item("id", ("token", 0), Expected::Below(0), 0)
     );
 }
 
@@ -227,15 +228,19 @@ fn wrong_tables_are_errors() {
             PositionEncoding::HalfSplitSingle { offset: 0 },
         ] {
             let error = call(encoding, 0, 2, d);
-            assert_eq!(error, PositionError::TooNarrow { expected: 4, found: d });
+            assert_eq!(error, errors::size("columns", "the table", Expected::AtLeast(4), d));
         }
     }
     let learned = [0.0; 20];
     let table = Matrix::new(&learned, 5, 4).unwrap();
     let learned = |offset| PositionEncoding::Learned { table, offset };
-    assert_eq!(call(learned(0), 0, 2, 3), PositionError::Columns { expected: 3, found: 4 });
-    assert_eq!(call(learned(2), 1, 3, 4), PositionError::Rows { expected: 6, found: 5 });
+    let rows = |rows| errors::size("rows", "the learned table", Expected::AtLeast(rows), 5);
+    assert_eq!(
+        call(learned(0), 0, 2, 3),
+        errors::size("columns", "the learned table", Expected::Exactly(3), 4)
+    );
+    assert_eq!(call(learned(2), 1, 3, 4), rows(6));
     let error = call(learned(usize::MAX), 9, 3, 4);
-    assert_eq!(error, PositionError::Rows { expected: usize::MAX, found: 5 });
+    assert_eq!(error, rows(usize::MAX));
     assert_eq!(encode(learned(2), 0, MatrixMut::new(&mut data, 3, 4).unwrap()), Ok(()));
 }

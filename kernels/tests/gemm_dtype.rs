@@ -1,15 +1,18 @@
 //! Weights stored in sixteen bits: the product has the bits of the product with the f32 that they stand for,
 //! in every shape, on every instruction set, by any number of threads; and packing them rounds to what the
 //! oracle says.
+use crate::support::errors;
 use crate::support::gemm::{ACTIVATIONS, Packed, Stored, product, strides};
 use crate::support::pruned_argmax::{Operands, normal};
 use crate::support::{
     CREWS, POISON, Random, Strided, all_isas, bits, brief, crews_of, difference, isas_of,
 };
+use simdformer_kernels::Error;
+use simdformer_kernels::Expected;
 use simdformer_kernels::pruned_argmax::{self, Product, PruningTable};
 use simdformer_kernels::reference::dtype::stored;
 use simdformer_kernels::{
-    Dtype, Epilogue, GemmError, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, gemm,
+    Dtype, Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, gemm,
 };
 
 const HALVES: [Dtype; 2] = [Dtype::Bf16, Dtype::F16];
@@ -365,8 +368,8 @@ fn errors_say_what_and_where_and_nothing_is_written() {
                         )
                     });
                     let error = error.expect_err("too large");
-                    let at = (row, 20 + column);
-                    let expected = GemmError::TooLargeToStore { storage, at, bits: x.to_bits() };
+                    let at = [row, 20 + column];
+                    let expected = Error::ValueTooLarge { dtype: storage, at, found: x };
                     assert_eq!(error, expected);
                     let text = error.to_string();
                     assert!(text.contains(&format!("row {row}, column {}", 20 + column)), "{text}");
@@ -378,18 +381,21 @@ fn errors_say_what_and_where_and_nothing_is_written() {
                 let block = Matrix::new(&w, rows, count).expect("W");
                 PackedMatrix::pack_block_as(isa, storage, block, (40, 100), first, data, SERIAL)
             };
-            for (rows, count, first) in [(39, 5, 0), (40, 5, 96), (40, 5, usize::MAX)] {
-                let found = (rows, first.saturating_add(count));
-                let error = GemmError::PackedBlock { expected: (40, 100), found };
-                assert_eq!(pack(rows, count, first, &mut data), Err(error));
+            let shape = errors::shape("the weight", [40, 100], [39, 5]);
+            assert_eq!(pack(39, 5, 0, &mut data), Err(shape));
+            for first in [96, usize::MAX] {
+                let found = first.saturating_add(5);
+                let end = errors::size("last column", "the weight", Expected::AtMost(100), found);
+                assert_eq!(pack(40, 5, first, &mut data), Err(end));
             }
-            let short = GemmError::PackedLength { expected: length, found: length - 1 };
+            let short = errors::min_len("the packed matrix", length, length - 1);
             assert_eq!(pack(40, 5, 0, &mut data[1..]), Err(short));
+            let short = errors::len("the packed matrix", length, length - 1);
             let found = PackedMatrix::from_packed_as(isa, storage, 40, 100, &data[1..]);
             assert_eq!(found.err(), Some(short));
             assert!(poisoned(&data));
             let large = PackedMatrix::len_as(isa, storage, usize::MAX, 2);
-            assert_eq!(large, Err(GemmError::TooLarge));
+            assert_eq!(large, Err(errors::too_large("the packed matrix")));
             let packed =
                 PackedMatrix::from_packed_as(isa, storage, 40, 100, &data).expect("length");
             assert_eq!((packed.storage(), packed.depth(), packed.columns()), (storage, 40, 100));

@@ -1,9 +1,11 @@
 //! Every way in which GEMM, packing and views refuse a call: each error reached, each with a message
 //! of its own, nothing written.
+use crate::support::errors;
 use crate::support::{POISON, all_isas};
+use simdformer_kernels::Error;
+use simdformer_kernels::Expected;
 use simdformer_kernels::{
-    Epilogue, GemmError, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, ViewError, gemm,
-    reference,
+    Epilogue, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, gemm, reference,
 };
 use std::collections::BTreeSet;
 
@@ -20,26 +22,16 @@ fn every_error_is_reached_and_nothing_is_written() {
         let residual =
             |rows, columns| Epilogue { residual: Residual::Matrix(matrix(rows, columns)), ..plain };
         let cases = [
-            ((3, 4), plain, (3, 7), GemmError::Depth { expected: 5, found: 4 }),
-            ((3, 6), plain, (3, 7), GemmError::Depth { expected: 5, found: 6 }),
-            ((3, 5), plain, (2, 7), GemmError::Rows { expected: 3, found: 2 }),
-            ((3, 5), plain, (4, 7), GemmError::Rows { expected: 3, found: 4 }),
-            ((3, 5), plain, (3, 6), GemmError::Columns { expected: 7, found: 6 }),
-            ((3, 5), plain, (3, 8), GemmError::Columns { expected: 7, found: 8 }),
-            ((3, 5), short, (3, 7), GemmError::Bias { expected: 7, found: 6 }),
-            ((3, 5), long, (3, 7), GemmError::Bias { expected: 7, found: 8 }),
-            (
-                (3, 5),
-                residual(2, 7),
-                (3, 7),
-                GemmError::ResidualShape { expected: (3, 7), found: (2, 7) },
-            ),
-            (
-                (3, 5),
-                residual(3, 8),
-                (3, 7),
-                GemmError::ResidualShape { expected: (3, 7), found: (3, 8) },
-            ),
+            ((3, 4), plain, (3, 7), errors::size("columns", "A", Expected::Exactly(5), 4)),
+            ((3, 6), plain, (3, 7), errors::size("columns", "A", Expected::Exactly(5), 6)),
+            ((3, 5), plain, (2, 7), errors::shape("C", [3, 7], [2, 7])),
+            ((3, 5), plain, (4, 7), errors::shape("C", [3, 7], [4, 7])),
+            ((3, 5), plain, (3, 6), errors::shape("C", [3, 7], [3, 6])),
+            ((3, 5), plain, (3, 8), errors::shape("C", [3, 7], [3, 8])),
+            ((3, 5), short, (3, 7), errors::len("bias", 7, 6)),
+            ((3, 5), long, (3, 7), errors::len("bias", 7, 8)),
+            ((3, 5), residual(2, 7), (3, 7), errors::shape("residual", [3, 7], [2, 7])),
+            ((3, 5), residual(3, 8), (3, 7), errors::shape("residual", [3, 7], [3, 8])),
         ];
         let mut messages = BTreeSet::new();
         for ((a_rows, a_columns), epilogue, (rows, columns), expected) in cases {
@@ -55,28 +47,31 @@ fn every_error_is_reached_and_nothing_is_written() {
 
         let need = PackedMatrix::len(isa, 5, 7).expect("a small size");
         let mut less = vec![POISON; need - 1];
-        let wanted = GemmError::PackedLength { expected: need, found: need - 1 };
-        assert_eq!(PackedMatrix::pack(isa, matrix(5, 7), &mut less).err(), Some(wanted));
+        let wanted = errors::len("the packed matrix", need, need - 1);
         assert_eq!(PackedMatrix::from_packed(isa, 5, 7, &less).err(), Some(wanted));
+        let wanted = errors::min_len("the packed matrix", need, need - 1);
+        assert_eq!(PackedMatrix::pack(isa, matrix(5, 7), &mut less).err(), Some(wanted));
         assert_eq!(PackedMatrix::pack_block(isa, matrix(5, 1), (5, 7), 0, &mut less), Err(wanted));
         assert!(less.iter().all(|x| x.to_bits() == POISON.to_bits()));
         // What is read back has exactly this length: a longer buffer was packed for another set or shape.
-        let wanted = GemmError::PackedLength { expected: need, found: need + 1 };
+        let wanted = errors::len("the packed matrix", need, need + 1);
         let more = vec![POISON; need + 1];
         assert_eq!(PackedMatrix::from_packed(isa, 5, 7, &more).err(), Some(wanted));
         let mut more = vec![POISON; need + 1];
         PackedMatrix::pack(isa, matrix(5, 7), &mut more).expect("the buffer may be longer");
         assert_eq!(more[need].to_bits(), POISON.to_bits());
         let mut buffer = vec![POISON; need];
-        for (block, first, found) in [
-            (matrix(4, 2), 0, (4, 2)),
-            (matrix(5, 2), 6, (5, 8)),
-            (matrix(5, 8), 0, (5, 8)),
-            (matrix(5, 1), usize::MAX, (5, usize::MAX)),
+        let end = |found| errors::size("last column", "the weight", Expected::AtMost(7), found);
+        for (block, first, error) in [
+            (matrix(4, 2), 0, errors::shape("the weight", [5, 7], [4, 2])),
+            (matrix(4, 2), 3, errors::shape("the weight", [5, 4], [4, 2])),
+            (matrix(5, 2), 6, end(8)),
+            (matrix(5, 8), 0, end(8)),
+            (matrix(5, 1), usize::MAX, end(usize::MAX)),
         ] {
             assert_eq!(
                 PackedMatrix::pack_block(isa, block, (5, 7), first, &mut buffer),
-                Err(GemmError::PackedBlock { expected: (5, 7), found })
+                Err(error)
             );
         }
         assert!(buffer.iter().all(|x| x.to_bits() == POISON.to_bits()));
@@ -87,9 +82,12 @@ fn every_error_is_reached_and_nothing_is_written() {
             (usize::MAX / 4, 1),
             (0, usize::MAX),
         ] {
-            assert_eq!(PackedMatrix::len(isa, depth, columns), Err(GemmError::TooLarge));
+            assert_eq!(
+                PackedMatrix::len(isa, depth, columns),
+                Err(errors::too_large("the packed matrix"))
+            );
             let found = PackedMatrix::from_packed(isa, depth, columns, &zeros);
-            assert_eq!(found.err(), Some(GemmError::TooLarge));
+            assert_eq!(found.err(), Some(errors::too_large("the packed matrix")));
         }
     }
 }
@@ -104,24 +102,21 @@ fn the_oracle_refuses_what_the_kernel_refuses() {
         reference::gemm::gemm(a, matrix(4, 3), epilogue, None, &mut out[..n], &mut magnitude)
     };
     assert_eq!(run(matrix(2, 4), &plain, 6), Ok(()));
-    assert_eq!(run(matrix(2, 5), &plain, 6), Err(GemmError::Depth { expected: 4, found: 5 }));
     assert_eq!(
-        run(matrix(2, 4), &plain, 5),
-        Err(GemmError::PackedLength { expected: 6, found: 5 })
+        run(matrix(2, 5), &plain, 6),
+        Err(errors::size("columns", "A", Expected::Exactly(4), 5))
     );
+    assert_eq!(run(matrix(2, 4), &plain, 5), Err(errors::len("out", 6, 5)));
     let bias = Epilogue { bias: Some(&zeros[..2]), ..plain };
-    assert_eq!(run(matrix(2, 4), &bias, 6), Err(GemmError::Bias { expected: 3, found: 2 }));
+    assert_eq!(run(matrix(2, 4), &bias, 6), Err(errors::len("bias", 3, 2)));
     let residual = Epilogue { residual: Residual::Output, ..plain };
-    assert_eq!(
-        run(matrix(2, 4), &residual, 6),
-        Err(GemmError::ResidualShape { expected: (2, 3), found: (0, 0) })
-    );
+    assert_eq!(run(matrix(2, 4), &residual, 6), Err(errors::shape("residual", [2, 3], [0, 0])));
 }
 
 #[test]
 fn views_that_lie_are_refused() {
     let mut data = [0.0f32; 24];
-    let short = ViewError::TooShort { expected: 25, found: 24 };
+    let short = errors::min_len("the slice of a view", 25, 24);
     assert_eq!(Matrix::new(&data, 5, 5).err(), Some(short));
     assert_eq!(Matrix::strided(&data, 3, 1, 12, 1).err(), Some(short));
     assert!(Matrix::strided(&data, 3, 4, 10, 1).is_ok());
@@ -129,12 +124,12 @@ fn views_that_lie_are_refused() {
         [(usize::MAX, 2, usize::MAX), (2, 2, usize::MAX), (usize::MAX, usize::MAX, 1)]
     {
         let found = Matrix::strided(&data, rows, columns, row_stride, 1);
-        assert_eq!(found.err(), Some(ViewError::Overflow));
+        assert_eq!(found.err(), Some(errors::too_large("a view")));
     }
     for (row_stride, column_stride) in [(0, 1), (2, 1), (1, 1), (1, 2), (3, 2), (0, 0)] {
         assert_eq!(
             MatrixMut::strided(&mut data, 3, 3, row_stride, column_stride).err(),
-            Some(ViewError::Overlap { row_stride, column_stride })
+            Some(Error::Overlap { axes: "row and column", strides: [row_stride, column_stride] })
         );
     }
     assert!(MatrixMut::strided(&mut data, 3, 3, 1, 3).is_ok());

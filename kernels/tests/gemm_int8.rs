@@ -1,10 +1,12 @@
 //! Products with weights in eight bits against their oracle: equal, on every instruction set of the machine,
 //! with and without instructions for bytes.
+use crate::support::errors;
 use crate::support::gemm::{ACTIVATIONS, strides};
 use crate::support::{POISON, Random, Strided, all_isas, brief, chosen, crews_of, full};
+use simdformer_kernels::Expected;
 use simdformer_kernels::reference::gemm_int8::{Rounded, gemm_int8 as oracle, levels};
 use simdformer_kernels::{
-    Activation, ActivationBits, Epilogue, GemmError, Isa, Matrix, MatrixMut, Parallelism,
+    Activation, ActivationBits, Epilogue, Isa, Matrix, MatrixMut, Parallelism,
     QuantizedActivations, QuantizedMatrix, Residual, activation, gemm_int8,
 };
 
@@ -619,52 +621,57 @@ fn every_error_is_reached_and_nothing_is_written() {
 
     let need = QuantizedMatrix::len(5, 7).expect("a small size");
     let mut short = vec![POISON; need - 1];
-    let wanted = GemmError::PackedLength { expected: need, found: need - 1 };
-    assert_eq!(QuantizedMatrix::quantize(isa, matrix(5, 7), &mut short).err(), Some(wanted));
+    let wanted = errors::len("the quantized matrix", need, need - 1);
     assert_eq!(QuantizedMatrix::from_quantized(5, 7, &short).err(), Some(wanted));
+    let wanted = errors::min_len("the quantized matrix", need, need - 1);
+    assert_eq!(QuantizedMatrix::quantize(isa, matrix(5, 7), &mut short).err(), Some(wanted));
     let found = QuantizedMatrix::quantize_block(isa, matrix(5, 1), (5, 7), 0, &mut short);
     assert_eq!(found, Err(wanted));
     assert!(poison(&short));
     let mut more = vec![POISON; need + 1];
-    let long = GemmError::PackedLength { expected: need, found: need + 1 };
+    let long = errors::len("the quantized matrix", need, need + 1);
     assert_eq!(QuantizedMatrix::from_quantized(5, 7, &more).err(), Some(long));
     QuantizedMatrix::quantize(isa, matrix(5, 7), &mut more).expect("the buffer may be longer");
     assert!(poison(&more[need..]));
     let mut buffer = vec![POISON; need];
-    for (block, first, found) in [
-        (matrix(4, 2), 0, (4, 2)),
-        (matrix(5, 2), 6, (5, 8)),
-        (matrix(5, 8), 0, (5, 8)),
-        (matrix(5, 1), usize::MAX, (5, usize::MAX)),
+    let end = |found| errors::size("last column", "the weight", Expected::AtMost(7), found);
+    for (block, first, error) in [
+        (matrix(4, 2), 0, errors::shape("the weight", [5, 7], [4, 2])),
+        (matrix(5, 2), 6, end(8)),
+        (matrix(5, 8), 0, end(8)),
+        (matrix(5, 1), usize::MAX, end(usize::MAX)),
     ] {
         assert_eq!(
             QuantizedMatrix::quantize_block(isa, block, (5, 7), first, &mut buffer),
-            Err(GemmError::PackedBlock { expected: (5, 7), found })
+            Err(error)
         );
     }
     assert!(poison(&buffer));
-    let deep = GemmError::TooDeep { expected_at_most: 133_144, found: 133_145 };
-    assert_eq!(QuantizedMatrix::len(133_145, 1), Err(deep));
-    assert_eq!(QuantizedActivations::len(1, 133_145, precision), Err(deep));
+    let deep = |operand| errors::size("depth", operand, Expected::AtMost(133_144), 133_145);
+    assert_eq!(QuantizedMatrix::len(133_145, 1), Err(deep("the quantized matrix")));
+    let found = QuantizedActivations::len(1, 133_145, precision);
+    assert_eq!(found, Err(deep("the quantized activations")));
     assert!(
         QuantizedMatrix::len(133_144, 1).is_ok()
             && QuantizedActivations::len(1, 133_144, precision).is_ok()
     );
     for (depth, columns) in [(1, usize::MAX), (0, usize::MAX), (4, usize::MAX / 8)] {
-        assert_eq!(QuantizedMatrix::len(depth, columns), Err(GemmError::TooLarge));
+        assert_eq!(
+            QuantizedMatrix::len(depth, columns),
+            Err(errors::too_large("the quantized matrix"))
+        );
         assert_eq!(
             QuantizedActivations::len(columns, depth.max(8), precision),
-            Err(GemmError::TooLarge)
+            Err(errors::too_large("the quantized activations"))
         );
         let found = QuantizedMatrix::from_quantized(depth, columns, &zeros);
-        assert_eq!(found.err(), Some(GemmError::TooLarge));
+        assert_eq!(found.err(), Some(errors::too_large("the quantized matrix")));
     }
-    assert_ne!(deep.to_string(), wanted.to_string());
 
     for precision in PRECISIONS {
         let need = QuantizedActivations::len(3, 5, precision).expect("a small size");
         let mut short = vec![POISON; need - 1];
-        let wanted = GemmError::RowsLength { expected: need, found: need - 1 };
+        let wanted = errors::min_len("the quantized activations", need, need - 1);
         let found =
             QuantizedActivations::quantize(isa, matrix(3, 5), precision, &mut short, serial);
         assert_eq!(found.err(), Some(wanted));
@@ -677,11 +684,11 @@ fn every_error_is_reached_and_nothing_is_written() {
     let bias = Epilogue { bias: Some(&zeros[..6]), ..plain };
     let residual = Epilogue { residual: Residual::Matrix(matrix(2, 7)), ..plain };
     for (x, epilogue, (rows, columns), expected) in [
-        ((3, 4), plain, (3, 7), GemmError::Depth { expected: 5, found: 4 }),
-        ((3, 5), plain, (2, 7), GemmError::Rows { expected: 3, found: 2 }),
-        ((3, 5), plain, (3, 8), GemmError::Columns { expected: 7, found: 8 }),
-        ((3, 5), bias, (3, 7), GemmError::Bias { expected: 7, found: 6 }),
-        ((3, 5), residual, (3, 7), GemmError::ResidualShape { expected: (3, 7), found: (2, 7) }),
+        ((3, 4), plain, (3, 7), errors::size("columns", "A", Expected::Exactly(5), 4)),
+        ((3, 5), plain, (2, 7), errors::shape("C", [3, 7], [2, 7])),
+        ((3, 5), plain, (3, 8), errors::shape("C", [3, 7], [3, 8])),
+        ((3, 5), bias, (3, 7), errors::len("bias", 7, 6)),
+        ((3, 5), residual, (3, 7), errors::shape("residual", [3, 7], [2, 7])),
     ] {
         let x = matrix(x.0, x.1);
         let mut words =

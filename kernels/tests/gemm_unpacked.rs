@@ -2,11 +2,13 @@
 //! elsewhere, and the oracle again; every layout, every edge of a block, in a scratch of exactly the
 //! documented length.
 
+use crate::support::errors;
 use crate::support::gemm::{Packed, strides};
 use crate::support::{CREWS, POISON, Random, Strided, UNIT, all_isas, brief, difference};
+use simdformer_kernels::Expected;
 use simdformer_kernels::{
-    Activation, Epilogue, GemmError, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual,
-    gemm, gemm_unpacked, gemm_unpacked_scratch, reference,
+    Activation, Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, gemm,
+    gemm_unpacked, gemm_unpacked_scratch, reference,
 };
 
 const SERIAL: Parallelism<'static> = Parallelism::Serial;
@@ -137,25 +139,28 @@ fn what_does_not_fit_is_refused_and_nothing_is_written() {
     };
     let plain = Epilogue::default();
     let found = run(matrix(2, 5), matrix(3, 4), &plain, 4, expected);
-    assert_eq!(found, Err(GemmError::Depth { expected: 3, found: 5 }));
+    assert_eq!(found, Err(errors::size("columns", "A", Expected::Exactly(3), 5)));
     let found = run(matrix(1, 3), matrix(3, 4), &plain, 4, expected);
-    assert_eq!(found, Err(GemmError::Rows { expected: 1, found: 2 }));
+    assert_eq!(found, Err(errors::shape("C", [1, 4], [2, 4])));
     let found = run(matrix(2, 3), matrix(3, 4), &plain, 3, expected);
-    assert_eq!(found, Err(GemmError::Columns { expected: 4, found: 3 }));
+    assert_eq!(found, Err(errors::shape("C", [2, 4], [2, 3])));
     let bias = Epilogue { bias: Some(&data[..5]), ..plain };
     let found = run(matrix(2, 3), matrix(3, 4), &bias, 4, expected);
-    assert_eq!(found, Err(GemmError::Bias { expected: 4, found: 5 }));
+    assert_eq!(found, Err(errors::len("bias", 4, 5)));
     let residual = Epilogue { residual: Residual::Matrix(matrix(4, 2)), ..plain };
     let found = run(matrix(2, 3), matrix(3, 4), &residual, 4, expected);
-    assert_eq!(found, Err(GemmError::ResidualShape { expected: (2, 4), found: (4, 2) }));
+    assert_eq!(found, Err(errors::shape("residual", [2, 4], [4, 2])));
     let found = run(matrix(2, 3), matrix(3, 4), &plain, 4, expected - 1);
-    assert_eq!(found, Err(GemmError::Scratch { expected, found: expected - 1 }));
+    assert_eq!(found, Err(errors::min_len("scratch", expected, expected - 1)));
     assert_eq!(
         found.map_err(|error| error.to_string()),
-        Err(format!("the product needs {expected} floats of scratch; found {}", expected - 1))
+        Err(format!("length of scratch: expected at least {expected}, found {}", expected - 1))
     );
     assert!(c.iter().all(|x| x.to_bits() == POISON.to_bits()), "{c:?}");
     // As many as there are floats, however many columns follow.
     assert_eq!(gemm_unpacked_scratch(isa, 10, 1024), gemm_unpacked_scratch(isa, 10, usize::MAX));
-    assert_eq!(gemm_unpacked_scratch(isa, usize::MAX, 2), Err(GemmError::TooLarge));
+    assert_eq!(
+        gemm_unpacked_scratch(isa, usize::MAX, 2),
+        Err(errors::too_large("the packed matrix"))
+    );
 }

@@ -1,7 +1,10 @@
 //! What a screen may touch: nothing when it is called wrongly, and nothing beside its operands.
+use crate::support::errors;
 use crate::support::pruned_argmax::{Operands, POISON_COLUMN};
 use crate::support::{POISON, all_isas};
-use simdformer_kernels::pruned_argmax::{self, Product, PrunedArgmaxError, PruningTable};
+use simdformer_kernels::Error;
+use simdformer_kernels::Expected;
+use simdformer_kernels::pruned_argmax::{self, Product, PruningTable};
 use simdformer_kernels::{Isa, Matrix, PackedMatrix, Parallelism};
 
 #[test]
@@ -37,51 +40,55 @@ fn wrong_calls_are_errors_and_write_nothing() {
     assert_eq!(call(&good, x, (3, 3), needed), Ok(()));
     assert_eq!(call(&good, x, (3, 3), needed + 5), Ok(()));
 
-    let length = |buffer, expected, found| PrunedArgmaxError::Length { buffer, expected, found };
     let mut errors = Vec::new();
-    let mut expect = |found: Result<(), PrunedArgmaxError>, error: PrunedArgmaxError| {
+    let mut expect = |found: Result<(), Error>, error: Error| {
         assert_eq!(found, Err(error));
         errors.push(error.to_string());
     };
-    expect(call(&good, x, (3, 3), needed - 1), length("scratch", needed, needed - 1));
-    expect(call(&good, x, (3, 3), 0), length("scratch", needed, 0));
+    expect(call(&good, x, (3, 3), needed - 1), errors::min_len("scratch", needed, needed - 1));
+    expect(call(&good, x, (3, 3), 0), errors::min_len("scratch", needed, 0));
     for outputs in [(2, 3), (4, 3), (3, 2), (3, 4)] {
-        let found = if outputs.0 == 3 { outputs.1 } else { outputs.0 };
-        expect(call(&good, x, outputs, needed), PrunedArgmaxError::Output { expected: 3, found });
+        let error = match outputs {
+            (3, found) => errors::len("the values", 3, found),
+            (found, _) => errors::len("the columns", 3, found),
+        };
+        expect(call(&good, x, outputs, needed), error);
     }
     let wide = Operands::gaussian((rows, depth + 1, columns), 1);
-    let error = PrunedArgmaxError::Depth { expected: 10, found: 11 };
+    let error = errors::size("columns", "x", Expected::Exactly(10), 11);
     expect(call(&good, wide.x.view(), (3, 3), needed + 99), error);
     for found in [39, 41] {
         let bias = vec![0.0; found];
-        let error = PrunedArgmaxError::Bias { expected: 40, found };
+        let error = errors::len("bias", 40, found);
         expect(call(&Product { bias: Some(&bias), ..good }, x, (3, 3), needed), error);
     }
     for found in [(10, 39), (9, 40), (40, 10)] {
         let other = Operands::gaussian((0, found.0, found.1), 1);
-        let error = |operand| PrunedArgmaxError::Shape { operand, expected: (10, 40), found };
         let by_column = Some(other.weight.view().transposed());
-        expect(call(&Product { by_column, ..good }, x, (3, 3), needed), error("by_column"));
+        let error = errors::shape("by_column", [40, 10], [found.1, found.0]);
+        expect(call(&Product { by_column, ..good }, x, (3, 3), needed), error);
         let other = other.build(isa);
         let screen = PruningTable::from_built(found.0, found.1, &other.screen).expect("built");
-        expect(call(&Product { screen: &screen, ..good }, x, (3, 3), needed), error("screen"));
+        let error = errors::shape("the pruning table", [10, 40], [found.0, found.1]);
+        expect(call(&Product { screen: &screen, ..good }, x, (3, 3), needed), error);
     }
 
     let floats = PruningTable::len(depth, columns).expect("small");
     assert_eq!(floats, built.screen.len());
     let mut short = vec![POISON; floats - 1];
-    let error = length("screen", floats, floats - 1);
+    let error = errors::min_len("the pruning table", floats, floats - 1);
     expect(PruningTable::build(&weight, &mut short).map(drop), error);
     assert!(short.iter().all(|x| x.to_bits() == POISON.to_bits()));
+    let error = errors::len("the pruning table", floats, floats - 1);
     expect(PruningTable::from_built(depth, columns, &short).map(drop), error);
     let mut more = vec![POISON; floats + 1];
-    let error = length("screen", floats, floats + 1);
+    let error = errors::len("the pruning table", floats, floats + 1);
     expect(PruningTable::from_built(depth, columns, &more).map(drop), error);
     PruningTable::build(&weight, &mut more).expect("the buffer may be longer");
     assert_eq!(more[floats].to_bits(), POISON.to_bits());
 
     let deep = (1 << 16) + 1;
-    let error = PrunedArgmaxError::TooDeep { expected_at_most: 1 << 16, found: deep };
+    let error = errors::size("depth", "the pruning table", Expected::AtMost(1 << 16), deep);
     expect(PruningTable::len(deep, 1).map(drop), error);
     let buffer = vec![0.0; PackedMatrix::len(isa, deep, 1).expect("small")];
     let weight = PackedMatrix::from_packed(isa, deep, 1, &buffer).expect("packed");
@@ -89,12 +96,14 @@ fn wrong_calls_are_errors_and_write_nothing() {
     expect(PruningTable::from_built(deep, 1, &short).map(drop), error);
     assert!(PruningTable::len(1 << 16, 1).is_ok());
     for columns in [u32::MAX as usize, usize::MAX] {
-        expect(PruningTable::len(1, columns).map(drop), PrunedArgmaxError::TooLarge);
+        let most = Expected::AtMost(u32::MAX as usize - 1);
+        let error = errors::size("columns", "the pruning table", most, columns);
+        expect(PruningTable::len(1, columns).map(drop), error);
     }
     // Too large only as a product, however long a word is.
     let large = 1 << (usize::BITS / 2 + 8);
     for (rows, depth) in [(usize::MAX, 1), (large, large), (usize::MAX / 2000, 4)] {
-        expect(pruned_argmax::scratch(rows, depth).map(drop), PrunedArgmaxError::TooLarge);
+        expect(pruned_argmax::scratch(rows, depth).map(drop), errors::too_large("the scratch"));
     }
     assert!(errors.iter().all(|text| !text.is_empty()));
 }

@@ -1,6 +1,8 @@
 //! Buckets of relative positions against those of transformers, and what is refused.
 
-use simdformer_kernels::relative::{RelativeBuckets, RelativeError as E};
+use crate::support::errors;
+use simdformer_kernels::Expected;
+use simdformer_kernels::relative::RelativeBuckets;
 use simdformer_kernels::{Bias, Matrix};
 
 /// What `data/t5_buckets.py` wrote.
@@ -88,23 +90,32 @@ fn nothing_is_filled_where_nothing_is_asked_for() {
 #[test]
 fn what_cannot_be_is_an_error() {
     let new = RelativeBuckets::new;
-    assert_eq!(new(3, 128, true), Err(E::Buckets { expected: 4, found: 3 }));
-    assert_eq!(new(1, 128, false), Err(E::Buckets { expected: 2, found: 1 }));
-    assert_eq!(new(32, 8, true), Err(E::MaxDistance { expected: 9, found: 8 }));
-    assert_eq!(new(32, 16, false), Err(E::MaxDistance { expected: 17, found: 16 }));
+    let size = |property, least, found| {
+        Err(errors::size(property, "the relative buckets", Expected::AtLeast(least), found))
+    };
+    assert_eq!(new(3, 128, true), size("number", 4, 3));
+    assert_eq!(new(1, 128, false), size("number", 2, 1));
+    assert_eq!(new(32, 8, true), size("largest distance", 9, 8));
+    assert_eq!(new(32, 16, false), size("largest distance", 17, 16));
     let buckets = new(32, 128, true).unwrap();
-    assert_eq!(buckets.table_len(2, usize::MAX), Err(E::TooLarge));
-    assert_eq!(buckets.table_len(usize::MAX / 2, 2), Err(E::TooLarge));
+    assert_eq!(
+        buckets.table_len(2, usize::MAX),
+        Err(errors::too_large("the table of relative positions"))
+    );
+    assert_eq!(
+        buckets.table_len(usize::MAX / 2, 2),
+        Err(errors::too_large("the table of relative positions"))
+    );
     let weight = [0.0; 64];
     let mut table = [7.0; 10];
     let weight = |rows| Matrix::new(&weight, rows, 2).unwrap();
     let found = buckets.fill(weight(31), 3, &mut table);
-    assert_eq!(found, Err(E::Weight { expected: 32, found: 31 }));
+    assert_eq!(found, Err(errors::size("rows", "weight", Expected::Exactly(32), 31)));
     for floats in [9, 8] {
         let found = buckets.fill(weight(32), 3, &mut table[..floats]);
-        assert_eq!(found, Err(E::Table { expected: 10, found: floats }));
+        assert_eq!(found, Err(errors::len("table", 10, floats)));
     }
     assert_eq!(table, [7.0; 10]);
     let error = buckets.fill(weight(32), 2, &mut table).unwrap_err().to_string();
-    assert!(error.contains("6 floats") && error.contains("10"), "{error}");
+    assert_eq!(error, "length of table: expected 6, found 10");
 }

@@ -1,10 +1,11 @@
 //! Softmax, log-softmax and log-sum-exp against the f64 reference, on every instruction set.
 
 use crate::common::{Grid, assert_close};
+use crate::support::errors;
 use proptest::prelude::*;
+use simdformer_kernels::Expected;
 use simdformer_kernels::softmax::{
-    FullyMasked, SoftmaxError, log_softmax, log_softmax_in_place, log_sum_exp, softmax,
-    softmax_in_place,
+    FullyMasked, log_softmax, log_softmax_in_place, log_sum_exp, softmax, softmax_in_place,
 };
 use simdformer_kernels::{Isa, Matrix, MatrixMut, Parallelism, reference};
 
@@ -287,23 +288,22 @@ fn wrong_calls_are_errors() {
     let scores = Matrix::new(&data, 3, 4).unwrap();
     let square = MatrixMut::new(&mut out, 4, 3).unwrap();
     let error = softmax(isa, scores, None, zeros, square, SERIAL).unwrap_err();
-    assert_eq!(error, SoftmaxError::Shape { expected: [3, 4], found: [4, 3] });
-    assert!(error.to_string().contains("3 x 4") && error.to_string().contains("4 x 3"));
+    assert_eq!(error, errors::shape("out", [3, 4], [4, 3]));
 
     let view = MatrixMut::new(&mut out, 3, 4).unwrap();
     let error = softmax(isa, scores, Some(&[1, 2]), zeros, view, SERIAL).unwrap_err();
-    assert_eq!(error, SoftmaxError::Lengths { expected: 3, found: 2 });
+    assert_eq!(error, errors::len("lengths", 3, 2));
 
     let view = MatrixMut::new(&mut out, 3, 4).unwrap();
     let error = softmax(isa, scores, Some(&[1, 5, 9]), zeros, view, SERIAL).unwrap_err();
-    assert_eq!(error, SoftmaxError::Length { row: 1, columns: 4, found: 5 });
+    assert_eq!(error, errors::item("length", ("row", 1), Expected::AtMost(4), 5));
 
     let view = MatrixMut::new(&mut out, 4, 3).unwrap();
     let error = softmax(isa, scores.transposed(), None, zeros, view, SERIAL).unwrap_err();
-    assert_eq!(error, SoftmaxError::ColumnStride { found: 4 });
+    assert_eq!(error, errors::strided("scores", 4));
 
     let error = log_sum_exp(isa, scores, None, &mut out[..2], SERIAL).unwrap_err();
-    assert_eq!(error, SoftmaxError::Output { expected: 3, found: 2 });
+    assert_eq!(error, errors::len("out", 3, 2));
     assert_eq!(out, [7.0; 12]);
 }
 

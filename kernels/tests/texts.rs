@@ -2,14 +2,15 @@
 //! and what came, and no view prints its elements.
 
 use core::fmt::Debug;
+use simdformer_kernels::Error;
 use simdformer_kernels::embedding::Positions;
 use simdformer_kernels::norm::{LayerNorm, RmsNorm};
 use simdformer_kernels::position::PositionEncoding;
 use simdformer_kernels::pruned_argmax::{Product, PruningTable};
 use simdformer_kernels::{
     AttentionOptions, AttentionOutput, Bias, Cache, CacheDtype, CacheMut, CacheShape, Epilogue,
-    Executor, Heads, HeadsMut, Isa, IsaError, Matrix, MatrixMut, PackedMatrix, Parallelism, Qkv,
-    Residual, Sequence, SlotTable, Team, Weights, attention, attention_scratch,
+    Executor, Heads, HeadsMut, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Qkv, Residual,
+    Sequence, SlotTable, Team, Weights, attention, attention_scratch, gemm,
 };
 
 const SERIAL: Parallelism<'static> = Parallelism::Serial;
@@ -25,35 +26,38 @@ fn text<T, E: std::error::Error>(result: Result<T, E>) -> String {
 fn a_block_that_does_not_fit_speaks_of_its_rows() {
     let mut data = [0.0; 32];
     let matrix = Matrix::new(&data, 2, 4).expect("space");
-    let expected = "a block of 2 rows from row 1 on does not fit a matrix of 2 rows";
+    let expected = "end of a block of rows: expected at most 2, found 3";
     assert_eq!(text(matrix.block(1, 2)), expected);
     let heads = Heads::new(&data, [4, 2, 4]).expect("space");
-    let expected = "a block of 9 tokens from token 0 on does not fit a view of 4 tokens";
+    let expected = "end of a block of tokens: expected at most 4, found 9";
     assert_eq!(text(heads.block(0, 9)), expected);
     let matrix = MatrixMut::new(&mut data, 2, 4).expect("space");
-    let expected = "a block of 0 rows from row 3 on does not fit a matrix of 2 rows";
+    let expected = "end of a block of rows: expected at most 2, found 3";
     assert_eq!(text(matrix.block(3, 0)), expected);
 }
 
 #[test]
 fn a_view_says_what_is_wrong_with_it() {
     let mut data = [0.0; 10];
-    assert_eq!(text(Matrix::new(&data, 3, 4)), "the view needs a slice of 12 elements, found 10");
+    assert_eq!(
+        text(Matrix::new(&data, 3, 4)),
+        "length of the slice of a view: expected at least 12, found 10"
+    );
     assert_eq!(
         text(MatrixMut::strided(&mut data, 3, 2, 1, 1)),
-        "row stride 1 and column stride 1 make elements of a writable view overlap"
+        "row and column strides of a writable view: expected distinct elements, found 1 and 1"
     );
     assert_eq!(
         text(HeadsMut::strided(&mut data, [2, 2, 2], 3, 2)),
-        "token stride 3 and head stride 2 make heads of a writable view overlap"
+        "token and head strides of a writable view: expected distinct elements, found 3 and 2"
     );
     assert_eq!(
         text(Heads::strided(&data, [2, 2, 2], usize::MAX, 2)),
-        "shape times strides overflows usize"
+        "the size of a view overflows"
     );
     // SAFETY: refused.
     let null = unsafe { Matrix::from_raw_parts(core::ptr::null(), 1, 1, 1, 1) };
-    assert_eq!(text(null), "a view with elements needs a pointer that is not null");
+    assert_eq!(text(null), "pointer of a view with elements: expected not null, found 0");
 }
 
 /// Attention of two queries over sixteen keys with the given weights.
@@ -85,25 +89,28 @@ fn weights_say_what_is_wrong_with_them() {
     let mut much = vec![0.0; 4096];
     assert_eq!(
         weights(&mut much, [64, 2], 16, &[0]),
-        "rows of weights have 16 columns; a query stride of 2 makes them overlap"
+        "query stride of weights: expected at least 16, found 2"
     );
     assert_eq!(
         weights(&mut much, [20, 16], 16, &[0, 1]),
-        "heads of weights take 32 floats; a head stride of 20 makes them overlap"
+        "head stride of weights: expected at least 32, found 20"
     );
     assert_eq!(
         weights(&mut much, [64, 16], 12, &[0]),
-        "the weights need a column for each of 16 keys; found 12"
+        "keys of weights: expected at least 16, found 12"
     );
     assert_eq!(
         weights(&mut much[..40], [32, 16], 16, &[0, 1]),
-        "the weights need 64 floats; found 40"
+        "length of weights: expected at least 64, found 40"
     );
     assert_eq!(
         weights(&mut much, [64, 16], 16, &[2]),
-        "weights of head 2 were asked for, but the query has 2 heads"
+        "head of weights: expected less than 2, found 2"
     );
-    assert_eq!(weights(&mut much, [64, 16], 16, &[1, 1]), "weights of head 1 were asked for twice");
+    assert_eq!(
+        weights(&mut much, [64, 16], 16, &[1, 1]),
+        "uses in weights of head 1: expected 1, found 2"
+    );
 }
 
 #[test]
@@ -116,10 +123,34 @@ fn a_key_that_is_not_there_is_a_matter_of_the_cache() {
     let mut read = |slot, position, head, len: usize| {
         text(cache.read_key(slot, position, head, &mut out[..len]))
     };
-    assert_eq!(read(2, 0, 0, 5), "slot 2 was named, but the cache has 2 slots");
-    assert_eq!(read(0, 3, 0, 5), "4 positions do not fit a slot of 3");
-    assert_eq!(read(0, 0, 4, 5), "head 4 was named, but the cache has 4 key-value heads");
-    assert_eq!(read(0, 0, 0, 2), "a key of the cache has 5 elements; the buffer has 2");
+    assert_eq!(read(2, 0, 0, 5), "slot of the KV cache: expected less than 2, found 2");
+    assert_eq!(read(0, 3, 0, 5), "positions of slot 0: expected at most 3, found 4");
+    assert_eq!(read(0, 0, 4, 5), "head of the KV cache: expected less than 4, found 4");
+    assert_eq!(read(0, 0, 0, 2), "length of out: expected 5, found 2");
+}
+
+/// A weight stored `[out, in]`, as PyTorch does, whose `transposed()` was forgotten.
+#[test]
+fn a_forgotten_transpose_is_named() {
+    let isa = Isa::best();
+    let (data, mut y) = ([0.5; 12], [0.0; 3]);
+    let weight = Matrix::new(&data, 3, 4).expect("[out, in]");
+    let mut buffer = vec![0.0; PackedMatrix::len(isa, 4, 3).expect("small")];
+    let swapped = "the axes are swapped: call `transposed()` on its matrix";
+    assert_eq!(
+        text(PackedMatrix::pack_block(isa, weight, (4, 3), 0, &mut buffer)),
+        format!("shape of the weight: expected [4, 3], found [3, 4]; {swapped}")
+    );
+    let mut buffer = vec![0.0; PackedMatrix::len(isa, 3, 4).expect("small")];
+    let packed = PackedMatrix::pack(isa, weight, &mut buffer).expect("any shape");
+    let (x, y) = (Matrix::new(&data, 1, 4), MatrixMut::new(&mut y, 1, 3));
+    let found = gemm(x.expect("x"), &packed, &Epilogue::default(), y.expect("y"), SERIAL);
+    assert_eq!(text(found), format!("shape of W: expected [4, 3], found [3, 4]; {swapped}"));
+    // Another mistake gets no such hint.
+    let (x, mut y) = (Matrix::new(&data, 1, 5), [0.0; 3]);
+    let y = MatrixMut::new(&mut y, 1, 3).expect("y");
+    let found = gemm(x.expect("x"), &packed, &Epilogue::default(), y, SERIAL);
+    assert_eq!(text(found), "columns of A: expected 3, found 5");
 }
 
 #[test]
@@ -139,7 +170,7 @@ fn an_unknown_instruction_set_is_named() {
         assert_eq!(text(Isa::from_name(name)), expected);
     }
     for name in ["neon", "avx512"] {
-        if let Err(error @ IsaError::NotAvailable { .. }) = Isa::from_name(name) {
+        if let Err(error @ Error::MissingIsa { .. }) = Isa::from_name(name) {
             let best = Isa::best();
             let expected =
                 format!("this machine has no {name}: its best instruction set is {best}");

@@ -1,8 +1,11 @@
 //! Argmax and top-k against the reference, on every instruction set.
 
 use crate::common::{Grid, Random};
+use crate::support::errors;
 use proptest::prelude::*;
-use simdformer_kernels::topk::{TopKError, argmax, top_k};
+use simdformer_kernels::Error;
+use simdformer_kernels::Expected;
+use simdformer_kernels::topk::{argmax, top_k};
 use simdformer_kernels::{Isa, Matrix, Parallelism, reference};
 
 const SERIAL: Parallelism<'_> = Parallelism::Serial;
@@ -118,17 +121,20 @@ fn wrong_calls_are_errors() {
     let mut call = |scores: Matrix<'_>, k: usize, v: usize, i: usize| {
         top_k(isa, scores, k, &mut values[..v], &mut indices[..i], SERIAL)
     };
-    assert_eq!(call(scores, 5, 12, 12), Err(TopKError::Count { wanted: 5, columns: 4 }));
-    assert_eq!(call(scores, 2, 5, 6), Err(TopKError::Values { expected: 6, found: 5 }));
-    assert_eq!(call(scores, 2, 6, 7), Err(TopKError::Indices { expected: 6, found: 7 }));
-    assert_eq!(call(scores.transposed(), 2, 8, 8), Err(TopKError::ColumnStride { found: 4 }));
+    assert_eq!(
+        call(scores, 5, 12, 12),
+        Err(errors::size("columns", "scores", Expected::AtLeast(5), 4))
+    );
+    assert_eq!(call(scores, 2, 5, 6), Err(errors::len("values", 6, 5)));
+    assert_eq!(call(scores, 2, 6, 7), Err(errors::len("indices", 6, 7)));
+    assert_eq!(call(scores.transposed(), 2, 8, 8), Err(errors::strided("scores", 4)));
     assert_eq!(call(scores, 0, 0, 0), Ok(()));
     let empty = Matrix::new(&[], 3, 0).unwrap();
     let error = argmax(isa, empty, &mut indices[..3], SERIAL).unwrap_err();
-    assert_eq!(error, TopKError::Count { wanted: 1, columns: 0 });
+    assert_eq!(error, errors::size("columns", "scores", Expected::AtLeast(1), 0));
     let error = argmax(isa, scores, &mut indices[..2], SERIAL).unwrap_err();
-    assert_eq!(error, TopKError::Indices { expected: 3, found: 2 });
+    assert_eq!(error, errors::len("indices", 3, 2));
     let repeated = Matrix::strided(&data, usize::MAX / 8, 4, 0, 1).unwrap();
     let error = top_k(isa, repeated, 4, &mut values, &mut indices, SERIAL).unwrap_err();
-    assert!(matches!(error, TopKError::Values { found: 12, .. }), "{error}");
+    assert!(matches!(error, Error::Size { operand: "values", found: 12, .. }), "{error}");
 }

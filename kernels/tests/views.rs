@@ -1,13 +1,16 @@
 //! Views made of pointers: every layout that another engine's tensors have, between pages that may not
 //! be touched, and parts of one buffer written by several threads at once.
 
+use crate::support::errors;
 use crate::support::gemm::{Packed, multiply};
 use crate::support::{POISON, Random, all_isas, difference};
+use simdformer_kernels::Error;
+use simdformer_kernels::Expected;
 use simdformer_kernels::activation::{self, Activation};
 use simdformer_kernels::softmax::{FullyMasked, softmax_in_place};
 use simdformer_kernels::{
     AttentionOptions, Epilogue, Heads, HeadsMut, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism,
-    Qkv, Residual, Sequence, ViewError, attention, attention_scratch, gemm,
+    Qkv, Residual, Sequence, attention, attention_scratch, gemm,
 };
 
 const SERIAL: Parallelism<'static> = Parallelism::Serial;
@@ -85,27 +88,38 @@ fn what_overflows_overlaps_or_is_null_is_refused() {
     // SAFETY: refused, or without a step along the stride.
     unsafe {
         let refused = Matrix::from_raw_parts(read, 3, 4, back, 1);
-        assert_eq!(refused.err(), Some(ViewError::Overflow));
+        assert_eq!(refused.err(), Some(errors::too_large("a view")));
         assert!(Matrix::from_raw_parts(read, 1, 4, back, 1).is_ok(), "never stepped");
         let refused = MatrixMut::from_raw_parts(write, 3, 4, 4, back);
-        assert_eq!(refused.err(), Some(ViewError::Overflow));
+        assert_eq!(refused.err(), Some(errors::too_large("a view")));
         for (row_stride, column_stride) in [(0, 1), (3, 1), (1, 2), (4, 0), (2, 2)] {
             let refused = MatrixMut::from_raw_parts(write, 3, 4, row_stride, column_stride);
-            let expected = Some(ViewError::Overlap { row_stride, column_stride });
+            let expected = Some(Error::Overlap {
+                axes: "row and column",
+                strides: [row_stride, column_stride],
+            });
             assert_eq!(refused.err(), expected);
         }
         let refused = Heads::from_raw_parts(read, [3, 2, 4], back, 4);
-        assert_eq!(refused.err(), Some(ViewError::Overflow));
+        assert_eq!(refused.err(), Some(errors::too_large("a view")));
         for (token_stride, head_stride) in [(0, 4), (7, 4), (4, 11), (8, 3)] {
             let refused = HeadsMut::from_raw_parts(write, [3, 2, 4], token_stride, head_stride);
-            let expected = Some(ViewError::OverlappingHeads { token_stride, head_stride });
+            let expected = Some(Error::Overlap {
+                axes: "token and head",
+                strides: [token_stride, head_stride],
+            });
             assert_eq!(refused.err(), expected);
         }
         let null = core::ptr::null_mut::<f32>();
-        assert_eq!(Matrix::from_raw_parts(null, 1, 1, 1, 1).err(), Some(ViewError::Null));
-        assert_eq!(MatrixMut::from_raw_parts(null, 2, 1, 1, 1).err(), Some(ViewError::Null));
-        assert_eq!(Heads::from_raw_parts(null, [1, 1, 1], 1, 1).err(), Some(ViewError::Null));
-        assert_eq!(HeadsMut::from_raw_parts(null, [1, 1, 1], 1, 1).err(), Some(ViewError::Null));
+        let null_error = Some(Error::Setting {
+            name: "pointer of a view with elements",
+            expected: "not null",
+            found: 0.0,
+        });
+        assert_eq!(Matrix::from_raw_parts(null, 1, 1, 1, 1).err(), null_error);
+        assert_eq!(MatrixMut::from_raw_parts(null, 2, 1, 1, 1).err(), null_error);
+        assert_eq!(Heads::from_raw_parts(null, [1, 1, 1], 1, 1).err(), null_error);
+        assert_eq!(HeadsMut::from_raw_parts(null, [1, 1, 1], 1, 1).err(), null_error);
     }
 }
 
@@ -156,7 +170,12 @@ fn parts_of_views_are_views() {
         assert_eq!(part.read().at(4, 2), whole.at(4, 3));
     }
     for (first, count) in [(0, 7), (6, 1), (7, 0), (usize::MAX, 2), (1, usize::MAX)] {
-        let expected = Some(ViewError::Rows { first, count, rows: 6 });
+        let expected = Some(errors::size(
+            "end",
+            "a block of rows",
+            Expected::AtMost(6),
+            first.saturating_add(count),
+        ));
         assert_eq!(whole.block(first, count).err(), expected);
         assert_eq!(writable.reborrow().block(first, count).err(), expected);
     }
@@ -183,7 +202,12 @@ fn parts_of_views_are_views() {
         assert_eq!(part.row(count, 0), None);
     }
     for (first, count) in [(0, 5), (5, 0), (usize::MAX, 1)] {
-        let expected = Some(ViewError::Tokens { first, count, tokens: 4 });
+        let expected = Some(errors::size(
+            "end",
+            "a block of tokens",
+            Expected::AtMost(4),
+            first.saturating_add(count),
+        ));
         assert_eq!(heads.block(first, count).err(), expected);
         assert_eq!(writable.reborrow().block(first, count).err(), expected);
     }

@@ -1,7 +1,7 @@
 use core::fmt;
+use simdformer_kernels::Error as KernelError;
 
 use super::arch::{Family, Side};
-use simdformer_kernels::relative::RelativeError;
 
 /// Why a configuration could not be read, or does not describe a model.
 ///
@@ -142,7 +142,7 @@ pub enum ConfigError {
         /// The stack.
         side: Side,
         /// The error.
-        error: RelativeError,
+        error: KernelError,
     },
     /// A token id is outside the target vocabulary.
     IdOutsideVocabulary {

@@ -4,8 +4,8 @@
 //! table of the session holds that slot for each position. For cross-attention, the keys and values of a source are
 //! stored once, and all its hypotheses read them.
 
-use crate::error::KernelError;
-use simdformer_kernels::{AttentionError, CacheMut, CacheShape, Isa};
+use simdformer_kernels::Error as KernelError;
+use simdformer_kernels::{CacheMut, CacheShape, Isa};
 
 /// Dimensions of all caches of a session.
 #[derive(Clone, Copy, Debug)]
@@ -20,9 +20,12 @@ pub(crate) struct CachesShape {
 
 impl CachesShape {
     /// Floats of the self-attention and the cross-attention caches of all layers.
-    pub(crate) fn floats(&self) -> Result<(usize, usize), AttentionError> {
+    pub(crate) fn floats(&self) -> Result<(usize, usize), KernelError> {
         let all = |shape: CacheShape| {
-            shape.len(self.isa)?.checked_mul(self.layers).ok_or(AttentionError::TooLarge)
+            shape
+                .len(self.isa)?
+                .checked_mul(self.layers)
+                .ok_or(KernelError::TooLarge { operand: "the KV caches" })
         };
         Ok((all(self.own)?, all(self.cross)?))
     }

@@ -9,8 +9,8 @@ use super::layer_observer::LayerObserver;
 use super::pass::{SourcePass, TargetPass, Workspace};
 use super::weights::Decoder;
 use crate::config::Side;
-use crate::error::KernelError;
 use crate::memory::Caches;
+use simdformer_kernels::Error as KernelError;
 
 impl Decoder {
     /// The right half of figure 1: runs all layers over the tokens of `pass`, appends their keys and values to the

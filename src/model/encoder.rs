@@ -5,7 +5,7 @@ use super::layer_observer::LayerObserver;
 use super::pass::{SourcePass, Workspace};
 use super::weights::{Bottom, Encoder};
 use crate::config::Side;
-use crate::error::KernelError;
+use simdformer_kernels::Error as KernelError;
 
 /// Rows of whole sentences that go through a layer in one group, for each thread: enough that the time of
 /// reading the weights is negligible, and few enough that intermediate tensors stay in an inner cache.

@@ -6,7 +6,7 @@ use crate::checkpoint::{CheckpointError, TensorId};
 use crate::config::ConfigError;
 use crate::memory::MemoryError;
 use core::fmt;
-use simdformer_kernels::GemmError;
+use simdformer_kernels::Error as KernelError;
 
 /// Why a model could not be created. All its memory is freed.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub enum ModelError {
     Config(ConfigError),
     /// The environment ([`simdformer_kernels::ISA_VARIABLE`]) names an instruction set that is unavailable or
     /// unknown.
-    Isa(simdformer_kernels::IsaError),
+    Isa(KernelError),
     /// The function that writes the weights failed; see [`crate::Model::from_fn`].
     Weights {
         /// The tensor that it was writing.
@@ -51,7 +51,7 @@ pub enum ModelError {
         /// The dtype.
         form: WeightDtype,
         /// The reason.
-        error: GemmError,
+        error: KernelError,
     },
     /// The weights do not fit in the address space.
     TooLarge,
@@ -134,8 +134,8 @@ impl From<MemoryError> for ModelError {
     }
 }
 
-impl From<GemmError> for ModelError {
-    fn from(_: GemmError) -> Self {
+impl From<KernelError> for ModelError {
+    fn from(_: KernelError) -> Self {
         Self::TooLarge
     }
 }

@@ -7,8 +7,8 @@
 use super::blocks::ExecContext;
 use super::pass::{At, Rows, SourcePass, TargetPass, Tokens, Workspace};
 use super::weights::Table;
-use crate::error::KernelError;
 use simdformer_kernels::CacheMut;
+use simdformer_kernels::Error as KernelError;
 
 /// Is called after each block. Every method has an empty default.
 #[allow(unused_variables, reason = "the parameter names document each call")]

@@ -34,15 +34,15 @@ pub use weights::{Parameter, StorageKind};
 
 use crate::checkpoint::{Checkpoint, LayerPart, ParamKind, TensorId};
 use crate::config::{Config, Defaulted, Side};
-use crate::error::KernelError;
 use blocks::ExecContext;
 use core::error::Error;
 use core::fmt;
 use core::ops::ControlFlow;
 use isa_selection::Reason;
 use progress::OnLoading;
+use simdformer_kernels::Error as KernelError;
 use simdformer_kernels::relative::RelativeBuckets;
-use simdformer_kernels::{CacheDtype, GemmError, Isa, Parallelism};
+use simdformer_kernels::{CacheDtype, Isa, Parallelism};
 use std::path::Path;
 use weights::{Decoder, Encoder, Network, Table, Weights};
 
@@ -424,7 +424,7 @@ impl Model {
     }
 
     /// Floats of the buffer for quantized activations, if the input of the matrix `role` has `rows(role)` rows.
-    pub(crate) fn rounded(&self, rows: &dyn Fn(TensorId) -> usize) -> Result<usize, GemmError> {
+    pub(crate) fn rounded(&self, rows: &dyn Fn(TensorId) -> usize) -> Result<usize, KernelError> {
         self.weights.rounded(rows)
     }
 

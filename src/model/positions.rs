@@ -4,7 +4,7 @@
 use super::blocks::ExecContext;
 use super::weights::{Embedding, Table};
 use crate::config::Positions;
-use crate::error::KernelError;
+use simdformer_kernels::Error as KernelError;
 use simdformer_kernels::MatrixMut;
 use simdformer_kernels::position::{self, PositionEncoding};
 

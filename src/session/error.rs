@@ -1,11 +1,10 @@
 //! Errors of plans and requests.
 
-use crate::error::KernelError;
 use crate::features::Features;
 use crate::memory::MemoryError;
 use crate::search::SearchError;
 use core::fmt;
-use simdformer_kernels::AttentionError;
+use simdformer_kernels::Error as KernelError;
 
 /// Why a session could not be planned or a request was rejected. A rejected request changes nothing.
 ///
@@ -473,15 +472,9 @@ impl core::error::Error for SessionError {}
 
 impl From<KernelError> for SessionError {
     fn from(error: KernelError) -> Self {
-        Self::Kernel(error)
-    }
-}
-
-impl From<AttentionError> for SessionError {
-    fn from(error: AttentionError) -> Self {
         match error {
-            AttentionError::TooLarge => Self::TooLarge,
-            other => Self::Kernel(other.into()),
+            KernelError::TooLarge { .. } => Self::TooLarge,
+            other => Self::Kernel(other),
         }
     }
 }

@@ -1,10 +1,10 @@
 //! When a step uses the pruned argmax, and how undecided rows are completed.
 
-use crate::error::KernelError;
 use crate::model::blocks::ExecContext;
 use crate::model::pass::Workspace;
 use crate::model::weights::Decoder;
 use crate::search::UNDECIDED;
+use simdformer_kernels::Error as KernelError;
 
 /// Returns whether a token is not allowed as the next token of a row.
 pub(crate) type Banned<'b> = &'b (dyn Fn(usize, u32) -> bool + Sync);

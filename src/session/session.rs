@@ -7,9 +7,9 @@ use super::plan::{Limits, Plan};
 use super::pruning_policy::PruningPolicy;
 use super::threads::Threads;
 use crate::config::Side;
-use crate::error::KernelError;
 use crate::memory::{Buffer, words, words_mut};
 use crate::model::Model;
+use simdformer_kernels::Error as KernelError;
 
 /// A model and the planned buffer in which it runs.
 ///

@@ -8,11 +8,11 @@ use super::handles::HypothesisId;
 use super::pass::PassMemory;
 use super::pruning_policy::{Banned, StepOutput, fallback_logits};
 use super::session::{Session, check_limit};
-use crate::error::KernelError;
 use crate::model::blocks::Best;
 use crate::model::layer_observer::{LayerObserver, NoObserver};
 use crate::model::pass::{Past, TargetPass, Tokens};
 use crate::search::UNDECIDED;
+use simdformer_kernels::Error as KernelError;
 use simdformer_kernels::Parallelism;
 
 /// One hypothesis of a step and its next input token.

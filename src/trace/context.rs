@@ -7,7 +7,6 @@ use super::probe::{Probe, View};
 use super::sequence_span::{SequenceSpan, spans};
 use super::stage::{Block, Place, Stage};
 use crate::config::{NormPlacement, Side};
-use crate::error::KernelError;
 use crate::model::blocks::{ExecContext, sum_and_norm};
 use crate::model::layer_observer::LayerObserver;
 use crate::model::pass::{At, Past, Rows, SourcePass, TargetPass, Tokens, Workspace};
@@ -15,6 +14,7 @@ use crate::model::weights::Table;
 use simdformer_kernels::{
     Bias, CacheMut, FullyMasked, Heads, Isa, MatrixMut, Parallelism, Qkv, softmax::softmax_in_place,
 };
+use simdformer_kernels::{Error as KernelError, Expected};
 
 /// A probe and its scratch.
 pub(crate) struct TraceObserver<'w> {
@@ -450,7 +450,13 @@ fn softmax_row(isa: Isa, row: &mut [f32], len: usize) -> Result<(), KernelError>
 
 fn scratch(all: &mut [f32], floats: usize) -> Result<&mut [f32], KernelError> {
     let found = all.len();
-    all.get_mut(..floats).ok_or(KernelError::TraceScratch { expected: floats, found })
+    all.get_mut(..floats).ok_or(KernelError::Size {
+        property: "length",
+        operand: "the scratch of the probe",
+        index: None,
+        expected: Expected::AtLeast(floats),
+        found,
+    })
 }
 
 fn view(

@@ -2,12 +2,11 @@
 
 use crate::checkpoint::{CheckpointError, TensorId};
 use crate::config::{ConfigError, Side};
-use crate::error::KernelError;
 use crate::memory::MemoryError;
 use crate::model::ModelError;
 use crate::session::SourceError;
 use core::fmt;
-use simdformer_kernels as kernels;
+use simdformer_kernels::Error as KernelError;
 
 /// Why a trainer could not be created or a batch could not be used. A batch is checked before any computation, so
 /// after such an error the trainer is unchanged.
@@ -223,27 +222,8 @@ impl From<MemoryError> for TrainError {
     }
 }
 
-macro_rules! from_kernel {
-    ($($error:ty),* $(,)?) => {$(
-        impl From<$error> for TrainError {
-            fn from(error: $error) -> Self {
-                Self::Kernel(error.into())
-            }
-        }
-    )*};
+impl From<KernelError> for TrainError {
+    fn from(error: KernelError) -> Self {
+        Self::Kernel(error)
+    }
 }
-
-from_kernel!(
-    KernelError,
-    kernels::ViewError,
-    kernels::GemmError,
-    kernels::AttentionError,
-    kernels::norm::NormError,
-    kernels::embedding::EmbeddingError,
-    kernels::relative::RelativeError,
-    kernels::activation::ActivationError,
-    kernels::train::LossError,
-    kernels::train::OptimizerError,
-    kernels::train::DropoutError,
-    kernels::train::ReductionChunksError,
-);

@@ -1,8 +1,9 @@
 //! The recomputation of an activation from its saved input, and its gradient.
 
+use super::Activation;
 use super::derivative::{slope_row, with_slope};
 use super::row_ptrs::{RowPtrs, SyncPtrs};
-use super::{Activation, ActivationError};
+use crate::error::Error;
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Parallelism;
@@ -60,9 +61,9 @@ pub fn activation_backward(
     pre: Matrix<'_>,
     mut d: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
-) -> Result<(), ActivationError> {
+) -> Result<(), Error> {
     let shape @ [rows, columns] = [d.rows(), d.columns()];
-    let ptrs = [RowPtrs::read(&pre, shape)?, RowPtrs::written(&mut d, shape)?];
+    let ptrs = [RowPtrs::read("pre", &pre, shape)?, RowPtrs::written("d", &mut d, shape)?];
     if columns == 0 {
         return Ok(());
     }
@@ -120,9 +121,9 @@ pub fn activation_recompute(
     pre: Matrix<'_>,
     mut out: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
-) -> Result<(), ActivationError> {
+) -> Result<(), Error> {
     let shape @ [rows, columns] = [out.rows(), out.columns()];
-    let ptrs = [RowPtrs::read(&pre, shape)?, RowPtrs::written(&mut out, shape)?];
+    let ptrs = [RowPtrs::read("pre", &pre, shape)?, RowPtrs::written("out", &mut out, shape)?];
     if columns == 0 {
         return Ok(());
     }

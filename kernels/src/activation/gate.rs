@@ -1,9 +1,10 @@
 //! The product in a gated feed-forward block, `activation(gate) * inner` (Shazeer 2020, "GLU Variants Improve
 //! Transformer"): its recomputation from its inputs, and its gradient.
 
+use super::Activation;
 use super::derivative::{ActivationDerivative, with_slope};
 use super::row_ptrs::{RowPtrs, SyncPtrs};
-use super::{Activation, ActivationError};
+use crate::error::Error;
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Parallelism;
@@ -130,12 +131,12 @@ pub fn gate(
     inner: Matrix<'_>,
     mut hidden: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
-) -> Result<(), ActivationError> {
+) -> Result<(), Error> {
     let shape @ [rows, columns] = [hidden.rows(), hidden.columns()];
     let ptrs = [
-        RowPtrs::read(&gate, shape)?,
-        RowPtrs::read(&inner, shape)?,
-        RowPtrs::written(&mut hidden, shape)?,
+        RowPtrs::read("gate", &gate, shape)?,
+        RowPtrs::read("inner", &inner, shape)?,
+        RowPtrs::written("hidden", &mut hidden, shape)?,
     ];
     if columns == 0 {
         return Ok(());
@@ -181,12 +182,12 @@ pub fn gate_backward(
     mut inner: MatrixMut<'_>,
     d_hidden: Matrix<'_>,
     parallelism: Parallelism<'_>,
-) -> Result<(), ActivationError> {
+) -> Result<(), Error> {
     let shape @ [rows, columns] = [gate.rows(), gate.columns()];
     let ptrs = [
-        RowPtrs::written(&mut gate, shape)?,
-        RowPtrs::written(&mut inner, shape)?,
-        RowPtrs::read(&d_hidden, shape)?,
+        RowPtrs::written("gate", &mut gate, shape)?,
+        RowPtrs::written("inner", &mut inner, shape)?,
+        RowPtrs::read("d_hidden", &d_hidden, shape)?,
     ];
     if columns == 0 {
         return Ok(());

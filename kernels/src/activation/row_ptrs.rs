@@ -1,8 +1,7 @@
 //! The checks that these functions share, and pointers to rows for their tasks.
 
-use super::ActivationError;
+use crate::error::Error;
 use crate::matrix::{Matrix, MatrixMut};
-use crate::rows::UnitColumns;
 
 /// Rows in memory: the address of the first row, and the distance between rows.
 #[derive(Clone, Copy)]
@@ -13,17 +12,23 @@ pub(super) struct RowPtrs {
 
 impl RowPtrs {
     /// A matrix that is read, which must have `shape`.
-    pub(super) fn read(m: &Matrix<'_>, shape: [usize; 2]) -> Result<Self, ActivationError> {
-        fit(m.wide_columns(), shape, [m.rows(), m.columns()])?;
+    pub(super) fn read(
+        operand: &'static str,
+        m: &Matrix<'_>,
+        shape: [usize; 2],
+    ) -> Result<Self, Error> {
+        m.check_contiguous_rows(operand)?;
+        m.check_shape(operand, shape)?;
         Ok(Self { start: m.as_ptr().cast_mut(), stride: m.row_stride() })
     }
 
     /// A matrix that is written, which must have `shape`.
     pub(super) fn written(
+        operand: &'static str,
         m: &mut MatrixMut<'_>,
         shape: [usize; 2],
-    ) -> Result<Self, ActivationError> {
-        fit(m.wide_columns(), shape, [m.rows(), m.columns()])?;
+    ) -> Result<Self, Error> {
+        Self::read(operand, &m.read(), shape)?;
         let stride = m.row_stride();
         Ok(Self { start: m.shared().as_ptr(), stride })
     }
@@ -32,18 +37,6 @@ impl RowPtrs {
     #[inline(always)]
     pub(super) fn row(self, row: usize) -> *mut f32 {
         self.start.wrapping_add(row * self.stride)
-    }
-}
-
-fn fit(
-    wide: Option<usize>,
-    expected: [usize; 2],
-    found: [usize; 2],
-) -> Result<(), ActivationError> {
-    match wide {
-        Some(found) => Err(ActivationError::ColumnStride { found }),
-        None if found != expected => Err(ActivationError::Shape { expected, found }),
-        None => Ok(()),
     }
 }
 

@@ -4,8 +4,8 @@
 //! stride apart. The rows of a relative bias overlap: each begins one element *before* that of the previous query. The
 //! inner loops use a pointer and a signed stride.
 
-use super::error::AttentionError;
 use super::options::Bias;
+use crate::error::{Error, Expected};
 
 /// Upper bounds of the sequences of a call.
 #[derive(Clone, Copy)]
@@ -29,7 +29,7 @@ impl Reach {
         head_stride: usize,
         query_stride: usize,
         keys: usize,
-    ) -> Result<usize, AttentionError> {
+    ) -> Result<usize, Error> {
         if heads == 0 || self.queries == 0 || keys == 0 {
             return Ok(0);
         }
@@ -38,7 +38,7 @@ impl Reach {
         heads
             .zip(queries)
             .and_then(|(heads, queries)| heads.checked_add(queries)?.checked_add(keys))
-            .ok_or(AttentionError::TooLarge)
+            .ok_or(Error::TooLarge { operand: "a bias or weights" })
     }
 }
 
@@ -56,12 +56,12 @@ impl<'a> CheckedBias<'a> {
         bias: Option<Bias<'a>>,
         reach: Reach,
         causal: bool,
-    ) -> Result<Option<Self>, AttentionError> {
+    ) -> Result<Option<Self>, Error> {
         match bias {
             None => Ok(None),
             Some(bias @ Bias::Dense { data, head_stride, query_stride }) => {
                 let expected = reach.floats(reach.heads, head_stride, query_stride, reach.keys)?;
-                long_enough(data, expected)?;
+                Error::check_min_len("bias", expected, data)?;
                 // A search for hiding values would take a large part of the time of attention, so assume that there are
                 // some.
                 Ok((expected > 0).then_some(Self { bias, hides: true }))
@@ -74,14 +74,13 @@ impl<'a> CheckedBias<'a> {
                 // it.
                 let (behind, ahead) =
                     (reach.max_keys - 1, if causal { 0 } else { reach.max_queries - 1 });
-                if zero < behind {
-                    return Err(AttentionError::BiasZero { expected: behind, found: zero });
-                }
+                let keys_before = Expected::AtLeast(behind);
+                Error::check_size("values before distance 0", "the bias", keys_before, zero)?;
                 let expected = (reach.heads - 1)
                     .checked_mul(head_stride)
                     .and_then(|last| last.checked_add(zero)?.checked_add(ahead)?.checked_add(1))
-                    .ok_or(AttentionError::TooLarge)?;
-                long_enough(data, expected)?;
+                    .ok_or(Error::TooLarge { operand: "the bias" })?;
+                Error::check_min_len("bias", expected, data)?;
                 let hides = (0..reach.heads).any(|head| {
                     let at = head * head_stride + zero;
                     data[at - behind..=at + ahead].iter().fold(false, |any, &x| any | hides(x))
@@ -130,13 +129,6 @@ impl<'a> CheckedBias<'a> {
             }
         }
     }
-}
-
-fn long_enough(data: &[f32], expected: usize) -> Result<(), AttentionError> {
-    if data.len() < expected {
-        return Err(AttentionError::Bias { expected, found: data.len() });
-    }
-    Ok(())
 }
 
 /// Whether a bias hides its key for every score.

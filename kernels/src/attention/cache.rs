@@ -4,10 +4,10 @@
 //! they are never moved. A hypothesis that forks from another one continues in its own slot. A table stores, for each
 //! position, the slot that holds its key and value: see [`super::attention_decode`].
 
-use super::error::AttentionError;
 use super::heads::Heads;
 use super::kv_dtype::CacheDtype;
 use super::panels::{head_floats, value_row, write_keys, write_values};
+use crate::error::{Error, Expected};
 use crate::isa::Isa;
 use crate::parallel::{Parallelism, work_to_share};
 use crate::shared::SharedMut;
@@ -27,7 +27,7 @@ const MIN_APPENDED_TO_FORK: usize = work_to_share(2048);
 /// let shape = CacheShape::new(8, 128, 8, 64);
 /// // Keys and values. 64 is a multiple of the vector width of every instruction set.
 /// assert_eq!(shape.len(Isa::best())?, 2 * 8 * 128 * 8 * 64);
-/// # Ok::<(), simdformer_kernels::AttentionError>(())
+/// # Ok::<(), simdformer_kernels::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheShape {
@@ -53,10 +53,10 @@ impl CacheShape {
     /// (for keys) and the head size (for values) are rounded up to whole vectors.
     ///
     /// # Errors
-    /// The product overflows; [`AttentionError::MissingFeature`] for `F16` without the feature `f16`.
-    pub fn len(self, isa: Isa) -> Result<usize, AttentionError> {
+    /// The product overflows; [`Error::MissingFeature`] for `F16` without the feature `f16`.
+    pub fn len(self, isa: Isa) -> Result<usize, Error> {
         if !self.storage.is_enabled() {
-            return Err(AttentionError::MissingFeature { feature: "f16" });
+            return Err(Error::MissingFeature { feature: "f16" });
         }
         head_floats(isa.lanes(), self.capacity, self.head_dim)
             .and_then(|head| head.checked_mul(self.heads))
@@ -64,7 +64,18 @@ impl CacheShape {
             // Panels and rows are whole vectors, so an f16 head is a whole number of f32 units.
             .map(|elements| elements / self.storage.per_f32())
             .filter(|&floats| floats <= isize::MAX as usize / 4)
-            .ok_or(AttentionError::TooLarge)
+            .ok_or(Error::TooLarge { operand: "the KV cache" })
+    }
+
+    /// Checks that `slot` exists and has positions `position..position + tokens`.
+    pub(super) fn check_range(
+        self,
+        slot: usize,
+        position: usize,
+        tokens: usize,
+    ) -> Result<(), Error> {
+        Error::check_size("slot", "the KV cache", Expected::Below(self.slots), slot)?;
+        Error::check_end("positions", "slot", Some(slot), (position, tokens), self.capacity)
     }
 
     /// Elements from one slot to the next. `len` has checked the shape.
@@ -143,11 +154,9 @@ impl<'a> Cache<'a> {
     ///
     /// # Errors
     /// The slice is shorter than [`CacheShape::len`].
-    pub fn new(isa: Isa, shape: CacheShape, data: &'a [f32]) -> Result<Self, AttentionError> {
+    pub fn new(isa: Isa, shape: CacheShape, data: &'a [f32]) -> Result<Self, Error> {
         let expected = shape.len(isa)?;
-        if data.len() < expected {
-            return Err(AttentionError::CacheLength { expected, found: data.len() });
-        }
+        Error::check_min_len("the KV cache", expected, data)?;
         Ok(Self { shape, isa, data })
     }
 
@@ -173,20 +182,11 @@ impl<'a> Cache<'a> {
         position: usize,
         head: usize,
         out: &mut [f32],
-    ) -> Result<(), AttentionError> {
-        let CacheShape { slots, capacity, heads, head_dim, storage } = self.shape;
-        if slot >= slots {
-            return Err(AttentionError::Slot { slots, found: slot });
-        }
-        if position >= capacity {
-            return Err(AttentionError::Capacity { capacity, found: position.saturating_add(1) });
-        }
-        if head >= heads {
-            return Err(AttentionError::CacheHead { heads, found: head });
-        }
-        if out.len() != head_dim {
-            return Err(AttentionError::KeyBuffer { expected: head_dim, found: out.len() });
-        }
+    ) -> Result<(), Error> {
+        let CacheShape { heads, head_dim, storage, .. } = self.shape;
+        self.shape.check_range(slot, position, 1)?;
+        Error::check_size("head", "the KV cache", Expected::Below(heads), head)?;
+        Error::check_len("out", head_dim, out)?;
         let lanes = self.isa.lanes();
         let panel = self.shape.keys_at(self.isa, slot, head) + position / lanes * lanes * head_dim;
         for (c, out) in out.iter_mut().enumerate() {
@@ -220,11 +220,9 @@ impl<'a> CacheMut<'a> {
     ///
     /// # Errors
     /// The slice is shorter than [`CacheShape::len`].
-    pub fn new(isa: Isa, shape: CacheShape, data: &'a mut [f32]) -> Result<Self, AttentionError> {
+    pub fn new(isa: Isa, shape: CacheShape, data: &'a mut [f32]) -> Result<Self, Error> {
         let expected = shape.len(isa)?;
-        if data.len() < expected {
-            return Err(AttentionError::CacheLength { expected, found: data.len() });
-        }
+        Error::check_min_len("the KV cache", expected, data)?;
         Ok(Self { shape, isa, data })
     }
 
@@ -245,9 +243,9 @@ impl<'a> CacheMut<'a> {
         position: usize,
         key: Heads<'_>,
         value: Heads<'_>,
-    ) -> Result<(), AttentionError> {
+    ) -> Result<(), Error> {
         self.check_shapes(&key, &value)?;
-        self.check_range(slot, position, key.tokens())?;
+        self.shape.check_range(slot, position, key.tokens())?;
         self.isa.dispatch(Write {
             shape: self.shape,
             isa: self.isa,
@@ -271,7 +269,7 @@ impl<'a> CacheMut<'a> {
         positions: &[u32],
         key: Heads<'_>,
         value: Heads<'_>,
-    ) -> Result<(), AttentionError> {
+    ) -> Result<(), Error> {
         self.append_with(slots, positions, key, value, Parallelism::Serial)
     }
 
@@ -288,15 +286,12 @@ impl<'a> CacheMut<'a> {
         key: Heads<'_>,
         value: Heads<'_>,
         parallelism: Parallelism<'_>,
-    ) -> Result<(), AttentionError> {
+    ) -> Result<(), Error> {
         self.check_shapes(&key, &value)?;
-        for found in [slots.len(), positions.len()] {
-            if found != key.tokens() {
-                return Err(AttentionError::Places { expected: key.tokens(), found });
-            }
-        }
+        Error::check_len("slots", key.tokens(), slots)?;
+        Error::check_len("positions", key.tokens(), positions)?;
         for (&slot, &position) in slots.iter().zip(positions) {
-            self.check_range(slot as usize, position as usize, 1)?;
+            self.shape.check_range(slot as usize, position as usize, 1)?;
         }
         let CacheShape { heads, head_dim, .. } = self.shape;
         let (isa, places) = (self.isa, Places::Each { slots, positions });
@@ -313,37 +308,10 @@ impl<'a> CacheMut<'a> {
         Ok(())
     }
 
-    fn check_shapes(&self, key: &Heads<'_>, value: &Heads<'_>) -> Result<(), AttentionError> {
-        let expected = (self.shape.heads, self.shape.head_dim);
-        for found in [key, value] {
-            let found = (found.heads(), found.head_dim());
-            if found != expected {
-                return Err(AttentionError::KeyValueShape { expected, found });
-            }
-        }
-        if key.tokens() != value.tokens() {
-            return Err(AttentionError::ValueTokens {
-                expected: key.tokens(),
-                found: value.tokens(),
-            });
-        }
-        Ok(())
-    }
-
-    fn check_range(
-        &self,
-        slot: usize,
-        position: usize,
-        tokens: usize,
-    ) -> Result<(), AttentionError> {
-        if slot >= self.shape.slots {
-            return Err(AttentionError::Slot { slots: self.shape.slots, found: slot });
-        }
-        let end = position.saturating_add(tokens);
-        if end > self.shape.capacity {
-            return Err(AttentionError::Capacity { capacity: self.shape.capacity, found: end });
-        }
-        Ok(())
+    fn check_shapes(&self, key: &Heads<'_>, value: &Heads<'_>) -> Result<(), Error> {
+        let expected = [key.tokens(), self.shape.heads, self.shape.head_dim];
+        key.check_shape("key", expected)?;
+        value.check_shape("value", expected)
     }
 }
 

@@ -1,7 +1,8 @@
 //! Strided views of queries, keys and values as `[tokens, heads, head_dim]`. A fused `[tokens, 3 * heads * head_dim]`
 //! buffer is read in place.
 
-use crate::matrix::{ViewError, first_of};
+use crate::error::Error;
+use crate::matrix::{TOO_LARGE, first_of};
 use crate::shared::SharedMut;
 use core::fmt;
 use core::marker::PhantomData;
@@ -42,7 +43,7 @@ fn stepped(shape: [usize; 3], token_stride: usize, head_stride: usize) -> (usize
 /// let fused = [0.0; 2 * 36];
 /// let key = Heads::strided(&fused[12..], [2, 3, 4], 36, 4)?;
 /// assert_eq!(key.tokens(), 2);
-/// # Ok::<(), simdformer_kernels::ViewError>(())
+/// # Ok::<(), simdformer_kernels::Error>(())
 /// ```
 #[derive(Clone, Copy)]
 pub struct Heads<'a> {
@@ -63,8 +64,8 @@ impl<'a> Heads<'a> {
     ///
     /// # Errors
     /// The slice is too short.
-    pub fn new(data: &'a [f32], shape: [usize; 3]) -> Result<Self, ViewError> {
-        let token_stride = shape[1].checked_mul(shape[2]).ok_or(ViewError::Overflow)?;
+    pub fn new(data: &'a [f32], shape: [usize; 3]) -> Result<Self, Error> {
+        let token_stride = shape[1].checked_mul(shape[2]).ok_or(TOO_LARGE)?;
         Self::strided(data, shape, token_stride, shape[2])
     }
 
@@ -78,11 +79,9 @@ impl<'a> Heads<'a> {
         shape: [usize; 3],
         token_stride: usize,
         head_stride: usize,
-    ) -> Result<Self, ViewError> {
-        let expected = extent(shape, token_stride, head_stride).ok_or(ViewError::Overflow)?;
-        if expected > data.len() {
-            return Err(ViewError::TooShort { expected, found: data.len() });
-        }
+    ) -> Result<Self, Error> {
+        let expected = extent(shape, token_stride, head_stride).ok_or(TOO_LARGE)?;
+        Error::check_min_len("the slice of a view", expected, data)?;
         // SAFETY: the slice is borrowed for `'a`, and the check above ensures that it contains the last element.
         unsafe { Self::from_raw_parts(data.as_ptr(), shape, token_stride, head_stride) }
     }
@@ -111,15 +110,15 @@ impl<'a> Heads<'a> {
     /// // SAFETY: the last element is `data[7]`, and the array is borrowed for as long as the view.
     /// let keys = unsafe { Heads::from_raw_parts(data.as_ptr(), [2, 2, 2], 2, 4)? };
     /// assert_eq!(keys.row(1, 0), Some(&[3.0, 4.0][..]));
-    /// # Ok::<(), simdformer_kernels::ViewError>(())
+    /// # Ok::<(), simdformer_kernels::Error>(())
     /// ```
     pub unsafe fn from_raw_parts(
         data: *const f32,
         shape: [usize; 3],
         token_stride: usize,
         head_stride: usize,
-    ) -> Result<Self, ViewError> {
-        let reach = extent(shape, token_stride, head_stride).ok_or(ViewError::Overflow)?;
+    ) -> Result<Self, Error> {
+        let reach = extent(shape, token_stride, head_stride).ok_or(TOO_LARGE)?;
         let first = first_of(data, reach)?;
         let (token_stride, head_stride) = stepped(shape, token_stride, head_stride);
         Ok(Self { first, shape, token_stride, head_stride, lifetime: PhantomData })
@@ -129,11 +128,9 @@ impl<'a> Heads<'a> {
     ///
     /// # Errors
     /// There are fewer than `first + count` tokens.
-    pub fn block(self, first: usize, count: usize) -> Result<Self, ViewError> {
+    pub fn block(self, first: usize, count: usize) -> Result<Self, Error> {
         let [tokens, heads, head_dim] = self.shape;
-        if first.checked_add(count).is_none_or(|end| end > tokens) {
-            return Err(ViewError::Tokens { first, count, tokens });
-        }
+        Error::check_end("end", "a block of tokens", None, (first, count), tokens)?;
         let first = if count == 0 || heads == 0 || head_dim == 0 {
             self.first
         } else {
@@ -141,6 +138,21 @@ impl<'a> Heads<'a> {
             unsafe { self.first.add(first * self.token_stride) }
         };
         Ok(Self { first, shape: [count, heads, head_dim], ..self })
+    }
+
+    /// Tokens, heads and head size.
+    pub(crate) const fn shape(&self) -> [usize; 3] {
+        self.shape
+    }
+
+    /// `Err` unless the tensor, `operand` of a call, has the shape `expected`.
+    pub(crate) fn check_shape(
+        &self,
+        operand: &'static str,
+        expected: [usize; 3],
+    ) -> Result<(), Error> {
+        let found = self.shape;
+        if found == expected { Ok(()) } else { Err(Error::HeadsShape { operand, expected, found }) }
     }
 
     /// Number of tokens.
@@ -225,16 +237,14 @@ impl<'a> Qkv<'a> {
     ///     Some(&[3.0, 4.0][..]),
     ///     Some(&[5.0, 6.0][..]),
     /// ]);
-    /// # Ok::<(), simdformer_kernels::ViewError>(())
+    /// # Ok::<(), simdformer_kernels::Error>(())
     /// ```
-    pub fn fused(data: &'a [f32], shape: [usize; 3]) -> Result<Self, ViewError> {
+    pub fn fused(data: &'a [f32], shape: [usize; 3]) -> Result<Self, Error> {
         let [tokens, heads, head_dim] = shape;
-        let width = heads.checked_mul(head_dim).ok_or(ViewError::Overflow)?;
-        let stride = width.checked_mul(3).ok_or(ViewError::Overflow)?;
-        let expected = tokens.checked_mul(stride).ok_or(ViewError::Overflow)?;
-        if expected > data.len() {
-            return Err(ViewError::TooShort { expected, found: data.len() });
-        }
+        let width = heads.checked_mul(head_dim).ok_or(TOO_LARGE)?;
+        let stride = width.checked_mul(3).ok_or(TOO_LARGE)?;
+        let expected = tokens.checked_mul(stride).ok_or(TOO_LARGE)?;
+        Error::check_min_len("the slice of a view", expected, data)?;
         // A view without tokens may have no elements to skip.
         let part = |index: usize| {
             let data = data.get(index * width..).unwrap_or(&[]);
@@ -255,7 +265,7 @@ impl<'a> Qkv<'a> {
 /// let last = out.reborrow().block(2, 1)?;
 /// assert_eq!((last.tokens(), last.heads(), last.head_dim()), (1, 2, 4));
 /// assert_eq!(out.read().row(0, 1), Some(&[0.0; 4][..]));
-/// # Ok::<(), simdformer_kernels::ViewError>(())
+/// # Ok::<(), simdformer_kernels::Error>(())
 /// ```
 pub struct HeadsMut<'a> {
     first: NonNull<f32>,
@@ -275,8 +285,8 @@ impl<'a> HeadsMut<'a> {
     ///
     /// # Errors
     /// The slice is too short.
-    pub fn new(data: &'a mut [f32], shape: [usize; 3]) -> Result<Self, ViewError> {
-        let token_stride = shape[1].checked_mul(shape[2]).ok_or(ViewError::Overflow)?;
+    pub fn new(data: &'a mut [f32], shape: [usize; 3]) -> Result<Self, Error> {
+        let token_stride = shape[1].checked_mul(shape[2]).ok_or(TOO_LARGE)?;
         Self::strided(data, shape, token_stride, shape[2])
     }
 
@@ -289,11 +299,9 @@ impl<'a> HeadsMut<'a> {
         shape: [usize; 3],
         token_stride: usize,
         head_stride: usize,
-    ) -> Result<Self, ViewError> {
-        let expected = extent(shape, token_stride, head_stride).ok_or(ViewError::Overflow)?;
-        if expected > data.len() {
-            return Err(ViewError::TooShort { expected, found: data.len() });
-        }
+    ) -> Result<Self, Error> {
+        let expected = extent(shape, token_stride, head_stride).ok_or(TOO_LARGE)?;
+        Error::check_min_len("the slice of a view", expected, data)?;
         // SAFETY: the slice is borrowed for `'a`, and the check above ensures that it contains the last element.
         unsafe { Self::from_raw_parts(data.as_mut_ptr(), shape, token_stride, head_stride) }
     }
@@ -319,8 +327,8 @@ impl<'a> HeadsMut<'a> {
         shape: [usize; 3],
         token_stride: usize,
         head_stride: usize,
-    ) -> Result<Self, ViewError> {
-        let reach = extent(shape, token_stride, head_stride).ok_or(ViewError::Overflow)?;
+    ) -> Result<Self, Error> {
+        let reach = extent(shape, token_stride, head_stride).ok_or(TOO_LARGE)?;
         if reach > 0 {
             let [tokens, heads, head_dim] = shape;
             // The inner dimension must step over a head, the outer one over the whole inner dimension.
@@ -331,7 +339,10 @@ impl<'a> HeadsMut<'a> {
             if !(nested(heads, head_stride, tokens, token_stride)
                 || nested(tokens, token_stride, heads, head_stride))
             {
-                return Err(ViewError::OverlappingHeads { token_stride, head_stride });
+                return Err(Error::Overlap {
+                    axes: "token and head",
+                    strides: [token_stride, head_stride],
+                });
             }
         }
         let first = first_of(data, reach)?;
@@ -352,19 +363,17 @@ impl<'a> HeadsMut<'a> {
     /// let [key, value] = HeadsMut::side_by_side(&mut fused, [2, 1, 1])?;
     /// assert_eq!(key.read().row(1, 0), Some(&[3.0][..]));
     /// assert_eq!(value.read().row(0, 0), Some(&[2.0][..]));
-    /// # Ok::<(), simdformer_kernels::ViewError>(())
+    /// # Ok::<(), simdformer_kernels::Error>(())
     /// ```
     pub fn side_by_side<const N: usize>(
         data: &'a mut [f32],
         shape: [usize; 3],
-    ) -> Result<[Self; N], ViewError> {
+    ) -> Result<[Self; N], Error> {
         let [tokens, heads, head_dim] = shape;
-        let width = heads.checked_mul(head_dim).ok_or(ViewError::Overflow)?;
-        let stride = width.checked_mul(N).ok_or(ViewError::Overflow)?;
-        let expected = tokens.checked_mul(stride).ok_or(ViewError::Overflow)?;
-        if expected > data.len() {
-            return Err(ViewError::TooShort { expected, found: data.len() });
-        }
+        let width = heads.checked_mul(head_dim).ok_or(TOO_LARGE)?;
+        let stride = width.checked_mul(N).ok_or(TOO_LARGE)?;
+        let expected = tokens.checked_mul(stride).ok_or(TOO_LARGE)?;
+        Error::check_min_len("the slice of a view", expected, data)?;
         // Each token has `stride` floats of the slice, which is borrowed for `'a`. Each part has its own `width` of
         // them.
         let start = NonNull::from(data).cast::<f32>();
@@ -402,7 +411,7 @@ impl<'a> HeadsMut<'a> {
     ///
     /// # Errors
     /// There are fewer than `first + count` tokens.
-    pub fn block(self, first: usize, count: usize) -> Result<Self, ViewError> {
+    pub fn block(self, first: usize, count: usize) -> Result<Self, Error> {
         let Heads { first, shape, .. } = self.read().block(first, count)?;
         Ok(Self { first, shape, ..self })
     }

@@ -24,7 +24,7 @@ use crate::simd::{CACHE_LINE_F32, MAX_LANES, SimdF32};
 ///
 /// let shape = CacheShape { storage: CacheDtype::F16, ..CacheShape::new(8, 128, 8, 64) };
 /// assert_eq!(2 * shape.len(Isa::best())?, CacheShape::new(8, 128, 8, 64).len(Isa::best())?);
-/// # Ok::<(), simdformer_kernels::AttentionError>(())
+/// # Ok::<(), simdformer_kernels::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]

@@ -38,7 +38,6 @@ mod decode;
 mod decode_queries;
 #[cfg(feature = "train")]
 mod dropout;
-mod error;
 mod flash;
 mod head_params;
 mod heads;
@@ -57,7 +56,6 @@ pub use backward::{
     attention_forward_save,
 };
 pub use cache::{Cache, CacheMut, CacheShape};
-pub use error::AttentionError;
 pub use heads::{Heads, HeadsMut, Qkv};
 pub use kv_dtype::CacheDtype;
 pub use options::{
@@ -66,6 +64,7 @@ pub use options::{
 
 pub use prefill::attention_scratch;
 
+use crate::error::Error;
 use crate::isa::Isa;
 use crate::parallel::Parallelism;
 use bias::CheckedBias;
@@ -85,7 +84,7 @@ use params::{
 /// let planned = attention_scratch_bound(isa, 2, 40, 8, 64)?;
 /// let sequences = [Sequence::packed(0, 33), Sequence::packed(33, 7)];
 /// assert!(attention_scratch(isa, &sequences, 8, 64)? <= planned);
-/// # Ok::<(), simdformer_kernels::AttentionError>(())
+/// # Ok::<(), simdformer_kernels::Error>(())
 /// ```
 ///
 /// # Errors
@@ -96,12 +95,12 @@ pub fn attention_scratch_bound(
     tokens: usize,
     heads: usize,
     head_dim: usize,
-) -> Result<usize, AttentionError> {
+) -> Result<usize, Error> {
     sequences
         .checked_mul(isa.lanes())
         .and_then(|rounding| rounding.checked_add(tokens))
         .and_then(|tokens| head_floats(isa.lanes(), tokens, head_dim)?.checked_mul(heads))
-        .ok_or(AttentionError::TooLarge)
+        .ok_or(Error::TooLarge { operand: "the scratch" })
 }
 
 /// Attention of every sequence. The query and the output are `[tokens, heads, head_dim]`, key and value
@@ -158,7 +157,7 @@ pub fn attention(
     output: AttentionOutput<'_>,
     scratch: &mut [f32],
     parallelism: Parallelism<'_>,
-) -> Result<(), AttentionError> {
+) -> Result<(), Error> {
     prefill::attend(isa, qkv, sequences, options, (output, None), scratch, parallelism)
 }
 
@@ -211,7 +210,7 @@ pub fn attention_cached(
     options: &AttentionOptions<'_>,
     output: AttentionOutput<'_>,
     parallelism: Parallelism<'_>,
-) -> Result<(), AttentionError> {
+) -> Result<(), Error> {
     let shape = cache.shape();
     let isa = cache.isa();
     check::query(&query, &output.context, shape.heads, shape.head_dim)?;
@@ -220,7 +219,7 @@ pub fn attention_cached(
     let bias = CheckedBias::new(options.bias, reach, options.causal)?;
     let weights = check::weights(output.weights, reach)?;
     for sequence in sequences {
-        check::slot(&shape, sequence.slot, sequence.key_len)?;
+        shape.check_range(sequence.slot, 0, sequence.key_len)?;
     }
     let longest = sequences.iter().map(|s| s.query_len).max().unwrap_or(0);
     count_tasks(sequences.len(), query.heads(), longest)?;
@@ -314,7 +313,7 @@ pub fn attention_decode(
     options: &AttentionOptions<'_>,
     mut out: HeadsMut<'_>,
     parallelism: Parallelism<'_>,
-) -> Result<(), AttentionError> {
+) -> Result<(), Error> {
     let shape = cache.shape();
     let isa = cache.isa();
     check::query(&query, &out, shape.heads, shape.head_dim)?;

@@ -4,7 +4,6 @@
 use super::bias::CheckedBias;
 use super::cache::Cache;
 use super::decode::{self, Attend, KvView, MAX_SHARED_ROWS};
-use super::error::AttentionError;
 use super::flash::{MIN_QUERY_BLOCK, QUERY_BLOCK, Scores};
 use super::head_params::HeadParams;
 use super::heads::{Heads, HeadsMut};
@@ -13,6 +12,7 @@ use super::online_softmax::WeightLines;
 use super::options::{AttentionOptions, SlotTable, Weights};
 #[cfg(feature = "train")]
 use crate::dropout::WeightDropout;
+use crate::error::Error;
 use crate::isa::Isa;
 use crate::mask::FullyMasked;
 use crate::parallel::{Workers, share, work_to_share};
@@ -49,15 +49,11 @@ pub(super) fn chunked(
 ///
 /// # Errors
 /// The number overflows.
-pub(super) fn count_tasks(
-    sequences: usize,
-    heads: usize,
-    longest: usize,
-) -> Result<usize, AttentionError> {
+pub(super) fn count_tasks(sequences: usize, heads: usize, longest: usize) -> Result<usize, Error> {
     sequences
         .checked_mul(heads)
         .and_then(|pairs| pairs.checked_mul(longest.div_ceil(MIN_QUERY_BLOCK).max(1)))
-        .ok_or(AttentionError::TooLarge)
+        .ok_or(Error::TooLarge { operand: "the list of tasks" })
 }
 
 /// Multiply-adds of sequences of `(queries, keys)` over `elements` elements of all heads, saturating. It decides the
@@ -529,7 +525,7 @@ mod tests {
             (block + 1, 1, MAX),
         ] {
             let found = count_tasks(sequences, heads, longest);
-            let expected = Err(AttentionError::TooLarge);
+            let expected = Err(Error::TooLarge { operand: "the list of tasks" });
             assert_eq!(found, expected, "{sequences} x {heads} x {longest}");
         }
         assert_eq!(count_tasks(3, 4, 0), Ok(12));

@@ -3,7 +3,6 @@
 
 use super::bias::CheckedBias;
 use super::check;
-use super::error::AttentionError;
 use super::heads::{Heads, Qkv};
 use super::options::{AttentionOptions, AttentionOutput, Sequence};
 use super::panels::{head_floats, value_row, write_all_keys, write_values};
@@ -12,6 +11,7 @@ use super::params::{
 };
 #[cfg(feature = "train")]
 use crate::dropout::WeightDropout;
+use crate::error::Error;
 use crate::isa::Isa;
 use crate::mask::FullyMasked;
 use crate::parallel::{Parallelism, Workers};
@@ -34,11 +34,11 @@ pub fn attention_scratch(
     sequences: &[Sequence],
     heads: usize,
     head_dim: usize,
-) -> Result<usize, AttentionError> {
+) -> Result<usize, Error> {
     sequences.iter().try_fold(0usize, |total, sequence| {
         head_floats(isa.lanes(), sequence.padded_len, head_dim)
             .and_then(|floats| floats.checked_mul(heads)?.checked_add(total))
-            .ok_or(AttentionError::TooLarge)
+            .ok_or(Error::TooLarge { operand: "the scratch" })
     })
 }
 
@@ -62,10 +62,10 @@ pub(super) fn attend(
     (output, train): (AttentionOutput<'_>, Option<TrainArgs<'_>>),
     scratch: &mut [f32],
     parallelism: Parallelism<'_>,
-) -> Result<(), AttentionError> {
-    let Qkv { query, key, .. } = qkv;
+) -> Result<(), Error> {
+    let Qkv { query, key, value } = qkv;
     let (kv_heads, head_dim) = (key.heads(), key.head_dim());
-    check::key_value(&qkv)?;
+    value.check_shape("value", key.shape())?;
     check::query(&query, &output.context, kv_heads, head_dim)?;
     let queries = sequences.iter().map(|s| (s.query_start, s.query_len, s.key_len));
     let reach = check::sequences(queries, &query)?;
@@ -73,9 +73,7 @@ pub(super) fn attend(
     let weights = check::weights(output.weights, reach)?;
     check::keys(sequences, key.tokens())?;
     let expected = attention_scratch(isa, sequences, kv_heads, head_dim)?;
-    if scratch.len() < expected {
-        return Err(AttentionError::Scratch { expected, found: scratch.len() });
-    }
+    Error::check_min_len("scratch", expected, scratch)?;
     if let Some(train) = &train {
         check::sums(train.sums, &query)?;
         #[cfg(feature = "train")]

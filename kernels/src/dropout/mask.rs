@@ -1,12 +1,12 @@
 //! Dropout of the elements of rows.
 
-use super::error::DropoutError;
 use super::philox::{GROUP, Philox};
+use crate::error::Error;
 use crate::float_mode::in_default_mode;
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Parallelism;
-use crate::rows::{UnitColumns, for_rows};
+use crate::rows::for_rows;
 use crate::simd::{SimdF32, SimdOp};
 
 /// Decisions in one block.
@@ -26,7 +26,7 @@ const CHUNK: usize = DECISIONS * BLOCKS;
 /// let dropout = Dropout { seed: 42, step: 1000, site: 3, probability: 0.1 };
 /// // The probability is rounded to a multiple of 1/65536.
 /// assert_eq!(dropout.keep()?, 58982.0 / 65536.0);
-/// # Ok::<(), simdformer_kernels::train::DropoutError>(())
+/// # Ok::<(), simdformer_kernels::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Dropout {
@@ -52,18 +52,17 @@ impl Dropout {
     ///
     /// # Errors
     /// The probability is negative, NaN, or so near to 1 that no element remains.
-    pub fn keep(&self) -> Result<f64, DropoutError> {
+    pub fn keep(&self) -> Result<f64, Error> {
         let dropped = self.share()?.dropped;
         Ok(in_default_mode(|| 1.0 - f64::from(dropped) / 65536.0))
     }
 
-    pub(super) fn share(&self) -> Result<Share, DropoutError> {
+    pub(super) fn share(&self) -> Result<Share, Error> {
         let found = self.probability;
         in_default_mode(|| {
             let dropped = libm::round(f64::from(found) * 65536.0);
-            if !(found >= 0.0 && dropped < 65536.0) {
-                return Err(DropoutError::Probability { found });
-            }
+            let (value, fits) = (f64::from(found), found >= 0.0 && dropped < 65536.0);
+            Error::check_setting("dropout probability", value, fits, "at least 0 and below 1")?;
             Ok(Share { dropped: dropped as u16, factor: (65536.0 / (65536.0 - dropped)) as f32 })
         })
     }
@@ -150,14 +149,9 @@ impl Share {
     }
 }
 
-fn check(sentences: &[u32], positions: &[u32], rows: usize) -> Result<(), DropoutError> {
-    if sentences.len() != rows {
-        return Err(DropoutError::Sentences { expected: rows, found: sentences.len() });
-    }
-    if positions.len() != rows {
-        return Err(DropoutError::Positions { expected: rows, found: positions.len() });
-    }
-    Ok(())
+fn check(sentences: &[u32], positions: &[u32], rows: usize) -> Result<(), Error> {
+    Error::check_len("sentences", rows, sentences)?;
+    Error::check_len("positions", rows, positions)
 }
 
 /// Each element of `x` `[rows, columns]` becomes 0 or is divided by the probability that it is not dropped. The same
@@ -193,12 +187,10 @@ pub fn dropout(
     positions: &[u32],
     mut x: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
-) -> Result<(), DropoutError> {
+) -> Result<(), Error> {
     let (rows, columns, to_stride) = (x.rows(), x.columns(), x.row_stride());
     check(sentences, positions, rows)?;
-    if let Some(found) = x.wide_columns() {
-        return Err(DropoutError::ColumnStride { found });
-    }
+    x.read().check_contiguous_rows("x")?;
     let (share, philox) = (dropout.share()?, dropout.philox(OF_ROWS));
     if share.dropped == 0 {
         return Ok(());
@@ -247,16 +239,12 @@ pub fn dropout_add(
     x: Matrix<'_>,
     mut out: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
-) -> Result<(), DropoutError> {
+) -> Result<(), Error> {
     let (rows, columns, to_stride) = (out.rows(), out.columns(), out.row_stride());
-    let expected = [x.rows(), x.columns()];
-    if expected != [rows, columns] {
-        return Err(DropoutError::Shape { expected, found: [rows, columns] });
-    }
+    out.read().check_shape("out", x.shape())?;
     check(sentences, positions, rows)?;
-    if let Some(found) = x.wide_columns().or(out.wide_columns()) {
-        return Err(DropoutError::ColumnStride { found });
-    }
+    x.check_contiguous_rows("x")?;
+    out.read().check_contiguous_rows("out")?;
     let (share, philox) = (dropout.share()?, dropout.philox(OF_ROWS));
     let stride = x.row_stride();
     let shared = out.shared();

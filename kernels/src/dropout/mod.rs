@@ -21,13 +21,11 @@
 //! the sentence, and by the query's head; key `j` has decision `j % 8` of its block.
 
 mod distributions;
-mod error;
 mod mask;
 mod philox;
 mod weights;
 
 pub use distributions::{normal, permutation, uniform};
-pub use error::DropoutError;
 pub use mask::{Dropout, dropout, dropout_add};
 pub use philox::Philox;
 pub use weights::WeightDropout;

@@ -1,8 +1,8 @@
 //! Dropout of attention weights. Their matrix is never stored; the dropout is applied to one tile at a time.
 
-use super::error::DropoutError;
 use super::mask::{DECISIONS, Dropout, Share};
 use super::philox::{GROUP, Philox};
+use crate::error::Error;
 use core::mem::MaybeUninit;
 use core::ops::Range;
 
@@ -28,7 +28,7 @@ const GROUPS: usize = 8 * 256 / (DECISIONS * GROUP);
 /// // Two sentences, with two query tokens and with one.
 /// let of_weights = WeightDropout::new(&dropout, &[7, 7, 8])?;
 /// assert!(WeightDropout::new(&Dropout { probability: 1.0, ..dropout }, &[]).is_err());
-/// # Ok::<(), simdformer_kernels::train::DropoutError>(())
+/// # Ok::<(), simdformer_kernels::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct WeightDropout<'a> {
@@ -43,7 +43,7 @@ impl<'a> WeightDropout<'a> {
     ///
     /// # Errors
     /// The probability is not in its range.
-    pub fn new(dropout: &Dropout, sentences: &'a [u32]) -> Result<Self, DropoutError> {
+    pub fn new(dropout: &Dropout, sentences: &'a [u32]) -> Result<Self, Error> {
         Ok(Self { philox: dropout.philox(OF_WEIGHTS), share: dropout.share()?, sentences })
     }
 

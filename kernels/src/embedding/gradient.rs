@@ -4,11 +4,11 @@
 //! caller's. A task is a range of sorted tokens, and processes the ids whose first token is in its range. So no two
 //! tasks add to the same row, and each row is summed in the order of its tokens on any number of threads.
 
-use super::EmbeddingError;
+use crate::error::{Error, Expected};
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Parallelism;
-use crate::rows::{UnitColumns, for_rows};
+use crate::rows::for_rows;
 use crate::simd::{SimdF32, SimdOp};
 
 /// Adds the gradients of sorted tokens to the rows of a table.
@@ -166,27 +166,17 @@ pub fn embedding_gradient(
     mut d_table: MatrixMut<'_>,
     scratch: &mut [u32],
     parallelism: Parallelism<'_>,
-) -> Result<(), EmbeddingError> {
+) -> Result<(), Error> {
     let (rows, columns) = (d_table.rows(), d_table.columns());
-    let (expected, found) = ([ids.len(), columns], [d_x.rows(), d_x.columns()]);
-    if found != expected {
-        return Err(EmbeddingError::Gradient { expected, found });
-    }
-    if let Some(found) = d_x.wide_columns().or(d_table.wide_columns()) {
-        return Err(EmbeddingError::ColumnStride { found });
-    }
-    if u32::try_from(ids.len()).is_err() {
-        return Err(EmbeddingError::Tokens { found: ids.len() });
-    }
-    let outside = |&(_, &id): &(usize, &u32)| id as usize >= rows;
-    if let Some((token, &found)) = ids.iter().enumerate().find(outside) {
-        return Err(EmbeddingError::Id { token, rows, found });
-    }
+    d_x.check_shape("d_x", [ids.len(), columns])?;
+    d_x.check_contiguous_rows("d_x")?;
+    d_table.read().check_contiguous_rows("d_table")?;
+    // The sort counts tokens in `u32`.
+    Error::check_size("length", "ids", Expected::AtMost(u32::MAX as usize), ids.len())?;
+    Error::check_indices("id", "token", rows, ids)?;
     // If the length overflows `usize`, no scratch is long enough.
     let expected = embedding_gradient_scratch(rows, ids.len()).unwrap_or(usize::MAX);
-    if scratch.len() < expected {
-        return Err(EmbeddingError::Scratch { expected, found: scratch.len() });
-    }
+    Error::check_min_len("scratch", expected, scratch)?;
     if columns == 0 || ids.is_empty() {
         return Ok(());
     }

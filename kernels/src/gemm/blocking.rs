@@ -22,7 +22,6 @@
 //! The partial sums take 9 KiB of each thread's stack for few rows, and 48 KiB for many (see [`PartialSums`]). Nothing
 //! else here is larger than a tile.
 
-use super::dtype::Dtype;
 use super::epilogue::Epilogue;
 use super::f16_tile::{self, Widen};
 use super::microkernel::{
@@ -35,6 +34,7 @@ use super::prefetch::{
     requests,
 };
 use super::store::Store;
+use crate::dtype::Dtype;
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::{Workers, share, work_to_share};

@@ -1,8 +1,23 @@
 //! Checks the shapes of the operands before anything is written.
 
 use super::epilogue::{Epilogue, Residual};
-use super::error::GemmError;
+use crate::error::{Error, Expected};
 use crate::matrix::MatrixMut;
+
+/// Checks that a block of `[rows, count]` fits columns `first..` of a matrix of `[depth, columns]`. Returns the column
+/// after its last one.
+pub(super) fn block(
+    found @ [rows, count]: [usize; 2],
+    (depth, columns): (usize, usize),
+    first: usize,
+) -> Result<usize, Error> {
+    if rows != depth {
+        let expected = [depth, columns.saturating_sub(first)];
+        return Err(Error::Shape { operand: "the weight", expected, found });
+    }
+    Error::check_end("last column", "the weight", None, (first, count), columns)?;
+    Ok(first + count)
+}
 
 /// Checks that the operands match a weight of `[depth, columns]`. `A` is `[rows, a_columns]`.
 pub(super) fn operands(
@@ -10,20 +25,19 @@ pub(super) fn operands(
     (depth, columns): (usize, usize),
     epilogue: &Epilogue<'_>,
     c: &MatrixMut<'_>,
-) -> Result<(), GemmError> {
-    if a_columns != depth {
-        return Err(GemmError::Depth { expected: depth, found: a_columns });
+) -> Result<(), Error> {
+    if a_columns != depth && [columns, depth] == [a_columns, c.columns()] {
+        // The usual mistake: a weight that is stored `[out, in]` was packed without `transposed()`.
+        return Err(Error::Shape {
+            operand: "W",
+            expected: [a_columns, c.columns()],
+            found: [depth, columns],
+        });
     }
-    if c.rows() != rows {
-        return Err(GemmError::Rows { expected: rows, found: c.rows() });
-    }
-    if c.columns() != columns {
-        return Err(GemmError::Columns { expected: columns, found: c.columns() });
-    }
-    if let Some(bias) = epilogue.bias
-        && bias.len() != columns
-    {
-        return Err(GemmError::Bias { expected: columns, found: bias.len() });
+    Error::check_size("columns", "A", Expected::Exactly(depth), a_columns)?;
+    c.read().check_shape("C", [rows, columns])?;
+    if let Some(bias) = epilogue.bias {
+        Error::check_len("bias", columns, bias)?;
     }
     let residual = match epilogue.residual {
         Residual::None | Residual::Output | Residual::Gate => None,
@@ -31,13 +45,5 @@ pub(super) fn operands(
         #[cfg(feature = "train")]
         Residual::Derivative { pre, .. } => Some(pre),
     };
-    if let Some(residual) = residual
-        && (residual.rows(), residual.columns()) != (c.rows(), c.columns())
-    {
-        return Err(GemmError::ResidualShape {
-            expected: (c.rows(), c.columns()),
-            found: (residual.rows(), residual.columns()),
-        });
-    }
-    Ok(())
+    residual.map_or(Ok(()), |residual| residual.check_shape("residual", [rows, columns]))
 }

@@ -5,12 +5,12 @@
 //! * Many rows: one block of a panel at a time, on the stack, for the f32 tiles. The conversion takes little time
 //!   compared with the tiles, and no tile is compiled twice.
 
-use super::dtype::Dtype;
 use super::microkernel::{
     MAX_MR, Panels, PrefetchLines, Rows, SparsePrefetch, SpreadPrefetch, TileOperand, multiply,
 };
 use super::packing::PackedMatrix;
 use super::store::Store;
+use crate::dtype::Dtype;
 use crate::matrix::Matrix;
 use crate::parallel::share;
 use crate::simd::{CACHE_LINE_F32, MAX_LANES, SimdF32, SimdOp, TileOp};

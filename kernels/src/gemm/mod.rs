@@ -16,16 +16,15 @@
 //!
 //! `microkernel.rs` has the tile, `blocking.rs` the loops and the split over threads, and `packing.rs` the layout.
 //! Another weight dtype needs another packing file and another implementation of `TileOperand`. The loop over `k` and
-//! its prefetch policy do not change. For the 16-bit dtypes ([`Dtype`]), `dtype.rs` has the formats, `pack_f16.rs` the
+//! its prefetch policy do not change. For the 16-bit dtypes ([`Dtype`]), `f16_layout.rs` has the layout, `pack_f16.rs` the
 //! packing, and `f16_tile.rs` the conversion to f32, in the tile or before it.
 
 mod blocking;
 mod check;
-mod dtype;
 mod epilogue;
 #[cfg(feature = "train")]
 mod epilogue_grad;
-mod error;
+mod f16_layout;
 mod f16_tile;
 mod int8;
 mod microkernel;
@@ -41,9 +40,7 @@ mod unpacked;
 #[cfg(feature = "train")]
 mod weight_grad;
 
-pub use dtype::Dtype;
 pub use epilogue::{Epilogue, Residual};
-pub use error::GemmError;
 pub use int8::{ActivationBits, QuantizedActivations, QuantizedMatrix, gemm_int8};
 pub use packing::PackedMatrix;
 pub use unpacked::{gemm_unpacked, gemm_unpacked_scratch};
@@ -57,6 +54,7 @@ pub(crate) use microkernel::{
 };
 pub(crate) use packing::Column;
 
+use crate::error::Error;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Parallelism;
 
@@ -108,7 +106,7 @@ pub fn gemm(
     epilogue: &Epilogue<'_>,
     mut c: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
-) -> Result<(), GemmError> {
+) -> Result<(), Error> {
     check::operands((a.rows(), a.columns()), (weight.depth(), weight.columns()), epilogue, &c)?;
     if c.rows() == 0 || c.columns() == 0 {
         return Ok(());

@@ -3,9 +3,10 @@
 //! A few rows of a panel at a time are packed as f32 on the stack, and then rounded into the panel. Strides,
 //! transposition and prefetch are those of f32 packing.
 
-use super::dtype::{Dtype, F16Column};
-use super::error::GemmError;
+use super::f16_layout::F16Column;
 use super::packing::{MIN_PACKED_TO_FORK, Pack, PackedMatrix, TASKS_PER_THREAD};
+use crate::dtype::Dtype;
+use crate::error::Error;
 use crate::isa::{AutoVectorize, Isa};
 use crate::matrix::Matrix;
 use crate::parallel::{Parallelism, share};
@@ -25,12 +26,12 @@ impl PackedMatrix<'_> {
     /// infinities. A NaN stays a NaN with the same sign and the upper bits of its payload, and becomes quiet.
     ///
     /// # Errors
-    /// As [`PackedMatrix::pack_block`], and [`GemmError::TooLargeToStore`] for a finite value that would round to
+    /// As [`PackedMatrix::pack_block`], and [`Error::ValueTooLarge`] for a finite value that would round to
     /// infinity (for f16, a magnitude of 65,520 or more). Nothing is written then.
     ///
     /// ```
     /// use simdformer_kernels::{
-    ///     Epilogue, GemmError, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Dtype, gemm,
+    ///     Epilogue, Error, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Dtype, gemm,
     /// };
     ///
     /// let (isa, serial) = (Isa::best(), Parallelism::Serial);
@@ -59,13 +60,13 @@ impl PackedMatrix<'_> {
         first: usize,
         buffer: &mut [f32],
         parallelism: Parallelism<'_>,
-    ) -> Result<(), GemmError> {
+    ) -> Result<(), Error> {
         if storage == Dtype::F32 {
             return Self::pack_block_with(isa, block, shape, first, buffer, parallelism);
         }
         // `len_as` also checks this. The check here removes the code below from builds without the feature.
         if !cfg!(feature = "f16") {
-            return Err(GemmError::MissingFeature { feature: "f16" });
+            return Err(Error::MissingFeature { feature: "f16" });
         }
         let (depth, columns) = shape;
         let expected = Self::len_as(isa, storage, depth, columns)?;
@@ -110,13 +111,13 @@ impl PackedMatrix<'_> {
 }
 
 /// The error for the first value, in row order, that is too large.
-fn first_too_large(storage: Dtype, block: &Matrix<'_>, first: usize) -> Option<GemmError> {
+fn first_too_large(storage: Dtype, block: &Matrix<'_>, first: usize) -> Option<Error> {
     for row in 0..block.rows() {
         for column in 0..block.columns() {
             let bits = block.at(row, column).to_bits();
             if is_too_large(storage, bits) {
-                let at = (row, first + column);
-                return Some(GemmError::TooLargeToStore { storage, at, bits });
+                let (at, found) = ([row, first + column], f32::from_bits(bits));
+                return Some(Error::ValueTooLarge { dtype: storage, at, found });
             }
         }
     }

@@ -1,8 +1,10 @@
 //! Packs a weight matrix into panels, into the caller's buffer.
 
-use super::dtype::{Dtype, F16Column};
-use super::error::GemmError;
+use super::check;
+use super::f16_layout::F16Column;
 use super::pack_fast::{PANELS_PER_PASS, panel_of_columns, panels_of_rows};
+use crate::dtype::Dtype;
+use crate::error::{Error, Expected};
 use crate::isa::Isa;
 use crate::matrix::Matrix;
 use crate::parallel::{Parallelism, Workers, share, work_to_share};
@@ -33,7 +35,7 @@ pub(super) const TASKS_PER_THREAD: usize = 2;
 ///
 /// ```
 /// use simdformer_kernels::{
-///     Epilogue, GemmError, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, gemm,
+///     Epilogue, Error, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, gemm,
 /// };
 ///
 /// struct Linear {
@@ -45,14 +47,14 @@ pub(super) const TASKS_PER_THREAD: usize = 2;
 ///
 /// impl Linear {
 ///     /// Packs a weight stored `[out, in]`. The source is not used afterwards.
-///     fn new(isa: Isa, weight: Matrix<'_>) -> Result<Self, GemmError> {
+///     fn new(isa: Isa, weight: Matrix<'_>) -> Result<Self, Error> {
 ///         let (depth, columns) = (weight.columns(), weight.rows());
 ///         let mut packed = vec![0.0; PackedMatrix::len(isa, depth, columns)?];
 ///         PackedMatrix::pack(isa, weight.transposed(), &mut packed)?;
 ///         Ok(Self { packed, isa, depth, columns })
 ///     }
 ///
-///     fn weight(&self) -> Result<PackedMatrix<'_>, GemmError> {
+///     fn weight(&self) -> Result<PackedMatrix<'_>, Error> {
 ///         PackedMatrix::from_packed(self.isa, self.depth, self.columns, &self.packed)
 ///     }
 /// }
@@ -80,7 +82,7 @@ impl<'a> PackedMatrix<'a> {
     ///
     /// # Errors
     /// The product overflows.
-    pub fn len(isa: Isa, depth: usize, columns: usize) -> Result<usize, GemmError> {
+    pub fn len(isa: Isa, depth: usize, columns: usize) -> Result<usize, Error> {
         Self::len_as(isa, Dtype::F32, depth, columns)
     }
 
@@ -89,21 +91,16 @@ impl<'a> PackedMatrix<'a> {
     ///
     /// # Errors
     /// As [`PackedMatrix::len`].
-    pub fn len_as(
-        isa: Isa,
-        storage: Dtype,
-        depth: usize,
-        columns: usize,
-    ) -> Result<usize, GemmError> {
+    pub fn len_as(isa: Isa, storage: Dtype, depth: usize, columns: usize) -> Result<usize, Error> {
         if !storage.is_enabled() {
-            return Err(GemmError::MissingFeature { feature: "f16" });
+            return Err(Error::MissingFeature { feature: "f16" });
         }
         columns
             .div_ceil(isa.panel())
             .checked_mul(isa.panel())
             .and_then(|padded| padded.checked_mul(storage.words(depth)))
             .filter(|&floats| floats <= isize::MAX as usize / 4)
-            .ok_or(GemmError::TooLarge)
+            .ok_or(Error::TooLarge { operand: "the packed matrix" })
     }
 
     /// Packs `weight`, `[depth, columns]` with any strides. A matrix stored `[out, in]` is packed as
@@ -112,7 +109,7 @@ impl<'a> PackedMatrix<'a> {
     ///
     /// # Errors
     /// The buffer is shorter than [`PackedMatrix::len`].
-    pub fn pack(isa: Isa, weight: Matrix<'_>, buffer: &'a mut [f32]) -> Result<Self, GemmError> {
+    pub fn pack(isa: Isa, weight: Matrix<'_>, buffer: &'a mut [f32]) -> Result<Self, Error> {
         Self::pack_with(isa, weight, buffer, Parallelism::Serial)
     }
 
@@ -140,7 +137,7 @@ impl<'a> PackedMatrix<'a> {
         weight: Matrix<'_>,
         buffer: &'a mut [f32],
         parallelism: Parallelism<'_>,
-    ) -> Result<Self, GemmError> {
+    ) -> Result<Self, Error> {
         Self::pack_by(isa, weight, buffer, parallelism.workers())
     }
 
@@ -150,7 +147,7 @@ impl<'a> PackedMatrix<'a> {
         weight: Matrix<'_>,
         buffer: &'a mut [f32],
         workers: Workers<'_>,
-    ) -> Result<Self, GemmError> {
+    ) -> Result<Self, Error> {
         let (depth, columns) = (weight.rows(), weight.columns());
         let floats = Self::len(isa, depth, columns)?;
         Self::pack_block_by(isa, weight, (depth, columns), 0, buffer, workers)?;
@@ -193,7 +190,7 @@ impl<'a> PackedMatrix<'a> {
         shape: (usize, usize),
         first: usize,
         buffer: &mut [f32],
-    ) -> Result<(), GemmError> {
+    ) -> Result<(), Error> {
         Self::pack_block_with(isa, block, shape, first, buffer, Parallelism::Serial)
     }
 
@@ -208,7 +205,7 @@ impl<'a> PackedMatrix<'a> {
         first: usize,
         buffer: &mut [f32],
         parallelism: Parallelism<'_>,
-    ) -> Result<(), GemmError> {
+    ) -> Result<(), Error> {
         Self::pack_block_by(isa, block, shape, first, buffer, parallelism.workers())
     }
 
@@ -220,7 +217,7 @@ impl<'a> PackedMatrix<'a> {
         first: usize,
         buffer: &mut [f32],
         workers: Workers<'_>,
-    ) -> Result<(), GemmError> {
+    ) -> Result<(), Error> {
         let (depth, columns) = shape;
         let expected = Self::len(isa, depth, columns)?;
         let end = Self::check_block(&block, shape, first, (expected, buffer.len()))?;
@@ -249,15 +246,9 @@ impl<'a> PackedMatrix<'a> {
         shape: (usize, usize),
         first: usize,
         (expected, found): (usize, usize),
-    ) -> Result<usize, GemmError> {
-        if found < expected {
-            return Err(GemmError::PackedLength { expected, found });
-        }
-        let end = first.saturating_add(block.columns());
-        if block.rows() != shape.0 || end > shape.1 {
-            return Err(GemmError::PackedBlock { expected: shape, found: (block.rows(), end) });
-        }
-        Ok(end)
+    ) -> Result<usize, Error> {
+        Error::check_size("length", "the packed matrix", Expected::AtLeast(expected), found)?;
+        check::block(block.shape(), shape, first)
     }
 
     /// Packs `block`, `[depth, n]`, into panels from the start of `to` on. The panels contain no other block.
@@ -282,7 +273,7 @@ impl<'a> PackedMatrix<'a> {
         depth: usize,
         columns: usize,
         data: &'a [f32],
-    ) -> Result<Self, GemmError> {
+    ) -> Result<Self, Error> {
         Self::from_packed_as(isa, Dtype::F32, depth, columns, data)
     }
 
@@ -296,11 +287,9 @@ impl<'a> PackedMatrix<'a> {
         depth: usize,
         columns: usize,
         data: &'a [f32],
-    ) -> Result<Self, GemmError> {
+    ) -> Result<Self, Error> {
         let expected = Self::len_as(isa, storage, depth, columns)?;
-        if data.len() != expected {
-            return Err(GemmError::PackedLength { expected, found: data.len() });
-        }
+        Error::check_len("the packed matrix", expected, data)?;
         Ok(Self { data, depth, columns, isa, storage })
     }
 

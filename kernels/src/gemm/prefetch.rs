@@ -1,7 +1,7 @@
 //! The prefetch policy of a block of rows: each tile prefetches its share of the weights that are multiplied next.
 
-use super::dtype::Dtype;
 use super::microkernel::MAX_MR;
+use crate::dtype::Dtype;
 use crate::parallel::share;
 use crate::simd::{CACHE_LINE_F32, SimdF32};
 

@@ -7,10 +7,10 @@
 //! has only one tile of rows and the rows of `B` are contiguous, `B` is read in place (see `small_m.rs`).
 
 use super::epilogue::{Epilogue, Residual};
-use super::error::GemmError;
 use super::packing::PackedMatrix;
 use super::store::Store;
 use super::{blocking, check, small_m};
+use crate::error::Error;
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Parallelism;
@@ -24,7 +24,7 @@ const COLUMNS: usize = 1024;
 ///
 /// # Errors
 /// The size overflows.
-pub fn gemm_unpacked_scratch(isa: Isa, depth: usize, columns: usize) -> Result<usize, GemmError> {
+pub fn gemm_unpacked_scratch(isa: Isa, depth: usize, columns: usize) -> Result<usize, Error> {
     PackedMatrix::len(isa, depth, columns.min(COLUMNS))
 }
 
@@ -70,14 +70,11 @@ pub fn gemm_unpacked(
     mut c: MatrixMut<'_>,
     scratch: &mut [f32],
     parallelism: Parallelism<'_>,
-) -> Result<(), GemmError> {
+) -> Result<(), Error> {
     let (depth, columns) = (b.rows(), b.columns());
     check::operands((a.rows(), a.columns()), (depth, columns), epilogue, &c)?;
     let expected = gemm_unpacked_scratch(isa, depth, columns)?;
-    let found = scratch.len();
-    let Some(scratch) = scratch.get_mut(..expected) else {
-        return Err(GemmError::Scratch { expected, found });
-    };
+    Error::check_min_len("scratch", expected, scratch)?;
     if a.rows() == 0 {
         return Ok(());
     }

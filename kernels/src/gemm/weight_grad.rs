@@ -20,13 +20,13 @@
 
 use super::blocking::MIN_WORK_TO_FORK;
 use super::epilogue::{Epilogue, Residual};
-use super::error::GemmError;
 use super::microkernel::{
     MAX_MR, Operands, Prefetch, PrefetchLines, SpreadPrefetch, tile_prefetched,
 };
 use super::pack_a::{self, CopyStrip, Strips};
 use super::packing::PackedMatrix;
 use super::store::Store;
+use crate::error::{Error, Expected};
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::{Parallelism, Workers, share};
@@ -61,13 +61,13 @@ pub fn weight_gradient_scratch(
     rows: usize,
     outputs: usize,
     inputs: usize,
-) -> Result<usize, GemmError> {
+) -> Result<usize, Error> {
     let panels = PackedMatrix::len(isa, rows, inputs)?;
     pack_a::stride(rows)
         .and_then(|stride| stride.checked_mul(outputs.div_ceil(pack_a::WIDTH)))
         .and_then(|strips| strips.checked_add(panels)?.checked_add(CACHE_LINE_F32))
         .filter(|&floats| floats <= isize::MAX as usize / 4)
-        .ok_or(GemmError::TooLarge)
+        .ok_or(Error::TooLarge { operand: "the scratch" })
 }
 
 /// The gradients of a linear layer `Y = X W^T + b` with `W` stored `[outputs, inputs]`, as in checkpoints:
@@ -129,15 +129,13 @@ pub fn weight_gradient(
     mut d_bias: Option<&mut [f32]>,
     scratch: &mut [f32],
     parallelism: Parallelism<'_>,
-) -> Result<(), GemmError> {
+) -> Result<(), Error> {
     let (outputs, inputs) = (d_y.columns(), x.columns());
     check(&d_y, &x, chunks, &d_weight, d_bias.as_deref())?;
     let longest = chunks.ranges().map(|rows| rows.len()).max().unwrap_or(0);
     let expected = weight_gradient_scratch(isa, longest, outputs, inputs)?;
-    let found = scratch.len();
-    let Some(scratch) = scratch.get_mut(..expected) else {
-        return Err(GemmError::Scratch { expected, found });
-    };
+    Error::check_min_len("scratch", expected, scratch)?;
+    let scratch = &mut scratch[..expected];
     if chunks.is_empty() && write == WriteMode::Store {
         clear(&mut d_weight);
         d_bias.iter_mut().for_each(|d_bias| d_bias.fill(0.0));
@@ -173,26 +171,12 @@ fn check(
     chunks: ReductionChunks<'_>,
     d_weight: &MatrixMut<'_>,
     d_bias: Option<&[f32]>,
-) -> Result<(), GemmError> {
+) -> Result<(), Error> {
     let (rows, outputs, inputs) = (d_y.rows(), d_y.columns(), x.columns());
-    if x.rows() != rows {
-        return Err(GemmError::GradientRows { expected: rows, found: x.rows() });
-    }
-    if chunks.rows() != rows {
-        return Err(GemmError::ReductionChunkRows { expected: rows, found: chunks.rows() });
-    }
-    if (d_weight.rows(), d_weight.columns()) != (outputs, inputs) {
-        return Err(GemmError::WeightGradient {
-            expected: (outputs, inputs),
-            found: (d_weight.rows(), d_weight.columns()),
-        });
-    }
-    if let Some(d_bias) = d_bias
-        && d_bias.len() != outputs
-    {
-        return Err(GemmError::BiasGradient { expected: outputs, found: d_bias.len() });
-    }
-    Ok(())
+    Error::check_size("rows", "x", Expected::Exactly(rows), x.rows())?;
+    Error::check_size("rows", "the reduction chunks", Expected::Exactly(rows), chunks.rows())?;
+    d_weight.read().check_shape("d_weight", [outputs, inputs])?;
+    d_bias.map_or(Ok(()), |d_bias| Error::check_len("d_bias", outputs, d_bias))
 }
 
 /// Writes zeros.

@@ -1,46 +1,30 @@
 //! The loss of a batch of rows.
 
-use super::error::LossError;
 use super::passes::LossRows;
 use super::smoothing::{IGNORED, RowLoss, Smoothing, TargetProbs};
+use crate::error::{Error, Expected};
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Parallelism;
-use crate::rows::{UnitColumns, for_rows};
+use crate::rows::for_rows;
 use crate::shared::SharedMut;
 
-/// The shape of the logits of a call.
-struct Logits {
-    rows: usize,
-    columns: usize,
-    wide_columns: Option<usize>,
-}
-
-impl Logits {
-    /// Checks the operands and returns the target distribution of each row.
-    fn check(
-        &self,
-        targets: &[u32],
-        smoothing: Smoothing,
-        losses: &[RowLoss],
-    ) -> Result<TargetProbs, LossError> {
-        let &Self { rows, columns, wide_columns } = self;
-        if targets.len() != rows {
-            return Err(LossError::Targets { expected: rows, found: targets.len() });
-        }
-        if losses.len() != rows {
-            return Err(LossError::Losses { expected: rows, found: losses.len() });
-        }
-        if let Some(found) = wide_columns {
-            return Err(LossError::ColumnStride { found });
-        }
-        let outside =
-            |&(_, &target): &(usize, &u32)| target != IGNORED && target as usize >= columns;
-        if let Some((row, &found)) = targets.iter().enumerate().find(outside) {
-            return Err(LossError::Target { row, columns, found });
-        }
-        TargetProbs::new(smoothing, columns)
+/// Checks the operands and returns the target distribution of each row.
+fn check(
+    logits: &Matrix<'_>,
+    targets: &[u32],
+    smoothing: Smoothing,
+    losses: &[RowLoss],
+) -> Result<TargetProbs, Error> {
+    let [rows, columns] = logits.shape();
+    Error::check_len("targets", rows, targets)?;
+    Error::check_len("losses", rows, losses)?;
+    logits.check_contiguous_rows("logits")?;
+    for (row, &target) in targets.iter().enumerate().filter(|&(_, &target)| target != IGNORED) {
+        let below = Expected::Below(columns);
+        Error::check_item("target", "row", Some(row), below, target as usize)?;
     }
+    TargetProbs::new(smoothing, columns)
 }
 
 /// The losses of rows against their targets. The gradient overwrites the logits.
@@ -90,10 +74,9 @@ pub fn cross_entropy(
     scale: f32,
     losses: &mut [RowLoss],
     parallelism: Parallelism<'_>,
-) -> Result<(), LossError> {
+) -> Result<(), Error> {
     let (rows, columns, stride) = (logits.rows(), logits.columns(), logits.row_stride());
-    let view = Logits { rows, columns, wide_columns: logits.wide_columns() };
-    let target_probs = view.check(targets, smoothing, losses)?;
+    let target_probs = check(&logits.read(), targets, smoothing, losses)?;
     let (logits, losses) = (logits.shared(), SharedMut::new(losses));
     for_rows(parallelism.workers(), rows, columns, &|range| {
         // SAFETY: the view contains every row, there is one loss for each row, and each task has its own rows.
@@ -129,10 +112,9 @@ pub fn cross_entropy_loss(
     smoothing: Smoothing,
     losses: &mut [RowLoss],
     parallelism: Parallelism<'_>,
-) -> Result<(), LossError> {
+) -> Result<(), Error> {
     let (rows, columns, stride) = (logits.rows(), logits.columns(), logits.row_stride());
-    let view = Logits { rows, columns, wide_columns: logits.wide_columns() };
-    let target_probs = view.check(targets, smoothing, losses)?;
+    let target_probs = check(&logits, targets, smoothing, losses)?;
     let losses = SharedMut::new(losses);
     for_rows(parallelism.workers(), rows, columns, &|range| {
         // SAFETY: the view contains every row, there is one loss for each row, and each task has its own rows. Without

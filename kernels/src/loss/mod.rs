@@ -20,11 +20,9 @@
 //! f64. So the bits do not depend on the vector width.
 
 mod call;
-mod error;
 mod passes;
 mod smoothing;
 mod sums;
 
 pub use call::{cross_entropy, cross_entropy_loss};
-pub use error::LossError;
 pub use smoothing::{IGNORED, RowLoss, Smoothing, SmoothingOver};

@@ -1,6 +1,6 @@
 //! Label smoothing, and the loss of a row.
 
-use super::error::LossError;
+use crate::error::{Error, Expected};
 use crate::float_mode::in_default_mode;
 
 /// A target that does not count: the loss and the gradient of its row are 0, whatever the logits are.
@@ -58,11 +58,10 @@ pub(super) struct TargetProbs {
 
 impl TargetProbs {
     /// The distribution for a row of `columns`, at least one.
-    pub(super) fn new(smoothing: Smoothing, columns: usize) -> Result<Self, LossError> {
+    pub(super) fn new(smoothing: Smoothing, columns: usize) -> Result<Self, Error> {
         let Smoothing { epsilon, over } = smoothing;
-        if !(0.0..1.0).contains(&epsilon) {
-            return Err(LossError::Epsilon { found: epsilon });
-        }
+        let fits = (0.0..1.0).contains(&epsilon);
+        Error::check_setting("label smoothing", f64::from(epsilon), fits, "in 0..1")?;
         let (epsilon, others) = (f64::from(epsilon), columns.saturating_sub(1) as f64);
         in_default_mode(|| match over {
             _ if epsilon == 0.0 => Ok(Self { other: 0.0, rest: 0.0 }),
@@ -70,8 +69,11 @@ impl TargetProbs {
                 let other = epsilon / columns as f64;
                 Ok(Self { other, rest: others * other })
             }
-            SmoothingOver::Others if columns < 2 => Err(LossError::NoOthers { columns }),
-            SmoothingOver::Others => Ok(Self { other: epsilon / others, rest: epsilon }),
+            SmoothingOver::Others => {
+                // Without another column there is nothing to spread over.
+                Error::check_size("columns", "logits", Expected::AtLeast(2), columns)?;
+                Ok(Self { other: epsilon / others, rest: epsilon })
+            }
         })
     }
 }

@@ -1,14 +1,14 @@
 //! One call of any norm: checks its operands and splits its rows into tasks.
 
-use super::error::NormError;
 use super::parameters::{LayerNorm, RmsNorm};
 use super::passes::NormRows;
 use super::rms_passes::RmsRows;
 use super::vectors::RowPtrs;
+use crate::error::Error;
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Parallelism;
-use crate::rows::{UnitColumns, for_rows};
+use crate::rows::for_rows;
 use crate::shared::SharedMut;
 
 /// The norm and its parameters.
@@ -20,23 +20,17 @@ pub(super) enum Norm<'a> {
 
 impl<'a> Norm<'a> {
     /// Checks that rows of `columns` columns can be normalized with this norm.
-    pub(super) fn check(self, columns: usize) -> Result<(), NormError> {
+    pub(super) fn check(self, columns: usize) -> Result<(), Error> {
         let (weight, bias, eps) = match self {
             Self::Layer(norm) => (norm.weight, norm.bias, norm.eps),
             Self::Rms(norm) => (norm.weight, None, norm.eps),
         };
-        if weight.len() != columns {
-            return Err(NormError::Weight { expected: columns, found: weight.len() });
+        Error::check_len("weight", columns, weight)?;
+        if let Some(bias) = bias {
+            Error::check_len("bias", columns, bias)?;
         }
-        if let Some(bias) = bias
-            && bias.len() != columns
-        {
-            return Err(NormError::Bias { expected: columns, found: bias.len() });
-        }
-        if !(eps >= 0.0 && eps.is_finite()) {
-            return Err(NormError::Epsilon { found: eps });
-        }
-        Ok(())
+        let fits = eps >= 0.0 && eps.is_finite();
+        Error::check_setting("eps", f64::from(eps), fits, "finite and at least 0")
     }
 
     /// The weight, and the bias if there is one.
@@ -79,27 +73,23 @@ pub(super) fn run(
     mut operands: Operands<'_>,
     mut out: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
-) -> Result<(), NormError> {
+) -> Result<(), Error> {
     let (rows, columns) = (out.rows(), out.columns());
-    let check = |wide: Option<usize>, found: [usize; 2]| match wide {
-        Some(found) => Err(NormError::ColumnStride { found }),
-        None if found != [rows, columns] => {
-            Err(NormError::Shape { expected: [rows, columns], found })
-        }
-        None => Ok(()),
+    let check = |operand, m: &Matrix<'_>| {
+        m.check_contiguous_rows(operand)?;
+        m.check_shape(operand, [rows, columns])
     };
-    let check_read = |m: &Matrix<'_>| check(m.wide_columns(), [m.rows(), m.columns()]);
-    check(out.wide_columns(), [rows, columns])?;
+    check("out", &out.read())?;
     match &operands {
         Operands::InPlace => {}
-        Operands::Plain(x) | Operands::AddInPlace(x) => check_read(x)?,
+        Operands::Plain(x) | Operands::AddInPlace(x) => check("x", x)?,
         Operands::Add(x, residual) => {
-            check_read(x)?;
-            check_read(residual)?;
+            check("x", x)?;
+            check("residual", residual)?;
         }
         Operands::AddInto(x, sum) => {
-            check_read(x)?;
-            check(sum.wide_columns(), [sum.rows(), sum.columns()])?;
+            check("x", x)?;
+            check("sum", &sum.read())?;
         }
     }
     norm.check(columns)?;

@@ -1,8 +1,8 @@
 //! Root-mean-square normalization, in the same five variants as layer normalization.
 
 use super::call::{Norm, Operands, run};
-use super::error::NormError;
 use super::parameters::RmsNorm;
+use crate::error::Error;
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Parallelism;
@@ -40,7 +40,7 @@ pub fn rms_norm(
     x: Matrix<'_>,
     out: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
-) -> Result<(), NormError> {
+) -> Result<(), Error> {
     run(isa, Norm::Rms(norm), Operands::Plain(x), out, parallelism)
 }
 
@@ -64,7 +64,7 @@ pub fn rms_norm_in_place(
     norm: RmsNorm<'_>,
     x: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
-) -> Result<(), NormError> {
+) -> Result<(), Error> {
     run(isa, Norm::Rms(norm), Operands::InPlace, x, parallelism)
 }
 
@@ -97,7 +97,7 @@ pub fn add_rms_norm(
     residual: Matrix<'_>,
     out: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
-) -> Result<(), NormError> {
+) -> Result<(), Error> {
     run(isa, Norm::Rms(norm), Operands::Add(x, residual), out, parallelism)
 }
 
@@ -127,7 +127,7 @@ pub fn add_rms_norm_in_place(
     x: Matrix<'_>,
     residual: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
-) -> Result<(), NormError> {
+) -> Result<(), Error> {
     run(isa, Norm::Rms(norm), Operands::AddInPlace(x), residual, parallelism)
 }
 
@@ -160,6 +160,6 @@ pub fn add_into_rms_norm(
     residual: MatrixMut<'_>,
     out: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
-) -> Result<(), NormError> {
+) -> Result<(), Error> {
     run(isa, Norm::Rms(norm), Operands::AddInto(x, residual), out, parallelism)
 }

@@ -1,6 +1,6 @@
 //! Adam and AdamW in one pass over memory.
 
-use super::error::{OptimizerError, length, setting};
+use crate::error::Error;
 use crate::float_mode::in_default_mode;
 use crate::isa::Isa;
 use crate::parallel::Parallelism;
@@ -62,19 +62,20 @@ impl Default for Adam {
 }
 
 impl Adam {
-    fn check(&self) -> Result<(), OptimizerError> {
-        let size =
-            |name, x: f64| setting(name, x, x.is_finite() && x >= 0.0, "finite and not negative");
+    fn check(&self) -> Result<(), Error> {
+        let size = |name, x: f64| {
+            Error::check_setting(name, x, x.is_finite() && x >= 0.0, "finite and not negative")
+        };
         size("the rate", self.rate)?;
         size("the weight decay", self.weight_decay)?;
         size("the clip factor", self.clip)?;
-        let part = |name, x: f64| setting(name, x, (0.0..1.0).contains(&x), "in 0..1");
+        let part = |name, x: f64| Error::check_setting(name, x, (0.0..1.0).contains(&x), "in 0..1");
         part("beta1", self.beta1)?;
         part("beta2", self.beta2)?;
         // It must also be normal in f32, in which it is added.
         let fits = self.epsilon.is_finite() && self.epsilon as f32 >= f32::MIN_POSITIVE;
-        setting("epsilon", self.epsilon, fits, "finite and more than 2^-126")?;
-        setting("the step", self.step as f64, self.step > 0, "at least 1")
+        Error::check_setting("epsilon", self.epsilon, fits, "finite and more than 2^-126")?;
+        Error::check_setting("the step", self.step as f64, self.step > 0, "at least 1")
     }
 }
 
@@ -240,7 +241,7 @@ impl SimdOp for Update {
 /// // The first step has the length of the rate, whatever the gradient.
 /// assert!((parameters[0] - 0.99).abs() < 1e-6);
 /// assert_eq!(parameters[1], 1.0);
-/// # Ok::<(), simdformer_kernels::train::OptimizerError>(())
+/// # Ok::<(), simdformer_kernels::Error>(())
 /// ```
 #[allow(clippy::too_many_arguments)]
 pub fn adam(
@@ -252,15 +253,15 @@ pub fn adam(
     second: &mut [f32],
     average: Option<(&mut [f32], f32)>,
     parallelism: Parallelism<'_>,
-) -> Result<(), OptimizerError> {
+) -> Result<(), Error> {
     let len = parameters.len();
-    length("gradients", len, gradients.len())?;
-    length("first moments", len, first.len())?;
-    length("second moments", len, second.len())?;
+    Error::check_len("gradients", len, gradients)?;
+    Error::check_len("first moments", len, first)?;
+    Error::check_len("second moments", len, second)?;
     if let Some((average, decay)) = &average {
-        length("the average", len, average.len())?;
+        Error::check_len("the average", len, average)?;
         let fits = (0.0..=1.0).contains(decay);
-        setting("the decay of the average", f64::from(*decay), fits, "from 0 to 1")?;
+        Error::check_setting("the decay of the average", f64::from(*decay), fits, "from 0 to 1")?;
     }
     adam.check()?;
     let constants = in_default_mode(|| StepConstants::of(adam));

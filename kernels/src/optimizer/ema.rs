@@ -1,6 +1,6 @@
 //! The mean of several checkpoints.
 
-use super::error::{OptimizerError, length};
+use crate::error::Error;
 use crate::isa::Isa;
 use crate::parallel::Parallelism;
 use crate::rows::for_rows;
@@ -52,19 +52,17 @@ impl SimdOp for Ema<'_> {
 /// let mut mean = [0.0; 2];
 /// average(Isa::best(), &[&[1.0, 2.0], &[2.0, 6.0]], &mut mean, Parallelism::Serial)?;
 /// assert_eq!(mean, [1.5, 4.0]);
-/// # Ok::<(), simdformer_kernels::train::OptimizerError>(())
+/// # Ok::<(), simdformer_kernels::Error>(())
 /// ```
 pub fn average(
     isa: Isa,
     vectors: &[&[f32]],
     out: &mut [f32],
     parallelism: Parallelism<'_>,
-) -> Result<(), OptimizerError> {
-    if vectors.is_empty() {
-        return Err(OptimizerError::Nothing);
-    }
+) -> Result<(), Error> {
+    Error::check_min_len("vectors", 1, vectors)?;
     for vector in vectors {
-        length("a vector of an average", out.len(), vector.len())?;
+        Error::check_len("a vector of an average", out.len(), vector)?;
     }
     let (len, shared) = (out.len(), SharedMut::new(out));
     for_rows(parallelism.workers(), len, 1, &|range| {

@@ -9,12 +9,10 @@
 
 mod adam;
 mod ema;
-mod error;
 mod norm;
 mod schedule;
 
 pub use adam::{Adam, adam};
 pub use ema::average;
-pub use error::OptimizerError;
 pub use norm::{clip_factor, sum_of_squares, sum_of_squares_scratch};
 pub use schedule::Schedule;

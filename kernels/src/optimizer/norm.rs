@@ -1,6 +1,6 @@
 //! The norm of the gradients, and gradient clipping.
 
-use super::error::OptimizerError;
+use crate::error::Error;
 use crate::float_mode::in_default_mode;
 use crate::isa::Isa;
 use crate::parallel::Parallelism;
@@ -89,18 +89,16 @@ impl SimdOp for Blocks<'_> {
 ///
 /// let sum = sum_of_squares(Isa::best(), &[3.0, 4.0], &mut [0.0], Parallelism::Serial)?;
 /// assert_eq!(sum, 25.0);
-/// # Ok::<(), simdformer_kernels::train::OptimizerError>(())
+/// # Ok::<(), simdformer_kernels::Error>(())
 /// ```
 pub fn sum_of_squares(
     isa: Isa,
     x: &[f32],
     partials: &mut [f64],
     parallelism: Parallelism<'_>,
-) -> Result<f64, OptimizerError> {
+) -> Result<f64, Error> {
     let blocks = sum_of_squares_scratch(x.len());
-    if partials.len() < blocks {
-        return Err(OptimizerError::Scratch { expected: blocks, found: partials.len() });
-    }
+    Error::check_min_len("partials", blocks, partials)?;
     let partials = &mut partials[..blocks];
     let shared = SharedMut::new(&mut *partials);
     for_rows(parallelism.workers(), blocks, BLOCK, &|range| {

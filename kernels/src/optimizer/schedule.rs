@@ -1,6 +1,6 @@
 //! Learning rate schedules.
 
-use super::error::{OptimizerError, setting};
+use crate::error::Error;
 use crate::float_mode::in_default_mode;
 
 /// The learning rate as a function of the step, counted from 1.
@@ -78,24 +78,30 @@ impl Schedule {
     /// # Errors
     /// A rate or a factor is negative or not finite, `d_model` is 0, the warmup of the paper's schedule is 0, the last
     /// step is not after the warmup, or the final fraction is not in `0..=1`.
-    pub fn check(&self) -> Result<(), OptimizerError> {
-        let size =
-            |name, x: f64| setting(name, x, x.is_finite() && x >= 0.0, "finite and not negative");
+    pub fn check(&self) -> Result<(), Error> {
+        let size = |name, x: f64| {
+            Error::check_setting(name, x, x.is_finite() && x >= 0.0, "finite and not negative")
+        };
         match *self {
             Self::Constant { peak, .. } | Self::InverseSquareRoot { peak, .. } => {
                 size("the peak", peak)
             }
             Self::Paper { d_model, factor, warmup } => {
                 size("the factor", factor)?;
-                setting("d_model", d_model as f64, d_model > 0, "at least 1")?;
-                setting("the warm-up", warmup as f64, warmup > 0, "at least 1 step")
+                Error::check_setting("d_model", d_model as f64, d_model > 0, "at least 1")?;
+                Error::check_setting("the warm-up", warmup as f64, warmup > 0, "at least 1 step")
             }
             Self::Linear { peak, warmup, steps, last }
             | Self::Cosine { peak, warmup, steps, last } => {
                 size("the peak", peak)?;
-                setting("the last step", steps as f64, steps > warmup, "after the warm-up")?;
+                Error::check_setting(
+                    "the last step",
+                    steps as f64,
+                    steps > warmup,
+                    "after the warm-up",
+                )?;
                 let fits = (0.0..=1.0).contains(&last);
-                setting("what is left of the peak", last, fits, "from 0 to 1")
+                Error::check_setting("what is left of the peak", last, fits, "from 0 to 1")
             }
         }
     }

@@ -4,8 +4,8 @@
 //! consecutive int8 values of one column (`steps` is a quarter of the depth, rounded up), followed by four rows of
 //! `PANEL` column statistics, see [`ColumnStatistic`]. A scan over all columns therefore reads memory in order.
 
-use super::error::PrunedArgmaxError;
 use super::error_bound::{self, MAX_DEPTH, SMALLEST};
+use crate::error::{Error, Expected};
 use crate::isa::AutoVectorize;
 use crate::{Isa, PackedMatrix};
 use core::fmt;
@@ -46,43 +46,36 @@ impl<'a> PruningTable<'a> {
     /// Floats of the table of a `[depth, columns]` matrix, on any instruction set.
     ///
     /// # Errors
-    /// [`PrunedArgmaxError::TooDeep`], [`PrunedArgmaxError::TooLarge`]; [`PrunedArgmaxError::MissingFeature`] without
-    /// the feature `int8`.
-    pub fn len(depth: usize, columns: usize) -> Result<usize, PrunedArgmaxError> {
+    /// The depth is so large that a sum might not fit 32 bits, or an index of a column `u32`; [`Error::TooLarge`] if
+    /// the size overflows; [`Error::MissingFeature`] without the feature `int8`.
+    pub fn len(depth: usize, columns: usize) -> Result<usize, Error> {
         if !cfg!(feature = "int8") {
-            return Err(PrunedArgmaxError::MissingFeature { feature: "int8" });
+            return Err(Error::MissingFeature { feature: "int8" });
         }
-        if depth > MAX_DEPTH {
-            return Err(PrunedArgmaxError::TooDeep { expected_at_most: MAX_DEPTH, found: depth });
-        }
-        if columns >= u32::MAX as usize {
-            return Err(PrunedArgmaxError::TooLarge);
-        }
+        Error::check_size("depth", "the pruning table", Expected::AtMost(MAX_DEPTH), depth)?;
+        // Column indices are `u32`.
+        let columns_at_most = Expected::AtMost(u32::MAX as usize - 1);
+        Error::check_size("columns", "the pruning table", columns_at_most, columns)?;
         columns
             .div_ceil(PANEL)
             .checked_mul(panel_words(depth))
             .filter(|&floats| floats <= isize::MAX as usize / 4)
-            .ok_or(PrunedArgmaxError::TooLarge)
+            .ok_or(Error::TooLarge { operand: "the pruning table" })
     }
 
     /// Builds the table of `weight` in `buffer`. A column with an element that is not finite is always a candidate.
     ///
     /// # Errors
     /// As [`PruningTable::len`], or the buffer is shorter than that.
-    pub fn build(
-        weight: &PackedMatrix<'_>,
-        buffer: &'a mut [f32],
-    ) -> Result<Self, PrunedArgmaxError> {
+    pub fn build(weight: &PackedMatrix<'_>, buffer: &'a mut [f32]) -> Result<Self, Error> {
         // `len` also checks this. The check here removes the code below from builds without the feature.
         if !cfg!(feature = "int8") {
-            return Err(PrunedArgmaxError::MissingFeature { feature: "int8" });
+            return Err(Error::MissingFeature { feature: "int8" });
         }
         let (depth, columns) = (weight.depth(), weight.columns());
         let expected = Self::len(depth, columns)?;
-        let found = buffer.len();
-        let Some(data) = buffer.get_mut(..expected) else {
-            return Err(PrunedArgmaxError::Length { buffer: "screen", expected, found });
-        };
+        Error::check_min_len("the pruning table", expected, buffer)?;
+        let data = &mut buffer[..expected];
         for (index, panel) in data.chunks_exact_mut(panel_words(depth)).enumerate() {
             weight.isa().run(Build { weight, first: index * PANEL, panel });
         }
@@ -93,19 +86,9 @@ impl<'a> PruningTable<'a> {
     ///
     /// # Errors
     /// As [`PruningTable::len`], or `data` has another length than that.
-    pub fn from_built(
-        depth: usize,
-        columns: usize,
-        data: &'a [f32],
-    ) -> Result<Self, PrunedArgmaxError> {
+    pub fn from_built(depth: usize, columns: usize, data: &'a [f32]) -> Result<Self, Error> {
         let expected = Self::len(depth, columns)?;
-        if data.len() != expected {
-            return Err(PrunedArgmaxError::Length {
-                buffer: "screen",
-                expected,
-                found: data.len(),
-            });
-        }
+        Error::check_len("the pruning table", expected, data)?;
         Ok(Self { data, depth, columns })
     }
 

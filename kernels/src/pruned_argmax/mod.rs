@@ -24,7 +24,6 @@
 
 mod build;
 mod candidates;
-mod error;
 mod error_bound;
 mod product;
 mod quantize_rows;
@@ -32,11 +31,11 @@ mod rescore;
 mod scan;
 
 pub use build::PruningTable;
-pub use error::PrunedArgmaxError;
 pub use product::{Product, scratch};
 pub use rescore::UNDECIDED;
 
 use crate::Matrix;
+use crate::error::Error;
 use crate::parallel::{Parallelism, share};
 use crate::shared::SharedMut;
 use candidates::{CANDIDATES, PARTS};
@@ -89,10 +88,10 @@ pub fn argmax(
     (columns, values): (&mut [u32], &mut [f32]),
     scratch: &mut [f32],
     parallelism: Parallelism<'_>,
-) -> Result<(), PrunedArgmaxError> {
+) -> Result<(), Error> {
     // Without the feature no table can exist. The check removes the code below from such builds.
     if !cfg!(feature = "int8") {
-        return Err(PrunedArgmaxError::MissingFeature { feature: "int8" });
+        return Err(Error::MissingFeature { feature: "int8" });
     }
     product::check(product, &x, columns, values, scratch)?;
     let Product { weight, screen, .. } = *product;

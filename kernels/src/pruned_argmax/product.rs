@@ -2,9 +2,9 @@
 
 use super::build::PruningTable;
 use super::candidates::{CANDIDATES, PARTS};
-use super::error::PrunedArgmaxError;
 use super::quantize_rows::ROW_STATISTICS;
 use crate::debug::Elements;
+use crate::error::{Error, Expected};
 use crate::{Matrix, PackedMatrix};
 use core::fmt;
 
@@ -36,12 +36,12 @@ impl fmt::Debug for Product<'_> {
 /// Floats of scratch that [`argmax`](super::argmax) takes.
 ///
 /// # Errors
-/// [`PrunedArgmaxError::TooLarge`].
-pub fn scratch(rows: usize, depth: usize) -> Result<usize, PrunedArgmaxError> {
+/// [`Error::TooLarge`].
+pub fn scratch(rows: usize, depth: usize) -> Result<usize, Error> {
     rows.checked_mul(ROW_STATISTICS + PARTS * (1 + 2 * CANDIDATES))
         .and_then(|words| words.checked_add(rows.checked_mul(depth.div_ceil(4))?))
         .filter(|&words| words <= isize::MAX as usize / 4)
-        .ok_or(PrunedArgmaxError::TooLarge)
+        .ok_or(Error::TooLarge { operand: "the scratch" })
 }
 
 /// Checks that the shapes of the operands of [`argmax`](super::argmax) match.
@@ -51,43 +51,21 @@ pub(super) fn check(
     columns: &[u32],
     values: &[f32],
     scratch_floats: &[f32],
-) -> Result<(), PrunedArgmaxError> {
+) -> Result<(), Error> {
     let Product { weight, screen, bias, by_column } = *product;
-    let shape = (weight.depth(), weight.columns());
-    let screen_shape = (screen.depth(), screen.columns());
-    if screen_shape != shape {
-        return Err(PrunedArgmaxError::Shape {
-            operand: "screen",
-            expected: shape,
-            found: screen_shape,
-        });
+    let (depth, width) = (weight.depth(), weight.columns());
+    let (expected, found) = ([depth, width], [screen.depth(), screen.columns()]);
+    if found != expected {
+        return Err(Error::Shape { operand: "the pruning table", expected, found });
     }
-    if let Some(matrix) = by_column
-        && (matrix.columns(), matrix.rows()) != shape
-    {
-        let found = (matrix.columns(), matrix.rows());
-        return Err(PrunedArgmaxError::Shape { operand: "by_column", expected: shape, found });
+    if let Some(matrix) = by_column {
+        matrix.check_shape("by_column", [width, depth])?;
     }
-    if x.columns() != shape.0 {
-        return Err(PrunedArgmaxError::Depth { expected: shape.0, found: x.columns() });
+    Error::check_size("columns", "x", Expected::Exactly(depth), x.columns())?;
+    if let Some(bias) = bias {
+        Error::check_len("bias", width, bias)?;
     }
-    if let Some(bias) = bias
-        && bias.len() != shape.1
-    {
-        return Err(PrunedArgmaxError::Bias { expected: shape.1, found: bias.len() });
-    }
-    for found in [columns.len(), values.len()] {
-        if found != x.rows() {
-            return Err(PrunedArgmaxError::Output { expected: x.rows(), found });
-        }
-    }
-    let expected = scratch(x.rows(), shape.0)?;
-    if scratch_floats.len() < expected {
-        return Err(PrunedArgmaxError::Length {
-            buffer: "scratch",
-            expected,
-            found: scratch_floats.len(),
-        });
-    }
-    Ok(())
+    Error::check_len("the columns", x.rows(), columns)?;
+    Error::check_len("the values", x.rows(), values)?;
+    Error::check_min_len("scratch", scratch(x.rows(), depth)?, scratch_floats)
 }

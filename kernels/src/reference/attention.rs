@@ -1,7 +1,8 @@
 //! Attention as in equation 1 of "Attention Is All You Need": all scores of a query, their softmax, and the weighted
 //! mean of the values.
 
-use crate::attention::{AttentionError, AttentionOptions, Bias, Heads, Qkv, Sequence};
+use crate::attention::{AttentionOptions, Bias, Heads, Qkv, Sequence};
+use crate::error::{Error, Expected};
 use crate::mask::FullyMasked;
 
 /// The number of keys that query `i` of `sequence` attends to, counted from the sequence's first key. Causality is
@@ -107,6 +108,16 @@ fn softmax(row: &mut [f64], hidden: impl Fn(usize) -> bool) -> bool {
     true
 }
 
+/// Checks that a tensor of `shape` is as long as `found`.
+pub(super) fn check_product(
+    operand: &'static str,
+    shape: [usize; 3],
+    found: &[f64],
+) -> Result<(), Error> {
+    let len = shape.into_iter().try_fold(1usize, usize::checked_mul);
+    Error::check_len(operand, len.ok_or(Error::TooLarge { operand })?, found)
+}
+
 /// Attention of one sequence: `query` is `[tokens, heads, head_dim]`, `key` and `value` are
 /// `[tokens, kv_heads, head_dim]`, and query head `h` reads key-value head `h / (heads / kv_heads)`.
 ///
@@ -122,44 +133,20 @@ pub fn attention(
     options: &AttentionOptions<'_>,
     out: &mut [f64],
     weights: &mut [f64],
-) -> Result<(), AttentionError> {
+) -> Result<(), Error> {
     let Qkv { query, key, value } = qkv;
     let (heads, head_dim) = (query.heads(), query.head_dim());
     let Sequence { query_start, query_len, key_start, key_len, padded_len } = sequence;
-    if heads > 0 && (key.heads() == 0 || !heads.is_multiple_of(key.heads())) {
-        return Err(AttentionError::HeadGroups { query: heads, key: key.heads() });
+    if heads > 0 {
+        Error::check_size("heads", "query", Expected::MultipleOf(key.heads()), heads)?;
     }
-    if key.head_dim() != head_dim {
-        return Err(AttentionError::HeadDim { expected: key.head_dim(), found: head_dim });
-    }
-    let found = (value.heads(), value.head_dim());
-    if found != (key.heads(), head_dim) {
-        return Err(AttentionError::KeyValueShape { expected: (key.heads(), head_dim), found });
-    }
-    let found = query_start.saturating_add(query_len);
-    if found > query.tokens() {
-        return Err(AttentionError::QueryRange { sequence: 0, tokens: query.tokens(), found });
-    }
-    let found = key_start.saturating_add(padded_len);
-    let tokens = key.tokens().min(value.tokens());
-    if found > tokens {
-        return Err(AttentionError::KeyRange { sequence: 0, tokens, found });
-    }
-    if key_len > padded_len {
-        return Err(AttentionError::KeyLength { sequence: 0, padded: padded_len, found: key_len });
-    }
-    let product = |factors: [usize; 3]| {
-        let all = factors.into_iter().try_fold(1usize, usize::checked_mul);
-        all.ok_or(AttentionError::TooLarge)
-    };
-    if out.len() != product([query_len, heads, head_dim])? {
-        let expected = [query_len, heads, head_dim];
-        return Err(AttentionError::OutputShape { expected, found: [out.len(), 1, 1] });
-    }
-    let expected = product([heads, query_len, padded_len])?;
-    if weights.len() != expected {
-        return Err(AttentionError::Weights { expected, found: weights.len() });
-    }
+    Error::check_size("head size", "query", Expected::Exactly(key.head_dim()), head_dim)?;
+    value.check_shape("value", key.shape())?;
+    Error::check_end("query end", "sequence", None, (query_start, query_len), query.tokens())?;
+    Error::check_end("key end", "sequence", None, (key_start, padded_len), key.tokens())?;
+    Error::check_size("valid keys", "sequence", Expected::AtMost(padded_len), key_len)?;
+    check_product("out", [query_len, heads, head_dim], out)?;
+    check_product("weights", [heads, query_len, padded_len], weights)?;
 
     let group = heads / key.heads().max(1);
     for head in 0..heads {

@@ -1,7 +1,8 @@
 //! The gradients of attention, one score at a time.
 
-use super::attention::{attention, hidden, score};
-use crate::attention::{AttentionError, AttentionOptions, Heads, Qkv, Sequence};
+use super::attention::{attention, check_product, hidden, score};
+use crate::attention::{AttentionOptions, Heads, Qkv, Sequence};
+use crate::error::Error;
 use crate::mask::FullyMasked;
 
 /// The outputs of [`attention_backward`].
@@ -34,7 +35,7 @@ pub fn attention_dropped(
     factor: Factor<'_>,
     out: &mut [f64],
     weights: &mut [f64],
-) -> Result<(), AttentionError> {
+) -> Result<(), Error> {
     attention(qkv, sequence, options, out, weights)?;
     let Qkv { query, key, value } = qkv;
     let (heads, head_dim) = (query.heads(), query.head_dim());
@@ -87,26 +88,17 @@ pub fn attention_backward(
     factor: Factor<'_>,
     d_context: Heads<'_>,
     gradients: Gradients<'_>,
-) -> Result<(), AttentionError> {
+) -> Result<(), Error> {
     let Qkv { query, key, value } = qkv;
     let Gradients { query: d_query, key: d_key, value: d_value, scores } = gradients;
-    let expected = [query.tokens(), query.heads(), query.head_dim()];
-    let found = [d_context.tokens(), d_context.heads(), d_context.head_dim()];
-    if found != expected {
-        return Err(AttentionError::GradientShape { expected, found });
-    }
+    d_context.check_shape("the gradient of the context", query.shape())?;
     // The weights are written to the buffer of the scores' gradient; the context is not needed.
     attention(qkv, sequence, options, d_query, scores)?;
     let (heads, kv_heads, head_dim) = (query.heads(), key.heads(), query.head_dim());
     let Sequence { query_start, query_len, key_start, padded_len, .. } = sequence;
-    let keys = [padded_len, kv_heads, head_dim].into_iter().try_fold(1usize, usize::checked_mul);
-    let keys = keys.ok_or(AttentionError::TooLarge)?;
-    for gradient in [&*d_key, &*d_value] {
-        if gradient.len() != keys {
-            let expected = [padded_len, kv_heads, head_dim];
-            return Err(AttentionError::GradientShape { expected, found: [gradient.len(), 1, 1] });
-        }
-    }
+    let keys = [padded_len, kv_heads, head_dim];
+    check_product("the gradient of the key", keys, d_key)?;
+    check_product("the gradient of the value", keys, d_value)?;
     d_query.fill(0.0);
     d_key.fill(0.0);
     d_value.fill(0.0);

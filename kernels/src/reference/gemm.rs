@@ -1,6 +1,7 @@
 //! The matrix product and its epilogue, as three loops.
 
-use crate::gemm::{Epilogue, GemmError, Residual};
+use crate::error::{Error, Expected};
+use crate::gemm::{Epilogue, Residual};
 use crate::matrix::Matrix;
 
 /// `out[m, n] = residual[m, n] + activation(scale * sum_k A[m, k] W[k, n] + bias[n])`, or with [`Residual::Gate`] the
@@ -15,7 +16,7 @@ use crate::matrix::Matrix;
 /// terms. With a gate it is the gate's magnitude times that of the other factor, and likewise with a derivative.
 ///
 /// # Errors
-/// As [`crate::gemm`]; if the length of `out` or `magnitude` is not `rows * columns`, [`GemmError::PackedLength`].
+/// As [`crate::gemm`], or the length of `out` or `magnitude` is not `rows * columns`.
 pub fn gemm(
     a: Matrix<'_>,
     weight: Matrix<'_>,
@@ -23,15 +24,11 @@ pub fn gemm(
     before: Option<Matrix<'_>>,
     out: &mut [f64],
     magnitude: &mut [f64],
-) -> Result<(), GemmError> {
+) -> Result<(), Error> {
     let (rows, depth, columns) = (a.rows(), weight.rows(), weight.columns());
-    if a.columns() != depth {
-        return Err(GemmError::Depth { expected: depth, found: a.columns() });
-    }
-    if let Some(bias) = epilogue.bias
-        && bias.len() != columns
-    {
-        return Err(GemmError::Bias { expected: columns, found: bias.len() });
+    Error::check_size("columns", "A", Expected::Exactly(depth), a.columns())?;
+    if let Some(bias) = epilogue.bias {
+        Error::check_len("bias", columns, bias)?;
     }
     let residual = match epilogue.residual {
         Residual::None => None,
@@ -41,17 +38,11 @@ pub fn gemm(
         Residual::Derivative { pre, .. } => Some(pre),
     };
     if !matches!(epilogue.residual, Residual::None) {
-        let found = residual.map_or((0, 0), |r| (r.rows(), r.columns()));
-        if found != (rows, columns) {
-            return Err(GemmError::ResidualShape { expected: (rows, columns), found });
-        }
+        let (operand, expected) = ("residual", [rows, columns]);
+        let missing = Error::Shape { operand, expected, found: [0, 0] };
+        residual.ok_or(missing)?.check_shape(operand, expected)?;
     }
-    let expected = rows.checked_mul(columns).ok_or(GemmError::TooLarge)?;
-    for found in [out.len(), magnitude.len()] {
-        if found != expected {
-            return Err(GemmError::PackedLength { expected, found });
-        }
-    }
+    check_results([rows, columns], out, magnitude)?;
 
     for m in 0..rows {
         for n in 0..columns {
@@ -79,4 +70,15 @@ pub fn gemm(
         }
     }
     Ok(())
+}
+
+/// Checks that both results have the elements of `[rows, columns]`.
+pub(super) fn check_results(
+    [rows, columns]: [usize; 2],
+    out: &[f64],
+    magnitude: &[f64],
+) -> Result<(), Error> {
+    let len = rows.checked_mul(columns).ok_or(Error::TooLarge { operand: "out" })?;
+    Error::check_len("out", len, out)?;
+    Error::check_len("magnitude", len, magnitude)
 }

@@ -2,7 +2,9 @@
 //!
 //! Each function also returns the sum of the magnitudes, to which rounding errors are relative.
 
-use crate::gemm::{Epilogue, GemmError};
+use super::gemm::check_results;
+use crate::error::{Error, Expected};
+use crate::gemm::Epilogue;
 use crate::matrix::Matrix;
 
 /// `dW[n, m] = before[n, m] + sum_k dY[k, n] X[k, m]` for `d_y` `[rows, outputs]` and `x` `[rows, inputs]`, into
@@ -11,28 +13,20 @@ use crate::matrix::Matrix;
 /// `magnitude`, `[outputs, inputs]`, gets `|before[n, m]| + sum_k |dY[k, n]| |X[k, m]|`.
 ///
 /// # Errors
-/// As [`crate::train::weight_gradient`]; if the length of `out` or `magnitude` is not `outputs * inputs`,
-/// [`GemmError::PackedLength`].
+/// As [`crate::train::weight_gradient`], or the length of `out` or `magnitude` is not `outputs * inputs`.
 pub fn weight_gradient(
     d_y: Matrix<'_>,
     x: Matrix<'_>,
     before: Option<Matrix<'_>>,
     out: &mut [f64],
     magnitude: &mut [f64],
-) -> Result<(), GemmError> {
+) -> Result<(), Error> {
     let (rows, outputs, inputs) = (d_y.rows(), d_y.columns(), x.columns());
-    if x.rows() != rows {
-        return Err(GemmError::GradientRows { expected: rows, found: x.rows() });
+    Error::check_size("rows", "x", Expected::Exactly(rows), x.rows())?;
+    if let Some(before) = before {
+        before.check_shape("the gradient", [outputs, inputs])?;
     }
-    if let Some(before) = before
-        && (before.rows(), before.columns()) != (outputs, inputs)
-    {
-        return Err(GemmError::WeightGradient {
-            expected: (outputs, inputs),
-            found: (before.rows(), before.columns()),
-        });
-    }
-    lengths(outputs.checked_mul(inputs), out, magnitude)?;
+    check_results([outputs, inputs], out, magnitude)?;
     for n in 0..outputs {
         for m in 0..inputs {
             let start = before.map_or(0.0, |before| f64::from(before.at(n, m)));
@@ -53,21 +47,18 @@ pub fn weight_gradient(
 /// `magnitude`, `[outputs]`, gets `|before[n]| + sum_k |dY[k, n]|`.
 ///
 /// # Errors
-/// If the length of `before` is not `outputs`, [`GemmError::BiasGradient`]; if that of `out` or `magnitude` is not,
-/// [`GemmError::PackedLength`].
+/// The length of `before`, `out` or `magnitude` is not `outputs`.
 pub fn bias_gradient(
     d_y: Matrix<'_>,
     before: Option<&[f32]>,
     out: &mut [f64],
     magnitude: &mut [f64],
-) -> Result<(), GemmError> {
+) -> Result<(), Error> {
     let (rows, outputs) = (d_y.rows(), d_y.columns());
-    if let Some(before) = before
-        && before.len() != outputs
-    {
-        return Err(GemmError::BiasGradient { expected: outputs, found: before.len() });
+    if let Some(before) = before {
+        Error::check_len("the gradient", outputs, before)?;
     }
-    lengths(Some(outputs), out, magnitude)?;
+    check_results([outputs, 1], out, magnitude)?;
     for n in 0..outputs {
         let start = before.map_or(0.0, |before| f64::from(before[n]));
         let (mut sum, mut absolute) = (start, start.abs());
@@ -90,17 +81,6 @@ pub fn input_gradient(
     weight: Matrix<'_>,
     out: &mut [f64],
     magnitude: &mut [f64],
-) -> Result<(), GemmError> {
+) -> Result<(), Error> {
     super::gemm::gemm(d_y, weight, &Epilogue::default(), None, out, magnitude)
-}
-
-/// Checks that both results have `expected` elements.
-fn lengths(expected: Option<usize>, out: &[f64], magnitude: &[f64]) -> Result<(), GemmError> {
-    let expected = expected.ok_or(GemmError::TooLarge)?;
-    for found in [out.len(), magnitude.len()] {
-        if found != expected {
-            return Err(GemmError::PackedLength { expected, found });
-        }
-    }
-    Ok(())
 }

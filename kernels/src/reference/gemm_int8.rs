@@ -1,7 +1,8 @@
 //! The product with int8 weights, one element at a time. Unlike the other oracles it computes in f32, with the same
 //! operations as the kernels, so results are equal, not only close.
 
-use crate::gemm::{ActivationBits, Epilogue, GemmError, Residual};
+use crate::error::{Error, Expected};
+use crate::gemm::{ActivationBits, Epilogue, Residual};
 use crate::matrix::Matrix;
 
 /// The quantization of a row or a column to integers of at most `levels`, and its scale.
@@ -55,7 +56,7 @@ pub fn levels(precision: ActivationBits, depth: usize) -> i32 {
 /// the output before the call, which only [`Residual::Output`] and [`Residual::Gate`] read.
 ///
 /// # Errors
-/// As [`crate::gemm_int8`]; if the length of `out` is wrong, [`GemmError::PackedLength`].
+/// As [`crate::gemm_int8`], or the length of `out` is not `rows * columns`.
 pub fn gemm_int8(
     a: Matrix<'_>,
     weight: Matrix<'_>,
@@ -63,14 +64,10 @@ pub fn gemm_int8(
     epilogue: &Epilogue<'_>,
     before: Option<Matrix<'_>>,
     out: &mut [f32],
-) -> Result<(), GemmError> {
+) -> Result<(), Error> {
     let (rows, depth, columns) = (a.rows(), weight.rows(), weight.columns());
-    if a.columns() != depth {
-        return Err(GemmError::Depth { expected: depth, found: a.columns() });
-    }
-    if out.len() != rows * columns {
-        return Err(GemmError::PackedLength { expected: rows * columns, found: out.len() });
-    }
+    Error::check_size("columns", "A", Expected::Exactly(depth), a.columns())?;
+    Error::check_len("out", rows * columns, out)?;
     for n in 0..columns {
         let column = Rounded::new((0..depth).map(|k| weight.at(k, n)), 127);
         for m in 0..rows {

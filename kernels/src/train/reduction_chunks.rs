@@ -1,6 +1,6 @@
 //! The order in which sums over the rows of a batch are added.
 
-use core::fmt;
+use crate::error::{Error, Expected};
 use core::ops::Range;
 
 /// Rows split into reduction chunks: chunk `i` ends before row `ends[i]` and begins where the previous one ends. A sum
@@ -16,26 +16,11 @@ use core::ops::Range;
 /// assert_eq!((chunks.len(), chunks.rows()), (3, 1203));
 /// assert!(chunks.ranges().eq([0..500, 500..1000, 1000..1203]));
 /// assert!(ReductionChunks::new(&[500, 500]).is_err());
-/// # Ok::<(), simdformer_kernels::train::ReductionChunksError>(())
+/// # Ok::<(), simdformer_kernels::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReductionChunks<'a> {
     ends: &'a [u32],
-}
-
-/// Invalid reduction chunks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ReductionChunksError {
-    /// A chunk has no rows: it ends where it begins, or before.
-    Empty {
-        /// Index of the chunk.
-        leaf: usize,
-        /// The row where it begins.
-        start: u32,
-        /// The row given as its end.
-        end: u32,
-    },
 }
 
 impl<'a> ReductionChunks<'a> {
@@ -43,14 +28,12 @@ impl<'a> ReductionChunks<'a> {
     ///
     /// # Errors
     /// A chunk has no row.
-    pub const fn new(ends: &'a [u32]) -> Result<Self, ReductionChunksError> {
-        let (mut leaf, mut start) = (0, 0);
-        while leaf < ends.len() {
-            let end = ends[leaf];
-            if end <= start {
-                return Err(ReductionChunksError::Empty { leaf, start, end });
-            }
-            (leaf, start) = (leaf + 1, end);
+    pub fn new(ends: &'a [u32]) -> Result<Self, Error> {
+        let mut start = 0;
+        for (chunk, &end) in ends.iter().enumerate() {
+            let (end, later) = (end as usize, Expected::AtLeast(start + 1));
+            Error::check_item("end", "reduction chunk", Some(chunk), later, end)?;
+            start = end;
         }
         Ok(Self { ends })
     }
@@ -76,24 +59,12 @@ impl<'a> ReductionChunks<'a> {
     /// The rows of each chunk.
     pub fn ranges(&self) -> impl ExactSizeIterator<Item = Range<usize>> + 'a {
         let ends = self.ends;
-        (0..ends.len()).map(move |leaf| self::range(ends, leaf))
+        (0..ends.len()).map(move |chunk| self::range(ends, chunk))
     }
 }
 
-/// The rows of chunk `leaf`.
-fn range(ends: &[u32], leaf: usize) -> Range<usize> {
-    let start = if leaf == 0 { 0 } else { ends[leaf - 1] };
-    start as usize..ends[leaf] as usize
+/// The rows of chunk `chunk`.
+fn range(ends: &[u32], chunk: usize) -> Range<usize> {
+    let start = if chunk == 0 { 0 } else { ends[chunk - 1] };
+    start as usize..ends[chunk] as usize
 }
-
-impl fmt::Display for ReductionChunksError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self::Empty { leaf, start, end } = self;
-        write!(
-            f,
-            "leaf {leaf} begins at row {start} and should end after it, found an end at {end}"
-        )
-    }
-}
-
-impl core::error::Error for ReductionChunksError {}

@@ -2,10 +2,11 @@
 //! and the comparison with the oracle.
 
 use super::{POISON, Random, Tensor, UNIT};
+use simdformer_kernels::Error;
 use simdformer_kernels::{
-    AttentionError, AttentionOptions, AttentionOutput, Bias, Cache, CacheDtype, CacheMut,
-    CacheShape, CachedSequence, Dtype, FullyMasked, Isa, Parallelism, Qkv, Sequence, Weights,
-    attention, attention_cached, attention_scratch, reference,
+    AttentionOptions, AttentionOutput, Bias, Cache, CacheDtype, CacheMut, CacheShape,
+    CachedSequence, Dtype, FullyMasked, Isa, Parallelism, Qkv, Sequence, Weights, attention,
+    attention_cached, attention_scratch, reference,
 };
 
 /// An additive bias that owns its values.
@@ -191,7 +192,7 @@ impl Batch {
         isa: Isa,
         output: &mut Output,
         parallelism: Parallelism<'_>,
-    ) -> Result<(), AttentionError> {
+    ) -> Result<(), Error> {
         let floats = attention_scratch(isa, &self.sequences, self.kv_heads(), self.head_dim())?;
         let mut scratch = vec![POISON; floats];
         let (out, weights) = self.weights(output);

@@ -5,6 +5,7 @@
 pub mod batch;
 #[path = "../../src/effort.rs"]
 mod effort;
+pub mod errors;
 pub mod gemm;
 pub mod pool;
 pub mod pruned_argmax;

@@ -1,12 +1,13 @@
 //! The derivatives of the activations, and gates, on every instruction set.
 
+use crate::support::errors;
 use crate::support::{CREWS, POISON, Random, Strided, UNIT, all_isas, bits, brief, difference};
 use proptest::prelude::*;
-use simdformer_kernels::activation::{ActivationError, apply};
+use simdformer_kernels::activation::apply;
 use simdformer_kernels::reference::activation_derivative::slope;
 use simdformer_kernels::train::{activation_backward, activation_recompute, gate, gate_backward};
 use simdformer_kernels::{
-    Activation, Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, gemm,
+    Activation, Epilogue, Error, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, gemm,
     reference,
 };
 
@@ -262,12 +263,12 @@ fn wrong_calls_are_errors_and_write_nothing() {
     let data = [1.0; 12];
     let (m, turned) =
         (Matrix::new(&data, 3, 4).expect("m"), Matrix::new(&data, 4, 3).expect("turned"));
-    let shape = ActivationError::Shape { expected: [3, 4], found: [4, 3] };
-    let stride = ActivationError::ColumnStride { found: 3 };
-    assert!(shape.to_string().contains("3 x 4, found a 4 x 3"));
+    let shape = |operand| errors::shape(operand, [3, 4], [4, 3]);
+    let stride = |operand| errors::strided(operand, 3);
+    type Expect = fn(&'static str) -> Error;
     let (mut a, mut b) = ([POISON; 12], [POISON; 12]);
-    for (wrong, expected) in [(turned, shape), (turned.transposed(), stride)] {
-        for call in 0..4 {
+    for (wrong, expected) in [(turned, shape as Expect), (turned.transposed(), stride as Expect)] {
+        for (call, operand) in ["pre", "pre", "gate", "inner"].into_iter().enumerate() {
             let to = MatrixMut::new(&mut a, 3, 4).expect("a");
             let found = match call {
                 0 => activation_backward(isa, relu, wrong, to, SERIAL),
@@ -275,13 +276,14 @@ fn wrong_calls_are_errors_and_write_nothing() {
                 2 => gate(isa, relu, wrong, m, to, SERIAL),
                 _ => gate(isa, relu, m, wrong, to, SERIAL),
             };
-            assert_eq!(found, Err(expected));
+            assert_eq!(found, Err(expected(operand)));
         }
         let [gate, inner] = [&mut a, &mut b].map(|m| MatrixMut::new(m, 3, 4).expect("m"));
-        assert_eq!(gate_backward(isa, relu, gate, inner, wrong, SERIAL), Err(expected));
+        let found = gate_backward(isa, relu, gate, inner, wrong, SERIAL);
+        assert_eq!(found, Err(expected("d_hidden")));
     }
     let (gate, inner) = (MatrixMut::new(&mut a, 3, 4), MatrixMut::new(&mut b, 4, 3));
     let found = gate_backward(isa, relu, gate.expect("a"), inner.expect("b"), m, SERIAL);
-    assert_eq!(found, Err(shape));
+    assert_eq!(found, Err(shape("inner")));
     assert_eq!(bits(&[a, b].concat()), bits(&[POISON; 24]));
 }

@@ -2,14 +2,17 @@
 
 use crate::attention::{Case, Gradients};
 use crate::support::batch::{Batch, with_bias, with_relative_bias};
+use crate::support::errors;
 use crate::support::{CREWS, POISON, Random, Tensor, all_isas, bits, difference};
+use simdformer_kernels::Error;
+use simdformer_kernels::Expected;
 use simdformer_kernels::train::{
     Dropout, QkvMut, WeightDropout, attention_backward, attention_backward_scratch,
     attention_forward_save,
 };
 use simdformer_kernels::{
-    AttentionError, AttentionOptions, Bias, FullyMasked, Heads, HeadsMut, Isa, Parallelism, Qkv,
-    Sequence, attention_scratch,
+    AttentionOptions, Bias, FullyMasked, Heads, HeadsMut, Isa, Parallelism, Qkv, Sequence,
+    attention_scratch,
 };
 use std::collections::BTreeSet;
 
@@ -396,7 +399,7 @@ impl Call {
         }
     }
 
-    fn result(&self, isa: Isa) -> Result<(), AttentionError> {
+    fn result(&self, isa: Isa) -> Result<(), Error> {
         const ZEROS: [f32; 512] = [0.0; 512];
         let heads = |shape| Heads::new(&ZEROS, shape).expect("a small tensor");
         let bias = Bias::Relative { data: &ZEROS[..24], head_stride: 6, zero: 2 };
@@ -437,38 +440,52 @@ impl Call {
 
 #[test]
 fn what_does_not_fit_is_refused() {
-    use AttentionError as E;
     type Change = fn(&mut Call);
-    let shape = |expected: [usize; 3], found| E::GradientShape { expected, found };
-    let changes: Vec<(Change, E)> = vec![
-        (|call| call.context[1] = 3, shape([6, 4, 8], [6, 3, 8])),
-        (|call| call.d_context[0] = 5, shape([6, 4, 8], [5, 4, 8])),
-        (|call| call.gradients[0][0] = 7, E::OutputShape { expected: [6, 4, 8], found: [7, 4, 8] }),
-        (|call| call.gradients[1][0] = 6, shape([7, 2, 8], [6, 2, 8])),
-        (|call| call.gradients[2][2] = 7, shape([7, 2, 8], [7, 2, 7])),
-        (|call| call.sums = 47, E::Sums { expected: 48, found: 47 }),
-        (|call| call.sums = 49, E::Sums { expected: 48, found: 49 }),
+    let shape = |of, expected, found| {
+        let operand = match of {
+            "context" => "the gradient of the context",
+            "key" => "the gradient of the key",
+            _ => "the gradient of the value",
+        };
+        errors::heads(operand, expected, found)
+    };
+    let shared = errors::item("sequences with a key", ("sequence", 1), Expected::Exactly(1), 2);
+    let changes: Vec<(Change, Error)> = vec![
+        (|call| call.context[1] = 3, errors::heads("context", [6, 4, 8], [6, 3, 8])),
+        (|call| call.d_context[0] = 5, shape("context", [6, 4, 8], [5, 4, 8])),
+        (|call| call.gradients[0][0] = 7, errors::heads("output", [6, 4, 8], [7, 4, 8])),
+        (|call| call.gradients[1][0] = 6, shape("key", [7, 2, 8], [6, 2, 8])),
+        (|call| call.gradients[2][2] = 7, shape("value", [7, 2, 8], [7, 2, 7])),
+        (|call| call.sums = 47, errors::len("sums", 48, 47)),
+        (|call| call.sums = 49, errors::len("sums", 48, 49)),
         (
             |call| call.sequences[1].query_len = 5,
-            E::QueryRange { sequence: 1, tokens: 6, found: 7 },
+            errors::item("query end", ("sequence", 1), Expected::AtMost(6), 7),
         ),
-        (|call| call.sequences[1].query_start = 1, E::QueryOverlap { sequence: 1 }),
-        (|call| call.sequences[0].padded_len = 4, E::KeyRange { sequence: 0, tokens: 7, found: 8 }),
+        (
+            |call| call.sequences[1].query_start = 1,
+            errors::item("query start", ("sequence", 1), Expected::AtLeast(2), 1),
+        ),
+        (
+            |call| call.sequences[0].padded_len = 4,
+            errors::item("key end", ("sequence", 0), Expected::AtMost(7), 8),
+        ),
         (
             |call| {
                 (call.relative, call.d_bias) = (false, None);
                 call.sequences[0].key_len = 4;
             },
-            E::KeyLength { sequence: 0, padded: 3, found: 4 },
+            errors::item("valid keys", ("sequence", 0), Expected::AtMost(3), 4),
         ),
-        (|call| call.sequences[1].padded_len = 5, E::KeyOverlap { sequence: 1, found: 0 }),
-        (|call| call.sequences[1] = Sequence { query_start: 2, ..call.sequences[0] }, {
-            E::KeyOverlap { sequence: 1, found: 0 }
-        }),
-        (|call| call.relative = false, E::BiasGradientForm),
-        (|call| call.dropped = 5, E::Sentences { expected: 6, found: 5 }),
-        (|call| call.dropped = 7, E::Sentences { expected: 6, found: 7 }),
-        (|call| call.d_bias = Some(23), E::BiasGradient { expected: 24, found: 23 }),
+        (|call| call.sequences[1].padded_len = 5, shared),
+        (|call| call.sequences[1] = Sequence { query_start: 2, ..call.sequences[0] }, { shared }),
+        (
+            |call| call.relative = false,
+            errors::size("tables", "the relative bias", Expected::Exactly(1), 0),
+        ),
+        (|call| call.dropped = 5, errors::size("sentences", "dropout", Expected::Exactly(6), 5)),
+        (|call| call.dropped = 7, errors::size("sentences", "dropout", Expected::Exactly(6), 7)),
+        (|call| call.d_bias = Some(23), errors::min_len("the gradient of the bias", 24, 23)),
     ];
     for isa in all_isas() {
         assert_eq!(Call::good().result(isa), Ok(()));
@@ -481,8 +498,12 @@ fn what_does_not_fit_is_refused() {
         }
         let mut call = Call::good();
         call.scratch_less = 1;
+        let error = call.result(isa).expect_err("too short");
         assert!(
-            matches!(call.result(isa), Err(E::Scratch { expected, found }) if found + 1 == expected)
+            matches!(error, Error::Size {
+                operand: "scratch", expected: Expected::AtLeast(least), found, ..
+            } if found + 1 == least),
+            "{error}"
         );
         let distinct: BTreeSet<String> =
             changes.iter().map(|(_, expected)| format!("{expected:?}")).collect();

@@ -1,12 +1,13 @@
 //! The derivative of an activation in the epilogue of a product: the bits of the product and then of the
 //! derivative alone, and the oracle.
 
+use crate::support::errors;
 use crate::support::gemm::{ACTIVATIONS, Packed, strides};
 use crate::support::{CREWS, POISON, Random, Strided, UNIT, all_isas, difference};
 use simdformer_kernels::train::activation_backward;
 use simdformer_kernels::{
-    Activation, Epilogue, GemmError, Isa, Matrix, MatrixMut, Parallelism, Residual, gemm,
-    gemm_unpacked, gemm_unpacked_scratch, reference,
+    Activation, Epilogue, Isa, Matrix, MatrixMut, Parallelism, Residual, gemm, gemm_unpacked,
+    gemm_unpacked_scratch, reference,
 };
 
 const SERIAL: Parallelism<'static> = Parallelism::Serial;
@@ -162,7 +163,7 @@ fn another_shape_is_refused() {
         let view = MatrixMut::new(&mut c, 2, 4).expect("C");
         assert_eq!(
             gemm(matrix(2, 3), &packed.get(), &epilogue, view, SERIAL),
-            Err(GemmError::ResidualShape { expected: (2, 4), found: (2, 3) })
+            Err(errors::shape("residual", [2, 4], [2, 3]))
         );
         assert!(c.iter().all(|x| x.to_bits() == POISON.to_bits()));
         let (mut out, mut magnitude) = ([0.0; 8], [0.0; 8]);
@@ -175,7 +176,7 @@ fn another_shape_is_refused() {
                 &mut out,
                 &mut magnitude
             ),
-            Err(GemmError::ResidualShape { expected: (2, 4), found: (2, 3) })
+            Err(errors::shape("residual", [2, 4], [2, 3]))
         );
     }
 }

@@ -1,8 +1,9 @@
 //! The gradient of a lookup against the f64 oracle.
 
+use crate::support::errors;
 use crate::support::{CREWS, POISON, Random, Strided, UNIT, all_isas, bits};
 use proptest::prelude::*;
-use simdformer_kernels::embedding::EmbeddingError;
+use simdformer_kernels::Expected;
 use simdformer_kernels::reference::{self, training as oracle};
 use simdformer_kernels::train::{embedding_gradient, embedding_gradient_scratch};
 use simdformer_kernels::{Isa, Matrix, MatrixMut, Parallelism};
@@ -144,15 +145,14 @@ fn wrong_calls_are_errors_that_write_nothing() {
     };
     let ids = [4, 0, 4];
     let error = call(&ids, [3, 3], 8);
-    assert_eq!(error, EmbeddingError::Gradient { expected: [3, 4], found: [3, 3] });
-    assert_eq!(error.to_string(), "the gradient should be 3 x 4, found 3 x 3");
+    assert_eq!(error.to_string(), "shape of d_x: expected [3, 4], found [3, 3]");
     let error = call(&ids[..2], [3, 4], 8);
-    assert_eq!(error, EmbeddingError::Gradient { expected: [2, 4], found: [3, 4] });
+    assert_eq!(error, errors::shape("d_x", [2, 4], [3, 4]));
     let error = call(&[0, 5, 9], [3, 4], 8);
-    assert_eq!(error, EmbeddingError::Id { token: 1, rows: 5, found: 5 });
-    assert_eq!(call(&ids, [3, 4], 7), EmbeddingError::Scratch { expected: 8, found: 7 });
+    assert_eq!(error, errors::item("id", ("token", 1), Expected::Below(5), 5));
+    assert_eq!(call(&ids, [3, 4], 7), errors::min_len("scratch", 8, 7));
     let d_x = Matrix::new(&d_x, 4, 3).expect("space").transposed();
     let view = MatrixMut::new(&mut table, 5, 4).expect("space");
     let error = embedding_gradient(Isa::best(), &ids, d_x, 1.0, None, view, &mut buffer, SERIAL);
-    assert_eq!(error, Err(EmbeddingError::ColumnStride { found: 3 }));
+    assert_eq!(error, Err(errors::strided("d_x", 3)));
 }

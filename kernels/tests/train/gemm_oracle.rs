@@ -1,10 +1,12 @@
 //! The oracles of the gradients of a linear layer, held by central differences of the layer itself.
 
+use crate::support::errors;
 use crate::support::{Random, Strided};
+use simdformer_kernels::Expected;
+use simdformer_kernels::Matrix;
 use simdformer_kernels::reference::gemm_gradient::{
     bias_gradient, input_gradient, weight_gradient,
 };
-use simdformer_kernels::{GemmError, Matrix};
 
 /// A linear layer under a loss, in f64.
 #[derive(Clone)]
@@ -126,14 +128,14 @@ fn the_oracles_refuse_what_the_kernel_refuses() {
     let mut run =
         |x, before, n: usize| weight_gradient(of(2, 3), x, before, &mut out[..n], &mut magnitude);
     assert_eq!(run(of(2, 2), Some(of(3, 2)), 6), Ok(()));
-    assert_eq!(run(of(3, 2), None, 6), Err(GemmError::GradientRows { expected: 2, found: 3 }));
+    assert_eq!(run(of(3, 2), None, 6), Err(errors::size("rows", "x", Expected::Exactly(2), 3)));
     assert_eq!(
         run(of(2, 2), Some(of(2, 2)), 6),
-        Err(GemmError::WeightGradient { expected: (3, 2), found: (2, 2) })
+        Err(errors::shape("the gradient", [3, 2], [2, 2]))
     );
-    assert_eq!(run(of(2, 2), None, 5), Err(GemmError::PackedLength { expected: 6, found: 5 }));
+    assert_eq!(run(of(2, 2), None, 5), Err(errors::len("out", 6, 5)));
     let refused = bias_gradient(of(2, 3), Some(&zeros.data[..2]), &mut out[..3], &mut magnitude);
-    assert_eq!(refused, Err(GemmError::BiasGradient { expected: 3, found: 2 }));
+    assert_eq!(refused, Err(errors::len("the gradient", 3, 2)));
     let refused = bias_gradient(of(2, 3), None, &mut out[..3], &mut magnitude);
-    assert_eq!(refused, Err(GemmError::PackedLength { expected: 3, found: 6 }));
+    assert_eq!(refused, Err(errors::len("magnitude", 3, 6)));
 }

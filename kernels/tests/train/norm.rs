@@ -2,9 +2,10 @@
 //! against the f64 oracle, which is held by differences, and bit for bit against the order of additions
 //! that is promised.
 
+use crate::support::errors;
 use crate::support::{CREWS, POISON, Random, Strided, UNIT, all_isas, bits, difference};
 use proptest::prelude::*;
-use simdformer_kernels::norm::{LayerNorm, NormError, RmsNorm, layer_norm, rms_norm};
+use simdformer_kernels::norm::{LayerNorm, RmsNorm, layer_norm, rms_norm};
 use simdformer_kernels::reference::norm::{self as oracle, Norm};
 use simdformer_kernels::train::{
     WriteMode, layer_norm_backward, layer_norm_backward_in_place, layer_norm_forward_save,
@@ -523,28 +524,24 @@ fn wrong_calls_are_errors_and_write_nothing() {
         }
         found.expect_err("a wrong call")
     };
-    let shape = NormError::Shape { expected: [3, 4], found: [4, 3] };
-    assert_eq!(call(norm, turned, [3, 4], 3), shape);
-    assert_eq!(call(norm, m, [4, 3], 3), shape);
-    assert_eq!(call(norm, turned.transposed(), [3, 4], 3), NormError::ColumnStride { found: 3 });
-    let scales = NormError::Scales { expected: 3, found: 2 };
-    assert_eq!(call(norm, m, [3, 4], 2), scales);
-    assert!(scales.to_string().contains("each of 3 rows, found 2"));
+    let shape = |operand| errors::shape(operand, [3, 4], [4, 3]);
+    assert_eq!(call(norm, turned, [3, 4], 3), shape("x"));
+    assert_eq!(call(norm, m, [4, 3], 3), shape("standard"));
+    assert_eq!(call(norm, turned.transposed(), [3, 4], 3), errors::strided("x", 3));
+    assert_eq!(call(norm, m, [3, 4], 2), errors::len("scale", 3, 2));
     let short = LayerNorm { weight: &four[1..], ..norm };
-    assert_eq!(call(short, m, [3, 4], 3), NormError::Weight { expected: 4, found: 3 });
-    assert_eq!(
-        call(LayerNorm { eps: -1.0, ..norm }, m, [3, 4], 3),
-        NormError::Epsilon { found: -1.0 }
-    );
+    assert_eq!(call(short, m, [3, 4], 3), errors::len("weight", 4, 3));
+    let error = call(LayerNorm { eps: -1.0, ..norm }, m, [3, 4], 3);
+    assert_eq!(error.to_string(), "eps: expected finite and at least 0, found -1");
 
     let mut out = [POISON; 12];
     let view = MatrixMut::new(&mut out, 3, 4).expect("out");
     let error = layer_norm_recompute(isa, norm, turned, view, SERIAL);
-    assert_eq!(error, Err(shape));
+    assert_eq!(error, Err(shape("standard")));
     for (standard, scales, d_out, expected) in [
-        (turned, 3, m, shape),
-        (m, 3, turned, shape),
-        (m, 4, m, NormError::Scales { expected: 3, found: 4 }),
+        (turned, 3, m, shape("standard")),
+        (m, 3, turned, shape("d_out")),
+        (m, 4, m, errors::len("scale", 3, 4)),
     ] {
         let view = MatrixMut::new(&mut out, 3, 4).expect("out");
         let scale = &data[..scales];

@@ -1,8 +1,8 @@
 //! The gradients of a norm's weight and bias: sums over rows, in leaves.
 
+use crate::support::errors;
 use crate::support::{CREWS, POISON, Random, Strided, UNIT, all_isas, bits, difference};
 use proptest::prelude::*;
-use simdformer_kernels::norm::NormError;
 use simdformer_kernels::train::{
     ReductionChunks, WriteMode, layer_norm_parameters_backward, rms_norm_parameters_backward,
 };
@@ -228,11 +228,10 @@ fn wrong_calls_are_errors_and_write_nothing() {
         assert_eq!(bits(&[d_weight, d_bias].concat()), bits(&[POISON; 10]));
         found.expect_err("a wrong call")
     };
-    assert_eq!(call(turned, &[3], 4, 4), NormError::Shape { expected: [3, 4], found: [4, 3] });
-    assert_eq!(call(turned.transposed(), &[3], 4, 4), NormError::ColumnStride { found: 3 });
-    assert_eq!(call(m, &[3], 5, 4), NormError::Weight { expected: 4, found: 5 });
-    assert_eq!(call(m, &[3], 4, 3), NormError::Bias { expected: 4, found: 3 });
+    assert_eq!(call(turned, &[3], 4, 4), errors::shape("standard", [3, 4], [4, 3]));
+    assert_eq!(call(turned.transposed(), &[3], 4, 4), errors::strided("standard", 3));
+    assert_eq!(call(m, &[3], 5, 4), errors::len("d_weight", 4, 5));
+    assert_eq!(call(m, &[3], 4, 3), errors::len("d_bias", 4, 3));
     let error = call(m, &[1, 2], 4, 4);
-    assert_eq!(error, NormError::ReductionChunks { expected: 3, found: 2 });
-    assert!(error.to_string().contains("3 rows, found 2"));
+    assert_eq!(error.to_string(), "rows of the reduction chunks: expected 3, found 2");
 }

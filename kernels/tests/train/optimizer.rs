@@ -1,10 +1,12 @@
 //! Adam, norms and averages against f64, and Adam against PyTorch.
 
+use crate::support::errors;
 use crate::support::{CREWS, Random, UNIT, all_isas, bits};
 use proptest::prelude::*;
+use simdformer_kernels::Error;
 use simdformer_kernels::reference::training as oracle;
 use simdformer_kernels::train::{
-    Adam, OptimizerError, adam, average, clip_factor, sum_of_squares, sum_of_squares_scratch,
+    Adam, adam, average, clip_factor, sum_of_squares, sum_of_squares_scratch,
 };
 use simdformer_kernels::{Isa, Parallelism};
 
@@ -263,10 +265,7 @@ fn wrong_updates_are_errors_that_write_nothing() {
         let isa = Isa::best();
         let error = adam(isa, &settings, &mut p, &[1.0; 3], &mut m, &mut v, None, SERIAL);
         let error = error.expect_err("refused");
-        assert!(
-            matches!(error, OptimizerError::Setting { name: found, .. } if found == name),
-            "{error}"
-        );
+        assert!(matches!(error, Error::Setting { name: found, .. } if found == name), "{error}");
         assert!(error.to_string().contains(name));
         assert_eq!((p, m, v), ([1.0; 3], [2.0; 3], [3.0; 3]));
     };
@@ -291,12 +290,12 @@ fn wrong_updates_are_errors_that_write_nothing() {
         assert_eq!((p, m, v, a), ([1.0; 3], [2.0; 3], [3.0; 3], [4.0; 3]));
         result.expect_err("refused")
     };
-    let length = |name, found| OptimizerError::Length { name, expected: 3, found };
+    let length = |name, found| errors::len(name, 3, found);
     assert_eq!(call(2, 3, 3, 3, 0.5), length("gradients", 2));
     assert_eq!(call(3, 1, 3, 3, 0.5), length("first moments", 1));
     assert_eq!(call(3, 3, 0, 3, 0.5), length("second moments", 0));
     let error = call(3, 3, 3, 2, 0.5);
-    assert_eq!(error.to_string(), "the average should have 3 elements, found 2");
+    assert_eq!(error.to_string(), "length of the average: expected 3, found 2");
     let error = call(3, 3, 3, 3, 1.5);
     assert_eq!(error.to_string(), "the decay of the average should be from 0 to 1, found 1.5");
 }
@@ -343,7 +342,7 @@ fn a_sum_is_finite_exactly_if_all_elements_are() {
         }
     }
     let error = sum_of_squares(Isa::best(), &x, &mut partials[..2], SERIAL);
-    assert_eq!(error, Err(OptimizerError::Scratch { expected: 3, found: 2 }));
+    assert_eq!(error, Err(errors::min_len("partials", 3, 2)));
 }
 
 #[test]
@@ -378,8 +377,8 @@ fn an_average_is_the_mean() {
     }
     let mut mean = [5.0; 2];
     let isa = Isa::best();
-    assert_eq!(average(isa, &[], &mut mean, SERIAL), Err(OptimizerError::Nothing));
+    assert_eq!(average(isa, &[], &mut mean, SERIAL), Err(errors::min_len("vectors", 1, 0)));
     let error = average(isa, &[&[1.0, 2.0], &[1.0]], &mut mean, SERIAL).expect_err("refused");
-    assert_eq!(error.to_string(), "a vector of an average should have 2 elements, found 1");
+    assert_eq!(error.to_string(), "length of a vector of an average: expected 2, found 1");
     assert_eq!(mean, [5.0; 2]);
 }

@@ -1,6 +1,8 @@
 //! Leaves cover all rows, each once.
 
-use simdformer_kernels::train::{ReductionChunks, ReductionChunksError};
+use crate::support::errors;
+use simdformer_kernels::Expected;
+use simdformer_kernels::train::ReductionChunks;
 
 #[test]
 fn leaves_cover_the_rows_in_order() {
@@ -19,12 +21,9 @@ fn leaves_cover_the_rows_in_order() {
 
 #[test]
 fn an_empty_leaf_is_an_error_that_names_it() {
-    assert_eq!(
-        ReductionChunks::new(&[0]),
-        Err(ReductionChunksError::Empty { leaf: 0, start: 0, end: 0 })
-    );
-    assert_eq!(
-        ReductionChunks::new(&[4, 9, 8]),
-        Err(ReductionChunksError::Empty { leaf: 2, start: 9, end: 8 })
-    );
+    let end = |chunk, least, found| {
+        Err(errors::item("end", ("reduction chunk", chunk), Expected::AtLeast(least), found))
+    };
+    assert_eq!(ReductionChunks::new(&[0]), end(0, 1, 0));
+    assert_eq!(ReductionChunks::new(&[4, 9, 8]), end(2, 10, 8));
 }

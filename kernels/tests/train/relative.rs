@@ -1,7 +1,9 @@
 //! The gradient of the learned weight of relative positions.
 
+use crate::support::errors;
 use crate::support::{POISON, Random, Strided, UNIT};
-use simdformer_kernels::relative::{RelativeBuckets, RelativeError};
+use simdformer_kernels::Expected;
+use simdformer_kernels::relative::RelativeBuckets;
 use simdformer_kernels::train::WriteMode;
 use simdformer_kernels::{Matrix, MatrixMut};
 
@@ -74,9 +76,9 @@ fn tables_and_weights_of_another_size_are_refused() {
     let buckets = RelativeBuckets::new(4, 3, true).unwrap();
     let mut gradient = [POISON; 10];
     for (rows, floats, expected) in [
-        (5, 10, RelativeError::Weight { expected: 4, found: 5 }),
-        (4, 9, RelativeError::Table { expected: 10, found: 9 }),
-        (4, 11, RelativeError::Table { expected: 10, found: 11 }),
+        (5, 10, errors::size("rows", "gradient", Expected::Exactly(4), 5)),
+        (4, 9, errors::len("d_table", 10, 9)),
+        (4, 11, errors::len("d_table", 10, 11)),
     ] {
         let view = MatrixMut::new(&mut gradient, rows, 2).unwrap();
         let found = buckets.gradient(3, &[0.0; 11][..floats], WriteMode::Store, view);

@@ -1,6 +1,7 @@
 //! The learning rate of each step.
 
-use simdformer_kernels::train::{OptimizerError, Schedule};
+use simdformer_kernels::Error;
+use simdformer_kernels::train::Schedule;
 
 #[track_caller]
 fn close(found: f64, expected: f64) {
@@ -71,7 +72,7 @@ fn settings_out_of_range_are_errors_and_others_give_rates() {
         (Schedule::Cosine { peak: 1.0, warmup: 0, steps: 0, last: 0.0 }, "the last step"),
     ] {
         let error = schedule.check().expect_err("refused");
-        assert!(matches!(error, OptimizerError::Setting { name: found, .. } if found == name));
+        assert!(matches!(error, Error::Setting { name: found, .. } if found == name));
         assert!(error.to_string().starts_with(name), "{error}");
     }
     for schedule in [

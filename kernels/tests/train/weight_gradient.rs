@@ -1,13 +1,16 @@
 //! The gradients of a linear layer against their oracles: small integers, of which every bit must be right,
 //! and real numbers within the documented bound, in every layout, with poison wherever nothing is theirs.
 
+use crate::support::errors;
 use crate::support::gemm::{Packed, product, strides};
 use crate::support::{POISON, Random, Strided, UNIT, all_isas, brief, chosen, property};
 use proptest::prelude::*;
+use simdformer_kernels::Error;
+use simdformer_kernels::Expected;
 use simdformer_kernels::train::{
     ReductionChunks, WriteMode, weight_gradient, weight_gradient_scratch,
 };
-use simdformer_kernels::{GemmError, Isa, Matrix, MatrixMut, Parallelism, reference};
+use simdformer_kernels::{Isa, Matrix, MatrixMut, Parallelism, reference};
 use std::collections::BTreeSet;
 
 const SERIAL: Parallelism<'static> = Parallelism::Serial;
@@ -309,20 +312,17 @@ fn what_does_not_fit_is_refused_and_nothing_is_written() {
         for (found, wanted) in [
             (
                 run(matrix(5, 4), &ends, (3, 4), 3, expected),
-                GemmError::GradientRows { expected: 4, found: 5 },
+                errors::size("rows", "x", Expected::Exactly(4), 5),
             ),
             (
                 run(x, &[2, 3], (3, 4), 3, expected),
-                GemmError::ReductionChunkRows { expected: 4, found: 3 },
+                errors::size("rows", "the reduction chunks", Expected::Exactly(4), 3),
             ),
-            (
-                run(x, &ends, (4, 3), 3, expected),
-                GemmError::WeightGradient { expected: (3, 4), found: (4, 3) },
-            ),
-            (run(x, &ends, (3, 4), 2, expected), GemmError::BiasGradient { expected: 3, found: 2 }),
+            (run(x, &ends, (4, 3), 3, expected), errors::shape("d_weight", [3, 4], [4, 3])),
+            (run(x, &ends, (3, 4), 2, expected), errors::len("d_bias", 3, 2)),
             (
                 run(x, &ends, (3, 4), 3, expected - 1),
-                GemmError::Scratch { expected, found: expected - 1 },
+                errors::min_len("scratch", expected, expected - 1),
             ),
         ] {
             assert_eq!(found, Err(wanted));
@@ -331,7 +331,7 @@ fn what_does_not_fit_is_refused_and_nothing_is_written() {
         assert_eq!(messages.len(), 5, "every message is distinct: {messages:?}");
         // The longest leaf counts, not all rows.
         let three = weight_gradient_scratch(isa, 3, 3, 4).expect("small");
-        let wanted = GemmError::Scratch { expected: three, found: expected };
+        let wanted = errors::min_len("scratch", three, expected);
         if three > expected {
             assert_eq!(run(x, &[3, 4], (3, 4), 3, expected), Err(wanted));
         }
@@ -343,7 +343,7 @@ fn what_does_not_fit_is_refused_and_nothing_is_written() {
             (1 << 30, 1 << 30, 1 << 31),
         ] {
             let found = weight_gradient_scratch(isa, rows, outputs, inputs);
-            assert_eq!(found, Err(GemmError::TooLarge), "{rows}, {outputs}, {inputs}");
+            assert!(matches!(found, Err(Error::TooLarge { .. })), "{rows}, {outputs}, {inputs}");
         }
         assert!(weight_gradient_scratch(isa, 0, 0, 0).is_ok());
     }

@@ -2,9 +2,9 @@
 
 use super::{ExecContext, add_and_norm};
 use crate::config::Side;
-use crate::error::KernelError;
 use crate::model::pass::{Past, TargetPass, Workspace};
 use crate::model::weights::SelfAttention;
+use simdformer_kernels::Error as KernelError;
 use simdformer_kernels::{
     Activation, AttentionOptions, CacheMut, CachedSequence, Heads, HeadsMut, Qkv, SlotTable,
     attention_cached, attention_decode,

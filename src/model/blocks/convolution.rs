@@ -9,11 +9,11 @@
 use super::ExecContext;
 use super::embedding::{add_late, position_rows};
 use crate::config::{Config, ConvFrontend, Side};
-use crate::error::KernelError;
 use crate::features::Features;
 use crate::model::pass::{SourcePass, Workspace};
 use crate::model::weights::{Embedding, Linear};
-use simdformer_kernels::{Activation, Matrix, Residual, ViewError};
+use simdformer_kernels::Error as KernelError;
+use simdformer_kernels::{Activation, Matrix, Residual};
 
 /// Positions that are computed at a time.
 pub(crate) const STEM_ROWS: usize = 256;
@@ -100,7 +100,7 @@ pub(crate) fn first_rows(
 }
 
 /// The input windows of `rows` rows of the first convolution, from `[frames, bins]`.
-fn first_windows(window: &[f32], rows: usize, bins: usize) -> Result<Matrix<'_>, ViewError> {
+fn first_windows(window: &[f32], rows: usize, bins: usize) -> Result<Matrix<'_>, KernelError> {
     Matrix::strided(window, rows, WIDTH * bins, bins, 1)
 }
 
@@ -109,7 +109,7 @@ pub(crate) fn second_windows(
     hidden: &[f32],
     positions: usize,
     d: usize,
-) -> Result<Matrix<'_>, ViewError> {
+) -> Result<Matrix<'_>, KernelError> {
     Matrix::strided(hidden, positions, WIDTH * d, STRIDE * d, 1)
 }
 

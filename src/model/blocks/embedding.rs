@@ -3,9 +3,9 @@
 
 use super::ExecContext;
 use crate::config::{EmbeddingNorm, Side};
-use crate::error::KernelError;
 use crate::model::pass::Tokens;
 use crate::model::weights::{Embedding, Table};
+use simdformer_kernels::Error as KernelError;
 use simdformer_kernels::embedding::{self, Positions};
 use simdformer_kernels::{Matrix, MatrixMut};
 

@@ -1,9 +1,9 @@
 //! Linear maps and norms, from which all blocks are built.
 
 use crate::config::{Config, NormKind, NormPlacement, Side};
-use crate::error::KernelError;
 use crate::model::pass::Workspace;
 use crate::model::weights::{Input, Linear, Norm, Weight, Weights};
+use simdformer_kernels::Error as KernelError;
 use simdformer_kernels::{
     Activation, AttentionOptions, Epilogue, Isa, Matrix, MatrixMut, Parallelism, Residual, norm,
 };

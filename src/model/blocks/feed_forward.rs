@@ -2,9 +2,9 @@
 //! the paper); with a gate, `(activation(x Wg + bg) * (x W1 + b1)) W2 + b2`.
 
 use super::{ExecContext, add_and_norm};
-use crate::error::KernelError;
 use crate::model::pass::Workspace;
 use crate::model::weights::FeedForward;
+use simdformer_kernels::Error as KernelError;
 use simdformer_kernels::{Activation, Residual};
 
 /// Rows whose hidden activations are stored at a time. This bounds the planned memory: 128 rows of 2048 are 1

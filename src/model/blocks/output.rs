@@ -1,8 +1,8 @@
 //! From hidden states to the vocabulary: logits, or only the argmax.
 
 use super::ExecContext;
-use crate::error::KernelError;
 use crate::model::weights::{Output, Weight};
+use simdformer_kernels::Error as KernelError;
 use simdformer_kernels::{Matrix, pruned_argmax};
 
 /// `x` is `[rows, d_model]`, `logits` `[rows, vocabulary]`; `scratch` is the buffer for quantized activations.

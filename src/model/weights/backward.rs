@@ -1,7 +1,8 @@
 //! The layout of a matrix for the backward pass.
 
+use simdformer_kernels::Error as KernelError;
 use simdformer_kernels::{
-    Epilogue, GemmError, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, gemm,
+    Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, gemm,
 };
 
 /// The matrix of a linear map for the gradient of its input, `d_x = d_y W`; the forward pass is `y = x W^T`. It
@@ -11,7 +12,7 @@ pub(crate) struct Backward<'m>(PackedMatrix<'m>);
 
 impl<'m> Backward<'m> {
     /// Size in floats.
-    pub(crate) fn floats(isa: Isa, outputs: usize, inputs: usize) -> Result<usize, GemmError> {
+    pub(crate) fn floats(isa: Isa, outputs: usize, inputs: usize) -> Result<usize, KernelError> {
         PackedMatrix::len(isa, outputs, inputs)
     }
 
@@ -21,7 +22,7 @@ impl<'m> Backward<'m> {
         weight: Matrix<'_>,
         buffer: &'m mut [f32],
         parallelism: Parallelism<'_>,
-    ) -> Result<Self, GemmError> {
+    ) -> Result<Self, KernelError> {
         PackedMatrix::pack_with(isa, weight, buffer, parallelism).map(Self)
     }
 
@@ -37,7 +38,7 @@ impl<'m> Backward<'m> {
         residual: Residual<'_>,
         d_x: MatrixMut<'_>,
         parallelism: Parallelism<'_>,
-    ) -> Result<(), GemmError> {
+    ) -> Result<(), KernelError> {
         gemm(d_y, &self.0, &Epilogue { residual, ..Epilogue::default() }, d_x, parallelism)
     }
 }

@@ -35,9 +35,10 @@ use crate::network::{TensorId, visitor};
 use layout::{Layout, Placement};
 use parameter::Place;
 #[cfg(feature = "train")]
+use simdformer_kernels::Error as KernelError;
 use simdformer_kernels::Parallelism;
-use simdformer_kernels::pruned_argmax::{PrunedArgmaxError, PruningTable};
-use simdformer_kernels::{GemmError, Isa, Matrix, ViewError};
+use simdformer_kernels::pruned_argmax::PruningTable;
+use simdformer_kernels::{Isa, Matrix};
 use std::collections::HashMap;
 
 /// The ranges of each block: the network as [`Layout`] placed it.
@@ -206,7 +207,7 @@ impl Weights {
 
     /// Floats of the buffer for quantized activations, if the input of the matrix `role` has `rows(role)` rows: the
     /// maximum over all matrices.
-    pub(crate) fn rounded(&self, rows: &dyn Fn(TensorId) -> usize) -> Result<usize, GemmError> {
+    pub(crate) fn rounded(&self, rows: &dyn Fn(TensorId) -> usize) -> Result<usize, KernelError> {
         let mut most = 0;
         for parameter in &self.parameters {
             if let Place::Columns { matrix, .. } = &parameter.place {
@@ -221,7 +222,7 @@ impl Weights {
         &self.memory.floats()[table.range.clone()]
     }
 
-    pub(crate) fn table(&self, table: &Table) -> Result<Matrix<'_>, ViewError> {
+    pub(crate) fn table(&self, table: &Table) -> Result<Matrix<'_>, KernelError> {
         Matrix::new(self.rows(table), table.rows, table.columns)
     }
 
@@ -231,7 +232,7 @@ impl Weights {
         (&all[norm.weight.clone()], norm.bias.clone().map(|range| &all[range]))
     }
 
-    pub(crate) fn matrix(&self, linear: &Linear) -> Result<Weight<'_>, GemmError> {
+    pub(crate) fn matrix(&self, linear: &Linear) -> Result<Weight<'_>, KernelError> {
         linear.matrix.read(self.isa, self.memory.floats())
     }
 
@@ -243,7 +244,7 @@ impl Weights {
     pub(crate) fn pruning_table(
         &self,
         output: &Output,
-    ) -> Result<Option<PruningTable<'_>>, PrunedArgmaxError> {
+    ) -> Result<Option<PruningTable<'_>>, KernelError> {
         output
             .pruning_table
             .as_ref()

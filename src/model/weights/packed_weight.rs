@@ -7,9 +7,10 @@ use crate::model::error::ModelError;
 use crate::model::weight_dtypes::WeightDtype;
 use core::fmt;
 use core::ops::Range;
-use simdformer_kernels::pruned_argmax::{PrunedArgmaxError, PruningTable};
+use simdformer_kernels::Error as KernelError;
+use simdformer_kernels::pruned_argmax::PruningTable;
 use simdformer_kernels::{
-    ActivationBits, Dtype, Epilogue, GemmError, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism,
+    ActivationBits, Dtype, Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism,
     QuantizedActivations, QuantizedMatrix, gemm, gemm_int8,
 };
 
@@ -158,7 +159,7 @@ impl PackedWeight {
         form: WeightDtype,
         depth: usize,
         columns: usize,
-    ) -> Result<usize, GemmError> {
+    ) -> Result<usize, KernelError> {
         match form.into() {
             Format::Floats(storage) => PackedMatrix::len_as(isa, storage, depth, columns),
             Format::Bytes(_) => QuantizedMatrix::len(depth, columns),
@@ -206,7 +207,7 @@ impl PackedWeight {
         whole.fill(isa, rows, 0, panels, Parallelism::Serial)
     }
 
-    pub(crate) fn read<'m>(&self, isa: Isa, memory: &'m [f32]) -> Result<Weight<'m>, GemmError> {
+    pub(crate) fn read<'m>(&self, isa: Isa, memory: &'m [f32]) -> Result<Weight<'m>, KernelError> {
         let memory = &memory[self.range.clone()];
         let &Self { depth, columns, form, .. } = self;
         Ok(match form.into() {
@@ -220,7 +221,7 @@ impl PackedWeight {
     }
 
     /// Floats of the buffer in which [`Weight::input`] quantizes `rows` rows.
-    pub(crate) fn rounded(&self, rows: usize) -> Result<usize, GemmError> {
+    pub(crate) fn rounded(&self, rows: usize) -> Result<usize, KernelError> {
         match self.form.into() {
             Format::Floats(_) => Ok(0),
             Format::Bytes(precision) => QuantizedActivations::len(rows, self.depth, precision),
@@ -245,7 +246,7 @@ impl Weight<'_> {
         x: Matrix<'r>,
         scratch: &'r mut [f32],
         parallelism: Parallelism<'_>,
-    ) -> Result<Input<'r>, GemmError> {
+    ) -> Result<Input<'r>, KernelError> {
         match *self {
             Self::Floats(_) => Ok(Input::Floats(x)),
             Self::Bytes(_, precision) => {
@@ -271,7 +272,7 @@ impl Weight<'_> {
         epilogue: &Epilogue<'_>,
         out: MatrixMut<'_>,
         parallelism: Parallelism<'_>,
-    ) -> Result<(), GemmError> {
+    ) -> Result<(), KernelError> {
         match (self, input) {
             (Self::Floats(weight), Input::Floats(x)) => {
                 gemm(*x, weight, epilogue, out, parallelism)
@@ -316,10 +317,7 @@ impl PruningTableRange {
         }
     }
 
-    pub(crate) fn read<'m>(
-        &self,
-        memory: &'m [f32],
-    ) -> Result<PruningTable<'m>, PrunedArgmaxError> {
+    pub(crate) fn read<'m>(&self, memory: &'m [f32]) -> Result<PruningTable<'m>, KernelError> {
         PruningTable::from_built(self.of.depth, self.of.columns, &memory[self.range.clone()])
     }
 }

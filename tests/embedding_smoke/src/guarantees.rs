@@ -9,7 +9,7 @@ use simdformer::{
     SourceId, StepRow,
 };
 use simdformer_kernels::{
-    Cache, CacheDtype, CacheShape, Dtype, GemmError, HeadsMut, Isa, Matrix, PackedMatrix,
+    Cache, CacheDtype, CacheShape, Dtype, Error, HeadsMut, Isa, Matrix, PackedMatrix,
     QuantizedMatrix,
 };
 use std::error::Error;
@@ -103,7 +103,7 @@ pub(crate) fn a_format_without_its_feature_is_refused() {
         let refused = Model::from_fn_as(Isa::best(), config(), &forms, |_, _, _| Ok(()));
         match refused.err() {
             Some(ModelError::Unfit { error, .. }) => {
-                assert_eq!(error, GemmError::MissingFeature { feature });
+                assert_eq!(error, Error::MissingFeature { feature });
             }
             other => panic!("expected {feature} to be missing, found {other:?}"),
         }
@@ -112,9 +112,9 @@ pub(crate) fn a_format_without_its_feature_is_refused() {
     let limits = Limits { cache: Some(CacheDtype::F16), ..Limits::new(1, 6, 16) };
     let refused = Session::new(&model, limits).expect_err("no kernels for this cache");
     assert!(refused.to_string().contains("`f16`"), "{refused}");
-    assert_eq!(QuantizedMatrix::len(4, 4), Err(GemmError::MissingFeature { feature: "int8" }));
+    assert_eq!(QuantizedMatrix::len(4, 4), Err(Error::MissingFeature { feature: "int8" }));
     let refused = PackedMatrix::len_as(Isa::best(), Dtype::F16, 4, 4);
-    assert_eq!(refused, Err(GemmError::MissingFeature { feature: "f16" }));
+    assert_eq!(refused, Err(Error::MissingFeature { feature: "f16" }));
 }
 
 pub(crate) fn a_plan_holds_what_it_says() {

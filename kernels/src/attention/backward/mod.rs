@@ -46,15 +46,14 @@ mod workspace;
 
 use super::bias::CheckedBias;
 use super::check;
-use super::error::AttentionError;
 use super::heads::{Heads, HeadsMut, Qkv};
 use super::options::{AttentionOptions, Bias, Sequence};
 use super::params::{AttentionParams, MIN_WORK_TO_FORK, count_tasks, estimate_work};
 use super::prefill::{TrainArgs, attend};
 use crate::dropout::WeightDropout;
+use crate::error::{Error, Expected};
 use crate::float_mode::in_default_mode;
 use crate::isa::Isa;
-use crate::matrix::ViewError;
 use crate::parallel::{Parallelism, share};
 use crate::shared::SharedMut;
 use core::ops::RangeInclusive;
@@ -134,7 +133,7 @@ pub fn attention_forward_save(
     sums: &mut [f32],
     scratch: &mut [f32],
     parallelism: Parallelism<'_>,
-) -> Result<(), AttentionError> {
+) -> Result<(), Error> {
     let train = Some(TrainArgs { sums, dropout });
     attend(isa, qkv, sequences, options, (context.into(), train), scratch, parallelism)
 }
@@ -156,7 +155,7 @@ impl<'a> QkvMut<'a> {
     ///
     /// # Errors
     /// The slice is shorter than `3 * tokens * heads * head_dim`.
-    pub fn fused(data: &'a mut [f32], shape: [usize; 3]) -> Result<Self, ViewError> {
+    pub fn fused(data: &'a mut [f32], shape: [usize; 3]) -> Result<Self, Error> {
         let [query, key, value] = HeadsMut::side_by_side(data, shape)?;
         Ok(Self { query, key, value })
     }
@@ -178,32 +177,31 @@ impl<'a> QkvMut<'a> {
     /// let gradients = QkvMut::cross(query, &mut key_value, [2, 1, 2])?;
     /// assert_eq!(gradients.key.read().row(1, 0), Some(&[5.0, 6.0][..]));
     /// assert_eq!(gradients.value.read().row(0, 0), Some(&[3.0, 4.0][..]));
-    /// # Ok::<(), simdformer_kernels::ViewError>(())
+    /// # Ok::<(), simdformer_kernels::Error>(())
     /// ```
     pub fn cross(
         query: HeadsMut<'a>,
         key_value: &'a mut [f32],
         key_shape: [usize; 3],
-    ) -> Result<Self, ViewError> {
+    ) -> Result<Self, Error> {
         let [key, value] = HeadsMut::side_by_side(key_value, key_shape)?;
         Ok(Self { query, key, value })
     }
 }
 
+/// The error for a size of the scratch that overflows.
+const TOO_LARGE: Error = Error::TooLarge { operand: "the scratch" };
+
 /// The number of tasks of a call, and the number of workspaces.
-fn workspaces(sequences: usize, kv_heads: usize) -> Result<(usize, usize), AttentionError> {
-    let tasks = sequences.checked_mul(kv_heads).ok_or(AttentionError::TooLarge)?;
+fn workspaces(sequences: usize, kv_heads: usize) -> Result<(usize, usize), Error> {
+    let tasks = sequences.checked_mul(kv_heads).ok_or(TOO_LARGE)?;
     Ok((tasks, tasks.min(MAX_WORKSPACES)))
 }
 
-fn workspace_of(
-    isa: Isa,
-    sequences: &[Sequence],
-    head_dim: usize,
-) -> Result<Workspace, AttentionError> {
+fn workspace_of(isa: Isa, sequences: &[Sequence], head_dim: usize) -> Result<Workspace, Error> {
     let queries = sequences.iter().map(|s| s.query_len).max().unwrap_or(0);
     let keys = sequences.iter().map(|s| s.key_len).max().unwrap_or(0);
-    Workspace::new(isa.lanes(), [queries, keys], head_dim).ok_or(AttentionError::TooLarge)
+    Workspace::new(isa.lanes(), [queries, keys], head_dim).ok_or(TOO_LARGE)
 }
 
 /// Floats of scratch that [`attention_backward`] needs for `sequences` with `heads` query heads and `kv_heads`
@@ -220,7 +218,7 @@ pub fn attention_backward_scratch(
     heads: usize,
     kv_heads: usize,
     head_dim: usize,
-) -> Result<usize, AttentionError> {
+) -> Result<usize, Error> {
     let layout = workspace_of(isa, sequences, head_dim)?;
     let (_, workspaces) = workspaces(sequences.len(), kv_heads)?;
     let tables = sequences.iter().map(table_len).try_fold(0usize, usize::checked_add);
@@ -228,7 +226,7 @@ pub fn attention_backward_scratch(
         .and_then(|tables| {
             tables.checked_mul(heads)?.checked_add(workspaces.checked_mul(layout.floats)?)
         })
-        .ok_or(AttentionError::TooLarge)
+        .ok_or(TOO_LARGE)
 }
 
 /// Floats of scratch that are enough for [`attention_backward`] of any `sequences` sequences with at most
@@ -243,7 +241,7 @@ pub fn attention_backward_scratch(
 /// let planned = attention_backward_scratch_bound(isa, 2, [40, 40], 33, [8, 8], 64)?;
 /// let sequences = [Sequence::packed(0, 33), Sequence::packed(33, 7)];
 /// assert!(attention_backward_scratch(isa, &sequences, 8, 8, 64)? <= planned);
-/// # Ok::<(), simdformer_kernels::AttentionError>(())
+/// # Ok::<(), simdformer_kernels::Error>(())
 /// ```
 ///
 /// # Errors
@@ -255,14 +253,14 @@ pub fn attention_backward_scratch_bound(
     longest: usize,
     [heads, kv_heads]: [usize; 2],
     head_dim: usize,
-) -> Result<usize, AttentionError> {
+) -> Result<usize, Error> {
     let longest = tokens.map(|tokens| longest.min(tokens));
-    let layout = Workspace::new(isa.lanes(), longest, head_dim).ok_or(AttentionError::TooLarge)?;
+    let layout = Workspace::new(isa.lanes(), longest, head_dim).ok_or(TOO_LARGE)?;
     let (_, workspaces) = workspaces(sequences, kv_heads)?;
     let distances = tokens[0].checked_add(tokens[1]);
     distances
         .and_then(|all| all.checked_mul(heads)?.checked_add(workspaces.checked_mul(layout.floats)?))
-        .ok_or(AttentionError::TooLarge)
+        .ok_or(TOO_LARGE)
 }
 
 /// The gradients of queries, keys and values. `d_context` is the gradient of the `context` that
@@ -318,17 +316,16 @@ pub fn attention_backward(
     d_bias: Option<&mut [f32]>,
     scratch: &mut [f32],
     parallelism: Parallelism<'_>,
-) -> Result<(), AttentionError> {
+) -> Result<(), Error> {
     let Qkv { query, key, value } = qkv;
     let QkvMut { query: mut d_query, key: mut d_key, value: mut d_value } = gradients;
     let (heads, kv_heads, head_dim) = (query.heads(), key.heads(), key.head_dim());
-    check::key_value(&qkv)?;
+    value.check_shape("value", key.shape())?;
     check::query(&query, &d_query, kv_heads, head_dim)?;
-    for (of, gradient) in
-        [(&query, context), (&query, d_context), (&key, d_key.read()), (&value, d_value.read())]
-    {
-        check::gradient(of, &gradient)?;
-    }
+    context.check_shape("context", query.shape())?;
+    d_context.check_shape("the gradient of the context", query.shape())?;
+    d_key.read().check_shape("the gradient of the key", key.shape())?;
+    d_value.read().check_shape("the gradient of the value", value.shape())?;
     let queries = sequences.iter().map(|s| (s.query_start, s.query_len, s.key_len));
     let reach = check::sequences(queries, &query)?;
     let bias = CheckedBias::new(options.bias, reach, options.causal)?;
@@ -341,9 +338,7 @@ pub fn attention_backward(
         Some(gradient) => Distances::new(options, gradient, (heads, bias.is_some()), sequences)?,
     };
     let expected = attention_backward_scratch(isa, sequences, heads, kv_heads, head_dim)?;
-    if scratch.len() < expected {
-        return Err(AttentionError::Scratch { expected, found: scratch.len() });
-    }
+    Error::check_min_len("scratch", expected, scratch)?;
     let longest = sequences.iter().map(|s| s.query_len).max().unwrap_or(0);
     count_tasks(sequences.len(), heads, longest)?;
     if heads == 0 || head_dim == 0 {
@@ -419,9 +414,10 @@ impl<'a> Distances<'a> {
         gradient: &'a mut [f32],
         (heads, any): (usize, bool),
         sequences: &[Sequence],
-    ) -> Result<Option<Self>, AttentionError> {
+    ) -> Result<Option<Self>, Error> {
         let Some(Bias::Relative { head_stride, zero, .. }) = options.bias else {
-            return Err(AttentionError::BiasGradientForm);
+            let missing = Expected::Exactly(1);
+            return Error::check_size("tables", "the relative bias", missing, 0).map(|()| None);
         };
         if !any {
             return Ok(None);
@@ -433,10 +429,8 @@ impl<'a> Distances<'a> {
         let expected = (heads - 1)
             .checked_mul(head_stride)
             .and_then(|last| last.checked_add(zero)?.checked_add(ahead)?.checked_add(1))
-            .ok_or(AttentionError::TooLarge)?;
-        if gradient.len() < expected {
-            return Err(AttentionError::BiasGradient { expected, found: gradient.len() });
-        }
+            .ok_or(Error::TooLarge { operand: "the gradient of the bias" })?;
+        Error::check_min_len("the gradient of the bias", expected, gradient)?;
         Ok(Some(Self { gradient, heads, head_stride, zero, causal }))
     }
 

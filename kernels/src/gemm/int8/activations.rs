@@ -6,7 +6,7 @@ use super::pack_activations::ByPair;
 #[cfg(target_arch = "x86_64")]
 use super::pack_activations::ByRow;
 use super::pack_activations::{Layout, MAX_WORDS, Quantize};
-use crate::gemm::error::GemmError;
+use crate::error::{Error, Expected};
 use crate::isa::Isa;
 use crate::matrix::Matrix;
 use crate::parallel::{Parallelism, Workers, share, work_to_share};
@@ -53,21 +53,24 @@ impl<'a> QuantizedActivations<'a> {
     /// Words of four bytes of the quantized rows, on any instruction set.
     ///
     /// # Errors
-    /// [`GemmError::TooDeep`] if a sum might not fit 32 bits; [`GemmError::TooLarge`] if the size overflows;
-    /// [`GemmError::MissingFeature`] without the feature `int8`.
-    pub fn len(rows: usize, depth: usize, precision: ActivationBits) -> Result<usize, GemmError> {
+    /// The depth is so large that a sum might not fit 32 bits; [`Error::TooLarge`] if the size overflows;
+    /// [`Error::MissingFeature`] without the feature `int8`.
+    pub fn len(rows: usize, depth: usize, precision: ActivationBits) -> Result<usize, Error> {
         if !cfg!(feature = "int8") {
-            return Err(GemmError::MissingFeature { feature: "int8" });
+            return Err(Error::MissingFeature { feature: "int8" });
         }
-        if depth > MAX_DEPTH {
-            return Err(GemmError::TooDeep { expected_at_most: MAX_DEPTH, found: depth });
-        }
+        Error::check_size(
+            "depth",
+            "the quantized activations",
+            Expected::AtMost(MAX_DEPTH),
+            depth,
+        )?;
         // The size is the same for both precisions: instruction sets that widen int8 before they multiply store 16 bits
         // for 8-bit rows too.
         let (ActivationBits::Eight | ActivationBits::Sixteen) = precision;
         rows.checked_mul(MAX_WORDS * depth.div_ceil(4) + 1)
             .filter(|&words| words <= isize::MAX as usize / 4)
-            .ok_or(GemmError::TooLarge)
+            .ok_or(Error::TooLarge { operand: "the quantized activations" })
     }
 
     /// Quantizes the rows of `x`, with any strides, for products on `isa`. The previous content of `buffer` does not
@@ -81,10 +84,10 @@ impl<'a> QuantizedActivations<'a> {
         precision: ActivationBits,
         buffer: &'a mut [f32],
         parallelism: Parallelism<'_>,
-    ) -> Result<Self, GemmError> {
+    ) -> Result<Self, Error> {
         // `len` also checks this. The check here removes the code below from builds without the feature.
         if !cfg!(feature = "int8") {
-            return Err(GemmError::MissingFeature { feature: "int8" });
+            return Err(Error::MissingFeature { feature: "int8" });
         }
         let (shape, workers) = ((x.rows(), x.columns()), parallelism.workers());
         let layout = |matrices| Layout::of(matrices, shape.0, shape.1, precision);
@@ -116,13 +119,11 @@ impl<'a> QuantizedActivations<'a> {
         buffer: &'a mut [f32],
         workers: Workers<'_>,
         round: &(impl Fn(Quantize<'_, '_>) + Sync),
-    ) -> Result<Self, GemmError> {
+    ) -> Result<Self, Error> {
         let (rows, depth) = (x.rows(), x.columns());
         let expected = Self::len(rows, depth, precision)?;
-        let found = buffer.len();
-        let Some(buffer) = buffer.get_mut(..expected) else {
-            return Err(GemmError::RowsLength { expected, found });
-        };
+        Error::check_min_len("the quantized activations", expected, buffer)?;
+        let buffer = &mut buffer[..expected];
         let row_words = depth.div_ceil(4) * layout.words;
         let all_words = rows.next_multiple_of(layout.unit) * row_words;
         let (words, rest) = buffer.split_at_mut(all_words);

@@ -59,7 +59,7 @@ pub use weights::QuantizedMatrix;
 
 use super::check;
 use super::epilogue::Epilogue;
-use super::error::GemmError;
+use crate::error::Error;
 use crate::matrix::MatrixMut;
 use crate::parallel::Parallelism;
 
@@ -108,10 +108,10 @@ pub fn gemm_int8(
     epilogue: &Epilogue<'_>,
     mut c: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
-) -> Result<(), GemmError> {
+) -> Result<(), Error> {
     // Without the feature no operand can exist. The check removes the code below from such builds.
     if !cfg!(feature = "int8") {
-        return Err(GemmError::MissingFeature { feature: "int8" });
+        return Err(Error::MissingFeature { feature: "int8" });
     }
     let shape = (weight.depth(), weight.columns());
     check::operands((rows.rows(), rows.depth()), shape, epilogue, &c)?;

@@ -2,7 +2,8 @@
 
 use super::activation_bits::MAX_DEPTH;
 use super::quantize_weights::{Columns, PANEL, SCALES, panel_words};
-use crate::gemm::error::GemmError;
+use crate::error::{Error, Expected};
+use crate::gemm::check;
 use crate::isa::Isa;
 use crate::matrix::Matrix;
 use core::fmt;
@@ -43,20 +44,18 @@ impl<'a> QuantizedMatrix<'a> {
     /// Words of four bytes of a `[depth, columns]` matrix, on any instruction set.
     ///
     /// # Errors
-    /// [`GemmError::TooDeep`] if a sum might not fit 32 bits; [`GemmError::TooLarge`] if the size overflows;
-    /// [`GemmError::MissingFeature`] without the feature `int8`.
-    pub fn len(depth: usize, columns: usize) -> Result<usize, GemmError> {
+    /// The depth is so large that a sum might not fit 32 bits; [`Error::TooLarge`] if the size overflows;
+    /// [`Error::MissingFeature`] without the feature `int8`.
+    pub fn len(depth: usize, columns: usize) -> Result<usize, Error> {
         if !cfg!(feature = "int8") {
-            return Err(GemmError::MissingFeature { feature: "int8" });
+            return Err(Error::MissingFeature { feature: "int8" });
         }
-        if depth > MAX_DEPTH {
-            return Err(GemmError::TooDeep { expected_at_most: MAX_DEPTH, found: depth });
-        }
+        Error::check_size("depth", "the quantized matrix", Expected::AtMost(MAX_DEPTH), depth)?;
         columns
             .div_ceil(PANEL)
             .checked_mul(panel_words(depth))
             .filter(|&words| words <= isize::MAX as usize / 4)
-            .ok_or(GemmError::TooLarge)
+            .ok_or(Error::TooLarge { operand: "the quantized matrix" })
     }
 
     /// Quantizes `weight`, `[depth, columns]` with any strides. A matrix stored `[out, in]` is passed as
@@ -65,11 +64,7 @@ impl<'a> QuantizedMatrix<'a> {
     ///
     /// # Errors
     /// As [`QuantizedMatrix::len`], or the buffer is shorter than that.
-    pub fn quantize(
-        isa: Isa,
-        weight: Matrix<'_>,
-        buffer: &'a mut [f32],
-    ) -> Result<Self, GemmError> {
+    pub fn quantize(isa: Isa, weight: Matrix<'_>, buffer: &'a mut [f32]) -> Result<Self, Error> {
         let (depth, columns) = (weight.rows(), weight.columns());
         let words = Self::len(depth, columns)?;
         Self::quantize_block(isa, weight, (depth, columns), 0, buffer)?;
@@ -104,21 +99,16 @@ impl<'a> QuantizedMatrix<'a> {
         shape: (usize, usize),
         first: usize,
         buffer: &mut [f32],
-    ) -> Result<(), GemmError> {
+    ) -> Result<(), Error> {
         // `len` also checks this. The check here removes the code below from builds without the feature.
         if !cfg!(feature = "int8") {
-            return Err(GemmError::MissingFeature { feature: "int8" });
+            return Err(Error::MissingFeature { feature: "int8" });
         }
         let (depth, columns) = shape;
         let expected = Self::len(depth, columns)?;
-        let found = buffer.len();
-        let Some(buffer) = buffer.get_mut(..expected) else {
-            return Err(GemmError::PackedLength { expected, found });
-        };
-        let end = first.saturating_add(block.columns());
-        if block.rows() != depth || end > columns {
-            return Err(GemmError::PackedBlock { expected: shape, found: (block.rows(), end) });
-        }
+        Error::check_min_len("the quantized matrix", expected, buffer)?;
+        let buffer = &mut buffer[..expected];
+        let end = check::block(block.shape(), shape, first)?;
         // The zero columns after the last column belong to the last block.
         let end = if end == columns { end.next_multiple_of(PANEL) } else { end };
         let mut column = first;
@@ -137,15 +127,9 @@ impl<'a> QuantizedMatrix<'a> {
     ///
     /// # Errors
     /// As [`QuantizedMatrix::len`], or `data` has another length than that.
-    pub fn from_quantized(
-        depth: usize,
-        columns: usize,
-        data: &'a [f32],
-    ) -> Result<Self, GemmError> {
+    pub fn from_quantized(depth: usize, columns: usize, data: &'a [f32]) -> Result<Self, Error> {
         let expected = Self::len(depth, columns)?;
-        if data.len() != expected {
-            return Err(GemmError::PackedLength { expected, found: data.len() });
-        }
+        Error::check_len("the quantized matrix", expected, data)?;
         Ok(Self { data, depth, columns })
     }
 

@@ -1,11 +1,11 @@
 //! A norm that saves its standard scores and one over the standard deviation of each row. It uses the passes of the
 //! plain norm, but the last one writes two results.
 
-use super::row_ptrs::{SyncPtrs, one_each, read, written};
+use super::row_ptrs::{SyncPtrs, read, written};
+use crate::error::Error;
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::norm::call::Norm;
-use crate::norm::error::NormError;
 use crate::norm::passes::{self, Standard, moments};
 use crate::norm::rms_passes::{self, root};
 use crate::norm::vectors::{
@@ -35,7 +35,7 @@ impl<const CENTERED: bool, const BIAS: bool> SimdOp for ForwardSaveRows<'_, CENT
     fn run<S: SimdF32>(self, s: S) {
         let mut row = 0;
         // SAFETY: `run` checked with `read` and `written` that all matrices have these rows of `columns` floats, with
-        // `Norm::check` that weight and bias have `columns` floats, with `one_each` that there is a scale for each
+        // `Norm::check` that weight and bias have `columns` floats, with `check_len` that there is a scale for each
         // row, and that there are columns; it sets `BIAS` if there is a bias. `for_rows` gives each task its own rows.
         unsafe {
             if S::REGISTERS >= 32 && self.weight.len() <= PAIRED {
@@ -160,13 +160,13 @@ pub(super) fn run(
     scale: &mut [f32],
     mut out: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
-) -> Result<(), NormError> {
+) -> Result<(), Error> {
     let shape @ [rows, columns] = [out.rows(), out.columns()];
-    let to = written(&mut out, shape)?;
-    let from = x.map_or(Ok(to), |x| read(&x, shape))?;
-    let ptrs = [from, written(&mut standard, shape)?, to];
+    let to = written("out", &mut out, shape)?;
+    let from = x.map_or(Ok(to), |x| read("x", &x, shape))?;
+    let ptrs = [from, written("standard", &mut standard, shape)?, to];
     norm.check(columns)?;
-    one_each(rows, scale)?;
+    Error::check_len("scale", rows, scale)?;
     if columns == 0 {
         scale.fill(0.0);
         return Ok(());

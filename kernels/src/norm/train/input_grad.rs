@@ -1,10 +1,10 @@
 //! The gradient of a norm's input: two sums along each row, then the result.
 
-use super::row_ptrs::{SyncPtrs, one_each, read, written};
+use super::row_ptrs::{SyncPtrs, read, written};
+use crate::error::Error;
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::norm::call::Norm;
-use crate::norm::error::NormError;
 use crate::norm::vectors::{PAIRED, PrefetchRow, RowPtrs, UNROLL, load, prefetch_step, store};
 use crate::parallel::Parallelism;
 use crate::rows::for_rows;
@@ -29,7 +29,7 @@ impl<const CENTERED: bool, const ADD: bool> SimdOp for InputGradRows<'_, CENTERE
     fn run<S: SimdF32>(self, s: S) {
         let mut row = 0;
         // SAFETY: `run` checked with `read` and `written` that all matrices have these rows of `columns` floats, with
-        // `Norm::check` that the weight has `columns` floats, with `one_each` that there is a scale for each row, and
+        // `Norm::check` that the weight has `columns` floats, with `check_len` that there is a scale for each row, and
         // that there are columns. `for_rows` gives each task its own rows.
         unsafe {
             if S::REGISTERS >= 32 && self.weight.len() <= PAIRED {
@@ -199,13 +199,13 @@ pub(super) fn run(
     write: WriteMode,
     mut d_x: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
-) -> Result<(), NormError> {
+) -> Result<(), Error> {
     let shape @ [rows, columns] = [d_x.rows(), d_x.columns()];
-    let to = written(&mut d_x, shape)?;
-    let from = d_out.map_or(Ok(to), |d_out| read(&d_out, shape))?;
-    let standard = read(&standard, shape)?;
+    let to = written("d_x", &mut d_x, shape)?;
+    let from = d_out.map_or(Ok(to), |d_out| read("d_out", &d_out, shape))?;
+    let standard = read("standard", &standard, shape)?;
     norm.check(columns)?;
-    one_each(rows, scale)?;
+    Error::check_len("scale", rows, scale)?;
     if rows == 0 || columns == 0 {
         return Ok(());
     }

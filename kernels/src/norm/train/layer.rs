@@ -1,10 +1,10 @@
 //! Layer normalization that saves the values for its gradient, and the gradient.
 
 use super::{forward_save, input_grad, param_grad, recompute};
+use crate::error::Error;
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::norm::call::Norm;
-use crate::norm::error::NormError;
 use crate::norm::parameters::LayerNorm;
 use crate::parallel::Parallelism;
 use crate::train::{ReductionChunks, WriteMode};
@@ -50,7 +50,7 @@ pub fn layer_norm_forward_save(
     scale: &mut [f32],
     out: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
-) -> Result<(), NormError> {
+) -> Result<(), Error> {
     forward_save::run(isa, Norm::Layer(norm), Some(x), standard, scale, out, parallelism)
 }
 
@@ -84,7 +84,7 @@ pub fn layer_norm_forward_save_in_place(
     standard: MatrixMut<'_>,
     scale: &mut [f32],
     parallelism: Parallelism<'_>,
-) -> Result<(), NormError> {
+) -> Result<(), Error> {
     forward_save::run(isa, Norm::Layer(norm), None, standard, scale, x, parallelism)
 }
 
@@ -112,7 +112,7 @@ pub fn layer_norm_recompute(
     standard: Matrix<'_>,
     out: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
-) -> Result<(), NormError> {
+) -> Result<(), Error> {
     recompute::run(isa, Norm::Layer(norm), standard, out, parallelism)
 }
 
@@ -160,7 +160,7 @@ pub fn layer_norm_backward(
     write: WriteMode,
     d_x: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
-) -> Result<(), NormError> {
+) -> Result<(), Error> {
     let kept = (standard, scale);
     input_grad::run(isa, Norm::Layer(norm), kept, Some(d_out), write, d_x, parallelism)
 }
@@ -190,7 +190,7 @@ pub fn layer_norm_backward_in_place(
     scale: &[f32],
     d: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
-) -> Result<(), NormError> {
+) -> Result<(), Error> {
     let kept = (standard, scale);
     input_grad::run(isa, Norm::Layer(norm), kept, None, WriteMode::Store, d, parallelism)
 }
@@ -237,6 +237,6 @@ pub fn layer_norm_parameters_backward(
     d_weight: &mut [f32],
     d_bias: Option<&mut [f32]>,
     parallelism: Parallelism<'_>,
-) -> Result<(), NormError> {
+) -> Result<(), Error> {
     param_grad::run(isa, (standard, d_out), chunks, write, d_weight, d_bias, parallelism)
 }

@@ -2,9 +2,9 @@
 //! at a time, with the sums of a reduction chunk in the L1 cache, so memory is read in long contiguous parts of rows.
 
 use super::row_ptrs::{SyncPtrs, read};
+use crate::error::{Error, Expected};
 use crate::isa::Isa;
 use crate::matrix::Matrix;
-use crate::norm::error::NormError;
 use crate::norm::vectors::{RowPtrs, load, store};
 use crate::parallel::Parallelism;
 use crate::simd::{SimdF32, SimdOp};
@@ -143,20 +143,14 @@ pub(super) fn run(
     d_weight: &mut [f32],
     d_bias: Option<&mut [f32]>,
     parallelism: Parallelism<'_>,
-) -> Result<(), NormError> {
+) -> Result<(), Error> {
     let shape @ [rows, columns] = [d_out.rows(), d_out.columns()];
-    let (standard, d_out) = (read(&standard, shape)?, read(&d_out, shape)?);
-    if d_weight.len() != columns {
-        return Err(NormError::Weight { expected: columns, found: d_weight.len() });
+    let (standard, d_out) = (read("standard", &standard, shape)?, read("d_out", &d_out, shape)?);
+    Error::check_len("d_weight", columns, d_weight)?;
+    if let Some(d_bias) = &d_bias {
+        Error::check_len("d_bias", columns, d_bias)?;
     }
-    if let Some(d_bias) = &d_bias
-        && d_bias.len() != columns
-    {
-        return Err(NormError::Bias { expected: columns, found: d_bias.len() });
-    }
-    if chunks.rows() != rows {
-        return Err(NormError::ReductionChunks { expected: rows, found: chunks.rows() });
-    }
+    Error::check_size("rows", "the reduction chunks", Expected::Exactly(rows), chunks.rows())?;
     let bias = d_bias.is_some();
     let d_bias = d_bias.map_or(core::ptr::null_mut(), <[f32]>::as_mut_ptr);
     let row = |start| RowPtrs::new(start, 0, 1);

@@ -1,10 +1,10 @@
 //! Recomputes the output of a norm from the saved standard scores.
 
 use super::row_ptrs::{SyncPtrs, read, written};
+use crate::error::Error;
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::norm::call::Norm;
-use crate::norm::error::NormError;
 use crate::norm::vectors::{RowPtrs, learned};
 use crate::parallel::Parallelism;
 use crate::rows::for_rows;
@@ -44,9 +44,9 @@ pub(super) fn run(
     standard: Matrix<'_>,
     mut out: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
-) -> Result<(), NormError> {
+) -> Result<(), Error> {
     let shape @ [rows, columns] = [out.rows(), out.columns()];
-    let ptrs = [read(&standard, shape)?, written(&mut out, shape)?];
+    let ptrs = [read("standard", &standard, shape)?, written("out", &mut out, shape)?];
     norm.check(columns)?;
     if rows == 0 || columns == 0 {
         return Ok(());

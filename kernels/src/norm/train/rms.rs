@@ -1,10 +1,10 @@
 //! Root-mean-square normalization that saves the values for its gradient, and the gradient.
 
 use super::{forward_save, input_grad, param_grad, recompute};
+use crate::error::Error;
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::norm::call::Norm;
-use crate::norm::error::NormError;
 use crate::norm::parameters::RmsNorm;
 use crate::parallel::Parallelism;
 use crate::train::{ReductionChunks, WriteMode};
@@ -48,7 +48,7 @@ pub fn rms_norm_forward_save(
     scale: &mut [f32],
     out: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
-) -> Result<(), NormError> {
+) -> Result<(), Error> {
     forward_save::run(isa, Norm::Rms(norm), Some(x), standard, scale, out, parallelism)
 }
 
@@ -81,7 +81,7 @@ pub fn rms_norm_forward_save_in_place(
     standard: MatrixMut<'_>,
     scale: &mut [f32],
     parallelism: Parallelism<'_>,
-) -> Result<(), NormError> {
+) -> Result<(), Error> {
     forward_save::run(isa, Norm::Rms(norm), None, standard, scale, x, parallelism)
 }
 
@@ -109,7 +109,7 @@ pub fn rms_norm_recompute(
     standard: Matrix<'_>,
     out: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
-) -> Result<(), NormError> {
+) -> Result<(), Error> {
     recompute::run(isa, Norm::Rms(norm), standard, out, parallelism)
 }
 
@@ -152,7 +152,7 @@ pub fn rms_norm_backward(
     write: WriteMode,
     d_x: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
-) -> Result<(), NormError> {
+) -> Result<(), Error> {
     let kept = (standard, scale);
     input_grad::run(isa, Norm::Rms(norm), kept, Some(d_out), write, d_x, parallelism)
 }
@@ -182,7 +182,7 @@ pub fn rms_norm_backward_in_place(
     scale: &[f32],
     d: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
-) -> Result<(), NormError> {
+) -> Result<(), Error> {
     let kept = (standard, scale);
     input_grad::run(isa, Norm::Rms(norm), kept, None, WriteMode::Store, d, parallelism)
 }
@@ -222,6 +222,6 @@ pub fn rms_norm_parameters_backward(
     write: WriteMode,
     d_weight: &mut [f32],
     parallelism: Parallelism<'_>,
-) -> Result<(), NormError> {
+) -> Result<(), Error> {
     param_grad::run(isa, (standard, d_out), chunks, write, d_weight, None, parallelism)
 }

@@ -1,38 +1,29 @@
 //! The checks that these functions share, and pointers for their tasks.
 
+use crate::error::Error;
 use crate::matrix::{Matrix, MatrixMut};
-use crate::norm::error::NormError;
 use crate::norm::vectors::RowPtrs;
-use crate::rows::UnitColumns;
 
 /// A matrix that is read, which must have `shape`.
-pub(super) fn read(m: &Matrix<'_>, shape: [usize; 2]) -> Result<RowPtrs, NormError> {
-    fit(m.wide_columns(), shape, [m.rows(), m.columns()])?;
+pub(super) fn read(
+    operand: &'static str,
+    m: &Matrix<'_>,
+    shape: [usize; 2],
+) -> Result<RowPtrs, Error> {
+    m.check_contiguous_rows(operand)?;
+    m.check_shape(operand, shape)?;
     Ok(RowPtrs::new(m.as_ptr().cast_mut(), m.row_stride(), m.rows()))
 }
 
 /// A matrix that is written, which must have `shape`.
-pub(super) fn written(m: &mut MatrixMut<'_>, shape: [usize; 2]) -> Result<RowPtrs, NormError> {
-    fit(m.wide_columns(), shape, [m.rows(), m.columns()])?;
+pub(super) fn written(
+    operand: &'static str,
+    m: &mut MatrixMut<'_>,
+    shape: [usize; 2],
+) -> Result<RowPtrs, Error> {
+    read(operand, &m.read(), shape)?;
     let (rows, stride) = (m.rows(), m.row_stride());
     Ok(RowPtrs::new(m.shared().as_ptr(), stride, rows))
-}
-
-fn fit(wide: Option<usize>, expected: [usize; 2], found: [usize; 2]) -> Result<(), NormError> {
-    match wide {
-        Some(found) => Err(NormError::ColumnStride { found }),
-        None if found != expected => Err(NormError::Shape { expected, found }),
-        None => Ok(()),
-    }
-}
-
-/// Checks that there is one scale for each row.
-pub(super) fn one_each(rows: usize, scale: &[f32]) -> Result<(), NormError> {
-    if scale.len() == rows {
-        Ok(())
-    } else {
-        Err(NormError::Scales { expected: rows, found: scale.len() })
-    }
 }
 
 /// Pointers shared by several tasks, each of which writes its own rows or columns.

@@ -1,17 +1,5 @@
-//! Weight dtypes, and the layout of 16-bit weights.
-//!
-//! Both 16-bit dtypes widen to f32 exactly, so a product with 16-bit weights has the bits of the product with the same
-//! values in f32. Only packing can lose bits, once, when it rounds f32 values to 16 bits.
-//!
-//! A panel stores two rows of the matrix interleaved, `[ceil(depth / 2)][2 panel]` values, with a row of zeros after an
-//! odd last row. One vector of memory is then two vectors of f32. The order within two rows is the one that widens in
-//! one instruction:
-//!
-//! * bf16: the two values of each column are adjacent. A mask of a 32-bit word gives the upper row and a shift gives
-//!   the lower row. The instructions that multiply bf16 need the same order.
-//! * f16: vectors of the two rows alternate, because the conversion instructions read contiguous values.
+//! The dtypes of numbers in memory.
 
-use crate::isa::Isa;
 use crate::simd::half::{widen_bf16, widen_f16};
 
 /// The dtype of a packed matrix.
@@ -39,7 +27,7 @@ impl Dtype {
 
     /// Words of four bytes in a column of `depth` values.
     #[inline(always)]
-    pub(super) const fn words(self, depth: usize) -> usize {
+    pub(crate) const fn words(self, depth: usize) -> usize {
         match self {
             Self::F32 => depth,
             Self::Bf16 | Self::F16 => depth.div_ceil(2),
@@ -48,7 +36,7 @@ impl Dtype {
 
     /// The smallest magnitude of a finite f32 that would round to infinity, as bits of an f32.
     #[inline(always)]
-    pub(super) const fn too_large(self) -> u32 {
+    pub(crate) const fn too_large(self) -> u32 {
         const INFINITY: u32 = f32::INFINITY.to_bits();
         match self {
             Self::F32 => INFINITY,
@@ -59,7 +47,7 @@ impl Dtype {
     }
 
     /// The largest finite value.
-    pub(super) fn largest(self) -> f32 {
+    pub(crate) fn largest(self) -> f32 {
         match self {
             Self::F32 => f32::MAX,
             Self::Bf16 => widen_bf16(0x7f7f),
@@ -69,42 +57,11 @@ impl Dtype {
 
     /// Converts a 16-bit value of this dtype to f32.
     #[inline(always)]
-    pub(super) fn widen(self, half: u16) -> f32 {
+    pub(crate) fn widen(self, half: u16) -> f32 {
         match self {
             Self::F16 => widen_f16(half),
             Self::F32 | Self::Bf16 => widen_bf16(half),
         }
-    }
-}
-
-/// The positions of the values of a column, in units of 16-bit values.
-#[derive(Clone, Copy)]
-pub(crate) struct F16Column {
-    /// Position of row 0.
-    pub(super) start: usize,
-    /// Distance from an even row to the next row.
-    pub(super) odd: usize,
-    /// Distance from two rows to the next two.
-    pub(super) step: usize,
-}
-
-impl F16Column {
-    /// The positions of column `column` of a matrix with `depth` rows.
-    #[inline(always)]
-    pub(super) const fn of_column(isa: Isa, storage: Dtype, depth: usize, column: usize) -> Self {
-        let (panel, lanes) = (isa.panel(), isa.lanes());
-        let within = column % panel;
-        let (offset, odd) = match storage {
-            Dtype::F16 => (within / lanes * 2 * lanes + within % lanes, lanes),
-            Dtype::F32 | Dtype::Bf16 => (2 * within, 1),
-        };
-        Self { start: (column - within) * 2 * depth.div_ceil(2) + offset, odd, step: 2 * panel }
-    }
-
-    /// The position of row `k`.
-    #[inline(always)]
-    pub(super) const fn row(self, k: usize) -> usize {
-        self.start + k / 2 * self.step + k % 2 * self.odd
     }
 }
 
