@@ -4,7 +4,7 @@
 //! For the fraction of what the machine can do, see the bench `roofline`.
 
 use criterion::{BenchmarkId, Criterion, Throughput};
-use simdformer_kernels::{CacheDtype, Isa, Parallelism};
+use simdformer_kernels::{Dtype, Isa, Parallelism};
 use std::time::Duration;
 #[cfg(feature = "train")]
 use support::heads::Part;
@@ -73,7 +73,7 @@ fn decode(criterion: &mut Criterion) {
         let bytes = Throughput::Bytes(shape.key_value_bytes() as u64);
         for (group, under) in [("decode", Under::Nothing), ("decode-relative", Under::Relative)] {
             add(criterion, group, shape, bytes.clone(), || {
-                heads::cached(isa, CacheDtype::F32, shape, under)
+                heads::cached(isa, Dtype::F32, shape, under)
             });
         }
     }
@@ -83,14 +83,14 @@ fn decode(criterion: &mut Criterion) {
         let bytes = Throughput::Bytes(shape.key_value_bytes() as u64);
         let under = Under::Nothing;
         add(criterion, "decode-beams", shape, bytes, || {
-            heads::cached(isa, CacheDtype::F32, shape, under)
+            heads::cached(isa, Dtype::F32, shape, under)
         });
         let bytes = Throughput::Bytes(heads::step_bytes(shape) as u64);
         for (group, under) in
             [("step-beams", Under::Nothing), ("step-beams-relative", Under::Relative)]
         {
             add(criterion, group, shape, bytes.clone(), || {
-                heads::step(isa, CacheDtype::F32, shape, under)
+                heads::step(isa, Dtype::F32, shape, under)
             });
         }
     }

@@ -24,7 +24,7 @@ use random_model::{Dims, Random};
 use simdformer::config::Family;
 use simdformer::kernels::Isa;
 use simdformer::search::{BeamOptions, Hooks, SearchOptions, Strategy};
-use simdformer::{CacheDtype, Limits, Model, Session, Source, SourceId, Threads};
+use simdformer::{Dtype, Limits, Model, Session, Source, SourceId, Threads};
 use std::time::{Duration, Instant};
 
 const SOURCE: usize = 32;
@@ -42,7 +42,7 @@ fn main() {
         None => None,
         Some(at) => {
             let name = arguments.get(at + 1);
-            Some(name.and_then(|name| CacheDtype::from_name(name)).expect("--cache f32 or f16"))
+            Some(name.and_then(|name| Dtype::from_name(name)).expect("--cache f32 or f16"))
         }
     };
     let forms = arguments.iter().position(|argument| argument == "--weights");
@@ -113,7 +113,7 @@ fn encode(criterion: &mut Criterion, model: &Model) {
     group.finish();
 }
 
-fn decode(criterion: &mut Criterion, model: &Model, cache: Option<CacheDtype>) {
+fn decode(criterion: &mut Criterion, model: &Model, cache: Option<Dtype>) {
     let mut group = criterion.benchmark_group("model/decode");
     for (batch, beams, scores) in DECODES {
         let mut work = Decode::new(model, batch, (beams, scores), cache, Threads::Serial);
@@ -155,7 +155,7 @@ impl<'m> Decode<'m> {
         model: &'m Model,
         batch: usize,
         (beams, scores): (usize, bool),
-        cache: Option<CacheDtype>,
+        cache: Option<Dtype>,
         threads: Threads<'m>,
     ) -> Self {
         let limits = Limits { beams, cache, ..Limits::new(batch, SOURCE, TARGET + 1) };
@@ -202,7 +202,7 @@ fn measure(mut work: impl FnMut()) -> (f64, u64) {
     (seconds[2], allocations)
 }
 
-fn lines(model: &Model, forms: &str, cache: Option<CacheDtype>, threads: usize) {
+fn lines(model: &Model, forms: &str, cache: Option<Dtype>, threads: usize) {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a pool");
     let kind = if threads > 1 { Threads::Rayon } else { Threads::Serial };
     let say = |what: &str,
@@ -248,7 +248,7 @@ fn lines(model: &Model, forms: &str, cache: Option<CacheDtype>, threads: usize) 
         let (seconds, allocations) = pool.install(|| measure(|| work.run()));
         let kept = match cache {
             None => "",
-            Some(CacheDtype::F16) => " with keys and values in f16",
+            Some(Dtype::F16) => " with keys and values in f16",
             Some(_) => " with keys and values in f32",
         };
         let what = format!("decode {forms}{kept}, {}", strategy_name(beams, scores));

@@ -121,7 +121,7 @@ pub use session::{
     TracedSession, Verified,
 };
 pub use simdformer_kernels as kernels;
-pub use simdformer_kernels::{CacheDtype, Error as KernelError};
+pub use simdformer_kernels::{Dtype, Error as KernelError};
 
 /// The program of the package's page, which is also README's; the documentation tests compile it.
 #[cfg(doctest)]

@@ -61,22 +61,28 @@ fn kernels() {
     let x = Matrix::new(&data, 3, 5).expect("space");
     let turned = Matrix::new(&data, 5, 3).expect("space").transposed();
 
-    said.of(Matrix::new(&data, 9, 8), "the view needs a slice of 72 elements, found 64");
-    said.of(Matrix::strided(&data, 2, 2, usize::MAX, 1), "shape times strides overflows usize");
-    said.of(x.block(2, 2), "a block of 2 rows from row 2 on does not fit a matrix of 3 rows");
+    said.of(
+        Matrix::new(&data, 9, 8),
+        "length of the slice of a view: expected at least 72, found 64",
+    );
+    said.of(Matrix::strided(&data, 2, 2, usize::MAX, 1), "the size of a view overflows");
+    said.of(x.block(2, 2), "end of a block of rows: expected at most 3, found 4");
     said.of(
         MatrixMut::strided(&mut more, 3, 3, 2, 1),
-        "row stride 2 and column stride 1 make elements of a writable view overlap",
+        "row and column strides of a writable view: expected distinct elements, found 2 and 1",
     );
     said.of(
         HeadsMut::strided(&mut more, [2, 2, 3], 2, 4),
-        "token stride 2 and head stride 4 make heads of a writable view overlap",
+        "token and head strides of a writable view: expected distinct elements, found 2 and 4",
     );
     said.of(
         Heads::new(&data, [2, 2, 4]).expect("space").block(1, 2),
-        "a block of 2 tokens from token 1 on does not fit a view of 2 tokens",
+        "end of a block of tokens: expected at most 2, found 3",
     );
-    said.of(Qkv::fused(&data, [4, 2, 4]), "the view needs a slice of 96 elements, found 64");
+    said.of(
+        Qkv::fused(&data, [4, 2, 4]),
+        "length of the slice of a view: expected at least 96, found 64",
+    );
 
     let mut unpacked = |b: Matrix<'_>, c: [usize; 2], epilogue: Epilogue<'_>, floats: usize| {
         let c = MatrixMut::new(&mut more, c[0], c[1]).expect("space");
@@ -85,16 +91,16 @@ fn kernels() {
     };
     let (b, plain) = (Matrix::new(&data, 5, 2).expect("space"), Epilogue::default());
     let needed = gemm_unpacked_scratch(isa, 5, 2).expect("small");
-    said.of(unpacked(x, [3, 5], plain, 999), "A must have 3 columns, as W has rows; found 5");
-    said.of(unpacked(b, [4, 2], plain, 999), "C must have 3 rows, as A has; found 4");
-    said.of(unpacked(b, [3, 3], plain, 999), "C must have 2 columns, as W has; found 3");
+    said.of(unpacked(x, [3, 5], plain, 999), "columns of A: expected 3, found 5");
+    said.of(unpacked(b, [4, 2], plain, 999), "shape of C: expected [3, 2], found [4, 2]");
+    said.of(unpacked(b, [3, 3], plain, 999), "shape of C: expected [3, 2], found [3, 3]");
     said.of(
         unpacked(b, [3, 2], Epilogue { bias: Some(&data), ..plain }, 999),
-        "the bias must have 2 elements, one per column; found 64",
+        "length of bias: expected 2, found 64",
     );
-    let expected = format!("the product needs {needed} floats of scratch; found 1");
+    let expected = format!("length of scratch: expected at least {needed}, found 1");
     said.of(unpacked(b, [3, 2], plain, 1), &expected);
-    said.of(gemm_unpacked_scratch(isa, usize::MAX, 2), "depth times columns overflows");
+    said.of(gemm_unpacked_scratch(isa, usize::MAX, 2), "the size of the packed matrix overflows");
 
     let norm = |eps| LayerNorm { weight: &data[..5], bias: Some(&data[..5]), eps };
     let out = |rows, columns| -> MatrixMut<'static> {
@@ -102,97 +108,94 @@ fn kernels() {
     };
     said.of(
         layer_norm(isa, norm(-1.0), x, out(3, 5), serial),
-        "eps should be finite and at least 0, found -1",
+        "eps: expected finite and at least 0, found -1",
     );
     said.of(
         layer_norm(isa, norm(0.1), turned, out(3, 5), serial),
-        "a norm needs contiguous rows (column stride 1), found 3",
+        "column stride of x: expected 1, found 3",
     );
     let short = Matrix::new(&data, 2, 5).expect("space");
     said.of(
         add_layer_norm(isa, norm(0.1), x, short, out(3, 5), serial),
-        "the output is 3 x 5, found a 2 x 5 matrix beside it",
+        "shape of residual: expected [3, 5], found [2, 5]",
     );
     said.of(
-        apply(isa, Activation::Relu, out(4, 3).transposed(), serial),
-        "an activation needs contiguous rows (column stride 1), found 3",
+        apply(isa, Activation::Relu, out(4, 2).transposed(), serial),
+        "column stride of x: expected 1, found 2",
     );
 
     let positions = |table, rows| Some(embedding::Positions { table, rows });
     let ids = [0, 1, 2];
     said.of(
         embed(isa, x, &[0, 3, 1], 1.0, None, out(3, 5), serial),
-        "token 1 has id 3, but the table has 3 rows",
+        "id of token 1: expected less than 3, found 3",
     );
     said.of(
         embed(isa, x, &ids, 1.0, None, out(2, 5), serial),
-        "the output should be 3 x 5, found 2 x 5",
+        "shape of out: expected [3, 5], found [2, 5]",
     );
     said.of(
         embed(isa, x, &ids, 1.0, positions(x, &[0, 1]), out(3, 5), serial),
-        "expected 3 positions, one for each token, found 2",
+        "length of positions: expected 3, found 2",
     );
     said.of(
         embed(isa, x, &ids, 1.0, positions(x, &[0, 1, 9]), out(3, 5), serial),
-        "token 2 has position 9, but the table has 3 rows",
+        "position of token 2: expected less than 3, found 9",
     );
     let narrow = Matrix::new(&data, 3, 4).expect("space");
     said.of(
         embed(isa, x, &ids, 1.0, positions(narrow, &ids), out(3, 5), serial),
-        "the positions' table should have 5 columns like the tokens', found 4",
+        "columns of the position table: expected 5, found 4",
     );
     said.of(
         embed(isa, turned, &ids, 1.0, None, out(3, 5), serial),
-        "an embedding needs contiguous rows (column stride 1), found 3",
+        "column stride of the table: expected 1, found 3",
     );
     let learned = PositionEncoding::Learned { table: x, offset: 2 };
     said.of(
         encode(learned, 0, out(2, 5)),
-        "the learned table should have at least 4 rows, found 3",
+        "rows of the learned table: expected at least 4, found 3",
     );
-    said.of(encode(learned, 0, out(1, 4)), "the learned table should have 4 columns, found 5");
+    said.of(encode(learned, 0, out(1, 4)), "columns of the learned table: expected 4, found 5");
     said.of(
         encode(PositionEncoding::HalfSplitClosed { offset: 1 }, 0, out(1, 2)),
-        "the encoding needs at least 4 columns, found 2",
+        "columns of the table: expected at least 4, found 2",
     );
 
     let zeros = FullyMasked::Zeros;
     said.of(
         softmax(isa, x, None, zeros, out(3, 4), serial),
-        "the output should be 3 x 5 like the scores, found 3 x 4",
+        "shape of out: expected [3, 5], found [3, 4]",
     );
     said.of(
         softmax(isa, turned, None, zeros, out(3, 5), serial),
-        "softmax needs contiguous rows (column stride 1), found 3",
+        "column stride of scores: expected 1, found 3",
     );
     said.of(
         softmax(isa, x, Some(&[1]), zeros, out(3, 5), serial),
-        "expected 3 lengths, one for each row, found 1",
+        "length of lengths: expected 3, found 1",
     );
     said.of(
         softmax(isa, x, Some(&[5, 6, 5]), zeros, out(3, 5), serial),
-        "row 1 has 5 columns, found a length of 6",
+        "length of row 1: expected at most 5, found 6",
     );
-    said.of(
-        log_sum_exp(isa, x, None, &mut [0.0; 2], serial),
-        "expected 3 outputs, one for each row, found 2",
-    );
+    said.of(log_sum_exp(isa, x, None, &mut [0.0; 2], serial), "length of out: expected 3, found 2");
     let (mut values, mut indices) = ([0.0; 6], [0; 6]);
     said.of(
         top_k(isa, x, 6, &mut values, &mut indices, serial),
-        "rows have 5 columns; the best 6 of them were wanted",
+        "columns of scores: expected at least 6, found 5",
     );
     said.of(
         top_k(isa, x, 2, &mut values[..4], &mut indices, serial),
-        "the values need 6 elements, found 4",
+        "length of values: expected 6, found 4",
     );
     said.of(
         top_k(isa, x, 2, &mut values, &mut indices[..4], serial),
-        "the indices need 6 elements, found 4",
+        "length of indices: expected 6, found 4",
     );
     said.of(
-        top_k(isa, turned, 2, &mut values, &mut indices, serial),
-        "a selection needs contiguous rows (column stride 1), found 3",
+        top_k(isa, x.transposed(), 2, &mut values, &mut indices, serial),
+        "column stride of scores: expected 1, found 5",
     );
 
     let shape = CacheShape::new(2, 4, 2, 3);
@@ -204,24 +207,24 @@ fn kernels() {
         attention_decode(query, &cache, SlotTable { lens, slots, stride: 4 }, &options, out, serial)
     };
     let options = AttentionOptions::new(3);
-    said.of(
-        step(&[1, 1], &[0; 8], options),
-        "slots, positions or lengths must be as many as the tokens, 1; found 2",
-    );
-    said.of(step(&[3], &[0; 2], options), "the ancestry table must have 3 entries; found 2");
-    said.of(step(&[5], &[0; 8], options), "5 positions do not fit a slot of 4");
-    said.of(step(&[2], &[0, 2], options), "slot 2 was named, but the cache has 2 slots");
+    said.of(step(&[1, 1], &[0; 8], options), "length of lens: expected 1, found 2");
+    said.of(step(&[3], &[0; 2], options), "length of the slot table: expected at least 3, found 2");
+    said.of(step(&[5], &[0; 8], options), "keys of row 0: expected at most 4, found 5");
+    said.of(step(&[2], &[0, 2], options), "slot of key 1: expected less than 2, found 2");
     let bias = Some(Bias::Dense { data: &data[..2], head_stride: 0, query_stride: 1 });
     said.of(
         step(&[3], &[0; 4], AttentionOptions { bias, ..options }),
-        "the bias must reach 3 floats; its slice has 2",
+        "length of bias: expected at least 3, found 2",
     );
     let bias = Some(Bias::Relative { data: &data, head_stride: 0, zero: 1 });
     said.of(
         step(&[3], &[0; 4], AttentionOptions { bias, ..options }),
-        "the relative bias must have 2 values before the one for distance 0; found 1",
+        "values before distance 0 of the bias: expected at least 2, found 1",
     );
-    said.of(CacheShape { slots: usize::MAX, ..shape }.len(isa), "a size overflows");
+    said.of(
+        CacheShape { slots: usize::MAX, ..shape }.len(isa),
+        "the size of the KV cache overflows",
+    );
     said.check("every word: kernels");
 }
 
@@ -431,14 +434,14 @@ fn configurations() {
             c.encoder.relative_bias =
                 Some(RelativeBias { buckets: 3, max_distance: 9, per_layer: false })
         },
-        "encoder: relative positions need at least 4 buckets; found 3",
+        "encoder: number of the relative buckets: expected at least 4, found 3",
     );
     with(
         |c| {
             c.encoder.relative_bias =
                 Some(RelativeBias { buckets: 32, max_distance: 8, per_layer: true })
         },
-        "encoder: the largest relative distance must be at least 9; found 8",
+        "encoder: largest distance of the relative buckets: expected at least 9, found 8",
     );
     with(
         |c| (c.family, c.token_types) = (Family::Marian, 2),

@@ -10,8 +10,8 @@ use simdformer::kernels::softmax::{FullyMasked, softmax};
 use simdformer::kernels::topk::{argmax, top_k};
 use simdformer::kernels::{
     AttentionOptions, CacheMut, CacheShape, CachedSequence, Dtype, Epilogue, Heads, HeadsMut, Isa,
-    Matrix, MatrixMut, PackedMatrix, Parallelism, Qkv, QuantizedMatrix, Residual, Sequence,
-    SlotTable, attention, attention_cached, attention_decode, attention_scratch, gemm,
+    Matrix, MatrixMut, PackOptions, PackedMatrix, Parallelism, Qkv, QuantizedMatrix, Residual,
+    Sequence, SlotTable, attention, attention_cached, attention_decode, attention_scratch, gemm,
 };
 
 #[test]
@@ -26,27 +26,27 @@ fn wrong_operands_of_kernels_are_errors() {
     let wide = said(Matrix::strided(&data, 3, 2, usize::MAX / 2, 1));
     seen.check("strides that overflow", wide, &["overflows"]);
     let overlap = said(MatrixMut::strided(&mut out, 4, 4, 3, 1));
-    seen.check("rows that overlap", overlap, &["3", "overlap"]);
+    seen.check("rows that overlap", overlap, &["distinct", "3"]);
     seen.check("too few heads", said(Heads::new(&data, [3, 9, 10])), &["270", "256"]);
-    seen.check("rows outside", said(matrix(4, 4).block(3, 2)), &["2 rows from row 3", "4"]);
+    seen.check("rows outside", said(matrix(4, 4).block(3, 2)), &["rows", "at most 4", "found 5"]);
 
     let mut buffer = vec![0.0; PackedMatrix::len(isa, 8, 6).expect("a length")];
     let short = said(PackedMatrix::pack(isa, matrix(8, 6), &mut [0.0; 3]));
-    seen.check("no space to pack", short, &["packed", "has 3"]);
+    seen.check("no space to pack", short, &["packed", "found 3"]);
     // A buffer of another length was packed for another set, another storage or another shape.
     let floats = buffer.len();
     for found in [floats - 1, floats + 1, 2 * floats] {
         let what = format!("{found} packed floats");
-        let (expected, found) = (format!("takes {floats} floats"), vec![0.0; found]);
+        let (expected, found) = (format!("expected {floats}"), vec![0.0; found]);
         let other = said(PackedMatrix::from_packed(isa, 8, 6, &found));
-        seen.check(&what, other, &[&expected, &format!("has {}", found.len())]);
+        seen.check(&what, other, &[&expected, &format!("found {}", found.len())]);
     }
     let whole = PackedMatrix::len(isa, 8, 6).expect("a length");
-    let half = said(PackedMatrix::from_packed_as(isa, Dtype::F16, 8, 6, &buffer));
+    let half = said(PackOptions::new(Dtype::F16).from_packed(isa, 8, 6, &buffer));
     seen.check(
         "f32 read as f16",
         half,
-        &[&format!("takes {}", whole / 2), &format!("has {whole}")],
+        &[&format!("expected {}", whole / 2), &format!("found {whole}")],
     );
     let mut longer = vec![0.0; floats + 5];
     PackedMatrix::pack(isa, matrix(8, 6), &mut longer).expect("space to pack may be left");
@@ -55,7 +55,7 @@ fn wrong_operands_of_kernels_are_errors() {
     seen.check(
         "too many words",
         other,
-        &[&format!("takes {words}"), &format!("has {}", words + 1)],
+        &[&format!("expected {words}"), &format!("found {}", words + 1)],
     );
     let mut longer = vec![0.0; words + 5];
     QuantizedMatrix::quantize(isa, matrix(8, 6), &mut longer).expect("space to round may be left");
@@ -64,14 +64,15 @@ fn wrong_operands_of_kernels_are_errors() {
     seen.check(
         "a longer screen",
         other,
-        &[&format!("needs {bytes}"), &format!("found {}", bytes + 1)],
+        &[&format!("expected {bytes}"), &format!("found {}", bytes + 1)],
     );
-    let columns = said(PackedMatrix::pack_block(isa, matrix(8, 4), (8, 6), 3, &mut buffer));
-    seen.check("columns that do not fit", columns, &["(8, 7)", "(8, 6)"]);
+    let columns =
+        said(PackOptions::default().pack_columns(isa, matrix(8, 4), (8, 6), 3, &mut buffer));
+    seen.check("columns that do not fit", columns, &["last column", "at most 6", "found 7"]);
     seen.check(
         "a packed matrix without end",
         said(PackedMatrix::len(isa, usize::MAX, 6)),
-        &["depth times columns"],
+        &["packed matrix overflows"],
     );
     let packed = PackedMatrix::pack(isa, matrix(8, 6), &mut buffer).expect("packed");
     let plain = Epilogue::default();
@@ -80,12 +81,12 @@ fn wrong_operands_of_kernels_are_errors() {
         said(gemm(matrix(a[0], a[1]), &packed, epilogue, c, serial))
     };
     seen.check("another depth", run([2, 7], [2, 6], &plain), &["8", "7"]);
-    seen.check("other rows", run([2, 8], [3, 6], &plain), &["2 rows", "3"]);
-    seen.check("other columns", run([2, 8], [2, 5], &plain), &["6 columns", "5"]);
+    seen.check("other rows", run([2, 8], [3, 6], &plain), &["[2, 6]", "[3, 6]"]);
+    seen.check("other columns", run([2, 8], [2, 5], &plain), &["[2, 6]", "[2, 5]"]);
     let bias = Epilogue { bias: Some(&data[..5]), ..plain };
     seen.check("a short bias", run([2, 8], [2, 6], &bias), &["bias", "6", "5"]);
     let residual = Epilogue { residual: Residual::Matrix(matrix(2, 7)), ..plain };
-    seen.check("another residual", run([2, 8], [2, 6], &residual), &["(2, 6)", "(2, 7)"]);
+    seen.check("another residual", run([2, 8], [2, 6], &residual), &["[2, 6]", "[2, 7]"]);
 
     let heads = |tokens| Heads::new(&data, [tokens, 2, 3]).expect("heads");
     let options = AttentionOptions::new(3);
@@ -106,16 +107,24 @@ fn wrong_operands_of_kernels_are_errors() {
     let packed = Sequence::packed;
     let enough = attention_scratch(isa, &[packed(0, 9)], 2, 3).expect("a size");
     seen.check("another output", run(4, &[packed(0, 4)], enough, 5), &["[4, 2, 3]", "[5, 2, 3]"]);
-    seen.check("a sequence outside", run(4, &[packed(2, 3)], enough, 4), &["query 5", "4 queries"]);
+    seen.check(
+        "a sequence outside",
+        run(4, &[packed(2, 3)], enough, 4),
+        &["query end", "at most 4", "found 5"],
+    );
     seen.check(
         "sequences that overlap",
         run(4, &[packed(0, 3), packed(2, 2)], enough, 4),
-        &["sequence 1", "apart"],
+        &["query start", "sequence 1", "found 2"],
     );
     let keys = Sequence { key_len: 6, padded_len: 6, ..packed(0, 4) };
-    seen.check("keys outside", run(4, &[keys], enough, 4), &["key 6", "4 keys"]);
+    seen.check("keys outside", run(4, &[keys], enough, 4), &["key end", "at most 4", "found 6"]);
     let valid = Sequence { padded_len: 3, ..packed(0, 4) };
-    seen.check("more valid keys than keys", run(4, &[valid], enough, 4), &["3 keys", "4"]);
+    seen.check(
+        "more valid keys than keys",
+        run(4, &[valid], enough, 4),
+        &["valid keys", "at most 3", "found 4"],
+    );
     seen.check("no scratch", run(4, &[packed(0, 4)], 1, 4), &["scratch", "found 1"]);
 
     let shape = CacheShape::new(2, 4, 2, 3);
@@ -124,28 +133,40 @@ fn wrong_operands_of_kernels_are_errors() {
     seen.check(
         "a short cache",
         said(CacheMut::new(isa, shape, &mut memory[..9])),
-        &["cache", "has 9"],
+        &["cache", "found 9"],
     );
     let mut cache = CacheMut::new(isa, shape, &mut memory).expect("a cache");
     seen.check(
         "a foreign slot",
         said(cache.write(2, 0, heads(1), heads(1))),
-        &["slot 2", "2 slots"],
+        &["slot", "less than 2"],
     );
-    seen.check("a full slot", said(cache.write(0, 3, heads(2), heads(2))), &["5 positions", "4"]);
-    seen.check("other values", said(cache.write(0, 0, heads(2), heads(1))), &["2 tokens", "1"]);
+    seen.check(
+        "a full slot",
+        said(cache.write(0, 3, heads(2), heads(2))),
+        &["positions", "at most 4", "found 5"],
+    );
+    seen.check(
+        "other values",
+        said(cache.write(0, 0, heads(2), heads(1))),
+        &["value", "[2, 2, 3]", "[1, 2, 3]"],
+    );
     let narrow = Heads::new(&data, [1, 3, 2]).expect("heads");
-    seen.check("other heads", said(cache.write(0, 0, narrow, narrow)), &["2 heads of 3", "3 of 2"]);
+    seen.check(
+        "other heads",
+        said(cache.write(0, 0, narrow, narrow)),
+        &["key", "[1, 2, 3]", "[1, 3, 2]"],
+    );
     let places = said(cache.append(&[0, 1], &[0], heads(2), heads(2)));
-    seen.check("a position too few", places, &["the tokens, 2", "found 1"]);
+    seen.check("a position too few", places, &["positions", "expected 2", "found 1"]);
     cache.write(0, 0, heads(4), heads(4)).expect("written");
     let mut read = |slot, key_len| {
         let sequence = [CachedSequence { query_start: 0, query_len: 1, slot, key_len }];
         let out = HeadsMut::new(&mut out, [1, 2, 3]).expect("heads");
         said(attention_cached(heads(1), &cache.read(), &sequence, &options, out.into(), serial))
     };
-    seen.check("reading a foreign slot", read(7, 1), &["slot 7"]);
-    seen.check("reading past the end", read(0, 9), &["9 positions"]);
+    seen.check("reading a foreign slot", read(7, 1), &["slot", "found 7"]);
+    seen.check("reading past the end", read(0, 9), &["positions", "found 9"]);
     let one = HeadsMut::new(&mut out, [1, 2, 3]).expect("heads");
     let short = said(attention_decode(
         heads(1),
@@ -155,7 +176,7 @@ fn wrong_operands_of_kernels_are_errors() {
         one,
         serial,
     ));
-    seen.check("a short ancestry", short, &["3 entries", "2"]);
+    seen.check("a short ancestry", short, &["slot table", "at least 3", "found 2"]);
 
     let mut square = |rows, columns, call: &dyn Fn(MatrixMut) -> Option<String>| {
         call(MatrixMut::new(&mut out, rows, columns).expect("a matrix"))
@@ -177,7 +198,7 @@ fn wrong_operands_of_kernels_are_errors() {
     seen.check(
         "another shape",
         square(2, 5, &|out| said(layer_norm(isa, c, x, out, serial))),
-        &["2 x 5", "3 x 5"],
+        &["[2, 5]", "[3, 5]"],
     );
     let transposed = matrix(5, 3).transposed();
     seen.check(
@@ -205,7 +226,7 @@ fn wrong_operands_of_kernels_are_errors() {
     seen.check(
         "more than there are",
         said(top_k(isa, x, 6, &mut values, &mut indices, serial)),
-        &["5 columns", "best 6"],
+        &["columns", "at least 6", "found 5"],
     );
     seen.check(
         "no space for values",
@@ -220,7 +241,7 @@ fn wrong_operands_of_kernels_are_errors() {
     seen.check(
         "the best of nothing",
         said(argmax(isa, matrix(3, 0), &mut indices[..3], serial)),
-        &["0 columns", "best 1"],
+        &["columns", "at least 1", "found 0"],
     );
     seen.check("an unknown set", said(Isa::from_name("sse9")), &["unknown", "scalar"]);
     let elsewhere = if cfg!(target_arch = "aarch64") { "avx2" } else { "neon" };

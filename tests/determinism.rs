@@ -7,8 +7,8 @@ use simdformer::config::Family;
 use simdformer::kernels::Isa;
 use simdformer::search::{BeamOptions, Hooks, SampleOptions, SearchOptions, Strategy};
 use simdformer::{
-    CacheDtype, Event, HypothesisId, Limits, Model, Session, SessionError, Source, SourceId,
-    StepRow, Threads,
+    Dtype, Event, HypothesisId, Limits, Model, Session, SessionError, Source, SourceId, StepRow,
+    Threads,
 };
 
 use std::cell::Cell;
@@ -33,7 +33,7 @@ fn kinds() -> Vec<Dims> {
 
 thread_local! {
     /// How the sessions of a check keep keys and values.
-    static CACHE: Cell<CacheDtype> = const { Cell::new(CacheDtype::F32) };
+    static CACHE: Cell<Dtype> = const { Cell::new(Dtype::F32) };
 }
 
 fn plan_for(sentences: usize, source_tokens: usize, target_tokens: usize) -> Limits {
@@ -68,9 +68,9 @@ fn for_every_model(check: impl Fn(&str, &Model)) {
                 check(&what(isa, forms), &model);
             }
             if full() || in_f16 {
-                CACHE.set(CacheDtype::F16);
+                CACHE.set(Dtype::F16);
                 check(&format!("{}, keys and values in f16", what(isa, forms)), &model);
-                CACHE.set(CacheDtype::F32);
+                CACHE.set(Dtype::F32);
             }
         }
     }

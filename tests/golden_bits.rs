@@ -13,12 +13,12 @@ use simdformer::config::Family;
 use simdformer::kernels::Isa;
 use simdformer::search::{BeamOptions, Hooks, SampleOptions, SearchOptions, Strategy};
 use simdformer::task_heads::Classifier;
-use simdformer::{CacheDtype, Event, Features, Limits, Model, Session, Source, SourceId, StepRow};
+use simdformer::{Dtype, Event, Features, Limits, Model, Session, Source, SourceId, StepRow};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-const F32: CacheDtype = CacheDtype::F32;
-const F16: CacheDtype = CacheDtype::F16;
+const F32: Dtype = Dtype::F32;
+const F16: Dtype = Dtype::F16;
 
 /// Set to anything, it has the numbers written instead of compared with those of other machines.
 const WRITE: &str = "SIMDFORMER_WRITE_BITS";
@@ -154,7 +154,7 @@ fn search(
 }
 
 /// Everything that comes out of a model whose keys and values are kept as `cache`.
-fn digest(model: &Model, lengths: &[usize], head: Option<&Classifier>, cache: CacheDtype) -> u64 {
+fn digest(model: &Model, lengths: &[usize], head: Option<&Classifier>, cache: Dtype) -> u64 {
     let sources = Sources::new(model, lengths);
     let positions = sources.positions();
     let longest = positions.iter().copied().max().expect("a source");

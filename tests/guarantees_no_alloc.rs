@@ -21,8 +21,8 @@ use simdformer::search::{
     BeamOptions, Hooks, LogitsProcessor, SampleOptions, SearchOptions, Strategy, Timestamps,
 };
 use simdformer::{
-    CacheDtype, DraftContext, Features, HypothesisId, Limits, Model, PromptLookup,
-    ReferenceDrafter, Session, Source, SourceId, StepRow,
+    DraftContext, Dtype, Features, HypothesisId, Limits, Model, PromptLookup, ReferenceDrafter,
+    Session, Source, SourceId, StepRow,
 };
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -293,7 +293,7 @@ struct Case {
     what: String,
     model: Arc<Model>,
     requests: Requests,
-    cache: CacheDtype,
+    cache: Dtype,
 }
 
 impl Case {
@@ -306,7 +306,7 @@ impl Case {
         let model = Model::load_as(checkpoint, isa, &chosen, &mut |_| ()).expect("a model");
         let requests = Requests::new(&model);
         let what = format!("{what}, {isa}, {forms}");
-        Self { what, model: Arc::new(model), requests, cache: CacheDtype::F32 }
+        Self { what, model: Arc::new(model), requests, cache: Dtype::F32 }
     }
 
     fn session(&self, _place: usize) -> Session<'static> {
@@ -526,7 +526,7 @@ fn main() {
         cases.push(Case::in_forms("a larger marian", &large, Isa::best(), forms));
     }
     let halves = Case::in_forms("a larger marian in f16", &large, Isa::best(), "int8");
-    cases.push(Case { cache: CacheDtype::F16, ..halves });
+    cases.push(Case { cache: Dtype::F16, ..halves });
     check(&cases, &pools);
     #[cfg(target_os = "linux")]
     nobody_spins();

@@ -3,14 +3,14 @@
 
 use crate::effort::choose;
 use crate::random_model::{Dims, Random, families};
+use safetensors::SafeTensors;
 use safetensors::tensor::TensorView;
-use safetensors::{Dtype, SafeTensors};
 use simdformer::checkpoint::{Checkpoint, TensorId};
 use simdformer::config::Family;
 use simdformer::kernels::Isa;
 use simdformer::search::Hooks;
 use simdformer::{
-    CacheDtype, Event, Limits, Model, ModelError, Plan, Session, Source, SourceId, StorageKind,
+    Dtype, Event, Limits, Model, ModelError, Plan, Session, Source, SourceId, StorageKind,
     WeightDtype, WeightDtypes, WeightDtypesError,
 };
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ fn outcome(model: &Model, source: &[u32], target: &[u32]) -> (Vec<f32>, Vec<f32>
 /// The same, with keys and values kept in `cache`.
 fn outcome_of(
     model: &Model,
-    cache: Option<CacheDtype>,
+    cache: Option<Dtype>,
     source: &[u32],
     target: &[u32],
 ) -> (Vec<f32>, Vec<f32>) {
@@ -61,11 +61,11 @@ fn distance(a: &[f32], b: &[f32]) -> f64 {
 }
 
 /// The same tensors, cut off to sixteen bits.
-fn in_sixteen_bits(file: &[u8], dtype: Dtype) -> Vec<u8> {
+fn in_sixteen_bits(file: &[u8], dtype: safetensors::Dtype) -> Vec<u8> {
     let cut = |number: &[u8]| {
         let bits = u32::from_le_bytes(number.try_into().expect("an f32"));
         let sixteen = match (dtype, bits >> 23 & 0xff) {
-            (Dtype::BF16, _) => bits >> 16,
+            (safetensors::Dtype::BF16, _) => bits >> 16,
             // What f16 would have as a subnormal is 0 here.
             (_, exponent @ 113..=142) => {
                 bits >> 16 & 0x8000 | (exponent - 112) << 10 | bits >> 13 & 0x3ff
@@ -125,7 +125,9 @@ fn every_family_runs_in_every_form() {
 #[test]
 fn what_is_stored_in_sixteen_bits_stays_so_and_changes_no_bit() {
     let dims = Dims::small(Family::Marian);
-    for (dtype, form) in [(Dtype::BF16, StorageKind::Bf16), (Dtype::F16, StorageKind::F16)] {
+    for (dtype, form) in
+        [(safetensors::Dtype::BF16, StorageKind::Bf16), (safetensors::Dtype::F16, StorageKind::F16)]
+    {
         let bytes = in_sixteen_bits(&dims.bytes(3), dtype);
         let checkpoint = Checkpoint::from_bytes(dims.config(), &bytes).expect("a checkpoint");
         let mut random = Random(4);
@@ -190,7 +192,7 @@ fn keys_and_values_go_with_the_weights() {
     let dims = Dims::small(Family::Marian);
     let checkpoint = dims.checkpoint(5);
     let (source, target) = ([5, 9, 3, 8, 1, 7, 2], [4, 6, 2, 9, 3]);
-    let [f32, f16] = [CacheDtype::F32, CacheDtype::F16];
+    let [f32, f16] = [Dtype::F32, Dtype::F16];
     for (forms, expected) in [
         ("int8", f16),
         ("int8,output=int8", f16),

@@ -9,7 +9,7 @@ use crate::options::Options;
 use crate::pruned_argmax;
 use crate::rows::{self, Scores};
 use crate::work::Work;
-use simdformer_kernels::{Activation, ActivationBits, CacheDtype, Dtype, Epilogue, Isa};
+use simdformer_kernels::{Activation, ActivationBits, Dtype, Epilogue, Isa};
 
 /// Rows of A up to which reading W may be the limit.
 const FEW_ROWS: usize = 32;
@@ -123,8 +123,8 @@ fn gemm(options: &Options, groups: &mut Vec<Group>) {
         }
         let mut kernels =
             family(options, "gemm", move |isa| matmul::ours(isa, shape, Epilogue::default()));
-        for (name, storage) in [("gemm/bf16", Dtype::Bf16), ("gemm/f16", Dtype::F16)] {
-            kernels.extend(family(options, name, move |isa| matmul::stored(isa, shape, storage)));
+        for (name, dtype) in [("gemm/bf16", Dtype::Bf16), ("gemm/f16", Dtype::F16)] {
+            kernels.extend(family(options, name, move |isa| matmul::stored(isa, shape, dtype)));
         }
         // What a Linear layer computes, for the comparison with engines that offer no less.
         kernels.push(single(options, "gemm/bias", Mode::Together, move |isa| {
@@ -271,18 +271,18 @@ fn attention(options: &Options, groups: &mut Vec<Group>) {
             heads::prefill(isa, one_head, Mask::None, Under::Nothing)
         }),
     });
-    for storage in [CacheDtype::F32, CacheDtype::F16] {
+    for dtype in [Dtype::F32, Dtype::F16] {
         for (batch, queries, keys) in [(1, 1, 512), (32, 1, 128), (512, 1, 32), (8, 4, 128)] {
             let shape = heads::Shape::new(batch, queries, keys);
             let bytes = shape.key_value_bytes();
-            let build = move |under| move |isa| heads::cached(isa, storage, shape, under);
-            groups.push(on_a_cache(options, "decode", storage, shape, bytes, build));
+            let build = move |under| move |isa| heads::cached(isa, dtype, shape, under);
+            groups.push(on_a_cache(options, "decode", dtype, shape, bytes, build));
         }
         for (batch, beams, keys) in [(512, 1, 32), (1, 4, 128), (8, 4, 128)] {
             let shape = heads::Shape::new(batch, beams, keys);
             let bytes = heads::step_bytes(shape);
-            let build = move |under| move |isa| heads::step(isa, storage, shape, under);
-            groups.push(on_a_cache(options, "step", storage, shape, bytes, build));
+            let build = move |under| move |isa| heads::step(isa, dtype, shape, under);
+            groups.push(on_a_cache(options, "step", dtype, shape, bytes, build));
         }
     }
 }
@@ -291,13 +291,13 @@ fn attention(options: &Options, groups: &mut Vec<Group>) {
 fn on_a_cache<B: Fn(Isa) -> Work + Copy + 'static>(
     options: &Options,
     name: &str,
-    storage: CacheDtype,
+    dtype: Dtype,
     shape: heads::Shape,
     bytes: f64,
     build: impl Fn(Under) -> B,
 ) -> Group {
-    let kept = if storage == CacheDtype::F16 { "-f16" } else { "" };
-    let bytes = heads::in_storage(bytes, storage) as usize;
+    let kept = if dtype == Dtype::F16 { "-f16" } else { "" };
+    let bytes = heads::in_storage(bytes, dtype) as usize;
     let kernels = [("", Under::Nothing), ("-relative", Under::Relative)]
         .into_iter()
         .flat_map(|(bias, under)| {

@@ -5,8 +5,8 @@ use crate::work::Work;
 #[cfg(feature = "train")]
 use simdformer_kernels::train;
 use simdformer_kernels::{
-    AttentionOptions, Bias, Cache, CacheDtype, CacheMut, CacheShape, CachedSequence, Heads,
-    HeadsMut, Isa, Qkv, Sequence, SlotTable, attention, attention_cached, attention_decode,
+    AttentionOptions, Bias, Cache, CacheMut, CacheShape, CachedSequence, Dtype, Heads, HeadsMut,
+    Isa, Qkv, Sequence, SlotTable, attention, attention_cached, attention_decode,
     attention_scratch,
 };
 use std::hint::black_box;
@@ -215,9 +215,9 @@ pub(crate) fn training(isa: Isa, shape: Shape, mask: Mask, under: Under, part: P
 }
 
 /// A cache of `slots` slots filled to `keys`.
-fn filled(isa: Isa, storage: CacheDtype, slots: usize, shape: Shape) -> (CacheShape, Buffer) {
+fn filled(isa: Isa, dtype: Dtype, slots: usize, shape: Shape) -> (CacheShape, Buffer) {
     let Shape { heads, keys, head_dim, .. } = shape;
-    let layout = CacheShape { storage, ..CacheShape::new(slots, keys, heads, head_dim) };
+    let layout = CacheShape { dtype, ..CacheShape::new(slots, keys, heads, head_dim) };
     let mut data = Buffer::zeros(layout.len(isa).expect("length"));
     let mut cache = CacheMut::new(isa, layout, &mut data).expect("cache");
     for slot in 0..slots {
@@ -232,12 +232,12 @@ fn filled(isa: Isa, storage: CacheDtype, slots: usize, shape: Shape) -> (CacheSh
 }
 
 /// Decode: the queries of each sentence on the keys of its slot of a cache.
-pub(crate) fn cached(isa: Isa, storage: CacheDtype, shape: Shape, under: Under) -> Work {
+pub(crate) fn cached(isa: Isa, dtype: Dtype, shape: Shape, under: Under) -> Work {
     let table = under.table(shape);
     let Shape { batch, queries, keys, head_dim, .. } = shape;
     let query = Buffer::random(shape.floats(queries), 1);
     let mut out = Buffer::zeros(shape.floats(queries));
-    let (layout, data) = filled(isa, storage, batch, shape);
+    let (layout, data) = filled(isa, dtype, batch, shape);
     let sequences: Vec<_> = (0..batch)
         .map(|slot| CachedSequence {
             query_start: slot * queries,
@@ -246,7 +246,7 @@ pub(crate) fn cached(isa: Isa, storage: CacheDtype, shape: Shape, under: Under) 
             key_len: keys,
         })
         .collect();
-    let bytes = in_storage(shape.key_value_bytes(), storage);
+    let bytes = in_storage(shape.key_value_bytes(), dtype);
     Work::new(shape.flops(Mask::None), bytes, move |parallelism| {
         let bias = under.bias(shape, &table);
         let options = AttentionOptions { bias, ..AttentionOptions::new(head_dim) };
@@ -264,19 +264,19 @@ pub(crate) fn cached(isa: Isa, storage: CacheDtype, shape: Shape, under: Under) 
 
 /// A step of beam search: the hypotheses of a sentence (`queries` of them, for `batch` sentences)
 /// share the first half of their past and have the rest to themselves.
-pub(crate) fn step(isa: Isa, storage: CacheDtype, shape: Shape, under: Under) -> Work {
+pub(crate) fn step(isa: Isa, dtype: Dtype, shape: Shape, under: Under) -> Work {
     let table = under.table(shape);
     let Shape { batch, queries: beams, keys, head_dim, .. } = shape;
     let rows = batch * beams;
     let query = Buffer::random(shape.floats(beams), 1);
     let mut out = Buffer::zeros(shape.floats(beams));
-    let (layout, data) = filled(isa, storage, rows, shape);
+    let (layout, data) = filled(isa, dtype, rows, shape);
     let lens = vec![keys as u32; rows];
     let ancestry: Vec<u32> = (0..rows)
         .flat_map(|row| (0..keys).map(move |j| if j < keys / 2 { row - row % beams } else { row }))
         .map(|slot| slot as u32)
         .collect();
-    let bytes = in_storage(step_bytes(shape), storage);
+    let bytes = in_storage(step_bytes(shape), dtype);
     Work::new(shape.flops(Mask::None), bytes, move |parallelism| {
         let bias = under.bias(shape, &table);
         let options = AttentionOptions { bias, ..AttentionOptions::new(head_dim) };
@@ -293,8 +293,8 @@ pub(crate) fn step(isa: Isa, storage: CacheDtype, shape: Shape, under: Under) ->
 }
 
 /// Bytes of numbers that take `bytes` as floats.
-pub(crate) fn in_storage(bytes: f64, storage: CacheDtype) -> f64 {
-    if storage == CacheDtype::F16 { bytes / 2.0 } else { bytes }
+pub(crate) fn in_storage(bytes: f64, dtype: Dtype) -> f64 {
+    if dtype == Dtype::F16 { bytes / 2.0 } else { bytes }
 }
 
 /// Bytes of the keys and values that a [`step`] reads as floats, the shared ones once.

@@ -7,7 +7,7 @@ use crate::work::Work;
 #[cfg(feature = "train")]
 use simdformer_kernels::{Activation, train};
 use simdformer_kernels::{
-    Dtype, Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, gemm,
+    Dtype, Epilogue, Isa, Matrix, MatrixMut, PackOptions, PackedMatrix, Parallelism, Residual, gemm,
 };
 use std::hint::black_box;
 
@@ -78,17 +78,15 @@ pub(crate) fn ours(isa: Isa, shape: Shape, epilogue: Epilogue<'static>) -> Work 
 }
 
 /// This library, with W packed in numbers of sixteen bits.
-pub(crate) fn stored(isa: Isa, shape: Shape, storage: Dtype) -> Work {
+pub(crate) fn stored(isa: Isa, shape: Shape, dtype: Dtype) -> Work {
     let Shape(m, n, k) = shape;
     let (a, w, mut c) = shape.operands();
-    let length = PackedMatrix::len_as(isa, storage, k, n).expect("length");
+    let length = PackOptions::new(dtype).len(isa, k, n).expect("length");
     let mut packed = Buffer::zeros(length);
     let weight = Matrix::new(&w, k, n).expect("weight");
-    let serial = Parallelism::Serial;
-    PackedMatrix::pack_block_as(isa, storage, weight, (k, n), 0, &mut packed, serial)
-        .expect("pack");
+    PackOptions::new(dtype).pack_columns(isa, weight, (k, n), 0, &mut packed).expect("pack");
     let work = shape.work(move |parallelism| {
-        let weight = PackedMatrix::from_packed_as(isa, storage, k, n, &packed).expect("packed");
+        let weight = PackOptions::new(dtype).from_packed(isa, k, n, &packed).expect("packed");
         let a = Matrix::new(black_box(&a), m, k).expect("a");
         let c = MatrixMut::new(&mut c, m, n).expect("c");
         gemm(a, &weight, &Epilogue::default(), c, parallelism).expect("gemm");
@@ -101,7 +99,7 @@ pub(crate) fn stored(isa: Isa, shape: Shape, storage: Dtype) -> Work {
 pub(crate) fn derivative(isa: Isa, shape: Shape, of: Activation) -> Work {
     let pre = Box::leak(Box::new(Buffer::random(shape.0 * shape.1, 5)));
     let pre = Matrix::new(pre, shape.0, shape.1).expect("pre");
-    let residual = Residual::Derivative { of, pre };
+    let residual = Residual::ActivationBackward { activation: of, pre };
     ours(isa, shape, Epilogue { residual, ..Epilogue::default() })
 }
 
@@ -120,7 +118,7 @@ pub(crate) fn gated(isa: Isa, shape: Shape) -> Work {
     }
     shape.work(move |parallelism| {
         let a = Matrix::new(black_box(&a), m, k).expect("a");
-        for (packed, residual) in packed.iter().zip([Residual::None, Residual::Gate]) {
+        for (packed, residual) in packed.iter().zip([Residual::None, Residual::MultiplyOutput]) {
             let weight = PackedMatrix::from_packed(isa, k, half, packed).expect("packed");
             let c = MatrixMut::new(&mut c, m, half).expect("c");
             let epilogue = Epilogue { residual, ..Epilogue::default() };
@@ -140,7 +138,9 @@ pub(crate) fn packing(isa: Isa, columns: usize, depth: usize, by_row: bool) -> W
         } else {
             Matrix::new(black_box(&w), columns, depth).expect("weight").transposed()
         };
-        PackedMatrix::pack_with(isa, weight, black_box(&mut packed), parallelism).expect("pack");
+        PackOptions { parallelism, ..PackOptions::default() }
+            .pack(isa, weight, black_box(&mut packed))
+            .expect("pack");
     })
 }
 

@@ -5,7 +5,7 @@
 
 use simdformer::config::{Config, Side};
 use simdformer::search::{EarlyStopping, SampleOptions, SearchOptions, Strategy, Timestamps};
-use simdformer::{CacheDtype, WeightDtypes};
+use simdformer::{Dtype, WeightDtypes};
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
@@ -105,7 +105,7 @@ pub(crate) struct Arguments {
     pub(crate) threads: Option<usize>,
     pub(crate) isa: Option<String>,
     pub(crate) weights: Option<WeightDtypes>,
-    pub(crate) cache: Option<CacheDtype>,
+    pub(crate) cache: Option<Dtype>,
     pub(crate) save_packed: Option<PathBuf>,
     pub(crate) packed: Option<PathBuf>,
     pub(crate) compare_weights: bool,
@@ -336,8 +336,9 @@ impl Arguments {
             "--isa" => self.isa = given.parse("a name")?,
             "--weights" => self.weights = given.parse("a form, and exceptions as path=form")?,
             "--cache" => {
-                let form = given.value.to_str().and_then(CacheDtype::from_name);
-                self.cache = Some(form.ok_or_else(|| given.wrong("f32 or f16"))?);
+                let dtype = given.value.to_str().and_then(Dtype::from_name);
+                let dtype = dtype.filter(|&dtype| dtype != Dtype::Bf16);
+                self.cache = Some(dtype.ok_or_else(|| given.wrong("f32 or f16"))?);
             }
             "--save-packed" => self.save_packed = Some(given.value.into()),
             "--packed" => self.packed = Some(given.value.into()),

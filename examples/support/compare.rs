@@ -18,7 +18,7 @@ use simdformer::kernels::{
 use simdformer::search::{Hooks, SearchOptions};
 use simdformer::trace::{Block, Probe, Stage, View};
 use simdformer::{
-    CacheDtype, Event, Limits, Model, Session, SourceId, Threads, WeightDtype, WeightDtypes,
+    Dtype, Event, Limits, Model, Session, SourceId, Threads, WeightDtype, WeightDtypes,
 };
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -43,7 +43,7 @@ pub(crate) struct Comparison<'c> {
 /// The predictions of a model at each position of all targets.
 struct Said {
     bytes: usize,
-    cache: CacheDtype,
+    cache: Dtype,
     /// The most likely token.
     best: Vec<u32>,
     /// The log-probability of the target's token.
@@ -76,7 +76,7 @@ impl Comparison<'_> {
         self.complete_targets(&f32)?;
         let gated = self.checkpoint.config().gated;
         let mut seen = Inside { gated, ..Inside::default() };
-        let before = self.say(&f32, Some(CacheDtype::F32), Some(&mut seen))?;
+        let before = self.say(&f32, Some(Dtype::F32), Some(&mut seen))?;
         drop(f32);
         if before.best.is_empty() {
             return Err("--compare-weights: no line has a token to compare".into());
@@ -101,14 +101,14 @@ impl Comparison<'_> {
             Ok(agreement.same)
         };
         row("f32", &before, &mut out)?;
-        let (kept, f32, f16) = (self.limits.cache, CacheDtype::F32, CacheDtype::F16);
+        let (kept, f32, f16) = (self.limits.cache, Dtype::F32, Dtype::F16);
         let mut rows = vec![("f32", Some(f16))];
         rows.extend(["bf16", "f16", "int8x16"].map(|forms| (forms, kept)));
         rows.extend([f32, f16].map(|cache| ("int8", Some(cache))));
         rows.push(("int8,output=int8", kept));
         for (forms, cache) in rows {
             match self.said(&forms.parse()?, cache) {
-                Ok(said) if said.cache == CacheDtype::F16 => {
+                Ok(said) if said.cache == Dtype::F16 => {
                     row(&format!("{forms}, cache f16"), &said, &mut out)?;
                 }
                 Ok(said) => drop(row(forms, &said, &mut out)?),
@@ -143,13 +143,13 @@ impl Comparison<'_> {
         Ok(Model::load_as(self.checkpoint, self.isa, forms, &mut |_| ())?)
     }
 
-    fn said(&self, forms: &WeightDtypes, cache: Option<CacheDtype>) -> Result<Said, Failure> {
+    fn said(&self, forms: &WeightDtypes, cache: Option<Dtype>) -> Result<Said, Failure> {
         self.say(&self.model(forms)?, cache, None)
     }
 
     /// Computes the missing targets with greedy search.
     fn complete_targets(&mut self, model: &Model) -> Result<(), Failure> {
-        let limits = Limits { cache: Some(CacheDtype::F32), ..self.limits };
+        let limits = Limits { cache: Some(Dtype::F32), ..self.limits };
         let mut session = Session::new(model, limits)?;
         session.set_threads(self.threads.clone());
         for index in 0..self.targets.len() {
@@ -173,7 +173,7 @@ impl Comparison<'_> {
     fn say(
         &self,
         model: &Model,
-        cache: Option<CacheDtype>,
+        cache: Option<Dtype>,
         mut seen: Option<&mut Inside>,
     ) -> Result<Said, Failure> {
         let mut session = Session::new(model, Limits { cache, ..self.limits })?;

@@ -11,8 +11,8 @@ use libfuzzer_sys::fuzz_target;
 use simdformer_fuzz::{Add, GAP, Layout, Rng, Strided, Values, pick_isa, pool, same_bits};
 use simdformer_kernels::reference::dtype::stored;
 use simdformer_kernels::{
-    Activation, Dtype, Epilogue, Error, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism,
-    Residual, gemm,
+    Activation, Dtype, Epilogue, Error, Isa, Matrix, MatrixMut, PackOptions, PackedMatrix,
+    Parallelism, Residual, gemm,
 };
 
 #[derive(Arbitrary, Debug)]
@@ -40,9 +40,9 @@ struct Case {
 
 fuzz_target!(|case: Case| {
     let isa = pick_isa(case.isa);
-    let storage = if case.f16 { Dtype::F16 } else { Dtype::Bf16 };
-    product(isa, storage, &case);
-    foreign(isa, storage, &case);
+    let dtype = if case.f16 { Dtype::F16 } else { Dtype::Bf16 };
+    product(isa, dtype, &case);
+    foreign(isa, dtype, &case);
 });
 
 fn rows(case: &Case) -> usize {
@@ -52,13 +52,13 @@ fn rows(case: &Case) -> usize {
 /// The words of `w`, packed in two pieces.
 fn pack(
     isa: Isa,
-    storage: Dtype,
+    dtype: Dtype,
     w: &Strided,
     cut: usize,
     parallelism: Parallelism<'_>,
 ) -> Result<Vec<f32>, Error> {
     let shape = (w.rows, w.columns);
-    let words = PackedMatrix::len_as(isa, storage, w.rows, w.columns).expect("a small matrix");
+    let words = PackOptions::new(dtype).len(isa, w.rows, w.columns).expect("a small matrix");
     let mut buffer = vec![GAP; words];
     for range in [0..cut, cut..w.columns] {
         let from = w.data.get(w.offset + range.start * w.column_stride..).unwrap_or_default();
@@ -66,15 +66,8 @@ fn pack(
         let block = Matrix::strided(from, w.rows, range.len(), row_stride, column_stride);
         let (block, first) = (block.expect("a view"), range.start);
         let before: Vec<u32> = buffer.iter().map(|word| word.to_bits()).collect();
-        let packed = PackedMatrix::pack_block_as(
-            isa,
-            storage,
-            block,
-            shape,
-            first,
-            &mut buffer,
-            parallelism,
-        );
+        let packed =
+            PackOptions { dtype, parallelism }.pack_columns(isa, block, shape, first, &mut buffer);
         if let Err(error) = packed {
             assert!(buffer.iter().map(|word| word.to_bits()).eq(before), "{isa}: written");
             return Err(error);
@@ -83,7 +76,7 @@ fn pack(
     Ok(buffer)
 }
 
-fn product(isa: Isa, storage: Dtype, case: &Case) {
+fn product(isa: Isa, dtype: Dtype, case: &Case) {
     let rows = rows(case);
     let depth = usize::from(case.depth) % 300;
     let columns = usize::from(case.columns) % 160;
@@ -110,7 +103,7 @@ fn product(isa: Isa, storage: Dtype, case: &Case) {
     for row in 0..depth {
         for column in 0..columns {
             let (x, at) = (w.at(row, column), w.index(row, column));
-            if x.is_finite() && stored(storage, x).is_infinite() {
+            if x.is_finite() && stored(dtype, x).is_infinite() {
                 too_large = too_large.or(Some(([row, column], x)));
                 w.data[at] = f32::INFINITY.copysign(x);
             }
@@ -119,19 +112,19 @@ fn product(isa: Isa, storage: Dtype, case: &Case) {
     if let Some((at, x)) = too_large {
         let index = w.index(at[0], at[1]);
         let kept = std::mem::replace(&mut w.data[index], x);
-        let found = pack(isa, storage, &w, 0, Parallelism::Serial);
-        assert_eq!(found, Err(Error::ValueTooLarge { dtype: storage, at, found: x }), "{isa}");
+        let found = pack(isa, dtype, &w, 0, Parallelism::Serial);
+        assert_eq!(found, Err(Error::ValueTooLarge { dtype, at, found: x }), "{isa}");
         w.data[index] = kept;
     }
 
-    let whole = pack(isa, storage, &w, 0, Parallelism::Serial).expect("numbers of the form");
-    let halves = PackedMatrix::from_packed_as(isa, storage, depth, columns, &whole);
+    let whole = pack(isa, dtype, &w, 0, Parallelism::Serial).expect("numbers of the form");
+    let halves = PackOptions::new(dtype).from_packed(isa, depth, columns, &whole);
     let halves = halves.expect("words of that length");
     let mut wide = w.clone();
     for row in 0..depth {
         for column in 0..columns {
             let at = w.index(row, column);
-            wide.data[at] = stored(storage, w.data[at]);
+            wide.data[at] = stored(dtype, w.data[at]);
         }
     }
     let mut buffer = vec![GAP; PackedMatrix::len(isa, depth, columns).expect("a small matrix")];
@@ -150,7 +143,7 @@ fn product(isa: Isa, storage: Dtype, case: &Case) {
                 let (found, expected) = (found.at(row, column), expected.at(row, column));
                 assert!(
                     same_bits(found, expected),
-                    "{isa} {storage:?} [{rows}, {depth}] x [{depth}, {columns}] at ({row}, {column}), \
+                    "{isa} {dtype:?} [{rows}, {depth}] x [{depth}, {columns}] at ({row}, {column}), \
                      {what}: {found:e} instead of {expected:e}"
                 );
             }
@@ -163,10 +156,10 @@ fn product(isa: Isa, storage: Dtype, case: &Case) {
         let whole = whole.iter().map(|word| word.to_bits());
         assert!(pieces.iter().map(|word| word.to_bits()).eq(whole), "{isa}: cut at {cut}");
     };
-    same(&pack(isa, storage, &w, cut, Parallelism::Serial).expect("numbers of the form"));
+    same(&pack(isa, dtype, &w, cut, Parallelism::Serial).expect("numbers of the form"));
     if case.threads.is_multiple_of(8) {
         pool().install(|| {
-            same(&pack(isa, storage, &w, cut, Parallelism::Rayon).expect("numbers of the form"));
+            same(&pack(isa, dtype, &w, cut, Parallelism::Rayon).expect("numbers of the form"));
             compare(&multiply(&halves, Parallelism::Rayon), "on three threads");
         });
     }
@@ -185,7 +178,7 @@ fn product(isa: Isa, storage: Dtype, case: &Case) {
             let (single, expected) = (alone.at(0, column), expected.at(row, column));
             assert!(
                 same_bits(single, expected),
-                "{isa} {storage:?}: row {row} of {rows}, column {column}: {single:e} alone, \
+                "{isa} {dtype:?}: row {row} of {rows}, column {column}: {single:e} alone, \
                  {expected:e} in the batch"
             );
         }
@@ -193,18 +186,18 @@ fn product(isa: Isa, storage: Dtype, case: &Case) {
 }
 
 /// Words of any bits.
-fn foreign(isa: Isa, storage: Dtype, case: &Case) {
+fn foreign(isa: Isa, dtype: Dtype, case: &Case) {
     let (rows, columns) = (rows(case) % 15, usize::from(case.columns) % 70);
     let depth = usize::from(case.depth) % 100;
     let mut rng = Rng::new(!case.seed);
-    let length = PackedMatrix::len_as(isa, storage, depth, columns).expect("a small matrix");
+    let length = PackOptions::new(dtype).len(isa, depth, columns).expect("a small matrix");
     let words: Vec<f32> = (0..length).map(|_| f32::from_bits(rng.bits() as u32)).collect();
     let short = &words[..length.saturating_sub(usize::from(case.cut))];
-    let fits = PackedMatrix::from_packed_as(isa, storage, depth, columns, short).is_ok();
+    let fits = PackOptions::new(dtype).from_packed(isa, depth, columns, short).is_ok();
     assert_eq!(fits, short.len() == length);
     let longer = [&words[..], &[0.0]].concat();
-    assert!(PackedMatrix::from_packed_as(isa, storage, depth, columns, &longer).is_err());
-    let weight = PackedMatrix::from_packed_as(isa, storage, depth, columns, &words);
+    assert!(PackOptions::new(dtype).from_packed(isa, depth, columns, &longer).is_err());
+    let weight = PackOptions::new(dtype).from_packed(isa, depth, columns, &words);
     let x: Vec<f32> = (0..rows * depth).map(|_| rng.value(case.values[0])).collect();
     let x = Matrix::new(&x, rows, depth).expect("a dense matrix");
     let mut c = vec![GAP; rows * columns];

@@ -191,7 +191,7 @@ impl Add {
             Self::Nothing => Residual::None,
             Self::Output => Residual::Output,
             Self::Matrix => Residual::Matrix(other.view()),
-            Self::Gate => Residual::Gate,
+            Self::Gate => Residual::MultiplyOutput,
         }
     }
 }

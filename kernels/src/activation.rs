@@ -204,8 +204,8 @@ impl SimdOp for ApplyRows {
     fn run<S: SimdF32>(self, s: S) {
         for row in 0..self.rows {
             // SAFETY: `start` is row `range.start` of a view. `apply` checked that the view contains all rows and that
-            // rows are contiguous (`check_contiguous_rows`); `rows` is the length of `range`. `for_rows` gives each task its
-            // own rows.
+            // rows are contiguous (`check_contiguous_rows`); `rows` is the length of `range`. `for_rows` gives each
+            // task its own rows.
             unsafe {
                 apply_row(s, self.activation, self.start.add(row * self.stride), self.columns)
             };

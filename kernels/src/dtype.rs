@@ -2,11 +2,12 @@
 
 use crate::simd::half::{widen_bf16, widen_f16};
 
-/// The dtype of a packed matrix.
+/// The dtype of a packed matrix or of a KV cache.
 ///
 /// The 16-bit dtypes take half of the memory; with few rows, reading weights takes most of the time. If the checkpoint
 /// has the same dtype, nothing is lost. Other weights are rounded to the nearest value (ties to even) when they are
-/// packed: bf16 has 8 significant bits; f16 has 11 from `2^-14` on, and multiples of `2^-24` below.
+/// packed: bf16 has 8 significant bits; f16 has 11 from `2^-14` on, and multiples of `2^-24` below. A KV cache is f32
+/// or f16; see [`CacheShape::dtype`](crate::CacheShape::dtype).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Dtype {
@@ -20,9 +21,35 @@ pub enum Dtype {
 }
 
 impl Dtype {
-    /// Whether this build can multiply by weights in this format: 16-bit formats need the feature `f16`.
+    /// Whether this build has kernels for this dtype: 16-bit dtypes need the feature `f16`.
     pub const fn is_enabled(self) -> bool {
         matches!(self, Self::F32) || cfg!(feature = "f16")
+    }
+
+    /// The dtype with this name, `f32`, `bf16` or `f16`: for command lines.
+    ///
+    /// ```
+    /// use simdformer_kernels::Dtype;
+    ///
+    /// assert_eq!(Dtype::from_name("f16"), Some(Dtype::F16));
+    /// assert_eq!(Dtype::from_name("int8"), None);
+    /// ```
+    pub fn from_name(name: &str) -> Option<Self> {
+        match name {
+            "f32" => Some(Self::F32),
+            "bf16" => Some(Self::Bf16),
+            "f16" => Some(Self::F16),
+            _ => None,
+        }
+    }
+
+    /// Bytes of a number.
+    #[inline(always)]
+    pub(crate) const fn size(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::Bf16 | Self::F16 => 2,
+        }
     }
 
     /// Words of four bytes in a column of `depth` values.
@@ -72,14 +99,14 @@ mod tests {
 
     #[test]
     fn too_large_is_the_first_magnitude_that_rounds_to_infinity() {
-        for storage in [Dtype::Bf16, Dtype::F16] {
-            let narrow = if storage == Dtype::F16 { narrow_f16 } else { narrow_bf16 };
-            let first = f32::from_bits(storage.too_large());
+        for dtype in [Dtype::Bf16, Dtype::F16] {
+            let narrow = if dtype == Dtype::F16 { narrow_f16 } else { narrow_bf16 };
+            let first = f32::from_bits(dtype.too_large());
             for sign in [1.0, -1.0] {
-                let narrowed = |x: f32| storage.widen(narrow(sign * x)) * sign;
+                let narrowed = |x: f32| dtype.widen(narrow(sign * x)) * sign;
                 assert!(narrowed(first.next_down()).is_finite());
                 for x in [first, f32::MAX, f32::INFINITY] {
-                    assert_eq!(narrowed(x), f32::INFINITY, "{storage:?}: {x:e}");
+                    assert_eq!(narrowed(x), f32::INFINITY, "{dtype:?}: {x:e}");
                 }
             }
         }

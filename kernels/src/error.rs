@@ -89,8 +89,12 @@ pub enum Error {
         /// The value.
         found: f32,
     },
-    /// A KV cache cannot have this dtype.
-    CacheDtype {
+    /// The operand cannot have this dtype.
+    UnsupportedDtype {
+        /// Name of the operand.
+        operand: &'static str,
+        /// The dtypes that it can have.
+        expected: &'static str,
         /// The dtype.
         found: Dtype,
     },
@@ -137,7 +141,7 @@ pub enum Expected {
 }
 
 impl Expected {
-    const fn accepts(self, found: usize) -> bool {
+    fn accepts(self, found: usize) -> bool {
         match self {
             Self::Exactly(n) => found == n,
             Self::AtLeast(n) => found >= n,
@@ -151,7 +155,7 @@ impl Expected {
 impl Error {
     /// `Err` unless `property` of `operand` is as expected.
     #[inline]
-    pub(crate) const fn check_size(
+    pub(crate) fn check_size(
         property: &'static str,
         operand: &'static str,
         expected: Expected,
@@ -162,7 +166,7 @@ impl Error {
 
     /// [`Error::check_size`] for an item of an operand.
     #[inline]
-    pub(crate) const fn check_item(
+    pub(crate) fn check_item(
         property: &'static str,
         operand: &'static str,
         index: Option<usize>,
@@ -179,13 +183,14 @@ impl Error {
     /// `Err` unless `count` items from `first` on end at or before `limit`. The item with this end is `index` of
     /// `operand`.
     #[inline]
-    pub(crate) const fn check_end(
+    pub(crate) fn check_end(
         property: &'static str,
         operand: &'static str,
         index: Option<usize>,
         (first, count): (usize, usize),
         limit: usize,
     ) -> Result<(), Self> {
+        // An end that overflows is not at or before a limit of `usize::MAX` either.
         match first.checked_add(count) {
             Some(end) if end <= limit => Ok(()),
             end => Err(Self::Size {
@@ -193,17 +198,14 @@ impl Error {
                 operand,
                 index,
                 expected: Expected::AtMost(limit),
-                found: match end {
-                    Some(end) => end,
-                    None => usize::MAX,
-                },
+                found: end.unwrap_or(usize::MAX),
             }),
         }
     }
 
     /// `Err` unless a slice has `expected` elements.
     #[inline]
-    pub(crate) const fn check_len<T>(
+    pub(crate) fn check_len<T>(
         operand: &'static str,
         expected: usize,
         found: &[T],
@@ -213,7 +215,7 @@ impl Error {
 
     /// `Err` unless a slice has at least `expected` elements.
     #[inline]
-    pub(crate) const fn check_min_len<T>(
+    pub(crate) fn check_min_len<T>(
         operand: &'static str,
         expected: usize,
         found: &[T],
@@ -228,19 +230,16 @@ impl Error {
         limit: usize,
         found: &[u32],
     ) -> Result<(), Self> {
-        let first = found.iter().position(|&found| found as usize >= limit);
-        match first {
-            None => Ok(()),
-            Some(at) => {
-                let found = found[at] as usize;
-                Self::check_item(property, operand, Some(at), Expected::Below(limit), found)
-            }
-        }
+        let outside = |&(_, &index): &(usize, &u32)| index as usize >= limit;
+        found.iter().enumerate().find(outside).map_or(Ok(()), |(at, &found)| {
+            let found = found as usize;
+            Self::check_item(property, operand, Some(at), Expected::Below(limit), found)
+        })
     }
 
     /// `Err` unless `fits`.
     #[inline]
-    pub(crate) const fn check_setting(
+    pub(crate) fn check_setting(
         name: &'static str,
         found: f64,
         fits: bool,
@@ -295,8 +294,8 @@ impl fmt::Display for Error {
                 "row {row}, column {column} of the weight: expected at most {:e} for {dtype:?}, found {found:e}",
                 dtype.largest()
             ),
-            Self::CacheDtype { found } => {
-                write!(f, "dtype of the KV cache: expected F32 or F16, found {found:?}")
+            Self::UnsupportedDtype { operand, expected, found } => {
+                write!(f, "dtype of {operand}: expected {expected}, found {found:?}")
             }
             Self::MissingFeature { feature } => {
                 write!(f, "the feature `{feature}` of simdformer-kernels is not enabled")

@@ -30,8 +30,8 @@
 //! * Tensors: views take strides. They are made from slices, or from pointers ([`Matrix::from_raw_parts`]) where no
 //!   slice can be borrowed: column-major matrices with padding, or parts of a buffer that several threads write. Only
 //!   matrices with negative strides must be copied.
-//! * Weights: packed once into a float buffer that the engine owns ([`PackedMatrix`]), or multiplied in their original
-//!   layout ([`gemm_unpacked`]).
+//! * Weights: packed once into a float buffer that the engine owns ([`PackedMatrix`], [`PackOptions`]), from f32, bf16
+//!   or f16 ([`PackSource`]), or multiplied in their original layout ([`gemm_unpacked`]).
 //! * Threads: an [`Executor`] with two functions, without rayon or std. [`Parallelism`] explains when which kind of
 //!   threads is best.
 //! * Decoding: [`CacheMut::append`] and [`attention_decode`] on any number of hypotheses, [`attention_cached`] for
@@ -41,13 +41,13 @@
 //!
 //! | task | start with |
 //! |---|---|
-//! | a linear layer | [`gemm`], and [`PackedMatrix`] for a struct that owns its weight |
-//! | a linear layer in a quarter of the memory | [`QuantizedMatrix`], [`QuantizedActivations`], [`gemm_int8`] |
+//! | a linear layer that owns its weight | [`Linear`] |
+//! | a linear layer in your own memory | [`PackedMatrix`] and [`gemm`], or for a quarter of the memory [`QuantizedMatrix`], [`QuantizedActivations`] and [`gemm_int8`] |
 //! | a product of two activations | [`gemm_unpacked`] |
 //! | attention over concatenated sentences | [`fn@attention`] |
 //! | a decoding step | [`CacheMut`], then [`attention_decode`] and [`attention_cached`] |
 //! | T5's relative position bias | [`relative::RelativeBuckets`], then [`Bias::Relative`] in any attention |
-//! | a gated feed-forward block | [`Residual::Gate`] |
+//! | a gated feed-forward block | [`Residual::MultiplyOutput`] |
 //! | your own threads | [`Executor`] |
 //! | all of these in one program of sixty lines | `examples/first_hour/kernels.rs` in the repository, with a pool of std threads in `examples/first_hour/pool.rs` |
 //!
@@ -87,9 +87,9 @@
 //!
 //! # Features
 //!
-//! `std` (default): the environment variable. `rayon` (default): [`Parallelism::Rayon`] and [`Team`], on the caller's
-//! pool. With neither, the crate is `no_std` and needs no `alloc`; threads then come from an [`Executor`]. `train`
-//! (off by default): the module `train`, with the kernels for gradients.
+//! `std` (default): the environment variable and [`Linear`]. `rayon` (default): [`Parallelism::Rayon`] and [`Team`], on
+//! the caller's pool. With neither, the crate is `no_std` and needs no `alloc`; threads then come from an [`Executor`].
+//! `train` (off by default): the module `train`, with the kernels for gradients.
 //!
 //! # Rust
 //!
@@ -114,6 +114,8 @@ mod error;
 mod float_mode;
 mod gemm;
 mod isa;
+#[cfg(feature = "std")]
+mod linear;
 #[cfg(feature = "train")]
 mod loss;
 mod mask;
@@ -137,17 +139,19 @@ pub mod train;
 
 pub use activation::Activation;
 pub use attention::{
-    AttentionOptions, AttentionOutput, Bias, Cache, CacheDtype, CacheMut, CacheShape,
-    CachedSequence, Heads, HeadsMut, Qkv, Sequence, SlotTable, Weights, attention,
-    attention_cached, attention_decode, attention_scratch, attention_scratch_bound,
+    AttentionOptions, AttentionOutput, Bias, Cache, CacheMut, CacheShape, CachedSequence, Heads,
+    HeadsMut, Qkv, Sequence, SlotTable, Weights, attention, attention_cached, attention_decode,
+    attention_scratch, attention_scratch_bound,
 };
 pub use dtype::Dtype;
 pub use error::{Error, Expected, FoundName};
 pub use gemm::{
-    ActivationBits, Epilogue, PackedMatrix, QuantizedActivations, QuantizedMatrix, Residual, gemm,
-    gemm_int8, gemm_unpacked, gemm_unpacked_scratch,
+    ActivationBits, Epilogue, PackOptions, PackSource, PackedMatrix, QuantizedActivations,
+    QuantizedMatrix, Residual, gemm, gemm_int8, gemm_unpacked, gemm_unpacked_scratch,
 };
 pub use isa::{AutoVectorize, ISA_NAMES, ISA_VARIABLE, Isa, REQUIRE_ISA_VARIABLE};
+#[cfg(feature = "std")]
+pub use linear::Linear;
 pub use mask::FullyMasked;
 pub use matrix::{Matrix, MatrixMut};
 #[cfg(feature = "rayon")]

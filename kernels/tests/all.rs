@@ -29,6 +29,10 @@ mod gemm_int8;
 #[cfg(feature = "rayon")]
 mod gemm_unpacked;
 #[cfg(feature = "rayon")]
+mod heads_first;
+#[cfg(feature = "rayon")]
+mod linear;
+#[cfg(feature = "rayon")]
 mod memory;
 mod norm;
 #[cfg(feature = "rayon")]

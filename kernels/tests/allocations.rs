@@ -165,7 +165,7 @@ impl Bench {
         gemm(
             Matrix::new(&self.input, TOKENS, WIDTH).expect("A"),
             &packed,
-            &Epilogue { residual: Residual::Gate, ..epilogue },
+            &Epilogue { residual: Residual::MultiplyOutput, ..epilogue },
             MatrixMut::new(&mut self.output, TOKENS, WIDTH).expect("C"),
             parallelism,
         )

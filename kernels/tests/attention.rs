@@ -7,8 +7,8 @@ use crate::support::{
 };
 use proptest::prelude::*;
 use simdformer_kernels::{
-    AttentionOptions, AttentionOutput, CacheDtype, FullyMasked, Heads, HeadsMut, Isa, Parallelism,
-    Qkv, Sequence, Weights, attention, attention_scratch, attention_scratch_bound, reference,
+    AttentionOptions, AttentionOutput, Dtype, FullyMasked, Heads, HeadsMut, Isa, Parallelism, Qkv,
+    Sequence, Weights, attention, attention_scratch, attention_scratch_bound, reference,
 };
 
 /// Lengths with the edges of vectors, query blocks and key blocks among them.
@@ -139,7 +139,7 @@ fn check_on(isas: &[Isa], halves: bool, batch: &Batch, what: &str) {
             let output = halves.attention(isa, Parallelism::Serial);
             assert!(cached.bits() == output.bits(), "{isa}, {what}: in halves they differ");
             // What a cache rounds is what it was given rounded.
-            let rounding = Batch { storage: CacheDtype::F16, ..batch.clone() };
+            let rounding = Batch { dtype: Dtype::F16, ..batch.clone() };
             let cached = rounding.attention_cached(isa, Parallelism::Serial);
             assert!(cached.bits() == output.bits(), "{isa}, {what}: rounded otherwise");
         }

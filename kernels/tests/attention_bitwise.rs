@@ -5,7 +5,7 @@ use crate::support::{
     CREWS, POISON, Random, Tensor, all_isas, brief, cases, chosen, crews_of, difference, full,
 };
 use simdformer_kernels::{
-    AttentionOptions, Cache, CacheDtype, CacheMut, CacheShape, CachedSequence, Isa, Parallelism,
+    AttentionOptions, Cache, CacheMut, CacheShape, CachedSequence, Dtype, Isa, Parallelism,
     Sequence, SlotTable, attention_cached, attention_decode,
 };
 
@@ -55,12 +55,12 @@ fn threads_do_not_change_a_bit() {
     ];
     for (case, (causal, bias, head_dim)) in all.into_iter().enumerate() {
         let floats = large(causal, bias, head_dim);
-        for (isa, storage) in all_isas().into_iter().flat_map(|isa| STORAGES.map(|s| (isa, s))) {
-            let halves = storage == CacheDtype::F16;
+        for (isa, dtype) in all_isas().into_iter().flat_map(|isa| STORAGES.map(|s| (isa, s))) {
+            let halves = dtype == Dtype::F16;
             if !full() && isa != Isa::best() && halves != case.is_multiple_of(2) {
                 continue;
             }
-            let batch = in_storage(&floats, storage);
+            let batch = in_storage(&floats, dtype);
             let serial = batch.attention(isa, Parallelism::Serial).bits();
             for crew in crews_of(isa, case) {
                 // What is not in a cache is never in halves.
@@ -152,17 +152,17 @@ fn token(tensor: &Tensor, at: usize) -> Tensor {
     tensor.tokens(at..at + 1)
 }
 
-const STORAGES: [CacheDtype; 2] = [CacheDtype::F32, CacheDtype::F16];
+const STORAGES: [Dtype; 2] = [Dtype::F32, Dtype::F16];
 
 /// What was never written.
-fn poison(storage: CacheDtype) -> f32 {
-    if storage == CacheDtype::F16 { POISONED_HALVES } else { POISON }
+fn poison(dtype: Dtype) -> f32 {
+    if dtype == Dtype::F16 { POISONED_HALVES } else { POISON }
 }
 
-/// The batch with keys and values that a cache of `storage` keeps as they are.
-fn in_storage(batch: &Batch, storage: CacheDtype) -> Batch {
-    match storage {
-        CacheDtype::F16 => batch.clone().in_halves(),
+/// The batch with keys and values that a cache of `dtype` keeps as they are.
+fn in_storage(batch: &Batch, dtype: Dtype) -> Batch {
+    match dtype {
+        Dtype::F16 => batch.clone().in_halves(),
         _ => batch.clone(),
     }
 }
@@ -183,8 +183,8 @@ fn threads_append_what_one_appends() {
         let places =
             |of: usize| -> Vec<u32> { (0..tokens).map(|i| (i * 7919 % 31 % of) as u32).collect() };
         let (slots, positions) = (places(9), places(5));
-        for (isa, storage) in all_isas().into_iter().flat_map(|isa| STORAGES.map(|s| (isa, s))) {
-            let shape = CacheShape { storage, ..CacheShape::new(9, 5, heads, head_dim) };
+        for (isa, dtype) in all_isas().into_iter().flat_map(|isa| STORAGES.map(|s| (isa, s))) {
+            let shape = CacheShape { dtype, ..CacheShape::new(9, 5, heads, head_dim) };
             let append = |threads: Parallelism<'_>| {
                 let mut data = vec![POISON; shape.len(isa).expect("a small size")];
                 let mut cache = CacheMut::new(isa, shape, &mut data).expect("the length");
@@ -231,13 +231,12 @@ fn a_prefill_has_the_bits_of_its_decode_steps() {
                 if hidden { f32::NEG_INFINITY } else { random.value() }
             });
         }
-        for (isa, storage) in all_isas().into_iter().flat_map(|isa| STORAGES.map(|s| (isa, s))) {
-            let batch = in_storage(&batch, storage);
+        for (isa, dtype) in all_isas().into_iter().flat_map(|isa| STORAGES.map(|s| (isa, s))) {
+            let batch = in_storage(&batch, dtype);
             let options = batch.options();
             let prefill = batch.attention(isa, Parallelism::Serial);
-            let shape =
-                CacheShape { storage, ..CacheShape::new(3, tokens + 1, kv_heads, head_dim) };
-            let mut data = vec![poison(storage); shape.len(isa).expect("a small size")];
+            let shape = CacheShape { dtype, ..CacheShape::new(3, tokens + 1, kv_heads, head_dim) };
+            let mut data = vec![poison(dtype); shape.len(isa).expect("a small size")];
             let mut cache = CacheMut::new(isa, shape, &mut data).expect("the length");
             for at in 0..tokens {
                 let (key, value) = (token(&batch.key, at), token(&batch.value, at));
@@ -298,16 +297,12 @@ fn a_prefill_has_the_bits_of_its_decode_steps() {
     }
 }
 
-/// Random pasts over several slots, of rows that may have a beginning in common, against the same keys and values gathered into one.
-fn spread(
-    isa: Isa,
-    storage: CacheDtype,
-    random: &mut Random,
-    [heads, kv_heads, head_dim]: [usize; 3],
-) {
+/// Random pasts over several slots, of rows that may have a beginning in common, against the same keys and values
+/// gathered into one.
+fn spread(isa: Isa, dtype: Dtype, random: &mut Random, [heads, kv_heads, head_dim]: [usize; 3]) {
     let (slots, capacity) = (4, [7, 40, 300, 520][random.below(4)]);
-    let shape = CacheShape { storage, ..CacheShape::new(slots, capacity, kv_heads, head_dim) };
-    let mut data = vec![poison(storage); shape.len(isa).expect("a small size")];
+    let shape = CacheShape { dtype, ..CacheShape::new(slots, capacity, kv_heads, head_dim) };
+    let mut data = vec![poison(dtype); shape.len(isa).expect("a small size")];
     let mut cache = CacheMut::new(isa, shape, &mut data).expect("the length");
     let tensors: Vec<(Tensor, Tensor)> = (0..slots)
         .map(|_| {
@@ -407,8 +402,8 @@ fn spread(
                 batch.value.row_mut(position, head).copy_from_slice(value.row(position, head));
             }
         }
-        let mut batch = in_storage(&batch, storage);
-        batch.storage = CacheDtype::F32;
+        let mut batch = in_storage(&batch, dtype);
+        batch.dtype = Dtype::F32;
         let gathered = batch.attention_cached(isa, Parallelism::Serial).out;
         let found = token(&found, row);
         let difference = difference(&found.data, &gathered.data);
@@ -423,9 +418,9 @@ fn a_past_in_several_slots_has_the_bits_of_one_slot() {
         for _ in 0..if brief() { 4 } else { cases(24, 40) } {
             let (kv_heads, group) = (1 + random.below(2), [1, 2, 3][random.below(3)]);
             let head_dim = [1, 5, 16, 33, 64, 70, 128][random.below(7)];
-            for storage in STORAGES {
+            for dtype in STORAGES {
                 let sizes = [kv_heads * group, kv_heads, head_dim];
-                spread(isa, storage, &mut random, sizes);
+                spread(isa, dtype, &mut random, sizes);
             }
         }
     }
@@ -434,13 +429,13 @@ fn a_past_in_several_slots_has_the_bits_of_one_slot() {
 /// Writing by runs, token by token, in any order and again over what was there, gives the same cache.
 #[test]
 fn a_cache_forgets_how_it_was_written() {
-    for (isa, storage) in all_isas().into_iter().flat_map(|isa| STORAGES.map(|s| (isa, s))) {
+    for (isa, dtype) in all_isas().into_iter().flat_map(|isa| STORAGES.map(|s| (isa, s))) {
         for head_dim in [1, 7, 16, 40] {
             let (tokens, heads) = (45, 2);
             let mut random = Random::new(head_dim as u64);
             let key = Tensor::filled([tokens, heads, head_dim], 1, &mut random);
             let value = Tensor::filled([tokens, heads, head_dim], 2, &mut random);
-            let shape = CacheShape { storage, ..CacheShape::new(2, tokens, heads, head_dim) };
+            let shape = CacheShape { dtype, ..CacheShape::new(2, tokens, heads, head_dim) };
             let floats = shape.len(isa).expect("a small size");
             let mut at_once = vec![0.0; floats];
             let mut cache = CacheMut::new(isa, shape, &mut at_once).expect("the length");

@@ -3,12 +3,12 @@
 
 use crate::support::errors;
 use crate::support::{POISON, all_isas};
-use simdformer_kernels::Error;
-use simdformer_kernels::Expected;
+use simdformer_kernels::reference::dtype::stored;
 use simdformer_kernels::{
-    AttentionOptions, AttentionOutput, Bias, Cache, CacheMut, CacheShape, CachedSequence,
-    FullyMasked, Heads, HeadsMut, Isa, Parallelism, Qkv, Sequence, SlotTable, Weights, attention,
-    attention_cached, attention_decode, attention_scratch, attention_scratch_bound, reference,
+    AttentionOptions, AttentionOutput, Bias, Cache, CacheMut, CacheShape, CachedSequence, Dtype,
+    Error, Expected, FullyMasked, Heads, HeadsMut, Isa, Parallelism, Qkv, Sequence, SlotTable,
+    Weights, attention, attention_cached, attention_decode, attention_scratch,
+    attention_scratch_bound, reference,
 };
 use std::collections::BTreeSet;
 
@@ -279,6 +279,16 @@ fn every_error_of_attention() {
 
 /// A cache of 3 slots of 5 positions, 2 heads of 8.
 const SHAPE: CacheShape = CacheShape::new(3, 5, 2, 8);
+
+const DTYPES: [Dtype; 2] = [Dtype::F32, Dtype::F16];
+
+#[test]
+fn a_cache_holds_no_bf16() {
+    let shape = CacheShape { dtype: Dtype::Bf16, ..SHAPE };
+    let error = shape.len(Isa::best()).expect_err("bf16");
+    assert_eq!(error.to_string(), "dtype of the KV cache: expected F32 or F16, found Bf16");
+    assert_eq!(Cache::new(Isa::best(), shape, &ZEROS).err(), Some(error));
+}
 
 #[test]
 fn every_error_of_a_cache() {
@@ -712,21 +722,26 @@ fn views_that_lie_are_refused() {
 }
 
 #[test]
-fn a_key_is_read_back_from_where_it_was_written() {
-    let shape = CacheShape::new(2, 21, 3, 5);
-    let numbers: Vec<f32> = (0..21 * 15).map(|i| i as f32).collect();
+fn keys_and_values_are_read_back_from_where_they_were_written() {
+    let numbers: Vec<f32> = (0..21 * 15).map(|i| i as f32 / 7.0).collect();
+    let others: Vec<f32> = numbers.iter().map(|x| -1.0 - x).collect();
     let key = Heads::new(&numbers, [21, 3, 5]).expect("a tensor");
-    for isa in all_isas() {
+    let value = Heads::new(&others, [21, 3, 5]).expect("a tensor");
+    for (isa, dtype) in all_isas().into_iter().flat_map(|isa| DTYPES.map(|dtype| (isa, dtype))) {
+        let shape = CacheShape { dtype, ..CacheShape::new(2, 21, 3, 5) };
         let mut data = vec![POISON; shape.len(isa).expect("a small size")];
         let mut cache = CacheMut::new(isa, shape, &mut data).expect("the length");
-        cache.write(1, 0, key, key).expect("it fits");
+        cache.write(1, 0, key, value).expect("it fits");
         let cache = cache.read();
         let mut out = [POISON; 5];
-        for position in 0..21 {
-            for head in 0..3 {
-                cache.read_key(1, position, head, &mut out).expect("it is there");
-                assert_eq!(Some(&out[..]), key.row(position, head), "{isa} {position} {head}");
-            }
+        for (position, head) in (0..21).flat_map(|position| [0, 1, 2].map(|head| (position, head)))
+        {
+            let kept = |of: Heads<'_>| of.row(position, head).expect("a row").to_vec();
+            let kept = |of| kept(of).into_iter().map(|x| stored(dtype, x)).collect::<Vec<_>>();
+            cache.read_key(1, position, head, &mut out).expect("it is there");
+            assert_eq!(out[..], kept(key), "{isa} {dtype:?} {position} {head}");
+            cache.read_value(1, position, head, &mut out).expect("it is there");
+            assert_eq!(out[..], kept(value), "{isa} {dtype:?} {position} {head}");
         }
         out.fill(7.0);
         let slot = cache.read_key(2, 0, 0, &mut out);
@@ -740,6 +755,9 @@ fn a_key_is_read_back_from_where_it_was_written() {
         assert_eq!(head, Err(errors::size("head", "the KV cache", Expected::Below(3), 3)));
         let dim = cache.read_key(0, 0, 0, &mut out[1..]);
         assert_eq!(dim, Err(errors::len("out", 5, 4)));
+        let value = cache.read_value(0, usize::MAX, 0, &mut out);
+        assert_eq!(value, Err(positions(usize::MAX)));
+        assert_eq!(cache.read_value(0, 0, 0, &mut out[1..]), Err(errors::len("out", 5, 4)));
         assert_eq!(out, [7.0; 5]);
     }
 }

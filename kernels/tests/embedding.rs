@@ -3,10 +3,9 @@
 use crate::common::{Grid, Random, assert_close};
 use crate::support::errors;
 use proptest::prelude::*;
-use simdformer_kernels::Expected;
 use simdformer_kernels::embedding::{Positions, embed};
 use simdformer_kernels::position::{PositionEncoding, encode};
-use simdformer_kernels::{Isa, Matrix, MatrixMut, Parallelism, reference};
+use simdformer_kernels::{Expected, Isa, Matrix, MatrixMut, Parallelism, reference};
 
 const SERIAL: Parallelism<'_> = Parallelism::Serial;
 const U: f64 = 5.960_464_477_539_063e-8;

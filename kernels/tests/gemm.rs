@@ -222,7 +222,7 @@ fn check_case(isas: &[Isa], case: &Case) {
             0 => Residual::None,
             1 => Residual::Output,
             2 => Residual::Matrix(residual.view()),
-            _ => Residual::Gate,
+            _ => Residual::MultiplyOutput,
         },
     };
 

@@ -7,8 +7,8 @@ use crate::support::{
 };
 use simdformer_kernels::activation::apply;
 use simdformer_kernels::{
-    Activation, Epilogue, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, gemm,
-    gemm_unpacked, gemm_unpacked_scratch,
+    Activation, Epilogue, Matrix, MatrixMut, PackOptions, PackedMatrix, Parallelism, Residual,
+    gemm, gemm_unpacked, gemm_unpacked_scratch,
 };
 
 #[test]
@@ -96,7 +96,7 @@ fn a_gate_is_the_product_of_two_products() {
             let activation = ACTIVATIONS[index % ACTIVATIONS.len()];
             let up = Epilogue { activation, ..Epilogue::default() };
             let plain = Epilogue { bias: Some(&bias), scale: 0.5, ..Epilogue::default() };
-            let gate = Epilogue { residual: Residual::Gate, ..plain };
+            let gate = Epilogue { residual: Residual::MultiplyOutput, ..plain };
             let run = |rows: std::ops::Range<usize>, parallelism: Parallelism<'_>| {
                 let a = &x[rows.start * depth..rows.end * depth];
                 let a = Matrix::new(a, rows.len(), depth).expect("A");
@@ -178,7 +178,8 @@ fn packing_in_pieces_and_transposed_gives_the_same_bytes() {
                 let data = &w.data[(first * w.column_stride).min(w.data.len())..];
                 let block = Matrix::strided(data, depth, count, w.row_stride, w.column_stride)
                     .expect("inside W");
-                PackedMatrix::pack_block(isa, block, (depth, columns), first, &mut pieces)
+                PackOptions::default()
+                    .pack_columns(isa, block, (depth, columns), first, &mut pieces)
                     .expect("a block that fits");
                 first += count;
                 if first == columns {
@@ -202,7 +203,8 @@ fn packing_a_block_leaves_its_neighbors() {
         let mut packed = Packed::new(isa, Matrix::new(&w, depth, columns).expect("W"));
         let other = random.values(depth * 5);
         let block = Matrix::new(&other, depth, 5).expect("a block");
-        PackedMatrix::pack_block(isa, block, (depth, columns), 62, &mut packed.data)
+        PackOptions::default()
+            .pack_columns(isa, block, (depth, columns), 62, &mut packed.data)
             .expect("a fit");
         let mut changed = w.clone();
         for k in 0..depth {
@@ -346,13 +348,12 @@ fn threads_pack_the_same_floats() {
                     for crew in [Crew::Serial, Crew::Rayon(2), Crew::Team(3), Crew::Pool(7)] {
                         let mut found = vec![POISON; expected.len()];
                         crew.run(|parallelism| {
-                            PackedMatrix::pack_block_with(
+                            PackOptions { parallelism, ..PackOptions::default() }.pack_columns(
                                 isa,
                                 block.transposed(),
                                 (depth, columns),
                                 first,
                                 &mut found,
-                                parallelism,
                             )
                         })
                         .expect("a fit");
@@ -361,7 +362,8 @@ fn threads_pack_the_same_floats() {
                         if count == columns {
                             found.fill(POISON);
                             crew.run(|parallelism| {
-                                PackedMatrix::pack_with(isa, weight.view(), &mut found, parallelism)
+                                PackOptions { parallelism, ..PackOptions::default() }
+                                    .pack(isa, weight.view(), &mut found)
                                     .map(|_| ())
                             })
                             .expect("a fit");

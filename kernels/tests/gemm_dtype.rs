@@ -5,14 +5,14 @@ use crate::support::errors;
 use crate::support::gemm::{ACTIVATIONS, Packed, Stored, product, strides};
 use crate::support::pruned_argmax::{Operands, normal};
 use crate::support::{
-    CREWS, POISON, Random, Strided, all_isas, bits, brief, crews_of, difference, isas_of,
+    CREWS, POISON, Random, Strided, all_isas, bits, brief, crews_of, difference, isas_of, property,
 };
-use simdformer_kernels::Error;
-use simdformer_kernels::Expected;
+use proptest::prelude::*;
 use simdformer_kernels::pruned_argmax::{self, Product, PruningTable};
 use simdformer_kernels::reference::dtype::stored;
 use simdformer_kernels::{
-    Dtype, Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, gemm,
+    Dtype, Epilogue, Error, Expected, Isa, Matrix, MatrixMut, PackOptions, PackSource,
+    PackedMatrix, Parallelism, Residual, gemm,
 };
 
 const HALVES: [Dtype; 2] = [Dtype::Bf16, Dtype::F16];
@@ -23,15 +23,15 @@ fn weight(random: &mut Random) -> f32 {
     random.value() * (-((random.below(40)) as f32)).exp2()
 }
 
-fn widened(storage: Dtype, w: &[f32]) -> Vec<f32> {
-    w.iter().map(|&x| stored(storage, x)).collect()
+fn widened(dtype: Dtype, w: &[f32]) -> Vec<f32> {
+    w.iter().map(|&x| stored(dtype, x)).collect()
 }
 
-/// Packed as `storage`, and the floats that this stands for packed as f32.
-fn both(isa: Isa, storage: Dtype, w: &[f32], (depth, columns): (usize, usize)) -> (Stored, Packed) {
-    let wide = widened(storage, w);
+/// Packed as `dtype`, and the floats that this stands for packed as f32.
+fn both(isa: Isa, dtype: Dtype, w: &[f32], (depth, columns): (usize, usize)) -> (Stored, Packed) {
+    let wide = widened(dtype, w);
     let view = |w| Matrix::new(w, depth, columns).expect("W");
-    (Stored::new(isa, storage, view(w)), Packed::new(isa, view(&wide)))
+    (Stored::new(isa, dtype, view(w)), Packed::new(isa, view(&wide)))
 }
 
 /// Rows around tiles, few rows and blocks of rows, columns around panels, depths around pairs, blocks and
@@ -59,12 +59,12 @@ fn the_bits_are_those_of_the_widened_weights_around_every_edge() {
         let a = random.values(rows * depth);
         let w: Vec<f32> = (0..depth * columns).map(|_| weight(&mut random)).collect();
         for isa in isas_of(index, 5) {
-            for storage in HALVES {
-                let (halves, floats) = both(isa, storage, &w, (depth, columns));
+            for dtype in HALVES {
+                let (halves, floats) = both(isa, dtype, &w, (depth, columns));
                 let found = product(&a, rows, &halves.get(), SERIAL);
                 let expected = product(&a, rows, &floats.get(), SERIAL);
                 if let Some(difference) = difference(&found, &expected) {
-                    panic!("{isa}, {storage:?}, {rows} x {columns} x {depth}: {difference}");
+                    panic!("{isa}, {dtype:?}, {rows} x {columns} x {depth}: {difference}");
                 }
             }
         }
@@ -75,14 +75,14 @@ fn the_bits_are_those_of_the_widened_weights_around_every_edge() {
 #[test]
 fn every_half_is_read_as_what_it_stands_for() {
     for isa in all_isas() {
-        for storage in HALVES {
+        for dtype in HALVES {
             // As rows of two numbers and as columns, so that each half is in either part of a word.
             let (depth, columns) = (2, 1 << 15);
-            let words = PackedMatrix::len_as(isa, storage, depth, columns).expect("small");
+            let words = PackOptions::new(dtype).len(isa, depth, columns).expect("small");
             let all: Vec<f32> = (0..words as u32)
                 .map(|word| f32::from_bits((2 * word) | ((2 * word + 1) << 16)))
                 .collect();
-            let packed = PackedMatrix::from_packed_as(isa, storage, depth, columns, &all);
+            let packed = PackOptions::new(dtype).from_packed(isa, depth, columns, &all);
             let packed = packed.expect("the length");
             let mut seen = vec![false; 1 << 16];
             for k in 0..depth {
@@ -92,14 +92,14 @@ fn every_half_is_read_as_what_it_stands_for() {
                     a[k] = 1.0;
                     let found = product(&a, rows, &packed, SERIAL);
                     for (column, &x) in found[..columns].iter().enumerate() {
-                        let half = place(isa, storage, k, column);
-                        let other = value(storage, place(isa, storage, 1 - k, column));
-                        let expected = value(storage, half) + 0.0 * other;
+                        let half = place(isa, dtype, k, column);
+                        let other = value(dtype, place(isa, dtype, 1 - k, column));
+                        let expected = value(dtype, half) + 0.0 * other;
                         // A sum that begins with zero has no negative one.
                         assert!(
                             x.to_bits() == (expected + 0.0).to_bits()
                                 || (x.is_nan() && expected.is_nan()),
-                            "{isa}, {storage:?}: {half:#x} is {expected:e}, found {x:e}"
+                            "{isa}, {dtype:?}: {half:#x} is {expected:e}, found {x:e}"
                         );
                         seen[usize::from(half)] = true;
                     }
@@ -111,10 +111,10 @@ fn every_half_is_read_as_what_it_stands_for() {
 }
 
 /// The half at row `k` of two in `column`, if each half of the buffer holds its own index.
-fn place(isa: Isa, storage: Dtype, k: usize, column: usize) -> u16 {
+fn place(isa: Isa, dtype: Dtype, k: usize, column: usize) -> u16 {
     let (panel, lanes) = (isa.panel(), isa.lanes());
     let within = column % panel;
-    let at = match storage {
+    let at = match dtype {
         Dtype::Bf16 => 2 * within + k,
         _ => within / lanes * 2 * lanes + k * lanes + within % lanes,
     };
@@ -124,8 +124,8 @@ fn place(isa: Isa, storage: Dtype, k: usize, column: usize) -> u16 {
 }
 
 /// What a half stands for, from the definition of its form.
-fn value(storage: Dtype, half: u16) -> f32 {
-    if storage == Dtype::Bf16 {
+fn value(dtype: Dtype, half: u16) -> f32 {
+    if dtype == Dtype::Bf16 {
         return f32::from_bits(u32::from(half) << 16);
     }
     let (exponent, fraction) = (i32::from(half >> 10 & 31), f32::from(half & 0x3ff));
@@ -163,17 +163,17 @@ fn every_epilogue_and_layout_has_the_bits_of_floats() {
                             0 => Residual::None,
                             1 => Residual::Output,
                             2 => Residual::Matrix(other.view()),
-                            _ => Residual::Gate,
+                            _ => Residual::MultiplyOutput,
                         },
                     };
                     for isa in all_isas() {
-                        for storage in HALVES {
-                            let halves = Stored::new(isa, storage, w.view());
+                        for dtype in HALVES {
+                            let halves = Stored::new(isa, dtype, w.view());
                             let wide = Strided::new(
                                 depth,
                                 columns,
                                 (w.row_stride, w.column_stride),
-                                |k, j| stored(storage, w.at(k, j)),
+                                |k, j| stored(dtype, w.at(k, j)),
                             );
                             let floats = Packed::new(isa, wide.view());
                             let [found, expected] = [halves.get(), floats.get()].map(|packed| {
@@ -186,7 +186,7 @@ fn every_epilogue_and_layout_has_the_bits_of_floats() {
                             assert_eq!(
                                 difference(&found.data, &expected.data),
                                 None,
-                                "{isa}, {storage:?}, {rows} x {columns} x {depth}: {epilogue:?}"
+                                "{isa}, {dtype:?}, {rows} x {columns} x {depth}: {epilogue:?}"
                             );
                         }
                     }
@@ -204,19 +204,19 @@ fn threads_compute_the_same_bits() {
         let a = random.values(rows * depth);
         let w = random.values(depth * columns);
         for isa in all_isas() {
-            for storage in HALVES {
-                let (halves, floats) = both(isa, storage, &w, (depth, columns));
+            for dtype in HALVES {
+                let (halves, floats) = both(isa, dtype, &w, (depth, columns));
                 let expected = product(&a, rows, &floats.get(), SERIAL);
                 for crew in crews_of(isa, rows) {
                     let found = crew.run(|threads| product(&a, rows, &halves.get(), threads));
-                    let what = format!("{isa}, {storage:?}, {rows} rows, {crew:?}");
+                    let what = format!("{isa}, {dtype:?}, {rows} rows, {crew:?}");
                     assert_eq!(difference(&found, &expected), None, "{what}");
                 }
                 // A row alone, and in any place.
                 for row in [0, rows / 2, rows - 1] {
                     let alone = product(&a[row * depth..][..depth], 1, &halves.get(), SERIAL);
                     let there = &expected[row * columns..][..columns];
-                    assert_eq!(difference(&alone, there), None, "{isa}, {storage:?}: row {row}");
+                    assert_eq!(difference(&alone, there), None, "{isa}, {dtype:?}: row {row}");
                 }
             }
         }
@@ -236,15 +236,15 @@ fn unpacked(packed: &PackedMatrix<'_>) -> Vec<f32> {
 fn packing_rounds_as_the_oracle_says() {
     let mut random = Random::new(6);
     let (depth, columns) = (37, 150);
-    for storage in HALVES {
+    for dtype in HALVES {
         for round in 0..20 {
             let w: Vec<f32> = (0..depth * columns)
                 .map(|at| {
-                    let least = if storage == Dtype::F16 { 27 } else { 130 };
+                    let least = if dtype == Dtype::F16 { 27 } else { 130 };
                     let exponent = 14 - (at % (least + 14)) as i32;
                     let x = random.value() * (exponent as f32).exp2();
                     // A middle, or next to one.
-                    let digits = if storage == Dtype::F16 { 0x1fff } else { 0xffff };
+                    let digits = if dtype == Dtype::F16 { 0x1fff } else { 0xffff };
                     let middle = (x.to_bits() & !digits) | (digits / 2 + 1);
                     match round % 4 {
                         0 => x,
@@ -254,11 +254,11 @@ fn packing_rounds_as_the_oracle_says() {
                     }
                 })
                 .collect();
-            let expected: Vec<f32> = widened(storage, &w).iter().map(|x| x + 0.0).collect();
+            let expected: Vec<f32> = widened(dtype, &w).iter().map(|x| x + 0.0).collect();
             for isa in all_isas() {
-                let packed = Stored::new(isa, storage, Matrix::new(&w, depth, columns).expect("W"));
+                let packed = Stored::new(isa, dtype, Matrix::new(&w, depth, columns).expect("W"));
                 let found = unpacked(&packed.get());
-                assert_eq!(difference(&found, &expected), None, "{isa}, {storage:?}");
+                assert_eq!(difference(&found, &expected), None, "{isa}, {dtype:?}");
             }
         }
     }
@@ -274,8 +274,8 @@ fn packed_in_pieces_is_packed_whole() {
             let strides = strides(depth, columns, (3, by_column), 1);
             let w = Strided::new(depth, columns, strides, |_, _| random.value());
             for isa in all_isas() {
-                for storage in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
-                    let whole = Stored::new(isa, storage, w.view());
+                for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
+                    let whole = Stored::new(isa, dtype, w.view());
                     assert!(whole.data.iter().all(|x| x.to_bits() != POISON.to_bits()));
                     for crew in crews_of(isa, columns) {
                         let mut found = vec![POISON; whole.data.len()];
@@ -285,14 +285,12 @@ fn packed_in_pieces_is_packed_whole() {
                             let turned = w.view().transposed();
                             let block = turned.block(first, end - first).expect("columns");
                             crew.run(|threads| {
-                                PackedMatrix::pack_block_as(
+                                PackOptions { dtype, parallelism: threads }.pack_columns(
                                     isa,
-                                    storage,
                                     block.transposed(),
                                     (depth, columns),
                                     first,
                                     &mut found,
-                                    threads,
                                 )
                             })
                             .expect("a fit");
@@ -302,10 +300,10 @@ fn packed_in_pieces_is_packed_whole() {
                                     .iter()
                                     .filter(|x| x.to_bits() == POISON.to_bits())
                                     .count();
-                                assert!(between * 4 >= depth * (columns / 3), "{isa}, {storage:?}");
+                                assert!(between * 4 >= depth * (columns / 3), "{isa}, {dtype:?}");
                             }
                         }
-                        let what = format!("{isa}, {storage:?}: {depth} x {columns}, {crew:?}");
+                        let what = format!("{isa}, {dtype:?}: {depth} x {columns}, {crew:?}");
                         assert_eq!(difference(&found, &whole.data), None, "{what}");
                     }
                 }
@@ -314,23 +312,105 @@ fn packed_in_pieces_is_packed_whole() {
     }
 }
 
+proptest! {
+    #![proptest_config(property(96))]
+
+    /// Packing 16-bit values writes the words, or returns the error, of packing the f32 that they stand for: into every
+    /// dtype, whole and in two pieces, stored by row or by column.
+    #[test]
+    fn u16_values_are_packed_as_what_they_stand_for(
+        (depth, columns, cut) in (0usize..70, 0usize..150, 0usize..150),
+        (from, to) in (0usize..2, 0usize..3),
+        (by_column, small) in any::<(bool, bool)>(),
+        (crew, seed) in (0..CREWS.len(), any::<u64>()),
+    ) {
+        let (from, to) = (HALVES[from], [Dtype::F32, Dtype::Bf16, Dtype::F16][to]);
+        let mut random = Random::new(seed);
+        let mut half = |_| {
+            // Small numbers fit every dtype; most bf16 numbers do not fit f16.
+            let half = random.bits() as u16 & if small { 0xbfff } else { 0xffff };
+            if value(from, half).is_nan() { 0 } else { half }
+        };
+        let halves: Vec<u16> = (0..depth * columns).map(&mut half).collect();
+        let floats: Vec<f32> = halves.iter().map(|&half| value(from, half)).collect();
+        let source = |first: usize, count: usize| {
+            let make = if from == Dtype::F16 { PackSource::f16 } else { PackSource::bf16 };
+            if by_column {
+                make(&halves[first * depth..][..count * depth], count, depth).map(|w| w.transposed())
+            } else {
+                // A block of columns of a row-major matrix is copied.
+                make(&halves, depth, columns)
+            }
+        };
+        for isa in all_isas() {
+            let wide = if by_column {
+                Matrix::new(&floats, columns, depth).expect("W").transposed()
+            } else {
+                Matrix::new(&floats, depth, columns).expect("W")
+            };
+            let length = PackOptions::new(to).len(isa, depth, columns).expect("small");
+            let (mut expected, mut found) = (vec![POISON; length], vec![POISON; length]);
+            let result = PackOptions::new(to).pack(isa, wide, &mut expected).map(drop);
+            let (shape, pieces) = ((depth, columns), [0, cut.min(columns), columns]);
+            let packed = CREWS[crew].run(|parallelism| {
+                let options = PackOptions { dtype: to, parallelism };
+                if !by_column {
+                    let whole = source(0, columns).expect("W");
+                    return options.pack_columns(isa, whole, shape, 0, &mut found);
+                }
+                let piece = |i: usize| source(pieces[i], pieces[i + 1] - pieces[i]).expect("W");
+                options.pack_columns(isa, piece(1), shape, pieces[1], &mut found)?;
+                options.pack_columns(isa, piece(0), shape, 0, &mut found)
+            });
+            prop_assert_eq!(packed.is_ok(), result.is_ok());
+            if result.is_ok() {
+                prop_assert_eq!(bits(&found), bits(&expected), "{} {:?} to {:?}", isa, from, to);
+            } else {
+                let too_large = matches!(packed, Err(Error::ValueTooLarge { dtype, .. }) if dtype == to);
+                prop_assert!(too_large, "{:?}", packed);
+                if !by_column {
+                    prop_assert_eq!(packed, result);
+                    prop_assert!(found.iter().all(|x| x.to_bits() == POISON.to_bits()));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn u16_sources_that_do_not_fit_are_errors() {
+    let halves = [0u16; 11];
+    let short = errors::min_len("the weight", 12, 11);
+    assert_eq!(PackSource::f16(&halves, 3, 4).err(), Some(short));
+    assert_eq!(
+        PackSource::bf16(&halves, usize::MAX, 2).err(),
+        Some(errors::too_large("the weight"))
+    );
+    let (options, mut buffer) = (PackOptions::new(Dtype::F16), [POISON; 1024]);
+    let block = PackSource::f16(&halves, 5, 2).expect("W");
+    let error = options.pack_columns(Isa::best(), block, (2, 5), 0, &mut buffer);
+    assert_eq!(error, Err(errors::shape("the weight", [2, 5], [5, 2])));
+    assert!(error.unwrap_err().to_string().contains("transposed()"));
+    assert!(buffer.iter().all(|x| x.to_bits() == POISON.to_bits()));
+}
+
 #[test]
 fn what_is_not_finite_stays_what_it_is() {
     let (depth, columns) = (3, 70);
     for isa in all_isas() {
-        for storage in HALVES {
+        for dtype in HALVES {
             for special in [f32::NAN, f32::from_bits(0xff80_0001), f32::INFINITY, -f32::INFINITY] {
                 for at in [0, 69, 70, 139, 140 + 33] {
                     let mut w = vec![1.0; depth * columns];
                     w[at] = special;
-                    let (halves, floats) = both(isa, storage, &w, (depth, columns));
+                    let (halves, floats) = both(isa, dtype, &w, (depth, columns));
                     for rows in [1, 4, 9, 50] {
                         let a = vec![1.0; rows * depth];
                         let found = product(&a, rows, &halves.get(), SERIAL);
                         let expected = product(&a, rows, &floats.get(), SERIAL);
                         for (index, (x, y)) in found.iter().zip(&expected).enumerate() {
                             let same = x.to_bits() == y.to_bits() || (x.is_nan() && y.is_nan());
-                            assert!(same, "{isa}, {storage:?}: {x} and {y}");
+                            assert!(same, "{isa}, {dtype:?}: {x} and {y}");
                             assert_eq!(x.is_finite(), index % columns != at % columns);
                         }
                     }
@@ -345,11 +425,10 @@ fn errors_say_what_and_where_and_nothing_is_written() {
     let (depth, columns) = (40, 100);
     let poisoned = |data: &[f32]| data.iter().all(|x| x.to_bits() == POISON.to_bits());
     for isa in all_isas() {
-        for (storage, least) in [(Dtype::F16, 65_520.0), (Dtype::Bf16, f32::from_bits(0x7f7f_8000))]
-        {
-            let length = PackedMatrix::len_as(isa, storage, depth, columns).expect("small");
+        for (dtype, least) in [(Dtype::F16, 65_520.0), (Dtype::Bf16, f32::from_bits(0x7f7f_8000))] {
+            let length = PackOptions::new(dtype).len(isa, depth, columns).expect("small");
             assert_eq!(length * 2, PackedMatrix::len(isa, depth, columns).expect("small"));
-            let odd = PackedMatrix::len_as(isa, storage, depth - 1, columns);
+            let odd = PackOptions::new(dtype).len(isa, depth - 1, columns);
             assert_eq!(odd, Ok(length));
             let mut data = vec![POISON; length];
             for (row, column, x) in [(0, 0, least), (39, 60, -least), (17, 33, f32::MAX)] {
@@ -363,13 +442,12 @@ fn errors_say_what_and_where_and_nothing_is_written() {
                     let block = Matrix::new(&w, depth, 61).expect("W");
                     let error = crew.run(|threads| {
                         let shape = (depth, columns);
-                        PackedMatrix::pack_block_as(
-                            isa, storage, block, shape, 20, &mut data, threads,
-                        )
+                        PackOptions { dtype, parallelism: threads }
+                            .pack_columns(isa, block, shape, 20, &mut data)
                     });
                     let error = error.expect_err("too large");
                     let at = [row, 20 + column];
-                    let expected = Error::ValueTooLarge { dtype: storage, at, found: x };
+                    let expected = Error::ValueTooLarge { dtype, at, found: x };
                     assert_eq!(error, expected);
                     let text = error.to_string();
                     assert!(text.contains(&format!("row {row}, column {}", 20 + column)), "{text}");
@@ -379,7 +457,7 @@ fn errors_say_what_and_where_and_nothing_is_written() {
             let w = vec![0.0; depth * columns];
             let pack = |rows, count, first, data: &mut [f32]| {
                 let block = Matrix::new(&w, rows, count).expect("W");
-                PackedMatrix::pack_block_as(isa, storage, block, (40, 100), first, data, SERIAL)
+                PackOptions::new(dtype).pack_columns(isa, block, (40, 100), first, data)
             };
             let shape = errors::shape("the weight", [40, 100], [39, 5]);
             assert_eq!(pack(39, 5, 0, &mut data), Err(shape));
@@ -391,15 +469,14 @@ fn errors_say_what_and_where_and_nothing_is_written() {
             let short = errors::min_len("the packed matrix", length, length - 1);
             assert_eq!(pack(40, 5, 0, &mut data[1..]), Err(short));
             let short = errors::len("the packed matrix", length, length - 1);
-            let found = PackedMatrix::from_packed_as(isa, storage, 40, 100, &data[1..]);
+            let found = PackOptions::new(dtype).from_packed(isa, 40, 100, &data[1..]);
             assert_eq!(found.err(), Some(short));
             assert!(poisoned(&data));
-            let large = PackedMatrix::len_as(isa, storage, usize::MAX, 2);
+            let large = PackOptions::new(dtype).len(isa, usize::MAX, 2);
             assert_eq!(large, Err(errors::too_large("the packed matrix")));
-            let packed =
-                PackedMatrix::from_packed_as(isa, storage, 40, 100, &data).expect("length");
-            assert_eq!((packed.storage(), packed.depth(), packed.columns()), (storage, 40, 100));
-            assert!(format!("{packed:?}").contains(&format!("{storage:?}")));
+            let packed = PackOptions::new(dtype).from_packed(isa, 40, 100, &data).expect("length");
+            assert_eq!((packed.dtype(), packed.depth(), packed.columns()), (dtype, 40, 100));
+            assert!(format!("{packed:?}").contains(&format!("{dtype:?}")));
         }
     }
 }
@@ -408,12 +485,12 @@ fn errors_say_what_and_where_and_nothing_is_written() {
 #[test]
 fn a_screen_finds_the_largest_of_the_widened_product() {
     for isa in all_isas() {
-        for storage in HALVES {
+        for dtype in HALVES {
             for (rows, depth, columns) in [(1, 64, 300), (13, 33, 129), (5, 1, 40)] {
                 let mut random = Random::new(depth as u64);
                 let operands = Operands::gaussian((rows, depth, columns), 8);
                 let w: Vec<f32> = (0..depth * columns).map(|_| normal(&mut random)).collect();
-                let (halves, floats) = both(isa, storage, &w, (depth, columns));
+                let (halves, floats) = both(isa, dtype, &w, (depth, columns));
                 let x = operands.x.view();
                 let build = |weight: &PackedMatrix<'_>| {
                     let mut data = vec![POISON; PruningTable::len(depth, columns).expect("small")];
@@ -421,9 +498,9 @@ fn a_screen_finds_the_largest_of_the_widened_product() {
                     data
                 };
                 let built = build(&halves.get());
-                assert_eq!(difference(&built, &build(&floats.get())), None, "{isa}, {storage:?}");
+                assert_eq!(difference(&built, &build(&floats.get())), None, "{isa}, {dtype:?}");
                 let turned: Vec<f32> = (0..columns * depth)
-                    .map(|at| stored(storage, w[at % depth * columns + at / depth]))
+                    .map(|at| stored(dtype, w[at % depth * columns + at / depth]))
                     .collect();
                 let right = product(&operands.x.data[..rows * depth], rows, &halves.get(), SERIAL);
                 for by_column in [false, true] {
@@ -457,13 +534,13 @@ fn a_screen_finds_the_largest_of_the_widened_product() {
 #[test]
 fn nothing_outside_the_operands_is_read() {
     for isa in all_isas() {
-        for storage in HALVES {
+        for dtype in HALVES {
             for (rows, depth, columns) in [(1, 7, 65), (3, 1, 5), (9, 13, 64), (40, 101, 70)] {
                 let mut random = Random::new(9);
                 let w = Strided::new(depth, columns, (columns + 2, 1), |_, _| random.value());
                 // Between the rows of A, where the step after an odd last one would be, is poison.
                 let a = Strided::new(rows, depth, (depth + 1, 1), |_, _| random.value());
-                let halves = Stored::new(isa, storage, w.view());
+                let halves = Stored::new(isa, dtype, w.view());
                 let mut c = Strided::new(rows, columns, (columns + 3, 1), |_, _| POISON);
                 gemm(a.view(), &halves.get(), &Epilogue::default(), c.view_mut(), SERIAL)
                     .expect("shapes that fit");
@@ -474,8 +551,8 @@ fn nothing_outside_the_operands_is_read() {
     }
     let mut none = [];
     let empty = Matrix::new(&[], 4, 0).expect("no columns");
-    for storage in HALVES {
-        let packed = Stored::new(Isa::best(), storage, empty);
+    for dtype in HALVES {
+        let packed = Stored::new(Isa::best(), dtype, empty);
         let a = Matrix::new(&[], 0, 4).expect("no rows");
         let c = MatrixMut::new(&mut none, 0, 0).expect("nothing");
         assert_eq!(gemm(a, &packed.get(), &Epilogue::default(), c, SERIAL), Ok(()));

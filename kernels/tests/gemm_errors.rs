@@ -2,10 +2,9 @@
 //! of its own, nothing written.
 use crate::support::errors;
 use crate::support::{POISON, all_isas};
-use simdformer_kernels::Error;
-use simdformer_kernels::Expected;
 use simdformer_kernels::{
-    Epilogue, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, gemm, reference,
+    Epilogue, Error, Expected, Matrix, MatrixMut, PackOptions, PackedMatrix, Parallelism, Residual,
+    gemm, reference,
 };
 use std::collections::BTreeSet;
 
@@ -51,7 +50,10 @@ fn every_error_is_reached_and_nothing_is_written() {
         assert_eq!(PackedMatrix::from_packed(isa, 5, 7, &less).err(), Some(wanted));
         let wanted = errors::min_len("the packed matrix", need, need - 1);
         assert_eq!(PackedMatrix::pack(isa, matrix(5, 7), &mut less).err(), Some(wanted));
-        assert_eq!(PackedMatrix::pack_block(isa, matrix(5, 1), (5, 7), 0, &mut less), Err(wanted));
+        assert_eq!(
+            PackOptions::default().pack_columns(isa, matrix(5, 1), (5, 7), 0, &mut less),
+            Err(wanted)
+        );
         assert!(less.iter().all(|x| x.to_bits() == POISON.to_bits()));
         // What is read back has exactly this length: a longer buffer was packed for another set or shape.
         let wanted = errors::len("the packed matrix", need, need + 1);
@@ -70,7 +72,7 @@ fn every_error_is_reached_and_nothing_is_written() {
             (matrix(5, 1), usize::MAX, end(usize::MAX)),
         ] {
             assert_eq!(
-                PackedMatrix::pack_block(isa, block, (5, 7), first, &mut buffer),
+                PackOptions::default().pack_columns(isa, block, (5, 7), first, &mut buffer),
                 Err(error)
             );
         }

@@ -3,10 +3,9 @@
 use crate::support::errors;
 use crate::support::gemm::{ACTIVATIONS, strides};
 use crate::support::{POISON, Random, Strided, all_isas, brief, chosen, crews_of, full};
-use simdformer_kernels::Expected;
 use simdformer_kernels::reference::gemm_int8::{Rounded, gemm_int8 as oracle, levels};
 use simdformer_kernels::{
-    Activation, ActivationBits, Epilogue, Isa, Matrix, MatrixMut, Parallelism,
+    Activation, ActivationBits, Epilogue, Expected, Isa, Matrix, MatrixMut, Parallelism,
     QuantizedActivations, QuantizedMatrix, Residual, activation, gemm_int8,
 };
 
@@ -356,7 +355,7 @@ fn every_epilogue_and_layout_is_equal() {
                                 0 => Residual::None,
                                 1 => Residual::Output,
                                 2 => Residual::Matrix(added.view()),
-                                _ => Residual::Gate,
+                                _ => Residual::MultiplyOutput,
                             };
                             let bias = (seed % 3 > 0).then_some(bias.as_slice());
                             let epilogue = Epilogue { scale, bias, activation, residual };
@@ -388,7 +387,7 @@ fn every_epilogue_and_layout_is_equal() {
                                     *y = match residual {
                                         Residual::Output => before.at(i, j) + *y,
                                         Residual::Matrix(_) => added.at(i, j) + *y,
-                                        Residual::Gate => before.at(i, j) * *y,
+                                        Residual::MultiplyOutput => before.at(i, j) * *y,
                                         _ => *y,
                                     };
                                 }

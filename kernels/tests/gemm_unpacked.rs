@@ -5,10 +5,9 @@
 use crate::support::errors;
 use crate::support::gemm::{Packed, strides};
 use crate::support::{CREWS, POISON, Random, Strided, UNIT, all_isas, brief, difference};
-use simdformer_kernels::Expected;
 use simdformer_kernels::{
-    Activation, Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, gemm,
-    gemm_unpacked, gemm_unpacked_scratch, reference,
+    Activation, Epilogue, Expected, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual,
+    gemm, gemm_unpacked, gemm_unpacked_scratch, reference,
 };
 
 const SERIAL: Parallelism<'static> = Parallelism::Serial;

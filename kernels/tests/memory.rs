@@ -4,7 +4,7 @@ use crate::support::batch::{Batch, with_bias};
 use crate::support::gemm::multiply;
 use crate::support::{POISON, Random, Tensor, all_isas, bits, difference};
 use simdformer_kernels::{
-    AttentionOptions, AttentionOutput, Cache, CacheDtype, CacheMut, CacheShape, CachedSequence,
+    AttentionOptions, AttentionOutput, Cache, CacheMut, CacheShape, CachedSequence, Dtype,
     Epilogue, FullyMasked, Heads, HeadsMut, Matrix, MatrixMut, PackedMatrix, Parallelism, Qkv,
     Residual, Sequence, SlotTable, Weights, attention, attention_cached, attention_decode,
     attention_scratch, gemm,
@@ -136,11 +136,11 @@ mod guard {
 
     #[test]
     fn the_cache_stays_between_guard_pages() {
-        let storages = [CacheDtype::F32, CacheDtype::F16];
-        for (isa, storage) in all_isas().into_iter().flat_map(|isa| storages.map(|s| (isa, s))) {
+        let storages = [Dtype::F32, Dtype::F16];
+        for (isa, dtype) in all_isas().into_iter().flat_map(|isa| storages.map(|s| (isa, s))) {
             for head_dim in [1, 5, 16, 17, 64] {
                 for capacity in [1, 7, 16, 33, 260] {
-                    let shape = CacheShape { storage, ..CacheShape::new(2, capacity, 2, head_dim) };
+                    let shape = CacheShape { dtype, ..CacheShape::new(2, capacity, 2, head_dim) };
                     let mut random = Random::new(10);
                     let key = Tensor::filled([capacity, 2, head_dim], 0, &mut random);
                     let value = Tensor::filled([capacity, 2, head_dim], 0, &mut random);

@@ -266,6 +266,6 @@ fn wrong_calls_are_errors() {
     let view = MatrixMut::new(&mut out, 3, 4).unwrap();
     let other = Matrix::new(&data, 2, 4).unwrap();
     let error = add_layer_norm(isa, good, x, other, view, SERIAL).unwrap_err();
-    assert_eq!(error, errors::shape("x", [3, 4], [2, 4]));
+    assert_eq!(error, errors::shape("residual", [3, 4], [2, 4]));
     assert_eq!(out, [7.0; 12]);
 }

@@ -2,10 +2,8 @@
 use crate::support::errors;
 use crate::support::pruned_argmax::{Operands, POISON_COLUMN};
 use crate::support::{POISON, all_isas};
-use simdformer_kernels::Error;
-use simdformer_kernels::Expected;
 use simdformer_kernels::pruned_argmax::{self, Product, PruningTable};
-use simdformer_kernels::{Isa, Matrix, PackedMatrix, Parallelism};
+use simdformer_kernels::{Error, Expected, Isa, Matrix, PackedMatrix, Parallelism};
 
 #[test]
 fn wrong_calls_are_errors_and_write_nothing() {

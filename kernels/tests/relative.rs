@@ -1,9 +1,8 @@
 //! Buckets of relative positions against those of transformers, and what is refused.
 
 use crate::support::errors;
-use simdformer_kernels::Expected;
 use simdformer_kernels::relative::RelativeBuckets;
-use simdformer_kernels::{Bias, Matrix};
+use simdformer_kernels::{Bias, Expected, Matrix};
 
 /// What `data/t5_buckets.py` wrote.
 const GOLDEN: &str = include_str!("data/t5_buckets.txt");

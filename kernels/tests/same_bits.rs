@@ -15,8 +15,8 @@ use simdformer_kernels::pruned_argmax::{self, Product, PruningTable};
 use simdformer_kernels::softmax::{log_softmax, log_sum_exp, softmax};
 use simdformer_kernels::topk::{argmax, top_k};
 use simdformer_kernels::{
-    Activation, CacheDtype, Epilogue, FullyMasked, Isa, Matrix, MatrixMut, Parallelism, Residual,
-    gemm, gemm_unpacked, gemm_unpacked_scratch, math,
+    Activation, Dtype, Epilogue, FullyMasked, Isa, Matrix, MatrixMut, Parallelism, Residual, gemm,
+    gemm_unpacked, gemm_unpacked_scratch, math,
 };
 
 const SERIAL: Parallelism<'_> = Parallelism::Serial;
@@ -97,7 +97,7 @@ fn products() {
                     residual: match kind {
                         0 => Residual::None,
                         1 => Residual::Output,
-                        2 => Residual::Gate,
+                        2 => Residual::MultiplyOutput,
                         _ => Residual::Matrix(view(&residual, rows, columns)),
                     },
                 };
@@ -325,7 +325,7 @@ fn attentions() {
                         let found = batch.attention_cached(isa, SERIAL);
                         [found.out.dense(), found.weights].concat()
                     });
-                    let halves = Batch { storage: CacheDtype::F16, ..batch };
+                    let halves = Batch { dtype: Dtype::F16, ..batch };
                     all.same("attention on a cache of halves", |isa| {
                         let found = halves.attention_cached(isa, SERIAL);
                         [found.out.dense(), found.weights].concat()

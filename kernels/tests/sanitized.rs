@@ -13,8 +13,8 @@ use simdformer_kernels::position::{PositionEncoding, encode};
 use simdformer_kernels::relative::RelativeBuckets;
 use simdformer_kernels::train::{WriteMode, normal, permutation, uniform};
 use simdformer_kernels::{
-    Cache, CacheDtype, CacheMut, CacheShape, Dtype, Epilogue, Executor, Heads, Isa, Matrix,
-    MatrixMut, PackedMatrix, Parallelism, gemm,
+    Cache, CacheMut, CacheShape, Dtype, Epilogue, Executor, Heads, Isa, Matrix, MatrixMut,
+    PackOptions, Parallelism, gemm,
 };
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -102,7 +102,7 @@ fn the_pools_of_rayon() {
     }
 }
 
-/// Rows for each way through the product (one, few, many), depths of more than one block, and each storage.
+/// Rows for each way through the product (one, few, many), depths of more than one block, and each dtype.
 #[test]
 fn products_of_every_height() {
     let isa = Isa::SCALAR;
@@ -112,14 +112,13 @@ fn products_of_every_height() {
         let (x, w) = (values(1, rows * depth), values(2, depth * columns));
         let (x, w) = (Matrix::new(&x, rows, depth), Matrix::new(&w, depth, columns));
         let (x, w) = (x.expect("X"), w.expect("W"));
-        for storage in [Dtype::F32, Dtype::F16, Dtype::Bf16] {
-            let floats = PackedMatrix::len_as(isa, storage, depth, columns).expect("small");
+        for dtype in [Dtype::F32, Dtype::F16, Dtype::Bf16] {
+            let floats = PackOptions::new(dtype).len(isa, depth, columns).expect("small");
             let mut packed = vec![0.0; floats];
             let shape = (depth, columns);
             let serial = Parallelism::Serial;
-            PackedMatrix::pack_block_as(isa, storage, w, shape, 0, &mut packed, serial)
-                .expect("fits");
-            let packed = PackedMatrix::from_packed_as(isa, storage, depth, columns, &packed);
+            PackOptions::new(dtype).pack_columns(isa, w, shape, 0, &mut packed).expect("fits");
+            let packed = PackOptions::new(dtype).from_packed(isa, depth, columns, &packed);
             let mut c = vec![f32::NAN; rows * columns];
             let to = MatrixMut::new(&mut c, rows, columns).expect("C");
             gemm(x, &packed.expect("fits"), &Epilogue::default(), to, serial).expect("fits");
@@ -127,7 +126,7 @@ fn products_of_every_height() {
                 .map(|k| f64::from(x.at(rows - 1, k)) * f64::from(w.at(k, columns - 1)))
                 .sum();
             let error = (f64::from(c[rows * columns - 1]) - last).abs();
-            assert!(error < 0.01 * depth as f64, "{rows} x {depth} x {columns}, {storage:?}");
+            assert!(error < 0.01 * depth as f64, "{rows} x {depth} x {columns}, {dtype:?}");
         }
     }
 }
@@ -163,8 +162,8 @@ fn the_rest() {
 
     let data = values(5, 3 * 2 * 5);
     let heads = Heads::new(&data, [3, 2, 5]).expect("heads");
-    for storage in [CacheDtype::F32, CacheDtype::F16] {
-        let shape = CacheShape { storage, ..CacheShape::new(2, 4, 2, 5) };
+    for dtype in [Dtype::F32, Dtype::F16] {
+        let shape = CacheShape { dtype, ..CacheShape::new(2, 4, 2, 5) };
         let mut buffer = vec![0.0; shape.len(isa).expect("small")];
         let mut cache = CacheMut::new(isa, shape, &mut buffer).expect("the length");
         cache.append(&[0, 1, 1], &[0, 2, 3], heads, heads).expect("places");

@@ -3,11 +3,10 @@
 use crate::common::{Grid, assert_close};
 use crate::support::errors;
 use proptest::prelude::*;
-use simdformer_kernels::Expected;
 use simdformer_kernels::softmax::{
     FullyMasked, log_softmax, log_softmax_in_place, log_sum_exp, softmax, softmax_in_place,
 };
-use simdformer_kernels::{Isa, Matrix, MatrixMut, Parallelism, reference};
+use simdformer_kernels::{Expected, Isa, Matrix, MatrixMut, Parallelism, reference};
 
 const SERIAL: Parallelism<'_> = Parallelism::Serial;
 const U: f64 = 5.960_464_477_539_063e-8;

@@ -13,9 +13,9 @@ use simdformer_kernels::pruned_argmax::{self, Product, PruningTable};
 use simdformer_kernels::softmax::{log_softmax, log_sum_exp, softmax};
 use simdformer_kernels::topk::{argmax, top_k};
 use simdformer_kernels::{
-    ActivationBits, AttentionOptions, AttentionOutput, Bias, Cache, CacheDtype, CacheMut,
-    CacheShape, CachedSequence, Dtype, Epilogue, Executor, FullyMasked, Heads, HeadsMut, Matrix,
-    MatrixMut, PackedMatrix, Parallelism, Qkv, QuantizedActivations, QuantizedMatrix, Residual,
+    ActivationBits, AttentionOptions, AttentionOutput, Bias, Cache, CacheMut, CacheShape,
+    CachedSequence, Dtype, Epilogue, Executor, FullyMasked, Heads, HeadsMut, Matrix, MatrixMut,
+    PackOptions, PackedMatrix, Parallelism, Qkv, QuantizedActivations, QuantizedMatrix, Residual,
     Sequence, SlotTable, Weights, attention, attention_cached, attention_decode, attention_scratch,
     gemm, gemm_int8, gemm_unpacked,
 };
@@ -95,8 +95,8 @@ fn products() {
                 }
             }
         }
-        for storage in [Dtype::Bf16, Dtype::F16] {
-            let length = PackedMatrix::len_as(isa, storage, depth, columns).expect("small");
+        for dtype in [Dtype::Bf16, Dtype::F16] {
+            let length = PackOptions::new(dtype).len(isa, depth, columns).expect("small");
             let mut packed = vec![0.0; length];
             for w in [
                 Matrix::new(&w, depth, columns).expect("W"),
@@ -104,17 +104,18 @@ fn products() {
             ] {
                 check(isa, "packing in sixteen bits", OTHERS, || {
                     let shape = (depth, columns);
-                    PackedMatrix::pack_block_as(isa, storage, w, shape, 0, &mut packed, SERIAL)
+                    PackOptions::new(dtype)
+                        .pack_columns(isa, w, shape, 0, &mut packed)
                         .expect("the length");
                 });
             }
-            let packed = PackedMatrix::from_packed_as(isa, storage, depth, columns, &packed);
+            let packed = PackOptions::new(dtype).from_packed(isa, depth, columns, &packed);
             let packed = packed.expect("the length");
             for rows in [1, 2, 6, 7, 36, 37, rows] {
                 let activation = Activation::Gelu;
                 let epilogue = Epilogue { activation, ..Epilogue::default() };
                 let a = Matrix::new(&a[..rows * depth], rows, depth).expect("A");
-                check(isa, &format!("{rows} rows with {storage:?}"), GEMM, || {
+                check(isa, &format!("{rows} rows with {dtype:?}"), GEMM, || {
                     let c = MatrixMut::new(&mut c, rows, columns).expect("C");
                     gemm(a, &packed, &epilogue, c, SERIAL).expect("a fit");
                 });
@@ -230,8 +231,8 @@ fn attentions() {
         };
         let floats = attention_scratch(isa, &[sequence], kv_heads, head_dim).expect("small");
         let mut scratch = vec![0.0; floats];
-        let [floats, halves] = [CacheDtype::F32, CacheDtype::F16].map(|storage| {
-            let shape = CacheShape { storage, ..CacheShape::new(2, keys, kv_heads, head_dim) };
+        let [floats, halves] = [Dtype::F32, Dtype::F16].map(|dtype| {
+            let shape = CacheShape { dtype, ..CacheShape::new(2, keys, kv_heads, head_dim) };
             let mut data = vec![0.0; shape.len(isa).expect("small")];
             let mut cache = CacheMut::new(isa, shape, &mut data).expect("the length");
             for slot in 0..2 {

@@ -2,15 +2,14 @@
 //! and what came, and no view prints its elements.
 
 use core::fmt::Debug;
-use simdformer_kernels::Error;
 use simdformer_kernels::embedding::Positions;
 use simdformer_kernels::norm::{LayerNorm, RmsNorm};
 use simdformer_kernels::position::PositionEncoding;
 use simdformer_kernels::pruned_argmax::{Product, PruningTable};
 use simdformer_kernels::{
-    AttentionOptions, AttentionOutput, Bias, Cache, CacheDtype, CacheMut, CacheShape, Epilogue,
-    Executor, Heads, HeadsMut, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Qkv, Residual,
-    Sequence, SlotTable, Team, Weights, attention, attention_scratch, gemm,
+    AttentionOptions, AttentionOutput, Bias, Cache, CacheMut, CacheShape, Dtype, Epilogue, Error,
+    Executor, Heads, HeadsMut, Isa, Matrix, MatrixMut, PackOptions, PackedMatrix, Parallelism, Qkv,
+    Residual, Sequence, SlotTable, Team, Weights, attention, attention_scratch, gemm,
 };
 
 const SERIAL: Parallelism<'static> = Parallelism::Serial;
@@ -138,7 +137,7 @@ fn a_forgotten_transpose_is_named() {
     let mut buffer = vec![0.0; PackedMatrix::len(isa, 4, 3).expect("small")];
     let swapped = "the axes are swapped: call `transposed()` on its matrix";
     assert_eq!(
-        text(PackedMatrix::pack_block(isa, weight, (4, 3), 0, &mut buffer)),
+        text(PackOptions::default().pack_columns(isa, weight, (4, 3), 0, &mut buffer)),
         format!("shape of the weight: expected [4, 3], found [3, 4]; {swapped}")
     );
     let mut buffer = vec![0.0; PackedMatrix::len(isa, 3, 4).expect("small")];
@@ -236,7 +235,7 @@ fn debug_shows_shapes_and_no_elements() {
          residual: Matrix(Matrix(100 x 8, strides 16 and 2)) }",
     );
     show(&Cache::new(isa, shape, &data).expect("space"), "Cache(2 slots of 16 x 2 x 8, scalar)");
-    let halves = CacheShape { storage: CacheDtype::F16, ..shape };
+    let halves = CacheShape { dtype: Dtype::F16, ..shape };
     show(
         &Cache::new(isa, halves, &data).expect("space"),
         "Cache(2 slots of 16 x 2 x 8 in f16, scalar)",

@@ -3,10 +3,8 @@
 use crate::common::{Grid, Random};
 use crate::support::errors;
 use proptest::prelude::*;
-use simdformer_kernels::Error;
-use simdformer_kernels::Expected;
 use simdformer_kernels::topk::{argmax, top_k};
-use simdformer_kernels::{Isa, Matrix, Parallelism, reference};
+use simdformer_kernels::{Error, Expected, Isa, Matrix, Parallelism, reference};
 
 const SERIAL: Parallelism<'_> = Parallelism::Serial;
 

@@ -4,13 +4,11 @@
 use crate::support::errors;
 use crate::support::gemm::{Packed, multiply};
 use crate::support::{POISON, Random, all_isas, difference};
-use simdformer_kernels::Error;
-use simdformer_kernels::Expected;
 use simdformer_kernels::activation::{self, Activation};
 use simdformer_kernels::softmax::{FullyMasked, softmax_in_place};
 use simdformer_kernels::{
-    AttentionOptions, Epilogue, Heads, HeadsMut, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism,
-    Qkv, Residual, Sequence, attention, attention_scratch, gemm,
+    AttentionOptions, Epilogue, Error, Expected, Heads, HeadsMut, Isa, Matrix, MatrixMut,
+    PackedMatrix, Parallelism, Qkv, Residual, Sequence, attention, attention_scratch, gemm,
 };
 
 const SERIAL: Parallelism<'static> = Parallelism::Serial;

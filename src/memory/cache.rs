@@ -4,8 +4,7 @@
 //! table of the session holds that slot for each position. For cross-attention, the keys and values of a source are
 //! stored once, and all its hypotheses read them.
 
-use simdformer_kernels::Error as KernelError;
-use simdformer_kernels::{CacheMut, CacheShape, Isa};
+use simdformer_kernels::{CacheMut, CacheShape, Error as KernelError, Isa};
 
 /// Dimensions of all caches of a session.
 #[derive(Clone, Copy, Debug)]
@@ -43,13 +42,13 @@ impl Caches<'_> {
     pub(crate) fn own(&mut self, layer: usize) -> Result<CacheMut<'_>, KernelError> {
         let CachesShape { isa, own, .. } = self.shape;
         let len = own.len(isa)?;
-        Ok(CacheMut::new(isa, own, &mut self.own[layer * len..][..len])?)
+        CacheMut::new(isa, own, &mut self.own[layer * len..][..len])
     }
 
     /// The cross-attention keys and values of layer `layer`.
     pub(crate) fn cross(&mut self, layer: usize) -> Result<CacheMut<'_>, KernelError> {
         let CachesShape { isa, cross, .. } = self.shape;
         let len = cross.len(isa)?;
-        Ok(CacheMut::new(isa, cross, &mut self.cross[layer * len..][..len])?)
+        CacheMut::new(isa, cross, &mut self.cross[layer * len..][..len])
     }
 }

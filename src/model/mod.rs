@@ -40,9 +40,8 @@ use core::fmt;
 use core::ops::ControlFlow;
 use isa_selection::Reason;
 use progress::OnLoading;
-use simdformer_kernels::Error as KernelError;
 use simdformer_kernels::relative::RelativeBuckets;
-use simdformer_kernels::{CacheDtype, Isa, Parallelism};
+use simdformer_kernels::{Dtype, Error as KernelError, Isa, Parallelism};
 use std::path::Path;
 use weights::{Decoder, Encoder, Network, Table, Weights};
 
@@ -391,19 +390,19 @@ impl Model {
     /// ```
     /// use simdformer::config::{Config, Dimensions};
     /// use simdformer::kernels::Isa;
-    /// use simdformer::{CacheDtype, Model};
+    /// use simdformer::{Dtype, Model};
     ///
     /// let small = Dimensions { d_model: 64, heads: 4, layers: 2, ffn_dim: 256, vocabulary: 1000 };
     /// let config = Config::transformer(small);
     /// let load = |forms: &str| -> Result<_, Box<dyn std::error::Error>> {
     ///     Ok(Model::from_fn_as(Isa::best(), config.clone(), &forms.parse()?, |_, _, _| Ok(()))?)
     /// };
-    /// assert_eq!(load("int8")?.cache_storage(), CacheDtype::F16);
-    /// assert_eq!(load("int8x16")?.cache_storage(), CacheDtype::F32);
-    /// assert_eq!(load("int8,decoder.layers.1=f32")?.cache_storage(), CacheDtype::F32);
+    /// assert_eq!(load("int8")?.cache_storage(), Dtype::F16);
+    /// assert_eq!(load("int8x16")?.cache_storage(), Dtype::F32);
+    /// assert_eq!(load("int8,decoder.layers.1=f32")?.cache_storage(), Dtype::F32);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn cache_storage(&self) -> CacheDtype {
+    pub fn cache_storage(&self) -> Dtype {
         let attends = |role| {
             matches!(
                 role,
@@ -413,13 +412,13 @@ impl Model {
         let mut matrices =
             self.parameters().filter(|parameter| attends(parameter.role())).peekable();
         let any = matrices.peek().is_some();
-        if CacheDtype::F16.is_enabled()
+        if Dtype::F16.is_enabled()
             && any
             && matrices.all(|matrix| matrix.form() == StorageKind::Int8)
         {
-            CacheDtype::F16
+            Dtype::F16
         } else {
-            CacheDtype::F32
+            Dtype::F32
         }
     }
 

@@ -11,7 +11,7 @@ use crate::model::weights::Decoder;
 use crate::network::{FeedForward, LayerPart, TensorId};
 use crate::search::{self, SearchLimits};
 use core::ops::Range;
-use simdformer_kernels::{CacheDtype, CacheShape, attention_scratch_bound, pruned_argmax};
+use simdformer_kernels::{CacheShape, Dtype, attention_scratch_bound, pruned_argmax};
 
 /// The largest requests that a session must serve: counts of sentences, tokens and hypotheses, each at least 1 except
 /// for draft tokens; and the dtype of the KV cache. [`Plan::new`] checks them.
@@ -45,11 +45,11 @@ pub struct Limits {
     /// Each needs a row of logits and of activations. For one hypothesis at a time, 8 to 32 is a reasonable value.
     pub draft_tokens: usize,
     /// The dtype of the KV caches of sources and targets. `None` selects [`Model::cache_storage`]: f16 if the decoder's
-    /// attention weights are `int8`, else f32. [`CacheDtype::F16`](simdformer_kernels::CacheDtype::F16) needs half the
+    /// attention weights are `int8`, else f32. [`Dtype::F16`](simdformer_kernels::Dtype::F16) needs half the
     /// memory. It also halves the time of a step that is limited by reading the cache: with many or long sentences.
     /// Each key and value is rounded to 11 bits, so logits differ from those with f32. All guarantees about equal bits
     /// hold among sessions with the same dtype.
-    pub cache: Option<CacheDtype>,
+    pub cache: Option<Dtype>,
 }
 
 impl Limits {
@@ -232,9 +232,9 @@ impl Plan {
         let decoder_attention = config.attention_dim(Side::Decoder);
         let inner = config.attention_dim(Side::Encoder).max(decoder_attention);
         let (heads, head_dim) = (decoder.heads, config.head_dim(Side::Decoder));
-        let storage = limits.cache.unwrap_or_else(|| model.cache_storage());
+        let dtype = limits.cache.unwrap_or_else(|| model.cache_storage());
         let of = |slots, capacity| CacheShape {
-            storage,
+            dtype,
             ..CacheShape::new(slots, capacity, heads, head_dim)
         };
         let caches = CachesShape {

@@ -4,7 +4,7 @@ use super::plan::Plan;
 use crate::memory::ByteTable;
 use core::fmt;
 use core::ops::Range;
-use simdformer_kernels::CacheDtype;
+use simdformer_kernels::Dtype;
 
 impl fmt::Display for Plan {
     /// The limits, then a table of bytes whose sum is [`Plan::bytes`].
@@ -34,7 +34,7 @@ impl fmt::Display for Plan {
         if limits.draft_tokens > 0 {
             writeln!(f, "{} tokens of drafts in one step", limits.draft_tokens)?;
         }
-        if self.decodes && self.caches.own.storage == CacheDtype::F16 {
+        if self.decodes && self.caches.own.dtype == Dtype::F16 {
             writeln!(f, "keys and values in f16")?;
         }
         let bytes = |ranges: &[&Range<usize>]| {

@@ -149,7 +149,7 @@ impl LayerObserver for TraceObserver<'_> {
                     }
                     Past::Slot { slot, .. } => slot,
                 };
-                Ok(cache.read_key(slot, j, head, out)?)
+                cache.read_key(slot, j, head, out)
             },
         };
         self.attention(run, &context, query, &keys)?;
@@ -178,7 +178,7 @@ impl LayerObserver for TraceObserver<'_> {
             bias: None,
             count: |span: &SequenceSpan| pass.source_lens[span.sentence as usize] as usize,
             key: |span: &SequenceSpan, j: usize, head: usize, out: &mut [f32]| {
-                Ok(cache.read_key(span.sentence as usize, j, head, out)?)
+                cache.read_key(span.sentence as usize, j, head, out)
             },
         };
         self.attention(run, &context, Heads::new(query, shape)?, &keys)?;
@@ -444,8 +444,7 @@ fn softmax_row(isa: Isa, row: &mut [f32], len: usize) -> Result<(), KernelError>
         Some(&[len]),
         FullyMasked::Zeros,
         Parallelism::Serial,
-    )?;
-    Ok(())
+    )
 }
 
 fn scratch(all: &mut [f32], floats: usize) -> Result<&mut [f32], KernelError> {

@@ -403,7 +403,7 @@ impl Pass<'_> {
                 Some(_) => Residual::None,
                 None => {
                     let pre = Self::matrix(inner, width)?;
-                    Residual::Derivative { of: config.activation, pre }
+                    Residual::ActivationBackward { activation: config.activation, pre }
                 }
             };
             self.linear_input(&outer, d_out, derivative, d_hidden)?;

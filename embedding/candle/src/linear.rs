@@ -9,7 +9,7 @@ use candle_core::{
 };
 use candle_nn::{Linear, Module, VarBuilder};
 use simdformer_kernels::{
-    Activation, Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, gemm,
+    Activation, Epilogue, Isa, Matrix, MatrixMut, PackOptions, PackedMatrix, Parallelism, gemm,
 };
 use std::fmt;
 use std::ops::Range;
@@ -105,7 +105,7 @@ impl SimdLinear {
                 let block = Matrix::strided(view.data, rows, columns, row, step);
                 let block = block.map_err(Error::wrap)?.transposed();
                 let buffer = &mut packed[range.clone()];
-                PackedMatrix::pack_block(isa, block, (inputs, outputs), column, buffer)
+                PackOptions::default().pack_columns(isa, block, (inputs, outputs), column, buffer)
                     .map_err(Error::wrap)?;
                 Ok(rows)
             })?;

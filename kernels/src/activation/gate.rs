@@ -107,8 +107,8 @@ unsafe fn backward<S: SimdF32, F: ActivationDerivative>(
 }
 
 /// `hidden = activation(gate) * inner` for every element, all `[rows, columns]`. It has the same bits as two products
-/// into one output, of which the second one uses a [`Residual::Gate`](crate::Residual::Gate), but takes the results of
-/// the two products as inputs.
+/// into one output, of which the second one uses a [`Residual::MultiplyOutput`](crate::Residual::MultiplyOutput), but
+/// takes the results of the two products as inputs.
 ///
 /// # Errors
 /// Shapes differ, or the elements of a row are not contiguous.

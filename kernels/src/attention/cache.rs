@@ -5,8 +5,8 @@
 //! position, the slot that holds its key and value: see [`super::attention_decode`].
 
 use super::heads::Heads;
-use super::kv_dtype::CacheDtype;
 use super::panels::{head_floats, value_row, write_keys, write_values};
+use crate::dtype::Dtype;
 use crate::error::{Error, Expected};
 use crate::isa::Isa;
 use crate::parallel::{Parallelism, work_to_share};
@@ -39,32 +39,53 @@ pub struct CacheShape {
     pub heads: usize,
     /// Elements of one head.
     pub head_dim: usize,
-    /// The dtype of keys and values.
-    pub storage: CacheDtype,
+    /// The dtype of keys and values: f32 or f16. With many keys (long sources, large batches), attention spends its
+    /// time reading keys and values; in f16 they have half the size.
+    ///
+    /// f16 rounds to the nearest number with 11 significant bits (ties to even), or to a multiple of `2^-24` below
+    /// `2^-14`. A finite number larger than 65,504 becomes 65,504, so no finite key becomes infinite. Up to 65,504,
+    /// keys and values change by up to `2^-11` of their size, or by `2^-25` where that is more. The rounding is the
+    /// same on every instruction set, in every batch and with any number of threads: a result is, bit for bit, that of
+    /// an f32 cache into which the rounded numbers were written.
+    pub dtype: Dtype,
 }
 
 impl CacheShape {
     /// An f32 cache of `slots` slots with `capacity` positions, for `heads` heads of `head_dim` elements.
     pub const fn new(slots: usize, capacity: usize, heads: usize, head_dim: usize) -> Self {
-        Self { slots, capacity, heads, head_dim, storage: CacheDtype::F32 }
+        Self { slots, capacity, heads, head_dim, dtype: Dtype::F32 }
     }
 
-    /// Length of the cache buffer on `isa`, in f32 units. [`CacheDtype::F16`] stores two elements per f32. The capacity
+    /// Length of the cache buffer on `isa`, in f32 units. [`Dtype::F16`] stores two elements per f32. The capacity
     /// (for keys) and the head size (for values) are rounded up to whole vectors.
     ///
     /// # Errors
-    /// The product overflows; [`Error::MissingFeature`] for `F16` without the feature `f16`.
+    /// The product overflows; [`Error::UnsupportedDtype`] for `Bf16`; [`Error::MissingFeature`] for `F16` without the
+    /// feature `f16`.
+    ///
+    /// ```
+    /// use simdformer_kernels::{CacheShape, Dtype, Isa};
+    ///
+    /// let shape = CacheShape { dtype: Dtype::F16, ..CacheShape::new(8, 128, 8, 64) };
+    /// assert_eq!(2 * shape.len(Isa::best())?, CacheShape::new(8, 128, 8, 64).len(Isa::best())?);
+    /// assert!(CacheShape { dtype: Dtype::Bf16, ..shape }.len(Isa::best()).is_err());
+    /// # Ok::<(), simdformer_kernels::Error>(())
+    /// ```
     pub fn len(self, isa: Isa) -> Result<usize, Error> {
-        if !self.storage.is_enabled() {
+        let (operand, found) = ("the KV cache", self.dtype);
+        if found == Dtype::Bf16 {
+            return Err(Error::UnsupportedDtype { operand, expected: "F32 or F16", found });
+        }
+        if !self.dtype.is_enabled() {
             return Err(Error::MissingFeature { feature: "f16" });
         }
         head_floats(isa.lanes(), self.capacity, self.head_dim)
             .and_then(|head| head.checked_mul(self.heads))
             .and_then(|slot| slot.checked_mul(self.slots))
             // Panels and rows are whole vectors, so an f16 head is a whole number of f32 units.
-            .map(|elements| elements / self.storage.per_f32())
+            .map(|elements| self.dtype.words(elements))
             .filter(|&floats| floats <= isize::MAX as usize / 4)
-            .ok_or(Error::TooLarge { operand: "the KV cache" })
+            .ok_or(Error::TooLarge { operand })
     }
 
     /// Checks that `slot` exists and has positions `position..position + tokens`.
@@ -101,13 +122,13 @@ impl CacheShape {
     /// Address of element `at` of the buffer at `data`.
     #[inline(always)]
     fn element(self, data: *const f32, at: usize) -> *const () {
-        data.wrapping_byte_add(at * (size_of::<f32>() / self.storage.per_f32())).cast()
+        data.wrapping_byte_add(at * self.dtype.size()).cast()
     }
 }
 
 /// A KV cache to read: layout
 /// `[slots]([heads][capacity / lanes][head_dim][lanes], [heads][capacity][head_dim rounded up])`, in f32 or, for
-/// [`CacheDtype::F16`], in f16.
+/// [`Dtype::F16`], in f16.
 ///
 /// It borrows its buffer. The owner stores [`CacheShape::len`] floats with the shape and the [`Isa`], and makes a
 /// [`CacheMut`] or a `Cache` from them for each call; this only checks the length. The layout depends on the
@@ -138,9 +159,10 @@ pub struct Cache<'a> {
 /// let step = Heads::new(&step, [2, 1, 2])?;
 /// cache.append(&[0, 1], &[3, 0], step, step)?;
 ///
-/// let mut key = [0.0; 2];
+/// let (mut key, mut value) = ([0.0; 2], [0.0; 2]);
 /// cache.read().read_key(0, 3, 0, &mut key)?;
-/// assert_eq!(key, [7.0, 8.0]);
+/// cache.read().read_value(1, 0, 0, &mut value)?;
+/// assert_eq!((key, value), ([7.0, 8.0], [9.0, 10.0]));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct CacheMut<'a> {
@@ -183,25 +205,55 @@ impl<'a> Cache<'a> {
         head: usize,
         out: &mut [f32],
     ) -> Result<(), Error> {
-        let CacheShape { heads, head_dim, storage, .. } = self.shape;
+        self.check_read(slot, position, head, out)?;
+        let (head_dim, lanes) = (self.shape.head_dim, self.isa.lanes());
+        let within = position / lanes * lanes * head_dim + position % lanes;
+        self.copy(self.shape.keys_at(self.isa, slot, head) + within, lanes, out);
+        Ok(())
+    }
+
+    /// [`Cache::read_key`] of the value.
+    ///
+    /// # Errors
+    /// As [`Cache::read_key`].
+    pub fn read_value(
+        &self,
+        slot: usize,
+        position: usize,
+        head: usize,
+        out: &mut [f32],
+    ) -> Result<(), Error> {
+        self.check_read(slot, position, head, out)?;
+        let row = value_row(self.isa.lanes(), self.shape.head_dim);
+        self.copy(self.shape.values_at(self.isa, slot, head) + position * row, 1, out);
+        Ok(())
+    }
+
+    fn check_read(
+        &self,
+        slot: usize,
+        position: usize,
+        head: usize,
+        out: &[f32],
+    ) -> Result<(), Error> {
         self.shape.check_range(slot, position, 1)?;
-        Error::check_size("head", "the KV cache", Expected::Below(heads), head)?;
-        Error::check_len("out", head_dim, out)?;
-        let lanes = self.isa.lanes();
-        let panel = self.shape.keys_at(self.isa, slot, head) + position / lanes * lanes * head_dim;
-        for (c, out) in out.iter_mut().enumerate() {
-            let at = panel + c * lanes + position % lanes;
-            *out = match storage {
-                CacheDtype::F32 => self.data[at],
-                CacheDtype::F16 => {
-                    // The two f16 elements are in memory order, not in order of significance.
-                    let word = self.data[at / 2].to_bits().to_ne_bytes();
-                    let [a, b] = [word[at % 2 * 2], word[at % 2 * 2 + 1]];
-                    widen_f16(u16::from_ne_bytes([a, b]))
-                }
+        Error::check_size("head", "the KV cache", Expected::Below(self.shape.heads), head)?;
+        Error::check_len("out", self.shape.head_dim, out)
+    }
+
+    /// Copies the elements from `at` on, `step` apart.
+    fn copy(&self, at: usize, step: usize, out: &mut [f32]) {
+        for (i, out) in out.iter_mut().enumerate() {
+            let at = at + i * step;
+            *out = if self.shape.dtype == Dtype::F32 {
+                self.data[at]
+            } else {
+                // The two f16 elements are in memory order, not in order of significance.
+                let word = self.data[at / 2].to_bits().to_ne_bytes();
+                let [a, b] = [word[at % 2 * 2], word[at % 2 * 2 + 1]];
+                widen_f16(u16::from_ne_bytes([a, b]))
             };
         }
-        Ok(())
     }
 
     #[inline(always)]
@@ -246,6 +298,8 @@ impl<'a> CacheMut<'a> {
     ) -> Result<(), Error> {
         self.check_shapes(&key, &value)?;
         self.shape.check_range(slot, position, key.tokens())?;
+        key.check_within("key", None, (0, key.tokens()))?;
+        value.check_within("value", None, (0, value.tokens()))?;
         self.isa.dispatch(Write {
             shape: self.shape,
             isa: self.isa,
@@ -329,12 +383,12 @@ impl fmt::Debug for CacheMut<'_> {
 
 fn write_shape(
     name: &str,
-    CacheShape { slots, capacity, heads, head_dim, storage }: CacheShape,
+    CacheShape { slots, capacity, heads, head_dim, dtype }: CacheShape,
     isa: Isa,
     f: &mut fmt::Formatter<'_>,
 ) -> fmt::Result {
-    let storage = if storage == CacheDtype::F16 { " in f16" } else { "" };
-    write!(f, "{name}({slots} slots of {capacity} x {heads} x {head_dim}{storage}, {isa})")
+    let dtype = if dtype == Dtype::F16 { " in f16" } else { "" };
+    write!(f, "{name}({slots} slots of {capacity} x {heads} x {head_dim}{dtype}, {isa})")
 }
 
 #[derive(Clone, Copy)]
@@ -410,7 +464,7 @@ impl Write<'_> {
         let keys = shape.keys_at(*isa, slot, head) + position / S::LANES * panel;
         let row = value_row(S::LANES, shape.head_dim);
         let values = shape.values_at(*isa, slot, head) + position * row;
-        let line = CACHE_LINE_F32 * shape.storage.per_f32();
+        let line = CACHE_LINE_F32 * size_of::<f32>() / shape.dtype.size();
         for (start, elements) in [(keys, panel), (values, row)] {
             for at in (start..start + elements).step_by(line) {
                 s.prefetch(shape.element(data.as_ptr(), at).cast());
@@ -451,18 +505,16 @@ impl Write<'_> {
         // `CacheMut::new` checked the buffer against the shape. Each task has different heads, whose keys and values do
         // not overlap in any slot.
         unsafe {
-            match shape.storage {
-                CacheDtype::F32 => {
+            match shape.dtype {
+                Dtype::F32 => {
                     write_keys::<S, f32>(s, key, head, tokens.clone(), position, keys.cast());
                     write_values::<S, f32>(s, value, head, tokens, values.cast());
                 }
-                CacheDtype::F16 if !cfg!(feature = "f16") => {
-                    unreachable!("`CacheShape::len` refuses the format")
-                }
-                CacheDtype::F16 => {
+                Dtype::F16 if cfg!(feature = "f16") => {
                     write_keys::<S, u16>(s, key, head, tokens.clone(), position, keys.cast());
                     write_values::<S, u16>(s, value, head, tokens, values.cast());
                 }
+                _ => unreachable!("`CacheShape::len` rejects the dtype"),
             }
         }
     }

@@ -45,6 +45,19 @@ pub(super) fn sequences(
     Ok(reach)
 }
 
+/// Checks that the tokens of each sequence, `(start, len)`, are in one batch element of each view.
+pub(super) fn within_batch<'v, const N: usize>(
+    sequences: impl Iterator<Item = (usize, usize)> + Clone,
+    views: [Heads<'v>; N],
+) -> Result<(), Error> {
+    for view in views {
+        for (index, range) in sequences.clone().enumerate() {
+            view.check_within("sequence", Some(index), range)?;
+        }
+    }
+    Ok(())
+}
+
 /// Checks that the key ranges are inside `tokens`, with at most as many valid keys as keys.
 pub(super) fn keys(sequences: &[Sequence], tokens: usize) -> Result<(), Error> {
     for (index, sequence) in sequences.iter().enumerate() {

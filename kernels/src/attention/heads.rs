@@ -22,15 +22,70 @@ fn extent(shape: [usize; 3], token_stride: usize, head_stride: usize) -> Option<
 
 /// The strides of a view that [`extent`] has checked. A stride in a dimension of size 1 is replaced with that of a
 /// dense view.
-fn stepped(shape: [usize; 3], token_stride: usize, head_stride: usize) -> (usize, usize) {
+fn stepped(shape: [usize; 3], token_stride: usize, head_stride: usize) -> Layout {
     let [tokens, heads, head_dim] = shape;
     if tokens == 0 || heads == 0 || head_dim == 0 {
-        return (0, 0);
+        return Layout::strided(0, 0);
     }
     let head_stride = if heads == 1 { head_dim } else { head_stride };
     let token_stride =
         if tokens == 1 { (heads - 1) * head_stride + head_dim } else { token_stride };
-    (token_stride, head_stride)
+    Layout::strided(token_stride, head_stride)
+}
+
+/// The distances between the rows of a view, in elements.
+#[derive(Clone, Copy)]
+pub(super) struct Layout {
+    token_stride: usize,
+    head_stride: usize,
+    /// Tokens of a batch element and the distance to the next one; `usize::MAX` and 0 if there is only one.
+    batch_tokens: usize,
+    batch_stride: usize,
+}
+
+impl Layout {
+    const fn strided(token_stride: usize, head_stride: usize) -> Self {
+        Self { token_stride, head_stride, batch_tokens: usize::MAX, batch_stride: 0 }
+    }
+
+    /// The layout of the view of a dense `[batch, heads, tokens, head_dim]`, its shape `[batch * tokens, heads,
+    /// head_dim]`, and its number of elements.
+    fn heads_first(shape: [usize; 4]) -> Result<(Self, [usize; 3], usize), Error> {
+        let [batch, heads, tokens, head_dim] = shape;
+        let reach = shape.into_iter().try_fold(1usize, usize::checked_mul);
+        let all = batch.checked_mul(tokens).zip(reach.filter(|&n| n <= isize::MAX as usize / 4));
+        let (all, reach) = all.ok_or(TOO_LARGE)?;
+        let layout = if reach == 0 {
+            Self::strided(0, 0)
+        } else if batch == 1 {
+            Self::strided(head_dim, tokens * head_dim)
+        } else if tokens == 1 {
+            Self::strided(heads * head_dim, head_dim)
+        } else {
+            Self {
+                token_stride: head_dim,
+                head_stride: tokens * head_dim,
+                batch_tokens: tokens,
+                batch_stride: heads * tokens * head_dim,
+            }
+        };
+        Ok((layout, [all, heads, head_dim], reach))
+    }
+
+    /// Offset of `(token, head, 0)`. It divides only in views of several batch elements.
+    pub(super) const fn offset(&self, token: usize, head: usize) -> usize {
+        let (batch, token) = if token < self.batch_tokens {
+            (0, token)
+        } else {
+            (token / self.batch_tokens, token % self.batch_tokens)
+        };
+        batch * self.batch_stride + token * self.token_stride + head * self.head_stride
+    }
+
+    /// Elements from one token to the next of the same batch element.
+    pub(super) const fn token_stride(&self) -> usize {
+        self.token_stride
+    }
 }
 
 /// A read-only `[tokens, heads, head_dim]`: element `(t, h, i)` is
@@ -49,8 +104,7 @@ fn stepped(shape: [usize; 3], token_stride: usize, head_stride: usize) -> (usize
 pub struct Heads<'a> {
     first: NonNull<f32>,
     shape: [usize; 3],
-    token_stride: usize,
-    head_stride: usize,
+    layout: Layout,
     lifetime: PhantomData<&'a [f32]>,
 }
 
@@ -84,6 +138,29 @@ impl<'a> Heads<'a> {
         Error::check_min_len("the slice of a view", expected, data)?;
         // SAFETY: the slice is borrowed for `'a`, and the check above ensures that it contains the last element.
         unsafe { Self::from_raw_parts(data.as_ptr(), shape, token_stride, head_stride) }
+    }
+
+    /// A dense `[batch, heads, tokens, head_dim]` as `[batch * tokens, heads, head_dim]`: token `t` of batch element
+    /// `b` is token `b * tokens + t` of the view. Sequences may have different lengths; each is in one batch element.
+    ///
+    /// # Errors
+    /// The slice is too short.
+    ///
+    /// ```
+    /// use simdformer_kernels::Heads;
+    ///
+    /// // Two batch elements with two heads of three tokens.
+    /// let data = [0., 1., 2., 3., 4., 5., 6., 7., 8., 9., 10., 11.];
+    /// let keys = Heads::heads_first(&data, [2, 2, 3, 1])?;
+    /// assert_eq!((keys.tokens(), keys.heads()), (6, 2));
+    /// assert_eq!(keys.row(3, 1), Some(&[9.0][..]));
+    /// # Ok::<(), simdformer_kernels::Error>(())
+    /// ```
+    pub fn heads_first(data: &'a [f32], shape: [usize; 4]) -> Result<Self, Error> {
+        let (layout, shape, reach) = Layout::heads_first(shape)?;
+        Error::check_min_len("the slice of a view", reach, data)?;
+        let first = first_of(data.as_ptr(), reach)?;
+        Ok(Self { first, shape, layout, lifetime: PhantomData })
     }
 
     /// The view of `shape = [tokens, heads, head_dim]` whose element `(t, h, i)` is
@@ -120,24 +197,42 @@ impl<'a> Heads<'a> {
     ) -> Result<Self, Error> {
         let reach = extent(shape, token_stride, head_stride).ok_or(TOO_LARGE)?;
         let first = first_of(data, reach)?;
-        let (token_stride, head_stride) = stepped(shape, token_stride, head_stride);
-        Ok(Self { first, shape, token_stride, head_stride, lifetime: PhantomData })
+        let layout = stepped(shape, token_stride, head_stride);
+        Ok(Self { first, shape, layout, lifetime: PhantomData })
     }
 
     /// Tokens `first..first + count`, with all of their heads.
     ///
     /// # Errors
-    /// There are fewer than `first + count` tokens.
+    /// There are fewer than `first + count` tokens, or the block is in two batch elements of [`Heads::heads_first`].
     pub fn block(self, first: usize, count: usize) -> Result<Self, Error> {
         let [tokens, heads, head_dim] = self.shape;
         Error::check_end("end", "a block of tokens", None, (first, count), tokens)?;
+        self.check_within("a block of tokens", None, (first, count))?;
         let first = if count == 0 || heads == 0 || head_dim == 0 {
             self.first
         } else {
             // SAFETY: token `first` has an element, because `count`, `heads` and `head_dim` are not 0 here.
-            unsafe { self.first.add(first * self.token_stride) }
+            unsafe { self.first.add(self.layout.offset(first, 0)) }
         };
-        Ok(Self { first, shape: [count, heads, head_dim], ..self })
+        let Layout { token_stride, head_stride, .. } = self.layout;
+        let layout = Layout::strided(token_stride, head_stride);
+        Ok(Self { first, shape: [count, heads, head_dim], layout, ..self })
+    }
+
+    /// `Err` unless tokens `start..start + len` are in one batch element, where they are a token stride apart. The
+    /// tokens are `index` of `operand`.
+    pub(super) fn check_within(
+        &self,
+        operand: &'static str,
+        index: Option<usize>,
+        (start, len): (usize, usize),
+    ) -> Result<(), Error> {
+        let tokens = self.layout.batch_tokens;
+        if len == 0 || tokens == usize::MAX {
+            return Ok(());
+        }
+        Error::check_end("end in a batch element", operand, index, (start % tokens, len), tokens)
     }
 
     /// Tokens, heads and head size.
@@ -172,19 +267,18 @@ impl<'a> Heads<'a> {
 
     /// Elements from one token to the next; with one token, the elements from its first to its last.
     pub const fn token_stride(&self) -> usize {
-        self.token_stride
+        self.layout.token_stride
     }
 
     /// Elements from one head to the next; with one head, its elements.
     pub const fn head_stride(&self) -> usize {
-        self.head_stride
+        self.layout.head_stride
     }
 
     /// The address of `(token, head, 0)`, `token <= tokens` and `head <= heads`. It may be outside the buffer if there
     /// is no such element.
     pub(crate) const fn at(&self, token: usize, head: usize) -> *const f32 {
-        let at = token * self.token_stride + head * self.head_stride;
-        self.first.as_ptr().cast_const().wrapping_add(at)
+        self.first.as_ptr().cast_const().wrapping_add(self.layout.offset(token, head))
     }
 
     /// The elements of head `head` of token `token`; `None` if the token or the head does not exist.
@@ -200,7 +294,8 @@ impl<'a> Heads<'a> {
 
 impl fmt::Debug for Heads<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { shape: [tokens, heads, head_dim], token_stride, head_stride, .. } = self;
+        let Self { shape: [tokens, heads, head_dim], layout, .. } = self;
+        let Layout { token_stride, head_stride, .. } = layout;
         write!(
             f,
             "Heads({tokens} x {heads} x {head_dim}, strides {token_stride} and {head_stride})"
@@ -270,8 +365,7 @@ impl<'a> Qkv<'a> {
 pub struct HeadsMut<'a> {
     first: NonNull<f32>,
     shape: [usize; 3],
-    token_stride: usize,
-    head_stride: usize,
+    layout: Layout,
     lifetime: PhantomData<&'a mut [f32]>,
 }
 
@@ -304,6 +398,17 @@ impl<'a> HeadsMut<'a> {
         Error::check_min_len("the slice of a view", expected, data)?;
         // SAFETY: the slice is borrowed for `'a`, and the check above ensures that it contains the last element.
         unsafe { Self::from_raw_parts(data.as_mut_ptr(), shape, token_stride, head_stride) }
+    }
+
+    /// [`Heads::heads_first`], writable.
+    ///
+    /// # Errors
+    /// The slice is too short.
+    pub fn heads_first(data: &'a mut [f32], shape: [usize; 4]) -> Result<Self, Error> {
+        let (layout, shape, reach) = Layout::heads_first(shape)?;
+        Error::check_min_len("the slice of a view", reach, data)?;
+        let first = first_of(data.as_mut_ptr(), reach)?;
+        Ok(Self { first, shape, layout, lifetime: PhantomData })
     }
 
     /// The writable view of `shape = [tokens, heads, head_dim]` whose element `(t, h, i)` is
@@ -346,8 +451,8 @@ impl<'a> HeadsMut<'a> {
             }
         }
         let first = first_of(data, reach)?;
-        let (token_stride, head_stride) = stepped(shape, token_stride, head_stride);
-        Ok(Self { first, shape, token_stride, head_stride, lifetime: PhantomData })
+        let layout = stepped(shape, token_stride, head_stride);
+        Ok(Self { first, shape, layout, lifetime: PhantomData })
     }
 
     /// The `N` parts of one fused tensor, `[tokens, N, heads, head_dim]`, each `shape = [tokens, heads, head_dim]`: for
@@ -380,20 +485,14 @@ impl<'a> HeadsMut<'a> {
         Ok(core::array::from_fn(|part| {
             // SAFETY: if there are elements, part `part` begins within the first token.
             let first = if expected == 0 { start } else { unsafe { start.add(part * width) } };
-            let (token_stride, head_stride) = stepped(shape, stride, head_dim);
-            Self { first, shape, token_stride, head_stride, lifetime: PhantomData }
+            let layout = stepped(shape, stride, head_dim);
+            Self { first, shape, layout, lifetime: PhantomData }
         }))
     }
 
     /// A read-only view of the same elements.
     pub const fn read(&self) -> Heads<'_> {
-        Heads {
-            first: self.first,
-            shape: self.shape,
-            token_stride: self.token_stride,
-            head_stride: self.head_stride,
-            lifetime: PhantomData,
-        }
+        Heads { first: self.first, shape: self.shape, layout: self.layout, lifetime: PhantomData }
     }
 
     /// A view of the same elements with a shorter lifetime.
@@ -401,8 +500,7 @@ impl<'a> HeadsMut<'a> {
         HeadsMut {
             first: self.first,
             shape: self.shape,
-            token_stride: self.token_stride,
-            head_stride: self.head_stride,
+            layout: self.layout,
             lifetime: PhantomData,
         }
     }
@@ -412,8 +510,8 @@ impl<'a> HeadsMut<'a> {
     /// # Errors
     /// There are fewer than `first + count` tokens.
     pub fn block(self, first: usize, count: usize) -> Result<Self, Error> {
-        let Heads { first, shape, .. } = self.read().block(first, count)?;
-        Ok(Self { first, shape, ..self })
+        let Heads { first, shape, layout, .. } = self.read().block(first, count)?;
+        Ok(Self { first, shape, layout, ..self })
     }
 
     /// Number of tokens.
@@ -433,12 +531,16 @@ impl<'a> HeadsMut<'a> {
 
     /// Elements from one token to the next; with one token, the elements from its first to its last.
     pub const fn token_stride(&self) -> usize {
-        self.token_stride
+        self.layout.token_stride
     }
 
     /// Elements from one head to the next; with one head, its elements.
     pub const fn head_stride(&self) -> usize {
-        self.head_stride
+        self.layout.head_stride
+    }
+
+    pub(super) const fn layout(&self) -> Layout {
+        self.layout
     }
 
     pub(crate) const fn shared(&mut self) -> SharedMut<'_> {
@@ -448,7 +550,8 @@ impl<'a> HeadsMut<'a> {
 
 impl fmt::Debug for HeadsMut<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { shape: [tokens, heads, head_dim], token_stride, head_stride, .. } = self;
+        let Self { shape: [tokens, heads, head_dim], layout, .. } = self;
+        let Layout { token_stride, head_stride, .. } = layout;
         write!(
             f,
             "HeadsMut({tokens} x {heads} x {head_dim}, strides {token_stride} and {head_stride})"

@@ -8,66 +8,6 @@ use crate::gemm::{F32Operand, Panels, Prefetch, PrefetchLines, Rows, Tile, TileO
 use crate::simd::half::narrow_f16;
 use crate::simd::{CACHE_LINE_F32, MAX_LANES, SimdF32};
 
-/// The dtype of keys and values in a KV cache.
-///
-/// With many keys (long sources, large batches), attention spends its time reading keys and values. In f16 they have
-/// half the size.
-///
-/// `F16` rounds to the nearest number with 11 significant bits (ties to even), or to a multiple of `2^-24` below
-/// `2^-14`. A finite number larger than 65,504 becomes 65,504, so no finite key becomes infinite. The rounding changes
-/// results: up to 65,504, keys and values change by up to `2^-11` of their size, or by `2^-25` where that is more. The
-/// rounding is the same on every instruction set, in every batch and with any number of threads: a result is, bit for
-/// bit, that of an `F32` cache into which the rounded numbers were written.
-///
-/// ```
-/// use simdformer_kernels::{CacheShape, CacheDtype, Isa};
-///
-/// let shape = CacheShape { storage: CacheDtype::F16, ..CacheShape::new(8, 128, 8, 64) };
-/// assert_eq!(2 * shape.len(Isa::best())?, CacheShape::new(8, 128, 8, 64).len(Isa::best())?);
-/// # Ok::<(), simdformer_kernels::Error>(())
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-#[non_exhaustive]
-pub enum CacheDtype {
-    /// IEEE 754 binary32, not rounded.
-    #[default]
-    F32,
-    /// IEEE 754 binary16.
-    F16,
-}
-
-impl CacheDtype {
-    /// Whether this build can attend over a cache in this format: `F16` needs the feature `f16`.
-    pub const fn is_enabled(self) -> bool {
-        matches!(self, Self::F32) || cfg!(feature = "f16")
-    }
-
-    /// The dtype with this name, `f32` or `f16`: for command lines.
-    ///
-    /// ```
-    /// use simdformer_kernels::CacheDtype;
-    ///
-    /// assert_eq!(CacheDtype::from_name("f16"), Some(CacheDtype::F16));
-    /// assert_eq!(CacheDtype::from_name("int8"), None);
-    /// ```
-    pub fn from_name(name: &str) -> Option<Self> {
-        match name {
-            "f32" => Some(Self::F32),
-            "f16" => Some(Self::F16),
-            _ => None,
-        }
-    }
-
-    /// Elements per f32 unit of the buffer.
-    #[inline(always)]
-    pub(super) const fn per_f32(self) -> usize {
-        match self {
-            Self::F32 => 1,
-            Self::F16 => 2,
-        }
-    }
-}
-
 /// The nearest f16. Finite numbers that would round to infinity become the largest finite f16.
 #[inline(always)]
 fn narrow(x: f32) -> u16 {

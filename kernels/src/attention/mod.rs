@@ -24,7 +24,7 @@
 //!
 //! Error: with `u = 2^-24`, each output is within
 //! `8 u (head_dim scale max|q| max|k| + max|bias| + key_len / 8 + 8) max|v|` of the exact value. For a cache of
-//! [`CacheDtype::F16`], the exact value is that for the rounded keys and values in the cache.
+//! [`Dtype::F16`](crate::Dtype::F16), the exact value is that for the rounded keys and values in the cache.
 //!
 //! Source: Vaswani et al. 2017, equation 1. The online softmax is from Milakov and Gimelshein 2018, its use in
 //! attention from Rabe and Staats 2021 and Dao et al. 2022.
@@ -57,7 +57,6 @@ pub use backward::{
 };
 pub use cache::{Cache, CacheMut, CacheShape};
 pub use heads::{Heads, HeadsMut, Qkv};
-pub use kv_dtype::CacheDtype;
 pub use options::{
     AttentionOptions, AttentionOutput, Bias, CachedSequence, Sequence, SlotTable, Weights,
 };
@@ -116,9 +115,9 @@ pub fn attention_scratch_bound(
 /// # Tensors of other engines
 ///
 /// * `[batch, tokens, heads, head_dim]`: used directly, with one [`Sequence`] per batch element.
-/// * `[batch, heads, tokens, head_dim]`, all of one length: one sequence with `batch * heads` heads, a token stride of
-///   `head_dim` and a head stride of `tokens * head_dim`, or of `capacity * head_dim` in a cache with more capacity
-///   than tokens. Grouped key-value heads work as well. If the lengths differ, make one call per batch element.
+/// * `[batch, heads, tokens, head_dim]`: [`Heads::heads_first`] and [`HeadsMut::heads_first`], with one [`Sequence`]
+///   per batch element, from token `batch element * tokens` on; the lengths may differ. For a cache with more capacity
+///   than tokens, `tokens` is the capacity.
 /// * The causal mask is aligned to the end of the keys, as in flash attention and with KV caches. A mask that is
 ///   aligned to the start, as PyTorch's `is_causal`, is the same if there are as many queries as keys. Otherwise, use a
 ///   bias.
@@ -216,6 +215,8 @@ pub fn attention_cached(
     check::query(&query, &output.context, shape.heads, shape.head_dim)?;
     let queries = sequences.iter().map(|s| (s.query_start, s.query_len, s.key_len));
     let reach = check::sequences(queries, &query)?;
+    let ranges = sequences.iter().map(|s| (s.query_start, s.query_len));
+    check::within_batch(ranges, [query, output.context.read()])?;
     let bias = CheckedBias::new(options.bias, reach, options.causal)?;
     let weights = check::weights(output.weights, reach)?;
     for sequence in sequences {
@@ -230,7 +231,7 @@ pub fn attention_cached(
     let mut context = output.context;
     let mut params =
         AttentionParams::new(&query, shape.heads, options, bias, &mut context, weights);
-    params.set_kv_dtype(shape.storage);
+    params.set_kv_dtype(shape.dtype);
     let pairs = sequences.iter().map(|s| (s.query_len, s.key_len));
     let work = estimate_work(pairs, [query.heads(), shape.head_dim]);
     params.run(
@@ -333,7 +334,7 @@ pub fn attention_decode(
     let tasks = query.tokens().div_ceil(unit) * query.heads();
     chunked(tasks, work, workers, &|range| {
         let steps = DecodeRows { params: &params, cache: *cache, slot_table, unit, range };
-        dispatch(isa, shape.storage, steps);
+        dispatch(isa, shape.dtype, steps);
     });
     Ok(())
 }

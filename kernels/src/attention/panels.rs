@@ -33,8 +33,8 @@ pub(super) fn head_floats(lanes: usize, tokens: usize, head_dim: usize) -> Optio
 /// Writes tokens `tokens` of `key` as positions `position..` of the panels at `to`.
 ///
 /// # Safety
-/// The tokens and the head exist in `key`. `to` is valid for the panels of `position + tokens.len()` positions, and no
-/// other code accesses those positions.
+/// The tokens and the head exist in `key`, in one batch element. `to` is valid for the panels of `position +
+/// tokens.len()` positions, and no other code accesses those positions.
 #[inline(always)]
 pub(super) unsafe fn write_keys<S: SimdF32, N: KvElement>(
     s: S,
@@ -63,7 +63,7 @@ pub(super) unsafe fn write_keys<S: SimdF32, N: KvElement>(
                 }
                 for i in i..head_dim {
                     for lane in 0..S::LANES {
-                        let x = *key.at(token + lane, head).add(i);
+                        let x = *from.add(lane * stride + i);
                         *panel.add(i * S::LANES + lane) = N::from_f32(x);
                     }
                 }
@@ -144,7 +144,8 @@ fn prefetch_rows<S: SimdF32>(s: S, at: *const f32, stride: usize, rows: usize) {
 /// Writes tokens `tokens` of `value` as rows at `to`.
 ///
 /// # Safety
-/// The tokens and the head exist in `value`. `to` is valid for as many rows, and no other code accesses them.
+/// The tokens and the head exist in `value`, in one batch element. `to` is valid for as many rows, and no other code
+/// accesses them.
 #[inline(always)]
 pub(super) unsafe fn write_values<S: SimdF32, N: KvElement>(
     s: S,
@@ -155,8 +156,9 @@ pub(super) unsafe fn write_values<S: SimdF32, N: KvElement>(
 ) {
     let head_dim = value.head_dim();
     let row = value_row(S::LANES, head_dim);
-    for (index, token) in tokens.enumerate() {
-        let from = value.at(token, head);
+    let first = value.at(tokens.start, head);
+    for index in 0..tokens.len() {
+        let from = first.wrapping_add(index * value.token_stride());
         let to = to.wrapping_add(index * row);
         let mut i = 0;
         while i < head_dim {

@@ -6,12 +6,13 @@ use super::cache::Cache;
 use super::decode::{self, Attend, KvView, MAX_SHARED_ROWS};
 use super::flash::{MIN_QUERY_BLOCK, QUERY_BLOCK, Scores};
 use super::head_params::HeadParams;
-use super::heads::{Heads, HeadsMut};
-use super::kv_dtype::{CacheDtype, F16Kv, F32Kv, KvFormat};
+use super::heads::{Heads, HeadsMut, Layout};
+use super::kv_dtype::{F16Kv, F32Kv, KvFormat};
 use super::online_softmax::WeightLines;
 use super::options::{AttentionOptions, SlotTable, Weights};
 #[cfg(feature = "train")]
 use crate::dropout::WeightDropout;
+use crate::dtype::Dtype;
 use crate::error::Error;
 use crate::isa::Isa;
 use crate::mask::FullyMasked;
@@ -92,11 +93,10 @@ pub(super) struct AttentionParams<'a> {
     scale: f32,
     causal: bool,
     fully_masked: FullyMasked,
-    storage: CacheDtype,
+    dtype: Dtype,
     bias: Option<CheckedBias<'a>>,
     out: *mut f32,
-    out_token: usize,
-    out_head: usize,
+    out_layout: Layout,
     weights: *mut f32,
     weight_heads: &'a [usize],
     weights_head: usize,
@@ -126,10 +126,9 @@ impl<'a> AttentionParams<'a> {
             scale: options.scale,
             causal: options.causal,
             fully_masked: options.fully_masked,
-            storage: CacheDtype::F32,
+            dtype: Dtype::F32,
             bias,
-            out_token: out.token_stride(),
-            out_head: out.head_stride(),
+            out_layout: out.layout(),
             out: out.shared().as_ptr(),
             weights: core::ptr::null_mut(),
             weight_heads: &[],
@@ -159,7 +158,7 @@ impl<'a> AttentionParams<'a> {
     /// Address of the output of a query token in a head, and the stride to the next token.
     #[cfg(feature = "train")]
     pub(super) fn out(&self, token: usize, head: usize) -> (*mut f32, usize) {
-        (self.out.wrapping_add(token * self.out_token + head * self.out_head), self.out_token)
+        (self.out.wrapping_add(self.out_layout.offset(token, head)), self.out_layout.token_stride())
     }
 
     /// Sets the dropout of weights. The caller has checked that each query token has a sentence.
@@ -169,8 +168,8 @@ impl<'a> AttentionParams<'a> {
     }
 
     /// Sets the dtype of keys and values; f32 by default.
-    pub(super) fn set_kv_dtype(&mut self, storage: CacheDtype) {
-        self.storage = storage;
+    pub(super) fn set_kv_dtype(&mut self, dtype: Dtype) {
+        self.dtype = dtype;
     }
 
     /// Whether the sums are saved, as in the forward pass of training.
@@ -211,8 +210,8 @@ impl<'a> AttentionParams<'a> {
             next_keys: kv.next_keys,
             values: kv.values,
             value_row: kv.value_row,
-            out: self.out.wrapping_add(start * self.out_token + head * self.out_head),
-            out_row: self.out_token,
+            out: self.out.wrapping_add(self.out_layout.offset(start, head)),
+            out_row: self.out_layout.token_stride(),
             head_dim: self.query.head_dim(),
             scale: self.scale,
             key_len: kv.key_len,
@@ -262,7 +261,7 @@ impl<'a> AttentionParams<'a> {
         let blocks = longest.div_ceil(block);
         chunked(sequences * heads * blocks, work, workers, &|range| {
             let blocks = PrefillBlocks { params: self, kv, heads, block, blocks, range };
-            dispatch(isa, self.storage, blocks);
+            dispatch(isa, self.dtype, blocks);
         });
     }
 
@@ -274,11 +273,7 @@ impl<'a> AttentionParams<'a> {
         let first = head * self.group * blocks;
         let range = first..first + self.group * blocks;
         let kv = &|_, _| kv;
-        dispatch(
-            isa,
-            self.storage,
-            PrefillBlocks { params: self, kv, heads, block, blocks, range },
-        );
+        dispatch(isa, self.dtype, PrefillBlocks { params: self, kv, heads, block, blocks, range });
     }
 }
 
@@ -318,15 +313,15 @@ pub(super) trait KvOp {
     fn attend<S: SimdF32, N: KvFormat, const NV: usize>(self, s: S);
 }
 
-/// Runs `kernel` on keys and values of `storage`. Each dtype has a separate entry, so that the stack holds the scores
+/// Runs `kernel` on keys and values of `dtype`. Each dtype has a separate entry, so that the stack holds the scores
 /// of one dtype only.
-pub(super) fn dispatch<K: KvOp>(isa: Isa, storage: CacheDtype, kernel: K) {
-    match storage {
-        CacheDtype::F32 => isa.dispatch(WithFormat::<K, F32Kv>(kernel, PhantomData)),
-        CacheDtype::F16 if !cfg!(feature = "f16") => {
-            unreachable!("`CacheShape::len` refuses the format")
+pub(super) fn dispatch<K: KvOp>(isa: Isa, dtype: Dtype, kernel: K) {
+    match dtype {
+        Dtype::F32 => isa.dispatch(WithFormat::<K, F32Kv>(kernel, PhantomData)),
+        Dtype::F16 if cfg!(feature = "f16") => {
+            isa.dispatch(WithFormat::<K, F16Kv>(kernel, PhantomData));
         }
-        CacheDtype::F16 => isa.dispatch(WithFormat::<K, F16Kv>(kernel, PhantomData)),
+        _ => unreachable!("`CacheShape::len` rejects the dtype"),
     }
 }
 

@@ -72,6 +72,10 @@ pub(super) fn attend(
     let bias = CheckedBias::new(options.bias, reach, options.causal)?;
     let weights = check::weights(output.weights, reach)?;
     check::keys(sequences, key.tokens())?;
+    let queries = sequences.iter().map(|s| (s.query_start, s.query_len));
+    check::within_batch(queries, [query, output.context.read()])?;
+    let keys = sequences.iter().map(|s| (s.key_start, s.padded_len));
+    check::within_batch(keys, [key, value])?;
     let expected = attention_scratch(isa, sequences, kv_heads, head_dim)?;
     Error::check_min_len("scratch", expected, scratch)?;
     if let Some(train) = &train {

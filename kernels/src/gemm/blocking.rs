@@ -151,7 +151,7 @@ impl TileOp for Part<'_> {
     #[inline(always)]
     fn run<S: SimdF32, const NV: usize>(self, s: S) {
         const { assert!(NV * S::LANES == S::PANEL) };
-        let is_f32 = self.job.weight.storage() == Dtype::F32;
+        let is_f32 = self.job.weight.dtype() == Dtype::F32;
         if !is_f32 && self.rows.len() <= FEW_ROWS {
             let Self { job: &GemmTask { a, weight, store }, rows, panels } = self;
             return f16_tile::FewRows { a, weight, store, rows, panels }.run(s);
@@ -338,8 +338,8 @@ impl Part<'_> {
         let all_tiles = self.rows.len().div_ceil(MAX_MR);
         let mut partial = PartialSums::<{ BLOCK_TILES * MAX_MR }>::new();
         let partial = partial.rows();
-        let storage = self.job.weight.storage();
-        let (block_tiles, block_depth, widened) = if storage == Dtype::F32 {
+        let dtype = self.job.weight.dtype();
+        let (block_tiles, block_depth, widened) = if dtype == Dtype::F32 {
             (block_tiles(depth), KC, core::ptr::null_mut())
         } else {
             // The second half of the partial sums holds the weights widened to f32.
@@ -352,7 +352,7 @@ impl Part<'_> {
             let tiles = share(all_tiles, blocks, block);
             let first = share(self.rows.len(), all_tiles, tiles.start).start;
             let plan =
-                PrefetchPlan::new::<S>(storage, tiles.len(), if tiles.len() >= 8 { 8 } else { 4 });
+                PrefetchPlan::new::<S>(dtype, tiles.len(), if tiles.len() >= 8 { 8 } else { 4 });
             for panel in self.panels.clone() {
                 let after = if panel + 1 < self.panels.end {
                     Some((panel + 1, 0))
@@ -421,11 +421,11 @@ impl Part<'_> {
         if widened.is_null() {
             return from;
         }
-        let storage = self.job.weight.storage();
+        let dtype = self.job.weight.dtype();
         // SAFETY: the panel has rows `k..k + steps`, and one more if `steps` is odd: only the last block of a panel is
         // odd, and packing pads it with a row of zeros. `widened` is the second half of `PartialSums`, which has space
         // for `block_depth` rows of a panel.
-        unsafe { Widen { storage, from, steps, to: widened }.run(s) };
+        unsafe { Widen { dtype, from, steps, to: widened }.run(s) };
         widened
     }
 

@@ -40,10 +40,10 @@ pub(super) fn operands(
         Error::check_len("bias", columns, bias)?;
     }
     let residual = match epilogue.residual {
-        Residual::None | Residual::Output | Residual::Gate => None,
+        Residual::None | Residual::Output | Residual::MultiplyOutput => None,
         Residual::Matrix(residual) => Some(residual),
         #[cfg(feature = "train")]
-        Residual::Derivative { pre, .. } => Some(pre),
+        Residual::ActivationBackward { pre, .. } => Some(pre),
     };
     residual.map_or(Ok(()), |residual| residual.check_shape("residual", [rows, columns]))
 }

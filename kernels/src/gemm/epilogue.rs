@@ -45,7 +45,7 @@ impl fmt::Debug for Epilogue<'_> {
 /// The operand that is added to the result, or that the result is multiplied by.
 ///
 /// A gated feed-forward block, `activation(x W0) * (x W1)` (Shazeer 2020, "GLU Variants Improve Transformer"), is two
-/// products into one `C`, the second one with [`Residual::Gate`]:
+/// products into one `C`, the second one with [`Residual::MultiplyOutput`]:
 ///
 /// ```
 /// use simdformer_kernels::{
@@ -63,7 +63,7 @@ impl fmt::Debug for Epilogue<'_> {
 /// let mut hidden = [0.0; 3];
 /// let relu = Epilogue { activation: Activation::Relu, ..Epilogue::default() };
 /// gemm(x, &w0, &relu, MatrixMut::new(&mut hidden, 1, 3)?, Parallelism::Serial)?;
-/// let gate = Epilogue { residual: Residual::Gate, ..Epilogue::default() };
+/// let gate = Epilogue { residual: Residual::MultiplyOutput, ..Epilogue::default() };
 /// gemm(x, &w1, &gate, MatrixMut::new(&mut hidden, 1, 3)?, Parallelism::Serial)?;
 /// assert_eq!(hidden, [4.0 * 8.0, 0.0, 2.0 * 12.0]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -82,10 +82,10 @@ pub enum Residual<'a> {
     /// A matrix with the shape of `C` is added.
     Matrix(Matrix<'a>),
     /// The result is multiplied by the previous content of `C`, in f32.
-    Gate,
-    /// The result is multiplied by the derivative of an activation: `C = activation(scale * sum + bias) * of'(pre)`.
-    /// This is for the backward pass of a feed-forward block: `of` is the activation between its two products and `pre`
-    /// is the input of the activation. The bits are those of the product alone followed by
+    MultiplyOutput,
+    /// The result is multiplied by the derivative of an activation `f`: `C = activation(scale * sum + bias) * f'(pre)`.
+    /// This is for the backward pass of a feed-forward block: `f` is the activation between its two products and `pre`
+    /// is its input. The bits are those of the product alone followed by
     /// [`activation_backward`](crate::train::activation_backward), and the error of the derivative is the same.
     ///
     /// ```
@@ -98,7 +98,7 @@ pub enum Residual<'a> {
     /// let weight = Matrix::new(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 2, 3)?;
     /// let weight = PackedMatrix::pack(isa, weight, &mut buffer)?;
     /// let pre = Matrix::new(&[-1.0, 0.5, 2.0], 1, 3)?;
-    /// let residual = Residual::Derivative { of: Activation::Relu, pre };
+    /// let residual = Residual::ActivationBackward { activation: Activation::Relu, pre };
     /// let mut d_pre = [0.0; 3];
     /// gemm(
     ///     Matrix::new(&[1.0, 10.0], 1, 2)?,
@@ -111,9 +111,9 @@ pub enum Residual<'a> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[cfg(feature = "train")]
-    Derivative {
-        /// The activation.
-        of: Activation,
+    ActivationBackward {
+        /// The activation `f`.
+        activation: Activation,
         /// The input of the activation, with the shape of `C`.
         pre: Matrix<'a>,
     },

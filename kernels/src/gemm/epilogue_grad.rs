@@ -7,7 +7,7 @@ use crate::matrix::Matrix;
 use crate::simd::{CACHE_LINE_F32, MAX_PANEL, SimdF32, SimdOp};
 use core::mem::MaybeUninit;
 
-/// A [`Residual::Derivative`](super::Residual::Derivative) with a pointer instead of a matrix.
+/// A [`Residual::ActivationBackward`](super::Residual::ActivationBackward) with a pointer instead of a matrix.
 #[derive(Clone, Copy)]
 pub(super) struct Derivative {
     of: Activation,

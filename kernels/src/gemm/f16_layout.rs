@@ -28,10 +28,10 @@ pub(crate) struct F16Column {
 impl F16Column {
     /// The positions of column `column` of a matrix with `depth` rows.
     #[inline(always)]
-    pub(super) const fn of_column(isa: Isa, storage: Dtype, depth: usize, column: usize) -> Self {
+    pub(super) const fn of_column(isa: Isa, dtype: Dtype, depth: usize, column: usize) -> Self {
         let (panel, lanes) = (isa.panel(), isa.lanes());
         let within = column % panel;
-        let (offset, odd) = match storage {
+        let (offset, odd) = match dtype {
             Dtype::F16 => (within / lanes * 2 * lanes + within % lanes, lanes),
             Dtype::F32 | Dtype::Bf16 => (2 * within, 1),
         };

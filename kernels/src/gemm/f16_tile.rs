@@ -159,7 +159,7 @@ impl<S: SimdF32> TileOperand for HalfWidth<S> {
 
 /// Widens `steps` rows of a panel to f32, `[steps][PANEL]`. The first row has an even index.
 pub(super) struct Widen {
-    pub(super) storage: Dtype,
+    pub(super) dtype: Dtype,
     pub(super) from: *const f32,
     pub(super) steps: usize,
     pub(super) to: *mut f32,
@@ -210,9 +210,9 @@ impl SimdOp for Widen {
     #[inline(always)]
     fn run<S: SimdF32>(self, s: S) {
         if !cfg!(feature = "f16") {
-            unreachable!("`PackedMatrix::len_as` rejects 16-bit dtypes");
+            unreachable!("`PackOptions::len` rejects 16-bit dtypes");
         }
-        match self.storage {
+        match self.dtype {
             Dtype::F16 => self.rows::<S, F16>(s),
             Dtype::Bf16 | Dtype::F32 => self.rows::<S, Bf16>(s),
         }
@@ -237,9 +237,9 @@ impl SimdOp for FewRows<'_> {
     #[inline(always)]
     fn run<S: SimdF32>(self, s: S) {
         if !cfg!(feature = "f16") {
-            unreachable!("`PackedMatrix::len_as` rejects 16-bit dtypes");
+            unreachable!("`PackOptions::len` rejects 16-bit dtypes");
         }
-        match self.weight.storage() {
+        match self.weight.dtype() {
             Dtype::F16 => s.call_noinline(InDtype(self, PhantomData::<F16>)),
             Dtype::Bf16 | Dtype::F32 => s.call_noinline(InDtype(self, PhantomData::<Bf16>)),
         }
@@ -305,7 +305,7 @@ impl FewRows<'_> {
     #[inline(always)]
     fn in_cache(&self) -> bool {
         let weight = self.weight;
-        weight.storage().words(weight.depth()) * weight.columns() <= CACHED_WORDS
+        weight.dtype().words(weight.depth()) * weight.columns() <= CACHED_WORDS
     }
 
     /// Computes a tile of as many panels as are needed for enough chains of additions, but at most `most`. Returns the
@@ -453,16 +453,16 @@ mod tests {
         for isa in Isa::available() {
             let (panel, lanes) = (isa.panel(), isa.lanes());
             let steps = all.len() / panel;
-            for storage in [Dtype::Bf16, Dtype::F16] {
+            for dtype in [Dtype::Bf16, Dtype::F16] {
                 let mut found = vec![0.0f32; all.len()];
-                isa.dispatch(Widen { storage, from, steps, to: found.as_mut_ptr() });
+                isa.dispatch(Widen { dtype, from, steps, to: found.as_mut_ptr() });
                 for (at, found) in found.into_iter().enumerate() {
                     let (k, column) = (at / panel, at % panel);
-                    let position = match storage {
+                    let position = match dtype {
                         Dtype::F16 => column / lanes * 2 * lanes + k % 2 * lanes + column % lanes,
                         _ => 2 * column + k % 2,
                     };
-                    let expected = storage.widen(all[k / 2 * 2 * panel + position]);
+                    let expected = dtype.widen(all[k / 2 * 2 * panel + position]);
                     let same = found.to_bits() == expected.to_bits();
                     assert!(same || found.is_nan() && expected.is_nan(), "{isa}: {expected:e}");
                 }

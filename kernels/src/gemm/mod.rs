@@ -16,7 +16,7 @@
 //!
 //! `microkernel.rs` has the tile, `blocking.rs` the loops and the split over threads, and `packing.rs` the layout.
 //! Another weight dtype needs another packing file and another implementation of `TileOperand`. The loop over `k` and
-//! its prefetch policy do not change. For the 16-bit dtypes ([`Dtype`]), `f16_layout.rs` has the layout, `pack_f16.rs` the
+//! its prefetch policy do not change. For the 16-bit dtypes, `f16_layout.rs` has the layout, `pack_f16.rs` the
 //! packing, and `f16_tile.rs` the conversion to f32, in the tile or before it.
 
 mod blocking;
@@ -31,7 +31,8 @@ mod microkernel;
 #[cfg(feature = "train")]
 mod pack_a;
 mod pack_f16;
-mod pack_fast;
+mod pack_f32;
+mod pack_source;
 mod packing;
 mod prefetch;
 mod small_m;
@@ -42,7 +43,8 @@ mod weight_grad;
 
 pub use epilogue::{Epilogue, Residual};
 pub use int8::{ActivationBits, QuantizedActivations, QuantizedMatrix, gemm_int8};
-pub use packing::PackedMatrix;
+pub use pack_source::PackSource;
+pub use packing::{PackOptions, PackedMatrix};
 pub use unpacked::{gemm_unpacked, gemm_unpacked_scratch};
 #[cfg(feature = "train")]
 pub use weight_grad::{weight_gradient, weight_gradient_scratch};
@@ -58,8 +60,8 @@ use crate::error::Error;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Parallelism;
 
-/// `C[m, n] = residual[m, n] + activation(scale * sum_k A[m, k] W[k, n] + bias[n])`. With [`Residual::Gate`] the
-/// previous content of `C` is multiplied by the activation instead of being added to it.
+/// `C[m, n] = residual[m, n] + activation(scale * sum_k A[m, k] W[k, n] + bias[n])`. With [`Residual::MultiplyOutput`]
+/// the previous content of `C` is multiplied by the activation instead of being added to it.
 ///
 /// `a` is `[rows, depth]` and `c` is `[rows, columns]`, both with any strides (unit column strides are fastest);
 /// `weight` is `[depth, columns]`. Zero rows, zero columns and zero depth are valid: with zero depth the sum is zero.
@@ -69,8 +71,8 @@ use crate::parallel::Parallelism;
 /// infinities propagate as in that order.
 ///
 /// The bits of a row of `c` depend only on that row of `a`, on the values in `weight` and on `epilogue`. They do not
-/// depend on the dtype of `weight`: 16-bit weights ([`Dtype`]) are widened to f32, which is exact, so the bits are
-/// those of an f32 `weight` with the same values.
+/// depend on the dtype of `weight`: 16-bit weights ([`Dtype`](crate::Dtype)) are widened to f32, which is exact, so the
+/// bits are those of an f32 `weight` with the same values.
 ///
 /// Stack: each participating thread uses less than 64 KiB of its own stack. With more than 36 rows, 48 KiB of it are
 /// partial sums. With fewer rows the call uses less than 16 KiB, or less than 32 KiB with 16-bit weights.

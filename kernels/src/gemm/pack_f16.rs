@@ -1,141 +1,103 @@
-//! Packs a weight matrix into 16-bit panels.
+//! Packs from and to 16-bit dtypes.
 //!
 //! A few rows of a panel at a time are packed as f32 on the stack, and then rounded into the panel. Strides,
 //! transposition and prefetch are those of f32 packing.
 
 use super::f16_layout::F16Column;
-use super::packing::{MIN_PACKED_TO_FORK, Pack, PackedMatrix, TASKS_PER_THREAD};
+use super::pack_f32::{MIN_PACKED_TO_FORK, TASKS_PER_THREAD};
+use super::pack_source::PackSource;
 use crate::dtype::Dtype;
 use crate::error::Error;
 use crate::isa::{AutoVectorize, Isa};
 use crate::matrix::Matrix;
-use crate::parallel::{Parallelism, share};
+use crate::parallel::{Workers, share};
 use crate::shared::SharedMut;
 use crate::simd::MAX_PANEL;
 use crate::simd::half::{narrow_bf16, narrow_f16};
+use core::ops::Range;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 /// Rows of a panel that are packed as f32 at a time: 8 KiB of the widest panel.
 const ROWS: usize = 32;
 
-impl PackedMatrix<'_> {
-    /// [`PackedMatrix::pack_block_with`] into a matrix with dtype `storage`. `buffer` has [`PackedMatrix::len_as`]
-    /// words, and [`PackedMatrix::from_packed_as`] makes a matrix of it.
-    ///
-    /// Values are rounded as described at [`Dtype`]; values that the dtype can represent do not change. Infinities stay
-    /// infinities. A NaN stays a NaN with the same sign and the upper bits of its payload, and becomes quiet.
-    ///
-    /// # Errors
-    /// As [`PackedMatrix::pack_block`], and [`Error::ValueTooLarge`] for a finite value that would round to
-    /// infinity (for f16, a magnitude of 65,520 or more). Nothing is written then.
-    ///
-    /// ```
-    /// use simdformer_kernels::{
-    ///     Epilogue, Error, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Dtype, gemm,
-    /// };
-    ///
-    /// let (isa, serial) = (Isa::best(), Parallelism::Serial);
-    /// let mut buffer = vec![0.0; PackedMatrix::len_as(isa, Dtype::F16, 2, 3)?];
-    /// let weight = Matrix::new(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 2, 3)?;
-    /// PackedMatrix::pack_block_as(isa, Dtype::F16, weight, (2, 3), 0, &mut buffer, serial)?;
-    /// let packed = PackedMatrix::from_packed_as(isa, Dtype::F16, 2, 3, &buffer)?;
-    ///
-    /// let mut y = [0.0; 3];
-    /// let x = Matrix::new(&[1.0, 10.0], 1, 2)?;
-    /// gemm(x, &packed, &Epilogue::default(), MatrixMut::new(&mut y, 1, 3)?, serial)?;
-    /// assert_eq!(y, [41.0, 52.0, 63.0]);
-    ///
-    /// // A value that f16 cannot represent is an error.
-    /// let weight = Matrix::new(&[1e5], 1, 1)?;
-    /// let large =
-    ///     PackedMatrix::pack_block_as(isa, Dtype::F16, weight, (2, 3), 0, &mut buffer, serial);
-    /// assert!(large.is_err());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn pack_block_as(
-        isa: Isa,
-        storage: Dtype,
-        block: Matrix<'_>,
-        shape: (usize, usize),
-        first: usize,
-        buffer: &mut [f32],
-        parallelism: Parallelism<'_>,
-    ) -> Result<(), Error> {
-        if storage == Dtype::F32 {
-            return Self::pack_block_with(isa, block, shape, first, buffer, parallelism);
-        }
-        // `len_as` also checks this. The check here removes the code below from builds without the feature.
-        if !cfg!(feature = "f16") {
-            return Err(Error::MissingFeature { feature: "f16" });
-        }
-        let (depth, columns) = shape;
-        let expected = Self::len_as(isa, storage, depth, columns)?;
-        let end = Self::check_block(&block, shape, first, (expected, buffer.len()))?;
-        let panels = first / isa.panel()..end.div_ceil(isa.panel());
-        let buffer = SharedMut::new(&mut buffer[..expected]);
-        let part = |panel: usize| Part { isa, storage, block, columns, first, panel };
-        let workers = parallelism.workers();
-        let threads = workers.threads();
-        let tasks = if threads == 1 || depth * block.columns() < MIN_PACKED_TO_FORK {
-            1
-        } else {
-            panels.len().min(threads * TASKS_PER_THREAD)
+/// Packs `block` as columns `first..` of a matrix of `dtype` with `columns` columns, from or to 16-bit values. `buffer`
+/// has the length of the whole matrix. If a value is too large, nothing is written.
+pub(super) fn pack(
+    isa: Isa,
+    dtype: Dtype,
+    block: &PackSource<'_>,
+    columns: usize,
+    first: usize,
+    buffer: &mut [f32],
+    workers: Workers<'_>,
+) -> Result<(), Error> {
+    // The check removes the code below from builds without the feature.
+    if !cfg!(feature = "f16") {
+        return Err(Error::MissingFeature { feature: "f16" });
+    }
+    let [depth, count] = block.shape();
+    let panels = first / isa.panel()..(first + count).div_ceil(isa.panel());
+    let buffer = SharedMut::new(buffer);
+    let part = |panel: usize| Part { isa, dtype, block, columns, first, panel };
+    let threads = workers.threads();
+    let tasks = if threads == 1 || depth * count < MIN_PACKED_TO_FORK {
+        1
+    } else {
+        panels.len().min(threads * TASKS_PER_THREAD)
+    };
+    let all = |work: &(dyn Fn(Part<'_>) + Sync)| {
+        let some = |task: usize| {
+            let own = share(panels.len(), tasks, task);
+            own.for_each(|index| work(part(panels.start + index)));
         };
-        let all = |work: &(dyn Fn(Part<'_>) + Sync)| {
-            let some = |task: usize| {
-                let own = share(panels.len(), tasks, task);
-                own.for_each(|index| work(part(panels.start + index)));
-            };
-            match tasks {
-                1 => some(0),
-                _ => workers.for_each(tasks, &some),
-            }
-        };
-        let too_large = AtomicBool::new(false);
+        match tasks {
+            1 => some(0),
+            _ => workers.for_each(tasks, &some),
+        }
+    };
+    let too_large = AtomicBool::new(false);
+    if dtype != Dtype::F32 && dtype != block.dtype() {
         all(&|part| {
             if part.is_too_large() {
                 too_large.store(true, Ordering::Relaxed);
             }
         });
-        if too_large.into_inner()
-            && let Some(error) = first_too_large(storage, &block, first)
-        {
-            return Err(error);
-        }
-        all(&|part| {
-            // SAFETY: `check_block` checked the length for the whole shape, and each panel belongs to one task.
-            unsafe { part.pack(buffer) }
-        });
-        Ok(())
     }
+    if too_large.into_inner()
+        && let Some(error) = first_too_large(dtype, block, first)
+    {
+        return Err(error);
+    }
+    all(&|part| {
+        // SAFETY: the buffer has the length of the whole shape, and each panel belongs to one task.
+        unsafe { part.pack(buffer) }
+    });
+    Ok(())
 }
 
 /// The error for the first value, in row order, that is too large.
-fn first_too_large(storage: Dtype, block: &Matrix<'_>, first: usize) -> Option<Error> {
-    for row in 0..block.rows() {
-        for column in 0..block.columns() {
-            let bits = block.at(row, column).to_bits();
-            if is_too_large(storage, bits) {
-                let (at, found) = ([row, first + column], f32::from_bits(bits));
-                return Some(Error::ValueTooLarge { dtype: storage, at, found });
-            }
-        }
-    }
-    None
+fn first_too_large(dtype: Dtype, block: &PackSource<'_>, first: usize) -> Option<Error> {
+    let [rows, columns] = block.shape();
+    let mut places = (0..rows).flat_map(|row| (0..columns).map(move |column| [row, column]));
+    places.find_map(|[row, column]| {
+        let found = block.at(row, column);
+        let error = Error::ValueTooLarge { dtype, at: [row, first + column], found };
+        is_too_large(dtype, found.to_bits()).then_some(error)
+    })
 }
 
 #[inline(always)]
-fn is_too_large(storage: Dtype, bits: u32) -> bool {
+fn is_too_large(dtype: Dtype, bits: u32) -> bool {
     let magnitude = bits & 0x7fff_ffff;
-    magnitude >= storage.too_large() && magnitude < f32::INFINITY.to_bits()
+    magnitude >= dtype.too_large() && magnitude < f32::INFINITY.to_bits()
 }
 
 /// The part of a block that is in one panel.
 #[derive(Clone, Copy)]
 struct Part<'a> {
     isa: Isa,
-    storage: Dtype,
-    block: Matrix<'a>,
+    dtype: Dtype,
+    block: &'a PackSource<'a>,
     /// Columns of the whole matrix.
     columns: usize,
     /// Column of the matrix where the block starts.
@@ -143,46 +105,54 @@ struct Part<'a> {
     panel: usize,
 }
 
-impl<'a> Part<'a> {
-    /// The first column of the part within the panel, and the part as a view of the block.
-    fn columns(&self) -> (usize, Matrix<'a>) {
+impl Part<'_> {
+    /// The first column of the part within the panel, and its columns in the block.
+    fn columns(&self) -> (usize, Range<usize>) {
         let origin = self.panel * self.isa.panel();
         let start = self.first.max(origin);
-        let end = (self.first + self.block.columns()).min(origin + self.isa.panel());
-        // SAFETY: `start..end` is inside the columns of the block.
-        let columns = unsafe { self.block.columns_unchecked(start - self.first, end - start) };
-        (start - origin, columns)
+        let end = (self.first + self.block.shape()[1]).min(origin + self.isa.panel());
+        (start - origin, start - self.first..end - self.first)
     }
 
     fn is_too_large(&self) -> bool {
-        let (_, block) = self.columns();
-        self.isa.run(Search { block, storage: self.storage })
+        let (dtype, (_, columns)) = (self.dtype, self.columns());
+        if let Some(matrix) = self.block.as_f32() {
+            // SAFETY: `columns` returns columns of the block.
+            let block = unsafe { matrix.columns_unchecked(columns.start, columns.len()) };
+            return self.isa.run(Search { block, dtype });
+        }
+        let rows = 0..self.block.shape()[0];
+        let of_row = |row| columns.clone().map(move |column| self.block.at(row, column));
+        rows.flat_map(of_row).any(|x| is_too_large(dtype, x.to_bits()))
     }
 
     /// # Safety
     /// `buffer` has the panel, and no other thread uses it.
     unsafe fn pack(&self, buffer: SharedMut<'_>) {
-        let Self { isa, storage, columns, panel, .. } = *self;
-        let (width, depth) = (isa.panel(), self.block.rows());
-        let (first, block) = self.columns();
+        let Self { isa, dtype, block, columns, panel, .. } = *self;
+        let (width, [depth, _]) = (isa.panel(), block.shape());
+        let (first, part) = self.columns();
         // The columns after the last column of the matrix are zeros.
-        let last = panel * width + first + block.columns() == columns;
-        let count = if last { width - first } else { block.columns() };
-        let words = storage.words(depth);
+        let last = panel * width + first + part.len() == columns;
+        let count = if last { width - first } else { part.len() };
+        let words = dtype.words(depth);
         // SAFETY: `# Safety` of this function.
         let to = unsafe { buffer.part(panel * width * words, width * words) };
         for start in (0..depth).step_by(ROWS) {
-            let rows = (depth - start).min(ROWS);
+            let rows = start..depth.min(start + ROWS);
+            let to = &mut to[dtype.words(start) * width..];
+            if dtype == Dtype::F32 {
+                // SAFETY: `rows` and `part` are of the block, and the panel has as many rows.
+                unsafe { block.pack_rows(isa, rows, part.clone(), (first, last), to) };
+                continue;
+            }
             // An odd last row is followed by a row of zeros.
             let mut rows_f32 = [0.0; (ROWS + 1) * MAX_PANEL];
-            // SAFETY: `start + rows <= depth`, the rows of the block.
-            let block = unsafe { block.block_unchecked(start, rows) };
-            let buffer = &mut rows_f32[..rows * width];
-            let columns = first + block.columns();
-            isa.dispatch(Pack { block, columns, first, buffer, nontemporal: false });
-            let to = to[storage.words(start) * width..].as_mut_ptr().cast();
-            let rows_f32 = &rows_f32[..rows.next_multiple_of(2) * width];
-            isa.run(Round { rows_f32, storage, isa, columns: (first, count), to });
+            let padded = rows.len().next_multiple_of(2) * width;
+            // SAFETY: `rows` and `part` are of the block, and `rows_f32` has `ROWS` rows.
+            unsafe { block.pack_rows(isa, rows, part.clone(), (first, true), &mut rows_f32) };
+            let (rows_f32, to) = (&rows_f32[..padded], to.as_mut_ptr().cast());
+            isa.run(Round { rows_f32, dtype, isa, columns: (first, count), to });
         }
     }
 }
@@ -190,7 +160,7 @@ impl<'a> Part<'a> {
 /// Searches a block for a value that is too large.
 struct Search<'a> {
     block: Matrix<'a>,
-    storage: Dtype,
+    dtype: Dtype,
 }
 
 impl AutoVectorize for Search<'_> {
@@ -198,7 +168,7 @@ impl AutoVectorize for Search<'_> {
 
     #[inline(always)]
     fn run(self) -> bool {
-        let Self { block, storage } = self;
+        let Self { block, dtype } = self;
         // Transposed if necessary, so that the inner loop reads contiguous memory.
         let block = if block.column_stride() == 1 { block } else { block.transposed() };
         let (row, column) = (block.row_stride(), block.column_stride());
@@ -208,16 +178,15 @@ impl AutoVectorize for Search<'_> {
             if column == 1 {
                 // SAFETY: `i` is below the rows of the block, and its columns are contiguous (`column == 1`).
                 let line = unsafe { core::slice::from_raw_parts(line, block.columns()) };
-                let any = line
-                    .iter()
-                    .fold(0, |any, x| any | u32::from(is_too_large(storage, x.to_bits())));
+                let any =
+                    line.iter().fold(0, |any, x| any | u32::from(is_too_large(dtype, x.to_bits())));
                 found |= any != 0;
                 continue;
             }
             for j in 0..block.columns() {
                 // SAFETY: `i` and `j` are below the rows and the columns of the block.
                 let x = unsafe { *line.add(j * column) };
-                found |= is_too_large(storage, x.to_bits());
+                found |= is_too_large(dtype, x.to_bits());
             }
         }
         found
@@ -228,7 +197,7 @@ impl AutoVectorize for Search<'_> {
 struct Round<'a> {
     /// `[even number of rows][panel]`.
     rows_f32: &'a [f32],
-    storage: Dtype,
+    dtype: Dtype,
     isa: Isa,
     /// The first column and the number of columns.
     columns: (usize, usize),
@@ -241,18 +210,18 @@ impl AutoVectorize for Round<'_> {
 
     #[inline(always)]
     fn run(self) {
-        let Self { rows_f32, storage, isa, columns: (first, count), to } = self;
+        let Self { rows_f32, dtype, isa, columns: (first, count), to } = self;
         let (width, lanes) = (isa.panel(), isa.lanes());
         for (pair, rows) in rows_f32.chunks_exact(2 * width).enumerate() {
             let (even, odd) = rows.split_at(width);
             let to = to.wrapping_add(2 * pair * width);
             if count < width {
                 for column in first..first + count {
-                    let positions = F16Column::of_column(isa, storage, 0, column);
+                    let positions = F16Column::of_column(isa, dtype, 0, column);
                     for (k, row) in [even, odd].into_iter().enumerate() {
                         // SAFETY: `column < width`, and the caller reserved both rows of this pair.
                         unsafe {
-                            *to.add(positions.row(k)) = match storage {
+                            *to.add(positions.row(k)) = match dtype {
                                 Dtype::F16 => narrow_f16(row[column]),
                                 Dtype::F32 | Dtype::Bf16 => narrow_bf16(row[column]),
                             };
@@ -263,7 +232,7 @@ impl AutoVectorize for Round<'_> {
             }
             // SAFETY: all `width` columns of the panel, and the caller reserved both rows of this pair.
             let to = unsafe { core::slice::from_raw_parts_mut(to, 2 * width) };
-            if storage == Dtype::F16 {
+            if dtype == Dtype::F16 {
                 // Vectors of the two rows alternate.
                 let rows = even.chunks_exact(lanes).zip(odd.chunks_exact(lanes));
                 for (to, (even, odd)) in to.chunks_exact_mut(2 * lanes).zip(rows) {

@@ -1,28 +1,15 @@
-//! Packs a weight matrix into panels, into the caller's buffer.
+//! Packed weights, and how weights are packed into the caller's buffer.
 
 use super::check;
 use super::f16_layout::F16Column;
-use super::pack_fast::{PANELS_PER_PASS, panel_of_columns, panels_of_rows};
+use super::pack_source::PackSource;
+use super::{pack_f16, pack_f32};
 use crate::dtype::Dtype;
-use crate::error::{Error, Expected};
+use crate::error::Error;
 use crate::isa::Isa;
 use crate::matrix::Matrix;
-use crate::parallel::{Parallelism, Workers, share, work_to_share};
-use crate::shared::SharedMut;
-use crate::simd::{CACHE_LINE_F32, SimdF32, SimdOp};
+use crate::parallel::{Parallelism, Workers};
 use core::fmt;
-use core::ops::Range;
-
-/// Floats of a packed matrix from which packing uses non-temporal stores on a CPU with little bandwidth per core: a
-/// matrix of this size is not in a cache when it is multiplied, and a non-temporal store does not read the line that it
-/// overwrites.
-const UNCACHED: usize = 8 << 20;
-
-/// Floats below which a second thread costs more time than it saves.
-pub(super) const MIN_PACKED_TO_FORK: usize = work_to_share(1 << 16);
-
-/// Tasks per thread.
-pub(super) const TASKS_PER_THREAD: usize = 2;
 
 /// A weight matrix `[depth, columns]` in the layout of one instruction set: `[ceil(columns / panel)][depth][panel]`,
 /// with zero columns at the end. The dtype is f32 or 16-bit ([`Dtype`]); 16-bit values are stored with two rows in each
@@ -31,41 +18,25 @@ pub(super) const TASKS_PER_THREAD: usize = 2;
 /// The buffer may have any alignment. Kernels are fastest when it starts on a multiple of 64 bytes.
 ///
 /// A `PackedMatrix` borrows its floats. The owner of a weight stores the floats, the instruction set and the shape, and
-/// creates a view for each call. Creating a view only checks the length:
+/// creates a view for each call, which only checks the length. [`Linear`](crate::Linear) is such an owner. The
+/// functions of this type pack f32 on the calling thread; [`PackOptions`] has the other dtypes and threads.
 ///
 /// ```
 /// use simdformer_kernels::{
-///     Epilogue, Error, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, gemm,
+///     Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, gemm,
 /// };
 ///
-/// struct Linear {
-///     packed: Vec<f32>,
-///     isa: Isa,
-///     depth: usize,
-///     columns: usize,
-/// }
+/// // A weight stored `[out, in]`. The source is not used after it was packed.
+/// let (isa, weight) = (Isa::best(), [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+/// let mut floats = vec![0.0; PackedMatrix::len(isa, 2, 3)?];
+/// PackedMatrix::pack(isa, Matrix::new(&weight, 3, 2)?.transposed(), &mut floats)?;
 ///
-/// impl Linear {
-///     /// Packs a weight stored `[out, in]`. The source is not used afterwards.
-///     fn new(isa: Isa, weight: Matrix<'_>) -> Result<Self, Error> {
-///         let (depth, columns) = (weight.columns(), weight.rows());
-///         let mut packed = vec![0.0; PackedMatrix::len(isa, depth, columns)?];
-///         PackedMatrix::pack(isa, weight.transposed(), &mut packed)?;
-///         Ok(Self { packed, isa, depth, columns })
-///     }
-///
-///     fn weight(&self) -> Result<PackedMatrix<'_>, Error> {
-///         PackedMatrix::from_packed(self.isa, self.depth, self.columns, &self.packed)
-///     }
-/// }
-///
-/// let linear = Linear::new(Isa::best(), Matrix::new(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 3, 2)?)?;
-/// let mut y = [0.0; 3];
+/// let weight = PackedMatrix::from_packed(isa, 2, 3, &floats)?;
+/// let (x, mut y) = ([1.0, 10.0], [0.0; 3]);
 /// let c = MatrixMut::new(&mut y, 1, 3)?;
-/// let x = Matrix::new(&[1.0, 10.0], 1, 2)?;
-/// gemm(x, &linear.weight()?, &Epilogue::default(), c, Parallelism::Serial)?;
+/// gemm(Matrix::new(&x, 1, 2)?, &weight, &Epilogue::default(), c, Parallelism::Serial)?;
 /// assert_eq!(y, [21.0, 43.0, 65.0]);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # Ok::<(), simdformer_kernels::Error>(())
 /// ```
 #[derive(Clone, Copy)]
 pub struct PackedMatrix<'a> {
@@ -73,34 +44,17 @@ pub struct PackedMatrix<'a> {
     depth: usize,
     columns: usize,
     isa: Isa,
-    storage: Dtype,
+    dtype: Dtype,
 }
 
 impl<'a> PackedMatrix<'a> {
-    /// Floats of a packed `[depth, columns]` matrix on `isa`: `depth` times the number of columns rounded up to whole
-    /// panels of [`Isa::panel`].
+    /// Floats of a packed f32 matrix `[depth, columns]` on `isa`: `depth` times the number of columns rounded up to
+    /// whole panels of [`Isa::panel`].
     ///
     /// # Errors
     /// The product overflows.
     pub fn len(isa: Isa, depth: usize, columns: usize) -> Result<usize, Error> {
-        Self::len_as(isa, Dtype::F32, depth, columns)
-    }
-
-    /// [`PackedMatrix::len`] of a matrix with dtype `storage`, in words of four bytes. A 16-bit dtype takes half as
-    /// many words, and an odd depth is rounded up.
-    ///
-    /// # Errors
-    /// As [`PackedMatrix::len`].
-    pub fn len_as(isa: Isa, storage: Dtype, depth: usize, columns: usize) -> Result<usize, Error> {
-        if !storage.is_enabled() {
-            return Err(Error::MissingFeature { feature: "f16" });
-        }
-        columns
-            .div_ceil(isa.panel())
-            .checked_mul(isa.panel())
-            .and_then(|padded| padded.checked_mul(storage.words(depth)))
-            .filter(|&floats| floats <= isize::MAX as usize / 4)
-            .ok_or(Error::TooLarge { operand: "the packed matrix" })
+        PackOptions::default().len(isa, depth, columns)
     }
 
     /// Packs `weight`, `[depth, columns]` with any strides. A matrix stored `[out, in]` is packed as
@@ -110,38 +64,10 @@ impl<'a> PackedMatrix<'a> {
     /// # Errors
     /// The buffer is shorter than [`PackedMatrix::len`].
     pub fn pack(isa: Isa, weight: Matrix<'_>, buffer: &'a mut [f32]) -> Result<Self, Error> {
-        Self::pack_with(isa, weight, buffer, Parallelism::Serial)
+        PackOptions::default().pack(isa, weight, buffer)
     }
 
-    /// [`PackedMatrix::pack`] on several threads, for weights that change. The result does not depend on the threads.
-    ///
-    /// # Errors
-    /// As [`PackedMatrix::pack`].
-    ///
-    /// ```
-    /// use simdformer_kernels::{Isa, Matrix, PackedMatrix, Parallelism};
-    ///
-    /// // A layer's forward and backward operands, from its weight stored `[out, in]`.
-    /// let (isa, threads) = (Isa::best(), Parallelism::Serial);
-    /// let weight = Matrix::new(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 3, 2)?;
-    /// let mut buffers = [vec![0.0; 2 * 64], vec![0.0; 3 * 64]];
-    /// let [forward, backward] = &mut buffers;
-    /// let x_to_y = PackedMatrix::pack_with(isa, weight.transposed(), forward, threads)?;
-    /// let dy_to_dx = PackedMatrix::pack_with(isa, weight, backward, threads)?;
-    /// assert_eq!((x_to_y.depth(), x_to_y.columns()), (2, 3));
-    /// assert_eq!((dy_to_dx.depth(), dy_to_dx.columns()), (3, 2));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn pack_with(
-        isa: Isa,
-        weight: Matrix<'_>,
-        buffer: &'a mut [f32],
-        parallelism: Parallelism<'_>,
-    ) -> Result<Self, Error> {
-        Self::pack_by(isa, weight, buffer, parallelism.workers())
-    }
-
-    /// [`PackedMatrix::pack_with`] with the workers of an enclosing call.
+    /// [`PackedMatrix::pack`] with the workers of an enclosing call.
     pub(super) fn pack_by(
         isa: Isa,
         weight: Matrix<'_>,
@@ -150,105 +76,10 @@ impl<'a> PackedMatrix<'a> {
     ) -> Result<Self, Error> {
         let (depth, columns) = (weight.rows(), weight.columns());
         let floats = Self::len(isa, depth, columns)?;
-        Self::pack_block_by(isa, weight, (depth, columns), 0, buffer, workers)?;
-        // The buffer may be longer than `floats`; `pack_block_by` checked that it is not shorter.
-        Self::from_packed(isa, depth, columns, buffer.get(..floats).unwrap_or(&[]))
-    }
-
-    /// Packs `block`, `[depth, n]`, as columns `first..first + n` of a matrix of `shape = (depth, columns)` in
-    /// `buffer`. It fuses several matrices, or packs one that arrives in pieces. The block with the last column also
-    /// writes the zero columns after it.
-    ///
-    /// # Errors
-    /// The buffer is too short, or the block does not fit the shape. Nothing is written then.
-    ///
-    /// ```
-    /// use simdformer_kernels::{
-    ///     Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, gemm,
-    /// };
-    ///
-    /// // Query, key and value projections of two columns each as one matrix of six.
-    /// let (isa, shape) = (Isa::best(), (2, 6));
-    /// let mut buffer = vec![0.0; PackedMatrix::len(isa, 2, 6)?];
-    /// let projections = [[1.0, 0.0, 0.0, 1.0], [2.0, 0.0, 0.0, 2.0], [0.0, 3.0, 3.0, 0.0]];
-    /// for (index, projection) in projections.iter().enumerate() {
-    ///     let block = Matrix::new(projection, 2, 2)?;
-    ///     PackedMatrix::pack_block(isa, block, shape, 2 * index, &mut buffer)?;
-    /// }
-    /// let fused = PackedMatrix::from_packed(isa, 2, 6, &buffer)?;
-    ///
-    /// let mut qkv = [0.0; 6];
-    /// let c = MatrixMut::new(&mut qkv, 1, 6)?;
-    /// let x = Matrix::new(&[5.0, 7.0], 1, 2)?;
-    /// gemm(x, &fused, &Epilogue::default(), c, Parallelism::Serial)?;
-    /// assert_eq!(qkv, [5.0, 7.0, 10.0, 14.0, 21.0, 15.0]);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn pack_block(
-        isa: Isa,
-        block: Matrix<'_>,
-        shape: (usize, usize),
-        first: usize,
-        buffer: &mut [f32],
-    ) -> Result<(), Error> {
-        Self::pack_block_with(isa, block, shape, first, buffer, Parallelism::Serial)
-    }
-
-    /// [`PackedMatrix::pack_block`] on several threads.
-    ///
-    /// # Errors
-    /// As [`PackedMatrix::pack_block`].
-    pub fn pack_block_with(
-        isa: Isa,
-        block: Matrix<'_>,
-        shape: (usize, usize),
-        first: usize,
-        buffer: &mut [f32],
-        parallelism: Parallelism<'_>,
-    ) -> Result<(), Error> {
-        Self::pack_block_by(isa, block, shape, first, buffer, parallelism.workers())
-    }
-
-    /// [`PackedMatrix::pack_block_with`] with the workers of an enclosing call.
-    fn pack_block_by(
-        isa: Isa,
-        block: Matrix<'_>,
-        shape: (usize, usize),
-        first: usize,
-        buffer: &mut [f32],
-        workers: Workers<'_>,
-    ) -> Result<(), Error> {
-        let (depth, columns) = shape;
-        let expected = Self::len(isa, depth, columns)?;
-        let end = Self::check_block(&block, shape, first, (expected, buffer.len()))?;
-        let buffer = &mut buffer[..expected];
-        let panels = first / isa.panel()..end.div_ceil(isa.panel());
-        let threads = workers.threads();
-        if threads == 1 || panels.len() <= 1 || depth * block.columns() < MIN_PACKED_TO_FORK {
-            isa.dispatch(Pack { block, columns, first, buffer, nontemporal: expected > UNCACHED });
-            return Ok(());
-        }
-        let buffer = SharedMut::new(buffer);
-        let tasks = panels.len().min(threads * TASKS_PER_THREAD);
-        workers.for_each(tasks, &|task| {
-            let own = share(panels.len(), tasks, task);
-            let own = panels.start + own.start..panels.start + own.end;
-            // SAFETY: `check_block` checked that the buffer has all panels, and `share` gives each panel to one task.
-            unsafe { pack_panels(isa, block, shape, first, own, (buffer, expected > UNCACHED)) };
-        });
-        Ok(())
-    }
-
-    /// Checks that a block fits a matrix of `shape`, and that the matrix fits a buffer of `found` words. Returns the
-    /// column after the last column of the block.
-    pub(super) fn check_block(
-        block: &Matrix<'_>,
-        shape: (usize, usize),
-        first: usize,
-        (expected, found): (usize, usize),
-    ) -> Result<usize, Error> {
-        Error::check_size("length", "the packed matrix", Expected::AtLeast(expected), found)?;
-        check::block(block.shape(), shape, first)
+        Error::check_min_len("the packed matrix", floats, buffer)?;
+        let buffer = &mut buffer[..floats];
+        pack_f32::pack(isa, weight, columns, 0, buffer, workers);
+        Self::from_packed(isa, depth, columns, buffer)
     }
 
     /// Packs `block`, `[depth, n]`, into panels from the start of `to` on. The panels contain no other block.
@@ -256,12 +87,11 @@ impl<'a> PackedMatrix<'a> {
     pub(super) fn pack_whole(isa: Isa, block: Matrix<'_>, to: &mut [f32]) {
         let columns = block.columns();
         debug_assert!(to.len() >= columns.next_multiple_of(isa.panel()) * block.rows());
-        let nontemporal = to.len() > UNCACHED;
-        isa.dispatch(Pack { block, columns, first: 0, buffer: to, nontemporal });
+        pack_f32::pack(isa, block, columns, 0, to, Workers::SERIAL);
     }
 
-    /// A view of a matrix that was packed by [`PackedMatrix::pack`] or [`PackedMatrix::pack_block`] for the same
-    /// instruction set, for example one that was read from a file. [`PackedMatrix`] has an example of an owner.
+    /// A view of an f32 matrix that was packed before for the same instruction set, for example one that was read from
+    /// a file.
     ///
     /// `data` has exactly [`PackedMatrix::len`] floats. Another length means another instruction set, dtype or shape.
     /// Floats of the same length that were packed differently cannot be detected; they are read as another matrix.
@@ -274,23 +104,7 @@ impl<'a> PackedMatrix<'a> {
         columns: usize,
         data: &'a [f32],
     ) -> Result<Self, Error> {
-        Self::from_packed_as(isa, Dtype::F32, depth, columns, data)
-    }
-
-    /// [`PackedMatrix::from_packed`] of a matrix with dtype `storage`, packed by [`PackedMatrix::pack_block_as`].
-    ///
-    /// # Errors
-    /// The length of `data` is not [`PackedMatrix::len_as`].
-    pub fn from_packed_as(
-        isa: Isa,
-        storage: Dtype,
-        depth: usize,
-        columns: usize,
-        data: &'a [f32],
-    ) -> Result<Self, Error> {
-        let expected = Self::len_as(isa, storage, depth, columns)?;
-        Error::check_len("the packed matrix", expected, data)?;
-        Ok(Self { data, depth, columns, isa, storage })
+        PackOptions::default().from_packed(isa, depth, columns, data)
     }
 
     /// Rows of the matrix: the length of a sum.
@@ -309,15 +123,15 @@ impl<'a> PackedMatrix<'a> {
     }
 
     /// The dtype of the matrix.
-    pub const fn storage(&self) -> Dtype {
-        self.storage
+    pub const fn dtype(&self) -> Dtype {
+        self.dtype
     }
 
     /// The start of row `k` of panel `panel`. With a 16-bit dtype `k` must be even, and the address is that of rows `k`
     /// and `k + 1`.
     #[inline(always)]
     pub(super) fn address(&self, panel: usize, k: usize) -> *const f32 {
-        let row = panel * self.storage.words(self.depth) + self.storage.words(k);
+        let row = panel * self.dtype.words(self.depth) + self.dtype.words(k);
         self.data.as_ptr().wrapping_add(row * self.isa.panel())
     }
 
@@ -326,18 +140,18 @@ impl<'a> PackedMatrix<'a> {
     pub(crate) fn copy_row(&self, k: usize, first: usize, to: &mut [f32]) {
         let panel = self.isa.panel();
         let (mut column, mut rest) = (first, to);
-        if self.storage != Dtype::F32 {
+        if self.dtype != Dtype::F32 {
             // A part is within one vector of columns, where positions have a constant stride.
             let lanes = self.isa.lanes();
             while !rest.is_empty() {
                 let (part, after) = rest.split_at_mut(rest.len().min(lanes - column % lanes));
-                let positions = F16Column::of_column(self.isa, self.storage, self.depth, column);
-                let step = if self.storage == Dtype::F16 { 1 } else { 2 };
+                let positions = F16Column::of_column(self.isa, self.dtype, self.depth, column);
+                let step = if self.dtype == Dtype::F16 { 1 } else { 2 };
                 for (i, to) in part.iter_mut().enumerate() {
                     let at = positions.row(k) + i * step;
                     // SAFETY: `first + to.len()` is at most the number of columns and `k` is below `depth`, as the
                     // documentation of this function requires, so the position is inside `data`.
-                    *to = self.storage.widen(unsafe { *self.data.as_ptr().cast::<u16>().add(at) });
+                    *to = self.dtype.widen(unsafe { *self.data.as_ptr().cast::<u16>().add(at) });
                 }
                 (column, rest) = (column + lanes - column % lanes, after);
             }
@@ -363,12 +177,157 @@ impl<'a> PackedMatrix<'a> {
     #[inline(always)]
     pub(crate) fn column(&self, column: usize) -> Column {
         let panel = self.isa.panel();
-        if self.storage == Dtype::F32 {
+        if self.dtype == Dtype::F32 {
             let start = (column - column % panel) * self.depth + column % panel;
             return Column::F32 { start: self.data.as_ptr().wrapping_add(start), step: panel };
         }
-        let positions = F16Column::of_column(self.isa, self.storage, self.depth, column);
-        Column::F16 { data: self.data.as_ptr().cast(), positions, storage: self.storage }
+        let positions = F16Column::of_column(self.isa, self.dtype, self.depth, column);
+        Column::F16 { data: self.data.as_ptr().cast(), positions, dtype: self.dtype }
+    }
+}
+
+/// How a weight is packed. The default is f32 on the calling thread.
+///
+/// ```
+/// use simdformer_kernels::{
+///     Dtype, Epilogue, Isa, Matrix, MatrixMut, PackOptions, Parallelism, gemm,
+/// };
+///
+/// let (isa, serial) = (Isa::best(), Parallelism::Serial);
+/// let options = PackOptions { dtype: Dtype::F16, parallelism: serial };
+/// let weight = Matrix::new(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 2, 3)?;
+/// let mut buffer = vec![0.0; options.len(isa, 2, 3)?];
+/// let packed = options.pack(isa, weight, &mut buffer)?;
+///
+/// let mut y = [0.0; 3];
+/// let x = Matrix::new(&[1.0, 10.0], 1, 2)?;
+/// gemm(x, &packed, &Epilogue::default(), MatrixMut::new(&mut y, 1, 3)?, serial)?;
+/// assert_eq!(y, [41.0, 52.0, 63.0]);
+///
+/// // A value that f16 cannot represent is an error.
+/// let large = [1e5; 6];
+/// assert!(options.pack(isa, Matrix::new(&large, 2, 3)?, &mut buffer).is_err());
+/// # Ok::<(), simdformer_kernels::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PackOptions<'p> {
+    /// The dtype of the packed matrix. Values are rounded as described at [`Dtype`]; values that the dtype can
+    /// represent do not change. Infinities stay infinities. A NaN stays a NaN with the same sign and the upper bits of
+    /// its payload, and becomes quiet.
+    pub dtype: Dtype,
+    /// The threads that pack, for weights that change. The result does not depend on them.
+    pub parallelism: Parallelism<'p>,
+}
+
+impl PackOptions<'_> {
+    /// `dtype` on the calling thread.
+    pub const fn new(dtype: Dtype) -> Self {
+        Self { dtype, parallelism: Parallelism::Serial }
+    }
+
+    /// Words of four bytes of a packed `[depth, columns]` matrix on `isa`. A 16-bit dtype takes half as many words as
+    /// f32, and an odd depth is rounded up.
+    ///
+    /// # Errors
+    /// The product overflows; [`Error::MissingFeature`] for a 16-bit dtype without the feature `f16`.
+    pub fn len(&self, isa: Isa, depth: usize, columns: usize) -> Result<usize, Error> {
+        if !self.dtype.is_enabled() {
+            return Err(Error::MissingFeature { feature: "f16" });
+        }
+        columns
+            .div_ceil(isa.panel())
+            .checked_mul(isa.panel())
+            .and_then(|padded| padded.checked_mul(self.dtype.words(depth)))
+            .filter(|&floats| floats <= isize::MAX as usize / 4)
+            .ok_or(Error::TooLarge { operand: "the packed matrix" })
+    }
+
+    /// Packs `weight`, `[depth, columns]`: a [`Matrix`] with any strides, or a [`PackSource`] of 16-bit values. The
+    /// previous content of `buffer` does not matter.
+    ///
+    /// # Errors
+    /// The buffer is shorter than [`PackOptions::len`]; [`Error::ValueTooLarge`] for a finite value that would round to
+    /// infinity (for f16, a magnitude of 65,520 or more). Nothing is written then.
+    pub fn pack<'s, 'b>(
+        &self,
+        isa: Isa,
+        weight: impl Into<PackSource<'s>>,
+        buffer: &'b mut [f32],
+    ) -> Result<PackedMatrix<'b>, Error> {
+        let weight = weight.into();
+        let [depth, columns] = weight.shape();
+        let words = self.len(isa, depth, columns)?;
+        self.pack_columns(isa, weight, (depth, columns), 0, buffer)?;
+        // The buffer may be longer than `words`; `pack_columns` checked that it is not shorter.
+        self.from_packed(isa, depth, columns, buffer.get(..words).unwrap_or(&[]))
+    }
+
+    /// Packs `block`, `[depth, n]`, as columns `first..first + n` of a matrix of `shape = (depth, columns)` in
+    /// `buffer`. It fuses several matrices, or packs one that arrives in pieces. The block with the last column also
+    /// writes the zero columns after it. [`PackOptions::from_packed`] makes a matrix of the buffer.
+    ///
+    /// # Errors
+    /// As [`PackOptions::pack`], or the block does not fit the shape. Nothing is written then.
+    ///
+    /// ```
+    /// use simdformer_kernels::{
+    ///     Epilogue, Isa, Matrix, MatrixMut, PackOptions, Parallelism, gemm,
+    /// };
+    ///
+    /// // Query, key and value projections of two columns each as one matrix of six.
+    /// let (isa, shape, options) = (Isa::best(), (2, 6), PackOptions::default());
+    /// let mut buffer = vec![0.0; options.len(isa, 2, 6)?];
+    /// let projections = [[1.0, 0.0, 0.0, 1.0], [2.0, 0.0, 0.0, 2.0], [0.0, 3.0, 3.0, 0.0]];
+    /// for (index, projection) in projections.iter().enumerate() {
+    ///     let block = Matrix::new(projection, 2, 2)?;
+    ///     options.pack_columns(isa, block, shape, 2 * index, &mut buffer)?;
+    /// }
+    /// let fused = options.from_packed(isa, 2, 6, &buffer)?;
+    ///
+    /// let mut qkv = [0.0; 6];
+    /// let c = MatrixMut::new(&mut qkv, 1, 6)?;
+    /// let x = Matrix::new(&[5.0, 7.0], 1, 2)?;
+    /// gemm(x, &fused, &Epilogue::default(), c, Parallelism::Serial)?;
+    /// assert_eq!(qkv, [5.0, 7.0, 10.0, 14.0, 21.0, 15.0]);
+    /// # Ok::<(), simdformer_kernels::Error>(())
+    /// ```
+    pub fn pack_columns<'s>(
+        &self,
+        isa: Isa,
+        block: impl Into<PackSource<'s>>,
+        shape: (usize, usize),
+        first: usize,
+        buffer: &mut [f32],
+    ) -> Result<(), Error> {
+        let (block, (depth, columns)) = (block.into(), shape);
+        let words = self.len(isa, depth, columns)?;
+        Error::check_min_len("the packed matrix", words, buffer)?;
+        check::block(block.shape(), shape, first)?;
+        let (buffer, workers) = (&mut buffer[..words], self.parallelism.workers());
+        match block.as_f32() {
+            Some(block) if self.dtype == Dtype::F32 => {
+                pack_f32::pack(isa, block, columns, first, buffer, workers);
+                Ok(())
+            }
+            _ => pack_f16::pack(isa, self.dtype, &block, columns, first, buffer, workers),
+        }
+    }
+
+    /// A view of a matrix of this dtype that was packed before for the same instruction set; see
+    /// [`PackedMatrix::from_packed`]. It does not use the threads.
+    ///
+    /// # Errors
+    /// The length of `data` is not [`PackOptions::len`].
+    pub fn from_packed<'b>(
+        &self,
+        isa: Isa,
+        depth: usize,
+        columns: usize,
+        data: &'b [f32],
+    ) -> Result<PackedMatrix<'b>, Error> {
+        let expected = self.len(isa, depth, columns)?;
+        Error::check_len("the packed matrix", expected, data)?;
+        Ok(PackedMatrix { data, depth, columns, isa, dtype: self.dtype })
     }
 }
 
@@ -387,7 +346,7 @@ pub(crate) enum Column {
         /// Start of the packed matrix.
         data: *const u16,
         positions: F16Column,
-        storage: Dtype,
+        dtype: Dtype,
     },
 }
 
@@ -402,8 +361,8 @@ impl Column {
         unsafe {
             match *self {
                 Self::F32 { start, step } => *start.wrapping_add(k * step),
-                Self::F16 { data, positions, storage } => {
-                    storage.widen(*data.wrapping_add(positions.row(k)))
+                Self::F16 { data, positions, dtype } => {
+                    dtype.widen(*data.wrapping_add(positions.row(k)))
                 }
             }
         }
@@ -412,160 +371,8 @@ impl Column {
 
 impl fmt::Debug for PackedMatrix<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { depth, columns, isa, storage, .. } = self;
+        let Self { depth, columns, isa, dtype, .. } = self;
         write!(f, "PackedMatrix({depth} x {columns}, {isa}")?;
-        if *storage != Dtype::F32 { write!(f, ", {storage:?})") } else { f.write_str(")") }
-    }
-}
-
-/// Packs the columns of `block` that are in panels `panels` of `buffer`. `block` starts at column `first` of a matrix
-/// with `columns` columns.
-///
-/// # Safety
-/// `buffer` has the panels, and no other thread uses them.
-unsafe fn pack_panels(
-    isa: Isa,
-    block: Matrix<'_>,
-    (depth, columns): (usize, usize),
-    first: usize,
-    panels: Range<usize>,
-    (buffer, nontemporal): (SharedMut<'_>, bool),
-) {
-    let width = isa.panel();
-    // Columns are counted from the first column of these panels: the same block, in a matrix that starts at that
-    // column.
-    let origin = panels.start * width;
-    let start = first.max(origin);
-    let end = (first + block.columns()).min(panels.end * width);
-    // SAFETY: `start..end` is inside the columns of the block; `# Safety` of this function covers the panels.
-    let (block, buffer) = unsafe {
-        (
-            block.columns_unchecked(start - first, end - start),
-            buffer.part(origin * depth, panels.len() * width * depth),
-        )
-    };
-    isa.dispatch(Pack {
-        block,
-        columns: columns - origin,
-        first: start - origin,
-        buffer,
-        nontemporal,
-    });
-}
-
-pub(super) struct Pack<'a, 'b> {
-    pub(super) block: Matrix<'a>,
-    /// Columns of the whole matrix.
-    pub(super) columns: usize,
-    pub(super) first: usize,
-    pub(super) buffer: &'b mut [f32],
-    /// Whether the packed matrix is larger than [`UNCACHED`].
-    pub(super) nontemporal: bool,
-}
-
-impl SimdOp for Pack<'_, '_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: SimdF32>(self, s: S) {
-        let Self { block, columns, first, buffer, nontemporal } = self;
-        let depth = block.rows();
-        let count = block.columns();
-        if depth == 0 {
-            return;
-        }
-        let (row_stride, column_stride) = (block.row_stride(), block.column_stride());
-        let from = block.as_ptr();
-        let to = buffer.as_mut_ptr();
-        let nontemporal = const { S::MAY_PREFER_HW_PREFETCH && S::LANES == CACHE_LINE_F32 }
-            && nontemporal
-            && s.prefers_hw_prefetch()
-            && to.addr().is_multiple_of(size_of::<[f32; CACHE_LINE_F32]>());
-        // Offset of column `first + j` of the matrix in `to`. Its elements have a stride of PANEL floats.
-        let offset_of = |j: usize| {
-            let column = first + j;
-            (column / S::PANEL) * depth * S::PANEL + column % S::PANEL
-        };
-        let mut j = 0;
-        while j < count {
-            let aligned = (first + j).is_multiple_of(S::PANEL) && count - j >= S::PANEL;
-            if aligned && (row_stride == 1 || column_stride == 1) {
-                let panels =
-                    if row_stride == 1 { 1 } else { PANELS_PER_PASS.min((count - j) / S::PANEL) };
-                // SAFETY: `panels * PANEL` columns from `j` are in the block (`aligned` and the definition of
-                // `panels`). Their places are in the buffer, whose length the callers of `Pack` check. If
-                // `nontemporal`, `to` is aligned to a cache line.
-                unsafe {
-                    let (from, to) = (from.add(j * column_stride), to.add(offset_of(j)));
-                    match (row_stride == 1, nontemporal) {
-                        (true, true) => {
-                            panel_of_columns::<S, true>(s, from, column_stride, depth, to)
-                        }
-                        (true, _) => {
-                            panel_of_columns::<S, false>(s, from, column_stride, depth, to)
-                        }
-                        (_, true) => {
-                            panels_of_rows::<S, true>(s, from, row_stride, depth, to, panels)
-                        }
-                        _ => panels_of_rows::<S, false>(s, from, row_stride, depth, to, panels),
-                    }
-                }
-                j += panels * S::PANEL;
-                continue;
-            }
-            // Columns that fill one aligned vector of a panel are copied through registers.
-            let whole = (first + j).is_multiple_of(S::LANES) && count - j >= S::LANES;
-            let mut k = 0;
-            if whole && row_stride == 1 {
-                while k + S::LANES <= depth {
-                    // SAFETY: LANES columns from `j` and LANES rows from `k` are in the block (`whole` and the
-                    // condition of this loop). Their places are in the buffer, because `offset_of` stays below the
-                    // length of the packed shape, which the callers of `Pack` check.
-                    unsafe {
-                        s.transpose(
-                            from.add(j * column_stride + k),
-                            column_stride,
-                            to.add(offset_of(j) + k * S::PANEL),
-                            S::PANEL,
-                        );
-                    }
-                    k += S::LANES;
-                }
-            } else if whole && column_stride == 1 {
-                while k < depth {
-                    // SAFETY: LANES columns from `j` (`whole`) and row `k < depth` are in the
-                    // block. Their places are in the buffer, whose length the callers of `Pack`
-                    // check.
-                    unsafe {
-                        let row = s.load(from.add(k * row_stride + j));
-                        s.store(to.add(offset_of(j) + k * S::PANEL), row);
-                    }
-                    k += 1;
-                }
-            }
-            let group = if whole { S::LANES } else { 1 };
-            for column in j..j + group {
-                for k in k..depth {
-                    // SAFETY: `column < j + group <= count` and `k < depth` are in the block. Their
-                    // places are in the buffer, whose length the callers of `Pack` check.
-                    unsafe {
-                        *to.add(offset_of(column) + k * S::PANEL) =
-                            *from.add(k * row_stride + column * column_stride);
-                    }
-                }
-            }
-            j += group;
-        }
-        if nontemporal {
-            s.fence();
-        }
-        if first + count == columns {
-            for column in columns..columns.next_multiple_of(S::PANEL) {
-                for k in 0..depth {
-                    // SAFETY: padding columns are part of the packed length.
-                    unsafe { *to.add(offset_of(column - first) + k * S::PANEL) = 0.0 };
-                }
-            }
-        }
+        if *dtype != Dtype::F32 { write!(f, ", {dtype:?})") } else { f.write_str(")") }
     }
 }

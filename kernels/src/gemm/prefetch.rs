@@ -74,8 +74,8 @@ pub(super) struct PrefetchPlan {
 impl PrefetchPlan {
     /// The plan for `tiles` tiles that issue as many requests per step as `sharing_tiles` tiles would need.
     #[inline(always)]
-    pub(super) fn new<S: SimdF32>(storage: Dtype, tiles: usize, sharing_tiles: usize) -> Self {
-        let part = (storage.words(2) * S::PANEL).div_ceil(tiles);
+    pub(super) fn new<S: SimdF32>(dtype: Dtype, tiles: usize, sharing_tiles: usize) -> Self {
+        let part = (dtype.words(2) * S::PANEL).div_ceil(tiles);
         let requests = requests::<S>(sharing_tiles);
         Self { part, requests, apart: part.div_ceil(requests.max(1)) }
     }

@@ -43,10 +43,12 @@ impl Store {
         let start = c.shared().as_ptr();
         let (residual, residual_row_stride, residual_column_stride) = match epilogue.residual {
             Residual::None => (core::ptr::null(), 0, 1),
-            Residual::Output | Residual::Gate => (start.cast_const(), row_stride, column_stride),
+            Residual::Output | Residual::MultiplyOutput => {
+                (start.cast_const(), row_stride, column_stride)
+            }
             Residual::Matrix(m) => (m.as_ptr(), m.row_stride(), m.column_stride()),
             #[cfg(feature = "train")]
-            Residual::Derivative { .. } => (core::ptr::null(), 0, 1),
+            Residual::ActivationBackward { .. } => (core::ptr::null(), 0, 1),
         };
         Self {
             c: start,
@@ -56,12 +58,14 @@ impl Store {
             bias: epilogue.bias.map_or(core::ptr::null(), <[f32]>::as_ptr),
             activation: epilogue.activation,
             residual,
-            gate: matches!(epilogue.residual, Residual::Gate),
+            gate: matches!(epilogue.residual, Residual::MultiplyOutput),
             residual_row_stride,
             residual_column_stride,
             #[cfg(feature = "train")]
             derivative: match &epilogue.residual {
-                Residual::Derivative { of, pre } => Some(Derivative::new(*of, pre)),
+                Residual::ActivationBackward { activation, pre } => {
+                    Some(Derivative::new(*activation, pre))
+                }
                 _ => None,
             },
         }

@@ -93,8 +93,9 @@ pub fn gemm_unpacked(
                     Residual::Matrix(residual.columns_unchecked(first, count))
                 }
                 #[cfg(feature = "train")]
-                Residual::Derivative { of, pre } => {
-                    Residual::Derivative { of, pre: pre.columns_unchecked(first, count) }
+                Residual::ActivationBackward { activation, pre } => {
+                    let pre = pre.columns_unchecked(first, count);
+                    Residual::ActivationBackward { activation, pre }
                 }
                 other => other,
             };

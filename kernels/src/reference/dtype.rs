@@ -2,7 +2,7 @@
 
 use crate::Dtype;
 
-/// The nearest number to `x` in the dtype `storage`, ties to even. Infinite from half a unit above the largest number
+/// The nearest number to `x` in `dtype`, ties to even. Infinite from half a unit above the largest number
 /// on, which packing rejects.
 ///
 /// ```
@@ -13,9 +13,9 @@ use crate::Dtype;
 /// assert_eq!(stored(Dtype::F16, 0.1), 0.0999755859375);
 /// assert_eq!(stored(Dtype::F16, 65_519.0), 65_504.0);
 /// ```
-pub fn stored(storage: Dtype, x: f32) -> f32 {
+pub fn stored(dtype: Dtype, x: f32) -> f32 {
     // Binary digits, and the exponents of the smallest normal and of the largest number.
-    let (digits, least, most) = match storage {
+    let (digits, least, most) = match dtype {
         Dtype::F32 => return x,
         Dtype::Bf16 => (8, -126, 127),
         Dtype::F16 => (11, -14, 15),

@@ -4,11 +4,12 @@ use crate::error::{Error, Expected};
 use crate::gemm::{Epilogue, Residual};
 use crate::matrix::Matrix;
 
-/// `out[m, n] = residual[m, n] + activation(scale * sum_k A[m, k] W[k, n] + bias[n])`, or with [`Residual::Gate`] the
-/// activation times the previous content of the output. `a` is `[rows, depth]`, `weight` `[depth, columns]`, and `out`
-/// `[rows, columns]`, dense.
+/// `out[m, n] = residual[m, n] + activation(scale * sum_k A[m, k] W[k, n] + bias[n])`, or with
+/// [`Residual::MultiplyOutput`] the activation times the previous content of the output. `a` is `[rows, depth]`,
+/// `weight` `[depth, columns]`, and `out` `[rows, columns]`, dense.
 ///
-/// `before` is the content of the output before the call; only [`Residual::Output`] and [`Residual::Gate`] read it.
+/// `before` is the content of the output before the call; only [`Residual::Output`] and [`Residual::MultiplyOutput`]
+/// read it.
 ///
 /// `magnitude`, `[rows, columns]`, gets `|scale| sum_k |A[m, k]| |W[k, n]| + |bias[n]| + |residual[m, n]|`, to which
 /// rounding errors are relative: an f32 kernel with one accumulator makes at most `depth + 3` roundings, each of a
@@ -32,10 +33,10 @@ pub fn gemm(
     }
     let residual = match epilogue.residual {
         Residual::None => None,
-        Residual::Output | Residual::Gate => before,
+        Residual::Output | Residual::MultiplyOutput => before,
         Residual::Matrix(residual) => Some(residual),
         #[cfg(feature = "train")]
-        Residual::Derivative { pre, .. } => Some(pre),
+        Residual::ActivationBackward { pre, .. } => Some(pre),
     };
     if !matches!(epilogue.residual, Residual::None) {
         let (operand, expected) = ("residual", [rows, columns]);
@@ -59,10 +60,10 @@ pub fn gemm(
             let product = scale.abs() * absolute + bias.abs();
             let at = m * columns + n;
             (out[at], magnitude[at]) = match epilogue.residual {
-                Residual::Gate => (added * activated, added.abs() * product),
+                Residual::MultiplyOutput => (added * activated, added.abs() * product),
                 #[cfg(feature = "train")]
-                Residual::Derivative { of, .. } => {
-                    let slope = super::activation_derivative::slope(of, added);
+                Residual::ActivationBackward { activation, .. } => {
+                    let slope = super::activation_derivative::slope(activation, added);
                     (slope * activated, slope.abs() * product)
                 }
                 _ => (added + activated, added.abs() + product),

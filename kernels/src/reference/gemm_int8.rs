@@ -53,7 +53,7 @@ pub fn levels(precision: ActivationBits, depth: usize) -> i32 {
 /// the same bits everywhere.
 ///
 /// `a` is `[rows, depth]`, `weight` `[depth, columns]`, and `out` `[rows, columns]`, dense. `before` is the content of
-/// the output before the call, which only [`Residual::Output`] and [`Residual::Gate`] read.
+/// the output before the call, which only [`Residual::Output`] and [`Residual::MultiplyOutput`] read.
 ///
 /// # Errors
 /// As [`crate::gemm_int8`], or the length of `out` is not `rows * columns`.
@@ -92,7 +92,7 @@ pub fn gemm_int8(
             let previous = before.map_or(0.0, |before| before.at(m, n));
             out[m * columns + n] = match epilogue.residual {
                 Residual::Output => previous + y,
-                Residual::Gate => previous * y,
+                Residual::MultiplyOutput => previous * y,
                 Residual::Matrix(residual) => residual.at(m, n) + y,
                 _ => y,
             };

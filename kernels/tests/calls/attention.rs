@@ -6,9 +6,8 @@ use simdformer_kernels::train::{
     attention_forward_save,
 };
 use simdformer_kernels::{
-    AttentionOptions, Bias, Cache, CacheDtype, CacheMut, CacheShape, CachedSequence, Heads,
-    HeadsMut, Qkv, Sequence, SlotTable, attention, attention_cached, attention_decode,
-    attention_scratch,
+    AttentionOptions, Bias, Cache, CacheMut, CacheShape, CachedSequence, Dtype, Heads, HeadsMut,
+    Qkv, Sequence, SlotTable, attention, attention_cached, attention_decode, attention_scratch,
 };
 
 pub(super) fn calls(call: &Calls<'_>, results: &mut Results) {
@@ -86,15 +85,15 @@ fn prefill(call: &Calls<'_>, fused: &[f32], results: &mut Results) {
     }
 }
 
-/// Keys and values in a cache of each storage.
+/// Keys and values in a cache of each dtype.
 fn cached(call: &Calls<'_>, fused: &[f32], results: &mut Results) {
     let Calls { isa, size, parallelism } = *call;
     let (tokens, heads, head_dim) = (size.tokens, size.heads, size.head_dim);
     let shape = [tokens, heads, head_dim];
     let Qkv { query, key, value } = Qkv::fused(fused, shape).expect("as many numbers");
     let options = AttentionOptions { causal: true, ..AttentionOptions::new(head_dim) };
-    for storage in [CacheDtype::F32, CacheDtype::F16] {
-        let slots = CacheShape { storage, ..CacheShape::new(2, tokens, heads, head_dim) };
+    for dtype in [Dtype::F32, Dtype::F16] {
+        let slots = CacheShape { dtype, ..CacheShape::new(2, tokens, heads, head_dim) };
         let mut data = vec![0.0; slots.len(isa).expect("small")];
         let mut cache = CacheMut::new(isa, slots, &mut data).expect("the length");
         let positions: Vec<u32> = (0..tokens as u32).collect();

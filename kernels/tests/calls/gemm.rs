@@ -6,22 +6,40 @@ use simdformer_kernels::train::{
     ReductionChunks, WriteMode, weight_gradient, weight_gradient_scratch,
 };
 use simdformer_kernels::{
-    Activation, ActivationBits, Dtype, Epilogue, Matrix, PackedMatrix, QuantizedActivations,
-    QuantizedMatrix, Residual, gemm, gemm_int8, gemm_unpacked, gemm_unpacked_scratch,
+    Activation, ActivationBits, Dtype, Epilogue, Matrix, PackOptions, PackedMatrix,
+    QuantizedActivations, QuantizedMatrix, Residual, gemm, gemm_int8, gemm_unpacked,
+    gemm_unpacked_scratch,
 };
+
+#[cfg(feature = "std")]
+use simdformer_kernels::Linear;
 
 pub(super) fn calls(call: &Calls<'_>, results: &mut Results) {
     let Calls { size, .. } = *call;
     let (x, w) = (values(1, size.tokens * size.width()), values(2, size.width() * size.columns));
     let bias = values(3, size.columns);
     packed(call, &x, &w, &bias, results);
+    #[cfg(feature = "std")]
+    linear(call, &x, &w, &bias, results);
     unpacked(call, &x, &w, results);
     bytes(call, &x, &w, &bias, results);
     largest(call, &x, &w, results);
     gradient(call, results);
 }
 
-/// Few rows and many, each storage.
+/// The layer that owns its weight.
+#[cfg(feature = "std")]
+fn linear(call: &Calls<'_>, x: &[f32], w: &[f32], bias: &[f32], results: &mut Results) {
+    let Calls { isa, size, parallelism } = *call;
+    let (depth, columns) = (size.width(), size.columns);
+    let linear = Linear::new(isa, Dtype::F16, matrix(w, columns, depth), Some(bias)).expect("fits");
+    let mut y = poisoned(size.tokens * columns);
+    let (x, to) = (matrix(x, size.tokens, depth), matrix_mut(&mut y, size.tokens, columns));
+    linear.forward_with(x, &Epilogue::default(), to, &mut [], parallelism).expect("fits");
+    results.push(("forward_with", bits(&y)));
+}
+
+/// Few rows and many, each dtype.
 fn packed(call: &Calls<'_>, x: &[f32], w: &[f32], bias: &[f32], results: &mut Results) {
     let Calls { isa, size, parallelism } = *call;
     let (depth, columns) = (size.width(), size.columns);
@@ -29,7 +47,9 @@ fn packed(call: &Calls<'_>, x: &[f32], w: &[f32], bias: &[f32], results: &mut Re
     let epilogue =
         Epilogue { bias: Some(bias), activation: Activation::Gelu, ..Epilogue::default() };
     let mut buffer = poisoned(PackedMatrix::len(isa, depth, columns).expect("small"));
-    let whole = PackedMatrix::pack_with(isa, weight, &mut buffer, parallelism).expect("fits");
+    let whole = PackOptions { parallelism, ..PackOptions::default() }
+        .pack(isa, weight, &mut buffer)
+        .expect("fits");
     for rows in [1, 7.min(size.tokens), size.tokens] {
         let mut c = poisoned(rows * columns);
         let to = matrix_mut(&mut c, rows, columns);
@@ -37,19 +57,22 @@ fn packed(call: &Calls<'_>, x: &[f32], w: &[f32], bias: &[f32], results: &mut Re
             .expect("fits");
         results.push(("gemm", bits(&c)));
     }
-    results.push(("pack_with", bits(&buffer)));
+    results.push(("pack", bits(&buffer)));
     let shape = (depth, columns);
     let mut again = poisoned(buffer.len());
-    PackedMatrix::pack_block_with(isa, weight, shape, 0, &mut again, parallelism).expect("fits");
-    results.push(("pack_block_with", bits(&again)));
-    for storage in [Dtype::F32, Dtype::F16, Dtype::Bf16] {
-        let floats = PackedMatrix::len_as(isa, storage, depth, columns).expect("small");
+    PackOptions { parallelism, ..PackOptions::default() }
+        .pack_columns(isa, weight, shape, 0, &mut again)
+        .expect("fits");
+    results.push(("pack_columns", bits(&again)));
+    for dtype in [Dtype::F32, Dtype::F16, Dtype::Bf16] {
+        let floats = PackOptions::new(dtype).len(isa, depth, columns).expect("small");
         let mut narrow = poisoned(floats);
-        PackedMatrix::pack_block_as(isa, storage, weight, shape, 0, &mut narrow, parallelism)
+        PackOptions { dtype, parallelism }
+            .pack_columns(isa, weight, shape, 0, &mut narrow)
             .expect("fits");
-        results.push(("pack_block_as", bits(&narrow)));
+        results.push(("pack_columns", bits(&narrow)));
         let narrow =
-            PackedMatrix::from_packed_as(isa, storage, depth, columns, &narrow).expect("fits");
+            PackOptions::new(dtype).from_packed(isa, depth, columns, &narrow).expect("fits");
         let mut c = values(4, size.tokens * columns);
         let epilogue = Epilogue { residual: Residual::Output, ..epilogue };
         let to = matrix_mut(&mut c, size.tokens, columns);

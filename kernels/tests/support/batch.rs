@@ -2,11 +2,10 @@
 //! and the comparison with the oracle.
 
 use super::{POISON, Random, Tensor, UNIT};
-use simdformer_kernels::Error;
 use simdformer_kernels::{
-    AttentionOptions, AttentionOutput, Bias, Cache, CacheDtype, CacheMut, CacheShape,
-    CachedSequence, Dtype, FullyMasked, Isa, Parallelism, Qkv, Sequence, Weights, attention,
-    attention_cached, attention_scratch, reference,
+    AttentionOptions, AttentionOutput, Bias, Cache, CacheMut, CacheShape, CachedSequence, Dtype,
+    Error, FullyMasked, Isa, Parallelism, Qkv, Sequence, Weights, attention, attention_cached,
+    attention_scratch, reference,
 };
 
 /// An additive bias that owns its values.
@@ -53,10 +52,10 @@ pub struct Batch {
     /// Layout of the output.
     pub out_layout: usize,
     /// Of a cache.
-    pub storage: CacheDtype,
+    pub dtype: Dtype,
 }
 
-/// What a cache makes of it in [`CacheDtype::F16`]: of what is finite the nearest finite number.
+/// What a cache makes of it in [`Dtype::F16`]: of what is finite the nearest finite number.
 pub fn rounded_to_half(x: f32) -> f32 {
     let nearest = reference::dtype::stored(Dtype::F16, x);
     if x.is_finite() { nearest.clamp(-65_504.0, 65_504.0) } else { nearest }
@@ -130,7 +129,7 @@ impl Batch {
             fully_masked: FullyMasked::Zeros,
             weight_heads: Vec::new(),
             out_layout: 0,
-            storage: CacheDtype::F32,
+            dtype: Dtype::F32,
         };
         for i in 0..batch.sequences.len() {
             let Sequence { query_start, query_len, key_start, key_len, .. } = batch.sequences[i];
@@ -215,7 +214,7 @@ impl Batch {
 
     /// The same with keys and values that a cache keeps in sixteen bits, and that lose nothing there.
     pub fn in_halves(mut self) -> Self {
-        self.storage = CacheDtype::F16;
+        self.dtype = Dtype::F16;
         for x in self.key.data.iter_mut().chain(&mut self.value.data) {
             if !x.is_nan() {
                 *x = rounded_to_half(*x);
@@ -230,10 +229,10 @@ impl Batch {
         let longest = self.sequences.iter().map(|s| s.key_len).max().unwrap_or(0);
         let slots = self.sequences.len();
         let shape = CacheShape {
-            storage: self.storage,
+            dtype: self.dtype,
             ..CacheShape::new(slots, longest + 3, self.kv_heads(), self.head_dim())
         };
-        let poison = if self.storage == CacheDtype::F16 { POISONED_HALVES } else { POISON };
+        let poison = if self.dtype == Dtype::F16 { POISONED_HALVES } else { POISON };
         let mut data = vec![poison; shape.len(isa).expect("a small size")];
         let mut cache = CacheMut::new(isa, shape, &mut data).expect("a buffer of that length");
         for (index, sequence) in self.sequences.iter().enumerate() {

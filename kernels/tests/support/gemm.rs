@@ -2,7 +2,8 @@
 
 use super::POISON;
 use simdformer_kernels::{
-    Activation, Dtype, Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, gemm,
+    Activation, Dtype, Epilogue, Isa, Matrix, MatrixMut, PackOptions, PackedMatrix, Parallelism,
+    gemm,
 };
 
 pub const ACTIVATIONS: &[Activation] = &Activation::ALL;
@@ -33,28 +34,27 @@ impl Packed {
 /// poison.
 pub struct Stored {
     pub isa: Isa,
-    pub storage: Dtype,
+    pub dtype: Dtype,
     pub depth: usize,
     pub columns: usize,
     pub data: Vec<f32>,
 }
 
 impl Stored {
-    pub fn new(isa: Isa, storage: Dtype, weight: Matrix<'_>) -> Self {
+    pub fn new(isa: Isa, dtype: Dtype, weight: Matrix<'_>) -> Self {
         let (depth, columns) = (weight.rows(), weight.columns());
-        let length = PackedMatrix::len_as(isa, storage, depth, columns).expect("a small size");
+        let length = PackOptions::new(dtype).len(isa, depth, columns).expect("a small size");
         let mut data = vec![POISON; length];
-        let serial = Parallelism::Serial;
         let shape = (depth, columns);
-        PackedMatrix::pack_block_as(isa, storage, weight, shape, 0, &mut data, serial)
+        PackOptions::new(dtype)
+            .pack_columns(isa, weight, shape, 0, &mut data)
             .expect("a buffer of the packed length, and numbers in range");
-        Self { isa, storage, depth, columns, data }
+        Self { isa, dtype, depth, columns, data }
     }
 
     pub fn get(&self) -> PackedMatrix<'_> {
-        let Self { isa, storage, depth, columns, data } = self;
-        PackedMatrix::from_packed_as(*isa, *storage, *depth, *columns, data)
-            .expect("a packed matrix")
+        let Self { isa, dtype, depth, columns, data } = self;
+        PackOptions::new(*dtype).from_packed(*isa, *depth, *columns, data).expect("a packed matrix")
     }
 }
 

@@ -160,7 +160,7 @@ fn two_products(isa: Isa, activation: Activation, pre: &Strided, inner: &Strided
     let weight = PackedMatrix::pack(isa, identity.view(), &mut packed).expect("space");
     for (x, epilogue) in [
         (pre, Epilogue { activation, ..Epilogue::default() }),
-        (inner, Epilogue { residual: Residual::Gate, ..Epilogue::default() }),
+        (inner, Epilogue { residual: Residual::MultiplyOutput, ..Epilogue::default() }),
     ] {
         let c = MatrixMut::new(&mut hidden, rows, columns).expect("C");
         gemm(x.view(), &weight, &epilogue, c, SERIAL).expect("shapes that fit");

@@ -4,15 +4,13 @@ use crate::attention::{Case, Gradients};
 use crate::support::batch::{Batch, with_bias, with_relative_bias};
 use crate::support::errors;
 use crate::support::{CREWS, POISON, Random, Tensor, all_isas, bits, difference};
-use simdformer_kernels::Error;
-use simdformer_kernels::Expected;
 use simdformer_kernels::train::{
     Dropout, QkvMut, WeightDropout, attention_backward, attention_backward_scratch,
     attention_forward_save,
 };
 use simdformer_kernels::{
-    AttentionOptions, Bias, FullyMasked, Heads, HeadsMut, Isa, Parallelism, Qkv, Sequence,
-    attention_scratch,
+    AttentionOptions, Bias, Error, Expected, FullyMasked, Heads, HeadsMut, Isa, Parallelism, Qkv,
+    Sequence, attention_scratch,
 };
 use std::collections::BTreeSet;
 
@@ -508,5 +506,114 @@ fn what_does_not_fit_is_refused() {
         let distinct: BTreeSet<String> =
             changes.iter().map(|(_, expected)| format!("{expected:?}")).collect();
         assert_eq!(messages.len(), distinct.len(), "{messages:?}");
+    }
+}
+
+/// The tokens of a dense `[2, heads, tokens, head_dim]` are those of its `[2 * tokens, heads, head_dim]`, so the same
+/// sequences give the same gradients.
+#[test]
+fn heads_first_tensors_have_the_same_gradients() {
+    let ([heads, kv_heads, head_dim], [queries, keys]) = ([4, 2, 7], [5, 6]);
+    let mut random = Random::new(3);
+    let mut dense = |heads: usize, tokens: usize| random.values(2 * tokens * heads * head_dim);
+    let (query, d_context) = (dense(heads, queries), dense(heads, queries));
+    let (key, value) = (dense(kv_heads, keys), dense(kv_heads, keys));
+    // From `[2, tokens, heads, head_dim]`.
+    let turned = |data: &[f32], heads: usize, tokens: usize| -> Vec<f32> {
+        let plain = Heads::new(data, [2 * tokens, heads, head_dim]).expect("space");
+        let rows = (0..2 * heads * tokens).map(|row| {
+            let (element, head, token) = (row / tokens / heads, row / tokens % heads, row % tokens);
+            plain.row(element * tokens + token, head).expect("a row")
+        });
+        rows.flatten().copied().collect()
+    };
+    let sequence = |element: usize, query_len, key_len| Sequence {
+        query_start: element * queries,
+        query_len,
+        key_start: element * keys,
+        key_len,
+        padded_len: key_len,
+    };
+    let sequences = [sequence(0, 5, 4), sequence(1, 3, 6)];
+    let options = AttentionOptions::new(head_dim);
+    let run = |isa: Isa, heads_first: bool| -> Vec<Vec<u32>> {
+        /// Whether heads are first, and `[batch, heads, tokens, head_dim]`.
+        type Of = (bool, [usize; 4]);
+        let shape = |heads, tokens| (heads_first, [2, heads, tokens, head_dim]);
+        let laid = |data: &[f32], heads, tokens| {
+            if heads_first { turned(data, heads, tokens) } else { data.to_vec() }
+        };
+        fn view(data: &[f32], (first, [batch, heads, tokens, dim]): Of) -> Heads<'_> {
+            let view = match first {
+                true => Heads::heads_first(data, [batch, heads, tokens, dim]),
+                false => Heads::new(data, [batch * tokens, heads, dim]),
+            };
+            view.expect("space")
+        }
+        fn view_mut(data: &mut [f32], (first, [batch, heads, tokens, dim]): Of) -> HeadsMut<'_> {
+            let view = match first {
+                true => HeadsMut::heads_first(data, [batch, heads, tokens, dim]),
+                false => HeadsMut::new(data, [batch * tokens, heads, dim]),
+            };
+            view.expect("space")
+        }
+        let (of_query, of_key) = (shape(heads, queries), shape(kv_heads, keys));
+        let (q, d) = (laid(&query, heads, queries), laid(&d_context, heads, queries));
+        let (k, v) = (laid(&key, kv_heads, keys), laid(&value, kv_heads, keys));
+        let qkv = Qkv { query: view(&q, of_query), key: view(&k, of_key), value: view(&v, of_key) };
+        let floats = attention_scratch(isa, &sequences, kv_heads, head_dim).expect("small");
+        let mut sums = vec![0.0; 2 * 2 * queries * heads];
+        let mut context = vec![POISON; q.len()];
+        attention_forward_save(
+            isa,
+            qkv,
+            &sequences,
+            &options,
+            None,
+            view_mut(&mut context, of_query),
+            &mut sums,
+            &mut vec![0.0; floats],
+            Parallelism::Serial,
+        )
+        .expect("fits");
+        let floats = attention_backward_scratch(isa, &sequences, heads, kv_heads, head_dim);
+        let mut out = [vec![POISON; q.len()], vec![POISON; k.len()], vec![POISON; k.len()]];
+        let [d_query, d_key, d_value] = out.each_mut();
+        attention_backward(
+            isa,
+            qkv,
+            view(&context, of_query),
+            &sums,
+            view(&d, of_query),
+            &sequences,
+            &options,
+            None,
+            QkvMut {
+                query: view_mut(d_query, of_query),
+                key: view_mut(d_key, of_key),
+                value: view_mut(d_value, of_key),
+            },
+            None,
+            &mut vec![0.0; floats.expect("small")],
+            Parallelism::Serial,
+        )
+        .expect("fits");
+        let [d_query, d_key, d_value] = out;
+        [(context, of_query), (d_query, of_query), (d_key, of_key), (d_value, of_key)]
+            .iter()
+            .map(|(data, of)| {
+                let view = view(data, *of);
+                let of_row = |(token, head)| view.row(token, head).expect("a row");
+                let heads = 0..view.heads();
+                let row = |token| heads.clone().map(move |head| (token, head));
+                let rows = (0..view.tokens()).flat_map(row);
+                rows.flat_map(of_row).map(|x| x.to_bits()).collect()
+            })
+            .collect()
+    };
+    for isa in all_isas() {
+        let plain = run(isa, false);
+        assert!(plain[1].iter().any(|&x| x != POISON.to_bits()));
+        assert_eq!(run(isa, true), plain, "{isa}");
     }
 }

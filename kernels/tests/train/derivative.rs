@@ -37,7 +37,7 @@ impl Call {
     }
 
     fn residual(&self, of: Activation) -> Residual<'_> {
-        Residual::Derivative { of, pre: self.pre.view() }
+        Residual::ActivationBackward { activation: of, pre: self.pre.view() }
     }
 
     fn run(
@@ -158,7 +158,8 @@ fn another_shape_is_refused() {
     for isa in all_isas() {
         let packed = Packed::new(isa, matrix(3, 4));
         let mut c = [POISON; 8];
-        let residual = Residual::Derivative { of: Activation::Relu, pre: matrix(2, 3) };
+        let residual =
+            Residual::ActivationBackward { activation: Activation::Relu, pre: matrix(2, 3) };
         let epilogue = Epilogue { residual, ..Epilogue::default() };
         let view = MatrixMut::new(&mut c, 2, 4).expect("C");
         assert_eq!(

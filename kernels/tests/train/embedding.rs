@@ -3,10 +3,9 @@
 use crate::support::errors;
 use crate::support::{CREWS, POISON, Random, Strided, UNIT, all_isas, bits};
 use proptest::prelude::*;
-use simdformer_kernels::Expected;
 use simdformer_kernels::reference::{self, training as oracle};
 use simdformer_kernels::train::{embedding_gradient, embedding_gradient_scratch};
-use simdformer_kernels::{Isa, Matrix, MatrixMut, Parallelism};
+use simdformer_kernels::{Expected, Isa, Matrix, MatrixMut, Parallelism};
 
 const SERIAL: Parallelism<'static> = Parallelism::Serial;
 

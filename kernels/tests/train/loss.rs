@@ -3,12 +3,11 @@
 use crate::support::errors;
 use crate::support::{CREWS, POISON, Random, Strided, UNIT, all_isas, bits};
 use proptest::prelude::*;
-use simdformer_kernels::Expected;
 use simdformer_kernels::reference::loss as oracle;
 use simdformer_kernels::train::{
     IGNORED, RowLoss, Smoothing, SmoothingOver, cross_entropy, cross_entropy_loss,
 };
-use simdformer_kernels::{Isa, Matrix, MatrixMut, Parallelism};
+use simdformer_kernels::{Expected, Isa, Matrix, MatrixMut, Parallelism};
 
 const SERIAL: Parallelism<'static> = Parallelism::Serial;
 const NONE: Smoothing = Smoothing { epsilon: 0.0, over: SmoothingOver::All };

@@ -3,12 +3,11 @@
 use crate::support::errors;
 use crate::support::{CREWS, Random, UNIT, all_isas, bits};
 use proptest::prelude::*;
-use simdformer_kernels::Error;
 use simdformer_kernels::reference::training as oracle;
 use simdformer_kernels::train::{
     Adam, adam, average, clip_factor, sum_of_squares, sum_of_squares_scratch,
 };
-use simdformer_kernels::{Isa, Parallelism};
+use simdformer_kernels::{Error, Isa, Parallelism};
 
 const SERIAL: Parallelism<'static> = Parallelism::Serial;
 
@@ -297,7 +296,7 @@ fn wrong_updates_are_errors_that_write_nothing() {
     let error = call(3, 3, 3, 2, 0.5);
     assert_eq!(error.to_string(), "length of the average: expected 3, found 2");
     let error = call(3, 3, 3, 3, 1.5);
-    assert_eq!(error.to_string(), "the decay of the average should be from 0 to 1, found 1.5");
+    assert_eq!(error.to_string(), "the decay of the average: expected from 0 to 1, found 1.5");
 }
 
 #[test]

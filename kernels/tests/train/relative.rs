@@ -2,10 +2,9 @@
 
 use crate::support::errors;
 use crate::support::{POISON, Random, Strided, UNIT};
-use simdformer_kernels::Expected;
 use simdformer_kernels::relative::RelativeBuckets;
 use simdformer_kernels::train::WriteMode;
-use simdformer_kernels::{Matrix, MatrixMut};
+use simdformer_kernels::{Expected, Matrix, MatrixMut};
 
 const BUCKETS: [(usize, usize, bool); 5] =
     [(32, 128, true), (32, 128, false), (4, 3, true), (2, 9, false), (7, 1000, true)];

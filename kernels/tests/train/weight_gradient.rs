@@ -5,12 +5,10 @@ use crate::support::errors;
 use crate::support::gemm::{Packed, product, strides};
 use crate::support::{POISON, Random, Strided, UNIT, all_isas, brief, chosen, property};
 use proptest::prelude::*;
-use simdformer_kernels::Error;
-use simdformer_kernels::Expected;
 use simdformer_kernels::train::{
     ReductionChunks, WriteMode, weight_gradient, weight_gradient_scratch,
 };
-use simdformer_kernels::{Isa, Matrix, MatrixMut, Parallelism, reference};
+use simdformer_kernels::{Error, Expected, Isa, Matrix, MatrixMut, Parallelism, reference};
 use std::collections::BTreeSet;
 
 const SERIAL: Parallelism<'static> = Parallelism::Serial;

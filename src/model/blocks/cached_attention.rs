@@ -4,10 +4,9 @@ use super::{ExecContext, add_and_norm};
 use crate::config::Side;
 use crate::model::pass::{Past, TargetPass, Workspace};
 use crate::model::weights::SelfAttention;
-use simdformer_kernels::Error as KernelError;
 use simdformer_kernels::{
-    Activation, AttentionOptions, CacheMut, CachedSequence, Heads, HeadsMut, Qkv, SlotTable,
-    attention_cached, attention_decode,
+    Activation, AttentionOptions, CacheMut, CachedSequence, Error as KernelError, Heads, HeadsMut,
+    Qkv, SlotTable, attention_cached, attention_decode,
 };
 
 /// Appends keys and values of the tokens to `cache`, and adds their attention to `work.x`, with its norm.

@@ -12,8 +12,7 @@ use crate::config::{Config, ConvFrontend, Side};
 use crate::features::Features;
 use crate::model::pass::{SourcePass, Workspace};
 use crate::model::weights::{Embedding, Linear};
-use simdformer_kernels::Error as KernelError;
-use simdformer_kernels::{Activation, Matrix, Residual};
+use simdformer_kernels::{Activation, Error as KernelError, Matrix, Residual};
 
 /// Positions that are computed at a time.
 pub(crate) const STEM_ROWS: usize = 256;

@@ -5,8 +5,9 @@ use super::{ExecContext, add_and_norm};
 use crate::config::Side;
 use crate::model::pass::{TargetPass, Workspace};
 use crate::model::weights::CrossAttention;
-use simdformer_kernels::Error as KernelError;
-use simdformer_kernels::{Activation, CacheMut, CachedSequence, Heads, HeadsMut, attention_cached};
+use simdformer_kernels::{
+    Activation, CacheMut, CachedSequence, Error as KernelError, Heads, HeadsMut, attention_cached,
+};
 
 /// Sentences per call of the attention kernel; their parameters fit on the stack.
 const SENTENCES_PER_CALL: usize = 64;

@@ -5,9 +5,8 @@ use super::ExecContext;
 use crate::config::{EmbeddingNorm, Side};
 use crate::model::pass::Tokens;
 use crate::model::weights::{Embedding, Table};
-use simdformer_kernels::Error as KernelError;
 use simdformer_kernels::embedding::{self, Positions};
-use simdformer_kernels::{Matrix, MatrixMut};
+use simdformer_kernels::{Error as KernelError, Matrix, MatrixMut};
 
 /// `x[i] = norm(scale * table[ids[i]] + position_table[positions[i]])`, `[tokens, d_model]`, with the norm if
 /// the architecture has one. An empty `position_table` adds nothing.
@@ -48,7 +47,7 @@ pub(super) fn position_rows<'t>(
 ) -> Result<Option<Matrix<'t>>, KernelError> {
     let d = run.config.d_model;
     let now = !table.is_empty() && !norm_first(run, side);
-    Ok(now.then(|| Matrix::new(table, table.len() / d, d)).transpose()?)
+    now.then(|| Matrix::new(table, table.len() / d, d)).transpose()
 }
 
 /// Applies the norm if the architecture has one, then adds the positions that follow the norm.

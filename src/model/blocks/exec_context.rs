@@ -3,9 +3,9 @@
 use crate::config::{Config, NormKind, NormPlacement, Side};
 use crate::model::pass::Workspace;
 use crate::model::weights::{Input, Linear, Norm, Weight, Weights};
-use simdformer_kernels::Error as KernelError;
 use simdformer_kernels::{
-    Activation, AttentionOptions, Epilogue, Isa, Matrix, MatrixMut, Parallelism, Residual, norm,
+    Activation, AttentionOptions, Epilogue, Error as KernelError, Isa, Matrix, MatrixMut,
+    Parallelism, Residual, norm,
 };
 
 /// The context of every block: weights, architecture and threads.
@@ -74,7 +74,7 @@ impl<'a> ExecContext<'a> {
         let depth = gate.matrix.depth;
         let x = Matrix::new(x, x.len() / depth, depth)?;
         let (before, after) =
-            ((activation, Residual::None), (Activation::Identity, Residual::Gate));
+            ((activation, Residual::None), (Activation::Identity, Residual::MultiplyOutput));
         let [first, second] = [self.weights.matrix(gate)?, self.weights.matrix(inner)?];
         let input = first.input(self.isa(), x, scratch, self.parallelism)?;
         self.multiply(gate, &first, &input, before, out)?;
@@ -96,8 +96,7 @@ impl<'a> ExecContext<'a> {
         let (bias, columns) = (self.weights.bias(layer), layer.columns());
         let epilogue = Epilogue { bias, activation, residual, ..Epilogue::default() };
         let out = MatrixMut::new(out, input.rows(), columns)?;
-        weight.multiply(input, &epilogue, out, self.parallelism)?;
-        Ok(())
+        weight.multiply(input, &epilogue, out, self.parallelism)
     }
 
     /// `out = x W + bias`.

@@ -4,8 +4,7 @@
 use super::{ExecContext, add_and_norm};
 use crate::model::pass::Workspace;
 use crate::model::weights::FeedForward;
-use simdformer_kernels::Error as KernelError;
-use simdformer_kernels::{Activation, Residual};
+use simdformer_kernels::{Activation, Error as KernelError, Residual};
 
 /// Rows whose hidden activations are stored at a time. This bounds the planned memory: 128 rows of 2048 are 1
 /// MiB, which stays in the second-level caches between the two projections.

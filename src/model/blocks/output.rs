@@ -2,8 +2,7 @@
 
 use super::ExecContext;
 use crate::model::weights::{Output, Weight};
-use simdformer_kernels::Error as KernelError;
-use simdformer_kernels::{Matrix, pruned_argmax};
+use simdformer_kernels::{Error as KernelError, Matrix, pruned_argmax};
 
 /// `x` is `[rows, d_model]`, `logits` `[rows, vocabulary]`; `scratch` is the buffer for quantized activations.
 pub(crate) fn logits(
@@ -50,6 +49,5 @@ pub(crate) fn best(
         by_column: block.by_column.as_ref().map(|table| run.weights.table(table)).transpose()?,
     };
     let x = Matrix::new(x, x.len() / weight.depth(), weight.depth())?;
-    pruned_argmax::argmax(&product, x, banned, (tokens, values), scratch, run.parallelism)?;
-    Ok(())
+    pruned_argmax::argmax(&product, x, banned, (tokens, values), scratch, run.parallelism)
 }

@@ -5,8 +5,9 @@ use super::{ExecContext, add_and_norm};
 use crate::config::Side;
 use crate::model::pass::{SourcePass, Workspace};
 use crate::model::weights::SelfAttention;
-use simdformer_kernels::Error as KernelError;
-use simdformer_kernels::{Activation, AttentionOptions, HeadsMut, Qkv, Sequence, attention};
+use simdformer_kernels::{
+    Activation, AttentionOptions, Error as KernelError, HeadsMut, Qkv, Sequence, attention,
+};
 
 /// Sentences per call of the attention kernel; their parameters fit on the stack.
 const SENTENCES_PER_CALL: usize = 64;

@@ -1,8 +1,8 @@
 //! The layout of a matrix for the backward pass.
 
-use simdformer_kernels::Error as KernelError;
 use simdformer_kernels::{
-    Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, gemm,
+    Epilogue, Error as KernelError, Isa, Matrix, MatrixMut, PackOptions, PackedMatrix, Parallelism,
+    Residual, gemm,
 };
 
 /// The matrix of a linear map for the gradient of its input, `d_x = d_y W`; the forward pass is `y = x W^T`. It
@@ -23,7 +23,7 @@ impl<'m> Backward<'m> {
         buffer: &'m mut [f32],
         parallelism: Parallelism<'_>,
     ) -> Result<Self, KernelError> {
-        PackedMatrix::pack_with(isa, weight, buffer, parallelism).map(Self)
+        PackOptions { parallelism, ..PackOptions::default() }.pack(isa, weight, buffer).map(Self)
     }
 
     /// `[outputs, inputs]`.

@@ -35,10 +35,9 @@ use crate::network::{TensorId, visitor};
 use layout::{Layout, Placement};
 use parameter::Place;
 #[cfg(feature = "train")]
-use simdformer_kernels::Error as KernelError;
 use simdformer_kernels::Parallelism;
 use simdformer_kernels::pruned_argmax::PruningTable;
-use simdformer_kernels::{Isa, Matrix};
+use simdformer_kernels::{Error as KernelError, Isa, Matrix};
 use std::collections::HashMap;
 
 /// The ranges of each block: the network as [`Layout`] placed it.

@@ -7,11 +7,10 @@ use crate::model::error::ModelError;
 use crate::model::weight_dtypes::WeightDtype;
 use core::fmt;
 use core::ops::Range;
-use simdformer_kernels::Error as KernelError;
 use simdformer_kernels::pruned_argmax::PruningTable;
 use simdformer_kernels::{
-    ActivationBits, Dtype, Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism,
-    QuantizedActivations, QuantizedMatrix, gemm, gemm_int8,
+    ActivationBits, Dtype, Epilogue, Error as KernelError, Isa, Matrix, MatrixMut, PackOptions,
+    PackedMatrix, Parallelism, QuantizedActivations, QuantizedMatrix, gemm, gemm_int8,
 };
 
 /// The storage of a tensor in memory; see [`Parameter::form`](crate::Parameter::form).
@@ -161,7 +160,7 @@ impl PackedWeight {
         columns: usize,
     ) -> Result<usize, KernelError> {
         match form.into() {
-            Format::Floats(storage) => PackedMatrix::len_as(isa, storage, depth, columns),
+            Format::Floats(dtype) => PackOptions::new(dtype).len(isa, depth, columns),
             Format::Bytes(_) => QuantizedMatrix::len(depth, columns),
         }
     }
@@ -179,15 +178,9 @@ impl PackedWeight {
         let columns = rows.map_err(|_| ModelError::TooLarge)?.transposed();
         let (shape, panels) = ((self.depth, self.columns), &mut memory[self.range.clone()]);
         match self.form.into() {
-            Format::Floats(storage) => PackedMatrix::pack_block_as(
-                isa,
-                storage,
-                columns,
-                shape,
-                first,
-                panels,
-                parallelism,
-            ),
+            Format::Floats(dtype) => {
+                PackOptions { dtype, parallelism }.pack_columns(isa, columns, shape, first, panels)
+            }
             Format::Bytes(_) => QuantizedMatrix::quantize_block(isa, columns, shape, first, panels),
         }
         .map_err(|error| ModelError::Unfit { form: self.form, error })
@@ -211,8 +204,8 @@ impl PackedWeight {
         let memory = &memory[self.range.clone()];
         let &Self { depth, columns, form, .. } = self;
         Ok(match form.into() {
-            Format::Floats(storage) => {
-                Weight::Floats(PackedMatrix::from_packed_as(isa, storage, depth, columns, memory)?)
+            Format::Floats(dtype) => {
+                Weight::Floats(PackOptions::new(dtype).from_packed(isa, depth, columns, memory)?)
             }
             Format::Bytes(precision) => {
                 Weight::Bytes(QuantizedMatrix::from_quantized(depth, columns, memory)?, precision)

@@ -9,8 +9,7 @@ use simdformer::{
     SourceId, StepRow,
 };
 use simdformer_kernels::{
-    Cache, CacheDtype, CacheShape, Dtype, Error, HeadsMut, Isa, Matrix, PackedMatrix,
-    QuantizedMatrix,
+    Cache, CacheShape, Dtype, Error, HeadsMut, Isa, Matrix, PackOptions, QuantizedMatrix,
 };
 use std::error::Error;
 
@@ -109,11 +108,11 @@ pub(crate) fn a_format_without_its_feature_is_refused() {
         }
     }
     let model = model();
-    let limits = Limits { cache: Some(CacheDtype::F16), ..Limits::new(1, 6, 16) };
+    let limits = Limits { cache: Some(Dtype::F16), ..Limits::new(1, 6, 16) };
     let refused = Session::new(&model, limits).expect_err("no kernels for this cache");
     assert!(refused.to_string().contains("`f16`"), "{refused}");
     assert_eq!(QuantizedMatrix::len(4, 4), Err(Error::MissingFeature { feature: "int8" }));
-    let refused = PackedMatrix::len_as(Isa::best(), Dtype::F16, 4, 4);
+    let refused = PackOptions::new(Dtype::F16).len(Isa::best(), 4, 4);
     assert_eq!(refused, Err(Error::MissingFeature { feature: "f16" }));
 }
 
@@ -233,15 +232,16 @@ fn text<T, E: Error>(result: Result<T, E>) -> String {
 pub(crate) fn errors_name_what_is_wrong() {
     let mut data = [0.0; 64];
     let matrix = Matrix::new(&data, 2, 4).expect("space");
-    let expected = "a block of 2 rows from row 1 on does not fit a matrix of 2 rows";
+    let expected = "end of a block of rows: expected at most 2, found 3";
     assert_eq!(text(matrix.block(1, 2)), expected);
     let isa = Isa::best();
     let shape = CacheShape::new(1, 3, 4, 5);
     let memory = vec![0.0; shape.len(isa).expect("small")];
     let cache = Cache::new(isa, shape, &memory).expect("the length");
-    let expected = "head 4 was named, but the cache has 4 key-value heads";
+    let expected = "head of the KV cache: expected less than 4, found 4";
     assert_eq!(text(cache.read_key(0, 0, 4, &mut data[..5])), expected);
-    let expected = "token stride 3 and head stride 2 make heads of a writable view overlap";
+    let expected =
+        "token and head strides of a writable view: expected distinct elements, found 3 and 2";
     assert_eq!(text(HeadsMut::strided(&mut data, [2, 2, 2], 3, 2)), expected);
     assert!(text(Isa::from_name("avx51")).contains(r#""avx51""#));
 

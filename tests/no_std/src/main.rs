@@ -10,10 +10,10 @@
 #![no_main]
 
 use core::sync::atomic::{AtomicUsize, Ordering};
-use simdformer_kernels::norm::{LayerNorm, layer_norm};
+use simdformer_kernels::norm::{LayerNorm, layer_norm, layer_norm_in_place};
 use simdformer_kernels::{
-    Activation, AttentionOptions, CacheMut, CacheShape, CachedSequence, Epilogue, Executor, Heads,
-    HeadsMut, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Qkv, Residual, Sequence,
+    Activation, AttentionOptions, CacheMut, CacheShape, CachedSequence, Epilogue, Error, Executor,
+    Heads, HeadsMut, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Qkv, Residual, Sequence,
     SlotTable, attention, attention_cached, attention_decode, attention_scratch, gemm,
     gemm_unpacked, gemm_unpacked_scratch,
 };
@@ -63,6 +63,8 @@ enum Failure {
     CacheWrong,
     /// A normalized row was refused or is wrong.
     NormWrong,
+    /// A layer of three kernels was refused or is wrong.
+    LayerWrong,
 }
 
 /// Start of the program, called by the C library.
@@ -71,13 +73,36 @@ pub extern "C" fn main(_arguments: i32, _values: *const *const u8) -> i32 {
     let mut sets = 0;
     for isa in Isa::available() {
         sets += 1;
-        let checks: [fn(Isa) -> Result<(), Failure>; 5] =
-            [matrix_product, causal_attention, parts_on_an_executor, a_cache, a_norm];
+        let checks: [fn(Isa) -> Result<(), Failure>; 6] =
+            [matrix_product, causal_attention, parts_on_an_executor, a_cache, a_norm, a_layer];
         if let Err(failure) = checks.iter().try_for_each(|check| check(isa)) {
             return failure as i32;
         }
     }
     if sets == 0 { Failure::NoInstructionSet as i32 } else { 0 }
+}
+
+/// GEMM, LayerNorm and attention in one function: they return the same error. The product with the identity is
+/// `[1, 3]`, its norm is `[-1, 1]`, and the mean over one token is that token.
+fn layer(isa: Isa, out: &mut [f32; 2]) -> Result<(), Error> {
+    let (serial, row) = (Parallelism::Serial, [1, 1, 2]);
+    let (mut buffer, mut h, mut scratch) = ([0.0; 2 * 64], [0.0; 2], [0.0; 64]);
+    let weight = Matrix::new(&[1.0, 0.0, 0.0, 1.0], 2, 2)?;
+    let weight = PackedMatrix::pack(isa, weight, &mut buffer)?;
+    let (x, to) = (Matrix::new(&[1.0, 3.0], 1, 2)?, MatrixMut::new(&mut h, 1, 2)?);
+    gemm(x, &weight, &Epilogue::default(), to, serial)?;
+    let norm = LayerNorm { weight: &[1.0; 2], bias: None, eps: 0.0 };
+    layer_norm_in_place(isa, norm, MatrixMut::new(&mut h, 1, 2)?, serial)?;
+    let (query, context) = (Heads::new(&h, row)?, HeadsMut::new(out, row)?.into());
+    let (qkv, sequences) = (Qkv { query, key: query, value: query }, [Sequence::packed(0, 1)]);
+    attention(isa, qkv, &sequences, &AttentionOptions::new(2), context, &mut scratch, serial)
+}
+
+fn a_layer(isa: Isa) -> Result<(), Failure> {
+    let mut out = [f32::NAN; 2];
+    layer(isa, &mut out).map_err(|_| Failure::LayerWrong)?;
+    let close = |(x, y): (f32, f32)| (x - y).abs() < 1e-6;
+    if out.into_iter().zip([-1.0, 1.0]).all(close) { Ok(()) } else { Err(Failure::LayerWrong) }
 }
 
 /// `residual + relu(0.5 A W + bias)`. By hand:

@@ -2,7 +2,7 @@
 
 use core::fmt;
 use simdformer::search::{BeamOptions, Strategy};
-use simdformer::{CacheDtype, WeightDtypes, WeightDtypesError};
+use simdformer::{Dtype, WeightDtypes, WeightDtypesError};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -93,7 +93,7 @@ pub(crate) struct Arguments {
     pub(crate) stream: bool,
     pub(crate) json: bool,
     pub(crate) weights: WeightDtypes,
-    pub(crate) cache: Option<CacheDtype>,
+    pub(crate) cache: Option<Dtype>,
     pub(crate) threads: usize,
     pub(crate) slots: usize,
     pub(crate) summary: bool,
@@ -280,8 +280,8 @@ pub(crate) fn parse(
             "--max-new-tokens" => wanted.max_new_tokens = Some(number("--max-new-tokens")?),
             "--cache" => {
                 let found = value("--cache")?.to_string_lossy().into_owned();
-                let storage = CacheDtype::from_name(&found);
-                wanted.cache = Some(storage.ok_or(ArgumentError::Cache(found))?);
+                let dtype = Dtype::from_name(&found).filter(|&dtype| dtype != Dtype::Bf16);
+                wanted.cache = Some(dtype.ok_or(ArgumentError::Cache(found))?);
             }
             "--json" => wanted.json = true,
             _ if !generates => return Err(ArgumentError::Option { command, option: text }),

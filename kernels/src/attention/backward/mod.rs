@@ -331,6 +331,10 @@ pub fn attention_backward(
     let bias = CheckedBias::new(options.bias, reach, options.causal)?;
     check::keys(sequences, key.tokens())?;
     check::disjoint_keys(sequences)?;
+    let queries = sequences.iter().map(|s| (s.query_start, s.query_len));
+    check::within_batch(queries, [query, context, d_context, d_query.read()])?;
+    let keys = sequences.iter().map(|s| (s.key_start, s.padded_len));
+    check::within_batch(keys, [key, value, d_key.read(), d_value.read()])?;
     check::sums(sums, &query)?;
     check::sentences(dropout.as_ref(), &query)?;
     let d_bias = match d_bias {
@@ -352,8 +356,7 @@ pub fn attention_backward(
     let hides = bias.is_some_and(|bias| bias.hides);
     let mut params = AttentionParams::new(&query, kv_heads, options, bias, &mut d_query, None);
     params.set_dropout(dropout);
-    let target = |gradient: &mut HeadsMut<'_>| (gradient.token_stride(), gradient.head_stride());
-    let (key_strides, value_strides) = (target(&mut d_key), target(&mut d_value));
+    let (key_layout, value_layout) = (d_key.layout(), d_value.layout());
     let backward = Backward {
         params: &params,
         qkv,
@@ -363,16 +366,8 @@ pub fn attention_backward(
         sequences,
         fully_masked: options.fully_masked,
         hides,
-        d_key: Target {
-            data: d_key.shared(),
-            token_stride: key_strides.0,
-            head_stride: key_strides.1,
-        },
-        d_value: Target {
-            data: d_value.shared(),
-            token_stride: value_strides.0,
-            head_stride: value_strides.1,
-        },
+        d_key: Target { data: d_key.shared(), layout: key_layout },
+        d_value: Target { data: d_value.shared(), layout: value_layout },
         layout,
         tables: d_bias.is_some().then_some(tables),
     };

@@ -1,7 +1,7 @@
 //! The operands of a backward call, checked, and where the gradients are written.
 
 use super::workspace::Workspace;
-use crate::attention::heads::{Heads, Qkv};
+use crate::attention::heads::{Heads, Layout, Qkv};
 use crate::attention::options::Sequence;
 use crate::attention::params::AttentionParams;
 use crate::mask::FullyMasked;
@@ -11,13 +11,12 @@ use crate::shared::SharedMut;
 #[derive(Clone, Copy)]
 pub(super) struct Target<'a> {
     pub(super) data: SharedMut<'a>,
-    pub(super) token_stride: usize,
-    pub(super) head_stride: usize,
+    pub(super) layout: Layout,
 }
 
 impl Target<'_> {
     pub(super) fn at(&self, token: usize, head: usize) -> *mut f32 {
-        self.data.as_ptr().wrapping_add(token * self.token_stride + head * self.head_stride)
+        self.data.as_ptr().wrapping_add(self.layout.offset(token, head))
     }
 }
 

@@ -149,7 +149,7 @@ impl Task<'_> {
         let token = self.sequence().key_start + key;
         let rows = |target: &Target<'_>, factor| Gradient {
             at: target.at(token, self.kv_head),
-            stride: target.token_stride,
+            stride: target.layout.token_stride(),
             factor,
         };
         (rows(d_key, params.scale()), rows(d_value, 1.0))
@@ -165,7 +165,7 @@ impl Task<'_> {
         }
         let rows = |view: &Heads<'_>, start, head| (view.at(start, head), view.token_stride());
         let target = |target: &Target<'_>| {
-            (target.at(key_start, self.kv_head).cast_const(), target.token_stride)
+            (target.at(key_start, self.kv_head).cast_const(), target.layout.token_stride())
         };
         let (out, out_row) = params.out(query_start, head);
         const { assert!(MAX_PREFETCH_ROWS <= KEY_BLOCK, "a task that prefetches reads no contexts") };

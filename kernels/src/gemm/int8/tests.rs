@@ -339,7 +339,7 @@ fn every_epilogue_and_layout_equals_the_vector_tiles() {
         let transposed: Vec<f32> =
             (0..rows * depth).map(|i| x[i % rows * depth + i / rows]).collect();
         for (turn, residual) in
-            [Residual::None, Residual::Output, Residual::Matrix(added), Residual::Gate]
+            [Residual::None, Residual::Output, Residual::Matrix(added), Residual::MultiplyOutput]
                 .into_iter()
                 .enumerate()
         {

@@ -1,0 +1,318 @@
+//! Packs f32 columns into panels.
+//!
+//! Whole panels of a matrix with contiguous rows or contiguous columns have their own loops; other columns are copied
+//! in vectors or one by one.
+
+use crate::isa::Isa;
+use crate::matrix::Matrix;
+use crate::parallel::{Workers, share, work_to_share};
+use crate::shared::SharedMut;
+use crate::simd::{CACHE_LINE_F32, SimdF32, SimdOp};
+use core::ops::Range;
+
+/// Floats of a packed matrix from which packing uses non-temporal stores on a CPU with little bandwidth per core: a
+/// matrix of this size is not in a cache when it is multiplied, and a non-temporal store does not read the line that it
+/// overwrites.
+const UNCACHED: usize = 8 << 20;
+
+/// Floats below which a second thread costs more time than it saves.
+pub(super) const MIN_PACKED_TO_FORK: usize = work_to_share(1 << 16);
+
+/// Tasks per thread.
+pub(super) const TASKS_PER_THREAD: usize = 2;
+
+/// Rows between the prefetch of a row and its use, for contiguous rows.
+const PREFETCH_ROWS: usize = 4;
+
+/// Panels that are packed in one pass over contiguous rows: one KiB of each row, and no more write streams than the
+/// hardware prefetcher tracks.
+const PANELS_PER_PASS: usize = 4;
+
+/// Rows of a panel that are transposed before the next vector of columns. Two vectors of columns write to one cache
+/// line, and the line is then still in a cache.
+const TRANSPOSE_ROWS: usize = 512;
+
+/// Packs one panel from contiguous columns, `stride` floats apart. It reads one vector of columns after another,
+/// because the hardware prefetcher tracks that many streams but not a whole panel of them.
+///
+/// # Safety
+/// `from` is valid for reads of `depth` floats at each of `PANEL` columns, and `to` for writes of `depth * PANEL`
+/// floats; they do not overlap. If `NONTEMPORAL`, `to` is aligned to a cache line.
+#[inline(always)]
+unsafe fn panel_of_columns<S: SimdF32, const NONTEMPORAL: bool>(
+    s: S,
+    from: *const f32,
+    stride: usize,
+    depth: usize,
+    to: *mut f32,
+) {
+    let whole = depth - depth % S::LANES;
+    for block in (0..whole).step_by(TRANSPOSE_ROWS) {
+        for group in (0..S::PANEL).step_by(S::LANES) {
+            for k in (block..whole.min(block + TRANSPOSE_ROWS)).step_by(S::LANES) {
+                // SAFETY: `# Safety` of this function: LANES columns from `group` (below `PANEL`) and LANES rows from
+                // `k` (below `whole`).
+                unsafe {
+                    let to = to.add(k * S::PANEL + group);
+                    let from = from.add(group * stride + k);
+                    if NONTEMPORAL {
+                        s.transpose_nontemporal(from, stride, to, S::PANEL);
+                    } else {
+                        s.transpose(from, stride, to, S::PANEL);
+                    }
+                }
+            }
+        }
+    }
+    for k in whole..depth {
+        for column in 0..S::PANEL {
+            // SAFETY: `# Safety` of this function: `k < depth` and `column < PANEL`.
+            unsafe { *to.add(k * S::PANEL + column) = *from.add(column * stride + k) };
+        }
+    }
+}
+
+/// Packs `panels` whole panels from contiguous rows, `stride` floats apart. It prefetches the next rows and their
+/// places in the panels, because the hardware prefetcher does not follow steps from row to row.
+///
+/// # Safety
+/// `from` is valid for reads of `panels * PANEL` floats at each of `depth` rows, and `to` for writes of
+/// `panels * PANEL * depth` floats; they do not overlap. If `NONTEMPORAL`, `to` is aligned to a cache line.
+#[inline(always)]
+unsafe fn panels_of_rows<S: SimdF32, const NONTEMPORAL: bool>(
+    s: S,
+    from: *const f32,
+    stride: usize,
+    depth: usize,
+    to: *mut f32,
+    panels: usize,
+) {
+    for k in 0..depth {
+        for panel in 0..panels {
+            let from = from.wrapping_add(k * stride + panel * S::PANEL);
+            let to = to.wrapping_add((panel * depth + k) * S::PANEL);
+            for line in (0..S::PANEL).step_by(CACHE_LINE_F32) {
+                s.prefetch(from.wrapping_add(PREFETCH_ROWS.wrapping_mul(stride) + line));
+                if !NONTEMPORAL {
+                    s.prefetch(to.wrapping_add(PREFETCH_ROWS * S::PANEL + line));
+                }
+            }
+            for group in (0..S::PANEL).step_by(S::LANES) {
+                // SAFETY: `# Safety` of this function: `k < depth`, `panel < panels` and `group + LANES <= PANEL`.
+                unsafe {
+                    let (to, v) = (to.add(group), s.load(from.add(group)));
+                    if NONTEMPORAL { s.store_nontemporal(to, v) } else { s.store(to, v) }
+                };
+            }
+        }
+    }
+}
+
+/// Packs `block`, `[depth, n]`, as columns `first..first + n` of a matrix with `columns` columns in `buffer`, which has
+/// the length of the whole matrix.
+pub(super) fn pack(
+    isa: Isa,
+    block: Matrix<'_>,
+    columns: usize,
+    first: usize,
+    buffer: &mut [f32],
+    workers: Workers<'_>,
+) {
+    let end = first + block.columns();
+    let panels = first / isa.panel()..end.div_ceil(isa.panel());
+    let (threads, nontemporal) = (workers.threads(), buffer.len() > UNCACHED);
+    let elements = block.rows() * block.columns();
+    if threads == 1 || panels.len() <= 1 || elements < MIN_PACKED_TO_FORK {
+        isa.dispatch(Pack { block, columns, first, buffer, nontemporal });
+        return;
+    }
+    let buffer = SharedMut::new(buffer);
+    let tasks = panels.len().min(threads * TASKS_PER_THREAD);
+    workers.for_each(tasks, &|task| {
+        let own = share(panels.len(), tasks, task);
+        let own = panels.start + own.start..panels.start + own.end;
+        // SAFETY: the buffer has all panels, and `share` gives each panel to one task.
+        unsafe { pack_panels(isa, block, columns, first, own, (buffer, nontemporal)) };
+    });
+}
+
+/// Packs the columns of `block` that are in panels `panels` of `buffer`. `block` starts at column `first` of a matrix
+/// with `columns` columns.
+///
+/// # Safety
+/// `buffer` has the panels, and no other thread uses them.
+unsafe fn pack_panels(
+    isa: Isa,
+    block: Matrix<'_>,
+    columns: usize,
+    first: usize,
+    panels: Range<usize>,
+    (buffer, nontemporal): (SharedMut<'_>, bool),
+) {
+    let (width, depth) = (isa.panel(), block.rows());
+    // Columns are counted from the first column of these panels: the same block, in a matrix that starts at that
+    // column.
+    let origin = panels.start * width;
+    let start = first.max(origin);
+    let end = (first + block.columns()).min(panels.end * width);
+    // SAFETY: `start..end` is inside the columns of the block; `# Safety` of this function covers the panels.
+    let (block, buffer) = unsafe {
+        (
+            block.columns_unchecked(start - first, end - start),
+            buffer.part(origin * depth, panels.len() * width * depth),
+        )
+    };
+    isa.dispatch(Pack {
+        block,
+        columns: columns - origin,
+        first: start - origin,
+        buffer,
+        nontemporal,
+    });
+}
+
+pub(super) struct Pack<'a, 'b> {
+    pub(super) block: Matrix<'a>,
+    /// Columns of the whole matrix.
+    pub(super) columns: usize,
+    pub(super) first: usize,
+    pub(super) buffer: &'b mut [f32],
+    /// Whether the packed matrix is larger than [`UNCACHED`].
+    pub(super) nontemporal: bool,
+}
+
+impl SimdOp for Pack<'_, '_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: SimdF32>(self, s: S) {
+        let Self { block, columns, first, buffer, nontemporal } = self;
+        let depth = block.rows();
+        let count = block.columns();
+        if depth == 0 {
+            return;
+        }
+        let (row_stride, column_stride) = (block.row_stride(), block.column_stride());
+        let from = block.as_ptr();
+        let to = buffer.as_mut_ptr();
+        let nontemporal = const { S::MAY_PREFER_HW_PREFETCH && S::LANES == CACHE_LINE_F32 }
+            && nontemporal
+            && s.prefers_hw_prefetch()
+            && to.addr().is_multiple_of(size_of::<[f32; CACHE_LINE_F32]>());
+        // Offset of column `first + j` of the matrix in `to`. Its elements have a stride of PANEL floats.
+        let offset_of = |j: usize| {
+            let column = first + j;
+            (column / S::PANEL) * depth * S::PANEL + column % S::PANEL
+        };
+        let mut j = 0;
+        while j < count {
+            let aligned = (first + j).is_multiple_of(S::PANEL) && count - j >= S::PANEL;
+            if aligned && (row_stride == 1 || column_stride == 1) {
+                let panels =
+                    if row_stride == 1 { 1 } else { PANELS_PER_PASS.min((count - j) / S::PANEL) };
+                // SAFETY: `panels * PANEL` columns from `j` are in the block (`aligned` and the definition of
+                // `panels`). Their places are in the buffer, whose length the callers of `Pack` check. If
+                // `nontemporal`, `to` is aligned to a cache line.
+                unsafe {
+                    let (from, to) = (from.add(j * column_stride), to.add(offset_of(j)));
+                    match (row_stride == 1, nontemporal) {
+                        (true, true) => {
+                            panel_of_columns::<S, true>(s, from, column_stride, depth, to)
+                        }
+                        (true, _) => {
+                            panel_of_columns::<S, false>(s, from, column_stride, depth, to)
+                        }
+                        (_, true) => {
+                            panels_of_rows::<S, true>(s, from, row_stride, depth, to, panels)
+                        }
+                        _ => panels_of_rows::<S, false>(s, from, row_stride, depth, to, panels),
+                    }
+                }
+                j += panels * S::PANEL;
+                continue;
+            }
+            // Columns that fill one aligned vector of a panel are copied through registers.
+            let whole = (first + j).is_multiple_of(S::LANES) && count - j >= S::LANES;
+            let mut k = 0;
+            if whole && row_stride == 1 {
+                while k + S::LANES <= depth {
+                    // SAFETY: LANES columns from `j` and LANES rows from `k` are in the block (`whole` and the
+                    // condition of this loop). Their places are in the buffer, because `offset_of` stays below the
+                    // length of the packed shape, which the callers of `Pack` check.
+                    unsafe {
+                        s.transpose(
+                            from.add(j * column_stride + k),
+                            column_stride,
+                            to.add(offset_of(j) + k * S::PANEL),
+                            S::PANEL,
+                        );
+                    }
+                    k += S::LANES;
+                }
+            } else if whole && column_stride == 1 {
+                while k < depth {
+                    // SAFETY: LANES columns from `j` (`whole`) and row `k < depth` are in the
+                    // block. Their places are in the buffer, whose length the callers of `Pack`
+                    // check.
+                    unsafe {
+                        let row = s.load(from.add(k * row_stride + j));
+                        s.store(to.add(offset_of(j) + k * S::PANEL), row);
+                    }
+                    k += 1;
+                }
+            }
+            let group = if whole { S::LANES } else { 1 };
+            for column in j..j + group {
+                for k in k..depth {
+                    // SAFETY: `column < j + group <= count` and `k < depth` are in the block. Their
+                    // places are in the buffer, whose length the callers of `Pack` check.
+                    unsafe {
+                        *to.add(offset_of(column) + k * S::PANEL) =
+                            *from.add(k * row_stride + column * column_stride);
+                    }
+                }
+            }
+            j += group;
+        }
+        if nontemporal {
+            s.fence();
+        }
+        if first + count == columns {
+            for column in columns..columns.next_multiple_of(S::PANEL) {
+                for k in 0..depth {
+                    // SAFETY: padding columns are part of the packed length.
+                    unsafe { *to.add(offset_of(column - first) + k * S::PANEL) = 0.0 };
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec;
+    use std::vec::Vec;
+
+    #[test]
+    fn nontemporal_stores_pack_the_same_floats() {
+        for isa in Isa::available() {
+            for (depth, columns) in [(1, 64), (17, 150), (40, 192), (550, 330)] {
+                let w: Vec<f32> = (0..depth * columns).map(|i| i as f32).collect();
+                let by_row = Matrix::new(&w, depth, columns).expect("W");
+                let by_column = Matrix::new(&w, columns, depth).expect("W").transposed();
+                for block in [by_row, by_column] {
+                    let len = columns.next_multiple_of(isa.panel()) * depth;
+                    let packed = [false, true].map(|nontemporal| {
+                        let mut buffer = vec![f32::NAN; len + 16];
+                        let start = buffer.as_ptr().align_offset(64);
+                        let buffer = &mut buffer[start..start + len];
+                        isa.dispatch(Pack { block, columns, first: 0, buffer, nontemporal });
+                        buffer.to_vec()
+                    });
+                    assert_eq!(packed[0], packed[1], "{isa}: {depth} x {columns}");
+                }
+            }
+        }
+    }
+}

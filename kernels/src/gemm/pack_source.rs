@@ -1,0 +1,205 @@
+//! The values of a weight before it is packed.
+
+use super::pack_f32::Pack;
+use crate::dtype::Dtype;
+use crate::error::Error;
+use crate::isa::{AutoVectorize, Isa};
+use crate::matrix::Matrix;
+use crate::simd::half::{widen_bf16, widen_f16};
+use core::fmt;
+use core::ops::Range;
+
+/// A weight `[depth, columns]` to pack: an f32 [`Matrix`] with any strides, or a bf16 or f16 matrix as a checkpoint
+/// stores it. 16-bit values are widened to f32, which is exact, and then packed: into the same dtype without loss, into
+/// another dtype with the rounding of [`Dtype`]. They need the feature `f16`.
+///
+/// ```
+/// use simdformer_kernels::{Dtype, Isa, PackOptions, PackSource, PackedMatrix};
+///
+/// // A bf16 weight stored `[out, in]`: three columns of two. 1.0 is 0x3f80.
+/// let weight = [0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0, 0x40c0];
+/// let weight = PackSource::bf16(&weight, 3, 2)?.transposed();
+/// let (isa, options) = (Isa::best(), PackOptions::new(Dtype::Bf16));
+/// let mut buffer = vec![0.0; options.len(isa, 2, 3)?];
+/// let packed: PackedMatrix<'_> = options.pack(isa, weight, &mut buffer)?;
+/// assert_eq!((packed.depth(), packed.columns(), packed.dtype()), (2, 3, Dtype::Bf16));
+/// # Ok::<(), simdformer_kernels::Error>(())
+/// ```
+#[derive(Clone, Copy)]
+pub struct PackSource<'a>(Values<'a>);
+
+#[derive(Clone, Copy)]
+enum Values<'a> {
+    F32(Matrix<'a>),
+    /// Row-major; `shape` is that of `data`. If `transposed`, the weight is its transpose.
+    U16 {
+        dtype: Dtype,
+        data: &'a [u16],
+        shape: [usize; 2],
+        transposed: bool,
+    },
+}
+
+impl<'a> From<Matrix<'a>> for PackSource<'a> {
+    fn from(matrix: Matrix<'a>) -> Self {
+        Self(Values::F32(matrix))
+    }
+}
+
+impl<'a> PackSource<'a> {
+    /// A dense bf16 matrix in row-major order.
+    ///
+    /// # Errors
+    /// The slice is shorter than `rows * columns`.
+    pub fn bf16(data: &'a [u16], rows: usize, columns: usize) -> Result<Self, Error> {
+        Self::u16(Dtype::Bf16, data, [rows, columns])
+    }
+
+    /// A dense f16 matrix in row-major order.
+    ///
+    /// # Errors
+    /// The slice is shorter than `rows * columns`.
+    pub fn f16(data: &'a [u16], rows: usize, columns: usize) -> Result<Self, Error> {
+        Self::u16(Dtype::F16, data, [rows, columns])
+    }
+
+    fn u16(dtype: Dtype, data: &'a [u16], shape: [usize; 2]) -> Result<Self, Error> {
+        let operand = "the weight";
+        let len = shape[0].checked_mul(shape[1]).ok_or(Error::TooLarge { operand })?;
+        Error::check_min_len(operand, len, data)?;
+        Ok(Self(Values::U16 { dtype, data, shape, transposed: false }))
+    }
+
+    /// The transpose, a view of the same memory. A weight stored `[out, in]` is packed as its transpose.
+    pub const fn transposed(self) -> Self {
+        Self(match self.0 {
+            Values::F32(matrix) => Values::F32(matrix.transposed()),
+            Values::U16 { dtype, data, shape, transposed } => {
+                Values::U16 { dtype, data, shape, transposed: !transposed }
+            }
+        })
+    }
+
+    /// Rows and columns.
+    pub const fn shape(&self) -> [usize; 2] {
+        match self.0 {
+            Values::F32(matrix) => matrix.shape(),
+            Values::U16 { shape: [rows, columns], transposed, .. } => {
+                if transposed {
+                    [columns, rows]
+                } else {
+                    [rows, columns]
+                }
+            }
+        }
+    }
+
+    /// The dtype of the values.
+    pub const fn dtype(&self) -> Dtype {
+        match self.0 {
+            Values::F32(_) => Dtype::F32,
+            Values::U16 { dtype, .. } => dtype,
+        }
+    }
+
+    /// The matrix, if it is f32.
+    pub(super) const fn as_f32(&self) -> Option<Matrix<'a>> {
+        match self.0 {
+            Values::F32(matrix) => Some(matrix),
+            Values::U16 { .. } => None,
+        }
+    }
+
+    /// Element `(row, column)` as f32.
+    ///
+    /// # Panics
+    /// The element is outside the matrix.
+    pub(super) fn at(&self, row: usize, column: usize) -> f32 {
+        match self.0 {
+            Values::F32(matrix) => matrix.at(row, column),
+            Values::U16 { dtype, data, shape: [_, width], transposed } => {
+                let (line, at) = if transposed { (column, row) } else { (row, column) };
+                dtype.widen(data[line * width + at])
+            }
+        }
+    }
+
+    /// Writes rows `rows` of columns `columns` to `to`, `[rows][panel]` in f32, from column `first` on. `zeros` columns
+    /// of zeros follow.
+    ///
+    /// # Safety
+    /// The source has the rows and the columns, and `to` has the rows.
+    pub(super) unsafe fn pack_rows(
+        &self,
+        isa: Isa,
+        rows: Range<usize>,
+        columns: Range<usize>,
+        (first, zeros): (usize, bool),
+        to: &mut [f32],
+    ) {
+        let (panel, end) = (isa.panel(), first + columns.len());
+        match self.0 {
+            Values::F32(matrix) => {
+                // SAFETY: `# Safety` of this function.
+                let block = unsafe {
+                    matrix
+                        .block_unchecked(rows.start, rows.len())
+                        .columns_unchecked(columns.start, columns.len())
+                };
+                // `Pack` writes zeros from the last column of the matrix on.
+                let columns = if zeros { end } else { panel };
+                isa.dispatch(Pack { block, columns, first, buffer: to, nontemporal: false });
+            }
+            Values::U16 { dtype, data, shape: [_, width], transposed } => {
+                if zeros {
+                    to.chunks_exact_mut(panel)
+                        .take(rows.len())
+                        .for_each(|row| row[end..].fill(0.0));
+                }
+                let (lines, part, steps) = if transposed {
+                    (columns, rows, [1, panel])
+                } else {
+                    (rows, columns, [panel, 1])
+                };
+                isa.run(Widen { dtype, data, width, lines, part, to: &mut to[first..], steps });
+            }
+        }
+    }
+}
+
+/// Widens `part` of each of `lines` of `data`, whose lines have `width` values.
+struct Widen<'a> {
+    dtype: Dtype,
+    data: &'a [u16],
+    width: usize,
+    lines: Range<usize>,
+    part: Range<usize>,
+    to: &'a mut [f32],
+    /// Distance in `to` from one line to the next, and from one value of a line to the next.
+    steps: [usize; 2],
+}
+
+impl AutoVectorize for Widen<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let Self { dtype, data, width, lines, part, to, steps: [line_step, step] } = self;
+        for (i, line) in lines.enumerate() {
+            let from = &data[line * width..][part.clone()];
+            let values = to[i * line_step..].iter_mut().step_by(step).zip(from);
+            // The dtype is tested once per line, so that the loops are vectorized.
+            match dtype {
+                Dtype::F16 => values.for_each(|(to, &x)| *to = widen_f16(x)),
+                Dtype::F32 | Dtype::Bf16 => values.for_each(|(to, &x)| *to = widen_bf16(x)),
+            }
+        }
+    }
+}
+
+impl fmt::Debug for PackSource<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [rows, columns] = self.shape();
+        write!(f, "PackSource({rows} x {columns}, {:?})", self.dtype())
+    }
+}
