@@ -12,6 +12,7 @@ pub(crate) mod heatmap;
 #[path = "support/vocabulary.rs"]
 mod vocabulary;
 
+use clap::Parser;
 use heatmap::{Page, Panel};
 use simdformer::config::Side;
 use simdformer::search::Hooks;
@@ -27,22 +28,36 @@ use vocabulary::Vocabulary;
 /// The longest translation where neither the checkpoint nor its positions set a limit.
 const LONGEST: usize = 128;
 
-const HELP: &str = "\
-Draws what the heads look at.
+/// Draws what the heads look at
+///
+/// SENTENCE is French, translated by the model in models/fr-en. For any other checkpoint it is token ids between spaces, or
+/// words if DIR has a source_vocab.json as models/fr-en. Labels come from vocab.json, if there is one.
+#[derive(Parser)]
+#[command(name = "attention_map", no_binary_name = true)]
+pub(crate) struct Options {
+    /// The checkpoint
+    #[arg(long, value_name = "DIR", default_value_os_t = root().join("models/fr-en"))]
+    model: PathBuf,
+    /// Where the pictures go
+    #[arg(long, value_name = "DIR", default_value_os_t = root().join("target/attention"))]
+    out: PathBuf,
+    /// The decoder layer of the alignment, from 0 (the last)
+    #[arg(long, value_name = "N")]
+    layer: Option<usize>,
+    /// Its heads, from 0 (all)
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',')]
+    heads: Option<Vec<usize>>,
+    #[arg(required = true)]
+    sentence: Vec<String>,
+}
 
-    attention_map SENTENCE             French, translated by the model in models/fr-en
-    attention_map --model DIR IDS      any checkpoint, token ids between spaces; words where DIR has a
-                                       source_vocab.json as models/fr-en does. Labels come from
-                                       vocab.json if there is one
-        --out DIR                      where pictures go (target/attention)
-        --layer N                      decoder layer of the alignment, from 0 (the last)
-        --heads N,N,...                its heads, from 0 (all)
-";
+/// The root of the repository; the manifest is that of `examples/pictures`.
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap_or(Path::new(""))
+}
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> =
-        std::env::args_os().skip(1).map(|a| a.to_string_lossy().into_owned()).collect();
-    match run(&arguments) {
+    match run(&Options::parse_from(std::env::args_os().skip(1))) {
         Ok(text) => {
             print!("{text}");
             ExitCode::SUCCESS
@@ -51,54 +66,6 @@ fn main() -> ExitCode {
             eprintln!("attention_map: {error}");
             ExitCode::FAILURE
         }
-    }
-}
-
-struct Options {
-    model: PathBuf,
-    out: PathBuf,
-    layer: Option<usize>,
-    heads: Option<Vec<usize>>,
-    sentence: String,
-}
-
-impl Options {
-    fn parse(arguments: &[String]) -> Result<Option<Self>, Box<dyn Error>> {
-        // The manifest is that of `examples/pictures`.
-        let root =
-            Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap_or(Path::new(""));
-        let mut options = Self {
-            model: root.join("models/fr-en"),
-            out: root.join("target/attention"),
-            layer: None,
-            heads: None,
-            sentence: String::new(),
-        };
-        let mut arguments = arguments.iter();
-        while let Some(argument) = arguments.next() {
-            let mut value = || arguments.next().ok_or(format!("{argument} needs a value"));
-            match argument.as_str() {
-                "--help" => return Ok(None),
-                "--model" => options.model = value()?.into(),
-                "--out" => options.out = value()?.into(),
-                "--layer" => options.layer = Some(value()?.parse()?),
-                "--heads" => {
-                    let heads = value()?.split(',').map(str::parse).collect::<Result<_, _>>();
-                    options.heads = Some(heads?);
-                }
-                other if other.starts_with("--") => {
-                    return Err(format!("unknown option `{other}`; see --help").into());
-                }
-                words => {
-                    options.sentence.push(' ');
-                    options.sentence.push_str(words);
-                }
-            }
-        }
-        if options.sentence.trim().is_empty() {
-            return Err("expected a sentence; see --help".into());
-        }
-        Ok(Some(options))
     }
 }
 
@@ -158,8 +125,8 @@ impl Heads {
 }
 
 /// Translates, draws and aligns; returns the text to print.
-pub(crate) fn run(arguments: &[String]) -> Result<String, Box<dyn Error>> {
-    let Some(options) = Options::parse(arguments)? else { return Ok(HELP.to_owned()) };
+pub(crate) fn run(options: &Options) -> Result<String, Box<dyn Error>> {
+    let sentence = options.sentence.join(" ");
     let model = Model::open(&options.model)?;
     let config = model.config();
     let words = Words::read(&options.model)?;
@@ -168,10 +135,10 @@ pub(crate) fn run(arguments: &[String]) -> Result<String, Box<dyn Error>> {
     } else {
         None
     };
-    let ids = || options.sentence.split_whitespace().map(str::parse).collect::<Result<_, _>>();
+    let ids = || sentence.split_whitespace().map(str::parse).collect::<Result<_, _>>();
     let source: Vec<u32> = match (&vocabulary, ids()) {
         (_, Ok(ids)) => ids,
-        (Some(vocabulary), _) => vocabulary.encode(&options.sentence)?,
+        (Some(vocabulary), _) => vocabulary.encode(&sentence)?,
         (None, Err(_)) => return Err("this checkpoint takes token ids between spaces".into()),
     };
 
@@ -226,7 +193,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<String, Box<dyn Error>> {
     }
 
     let layer = options.layer.unwrap_or(decoder.layers - 1);
-    let chosen = options.heads.unwrap_or_else(|| (0..decoder.heads).collect());
+    let chosen = options.heads.clone().unwrap_or_else(|| (0..decoder.heads).collect());
     let mut aligned = vec![0.0; read.len() * source.len()];
     session.align(sentences[0], &read, (layer, &chosen), &mut scratch, &mut aligned)?;
     let mean = Panel {

@@ -25,22 +25,33 @@ pub(crate) mod page;
 #[path = "support/walkthrough.rs"]
 mod walkthrough;
 
+use clap::Parser;
 use page::{Section, Style};
 use std::error::Error;
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const HELP: &str = "\
-Walks two sentences through the architecture.
-
-    navigate                     everything
-    navigate --step              waits for Enter between stages; q ends
-    navigate --stage NAME        one stage, wherever it occurs
-    navigate --markdown FILE     writes a page instead
-    navigate --list              the names of the stages
-    navigate --training          another walk, with the same options: how a model learns two sentences
-";
+/// Shows the computation of two sentences, step by step
+#[derive(Parser)]
+#[command(name = "navigate", no_binary_name = true)]
+pub(crate) struct Options {
+    /// Wait for Enter between stages; q ends
+    #[arg(long)]
+    step: bool,
+    /// Show one stage, wherever it occurs
+    #[arg(long, value_name = "NAME")]
+    stage: Option<String>,
+    /// Write a page to FILE instead
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
+    /// List the names of the stages
+    #[arg(long)]
+    list: bool,
+    /// Show how a model learns two sentences instead; needs the feature `train`
+    #[arg(long)]
+    training: bool,
+}
 
 /// A separate page.
 struct Walk {
@@ -69,11 +80,10 @@ fn answering() -> Result<Walk, Box<dyn Error>> {
 }
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> =
-        std::env::args_os().skip(1).map(|a| a.to_string_lossy().into_owned()).collect();
+    let options = Options::parse_from(std::env::args_os().skip(1));
     let color = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let style = if color { Style::Colour } else { Style::Plain };
-    match run(&arguments, style, &mut io::stdin().lock(), &mut io::stdout().lock()) {
+    match run(options, style, &mut io::stdin().lock(), &mut io::stdout().lock()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => match error.downcast_ref::<io::Error>() {
             // The reader closed the pipe, as `head` does.
@@ -86,49 +96,13 @@ fn main() -> ExitCode {
     }
 }
 
-#[derive(Default)]
-struct Options {
-    step: bool,
-    list: bool,
-    help: bool,
-    training: bool,
-    stage: Option<String>,
-    markdown: Option<PathBuf>,
-}
-
-impl Options {
-    fn parse(arguments: &[String]) -> Result<Self, String> {
-        let mut options = Self::default();
-        let mut arguments = arguments.iter();
-        while let Some(argument) = arguments.next() {
-            let mut value =
-                || arguments.next().cloned().ok_or(format!("{argument} needs a value; see --help"));
-            match argument.as_str() {
-                "--step" => options.step = true,
-                "--list" => options.list = true,
-                "--help" => options.help = true,
-                "--training" => options.training = true,
-                "--stage" => options.stage = Some(value()?),
-                "--markdown" => options.markdown = Some(value()?.into()),
-                other => return Err(format!("unknown option `{other}`; see --help")),
-            }
-        }
-        Ok(options)
-    }
-}
-
 /// Runs the command line.
 pub(crate) fn run(
-    arguments: &[String],
+    options: Options,
     style: Style,
     input: &mut dyn BufRead,
     out: &mut dyn Write,
 ) -> Result<(), Box<dyn Error>> {
-    let options = Options::parse(arguments)?;
-    if options.help {
-        out.write_all(HELP.as_bytes())?;
-        return Ok(());
-    }
     let Walk { head, mut sections } = if options.training { training() } else { answering() }?;
     let mut names: Vec<String> = Vec::new();
     for Section { stage, .. } in &sections {

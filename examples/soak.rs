@@ -21,6 +21,7 @@ mod random_model;
 #[path = "../tests/support/soak.rs"]
 mod soak;
 
+use clap::{Parser, value_parser};
 use random_model::Dims;
 use simdformer::config::Family;
 use simdformer::kernels::Isa;
@@ -29,29 +30,18 @@ use soak::{SOURCE, Soak, TARGET, Totals};
 use std::io::Read;
 use std::time::{Duration, Instant};
 
-const HELP: &str = "options: --sentences N (10000), --threads N (1), --width N (64)";
-
+/// Compares sentences in continuous batching with each sentence alone, and measures the memory
+#[derive(Parser)]
 struct Options {
+    /// The number of sentences
+    #[arg(long, default_value_t = 10_000, value_parser = value_parser!(u64).range(10..))]
     sentences: u64,
-    threads: usize,
-    /// `d_model`, in heads of 16.
-    width: usize,
-}
-
-fn options() -> Result<Options, String> {
-    let mut options = Options { sentences: 10_000, threads: 1, width: 64 };
-    let mut arguments = std::env::args().skip(1);
-    while let Some(name) = arguments.next() {
-        let value = arguments.next().and_then(|value| value.parse().ok());
-        let value: u64 = value.ok_or_else(|| format!("{name}: expected a number; {HELP}"))?;
-        match name.as_str() {
-            "--sentences" => options.sentences = value.max(10),
-            "--threads" => options.threads = (value as usize).max(1),
-            "--width" => options.width = (value as usize).clamp(16, 4096) / 16 * 16,
-            _ => return Err(format!("unknown option {name}; {HELP}")),
-        }
-    }
-    Ok(options)
+    /// The number of threads
+    #[arg(long, default_value_t = 1, value_parser = value_parser!(u16).range(1..))]
+    threads: u16,
+    /// The width of the model, in heads of 16
+    #[arg(long, default_value_t = 64, value_parser = value_parser!(u16).range(16..=4096))]
+    width: u16,
 }
 
 /// Resident bytes of this process, exactly; `None` if the system does not report them. Allocates nothing.
@@ -107,7 +97,8 @@ fn report(elapsed: Duration, totals: &Totals, wrong: u64) -> Memory {
 }
 
 fn run(options: &Options) -> Result<(), Box<dyn std::error::Error>> {
-    let (width, heads) = (options.width, options.width / 16);
+    let heads = usize::from(options.width / 16);
+    let width = 16 * heads;
     let dims = Dims {
         d_model: width,
         heads: [heads, heads],
@@ -177,10 +168,10 @@ fn touch_stack() {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let options = options()?;
+    let options = Options::parse();
     #[cfg(feature = "rayon")]
     if options.threads > 1 {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(options.threads).build()?;
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(options.threads.into()).build()?;
         pool.broadcast(|_| touch_stack());
         return pool
             .install(|| run(&options).map_err(|error| error.to_string()))

@@ -35,7 +35,7 @@
 //! | translate: best hypothesis, n-best, samples | `examples/first_hour/translate.rs` | [`Session::generate`], [`search::SearchOptions`] |
 //! | stream tokens; stop one source or all | `examples/first_hour/stream.rs` | [`Event`], [`Stop`], [`Session::check`] |
 //! | admit a sentence while others are decoded | `examples/first_hour/admit.rs` | [`search::Search`], [`Session::step`] |
-//! | speculative decoding | `examples/support/drafts.rs` | [`Session::generate_drafted`], [`Session::verify`], [`Drafter`] |
+//! | speculative decoding | `text/src/command/generate/drafts.rs` | [`Session::generate_drafted`], [`Session::verify`], [`Drafter`] |
 //! | a service whose threads share the weights | `examples/first_hour/service.rs` | [`ModelRef`]: a session that owns an `Arc` |
 //! | a custom architecture, weights from memory | `examples/first_hour/by_hand.rs` | [`Model::from_fn`], [`config::Config::transformer`] |
 //! | attention weights of one head | `examples/first_hour/one_head.rs` | [`Session::align`] |

@@ -5,7 +5,7 @@ Usage: python tests/agreement.py [--probability 0.4] [--threads 1] [NAME ...]   
 For each family a model of random weights, 128 wide with two layers a side, learns the sentences of the demo's grammar
 (../models/fr-en/grammar.py), by the `train` program, until it gives the right token
 this probability, as a geometric mean: it has opinions and is still unsure. Whisper's hears each word as a pattern in
-noise, other noise each time, and learns by PyTorch, which makes it. Then `generate
+noise, other noise each time, and learns by PyTorch, which makes it. Then `simdformer generate
 --compare-weights` feeds it sentences it has not seen. A row of a Markdown table for each: the part of positions at which f32
 is right; the part at which each form chooses as f32 does; and the smallest table of forms that does at 99.5 %. It fails where
 `int8` chooses as f32 at less than 98 %, with keys and values in f32 or in f16, or `int8x16` at less than 99.5 %.
@@ -129,7 +129,7 @@ MODELS = {
 
 
 def build(*arguments):
-    """The path of an example's program."""
+    """The path of a program."""
     command = ["cargo", "build", "-q", "--release", "--message-format=json", *arguments]
     out = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
     return [found["executable"] for found in map(json.loads, out.splitlines()) if found.get("executable")][-1]
@@ -247,7 +247,7 @@ def compared(program, model, lines, options, a):
         + f'"decoder_input_ids": {json.dumps(line["target_ids"])}}}\n'
         for line in lines
     )
-    command = [program, "--model", model, "--threads", str(a.threads), *[x for pair in options.items() for x in pair]]
+    command = [program, "generate", "--model", model, "--threads", str(a.threads), *[x for pair in options.items() for x in pair]]
 
     def run(*more):
         done = subprocess.run([*command, *more], input=requests, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -272,7 +272,7 @@ def main():
     a = parser.parse_args()
     torch.set_num_threads(a.threads)
     transformers.utils.logging.disable_progress_bar()
-    train, generate = build("--features", "train", "--example", "train"), build("--example", "generate")
+    train, simdformer = build("--features", "train", "--example", "train"), build("-p", "simdformer-text", "--bin", "simdformer")
     print(f"| half-trained model | probability of the right token | {' | '.join(FORMS)} | smallest table |", flush=True)
     print("|---" * (3 + len(FORMS)) + "|", flush=True)
     good = True
@@ -280,7 +280,7 @@ def main():
         started = time.monotonic()
         with tempfile.TemporaryDirectory() as folder:
             learned = learn_sounds(folder, a) if name == "whisper" else learn(train, folder, name, a)
-            sure, found, smallest = compared(generate, *learned, a)
+            sure, found, smallest = compared(simdformer, *learned, a)
         told = " | ".join(f"{found[form]:.2f} %" for form in FORMS)
         print(f"| {name} | {sure:.2f} | {told} | {smallest} |", flush=True)
         print(f"{name}: {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)

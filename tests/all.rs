@@ -46,7 +46,6 @@ mod executor;
 mod families;
 mod features;
 mod first_hour;
-mod generate;
 #[cfg(target_os = "linux")]
 mod giant_files;
 mod golden_bits;

@@ -5,16 +5,17 @@
 #[path = "../examples/navigate.rs"]
 mod example;
 
-use example::masks;
+use clap::Parser;
 use example::page::{self, Style};
+use example::{Options, masks};
 use serde_json::Value;
 use simdformer::kernels::FullyMasked;
 use simdformer::trace::Stage;
 
 fn navigate(arguments: &[&str], style: Style, input: &str) -> Result<String, String> {
-    let arguments: Vec<String> = arguments.iter().map(|&a| a.to_owned()).collect();
+    let options = Options::try_parse_from(arguments).map_err(|error| error.to_string())?;
     let mut out = Vec::new();
-    example::run(&arguments, style, &mut input.as_bytes(), &mut out).map_err(|e| e.to_string())?;
+    example::run(options, style, &mut input.as_bytes(), &mut out).map_err(|e| e.to_string())?;
     Ok(String::from_utf8(out).expect("UTF-8"))
 }
 

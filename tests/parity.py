@@ -1,13 +1,13 @@
 """Compare local checkpoint directories with transformers, live, tensor by tensor.
 
-Usage: python tests/parity.py [--generate PROGRAM] [--lengths 1,7,40] [--new-tokens 16] DIR...
+Usage: python tests/parity.py [--simdformer PROGRAM] [--lengths 1,7,40] [--new-tokens 16] DIR...
 
-For each directory: random sources and targets of these lengths go through `generate --logits` and through transformers
+For each directory: random sources and targets of these lengths go through `simdformer generate --logits` and through transformers
 in float64, each sentence alone. Encoder outputs and teacher-forced logits must agree within 2e-5 of the largest
 magnitude of each tensor, greedy sequences and those of four beams must be the same, and scores of beams within 1e-5 of
 transformers' beam search, sums in float64.
 A model that only encodes is compared in its hidden states. Of one that reads features these are random, as many frames
-as the model has positions and fewer; its sequences are compared with timestamps and without. Without --generate the program is built first.
+as the model has positions and fewer; its sequences are compared with timestamps and without. Without --simdformer the program is built first.
 
 Needs torch and transformers, see golden/requirements.txt. Nothing is downloaded and nothing in DIR is run.
 """
@@ -88,7 +88,7 @@ def first(value):
 
 def run(program, folder, lines, *options):
     answer = subprocess.run(
-        [*program, "--model", folder, *options], input="\n".join(lines), capture_output=True, text=True, check=False
+        [program, "generate", "--model", folder, *options], input="\n".join(lines), capture_output=True, text=True, check=False
     )
     if answer.returncode:
         sys.exit(f"{folder}: generate: {answer.stderr.strip()}")
@@ -243,21 +243,21 @@ def searches(program, folder, model, sources, new_tokens, worst):
 
 
 def built():
-    """`generate`, built from this repository."""
-    build = ["cargo", "build", "--quiet", "--release", "--example", "generate"]
+    """The command `simdformer`, built from this repository."""
+    build = ["cargo", "build", "--quiet", "--release", "-p", "simdformer-text"]
     subprocess.run(build, cwd=ROOT, check=True)
     target = os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target"))
-    return [os.path.join(target, "release", "examples", "generate")]
+    return os.path.join(target, "release", "simdformer")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--generate", help="the program; built from this repository without it")
+    parser.add_argument("--simdformer", help="the program; built from this repository without it")
     parser.add_argument("--lengths", default="1,7,40")
     parser.add_argument("--new-tokens", type=int, default=16)
     parser.add_argument("directories", nargs="+", metavar="DIR")
     arguments = parser.parse_args()
-    program = [arguments.generate] if arguments.generate else built()
+    program = arguments.simdformer or built()
     lengths = [int(n) for n in arguments.lengths.split(",")]
     from transformers.utils import logging
 

@@ -1,12 +1,13 @@
 """What training writes, read by transformers: the same names, the same logits.
 
-Usage: python train_parity.py [--programs ../target/release/examples] [--work DIR]
+Usage: python train_parity.py [--programs ../target/release] [--work DIR]
 
 Trains a few steps from each checkpoint of golden/gradients that transformers has a class for, and one model of models/fr-en
 from nothing; then transformers loads the directory with nothing missing, nothing unexpected and nothing of another shape, and
-its logits, in float64, are compared with those that `generate --logits` says of the same directory: within 2e-5 of the
+its logits, in float64, are compared with those that `simdformer generate --logits` writes for the same directory: within 2e-5 of the
 largest. The directory has the weights of `best`, bit by bit. Needs torch, transformers and
-safetensors, and built examples: cargo build --release --features train --examples
+safetensors, and built programs: cargo build --release --features train --example train, and
+cargo build --release -p simdformer-text
 """
 
 import argparse
@@ -52,7 +53,7 @@ def checked(programs, folder, lines):
         save_file({f"features.{i}": source for i, (source, _) in enumerate(lines)}, features)
         more = ["--features", features]
     text = "\n".join(map(json.dumps, requests))
-    run(programs / "generate", "--model", folder, "--logits", file, "--score", *more, stdin=text)
+    run(programs / "simdformer", "generate", "--model", folder, "--logits", file, "--score", *more, stdin=text)
     ours, worst = load_file(file), 0.0
     with torch.no_grad():
         for i, (source, target) in enumerate(lines):
@@ -72,7 +73,7 @@ def checked(programs, folder, lines):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--programs", type=pathlib.Path, default=ROOT / "target" / "release" / "examples")
+    parser.add_argument("--programs", type=pathlib.Path, default=ROOT / "target" / "release")
     parser.add_argument("--work", type=pathlib.Path)
     args = parser.parse_args()
     work = args.work or pathlib.Path(tempfile.mkdtemp())
@@ -97,7 +98,7 @@ def main():
         # Of features there is nothing to validate with, so no save is the best.
         validate = ["--features", features] if heard else ["--validate", data]
         run(
-            args.programs / "train", "--data", data, *validate, "--model", folder, *begin,
+            args.programs / "examples" / "train", "--data", data, *validate, "--model", folder, *begin,
             "--steps", 3, "--batch-sentences", 3, "--dropout", 0, "--attention-dropout", 0, "--activation-dropout", 0,
             "--warmup-steps", 1, "--learning-rate", 0.01,
         )

@@ -18,7 +18,6 @@ use std::path::{Path, PathBuf};
 
 pub(crate) type Failure = Box<dyn Error + Send + Sync>;
 
-const SEED: u64 = 2017;
 /// Tokens per sentence if neither the command nor the model sets a limit.
 const LONGEST: usize = 512;
 
@@ -38,7 +37,7 @@ impl From {
     pub(crate) fn of(arguments: &Arguments, directory: Option<&Path>) -> Result<Self, Failure> {
         let demo = arguments.is_demo();
         if let Some(directory) = directory {
-            let resume = arguments.resume.unwrap_or(true);
+            let resume = arguments.resume;
             match (resume, directory.join("checkpoints")) {
                 (true, _) => {
                     if let Some(save) = TrainingRun::last_save(directory)? {
@@ -140,8 +139,7 @@ impl Data {
                     Some(test) => Some(test),
                     None => Some(read(&demo::folder().join("held_out.jsonl"))?),
                 };
-                let (training, development) =
-                    demo::corpora(&reading, arguments.seed.unwrap_or(SEED))?;
+                let (training, development) = demo::corpora(&reading, arguments.seed)?;
                 (training, Some(development))
             }
         };
@@ -163,9 +161,9 @@ impl Data {
         TrainLimits {
             source_length,
             target_length,
-            keep: arguments.keep_activations.unwrap_or_default(),
+            keep: arguments.keep_activations,
             average: arguments.ema.is_some(),
-            ..TrainLimits::new(arguments.pass_tokens.unwrap_or(4096), 1)
+            ..TrainLimits::new(arguments.pass_tokens, 1)
         }
     }
 }
@@ -191,13 +189,11 @@ pub(crate) fn trainer<'t>(
     limits: TrainLimits,
     threads: &Threads<'t>,
 ) -> Result<Trainer<'t>, Failure> {
-    let named = arguments.isa.clone().or_else(|| std::env::var("SIMDFORMER_ISA").ok());
-    let isa = named.map(|name| Isa::from_name(&name)).transpose()?;
-    let seed = arguments.seed.unwrap_or(SEED);
+    let isa = arguments.isa.map_or_else(Isa::detect, Ok)?;
     let mut trainer = match from {
         From::Save(path) | From::Checkpoint(path) => {
             let checkpoint = Checkpoint::open(path)?;
-            Trainer::open(&checkpoint, isa.unwrap_or_else(Isa::best), limits)?
+            Trainer::open(&checkpoint, isa, limits)?
         }
         From::Nothing(_) => {
             let config = layout.config().clone();
@@ -205,11 +201,8 @@ pub(crate) fn trainer<'t>(
                 Some(First::Glorot) => Initial::Glorot,
                 _ => Initial::of(&config, layout.config_text()),
             };
-            let weights = initial.weights(&config, seed);
-            match isa {
-                Some(isa) => Trainer::new_on(isa, config, limits, weights)?,
-                None => Trainer::new(config, limits, weights)?,
-            }
+            let weights = initial.weights(&config, arguments.seed);
+            Trainer::new_on(isa, config, limits, weights)?
         }
     };
     trainer.set_threads(threads.clone());
@@ -227,7 +220,7 @@ pub(crate) fn trainer<'t>(
             &["attention_dropout", "attention_probs_dropout_prob", "dropout_rate"],
         ),
         activation: rate(arguments.activation_dropout, &["activation_dropout", "dropout_rate"]),
-        seed,
+        seed: arguments.seed,
     })?;
     if arguments.ema.is_some() {
         trainer.set_average(arguments.ema)?;
@@ -245,10 +238,10 @@ pub(crate) fn options(arguments: &Arguments, config: &Config) -> Result<RunOptio
     let expected = steps.unwrap_or(usual);
     let warmup = arguments.warmup_steps.unwrap_or((expected / 12).max(1));
     let peak = arguments.learning_rate.unwrap_or(if demo { 2e-3 } else { 5e-4 });
-    let last = arguments.final_fraction.unwrap_or(0.0);
+    let last = arguments.final_fraction;
     // The last step needs a nonzero rate too.
     let end = expected.max(warmup) + 1;
-    let schedule = match arguments.schedule.unwrap_or(Shape::Linear) {
+    let schedule = match arguments.schedule {
         Shape::Constant => Schedule::Constant { peak, warmup },
         Shape::Paper => {
             let factor = arguments.learning_rate.unwrap_or(1.0);
@@ -259,31 +252,31 @@ pub(crate) fn options(arguments: &Arguments, config: &Config) -> Result<RunOptio
         Shape::Cosine => Schedule::Cosine { peak, warmup, steps: end, last },
     };
     let usual_size = if demo { BatchSize::Sentences(192) } else { BatchSize::Tokens(4096) };
-    let size = arguments.batch.unwrap_or(usual_size);
+    let size = arguments.batch().unwrap_or(usual_size);
     let batching = match &arguments.batches {
         Some(file) => Batching::listed(file)?,
         None if arguments.benchmark => Batching::InOrder { size },
-        None => Batching::Shuffled { size, pool: arguments.sort_pool.unwrap_or(0) },
+        None => Batching::Shuffled { size, pool: arguments.sort_pool },
     };
     let mut step = StepOptions::default();
     let epsilon = arguments.label_smoothing.unwrap_or(if demo { 0.05 } else { 0.1 });
     step.smoothing = Smoothing { epsilon, ..Smoothing::default() };
-    [step.adam.beta1, step.adam.beta2] = arguments.betas.unwrap_or([0.9, 0.98]);
-    step.adam.epsilon = arguments.epsilon.unwrap_or(1e-9);
-    step.adam.weight_decay = arguments.weight_decay.unwrap_or(0.0);
-    step.clip_norm = Some(arguments.clip_norm.unwrap_or(1.0)).filter(|&norm| norm != 0.0);
+    [step.adam.beta1, step.adam.beta2] = arguments.betas;
+    step.adam.epsilon = arguments.epsilon;
+    step.adam.weight_decay = arguments.weight_decay;
+    step.clip_norm = Some(arguments.clip_norm).filter(|&norm| norm != 0.0);
     let metric = arguments.best_metric.unwrap_or(if demo { Metric::Judged } else { Metric::Loss });
     Ok(RunOptions {
         step,
         schedule,
         batching,
-        accumulate: arguments.accumulate.unwrap_or(1),
-        seed: arguments.seed.unwrap_or(SEED),
+        accumulate: arguments.accumulate,
+        seed: arguments.seed,
         steps,
         epochs: arguments.epochs,
-        validate_every: arguments.validate_every.unwrap_or(500),
-        save_every: arguments.save_every.unwrap_or(500),
-        keep: arguments.keep.unwrap_or(3),
+        validate_every: arguments.validate_every,
+        save_every: arguments.save_every,
+        keep: arguments.keep,
         metric,
         patience: arguments.patience,
     })

@@ -26,8 +26,9 @@ mod peak;
 mod report;
 mod signals;
 
-use arguments::{Arguments, Command};
+use arguments::Arguments;
 use begin::{Data, Failure, From};
+use clap::Parser;
 use judge::judge;
 use metrics::Metrics;
 use report::{Report, clock, show};
@@ -43,18 +44,7 @@ use std::time::Instant;
 const SAMPLES: usize = 3;
 
 fn main() -> ExitCode {
-    let arguments = match arguments::parse(std::env::args_os().skip(1)) {
-        Ok(Command::TrainingRun(arguments)) => arguments,
-        Ok(Command::Help) => {
-            print!("{}", arguments::HELP);
-            return ExitCode::SUCCESS;
-        }
-        Err(error) => {
-            eprintln!("train: {error}");
-            return ExitCode::from(2);
-        }
-    };
-    match with_threads(&arguments) {
+    match with_threads(&Arguments::parse_from(std::env::args_os().skip(1))) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("train: {error}");
@@ -64,13 +54,12 @@ fn main() -> ExitCode {
 }
 
 fn with_threads(arguments: &Arguments) -> Result<(), Failure> {
-    let threads = arguments.threads.unwrap_or(1);
-    if threads == 1 {
+    if arguments.threads == 1 {
         return command(arguments, &Threads::Serial);
     }
     #[cfg(feature = "rayon")]
     {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build()?;
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(arguments.threads).build()?;
         pool.broadcast(|_| ());
         pool.install(|| command(arguments, &Threads::Rayon))
     }
@@ -80,7 +69,7 @@ fn with_threads(arguments: &Arguments) -> Result<(), Failure> {
 
 pub(crate) fn command(arguments: &Arguments, threads: &Threads<'_>) -> Result<(), Failure> {
     if let Some(checkpoints) = &arguments.average {
-        let out = arguments.model.clone().ok_or("--average needs --model, where the mean goes")?;
+        let out = arguments.model.clone().ok_or("--average needs --model")?;
         average(checkpoints, &out)?;
         println!("{}: the mean of {} checkpoints", out.display(), checkpoints.len());
         return Ok(());
@@ -115,9 +104,9 @@ pub(crate) fn command(arguments: &Arguments, threads: &Threads<'_>) -> Result<()
     let words = Wording::of(&data);
     let judged = RefCell::new(None);
     let work = peak::Work::of(layout.config(), &data.training);
-    let count = arguments.threads.unwrap_or(1) as f64;
+    let count = arguments.threads as f64;
     let peak = peak::of_one_thread(trainer.model().isa()).map(|peak| peak * count);
-    let mut report = Report::new(arguments.report_every.unwrap_or(50), options.steps, work, peak);
+    let mut report = Report::new(arguments.report_every, options.steps, work, peak);
     let mut run = TrainingRun::new(trainer, &data.training, options)?;
     if let Some(held_out) = &data.held_out {
         run.set_held_out(held_out);

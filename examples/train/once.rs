@@ -18,7 +18,7 @@ pub(crate) fn gradients(
     file: &Path,
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
-    let count = match arguments.batch {
+    let count = match arguments.batch() {
         Some(BatchSize::Sentences(count)) => count,
         Some(BatchSize::Tokens(_)) => return Err("--gradients takes --batch-sentences".into()),
         None => corpus.len(),
@@ -74,7 +74,7 @@ pub(crate) fn benchmark(
     }
     let allocations = counting::allocations() - allocated;
     let line = serde_json::json!({
-        "engine": "simdformer", "threads": arguments.threads.unwrap_or(1), "isa": isa,
+        "engine": "simdformer", "threads": arguments.threads, "isa": isa,
         "seconds": seconds, "source_tokens": source_tokens, "target_tokens": target_tokens,
         "loss": losses, "plan_bytes": plan_bytes, "allocations": allocations,
     });

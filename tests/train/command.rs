@@ -6,41 +6,48 @@ mod example;
 
 use super::runs::Folder;
 use super::support::{Golden, goldens};
-use example::arguments::{Command, parse};
+use clap::{CommandFactory, Parser};
+use example::arguments::Arguments;
 use example::metrics::curve;
 use simdformer::{Model, Threads};
-use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 
 fn run(words: &[&str]) -> Result<(), String> {
-    match parse(words.iter().map(OsString::from))? {
-        Command::Help => Err("help".to_owned()),
-        Command::TrainingRun(arguments) => {
-            example::command(&arguments, &Threads::Serial).map_err(|error| error.to_string())
-        }
-    }
+    let arguments = Arguments::try_parse_from(words).map_err(|error| error.to_string())?;
+    example::command(&arguments, &Threads::Serial).map_err(|error| error.to_string())
 }
 
 #[test]
 fn what_is_wrong_with_a_command_line_is_told() {
     for (words, part) in [
-        (&["--steps"][..], "--steps expects a value"),
-        (&["--steps", "many"], "--steps expects a number, found `many`"),
-        (&["--step", "3"], "unknown option `--step`"),
-        (&["3"], "expected an option, found `3`"),
-        (&["--steps", "3", "--steps", "4"], "--steps comes twice"),
-        (&["--batch-tokens", "3", "--batch-sentences", "4"], "comes twice, or beside another"),
-        (&["--schedule", "noam"], "expects one of paper, inverse-square-root"),
-        (&["--betas", "0.9"], "two numbers with a comma"),
-        (&["--keep", "0"], "at least 1"),
-        (&["--data", "x"], "--model is needed"),
-        (&["--gradients", "x"], "--data is needed"),
-        (&["--init-from", "x", "--config", "y"], "both say what to begin from"),
-        (&["--features", "x", "--model", "y"], "of the lines of --data alone"),
+        (&["--steps"][..], "a value is required for '--steps <N>'"),
+        (&["--steps", "many"], "invalid value 'many' for '--steps <N>'"),
+        (&["--step", "3"], "unexpected argument '--step' found"),
+        (&["3"], "unexpected argument '3' found"),
+        (&["--steps", "3", "--steps", "4"], "'--steps <N>' cannot be used multiple times"),
+        (&["--batch-tokens", "3", "--batch-sentences", "4"], "'--batch-tokens <N>' cannot be used"),
+        (&["--batch-tokens", "3", "--batches", "x"], "cannot be used with '--batch"),
+        (&["--schedule", "noam"], "[possible values: paper, inverse-square-root"),
+        (&["--betas", "0.9"], "expected two numbers with a comma"),
+        (&["--keep", "0"], "expected a whole number from 1 up"),
+        (&["--isa", "altivec"], "unknown instruction set"),
+        (&["--data", "x"], "not provided:\n  <--model <DIR>|--gradients <FILE>|--benchmark>"),
+        (&["--gradients", "x"], "not provided:\n  --data <FILE>"),
+        (&["--benchmark"], "not provided:\n  --data <FILE>"),
+        (&["--data", "x", "--gradients", "x", "--benchmark"], "cannot be used with '--benchmark'"),
+        (&["--average", "x,y"], "not provided:\n  --model <DIR>"),
+        (&["--init-from", "x", "--config", "y"], "cannot be used with '--config <DIR_OR_FILE>'"),
+        (&["--init-from", "x", "--init", "glorot"], "cannot be used with '--init <INIT>'"),
+        (&["--features", "x", "--model", "y"], "not provided:\n  --data <FILE>"),
+        (
+            &["--features", "x", "--model", "y", "--data", "z", "--test", "t"],
+            "'--features <FILE>' cannot be used with '--test <FILE>'",
+        ),
     ] {
-        let error = parse(words.iter().map(OsString::from)).expect_err(part);
-        assert!(error.contains(part), "{error}");
+        let error = Arguments::try_parse_from(words).expect_err(part);
+        assert_eq!(error.exit_code(), 2);
+        assert!(error.to_string().contains(part), "{error}");
     }
     let missing =
         run(&["--data", "nowhere.jsonl", "--model", "models/fr-en"]).expect_err("no file");
@@ -49,16 +56,9 @@ fn what_is_wrong_with_a_command_line_is_told() {
     assert!(nothing.contains("--init-from DIR"), "{nothing}");
 }
 
-/// Every option of the help is one that is understood.
 #[test]
-fn the_help_is_true() {
-    for line in example::arguments::HELP.lines().filter(|line| line.starts_with("    --")) {
-        for option in line.split_whitespace().filter(|word| word.starts_with("--")) {
-            let given = [option.trim_end_matches(',')].map(OsString::from);
-            let error = parse(given.into_iter()).err().unwrap_or_default();
-            assert!(!error.contains("unknown"), "{error}");
-        }
-    }
+fn options_are_consistent() {
+    Arguments::command().debug_assert();
 }
 
 /// The names, the shapes and the numbers of PyTorch's gradients; nothing else is written.

@@ -1,4 +1,4 @@
-//! Text for [`simdformer`]: builds the tokenizer of a model from its checkpoint directory.
+//! Text for `simdformer`: builds the tokenizer of a model from its checkpoint directory.
 //!
 //! The core reads and writes ids. This crate reads the tokenizer files of a published checkpoint without conversion,
 //! places the special tokens as the family requires, knows the languages of the model, and decodes ids to text, also

@@ -4,19 +4,25 @@
 
 #[cfg(feature = "audio")]
 mod audio;
+#[cfg(feature = "cli")]
 mod command;
 mod directories;
 mod malicious_input;
 // How much is tested, and when, is decided for the whole workspace in one file.
 #[path = "../../kernels/src/effort.rs"]
 mod effort;
-#[cfg(feature = "json")]
+#[cfg(all(feature = "cli", feature = "json"))]
 mod encoders;
+#[cfg(feature = "cli")]
+mod generate;
 mod golden;
+#[cfg(all(feature = "audio", feature = "cli"))]
+mod help;
 mod languages;
+#[cfg(feature = "cli")]
 mod rerank;
 #[cfg(feature = "audio")]
 mod riff;
 mod streams;
-#[cfg(all(feature = "audio", feature = "json"))]
+#[cfg(all(feature = "audio", feature = "cli", feature = "json"))]
 mod transcribe;

@@ -175,19 +175,44 @@ fn languages_are_listed_and_checked_before_weights_are_read() {
 }
 
 #[test]
-fn wrong_command_lines_are_told() {
+fn wrong_command_lines_are_rejected() {
+    let place = french();
+    let model = place.0.to_str().unwrap();
     for (arguments, message) in [
-        (&["translate"][..], "simdformer: expected --model DIR\n"),
         (
-            &["fly"],
-            "simdformer: expected translate, summarize, embed, rerank, transcribe, languages or show, found \"fly\"\n",
+            &["translate"][..],
+            "error: the following required arguments were not provided:\n  --model <DIR>\n",
+        ),
+        (&["fly"], "error: unrecognized subcommand 'fly'\n"),
+        (
+            // Whether an option has an effect depends on the model.
+            &["translate", "--model", model, "--seed", "1"],
+            "simdformer: --seed has no effect without --sample\n",
         ),
     ] {
         let output = run(arguments, "");
-        assert_eq!(output.status.code(), Some(2));
+        assert_eq!(output.status.code(), Some(2), "{}", err(&output));
         assert!(err(&output).starts_with(message), "{}", err(&output));
     }
-    assert!(out(&run(&["--help"], "")).starts_with("Runs a published model on text."));
+}
+
+/// The options of the search are those of `generate`.
+#[test]
+fn every_option_of_the_search_has_an_effect() {
+    let place = french();
+    let plain = out(&translate(&place, &["Je suis étudiant"], "")).to_owned();
+    for options in [
+        &["--max-new-tokens", "2"][..],
+        &["--min-new-tokens", "12"],
+        &["--repetition-penalty", "0.2"],
+        &["--sample", "--seed", "3", "--temperature", "4", "--top-k", "0"],
+    ] {
+        let output = translate(&place, &[options, &["Je suis étudiant"]].concat(), "");
+        assert_eq!((output.status.code(), err(&output)), (Some(0), ""), "{options:?}");
+        assert_ne!(out(&output), plain, "{options:?}");
+    }
+    let one = ["--sample", "--top-k", "1", "Je suis étudiant"];
+    assert_eq!(out(&translate(&place, &one, "")), plain);
 }
 
 /// A configuration, and a model of random weights.

@@ -5,6 +5,8 @@
 #[path = "../../attention_map.rs"]
 mod example;
 
+use clap::Parser;
+use example::Options;
 use example::heatmap::{Page, Panel, cut, isolated, width};
 use std::path::Path;
 
@@ -100,8 +102,8 @@ fn a_translation_is_drawn_and_aligned() {
     let out = std::env::temp_dir().join(format!("attention-map-{}", std::process::id()));
     let folder = out.to_str().expect("a path").to_owned();
     let run = |arguments: &[&str]| {
-        example::run(&arguments.iter().map(|&a| a.to_owned()).collect::<Vec<_>>())
-            .map_err(|error| error.to_string())
+        let options = Options::try_parse_from(arguments).map_err(|error| error.to_string())?;
+        example::run(&options).map_err(|error| error.to_string())
     };
     let text = run(&["--out", &folder, "les petites filles sont heureuses"]).expect("a drawing");
     assert!(text.contains("-> the small girls are happy\n"), "{text}");
@@ -122,11 +124,11 @@ fn a_translation_is_drawn_and_aligned() {
     for (arguments, error) in [
         (&["--layer", "2", "bonjour"][..], "the decoder has 2 layers"),
         (&["--heads", "4", "bonjour"], "the decoder has 4 heads; head 4 was asked for"),
-        (&["--fly"], "unknown option"),
-        (&[], "expected a sentence"),
+        (&["--fly"], "unexpected argument '--fly' found"),
+        (&[], "required arguments were not provided:\n  <SENTENCE>..."),
         (&["--model", "no/such/folder", "1"], "no such directory"),
         (&["xyzzy"], "does not know"),
-        (&["--out"], "needs a value"),
+        (&["--layer"], "a value is required for '--layer <N>'"),
     ] {
         let arguments = [&["--out", &folder], arguments].concat();
         let found = run(&arguments).expect_err(error);
@@ -140,8 +142,8 @@ fn the_picture_of_the_readme_is_what_the_example_draws() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the workspace");
     let out = std::env::temp_dir().join(format!("readme-map-{}", std::process::id()));
     let folder = out.to_str().expect("a path").to_owned();
-    let sentence = "la vieille maison blanche est belle".to_owned();
-    example::run(&["--out".to_owned(), folder, sentence]).expect("a drawing");
+    let arguments = ["--out", &folder, "la vieille maison blanche est belle"];
+    example::run(&Options::try_parse_from(arguments).expect("options")).expect("a drawing");
     let read = |path: &Path| std::fs::read_to_string(path).expect("an SVG");
     let (drawn, kept) = (read(&out.join("cross.svg")), read(&root.join("docs/attention.svg")));
     // Compare words and positions only; a color may differ in one bit between instruction sets.

@@ -1,385 +1,434 @@
-//! The command line.
+//! The command line: every command with its options, as clap reads it.
+//!
+//! An option that several commands have is declared once, in a struct that these commands flatten. The options of the
+//! search are in [`search_arguments`](crate::search_arguments), those of `generate` in [`generate`](crate::generate).
 
-use core::fmt;
-use simdformer::search::{BeamOptions, Strategy};
-use simdformer::{Dtype, WeightDtypes, WeightDtypesError};
+use crate::generate::Generate;
+use crate::search_arguments::SearchArguments;
+use clap::builder::PossibleValuesParser;
+use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint};
+use clap_complete::Shell;
+use simdformer::kernels::Isa;
+use simdformer::{Dtype, WeightDtypes};
 use std::ffi::OsString;
+use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
 
-pub(crate) const HELP: &str = "\
-Runs a published model on text.
+/// The end of `simdformer --help`.
+const EXAMPLES: &str = "\
+Examples:
+  simdformer translate --model opus-mt-en-fr \"How are you?\"
+  simdformer translate --model nllb-200-distilled-600M --from eng_Latn --to fra_Latn < lines.txt
+  simdformer summarize --model bart-large-cnn --file article.txt
+  simdformer embed --model all-MiniLM-L6-v2 --table \"How are you?\" \"Comment vas-tu ?\"
+  simdformer transcribe --model whisper-base talk.wav
+  echo '{\"input_ids\": [6, 11, 0]}' | simdformer generate --model models/fr-en
+  simdformer completions bash > ~/.local/share/bash-completion/completions/simdformer
+  simdformer man translate | man -l -
 
-    simdformer translate --model DIR [--from CODE] [--to CODE] [OPTIONS] [TEXT...]
-    simdformer summarize --model DIR [OPTIONS] [TEXT...]
-    simdformer embed --model DIR [OPTIONS] [TEXT...]
-    simdformer rerank --model DIR --query QUERY [OPTIONS] [TEXT...]
-    simdformer transcribe --model DIR [--language CODE] [OPTIONS] [FILE.wav...]
-    simdformer languages --model DIR
-    simdformer show --model DIR
+Results are written to standard output, everything else to standard error. The results are the same on any number of \
+threads. The exit code is 0; 1 if something could not be run; 2 for a wrong command line.";
 
-DIR is a directory as it is published: config.json, *.safetensors, tokenizer files.
-
-Texts are the arguments, or what the files hold, or standard input. translate takes a line as one text,
-summarize a whole file; every text becomes one line of output, in order. Blank texts become blank lines.
-
-embed takes a line as one text and writes its vector as a line of JSON, made as modules.json says (the mean of
-its tokens where there is none). Blank texts have one as well: that of their special tokens.
-
-rerank takes a line as one text and scores it beside the query with a cross-encoder; the best come first, each
-a JSON object of the text's index, from 0, and its score, as the classifier gives it.
-
-transcribe writes what is said in each file as one line: WAV, of the rate that the model takes (16 kHz), any
-number of channels; without files, or for -, standard input. Longer audio is heard in windows of 30 s, and said
-so. `ffmpeg -i FILE -ac 1 -ar 16000 -f wav - | simdformer transcribe --model DIR` hears any other file.
-
-    --from CODE, --to CODE    languages; `simdformer languages` lists them
-    --file FILE               read texts from FILE; may come several times
-    --lines                   summarize: a line is one text
-    --whole                   translate, embed, rerank: a file is one text
-    --beams N                 hypotheses of the search, if not what the checkpoint asks for; 1 is greedy
-    --max-new-tokens N        the longest output
-    --truncate                cut texts that are longer than the model takes, and say so; without it they
-                              are not run, and said so; embed cuts, and says so, where the directory's
-                              max_seq_length wants it
-    --stream                  greedy only: write the text while it comes, one text at a time
-    --json                    one JSON object a text: text, score, tokens, finish, truncated, or error;
-                              transcribe: a file: file, text, language, seconds, windows, segments, or error
-    --weights FORMS           how matrices are kept: stored (as in the checkpoint, the default), f32, bf16, f16, int8x16 or
-                              int8: a quarter of the memory, and faster; with exceptions by name, as
-                              int8,decoder.layers.*.feed_forward.outer=int8x16
-    --cache f32|f16           translate, summarize, transcribe: how keys and values are kept; f16 is half the memory,
-                              faster for long texts and audio, and rounds them to 11 bits; unless said otherwise it
-                              goes with --weights int8, and f32 with all others
-    --threads N               1 unless said otherwise; the output is the same on any number
-    --slots N                 texts that are run at a time, 32; windows of audio, 4
-    --query QUERY             rerank: what the texts are to answer
-    --language CODE           transcribe: what is spoken, fr or french; without it a model of several
-                              languages hears which
-    --task TASK               transcribe: transcribe, or translate into English
-    --timestamps              transcribe: a line a phrase, with its times: [0.00 -> 2.50] ...
-    --table                   embed: the cosine of every text with every other, instead of vectors
-    --npy FILE                embed: vectors into FILE, for NumPy: float32, [texts, numbers]
-    --summary                 what was loaded, on standard error
-    --quiet                   no progress
-
-Exits with 1 if a text could not be run, 2 for a wrong command line.
-";
+/// Runs published Transformer models on text, audio or token ids
+#[derive(Debug, Parser)]
+#[command(name = "simdformer", version, after_help = EXAMPLES, max_term_width = 100)]
+struct CommandLine {
+    #[command(subcommand)]
+    command: Command,
+}
 
 /// The command to run.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    Help,
-    Languages(PathBuf),
-    Show(PathBuf),
-    Generate(Box<Arguments>),
-    Embed(Box<Arguments>),
-    Rerank(Box<Arguments>),
-    Transcribe(Box<Arguments>),
+    /// Translate texts
+    ///
+    /// Texts are the arguments, the lines of the files, or the lines of standard input. Every text becomes one line of
+    /// output, in order. A blank text becomes a blank line.
+    Translate(Box<TextToText>),
+    /// Summarize texts
+    ///
+    /// Texts are the arguments, the files, or standard input: a file is one text. Every text becomes one line of
+    /// output, in order. A blank text becomes a blank line.
+    Summarize(Box<TextToText>),
+    /// Generate sequences of token ids from token ids or audio features
+    Generate(Box<Generate>),
+    /// Compute a vector for each text
+    ///
+    /// A line is one text. Its vector is a line of JSON, computed as modules.json defines (without this file, it is
+    /// the mean of the hidden states of the tokens). A blank text has the vector of its special tokens. A text that is
+    /// longer than max_seq_length of the directory is cut, and this is reported.
+    Embed(Box<Embed>),
+    /// Score how well each text answers a query, best first
+    ///
+    /// A line is one text. A cross-encoder scores it together with the query. Each line of output is a JSON object
+    /// with the index of the text, from 0, and the output of the classifier.
+    Rerank(Box<Rerank>),
+    /// Transcribe WAV files
+    ///
+    /// The text of a file becomes one line. A file has the sample rate of the model (16 kHz) and any number of
+    /// channels. Longer audio is split into windows of 30 s, and this is reported. For other formats: ffmpeg -i FILE
+    /// -ac 1 -ar 16000 -f wav - | simdformer transcribe --model DIR
+    #[cfg(feature = "audio")]
+    Transcribe(Box<Transcribe>),
+    /// List the languages of a model
+    Languages(Directory),
+    /// Show the architecture of a model, its memory and its search options
+    Show(Directory),
+    /// Print a completion script
+    Completions {
+        /// The shell that will read the script
+        shell: Shell,
+    },
+    /// Print the manual page of simdformer or of one of its commands
+    Man {
+        /// The command; without it, simdformer
+        command: Option<String>,
+    },
 }
 
-/// The arguments of the commands that process texts.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Arguments {
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Model")]
+pub(crate) struct Directory {
+    /// The checkpoint directory as it is published: config.json, *.safetensors, tokenizer files
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) model: PathBuf,
-    pub(crate) from: Option<String>,
-    pub(crate) to: Option<String>,
-    pub(crate) files: Vec<PathBuf>,
-    pub(crate) texts: Vec<String>,
-    /// Whether each file is one text.
-    pub(crate) whole: bool,
-    pub(crate) beams: Option<usize>,
-    pub(crate) max_new_tokens: Option<usize>,
-    pub(crate) truncate: bool,
-    pub(crate) stream: bool,
-    pub(crate) json: bool,
+}
+
+/// The options of every command that runs a model.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Model")]
+pub(crate) struct ModelArguments {
+    #[command(flatten)]
+    pub(crate) directory: Directory,
+    /// The dtype of the weights: stored (as in the checkpoint), f32, bf16, f16, int8x16 or int8
+    ///
+    /// int8 takes a quarter of the memory of f32 and is faster. Exceptions are written by name, for example
+    /// int8,decoder.layers.*.feed_forward.outer=int8x16
+    #[arg(long, value_name = "DTYPES", default_value = "stored")]
     pub(crate) weights: WeightDtypes,
-    pub(crate) cache: Option<Dtype>,
+    /// The number of threads
+    #[arg(long, value_name = "N", default_value = "1", value_parser = at_least_one)]
     pub(crate) threads: usize,
-    pub(crate) slots: usize,
+    /// The instruction set: scalar, avx2, avx512 or neon; without this option, the best one of this CPU
+    #[arg(long, value_name = "NAME", value_parser = Isa::from_name)]
+    pub(crate) isa: Option<Isa>,
+}
+
+/// What a command reports on standard error.
+#[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Reports")]
+pub(crate) struct ReportArguments {
+    /// Describe the loaded model on standard error
+    #[arg(long)]
     pub(crate) summary: bool,
+    /// Show no progress
+    #[arg(long)]
     pub(crate) quiet: bool,
-    /// Whether to print a table of cosines.
+}
+
+/// The texts of a command.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Texts")]
+pub(crate) struct TextArguments {
+    /// The texts; without them and without --file, standard input is read
+    #[arg(value_name = "TEXT", help_heading = None)]
+    pub(crate) texts: Vec<String>,
+    /// Read texts from FILE; may be repeated
+    #[arg(long = "file", value_name = "FILE", conflicts_with = "texts")]
+    pub(crate) files: Vec<PathBuf>,
+    /// A line is one text
+    #[arg(long, overrides_with = "whole")]
+    lines: bool,
+    /// A file is one text
+    #[arg(long, overrides_with = "lines")]
+    whole: bool,
+    /// Cut texts that are longer than the model accepts, and report it
+    ///
+    /// Without this option such a text is not run, and this is reported.
+    #[arg(long)]
+    pub(crate) truncate: bool,
+    /// The number of texts that are run at a time
+    #[arg(long, value_name = "N", default_value = "32", value_parser = at_least_one)]
+    pub(crate) slots: usize,
+}
+
+impl TextArguments {
+    /// Whether a file is one text; `default` if the options do not say.
+    pub(crate) fn whole(&self, default: bool) -> bool {
+        self.whole || (default && !self.lines)
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TextToText {
+    #[command(flatten)]
+    pub(crate) model: ModelArguments,
+    #[command(flatten)]
+    pub(crate) texts: TextArguments,
+    /// The language of the texts; `simdformer languages` lists the codes
+    #[arg(long, value_name = "CODE", help_heading = "Texts")]
+    pub(crate) from: Option<String>,
+    /// The language of the output
+    #[arg(long, value_name = "CODE", help_heading = "Texts")]
+    pub(crate) to: Option<String>,
+    #[command(flatten)]
+    pub(crate) search: SearchArguments,
+    #[command(flatten)]
+    pub(crate) cache: CacheArguments,
+    /// Write each token when it is chosen, one text at a time; not for beam search
+    #[arg(long, help_heading = "Output", conflicts_with = "json")]
+    pub(crate) stream: bool,
+    /// Write a JSON object for each text: text, score, tokens, finish, truncated, or error
+    #[arg(long, help_heading = "Output")]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) reports: ReportArguments,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Embed {
+    #[command(flatten)]
+    pub(crate) model: ModelArguments,
+    #[command(flatten)]
+    pub(crate) texts: TextArguments,
+    /// Write the cosine of every text with every other instead of vectors
+    #[arg(long, help_heading = "Output", conflicts_with = "npy")]
     pub(crate) table: bool,
+    /// Write the vectors to FILE for NumPy: float32, [texts, width]
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(crate) npy: Option<PathBuf>,
-    /// The query of `rerank`.
+    #[command(flatten)]
+    pub(crate) reports: ReportArguments,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Rerank {
+    #[command(flatten)]
+    pub(crate) model: ModelArguments,
+    #[command(flatten)]
+    pub(crate) texts: TextArguments,
+    /// The query that the texts answer
+    #[arg(long, value_name = "QUERY", help_heading = "Texts")]
     pub(crate) query: String,
-    /// The spoken language.
+    #[command(flatten)]
+    pub(crate) reports: ReportArguments,
+}
+
+#[cfg(feature = "audio")]
+#[derive(Debug, Args)]
+pub(crate) struct Transcribe {
+    #[command(flatten)]
+    pub(crate) model: ModelArguments,
+    /// WAV files; without them, or for -, standard input is read
+    #[arg(value_name = "FILE", default_value = "-")]
+    pub(crate) files: Vec<PathBuf>,
+    /// The spoken language, as fr or french
+    ///
+    /// Without this option it is that of generation_config.json; a multilingual model detects it in the first window.
+    #[arg(long, value_name = "CODE", help_heading = "Audio")]
     pub(crate) language: Option<String>,
+    /// What is written: the text as spoken, or its translation to English
+    #[arg(long, help_heading = "Audio", value_parser = ["transcribe", "translate"])]
     pub(crate) task: Option<String>,
+    /// The number of windows that are run at a time
+    // For the decoder, one window costs as much as fifty sentences.
+    #[arg(long, value_name = "N", default_value = "4", value_parser = at_least_one, help_heading = "Audio")]
+    pub(crate) slots: usize,
+    #[command(flatten)]
+    pub(crate) search: SearchArguments,
+    #[command(flatten)]
+    pub(crate) cache: CacheArguments,
+    /// Write a line for each phrase, with its times: [0.00 -> 2.50] ...
+    #[arg(long, help_heading = "Output")]
     pub(crate) timestamps: bool,
+    /// Write a JSON object for each file: file, text, language, seconds, windows, segments, or error
+    #[arg(long, help_heading = "Output")]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) reports: ReportArguments,
 }
 
-impl Arguments {
-    /// Sets the number of beams in the search strategy; without an argument, the checkpoint's setting stays.
-    pub(crate) fn choose_beams(&self, strategy: &mut Strategy) {
-        match (self.beams, strategy) {
-            (Some(1), strategy) => *strategy = Strategy::Greedy,
-            (Some(beams), Strategy::Beam(beam)) => beam.beams = beams,
-            (Some(beams), strategy) => {
-                *strategy = Strategy::Beam(BeamOptions { beams, ..BeamOptions::default() });
-            }
-            (None, _) => (),
-        }
-    }
+#[derive(Debug, Args)]
+pub(crate) struct CacheArguments {
+    /// The dtype of the KV cache; without this option f16 if the decoder attends in int8, otherwise f32
+    ///
+    /// f16 takes half the memory, is faster for long sources, and rounds keys and values to 11 bits.
+    #[arg(long = "cache", value_name = "DTYPE", help_heading = "Model", value_parser = cache_dtype())]
+    pub(crate) dtype: Option<Dtype>,
 }
 
-/// An error in a command line.
-#[derive(Debug, PartialEq)]
-pub(crate) enum ArgumentError {
-    NoCommand,
-    Command(String),
-    Option { command: String, option: String },
-    NoValue(&'static str),
-    Number { option: &'static str, found: String },
-    Weights(WeightDtypesError),
-    Cache(String),
-    NoModel,
-    NoQuery,
-    Task(String),
-    Both(&'static str, &'static str),
+fn cache_dtype() -> impl clap::builder::TypedValueParser<Value = Dtype> {
+    use clap::builder::TypedValueParser as _;
+    PossibleValuesParser::new(["f32", "f16"])
+        .try_map(|name| Dtype::from_name(&name).ok_or("expected f32 or f16"))
 }
 
-impl fmt::Display for ArgumentError {
+/// An error in a command line that clap cannot see, because it depends on the model.
+#[derive(Debug)]
+pub(crate) struct UsageError(pub(crate) String);
+
+impl fmt::Display for UsageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoCommand => {
-                write!(
-                    f,
-                    "expected translate, summarize, embed, rerank, transcribe, languages or show"
-                )
-            }
-            Self::Command(found) => {
-                write!(
-                    f,
-                    "expected translate, summarize, embed, rerank, transcribe, languages or show, found {found:?}"
-                )
-            }
-            Self::Option { command, option } => write!(f, "{command} has no option {option}"),
-            Self::NoValue(option) => write!(f, "{option} needs a value"),
-            Self::Number { option, found } => {
-                write!(f, "{option}: expected a number above 0, found {found:?}")
-            }
-            Self::Weights(error) => write!(f, "--weights: {error}"),
-            Self::Cache(found) => write!(f, "--cache: expected f32 or f16, found {found:?}"),
-            Self::NoModel => write!(f, "expected --model DIR"),
-            Self::NoQuery => write!(f, "expected --query QUERY"),
-            Self::Task(found) => {
-                write!(f, "--task: expected transcribe or translate, found {found:?}")
-            }
-            Self::Both(a, b) => write!(f, "expected {a} or {b}, found both"),
-        }
+        f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for ArgumentError {}
+impl std::error::Error for UsageError {}
 
-pub(crate) fn parse(
-    arguments: impl IntoIterator<Item = OsString>,
-) -> Result<Command, ArgumentError> {
-    let mut arguments = arguments.into_iter();
-    let Some(command) = arguments.next() else { return Err(ArgumentError::NoCommand) };
-    let command = command.to_string_lossy().into_owned();
-    let whole = match command.as_str() {
-        "--help" | "-h" | "help" => return Ok(Command::Help),
-        "translate" | "embed" | "rerank" | "transcribe" | "languages" | "show" => false,
-        "summarize" => true,
-        _ => return Err(ArgumentError::Command(command)),
-    };
-    let mut wanted = Arguments {
-        model: PathBuf::new(),
-        from: None,
-        to: None,
-        files: Vec::new(),
-        texts: Vec::new(),
-        whole,
-        beams: None,
-        max_new_tokens: None,
-        truncate: false,
-        stream: false,
-        json: false,
-        weights: WeightDtypes::as_stored(),
-        cache: None,
-        threads: 1,
-        // For the decoder, one window of audio costs as much as fifty sentences.
-        slots: if command == "transcribe" { 4 } else { 32 },
-        summary: false,
-        quiet: false,
-        table: false,
-        npy: None,
-        query: String::new(),
-        language: None,
-        task: None,
-        timestamps: false,
-    };
-    let generates = matches!(command.as_str(), "translate" | "summarize");
-    let embeds = command == "embed";
-    let reranks = command == "rerank";
-    let hears = command == "transcribe";
-    let runs = generates || embeds || reranks || hears;
-    let mut query = None;
-    let mut only_texts = false;
-    while let Some(argument) = arguments.next() {
-        let text = argument.to_string_lossy().into_owned();
-        if only_texts || !text.starts_with("--") {
-            if !runs {
-                return Err(ArgumentError::Option { command, option: text });
-            }
-            if hears {
-                wanted.files.push(argument.into());
-            } else {
-                wanted.texts.push(text);
-            }
-            continue;
-        }
-        let mut value = |option| arguments.next().ok_or(ArgumentError::NoValue(option));
-        let mut number = |option| {
-            let found = value(option)?.to_string_lossy().into_owned();
-            match found.parse() {
-                Ok(number @ 1..) => Ok(number),
-                _ => Err(ArgumentError::Number { option, found }),
-            }
-        };
-        match text.as_str() {
-            "--help" => return Ok(Command::Help),
-            "--model" => wanted.model = value("--model")?.into(),
-            _ if !runs => return Err(ArgumentError::Option { command, option: text }),
-            "--" => only_texts = true,
-            "--query" if reranks => query = Some(value("--query")?.to_string_lossy().into_owned()),
-            "--table" if embeds => wanted.table = true,
-            "--npy" if embeds => wanted.npy = Some(value("--npy")?.into()),
-            "--file" => wanted.files.push(value("--file")?.into()),
-            "--lines" | "--whole" | "--truncate" if hears => {
-                return Err(ArgumentError::Option { command, option: text });
-            }
-            "--lines" => wanted.whole = false,
-            "--whole" => wanted.whole = true,
-            "--truncate" => wanted.truncate = true,
-            "--weights" => {
-                let forms = value("--weights")?.to_string_lossy().into_owned();
-                wanted.weights = forms.parse().map_err(ArgumentError::Weights)?;
-            }
-            "--threads" => wanted.threads = number("--threads")?,
-            "--slots" => wanted.slots = number("--slots")?,
-            "--summary" => wanted.summary = true,
-            "--quiet" => wanted.quiet = true,
-            "--language" if hears => {
-                wanted.language = Some(value("--language")?.to_string_lossy().into_owned());
-            }
-            "--task" if hears => {
-                let task = value("--task")?.to_string_lossy().into_owned();
-                if !matches!(task.as_str(), "transcribe" | "translate") {
-                    return Err(ArgumentError::Task(task));
-                }
-                wanted.task = Some(task);
-            }
-            "--timestamps" if hears => wanted.timestamps = true,
-            _ if !generates && !hears => {
-                return Err(ArgumentError::Option { command, option: text });
-            }
-            "--beams" => wanted.beams = Some(number("--beams")?),
-            "--max-new-tokens" => wanted.max_new_tokens = Some(number("--max-new-tokens")?),
-            "--cache" => {
-                let found = value("--cache")?.to_string_lossy().into_owned();
-                let dtype = Dtype::from_name(&found).filter(|&dtype| dtype != Dtype::Bf16);
-                wanted.cache = Some(dtype.ok_or(ArgumentError::Cache(found))?);
-            }
-            "--json" => wanted.json = true,
-            _ if !generates => return Err(ArgumentError::Option { command, option: text }),
-            "--from" => wanted.from = Some(value("--from")?.to_string_lossy().into_owned()),
-            "--to" => wanted.to = Some(value("--to")?.to_string_lossy().into_owned()),
-            "--stream" => wanted.stream = true,
-            _ => return Err(ArgumentError::Option { command, option: text }),
-        }
+/// Parses a value; the error says what is expected.
+fn parsed<T: FromStr>(text: &str, expected: &str) -> Result<T, String> {
+    text.parse().map_err(|_| format!("expected {expected}"))
+}
+
+pub(crate) fn at_least_one(text: &str) -> Result<usize, String> {
+    const EXPECTED: &str = "a whole number from 1 up";
+    match parsed(text, EXPECTED)? {
+        0 => Err(format!("expected {EXPECTED}")),
+        count => Ok(count),
     }
-    if wanted.model.as_os_str().is_empty() {
-        return Err(ArgumentError::NoModel);
+}
+
+pub(crate) fn whole(text: &str) -> Result<usize, String> {
+    parsed(text, "a whole number")
+}
+
+pub(crate) fn seed(text: &str) -> Result<u64, String> {
+    parsed(text, "a whole number below 2^64")
+}
+
+pub(crate) fn token_id(text: &str) -> Result<u32, String> {
+    parsed(text, "a token id")
+}
+
+pub(crate) fn number(text: &str) -> Result<f64, String> {
+    parsed(text, "a number")
+}
+
+pub(crate) fn fraction(text: &str) -> Result<f64, String> {
+    const EXPECTED: &str = "a number from 0 to 1";
+    let found: f64 = parsed(text, EXPECTED)?;
+    if (0.0..=1.0).contains(&found) { Ok(found) } else { Err(format!("expected {EXPECTED}")) }
+}
+
+/// The definition of the command line, from which clap parses and prints help, completions and manual pages.
+pub(crate) fn definition() -> clap::Command {
+    // `-1` is the value of an option, so that the error names what the option expects.
+    fn negative(command: clap::Command) -> clap::Command {
+        let has_value = |arg: &clap::Arg| matches!(arg.get_action(), ArgAction::Set);
+        command.mut_subcommands(negative).mut_args(|arg| match has_value(&arg) {
+            true => arg.allow_negative_numbers(true),
+            false => arg,
+        })
     }
-    match query {
-        Some(query) => wanted.query = query,
-        None if reranks => return Err(ArgumentError::NoQuery),
-        None => (),
-    }
-    if wanted.stream && wanted.json {
-        return Err(ArgumentError::Both("--stream", "--json"));
-    }
-    if wanted.table && wanted.npy.is_some() {
-        return Err(ArgumentError::Both("--table", "--npy"));
-    }
-    if !wanted.texts.is_empty() && !wanted.files.is_empty() {
-        return Err(ArgumentError::Both("--file", "texts"));
-    }
-    Ok(match command.as_str() {
-        "languages" => Command::Languages(wanted.model),
-        "show" => Command::Show(wanted.model),
-        "rerank" => Command::Rerank(Box::new(wanted)),
-        "embed" => Command::Embed(Box::new(wanted)),
-        "transcribe" => Command::Transcribe(Box::new(wanted)),
-        _ => Command::Generate(Box::new(wanted)),
-    })
+    negative(CommandLine::command())
+}
+
+pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, clap::Error> {
+    let mut definition = definition();
+    let found = definition.try_get_matches_from_mut(arguments)?;
+    CommandLine::from_arg_matches(&found)
+        .map(|line| line.command)
+        .map_err(|error| error.format(&mut definition))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn parsed(line: &str) -> Result<Command, ArgumentError> {
-        parse(line.split_whitespace().map(OsString::from))
+    fn parsed(line: &str) -> Result<Command, String> {
+        let words = std::iter::once("simdformer").chain(line.split_whitespace());
+        parse(words.map(OsString::from)).map_err(|error| {
+            assert_eq!(error.exit_code(), 2, "{line}");
+            error.to_string()
+        })
     }
 
     #[test]
-    fn says_what_is_wrong() {
-        for (line, error) in [
-            ("", "expected translate, summarize, embed, rerank, transcribe, languages or show"),
+    fn definition_is_consistent() {
+        definition().debug_assert();
+    }
+
+    #[test]
+    fn errors_name_what_is_expected_and_found() {
+        let commands = "Commands:\n  translate ";
+        let no_model = "required arguments were not provided:\n  --model <DIR>";
+        for (line, part) in [
+            ("", commands),
+            ("translat", "unrecognized subcommand 'translat'\n\n  tip: "),
+            ("translate", no_model),
+            ("translate --model", "a value is required for '--model <DIR>' but none was supplied"),
             (
-                "translat",
-                "expected translate, summarize, embed, rerank, transcribe, languages or show, found \"translat\"",
+                "translate --model x --beams 0",
+                "'0' for '--beams <N>': expected a whole number from 1 up",
             ),
-            ("translate", "expected --model DIR"),
-            ("translate --model", "--model needs a value"),
-            ("translate --model x --beams 0", "--beams: expected a number above 0, found \"0\""),
-            ("embed --model x --weights", "--weights needs a value"),
+            ("embed --model x --weights", "a value is required for '--weights <DTYPES>'"),
             (
                 "translate --model x --weights int4",
-                "--weights: a form of weights must be stored, f32, bf16, f16, int8x16, int8, found \"int4\"",
+                "a form of weights must be stored, f32, bf16, f16, int8x16, int8, found \"int4\"",
             ),
-            ("show --model x --weights int8", "show has no option --weights"),
-            ("embed --model x --cache f16", "embed has no option --cache"),
-            ("translate --model x --cache int8", "--cache: expected f32 or f16, found \"int8\""),
-            ("translate --model x --bogus", "translate has no option --bogus"),
-            ("embed --model x --json", "embed has no option --json"),
-            ("translate --model x --table", "translate has no option --table"),
-            ("embed --model x --table --npy y", "expected --table or --npy, found both"),
-            ("rerank --model x", "expected --query QUERY"),
-            ("rerank --model x --query", "--query needs a value"),
-            ("embed --model x --query y", "embed has no option --query"),
-            ("rerank --model x --query y --beams 2", "rerank has no option --beams"),
-            ("transcribe", "expected --model DIR"),
-            ("transcribe --model x --truncate", "transcribe has no option --truncate"),
-            ("transcribe --model x --stream", "transcribe has no option --stream"),
-            ("transcribe --model x --query y", "transcribe has no option --query"),
+            ("show --model x --weights int8", "unexpected argument '--weights' found"),
+            ("embed --model x --cache f16", "unexpected argument '--cache' found"),
+            (
+                "translate --model x --cache int8",
+                "invalid value 'int8' for '--cache <DTYPE>'\n  [possible values: f32, f16]",
+            ),
+            ("translate --model x --bogus", "unexpected argument '--bogus' found"),
+            ("embed --model x --json", "unexpected argument '--json' found"),
+            ("translate --model x --table", "unexpected argument '--table' found"),
+            ("embed --model x --table --npy y", "'--table' cannot be used with '--npy <FILE>'"),
+            ("rerank --model x", "required arguments were not provided:\n  --query <QUERY>"),
+            ("rerank --model x --query", "a value is required for '--query <QUERY>'"),
+            ("embed --model x --query y", "unexpected argument '--query' found"),
+            ("rerank --model x --query y --beams 2", "unexpected argument '--beams' found"),
+            ("show --model x --json", "unexpected argument '--json' found"),
+            ("translate --model x --timestamps", "unexpected argument '--timestamps' found"),
+            ("translate --model x --stream --json", "'--stream' cannot be used with '--json'"),
+            ("translate --model x --file y z", "'--file <FILE>' cannot be used with '[TEXT]...'"),
+            ("completions csh", "invalid value 'csh' for '<SHELL>'\n  [possible values: bash,"),
+        ] {
+            let found = parsed(line).err();
+            assert!(found.as_ref().is_some_and(|error| error.contains(part)), "{line}: {found:?}");
+        }
+    }
+
+    #[test]
+    #[cfg(feature = "audio")]
+    fn errors_of_transcribe_name_what_is_expected_and_found() {
+        for (line, part) in [
+            ("transcribe", "required arguments were not provided:\n  --model <DIR>"),
+            ("transcribe --model x --truncate", "unexpected argument '--truncate' found"),
+            ("transcribe --model x --stream", "unexpected argument '--stream' found"),
+            ("transcribe --model x --query y", "unexpected argument '--query' found"),
             (
                 "transcribe --model x --task guess",
-                "--task: expected transcribe or translate, found \"guess\"",
+                "'guess' for '--task <TASK>'\n  [possible values: transcribe, translate]",
             ),
-            ("translate --model x --timestamps", "translate has no option --timestamps"),
-            ("show --model x --json", "show has no option --json"),
-            ("translate --model x --stream --json", "expected --stream or --json, found both"),
-            ("translate --model x --file y z", "expected --file or texts, found both"),
         ] {
-            let found = parsed(line).map_err(|error| error.to_string());
-            assert_eq!(found, Err(error.to_owned()), "{line}");
+            let found = parsed(line).err();
+            assert!(found.as_ref().is_some_and(|error| error.contains(part)), "{line}: {found:?}");
         }
     }
 
     #[test]
     fn a_line_or_a_file_is_a_text() {
         let whole = |line: &str| match parsed(line) {
-            Ok(Command::Generate(arguments)) => arguments.whole,
+            Ok(Command::Translate(arguments)) => arguments.texts.whole(false),
+            Ok(Command::Summarize(arguments)) => arguments.texts.whole(true),
             other => unreachable!("{other:?}"),
         };
         assert!(!whole("translate --model x"));
         assert!(whole("summarize --model x"));
         assert!(!whole("summarize --model x --lines"));
         assert!(whole("translate --model x --whole"));
+        assert!(!whole("translate --model x --whole --lines"));
+    }
+
+    #[test]
+    fn negative_numbers_are_values() {
+        for command in ["translate", "summarize", "generate"] {
+            let line = format!("{command} --model x --beams 2 --length-penalty -1");
+            assert!(parsed(&line).is_ok(), "{line}: {:?}", parsed(&line));
+        }
     }
 }

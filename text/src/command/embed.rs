@@ -1,36 +1,31 @@
 //! `embed`: computes a vector for each text from the hidden states, as the directory defines.
 
-use crate::arguments::Arguments;
+use crate::arguments::Embed;
 use crate::encoder;
 use crate::inputs::Inputs;
-use crate::progress::Progress;
 use crate::vectors::{Npy, Vectors};
-use crate::{Failure, Streams, loading, show};
+use crate::{Failure, Streams, progress, show};
+use indicatif::ProgressBar;
 use simdformer::Model;
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::Side;
 use simdformer::task_heads::SentenceHead;
 use simdformer_text::{Direction, Encoded, Tokenizer};
 use std::io::Write;
-use std::time::Instant;
 
 /// Texts that are read, run and written as one block.
 const BLOCK: usize = 512;
 
 /// Processes all texts; returns the exit code.
-pub(crate) fn run(arguments: &Arguments, streams: &mut Streams<'_>) -> Result<u8, Failure> {
-    let tokenizer = Tokenizer::from_dir(encoder::folder(&arguments.model)?)?;
+pub(crate) fn run(arguments: &Embed, streams: &mut Streams<'_>) -> Result<u8, Failure> {
+    let directory = &arguments.model.directory.model;
+    let tokenizer = Tokenizer::from_dir(encoder::folder(directory)?)?;
     // Check before gigabytes are read: does the model encode single texts, and does the directory define a vector?
     tokenizer.encode("", &Direction::default())?;
-    let checkpoint = Checkpoint::open(&arguments.model)?;
-    let head = SentenceHead::open(&arguments.model, checkpoint.config().d_model)?;
-    let model = loading::load(
-        &checkpoint,
-        &arguments.weights,
-        arguments.summary || streams.watched,
-        streams,
-    )?;
-    if arguments.summary {
+    let checkpoint = Checkpoint::open(directory)?;
+    let head = SentenceHead::open(directory, checkpoint.config().d_model)?;
+    let model = arguments.model.load(&checkpoint, &arguments.reports, streams)?;
+    if arguments.reports.summary {
         show::loaded(&tokenizer, &checkpoint, &model, streams.notes)?;
         let names: Vec<&str> = head.pooling().iter().map(|pooling| pooling.name()).collect();
         let unit = if head.normalizes() { ", of length 1" } else { "" };
@@ -44,13 +39,9 @@ pub(crate) fn run(arguments: &Arguments, streams: &mut Streams<'_>) -> Result<u8
     }
     let (most, cut) = longest(&tokenizer, &head, &model);
     let tokenizer = tokenizer.with_max_tokens(most);
-    let cut = cut || arguments.truncate;
+    let cut = cut || arguments.texts.truncate;
     let runner = Runner { arguments, tokenizer: &tokenizer, model: &model, head: &head, cut };
-    if arguments.threads == 1 {
-        return runner.run(streams);
-    }
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(arguments.threads).build()?;
-    pool.install(|| runner.run(streams))
+    arguments.model.in_pool(|| runner.run(streams))
 }
 
 /// The maximum number of tokens of a text, and whether longer texts are truncated. They are truncated if the
@@ -65,7 +56,7 @@ fn longest(tokenizer: &Tokenizer, head: &SentenceHead, model: &Model) -> (Option
 }
 
 struct Runner<'r> {
-    arguments: &'r Arguments,
+    arguments: &'r Embed,
     tokenizer: &'r Tokenizer,
     model: &'r Model,
     head: &'r SentenceHead,
@@ -75,40 +66,38 @@ struct Runner<'r> {
 
 impl Runner<'_> {
     fn run(&self, streams: &mut Streams<'_>) -> Result<u8, Failure> {
-        let Streams { input, out, notes, watched } = streams;
-        let mut inputs = Inputs::new(self.arguments, *input)?;
+        let Streams { input, out, notes, .. } = streams;
+        let texts = &self.arguments.texts;
+        let mut inputs = Inputs::new(texts, texts.whole(false), *input)?;
         let mut vectors = match &self.arguments.npy {
             Some(path) => Vectors::Npy(Npy::new(path, self.head.width())?),
             None if self.arguments.table => Vectors::Table(Vec::new()),
             None => Vectors::Lines,
         };
         let (mut done, mut failed) = (0, 0);
-        let started = Instant::now();
+        let progress = progress::counter("texts", self.arguments.reports.quiet);
         loop {
             let texts = inputs.take(BLOCK)?;
             if texts.is_empty() {
                 break;
             }
-            let watched = *watched && !self.arguments.quiet;
-            let progress = Progress::new(started, done, watched);
-            for (text, answer) in texts.iter().zip(self.block(&texts, progress, *notes)?) {
-                done += 1;
-                let vector = match answer {
-                    Outcome { error: Some(error), .. } => {
+            let answers = self.block(&texts, &progress)?;
+            progress.suspend(|| {
+                for (text, answer) in texts.iter().zip(answers) {
+                    done += 1;
+                    let Outcome { vector, too_long, error } = answer;
+                    if let Some(error) = &error {
                         failed += 1;
                         writeln!(notes, "simdformer: text {done}: {error}")?;
-                        None
-                    }
-                    Outcome { too_long: Some(tokens), vector, .. } => {
+                    } else if let Some(tokens) = too_long {
                         writeln!(notes, "simdformer: text {done} has {tokens} tokens and was cut")?;
-                        Some(vector)
                     }
-                    Outcome { vector, .. } => Some(vector),
-                };
-                vectors.add(text, vector, *out)?;
-            }
-            out.flush()?;
+                    vectors.add(text, error.is_none().then_some(vector), *out)?;
+                }
+                out.flush().map_err(Failure::from)
+            })?;
         }
+        progress.finish_and_clear();
         vectors.end(*out)?;
         if failed > 0 {
             writeln!(notes, "simdformer: {failed} of {done} texts were not run")?;
@@ -117,12 +106,7 @@ impl Runner<'_> {
     }
 
     /// Computes the answer to each text. A blank text is run too: its special tokens have a vector.
-    fn block(
-        &self,
-        texts: &[String],
-        mut progress: Progress,
-        notes: &mut (dyn Write + Send),
-    ) -> Result<Vec<Outcome>, Failure> {
+    fn block(&self, texts: &[String], progress: &ProgressBar) -> Result<Vec<Outcome>, Failure> {
         let mut answers = vec![Outcome::default(); texts.len()];
         let mut encoded: Vec<(usize, Encoded)> = Vec::new();
         for (i, text) in texts.iter().enumerate() {
@@ -135,14 +119,19 @@ impl Runner<'_> {
         }
         let run: Vec<&Encoded> = encoded.iter().map(|(_, one)| one).collect();
         let mut scratch = vec![0.0; self.head.scratch_floats()];
-        encoder::run(self.model, self.arguments, &run, &mut |number, hidden| {
-            let mut vector = vec![0.0; self.head.width()];
-            self.head.apply(hidden, &mut scratch, &mut vector)?;
-            answers[encoded[number].0].vector = vector;
-            progress.done(notes);
-            Ok(())
-        })?;
-        progress.end(notes);
+        encoder::run(
+            self.model,
+            &self.arguments.model,
+            self.arguments.texts.slots,
+            &run,
+            &mut |number, hidden| {
+                let mut vector = vec![0.0; self.head.width()];
+                self.head.apply(hidden, &mut scratch, &mut vector)?;
+                answers[encoded[number].0].vector = vector;
+                progress.inc(1);
+                Ok(())
+            },
+        )?;
         Ok(answers)
     }
 }

@@ -1,10 +1,10 @@
 //! Runs texts through an encoder, many at a time; each result has the same bits as alone.
 
 use crate::Failure;
-use crate::arguments::Arguments;
+use crate::arguments::ModelArguments;
 use serde_json::Value;
 use simdformer::config::Side;
-use simdformer::{Limits, Model, Session, Threads};
+use simdformer::{Limits, Model, Session};
 use simdformer_text::Encoded;
 use std::fs;
 use std::io::{ErrorKind, Read};
@@ -79,16 +79,18 @@ pub(crate) fn rejected(one: &Encoded, model: &Model, cut: bool) -> Option<String
 /// Receives the index and the hidden states of a text.
 type Each<'e> = dyn FnMut(usize, &[f32]) -> Result<(), Failure> + 'e;
 
-/// Calls `each` with the index and the hidden states, `[tokens, d_model]`, of every text, in order.
+/// Calls `each` with the index and the hidden states, `[tokens, d_model]`, of every text, in order. At most `slots`
+/// texts are run at a time.
 pub(crate) fn run(
     model: &Model,
-    arguments: &Arguments,
+    arguments: &ModelArguments,
+    slots: usize,
     texts: &[&Encoded],
     each: &mut Each<'_>,
 ) -> Result<(), Failure> {
     let config = model.config();
     let Some(longest) = texts.iter().map(|one| one.ids.len()).max() else { return Ok(()) };
-    let slots = arguments.slots.min(texts.len());
+    let slots = slots.min(texts.len());
     let limits = Limits::encoder(slots, longest);
     let limits = Limits {
         batch_tokens: limits.batch_tokens.min(TOKENS_PER_RUN).max(longest),
@@ -97,9 +99,7 @@ pub(crate) fn run(
         ..limits
     };
     let mut session = Session::new(model, limits)?;
-    if arguments.threads > 1 {
-        session.set_threads(Threads::Rayon);
-    }
+    session.set_threads(arguments.threads());
     let mut from = 0;
     while from < texts.len() {
         let mut tokens = 0;

@@ -1,7 +1,7 @@
 //! Reads input texts: arguments, lines or whole files, in blocks.
 
 use crate::Failure;
-use crate::arguments::Arguments;
+use crate::arguments::TextArguments;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::vec;
@@ -16,7 +16,8 @@ pub(crate) struct Inputs<'i> {
 
 impl<'i> Inputs<'i> {
     pub(crate) fn new(
-        arguments: &Arguments,
+        arguments: &TextArguments,
+        whole: bool,
         input: &'i mut (dyn Read + Send),
     ) -> Result<Self, Failure> {
         let mut readers: Vec<Box<dyn BufRead + Send + 'i>> = Vec::new();
@@ -32,7 +33,7 @@ impl<'i> Inputs<'i> {
             texts: arguments.texts.clone().into_iter(),
             readers: readers.into_iter(),
             now: None,
-            whole: arguments.whole,
+            whole,
         })
     }
 

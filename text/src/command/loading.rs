@@ -1,52 +1,65 @@
-//! Loads a model, reports its memory before, and shows progress.
+//! Loads the model that the command line names, and starts its threads.
 
-use crate::{Failure, Streams};
+use crate::arguments::{ModelArguments, ReportArguments};
+use crate::{Failure, Streams, progress};
 use simdformer::checkpoint::Checkpoint;
 use simdformer::kernels::Isa;
-use simdformer::{Loading, Model, WeightDtypes};
-use std::time::{Duration, Instant};
+use simdformer::{Loading, Model, Threads, WeightDtypes};
 
-/// The delay before the first progress line and between two.
-const INTERVAL: Duration = Duration::from_millis(200);
-
-/// Columns of the progress line, so that a narrow terminal does not wrap it.
-const WIDTH: usize = 79;
-
-/// Loads the model of `checkpoint`. If notes are shown, reports the required memory before any weight is read.
-pub(crate) fn load(
-    checkpoint: &Checkpoint<'_>,
-    forms: &WeightDtypes,
-    report_memory: bool,
-    streams: &mut Streams<'_>,
-) -> Result<Model, Failure> {
-    let isa = Isa::detect()?;
-    if report_memory {
-        writeln!(streams.notes, "needs {}", Model::requirements_as(checkpoint, isa, forms)?)?;
+impl ModelArguments {
+    pub(crate) fn isa(&self) -> Result<Isa, Failure> {
+        Ok(self.isa.map_or_else(Isa::detect, Ok)?)
     }
-    if !streams.watched {
-        return Ok(Model::load_as(checkpoint, isa, forms, &mut |_| ())?);
-    }
-    let mut last_update = Instant::now();
-    let mut shown = false;
-    let model = Model::load_as(checkpoint, isa, forms, &mut |loading: Loading<'_>| {
-        if last_update.elapsed() < INTERVAL {
-            return;
+
+    /// Loads the model of `checkpoint` and shows progress. The required memory is reported before any weight is read, in
+    /// a summary and on a terminal.
+    pub(crate) fn load(
+        &self,
+        checkpoint: &Checkpoint<'_>,
+        reports: &ReportArguments,
+        streams: &mut Streams<'_>,
+    ) -> Result<Model, Failure> {
+        let isa = self.isa()?;
+        if reports.summary || (streams.terminal && !reports.quiet) {
+            let needed = Model::requirements_as(checkpoint, isa, &self.weights)?;
+            writeln!(streams.notes, "needs {needed}")?;
         }
-        (last_update, shown) = (Instant::now(), true);
-        // If progress cannot be written, the write error is ignored too.
-        let _ = write!(streams.notes, "\r{:WIDTH$}", line(&loading));
-        let _ = streams.notes.flush();
-    });
-    if shown {
-        let _ = write!(streams.notes, "\r{:WIDTH$}\r", "");
+        load(checkpoint, isa, &self.weights, reports.quiet)
     }
-    Ok(model?)
+
+    /// How a session runs inside [`in_pool`](Self::in_pool).
+    pub(crate) fn threads(&self) -> Threads<'static> {
+        if self.threads == 1 { Threads::Serial } else { Threads::Rayon }
+    }
+
+    /// Runs `work` on the calling thread if it is the only one, otherwise in a pool.
+    pub(crate) fn in_pool<R: Send>(
+        &self,
+        work: impl FnOnce() -> Result<R, Failure> + Send,
+    ) -> Result<R, Failure> {
+        if self.threads == 1 {
+            return work();
+        }
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(self.threads).build()?;
+        // A thread allocates when it starts, so all threads start before allocations are counted.
+        pool.broadcast(|_| ());
+        pool.install(work)
+    }
 }
 
-/// The progress and the tensor that is being loaded.
-fn line(loading: &Loading<'_>) -> String {
-    let percent = 100 * loading.done / loading.total.max(1);
-    let megabytes = loading.total as f64 / 1e6;
-    let line = format!("loading: {percent} % of {megabytes:.1} MB, {}", loading.tensor);
-    line.chars().take(WIDTH).collect()
+/// Loads the model of `checkpoint` and shows progress.
+pub(crate) fn load(
+    checkpoint: &Checkpoint<'_>,
+    isa: Isa,
+    weights: &WeightDtypes,
+    quiet: bool,
+) -> Result<Model, Failure> {
+    let bar = progress::loading(quiet);
+    let model = Model::load_as(checkpoint, isa, weights, &mut |loading: Loading<'_>| {
+        bar.set_length(loading.total);
+        bar.set_position(loading.done);
+        bar.set_message(loading.tensor.to_string());
+    });
+    bar.finish_and_clear();
+    Ok(model?)
 }

@@ -1,4 +1,4 @@
-//! `simdformer`: reads a checkpoint directory and text; writes text, vectors or scores.
+//! `simdformer`: reads a checkpoint directory and text, audio or token ids; writes text, vectors, scores or token ids.
 //!
 //! `simdformer --help` lists the commands. Results are written to standard output, everything else to standard error.
 
@@ -8,24 +8,33 @@ mod encoder;
 mod generate;
 mod inputs;
 mod loading;
+mod pages;
 mod progress;
 #[cfg(feature = "audio")]
 mod prompt;
 mod rerank;
+mod search_arguments;
 mod show;
 #[cfg(feature = "audio")]
 mod transcribe;
+mod translate;
 mod vectors;
 
-use arguments::{Command, HELP};
+use arguments::{Command, UsageError};
+use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
+use std::alloc::System;
 use std::error::Error;
 use std::io::{self, BufWriter, IsTerminal, Read, Write};
 use std::process::ExitCode;
 
+/// The system's allocator, which counts its calls for the statistics of `generate`.
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
 /// Why a command failed or was incomplete.
 pub(crate) type Failure = Box<dyn Error + Send + Sync>;
 
-/// Exit code for a wrong command line.
+/// Exit code for a wrong command line; clap uses the same one.
 const USAGE: u8 = 2;
 
 /// The streams of a command.
@@ -33,36 +42,34 @@ pub(crate) struct Streams<'s> {
     pub(crate) input: &'s mut (dyn Read + Send),
     pub(crate) out: &'s mut (dyn Write + Send),
     pub(crate) notes: &'s mut (dyn Write + Send),
-    /// Whether a user sees the notes, so that progress is shown.
-    pub(crate) watched: bool,
+    /// Whether the notes go to a terminal.
+    pub(crate) terminal: bool,
 }
 
 fn main() -> ExitCode {
-    let mut notes = io::stderr();
-    let command = match arguments::parse(std::env::args_os().skip(1)) {
+    let command = match arguments::parse(std::env::args_os()) {
         Ok(command) => command,
-        Err(error) => {
-            let _ = writeln!(notes, "simdformer: {error}\nsimdformer: --help tells the commands");
-            return ExitCode::from(USAGE);
-        }
+        // Help and version are printed here, too, with exit code 0.
+        Err(error) => error.exit(),
     };
     let mut streams = Streams {
         input: &mut io::stdin(),
         out: &mut BufWriter::new(io::stdout()),
-        notes: &mut notes,
-        watched: io::stderr().is_terminal(),
+        notes: &mut io::stderr(),
+        terminal: io::stderr().is_terminal(),
     };
     let done = match command {
-        Command::Help => streams.out.write_all(HELP.as_bytes()).map(|()| 0).map_err(Failure::from),
-        Command::Languages(model) => show::languages(&model, streams.out).map(|()| 0),
-        Command::Show(model) => show::model(&model, &mut streams).map(|()| 0),
+        Command::Translate(arguments) => translate::run(&arguments, false, &mut streams),
+        Command::Summarize(arguments) => translate::run(&arguments, true, &mut streams),
         Command::Generate(arguments) => generate::run(&arguments, &mut streams),
         Command::Embed(arguments) => embed::run(&arguments, &mut streams),
         Command::Rerank(arguments) => rerank::run(&arguments, &mut streams),
         #[cfg(feature = "audio")]
         Command::Transcribe(arguments) => transcribe::run(&arguments, &mut streams),
-        #[cfg(not(feature = "audio"))]
-        Command::Transcribe(_) => Err("transcribe: built without the feature `audio`".into()),
+        Command::Languages(directory) => show::languages(&directory.model, streams.out),
+        Command::Show(directory) => show::model(&directory.model, &mut streams),
+        Command::Completions { shell } => pages::completions(shell, streams.out),
+        Command::Man { command } => pages::manual(command.as_deref(), streams.out),
     };
     match done.and_then(|code| Ok((code, streams.out.flush()?))) {
         Ok((code, ())) => ExitCode::from(code),
@@ -70,7 +77,7 @@ fn main() -> ExitCode {
         Err(error) if is_broken_pipe(&*error) => ExitCode::SUCCESS,
         Err(error) => {
             let _ = writeln!(io::stderr(), "simdformer: {error}");
-            ExitCode::FAILURE
+            if error.is::<UsageError>() { ExitCode::from(USAGE) } else { ExitCode::FAILURE }
         }
     }
 }

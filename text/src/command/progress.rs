@@ -1,57 +1,25 @@
-//! A progress line.
+//! Progress on standard error; nothing is drawn if it is not a terminal.
 
-use std::io::Write;
-use std::time::{Duration, Instant};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use std::fmt::Write;
 
-/// The delay between two updates of the line.
-const INTERVAL: Duration = Duration::from_millis(200);
-
-/// A progress line that is rewritten at intervals.
-pub(crate) struct Progress {
-    started: Instant,
-    last_update: Instant,
-    before: usize,
-    watched: bool,
-    /// The unit that is counted.
-    what: &'static str,
+/// Progress of loading a model.
+pub(crate) fn loading(quiet: bool) -> ProgressBar {
+    bar("loading: {percent} % of {total_bytes}, {msg}", quiet)
 }
 
-impl Progress {
-    /// Progress of work that began at `started` and has completed `before` texts; `watched` if a user sees it.
-    pub(crate) fn new(started: Instant, before: usize, watched: bool) -> Self {
-        Self { started, last_update: started, before, watched, what: "texts" }
-    }
+/// Progress of work whose amount is not known: how many of `unit` are done, and how many a second.
+pub(crate) fn counter(unit: &'static str, quiet: bool) -> ProgressBar {
+    bar("{pos} {msg}, {rate} a second", quiet).with_message(unit)
+}
 
-    /// The same with another unit than texts.
-    #[cfg(feature = "audio")]
-    pub(crate) fn of(self, what: &'static str) -> Self {
-        Self { what, ..self }
-    }
-
-    /// Texts that are complete.
-    pub(crate) fn before(&self) -> usize {
-        self.before
-    }
-
-    /// Counts one more complete text.
-    pub(crate) fn done(&mut self, notes: &mut dyn Write) {
-        self.before += 1;
-        let now = Instant::now();
-        if !self.watched || now - self.last_update < INTERVAL {
-            return;
-        }
-        self.last_update = now;
-        let seconds = (now - self.started).as_secs_f64();
-        let rate = self.before as f64 / seconds.max(1e-9);
-        // If progress cannot be written, the write error is ignored too.
-        let _ = write!(notes, "\r{} {}, {rate:.1} a second", self.before, self.what);
-        let _ = notes.flush();
-    }
-
-    /// Erases the line.
-    pub(crate) fn end(&self, notes: &mut dyn Write) {
-        if self.watched && self.last_update != self.started {
-            let _ = write!(notes, "\r{:40}\r", "");
-        }
-    }
+fn bar(template: &str, quiet: bool) -> ProgressBar {
+    let target = if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
+    let style = ProgressStyle::with_template(template);
+    let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
+    let rate = |state: &ProgressState, out: &mut dyn Write| {
+        // If progress cannot be written, the write error is ignored.
+        let _ = write!(out, "{:.1}", state.per_sec());
+    };
+    ProgressBar::with_draw_target(None, target).with_style(style.with_key("rate", rate))
 }

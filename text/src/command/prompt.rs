@@ -1,7 +1,7 @@
 //! The prompt of a transcription model: language, task, timestamps.
 
 use crate::Failure;
-use crate::arguments::Arguments;
+use crate::arguments::Transcribe;
 use simdformer::config::{Config, Transcription};
 use simdformer::search::Timestamps;
 use simdformer_text::{Direction, TextError, Tokenizer};
@@ -38,7 +38,7 @@ pub(crate) struct Prompt {
 
 impl Prompt {
     pub(crate) fn new(
-        arguments: &Arguments,
+        arguments: &Transcribe,
         config: &Config,
         tokenizer: &Tokenizer,
     ) -> Result<Self, Failure> {

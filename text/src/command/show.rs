@@ -12,25 +12,27 @@ use std::path::Path;
 /// Names that are listed; the others are only counted.
 const LISTED: usize = 8;
 
-pub(crate) fn languages(model: &Path, out: &mut dyn Write) -> Result<(), Failure> {
+pub(crate) fn languages(model: &Path, out: &mut dyn Write) -> Result<u8, Failure> {
     let tokenizer = Tokenizer::from_dir(model)?;
     for language in tokenizer.languages().unwrap_or_default() {
         writeln!(out, "{}", language.code())?;
     }
-    Ok(())
+    Ok(0)
 }
 
-pub(crate) fn model(path: &Path, streams: &mut Streams<'_>) -> Result<(), Failure> {
+pub(crate) fn model(path: &Path, streams: &mut Streams<'_>) -> Result<u8, Failure> {
     let tokenizer = Tokenizer::from_dir(encoder::folder(path)?)?;
     let checkpoint = Checkpoint::open(path)?;
     // This is computed before gigabytes are read.
-    writeln!(streams.out, "needs {}", Model::requirements(&checkpoint, Isa::detect()?)?)?;
+    let isa = Isa::detect()?;
+    writeln!(streams.out, "needs {}", Model::requirements(&checkpoint, isa)?)?;
     for file in checkpoint.files() {
         writeln!(streams.out, "weights: {file}")?;
     }
     streams.out.flush()?;
-    let model = loading::load(&checkpoint, &WeightDtypes::as_stored(), false, streams)?;
-    loaded(&tokenizer, &checkpoint, &model, streams.out)
+    let model = loading::load(&checkpoint, isa, &WeightDtypes::as_stored(), false)?;
+    loaded(&tokenizer, &checkpoint, &model, streams.out)?;
+    Ok(0)
 }
 
 /// Prints the model, the unused tensors of its files, and the search options of the checkpoint.

@@ -1,20 +1,19 @@
 //! `transcribe`: transcribes WAV files window by window.
 
-use crate::arguments::Arguments;
-use crate::progress::Progress;
+use crate::arguments::Transcribe;
 use crate::prompt::Prompt;
-use crate::{Failure, Streams, loading, show};
+use crate::{Failure, Streams, progress, show};
+use indicatif::ProgressBar;
 use serde_json::{Value, json};
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::{Config, Side};
 use simdformer::search::{Finish, Hooks, LogitsProcessor, SearchOptions};
-use simdformer::{Event, Features, Limits, Model, Session, Source, SourceId, Threads};
+use simdformer::{Event, Features, Limits, Model, Session, Source, SourceId};
 use simdformer_text::audio::{AudioError, FeatureExtractor, Wav};
 use simdformer_text::{Family, Tokenizer};
 use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::path::Path;
-use std::time::Instant;
 
 /// The time between two successive time tokens, in seconds.
 const STEP: f64 = 0.02;
@@ -53,31 +52,27 @@ struct Outcome {
 }
 
 /// Processes all files; returns the exit code.
-pub(crate) fn run(arguments: &Arguments, streams: &mut Streams<'_>) -> Result<u8, Failure> {
-    let tokenizer = Tokenizer::from_dir(&arguments.model)?;
+pub(crate) fn run(arguments: &Transcribe, streams: &mut Streams<'_>) -> Result<u8, Failure> {
+    let directory = &arguments.model.directory.model;
+    let tokenizer = Tokenizer::from_dir(directory)?;
     if tokenizer.family() != Family::Whisper {
         let found = tokenizer.family();
         return Err(format!("expected a model that transcribes (Whisper), found {found:?}").into());
     }
     // Check before gigabytes are read: do features and model match, and do language and task exist?
-    let extractor = FeatureExtractor::from_dir(&arguments.model)?;
-    let checkpoint = Checkpoint::open(&arguments.model)?;
+    let extractor = FeatureExtractor::from_dir(directory)?;
+    let checkpoint = Checkpoint::open(directory)?;
     let positions = fits(checkpoint.config(), &extractor)?;
     let prompt = Prompt::new(arguments, checkpoint.config(), &tokenizer)?;
-    let model = loading::load(
-        &checkpoint,
-        &arguments.weights,
-        arguments.summary || streams.watched,
-        streams,
-    )?;
-    if arguments.summary {
+    let model = arguments.model.load(&checkpoint, &arguments.reports, streams)?;
+    if arguments.reports.summary {
         show::loaded(&tokenizer, &checkpoint, &model, streams.notes)?;
         let (bins, samples, rate) = (extractor.bins(), extractor.samples(), extractor.rate());
         let seconds = samples / rate as usize;
         writeln!(streams.notes, "audio: {rate} Hz, {bins} mel bins, windows of {seconds} s")?;
     }
     drop(checkpoint);
-    let options = options(arguments, &model);
+    let options = options(arguments, &model)?;
     let runner = Runner {
         arguments,
         tokenizer: &tokenizer,
@@ -87,11 +82,7 @@ pub(crate) fn run(arguments: &Arguments, streams: &mut Streams<'_>) -> Result<u8
         options,
         positions,
     };
-    if arguments.threads == 1 {
-        return runner.run(streams);
-    }
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(arguments.threads).build()?;
-    pool.install(|| runner.run(streams))
+    arguments.model.in_pool(|| runner.run(streams))
 }
 
 /// The encoder positions of a window; an error if the features do not match the model.
@@ -116,16 +107,15 @@ fn fits(config: &Config, extractor: &FeatureExtractor) -> Result<usize, Failure>
 }
 
 /// The search options of the checkpoint, with the caller's changes.
-fn options(arguments: &Arguments, model: &Model) -> SearchOptions {
-    let mut options = model.config().search_options();
+fn options(arguments: &Transcribe, model: &Model) -> Result<SearchOptions, Failure> {
+    let mut options = arguments.search.options(model.config())?;
     options.num_return_sequences = 1;
-    arguments.choose_beams(&mut options.strategy);
     options.scores = arguments.json;
-    options
+    Ok(options)
 }
 
 struct Runner<'r> {
-    arguments: &'r Arguments,
+    arguments: &'r Transcribe,
     tokenizer: &'r Tokenizer,
     model: &'r Model,
     extractor: &'r FeatureExtractor,
@@ -144,34 +134,32 @@ struct State<'r> {
     answers: VecDeque<Outcome>,
     written: usize,
     failed: usize,
-    progress: Progress,
+    /// Windows that were transcribed: the number of the next random stream.
+    transcribed: u64,
+    progress: ProgressBar,
 }
 
 impl<'r> Runner<'r> {
     fn run(&self, streams: &mut Streams<'_>) -> Result<u8, Failure> {
-        let watched = streams.watched && !self.arguments.quiet;
         let mut state = State {
             session: None,
             windows: Vec::new(),
             answers: VecDeque::new(),
             written: 0,
             failed: 0,
-            progress: Progress::new(Instant::now(), 0, watched).of("windows"),
+            transcribed: 0,
+            progress: progress::counter("windows", self.arguments.reports.quiet),
         };
         let input = Path::new("-");
-        let paths = match &self.arguments.files[..] {
-            [] => vec![input],
-            files => files.iter().map(AsRef::as_ref).collect(),
-        };
-        for path in paths {
+        for path in &self.arguments.files {
             let name = path.display().to_string();
             state.answers.push_back(Outcome { name, ..Outcome::default() });
             let read = match path {
                 path if path == input => {
                     let wav = Wav::new(&mut *streams.input);
-                    self.file(wav, &mut state, streams.notes)?
+                    self.file(wav, &mut state)?
                 }
-                path => self.file(Wav::open(path), &mut state, streams.notes)?,
+                path => self.file(Wav::open(path), &mut state)?,
             };
             if let Some(answer) = state.answers.back_mut()
                 && let Err(error) = read
@@ -180,9 +168,9 @@ impl<'r> Runner<'r> {
             }
             self.write(&mut state, streams)?;
         }
-        self.transcribe_windows(&mut state, streams.notes)?;
+        self.transcribe_windows(&mut state)?;
         self.write(&mut state, streams)?;
-        state.progress.end(streams.notes);
+        state.progress.finish_and_clear();
         if state.failed > 0 {
             let (failed, done) = (state.failed, state.written);
             writeln!(streams.notes, "simdformer: {failed} of {done} files were not transcribed")?;
@@ -195,7 +183,6 @@ impl<'r> Runner<'r> {
         &self,
         wav: Result<Wav<R>, AudioError>,
         state: &mut State<'r>,
-        notes: &mut (dyn Write + Send),
     ) -> Result<Result<(), AudioError>, Failure> {
         let mut wav = match wav.and_then(|wav| self.extractor.takes(&wav).map(|()| wav)) {
             Ok(wav) => wav,
@@ -223,17 +210,13 @@ impl<'r> Runner<'r> {
                 answer.seconds = span.1;
             }
             if state.windows.len() == self.arguments.slots {
-                self.transcribe_windows(state, notes)?;
+                self.transcribe_windows(state)?;
             }
         }
     }
 
     /// Transcribes the windows that were read.
-    fn transcribe_windows(
-        &self,
-        state: &mut State<'r>,
-        notes: &mut (dyn Write + Send),
-    ) -> Result<(), Failure> {
+    fn transcribe_windows(&self, state: &mut State<'r>) -> Result<(), Failure> {
         let windows = std::mem::take(&mut state.windows);
         if windows.is_empty() {
             return Ok(());
@@ -255,14 +238,16 @@ impl<'r> Runner<'r> {
         let sources: Vec<Source<'_>> = windows
             .iter()
             .zip(&prefixes)
-            .map(|(window, prefix)| Source {
+            .zip(state.transcribed..)
+            .map(|((window, prefix), stream)| Source {
                 prefix,
+                stream,
                 ..Source::of_features(Features::new(&window.features, bins))
             })
             .collect();
         let mut options = self.options.clone();
         let fitting = session.search_options();
-        match self.arguments.max_new_tokens {
+        match self.arguments.search.max_new_tokens {
             // At most as many tokens as the model has positions.
             Some(most) => {
                 let longest = prefixes.iter().map(Vec::len).max().unwrap_or(0);
@@ -281,7 +266,7 @@ impl<'r> Runner<'r> {
         }
         let mut hooks = Hooks { processors: &mut rules, ..Hooks::default() };
         let mut transcript: Vec<Option<Transcript>> = windows.iter().map(|_| None).collect();
-        let progress = &mut state.progress;
+        let progress = &state.progress;
         session.generate(&sources, &options, &mut hooks, &mut |event| {
             if let Event::Done(done) = event {
                 let best = done.hypotheses().next();
@@ -291,9 +276,10 @@ impl<'r> Runner<'r> {
                     score: best.map_or(0.0, |best| best.score),
                     finish: done.finish,
                 });
-                progress.done(notes);
+                progress.inc(1);
             }
         })?;
+        state.transcribed += windows.len() as u64;
         for (window, transcript) in windows.iter().zip(transcript) {
             let answer = &mut state.answers[window.file - first];
             answer.pending -= 1;
@@ -312,14 +298,12 @@ impl<'r> Runner<'r> {
         let limits = Limits {
             beams: options.sequences(),
             end_tokens: options.eos.len().max(1),
-            cache: self.arguments.cache,
+            cache: self.arguments.cache.dtype,
             // The last token is not an input of the decoder.
             ..Limits::new(windows, self.positions, positions.saturating_sub(1).max(1))
         };
         let mut session = Session::new(self.model, limits)?;
-        if self.arguments.threads > 1 {
-            session.set_threads(Threads::Rayon);
-        }
+        session.set_threads(self.arguments.model.threads());
         Ok(session)
     }
 
@@ -340,6 +324,15 @@ impl<'r> Runner<'r> {
 
     /// Writes the complete files, in order.
     fn write(&self, state: &mut State<'_>, streams: &mut Streams<'_>) -> Result<(), Failure> {
+        let progress = state.progress.clone();
+        progress.suspend(|| self.write_complete(state, streams))
+    }
+
+    fn write_complete(
+        &self,
+        state: &mut State<'_>,
+        streams: &mut Streams<'_>,
+    ) -> Result<(), Failure> {
         // The last file may still be read while its windows are transcribed, but not when this function is called.
         while state.answers.front().is_some_and(|answer| answer.pending == 0) {
             let Some(answer) = state.answers.pop_front() else { break };

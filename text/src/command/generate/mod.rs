@@ -1,179 +1,79 @@
-//! Runs any checkpoint on a batch of token ids or of audio features: reads and writes JSON lines. A model with only
-//! an encoder prints no output; `--logits` writes its hidden states.
-//!
-//! ```sh
-//! echo '{"input_ids": [954, 1388, 1444, 774, 2040, 0]}' |
-//!     cargo run --release --example generate -- --model models/fr-en --beams 4
-//! ```
-//!
-//! `--help` lists the options and explains the statistics.
+//! `generate`: runs any checkpoint on token ids or audio features; reads and writes JSON lines.
 
-#[path = "support/arguments.rs"]
-pub(crate) mod arguments;
-#[path = "support/compare.rs"]
+mod arguments;
 mod compare;
-#[path = "support/counting.rs"]
-pub(crate) mod counting;
-#[path = "support/drafts.rs"]
 mod drafts;
-#[path = "support/features.rs"]
-mod features;
-#[path = "support/frames.rs"]
+#[path = "../../../../examples/support/frames.rs"]
 mod frames;
-#[path = "support/requests.rs"]
 mod requests;
-#[path = "support/statistics.rs"]
+mod sources;
 mod statistics;
 
-use arguments::{Arguments, Command, HELP};
+pub(crate) use arguments::Generate;
+
+use crate::arguments::{ReportArguments, UsageError};
+use crate::{ALLOCATOR, Failure, Streams};
 use drafts::Drafts;
-use features::Inputs;
 use requests::{Request, Response};
 use safetensors::tensor::{Dtype, TensorView};
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::Config;
-use simdformer::kernels::{ISA_VARIABLE, Isa};
+use simdformer::kernels::Isa;
 use simdformer::search::{
     Hooks, LogitsProcessor, SearchLimits, SearchOptions, Strategy, Timestamps, score_targets,
 };
-use simdformer::{
-    DecodeStats, Event, Features, Limits, Model, Session, Source, SourceId, Threads, WeightDtypes,
-};
+use simdformer::{DecodeStats, Event, Features, Limits, Model, Session, Source, SourceId};
+use sources::Sources;
 use statistics::{Measured, Statistics, peak_rss_bytes};
-use std::error::Error;
-use std::ffi::OsString;
-use std::io::{self, IsTerminal, Read, Write};
 use std::path::Path;
-use std::process::ExitCode;
 use std::time::Instant;
 
 /// Sources per call of the encoder.
-pub(crate) const SOURCES_PER_CALL: usize = 64;
+const SOURCES_PER_CALL: usize = 64;
 
-fn main() -> ExitCode {
-    let mut out = io::BufWriter::new(io::stdout().lock());
-    let mut watched = io::stderr().is_terminal().then(io::stderr);
-    let watched = watched.as_mut().map(|notes| notes as &mut dyn Write);
-    let result = run(std::env::args_os().skip(1), &mut io::stdin().lock(), &mut out, watched)
-        .and_then(|statistics| Ok((out.flush().map_err(Failure::from)?, statistics)));
-    match result {
-        Ok(((), None)) => ExitCode::SUCCESS,
-        Ok(((), Some(statistics))) => {
-            eprintln!("{statistics}");
-            ExitCode::SUCCESS
-        }
-        Err(failure) => {
-            eprintln!("generate: {}", failure.error);
-            if failure.code == USAGE {
-                eprintln!("generate: --help tells the options");
-            }
-            ExitCode::from(failure.code)
-        }
-    }
-}
-
-/// Exit code for a wrong command line.
-const USAGE: u8 = 2;
-
-/// An error with its exit code.
-#[derive(Debug)]
-pub(crate) struct Failure {
-    pub(crate) code: u8,
-    pub(crate) error: Box<dyn Error + Send + Sync>,
-}
-
-impl Failure {
-    fn usage(error: impl Error + Send + Sync + 'static) -> Self {
-        Self { code: USAGE, error: error.into() }
-    }
-}
-
-impl<E: Into<Box<dyn Error + Send + Sync>>> From<E> for Failure {
-    fn from(error: E) -> Self {
-        Self { code: 1, error: error.into() }
-    }
-}
-
-/// Runs the requests of `input` with `arguments`, writes the answers to `out` and returns the statistics as a line of
-/// JSON; `None` after `--help`. If `watched`, a user sees the progress of loading.
-pub(crate) fn run(
-    arguments: impl IntoIterator<Item = OsString>,
-    input: &mut dyn Read,
-    out: &mut dyn Write,
-    watched: Option<&mut dyn Write>,
-) -> Result<Option<String>, Failure> {
-    let arguments = match arguments::parse(arguments).map_err(Failure::usage)? {
-        Command::Help => {
-            out.write_all(HELP.as_bytes())?;
-            return Ok(None);
-        }
-        Command::Run(arguments) => arguments,
-    };
-    let (from, isa) = match &arguments.isa {
-        Some(name) => ("--isa", Isa::from_name(name).map(Some)),
-        None => (ISA_VARIABLE, Isa::from_environment()),
-    };
-    let isa = isa.map_err(|e| Failure { code: USAGE, error: format!("{from}: {e}").into() })?;
-    let isa = isa.unwrap_or_else(Isa::best);
-
+/// Runs the requests of the input, writes an answer to each, and reports the statistics; returns the exit code.
+pub(crate) fn run(arguments: &Generate, streams: &mut Streams<'_>) -> Result<u8, Failure> {
     let start = Instant::now();
-    let checkpoint = Checkpoint::open(&arguments.model)?;
+    let isa = arguments.model.isa()?;
+    let checkpoint = Checkpoint::open(&arguments.model.directory.model)?;
     // Compared models are loaded one at a time.
     let model = match arguments.compare_weights {
         true => None,
-        false => Some(load(&arguments, &checkpoint, isa, watched)?),
+        false => Some(load(arguments, &checkpoint, streams)?),
     };
     let load_seconds = start.elapsed().as_secs_f64();
 
     let config = model.as_ref().map_or(checkpoint.config(), Model::config);
-    for (asked, option) in
-        [(arguments.score, "--score"), (arguments.compare_weights, "--compare-weights")]
-    {
-        if asked && config.decoder.is_none() {
-            let message = format!("{option} needs a decoder, which this model does not have");
-            return Err(Failure { code: USAGE, error: message.into() });
-        }
-    }
-    let options = arguments.search_options(config).map_err(Failure::usage)?;
+    let options = arguments.search_options(config)?;
     check_options(&options, config)?;
-    arguments.check_drafts(&options).map_err(Failure::usage)?;
-    arguments.check_features(config).map_err(Failure::usage)?;
-    let timestamps = arguments.timestamps(config).map_err(Failure::usage)?;
+    arguments.check(config, &options)?;
+    let timestamps = arguments.timestamp_rule(config)?;
     let mut text = String::new();
-    input.read_to_string(&mut text)?;
+    streams.input.read_to_string(&mut text)?;
     let requests = requests::parse(&text, config, arguments.score)?;
-    let sounds = match &arguments.features {
+    let features = match &arguments.features {
         Some(path) => frames::read(path, Some(requests.len()))?,
         None => Vec::new(),
     };
-    let inputs = match config.stem {
+    let sources = match config.stem {
         Some(_) => {
-            Inputs::Features(sounds.iter().map(|(x, bins)| Features::new(x, *bins)).collect())
+            Sources::Features(features.iter().map(|(x, bins)| Features::new(x, *bins)).collect())
         }
-        None => Inputs::Ids(requests.iter().map(Request::ids).collect()),
+        None => Sources::Ids(requests.iter().map(Request::ids).collect()),
     };
-
-    let threads = arguments.threads.unwrap_or(1);
-    let drafts = Drafts::read(&arguments, requests.len(), config)?;
+    let drafts = Drafts::read(arguments, requests.len(), config)?;
     let drafts = drafts.as_ref();
-    let batch = Batch {
-        arguments: &arguments,
-        options: &options,
-        requests: &requests,
-        inputs,
-        timestamps,
-        drafts,
-    };
+    let batch = Batch { arguments, options, requests: &requests, sources, timestamps, drafts };
     let Some(model) = &model else {
-        let report = in_pool(threads, |threads| batch.compare(&checkpoint, isa, threads))?;
-        out.write_all(report.as_bytes())?;
-        return Ok(None);
+        let report = arguments.model.in_pool(|| batch.compare(&checkpoint, isa))?;
+        streams.out.write_all(report.as_bytes())?;
+        return Ok(0);
     };
-    let (answers, measured) = in_pool(threads, |threads| batch.run(model, threads))?;
+    let (answers, measured) = arguments.model.in_pool(|| batch.run(model))?;
     for answer in &answers {
-        serde_json::to_writer(&mut *out, answer)?;
-        out.write_all(b"\n")?;
+        writeln!(streams.out, "{}", serde_json::to_string(answer)?)?;
     }
+    streams.out.flush()?;
     let seconds = measured.encode_seconds + measured.decode_seconds;
     let statistics = Statistics {
         load_seconds,
@@ -189,82 +89,32 @@ pub(crate) fn run(
         model_bytes: model.bytes(),
         peak_rss_bytes: peak_rss_bytes(),
         isa: isa.name(),
-        threads,
+        threads: arguments.model.threads,
         defaults: model.defaults().iter().map(|d| (d.key, d.value.clone())).collect(),
         unsupported: config.generation.unsupported.clone(),
     };
-    Ok(Some(serde_json::to_string(&statistics)?))
+    writeln!(streams.notes, "{}", serde_json::to_string(&statistics)?)?;
+    Ok(0)
 }
 
-/// Loads a model. Reports the required memory before, and the progress during loading.
+/// Loads a model from the checkpoint or from packed weights, and saves packed weights if requested.
 fn load(
-    arguments: &Arguments,
+    arguments: &Generate,
     checkpoint: &Checkpoint<'_>,
-    isa: Isa,
-    watched: Option<&mut dyn Write>,
+    streams: &mut Streams<'_>,
 ) -> Result<Model, Failure> {
     if let Some(path) = &arguments.packed {
         return Ok(Model::open_packed(checkpoint.config().clone(), path)?);
     }
-    let forms = arguments.weights.clone().unwrap_or_default();
-    let model = load_as(checkpoint, isa, &forms, watched)?;
+    let model = arguments.model.load(checkpoint, &ReportArguments::default(), streams)?;
     if let Some(path) = &arguments.save_packed {
         model.save_packed(path)?;
     }
     Ok(model)
 }
 
-fn load_as(
-    checkpoint: &Checkpoint<'_>,
-    isa: Isa,
-    forms: &WeightDtypes,
-    watched: Option<&mut dyn Write>,
-) -> Result<Model, Failure> {
-    let Some(notes) = watched else {
-        return Ok(Model::load_as(checkpoint, isa, forms, &mut |_| ())?);
-    };
-    writeln!(notes, "needs {}", Model::requirements_as(checkpoint, isa, forms)?)?;
-    let mut percent = 0;
-    let model = Model::load_as(checkpoint, isa, forms, &mut |loading| {
-        let now = 100 * loading.done / loading.total.max(1);
-        if now > percent {
-            percent = now;
-            // If progress cannot be written, the write error is ignored too.
-            let _ = write!(notes, "\rloading: {percent} %").and_then(|()| notes.flush());
-        }
-    });
-    writeln!(notes)?;
-    Ok(model?)
-}
-
-/// Runs `work` in a pool of the given number of threads, or directly for one thread.
-#[cfg(feature = "rayon")]
-fn in_pool<R: Send>(
-    threads: usize,
-    work: impl FnOnce(Threads) -> Result<R, Failure> + Send,
-) -> Result<R, Failure> {
-    if threads == 1 {
-        return work(Threads::Serial);
-    }
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build()?;
-    // A thread allocates when it starts, so start all threads before allocations are counted.
-    pool.broadcast(|_| ());
-    pool.install(|| work(Threads::Rayon))
-}
-
-#[cfg(not(feature = "rayon"))]
-fn in_pool<R: Send>(
-    threads: usize,
-    work: impl FnOnce(Threads) -> Result<R, Failure> + Send,
-) -> Result<R, Failure> {
-    if threads == 1 {
-        return work(Threads::Serial);
-    }
-    Err("--threads: built without the feature `rayon`".into())
-}
-
 /// Rejects options that are invalid for every request, before anything is run.
-fn check_options(options: &SearchOptions, config: &Config) -> Result<(), Failure> {
+fn check_options(options: &SearchOptions, config: &Config) -> Result<(), UsageError> {
     let limits = SearchLimits {
         sentences: 1,
         sequences: options.sequences(),
@@ -279,24 +129,30 @@ fn check_options(options: &SearchOptions, config: &Config) -> Result<(), Failure
         // A model with only an encoder needs no decoder start token.
         options.start = 0;
     }
-    options.validate(&limits).map_err(Failure::usage)
+    options.validate(&limits).map_err(|error| UsageError(error.to_string()))
+}
+
+/// Heap allocations of the whole program so far.
+fn allocations() -> usize {
+    let stats = ALLOCATOR.stats();
+    stats.allocations + stats.reallocations
 }
 
 /// All requests of the run.
 struct Batch<'a> {
-    arguments: &'a Arguments,
-    options: &'a SearchOptions,
+    arguments: &'a Generate,
+    options: SearchOptions,
     requests: &'a [Request],
     /// The encoder input of each request.
-    inputs: Inputs<'a>,
+    sources: Sources<'a>,
     timestamps: Option<Timestamps>,
     drafts: Option<&'a Drafts>,
 }
 
 impl Batch<'_> {
-    fn run(&self, model: &Model, threads: Threads) -> Result<(Vec<Response>, Measured), Failure> {
+    fn run(&self, model: &Model) -> Result<(Vec<Response>, Measured), Failure> {
         let mut session = Session::new(model, self.limits(model.config()))?;
-        session.set_threads(threads);
+        session.set_threads(self.arguments.model.threads());
         if let Some(path) = &self.arguments.logits {
             self.write_logits(&mut session, path)?;
         }
@@ -310,12 +166,7 @@ impl Batch<'_> {
     }
 
     /// Compares the weight dtypes.
-    fn compare(
-        &self,
-        checkpoint: &Checkpoint<'_>,
-        isa: Isa,
-        threads: Threads,
-    ) -> Result<String, Failure> {
+    fn compare(&self, checkpoint: &Checkpoint<'_>, isa: Isa) -> Result<String, Failure> {
         let start = self.options.start;
         let targets = self.requests.iter().map(|request| {
             request.decoder_input_ids.is_some().then(|| request.after_start(start).to_vec())
@@ -323,12 +174,12 @@ impl Batch<'_> {
         let comparison = compare::Comparison {
             checkpoint,
             isa,
-            inputs: &self.inputs,
+            sources: &self.sources,
             targets: targets.collect(),
-            options: self.options,
+            options: &self.options,
             limits: self.limits(checkpoint.config()),
-            threads,
-            wanted: self.arguments.agreement.unwrap_or(0.995),
+            threads: self.arguments.model.threads(),
+            wanted: self.arguments.agreement,
         };
         comparison.run()
     }
@@ -338,31 +189,31 @@ impl Batch<'_> {
         if request.decoder_input_ids.is_some() {
             return request.after_start(self.options.start).to_vec();
         }
-        let asked = &config.generation.transcription;
+        let prompt = &config.generation.transcription;
         let default = |name: &Option<String>| name.clone().unwrap_or_default();
-        let language = language.or_else(|| asked.language(&default(&asked.default_language)));
-        let task = asked.task(&default(&asked.default_task));
-        asked.prefix(language, task, self.timestamps.is_some())
+        let language = language.or_else(|| prompt.language(&default(&prompt.default_language)));
+        let task = prompt.task(&default(&prompt.default_task));
+        prompt.prefix(language, task, self.timestamps.is_some())
     }
 
     /// The detected language of line `index`, if the checkpoint detects languages.
     fn language(&self, index: usize, session: &mut Session<'_>) -> Result<Option<u32>, Failure> {
-        let asked = session.model().config().generation.transcription.clone();
+        let prompt = session.model().config().generation.transcription.clone();
         let given = self.requests[index].decoder_input_ids.is_some();
-        if given || !asked.wants_language() || asked.default_language.is_some() {
+        if given || !prompt.wants_language() || prompt.default_language.is_some() {
             return Ok(None);
         }
-        let languages: Vec<u32> = asked.languages.iter().map(|&(_, id)| id).collect();
+        let languages: Vec<u32> = prompt.languages.iter().map(|&(_, id)| id).collect();
         let mut slot = [SourceId::default()];
-        self.inputs.encode(session, index..index + 1, &mut slot)?;
-        let heard = session.detect_language(slot[0], self.options.start, &languages)?;
+        self.sources.encode(session, index..index + 1, &mut slot)?;
+        let language = session.detect_language(slot[0], self.options.start, &languages)?;
         session.release_sentence(slot[0])?;
-        Ok(Some(heard))
+        Ok(Some(language))
     }
 
     /// The smallest limits that fit the batch.
     fn limits(&self, config: &Config) -> Limits {
-        let positions = self.inputs.positions();
+        let positions = self.sources.positions();
         let longest = |lengths: &mut dyn Iterator<Item = usize>| lengths.max().unwrap_or(0).max(1);
         let tokens = |chunk: &[usize]| chunk.iter().sum();
         // The last token of a prompt is the first input whose logits are used; the last output token is not an input.
@@ -389,7 +240,7 @@ impl Batch<'_> {
             beams: if self.arguments.score { 1 } else { self.options.sequences() },
             end_tokens: self.options.eos.len().max(1),
             draft_tokens: Drafts::tokens(self.drafts),
-            cache: self.arguments.cache,
+            cache: self.arguments.cache.dtype,
         }
     }
 
@@ -402,7 +253,7 @@ impl Batch<'_> {
         let requests: Vec<Source> = prefixes
             .iter()
             .enumerate()
-            .map(|(i, prefix)| Source { prefix, stream: i as u64, ..self.inputs.source(i) })
+            .map(|(i, prefix)| Source { prefix, stream: i as u64, ..self.sources.source(i) })
             .collect();
         let stride = session.plan().limits().target_tokens + 1;
         let mut outputs: Vec<Output> = requests
@@ -417,9 +268,9 @@ impl Batch<'_> {
 
         let expected = Drafts::expected(self.drafts, &requests);
         let mut counts = DecodeStats::default();
-        let repeat = self.arguments.repeat.unwrap_or(1);
+        let repeat = self.arguments.repeat;
         let (mut encoding, mut decoding) = (Vec::with_capacity(repeat), Vec::with_capacity(repeat));
-        let allocated = counting::allocations();
+        let allocated = allocations();
         for _ in 0..repeat {
             outputs.iter_mut().for_each(Output::clear);
             let start = Instant::now();
@@ -430,25 +281,19 @@ impl Batch<'_> {
                     }
                 }
             };
-            let asked = (&requests[..], self.options);
-            counts = Drafts::generate(
-                self.drafts,
-                &expected,
-                session,
-                asked,
-                &mut hooks,
-                &mut on_event,
-            )?;
+            let call = (&requests[..], &self.options);
+            counts =
+                Drafts::generate(self.drafts, &expected, session, call, &mut hooks, &mut on_event)?;
             let whole = start.elapsed().as_secs_f64();
             // Measured alone and after the run, so that the cost of cold caches counts as decoding.
             let start = Instant::now();
             session.clear();
-            self.inputs.encode(session, 0..slots.len(), &mut slots)?;
+            self.sources.encode(session, 0..slots.len(), &mut slots)?;
             let encoded = start.elapsed().as_secs_f64();
             encoding.push(encoded);
             decoding.push((whole - encoded).max(0.0));
         }
-        let allocations = counting::allocations() - allocated;
+        let allocations = allocations() - allocated;
         let new_tokens = outputs.iter().map(Output::tokens).sum();
         let answers = outputs.iter().zip(&prefixes).map(|(output, prefix)| {
             let mut answer = output.answer(prefix);
@@ -471,12 +316,12 @@ impl Batch<'_> {
     /// Runs a model without a decoder; its hidden states are not printed.
     fn encode_only(&self, session: &mut Session<'_>) -> Result<(Vec<Response>, Measured), Failure> {
         let count = self.requests.len();
-        let mut encoding = Vec::with_capacity(self.arguments.repeat.unwrap_or(1));
-        let allocated = counting::allocations();
-        for _ in 0..self.arguments.repeat.unwrap_or(1) {
+        let mut encoding = Vec::with_capacity(self.arguments.repeat);
+        let allocated = allocations();
+        for _ in 0..self.arguments.repeat {
             let start = Instant::now();
             for first in (0..count).step_by(SOURCES_PER_CALL) {
-                self.inputs.memory(session, first..count.min(first + SOURCES_PER_CALL))?;
+                self.sources.encoder_output(session, first..count.min(first + SOURCES_PER_CALL))?;
             }
             encoding.push(start.elapsed().as_secs_f64());
         }
@@ -485,7 +330,7 @@ impl Batch<'_> {
             encode_seconds: median(&mut encoding),
             decode_seconds: 0.0,
             new_tokens: 0,
-            allocations: counting::allocations() - allocated,
+            allocations: allocations() - allocated,
             counts: None,
         };
         Ok((vec![Response::default(); count], measured))
@@ -509,13 +354,13 @@ impl Batch<'_> {
             targets.iter().map(|target| (0.0, vec![0.0; target.len()])).collect();
         let mut slots = vec![SourceId::default(); targets.len()];
 
-        let repeat = self.arguments.repeat.unwrap_or(1);
+        let repeat = self.arguments.repeat;
         let (mut encoding, mut decoding) = (Vec::with_capacity(repeat), Vec::with_capacity(repeat));
-        let allocated = counting::allocations();
+        let allocated = allocations();
         for _ in 0..repeat {
             let start = Instant::now();
             session.clear();
-            self.inputs.encode(session, 0..slots.len(), &mut slots)?;
+            self.sources.encode(session, 0..slots.len(), &mut slots)?;
             encoding.push(start.elapsed().as_secs_f64());
             let start = Instant::now();
             for (((&slot, input), target), (sum, each)) in
@@ -540,7 +385,7 @@ impl Batch<'_> {
             }
             decoding.push(start.elapsed().as_secs_f64());
         }
-        let allocations = counting::allocations() - allocated;
+        let allocations = allocations() - allocated;
         let new_tokens = targets.iter().map(|target| target.len()).sum();
         let answers = targets.iter().zip(scores).map(|(target, (sum, each))| Response {
             sequences: vec![target.to_vec()],
@@ -564,12 +409,12 @@ impl Batch<'_> {
         let (d_model, vocabulary) = (config.d_model, config.target_vocab);
         let mut tensors: Vec<(String, [usize; 2], Vec<u8>)> = Vec::new();
         for (i, request) in self.requests.iter().enumerate() {
-            let memory = bytes(self.inputs.memory(session, i..i + 1)?);
-            let positions = memory.len() / (d_model * size_of::<f32>());
-            tensors.push((format!("encoder.{i}"), [positions, d_model], memory));
+            let output = bytes(self.sources.encoder_output(session, i..i + 1)?);
+            let positions = output.len() / (d_model * size_of::<f32>());
+            tensors.push((format!("encoder.{i}"), [positions, d_model], output));
             if let Some(tokens) = &request.decoder_input_ids {
                 let mut slot = [SourceId::default()];
-                self.inputs.encode(session, i..i + 1, &mut slot)?;
+                self.sources.encode(session, i..i + 1, &mut slot)?;
                 let row = session.start(slot[0])?;
                 let mut logits = Vec::with_capacity(tokens.len() * vocabulary * size_of::<f32>());
                 let mut each = |_: usize, row: &[f32]| logits.extend(bytes(row));
@@ -654,5 +499,15 @@ impl Output {
         let score = -1e9 / (len as f64).powf(length_penalty);
         answer.sequences.resize(sequences, best);
         answer.scores.resize(sequences, score);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn allocations_are_counted() {
+        let before = super::allocations();
+        drop(std::hint::black_box(vec![0u8; 100]));
+        assert!(super::allocations() > before);
     }
 }

@@ -1,4 +1,4 @@
-//! The lines that `generate` reads and writes.
+//! The JSON lines that are read and written.
 
 use serde::{Deserialize, Serialize};
 use simdformer::config::{Config, Side};

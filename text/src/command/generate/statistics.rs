@@ -1,4 +1,4 @@
-//! The statistics that `generate` prints to standard error.
+//! The statistics that are written to standard error.
 
 use serde::Serialize;
 use simdformer::DecodeStats;
@@ -20,7 +20,7 @@ pub(crate) struct Statistics {
     pub(crate) decode_seconds: f64,
     pub(crate) new_tokens: usize,
     pub(crate) tokens_per_second: f64,
-    pub(crate) allocations: u64,
+    pub(crate) allocations: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) steps: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -45,7 +45,7 @@ pub(crate) struct Measured {
     pub(crate) encode_seconds: f64,
     pub(crate) decode_seconds: f64,
     pub(crate) new_tokens: usize,
-    pub(crate) allocations: u64,
+    pub(crate) allocations: usize,
     /// Only for a run with drafts.
     pub(crate) counts: Option<DecodeStats>,
 }

@@ -1,7 +1,7 @@
-//! Drafts of `generate`: from the answers of an earlier run, and by prompt lookup.
+//! Drafts: from the answers of an earlier run, and by prompt lookup.
 
-use super::Failure;
-use super::arguments::Arguments;
+use super::Generate;
+use crate::Failure;
 use serde::Deserialize;
 use simdformer::config::Config;
 use simdformer::search::{Hooks, SearchOptions};
@@ -29,7 +29,7 @@ struct Earlier {
 impl Drafts {
     /// The drafts that `arguments` request; `None` if there are none.
     pub(crate) fn read(
-        arguments: &Arguments,
+        arguments: &Generate,
         requests: usize,
         config: &Config,
     ) -> Result<Option<Self>, Failure> {

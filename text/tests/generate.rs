@@ -1,44 +1,57 @@
-//! The `generate` example against the goldens of other implementations, and what it refuses.
+//! `generate` against the goldens of other implementations, and what it rejects.
 
-#[allow(dead_code, reason = "tests call what `main` calls")]
-#[path = "../examples/generate.rs"]
-mod example;
-
-use crate::effort::choose;
-use crate::golden_options::ids;
-use example::Failure;
-use example::arguments::{Command, UsageError, parse};
+use crate::command::{err, out};
+use crate::effort::cases;
 use serde_json::Value;
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// More than one thread where the crate can.
-const THREADS: &str = if cfg!(feature = "rayon") { "--threads 3" } else { "" };
+const THREADS: &str = "--threads 3";
 
-fn folder(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
+/// An id or a list of ids.
+fn ids(value: &Value) -> Vec<u32> {
+    match value {
+        Value::Array(list) => list.iter().flat_map(ids).collect(),
+        one => vec![one.as_u64().expect("an id") as u32],
+    }
 }
 
-/// Runs the example; `options` are parted by blanks. Returns answers and statistics.
-fn try_run(model: &str, options: &str, input: &str) -> Result<(Vec<Value>, Value), Failure> {
-    let model = [OsString::from("--model"), folder(model).into()];
-    let arguments = model.into_iter().chain(options.split_whitespace().map(OsString::from));
-    let mut out = Vec::new();
-    let statistics = example::run(arguments, &mut input.as_bytes(), &mut out, None)?;
-    let statistics = serde_json::from_str(&statistics.expect("statistics")).expect("JSON");
-    let out = String::from_utf8(out).expect("text");
-    Ok((out.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect(), statistics))
+/// A folder of the repository.
+fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name)
+}
+
+/// Runs the command; `options` are parted by blanks. Returns answers and statistics, or exit code and error.
+fn try_run(model: &str, options: &str, input: &str) -> Result<(Vec<Value>, Value), (i32, String)> {
+    let model = folder(model);
+    let mut arguments = vec!["generate", "--model", model.to_str().expect("a path")];
+    arguments.extend(options.split_whitespace());
+    let output = crate::command::run(&arguments, input);
+    match output.status.code() {
+        Some(0) => {
+            let statistics = serde_json::from_str(err(&output)).expect("one object");
+            let answers = out(&output).lines();
+            Ok((
+                answers.map(|line| serde_json::from_str(line).expect("JSON")).collect(),
+                statistics,
+            ))
+        }
+        code => {
+            let error = err(&output).trim_end();
+            let message = error.strip_prefix("simdformer: ").unwrap_or(error);
+            Err((code.expect("an exit code"), message.to_owned()))
+        }
+    }
 }
 
 fn run(model: &str, options: &str, input: &str) -> (Vec<Value>, Value) {
-    try_run(model, options, input).unwrap_or_else(|f| panic!("{options}: {}", f.error))
+    try_run(model, options, input).unwrap_or_else(|error| panic!("{options}: {error:?}"))
 }
 
-/// The line of the only failure of a run.
-fn failure(model: &str, options: &str, input: &str) -> (u8, String) {
+/// Exit code and error of a run that fails.
+fn failure(model: &str, options: &str, input: &str) -> (i32, String) {
     match try_run(model, options, input) {
         Ok((answers, _)) => panic!("{options} {input}: {answers:?}"),
-        Err(failure) => (failure.code, failure.error.to_string()),
+        Err(failure) => failure,
     }
 }
 
@@ -84,7 +97,7 @@ fn as_options(case: &Value, config: &Value) -> Option<String> {
 fn options_do_what_the_reference_does() {
     // During the day each case runs with one of the models.
     for (skipped, name) in ["marian_a", "bart_b", "m2m_a"].into_iter().enumerate() {
-        let (skipped, step) = choose((skipped, 3), (0, 1));
+        let (skipped, step) = cases((skipped, 3), (0, 1));
         let name = format!("tests/golden/search/{name}");
         let read = |file| std::fs::read_to_string(folder(&name).join(file)).expect(file);
         let input = golden_input(&name);
@@ -302,53 +315,87 @@ fn what_was_assumed_is_printed() {
 }
 
 #[test]
-fn wrong_command_lines_are_refused() {
-    use UsageError::*;
-    let value = |option, expected, found: &str| Value { option, expected, found: found.into() };
+fn wrong_command_lines_are_rejected() {
+    let value = |option: &str, expected: &str, found: &str| {
+        format!("invalid value '{found}' for '{option}': expected {expected}")
+    };
     let (from_one, whole) = ("a whole number from 1 up", "a whole number");
-    let cases: Vec<(&str, UsageError)> = vec![
-        ("", Missing { option: "--model" }),
-        ("--beams 2", Missing { option: "--model" }),
-        ("--model", NoValue { option: "--model" }),
-        ("--model m --beams", NoValue { option: "--beams" }),
-        ("--model m --beam 4", Unknown { found: "--beam".into() }),
-        ("--model m --Beams=4", Unknown { found: "--Beams".into() }),
-        ("--model m -b 4", Positional { found: "-b".into() }),
-        ("m", Positional { found: "m".into() }),
-        ("--model m --seed 1 --seed 1", Twice { option: "--seed" }),
-        ("--model m --score --score", Twice { option: "--score" }),
-        ("--model m --sample=yes", Flag { option: "--sample" }),
-        ("--model m --threads 0", value("--threads", from_one, "0")),
-        ("--model m --threads two", value("--threads", from_one, "two")),
-        ("--model m --repeat 0", value("--repeat", from_one, "0")),
-        ("--model m --beams -1", value("--beams", from_one, "-1")),
-        ("--model m --beams 1.5", value("--beams", from_one, "1.5")),
-        ("--model m --max-new-tokens 0", value("--max-new-tokens", from_one, "0")),
-        ("--model m --min-new-tokens x", value("--min-new-tokens", whole, "x")),
-        ("--model m --num-return-sequences=0", value("--num-return-sequences", from_one, "0")),
-        ("--model m --no-repeat-ngram-size -2", value("--no-repeat-ngram-size", whole, "-2")),
-        ("--model m --length-penalty one", value("--length-penalty", "a number", "one")),
-        ("--model m --repetition-penalty=", value("--repetition-penalty", "a number", "")),
+    let twice = |option: &str| format!("the argument '{option}' cannot be used multiple times");
+    let both = |a: &str, b: &str| format!("the argument '{a}' cannot be used with '{b}'");
+    let lines = [
+        ("--beam 4", "unexpected argument '--beam' found".to_owned()),
+        ("--beam 4", "a similar argument exists: '--beams'".to_owned()),
+        ("--Beams=4", "unexpected argument '--Beams' found".to_owned()),
+        ("-b 4", "unexpected argument '-b' found".to_owned()),
+        ("m", "unexpected argument 'm' found".to_owned()),
+        ("--beams", "a value is required for '--beams <N>' but none was supplied".to_owned()),
+        ("--seed 1 --seed 1", twice("--seed <N>")),
+        ("--score --score", twice("--score")),
+        ("--sample=yes", "unexpected value 'yes' for '--sample' found".to_owned()),
+        ("--threads 0", value("--threads <N>", from_one, "0")),
+        ("--threads two", value("--threads <N>", from_one, "two")),
+        ("--repeat 0", value("--repeat <N>", from_one, "0")),
+        ("--beams -1", value("--beams <N>", from_one, "-1")),
+        ("--beams 1.5", value("--beams <N>", from_one, "1.5")),
+        ("--max-new-tokens 0", value("--max-new-tokens <N>", from_one, "0")),
+        ("--min-new-tokens x", value("--min-new-tokens <N>", whole, "x")),
+        ("--num-return-sequences=0", value("--num-return-sequences <N>", from_one, "0")),
+        ("--no-repeat-ngram-size -2", value("--no-repeat-ngram-size <N>", whole, "-2")),
+        ("--length-penalty one", value("--length-penalty <X>", "a number", "one")),
+        ("--early-stopping maybe", "[possible values: true, false, never]".to_owned()),
+        ("--cache int8", "[possible values: f32, f16]".to_owned()),
         (
-            "--model m --early-stopping maybe",
-            value("--early-stopping", "true, false or never", "maybe"),
+            "--forced-bos-token-id 4294967296",
+            value("--forced-bos-token-id <ID>", "a token id", "4294967296"),
+        ),
+        ("--sample --top-k 1e3", value("--top-k <N>", whole, "1e3")),
+        ("--seed -1", value("--seed <N>", "a whole number below 2^64", "-1")),
+        (
+            "--agreement 0.9",
+            "required arguments were not provided:\n  --compare-weights".to_owned(),
         ),
         (
-            "--model m --forced-bos-token-id 4294967296",
-            value("--forced-bos-token-id", "a token id", "4294967296"),
+            "--compare-weights --agreement 1.5",
+            value("--agreement <X>", "a number from 0 to 1", "1.5"),
         ),
-        ("--model m --sample --top-k 1e3", value("--top-k", whole, "1e3")),
-        ("--model m --seed -1", value("--seed", "a whole number below 2^64", "-1")),
-        ("--model m --score --beams 2", Conflict { option: "--beams", other: "--score" }),
-        ("--model m --sample --score", Conflict { option: "--sample", other: "--score" }),
+        // All options of the search are named.
+        ("--score --beams 2", "'--score' cannot be used with:\n  --beams <N>\n".to_owned()),
+        ("--sample --score", "'--score' cannot be used with:\n  --beams <N>\n".to_owned()),
+        ("--score --ngrams 2", both("--score", "--ngrams <N>")),
+        ("--packed a --weights int8", both("--packed <FILE>", "--weights <DTYPES>")),
+        ("--packed a --save-packed b", both("--packed <FILE>", "--save-packed <FILE>")),
+        ("--compare-weights --weights int8", both("--compare-weights", "--weights <DTYPES>")),
+        ("--compare-weights --logits a", both("--compare-weights", "--logits <FILE>")),
     ];
-    for (line, expected) in cases {
-        let found = parse(line.split_whitespace().map(OsString::from));
-        assert_eq!(found, Err(expected.clone()), "{line}");
-        assert!(expected.to_string().len() > 10);
+    for (line, expected) in lines {
+        let (code, message) = failure("models/fr-en", line, "");
+        assert!(message.starts_with("error: ") && message.contains(&expected), "{line}: {message}");
+        assert_eq!(code, 2, "{line}");
     }
-    for line in ["--help", "--model m -h", "--help --nonsense"] {
-        assert_eq!(parse(line.split_whitespace().map(OsString::from)), Ok(Command::Help));
+    let output = crate::command::run(&["generate", "--beams", "2"], "");
+    assert!(err(&output).contains("--model <DIR>") && output.status.code() == Some(2));
+}
+
+/// Encoding and decoding allocate nothing, on any number of threads, in each kind of search.
+#[test]
+fn nothing_is_allocated() {
+    let input = "\
+        {\"input_ids\": [954, 1388, 1444, 774, 2040, 2315, 375, 0]}\n\
+        {\"input_ids\": [1635, 509, 1107, 229, 13, 0], \"decoder_input_ids\": [2230, 554]}\n\
+        {\"input_ids\": [682, 1966, 2262, 1071, 1190, 0], \"decoder_input_ids\": [2317, 1823]}\n\
+        {\"input_ids\": [585, 0], \"decoder_input_ids\": []}\n";
+    for options in [
+        "",
+        "--beams 5 --num-return-sequences 3 --no-repeat-ngram-size 3 --repetition-penalty 1.2",
+        "--ngrams 1 --min-new-tokens 20",
+        "--sample --num-return-sequences 4 --top-p 0.9 --min-p 0.01 --temperature 1.5",
+    ] {
+        for threads in ["1", "2", "3"] {
+            let options = format!("{options} --repeat 3 --threads {threads}");
+            let (_, statistics) = run("models/fr-en", &options, input);
+            assert_eq!(statistics["allocations"], 0, "{options}");
+            assert!(statistics["new_tokens"].as_u64().is_some_and(|tokens| tokens > 10));
+        }
     }
 }
 
@@ -376,7 +423,7 @@ fn settings_out_of_range_are_refused() {
         ("--sample --top-p 1.5", "top_p: expected a number"),
         ("--sample --min-p -1", "min_p: expected a number"),
         ("--forced-bos-token-id 61", "forced_bos: expected a token below 61, found 61"),
-        ("--isa altivec", "--isa: unknown instruction set"),
+        ("--isa altivec", "'--isa <NAME>': unknown instruction set"),
     ] {
         let (code, message) = failure(name, options, &input);
         assert!(message.contains(part), "{options}: {message}");
@@ -470,7 +517,7 @@ fn drafts_are_answers_of_an_earlier_run() {
         ("", &"--draft /nowhere/at/all".to_owned(), 1, "/nowhere/at/all: "),
         ("", &format!("{draft} --beams 2"), 2, "--draft has no effect without --beams 1"),
         ("", &"--ngrams 2 --beams 2".to_owned(), 2, "--ngrams has no effect without --beams 1"),
-        ("", &"--ngrams 0".to_owned(), 2, "--ngrams: expected a whole number from 1 up"),
+        ("", &"--ngrams 0".to_owned(), 2, "'--ngrams <N>': expected a whole number from 1 up"),
     ] {
         std::fs::write(&path, text).expect("a file");
         let (found, message) = failure(name, options, input);
@@ -511,7 +558,7 @@ fn an_encoder_writes_its_hidden_states_and_says_nothing() {
     let (code, message) = failure(name, "--score", line);
     assert_eq!(
         (code, message.as_str()),
-        (2, "--score needs a decoder, which this model does not have")
+        (2, "--score has no effect without a decoder, which this model does not have")
     );
     let (code, message) = failure(name, "", r#"{"input_ids": [3], "decoder_input_ids": [4]}"#);
     assert_eq!(

@@ -1,17 +1,16 @@
 //! `translate` and `summarize`: encode texts, run the model, and decode the output.
 
-use crate::arguments::Arguments;
+use crate::arguments::TextToText;
 use crate::inputs::Inputs;
-use crate::progress::Progress;
-use crate::{Failure, Streams, loading, show};
+use crate::{Failure, Streams, progress, show};
+use indicatif::ProgressBar;
 use serde_json::json;
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::Side;
 use simdformer::search::{Finish, Hooks, SearchOptions};
-use simdformer::{Event, Limits, Model, Session, Source, Threads};
+use simdformer::{Event, Limits, Model, Session, Source};
 use simdformer_text::{Direction, Encoded, Family, Tokenizer};
 use std::io::Write;
-use std::time::Instant;
 
 /// Texts that are read, run and written as one block.
 const BLOCK: usize = 512;
@@ -31,9 +30,14 @@ struct Outcome {
     error: Option<String>,
 }
 
-/// Processes all texts; returns the exit code.
-pub(crate) fn run(arguments: &Arguments, streams: &mut Streams<'_>) -> Result<u8, Failure> {
-    let tokenizer = Tokenizer::from_dir(&arguments.model)?;
+/// Processes all texts, each a whole file if `whole` and if the options do not say otherwise; returns the exit code.
+pub(crate) fn run(
+    arguments: &TextToText,
+    whole: bool,
+    streams: &mut Streams<'_>,
+) -> Result<u8, Failure> {
+    let directory = &arguments.model.directory.model;
+    let tokenizer = Tokenizer::from_dir(directory)?;
     let direction =
         Direction { source: arguments.from.as_deref(), target: arguments.to.as_deref() };
     if let (Some(languages), None) = (tokenizer.languages(), &arguments.to)
@@ -45,46 +49,39 @@ pub(crate) fn run(arguments: &Arguments, streams: &mut Streams<'_>) -> Result<u8
     }
     // Check the languages before gigabytes are read.
     let prefix = tokenizer.encode("", &direction)?.prefix;
-    let checkpoint = Checkpoint::open(&arguments.model)?;
-    let model = loading::load(
-        &checkpoint,
-        &arguments.weights,
-        arguments.summary || streams.watched,
-        streams,
-    )?;
-    if arguments.summary {
+    let checkpoint = Checkpoint::open(directory)?;
+    let model = arguments.model.load(&checkpoint, &arguments.reports, streams)?;
+    if arguments.reports.summary {
         show::loaded(&tokenizer, &checkpoint, &model, streams.notes)?;
     }
     drop(checkpoint);
     let options = options(arguments, &model, &prefix)?;
-    let runner = Runner { arguments, tokenizer: &tokenizer, model: &model, options, direction };
-    if arguments.threads == 1 {
-        return runner.run(streams);
-    }
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(arguments.threads).build()?;
-    pool.install(|| runner.run(streams))
+    let tokenizer = &tokenizer;
+    let runner = Runner { arguments, whole, tokenizer, model: &model, options, direction };
+    arguments.model.in_pool(|| runner.run(streams))
 }
 
 /// The search options of the checkpoint, with the caller's changes.
-fn options(arguments: &Arguments, model: &Model, prefix: &[u32]) -> Result<SearchOptions, Failure> {
-    let mut options = model.config().search_options();
+fn options(
+    arguments: &TextToText,
+    model: &Model,
+    prefix: &[u32],
+) -> Result<SearchOptions, Failure> {
+    let mut options = arguments.search.options(model.config())?;
     if let Some(&start) = prefix.first() {
         options.start = start;
     }
     options.num_return_sequences = 1;
-    arguments.choose_beams(&mut options.strategy);
-    if let Some(most) = arguments.max_new_tokens {
-        (options.max_new_tokens, options.max_length) = (Some(most), None);
-    }
     if arguments.stream && options.sequences() > 1 {
-        return Err("--stream: a beam search knows its text only in the end; add --beams 1".into());
+        return Err("--stream: a beam search decides its text at the end; add --beams 1".into());
     }
     options.scores = arguments.json;
     Ok(options)
 }
 
 struct Runner<'r> {
-    arguments: &'r Arguments,
+    arguments: &'r TextToText,
+    whole: bool,
     tokenizer: &'r Tokenizer,
     model: &'r Model,
     options: SearchOptions,
@@ -93,37 +90,40 @@ struct Runner<'r> {
 
 impl Runner<'_> {
     fn run(&self, streams: &mut Streams<'_>) -> Result<u8, Failure> {
-        let Streams { input, out, notes, watched } = streams;
-        let mut inputs = Inputs::new(self.arguments, *input)?;
+        let Streams { input, out, notes, .. } = streams;
+        let texts = &self.arguments.texts;
+        let mut inputs = Inputs::new(texts, texts.whole(self.whole), *input)?;
         let (mut done, mut failed) = (0, 0);
-        let started = Instant::now();
+        let quiet = self.arguments.reports.quiet || self.arguments.stream;
+        let progress = progress::counter("texts", quiet);
         loop {
             let texts = inputs.take(if self.arguments.stream { 1 } else { BLOCK })?;
             if texts.is_empty() {
                 break;
             }
-            let watched = *watched && !self.arguments.quiet && !self.arguments.stream;
-            let progress = Progress::new(started, done, watched);
-            let answers = self.block(&texts, progress, *notes, *out)?;
-            for answer in &answers {
-                done += 1;
-                failed += usize::from(answer.error.is_some());
-                self.write(answer, done, *notes, *out)?;
-            }
-            out.flush()?;
+            let answers = self.block(&texts, done, &progress, *out)?;
+            progress.suspend(|| {
+                for answer in &answers {
+                    done += 1;
+                    failed += usize::from(answer.error.is_some());
+                    self.write(answer, done, *notes, *out)?;
+                }
+                out.flush().map_err(Failure::from)
+            })?;
         }
+        progress.finish_and_clear();
         if failed > 0 {
             writeln!(notes, "simdformer: {failed} of {done} texts have no result")?;
         }
         Ok(u8::from(failed > 0))
     }
 
-    /// Computes the answer to each text.
+    /// Computes the answer to each text; `before` texts came before them.
     fn block(
         &self,
         texts: &[String],
-        mut progress: Progress,
-        notes: &mut (dyn Write + Send),
+        before: usize,
+        progress: &ProgressBar,
         out: &mut (dyn Write + Send),
     ) -> Result<Vec<Outcome>, Failure> {
         let mut answers = vec![Outcome::default(); texts.len()];
@@ -137,7 +137,7 @@ impl Runner<'_> {
             if one.truncated || one.ids.len() > positions {
                 answers[i].too_long = Some(one.tokens);
                 let most = one.ids.len().min(positions);
-                if !self.arguments.truncate || one.ids.len() > positions {
+                if !self.arguments.texts.truncate || one.ids.len() > positions {
                     let found = one.tokens;
                     let takes =
                         format!("{found} tokens, the model takes {most}; --truncate cuts it");
@@ -156,19 +156,17 @@ impl Runner<'_> {
             .map(|(i, one)| Source {
                 prefix: one.prefix.get(1..).unwrap_or_default(),
                 forced_bos: one.forced_bos,
-                stream: (progress.before() + i) as u64,
+                stream: (before + i) as u64,
                 ..Source::new(&one.ids)
             })
             .collect();
         let prefix = encoded.iter().map(|(_, one)| one.prefix.len()).max().unwrap_or(1).max(1);
         let limits = self.limits(&encoded, prefix);
         let mut session = Session::new(self.model, limits)?;
-        if self.arguments.threads > 1 {
-            session.set_threads(Threads::Rayon);
-        }
+        session.set_threads(self.arguments.model.threads());
         let mut options = self.options.clone();
         let fits = session.search_options();
-        match self.arguments.max_new_tokens {
+        match self.arguments.search.max_new_tokens {
             // At most as many tokens as the model has positions.
             Some(most) => options.max_new_tokens = Some(most.min(limits.target_tokens - prefix)),
             None => {
@@ -200,12 +198,11 @@ impl Runner<'_> {
                         false => self.tokenizer.decode(best.tokens),
                     };
                 }
-                progress.done(notes);
+                progress.inc(1);
             }
             _ => (),
         })?;
         written?;
-        progress.end(notes);
         Ok(answers)
     }
 
@@ -219,11 +216,11 @@ impl Runner<'_> {
             (None, Some(length)) => length.max(prefix + 1),
             (None, None) => LONGEST,
         };
-        let slots = if self.arguments.stream { 1 } else { self.arguments.slots };
+        let slots = if self.arguments.stream { 1 } else { self.arguments.texts.slots };
         Limits {
             beams: options.sequences(),
             end_tokens: options.eos.len().max(1),
-            cache: self.arguments.cache,
+            cache: self.arguments.cache.dtype,
             ..Limits::new(slots.min(encoded.len()), longest, target.min(positions).max(prefix + 1))
         }
     }

@@ -5,8 +5,8 @@
 //! in the f32 model. Tables of dtypes are then tried in the order of these errors, from the smallest memory upwards,
 //! until the agreement is as high as requested.
 
-use super::Failure;
-use super::features::Inputs;
+use super::sources::Sources;
+use crate::Failure;
 use simdformer::checkpoint::{
     Attention, Checkpoint, FeedForward, LayerPart, ParamKind, Projection, TensorId,
 };
@@ -30,7 +30,7 @@ const ROWS: usize = 256;
 pub(crate) struct Comparison<'c> {
     pub(crate) checkpoint: &'c Checkpoint<'c>,
     pub(crate) isa: Isa,
-    pub(crate) inputs: &'c Inputs<'c>,
+    pub(crate) sources: &'c Sources<'c>,
     /// For each source, the tokens after the decoder start; `None` for the output of the f32 model.
     pub(crate) targets: Vec<Option<Vec<u32>>>,
     pub(crate) options: &'c SearchOptions,
@@ -41,7 +41,7 @@ pub(crate) struct Comparison<'c> {
 }
 
 /// The predictions of a model at each position of all targets.
-struct Said {
+struct Predictions {
     bytes: usize,
     cache: Dtype,
     /// The most likely token.
@@ -60,12 +60,12 @@ struct Agreement {
 }
 
 /// The quantization error of a matrix.
-struct Loss {
-    roles: Vec<TensorId>,
+struct QuantizationError {
+    tensors: Vec<TensorId>,
     /// The largest element of a row divided by its root mean square; the maximum over all rows.
     crest: f64,
     /// Root mean square of the error divided by that of the exact result, in `int8` and in `int8x16`.
-    errors: [f64; 2],
+    relative: [f64; 2],
 }
 
 impl Comparison<'_> {
@@ -75,76 +75,80 @@ impl Comparison<'_> {
         let f32 = self.model(&WeightDtypes::all(WeightDtype::F32))?;
         self.complete_targets(&f32)?;
         let gated = self.checkpoint.config().gated;
-        let mut seen = Inside { gated, ..Inside::default() };
-        let before = self.say(&f32, Some(Dtype::F32), Some(&mut seen))?;
+        let mut inputs = MatrixInputs { gated, ..MatrixInputs::default() };
+        let reference = self.predict(&f32, Some(Dtype::F32), Some(&mut inputs))?;
         drop(f32);
-        if before.best.is_empty() {
+        if reference.best.is_empty() {
             return Err("--compare-weights: no line has a token to compare".into());
         }
-        let positions = before.best.len();
+        let positions = reference.best.len();
         writeln!(out, "{positions} positions of {} targets\n", self.targets.len())?;
         writeln!(
             out,
             "{:<26} {:>9} {:>10} {:>12} {:>12}",
-            "form", "MB", "agreement", "mean change", "largest"
+            "dtype", "MB", "agreement", "mean change", "largest"
         )?;
-        let row = |forms: &str, said: &Said, out: &mut String| -> Result<f64, Failure> {
-            let agreement = said.beside(&before);
+        let row = |dtypes: &str, found: &Predictions, out: &mut String| -> Result<f64, Failure> {
+            let agreement = found.agreement(&reference);
             writeln!(
                 out,
-                "{forms:<26} {:>9.1} {:>8.2} % {:>12.5} {:>12.5}",
-                said.bytes as f64 / 1e6,
+                "{dtypes:<26} {:>9.1} {:>8.2} % {:>12.5} {:>12.5}",
+                found.bytes as f64 / 1e6,
                 100.0 * agreement.same,
                 agreement.mean,
                 agreement.largest
             )?;
             Ok(agreement.same)
         };
-        row("f32", &before, &mut out)?;
-        let (kept, f32, f16) = (self.limits.cache, Dtype::F32, Dtype::F16);
+        row("f32", &reference, &mut out)?;
+        let (cache, f32, f16) = (self.limits.cache, Dtype::F32, Dtype::F16);
         let mut rows = vec![("f32", Some(f16))];
-        rows.extend(["bf16", "f16", "int8x16"].map(|forms| (forms, kept)));
+        rows.extend(["bf16", "f16", "int8x16"].map(|dtypes| (dtypes, cache)));
         rows.extend([f32, f16].map(|cache| ("int8", Some(cache))));
-        rows.push(("int8,output=int8", kept));
-        for (forms, cache) in rows {
-            match self.said(&forms.parse()?, cache) {
-                Ok(said) if said.cache == Dtype::F16 => {
-                    row(&format!("{forms}, cache f16"), &said, &mut out)?;
+        rows.push(("int8,output=int8", cache));
+        for (dtypes, cache) in rows {
+            match self.predict_as(&dtypes.parse()?, cache) {
+                Ok(found) if found.cache == Dtype::F16 => {
+                    row(&format!("{dtypes}, cache f16"), &found, &mut out)?;
                 }
-                Ok(said) => drop(row(forms, &said, &mut out)?),
+                Ok(found) => drop(row(dtypes, &found, &mut out)?),
                 // For example, a weight that exceeds the range of f16.
-                Err(failure) => writeln!(out, "{forms:<26} {}", failure.error)?,
+                Err(failure) => writeln!(out, "{dtypes:<26} {failure}")?,
             }
         }
 
-        let mut losses = self.losses(seen)?;
+        let mut errors = self.errors(inputs)?;
         writeln!(out, "\n{:<52} {:>7} {:>9} {:>9}", "matrix", "crest", "int8", "int8x16")?;
-        for loss in &losses {
-            let [eight, sixteen] = loss.errors.map(|error| 100.0 * error);
-            let (name, crest) = (loss.name(), loss.crest);
+        for matrix in &errors {
+            let [eight, sixteen] = matrix.relative.map(|error| 100.0 * error);
+            let (name, crest) = (matrix.name(), matrix.crest);
             writeln!(out, "{name:<52} {crest:>7.1} {eight:>7.2} % {sixteen:>7.2} %")?;
         }
 
         writeln!(out)?;
-        match self.cheapest(&before, &mut losses)? {
-            Some((forms, said, agreement)) => writeln!(
+        match self.cheapest(&reference, &mut errors)? {
+            Some((dtypes, found, agreement)) => writeln!(
                 out,
-                "at least {:.2} %: {:.2} % in {:.1} MB with --weights {forms}",
+                "at least {:.2} %: {:.2} % in {:.1} MB with --weights {dtypes}",
                 100.0 * self.wanted,
                 100.0 * agreement,
-                said.bytes as f64 / 1e6
+                found.bytes as f64 / 1e6
             )?,
-            None => writeln!(out, "at least {:.2} %: no table of forms", 100.0 * self.wanted)?,
+            None => writeln!(out, "at least {:.2} %: no table of dtypes", 100.0 * self.wanted)?,
         }
         Ok(out)
     }
 
-    fn model(&self, forms: &WeightDtypes) -> Result<Model, Failure> {
-        Ok(Model::load_as(self.checkpoint, self.isa, forms, &mut |_| ())?)
+    fn model(&self, dtypes: &WeightDtypes) -> Result<Model, Failure> {
+        Ok(Model::load_as(self.checkpoint, self.isa, dtypes, &mut |_| ())?)
     }
 
-    fn said(&self, forms: &WeightDtypes, cache: Option<Dtype>) -> Result<Said, Failure> {
-        self.say(&self.model(forms)?, cache, None)
+    fn predict_as(
+        &self,
+        dtypes: &WeightDtypes,
+        cache: Option<Dtype>,
+    ) -> Result<Predictions, Failure> {
+        self.predict(&self.model(dtypes)?, cache, None)
     }
 
     /// Computes the missing targets with greedy search.
@@ -157,7 +161,7 @@ impl Comparison<'_> {
                 continue;
             }
             let mut found = Vec::new();
-            let sources = [self.inputs.source(index)];
+            let sources = [self.sources.source(index)];
             session.generate(&sources, self.options, &mut Hooks::default(), &mut |event| {
                 if let Event::Done(done) = event {
                     found =
@@ -170,16 +174,16 @@ impl Comparison<'_> {
     }
 
     /// The predictions of `model` for every target, sentence by sentence.
-    fn say(
+    fn predict(
         &self,
         model: &Model,
         cache: Option<Dtype>,
-        mut seen: Option<&mut Inside>,
-    ) -> Result<Said, Failure> {
+        mut inputs: Option<&mut MatrixInputs>,
+    ) -> Result<Predictions, Failure> {
         let mut session = Session::new(model, Limits { cache, ..self.limits })?;
         session.set_threads(self.threads.clone());
         let mut scratch = vec![0.0; session.plan().trace_floats()];
-        let mut said = Said {
+        let mut found = Predictions {
             bytes: model.bytes(),
             cache: cache.unwrap_or_else(|| model.cache_storage()),
             best: Vec::new(),
@@ -193,63 +197,63 @@ impl Comparison<'_> {
             let fed = [&[self.options.start], &target[..target.len() - 1]].concat();
             let mut each = |position: usize, logits: &[f32]| {
                 let (best, log_probability) = outcome(logits, target[position] as usize);
-                said.best.push(best);
-                said.log_probability.push(log_probability);
+                found.best.push(best);
+                found.log_probability.push(log_probability);
             };
             let mut slot = [SourceId::default()];
-            if let Some(inside) = seen.as_deref_mut() {
-                let mut watched = session.traced(inside, &mut scratch)?;
-                match self.inputs {
-                    Inputs::Ids(ids) => watched.encode(&ids[index..=index], &mut slot)?,
-                    Inputs::Features(sounds) => {
-                        watched.encode_features(&sounds[index..=index], &mut slot)?;
+            if let Some(inputs) = inputs.as_deref_mut() {
+                let mut traced = session.traced(inputs, &mut scratch)?;
+                match self.sources {
+                    Sources::Ids(ids) => traced.encode(&ids[index..=index], &mut slot)?,
+                    Sources::Features(all) => {
+                        traced.encode_features(&all[index..=index], &mut slot)?;
                     }
                 }
-                let row = watched.start(slot[0])?;
-                watched.prefill(row, &fed, Some(&mut each))?;
+                let row = traced.start(slot[0])?;
+                traced.prefill(row, &fed, Some(&mut each))?;
             } else {
-                self.inputs.encode(&mut session, index..index + 1, &mut slot)?;
+                self.sources.encode(&mut session, index..index + 1, &mut slot)?;
                 let row = session.start(slot[0])?;
                 session.prefill(row, &fed, Some(&mut each))?;
             }
             session.release_sentence(slot[0])?;
         }
-        Ok(said)
+        Ok(found)
     }
 
     /// The error of every matrix, the largest `int8` error first.
-    fn losses(&self, seen: Inside) -> Result<Vec<Loss>, Failure> {
-        let mut losses = Vec::new();
-        for (roles, Rows { rows: met, width: depth }) in seen.met.into_values() {
+    fn errors(&self, inputs: MatrixInputs) -> Result<Vec<QuantizationError>, Failure> {
+        let mut errors = Vec::new();
+        for (tensors, Rows { rows, width: depth }) in inputs.of_matrix.into_values() {
             let mut weight = Vec::new();
             let mut outputs = 0;
-            for &role in &roles {
-                let tensor = self.checkpoint.tensor(role)?;
+            for &id in &tensors {
+                let tensor = self.checkpoint.tensor(id)?;
                 outputs += tensor.shape().first().copied().unwrap_or(0);
                 weight.extend(tensor.to_vec()?);
             }
-            let x = Matrix::new(&met, met.len() / depth.max(1), depth)?;
+            let x = Matrix::new(&rows, rows.len() / depth.max(1), depth)?;
             let weight = Matrix::new(&weight, outputs, depth)?.transposed();
-            let right = self.product(x, weight)?;
-            let mut errors = [0.0; 2];
+            let exact = self.product(x, weight)?;
+            let mut relative = [0.0; 2];
             for (error, precision) in
-                errors.iter_mut().zip([ActivationBits::Eight, ActivationBits::Sixteen])
+                relative.iter_mut().zip([ActivationBits::Eight, ActivationBits::Sixteen])
             {
-                let wrong = self.byte_product(x, weight, precision)?;
+                let rounded = self.int8_product(x, weight, precision)?;
                 let square = |x: f64| x * x;
-                let lost: f64 = right
+                let lost: f64 = exact
                     .iter()
-                    .zip(&wrong)
+                    .zip(&rounded)
                     .map(|(&a, &b)| square(f64::from(a) - f64::from(b)))
                     .sum();
-                let all: f64 = right.iter().map(|&a| square(f64::from(a))).sum();
+                let all: f64 = exact.iter().map(|&a| square(f64::from(a))).sum();
                 *error = if all > 0.0 { (lost / all).sqrt() } else { 0.0 };
             }
-            let crest = met.chunks(depth).map(crest).fold(0.0, f64::max);
-            losses.push(Loss { roles, crest, errors });
+            let crest = rows.chunks(depth).map(crest).fold(0.0, f64::max);
+            errors.push(QuantizationError { tensors, crest, relative });
         }
-        losses.sort_by(|a, b| b.errors[0].total_cmp(&a.errors[0]));
-        Ok(losses)
+        errors.sort_by(|a, b| b.relative[0].total_cmp(&a.relative[0]));
+        Ok(errors)
     }
 
     fn product(&self, x: Matrix<'_>, weight: Matrix<'_>) -> Result<Vec<f32>, Failure> {
@@ -262,7 +266,7 @@ impl Comparison<'_> {
         Ok(out)
     }
 
-    fn byte_product(
+    fn int8_product(
         &self,
         x: Matrix<'_>,
         weight: Matrix<'_>,
@@ -289,25 +293,25 @@ impl Comparison<'_> {
     /// with the largest error, in `int8x16`; then, if all in `int8x16` is not enough, the same with `f32`.
     fn cheapest(
         &self,
-        before: &Said,
-        losses: &mut [Loss],
-    ) -> Result<Option<(WeightDtypes, Said, f64)>, Failure> {
-        for (form, dearer, key) in [
+        reference: &Predictions,
+        errors: &mut [QuantizationError],
+    ) -> Result<Option<(WeightDtypes, Predictions, f64)>, Failure> {
+        for (dtype, dearer, key) in [
             (WeightDtype::Int8, WeightDtype::Int8x16, 0),
             (WeightDtype::Int8x16, WeightDtype::F32, 1),
         ] {
-            losses.sort_by(|a, b| b.errors[key].total_cmp(&a.errors[key]));
+            errors.sort_by(|a, b| b.relative[key].total_cmp(&a.relative[key]));
             // All matrices but the output, which has no int8 dtype here.
-            let inner: Vec<&Loss> =
-                losses.iter().filter(|l| l.roles != [TensorId::Output]).collect();
-            let tried = |count: usize| -> Result<(WeightDtypes, Said, f64), Failure> {
-                let mut forms = WeightDtypes::all(form);
-                for role in inner[..count].iter().flat_map(|loss| &loss.roles) {
-                    forms = forms.with(&role.to_string(), dearer)?;
+            let inner: Vec<&QuantizationError> =
+                errors.iter().filter(|matrix| matrix.tensors != [TensorId::Output]).collect();
+            let tried = |count: usize| -> Result<(WeightDtypes, Predictions, f64), Failure> {
+                let mut dtypes = WeightDtypes::all(dtype);
+                for tensor in inner[..count].iter().flat_map(|matrix| &matrix.tensors) {
+                    dtypes = dtypes.with(&tensor.to_string(), dearer)?;
                 }
-                let said = self.said(&forms, self.limits.cache)?;
-                let same = said.beside(before).same;
-                Ok((forms, said, same))
+                let found = self.predict_as(&dtypes, self.limits.cache)?;
+                let same = found.agreement(reference).same;
+                Ok((dtypes, found, same))
             };
             let first = tried(0)?;
             if first.2 >= self.wanted {
@@ -333,8 +337,8 @@ impl Comparison<'_> {
     }
 }
 
-impl Said {
-    fn beside(&self, other: &Self) -> Agreement {
+impl Predictions {
+    fn agreement(&self, other: &Self) -> Agreement {
         let count = other.best.len() as f64;
         let same = self.best.iter().zip(&other.best).filter(|(a, b)| a == b).count();
         let changes = self.log_probability.iter().zip(&other.log_probability);
@@ -348,12 +352,12 @@ impl Said {
     }
 }
 
-impl Loss {
+impl QuantizationError {
     /// The name of the first matrix, with the last parts of the others' names.
     fn name(&self) -> String {
         let mut name = String::new();
-        for role in &self.roles {
-            let path = role.to_string();
+        for tensor in &self.tensors {
+            let path = tensor.to_string();
             let path = path.strip_suffix(".weight").unwrap_or(&path);
             if name.is_empty() {
                 name.push_str(path);
@@ -394,27 +398,27 @@ struct Rows {
 
 /// Stores the input rows of each matrix.
 #[derive(Default)]
-struct Inside {
+struct MatrixInputs {
     /// Whether feed-forward blocks have a gate.
     gated: bool,
     /// The input of the next encoder or decoder block: the stack's input or the output of the last norm.
     stream: [Rows; 2],
-    memory: Rows,
+    encoder_output: Rows,
     /// By the name of the first tensor id.
-    met: BTreeMap<String, (Vec<TensorId>, Rows)>,
+    of_matrix: BTreeMap<String, (Vec<TensorId>, Rows)>,
 }
 
-impl Inside {
-    fn meet(&mut self, roles: &[TensorId], met: &Rows) {
-        let kept = self.met.entry(roles[0].to_string());
-        let (_, kept) = kept.or_insert_with(|| (roles.to_vec(), Rows::default()));
-        kept.width = met.width;
-        let free_rows = (ROWS * met.width).saturating_sub(kept.rows.len()).min(met.rows.len());
-        kept.rows.extend_from_slice(&met.rows[..free_rows]);
+impl MatrixInputs {
+    fn store(&mut self, tensors: &[TensorId], new: &Rows) {
+        let stored = self.of_matrix.entry(tensors[0].to_string());
+        let (_, stored) = stored.or_insert_with(|| (tensors.to_vec(), Rows::default()));
+        stored.width = new.width;
+        let free = (ROWS * new.width).saturating_sub(stored.rows.len()).min(new.rows.len());
+        stored.rows.extend_from_slice(&new.rows[..free]);
     }
 }
 
-impl Probe for Inside {
+impl Probe for MatrixInputs {
     fn wants(&self, stage: Stage) -> bool {
         use Stage::{Context, FeedForward, Input, Key, Memory, Norm, Output, Query};
         matches!(stage, Input | Norm | Query | Key | Context | FeedForward | Memory | Output)
@@ -422,42 +426,42 @@ impl Probe for Inside {
 
     fn look(&mut self, view: &View<'_>) {
         let place = view.place;
-        let seen = Rows { rows: view.iter().flatten().copied().collect(), width: view.columns };
-        let role = |part| TensorId::Layer(place.side, place.layer.unwrap_or(0), part);
+        let rows = Rows { rows: view.iter().flatten().copied().collect(), width: view.columns };
+        let tensor = |part| TensorId::Layer(place.side, place.layer.unwrap_or(0), part);
         let attention = |projection| {
             let kind = match place.block {
                 Some(Block::Cross) => Attention::Cross,
                 _ => Attention::Own,
             };
-            role(LayerPart::Attention(kind, projection, ParamKind::Weight))
+            tensor(LayerPart::Attention(kind, projection, ParamKind::Weight))
         };
-        let feed_forward = |of| role(LayerPart::FeedForward(of, ParamKind::Weight));
+        let feed_forward = |of| tensor(LayerPart::FeedForward(of, ParamKind::Weight));
         let side = usize::from(place.side == Side::Decoder);
         let stream = self.stream[side].clone();
         match (view.stage, place.block) {
-            (Stage::Input | Stage::Norm, _) => self.stream[side] = seen,
+            (Stage::Input | Stage::Norm, _) => self.stream[side] = rows,
             (Stage::Query, Some(Block::Own)) => {
                 let of = [Projection::Query, Projection::Key, Projection::Value];
-                self.meet(&of.map(attention), &stream);
+                self.store(&of.map(attention), &stream);
             }
-            (Stage::Query, _) => self.meet(&[attention(Projection::Query)], &stream),
+            (Stage::Query, _) => self.store(&[attention(Projection::Query)], &stream),
             (Stage::Key, Some(Block::Cross)) => {
-                let memory = self.memory.clone();
-                self.meet(&[Projection::Key, Projection::Value].map(attention), &memory);
+                let encoder_output = self.encoder_output.clone();
+                self.store(&[Projection::Key, Projection::Value].map(attention), &encoder_output);
             }
-            (Stage::Context, _) => self.meet(&[attention(Projection::Output)], &seen),
+            (Stage::Context, _) => self.store(&[attention(Projection::Output)], &rows),
             (Stage::FeedForward, _) => {
-                self.meet(&[feed_forward(FeedForward::Outer)], &seen);
+                self.store(&[feed_forward(FeedForward::Outer)], &rows);
                 // Hidden rows arrive in chunks; the stored input covers all of them.
                 if view.position == 0 {
-                    self.meet(&[feed_forward(FeedForward::Inner)], &stream);
+                    self.store(&[feed_forward(FeedForward::Inner)], &stream);
                     if self.gated {
-                        self.meet(&[feed_forward(FeedForward::Gate)], &stream);
+                        self.store(&[feed_forward(FeedForward::Gate)], &stream);
                     }
                 }
             }
-            (Stage::Memory, _) => self.memory = seen,
-            (Stage::Output, _) => self.meet(&[TensorId::Output], &seen),
+            (Stage::Memory, _) => self.encoder_output = rows,
+            (Stage::Output, _) => self.store(&[TensorId::Output], &rows),
             _ => {}
         }
     }

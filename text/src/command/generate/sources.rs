@@ -1,16 +1,16 @@
-//! Encoder inputs: ids from the lines of `generate`, or features.
+//! Encoder inputs: token ids or features.
 
 use super::SOURCES_PER_CALL;
 use simdformer::{Features, Session, SessionError, Source, SourceId};
 use std::ops::Range;
 
 /// The sources of all requests.
-pub(crate) enum Inputs<'a> {
+pub(crate) enum Sources<'a> {
     Ids(Vec<&'a [u32]>),
     Features(Vec<Features<'a>>),
 }
 
-impl<'a> Inputs<'a> {
+impl<'a> Sources<'a> {
     /// The number of encoder positions of each source.
     pub(crate) fn positions(&self) -> Vec<usize> {
         match self {
@@ -46,7 +46,8 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    pub(crate) fn memory<'s>(
+    /// The hidden states of the sources of `range`.
+    pub(crate) fn encoder_output<'s>(
         &self,
         session: &'s mut Session<'_>,
         range: Range<usize>,
