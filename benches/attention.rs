@@ -1,7 +1,7 @@
-//! Throughput of attention, one thread, heads of 64: FLOP/s of the visible part of both products, or
-//! bytes of keys and values per second where few queries make it a matter of reading them.
+//! Throughput of attention on one thread with heads of 64: FLOP/s of the visible part of both products, or
+//! bytes of keys and values per second if few queries make reading them the limit.
 //!
-//! For the fraction of what the machine can do, see the bench `roofline`.
+//! The bench `roofline` prints the fraction of the machine's limit.
 
 use criterion::{BenchmarkId, Criterion, Throughput};
 use simdformer_kernels::{Dtype, Isa, Parallelism};
@@ -32,7 +32,7 @@ fn main() {
     criterion.final_summary();
 }
 
-/// A bench of what `build` makes; nothing is built when the filter leaves it out.
+/// A bench of the work that `build` makes. It is not built if the filter excludes it.
 fn add(
     criterion: &mut Criterion,
     group: &str,
@@ -77,7 +77,7 @@ fn decode(criterion: &mut Criterion) {
             });
         }
     }
-    // Four hypotheses of one sentence: on its source, and on their own branching past.
+    // Four hypotheses of one sentence: on its source, and on their own branching prefixes.
     for (batch, keys) in [(1, 128), (8, 128)] {
         let shape = Shape::new(batch, 4, keys);
         let bytes = Throughput::Bytes(shape.key_value_bytes() as u64);
@@ -96,7 +96,8 @@ fn decode(criterion: &mut Criterion) {
     }
 }
 
-/// What training does: the gradient, and for the sentences of a small model, heads of 32, forward and gradient.
+/// The kernels of training: the gradient, and for the sentences of a small model with heads of 32 forward
+/// and gradient.
 #[cfg(feature = "train")]
 fn gradient(criterion: &mut Criterion) {
     let isa = Isa::detect().expect("the set that the environment names");

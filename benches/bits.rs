@@ -1,5 +1,4 @@
-//! Digests of results that must not change by a bit: a refactoring is right when this prints the same
-//! lines before and after.
+//! Digests of results. A refactoring is right if this program prints the same lines before and after it.
 //!
 //! ```sh
 //! cargo bench --bench bits > before.txt   # and again after the change
@@ -7,8 +6,8 @@
 //! ```
 //!
 //! One line for each instruction set and golden checkpoint, one for each random session (family, widths,
-//! limits, scheduler, search and threads drawn from its number), and some for kernels on operands that
-//! models do not have. Digests are the same on every instruction set.
+//! limits, scheduler, search and threads are drawn from its number), and some for kernels on operands that
+//! models do not have. The digests are the same on every instruction set.
 
 #[path = "../tests/support/digest.rs"]
 pub(crate) mod digest;
@@ -78,7 +77,7 @@ fn generate(
     }
 }
 
-/// Memory, logits and searches of one model.
+/// Encoder output, logits and searches of one model.
 fn model_bits(model: &Model, sources: &[Vec<u32>], target: &[u32]) -> u64 {
     let mut digest = Digest::new();
     let most = model.config().encoder.max_positions.unwrap_or(48).min(48);
@@ -137,13 +136,14 @@ fn goldens(isa: Isa) {
 /// A model, a session and a scheduler drawn from `number`.
 fn session(isa: Isa, number: u64) -> u64 {
     let mut random = Random(number.wrapping_mul(77) + 5);
-    // Those that were there when the first digests were taken: more would change every draw.
+    // The families of the time when the first digests were computed. A longer list would change every
+    // draw.
     let family =
         [Family::Marian, Family::Bart, Family::MBart, Family::M2M100, Family::NnTransformer]
             [random.below(5)];
     let heads: usize = [1, 2, 3, 4, 8][random.below(5)];
     let head_dim: usize = [2, 5, 8, 14, 16, 32][random.below(6)];
-    // Position formulas want at least four numbers, and families an even share for each head.
+    // Position formulas need at least four elements, and each head has an even number of them.
     let d_model = (heads * head_dim).max(4).next_multiple_of(heads * 2);
     let dims = Dims {
         d_model,

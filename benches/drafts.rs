@@ -1,17 +1,20 @@
-//! What drafts bring: tokens a second of greedy search on Transformer-base with random weights (512 wide, 8 heads, 6 + 6
-//! layers, 2048, vocabulary 32,000), source 32, exactly 64 new tokens, with drafts of several kinds.
+//! What drafts gain: tokens per second of greedy search on Transformer-base with random weights (512 wide,
+//! 8 heads, 6 + 6 layers, 2048, vocabulary 32,000), source 32, exactly 64 new tokens, with several kinds of
+//! drafts.
 //!
 //! ```sh
 //! cargo bench -p simdformer-benches --bench drafts
 //! ```
 //!
-//! With a trained model (`peers/make_trained_base.py` makes one) the same of its own sentences, and its own copy in bytes that guesses:
+//! With a trained model (`peers/make_trained_base.py` makes one) the same on its own sentences, and with
+//! drafts from an int8 copy of the model:
 //!
 //! ```sh
 //! cargo bench -p simdformer-benches --bench drafts -- --model DIR --sources FILE.jsonl
 //! ```
 //!
-//! The runs alternate, each rate is that of the best of several; what came out is held to plain greedy search with `==`.
+//! The runs alternate, and each rate is the best of several. The output must equal that of greedy search
+//! without drafts.
 
 #[path = "../tests/support/random_model.rs"]
 #[allow(dead_code, reason = "files are for other programs")]
@@ -31,7 +34,7 @@ const SOURCE: usize = 32;
 const TARGET: usize = 64;
 const ROUNDS: usize = 7;
 
-/// Sentences of a trained model that are translated.
+/// Number of sentences that are translated with a trained model.
 const SENTENCES: usize = 48;
 
 fn main() {
@@ -69,7 +72,7 @@ struct Work<'m> {
 }
 
 impl Work<'_> {
-    /// Tokens of each source, the seconds that they took, and what was done.
+    /// The tokens of each source, the seconds, and the counts of steps and drafts.
     fn run(&mut self, drafter: Option<&mut dyn Drafter>) -> (Vec<Vec<u32>>, f64, DecodeStats) {
         let sources: Vec<Source<'_>> = self.sources.iter().map(|ids| Source::new(ids)).collect();
         let mut found = vec![Vec::with_capacity(TARGET); sources.len()];
@@ -100,7 +103,7 @@ fn decodes(model: &Model, batch: usize) {
         max_length: None,
         forced_eos: Vec::new(),
         scores: false,
-        // A random model says one word for ever, which would be too easy for n-grams.
+        // A random model repeats one token, which would make prompt lookup too good.
         no_repeat_ngram: Some(2),
         ..model.config().search_options()
     };
@@ -114,7 +117,7 @@ fn decodes(model: &Model, batch: usize) {
     let known: Vec<&[u32]> = expected.iter().map(|ids| &ids[..]).collect();
     let noise: Vec<Vec<u32>> = (0..batch).map(|_| random.ids(TARGET, 31_000)).collect();
     let noise: Vec<&[u32]> = noise.iter().map(|ids| &ids[..]).collect();
-    // One token in eight is another.
+    // Every eighth token is wrong.
     let close: Vec<Vec<u32>> = expected
         .iter()
         .map(|ids| ids.iter().enumerate().map(|(i, &id)| if i % 8 == 5 { 7 } else { id }).collect())
@@ -148,13 +151,13 @@ fn decodes(model: &Model, batch: usize) {
     }
 }
 
-/// One line of what a trained model learns from.
+/// One line of a training corpus.
 #[derive(serde::Deserialize)]
 struct Line {
     source_ids: Vec<u32>,
 }
 
-/// What a trained model's own copy in bytes guesses right, and what that brings.
+/// How many drafts of a trained model's int8 copy are right, and what they gain.
 fn trained(folder: &str, sources: &str) {
     let text = std::fs::read_to_string(sources).expect("the sources");
     let lines = text.lines().take(SENTENCES).map(serde_json::from_str);
@@ -216,7 +219,7 @@ fn trained(folder: &str, sources: &str) {
     }
 }
 
-/// How long a pass takes, by the tokens of its draft.
+/// The time of a pass by the number of draft tokens.
 fn passes(model: &Model) {
     let sizes = [0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32];
     let limits = Limits { draft_tokens: 32, ..Limits::new(1, SOURCE, TARGET + 1) };

@@ -1,7 +1,7 @@
-//! Throughput of GEMM beside other Rust crates, one thread: FLOP/s, or bytes of W per second where a
-//! single row makes it a matter of reading W.
+//! Throughput of GEMM beside other Rust crates on one thread: FLOP/s, or bytes of W per second if a single
+//! row makes reading W the limit.
 //!
-//! For the fraction of what the machine can do, see the bench `roofline`.
+//! The bench `roofline` prints the fraction of the machine's limit.
 
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, BenchmarkId, Criterion, Throughput};
@@ -32,7 +32,7 @@ const DECODER_ROWS: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
 const DECODER_WEIGHTS: [(usize, usize); 4] = [(512, 512), (2048, 512), (512, 2048), (32000, 512)];
 
 fn main() {
-    // One thread for everybody, rten-gemm included: this one.
+    // One thread for every library, including rten-gemm.
     rayon::ThreadPoolBuilder::new()
         .num_threads(1)
         .use_current_thread()
@@ -53,7 +53,7 @@ fn main() {
     criterion.final_summary();
 }
 
-/// A bench of what `build` makes; nothing is built when the filter leaves it out.
+/// A bench of the work that `build` makes. It is not built if the filter excludes it.
 fn add(group: &mut BenchmarkGroup<'_, WallTime>, who: &str, shape: &str, build: impl Fn() -> Work) {
     let mut built = None;
     group.bench_function(BenchmarkId::new(who, shape), |bencher| {
@@ -93,12 +93,12 @@ fn decoder(criterion: &mut Criterion) {
     }
 }
 
-/// What the environment names, or the best.
+/// The instruction set that the environment names, or the best one.
 fn isa() -> Isa {
     Isa::detect().expect("the set that the environment names")
 }
 
-/// Around the edges of the tiles.
+/// Shapes around the edges of the tiles.
 fn odd(criterion: &mut Criterion) {
     let isa = isa();
     let mut group = criterion.benchmark_group("odd");
@@ -119,7 +119,7 @@ fn packing(criterion: &mut Criterion) {
     }
 }
 
-/// What an activation costs on top of the GEMM that it is fused into.
+/// The cost of a fused activation.
 fn epilogue(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("epilogue");
     let shape = Shape(256, 2048, 512);
@@ -134,11 +134,11 @@ fn epilogue(criterion: &mut Criterion) {
         let epilogue = Epilogue { activation, ..Epilogue::default() };
         add(&mut group, name, &shape.name(), || matmul::ours(isa(), shape, epilogue));
     }
-    // As many multiply-adds, in two products of which the second is a gate on the first.
+    // The same number of multiply-adds in two products, the second of which gates the first.
     add(&mut group, "gated", &shape.name(), || matmul::gated(isa(), shape));
 }
 
-/// The gradients of a linear layer, `rows x outputs x inputs`: of its weight, and of its input.
+/// The gradients of a linear layer, `rows x outputs x inputs`: of its weight and of its input.
 #[cfg(feature = "train")]
 fn gradients(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("gradient");

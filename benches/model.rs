@@ -1,13 +1,13 @@
-//! Tokens per second of the whole model: Transformer-base with random weights (512 wide, 8 heads,
-//! 6 + 6 layers, 2048, vocabulary 32,000), source 32, exactly 64 new tokens.
+//! Tokens per second of the whole model: Transformer-base with random weights (512 wide, 8 heads, 6 + 6
+//! layers, 2048, vocabulary 32,000), source 32, exactly 64 new tokens.
 //!
-//! `--weights FORMS` keeps the matrices in other forms than f32, such as `int8`; `--cache f32`
-//! and `--cache f16` say how keys and values are kept.
+//! `--weights DTYPES` stores the matrices in other dtypes than f32, such as `int8`. `--cache f32` and
+//! `--cache f16` select the dtype of the KV cache.
 //!
-//! `--json` prints one line a measurement instead of criterion's report, in the format of
-//! `benches/peers/peers.py`, for `benches/peers/compare_model.py`; `--threads N` (default 1), `--encode` for the
-//! encoder alone, `--decode 32x1` for 32 sentences of one hypothesis each alone. With `--sentences DIR` it measures
-//! `support/sentences.rs` instead.
+//! `--json` prints one line for each measurement instead of criterion's report, in the format of
+//! `benches/peers/peers.py`, for `benches/peers/compare_model.py`. `--threads N` (default 1), `--encode`
+//! for the encoder alone, `--decode 32x1` for only 32 sentences of one hypothesis each. With `--sentences
+//! DIR` it measures `support/sentences.rs` instead.
 #![allow(unsafe_code, reason = "the counting allocator")]
 
 #[path = "../examples/support/counting.rs"]
@@ -125,8 +125,8 @@ fn decode(criterion: &mut Criterion, model: &Model, cache: Option<Dtype>) {
     group.finish();
 }
 
-/// Batch, beams, and whether greedy search is to know its scores, which takes all logits. The peers
-/// are not asked for scores.
+/// Batch, beams, and whether greedy search computes scores, which needs all logits. The peers compute no
+/// scores.
 const DECODES: [(usize, usize, bool); 8] = [
     (1, 1, false),
     (8, 1, false),
@@ -186,7 +186,7 @@ impl<'m> Decode<'m> {
     }
 }
 
-/// Median seconds of `work`, and the allocator's calls in one run.
+/// The median seconds of `work`, and the calls of the allocator in one run.
 fn measure(mut work: impl FnMut()) -> (f64, u64) {
     work();
     let mut seconds = Vec::with_capacity(5);
@@ -244,7 +244,7 @@ fn lines(model: &Model, forms: &str, cache: Option<Dtype>, threads: usize) {
     for (batch, beams, scores) in DECODES.into_iter().filter(wanted) {
         let mut work = Decode::new(model, batch, (beams, scores), cache, kind.clone());
         let bytes = work.session.plan().bytes();
-        // The vector of sources that `run` makes is the one allocation that is ours.
+        // The only allocation is the vector of sources that `run` makes.
         let (seconds, allocations) = pool.install(|| measure(|| work.run()));
         let kept = match cache {
             None => "",

@@ -1,7 +1,7 @@
-//! Throughput of norm, softmax and activations, one thread: bytes per second, each stream counted
+//! Throughput of norms, softmax and activations on one thread: bytes per second, with each stream counted
 //! once.
 //!
-//! For the fraction of what the machine can do, see the bench `roofline`.
+//! The bench `roofline` prints the fraction of the machine's limit.
 
 use criterion::{BenchmarkId, Criterion, Throughput};
 use simdformer_kernels::{Activation, Isa, Parallelism};
@@ -56,7 +56,7 @@ fn main() {
     criterion.final_summary();
 }
 
-/// A bench of what `build` makes; nothing is built when the filter leaves it out.
+/// A bench of the work that `build` makes. It is not built if the filter excludes it.
 fn add(
     criterion: &mut Criterion,
     group: &str,

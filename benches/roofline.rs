@@ -1,5 +1,5 @@
-//! Each kernel as a fraction of what this machine can do, measured in the same process and in the
-//! same seconds.
+//! Each kernel as a fraction of a limit of the machine, measured in the same process and in the same
+//! seconds.
 //!
 //! ```text
 //! cargo bench --bench roofline                     every kernel, as a table
@@ -19,21 +19,23 @@
 //!   --list              names and shapes only
 //! ```
 //!
-//! A round runs the limits and the kernels of one shape once each, every other round backwards, so
-//! that the drift of a clock frequency cancels; `fraction` is the median over the rounds of the ratio
-//! within a round. `limit_of` names the limit that leaves the kernel the least space: `fma_peak`
-//! (multiply-adds in registers) or a bandwidth at the kernel's footprint; `rate` and `limit` are in
-//! its unit. Masked multiplications do not count. With several threads, `NAME/copies` are N
-//! one-threaded calls running at once, and `NAME/serial` is one. In `gemm/odd` whole panels of columns
-//! count, also where they stick out: a shape whose fraction is that of 48x512x512 loses no more than
-//! its padding. In `screen` four multiply-adds of bytes count as one, as with VNNI; elsewhere
-//! they are plain Rust, and the fraction is small. The limit of `gemm_int8` is `byte_peak`, four
-//! multiply-adds of bytes in each lane of registers where the CPU has an instruction for them, and otherwise
-//! `fma_peak`; rows in 16 bits count as two of bytes. It goes without AMX and I8MM: on CPUs that have one,
-//! `gemm_int8/amx` or `gemm_int8/i8mm` (and `-16`) is the same product with it, and its limit `matrix_peak`,
-//! products of small matrices of bytes in registers.
-//! `gemm/bf16` and `gemm/f16` have weights of two bytes, `attention/decode-f16` and `attention/step-f16` keys and
-//! values, and the bandwidth at half of the footprint.
+//! A round runs the limits and the kernels of one shape once each, in every other round backwards, so that
+//! a drift of the clock frequency cancels. `fraction` is the median over the rounds of the ratio within a
+//! round. `limit_of` names the limit that is closest to the kernel: `fma_peak` (multiply-adds in registers)
+//! or a bandwidth at the footprint of the kernel; `rate` and `limit` have its unit. Masked multiplications
+//! do not count. With several threads, `NAME/copies` is N one-threaded calls at the same time, and
+//! `NAME/serial` is one.
+//!
+//! In `gemm/odd` full panels of columns count, also where a panel is only partly used: a shape with the
+//! fraction of 48x512x512 loses only its padding. In `pruned_argmax` four int8 multiply-adds count as one,
+//! as with VNNI; on CPUs without it the fraction is small. The limit of `gemm_int8` is `int8_peak`: four
+//! int8 multiply-adds in each lane of registers if the CPU has an instruction for them, otherwise
+//! `fma_peak`. Rows in 16 bits count as two of 8 bits. `gemm_int8` runs without AMX and I8MM. On CPUs that
+//! have one, `gemm_int8/amx` or `gemm_int8/i8mm` (and `-16`) is the same product with it, and its limit is
+//! `matrix_peak`, products of small int8 matrices in registers.
+//!
+//! `gemm/bf16` and `gemm/f16` have weights of two bytes, `attention/decode-f16` and `attention/step-f16`
+//! keys and values of two bytes, so their bandwidth is measured at half of the footprint.
 
 use std::process::ExitCode;
 use support::measure::{self, measure};
@@ -72,7 +74,7 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    // The calling thread is one of the threads: what is timed never waits for it to be handed over.
+    // The calling thread is one of the threads, so no time is lost by handing the work over.
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(options.threads)
         .use_current_thread()

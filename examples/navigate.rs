@@ -53,30 +53,30 @@ pub(crate) struct Options {
     training: bool,
 }
 
-/// A separate page.
-struct Walk {
+/// A page of sections.
+struct Page {
     head: &'static str,
     sections: Vec<Section>,
 }
 
 #[cfg(feature = "train")]
-fn training() -> Result<Walk, Box<dyn Error>> {
+fn training() -> Result<Page, Box<dyn Error>> {
     let head = "# Two sentences that a Transformer learns\n\nWritten by `cargo run --release \
                 --features train --example navigate -- --training --markdown`.\n\n";
-    Ok(Walk { head, sections: lesson_page::sections(&lesson::learn()?) })
+    Ok(Page { head, sections: lesson_page::sections(&lesson::learn()?) })
 }
 
 #[cfg(not(feature = "train"))]
-fn training() -> Result<Walk, Box<dyn Error>> {
+fn training() -> Result<Page, Box<dyn Error>> {
     let command = "cargo run --release --features train --example navigate -- --training";
-    Err(format!("this build cannot train; {command} can").into())
+    Err(format!("this build has no feature `train`; run {command}").into())
 }
 
-fn answering() -> Result<Walk, Box<dyn Error>> {
+fn inference() -> Result<Page, Box<dyn Error>> {
     let head = "# Two sentences through the Transformer\n\nWritten by `cargo run --release \
                 --example navigate -- --markdown`.\n\n";
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/walkthrough");
-    Ok(Walk { head, sections: walkthrough::sections(&folder)? })
+    Ok(Page { head, sections: walkthrough::sections(&folder)? })
 }
 
 fn main() -> ExitCode {
@@ -103,7 +103,7 @@ pub(crate) fn run(
     input: &mut dyn BufRead,
     out: &mut dyn Write,
 ) -> Result<(), Box<dyn Error>> {
-    let Walk { head, mut sections } = if options.training { training() } else { answering() }?;
+    let Page { head, mut sections } = if options.training { training() } else { inference() }?;
     let mut names: Vec<String> = Vec::new();
     for Section { stage, .. } in &sections {
         if !names.contains(stage) {

@@ -32,7 +32,11 @@
 //! | task | example | interface |
 //! |---|---|---|
 //! | kernels on your own buffers and threads | `examples/first_hour/kernels.rs`, `examples/first_hour/pool.rs` | [`kernels::gemm`], [`kernels::attention`], [`kernels::Executor`] |
+//! | a decode loop on the kernels alone | `examples/first_hour/decode.rs` | [`kernels::CacheMut`], [`kernels::SlotTable`], [`kernels::attention_decode`] |
+//! | a function without std and allocator | `examples/first_hour/no_std.rs` | [`kernels::PackedMatrix`] |
 //! | translate: best hypothesis, n-best, samples | `examples/first_hour/translate.rs` | [`Session::generate`], [`search::SearchOptions`] |
+//! | int8 weights, packed files | `examples/first_hour/int8.rs` | [`WeightDtypes`], [`Model::save_packed`] |
+//! | fine-tune and save | `examples/first_hour/fine_tune.rs` | `train::Trainer`, `train::Layout` |
 //! | stream tokens; stop one source or all | `examples/first_hour/stream.rs` | [`Event`], [`Stop`], [`Session::check`] |
 //! | admit a sentence while others are decoded | `examples/first_hour/admit.rs` | [`search::Search`], [`Session::step`] |
 //! | speculative decoding | `text/src/command/generate/drafts.rs` | [`Session::generate_drafted`], [`Session::verify`], [`Drafter`] |
@@ -123,7 +127,14 @@ pub use session::{
 pub use simdformer_kernels as kernels;
 pub use simdformer_kernels::{Dtype, Error as KernelError};
 
-/// The program of the package's page, which is also README's; the documentation tests compile it.
+/// The programs of these pages, which the documentation tests compile. README's is that of the package.
 #[cfg(doctest)]
-#[doc = include_str!("../docs/package.md")]
-struct Package;
+mod pages {
+    #[doc = include_str!("../docs/package.md")]
+    struct Package;
+    #[doc = include_str!("../docs/models.md")]
+    struct Models;
+    #[cfg(feature = "train")]
+    #[doc = include_str!("../docs/training.md")]
+    struct Training;
+}

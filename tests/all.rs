@@ -1,5 +1,5 @@
-//! The tests of the model layer, one module a file, in one program: linked once, and its tests run side
-//! by side. What counts the allocations of the whole process is a program of its own.
+//! The tests of the model layer. Each file is a module of this one program: it is linked once, and its
+//! tests run in parallel. Tests that count the allocations of the whole process are programs of their own.
 
 #[path = "support/digest.rs"]
 mod digest;
@@ -25,52 +25,54 @@ mod tiny_marian;
 #[path = "support/toy.rs"]
 mod toy;
 
-mod api_misuse;
-mod argmax_steps;
-mod bad_files;
-mod bad_input;
-mod bad_operands;
 mod broken_checkpoint;
 #[cfg(feature = "rayon")]
 mod callbacks;
 mod checkpoint;
+mod checkpoint_errors;
 mod config;
-mod continuous;
+mod continuous_batching;
 mod determinism;
+mod determinism_forks;
 mod display;
 mod documents;
-mod drafts;
 mod error_chains;
+mod error_texts;
 mod events;
+mod example_first_hour;
+mod example_grammar;
+mod example_navigate;
+mod example_vocabulary;
 mod executor;
 mod families;
 mod features;
-mod first_hour;
 #[cfg(target_os = "linux")]
 mod giant_files;
 mod golden_bits;
 mod golden_gradients;
 mod golden_models;
 mod golden_search;
-mod grammar;
 mod handles;
-mod heads;
 mod hypotheses;
+mod kernel_errors;
 mod layering;
 mod loading;
-mod navigate;
 mod not_finite;
 mod packed_files;
 mod parameters;
 #[cfg(unix)]
 mod plan;
+mod pruned_argmax;
 mod requests;
 mod retired_words;
 mod search;
 mod search_guarantees;
 mod search_processors;
+mod session_errors;
+mod speculative;
+mod speculative_search;
+mod speculative_verify;
+mod task_heads;
 mod trace;
-mod verify;
-mod vocabulary;
 mod weight_dtypes;
-mod weights;
+mod weights_in_memory;

@@ -1,4 +1,4 @@
-//! Every broken checkpoint is refused with its own words, and none panics.
+//! Every broken checkpoint is an error with a text of its own, and none panics.
 
 use std::fs;
 use std::path::Path;
@@ -368,7 +368,7 @@ fn every_broken_file_has_its_own_error() {
     crate::rejections::has_enough("files", cases.len());
 }
 
-/// Opens, and reads whatever could be opened.
+/// Opens the file, and reads every tensor of it that can be read.
 fn exercise(bytes: Vec<u8>) {
     if let Ok(checkpoint) = open(bytes) {
         for role in TensorId::all(checkpoint.config()) {
@@ -379,7 +379,7 @@ fn exercise(bytes: Vec<u8>) {
     }
 }
 
-/// 256 cases, each from a seed of its own; a case that panics says which.
+/// Runs 256 cases, each with a seed of its own. A case that panics prints its seed.
 fn cases(case: impl Fn(&mut Random) + std::panic::RefUnwindSafe) {
     for seed in 0..256 {
         let outcome = std::panic::catch_unwind(|| case(&mut Random(seed)));
@@ -387,16 +387,16 @@ fn cases(case: impl Fn(&mut Random) + std::panic::RefUnwindSafe) {
     }
 }
 
-/// Up to `most` letters of `alphabet`.
+/// Up to `most` characters of `alphabet`.
 fn letters(random: &mut Random, alphabet: &[char], most: usize) -> String {
     (0..random.below(most + 1)).map(|_| alphabet[random.below(alphabet.len())]).collect()
 }
 
-/// Up to `most` characters of all of Unicode, none of them a control character.
+/// Up to `most` Unicode characters without control characters.
 fn any_text(random: &mut Random, most: usize) -> String {
     let mut text = String::new();
     for _ in 0..random.below(most + 1) {
-        // As many of one byte as of all the longer ones.
+        // As many characters of one byte as of all longer encodings.
         let limit = if random.below(2) == 0 { 0x80 } else { 0x11_0000 };
         text.extend(char::from_u32(random.below(limit) as u32).filter(|c| !c.is_control()));
     }
@@ -429,7 +429,7 @@ fn random_headers_never_panic() {
     });
 }
 
-/// A good file with some bytes of its length, header or tensors changed.
+/// A valid file in which some bytes of the length, the header or the tensors were changed.
 #[test]
 fn changed_bytes_never_panic() {
     let good = write(&marian_tensors());
@@ -443,7 +443,7 @@ fn changed_bytes_never_panic() {
 }
 
 #[test]
-fn every_truncation_is_refused() {
+fn every_truncation_is_an_error() {
     let bytes = write(&marian_tensors());
     for at in 0..bytes.len() {
         assert!(open(bytes[..at].to_vec()).is_err(), "cut to {at} of {} bytes", bytes.len());
@@ -452,7 +452,7 @@ fn every_truncation_is_refused() {
 
 #[test]
 fn random_configurations_never_panic() {
-    // One value of a good configuration becomes a random number or string.
+    // One value of a valid configuration becomes a random number or string.
     let good: serde_json::Value = serde_json::from_str(MARIAN).unwrap();
     let keys: Vec<String> = good.as_object().unwrap().keys().cloned().collect();
     cases(|random| {

@@ -1,5 +1,5 @@
-//! What probes and `banned` may do in a session on a pool: enter rayon again, panic, take their time.
-//! What hangs fails.
+//! What a probe and `banned` may do in a session that runs on a pool: call rayon, panic, or sleep. A test
+//! that hangs fails after 100 seconds.
 
 use crate::random_model::{Dims, Random};
 use rayon::ThreadPool;
@@ -14,7 +14,7 @@ use std::time::Duration;
 const VOCABULARY: usize = 3001;
 const STEPS: usize = 6;
 
-/// The result of `work`, or a failure when it takes longer than anything here can take.
+/// The result of `work`. Fails when `work` does not end within 100 seconds.
 fn within<R: Send + 'static>(what: &str, work: impl FnOnce() -> R + Send + 'static) -> R {
     let (send, receive) = channel();
     let thread = std::thread::spawn(move || {
@@ -33,7 +33,7 @@ fn pool(threads: usize) -> ThreadPool {
     rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a pool")
 }
 
-/// Wide enough that every product is cut for threads.
+/// Wide enough that every product is split into tasks.
 fn model() -> Model {
     let dims = Dims {
         d_model: 96,
@@ -53,7 +53,7 @@ fn limits() -> Limits {
     Limits::new(4, 24, STEPS + 2)
 }
 
-/// Tokens of all sentences, each the best that is not banned.
+/// The tokens of all sentences: at each step the argmax of the tokens that are not banned.
 fn decode(
     session: &mut Session<'_>,
     banned: &(dyn Fn(usize, u32) -> bool + Sync),
@@ -73,25 +73,25 @@ fn decode(
     tokens
 }
 
-/// Every third token.
+/// Bans every third token.
 fn third(_: usize, token: u32) -> bool {
     token.is_multiple_of(3)
 }
 
-/// Does something, and keeps the bits of what it is shown.
-struct Keeps<'k> {
+/// A probe that calls `does` and records the bits of each view.
+struct BitsProbe<'k> {
     bits: Vec<u32>,
     does: &'k (dyn Fn(usize) + Sync),
     views: usize,
 }
 
-impl<'k> Keeps<'k> {
+impl<'k> BitsProbe<'k> {
     fn new(does: &'k (dyn Fn(usize) + Sync)) -> Self {
         Self { bits: Vec::new(), does, views: 0 }
     }
 }
 
-impl Probe for Keeps<'_> {
+impl Probe for BitsProbe<'_> {
     fn look(&mut self, view: &View<'_>) {
         (self.does)(self.views);
         self.views += 1;
@@ -99,25 +99,25 @@ impl Probe for Keeps<'_> {
     }
 }
 
-/// Everything that a probe sees of an encoding and a step, and the logits.
-fn watched(session: &mut Session<'_>, does: &(dyn Fn(usize) + Sync)) -> Vec<u32> {
+/// The bits of all views of an encode and a step, and of the logits.
+fn traced_bits(session: &mut Session<'_>, does: &(dyn Fn(usize) + Sync)) -> Vec<u32> {
     session.clear();
-    let mut probe = Keeps::new(does);
+    let mut probe = BitsProbe::new(does);
     let mut scratch = vec![0.0; session.plan().trace_floats()];
     let sources = sources();
     let borrowed: Vec<&[u32]> = sources.iter().map(Vec::as_slice).collect();
     let mut sentences = [SourceId::default(); 4];
-    let mut watched = session.traced(&mut probe, &mut scratch).expect("space");
-    watched.encode(&borrowed, &mut sentences).expect("encoded");
+    let mut traced_bits = session.traced(&mut probe, &mut scratch).expect("space");
+    traced_bits.encode(&borrowed, &mut sentences).expect("encoded");
     let rows = sentences.map(|sentence| session.start(sentence).expect("a row"));
-    let mut watched = session.traced(&mut probe, &mut scratch).expect("space");
-    let logits = watched.step(&rows.map(|row| StepRow { row, token: 7 })).expect("stepped");
+    let mut traced_bits = session.traced(&mut probe, &mut scratch).expect("space");
+    let logits = traced_bits.step(&rows.map(|row| StepRow { row, token: 7 })).expect("stepped");
     let logits: Vec<u32> = logits.iter().map(|x| x.to_bits()).collect();
     assert!(probe.views > 100, "{} views", probe.views);
     probe.bits.into_iter().chain(logits).collect()
 }
 
-/// A session on threads and one alone.
+/// A session on threads and a session on one thread.
 fn pair(model: &Model) -> [Session<'_>; 2] {
     let mut threaded = Session::new(model, limits()).expect("a session");
     threaded.set_threads(Threads::Rayon);
@@ -130,7 +130,7 @@ fn a_probe_may_enter_rayon() {
         within(&format!("a probe on a pool of {threads}"), move || {
             let (model, pool, other) = (model(), pool(threads), pool(2));
             let [mut session, mut alone] = pair(&model);
-            let expected = watched(&mut alone, &|_| ());
+            let expected = traced_bits(&mut alone, &|_| ());
             let enters = |view: usize| match view % 4 {
                 0 => other.install(|| std::thread::sleep(Duration::from_micros(100))),
                 1 => {
@@ -139,19 +139,19 @@ fn a_probe_may_enter_rayon() {
                 _ => (),
             };
             for _ in 0..3 {
-                let found = pool.install(|| watched(&mut session, &enters));
+                let found = pool.install(|| traced_bits(&mut session, &enters));
                 assert!(found == expected, "other bits on {threads} threads");
             }
-            // Another session in the other pool, from within a look.
+            // Another session runs in the other pool, called from the probe.
             let inner = |view: usize| {
                 if view == 5 {
                     let [mut session, _] = pair(&model);
-                    assert!(other.install(|| watched(&mut session, &|_| ())) == expected);
-                    // And one in this pool.
-                    assert!(watched(&mut session, &|_| ()) == expected);
+                    assert!(other.install(|| traced_bits(&mut session, &|_| ())) == expected);
+                    // A second session runs in this pool.
+                    assert!(traced_bits(&mut session, &|_| ()) == expected);
                 }
             };
-            assert!(pool.install(|| watched(&mut session, &inner)) == expected);
+            assert!(pool.install(|| traced_bits(&mut session, &inner)) == expected);
         });
     }
 }
@@ -184,7 +184,7 @@ fn panics_reach_the_caller_and_the_session_goes_on() {
         within(&format!("a panic on a pool of {threads}"), move || {
             let (model, pool) = (model(), pool(threads));
             let [mut session, mut alone] = pair(&model);
-            let (tokens, bits) = (decode(&mut alone, &third), watched(&mut alone, &|_| ()));
+            let (tokens, bits) = (decode(&mut alone, &third), traced_bits(&mut alone, &|_| ()));
             for round in 0..5 {
                 let panics = |row: usize, token: u32| {
                     assert!(round > 0 && row != round, "row {row}");
@@ -196,10 +196,10 @@ fn panics_reach_the_caller_and_the_session_goes_on() {
                 assert_eq!(caught.is_err(), round < 4);
                 assert_eq!(pool.install(|| decode(&mut session, &third)), tokens);
                 let caught = catch_unwind(AssertUnwindSafe(|| {
-                    pool.install(|| watched(&mut session, &|view| assert!(view != 13 * round)))
+                    pool.install(|| traced_bits(&mut session, &|view| assert!(view != 13 * round)))
                 }));
                 assert!(caught.is_err());
-                assert!(pool.install(|| watched(&mut session, &|_| ())) == bits);
+                assert!(pool.install(|| traced_bits(&mut session, &|_| ())) == bits);
             }
         });
     }
@@ -227,7 +227,7 @@ fn many_sessions_share_a_pool() {
     }
 }
 
-/// Processor time that this thread has used.
+/// The CPU time that this thread has used.
 #[cfg(target_os = "linux")]
 fn thread_time() -> Duration {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux");
@@ -237,7 +237,7 @@ fn thread_time() -> Duration {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn nobody_burns_a_core_while_a_probe_takes_its_time() {
+fn threads_sleep_while_a_probe_sleeps() {
     within("a probe that sleeps", || {
         const ASLEEP: Duration = Duration::from_millis(300);
         let (model, pool) = (model(), pool(3));
@@ -245,7 +245,7 @@ fn nobody_burns_a_core_while_a_probe_takes_its_time() {
         let total = || pool.broadcast(|_| thread_time()).into_iter().sum::<Duration>();
         let used = |session: &mut Session<'_>, does: &(dyn Fn(usize) + Sync)| {
             let before = total();
-            pool.install(|| watched(session, does));
+            pool.install(|| traced_bits(session, does));
             total() - before
         };
         let base = used(&mut session, &|_| ()).max(used(&mut session, &|_| ()));

@@ -1,4 +1,4 @@
-//! Checkpoints of other libraries are read right.
+//! Checkpoints of other libraries are read correctly.
 
 use std::fs;
 use std::path::Path;
@@ -18,13 +18,13 @@ const QUERY: TensorId = TensorId::Layer(
 );
 
 #[test]
-fn a_marian_checkpoint_is_read_by_role() {
+fn a_marian_checkpoint_is_read_by_tensor_id() {
     let tensors = marian_tensors();
     let checkpoint = open(write(&tensors)).unwrap();
     assert!(checkpoint.config().ties.source_target && checkpoint.config().ties.target_output);
     assert!(checkpoint.optional(TensorId::OutputBias).unwrap().is_none());
     assert_eq!(checkpoint.unused(), [] as [&str; 0]);
-    // Every tensor but the shared one is found exactly once, and holds the numbers that were written.
+    // Every tensor but the shared one is found exactly once and has the values that were written.
     let mut found: Vec<&str> = Vec::new();
     for role in TensorId::all(checkpoint.config()).filter(|&role| role != TensorId::OutputBias) {
         let view = checkpoint.tensor(role).unwrap();
@@ -67,7 +67,7 @@ fn rows_are_read_in_blocks() {
 }
 
 #[test]
-fn halves_are_widened() {
+fn f16_and_bf16_are_widened() {
     let values = [1.0f32, -2.5, 0.0, 65504.0];
     let f16: Vec<u8> =
         [0x3c00u16, 0xc100, 0, 0x7bff].iter().flat_map(|x| x.to_le_bytes()).collect();
@@ -92,7 +92,7 @@ fn halves_are_widened() {
 }
 
 #[test]
-fn a_long_half_tensor_is_widened_in_every_block() {
+fn a_long_f16_tensor_is_widened_in_every_block() {
     let config = MARIAN.replace("\"vocab_size\": 5", "\"vocab_size\": 1537");
     let mut tensors = marian_tensors();
     let bits = |i: usize| (i * 7 % 0x7c00) as u16;
@@ -116,7 +116,7 @@ fn a_long_half_tensor_is_widened_in_every_block() {
 }
 
 #[test]
-fn weights_that_are_not_finite_are_refused_when_read() {
+fn weights_that_are_not_finite_are_errors_when_read() {
     for (name, value) in [("model.shared.weight", f32::NAN), ("model.shared.weight", f32::INFINITY)]
     {
         let mut tensors = marian_tensors();
@@ -129,7 +129,7 @@ fn weights_that_are_not_finite_are_refused_when_read() {
             "{error}"
         );
     }
-    // Minus infinity bans a token; NaN does nothing good.
+    // Minus infinity is allowed in an output bias, because it bans a token. NaN is an error.
     for (value, good) in [(f32::NEG_INFINITY, true), (f32::NAN, false), (f32::INFINITY, false)] {
         let mut tensors = marian_tensors();
         let mut bias = floats(&[1, 5], 0);
@@ -142,17 +142,17 @@ fn weights_that_are_not_finite_are_refused_when_read() {
 }
 
 #[test]
-fn ties_are_what_the_tensors_show() {
-    // A copy of the embedding under another name is the embedding.
+fn tied_weights_follow_from_the_tensors() {
+    // A copy of the embedding under another name counts as tied.
     let mut tensors = marian_tensors();
     tensors.insert("lm_head.weight".into(), tensors["model.shared.weight"].clone());
     assert!(open(write(&tensors)).unwrap().config().ties.target_output);
-    // Another matrix is not.
+    // Another matrix does not.
     tensors.insert("lm_head.weight".into(), floats(&[5, 4], 7));
     let checkpoint = open(write(&tensors)).unwrap();
     assert!(checkpoint.config().ties.source_target && !checkpoint.config().ties.target_output);
     assert_eq!(checkpoint.tensor(TensorId::Output).unwrap().name(), "lm_head.weight");
-    // Nor does a copy need the shared name: one of the others will do.
+    // A copy needs no particular name: any of the other names counts.
     let shared = tensors.remove("model.shared.weight").unwrap();
     tensors.remove("lm_head.weight");
     tensors.insert("model.decoder.embed_tokens.weight".into(), shared);
@@ -160,9 +160,9 @@ fn ties_are_what_the_tensors_show() {
     assert!(checkpoint.config().ties.source_target && checkpoint.config().ties.target_output);
 }
 
-/// Two matrices are tied only if all of their numbers are equal.
+/// Two matrices are tied only if all of their elements are equal.
 #[test]
-fn matrices_that_differ_in_the_last_number_are_not_tied() {
+fn matrices_that_differ_in_the_last_element_are_not_tied() {
     let json = MARIAN.replace("\"vocab_size\": 5", "\"vocab_size\": 1500");
     assert_ne!(json, MARIAN);
     let mut tensors = marian_tensors();
@@ -179,9 +179,9 @@ fn matrices_that_differ_in_the_last_number_are_not_tied() {
     assert!(!open(&tensors).config().ties.target_output);
 }
 
-/// What the configuration says is of its own must be there, under its own name.
+/// A matrix that is untied by the configuration must be present under its own name.
 #[test]
-fn a_matrix_that_is_not_tied_is_not_taken_from_another() {
+fn an_untied_matrix_is_not_replaced_by_another() {
     let refused = |json: &str, tensors: &Tensors, words: &str| {
         let config = Config::from_hugging_face(json).unwrap();
         let error = Checkpoint::from_bytes(config, write(tensors)).unwrap_err();
@@ -200,7 +200,7 @@ fn a_matrix_that_is_not_tied_is_not_taken_from_another() {
         Checkpoint::from_bytes(Config::from_hugging_face(&untied).unwrap(), write(&tensors));
     assert!(!checkpoint.unwrap().config().ties.target_output);
 
-    // Two vocabularies: it is the target's matrix that is missing, not the source's that is wrong.
+    // With two vocabularies the error names the missing target matrix, not the source matrix.
     let two = with(
         r#""share_encoder_decoder_embeddings": false, "tie_word_embeddings": false, "decoder_vocab_size": 7"#,
     );
@@ -228,7 +228,7 @@ fn a_matrix_that_is_not_tied_is_not_taken_from_another() {
     );
     assert_eq!(checkpoint.unused(), [] as [&str; 0]);
 
-    // Tied and under the head's name alone is enough.
+    // A tied matrix that is stored only under the name of the head is enough.
     let tied = two.replace("\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true");
     tensors.remove("model.decoder.embed_tokens.weight");
     let checkpoint =
@@ -237,9 +237,9 @@ fn a_matrix_that_is_not_tied_is_not_taken_from_another() {
     assert!(checkpoint.config().ties.target_output);
 }
 
-/// As `torch.nn.Transformer` has it: whoever ties its matrices says so.
+/// In `torch.nn.Transformer` checkpoints the configuration says which matrices are tied.
 #[test]
-fn ties_of_torch_are_said_in_the_configuration() {
+fn torch_ties_are_set_by_the_configuration() {
     let dims = Dims::small(Family::NnTransformer);
     let (bytes, config) = (dims.bytes(1), dims.config());
     let all = safetensors::SafeTensors::deserialize(&bytes).unwrap();
@@ -270,12 +270,12 @@ fn ties_of_torch_are_said_in_the_configuration() {
         open(ties(true, true), &["tgt_embed.weight", "generator.weight"]),
         Ok(ties(true, true))
     );
-    // The file has the last word where it has both.
+    // If the file has both matrices, the file decides.
     assert_eq!(open(ties(true, true), &[]), Ok(separate));
 }
 
 #[test]
-fn tensors_nobody_needs_are_listed_or_known() {
+fn unneeded_tensors_are_listed_or_known() {
     let mut tensors = marian_tensors();
     tensors.insert("model.encoder.embed_positions.weight".into(), floats(&[8, 4], 0));
     tensors.insert("encoder.version".into(), ("I64", vec![1], vec![0; 8]));
@@ -283,9 +283,9 @@ fn tensors_nobody_needs_are_listed_or_known() {
     assert_eq!(open(write(&tensors)).unwrap().unused(), ["classifier.weight"]);
 }
 
-/// The other Hugging Face families: the names that a checkpoint must have are those that transformers saves.
+/// The other Hugging Face families: a checkpoint must have the names that transformers saves.
 #[test]
-fn families_differ_in_the_parts_around_the_layers() {
+fn families_have_their_own_names_outside_the_layers() {
     let small = |model: &str| MARIAN.replace("\"marian\"", &format!("\"{model}\""));
     let norms = |part: &'static str| {
         ["encoder", "decoder"]
@@ -320,7 +320,7 @@ fn families_differ_in_the_parts_around_the_layers() {
             .map(|view| view.name().to_owned())
             .collect();
         assert!(used.iter().eq(tensors.keys()), "{model}: a tensor is found by no role");
-        // And each of them is needed, the bias of the logits excepted.
+        // Each of them is needed, except the bias of the logits.
         for name in tensors.keys().filter(|name| *name != "final_logits_bias") {
             let mut fewer = tensors.clone();
             fewer.remove(name);
@@ -352,7 +352,7 @@ fn goldens_of_other_libraries_open() {
             "{name}"
         );
         assert_eq!(checkpoint.unused(), [] as [&str; 0], "{name}");
-        // The safetensors crate itself as the oracle of names, shapes and numbers.
+        // The crate safetensors is the oracle for names, shapes and values.
         let bytes = fs::read(folder.join("model.safetensors")).unwrap();
         let oracle = safetensors::SafeTensors::deserialize(&bytes).unwrap();
         let mut elements = 0;
@@ -376,7 +376,7 @@ fn goldens_of_other_libraries_open() {
             assert_eq!(found, all[third * found.len()..][..found.len()], "{name}: {role:?}");
             elements += found.len();
         }
-        // Nothing was left out and nothing read twice, tied matrices excepted.
+        // No tensor is left out and none is read twice, except tied matrices.
         let stored: usize = oracle.tensors().iter().map(|(_, t)| t.data().len() / 4).sum();
         let embedding = |side| config.vocab(side) * config.d_model;
         let repeated = match (shared, tied) {
@@ -447,7 +447,7 @@ fn shards_are_one_checkpoint() {
 }
 
 #[test]
-fn asking_for_what_a_model_has_not_is_an_error() {
+fn a_tensor_that_the_model_lacks_is_an_error() {
     let checkpoint = open(write(&marian_tensors())).unwrap();
     for role in [
         TensorId::Positions(Side::Encoder),

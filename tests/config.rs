@@ -1,11 +1,11 @@
-//! Configurations: the defaults of Hugging Face, the generation settings, and every way to get one wrong.
+//! Configurations: the defaults of Hugging Face, the generation settings, and every mistake in a file.
 
 use simdformer::config::{
     Activation, Config, ConfigError, Dimensions, EarlyStopping, EmbeddingNorm, Family,
     NormPlacement, Positions, Side, Stack, TiedWeights,
 };
 
-/// A small valid Marian configuration with `changes` (JSON members) replacing or joining its keys.
+/// A small valid Marian configuration. `changes` (JSON members) replace its keys or are added to them.
 fn marian(changes: &str) -> String {
     let mut object = serde_json::json!({
         "model_type": "marian", "vocab_size": 97, "d_model": 48, "encoder_layers": 3, "decoder_layers": 2,
@@ -37,7 +37,7 @@ fn marian_is_read_as_hugging_face_reads_it() {
     );
     assert!(!config.encoder.final_norm && decoder.embedding_norm.is_none());
     assert!(config.ties.source_target && config.ties.target_output);
-    // Not written, so the class's default holds.
+    // Not in the file, so the default of the class holds.
     assert_eq!(config.tokens.forced_eos, [0]);
 }
 
@@ -81,7 +81,7 @@ fn missing_keys_take_the_defaults_of_each_class() {
 }
 
 #[test]
-fn a_generation_config_replaces_what_config_json_said() {
+fn generation_config_overrides_config_json() {
     let mut config = Config::from_hugging_face(&marian(
         r#""num_beams": 6, "max_length": 512, "bad_words_ids": [[96]]"#,
     ))
@@ -230,7 +230,7 @@ fn every_wrong_configuration_has_its_own_error() {
 }
 
 #[test]
-fn hand_made_configurations_are_checked_too() {
+fn configurations_made_in_code_are_checked() {
     let good = Config::from_hugging_face(&marian("")).unwrap();
     assert_eq!(good.validate(), Ok(()));
     let scale = Config { embedding_scale: f32::NAN, ..good.clone() }.validate();
@@ -242,13 +242,13 @@ fn hand_made_configurations_are_checked_too() {
     assert_eq!(endless.validate(), Err(ConfigError::LearnedPositionsWithoutLimit));
 }
 
-/// `key = value` of each, in the order in which they were read.
+/// `key = value` of each default, in the order in which the keys were read.
 fn defaults(config: &Config) -> Vec<String> {
     config.defaults.iter().map(ToString::to_string).collect()
 }
 
 #[test]
-fn what_a_file_leaves_open_is_listed() {
+fn assumed_defaults_are_listed() {
     let config = Config::from_hugging_face(&marian("")).unwrap();
     assert_eq!(
         defaults(&config),
@@ -258,12 +258,12 @@ fn what_a_file_leaves_open_is_listed() {
             "forced_eos_token_id = 0"
         ]
     );
-    // What is written is not assumed, even where it equals the default; `null` is written.
+    // A key in the file is not a default, even if its value equals the default or is `null`.
     let whole = marian(
         r#""share_encoder_decoder_embeddings": true, "tie_word_embeddings": true, "forced_eos_token_id": null"#,
     );
     assert_eq!(defaults(&Config::from_hugging_face(&whole).unwrap()), [""; 0]);
-    // The case that runs and writes nonsense.
+    // This default can be used and still gives a wrong model.
     let without = whole.replace(r#""encoder_attention_heads":6,"#, "");
     assert_ne!(without, whole);
     let config = Config::from_hugging_face(&without).unwrap();
@@ -316,11 +316,11 @@ fn what_a_file_leaves_open_is_listed() {
 }
 
 #[test]
-fn what_the_generation_config_says_is_no_longer_assumed() {
+fn keys_of_generation_config_are_not_defaults() {
     let mut config =
         Config::from_hugging_face(r#"{"model_type": "marian", "do_sample": true}"#).unwrap();
     let has = |config: &Config, key: &str| config.defaults.iter().any(|d| d.key == key);
-    // The one setting of generation that does something where nothing is said.
+    // The only generation setting whose default changes the output.
     assert!(
         has(&config, "top_k")
             && has(&config, "eos_token_id")
@@ -328,14 +328,14 @@ fn what_the_generation_config_says_is_no_longer_assumed() {
     );
     config.set_generation_config(r#"{"eos_token_id": 3, "do_sample": true, "top_k": 7}"#).unwrap();
     assert!(!has(&config, "top_k") && !has(&config, "eos_token_id"));
-    // There, absent means none.
+    // In generation_config.json an absent key means that the option is off.
     assert!(!has(&config, "forced_eos_token_id") && has(&config, "pad_token_id"));
     config.set_generation_config(r#"{"do_sample": true}"#).unwrap();
     assert_eq!(defaults(&config).last().map(String::as_str), Some("top_k = 50"));
 }
 
 #[test]
-fn the_model_of_the_paper_is_valid_as_it_comes() {
+fn the_preset_of_the_paper_is_valid() {
     for (config, d_model, heads, ffn_dim) in
         [(Config::base(37_000), 512, 8, 2048), (Config::big(37_000), 1024, 16, 4096)]
     {
@@ -354,9 +354,9 @@ fn the_model_of_the_paper_is_valid_as_it_comes() {
     assert_eq!(error.to_string(), "d_model 10 is not a multiple of the encoder heads, 3");
 }
 
-/// What no checkpoint can satisfy is refused where the configuration is checked, with the reason.
+/// A configuration that no checkpoint can satisfy is rejected when it is checked, with the reason.
 #[test]
-fn parts_without_a_name_are_refused() {
+fn parts_without_tensor_names_are_errors() {
     let small = Dimensions { d_model: 8, heads: 2, layers: 1, ffn_dim: 4, vocabulary: 5 };
     let of = |family| Config { family, ..Config::transformer(small) };
     let with_norms = |family, embedding_norm: bool, final_norm| {

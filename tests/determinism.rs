@@ -1,5 +1,6 @@
-//! Promise 5: the same bits every time. What a sentence becomes depends on its source and its tokens
-//! only: not on its neighbors, its slot, the threads, or whether its prefix was stepped or filled in.
+//! Guarantee 5: the same bits every time. The result for a sentence depends only on its source and its
+//! target tokens: not on the other sentences, its slot, the threads, or whether its prefix was stepped or
+//! prefilled.
 
 use crate::effort::{all_cases_on, choose, full, thread_counts};
 use crate::random_model::{Dims, Random, decoding};
@@ -7,16 +8,15 @@ use simdformer::config::Family;
 use simdformer::kernels::Isa;
 use simdformer::search::{BeamOptions, Hooks, SampleOptions, SearchOptions, Strategy};
 use simdformer::{
-    Dtype, Event, HypothesisId, Limits, Model, Session, SessionError, Source, SourceId, StepRow,
-    Threads,
+    Dtype, Event, HypothesisId, Limits, Model, Session, Source, SourceId, StepRow, Threads,
 };
 
 use std::cell::Cell;
 
-const TARGET: usize = 37;
+pub(crate) const TARGET: usize = 37;
 
 /// Post- and pre-norm, with and without embedding and final norms, and every kind of position.
-fn kinds() -> Vec<Dims> {
+pub(crate) fn kinds() -> Vec<Dims> {
     vec![
         Dims::small(Family::Marian),
         Dims::small(Family::Bart),
@@ -32,17 +32,17 @@ fn kinds() -> Vec<Dims> {
 }
 
 thread_local! {
-    /// How the sessions of a check keep keys and values.
+    /// The dtype of the KV cache of the sessions in a check.
     static CACHE: Cell<Dtype> = const { Cell::new(Dtype::F32) };
 }
 
-fn plan_for(sentences: usize, source_tokens: usize, target_tokens: usize) -> Limits {
+pub(crate) fn plan_for(sentences: usize, source_tokens: usize, target_tokens: usize) -> Limits {
     Limits { cache: Some(CACHE.get()), ..Limits::new(sentences, source_tokens, target_tokens) }
 }
 
-/// Runs `check` for every kind of model on every instruction set. During the day a set that does not run all cases
-/// takes two kinds in f32 and three in other forms, and other kinds than the sets before it.
-fn for_every_model(check: impl Fn(&str, &Model)) {
+/// Runs `check` for every kind of model on every instruction set. Unless the tests run in full, each set
+/// but the best one takes two kinds in f32 and three with other dtypes, and each set takes different kinds.
+pub(crate) fn for_every_model(check: impl Fn(&str, &Model)) {
     for (index, dims) in kinds().into_iter().enumerate() {
         let checkpoint = dims.checkpoint(11);
         let what = |isa: Isa, forms: &str| {
@@ -54,8 +54,9 @@ fn for_every_model(check: impl Fn(&str, &Model)) {
                 check(&what(isa, "f32"), &model);
             }
         }
-        // Each kind in one other form on each set: in each form each kind of thing happens. During the day keys and
-        // values are in f32 or in f16, each of them once with each form.
+        // Each kind with one other dtype table on each set, so that each table meets each option of
+        // the kinds. Unless the tests run in full, the KV cache is in f32 or in f16, and each table
+        // meets both.
         for (isa, offset) in Isa::available().zip(0..) {
             if !all_cases_on(isa) && !(index + 2 * offset).is_multiple_of(4) {
                 continue;
@@ -76,19 +77,19 @@ fn for_every_model(check: impl Fn(&str, &Model)) {
     }
 }
 
-/// What is not f32.
+/// Dtype tables other than f32.
 const FORMS: [&str; 5] = ["int8", "int8x16", "bf16", "int8,output=int8", "f16,encoder=int8"];
 
-fn bits(floats: &[f32]) -> Vec<u32> {
+pub(crate) fn bits(floats: &[f32]) -> Vec<u32> {
     assert!(floats.iter().all(|x| x.is_finite()), "not finite");
     floats.iter().map(|x| x.to_bits()).collect()
 }
 
-/// A sentence and what its decoder is fed.
+/// A source and the target tokens that are fed to the decoder.
 struct Task {
     source: Vec<u32>,
     target: Vec<u32>,
-    /// Of each token of the target, computed alone.
+    /// After each token of the target, computed alone.
     logits: Vec<Vec<u32>>,
     memory: Vec<u32>,
 }
@@ -108,7 +109,7 @@ impl Task {
     }
 }
 
-/// Tasks whose lengths are around vectors, panels and blocks.
+/// Tasks whose lengths are around the sizes of vectors, panels and blocks.
 fn tasks(model: &Model) -> Vec<Task> {
     let mut random = Random(5);
     [(1, 9), (17, TARGET), (5, 1), (33, 20), (16, 16), (2, 33), (70, 3)]
@@ -121,15 +122,15 @@ fn limits_for(tasks: &[Task]) -> Limits {
     Limits { beams: 3, ..plan_for(tasks.len(), longest, TARGET) }
 }
 
-fn begin(session: &mut Session, source: &[u32]) -> HypothesisId {
+pub(crate) fn begin(session: &mut Session, source: &[u32]) -> HypothesisId {
     let mut sentence = [SourceId::default()];
     session.encode(&[source], &mut sentence).expect("encoded");
     session.start(sentence[0]).expect("a row")
 }
 
-/// Steps all tasks side by side until each is at its end, in an order that changes, and checks every
-/// logit.
-fn play_together(what: &str, session: &mut Session, tasks: &[Task]) {
+/// Steps all tasks in one session until each has ended, in an order that changes at each step, and checks
+/// every logit.
+fn step_in_one_batch(what: &str, session: &mut Session, tasks: &[Task]) {
     let vocabulary = session.model().config().target_vocab;
     let sources: Vec<&[u32]> = tasks.iter().map(|task| &task.source[..]).collect();
     let mut sentences = vec![SourceId::default(); tasks.len()];
@@ -151,19 +152,20 @@ fn play_together(what: &str, session: &mut Session, tasks: &[Task]) {
 }
 
 #[test]
-fn alone_is_the_same_as_in_a_batch() {
+fn a_batch_has_the_bits_of_each_sentence_alone() {
     for_every_model(|what, model| {
         let tasks = tasks(model);
         let mut session = Session::new(model, limits_for(&tasks)).expect("a session");
-        play_together(what, &mut session, &tasks);
+        step_in_one_batch(what, &mut session, &tasks);
         session.clear();
-        play_together(&format!("{what}, again"), &mut session, &tasks[2..5]);
+        step_in_one_batch(&format!("{what}, again"), &mut session, &tasks[2..5]);
     });
 }
 
-/// More sentences than go through a layer of the encoder together, and one that is longer than all of these.
+/// More sentences than one pass of the encoder takes, and one sentence that is longer than all the others
+/// together.
 #[test]
-fn many_sentences_are_each_what_it_is_alone() {
+fn many_sentences_have_the_bits_of_each_alone() {
     for dims in [kinds()[1], kinds()[4], kinds()[8]] {
         let dims = Dims { positions: 600, ..dims };
         let checkpoint = dims.checkpoint(23);
@@ -194,15 +196,15 @@ fn many_sentences_are_each_what_it_is_alone() {
     }
 }
 
-/// What each family has in common with the others is tried at length; this is every one of them.
+/// The options that families share are tested above in detail; this test runs every family.
 #[test]
-fn every_family_is_the_same_in_a_batch_and_prefilled() {
+fn every_family_has_the_same_bits_in_a_batch_and_prefilled() {
     for family in decoding() {
         let model = Model::load(&Dims::small(family).checkpoint(37), Isa::best()).expect("a model");
         let what = family.model_type();
         let tasks = tasks(&model);
         let mut session = Session::new(&model, limits_for(&tasks)).expect("a session");
-        play_together(what, &mut session, &tasks);
+        step_in_one_batch(what, &mut session, &tasks);
         for task in &tasks {
             session.clear();
             let row = begin(&mut session, &task.source);
@@ -211,9 +213,9 @@ fn every_family_is_the_same_in_a_batch_and_prefilled() {
     }
 }
 
-/// Past every block of keys and rows that the kernels work in.
+/// Longer than every block of keys and rows of the kernels.
 #[test]
-fn long_sentences_are_the_same_in_any_batch_and_prefilled() {
+fn long_sentences_have_the_same_bits_in_a_batch_and_prefilled() {
     const LONG: usize = 530;
     for (index, dims) in [kinds()[1], kinds()[3], kinds()[9]].into_iter().enumerate() {
         let dims = Dims { positions: 600, ..dims };
@@ -235,7 +237,7 @@ fn long_sentences_are_the_same_in_any_batch_and_prefilled() {
                 .collect();
             let limits = Limits { target_tokens: LONG, ..limits_for(&tasks) };
             let mut session = Session::new(&model, limits).expect("a session");
-            play_together(&what, &mut session, &tasks);
+            step_in_one_batch(&what, &mut session, &tasks);
             for task in &tasks {
                 session.clear();
                 let row = begin(&mut session, &task.source);
@@ -246,7 +248,7 @@ fn long_sentences_are_the_same_in_any_batch_and_prefilled() {
 }
 
 #[test]
-fn the_memory_is_the_same_in_any_batch() {
+fn the_encoder_output_is_the_same_in_any_batch() {
     for_every_model(|what, model| {
         let tasks = tasks(model);
         let mut session = Session::new(model, limits_for(&tasks)).expect("a session");
@@ -263,9 +265,9 @@ fn the_memory_is_the_same_in_any_batch() {
     });
 }
 
-/// More sentences and rows than any kernel is given at once, rows of one sentence far from each other.
+/// More sentences and rows than one kernel call gets at once, with the rows of one sentence far apart.
 #[test]
-fn a_large_batch_in_any_order_is_the_same() {
+fn a_large_batch_has_the_same_bits_in_any_order() {
     const SENTENCES: usize = 135;
     const TOKENS: usize = 4;
     for (index, dims) in [kinds()[0], kinds()[3]].into_iter().enumerate() {
@@ -309,12 +311,12 @@ fn a_large_batch_in_any_order_is_the_same() {
 }
 
 #[test]
-fn slots_that_others_left_change_nothing() {
+fn earlier_contents_of_slots_change_no_bit() {
     for_every_model(|what, model| {
         let tasks = tasks(model);
         let mut session = Session::new(model, limits_for(&tasks)).expect("a session");
         let mut random = Random(3);
-        // Fill every slot with the longest strangers, three hypotheses each.
+        // Fill every slot with the longest other sentences, with three hypotheses each.
         let limits = session.plan().limits();
         let vocabulary = model.config().target_vocab;
         let strangers: Vec<Vec<u32>> = (0..limits.sentences)
@@ -330,7 +332,7 @@ fn slots_that_others_left_change_nothing() {
                 session.prefill(row, &prefix, None).expect("prefilled");
             }
         }
-        // One after the other leaves, and one of ours comes in its place.
+        // Release them one after the other, and encode one of the tasks in each free slot.
         for (i, task) in tasks.iter().enumerate() {
             let slot = (i * 3 + 1) % limits.sentences;
             session.release_sentence(sentences[slot]).expect("released");
@@ -345,14 +347,14 @@ fn slots_that_others_left_change_nothing() {
 
 #[cfg(feature = "rayon")]
 #[test]
-fn threads_change_nothing() {
+fn threads_change_no_bit() {
     let pools: Vec<_> = thread_counts()
         .iter()
         .map(|&threads| {
             rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a pool")
         })
         .collect();
-    // Large enough for the kernels to share their work.
+    // Large enough that the kernels split their work.
     let wide = [Family::Marian, Family::M2M100].map(|family| Dims {
         d_model: 168,
         heads: [6, 3],
@@ -368,7 +370,7 @@ fn threads_change_nothing() {
             let what = format!("{what}, {} threads", pool.current_num_threads());
             pool.install(|| {
                 session.clear();
-                play_together(&what, &mut session, &tasks);
+                step_in_one_batch(&what, &mut session, &tasks);
                 let task = &tasks[3];
                 let memory = bits(session.encoder_output(&[&task.source]).expect("a memory"));
                 assert_eq!(memory, task.memory, "{what}");
@@ -391,7 +393,7 @@ fn threads_change_nothing() {
     }
 }
 
-/// Fills tokens `range` of `task` into `row` and checks the logits.
+/// Prefills tokens `range` of `task` into `row` and checks the logits.
 fn prefill(
     what: &str,
     session: &mut Session,
@@ -414,7 +416,7 @@ fn prefill(
 }
 
 #[test]
-fn prefilled_stepped_and_recomputed_are_the_same() {
+fn prefill_step_and_recomputation_have_the_same_bits() {
     for_every_model(|what, model| {
         let tasks = tasks(model);
         let mut session = Session::new(model, limits_for(&tasks)).expect("a session");
@@ -425,7 +427,7 @@ fn prefilled_stepped_and_recomputed_are_the_same() {
                 let cut = cut.min(len);
                 session.clear();
                 let row = begin(&mut session, &task.source);
-                // In two parts with steps after them.
+                // In two parts, with steps after them.
                 prefill(what, &mut session, row, task, 0..cut / 2);
                 prefill(what, &mut session, row, task, cut / 2..cut);
                 for at in cut..len {
@@ -435,7 +437,7 @@ fn prefilled_stepped_and_recomputed_are_the_same() {
                 }
             }
         }
-        // Without anything kept: each prefix in full, in a session of its own and of its own size.
+        // Without a cache: each prefix as a whole, in a session of its own size.
         let task = &tasks[1];
         let all: Vec<usize> = (1..=task.target.len()).collect();
         for &len in choose(&[1, 2, 8, 9, 16, 17, 33, TARGET][..], &all) {
@@ -447,121 +449,7 @@ fn prefilled_stepped_and_recomputed_are_the_same() {
     });
 }
 
-#[test]
-fn a_fork_is_the_same_as_its_tokens_in_a_fresh_row() {
-    for_every_model(|what, model| forks(what, model, 0));
-}
-
-#[test]
-fn a_fork_of_a_long_past_is_the_same_as_its_tokens_in_a_fresh_row() {
-    for dims in [kinds()[1], kinds()[3]] {
-        let checkpoint = Dims { positions: 600, ..dims }.checkpoint(23);
-        for isa in Isa::available() {
-            let model = Model::load(&checkpoint, isa).expect("a model");
-            forks(&format!("long {} {isa}", dims.family.model_type()), &model, 240);
-        }
-    }
-}
-
-/// Grows a tree of hypotheses after `prefix` common tokens.
-fn forks(what: &str, model: &Model, prefix: usize) {
-    let vocabulary = model.config().target_vocab;
-    let mut random = Random(21);
-    let source = random.ids(19, model.config().source_vocab);
-    let target = prefix + TARGET;
-    let limits = Limits { beams: 4, ..plan_for(2, 19, target) };
-    let mut session = Session::new(model, limits).expect("a session");
-    // The second sentence keeps the slots of the first from starting at zero.
-    begin(&mut session, &[1, 2, 3]);
-    let first = begin(&mut session, &source);
-    let common = random.ids(prefix, vocabulary);
-    session.prefill(first, &common, None).expect("prefilled");
-    let mut rows: Vec<(HypothesisId, Vec<u32>, Vec<u32>)> = vec![(first, common, Vec::new())];
-    for _ in 0..TARGET - 1 {
-        // Some are dropped, some forked, so that slots are used again and again.
-        if rows.len() > 1 && random.below(3) == 0 {
-            let (row, ..) = rows.swap_remove(random.below(rows.len()));
-            session.release(row).expect("released");
-        }
-        while rows.len() < limits.beams && random.below(2) == 0 {
-            let (row, tokens, last) = rows[random.below(rows.len())].clone();
-            // Rows of one length always find a slot.
-            rows.push((session.fork(row).expect("a fork"), tokens, last));
-        }
-        let steps: Vec<StepRow> = rows
-            .iter()
-            .map(|&(row, ..)| StepRow { row, token: random.below(vocabulary) as u32 })
-            .collect();
-        let logits = session.step(&steps).expect("stepped");
-        for ((logits, step), row) in logits.chunks(vocabulary).zip(&steps).zip(&mut rows) {
-            row.1.push(step.token);
-            row.2 = bits(logits);
-        }
-    }
-    assert!(!rows.is_empty());
-    for (_, tokens, last) in &rows {
-        let mut fresh = Session::new(model, plan_for(1, 19, target)).expect("a session");
-        let row = begin(&mut fresh, &source);
-        let mut logits = Vec::new();
-        for &token in tokens {
-            logits = bits(fresh.step(&[StepRow { row, token }]).expect("stepped"));
-        }
-        assert_eq!(logits, *last, "{what}: {tokens:?}");
-    }
-}
-
-/// A slot that was released can still hold somebody's past: who comes into it writes elsewhere as far
-/// as it is needed.
-#[test]
-fn a_past_that_somebody_needs_is_not_written_over() {
-    for_every_model(|what, model| {
-        let mut random = Random(27);
-        let source = random.ids(11, model.config().source_vocab);
-        let [common, own, late] = [6, 4, 4].map(|len| random.ids(len, model.config().target_vocab));
-        let limits = Limits { beams: 2, ..plan_for(1, 11, TARGET) };
-        let mut session = Session::new(model, limits).expect("a session");
-        let mut sentence = [SourceId::default()];
-        session.encode(&[&source], &mut sentence).expect("encoded");
-        let sentence = sentence[0];
-        let parent = session.start(sentence).expect("a row");
-        session.prefill(parent, &common, None).expect("prefilled");
-        let child = session.fork(parent).expect("a fork");
-        session.release(parent).expect("released");
-        let newcomer = session.start(sentence).expect("a row");
-        assert_eq!(newcomer.slot(), parent.slot(), "{what}");
-        let mut alone = Vec::new();
-        for &token in &own {
-            alone = bits(session.step(&[StepRow { row: newcomer, token }]).expect("stepped"));
-        }
-        assert!(matches!(session.fork(child), Err(SessionError::NoFreeRow { .. })), "{what}");
-        session.release(newcomer).expect("released");
-        let second = session.fork(child).expect("space for two");
-        let mut last = Vec::new();
-        for (&a, &b) in own.iter().zip(&late) {
-            let steps = [StepRow { row: second, token: b }, StepRow { row: child, token: a }];
-            last = bits(session.step(&steps).expect("stepped"));
-        }
-        let vocabulary = model.config().target_vocab;
-        for (tail, found) in [(&late, &last[..vocabulary]), (&own, &last[vocabulary..])] {
-            let mut fresh = Session::new(model, limits).expect("a session");
-            let row = begin(&mut fresh, &source);
-            let mut expected = Vec::new();
-            for &token in common.iter().chain(tail) {
-                expected = bits(fresh.step(&[StepRow { row, token }]).expect("stepped"));
-            }
-            assert_eq!(found, expected, "{what}");
-        }
-        let mut fresh = Session::new(model, limits).expect("a session");
-        let row = begin(&mut fresh, &source);
-        let mut expected = Vec::new();
-        for &token in &own {
-            expected = bits(fresh.step(&[StepRow { row, token }]).expect("stepped"));
-        }
-        assert_eq!(alone, expected, "{what}");
-    });
-}
-
-/// Sequences and the bits of their scores, for each source.
+/// The hypotheses of each source with the bits of their scores.
 type Results = Vec<Vec<(Vec<u32>, u32)>>;
 
 fn generate(
@@ -593,7 +481,7 @@ fn generate(
 }
 
 #[test]
-fn searches_are_the_same_in_any_order_and_any_session() {
+fn searches_have_the_same_bits_in_any_order_and_session() {
     for_every_model(|what, model| {
         let mut random = Random(8);
         let sources: Vec<Vec<u32>> = [4, 19, 1, 30, 11, 7, 2, 16, 9]
@@ -646,7 +534,7 @@ fn searches_are_the_same_in_any_order_and_any_session() {
     });
 }
 
-/// A model is shared: sessions on several threads give what one alone gives.
+/// Sessions on several threads share one model and give the results of one session alone.
 #[test]
 fn four_sessions_at_once_share_one_model() {
     fn shared<T: Send + Sync>(_: &T) {}
@@ -660,7 +548,7 @@ fn four_sessions_at_once_share_one_model() {
                     let mut session = Session::new(model, limits).expect("a session");
                     for _ in 0..choose(1, 3) {
                         session.clear();
-                        play_together(&format!("{what}, thread {thread}"), &mut session, tasks);
+                        step_in_one_batch(&format!("{what}, thread {thread}"), &mut session, tasks);
                     }
                 });
             }
@@ -685,7 +573,7 @@ fn four_sessions_at_once_share_one_pool() {
                 for _ in 0..5 {
                     session.clear();
                     pool.install(|| {
-                        play_together(&format!("thread {thread}"), &mut session, tasks)
+                        step_in_one_batch(&format!("thread {thread}"), &mut session, tasks)
                     });
                 }
             });

@@ -1,4 +1,4 @@
-//! What a model, a plan and everything else print of themselves: a table that adds up, and never data.
+//! `Display` and `Debug` of models, plans and other types: tables that add up, and no data.
 
 use crate::random_model::{Dims, decoding};
 use simdformer::checkpoint::{Checkpoint, Dtype, TensorId, TensorRef};
@@ -8,7 +8,7 @@ use simdformer::search::{Hooks, Search, SearchLimits, words};
 use simdformer::{Limits, Model, Plan, Session};
 use std::fmt::Debug;
 
-/// The lines of bytes of a table and the sum below them.
+/// The rows of bytes of a table, and the sum in its last line.
 fn table(text: &str) -> (Vec<usize>, usize) {
     let mut bytes = Vec::new();
     for line in text.lines() {
@@ -44,7 +44,7 @@ fn the_table_of_a_model_adds_up() {
 }
 
 #[test]
-fn trained_numbers_are_counted_once() {
+fn shared_parameters_are_counted_once() {
     let small = Dimensions { d_model: 8, heads: 2, layers: 1, ffn_dim: 12, vocabulary: 20 };
     let model = Model::from_fn(Config::transformer(small), |_, _, _| Ok(())).expect("a model");
     let attention = 4 * (8 * 8 + 8);
@@ -79,7 +79,7 @@ fn short(value: &dyn Debug, name: &str) {
     assert!(text.contains(name), "{text}");
 }
 
-/// However much a value holds or borrows.
+/// However much data a value owns or borrows.
 #[test]
 fn debug_prints_no_data() {
     let dims = Dims::small(Family::Bart);

@@ -1,4 +1,4 @@
-//! The documents point at files and tests that exist.
+//! The documents name files, tests and programs that exist.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ fn read(path: &Path) -> String {
 }
 
 #[test]
-fn the_links_of_the_walkthrough_lead_somewhere() {
+fn the_links_of_the_walkthrough_exist() {
     let text = read(&root().join("docs/walkthrough.md"));
     let links: Vec<&str> =
         text.split("](").skip(1).filter_map(|rest| rest.split(')').next()).collect();
@@ -22,7 +22,7 @@ fn the_links_of_the_walkthrough_lead_somewhere() {
     }
 }
 
-/// Every page for readers: those beside a package's manifest, those of `docs`, and the results.
+/// Every page: beside the manifest of a package, in `docs`, and the results of benches.
 fn pages() -> Vec<String> {
     let single = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "kernels/README.md"];
     let mut pages: Vec<String> =
@@ -37,7 +37,7 @@ fn pages() -> Vec<String> {
     pages
 }
 
-/// The anchors of a page's headings, as GitHub makes them.
+/// The anchors of the headings of a page, as GitHub makes them.
 fn anchors(text: &str) -> Vec<String> {
     let mut code = false;
     let mut anchors = Vec::new();
@@ -56,9 +56,43 @@ fn anchors(text: &str) -> Vec<String> {
     anchors
 }
 
+/// The paths of all source files below a folder.
+fn files(folder: &Path, all: &mut Vec<String>) {
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() && !path.ends_with("target") && !path.ends_with(".git") {
+            files(&path, all);
+        } else if path.extension().is_some_and(|found| found == "rs" || found == "py") {
+            all.push(path.to_string_lossy().replace('\\', "/"));
+        }
+    }
+}
+
+/// Source files that a page names between backquotes exist. Recipes may have placeholders in capitals.
+#[test]
+fn files_on_the_pages_exist() {
+    let mut all = Vec::new();
+    files(&root(), &mut all);
+    let mut checked = 0;
+    // The changelog names files of its time, and the glossary files that are gone.
+    for page in
+        pages().iter().filter(|page| !["CHANGELOG.md", "docs/glossary.md"].contains(&&***page))
+    {
+        for word in code_words(&read(&root().join(page))) {
+            let is_file = word.ends_with(".rs") || word.ends_with(".py");
+            if is_file && !word.contains([' ', '*', '{']) && !word.contains("NAME") {
+                let exists = all.iter().any(|path| path.ends_with(&format!("/{word}")));
+                assert!(exists, "{page}: {word}");
+                checked += 1;
+            }
+        }
+    }
+    assert!(checked > 100, "{checked} files");
+}
+
 /// Relative links of every page, to files and to headings.
 #[test]
-fn links_lead_somewhere() {
+fn links_exist() {
     for page in pages() {
         let text = read(&root().join(&page));
         let folder = root().join(&page);
@@ -73,32 +107,36 @@ fn links_lead_somewhere() {
             }
         }
     }
-    // These are read without the repository around them.
-    for page in ["CHANGELOG.md", "docs/package.md", "kernels/README.md"] {
+    // These pages are read outside of the repository, so they have no links to files.
+    for page in ["CHANGELOG.md", "docs/package.md", "docs/tensor-names.md", "kernels/README.md"] {
         assert!(!read(&root().join(page)).contains("]("), "{page} links to a file");
     }
 }
 
-/// A page that is read once from top to bottom.
+/// README.md is meant to be read from top to bottom.
 #[test]
-fn the_readme_is_short() {
+fn the_readme_has_at_most_150_lines() {
     let lines = read(&root().join("README.md")).lines().count();
     assert!(lines <= 150, "README.md has {lines} lines");
 }
 
-/// The blocks of Rust of a page, without their fences. What is to be ignored is of another package.
+/// The blocks of Rust of a page without the fences.
 fn rust(page: &str) -> Vec<String> {
     let text = read(&root().join(page));
-    let blocks = text.split("\n```rust").skip(1).filter(|rest| !rest.starts_with(",ignore"));
-    let code = blocks.filter_map(|rest| rest.split_once('\n')?.1.split("\n```").next());
+    assert!(!text.contains("```rust,ignore"), "{page} has a program that no test compiles");
+    let code = text
+        .split("\n```rust")
+        .skip(1)
+        .filter_map(|rest| rest.split_once('\n')?.1.split("\n```").next());
     code.map(str::to_owned).collect()
 }
 
-/// The programs of all pages are those of the two packages' pages, which are compiled with the documentation, and
-/// text/README.md, which its own package compiles.
+/// Every program on a page is also on a page that the documentation tests compile. The package `text` compiles
+/// `text/README.md` itself.
 #[test]
-fn the_programs_of_the_pages_are_tested() {
-    let tested = [rust("docs/package.md"), rust("kernels/README.md")].concat();
+fn the_programs_on_the_pages_are_compiled() {
+    let compiled = ["docs/package.md", "docs/models.md", "docs/training.md", "kernels/README.md"];
+    let tested = compiled.map(rust).concat();
     assert!(tested.len() >= 4, "{} blocks", tested.len());
     assert!(!rust("README.md").is_empty(), "no program in README.md");
     let mut shown = 0;
@@ -111,6 +149,8 @@ fn the_programs_of_the_pages_are_tested() {
     assert!(shown >= tested.len() + 3, "{shown} blocks");
     for (library, page) in [
         ("src/lib.rs", "../docs/package.md"),
+        ("src/lib.rs", "../docs/models.md"),
+        ("src/lib.rs", "../docs/training.md"),
         ("kernels/src/lib.rs", "../README.md"),
         ("text/src/lib.rs", "../README.md"),
     ] {
@@ -119,7 +159,74 @@ fn the_programs_of_the_pages_are_tested() {
     }
 }
 
-/// README's first program, which its own page only compiles: the model is not in the package.
+/// The lines of the shell blocks of all pages, with the page of each.
+fn commands() -> Vec<(String, String)> {
+    let models = ["models/fr-en/README.md", "models/walkthrough/README.md"].map(str::to_owned);
+    let mut commands = Vec::new();
+    for page in pages().into_iter().chain(models) {
+        for block in read(&root().join(&page)).split("\n```sh\n").skip(1) {
+            let lines = block.split("\n```").next().unwrap_or_default().replace("\\\n", " ");
+            commands.extend(lines.lines().map(|line| (page.clone(), line.to_owned())));
+        }
+    }
+    commands
+}
+
+/// The text of every file below a folder that ends in `.rs` or `.py`, or is named `Cargo.toml`.
+fn sources(folder: &Path) -> String {
+    let mut text = String::new();
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if path.is_dir() && name != "target" {
+            text += &sources(&path);
+        } else if name.ends_with(".rs") || name.ends_with(".py") || name == "Cargo.toml" {
+            text += &read(&path);
+        }
+    }
+    text
+}
+
+/// Packages, examples, benches, scripts and options in the commands of the pages exist.
+#[test]
+fn the_commands_on_the_pages_exist() {
+    let folders = ["examples", "benches", "text/src/command", "models", "tests"];
+    let programs: String = folders.iter().map(|folder| sources(&root().join(folder))).collect();
+    let manifests = read(&root().join("Cargo.toml")) + &read(&root().join("text/Cargo.toml"));
+    let manifests = manifests + &read(&root().join("kernels/Cargo.toml")) + &programs;
+    let mut checked = 0;
+    for (page, line) in commands() {
+        let command = line.split(" # ").next().unwrap_or_default();
+        let words: Vec<&str> = command.split_whitespace().collect();
+        for (i, word) in words.iter().enumerate() {
+            let next = words.get(i + 1).copied().unwrap_or_default();
+            let exists = match *word {
+                "-p" | "--package" | "--example" | "--bench" => {
+                    manifests.contains(&format!("name = \"{next}\""))
+                }
+                "--features" => manifests.contains(&format!("\n{next} = [")),
+                word if word.starts_with(".ci/") => root().join(word).exists(),
+                word if word.ends_with(".py") => {
+                    root().join(word).exists() || root().join("benches/peers").join(word).exists()
+                }
+                // Options of our own programs, which follow `--`, the command or the script.
+                word if word.starts_with("--") && word.len() > 2 => {
+                    let mut before = words[..i].iter();
+                    let own =
+                        before.any(|w| *w == "--" || *w == "simdformer" || w.ends_with(".py"));
+                    !own || programs.contains(word)
+                }
+                _ => continue,
+            };
+            assert!(exists, "{page}: {word} {next} in: {line}");
+            checked += 1;
+        }
+    }
+    assert!(checked > 80, "{checked} names and options");
+}
+
+/// Runs the first program of README.md. The documentation only compiles it, because the package has no
+/// model.
 #[test]
 fn the_first_program_of_the_readme_runs() -> Result<(), Box<dyn std::error::Error>> {
     use simdformer::search::Hooks;
@@ -150,10 +257,138 @@ fn the_first_program_of_the_readme_runs() -> Result<(), Box<dyn std::error::Erro
     Ok(())
 }
 
+/// The cells of each table of a page. A table ends at the first line that is none of its rows.
+fn tables(text: &str) -> Vec<Vec<Vec<String>>> {
+    let mut tables: Vec<Vec<Vec<String>>> = vec![Vec::new()];
+    for line in text.lines() {
+        match line.strip_prefix("| ").and_then(|line| line.strip_suffix('|')) {
+            Some(row) => {
+                let cells = row.split('|').map(|cell| cell.trim().to_owned());
+                tables.last_mut().expect("a table").push(cells.collect());
+            }
+            None if line.starts_with("|---") => {}
+            None => tables.push(Vec::new()),
+        }
+    }
+    tables.into_iter().filter(|table| !table.is_empty()).collect()
+}
+
+/// What is between backquotes.
+fn code_words(text: &str) -> Vec<String> {
+    text.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+/// Each name of the page is a name of its family, and each tensor of layer 0 of these families has a row.
+#[test]
+fn tensor_names_are_those_of_the_families() {
+    use crate::random_model::{Dims, families};
+    use simdformer::checkpoint::TensorId;
+
+    let tables = tables(&read(&root().join("docs/tensor-names.md")));
+    assert_eq!(tables.len(), 2);
+    for table in tables {
+        let (head, rows) = table.split_first().expect("a header");
+        for (column, title) in head.iter().enumerate().skip(1) {
+            let models = code_words(title.rsplit_once('(').expect("families").1);
+            let mut shown = vec![false; rows.len()];
+            for family in families().filter(|f| models.iter().any(|m| m == f.model_type())) {
+                let config = Dims::small(family).config();
+                for id in TensorId::all(&config) {
+                    let path = id.to_string();
+                    let row = rows.iter().position(|row| code_words(&row[0]) == [path.clone()]);
+                    let first_layer = !path.contains(".layers.") || path.contains(".layers.0.");
+                    let is_weight = path.ends_with(".weight") || id.may_be_absent();
+                    let (names, Some(row)) = (id.names(&config), row) else {
+                        assert!(!first_layer || !is_weight, "no row for {path}");
+                        continue;
+                    };
+                    shown[row] |=
+                        names.iter().any(|name| code_words(&rows[row][column])[0] == *name);
+                }
+            }
+            for (row, shown) in rows.iter().zip(shown) {
+                assert_eq!(shown, !row[column].is_empty(), "{title}: {row:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn both_packages_have_the_same_licences() {
     for licence in ["LICENSE-MIT", "LICENSE-APACHE"] {
         assert_eq!(read(&root().join(licence)), read(&root().join("kernels").join(licence)));
+    }
+}
+
+/// Checks a list of tests, "`file.rs`: `test`, `test`; `file.rs`": the files exist and have the tests. `file` has those
+/// without a file. Returns how many files and tests there are.
+fn check_tests(list: &str, mut file: Option<PathBuf>) -> usize {
+    let mut named = 0;
+    for word in code_words(list) {
+        if word.ends_with(".rs") {
+            let folder = if word.starts_with("tests/") {
+                root()
+            } else if word.starts_with("src/") {
+                root().join("kernels")
+            } else {
+                root().join("kernels/tests")
+            };
+            let path = folder.join(&word);
+            assert!(path.exists(), "{word}");
+            file = Some(path);
+        } else {
+            let file = file.as_ref().unwrap_or_else(|| panic!("no file before {word}"));
+            assert!(read(file).contains(&format!("fn {word}(")), "{word} in {file:?}");
+        }
+        named += 1;
+    }
+    named
+}
+
+/// Each guarantee has tests that exist, and every test file is in the list of files.
+#[test]
+fn the_tests_of_each_guarantee_exist() {
+    let page = read(&root().join("docs/tests.md"));
+    let tables = tables(&page);
+    let guarantees = &tables[0][1..];
+    assert_eq!(guarantees.len(), 9);
+    for (number, row) in (1..).zip(guarantees) {
+        assert!(row[0].starts_with(&format!("{number}. ")), "{row:?}");
+        // Speed and the presence of instruction sets are not only for tests.
+        let tests = row[1].split("; the environment").next().unwrap_or_default();
+        assert!(number == 9 || check_tests(tests, None) > 0, "{row:?}");
+    }
+    let column = |table: usize, column: usize| -> Vec<String> {
+        tables[table][1..].iter().flat_map(|row| code_words(&row[column])).collect()
+    };
+    for (folder, mut listed) in
+        [("tests", column(1, 1)), ("kernels/tests", column(1, 2)), ("text/tests", column(2, 1))]
+    {
+        let mut files = Vec::new();
+        for below in ["", "train"] {
+            let Ok(entries) = fs::read_dir(root().join(folder).join(below)) else { continue };
+            let names = entries.map(|entry| entry.expect("an entry").file_name());
+            let names = names.map(|name| name.to_string_lossy().into_owned());
+            let tests = names.filter(|name| name.ends_with(".rs"));
+            let tests =
+                tests.filter(|name| !["all.rs", "main.rs", "support.rs"].contains(&&**name));
+            files.extend(tests.map(|name| format!("{below}/{name}").trim_matches('/').to_owned()));
+        }
+        listed.sort();
+        files.sort();
+        assert_eq!(listed, files, "{folder}");
+    }
+}
+
+/// The table at the beginning of `kernels/tests/regressions.rs`.
+#[test]
+fn the_tests_of_known_kernel_errors_exist() {
+    let file = root().join("kernels/tests/regressions.rs");
+    let text = read(&file).replace("\n//! |", "\n|");
+    let rows = tables(&text).swap_remove(0);
+    assert!(rows.len() > 35, "{} rows", rows.len());
+    for row in &rows[1..] {
+        assert!(check_tests(&row[2], Some(file.clone())) > 0, "{row:?}");
     }
 }
 
@@ -183,22 +418,6 @@ fn the_tests_of_each_equation_exist() {
             }
             _ => panic!("{row}"),
         };
-        let mut file: Option<PathBuf> = None;
-        let mut named = 0;
-        for word in tests.split('`').skip(1).step_by(2) {
-            if word.ends_with(".rs") {
-                let path = match word.strip_prefix("tests/") {
-                    Some(_) => root().join(word),
-                    None => root().join("kernels/tests").join(word),
-                };
-                assert!(path.exists(), "{word}");
-                file = Some(path);
-            } else {
-                let file = file.as_ref().unwrap_or_else(|| panic!("no file before {word}"));
-                assert!(read(file).contains(&format!("fn {word}(")), "{word} in {file:?}");
-            }
-            named += 1;
-        }
-        assert!(named > 0, "no test: {row}");
+        assert!(check_tests(tests, None) > 0, "no test: {row}");
     }
 }

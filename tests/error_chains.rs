@@ -1,5 +1,5 @@
-//! Errors say everything once: the walk along `source` that `anyhow` prints, causes joined by colons, is
-//! one sentence without repetitions, and so is what a program prints that knows nothing of causes.
+//! Errors do not repeat themselves. The texts along `source`, joined by colons as `anyhow` prints them, are
+//! one sentence without repetitions, and `Display` of the error alone is complete as well.
 
 use crate::random_model::{Dims, decoding};
 use crate::tiny_marian::Folder;
@@ -10,7 +10,7 @@ use simdformer::search::SearchError;
 use simdformer::{KernelError, Limits, Model, ModelError, Session, SessionError};
 use std::error::Error;
 
-/// What `format!("{:#}", anyhow::Error::from(error))` gives.
+/// The texts along `source`, as `format!("{:#}", anyhow::Error::from(error))` joins them.
 fn walk(error: &dyn Error) -> Vec<String> {
     let mut said = vec![error.to_string()];
     let mut next = error.source();
@@ -21,7 +21,7 @@ fn walk(error: &dyn Error) -> Vec<String> {
     said
 }
 
-/// One sentence: nothing is said twice, nothing is left open, and the error alone says what it is about.
+/// The chain is `whole`: one sentence without repetitions, and the first text says what the error is about.
 fn reads(error: &dyn Error, whole: &str) {
     let said = walk(error);
     assert_eq!(said.join(": "), whole);
@@ -35,7 +35,7 @@ fn reads(error: &dyn Error, whole: &str) {
 }
 
 #[test]
-fn a_cause_is_said_once() {
+fn a_cause_appears_once() {
     let folder = Folder::new("chain");
     folder.put("config.json", r#"{"model_type": "marian", "d_model": 7}"#);
     let error = Model::open(&folder.0).expect_err("7 is no multiple of 16");
@@ -44,7 +44,7 @@ fn a_cause_is_said_once() {
         &error,
         &format!("{}: d_model 7 is not a multiple of the encoder heads, 16", file.display()),
     );
-    // What the system says comes once too, and in the first sentence.
+    // The message of the operating system also appears once, in the first text.
     let missing = std::io::Error::from(std::io::ErrorKind::PermissionDenied);
     let unreadable = || CheckpointError::Unreadable {
         file: "model.safetensors".to_owned(),
@@ -89,9 +89,9 @@ impl Error for Outer {
     }
 }
 
-/// An error of the caller that keeps its cause to itself keeps it in the walk.
+/// A cause that an error of the caller shows only by `source` appears in the chain.
 #[test]
-fn causes_of_the_caller_are_kept() {
+fn causes_of_the_caller_appear_in_the_chain() {
     let small = Dimensions { d_model: 8, heads: 2, layers: 1, ffn_dim: 12, vocabulary: 20 };
     let error = Model::from_fn(Config::transformer(small), |_, _, _| {
         Err(Outer(std::io::Error::other("the disk sleeps")).into())
@@ -126,9 +126,9 @@ fn errors_of_a_whole_run_read_as_one_sentence() {
     }
 }
 
-/// Nothing that a configuration may ask for ends in a sentence without an end.
+/// No error about a missing tensor is an incomplete sentence, whatever the configuration requests.
 #[test]
-fn every_complaint_about_a_missing_tensor_is_whole() {
+fn every_error_about_a_missing_tensor_is_complete() {
     for family in decoding() {
         let dims = Dims::small(family);
         let checkpoint = dims.checkpoint(1);

@@ -1,4 +1,4 @@
-//! What a caller is told while sentences are generated, and how the caller ends them.
+//! The events that a caller receives during `generate`, and how the caller ends sources or the whole call.
 
 use crate::random_model::{Dims, Random};
 use core::ops::ControlFlow;
@@ -49,13 +49,13 @@ fn searches(model: &Model) -> Vec<SearchOptions> {
 
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Seen {
-    /// By sequence: streamed ids.
+    /// The streamed ids of each sequence.
     streamed: [Vec<u32>; 4],
     finish: Option<Finish>,
     hypotheses: Vec<Vec<u32>>,
 }
 
-/// Everything that is said about each source, answered by `answer`.
+/// Runs `generate` on all sources and records the events of each. `answer` decides what each event returns.
 fn run(
     session: &mut Session<'_>,
     options: &SearchOptions,
@@ -87,7 +87,7 @@ fn run(
             answer
         })
         .expect("generated");
-    // One before each step, and the last before there is nothing to step or all is cancelled.
+    // One `Step` event comes before each step, and one before the end.
     assert_eq!(steps[0], DecodeStats::default());
     assert!(steps.iter().enumerate().all(|(i, counts)| counts.steps == i));
     assert!(steps.len() >= counts.steps);
@@ -96,7 +96,7 @@ fn run(
 }
 
 #[test]
-fn every_event_says_whose_it_is() {
+fn every_event_names_its_source() {
     let model = model();
     let mut session = Session::new(&model, limits()).expect("a session");
     for options in searches(&model) {
@@ -104,13 +104,13 @@ fn every_event_says_whose_it_is() {
         assert_eq!(counts.cancelled, 0);
         assert!(counts.steps > 14 && counts.rows >= counts.steps, "{counts:?}");
         for (i, seen) in seen.iter().enumerate() {
-            // What was streamed is what came out, for the best or for each sample.
+            // The streamed tokens are those of the best hypothesis, or of each sample.
             let sampled = matches!(options.strategy, Strategy::Sample(_));
             let count = if sampled { options.num_return_sequences } else { 1 };
             assert_eq!(seen.streamed[..count], seen.hypotheses[..count], "source {i} {options:?}");
             assert!(seen.finish.is_some());
         }
-        // The source alone, and nobody else.
+        // The source alone, without the others.
         let sources = sources();
         for (seen, ids) in seen.iter().zip(&sources) {
             let mut alone = Vec::new();
@@ -140,14 +140,14 @@ fn one_source_is_stopped_and_the_others_go_on() {
             Event::Token { source: 4, token } if token.index == 2 => {
                 ControlFlow::Break(Stop::Source)
             }
-            // To these it means nothing.
+            // `Stop::Source` has no effect for an event that names no token.
             Event::Step(_) | Event::Done(_) => ControlFlow::Break(Stop::Source),
             _ => ControlFlow::Continue(()),
         });
         assert_eq!(counts.cancelled, 0);
         for (i, (part, whole)) in part.iter().zip(&whole).enumerate() {
             if i == 4 {
-                // The tokens of beams may be certain at the end only.
+                // A beam search may know its tokens only at the end.
                 let beams = matches!(options.strategy, Strategy::Beam(_));
                 assert!(beams || part.finish == Some(Finish::Stopped), "{options:?}");
                 assert_eq!(part.streamed[0], whole.streamed[0][..3], "{options:?}");
@@ -159,8 +159,8 @@ fn one_source_is_stopped_and_the_others_go_on() {
     }
 }
 
-/// Whenever it is cancelled: what was done is what it was, what had begun is reported as stopped, what
-/// had not begun has nothing, and the session goes on.
+/// At any event: sources that were done keep their result, active ones are reported as stopped, the others
+/// have no hypothesis, and the session can still be used.
 #[test]
 fn a_whole_call_can_be_cancelled_at_any_event() {
     let model = model();
@@ -176,7 +176,7 @@ fn a_whole_call_can_be_cancelled_at_any_event() {
             let mut event = 0;
             let (part, counts) = run(&mut session, &options, &mut |_| {
                 event += 1;
-                // What is answered after the first time changes nothing.
+                // Answers after the first `Stop` have no effect.
                 if event > at { ControlFlow::Break(Stop::All) } else { ControlFlow::Continue(()) }
             });
             let mut cancelled = 0;
@@ -201,7 +201,7 @@ fn a_whole_call_can_be_cancelled_at_any_event() {
 }
 
 #[test]
-fn a_flag_ends_it_from_another_thread() {
+fn a_flag_set_by_another_thread_ends_the_call() {
     let model = Arc::new(model());
     let stop = Arc::new(AtomicBool::new(false));
     let (begun, wait) = std::sync::mpsc::channel();
@@ -209,7 +209,7 @@ fn a_flag_ends_it_from_another_thread() {
         let (model, stop) = (Arc::clone(&model), Arc::clone(&stop));
         move || {
             let mut session = Session::new(model, Limits::new(1, 4, 256)).expect("a session");
-            // Without an end it would take all positions of ten thousand sources.
+            // Without a stop this would take all positions of ten thousand sources.
             let options = SearchOptions { max_length: Some(257), ..SearchOptions::default() };
             let sources = vec![Source::new(&[3, 4, 0]); 10_000];
             session.generate(&sources, &options, &mut Hooks::default(), &mut |event| {
@@ -229,7 +229,7 @@ fn a_flag_ends_it_from_another_thread() {
     assert!(counts.cancelled > 0 && counts.cancelled <= 10_000, "{counts:?}");
 }
 
-/// A struct that holds both, and moves.
+/// A struct that owns a session and can move to another thread.
 struct Translator {
     model: Arc<Model>,
     session: Session<'static>,
@@ -263,29 +263,29 @@ fn sessions_that_own_a_share_of_the_model_go_to_threads_of_their_own() {
             std::thread::spawn(move || translator.translate(&options))
         })
         .collect();
-    // The last to leave takes the model along.
+    // The last session drops the model.
     drop(model);
     for thread in threads {
         assert_eq!(thread.join().expect("a thread"), expected);
     }
     fn goes_anywhere<T: Send + 'static>() {}
     goes_anywhere::<Session<'static>>();
-    // What it says of itself is short.
+    // `Debug` of a session is short.
     let model = Arc::new(self::model());
     let session = Session::new(Arc::clone(&model), limits()).expect("a session");
     let said = format!("{session:?}");
     assert!(said.contains("Session") && said.len() < 400, "{said}");
 }
 
-/// Counts what it is shown, and keeps the bits of the logits.
+/// A probe that counts views and records the bits of the logits.
 #[derive(Default)]
-struct Logits {
+struct LogitsProbe {
     views: usize,
     rows: usize,
     bits: u64,
 }
 
-impl Probe for Logits {
+impl Probe for LogitsProbe {
     fn wants(&self, stage: Stage) -> bool {
         matches!(stage, Stage::Logits | Stage::Memory | Stage::Output)
     }
@@ -302,7 +302,7 @@ impl Probe for Logits {
 }
 
 #[test]
-fn a_watched_search_finds_what_it_finds_alone() {
+fn a_traced_search_finds_the_same_hypotheses() {
     let model = model();
     let sources = sources();
     let requests: Vec<Source<'_>> = sources.iter().map(|ids| Source::new(ids)).collect();
@@ -311,7 +311,7 @@ fn a_watched_search_finds_what_it_finds_alone() {
         let mut session = Session::new(&model, limits()).expect("a session");
         let (expected, counts) = run(&mut session, &options, &mut |_| ControlFlow::Continue(()));
         let (mut probe, mut scratch) =
-            (Logits::default(), vec![0.0; session.plan().trace_floats()]);
+            (LogitsProbe::default(), vec![0.0; session.plan().trace_floats()]);
         let mut watched = session.traced(&mut probe, &mut scratch).expect("space");
         let mut found = vec![Vec::new(); requests.len()];
         let watched_counts = watched
@@ -323,17 +323,18 @@ fn a_watched_search_finds_what_it_finds_alone() {
             .expect("generated");
         assert!(found.iter().eq(expected.iter().map(|seen| &seen.hypotheses)), "{options:?}");
         assert_eq!(watched_counts, counts);
-        // Every row of every step, and every source, has been shown.
+        // The probe saw every row of every step, and every source.
         assert_eq!(probe.rows, counts.rows, "{options:?}");
         assert!(probe.views > counts.rows + requests.len(), "{options:?}");
         seen_logits.push(probe.bits);
     }
-    // With scores or without, greedy search was shown the same.
+    // Greedy search shows the probe the same logits with and without scores.
     assert_eq!(seen_logits[0], seen_logits[1]);
 
-    // And what belongs to a scheduler.
+    // The calls that a scheduler of the caller uses.
     let mut session = Session::new(&model, limits()).expect("a session");
-    let (mut probe, mut scratch) = (Logits::default(), vec![0.0; session.plan().trace_floats()]);
+    let (mut probe, mut scratch) =
+        (LogitsProbe::default(), vec![0.0; session.plan().trace_floats()]);
     let mut watched = session.traced(&mut probe, &mut scratch).expect("space");
     let mut sentence = [SourceId::default()];
     watched.encode(&[&[5, 6, 0]], &mut sentence).expect("encoded");
@@ -346,7 +347,7 @@ fn a_watched_search_finds_what_it_finds_alone() {
     assert_eq!(probe.rows, 2);
 }
 
-/// The same rules as types.
+/// The same rules as types instead of closures.
 struct Even(Vec<u32>);
 
 impl AllowedTokens for Even {

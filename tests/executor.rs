@@ -1,5 +1,5 @@
-//! A whole translation on threads of the caller's: the bits of one thread, on a plain pool of any size and
-//! on executors that do not do what they should.
+//! A whole translation on threads of the caller has the bits of one thread: on a plain pool of any size,
+//! and on executors that break the contract.
 #![allow(unsafe_code, reason = "a pool of std's threads lends tasks to threads that live longer")]
 
 #[path = "../kernels/tests/support/pool.rs"]
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 const VOCABULARY: usize = 5003;
 
-/// Wide enough that every product is cut for threads.
+/// Wide enough that every product is split into tasks.
 fn model(isa: Isa) -> Model {
     let dims = Dims {
         d_model: 96,
@@ -31,8 +31,8 @@ fn model(isa: Isa) -> Model {
 /// For each source: the tokens of its hypotheses and the bits of their scores.
 type Answers = Vec<Vec<(Vec<u32>, u64)>>;
 
-/// Greedy search and beam search, and if the instruction set runs all cases every other kind of search; three sources
-/// at a time.
+/// Greedy search and beam search, and every other strategy if the instruction set runs all cases. Three
+/// sources at a time.
 fn translate<'a>(model: &'a Model, threads: Threads<'a>) -> Answers {
     let (count, tokens) = choose((4, 5), (9, 12));
     let mut random = Random(31);
@@ -103,7 +103,7 @@ fn a_plain_pool_translates_with_the_bits_of_one_thread() {
     }
 }
 
-/// Runs part of what it should, twice, on two threads, and counts how often it was asked.
+/// Runs some of the tasks, some of them twice, on two threads, and counts the calls of `threads`.
 struct Sloppy(AtomicUsize);
 
 impl Executor for Sloppy {
@@ -122,7 +122,7 @@ impl Executor for Sloppy {
 }
 
 #[test]
-fn an_executor_that_does_what_it_likes_changes_nothing() {
+fn an_executor_that_breaks_the_contract_changes_no_bit() {
     let model = model(Isa::best());
     let serial = translate(&model, Threads::Serial);
     let sloppy = Sloppy(AtomicUsize::new(0));
@@ -130,7 +130,7 @@ fn an_executor_that_does_what_it_likes_changes_nothing() {
     assert!(sloppy.0.load(Ordering::Relaxed) >= 72, "asked once for each call");
 }
 
-/// A pool that says another number of threads each time, and how often it was asked.
+/// A pool whose `threads` gives another number each time, and the count of these calls.
 struct Changing(Pool, AtomicUsize);
 
 impl Executor for Changing {
@@ -143,7 +143,7 @@ impl Executor for Changing {
     }
 }
 
-/// One call, one number of threads, however many kernels it runs.
+/// A call of the session asks for the number of threads once, however many kernels it runs.
 #[test]
 fn a_call_of_a_session_asks_an_executor_once() {
     let model = model(Isa::best());

@@ -1,6 +1,6 @@
-//! Every family: one row of a table, held to what transformers says of a tiny random model of it.
+//! Every family, one row of a table each, compared with transformers on a small random model.
 //!
-//! The numbers in `tests/golden/families/*/expected.safetensors` were computed by `generate_families.py`; see
+//! `generate_families.py` computed the values in `tests/golden/families/*/expected.safetensors`; see
 //! `tests/golden/README.md`.
 
 use crate::effort::all_cases_on;
@@ -13,10 +13,10 @@ use simdformer::search::{
 use simdformer::{Event, Features, Limits, Model, Session, SessionError, Source, SourceId};
 use std::path::{Path, PathBuf};
 
-/// Largest difference allowed, as a share of the largest magnitude of the expected tensor.
+/// The largest difference allowed, relative to the largest magnitude of the expected tensor.
 const TOLERANCE: f32 = 2e-5;
 
-/// Largest difference of a beam's score.
+/// The largest difference allowed in the score of a beam.
 const SCORE: f32 = 1e-5;
 
 /// The longest source and target of the goldens.
@@ -52,7 +52,7 @@ fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/families").join(name)
 }
 
-/// The tensors that a model must give.
+/// The tensors that transformers computed.
 struct Expected(Vec<u8>);
 
 impl Expected {
@@ -77,7 +77,7 @@ impl Expected {
         data.chunks_exact(8).map(id).collect()
     }
 
-    /// `features.0` and so on, each with the numbers in its frames.
+    /// `features.0` and so on, each with the number of values in a frame.
     fn features(&self) -> Vec<(Vec<f32>, usize)> {
         let names = (0..).map(|i| format!("features.{i}"));
         let one = |name: String| {
@@ -93,7 +93,7 @@ impl Expected {
         names.take_while(|name| self.get(name).is_some()).map(|name| self.ids(&name)).collect()
     }
 
-    /// Rows of ids that end at the first that is none.
+    /// Rows of ids. A row ends before its first negative value.
     fn rows(&self, name: &str) -> Vec<Vec<u32>> {
         let (shape, _) = self.get(name).expect(name);
         let rows = self.ids(name);
@@ -116,7 +116,7 @@ fn assert_close(what: &str, found: &[f32], expected: &[f32]) {
 /// What the encoder of a golden reads.
 enum Sources {
     Ids(Vec<Vec<u32>>),
-    /// Numbers, and how many are a frame.
+    /// Values, and the number of values in a frame.
     Features(Vec<(Vec<f32>, usize)>),
 }
 
@@ -198,7 +198,7 @@ fn check(name: &str, family: Family, decodes: bool) {
             }
             check_languages(&what, &model, &expected, &sources);
         } else {
-            refuses_to_decode(&what, &model);
+            decoding_is_an_error(&what, &model);
         }
     }
 }
@@ -276,7 +276,7 @@ fn answers(
     answers
 }
 
-/// The rule about timestamps, where the checkpoint knows any.
+/// The timestamp processor, if the checkpoint has timestamps.
 fn timestamps(model: &Model) -> Option<Timestamps> {
     let config = model.config();
     let transcription = &config.generation.transcription;
@@ -332,7 +332,7 @@ fn check_search(
     }
 }
 
-/// What is heard, and the prefix that follows from it.
+/// The detected language, and the prefix that follows from it.
 fn check_languages(what: &str, model: &Model, expected: &Expected, sources: &Sources) {
     let config = model.config();
     let transcription = &config.generation.transcription;
@@ -355,8 +355,8 @@ fn check_languages(what: &str, model: &Model, expected: &Expected, sources: &Sou
     }
 }
 
-/// Everything that takes a decoder says that there is none.
-fn refuses_to_decode(what: &str, model: &Model) {
+/// Every call that needs a decoder is an error that says that there is none.
+fn decoding_is_an_error(what: &str, model: &Model) {
     let mut session = Session::new(model, Limits::encoder(2, 5)).expect("a session");
     let options = SearchOptions { max_new_tokens: Some(3), ..model.config().search_options() };
     let source = Source::new(&[3, 4]);
@@ -378,13 +378,13 @@ fn refuses_to_decode(what: &str, model: &Model) {
 }
 
 #[test]
-fn every_family_is_as_transformers_has_it() {
+fn every_family_agrees_with_transformers() {
     for (name, family, decodes) in FAMILIES {
         check(name, family, decodes);
     }
 }
 
-/// Alone, in any batch, in any order and on any number of threads: the same bits, with types too.
+/// The same bits alone, in any batch, in any order and on any number of threads, also with token types.
 #[test]
 fn encoders_give_the_same_bits_alone_and_in_a_batch() {
     for (name, ..) in FAMILIES.into_iter().filter(|&(.., decodes)| !decodes) {
@@ -403,7 +403,7 @@ fn encoders_give_the_same_bits_alone_and_in_a_batch() {
                 .iter()
                 .zip(&types)
                 .map(|(source, types)| {
-                    // A plan of its own size.
+                    // A session with a plan of the size of the source.
                     let limits = Limits::encoder(1, source.len());
                     let mut session = Session::new(&model, limits).expect("a session");
                     bits(session.encoder_output_of_types(&[source], &[types]).expect("a memory"))
@@ -434,9 +434,9 @@ fn encoders_give_the_same_bits_alone_and_in_a_batch() {
     }
 }
 
-/// Types that do not fit are refused with what was expected.
+/// Token types that do not fit are errors with what was expected.
 #[test]
-fn wrong_token_types_are_refused() {
+fn wrong_token_types_are_errors() {
     let model = Model::open(folder("bert")).expect("a model");
     let mut session = Session::new(&model, Limits::encoder(2, 5)).expect("a session");
     let mut said = |types: &[&[u32]]| {
@@ -455,9 +455,10 @@ fn wrong_token_types_are_refused() {
     assert_eq!(said(&[&[0, 1], &[1]]), "");
 }
 
-/// What a T5's file says by the way: its scale by its tie, its gate by its name, its start or nothing.
+/// Details of T5 configurations: the logit scale follows from the tie, the gate from the activation's name,
+/// and the decoder start may be absent.
 #[test]
-fn t5_reads_its_scale_its_gate_and_its_start() {
+fn t5_configurations_set_scale_gate_and_start() {
     use simdformer::config::{Activation, Config};
     let read = |kind: &str, more: &str| {
         Config::from_hugging_face(&format!(r#"{{"model_type": "{kind}", "d_model": 64 {more}}}"#))
@@ -467,7 +468,7 @@ fn t5_reads_its_scale_its_gate_and_its_start() {
         ("t5", "", 0.125),
         ("t5", r#", "tie_word_embeddings": true"#, 0.125),
         ("t5", r#", "tie_word_embeddings": false"#, 1.0),
-        // As version 5 of transformers saves a later T5.
+        // As version 5 of transformers saves a T5 v1.1.
         ("t5", r#", "tie_word_embeddings": true, "scale_decoder_outputs": false"#, 1.0),
         ("t5", r#", "tie_word_embeddings": false, "scale_decoder_outputs": true"#, 0.125),
         ("mt5", "", 1.0),
@@ -498,7 +499,8 @@ fn t5_reads_its_scale_its_gate_and_its_start() {
     assert!(said(r#", "is_encoder_decoder": false"#).contains("is_encoder_decoder is false"));
 }
 
-/// Some files keep the embeddings of a T5 under one of its names only, and an output that is equal is tied.
+/// Some files have the embedding of a T5 under only one of its names. An output matrix that is equal to it
+/// is tied.
 #[test]
 fn the_embedding_of_a_t5_may_have_any_of_its_names() {
     use simdformer::checkpoint::{Dtype, TensorRef};
@@ -532,9 +534,10 @@ fn the_embedding_of_a_t5_may_have_any_of_its_names() {
     assert_eq!(untied.config().ties, TiedWeights { source_target: true, target_output: false });
 }
 
-/// A named architecture that is not run says why; an unknown one names those that are.
+/// An unsupported architecture is an error with the reason. An unknown one is an error that lists the
+/// supported ones.
 #[test]
-fn architectures_are_refused_by_name() {
+fn unsupported_architectures_are_named() {
     use simdformer::config::Config;
     let said = |name: &str| {
         let text = format!(r#"{{"model_type": "{name}"}}"#);

@@ -1,5 +1,5 @@
-//! Encoders that read features: the convolutions against a plain sum, the same bits alone and in company, the rule about
-//! timestamps against transformers, and what is refused.
+//! Encoders that read features: the convolutions compared with a plain sum, the same bits alone and in a
+//! batch, the timestamp processor compared with transformers, and the errors.
 
 use crate::effort::choose;
 use crate::random_model::{Dims, Random};
@@ -25,10 +25,10 @@ fn random_frames(random: &mut Random, frames: usize) -> Vec<f32> {
     (0..frames * BINS).map(|_| random.symmetric()).collect()
 }
 
-/// What a probe is shown of one stage.
-struct Look(Stage, Vec<f32>);
+/// A probe that records the values of one stage.
+struct StageProbe(Stage, Vec<f32>);
 
-impl Probe for Look {
+impl Probe for StageProbe {
     fn wants(&self, stage: Stage) -> bool {
         stage == self.0
     }
@@ -39,7 +39,8 @@ impl Probe for Look {
 }
 
 fn gelu(x: f64) -> f64 {
-    // The error function by its series, which loses digits only where it is 1 to more than are asked for.
+    // The error function by its series. For arguments near 0 its sum loses digits, but not those that
+    // are needed here.
     let z = x / core::f64::consts::SQRT_2;
     if z.abs() > 4.0 {
         return x.max(0.0);
@@ -52,7 +53,8 @@ fn gelu(x: f64) -> f64 {
     0.5 * x * (1.0 + 2.0 / core::f64::consts::PI.sqrt() * sum)
 }
 
-/// `gelu(convolution)` of width 3 over `x`, `[frames, inputs]`, by its definition; also the largest sum of magnitudes.
+/// `gelu(convolution)` of width 3 over `x`, `[frames, inputs]`, by its definition, and the largest sum of
+/// magnitudes.
 fn convolve(
     x: &[f64],
     inputs: usize,
@@ -82,9 +84,9 @@ fn convolve(
     (out, largest)
 }
 
-/// Odd and even numbers of frames, one alone, and so many that the convolutions take them in several parts.
+/// Odd and even numbers of frames, one frame alone, and so many that a convolution runs in several parts.
 #[test]
-fn convolutions_are_their_definition() {
+fn convolutions_match_their_definition() {
     let dims = dims(600);
     let checkpoint = dims.checkpoint(5);
     let read = |name: &str| checkpoint.named(name).expect(name).to_vec().expect("numbers");
@@ -103,8 +105,9 @@ fn convolutions_are_their_definition() {
         let (above, larger) = convolve(&below, dims.d_model, 2, &second.0, &second.1);
         let expected: Vec<f64> =
             above.iter().zip(&positions).map(|(x, &p)| x + f64::from(p)).collect();
-        // Sums of at most 127 and 22 terms, each off by half an ulp of the largest sum of magnitudes; the activation
-        // does not stretch by more than 1.13, and what the first is off by, the second adds up.
+        // Sums of at most 127 and 22 terms, each with an error of half an ulp of the largest sum of
+        // magnitudes. The slope of GELU is at most 1.13. The second convolution adds up the errors
+        // of the first.
         let eps = f64::from(f32::EPSILON);
         let bound = 2.0 * eps * (127.0 * larger + 22.0 * magnitude * larger);
         for isa in Isa::available() {
@@ -112,7 +115,7 @@ fn convolutions_are_their_definition() {
             let limits = Limits::new(1, frames.div_ceil(2), 1);
             let mut session = Session::new(&model, limits).expect("a session");
             let mut scratch = vec![0.0; session.plan().trace_floats()];
-            let mut look = Look(Stage::Input, Vec::new());
+            let mut look = StageProbe(Stage::Input, Vec::new());
             let mut watched = session.traced(&mut look, &mut scratch).expect("space");
             watched.encoder_output_of_features(&[Features::new(&values, BINS)]).expect("a memory");
             assert_eq!(look.1.len(), expected.len(), "{isa}, {frames} frames");
@@ -146,8 +149,8 @@ fn generate(
     answers
 }
 
-/// Alone in a session of its own size, in a batch, in another order, on three threads, by greedy search and by beams,
-/// prefilled and stepped: the same bits.
+/// Alone in a session of its own size, in a batch, in another order, on three threads, by greedy search and
+/// by beam search, prefilled and stepped: the same bits.
 #[test]
 fn features_give_the_same_bits_alone_and_in_a_batch() {
     let dims = dims(300);
@@ -228,9 +231,9 @@ fn prefilled_and_stepped(model: &Model, sources: &[Features<'_>]) {
     }
 }
 
-/// The language is told by the logits of one step, and the sentence stays as it was.
+/// The logits of one step tell the language, and the sentence does not change.
 #[test]
-fn a_language_is_the_best_of_those_named() {
+fn the_detected_language_has_the_largest_logit() {
     let model = Model::load(&dims(40).checkpoint(8), Isa::best()).expect("a model");
     let mut session = Session::new(&model, Limits::new(1, 40, 5)).expect("a session");
     let values = random_frames(&mut Random(1), 33);
@@ -252,14 +255,14 @@ fn a_language_is_the_best_of_those_named() {
     assert_eq!(outside, Err(expected));
     let start = session.detect_language(sentence[0], 500, &[7]);
     assert!(matches!(start, Err(SessionError::Token { found: 500, .. })), "{start:?}");
-    // A refusal has taken no row.
+    // A rejected call takes no row slot.
     assert!(session.start(sentence[0]).is_ok());
     let full = session.detect_language(sentence[0], 2, &named);
     assert!(matches!(full, Err(SessionError::NoFreeRow { .. })), "{full:?}");
 }
 
 #[test]
-fn features_that_do_not_fit_are_refused() {
+fn features_that_do_not_fit_are_errors() {
     let model = Model::load(&dims(40).checkpoint(8), Isa::best()).expect("a model");
     let mut session = Session::new(&model, Limits::new(2, 5, 5)).expect("a session");
     let values = random_frames(&mut Random(1), 12);
@@ -316,9 +319,9 @@ fn features_that_do_not_fit_are_refused() {
     }
 }
 
-/// Ids for a model of features, features for a model of ids, and both at once.
+/// Ids for a model that reads features, features for a model that reads ids, and both at once.
 #[test]
-fn ids_and_features_are_not_mistaken_for_each_other() {
+fn ids_and_features_are_not_confused() {
     let hears = Model::load(&dims(40).checkpoint(8), Isa::best()).expect("a model");
     let reads = Model::load(&Dims::small(Family::Marian).checkpoint(8), Isa::best()).expect("ok");
     let values = [0.5; 2 * BINS];
@@ -352,15 +355,15 @@ fn ids_and_features_are_not_mistaken_for_each_other() {
     assert_eq!(error.to_string(), "source 0: the encoder reads token ids; found features");
 }
 
-/// What is printed of a model and of a plan knows the convolutions, and adds up.
+/// The tables of a model and a plan contain the convolutions and add up.
 #[test]
-fn convolutions_are_in_what_is_printed() {
+fn convolutions_are_in_the_tables() {
     let dims = dims(40);
     let model = Model::load(&dims.checkpoint(8), Isa::best()).expect("a model");
     let text = model.to_string();
     assert!(text.contains("frames of 7 through two convolutions"), "{text}");
     assert!(text.contains("%  convolutions"), "{text}");
-    // No file has a bias of the logits: it is zero, and counted.
+    // No file has a bias of the logits. It is stored as zeros, and counted.
     let written = dims.tensors().iter().map(|(_, s)| s.iter().product::<usize>()).sum::<usize>();
     let trained = written + dims.vocabulary;
     assert!(text.contains(&format!(" {trained} parameters")), "{text}");
@@ -374,7 +377,7 @@ fn convolutions_are_in_what_is_printed() {
     assert!(printed.len() < 200 && printed.contains("frames: 50"), "{printed}");
 }
 
-/// A random history, and scores: as `generate_timestamps.py` draws them.
+/// A random history and random scores, made as `generate_timestamps.py` makes them.
 fn case(
     random: &mut Random,
     eos: usize,
@@ -406,7 +409,7 @@ fn case(
 }
 
 #[test]
-fn timestamps_are_as_transformers_has_them() {
+fn timestamps_agree_with_transformers() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/search/timestamps.json");
     let golden: Value =
         serde_json::from_str(&std::fs::read_to_string(path).expect("goldens")).expect("JSON");
@@ -433,9 +436,9 @@ fn timestamps_are_as_transformers_has_them() {
     }
 }
 
-/// Ids beyond the scores, no scores at all, a prompt longer than the history: no panic.
+/// Ids outside of the scores, empty scores, a prompt longer than the history: no panic.
 #[test]
-fn timestamps_take_anything() {
+fn the_timestamp_processor_never_panics() {
     let context = |history, prompt_len| Context {
         sentence: 0,
         source: &[],
@@ -461,7 +464,7 @@ fn timestamps_take_anything() {
     }
 }
 
-/// What the files of Whisper checkpoints say: bins, positions of both sides, layers of both, biases, prompts.
+/// Keys of Whisper configurations: bins, positions, layers and biases of both stacks, prompts.
 #[test]
 fn whisper_reads_its_files() {
     let config = Config::from_hugging_face(r#"{"model_type": "whisper"}"#).expect("defaults");
@@ -478,7 +481,7 @@ fn whisper_reads_its_files() {
     assert!(
         config.defaults.iter().any(|d| d.to_string() == "begin_suppress_tokens = [220, 50256]")
     );
-    // distil-large-v3, and a key that nobody reads.
+    // distil-large-v3, and a key that is not read.
     let distilled = r#"{"model_type": "whisper", "d_model": 1280, "num_mel_bins": 128,
         "encoder_layers": 32, "decoder_layers": 2, "encoder_attention_heads": 20,
         "decoder_attention_heads": 20, "vocab_size": 51866, "scale_embedding": true,
@@ -492,7 +495,7 @@ fn whisper_reads_its_files() {
     assert_eq!(asked.forced, [Some(50_259), Some(50_360), Some(50_364)]);
     assert_eq!(asked.prefix(None, None, false), [50_259, 50_360, 50_364]);
     assert!(!asked.wants_language());
-    // The newer file keeps the prompt of the older, and says which of its tokens is which.
+    // The newer file has the prompt of the older one, and names the parts of it.
     let newer = r#"{"lang_to_id": {"<|en|>": 50259, "<|de|>": 50261}, "no_timestamps_token_id": 50364,
         "task_to_id": {"transcribe": 50360, "translate": 50359}, "prev_sot_token_id": 50362}"#;
     config.set_generation_config(newer).expect("settings");
@@ -507,7 +510,7 @@ fn whisper_reads_its_files() {
         (asked.language("tlh"), asked.task("sing"), asked.previous),
         (None, None, Some(50_362))
     );
-    // A language that is to be detected.
+    // The language is to be detected.
     config.set_generation_config(&newer.replace('}', "")[..]).expect_err("no JSON");
     let detected = newer.replacen('{', r#"{"forced_decoder_ids": [[1, null], [2, 50360]], "#, 1);
     config.set_generation_config(&detected).expect("settings");

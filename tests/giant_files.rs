@@ -1,8 +1,8 @@
-//! Files and configurations that ask for more memory than there is: an error, where an infallible allocation would
+//! Files and configurations that need more memory than there is are errors. An infallible allocation would
 //! abort the process.
 //!
-//! The test runs itself again in a child process and limits the address space of that child, so that a refusal does
-//! not depend on the machine. No giant is ever in memory or on disk: the files have holes.
+//! The test starts itself again in a child process with a limited address space, so that the result does
+//! not depend on the machine. The files are sparse: they take neither disk space nor memory.
 
 use crate::random_model::Dims;
 use crate::tiny_marian::Folder;
@@ -16,16 +16,16 @@ use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 
-/// The name of this test, as the harness knows it.
+/// The name of this test in the harness.
 const NAME: &str = "giant_files::giants_are_errors_and_the_process_lives";
 
-/// Set in the child.
+/// Set in the child process.
 const CHILD: &str = "SIMDFORMER_TEST_GIANTS";
 
-/// Address space that the child may take beyond the memory that a case says.
+/// Address space that the child process may use beyond what a case states.
 const SPARE: u64 = 48 << 20;
 
-/// A safetensors file of zeros, which are holes.
+/// A sparse safetensors file of zeros.
 fn write_sparse(path: &Path, tensors: &[(String, Vec<u64>)]) {
     let mut end = 0;
     let entries = tensors.iter().map(|(name, shape)| {
@@ -55,7 +55,7 @@ fn write_model(folder: &Path, dims: &Dims, tensors: &[(String, Vec<u64>)]) {
     write_sparse(&folder.join("model.safetensors"), tensors);
 }
 
-/// Allows this process `more` bytes of address space beyond what it has.
+/// Limits the address space of this process to its present size and `more` bytes.
 #[allow(unsafe_code, reason = "the limit is set by a system call")]
 fn limit(more: u64) {
     let status = fs::read_to_string("/proc/self/status").expect("status");
@@ -81,7 +81,7 @@ fn a_giant_tensor() {
     assert_eq!(error.to_string(), "giant: the system does not give 1099511627776 bytes");
 }
 
-/// The weights fit, but not the rows that are read at a time.
+/// The weights fit in memory, but the rows that are read at a time do not.
 fn giant_rows() {
     let folder = Folder::new("giant-rows");
     let dims = wide();
@@ -113,7 +113,8 @@ fn out_of_memory(result: Result<Model, ModelError>, expected: Option<usize>) {
     }
 }
 
-/// The weights fit, but not the tensor that is written at a time; then all sizes as large as they may be.
+/// The weights fit in memory, but the tensor that is written at a time does not. Then the largest possible
+/// sizes.
 fn giants_from_a_function() {
     let folder = Folder::new("giant-function");
     let dims = wide();
@@ -133,7 +134,7 @@ fn giants_from_a_function() {
     }
 }
 
-/// A header that says it has as many bytes as one may have, all of which are holes.
+/// A header of the largest size allowed, in a sparse file.
 fn a_giant_header() {
     let folder = Folder::new("giant-header");
     fs::write(folder.0.join("config.json"), Dims::small(Family::Marian).json()).expect("config");
@@ -146,7 +147,7 @@ fn a_giant_header() {
     assert!(matches!(error, CheckpointError::Header { .. }), "{error}");
 }
 
-/// The matrix of a module that follows the Transformer.
+/// The matrix of a module after the Transformer.
 fn a_giant_module() {
     let folder = Folder::new("giant-module");
     let module = |kind: &str, path: &str| {
@@ -166,7 +167,7 @@ fn a_giant_module() {
     limit(SPARE);
     for (shape, words) in [
         (vec![1 << 38, 1], "linear.weight: the system does not give 1099511627776 bytes"),
-        // No numbers at all, and a bias for each of its rows.
+        // No columns at all, and a bias with an element for each row.
         (vec![1 << 50, 0], "linear.weight"),
     ] {
         write_sparse(&file, &[("linear.weight".to_owned(), shape)]);
@@ -188,7 +189,7 @@ fn giants_are_errors_and_the_process_lives() {
         let (_, case) = cases.iter().find(|(name, _)| *name == child).expect("a case");
         return case();
     }
-    // An emulator does not limit what it emulates.
+    // An emulator does not limit the address space of the emulated program.
     if std::env::var_os("SIMDFORMER_TEST_RUNNER").is_some() {
         return;
     }
@@ -198,7 +199,7 @@ fn giants_are_errors_and_the_process_lives() {
         let output = child.output().expect("a child process");
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{name}: {}: {said}", output.status);
-        // A name that no test has would succeed, too.
+        // A name that matches no test would also succeed.
         let said = String::from_utf8_lossy(&output.stdout);
         assert!(said.contains("1 passed"), "{name}: {said}");
     }

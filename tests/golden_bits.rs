@@ -1,8 +1,8 @@
-//! Promise 5 on every machine: each golden model has one number, the digest of all that comes out of it, on
-//! every instruction set here and on those of other machines.
+//! Guarantee 5 on every machine: each golden model has one digest of all its results. The digest is the
+//! same on every instruction set of this machine and of other machines.
 //!
-//! The numbers are in `tests/golden/bits.txt`. After a change that is meant to change bits,
-//! `SIMDFORMER_WRITE_BITS=1` has them written again.
+//! The digests are in `tests/golden/bits.txt`. After a change that is meant to change bits, run this test
+//! with `SIMDFORMER_WRITE_BITS=1`, which writes the file again.
 
 use crate::digest::Digest;
 use crate::effort::all_cases_on;
@@ -20,16 +20,17 @@ use std::path::{Path, PathBuf};
 const F32: Dtype = Dtype::F32;
 const F16: Dtype = Dtype::F16;
 
-/// Set to anything, it has the numbers written instead of compared with those of other machines.
+/// If this variable is set, the test writes the digests before it compares them.
 const WRITE: &str = "SIMDFORMER_WRITE_BITS";
 
-/// Sentences of these lengths, as far as the model has positions: around vectors and halves of them.
+/// Lengths of the sentences, around the lengths of vectors and half vectors. A model with fewer positions
+/// gets shorter ones.
 const LENGTHS: [usize; 5] = [1, 17, 5, 20, 8];
 
 /// What a model reads.
 enum Sources {
     Ids(Vec<Vec<u32>>),
-    /// Frames of so many numbers.
+    /// Frames, and the number of values in a frame.
     Features(Vec<Vec<f32>>, usize),
 }
 
@@ -72,7 +73,7 @@ fn borrowed(ids: &[Vec<u32>]) -> Vec<&[u32]> {
     ids.iter().map(Vec::as_slice).collect()
 }
 
-/// The encoder's output, with types of tokens where there are some, and what a classifier makes of it.
+/// Digests the encoder output, with token types if the model has them, and the scores of a classifier.
 fn encoders(session: &mut Session<'_>, sources: &Sources, head: Option<&Classifier>) -> Digest {
     let mut digest = Digest::new();
     let (types, width) = (session.model().config().token_types, session.model().config().d_model);
@@ -98,7 +99,7 @@ fn encoders(session: &mut Session<'_>, sources: &Sources, head: Option<&Classifi
     digest
 }
 
-/// Logits of some tokens of every sentence, stepped side by side and filled in at once.
+/// Digests the logits of some tokens of every sentence, stepped and prefilled.
 fn logits(session: &mut Session<'_>, sources: &Sources, digest: &mut Digest) {
     let (count, vocabulary) = (sources.positions().len(), session.model().config().target_vocab);
     let mut sentences = vec![SourceId::default(); count];
@@ -126,7 +127,7 @@ fn logits(session: &mut Session<'_>, sources: &Sources, digest: &mut Digest) {
     session.clear();
 }
 
-/// Tokens and scores of a search.
+/// Digests the tokens and scores of a search.
 fn search(
     session: &mut Session<'_>,
     sources: &Sources,
@@ -153,7 +154,7 @@ fn search(
     }
 }
 
-/// Everything that comes out of a model whose keys and values are kept as `cache`.
+/// The digest of everything that a model computes with a KV cache in `cache`.
 fn digest(model: &Model, lengths: &[usize], head: Option<&Classifier>, cache: Dtype) -> u64 {
     let sources = Sources::new(model, lengths);
     let positions = sources.positions();
@@ -172,7 +173,7 @@ fn digest(model: &Model, lengths: &[usize], head: Option<&Classifier>, cache: Dt
         max_new_tokens: Some(9),
         max_length: None,
         min_length: 0,
-        // Some of the models have none of their own.
+        // Some of the models have no default search options.
         start: model.config().tokens.decoder_start.unwrap_or(0),
         ..model.config().search_options()
     };
@@ -196,7 +197,7 @@ fn digest(model: &Model, lengths: &[usize], head: Option<&Classifier>, cache: Dt
     digest.0
 }
 
-/// Every directory with a model that the repository has.
+/// Every directory of the repository that has a model.
 fn directories() -> Vec<(String, PathBuf)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let parents = [
@@ -222,7 +223,7 @@ fn directories() -> Vec<(String, PathBuf)> {
     found
 }
 
-/// Models that are wider than the goldens, and sentences longer than a block of the kernels.
+/// Models that are wider than the goldens, with sentences longer than a block of the kernels.
 fn wide() -> [(&'static str, Dims, &'static [usize]); 3] {
     let wide =
         |family| Dims { d_model: 132, ffn: [150, 261], layers: [1, 1], ..Dims::small(family) };
@@ -233,8 +234,9 @@ fn wide() -> [(&'static str, Dims, &'static [usize]); 3] {
     ]
 }
 
-/// The number of line `index`, which is the same on each instruction set. A set that does not run all cases computes
-/// every seventh line: models have up to six lines, so each form is among them.
+/// The digest of line `index`, which must be the same on each instruction set. A set that does not run all
+/// cases computes every seventh line. A model has up to six lines, so each dtype table is computed on each
+/// set.
 fn one(index: usize, name: &str, number: impl Fn(Isa) -> u64) -> u64 {
     let mut first = None;
     for (isa, offset) in Isa::available().zip(0..) {
@@ -248,7 +250,7 @@ fn one(index: usize, name: &str, number: impl Fn(Isa) -> u64) -> u64 {
     first.expect("an instruction set")
 }
 
-/// What a model is loaded in beside what its file has, `stored`.
+/// Dtype tables in which each model is loaded; `stored` is the dtype of its file.
 const FORMS: [&str; 3] = ["stored", "int8", "int8x16,output=int8"];
 
 fn load(checkpoint: &Checkpoint<'_>, isa: Isa, forms: &str) -> Model {
@@ -256,10 +258,11 @@ fn load(checkpoint: &Checkpoint<'_>, isa: Isa, forms: &str) -> Model {
     Model::load_as(checkpoint, isa, &forms, &mut |_| ()).expect("a model")
 }
 
-/// The numbers of a model in one form: what they are called, and how they are found on an instruction set.
+/// A model with one dtype table: the name of the line, and a function that computes the digest on an
+/// instruction set.
 type Line<'a> = (String, Box<dyn Fn(Isa) -> u64 + Send + Sync + 'a>);
 
-/// Those of a model of the repository.
+/// The lines of a model of the repository.
 fn lines_of<'a>(name: &str, path: &'a Path) -> Vec<Line<'a>> {
     let decodes = Checkpoint::open(path).expect("a checkpoint").config().decoder.is_some();
     let line = |what: String, forms: &'static str, cache| -> Line<'a> {
@@ -270,14 +273,14 @@ fn lines_of<'a>(name: &str, path: &'a Path) -> Vec<Line<'a>> {
         };
         (what, Box::new(number))
     };
-    // An encoder alone has no output.
+    // An encoder-only model has no output matrix, so the last table is left out.
     let all = if decodes { &FORMS[..] } else { &FORMS[..2] };
     let lines = all.iter().map(|forms| line(format!("{name} {forms}"), forms, F32));
     let halves = decodes.then(|| line(format!("{name} int8, keys and values in f16"), "int8", F16));
     lines.chain(halves).collect()
 }
 
-/// Those of a model of random weights.
+/// The lines of a model with random weights.
 fn lines_of_random<'a>(
     name: &str,
     checkpoint: &'a Checkpoint<'a>,
@@ -301,7 +304,7 @@ fn every_model_has_the_same_bits_on_every_machine() {
         .iter()
         .zip(&random)
         .flat_map(|(&(name, _, lengths), checkpoint)| lines_of_random(name, checkpoint, lengths));
-    // Side by side, as on an emulated machine there is nothing else that runs meanwhile.
+    // In parallel, because under emulation nothing else runs at the same time.
     let lines: Vec<_> = lines.chain(random).collect();
     let numbers: Vec<_> = lines
         .par_iter()

@@ -1,7 +1,7 @@
-//! The goldens of training say what our models say: the same files, the same inputs of the decoder, the same loss.
+//! The goldens of training agree with inference: the same files, the same decoder inputs, the same loss.
 //!
-//! What `tests/golden/gradients.py` wrote is what the trainer is held to; here inference looks at it first, so that a
-//! golden that shifts its targets or names its tensors otherwise is found by itself.
+//! The trainer is compared with the values that `tests/golden/gradients.py` wrote. This test checks first,
+//! by inference alone, that a golden shifts its targets and names its tensors correctly.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,8 @@ use simdformer::checkpoint::Checkpoint;
 use simdformer::kernels::Isa;
 use simdformer::{Features, Limits, Model, Session, Source, SourceId};
 
-/// Of the loss, which is about 4: of the order of what PyTorch's own float32 is off.
+/// The largest difference allowed in the loss, which is about 4. PyTorch's own float32 differs by about as
+/// much.
 const TOLERANCE: f64 = 5e-6;
 
 const FOLDERS: [&str; 12] = [
@@ -49,7 +50,7 @@ fn names(value: &Value) -> BTreeSet<String> {
     value.as_array().expect("names").iter().map(|name| name.as_str().unwrap().to_string()).collect()
 }
 
-/// What is read of a line: ids, or frames of so many numbers.
+/// The source of a line: ids, or frames and the number of values in a frame.
 enum Read {
     Ids(Vec<u32>),
     Frames(Vec<f32>, usize),
@@ -69,7 +70,7 @@ impl Read {
     }
 }
 
-/// Source and target of each line.
+/// The source and the target of each line.
 fn batch(folder: &Path) -> Vec<(Read, Vec<u32>)> {
     let features = std::fs::read(folder.join("features.safetensors")).ok();
     let features = features
@@ -92,7 +93,7 @@ fn batch(folder: &Path) -> Vec<(Read, Vec<u32>)> {
     text.lines().enumerate().map(line).collect()
 }
 
-/// `-log p` of `target`, smoothed as PyTorch does, in f64.
+/// `-log p` of `target` in f64, with the label smoothing of PyTorch.
 fn loss(logits: &[f32], target: u32, smoothing: f64) -> f64 {
     let largest = logits.iter().fold(f64::MIN, |m, &z| m.max(f64::from(z)));
     let sum: f64 = logits.iter().map(|&z| (f64::from(z) - largest).exp()).sum();
@@ -101,7 +102,7 @@ fn loss(logits: &[f32], target: u32, smoothing: f64) -> f64 {
     log_sum - (1.0 - smoothing) * f64::from(logits[target as usize]) - smoothing * mean
 }
 
-/// The loss of our own logits with each of the two smoothings.
+/// The loss computed from the logits of a session, with each of the two smoothings.
 fn losses(model: &Model, batch: &[(Read, Vec<u32>)], fed: &[Vec<u32>]) -> [f64; 2] {
     let mut session = Session::new(model, Limits::new(batch.len(), 21, 21)).expect("a session");
     let mut sentences = vec![SourceId::default(); batch.len()];
@@ -158,7 +159,7 @@ fn check(name: &str) {
     check_names(name, &folder, &expected);
 }
 
-/// Every tensor of the file has a gradient of its shape or is frozen, and every number is one.
+/// Every tensor of the file has a gradient of its shape or is frozen, and every value is a number.
 fn check_names(name: &str, folder: &Path, expected: &Value) {
     let (weights, gradients) =
         (read(folder, "model.safetensors"), read(folder, "gradients.safetensors"));
@@ -190,7 +191,7 @@ fn check_names(name: &str, folder: &Path, expected: &Value) {
 }
 
 #[test]
-fn goldens_of_training_say_what_inference_says() {
+fn goldens_of_training_agree_with_inference() {
     let found: BTreeSet<_> = std::fs::read_dir(root())
         .expect("goldens")
         .map(|entry| entry.unwrap().file_name())
@@ -202,7 +203,7 @@ fn goldens_of_training_say_what_inference_says() {
 }
 
 #[test]
-fn runs_of_adam_part_by_rounding_only() {
+fn runs_of_adam_differ_only_by_rounding() {
     for name in FOLDERS {
         let expected = json(&root().join(name), "expected.json");
         let run = &expected["run"];

@@ -1,7 +1,7 @@
-//! Models of other implementations: encoder output, teacher-forced logits and greedy sequences.
+//! Models of other implementations: encoder output, logits under teacher forcing, and greedy sequences.
 //!
-//! The numbers in `tests/golden/*/expected.safetensors` were computed in float64 by transformers and
-//! by `torch.nn.Transformer`; see `tests/golden/README.md`.
+//! transformers and `torch.nn.Transformer` computed the values in `tests/golden/*/expected.safetensors` in
+//! float64; see `tests/golden/README.md`.
 
 use simdformer::checkpoint::Checkpoint;
 use simdformer::kernels::Isa;
@@ -9,7 +9,7 @@ use simdformer::search::Hooks;
 use simdformer::{Event, Limits, Model, Session, Source, SourceId};
 use std::path::Path;
 
-/// Largest difference allowed, as a share of the largest magnitude of the expected tensor.
+/// The largest difference allowed, relative to the largest magnitude of the expected tensor.
 const TOLERANCE: f32 = 2e-5;
 
 struct Expected {

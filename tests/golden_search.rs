@@ -1,7 +1,7 @@
-//! Every decoding strategy against transformers' `generate`, through the whole library.
+//! Every decoding strategy compared with `generate` of transformers, through the whole library.
 //!
-//! `tests/golden/search/*/` holds tiny models of three families and what `generate` answers for them
-//! under 79 settings each; see `tests/golden/README.md`.
+//! `tests/golden/search/*/` has tiny models of three families and the answers of `generate` for them under
+//! 79 settings each; see `tests/golden/README.md`.
 
 use crate::effort::all_cases_on;
 use serde_json::Value;
@@ -11,12 +11,12 @@ use simdformer::search::Hooks;
 use simdformer::{Event, Limits, Model, Session, Source, SourceId};
 use std::path::Path;
 
-/// Largest difference of a tensor allowed, as a share of its largest magnitude.
+/// The largest difference allowed, relative to the largest magnitude of the tensor.
 const TOLERANCE: f32 = 2e-5;
-/// Largest difference of a score allowed.
+/// The largest difference allowed in a score.
 const SCORE_TOLERANCE: f64 = 1e-4;
-/// The reference fills up with copies when there are fewer hypotheses than wanted; it gives them
-/// about this score.
+/// The reference fills up with copies if there are fewer hypotheses than requested. The copies have about
+/// this score.
 const NOT_A_HYPOTHESIS: f64 = -1e8;
 
 type Hypotheses = Vec<(Vec<u32>, f32)>;
@@ -64,7 +64,7 @@ fn assert_close(what: &str, found: &[f32], expected: &[f32]) {
     }
 }
 
-/// The hypotheses that the reference found, with its scores where it gives any.
+/// The hypotheses of the reference, with its scores if it gives any.
 fn expected(result: &Value) -> Vec<(Vec<u32>, Option<f64>)> {
     let sequences = result["sequences"].as_array().expect("sequences").iter();
     sequences
@@ -74,7 +74,7 @@ fn expected(result: &Value) -> Vec<(Vec<u32>, Option<f64>)> {
         .collect()
 }
 
-/// Runs all sentences under `case` and compares; returns how many hypotheses were compared.
+/// Runs all sentences under `case` and compares. Returns the number of hypotheses that were compared.
 fn check_case(session: &mut Session<'_>, sources: &[&[u32]], case: &Value) -> usize {
     let tokens = &session.model().config().tokens;
     let start = tokens.decoder_start.expect("a decoder start");
@@ -114,8 +114,8 @@ fn check_case(session: &mut Session<'_>, sources: &[&[u32]], case: &Value) -> us
     compared
 }
 
-/// Runs the cases of `file` in `tests/golden/search/name`: `expected` many, of all sentences but `left_out`. A set that
-/// does not run all cases takes every thirteenth.
+/// Runs the cases of `file` in `tests/golden/search/name`. There must be `expected` cases; the sentences
+/// `left_out` are skipped. A set that does not run all cases takes every thirteenth.
 fn check(name: &str, file: &str, expected: usize, left_out: usize) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/search").join(name);
     let checkpoint = Checkpoint::open(&folder).expect("a checkpoint");
@@ -175,9 +175,9 @@ fn marian_b() {
     check("marian_b", "cases.jsonl", 79, 0);
 }
 
-/// Beam sampling, with the reference's source of chance replaced by ours.
+/// Beam sampling. The reference uses our random numbers instead of its own.
 #[test]
-fn drawn_beams() {
+fn beam_sampling() {
     for (name, left_out) in
         [("bart_a", 2), ("bart_b", 1), ("m2m_a", 1), ("m2m_b", 0), ("marian_a", 1), ("marian_b", 0)]
     {

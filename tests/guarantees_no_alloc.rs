@@ -1,5 +1,5 @@
-//! Promise 2: once a session exists, nothing allocates. Not encoding, stepping, forking, searching or
-//! calling back, on no thread, serial and inside the caller's rayon pool.
+//! Guarantee 2: after a session exists, nothing allocates: encode, step, fork, search and callbacks, on
+//! every thread, serial and inside the caller's rayon pool.
 
 #[path = "support/counting.rs"]
 #[allow(dead_code, reason = "bytes are counted for other tests")]
@@ -28,15 +28,16 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, LazyLock};
 
-/// Uses of a session in each way that are counted. `main` computes it, because to read the environment allocates.
+/// How often each use of a session is counted. `main` computes it, because reading the environment
+/// allocates.
 static CALLS: LazyLock<usize> = LazyLock::new(|| effort::choose(8, 200));
 const SENTENCES: usize = 3;
 const BEAMS: usize = 4;
 const TARGET: usize = 24;
 const DRAFT: usize = 4;
 
-/// One use of the session in each of its ways; the number says which.
-const WAYS: [&str; 15] = [
+/// The uses of a session that are counted.
+const USES: [&str; 15] = [
     "encode",
     "memory",
     "start, fork and release",
@@ -94,10 +95,10 @@ impl Requests {
     }
 }
 
-/// Uses `session` once in way `way`; returns something that depends on what came out.
+/// Uses `session` once in way `way`. Returns a value that depends on the results.
 fn once(session: &mut Session, requests: &Requests, way: usize, state: &mut State) -> f32 {
     let sources: [&[u32]; SENTENCES] = core::array::from_fn(|i| &requests.sources[i][..]);
-    match WAYS[way] {
+    match USES[way] {
         "encode" => {
             session.clear();
             state.started = false;
@@ -211,16 +212,15 @@ struct State {
     started: bool,
 }
 
-/// Three uses of the session in each way, so that what is made at first use is there.
+/// Uses the session three times in each way, so that everything that is allocated at the first use exists.
 fn warm_up(session: &mut Session, requests: &Requests, state: &mut State) -> f32 {
-    let uses = (0..WAYS.len()).flat_map(|way| [way; 3]);
+    let uses = (0..USES.len()).flat_map(|way| [way; 3]);
     uses.map(|way| once(session, requests, way, state)).sum()
 }
 
-/// Allocator calls of [`CALLS`] consecutive uses in each way, after a few to warm up: those of the whole
-/// process.
-fn count(session: &mut Session, requests: &Requests) -> [usize; WAYS.len()] {
-    let mut counts = [0; WAYS.len()];
+/// The calls of the allocator in the whole process during [`CALLS`] uses of each kind, after a warm-up.
+fn count(session: &mut Session, requests: &Requests) -> [usize; USES.len()] {
+    let mut counts = [0; USES.len()];
     let mut state = State::default();
     let mut sum = warm_up(session, requests, &mut state);
     for (way, count) in counts.iter_mut().enumerate() {
@@ -234,8 +234,8 @@ fn count(session: &mut Session, requests: &Requests) -> [usize; WAYS.len()] {
     counts
 }
 
-/// The caller's threads. Made once and kept: rayon frees what a dropped pool leaves behind from within
-/// the calls of the next one.
+/// The pools of the caller. They live until the end, because rayon frees the memory of a dropped pool
+/// during calls of the next pool.
 struct Pools {
     #[cfg(feature = "rayon")]
     pools: [rayon::ThreadPool; 2],
@@ -248,8 +248,8 @@ impl Pools {
             pools: [2, 3].map(|threads| {
                 let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
                 let pool = pool.expect("a pool");
-                // Threads start in their own time, and allocate as they do: wait for all of them, and
-                // for each to have looked for work.
+                // Threads start asynchronously and allocate while they start. Wait until
+                // all have started and have searched for tasks once.
                 for _ in 0..50 {
                     pool.broadcast(|_| rayon::join(|| (), || ()));
                     std::thread::sleep(core::time::Duration::from_millis(1));
@@ -259,7 +259,7 @@ impl Pools {
         }
     }
 
-    /// Calls `work` on this thread and in each pool, all at once, with the number of the one.
+    /// Calls `work` on this thread and in each pool at the same time, with the index of the place.
     fn each(&self, work: &(dyn Fn(usize) + Sync)) {
         #[cfg(not(feature = "rayon"))]
         work(0);
@@ -272,7 +272,7 @@ impl Pools {
         });
     }
 
-    /// Calls `work` where [`Pools::each`] does for number `index`, alone.
+    /// Calls `work` alone in the place that [`Pools::each`] numbers `index`.
     fn one<T: Send>(&self, index: usize, work: impl FnOnce() -> T + Send) -> T {
         match index {
             #[cfg(feature = "rayon")]
@@ -282,13 +282,14 @@ impl Pools {
     }
 }
 
-/// Where the work of a session is done: on this thread, in a pool of two, in one of three.
+/// The number of places in which a session works: this thread, a pool of two threads, a pool of three
+/// threads.
 #[cfg(feature = "rayon")]
 const PLACES: usize = 3;
 #[cfg(not(feature = "rayon"))]
 const PLACES: usize = 1;
 
-/// A model, what is asked of it, and a session for each of [`PLACES`].
+/// A model, the requests, and a session for each of [`PLACES`].
 struct Case {
     what: String,
     model: Arc<Model>,
@@ -327,7 +328,7 @@ impl Case {
     }
 }
 
-/// A panic ends the program: the other places wait for all.
+/// Ends the program after a panic, because the other places would wait at the barrier for ever.
 struct Others;
 
 impl Drop for Others {
@@ -338,7 +339,7 @@ impl Drop for Others {
     }
 }
 
-/// Every case in every place: the places at the same time, since what they call must be 0 together.
+/// Runs every case in every place. The places run at the same time, because the counter counts all threads.
 fn check(cases: &[Case], pools: &Pools) {
     let ready = Barrier::new(PLACES);
     let (before, after) = (AtomicUsize::new(0), AtomicUsize::new(0));
@@ -350,14 +351,14 @@ fn check(cases: &[Case], pools: &Pools) {
         for (case, session, state) in &mut sessions {
             sum += warm_up(session, &case.requests, state);
         }
-        // The first wait makes whatever a barrier needs.
+        // The first wait allocates what a barrier needs.
         ready.wait();
         if ready.wait().is_leader() {
             before.store(counting::calls(), Ordering::SeqCst);
         }
         ready.wait();
         for (case, session, state) in &mut sessions {
-            for way in 0..WAYS.len() {
+            for way in 0..USES.len() {
                 for _ in 0..*CALLS {
                     sum += once(session, &case.requests, way, state);
                 }
@@ -375,14 +376,14 @@ fn check(cases: &[Case], pools: &Pools) {
             let mut session = case.session(place);
             let counts = pools.one(place, || count(&mut session, &case.requests));
             for (way, &calls) in counts.iter().enumerate() {
-                assert_eq!(calls, 0, "{}, threads {}: {}", case.what, 1 + place, WAYS[way]);
+                assert_eq!(calls, 0, "{}, threads {}: {}", case.what, 1 + place, USES[way]);
             }
         }
         panic!("{calls} calls while all sessions were used at once, none when used alone");
     }
 }
 
-/// A model that only encodes, with the types of its tokens and without.
+/// An encoder-only model, with and without token types.
 fn check_encoder(what: &str, checkpoint: &Checkpoint, pools: &Pools) {
     let model = Model::load(checkpoint, Isa::best()).expect("a model");
     let mut random = Random(7);
@@ -413,7 +414,7 @@ fn check_encoder(what: &str, checkpoint: &Checkpoint, pools: &Pools) {
     let _ = pools;
 }
 
-/// A model whose encoder reads features: encoded, heard, searched, with the rule about timestamps.
+/// A model whose encoder reads features: encode, language detection, search, timestamps.
 fn check_features(what: &str, checkpoint: &Checkpoint, pools: &Pools) {
     let model = Model::load(checkpoint, Isa::best()).expect("a model");
     let bins = model.config().stem.expect("a stem").bins;
@@ -465,14 +466,13 @@ fn check_features(what: &str, checkpoint: &Checkpoint, pools: &Pools) {
     let _ = pools;
 }
 
-/// Between calls the threads of the pools sleep: half a second costs no more than a few clock ticks of
-/// 10 ms.
+/// The threads of a pool sleep between calls: in half a second they use at most a few clock ticks of 10 ms.
 #[cfg(target_os = "linux")]
-fn nobody_spins() {
+fn idle_threads_sleep() {
     let ticks = || -> u64 {
         let stat = std::fs::read_to_string("/proc/self/stat").expect("a line");
-        // The name of the program, in parentheses, may hold anything; time in user and system mode
-        // are fields 14 and 15 of the line.
+        // The name of the program is in parentheses and may have any characters. Fields 14 and 15
+        // of the line are the time in user mode and in system mode.
         let (_, fields) = stat.rsplit_once(") ").expect("a name");
         let fields = fields.split(' ').skip(11).take(2);
         fields.map(|field| field.parse::<u64>().expect("a number")).sum()
@@ -484,8 +484,8 @@ fn nobody_spins() {
     assert!(spent < 10, "{spent} ticks in half a second of nothing to do");
 }
 
-/// Without the harness, which allocates when a test takes it too long: the counter sees every thread of
-/// the process.
+/// Without the test harness, which allocates when a test takes long. The counter counts every thread of the
+/// process.
 fn main() {
     LazyLock::force(&CALLS);
     let pools = Pools::new();
@@ -529,7 +529,7 @@ fn main() {
     cases.push(Case { cache: Dtype::F16, ..halves });
     check(&cases, &pools);
     #[cfg(target_os = "linux")]
-    nobody_spins();
+    idle_threads_sleep();
     // The counter works.
     let before = counting::calls();
     drop(core::hint::black_box(vec![0u8; 100]));

@@ -1,4 +1,4 @@
-//! A handle names what it was made for: not what came into its slot, and nothing of another session.
+//! A handle is valid only for the slot use for which it was created, and only in its own session.
 
 use crate::random_model::Dims;
 use simdformer::config::Family;
@@ -19,7 +19,7 @@ fn begin(session: &mut Session<'_>) -> (SourceId, HypothesisId) {
     (sentence[0], session.start(sentence[0]).expect("a row"))
 }
 
-/// `session` knows neither of them, whatever it is asked.
+/// Every call of `session` with one of the two handles is an error.
 fn assert_unknown(what: &str, session: &mut Session<'_>, sentence: SourceId, row: HypothesisId) {
     let no_row = Some(SessionError::UnknownRow { found: row.slot() });
     let step = [StepRow { row, token: 1 }];
@@ -39,24 +39,24 @@ fn assert_unknown(what: &str, session: &mut Session<'_>, sentence: SourceId, row
 }
 
 #[test]
-fn a_handle_of_one_session_is_nobody_in_another() {
+fn a_handle_is_unknown_in_another_session() {
     let model = model();
     let mut a = Session::new(&model, limits()).expect("a session");
     let mut b = Session::new(&model, limits()).expect("a session");
-    // The same calls in both: the same slots.
+    // The same calls in both sessions give the same slot numbers.
     let (of_a, of_b) = (begin(&mut a), begin(&mut b));
     assert_eq!((of_a.0.slot(), of_a.1.slot()), (of_b.0.slot(), of_b.1.slot()));
     assert_ne!(of_a, of_b);
     assert_unknown("a's in b", &mut b, of_a.0, of_a.1);
     assert_unknown("b's in a", &mut a, of_b.0, of_b.1);
-    // And nobody has been touched.
+    // Neither session has changed.
     assert_eq!((a.row_len(of_a.1), b.row_len(of_b.1)), (Ok(0), Ok(0)));
     a.step(&[StepRow { row: of_a.1, token: 1 }]).expect("its own");
     b.step(&[StepRow { row: of_b.1, token: 1 }]).expect("its own");
 }
 
 #[test]
-fn nor_after_clear_in_either() {
+fn a_handle_is_unknown_after_clear() {
     let model = model();
     let mut a = Session::new(&model, limits()).expect("a session");
     let mut b = Session::new(&model, limits()).expect("a session");
@@ -74,7 +74,7 @@ fn nor_after_clear_in_either() {
 }
 
 #[test]
-fn nor_in_a_session_in_the_same_memory() {
+fn a_handle_is_unknown_in_a_session_in_the_same_memory() {
     let model = model();
     let floats = Plan::new(&model, limits()).expect("a plan").floats();
     let mut buffer = vec![0.0; floats];
@@ -94,7 +94,7 @@ fn nor_in_a_session_in_the_same_memory() {
 }
 
 #[test]
-fn nor_on_any_thread() {
+fn handles_of_sessions_on_other_threads_differ() {
     let model = model();
     let handles = |session: &mut Session<'_>| [begin(session), begin(session)];
     let all: Vec<_> = std::thread::scope(|scope| {

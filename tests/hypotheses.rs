@@ -1,9 +1,9 @@
-//! A plan holds the hypotheses that it says, in every order of start, fork, release, step and prefill,
-//! and each sees its own past and nothing else.
+//! A plan has space for as many hypotheses as it states, in every order of start, fork, release, step and
+//! prefill. Each hypothesis reads its own earlier tokens and no others.
 //!
-//! The bookkeeping alone goes through more than a million operations in `src/session/kv_slots.rs`; here it is a
-//! whole session, and what it computes is compared bit by bit with the same tokens fed one by one to a
-//! session that has nothing else to do.
+//! Tests in `src/session/kv_slots.rs` run more than a million operations on the slot table alone. Here a
+//! whole session runs, and its logits are compared bit by bit with those of the same tokens stepped in a
+//! session that does nothing else.
 
 use crate::random_model::{Dims, Random};
 use simdformer::config::Family;
@@ -28,14 +28,14 @@ fn model() -> Model {
     Model::load(&dims.checkpoint(12), Isa::best()).expect("a model")
 }
 
-/// Logits after each history, from sessions of one hypothesis.
+/// Logits after each history, computed in a session with one hypothesis.
 struct Alone<'m> {
     session: Session<'m>,
     known: HashMap<(usize, Vec<u32>), Vec<u32>>,
 }
 
 impl Alone<'_> {
-    /// Bits of the logits after `tokens` about a source.
+    /// The bits of the logits after `tokens`, for a source.
     fn bits(&mut self, source: usize, tokens: &[u32]) -> &[u32] {
         let session = &mut self.session;
         self.known.entry((source, tokens.to_vec())).or_insert_with(|| {
@@ -53,8 +53,8 @@ impl Alone<'_> {
     }
 }
 
-/// The hypotheses of one sentence and what they have been fed.
-struct Tenant {
+/// A sentence, its hypotheses, and the tokens that each was fed.
+struct Active {
     sentence: SourceId,
     source: usize,
     rows: Vec<(HypothesisId, Vec<u32>)>,
@@ -71,7 +71,7 @@ struct Done {
     compared: usize,
 }
 
-/// Operations at random; every one that the plan has space for must succeed.
+/// Random operations. Every operation for which the plan has space must succeed.
 fn run(beams: usize, operations: usize) -> Done {
     let model = model();
     let limits = Limits { beams, ..Limits::new(2, 5, TARGET) };
@@ -81,12 +81,12 @@ fn run(beams: usize, operations: usize) -> Done {
     let mut random = Random(beams as u64);
     let mut sentences = [SourceId::default(); 2];
     session.encode(&SOURCES, &mut sentences).expect("encoded");
-    let tenant = |source: usize| Tenant { sentence: sentences[source], source, rows: Vec::new() };
+    let tenant = |source: usize| Active { sentence: sentences[source], source, rows: Vec::new() };
     let mut tenants = [tenant(0), tenant(1)];
     let mut done = Done::default();
     for _ in 0..operations {
         let at = random.below(2);
-        let Tenant { sentence, source, rows } = &mut tenants[at];
+        let Active { sentence, source, rows } = &mut tenants[at];
         let chosen = random.below(rows.len());
         match random.below(10) {
             0..=1 => match session.start(*sentence) {
@@ -132,7 +132,7 @@ fn run(beams: usize, operations: usize) -> Done {
                 done.compared += more.len();
             }
             7.. => {
-                // Some rows of both sentences, in any order.
+                // Step some rows of both sentences, in any order.
                 let mut steps: Vec<(usize, usize, u32)> = Vec::new();
                 for (at, tenant) in tenants.iter().enumerate() {
                     for (i, (_, tokens)) in tenant.rows.iter().enumerate() {
@@ -149,7 +149,7 @@ fn run(beams: usize, operations: usize) -> Done {
                 let request: Vec<StepRow> = steps.iter().map(step).collect();
                 let logits = session.step(&request).expect("stepped");
                 for (&(at, i, token), logits) in steps.iter().zip(logits.chunks(VOCABULARY)) {
-                    let Tenant { source, rows, .. } = &mut tenants[at];
+                    let Active { source, rows, .. } = &mut tenants[at];
                     rows[i].1.push(token);
                     let bits = logits.iter().map(|x| x.to_bits());
                     assert!(bits.eq(alone.bits(*source, &rows[i].1).iter().copied()));
@@ -178,9 +178,9 @@ fn a_plan_holds_its_hypotheses_in_any_order() {
     }
 }
 
-/// The plan's own words: "hypotheses at a time".
+/// `beams` counts the hypotheses that are active at the same time.
 #[test]
-fn what_was_released_pins_nothing() {
+fn a_released_hypothesis_frees_its_space() {
     let model = model();
     let mut session =
         Session::new(&model, Limits { beams: 2, ..Limits::new(1, 5, TARGET) }).expect("a session");
@@ -195,7 +195,8 @@ fn what_was_released_pins_nothing() {
         session.start(sentence[0]).err(),
         Some(SessionError::NoFreeRow { sentence: 0, beams: 2 })
     );
-    // The newcomer goes where the parent was, and the child still sees its parent's past.
+    // The new hypothesis takes the row slot of the parent. The child still reads the keys of the
+    // parent.
     for token in [1, 2, 5] {
         session.step(&[StepRow { row: other, token }]).expect("stepped");
     }
@@ -209,8 +210,8 @@ fn what_was_released_pins_nothing() {
     assert_eq!(found, expected);
 }
 
-/// Long pasts in several slots, on every instruction set: whole chunks at once, one by one, and with
-/// somebody looking.
+/// Long prefixes spread over several KV slots, on every instruction set: prefilled in chunks and by single
+/// tokens, with and without a probe.
 #[test]
 fn a_prefill_after_forks_has_the_bits_of_steps() {
     const LONG: usize = 400;
@@ -221,7 +222,7 @@ fn a_prefill_after_forks_has_the_bits_of_steps() {
         let model = Model::load(&checkpoint, isa).expect("a model");
         let mut random = Random(2);
         let source = random.ids(11, vocabulary);
-        // Passes of 24 tokens: a prefill takes several.
+        // A pass takes 24 tokens, so a prefill takes several passes.
         let limits = Limits { beams: 4, batch_tokens: 24, ..Limits::new(2, 12, LONG) };
         let mut session = Session::new(&model, limits).expect("a session");
         let mut sentences = [SourceId::default(); 2];
@@ -233,7 +234,8 @@ fn a_prefill_after_forks_has_the_bits_of_steps() {
         session.prefill(first, &common, None).expect("prefilled");
         rows.push((first, common));
         for round in 0..6 {
-            // The longest past is in several slots by now; its owner leaves, and others go on.
+            // By now the longest prefix is spread over several KV slots. Its first hypothesis
+            // is released; the forks continue.
             while rows.len() < limits.beams {
                 let (row, tokens) = rows[random.below(rows.len())].clone();
                 rows.push((session.fork(row).expect("a fork"), tokens));
@@ -281,7 +283,7 @@ fn a_prefill_after_forks_has_the_bits_of_steps() {
     }
 }
 
-/// Checks whose weights it is shown, and over how many keys.
+/// A probe that checks the number of keys that the attention weights cover.
 #[derive(Debug)]
 struct Keys {
     row: u32,

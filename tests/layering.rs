@@ -1,14 +1,14 @@
-//! The layering of `docs/architecture.md` holds: a module imports only from modules below it, and there is no
-//! circular import between files.
+//! The layering of `docs/architecture.md`: a module imports only from modules below it, and no files import
+//! each other in a cycle.
 //!
-//! Imports are read from the text: `use` declarations and paths that are written out, followed through
-//! re-exports to the file that has the thing. Unit tests may import what they like.
+//! The test reads imports from the source text: `use` declarations and full paths, followed through
+//! re-exports to the file that defines the item. Unit tests may import from any module.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// The modules of `src`, each after those from which it may import.
+/// The modules of `src`. A module may import from those before it.
 const MODULES: [&str; 16] = [
     "counted_threads",
     "object",
@@ -31,10 +31,10 @@ const MODULES: [&str; 16] = [
 /// Folders without circular imports.
 const FOLDERS: [&str; 2] = ["src", "kernels/src"];
 
-/// A file of the tree by its path as a module: `["model", "blocks", "run"]`.
+/// The module path of a file: `["model", "blocks", "output"]`.
 type Module = Vec<String>;
 
-/// Something that a file names, as it is written, braces taken apart.
+/// An imported path with its braces expanded.
 struct Import {
     path: Vec<String>,
     kind: Kind,
@@ -42,15 +42,15 @@ struct Import {
 
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
-    /// Written out where it is needed.
+    /// A full path in code.
     Path,
-    /// Its name is known here, and in the modules inside.
+    /// A `use`: the name is visible in this module and in its children.
     Use,
-    /// Its name is known here to everybody.
+    /// A `pub use`: the name is visible everywhere.
     PubUse,
 }
 
-/// The files below a folder and what they import.
+/// The files below a folder and their imports.
 struct SourceTree {
     text: BTreeMap<Module, String>,
     uses: BTreeMap<Module, Vec<Import>>,
@@ -60,13 +60,13 @@ impl SourceTree {
     fn read(folder: &str) -> Self {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
         let mut text = BTreeMap::new();
-        walk(&root, &mut Vec::new(), &mut text);
+        read_files(&root, &mut Vec::new(), &mut text);
         assert!(text.len() > 10, "{folder}: {} files", text.len());
         let uses = text.iter().map(|(module, text)| (module.clone(), paths(text))).collect();
         Self { text, uses }
     }
 
-    /// `path`, as written in `module`, from the root of the crate; `None` if it leads out of it.
+    /// `path`, as written in `module`, from the root of the crate; `None` if it leads out of the crate.
     fn absolute(&self, module: &[String], path: &[String]) -> Option<Vec<String>> {
         let up = path.iter().take_while(|part| *part == "super").count();
         match path.first()?.as_str() {
@@ -80,7 +80,7 @@ impl SourceTree {
         }
     }
 
-    /// The file that has what `path`, from the root of the crate, names in `from`.
+    /// The file that defines `path` (from the root of the crate), as seen in `from`.
     fn file(&self, from: &[String], path: &[String], depth: usize) -> Option<Module> {
         let known = (0..=path.len()).rev().find(|&len| self.text.contains_key(&path[..len]))?;
         let (module, rest) = path.split_at(known);
@@ -100,7 +100,7 @@ impl SourceTree {
         Some(again.unwrap_or_else(|| module.to_vec()))
     }
 
-    /// Which files each file imports from.
+    /// The files from which each file imports.
     fn imports(&self) -> BTreeMap<&Module, BTreeSet<Module>> {
         let imports = |module: &Module| -> BTreeSet<Module> {
             let all = self.uses[module].iter();
@@ -112,13 +112,13 @@ impl SourceTree {
     }
 }
 
-fn walk(folder: &Path, module: &mut Module, text: &mut BTreeMap<Module, String>) {
+fn read_files(folder: &Path, module: &mut Module, text: &mut BTreeMap<Module, String>) {
     for entry in fs::read_dir(folder).expect("a folder") {
         let path = entry.expect("an entry").path();
         let name = path.file_stem().expect("a name").to_string_lossy().into_owned();
         if path.is_dir() {
             module.push(name);
-            walk(&path, module, text);
+            read_files(&path, module, text);
             module.pop();
         } else if path.extension().is_some_and(|extension| extension == "rs") {
             let code = fs::read_to_string(&path).expect("text");
@@ -131,7 +131,7 @@ fn walk(folder: &Path, module: &mut Module, text: &mut BTreeMap<Module, String>)
     }
 }
 
-/// Every path that is imported, and every other that is written out.
+/// Every imported path and every full path in the code.
 fn paths(text: &str) -> Vec<Import> {
     let word = |c: char| c.is_alphanumeric() || c == '_';
     let (mut all, mut rest) = (Vec::new(), text.to_owned());
@@ -151,7 +151,7 @@ fn paths(text: &str) -> Vec<Import> {
     all
 }
 
-/// `a::{b, c::d as e}` as `a::b` and `a::c::d`.
+/// Expands `a::{b, c::d as e}` to `a::b` and `a::c::d`.
 fn expand(before: &str, tree: &str, kind: Kind, all: &mut Vec<Import>) {
     let tree = tree.trim();
     if let Some((stem, list)) = tree.split_once('{') {
@@ -175,7 +175,7 @@ fn expand(before: &str, tree: &str, kind: Kind, all: &mut Vec<Import>) {
     }
 }
 
-/// A way from `file` back to itself.
+/// A cycle of imports through `file`.
 fn cycle(imports: &BTreeMap<&Module, BTreeSet<Module>>, file: &Module) -> Option<Vec<String>> {
     let mut came_from: BTreeMap<&Module, &Module> = BTreeMap::new();
     let mut next = vec![file];
@@ -216,7 +216,7 @@ fn no_file_imports_itself_through_others() {
 fn modules_import_from_those_below() {
     let tree = SourceTree::read("src");
     let level = |module: &Module| {
-        // `lib.rs` is above all.
+        // `lib.rs` may import from every module.
         let Some(first) = module.first() else { return MODULES.len() };
         MODULES
             .iter()
@@ -229,7 +229,7 @@ fn modules_import_from_those_below() {
             assert!(level(&import) <= level(file), "{from} imports from {to}, which is above it");
         }
     }
-    // Checkpoints know names and bytes; the search knows logits and tokens.
+    // `checkpoint` and `network` do not use the kernels; `search` uses no other module.
     for (file, text) in &tree.text {
         let name = file.join("/");
         let module = file.first().map_or("", String::as_str);
@@ -241,7 +241,7 @@ fn modules_import_from_those_below() {
             let text = text.replace("crate::counted_threads::", "");
             assert!(!text.contains("crate::"), "{name} imports from other modules");
         }
-        // The form in which a matrix is stored.
+        // Only `model/weights` knows how a matrix is stored.
         if !name.starts_with("model/weights") {
             assert!(
                 !text.contains("PackedMatrix") && !text.contains("PruningTable<"),
@@ -252,7 +252,7 @@ fn modules_import_from_those_below() {
 }
 
 #[test]
-fn no_file_of_tests_is_left_out() {
+fn every_test_file_is_a_module_or_a_program() {
     for package in ["", "kernels"] {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(package);
         let read = |path: &str| fs::read_to_string(root.join(path)).expect(path);

@@ -1,5 +1,5 @@
-//! Loading holds the packed weights and little else: at no time more than 1.15 times the packed weights
-//! and the largest tensor from a file, and 1.05 times the packed weights from tensors in memory.
+//! The memory that loading takes: at most 1.15 times the packed weights and the largest tensor when the
+//! weights are read from a file, and 1.05 times the packed weights when they are borrowed from memory.
 
 #[path = "support/counting.rs"]
 #[allow(dead_code, reason = "calls are counted for other tests")]
@@ -15,14 +15,14 @@ use simdformer::config::Family;
 use simdformer::kernels::Isa;
 use std::path::Path;
 
-/// Memory of this process that is really there, where the system tells.
+/// The resident memory of this process, if the system reports it.
 fn resident_bytes() -> Option<usize> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     Some(line.trim().strip_suffix(" kB")?.parse::<usize>().ok()? * 1024)
 }
 
-/// One test only: the counter sees every thread of the process.
+/// This is the only test of the program: the counter counts every thread.
 #[test]
 fn loading_peaks_at_the_packed_weights() {
     for family in [Family::Marian, Family::Bart, Family::M2M100, Family::NnTransformer] {
@@ -49,7 +49,7 @@ fn loading_peaks_at_the_packed_weights() {
             counting::forget_peak();
             let model = Model::load(&checkpoint, isa).expect("a model");
             let weights = model.bytes();
-            // What was said beforehand, and some bookkeeping for each tensor.
+            // The bytes that `requirements` stated, and some bookkeeping for each tensor.
             let loading =
                 counting::peak() - opened + if cfg!(target_os = "linux") { weights } else { 0 };
             let lists = 400 * model.parameters().len() + 4096;
@@ -62,7 +62,8 @@ fn loading_peaks_at_the_packed_weights() {
                 loading <= most,
                 "{family:?} {isa}: {loading} bytes while loading, expected {most}"
             );
-            // Weights of this size lie on pages of their own, which the allocator does not see.
+            // Weights of this size are in memory mappings, which the counting allocator does
+            // not see.
             let pages = if cfg!(target_os = "linux") { weights } else { 0 };
             if let (Some(before), Some(after)) = (resident, resident_bytes()) {
                 let grown = after.saturating_sub(before);
@@ -79,7 +80,7 @@ fn loading_peaks_at_the_packed_weights() {
             assert!(held as f64 <= 1.01 * weights as f64, "{family:?} {isa}: {held} stay");
             drop((model, needed));
             assert_eq!(counting::bytes(), before, "{family:?} {isa}: bytes lost");
-            // Not before: captured output is memory too.
+            // Printed at the end, because captured output is memory too.
             println!(
                 "{} {isa}: weights {weights}, largest tensor {largest}, peak {peak} ({share:.4} x)",
                 family.model_type()
@@ -90,7 +91,7 @@ fn loading_peaks_at_the_packed_weights() {
     }
 }
 
-/// Tensors that the caller holds are read where they are.
+/// Tensors in memory of the caller are read without a copy.
 fn borrowed(dims: &Dims) {
     let bytes = dims.bytes(5);
     let tensors = safetensors::SafeTensors::deserialize(&bytes).expect("safetensors");

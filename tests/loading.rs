@@ -1,4 +1,4 @@
-//! What a load says: what it will take, before a weight is read, and how far it is, while they are.
+//! What a load reports: its memory before a weight is read, and its progress.
 
 use crate::random_model::{Dims, families};
 use crate::tiny_marian::{Folder, MARIAN, floats, marian_tensors, open, write};
@@ -10,7 +10,7 @@ use simdformer::{Model, ModelError, StorageKind};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Every directory of the goldens that holds a model.
+/// Every golden directory that has a model.
 fn goldens() -> Vec<PathBuf> {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
     let inside = |folder: &Path| -> Vec<PathBuf> {
@@ -26,7 +26,7 @@ fn goldens() -> Vec<PathBuf> {
     found
 }
 
-/// What was promised from the headers is what the model then is.
+/// The model has the sizes that were computed from the headers.
 fn kept(what: &str, checkpoint: &Checkpoint<'_>) {
     for isa in Isa::available() {
         let needed = Model::requirements(checkpoint, isa).expect(what);
@@ -34,8 +34,8 @@ fn kept(what: &str, checkpoint: &Checkpoint<'_>) {
         assert_eq!(needed.model_bytes, model.bytes(), "{what} {isa}");
         let parts: usize = model.parameters().map(|parameter| parameter.bytes()).sum();
         assert_eq!(needed.model_bytes, parts, "{what} {isa}");
-        // The largest matrix that goes through a buffer, 64 rows of it at a time; of a convolution one more, in which the
-        // numbers of a row are put in order.
+        // The largest matrix that is read through a buffer, 64 rows at a time. A convolution needs
+        // one more row, in which its elements are reordered.
         let staged = model.parameters().filter(|p| p.form() == StorageKind::PackedF32).map(|p| {
             let (rows, row) = p.shape().split_first().expect("a matrix");
             let more = row.len() - 1;
@@ -52,7 +52,7 @@ fn kept(what: &str, checkpoint: &Checkpoint<'_>) {
 }
 
 #[test]
-fn what_a_golden_will_take_is_known_from_its_headers() {
+fn the_memory_of_a_golden_follows_from_its_headers() {
     for folder in goldens() {
         let what = folder.display().to_string();
         let checkpoint = Checkpoint::open(&folder).expect(&what);
@@ -60,7 +60,7 @@ fn what_a_golden_will_take_is_known_from_its_headers() {
         let file = folder.join("model.safetensors");
         assert_eq!(checkpoint.bytes(), std::fs::metadata(&file).expect("a file").len(), "{what}");
         assert!(checkpoint.files().eq([file.to_str().expect("a path")]), "{what}");
-        // The safetensors crate itself as the oracle.
+        // The crate safetensors is the oracle.
         let bytes = std::fs::read(&file).expect("a file");
         let oracle = safetensors::SafeTensors::deserialize(&bytes).expect("a safetensors file");
         let mut dtypes = BTreeMap::new();
@@ -72,21 +72,21 @@ fn what_a_golden_will_take_is_known_from_its_headers() {
 }
 
 #[test]
-fn what_a_model_of_any_family_will_take_is_known_from_its_headers() {
+fn the_memory_of_every_family_follows_from_its_headers() {
     for family in families() {
         kept(family.model_type(), &Dims::small(family).checkpoint(3));
     }
 }
 
-/// Numbers that are in the file and used, each once.
+/// Values of the file that are used, each counted once.
 #[test]
-fn parameters_are_the_numbers_that_were_trained() {
+fn parameters_are_the_trained_values() {
     for family in families() {
         let dims = Dims::small(family);
         let checkpoint = dims.checkpoint(3);
         let needed = Model::requirements(&checkpoint, Isa::SCALAR).expect("requirements");
         let sizes = dims.tensors().into_iter().map(|(_, shape)| shape.iter().product::<usize>());
-        // A bias of the logits that is not in the file is there, as zeros.
+        // An output bias that the file lacks is stored as zeros.
         let bias = match checkpoint.optional(TensorId::OutputBias) {
             Ok(None) => checkpoint.config().target_vocab,
             _ => 0,
@@ -95,7 +95,7 @@ fn parameters_are_the_numbers_that_were_trained() {
     }
 }
 
-/// Nothing of the weights is needed to say what they take: here they are no longer there.
+/// The requirements need no weights: here the weights are deleted before.
 #[test]
 fn requirements_read_no_weight() {
     let folder = Folder::new("requirements");
@@ -112,7 +112,7 @@ fn requirements_read_no_weight() {
 }
 
 #[test]
-fn progress_grows_and_ends_at_the_whole() {
+fn progress_grows_to_the_total() {
     for family in families() {
         let dims = Dims { vocabulary: 1031, ffn: [101, 103], ..Dims::small(family) };
         let checkpoint = dims.checkpoint(3);
@@ -129,7 +129,7 @@ fn progress_grows_and_ends_at_the_whole() {
             assert!(steps.windows(2).all(|two| two[0].0 < two[1].0), "{family:?}");
             assert!(steps.iter().all(|&(_, each)| each == total), "{family:?}");
             assert_eq!(steps.last(), Some(&(total, total)), "{family:?}");
-            // Every tensor that is stored, and no other; the table in pieces.
+            // Every stored tensor and no other; the table in several reads.
             let forms = [StorageKind::Rows, StorageKind::PackedF32];
             let stored = model.parameters().filter(|p| forms.contains(&p.form()));
             let stored: Vec<_> =
@@ -151,9 +151,9 @@ fn progress_grows_and_ends_at_the_whole() {
     }
 }
 
-/// A table larger than what is read at a time is the same in pieces.
+/// A table larger than one read is the same when it is read in several parts.
 #[test]
-fn a_large_table_is_read_in_pieces() {
+fn a_large_table_is_read_in_parts() {
     let dims = Dims { vocabulary: 30_011, ..Dims::small(Family::Marian) };
     let checkpoint = dims.checkpoint(3);
     let mut pieces = 0;
@@ -164,7 +164,7 @@ fn a_large_table_is_read_in_pieces() {
         pieces += usize::from(first);
     });
     assert_eq!(pieces, 2);
-    // And its last rows are where they belong: the same as of a model that a function has written.
+    // The last rows are in place: the model equals one that a function has written.
     let written = Model::from_fn_on(Isa::SCALAR, checkpoint.config().clone(), |role, _, out| {
         if let Some(tensor) = checkpoint.optional(role)? {
             tensor.read_into(out)?;
@@ -198,9 +198,9 @@ fn a_load_can_be_stopped() {
     assert!(matches!(stopped, Err(ModelError::Stopped { .. })));
 }
 
-/// The index of a number that is none is counted in the tensor, however many rows are read at a time.
+/// The index of a NaN is counted within the tensor, whatever number of rows is read at a time.
 #[test]
-fn a_weight_that_is_no_number_is_named_with_its_index() {
+fn a_nan_weight_is_named_with_its_index() {
     let config = MARIAN.replace("\"encoder_ffn_dim\": 3", "\"encoder_ffn_dim\": 300");
     let config = simdformer::config::Config::from_hugging_face(&config).expect("a configuration");
     const NAME: &str = "model.encoder.layers.0.fc1.weight";
@@ -221,7 +221,7 @@ fn a_weight_that_is_no_number_is_named_with_its_index() {
     assert!(open(write(&marian_tensors())).is_ok());
 }
 
-/// The only file of weights is taken, whatever its name, and named.
+/// The only file of weights is taken, whatever its name, and `Checkpoint` names it.
 #[test]
 fn the_only_safetensors_file_is_taken_and_named() {
     let folder = Folder::new("only");
@@ -230,7 +230,7 @@ fn the_only_safetensors_file_is_taken_and_named() {
     let checkpoint = folder.open().expect("a checkpoint");
     let files: Vec<&str> = checkpoint.files().collect();
     assert_eq!(files, [folder.0.join("weights-final.safetensors").to_str().expect("a path")]);
-    // The usual name goes first.
+    // The usual name comes first.
     folder.put("model.safetensors", write(&marian_tensors()));
     let checkpoint = folder.open().expect("a checkpoint");
     assert!(checkpoint.files().all(|file| file.ends_with("/model.safetensors")));
@@ -238,9 +238,9 @@ fn the_only_safetensors_file_is_taken_and_named() {
     assert_eq!(memory.files().collect::<Vec<_>>(), ["memory"]);
 }
 
-/// A type that nobody knows yet is nobody's concern, until somebody needs the tensor.
+/// A tensor of an unknown dtype is an error only if the model needs it.
 #[test]
-fn an_unknown_type_matters_only_where_it_is_needed() {
+fn an_unknown_dtype_is_an_error_only_in_a_needed_tensor() {
     let mut tensors = marian_tensors();
     tensors.insert("extra.scales".into(), ("F6_E9M9", vec![7, 3], vec![0; 11]));
     tensors.insert("encoder.version".into(), ("I64", vec![1], vec![0; 8]));
@@ -250,14 +250,14 @@ fn an_unknown_type_matters_only_where_it_is_needed() {
     Model::load(&checkpoint, Isa::best()).expect("a model");
     let error = checkpoint.named("extra.scales").expect_err("no numbers").to_string();
     assert_eq!(error, "extra.scales: expected F32, F16 or BF16, found F6_E9M9");
-    // Where it lies is checked all the same.
+    // Its position in the file is checked in any case.
     let bytes = write(&tensors);
     assert!(open(bytes[..bytes.len() - 4].to_vec()).is_err());
 }
 
-/// What an index says of the size of all may be wrong, as it is in files that were edited.
+/// The total size in an index may be wrong, as in files that were edited.
 #[test]
-fn the_total_size_of_an_index_is_not_believed() {
+fn the_total_size_of_an_index_is_not_used() {
     let folder = Folder::new("total");
     folder.put("config.json", MARIAN).put("one.safetensors", write(&marian_tensors()));
     let map: BTreeMap<String, &str> =
@@ -271,12 +271,12 @@ fn the_total_size_of_an_index_is_not_believed() {
     }
 }
 
-/// Halves of a number, most significant bits only.
+/// The upper 16 bits of each value.
 fn bf16(x: f32) -> u16 {
     (x.to_bits() >> 16) as u16
 }
 
-/// The nearest f16 towards zero, of numbers that are normal there; smaller ones become zero.
+/// The nearest f16 towards zero of values that are normal in f16. Smaller values become zero.
 fn f16(x: f32) -> u16 {
     let bits = x.to_bits();
     let (sign, exponent) = ((bits >> 16 & 0x8000) as u16, (bits >> 23 & 0xff) as i32 - 112);
@@ -286,7 +286,7 @@ fn f16(x: f32) -> u16 {
     }
 }
 
-/// The f32 that half the bits stand for.
+/// The f32 value of 16 bits.
 fn widened(half: u16, dtype: &str) -> f32 {
     if dtype == "BF16" {
         return f32::from_bits(u32::from(half) << 16);
@@ -296,7 +296,7 @@ fn widened(half: u16, dtype: &str) -> f32 {
     if half & 0x8000 == 0 { magnitude } else { -magnitude }
 }
 
-/// The bits of all that a model computes for some sources: hidden states, and logits where there are any.
+/// The bits of all results for some sources: hidden states, and logits if the model has a decoder.
 fn results(model: &Model) -> Vec<u32> {
     let config = model.config();
     let vocabulary = match config.stem {
@@ -304,7 +304,7 @@ fn results(model: &Model) -> Vec<u32> {
         None => config.source_vocab.min(config.target_vocab),
     };
     let ids = |seed: u64, len| crate::random_model::Random(seed).ids(len, vocabulary);
-    // Frames for an encoder that reads features: as many numbers as they are, from ids.
+    // Frames for an encoder that reads features, made of ids.
     let bins = config.stem.map_or(1, |stem| stem.bins);
     let frames = |seed| ids(seed, 10 * bins).iter().map(|&id| id as f32 / 7.0 - 2.0).collect();
     let values: [Vec<f32>; 2] = [frames(4), frames(5)];
@@ -340,9 +340,10 @@ fn results(model: &Model) -> Vec<u32> {
     bits
 }
 
-/// A file of f16 or bf16 is that of the same values in f32: the whole model, bit for bit, in every family.
+/// A model loaded from a file of f16 or bf16 has the bits of a model loaded from the same values in f32, in
+/// every family.
 #[test]
-fn a_model_in_halves_is_the_model_of_the_same_values() {
+fn a_model_in_f16_or_bf16_has_the_bits_of_its_values_in_f32() {
     use safetensors::tensor::TensorView;
     for family in families() {
         let dims = Dims::small(family);
@@ -391,14 +392,14 @@ fn a_model_in_halves_is_the_model_of_the_same_values() {
             assert_eq!(found, results(&single), "{family:?} {dtype}");
             seen.push(found);
         }
-        // The types are different models, or nothing was compared.
+        // The dtypes give different models, so the comparison above compares something.
         assert!(seen[0] != seen[1] && seen[1] != seen[2] && seen[0] != seen[2], "{family:?}");
     }
 }
 
-/// Early files of BART ask for their first token by this key.
+/// Early files of BART force the first token by this key.
 #[test]
-fn a_beginning_that_is_forced_by_the_old_key_is_forced() {
+fn the_old_key_of_bart_forces_the_first_token() {
     use simdformer::config::Config;
     let read = |more: &str| {
         let config = format!("{{\"model_type\": \"bart\", \"bos_token_id\": 5{more}}}");
@@ -411,7 +412,7 @@ fn a_beginning_that_is_forced_by_the_old_key_is_forced() {
     }
     let mut config = read(", \"force_bos_token_to_be_generated\": true");
     assert_eq!(config.tokens.forced_bos, Some(5));
-    // As transformers has it, whatever else is said; unless there is a file of generation settings.
+    // As in transformers, this key has precedence unless there is a generation_config.json.
     let both = read(", \"forced_bos_token_id\": 7, \"force_bos_token_to_be_generated\": true");
     assert_eq!(both.tokens.forced_bos, Some(5));
     config.set_generation_config("{}").expect("settings");

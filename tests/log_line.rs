@@ -1,5 +1,5 @@
-//! With the feature `log`, a model that is loaded says once which instruction set it is for, and why.
-//! A program of its own: the logger and the environment belong to the process.
+//! With the feature `log`, loading a model logs one line: the instruction set and the reason for it. This
+//! is a program of its own, because the logger and the environment belong to the process.
 
 use log::{LevelFilter, Log, Metadata, Record};
 use simdformer::Model;
@@ -33,9 +33,9 @@ fn config() -> Config {
     Config::transformer(Dimensions { d_model: 8, heads: 2, layers: 1, ffn_dim: 12, vocabulary: 20 })
 }
 
-/// The test starts itself again under each environment.
+/// The test starts itself again in each environment.
 #[test]
-fn the_line_says_which_set_and_why() {
+fn the_line_names_the_set_and_the_reason() {
     const CHILD: &str = "SIMDFORMER_TEST_EXPECTED";
     if let Ok(expected) = std::env::var(CHILD) {
         log::set_logger(&Recorder).expect("the first logger");
@@ -50,7 +50,7 @@ fn the_line_says_which_set_and_why() {
         assert!(info.len() == 1 && info[0].starts_with(&start), "{lines:?}, not {start}");
         let warned = lines.iter().any(|line| line.contains("without optimization"));
         assert_eq!(warned, simdformer::kernels::OPTIMIZED == Some(false), "{lines:?}");
-        // Nothing else is ever said.
+        // Nothing else is logged.
         assert_eq!(lines.len(), 1 + usize::from(warned), "{lines:?}");
         println!("{model}");
         Model::from_fn_on(Isa::SCALAR, config(), |_, _, _| Ok(())).expect("a model");
@@ -64,7 +64,7 @@ fn the_line_says_which_set_and_why() {
     }
     let run = |isa: Option<&str>, expected: String| {
         let mut child = Command::new(std::env::current_exe().expect("a program"));
-        child.args(["--exact", "the_line_says_which_set_and_why", "--nocapture"]);
+        child.args(["--exact", "the_line_names_the_set_and_the_reason", "--nocapture"]);
         child.env(CHILD, &expected).env_remove(ISA_VARIABLE);
         if let Some(isa) = isa {
             child.env(ISA_VARIABLE, isa);

@@ -1,5 +1,6 @@
-//! Files that lie are refused in words that say what is wrong, and take little memory: a header, an index or a
-//! configuration cannot make a program hold much more than itself. `benches/attacks.rs` says how long each takes.
+//! Malicious files are errors that name what is wrong, and cost little memory: a header, an index or a
+//! configuration cannot make a program allocate much more than the size of its files.
+//! `benches/malicious_input.rs` measures the time that each takes.
 
 #[path = "support/counting.rs"]
 #[allow(dead_code, reason = "calls are counted for other tests")]
@@ -14,42 +15,46 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Heap that an attack may take beyond what its files have.
+/// The heap memory that an input may take beyond the size of its files.
 const BEYOND: usize = 10_000_000;
 
-/// One test only: the counter sees every thread of the process.
+/// This is the only test of the program: the counter counts every thread.
 #[test]
-fn files_that_lie_are_refused_and_take_little_memory() {
-    let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join("attacks");
+fn malicious_files_are_errors_and_take_little_memory() {
+    let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join("directories");
     let all = malicious_input::all();
-    let names: HashSet<&str> = all.iter().map(|attack| attack.name.as_str()).collect();
-    assert_eq!(names.len(), all.len(), "two attacks have one name");
+    let names: HashSet<&str> = all.iter().map(|directory| directory.name.as_str()).collect();
+    assert_eq!(names.len(), all.len(), "two directories have one name");
     let mut kinds: HashSet<&str> = HashSet::new();
     let (mut wrong, mut most) = (Vec::new(), (0, ""));
     let mut times: Vec<(Duration, &str)> = Vec::new();
-    for attack in &all {
-        let folder = attack.prepare(&root);
+    for directory in &all {
+        let folder = directory.prepare(&root);
         let before = counting::bytes();
         counting::forget_peak();
         let start = Instant::now();
-        let said = attack.run(&folder);
-        times.push((start.elapsed(), &attack.name));
+        let said = directory.run(&folder);
+        times.push((start.elapsed(), &directory.name));
         let peak = counting::peak() - before;
-        wrong.extend(attack.wrong(said.as_deref()));
-        let beyond = peak.saturating_sub(attack.bytes());
+        wrong.extend(directory.wrong(said.as_deref()));
+        let beyond = peak.saturating_sub(directory.bytes());
         if beyond > BEYOND {
-            wrong.push(format!("{}: {beyond} bytes beyond its {}", attack.name, attack.bytes()));
+            wrong.push(format!(
+                "{}: {beyond} bytes beyond its {}",
+                directory.name,
+                directory.bytes()
+            ));
         }
-        most = most.max((beyond, &attack.name));
-        // Those that every family is spared none of count once.
-        kinds.insert(attack.name.rsplit(": ").next().unwrap_or(""));
+        most = most.max((beyond, &directory.name));
+        // Inputs that are made for every family count once.
+        kinds.insert(directory.name.rsplit(": ").next().unwrap_or(""));
         std::fs::remove_dir_all(&folder).expect("removed");
     }
     times.sort_unstable();
     let slowest: Vec<String> =
         times.iter().rev().take(5).map(|(time, name)| format!("{name} {time:?}")).collect();
     println!(
-        "{} attacks, {} of them different; most memory beyond the files: {} bytes, {}; slowest in this build: {}",
+        "{} directories, {} of them different; most memory beyond the files: {} bytes, {}; slowest in this build: {}",
         all.len(),
         kinds.len(),
         most.0,
@@ -57,5 +62,5 @@ fn files_that_lie_are_refused_and_take_little_memory() {
         slowest.join(", ")
     );
     assert!(wrong.is_empty(), "{} of {}: {wrong:#?}", wrong.len(), all.len());
-    assert!(kinds.len() >= 120, "{} kinds of attacks", kinds.len());
+    assert!(kinds.len() >= 120, "{} kinds of directories", kinds.len());
 }

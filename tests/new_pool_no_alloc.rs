@@ -1,12 +1,11 @@
-//! The first call in a new pool allocates nothing, once all threads of the pool have started: what a
-//! thread takes when it starts is rayon's and the system's. Without the test harness, whose threads
-//! would be counted.
+//! The first call in a new pool allocates nothing after all threads of the pool have started. The start of
+//! a thread allocates in rayon and in the system. There is no test harness, whose threads would be counted.
 
 #[path = "support/counting.rs"]
 #[allow(dead_code, reason = "bytes are counted for other tests")]
 mod counting;
 
-/// So many new pools, of 2, 3, 4 threads in turn.
+/// The number of new pools, with 2, 3 and 4 threads in turn.
 #[cfg(feature = "rayon")]
 const POOLS: usize = 60;
 
@@ -22,7 +21,7 @@ fn main() {
         (0..POOLS).map(|_| Session::new(&model, limits).expect("a session")).collect();
     let options = sessions[0].search_options();
     let sources = [&[585, 0][..], &[1635, 509, 1107, 229, 13, 0]].map(Source::new);
-    // All pools are kept: threads that end would be counted.
+    // All pools live until the end, because the end of a thread would be counted.
     let mut pools = Vec::with_capacity(POOLS);
     let mut expected: Option<usize> = None;
     for (i, session) in sessions.iter_mut().enumerate() {

@@ -1,5 +1,5 @@
-//! Numbers that are not finite: a sentence whose scores are NaN or `+inf` ends alone, and no option that
-//! is valid makes such scores out of finite ones.
+//! Values that are not finite: a sentence whose scores are NaN or `+inf` ends without an effect on others,
+//! and no valid option makes such scores from finite ones.
 
 use crate::naive::Rules;
 use crate::naive_options::{PLAIN, beam, options, toy};
@@ -27,7 +27,7 @@ fn bits(outcome: &Outcome) -> Bits {
     (outcome.finish, hypotheses.collect(), streamed.collect())
 }
 
-/// On one thread, and where threads prepare the rows.
+/// On one thread, and on threads that prepare the rows.
 #[test]
 fn only_the_poisoned_sentence_ends() {
     for options in all_strategies() {
@@ -48,7 +48,7 @@ fn only_the_poisoned_sentence_ends() {
                     assert_eq!(bits(&found[i]), bits(&alone[0]), "{i} {nan_from} {options:?}");
                     assert_eq!(found[i].finish == Some(Finish::NotFinite), i == 1, "{options:?}");
                 }
-                // The poisoned sentence has what it would have had until then.
+                // The poisoned sentence keeps the tokens that it had before.
                 let whole = &run(&options, &[sentence(1, never)], 13).expect("a search")[0];
                 let (part, chosen) = (&found[1], nan_from - 1);
                 assert!(!part.hypotheses.is_empty());
@@ -66,8 +66,8 @@ fn only_the_poisoned_sentence_ends() {
     }
 }
 
-/// A model whose weights are finite. The row `poison` of an embedding is so large that what is computed
-/// from it is not.
+/// A model with finite weights. The row `poison` of an embedding is so large that the results computed from
+/// it overflow.
 fn model(forms: &WeightDtypes, poison: Option<(TensorId, usize)>) -> Model {
     let dims = Dims { vocabulary: 400, ..Dims::small(Family::NnTransformer) };
     let mut random = Random(11);
@@ -91,7 +91,7 @@ fn model(forms: &WeightDtypes, poison: Option<(TensorId, usize)>) -> Model {
     filled.expect("a model")
 }
 
-/// Finish, tokens and the bits of the score of each hypothesis, and the streamed tokens.
+/// The finish, the tokens and the bits of the score of each hypothesis, and the streamed tokens.
 type Done = (Finish, Vec<(Vec<u32>, u32)>, Vec<u32>);
 
 fn generate(
@@ -122,7 +122,7 @@ fn generate(
 }
 
 #[test]
-fn a_source_whose_numbers_overflow_ends_alone() {
+fn a_source_that_overflows_ends_alone() {
     const POISON: usize = 7;
     let [a, b, c, d] =
         [&[5, 9, 3, 2][..], &[6, POISON as u32, 8, 2], &[11, 12, 2], &[4, 4, 9, 9, 2]];
@@ -175,7 +175,7 @@ fn a_source_whose_numbers_overflow_ends_alone() {
 
 /// The scores are finite until a token is fed whose embedding overflows.
 #[test]
-fn what_was_chosen_before_stays() {
+fn tokens_chosen_before_an_overflow_stay() {
     let forms = WeightDtypes::as_stored();
     let clean = model(&forms, None);
     let sources = [&[5, 9, 3, 2][..], &[6, 8, 2], &[11, 12, 2]].map(Source::new);
@@ -240,7 +240,7 @@ fn a_temperature_makes_no_infinity_and_changes_no_ordinary_bit() {
             }
         }
     }
-    // What was not finite before stays so.
+    // Values that were not finite before stay as they are.
     let mut scores = [f32::NAN, f32::INFINITY, 1.0];
     process(Temperature { temperature: 1e-38 }, &[0], &mut scores);
     assert!(scores[0].is_nan() && scores[1] == f32::INFINITY, "{scores:?}");
@@ -265,15 +265,15 @@ fn penalties_and_biases_saturate() {
     let mut scores = [most, least, most, hidden];
     process(SequenceBias { entries: &entries }, &[9], &mut scores);
     assert_eq!(scores, [most, least, hidden, hidden]);
-    // Not finite before, not finite afterwards.
+    // Values that were not finite before do not become finite.
     let mut scores = [f32::NAN, f32::INFINITY];
     process(SequenceBias { entries: &entries[..2] }, &[9], &mut scores);
     assert!(scores[0].is_nan() && scores[1] == f32::INFINITY, "{scores:?}");
 }
 
-/// Settings at the ends of their ranges, on scores of any size: no sentence breaks.
+/// Settings at the ends of their ranges, with scores of any size, end no sentence.
 #[test]
-fn valid_options_break_no_finite_scores() {
+fn valid_options_keep_finite_scores_finite() {
     let rules = Rules::none(&[1]);
     let extremes = |base: SearchOptions| {
         [
@@ -330,7 +330,7 @@ fn valid_options_break_no_finite_scores() {
     assert!(ended > 50, "{ended}");
 }
 
-/// The colder, the surer: in the end the best token is drawn.
+/// At the lowest temperature sampling draws the best token.
 #[test]
 fn the_lowest_temperature_is_greedy() {
     for seed in 0..6 {

@@ -1,5 +1,5 @@
-//! Files of packed weights: saving replaces a file as a whole whatever else happens in its directory, and a file that
-//! is damaged, forged or of another format is refused.
+//! Files of packed weights: a save replaces a file as a whole, whatever else happens in the directory. A
+//! file that is damaged, forged or of another format is an error.
 
 use crate::random_model::{Dims, Random};
 use crate::tiny_marian::Folder;
@@ -20,7 +20,7 @@ fn names(folder: &Folder) -> Vec<String> {
     names
 }
 
-/// A small model; what is read back is for the set that the environment names, if it names one.
+/// A small model. The instruction set is that of the environment variable, if it is set.
 fn model(seed: u64, forms: &str) -> Model {
     let isa = Isa::from_environment().expect("a set").unwrap_or(Isa::best());
     let checkpoint = dims().checkpoint(seed);
@@ -42,16 +42,16 @@ fn refusal(path: &Path) -> String {
     }
 }
 
-/// The text before the weights.
+/// The length of the text before the weights.
 const FIRST_LINE: usize = "simdformer packed 2 00000000 0123456789abcdef\n".len();
 
-/// Where the weights begin in a good file.
+/// The offset of the weights in a valid file.
 fn begin(file: &[u8]) -> usize {
     let length = std::str::from_utf8(&file[20..28]).expect("digits");
     FIRST_LINE + length.parse::<usize>().expect("digits")
 }
 
-/// The checksum of the format, written down a second time, a word at a time.
+/// The checksum of the format, implemented a second time, one word at a time.
 fn checksum(bytes: &[u8]) -> u64 {
     const FACTOR: u64 = 0xBF58_476D_1CE4_E5B9;
     const SEED: u64 = 0x9E37_79B9_7F4A_7C15;
@@ -70,7 +70,7 @@ fn checksum(bytes: &[u8]) -> u64 {
     step(all, 0)
 }
 
-/// The same file with the checksums that belong to what it holds.
+/// The same file with checksums that match its contents.
 fn forge(file: &mut [u8]) {
     let begin = begin(file);
     let weights = format!("{:016x}", checksum(&file[begin..]));
@@ -80,8 +80,8 @@ fn forge(file: &mut [u8]) {
     file[FIRST_LINE - 17..FIRST_LINE - 1].copy_from_slice(header.as_bytes());
 }
 
-/// Threads that save two models to one path, as two processes would, while another reads: each save succeeds, and the
-/// file is always one of the two.
+/// Two threads save two models to one path, as two processes would, while another thread reads. Each save
+/// succeeds, and the file is always one of the two.
 #[test]
 fn saves_to_one_path_do_not_disturb_each_other() {
     let folder = Folder::new("together");
@@ -109,9 +109,9 @@ fn saves_to_one_path_do_not_disturb_each_other() {
     open(&file).expect("a model");
 }
 
-/// The name under which a file was once written before it got its own belongs to somebody else.
+/// A save uses a temporary name of its own, and leaves files with similar names alone.
 #[test]
-fn saving_touches_no_other_file() {
+fn a_save_changes_no_other_file() {
     let folder = Folder::new("others");
     let (file, other) = (folder.0.join("packed"), folder.0.join("packed.part"));
     let victim = folder.0.join("victim");
@@ -123,7 +123,7 @@ fn saving_touches_no_other_file() {
     model(1, "int8").save_packed(&file).expect("saved");
     assert!(fs::read(&victim).expect("read") == b"dear", "the link was followed");
     assert!(fs::read(&other).expect("read") == b"dear", "the file was written over");
-    // A save that fails takes away what it wrote, and nothing else.
+    // A save that fails removes what it wrote, and nothing else.
     let taken = folder.0.join("taken");
     fs::create_dir(&taken).expect("a folder");
     fs::write(taken.join("inside"), "dear").expect("written");
@@ -132,9 +132,9 @@ fn saving_touches_no_other_file() {
     assert_eq!(names(&folder), ["packed", "packed.part", "taken", "taken.part", "victim"]);
 }
 
-/// Another model, a file that is cut or longer, another instruction set, no file.
+/// Another model, a file that is too short or too long, another instruction set, no file.
 #[test]
-fn files_of_other_models_are_refused() {
+fn files_of_other_models_are_errors() {
     let folder = Folder::new("wrong");
     let file = folder.0.join("packed");
     let model = model(8, "int8");
@@ -144,7 +144,7 @@ fn files_of_other_models_are_refused() {
         Err(ModelError::Packed(error)) => error,
         other => panic!("{other:?}"),
     };
-    // The first line that differs is shown.
+    // The error shows the first line that differs.
     let error = refused(Dims { layers: [2, 1], ..dims() });
     assert!(matches!(error, PackedError::Model { .. }), "{error}");
     assert!(error.to_string().contains("decoder.layers.1"), "{error}");
@@ -173,13 +173,13 @@ fn files_of_other_models_are_refused() {
         let error = open(&path).expect_err("refused");
         assert!(matches!(error, ModelError::Packed(PackedError::File { .. })), "{error}");
     }
-    // What cannot be written leaves nothing.
+    // A save that fails leaves no file.
     let error = model.save_packed(folder.0.join("none/packed")).expect_err("refused");
     assert!(matches!(error, ModelError::Packed(PackedError::File { .. })), "{error}");
     assert_eq!(names(&folder), ["packed"]);
 }
 
-/// Any one bit, anywhere; blocks that change places; an end that is missing or made of zeros.
+/// A changed bit anywhere, exchanged blocks, and an end that is missing or zero.
 #[test]
 fn damage_is_found() {
     let folder = Folder::new("damage");
@@ -216,7 +216,7 @@ fn damage_is_found() {
     for _ in 0..20 {
         let length = random.below(good.len());
         refused(&format!("{length} bytes"), &good[..length]);
-        // As some file systems leave a file behind after a power failure.
+        // As some file systems leave a file after a power failure.
         let mut bad = good.clone();
         let kept = length.max(begin).min(good.len() - 4096);
         bad[kept..].fill(0);
@@ -237,9 +237,9 @@ fn damage_is_found() {
     open(&file).expect("a model");
 }
 
-/// A file of the format before checksums, and one of a later one.
+/// A file of the format before checksums, and one of a later format.
 #[test]
-fn other_formats_are_refused() {
+fn other_formats_are_errors() {
     let folder = Folder::new("formats");
     let file = folder.0.join("packed");
     for (begins, found) in [
@@ -256,9 +256,9 @@ fn other_formats_are_refused() {
     }
 }
 
-/// What a file begins with is escaped once.
+/// The beginning of a file is escaped once.
 #[test]
-fn a_foreign_file_is_quoted_once() {
+fn a_file_of_another_program_is_quoted_once() {
     let folder = Folder::new("foreign");
     let file = folder.0.join("packed");
     for (begins, shown) in [
@@ -275,10 +275,10 @@ fn a_foreign_file_is_quoted_once() {
     }
 }
 
-/// A file with the right checksums can be written by anybody: values that no checkpoint may hold are refused, in
-/// every form.
+/// Anyone can write a file with matching checksums. Values that a checkpoint may not have are errors in
+/// every dtype.
 #[test]
-fn weights_that_are_not_finite_are_refused() {
+fn weights_that_are_not_finite_are_errors() {
     let folder = Folder::new("finite");
     let file = folder.0.join("packed");
     let (nan, infinite) = (f32::NAN.to_bits(), f32::INFINITY.to_bits());
@@ -292,7 +292,7 @@ fn weights_that_are_not_finite_are_refused() {
         let mut same = good.clone();
         forge(&mut same);
         assert!(same == good, "the checksum of the format has another definition here");
-        // The matrix of the first layer, which is in the form that was asked for.
+        // The matrix of the first layer, which has the requested dtype.
         let table = std::str::from_utf8(&good[FIRST_LINE..begin(&good)]).expect("text");
         let mut offset = 0;
         let matrix = "encoder.layers.0.self_attention.output.weight ";
@@ -314,7 +314,7 @@ fn weights_that_are_not_finite_are_refused() {
                 format!("{}: a weight of {} must be finite, found ", file.display(), matrix.trim());
             assert!(said.starts_with(&expected), "{forms} {word:x}: {said}");
         }
-        // The bytes of numbers that are looked up are f32 in every form.
+        // Tables that are looked up are f32 with every dtype table.
         let mut bad = good.clone();
         let at = begin(&good) + 4 * 100;
         bad[at..at + 4].copy_from_slice(&nan.to_le_bytes());
@@ -328,7 +328,7 @@ fn weights_that_are_not_finite_are_refused() {
     }
 }
 
-/// In bytes, the scales; an output bias may ban a token by minus infinity.
+/// In int8, the scales. An output bias may be minus infinity, which bans a token.
 #[test]
 fn scales_and_banned_tokens() {
     let folder = Folder::new("scales");
@@ -345,7 +345,7 @@ fn scales_and_banned_tokens() {
     banning.expect("a model").save_packed(&file).expect("saved");
     let good = fs::read(&file).expect("read");
     open(&file).expect("a token may be banned");
-    // Another scale of all columns of a matrix: 0.5 / 127.
+    // Another scale for all columns of a matrix: 0.5 / 127.
     let begin = begin(&good);
     let scale = (0.5f32 / 127.0).to_le_bytes();
     let at: Vec<usize> =
@@ -359,7 +359,7 @@ fn scales_and_banned_tokens() {
         let said = refusal(&file);
         assert!(said.contains(".weight must be finite, found "), "{said}");
     }
-    // Other bytes are other weights: nothing but the numbers depends on them.
+    // Other int8 values are other weights, which change only the results.
     let first = at[0] - begin;
     let mut strange = good.clone();
     strange[begin + first - 1024..begin + first].fill(0xff);

@@ -1,4 +1,4 @@
-//! The table of parameters is whole: it adds up, and every tensor of a checkpoint is in it once.
+//! The table of parameters is complete: its bytes add up, and every tensor of a checkpoint is in it once.
 
 use crate::random_model::{Dims, families};
 use simdformer::checkpoint::{Checkpoint, CheckpointError, TensorId};
@@ -7,7 +7,7 @@ use simdformer::kernels::Isa;
 use simdformer::{Model, StorageKind};
 use std::collections::{BTreeMap, HashSet};
 
-/// Every family, and both placements of the norm where the family leaves it open.
+/// Every family, with both norm placements if the family allows both.
 fn models() -> impl Iterator<Item = Dims> {
     families()
         .map(Dims::small)
@@ -24,7 +24,7 @@ fn parameters_add_up_to_the_bytes_of_the_model() {
             assert_eq!(all, model.bytes(), "{dims:?} {isa}");
             for parameter in model.parameters() {
                 let numbers: usize = parameter.shape().iter().product();
-                // Some rows of a table of learned positions are never read.
+                // The first rows of a table of learned positions may be unused.
                 let offset = match model.config().positions {
                     Positions::Learned { offset } => offset,
                     _ => 0,
@@ -51,7 +51,7 @@ fn parameters_add_up_to_the_bytes_of_the_model() {
 }
 
 #[test]
-fn every_tensor_of_a_checkpoint_is_stored_once_in_each_of_its_forms() {
+fn every_tensor_of_a_checkpoint_is_stored_once_in_each_storage() {
     for dims in models() {
         let checkpoint = dims.checkpoint(1);
         let written: BTreeMap<String, Vec<usize>> = dims.tensors().into_iter().collect();
@@ -74,14 +74,14 @@ fn every_tensor_of_a_checkpoint_is_stored_once_in_each_of_its_forms() {
                 *stored.entry((tensor.name().to_owned(), form.name())).or_default() += numbers;
             }
         }
-        // What the file has, all of it and nothing twice: a third of a matrix counts as a third.
+        // The file's tensors, all of them and none twice. A third of a matrix counts as a third.
         for ((name, form), numbers) in &stored {
             let expected: usize = written[name].iter().product();
             assert_eq!(*numbers, expected, "{dims:?}: {name} as {form}");
         }
         let names: HashSet<&String> = stored.keys().map(|(name, _)| name).collect();
         assert!(written.keys().all(|name| names.contains(name)), "{dims:?}: left out");
-        // In the order of use, and each role has a first form.
+        // In the order of use. Each tensor has one first storage.
         let first: Vec<TensorId> = model
             .parameters()
             .filter(|parameter| parameter.form() != StorageKind::PruningTable)
@@ -91,7 +91,7 @@ fn every_tensor_of_a_checkpoint_is_stored_once_in_each_of_its_forms() {
     }
 }
 
-/// Nobody makes a list of what a file merely claims.
+/// A configuration that claims many layers does not make a list of all their tensors.
 #[test]
 fn a_claim_of_many_layers_ends_at_the_first_that_is_missing() {
     let dims = Dims::small(Family::Marian);

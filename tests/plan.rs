@@ -1,8 +1,8 @@
-//! The plan is exact: a session touches nothing outside the buffer it was given, uses nothing in it that
-//! it has not written, and refuses what does not fit.
+//! The plan is exact: a session accesses nothing outside its buffer, reads nothing in it that it has not
+//! written, and rejects requests that do not fit.
 //!
-//! The buffer lies between two pages that nobody may read or write, once flush with the first and once
-//! with the second; it is full of NaN.
+//! The buffer lies between two inaccessible pages: once directly after the first, once directly before the
+//! second. It is filled with NaN.
 
 use crate::effort::all_cases_on;
 use crate::random_model::{Dims, Random};
@@ -13,10 +13,10 @@ use simdformer::{
     Event, Limits, Model, Plan, Session, SessionError, Source, SourceError, SourceId, StepRow,
 };
 
-/// A NaN that no computation makes.
+/// A NaN that no computation produces.
 const UNWRITTEN: u32 = 0x7fc0_dead;
 
-/// Pages of memory between two pages that must not be touched.
+/// Memory between two inaccessible pages.
 struct Guarded {
     map: *mut libc::c_void,
     bytes: usize,
@@ -25,13 +25,13 @@ struct Guarded {
 
 #[allow(unsafe_code, reason = "guard pages are asked of the system")]
 impl Guarded {
-    /// Room for `floats` floats.
+    /// Memory for `floats` floats.
     fn new(floats: usize) -> Self {
-        // SAFETY: asks for a number.
+        // SAFETY: the call reads a number of the system.
         let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).expect("a size");
         let inside = (floats * 4).next_multiple_of(page);
         let bytes = inside + 2 * page;
-        // SAFETY: a new private mapping at an address of the system's choice.
+        // SAFETY: a new private mapping at an address that the system chooses.
         let map = unsafe {
             libc::mmap(
                 core::ptr::null_mut(),
@@ -44,7 +44,7 @@ impl Guarded {
         };
         assert_ne!(map, libc::MAP_FAILED);
         let guarded = Self { map, bytes, page };
-        // SAFETY: the pages between the first and the last of the mapping above.
+        // SAFETY: these pages are inside of the mapping above.
         let opened = unsafe {
             libc::mprotect(
                 map.cast::<u8>().add(page).cast(),
@@ -56,13 +56,14 @@ impl Guarded {
         guarded
     }
 
-    /// `floats` floats that end at the second guard page, or begin at the first.
+    /// `floats` floats that end at the second inaccessible page, or begin at the first.
     fn floats(&mut self, floats: usize, at_end: bool) -> &mut [f32] {
         let inside = self.bytes - 2 * self.page;
         assert!(floats * 4 <= inside);
         let skipped = if at_end { inside - floats * 4 } else { 0 };
-        // SAFETY: these bytes lie in the pages that were opened, are zero or were written as floats,
-        // and are lent with the mapping; pages are aligned for floats and `skipped` is a multiple of 4.
+        // SAFETY: these bytes are in the accessible pages, are zero or were written as floats, and
+        // are borrowed from the mapping. Pages are aligned for floats, and `skipped` is a multiple
+        // of 4.
         let floats = unsafe {
             let start = self.map.cast::<u8>().add(self.page + skipped);
             core::slice::from_raw_parts_mut(start.cast::<f32>(), floats)
@@ -75,13 +76,13 @@ impl Guarded {
 impl Drop for Guarded {
     fn drop(&mut self) {
         #[allow(unsafe_code, reason = "the mapping is given back")]
-        // SAFETY: the mapping of `new`, which nothing borrows any more.
+        // SAFETY: this is the mapping of `new`, and nothing borrows it any more.
         let unmapped = unsafe { libc::munmap(self.map, self.bytes) };
         assert_eq!(unmapped, 0);
     }
 }
 
-/// Everything that a session can do, up to every limit; the bits of all that comes out.
+/// Runs every call of a session up to every limit. Returns the bits of all results.
 fn use_up(session: &mut Session) -> Vec<u32> {
     let limits = session.plan().limits();
     let config = session.model().config().clone();
@@ -91,7 +92,7 @@ fn use_up(session: &mut Session) -> Vec<u32> {
     let mut sources: Vec<Vec<u32>> = (0..limits.sentences)
         .map(|_| random.ids(each.clamp(1, limits.source_tokens), config.source_vocab))
         .collect();
-    // One of the longest there can be.
+    // One of the longest sources.
     let longest = limits.source_tokens.min(limits.batch_tokens);
     let alone = random.ids(longest, config.source_vocab);
     out.extend(session.encoder_output(&[&alone]).expect("a memory").iter().map(|x| x.to_bits()));
@@ -106,7 +107,7 @@ fn use_up(session: &mut Session) -> Vec<u32> {
         let mut rows = Vec::new();
         for (i, &sentence) in sentences.iter().enumerate() {
             let first = session.start(sentence).expect("a row");
-            // All but the last token of one, of the others a few.
+            // All but the last token of one target, and a few tokens of the others.
             let prefix = if i == 0 { limits.target_tokens - 1 } else { limits.target_tokens / 2 };
             let prefix = random.ids(prefix, config.target_vocab);
             let mut each = |_: usize, logits: &[f32]| {
@@ -183,18 +184,18 @@ fn some_limits() -> [Limits; 5] {
     [
         Limits::new(1, 1, 2),
         Limits { beams: 3, ..Limits::new(4, 13, 21) },
-        // More rows than tokens, and a call that takes one of the longest sources alone.
+        // More rows than tokens, and an encode call that takes only one of the longest sources.
         Limits { beams: 5, batch_tokens: 9, ..Limits::new(3, 9, 9) },
         Limits { beams: 2, end_tokens: 1, ..Limits::new(2, 5, 70) },
-        // More rows than the feed-forward block holds at a time.
+        // More rows than the feed-forward block has at a time.
         Limits { beams: 2, ..Limits::new(5, 31, 6) },
     ]
 }
 
 #[test]
-fn nothing_outside_the_buffer_is_touched_and_nothing_unwritten_is_used() {
+fn nothing_outside_the_buffer_is_accessed_and_nothing_unwritten_is_read() {
     for (index, (what, model)) in models().into_iter().enumerate() {
-        // One of the limits on a set that does not run all cases: another for each model.
+        // A set that does not run all cases takes one of the limits, another one for each model.
         let (skipped, step) = if all_cases_on(model.isa()) { (0, 1) } else { (index % 5, 5) };
         for limits in some_limits().into_iter().skip(skipped).step_by(step) {
             let expected = use_up(&mut Session::new(&model, limits).expect("a session"));
@@ -206,7 +207,7 @@ fn nothing_outside_the_buffer_is_touched_and_nothing_unwritten_is_used() {
                 let mut session = Session::with_buffer(&model, limits, buffer).expect("a session");
                 let found = use_up(&mut session);
                 assert!(found == expected, "{what}, {limits:?}: other bits on a caller's buffer");
-                // And again, with what is left in it.
+                // Again, with the contents of the first run in the buffer.
                 session.clear();
                 assert!(use_up(&mut session) == expected, "{what}, {limits:?}: other bits again");
             }
@@ -216,7 +217,7 @@ fn nothing_outside_the_buffer_is_touched_and_nothing_unwritten_is_used() {
 
 #[cfg(feature = "rayon")]
 #[test]
-fn nothing_outside_the_buffer_is_touched_by_other_threads() {
+fn nothing_outside_the_buffer_is_accessed_by_other_threads() {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().expect("a pool");
     let dims =
         Dims { d_model: 132, ffn: [389, 515], vocabulary: 1009, ..Dims::small(Family::Bart) };
@@ -290,9 +291,9 @@ fn a_request_beyond_the_plan_names_the_limit() {
     assert_eq!(use_up(&mut session), expected, "a refused request changed something");
 }
 
-/// The first id that is not in the vocabulary is an error, and the last id of the vocabulary is not.
+/// The smallest id that is not in the vocabulary is an error, and the last id of the vocabulary is not.
 #[test]
-fn the_first_id_beyond_the_vocabulary_is_refused() {
+fn the_first_id_after_the_vocabulary_is_an_error() {
     let (_, model) = models().swap_remove(0);
     let mut session = Session::new(&model, Limits::new(1, 8, 4)).expect("a session");
     let mut sentence = [SourceId::default()];
@@ -310,7 +311,7 @@ fn limits_that_no_machine_can_hold_are_errors() {
     let (_, model) = models().swap_remove(1);
     let model = &model;
     let most = u32::MAX as usize - 1;
-    // Beyond 2^47 bytes each, so that no setting of the system can make it promise them.
+    // More than 2^47 bytes each, which no setting of the system allows.
     for limits in [
         Limits { beams: most, ..Limits::new(most, 1, 2) },
         Limits { batch_tokens: 256, ..Limits::new(most, 256, 256) },

@@ -1,5 +1,5 @@
-//! What a session says of a request: that it is refused, and which source is to blame, before anything
-//! has begun; or how long its targets became, and why.
+//! Requests of a session: a wrong request is an error that names the source, before anything has begun. A
+//! target that the plan cuts off says so in its finish.
 
 use crate::random_model::Dims;
 use simdformer::checkpoint::Checkpoint;
@@ -16,19 +16,19 @@ fn model() -> Model {
     Model::load(&Dims::small(Family::Marian).checkpoint(1), Isa::best()).expect("a model")
 }
 
-/// Translates from French; its checkpoint asks for targets of at most 40 tokens, the last of which is
-/// forced to be an end.
+/// Translates from French. The checkpoint sets targets of at most 40 tokens and forces the last token to be
+/// an end token.
 fn trained() -> Model {
     Model::open(Path::new(env!("CARGO_MANIFEST_DIR")).join("models/fr-en")).expect("a model")
 }
 
-/// "la vieille maison blanche est belle" or the like: a dozen tokens in English.
+/// A source of a dozen English tokens, such as "la vieille maison blanche est belle".
 const LONG: &[u32] = &[954, 1388, 1444, 774, 2040, 2315, 375, 0];
 
-/// Why a source ended, and its hypotheses.
+/// The finish of a source, and its hypotheses.
 type Ended = (Finish, Vec<Vec<u32>>);
 
-/// What became of each source.
+/// The result of each source.
 fn run(
     session: &mut Session<'_>,
     sources: &[Source<'_>],
@@ -54,7 +54,7 @@ fn strategies() -> [Strategy; 4] {
 }
 
 #[test]
-fn a_checkpoint_that_asks_for_more_than_was_planned_is_refused_or_cut_with_a_word() {
+fn a_checkpoint_whose_targets_exceed_the_plan_is_an_error_or_a_named_cut() {
     let model = trained();
     let asked = model.config().search_options();
     assert_eq!((asked.max_length, &asked.forced_eos[..]), (Some(40), &[0][..]));
@@ -83,7 +83,8 @@ fn a_checkpoint_that_asks_for_more_than_was_planned_is_refused_or_cut_with_a_wor
             let ended = run(&mut whole, &[Source::new(LONG)], &options).expect("generated");
             assert_eq!(ended[0].0, Finish::End, "{strategy:?}");
             for hypothesis in &cut[0].1 {
-                // What it has is what it would have gone on from: no end in place of the cut.
+                // The tokens before the cut are those of a longer plan: no end token
+                // replaces the cut.
                 assert_eq!(hypothesis.len(), 6, "{strategy:?}");
                 assert_ne!(hypothesis.last(), Some(&0), "{strategy:?}");
             }
@@ -94,7 +95,7 @@ fn a_checkpoint_that_asks_for_more_than_was_planned_is_refused_or_cut_with_a_wor
     }
 }
 
-/// The caller's own longest length, with an end token that must come there.
+/// A longest length set by the caller, at which an end token is forced.
 #[test]
 fn a_forced_end_does_not_hide_a_cut() {
     let model = trained();
@@ -119,7 +120,7 @@ fn a_forced_end_does_not_hide_a_cut() {
 }
 
 #[test]
-fn more_new_tokens_than_were_planned_are_refused() {
+fn more_new_tokens_than_planned_are_an_error() {
     let model = model();
     let mut session = Session::new(&model, Limits::new(2, 8, 6)).expect("a session");
     let with = |new| SearchOptions { max_new_tokens: Some(new), ..SearchOptions::default() };
@@ -132,7 +133,7 @@ fn more_new_tokens_than_were_planned_are_refused() {
         "the option `max_new_tokens` may be at most 6 in a session that was planned with \
          `target_tokens` = 6; found 7"
     );
-    // A prefix takes of the space.
+    // A prefix takes a part of the planned tokens.
     let prefixed = Source { prefix: &[3, 4], ..source };
     run(&mut session, &[source, prefixed], &with(4)).expect("space for all");
     let error =
@@ -142,15 +143,15 @@ fn more_new_tokens_than_were_planned_are_refused() {
         "source 1: prompt: expected at most 2 tokens with the decoder start, to leave space for 5 \
          more, found 3"
     );
-    // Unless the whole is bounded.
+    // Unless the whole length is limited.
     let options = SearchOptions { max_length: Some(7), ..with(5) };
     let found = run(&mut session, &[source, prefixed], &options).expect("generated");
     assert_eq!((found[0].1[0].len(), found[1].1[0].len()), (5, 4));
 }
 
-/// Nothing is begun, whichever source is wrong, and the error says which.
+/// One wrong source makes the call an error that names it, and nothing has begun.
 #[test]
-fn one_bad_source_is_named_and_nothing_has_begun() {
+fn one_wrong_source_is_named_and_nothing_has_begun() {
     let model = model();
     let mut session = Session::new(&model, Limits::new(3, 8, 9)).expect("a session");
     let options = SearchOptions { max_new_tokens: Some(3), ..SearchOptions::default() };
@@ -197,7 +198,7 @@ fn one_bad_source_is_named_and_nothing_has_begun() {
     assert_eq!(session.check(&good, &options), Ok(()));
     let wrong = SearchOptions { repetition_penalty: 0.0, ..options.clone() };
     assert!(matches!(session.check(&good, &wrong), Err(SessionError::Search(_))));
-    // What a front door refuses, another thread can ask of a copy of the plan.
+    // `Plan::check` rejects the same requests on another thread, without the session.
     let plan = session.plan().clone();
     std::thread::scope(|scope| {
         scope.spawn(|| assert_eq!(plan.check(&good, &options), Ok(())));
@@ -205,13 +206,13 @@ fn one_bad_source_is_named_and_nothing_has_begun() {
     });
 }
 
-/// Gives up when it sees the given history, or, without an error, makes a score NaN.
-struct Spoils {
+/// A processor that fails at the given history, or makes a score NaN if it has no error.
+struct FailsAt {
     history: Vec<u32>,
     error: Option<SearchError>,
 }
 
-impl LogitsProcessor for Spoils {
+impl LogitsProcessor for FailsAt {
     fn process(
         &mut self,
         context: &Context<'_>,
@@ -229,7 +230,7 @@ impl LogitsProcessor for Spoils {
 #[test]
 fn an_error_of_a_processor_names_its_source() {
     let model = model();
-    // Two slots for nine sources: the seventh is not in the seventh slot.
+    // Two slots for nine sources: the seventh source is not in the seventh slot.
     let limits = Limits { beams: 2, ..Limits::new(2, 8, 9) };
     let mut session = Session::new(&model, limits).expect("a session");
     let beam = Strategy::Beam(BeamOptions { beams: 2, ..BeamOptions::default() });
@@ -250,7 +251,7 @@ fn an_error_of_a_processor_names_its_source() {
             };
             let mut sources = [Source::new(&[5, 6, 0]); 9];
             sources[6].prefix = &[77, 88];
-            let mut spoils = Spoils { history: vec![2, 77, 88], error };
+            let mut spoils = FailsAt { history: vec![2, 77, 88], error };
             let mut processors: [&mut dyn LogitsProcessor; 1] = [&mut spoils];
             let mut hooks = Hooks { processors: &mut processors, ..Hooks::default() };
             let mut done = Vec::new();
@@ -263,7 +264,7 @@ fn an_error_of_a_processor_names_its_source() {
             assert!(done.contains(&0) && !done.contains(&6) && !done.contains(&8), "{done:?}");
             run(&mut session, &sources[..2], &options).expect("it goes on");
         }
-        // A score that the caller's rule makes NaN ends that source alone.
+        // A score that a processor makes NaN ends that source alone.
         let options = SearchOptions {
             strategy: strategy.clone(),
             max_new_tokens: Some(3),
@@ -272,7 +273,7 @@ fn an_error_of_a_processor_names_its_source() {
         };
         let mut sources = [Source::new(&[5, 6, 0]); 9];
         sources[6].prefix = &[77, 88];
-        let mut spoils = Spoils { history: vec![2, 77, 88], error: None };
+        let mut spoils = FailsAt { history: vec![2, 77, 88], error: None };
         let mut processors: [&mut dyn LogitsProcessor; 1] = [&mut spoils];
         let mut hooks = Hooks { processors: &mut processors, ..Hooks::default() };
         let mut finishes = [None; 9];
@@ -290,7 +291,7 @@ fn an_error_of_a_processor_names_its_source() {
 }
 
 #[test]
-fn limits_that_cannot_work_are_refused_when_planned() {
+fn limits_that_cannot_work_are_errors_of_the_plan() {
     let model = model();
     let narrow = Limits { batch_tokens: 7, ..Limits::new(2, 8, 8) };
     assert_eq!(
@@ -305,13 +306,14 @@ fn limits_that_cannot_work_are_refused_when_planned() {
     let without = Limits { end_tokens: 0, ..Limits::new(2, 8, 8) };
     let error = Session::new(&model, without).err();
     assert_eq!(error, Some(SessionError::ZeroLimit { limit: "end_tokens" }));
-    // And a search that nothing ends.
+    // A search without an end.
     let mut session = Session::new(&model, Limits::new(2, 8, 8)).expect("a session");
     let error = run(&mut session, &[Source::new(&[1])], &SearchOptions::default()).err();
     assert_eq!(error, Some(SessionError::Search(SearchError::NoEnd)));
 }
 
-/// End tokens, `max_new_tokens` or `max_length` end a search; the plan alone only cuts one that has end tokens.
+/// End tokens, `max_new_tokens` or `max_length` end a search. The plan alone cuts only a search that has
+/// end tokens.
 #[test]
 fn a_search_needs_an_end_or_a_longest_length() {
     let dims = Dims::small(Family::Marian);
@@ -328,13 +330,13 @@ fn a_search_needs_an_end_or_a_longest_length() {
         found.map(|found| (found[0].0, found[0].1[0].len()))
     };
     let refused = Err(SessionError::Search(SearchError::NoEnd));
-    // The plan has space for the decoder start and eight more.
+    // The plan has space for the decoder start and eight more tokens.
     let cut = Ok((Finish::Length, 8));
-    // Of these weights the best token is not one of the vocabulary's last.
+    // With these weights the best token is never the last of the vocabulary.
     let never = &[130];
     assert_eq!(with(&[], None, None), refused);
     assert_eq!(with(never, None, None), cut);
-    // A longest length that the plan holds, and those that it does not hold.
+    // Longest lengths that the plan has space for, and longer ones.
     assert_eq!(with(&[], Some(5), None), Ok((Finish::Length, 4)));
     assert_eq!(with(&[], None, Some(5)), Ok((Finish::Length, 5)));
     for eos in [&[][..], never] {
@@ -364,7 +366,7 @@ fn a_configuration_without_a_decoder_start_decodes_only_from_one_that_the_caller
         options.start = 9;
         run(&mut session, &[source], &options).expect("generated");
     }
-    // Nor in the loop that the caller drives.
+    // The same in a loop of the caller.
     let mut sentence = [Default::default()];
     session.encode(&[source.tokens], &mut sentence).expect("encoded");
     let row = session.start(sentence[0]).expect("started");
@@ -372,7 +374,7 @@ fn a_configuration_without_a_decoder_start_decodes_only_from_one_that_the_caller
     assert!(session.step(&[StepRow { row, token }]).is_err());
 }
 
-/// The walk that error reporters print says nothing twice.
+/// The texts along `source` do not repeat each other.
 #[test]
 fn errors_do_not_repeat_themselves() {
     let model = model();

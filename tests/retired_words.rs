@@ -1,13 +1,13 @@
-//! Names and words that `docs/glossary.md` retires do not come back.
+//! Retired names and words of `docs/glossary.md` do not come back.
 //!
-//! A row of the page's tables of names has the old name, the new one, and where the old one is retired: `everywhere`,
-//! or in folders. Only code is compared with it: many old names are ordinary English words. [`WORDS`] are retired in
-//! comments and texts, too.
+//! A row of the tables of names has the old name, the new name, and where the old one is retired:
+//! `everywhere`, or in the folders that it lists. These names are searched in code only, because many of
+//! them are ordinary English words. [`WORDS`] are searched in comments and texts as well.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Metaphors, and words that leave open what acts.
+/// Metaphors, and pronouns that do not say what acts.
 const WORDS: [&str; 7] = ["house", "houses", "nobody", "room", "rooms", "somebody", "whoever"];
 
 const FOLDERS: [&str; 3] = ["src", "kernels/src", "text/src"];
@@ -23,7 +23,7 @@ fn files(folder: &Path, extension: &str, all: &mut Vec<PathBuf>) {
     }
 }
 
-/// The path below the repository with `/`, and the text.
+/// The paths below the root of the repository, with `/`, and the texts.
 fn sources() -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut all = Vec::new();
@@ -43,7 +43,7 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty())
 }
 
-/// A line of code without its comment and without what is in quotes.
+/// A line of code without its comment and without string literals.
 fn code(line: &str) -> String {
     let mut code = String::new();
     for (index, part) in line.split('"').enumerate() {
@@ -60,7 +60,7 @@ fn code(line: &str) -> String {
     code
 }
 
-/// Old name, new name and the folders where the old one is retired (none: everywhere).
+/// Old name, new name, and the folders where the old name is retired (none means everywhere).
 fn retired(page: &str) -> Vec<(String, String, Vec<String>)> {
     let tables = page.split("\n## Retired words").nth(1).expect("the tables");
     let mut rows = Vec::new();
@@ -76,7 +76,7 @@ fn retired(page: &str) -> Vec<(String, String, Vec<String>)> {
             "everywhere" => Vec::new(),
             _ => scope.split('`').skip(1).step_by(2).map(str::to_owned).collect(),
         };
-        // Names of files are in tables of their own: a module may be called as a function was.
+        // Files are in tables of their own: a module may have the name that a function had.
         let is_type = old.chars().next().is_some_and(char::is_uppercase);
         if is_type || scope == "everywhere" {
             rows.push((old, new, folders));
@@ -120,7 +120,7 @@ fn retired_words_do_not_come_back() {
     }
     let mut found = Vec::new();
     for (path, text) in texts {
-        // A sentence that the demo model translates.
+        // The line has a sentence that the demo model translates.
         let lines = text.lines().enumerate().filter(|(_, line)| !line.contains("white house"));
         for (index, line) in lines {
             let word = words(line).find(|word| WORDS.contains(&word.to_lowercase().as_str()));

@@ -1,6 +1,6 @@
-//! Every decoding strategy against readable references, on models without weights.
+//! Every decoding strategy compared with readable references, on models without weights.
 //!
-//! What holds for any search, with no reference to tell, is in `search_promises.rs`.
+//! Properties of every search that need no reference are in `search_guarantees.rs`.
 
 use crate::effort::choose;
 use crate::naive::{Beams, Early, Rules};
@@ -86,7 +86,7 @@ fn beam_search_agrees_with_the_reference() {
             }
         }
     }
-    // Cases that greedy search would pass, or of one length, prove little.
+    // Cases that greedy search would also solve, or whose hypotheses have one length, prove little.
     assert!(unlike_greedy * 4 > cases, "{unlike_greedy} of {cases}");
     assert!(lengths_differ * 3 > cases, "{lengths_differ} of {cases}");
 }
@@ -126,7 +126,8 @@ fn one_beam_is_greedy() {
         for seed in 0..10 {
             let one = Beams { beams: 1, length_penalty: 0.0, ..PLAIN };
             let sentence = [(toy(seed), Request::default())];
-            // The repetition penalty acts on logits in one and on log-probabilities in the other.
+            // The repetition penalty changes logits in greedy search and log-probabilities in
+            // beam search.
             let rules = Rules { repetition_penalty: 1.0, ..rules.clone() };
             let beam = &run(&options(&rules, beam(one)), &sentence, 15).unwrap()[0];
             let greedy = &run(&options(&rules, Strategy::Greedy), &sentence, 15).unwrap()[0];
@@ -136,9 +137,10 @@ fn one_beam_is_greedy() {
 }
 
 #[test]
-fn wide_beams_find_the_best_sequence_of_all() {
-    // 5 tokens, at most 3 of them: a beam of 5 groups cannot lose any prefix that matters when every
-    // prefix fits. Here vocabulary^2 prefixes do not fit, so compare on a target of two tokens.
+fn wide_beams_find_the_best_sequence() {
+    // A vocabulary of 5 tokens and targets of at most 3 tokens. A beam search finds the best sequence
+    // if every prefix fits in the beams. Here vocabulary^2 prefixes do not fit, so compare targets of
+    // two tokens.
     for seed in 0..40 {
         let toy = Toy { seed, vocabulary: 5, scale: 1.5, end: 0.3, nan_from: usize::MAX };
         let wide = Beams { beams: 5, length_penalty: 0.0, early: Early::Never, ..PLAIN };
@@ -165,7 +167,7 @@ fn wide_beams_find_the_best_sequence_of_all() {
     }
 }
 
-/// Frequencies of the first token over many streams against the processed distribution.
+/// Compares the frequencies of the first token over many streams with the processed distribution.
 fn chi_squared(sample: SampleOptions, logits: &[f32]) -> (f64, usize) {
     let draws = 20_000;
     let options = SearchOptions {
@@ -299,7 +301,7 @@ fn samples_depend_on_seed_stream_and_number() {
 }
 
 #[test]
-fn the_greedy_token_is_the_lowest_of_the_best() {
+fn greedy_search_takes_the_lowest_of_equal_tokens() {
     let options = SearchOptions { max_new_tokens: Some(1), ..SearchOptions::default() };
     for n in [1usize, 5, 16, 17, 100] {
         for best in 0..n {
@@ -315,7 +317,7 @@ fn the_greedy_token_is_the_lowest_of_the_best() {
     }
 }
 
-/// For small logits of a large vocabulary too, where the logarithm itself is what is rounded.
+/// Also for small logits of a large vocabulary, where most of the error is in the logarithm.
 #[test]
 fn scores_of_given_targets_are_within_their_bound() {
     let unit = f64::from(f32::EPSILON) / 2.0;

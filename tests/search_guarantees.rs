@@ -1,5 +1,5 @@
-//! What holds for every search, whatever the strategy and the model: a sentence does not see the others,
-//! hypotheses are sorted, a streamed token stays, a prefix may be fed at once, a search can be stopped,
+//! Properties of every search, for any strategy and any model: a sentence does not depend on the others,
+//! hypotheses are sorted, a streamed token is final, a prefix may be fed at once, a search can be stopped,
 //! and no setting makes it panic.
 
 use crate::effort::{choose, thread_counts};
@@ -48,7 +48,7 @@ pub(crate) fn all_strategies() -> Vec<SearchOptions> {
 }
 
 #[test]
-fn a_sentence_does_not_see_the_others() {
+fn a_sentence_does_not_depend_on_the_others() {
     let prefixes: [&[u32]; 5] = [&[], &[3], &[2, 5, 7], &[], &[9, 9]];
     for options in all_strategies() {
         let sentences: Vec<(Toy, Request<'_>)> = (0..5)
@@ -85,9 +85,9 @@ fn a_sentence_does_not_see_the_others() {
     }
 }
 
-/// A vocabulary of which few rows make a task, and of which one row is one.
+/// Two vocabularies: with the small one a task has several rows, with the large one it has one row.
 #[test]
-fn threads_change_nothing() {
+fn threads_change_no_result() {
     let prefixes: [&[u32]; 5] = [&[], &[3], &[2, 5, 7], &[], &[9, 9]];
     let rules = |options| SearchOptions {
         repetition_penalty: 1.2,
@@ -159,7 +159,7 @@ fn streamed_tokens_are_never_retracted() {
     for seed in 0..60 {
         let beams = Beams { beams: 2 + seed as usize % 4, early: Early::Never, ..PLAIN };
         let options = options(&Rules::none(&[1]), beam(beams));
-        // Sharp models agree early.
+        // Beams of models with sharp distributions agree early.
         let toy = Toy { scale: 4.0, ..toy(seed) };
         let sentence = [(toy, Request::default())];
         let whole = &run(&options, &sentence, 20).unwrap()[0];
@@ -177,7 +177,7 @@ fn streamed_tokens_are_never_retracted() {
 }
 
 #[test]
-fn stopping_leaves_what_is_there() {
+fn a_stopped_sentence_keeps_its_tokens() {
     for options in all_strategies() {
         let whole = run(&options, &[(toy(4), Request::default())], 16).unwrap();
         let part = run_until(&options, &[(toy(4), Request::default())], 16, 1).unwrap();

@@ -1,5 +1,5 @@
-//! Nothing allocates once a search has been made: not admitting, stepping, streaming or reading.
-//! Without the test harness, whose own thread would be counted.
+//! Nothing allocates after a search exists: admit, step, stream and read. There is no test harness, whose
+//! thread would be counted.
 
 #[path = "../examples/support/counting.rs"]
 mod counting;

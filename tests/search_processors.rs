@@ -1,7 +1,8 @@
-//! Every logits processor, alone and combined, against what transformers makes of the same logits.
+//! Every logits processor, alone and combined, compared with transformers on the same logits.
 //!
-//! Each golden line is one step of a search: a rule of the caller's leads the search along the line's
-//! history, whatever the other rules think of it, and at the end of it the line's scores come in.
+//! Each golden line is one step of a search. A processor of the caller leads the search along the history
+//! of the line, whatever the other processors do. At the end of the history the scores of the line are
+//! processed.
 
 use crate::golden_options::{ids, options, scores};
 use serde_json::Value;
@@ -84,8 +85,8 @@ fn processors_agree_with_transformers() {
         assert_eq!(got.len(), want.len());
         changed += usize::from(want != scores(&line["scores"]));
         if line["order_matters"] == true {
-            // Which of the equal logits at a threshold fall is left to an unstable sort there; how
-            // many fall is not.
+            // An unstable sort in the reference decides which of the equal logits at a
+            // threshold are removed. How many are removed is defined.
             got.sort_by(f32::total_cmp);
             want.sort_by(f32::total_cmp);
             tied += 1;
@@ -114,7 +115,7 @@ fn processors_agree_with_transformers() {
     );
 }
 
-/// More than everything, and what is no number, is everything.
+/// A `top_p` of 1 or more, or NaN, removes nothing.
 #[test]
 fn top_p_ends_whatever_the_mass_is() {
     let context = Context { sentence: 0, source: &[], history: &[0], prompt_len: 1, max_length: 9 };
@@ -147,9 +148,9 @@ fn min_p_keeps_a_token_at_the_threshold() {
     assert_eq!(scores, [0.0, half, f32::NEG_INFINITY]);
 }
 
-/// Against the definitions, on random sources and targets of few different tokens.
+/// Compared with the definitions, on random sources and targets of few different tokens.
 #[test]
-fn rules_about_the_source_are_those_of_the_reference() {
+fn processors_of_the_source_match_the_reference() {
     use crate::random_model::Random;
     use simdformer::search::{NoSourceNgram, SourcePenalty};
     const VOCABULARY: usize = 7;

@@ -1,4 +1,4 @@
-//! A probe sees what was computed, and changes no bit of it.
+//! A probe sees the tensors that were computed, and changes no bit of the results.
 
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::Side;
@@ -7,7 +7,7 @@ use simdformer::trace::{Block, Place, Probe, Stage, View};
 use simdformer::{Limits, Model, Session, SessionError, SourceId, StepRow, Threads, Verified};
 use std::path::Path;
 
-/// One view, copied.
+/// A copy of one view.
 #[derive(Clone, Debug, PartialEq)]
 struct Seen {
     stage: Stage,
@@ -57,7 +57,7 @@ fn bits(floats: &[f32]) -> Vec<u32> {
     floats.iter().map(|x| x.to_bits()).collect()
 }
 
-/// Encodes, steps with forks and prefills, and returns all that came out.
+/// Encodes, steps with forks, and prefills. Returns all results.
 fn work(model: &Model, threads: Threads, keep: Option<&mut Recorder>) -> Vec<Vec<u32>> {
     struct Ignore;
     impl Probe for Ignore {
@@ -133,7 +133,7 @@ fn a_probe_changes_no_bit() {
     }
 }
 
-/// `weights value` of one head must be that head's part of the context, which flash attention made.
+/// `weights * value` of one head must be this head's part of the context that flash attention computed.
 fn check_context(what: &str, weights: &Seen, value: &[Vec<f32>], context: &Seen, heads: usize) {
     let (width, head) = (context.columns / heads, weights.place.head.expect("a head"));
     let keys = weights.columns;
@@ -152,7 +152,7 @@ fn check_context(what: &str, weights: &Seen, value: &[Vec<f32>], context: &Seen,
 }
 
 #[test]
-fn the_weights_shown_are_those_that_made_the_context() {
+fn traced_weights_give_the_context() {
     for folder in FOLDERS {
         for isa in Isa::available() {
             let model = model(folder, isa);
@@ -221,15 +221,15 @@ fn the_weights_shown_are_those_that_made_the_context() {
     }
 }
 
-/// What a draft shows: where it is right, the steps; where not, no step after shows it.
+/// Verifying a draft shows the views of the accepted steps. The steps after it show the others.
 #[test]
-fn a_draft_shows_what_steps_show() {
+fn a_draft_shows_the_views_of_steps() {
     let target = [1, 4, 2, 0, 3];
     for folder in FOLDERS {
         for isa in Isa::available() {
             let model = model(folder, isa);
             let vocabulary = model.config().target_vocab;
-            // A fork, so that what a token sees lies in several slots.
+            // A fork, so that the earlier tokens are in several KV slots.
             let begin = |session: &mut Session<'_>| {
                 let mut sentences = [SourceId::default(); 2];
                 session.encode(&SOURCES[..2], &mut sentences).expect("encoded");
@@ -276,7 +276,8 @@ fn a_draft_shows_what_steps_show() {
                     found.push(bits(step));
                 }
                 assert_eq!(found, logits);
-                // What was accepted is shown by the draft, the rest by the steps after it.
+                // The verify call shows the accepted tokens, and the steps after it show
+                // the rest.
                 for step in &steps.0 {
                     let of = |s: &&Seen| {
                         let rows = s.position..s.position + s.data.len();
@@ -302,7 +303,7 @@ fn a_draft_shows_what_steps_show() {
     }
 }
 
-/// A step of two hypotheses at different positions reports for each row the encoding of its own position.
+/// A step of two hypotheses at different positions shows for each row the encoding of its own position.
 #[test]
 fn each_row_of_a_step_shows_its_own_position() {
     let model = model("nn_transformer_pre", Isa::best());
@@ -330,7 +331,7 @@ fn each_row_of_a_step_shows_its_own_position() {
 }
 
 #[test]
-fn steps_show_what_a_prefill_shows() {
+fn steps_show_the_views_of_a_prefill() {
     let model = model("nn_transformer_pre", Isa::best());
     let target = [1, 4, 2, 0, 3];
     let mut views = [Recorder::default(), Recorder::default()];
@@ -357,7 +358,7 @@ fn steps_show_what_a_prefill_shows() {
         };
         let seen = whole.0.iter().find(of).expect("shown in the prefill too");
         let row = &seen.data[step.position - seen.position];
-        // A step sees no future.
+        // A step sees no later token.
         assert_eq!(
             bits(&row[..step.columns]),
             bits(&step.data[0]),
@@ -369,14 +370,14 @@ fn steps_show_what_a_prefill_shows() {
     assert!(steps.0.len() > 100);
 }
 
-/// The stages of a block in the order in which they come, as `stage` or `stage head`.
+/// The stages of a block in order, as `stage` or `stage head`.
 fn block_order(pre: bool, inside: &[&str]) -> Vec<String> {
     let (before, after) = if pre { (&["norm"][..], &[][..]) } else { (&[][..], &["norm"][..]) };
     let all = before.iter().chain(inside).chain(&["residual"]).chain(after);
     all.map(|stage| (*stage).to_owned()).collect()
 }
 
-/// `scores` and `weights` of every head between what comes before them and the context.
+/// `scores` and `weights` of every head, between the stages before them and the context.
 fn attention_order(pre: bool, first: &[&str], heads: usize) -> Vec<String> {
     let per_head: Vec<String> =
         (0..heads).flat_map(|head| [format!("scores {head}"), format!("weights {head}")]).collect();
@@ -389,7 +390,7 @@ fn attention_order(pre: bool, first: &[&str], heads: usize) -> Vec<String> {
     block_order(pre, &inside)
 }
 
-/// A probe sees what data flows through, in the order in which it flows.
+/// A probe sees the tensors in the order in which they are computed.
 #[test]
 fn stages_come_in_the_order_of_figure_1() {
     for (folder, pre) in [("marian_odd", false), ("nn_transformer_pre", true)] {
@@ -497,6 +498,6 @@ fn alignments_are_cross_attention() {
     let short = scratch.len() - 1;
     let found = align(&mut out, 0, &[0], &mut scratch[..short]);
     assert_eq!(found, Err(SessionError::Scratch { expected: short + 1, found: short }));
-    // Each of these took a row slot and gave it back.
+    // Each alignment took a row slot and gave it back.
     assert_eq!(align(&mut out, 0, &[0], &mut scratch), Ok(7));
 }

@@ -1,5 +1,5 @@
-//! A probe costs no allocation, and neither does an alignment. Without the test harness: the counter
-//! counts every thread's, and the harness has one of its own.
+//! A probe and an alignment allocate nothing. There is no test harness, because the counter counts every
+//! thread and the harness has one.
 
 #[path = "../examples/support/counting.rs"]
 mod counting;
@@ -8,7 +8,7 @@ use simdformer::trace::{Probe, View};
 use simdformer::{Limits, Model, Session, SourceId, StepRow};
 use std::path::Path;
 
-/// Adds everything up.
+/// Adds up all values.
 #[derive(Default)]
 struct Sum {
     views: usize,

@@ -1,7 +1,8 @@
-//! Peak resident memory of training is what the plan and the model say, within a hundredth: while a trainer learns
-//! from batches that fill its limits, on a pool of two, whatever is kept. Each trainer has a process of its own, as the
-//! allocator keeps what an earlier one has given back, and no test harness, whose threads have memory too. The
-//! counters are Linux's.
+//! The peak resident memory of training is what the plan and the model state, within one percent, while a
+//! trainer learns from batches that fill its limits, on a pool of two threads, for every
+//! `SavedActivations`. Each trainer has a process of its own, because the allocator keeps memory that an
+//! earlier trainer has freed. There is no test harness, whose threads take memory too. The numbers are
+//! those of Linux.
 
 use simdformer::config::{Config, ConvFrontend, Dimensions, SpecialTokens, TiedWeights};
 use simdformer::train::{
@@ -14,7 +15,7 @@ use std::process::Command;
 const SENTENCES: usize = 48;
 const LENGTH: usize = 32;
 
-/// A figure of this process, in bytes.
+/// A value of `/proc/self/status` in bytes.
 fn status(name: &str) -> usize {
     let text = fs::read_to_string("/proc/self/status").expect("a status");
     let line = text.lines().find(|line| line.starts_with(name)).expect("a line");
@@ -22,7 +23,7 @@ fn status(name: &str) -> usize {
     1024 * kib.parse::<usize>().expect("a number")
 }
 
-/// What is kept, and the numbers in a frame of features.
+/// What is saved, and the number of values in a frame of features.
 const KEEPS: [(&str, SavedActivations, Option<usize>); 4] = [
     ("everything", SavedActivations::Everything, None),
     ("inputs", SavedActivations::Inputs, None),
@@ -34,7 +35,7 @@ fn main() {
     if !cfg!(target_os = "linux") {
         return;
     }
-    // What a runner of tests passes is none of them.
+    // Arguments of a test runner are none of these names.
     let asked = std::env::args().nth(1).unwrap_or_default();
     if let Some(&(_, keep, bins)) = KEEPS.iter().find(|(name, ..)| *name == asked) {
         return learn(keep, bins);

@@ -1,7 +1,8 @@
-//! Training allocates nothing: fifty steps with validation in between, serial and on a pool of two, whatever is kept.
-//! Memory is what the plan says. Without the test harness: the counter counts every thread's.
+//! Training allocates nothing: fifty steps with validation in between, serial and on a pool of two threads,
+//! for every `SavedActivations`. The memory is that of the plan. There is no test harness, because the
+//! counter counts every thread.
 //!
-//! Writing a checkpoint is not counted: the file system's business takes memory of its own.
+//! Writing a checkpoint is not counted, because the file system allocates.
 
 #[path = "../examples/support/counting.rs"]
 mod counting;
@@ -12,7 +13,7 @@ use simdformer::train::{Example, Initial, SavedActivations, StepOptions, TrainLi
 use simdformer::{Features, Threads, train};
 use std::path::Path;
 
-/// Fifty steps over sentences of the demo; a validation after every tenth.
+/// Fifty steps over sentences of the demo, with a validation after every tenth step.
 fn fifty_steps(trainer: &mut Trainer<'_>, pairs: &[Example<'_>], options: &StepOptions) -> u64 {
     let (held_out, learned) = pairs.split_at(8);
     let before = counting::allocations();
@@ -81,7 +82,8 @@ fn main() {
     of_features(&pool, &options);
 }
 
-/// A model that reads features, some sources longer than the pieces in which its convolutions learn.
+/// A model that reads features. Some sources are longer than the parts in which the backward pass of a
+/// convolution runs.
 fn of_features(pool: &rayon::ThreadPool, options: &StepOptions) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/gradients/whisper");
     let checkpoint = Checkpoint::open(&folder).expect("a checkpoint");

@@ -1,5 +1,5 @@
-//! A run allocates nothing from its first step on, validations included; saves do, which write files. Without the test
-//! harness: the counter counts every thread's.
+//! A run allocates nothing from its first step on, validations included. Saves allocate, because they write
+//! files. There is no test harness, because the counter counts every thread.
 
 #[path = "../examples/support/counting.rs"]
 mod counting;

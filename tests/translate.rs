@@ -1,5 +1,4 @@
-//! The demo model translates sentences that it was not trained on, word for word, and the example
-//! around it says clearly what it cannot do.
+//! The demo model translates held-out sentences exactly, and the example `translate` prints clear errors.
 
 #[allow(dead_code, reason = "tests call what `main` calls")]
 #[path = "../examples/translate.rs"]
@@ -40,7 +39,7 @@ fn held_out(count: usize) -> Vec<HeldOut> {
     sentences
 }
 
-/// The English words of each id.
+/// The English word of each id.
 fn words() -> Vec<String> {
     let text = std::fs::read_to_string(folder().join("vocab.json")).expect("vocab.json");
     let map: std::collections::BTreeMap<String, usize> =
@@ -60,7 +59,7 @@ fn held_out_sentences_are_translated_exactly_on_every_instruction_set() {
     for isa in Isa::available() {
         let model = Model::load(&checkpoint, isa).expect("a model");
         let longest = sentences.iter().map(|s| s.source_ids.len()).max().expect("sentences");
-        // Fewer slots than sentences: most of them wait for one to become free.
+        // Fewer slots than sentences: most sentences wait for a free slot.
         let mut session = Session::new(&model, Limits::new(16, longest, 40)).expect("a session");
         let sources: Vec<Source> = sentences.iter().map(|s| Source::new(&s.source_ids)).collect();
         let mut found = vec![Vec::new(); sentences.len()];
@@ -102,7 +101,7 @@ fn translation<'o>(output: &'o str, source: &str) -> &'o str {
 
 #[test]
 fn samples_are_translated_without_arguments() {
-    // An empty pipe is what a program started by another program has.
+    // A program that another program starts may have an empty pipe as input.
     for piped in [None, Some(&b""[..])] {
         let (code, output) = run(&[], piped);
         assert_eq!(code, 0, "{output}");
@@ -131,7 +130,7 @@ fn arguments_and_lines_are_translated() {
 }
 
 #[test]
-fn what_cannot_be_translated_is_said() {
+fn sentences_that_cannot_be_translated_are_named() {
     let (code, output) = run(&["la voitture est rouge", "quel mois"], None);
     assert_eq!(code, 1);
     assert!(output.contains("the model does not know the word \"voitture\"; near it: voiture"));
@@ -145,14 +144,14 @@ fn what_cannot_be_translated_is_said() {
     let (code, output) = run(&[&long], None);
     assert_eq!(code, 1);
     assert!(output.contains("200 words and marks, the model takes at most 127"), "{output}");
-    // Nothing but blanks is nothing to do.
+    // An empty line is not an error.
     let (code, output) = run(&[], Some(b" \n\n"));
     assert_eq!(code, 0);
     assert!(output.contains("0 tokens in"), "{output}");
 }
 
 #[test]
-fn unknown_options_are_refused() {
+fn unknown_options_are_errors() {
     let error = example::run(&["--beams".to_owned()], None, &mut Vec::new()).unwrap_err();
     assert_eq!(error.to_string(), "unknown option `--beams`; see --help");
     assert!(run(&["--help"], None).1.contains("Translates French to English"));

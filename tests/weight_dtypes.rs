@@ -1,5 +1,5 @@
-//! Forms of weights: what a model in each of them promises, how far it is from f32, and that packed weights are read
-//! back. What may be wrong with such a file is in `packed_files.rs`.
+//! Weight dtypes: the guarantees for a model in each of them, its distance from f32, and packed weights
+//! that are read back. Errors in such a file are tested in `packed_files.rs`.
 
 use crate::effort::choose;
 use crate::random_model::{Dims, Random, families};
@@ -20,12 +20,12 @@ fn load(checkpoint: &Checkpoint<'_>, isa: Isa, forms: &str) -> Model {
     Model::load_as(checkpoint, isa, &forms, &mut |_| ()).expect("a model")
 }
 
-/// The hidden states of a source, and the logits of a target where there is a decoder.
+/// The hidden states of a source, and the logits of a target if the model has a decoder.
 fn outcome(model: &Model, source: &[u32], target: &[u32]) -> (Vec<f32>, Vec<f32>) {
     outcome_of(model, None, source, target)
 }
 
-/// The same, with keys and values kept in `cache`.
+/// The same with a KV cache in `cache`.
 fn outcome_of(
     model: &Model,
     cache: Option<Dtype>,
@@ -52,7 +52,7 @@ fn bits(floats: &[f32]) -> Vec<u32> {
     floats.iter().map(|x| x.to_bits()).collect()
 }
 
-/// The root mean square of `a - b` over that of `b`.
+/// The root mean square of `a - b` divided by that of `b`.
 fn distance(a: &[f32], b: &[f32]) -> f64 {
     assert_eq!(a.len(), b.len());
     let square = |x: f64| x * x;
@@ -60,13 +60,13 @@ fn distance(a: &[f32], b: &[f32]) -> f64 {
     (lost / b.iter().map(|&b| square(f64::from(b))).sum::<f64>()).sqrt()
 }
 
-/// The same tensors, cut off to sixteen bits.
+/// The same tensors, truncated to 16 bits.
 fn in_sixteen_bits(file: &[u8], dtype: safetensors::Dtype) -> Vec<u8> {
     let cut = |number: &[u8]| {
         let bits = u32::from_le_bytes(number.try_into().expect("an f32"));
         let sixteen = match (dtype, bits >> 23 & 0xff) {
             (safetensors::Dtype::BF16, _) => bits >> 16,
-            // What f16 would have as a subnormal is 0 here.
+            // A value that would be subnormal in f16 becomes 0.
             (_, exponent @ 113..=142) => {
                 bits >> 16 & 0x8000 | (exponent - 112) << 10 | bits >> 13 & 0x3ff
             }
@@ -88,10 +88,10 @@ fn in_sixteen_bits(file: &[u8], dtype: safetensors::Dtype) -> Vec<u8> {
     safetensors::serialize(views, None).expect("a safetensors file")
 }
 
-/// Every family, with random weights, which magnify what is rounded: what comes out is the same thing, and f32 is
-/// what it was.
+/// Every family with random weights, which amplify rounding errors: the results stay close, and f32 changes
+/// no bit.
 #[test]
-fn every_family_runs_in_every_form() {
+fn every_family_runs_in_every_dtype() {
     for family in families() {
         let dims = Dims::small(family);
         let config = dims.config();
@@ -121,9 +121,9 @@ fn every_family_runs_in_every_form() {
     }
 }
 
-/// Weights that are 16-bit in the file are 16-bit in memory, and give the bits of the same numbers in f32.
+/// Weights that are 16-bit in the file stay 16-bit in memory, and give the bits of the same values in f32.
 #[test]
-fn what_is_stored_in_sixteen_bits_stays_so_and_changes_no_bit() {
+fn weights_stored_in_16_bits_stay_so_and_change_no_bit() {
     let dims = Dims::small(Family::Marian);
     for (dtype, form) in
         [(safetensors::Dtype::BF16, StorageKind::Bf16), (safetensors::Dtype::F16, StorageKind::F16)]
@@ -146,9 +146,9 @@ fn what_is_stored_in_sixteen_bits_stays_so_and_changes_no_bit() {
     }
 }
 
-/// The demo model on sentences that it never saw: bytes change next to nothing, sixteen-bit rows nothing.
+/// The demo model on held-out sentences: int8 weights change little, and 16-bit activations even less.
 #[test]
-fn the_demo_model_says_the_same_in_bytes() {
+fn the_demo_model_gives_the_same_tokens_in_int8() {
     let count = choose(80, 400);
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/fr-en");
     let text = std::fs::read_to_string(folder.join("held_out.jsonl")).expect("held_out.jsonl");
@@ -185,10 +185,10 @@ fn the_demo_model_says_the_same_in_bytes() {
     }
 }
 
-/// Where nothing is said of keys and values, they are in f16 in a model whose decoder attends in `int8`, and in f32 in
-/// every other: those bits, and that memory.
+/// The default dtype of the KV cache is f16 for a model whose decoder attends in `int8`, and f32 for every
+/// other model. Bits and memory follow from it.
 #[test]
-fn keys_and_values_go_with_the_weights() {
+fn the_cache_dtype_follows_the_weights() {
     let dims = Dims::small(Family::Marian);
     let checkpoint = dims.checkpoint(5);
     let (source, target) = ([5, 9, 3, 8, 1, 7, 2], [4, 6, 2, 9, 3]);
@@ -218,7 +218,7 @@ fn keys_and_values_go_with_the_weights() {
     }
 }
 
-/// Forms by name: each matrix has the one that the last exception for it says.
+/// Exceptions by name: each matrix has the dtype of the last exception that matches it.
 #[test]
 fn exceptions_name_matrices() {
     let dims = Dims::small(Family::Bart);
@@ -230,7 +230,7 @@ fn exceptions_name_matrices() {
     for parameter in model.parameters() {
         let name = parameter.role().to_string();
         let expected = match parameter.form() {
-            // Norms and biases, tables, and what is tied.
+            // Norms, biases, tables and tied matrices.
             StorageKind::Rows | StorageKind::Shared => continue,
             _ if name.starts_with("encoder.layers.1.") => (0, StorageKind::Bf16),
             _ if name.contains("feed_forward.outer") && name.starts_with("decoder") => {
@@ -243,14 +243,15 @@ fn exceptions_name_matrices() {
         seen[expected.0] += 1;
     }
     assert_eq!(seen, [6, 2, 1, 24]);
-    // By default the output is what it was: greedy search finds its largest element from bytes.
+    // By default the output matrix keeps its dtype, because greedy search finds its argmax by int8
+    // pruning anyway.
     let model = load(&checkpoint, Isa::best(), "int8");
     let output = model.parameters().find(|p| p.role() == TensorId::Output).expect("an output");
     assert_eq!(output.form(), StorageKind::PackedF32);
 }
 
 #[test]
-fn forms_that_a_model_cannot_have_are_errors() {
+fn dtypes_that_a_model_cannot_have_are_errors() {
     let dims = Dims::small(Family::Marian);
     let checkpoint = dims.checkpoint(5);
     let refused = |forms: &str| {
@@ -273,7 +274,7 @@ fn forms_that_a_model_cannot_have_are_errors() {
     assert!(matches!(error, ModelError::WeightDtypes(WeightDtypesError::Shared { .. })), "{error}");
     assert!(error.to_string().contains("are one matrix"), "{error}");
 
-    // f16 ends at 65,504.
+    // The largest f16 is 65,504.
     let config = dims.config();
     let forms = WeightDtypes::all(WeightDtype::F16);
     let large = Model::from_fn_as(Isa::best(), config, &forms, |_, shape, out| {
@@ -288,7 +289,7 @@ fn forms_that_a_model_cannot_have_are_errors() {
     }
 }
 
-/// A file of its own, deleted at the end.
+/// A file that is deleted at the end.
 struct Temporary(PathBuf);
 
 impl Temporary {
@@ -303,7 +304,7 @@ impl Drop for Temporary {
     }
 }
 
-/// Packed, kept and read back: the same memory, whatever the forms, with ties and without.
+/// Packed, saved and read back: the same memory, for every dtype table, with and without tied matrices.
 #[test]
 fn packed_weights_are_read_back() {
     let mut random = Random(6);
@@ -315,7 +316,7 @@ fn packed_weights_are_read_back() {
         let source = random.ids(9, config.source_vocab);
         let target = random.ids(6, config.target_vocab.max(1));
         for forms in ["stored", "int8", "int8x16", "bf16", "f16,encoder.layers.0=int8"] {
-            // What is read is for the set that the environment names, if it names one.
+            // The instruction set is that of the environment variable, if it is set.
             let isa = Isa::from_environment().expect("a set").unwrap_or(Isa::best());
             let model = load(&checkpoint, isa, forms);
             model.save_packed(&file.0).expect("written");

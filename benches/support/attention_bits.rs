@@ -1,4 +1,4 @@
-//! Attention with everything that models do not use: biases, key-value groups, padding, weights.
+//! Attention with the options that models do not use: biases, key-value groups, padding, weights.
 
 use crate::Digest;
 use crate::random_model::Random;

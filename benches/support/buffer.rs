@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 /// Floats in one cache line.
 const LINE: usize = 16;
 
-/// `len` floats that start on a multiple of 64 bytes.
+/// `len` floats that start at a multiple of 64 bytes.
 pub(crate) struct Buffer {
     floats: Vec<f32>,
     start: usize,
@@ -13,7 +13,7 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    /// All zero, and touched: no page is mapped for the first time while a clock runs.
+    /// Zeros, written once, so that no page is mapped for the first time during a measurement.
     pub(crate) fn zeros(len: usize) -> Self {
         let mut floats = vec![1.0f32; len + LINE];
         floats.fill(0.0);
@@ -21,7 +21,7 @@ impl Buffer {
         Self { floats, start, len }
     }
 
-    /// Uniform in `[-1, 1)`, the same for the same `seed`: no denormals, no zeros to shortcut.
+    /// Uniform in `[-1, 1)`, the same for the same `seed`, without subnormal numbers and zeros.
     pub(crate) fn random(len: usize, seed: u64) -> Self {
         let mut buffer = Self::zeros(len);
         let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;

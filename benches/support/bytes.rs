@@ -1,4 +1,4 @@
-//! Products with weights in eight bits.
+//! Products with int8 weights.
 
 use crate::buffer::Buffer;
 use crate::matmul::Shape;
@@ -9,9 +9,9 @@ use simdformer_kernels::{
 };
 use std::hint::black_box;
 
-/// `C = A W` of rows that are rounded already, with `copies` of W in turn: in one call each is read once.
+/// `C = A W` with rows that are quantized before, and `copies` of W in turn: one call reads each copy once.
 ///
-/// Rows in 16 bits count as two of bytes, which they are where bytes are multiplied as bytes.
+/// Rows in 16 bits count as two of 8 bits, which they are where int8 values are multiplied as bytes.
 pub(crate) fn product(isa: Isa, shape: Shape, precision: ActivationBits, copies: usize) -> Work {
     let Shape(m, n, k) = shape;
     let (a, w, mut c) = shape.operands();
@@ -21,7 +21,7 @@ pub(crate) fn product(isa: Isa, shape: Shape, precision: ActivationBits, copies:
         let weight = Matrix::new(&w, k, n).expect("weight");
         QuantizedMatrix::quantize(isa, weight, words).expect("quantize");
     }
-    // For the rest of the program, as the bias of `gemm/bias`.
+    // Leaked, as the bias of `gemm/bias` is.
     let buffer = vec![0.0; QuantizedActivations::len(m, k, precision).expect("length")].leak();
     let rows = Matrix::new(&a, m, k).expect("a");
     let rows = QuantizedActivations::quantize(isa, rows, precision, buffer, Parallelism::Serial)
@@ -38,12 +38,12 @@ pub(crate) fn product(isa: Isa, shape: Shape, precision: ActivationBits, copies:
     })
 }
 
-/// Bytes of W.
+/// The bytes of W.
 pub(crate) fn bytes(shape: Shape) -> usize {
     4 * QuantizedMatrix::len(shape.2, shape.1).expect("length")
 }
 
-/// Rounds `[rows, depth]`.
+/// Quantizes `[rows, depth]`.
 pub(crate) fn rounding(isa: Isa, rows: usize, depth: usize, precision: ActivationBits) -> Work {
     let a = Buffer::random(rows * depth, 1);
     let mut buffer =
@@ -57,7 +57,7 @@ pub(crate) fn rounding(isa: Isa, rows: usize, depth: usize, precision: Activatio
     })
 }
 
-/// Bytes that are read and written at least.
+/// The bytes that are at least read and written.
 pub(crate) fn rounding_bytes(rows: usize, depth: usize) -> usize {
     5 * rows * depth
 }

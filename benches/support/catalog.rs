@@ -1,5 +1,5 @@
-//! What `roofline` can measure: the limits themselves, then every kernel family on the shapes that
-//! a Transformer of the usual sizes has.
+//! The measurements of `roofline`: the limits, then every kernel on the shapes that a Transformer of the
+//! usual sizes has.
 
 use crate::bytes;
 use crate::heads::{self, Mask, Under};
@@ -11,10 +11,10 @@ use crate::rows::{self, Scores};
 use crate::work::Work;
 use simdformer_kernels::{Activation, ActivationBits, Dtype, Epilogue, Isa};
 
-/// Rows of A up to which reading W may be the limit.
+/// The largest number of rows of A for which reading W may be the limit.
 const FEW_ROWS: usize = 32;
 
-/// Rows of A from which small matrices of bytes are multiplied at once.
+/// The smallest number of rows of A for which matrix instructions are used.
 const MANY_ROWS: usize = 32;
 
 const GEMM: [Shape; 22] = [
@@ -42,20 +42,20 @@ const GEMM: [Shape; 22] = [
     Shape(1, 32000, 512),
 ];
 
-/// Everything but what training needs, in the order in which it is measured.
+/// All groups except those of training, in the order of measurement.
 pub(crate) fn groups(options: &Options) -> Vec<Group> {
     let mut groups = Vec::new();
     machine(options, &mut groups);
     gemm(options, &mut groups);
-    in_bytes(options, &mut groups);
-    screened(options, &mut groups);
+    gemm_int8(options, &mut groups);
+    pruned_argmaxes(options, &mut groups);
     odd(options, &mut groups);
     attention(options, &mut groups);
     elementwise(options, &mut groups);
     groups
 }
 
-/// The kernel, and with several threads its copies and itself on one.
+/// The kernel, and with several threads its copies and the kernel on one thread.
 pub(crate) fn family(
     options: &Options,
     name: &str,
@@ -105,7 +105,7 @@ fn machine(options: &Options, groups: &mut Vec<Group>) {
     }
 }
 
-/// `16MiB`, or bytes when they are not whole KiB.
+/// `16MiB`; bytes if they are not whole KiB.
 fn size(bytes: usize) -> String {
     match bytes {
         b if b % (1 << 20) == 0 => format!("{}MiB", b >> 20),
@@ -126,24 +126,24 @@ fn gemm(options: &Options, groups: &mut Vec<Group>) {
         for (name, dtype) in [("gemm/bf16", Dtype::Bf16), ("gemm/f16", Dtype::F16)] {
             kernels.extend(family(options, name, move |isa| matmul::stored(isa, shape, dtype)));
         }
-        // What a Linear layer computes, for the comparison with engines that offer no less.
+        // A linear layer with a bias, for the comparison with engines that offer only this.
         kernels.push(single(options, "gemm/bias", Mode::Together, move |isa| {
             let bias = Some(&*vec![0.5; shape.1].leak());
             matmul::ours(isa, shape, Epilogue { bias, ..Epilogue::default() })
         }));
-        // What the epilogue costs where depth is least.
+        // The cost of the epilogue where the depth is smallest.
         if shape.2 == 512 && shape.0 >= 256 {
             let epilogue = Epilogue { activation: Activation::Gelu, ..Epilogue::default() };
             kernels.push(single(options, "gemm/gelu", Mode::Together, move |isa| {
                 matmul::ours(isa, shape, epilogue)
             }));
         }
-        // The hidden part of a gated feed-forward block.
+        // The hidden layer of a gated feed-forward block.
         if shape.1 == 2048 {
             let build = move |isa| matmul::gated(isa, shape);
             kernels.push(single(options, "gemm/gated", Mode::Together, build));
         }
-        // It has one thread and chooses its own instructions.
+        // It uses one thread and selects its own instructions.
         if options.threads == 1 && options.isa == Isa::best() {
             kernels.push(single(options, "gemm/matrixmultiply", Mode::Serial, move |_| {
                 matmul::matrixmultiply(shape)
@@ -162,9 +162,9 @@ fn gemm(options: &Options, groups: &mut Vec<Group>) {
     }
 }
 
-/// Products with weights in eight bits, of rows in eight and in sixteen; the same with so many weights in turn
-/// that no cache but the last one holds them, or none; and what rounding the rows takes.
-fn in_bytes(options: &Options, groups: &mut Vec<Group>) {
+/// Products with int8 weights, with rows in 8 and in 16 bits; the same with so many weights in turn that
+/// only the last cache holds them, or none; and the quantization of the rows.
+fn gemm_int8(options: &Options, groups: &mut Vec<Group>) {
     let kinds = [("gemm_int8", ActivationBits::Eight), ("gemm_int8/16", ActivationBits::Sixteen)];
     let mut group = |shape: Shape, name: String, copies: usize| {
         let mut limits = vec![Limit::Bytes];
@@ -177,7 +177,7 @@ fn in_bytes(options: &Options, groups: &mut Vec<Group>) {
             })
         });
         groups.push(Group { shape: name.clone(), limits, kernels: kernels.collect() });
-        // Many rows by AMX or I8MM, where there is one.
+        // Many rows with AMX or I8MM, if the CPU has one.
         if shape.0 >= MANY_ROWS && options.isa.has_matrix_products() {
             let kinds = if options.isa.name() == "neon" {
                 ["gemm_int8/i8mm", "gemm_int8/i8mm-16"]
@@ -219,9 +219,9 @@ fn in_bytes(options: &Options, groups: &mut Vec<Group>) {
     }
 }
 
-/// The largest logit of each row. Few rows wait for the bytes of the screen, more for the
-/// multiplications of bytes.
-fn screened(options: &Options, groups: &mut Vec<Group>) {
+/// The argmax of the logits of each row. Few rows are limited by reading the pruning table, more rows by
+/// the int8 multiply-adds.
+fn pruned_argmaxes(options: &Options, groups: &mut Vec<Group>) {
     for rows in [1, 8, 32] {
         let shape = Shape(rows, 32000, 512);
         groups.push(Group {
@@ -287,7 +287,7 @@ fn attention(options: &Options, groups: &mut Vec<Group>) {
     }
 }
 
-/// Attention on a cache that takes `bytes` in floats, with a bias and without.
+/// Attention on a cache that would take `bytes` in f32, with and without a bias.
 fn on_a_cache<B: Fn(Isa) -> Work + Copy + 'static>(
     options: &Options,
     name: &str,

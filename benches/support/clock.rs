@@ -1,15 +1,15 @@
-//! Seconds: of the wall, or of this thread alone.
+//! Seconds of wall-clock time, or of CPU time of this thread.
 
 #![allow(unsafe_code)]
 
 use std::time::Instant;
 
-/// What to count.
+/// Which time is counted.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Clock {
-    /// Time that passes.
+    /// Wall-clock time.
     Wall,
-    /// Time that the calling thread runs.
+    /// CPU time of the calling thread.
     Thread,
 }
 
@@ -34,13 +34,13 @@ impl Clock {
 #[cfg(unix)]
 fn thread_seconds() -> f64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the pointer is to a timespec that the call fills.
+    // SAFETY: the pointer is to a timespec, which the call fills.
     let status = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut now) };
     assert_eq!(status, 0, "the system has no CPU clock for threads");
     now.tv_sec as f64 + 1e-9 * now.tv_nsec as f64
 }
 
-/// The command line does not let it come here.
+/// The command line rejects `--cpu-time` here.
 #[cfg(not(unix))]
 fn thread_seconds() -> f64 {
     f64::NAN

@@ -1,4 +1,4 @@
-//! Attention on operands laid `[tokens, heads, head_dim]`.
+//! Attention on operands in the layout `[tokens, heads, head_dim]`.
 
 use crate::buffer::Buffer;
 use crate::work::Work;
@@ -24,24 +24,24 @@ pub(crate) struct Shape {
 /// Which keys a query sees.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Mask {
-    /// All.
+    /// All keys.
     None,
-    /// Up to its own position.
+    /// The keys up to its own position.
     Causal,
-    /// All but the last quarter.
+    /// All keys but the last quarter.
     Padded,
 }
 
-/// What is added to the scores.
+/// The bias that is added to the scores.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Under {
     Nothing,
-    /// A relative bias, a table a head.
+    /// A relative bias with a table for each head.
     Relative,
 }
 
 impl Under {
-    /// A table for `shape`, and the options that go with it.
+    /// A table for `shape`, and the options that use it.
     fn table(self, shape: Shape) -> Buffer {
         let distances = 2 * shape.keys.max(shape.queries) - 1;
         Buffer::random(if self == Self::Nothing { 0 } else { shape.heads * distances }, 7)
@@ -77,7 +77,7 @@ impl Shape {
         self.tokens(per_sentence).iter().product()
     }
 
-    /// Multiplications and additions of both products, over the visible keys only.
+    /// Multiplications and additions of both products, for visible keys only.
     pub(crate) fn flops(self, mask: Mask) -> f64 {
         let Self { queries, keys, .. } = self;
         let seen = match mask {
@@ -88,7 +88,7 @@ impl Shape {
         4.0 * (self.batch * self.heads * self.head_dim) as f64 * seen as f64
     }
 
-    /// A sequence for each sentence.
+    /// One sequence for each sentence.
     fn sequences(self, mask: Mask) -> Vec<Sequence> {
         let Self { batch, queries, keys, .. } = self;
         let seen = if mask == Mask::Padded { keys - keys / 4 } else { keys };
@@ -102,13 +102,13 @@ impl Shape {
         (0..batch).map(sequence).collect()
     }
 
-    /// Bytes of the keys and the values.
+    /// The bytes of keys and values.
     pub(crate) fn key_value_bytes(self) -> f64 {
         8.0 * self.floats(self.keys) as f64
     }
 }
 
-/// Prefill: keys are put into panels within the call.
+/// Prefill: the keys are packed into panels within the call.
 pub(crate) fn prefill(isa: Isa, shape: Shape, mask: Mask, under: Under) -> Work {
     let table = under.table(shape);
     let Shape { heads, queries, keys, head_dim, .. } = shape;
@@ -140,7 +140,7 @@ pub(crate) fn prefill(isa: Isa, shape: Shape, mask: Mask, under: Under) -> Work 
     })
 }
 
-/// A step of training: of the forward, which keeps its sums, of the gradient, or of both.
+/// The part of a training step: the forward pass, which saves statistics, the gradient, or both.
 #[cfg(feature = "train")]
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Part {
@@ -149,7 +149,7 @@ pub(crate) enum Part {
     Both,
 }
 
-/// Self-attention of training on one fused buffer. The gradient is five products to the forward's two.
+/// Self-attention of training on one fused buffer. The gradient has five products, the forward pass two.
 #[cfg(feature = "train")]
 pub(crate) fn training(isa: Isa, shape: Shape, mask: Mask, under: Under, part: Part) -> Work {
     let table = under.table(shape);
@@ -214,7 +214,7 @@ pub(crate) fn training(isa: Isa, shape: Shape, mask: Mask, under: Under, part: P
     })
 }
 
-/// A cache of `slots` slots filled to `keys`.
+/// A cache of `slots` slots, filled up to `keys`.
 fn filled(isa: Isa, dtype: Dtype, slots: usize, shape: Shape) -> (CacheShape, Buffer) {
     let Shape { heads, keys, head_dim, .. } = shape;
     let layout = CacheShape { dtype, ..CacheShape::new(slots, keys, heads, head_dim) };
@@ -231,7 +231,7 @@ fn filled(isa: Isa, dtype: Dtype, slots: usize, shape: Shape) -> (CacheShape, Bu
     (layout, data)
 }
 
-/// Decode: the queries of each sentence on the keys of its slot of a cache.
+/// Decoding: the queries of each sentence attend to the keys of its KV slot.
 pub(crate) fn cached(isa: Isa, dtype: Dtype, shape: Shape, under: Under) -> Work {
     let table = under.table(shape);
     let Shape { batch, queries, keys, head_dim, .. } = shape;
@@ -262,8 +262,8 @@ pub(crate) fn cached(isa: Isa, dtype: Dtype, shape: Shape, under: Under) -> Work
     })
 }
 
-/// A step of beam search: the hypotheses of a sentence (`queries` of them, for `batch` sentences)
-/// share the first half of their past and have the rest to themselves.
+/// A step of beam search. The hypotheses of a sentence (`queries` of them, for `batch` sentences) share the
+/// first half of their keys, and each has the second half for itself.
 pub(crate) fn step(isa: Isa, dtype: Dtype, shape: Shape, under: Under) -> Work {
     let table = under.table(shape);
     let Shape { batch, queries: beams, keys, head_dim, .. } = shape;
@@ -292,12 +292,12 @@ pub(crate) fn step(isa: Isa, dtype: Dtype, shape: Shape, under: Under) -> Work {
     })
 }
 
-/// Bytes of numbers that take `bytes` as floats.
+/// The bytes of values that would take `bytes` in f32.
 pub(crate) fn in_storage(bytes: f64, dtype: Dtype) -> f64 {
     if dtype == Dtype::F16 { bytes / 2.0 } else { bytes }
 }
 
-/// Bytes of the keys and values that a [`step`] reads as floats, the shared ones once.
+/// The bytes of keys and values in f32 that a [`step`] reads, shared ones counted once.
 pub(crate) fn step_bytes(shape: Shape) -> f64 {
     let shared = shape.keys / 2;
     let positions = shape.batch * (shared + shape.queries * (shape.keys - shared));

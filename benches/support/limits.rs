@@ -1,8 +1,8 @@
-//! What the machine can do at most: multiply-adds in registers, and reading and copying memory.
+//! The limits of the machine: multiply-adds in registers, and the bandwidth of reading and copying memory.
 //!
-//! These loops are the denominators of every fraction, so they must be hard to beat: enough
-//! independent chains to hide the latency of an FMA, and for reading the best of several orders
-//! (one to four streams, with and without prefetch), found anew for each footprint.
+//! These loops are the denominators of every fraction, so they must be fast: enough independent chains to
+//! hide the latency of an FMA, and for reading the best of several orders (one to four streams, with and
+//! without prefetch), which is searched for each footprint.
 
 #![allow(unsafe_code)]
 
@@ -15,14 +15,14 @@ use std::time::Instant;
 /// Steps of the register loop in one call.
 const FMA_STEPS: usize = 4096;
 
-/// Floats that one turn of the widest read loop takes.
+/// Floats that one iteration of the widest read loop takes.
 const READ_TURN: usize = 512;
 
-/// Multiply-adds in registers, nothing else.
+/// Multiply-adds in registers only.
 pub(crate) fn fma_peak(isa: Isa) -> Work {
     let (run, chains): (fn(usize) -> f32, usize) = match isa.name() {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: holding the Isa is the proof that the CPU has the instructions.
+        // SAFETY: an Isa exists only if the CPU has the instructions.
         "avx512" => (|steps| unsafe { x86::fma_avx512(steps) }, x86::FMA_AVX512),
         #[cfg(target_arch = "x86_64")]
         // SAFETY: as above.
@@ -38,12 +38,12 @@ pub(crate) fn fma_peak(isa: Isa) -> Work {
     })
 }
 
-/// Multiply-adds of bytes in registers, nothing else; of floats where no instruction adds up bytes.
-pub(crate) fn byte_peak(isa: Isa) -> Work {
+/// Int8 multiply-adds in registers only; f32 multiply-adds if the CPU has no int8 dot products.
+pub(crate) fn int8_peak(isa: Isa) -> Work {
     let (run, chains): (fn(usize) -> i32, usize) = match isa.name() {
         #[cfg(target_arch = "x86_64")]
         "avx512" if is_x86_feature_detected!("avx512vnni") => {
-            // SAFETY: holding the Isa is the proof of AVX-512, and VNNI was just found.
+            // SAFETY: an Isa exists only if the CPU has AVX-512, and VNNI was just detected.
             (|steps| unsafe { x86::dot_avx512(steps) }, 4 * x86::FMA_AVX512)
         }
         #[cfg(target_arch = "x86_64")]
@@ -64,14 +64,14 @@ pub(crate) fn byte_peak(isa: Isa) -> Work {
     })
 }
 
-/// Multiply-adds of bytes by what multiplies small matrices of them, in registers, nothing else; in vectors where
-/// there is no such instruction.
+/// Int8 multiply-adds by matrix instructions in registers only; by vector instructions if the CPU has no
+/// matrix instructions.
 pub(crate) fn matrix_peak(isa: Isa) -> Work {
     #[cfg(target_arch = "x86_64")]
     if isa.has_matrix_products() {
         let operations = 2.0 * (FMA_STEPS * x86::TILE_PRODUCTS) as f64;
         return Work::new(operations, 0.0, move |_| {
-            // SAFETY: this process may use tiles, and nothing else in this thread does.
+            // SAFETY: this process may use tiles, and nothing else in this thread uses them.
             unsafe { x86::dot_tiles(black_box(FMA_STEPS)) };
         });
     }
@@ -83,16 +83,16 @@ pub(crate) fn matrix_peak(isa: Isa) -> Work {
             black_box(unsafe { aarch64::matrices(black_box(FMA_STEPS)) });
         });
     }
-    byte_peak(isa)
+    int8_peak(isa)
 }
 
-/// Reads `bytes` bytes, rounded up to whole turns of the loop, in the order that is fastest here.
+/// Reads `bytes` bytes, rounded up to whole iterations of the loop, in the fastest order.
 pub(crate) fn read_bandwidth(isa: Isa, bytes: usize) -> Work {
     let floats = (bytes / 4).next_multiple_of(READ_TURN).max(READ_TURN);
     let data = Buffer::random(floats, 3);
     let candidates: &[fn(&[f32]) -> u32] = match isa.name() {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: holding the Isa is the proof that the CPU has the instructions.
+        // SAFETY: an Isa exists only if the CPU has the instructions.
         "avx512" => unsafe {
             &[
                 |x| x86::read_avx512::<1, false>(x),
@@ -121,7 +121,7 @@ pub(crate) fn read_bandwidth(isa: Isa, bytes: usize) -> Work {
     })
 }
 
-/// The candidate with the least time over `data`, each tried several times in turn.
+/// The candidate with the shortest time over `data`. The candidates run several times in turn.
 fn fastest(candidates: &[fn(&[f32]) -> u32], data: &[f32]) -> fn(&[f32]) -> u32 {
     let calls = ((1 << 20) / data.len()).max(1);
     let mut times = vec![f64::INFINITY; candidates.len()];
@@ -138,14 +138,14 @@ fn fastest(candidates: &[fn(&[f32]) -> u32], data: &[f32]) -> fn(&[f32]) -> u32 
     candidates[best]
 }
 
-/// Reads `inputs` (one or two) streams and writes one, `bytes` bytes in all.
+/// Reads `inputs` (one or two) streams and writes one, `bytes` bytes in total.
 pub(crate) fn copy_bandwidth(isa: Isa, bytes: usize, inputs: usize) -> Work {
     let floats = (bytes / 4 / (inputs + 1)).next_multiple_of(16).max(16);
     let (a, b) = (Buffer::random(floats, 4), Buffer::random(floats * (inputs - 1), 5));
     let mut to = Buffer::zeros(floats);
     let run: fn(&[f32], &[f32], &mut [f32]) = match isa.name() {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: holding the Isa is the proof that the CPU has the instructions.
+        // SAFETY: an Isa exists only if the CPU has the instructions.
         "avx512" => |a, b, to| unsafe { x86::copy_avx512(a, b, to) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: as above.
@@ -157,7 +157,7 @@ pub(crate) fn copy_bandwidth(isa: Isa, bytes: usize, inputs: usize) -> Work {
     })
 }
 
-/// What the compiler makes of plain Rust: SSE2 on x86-64, NEON on AArch64.
+/// Plain Rust as the compiler vectorizes it: SSE2 on x86-64, NEON on AArch64.
 mod portable {
     #[cfg(not(target_arch = "x86_64"))]
     pub(super) const CHAINS: usize = 4 * 12;
@@ -209,14 +209,14 @@ mod x86 {
     use std::arch::x86_64::*;
     use std::hint::black_box;
 
-    /// Independent sums: FMA latency times units, and some to spare.
+    /// Independent sums: the latency of an FMA times the number of units, and some more.
     const CHAINS: usize = 12;
     pub(super) const FMA_AVX512: usize = 16 * CHAINS;
     pub(super) const FMA_AVX2: usize = 8 * CHAINS;
 
     pub(super) const FMA_SSE2: usize = 4 * CHAINS;
 
-    /// A multiplication and an addition: what the scalar kernels do, and have registers for.
+    /// A multiplication and an addition, as in the scalar kernels.
     pub(super) fn fma_sse2(steps: usize) -> f32 {
         // SAFETY: SSE2 is part of x86-64.
         unsafe {
@@ -234,7 +234,7 @@ mod x86 {
         }
     }
 
-    /// Bytes ahead of the loads at which the prefetching orders touch memory.
+    /// The distance in bytes at which the prefetching orders request memory ahead of the loads.
     const AHEAD: usize = 2048;
 
     #[target_feature(enable = "avx512f")]
@@ -291,10 +291,10 @@ mod x86 {
         acc.iter().fold(0, |sum: i32, &x| sum.wrapping_add(_mm256_extract_epi32::<0>(x)))
     }
 
-    /// Multiply-adds of four products of tiles.
+    /// Multiply-adds of four tile products.
     pub(super) const TILE_PRODUCTS: usize = 4 * 16 * 16 * 64;
 
-    /// Two tiles by two, as in a block, all of them zeros.
+    /// Two by two tiles, as in a block, all of them zero.
     ///
     /// # Safety
     /// This process may use the tiles of AMX, and this thread has not configured them.
@@ -305,7 +305,8 @@ mod x86 {
         for tile in 0..8 {
             (configuration[16 + 2 * tile], configuration[48 + tile]) = (64, 16);
         }
-        // SAFETY: the caller's contract; the configuration is read, and nothing is written.
+        // SAFETY: the contract of the caller; the instruction reads the configuration and writes no
+        // memory.
         unsafe {
             std::arch::asm!(
                 "ldtilecfg [{configuration}]",
@@ -326,7 +327,8 @@ mod x86 {
         }
     }
 
-    /// Eight vectors a turn, from `STREAMS` places at once; `data` is whole turns of each stream.
+    /// Eight vectors in each iteration, from `STREAMS` positions at the same time. `data` is a multiple
+    /// of that.
     #[target_feature(enable = "avx512f")]
     pub(super) fn read_avx512<const STREAMS: usize, const PREFETCH: bool>(data: &[f32]) -> u32 {
         let stream = data.len() / STREAMS;
@@ -335,7 +337,8 @@ mod x86 {
         let mut at = 0;
         while at < stream {
             for s in 0..STREAMS {
-                // SAFETY: `at + vectors * 16 <= stream`, as `stream` is a multiple of that step.
+                // SAFETY: `at + vectors * 16 <= stream`, because `stream` is a multiple of
+                // this step.
                 unsafe {
                     let from = data.as_ptr().add(s * stream + at);
                     for v in 0..vectors {
@@ -355,7 +358,7 @@ mod x86 {
         _mm512_reduce_add_epi32(all) as u32
     }
 
-    /// As `read_avx512`, eight half-size vectors a turn.
+    /// As `read_avx512`, with eight vectors of half the size.
     #[target_feature(enable = "avx2")]
     pub(super) fn read_avx2<const STREAMS: usize, const PREFETCH: bool>(data: &[f32]) -> u32 {
         let stream = data.len() / STREAMS;
@@ -364,7 +367,8 @@ mod x86 {
         let mut at = 0;
         while at < stream {
             for s in 0..STREAMS {
-                // SAFETY: `at + vectors * 8 <= stream`, as `stream` is a multiple of that step.
+                // SAFETY: `at + vectors * 8 <= stream`, because `stream` is a multiple of
+                // this step.
                 unsafe {
                     let from = data.as_ptr().add(s * stream + at);
                     for v in 0..vectors {
@@ -429,7 +433,7 @@ mod aarch64 {
     use std::arch::asm;
     use std::hint::black_box;
 
-    /// Sixteen multiply-adds in each of so many independent sums.
+    /// Sixteen multiply-adds in each of `SUMS` independent sums.
     const SUMS: usize = 16;
     pub(super) const CHAINS: usize = 16 * SUMS;
 
@@ -439,7 +443,8 @@ mod aarch64 {
         let mut acc: [int32x4_t; SUMS] = [vdupq_n_s32(0); SUMS];
         for _ in 0..steps {
             for x in &mut acc {
-                // SAFETY: the function has the instruction, which changes `x` alone.
+                // SAFETY: the function has the target feature of the instruction, which
+                // changes only `x`.
                 unsafe {
                     asm!(
                         "sdot {x:v}.4s, {a:v}.16b, {b:v}.16b",
@@ -460,7 +465,8 @@ mod aarch64 {
         let mut acc: [int32x4_t; SUMS] = [vdupq_n_s32(0); SUMS];
         for _ in 0..steps {
             for x in &mut acc {
-                // SAFETY: the function has the instruction, which changes `x` alone.
+                // SAFETY: the function has the target feature of the instruction, which
+                // changes only `x`.
                 unsafe {
                     asm!(
                         "smmla {x:v}.4s, {a:v}.16b, {b:v}.16b",

@@ -1,4 +1,4 @@
-//! `C = A W` by this library and by matrixmultiply, on operands of the same values.
+//! `C = A W` by this library and by matrixmultiply, on the same values.
 
 #![allow(unsafe_code)]
 
@@ -24,12 +24,12 @@ impl Shape {
         2.0 * self.0 as f64 * self.1 as f64 * self.2 as f64
     }
 
-    /// Bytes of W.
+    /// The bytes of W.
     pub(crate) fn weight_bytes(self) -> f64 {
         4.0 * self.1 as f64 * self.2 as f64
     }
 
-    /// Bytes of W in numbers of sixteen bits.
+    /// The bytes of W in f16 or bf16.
     pub(crate) fn half_bytes(self) -> f64 {
         0.5 * self.weight_bytes()
     }
@@ -46,8 +46,8 @@ impl Shape {
     }
 }
 
-/// A shape that panels of `panel` columns and vectors of `lanes` divide, then shapes around it and
-/// far below it that they do not.
+/// A shape that is a multiple of `panel` columns and of `lanes`, then shapes near it and much smaller that
+/// are not.
 pub(crate) fn odd_shapes(panel: usize, lanes: usize) -> Vec<Shape> {
     let (rows, columns, depth) = (48, 512usize.next_multiple_of(panel), 512);
     let mut shapes = vec![Shape(rows, columns, depth)];
@@ -62,7 +62,7 @@ pub(crate) fn odd_shapes(panel: usize, lanes: usize) -> Vec<Shape> {
     shapes
 }
 
-/// This library, with W packed and `epilogue` applied.
+/// This library, with packed W and `epilogue`.
 pub(crate) fn ours(isa: Isa, shape: Shape, epilogue: Epilogue<'static>) -> Work {
     let Shape(m, n, k) = shape;
     let (a, w, mut c) = shape.operands();
@@ -77,7 +77,7 @@ pub(crate) fn ours(isa: Isa, shape: Shape, epilogue: Epilogue<'static>) -> Work 
     })
 }
 
-/// This library, with W packed in numbers of sixteen bits.
+/// This library, with W packed in f16 or bf16.
 pub(crate) fn stored(isa: Isa, shape: Shape, dtype: Dtype) -> Work {
     let Shape(m, n, k) = shape;
     let (a, w, mut c) = shape.operands();
@@ -94,7 +94,7 @@ pub(crate) fn stored(isa: Isa, shape: Shape, dtype: Dtype) -> Work {
     Work { bytes: shape.half_bytes(), ..work }
 }
 
-/// The product of a gradient and of a weight, times the derivative of an activation.
+/// The product of a gradient and a weight, times the derivative of an activation.
 #[cfg(feature = "train")]
 pub(crate) fn derivative(isa: Isa, shape: Shape, of: Activation) -> Work {
     let pre = Box::leak(Box::new(Buffer::random(shape.0 * shape.1, 5)));
@@ -103,8 +103,8 @@ pub(crate) fn derivative(isa: Isa, shape: Shape, of: Activation) -> Work {
     ours(isa, shape, Epilogue { residual, ..Epilogue::default() })
 }
 
-/// Two products of half of the columns each, the second one a gate on the first: as many multiply-adds as
-/// one of `shape`.
+/// Two products of half of the columns each, the second of which gates the first: the multiply-adds of one
+/// product of `shape`.
 pub(crate) fn gated(isa: Isa, shape: Shape) -> Work {
     let Shape(m, n, k) = shape;
     let half = n / 2;
@@ -127,8 +127,8 @@ pub(crate) fn gated(isa: Isa, shape: Shape) -> Work {
     })
 }
 
-/// This library packing a W stored as `[columns, depth]` (as checkpoints have it) or, with
-/// `by_row`, as `[depth, columns]`.
+/// This library packing a W stored as `[columns, depth]` (as in checkpoints) or, with `by_row`, as `[depth,
+/// columns]`.
 pub(crate) fn packing(isa: Isa, columns: usize, depth: usize, by_row: bool) -> Work {
     let w = Buffer::random(columns * depth, 2);
     let mut packed = Buffer::zeros(PackedMatrix::len(isa, depth, columns).expect("length"));
@@ -145,7 +145,7 @@ pub(crate) fn packing(isa: Isa, columns: usize, depth: usize, by_row: bool) -> W
 }
 
 /// Rows, outputs and inputs: a feed-forward block and a projection of the base size, then the same and the
-/// output projection of a small model, in batches of usual size.
+/// output projection of a small model, in batches of the usual size.
 #[cfg(feature = "train")]
 pub(crate) const GRADIENTS: [(usize, usize, usize); 7] = [
     (4096, 2048, 512),
@@ -157,11 +157,11 @@ pub(crate) const GRADIENTS: [(usize, usize, usize); 7] = [
     (1500, 2318, 128),
 ];
 
-/// Rows of a leaf of a gradient.
+/// Rows in a reduction chunk of a gradient.
 #[cfg(feature = "train")]
 const REDUCTION_CHUNK: usize = 512;
 
-/// The gradient of a weight of `[outputs, inputs]` over `rows` rows, in leaves of 512.
+/// The gradient of a weight of `[outputs, inputs]` over `rows` rows, in chunks of 512.
 #[cfg(feature = "train")]
 pub(crate) fn weight_gradient(isa: Isa, (rows, outputs, inputs): (usize, usize, usize)) -> Work {
     let (d_y, x) = (Buffer::random(rows * outputs, 1), Buffer::random(rows * inputs, 2));
@@ -187,13 +187,13 @@ pub(crate) fn weight_gradient(isa: Isa, (rows, outputs, inputs): (usize, usize, 
     })
 }
 
-/// matrixmultiply, one thread; packs both operands in every call.
+/// matrixmultiply on one thread. It packs both operands in every call.
 pub(crate) fn matrixmultiply(shape: Shape) -> Work {
     let Shape(m, n, k) = shape;
     let (a, w, mut c) = shape.operands();
     shape.work(move |_| {
         let (a, n_stride, k_stride) = (black_box(&a), n as isize, k as isize);
-        // SAFETY: the buffers have m x k, k x n and m x n floats with rows end to end.
+        // SAFETY: the buffers have m x k, k x n and m x n floats without gaps.
         unsafe {
             matrixmultiply::sgemm(
                 m,

@@ -1,25 +1,25 @@
-//! Limits and kernels in turn, so that what drifts drifts for both.
+//! Limits and kernels run in turn, so that a drift affects both.
 
 use crate::limits;
 use crate::options::Options;
-use crate::report::HypothesisId;
+use crate::report::ReportRow;
 use crate::work::Work;
 use simdformer_kernels::{Isa, Parallelism, Team};
 use std::sync::{Barrier, Mutex};
 use std::time::Instant;
 
-/// What the machine can do of one thing.
+/// A limit of the machine.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Limit {
     /// Multiply-adds in registers.
     Fma,
-    /// Multiply-adds of bytes in registers.
+    /// Int8 multiply-adds in registers.
     Bytes,
-    /// Multiply-adds of bytes by what multiplies small matrices of them.
+    /// Int8 multiply-adds by matrix instructions.
     Matrices,
-    /// Reading that many bytes again and again.
+    /// Reading this number of bytes repeatedly.
     Read(usize),
-    /// Reading `inputs` streams and writing one, that many bytes in all.
+    /// Reading `inputs` streams and writing one, this number of bytes in total.
     Copy { bytes: usize, inputs: usize },
 }
 
@@ -27,7 +27,7 @@ impl Limit {
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Fma => "fma_peak",
-            Self::Bytes => "byte_peak",
+            Self::Bytes => "int8_peak",
             Self::Matrices => "matrix_peak",
             Self::Read(_) => "read_bandwidth",
             Self::Copy { .. } => "copy_bandwidth",
@@ -42,7 +42,7 @@ impl Limit {
         }
     }
 
-    /// Billions of what this limit counts in one call of `work`.
+    /// The amount of work in one call, in units of 10^9.
     fn amount(self, work: Amount) -> f64 {
         1e-9 * match self {
             Self::Fma | Self::Bytes | Self::Matrices => work.flops,
@@ -50,19 +50,19 @@ impl Limit {
         }
     }
 
-    /// Whether something that moves `bytes` in one call is held to this one of `limits`: of several
-    /// footprints, to the one that is nearest.
+    /// Whether this one of `limits` applies to a kernel that moves `bytes` in one call: of several
+    /// footprints the nearest one applies.
     fn holds(self, limits: &[Self], bytes: f64) -> bool {
         let Self::Read(own) = self else { return true };
         let away = |footprint: usize| (footprint as f64 - bytes).abs();
         !limits.iter().any(|other| matches!(*other, Self::Read(other) if away(other) < away(own)))
     }
 
-    /// One of `copies` at once; together they touch the footprint.
+    /// The work of one of `copies` that run at the same time and together have the footprint.
     pub(crate) fn work(self, isa: Isa, copies: usize) -> Work {
         match self {
             Self::Fma => limits::fma_peak(isa),
-            Self::Bytes => limits::byte_peak(isa),
+            Self::Bytes => limits::int8_peak(isa),
             Self::Matrices => limits::matrix_peak(isa),
             Self::Read(bytes) => limits::read_bandwidth(isa, bytes / copies),
             Self::Copy { bytes, inputs } => limits::copy_bandwidth(isa, bytes / copies, inputs),
@@ -70,14 +70,14 @@ impl Limit {
     }
 }
 
-/// How a kernel uses the threads.
+/// How the calls use the threads.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Mode {
-    /// All of them in each call.
+    /// Each call uses all of them.
     Together,
-    /// One in each call, and a call on each.
+    /// Each thread runs a call of its own.
     Copies,
-    /// One.
+    /// One call on one thread.
     Serial,
 }
 
@@ -89,7 +89,7 @@ pub(crate) struct Kernel {
     pub(crate) build: Box<dyn Fn() -> Work>,
 }
 
-/// Kernels that do the same work within the same limits.
+/// Kernels that do the same work and have the same limits.
 pub(crate) struct Group {
     pub(crate) shape: String,
     pub(crate) limits: Vec<Limit>,
@@ -97,7 +97,7 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// Indices of the kernels whose name is wanted.
+    /// The indices of the kernels whose names are wanted.
     pub(crate) fn keep(&self, wanted: impl Fn(&str) -> bool) -> Vec<usize> {
         (0..self.kernels.len()).filter(|&i| wanted(&self.kernels[i].name)).collect()
     }
@@ -112,11 +112,11 @@ struct Amount {
 /// Something to time.
 struct Runner {
     works: Vec<Mutex<Work>>,
-    /// Of one call.
+    /// The amount of work in one call.
     amount: Amount,
     mode: Mode,
     calls: usize,
-    /// Seconds of one call, a round each.
+    /// Seconds of one call in each round.
     times: Vec<f64>,
 }
 
@@ -127,7 +127,7 @@ impl Runner {
         let amount = Amount { flops: works[0].flops, bytes: works[0].bytes };
         let works = works.into_iter().map(Mutex::new).collect();
         let mut runner = Self { works, amount, mode, calls: 1, times: Vec::new() };
-        // The first call warms up. Then as many calls as fill a slice.
+        // The first call warms up. Then as many calls run as fill a slice.
         if !options.smoke {
             runner.seconds(1, options);
             while runner.calls < 1 << 30 {
@@ -143,12 +143,12 @@ impl Runner {
         runner
     }
 
-    /// Copies times the amount that `limit` counts.
+    /// The number of copies times the amount of work.
     fn amount(&self, limit: Limit) -> f64 {
         self.works.len() as f64 * limit.amount(self.amount)
     }
 
-    /// One call to bring the operands back into the caches, then `calls` on the clock.
+    /// One call brings the operands into the caches, then `calls` calls are measured.
     fn seconds(&self, calls: usize, options: &Options) -> f64 {
         let lock = |i: usize| self.works[i].lock().expect("no kernel panicked");
         let time = if self.works.len() > 1 {
@@ -161,7 +161,8 @@ impl Runner {
                 (0..calls).for_each(|_| (work.run)(Parallelism::Serial));
                 start.elapsed().as_secs_f64()
             });
-            // The copies' rates added up: one that was held up must not hold up the others' count.
+            // The sum of the rates of the copies, so that a delay of one copy does not change
+            // the count of the others.
             spans.len() as f64 / spans.iter().map(|span| 1.0 / span.max(1e-9)).sum::<f64>()
         } else {
             let all = |parallelism: Parallelism<'_>| {
@@ -175,7 +176,7 @@ impl Runner {
                 all(Parallelism::Serial)
             }
         };
-        // The clock may stand still over something very short.
+        // The clock may not advance during a very short call.
         time.max(1e-9) / calls as f64
     }
 
@@ -185,7 +186,7 @@ impl Runner {
 }
 
 /// Measures the kernels of `group` with the indices `wanted`.
-pub(crate) fn measure(group: &Group, wanted: &[usize], options: &Options) -> Vec<HypothesisId> {
+pub(crate) fn measure(group: &Group, wanted: &[usize], options: &Options) -> Vec<ReportRow> {
     let mut kernels: Vec<(&Kernel, Runner)> = wanted
         .iter()
         .map(|&i| &group.kernels[i])
@@ -232,10 +233,10 @@ fn row(
     runner: &Runner,
     bounds: &[(Limit, Mode, Runner)],
     options: &Options,
-) -> HypothesisId {
+) -> ReportRow {
     let seconds = median(runner.times.clone());
     let mode = limit_mode(kernel.mode, options);
-    // The share of the kernel's time that the limit takes for the same work, round by round.
+    // The share of the kernel's time that the limit needs for the same work, round by round.
     let share = |(limit, _, bound): &(Limit, Mode, Runner)| {
         let least = |time: &f64| time * runner.amount(*limit) / bound.amount(*limit);
         median(bound.times.iter().zip(&runner.times).map(|(l, t)| least(l) / t).collect())
@@ -250,14 +251,14 @@ fn row(
             let rate = runner.amount(*limit) / seconds;
             (fraction, bound.amount(*limit) / median(bound.times.clone()), rate, *limit)
         }
-        // A limit is its own.
+        // The limit of a limit is itself.
         None => {
             let limit = own_limit(kernel);
             let rate = runner.amount(limit) / seconds;
             (1.0, rate, rate, limit)
         }
     };
-    HypothesisId {
+    ReportRow {
         kernel: kernel.name.clone(),
         shape: group.shape.clone(),
         threads: if kernel.mode == Mode::Serial { 1 } else { options.threads },
@@ -271,11 +272,11 @@ fn row(
     }
 }
 
-/// Which limit a kernel without limits is.
+/// The limit that a kernel without limits is.
 fn own_limit(kernel: &Kernel) -> Limit {
     match kernel.name.as_str() {
         "fma_peak" => Limit::Fma,
-        "byte_peak" => Limit::Bytes,
+        "int8_peak" => Limit::Bytes,
         "matrix_peak" => Limit::Matrices,
         "copy_bandwidth" => Limit::Copy { bytes: 0, inputs: 1 },
         _ => Limit::Read(0),

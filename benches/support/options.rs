@@ -4,16 +4,16 @@ use crate::clock::Clock;
 use crate::matmul::Shape;
 use simdformer_kernels::Isa;
 
-/// What to measure, and how.
+/// What is measured, and how.
 pub(crate) struct Options {
     pub(crate) filters: Vec<String>,
     pub(crate) json: bool,
     pub(crate) list: bool,
-    /// A filter must be all of a name or shape.
+    /// A filter must equal a name or a shape.
     pub(crate) exact: bool,
-    /// Once through everything, to see that it runs.
+    /// Runs every kernel once, to check that it works.
     pub(crate) smoke: bool,
-    /// Set when a set was asked for by name.
+    /// Whether the instruction set was selected by name.
     pub(crate) forced: bool,
     pub(crate) isa: Isa,
     pub(crate) threads: usize,
@@ -33,7 +33,8 @@ impl Options {
             json: false,
             list: false,
             exact: false,
-            // `cargo test --benches` builds with assertions, and its numbers would mean nothing.
+            // `cargo test --benches` builds with debug assertions, so its numbers would be
+            // useless.
             smoke: cfg!(debug_assertions),
             forced: false,
             isa: Isa::from_environment().map_err(|e| e.to_string())?.unwrap_or_else(Isa::best),
@@ -76,7 +77,7 @@ impl Options {
                 }
                 "--footprint" => options.footprints.push(positive(flag, &value()?)?),
                 "--shape" => options.shapes.push(shape(&value()?)?),
-                // What cargo and its users pass to any bench.
+                // Arguments that cargo passes to every bench.
                 "--bench" | "--nocapture" => {}
                 _ if flag.starts_with('-') => return Err(format!("unknown option {flag}")),
                 _ => options.filters.push(argument),
@@ -95,7 +96,7 @@ impl Options {
         Ok(options)
     }
 
-    /// Whether every filter, or one of its alternatives, is or occurs in the kernel's name or shape.
+    /// Whether the kernel's name or shape contains, or equals, one alternative of every filter.
     pub(crate) fn wants(&self, kernel: &str, shape: &str) -> bool {
         let fits = |word: &str| {
             if self.exact {

@@ -1,4 +1,4 @@
-//! `C = A W` by other crates, on the operands of `matmul`: W packed beforehand by those who can.
+//! `C = A W` by other crates, on the operands of `matmul`. W is packed beforehand if the crate can do so.
 
 #![allow(unsafe_code)]
 
@@ -8,13 +8,13 @@ use rten_gemm::{GemmExecutor, GemmInputA, GemmInputB, GemmOptions};
 use rten_tensor::NdTensorView;
 use std::hint::black_box;
 
-/// The crate `gemm`, one thread; packs as it sees fit in every call.
+/// The crate `gemm` on one thread. It packs in every call as it chooses.
 pub(crate) fn gemm_crate(shape: Shape) -> Work {
     let Shape(m, n, k) = shape;
     let (a, w, mut c) = shape.operands();
     shape.work(move |_| {
         let (a, n_stride, k_stride) = (black_box(&a), n as isize, k as isize);
-        // SAFETY: the buffers have m x k, k x n and m x n floats with rows end to end.
+        // SAFETY: the buffers have m x k, k x n and m x n floats without gaps.
         unsafe {
             ::gemm::gemm(
                 m,
@@ -42,7 +42,7 @@ pub(crate) fn gemm_crate(shape: Shape) -> Work {
 }
 
 thread_local! {
-    /// Chooses its kernel when it is made, and cannot be sent to another thread.
+    /// It selects its kernel when it is created, and cannot be sent to another thread.
     static RTEN: GemmExecutor<f32> = GemmExecutor::new();
 }
 

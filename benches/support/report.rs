@@ -1,28 +1,28 @@
-//! Rows for people, or for programs.
+//! Prints rows as a table or as JSON.
 
 use serde::Serialize;
 
 /// One kernel on one shape.
 #[derive(Serialize)]
-pub(crate) struct HypothesisId {
+pub(crate) struct ReportRow {
     pub(crate) kernel: String,
     pub(crate) shape: String,
     pub(crate) threads: usize,
     pub(crate) isa: &'static str,
-    /// Median seconds of one call.
+    /// The median of the seconds of one call.
     pub(crate) seconds: f64,
-    /// Work of one call over `seconds`; of all copies, where there are copies.
+    /// The work of one call divided by `seconds`; with copies, of all copies.
     pub(crate) rate: f64,
-    /// Of `rate` and `limit`.
+    /// The unit of `rate` and `limit`.
     pub(crate) unit: &'static str,
-    /// Median of the limit that binds.
+    /// The median of the binding limit.
     pub(crate) limit: f64,
     pub(crate) limit_of: &'static str,
-    /// Median of the ratios within a round.
+    /// The median of the ratios within a round.
     pub(crate) fraction: f64,
 }
 
-/// Prints rows as they come.
+/// Prints each row when it is measured.
 pub(crate) struct Report {
     json: bool,
     empty: bool,
@@ -33,7 +33,7 @@ impl Report {
         Self { json, empty: true }
     }
 
-    pub(crate) fn row(&mut self, row: &HypothesisId) {
+    pub(crate) fn row(&mut self, row: &ReportRow) {
         if self.json {
             println!("{}", serde_json::to_string(row).expect("a row is plain data"));
             return;

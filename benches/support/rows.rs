@@ -1,4 +1,4 @@
-//! Norm, softmax and activations over `[rows, columns]`.
+//! Norms, softmax and activations over `[rows, columns]`.
 
 use crate::buffer::Buffer;
 use crate::work::Work;
@@ -10,16 +10,16 @@ use simdformer_kernels::train;
 use simdformer_kernels::{FullyMasked, Isa, Matrix, MatrixMut};
 use std::hint::black_box;
 
-/// Calls after which an activation gets its input anew: applied to its own output it would run into
-/// denormals, and after so few it has not.
+/// After this number of calls an activation gets its input anew. Applied to its own output more often, its
+/// values would become subnormal.
 const CALLS_PER_INPUT: usize = 16;
 
-/// Bytes of `streams` matrices.
+/// The bytes of `streams` matrices.
 pub(crate) fn bytes(rows: usize, columns: usize, streams: usize) -> usize {
     4 * rows * columns * streams
 }
 
-/// `out = LN(x + residual)`, out of place: two streams in, one out.
+/// `out = LN(x + residual)`, out of place: reads two streams, writes one.
 pub(crate) fn add_layer_norm(isa: Isa, rows: usize, columns: usize) -> Work {
     let (x, residual) = (Buffer::random(rows * columns, 1), Buffer::random(rows * columns, 2));
     let (weight, bias) = (Buffer::random(columns, 3), Buffer::random(columns, 4));
@@ -33,7 +33,7 @@ pub(crate) fn add_layer_norm(isa: Isa, rows: usize, columns: usize) -> Work {
     })
 }
 
-/// `out = RMSNorm(x + residual)`, out of place: two streams in, one out.
+/// `out = RMSNorm(x + residual)`, out of place: reads two streams, writes one.
 pub(crate) fn add_rms_norm(isa: Isa, rows: usize, columns: usize) -> Work {
     let (x, residual) = (Buffer::random(rows * columns, 1), Buffer::random(rows * columns, 2));
     let weight = Buffer::random(columns, 3);
@@ -47,12 +47,12 @@ pub(crate) fn add_rms_norm(isa: Isa, rows: usize, columns: usize) -> Work {
     })
 }
 
-/// Where the scores of a row lie.
+/// The values of the scores of a row.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Scores {
     /// Within 2 of the maximum.
     Near,
-    /// All but one 88 to 90 below the maximum, where `exp` is denormal.
+    /// All but one are 88 to 90 below the maximum, where `exp` is subnormal.
     Far,
 }
 
@@ -88,7 +88,7 @@ pub(crate) fn log_softmax(isa: Isa, rows: usize, columns: usize) -> Work {
     })
 }
 
-/// An activation in place, the way it is applied.
+/// An activation in place, as it is usually applied.
 pub(crate) fn activation(isa: Isa, rows: usize, columns: usize, activation: Activation) -> Work {
     let input = Buffer::random(rows * columns, 1);
     let mut x = Buffer::zeros(rows * columns);
@@ -103,7 +103,7 @@ pub(crate) fn activation(isa: Isa, rows: usize, columns: usize, activation: Acti
     })
 }
 
-/// `dx` of a layer normalization, out of place: two streams in, one out.
+/// `dx` of LayerNorm, out of place: reads two streams, writes one.
 #[cfg(feature = "train")]
 pub(crate) fn layer_norm_backward(isa: Isa, rows: usize, columns: usize) -> Work {
     let (standard, d_out) = (Buffer::random(rows * columns, 1), Buffer::random(rows * columns, 2));
@@ -120,7 +120,7 @@ pub(crate) fn layer_norm_backward(isa: Isa, rows: usize, columns: usize) -> Work
     })
 }
 
-/// The gradients of a layer normalization's weight and bias, in leaves of 512 rows: two streams in.
+/// The gradients of the weight and bias of LayerNorm, in reduction chunks of 512 rows: reads two streams.
 #[cfg(feature = "train")]
 pub(crate) fn layer_norm_parameters_backward(isa: Isa, rows: usize, columns: usize) -> Work {
     let (standard, d_out) = (Buffer::random(rows * columns, 1), Buffer::random(rows * columns, 2));
@@ -141,7 +141,7 @@ pub(crate) fn layer_norm_parameters_backward(isa: Isa, rows: usize, columns: usi
     })
 }
 
-/// What comes back through an activation, in place: two streams in, one out.
+/// The gradient of an activation, in place: reads two streams, writes one.
 #[cfg(feature = "train")]
 pub(crate) fn activation_backward(
     isa: Isa,

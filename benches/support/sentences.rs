@@ -1,8 +1,9 @@
-//! Vectors of ragged sentences, `--sentences DIR`, with `DIR` from `benches/peers/make_minilm.py`: a line for each number of
-//! tokens in a call, in the format of `benches/peers/sentences.py`. Several threads share one session, or have one each.
+//! Vectors of sentences of different lengths: `--sentences DIR`, with `DIR` from
+//! `benches/peers/make_minilm.py`. Prints a line for each number of tokens in a call, in the format of
+//! `benches/peers/sentences.py`. Several threads share one session, or have one each.
 //!
-//! Sentences are taken as they come, laid end to end: nothing is sorted or padded. Every vector is held to transformers'
-//! before anything is timed.
+//! Sentences are taken in order and laid end to end; nothing is sorted or padded. Every vector is compared
+//! with that of transformers before the measurement.
 
 use super::measure;
 use simdformer::task_heads::SentenceHead;
@@ -12,7 +13,8 @@ use std::sync::Mutex;
 
 /// Tokens of one call of the encoder.
 const TOKENS: [usize; 3] = [256, 512, 1024];
-/// How far a vector, whose length is 1, may be from transformers': in f32, and in a form that rounds.
+/// The largest distance of a vector of length 1 from that of transformers: in f32, and in a dtype that
+/// rounds.
 const BOUNDS: [f64; 2] = [1e-4, 0.05];
 
 #[derive(serde::Deserialize)]

@@ -1,4 +1,4 @@
-//! What `roofline` can measure of training, behind the feature `train`.
+//! The measurements of `roofline` for training, with the feature `train`.
 
 use crate::catalog::{family, single};
 use crate::heads::{self, Mask, Part, Under};
@@ -10,7 +10,7 @@ use crate::updates;
 use crate::work::Work;
 use simdformer_kernels::{Activation, Epilogue};
 
-/// Everything, in the order in which it is measured.
+/// All groups, in the order of measurement.
 pub(crate) fn groups(options: &Options) -> Vec<Group> {
     let mut groups = Vec::new();
     gradients(options, &mut groups);
@@ -24,14 +24,14 @@ pub(crate) fn groups(options: &Options) -> Vec<Group> {
 fn gradients(options: &Options, groups: &mut Vec<Group>) {
     for (rows, outputs, inputs) in matmul::GRADIENTS {
         let shape = (rows, outputs, inputs);
-        // As many multiply-adds, with the weight packed from its rows.
+        // The same number of multiply-adds, with the weight packed from its rows.
         let d_x = Shape(rows, inputs, outputs);
         let mut kernels =
             family(options, "gradient/dw", move |isa| matmul::weight_gradient(isa, shape));
         kernels.extend(family(options, "gradient/dx", move |isa| {
             matmul::ours(isa, d_x, Epilogue::default())
         }));
-        // On the way back through the activation between two products.
+        // The gradient through the activation between two products.
         for (name, of) in
             [("gradient/dx-relu", Activation::Relu), ("gradient/dx-gelu", Activation::Gelu)]
         {
@@ -41,7 +41,8 @@ fn gradients(options: &Options, groups: &mut Vec<Group>) {
         let shape = format!("{rows}x{outputs}x{inputs}");
         groups.push(Group { shape, limits: vec![Limit::Fma], kernels });
     }
-    // Both operands of a layer, packed anew in every step; read and written, so it is a copy.
+    // Both operands of a layer are packed in every step. They are read and written, so the limit is a
+    // copy.
     for (outputs, inputs) in [(2048, 512), (512, 2048), (512, 512), (384, 128), (32000, 512)] {
         let bytes = 8 * outputs * inputs;
         let pack = move |columns, depth, by_row| {
@@ -57,7 +58,8 @@ fn gradients(options: &Options, groups: &mut Vec<Group>) {
     }
 }
 
-/// What training does with attention: its gradient, and with the short sentences of a small model both.
+/// The attention of training: its gradient, and for the short sentences of a small model forward and
+/// gradient.
 fn attention(options: &Options, groups: &mut Vec<Group>) {
     for (batch, tokens) in [(1, 128), (1, 512), (1, 1024), (8, 128), (32, 32)] {
         let shape = heads::Shape::new(batch, tokens, tokens);
@@ -109,12 +111,12 @@ fn gradients_of_rows(options: &Options, groups: &mut Vec<Group>) {
     }
 }
 
-/// What an update has beside products.
+/// The kernels of an update other than products.
 fn updates(options: &Options, groups: &mut Vec<Group>) {
     let mut group = |shape: String, limit: Limit, kernels: Vec<Kernel>| {
         groups.push(Group { shape, limits: vec![limit], kernels });
     };
-    // The demonstration's logits and the paper's.
+    // The logits of the demo model and of the paper.
     for (r, c) in [(1489, 2318), (512, 32000), (4096, 32000)] {
         let limit = Limit::Copy { bytes: rows::bytes(r, c, 2), inputs: 1 };
         let kernels = family(options, "cross_entropy", move |isa| updates::loss(isa, r, c));
@@ -137,7 +139,7 @@ fn updates(options: &Options, groups: &mut Vec<Group>) {
     for len in [1_100_000, 60_500_000] {
         let limit = Limit::Copy { bytes: updates::ADAM * len, inputs: 2 };
         let mut kernels = family(options, "adam", move |isa| updates::update(isa, len, true));
-        // Thousands of updates later: as fast, as no moment is subnormal.
+        // After thousands of updates the speed must be the same, because no moment is subnormal.
         kernels.push(single(options, "adam/unused", Mode::Together, move |isa| {
             updates::update(isa, len, false)
         }));

@@ -1,4 +1,5 @@
-//! What an update has beside products: the loss, the gradient of lookups, dropout, Adam and norms.
+//! The kernels of an update other than products: the loss, the gradient of lookups, dropout, Adam and
+//! norms.
 
 use crate::buffer::Buffer;
 use crate::rows::bytes;
@@ -10,10 +11,11 @@ use simdformer_kernels::train::{
 use simdformer_kernels::{Isa, Matrix, MatrixMut};
 use std::hint::black_box;
 
-/// Calls after which the logits are written anew: as their own gradients they would all be near 0.
+/// After this number of calls the logits are written anew. Replaced by their own gradients, they would all
+/// be near 0.
 const CALLS_PER_LOGITS: usize = 8;
 
-/// Loss and gradient of `rows` rows of logits, in place: one stream in, one out.
+/// Loss and gradient of `rows` rows of logits, in place: reads and writes one stream.
 pub(crate) fn loss(isa: Isa, rows: usize, columns: usize) -> Work {
     let input = Buffer::random(columns, 1);
     let mut logits = Buffer::zeros(rows * columns);
@@ -36,14 +38,14 @@ pub(crate) fn loss(isa: Isa, rows: usize, columns: usize) -> Work {
     })
 }
 
-/// The gradient of `tokens` lookups in a table of `rows`, half of them of a few ids.
+/// The gradient of `tokens` lookups in a table of `rows` rows. Half of the tokens have few ids.
 pub(crate) fn lookups(isa: Isa, rows: usize, tokens: usize, columns: usize) -> Work {
     let d_x = Buffer::random(tokens * columns, 1);
     let mut table = Buffer::zeros(rows * columns);
     let id = |i: usize| if i.is_multiple_of(2) { i % 34 } else { i * 7919 % rows };
     let ids: Vec<u32> = (0..tokens).map(|i| id(i) as u32).collect();
     let mut scratch = vec![0; rows + tokens];
-    // A row of the gradient is read, one of the table read and written.
+    // A row of the gradient is read; a row of the table is read and written.
     Work::new(0.0, bytes(tokens, columns, 3) as f64, move |parallelism| {
         let d_x = Matrix::new(black_box(&d_x), tokens, columns).expect("d_x");
         let table = MatrixMut::new(&mut table, rows, columns).expect("table");
@@ -61,7 +63,7 @@ fn tokens(rows: usize) -> (Vec<u32>, Vec<u32>) {
     (0..rows as u32).map(|i| (i / 30, i % 30)).unzip()
 }
 
-/// Dropout in place: one stream in, one out. Everything is 0 soon, which costs no less.
+/// Dropout in place: reads and writes one stream. Soon every element is 0, which costs the same.
 pub(crate) fn drop(isa: Isa, rows: usize, columns: usize) -> Work {
     let mut x = Buffer::random(rows * columns, 1);
     let (sentences, positions) = tokens(rows);
@@ -71,7 +73,7 @@ pub(crate) fn drop(isa: Isa, rows: usize, columns: usize) -> Work {
     })
 }
 
-/// A residual connection with dropout: two streams in, one out.
+/// A residual connection with dropout: reads two streams, writes one.
 pub(crate) fn drop_add(isa: Isa, rows: usize, columns: usize) -> Work {
     let x = Buffer::random(rows * columns, 1);
     let mut out = Buffer::zeros(rows * columns);
@@ -84,10 +86,11 @@ pub(crate) fn drop_add(isa: Isa, rows: usize, columns: usize) -> Work {
     })
 }
 
-/// Bytes that an update moves for each parameter.
+/// The bytes that an update moves for each parameter.
 pub(crate) const ADAM: usize = 28;
 
-/// An update of so many parameters. Of those that are not `used`, gradients and soon moments are 0.
+/// An update of `parameters` parameters. The gradients of those that are not `used` are 0, and so are soon
+/// their moments.
 pub(crate) fn update(isa: Isa, len: usize, used: bool) -> Work {
     let gradients = if used { Buffer::random(len, 2) } else { Buffer::zeros(len) };
     let (mut parameters, mut first) = (Buffer::random(len, 1), Buffer::random(len, 3));
@@ -114,7 +117,7 @@ pub(crate) fn update(isa: Isa, len: usize, used: bool) -> Work {
     })
 }
 
-/// The sum of the squares of so many gradients.
+/// The sum of the squares of a number of gradients.
 pub(crate) fn norm(isa: Isa, len: usize) -> Work {
     let x = Buffer::random(len, 1);
     let mut partials = vec![0.0; sum_of_squares_scratch(len)];

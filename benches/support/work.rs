@@ -1,12 +1,12 @@
-//! A kernel with its operands, ready to be called again and again.
+//! A kernel with its operands, ready for repeated calls.
 
 use simdformer_kernels::Parallelism;
 
-/// What one call of a kernel does, and how to call it.
+/// The amount of work in one call of a kernel, and the call.
 pub(crate) struct Work {
-    /// Multiplications and additions of one call, masked ones not counted.
+    /// Multiplications and additions of one call, without masked ones.
     pub(crate) flops: f64,
-    /// Bytes that one call cannot avoid to move.
+    /// Bytes that one call must move.
     pub(crate) bytes: f64,
     /// One call.
     pub(crate) run: Box<dyn FnMut(Parallelism<'_>) + Send>,

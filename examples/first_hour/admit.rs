@@ -24,7 +24,7 @@ pub(crate) fn run(directory: &str, sources: &[&[u32]]) -> Result<Vec<Vec<u32>>, 
     let mut found = vec![Vec::new(); sources.len()];
     // For each slot of the search: the source's index, its sentence and its hypothesis. With beams, hypotheses fork:
     // see the example at `Session`.
-    let mut tenants: Vec<Option<(usize, SourceId, HypothesisId)>> = vec![None; limits.sentences];
+    let mut active: Vec<Option<(usize, SourceId, HypothesisId)>> = vec![None; limits.sentences];
     let mut waiting = sources.iter().enumerate();
     let mut feed = Vec::new();
     loop {
@@ -35,12 +35,12 @@ pub(crate) fn run(directory: &str, sources: &[&[u32]]) -> Result<Vec<Vec<u32>>, 
             let mut sentence = [SourceId::default()];
             session.encode(&[source], &mut sentence)?;
             let slot = search.admit(&Request::default())? as usize;
-            tenants[slot] = Some((number, sentence[0], session.start(sentence[0])?));
+            active[slot] = Some((number, sentence[0], session.start(sentence[0])?));
         }
         // 2. One step of the decoder and one of the search.
         feed.clear();
         feed.extend(search.rows().iter().filter_map(|input| {
-            let (.., row) = tenants[input.sentence as usize]?;
+            let (.., row) = active[input.sentence as usize]?;
             Some(StepRow { row, token: input.token })
         }));
         if feed.is_empty() {
@@ -48,8 +48,8 @@ pub(crate) fn run(directory: &str, sources: &[&[u32]]) -> Result<Vec<Vec<u32>>, 
         }
         search.advance(session.step(&feed)?, &mut Hooks::default(), None)?;
         // 3. Release the slots of finished sentences.
-        for (slot, tenant) in (0..).zip(&mut tenants) {
-            if let Some((number, sentence, _)) = tenant.take_if(|_| search.finish(slot).is_some()) {
+        for (slot, entry) in (0..).zip(&mut active) {
+            if let Some((number, sentence, _)) = entry.take_if(|_| search.finish(slot).is_some()) {
                 found[number].extend(search.hypotheses(slot).flat_map(|best| best.tokens));
                 search.release(slot)?;
                 session.release_sentence(sentence)?;

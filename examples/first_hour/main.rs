@@ -4,21 +4,30 @@
 //! cargo run --release --example first_hour -- translate
 //! ```
 //!
-//! `kernels`, `translate`, `stream`, `admit`, `service`, `by_hand`, `one_head`. Sentences are ids of
-//! `models/fr-en/source_vocab.json`; `examples/translate.rs` reads and writes words.
+//! `kernels`, `decode`, `no_std`, `translate`, `int8`, `stream`, `admit`, `service`, `by_hand`, `one_head`, and with
+//! `--features train` also `fine_tune`. Sentences are ids of `models/fr-en/source_vocab.json`; `examples/translate.rs`
+//! reads and writes words.
 
 #![allow(unsafe_code, reason = "a pool of std's threads lends tasks to threads that live longer")]
 
 mod admit;
 mod by_hand;
+mod decode;
+#[cfg(feature = "train")]
+mod fine_tune;
+mod int8;
 mod kernels;
+mod no_std;
 mod one_head;
 mod pool;
 mod service;
 mod stream;
 mod translate;
 
+use simdformer_kernels::{Matrix, MatrixMut};
 use std::error::Error;
+#[cfg(feature = "train")]
+use std::path::Path;
 
 const MODEL: &str = "models/fr-en";
 const SOURCES: [&[u32]; 4] = [&[6, 11, 0], &[9, 14, 32, 0], &[8, 0], &[6, 8, 11, 0]];
@@ -26,6 +35,25 @@ const SOURCES: [&[u32]; 4] = [&[6, 11, 0], &[9, 14, 32, 0], &[8, 0], &[6, 8, 11,
 fn main() -> Result<(), Box<dyn Error>> {
     match std::env::args().nth(1).as_deref() {
         Some("kernels") => println!("{}", kernels::run(2)?),
+        Some("decode") => println!("{:?}", decode::run(&[5, 6, 7], [&[8, 9], &[8, 3]])?),
+        Some("no_std") => {
+            let mut packed = vec![0.0; no_std::packed_len(2, 3)?];
+            let (weight, mut out) = ([1.0, 0.0, 0.0, 1.0, 1.0, -2.0], [0.0; 3]);
+            let (x, weight) = (Matrix::new(&[3.0, 4.0], 1, 2)?, Matrix::new(&weight, 3, 2)?);
+            let to = MatrixMut::new(&mut out, 1, 3)?;
+            no_std::feed_forward(x, (weight, &[0.5; 3]), &mut packed, to)?;
+            println!("{out:?}");
+        }
+        Some("int8") => {
+            let file = std::env::temp_dir().join("simdformer-first-hour.packed");
+            println!("{:?}", int8::run(MODEL, &file, &SOURCES)?);
+        }
+        #[cfg(feature = "train")]
+        Some("fine_tune") => {
+            let out = std::env::temp_dir().join("simdformer-fine-tuned");
+            let pairs: [(&[u32], &[u32]); 2] = [(SOURCES[0], &[7, 12, 0]), (SOURCES[2], &[7, 0])];
+            println!("{:?}", fine_tune::run(Path::new(MODEL), &out, &pairs, 10)?);
+        }
         Some("translate") => println!("{:?}", translate::run(MODEL)?),
         Some("stream") => println!("{:?}", stream::run(MODEL, 8)?),
         Some("admit") => println!("{:?}", admit::run(MODEL, &SOURCES)?),
@@ -34,7 +62,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         Some("one_head") => {
             print!("{}", one_head::draw(&one_head::run(MODEL, SOURCES[1], (1, 0))?));
         }
-        _ => println!("kernels | translate | stream | admit | service | by_hand | one_head"),
+        _ => println!(
+            "kernels | decode | no_std | translate | int8 | stream | admit | service | by_hand | one_head | \
+             fine_tune (with --features train)"
+        ),
     }
     Ok(())
 }

@@ -152,7 +152,7 @@ impl Page {
              <rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n"
         );
         text(&mut svg, [MARGIN, 36.0], 20.0, "start", &self.title);
-        let legend = "rows ask, columns are looked at; each row adds up to 1";
+        let legend = "rows: queries, columns: keys; each row sums to 1";
         text(&mut svg, [MARGIN, 60.0], 12.0, "start", legend);
         scale(&mut svg, [wide - MARGIN - 200.0, 24.0]);
         for (i, panel) in self.panels.iter().enumerate() {

@@ -48,7 +48,7 @@ pub(crate) fn floor(smoothing: Smoothing) -> f64 {
 }
 
 /// The predictions of a model for both sentences with teacher forcing.
-pub(crate) struct Said {
+pub(crate) struct Predictions {
     /// The distribution over the words after each token of each sentence.
     pub(crate) probabilities: Vec<Vec<Vec<f32>>>,
     /// `[sentences][positions of the longest]`; padding rows have no target.
@@ -69,7 +69,7 @@ pub(crate) struct Numbers {
 }
 
 /// The result of a step.
-pub(crate) struct Taught {
+pub(crate) struct StepRecord {
     pub(crate) step: u64,
     pub(crate) rate: f64,
     pub(crate) norm: f64,
@@ -83,13 +83,13 @@ pub(crate) struct Lesson {
     pub(crate) sources: Vec<Vec<u32>>,
     pub(crate) targets: Vec<Vec<u32>>,
     pub(crate) options: StepOptions,
-    pub(crate) untrained: Said,
+    pub(crate) untrained: Predictions,
     pub(crate) numbers: Vec<Numbers>,
     pub(crate) update: Update,
     /// The trainer's sums after the first update.
     pub(crate) then: Totals,
-    pub(crate) course: Vec<Taught>,
-    pub(crate) trained: Said,
+    pub(crate) course: Vec<StepRecord>,
+    pub(crate) trained: Predictions,
     /// The output of greedy search, without teacher forcing.
     pub(crate) answers: Vec<Vec<u32>>,
 }
@@ -106,8 +106,8 @@ fn config() -> Config {
 
 /// The decoder input: the target, shifted by one.
 pub(crate) fn shifted(target: &[u32]) -> Vec<u32> {
-    let said = target.len().saturating_sub(1);
-    core::iter::once(EOS).chain(target[..said].iter().copied()).collect()
+    let inputs = target.len().saturating_sub(1);
+    core::iter::once(EOS).chain(target[..inputs].iter().copied()).collect()
 }
 
 /// Runs the whole lesson in less than a second.
@@ -127,10 +127,10 @@ pub(crate) fn learn() -> Result<Lesson, Box<dyn Error>> {
     options.smoothing.epsilon = 0.1;
     let smoothing = options.smoothing;
 
-    let untrained = ask(&mut trainer, &pairs, smoothing)?;
+    let untrained = predict(&mut trainer, &pairs, smoothing)?;
     options.adam.rate = SCHEDULE.rate(1);
     let totals = trainer.accumulate(&pairs, smoothing, tokens)?;
-    let mut numbers = look(&mut trainer)?;
+    let mut numbers = sample_values(&mut trainer)?;
     let update = trainer.update(&options.adam, options.clip_norm)?;
     for Numbers { role, after, before, word, .. } in &mut numbers {
         *after = row(trainer.parameter(*role).unwrap_or_default(), word, before.len());
@@ -138,16 +138,16 @@ pub(crate) fn learn() -> Result<Lesson, Box<dyn Error>> {
     let then = trainer.evaluate(&pairs, smoothing)?;
 
     let rate = options.adam.rate;
-    let mut course = vec![Taught { step: 1, rate, norm: update.norm, totals }];
+    let mut course = vec![StepRecord { step: 1, rate, norm: update.norm, totals }];
     for step in 2..=STEPS {
         let mut options = options;
         options.adam.rate = SCHEDULE.rate(step);
         let made = trainer.step(&pairs, &options)?;
         let (rate, norm, totals) = (options.adam.rate, made.update.norm, made.totals);
-        course.push(Taught { step, rate, norm, totals });
+        course.push(StepRecord { step, rate, norm, totals });
     }
-    let trained = ask(&mut trainer, &pairs, smoothing)?;
-    let answers = answers(&trainer, &sources)?;
+    let trained = predict(&mut trainer, &pairs, smoothing)?;
+    let answers = translate(&trainer, &sources)?;
     let parameters = trainer.parameters().map(|(_, _, numbers)| numbers.len()).sum();
     Ok(Lesson {
         config,
@@ -166,11 +166,11 @@ pub(crate) fn learn() -> Result<Lesson, Box<dyn Error>> {
 }
 
 /// The logits of a session after each decoder input token, and the resulting losses.
-fn ask(
+fn predict(
     trainer: &mut Trainer<'_>,
     pairs: &[Example<'_>],
     smoothing: Smoothing,
-) -> Result<Said, Box<dyn Error>> {
+) -> Result<Predictions, Box<dyn Error>> {
     let totals = trainer.evaluate(pairs, smoothing)?;
     let model = trainer.model();
     let (isa, columns) = (model.isa(), TARGET_WORDS.len());
@@ -180,7 +180,8 @@ fn ask(
     let mut sentences = vec![SourceId::default(); pairs.len()];
     session.encode(&sources, &mut sentences)?;
 
-    let mut said = Said { probabilities: vec![], padded: vec![], gradients: vec![], totals };
+    let mut predicted =
+        Predictions { probabilities: vec![], padded: vec![], gradients: vec![], totals };
     for (pair, &sentence) in pairs.iter().zip(&sentences) {
         let row = session.start(sentence)?;
         let mut logits = Vec::new();
@@ -192,7 +193,7 @@ fn ask(
         let to = MatrixMut::new(&mut out, rows, columns)?;
         let from = Matrix::new(&logits, rows, columns)?;
         softmax(isa, from, None, FullyMasked::Zeros, to, Parallelism::Serial)?;
-        said.probabilities.push(out.chunks(columns).map(<[f32]>::to_vec).collect());
+        predicted.probabilities.push(out.chunks(columns).map(<[f32]>::to_vec).collect());
 
         // The padded rectangle of textbooks; the padding is NaN, so that any use of it is detected.
         logits.resize(longest * columns, f32::NAN);
@@ -202,10 +203,10 @@ fn ask(
         let scale = 1.0 / totals.tokens as f32;
         let view = MatrixMut::new(&mut logits, longest, columns)?;
         cross_entropy(isa, view, &labels, smoothing, scale, &mut losses, Parallelism::Serial)?;
-        said.padded.push(losses);
-        said.gradients.push(logits.chunks(columns).map(<[f32]>::to_vec).collect());
+        predicted.padded.push(losses);
+        predicted.gradients.push(logits.chunks(columns).map(<[f32]>::to_vec).collect());
     }
-    Ok(said)
+    Ok(predicted)
 }
 
 /// The first values of the row of `word`.
@@ -217,7 +218,7 @@ fn row(all: &[f32], word: &str, count: usize) -> Vec<f32> {
 }
 
 /// Some values with their gradients: at the output and at the embeddings.
-fn look(trainer: &mut Trainer<'_>) -> Result<Vec<Numbers>, Box<dyn Error>> {
+fn sample_values(trainer: &mut Trainer<'_>) -> Result<Vec<Numbers>, Box<dyn Error>> {
     let wanted = [
         (TensorId::Output, "student"),
         (TensorId::TargetEmbedding, "am"),
@@ -234,12 +235,12 @@ fn look(trainer: &mut Trainer<'_>) -> Result<Vec<Numbers>, Box<dyn Error>> {
 }
 
 /// Greedy search from the sources alone.
-fn answers(trainer: &Trainer<'_>, sources: &[Vec<u32>]) -> Result<Vec<Vec<u32>>, Box<dyn Error>> {
+fn translate(trainer: &Trainer<'_>, sources: &[Vec<u32>]) -> Result<Vec<Vec<u32>>, Box<dyn Error>> {
     let mut session = Session::new(trainer.model(), Limits::new(sources.len(), 4, 8))?;
     let options = session.search_options();
-    let asked: Vec<Source<'_>> = sources.iter().map(|source| Source::new(source)).collect();
+    let requests: Vec<Source<'_>> = sources.iter().map(|source| Source::new(source)).collect();
     let mut answers = vec![Vec::new(); sources.len()];
-    session.generate(&asked, &options, &mut Hooks::default(), &mut |event| {
+    session.generate(&requests, &options, &mut Hooks::default(), &mut |event| {
         if let Event::Done(done) = event
             && let Some(best) = done.hypotheses().next()
         {

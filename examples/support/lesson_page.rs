@@ -1,8 +1,8 @@
 //! The lesson as sections of text.
 
 use super::lesson::{
-    EOS, Lesson, Numbers, SCHEDULE, SEED, SENTENCES, SOURCE_WORDS, STEPS, Said, TARGET_WORDS,
-    floor, shifted, wanted,
+    EOS, Lesson, Numbers, Predictions, SCHEDULE, SEED, SENTENCES, SOURCE_WORDS, STEPS,
+    TARGET_WORDS, floor, shifted, wanted,
 };
 use super::page::{Section, four, matrix};
 use simdformer::config::Side;
@@ -14,21 +14,21 @@ const SHOWN: [u64; 9] = [1, 2, 5, 10, 20, 50, 100, 150, STEPS];
 
 /// All sections, in the order of the computation.
 pub(crate) fn sections(lesson: &Lesson) -> Vec<Section> {
-    let untrained = "What the untrained model says";
-    let trained = "What the trained model says";
+    let untrained = "Predictions of the untrained model";
+    let trained = "Predictions of the trained model";
     let mut sections = vec![
         vocabularies(),
         model(lesson),
-        fed(lesson),
+        decoder_inputs(lesson),
         targets(lesson),
-        says("untrained", untrained, lesson, &lesson.untrained),
+        predictions("untrained", untrained, lesson, &lesson.untrained),
         losses("loss", "The loss of each position", lesson, &lesson.untrained),
-        slopes(lesson),
+        gradients(lesson),
         update(lesson),
-        course(lesson),
-        says("trained", trained, lesson, &lesson.trained),
+        progress(lesson),
+        predictions("trained", trained, lesson, &lesson.trained),
     ];
-    let title = "The loss of each position, once it has learned";
+    let title = "The loss of each position after training";
     sections.push(losses("trained-loss", title, lesson, &lesson.trained));
     sections.push(answers(lesson));
     sections
@@ -48,8 +48,8 @@ fn text(ids: &[u32]) -> String {
 }
 
 fn vocabularies() -> Section {
-    let note = "Each side has words of its own. A word is a number, and as a row of what should be \
-                said it is one-hot: 1 in its own column.";
+    let note = "Each side has its own words. A word is an id. Its target row is one-hot: 1 in the \
+                column of the word, 0 elsewhere.";
     let mut section = Section::new("vocabulary", "The vocabularies", note);
     section.line(format!("source [{} words]", SOURCE_WORDS.len()));
     for (id, word) in SOURCE_WORDS.iter().enumerate() {
@@ -63,9 +63,9 @@ fn vocabularies() -> Section {
 }
 
 fn model(lesson: &Lesson) -> Section {
-    let note = "The paper's architecture, small, and no weight has learned anything: matrices are \
-                drawn evenly within sqrt(6 / (inputs + outputs)), norms begin as the identity, \
-                biases at zero. src/train/init.rs";
+    let note = "The paper's architecture, small and untrained: matrices are uniform within \
+                sqrt(6 / (inputs + outputs)), norms are the identity, biases are zero. \
+                src/train/init.rs";
     let mut section = Section::new("model", "The model", note);
     let config = &lesson.config;
     section.line(format!("    d_model {}, seed {SEED}", config.d_model));
@@ -82,15 +82,18 @@ fn model(lesson: &Lesson) -> Section {
     section
 }
 
-fn fed(lesson: &Lesson) -> Section {
-    let note = "Teacher forcing: the decoder is fed the right words, one to the right, and must say \
-                at each position the word that it is fed next. It begins with <eos>, as fairseq's \
-                do, so that six words are enough. src/train/batch.rs";
-    let mut section = Section::new("fed", "What the decoder is fed: shifted right", note);
+fn decoder_inputs(lesson: &Lesson) -> Section {
+    let note = "Teacher forcing: the decoder reads the target shifted right, and predicts at each \
+                position the next word of the target. It starts with <eos>, as in fairseq, so that \
+                six words are enough. src/train/batch.rs";
+    let mut section = Section::new("fed", "The decoder inputs: the target shifted right", note);
     for ((pair, source), target) in SENTENCES.iter().zip(&lesson.sources).zip(&lesson.targets) {
         section.line(format!("{} -> {}", pair[0], pair[1]));
-        section.line(format!("    source {source:?}, fed {:?}, says {target:?}", shifted(target)));
-        section.line(format!("    {:<10}{:<12}{}", "position", "fed", "should say"));
+        section.line(format!(
+            "    source {source:?}, inputs {:?}, targets {target:?}",
+            shifted(target)
+        ));
+        section.line(format!("    {:<10}{:<12}{}", "position", "input", "target"));
         for (position, (&fed, &label)) in shifted(target).iter().zip(target).enumerate() {
             section.line(format!("    {position:<10}{:<12}{}", word(fed), word(label)));
         }
@@ -101,11 +104,12 @@ fn fed(lesson: &Lesson) -> Section {
 fn targets(lesson: &Lesson) -> Section {
     let smoothing = lesson.options.smoothing;
     let note = format!(
-        "One row a position. One-hot; and smoothed with epsilon = {}: q = (1 - epsilon) one-hot + \
-         epsilon / V, so that no word is out of the question. kernels/src/loss/smoothing.rs",
+        "One row for each position: one-hot, and smoothed with epsilon = {}: q = (1 - epsilon) \
+         one-hot + epsilon / V, so that every word has a probability. \
+         kernels/src/loss/smoothing.rs",
         smoothing.epsilon
     );
-    let mut section = Section::new("targets", "What it should say", &note);
+    let mut section = Section::new("targets", "The target distributions", &note);
     for target in &lesson.targets {
         for (kind, smoothing) in [("one-hot", Smoothing::default()), ("smoothed", smoothing)] {
             section.line(format!("{}, {kind}", text(target)));
@@ -116,14 +120,14 @@ fn targets(lesson: &Lesson) -> Section {
     section
 }
 
-fn says(stage: &str, title: &str, lesson: &Lesson, said: &Said) -> Section {
-    let note = "softmax(logits): one row a position, fed the right words up to it. \
+fn predictions(stage: &str, title: &str, lesson: &Lesson, predicted: &Predictions) -> Section {
+    let note = "softmax(logits): one row for each position, after the target words before it. \
                 src/session/prefill.rs, kernels/src/softmax.rs";
     let mut section = Section::new(stage, title, note);
-    for (target, rows) in lesson.targets.iter().zip(&said.probabilities) {
+    for (target, rows) in lesson.targets.iter().zip(&predicted.probabilities) {
         section.line(text(target));
         section.lines.extend(matrix(&names(target), Some(&TARGET_WORDS), rows));
-        section.line(format!("    {:<12}{:<12}{:<10}", "should say", "best word", "p"));
+        section.line(format!("    {:<12}{:<12}{:<10}", "target", "best word", "p"));
         for (row, &label) in rows.iter().zip(target) {
             let best = (0..row.len()).fold(0, |best, j| if row[j] > row[best] { j } else { best });
             let verdict = if best == label as usize { "right" } else { "wrong" };
@@ -134,17 +138,16 @@ fn says(stage: &str, title: &str, lesson: &Lesson, said: &Said) -> Section {
     section
 }
 
-fn losses(stage: &str, title: &str, lesson: &Lesson, said: &Said) -> Section {
-    let note = "loss = -sum q ln p, and nll = -ln p[target], without the smoothing. The picture is \
-                padded, as the textbook's: a row that only fills up has no target, and its loss is \
-                0 whatever stands in it (it is filled with what is no number). The engine computes \
-                no such row: it lays sentences end to end. kernels/src/loss/call.rs";
+fn losses(stage: &str, title: &str, lesson: &Lesson, predicted: &Predictions) -> Section {
+    let note = "loss = -sum q ln p, and nll = -ln p[target], without the smoothing. The table is \
+                padded, as in textbooks: a padding row has no target, and its loss is 0 whatever it \
+                holds. The library computes no padding rows, because it lays sentences \
+                end to end. kernels/src/loss/call.rs";
     let mut section = Section::new(stage, title, note);
     let (mut loss, mut nll, mut counted) = (0.0, 0.0, 0u64);
-    for (target, rows) in lesson.targets.iter().zip(&said.padded) {
+    for (target, rows) in lesson.targets.iter().zip(&predicted.padded) {
         section.line(format!("{}, padded to {}", text(target), rows.len()));
-        section
-            .line(format!("    {:<10}{:<12}{:>9}{:>9}", "position", "should say", "nll", "loss"));
+        section.line(format!("    {:<10}{:<12}{:>9}{:>9}", "position", "target", "nll", "loss"));
         for (position, row) in rows.iter().enumerate() {
             let (label, masked) = match target.get(position) {
                 Some(&id) => (word(id), ""),
@@ -160,10 +163,10 @@ fn losses(stage: &str, title: &str, lesson: &Lesson, said: &Said) -> Section {
             counted += u64::from(position < target.len());
         }
     }
-    let totals = &said.totals;
-    section.line("together");
+    let totals = &predicted.totals;
+    section.line("all positions");
     section.line(format!(
-        "    the rows:  {counted} positions, nll {}, loss {}; the mean is divided by {counted}: {}",
+        "    the rows:  {counted} positions, nll {}, loss {}; the mean is the sum divided by {counted}: {}",
         four(nll as f32),
         four(loss as f32),
         four((loss / counted as f64) as f32)
@@ -180,11 +183,11 @@ fn losses(stage: &str, title: &str, lesson: &Lesson, said: &Said) -> Section {
     section
 }
 
-fn slopes(lesson: &Lesson) -> Section {
-    let note = "The gradient of the mean loss: d logits = (p - q) / positions. A logit below zero \
-                here is one that should grow. Masked rows are exactly 0. kernels/src/loss/call.rs; \
-                from here it goes back through every block: docs/walkthrough.md";
-    let mut section = Section::new("slope", "What the loss asks of the logits", note);
+fn gradients(lesson: &Lesson) -> Section {
+    let note = "The gradient of the mean loss: d logits = (p - q) / positions. A logit with a \
+                negative gradient should grow. Masked rows are exactly 0. kernels/src/loss/call.rs; \
+                docs/walkthrough.md follows the gradient through every block";
+    let mut section = Section::new("gradient", "The gradient of the logits", note);
     for (target, rows) in lesson.targets.iter().zip(&lesson.untrained.gradients) {
         section.line(format!("{}, padded to {}", text(target), rows.len()));
         let mut labels = names(target);
@@ -195,13 +198,13 @@ fn slopes(lesson: &Lesson) -> Section {
 }
 
 fn update(lesson: &Lesson) -> Section {
-    let note = "Adam: m = b1 m + (1 - b1) g, v = b2 v + (1 - b2) g^2, and a weight moves by \
-                -rate m^ / (sqrt(v^) + epsilon). The first time that is the rate, whatever the size \
-                of the gradient. kernels/src/optimizer/adam.rs";
+    let note = "Adam: m = b1 m + (1 - b1) g, v = b2 v + (1 - b2) g^2, and a weight changes by \
+                -rate m^ / (sqrt(v^) + epsilon). In the first step this is the rate, whatever the \
+                size of the gradient. kernels/src/optimizer/adam.rs";
     let mut section = Section::new("update", "One update", note);
     let (adam, update) = (&lesson.options.adam, &lesson.update);
     section.line(format!(
-        "    gradient norm {:.4}, of all {} parameters together; {}",
+        "    gradient norm {:.4}, over all {} parameters; {}",
         update.norm,
         lesson.parameters,
         match lesson.options.clip_norm {
@@ -211,7 +214,7 @@ fn update(lesson: &Lesson) -> Section {
         }
     ));
     section.line(format!(
-        "    rate {:.4} (step 1 of a warm-up to {:.4}), b1 {}, b2 {}, epsilon {:e}",
+        "    rate {:.4} (step 1 of a warmup to {:.4}), b1 {}, b2 {}, epsilon {:e}",
         adam.rate,
         SCHEDULE.rate(20),
         adam.beta1,
@@ -219,7 +222,7 @@ fn update(lesson: &Lesson) -> Section {
         adam.epsilon
     ));
     for Numbers { role, word, before, gradient, after } in &lesson.numbers {
-        section.line(format!("{role}, the row of {word}, its first {}", before.len()));
+        section.line(format!("{role}, the row of {word}, its first {} values", before.len()));
         let rows = [before.clone(), gradient.clone(), after.clone()];
         section.lines.extend(matrix(&["before", "gradient", "after"], None, &rows));
     }
@@ -229,27 +232,27 @@ fn update(lesson: &Lesson) -> Section {
     section
 }
 
-fn course(lesson: &Lesson) -> Section {
+fn progress(lesson: &Lesson) -> Section {
     let smoothing = lesson.options.smoothing;
     let note = format!(
-        "The same, {STEPS} times: loss and nll before each update. With smoothing the loss has a \
-         floor, the entropy of q: {:.4}. src/train/trainer.rs, kernels/src/optimizer/schedule.rs",
+        "{STEPS} updates: loss and nll before each update. With smoothing the smallest possible \
+         loss is the entropy of q: {:.4}. src/train/trainer.rs, kernels/src/optimizer/schedule.rs",
         floor(smoothing)
     );
-    let mut section = Section::new("course", "It learns", &note);
+    let mut section = Section::new("course", "The course of the training", &note);
     section.line(format!(
         "    {:>4}{:>9}{:>9}{:>9}{:>9}  right",
         "step", "loss", "nll", "norm", "rate"
     ));
-    for taught in lesson.course.iter().filter(|taught| SHOWN.contains(&taught.step)) {
-        let totals = &taught.totals;
+    for record in lesson.course.iter().filter(|record| SHOWN.contains(&record.step)) {
+        let totals = &record.totals;
         section.line(format!(
             "    {:>4}{:>9.4}{:>9.4}{:>9.4}{:>9.4}  {} of {}",
-            taught.step,
+            record.step,
             totals.mean_loss(),
             totals.mean_nll(),
-            taught.norm,
-            taught.rate,
+            record.norm,
+            record.rate,
             totals.correct,
             totals.tokens
         ));
@@ -258,13 +261,13 @@ fn course(lesson: &Lesson) -> Section {
 }
 
 fn answers(lesson: &Lesson) -> Section {
-    let note = "Nobody tells it the right words any more: greedy search feeds it what it said \
-                itself, from <eos> to <eos>. src/session/generate.rs";
-    let mut section = Section::new("answer", "On its own", note);
+    let note = "Without teacher forcing: greedy search feeds the model its own output, from <eos> to \
+                <eos>. src/session/generate.rs";
+    let mut section = Section::new("answer", "Greedy search", note);
     for (pair, answer) in SENTENCES.iter().zip(&lesson.answers) {
         let verdict = if text(answer) == pair[1] { "right" } else { "wrong" };
         section.line(format!("    {:<18} -> {:<22} {verdict}", pair[0], text(answer)));
     }
-    section.line(format!("    fed first: {}", word(EOS)));
+    section.line(format!("    first input: {}", word(EOS)));
     section
 }

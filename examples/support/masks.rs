@@ -62,8 +62,8 @@ pub(crate) fn masks(lengths: &[(usize, usize)]) -> Section {
     let mut section = Section::new(
         "masks",
         "The three masks",
-        "# may be looked at, . may not; a row is a query, a column a key. The engine computes no \
-         padding: it knows lengths (kernels/src/attention/mod.rs).",
+        "# is visible, . is masked; a row is a query, a column is a key. The library computes no \
+         padding, because it has lengths (kernels/src/attention/mod.rs).",
     );
     let sources = lengths.iter().map(|l| l.0).max().unwrap_or(0);
     let targets = lengths.iter().map(|l| l.1).max().unwrap_or(0);
@@ -84,9 +84,9 @@ pub(crate) fn fill(
     let mut section = Section::new(
         "fill",
         "A batch with padding, without and with the textbook fill",
-        "A query with nothing to see attends to nothing (FullyMasked::Zeros); filled with -1e9 its \
-         scores are all equal, and softmax spreads it over everything, padding included \
-         (FullyMasked::Uniform). Rows that see a key are the same in both.",
+        "A query without visible keys attends to nothing (FullyMasked::Zeros). Filled with -1e9 its \
+         scores are all equal, and softmax gives all keys the same weight, padding included \
+         (FullyMasked::Uniform). Rows with a visible key are the same in both.",
     );
     let sources = lengths.iter().map(|l| l.0).max().unwrap_or(0);
     let targets = lengths.iter().map(|l| l.1).max().unwrap_or(0);

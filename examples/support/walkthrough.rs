@@ -149,8 +149,8 @@ fn run(model: &Model, batch: &Batch) -> Result<Vec<Seen>, Box<dyn Error>> {
 }
 
 fn vocabularies(batch: &Batch) -> Section {
-    let note = "What the numbers mean. Words of a tiny grammar; a real model has thousands of \
-                pieces of words.";
+    let note = "The words of the ids. This is a tiny grammar; the vocabulary of a real model has \
+                thousands of word pieces.";
     let mut section = Section::new("vocabulary", "The vocabularies", note);
     for (title, words) in [("source", &batch.source_words), ("target", &batch.target_words)] {
         section.line(format!("{title} [{} words]", words.len()));
@@ -164,7 +164,7 @@ fn vocabularies(batch: &Batch) -> Section {
 fn model_section(model: &Model) -> Section {
     let config = model.config();
     let note =
-        "Trained on the two sentences, so that it answers right. models/walkthrough/README.md";
+        "Trained on the two sentences, so its predictions are right. models/walkthrough/README.md";
     let mut section = Section::new("model", "The model", note);
     section.line(format!("    d_model {}", config.d_model));
     for side in [Side::Encoder, Side::Decoder] {
@@ -179,8 +179,8 @@ fn model_section(model: &Model) -> Section {
 }
 
 fn batch_section(batch: &Batch) -> Section {
-    let note = "Text, then numbers. The textbook pads all sentences to one length with <blank>; \
-                the engine lays sentences end to end and computes no blank.";
+    let note = "Text and ids. The textbook pads all sentences to one length with <blank>; the library \
+                lays sentences end to end and computes no padding.";
     let mut section = Section::new("batch", "The batch", note);
     for (side, title, ids) in [
         (Side::Encoder, "source", &batch.sources),
@@ -231,14 +231,14 @@ fn note(stage: Stage) -> &'static str {
         Stage::Value => "x W_V + b, heads side by side. src/model/blocks/exec_context.rs",
         Stage::Scores => "Q K^T / sqrt(d_k), before the mask. kernels/src/attention/flash.rs",
         Stage::Weights => {
-            "softmax(scores, masked): every row adds up to 1. \
+            "softmax(scores, masked): every row sums to 1. \
                            kernels/src/attention/flash.rs"
         }
         Stage::Context => "weights V, heads side by side. kernels/src/attention/flash.rs",
         Stage::FeedForward => "max(0, x W_1 + b_1). src/model/blocks/feed_forward.rs",
         Stage::Residual => "x + block(x). kernels/src/gemm/epilogue.rs",
         Stage::Norm => "(x - mean) / sqrt(variance + eps) * weight + bias. kernels/src/norm.rs",
-        Stage::Memory => "What the decoder sees of the source. src/model/encoder.rs",
+        Stage::Memory => "The encoder output, which the decoder reads. src/model/encoder.rs",
         Stage::Output => "The decoder's last hidden state. src/model/decoder.rs",
         Stage::Logits => "output W + b, one number per word. src/model/blocks/output.rs",
         Stage::Probabilities => "softmax(logits). kernels/src/softmax.rs",

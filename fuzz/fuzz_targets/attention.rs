@@ -1,9 +1,9 @@
-//! Attention of any shape, layout, mask, relative bias and values.
+//! Attention with any shape, layout, mask, relative bias and values.
 //!
-//! Finite results are held to the documented error bound against a softmax in f64; masked and padded
-//! keys hold NaN; three threads give the bits of one, and a sequence alone the bits that it has in the
-//! batch; nothing outside the sequences' own rows is written; and views of arbitrary strides and
-//! sequences of arbitrary numbers are refused or right.
+//! Finite results are compared with a softmax in f64 under the documented error bound. Masked and padding
+//! keys hold NaN. Three threads give the bits of one, and a sequence alone has the bits that it has in the
+//! batch. Nothing outside of the rows of the sequences is written. Views of arbitrary strides and sequences
+//! of arbitrary numbers are an error or right.
 #![no_main]
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
@@ -48,7 +48,7 @@ enum Relative {
     Shared,
     /// A table for each head.
     Each,
-    /// The same, of which some values hide their keys.
+    /// The same with some values that hide their keys.
     Hiding,
 }
 
@@ -138,7 +138,7 @@ fn batch(isa: Isa, case: &Case) {
         let keys = sequence.key_start..sequence.key_start + sequence.key_len;
         query.fill(queries, case.values, &mut rng);
         key.fill(keys.clone(), case.values, &mut rng);
-        // A row that sees nothing averages the padding's values as well, if that was asked for.
+        // A row without visible keys averages the padding, too, if `FullyMasked::Uniform` is set.
         let padded = sequence.key_start..sequence.key_start + sequence.padded_len;
         value.fill(if case.uniform { padded } else { keys }, case.values, &mut rng);
     }
@@ -147,7 +147,7 @@ fn batch(isa: Isa, case: &Case) {
     let behind = both().map(|s| s.key_len - 1).max().unwrap_or(0);
     let ahead = both().map(|s| s.query_len - 1).max().unwrap_or(0);
     let ahead = if case.causal { 0 } else { ahead };
-    // Two floats before each head's that no query looks at.
+    // Two floats before those of each head that no query reads.
     let (zero, head_stride) = (behind + 2, behind + ahead + 3);
     let shared = case.relative == Relative::Shared;
     let table: Vec<f32> = (0..head_stride * if shared { 1 } else { heads })
@@ -218,7 +218,7 @@ fn batch(isa: Isa, case: &Case) {
     }
 }
 
-/// One query of one head against a softmax in f64.
+/// Compares one query of one head with a softmax in f64.
 fn check_head(
     isa: Isa,
     sequence: &Sequence,
@@ -274,12 +274,12 @@ fn check_head(
     }
     let scores_reach = head_dim as f64 * f64::from(options.scale) * largest_query * largest_key;
     let limit = f64::from(f32::MAX) / 4.0;
-    // Past the range of f32 nothing is promised but the bits.
+    // When f32 overflows, only the bits are guaranteed.
     if !(finite && scores_reach < limit && largest_value * (used as f64 + 1.0) < limit) {
         return;
     }
     let maximum = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    // Nothing to weigh: zeros.
+    // No visible key: zeros.
     let maximum = if maximum == f64::NEG_INFINITY { 0.0 } else { maximum };
     let sum: f64 = scores.iter().map(|score| (score - maximum).exp()).sum();
     let sum = if sum == 0.0 { 1.0 } else { sum };

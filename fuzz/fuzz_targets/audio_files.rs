@@ -1,5 +1,6 @@
-//! Arbitrary bytes as a WAV file, and arbitrary settings of features. Anything but an `Err` or samples, the
-//! same from a file and from a pipe and whatever is read at a time, and finite features, is a bug.
+//! Arbitrary bytes as a WAV file, and arbitrary settings of features. The result must be an `Err`, or
+//! samples that are the same from a file and from a pipe for every read size, and finite features.
+//! Everything else is a bug.
 
 #![no_main]
 
@@ -13,17 +14,17 @@ use std::sync::OnceLock;
 /// A file, its settings, and how it is read.
 #[derive(Debug, arbitrary::Arbitrary)]
 struct Input<'a> {
-    /// Samples that are read at a time, less one.
+    /// Samples that are read at a time, minus one.
     step: u8,
-    /// The chunks' own bytes, where not a whole file.
+    /// The bytes of the chunks, if `file` is not a whole file.
     format: Option<[u8; 16]>,
     /// `preprocessor_config.json`.
     settings: &'a str,
-    /// A file, or what stands in its `data`.
+    /// A file, or the contents of its `data` chunk.
     bytes: &'a [u8],
 }
 
-/// A directory of this process, in memory where there is one.
+/// A directory of this process, in memory if the system has such a file system.
 fn place() -> &'static PathBuf {
     static PLACE: OnceLock<PathBuf> = OnceLock::new();
     PLACE.get_or_init(|| {
@@ -35,7 +36,7 @@ fn place() -> &'static PathBuf {
     })
 }
 
-/// All samples, at most `step` at a time.
+/// All samples, read at most `step` at a time.
 fn all<R: Read>(mut wav: Wav<R>, step: usize) -> Result<Vec<f32>, AudioError> {
     let (mut samples, mut next) = (Vec::new(), vec![0.0; step]);
     loop {
@@ -66,7 +67,7 @@ fuzz_target!(|input: Input<'_>| {
     fs::write(&path, &bytes).expect("a file");
     let piped = Wav::new(&bytes[..]).and_then(|wav| all(wav, usize::from(input.step) + 1));
     let filed = Wav::open(&path).and_then(|wav| all(wav, 4096));
-    // A pipe ends where a file says beforehand that it will.
+    // A pipe ends where the header of the file says that it will.
     assert_eq!(piped.is_ok(), filed.is_ok(), "{piped:?} {filed:?}");
     fs::write(place().join("preprocessor_config.json"), input.settings).expect("a file");
     let extractor = FeatureExtractor::from_dir(place());

@@ -1,5 +1,6 @@
-//! Changed `config.json` and `generation_config.json` of every family. Anything but an `Err` or a configuration that
-//! describes a model is a bug: it is valid, all of its parts have shapes and names, and a small one runs.
+//! Changed `config.json` and `generation_config.json` of every family. The result must be an `Err`, or a
+//! valid configuration whose tensors all have shapes and names and of which a small model runs. Everything
+//! else is a bug.
 
 #![no_main]
 
@@ -9,14 +10,14 @@ use simdformer::config::{Config, Family};
 use simdformer::kernels::Isa;
 use simdformer::{Limits, Model, Session, SourceId};
 
-/// What is said of an architecture and of its generation.
+/// The keys of an architecture and of its generation.
 #[derive(Debug, arbitrary::Arbitrary)]
 struct Input<'a> {
-    /// Which family, and the keys that are not those of a small good model.
+    /// The family, and the keys that differ from those of a small valid model.
     family: u8,
     keys: Vec<(u8, Value<'a>)>,
     generation: Vec<(u8, Value<'a>)>,
-    /// Instead of all that.
+    /// In place of all that.
     text: Option<&'a str>,
     generation_text: Option<&'a str>,
 }
@@ -33,11 +34,11 @@ enum Value<'a> {
     Name(u8),
     Ids(Vec<u16>),
     Lists(Vec<Vec<u16>>),
-    /// As it is, JSON or not.
+    /// Bytes as they are, JSON or not.
     Raw(&'a str),
 }
 
-/// Texts that mean something somewhere.
+/// Texts that are valid values of some key.
 const NAMES: [&str; 16] = [
     "relu",
     "gelu",
@@ -57,7 +58,7 @@ const NAMES: [&str; 16] = [
     "whisper",
 ];
 
-/// Keys of a `config.json`, those of the dimensions first.
+/// Keys of a `config.json`; those of the dimensions come first.
 const KEYS: [&str; 62] = [
     "d_model",
     "hidden_size",
@@ -185,7 +186,7 @@ fn json(value: &Value<'_>) -> String {
     }
 }
 
-/// An object of `first`, where `keys` do not say something else, and of `keys`.
+/// An object of `first`, replaced and extended by `keys`.
 fn object(first: &[(&str, String)], known: &[&str], keys: &[(u8, Value<'_>)]) -> String {
     let mut entries: Vec<(&str, String)> = first.to_vec();
     for (key, value) in keys {
@@ -200,7 +201,7 @@ fn object(first: &[(&str, String)], known: &[&str], keys: &[(u8, Value<'_>)]) ->
     format!("{{{}}}", entries.join(", "))
 }
 
-/// A model of two numbers a head, whatever the family calls it.
+/// A model with two elements in each head, with the key names of the family.
 fn small(family: Family) -> Vec<(&'static str, String)> {
     let number = |keys: &[&'static str], value: usize| -> Vec<(&'static str, String)> {
         keys.iter().map(|&key| (key, value.to_string())).collect()

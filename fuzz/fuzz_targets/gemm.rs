@@ -1,9 +1,9 @@
-//! GEMM of any shape, layout, epilogue and values.
+//! GEMM with any shape, layout, epilogue and values.
 //!
-//! Finite results are held to the documented error bound against a sum in f64; three threads give the
-//! bits of one, as does an executor that does what it likes, of a weight that is not packed, and a row
-//! alone has the bits that it has in the whole product; nothing outside the output is written, nothing
-//! outside the inputs is read; and views of arbitrary strides are refused or right.
+//! Finite results are compared with a sum in f64 under the documented error bound. Three threads give the
+//! bits of one, and so do an executor that breaks the contract and an unpacked weight. A row alone has the
+//! bits that it has in the whole product. Nothing outside of the output is written, and nothing outside of
+//! the inputs is read. Views of arbitrary strides are an error or right.
 #![no_main]
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
@@ -33,7 +33,7 @@ struct Case {
     wild: WildProduct,
 }
 
-/// Runs any numbers any number of times, on two threads.
+/// Runs any task numbers any number of times, on two threads.
 struct Arbitrarily(u64);
 
 impl Executor for Arbitrarily {
@@ -99,7 +99,7 @@ fn product(isa: Isa, case: &Case) {
                 magnitude += term.abs();
             }
             let mut expected = sum * f64::from(scale);
-            // The sum's own bound, then one rounding for each operation of the epilogue.
+            // The bound of the sum, then one rounding for each operation of the epilogue.
             let epsilon = f64::from(f32::EPSILON);
             let mut bound = 2.0 * depth as f64 * epsilon * magnitude * f64::from(scale).abs();
             let mut largest = magnitude * f64::from(scale).abs();
@@ -118,9 +118,10 @@ fn product(isa: Isa, case: &Case) {
             let residual = f64::from(residual);
             if case.residual == Add::Gate {
                 expected *= residual;
-                // Also what was lost below the normal numbers is multiplied.
+                // A gate also multiplies what was lost below the smallest normal number.
                 bound = (bound + 4.0 * epsilon * largest + 1e-37) * residual.abs();
-                // A bias that is NaN stays so here, and is left to the comparison of bits as without a gate.
+                // Here a bias of NaN gives NaN, so only the bits are compared, as without a
+                // gate.
                 largest = if largest < 1.0 { 1.0 } else { largest } * residual.abs().max(1.0);
                 bound += epsilon * expected.abs() + 1e-37;
             } else {
@@ -128,13 +129,13 @@ fn product(isa: Isa, case: &Case) {
                 largest += residual.abs();
                 bound += 4.0 * epsilon * largest + 1e-30;
             }
-            // Past the range of f32 the order of additions decides, also where a scale of 0 brings an
-            // infinite sum back as NaN; the bits are compared below.
+            // When f32 overflows, the order of additions decides, also when a scale of 0 turns
+            // an infinite sum into NaN. The bits are compared below.
             let small = f64::from(f32::MAX) / 4.0;
             if !(largest < small && magnitude < small) {
                 continue;
             }
-            // A gate may be NaN, which no maximum above shows.
+            // A gate may be NaN, which the maxima above do not show.
             if expected.is_nan() {
                 assert!(c.at(row, column).is_nan(), "{isa}: a number instead of NaN");
                 continue;

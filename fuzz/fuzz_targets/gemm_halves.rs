@@ -1,9 +1,9 @@
-//! Products with weights stored in sixteen bits, of any shape, layout, epilogue and values.
+//! Products with weights in f16 and bf16, with any shape, layout, epilogue and values.
 //!
-//! The result has the bits of the product with the floats that the stored numbers stand for, on every
-//! instruction set, by one thread and by three, of a row in the product and alone; a weight packed in two
-//! pieces is that packed in one; what would become infinite is refused, and nothing written; words that
-//! nothing here wrote are multiplied; nothing outside the output is written.
+//! The result has the bits of the product with the widened weights, on every instruction set, by one thread
+//! and by three, for a row in the product and alone. A weight packed in two parts equals one packed at
+//! once. A weight that would become infinite is an error, and nothing is written. Arbitrary words are
+//! multiplied as weights. Nothing outside of the output is written.
 #![no_main]
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
@@ -25,13 +25,13 @@ struct Case {
     depth: u16,
     columns: u8,
     layouts: [Layout; 4],
-    /// Of the rows and the weight.
+    /// Values of the rows and the weight.
     values: [Values; 2],
     scale: Option<i8>,
     bias: bool,
     relu: bool,
     residual: Add,
-    /// Where the weight is cut into two.
+    /// Where the weight is cut in two.
     cut: u8,
     single_row: u8,
     threads: u8,
@@ -49,7 +49,7 @@ fn rows(case: &Case) -> usize {
     usize::from(case.rows) % if case.few { 9 } else { 110 }
 }
 
-/// The words of `w`, packed in two pieces.
+/// The words of `w`, packed in two parts.
 fn pack(
     isa: Isa,
     dtype: Dtype,
@@ -98,7 +98,8 @@ fn product(isa: Isa, dtype: Dtype, case: &Case) {
         residual: Residual::None,
     };
 
-    // What no form holds is refused, the first of it named; the product is with infinities in its place.
+    // A value that overflows the dtype is an error that names the first one. The product has infinities
+    // in its place.
     let mut too_large = None;
     for row in 0..depth {
         for column in 0..columns {
@@ -185,7 +186,7 @@ fn product(isa: Isa, dtype: Dtype, case: &Case) {
     }
 }
 
-/// Words of any bits.
+/// Words of arbitrary bits.
 fn foreign(isa: Isa, dtype: Dtype, case: &Case) {
     let (rows, columns) = (rows(case) % 15, usize::from(case.columns) % 70);
     let depth = usize::from(case.depth) % 100;

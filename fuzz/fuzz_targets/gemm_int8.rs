@@ -1,8 +1,8 @@
-//! Products with weights in eight bits, of any shape, layout, epilogue and values.
+//! Products with int8 weights, with any shape, layout, epilogue and values.
 //!
-//! The result has the bits of the oracle's on every instruction set, with and without instructions for
-//! bytes; three threads give the bits of one; weights rounded in two pieces are those rounded in one; words
-//! that nothing here wrote are refused or multiplied; nothing outside the output is written.
+//! The result has the bits of the oracle on every instruction set, with and without int8 dot products.
+//! Three threads give the bits of one. Weights quantized in two parts equal those quantized at once.
+//! Arbitrary words are an error or are multiplied. Nothing outside of the output is written.
 #![no_main]
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
@@ -22,14 +22,14 @@ struct Case {
     depth: u16,
     columns: u8,
     layouts: [Layout; 4],
-    /// Of the rows and the weight.
+    /// Values of the rows and the weight.
     values: [Values; 2],
     sixteen: bool,
     scale: Option<i8>,
     bias: bool,
     relu: bool,
     residual: Add,
-    /// Where the weight is cut into two.
+    /// Where the weight is cut in two.
     cut: u8,
     threads: u8,
     seed: u64,
@@ -120,7 +120,7 @@ fn product(isa: Isa, case: &Case) {
     assert!(pieces.iter().map(|word| word.to_bits()).eq(whole), "{isa}: cut at {cut}");
 }
 
-/// Words of any bits.
+/// Words of arbitrary bits.
 fn foreign(isa: Isa, case: &Case) {
     let (rows, columns) = (usize::from(case.rows) % 15, usize::from(case.columns) % 70);
     let depth = usize::from(case.depth) % 100;

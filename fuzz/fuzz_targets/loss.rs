@@ -1,8 +1,8 @@
-//! Cross-entropy of any shape, stride, values, targets and smoothing.
+//! Cross-entropy with any shape, stride, values, targets and smoothing.
 //!
-//! Targets that are no columns are refused and nothing is written; rows that are ignored are not read and
-//! become 0; the gradient of any other row adds up to nothing, or is NaN with its loss; losses are those of
-//! logits that are only read; three threads give the bits of one; nothing outside the rows is written.
+//! Targets that are no columns are an error, and nothing is written. Ignored rows are not read and become
+//! 0. The gradient of any other row sums to 0, or is NaN together with its loss. The losses are those of
+//! logits that are only read. Three threads give the bits of one. Nothing outside of the rows is written.
 #![no_main]
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
@@ -20,9 +20,9 @@ struct Case {
     columns: u16,
     layout: Layout,
     values: Values,
-    /// Of each row: a column, `IGNORED`, or neither.
+    /// The target of each row: a column, `IGNORED`, or neither.
     targets: Vec<u32>,
-    /// Targets that are no columns stay so.
+    /// Whether targets that are no columns stay so.
     wild: bool,
     epsilon: Epsilon,
     others: bool,
@@ -38,7 +38,7 @@ enum Epsilon {
     Any(f32),
 }
 
-/// What a row is before anything is written to it.
+/// The contents of a result before anything is written to it.
 const UNTOUCHED: RowLoss = RowLoss { loss: 7.0, nll: 7.0, correct: true };
 
 fuzz_target!(|case: Case| {
@@ -110,7 +110,7 @@ fn same(one: &RowLoss, other: &RowLoss) -> bool {
     bits(one) == bits(other)
 }
 
-/// The error says what is wrong, and it is.
+/// The error names a mistake that the call has.
 fn refused(error: Error, logits: &Strided, targets: &[u32], smoothing: Smoothing) {
     match error {
         Error::Size { property: "target", index: Some(row), found, .. } => {
@@ -138,7 +138,8 @@ fn check(isa: Isa, case: &Case, targets: &[u32], (gradient, losses): (&Strided, 
         } else if loss.nll.is_nan() {
             assert!(loss.loss.is_nan() && !loss.correct && row.iter().all(|x| x.is_nan()));
         } else {
-            // Of nearly all the probability spread over other columns, the rest may vanish in rounding.
+            // If other columns have nearly all the probability, the rest may be lost in
+            // rounding.
             assert!(loss.nll >= 0.0 && !loss.loss.is_nan(), "{isa}: {loss:?}");
             assert!(loss.loss >= 0.0 || case.others, "{isa}: {loss:?}");
             if case.scale.is_normal() && case.scale.abs() < 1e30 {

@@ -1,8 +1,9 @@
-//! Layer norm with and without bias and root-mean-square norm of any shape, stride and values.
+//! LayerNorm with and without a bias, and RMSNorm, with any shape, stride and values.
 //!
-//! Results of moderate rows are held to the documented error bound against a sum in f64; the fused forms have
-//! the bits of the plain one on the rounded sum, in place or not; three threads give the bits of one,
-//! and a row alone has the bits that it has among others; nothing outside the rows is written or read.
+//! Results of rows of moderate size are compared with a sum in f64 under the documented error bound. The
+//! fused forms have the bits of the plain one on the rounded sum, in place or not. Three threads give the
+//! bits of one, and a row alone has the bits that it has in a batch. Nothing outside of the rows is written
+//! or read.
 #![no_main]
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
@@ -93,7 +94,7 @@ fn assert_same(isa: Isa, what: &str, one: &Strided, other: &Strided) {
     }
 }
 
-/// Rows whose elements are side by side, which is what a norm takes.
+/// Rows whose elements are contiguous, as norms require.
 fn rows(layout: Layout) -> Layout {
     Layout { step: 0, by_columns: false, ..layout }
 }
@@ -181,7 +182,7 @@ fuzz_target!(|case: Case| {
         assert_same(isa, "a row alone", &alone, &among);
     }
 
-    // Any layout: refused, and then nothing is written, or right.
+    // Any layout: an error and nothing is written, or right.
     let mut any = Strided::empty(count, columns, wide);
     if norm.plain(isa, x.view(), any.view_mut(), Parallelism::Serial).is_ok() {
         any.check_gaps();

@@ -1,8 +1,8 @@
-//! The screen of a product against the product.
+//! The pruned argmax of a product compared with the product.
 //!
-//! Whatever a screen decides must be the first largest element of what GEMM computes, bit for bit, for
-//! any shape, values, bias and bans; three threads decide the same; screens of arbitrary words and
-//! views of arbitrary strides are refused or safe.
+//! A decided row must have the first of the largest elements that GEMM computes, bit for bit, for any
+//! shape, values, bias and bans. Three threads give the same result. Pruning tables of arbitrary words and
+//! views of arbitrary strides are an error or safe.
 #![no_main]
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
@@ -19,17 +19,17 @@ struct Case {
     depth: u16,
     columns: u16,
     layout: Layout,
-    /// Of the rows, the weight and the bias.
+    /// Values of the rows, the weight and the bias.
     values: [Values; 3],
-    /// Powers of two that the rows and the weight are multiplied by.
+    /// Powers of two by which the rows and the weight are multiplied.
     scales: [i8; 2],
-    /// A number here and there that is like nothing around it.
+    /// Some elements have a very different magnitude.
     outliers: Vec<(u16, u16, f32)>,
-    /// Columns that repeat another, so that elements tie.
+    /// Columns that repeat another, so that elements are equal.
     repeats: Vec<(u16, u16)>,
     bias: bool,
     by_column: bool,
-    /// Every so many columns is banned.
+    /// Every n-th column is banned.
     banned: u8,
     threads: u8,
     seed: u64,

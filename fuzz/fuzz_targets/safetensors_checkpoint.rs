@@ -1,5 +1,5 @@
-//! Arbitrary bytes as a checkpoint: `config.json` and weights. Anything but an `Err` or a model that
-//! runs is a bug.
+//! Arbitrary bytes as a checkpoint: `config.json` and weights. The result must be an `Err` or a model that
+//! runs. Everything else is a bug.
 
 #![no_main]
 
@@ -12,15 +12,15 @@ use simdformer::{Limits, Model, Session, SourceId};
 /// A configuration and the bytes of a safetensors file.
 #[derive(Debug, arbitrary::Arbitrary)]
 struct Input<'a> {
-    /// `config.json`; the bytes below decide what is done with it.
+    /// `config.json`. The fields below select what is done with it.
     config: &'a str,
     /// Use a small valid configuration instead.
     valid: bool,
     /// Replaces `generation_config.json`.
     generation: &'a str,
-    /// The whole file, or what follows a valid header.
+    /// The whole file, or the bytes after a valid header.
     file: &'a [u8],
-    /// Put a length and the valid configuration's header in front of `file`.
+    /// Put a length and the header of the valid configuration before `file`.
     header: Option<&'a str>,
 }
 

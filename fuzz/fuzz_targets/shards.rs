@@ -1,5 +1,6 @@
-//! A good checkpoint in two files with an index, and what is changed in the index, the headers and the bytes. Anything
-//! but an `Err`, or a model that takes what was said beforehand, is a bug.
+//! A valid checkpoint in two files with an index, and changes of the index, the headers and the bytes. The
+//! result must be an `Err`, or a model that takes the memory that was computed before. Everything else is a
+//! bug.
 
 #![no_main]
 
@@ -13,21 +14,21 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-/// What is changed.
+/// The changes.
 #[derive(Debug, arbitrary::Arbitrary)]
 struct Input<'a> {
     headers: Vec<(u8, Change<'a>)>,
     /// Files in which the index places tensors.
     placed: Vec<(u8, Name<'a>)>,
-    /// Bytes that follow the tensors of each file, or are cut from them.
+    /// Bytes that are added after the tensors of each file, or cut from them.
     more: [i8; 2],
-    /// Instead of the index.
+    /// In place of the index.
     index: Option<&'a str>,
-    /// Instead of the first header.
+    /// In place of the first header.
     header: Option<&'a str>,
-    /// Instead of the second file.
+    /// In place of the second file.
     file: Option<&'a [u8]>,
-    /// All in one file, of this name.
+    /// All tensors in one file of this name.
     single: Option<Name<'a>>,
 }
 
@@ -86,7 +87,7 @@ fn name<'a>(name: &Name<'a>) -> &'a str {
     }
 }
 
-/// A tensor as a header has it.
+/// A tensor of a header.
 #[derive(Clone)]
 struct Tensor {
     name: String,
@@ -96,7 +97,7 @@ struct Tensor {
     second: bool,
 }
 
-/// The tensors of the good checkpoint, and the bytes of each file.
+/// The tensors of the valid checkpoint, and the bytes of each file.
 fn good(config: &Config) -> (Vec<Tensor>, [u64; 2]) {
     let (mut tensors, mut ends, mut seen) = (Vec::new(), [0; 2], BTreeSet::new());
     for role in TensorId::all(config).filter(|role| *role != TensorId::OutputBias) {
@@ -117,7 +118,7 @@ fn good(config: &Config) -> (Vec<Tensor>, [u64; 2]) {
     (tensors, ends)
 }
 
-/// A directory of this process, in memory where there is one.
+/// A directory of this process, in memory if the system has such a file system.
 fn place() -> &'static PathBuf {
     static PLACE: OnceLock<PathBuf> = OnceLock::new();
     PLACE.get_or_init(|| {
@@ -129,7 +130,7 @@ fn place() -> &'static PathBuf {
     })
 }
 
-/// Text between quotes.
+/// Text in quotes.
 fn quoted(text: &str) -> String {
     let escape = |c: char| match c {
         '"' | '\\' => format!("\\{c}"),
@@ -179,7 +180,7 @@ fuzz_target!(|input: Input<'_>| {
         let _ = fs::remove_file(entry.path());
     }
     let write = |name: &str, bytes: &[u8]| {
-        // What is no name of a file here is written nowhere.
+        // Names that are not file names here are not written.
         if !name.is_empty() && !name.contains(['/', '\0']) {
             let _ = fs::write(place.join(name), bytes);
         }
@@ -242,7 +243,7 @@ fuzz_target!(|input: Input<'_>| {
     let model = Model::load_with(&checkpoint, Isa::SCALAR, &mut |loading| {
         last = (loading.done, loading.total)
     });
-    // All is zero but for bytes of the fuzzer's, which may be no number.
+    // All weights are zero except bytes of the fuzzer, which may be NaN.
     match model {
         Ok(model) => {
             assert_eq!(model.bytes(), needed.model_bytes);

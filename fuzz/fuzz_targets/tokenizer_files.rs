@@ -1,5 +1,5 @@
-//! Arbitrary bytes as tokenizer files: a SentencePiece model, and the JSON of a directory. Anything but an
-//! `Err` or a tokenizer that works is a bug.
+//! Arbitrary bytes as tokenizer files: a SentencePiece model, and the JSON of a directory. The result must
+//! be an `Err` or a tokenizer that works. Everything else is a bug.
 
 #![no_main]
 
@@ -9,10 +9,10 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-/// Files, and what is done with the tokenizer that they make.
+/// Files, and the calls of the tokenizer that they make.
 #[derive(Debug, arbitrary::Arbitrary)]
 struct Input<'a> {
-    /// Which `model_type` a directory claims.
+    /// The `model_type` of the directory.
     family: u8,
     /// A SentencePiece file.
     model: &'a [u8],
@@ -20,17 +20,17 @@ struct Input<'a> {
     vocabulary: &'a [u8],
     /// `tokenizer_config.json`.
     settings: &'a str,
-    /// What is encoded.
+    /// The text that is encoded.
     text: &'a str,
-    /// What is decoded.
+    /// The ids that are decoded.
     ids: Vec<u32>,
 }
 
-/// A model of a few pieces, so that a directory can be read where `model` cannot.
+/// A model of a few pieces, so that a directory can be read if `model` is not valid.
 const PIECES: &[u8] = b"\x0a\x0e\x0a\x05<unk>\x15\0\0\0\0\x18\x02\x0a\x0c\x0a\x03<s>\x15\0\0\0\0\x18\x03\x0a\x0d\x0a\x04</s>\x15\0\0\0\0\x18\x03\
     \x0a\x0a\x0a\x03\xe2\x96\x81\x15\0\0\x80\xbf\x0a\x08\x0a\x01a\x15\0\0\0\xc0";
 
-/// A directory of this process, in memory where there is one.
+/// A directory of this process, in memory if the system has such a file system.
 fn place() -> &'static PathBuf {
     static PLACE: OnceLock<PathBuf> = OnceLock::new();
     PLACE.get_or_init(|| {
@@ -80,7 +80,7 @@ fuzz_target!(|input: Input<'_>| {
         let _ = tokenizer.decode(&encoded.ids);
     }
     let _ = tokenizer.encode_pair(input.text, input.settings);
-    // What a stream says, joined, is the whole.
+    // The parts of a stream, joined, are the whole text.
     let mut stream = tokenizer.stream();
     let mut said = String::new();
     for &id in &input.ids {

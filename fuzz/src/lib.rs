@@ -1,8 +1,8 @@
-//! What the fuzz targets share: numbers and strided memory made from a seed.
+//! Shared code of the fuzz targets: numbers and strided memory made from a seed.
 //!
-//! The fuzzer's bytes choose shapes, strides, options and seeds; the values come from the seed, so
-//! that a few bytes reach large shapes. Memory that a kernel must not touch holds one particular NaN:
-//! reading it shows in the result, and writing it shows in [`Strided::check_gaps`].
+//! The bytes of the fuzzer select shapes, strides, options and seeds. The values come from the seed, so
+//! that few bytes reach large shapes. Memory that a kernel may not access holds one particular NaN: a read
+//! shows in the result, and [`Strided::check_gaps`] detects a write.
 #![deny(unsafe_code)]
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
@@ -13,10 +13,10 @@ use std::sync::OnceLock;
 
 pub mod wild;
 
-/// The NaN of memory that belongs to no element. Not the NaN that arithmetic makes.
+/// The NaN of memory that belongs to no element. Arithmetic does not produce it.
 pub const GAP: f32 = f32::from_bits(0x7fab_cdef);
 
-/// A small repeatable generator (splitmix64; Steele, Lea and Flood, 2014).
+/// A small reproducible generator (splitmix64; Steele, Lea and Flood, 2014).
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 
@@ -49,23 +49,23 @@ impl Rng {
     }
 }
 
-/// Where values lie.
+/// The distribution of values.
 #[derive(Arbitrary, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Values {
-    /// `-2..2`, evenly.
+    /// Uniform in `-2..2`.
     Moderate,
     /// Both signs, magnitudes over ten decades.
     Wide,
-    /// Any bits at all: infinities, NaN, subnormal numbers.
+    /// Arbitrary bits: infinities, NaN, subnormal numbers.
     AnyBits,
 }
 
-/// How a matrix lies in memory.
+/// The layout of a matrix in memory.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub struct Layout {
     /// Floats before the first element.
     pub offset: u8,
-    /// Floats between two neighbors of the direction that is contiguous otherwise.
+    /// Floats between two neighbors in the direction that would be contiguous without gaps.
     pub step: u8,
     /// Floats after each row (or column).
     pub pad: u8,
@@ -91,7 +91,7 @@ pub struct Strided {
 }
 
 impl Strided {
-    /// A matrix laid out as told, all gaps and elements set to [`GAP`].
+    /// A matrix with this layout, whose gaps and elements are all [`GAP`].
     pub fn empty(rows: usize, columns: usize, layout: Layout) -> Self {
         let step = 1 + usize::from(layout.step % 3);
         let pad = usize::from(layout.pad % 7);
@@ -122,7 +122,7 @@ impl Strided {
         matrix
     }
 
-    /// Where an element is.
+    /// The index of an element.
     pub fn index(&self, row: usize, column: usize) -> usize {
         self.offset + row * self.row_stride + column * self.column_stride
     }
@@ -152,7 +152,7 @@ impl Strided {
             .expect("a valid view")
     }
 
-    /// Fails when memory between the elements no longer holds [`GAP`].
+    /// Fails when memory between the elements does not hold [`GAP`] any more.
     ///
     /// # Panics
     /// A gap was written.
@@ -176,16 +176,16 @@ impl Strided {
 pub enum Add {
     /// Nothing: the output is overwritten.
     Nothing,
-    /// What the output holds.
+    /// The contents of the output.
     Output,
     /// Another matrix.
     Matrix,
-    /// What the output holds is multiplied.
+    /// The contents of the output, by multiplication.
     Gate,
 }
 
 impl Add {
-    /// The kernel's name for it; `other` is the other matrix.
+    /// The kernel's residual; `other` is the other matrix.
     pub fn residual(self, other: &Strided) -> Residual<'_> {
         match self {
             Self::Nothing => Residual::None,
@@ -196,7 +196,7 @@ impl Add {
     }
 }
 
-/// One of the machine's instruction sets.
+/// One of the instruction sets of the machine.
 pub fn pick_isa(choice: u8) -> Isa {
     let sets: Vec<Isa> = Isa::available().collect();
     sets[usize::from(choice) % sets.len()]
@@ -208,16 +208,16 @@ pub fn pool() -> &'static ThreadPool {
     POOL.get_or_init(|| ThreadPoolBuilder::new().num_threads(3).build().expect("three threads"))
 }
 
-/// Whether two results are the same; which NaN comes out is not promised.
+/// Whether two results are equal. The payload of a NaN is not guaranteed.
 pub fn same_bits(a: f32, b: f32) -> bool {
     a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan())
 }
 
-/// Fails when what a screen has found is not the first largest of each row of `logits`, with its very
-/// bits: a zero has the sign that the product gives it.
+/// Fails when a decided row of a pruned argmax is not the first of the largest elements of the row of
+/// `logits` with the same bits. A zero has the sign that the product gives it.
 ///
 /// # Panics
-/// A row that is decided is decided wrongly.
+/// A decided row is wrong.
 pub fn check_largest(
     isa: Isa,
     logits: &[f32],

@@ -1,10 +1,10 @@
-//! Small shapes with strides that nobody checked: on axes of length 0 and 1, where a stride is never
-//! stepped, anything at all; on longer ones 0, 1, overlapping rows, and now and then a number that
-//! must be refused. Shapes fit each other but for a few, so that most cases reach the kernel:
-//! whatever it accepts it must compute, from the elements of the view and no others.
+//! Small shapes with arbitrary strides. Axes of length 0 and 1, where a stride is never stepped, have any
+//! stride. Longer axes have 0, 1, overlapping rows, and sometimes a stride that must be an error. Most
+//! shapes fit each other, so that most cases reach the kernel. A kernel must compute every case that it
+//! accepts, from the elements of the views and no others.
 //!
-//! `run` says whether the kernel accepted the case. The tests below hold the share that it does: a
-//! generator whose cases are all refused at the door tests the door.
+//! `run` returns whether the kernel accepted the case. The tests below check the fraction of accepted
+//! cases: a generator whose cases are all rejected would test only the checks.
 
 use crate::{GAP, check_largest, same_bits};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
@@ -15,17 +15,17 @@ use simdformer_kernels::{
     gemm_unpacked_scratch,
 };
 
-/// A length: often 0 or 1, never more than a vector and a bit.
+/// A length: often 0 or 1, never much more than a vector.
 fn small(byte: u8) -> usize {
     [0, 1, 1, 2, 3, 4, 7, 17][usize::from(byte) % 8]
 }
 
-/// One case in so many, the others being regular.
+/// True in one of `n` cases.
 fn one_in(n: u8, byte: u8) -> bool {
     byte % n == n - 1
 }
 
-/// How far apart the elements of an axis lie.
+/// The distance of the elements of an axis.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub struct Stride {
     kind: u8,
@@ -33,7 +33,7 @@ pub struct Stride {
 }
 
 impl Stride {
-    /// Huge, or like a negative number, or anything.
+    /// Huge, or a negative number cast to unsigned, or arbitrary.
     fn wild(self) -> usize {
         match self.kind / 16 % 4 {
             0 => usize::MAX - self.bits % 8,
@@ -43,7 +43,7 @@ impl Stride {
         }
     }
 
-    /// For an axis of `length` whose elements are `dense` apart when laid end to end.
+    /// For an axis of `length` whose elements are `dense` apart in a dense layout.
     fn of(self, length: usize, dense: usize) -> usize {
         if length < 2 {
             return if self.kind.is_multiple_of(4) { dense } else { self.wild() };
@@ -57,7 +57,7 @@ impl Stride {
         }
     }
 
-    /// The same for an output, where elements that share memory are refused: seldom.
+    /// The same for an output, where elements that share memory are an error, so they are rare.
     fn of_output(self, length: usize, dense: usize) -> usize {
         if length < 2 || one_in(8, self.kind) {
             self.of(length, dense)
@@ -67,15 +67,15 @@ impl Stride {
     }
 }
 
-/// Floats behind every view: enough for any of the regular ones.
+/// Floats of every view, enough for every regular case.
 const FLOATS: usize = 4096;
 
-/// Integers of which sums are exact in any order.
+/// Integers whose sums are exact in any order.
 fn integers() -> Vec<f32> {
     (0..FLOATS).map(|i| (i * 7 % 11) as f32 - 5.0).collect()
 }
 
-/// Where element `(i, j)` of a view is that was accepted.
+/// The index of element `(i, j)` of a view that was accepted.
 fn place([i, j]: [usize; 2], [row, column]: [usize; 2]) -> usize {
     i.wrapping_mul(row).wrapping_add(j.wrapping_mul(column))
 }
@@ -84,7 +84,7 @@ fn place([i, j]: [usize; 2], [row, column]: [usize; 2]) -> usize {
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub struct WildProduct {
     shape: [u8; 3],
-    /// Of the left matrix, the weight, the residual and the output; rows first.
+    /// Strides of the left matrix, the weight, the residual and the output; rows first.
     strides: [[Stride; 2]; 4],
     by_columns: [bool; 4],
     residual: bool,
@@ -92,10 +92,10 @@ pub struct WildProduct {
 }
 
 impl WildProduct {
-    /// Whether it is accepted.
+    /// Whether the kernel accepts the case.
     ///
     /// # Panics
-    /// It was accepted and is wrong.
+    /// The case was accepted and the result is wrong.
     pub fn run(&self, isa: Isa) -> bool {
         let [rows, depth, columns] = self.shape.map(small);
         let strides = |which: usize, [rows, columns]: [usize; 2], output: bool| {
@@ -125,7 +125,7 @@ impl WildProduct {
         let epilogue = Epilogue { residual, ..Epilogue::default() };
         let serial = Parallelism::Serial;
         let result = gemm(a, &packed, &epilogue, c, serial);
-        // Of the matrices as they come: refused alike, and the same bits.
+        // The same product of unpacked matrices: accepted or rejected alike, with the same bits.
         let mut again = vec![GAP; FLOATS];
         let floats = gemm_unpacked_scratch(isa, depth, columns).expect("small");
         let mut scratch = vec![GAP; floats];
@@ -147,7 +147,8 @@ impl WildProduct {
             }
         }
         for (index, (found, expected)) in memory.iter().zip(&expected).enumerate() {
-            // Integers: equal as numbers, zeros of either sign; gaps by their bits.
+            // Integers are equal as numbers, so zeros may have either sign. Gaps are compared
+            // by their bits.
             let same = found == expected || found.to_bits() == expected.to_bits();
             assert!(same, "{isa}: {found} instead of {expected} at {index} of {self:?}");
         }
@@ -162,11 +163,11 @@ pub struct WildAttention {
     kv_heads: u8,
     group: u8,
     head_dim: u8,
-    /// Of queries, keys, values and the output; tokens first.
+    /// Strides of queries, keys, values and the output; tokens first.
     strides: [[Stride; 2]; 4],
     sequences: [[u8; 5]; 2],
     count: u8,
-    /// Replaces one field of one sequence, seldom.
+    /// Replaces one field of one sequence in rare cases.
     field: u8,
     number: usize,
     scratch: u8,
@@ -201,10 +202,10 @@ impl WildAttention {
         sequences
     }
 
-    /// Whether it is accepted.
+    /// Whether the kernel accepts the case.
     ///
     /// # Panics
-    /// It was accepted and is wrong: not the bits that dense copies of the same elements give.
+    /// The case was accepted, and the bits are not those of dense copies of the same elements.
     pub fn run(&self, isa: Isa) -> bool {
         let kv_heads = usize::from(self.kv_heads % 3);
         let heads = kv_heads * (1 + usize::from(self.group % 2));
@@ -240,7 +241,7 @@ impl WildAttention {
         let (Ok(query), Ok(key), Ok(value), Ok(out)) = (query, key, value, out) else {
             return false;
         };
-        // Sequences that reach far may want more than there is: the kernel must say so first.
+        // Sequences that need more memory than there is must be an error.
         let needed = attention_scratch(isa, &sequences, kv_heads, head_dim).unwrap_or(0);
         let needed = needed.min(1 << 20) >> u32::from(one_in(16, self.scratch));
         let mut scratch = vec![GAP; needed];
@@ -291,25 +292,25 @@ impl WildAttention {
     }
 }
 
-/// A screen, sometimes with words in it that nobody built.
+/// A pruned argmax, in some cases with arbitrary words as pruning table.
 #[derive(Arbitrary, Clone, Debug)]
-pub struct WildScreen {
+pub struct WildPrunedArgmax {
     shape: [u8; 3],
-    /// Of the rows and of the weight by column.
+    /// Strides of the rows and of the weight by column.
     strides: [[Stride; 2]; 2],
     by_column: bool,
     words: Vec<(u16, u32)>,
     misfit: u8,
 }
 
-impl WildScreen {
-    /// Whether it is accepted.
+impl WildPrunedArgmax {
+    /// Whether the kernel accepts the case.
     ///
     /// # Panics
-    /// It was accepted and is wrong.
+    /// The case was accepted and the result is wrong.
     pub fn run(&self, isa: Isa) -> bool {
         let [rows, depth, columns] = self.shape.map(small);
-        // More than a panel of columns, sometimes.
+        // In some cases more than one panel of columns.
         let columns = if columns == 17 { 50 } else { columns };
         let data = integers();
         let strides = |which: usize, rows: usize, columns: usize| {
@@ -392,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn most_screens_reach_the_kernel() {
-        accepted(WildScreen::run);
+    fn most_pruned_argmaxes_reach_the_kernel() {
+        accepted(WildPrunedArgmax::run);
     }
 }

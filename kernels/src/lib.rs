@@ -49,7 +49,7 @@
 //! | T5's relative position bias | [`relative::RelativeBuckets`], then [`Bias::Relative`] in any attention |
 //! | a gated feed-forward block | [`Residual::MultiplyOutput`] |
 //! | your own threads | [`Executor`] |
-//! | all of these in one program of sixty lines | `examples/first_hour/kernels.rs` in the repository, with a pool of std threads in `examples/first_hour/pool.rs` |
+//! | programs of sixty lines, in the repository | `examples/first_hour/kernels.rs` (a pool of std threads in `pool.rs`), `examples/first_hour/decode.rs` (KV cache and slot table), `examples/first_hour/no_std.rs` |
 //!
 //! # Guarantees
 //!

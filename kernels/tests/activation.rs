@@ -1,4 +1,4 @@
-//! The activations against the f64 reference, on every instruction set.
+//! Activations compared with the f64 reference on every instruction set.
 
 use crate::common::{Grid, Random, assert_close};
 use proptest::prelude::*;
@@ -31,7 +31,7 @@ fn check(isa: Isa, activation: Activation, x: f32, y: f32) {
     compare(isa, activation, x, reference::activation(activation, x.into()), y);
 }
 
-/// On all sets.
+/// Checks every instruction set.
 fn check_all(x: &[f32]) {
     for activation in Activation::ALL {
         let exact: Vec<f64> =
@@ -101,7 +101,7 @@ fn tails_are_limits_and_never_nan() {
     }
 }
 
-/// exp over exp is infinity over infinity where tanh is long flat.
+/// A formula with exp / exp would give infinity / infinity where tanh is constant.
 #[test]
 fn tanh_forms_are_flat_where_exp_overflows() {
     for isa in Isa::available() {
@@ -113,7 +113,7 @@ fn tanh_forms_are_flat_where_exp_overflows() {
     }
 }
 
-/// An erf that saturates below 1 gives -6e22 here.
+/// With an erf that saturates below 1 the result here would be -6e22.
 #[test]
 fn gelu_of_large_negative_numbers_is_zero() {
     for isa in Isa::available() {
@@ -154,7 +154,7 @@ proptest! {
             for row in 0..rows {
                 for (&x, &y) in x.row(row).iter().zip(y.row(row)) {
                     check(isa, activation, x, y);
-                    // The same wherever in a row an element stands.
+                    // An element has the same bits at every position of a row.
                     prop_assert_eq!(y.to_bits(), apply_to(isa, activation, &[x])[0].to_bits());
                 }
             }

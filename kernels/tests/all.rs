@@ -1,5 +1,5 @@
-//! The tests of the kernels, one module a file, in one program: linked once, and its tests run side by
-//! side. What counts the allocations of the whole process is a program of its own.
+//! The tests of the kernels. Each file is a module of this one program: it is linked once, and its tests
+//! run in parallel. The test that counts the allocations of the whole process is a program of its own.
 
 mod common;
 mod support;
@@ -14,6 +14,8 @@ mod attention_rules;
 mod embedding;
 #[cfg(feature = "std")]
 mod environment;
+#[cfg(feature = "rayon")]
+mod error_texts;
 #[cfg(feature = "rayon")]
 mod executor;
 #[cfg(feature = "rayon")]
@@ -38,7 +40,7 @@ mod norm;
 #[cfg(feature = "rayon")]
 mod pruned_argmax;
 #[cfg(feature = "rayon")]
-mod pruned_argmax_calls;
+mod pruned_argmax_errors;
 #[cfg(feature = "rayon")]
 mod regressions;
 mod relative;
@@ -51,8 +53,6 @@ mod stack;
 mod strides;
 #[cfg(feature = "rayon")]
 mod team;
-#[cfg(feature = "rayon")]
-mod texts;
 mod topk;
 #[cfg(feature = "rayon")]
 mod views;

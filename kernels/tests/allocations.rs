@@ -1,5 +1,5 @@
-//! No kernel touches the heap: not alone, not on a pool, not in a team, not on threads of the caller. One
-//! test, since the allocator is the process's.
+//! No kernel allocates: on one thread, on a pool, in a team, on an executor. This program has one test,
+//! because the allocator belongs to the process.
 #![cfg(feature = "rayon")]
 
 mod support;
@@ -24,15 +24,15 @@ struct Counting;
 
 static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
 
-/// The thread that allocated first, which is the test harness's: after a minute it prints that a test takes
-/// long. No thread once that one runs the test itself.
+/// The thread that allocated first, which is the test harness: it prints a message after a minute. No
+/// thread, after the harness runs the test itself.
 static HARNESS: AtomicUsize = AtomicUsize::new(0);
 
 std::thread_local! {
     static HERE: u8 = const { 0 };
 }
 
-/// A number of this thread alone.
+/// A number that identifies this thread.
 fn here() -> usize {
     HERE.with(|here| core::ptr::from_ref(here).addr())
 }
@@ -47,7 +47,7 @@ fn count() {
     }
 }
 
-/// How many there were so far.
+/// The number of allocations so far.
 fn allocations() -> usize {
     if HARNESS.load(Ordering::SeqCst) == here() {
         HARNESS.store(usize::MAX, Ordering::SeqCst);
@@ -55,22 +55,22 @@ fn allocations() -> usize {
     ALLOCATIONS.load(Ordering::SeqCst)
 }
 
-// SAFETY: everything is left to the system's allocator.
+// SAFETY: every call goes to the allocator of the system.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
-        // SAFETY: the caller's contract is passed on.
+        // SAFETY: the caller keeps the contract of `GlobalAlloc`, which is that of `System`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: the caller's contract is passed on.
+        // SAFETY: as above.
         unsafe { System.dealloc(at, layout) }
     }
 
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         count();
-        // SAFETY: the caller's contract is passed on.
+        // SAFETY: as above.
         unsafe { System.realloc(at, layout, size) }
     }
 }
@@ -83,7 +83,7 @@ const HEADS: usize = 4;
 const HEAD_DIM: usize = 40;
 const WIDTH: usize = HEADS * HEAD_DIM;
 
-/// Buffers for one of each kernel, large enough that threads are used.
+/// Buffers for one call of each kernel, large enough that threads are used.
 struct Bench {
     isa: Isa,
     input: Vec<f32>,
@@ -221,7 +221,7 @@ impl Bench {
         for slot in 0..2 {
             cache.write(slot, 0, input, input).expect("a place");
         }
-        // With a relative bias from here on.
+        // The calls below have a relative bias.
         let zero = TOKENS - 1;
         let bias = Bias::Relative { data: &self.weight, head_stride: TOKENS, zero };
         let options = AttentionOptions { bias: Some(bias), ..options };
@@ -257,7 +257,7 @@ impl Bench {
     }
 }
 
-/// Every one of `threads` threads of the pool waits for the others in a task of its own.
+/// Each of `threads` threads of the pool waits for the others in a task of its own.
 fn meet(threads: usize, barrier: &Barrier) {
     if threads == 1 {
         barrier.wait();
@@ -266,8 +266,8 @@ fn meet(threads: usize, barrier: &Barrier) {
     }
 }
 
-/// A pool of which every thread has stolen a task from another: at its first theft a thread
-/// registers with the pool's queues, and that allocates.
+/// A pool in which every thread has stolen a task once: at its first theft a thread registers with the
+/// queues of the pool, which allocates.
 fn pool(threads: usize) -> rayon::ThreadPool {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a pool");
     let stolen = AtomicBool::new(false);
@@ -280,7 +280,8 @@ fn pool(threads: usize) -> rayon::ThreadPool {
                 }
             },
             || {
-                // On another thread now, where the first one must steal to join the others.
+                // On another thread, so that the first thread must steal when it joins the
+                // others.
                 stolen.store(true, Ordering::Release);
                 meet(threads, &barrier);
             },
@@ -290,8 +291,8 @@ fn pool(threads: usize) -> rayon::ThreadPool {
 }
 
 #[test]
-fn no_kernel_allocates_alone_on_a_pool_or_in_a_team() {
-    // They stay until the end: a thread that leaves allocates as well.
+fn no_kernel_allocates_on_any_threads() {
+    // The pools live until the end, because the end of a thread allocates.
     let pools = [pool(2), pool(3)];
     let plain = Pool::new(3);
     for isa in all_isas() {
@@ -319,7 +320,7 @@ fn no_kernel_allocates_alone_on_a_pool_or_in_a_team() {
             });
         }
     }
-    // The counter counts.
+    // The counter works.
     let before = allocations();
     drop(std::hint::black_box(vec![1u8; 100]));
     assert!(allocations() > before);

@@ -1,5 +1,5 @@
-//! Attention against its oracle, on every instruction set of the machine: any head size, any
-//! lengths, every mask, in strided memory that holds NaN wherever a query may not look.
+//! Attention compared with its oracle on every instruction set: every head size, every length, every mask,
+//! in strided memory that holds NaN wherever a query may not read.
 use crate::support::batch::{Batch, OwnedBias, with_relative_bias};
 use crate::support::{
     POISON, Random, Tensor, all_isas, bits, brief, cases, chosen, difference, full, isas_of,
@@ -11,7 +11,7 @@ use simdformer_kernels::{
     Sequence, Weights, attention, attention_scratch, attention_scratch_bound, reference,
 };
 
-/// Lengths with the edges of vectors, query blocks and key blocks among them.
+/// Lengths, with the edges of vectors, query blocks and key blocks among them.
 fn length() -> impl Strategy<Value = usize> {
     prop_oneof![
         6 => 0usize..=20,
@@ -38,7 +38,7 @@ fn batches() -> impl Strategy<Value = Batch> {
                 let (causal, bias, uniform) = kind;
                 let heads = kv_heads * group;
                 for (query_len, key_len, padding) in &mut lens {
-                    // The naive oracle must end some day.
+                    // Limits the time of the naive oracle.
                     let budget = cases(500_000, 4_000_000)
                         / (heads * head_dim * (*key_len + *padding).max(1));
                     *query_len = (*query_len).min(budget.max(2));
@@ -49,7 +49,7 @@ fn batches() -> impl Strategy<Value = Batch> {
                 batch.causal = causal;
                 batch.out_layout = out_layout;
                 if uniform {
-                    // Then padding is part of the mean.
+                    // Then the mean includes the padding.
                     batch.fully_masked = FullyMasked::Uniform;
                     for i in 0..batch.sequences.len() {
                         let Sequence { key_start, key_len, padded_len, .. } = batch.sequences[i];
@@ -65,7 +65,7 @@ fn batches() -> impl Strategy<Value = Batch> {
                         add_bias(&mut batch, bias, &mut random);
                         batch
                     }
-                    // Relative ones: of finite values, and with some that hide.
+                    // Relative biases: finite ones, and some with minus infinity.
                     _ => with_relative_bias(batch, bias == 4, |_, _| {
                         let hidden = bias == 6 && random.below(5) == 0;
                         if hidden { f32::NEG_INFINITY } else { 3.0 * random.value() }
@@ -75,7 +75,7 @@ fn batches() -> impl Strategy<Value = Batch> {
         )
 }
 
-/// A bias with some minus infinities: one for all heads, one per head, or one row for all queries.
+/// A bias with some minus infinities: one for all heads, one for each head, or one row for all queries.
 /// Keys that are hidden from every query become NaN.
 fn add_bias(batch: &mut Batch, kind: usize, random: &mut Random) {
     let keys = batch.sequences.iter().map(|s| s.key_len).max().unwrap_or(0);
@@ -102,7 +102,7 @@ fn add_bias(batch: &mut Batch, kind: usize, random: &mut Random) {
                 data[head * head_stride + token * query_stride + hidden] = f32::NEG_INFINITY;
             }
         }
-        // A uniform mean would see it.
+        // A uniform mean would include such a key.
         if batch.fully_masked == FullyMasked::Zeros {
             for i in 0..batch.sequences.len() {
                 let Sequence { key_start, key_len, .. } = batch.sequences[i];
@@ -121,13 +121,13 @@ fn check(batch: &Batch, what: &str) {
     check_on(&all_isas(), true, batch, what);
 }
 
-/// On some sets, and with or without caches of halves.
+/// Checks the sets in `isas`, and caches in f16 if `halves`.
 fn check_on(isas: &[Isa], halves: bool, batch: &Batch, what: &str) {
     let exact = batch.exact();
     for &isa in isas {
         let output = batch.attention(isa, Parallelism::Serial);
         batch.check(&output, &exact, &format!("{isa}, {what}"));
-        // The cache does not know of padding, which only a uniform mean would see.
+        // A cache does not know the padding, which only a uniform mean includes.
         if batch.fully_masked == FullyMasked::Zeros {
             let cached = batch.attention_cached(isa, Parallelism::Serial);
             assert!(cached.bits() == output.bits(), "{isa}, {what}: cached and uncached differ");
@@ -138,7 +138,7 @@ fn check_on(isas: &[Isa], halves: bool, batch: &Batch, what: &str) {
             let cached = halves.attention_cached(isa, Parallelism::Serial);
             let output = halves.attention(isa, Parallelism::Serial);
             assert!(cached.bits() == output.bits(), "{isa}, {what}: in halves they differ");
-            // What a cache rounds is what it was given rounded.
+            // A cache in f16 is compared with attention over the rounded keys and values.
             let rounding = Batch { dtype: Dtype::F16, ..batch.clone() };
             let cached = rounding.attention_cached(isa, Parallelism::Serial);
             assert!(cached.bits() == output.bits(), "{isa}, {what}: rounded otherwise");
@@ -159,7 +159,8 @@ proptest! {
 fn every_head_size_up_to_70_and_some_beyond() {
     for head_dim in (1..=70).chain([80, 96, 128, 129, 200]) {
         for causal in [false, true] {
-            // With more keys than a block has, so that sums are carried on in every head size.
+            // With more keys than a block has, so that sums continue over a block in every head
+            // size.
             let lens = [(7, 21, 2), (3, 3, 0), (1, 40, 0), (7, 300, 0)];
             let mut batch = Batch::new(&lens, [2, 2, head_dim], [1, 2, 0], head_dim as u64);
             batch.causal = causal;
@@ -181,7 +182,8 @@ fn every_length_around_the_edges_of_blocks() {
                 continue;
             }
             for causal in [false, true] {
-                // All pairs, with a mask or without; each length of either on every set and in halves.
+                // All pairs of lengths, with and without a mask. Every set and every f16
+                // cache has each length once.
                 if !full() && !brief() && causal != (index + other).is_multiple_of(2) {
                     continue;
                 }
@@ -197,9 +199,9 @@ fn every_length_around_the_edges_of_blocks() {
     }
 }
 
-/// End-aligned, as DESIGN has it, for more, as many and fewer queries than keys.
+/// Aligned to the end of the keys, for more queries than keys, as many, and fewer.
 #[test]
-fn causality_is_aligned_to_the_end_of_the_keys() {
+fn causal_masks_are_aligned_to_the_end_of_the_keys() {
     for query_len in 0..=9 {
         for key_len in 0..=9 {
             let mut batch = Batch::new(&[(query_len, key_len, 1)], [2, 1, 3], [0, 1, 2], 77);
@@ -219,9 +221,9 @@ fn causality_is_aligned_to_the_end_of_the_keys() {
     }
 }
 
-/// Makes the keys and values from each `cut` on NaN: queries that may not see them keep their bits.
+/// Fills the keys and values from each `cut` on with NaN: queries that do not see them keep their bits.
 #[test]
-fn a_future_of_nan_does_not_reach_the_past() {
+fn nan_in_later_keys_does_not_reach_earlier_queries() {
     let edges = [1, 2, 15, 16, 17, 40, 63, 64, 65, 255, 256, 257, 290];
     for head_dim in [5, 16, 64] {
         for (query_len, key_len) in [(300, 300), (40, 300), (310, 300)] {
@@ -263,7 +265,7 @@ fn a_future_of_nan_does_not_reach_the_past() {
     }
 }
 
-/// Query, key and value of one `[tokens, 3 * heads * head_dim]` buffer, where they lie.
+/// Query, key and value are parts of one `[tokens, 3 * heads * head_dim]` buffer.
 #[test]
 fn a_fused_buffer_is_read_in_place() {
     for (heads, kv_heads, head_dim) in [(3, 3, 16), (2, 2, 7), (4, 2, 64), (1, 1, 33)] {
@@ -323,7 +325,7 @@ fn grouped_heads_read_their_own_keys() {
             let mut batch = Batch::new(&lens, [kv_heads * group, kv_heads, 12], [1, 1, 1], 8);
             batch.weight_heads = (0..kv_heads * group).collect();
             check(&batch, &format!("{kv_heads} heads in groups of {group}"));
-            // The same with every key-value head repeated: bits must agree.
+            // The same bits as with every key-value head repeated.
             let mut repeated = batch.clone();
             let repeat = |from: &Tensor| {
                 let mut to = Tensor::new([from.shape[0], kv_heads * group, 12], 0);
@@ -344,8 +346,8 @@ fn grouped_heads_read_their_own_keys() {
     }
 }
 
-/// Asking for the weights of some heads changes no bit of the output, and nothing is written for
-/// the others.
+/// A request for the weights of some heads changes no bit of the output, and nothing is written for other
+/// heads.
 #[test]
 fn weights_of_chosen_heads_only() {
     let mut plain = Batch::new(&[(11, 270, 4), (2, 33, 0)], [4, 2, 20], [0, 0, 0], 21);
@@ -363,7 +365,7 @@ fn weights_of_chosen_heads_only() {
     }
 }
 
-/// Rows that see nothing, beside rows that do: zeros, or the mean of all values, padding included.
+/// Rows without a visible key, beside rows with keys: zeros, or the mean of all values with the padding.
 #[test]
 fn rows_without_a_key_get_zeros_or_the_mean() {
     let lens = [(3, 0, 0), (3, 0, 6), (9, 5, 2), (2, 4, 0)];
@@ -383,7 +385,7 @@ fn rows_without_a_key_get_zeros_or_the_mean() {
                     let output = batch.attention(isa, Parallelism::Serial);
                     let zeros = fully_masked == FullyMasked::Zeros;
                     for token in 0..3 {
-                        // No keys at all: zeros either way.
+                        // Without any key: zeros in both modes.
                         assert!(output.out.row(token, 0).iter().all(|&x| x.to_bits() == 0));
                     }
                     let padded_only = batch.sequences[1].query_start;
@@ -399,14 +401,14 @@ fn rows_without_a_key_get_zeros_or_the_mean() {
     }
 }
 
-/// A bias of minus infinity on every key of a query is a full mask as well.
+/// A bias of minus infinity for every key of a query is a full mask, too.
 #[test]
 fn a_bias_of_minus_infinity_everywhere_masks_fully() {
     for fully_masked in [FullyMasked::Zeros, FullyMasked::Uniform] {
         let mut batch = Batch::new(&[(4, 300, 0)], [1, 1, 9], [0, 0, 0], 1);
         let mut data = vec![0.0; 4 * 300];
         data[300..600].fill(f32::NEG_INFINITY);
-        // Row 2 sees nothing of the first block, row 3 nothing of the second.
+        // Row 2 sees no key of the first block, row 3 none of the second.
         data[600..600 + 256].fill(f32::NEG_INFINITY);
         data[900 + 256..].fill(f32::NEG_INFINITY);
         batch.bias = Some(OwnedBias::dense(data, 0, 300));
@@ -416,7 +418,7 @@ fn a_bias_of_minus_infinity_everywhere_masks_fully() {
     }
 }
 
-/// What a relative bias hides is not read, wherever its distance puts it: keys farther behind than ten.
+/// Keys that a relative bias hides are not read: here all keys more than ten positions before the query.
 #[test]
 fn a_relative_bias_of_minus_infinity_hides() {
     for head_dim in [5, 16, 64] {
@@ -427,7 +429,7 @@ fn a_relative_bias_of_minus_infinity_hides() {
         batch.weight_heads = vec![1, 0];
         for i in 0..2 {
             let Sequence { query_len, key_start, key_len, .. } = batch.sequences[i];
-            // The first query stands at `key_len - query_len`.
+            // The first query has position `key_len - query_len`.
             let hidden = key_start..key_start + (key_len - query_len - 10);
             batch.key.fill(hidden.clone(), || f32::NAN);
             batch.value.fill(hidden, || f32::INFINITY);
@@ -436,7 +438,7 @@ fn a_relative_bias_of_minus_infinity_hides() {
     }
 }
 
-/// The dense bias that says the same has the same bits, finite or not.
+/// A dense bias with the same values gives the same bits, finite or not.
 #[test]
 fn a_relative_bias_is_a_dense_one() {
     for (causal, hides) in [(false, false), (true, false), (false, true), (true, true)] {
@@ -456,7 +458,7 @@ fn a_relative_bias_is_a_dense_one() {
                 for j in 0..key_len {
                     let at =
                         (table.zero.expect("relative") + j + query_len).checked_sub(key_len + i);
-                    // Of keys ahead of a causal query there is no value.
+                    // A causal query has no value for keys after it.
                     let value = at.and_then(|at| {
                         (at < table.head_stride).then(|| table.data[head * table.head_stride + at])
                     });
@@ -507,7 +509,7 @@ fn nan_in_one_query_stays_in_its_row() {
     }
 }
 
-/// One query and keys whose scores are exactly `scores`, with a head size of 1.
+/// One query and keys whose scores are exactly `scores`, with head size 1.
 fn scored(scores: &[f32]) -> Batch {
     let mut batch = Batch::new(&[(1, scores.len(), 0)], [1, 1, 1], [0, 0, 0], 2);
     batch.scale = 1.0;
@@ -519,14 +521,14 @@ fn scored(scores: &[f32]) -> Batch {
 }
 
 #[test]
-fn scores_far_from_zero_are_weighed_like_any_others() {
+fn scores_far_from_zero_have_the_usual_bound() {
     let mut random = Random::new(44);
     for offset in [0.0, -1e6, 1e6, -3e38, 3e38, -5e4, -1e4, f32::MIN, f32::MAX] {
         for len in [1, 5, 40, 256, 257, 600] {
             let scores: Vec<f32> = (0..len).map(|i| offset + (i % 7) as f32 * 0.5).collect();
             let batch = scored(&scores);
             let exact = batch.exact();
-            // The scores are exact, whatever their size, so the bound is that of small ones.
+            // The scores are exact at any size, so the bound is that of small scores.
             let small = scored(&vec![1.0; len]).bound();
             for isa in all_isas() {
                 let output = batch.attention(isa, Parallelism::Serial);
@@ -541,7 +543,7 @@ fn scores_far_from_zero_are_weighed_like_any_others() {
             }
         }
     }
-    // A maximum that arrives late, far above everything before it, and one that comes first.
+    // A late maximum far above all earlier scores, and a maximum at the first key.
     for (len, place) in [(600, 0), (600, 255), (600, 256), (600, 599), (257, 256)] {
         let mut scores: Vec<f32> = (0..len).map(|_| -1e6 + random.value()).collect();
         scores[place] = 1e6;
@@ -557,7 +559,7 @@ fn scores_far_from_zero_are_weighed_like_any_others() {
 #[test]
 fn infinite_scores() {
     let (inf, nan) = (f32::INFINITY, f32::NAN);
-    // A score of minus infinity is a weight of 0; plus infinity, as in the formula, is NaN.
+    // A score of minus infinity has weight 0. Plus infinity gives NaN, as the formula does.
     for (scores, expected) in [
         (vec![0.0, -inf, 0.0, -inf], Some(vec![0.5, 0.0, 0.5, 0.0])),
         (vec![-inf, -inf, 1.0], Some(vec![0.0, 0.0, 1.0])),
@@ -568,7 +570,7 @@ fn infinite_scores() {
         (vec![nan, nan], None),
         (vec![nan, -inf], None),
     ] {
-        // At the start of a block, at its end, and in a second block behind hidden keys.
+        // At the start and at the end of a block, and in a second block after hidden keys.
         for shift in [0, 3, 253, 256, 300] {
             let mut all = vec![-inf; shift];
             all.extend(&scores);
@@ -595,7 +597,7 @@ fn infinite_scores() {
 }
 
 #[test]
-fn the_oracle_knows_who_sees_what() {
+fn the_oracle_implements_the_masks() {
     let sequence = Sequence { query_len: 5, key_len: 3, padded_len: 4, ..Sequence::default() };
     let seen: Vec<usize> =
         (0..5).map(|i| reference::attention::visible(sequence, true, i)).collect();
@@ -603,7 +605,7 @@ fn the_oracle_knows_who_sees_what() {
     assert_eq!(reference::attention::visible(sequence, false, 0), 3);
 }
 
-/// Heads without elements have nothing to attend to: the scale is finite, and a call with them writes nothing.
+/// Heads without elements: the scale is finite, and a call writes nothing.
 #[test]
 fn heads_without_elements_have_a_finite_scale() {
     assert_eq!([0, 1, 4, 64].map(|dim| AttentionOptions::new(dim).scale), [1.0, 1.0, 0.5, 0.125]);
@@ -629,7 +631,7 @@ fn heads_without_elements_have_a_finite_scale() {
             .expect("accepted");
         assert!(weights.iter().all(|x| x.to_bits() == POISON.to_bits()), "{isa}");
     }
-    // The oracle does write the weights, all alike.
+    // The oracle writes the weights, which are all equal.
     let mut weights = [f64::NAN; 18];
     reference::attention::attention(qkv, Sequence::packed(0, 3), &options, &mut [], &mut weights)
         .expect("accepted");

@@ -1,5 +1,5 @@
-//! The same bits every time: alone or in a batch, on any number of threads, prefilled or decoded
-//! token by token, in one slot of a cache or spread over several.
+//! The same bits every time: alone or in a batch, on any number of threads, prefilled or decoded token by
+//! token, in one KV slot or spread over several.
 use crate::support::batch::{Batch, OwnedBias, POISONED_HALVES, with_relative_bias};
 use crate::support::{
     CREWS, POISON, Random, Tensor, all_isas, brief, cases, chosen, crews_of, difference, full,
@@ -12,15 +12,15 @@ use simdformer_kernels::{
 #[derive(Clone, Copy, PartialEq)]
 enum With {
     Nothing,
-    /// A dense bias, some of it minus infinity.
+    /// A dense bias with some minus infinities.
     Dense,
-    /// A relative one.
+    /// A relative bias.
     Relative,
-    /// A relative one, some of it minus infinity.
+    /// A relative bias with some minus infinities.
     Hiding,
 }
 
-/// Several sequences of which some are large enough to be worth a fork.
+/// Several sequences, some of them large enough to be split into tasks.
 fn large(causal: bool, bias: With, head_dim: usize) -> Batch {
     let lens = [(130, 130, 4), (1, 300, 0), (0, 9, 1), (65, 300, 0), (300, 41, 2)];
     let mut batch = Batch::new(&lens, [6, 3, head_dim], [0, 1, 2], head_dim as u64);
@@ -63,7 +63,7 @@ fn threads_do_not_change_a_bit() {
             let batch = in_storage(&floats, dtype);
             let serial = batch.attention(isa, Parallelism::Serial).bits();
             for crew in crews_of(isa, case) {
-                // What is not in a cache is never in halves.
+                // Only a cache can be f16.
                 if full() || !halves {
                     let found = crew.run(|parallelism| batch.attention(isa, parallelism).bits());
                     assert!(found == serial, "{isa}, head size {head_dim}, {crew:?}");
@@ -75,7 +75,7 @@ fn threads_do_not_change_a_bit() {
     }
 }
 
-/// A part of the queries of one sequence, with the keys that the last of them may see.
+/// Some of the queries of one sequence, with the keys that the last of them sees.
 fn rows(batch: &Batch, sequence: Sequence, first: usize, count: usize) -> Option<Batch> {
     let hidden_after = sequence.query_len - first - count;
     let key_len = match batch.causal {
@@ -89,7 +89,7 @@ fn rows(batch: &Batch, sequence: Sequence, first: usize, count: usize) -> Option
     if let Some(bias) = &mut part.bias {
         match &mut bias.zero {
             None => drop(bias.data.drain(..from * bias.query_stride)),
-            // These queries would stand at the end of the keys now.
+            // Alone, these queries would be aligned to the end of the keys.
             Some(zero) if !batch.causal => *zero += hidden_after,
             Some(_) => {}
         }
@@ -147,19 +147,19 @@ fn a_row_alone_has_the_bits_it_has_in_the_batch() {
     }
 }
 
-/// One token's keys or values.
+/// The keys or values of one token.
 fn token(tensor: &Tensor, at: usize) -> Tensor {
     tensor.tokens(at..at + 1)
 }
 
 const STORAGES: [Dtype; 2] = [Dtype::F32, Dtype::F16];
 
-/// What was never written.
+/// A cache that was never written.
 fn poison(dtype: Dtype) -> f32 {
     if dtype == Dtype::F16 { POISONED_HALVES } else { POISON }
 }
 
-/// The batch with keys and values that a cache of `dtype` keeps as they are.
+/// The batch with keys and values that a cache in `storage` represents exactly.
 fn in_storage(batch: &Batch, dtype: Dtype) -> Batch {
     match dtype {
         Dtype::F16 => batch.clone().in_halves(),
@@ -167,10 +167,10 @@ fn in_storage(batch: &Batch, dtype: Dtype) -> Batch {
     }
 }
 
-/// Appended by threads, a step's keys and values lie where one puts them; of a place that is named twice the
-/// last token is kept.
+/// Threads append the keys and values of a step where one thread does. If a position is named twice, the
+/// last token stays.
 #[test]
-fn threads_append_what_one_appends() {
+fn threads_append_the_keys_that_one_thread_appends() {
     for (tokens, heads, head_dim) in [(40, 8, 16), (33, 3, 64), (2, 8, 300), (70, 2, 17), (3, 8, 4)]
     {
         let mut random = Random::new(tokens as u64);
@@ -208,8 +208,8 @@ fn threads_append_what_one_appends() {
     }
 }
 
-/// A causal prefill of `T` tokens equals `T` decode steps, row for row: with `attention_cached` over
-/// a growing length, with `attention_decode`, and with prefills that continue the cache.
+/// A causal prefill of `T` tokens has the bits of `T` decode steps, row by row: with `attention_cached`
+/// over a growing length, with `attention_decode`, and with prefills that continue a cache.
 #[test]
 fn a_prefill_has_the_bits_of_its_decode_steps() {
     for (tokens, head_dim, heads, kv_heads, bias) in [
@@ -297,8 +297,8 @@ fn a_prefill_has_the_bits_of_its_decode_steps() {
     }
 }
 
-/// Random pasts over several slots, of rows that may have a beginning in common, against the same keys and values
-/// gathered into one.
+/// Rows whose keys are spread at random over several KV slots, some with a common beginning, compared with
+/// the same keys gathered into one slot.
 fn spread(isa: Isa, dtype: Dtype, random: &mut Random, [heads, kv_heads, head_dim]: [usize; 3]) {
     let (slots, capacity) = (4, [7, 40, 300, 520][random.below(4)]);
     let shape = CacheShape { dtype, ..CacheShape::new(slots, capacity, kv_heads, head_dim) };
@@ -313,13 +313,13 @@ fn spread(isa: Isa, dtype: Dtype, random: &mut Random, [heads, kv_heads, head_di
     let rows = 1 + random.below(5);
     let stride = capacity + random.below(3);
     let mut lens: Vec<u32> = (0..rows).map(|_| random.below(capacity + 1) as u32).collect();
-    // Hypotheses of one sentence: as long as each other, with a beginning in common.
+    // Hypotheses of one sentence: of the same length, with a common beginning.
     let related = random.below(3) > 0;
     if related {
         let len = lens[0];
         lens.fill(len);
     }
-    // Runs of random lengths; what lies past a row's length names no slot.
+    // Runs of random lengths. After the length of a row its slot numbers are invalid.
     let mut ancestry = vec![u32::MAX; rows * stride];
     let mut used = vec![[false; 4]; capacity];
     for (row, &len) in lens.iter().enumerate() {
@@ -338,7 +338,7 @@ fn spread(isa: Isa, dtype: Dtype, random: &mut Random, [heads, kv_heads, head_di
             at += run;
         }
     }
-    // A position that is nobody's past is never written: it stays poison.
+    // A position that belongs to no row is never written, and stays poison.
     for (position, used) in used.iter().enumerate() {
         for (slot, (key, value)) in tensors.iter().enumerate().filter(|&(slot, _)| used[slot]) {
             let (key, value) = (token(key, position), token(value, position));
@@ -388,7 +388,7 @@ fn spread(isa: Isa, dtype: Dtype, random: &mut Random, [heads, kv_heads, head_di
 
     for (row, &len) in lens.iter().enumerate() {
         let len = len as usize;
-        // Floats of what such a cache keeps.
+        // f32 values that such a cache represents exactly.
         let mut batch = Batch::new(&[(1, len, 0)], [heads, kv_heads, head_dim], [0, 0, 0], 0);
         batch.query = token(&query, row);
         batch.bias = bias.clone();
@@ -412,7 +412,7 @@ fn spread(isa: Isa, dtype: Dtype, random: &mut Random, [heads, kv_heads, head_di
 }
 
 #[test]
-fn a_past_in_several_slots_has_the_bits_of_one_slot() {
+fn keys_in_several_slots_have_the_bits_of_one_slot() {
     for isa in all_isas() {
         let mut random = Random::new(12);
         for _ in 0..if brief() { 4 } else { cases(24, 40) } {
@@ -426,9 +426,9 @@ fn a_past_in_several_slots_has_the_bits_of_one_slot() {
     }
 }
 
-/// Writing by runs, token by token, in any order and again over what was there, gives the same cache.
+/// Appending in runs, token by token, in any order, and over earlier contents gives the same cache.
 #[test]
-fn a_cache_forgets_how_it_was_written() {
+fn the_order_of_appending_does_not_matter() {
     for (isa, dtype) in all_isas().into_iter().flat_map(|isa| STORAGES.map(|s| (isa, s))) {
         for head_dim in [1, 7, 16, 40] {
             let (tokens, heads) = (45, 2);
@@ -482,8 +482,8 @@ fn a_cache_forgets_how_it_was_written() {
     }
 }
 
-/// The beams of a sentence share the keys of its source: one slot read by all of them gives the bits
-/// that a copy for each gives, in both kinds of attention.
+/// The beams of a sentence share the keys of its source. One slot that all beams read gives the bits of a
+/// copy for each, in both kinds of attention.
 #[test]
 fn beams_may_share_a_slot() {
     let (beams, keys, head_dim) = (5, 290, 24);
@@ -495,7 +495,7 @@ fn beams_may_share_a_slot() {
         let one = batch.sequences[0];
         apart.sequences =
             (0..beams).map(|beam| Sequence { query_start: beam, query_len: 1, ..one }).collect();
-        // Sequences that name the same keys, and slots that hold copies of them.
+        // Sequences that name the same keys, and slots that have copies of them.
         assert!(apart.attention(isa, Parallelism::Serial).bits() == together.bits(), "{isa}");
         assert!(
             apart.attention_cached(isa, Parallelism::Serial).bits() == together.bits(),
@@ -520,14 +520,14 @@ fn beams_may_share_a_slot() {
     }
 }
 
-/// What other slots and later positions hold cannot reach an answer.
+/// The contents of other slots and of later positions do not affect the result.
 #[test]
 fn the_rest_of_a_cache_does_not_matter() {
     for isa in all_isas() {
         let mut batch = Batch::new(&[(5, 37, 0), (1, 20, 0)], [2, 1, 12], [0, 0, 0], 9);
         batch.causal = true;
         let clean = batch.attention(isa, Parallelism::Serial).bits();
-        // The same cache, full of poison, of zeros and of infinities behind its contents.
+        // The same cache, with poison, zeros or infinities after its contents.
         assert!(batch.attention_cached(isa, Parallelism::Serial).bits() == clean, "{isa}");
         for filling in [0.0, f32::INFINITY, 7.5] {
             let (shape, data) = batch.cache(isa);

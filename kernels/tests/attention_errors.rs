@@ -1,5 +1,5 @@
-//! Every way in which attention refuses a call: each error reached, each with a message of its own,
-//! nothing written, no panic.
+//! Every error of attention: each is reached, each has a text of its own, nothing is written, and nothing
+//! panics.
 
 use crate::support::errors;
 use crate::support::{POISON, all_isas};
@@ -18,7 +18,7 @@ fn heads(tokens: usize, heads: usize, head_dim: usize) -> Heads<'static> {
     Heads::new(&ZEROS, [tokens, heads, head_dim]).expect("a small tensor")
 }
 
-/// A call that fits: queries `[6, 4, 8]`, keys and values `[7, 2, 8]`, two sequences.
+/// A correct call: queries `[6, 4, 8]`, keys and values `[7, 2, 8]`, two sequences.
 #[derive(Clone)]
 struct Call<'a> {
     query: Heads<'a>,
@@ -56,7 +56,7 @@ impl Call<'_> {
         }
     }
 
-    /// What the kernel says; panics if it wrote anything along with an error.
+    /// The error of the kernel. Panics if the call wrote anything before it failed.
     fn result(&self, isa: Isa) -> Result<(), Error> {
         let heads = (self.key.heads(), self.key.head_dim());
         let floats = attention_scratch(isa, &self.sequences, heads.0, heads.1).unwrap_or(0);
@@ -107,14 +107,14 @@ fn every_error_of_attention() {
     let good = Call::good();
     for isa in all_isas() {
         assert_eq!(good.result(isa), Ok(()));
-        // Three heads further, two keys behind, and three ahead of the first of four queries over three
-        // keys unless they are hidden.
+        // Three more heads, two keys behind the query, and three keys ahead of the first of four
+        // queries over three keys, unless they are hidden.
         let fits = [relative(36, 10, 2), relative(6, 0, 2), causal(relative(33, 10, 2))];
         for options in fits {
             assert_eq!(Call { options, ..good.clone() }.result(isa), Ok(()));
         }
         assert_eq!(Call { weight_heads: Some(&[3, 1]), ..good.clone() }.result(isa), Ok(()));
-        // Three heads further, five queries further, three keys: and not one float more.
+        // Three more heads, five more queries, three keys: the exact length of the bias.
         assert_eq!(
             Call { options: bias(3 * 30 + 5 * 5 + 3, 30, 5), ..good.clone() }.result(isa),
             Ok(())
@@ -243,17 +243,17 @@ fn every_error_of_attention() {
                 errors::min_len("weights", 48, 47),
             ),
             (
-                // Keys that have no column.
+                // Keys without a column.
                 Call { weight_heads: Some(&[0]), weight_keys: 2, ..good.clone() },
                 errors::size("keys", "weights", Expected::AtLeast(3), 2),
             ),
             (
-                // Rows that run into each other.
+                // Rows that overlap.
                 Call { weight_heads: Some(&[0]), weight_strides: (24, 3), ..good.clone() },
                 errors::size("query stride", "weights", Expected::AtLeast(4), 3),
             ),
             (
-                // Heads that run into each other.
+                // Heads that overlap.
                 Call { weight_heads: Some(&[0, 1]), weight_strides: (23, 4), ..good.clone() },
                 errors::size("head stride", "weights", Expected::AtLeast(24), 23),
             ),
@@ -277,7 +277,7 @@ fn every_error_of_attention() {
     }
 }
 
-/// A cache of 3 slots of 5 positions, 2 heads of 8.
+/// A cache of 3 slots of 5 positions, with 2 heads of 8 elements.
 const SHAPE: CacheShape = CacheShape::new(3, 5, 2, 8);
 
 const DTYPES: [Dtype; 2] = [Dtype::F32, Dtype::F16];
@@ -344,7 +344,7 @@ fn every_error_of_a_cache() {
 }
 
 #[test]
-fn every_error_of_cached_attention_and_of_a_step() {
+fn every_error_of_cached_attention_and_of_decode() {
     for isa in all_isas() {
         let data = vec![0.0; SHAPE.len(isa).expect("a small size")];
         let cache = Cache::new(isa, SHAPE, &data).expect("the length");
@@ -449,7 +449,7 @@ fn every_error_of_cached_attention_and_of_a_step() {
     }
 }
 
-/// What is wrong is what the message names.
+/// The text names the operand that is wrong.
 #[test]
 fn messages_name_what_is_wrong() {
     for isa in all_isas() {
@@ -500,7 +500,7 @@ fn messages_name_what_is_wrong() {
     }
 }
 
-/// Views without elements may have any strides; sizes that overflow are errors, not panics.
+/// Views without elements may have any strides. Sizes that overflow are errors, not panics.
 #[test]
 fn absurd_sizes_do_not_panic() {
     const MAX: usize = usize::MAX;
@@ -525,7 +525,7 @@ fn absurd_sizes_do_not_panic() {
                 "{isa}: {heads} heads of {head_dim}: {result:?}"
             );
         }
-        // Queries, but keys that are none, with strides that overflow when multiplied.
+        // Queries, and keys of no elements with strides whose product overflows.
         let none = empty(4, 8, MAX, MAX);
         for fully_masked in [FullyMasked::Zeros, FullyMasked::Uniform] {
             let mut out = [POISON; 2 * 4 * 8];
@@ -580,7 +580,7 @@ fn absurd_sizes_do_not_panic() {
     }
 }
 
-/// Sequences times heads that 32 bits cannot count: the product would wrap to no task at all, or to
+/// More sequences times heads than 32 bits can count. A product that wrapped would give no task at all, or
 /// tasks of which two write one row.
 #[cfg(target_pointer_width = "32")]
 #[test]
@@ -634,7 +634,7 @@ fn tasks_beyond_32_bits_are_too_many() {
 }
 
 #[test]
-fn the_oracle_refuses_what_the_kernel_refuses() {
+fn the_oracle_has_the_errors_of_the_kernel() {
     let options = AttentionOptions::new(8);
     let run = |query, key, value, sequence, out: usize, weights: usize| {
         reference::attention::attention(
@@ -677,14 +677,14 @@ fn the_oracle_refuses_what_the_kernel_refuses() {
     ] {
         assert_eq!(result, Err(error));
     }
-    // Strides of 0 make space for any shape.
+    // With strides of 0 any shape fits the slice.
     let many = usize::MAX / 16 * 2;
     let view = |heads| Heads::strided(&ZEROS, [7, heads, 8], 0, 0).expect("one head, repeated");
     assert_eq!(
         run(view(many), view(many), view(many), FIRST, 64, 32),
         Err(errors::too_large("out"))
     );
-    // A bias whose strides lead out of any slice has no element there.
+    // A bias whose strides lead out of every slice has no element there.
     let bias = Bias::Dense { data: &ZEROS, head_stride: usize::MAX, query_stride: usize::MAX };
     let options = AttentionOptions { bias: Some(bias), ..options };
     assert!(!reference::attention::hidden(FIRST, &options, 0, 0, 0));
@@ -693,7 +693,7 @@ fn the_oracle_refuses_what_the_kernel_refuses() {
 }
 
 #[test]
-fn views_that_lie_are_refused() {
+fn views_that_exceed_their_slice_are_errors() {
     let mut data = [0.0f32; 48];
     let short = Some(errors::min_len("the slice of a view", 54, 48));
     assert_eq!(Heads::new(&data, [3, 3, 6]).err(), short);
@@ -714,7 +714,7 @@ fn views_that_lie_are_refused() {
             HeadsMut::strided(&mut data, [3, 2, 4], token_stride, head_stride).err(),
             Some(Error::Overlap { axes: "token and head", strides: [token_stride, head_stride] })
         );
-        // Reading the same memory twice is fine.
+        // The same memory may be read twice.
         assert!(Heads::strided(&data, [3, 2, 4], token_stride, head_stride).is_ok());
     }
     assert!(HeadsMut::strided(&mut data, [3, 2, 4], 8, 4).is_ok());

@@ -1,5 +1,5 @@
-//! Which keys count, at the edges: rows whose every score is minus infinity, and visible keys whose
-//! weight is too small for f32. One rule each, for every entry and for the oracle.
+//! Which keys count, in limit cases: rows whose scores are all minus infinity, and visible keys whose
+//! weight underflows in f32. The rules are the same for every entry and for the oracle.
 
 use crate::support::batch::{Batch, with_bias};
 use crate::support::{POISON, Tensor, all_isas, difference};
@@ -9,8 +9,8 @@ use simdformer_kernels::{
 
 const SLOTS: usize = 3;
 
-/// `batch`, of one sequence with one query, as a decode step whose keys lie in several slots, all of
-/// them poison elsewhere.
+/// `batch`, which has one sequence with one query, as a decode step whose keys are spread over several
+/// slots. All other positions of the slots are poison.
 fn step(batch: &Batch, isa: Isa) -> Tensor {
     let keys = batch.key.shape[0];
     let shape = CacheShape::new(SLOTS, keys + 2, batch.kv_heads(), batch.head_dim());
@@ -35,7 +35,7 @@ fn step(batch: &Batch, isa: Isa) -> Tensor {
     out
 }
 
-/// Every entry's answer is within the oracle's bound, and all have the same bits.
+/// The result of every entry is within the bound of the oracle, and all results have the same bits.
 fn check(batch: &Batch, what: &str) {
     let exact = batch.exact();
     for isa in all_isas() {
@@ -56,15 +56,15 @@ fn check(batch: &Batch, what: &str) {
     }
 }
 
-/// One sequence of as many queries and keys, two heads on one key-value head.
+/// One sequence with `len` queries and keys, and two heads that share one key-value head.
 fn batch(queries: usize, keys: usize, head_dim: usize) -> Batch {
     let mut batch = Batch::new(&[(queries, keys, 0)], [2, 1, head_dim], [0, 0, 0], keys as u64);
     batch.weight_heads = vec![0, 1];
     batch
 }
 
-/// A row of nothing but scores of minus infinity has nothing to weigh: it gets what a row gets that
-/// sees no key. Over 256 keys are more than one block.
+/// A row whose scores are all minus infinity is treated as a row without a visible key. More than 256 keys
+/// are more than one block.
 #[test]
 fn rows_of_minus_infinity_are_fully_masked() {
     for fully_masked in [FullyMasked::Zeros, FullyMasked::Uniform] {
@@ -76,7 +76,7 @@ fn rows_of_minus_infinity_are_fully_masked() {
                 batch.key.data.fill(-1.0);
                 let what = format!("{fully_masked:?}, {queries} queries, {keys} keys");
                 check(&batch, &what);
-                // The values of such a row count in the mean, and nowhere else.
+                // The values of such a row count in the mean, and in nothing else.
                 batch.value.row_mut(keys / 2, 0).fill(f32::NAN);
                 check(&batch, &format!("{what}, a value that is NaN"));
             }
@@ -84,7 +84,7 @@ fn rows_of_minus_infinity_are_fully_masked() {
     }
 }
 
-/// Products that overflow f32, so that the oracle has other scores.
+/// Products that overflow in f32, so that the oracle in f64 has other scores.
 #[test]
 fn scores_that_overflow_are_the_same_everywhere() {
     for isa in all_isas() {
@@ -104,7 +104,7 @@ fn scores_that_overflow_are_the_same_everywhere() {
     }
 }
 
-/// Whole blocks of minus infinity beside keys that have a weight.
+/// Blocks of minus infinity beside keys with a weight.
 #[test]
 fn minus_infinity_beside_a_finite_score_weighs_nothing() {
     for finite in [0, 13, 255, 256, 299, 520] {
@@ -116,10 +116,10 @@ fn minus_infinity_beside_a_finite_score_weighs_nothing() {
     }
 }
 
-/// A visible key is multiplied even when its weight underflows to 0, so that a value that is not
-/// finite shows; under a bias of minus infinity it is hidden, and does not.
+/// A visible key is multiplied even if its weight underflows to 0, so that a value that is not finite
+/// reaches the output. A key under a bias of minus infinity is hidden, and its value does not.
 #[test]
-fn a_visible_value_shows_whatever_its_weight() {
+fn a_visible_value_counts_even_with_weight_zero() {
     for isa in all_isas() {
         for (queries, keys) in [(1, 2), (4, 9), (7, 300)] {
             for value in [f32::NAN, f32::INFINITY] {

@@ -1,4 +1,4 @@
-//! Embedding lookup and position encodings against the f64 reference, on every instruction set.
+//! Embedding lookup and position encodings compared with the f64 reference on every instruction set.
 
 use crate::common::{Grid, Random, assert_close};
 use crate::support::errors;
@@ -11,7 +11,7 @@ const SERIAL: Parallelism<'_> = Parallelism::Serial;
 const U: f64 = 5.960_464_477_539_063e-8;
 
 proptest! {
-    /// Only the rows that are asked for hold numbers: anything else read would show.
+    /// Only the rows that are looked up hold numbers, so a read of another row would show.
     #[test]
     fn rows_match_the_reference_and_no_other_row_is_read(
         vocabulary in 1usize..30,
@@ -148,7 +148,7 @@ fn encodings_match_the_reference() {
     }
 }
 
-/// Values worked out by hand from the formulas of the models.
+/// Values computed by hand from the formulas of the models.
 #[test]
 fn encodings_have_the_models_layouts() {
     let near = |found: f32, want: f64| assert_close(found, want, 1e-7, "position");
@@ -168,7 +168,7 @@ fn encodings_have_the_models_layouts() {
     near(table.row(0)[3], 1f64.cos());
 }
 
-/// The scalar product of two positions' vectors depends only on how far apart they are.
+/// The scalar product of the encodings of two positions depends only on their distance.
 #[test]
 fn distances_between_positions_are_shift_invariant() {
     for encoding in [
@@ -189,8 +189,8 @@ fn distances_between_positions_are_shift_invariant() {
     }
 }
 
-/// Against plain f32 arithmetic, whose exponential may be an ulp off, times the position; and unlike the exact
-/// formula, from which it must differ far from the start.
+/// Compared with plain f32 arithmetic, whose exponential may be wrong by an ulp, times the position. Far
+/// from the start the result must differ from that of the exact formula.
 #[test]
 fn single_precision_is_reproduced() {
     const D: usize = 64;

@@ -1,22 +1,22 @@
-//! What the environment says of instruction sets: each case in a process of its own, since the
-//! environment is the whole process's.
+//! The environment variable that selects an instruction set. Each case runs in a child process, because the
+//! environment belongs to the process.
 
 use simdformer_kernels::{ISA_NAMES, ISA_VARIABLE, Isa};
 use std::process::Command;
 
-/// In a child: says what `Isa::detect` gives. Alone it has nothing to say.
+/// In a child process: prints the result of `Isa::detect`. In the parent it has nothing to check.
 #[test]
-fn what_is_detected() {
+fn print_detected() {
     match Isa::detect() {
         Ok(isa) => println!("detected {isa}"),
         Err(error) => println!("refused: {error}"),
     }
 }
 
-/// What the test above prints with the variable set so.
+/// The output of the test above with the variable set to `value`.
 fn detected(value: Option<&std::ffi::OsStr>) -> String {
     let program = std::env::current_exe().expect("this program");
-    // Programs of another machine are started by its emulator.
+    // An emulator starts programs of another machine.
     let mut child = match std::env::var_os("SIMDFORMER_TEST_RUNNER") {
         None => Command::new(program),
         Some(runner) => {
@@ -25,9 +25,7 @@ fn detected(value: Option<&std::ffi::OsStr>) -> String {
             child
         }
     };
-    child
-        .args(["--exact", "environment::what_is_detected", "--nocapture"])
-        .env_remove(ISA_VARIABLE);
+    child.args(["--exact", "environment::print_detected", "--nocapture"]).env_remove(ISA_VARIABLE);
     if let Some(value) = value {
         child.env(ISA_VARIABLE, value);
     }
@@ -39,7 +37,7 @@ fn detected(value: Option<&std::ffi::OsStr>) -> String {
 }
 
 #[test]
-fn detection_obeys_the_environment_and_refuses_what_it_cannot() {
+fn detection_obeys_the_environment_or_is_an_error() {
     assert_eq!(detected(None), format!("detected {}", Isa::best()));
     for name in ISA_NAMES {
         let expected = match Isa::from_name(name) {
@@ -55,10 +53,10 @@ fn detection_obeys_the_environment_and_refuses_what_it_cannot() {
     }
 }
 
-/// A name that is no text is a name that nothing has.
+/// A value that is not Unicode is the name of no set.
 #[test]
 #[cfg(unix)]
-fn bytes_that_are_no_text_are_refused() {
+fn a_value_that_is_not_unicode_is_an_error() {
     use std::os::unix::ffi::OsStrExt;
     let found = detected(Some(std::ffi::OsStr::from_bytes(b"avx\xff")));
     assert!(found.starts_with("refused: unknown instruction set \"avx\u{fffd}\""), "{found}");

@@ -1,5 +1,5 @@
-//! Kernels on threads of the caller's: a plain pool, and executors that break every rule they can break
-//! in safe code. All give the bits of one thread.
+//! Kernels on threads of the caller: a plain pool, and executors that break the contract in every way that
+//! safe code can. All give the bits of one thread.
 
 use crate::support::pool::Pool;
 use crate::support::{POISON, Random, all_isas, bits, chosen};
@@ -30,7 +30,7 @@ const WIDTH: usize = HEADS * HEAD_DIM;
 /// Columns of logits.
 const COLUMNS: usize = 3000;
 
-/// The bits of one call of each kernel, all large enough to be shared out.
+/// The bits of one call of each kernel. Each call is large enough to be split into tasks.
 fn everything(isa: Isa, parallelism: Parallelism<'_>) -> Vec<(&'static str, Vec<u32>)> {
     let mut random = Random::new(14);
     let x = random.values(TOKENS * WIDTH);
@@ -76,7 +76,7 @@ fn everything(isa: Isa, parallelism: Parallelism<'_>) -> Vec<(&'static str, Vec<
     let heads = Heads::new(&x, shape).expect("tokens");
     let options = AttentionOptions { causal: true, ..AttentionOptions::new(HEAD_DIM) };
     let mut out = vec![POISON; TOKENS * WIDTH];
-    // Many heads, and few for so many threads: the two ways in which keys are put into panels.
+    // Many heads, and few heads for the number of threads: the two ways in which keys are packed.
     for sequences in [
         &[Sequence::packed(0, TOKENS)][..],
         &[Sequence::packed(0, 20), Sequence::packed(20, 5), Sequence::packed(25, 23)],
@@ -115,13 +115,13 @@ fn everything(isa: Isa, parallelism: Parallelism<'_>) -> Vec<(&'static str, Vec<
     attention_decode(heads, &cache, ancestry, &options, to, parallelism).expect("a fit");
     all.push(("attention_decode", bits(&out)));
 
-    // Rows of 3,000 in tasks of five.
+    // Rows of 3,000 elements in tasks of five rows.
     let logits: Vec<f32> = (0..TOKENS * COLUMNS).map(|i| w[i % w.len()]).collect();
     let scores = matrix(&logits, TOKENS, COLUMNS);
     let mut p = vec![POISON; TOKENS * COLUMNS];
     let norm = LayerNorm { weight: &w[..COLUMNS], bias: Some(&w[COLUMNS..2 * COLUMNS]), eps: 1e-5 };
     let buffer = |p: &'_ mut Vec<f32>| -> MatrixMut<'static> {
-        // SAFETY: each view is gone before the next one, or `p`, is used.
+        // SAFETY: each view ends before the next one, or `p`, is used.
         unsafe {
             MatrixMut::from_raw_parts(p.as_mut_ptr(), TOKENS, COLUMNS, COLUMNS, 1).expect("space")
         }
@@ -178,22 +178,22 @@ fn a_plain_pool_gives_the_bits_of_one_thread() {
     }
 }
 
-/// What an executor does of what it should.
+/// How an executor breaks the contract.
 #[derive(Clone, Copy, Debug)]
 enum Breach {
-    /// Every number twice, on two threads at the same time where the scheduler gives them.
+    /// Runs every task twice, on two threads at the same time.
     Twice,
-    /// All numbers on each of three threads.
+    /// Runs all tasks on each of three threads.
     Everywhere,
-    /// Every second number.
+    /// Runs every second task.
     Half,
-    /// Nothing at all.
+    /// Runs nothing.
     Nothing,
-    /// The last number first, on the calling thread.
+    /// Runs the last task first, on the calling thread.
     Backwards,
-    /// Numbers that are none, as well.
+    /// Also calls task numbers that do not exist.
     Beyond,
-    /// The right number of calls, all of number 0.
+    /// Makes the right number of calls, all for task 0.
     Zero,
 }
 
@@ -229,13 +229,13 @@ impl Executor for Broken {
 }
 
 #[test]
-fn a_broken_executor_does_no_harm() {
+fn a_broken_executor_changes_no_bit() {
     use Breach::{Backwards, Beyond, Everywhere, Half, Nothing, Twice, Zero};
     for isa in all_isas() {
         let serial = everything(isa, Parallelism::Serial);
         let all = [Twice, Everywhere, Half, Nothing, Backwards, Beyond, Zero];
         for (case, breach) in all.into_iter().enumerate() {
-            // How tasks are counted does not depend on the set.
+            // The number of tasks does not depend on the instruction set.
             if !chosen(isa, case, 6) {
                 continue;
             }
@@ -244,7 +244,7 @@ fn a_broken_executor_does_no_harm() {
     }
 }
 
-/// Says one number of threads after the other.
+/// Reports one number of threads after the other.
 struct Says<'s> {
     threads: &'s [usize],
     asked: AtomicUsize,
@@ -261,7 +261,7 @@ impl Executor for Says<'_> {
 }
 
 #[test]
-fn any_number_of_threads_is_a_number_of_threads() {
+fn every_number_of_threads_is_accepted() {
     let isa = Isa::best();
     let serial = everything(isa, Parallelism::Serial);
     for threads in [&[0][..], &[1], &[usize::MAX], &[5000], &[3, 0, usize::MAX, 1, 2, 100]] {
@@ -272,7 +272,7 @@ fn any_number_of_threads_is_a_number_of_threads() {
     }
 }
 
-/// Keeps what it was asked for, and fails where the contract is not kept by the kernels.
+/// Records the calls, and fails if a kernel breaks its part of the contract.
 struct Witness {
     calls: Mutex<Vec<usize>>,
     busy: AtomicBool,
@@ -298,7 +298,7 @@ fn kernels_keep_their_part_of_the_contract() {
     everything(isa, Parallelism::Executor(&witness));
     let calls = core::mem::take(&mut *witness.calls.lock().expect("no panic"));
     assert!(calls.len() >= 15, "{calls:?}");
-    // More rows than there are numbers, each a task: the same row again and again.
+    // More rows than the largest number of tasks, with a stride of 0: each row is the same memory.
     let row = Random::new(3).values(1 << 14);
     let scores = Matrix::strided(&row, 2500, row.len(), 0, 1).expect("one row");
     let mut columns = vec![u32::MAX; 2500];
@@ -307,7 +307,7 @@ fn kernels_keep_their_part_of_the_contract() {
     let more = witness.calls.lock().expect("no panic");
     assert_eq!(*more, [1024]);
     assert!(calls.iter().all(|&tasks| (2..=1024).contains(&tasks)), "{calls:?}");
-    // Little work stays where it is.
+    // A small call stays on the calling thread.
     let small = matrix_of_ones();
     argmax(isa, small, &mut [0; 2], Parallelism::Executor(&Never)).expect("a fit");
 }
@@ -316,7 +316,7 @@ fn matrix_of_ones() -> Matrix<'static> {
     Matrix::new(&[1.0; 4], 2, 2).expect("a matrix")
 }
 
-/// Must not be asked to run anything.
+/// An executor that must not be called.
 struct Never;
 
 impl Executor for Never {
@@ -329,7 +329,7 @@ impl Executor for Never {
     }
 }
 
-/// Catches the panics of tasks and says nothing.
+/// Catches the panics of tasks without a report.
 struct Swallows;
 
 impl Executor for Swallows {
@@ -344,7 +344,7 @@ impl Executor for Swallows {
     }
 }
 
-/// Panics when all is done.
+/// Panics after all tasks are done.
 struct Panics;
 
 impl Executor for Panics {
@@ -358,7 +358,7 @@ impl Executor for Panics {
     }
 }
 
-/// What the screen of a small product panics with when `banned` does so for one row.
+/// The panic of a small pruned argmax whose `banned` panics for one row.
 fn banned_panic(executor: &dyn Executor, panics: bool) -> Option<String> {
     let isa = Isa::best();
     let (rows, depth, columns) = (4, 24, 200);
@@ -391,7 +391,7 @@ fn banned_panic(executor: &dyn Executor, panics: bool) -> Option<String> {
 }
 
 #[test]
-fn panics_go_on_in_the_caller() {
+fn panics_reach_the_caller() {
     for threads in [1, 2, 3] {
         let pool = Pool::new(threads);
         assert_eq!(banned_panic(&pool, true).as_deref(), Some("meant"), "{threads} threads");

@@ -1,9 +1,8 @@
-//! The GEMM against its oracle, on every instruction set of the machine.
+//! The GEMM compared with its oracle on every instruction set of the machine.
 //!
-//! Two kinds of evidence: sums of small integers, which f32 holds exactly, so that every bit must be
-//! right; and real numbers within the documented bound and, on average, much closer. What the bits
-//! of a product must not depend on is tested in `gemm_bitwise.rs`, and what is refused in
-//! `gemm_errors.rs`.
+//! There are two kinds of tests. Sums of small integers are exact in f32, so every bit must be right. Real
+//! numbers must be within the documented bound and, on average, much closer. `gemm_bitwise.rs` tests what
+//! the bits of a product must not depend on, `gemm_errors.rs` tests the errors.
 use crate::support::gemm::{ACTIVATIONS, Packed, product, strides};
 use crate::support::{
     POISON, Random, Strided, UNIT, all_isas, brief, cases as number, chosen, difference, full,
@@ -16,9 +15,9 @@ use simdformer_kernels::{
 };
 use std::collections::BTreeSet;
 
-/// Every `M`, `N` and `K` in `1..=70`, each with each of another one once: `K` is `M + N` modulo 70. At night, and
-/// where an emulator has fewer sizes, all three with each other. A, W and C are corners of larger buffers, poison
-/// elsewhere.
+/// Every `M`, `N` and `K` in `1..=70`, each combined with each value of another one: `K` is `M + N` modulo
+/// 70. In a full run, and on an emulator with fewer sizes, all combinations of the three. A, W and C are
+/// corners of larger buffers that otherwise hold poison.
 #[test]
 fn small_integers_are_exact_in_every_shape_up_to_70() {
     const MAX: usize = 70;
@@ -39,8 +38,8 @@ fn small_integers_are_exact_in_every_shape_up_to_70() {
         let mut packed = vec![0.0f32; PackedMatrix::len(isa, MAX, MAX).expect("a small size")];
         let mut c = vec![POISON; MAX * (MAX + C_GAP)];
         for depth in 1..=MAX {
-            // Column `depth - 1` of A and row `depth - 1` of W come into being, and their product
-            // joins the sums; what lies behind them is still poison.
+            // Column `depth - 1` of A and row `depth - 1` of W are filled, and their product is
+            // added to the sums. The elements after them are still poison.
             let k = depth - 1;
             for i in 0..MAX {
                 a[i * A_ROW + k] = full_a[i * MAX + k];
@@ -86,8 +85,8 @@ fn small_integers_are_exact_in_every_shape_up_to_70() {
     }
 }
 
-/// Exact sums of `a`, `[rows, depth]`, and `w`, `[depth, columns]`: products of integers up to 8 and
-/// depths up to 2^16 stay below 2^24.
+/// Exact sums of `a`, `[rows, depth]`, and `w`, `[depth, columns]`: with integers up to 8 and depths up to
+/// 2^16 they stay below 2^24.
 fn integer_product(a: &[f32], w: &[f32], rows: usize, depth: usize, columns: usize) -> Vec<f32> {
     let mut sums = vec![0i32; rows * columns];
     for i in 0..rows {
@@ -102,15 +101,15 @@ fn integer_product(a: &[f32], w: &[f32], rows: usize, depth: usize, columns: usi
     sums.into_iter().map(|sum| sum as f32).collect()
 }
 
-/// Depths around the block of `k` (2048) and row counts around the tile (6) and the block of rows
-/// (96) and column counts around panels of every instruction set.
+/// Depths around the block of `k` (2048), numbers of rows around the tile (6) and the block of rows (96),
+/// and numbers of columns around the panels of every instruction set.
 #[test]
 fn small_integers_are_exact_around_every_block_edge() {
     let mut shapes = BTreeSet::new();
     for (at, depth) in [2047, 2048, 2049, 4095, 4096, 4097, 6150].into_iter().enumerate() {
         for (other, rows) in [1, 2, 6, 7, 13, 95, 96, 97, 193].into_iter().enumerate() {
             for (third, columns) in [1, 17, 65].into_iter().enumerate() {
-                // Each with each of another one.
+                // Each value with each value of another one.
                 if full() || (at + other + third) % 3 == 0 {
                     shapes.insert((rows, columns, depth));
                 }
@@ -139,7 +138,7 @@ fn small_integers_are_exact_around_every_block_edge() {
         let a = random.integers(rows * depth, 8);
         let w = random.integers(depth * columns, 8);
         let expected = integer_product(&a, &w, rows, depth, columns);
-        // Long sums take the scalar set long.
+        // Long sums are slow on the scalar set.
         for isa in isas_of(index, if depth > 100 { 5 } else { 3 }) {
             let packed = Packed::new(isa, Matrix::new(&w, depth, columns).expect("W"));
             let found = product(&a, rows, &packed.get(), Parallelism::Serial);
@@ -156,7 +155,7 @@ struct Case {
     rows: usize,
     depth: usize,
     columns: usize,
-    /// Gap between rows of A, W, C and the residual, and whether each is laid column by column.
+    /// The gap between rows of A, W, C and the residual, and whether each is column-major.
     layouts: [(usize, bool); 4],
     /// Elements between neighbors in C.
     spread: usize,
@@ -208,7 +207,7 @@ fn check_case(isas: &[Isa], case: &Case) {
     let residual =
         Strided::new(rows, columns, strides(rows, columns, r_layout, 1), |_, _| random.value());
     let bias = random.values(columns);
-    // Only a residual that is the output, or a gate, may look at what the output holds.
+    // Only a residual that is the output, or a gate, may read the output.
     let output = matches!(case.residual, 1 | 3);
     let before =
         Strided::new(rows, columns, strides(rows, columns, c_layout, case.spread), |_, _| {
@@ -248,7 +247,8 @@ fn check_case(isas: &[Isa], case: &Case) {
                 let rounding = (2.0 * depth as f64 + 4.0) * UNIT * magnitude[at] + 1e-37;
                 let bound = match epilogue.activation {
                     Activation::Identity | Activation::Relu => rounding,
-                    // The steepest slope is GELU's, 1.13; then the function's own error.
+                    // The largest slope is that of GELU, 1.13. Then the error of the
+                    // activation itself.
                     _ => 1.2 * rounding + 1e-6 + 7e-7 * exact[at].abs(),
                 };
                 assert!(
@@ -272,7 +272,7 @@ proptest! {
     }
 }
 
-/// All combinations, in one shape that has a whole panel and an edge on every instruction set.
+/// All combinations, in one shape that has a full panel and an edge on every instruction set.
 #[test]
 fn every_combination_of_epilogues() {
     for scale in [1.0, 0.125, -1.7] {
@@ -300,10 +300,10 @@ fn every_combination_of_epilogues() {
     }
 }
 
-/// The worst-case bound grows with K and would hide a kernel that drops digits. The roundings of an
-/// honest one are random: relative to the sum of magnitudes, their mean grows with the root of K
-/// where all terms are positive, and stays below one unit where signs are mixed, since the partial
-/// sums then grow with the root of K as well.
+/// The worst-case bound grows with K, so it does not detect a kernel that loses some digits. The rounding
+/// errors of a correct kernel are random: relative to the sum of magnitudes, their mean grows with the
+/// square root of K if all terms are positive. If signs are mixed it stays below one unit, because the
+/// partial sums then also grow with the square root of K.
 #[test]
 fn errors_are_on_average_those_of_random_rounding() {
     for isa in all_isas() {
@@ -338,13 +338,13 @@ fn errors_are_on_average_those_of_random_rounding() {
                 "{isa}, K {depth}, positive {positive}: mean error {mean:.3} units of {bound}"
             );
             assert!(mean <= bound, "{isa}, K {depth}: mean error {mean} > {bound} units");
-            // Nor can it be zero: then the oracle would be looking at itself.
+            // A mean error of zero would mean that the oracle is compared with itself.
             assert!(mean > 0.0);
         }
     }
 }
 
-/// Sums that cancel almost entirely: the bound is relative to the terms, not to the result.
+/// Sums that cancel almost completely: the bound is relative to the terms, not to the result.
 #[test]
 fn cancellation_stays_within_the_bound() {
     for isa in all_isas() {
@@ -352,7 +352,7 @@ fn cancellation_stays_within_the_bound() {
             let mut random = Random::new(seed);
             let (rows, half, columns) = (5, 1 + random.below(300), 33);
             let depth = 2 * half;
-            // Terms come in pairs that differ in the last digits only, far apart in k.
+            // Terms come in pairs, far apart in k, that differ only in their last digits.
             let mut a = vec![0.0; rows * depth];
             for line in a.chunks_exact_mut(depth) {
                 for k in 0..half {
@@ -409,8 +409,8 @@ fn zero_sizes_write_what_the_formula_says() {
     }
 }
 
-/// A product of one row prefetches in another way when the weights do not fit into an outer cache. Its last step
-/// of `k` counts as the others do.
+/// A product of one row prefetches in another way if the weights do not fit into an outer cache. Its last
+/// step of `k` counts like the others.
 #[test]
 fn one_row_times_more_weights_than_a_cache_holds() {
     let (depth, columns) = ((4 << 20) / 128 + 1, 128);

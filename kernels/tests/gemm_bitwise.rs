@@ -1,6 +1,6 @@
-//! The bits of a product: the same for a row alone or in a batch, on any number of threads, beside
-//! any neighbors and on every instruction set; the same of a weight packed whole, in pieces or
-//! transposed; and under an activation those of the activation alone.
+//! The bits of a product: the same for a row alone or in a batch, on any number of threads, beside any
+//! other rows and on every instruction set; the same for a weight packed at once, in parts or transposed;
+//! and an activation in the epilogue has the bits of the activation kernel.
 use crate::support::gemm::{ACTIVATIONS, Packed, product, strides};
 use crate::support::{
     Crew, POISON, Random, Strided, all_isas, bits, brief, cases, chosen, crews_of, difference,
@@ -36,10 +36,10 @@ fn nan_and_infinity_propagate_to_their_row_or_column_only() {
     }
 }
 
-/// An activation in the epilogue is the activation alone, bit for bit: in its tails, at NaN and
-/// infinity, in whole panels and at edges.
+/// An activation in the epilogue has the bits of the activation kernel: in its tails, for NaN and infinity,
+/// in full panels and at edges.
 #[test]
-fn an_activation_in_the_epilogue_is_the_activation_alone() {
+fn an_activation_in_the_epilogue_has_the_bits_of_the_activation_kernel() {
     let mut sums = vec![f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::MAX, f32::MIN, 0.0, -0.0];
     for x in [1e-40, 1e-3, 0.5, 1.0, 5.0, 10.0, 20.0, 40.0, 1e4, 1e30] {
         sums.extend([x, -x]);
@@ -79,8 +79,8 @@ fn an_activation_in_the_epilogue_is_the_activation_alone() {
     }
 }
 
-/// `activation(x W0) * (x W1)` has the bits of the two products, multiplied: of a row alone, in a batch of any
-/// size, on any threads, packed or not.
+/// `activation(x W0) * (x W1)` has the bits of the two products, multiplied: for a row alone, in a batch of
+/// any size, on any threads, packed or not.
 #[test]
 fn a_gate_is_the_product_of_two_products() {
     let shapes =
@@ -146,7 +146,7 @@ fn a_gate_is_the_product_of_two_products() {
 }
 
 #[test]
-fn packing_in_pieces_and_transposed_gives_the_same_bytes() {
+fn packing_in_parts_and_transposed_gives_the_same_panels() {
     for isa in all_isas() {
         for seed in 0..60 {
             let mut random = Random::new(seed);
@@ -193,9 +193,9 @@ fn packing_in_pieces_and_transposed_gives_the_same_bytes() {
     }
 }
 
-/// A block of columns packed later replaces that block and nothing else.
+/// Packing a block of columns replaces that block and nothing else.
 #[test]
-fn packing_a_block_leaves_its_neighbors() {
+fn packing_a_block_changes_no_other_column() {
     for isa in all_isas() {
         let (depth, columns) = (11, 130);
         let mut random = Random::new(9);
@@ -215,7 +215,7 @@ fn packing_a_block_leaves_its_neighbors() {
     }
 }
 
-/// Promise 5: a row's bits depend on nothing but the row, W and the epilogue.
+/// Guarantee 5: the bits of a row depend only on the row, W and the epilogue.
 #[test]
 fn a_row_alone_has_the_bits_it_has_in_any_batch_on_any_threads() {
     let rounds = if brief() { 4 } else { cases(12, 24) };
@@ -273,9 +273,9 @@ fn a_row_alone_has_the_bits_it_has_in_any_batch_on_any_threads() {
     }
 }
 
-/// A neighbor's contents, even NaN, cannot reach a row; nor can the position in the batch.
+/// Other rows do not affect a row, even if they hold NaN, and neither does its position in the batch.
 #[test]
-fn neighbors_do_not_reach_a_row() {
+fn other_rows_do_not_affect_a_row() {
     for isa in all_isas() {
         for depth in [5, 64, 2100] {
             let (rows, columns) = (14, 75);
@@ -295,14 +295,14 @@ fn neighbors_do_not_reach_a_row() {
     }
 }
 
-/// All sets keep the same order of `k`, so they agree in every bit.
+/// All sets use the same order of `k`, so they agree in every bit.
 #[test]
 fn instruction_sets_agree_bitwise() {
     let (rows, depth, columns) = (13, 2100, 83);
     let mut random = Random::new(17);
     let a = random.values(rows * depth);
     let w = random.values(depth * columns);
-    // The definition of that order, one fused multiply-add at a time.
+    // The definition of this order, one fused multiply-add at a time.
     let mut expected = vec![0.0f32; rows * columns];
     for i in 0..rows {
         for j in 0..columns {
@@ -319,8 +319,8 @@ fn instruction_sets_agree_bitwise() {
     }
 }
 
-/// Packed by any number of threads, whole or as a part that begins and ends anywhere: each float where the
-/// layout says, zeros after the last column, and the rest of the buffer as it was.
+/// Packed by any number of threads, as a whole or as a part with any beginning and end: each float is where
+/// the layout says, zeros follow the last column, and the rest of the buffer is unchanged.
 #[test]
 fn threads_pack_the_same_floats() {
     let mut random = Random::new(90);

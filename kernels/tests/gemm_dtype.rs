@@ -1,6 +1,6 @@
-//! Weights stored in sixteen bits: the product has the bits of the product with the f32 that they stand for,
-//! in every shape, on every instruction set, by any number of threads; and packing them rounds to what the
-//! oracle says.
+//! Weights in f16 and bf16: the product has the bits of the product with the same values in f32, in every
+//! shape, on every instruction set, on any number of threads. Packing rounds as the oracle does.
+
 use crate::support::errors;
 use crate::support::gemm::{ACTIVATIONS, Packed, Stored, product, strides};
 use crate::support::pruned_argmax::{Operands, normal};
@@ -18,7 +18,7 @@ use simdformer_kernels::{
 const HALVES: [Dtype; 2] = [Dtype::Bf16, Dtype::F16];
 const SERIAL: Parallelism<'static> = Parallelism::Serial;
 
-/// Weights of all magnitudes that both forms hold, subnormal ones of f16 among them.
+/// Weights of all magnitudes that both dtypes represent, with subnormal ones of f16.
 fn weight(random: &mut Random) -> f32 {
     random.value() * (-((random.below(40)) as f32)).exp2()
 }
@@ -27,15 +27,15 @@ fn widened(dtype: Dtype, w: &[f32]) -> Vec<f32> {
     w.iter().map(|&x| stored(dtype, x)).collect()
 }
 
-/// Packed as `dtype`, and the floats that this stands for packed as f32.
+/// Packed in `storage`, and the same values packed in f32.
 fn both(isa: Isa, dtype: Dtype, w: &[f32], (depth, columns): (usize, usize)) -> (Stored, Packed) {
     let wide = widened(dtype, w);
     let view = |w| Matrix::new(w, depth, columns).expect("W");
     (Stored::new(isa, dtype, view(w)), Packed::new(isa, view(&wide)))
 }
 
-/// Rows around tiles, few rows and blocks of rows, columns around panels, depths around pairs, blocks and
-/// what is widened at a time on each instruction set.
+/// Numbers of rows around tiles, few rows and blocks of rows; columns around panels; depths around pairs,
+/// blocks and the step in which each instruction set widens.
 #[test]
 fn the_bits_are_those_of_the_widened_weights_around_every_edge() {
     let mut shapes = Vec::new();
@@ -71,12 +71,13 @@ fn the_bits_are_those_of_the_widened_weights_around_every_edge() {
     }
 }
 
-/// Every half, so each number, infinity and NaN.
+/// Every 16-bit pattern: every number, infinity and NaN.
 #[test]
-fn every_half_is_read_as_what_it_stands_for() {
+fn every_16_bit_value_is_widened_exactly() {
     for isa in all_isas() {
         for dtype in HALVES {
-            // As rows of two numbers and as columns, so that each half is in either part of a word.
+            // As rows of two elements and as columns, so that each value is in the lower and in
+            // the upper half of a word.
             let (depth, columns) = (2, 1 << 15);
             let words = PackOptions::new(dtype).len(isa, depth, columns).expect("small");
             let all: Vec<f32> = (0..words as u32)
@@ -86,7 +87,7 @@ fn every_half_is_read_as_what_it_stands_for() {
             let packed = packed.expect("the length");
             let mut seen = vec![false; 1 << 16];
             for k in 0..depth {
-                // One row and several, of which the others are zeros.
+                // One row, and several rows of which the others are zeros.
                 for rows in [1, 3, 7, 40] {
                     let mut a = vec![0.0; rows * depth];
                     a[k] = 1.0;
@@ -95,7 +96,7 @@ fn every_half_is_read_as_what_it_stands_for() {
                         let half = place(isa, dtype, k, column);
                         let other = value(dtype, place(isa, dtype, 1 - k, column));
                         let expected = value(dtype, half) + 0.0 * other;
-                        // A sum that begins with zero has no negative one.
+                        // A sum that begins with zero cannot be negative zero.
                         assert!(
                             x.to_bits() == (expected + 0.0).to_bits()
                                 || (x.is_nan() && expected.is_nan()),
@@ -110,7 +111,8 @@ fn every_half_is_read_as_what_it_stands_for() {
     }
 }
 
-/// The half at row `k` of two in `column`, if each half of the buffer holds its own index.
+/// Where the value at row `k` of two is in `column`, if each 16-bit element of the buffer holds its own
+/// index.
 fn place(isa: Isa, dtype: Dtype, k: usize, column: usize) -> u16 {
     let (panel, lanes) = (isa.panel(), isa.lanes());
     let within = column % panel;
@@ -119,11 +121,11 @@ fn place(isa: Isa, dtype: Dtype, k: usize, column: usize) -> u16 {
         _ => within / lanes * 2 * lanes + k * lanes + within % lanes,
     };
     let index = (column - within) * 2 + at;
-    // Words are written as such.
+    // Words are written as they are.
     (if cfg!(target_endian = "big") { index ^ 1 } else { index }) as u16
 }
 
-/// What a half stands for, from the definition of its form.
+/// The value of a 16-bit pattern by the definition of its dtype.
 fn value(dtype: Dtype, half: u16) -> f32 {
     if dtype == Dtype::Bf16 {
         return f32::from_bits(u32::from(half) << 16);
@@ -139,7 +141,7 @@ fn value(dtype: Dtype, half: u16) -> f32 {
 }
 
 #[test]
-fn every_epilogue_and_layout_has_the_bits_of_floats() {
+fn every_epilogue_and_layout_has_the_bits_of_f32() {
     let mut random = Random::new(4);
     for (index, rows) in [1, 2, 6, 8, 40].into_iter().enumerate() {
         for (depth, columns) in [(19, 70), (0, 5), (1, 64), (130, 17)] {
@@ -212,7 +214,7 @@ fn threads_compute_the_same_bits() {
                     let what = format!("{isa}, {dtype:?}, {rows} rows, {crew:?}");
                     assert_eq!(difference(&found, &expected), None, "{what}");
                 }
-                // A row alone, and in any place.
+                // A row alone, and at any position.
                 for row in [0, rows / 2, rows - 1] {
                     let alone = product(&a[row * depth..][..depth], 1, &halves.get(), SERIAL);
                     let there = &expected[row * columns..][..columns];
@@ -223,7 +225,7 @@ fn threads_compute_the_same_bits() {
     }
 }
 
-/// What a packed matrix holds, element by element.
+/// The elements of a packed matrix.
 fn unpacked(packed: &PackedMatrix<'_>) -> Vec<f32> {
     let depth = packed.depth();
     let ones: Vec<f32> =
@@ -231,7 +233,7 @@ fn unpacked(packed: &PackedMatrix<'_>) -> Vec<f32> {
     product(&ones, depth, packed, SERIAL)
 }
 
-/// The nearest numbers, at magnitudes down to subnormal ones and around each middle between two.
+/// Rounding to nearest, at magnitudes down to subnormal ones and around each midpoint between two values.
 #[test]
 fn packing_rounds_as_the_oracle_says() {
     let mut random = Random::new(6);
@@ -243,7 +245,7 @@ fn packing_rounds_as_the_oracle_says() {
                     let least = if dtype == Dtype::F16 { 27 } else { 130 };
                     let exponent = 14 - (at % (least + 14)) as i32;
                     let x = random.value() * (exponent as f32).exp2();
-                    // A middle, or next to one.
+                    // A midpoint, or the value next to one.
                     let digits = if dtype == Dtype::F16 { 0x1fff } else { 0xffff };
                     let middle = (x.to_bits() & !digits) | (digits / 2 + 1);
                     match round % 4 {
@@ -264,10 +266,10 @@ fn packing_rounds_as_the_oracle_says() {
     }
 }
 
-/// In pieces that begin and end anywhere, of any strides, by any number of threads: the same words, and the
-/// rest of the buffer as it was.
+/// In parts with any beginning and end, of any strides, by any number of threads: the same words, and the
+/// rest of the buffer is unchanged.
 #[test]
-fn packed_in_pieces_is_packed_whole() {
+fn packing_in_parts_gives_the_same_words() {
     let mut random = Random::new(7);
     for (depth, columns) in [(600, 330), (33, 130), (1, 70), (2, 64), (0, 9), (5, 0), (301, 515)] {
         for by_column in [false, true] {
@@ -295,7 +297,8 @@ fn packed_in_pieces_is_packed_whole() {
                             })
                             .expect("a fit");
                             if piece == 0 {
-                                // The columns between are still poison.
+                                // The columns between the parts are still
+                                // poison.
                                 let between = found
                                     .iter()
                                     .filter(|x| x.to_bits() == POISON.to_bits())
@@ -395,7 +398,7 @@ fn u16_sources_that_do_not_fit_are_errors() {
 }
 
 #[test]
-fn what_is_not_finite_stays_what_it_is() {
+fn values_that_are_not_finite_stay_so() {
     let (depth, columns) = (3, 70);
     for isa in all_isas() {
         for dtype in HALVES {
@@ -434,7 +437,8 @@ fn errors_say_what_and_where_and_nothing_is_written() {
             for (row, column, x) in [(0, 0, least), (39, 60, -least), (17, 33, f32::MAX)] {
                 let mut w = vec![0.5; depth * 61];
                 w[row * 61 + column] = x;
-                // Infinite ones and NaN are no error, nor what rounds to the largest number.
+                // Infinity and NaN are not errors, and neither is a value that rounds to
+                // the largest finite number.
                 w[61] = f32::INFINITY;
                 w[62] = f32::NAN;
                 w[63] = least.next_down();
@@ -481,9 +485,9 @@ fn errors_say_what_and_where_and_nothing_is_written() {
     }
 }
 
-/// The largest element of a row, with the bits of the product, with and without the weight by column.
+/// The argmax of a row, with the bits of the product, with and without the weight by column.
 #[test]
-fn a_screen_finds_the_largest_of_the_widened_product() {
+fn the_pruned_argmax_is_that_of_the_widened_product() {
     for isa in all_isas() {
         for dtype in HALVES {
             for (rows, depth, columns) in [(1, 64, 300), (13, 33, 129), (5, 1, 40)] {
@@ -538,7 +542,8 @@ fn nothing_outside_the_operands_is_read() {
             for (rows, depth, columns) in [(1, 7, 65), (3, 1, 5), (9, 13, 64), (40, 101, 70)] {
                 let mut random = Random::new(9);
                 let w = Strided::new(depth, columns, (columns + 2, 1), |_, _| random.value());
-                // Between the rows of A, where the step after an odd last one would be, is poison.
+                // After the last element of an odd row of A, where a step of two would
+                // read, is poison.
                 let a = Strided::new(rows, depth, (depth + 1, 1), |_, _| random.value());
                 let halves = Stored::new(isa, dtype, w.view());
                 let mut c = Strided::new(rows, columns, (columns + 3, 1), |_, _| POISON);

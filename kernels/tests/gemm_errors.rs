@@ -1,5 +1,6 @@
-//! Every way in which GEMM, packing and views refuse a call: each error reached, each with a message
-//! of its own, nothing written.
+//! Every error of GEMM, packing and views: each is reached, each has a text of its own, and nothing is
+//! written.
+
 use crate::support::errors;
 use crate::support::{POISON, all_isas};
 use simdformer_kernels::{
@@ -55,7 +56,8 @@ fn every_error_is_reached_and_nothing_is_written() {
             Err(wanted)
         );
         assert!(less.iter().all(|x| x.to_bits() == POISON.to_bits()));
-        // What is read back has exactly this length: a longer buffer was packed for another set or shape.
+        // A packed buffer must have exactly its length: a longer one was packed for another set or
+        // shape.
         let wanted = errors::len("the packed matrix", need, need + 1);
         let more = vec![POISON; need + 1];
         assert_eq!(PackedMatrix::from_packed(isa, 5, 7, &more).err(), Some(wanted));
@@ -95,7 +97,7 @@ fn every_error_is_reached_and_nothing_is_written() {
 }
 
 #[test]
-fn the_oracle_refuses_what_the_kernel_refuses() {
+fn the_oracle_has_the_errors_of_the_kernel() {
     let zeros = [0.0f32; 64];
     let matrix = |rows, columns| Matrix::new(&zeros, rows, columns).expect("a small matrix");
     let (mut out, mut magnitude) = ([0.0; 6], [0.0; 6]);
@@ -116,7 +118,7 @@ fn the_oracle_refuses_what_the_kernel_refuses() {
 }
 
 #[test]
-fn views_that_lie_are_refused() {
+fn views_that_exceed_their_slice_are_errors() {
     let mut data = [0.0f32; 24];
     let short = errors::min_len("the slice of a view", 25, 24);
     assert_eq!(Matrix::new(&data, 5, 5).err(), Some(short));

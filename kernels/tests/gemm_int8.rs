@@ -1,5 +1,6 @@
-//! Products with weights in eight bits against their oracle: equal, on every instruction set of the machine,
-//! with and without instructions for bytes.
+//! Products with int8 weights are equal to those of their oracle, on every instruction set of the machine,
+//! with and without int8 dot products.
+
 use crate::support::errors;
 use crate::support::gemm::{ACTIVATIONS, strides};
 use crate::support::{POISON, Random, Strided, all_isas, brief, chosen, crews_of, full};
@@ -11,8 +12,8 @@ use simdformer_kernels::{
 
 const PRECISIONS: [ActivationBits; 2] = [ActivationBits::Eight, ActivationBits::Sixteen];
 
-/// Every instruction set, as it is and as on CPUs without instructions for bytes; where there are tiles of
-/// AMX, also without those.
+/// Every instruction set, and the same set as on CPUs without int8 dot products. On a CPU with AMX also
+/// without AMX.
 fn sets() -> Vec<Isa> {
     let of = |isa: Isa| {
         let without_matrix_products =
@@ -22,7 +23,7 @@ fn sets() -> Vec<Isa> {
     all_isas().into_iter().flat_map(of).collect()
 }
 
-/// Rounded weights in a buffer of exactly their length, of which every word was poison.
+/// Quantized weights in a buffer of exactly their length. Every word held poison before.
 struct Weight {
     depth: usize,
     columns: usize,
@@ -42,7 +43,7 @@ impl Weight {
     }
 }
 
-/// The product into `c`, with rows rounded in a buffer of exactly their length.
+/// The product into `c`. The rows are quantized in a buffer of exactly their length.
 fn product(
     (isa, precision): (Isa, ActivationBits),
     x: Matrix<'_>,
@@ -58,7 +59,7 @@ fn product(
     gemm_int8(&rows, weight, epilogue, c, parallelism).expect("shapes that fit");
 }
 
-/// [`product`] of dense rows without epilogue into a new output.
+/// [`product`] of dense rows without an epilogue, into a new output.
 fn plain(
     set: (Isa, ActivationBits),
     x: &[f32],
@@ -78,7 +79,7 @@ fn plain(
     c
 }
 
-/// Panics unless all elements have the same bits, or are both NaN.
+/// Panics unless all elements have the same bits or are both NaN.
 fn assert_same(found: &[f32], expected: &[f32], what: impl Fn() -> String) {
     assert_eq!(found.len(), expected.len());
     for (at, (&x, &y)) in found.iter().zip(expected).enumerate() {
@@ -88,7 +89,7 @@ fn assert_same(found: &[f32], expected: &[f32], what: impl Fn() -> String) {
     }
 }
 
-/// The oracle's product of dense matrices, without epilogue.
+/// The product of dense matrices by the oracle, without an epilogue.
 fn expected(
     x: &[f32],
     w: &[f32],
@@ -102,8 +103,8 @@ fn expected(
     out
 }
 
-/// Every number of rows up to two of the tallest tile, columns around panels and their parts, depths
-/// around words of four and what a loop takes at once.
+/// Every number of rows up to two of the tallest tiles, columns around panels and parts of panels, depths
+/// around words of four and around the step of the loop.
 #[test]
 fn every_shape_around_every_edge_is_equal() {
     const ROWS: usize = 26;
@@ -152,7 +153,7 @@ fn every_shape_around_every_edge_is_equal() {
     }
 }
 
-/// More rows than a block has, and panels enough for each tile to ask for a part of the next.
+/// More rows than a block has, and enough panels that each tile prefetches a part of the next block.
 #[test]
 fn blocks_of_rows_are_equal() {
     for (rows, depth, columns) in [(130, 40, 70), (37, 2050, 65), (300, 1500, 33), (29, 3, 700)] {
@@ -163,7 +164,7 @@ fn blocks_of_rows_are_equal() {
         let x = random.values(rows * depth);
         let w = random.values(depth * columns);
         for precision in PRECISIONS {
-            // The oracle in two parts: integers once, then their sums.
+            // The oracle in two parts: once the integer sums, then the epilogue.
             let integers = |elements: &[f32], levels: i32| -> (f32, Vec<i32>) {
                 let rounded = Rounded::new(elements.iter().copied(), levels);
                 (rounded.scale, elements.iter().map(|&x| rounded.integer(x)).collect())
@@ -189,7 +190,7 @@ fn blocks_of_rows_are_equal() {
     }
 }
 
-/// Sums as large as they come, both signs, up to the last depth whose sums fit.
+/// The largest sums of both signs, up to the largest depth whose sums fit in 32 bits.
 #[test]
 fn extremes_are_exact() {
     for depth in [4, 63, 518, 519, 1041, 4096, 65_537, 131_072, 133_144] {
@@ -222,10 +223,10 @@ fn next(x: f32, steps: i32) -> f32 {
     f32::from_bits(x.to_bits().checked_add_signed(steps).expect("a float"))
 }
 
-/// Rows and columns of every magnitude that is a case of its own, at every place of a tile, among others that
-/// stay what they are.
+/// Rows and columns of every magnitude that is a special case, at every position of a tile, among other
+/// rows and columns that keep their results.
 #[test]
-fn magnitudes_and_what_is_not_finite_stay_in_their_row_and_column() {
+fn special_magnitudes_stay_in_their_row_and_column() {
     let mut kinds = vec![0.0f32, -0.0, 1e-31, 1.4e-45, f32::MIN_POSITIVE, f32::MAX, f32::MIN];
     kinds.extend([next(1e-30, -1), 1e-30, next(1e-30, 1), -1e-30, 1e30, 1e38]);
     kinds.extend([f32::NAN, -f32::NAN, f32::from_bits(0x7f80_0001), f32::INFINITY]);
@@ -243,7 +244,7 @@ fn magnitudes_and_what_is_not_finite_stay_in_their_row_and_column() {
                 if !full() && rows > 5 && place % 3 != index % 3 {
                     continue;
                 }
-                // Alone in a row of zeros, among others, and all of a row.
+                // Alone in a row of zeros, among other elements, and in a whole row.
                 for share in [1, depth / 2, depth] {
                     let mut x = x.clone();
                     let row = &mut x[place * depth..][..depth];
@@ -300,12 +301,13 @@ fn magnitudes_and_what_is_not_finite_stay_in_their_row_and_column() {
     }
 }
 
-/// Halves between two integers go to the even one.
+/// A value halfway between two integers rounds to the even one.
 #[test]
 fn ties_go_to_even() {
     let depth = 255;
     for precision in PRECISIONS {
-        // The largest element makes the inverse 1: then -63.5, -63.0, .. 63.5 are themselves.
+        // The largest element makes the inverse scale 1, so -63.5, -63.0, .. 63.5 keep their
+        // values.
         let top = levels(precision, depth) as f32;
         let mut x: Vec<f32> = (0..depth).map(|k| (k as f32 - 127.0) / 2.0).collect();
         x[0] = top;
@@ -323,8 +325,8 @@ fn ties_go_to_even() {
     }
 }
 
-/// Strides, epilogues and gaps: equal to the oracle where that has all of it, else to the activation's kernel
-/// on what the oracle has.
+/// Strides, epilogues and gaps. The result equals the oracle if the oracle has the whole epilogue, else the
+/// activation kernel applied to the result of the oracle.
 #[test]
 fn every_epilogue_and_layout_is_equal() {
     let mut seed = 0;
@@ -431,9 +433,9 @@ fn empty_products_are_the_bias_or_nothing() {
     }
 }
 
-/// Bytes that nothing here makes, -128 among them, with the integers that belong to them.
+/// Bytes that the quantization never produces, such as -128, with the integers that belong to them.
 #[test]
-fn foreign_bytes_are_multiplied_as_they_are() {
+fn every_byte_value_is_multiplied_exactly() {
     let (rows, depth, columns) = (14, 50usize, 40usize);
     let steps = depth.div_ceil(4);
     let mut random = Random::new(8);
@@ -474,7 +476,8 @@ fn foreign_bytes_are_multiplied_as_they_are() {
     }
 }
 
-/// The weights have the same words on every instruction set, in one piece or in several, whatever their strides.
+/// The weights have the same words on every instruction set, quantized at once or in parts, with any
+/// strides.
 #[test]
 fn weights_are_the_same_words_everywhere() {
     for (depth, columns) in [(1, 1), (7, 31), (64, 32), (13, 33), (30, 100), (0, 5), (9, 64)] {
@@ -542,7 +545,7 @@ fn a_row_does_not_depend_on_its_batch_nor_on_threads() {
     }
 }
 
-/// One rounding serves several products.
+/// Rows that are quantized once serve several products.
 #[test]
 fn rows_are_read_by_several_products() {
     let (rows, depth) = (5, 40);
@@ -573,7 +576,7 @@ fn rows_are_read_by_several_products() {
     }
 }
 
-/// What lies outside of the operands is not even mapped.
+/// The memory outside of the operands is not even mapped.
 #[cfg(unix)]
 #[test]
 fn nothing_outside_the_operands_is_touched() {

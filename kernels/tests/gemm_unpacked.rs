@@ -1,6 +1,6 @@
-//! Products of two matrices as they come: the bits of the packed product, which is held to the oracle
-//! elsewhere, and the oracle again; every layout, every edge of a block, in a scratch of exactly the
-//! documented length.
+//! Products of two unpacked matrices have the bits of the packed product, which is compared with the oracle
+//! elsewhere, and are compared with the oracle again: every layout, every edge of a block, in a scratch of
+//! exactly the documented length.
 
 use crate::support::errors;
 use crate::support::gemm::{Packed, strides};
@@ -124,7 +124,7 @@ fn threads_do_not_change_a_bit() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_and_nothing_is_written() {
+fn operands_that_do_not_fit_are_errors_and_nothing_is_written() {
     let isa = Isa::best();
     let data = [1.0; 64];
     let matrix = |rows, columns| Matrix::new(&data, rows, columns).expect("small");
@@ -156,7 +156,7 @@ fn what_does_not_fit_is_refused_and_nothing_is_written() {
         Err(format!("length of scratch: expected at least {expected}, found {}", expected - 1))
     );
     assert!(c.iter().all(|x| x.to_bits() == POISON.to_bits()), "{c:?}");
-    // As many as there are floats, however many columns follow.
+    // The scratch length depends on the number of rows, not on the number of columns.
     assert_eq!(gemm_unpacked_scratch(isa, 10, 1024), gemm_unpacked_scratch(isa, 10, usize::MAX));
     assert_eq!(
         gemm_unpacked_scratch(isa, usize::MAX, 2),

@@ -1,5 +1,5 @@
-//! Where operands lie: flush against memory that cannot be touched, off any alignment, further apart
-//! than 32 bits count, or one on top of the other.
+//! Where operands are in memory: directly beside inaccessible pages, unaligned, more than 2^31 elements
+//! apart, or on top of each other.
 use crate::support::batch::{Batch, with_bias};
 use crate::support::gemm::multiply;
 use crate::support::{POISON, Random, Tensor, all_isas, bits, difference};
@@ -37,7 +37,7 @@ mod guard {
                         let floats = PackedMatrix::len(isa, depth, columns).expect("small");
                         let mut packed = wall(&vec![POISON; floats]);
                         let mut c = wall(&vec![POISON; rows * columns]);
-                        // Once from rows, once from columns.
+                        // Once packed from rows, once from columns.
                         let by_rows = Matrix::new(&w, depth, columns).expect("W");
                         let turned = Matrix::new(&w, columns, depth).expect("W").transposed();
                         PackedMatrix::pack(isa, turned, &mut packed).expect("the length");
@@ -82,7 +82,8 @@ mod guard {
                         with_bias(batch.clone(), |_, j| if j % 5 == 4 { -1.0 } else { 0.0 });
                     for wall in WALLS {
                         let (query, key) = (wall(&batch.query.data), wall(&batch.key.data));
-                        // The padded value is of no use to anybody: leave it out of memory.
+                        // The value of a padding key is never read, so it has no
+                        // memory here.
                         let value = wall(&batch.value.data);
                         let floats = attention_scratch(isa, &batch.sequences, 1, head_dim);
                         let mut scratch = wall(&vec![POISON; floats.expect("small")]);
@@ -194,7 +195,7 @@ mod guard {
         }
     }
 
-    /// Two rows, more than `2^31` elements apart, in pages that are never touched between them.
+    /// Two rows more than `2^31` elements apart. The pages between them are never accessed.
     #[test]
     #[cfg(target_pointer_width = "64")]
     fn strides_beyond_two_to_the_31() {
@@ -212,13 +213,13 @@ mod guard {
             )
         };
         assert_ne!(map, libc::MAP_FAILED, "no space in the address space");
-        // SAFETY: the mapping is zeroed, that long, and nobody else's.
+        // SAFETY: the mapping is zeroed, has this length, and nothing else uses it.
         let far = unsafe { core::slice::from_raw_parts_mut(map.cast::<f32>(), LEN) };
         let near: Vec<f32> = (1..=24).map(|x| x as f32).collect();
         for isa in all_isas() {
             far[..12].copy_from_slice(&near[..12]);
             far[STRIDE..STRIDE + 12].copy_from_slice(&near[12..]);
-            // As A, as W, as keys and values.
+            // As A, as W, as keys and as values.
             let mut expected = vec![0.0; 2 * 2];
             let dense = Matrix::new(&near, 2, 12).expect("A");
             let c = MatrixMut::new(&mut expected, 2, 2).expect("C");
@@ -262,7 +263,7 @@ mod guard {
             assert_eq!(far[..2], [650.0, 1586.0], "{isa}");
             assert_eq!(far[STRIDE..STRIDE + 2], [1586.0, 4250.0], "{isa}");
         }
-        // SAFETY: the mapping made above, which nobody uses any more.
+        // SAFETY: the mapping made above, which nothing uses any more.
         unsafe { libc::munmap(map, LEN * 4) };
     }
 }

@@ -1,4 +1,4 @@
-//! Layer norm, with and without a bias, against the f64 reference, on every instruction set.
+//! LayerNorm with and without a bias compared with the f64 reference on every instruction set.
 
 use crate::common::{Grid, Random, assert_close};
 use crate::support::errors;
@@ -63,7 +63,7 @@ proptest! {
                 check_row(isa, norm, x.row(row), y.row(row));
             }
 
-            // The fused forms are the plain one on the rounded sum, bit for bit.
+            // The fused forms have the bits of the plain one applied to the rounded sum.
             let mut plain = Grid::nan(rows, columns, gap);
             layer_norm(isa, norm, sum.view(), plain.view_mut(), SERIAL).unwrap();
             let mut y = Grid::nan(rows, columns, gap + 3);
@@ -111,13 +111,13 @@ fn constant_rows_give_exactly_the_bias() {
 }
 
 #[test]
-fn means_far_from_zero_do_not_swallow_the_variance() {
+fn a_large_mean_keeps_the_variance() {
     for isa in Isa::available() {
         for x in [[40000.0, 40001.0, 40002.0, 40003.0], [1000.0, 1001.0, 999.0, 1002.0]] {
             let norm = LayerNorm { weight: &[1.0; 4], bias: Some(&[0.0; 4]), eps: 1e-5 };
             check_row(isa, norm, &x, &one_row(isa, &x, norm));
         }
-        // Mean a million standard deviations away: the variance keeps six digits.
+        // With a mean of a million standard deviations the variance keeps six digits.
         let mut random = Random(11);
         let x: Vec<f32> = (0..512).map(|_| 1e6 + random.normal()).collect();
         let norm = LayerNorm { weight: &[1.0; 512], bias: None, eps: 0.0 };
@@ -196,9 +196,9 @@ fn a_row_has_the_same_bits_alone_in_a_batch_and_on_any_threads() {
     }
 }
 
-/// Without a bias a row is what it is with one of zeros, but for the sign of a zero.
+/// A row without a bias equals a row with a bias of zeros, except for the sign of a zero.
 #[test]
-fn no_bias_is_a_bias_of_zeros() {
+fn a_missing_bias_is_a_bias_of_zeros() {
     let mut random = Random(4);
     for n in [1, 3, 16, 100, 257, 1000] {
         let x: Vec<f32> = (0..n).map(|_| random.normal()).collect();
@@ -207,13 +207,13 @@ fn no_bias_is_a_bias_of_zeros() {
             let none = LayerNorm { weight: &weight, bias: None, eps: 1e-5 };
             let zeros = vec![0.0; n];
             let zeros = LayerNorm { bias: Some(&zeros), ..none };
-            // Equal numbers: the two zeros are.
+            // Equal as numbers: 0 equals -0.
             assert_eq!(one_row(isa, &x, none), one_row(isa, &x, zeros), "{n} on {isa}");
         }
     }
 }
 
-/// Rows at every offset from a cache line: nothing may assume alignment.
+/// Rows at every offset from a cache line: no code may assume an alignment.
 #[test]
 fn misaligned_rows_give_the_same_bits() {
     let mut random = Random(9);

@@ -1,8 +1,8 @@
-//! The screen against what it replaces: the product, then the first of its largest elements.
+//! The pruned argmax compared with what it replaces: the product, then the first of its largest elements.
 //!
-//! Whatever the operands hold, a row that is decided must have that column and that value, bit for
-//! bit; and rows of the usual kind must be decided. What a screen holds is tested beside its source, and calls
-//! that cannot be right in `screen_calls.rs`.
+//! For any operands, a decided row must have that column and that value, bit for bit, and rows of ordinary
+//! operands must be decided. Unit tests beside the source check the pruning table, and
+//! `pruned_argmax_errors.rs` checks wrong calls.
 use crate::support::pruned_argmax::{Operands, normal};
 use crate::support::{Random, Strided, all_isas, brief, cases as number, crews_of, full, property};
 use proptest::prelude::*;
@@ -10,7 +10,7 @@ use simdformer_kernels::{Isa, Parallelism};
 
 const SERIAL: Parallelism<'_> = Parallelism::Serial;
 
-/// The neighbor of `x` away from zero, or `x`, or the one towards zero.
+/// The next float away from zero, `x` itself, or the next float towards zero.
 fn nudged(x: f32, random: &mut Random) -> f32 {
     match random.below(6) {
         0 => f32::from_bits(x.to_bits() + 1),
@@ -23,15 +23,15 @@ fn nudged(x: f32, random: &mut Random) -> f32 {
 enum Kind {
     Gaussian,
     Uniform,
-    /// Sums are exact and many are equal.
+    /// Sums are exact, and many are equal.
     Integers,
-    /// One dimension of `x` is a thousand times the others.
+    /// One element of `x` is a thousand times the others.
     Outlier,
-    /// Columns of sizes `2^-20` to `2^20`.
+    /// Columns of magnitudes `2^-20` to `2^20`.
     Norms,
-    /// Columns that are the same but for an ulp in one element, or altogether.
+    /// Columns that are equal except for an ulp in one element, or completely equal.
     Twins,
-    /// The same elements in other orders, all of them bytes: only the rounding of sums differs.
+    /// The same elements in other orders, all of them exact in int8: only the rounding of sums differs.
     Orders,
 }
 
@@ -46,7 +46,7 @@ const KINDS: [Kind; 7] = [
 ];
 
 impl Kind {
-    /// Elements of `x` and of the weight, each asked for in the order of [`Strided::new`].
+    /// The elements of `x` and of the weight, each requested in the order of [`Strided::new`].
     fn elements(
         self,
         depth: usize,
@@ -78,7 +78,7 @@ impl Kind {
     }
 }
 
-/// One case of [`a_decided_row_is_what_the_product_gives`].
+/// One case of [`a_decided_row_has_the_argmax_of_the_product`].
 #[derive(Clone, Debug)]
 struct Case {
     shape: (usize, usize, usize),
@@ -87,7 +87,7 @@ struct Case {
     layouts: [(usize, usize, bool); 2],
     bias: bool,
     by_column: bool,
-    /// Of 8 elements.
+    /// Bans out of 8 elements.
     banned: usize,
     seed: u64,
 }
@@ -107,7 +107,7 @@ fn cases() -> impl Strategy<Value = Case> {
             layouts,
             bias,
             by_column,
-            // Often nothing, seldom nearly everything.
+            // Often no bans, sometimes nearly all.
             banned: banned.saturating_sub(3) + usize::from(banned == 8) * 2,
             seed,
         })
@@ -129,7 +129,7 @@ impl Case {
         let mut random = Random::new(self.seed ^ 0x5eed);
         let bias = (0..columns).map(|_| match self.kind {
             Kind::Integers => random.integer(1),
-            // So large that hardly anything is left of the sum.
+            // A bias so large that the sum is nearly rounded away.
             _ if self.seed.is_multiple_of(4) => 1e7,
             _ => normal(&mut random),
         });
@@ -148,7 +148,7 @@ proptest! {
     #![proptest_config(property(64))]
 
     #[test]
-    fn a_decided_row_is_what_the_product_gives(case in cases()) {
+    fn a_decided_row_has_the_argmax_of_the_product(case in cases()) {
         let operands = case.operands();
         for isa in all_isas() {
             operands.check(isa);
@@ -156,9 +156,9 @@ proptest! {
     }
 }
 
-/// A screen that decides nothing would pass everything else.
+/// A pruned argmax that decides no row would pass all other tests.
 #[test]
-fn usual_rows_are_all_decided() {
+fn ordinary_rows_are_all_decided() {
     let shapes = [(1, 64, 2000), (9, 65, 2999), (13, 100, 4000), (25, 512, 2501), (3, 2049, 2100)];
     for (index, shape) in shapes.into_iter().enumerate() {
         let mut operands = Operands::gaussian(shape, index as u64);
@@ -172,7 +172,7 @@ fn usual_rows_are_all_decided() {
     }
 }
 
-/// Which way [`aligned`] leaves most out.
+/// The direction in which [`aligned`] loses most by rounding.
 #[derive(Clone, Copy, Debug)]
 enum Lost {
     OfX,
@@ -180,15 +180,15 @@ enum Lost {
     OfBoth,
 }
 
-/// A row and two columns that matter, `columns.0` the larger and `columns.1` the one that its bytes
-/// make the larger: elements just below and just above half a step, so that all of them are lost or
-/// doubled, and with the signs of what they are multiplied by, so that nothing cancels. Element 0
-/// of the row and element 1 of the columns are 127 steps. The other columns are small.
+/// A row and two columns that matter. Column `columns.0` is larger, but int8 makes `columns.1` larger.
+/// Elements are just below or just above half a quantization step, so that rounding loses or doubles all of
+/// them, and their signs are those of the elements that they are multiplied by, so that nothing cancels.
+/// Element 0 of the row and element 1 of the columns are 127 steps. The other columns are small.
 fn aligned(lost: Lost, n: usize, columns: (usize, usize), width: usize, seed: u64) -> Operands {
     let mut random = Random::new(seed);
     let depth = 2 * n + 2;
     let signs: Vec<f32> = (0..depth).map(|_| random.integer(1).signum()).collect();
-    // The first half of the elements is what the larger column has, the second half the other's.
+    // The first half of the elements belongs to the larger column, the second half to the other one.
     let (x, weight) = match lost {
         Lost::OfX => ((0.499, 0.501), (1.004, 0.998)),
         Lost::OfWeight => ((10.0, 9.0), (0.499, 0.501)),
@@ -214,7 +214,7 @@ fn aligned(lost: Lost, n: usize, columns: (usize, usize), width: usize, seed: u6
     )
 }
 
-/// The argmax of the bytes alone.
+/// The argmax of the int8 product alone.
 fn naive(operands: &Operands, row: usize) -> u32 {
     let steps = |values: &[f32]| -> (f64, Vec<f64>) {
         let step = f64::from(values.iter().fold(0.0f32, |max, x| max.max(x.abs()))) / 127.0;
@@ -235,7 +235,7 @@ fn naive(operands: &Operands, row: usize) -> u32 {
 }
 
 #[test]
-fn what_the_bytes_leave_out_misleads_them_and_not_the_screen() {
+fn rounding_misleads_int8_and_not_the_pruned_argmax() {
     let mut seed = 0;
     for lost in [Lost::OfX, Lost::OfWeight, Lost::OfBoth] {
         for n in [1, 7, 60, 1000, 20_000] {
@@ -255,9 +255,9 @@ fn what_the_bytes_leave_out_misleads_them_and_not_the_screen() {
     }
 }
 
-/// Elements at random within a hair of half a step.
+/// Random elements very close to half a quantization step.
 #[test]
-fn elements_at_half_a_step_never_mislead_the_screen() {
+fn elements_at_half_a_step_never_mislead_the_pruned_argmax() {
     let mut misled = 0;
     let rounds = if brief() { 20 } else { number(80, 200) };
     for seed in 0..rounds {
@@ -286,7 +286,7 @@ fn elements_at_half_a_step_never_mislead_the_screen() {
     assert!(misled > rounds as usize / 10, "the bytes alone were wrong in {misled} rows only");
 }
 
-/// Values that arithmetic likes to trip over.
+/// Special values: zeros, subnormals, infinities, NaN and large numbers.
 const SPECIAL: [f32; 11] = [
     f32::NAN,
     f32::INFINITY,
@@ -302,7 +302,7 @@ const SPECIAL: [f32; 11] = [
 ];
 
 #[test]
-fn whatever_the_operands_hold_a_decided_row_is_right() {
+fn a_decided_row_is_right_for_special_values() {
     let mut decided = 0;
     let rounds = if brief() { 30 } else { 300 };
     for seed in 0..rounds {
@@ -343,7 +343,7 @@ fn tiny_and_huge_operands_are_handled() {
                 operands.check(isa);
             }
         }
-        // Rows of every size beside each other; a bias that decides alone.
+        // Rows of every magnitude beside each other. The bias alone decides.
         let mut operands = Operands::gaussian((4, 33, 90), 6);
         for k in 0..33 {
             *operands.x_at(1, k) *= scale_of_x;
@@ -358,7 +358,7 @@ fn tiny_and_huge_operands_are_handled() {
 }
 
 #[test]
-fn what_is_not_finite_undecides_its_own_rows_only() {
+fn values_that_are_not_finite_undecide_only_their_rows() {
     for isa in all_isas() {
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             let mut operands = Operands::gaussian((14, 64, 300), 7);
@@ -378,7 +378,7 @@ fn what_is_not_finite_undecides_its_own_rows_only() {
         }
         let mut operands = Operands::gaussian((14, 64, 300), 9);
         let mut bias = vec![0.25; 300];
-        // A column that never comes is one that could have been the largest.
+        // A column with NaN could have been the largest, so the row is undecided.
         let largest: Vec<_> = operands.right(&operands.build(isa)).into_iter().flatten().collect();
         assert_eq!(largest.len(), 14);
         for (column, _) in largest {
@@ -395,18 +395,19 @@ fn what_is_not_finite_undecides_its_own_rows_only() {
     }
 }
 
-/// The bytes of a row and of a column can make a larger product than the row and the column.
+/// The int8 product of a row and a column can be larger than the exact product.
 #[test]
-fn a_product_of_bytes_that_overflows_rules_nothing_out() {
+fn an_int8_product_that_overflows_excludes_no_column() {
     const DEPTH: usize = 16_130;
     let max = f64::from(f32::MAX);
-    // Elements just above half a step, together as long as the largest once bytes have doubled them.
+    // Elements just above half a step. After int8 has doubled them, their norm is that of the largest
+    // element.
     let step = (0.645 * max / (127.0 * 127.0 * (1.0 + 0.501 * 0.501))).sqrt();
     let element = |k: usize| if k == 0 { 127.0 * step } else { 0.501 * step };
     for column in [0, 1] {
         let operands = Operands::dense(
             (1, DEPTH, 2),
-            // A little smaller and larger: what the bytes of the row stand for has a norm.
+            // A little smaller and a little larger: the int8 row has a norm, too.
             |_, k| (element(k) / 1.05) as f32,
             |k, j| match k {
                 _ if j == column => (-1.05 * element(k)) as f32,
@@ -422,12 +423,12 @@ fn a_product_of_bytes_that_overflows_rules_nothing_out() {
     }
 }
 
-/// The least number and a little less is the least number; with what the bytes make of the little,
-/// it is negative infinity. The other columns are looked at first, and in groups.
+/// The smallest number with a smaller bias is the smallest number; with the int8 estimate of the sum it is
+/// negative infinity. The other columns are scanned first, in groups.
 #[test]
-fn a_bias_that_overflows_with_bytes_alone_rules_nothing_out() {
+fn a_bias_that_overflows_only_in_int8_excludes_no_column() {
     let unit = 2.0f32.powi(51);
-    // 1.9 times 2^102 less, of which bytes make 3.7: the tie is at 2.
+    // The sum lowers the bias by 1.9 times 2^102, and by 3.7 in int8. The rounding tie is at 2.
     let little = 1.9 / (400.0 * 0.51) * unit;
     let mut operands = Operands::dense(
         (1, 402, 41),
@@ -451,10 +452,10 @@ fn a_bias_that_overflows_with_bytes_alone_rules_nothing_out() {
     }
 }
 
-/// Sums near 1 on a bias beside which they count as 2 or as nothing: half of all columns tie, and what
-/// bytes make of the first of them may be nothing.
+/// Sums near 1 beside a bias so large that they are rounded to 2 or to 0: half of all columns are equal,
+/// and int8 may round the first of them to 0.
 #[test]
-fn a_bias_that_rounds_most_of_the_sum_away_rules_nothing_out() {
+fn a_bias_that_rounds_most_of_the_sum_away_excludes_no_column() {
     let (mut of_x, mut of_weight) = (Random::new(13), Random::new(14));
     let mut operands = Operands::dense(
         (60, 32, 90),
@@ -466,27 +467,28 @@ fn a_bias_that_rounds_most_of_the_sum_away_rules_nothing_out() {
 }
 
 #[test]
-fn bans_and_ties() {
+fn banned_and_equal_columns() {
     for isa in all_isas() {
-        // Everything banned, and everything but one.
+        // All columns banned, and all but one.
         let mut operands = Operands::gaussian((13, 70, 333), 10);
         operands.banned.fill(true);
         operands.banned[4 * 333 + 200] = false;
         let expected: Vec<bool> = (0..13).map(|row| row == 4).collect();
         assert_eq!(operands.check(isa), expected, "{isa}");
-        // As many ties as the lists hold or fewer: the first column, or the first that is left.
+        // At most as many equal columns as the candidate lists have space for: the first column, or
+        // the first that is not banned.
         let mut operands = Operands::dense((13, 70, 333), |_, _| 1.0, |_, _| 0.5);
         operands.check_all(isa);
         operands.banned.iter_mut().step_by(2).for_each(|banned| *banned = true);
         operands.check_all(isa);
-        // Far more.
+        // Many more.
         let mut operands = Operands::dense((2, 9, 5000), |_, _| 1.0, |_, _| 0.5);
         operands.check(isa);
         for k in 0..9 {
             *operands.weight_at(k, 4321) = 50.0;
         }
         operands.check(isa);
-        // Nothing to choose from, nothing to choose for, nothing to add up.
+        // No columns, no rows, no depth.
         assert_eq!(Operands::gaussian((3, 5, 0), 1).check(isa), [false; 3]);
         assert_eq!(Operands::gaussian((0, 5, 7), 1).check(isa), [false; 0]);
         let mut operands = Operands::gaussian((3, 0, 70), 1);
@@ -517,7 +519,8 @@ fn a_row_is_the_same_alone_in_a_batch_and_on_any_threads() {
             let found = crew.run(|parallelism| operands.ask(&built, (0, 29), parallelism));
             assert_eq!(found, right, "{isa}, {crew:?}");
         }
-        // Ties in every part: whichever is found first, the first column is given.
+        // Equal columns in every part: whichever thread finds one first, the result is the first
+        // column.
         let ties = Operands::dense((5, 8, 900), |_, k| k as f32, |_, j| (j % 30) as f32);
         let built = ties.build(isa);
         let right = ties.right(&built);

@@ -1,46 +1,48 @@
-//! The bugs of others. Each of these hurt someone's kernels once; each that could exist here has a
-//! test, named after what it guards. Tests without a file are in this one.
+//! Errors of other libraries. Each of them made the kernels of a project wrong or slow. The table names the test
+//! that fails if the same error is made here. Tests without a file name are in this file. The test
+//! `the_tests_of_known_kernel_errors_exist` in `tests/documents.rs` checks the names.
 //!
-//! | # | what went wrong | guarded by |
+//! | # | error | test |
 //! |---|---|---|
-//! | 1 | `-inf - -inf` when the first block of a row is masked | [`a_masked_first_block_is_not_nan`] |
-//! | 2 | fully masked rows are NaN or garbage | [`fully_masked_rows_are_zero_beside_others`]; `attention.rs`: `rows_without_a_key_get_zeros_or_the_mean` |
-//! | 3 | NaN behind a mask leaks as 0 * NaN | [`nan_and_infinity_behind_a_mask_do_not_leak`]; `attention.rs`: `any_batch_is_within_its_bound_and_reads_nothing_hidden`, `a_future_of_nan_does_not_reach_the_past` |
-//! | 4 | NaN input silently becomes zeros | [`nan_in_a_key_is_not_swallowed`]; `attention.rs`: `nan_in_one_query_stays_in_its_row` |
-//! | 5 | a finite number stands for "masked" | [`real_scores_below_any_sentinel`], [`a_bias_of_the_lowest_float_is_a_number`] |
-//! | 6 | softcap unmasks padding | there is no softcap; its trigger, one key more than a block: [`one_key_more_than_a_block`] |
-//! | 7 | causal alignment when lengths differ | [`causal_alignment_of_unequal_lengths`] |
-//! | 8 | padding lanes score 0 and win over very negative scores | [`padding_lanes_never_win`] (backward: there is none) |
-//! | 9 | backward ignores the gradient's strides | there is no backward pass |
-//! | 10 | wrong unless the head ratio is 8 | `attention.rs`: `grouped_heads_read_their_own_keys` |
-//! | 11 | a naive variance loses constant rows and large means | `norm.rs`: `constant_rows_give_exactly_the_bias`, `means_far_from_zero_do_not_swallow_the_variance` |
+//! | 1 | `-inf - -inf` when the first block of a row is masked | `a_masked_first_block_is_not_nan` |
+//! | 2 | fully masked rows are NaN or garbage | `fully_masked_rows_are_zero_beside_others`; `attention.rs`: `rows_without_a_key_get_zeros_or_the_mean` |
+//! | 3 | NaN behind a mask leaks as 0 * NaN | `nan_and_infinity_behind_a_mask_do_not_leak`; `attention.rs`: `any_batch_is_within_its_bound_and_reads_nothing_hidden`, `nan_in_later_keys_does_not_reach_earlier_queries` |
+//! | 4 | NaN in the input becomes zeros | `nan_in_a_key_reaches_the_output`; `attention.rs`: `nan_in_one_query_stays_in_its_row` |
+//! | 5 | a finite number stands for "masked" | `real_scores_below_any_sentinel`, `a_bias_of_the_lowest_float_is_a_number` |
+//! | 6 | a soft cap of scores unmasks padding: no soft cap exists here, but the error needed one key more than a block | `one_key_more_than_a_block` |
+//! | 7 | causal alignment when lengths differ | `causal_alignment_of_unequal_lengths` |
+//! | 8 | padding lanes with score 0 win over very negative scores | `padding_lanes_never_win`; backward: `train/attention_rules.rs`: `trap_10_padded_lanes_do_not_overflow_under_very_negative_maxima` |
+//! | 9 | the backward pass ignores the strides of a gradient | `train/attention_rules.rs`: `trap_11_strides_of_the_contexts_gradient_do_not_matter` |
+//! | 10 | wrong unless the ratio of query heads to key heads is 8 | `attention.rs`: `grouped_heads_read_their_own_keys` |
+//! | 11 | a one-pass variance fails for constant rows and large means | `norm.rs`: `constant_rows_give_exactly_the_bias`, `a_large_mean_keeps_the_variance` |
 //! | 12 | the sum of squares overflows | `norm.rs`: `rows_of_1e30_and_of_1e_30_are_normalized` |
-//! | 13 | NaN in C is read without a residual; zero depth leaves garbage | [`what_c_held_is_never_read_without_a_residual`] |
+//! | 13 | NaN in C is read without a residual; zero depth leaves garbage | `old_contents_of_c_are_not_read_without_a_residual` |
 //! | 14 | zero sizes | `gemm.rs`: `zero_sizes_write_what_the_formula_says` |
-//! | 15 | wide kernels wrong in some shapes | `gemm.rs`: `small_integers_are_exact_in_every_shape_up_to_70` |
+//! | 15 | wide kernels are wrong in some shapes | `gemm.rs`: `small_integers_are_exact_in_every_shape_up_to_70` |
 //! | 16 | reads past the end of an operand | `memory.rs`: `gemm_stays_between_guard_pages`, `attention_stays_between_guard_pages`, `the_cache_stays_between_guard_pages` |
-//! | 17 | a masked broadcast reads too far | `memory.rs`: `gemm_stays_between_guard_pages`, where the last element of A is flush with the page |
-//! | 18 | a length check covers one half only (quantized GEMV) | `screen_calls.rs`: `wrong_calls_are_errors_and_write_nothing`, `operands_end_where_memory_does`; every K with one row: `memory.rs`: `gemm_stays_between_guard_pages` |
-//! | 19 | rows after the last whole tile are dropped | `gemm.rs`: `small_integers_are_exact_in_every_shape_up_to_70` |
-//! | 20 | an unmasked tail makes results depend on the vector length | `gemm.rs`: `small_integers_are_exact_in_every_shape_up_to_70`; `gemm_bitwise.rs`: `instruction_sets_with_fma_agree_bitwise` |
-//! | 21 | a wrong register in some column | [`counting_numbers_times_the_identity`] |
-//! | 22, 28 | AMX: untestable errors, permissions, sandboxes | `gemm/int8/tests.rs`: the blocks on an emulation of the tiles, and `without_amx_or_its_leave_products_are_the_same` |
-//! | 23 | NaN leaks between rows of a tile | `gemm_bitwise.rs`: `neighbors_do_not_reach_a_row` |
-//! | 24 | more threads than tiles | [`more_threads_than_work`] |
-//! | 25, 26, 27 | int8: signs, saturation, range ends | bytes are in the screen: `screen/tests.rs`: `sums_of_products_of_bytes_are_exact`, `a_screen_holds_the_nearest_bytes_and_bounds_what_they_leave_out`; sums cannot saturate, as `screen/error_bound.rs` checks when it compiles |
-//! | 29 | CPUID promises what the system does not save | `isa.rs` asks XCR0; [`every_listed_set_really_runs`] |
-//! | 30 | VNNI encodings | AVX-512 VNNI and AVX-VNNI are asked for one by one and have an entrance each (`lanes/vnni.rs`); `screen.rs` runs both |
+//! | 17 | a masked broadcast reads too far; here the last element of A is directly before an inaccessible page | `memory.rs`: `gemm_stays_between_guard_pages` |
+//! | 18 | a length check covers one half only (quantized GEMV) | `pruned_argmax_errors.rs`: `wrong_calls_are_errors_and_write_nothing`, `operands_end_where_memory_does`; every K with one row: `memory.rs`: `gemm_stays_between_guard_pages` |
+//! | 19 | rows after the last full tile are dropped | `gemm.rs`: `small_integers_are_exact_in_every_shape_up_to_70` |
+//! | 20 | an unmasked tail makes results depend on the vector length | `gemm.rs`: `small_integers_are_exact_in_every_shape_up_to_70`; `gemm_bitwise.rs`: `instruction_sets_agree_bitwise` |
+//! | 21 | a wrong register in some column | `counting_numbers_times_the_identity` |
+//! | 22, 28 | AMX: code that no test can run, permissions, sandboxes | `src/gemm/int8/tests.rs`: `every_shape_around_every_edge_equals_the_oracle` on an emulation of the tiles, `without_amx_or_its_permission_products_are_the_same` |
+//! | 23 | NaN leaks between rows of a tile | `gemm_bitwise.rs`: `other_rows_do_not_affect_a_row` |
+//! | 24 | more threads than tiles | `more_threads_than_work` |
+//! | 25, 26, 27 | int8: signs, saturation, ends of the range; `pruned_argmax/error_bound.rs` checks at compile time that sums cannot saturate | `gemm_int8.rs`: `extremes_are_exact`, `every_byte_value_is_multiplied_exactly`; `src/pruned_argmax/tests.rs`: `int8_sums_are_exact`, `a_table_has_the_nearest_int8_values_and_bounds_their_error` |
+//! | 29 | CPUID reports registers that the system does not save; `isa.rs` checks XCR0 | `every_listed_set_really_runs` |
+//! | 30 | VNNI encodings: AVX-512 VNNI and AVX-VNNI are detected separately and have an entry each | `gemm_int8.rs`: `every_shape_around_every_edge_is_equal`; `pruned_argmax.rs`: `a_decided_row_has_the_argmax_of_the_product` |
 //! | 31 | aligned moves on unaligned buffers | `memory.rs`: `any_alignment_gives_the_same_bits` |
-//! | 32 | tanh by way of exp is inf / inf | `activation.rs`: `tanh_forms_are_flat_where_exp_overflows`; fused: `gemm_bitwise.rs`: `an_activation_in_the_epilogue_is_the_activation_alone` |
-//! | 33 | GELU and SiLU in their tails | `activation.rs`: `tails_are_limits_and_never_nan`, `gelu_of_large_negative_numbers_is_zero`; fused: as 32 |
-//! | 34 | denormals: slow, or flushed | [`denormals_are_numbers`]; that they are not slow is a bench |
+//! | 32 | tanh computed by exp is inf / inf | `activation.rs`: `tanh_forms_are_flat_where_exp_overflows`; fused: `gemm_bitwise.rs`: `an_activation_in_the_epilogue_has_the_bits_of_the_activation_kernel` |
+//! | 33 | GELU and SiLU in their tails | `activation.rs`: `tails_are_limits_and_never_nan`, `gelu_of_large_negative_numbers_is_zero` |
+//! | 34 | subnormal numbers are slow or flushed | `denormals_are_numbers` |
 //! | 35 | 32-bit indices | `memory.rs`: `strides_beyond_two_to_the_31`; sizes that overflow: `attention_errors.rs`: `absurd_sizes_do_not_panic` |
-//! | 36 | zero and negative strides, aliasing | `memory.rs`: `zero_strides_repeat_what_they_point_at`; `gemm_errors.rs` and `attention_errors.rs`: `views_that_lie_are_refused`; negative strides and aliasing cannot be written down |
-//! | 37 | spinning threads on too few cores | [`many_more_threads_than_cores_finish`] |
-//! | 38 | hidden allocations | `allocations.rs` |
-//! | 39 | results depend on threads or batch | `gemm_bitwise.rs`: `a_row_alone_has_the_bits_it_has_in_any_batch_on_any_threads`; `attention_bitwise.rs`: all |
-//! | 40 | stack buffers that larger blocks overflow | blocks are constants; sums that wait on the stack: `gemm.rs`: `small_integers_are_exact_around_every_block_edge` |
-//! | 41 | the fallback differs from the vector code | every test here runs on every set, scalar first |
+//! | 36 | zero and negative strides, aliasing; the types allow neither negative strides nor aliasing of an output | `memory.rs`: `zero_strides_repeat_what_they_point_at`; `gemm_errors.rs`: `views_that_exceed_their_slice_are_errors`; `attention_errors.rs`: `views_that_exceed_their_slice_are_errors` |
+//! | 37 | spinning threads on too few cores | `many_more_threads_than_cores_finish` |
+//! | 38 | hidden allocations | `allocations.rs`: `no_kernel_allocates_on_any_threads` |
+//! | 39 | results depend on threads or batch | `gemm_bitwise.rs`: `a_row_alone_has_the_bits_it_has_in_any_batch_on_any_threads`; `attention_bitwise.rs`: `threads_do_not_change_a_bit`, `a_row_alone_has_the_bits_it_has_in_the_batch` |
+//! | 40 | stack buffers that larger blocks overflow; blocks are constants here | `gemm.rs`: `small_integers_are_exact_around_every_block_edge` |
+//! | 41 | the fallback differs from the vector code | `same_bits.rs`: `products`, `attentions` |
+
 use crate::support::batch::{Batch, with_bias};
 use crate::support::gemm::multiply;
 use crate::support::{Crew, POISON, Random, all_isas, bits};
@@ -48,7 +50,7 @@ use simdformer_kernels::{
     Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, gemm,
 };
 
-/// Holds `batch` to the oracle on every instruction set.
+/// Compares `batch` with the oracle on every instruction set.
 fn check(batch: &Batch, what: &str) {
     let exact = batch.exact();
     for isa in all_isas() {
@@ -107,9 +109,9 @@ fn nan_and_infinity_behind_a_mask_do_not_leak() {
 }
 
 #[test]
-fn nan_in_a_key_is_not_swallowed() {
-    // In every place of a block and in the second block: the running maximum ignores NaN, the sum
-    // must not.
+fn nan_in_a_key_reaches_the_output() {
+    // At every kind of position in a block and in the second block: the running maximum ignores NaN,
+    // the sum must not.
     for place in [0, 1, 15, 16, 40, 255, 256, 299] {
         let mut batch = Batch::new(&[(7, 300, 0)], [1, 1, 10], [0, 0, 0], 5);
         batch.key.row_mut(place, 0)[3] = f32::NAN;
@@ -130,8 +132,8 @@ fn nan_in_a_key_is_not_swallowed() {
 
 #[test]
 fn real_scores_below_any_sentinel() {
-    // All visible scores near -1e6, with keys hidden in every way: a mask that fills in -1e4, -5e4
-    // or -1e9 / 1e5 would give the hidden ones all the weight.
+    // All visible scores are near -1e6, and keys are hidden in every way. A mask that fills in -1e4,
+    // -5e4 or -1e9 / 1e5 would give the hidden keys all the weight.
     for level in [-1e4, -5e4, -1e6, -1e30, -3e38] {
         let mut batch = Batch::new(&[(5, 40, 9)], [1, 1, 1], [0, 0, 0], 6);
         batch.scale = 1.0;
@@ -151,8 +153,8 @@ fn real_scores_below_any_sentinel() {
 
 #[test]
 fn a_bias_of_the_lowest_float_is_a_number() {
-    // `f32::MIN` as a mask, alone and together with minus infinity: finite, so where it covers a
-    // whole row its keys are all there is.
+    // `f32::MIN` as a mask, alone and together with minus infinity. It is finite, so a row that it
+    // covers attends to its keys.
     let (low, inf) = (f32::MIN, f32::NEG_INFINITY);
     for (row, expected) in [
         ([0.0, low, 0.0, low], [0.5, 0.0, 0.5, 0.0]),
@@ -218,7 +220,7 @@ fn padding_lanes_never_win() {
 }
 
 #[test]
-fn what_c_held_is_never_read_without_a_residual() {
+fn old_contents_of_c_are_not_read_without_a_residual() {
     for isa in all_isas() {
         for columns in [1, 7, 8, 15, 17, 31, 64, 65, 130] {
             for rows in 1..=13 {
@@ -244,7 +246,7 @@ fn what_c_held_is_never_read_without_a_residual() {
     }
 }
 
-/// A of counting numbers, W the identity: a wrong register is a wrong number, readable at a glance.
+/// A of counting numbers, W the identity: a wrong register gives a wrong number that is easy to read.
 #[test]
 fn counting_numbers_times_the_identity() {
     for isa in all_isas() {
@@ -279,7 +281,7 @@ fn counting_numbers_times_the_identity() {
     }
 }
 
-/// Thirteen rows and one panel, with work enough to be worth a fork.
+/// Thirteen rows and one panel, with enough work for several tasks.
 #[test]
 fn more_threads_than_work() {
     let (rows, depth, columns) = (13, 9000, 7);
@@ -309,7 +311,7 @@ fn more_threads_than_work() {
     }
 }
 
-/// A set that is listed is a set that runs, and can be had by its name.
+/// A set that is listed can run, and can be selected by its name.
 #[test]
 fn every_listed_set_really_runs() {
     for isa in all_isas() {
@@ -327,7 +329,7 @@ fn every_listed_set_really_runs() {
 fn denormals_are_numbers() {
     let tiny = f32::from_bits(1);
     for isa in all_isas() {
-        // Denormal times integer, summed: exact, and lost entirely by flush-to-zero.
+        // Subnormal times integer, summed: exact, and lost completely by flush-to-zero.
         let a: Vec<f32> = (0..40).map(|x| tiny * x as f32).collect();
         let w = vec![3.0; 40 * 20];
         let mut c = vec![POISON; 20];
@@ -339,7 +341,7 @@ fn denormals_are_numbers() {
             Parallelism::Serial,
         );
         assert!(c.iter().all(|x| x.to_bits() == 3 * 780), "{isa}: {c:?}");
-        // Weights whose exact value is denormal may be zero, and nothing else.
+        // A weight whose exact value is subnormal may be zero, and nothing else.
         let mut batch = Batch::new(&[(1, 30, 0)], [1, 1, 1], [0, 0, 0], 34);
         batch.scale = 1.0;
         batch.query.fill(0..1, || 1.0);
@@ -353,7 +355,7 @@ fn denormals_are_numbers() {
         let exact = batch.exact();
         let output = batch.attention(isa, Parallelism::Serial);
         batch.check(&output, &exact, &format!("{isa}, weights around the denormals"));
-        // Denormal values are weighed like any others.
+        // Subnormal values have the usual weights.
         batch.key.fill(0..30, || 0.0);
         batch.value.fill(0..30, || tiny * 1000.0);
         let out = batch.attention(isa, Parallelism::Serial).out.data[0];
@@ -361,7 +363,7 @@ fn denormals_are_numbers() {
     }
 }
 
-/// Helpers that wait must not keep those who work from their core.
+/// Waiting helpers must not keep the cores busy that working threads need.
 #[test]
 fn many_more_threads_than_cores_finish() {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);

@@ -1,13 +1,13 @@
-//! Buckets of relative positions against those of transformers, and what is refused.
+//! Buckets of relative positions compared with those of transformers, and the errors.
 
 use crate::support::errors;
 use simdformer_kernels::relative::RelativeBuckets;
 use simdformer_kernels::{Bias, Expected, Matrix};
 
-/// What `data/t5_buckets.py` wrote.
+/// The output of `data/t5_buckets.py`.
 const GOLDEN: &str = include_str!("data/t5_buckets.txt");
 
-/// A table of `heads` heads whose weight names bucket and head, and the whole of what was asked for.
+/// A table of `heads` heads whose weight encodes the bucket and the head, and the whole requested table.
 fn table(buckets: &RelativeBuckets, count: usize, heads: usize, positions: usize) -> Vec<f32> {
     let weight: Vec<f32> =
         (0..count * heads).map(|at| (at / heads + 1000 * (at % heads)) as f32).collect();
@@ -17,7 +17,7 @@ fn table(buckets: &RelativeBuckets, count: usize, heads: usize, positions: usize
 }
 
 #[test]
-fn tables_are_those_of_transformers() {
+fn tables_match_transformers() {
     let mut lines = 0;
     for line in GOLDEN.lines() {
         let mut words = line.split_whitespace();
@@ -47,7 +47,7 @@ fn tables_are_those_of_transformers() {
     assert_eq!(lines, 22);
 }
 
-/// Whatever the distance, the bucket exists, and farther keys are in no nearer bucket.
+/// Every distance has a bucket, and the bucket of a farther key is not a nearer one.
 #[test]
 fn buckets_grow_with_the_distance() {
     for (count, max_distance) in [(32, 128), (4, 2), (5, 2), (7, 1000), (200, 101)] {
@@ -79,7 +79,7 @@ fn buckets_grow_with_the_distance() {
 }
 
 #[test]
-fn nothing_is_filled_where_nothing_is_asked_for() {
+fn an_empty_request_writes_nothing() {
     let buckets = RelativeBuckets::new(32, 128, true).unwrap();
     assert!(table(&buckets, 32, 4, 0).is_empty());
     assert!(table(&buckets, 32, 0, 7).is_empty());
@@ -87,7 +87,7 @@ fn nothing_is_filled_where_nothing_is_asked_for() {
 }
 
 #[test]
-fn what_cannot_be_is_an_error() {
+fn impossible_settings_are_errors() {
     let new = RelativeBuckets::new;
     let size = |property, least, found| {
         Err(errors::size(property, "the relative buckets", Expected::AtLeast(least), found))

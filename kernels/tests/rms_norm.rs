@@ -1,4 +1,4 @@
-//! Root-mean-square norm against the f64 reference, on every instruction set.
+//! RMSNorm compared with the f64 reference on every instruction set.
 
 use crate::common::{Grid, Random, assert_close};
 use crate::support::errors;
@@ -10,7 +10,7 @@ use simdformer_kernels::{Isa, Matrix, MatrixMut, Parallelism, reference};
 
 const SERIAL: Parallelism<'_> = Parallelism::Serial;
 const U: f64 = 5.960_464_477_539_063e-8;
-/// The least number above 0.
+/// The smallest positive f32.
 const LEAST: f64 = 1.401_298_464_324_817e-45;
 
 /// The documented bound.
@@ -58,7 +58,7 @@ proptest! {
                 check_row(isa, norm, x.row(row), y.row(row));
             }
 
-            // The fused forms are the plain one on the rounded sum, bit for bit.
+            // The fused forms have the bits of the plain one applied to the rounded sum.
             let mut plain = Grid::nan(rows, columns, gap);
             rms_norm(isa, norm, sum.view(), plain.view_mut(), SERIAL).unwrap();
             let mut y = Grid::nan(rows, columns, gap + 3);
@@ -119,7 +119,7 @@ fn rows_of_1e30_and_of_1e_30_are_normalized() {
 }
 
 #[test]
-fn what_is_not_finite_stays_in_its_row() {
+fn values_that_are_not_finite_stay_in_their_row() {
     for isa in Isa::available() {
         for n in [1, 5, 33, 100] {
             for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
@@ -173,7 +173,7 @@ fn a_row_has_the_same_bits_alone_in_a_batch_and_on_any_threads() {
     }
 }
 
-/// Rows at every offset from a cache line: nothing may assume alignment.
+/// Rows at every offset from a cache line: no code may assume an alignment.
 #[test]
 fn misaligned_rows_give_the_same_bits() {
     let mut random = Random(9);
@@ -215,7 +215,7 @@ fn wrong_calls_are_errors() {
     let error = call(RmsNorm { eps: f32::NAN, ..good }, x, 3, 4);
     assert!(error.to_string().ends_with("found NaN"), "{error}");
 
-    // Nothing is written to the sum either.
+    // The sum is not written either.
     let (mut sum, mut out) = ([5.0; 12], [7.0; 12]);
     let to = MatrixMut::new(&mut sum, 3, 4).unwrap();
     let view = MatrixMut::new(&mut out, 3, 4).unwrap();

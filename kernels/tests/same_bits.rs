@@ -1,8 +1,8 @@
-//! Every kernel gives the same bits on every instruction set: one result for all CPUs. Each test ends with a
-//! number that stands for its results on all of them, those of other machines included.
+//! Every kernel gives the same bits on every instruction set. Each test ends with a digest of its results,
+//! which is also that of other machines.
 //!
-//! What the other tests hold to be the same on one set need not be asked again here: rows in a batch,
-//! threads, steps and prefills, norms in place or fused with the residual.
+//! Properties that other tests check on each set are not tested again here: rows in a batch, threads, steps
+//! and prefills, norms in place or fused with the residual.
 
 use crate::support::batch::{Batch, with_bias, with_relative_bias};
 use crate::support::gemm::Packed;
@@ -21,17 +21,17 @@ use simdformer_kernels::{
 
 const SERIAL: Parallelism<'_> = Parallelism::Serial;
 
-/// Runs `work` on every set and compares all that it returns.
+/// Runs `work` on every set and compares all results.
 #[derive(Default)]
 struct Same {
     digest: Option<u64>,
     calls: usize,
-    /// The best set works each time, another one once in so many times; 0 is each time, too.
+    /// The best set runs in every call, each other set in every `share`-th call; 0 means every call.
     share: usize,
 }
 
 impl Same {
-    /// Which NaN it is, is nobody's promise.
+    /// The payload of a NaN is not guaranteed.
     #[track_caller]
     fn same(&mut self, what: &str, work: impl Fn(Isa) -> Vec<f32>) {
         let bits = |x: &f32| if x.is_nan() { 0x7fc0_0000 } else { x.to_bits() };
@@ -61,7 +61,7 @@ impl Same {
         }
     }
 
-    /// Compares all that was the same here with what it is on every other machine.
+    /// Compares the digest of all results with that of every other machine.
     #[track_caller]
     fn everywhere(self, expected: u64) {
         let found = self.digest.expect("something that is the same");
@@ -123,7 +123,7 @@ fn products() {
 }
 
 #[test]
-fn screens() {
+fn pruned_argmaxes() {
     let mut all = Same::default();
     let mut random = Random::new(2);
     let (rows, depth, columns) = (9, 130, 333);
@@ -202,7 +202,7 @@ fn activations_and_exponentials() {
     let mut random = Random::new(5);
     let mut x: Vec<f32> = random.values(60_001).iter().map(|x| 20.0 * x).collect();
     x.extend((0..200_000).map(|_| f32::from_bits(random.bits() as u32)));
-    // Where exp begins to be 0, and where it ends.
+    // Where exp underflows to 0, and where it overflows.
     x.extend((0..4000).flat_map(|i| [-87.3 - i as f32 * 1e-5, 88.7 + i as f32 * 1e-5]));
     for activation in Activation::ALL {
         all.same("an activation", |isa| {
@@ -219,7 +219,7 @@ fn activations_and_exponentials() {
     all.everywhere(0x0d58_7020_da29_1af0);
 }
 
-/// Where 0 and -0 meet, which of them is the largest must not depend on how they are compared.
+/// If 0 and -0 are both the largest, the result must not depend on how they are compared.
 #[test]
 fn zeros_of_both_signs() {
     let mut all = Same::default();
@@ -293,7 +293,7 @@ fn embeddings_and_selections() {
 
 #[test]
 fn attentions() {
-    // Of nine calls for a batch.
+    // A batch takes nine calls.
     let mut all = Same { share: 5, ..Same::default() };
     let mut seed = 0;
     for lens in [

@@ -1,5 +1,5 @@
-//! What Miri (`.ci/miri`) and ThreadSanitizer (`.ci/tsan`) run: every kernel, forward and training, on one thread
-//! and on several. Miri has the scalar set and small shapes.
+//! The tests for Miri (`.ci/miri`) and ThreadSanitizer (`.ci/tsan`): every kernel, forward and training, on
+//! one thread and on several. Under Miri the set is scalar and shapes are small.
 
 mod calls;
 #[path = "support/pool.rs"]
@@ -19,14 +19,14 @@ use simdformer_kernels::{
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Under Miri and ThreadSanitizer: several panels, vectors that are not full, more rows than one tile.
+/// Under Miri and ThreadSanitizer: several panels, partial vectors, more rows than one tile.
 const SIZE: Size = match (cfg!(miri), cfg!(small_tasks)) {
     (true, _) => Size { tokens: 9, heads: 2, head_dim: 5, columns: 11 },
     (_, true) => Size { tokens: 9, heads: 2, head_dim: 5, columns: 70 },
     _ => Size::SHARED,
 };
 
-/// ThreadSanitizer sees races of threads that run at the same time, which they do not always do.
+/// ThreadSanitizer detects races only between threads that run at the same time, so it repeats the calls.
 const ROUNDS: usize = if cfg!(small_tasks) { 8 } else { 1 };
 
 fn check(what: &str, found: &Results, serial: &Results) {
@@ -36,8 +36,8 @@ fn check(what: &str, found: &Results, serial: &Results) {
     }
 }
 
-/// Two threads that are started for each call, begin together, and both call every number: each is claimed by one of
-/// them. They say another number of threads each time.
+/// Two threads that are started for each call and begin together. Both call every task number, and one of
+/// them claims each. `threads` gives another number each time.
 struct Scoped(AtomicUsize);
 
 impl Executor for Scoped {
@@ -87,7 +87,7 @@ fn a_pool_that_is_shared() {
     });
 }
 
-/// Miri finds fault with rayon's own queues.
+/// Miri reports errors in rayon's own queues.
 #[cfg(all(feature = "rayon", not(miri)))]
 #[test]
 fn the_pools_of_rayon() {
@@ -102,9 +102,10 @@ fn the_pools_of_rayon() {
     }
 }
 
-/// Rows for each way through the product (one, few, many), depths of more than one block, and each dtype.
+/// Numbers of rows for each code path of the product (one, few, many), depths of more than one block, and
+/// each dtype.
 #[test]
-fn products_of_every_height() {
+fn products_of_every_number_of_rows() {
     let isa = Isa::SCALAR;
     for [rows, depth, columns] in
         [[1, 70, 20], [7, 100, 20], [13, 33, 40], [40, 3, 20], [38, 100, 1]]
@@ -131,7 +132,7 @@ fn products_of_every_height() {
     }
 }
 
-/// What takes no [`Parallelism`].
+/// Kernels that take no [`Parallelism`].
 #[test]
 fn the_rest() {
     let isa = Isa::SCALAR;

@@ -1,4 +1,4 @@
-//! Softmax, log-softmax and log-sum-exp against the f64 reference, on every instruction set.
+//! Softmax, log-softmax and log-sum-exp compared with the f64 reference on every instruction set.
 
 use crate::common::{Grid, assert_close};
 use crate::support::errors;
@@ -11,7 +11,7 @@ use simdformer_kernels::{Expected, Isa, Matrix, MatrixMut, Parallelism, referenc
 const SERIAL: Parallelism<'_> = Parallelism::Serial;
 const U: f64 = 5.960_464_477_539_063e-8;
 
-/// `d` of the documented bounds, and 4 of the constant beside it.
+/// `d` of the documented bounds, and the constant 4 beside it.
 fn depth(columns: usize) -> f64 {
     (columns.min(4096) / 64) as f64 + 4.0
 }
@@ -22,7 +22,7 @@ fn check_row(isa: Isa, row: &[f32], length: usize, masked: FullyMasked, p: &[f32
     let max = valid.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     for column in 0..row.len() {
         let exact = reference::softmax(row, length, masked, column);
-        // x - max is rounded once: it moves its exponential by |x - max| u.
+        // `x - max` is rounded once, which changes its exponential by |x - max| u.
         let distance =
             if column < length { f64::from((max - row[column]).min(90.0)).max(0.0) } else { 0.0 };
         let bound = exact * (d + 8.0 + distance) * U + f64::from(f32::MIN_POSITIVE);
@@ -31,7 +31,7 @@ fn check_row(isa: Isa, row: &[f32], length: usize, masked: FullyMasked, p: &[f32
         if exact == f64::NEG_INFINITY {
             assert_eq!(log[column], f32::NEG_INFINITY);
         } else {
-            // Under `Uniform` even a row of negative infinities has finite logarithms.
+            // With `Uniform` even a row of negative infinities has finite logarithms.
             let distance = if column < length && max > f32::NEG_INFINITY {
                 f64::from(max) - f64::from(row[column])
             } else {
@@ -95,7 +95,7 @@ proptest! {
     }
 }
 
-/// Rows longer than a block, whose maximum is at the start, in the middle or at the end.
+/// Rows longer than a block, with the maximum at the start, in the middle or at the end.
 #[test]
 fn long_rows_are_as_accurate_as_short_ones() {
     let mut random = crate::common::Random(7);
@@ -126,9 +126,9 @@ fn long_rows_are_as_accurate_as_short_ones() {
     }
 }
 
-/// Ascending maxima: the sum is rescaled at every block.
+/// Increasing maxima: the sum is rescaled at every block.
 #[test]
-fn rescaling_at_every_block_loses_nothing() {
+fn rescaling_at_every_block_keeps_the_bound() {
     let columns = 40_960;
     let row: Vec<f32> = (0..columns).map(|i| (i / 4096) as f32 * 0.5).collect();
     let matrix = Matrix::new(&row, 1, columns).unwrap();
@@ -174,7 +174,7 @@ fn a_fully_masked_row_gives_zeros_or_the_mean_of_all() {
             assert!(p.iter().all(|&p| p == 1.0 / n as f32));
             assert!(log.iter().all(|&l| (l + (n as f32).ln()).abs() <= 1e-6));
         }
-        // Beside it, a row with entries is what it is alone.
+        // A row with visible columns beside it has the bits that it has alone.
         let scores = [f32::NAN, f32::NAN, 1.0, 2.0];
         let mut p = [9.0; 4];
         let view = MatrixMut::new(&mut p, 2, 2).unwrap();
@@ -238,7 +238,7 @@ fn finite_sentinels_and_huge_scores_are_ordinary_numbers() {
     }
 }
 
-/// Where exp would be subnormal, the probability is exactly zero.
+/// Where exp would be subnormal, the probability is exactly 0.
 #[test]
 fn scores_far_below_the_maximum_are_exactly_zero() {
     for isa in Isa::available() {

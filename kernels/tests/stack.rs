@@ -1,6 +1,6 @@
-//! How much stack the kernels take: each runs on a stack that was filled beforehand, and what it
-//! leaves of the filling is what it did not need. The figures are promised to whoever has a small
-//! stack, for builds with optimization (`opt-level` 2 or 3).
+//! The stack that the kernels use. Each kernel runs on a stack that was filled with a pattern; the part
+//! that still has the pattern was not used. The limits are documented for builds with optimization
+//! (`opt-level` 2 or 3).
 use crate::support::stack::{ATTENTION, KIB, OTHERS, check, reach};
 use crate::support::{Random, all_isas, cases};
 use simdformer_kernels::activation::{self, Activation};
@@ -20,13 +20,13 @@ use simdformer_kernels::{
     gemm, gemm_int8, gemm_unpacked,
 };
 
-/// What the crate's documentation promises.
+/// The limits in the documentation of the crate.
 const GEMM: usize = 64 * KIB;
-const SCREEN: usize = 32 * KIB;
+const PRUNED_ARGMAX: usize = 32 * KIB;
 
 const SERIAL: Parallelism<'static> = Parallelism::Serial;
 
-/// Two threads, of which only the calling one works.
+/// Reports two threads and runs everything on the calling one.
 struct Here;
 
 impl Executor for Here {
@@ -121,7 +121,7 @@ fn products() {
                 });
             }
         }
-        // Packed on the way, and handed out to an executor that runs everything here.
+        // Packed during the call, on an executor that runs everything on this thread.
         let mut scratch = vec![0.0; PackedMatrix::len(isa, depth, columns).expect("small")];
         for shared in [false, true] {
             check(isa, "a product that is not packed", GEMM, || {
@@ -167,7 +167,7 @@ fn products() {
             }
         }
         let mut bytes = vec![0.0; PruningTable::len(depth, columns).expect("small")];
-        check(isa, "building a screen", SCREEN, || {
+        check(isa, "building a screen", PRUNED_ARGMAX, || {
             PruningTable::build(&packed, &mut bytes).expect("space");
         });
         let screen = PruningTable::from_built(depth, columns, &bytes).expect("the length");
@@ -176,7 +176,7 @@ fn products() {
         let (mut best, mut values) = (vec![0; 40], vec![0.0; 40]);
         for rows in [1, 13, 40] {
             let x = Matrix::new(&a[..rows * depth], rows, depth).expect("x");
-            check(isa, "a screen", SCREEN, || {
+            check(isa, "a screen", PRUNED_ARGMAX, || {
                 let out = (&mut best[..rows], &mut values[..rows]);
                 let banned = |_: usize, column: u32| column.is_multiple_of(7);
                 pruned_argmax::argmax(&product, x, &banned, out, &mut scratch, SERIAL)
@@ -186,7 +186,7 @@ fn products() {
     }
 }
 
-/// Room for the context of `query` and for the weights of all its heads.
+/// Memory for the context of `query` and for the weights of all its heads.
 fn output<'a>(
     out: &'a mut [f32],
     weights: &'a mut [f32],

@@ -1,5 +1,5 @@
-//! Strides along axes that are never stepped: whatever they are, kernels give the bits that they give
-//! for dense tensors, and no arithmetic overflows.
+//! Strides along axes of length 0 and 1, which are never stepped: for every stride the kernels give the
+//! bits of dense tensors, and no arithmetic overflows.
 
 use crate::support::{POISON, Random, all_isas, difference};
 use simdformer_kernels::activation::{self, Activation};
@@ -16,7 +16,7 @@ use simdformer_kernels::{
     PackedMatrix, Parallelism, Qkv, Residual, Sequence, attention, attention_scratch, gemm,
 };
 
-/// Strides that no two elements are apart.
+/// Strides between elements that do not exist.
 const STRIDES: [usize; 6] = [0, 1, 5, usize::MAX / 4, usize::MAX / 2 + 1, usize::MAX];
 const SERIAL: Parallelism<'static> = Parallelism::Serial;
 
@@ -30,10 +30,10 @@ fn row_mut(data: &mut [f32], stride: usize) -> MatrixMut<'_> {
 }
 
 #[test]
-fn views_know_no_stride_that_is_never_stepped() {
+fn views_accept_any_stride_that_is_never_stepped() {
     let data = [1.0, 2.0, 3.0, 4.0];
     for stride in STRIDES {
-        // Without elements, any block of rows and any transposition.
+        // Without elements, every block of rows and every transposition is valid.
         for (rows, columns) in [(4, 0), (0, 4), (0, 0), (usize::MAX, 0), (0, usize::MAX)] {
             for (row_stride, column_stride) in [(stride, 1), (1, stride), (stride, stride)] {
                 let none = Matrix::strided(&[], rows, columns, row_stride, column_stride);
@@ -48,7 +48,7 @@ fn views_know_no_stride_that_is_never_stepped() {
                 assert!(none.is_ok(), "{rows} x {columns}, {row_stride}, {column_stride}");
             }
         }
-        // One row is as wide as it is, one column has its elements side by side.
+        // One row has its width as stride, one column has contiguous elements.
         let one = Matrix::strided(&data, 1, 4, stride, 1).expect("one row");
         assert_eq!((one.row_stride(), one.column_stride()), (4, 1));
         assert_eq!(one.block(1, 0).map(|none| none.rows()), Ok(0));
@@ -134,7 +134,7 @@ fn products_of_one_row_or_no_depth() {
 }
 
 #[test]
-fn a_screen_of_no_depth() {
+fn a_pruned_argmax_without_depth() {
     for isa in all_isas() {
         let mut buffer = vec![POISON; PackedMatrix::len(isa, 0, 70).expect("small")];
         let none = Matrix::new(&[], 0, 70).expect("W");
@@ -198,7 +198,7 @@ fn attention_of_one_token_or_one_head() {
     }
 }
 
-/// Everything that the row kernels make of one row whose stride is `stride`.
+/// All row kernels on one row whose stride is `stride`.
 fn rows(isa: Isa, x: &[f32], stride: usize) -> Vec<f32> {
     let mut outputs = Vec::new();
     let mut out = vec![POISON; x.len()];

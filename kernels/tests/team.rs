@@ -1,4 +1,4 @@
-//! What the callbacks of a kernel may do on a pool: panic, and enter rayon again. What hangs fails.
+//! What the callbacks of a kernel may do on a pool: panic, and call rayon. A test that hangs fails.
 use crate::support::cases;
 use crate::support::pruned_argmax::{Built, Operands};
 use simdformer_kernels::pruned_argmax::{self, Product, PruningTable};
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 type Banned<'b> = &'b (dyn Fn(usize, u32) -> bool + Sync);
 
-/// Runs `work`, and fails when it takes longer than anything here can take.
+/// Runs `work`, and fails when it does not end in time.
 fn within(what: &str, work: impl FnOnce() + Send + 'static) {
     let (send, receive) = channel();
     let thread = std::thread::spawn(move || {
@@ -54,7 +54,7 @@ const CREWS: [(Kind, usize); 7] = [
     (Kind::Team, 7),
 ];
 
-/// The largest columns that are not banned, and their bits.
+/// The argmax of the columns that are not banned, and its bits.
 fn largest(
     operands: &Operands,
     built: &Built,
@@ -78,7 +78,7 @@ fn operands() -> Operands {
     Operands::gaussian((9, 40, 900), 5)
 }
 
-/// Every seventh column.
+/// Bans every seventh column.
 fn seventh(_: usize, column: u32) -> bool {
     column.is_multiple_of(7)
 }
@@ -107,7 +107,7 @@ fn a_panic_in_banned_reaches_the_caller() {
                         pool.install(|| kind.run(|crew| largest(&operands, &built, banned, crew)))
                     }));
                     assert!(caught.is_err());
-                    // Inside the team, which goes on.
+                    // Inside of the team, which continues afterwards.
                     let found = pool.install(|| {
                         kind.run(|crew| {
                             let caught = catch_unwind(AssertUnwindSafe(|| {
@@ -134,7 +134,7 @@ fn banned_may_enter_rayon() {
                 let expected = largest(&operands, &built, &seventh, Parallelism::Serial);
                 let banned = |row: usize, column: u32| {
                     if column.is_multiple_of(cases(45, 5)) {
-                        // A whole kernel in the other pool, and a fork in this one.
+                        // A whole kernel in the other pool, and a join in this one.
                         let found = other.install(|| {
                             Team::run(|team| {
                                 largest(&operands, &built, &seventh, Parallelism::Team(team))

@@ -1,4 +1,4 @@
-//! Argmax and top-k against the reference, on every instruction set.
+//! Argmax and top-k compared with the reference on every instruction set.
 
 use crate::common::{Grid, Random};
 use crate::support::errors;

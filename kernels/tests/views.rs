@@ -1,5 +1,5 @@
-//! Views made of pointers: every layout that another engine's tensors have, between pages that may not
-//! be touched, and parts of one buffer written by several threads at once.
+//! Views made from pointers: every layout that tensors of other engines have, between inaccessible pages,
+//! and parts of one buffer that several threads write at the same time.
 
 use crate::support::errors;
 use crate::support::gemm::{Packed, multiply};
@@ -13,7 +13,7 @@ use simdformer_kernels::{
 
 const SERIAL: Parallelism<'static> = Parallelism::Serial;
 
-/// Rows, columns, and strides of a matrix as others lay it.
+/// Rows, columns, and strides of matrices in the layouts of other libraries.
 const LAYOUTS: [(&str, usize, usize, usize, usize); 9] = [
     ("row after row", 5, 7, 7, 1),
     ("column after column", 5, 7, 1, 5),
@@ -37,7 +37,7 @@ fn a_pointer_makes_the_view_that_a_slice_makes() {
     for (what, rows, columns, row_stride, column_stride) in LAYOUTS {
         let slice = Matrix::strided(&data, rows, columns, row_stride, column_stride);
         let slice = slice.expect("space");
-        // SAFETY: the elements are those of the view just made.
+        // SAFETY: the elements are those of the view made above.
         let raw = unsafe {
             Matrix::from_raw_parts(data.as_ptr(), rows, columns, row_stride, column_stride)
         };
@@ -59,7 +59,7 @@ fn a_pointer_makes_the_view_that_a_slice_makes() {
     let shape = [3, 2, 4];
     for (token_stride, head_stride) in [(8, 4), (4, 12), (24, 4), (5, 20), (11, 5)] {
         let slice = Heads::strided(&data, shape, token_stride, head_stride).expect("space");
-        // SAFETY: the elements are those of the view just made.
+        // SAFETY: the elements are those of the view made above.
         let raw = unsafe { Heads::from_raw_parts(data.as_ptr(), shape, token_stride, head_stride) };
         let raw = raw.expect("it fits");
         for (token, head) in [(0, 0), (2, 1), (1, 0), (3, 0), (0, 2)] {
@@ -78,12 +78,12 @@ fn data_of(data: &[f32], reach: usize) -> f32 {
 }
 
 #[test]
-fn what_overflows_overlaps_or_is_null_is_refused() {
+fn views_that_overflow_overlap_or_are_null_are_errors() {
     let mut data = [0.0f32; 64];
     let (read, write) = (data.as_ptr(), data.as_mut_ptr());
-    // A stride that goes backwards.
+    // A negative stride.
     let back = (-4isize).cast_unsigned();
-    // SAFETY: refused, or without a step along the stride.
+    // SAFETY: the call is an error, or no step along the stride is made.
     unsafe {
         let refused = Matrix::from_raw_parts(read, 3, 4, back, 1);
         assert_eq!(refused.err(), Some(errors::too_large("a view")));
@@ -121,9 +121,9 @@ fn what_overflows_overlaps_or_is_null_is_refused() {
     }
 }
 
-/// A view without elements may be made of any pointer, and used.
+/// A view without elements may be made from any pointer and used.
 #[test]
-fn nothing_needs_no_memory() {
+fn a_view_without_elements_needs_no_memory() {
     let isa = Isa::best();
     for at in [core::ptr::null_mut::<f32>(), core::ptr::without_provenance_mut(3)] {
         // SAFETY: no view here has an element.
@@ -162,7 +162,7 @@ fn parts_of_views_are_views() {
                 assert_eq!(written.read().at(i, j), part.at(i, j));
             }
         }
-        // Columns, by way of the transpose.
+        // Blocks of columns, by way of the transposed view.
         let part = writable.reborrow().transposed().block(1, 3).expect("columns").transposed();
         assert_eq!((part.rows(), part.columns()), (6, 3));
         assert_eq!(part.read().at(4, 2), whole.at(4, 3));
@@ -211,11 +211,10 @@ fn parts_of_views_are_views() {
     }
 }
 
-/// Matrices that lie between each other's elements, column by column, row by row or in halves of rows, are
-/// written at the same time. A race detector, where there is one, sees no two threads at one element;
-/// the values see to the rest.
+/// Threads write interleaved matrices at the same time: column by column, row by row, or in halves of rows.
+/// A race detector reports two threads at one element, and the values show the rest.
 #[test]
-fn threads_write_between_each_others_elements() {
+fn threads_write_interleaved_views() {
     const ROWS: usize = 33;
     const COLUMNS: usize = 21;
     const THREADS: usize = 4;
@@ -238,7 +237,8 @@ fn threads_write_between_each_others_elements() {
             let start = all.as_mut_ptr();
             let views: Vec<MatrixMut<'_>> = (0..THREADS)
                 .map(|thread| {
-                    // SAFETY: each has elements of its own in `all`, which nothing else uses.
+                    // SAFETY: each view has elements of its own in `all`, which nothing
+                    // else uses.
                     unsafe {
                         let at = start.add(thread * apart);
                         MatrixMut::from_raw_parts(at, ROWS, COLUMNS, row_stride, column_stride)
@@ -279,7 +279,7 @@ fn threads_write_between_each_others_elements() {
             }
         }
 
-        // The heads of one tensor, each attended to by a thread of its own.
+        // The heads of one tensor, each computed by a thread of its own.
         let shape = [19, 1, 20];
         let (heads, stride) = (THREADS, THREADS * 20);
         let tokens = random.values(19 * stride);
@@ -288,7 +288,8 @@ fn threads_write_between_each_others_elements() {
         std::thread::scope(|scope| {
             for head in 0..heads {
                 let data = &tokens[head * 20..];
-                // SAFETY: each has the elements of its own head, and nothing else uses the output.
+                // SAFETY: each view has the elements of its own head, and nothing else uses
+                // the output.
                 let to =
                     unsafe { HeadsMut::from_raw_parts(start.add(head * 20), shape, stride, 20) };
                 let to = to.expect("no overlap");
@@ -317,7 +318,7 @@ mod guard {
     use super::*;
     use crate::support::Guarded;
 
-    /// As A, as W and as C in each layout, flush against a page that may not be touched.
+    /// As A, as W and as C in each layout, directly beside an inaccessible page.
     #[test]
     fn every_layout_stays_between_guard_pages() {
         let mut random = Random::new(26);
@@ -327,7 +328,7 @@ mod guard {
                 let values = random.integers(len, 8);
                 for wall in [Guarded::at_start, Guarded::at_end] {
                     let data = wall(&values);
-                    // SAFETY: `len` floats are what the strides reach, and nobody writes them.
+                    // SAFETY: the strides reach `len` floats, which nothing writes.
                     let view = unsafe {
                         let at = data.as_ptr();
                         Matrix::from_raw_parts(at, rows, columns, row_stride, column_stride)
@@ -353,7 +354,8 @@ mod guard {
                     }
                     // As C and residual.
                     let mut out = wall(&vec![POISON; len]);
-                    // SAFETY: as above, and nothing else uses it meanwhile.
+                    // SAFETY: as above, and nothing else uses the memory while the view
+                    // exists.
                     let to = unsafe {
                         let at = out.as_mut_ptr();
                         MatrixMut::from_raw_parts(at, rows, columns, row_stride, column_stride)
@@ -377,7 +379,7 @@ mod guard {
                     assert_eq!(out.iter().filter(poison).count(), untouched, "{isa}: {what}: gaps");
                 }
             }
-            // One value for all rows, all columns, or both.
+            // One value for all rows, for all columns, or for both.
             for (row_stride, column_stride) in [(0, 1), (1, 0), (0, 0)] {
                 let len = reach(6, 9, row_stride, column_stride);
                 let data = Guarded::at_end(&random.integers(len, 8));

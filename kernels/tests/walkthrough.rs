@@ -1,6 +1,6 @@
-//! The published walkthrough of a small encoder-decoder, replayed on the kernels: the printed
-//! queries, keys and masks must give the printed scores, weights and context, and the masks of a
-//! batch must come out of lengths and causality. `data/README.md` says what the files hold.
+//! The published walkthrough of a small encoder-decoder, computed by the kernels. The printed queries, keys
+//! and masks must give the printed scores, weights and context, and the masks of a batch must follow from
+//! lengths and causality. `data/README.md` describes the files.
 
 use crate::support::batch::{Batch, OwnedBias};
 use crate::support::{Tensor, all_isas};
@@ -18,7 +18,7 @@ fn masks() -> Value {
     serde_json::from_str(include_str!("data/masks.json")).expect("valid JSON")
 }
 
-/// All numbers of a nested array in order; true counts as 1.
+/// All numbers of a nested array in order; `true` counts as 1.
 fn flat(value: &Value) -> Vec<f64> {
     match value {
         Value::Array(items) => items.iter().flat_map(flat).collect(),
@@ -31,17 +31,17 @@ fn size(value: &Value) -> usize {
     value.as_array().expect("an array").len()
 }
 
-/// One kind of attention of one sentence: everything `[heads, tokens, ...]`.
+/// One kind of attention of one sentence; every tensor is `[heads, tokens, ...]`.
 struct Printed {
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    /// `[queries][keys]`, true where the query may look.
+    /// `[queries][keys]`, true if the query sees the key.
     mask: Vec<bool>,
     scores: Vec<f64>,
     weights: Vec<f64>,
     context: Vec<f64>,
-    /// What dropout left, divided by the probability to be left.
+    /// The weights after dropout, divided by the probability of being kept.
     kept: Vec<f64>,
 }
 
@@ -63,7 +63,7 @@ impl Printed {
             tensor
         };
         let (query, key, value) = (tensor("query"), tensor("key"), tensor("value"));
-        // One row of the mask may stand for all queries.
+        // One row of the mask may be for all queries.
         let rows: Vec<Vec<f64>> =
             at("mask")[0].as_array().expect("rows").iter().map(flat).collect();
         let mask = (0..query.shape[0])
@@ -84,7 +84,7 @@ impl Printed {
         self.mask[i * self.keys() + j]
     }
 
-    /// The mask as sequences: runs of queries that see the same number of keys, or one more each.
+    /// The mask as sequences: runs of queries that see the same number of keys, or one more key each.
     fn by_length(&self, causal: bool) -> Batch {
         let mut batch = self.batch();
         batch.causal = causal;
@@ -140,7 +140,7 @@ fn close(found: f64, printed: f64, tolerance: f64, what: &str) {
     assert!(error <= tolerance, "{what}: {found}, printed {printed}");
 }
 
-/// `a`, `[rows, depth]`, times `b`, `[depth, columns]`, on the kernel.
+/// `a`, `[rows, depth]`, times `b`, `[depth, columns]`, by the kernel.
 fn product(isa: Isa, a: Matrix<'_>, b: Matrix<'_>, scale: f32) -> Vec<f32> {
     let mut packed = vec![0.0; PackedMatrix::len(isa, b.rows(), b.columns()).expect("small")];
     let packed = PackedMatrix::pack(isa, b, &mut packed).expect("the length");
@@ -183,7 +183,7 @@ fn printed_scores_weights_and_context() {
                 let by_bias = printed.by_bias().attention(isa, Parallelism::Serial);
                 for head in 0..heads {
                     let what = |i, j| format!("{isa}, {name} {sentence}, head {head}, {i} to {j}");
-                    // Scores: the oracle's, and the kernel's own Q K^T.
+                    // Scores of the oracle, and of a GEMM that computes Q K^T.
                     let (q, k) = (rows(&printed.query, head), rows(&printed.key, head));
                     let scores = product(isa, q, k.transposed(), options.scale);
                     let mut dropped = vec![0.0f32; queries * keys];
@@ -213,7 +213,8 @@ fn printed_scores_weights_and_context() {
                             compared += 1;
                         }
                     }
-                    // Context: the printed one was made in training, with dropout on the weights.
+                    // The printed context was computed in training, with dropout of the
+                    // weights.
                     let dropped = Matrix::new(&dropped, queries, keys).expect("that many weights");
                     let context = product(isa, dropped, rows(&printed.value, head), 1.0);
                     for i in 0..queries {
@@ -224,7 +225,8 @@ fn printed_scores_weights_and_context() {
                         }
                     }
                 }
-                // Without dropout, the flash output is the weights times the values.
+                // Without dropout the output of flash attention is the weights times the
+                // values.
                 for output in [&by_length, &by_bias] {
                     for i in 0..queries {
                         for head in 0..heads {
@@ -247,9 +249,9 @@ fn printed_scores_weights_and_context() {
     assert_eq!(compared, (9 + 25 + 15) * 3 * 2 * all_isas().len());
 }
 
-/// Lengths and causality make exactly the three masks of the batch.
+/// Lengths and causality give exactly the three masks of the batch.
 #[test]
-fn the_three_masks_come_out_of_lengths() {
+fn lengths_give_the_three_masks() {
     let masks = masks();
     let lengths =
         |name: &str| -> Vec<usize> { flat(&masks[name]).iter().map(|&n| n as usize).collect() };
@@ -268,7 +270,7 @@ fn the_three_masks_come_out_of_lengths() {
             batch.value = Tensor::filled([4, 1, 3], 0, &mut random);
             batch.causal = causal;
             batch.weight_heads = vec![0];
-            // A padded query sees nothing.
+            // A padded query sees no key.
             batch.sequences = vec![
                 Sequence { query_len, key_len, padded_len: 4, ..Sequence::default() },
                 Sequence {
@@ -295,7 +297,7 @@ fn the_three_masks_come_out_of_lengths() {
     }
 }
 
-/// The masked softmax that the textbook works out: a fully masked row is uniform there.
+/// The masked softmax of the textbook example, in which a fully masked row is uniform.
 #[test]
 fn the_worked_softmax() {
     let masks = masks();
@@ -306,7 +308,7 @@ fn the_worked_softmax() {
         let scores = flat(&worked["scores"][sentence]);
         let expected = flat(&worked["weights"][sentence]);
         let masked = flat(&mask[sentence]);
-        // Queries of zeros: the bias is the score.
+        // With queries of zeros the bias is the score.
         let mut batch = Batch::new(&[], [1, 1, 2], [0, 0, 0], 0);
         batch.query = Tensor::new([4, 1, 2], 0);
         batch.query.fill(0..4, || 0.0);
@@ -321,7 +323,7 @@ fn the_worked_softmax() {
             let masked = |(&x, &m)| if mask && m != 0.0 { f32::NEG_INFINITY } else { x as f32 };
             OwnedBias::dense(scores.map(masked).collect(), 0, 4)
         };
-        // Masked by the bias, and masked by lengths, one sequence per row.
+        // Masked by the bias, and masked by lengths with one sequence per row.
         let by_bias = Batch { sequences: vec![all], bias: Some(bias(true)), ..batch.clone() };
         let by_length = Batch {
             sequences: (0..4)
@@ -383,7 +385,7 @@ fn the_worked_products() {
     }
 }
 
-/// A view of what was printed is a view like any other.
+/// A view of the printed tensors is a view like any other.
 #[test]
 fn printed_tensors_have_the_printed_shapes() {
     let trace = trace();

@@ -12,31 +12,8 @@
 //! | named tensors of other code: `safetensors`, a memory map, another engine | [`Checkpoint::from_tensors`] |
 //! | numbers without a name or a file | [`Model::from_fn`](crate::Model::from_fn) |
 //!
-//! The rest of the crate addresses tensors by [`TensorId`]; the file of each family in this module maps it to
-//! the tensor names of that family. [`TensorId::all`] and [`TensorId::names`] list every tensor of a
-//! configuration. The name patterns, for `side` `encoder` or `decoder` and layer `N`:
-//!
-//! | | Hugging Face families | `torch.nn.Transformer` | [`Family::Plain`](crate::config::Family::Plain) |
-//! |---|---|---|---|
-//! | embeddings | `model.side.embed_tokens.weight`, one for both `model.shared.weight` | `src_embed.weight`, `tgt_embed.weight` | `side.embedding.weight` |
-//! | convolutions | `model.encoder.conv1.`, `model.encoder.conv2.` (Whisper) | | `encoder.convolutions.0.`, `encoder.convolutions.1.` |
-//! | learned positions | `model.side.embed_positions.weight` | | `side.positions.weight` |
-//! | in a layer | `model.side.layers.N.` | `side.layers.N.`, also after `transformer.` | `side.layers.N.` |
-//! | its attention | `self_attn.`, `encoder_attn.` | `self_attn.`, `multihead_attn.` | `self_attention.`, `cross_attention.` |
-//! | projections | `q_proj`, `k_proj`, `v_proj`, `out_proj` | `in_proj_weight`, `in_proj_bias`, `out_proj` | `query`, `key`, `value`, `output` |
-//! | its feed-forward | `fc1`, `fc2` | `linear1`, `linear2` | `feed_forward.inner`, `feed_forward.outer` |
-//! | its norms | `self_attn_layer_norm`, `encoder_attn_layer_norm`, `final_layer_norm` | `norm1`, `norm2`, `norm3` | `self_attention_norm`, `cross_attention_norm`, `feed_forward_norm` |
-//! | other norms | `model.side.layernorm_embedding`, `model.side.layer_norm` | `side.norm` | `side.embedding_norm`, `side.final_norm` |
-//! | output | `lm_head.weight`, `final_logits_bias` | `generator.weight`, `generator.bias` | `output.weight`, `output.bias` |
-//!
-//! The families derived from fairseq (Marian to PLBart) are in the first column; FSMT's output is
-//! `model.decoder.output_projection.weight`, Whisper's `proj_out.weight`. Families with other names have a file
-//! each under `names/`: T5 (`side.block.N.layer.0.SelfAttention.q`), Seamless (`text_side.layers.N.`), and
-//! encoder-only models, whose names may have the family as a prefix
-//! (`bert.encoder.layer.N.attention.self.query`).
-//!
-//! Linear maps, convolutions and norms end in `.weight` and `.bias`; a map is `[outputs, inputs]`, a convolution
-//! `[outputs, inputs, 3]`.
+//! The rest of the crate addresses tensors by [`TensorId`], whose page has the names of each tensor in the families.
+//! [`TensorId::all`] and [`TensorId::names`] list them for a configuration.
 //!
 //! ```no_run
 //! use simdformer::checkpoint::{Checkpoint, TensorId};

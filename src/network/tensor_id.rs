@@ -81,6 +81,8 @@ pub enum LayerPart {
 /// // Only the decoder has cross-attention.
 /// assert_eq!(TensorId::Layer(Side::Encoder, 5, part).shape(&Config::base(37_000)), None);
 /// ```
+///
+#[doc = include_str!("../../docs/tensor-names.md")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TensorId {
     /// `[source_vocab, d_model]`; not if the encoder reads features.

@@ -6,7 +6,7 @@
 //!
 //! Results with a probe are bitwise equal to those without. A session without a probe has no cost: the stacks are
 //! compiled twice, and in the version without a probe the calls after each block are empty. The blocks do not depend on
-//! probes; `context.rs` selects the tensors and their order.
+//! probes.
 //!
 //! Some tensors are computed only for the probe, in its scratch. Flash attention never stores the matrix of scores, so
 //! [`Stage::Scores`] and [`Stage::Weights`] are recomputed from the same queries and keys that the kernel reads (within

@@ -1,5 +1,5 @@
-//! An allocator that counts calls and bytes on every thread but the test harness's, which after a minute prints that
-//! a test takes long.
+//! An allocator that counts calls and bytes on every thread except that of the test harness, which prints a
+//! message after a minute.
 
 use core::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -10,14 +10,14 @@ static CALLS: AtomicUsize = AtomicUsize::new(0);
 static BYTES: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 
-/// The thread that allocated first, which is the harness's; no thread once that runs a test itself.
+/// The thread that allocated first, which is the harness. No thread, after the harness runs a test itself.
 static HARNESS: AtomicUsize = AtomicUsize::new(0);
 
 std::thread_local! {
     static HERE: u8 = const { 0 };
 }
 
-/// A number of this thread alone.
+/// A number that identifies this thread.
 fn here() -> usize {
     HERE.with(|here| core::ptr::from_ref(here).addr())
 }
@@ -40,12 +40,12 @@ pub(crate) fn calls() -> usize {
     CALLS.load(SeqCst)
 }
 
-/// Bytes allocated now.
+/// Bytes that are allocated now.
 pub(crate) fn bytes() -> usize {
     BYTES.load(SeqCst)
 }
 
-/// The most bytes allocated at a time since [`forget_peak`].
+/// The largest number of bytes allocated at one time since [`forget_peak`].
 pub(crate) fn peak() -> usize {
     PEAK.load(SeqCst)
 }
@@ -65,7 +65,7 @@ unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
         grown(layout.size());
-        // SAFETY: the caller's promises are those that `System` asks for.
+        // SAFETY: the caller keeps the contract of `GlobalAlloc`, which is that of `System`.
         unsafe { System.alloc(layout) }
     }
 
@@ -85,7 +85,7 @@ unsafe impl GlobalAlloc for Counting {
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         count();
-        // Both exist while the bytes are moved.
+        // Both blocks exist while the bytes are moved.
         grown(size);
         BYTES.fetch_sub(layout.size(), SeqCst);
         // SAFETY: as above.

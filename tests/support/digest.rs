@@ -1,4 +1,4 @@
-//! One number for many: equal if all of them are equal, bit for bit.
+//! One number for many values. Equal values, bit for bit, have equal digests.
 
 /// FNV-1a over words (Fowler, Noll and Vo 1991).
 #[derive(Clone, Copy)]
@@ -17,7 +17,7 @@ impl Digest {
 
     pub(crate) fn floats(&mut self, floats: &[f32]) {
         for x in floats {
-            // Which NaN it is is nobody's promise.
+            // The payload of a NaN is not guaranteed.
             self.word(if x.is_nan() { 0x7fc0_0000 } else { x.to_bits().into() });
         }
     }

@@ -1,6 +1,7 @@
-//! How much the tests run. During the day a test runs all its cases on the best instruction set of the CPU and a few
-//! cases on each other set, because the scalar set takes most of the time and the code of the model layer is the same
-//! for all sets. `SIMDFORMER_TESTS=full`, which `.ci/nightly` sets, makes every test run all its cases everywhere.
+//! How many cases the tests run. In a normal run a test runs all its cases on the best instruction set of
+//! the CPU and a few cases on each other set, because the scalar set takes most of the time and the code of
+//! the model layer is the same for all sets. `SIMDFORMER_TESTS=full`, which `.ci/nightly` sets, makes every
+//! test run all its cases everywhere.
 
 use simdformer::kernels::Isa;
 
@@ -14,12 +15,12 @@ pub(crate) fn all_cases_on(isa: Isa) -> bool {
     full() || isa == Isa::best()
 }
 
-/// The first of the two during the day, the second in the night.
-pub(crate) fn choose<T>(day: T, night: T) -> T {
-    if full() { night } else { day }
+/// `few` in a normal run, `all` in a full run.
+pub(crate) fn choose<T>(few: T, all: T) -> T {
+    if full() { all } else { few }
 }
 
-/// How many threads a test tries: one, and a number that divides few sizes.
+/// The numbers of threads that a test tries: one, and a number that divides few sizes.
 pub(crate) fn thread_counts() -> &'static [usize] {
     choose(&[1, 3], &[1, 2, 3, 7])
 }

@@ -17,7 +17,7 @@ pub(crate) fn scores(value: &Value) -> Vec<f32> {
     list.map(|x| x.as_f64().map_or(f32::NEG_INFINITY, |x| x as f32)).collect()
 }
 
-/// The options of one golden case. Panics on a name it does not know.
+/// The options of one golden case. Panics if it does not know a name.
 pub(crate) fn options(given: &Map<String, Value>, start: u32, eos: &[u32]) -> SearchOptions {
     let mut options = SearchOptions { start, eos: eos.to_vec(), ..SearchOptions::default() };
     let mut sample = SampleOptions::default();

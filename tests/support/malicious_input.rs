@@ -1,5 +1,5 @@
-//! Directories that lie, by name: indexes, shards, headers, JSON of every family, modules, files of other programs.
-//! Each must be refused in words that say what is wrong.
+//! Malicious directories by name: indexes, shards, headers, JSON of every family, modules, files of other
+//! programs. Each must be an error that names what is wrong.
 
 use crate::random_model::{Dims, families};
 use serde_json::{Value, json};
@@ -17,35 +17,35 @@ mod weights;
 use json_files::{configurations, families_json, generation, modules};
 use weights::{headers, indexes, others};
 
-/// Which door the directory is brought to.
+/// The function that reads the directory.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Door {
-    /// Opened and loaded.
+pub(crate) enum Reader {
+    /// Opened and loaded as a model.
     Model,
-    /// What is made of hidden states is read.
-    SourceId,
+    /// The pooling or classifier of hidden states is read.
+    SentenceHead,
 }
 
-/// A directory, and what its error must say.
+/// A directory, and texts that its error must contain.
 #[derive(Debug)]
-pub(crate) struct Attack {
+pub(crate) struct MaliciousDirectory {
     pub(crate) name: String,
     /// Names that end in a slash are folders.
     files: Vec<(String, Vec<u8>)>,
-    /// A file that has this length, and holes.
+    /// A sparse file of this length.
     sparse: Option<(&'static str, u64)>,
-    door: Door,
+    reader: Reader,
     words: Vec<String>,
 }
 
-impl Attack {
+impl MaliciousDirectory {
     fn new(name: impl Into<String>, files: Vec<(&str, Vec<u8>)>, words: &[&str]) -> Self {
         let files = files.into_iter().map(|(name, bytes)| (name.to_owned(), bytes)).collect();
         let words = words.iter().map(|&words| words.to_owned()).collect();
-        Self { name: name.into(), files, sparse: None, door: Door::Model, words }
+        Self { name: name.into(), files, sparse: None, reader: Reader::Model, words }
     }
 
-    /// Bytes of all files.
+    /// The bytes of all files.
     pub(crate) fn bytes(&self) -> usize {
         let whole: usize = self.files.iter().map(|(_, bytes)| bytes.len()).sum();
         whole + self.sparse.map_or(0, |(_, len)| len as usize)
@@ -72,15 +72,17 @@ impl Attack {
         folder
     }
 
-    /// What is said of it; `None` if it gets through.
+    /// The error; `None` if the directory is accepted.
     pub(crate) fn run(&self, folder: &Path) -> Option<String> {
-        match self.door {
-            Door::Model => Model::open(folder).err().map(|error| error.to_string()),
-            Door::SourceId => SentenceHead::open(folder, 3).err().map(|error| error.to_string()),
+        match self.reader {
+            Reader::Model => Model::open(folder).err().map(|error| error.to_string()),
+            Reader::SentenceHead => {
+                SentenceHead::open(folder, 3).err().map(|error| error.to_string())
+            }
         }
     }
 
-    /// What is wrong with what was said.
+    /// Why the error is not good enough.
     pub(crate) fn wrong(&self, said: Option<&str>) -> Option<String> {
         let name = &self.name;
         let Some(said) = said else { return Some(format!("{name}: it got through")) };
@@ -113,7 +115,7 @@ fn config() -> (&'static str, Vec<u8>) {
     (CONFIG, text(marian().json()))
 }
 
-/// Bytes of a safetensors file.
+/// The bytes of a safetensors file.
 fn file(header: &str, data: usize) -> Vec<u8> {
     let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
     bytes.extend_from_slice(header.as_bytes());
@@ -121,15 +123,15 @@ fn file(header: &str, data: usize) -> Vec<u8> {
     bytes
 }
 
-/// All of them; their names differ.
-pub(crate) fn all() -> Vec<Attack> {
-    let mut attacks = Vec::new();
-    families_json(&mut attacks);
-    configurations(&mut attacks);
-    generation(&mut attacks);
-    headers(&mut attacks);
-    indexes(&mut attacks);
-    others(&mut attacks);
-    modules(&mut attacks);
-    attacks
+/// All directories. Their names differ.
+pub(crate) fn all() -> Vec<MaliciousDirectory> {
+    let mut directories = Vec::new();
+    families_json(&mut directories);
+    configurations(&mut directories);
+    generation(&mut directories);
+    headers(&mut directories);
+    indexes(&mut directories);
+    others(&mut directories);
+    modules(&mut directories);
+    directories
 }

@@ -1,4 +1,4 @@
-//! The rules and beams that a search and its naive reference are both given, and toy models by seed.
+//! The rules and beams that both a search and its naive reference get, and toy models by seed.
 
 use crate::naive::{Beams, Early, Rules};
 use crate::toy::Toy;

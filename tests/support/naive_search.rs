@@ -1,9 +1,9 @@
-//! The searches written to be read: vectors, clones and sorts, one sentence at a time.
+//! The searches, written to be read: vectors, clones and sorts, one sentence at a time.
 //!
-//! Beam search follows the reference's tensor program slot by slot, with its fills of -1e9, instead of
-//! the state machine's way of leaving out what does not exist.
+//! Beam search follows the tensor program of the reference slot by slot, with its fills of -1e9. The
+//! library instead leaves out hypotheses that do not exist.
 
-/// The reference's fill for what must not win.
+/// The fill of the reference for hypotheses that must not win.
 const NEVER: f32 = -1.0e9;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -147,7 +147,7 @@ pub(crate) struct Beams {
     pub(crate) diversity: f32,
 }
 
-/// One beam search: what is searched, by which rules.
+/// One beam search: the model and the rules.
 struct Task<'t> {
     model: Model<'t>,
     rules: &'t Rules,
@@ -170,7 +170,7 @@ struct Finished {
     real: bool,
 }
 
-/// The indices of the k largest, the earlier first where equal.
+/// The indices of the k largest values. Of equal values the first comes first.
 fn top(values: &[f32], k: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..values.len()).collect();
     order.sort_by(|&a, &b| values[b].total_cmp(&values[a]).then(a.cmp(&b)));
@@ -236,7 +236,7 @@ impl Group {
         }
     }
 
-    /// From `len` tokens to one more; earlier groups have `chosen` theirs.
+    /// From `len` tokens to one more. Earlier groups have chosen `chosen`.
     fn step(&mut self, task: &Task<'_>, len: usize, chosen: &[u32]) {
         let &Task { model, rules, prompt, max_length, beams } = task;
         let size = self.running.len();

@@ -1,4 +1,4 @@
-//! Checkpoints with random weights, made in memory: any size, every family.
+//! Checkpoints with random weights, made in memory, of any size and every family.
 
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
@@ -34,12 +34,12 @@ impl Random {
     }
 }
 
-/// The families that a model can be made of.
+/// The families of which a random model can be made.
 pub(crate) fn families() -> impl Iterator<Item = Family> {
     Family::ALL.into_iter()
 }
 
-/// The families that decode, but for those that read features.
+/// The families that decode from token ids.
 #[allow(dead_code, reason = "not every test decodes")]
 pub(crate) fn decoding() -> impl Iterator<Item = Family> {
     families().filter(|&family| {
@@ -58,14 +58,14 @@ pub(crate) struct Dims {
     pub(crate) heads: [usize; 2],
     pub(crate) ffn: [usize; 2],
     pub(crate) vocabulary: usize,
-    /// Longest source or target where the family limits it.
+    /// The longest source or target, if the family limits it.
     pub(crate) positions: usize,
-    /// Norm placement of an `nn.Transformer`; the other families have theirs.
+    /// The norm placement of an `nn.Transformer`. The other families have their own.
     pub(crate) norm_first: bool,
 }
 
 impl Dims {
-    /// A small model of `family`, its sizes multiples of nothing.
+    /// A small model of `family`. Its sizes are multiples of no vector length.
     pub(crate) fn small(family: Family) -> Self {
         Self {
             family,
@@ -147,19 +147,19 @@ impl Dims {
         Config::from_hugging_face(&self.json()).expect("a configuration")
     }
 
-    /// Names and shapes, as the family's `save_pretrained` or `state_dict` has them.
+    /// Names and shapes, as `save_pretrained` or `state_dict` of the family writes them.
     pub(crate) fn tensors(&self) -> Vec<(String, Vec<usize>)> {
         let mut list = Vec::new();
         match self.family {
             Family::NnTransformer => self.torch(&mut list),
             Family::Marian | Family::Bart | Family::MBart | Family::M2M100 => self.hub(&mut list),
-            _ => self.by_role(&mut list),
+            _ => self.by_tensor_id(&mut list),
         }
         list
     }
 
-    /// The first name of each role that has a tensor of its own. That the names are the right ones is for goldens.
-    fn by_role(&self, list: &mut Vec<(String, Vec<usize>)>) {
+    /// The first name of each tensor that is not tied. Goldens check that the names are right.
+    fn by_tensor_id(&self, list: &mut Vec<(String, Vec<usize>)>) {
         let config = self.config();
         for role in TensorId::all(&config) {
             let tied = match role {
@@ -255,8 +255,8 @@ impl Dims {
             .into_iter()
             .map(|(name, shape)| {
                 let len = shape.iter().product();
-                // Norms stay near the identity, maps keep the variance, so that no layer washes out
-                // what distinguishes one token from another.
+                // Norms stay near the identity and matrices keep the variance, so that
+                // different tokens stay different in every layer.
                 let (center, spread) = match shape[..] {
                     [_] if name.to_lowercase().contains("norm") && name.ends_with("weight") => {
                         (1.0, 0.2)

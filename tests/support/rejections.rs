@@ -1,8 +1,8 @@
-//! What is said of mistakes, each in words of its own.
+//! The texts of errors, which must differ from each other.
 
 use std::collections::HashMap;
 
-/// The tables of mistakes, each with how many it has at least; `misuses.rs` adds them up.
+/// The tables of mistakes with the smallest number of entries of each. `error_texts.rs` adds them up.
 pub(crate) const TABLES: [(&str, usize); 11] = [
     ("calls of a session", 62),
     ("limits", 11),
@@ -17,24 +17,24 @@ pub(crate) const TABLES: [(&str, usize); 11] = [
     ("every word: sessions", 19),
 ];
 
-/// A table has as many mistakes as [`TABLES`] says.
+/// A table has at least as many mistakes as [`TABLES`] states.
 pub(crate) fn has_enough(table: &str, found: usize) {
     let expected = TABLES.iter().find(|(name, _)| *name == table).map(|&(_, least)| least);
     assert!(expected.is_some_and(|least| found >= least), "{table}: {found} of {expected:?}");
 }
 
-/// What an error says; `None` if there was none.
-pub(crate) fn said<T, E: std::error::Error>(result: Result<T, E>) -> Option<String> {
+/// The text of an error; `None` if there is none.
+pub(crate) fn error_text<T, E: std::error::Error>(result: Result<T, E>) -> Option<String> {
     result.err().map(|error| error.to_string())
 }
 
-/// Messages that have been seen, and the mistakes they were about.
+/// The texts so far, and the mistake of each.
 #[derive(Default)]
 pub(crate) struct Seen(pub(crate) HashMap<String, String>);
 
 impl Seen {
-    /// Checks that `mistake` was refused with words that hold all of `expected` and that no other
-    /// mistake got.
+    /// Checks that `mistake` was an error, that its text contains all of `expected`, and that no other
+    /// mistake has the same text.
     pub(crate) fn check(&mut self, mistake: &str, message: Option<String>, expected: &[&str]) {
         let Some(message) = message else { panic!("{mistake}: accepted") };
         for part in expected {

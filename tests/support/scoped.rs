@@ -2,7 +2,7 @@
 
 use simdformer::kernels::Executor;
 
-/// That many threads, started for each kernel.
+/// The number of threads, which are started for each kernel.
 pub(crate) struct Scoped(pub(crate) usize);
 
 impl Executor for Scoped {

@@ -1,10 +1,10 @@
-//! Continuous batching as a service does it, with everything left to chance: when sentences are
-//! admitted, which rows are stepped together, when hypotheses fork and end.
+//! Continuous batching as in a service, at random: when sentences are admitted, which rows are stepped
+//! together, when hypotheses fork and end.
 //!
-//! What a sentence becomes is fixed beforehand by its number: a tree of hypotheses, each choosing its
-//! tokens by the bits of the logits it sees. So a single wrong bit anywhere changes the result, and the
-//! result can be compared with that of the same sentence in a session of its own. Nothing here
-//! allocates after it has been made.
+//! The number of a sentence determines its whole result: a tree of hypotheses in which each hypothesis
+//! chooses its tokens by the bits of its logits. A single wrong bit changes the result, which is compared
+//! with that of the same sentence in a session of its own. Nothing here allocates after it has been
+//! created.
 
 use simdformer::{HypothesisId, Session, SessionError, SourceId, StepRow};
 
@@ -16,29 +16,29 @@ fn mix(a: u64, b: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Source tokens of a sentence at most.
+/// The largest number of source tokens of a sentence.
 pub(crate) const SOURCE: usize = 24;
-/// Target tokens of a hypothesis at most.
+/// The largest number of target tokens of a hypothesis.
 pub(crate) const TARGET: usize = 20;
-/// Hypotheses of a sentence that start from nothing.
+/// Hypotheses of a sentence that start without a prefix.
 const ROOTS: usize = 2;
 /// Forks of each of them.
 const CHILDREN: usize = 3;
-/// Hypotheses of a sentence, in all its life.
+/// All hypotheses of a sentence.
 const HYPOTHESES: usize = ROOTS * (1 + CHILDREN);
 
-/// A hypothesis: where it is in its life.
+/// The state of a hypothesis.
 #[derive(Clone, Copy)]
 struct Hypothesis {
-    /// Decides its tokens, its length and its forks.
+    /// Determines its tokens, its length and its forks.
     stream: u64,
     tokens: [u32; TARGET],
-    /// Tokens chosen so far; the last of them has not been fed.
+    /// Tokens chosen so far. The last of them has not been fed.
     len: usize,
-    /// Tokens of the parent, which are its own past.
+    /// Tokens of the parent, which are fed before its own.
     inherited: usize,
     end: usize,
-    /// Of all logits since the fork.
+    /// The digest of all logits since the fork.
     digest: u64,
     /// `None` while it waits for a row slot.
     row: Option<HypothesisId>,
@@ -47,14 +47,14 @@ struct Hypothesis {
 
 /// A sentence in a session.
 #[derive(Clone, Copy)]
-struct Tenant {
+struct Active {
     number: u64,
     sentence: SourceId,
     hypotheses: [Option<Hypothesis>; HYPOTHESES],
     digest: u64,
 }
 
-/// What was done, for those who watch.
+/// Counts of what was done.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Totals {
     pub(crate) sentences: usize,
@@ -73,7 +73,7 @@ impl Hypothesis {
         Self { stream, tokens, len: 1, inherited: 0, end, digest: 0, row: None, done: false }
     }
 
-    /// Goes its own way from what `self` has been fed.
+    /// A fork that has the tokens which `self` was fed.
     fn child(&self, vocabulary: usize) -> Self {
         let stream = mix(self.stream, 100 + self.len as u64);
         let mut child = Self::new(stream, vocabulary);
@@ -85,7 +85,7 @@ impl Hypothesis {
         child
     }
 
-    /// Takes the logits after its last token; whether it forks now.
+    /// Records the logits after its last token. Returns whether it forks now.
     fn take(&mut self, logits: &[f32]) -> bool {
         let mut digest = self.digest;
         for logit in logits {
@@ -104,16 +104,16 @@ impl Hypothesis {
         mix(self.stream, 1000 + self.len as u64)
     }
 
-    /// The place of the child that hypothesis `index` would have now; only roots have any, each in
-    /// places of its own, so that who comes first to a place does not depend on the scheduler.
+    /// The index of the child that hypothesis `index` forks now. Only roots fork, and each has its own
+    /// indices, so that the index does not depend on the scheduler.
     fn place(&self, index: usize) -> Option<usize> {
         let place = ROOTS + index * CHILDREN + (self.fork() / 4 % CHILDREN as u64) as usize;
         (index < ROOTS).then_some(place)
     }
 }
 
-impl Tenant {
-    /// Gives hypotheses that wait a row slot, as far as there are any.
+impl Active {
+    /// Gives row slots to waiting hypotheses while there are free ones.
     fn seat(&mut self, session: &mut Session, totals: &mut Totals) -> Result<(), SessionError> {
         for hypothesis in self.hypotheses.iter_mut().flatten() {
             if hypothesis.done || hypothesis.row.is_some() {
@@ -131,7 +131,7 @@ impl Tenant {
         Ok(())
     }
 
-    /// Takes the logits of hypothesis `index`, which was fed its last token.
+    /// Records the logits of hypothesis `index`, which was fed its last token.
     fn take(
         &mut self,
         index: usize,
@@ -160,7 +160,7 @@ impl Tenant {
                     totals.forks += 1;
                     Some(row)
                 }
-                // It is fed its past again when there is space.
+                // It is fed its prefix again when there is a free row slot.
                 Some(Err(SessionError::NoFreeRow { .. })) | None => None,
                 Some(Err(error)) => return Err(error),
             };
@@ -174,20 +174,20 @@ impl Tenant {
     }
 }
 
-/// A scheduler that leaves everything to chance.
+/// A scheduler with random decisions.
 pub(crate) struct Soak {
     seed: u64,
     draws: u64,
-    tenants: Vec<Option<Tenant>>,
+    tenants: Vec<Option<Active>>,
     steps: Vec<StepRow>,
-    /// Of each row of the step: tenant and hypothesis.
+    /// The sentence and the hypothesis of each row of the step.
     owners: Vec<(usize, usize)>,
     logits: Vec<f32>,
     pub(crate) totals: Totals,
 }
 
 impl Soak {
-    /// For sessions of at most this many sentences and rows of logits.
+    /// For sessions with the limits of `session`.
     pub(crate) fn new(seed: u64, session: &Session) -> Self {
         let limits = session.plan().limits();
         let rows = limits.sentences * limits.beams;
@@ -207,8 +207,8 @@ impl Soak {
         mix(self.seed, self.draws).is_multiple_of(of)
     }
 
-    /// Runs sentences `numbers` through `session` and calls `done(number, digest)` for each in the order
-    /// in which they end. Admits them in order.
+    /// Runs sentences `numbers` through `session`, admits them in order, and calls `done(number,
+    /// digest)` for each in the order in which they end.
     pub(crate) fn run(
         &mut self,
         session: &mut Session,
@@ -243,7 +243,7 @@ impl Soak {
         }
     }
 
-    /// Steps some of the rows, in no order.
+    /// Steps some of the rows, in random order.
     fn step(&mut self, session: &mut Session) -> Result<(), SessionError> {
         self.steps.clear();
         self.owners.clear();
@@ -279,7 +279,7 @@ impl Soak {
     }
 }
 
-fn admit(session: &mut Session, number: u64) -> Result<Tenant, SessionError> {
+fn admit(session: &mut Session, number: u64) -> Result<Active, SessionError> {
     let config = session.model().config();
     let (source_vocab, target_vocab) = (config.source_vocab as u64, config.target_vocab);
     let mut source = [0; SOURCE];
@@ -293,11 +293,11 @@ fn admit(session: &mut Session, number: u64) -> Result<Tenant, SessionError> {
     for (root, hypothesis) in hypotheses[..ROOTS].iter_mut().enumerate() {
         *hypothesis = Some(Hypothesis::new(mix(number, 900 + root as u64), target_vocab));
     }
-    Ok(Tenant { number, sentence: sentence[0], hypotheses, digest: 0 })
+    Ok(Active { number, sentence: sentence[0], hypotheses, digest: 0 })
 }
 
-/// The digest of sentence `number` with the session to itself: one hypothesis after the other, each in a
-/// row of its own, fed from its first token on.
+/// The digest of sentence `number`, alone in the session: one hypothesis after the other, each in a row of
+/// its own that is fed from the first token on.
 pub(crate) fn alone(session: &mut Session, number: u64) -> Result<u64, SessionError> {
     session.clear();
     let mut tenant = admit(session, number)?;
@@ -335,7 +335,7 @@ pub(crate) fn alone(session: &mut Session, number: u64) -> Result<u64, SessionEr
         }
         tenant.hypotheses[index] = Some(hypothesis);
         session.release(row)?;
-        // A child may have come before this place.
+        // A child may come before this index.
         index = 0;
     }
     session.release_sentence(tenant.sentence)?;

@@ -1,4 +1,4 @@
-//! A whole Marian checkpoint of two small layers, as bytes and in directories.
+//! A whole Marian checkpoint of two small layers, in memory and in directories.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +12,7 @@ pub(crate) const MARIAN: &str = r#"{"model_type": "marian", "vocab_size": 5, "d_
     "decoder_ffn_dim": 3, "activation_function": "relu", "max_position_embeddings": 8, "pad_token_id": 4,
     "decoder_start_token_id": 4, "eos_token_id": 0}"#;
 
-/// Tensors to be written: type, shape, bytes.
+/// Tensors to write: dtype, shape, bytes.
 pub(crate) type Tensors = BTreeMap<String, (&'static str, Vec<usize>, Vec<u8>)>;
 
 pub(crate) fn floats(shape: &[usize], start: usize) -> (&'static str, Vec<usize>, Vec<u8>) {
@@ -24,7 +24,7 @@ pub(crate) fn floats(shape: &[usize], start: usize) -> (&'static str, Vec<usize>
     )
 }
 
-/// A whole small Marian checkpoint, every tensor different.
+/// The tensors of a small Marian checkpoint, all of them different.
 pub(crate) fn marian_tensors() -> Tensors {
     let mut shapes = vec![("model.shared.weight".to_owned(), vec![5, 4])];
     for side in ["encoder", "decoder"] {
@@ -77,7 +77,7 @@ pub(crate) fn open(bytes: Vec<u8>) -> Result<Checkpoint<'static>, CheckpointErro
     Checkpoint::from_bytes(marian_config(), bytes)
 }
 
-/// A directory of its own for one test, gone afterwards.
+/// A directory for one test, which is deleted at the end.
 pub(crate) struct Folder(pub(crate) PathBuf);
 
 impl Folder {

@@ -1,4 +1,4 @@
-//! A model without weights, and the loop that drives a search with it.
+//! A model without weights, and a loop that runs a search with it.
 
 use core::ops::ControlFlow;
 use simdformer::kernels::Parallelism;
@@ -22,7 +22,7 @@ fn finish(h: u64) -> u64 {
     h.wrapping_mul(0x94D0_49BB_1331_11EB) ^ (h >> 31)
 }
 
-/// Bits that look random and depend on every word.
+/// Pseudorandom bits that depend on every word.
 pub(crate) fn hash(words: &[u32]) -> u64 {
     finish(absorb(words))
 }
@@ -31,26 +31,26 @@ pub(crate) fn hash(words: &[u32]) -> u64 {
 pub(crate) struct Toy {
     pub(crate) seed: u32,
     pub(crate) vocabulary: usize,
-    /// Spread of the logits.
+    /// The spread of the logits.
     pub(crate) scale: f32,
     /// Added to the logit of token 1, the end token.
     pub(crate) end: f32,
-    /// The logit of the last token is NaN after a history of at least so many tokens.
+    /// The logit of the last token is NaN after a history of at least this length.
     pub(crate) nan_from: usize,
 }
 
 impl Toy {
-    /// Logits after a history: a function of its last three tokens and its length.
+    /// The logits after a history: a function of its last three tokens and its length.
     pub(crate) fn fill(&self, history: &[u32], logits: &mut [f32]) {
         let tail = &history[history.len().saturating_sub(3)..];
         let mut key = [self.seed, history.len() as u32, 0, 0, 0];
         key[2..2 + tail.len()].copy_from_slice(tail);
-        // Tests are not optimized, and this loop is most of what the tests of search compute: the common part of the
-        // hash is found once, and nothing in the loop is a closure.
+        // Tests are not optimized, and this loop takes most of the time of the search tests. So the
+        // common part of the hash is computed once, and the loop has no closure.
         let common = absorb(&key);
         for (token, logit) in logits.iter_mut().enumerate() {
             let bits = finish(absorb_one(common, token as u32));
-            // The sum of four uniform numbers is bell-shaped enough.
+            // The sum of four uniform numbers is close enough to a normal distribution.
             let pairs = (bits & 0xffff_0000_ffff) + ((bits >> 16) & 0xffff_0000_ffff);
             let sum = (pairs & 0xffff_ffff) + (pairs >> 32);
             *logit = self.scale * (sum as f32 / 65536.0 - 2.0) * 1.7;
@@ -70,7 +70,7 @@ impl Toy {
 
 pub(crate) type Result<T> = core::result::Result<T, SearchError>;
 
-/// What a search gave for one sentence.
+/// The result of one sentence.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Outcome {
     pub(crate) finish: Option<Finish>,
@@ -95,8 +95,8 @@ pub(crate) fn limits(
     }
 }
 
-/// Runs all sentences together; each has its own model and request. The histories that the models see
-/// are rebuilt from `parent` and `token` alone.
+/// Runs all sentences together, each with its own model and request. The histories for the models are
+/// rebuilt from `parent` and `token` alone.
 pub(crate) fn run(
     options: &SearchOptions,
     sentences: &[(Toy, Request<'_>)],
@@ -105,7 +105,7 @@ pub(crate) fn run(
     run_until(options, sentences, target, usize::MAX)
 }
 
-/// As [`run`], breaking each sentence off at its n-th streamed token.
+/// As [`run`], but stops each sentence at its n-th streamed token.
 pub(crate) fn run_until(
     options: &SearchOptions,
     sentences: &[(Toy, Request<'_>)],
@@ -124,7 +124,7 @@ pub(crate) fn run_on(
     stop_after: usize,
 ) -> Result<Vec<Outcome>> {
     let vocabulary = sentences.first().map_or(1, |s| s.0.vocabulary);
-    // The reference ends a target at its longest length, as options do and limits do not.
+    // The reference ends a target at its longest length. Here the options do this; the limits do not.
     let set_a_length = options.max_new_tokens.or(options.max_length).is_some();
     let max_length = if set_a_length { options.max_length } else { Some(target) };
     let options = &SearchOptions { max_length, ..options.clone() };

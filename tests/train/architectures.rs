@@ -1,8 +1,8 @@
-//! The architectures that no golden of gradients has, from their configurations alone: what each is told to change by
-//! is the slope of its loss, whatever is dropped, and its forward pass is a session's.
+//! Architectures without a golden of gradients, made from their configurations alone. The gradient is the
+//! derivative of the loss, with dropout as well, and the forward pass is that of a session.
 
 use super::bits::of_session;
-use super::support::{SourceId, limits, pairs};
+use super::support::{OwnedExample, limits, pairs};
 use simdformer::config::{Config, ConvFrontend, Side};
 use simdformer::kernels::Isa;
 use simdformer::train::{DropoutRates, Smoothing, TrainLimits, Trainer};
@@ -38,7 +38,7 @@ fn random(seed: &mut u64) -> f32 {
     (*seed >> 40) as f32 / (1u64 << 24) as f32 - 0.5
 }
 
-/// With the weights given, or random ones.
+/// With the given weights, or with random ones.
 fn trainer(config: &Config, isa: Isa, weights: Option<&Weights>) -> Trainer<'static> {
     let mut seed = 9;
     let longest = config.max_positions(Side::Encoder).unwrap_or(24).min(24);
@@ -56,8 +56,8 @@ fn trainer(config: &Config, isa: Isa, weights: Option<&Weights>) -> Trainer<'sta
     made.expect("a trainer")
 }
 
-/// Tokens without a meaning of their own, and an end.
-fn sentences(config: &Config) -> Vec<SourceId> {
+/// Tokens that are not special, and an end token.
+fn sentences(config: &Config) -> Vec<OwnedExample> {
     let (mut seed, mut noise) = (5, 6);
     let end = config.tokens.eos.first().copied().unwrap_or(2);
     let mut ids = |len: usize, vocabulary: usize| {
@@ -69,7 +69,7 @@ fn sentences(config: &Config) -> Vec<SourceId> {
     [(5, 7), (1, 3), (12, 1), (4, 9), (17, 17)]
         .into_iter()
         .enumerate()
-        .map(|(id, (source, target))| SourceId {
+        .map(|(id, (source, target))| OwnedExample {
             source: match config.stem {
                 Some(_) => Vec::new(),
                 None => ids(source, config.source_vocab),
@@ -89,8 +89,12 @@ fn smoothing() -> Smoothing {
     Smoothing { epsilon: 0.1, ..Smoothing::default() }
 }
 
-/// The mean loss while learning, and the gradient.
-fn learn(trainer: &mut Trainer<'_>, rates: DropoutRates, sentences: &[SourceId]) -> (f64, Weights) {
+/// The mean loss of a training pass, and the gradient.
+fn learn(
+    trainer: &mut Trainer<'_>,
+    rates: DropoutRates,
+    sentences: &[OwnedExample],
+) -> (f64, Weights) {
     trainer.set_dropout(rates).expect("rates");
     let tokens: usize = sentences.iter().map(|s| s.target.len()).sum();
     let totals = trainer.accumulate(&pairs(sentences), smoothing(), tokens as u64);
@@ -99,9 +103,9 @@ fn learn(trainer: &mut Trainer<'_>, rates: DropoutRates, sentences: &[SourceId])
     (totals.mean_loss(), gradient.map(|(role, _, x)| (role.to_string(), x.to_vec())).collect())
 }
 
-/// Along the gradient the loss changes as the gradient says, under the same masks.
+/// Along the gradient the loss changes as the gradient predicts, under the same dropout masks.
 #[test]
-fn the_gradient_is_the_slope_of_the_loss() {
+fn the_gradient_is_the_derivative_of_the_loss() {
     for family in FAMILIES {
         let config = config(family);
         let sentences = sentences(&config);
@@ -137,9 +141,9 @@ fn the_gradient_is_the_slope_of_the_loss() {
     }
 }
 
-/// Every parameter that learns has a gradient.
+/// Every trainable parameter has a gradient.
 #[test]
-fn every_parameter_learns() {
+fn every_parameter_has_a_gradient() {
     for family in FAMILIES {
         let config = config(family);
         let sentences = sentences(&config);
@@ -156,7 +160,7 @@ fn every_parameter_learns() {
 }
 
 #[test]
-fn the_forward_pass_is_a_sessions() {
+fn the_forward_pass_has_the_bits_of_a_session() {
     for family in FAMILIES {
         let config = config(family);
         let sentences = sentences(&config);

@@ -1,6 +1,7 @@
-//! The same bits on any number of threads, for any limits, whatever is kept, in one pass or in several.
+//! The same bits on any number of threads, for any limits, for every `SavedActivations`, in one pass or in
+//! several.
 
-use super::support::{Golden, SourceId, goldens, limits, pairs};
+use super::support::{Golden, OwnedExample, goldens, limits, pairs};
 use crate::digest::Digest;
 use crate::scoped::Scoped;
 use simdformer::config::Side;
@@ -13,8 +14,8 @@ use simdformer::{Limits, Session, Threads};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Sentences for several leaves.
-fn corpus(golden: &Golden, count: usize) -> Vec<SourceId> {
+/// Sentences for several reduction chunks.
+fn corpus(golden: &Golden, count: usize) -> Vec<OwnedExample> {
     let mut seed = 11u64;
     let mut random = |below: usize| {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -25,12 +26,12 @@ fn corpus(golden: &Golden, count: usize) -> Vec<SourceId> {
         .map(|id| {
             let from = each[random(each.len())].clone();
             let target = each[random(each.len())].target.clone();
-            SourceId { target, id: id as u32, ..from }
+            OwnedExample { target, id: id as u32, ..from }
         })
         .collect()
 }
 
-/// Every so many-th of the goldens, and the one that reads features.
+/// Every n-th golden, and the one that reads features.
 fn some(step: usize) -> Vec<Golden> {
     let goldens = goldens().into_iter().enumerate();
     let some = goldens.filter(|(index, golden)| index % step == 0 || golden.name == "whisper");
@@ -42,7 +43,7 @@ fn bits(trainer: &Trainer<'_>) -> Vec<u32> {
 }
 
 /// Three steps over `sentences`: the losses and the parameters.
-fn run(trainer: &mut Trainer<'_>, sentences: &[SourceId]) -> (Vec<u64>, Vec<u32>) {
+fn run(trainer: &mut Trainer<'_>, sentences: &[OwnedExample]) -> (Vec<u64>, Vec<u32>) {
     let options = StepOptions {
         smoothing: Smoothing { epsilon: 0.1, ..Smoothing::default() },
         ..StepOptions::default()
@@ -73,7 +74,7 @@ fn trap_19_threads_do_not_change_a_bit() {
     }
 }
 
-/// Three threads that say another number each time they are asked.
+/// A pool of three threads whose `threads` gives another number each time.
 struct Changing(AtomicUsize);
 
 impl Executor for Changing {
@@ -87,7 +88,7 @@ impl Executor for Changing {
 }
 
 #[test]
-fn an_executor_whose_answers_change_does_not_change_a_bit() {
+fn a_changing_number_of_threads_does_not_change_a_bit() {
     let executor = Changing(AtomicUsize::new(0));
     for golden in some(3) {
         let sentences = corpus(&golden, 24);
@@ -98,9 +99,9 @@ fn an_executor_whose_answers_change_does_not_change_a_bit() {
     }
 }
 
-/// All goldens, all instruction sets: one pass, or as many as there are groups; all of what may be kept.
+/// All goldens on all instruction sets: one pass or several, and every `SavedActivations`.
 #[test]
-fn passes_and_what_is_kept_do_not_change_a_bit() {
+fn passes_and_saved_activations_do_not_change_a_bit() {
     for golden in goldens() {
         let sentences = corpus(&golden, 270);
         for isa in Isa::available() {
@@ -122,11 +123,11 @@ fn passes_and_what_is_kept_do_not_change_a_bit() {
     }
 }
 
-/// Each golden's number after three steps from its weights, and after three from nothing with dropout: the same
-/// on every instruction set, and on those of other machines, whose numbers are in `tests/golden/trained.txt`.
-/// `SIMDFORMER_WRITE_BITS=1` has them written again.
+/// The digest of each golden after three steps from its weights, and after three steps from initial weights
+/// with dropout. It is the same on every instruction set and on other machines, whose digests are in
+/// `tests/golden/trained.txt`. `SIMDFORMER_WRITE_BITS=1` writes the file again.
 #[test]
-fn golden_numbers_of_training() {
+fn digests_of_training() {
     let mut numbers = String::new();
     for golden in goldens() {
         let sentences = corpus(&golden, 30);
@@ -168,10 +169,10 @@ fn golden_numbers_of_training() {
     assert_eq!(numbers.lines().count(), expected.lines().count(), "models");
 }
 
-/// The losses are those of the logits that a session computes, each sentence alone, with its cache: after some
+/// The losses are those of the logits of a session, each sentence alone and with the KV cache, after some
 /// steps, on every instruction set.
 #[test]
-fn the_forward_pass_is_a_sessions() {
+fn the_forward_pass_has_the_bits_of_a_session() {
     for golden in goldens() {
         for isa in Isa::available() {
             let mut trainer = golden.trainer(isa, limits());
@@ -187,11 +188,11 @@ fn the_forward_pass_is_a_sessions() {
     }
 }
 
-/// The sums of losses that a session gives, each sentence alone, with its cache: the smoothed ones, and those that are
-/// not.
+/// The sums of the losses that a session gives, each sentence alone and with the KV cache: with smoothing
+/// and without.
 pub(crate) fn of_session(
     trainer: &Trainer<'_>,
-    sentences: &[SourceId],
+    sentences: &[OwnedExample],
     smoothing: Smoothing,
 ) -> (f64, f64) {
     let model = trainer.model();
@@ -199,9 +200,9 @@ pub(crate) fn of_session(
     let longest = model.config().max_positions(Side::Encoder).unwrap_or(24).min(24);
     let mut session = Session::new(model, Limits::new(1, longest, 24)).expect("a session");
     let (mut loss, mut nll) = (0.0, 0.0);
-    for said @ SourceId { source, target, .. } in sentences {
+    for example @ OwnedExample { source, target, .. } in sentences {
         let mut sentence = [simdformer::SourceId::default()];
-        match said.features() {
+        match example.features() {
             Some(features) => session.encode_features(&[features], &mut sentence),
             None => session.encode(&[source], &mut sentence),
         }
@@ -227,9 +228,9 @@ pub(crate) fn of_session(
     (loss, nll)
 }
 
-/// With all three kinds of dropout: threads, passes, and what is kept.
+/// With all three kinds of dropout: threads, passes and `SavedActivations`.
 #[test]
-fn dropped_numbers_depend_on_none_of_it() {
+fn dropout_depends_neither_on_threads_nor_on_passes() {
     let rates = DropoutRates { hidden: 0.1, attention: 0.2, activation: 0.1, seed: 4 };
     for golden in some(3) {
         let sentences = corpus(&golden, 270);

@@ -1,4 +1,4 @@
-//! What the example `train` is told, writes and goes on from.
+//! The command line of the example `train`, the files that it writes, and how it resumes.
 
 #[allow(dead_code, reason = "tests call what `main` calls")]
 #[path = "../../examples/train/main.rs"]
@@ -19,7 +19,7 @@ fn run(words: &[&str]) -> Result<(), String> {
 }
 
 #[test]
-fn what_is_wrong_with_a_command_line_is_told() {
+fn wrong_command_lines_are_errors() {
     for (words, part) in [
         (&["--steps"][..], "a value is required for '--steps <N>'"),
         (&["--steps", "many"], "invalid value 'many' for '--steps <N>'"),
@@ -61,7 +61,7 @@ fn options_are_consistent() {
     Arguments::command().debug_assert();
 }
 
-/// The names, the shapes and the numbers of PyTorch's gradients; nothing else is written.
+/// The names, shapes and values of PyTorch's gradients. Nothing else is written.
 #[test]
 fn gradients_have_the_names_and_the_layout_of_the_file() {
     let folder = Folder::new("gradients");
@@ -127,16 +127,17 @@ fn gradients_have_the_names_and_the_layout_of_the_file() {
     }
 }
 
-/// A command ends where it was told; with more steps it goes on, and what is there is as if it had never stopped.
+/// A command ends after its number of steps. With more steps the same command resumes, and the result is
+/// that of a run without an interruption.
 #[test]
-fn the_same_command_goes_on() {
+fn the_same_command_resumes() {
     let goldens = goldens();
-    goes_on(&goldens[0]);
-    // Of features there is nothing to validate with.
-    goes_on(goldens.iter().find(|golden| golden.name == "whisper").expect("a golden"));
+    resumes(&goldens[0]);
+    // A model that reads features has no validation data here.
+    resumes(goldens.iter().find(|golden| golden.name == "whisper").expect("a golden"));
 }
 
-fn goes_on(golden: &Golden) {
+fn resumes(golden: &Golden) {
     let text = |path: &Path| path.display().to_string();
     let (init, data) = (text(&golden.folder), text(&golden.folder.join("batch.jsonl")));
     let file_of_features = text(&golden.folder.join("features.safetensors"));
@@ -190,7 +191,7 @@ fn goes_on(golden: &Golden) {
         assert!(a == b, "{file}");
     }
     Model::open(twice.path()).expect("a model");
-    // A run that is over is told so, and changes nothing.
+    // A run that has ended says so and changes nothing.
     let before = fs::read(twice.path().join("model.safetensors")).expect("weights");
     train(&twice, "6").expect("nothing");
     assert!(before == fs::read(twice.path().join("model.safetensors")).expect("weights"));
@@ -205,7 +206,7 @@ fn goes_on(golden: &Golden) {
     let svg = fs::read_to_string(twice.path().join("loss.svg")).expect("a curve");
     assert!(svg.starts_with("<svg") && svg.ends_with("</svg>\n"));
     let folder = text(twice.path());
-    // While another run has the directory, nothing in it changes.
+    // While another run has the directory locked, nothing in it changes.
     let lock = fs::File::open(twice.path().join("train.lock")).expect("the lock");
     lock.try_lock().expect("nobody has it");
     let error = train(&twice, "8").expect_err("it is locked");
@@ -218,7 +219,7 @@ fn goes_on(golden: &Golden) {
     assert!(error.contains("checkpoints is of another run"), "{error}");
 }
 
-/// Every point of a curve is on the page, whatever the losses are.
+/// Every point of a curve is inside of the page, for all losses.
 #[test]
 fn curves_stay_on_their_page() {
     let long: Vec<(u64, f64)> = (1..500).map(|i| (i * 7, 9.0 / i as f64 + 0.3)).collect();

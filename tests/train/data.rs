@@ -1,4 +1,4 @@
-//! Corpora, first weights, rates, and which parameters decay.
+//! Corpora, initial weights, learning rates, and weight decay.
 
 use super::runs::{Folder, corpus, options};
 use super::support::{goldens, limits};
@@ -33,7 +33,7 @@ fn read(text: &str) -> Result<Corpus, String> {
 }
 
 #[test]
-fn lines_are_ids_or_words() {
+fn lines_have_ids_or_tokens() {
     let corpus = read(
         "{\"source\": \"un chat\", \"target\": \"a cat\"}\n\n\
          {\"source\": \"un\", \"source_ids\": [8, 8, 0], \"target\": \"a\", \"more\": {}}\r\n\
@@ -78,7 +78,7 @@ fn bad_lines_are_named_by_number() {
     assert!(long.contains("all 1 are too long"), "{long}");
 }
 
-/// Which sentences each step of a run has, by the tokens and ids that it has seen.
+/// The sentences of each step of a run, found by the tokens and ids that the run has seen.
 fn sentences(batching: Batching, seed: u64, epochs: u64) -> Vec<(u64, u64, f64)> {
     let golden = &goldens()[0];
     let data = corpus(golden, 40, 1);
@@ -104,7 +104,7 @@ fn sentences(batching: Batching, seed: u64, epochs: u64) -> Vec<(u64, u64, f64)>
     }
 }
 
-/// An epoch has every sentence once, in another order than the next, and the same each time.
+/// An epoch has every sentence once, in another order than the next epoch, and the order is reproducible.
 #[test]
 fn an_epoch_has_every_sentence_once() {
     let golden = &goldens()[0];
@@ -148,7 +148,8 @@ fn an_epoch_has_every_sentence_once() {
     assert_eq!(listed, [(a + c, b + d, 0.5), (e, f, 1.0)]);
 }
 
-/// Rates are counted from step 1: it has one, the largest comes at the end of the warm-up.
+/// Steps are counted from 1: the first step has a learning rate, and the largest rate is at the end of the
+/// warmup.
 #[test]
 fn trap_17_the_first_step_has_a_rate() {
     let golden = &goldens()[0];
@@ -179,7 +180,7 @@ fn trap_17_the_first_step_has_a_rate() {
     assert_eq!(rates(Schedule::Constant { peak: 0.5, warmup: 0 }), [0.5; 9]);
 }
 
-/// What decays does so by `1 - rate * decay`; norms, biases and relative positions do not.
+/// Decayed parameters shrink by `1 - rate * decay`. Norms, biases and relative positions do not decay.
 #[test]
 fn trap_15_norms_and_biases_do_not_decay() {
     for golden in goldens() {
@@ -209,7 +210,7 @@ fn trap_15_norms_and_biases_do_not_decay() {
             } else {
                 counts[1] += 1;
                 for ((plain, decayed), before) in plain.iter().zip(decayed).zip(before) {
-                    // A rate of 1e-3.
+                    // The learning rate is 1e-3.
                     let expected = f64::from(*plain) - 0.5e-3 * f64::from(*before);
                     let bound =
                         4.0 * f64::from(f32::EPSILON) * f64::from(before.abs() + plain.abs());
@@ -222,9 +223,9 @@ fn trap_15_norms_and_biases_do_not_decay() {
     }
 }
 
-/// A line has the next features, whether it is kept or not, and no source.
+/// A line belongs to the next features, whether the line is used or not, and it has no source.
 #[test]
-fn lines_beside_features_have_targets_alone() {
+fn lines_with_features_have_only_targets() {
     let reading = Reading {
         words: None,
         end: Some(0),
@@ -261,10 +262,10 @@ fn lines_beside_features_have_targets_alone() {
     }
 }
 
-/// Whisper from nothing: its convolutions are as wide as it was told, and the positions of its encoder those sinusoids
-/// that no update touches.
+/// Whisper from initial weights: its convolutions have the configured width, and the positions of its
+/// encoder are the frozen sinusoids.
 #[test]
-fn whisper_begins_with_its_sinusoids() {
+fn initial_weights_of_whisper_have_the_sinusoids() {
     let config = r#"{"model_type": "whisper", "d_model": 12, "encoder_layers": 1, "decoder_layers": 1,
         "encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_ffn_dim": 9, "decoder_ffn_dim": 9,
         "num_mel_bins": 5, "max_source_positions": 24, "max_target_positions": 24, "vocab_size": 31,
@@ -295,7 +296,7 @@ fn whisper_begins_with_its_sinusoids() {
     }
 }
 
-/// A pipe is not opened, because opening it waits for a writer.
+/// A pipe is not opened, because opening it would wait for a writer.
 #[cfg(unix)]
 #[test]
 fn a_configuration_is_a_small_regular_file() {
@@ -335,9 +336,10 @@ fn a_configuration_is_a_small_regular_file() {
     }
 }
 
-/// A model from nothing: norms are one, biases and the padding's embedding zero, the rest is as wide as it was told.
+/// Initial weights: norms are one, biases and the embedding of the padding are zero, and the standard
+/// deviation of the rest is that of the configuration.
 #[test]
-fn weights_begin_as_the_configuration_says() {
+fn initial_weights_follow_the_configuration() {
     let layout = Layout::of_config(Path::new("models/fr-en")).expect("a configuration");
     let config = layout.config().clone();
     let initial = Initial::of(&config, layout.config_text());
@@ -363,7 +365,8 @@ fn weights_begin_as_the_configuration_says() {
             _ => {
                 let squares: f64 = numbers.iter().map(|&x| f64::from(x) * f64::from(x)).sum();
                 let deviation = (squares / numbers.len() as f64).sqrt();
-                // Four standard errors of a deviation, and the row of the padding.
+                // Four standard errors of a standard deviation, and the zero row of the
+                // padding.
                 let bound = 0.06 * (4.0 / (2.0 * numbers.len() as f64).sqrt() + 1e-3);
                 assert!((deviation - 0.06).abs() <= bound, "{role}: {deviation}");
             }

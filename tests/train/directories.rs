@@ -1,4 +1,5 @@
-//! Directories of runs: whose they are, who may write there, and which checkpoints they have.
+//! Directories of runs: to which run they belong, which run may write there, and which checkpoints they
+//! have.
 
 use super::runs::{Folder, corpus, options};
 use super::support::{Golden, goldens, limits};
@@ -36,7 +37,8 @@ fn opened<'c>(save: &Path, data: &'c Corpus, options: RunOptions) -> TrainingRun
     TrainingRun::new(trainer, data, options).expect("a run")
 }
 
-/// What it reports as saved until it is over; each is there when it is reported, and is what a run would go on from.
+/// Runs to the end and returns the reported saves. Each save exists when it is reported, and is the one
+/// from which a run would resume.
 fn follow(run: &mut TrainingRun<'_>, folder: &Path) -> Vec<PathBuf> {
     let mut saves = Vec::new();
     loop {
@@ -71,9 +73,10 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Before, the checkpoints of the new run were removed as the oldest ones, and the last one was the other run's.
+/// In an earlier version the checkpoints of the new run were removed as the oldest ones, and the last
+/// checkpoint was that of the other run.
 #[test]
-fn a_new_run_takes_no_directory_with_checkpoints() {
+fn a_new_run_rejects_a_directory_with_checkpoints() {
     let golden = &goldens()[0];
     let data = corpus(golden, 30, 1);
     let folder = Folder::new("taken");
@@ -81,7 +84,7 @@ fn a_new_run_takes_no_directory_with_checkpoints() {
     set(&mut first, golden, folder.path()).expect("an empty directory");
     follow(&mut first, folder.path());
     drop(first);
-    // The same options are a new run, too: what is there is not written over unasked.
+    // A run with the same options is a new run, too. It does not overwrite checkpoints without a request.
     for options in [short(6, 2, 1), short(10, 0, 1)] {
         let mut second = new(golden, &data, options);
         let error = set(&mut second, golden, folder.path()).expect_err("it has step-10");
@@ -92,11 +95,11 @@ fn a_new_run_takes_no_directory_with_checkpoints() {
         for part in [&folder.path().display().to_string(), "found step-10", "resume from step-10"] {
             assert!(text.contains(part), "{text}");
         }
-        // Without a directory it goes on, and writes nothing.
+        // Without a directory the run continues and writes nothing.
         while !matches!(second.next().expect("an event"), TrainEvent::Finished(_)) {}
     }
     assert_eq!(names(folder.path()), ["step-10"]);
-    // The checkpoint of one directory does not open another one that has checkpoints.
+    // A run that resumed from another directory is rejected as well.
     let other = Folder::new("taken-other");
     let mut third = new(golden, &data, short(4, 2, 3));
     set(&mut third, golden, other.path()).expect("an empty directory");
@@ -107,9 +110,9 @@ fn a_new_run_takes_no_directory_with_checkpoints() {
     assert!(matches!(error, RunError::DirectoryHasCheckpoints { .. }), "{error}");
 }
 
-/// Before, each of these was reported, and none was written.
+/// In an earlier version each of these saves was reported, and none was written.
 #[test]
-fn a_run_goes_on_from_its_latest_checkpoint_alone() {
+fn a_run_resumes_only_from_its_latest_checkpoint() {
     let golden = &goldens()[0];
     let data = corpus(golden, 30, 1);
     let folder = Folder::new("later");
@@ -144,7 +147,7 @@ fn a_run_goes_on_from_its_latest_checkpoint_alone() {
     for (save, before) in saves.iter().zip(&before).skip(1) {
         assert!(weights(save) != *before, "{}", save.display());
     }
-    // What is there already is replaced, not skipped: here by a run with another option.
+    // An existing checkpoint is replaced, not skipped. Here a run with another option wrote it.
     drop(run);
     let last = TrainingRun::last_save(folder.path()).expect("a save").expect("one");
     let mut run = opened(&last, &data, RunOptions { patience: Some(3), ..faster(short(9, 2, 9)) });
@@ -158,12 +161,12 @@ fn a_run_goes_on_from_its_latest_checkpoint_alone() {
     assert!(state() != before);
     assert_eq!(names(folder.path()), ["step-2", "step-4", "step-6", "step-8"]);
     assert_eq!(TrainingRun::last_save(folder.path()).expect("a whole one"), Some(last));
-    // The directory may be set again: it is the same run's.
+    // The directory may be set again for the same run.
     set(&mut run, golden, folder.path()).expect("its own");
     follow(&mut run, folder.path());
 }
 
-/// Another run in the same process is refused; so is one in another process, until that is killed.
+/// A second run in the same process is an error, and so is one in another process until that process ends.
 #[test]
 fn one_run_at_a_time_has_a_directory() {
     let golden = &goldens()[0];
@@ -197,10 +200,11 @@ fn one_run_at_a_time_has_a_directory() {
     set(&mut third, golden, folder.path()).expect("a process that is dead holds nothing");
 }
 
-/// Where another process holds a directory.
+/// The directory that another process holds.
 const HELD: &str = "SIMDFORMER_TEST_HELD";
 
-/// The other process of [`one_run_at_a_time_has_a_directory`]; alone it does nothing.
+/// The other process of [`one_run_at_a_time_has_a_directory`]. Without the environment variable it does
+/// nothing.
 #[test]
 fn holds_a_directory() {
     let Some(folder) = std::env::var_os(HELD) else { return };
@@ -209,11 +213,12 @@ fn holds_a_directory() {
     let mut run = new(golden, &data, short(2, 2, 1));
     set(&mut run, golden, Path::new(&folder)).expect("an empty directory");
     println!("holds it");
-    // Until it is killed, or until whoever started it is gone.
+    // Until the process is killed, or until its parent has ended.
     let _ = std::io::stdin().read_line(&mut String::new());
 }
 
-/// Wherever a process stops while it replaces or removes a checkpoint, there is a whole one, and the next run has order.
+/// Wherever a process stops while it replaces or removes a checkpoint, a whole checkpoint exists, and the
+/// next run cleans up.
 #[test]
 fn replacing_a_checkpoint_may_stop_anywhere() {
     let golden = &goldens()[0];
@@ -229,7 +234,7 @@ fn replacing_a_checkpoint_may_stop_anywhere() {
     };
     let whole = Folder::new("stopped-whole");
     copy(&saves[1], whole.path());
-    // Which of the three names there are, and which of them are whole.
+    // Which of the three names exist, and which of them are complete.
     for (plain, old, unfinished) in [
         (true, false, Some(false)),
         (true, false, Some(true)),
@@ -259,7 +264,7 @@ fn replacing_a_checkpoint_may_stop_anywhere() {
         assert_eq!(run.resume(&save).expect(&how), [], "{how}");
         run.set_directory(folder.path(), Layout::of(&save).expect("a layout")).expect(&how);
         assert_eq!(names(folder.path()), ["step-2", "step-4"], "{how}");
-        // What is not the name of a checkpoint is left alone, and is none.
+        // A folder whose name is not that of a checkpoint is left alone and is not counted.
         fs::create_dir_all(place("-mine")).expect("a directory");
         fs::create_dir_all(saves[0].with_file_name("step-+9")).expect("a directory");
         assert_eq!(run.save().expect(&how), Some(place("")));
@@ -271,9 +276,9 @@ fn replacing_a_checkpoint_may_stop_anywhere() {
     }
 }
 
-/// Checkpoints of two runs that somebody has put into one directory.
+/// Checkpoints of two runs in one directory.
 #[test]
-fn checkpoints_of_two_runs_are_told_apart() {
+fn checkpoints_of_two_runs_are_distinguished() {
     let golden = &goldens()[0];
     let data = corpus(golden, 30, 1);
     let [one, two] = ["one", "two"].map(|name| Folder::new(&format!("mixed-runs-{name}")));
@@ -291,7 +296,7 @@ fn checkpoints_of_two_runs_are_told_apart() {
     run.resume(&foreign).expect("by itself it is whole");
     let error = set(&mut run, golden, one.path()).expect_err("two runs");
     assert!(matches!(error, RunError::OtherRun { setting: "identity", .. }), "{error}");
-    // A checkpoint that comes while a run is under way does not displace those that it reports.
+    // A checkpoint that appears during a run does not replace the checkpoints of the run.
     fs::remove_dir_all(&foreign).expect("removed");
     let mut run = opened(&saves[0][0], &data, short(3, 1, 1));
     run.resume(&saves[0][0]).expect("a save");
@@ -309,9 +314,9 @@ fn checkpoints_of_two_runs_are_told_apart() {
     assert_eq!(names(one.path()), ["step-3", "step-4"]);
 }
 
-/// A run that goes on in a directory of its own: everything is written there, the best too.
+/// A run that resumes in another directory writes everything there, the best model too.
 #[test]
-fn a_run_goes_on_in_another_directory() {
+fn a_run_resumes_in_another_directory() {
     let golden = &goldens()[0];
     let (data, held_out) = (corpus(golden, 30, 1), corpus(golden, 5, 2));
     let [from, to] = ["from", "to"].map(|name| Folder::new(&format!("moved-{name}")));
@@ -325,7 +330,7 @@ fn a_run_goes_on_in_another_directory() {
     // In either order.
     for directory_first in [false, true] {
         let _ = fs::remove_dir_all(to.path());
-        // What somebody else has left as a best is not taken for this run's.
+        // A best model of another run is not taken for that of this run.
         copy(&golden.folder, &to.path().join("best"));
         let mut run = opened(&saves[0], &data, with(4));
         run.set_held_out(&held_out);
@@ -349,9 +354,9 @@ fn a_run_goes_on_in_another_directory() {
     assert_eq!(names(from.path()), ["step-2"]);
 }
 
-/// Every option that may differ is told when it does, down to the last bit.
+/// Every option that may differ is reported when it differs, even in the last bit.
 #[test]
-fn options_that_differ_are_told() {
+fn options_that_differ_are_reported() {
     let golden = &goldens()[0];
     let (data, held_out, other) =
         (corpus(golden, 30, 1), corpus(golden, 5, 2), corpus(golden, 5, 3));

@@ -1,4 +1,4 @@
-//! An encoder alone learns from a loss of the caller's.
+//! An encoder-only model is trained with a loss of the caller.
 
 use simdformer::checkpoint::TensorId;
 use simdformer::config::{
@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 
 type Weights = BTreeMap<String, Vec<f32>>;
 
-/// As BERT is built: learned positions, token types, a norm after the embeddings; or, as in Blenderbot-small's decoder,
-/// with the positions after the norm.
+/// As BERT is built: learned positions, token types, a norm after the embeddings. Or as the decoder of
+/// Blenderbot-small: with the positions after the norm.
 fn config(norm: NormPlacement, embedding: EmbeddingNorm) -> Config {
     let small = Dimensions { d_model: 12, heads: 3, layers: 2, ffn_dim: 20, vocabulary: 23 };
     let paper = Config::transformer(small);
@@ -52,7 +52,8 @@ fn trainer(config: Config, weights: Option<&Weights>) -> Trainer<'static> {
     made.expect("a trainer")
 }
 
-/// Half the sum of squares beside a target that differs from number to number; its gradient is the difference.
+/// Half the sum of squared differences from targets that differ for each element. Its gradient is the
+/// difference.
 fn loss(first: usize, hidden: &[f32], d_hidden: &mut [f32]) -> f64 {
     let mut sum = 0.0;
     for (i, (d, &h)) in d_hidden.iter_mut().zip(hidden).enumerate() {
@@ -87,9 +88,10 @@ fn sources(lengths: &[usize]) -> Vec<Vec<u32>> {
     lengths.iter().map(|&len| ids(len)).collect()
 }
 
-/// Along the gradient the loss changes as the gradient says, before and after norms, in one pass and in two.
+/// Along the gradient the loss changes as the gradient predicts, for pre-norm and post-norm, in one pass
+/// and in two.
 #[test]
-fn the_gradient_is_the_slope_of_the_callers_loss() {
+fn the_gradient_is_the_derivative_of_the_callers_loss() {
     let (before, after) = (EmbeddingNorm::BeforePositions, EmbeddingNorm::AfterPositions);
     for (norm, embedding) in
         [(NormPlacement::Pre, after), (NormPlacement::Post, after), (NormPlacement::Post, before)]
@@ -105,7 +107,7 @@ fn the_gradient_is_the_slope_of_the_callers_loss() {
                 .expect("gradients")
                 .map(|(role, _, x)| (role.to_string(), x.to_vec()))
                 .collect();
-            // What is not looked up has none; all else has.
+            // Parameters that are not used have no gradient. All others have one.
             for (role, x) in &gradient {
                 assert!(x.iter().any(|&g| g != 0.0), "{role}");
             }
@@ -130,9 +132,9 @@ fn the_gradient_is_the_slope_of_the_callers_loss() {
     }
 }
 
-/// It learns, and says so where a target or a decoder is wanted.
+/// Training works, and calls that need a target or a decoder are errors.
 #[test]
-fn it_learns_and_takes_no_targets() {
+fn an_encoder_trains_and_rejects_targets() {
     let mut learner = trainer(config(NormPlacement::Post, EmbeddingNorm::AfterPositions), None);
     let sources = sources(&[5, 1, 9, 2]);
     let first = learn(&mut learner, &sources);

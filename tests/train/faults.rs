@@ -1,5 +1,5 @@
-//! Callbacks and threads that panic, parameters that are not finite, and trainers that are not those of a checkpoint: nothing
-//! good is lost, and nothing goes on in silence.
+//! Callbacks and threads that panic, parameters that are not finite, and trainers that do not belong to a
+//! checkpoint: no data are lost, and the fault is reported.
 
 use super::runs::{Folder, corpus, options};
 use super::support::{goldens, limits};
@@ -20,7 +20,7 @@ fn bits(trainer: &Trainer<'_>) -> Vec<u32> {
     trainer.parameters().flat_map(|(_, _, numbers)| numbers).map(|x| x.to_bits()).collect()
 }
 
-/// What panics, told from a panic of the library.
+/// The payload of a planned panic, which distinguishes it from a panic of the library.
 struct Planned;
 
 fn panics<R>(work: impl FnOnce() -> R) -> bool {
@@ -38,8 +38,8 @@ fn panic_as_planned() -> ! {
     std::panic::resume_unwind(Box::new(Planned))
 }
 
-/// The calling thread alone, which panics in the call of a given number: a small product is not worth a task, but asks for
-/// the number of threads.
+/// Runs everything on the calling thread and panics in the call that `panic_after` selects. Small products
+/// make no tasks, but they ask for the number of threads.
 struct Fragile {
     left: AtomicUsize,
 }
@@ -85,7 +85,7 @@ fn short() -> RunOptions {
     RunOptions { steps: Some(6), validate_every: 2, save_every: 2, keep: 1, schedule, ..options() }
 }
 
-/// Before, the average stayed in the place of the parameters.
+/// In an earlier version the average stayed in place of the parameters.
 #[test]
 fn a_judge_or_a_thread_that_panics_leaves_the_parameters() {
     let golden = &goldens()[0];
@@ -102,7 +102,8 @@ fn a_judge_or_a_thread_that_panics_leaves_the_parameters() {
         let (mut events, mut panicked) = (Vec::new(), 0);
         loop {
             if faults && run.step().is_multiple_of(2) && run.step() > 0 {
-                // A validation is due, which asks the judge; and many a call of the executor panics before it is done.
+                // A validation is due, which calls the judge. Many calls of the executor
+                // panic before the validation is complete.
                 let before = bits(run.trainer());
                 judge_panics.set(true);
                 panicked += usize::from(panics(|| run.next()));
@@ -133,7 +134,7 @@ fn a_judge_or_a_thread_that_panics_leaves_the_parameters() {
     assert!(parameters == after);
 }
 
-/// Before, what was accumulated so far stayed with a part of the pass that panicked.
+/// In an earlier version the partial sums of a pass that panicked stayed in the gradient.
 #[test]
 fn a_loss_that_panics_leaves_no_part_of_a_gradient() {
     let small = Dimensions { d_model: 16, heads: 2, layers: 1, ffn_dim: 32, vocabulary: 20 };
@@ -144,7 +145,7 @@ fn a_loss_that_panics_leaves_no_part_of_a_gradient() {
         Trainer::new(config.clone(), TrainLimits::new(600, 600), weights).expect("a trainer")
     };
     let long: Vec<u32> = (0..500).map(|i| i % 20).collect();
-    // A pass each: they are longer than half of what is planned for.
+    // One pass for each sentence, because two sentences exceed the plan.
     let pairs = [Example::new(&long, &[], 0), Example::new(&long[1..], &[], 1)];
     let learn = |trainer: &mut Trainer<'_>, panic_in: usize| {
         let mut calls = 0;
@@ -180,11 +181,11 @@ fn a_loss_that_panics_leaves_no_part_of_a_gradient() {
     }
 }
 
-/// A step whose threads panic: either nothing has changed, and the same step gives the same bits; or the trainer says from
-/// then on that it is of no use, and nothing is saved.
+/// A step in which threads panic has one of two results. Either nothing has changed, and the same step
+/// gives the same bits. Or the trainer reports from then on that it cannot be used, and nothing is saved.
 #[test]
-fn a_thread_that_panics_in_a_step_leaves_a_trainer_that_is_whole_or_says_so() {
-    // Parameters of several tasks.
+fn after_a_panic_in_a_step_a_trainer_is_unchanged_or_unusable() {
+    // Enough parameters for several tasks.
     let small = Dimensions { d_model: 16, heads: 2, layers: 1, ffn_dim: 32, vocabulary: 4096 };
     let mut config = Config::transformer(small);
     config.tokens.decoder_start = Some(1);
@@ -238,11 +239,11 @@ fn a_thread_that_panics_in_a_step_leaves_a_trainer_that_is_whole_or_says_so() {
         whole >= 7 && interrupted >= 3 && whole + interrupted == calls,
         "{whole} {interrupted} of {calls}"
     );
-    // The lock alone.
+    // Only the lock file.
     assert_eq!(fs::read_dir(folder.path()).expect("files").count(), 1);
 }
 
-/// Before, moments of one run went on with the weights of another one.
+/// In an earlier version the moments of one run were combined with the weights of another run.
 #[test]
 fn the_parameters_and_the_checkpoint_of_a_run_belong_together() {
     let golden = &goldens()[0];
@@ -268,7 +269,7 @@ fn the_parameters_and_the_checkpoint_of_a_run_belong_together() {
     // The run is a new one, as before.
     assert_eq!(other.step(), 0);
     assert!(bits(other.trainer()) == before);
-    // One bit of one parameter is enough.
+    // One different bit of one parameter is an error.
     let checkpoint = Checkpoint::open(&save).expect("a checkpoint");
     for differs in [false, true] {
         let mut last = None;
@@ -289,9 +290,10 @@ fn the_parameters_and_the_checkpoint_of_a_run_belong_together() {
     }
 }
 
-/// Before, weights that are not finite took the place of the last good checkpoint, which no program could open then.
+/// In an earlier version weights that were not finite replaced the last valid checkpoint, and no program
+/// could open them.
 #[test]
-fn parameters_that_are_not_finite_displace_nothing() {
+fn parameters_that_are_not_finite_replace_no_checkpoint() {
     let golden = &goldens()[0];
     let (data, held_out) = (corpus(golden, 30, 1), corpus(golden, 5, 2));
     let folder = Folder::new("not-finite");
@@ -313,10 +315,10 @@ fn parameters_that_are_not_finite_displace_nothing() {
     };
     let good = files();
 
-    // A rate that f32 does not hold.
+    // A learning rate that overflows f32.
     let schedule = Schedule::Constant { peak: 1e39, warmup: 0 };
     for metric in [Metric::Loss, Metric::Judged] {
-        // The judge takes any model for better than the last one.
+        // This judge rates every model better than the last one.
         let mut said = 0.0;
         let save = TrainingRun::last_save(folder.path()).expect("a save").expect("one");
         assert!(save.ends_with("step-2"));

@@ -1,7 +1,7 @@
-//! An encoder that reads features: its convolutions beside a naive f64, over sources longer than the pieces in which they
-//! are learned from, and what is refused.
+//! An encoder that reads features: the gradients of its convolutions compared with a naive f64 version, for
+//! sources longer than the parts in which they are computed, and the errors.
 
-use super::support::{SourceId, pairs};
+use super::support::{OwnedExample, pairs};
 use simdformer::config::{Config, ConvFrontend, Dimensions, NormPlacement, Positions, TiedWeights};
 use simdformer::train::{Example, SavedActivations, Smoothing, StepOptions, TrainLimits, Trainer};
 use simdformer::{Features, Threads};
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 const D: usize = 10;
 const BINS: usize = 7;
-/// One frame, odd and even counts, at the ends of pieces of 256 positions, and beyond.
+/// One frame, odd and even numbers of frames, and numbers around multiples of 256 positions.
 const FRAMES: [usize; 9] = [1, 2, 3, 8, 511, 512, 513, 514, 1100];
 
 fn random(seed: &mut u64) -> f32 {
@@ -17,13 +17,13 @@ fn random(seed: &mut u64) -> f32 {
     (*seed >> 40) as f32 / (1u64 << 24) as f32 - 0.5
 }
 
-fn sounds() -> Vec<SourceId> {
+fn sounds() -> Vec<OwnedExample> {
     let mut seed = 3;
-    let sound = |(id, &frames): (usize, &usize)| SourceId {
+    let sound = |(id, &frames): (usize, &usize)| OwnedExample {
         features: Some(((0..frames * BINS).map(|_| 3.0 * random(&mut seed)).collect(), BINS)),
         target: (0..=id % 4).map(|token| (2 + 3 * token + id) as u32 % 19).collect(),
         id: id as u32,
-        ..SourceId::default()
+        ..OwnedExample::default()
     };
     FRAMES.iter().enumerate().map(sound).collect()
 }
@@ -61,7 +61,7 @@ fn trainer(config: Config, limits: TrainLimits, zeros: &[&str]) -> Trainer<'stat
     made.expect("a trainer")
 }
 
-/// The error function, from its series: for what is below 4.
+/// The error function by its series, for arguments below 4.
 fn erf(x: f64) -> f64 {
     let (mut term, mut sum) = (x, x);
     for n in 1..120 {
@@ -79,7 +79,8 @@ fn gelu(x: f64) -> [f64; 2] {
     [x * cdf, cdf + x * density]
 }
 
-/// One convolution of three frames, as PyTorch's `Conv1d(..., 3, stride, padding=1)` and its GELU, in f64.
+/// One convolution over three frames in f64, as PyTorch's `Conv1d(..., 3, stride, padding=1)` followed by
+/// GELU.
 struct Convolution<'c> {
     /// `[outputs, inputs, 3]`.
     weight: &'c [f32],
@@ -89,7 +90,7 @@ struct Convolution<'c> {
 }
 
 impl Convolution<'_> {
-    /// Each frame that a result reads, and by which tap.
+    /// Each frame that a result reads, and the index of its weight.
     fn taps(&self, at: usize, frames: usize) -> impl Iterator<Item = (usize, usize)> {
         let first = self.stride * at;
         (0..3).filter_map(move |tap| {
@@ -98,7 +99,7 @@ impl Convolution<'_> {
         })
     }
 
-    /// What the activation is applied to: `[frames, inputs]` to `[results, outputs]`.
+    /// The input of the activation: `[frames, inputs]` to `[results, outputs]`.
     fn forward(&self, x: &[f64]) -> Vec<f64> {
         let frames = x.len() / self.inputs;
         let mut pre = Vec::new();
@@ -117,7 +118,7 @@ impl Convolution<'_> {
         pre
     }
 
-    /// Adds to the gradients of weight and bias, and returns that of `x`.
+    /// Adds to the gradients of weight and bias. Returns the gradient of `x`.
     fn backward(&self, x: &[f64], d_pre: &[f64], [weight, bias]: [&mut [f64]; 2]) -> Vec<f64> {
         let (frames, outputs) = (x.len() / self.inputs, self.bias.len());
         let mut d_x = vec![0.0; x.len()];
@@ -137,15 +138,16 @@ impl Convolution<'_> {
     }
 }
 
-/// The gradient that the caller's loss gives a number of the output.
+/// The gradient that the caller's loss has for an element of the output.
 fn d_of(place: usize) -> f32 {
     ((place * 37 % 101) as f32 - 50.0) / 64.0
 }
 
-/// An encoder whose layer adds nothing: its output is what the convolutions make, and the gradient of that the
-/// caller's. Both convolutions' gradients are those of the oracle, in the layout of a checkpoint.
+/// An encoder whose layer adds nothing: its output is that of the convolutions, and the gradient of the
+/// output is the caller's. The gradients of both convolutions are those of the oracle, in the layout of a
+/// checkpoint.
 #[test]
-fn convolutions_are_those_of_a_naive_f64() {
+fn convolutions_match_a_naive_f64_version() {
     let mut config = Config { decoder: None, positions: Positions::None, ..config() };
     config.ties.target_output = false;
     config.encoder.final_norm = false;
@@ -234,9 +236,9 @@ fn run(limits: TrainLimits, threads: usize) -> Vec<u64> {
     found
 }
 
-/// Threads, passes, and what is kept: with sources of several pieces too.
+/// Threads, passes and `SavedActivations`, with sources that are computed in several parts.
 #[test]
-fn long_sources_have_the_same_bits_however_they_are_learned() {
+fn long_sources_have_the_same_bits_in_every_split() {
     let expected = run(limits(SavedActivations::Everything), 1);
     for keep in [
         SavedActivations::Everything,
@@ -254,7 +256,7 @@ fn long_sources_have_the_same_bits_however_they_are_learned() {
     }
 }
 
-/// Features are never written to, and what lies beside them is not read.
+/// Features are never written, and memory beside them is not read.
 #[test]
 fn frames_beside_a_source_are_not_read() {
     let sounds = sounds();
@@ -284,7 +286,7 @@ fn frames_beside_a_source_are_not_read() {
     assert!(learn(&within) == expected);
 }
 
-/// What cannot be learned from is an error that says so, before anything is computed.
+/// A source that cannot be used is an error before anything is computed.
 #[test]
 fn bad_features_are_errors() {
     let mut learner = trainer(config(), limits(SavedActivations::Everything), &[]);

@@ -1,4 +1,4 @@
-//! Whole models beside PyTorch's autograd.
+//! The gradients of whole models compared with PyTorch's autograd.
 
 use super::support::{Golden, goldens, limits, pairs};
 use simdformer::kernels::Isa;
@@ -9,7 +9,7 @@ fn smoothing(epsilon: f32) -> Smoothing {
     Smoothing { epsilon, ..Smoothing::default() }
 }
 
-/// Every parameter: our f32 is at most twice as far from f64 as PyTorch's f32 is.
+/// For every parameter our f32 gradient differs from f64 by at most twice the difference of PyTorch's f32.
 #[test]
 fn gradients_are_as_close_to_f64_as_those_of_pytorch() {
     for golden in goldens() {
@@ -42,7 +42,7 @@ fn check_gradients(golden: &Golden, isa: Isa, trainer: &mut simdformer::train::T
         .iter()
         .map(|name| name.as_str().expect("a name").to_owned())
         .collect();
-    // Where a file has queries, keys and values in one tensor, they follow each other.
+    // If a file has query, key and value in one tensor, they follow each other.
     let mut found: BTreeMap<String, Vec<f32>> = BTreeMap::new();
     let roles: Vec<_> = trainer
         .gradients()
@@ -63,7 +63,8 @@ fn check_gradients(golden: &Golden, isa: Isa, trainer: &mut simdformer::train::T
             squares += error * error;
         }
         let number = |name: &str, key: &str| known[name][key].as_f64().expect("a number");
-        // The keys' bias has gradient 0: its rounding is on the scale of the keys' weight's.
+        // The gradient of the key bias is 0. Its rounding errors have the magnitude of the key
+        // weight's gradient.
         let scale = match zero.contains(name) {
             true => name.strip_suffix("bias").map(|stem| format!("{stem}weight")),
             false => None,
@@ -76,7 +77,8 @@ fn check_gradients(golden: &Golden, isa: Isa, trainer: &mut simdformer::train::T
             "{} {name} {isa}: {distance:.2e} away, bound {bound:.2e}",
             golden.name
         );
-        // The one element that is furthest is one draw of many: no tensor of these is beyond three times PyTorch's.
+        // The largest difference is one sample of many. In no tensor does it exceed three times
+        // PyTorch's.
         let bound = 3.0 * torch("f32_error_worst") + 2f64.powi(-23) * number(measured, "largest");
         assert!(
             furthest <= bound,
@@ -91,7 +93,7 @@ fn check_gradients(golden: &Golden, isa: Isa, trainer: &mut simdformer::train::T
     );
 }
 
-/// Ten losses of Adam from the same start, data and order.
+/// Ten losses with Adam from the same start, on the same data in the same order.
 #[test]
 fn ten_losses_are_those_of_pytorch() {
     for golden in goldens() {
@@ -120,7 +122,7 @@ fn ten_losses_are_those_of_pytorch() {
     }
 }
 
-/// What learns moves; what is frozen keeps its bits.
+/// Trainable parameters change. Frozen ones keep their bits.
 #[test]
 fn every_parameter_moves_but_the_frozen_ones() {
     for golden in goldens() {

@@ -1,4 +1,4 @@
-//! The tests of training, one module a file, in one program.
+//! The tests of training. Each file is a module of this one program.
 
 #[path = "../support/digest.rs"]
 #[allow(dead_code, reason = "logits are for other tests")]

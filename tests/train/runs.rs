@@ -1,4 +1,4 @@
-//! Runs that are interrupted and go on, and the files that they leave.
+//! Runs that are interrupted and resumed, and the files that they write.
 
 use super::support::{Golden, goldens, limits};
 use simdformer::Model;
@@ -12,7 +12,7 @@ use simdformer::train::{
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A directory that goes with its test.
+/// A directory that is deleted at the end of a test.
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {
@@ -34,7 +34,7 @@ impl Drop for Folder {
     }
 }
 
-/// Sentences of a golden in other combinations.
+/// The sentences of a golden in other combinations.
 pub(crate) fn corpus(golden: &Golden, count: usize, seed: usize) -> Corpus {
     let each = &golden.sentences;
     let mut corpus = Corpus::default();
@@ -72,7 +72,7 @@ fn with_average() -> TrainLimits {
 const DROPOUT: DropoutRates =
     DropoutRates { hidden: 0.1, attention: 0.1, activation: 0.1, seed: 5 };
 
-/// Everything that a run has said, and what it leaves.
+/// All events of a run, and the files at its end.
 #[derive(Debug, Default, PartialEq)]
 struct Story {
     steps: Vec<StepRecord>,
@@ -81,7 +81,7 @@ struct Story {
     files: Vec<(String, Vec<u8>)>,
 }
 
-/// Follows `run` to its end, or to `until` steps.
+/// Runs to the end, or to step `until`.
 fn follow(run: &mut TrainingRun<'_>, until: u64, story: &mut Story) {
     while run.step() < until || story.steps.last().is_none_or(|last| last.step == until) {
         match run.next().expect("an event") {
@@ -112,7 +112,7 @@ fn trainer(golden: &Golden, limits: TrainLimits, dropout: bool) -> Trainer<'stat
     settings(golden.trainer(Isa::best(), limits), limits, dropout)
 }
 
-/// What no file has.
+/// Settings that no file has.
 fn settings<'t>(mut trainer: Trainer<'t>, limits: TrainLimits, dropout: bool) -> Trainer<'t> {
     if dropout {
         trainer.set_dropout(DROPOUT).expect("rates");
@@ -123,7 +123,7 @@ fn settings<'t>(mut trainer: Trainer<'t>, limits: TrainLimits, dropout: bool) ->
     trainer
 }
 
-/// 40 steps, and 40 that were stopped after `stop` and gone on with by another trainer.
+/// 40 steps, and 40 steps that were stopped after `stop` and resumed by another trainer.
 fn interrupted(
     golden: &Golden,
     limits: TrainLimits,
@@ -165,7 +165,8 @@ fn interrupted(
     assert!(found == expected, "{} stopped after {stop}", golden.name);
 }
 
-/// 40 = 20 + save + load + 20; an epoch has 9 batches, so also in the middle of one, and at its end.
+/// 40 = 20 + save + load + 20. An epoch has 9 batches, so the stop is inside of an epoch and at the end of
+/// one.
 #[test]
 fn trap_20_a_run_that_was_interrupted_is_one_that_was_not() {
     let goldens = goldens();
@@ -175,7 +176,7 @@ fn trap_20_a_run_that_was_interrupted_is_one_that_was_not() {
     let of_features = goldens.iter().find(|golden| golden.name == "whisper").expect("a golden");
     interrupted(of_features, limits(), &options(), true, 13);
     let golden = &goldens[0];
-    // The end of an epoch; a step at which a validation is due and not yet made; dropout, average, sorted pools.
+    // The end of an epoch; a step with a validation that is due; dropout, average and sorted pools.
     interrupted(golden, limits(), &options(), false, 18);
     interrupted(golden, limits(), &options(), false, 14);
     interrupted(golden, with_average(), &options(), true, 20);
@@ -184,7 +185,7 @@ fn trap_20_a_run_that_was_interrupted_is_one_that_was_not() {
     interrupted(golden, with_average(), &sorted, true, 17);
 }
 
-/// What is saved is a checkpoint of the same numbers under the same names, and of nothing else.
+/// A save is a checkpoint of the same values under the same names, and has nothing else.
 #[test]
 fn what_is_saved_is_a_checkpoint_of_the_same_bits() {
     for golden in goldens() {
@@ -227,7 +228,7 @@ fn what_is_saved_is_a_checkpoint_of_the_same_bits() {
     }
 }
 
-/// A save of two steps.
+/// A run that was saved after two steps.
 fn saved(golden: &Golden, folder: &Path, data: &Corpus) -> PathBuf {
     let options = RunOptions { steps: Some(2), save_every: 1, validate_every: 0, ..options() };
     let mut run =
@@ -250,7 +251,8 @@ fn goes_on(golden: &Golden, folder: &Path, data: &Corpus) -> Result<(), RunError
     run.resume(&save).map(|_| ())
 }
 
-/// Every file of a save, with any byte another or cut anywhere: an error that names it, and everything is still there.
+/// Every file of a save, with a changed byte or truncated anywhere, is an error that names the file, and no
+/// save is lost.
 #[test]
 fn broken_saves_are_named_and_lose_nothing() {
     let golden = &goldens()[0];
@@ -275,7 +277,7 @@ fn broken_saves_are_named_and_lose_nothing() {
             assert!(error.contains(&name), "{how}: {error}");
             broken += 1;
         };
-        // A large file says no more than its beginning and some of the rest.
+        // Of a large file only some positions are tried.
         let stride = 97 * (whole.len() / 20_000).max(1);
         for at in (0..whole.len()).step_by(stride) {
             let mut other = whole.clone();
@@ -290,14 +292,14 @@ fn broken_saves_are_named_and_lose_nothing() {
         fs::write(file, &whole).expect("written");
     }
     assert!(broken > 300, "{broken}");
-    // Nothing that was there is gone, and the older save is whole.
+    // No file is missing, and the older save can be opened.
     goes_on(golden, folder.path(), &data).expect("nothing is broken");
     assert!(folder.path().join("checkpoints/step-1/trainer.json").exists());
 }
 
-/// The files of two saves do not mix, and another corpus, seed or cut is another run.
+/// The files of two saves do not fit each other. Another corpus, seed or length limit is another run.
 #[test]
-fn saves_of_other_runs_are_refused() {
+fn saves_of_other_runs_are_errors() {
     let golden = &goldens()[0];
     let data = corpus(golden, 12, 1);
     let folder = Folder::new("mixed");
@@ -331,14 +333,14 @@ fn saves_of_other_runs_are_refused() {
         assert!(error.contains("is broken"), "{error}");
         fs::write(save.join(file), kept).expect("written");
     }
-    // A directory that nobody finished is no save.
+    // An unfinished directory is not a save.
     fs::create_dir_all(save.with_file_name("step-3.tmp")).expect("a directory");
     goes_on(golden, folder.path(), &data).expect("the last whole one");
 }
 
-/// The newest are kept.
+/// The newest saves stay.
 #[test]
-fn old_saves_go() {
+fn old_saves_are_removed() {
     let golden = &goldens()[0];
     let data = corpus(golden, 30, 1);
     let folder = Folder::new("kept");
@@ -371,9 +373,9 @@ fn old_saves_go() {
     }
 }
 
-/// The file of the best has the score that was told, also where an average is kept.
+/// The file of the best model has the score that was reported, also with an average.
 #[test]
-fn trap_24_what_is_kept_is_what_was_validated() {
+fn trap_24_the_saved_model_is_the_validated_one() {
     let golden = &goldens()[0];
     let (data, held_out) = (corpus(golden, 50, 1), corpus(golden, 11, 2));
     for limits in [limits(), with_average()] {
@@ -403,7 +405,7 @@ fn trap_24_what_is_kept_is_what_was_validated() {
             let totals = trainer.evaluate(&held_out, options().step.smoothing).expect("losses");
             assert_eq!(totals, best.totals);
         }
-        // The weights that are learned are others, where there is an average.
+        // With an average, the trained weights differ from the validated ones.
         let mut trainer = golden.trainer(Isa::best(), limits);
         let last = folder.path().join("checkpoints/step-40");
         let checkpoint = simdformer::checkpoint::Checkpoint::open(last).expect("a checkpoint");
@@ -417,9 +419,9 @@ fn trap_24_what_is_kept_is_what_was_validated() {
     }
 }
 
-/// Patience ends a run, and a judge's word is what counts if it is asked.
+/// Patience ends a run. With `Metric::Judged` the value of the judge decides.
 #[test]
-fn a_run_that_gets_no_better_ends() {
+fn a_run_without_improvement_ends() {
     let golden = &goldens()[0];
     let (data, held_out) = (corpus(golden, 50, 1), corpus(golden, 11, 2));
     let scores = [0.1, 0.5, 0.4, 0.5, 0.2, 0.9];

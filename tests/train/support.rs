@@ -9,38 +9,38 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A sentence that owns its ids.
+/// An example that owns its source and its target.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct SourceId {
+pub(crate) struct OwnedExample {
     pub(crate) source: Vec<u32>,
-    /// In place of ids: frames of so many numbers.
+    /// Features in place of ids, and the number of values in a frame.
     pub(crate) features: Option<(Vec<f32>, usize)>,
     pub(crate) target: Vec<u32>,
     pub(crate) id: u32,
 }
 
-impl SourceId {
+impl OwnedExample {
     pub(crate) fn features(&self) -> Option<Features<'_>> {
         self.features.as_ref().map(|(values, bins)| Features::new(values, *bins))
     }
 
-    pub(crate) fn pair(&self) -> Example<'_> {
+    pub(crate) fn example(&self) -> Example<'_> {
         let Self { source, target, id, .. } = self;
         Example { source, features: self.features(), target, id: *id }
     }
 }
 
-pub(crate) fn pairs(sentences: &[SourceId]) -> Vec<Example<'_>> {
-    sentences.iter().map(SourceId::pair).collect()
+pub(crate) fn pairs(sentences: &[OwnedExample]) -> Vec<Example<'_>> {
+    sentences.iter().map(OwnedExample::example).collect()
 }
 
 /// A folder of `tests/golden/gradients`.
 pub(crate) struct Golden {
     pub(crate) name: String,
     pub(crate) folder: PathBuf,
-    pub(crate) sentences: Vec<SourceId>,
+    pub(crate) sentences: Vec<OwnedExample>,
     pub(crate) expected: Value,
-    /// In f64, by name.
+    /// The gradients in f64, by name.
     pub(crate) gradients: BTreeMap<String, Vec<f64>>,
 }
 
@@ -75,7 +75,7 @@ impl Golden {
         let lines = text("batch.jsonl");
         let sentences = lines.lines().enumerate().map(|(i, line)| {
             let line = json(line);
-            SourceId {
+            OwnedExample {
                 source: ids(&line, "source_ids"),
                 features: of_line(i),
                 target: ids(&line, "target_ids"),
@@ -112,7 +112,7 @@ impl Golden {
         self.expected["label_smoothing"].as_f64().expect("a number") as f32
     }
 
-    /// The name of a tensor in the file.
+    /// The name of the tensor in the file.
     pub(crate) fn name_of(&self, role: TensorId, trainer: &Trainer<'_>) -> String {
         let names = role.names(trainer.model().config());
         let known = names.iter().find(|name| self.gradients.contains_key(*name));
@@ -120,7 +120,7 @@ impl Golden {
     }
 }
 
-/// Limits that hold every golden.
+/// Limits that are large enough for every golden.
 pub(crate) fn limits() -> TrainLimits {
     TrainLimits::new(64, 24)
 }

@@ -1,7 +1,7 @@
-//! What has gone wrong in other trainers, a test each, by the number that it has in the list which
-//! `docs/walkthrough.md` gives. Those of single kernels are in `kernels/tests/train`.
+//! Errors of other trainers, one test for each. The number is that of the list in `docs/walkthrough.md`.
+//! Errors of single kernels are tested in `kernels/tests/train`.
 
-use super::support::{SourceId, goldens, limits, pairs};
+use super::support::{OwnedExample, goldens, limits, pairs};
 use simdformer::checkpoint::TensorId;
 use simdformer::config::{Config, Dimensions, SpecialTokens, TiedWeights};
 use simdformer::kernels::Isa;
@@ -27,7 +27,8 @@ fn config(ties: TiedWeights) -> Config {
 
 const TIED: TiedWeights = TiedWeights { source_target: true, target_output: true };
 
-/// Weights that depend on the role and the element alone; the three tables of a model that is not tied are alike.
+/// Weights that depend only on the `TensorId` and the element. The three tables of a model without ties are
+/// equal.
 fn trainer(config: Config) -> Trainer<'static> {
     trainer_within(config, TrainLimits::new(64, 32))
 }
@@ -49,7 +50,7 @@ fn trainer_within(config: Config, limits: TrainLimits) -> Trainer<'static> {
     made.expect("a trainer")
 }
 
-fn sentences(count: usize, longest: usize) -> Vec<SourceId> {
+fn sentences(count: usize, longest: usize) -> Vec<OwnedExample> {
     let mut seed = 5;
     let mut below = |n: usize| ((random(&mut seed) + 0.5) * n as f32) as usize % n;
     let mut ids = |len: usize| {
@@ -58,11 +59,11 @@ fn sentences(count: usize, longest: usize) -> Vec<SourceId> {
         ids
     };
     (0..count)
-        .map(|id| SourceId {
+        .map(|id| OwnedExample {
             source: ids(id * 7 % longest),
             target: ids(id * 5 % longest),
             id: id as u32,
-            ..SourceId::default()
+            ..OwnedExample::default()
         })
         .collect()
 }
@@ -72,18 +73,18 @@ fn gradients(trainer: &mut Trainer<'_>) -> BTreeMap<String, Vec<f32>> {
     all.map(|(role, _, numbers)| (role.to_string(), numbers.to_vec())).collect()
 }
 
-/// The mean over the tokens of a batch is not the mean of its parts' means: the parts are added with one
-/// denominator, and give the batch's bits.
+/// The mean over the tokens of a batch is not the mean of the means of its parts. The parts use one
+/// denominator, and their sum has the bits of the batch.
 #[test]
 fn trap_01_parts_of_a_batch_share_one_denominator() {
-    // Four groups of sentences that are a leaf each on the source's side.
+    // Four groups of sentences whose sources are a reduction chunk each.
     let quarter = || sentences(30, 20);
     let mut all = Vec::new();
     for part in 0..4 {
         let mut some = quarter();
         let tokens: usize = some.iter().map(|s| s.source.len()).sum();
         let (source, target) = (vec![3; REDUCTION_CHUNK - tokens], vec![4, 0]);
-        some.push(SourceId { source, target, ..SourceId::default() });
+        some.push(OwnedExample { source, target, ..OwnedExample::default() });
         some.iter_mut().for_each(|s| s.target.resize(s.target.len() + part, 5));
         all.push(some);
     }
@@ -106,7 +107,7 @@ fn trap_01_parts_of_a_batch_share_one_denominator() {
     assert!((means - totals.mean_loss()).abs() > 1e-4, "the two differ: {means}");
 }
 
-/// The end token is in the loss and in the count.
+/// The end token counts in the loss and in the number of tokens.
 #[test]
 fn trap_04_the_end_counts() {
     for golden in goldens() {
@@ -120,7 +121,8 @@ fn trap_04_the_end_counts() {
     }
 }
 
-/// One norm over all gradients, after all of them are there, scales them all alike.
+/// One norm of all gradients is computed after all of them are complete, and it scales all of them by one
+/// factor.
 #[test]
 fn trap_05_gradients_are_clipped_together() {
     let sentences = sentences(9, 8);
@@ -133,7 +135,7 @@ fn trap_05_gradients_are_clipped_together() {
     let gradients = gradients(&mut learner);
     let squares = gradients.values().flatten().map(|&g| f64::from(g) * f64::from(g)).sum::<f64>();
     let norm = squares.sqrt();
-    // With an epsilon of 1 the first update is not the sign of the gradient, but depends on its size.
+    // With an epsilon of 1 the first update depends on the size of the gradient, not only on its sign.
     let (rate, clip) = (0.5, 0.25 * norm);
     let adam = Adam { rate, epsilon: 1.0, ..StepOptions::default().adam };
     let made = learner.update(&adam, Some(clip)).expect("an update");
@@ -150,7 +152,7 @@ fn trap_05_gradients_are_clipped_together() {
     }
 }
 
-/// A gradient that is cut on its way: every parameter gets one that is not zero, and moves.
+/// No gradient is cut off: every parameter gets one that is not zero, and changes.
 #[test]
 fn trap_06_every_parameter_gets_a_gradient() {
     for (ties, gated) in
@@ -200,7 +202,7 @@ fn trap_07_a_tied_matrix_learns_from_its_three_uses() {
     }
 }
 
-/// The row of the pad learns nothing from lookups; what no library updates keeps its bits.
+/// Lookups give the row of the pad token no gradient. Frozen tensors keep their bits.
 #[test]
 fn trap_08_pad_and_buffers_stay() {
     let goldens = goldens();
@@ -215,7 +217,7 @@ fn trap_08_pad_and_buffers_stay() {
         x[first..if shape.len() == 2 { first + columns } else { x.len() }].to_vec()
     };
     let before = [TensorId::SourceEmbedding, TensorId::OutputBias].map(|role| row(&learner, role));
-    // The decoder begins with the pad, and here the source has one too.
+    // The decoder starts with the pad token, and here the source contains it too.
     let mut sentences = golden.sentences.clone();
     sentences[0].source.insert(0, pad as u32);
     for _ in 0..3 {
@@ -225,7 +227,7 @@ fn trap_08_pad_and_buffers_stay() {
     assert_eq!(before, after);
 }
 
-/// Evaluating changes nothing, and twice gives the same.
+/// Evaluation changes nothing, and gives the same values twice.
 #[test]
 fn trap_12_evaluation_leaves_no_trace() {
     let golden = &goldens()[0];
@@ -247,8 +249,8 @@ fn trap_12_evaluation_leaves_no_trace() {
     }
 }
 
-/// The norm's epsilon is the configuration's in the backward pass too: along itself the loss
-/// changes as the gradient says, with an epsilon that cannot be missed.
+/// The norms of the backward pass use the epsilon of the configuration. With a large epsilon, the loss
+/// along the gradient changes as the gradient predicts.
 #[test]
 fn trap_14_epsilon_is_that_of_the_configuration() {
     let sentences = sentences(6, 8);
@@ -258,7 +260,7 @@ fn trap_14_epsilon_is_that_of_the_configuration() {
         let mut learner = trainer(config());
         learner.accumulate(&pairs(&sentences), Smoothing::default(), tokens).expect("gradients");
         let gradient = gradients(&mut learner);
-        // Along the gradient itself, where the loss changes most.
+        // Along the gradient, where the loss changes most.
         let squares = gradient.values().flatten().map(|&g| f64::from(g) * f64::from(g));
         let expected = squares.sum::<f64>().sqrt();
         let direction: BTreeMap<_, Vec<f32>> = gradient
@@ -287,7 +289,7 @@ fn trap_14_epsilon_is_that_of_the_configuration() {
     }
 }
 
-/// Gradients are those of this update alone: what an earlier one left does not count.
+/// The gradient is that of this update alone: earlier updates leave nothing in it.
 #[test]
 fn trap_21_nothing_is_left_of_an_earlier_update() {
     let sentences = sentences(9, 8);
@@ -298,11 +300,12 @@ fn trap_21_nothing_is_left_of_an_earlier_update() {
     };
     let first = learner.step(&pairs(&sentences), &options).expect("a step");
     let again = learner.step(&pairs(&sentences), &options).expect("a step");
-    // A rate of zero moves nothing: the second step is the first.
+    // A learning rate of zero changes nothing, so the second step equals the first.
     assert_eq!(first, again);
 }
 
-/// Sums of losses are f64, one token after the other in the order of the sentences, in any number of passes.
+/// Sums of losses are in f64, one token after the other in the order of the sentences, in any number of
+/// passes.
 #[test]
 fn trap_22_losses_are_summed_in_f64_in_order() {
     let sentences = sentences(300, 30);
@@ -319,8 +322,9 @@ fn trap_22_losses_are_summed_in_f64_in_order() {
     assert!((all.nll - sum).abs() <= 1e-12 * sum, "{} {sum}", all.nll);
 }
 
-/// What the decoder is fed is what the library of each family feeds: the losses of each target alone are those of
-/// a prefix that was shifted by one, and mBART's language comes first. (`batch.rs` holds the ids themselves.)
+/// The decoder inputs are those of each family's own library: the loss of each target equals that of a
+/// prefix shifted by one, and mBART's language token comes first. The unit tests of `batch.rs` check the
+/// ids.
 #[test]
 fn trap_23_targets_are_shifted() {
     for golden in goldens() {
@@ -342,7 +346,7 @@ fn trap_23_targets_are_shifted() {
     }
 }
 
-/// Sizes that do not fit are an error, whatever their product would wrap around to.
+/// Sizes that do not fit are an error, even if their product overflows to a small number.
 #[test]
 fn trap_25_sizes_that_do_not_fit_are_errors() {
     let config = Config::base(32_000);
@@ -356,7 +360,7 @@ fn trap_25_sizes_that_do_not_fit_are_errors() {
     }
 }
 
-/// What cannot be learned from is an error that says so, before anything is computed.
+/// Sentences that cannot be used are an error before anything is computed.
 #[test]
 fn bad_sentences_are_errors() {
     let mut learner = trainer(config(TIED));

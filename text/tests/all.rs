@@ -1,4 +1,4 @@
-//! The integration tests: one program, its parts in files of their own.
+//! The integration tests. Each file is a module of this one program.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub)]
 
@@ -8,7 +8,7 @@ mod audio;
 mod command;
 mod directories;
 mod malicious_input;
-// How much is tested, and when, is decided for the whole workspace in one file.
+// This file of the workspace decides how many cases the tests run.
 #[path = "../../kernels/src/effort.rs"]
 mod effort;
 #[cfg(all(feature = "cli", feature = "json"))]

@@ -1,5 +1,5 @@
-//! Files of a few bytes that ask for much: each is refused, or the text is, with what was expected and what was found, and
-//! within a few megabytes. A part of the program that counts bytes.
+//! Small files that need much memory: the file or the text is an error with what was expected and what was
+//! found, within a few megabytes. This is a part of the program that counts bytes.
 
 use super::counting::{LIVE, MOST};
 use super::{Place, TURN, golden, short};
@@ -7,10 +7,11 @@ use simdformer_text::{SentencePiece, Tokenizer};
 use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What may be live beside a few copies of the files: patterns that are compiled once, caches of the reader.
+/// Bytes that may be live beside a few copies of the files: patterns that are compiled once, caches of the
+/// reader.
 const MEMORY: usize = 8 << 20;
 
-/// What `work` gives, and the most bytes that were live meanwhile.
+/// The result of `work`, and the largest number of live bytes during it.
 fn counted<T>(work: impl FnOnce() -> T) -> (T, usize) {
     let before = LIVE.load(Ordering::Relaxed);
     MOST.store(before, Ordering::Relaxed);
@@ -30,8 +31,8 @@ fn place(files: &[(&str, &[u8])]) -> Place {
     place
 }
 
-/// Opens a directory of `files`, which must give an error that says `message`, in memory of a few times its size: a tree of
-/// short values takes ten times their text.
+/// Opens a directory of `files`, which must be an error that contains `message`, in memory of a few times
+/// the size of the files. A tree of short values takes ten times the bytes of its text.
 fn refused(what: &str, files: &[(&str, &[u8])], message: &str) {
     refused_within(10, what, files, message);
 }
@@ -53,7 +54,7 @@ fn model() -> Vec<u8> {
 const MARIAN: &[u8] = br#"{"model_type": "marian"}"#;
 const VOCABULARY: &[u8] = br#"{"</s>": 0, "<unk>": 1, "<pad>": 2, "e": 3}"#;
 
-/// A Marian directory with one file replaced. The file is refused before it becomes a tree.
+/// A Marian directory with one file replaced. The file is rejected before it is parsed into a tree.
 fn marian(what: &str, name: &str, bytes: &[u8], message: &str) {
     let model = model();
     let mut files: Vec<(&str, &[u8])> = vec![
@@ -87,7 +88,7 @@ fn values_of_files_are_few() {
     let bart: (&str, &[u8]) = ("config.json", br#"{"model_type": "bart"}"#);
     let message = "tokenizer.json: expected at most 4194304 values, found";
     refused_within(3, "tokenizer", &[bart, ("tokenizer.json", &numbers(4_200_000))], message);
-    // A text counts as one value, whatever is in it.
+    // A text counts as one value, whatever its length.
     let text = format!(r#"{{"model_type": "marian", "x": "{}"}}"#, "[0,\\\"".repeat(100_000));
     let model = model();
     let files: [(&str, &[u8]); 4] = [
@@ -105,7 +106,7 @@ fn files_are_small() {
     let spaces = |count: usize| [b"{}".to_vec(), vec![b' '; count]].concat();
     let message = "config.json: expected at most 2097152 bytes, found 2097154";
     marian("config.json", "config.json", &spaces(2 << 20), message);
-    // These files have holes for content. The length alone refuses them, so no byte is read.
+    // These files are sparse. They are rejected by their length alone, so no byte is read.
     let lengths = [
         ("tokenizer_config.json", 16u64 << 20),
         ("vocab.json", 64 << 20),
@@ -178,7 +179,7 @@ fn added(tokens: impl Iterator<Item = (u32, String)>) -> String {
 }
 
 #[test]
-fn added_tokens_are_few_and_their_ids_make_no_table() {
+fn added_tokens_are_limited_and_their_ids_make_no_table() {
     let _turn = TURN.lock();
     let model = model();
     for class in ["NllbTokenizer", "MarianTokenizer"] {
@@ -253,17 +254,17 @@ fn rules(len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn sentencepiece_files_make_texts_no_longer() {
+fn sentencepiece_files_do_not_lengthen_texts() {
     let _turn = TURN.lock();
     let with = |more: &[u8]| SentencePiece::from_bytes(&[model(), more.to_vec()].concat());
     let error = |more: &[u8]| with(more).map(drop).unwrap_err().to_string();
     let long = vec![b'x'; 1 << 20];
     let message = "expected pieces of at most 1024 bytes, found one of 1048576";
     assert_eq!(error(&field(1, &field(1, &long))), message);
-    // What every unknown id would be written as: field 44 has a number of two bytes.
+    // The text for every unknown id. Field 44 has a number of two bytes.
     let surface = [&[0xe2, 0x02][..], &varint(long.len()), &long].concat();
     assert_eq!(error(&field(2, &surface)), message);
-    // A thousand bytes of each byte.
+    // A thousand bytes for each byte.
     let model = with(&field(3, &field(2, &rules(1000)))).unwrap();
     assert!(model.encode("bbb a bbb").is_err());
     let (ids, most) = counted(|| model.encode(&"a".repeat(10_000)));
@@ -309,14 +310,14 @@ mod json {
         )
     }
 
-    /// The error for a text, and the most bytes that were live meanwhile.
+    /// The error for a text, and the largest number of live bytes.
     fn too_long(tokenizer: &Tokenizer, text: &str) {
         let (ids, most) = counted(|| tokenizer.encode(text, &Direction::default()));
         let error = ids.unwrap_err().to_string();
         let limit = 32 * (text.len() + 8);
         let message = format!("expected at most {limit} bytes after normalization, found at least");
         assert!(error.contains(&message), "{error}");
-        // Two positions and what is copied for each byte that is allowed.
+        // Two positions, and the copies, for each byte that is allowed.
         assert!(most < 100 * limit + (64 << 10), "{most}");
         assert!(tokenizer.encode_target(text).is_err());
         assert!(tokenizer.encode_pair("x", text).is_err());
@@ -335,7 +336,7 @@ mod json {
         let message = "expected at most 32 normalizers, found 35";
         let many = vec![replace("String", "a", "aa"); 35];
         part("35", &sequence("normalizer", "normalizers", &many), message);
-        // 35 of them in sequences of sequences.
+        // 35 of them in nested sequences.
         let inner = vec![replace("String", "a", "aa"); 7];
         let inner = format!(r#"{{"type": "Sequence", "normalizers": [{}]}}"#, inner.join(", "));
         part("nested", &sequence("normalizer", "normalizers", &vec![inner; 5]), message);
@@ -345,7 +346,8 @@ mod json {
     fn other_normalizers() {
         let _turn = TURN.lock();
         let named = |kind: &str| format!(r#"{{"type": "{kind}"}}"#);
-        // Between all letters; a long one in one stage; before the text; letters for bytes of letters for bytes.
+        // Between all letters; a long one in one stage; before the text; letters for bytes of
+        // letters for bytes.
         let prepend = format!(r#"{{"type": "Prepend", "prepend": "{}"}}"#, "x".repeat(600));
         for (stages, text) in [
             (vec![replace("String", "", "bbbb"); 4], "a"),
@@ -356,8 +358,8 @@ mod json {
         ] {
             too_long(&open(&sequence("normalizer", "normalizers", &stages)), text);
         }
-        // The bounds of the three stages multiply to more than is allowed. The text itself becomes 11 times as long, which is
-        // found by normalizing a part of it at a time.
+        // The product of the bounds of the three stages exceeds the limit. The text itself becomes
+        // 11 times as long, which is found by normalizing a part of it at a time.
         let stages: Vec<String> = ["NFKD", "NFKC", "NFKD"].map(named).to_vec();
         let tokenizer = open(&sequence("normalizer", "normalizers", &stages));
         assert!(tokenizer.encode_target(&"\u{fdfa}".repeat(2000)).is_ok());
@@ -418,7 +420,7 @@ mod json {
         }
         let message = "expected at most 32 decoders, found 33";
         part("33", &all(&vec![r#"{"type": "Fuse"}"#.to_owned(); 33]), message);
-        // The decoders of Llama; then one that strips the end of a text, which may leave nothing.
+        // The decoders of Llama, then one that strips the end of a text, which may become empty.
         let strip =
             |stop| format!(r#"{{"type": "Strip", "content": "a", "start": 1, "stop": {stop}}}"#);
         let fuse = || r#"{"type": "Fuse"}"#.to_owned();
@@ -467,7 +469,7 @@ mod json {
         )
     }
 
-    /// The reader makes an automaton of their texts, of many bytes for each of them.
+    /// The reader makes an automaton of their texts that takes many bytes for each of them.
     #[test]
     fn added_tokens_are_few_and_short() {
         let _turn = TURN.lock();
@@ -496,9 +498,9 @@ mod json {
         assert_eq!(tokenizer.encode_target(&format!("a{:x>1000}a", 77)).unwrap(), [1, 80, 1]);
     }
 
-    /// The reader has a table in each node of their tree.
+    /// The reader has a table in each node of their trie.
     #[test]
-    fn pieces_have_few_beginnings() {
+    fn pieces_have_few_first_bytes() {
         let _turn = TURN.lock();
         let pieces = |count: usize| -> String {
             let pieces: Vec<String> =
@@ -552,7 +554,7 @@ mod json {
                 r#"{"type": "WordPiece", "unk_token": "a", "continuing_subword_prefix": "", "max_input_chars_per_word": 257, "vocab": {"a": 0}}"#.to_owned(),
                 "max_input_chars_per_word: expected at most 256, found 257",
             ),
-            // The reader writes both parts to a place for the longest token.
+            // The reader writes both parts into a buffer for the longest token.
             (
                 r#"{"type": "BPE", "vocab": {"a": 0, "ab": 1}, "merges": [["ab", "ab"]]}"#.to_owned(),
                 "expected merges that make tokens of the vocabulary, found [\"ab\",\"ab\"]",

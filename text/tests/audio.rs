@@ -1,4 +1,4 @@
-//! WAV files, and features beside those of transformers: `golden/features.py` makes them.
+//! WAV files, and features compared with those of transformers, which `golden/features.py` computes.
 
 use crate::directories::{Temporary, golden};
 use crate::effort::full;
@@ -7,7 +7,7 @@ use safetensors::SafeTensors;
 use simdformer_text::audio::{AudioError, FeatureExtractor, Wav};
 use std::fs;
 
-/// The frames that `features.py` keeps.
+/// The frames that `features.py` stores.
 const FRAMES: [usize; 24] = [
     0, 1, 2, 3, 28, 29, 30, 31, 32, 98, 99, 100, 101, 102, 777, 1234, 1499, 1500, 2222, 2801, 2996,
     2997, 2998, 2999,
@@ -17,7 +17,8 @@ const TONE: [i32; 16] = [
     -23170, -12539,
 ];
 
-/// Noise, a triangle that becomes faster, a tone that is a thousand times as loud every other half second.
+/// Noise, a triangle wave of rising frequency, and a tone that is a thousand times louder in every other
+/// half second.
 pub fn audio(kind: &str, samples: usize) -> Vec<i16> {
     let (mut state, mut phase) = (1u64, 0u32);
     let mut next = |i: usize| match kind {
@@ -35,7 +36,7 @@ pub fn audio(kind: &str, samples: usize) -> Vec<i16> {
     (0..samples).map(|i| next(i) as i16).collect()
 }
 
-/// All samples of a file, `step` at a time.
+/// All samples of a file, read `step` at a time.
 fn read(bytes: &[u8], step: usize) -> Result<Vec<f32>, AudioError> {
     let mut wav = Wav::new(bytes)?;
     let mut samples = Vec::new();
@@ -51,7 +52,7 @@ fn read(bytes: &[u8], step: usize) -> Result<Vec<f32>, AudioError> {
 }
 
 #[test]
-fn features_are_those_of_transformers() {
+fn features_match_transformers() {
     let bytes = fs::read(golden("features.safetensors")).unwrap();
     let expected = SafeTensors::deserialize(&bytes).unwrap();
     let cases = [
@@ -69,7 +70,7 @@ fn features_are_those_of_transformers() {
             (bins, 3000, 480_000)
         );
         for (index, (name, kind, length)) in cases.into_iter().enumerate() {
-            // Each case with one number of bins; all with both at night.
+            // Each case with one number of bins; in a full run each with both.
             if !full() && index.is_multiple_of(2) != (bins == 80) {
                 continue;
             }
@@ -99,11 +100,11 @@ fn features_are_those_of_transformers() {
 }
 
 #[test]
-fn samples_of_every_form() {
+fn samples_of_every_format() {
     let signal = audio("chirp", 1001);
     let expected: Vec<f32> = signal.iter().map(|&x| f32::from(x) / 32768.0).collect();
     let float = |x: &i16| f32::from(*x) / 32768.0;
-    // As 24 and 32 bits, as floats: the same numbers.
+    // The same values in 24 bits, in 32 bits, and as floats.
     let forms: [(u16, u16, Vec<u8>); 5] = [
         (1, 16, signal.iter().flat_map(|x| x.to_le_bytes()).collect()),
         (1, 24, signal.iter().flat_map(|x| [[0].as_slice(), &x.to_le_bytes()].concat()).collect()),
@@ -112,7 +113,7 @@ fn samples_of_every_form() {
         (3, 64, signal.iter().flat_map(|x| f64::from(float(x)).to_le_bytes()).collect()),
     ];
     for (tag, bits, data) in forms {
-        // Chunks of no samples, one of an odd length; `fmt ` of other lengths.
+        // Chunks without samples, one of odd length, `fmt ` chunks of other lengths.
         let list = chunk(b"LIST", b"an odd one!");
         let short = format(tag, 1, 16_000, bits);
         let mut extensible = format(0xfffe, 1, 16_000, bits);
@@ -148,7 +149,7 @@ fn channels_become_their_mean() {
     assert_eq!(read(&file, 9_999).unwrap(), expected);
     let opened = Wav::new(&file[..]).unwrap();
     assert_eq!((opened.channels(), opened.samples()), (2, Some(70_000)));
-    // A rate that the model was not trained on is refused, and what helps is said.
+    // A sampling rate of which the model was not trained is an error that names the remedy.
     let error = FeatureExtractor::whisper(80, 30).unwrap().takes(&opened).unwrap_err();
     assert_eq!(
         error.to_string(),
@@ -156,9 +157,9 @@ fn channels_become_their_mean() {
     );
 }
 
-/// A pipe of ffmpeg's cannot go back to write how long it became.
+/// ffmpeg cannot seek in a pipe to write the length, so the header has none.
 #[test]
-fn lengths_that_were_never_written() {
+fn lengths_that_a_pipe_did_not_write() {
     let signal = audio("noise", 40_000);
     let expected: Vec<f32> = signal.iter().map(|&x| f32::from(x) / 32768.0).collect();
     let mut file = wav(&signal);
@@ -195,7 +196,7 @@ fn settings_of_a_directory() {
     );
     let extractor = FeatureExtractor::from_dir(&place.0).unwrap();
     assert_eq!((extractor.bins(), extractor.frames(), extractor.samples()), (128, 200, 32_000));
-    // As it is published: with the filters, which are always the same.
+    // As published, with the filters, which are always the same.
     place.write(
         "preprocessor_config.json",
         r#"{"chunk_length": 30, "feature_extractor_type": "WhisperFeatureExtractor", "feature_size": 80,

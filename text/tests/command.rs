@@ -28,7 +28,7 @@ pub fn run(arguments: &[&str], input: &str) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // A command that fails at once does not read.
+    // A command that fails at once does not read its input.
     let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
     child.wait_with_output().unwrap()
 }
@@ -55,23 +55,23 @@ fn sentences_are_translated() {
 }
 
 #[test]
-fn lines_come_out_in_order_and_blank_ones_blank() {
+fn lines_are_written_in_order_and_blank_lines_stay_blank() {
     let place = french();
     let input = "la vieille maison blanche est belle\n\n   \nquel mois\r\nje suis étudiant";
     let output = translate(&place, &[], input);
     let expected = "the old white house is beautiful\n\n\nwhat month\ni am a student\n";
     assert_eq!(out(&output), expected, "{}", err(&output));
-    // Whatever the number of threads and slots, and from a file.
+    // With any number of threads and slots, and from a file.
     place.write("lines.txt", input);
     let file = place.0.join("lines.txt");
     let more = ["--file", file.to_str().unwrap(), "--threads", "2", "--slots", "1"];
     assert_eq!(out(&translate(&place, &more, "")), expected);
-    // And streamed.
+    // With streaming.
     assert_eq!(out(&translate(&place, &["--stream", "--beams", "1"], input)), expected);
 }
 
 #[test]
-fn json_lines_say_more() {
+fn json_lines_have_more_fields() {
     let place = french();
     let output = translate(&place, &["--json", "--beams", "2"], "quel mois\n\n");
     let lines: Vec<serde_json::Value> =
@@ -100,7 +100,7 @@ fn what_is_too_long_is_reported() {
     assert!(
         second["text"].is_null() && second["error"].as_str().unwrap().starts_with("801 tokens")
     );
-    // Cut on request, and said so.
+    // Cut if requested, with a message.
     place.write(
         "tokenizer_config.json",
         r#"{"tokenizer_class": "MarianTokenizer", "model_max_length": 16}"#,
@@ -114,7 +114,7 @@ fn what_is_too_long_is_reported() {
 }
 
 #[test]
-fn a_file_is_one_text_where_it_is_summarized() {
+fn summarize_reads_a_file_as_one_text() {
     let place = french();
     let model = place.0.to_str().unwrap();
     let output = run(&["summarize", "--model", model], "je suis étudiant\n");
@@ -124,7 +124,7 @@ fn a_file_is_one_text_where_it_is_summarized() {
 }
 
 #[test]
-fn what_was_loaded_is_shown() {
+fn the_loaded_model_is_printed() {
     let place = french();
     let output = run(&["show", "--model", place.0.to_str().unwrap()], "");
     let text = out(&output);
@@ -137,7 +137,7 @@ fn what_was_loaded_is_shown() {
     ] {
         assert!(text.contains(part), "{part:?} in\n{text}{}", err(&output));
     }
-    // What it will take is said first.
+    // The memory is printed first.
     assert!(text.starts_with("needs ") && text.contains(" at once while loading, from "), "{text}");
     assert!(text.contains("model.safetensors\n"), "{text}");
     let output = translate(&place, &["--summary", "quel mois"], "");
@@ -145,9 +145,9 @@ fn what_was_loaded_is_shown() {
     assert!(err(&output).contains("text: Marian"), "{}", err(&output));
 }
 
-/// A checkpoint that cannot be read in full has said what it takes before.
+/// For a checkpoint that cannot be read completely the memory is printed before the error.
 #[test]
-fn what_it_takes_is_said_before_weights_are_read() {
+fn memory_is_printed_before_weights_are_read() {
     let place = french();
     let file = place.0.join("model.safetensors");
     let mut bytes = fs::read(&file).unwrap();
@@ -162,7 +162,7 @@ fn what_it_takes_is_said_before_weights_are_read() {
 
 #[test]
 fn languages_are_listed_and_checked_before_weights_are_read() {
-    // There are no weights in this directory.
+    // This directory has no weights.
     let place = full("nllb");
     let model = place.0.to_str().unwrap();
     let output = run(&["languages", "--model", model], "");
@@ -215,14 +215,14 @@ fn every_option_of_the_search_has_an_effect() {
     assert_eq!(out(&translate(&place, &one, "")), plain);
 }
 
-/// A configuration, and a model of random weights.
+/// A configuration, and a model with random weights.
 pub fn random(place: &Temporary, config: &str) {
     place.write("config.json", config);
     let config = simdformer::config::Config::from_hugging_face(config).unwrap();
     let mut state = 1u64;
     let mut tensors: Vec<(String, Vec<usize>, Vec<u8>)> = Vec::new();
     for role in simdformer::checkpoint::TensorId::all(&config) {
-        // What a formula makes is in no file.
+        // No file has tensors that a formula computes.
         let names = role.names(&config);
         let (Some(shape), Some(name)) = (role.shape(&config), names.first()) else { continue };
         let floats = shape.iter().product::<usize>();
@@ -245,7 +245,7 @@ pub fn random(place: &Temporary, config: &str) {
     place.write("model.safetensors", bytes);
 }
 
-/// A directory of NLLB's: its tokenizer, and a small model of random weights.
+/// A directory of NLLB: its tokenizer, and a small model with random weights.
 fn nllb() -> Temporary {
     let place = full("nllb");
     let config = r#"{"model_type": "m2m_100", "d_model": 8, "encoder_layers": 1, "decoder_layers": 1,
@@ -258,7 +258,7 @@ fn nllb() -> Temporary {
 }
 
 #[test]
-fn a_model_of_many_languages_is_told_which() {
+fn a_model_of_many_languages_needs_a_language() {
     let place = nllb();
     let to = |code: &str| {
         let output = translate(
@@ -271,20 +271,21 @@ fn a_model_of_many_languages_is_told_which() {
     };
     let french = to("fra_Latn");
     assert_eq!(french.lines().count(), 3);
-    // Other first tokens, other scores: the target was forced.
+    // Other first tokens and other scores: the target language was forced.
     assert_ne!(french, to("deu_Latn"));
     assert_eq!(french, to("fra_Latn"));
     let blank: serde_json::Value = serde_json::from_str(french.lines().nth(1).unwrap()).unwrap();
     assert_eq!(blank["text"], "");
 }
 
-/// Finite weights whose sums are not: each text has its own error, and the command goes on to the last.
+/// Finite weights whose sums overflow: each text has its own error, and the command continues to the last
+/// text.
 #[test]
 fn scores_that_are_not_finite_are_an_error_of_the_text() {
     let place = nllb();
     let path = place.0.join("model.safetensors");
     let mut bytes = fs::read(&path).unwrap();
-    // The matrix of all embeddings, under each of its names.
+    // The embedding matrix, under each of its names.
     let tables: Vec<_> = {
         let tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
         let views = tensors.iter().map(|(_, view)| view);
@@ -312,9 +313,9 @@ fn scores_that_are_not_finite_are_an_error_of_the_text() {
     assert_eq!((lines[0], lines[2]), (&expected[..], &expected[..]));
 }
 
-/// The first token of every target is its language's.
+/// The first token of every target is that of its language.
 #[test]
-fn the_target_is_forced() {
+fn the_target_language_is_forced() {
     use simdformer::search::{Hooks, SearchOptions};
     use simdformer::{Event, Limits, Model, Session, Source};
     let place = nllb();

@@ -1,4 +1,4 @@
-//! The directories of `golden/dirs` with everything in them, in a temporary place.
+//! The directories of `golden/dirs` with all their files, in a temporary directory.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ pub fn golden(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(path)
 }
 
-/// A directory that goes when it is dropped.
+/// A directory that is deleted when it is dropped.
 pub struct Temporary(pub PathBuf);
 
 impl Drop for Temporary {
@@ -40,7 +40,7 @@ fn varint(mut number: usize, out: &mut Vec<u8>) {
     out.push(number as u8);
 }
 
-/// A model as it was trained: its rules are kept once for all models, and merged into it again.
+/// A trained model. Its normalization rules are stored once for all models and are merged into it here.
 pub fn model(name: &str, rules: &str) -> Vec<u8> {
     let mut bytes = fs::read(golden(&format!("spm/{name}.spm"))).unwrap();
     if rules != "-" {
@@ -107,14 +107,14 @@ pub fn lines() -> Vec<String> {
     lines
 }
 
-/// The numbers that `make.py` draws.
+/// The random numbers of `make.py`.
 pub fn random_ids(number: u64, vocabulary: u64) -> Vec<u32> {
     let mut state = number + 1;
     let mut draw = || {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         state >> 33
     };
-    // Python evaluates the length after the element's function is bound, before the elements.
+    // Python evaluates the length before the elements, after it has bound the function of the elements.
     let len = 1 + draw() % 20;
     (0..len).map(|_| (draw() % vocabulary) as u32).collect()
 }

@@ -1,4 +1,4 @@
-//! Vectors beside transformers', and that they do not depend on who is run with them.
+//! Vectors compared with those of transformers. They do not depend on the other texts of a batch.
 
 use crate::command::{err, french, out, run};
 use crate::directories::{Temporary, full, golden};
@@ -47,8 +47,9 @@ fn input(rows: &[Value]) -> String {
 }
 
 #[test]
-fn vectors_are_those_of_transformers() {
-    // BERT says itself how long a text may be; RoBERTa's positions end, and the caller wants to cut.
+fn vectors_match_transformers() {
+    // BERT states the longest text. RoBERTa has a limited number of positions, and the caller requests
+    // truncation.
     for (name, most, more) in [("bert", 24, &[][..]), ("roberta", 48, &["--truncate"])] {
         let place = encoder(name);
         let rows = expected(name);
@@ -75,9 +76,10 @@ fn vectors_are_those_of_transformers() {
     }
 }
 
-/// Alone, in a batch of all, two at a time, and on any number of threads: the same bits, and in the order of the texts.
+/// Alone, in a batch of all, two at a time, and on any number of threads: the same bits, in the order of
+/// the texts.
 #[test]
-fn a_vector_is_the_same_in_any_company() {
+fn a_vector_does_not_depend_on_the_batch() {
     for name in ["bert", "roberta"] {
         let place = encoder(name);
         let rows = expected(name);
@@ -88,7 +90,8 @@ fn a_vector_is_the_same_in_any_company() {
             let other = embed(&place, &[&["--truncate"], more].concat(), &lines);
             assert_eq!(out(&all), out(&other), "{name} {more:?}");
         }
-        // Decimals are the shortest that give the same bits, so equal lines are equal bits.
+        // The shortest decimals that give the same bits are printed, so equal lines mean equal
+        // bits.
         for (i, line) in out(&all).lines().enumerate().step_by(cases(12, 4)) {
             let alone = embed(&place, &["--truncate", "--", rows[i]["text"].as_str().unwrap()], "");
             assert_eq!(out(&alone).trim_end(), line, "{name} {i}");
@@ -97,7 +100,7 @@ fn a_vector_is_the_same_in_any_company() {
 }
 
 #[test]
-fn what_is_too_long_for_the_model_is_not_run() {
+fn a_text_that_is_too_long_is_not_run() {
     let place = encoder("roberta");
     let long = "the old house ".repeat(30);
     let output = embed(&place, &["a house", &long, "the river"], "");
@@ -109,7 +112,7 @@ fn what_is_too_long_for_the_model_is_not_run() {
         notes.starts_with("simdformer: text 2: ") && notes.ends_with("1 of 3 texts were not run\n")
     );
     assert!(notes.contains("tokens, the model takes 48; --truncate cuts it\n"), "{notes}");
-    // A length that the directory wants and the model does not have cuts nothing.
+    // A longest length that exceeds the positions of the model cuts nothing.
     place.write("sentence_bert_config.json", r#"{"max_seq_length": 512}"#);
     let output = embed(&place, &[&long], "");
     assert_eq!((out(&output), output.status.code()), ("null\n", Some(1)), "{}", err(&output));
@@ -141,7 +144,7 @@ fn a_file_for_numpy_holds_the_same_numbers() {
             None => assert!(row.iter().all(|x| x.is_nan())),
         }
     }
-    // No text, no rows.
+    // No text gives no rows.
     let output = embed(&place, &["--npy", file.to_str().unwrap()], "");
     assert_eq!(output.status.code(), Some(0), "{}", err(&output));
     let bytes = fs::read(&file).unwrap();
@@ -173,7 +176,7 @@ fn a_table_has_the_cosine_of_each_with_each() {
 }
 
 #[test]
-fn a_directory_without_modules_gives_the_mean_and_says_so() {
+fn a_directory_without_modules_gives_the_mean_and_a_message() {
     let place = encoder("bert");
     let unit = embed(&place, &["a house"], "");
     let remove = |file: &str| fs::remove_file(place.0.join(file)).unwrap();
@@ -190,7 +193,7 @@ fn a_directory_without_modules_gives_the_mean_and_says_so() {
     }
 }
 
-/// sentence-transformers may keep the transformer, and its tokenizer, in a folder.
+/// sentence-transformers may store the transformer and its tokenizer in a folder.
 #[test]
 fn a_transformer_in_a_folder_is_run() {
     let place = encoder("roberta");
@@ -212,7 +215,7 @@ fn a_transformer_in_a_folder_is_run() {
     assert!(out(&shown).contains("text: ByteLevel"), "{}", err(&shown));
 }
 
-/// Without a `config.json` beside it, `modules.json` says where the tokenizer is.
+/// Without a `config.json` beside it, `modules.json` names the folder of the tokenizer.
 #[test]
 fn a_list_of_modules_is_a_small_regular_file() {
     let place = Temporary::new("modules");
@@ -239,9 +242,9 @@ fn a_list_of_modules_is_a_small_regular_file() {
     }
 }
 
-/// Of an encoder-decoder the decoder is left alone.
+/// Of an encoder-decoder only the encoder is used.
 #[test]
-fn the_encoder_of_a_translator_is_run() {
+fn the_encoder_of_an_encoder_decoder_is_run() {
     use simdformer::{Limits, Model, Session};
     let place = french();
     let output = embed(&place, &["quel mois", "je suis étudiant"], "");
@@ -264,7 +267,7 @@ fn the_encoder_of_a_translator_is_run() {
 }
 
 #[test]
-fn what_was_loaded_is_shown() {
+fn the_loaded_model_is_printed() {
     for (name, line) in [
         ("bert", "vectors: mean, 6 numbers, of length 1\n"),
         ("roberta", "vectors: cls, 5 numbers\n"),

@@ -1,4 +1,5 @@
-//! Ids and decoded text of 500 lines, and the text of 1000 lists of ids, beside sentencepiece's and transformers'.
+//! Ids and decoded text of 500 lines, and the text of 1000 lists of ids, compared with sentencepiece and
+//! transformers.
 
 use crate::directories::{full, golden, lines, model, random_ids};
 use crate::effort;
@@ -15,7 +16,7 @@ fn hash_ids(ids: &[u32]) -> String {
     fnv(ids.iter().flat_map(|id| id.to_le_bytes()))
 }
 
-/// What a reference makes of everything: its vocabulary, and columns of hashes.
+/// The results of a reference: its vocabulary, and columns of hashes.
 struct Expected {
     vocabulary: u64,
     rows: Vec<Vec<String>>,
@@ -31,12 +32,13 @@ fn expected(name: &str) -> Expected {
     Expected { vocabulary, rows }
 }
 
-/// Whether a row is compared: all lines, and of the lists of ids one in five, or all at night.
+/// Whether a row is compared: every line, and one in five lists of ids, or every list in a full run.
 fn compared(number: usize) -> bool {
     number < 500 || number.is_multiple_of(5) || effort::full()
 }
 
-/// What differs from the reference in columns `at` and the next: numbers of lines, or of lists from 500 on.
+/// The rows that differ from the reference in columns `at` and `at + 1`: numbers of lines, or of lists from
+/// 500 on.
 fn differences(
     expected: &Expected,
     at: usize,
@@ -81,9 +83,9 @@ fn same(name: &str, differences: &[(usize, String)]) {
     );
 }
 
-/// Google's own library, on every kind of model.
+/// Compared with the sentencepiece library, for every kind of model.
 #[test]
-fn sentencepiece_models_are_read_as_google_reads_them() {
+fn sentencepiece_models_match_the_sentencepiece_library() {
     let with_rules = [
         "unigram",
         "unigram_bytes",
@@ -114,7 +116,7 @@ fn sentencepiece_models_are_read_as_google_reads_them() {
 
 fn family(name: &str, directory: &str, direction: Direction<'_>, target: bool) {
     let place = full(directory);
-    // The references are not told how many tokens a model takes.
+    // The references do not know how many tokens a model takes.
     let tokenizer = Tokenizer::from_dir(&place.0).unwrap().with_max_tokens(None);
     let expected = expected(name);
     let encode = |text: &str| match target {
@@ -124,7 +126,8 @@ fn family(name: &str, directory: &str, direction: Direction<'_>, target: bool) {
     let decode = |ids: &[u32]| tokenizer.decode(ids);
     same(name, &differences(&expected, 0, &encode, &decode));
     if expected.rows[0].len() == 4 {
-        // Beside transformers: the lines that are listed, with their cause, and no others.
+        // Compared with transformers: the rows that are listed with their cause differ, and no
+        // others.
         let found = differences(&expected, 2, &encode, &decode);
         let found: Vec<usize> = found.into_iter().map(|(number, _)| number).collect();
         assert_eq!(found, exceptions(name), "{name}");
@@ -132,7 +135,7 @@ fn family(name: &str, directory: &str, direction: Direction<'_>, target: bool) {
     }
 }
 
-/// The numbers of what transformers makes otherwise of a SentencePiece file, each with a cause.
+/// The rows in which transformers differs for a SentencePiece file, each with a cause.
 fn exceptions(name: &str) -> Vec<usize> {
     let text = fs::read_to_string(golden("expected/exceptions")).unwrap();
     let words = text.lines().map(|line| line.split(' ').collect::<Vec<_>>());
@@ -188,7 +191,7 @@ fn camembert_and_xlm_roberta() {
 
 #[cfg(feature = "json")]
 #[test]
-fn what_transformers_saves() {
+fn directories_saved_by_transformers() {
     for name in [
         "pegasus_json",
         "camembert_json",

@@ -1,4 +1,5 @@
-//! What stands about a text and at the decoder's beginning, by family and language; and what is refused.
+//! The special tokens around a text and at the start of the decoder, by family and language, and the
+//! errors.
 
 use crate::directories::{Temporary, full};
 use simdformer_text::{Direction, Encoded, Family, TextError, Tokenizer};
@@ -28,7 +29,7 @@ fn id(tokenizer: &Tokenizer, code: &str) -> u32 {
 }
 
 #[test]
-fn nllb_begins_with_the_source_and_forces_the_target() {
+fn nllb_starts_with_the_source_language_and_forces_the_target_language() {
     let (_place, tokenizer) = open("nllb");
     assert_eq!(tokenizer.family(), Family::Nllb);
     assert_eq!(tokenizer.languages().unwrap().len(), 202);
@@ -47,7 +48,7 @@ fn nllb_begins_with_the_source_and_forces_the_target() {
 }
 
 #[test]
-fn m2m100_and_mbart_50_do_so_too() {
+fn m2m100_and_mbart_50_do_the_same() {
     for (name, source, target) in [("m2m100", "de", "zu"), ("mbart50", "de_DE", "zh_CN")] {
         let (_place, tokenizer) = open(name);
         let encoded = encode(&tokenizer, "the fox", source, target).unwrap();
@@ -102,7 +103,7 @@ fn whisper_is_prompted() {
 }
 
 #[test]
-fn an_unknown_language_is_told_the_nearest() {
+fn an_unknown_language_is_an_error_with_the_nearest() {
     for (name, code, nearest) in [
         ("nllb", "fra", "fra_Latn"),
         ("nllb", "fra-latn", "fra_Latn"),
@@ -121,7 +122,7 @@ fn an_unknown_language_is_told_the_nearest() {
 }
 
 #[test]
-fn a_language_that_is_needed_or_not_to_be_had() {
+fn a_missing_or_unsupported_language_is_an_error() {
     let place = full("nllb");
     place.write(
         "tokenizer_config.json",
@@ -137,7 +138,8 @@ fn a_language_that_is_needed_or_not_to_be_had() {
     let (_place, tokenizer) = open("t5");
     let error = encode(&tokenizer, "x", "", "fr").unwrap_err();
     assert!(matches!(error, TextError::NoLanguages { .. }), "{error}");
-    // A model of one direction says which; `>>xx<<` are not all of a direction.
+    // A model of one direction states it. Pieces `>>xx<<` of a vocabulary do not all belong to one
+    // direction.
     let (_place, tokenizer) = open("marian_separate");
     assert!(encode(&tokenizer, "x", "en", "ROMANCE").is_ok());
     for (source, target) in [("fr", ""), ("en", "fr")] {
@@ -150,7 +152,7 @@ fn a_language_that_is_needed_or_not_to_be_had() {
 }
 
 #[test]
-fn blank_texts_are_said_to_be() {
+fn blank_texts_are_errors() {
     for name in ["marian", "nllb", "t5"] {
         let (_place, tokenizer) = open(name);
         for text in ["", " ", " \t\n ", "\u{200b}", "\u{3000}"] {
@@ -161,7 +163,7 @@ fn blank_texts_are_said_to_be() {
 }
 
 #[test]
-fn what_is_too_long_is_said_to_be() {
+fn texts_that_are_too_long_are_errors() {
     let (_place, tokenizer) = open("nllb");
     let text = "brown ".repeat(2000);
     let encoded = encode(&tokenizer, &text, "", "").unwrap();
@@ -176,7 +178,7 @@ fn what_is_too_long_is_said_to_be() {
 
 #[cfg(feature = "json")]
 #[test]
-fn what_is_too_long_keeps_its_last_token_in_a_tokenizer_json_too() {
+fn a_truncated_text_keeps_its_last_token_with_tokenizer_json() {
     let (_place, tokenizer) = open("bert");
     let encoded = encode(&tokenizer, &"fox ".repeat(2000), "", "").unwrap();
     let short = encode(&tokenizer, "fox", "", "").unwrap();
@@ -187,7 +189,7 @@ fn what_is_too_long_keeps_its_last_token_in_a_tokenizer_json_too() {
 
 #[test]
 fn madlad_lists_the_languages_of_its_pieces() {
-    // A piece `<2xx>` among the others is a language: one is given that name.
+    // A piece `<2xx>` is a language; here one piece gets such a name.
     let place = full("t5");
     let mut model = crate::directories::model("unigram_symbols", "nmt_nfkc");
     let at = model.windows(6).position(|bytes| bytes == b"<user>").unwrap();
@@ -201,7 +203,7 @@ fn madlad_lists_the_languages_of_its_pieces() {
 }
 
 #[test]
-fn a_directory_that_cannot_be_read_says_what_is_missing() {
+fn a_directory_that_cannot_be_read_names_what_is_missing() {
     let place = Temporary::new("empty");
     let message = |place: &Temporary| Tokenizer::from_dir(&place.0).unwrap_err().to_string();
     assert!(message(&place).ends_with("expected config.json with model_type or tokenizer_config.json with tokenizer_class, found none"), "{}", message(&place));
@@ -222,7 +224,7 @@ fn a_directory_that_cannot_be_read_says_what_is_missing() {
         place.write("tokenizer_config.json", format!(r#"{{"tokenizer_class": "{class}"}}"#));
         assert!(message(&place).ends_with(end), "{}", message(&place));
     }
-    // Where the feature is off the answer is another, and an answer.
+    // If the feature is off, the error is another one.
     place.write("config.json", r#"{"model_type": "t5"}"#);
     assert!(message(&place).contains("spiece.model"), "{}", message(&place));
 }

@@ -1,7 +1,8 @@
-//! WAV files and settings that lie, one by one: each is refused, the error says what is wrong with it, and at no time
-//! were there more than 10 MB beyond the file. Then thousands with random bytes changed.
+//! Malicious WAV files and settings. Each is an error that names what is wrong, and takes at most 10 MB of
+//! memory beside the file. Then thousands of files with random bytes changed.
 //!
-//! How long each took: `cargo test -p simdformer-text --release --test audio_attacks -- --ignored --nocapture`
+//! The time of each: `cargo test -p simdformer-text --release --test malicious_audio -- --ignored
+//! --nocapture`
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub)]
 
@@ -18,12 +19,12 @@ use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// One test at a time: the bytes are the process's.
+/// One test at a time, because the bytes of the whole process are counted.
 static TURN: Mutex<()> = Mutex::new(());
-/// Beyond the file.
+/// Bytes beside those of the file.
 const MEMORY: usize = 10 << 20;
 
-/// A directory that goes when it is dropped.
+/// A directory that is deleted when it is dropped.
 struct Place(PathBuf);
 
 impl Place {
@@ -41,7 +42,7 @@ impl Drop for Place {
     }
 }
 
-/// Reads all samples; gives how many.
+/// Reads all samples and returns their number.
 fn all<R: std::io::Read>(mut wav: Wav<R>) -> Result<usize, AudioError> {
     let mut samples = vec![0.0; 4096];
     let mut count = 0;
@@ -55,22 +56,22 @@ fn all<R: std::io::Read>(mut wav: Wav<R>) -> Result<usize, AudioError> {
     }
 }
 
-/// Name, file, what the error says.
+/// A name, a file, and a part of the error.
 type Attack = (&'static str, Vec<u8>, &'static str);
 
-/// A file of one channel of four samples.
+/// A file with one channel of four samples.
 fn file() -> Vec<u8> {
     wav(&[1, -2, 3, -4])
 }
 
-/// `file` with other bytes at a place.
+/// `file` with other bytes at an offset.
 fn with(at: usize, bytes: &[u8]) -> Vec<u8> {
     let mut file = file();
     file[at..at + bytes.len()].copy_from_slice(bytes);
     file
 }
 
-/// A file of this format and data.
+/// A file of this format with this data.
 fn of(fields: &[u8], data: &[u8]) -> Vec<u8> {
     riff(&[chunk(b"fmt ", fields), chunk(b"data", data)])
 }
@@ -302,7 +303,7 @@ fn attacks() -> Vec<Attack> {
     [cut_files(), lengths_and_chunks(), formats(), other_kinds(), samples()].concat()
 }
 
-/// What `read` needed beyond what was there.
+/// The bytes that `read` needed beside those that were live before.
 fn memory<T>(read: impl FnOnce() -> T) -> (T, usize) {
     let before = LIVE.load(Ordering::Relaxed);
     MOST.store(before, Ordering::Relaxed);
@@ -310,7 +311,7 @@ fn memory<T>(read: impl FnOnce() -> T) -> (T, usize) {
     (done, MOST.load(Ordering::Relaxed) - before)
 }
 
-/// Runs all attacks; calls `each` with the name of each and the time that it took.
+/// Runs all cases. Calls `each` with the name and the time of each.
 fn run_all(each: &mut dyn FnMut(&str, Duration)) {
     let _turn = TURN.lock();
     let place = Place::new("files");
@@ -329,7 +330,7 @@ fn run_all(each: &mut dyn FnMut(&str, Duration)) {
             Err(error) => failures.push(format!("{name}: {error}")),
         }
         assert!(most <= MEMORY, "{name}: {most} bytes");
-        // From a pipe, which has no length to hold anything to.
+        // From a pipe, whose length is not known.
         let (read, most) = memory(|| Wav::new(&bytes[..]).and_then(all));
         assert!(most <= MEMORY, "{name} from a pipe: {most} bytes");
         if read.is_ok() {
@@ -341,7 +342,7 @@ fn run_all(each: &mut dyn FnMut(&str, Duration)) {
 }
 
 #[test]
-fn files_that_lie_are_refused() {
+fn malicious_files_are_errors() {
     assert_eq!(Wav::new(&file()[..]).and_then(all).unwrap(), 4);
     run_all(&mut |_, _| ());
 }
@@ -357,7 +358,7 @@ fn times() {
     writeln!(std::io::stderr(), "the slowest of {all}: {last:?}").unwrap();
 }
 
-/// Runs the attacks on settings; calls `each` with the name of each and the time that it took.
+/// Runs the cases of settings. Calls `each` with the name and the time of each.
 fn settings(each: &mut dyn FnMut(&str, Duration)) {
     let _turn = TURN.lock();
     let place = Place::new("settings");
@@ -429,12 +430,12 @@ fn settings(each: &mut dyn FnMut(&str, Duration)) {
 }
 
 #[test]
-fn settings_that_are_not_whispers_are_refused() {
+fn settings_of_other_models_are_errors() {
     settings(&mut |_, _| ());
 }
 
 #[test]
-fn directories_that_are_files_and_files_that_are_directories() {
+fn directories_in_place_of_files_and_files_in_place_of_directories() {
     let place = Place::new("turned");
     let error = |path: &Path| Wav::open(path).unwrap_err().to_string();
     assert!(error(&place.0).contains("is a directory"), "{}", error(&place.0));
@@ -452,9 +453,10 @@ fn directories_that_are_files_and_files_that_are_directories() {
     }
 }
 
-/// One to four bytes changed, taken away or doubled, of files of every form: an error or samples, bounded memory.
+/// One to four bytes changed, deleted or doubled, in files of every format: an error or samples, in bounded
+/// memory.
 #[test]
-fn changed_files_are_refused_or_read() {
+fn changed_files_are_errors_or_are_read() {
     let _turn = TURN.lock();
     let list = chunk(b"LIST", b"INFO, odd");
     let files = [(1, 2, 16), (3, 1, 32), (1, 1, 24), (3, 2, 64)].map(|(tag, channels, bits)| {

@@ -1,4 +1,4 @@
-//! Tokenizer files that lie, one by one: each is refused, and the error says what is wrong with it.
+//! Malicious tokenizer files. Each is an error that names what is wrong.
 
 use crate::directories::{Temporary, golden};
 use simdformer_text::{SentencePiece, Tokenizer};
@@ -18,7 +18,7 @@ fn piece(text: &[u8], score: f32, kind: u8) -> Vec<u8> {
     field(1, &[field(1, text), score, vec![0x18, kind]].concat())
 }
 
-/// `<unk>`, and what comes after it.
+/// `<unk>`, and the fields after it.
 fn after_unknown(rest: &[u8]) -> Vec<u8> {
     [piece(b"<unk>", 0.0, 2), rest.to_vec()].concat()
 }
@@ -169,7 +169,7 @@ fn sentencepiece_files() {
     assert!(SentencePiece::from_bytes(&after_unknown(&piece(b"a", 0.0, 1))).is_ok());
 }
 
-/// A directory of `files`, and what its error must say.
+/// A directory of `files`, and a part of its error.
 fn refused(name: &str, files: &[(&str, &str)], message: &str) {
     let place = Temporary::new("attack");
     let model = fs::read(golden("spm/unigram_identity.spm")).unwrap();
@@ -344,7 +344,8 @@ fn tokenizer_json_files() {
         &normalizer(r#"{"type": "Precompiled", "precompiled_charsmap": "?!"}"#),
         rules,
     );
-    // Padding that is missing, too much, or inside, and bits that stand for nothing: all a panic further on.
+    // Missing padding, too much padding, padding inside, and bits without a meaning, each of which
+    // would panic later.
     for base64 in [
         "BAAAAP////94AA",
         "BAAAAP////94AA=",
@@ -373,7 +374,7 @@ fn tokenizer_json_files() {
         ),
         rules,
     );
-    // Compiled, it takes what the compiler is allowed.
+    // The compiled pattern would exceed the limit of the compiler.
     for pattern in [" {4294967295,}", "((a{9}){9}){9}", r"\\p{L}{101}", "x{99999999999999999999}"] {
         with(
             pattern,
@@ -384,7 +385,7 @@ fn tokenizer_json_files() {
         );
     }
     let bert = ("config.json", r#"{"model_type": "bert"}"#);
-    // Templates, also inside of a sequence of processors, whose reader looks up nothing.
+    // Templates, also inside of a sequence of processors, in which the reader looks up nothing.
     let a = r#"{"Sequence": {"id": "A", "type_id": 0}}"#;
     let b = r#"{"Sequence": {"id": "B", "type_id": 1}}"#;
     let sep = r#"{"SpecialToken": {"id": "[SEP]", "type_id": 0}}"#;

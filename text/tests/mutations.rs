@@ -1,7 +1,7 @@
-//! Tokenizer files with bytes changed, cut, doubled and moved: an error or a tokenizer that works, no panic, and
-//! no more memory than a few times the file.
+//! Tokenizer files with bytes changed, cut, doubled and moved: an error or a tokenizer that works, without
+//! a panic, in memory of a few times the file.
 //!
-//! `cargo test -p simdformer-text --release --test mutations -- --ignored` makes a million of them.
+//! `cargo test -p simdformer-text --release --test mutations -- --ignored` tries a million files.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub)]
 
@@ -18,10 +18,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
-/// One test at a time: the bytes are the process's.
+/// One test at a time, because the bytes of the whole process are counted.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// Beyond the file: a few copies of it, and texts that rules make longer.
+/// Beside the file: a few copies of it, and texts that rules make longer.
 const MEMORY: usize = 10 << 20;
 
 struct Random(u64);
@@ -33,7 +33,7 @@ impl Random {
     }
 }
 
-/// Changes a file in one to four places.
+/// Changes a file in one to four positions.
 fn mutate(file: &[u8], random: &mut Random) -> Vec<u8> {
     const NUMBERS: [&[u8]; 12] = [
         b"-1",
@@ -66,7 +66,7 @@ fn mutate(file: &[u8], random: &mut Random) -> Vec<u8> {
             }
             5 => drop(bytes.splice(at..end, NUMBERS[random.below(NUMBERS.len())].iter().copied())),
             6 => {
-                // A whole number for another.
+                // Replaces a whole number by another one.
                 let from = bytes[at..].iter().position(u8::is_ascii_digit).map_or(at, |i| at + i);
                 let len = bytes[from..].iter().take_while(|b| b.is_ascii_digit()).count();
                 let number = NUMBERS[random.below(NUMBERS.len())];
@@ -91,7 +91,7 @@ const TEXTS: [&str; 5] = [
     "\u{0}\u{7f}\u{feff}",
 ];
 
-/// Runs `read` on `count` mutations; returns how many it could read.
+/// Runs `read` on `count` mutations. Returns how many it could read.
 fn mutations(
     name: &'static str,
     file: &[u8],
@@ -131,12 +131,12 @@ fn spm(bytes: &[u8]) -> bool {
     true
 }
 
-/// The first pieces of a model, so that a mutation often meets what is not one.
+/// The first pieces of a model, so that many mutations change other parts.
 fn short(bytes: &[u8], pieces: usize) -> Vec<u8> {
     let (mut at, mut kept) = (0, 0);
     let mut out = Vec::new();
     while at < bytes.len() {
-        // A field of bytes: its number, a length of one or two bytes.
+        // A field of bytes: its number, and a length of one or two bytes.
         let (mut len, mut head) = (usize::from(bytes[at + 1]), 2);
         if len >= 0x80 {
             len = len & 0x7f | usize::from(bytes[at + 2]) << 7;
@@ -166,7 +166,7 @@ fn sentencepiece_files(count: u64) {
 /// A small double array: `a` and `ab` become `x` and `yy`.
 fn rules() -> Vec<u8> {
     let mut units = [0u32; 512];
-    // The root's children are at 0 ^ 256.
+    // The children of the root are at 0 ^ 256.
     let offset = |from: usize, to: usize| ((from ^ to) as u32) << 10;
     units[0] = offset(0, 256);
     let a = 256 ^ usize::from(b'a');
@@ -214,7 +214,7 @@ impl Drop for Place {
     }
 }
 
-/// A directory, mutated one file at a time.
+/// A directory in which one file at a time is mutated.
 fn directory(name: &'static str, files: &[(&'static str, Vec<u8>)], count: u64) {
     let place = Place(
         std::env::temp_dir().join(format!("simdformer-mutations-{}-{name}", std::process::id())),
@@ -389,7 +389,7 @@ fn json_directories(count: u64) {
 }
 
 #[test]
-fn mutated_files_are_refused_or_read() {
+fn mutated_files_are_errors_or_are_read() {
     sentencepiece_files(effort::cases(400, 1500));
     normalization_rules(effort::cases(1200, 4000));
     directories(effort::cases(150, 500));
@@ -398,7 +398,7 @@ fn mutated_files_are_refused_or_read() {
 /// 4 x 100,000, 100,000, and 20 files x 25,000.
 #[test]
 #[ignore = "a million files"]
-fn a_million_mutated_files_are_refused_or_read() {
+fn a_million_mutated_files_are_errors_or_are_read() {
     sentencepiece_files(100_000);
     normalization_rules(100_000);
     directories(25_000);

@@ -1,4 +1,4 @@
-//! Pairs of texts: their ids, and their scores beside transformers'.
+//! Pairs of texts: their ids, and their scores compared with transformers.
 
 use crate::command::{err, out, run};
 #[cfg(feature = "json")]
@@ -18,7 +18,7 @@ fn rerank(place: &Temporary, query: &str, more: &[&str], input: &str) -> std::pr
     run(&[&["rerank", "--model", model, "--query", query], more].concat(), input)
 }
 
-/// Index and score of each line.
+/// The index and the score of each line.
 #[cfg(feature = "json")]
 fn scores(output: &std::process::Output) -> Vec<(usize, f64)> {
     let lines = out(output).lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
@@ -29,7 +29,7 @@ fn scores(output: &std::process::Output) -> Vec<(usize, f64)> {
 
 #[cfg(feature = "json")]
 #[test]
-fn scores_are_those_of_transformers() {
+fn scores_match_transformers() {
     for name in ["bert_cross", "roberta_cross"] {
         let place = encoder(name);
         let rows = expected(name);
@@ -52,7 +52,8 @@ fn scores_are_those_of_transformers() {
                 let expected = row.get("score").or(row.get("cut")).unwrap().as_f64().unwrap();
                 assert!((score - expected).abs() <= 1e-5, "{name} {row}: {score}");
             }
-            // What was cut is said, and without leave it is not run, and comes last.
+            // A truncated text is reported. Without the option to truncate it is not run and
+            // comes last.
             let long = rows.iter().filter(|row| row.get("cut").is_some()).count();
             assert_eq!(err(&output).lines().count(), long, "{}", err(&output));
             assert_eq!(err(&output).matches(" tokens and were cut\n").count(), long);
@@ -76,7 +77,7 @@ fn scores_are_those_of_transformers() {
 /// Alone, in a batch of all, three at a time, and on any number of threads: the same bits.
 #[cfg(feature = "json")]
 #[test]
-fn a_score_is_the_same_in_any_company() {
+fn a_score_does_not_depend_on_the_batch() {
     for name in ["bert_cross", "roberta_cross"] {
         let place = encoder(name);
         let rows = expected(name);
@@ -105,7 +106,7 @@ fn a_score_is_the_same_in_any_company() {
 
 #[cfg(feature = "json")]
 #[test]
-fn a_model_without_a_score_is_refused() {
+fn a_model_without_a_classifier_is_an_error() {
     let place = encoder("roberta");
     let output = rerank(&place, "a", &["b"], "");
     let message =
@@ -118,10 +119,10 @@ fn a_model_without_a_score_is_refused() {
     assert_eq!((err(&output), output.status.code()), (message, Some(1)));
 }
 
-/// `[CLS] a [SEP] b [SEP]` with types; two separators without types.
+/// `[CLS] a [SEP] b [SEP]` with token types; two separators without token types.
 #[cfg(feature = "json")]
 #[test]
-fn pairs_are_those_of_the_family() {
+fn pairs_follow_the_family() {
     let place = Temporary::new("mpnet");
     place.write("config.json", r#"{"model_type": "mpnet", "max_position_embeddings": 12}"#);
     place.write("tokenizer_config.json", r#"{"tokenizer_class": "MPNetTokenizer"}"#);
@@ -148,9 +149,9 @@ fn pairs_are_those_of_the_family() {
     assert!(bert.encode_pair("", " ").unwrap().blank);
 }
 
-/// XLM-R from its SentencePiece file.
+/// XLM-R with its SentencePiece file.
 #[test]
-fn pairs_of_pieces_have_two_separators() {
+fn sentencepiece_pairs_have_two_separators() {
     let place = Temporary::new("xlmr");
     place.write("config.json", r#"{"model_type": "xlm-roberta", "max_position_embeddings": 22}"#);
     place.write("tokenizer_config.json", r#"{"tokenizer_class": "XLMRobertaTokenizer"}"#);
@@ -170,7 +171,7 @@ fn pairs_of_pieces_have_two_separators() {
         let short = &a[1..a.len() - 1];
         assert!(pair.ids.windows(short.len()).any(|part| part == short), "{:?}", pair.ids);
     }
-    // No model in it: the command says what is missing, not what it would do with pairs.
+    // The directory has no model. The command names what is missing.
     let output = run(&["rerank", "--model", place.0.to_str().unwrap(), "--query", "a", "b"], "");
     assert_eq!((out(&output), output.status.code()), ("", Some(1)), "{}", err(&output));
 }

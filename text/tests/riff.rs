@@ -1,6 +1,6 @@
 //! WAV files, chunk by chunk.
 
-/// A chunk, with the byte that makes its length even.
+/// A chunk, padded to an even length.
 pub fn chunk(name: &[u8; 4], bytes: &[u8]) -> Vec<u8> {
     let mut chunk = name.to_vec();
     chunk.extend((bytes.len() as u32).to_le_bytes());

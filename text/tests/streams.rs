@@ -1,4 +1,4 @@
-//! The law of streams: what is pushed and what is finished, joined, is what the whole decodes to.
+//! The rule of streams: the parts that `push` and `finish` return, joined, are the decoded text of all ids.
 
 use crate::directories::{full, lines, random_ids};
 use crate::effort::cases;
@@ -10,9 +10,9 @@ const DIRECTORIES: [&str; 8] =
 #[cfg(not(feature = "json"))]
 const DIRECTORIES: [&str; 4] = ["marian", "m2m100", "nllb", "t5"];
 
-/// At every split: what was said of the first ids is what is certain of them, the beginning of what they
-/// alone decode to, and what was said of the first and of the others, joined, is the whole.
-fn law(tokenizer: &Tokenizer, ids: &[u32]) {
+/// At every split: the text of the first ids is what is certain of them, so it is a prefix of their decoded
+/// text; and the text of the first and of the other ids, joined, is the whole text.
+fn check_splits(tokenizer: &Tokenizer, ids: &[u32]) {
     let whole = tokenizer.decode(ids);
     let mut stream = tokenizer.stream();
     let mut said = String::new();
@@ -20,7 +20,7 @@ fn law(tokenizer: &Tokenizer, ids: &[u32]) {
         assert!(whole.starts_with(&said), "{ids:?}: {said:?} is not the beginning of {whole:?}");
         let alone = tokenizer.decode(&ids[..split]);
         assert!(alone.starts_with(&said), "{ids:?} at {split}: {said:?} of {alone:?}");
-        // A copy that ends here says all of its ids.
+        // A copy that ends here returns the text of all of its ids.
         let mut ended = stream.clone();
         assert_eq!(said.clone() + ended.finish(), alone, "{ids:?} at {split}");
         if let Some(&id) = ids.get(split) {
@@ -31,7 +31,7 @@ fn law(tokenizer: &Tokenizer, ids: &[u32]) {
     }
     said.push_str(stream.finish());
     assert_eq!(said, whole, "{ids:?}");
-    // And it begins anew.
+    // After `finish` the stream starts anew.
     ids.iter().for_each(|&id| {
         stream.push(id);
     });
@@ -43,23 +43,23 @@ fn law(tokenizer: &Tokenizer, ids: &[u32]) {
 }
 
 #[test]
-fn pieces_joined_are_the_whole_at_every_split() {
+fn joined_parts_are_the_whole_text_at_every_split() {
     let lines = lines();
     for name in DIRECTORIES {
         let place = full(name);
         let tokenizer = Tokenizer::from_dir(&place.0).unwrap();
         for line in lines.iter().filter(|line| line.len() < 400).step_by(cases(4, 1)) {
-            law(&tokenizer, &tokenizer.encode(line, &Direction::default()).unwrap().ids);
+            check_splits(&tokenizer, &tokenizer.encode(line, &Direction::default()).unwrap().ids);
         }
         for number in 0..cases(100, 500) {
-            law(&tokenizer, &random_ids(number, 1500));
+            check_splits(&tokenizer, &random_ids(number, 1500));
         }
     }
 }
 
-/// Bytes of one character each in a token of its own are held back until they are one.
+/// Bytes of one character in several tokens are held back until the character is complete.
 #[test]
-fn no_half_characters() {
+fn no_partial_characters() {
     let place = full("t5");
     let model = crate::directories::model("bpe_nfkc_bytes", "nmt_nfkc");
     place.write("spiece.model", &model);
@@ -71,14 +71,14 @@ fn no_half_characters() {
     assert!(parts.iter().all(|part| !part.contains('\u{fffd}')), "{parts:?}");
     assert!(parts.contains(&"🙂".to_owned()), "{parts:?}");
     assert_eq!(parts.concat() + stream.finish(), tokenizer.decode(&ids));
-    law(&tokenizer, &ids);
+    check_splits(&tokenizer, &ids);
     for number in 0..cases(400, 2000) {
-        // The first ids are bytes, for the most part.
-        law(&tokenizer, &random_ids(number, 270));
+        // Most of the first ids are bytes.
+        check_splits(&tokenizer, &random_ids(number, 270));
     }
 }
 
-/// Ids outside the vocabulary, which padded models may produce, are as if they had not come.
+/// Ids outside of the vocabulary, which padded models may produce, have no text.
 #[test]
 fn ids_outside_have_no_text() {
     for name in DIRECTORIES {
@@ -90,14 +90,14 @@ fn ids_outside_have_no_text() {
             among.extend([u32::MAX, id, 1 << 20, 1 << 31]);
         }
         assert_eq!(tokenizer.decode(&among), tokenizer.decode(&ids), "{name}");
-        law(&tokenizer, &among);
+        check_splits(&tokenizer, &among);
     }
 }
 
-/// An id costs what it says, however many came before: a stream that decoded all of them again at each
-/// would handle 20,000 times as many bytes here as this one may.
+/// The cost of an id does not depend on the number of earlier ids. A stream that decoded all of them again
+/// for each id would handle 20,000 times the bytes that are allowed here.
 #[test]
-fn a_stream_does_not_go_over_what_it_has_said() {
+fn a_stream_does_not_decode_earlier_ids_again() {
     let place = full("nllb");
     let tokenizer = Tokenizer::from_dir(&place.0).unwrap();
     let ids =

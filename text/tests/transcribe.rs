@@ -1,4 +1,4 @@
-//! `transcribe` as a user runs it: a small model of random weights, which hears windows of a second.
+//! `transcribe` as a user runs it: a small model with random weights and windows of one second.
 
 use crate::audio::audio;
 use crate::command::{err, out, random, run};
@@ -15,7 +15,7 @@ use std::process::{Command, Stdio};
 
 const START: u32 = 1296;
 const NO_TIMESTAMPS: u32 = 1306;
-/// Words, as what follows them is not.
+/// The first id that is not a word.
 const END: u32 = 1295;
 
 const CONFIG: &str = r#"{"model_type": "whisper", "d_model": 8, "encoder_layers": 1, "decoder_layers": 1,
@@ -40,7 +40,7 @@ fn whisper(generation: &str) -> Temporary {
     place
 }
 
-/// Runs `transcribe` on files of the directory; gives standard output, and whether it is as it should be on standard error.
+/// Runs `transcribe` on files of the directory. Returns the standard output, and checks standard error.
 fn transcribe(place: &Temporary, more: &[&str], files: &[&str]) -> (String, String, Option<i32>) {
     let model = place.0.to_str().unwrap();
     let paths: Vec<String> =
@@ -54,7 +54,7 @@ fn lines(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// What the model makes of a window after a prefix, by the library's own parts.
+/// The output of the model for a window after a prefix, computed with the library.
 fn expected(place: &Temporary, samples: &[i16], prefix: &[u32], timed: bool) -> (Vec<u32>, Finish) {
     let extractor = FeatureExtractor::from_dir(&place.0).unwrap();
     let samples: Vec<f32> = samples.iter().map(|&x| f32::from(x) / 32768.0).collect();
@@ -88,7 +88,7 @@ fn ids(window: &Value) -> Vec<u32> {
 }
 
 #[test]
-fn files_become_lines_in_order_whatever_is_run_together() {
+fn files_become_lines_in_order_in_any_batch() {
     let place = whisper(ONE_LANGUAGE);
     place.write("empty.wav", wav(&[]));
     let files = ["long.wav", "empty.wav", "short.wav", "long.wav"];
@@ -114,13 +114,13 @@ fn files_become_lines_in_order_whatever_is_run_together() {
         assert_eq!(answer["seconds"].as_f64(), Some(samples.len() as f64 / 16_000.0));
         assert!(answer["language"].is_null() && answer.get("segments").is_none());
     }
-    // What does not fit a window is heard in the next, and said so.
+    // Audio that does not fit into a window belongs to the next one, which is reported.
     let note = "long.wav: 2.5 s, heard as 3 windows of 1 s, at whose edges a word may be cut\n";
     assert_eq!(notes.matches(note).count(), 2, "{notes}");
     for more in [["--slots", "1"], ["--slots", "3"], ["--threads", "2"]] {
         assert_eq!(transcribe(&place, &[&["--json"], &more[..]].concat(), &files).0, text);
     }
-    // Without JSON, a line a file; a silent one is blank.
+    // Without JSON there is a line for each file; that of a silent file is blank.
     let plain = transcribe(&place, &[], &files).0;
     let texts: Vec<&str> = plain.split('\n').collect();
     assert_eq!(texts.len(), 5);
@@ -130,14 +130,14 @@ fn files_become_lines_in_order_whatever_is_run_together() {
         .zip(&texts)
         .for_each(|(answer, text)| assert_eq!(one_line(&answer["text"]), *text));
     assert_eq!(texts[1], "");
-    // Beams search otherwise, and as often the same.
+    // Beam search gives other hypotheses, which do not depend on the batch either.
     let beams = transcribe(&place, &["--json", "--beams", "3"], &files).0;
     assert_eq!(lines(&beams).len(), 4);
     assert_eq!(transcribe(&place, &["--json", "--beams", "3", "--slots", "1"], &files).0, beams);
 }
 
 #[test]
-fn languages_are_heard_or_asked_for() {
+fn languages_are_detected_or_given() {
     let place = whisper(SEVERAL);
     let short = audio("noise", 9_000);
     let heard = |more: &[&str]| {
@@ -157,7 +157,7 @@ fn languages_are_heard_or_asked_for() {
         let (tokens, _) = expected(&place, &short, &prefix, false);
         assert_eq!(heard(more), (language.to_owned(), tokens), "{more:?}");
     }
-    // The likeliest first token of the four.
+    // The most probable first token of the four.
     let (language, tokens) = heard(&[]);
     let model = Model::open(&place.0).unwrap();
     let extractor = FeatureExtractor::from_dir(&place.0).unwrap();
@@ -173,11 +173,11 @@ fn languages_are_heard_or_asked_for() {
     assert_eq!(language, ["en", "fr", "de", "yue"][best - 1297]);
     let prefix = [best as u32, 1302, NO_TIMESTAMPS];
     assert_eq!(tokens, expected(&place, &short, &prefix, false).0);
-    // A checkpoint may say, by name as well.
+    // A checkpoint may name its language.
     place.write("generation_config.json", SEVERAL.replacen('{', r#"{"language": "french", "#, 1));
     assert_eq!(heard(&[]).0, "fr");
     assert_eq!(heard(&["--language", "en"]).0, "en");
-    // One that the model does not have: the nearest that there are.
+    // A language that the model lacks is an error with the nearest languages.
     let (_, notes, code) = transcribe(&place, &["--language", "fra"], &["short.wav"]);
     assert_eq!(code, Some(1));
     let message = "simdformer: the model has no language \"fra\"; nearest: fr";
@@ -185,7 +185,7 @@ fn languages_are_heard_or_asked_for() {
 }
 
 #[test]
-fn times_are_those_of_the_file() {
+fn timestamps_are_relative_to_the_file() {
     let place = whisper(ONE_LANGUAGE);
     let (text, notes, _) = transcribe(&place, &["--json", "--timestamps"], &["long.wav"]);
     let answer = lines(&text).remove(0);
@@ -197,7 +197,7 @@ fn times_are_those_of_the_file() {
         let (tokens, _) = expected(&place, samples, &[], true);
         assert_eq!(ids(&windows[i]), tokens);
         assert!(tokens[0] > NO_TIMESTAMPS, "the first is a time");
-        // Words between two times.
+        // Words between two timestamps.
         let mut from = 0.0;
         for part in tokens.chunk_by(|a, b| (*a > NO_TIMESTAMPS) == (*b > NO_TIMESTAMPS)) {
             if part[0] > NO_TIMESTAMPS {
@@ -219,7 +219,7 @@ fn times_are_those_of_the_file() {
     assert_eq!(plain.lines().count(), segments.len());
     let first = plain.lines().next().unwrap();
     assert!(first.starts_with(&format!("[{:.2} -> ", segments[0].0)), "{first}");
-    // The model must know times.
+    // The model must have timestamps.
     place.write("generation_config.json", r#"{"max_length": 14}"#);
     let (_, notes, code) = transcribe(&place, &["--timestamps"], &["long.wav"]);
     assert_eq!(code, Some(1));
@@ -227,7 +227,7 @@ fn times_are_those_of_the_file() {
 }
 
 #[test]
-fn files_that_cannot_be_heard_are_said_and_the_others_heard() {
+fn wrong_files_are_reported_and_the_others_transcribed() {
     let place = whisper(ONE_LANGUAGE);
     let rate = riff(&[chunk(b"fmt ", &format(1, 1, 44_100, 16)), chunk(b"data", &[0; 20])]);
     place.write("rate.wav", rate);
@@ -251,14 +251,14 @@ fn files_that_cannot_be_heard_are_said_and_the_others_heard() {
     assert!(error(4).starts_with("cannot read "));
     assert!(notes.ends_with("simdformer: 4 of 5 files were not transcribed\n"), "{notes}");
     assert!(notes.contains("song.mp3: expected a WAV file, found an MP3 file"), "{notes}");
-    // Not even what was heard before the error.
+    // Nothing of the file is written, not even the text before the error.
     let plain = transcribe(&place, &[], &files).0;
     let blank: Vec<bool> = plain.lines().map(str::is_empty).collect();
     assert_eq!(blank, [true, false, true, true, true], "{plain}");
 }
 
 #[test]
-fn standard_input_may_be_a_pipe_of_ffmpegs() {
+fn standard_input_may_be_a_pipe_of_ffmpeg() {
     let place = whisper(ONE_LANGUAGE);
     let mut file = wav(&audio("chirp", 40_000));
     for at in [4, 40] {
@@ -281,7 +281,7 @@ fn standard_input_may_be_a_pipe_of_ffmpegs() {
 }
 
 #[test]
-fn models_and_features_that_do_not_go_together_are_refused() {
+fn features_that_do_not_fit_the_model_are_errors() {
     let place = whisper(ONE_LANGUAGE);
     let refused = |more: &[&str], message: &str| {
         let (_, notes, code) = transcribe(&place, more, &["short.wav"]);
@@ -308,7 +308,7 @@ fn models_and_features_that_do_not_go_together_are_refused() {
 }
 
 #[test]
-fn what_was_loaded_is_said() {
+fn the_loaded_model_is_printed() {
     let place = whisper(SEVERAL);
     let (_, notes, _) = transcribe(&place, &["--summary", "--max-new-tokens", "2"], &["short.wav"]);
     for part in ["whisper, d_model 8", "audio: 16000 Hz, 80 mel bins, windows of 1 s"] {

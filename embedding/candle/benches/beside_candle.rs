@@ -1,10 +1,11 @@
-//! Our ops beside candle's own, in one run: `cargo bench` in this folder prints a table.
+//! Our ops compared with candle's own in one run: `cargo bench` in this folder prints a table.
 //!
-//! Both take turns within a round, and a ratio is taken within a round; what is printed are medians.
-//! candle takes its threads from `RAYON_NUM_THREADS`, once for a process: without it this program runs
-//! itself with one thread and with two. Everything runs inside candle's pool, entered once.
+//! Both run in turn within a round, and a ratio is computed within a round. The printed numbers are
+//! medians. candle reads its number of threads from `RAYON_NUM_THREADS` once for a process. Without this
+//! variable the program starts itself with one thread and with two. Everything runs inside candle's pool,
+//! entered once.
 //!
-//! `cargo bench -- attention` runs the rows with that word. On a machine that others use, too,
+//! `cargo bench -- attention` runs the rows with that word. On a machine that is also used for other work,
 //! `cargo bench -- --fastest` prints the fastest rounds instead of medians.
 
 #[path = "../tests/support/checkpoint.rs"]
@@ -26,12 +27,12 @@ use std::time::{Duration, Instant};
 use support::Random;
 
 const ROUNDS: usize = 31;
-/// What is timed at a time, at least.
+/// The minimum duration of one measurement.
 const SAMPLE: Duration = Duration::from_millis(2);
 
 type Work<'a> = Box<dyn FnMut() -> Result<()> + 'a>;
 
-/// Seconds of each work in each round, taking turns.
+/// Seconds of each work in each round. The works run in turn.
 fn alternate(works: &mut [Work<'_>]) -> Result<Vec<Vec<f64>>> {
     let mut counts = Vec::new();
     for work in works.iter_mut() {
@@ -61,7 +62,7 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// What is printed of one work's rounds.
+/// The number that is printed for the rounds of one work.
 fn typical(seconds: &[f64]) -> f64 {
     match fastest() {
         true => seconds.iter().copied().fold(f64::INFINITY, f64::min),
@@ -73,7 +74,7 @@ fn fastest() -> bool {
     std::env::args().any(|argument| argument == "--fastest")
 }
 
-/// Whether the rows of `work` are wanted.
+/// Whether the rows of `work` are requested.
 fn wanted(work: &str) -> bool {
     let mut words =
         std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).peekable();
@@ -138,7 +139,7 @@ fn linear(isa: Isa, random: &mut Random) -> Result<()> {
     Ok(())
 }
 
-/// A product, a softmax and a product, from and to tokens first.
+/// Attention as a product, a softmax and a product, with tokens first in input and output.
 fn products(query: &Tensor, key: &Tensor, value: &Tensor, mask: Option<&Tensor>) -> Result<Tensor> {
     let first = |tensor: &Tensor| tensor.transpose(1, 2)?.contiguous();
     let scale = 1.0 / (query.dim(3)? as f64).sqrt();
@@ -231,16 +232,16 @@ fn marian(isa: Isa, random: &mut Random) -> Result<()> {
                 theirs.encoder().forward(&ids, 0).map(drop)
             }),
         )?;
-        let memory = ours.encode(&ids, &lengths)?;
+        let encoded = ours.encode(&ids, &lengths)?;
         theirs.reset_kv_cache();
         let states = theirs.encoder().forward(&ids, 0)?;
         row(
             &format!("OPUS-MT, {STEPS} steps, 4001 words"),
             &format!("{batch} sentences of {SOURCE} tokens"),
             Box::new(|| {
-                let mut past = ours.past(batch, STEPS)?;
+                let mut cache = ours.kv_cache(batch, STEPS)?;
                 for _ in 0..STEPS {
-                    ours.decode(&start, &memory, &mut past)?;
+                    ours.decode(&start, &encoded, &mut cache)?;
                 }
                 Ok(())
             }),
@@ -256,7 +257,7 @@ fn marian(isa: Isa, random: &mut Random) -> Result<()> {
     Ok(())
 }
 
-/// Gives a result of the shape of a linear layer's, and does nothing.
+/// An op that only allocates a result of the shape of a linear layer's.
 struct Nothing(usize);
 
 impl CustomOp1 for Nothing {
@@ -273,7 +274,7 @@ impl CustomOp1 for Nothing {
     }
 }
 
-/// What an op costs beyond the kernel that it calls.
+/// The overhead of an op beside the kernel that it calls.
 fn boundary(isa: Isa, random: &mut Random) -> Result<()> {
     if !wanted("boundary") {
         return Ok(());

@@ -1,9 +1,10 @@
-//! Sentence vectors by candle's own BERT: the peer of `benches/peers/compare_model.py --sentences DIR`.
+//! Sentence vectors with candle's own BERT: the peer of `benches/peers/compare_model.py --sentences DIR`.
 //!
-//! `cargo bench --bench sentences [--features avx512] -- DIR` with `DIR` from `benches/peers/make_minilm.py` prints a line of
-//! JSON for each size of batch. Sentences are sorted by length and padded to the longest of their batch,
-//! masked; then the mean over their own tokens, and length 1. Threads come from `RAYON_NUM_THREADS`.
-//! Every vector is held to transformers' before anything is timed.
+//! `cargo bench --bench sentences [--features avx512] -- DIR` with `DIR` from
+//! `benches/peers/make_minilm.py` prints a line of JSON for each batch size. Sentences are sorted by
+//! length, padded to the longest of their batch and masked; then the mean over their own tokens is
+//! normalized to length 1. `RAYON_NUM_THREADS` sets the threads. Every vector is compared with that of
+//! transformers before the measurement.
 
 use candle_core::{DType, Device, Result, Tensor};
 use candle_nn::VarBuilder;

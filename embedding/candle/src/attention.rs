@@ -1,7 +1,7 @@
-//! Attention on candle's tensors of four dimensions, read where they lie.
+//! Attention on candle's tensors of four dimensions, read in place.
 
 use crate::layout::{View, elements};
-use crate::refusal::Refusal;
+use crate::op_error::OpError;
 use crate::scratch;
 use crate::threads::Threads;
 use candle_core::{CpuStorage, CustomOp3, Error, Layout, Result, Shape, Tensor};
@@ -12,38 +12,36 @@ use simdformer_kernels::{
 
 const OP: &str = "attention";
 
-/// Sequences in one call of the kernel: their ranges lie on the stack.
+/// Sequences in one call of the kernel. Their ranges are on the stack.
 const CHUNK: usize = 64;
 
 /// The order of the dimensions of query, key, value and result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadLayout {
-    /// `(batch, tokens, heads, head_dim)`: what a projection gives by `reshape`, and what
-    /// [`candle_nn::attention::flash_attn`] takes.
+    /// `(batch, tokens, heads, head_dim)`: the result of a projection after `reshape`, and the layout
+    /// of [`candle_nn::attention::flash_attn`].
     TokensFirst,
-    /// `(batch, heads, tokens, head_dim)`: the same after `transpose(1, 2)`, and what a product of
-    /// batches needs.
+    /// `(batch, heads, tokens, head_dim)`: the same after `transpose(1, 2)`, and the layout of batched
+    /// products.
     HeadsFirst,
 }
 
-/// `softmax(scale Q Kᵀ, masked) V` of every head of every sequence, without ever forming the matrix of
-/// scores.
+/// `softmax(scale Q Kᵀ, masked) V` of every head of every sequence. The matrix of scores is never stored.
 ///
-/// Query, key and value are in one [`HeadLayout`]; the result has the query's shape. Key and value may
-/// have fewer heads, of which each serves a group of query heads in turn. The elements of a head should
-/// be side by side; any strides of batch, tokens and heads are read in place, so pass `transpose`d and
+/// Query, key and value have one [`HeadLayout`], and the result has the shape of the query. Key and value
+/// may have fewer heads; each of them serves a group of query heads. The elements of a head should be
+/// contiguous. Any strides of batch, tokens and heads are read in place, so pass `transpose`d and
 /// `narrow`ed tensors as they are.
 ///
-/// Padding is said by lengths, not by a mask: tokens beyond them are not read, whatever they hold, and
-/// results beyond them are 0. Causal is aligned to the end of the keys: query `i` sees keys
-/// `0..i + 1 + keys - queries`, as in candle's `flash-attn` and not as in PyTorch's `is_causal`. A query
-/// that sees no key gives zeros.
+/// Lengths, not a mask, describe padding: tokens after the length are not read, whatever they hold, and
+/// their results are 0. A causal mask is aligned to the end of the keys: query `i` sees keys `0..i + 1 +
+/// keys - queries`, as in candle's `flash-attn` and not as in PyTorch's `is_causal`. A query that sees no
+/// key gives zeros.
 ///
-/// It is a candle op, to be applied without a gradient: [`SimdAttention::attend`], or
-/// `query.apply_op3_no_bwd(&key, &value, &attention)`. It borrows the lengths and costs nothing to make.
-/// A call allocates its result.
+/// It is a candle op without a gradient: [`SimdAttention::attend`], or `query.apply_op3_no_bwd(&key,
+/// &value, &attention)`. It borrows the lengths and is cheap to create. A call allocates its result.
 ///
-/// Error: that of [`attention`](simdformer_kernels::attention).
+/// The error bound is that of [`attention`](simdformer_kernels::attention).
 ///
 /// ```
 /// use candle_core::{Device, Tensor};
@@ -87,17 +85,17 @@ impl<'a> SimdAttention<'a> {
         Self { scale: Some(scale), ..self }
     }
 
-    /// The tokens of each sequence, of query and key: self-attention of a padded batch.
+    /// The number of tokens of each sequence, for queries and keys: self-attention of a padded batch.
     pub const fn lengths(self, lengths: &'a [usize]) -> Self {
         self.query_lengths(lengths).key_lengths(lengths)
     }
 
-    /// The tokens of each sequence that ask; the result of the others is 0.
+    /// The number of query tokens of each sequence. The result of the others is 0.
     pub const fn query_lengths(self, lengths: &'a [usize]) -> Self {
         Self { query_lengths: Some(lengths), ..self }
     }
 
-    /// The tokens of each sequence that are asked: cross-attention over a padded batch.
+    /// The number of key tokens of each sequence: cross-attention over a padded batch.
     pub const fn key_lengths(self, lengths: &'a [usize]) -> Self {
         Self { key_lengths: Some(lengths), ..self }
     }
@@ -110,8 +108,9 @@ impl<'a> SimdAttention<'a> {
     /// Applies the op without a gradient.
     ///
     /// # Errors
-    /// An operand is not f32 or not of four dimensions; batch, tokens, heads or head sizes do not go
-    /// together; there is not one length for each sequence, or a length beyond the tensor.
+    /// An operand is not f32 or not of four dimensions; batch, tokens, heads or head sizes do not fit
+    /// each other; the number of lengths is not the number of sequences, or a length exceeds the
+    /// tensor.
     pub fn attend(&self, query: &Tensor, key: &Tensor, value: &Tensor) -> Result<Tensor> {
         query.apply_op3_no_bwd(key, value, self)
     }
@@ -125,11 +124,11 @@ impl<'a> SimdAttention<'a> {
         let Some(lengths) = lengths else { return Ok(Lengths::All(tokens)) };
         if lengths.len() != sequences {
             let found = lengths.len();
-            return Err(Refusal::Lengths { operand, expected: sequences, found }.into());
+            return Err(OpError::Lengths { operand, expected: sequences, found }.into());
         }
         match lengths.iter().enumerate().find(|&(_, &length)| length > tokens) {
             Some((sequence, &found)) => {
-                Err(Refusal::Length { operand, sequence, expected: tokens, found }.into())
+                Err(OpError::Length { operand, sequence, expected: tokens, found }.into())
             }
             None => Ok(Lengths::Each(lengths)),
         }
@@ -151,7 +150,7 @@ impl Lengths<'_> {
         }
     }
 
-    /// The length of all sequences, if they have one.
+    /// The length of all sequences, if it is the same.
     fn common(&self) -> Option<usize> {
         match self {
             Self::All(tokens) => Some(*tokens),
@@ -178,15 +177,16 @@ struct Operand<'a> {
 }
 
 impl<'a> Operand<'a> {
-    /// A tensor of four dimensions, and how many floats it takes to copy it where the elements of a head
-    /// are not side by side. Then the strides are those of the copy, which [`Operand::placed`] makes.
+    /// A tensor of four dimensions, and the number of floats for a copy, which is needed if the
+    /// elements of a head are not contiguous. The strides are then those of the copy, which
+    /// [`Operand::placed`] makes.
     fn new(view: &View<'a>, operand: &'static str, layout: HeadLayout) -> Result<(Self, usize)> {
         let (&[batch, one, two, head_dim], &[a, b, c, step]) = (view.dims, view.strides) else {
             let expected = match layout {
                 HeadLayout::TokensFirst => "(batch, tokens, heads, head_dim)",
                 HeadLayout::HeadsFirst => "(batch, heads, tokens, head_dim)",
             };
-            return Err(Refusal::Rank { op: OP, operand, expected, found: view.dims.len() }.into());
+            return Err(OpError::Rank { op: OP, operand, expected, found: view.dims.len() }.into());
         };
         let scattered = view.elements > 0 && head_dim > 1 && step != 1;
         let (a, b, c) =
@@ -215,8 +215,8 @@ impl<'a> Operand<'a> {
         Operand { data: dense, ..self }
     }
 
-    /// Where all sequences can be read as one long one: the tokens from one sequence to the next, and
-    /// the elements from one token to the next.
+    /// If all sequences can be read as one long one: the tokens from one sequence to the next, and the
+    /// elements from one token to the next.
     fn end_to_end(&self) -> Option<(usize, usize)> {
         if self.batch == 1 {
             Some((self.tokens, self.token_stride))
@@ -231,7 +231,8 @@ impl<'a> Operand<'a> {
         }
     }
 
-    /// Where the heads of all sequences can be read as those of one: the elements from one to the next.
+    /// If the heads of all sequences can be read as those of one: the elements from one sequence to the
+    /// next.
     fn folded(&self) -> Option<usize> {
         if self.heads == 1 {
             return Some(self.batch_stride);
@@ -261,7 +262,7 @@ impl<'a> Operand<'a> {
     }
 }
 
-/// How one op becomes calls of the kernel. The bits are the same.
+/// How an op becomes calls of the kernel. All ways give the same bits.
 #[derive(Clone, Copy)]
 enum Plan {
     /// All sequences in one call, laid end to end: the distances in tokens and the token strides of
@@ -273,7 +274,7 @@ enum Plan {
     Each,
 }
 
-/// One application: operands that go together and are not empty.
+/// The operands of one call, which are checked and not empty.
 struct Call<'a> {
     op: &'a SimdAttention<'a>,
     query: Operand<'a>,
@@ -295,7 +296,7 @@ impl Call<'_> {
         {
             return Plan::Long { query: asking.1, key: asked, value: given.1 };
         }
-        // The result is dense, so its heads are folded where heads come first.
+        // The result is dense, so its heads can be folded in the layout with heads first.
         if !tokens_first
             && self.query_lengths.common().is_some()
             && self.key_lengths.common().is_some()
@@ -307,7 +308,7 @@ impl Call<'_> {
         Plan::Each
     }
 
-    /// Floats of scratch that the kernel wants for `plan`.
+    /// Floats of scratch that the kernel needs for `plan`.
     fn scratch(&self, plan: Plan) -> Result<usize> {
         let Operand { batch, tokens, heads, head_dim, .. } = self.key;
         let one = attention_scratch(self.op.isa, &[Sequence::packed(0, tokens)], heads, head_dim)
@@ -317,7 +318,7 @@ impl Call<'_> {
             Plan::Wide(_) => batch,
             Plan::Each => 1,
         };
-        one.checked_mul(sequences).ok_or_else(|| Refusal::TooLarge { op: OP }.into())
+        one.checked_mul(sequences).ok_or_else(|| OpError::TooLarge { op: OP }.into())
     }
 
     fn run(&self, plan: Plan, out: &mut [f32], scratch: &mut [f32]) -> Result<()> {
@@ -421,7 +422,7 @@ impl CustomOp3 for SimdAttention<'_> {
         check("the head size of the key", (query.head_dim, "as the query has"), key.head_dim)?;
         check("the head size of the value", (query.head_dim, "as the query has"), value.head_dim)?;
         if query.heads > 0 && (key.heads == 0 || !query.heads.is_multiple_of(key.heads)) {
-            return Err(Refusal::HeadGroups { query: query.heads, key: key.heads }.into());
+            return Err(OpError::HeadGroups { query: query.heads, key: key.heads }.into());
         }
         let Operand { batch, tokens, .. } = query;
         let query_lengths = Self::checked("query", self.query_lengths, [batch, tokens])?;
@@ -433,7 +434,7 @@ impl CustomOp3 for SimdAttention<'_> {
             let plan = call.plan();
             let floats = [copied_query, copied_key, copied_value, call.scratch(plan)?];
             let floats = floats.iter().try_fold(0usize, |sum, &floats| sum.checked_add(floats));
-            scratch::with(floats.ok_or(Refusal::TooLarge { op: OP })?, |buffer| {
+            scratch::with(floats.ok_or(OpError::TooLarge { op: OP })?, |buffer| {
                 let mut buffer = &mut buffer[..];
                 let query = query.placed(&views[0], copied_query, &mut buffer);
                 let key = key.placed(&views[1], copied_key, &mut buffer);
@@ -449,5 +450,5 @@ fn check(dimension: &'static str, expected: (usize, &'static str), found: usize)
     if found == expected.0 {
         return Ok(());
     }
-    Err(Refusal::Dimension { op: OP, dimension, expected, found }.into())
+    Err(OpError::Dimension { op: OP, dimension, expected, found }.into())
 }

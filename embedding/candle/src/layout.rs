@@ -1,16 +1,17 @@
-//! candle's tensors as the kernels' views.
+//! candle's tensors as views of the kernels.
 //!
-//! A storage is a whole allocation and a layout says which of its elements are the tensor's: a start,
-//! and a stride for each dimension, 0 where it is broadcast. Everything is checked once, here, so that
+//! A storage is a whole allocation. A layout says which of its elements belong to the tensor: a start, and
+//! a stride for each dimension, which is 0 for a broadcast one. All of this is checked once, here, so that
 //! no later index can leave the storage.
 
-use crate::refusal::Refusal;
+use crate::op_error::OpError;
 use candle_core::backend::BackendStorage;
 use candle_core::{CpuStorage, Layout};
 
-/// Elements from the first to the last of a tensor, both included, and how many it has.
-fn reach(op: &'static str, dims: &[usize], strides: &[usize]) -> Result<(usize, usize), Refusal> {
-    let refused = Refusal::TooLarge { op };
+/// The number of elements from the first to the last of a tensor, both included, and the number of its
+/// elements.
+fn reach(op: &'static str, dims: &[usize], strides: &[usize]) -> Result<(usize, usize), OpError> {
+    let overflow = OpError::TooLarge { op };
     let elements = elements(op, dims)?;
     if elements == 0 {
         return Ok((0, 0));
@@ -19,17 +20,17 @@ fn reach(op: &'static str, dims: &[usize], strides: &[usize]) -> Result<(usize, 
         .iter()
         .zip(strides)
         .try_fold(0usize, |last, (&dim, &stride)| last.checked_add((dim - 1).checked_mul(stride)?));
-    let reach = last.and_then(|last| last.checked_add(1)).ok_or(refused)?;
+    let reach = last.and_then(|last| last.checked_add(1)).ok_or(overflow)?;
     Ok((reach, elements))
 }
 
 /// The product of `dims`.
-pub(crate) fn elements(op: &'static str, dims: &[usize]) -> Result<usize, Refusal> {
+pub(crate) fn elements(op: &'static str, dims: &[usize]) -> Result<usize, OpError> {
     if dims.contains(&0) {
         return Ok(0);
     }
     let product = dims.iter().try_fold(1usize, |product, &dim| product.checked_mul(dim));
-    product.filter(|&elements| elements <= isize::MAX as usize / 4).ok_or(Refusal::TooLarge { op })
+    product.filter(|&elements| elements <= isize::MAX as usize / 4).ok_or(OpError::TooLarge { op })
 }
 
 /// The elements of a tensor that an op reads.
@@ -49,9 +50,9 @@ impl<'a> View<'a> {
         operand: &'static str,
         storage: &'a CpuStorage,
         layout: &'a Layout,
-    ) -> Result<Self, Refusal> {
+    ) -> Result<Self, OpError> {
         let CpuStorage::F32(data) = storage else {
-            return Err(Refusal::DType { op, operand, found: storage.dtype() });
+            return Err(OpError::DType { op, operand, found: storage.dtype() });
         };
         let (dims, strides) = (layout.dims(), layout.stride());
         let (reach, elements) = reach(op, dims, strides)?;
@@ -81,15 +82,15 @@ impl<'a> ViewMut<'a> {
         op: &'static str,
         storage: &'a mut CpuStorage,
         layout: &'a Layout,
-    ) -> Result<Self, Refusal> {
+    ) -> Result<Self, OpError> {
         let CpuStorage::F32(data) = storage else {
-            return Err(Refusal::DType { op, operand: "destination", found: storage.dtype() });
+            return Err(OpError::DType { op, operand: "destination", found: storage.dtype() });
         };
         let (dims, strides) = (layout.dims(), layout.stride());
         let (reach, elements) = reach(op, dims, strides)?;
         let range = place(op, layout.start_offset(), reach, data.len())?;
         if repeats(dims, strides) {
-            return Err(Refusal::Overlap { op });
+            return Err(OpError::Overlap { op });
         }
         Ok(Self { data: &mut data[range], dims, strides, elements })
     }
@@ -113,24 +114,25 @@ pub(crate) fn repeats(dims: &[usize], strides: &[usize]) -> bool {
     !dims.contains(&0) && dims.iter().zip(strides).any(|(&dim, &stride)| dim > 1 && stride == 0)
 }
 
-/// Where `reach` elements from `start` lie in a storage of `len`.
+/// The range of `reach` elements from `start` in a storage of `len`.
 fn place(
     op: &'static str,
     start: usize,
     reach: usize,
     len: usize,
-) -> Result<std::ops::Range<usize>, Refusal> {
+) -> Result<std::ops::Range<usize>, OpError> {
     if reach == 0 {
         return Ok(0..0);
     }
-    let expected = start.checked_add(reach).ok_or(Refusal::TooLarge { op })?;
+    let expected = start.checked_add(reach).ok_or(OpError::TooLarge { op })?;
     if expected > len {
-        return Err(Refusal::Storage { op, expected, found: len });
+        return Err(OpError::Storage { op, expected, found: len });
     }
     Ok(start..expected)
 }
 
-/// The stride of `dims` walked as one dimension, if there is one. Any, if no two elements are apart.
+/// The stride of `dims` if they can be stepped through as one dimension. Any stride, if there is at most
+/// one element.
 pub(crate) fn merged(dims: &[usize], strides: &[usize]) -> Option<usize> {
     let (mut count, mut step) = (1usize, 0);
     for (&dim, &stride) in dims.iter().zip(strides).rev() {
@@ -186,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dimensions_merge_where_one_stride_walks_them() {
+    fn dimensions_merge_if_one_stride_steps_through_them() {
         for (dims, strides, expected) in [
             (&[][..], &[][..], Some(0)),
             (&[4], &[7], Some(7)),
@@ -206,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn layouts_that_leave_the_storage_are_refused() {
+    fn layouts_that_leave_the_storage_are_errors() {
         let mut storage = CpuStorage::F32(vec![0.0; 10]);
         for (dims, strides, start, fits) in [
             (vec![2, 5], vec![5, 1], 0, true),
@@ -229,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gathered_scatters_back() {
+    fn scatter_is_the_inverse_of_gather() {
         let storage = CpuStorage::F32((0..60).map(|i| i as f32).collect());
         for (dims, strides, start) in [
             (vec![3, 4, 5], vec![20, 5, 1], 0),

@@ -1,8 +1,7 @@
-//! simdformer's kernels as candle ops: the first engine that embeds them.
+//! simdformer's kernels as candle ops.
 //!
-//! candle has no way to plug in another matrix product; it has ops of one's own. Each layer here *is*
-//! such an op, so that calling it costs what candle's interface demands and nothing else: the memory of
-//! the result.
+//! candle has no way to replace its matrix product, but it has custom ops. Each layer here is such an op,
+//! so a call allocates only its result, which candle's interface requires.
 //!
 //! | here | instead of | as |
 //! |---|---|---|
@@ -32,35 +31,35 @@
 //!
 //! # Layouts
 //!
-//! Tensors may be transposed, narrowed, broadcast, shifted or empty. They are read where they lie
-//! wherever the kernels can (any two strides of a matrix; any strides of batch, tokens and heads, as
-//! long as the elements of a head are side by side) and copied once where they cannot, into memory that
-//! the thread keeps for the next time. The bits of the result do not depend on the layout.
+//! Tensors may be transposed, narrowed, broadcast, shifted or empty. They are read in place wherever the
+//! kernels can do so (any two strides of a matrix; any strides of batch, tokens and heads if the elements
+//! of a head are contiguous). Otherwise they are copied once, into memory that the thread keeps for the
+//! next call. The bits of the result do not depend on the layout.
 //!
 //! # Threads
 //!
-//! [`Threads::Rayon`] is the pool that the caller is in: candle's own, entered once at the top of the
-//! application by `device.with_context(..)`, or any other. An op never enters a pool: a thread that
-//! waits inside another pool runs unrelated jobs meanwhile.
+//! [`Threads::Rayon`] uses the pool that the caller is in: candle's own, entered once at the top of the
+//! application by `device.with_context(..)`, or any other. An op never enters a pool, because a thread that
+//! waits in another pool runs unrelated jobs.
 //!
-//! # What is promised, and what is not
+//! # Guarantees and limits
 //!
-//! The promises of the kernels hold: on one instruction set the bits of a row depend on that row and
-//! the weights only, not on the batch, the padding, the layout or the threads. What cannot be done is
-//! refused with one error that says what to call instead ([`Refusal`]). There is no gradient, as in
-//! every op that candle applies `no_bwd`: a graph that is trained must keep candle's own layers.
+//! The guarantees of the kernels hold: on one instruction set the bits of a row depend only on that row and
+//! the weights, not on the batch, the padding, the layout or the threads. An unsupported call is an error
+//! that says what to call instead ([`OpError`]). There is no gradient, as in every op that candle applies
+//! with `no_bwd`: a graph that is trained must keep candle's own layers.
 
 mod attention;
 mod layout;
 mod linear;
 pub mod marian;
 mod norm;
-mod refusal;
+mod op_error;
 mod scratch;
 mod threads;
 
 pub use attention::{HeadLayout, SimdAttention};
 pub use linear::{SimdLinear, activation};
 pub use norm::AddLayerNorm;
-pub use refusal::Refusal;
+pub use op_error::OpError;
 pub use threads::Threads;

@@ -1,7 +1,7 @@
 //! A linear layer whose weights are packed once.
 
 use crate::layout::{View, elements, merged};
-use crate::refusal::Refusal;
+use crate::op_error::OpError;
 use crate::scratch::{self, aligned, padded_len};
 use crate::threads::Threads;
 use candle_core::{
@@ -17,17 +17,17 @@ use std::sync::Arc;
 
 const OP: &str = "linear";
 
-/// `activation(x Wᵀ + b)` of every row of `x`, `[.., in]` to `[.., out]`: a [`candle_nn::Linear`] and
-/// the activation after it.
+/// `activation(x Wᵀ + b)` of every row of `x`, `[.., in]` to `[.., out]`: a [`candle_nn::Linear`] and the
+/// activation after it.
 ///
-/// The weights are packed for one instruction set when the layer is made, and not again; candle's
-/// product packs them in every call. The layer takes `in * out` floats, with `out` rounded up to a panel
-/// ([`PackedMatrix::len`]), and holds on to no tensor. A clone shares them.
+/// The weights are packed for one instruction set when the layer is created; candle's product packs them in
+/// every call. The layer takes `in * out` floats, with `out` rounded up to a panel ([`PackedMatrix::len`]),
+/// and keeps no tensor. Clones share the packed weights.
 ///
-/// It is a candle op, to be applied without a gradient: `x.apply_op1_no_bwd(&layer)`, which is what
-/// [`Module::forward`] does. The input may have any layout. A call allocates its result.
+/// It is a candle op without a gradient: `x.apply_op1_no_bwd(&layer)`, which [`Module::forward`] calls. The
+/// input may have any layout. A call allocates its result.
 ///
-/// Error: that of [`gemm`].
+/// The error bound is that of [`gemm`].
 ///
 /// ```
 /// use candle_core::{Device, Module, Tensor};
@@ -46,7 +46,7 @@ pub struct SimdLinear {
     isa: Isa,
     inputs: usize,
     outputs: usize,
-    /// The packed matrix at `range`, which begins with a cache line.
+    /// The packed matrix at `range`, which starts at a cache line.
     packed: Arc<Vec<f32>>,
     range: Range<usize>,
     bias: Option<Vec<f32>>,
@@ -62,24 +62,25 @@ impl fmt::Debug for SimdLinear {
 }
 
 impl SimdLinear {
-    /// Packs `weight`, `[out, in]` as candle and PyTorch store it, with `bias`, `[out]`. Other types and
-    /// devices are converted to f32 on the CPU; any layout.
+    /// Packs `weight`, `[out, in]` as candle and PyTorch store it, with `bias`, `[out]`. Other dtypes
+    /// and devices are converted to f32 on the CPU. Any layout is allowed.
     ///
     /// # Errors
-    /// The weight is not a matrix, or the bias has another length than `out`.
+    /// The weight is not a matrix, or the length of the bias is not `out`.
     pub fn new(isa: Isa, weight: &Tensor, bias: Option<&Tensor>) -> Result<Self> {
         Self::side_by_side(isa, &[(weight, bias)])
     }
 
-    /// Several layers of one input as one, `[.., in]` to `[.., out_0 + out_1 + ..]`: key and value, or
-    /// query, key and value. One product reads the input once. A part without a bias has zeros there.
+    /// Several layers with one input as one, `[.., in]` to `[.., out_0 + out_1 + ..]`: key and value,
+    /// or query, key and value. One product reads the input once. A part without a bias has a bias of
+    /// zeros.
     ///
     /// # Errors
-    /// There is no part, or as [`SimdLinear::new`], or the parts have other inputs than the first.
+    /// There is no part, as [`SimdLinear::new`], or a part has another number of inputs than the first.
     pub fn side_by_side(isa: Isa, parts: &[(&Tensor, Option<&Tensor>)]) -> Result<Self> {
         let Some((first, _)) = parts.first() else {
             let found = "a linear layer of no parts".into();
-            return Err(Refusal::Unsupported { found, expected: "at least one" }.into());
+            return Err(OpError::Unsupported { found, expected: "at least one" }.into());
         };
         let inputs = matrix(first)?.1;
         let mut outputs = 0;
@@ -122,7 +123,7 @@ impl SimdLinear {
         Ok(Self { isa, inputs, outputs, packed, range, bias: whole, activation, threads })
     }
 
-    /// Packs the weights of a candle layer, which can be dropped then.
+    /// Packs the weights of a candle layer, which can be dropped afterwards.
     ///
     /// # Errors
     /// As [`SimdLinear::new`].
@@ -130,8 +131,8 @@ impl SimdLinear {
         Self::new(isa, linear.weight(), linear.bias())
     }
 
-    /// Packs `weight`, `[outputs, inputs]`, and `bias`, `[outputs]`, of `vb`, as [`candle_nn::linear()`]
-    /// would name them.
+    /// Packs `weight`, `[outputs, inputs]`, and `bias`, `[outputs]`, of `vb`, with the names of
+    /// [`candle_nn::linear()`].
     ///
     /// # Errors
     /// `vb` has no such tensors.
@@ -150,10 +151,11 @@ impl SimdLinear {
         Self { threads, ..self }
     }
 
-    /// `activation(a Wᵀ + b)` of `rows` rows into `out`, `[rows, outputs]`: the kernel that the op calls.
+    /// `activation(a Wᵀ + b)` of `rows` rows into `out`, `[rows, outputs]`: the kernel that the op
+    /// calls.
     ///
     /// # Errors
-    /// `a` has other columns than the layer has inputs, or `out` another shape.
+    /// The columns of `a` are not the inputs of the layer, or `out` has another shape.
     pub fn multiply(&self, a: Matrix<'_>, out: MatrixMut<'_>) -> Result<()> {
         let packed = self.packed.get(self.range.clone()).unwrap_or(&[]);
         let weight = PackedMatrix::from_packed(self.isa, self.inputs, self.outputs, packed);
@@ -175,7 +177,7 @@ impl CustomOp1 for SimdLinear {
             (input.dims.split_last(), input.strides.split_last())
         else {
             let expected = "[.., inputs]";
-            return Err(Refusal::Rank { op: OP, operand: "input", expected, found: 0 }.into());
+            return Err(OpError::Rank { op: OP, operand: "input", expected, found: 0 }.into());
         };
         let reason = "the inputs of the layer";
         check("the last dimension of the input", (self.inputs, reason), columns)?;
@@ -210,7 +212,7 @@ impl Module for SimdLinear {
 /// The activation of a candle model as an epilogue of a [`SimdLinear`].
 ///
 /// # Errors
-/// No kernel computes it.
+/// No kernel computes this activation.
 ///
 /// ```
 /// use simdformer_kernels::Activation;
@@ -230,7 +232,7 @@ pub fn activation(activation: candle_nn::Activation) -> Result<Activation> {
         other => {
             let expected = "ReLU, GELU, SiLU or sigmoid; apply others after a layer without one";
             let found = format!("the activation {other:?}");
-            return Err(Refusal::Unsupported { found, expected }.into());
+            return Err(OpError::Unsupported { found, expected }.into());
         }
     })
 }
@@ -241,7 +243,7 @@ fn matrix(weight: &Tensor) -> Result<(usize, usize)> {
         [rows, columns] => Ok((rows, columns)),
         ref dims => {
             let (operand, expected, found) = ("weight", "[outputs, inputs]", dims.len());
-            Err(Refusal::Rank { op: OP, operand, expected, found }.into())
+            Err(OpError::Rank { op: OP, operand, expected, found }.into())
         }
     }
 }
@@ -250,7 +252,7 @@ fn check(dimension: &'static str, expected: (usize, &'static str), found: usize)
     if found == expected.0 {
         return Ok(());
     }
-    Err(Refusal::Dimension { op: OP, dimension, expected, found }.into())
+    Err(OpError::Dimension { op: OP, dimension, expected, found }.into())
 }
 
 /// Runs `work` on a tensor as f32 on the CPU.
@@ -263,7 +265,7 @@ pub(crate) fn with_floats<R>(
     let (storage, layout) = tensor.storage_and_layout();
     match &*storage {
         Storage::Cpu(storage) => work(View::new(OP, operand, storage, layout)?),
-        _ => Err(Refusal::Unsupported {
+        _ => Err(OpError::Unsupported {
             found: format!("a {operand} that is on no CPU"),
             expected: "one that is",
         }

@@ -1,15 +1,15 @@
-//! OPUS-MT on the ops of this crate: Marian as [`candle_transformers::models::marian`] has it, with its
-//! checkpoints and its [`Config`], and what that lacks.
+//! OPUS-MT on the ops of this crate: Marian with the checkpoints and the [`Config`] of
+//! [`candle_transformers::models::marian`], and with features that it lacks.
 //!
-//! * **Batches of sentences of different lengths**, padded: there is no padding mask in candle's model.
-//!   Each sentence gets the bits that it gets alone, whatever the padding is.
-//! * Keys and values of the source are projected once for a sentence, not once for a token; those of the
-//!   target are appended to space that is there from the start.
-//! * Key and value are one product, the activation is part of the product before it, and sum and norm
-//!   are one pass in place.
+//! * **Batches of sentences of different lengths**, padded: candle's model has no padding mask. Each
+//! sentence has the bits that it has alone, whatever the padding is.
+//! * Keys and values of the source are projected once for a sentence, not once for a token. Those of the
+//! target are appended to memory that is allocated at the start.
+//! * Key and value are one product, the activation is a part of the product before it, and sum and norm are
+//! one pass in place.
 //!
-//! It is also what a model looks like that is carried over to the ops: [`SimdLinear`] where candle has a
-//! `Linear`, [`AddLayerNorm`] where it has `+` and a `LayerNorm`, and no `contiguous()`.
+//! It also shows how to port a model to the ops: [`SimdLinear`] replaces `Linear`, [`AddLayerNorm`]
+//! replaces `+` and `LayerNorm`, and no `contiguous()` is needed.
 //!
 //! ```no_run
 //! use candle_core::{DType, Device};
@@ -29,7 +29,7 @@
 use crate::attention::{HeadLayout, SimdAttention};
 use crate::linear::{SimdLinear, activation};
 use crate::norm::AddLayerNorm;
-use crate::refusal::Refusal;
+use crate::op_error::OpError;
 use crate::threads::Threads;
 use candle_core::{DType, Device, Error, Module, Result, Tensor};
 use candle_nn::VarBuilder;
@@ -37,10 +37,10 @@ use candle_transformers::models::marian::Config;
 use simdformer_kernels::position::{PositionEncoding, encode};
 use simdformer_kernels::{Activation, Isa, MatrixMut};
 
-/// What is added to a variance.
+/// The epsilon of the norms.
 const EPS: f64 = 1e-5;
 
-/// Where projections, attention and norms run.
+/// The instruction set and the threads of projections, attention and norms.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     isa: Isa,
@@ -61,7 +61,7 @@ impl Attention {
     fn load(place: Place, width: usize, heads: usize, vb: &VarBuilder<'_>) -> Result<Self> {
         if heads == 0 || !width.is_multiple_of(heads) {
             let found = format!("a width of {width} with {heads} heads");
-            return Err(Refusal::Unsupported { found, expected: "heads that divide it" }.into());
+            return Err(OpError::Unsupported { found, expected: "heads that divide it" }.into());
         }
         let parts = ["k_proj", "v_proj"].map(|name| {
             let vb = vb.pp(name);
@@ -86,12 +86,12 @@ impl Attention {
         self.key_value.forward(x)?.reshape(shape)
     }
 
-    /// What `op` says, on tensors with tokens first.
+    /// Applies `op` to tensors with tokens first.
     fn op<'a>(&self) -> SimdAttention<'a> {
         SimdAttention::new(self.place.isa, HeadLayout::TokensFirst).threads(self.place.threads)
     }
 
-    /// `[batch, tokens, width]` from queries of the same shape. Key and value are read where they lie.
+    /// `[batch, tokens, width]` from queries of the same shape. Key and value are read in place.
     fn attend(&self, op: SimdAttention<'_>, x: &Tensor, keys_values: &Tensor) -> Result<Tensor> {
         let (batch, tokens, width) = x.dims3()?;
         let shape = (batch, tokens, self.heads, width / self.heads);
@@ -103,7 +103,7 @@ impl Attention {
     }
 }
 
-/// The two products between which the activation is.
+/// The two products of a feed-forward block, with the activation between them.
 #[derive(Clone, Debug)]
 struct FeedForward {
     expand: SimdLinear,
@@ -135,7 +135,7 @@ struct EncoderLayer {
 }
 
 impl EncoderLayer {
-    /// Changes `x`, `[batch, tokens, width]`.
+    /// Updates `x`, `[batch, tokens, width]`.
     fn forward(&self, x: &Tensor, lengths: &[usize]) -> Result<()> {
         let op = self.attention.op().lengths(lengths);
         let context = self.attention.attend(op, x, &self.attention.keys_values(x)?)?;
@@ -155,10 +155,10 @@ struct DecoderLayer {
 }
 
 impl DecoderLayer {
-    /// Changes `x`, `[batch, tokens, width]`; `past` are the keys and values of this layer, of these
-    /// tokens and those before, and `source` those of the source.
-    fn forward(&self, x: &Tensor, past: &Tensor, source: &Tensor, lengths: &[usize]) -> Result<()> {
-        let context = self.attention.attend(self.attention.op().causal(), x, past)?;
+    /// Updates `x`, `[batch, tokens, width]`. `cache` has the keys and values of this layer for these
+    /// and earlier tokens, `source` those of the source.
+    fn forward(&self, x: &Tensor, cache: &Tensor, source: &Tensor, lengths: &[usize]) -> Result<()> {
+        let context = self.attention.attend(self.attention.op().causal(), x, cache)?;
         self.attention_norm.add(x, &context)?;
         let context = self.cross.attend(self.cross.op().key_lengths(lengths), x, source)?;
         self.cross_norm.add(x, &context)?;
@@ -166,43 +166,43 @@ impl DecoderLayer {
     }
 }
 
-/// Source sentences, encoded: what the decoder reads of them.
+/// Encoded source sentences, as the decoder reads them.
 #[derive(Clone, Debug)]
-pub struct Memory {
+pub struct EncoderOutput {
     states: Tensor,
     lengths: Vec<usize>,
-    /// Of each layer of the decoder, `[batch, tokens, 2, heads, head_dim]`.
+    /// The keys and values of each decoder layer, `[batch, tokens, 2, heads, head_dim]`.
     keys_values: Vec<Tensor>,
 }
 
-impl Memory {
-    /// The encoder's output, `[batch, tokens, d_model]`. Rows of padding have no meaning.
+impl EncoderOutput {
+    /// The encoder output, `[batch, tokens, d_model]`. Rows of padding have no meaning.
     pub const fn states(&self) -> &Tensor {
         &self.states
     }
 }
 
-/// Keys and values of the target, as far as it has been decoded.
+/// The KV cache of the target.
 #[derive(Debug)]
-pub struct Past {
-    /// Of each layer of the decoder, `[batch, capacity, 2, heads, head_dim]`.
+pub struct KvCache {
+    /// The keys and values of each decoder layer, `[batch, capacity, 2, heads, head_dim]`.
     keys_values: Vec<Tensor>,
     len: usize,
 }
 
-impl Past {
+impl KvCache {
     /// Tokens decoded so far.
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether nothing has been decoded.
+    /// Whether no token has been decoded.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 }
 
-/// A Marian model whose encoder and decoder share one embedding with the output, as all of OPUS-MT do.
+/// A Marian model in which encoder, decoder and output share one embedding, as all of OPUS-MT do.
 #[derive(Clone, Debug)]
 pub struct Marian {
     config: Config,
@@ -216,12 +216,12 @@ pub struct Marian {
 }
 
 impl Marian {
-    /// Packs the tensors of `vb`, named as Hugging Face names them. Computes on the rayon pool that the
-    /// caller is in.
+    /// Packs the tensors of `vb`, named as in Hugging Face. Computes on the rayon pool that the caller
+    /// is in.
     ///
     /// # Errors
-    /// A tensor is missing or has another shape, the embeddings are not shared, or heads do not divide
-    /// the width.
+    /// A tensor is missing or has another shape, the embeddings are not shared, or the width is not a
+    /// multiple of the heads.
     pub fn load(isa: Isa, config: &Config, vb: VarBuilder<'_>) -> Result<Self> {
         Self::load_for(isa, Threads::Rayon, config, vb)
     }
@@ -239,7 +239,7 @@ impl Marian {
         if !config.share_encoder_decoder_embeddings {
             let found = "share_encoder_decoder_embeddings: false".into();
             let expected = "one embedding; the crate simdformer runs the others";
-            return Err(Refusal::Unsupported { found, expected }.into());
+            return Err(OpError::Unsupported { found, expected }.into());
         }
         let place = Place { isa, threads };
         let width = config.d_model;
@@ -280,60 +280,61 @@ impl Marian {
         Ok(Self { config: config.clone(), embedding, positions, encoder, decoder, output })
     }
 
-    /// Encodes sentences of `lengths` tokens, `ids` `[batch, tokens]` padded on the right with any ids of
-    /// the vocabulary.
+    /// Encodes sentences of `lengths` tokens. `ids`, `[batch, tokens]`, are padded on the right with
+    /// any ids of the vocabulary.
     ///
     /// # Errors
-    /// There is not one length for each sentence, a length beyond `tokens`, more tokens than positions,
-    /// or an id outside the vocabulary.
-    pub fn encode(&self, ids: &Tensor, lengths: &[usize]) -> Result<Memory> {
+    /// The number of lengths is not the number of sentences, a length exceeds `tokens`, there are more
+    /// tokens than positions, or an id is outside of the vocabulary.
+    pub fn encode(&self, ids: &Tensor, lengths: &[usize]) -> Result<EncoderOutput> {
         let states = self.embed(ids, 0)?;
         for layer in &self.encoder {
             layer.forward(&states, lengths)?;
         }
         let keys_values = self.decoder.iter().map(|layer| layer.cross.keys_values(&states));
         let keys_values = keys_values.collect::<Result<_>>()?;
-        Ok(Memory { states, lengths: lengths.to_vec(), keys_values })
+        Ok(EncoderOutput { states, lengths: lengths.to_vec(), keys_values })
     }
 
-    /// Room for `capacity` tokens of the target of each of `batch` sentences.
+    /// A KV cache for `capacity` target tokens of each of `batch` sentences.
     ///
     /// # Errors
-    /// candle cannot make a tensor of that size.
-    pub fn past(&self, batch: usize, capacity: usize) -> Result<Past> {
+    /// candle cannot allocate a tensor of this size.
+    pub fn kv_cache(&self, batch: usize, capacity: usize) -> Result<KvCache> {
         let keys_values = self.decoder.iter().map(|layer| {
             let heads = layer.attention.heads;
             let shape = (batch, capacity, 2, heads, self.config.d_model / heads);
             Tensor::zeros(shape, DType::F32, &Device::Cpu)
         });
-        Ok(Past { keys_values: keys_values.collect::<Result<_>>()?, len: 0 })
+        Ok(KvCache { keys_values: keys_values.collect::<Result<_>>()?, len: 0 })
     }
 
-    /// Decodes the next tokens of every sentence, `ids` `[batch, tokens]`, and appends them to `past`.
-    /// Gives the logits after each of them, `[batch, tokens, vocabulary]`, with the same bits one token
-    /// at a time or all at once.
+    /// Decodes the next tokens of every sentence, `ids` `[batch, tokens]`, and appends their keys and
+    /// values to `cache`. Returns the logits after each of them, `[batch, tokens, vocabulary]`, with the
+    /// same bits for one token at a time and for all at once.
     ///
     /// # Errors
-    /// The batch is not that of memory and past, the past has no space, there are more tokens than
-    /// positions, or an id is outside the vocabulary. After an error the past is as long as before.
-    pub fn decode(&self, ids: &Tensor, memory: &Memory, past: &mut Past) -> Result<Tensor> {
+    /// The batch is not that of the encoded sources and the cache, the cache is full, there are more
+    /// tokens than positions, or an id is outside of the vocabulary. After an error the cache has its
+    /// old length.
+    pub fn decode(&self, ids: &Tensor, encoded: &EncoderOutput, cache: &mut KvCache) -> Result<Tensor> {
         let tokens = ids.dim(1)?;
-        let x = self.embed(ids, past.len)?;
-        let layers = self.decoder.iter().zip(&past.keys_values).zip(&memory.keys_values);
+        let x = self.embed(ids, cache.len)?;
+        let layers = self.decoder.iter().zip(&cache.keys_values).zip(&encoded.keys_values);
         for ((layer, past_layer), source) in layers {
-            past_layer.slice_set(&layer.attention.keys_values(&x)?, 1, past.len)?;
-            let seen = past_layer.narrow(1, 0, past.len + tokens)?;
-            layer.forward(&x, &seen, source, &memory.lengths)?;
+            past_layer.slice_set(&layer.attention.keys_values(&x)?, 1, cache.len)?;
+            let seen = past_layer.narrow(1, 0, cache.len + tokens)?;
+            layer.forward(&x, &seen, source, &encoded.lengths)?;
         }
-        past.len += tokens;
+        cache.len += tokens;
         self.output.forward(&x)
     }
 
-    /// Translates sentences greedily, as one padded batch: the tokens of each, the end token included,
-    /// and at most `limit` of them. The padding token is never chosen, as the checkpoints ask.
+    /// Translates sentences greedily as one padded batch. Returns the tokens of each, at most `limit`
+    /// with the end token. The padding token is never chosen, as the checkpoints require.
     ///
     /// # Errors
-    /// A sentence or `limit` is longer than there are positions, or an id is outside the vocabulary.
+    /// A sentence or `limit` exceeds the number of positions, or an id is outside of the vocabulary.
     pub fn translate(&self, sources: &[&[u32]], limit: usize) -> Result<Vec<Vec<u32>>> {
         let mut targets = vec![Vec::new(); sources.len()];
         let longest = sources.iter().map(|source| source.len()).max().unwrap_or(0);
@@ -346,17 +347,17 @@ impl Marian {
             source.iter().copied().chain(std::iter::repeat_n(pad, longest - source.len()))
         });
         let ids = Tensor::from_iter(padded, &Device::Cpu)?.reshape((sources.len(), longest))?;
-        let memory = self.encode(&ids, &lengths)?;
+        let encoded = self.encode(&ids, &lengths)?;
 
-        let mut past = self.past(sources.len(), limit)?;
+        let mut cache = self.kv_cache(sources.len(), limit)?;
         let mut last = vec![self.config.decoder_start_token_id; sources.len()];
-        while past.len() < limit {
+        while cache.len() < limit {
             let ids = Tensor::from_slice(&last, (sources.len(), 1), &Device::Cpu)?;
-            let logits = self.decode(&ids, &memory, &mut past)?.squeeze(1)?.to_vec2::<f32>()?;
+            let logits = self.decode(&ids, &encoded, &mut cache)?.squeeze(1)?.to_vec2::<f32>()?;
             let mut living = false;
             for ((target, last), logits) in targets.iter_mut().zip(&mut last).zip(&logits) {
                 if target.last() == Some(&self.config.eos_token_id) {
-                    continue; // It is decoded on, and nobody looks.
+                    continue; // An ended sentence stays in the batch, and its tokens are ignored.
                 }
                 *last = best(logits, pad);
                 target.push(*last);
@@ -369,7 +370,7 @@ impl Marian {
         Ok(targets)
     }
 
-    /// Embeddings and positions from `first` on, in memory of their own: layers change it.
+    /// Embeddings and positions from `first` on, in memory of their own, because the layers change it.
     fn embed(&self, ids: &Tensor, first: usize) -> Result<Tensor> {
         let (batch, tokens) = ids.dims2()?;
         let rows = self.embedding.embedding(&ids.flatten_all()?)?;
@@ -382,7 +383,7 @@ impl Marian {
     }
 }
 
-/// The largest logit's index, the first of several; never `banned`.
+/// The index of the first of the largest logits, never `banned`.
 fn best(logits: &[f32], banned: u32) -> u32 {
     let mut best = (banned, f32::NEG_INFINITY);
     for (id, &logit) in (0..).zip(logits) {
@@ -397,7 +398,7 @@ fn linear(place: Place, inputs: usize, outputs: usize, vb: VarBuilder<'_>) -> Re
     Ok(SimdLinear::load(place.isa, inputs, outputs, &vb)?.threads(place.threads))
 }
 
-/// Sines, then cosines, as Hugging Face's Marian has them.
+/// Sines, then cosines, as in Hugging Face's Marian.
 fn positions(count: usize, width: usize) -> Result<Tensor> {
     let mut table = vec![0.0; count * width];
     let view = MatrixMut::new(&mut table, count, width).map_err(Error::wrap)?;

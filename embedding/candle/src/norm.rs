@@ -2,7 +2,7 @@
 
 use crate::layout::{View, ViewMut, merged, repeats};
 use crate::linear::with_floats;
-use crate::refusal::Refusal;
+use crate::op_error::OpError;
 use crate::scratch;
 use crate::threads::Threads;
 use candle_core::{CpuStorage, Error, InplaceOp2, Layout, Result, Tensor};
@@ -13,14 +13,15 @@ use std::fmt;
 
 const OP: &str = "add-layer-norm";
 
-/// `residual = LayerNorm(residual + x)` of every row, in place: a sum and a [`candle_nn::LayerNorm`] in
-/// one pass over memory.
+/// `residual = LayerNorm(residual + x)` of every row, in place: a sum and a [`candle_nn::LayerNorm`] in one
+/// pass over memory.
 ///
 /// It is a candle op that changes its first operand, and everything else that shares its storage:
 /// [`AddLayerNorm::add`], or `residual.inplace_op2(&x, &norm)`. Both may have any layout, but must not
-/// share a storage: candle refuses that. The residual must not be broadcast. A call allocates nothing.
+/// share a storage, which is an error of candle. The residual must not be broadcast. A call allocates
+/// nothing.
 ///
-/// Error: that of [`layer_norm`](simdformer_kernels::norm::layer_norm).
+/// The error bound is that of [`layer_norm`](simdformer_kernels::norm::layer_norm).
 ///
 /// ```
 /// use candle_core::{DType, Device, Tensor};
@@ -81,7 +82,7 @@ impl AddLayerNorm {
             _ => {
                 let found = "a norm without a bias or without a mean".into();
                 let expected = "a LayerNorm with both; keep candle's layer";
-                Err(Refusal::Unsupported { found, expected }.into())
+                Err(OpError::Unsupported { found, expected }.into())
             }
         }
     }
@@ -105,9 +106,9 @@ impl AddLayerNorm {
     /// Shapes differ or do not fit the weights, an operand is not f32, or the residual shares memory
     /// with `x` or itself.
     pub fn add(&self, residual: &Tensor, x: &Tensor) -> Result<()> {
-        // candle refuses what is broadcast in words of its own, and what is empty with it.
+        // candle has its own error for a broadcast residual, also if it is empty.
         if repeats(residual.dims(), residual.stride()) {
-            return Err(Refusal::Overlap { op: OP }.into());
+            return Err(OpError::Overlap { op: OP }.into());
         }
         if residual.elem_count() == 0 && residual.dims() == x.dims() {
             return Ok(());
@@ -132,14 +133,14 @@ impl InplaceOp2 for AddLayerNorm {
         let x = View::new(OP, "input", s2, l2)?;
         let Some((&columns, leading)) = residual.dims.split_last() else {
             let (operand, expected) = ("destination", "[.., columns]");
-            return Err(Refusal::Rank { op: OP, operand, expected, found: 0 }.into());
+            return Err(OpError::Rank { op: OP, operand, expected, found: 0 }.into());
         };
         let width = (self.weight.len(), "the columns of the norm");
         check("the last dimension of the destination", width, columns)?;
         if x.dims.len() != residual.dims.len() {
             let expected = "of the destination's shape";
             let found = x.dims.len();
-            return Err(Refusal::Rank { op: OP, operand: "input", expected, found }.into());
+            return Err(OpError::Rank { op: OP, operand: "input", expected, found }.into());
         }
         for (&expected, &found) in residual.dims.iter().zip(x.dims) {
             check("a dimension of the input", (expected, "as the destination has"), found)?;
@@ -196,5 +197,5 @@ fn check(dimension: &'static str, expected: (usize, &'static str), found: usize)
     if found == expected.0 {
         return Ok(());
     }
-    Err(Refusal::Dimension { op: OP, dimension, expected, found }.into())
+    Err(OpError::Dimension { op: OP, dimension, expected, found }.into())
 }

@@ -1,18 +1,18 @@
-//! Memory that a thread keeps from one op to the next: an op may allocate its result and nothing else.
+//! Memory that a thread keeps from one op to the next, so that an op allocates only its result.
 
 use std::cell::Cell;
 
-/// Floats of a cache line, on which memory starts.
+/// Floats in a cache line, to which the memory is aligned.
 const LINE: usize = 16;
 
 thread_local! {
     static SPARE: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
 }
 
-/// Runs `work` on `floats` floats of any values.
+/// Runs `work` with `floats` floats of arbitrary values.
 ///
-/// The memory is taken out of its place meanwhile: an op that this thread runs while `work` waits in a
-/// pool finds none and allocates its own, of which the larger is kept.
+/// The memory is taken out of the thread-local variable during the call. If this thread runs another op
+/// while `work` waits in a pool, that op allocates its own memory, and the larger of the two is kept.
 pub(crate) fn with<R>(floats: usize, work: impl FnOnce(&mut [f32]) -> R) -> R {
     if floats == 0 {
         return work(&mut []);
@@ -28,12 +28,12 @@ pub(crate) fn with<R>(floats: usize, work: impl FnOnce(&mut [f32]) -> R) -> R {
     result
 }
 
-/// Floats in which `floats` floats can start on a cache line.
+/// Floats in which `floats` floats can be aligned to a cache line.
 pub(crate) const fn padded_len(floats: usize) -> usize {
     floats.saturating_add(LINE)
 }
 
-/// Where `floats` floats lie that start on a cache line, in [`padded_len`] for them from `start` on.
+/// The range of `floats` floats aligned to a cache line, in a buffer of [`padded_len`] floats.
 pub(crate) fn aligned(start: *const f32, floats: usize) -> std::ops::Range<usize> {
     let skip = start.align_offset(LINE * size_of::<f32>()).min(LINE);
     skip..skip + floats

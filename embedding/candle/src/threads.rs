@@ -1,13 +1,13 @@
-//! Who computes.
+//! The threads of an op.
 
 use simdformer_kernels::Parallelism;
 
-/// Who computes when an op is applied. The bits do not depend on it.
+/// The threads that compute an op. The bits do not depend on them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Threads {
     /// The calling thread.
     Serial,
-    /// The rayon pool that the calling thread is in, or rayon's global one when it is in none. Small
+    /// The rayon pool that the calling thread is in, or rayon's global pool if it is in none. Small
     /// work stays on the calling thread.
     #[default]
     Rayon,

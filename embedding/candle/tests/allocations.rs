@@ -1,6 +1,6 @@
-//! What an op allocates: its result, as candle's interface demands, and nothing else.
+//! An op allocates its result, which candle's interface requires, and nothing else.
 //!
-//! Held to ops that do nothing but return a result of that shape, serial and on a pool of two.
+//! Compared with ops that only return a result of the same shape, serial and on a pool of two threads.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -18,29 +18,29 @@ struct Counting;
 
 static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: hands every call on to the system's allocator.
+// SAFETY: every call goes to the allocator of the system.
 #[allow(unsafe_code)]
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: std::alloc::Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's contract.
+        // SAFETY: the caller keeps the contract of `GlobalAlloc`, which is that of `System`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: std::alloc::Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's contract.
+        // SAFETY: as above.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, at: *mut u8, layout: std::alloc::Layout, size: usize) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's contract.
+        // SAFETY: as above.
         unsafe { System.realloc(at, layout, size) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: std::alloc::Layout) {
-        // SAFETY: the caller's contract.
+        // SAFETY: as above.
         unsafe { System.dealloc(at, layout) }
     }
 }
@@ -48,7 +48,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Returns a result of the width of a linear layer, or of the query's shape.
+/// Returns a result of the width of a linear layer, or of the shape of the query.
 struct Nothing(usize);
 
 impl CustomOp1 for Nothing {
@@ -92,7 +92,7 @@ impl InplaceOp2 for Nothing {
     }
 }
 
-/// Allocations of 10 calls, when memory that a thread keeps is there already.
+/// Allocations of 10 calls, after the thread has allocated its scratch memory.
 fn count(what: &str, call: &dyn Fn() -> Result<()>) -> Result<usize> {
     for _ in 0..3 {
         call()?;

@@ -1,4 +1,5 @@
-//! OPUS-MT on our ops against candle-transformers' own model, and against itself in batches.
+//! OPUS-MT on our ops compared with candle-transformers' own model, and batches compared with single
+//! sentences.
 
 #[path = "support/checkpoint.rs"]
 mod checkpoint;
@@ -11,12 +12,12 @@ use candle_transformers::models::marian::{Config, MTModel};
 use checkpoint::{opus, seeded};
 use serde_json::Value;
 use simdformer_candle::Threads;
-use simdformer_candle::marian::{Marian, Memory};
+use simdformer_candle::marian::{Marian, EncoderOutput};
 use simdformer_kernels::Isa;
 use std::path::PathBuf;
 use support::{Random, bits, close};
 
-/// OPUS-MT with two layers of a width that no vector divides.
+/// OPUS-MT with two layers of a width that is a multiple of no vector length.
 fn small() -> Config {
     Config {
         d_model: 60,
@@ -56,7 +57,7 @@ fn fr_en() -> Result<(Config, Vec<u8>)> {
     Ok((config, std::fs::read(folder().join("model.safetensors"))?))
 }
 
-/// Source ids and the tokens that Hugging Face's transformers chooses.
+/// Source ids and the tokens of Hugging Face's transformers.
 fn held_out() -> Result<Vec<(Vec<u32>, Vec<u32>)>> {
     let lines = std::fs::read_to_string(folder().join("held_out.jsonl"))?;
     let row = |line: &str| -> serde_json::Result<_> {
@@ -67,7 +68,7 @@ fn held_out() -> Result<Vec<(Vec<u32>, Vec<u32>)>> {
     lines.lines().map(|line| row(line).map_err(Error::wrap)).collect()
 }
 
-/// One sentence by both models: what the encoder gives, and the logits after each token of a target.
+/// One sentence by both models: the encoder output, and the logits after each token of a target.
 fn same_as_candle(
     ours: &Marian,
     theirs: &mut MTModel,
@@ -78,14 +79,14 @@ fn same_as_candle(
     theirs.reset_kv_cache();
     let states = theirs.encoder().forward(&source_ids, 0)?;
     let logits = theirs.decode(&target_ids, &states, 0)?;
-    let memory = ours.encode(&source_ids, &[source.len()])?;
-    close(memory.states(), &states, "the encoder")?;
-    let mut past = ours.past(1, target.len())?;
-    close(&ours.decode(&target_ids, &memory, &mut past)?, &logits, "the logits")
+    let encoded = ours.encode(&source_ids, &[source.len()])?;
+    close(encoded.states(), &states, "the encoder")?;
+    let mut cache = ours.kv_cache(1, target.len())?;
+    close(&ours.decode(&target_ids, &encoded, &mut cache)?, &logits, "the logits")
 }
 
 #[test]
-fn a_random_checkpoint_of_the_shape_of_opus_mt_is_candles() -> Result<()> {
+fn a_random_checkpoint_of_the_shape_of_opus_mt_matches_candle() -> Result<()> {
     for config in [opus(), small()] {
         let mut theirs = MTModel::new(&config, seeded(None))?;
         for isa in Isa::available() {
@@ -100,7 +101,7 @@ fn a_random_checkpoint_of_the_shape_of_opus_mt_is_candles() -> Result<()> {
 }
 
 #[test]
-fn the_trained_checkpoint_is_candles() -> Result<()> {
+fn the_trained_checkpoint_matches_candle() -> Result<()> {
     let (config, bytes) = fr_en()?;
     let vb = || VarBuilder::from_buffered_safetensors(bytes.clone(), DType::F32, &Device::Cpu);
     let mut theirs = MTModel::new(&config, vb()?)?;
@@ -134,9 +135,9 @@ fn batches_translate_as_transformers_does() -> Result<()> {
 }
 
 /// Logits after the targets, decoded at once.
-fn logits(model: &Marian, memory: &Memory, targets: &[&[u32]]) -> Result<Tensor> {
-    let mut past = model.past(targets.len(), targets[0].len())?;
-    model.decode(&ids(targets)?, memory, &mut past)
+fn logits(model: &Marian, encoded: &EncoderOutput, targets: &[&[u32]]) -> Result<Tensor> {
+    let mut cache = model.kv_cache(targets.len(), targets[0].len())?;
+    model.decode(&ids(targets)?, encoded, &mut cache)
 }
 
 #[test]
@@ -145,17 +146,17 @@ fn each_row_of_a_padded_batch_has_the_bits_that_it_has_alone() -> Result<()> {
     for config in [small(), opus()] {
         for isa in Isa::available() {
             if isa.name() == "scalar" && config.d_model == 512 {
-                continue; // The same layers; slow.
+                continue; // It has the same layers and is slow.
             }
             let model = Marian::load(isa, &config, seeded(None))?;
             let sources = sentences(&lengths, 3999);
             let rows: Vec<&[u32]> = sources.iter().map(|row| &row[..]).collect();
-            let memory = model.encode(&ids(&rows)?, &lengths)?;
+            let encoded = model.encode(&ids(&rows)?, &lengths)?;
             let targets: [&[u32]; 4] = [&[4000, 1, 2], &[4000, 3, 4], &[4000, 5, 6], &[4000, 7, 8]];
-            let all = logits(&model, &memory, &targets)?;
+            let all = logits(&model, &encoded, &targets)?;
             for (row, &length) in lengths.iter().enumerate() {
                 let alone = model.encode(&ids(&rows[row..=row])?, &[length])?;
-                let states = memory.states().narrow(0, row, 1)?.narrow(1, 0, length)?;
+                let states = encoded.states().narrow(0, row, 1)?.narrow(1, 0, length)?;
                 assert_eq!(bits(&states)?, bits(alone.states())?, "row {row}");
                 let alone = logits(&model, &alone, &targets[row..=row])?;
                 assert_eq!(bits(&all.narrow(0, row, 1)?)?, bits(&alone)?, "row {row}");
@@ -166,7 +167,7 @@ fn each_row_of_a_padded_batch_has_the_bits_that_it_has_alone() -> Result<()> {
 }
 
 #[test]
-fn padding_that_is_no_number_changes_no_bit() -> Result<()> {
+fn padding_of_nan_changes_no_bit() -> Result<()> {
     const PAD: u32 = 3000;
     let lengths = [3, 9];
     let sources = sentences(&lengths, 2999);
@@ -176,12 +177,12 @@ fn padding_that_is_no_number_changes_no_bit() -> Result<()> {
         let mut rows = sources.clone();
         rows[0].resize(9, PAD);
         let rows: Vec<&[u32]> = rows.iter().map(|row| &row[..]).collect();
-        let [sound_memory, broken_memory] =
+        let [sound_encoded, broken_encoded] =
             [&sound, &broken].map(|model| model.encode(&ids(&rows)?, &lengths));
         let targets: [&[u32]; 2] = [&[4000, 1, 2], &[4000, 3, 4]];
-        let expected = logits(&sound, &sound_memory?, &targets)?;
-        let found = logits(&broken, &broken_memory?, &targets)?;
-        // The embedding is the output's matrix, too.
+        let expected = logits(&sound, &sound_encoded?, &targets)?;
+        let found = logits(&broken, &broken_encoded?, &targets)?;
+        // The embedding is also the output matrix.
         let columns = |logits: &Tensor| -> Result<_> {
             let (before, after) = (PAD as usize, 4000 - PAD as usize);
             Ok((bits(&logits.narrow(2, 0, before)?)?, bits(&logits.narrow(2, before + 1, after)?)?))
@@ -193,20 +194,20 @@ fn padding_that_is_no_number_changes_no_bit() -> Result<()> {
 }
 
 #[test]
-fn tokens_one_by_one_have_the_bits_of_all_at_once() -> Result<()> {
+fn single_tokens_have_the_bits_of_all_tokens_at_once() -> Result<()> {
     let lengths = [5, 2];
     let sources = sentences(&lengths, 3999);
     let rows: Vec<&[u32]> = sources.iter().map(|row| &row[..]).collect();
     let targets: [&[u32]; 2] = [&[4000, 1, 2, 3, 4, 5, 6], &[4000, 8, 9, 10, 11, 12, 13]];
     for isa in Isa::available() {
         let model = Marian::load(isa, &small(), seeded(None))?;
-        let memory = model.encode(&ids(&rows)?, &lengths)?;
-        let expected = logits(&model, &memory, &targets)?;
-        let mut past = model.past(2, 10)?;
+        let encoded = model.encode(&ids(&rows)?, &lengths)?;
+        let expected = logits(&model, &encoded, &targets)?;
+        let mut cache = model.kv_cache(2, 10)?;
         for (first, count) in [(0, 1), (1, 1), (2, 3), (5, 2)] {
-            assert_eq!(past.len(), first);
+            assert_eq!(cache.len(), first);
             let part = targets.map(|target| &target[first..first + count]);
-            let found = model.decode(&ids(&part)?, &memory, &mut past)?;
+            let found = model.decode(&ids(&part)?, &encoded, &mut cache)?;
             assert_eq!(bits(&found)?, bits(&expected.narrow(1, first, count)?)?, "token {first}");
         }
     }
@@ -233,7 +234,7 @@ fn threads_change_no_bit() -> Result<()> {
 }
 
 #[test]
-fn what_a_model_cannot_do_is_an_error() -> Result<()> {
+fn unsupported_calls_are_errors() -> Result<()> {
     let isa = support::isa();
     let text = |config: Config| match Marian::load(isa, &config, seeded(None)) {
         Ok(_) => panic!("loaded"),
@@ -256,11 +257,11 @@ fn what_a_model_cannot_do_is_an_error() -> Result<()> {
     assert!(model.encode(&source, &[3, 3]).is_err(), "two lengths for one sentence");
     assert!(model.encode(&ids(&[&[9999]])?, &[1]).is_err(), "an id outside the vocabulary");
     assert!(model.encode(&ids(&[&[1; 513]])?, &[513]).is_err(), "more tokens than positions");
-    let memory = model.encode(&source, &[3])?;
-    let mut past = model.past(1, 2)?;
-    assert!(model.decode(&source, &memory, &mut past).is_err(), "three tokens in space for two");
-    assert!(past.is_empty());
-    assert!(model.decode(&ids(&[&[1], &[2]])?, &memory, &mut past).is_err(), "another batch");
+    let encoded = model.encode(&source, &[3])?;
+    let mut cache = model.kv_cache(1, 2)?;
+    assert!(model.decode(&source, &encoded, &mut cache).is_err(), "three tokens in space for two");
+    assert!(cache.is_empty());
+    assert!(model.decode(&ids(&[&[1], &[2]])?, &encoded, &mut cache).is_err(), "another batch");
     assert!(model.translate(&[&[1, 2, 9999]], 5).is_err(), "an id outside the vocabulary");
     Ok(())
 }

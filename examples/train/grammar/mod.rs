@@ -6,7 +6,7 @@
 //!
 //! The rules are those of `models/fr-en/grammar.py`, which uses Python's generator. Here a sentence is a function of
 //! the seed and its number, so the corpus is the same on every machine. `tests/golden/generate_grammar.py` passes
-//! these draws to the Python code, and `tests/grammar.rs` compares the results word by word. Modules from large to
+//! these draws to the Python code, and `tests/example_grammar.rs` compares the results word by word. Modules from large to
 //! small: `sentences.rs` and `questions.rs`, `clauses.rs`, `phrases.rs`, `lexicon.rs`; `spelling.rs` is applied last.
 
 mod clauses;

@@ -15,12 +15,6 @@
 //!
 //! A row for which this is not certain (too many candidates, or an element that is not finite) is [`UNDECIDED`], and
 //! the caller computes the whole product.
-//!
-//! * `error_bound.rs`: the proof of the bound, and all constants in it.
-//! * `build.rs`: quantizes a packed matrix to int8, with statistics of the columns.
-//! * `quantize_rows.rs`: quantizes the rows of `x` to int8, with statistics of the rows.
-//! * `scan.rs`: computes all columns in int8, and records the candidates.
-//! * `rescore.rs`: computes the candidates in f32.
 
 mod build;
 mod candidates;

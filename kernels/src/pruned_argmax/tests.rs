@@ -64,7 +64,7 @@ fn check_bound(found: f32, exact: f64, allowed: f64) {
 }
 
 #[test]
-fn a_screen_holds_the_nearest_bytes_and_bounds_what_they_leave_out() {
+fn a_table_has_the_nearest_int8_values_and_bounds_their_error() {
     for isa in Isa::available() {
         for (depth, columns) in [(1, 1), (3, 31), (4, 32), (65, 33), (130, 100), (2049, 37)] {
             let weights = vectors(columns, depth);
@@ -192,7 +192,7 @@ impl Int8Op for Dots {
 }
 
 #[test]
-fn sums_of_products_of_bytes_are_exact() {
+fn int8_sums_are_exact() {
     for isa in Isa::available() {
         isa.dispatch_bytes(Dots);
         isa.without_dot_products().dispatch_bytes(Dots);

@@ -17,7 +17,7 @@ pub(super) fn calls(call: &Calls<'_>, results: &mut Results) {
     cached(call, &fused, results);
 }
 
-/// One sentence and several; with every weight, with some dropped; and the way back.
+/// One sentence and several, with all weights and with dropout, forward and backward.
 fn prefill(call: &Calls<'_>, fused: &[f32], results: &mut Results) {
     let Calls { isa, size, parallelism } = *call;
     let (tokens, heads, head_dim) = (size.tokens, size.heads, size.head_dim);

@@ -1,4 +1,4 @@
-//! Products.
+//! Matrix products.
 
 use super::{Calls, Results, bits, matrix, matrix_mut, poisoned, values};
 use simdformer_kernels::pruned_argmax::{self, Product, PruningTable};
@@ -39,7 +39,7 @@ fn linear(call: &Calls<'_>, x: &[f32], w: &[f32], bias: &[f32], results: &mut Re
     results.push(("forward_with", bits(&y)));
 }
 
-/// Few rows and many, each dtype.
+/// Few rows and many, in each dtype.
 fn packed(call: &Calls<'_>, x: &[f32], w: &[f32], bias: &[f32], results: &mut Results) {
     let Calls { isa, size, parallelism } = *call;
     let (depth, columns) = (size.width(), size.columns);
@@ -81,7 +81,7 @@ fn packed(call: &Calls<'_>, x: &[f32], w: &[f32], bias: &[f32], results: &mut Re
     }
 }
 
-/// Weights that are read where they are, and weights that are packed on the way.
+/// Weights that are read in place, and weights that are packed during the call.
 fn unpacked(call: &Calls<'_>, x: &[f32], w: &[f32], results: &mut Results) {
     let Calls { isa, size, parallelism } = *call;
     let (depth, columns) = (size.width(), size.columns);
@@ -111,7 +111,7 @@ fn bytes(call: &Calls<'_>, x: &[f32], w: &[f32], bias: &[f32], results: &mut Res
     let epilogue = Epilogue { bias: Some(bias), ..Epilogue::default() };
     let wide = values(5, rows * columns);
     for precision in [ActivationBits::Eight, ActivationBits::Sixteen] {
-        // Rows of so many columns are more than one task.
+        // A row with this many columns is more than one task.
         for (from, width) in [(x, depth), (&wide[..], columns)] {
             let mut buffer =
                 poisoned(QuantizedActivations::len(rows, width, precision).expect("small"));
@@ -154,7 +154,7 @@ fn largest(call: &Calls<'_>, x: &[f32], w: &[f32], results: &mut Results) {
     results.push(("argmax", [bits(&of), found].concat()));
 }
 
-/// Few outputs, whose inputs are read where they are, and many.
+/// Few outputs, whose inputs are read in place, and many.
 fn gradient(call: &Calls<'_>, results: &mut Results) {
     let Calls { isa, size, parallelism } = *call;
     let (rows, width, columns) = (size.tokens, size.width(), size.columns);

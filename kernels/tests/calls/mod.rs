@@ -1,5 +1,5 @@
-//! One call of every function that takes a [`Parallelism`], forward and training, and the bits that it writes.
-//! It needs nothing but std, so that programs under Miri and under sanitizers can have it.
+//! One call of every function that takes a [`Parallelism`], forward and training, and the bits that it
+//! writes. This module needs only std, so that programs under Miri and sanitizers can include it.
 
 mod attention;
 mod gemm;
@@ -7,10 +7,10 @@ mod rows;
 
 use simdformer_kernels::{Isa, Matrix, MatrixMut, Parallelism};
 
-/// A NaN with a payload that no kernel computes: memory that still holds it was not written.
+/// A NaN with a payload that no kernel computes. Memory that still has it was not written.
 pub(crate) const POISON: f32 = f32::from_bits(0x7fc0_dead);
 
-/// The names of functions, and the bits that each call of one writes.
+/// The names of functions, and the bits that each call writes.
 pub(crate) type Results = Vec<(&'static str, Vec<u32>)>;
 
 /// The shapes of the calls.
@@ -19,12 +19,12 @@ pub(crate) struct Size {
     pub(crate) tokens: usize,
     pub(crate) heads: usize,
     pub(crate) head_dim: usize,
-    /// Columns of the wide matrices: logits.
+    /// Columns of the wide matrices, as logits have.
     pub(crate) columns: usize,
 }
 
 impl Size {
-    /// Every call is large enough to be shared out, and hardly larger.
+    /// Each call is just large enough to be split into tasks.
     pub(crate) const SHARED: Self = Self { tokens: 48, heads: 4, head_dim: 40, columns: 720 };
 
     pub(crate) const fn width(&self) -> usize {
@@ -32,7 +32,7 @@ impl Size {
     }
 }
 
-/// Calls everything. The numbers that go in are the same every time.
+/// Calls every function. The inputs are the same every time.
 pub(crate) fn everything(isa: Isa, size: Size, parallelism: Parallelism<'_>) -> Results {
     let mut results = Results::new();
     let call = Calls { isa, size, parallelism };
@@ -42,14 +42,14 @@ pub(crate) fn everything(isa: Isa, size: Size, parallelism: Parallelism<'_>) -> 
     results
 }
 
-/// How everything is called.
+/// The arguments that all calls share.
 struct Calls<'a> {
     isa: Isa,
     size: Size,
     parallelism: Parallelism<'a>,
 }
 
-/// Numbers between -1 and 1 that are the same every time (SplitMix64).
+/// Pseudorandom numbers between -1 and 1 (SplitMix64).
 pub(crate) fn values(seed: u64, count: usize) -> Vec<f32> {
     let mut state = seed;
     let mut value = || {
@@ -62,7 +62,7 @@ pub(crate) fn values(seed: u64, count: usize) -> Vec<f32> {
     (0..count).map(|_| value()).collect()
 }
 
-/// `count` floats that a kernel writes before it reads them: each holds `POISON`.
+/// `count` floats that a kernel must write before it reads them. Each holds `POISON`.
 fn poisoned(count: usize) -> Vec<f32> {
     vec![POISON; count]
 }

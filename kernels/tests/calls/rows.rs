@@ -1,4 +1,4 @@
-//! Kernels that work row by row or element by element, and what training adds to them.
+//! Kernels of rows and of elements, and those that training adds.
 
 use super::{Calls, Results, bits, matrix, matrix_mut, poisoned, values};
 use simdformer_kernels::activation::{self, Activation};
@@ -15,7 +15,7 @@ use simdformer_kernels::train::{
 pub(super) fn calls(call: &Calls<'_>, results: &mut Results) {
     softmaxes(call, results);
     norms(call, results);
-    kept_norms(call, results);
+    forward_save_norms(call, results);
     activations(call, results);
     embeddings(call, results);
     losses(call, results);
@@ -93,7 +93,7 @@ fn norms(call: &Calls<'_>, results: &mut Results) {
     norms!(rms, rms_norm rms_norm_in_place add_rms_norm add_rms_norm_in_place add_into_rms_norm);
 }
 
-fn kept_norms(call: &Calls<'_>, results: &mut Results) {
+fn forward_save_norms(call: &Calls<'_>, results: &mut Results) {
     let Calls { isa, size, parallelism } = *call;
     let (rows, columns) = (size.tokens, size.columns);
     let (x, d_out) = (values(25, rows * columns), values(26, rows * columns));
@@ -103,26 +103,28 @@ fn kept_norms(call: &Calls<'_>, results: &mut Results) {
     let (from, d) = (matrix(&x, rows, columns), matrix(&d_out, rows, columns));
     let ends = [rows as u32 / 2, rows as u32];
     let leaves = ReductionChunks::new(&ends).expect("in order");
-    macro_rules! kept_norms {
-        ($norm:expr, $kept:ident $kept_in_place:ident $again:ident $backward:ident $backward_in_place:ident) => {
+    macro_rules! forward_save_norms {
+        ($norm:expr, $forward_save:ident $forward_save_in_place:ident $recompute:ident $backward:ident $backward_in_place:ident) => {
             let (mut standard, mut scale) = (poisoned(rows * columns), poisoned(rows));
             let mut out = poisoned(rows * columns);
             let (to, keep) =
                 (matrix_mut(&mut out, rows, columns), matrix_mut(&mut standard, rows, columns));
-            train::$kept(isa, $norm, from, keep, &mut scale, to, parallelism).expect("fits");
+            train::$forward_save(isa, $norm, from, keep, &mut scale, to, parallelism)
+                .expect("fits");
             let all = [bits(&out), bits(&standard), bits(&scale)].concat();
-            results.push((stringify!($kept), all));
+            results.push((stringify!($forward_save), all));
             let (mut again, mut out) = (poisoned(rows * columns), x.clone());
             let (to, keep) =
                 (matrix_mut(&mut out, rows, columns), matrix_mut(&mut again, rows, columns));
-            train::$kept_in_place(isa, $norm, to, keep, &mut scale, parallelism).expect("fits");
+            train::$forward_save_in_place(isa, $norm, to, keep, &mut scale, parallelism)
+                .expect("fits");
             let all = [bits(&out), bits(&again), bits(&scale)].concat();
-            results.push((stringify!($kept_in_place), all));
+            results.push((stringify!($forward_save_in_place), all));
             let standard = matrix(&standard, rows, columns);
             let mut out = poisoned(rows * columns);
             let to = matrix_mut(&mut out, rows, columns);
-            train::$again(isa, $norm, standard, to, parallelism).expect("fits");
-            results.push((stringify!($again), bits(&out)));
+            train::$recompute(isa, $norm, standard, to, parallelism).expect("fits");
+            results.push((stringify!($recompute), bits(&out)));
             let mut d_x = poisoned(rows * columns);
             let to = matrix_mut(&mut d_x, rows, columns);
             train::$backward(isa, $norm, standard, &scale, d, WriteMode::Store, to, parallelism)
@@ -134,8 +136,8 @@ fn kept_norms(call: &Calls<'_>, results: &mut Results) {
             results.push((stringify!($backward_in_place), bits(&d_x)));
         };
     }
-    kept_norms!(layer, layer_norm_forward_save layer_norm_forward_save_in_place layer_norm_recompute layer_norm_backward layer_norm_backward_in_place);
-    kept_norms!(rms, rms_norm_forward_save rms_norm_forward_save_in_place rms_norm_recompute rms_norm_backward rms_norm_backward_in_place);
+    forward_save_norms!(layer, layer_norm_forward_save layer_norm_forward_save_in_place layer_norm_recompute layer_norm_backward layer_norm_backward_in_place);
+    forward_save_norms!(rms, rms_norm_forward_save rms_norm_forward_save_in_place rms_norm_recompute rms_norm_backward rms_norm_backward_in_place);
 
     let (mut d_weight, mut d_bias) = (poisoned(columns), poisoned(columns));
     let (of, both) = (&mut d_weight, Some(&mut d_bias[..]));

@@ -1,10 +1,10 @@
-//! Test data with NaN wherever nothing may be read or written.
+//! Test data with NaN wherever a kernel may neither read nor write.
 
 #![allow(dead_code, unreachable_pub)]
 
 use simdformer_kernels::{Matrix, MatrixMut};
 
-/// xorshift64*: reproducible from the seed that a failing test prints.
+/// xorshift64*, reproducible from the seed that a failing test prints.
 pub struct Random(pub u64);
 
 impl Random {
@@ -25,14 +25,14 @@ impl Random {
         (self.next() >> 40) as f32 / (1u64 << 24) as f32
     }
 
-    /// About normal: variance 1, within 3.5.
+    /// Approximately normal: variance 1, within 3.5.
     pub fn normal(&mut self) -> f32 {
         (0..12).map(|_| self.unit()).sum::<f32>() - 6.0
     }
 }
 
-/// A matrix whose rows lie `gap` elements apart, with one more gap before the first row and after
-/// the last, all of it NaN of a payload that arithmetic does not produce.
+/// A matrix whose rows are `gap` elements apart, with one more gap before the first row and after the last.
+/// The gaps hold a NaN whose payload arithmetic does not produce.
 #[derive(Clone)]
 pub struct Grid {
     data: Vec<f32>,
@@ -89,7 +89,7 @@ impl Grid {
         MatrixMut::strided(data, self.rows, self.columns, stride, 1).unwrap()
     }
 
-    /// Every element outside the rows is still what it was.
+    /// Every element outside of the rows is unchanged.
     pub fn assert_gaps_untouched(&self) {
         let inside: Vec<_> =
             (0..self.rows).map(|r| self.start(r)..self.start(r) + self.columns).collect();
@@ -100,7 +100,7 @@ impl Grid {
         }
     }
 
-    /// The same bits in every row, whatever the gaps.
+    /// The same bits in every row, whatever the gaps hold.
     pub fn assert_same_rows(&self, other: &Self) {
         assert_eq!((self.rows, self.columns), (other.rows, other.columns));
         for row in 0..self.rows {

@@ -1,5 +1,5 @@
-//! A batch for attention: tensors, sequences and options that belong together, the ways to run it,
-//! and the comparison with the oracle.
+//! A batch for attention: tensors, sequences and options, the ways to run it, and the comparison with the
+//! oracle.
 
 use super::{POISON, Random, Tensor, UNIT};
 use simdformer_kernels::{
@@ -13,9 +13,9 @@ use simdformer_kernels::{
 pub struct OwnedBias {
     pub data: Vec<f32>,
     pub head_stride: usize,
-    /// Of a dense one.
+    /// Of a dense bias.
     pub query_stride: usize,
-    /// Of a relative one.
+    /// Of a relative bias.
     pub zero: Option<usize>,
 }
 
@@ -47,24 +47,24 @@ pub struct Batch {
     pub causal: bool,
     pub bias: Option<OwnedBias>,
     pub fully_masked: FullyMasked,
-    /// Heads whose weights are wanted.
+    /// Heads whose weights are requested.
     pub weight_heads: Vec<usize>,
-    /// Layout of the output.
+    /// The layout of the output.
     pub out_layout: usize,
-    /// Of a cache.
+    /// The dtype of the cache.
     pub dtype: Dtype,
 }
 
-/// What a cache makes of it in [`Dtype::F16`]: of what is finite the nearest finite number.
+/// A value as a cache in [`Dtype::F16`] stores it: for a finite value the nearest finite number.
 pub fn rounded_to_half(x: f32) -> f32 {
     let nearest = reference::dtype::stored(Dtype::F16, x);
     if x.is_finite() { nearest.clamp(-65_504.0, 65_504.0) } else { nearest }
 }
 
-/// Words that are NaN as halves, and no number of a test as a float.
+/// A word that is NaN as two f16 values, and no value of a test as an f32.
 pub const POISONED_HALVES: f32 = f32::from_bits(0x7e07_7e07);
 
-/// Output and weights, in memory that was full of poison.
+/// Output and weights, in memory that held poison.
 #[derive(Clone, Debug)]
 pub struct Output {
     pub out: Tensor,
@@ -80,22 +80,22 @@ impl Output {
         &self.weights[index * self.head_stride + token * self.query_stride..][..self.keys]
     }
 
-    /// All bits, of the output as a dense tensor.
+    /// All bits of the output as a dense tensor.
     pub fn bits(&self) -> (Vec<u32>, Vec<u32>) {
         (super::bits(&self.out.dense()), super::bits(&self.weights))
     }
 }
 
-/// What the oracle says of one sequence: `[query_len, heads, head_dim]` and
-/// `[heads, query_len, padded_len]`.
+/// The result of the oracle for one sequence: `[query_len, heads, head_dim]` and `[heads, query_len,
+/// padded_len]`.
 pub struct Exact {
     pub out: Vec<f64>,
     pub weights: Vec<f64>,
 }
 
 impl Batch {
-    /// Sequences `(query_len, key_len, padding)` one after the other with a foreign token between
-    /// them; whatever no query may look at is poison.
+    /// Sequences `(query_len, key_len, padding)` one after the other, with a token that belongs to none
+    /// between them. What no query may read is poison.
     pub fn new(
         lens: &[(usize, usize, usize)],
         [heads, kv_heads, head_dim]: [usize; 3],
@@ -161,7 +161,7 @@ impl Batch {
         }
     }
 
-    /// Room for output and weights.
+    /// Memory for the output and the weights.
     pub fn output(&self) -> Output {
         let keys = self.sequences.iter().map(|s| s.padded_len).max().unwrap_or(0) + 2;
         let query_stride = keys + 1;
@@ -212,7 +212,7 @@ impl Batch {
         output
     }
 
-    /// The same with keys and values that a cache keeps in sixteen bits, and that lose nothing there.
+    /// The same with keys and values that f16 represents exactly, in a cache in f16.
     pub fn in_halves(mut self) -> Self {
         self.dtype = Dtype::F16;
         for x in self.key.data.iter_mut().chain(&mut self.value.data) {
@@ -223,8 +223,8 @@ impl Batch {
         self
     }
 
-    /// Each sequence's valid keys and values in a slot of its own, last sequence first, written in
-    /// two pieces; everything else in the cache is poison.
+    /// The valid keys and values of each sequence in a slot of its own, the last sequence first,
+    /// appended in two parts. Everything else in the cache is poison.
     pub fn cache(&self, isa: Isa) -> (CacheShape, Vec<f32>) {
         let longest = self.sequences.iter().map(|s| s.key_len).max().unwrap_or(0);
         let slots = self.sequences.len();
@@ -276,7 +276,7 @@ impl Batch {
         output
     }
 
-    /// The oracle's answer for each sequence.
+    /// The result of the oracle for each sequence.
     pub fn exact(&self) -> Vec<Exact> {
         self.sequences
             .iter()
@@ -319,8 +319,8 @@ impl Batch {
         8.0 * UNIT * (score + bias + keys as f64 / 8.0 + 8.0)
     }
 
-    /// Panics when `output` is not within the bound of `exact`, or when a kernel wrote what is not
-    /// its own.
+    /// Panics if `output` is not within the bound of `exact`, or if a kernel wrote outside of its
+    /// output.
     pub fn check(&self, output: &Output, exact: &[Exact], what: &str) {
         let bound = self.bound();
         let most = self
@@ -379,7 +379,7 @@ impl Batch {
     }
 }
 
-/// `batch` under a bias, the same for all heads.
+/// `batch` with a bias that is the same for all heads.
 pub fn with_bias(mut batch: Batch, bias: impl Fn(usize, usize) -> f32) -> Batch {
     let (tokens, keys) = (batch.query.shape[0], batch.key.shape[0]);
     let data = (0..tokens * keys).map(|at| bias(at / keys, at % keys)).collect();
@@ -387,8 +387,8 @@ pub fn with_bias(mut batch: Batch, bias: impl Fn(usize, usize) -> f32) -> Batch 
     batch
 }
 
-/// `batch` under a relative bias that ends where the batch does: `value(head, distance)`, and poison
-/// wherever no query looks. `shared` by all heads, `value` is asked for head 0.
+/// `batch` with a relative bias of exactly the needed length: `value(head, distance)`, and poison where no
+/// query reads. If it is `shared` by all heads, `value` is called for head 0.
 pub fn with_relative_bias(
     mut batch: Batch,
     shared: bool,
@@ -400,7 +400,7 @@ pub fn with_relative_bias(
         true => 0,
         false => both().map(|s| s.query_len - 1).max().unwrap_or(0),
     };
-    // Three floats that nobody needs before each head.
+    // Three floats before each head that no query reads.
     let zero = 3 + behind;
     let head_stride = zero + ahead + 1;
     let heads = if shared { 1 } else { batch.heads() };

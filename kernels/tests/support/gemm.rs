@@ -8,7 +8,7 @@ use simdformer_kernels::{
 
 pub const ACTIVATIONS: &[Activation] = &Activation::ALL;
 
-/// A weight matrix in a buffer of exactly its packed length, of which every float was poison.
+/// A packed weight matrix in a buffer of exactly its length. Every float held poison before.
 pub struct Packed {
     pub isa: Isa,
     pub depth: usize,
@@ -30,8 +30,7 @@ impl Packed {
     }
 }
 
-/// A weight matrix stored as it says, in a buffer of exactly its packed length, of which every float was
-/// poison.
+/// A weight matrix packed in a dtype, in a buffer of exactly its length. Every float held poison before.
 pub struct Stored {
     pub isa: Isa,
     pub dtype: Dtype,
@@ -58,7 +57,7 @@ impl Stored {
     }
 }
 
-/// `gemm` without epilogue of dense `a`, `[rows, depth]`, into a new dense output full of poison.
+/// `gemm` of dense `a`, `[rows, depth]`, without an epilogue, into a new dense output that held poison.
 pub fn product(
     a: &[f32],
     rows: usize,
@@ -77,7 +76,7 @@ pub fn product(
     c
 }
 
-/// The strides of a matrix with gaps, laid row by row or column by column.
+/// The strides of a matrix with gaps, row-major or column-major.
 pub fn strides(
     rows: usize,
     columns: usize,

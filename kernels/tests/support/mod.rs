@@ -1,5 +1,5 @@
-//! What the kernels' tests share: values that are the same in every run, memory that tells when it
-//! was touched, and the ways to run a kernel.
+//! Helpers of the kernel tests: values that are the same in every run, memory that shows when it was
+//! accessed, and the ways to run a kernel.
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
 pub mod batch;
@@ -19,10 +19,10 @@ use simdformer_kernels::{Isa, Parallelism, REQUIRE_ISA_VARIABLE, Team};
 /// The unit roundoff of f32, `2^-24`.
 pub const UNIT: f64 = 1.0 / (1u64 << 24) as f64;
 
-/// A NaN with a payload that no kernel computes: memory that still holds it was not written.
+/// A NaN with a payload that no kernel computes. Memory that still has it was not written.
 pub const POISON: f32 = f32::from_bits(0x7fc0_dead);
 
-/// Every instruction set of this machine; those that the environment requires are among them.
+/// Every instruction set of this machine, which must include those that the environment requires.
 pub fn all_isas() -> Vec<Isa> {
     let isas: Vec<Isa> = Isa::available().collect();
     if let Ok(required) = std::env::var(REQUIRE_ISA_VARIABLE) {
@@ -34,21 +34,21 @@ pub fn all_isas() -> Vec<Isa> {
     isas
 }
 
-/// Whether case number `case` of a sweep runs on `isa`: each case on the best set, and every `share`-th case on each
-/// other one, since all sets are compiled from the same source and the scalar one is many times slower. At night every
-/// case runs on every set.
+/// Whether case number `case` of a sweep runs on `isa`: each case on the best set, and every `share`-th
+/// case on each other set, because all sets are compiled from the same source and the scalar one is many
+/// times slower. In a full run every case runs on every set.
 pub fn chosen(isa: Isa, case: usize, share: usize) -> bool {
     let place = Isa::available().position(|other| other.name() == isa.name());
     let place = place.expect("a set of this machine");
     full() || isa.name() == Isa::best().name() || (case + place).is_multiple_of(share)
 }
 
-/// The sets that [`chosen`] takes.
+/// The sets for which [`chosen`] is true.
 pub fn isas_of(case: usize, share: usize) -> Vec<Isa> {
     all_isas().into_iter().filter(|&isa| chosen(isa, case, share)).collect()
 }
 
-/// Settings of a property that `usual` random cases check, or 256 at night.
+/// The settings of a property that checks `usual` random cases, or 256 in a full run.
 pub fn property(usual: u32) -> proptest::prelude::ProptestConfig {
     proptest::prelude::ProptestConfig {
         cases: effort::properties(usual),
@@ -98,7 +98,7 @@ impl Random {
     }
 }
 
-/// A matrix in memory that holds [`POISON`] wherever the matrix does not.
+/// A matrix in memory that holds [`POISON`] outside of the matrix.
 #[derive(Clone, Debug)]
 pub struct Strided {
     pub data: Vec<f32>,
@@ -155,7 +155,7 @@ impl Strided {
         self.data[row * self.row_stride + column * self.column_stride]
     }
 
-    /// Panics when memory between the elements has changed.
+    /// Panics if memory between the elements has changed.
     pub fn check_gaps(&self) {
         let mut inside = vec![false; self.data.len()];
         for i in 0..self.rows {
@@ -172,8 +172,8 @@ impl Strided {
     }
 }
 
-/// `[tokens, heads, head_dim]` in memory that holds [`POISON`] wherever the tensor does not, and in
-/// every token until it is filled.
+/// `[tokens, heads, head_dim]` in memory that holds [`POISON`] outside of the tensor, and in every token
+/// that is not filled.
 #[derive(Clone, Debug)]
 pub struct Tensor {
     pub data: Vec<f32>,
@@ -183,7 +183,7 @@ pub struct Tensor {
 }
 
 impl Tensor {
-    /// `layout` 0 is dense, 1 has gaps after heads and tokens, 2 lays head after head, with gaps.
+    /// Layout 0 is dense, 1 has gaps after heads and tokens, 2 has one head after the other, with gaps.
     pub fn new(shape: [usize; 3], layout: usize) -> Self {
         let [tokens, heads, head_dim] = shape;
         let (token_stride, head_stride) = match layout {
@@ -247,7 +247,7 @@ impl Tensor {
         .expect("a view of a tensor that was laid out for it")
     }
 
-    /// Tokens `tokens` as a tensor of their own, dense.
+    /// Tokens `tokens` as a dense tensor.
     pub fn tokens(&self, tokens: core::ops::Range<usize>) -> Self {
         let mut part = Self::new([tokens.len(), self.shape[1], self.shape[2]], 0);
         for (to, from) in tokens.enumerate() {
@@ -263,7 +263,7 @@ impl Tensor {
         self.tokens(0..self.shape[0]).data
     }
 
-    /// Panics when memory outside the tokens for which `inside` holds has changed.
+    /// Panics if memory has changed outside of the tokens for which `inside` is true.
     pub fn check_untouched(&self, inside: impl Fn(usize) -> bool) {
         let mut touched = vec![false; self.data.len()];
         for token in (0..self.shape[0]).filter(|&token| inside(token)) {
@@ -284,7 +284,7 @@ pub fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|x| x.to_bits()).collect()
 }
 
-/// The first difference in bits, for a message that can be read.
+/// The first difference in bits, as readable text.
 pub fn difference(left: &[f32], right: &[f32]) -> Option<String> {
     if left.len() != right.len() {
         return Some(format!("{} floats and {}", left.len(), right.len()));
@@ -293,13 +293,13 @@ pub fn difference(left: &[f32], right: &[f32]) -> Option<String> {
     Some(format!("at {at} of {}: {:e} and {:e}", left.len(), left[at], right[at]))
 }
 
-/// How a kernel can be run.
+/// Where the tasks of a kernel run.
 #[derive(Clone, Copy, Debug)]
 pub enum Crew {
     Serial,
     Rayon(usize),
     Team(usize),
-    /// A plain pool of std's threads.
+    /// A plain pool of threads of std.
     Pool(usize),
 }
 
@@ -319,8 +319,8 @@ pub const CREWS: [Crew; 13] = [
     Crew::Pool(7),
 ];
 
-/// The ways to run call number `call` on `isa`: all on the best set, else one of each kind, another one at each call.
-/// At night all on every set.
+/// The ways to run call number `call` on `isa`: all on the best set, else one of each kind, a different one
+/// in each call. In a full run all of them on every set.
 pub fn crews_of(isa: Isa, call: usize) -> Vec<Crew> {
     if full() || isa == Isa::best() {
         return CREWS.to_vec();
@@ -344,8 +344,8 @@ impl Crew {
     }
 }
 
-/// Floats flush against memory that cannot be touched, on both sides where a whole number of pages
-/// allows it, else at the end (`Guarded::at_end`) or at the start (`Guarded::at_start`).
+/// Floats directly between inaccessible pages, if they fill whole pages; else directly before one
+/// (`Guarded::at_end`) or directly after one (`Guarded::at_start`).
 #[cfg(unix)]
 pub struct Guarded {
     map: *mut libc::c_void,
@@ -356,19 +356,19 @@ pub struct Guarded {
 
 #[cfg(unix)]
 impl Guarded {
-    /// `values` with their last float before the forbidden page.
+    /// `values` with the last float directly before an inaccessible page.
     pub fn at_end(values: &[f32]) -> Self {
         Self::new(values, true)
     }
 
-    /// `values` with their first float after the forbidden page.
+    /// `values` with the first float directly after an inaccessible page.
     pub fn at_start(values: &[f32]) -> Self {
         Self::new(values, false)
     }
 
     fn new(values: &[f32], end: bool) -> Self {
-        // SAFETY: an anonymous mapping of its own pages; the inner ones are made accessible before
-        // they are written, and the pointer stays inside them.
+        // SAFETY: an anonymous mapping of its own pages. The inner ones are made accessible before
+        // they are written, and the pointer stays inside of them.
         unsafe {
             let page = libc::sysconf(libc::_SC_PAGESIZE) as usize;
             let inner = (values.len() * 4).next_multiple_of(page);
@@ -416,7 +416,7 @@ impl core::ops::DerefMut for Guarded {
 #[cfg(unix)]
 impl Drop for Guarded {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made by `new` and nobody borrows it any more.
+        // SAFETY: the mapping was made by `new`, and nothing borrows it any more.
         unsafe { libc::munmap(self.map, self.bytes) };
     }
 }

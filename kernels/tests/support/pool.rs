@@ -1,4 +1,4 @@
-//! A plain pool of std's threads, as an engine that has no rayon may have one.
+//! A plain pool of threads of std, as an engine without rayon has one.
 
 use simdformer_kernels::Executor;
 use std::any::Any;
@@ -25,7 +25,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// Runs tasks while there are some, and waits for `end`.
+    /// Runs tasks while there are some, until `end`.
     fn work(&self, end: impl Fn(&State) -> bool) {
         let mut state = self.state.lock().expect("no task runs under the lock");
         while !end(&state) {
@@ -46,7 +46,7 @@ impl Shared {
     }
 }
 
-/// So many threads, the calling one among them. Calls wait for each other.
+/// A pool of `threads` threads, one of which is the calling thread. Calls wait for each other.
 pub struct Pool {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
@@ -71,7 +71,8 @@ impl Executor for Pool {
 
     fn for_each(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
         let turn = self.turn.lock();
-        // SAFETY: only the lifetime changes, and no thread has the task when this function returns.
+        // SAFETY: only the lifetime changes, and no thread uses the task after this function
+        // returns.
         let task = unsafe { core::mem::transmute::<&(dyn Fn(usize) + Sync), Task>(task) };
         {
             let mut state = self.shared.state.lock().expect("no task runs under the lock");

@@ -1,16 +1,16 @@
-//! The operands of a screened product, and what is right about it.
+//! The operands of a pruned argmax, and its correct result.
 
 use super::{POISON, Random, Strided};
 use simdformer_kernels::pruned_argmax::{self, Product, PruningTable, UNDECIDED};
 use simdformer_kernels::{Epilogue, Isa, MatrixMut, PackedMatrix, Parallelism, gemm};
 
-/// Columns that are poison: no kernel gives it.
+/// A column number that no kernel gives.
 pub const POISON_COLUMN: u32 = 0xdead_beef;
 
-/// Column and bits of the largest element of a row, if it is decided.
+/// The column and the bits of the largest element of a row, if the row is decided.
 pub type RowMaximum = Option<(u32, u32)>;
 
-/// Everything that a product is made of.
+/// All operands of a product.
 pub struct Operands {
     pub x: Strided,
     pub weight: Strided,
@@ -20,7 +20,7 @@ pub struct Operands {
     pub banned: Vec<bool>,
 }
 
-/// The weight of [`Operands`] as one instruction set wants it.
+/// The weight of [`Operands`], packed for one instruction set.
 pub struct Built {
     pub isa: Isa,
     pub packed: Vec<f32>,
@@ -28,7 +28,7 @@ pub struct Built {
 }
 
 impl Operands {
-    /// Dense, without bias, nothing banned.
+    /// Dense operands without a bias and without bans.
     pub fn dense(
         (rows, depth, columns): (usize, usize, usize),
         x: impl FnMut(usize, usize) -> f32,
@@ -65,7 +65,7 @@ impl Operands {
         &mut self.weight.data[k * self.weight.row_stride + column * self.weight.column_stride]
     }
 
-    /// What the screen says of rows `first..first + count`.
+    /// The pruned argmax of rows `first..first + count`.
     pub fn ask(
         &self,
         built: &Built,
@@ -118,7 +118,7 @@ impl Operands {
         c
     }
 
-    /// What is right: the first of the largest numbers that are not banned, if it is finite.
+    /// The correct result: the first of the largest elements that are not banned, if it is finite.
     pub fn right(&self, built: &Built) -> Vec<RowMaximum> {
         let (rows, columns) = (self.x.rows, self.weight.columns);
         let c = self.product(built);
@@ -138,7 +138,7 @@ impl Operands {
         (0..rows).map(row).collect()
     }
 
-    /// Panics when a decided row is wrong on `isa`; else which rows are decided.
+    /// Panics if a decided row is wrong on `isa`. Returns which rows are decided.
     pub fn check(&self, isa: Isa) -> Vec<bool> {
         let built = self.build(isa);
         let found = self.ask(&built, (0, self.x.rows), Parallelism::Serial);
@@ -152,14 +152,14 @@ impl Operands {
         found.iter().map(Option::is_some).collect()
     }
 
-    /// As [`Operands::check`], with every row decided.
+    /// As [`Operands::check`], and every row must be decided.
     pub fn check_all(&self, isa: Isa) {
         let decided = self.check(isa);
         assert!(decided.iter().all(|&decided| decided), "{isa}: of {decided:?}");
     }
 }
 
-/// About normal: variance 1, within 3.5.
+/// Approximately normal: variance 1, within 3.5.
 pub fn normal(random: &mut Random) -> f32 {
     (0..12).map(|_| random.value()).sum::<f32>() * 0.5
 }

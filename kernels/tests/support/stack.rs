@@ -1,28 +1,28 @@
-//! How much stack a call takes: it runs on a stack that was filled beforehand, and what it leaves of the
-//! filling is what it did not need.
+//! The stack that a call uses: it runs on a stack that was filled with a pattern, and the part that still
+//! has the pattern was not used.
 
 use simdformer_kernels::Isa;
 
 pub const KIB: usize = 1 << 10;
-/// What the crate's documentation promises of kernels of rows.
+/// The limit that the crate documents for kernels of rows.
 pub const OTHERS: usize = 16 * KIB;
-/// And of attention.
+/// The limit that the crate documents for attention.
 pub const ATTENTION: usize = 32 * KIB;
 
-/// Bytes of stack that `call` reaches down to on a thread of its own, the thread's included.
+/// The bytes of stack that a thread uses when it runs `call`.
 pub fn reach(call: &mut (dyn FnMut() + Send)) -> usize {
     const LEN: usize = 1 << 19;
     const FILLING: u8 = 0xa5;
     type Call<'a> = &'a mut (dyn FnMut() + Send);
     extern "C" fn start(call: *mut libc::c_void) -> *mut libc::c_void {
-        // SAFETY: the pointer that was handed over below; its owner waits for this thread.
+        // SAFETY: the pointer was passed below, and its owner waits for this thread.
         let call = unsafe { &mut *call.cast::<Call<'_>>() };
         call();
         core::ptr::null_mut()
     }
     let mut call: Call<'_> = call;
-    // SAFETY: the attributes and the memory live until the thread has been joined, nobody else uses
-    // the memory meanwhile, and `start` gets the type that it expects. A panic in `call` aborts.
+    // SAFETY: the attributes and the memory live until the thread has been joined, nothing else uses
+    // the memory until then, and `start` gets the type that it expects. A panic in `call` aborts.
     unsafe {
         let (access, kind) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
@@ -44,7 +44,7 @@ pub fn reach(call: &mut (dyn FnMut() + Send)) -> usize {
     }
 }
 
-/// Runs `call` and holds it to `most` bytes more than a thread takes that does nothing.
+/// Runs `call` and checks that it uses at most `most` bytes more than an empty thread.
 pub fn check(isa: Isa, what: &str, most: usize, mut call: impl FnMut() + Send) {
     static NOTHING: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
     let nothing = *NOTHING.get_or_init(|| reach(&mut || {}));

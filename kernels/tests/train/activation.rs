@@ -1,4 +1,4 @@
-//! The derivatives of the activations, and gates, on every instruction set.
+//! The derivatives of activations, and gates, on every instruction set.
 
 use crate::support::errors;
 use crate::support::{CREWS, POISON, Random, Strided, UNIT, all_isas, bits, brief, difference};
@@ -39,12 +39,12 @@ fn applied(isa: Isa, activation: Activation, x: &[f32]) -> Vec<f32> {
 }
 
 #[test]
-fn the_oracle_is_what_differences_say() {
+fn the_oracle_matches_central_differences() {
     let mut random = Random::new(1);
     for activation in Activation::ALL {
         for _ in 0..2000 {
             let x = 6.0 * f64::from(random.value());
-            // Around its kink ReLU has no derivative.
+            // ReLU has no derivative at 0.
             if activation == Activation::Relu && x.abs() < 1e-3 {
                 continue;
             }
@@ -129,7 +129,7 @@ fn tails_are_limits_and_never_nan() {
             assert_eq!(nan, activation != Activation::Identity, "{activation:?} on {isa}");
             assert!(backward(isa, activation, &[0.5], f32::NAN)[0].is_nan(), "{activation:?}");
         }
-        // Nothing comes back at 0 or below, not even NaN.
+        // The gradient is 0 at and below 0, even if the incoming gradient is NaN.
         for d in [2.0, f32::NAN, f32::INFINITY] {
             let found = bits(&backward(isa, Relu, &[0.0, -0.0, -1.0, f32::NEG_INFINITY], d));
             assert_eq!(found, [0; 4], "{isa}");
@@ -151,7 +151,7 @@ fn dense(matrix: &Strided) -> Vec<f32> {
     (0..matrix.rows).flat_map(row).collect()
 }
 
-/// What a gated block computes, by the two products.
+/// A gated block, computed by two products.
 fn two_products(isa: Isa, activation: Activation, pre: &Strided, inner: &Strided) -> Vec<f32> {
     let (rows, columns) = (pre.rows, pre.columns);
     let mut hidden = vec![POISON; rows * columns];
@@ -211,7 +211,7 @@ proptest! {
             gate_backward(isa, activation, to, and, d.view(), SERIAL).expect("fits");
             d_gate.check_gaps();
             d_inner.check_gaps();
-            // The two gradients by the kernels of their own.
+            // The two gradients computed by the separate kernels.
             let product = |(a, b): (&f32, &f32)| a * b;
             let through: Vec<f32> = dense(&d).iter().zip(&dense(&inner)).map(product).collect();
             let mut expected = through;

@@ -1,5 +1,5 @@
-//! The gradient of attention against its oracle, on every instruction set of the machine: any head size, any
-//! lengths, every mask, in strided memory that holds NaN wherever nobody may look.
+//! The gradient of attention compared with its oracle on every instruction set of the machine: every head
+//! size, every length, every mask, in strided memory that holds NaN wherever a kernel may not read.
 
 use crate::support::batch::{Batch, OwnedBias, with_relative_bias};
 use crate::support::{
@@ -15,19 +15,19 @@ use simdformer_kernels::{
     FullyMasked, Isa, Parallelism, Qkv, Sequence, attention_scratch, reference,
 };
 
-/// A batch and the gradient of its context; poison in tokens of no sequence.
+/// A batch and the gradient of its context. Tokens that belong to no sequence hold poison.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
     pub(crate) batch: Batch,
     pub(crate) d_context: Tensor,
-    /// Layouts of the gradients.
+    /// The layouts of the gradients.
     pub(crate) layouts: [usize; 3],
     pub(crate) dropout: Option<Dropout>,
     /// The sentence of each query token.
     pub(crate) sentences: Vec<u32>,
 }
 
-/// Whether a weight of attention is kept, by the definition.
+/// Whether dropout keeps an attention weight, by the definition.
 pub(crate) fn is_kept(dropout: &Dropout, sentence: u32, [head, i, j]: [usize; 3]) -> bool {
     let step = [dropout.step as u32, (dropout.step >> 32) as u32];
     let philox = Philox::new(dropout.seed).branch([4, dropout.site, step[0], step[1]]);
@@ -36,14 +36,14 @@ pub(crate) fn is_kept(dropout: &Dropout, sentence: u32, [head, i, j]: [usize; 3]
     f64::from(decision) >= (f64::from(dropout.probability) * 65536.0).round()
 }
 
-/// What the forward keeps.
+/// What the forward pass saves.
 #[derive(Clone, Debug)]
-pub(crate) struct Kept {
+pub(crate) struct Saved {
     pub(crate) context: Tensor,
     pub(crate) sums: Vec<f32>,
 }
 
-/// All gradients, in memory that was full of poison but for that of the bias.
+/// All gradients, in memory that held poison, except that of the bias.
 #[derive(Clone, Debug)]
 pub(crate) struct Gradients {
     pub(crate) query: Tensor,
@@ -53,7 +53,7 @@ pub(crate) struct Gradients {
 }
 
 impl Gradients {
-    /// The bits of what is not between elements.
+    /// The bits of the elements, without the gaps.
     pub(crate) fn bits(&self) -> [Vec<u32>; 4] {
         let dense = |tensor: &Tensor| bits(&tensor.dense());
         [dense(&self.query), dense(&self.key), dense(&self.value), bits(&self.bias)]
@@ -77,7 +77,7 @@ impl Case {
         Self { batch, d_context, layouts, dropout: None, sentences }
     }
 
-    /// The same with weights dropped, if the probability is not 0.
+    /// The same with dropout of weights, if the probability is not 0.
     pub(crate) fn dropping(mut self, probability: f32, seed: u64) -> Self {
         let some = Dropout { seed, step: seed % 1000, site: seed as u32 % 50, probability };
         self.dropout = (probability > 0.0).then_some(some);
@@ -89,12 +89,12 @@ impl Case {
         dropout.map(|dropout| WeightDropout::new(dropout, &self.sentences).expect("in range"))
     }
 
-    /// The probability that a weight is kept.
+    /// The probability that dropout keeps a weight.
     fn keep(&self) -> f64 {
         self.dropout.map_or(1.0, |dropout| dropout.keep().expect("in range"))
     }
 
-    /// What weights of a sequence are multiplied by, `[heads, queries, keys]`.
+    /// The factors of dropout for the weights of a sequence, `[heads, queries, keys]`.
     fn factors(&self, sequence: Sequence) -> Vec<f64> {
         let Sequence { query_start, query_len, padded_len, .. } = sequence;
         let rows = (0..self.batch.heads()).flat_map(|head| (0..query_len).map(move |i| (head, i)));
@@ -111,8 +111,8 @@ impl Case {
         Qkv { query: query.view(), key: key.view(), value: value.view() }
     }
 
-    /// Runs the forward, and holds it to the bits of `attention`.
-    pub(crate) fn forward(&self, isa: Isa, parallelism: Parallelism<'_>) -> Kept {
+    /// Runs the forward pass, and compares its bits with those of `attention`.
+    pub(crate) fn forward(&self, isa: Isa, parallelism: Parallelism<'_>) -> Saved {
         let batch = &self.batch;
         let floats =
             attention_scratch(isa, &batch.sequences, batch.kv_heads(), batch.head_dim()).unwrap();
@@ -138,10 +138,10 @@ impl Case {
                 "{isa}: kept and not kept differ"
             );
         }
-        Kept { context, sums }
+        Saved { context, sums }
     }
 
-    /// The gradient of a bias, before: zeros where a query meets a key at that distance.
+    /// The initial gradient of a bias: zeros where a query and a key have that distance.
     fn bias(&self) -> Vec<f32> {
         let Some(OwnedBias { data, head_stride, zero: Some(zero), .. }) = &self.batch.bias else {
             return Vec::new();
@@ -154,7 +154,7 @@ impl Case {
         gradient
     }
 
-    /// Calls `each` with every sequence, head, query and key that the limits let the query see.
+    /// Calls `each` with every sequence, head, query and key that the query sees under the limits.
     fn pairs(&self, mut each: impl FnMut(usize, usize, usize, usize, Sequence)) {
         for (index, &sequence) in self.batch.sequences.iter().enumerate() {
             for head in 0..self.batch.heads() {
@@ -171,7 +171,7 @@ impl Case {
     pub(crate) fn backward(
         &self,
         isa: Isa,
-        kept: &Kept,
+        kept: &Saved,
         parallelism: Parallelism<'_>,
     ) -> Gradients {
         let batch = &self.batch;
@@ -222,8 +222,8 @@ impl Case {
         self.backward(isa, &kept, parallelism)
     }
 
-    /// Holds the context to the documented bound.
-    pub(crate) fn check_context(&self, found: &Kept, what: &str) {
+    /// Compares the context with the documented bound.
+    pub(crate) fn check_context(&self, found: &Saved, what: &str) {
         let batch = &self.batch;
         let finite = batch.value.data.iter().filter(|x| x.is_finite());
         let most = finite.fold(0.0f64, |most, &x| most.max(f64::from(x.abs()))) / self.keep();
@@ -254,7 +254,7 @@ impl Case {
         }
     }
 
-    /// Holds gradients to the documented bounds, and everything beside them to what it was.
+    /// Compares gradients with the documented bounds. Everything beside them must be unchanged.
     pub(crate) fn check(&self, found: &Gradients, what: &str) {
         let batch = &self.batch;
         let largest = |values: &[f32]| {
@@ -396,7 +396,7 @@ fn check_on(isas: &[Isa], case: &Case, what: &str) {
     }
 }
 
-/// Lengths with the edges of vectors, tiles and blocks among them.
+/// Lengths, with the edges of vectors, tiles and blocks among them.
 fn length() -> impl Strategy<Value = usize> {
     prop_oneof![
         6 => 0usize..=20,
@@ -421,7 +421,7 @@ fn cases() -> impl Strategy<Value = Case> {
                 let (causal, bias, uniform, dropped) = kind;
                 let heads = kv_heads * group;
                 for (query_len, key_len, padding) in &mut lens {
-                    // The naive oracle must end some day.
+                    // Limits the time of the naive oracle.
                     let budget = 1_000_000 / (heads * head_dim * (*key_len + *padding).max(1));
                     *query_len = (*query_len).min(budget.max(2));
                 }
@@ -430,7 +430,7 @@ fn cases() -> impl Strategy<Value = Case> {
                 batch.scale *= scale;
                 batch.causal = causal;
                 if uniform {
-                    // Then padding is part of the mean.
+                    // Then the mean includes the padding.
                     batch.fully_masked = FullyMasked::Uniform;
                     for i in 0..batch.sequences.len() {
                         let Sequence { key_start, key_len, padded_len, .. } = batch.sequences[i];
@@ -466,7 +466,7 @@ fn with_dense_bias(mut batch: Batch, random: &mut Random) -> Batch {
                 data[head * head_stride + token * query_stride + hidden] = f32::NEG_INFINITY;
             }
         }
-        // A uniform mean would see it.
+        // A uniform mean would include such a key.
         if batch.fully_masked == FullyMasked::Zeros {
             for i in 0..batch.sequences.len() {
                 let Sequence { key_start, key_len, .. } = batch.sequences[i];
@@ -514,7 +514,7 @@ fn every_length_around_the_edges_of_blocks() {
                 continue;
             }
             for causal in [false, true] {
-                // All pairs, with a mask or without.
+                // All pairs of lengths, with or without a mask.
                 if !full() && !brief() && causal != (index + other).is_multiple_of(2) {
                     continue;
                 }
@@ -530,7 +530,7 @@ fn every_length_around_the_edges_of_blocks() {
     }
 }
 
-/// Sentences as translation has them, whose rows are read where they are.
+/// Short sentences as in translation, whose rows are read in place.
 #[test]
 fn every_short_sentence() {
     for head_dim in [8, 16, 32, 64] {
@@ -549,7 +549,7 @@ fn every_short_sentence() {
     }
 }
 
-/// Sums over distances, when some of the table was there before.
+/// Sums over distances are added to a table that is not zero.
 #[test]
 fn the_gradient_of_a_bias_is_added() {
     for causal in [false, true] {

@@ -1,4 +1,4 @@
-//! Dropout of the weights of attention: which are dropped, and what that does not depend on.
+//! Dropout of attention weights: which weights are dropped, and on what this does not depend.
 
 use crate::attention::{Case, Gradients, is_kept};
 use crate::attention_rules::{alone, large};
@@ -8,8 +8,8 @@ use simdformer_kernels::train::Dropout;
 use simdformer_kernels::{Isa, Parallelism, Sequence};
 use std::collections::BTreeSet;
 
-/// Keys that are all alike, and values and gradients that are unit vectors: what comes out, forward and backward,
-/// are the weights themselves, each `1 / keys`.
+/// Equal keys, and values and gradients that are unit vectors: the outputs, forward and backward, are the
+/// weights themselves, each `1 / keys`.
 fn bare(queries: usize, keys: usize, probability: f32) -> Case {
     let head_dim = queries.max(keys);
     let mut batch = Batch::new(&[(0, 1, 0), (queries, keys, 0)], [2, 1, head_dim], [0; 3], 1);
@@ -31,7 +31,7 @@ fn bare(queries: usize, keys: usize, probability: f32) -> Case {
 }
 
 #[test]
-fn the_weights_that_are_dropped_are_those_of_the_definition() {
+fn dropped_weights_match_the_definition() {
     for (queries, keys) in
         [(1, 1), (1, 300), (3, 8), (5, 9), (6, 16), (7, 17), (8, 8), (13, 260), (100, 31)]
     {
@@ -62,16 +62,16 @@ fn the_weights_that_are_dropped_are_those_of_the_definition() {
     }
 }
 
-/// Computed by another program, in another language, from the table of uses alone.
+/// Computed by a program in another language from the table of counters alone.
 #[test]
-fn the_table_of_uses_is_what_is_computed() {
+fn dropped_weights_match_another_implementation() {
     let dropout = Dropout { seed: 0x1_2345_6789, step: 7 + (1 << 32), site: 5, probability: 0.3 };
     let row: Vec<u8> = (0..20).map(|j| u8::from(is_kept(&dropout, 11, [2, 3, j]))).collect();
     assert_eq!(row, [1, 1, 1, 1, 0, 1, 1, 1, 1, 0, 1, 1, 1, 1, 1, 0, 1, 0, 0, 0]);
 }
 
 #[test]
-fn as_much_is_kept_as_was_asked_for() {
+fn the_kept_fraction_is_the_requested_one() {
     for probability in [0.1, 0.5, 0.9] {
         let case = bare(200, 200, probability);
         let start = case.batch.sequences[1].query_start;
@@ -89,7 +89,7 @@ fn as_much_is_kept_as_was_asked_for() {
     }
 }
 
-/// Masks that differ in one thing agree as often as chance has it.
+/// Masks that differ in one counter agree only by chance.
 #[test]
 fn trap_13_every_part_of_the_name_makes_another_mask() {
     let half = Dropout { seed: 3, step: 9, site: 1, probability: 0.5 };
@@ -138,7 +138,7 @@ fn threads_do_not_change_a_bit() {
 }
 
 #[test]
-fn a_sequence_is_dropped_from_as_if_it_were_alone() {
+fn a_sequence_has_the_mask_it_has_alone() {
     let case = large(true, false, 33).dropping(0.25, 8);
     for isa in all_isas() {
         let all = case.run(isa, Parallelism::Serial);
@@ -157,7 +157,7 @@ fn a_sequence_is_dropped_from_as_if_it_were_alone() {
     }
 }
 
-/// From the same sums and context, the sets that fuse multiply-adds give the same bits.
+/// From the same statistics and context, all sets with fused multiply-add give the same bits.
 #[test]
 fn instruction_sets_agree() {
     for (causal, relative, head_dim) in [(false, false, 64), (true, true, 20), (true, false, 32)] {
@@ -190,10 +190,10 @@ fn without_a_probability_the_bits_are_those_of_no_dropout() {
     }
 }
 
-/// What a key and its value hold reaches nobody they are hidden from: by the limits, which [`Batch`] has poisoned, and
-/// by a bias; in one block of keys and in two.
+/// A hidden key and its value reach no query from which they are hidden: by the limits, where [`Batch`]
+/// holds poison, and by a bias; in one block of keys and in two.
 #[test]
-fn a_hidden_key_gives_nothing() {
+fn a_hidden_key_has_no_effect() {
     for keys in [4, 20, 300] {
         for causal in [false, true] {
             let mut batch = Batch::new(&[(9, keys, 3)], [2, 1, 16], [0; 3], 2);
@@ -216,7 +216,7 @@ fn a_hidden_key_gives_nothing() {
     }
 }
 
-/// Forward and backward of one case agree; another step drops others.
+/// The forward and the backward pass of one step drop the same weights, another step drops others.
 #[test]
 fn steps_differ() {
     let case = bare(8, 8, 0.5);

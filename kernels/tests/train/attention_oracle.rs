@@ -1,4 +1,4 @@
-//! The oracle of attention's gradient against central differences of the oracle of attention.
+//! The oracle of the gradient of attention compared with central differences of the oracle of attention.
 
 use crate::support::Random;
 use crate::support::batch::{Batch, OwnedBias, with_relative_bias};
@@ -15,7 +15,7 @@ struct Exact {
     scores: Vec<f64>,
 }
 
-/// What the weights of a dropout could be multiplied by: every third is gone.
+/// Factors as dropout could have them: every third weight is dropped.
 fn dropped(head: usize, i: usize, j: usize) -> f64 {
     if (head + 2 * i + j).is_multiple_of(3) { 0.0 } else { 1.5 }
 }
@@ -47,7 +47,7 @@ fn gradients(batch: &Batch, factor: Factor<'_>, d_context: &[f32]) -> Exact {
     exact
 }
 
-/// `sum of context * d_context`.
+/// The sum of `context * d_context`.
 fn loss(batch: &Batch, factor: Factor<'_>, d_context: &[f32]) -> f64 {
     let sequence = batch.sequences[0];
     let rows = sequence.query_len * batch.heads();
@@ -59,8 +59,8 @@ fn loss(batch: &Batch, factor: Factor<'_>, d_context: &[f32]) -> f64 {
     out.iter().zip(d_context).map(|(&o, &d)| o * f64::from(d)).sum()
 }
 
-/// The derivative of the loss by one float of the batch: two central differences whose steps are exact in f32,
-/// and what is left of their error is that of fourth order.
+/// The derivative of the loss by one float of the batch, from two central differences whose steps are exact
+/// in f32. The remaining error is of fourth order.
 fn difference(
     batch: &Batch,
     factor: Factor<'_>,
@@ -83,7 +83,7 @@ fn close(found: f64, exact: f64, what: &str) {
     assert!((found - exact).abs() <= 1e-6 * exact.abs().max(0.1), "{what}: {found}, {exact}");
 }
 
-/// One sequence whose floats have few enough bits that a step adds to them exactly.
+/// One sequence whose floats have so few bits that adding a step is exact.
 fn batch(lens: (usize, usize, usize), heads: [usize; 3], causal: bool, seed: u64) -> Batch {
     let mut batch = Batch::new(&[lens], heads, [0, 0, 0], seed);
     let mut random = Random::new(seed);
@@ -121,7 +121,7 @@ fn check_under(batch: &Batch, factor: Factor<'_>, what: &str) {
         if !bias.data[at].is_finite() {
             continue;
         }
-        // What shares this value.
+        // All elements that share this value.
         let mut expected = 0.0;
         for head in 0..batch.heads() {
             for i in 0..query_len {

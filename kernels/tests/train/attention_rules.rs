@@ -1,4 +1,5 @@
-//! What the gradient of attention promises beside its values: bits, masks, memory that is not touched, errors.
+//! Properties of the gradient of attention other than its values: bits, masks, memory that is not accessed,
+//! errors.
 
 use crate::attention::{Case, Gradients};
 use crate::support::batch::{Batch, with_bias, with_relative_bias};
@@ -83,7 +84,7 @@ fn a_sequence_has_the_same_gradients_alone() {
     }
 }
 
-/// All sets give the same bits, from the forward pass to the gradients.
+/// All sets give the same bits in the forward and in the backward pass.
 #[test]
 fn instruction_sets_agree() {
     let mut cases: Vec<Case> =
@@ -105,10 +106,10 @@ fn instruction_sets_agree() {
     }
 }
 
-/// Makes the keys and values from each `cut` on NaN, or the queries and their contexts' gradients before it:
-/// who may not see them keeps their bits.
+/// Fills the keys and values from each `cut` on, or the queries and their gradients before it, with NaN.
+/// Rows that do not see them keep their bits.
 #[test]
-fn nan_reaches_nobody_who_does_not_see_it() {
+fn nan_reaches_only_rows_that_see_it() {
     for head_dim in [5, 16, 64] {
         for (query_len, key_len) in [(300, 300), (40, 300), (310, 300), (9, 9)] {
             let mut batch = Batch::new(&[(query_len, key_len, 0)], [1, 1, head_dim], [0; 3], 4);
@@ -156,7 +157,7 @@ fn nan_reaches_nobody_who_does_not_see_it() {
     }
 }
 
-/// A sequence without a key and one without a query beside others.
+/// A sequence without a key and one without a query, beside others.
 #[test]
 fn trap_09_a_length_of_0_beside_a_length_of_5() {
     for uniform in [false, true] {
@@ -170,7 +171,7 @@ fn trap_09_a_length_of_0_beside_a_length_of_5() {
             batch.causal = causal;
             if uniform {
                 batch.fully_masked = FullyMasked::Uniform;
-                // It is part of the mean.
+                // It counts in the mean.
                 let padding = batch.sequences[1];
                 let tokens = padding.key_start..padding.key_start + padding.padded_len;
                 batch.value.fill(tokens, || 0.5);
@@ -193,15 +194,16 @@ fn trap_09_a_length_of_0_beside_a_length_of_5() {
     }
 }
 
-/// A row whose weights are all zero by its scores or its bias gives nothing to anybody, whatever it holds.
+/// A row whose weights are all zero by its scores or its bias contributes nothing to any gradient, whatever
+/// it holds.
 #[test]
-fn a_query_that_weighs_nothing_gives_nothing() {
+fn a_query_without_weights_contributes_nothing() {
     for by_bias in [false, true] {
         let mut batch = Batch::new(&[(9, 20, 0)], [1, 1, 16], [0; 3], 2);
         if by_bias {
             batch = with_bias(batch, |i, _| if i == 4 { f32::NEG_INFINITY } else { 0.0 });
         } else {
-            // All keys point one way, and query 4 infinitely far the other.
+            // All keys have one direction, and query 4 is infinite in the other direction.
             batch.key.fill(0..20, || 1.0);
             batch.query.fill(4..5, || f32::NEG_INFINITY);
         }
@@ -225,10 +227,10 @@ fn a_query_that_weighs_nothing_gives_nothing() {
     }
 }
 
-/// A key that the bias hides from everybody gives nothing to anybody, whatever it and its value hold; in one block of
-/// keys and in two.
+/// A key that the bias hides from every query contributes nothing, whatever it and its value hold; in one
+/// block of keys and in two.
 #[test]
-fn a_key_that_the_bias_hides_gives_nothing() {
+fn a_key_that_the_bias_hides_contributes_nothing() {
     for keys in [4, 20, 300] {
         let batch = Batch::new(&[(9, keys, 0)], [2, 1, 16], [0; 3], 2);
         let batch = with_bias(batch, |_, j| if j == 3 { f32::NEG_INFINITY } else { 0.25 });
@@ -252,7 +254,7 @@ fn a_key_that_the_bias_hides_gives_nothing() {
     }
 }
 
-/// Scores far below zero: what a padded lane would have, 0, is far above the maximum.
+/// Scores far below zero: the score 0 of a padding lane is far above the maximum.
 #[test]
 fn trap_10_padded_lanes_do_not_overflow_under_very_negative_maxima() {
     for keys in [1, 3, 15, 17, 31, 40, 257] {
@@ -300,7 +302,7 @@ fn trap_11_strides_of_the_contexts_gradient_do_not_matter() {
     }
 }
 
-/// Query, key and value of one buffer, and their gradients in one like it.
+/// Query, key and value in one buffer, and their gradients in another one of the same layout.
 #[test]
 fn a_fused_buffer_has_a_fused_gradient() {
     for (tokens, heads, head_dim) in [(37, 3, 16), (9, 2, 7), (0, 2, 8), (5, 0, 8), (5, 2, 0)] {
@@ -359,7 +361,7 @@ fn a_fused_buffer_has_a_fused_gradient() {
     }
 }
 
-/// A call that fits: queries `[6, 4, 8]`, keys and values `[7, 2, 8]`, two sequences.
+/// A correct call: queries `[6, 4, 8]`, keys and values `[7, 2, 8]`, two sequences.
 struct Call {
     context: [usize; 3],
     d_context: [usize; 3],
@@ -368,7 +370,7 @@ struct Call {
     sequences: Vec<Sequence>,
     relative: bool,
     d_bias: Option<usize>,
-    /// Tokens that a dropout is for.
+    /// The number of tokens of the dropout.
     dropped: usize,
     scratch_less: usize,
 }
@@ -437,7 +439,7 @@ impl Call {
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
+fn operands_that_do_not_fit_are_errors() {
     type Change = fn(&mut Call);
     let shape = |of, expected, found| {
         let operand = match of {

@@ -1,5 +1,5 @@
-//! The derivative of an activation in the epilogue of a product: the bits of the product and then of the
-//! derivative alone, and the oracle.
+//! The derivative of an activation in the epilogue of a product: the bits of the product followed by the
+//! derivative kernel, and the oracle.
 
 use crate::support::errors;
 use crate::support::gemm::{ACTIVATIONS, Packed, strides};
@@ -61,7 +61,7 @@ const SHAPES: [[usize; 3]; 6] =
     [[1, 5, 3], [1, 200, 40], [7, 70, 20], [13, 129, 1], [40, 64, 600], [9, 15, 0]];
 
 #[test]
-fn it_is_the_product_and_then_the_derivative() {
+fn it_has_the_bits_of_the_product_and_the_derivative_kernel() {
     let mut random = Random::new(1);
     for shape in SHAPES {
         for layout in 0..4 {
@@ -86,7 +86,7 @@ fn it_is_the_product_and_then_the_derivative() {
                         let what = format!("{isa}: {of:?}, {shape:?}, layout {layout}");
                         assert_eq!(difference(&dense(&found).data, &expected.data), None, "{what}");
 
-                        // Neither packed nor in place is another product.
+                        // A product that is neither packed nor in place.
                         let mut scratch = vec![
                             POISON;
                             gemm_unpacked_scratch(isa, depth, columns)
@@ -104,7 +104,8 @@ fn it_is_the_product_and_then_the_derivative() {
     }
 }
 
-/// The product's bound times the steepest slope, 1.13, and the derivative's own error, 8e-7 of the sum.
+/// The bound of the product times the largest slope, 1.13, and the error of the derivative, 8e-7 of the
+/// sum.
 #[test]
 fn it_is_within_its_bound() {
     let mut random = Random::new(2);
@@ -152,7 +153,7 @@ fn threads_do_not_change_a_bit() {
 }
 
 #[test]
-fn another_shape_is_refused() {
+fn another_shape_is_an_error() {
     let data = [1.0; 12];
     let matrix = |rows, columns| Matrix::new(&data, rows, columns).expect("small");
     for isa in all_isas() {

@@ -1,4 +1,4 @@
-//! Philox, the masks made of it, and the numbers of a run.
+//! Philox, the masks made from it, and the random numbers of a run.
 
 use crate::support::errors;
 use crate::support::{CREWS, POISON, Random, Strided, all_isas, bits};
@@ -10,7 +10,7 @@ use simdformer_kernels::{Isa, Matrix, MatrixMut, Parallelism};
 
 const SERIAL: Parallelism<'static> = Parallelism::Serial;
 
-/// The known answers of Random123, the generator's reference implementation.
+/// The known answers of Random123, the reference implementation of the generator.
 #[test]
 fn philox_gives_the_known_answers() {
     let pi = [0x243f_6a88, 0x85a3_08d3, 0x1319_8a2e, 0x0370_7344];
@@ -24,9 +24,9 @@ fn philox_gives_the_known_answers() {
     }
 }
 
-/// Computed by another program, in another language, from the table of uses alone.
+/// Computed by a program in another language from the table of counters alone.
 #[test]
-fn the_table_of_uses_is_what_is_computed() {
+fn random_numbers_match_another_implementation() {
     let mut order = [0; 10];
     permutation(0x1_2345_6789, 2, &mut order);
     assert_eq!(order, [8, 6, 1, 4, 2, 0, 3, 5, 9, 7]);
@@ -76,7 +76,7 @@ proptest! {
             let element = u64::from(positions[row]) * columns as u64 + column as u64;
             kept(&settings, sentences[row], element)
         };
-        // What is dropped is gone even if it is no number.
+        // A dropped element is 0 even if it was NaN.
         let x = Strided::new(rows, columns, (columns + gaps.0, 1), |row, column| {
             if is_kept(row, column) { random.value() } else { f32::NAN }
         });
@@ -107,7 +107,7 @@ proptest! {
     }
 }
 
-/// What of ones is left in each element.
+/// The result of dropout on ones.
 fn mask(settings: &Dropout, sentences: &[u32], positions: &[u32], columns: usize) -> Vec<f32> {
     let mut x = vec![1.0; sentences.len() * columns];
     let view = MatrixMut::new(&mut x, sentences.len(), columns).expect("space");
@@ -118,7 +118,7 @@ fn mask(settings: &Dropout, sentences: &[u32], positions: &[u32], columns: usize
 const SETTINGS: Dropout = Dropout { seed: 3, step: 9, site: 1, probability: 0.1 };
 
 #[test]
-fn as_much_is_kept_as_was_asked_for() {
+fn the_kept_fraction_is_the_requested_one() {
     let (sentences, positions): (Vec<u32>, Vec<u32>) = (0..2000).map(|i| (i / 40, i % 40)).unzip();
     for probability in [0.05, 0.1, 0.3, 0.5, 0.9] {
         let settings = Dropout { probability, ..SETTINGS };
@@ -136,7 +136,7 @@ fn as_much_is_kept_as_was_asked_for() {
     }
 }
 
-/// Masks that differ in one thing agree as often as chance has it.
+/// Masks that differ in one counter agree only by chance.
 #[test]
 fn trap_13_seed_step_site_sentence_and_position_each_make_another_mask() {
     let half = Dropout { probability: 0.5, ..SETTINGS };
@@ -158,9 +158,9 @@ fn trap_13_seed_step_site_sentence_and_position_each_make_another_mask() {
     }
 }
 
-/// Threads, instruction sets, and the batch that a sentence is in.
+/// On any threads and instruction set, and in any batch.
 #[test]
-fn the_mask_of_a_sentence_is_its_own() {
+fn the_mask_of_a_sentence_depends_only_on_it() {
     let (columns, tokens) = (259, 600);
     let sentences: Vec<u32> = (0..tokens).map(|i| i / 30).collect();
     let positions: Vec<u32> = (0..tokens).map(|i| i % 30).collect();
@@ -240,14 +240,14 @@ fn wrong_calls_are_errors_that_write_nothing() {
 }
 
 #[test]
-fn numbers_are_distributed_as_they_should() {
+fn random_numbers_have_their_distribution() {
     let n = 200_000;
     let moments = |x: &[f32], power: i32| {
         x.iter().map(|&x| f64::from(x).powi(power)).sum::<f64>() / x.len() as f64
     };
     let mut x = vec![0.0; n];
     normal(1, 2, 0, 1.0, &mut x);
-    // Variances of the first four moments of n normal numbers: 1, 2, 15, 96, over n.
+    // The variances of the first four moments of n normal numbers: 1, 2, 15, 96, divided by n.
     for (power, expected, variance) in
         [(1, 0.0, 1.0), (2, 1.0, 2.0), (3, 0.0, 15.0), (4, 3.0, 96.0)]
     {
@@ -256,7 +256,7 @@ fn numbers_are_distributed_as_they_should() {
         assert!((found - expected).abs() <= 4.0 * sigma, "moment {power} is {found}");
     }
     assert!(x.iter().all(|x| x.abs() < 6.7));
-    // Neighbours have nothing to do with each other, and nor have tensors.
+    // Neighbors are independent, and so are tensors.
     let mut y = vec![0.0; n];
     normal(1, 3, 0, 1.0, &mut y);
     let product =
@@ -268,7 +268,7 @@ fn numbers_are_distributed_as_they_should() {
     assert!(x.iter().all(|x| x.abs() <= 0.5));
     assert!(moments(&x, 1).abs() <= 4.0 * (1.0 / 12.0 / n as f64).sqrt());
     assert!((moments(&x, 2) - 1.0 / 12.0).abs() <= 4.0 * (1.0 / 180.0 / n as f64).sqrt());
-    // In parts from anywhere.
+    // In parts that begin anywhere.
     for (start, len) in [(0, 1), (3, 2), (5, 11), (n - 3, 3)] {
         let mut part = vec![0.0; len];
         uniform(1, 2, start as u64, 0.5, &mut part);
@@ -279,7 +279,7 @@ fn numbers_are_distributed_as_they_should() {
 }
 
 #[test]
-fn every_order_is_a_permutation_and_all_are_as_likely() {
+fn every_order_is_a_permutation_and_all_are_equally_likely() {
     for len in [0, 1, 2, 3, 100, 1001] {
         let mut order = vec![9; len];
         permutation(5, 1, &mut order);

@@ -1,4 +1,4 @@
-//! The gradient of a lookup against the f64 oracle.
+//! The gradient of an embedding lookup compared with the f64 oracle.
 
 use crate::support::errors;
 use crate::support::{CREWS, POISON, Random, Strided, UNIT, all_isas, bits};
@@ -14,12 +14,12 @@ fn scratch(rows: usize, tokens: usize) -> Vec<u32> {
 }
 
 #[test]
-fn the_oracle_is_the_slope_of_the_lookup() {
+fn the_oracle_is_the_derivative_of_the_lookup() {
     let mut random = Random::new(2);
     let (ids, scale) = ([1u32, 3, 1, 0], 1.75f32);
     let (table, d_x) = (random.values(4 * 3), random.values(4 * 3));
     let gradient = Matrix::new(&d_x, 4, 3).expect("space");
-    // A weighted sum of what the lookup gives.
+    // A weighted sum of the results of the lookup.
     let loss = |table: &[f64]| -> f64 {
         let weight = |i: usize, c: usize| f64::from(gradient.at(i, c)) * f64::from(scale);
         let token = |(i, &id): (usize, &u32)| {
@@ -27,7 +27,7 @@ fn the_oracle_is_the_slope_of_the_lookup() {
         };
         ids.iter().enumerate().map(token).sum()
     };
-    // It is the lookup of the forward oracle.
+    // The lookup equals that of the forward oracle.
     assert_eq!(reference::embedding(table[0], scale, 0.0), f64::from(table[0]) * f64::from(scale));
     let table: Vec<f64> = table.iter().map(|&x| x.into()).collect();
     for at in 0..12 {
@@ -55,7 +55,8 @@ proptest! {
         seed: u64,
     ) {
         let mut random = Random::new(seed);
-        // Rows of no token and tokens of a skipped row hold what nobody may touch.
+        // Rows of tokens that do not occur, and tokens of a skipped row, hold NaN, which a kernel
+        // may not read.
         let ids: Vec<u32> =
             (0..tokens).map(|_| (random.below(rows) / 2 * 2).min(rows - 1) as u32).collect();
         let skip = (skips && tokens > 0).then(|| ids[random.below(tokens)]);
@@ -101,7 +102,7 @@ proptest! {
 fn bits_are_those_of_one_thread_in_the_order_of_the_tokens() {
     let mut random = Random::new(8);
     for (rows, tokens, columns) in [(2318, 3000, 40), (7, 900, 129), (50, 40, 3), (1, 5000, 64)] {
-        // Few ids have most of the tokens.
+        // Most tokens have few different ids.
         let ids: Vec<u32> =
             (0..tokens).map(|_| (random.below(rows) * random.below(rows) / rows) as u32).collect();
         let d_x = random.values(tokens * columns);

@@ -1,4 +1,4 @@
-//! Every kernel on threads of the caller's whose executor answers otherwise each time, forward and training:
+//! Every kernel, forward and training, on an executor whose number of threads changes from call to call:
 //! the bits of one thread.
 
 use crate::calls::{Results, Size, everything};
@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Real threads, of which it says another number every time.
+/// Real threads, whose reported number changes with every call.
 struct Changing<'a> {
     pool: &'a Pool,
     answers: &'a [usize],
@@ -41,7 +41,7 @@ fn check(isa: Isa, what: &str, found: &Results, serial: &Results) {
 }
 
 #[test]
-fn answers_that_change_change_no_bit() {
+fn a_changing_number_of_threads_changes_no_bit() {
     let pool = Pool::new(3);
     for isa in all_isas() {
         let serial = everything(isa, Size::SHARED, Parallelism::Serial);
@@ -53,16 +53,16 @@ fn answers_that_change_change_no_bit() {
     }
 }
 
-/// Several threads, which must not be needed again: a second question is a second chance to be told otherwise.
+/// Several threads. A second call of `threads` could give another number.
 #[test]
-fn a_call_asks_once() {
+fn a_kernel_reads_the_number_of_threads_once() {
     let pool = Pool::new(2);
     let executor = Changing::new(&pool, &[2]);
     let results = everything(Isa::best(), Size::SHARED, Parallelism::Executor(&executor));
     assert_eq!(executor.asked.into_inner(), results.len());
 }
 
-/// The names of public functions under `folder` that take a `Parallelism`.
+/// The names of the public functions under `folder` that take a `Parallelism`.
 fn functions(folder: &Path, names: &mut BTreeSet<String>) {
     for entry in std::fs::read_dir(folder).expect("the sources") {
         let path = entry.expect("an entry").path();
@@ -92,7 +92,7 @@ fn every_function_that_takes_a_parallelism_is_called() {
     assert_eq!(found, expected);
 }
 
-/// Threads that are started for each call. The first calls wait until [`CALLERS`] of them are there.
+/// Threads that are started for each call. The first calls wait until there are [`CALLERS`] of them.
 struct Meeting {
     barrier: Barrier,
     waiting: AtomicUsize,
@@ -119,10 +119,10 @@ fn scoped(tasks: usize, task: &(dyn Fn(usize) + Sync)) {
     });
 }
 
-/// Threads that call kernels on one executor at a time.
+/// The number of threads that call kernels on one executor at the same time.
 const CALLERS: usize = 4;
 
-/// Each is inside `for_each` before any goes on: nothing keeps calls apart.
+/// Each is inside of `for_each` before any continues, so nothing serializes the calls.
 #[test]
 fn several_threads_share_an_executor() {
     let isa = Isa::best();
@@ -138,7 +138,7 @@ fn several_threads_share_an_executor() {
     });
 }
 
-/// Threads that are started for each call, also for one from inside a task.
+/// Threads that are started for each call, also for a call from inside of a task.
 struct Scoped;
 
 impl Executor for Scoped {

@@ -1,8 +1,8 @@
-//! Threads whose floating-point mode a host has changed: the bits of the default mode, and the mode is back
-//! afterwards.
+//! Threads whose floating-point mode the host has changed: kernels give the bits of the default mode, and
+//! restore the changed mode afterwards.
 //!
-//! Rust promises nothing about code that runs in another mode, so as little as possible does here: the mode is
-//! changed around a call, and inputs and expectations are made before.
+//! Rust guarantees nothing for code that runs in another mode, so little does here: the mode is changed
+//! around a call, and inputs and expectations are computed before.
 
 use crate::calls::{Size, everything};
 use crate::support::all_isas;
@@ -19,20 +19,20 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 mod mode {
     use std::arch::asm;
 
-    /// MXCSR: towards plus infinity, subnormal results and operands flushed, everything masked.
+    /// MXCSR: round towards plus infinity, flush subnormal results and operands, mask all exceptions.
     pub(super) const CHANGED: u32 = 0x1f80 | 0b10 << 13 | 1 << 15 | 1 << 6;
     pub(super) const DEFAULT: u32 = 0x1f80;
 
-    /// The mode, without the flags that operations leave behind.
+    /// The mode without the flags that operations set.
     pub(super) fn get() -> u32 {
         let mut value = 0u32;
-        // SAFETY: it writes four bytes.
+        // SAFETY: the instruction writes four bytes.
         unsafe { asm!("stmxcsr [{}]", in(reg) &raw mut value, options(nostack)) };
         value & !0x3f
     }
 
     pub(super) fn set(value: u32) {
-        // SAFETY: it reads four bytes in which no reserved bit is set.
+        // SAFETY: the instruction reads four bytes, in which no reserved bit is set.
         unsafe { asm!("ldmxcsr [{}]", in(reg) &raw const value, options(nostack)) };
     }
 }
@@ -41,7 +41,7 @@ mod mode {
 mod mode {
     use std::arch::asm;
 
-    /// FPCR: towards plus infinity, subnormal numbers flushed.
+    /// FPCR: round towards plus infinity, flush subnormal numbers.
     pub(super) const CHANGED: u64 = 0b01 << 22 | 1 << 24;
     pub(super) const DEFAULT: u64 = 0;
 
@@ -101,7 +101,7 @@ fn every_kernel_has_the_bits_of_the_default_mode() {
     }
 }
 
-/// Numbers that are flushed in the changed mode, on the way in and on the way out.
+/// Numbers that the changed mode flushes as operands and as results.
 #[test]
 fn subnormal_numbers_stay() {
     let tiny = f32::from_bits(3);
@@ -116,12 +116,12 @@ fn subnormal_numbers_stay() {
             let c = MatrixMut::new(&mut c, 1, 2).expect("C");
             gemm(x, &weight, &Epilogue::default(), c, Parallelism::Serial).expect("a fit");
         });
-        // 3 + 3 / 2 units of 2^-149 is between two numbers and goes to the even one.
+        // 3 + 3 / 2 units of 2^-149 are halfway between two numbers and round to the even one.
         assert_eq!(c.map(f32::to_bits), [4, 1f32.to_bits()], "{isa}");
     }
 }
 
-/// What is computed beside the kernels.
+/// Computations outside of the kernels with a [`Parallelism`].
 fn the_rest() -> Vec<u64> {
     let mut floats = vec![0.0; 7 * 9];
     let mut all = Vec::new();
@@ -156,9 +156,9 @@ fn the_rest_has_the_bits_of_the_default_mode() {
     assert!(changed(the_rest) == expected);
 }
 
-/// A callback that panics inside a kernel.
+/// A callback that panics inside of a kernel.
 #[test]
-fn a_panic_leaves_the_mode_as_it_was() {
+fn a_panic_restores_the_mode() {
     let isa = Isa::best();
     let w: Vec<f32> = (0..24 * 200).map(|i| (i % 7) as f32).collect();
     let mut packed = vec![0.0; PackedMatrix::len(isa, 24, 200).expect("small")];

@@ -1,4 +1,4 @@
-//! The oracles of the gradients of a linear layer, held by central differences of the layer itself.
+//! The oracles of the gradients of a linear layer compared with central differences of the layer.
 
 use crate::support::errors;
 use crate::support::{Random, Strided};
@@ -8,7 +8,7 @@ use simdformer_kernels::reference::gemm_gradient::{
     bias_gradient, input_gradient, weight_gradient,
 };
 
-/// A linear layer under a loss, in f64.
+/// A linear layer and a loss, in f64.
 #[derive(Clone)]
 struct Layer {
     shape: [usize; 3],
@@ -18,7 +18,7 @@ struct Layer {
 }
 
 impl Layer {
-    /// `sum_kn tanh(y)[k, n]` with `y = x W^T + b`: not linear, so that dY depends on where it stands.
+    /// `sum_kn tanh(y)[k, n]` with `y = x W^T + b`: not linear, so dY differs from element to element.
     fn loss(&self) -> f64 {
         self.outputs().into_iter().map(f64::tanh).sum()
     }
@@ -36,7 +36,7 @@ impl Layer {
         y
     }
 
-    /// The difference quotient in the element that `part` finds.
+    /// The difference quotient by the element that `part` selects.
     fn slope(&self, part: impl Fn(&mut Self) -> &mut f64) -> f64 {
         const STEP: f64 = 1e-5;
         let at = |step: f64| {
@@ -48,7 +48,7 @@ impl Layer {
     }
 }
 
-/// Takes dY, writes a gradient and its magnitude.
+/// Reads dY, writes a gradient and its magnitude.
 type Oracle<'a> = &'a dyn Fn(Matrix<'_>, &mut [f64], &mut [f64]);
 
 fn close(found: f64, slope: f64, what: &str) {
@@ -57,17 +57,17 @@ fn close(found: f64, slope: f64, what: &str) {
 }
 
 #[test]
-fn the_oracles_are_the_slopes_of_a_layer() {
+fn the_oracles_are_the_derivatives_of_a_layer() {
     let mut random = Random::new(1);
     for shape @ [rows, outputs, inputs] in [[1, 1, 1], [3, 2, 4], [5, 4, 1], [2, 7, 3]] {
-        // What an f32 holds exactly, as the oracles take f32.
+        // Values that f32 represents exactly, because the oracles take f32.
         let mut values =
             |n: usize| -> Vec<f64> { random.values(n).iter().map(|&x| f64::from(x)).collect() };
         let (x, weight) = (values(rows * inputs), values(outputs * inputs));
         let layer = Layer { shape, x, weight, bias: values(outputs) };
         let single = |values: &[f64]| -> Vec<f32> { values.iter().map(|&x| x as f32).collect() };
         let d_y: Vec<f64> = layer.outputs().iter().map(|y| 1.0 - y.tanh() * y.tanh()).collect();
-        // dY is no f32: the oracle gets it in two parts, whose gradients add up.
+        // dY is not exact in f32: the oracle gets it in two parts, whose gradients are added.
         let high = single(&d_y);
         let low: Vec<f32> =
             d_y.iter().zip(&high).map(|(x, &h)| (x - f64::from(h)) as f32).collect();
@@ -105,7 +105,7 @@ fn the_oracles_are_the_slopes_of_a_layer() {
     }
 }
 
-/// What was there before belongs to the sum and to its magnitude.
+/// The earlier contents count in the sum and in its magnitude.
 #[test]
 fn the_oracles_add_to_what_is_there() {
     let d_y = Matrix::new(&[2.0, -3.0], 1, 2).expect("dY");
@@ -120,7 +120,7 @@ fn the_oracles_add_to_what_is_there() {
 }
 
 #[test]
-fn the_oracles_refuse_what_the_kernel_refuses() {
+fn the_oracles_have_the_errors_of_the_kernel() {
     let zeros = Strided::new(4, 4, (4, 1), |_, _| 0.0);
     let of = |rows, columns| Matrix::new(&zeros.data, rows, columns).expect("small");
     let mut out = [0.0; 6];

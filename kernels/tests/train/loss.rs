@@ -1,4 +1,4 @@
-//! Cross-entropy against the f64 oracle, and the oracle against central differences.
+//! Cross-entropy compared with the f64 oracle, and the oracle with central differences.
 
 use crate::support::errors;
 use crate::support::{CREWS, POISON, Random, Strided, UNIT, all_isas, bits};
@@ -17,7 +17,7 @@ fn smoothing(epsilon: f32, over: SmoothingOver) -> Smoothing {
 }
 
 #[test]
-fn the_oracle_is_the_slope_of_its_loss() {
+fn the_oracle_is_the_derivative_of_its_loss() {
     let mut random = Random::new(5);
     for columns in 1..9 {
         for epsilon in [0.0, 0.1, 0.7] {
@@ -46,7 +46,7 @@ fn the_oracle_is_the_slope_of_its_loss() {
     }
 }
 
-/// Holds a row that was turned into its gradient, and its losses, to the documented bounds.
+/// Compares the gradient of a row, and its losses, with the documented bounds.
 fn check_row(
     what: &str,
     logits: &[f32],
@@ -70,7 +70,7 @@ fn check_row(
     let tiny = (-125f64).exp2();
 
     let bound = UNIT * (26.0 * below + mean_distance) + z.len() as f64 * tiny;
-    // The oracle adds as many terms in f64.
+    // The oracle adds the same number of terms in f64.
     let of_oracle = (z.len() as f64 + 64.0) * (-53f64).exp2();
     let close = |found: f64, exact: f64, bound: f64| {
         (exact == f64::INFINITY && found == exact)
@@ -84,7 +84,7 @@ fn check_row(
     assert_eq!(losses.correct, first == Some(target), "{what}");
     for (j, &found) in gradient.iter().enumerate() {
         let s = f64::from(scale);
-        // The oracle itself takes a whole row for each element.
+        // The oracle needs a whole row for each element.
         let exact = if z.len() < 200 {
             oracle::cross_entropy_gradient(&z, target, smoothing, j)
         } else {
@@ -159,7 +159,7 @@ proptest! {
     }
 }
 
-/// One row turned into its gradient.
+/// The gradient of one row.
 fn one(isa: Isa, logits: &[f32], target: u32, smoothing: Smoothing) -> (Vec<f32>, RowLoss) {
     let (mut gradient, mut losses) = (logits.to_vec(), [RowLoss::default()]);
     let view = MatrixMut::new(&mut gradient, 1, logits.len()).expect("a row");
@@ -167,7 +167,7 @@ fn one(isa: Isa, logits: &[f32], target: u32, smoothing: Smoothing) -> (Vec<f32>
     (gradient, losses[0])
 }
 
-/// Rows of many blocks, with the maximum anywhere, and rows that are all but certain.
+/// Rows of many blocks with the maximum anywhere, and rows with one probability near 1.
 #[test]
 fn long_and_certain_rows_are_within_a_millionth() {
     let mut random = Random::new(9);
@@ -205,11 +205,11 @@ const TORCH_GRADIENT: [f64; 5] = [
     0.046_576_558_501_037_81,
     -0.047_083_640_633_336_19,
 ];
-/// `(1 - epsilon - epsilon_i) * nll + epsilon_i * smooth`, as fairseq has it.
+/// `(1 - epsilon - epsilon_i) * nll + epsilon_i * smooth`, as in fairseq.
 const FAIRSEQ: f64 = 3.337_419_232_832_458;
 const NLL: f64 = 3.587_419_232_832_457_4;
 
-/// What PyTorch's `cross_entropy` and fairseq's `label_smoothed_nll_loss` say of the same row in f64.
+/// The losses of PyTorch's `cross_entropy` and fairseq's `label_smoothed_nll_loss` for the same row in f64.
 #[test]
 fn trap_03_smoothing_conventions_are_those_of_the_frameworks() {
     let row = [0.5, -1.25, 2.0, 0.0, -3.5];
@@ -227,7 +227,7 @@ fn trap_03_smoothing_conventions_are_those_of_the_frameworks() {
 }
 
 #[test]
-fn a_banned_column_has_no_probability_and_costs_what_smoothing_wants_of_it() {
+fn a_banned_column_has_no_probability_and_an_infinite_smoothing_loss() {
     let infinite = f32::NEG_INFINITY;
     for isa in all_isas() {
         let (gradient, losses) = one(isa, &[infinite, 0.0, 0.0], 1, NONE);
@@ -238,7 +238,7 @@ fn a_banned_column_has_no_probability_and_costs_what_smoothing_wants_of_it() {
             let others = if over == SmoothingOver::All { 3.0 } else { 2.0 };
             assert_eq!(gradient[0], (-0.5f64 / others) as f32, "{isa}");
             assert!(losses.loss == f64::INFINITY && (losses.nll - 2f64.ln()).abs() < 1e-9);
-            // The target itself.
+            // The target is banned.
             let (gradient, losses) = one(isa, &[infinite, 0.0], 0, smoothing(0.5, over));
             assert!(losses.loss == f64::INFINITY && losses.nll == f64::INFINITY);
             assert!(gradient[0] < 0.0 && gradient[0] + gradient[1] == 0.0, "{gradient:?}");
@@ -282,8 +282,8 @@ fn nan_infinity_and_emptiness_make_their_row_nan_and_no_other() {
     }
 }
 
-/// Rows without a target, padding in other engines, leave the others as if they were alone: no loss, no gradient
-/// whatever they hold, smoothing or not.
+/// Rows without a target, which are padding in other engines, change nothing for the others. They have no
+/// loss and no gradient, whatever they hold, with and without smoothing.
 #[test]
 fn trap_02_ignored_rows_are_as_if_absent() {
     let columns = 37;
@@ -323,7 +323,7 @@ fn trap_02_ignored_rows_are_as_if_absent() {
 }
 
 #[test]
-fn of_equal_logits_the_first_is_the_answer() {
+fn of_equal_logits_the_first_is_the_argmax() {
     for isa in all_isas() {
         for columns in [3, 70, 3000] {
             let mut row = vec![0.0; columns];
@@ -340,7 +340,7 @@ fn of_equal_logits_the_first_is_the_answer() {
     }
 }
 
-/// Far logits have products with the scale that no normal number holds, and they are 0.
+/// For logits far below the maximum the gradient would be subnormal, and is 0.
 #[test]
 fn no_gradient_is_subnormal() {
     let row: Vec<f32> = (0..4000).map(|i| -0.025 * i as f32).collect();
@@ -356,7 +356,7 @@ fn no_gradient_is_subnormal() {
 }
 
 #[test]
-fn bits_depend_neither_on_threads_nor_on_rows_beside_nor_on_the_width_of_vectors() {
+fn bits_depend_neither_on_threads_nor_on_other_rows_nor_on_the_vector_length() {
     let mut random = Random::new(3);
     for (rows, columns) in [(300, 131), (21, 2318), (3, 9001)] {
         let logits: Vec<f32> = (0..rows * columns).map(|_| 6.0 * random.value()).collect();
@@ -389,7 +389,7 @@ fn bits_depend_neither_on_threads_nor_on_rows_beside_nor_on_the_width_of_vectors
 }
 
 #[test]
-fn no_rows_and_no_columns_are_fine() {
+fn no_rows_and_no_columns_are_valid() {
     for isa in all_isas() {
         for (rows, columns) in [(0, 5), (3, 0), (0, 0)] {
             let mut losses = vec![RowLoss { loss: 1.0, nll: 1.0, correct: true }; rows];

@@ -1,4 +1,4 @@
-//! The tests of what training needs, one module a file, in one program.
+//! The tests of the training kernels. Each file is a module of this one program.
 
 #[path = "../calls/mod.rs"]
 mod calls;

@@ -1,6 +1,6 @@
-//! Norms that keep what their gradient needs, and the gradient of their input, on every instruction set:
-//! against the f64 oracle, which is held by differences, and bit for bit against the order of additions
-//! that is promised.
+//! Norms that save what their gradient needs, and the gradient of their input, on every instruction set.
+//! They are compared with the f64 oracle, which is compared with differences, and bit for bit with the
+//! guaranteed order of additions.
 
 use crate::support::errors;
 use crate::support::{CREWS, POISON, Random, Strided, UNIT, all_isas, bits, difference};
@@ -18,7 +18,7 @@ use simdformer_kernels::{Isa, Matrix, MatrixMut, Parallelism};
 const SERIAL: Parallelism<'_> = Parallelism::Serial;
 const BOTH: [Norm; 2] = [Norm::Layer, Norm::Rms];
 
-/// A norm of either kind and what it has learned.
+/// A norm of either kind and its learned parameters.
 struct Learned {
     norm: Norm,
     weight: Vec<f32>,
@@ -43,7 +43,7 @@ impl Learned {
         .expect("shapes that fit");
     }
 
-    fn kept(
+    fn forward_save(
         &self,
         isa: Isa,
         x: Matrix<'_>,
@@ -61,7 +61,7 @@ impl Learned {
         .expect("shapes that fit");
     }
 
-    fn kept_in_place(
+    fn forward_save_in_place(
         &self,
         isa: Isa,
         x: MatrixMut<'_>,
@@ -79,7 +79,7 @@ impl Learned {
         .expect("shapes that fit");
     }
 
-    fn again(&self, isa: Isa, standard: Matrix<'_>, out: MatrixMut<'_>) {
+    fn recompute(&self, isa: Isa, standard: Matrix<'_>, out: MatrixMut<'_>) {
         match self.norm {
             Norm::Layer => layer_norm_recompute(isa, self.layer(), standard, out, SERIAL),
             Norm::Rms => rms_norm_recompute(isa, self.rms(), standard, out, SERIAL),
@@ -118,12 +118,12 @@ impl Learned {
         .expect("shapes that fit");
     }
 
-    /// `g`, as exactly as f64 has it.
+    /// `g`, in f64.
     fn g(&self, d_out: &[f32]) -> Vec<f64> {
         d_out.iter().zip(&self.weight).map(|(&d, &w)| f64::from(d) * f64::from(w)).collect()
     }
 
-    /// The gradient of one row with every operation in its place: 64 lanes, added in halves.
+    /// The gradient of one row with every operation in the guaranteed order: 64 lanes, added in halves.
     fn simulated(&self, standard: &[f32], scale: f32, d_out: &[f32]) -> Vec<f32> {
         let (mut plain, mut along) = ([0.0f32; 64], [0.0f32; 64]);
         let g: Vec<f32> = d_out.iter().zip(&self.weight).map(|(d, w)| w * d).collect();
@@ -162,7 +162,7 @@ fn same(found: &[f32], expected: &[f32], what: &str) {
     assert_eq!(difference(found, expected), None, "{what}");
 }
 
-/// The derivative of `sum g standard(x)` by `x[column]`, from both sides.
+/// The derivative of `sum g standard(x)` by `x[column]`, by central differences.
 fn difference_quotient(norm: Norm, x: &[f64], eps: f64, g: &[f64], column: usize) -> f64 {
     let h = 1e-6 * x[column].abs().max(1.0);
     let at = |step: f64| {
@@ -174,7 +174,7 @@ fn difference_quotient(norm: Norm, x: &[f64], eps: f64, g: &[f64], column: usize
 }
 
 #[test]
-fn the_oracle_is_what_differences_say() {
+fn the_oracle_matches_central_differences() {
     let mut random = Random::new(1);
     for norm in BOTH {
         for n in 1..12 {
@@ -188,7 +188,8 @@ fn the_oracle_is_what_differences_say() {
                 for column in 0..n {
                     let exact = oracle::backward(norm, &x, eps, &g, column);
                     let found = difference_quotient(norm, &x, eps, &g, column);
-                    // One element and a tiny eps: the curvature, not the oracle.
+                    // One element and a tiny eps: the error is the curvature, not the
+                    // oracle.
                     let bound = if n == 1 && eps < 0.1 { 1e-5 } else { 1e-6 };
                     let error = (exact - found).abs();
                     assert!(error <= bound * size, "{norm:?} {n} {eps}: {found} for {exact}");
@@ -198,33 +199,40 @@ fn the_oracle_is_what_differences_say() {
     }
 }
 
-/// Every promise about one batch.
+/// Checks every guarantee for one batch.
 fn check(learned: &Learned, x: &Strided, d_out: &Strided, gap: usize) {
     let (rows, columns) = (x.rows, x.columns);
     let eps = f64::from(learned.eps);
     let mut first: Option<Vec<f32>> = None;
-    // The same operands for every set: those of one of them.
+    // The operands that one set computed are those of every set.
     let mut common: Option<(Strided, Vec<f32>)> = None;
     for isa in all_isas() {
         let mut plain = poison(rows, columns, gap);
         learned.plain(isa, x.view(), plain.view_mut());
         let (mut standard, mut out) = (poison(rows, columns, gap + 1), poison(rows, columns, gap));
         let mut scale = vec![POISON; rows];
-        learned.kept(isa, x.view(), standard.view_mut(), &mut scale, out.view_mut(), SERIAL);
+        learned.forward_save(
+            isa,
+            x.view(),
+            standard.view_mut(),
+            &mut scale,
+            out.view_mut(),
+            SERIAL,
+        );
         standard.check_gaps();
         out.check_gaps();
         same(&dense(&out), &dense(&plain), "the bits of the plain norm");
         let mut over = x.clone();
         let (mut standard2, mut scale2) = (poison(rows, columns, gap), vec![POISON; rows]);
-        learned.kept_in_place(isa, over.view_mut(), standard2.view_mut(), &mut scale2);
+        learned.forward_save_in_place(isa, over.view_mut(), standard2.view_mut(), &mut scale2);
         over.check_gaps();
         same(&dense(&over), &dense(&plain), "in place");
         same(&dense(&standard2), &dense(&standard), "in place, standard");
         same(&scale2, &scale, "in place, scale");
-        let mut again = poison(rows, columns, gap + 2);
-        learned.again(isa, standard.view(), again.view_mut());
-        again.check_gaps();
-        same(&dense(&again), &dense(&plain), "again");
+        let mut recompute = poison(rows, columns, gap + 2);
+        learned.recompute(isa, standard.view(), recompute.view_mut());
+        recompute.check_gaps();
+        same(&dense(&recompute), &dense(&plain), "recompute");
         let k = (columns / 64) as f64 + 8.0;
         let k = if learned.norm == Norm::Layer { k } else { k / 2.0 + 8.0 };
         for i in 0..rows {
@@ -242,16 +250,23 @@ fn check(learned: &Learned, x: &Strided, d_out: &Strided, gap: usize) {
         }
 
         let (standard, scale) = common.get_or_insert((standard, scale));
-        let kept = (standard.view(), &scale[..]);
+        let forward_save = (standard.view(), &scale[..]);
         let mut stored = poison(rows, columns, gap + 1);
-        learned.backward(isa, kept, d_out.view(), WriteMode::Store, stored.view_mut(), SERIAL);
+        learned.backward(
+            isa,
+            forward_save,
+            d_out.view(),
+            WriteMode::Store,
+            stored.view_mut(),
+            SERIAL,
+        );
         stored.check_gaps();
         let mut over = d_out.clone();
         learned.backward_in_place(isa, standard.view(), scale, over.view_mut());
         over.check_gaps();
         same(&dense(&over), &dense(&stored), "backward in place");
         let mut added = x.clone();
-        learned.backward(isa, kept, d_out.view(), WriteMode::Add, added.view_mut(), SERIAL);
+        learned.backward(isa, forward_save, d_out.view(), WriteMode::Add, added.view_mut(), SERIAL);
         added.check_gaps();
         let sum: Vec<f32> =
             dense(x).iter().zip(dense(&stored)).map(|(before, new)| before + new).collect();
@@ -323,9 +338,9 @@ fn rows_of_every_width() {
     }
 }
 
-/// The gradient from the input on, through what was kept.
+/// The gradient from the input on, through the saved values.
 #[test]
-fn the_whole_way_from_the_input_matches_the_oracle() {
+fn gradients_from_the_input_match_the_oracle() {
     for norm in BOTH {
         for columns in [2, 17, 64, 130, 512] {
             let (x, d_out) = batch(4, 3, columns, 0, 0.3);
@@ -334,9 +349,16 @@ fn the_whole_way_from_the_input_matches_the_oracle() {
                 let (mut standard, mut out) = (poison(3, columns, 0), poison(3, columns, 0));
                 let (mut d_x, mut scale) = (poison(3, columns, 0), [POISON; 3]);
                 let to = standard.view_mut();
-                learned.kept(isa, x.view(), to, &mut scale, out.view_mut(), SERIAL);
-                let kept = (standard.view(), &scale[..]);
-                learned.backward(isa, kept, d_out.view(), WriteMode::Store, d_x.view_mut(), SERIAL);
+                learned.forward_save(isa, x.view(), to, &mut scale, out.view_mut(), SERIAL);
+                let forward_save = (standard.view(), &scale[..]);
+                learned.backward(
+                    isa,
+                    forward_save,
+                    d_out.view(),
+                    WriteMode::Store,
+                    d_x.view_mut(),
+                    SERIAL,
+                );
                 for i in 0..3 {
                     let exact: Vec<f64> = row(&x, i).iter().map(|&x| x.into()).collect();
                     let g = learned.g(&row(&d_out, i));
@@ -347,7 +369,8 @@ fn the_whole_way_from_the_input_matches_the_oracle() {
                         (0..columns).map(f).sum::<f64>() / columns as f64
                     };
                     let (mean_g, mean_gz) = (mean(&|j| g[j].abs()), mean(&|j| (g[j] * z[j]).abs()));
-                    // Scores are off by k (|z| + 2) u, r by k u of itself; then the kernel's own.
+                    // The standardized values are off by k (|z| + 2) u, the scale by k
+                    // u of itself. Then the error of the kernel.
                     let k = (columns / 64) as f64 + 8.0;
                     for j in 0..columns {
                         let exact = oracle::backward(norm, &exact, 1e-5f32.into(), &g, j);
@@ -369,7 +392,7 @@ fn the_whole_way_from_the_input_matches_the_oracle() {
 }
 
 #[test]
-fn every_crew_has_the_same_bits_and_rows_do_not_know_each_other() {
+fn threads_and_other_rows_do_not_change_a_bit() {
     for norm in BOTH {
         for (rows, columns) in [(700, 100), (90, 513), (7, 9000)] {
             let (x, d_out) = batch(6, rows, columns, 0, 0.3);
@@ -379,9 +402,16 @@ fn every_crew_has_the_same_bits_and_rows_do_not_know_each_other() {
                     let (mut standard, mut out) = (x.clone(), x.clone());
                     let (mut d_x, mut scale) = (x.clone(), vec![POISON; rows]);
                     let to = standard.view_mut();
-                    learned.kept(isa, x.view(), to, &mut scale, out.view_mut(), crew);
-                    let kept = (standard.view(), &scale[..]);
-                    learned.backward(isa, kept, d_out.view(), WriteMode::Add, d_x.view_mut(), crew);
+                    learned.forward_save(isa, x.view(), to, &mut scale, out.view_mut(), crew);
+                    let forward_save = (standard.view(), &scale[..]);
+                    learned.backward(
+                        isa,
+                        forward_save,
+                        d_out.view(),
+                        WriteMode::Add,
+                        d_x.view_mut(),
+                        crew,
+                    );
                     [dense(&standard), scale, dense(&out), dense(&d_x)].concat()
                 };
                 let expected = bits(&all(SERIAL));
@@ -398,9 +428,16 @@ fn every_crew_has_the_same_bits_and_rows_do_not_know_each_other() {
                 let (mut standard, mut out) = (x.clone(), x.clone());
                 let (mut d_x, mut scale) = (x.clone(), [POISON]);
                 let to = standard.view_mut();
-                learned.kept(isa, x.view(), to, &mut scale, out.view_mut(), SERIAL);
-                let kept = (standard.view(), &scale[..]);
-                learned.backward(isa, kept, d_out.view(), WriteMode::Add, d_x.view_mut(), SERIAL);
+                learned.forward_save(isa, x.view(), to, &mut scale, out.view_mut(), SERIAL);
+                let forward_save = (standard.view(), &scale[..]);
+                learned.backward(
+                    isa,
+                    forward_save,
+                    d_out.view(),
+                    WriteMode::Add,
+                    d_x.view_mut(),
+                    SERIAL,
+                );
                 let found = bits(&dense(&d_x));
                 assert_eq!(found, expected[expected.len() - columns..], "{isa} {norm:?} alone");
             }
@@ -422,9 +459,16 @@ fn rows_without_variance_have_no_gradient() {
                 let (mut standard, mut out) = (poison(2, 37, 0), poison(2, 37, 0));
                 let (mut d_x, mut scale) = (poison(2, 37, 0), [POISON; 2]);
                 let to = standard.view_mut();
-                learned.kept(isa, x.view(), to, &mut scale, out.view_mut(), SERIAL);
-                let kept = (standard.view(), &scale[..]);
-                learned.backward(isa, kept, d_out.view(), WriteMode::Store, d_x.view_mut(), SERIAL);
+                learned.forward_save(isa, x.view(), to, &mut scale, out.view_mut(), SERIAL);
+                let forward_save = (standard.view(), &scale[..]);
+                learned.backward(
+                    isa,
+                    forward_save,
+                    d_out.view(),
+                    WriteMode::Store,
+                    d_x.view_mut(),
+                    SERIAL,
+                );
                 assert_eq!(scale[0], 0.0);
                 assert_eq!(row(&standard, 0), [0.0; 37], "{isa}: {value}");
                 assert_eq!(row(&d_x, 0), [0.0; 37], "{isa}: {value}");
@@ -434,37 +478,51 @@ fn rows_without_variance_have_no_gradient() {
     }
 }
 
-/// Squares of such rows leave f32, scores and gradients do not.
+/// The squares of such rows overflow or underflow in f32; standardized values and gradients do not.
 #[test]
 fn rows_of_1e30_and_of_1e_30_have_finite_gradients() {
     for norm in BOTH {
         for magnitude in [1e19f32, 1e30, 1e38, 1e-16, 1e-20, 1e-30] {
             let mut random = Random::new(12);
             let x = Strided::new(3, 70, (71, 1), |_, _| random.value() * magnitude);
-            // Gradients that the scale brings back to where f32 is at home.
+            // Gradients that the scale brings back into the range of f32.
             let (_, unit) = batch(2, 3, 70, 0, 0.0);
             let back = if magnitude > 1.0 { magnitude.min(1e30) } else { 1.0 };
             let d_out = Strided::new(3, 70, (70, 1), |i, j| unit.at(i, j) * back);
             check(&learned(norm, 8, 70, true, 0.0), &x, &d_out, 2);
         }
-        // One over the standard deviation is no f32.
+        // The inverse of the standard deviation overflows f32.
         let x = Strided::new(1, 4, (4, 1), |_, j| f32::from_bits(j as u32));
         let learned = Learned { norm, weight: vec![1.0; 4], bias: None, eps: 0.0 };
         for isa in all_isas() {
             let (mut standard, mut out) = (poison(1, 4, 0), poison(1, 4, 0));
             let (mut d_x, mut scale) = (poison(1, 4, 0), [POISON]);
-            learned.kept(isa, x.view(), standard.view_mut(), &mut scale, out.view_mut(), SERIAL);
+            learned.forward_save(
+                isa,
+                x.view(),
+                standard.view_mut(),
+                &mut scale,
+                out.view_mut(),
+                SERIAL,
+            );
             assert_eq!(scale, [f32::MAX]);
             let zero = Strided::new(1, 4, (4, 1), |_, _| 0.0);
-            let kept = (standard.view(), &scale[..]);
-            learned.backward(isa, kept, zero.view(), WriteMode::Store, d_x.view_mut(), SERIAL);
+            let forward_save = (standard.view(), &scale[..]);
+            learned.backward(
+                isa,
+                forward_save,
+                zero.view(),
+                WriteMode::Store,
+                d_x.view_mut(),
+                SERIAL,
+            );
             assert_eq!(dense(&d_x), [0.0; 4]);
         }
     }
 }
 
 #[test]
-fn a_row_that_is_not_finite_spoils_no_other() {
+fn a_row_that_is_not_finite_affects_no_other() {
     for norm in BOTH {
         for n in [1, 5, 33, 100] {
             let learned = learned(norm, 3, n, true, 1e-5);
@@ -474,11 +532,11 @@ fn a_row_that_is_not_finite_spoils_no_other() {
                     let (mut standard, mut out) = (poison(3, n, 0), poison(3, n, 0));
                     let (mut d_x, mut scale) = (poison(3, n, 0), [POISON; 3]);
                     let to = standard.view_mut();
-                    learned.kept(isa, x.view(), to, &mut scale, out.view_mut(), SERIAL);
-                    let kept = (standard.view(), &scale[..]);
+                    learned.forward_save(isa, x.view(), to, &mut scale, out.view_mut(), SERIAL);
+                    let forward_save = (standard.view(), &scale[..]);
                     learned.backward(
                         isa,
-                        kept,
+                        forward_save,
                         d_out.view(),
                         WriteMode::Store,
                         d_x.view_mut(),

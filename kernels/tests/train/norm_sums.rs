@@ -1,4 +1,4 @@
-//! The gradients of a norm's weight and bias: sums over rows, in leaves.
+//! The gradients of the weight and the bias of a norm: sums over rows, in reduction chunks.
 
 use crate::support::errors;
 use crate::support::{CREWS, POISON, Random, Strided, UNIT, all_isas, bits, difference};
@@ -30,7 +30,7 @@ impl Operands {
         Self { standard: matrix(gap), d_out: matrix(gap + 2), ends }
     }
 
-    /// Rows `first..` of as many leaves as `ends` has.
+    /// Rows `first..` in as many reduction chunks as `ends` has.
     fn run(
         &self,
         isa: Isa,
@@ -55,7 +55,7 @@ impl Operands {
         [weight, bias]
     }
 
-    /// Chains and leaves, one operation after the other.
+    /// Sums within chunks and over chunks, one operation after the other.
     fn simulated(&self, column: usize, before: Option<f32>) -> [f32; 2] {
         let (mut total, mut first) = ([before; 2], 0);
         for &end in &self.ends {
@@ -102,7 +102,7 @@ impl Operands {
                 assert_eq!(bits(&found[0]), bits(&self.simulated(j, None)), "{isa}");
                 assert_eq!(bits(&found[1]), bits(&self.simulated(j, Some(0.75))), "{isa}");
             }
-            // Without the bias, and by the other name.
+            // Without the bias, and as `rms_norm_parameters_backward`.
             let leaves = ReductionChunks::new(&self.ends).expect("leaves");
             let (standard, d_out) = (self.standard.view(), self.d_out.view());
             let mut alone = vec![POISON; columns];
@@ -124,7 +124,7 @@ impl Operands {
 
 proptest! {
     #[test]
-    fn sums_match_the_oracle_and_the_promised_order(
+    fn sums_match_the_oracle_and_the_guaranteed_order(
         rows in 0usize..80,
         columns in 0usize..150,
         gap in 0usize..4,
@@ -134,7 +134,7 @@ proptest! {
         Operands::random(seed, rows, columns, gap, longest).check();
     }
 
-    /// Micro-batches of whole leaves: the first stores, the others add.
+    /// Micro-batches of whole reduction chunks: the first stores, the others add.
     #[test]
     fn a_batch_has_the_bits_of_its_micro_batches(
         rows in 1usize..90,
@@ -151,7 +151,7 @@ proptest! {
             operands.run(isa, (0, head), WriteMode::Store, (&mut weight, &mut bias), SERIAL);
             let first = head.last().map_or(0, |&end| end as usize);
             operands.run(isa, (first, tail), WriteMode::Add, (&mut weight, &mut bias), SERIAL);
-            // No leaf at first: zeros are stored, and 0 added to a leaf is the leaf.
+            // Without a chunk at first zeros are stored, and 0 plus a chunk is the chunk.
             prop_assert_eq!(difference(&weight, &whole[0]), None);
             prop_assert_eq!(difference(&bias, &whole[1]), None);
         }
@@ -176,7 +176,7 @@ fn small_integers_are_exact() {
 }
 
 #[test]
-fn trap_19_every_crew_has_the_same_bits() {
+fn trap_19_threads_do_not_change_a_bit() {
     for (rows, columns) in [(600, 200), (3, 20_000), (2000, 65)] {
         let operands = Operands::random(8, rows, columns, 1, 300);
         for isa in all_isas() {
@@ -189,9 +189,9 @@ fn trap_19_every_crew_has_the_same_bits() {
     }
 }
 
-/// NaN in a column stays there.
+/// NaN in a column stays in it.
 #[test]
-fn columns_do_not_know_each_other() {
+fn columns_do_not_affect_each_other() {
     let mut operands = Operands::random(8, 40, 71, 0, 9);
     let all = |operands: &Operands| operands.all(Isa::best(), WriteMode::Store, POISON, SERIAL);
     let clean = all(&operands);

@@ -1,4 +1,4 @@
-//! Adam, norms and averages against f64, and Adam against PyTorch.
+//! Adam, norms and averages compared with f64, and Adam with PyTorch.
 
 use crate::support::errors;
 use crate::support::{CREWS, Random, UNIT, all_isas, bits};
@@ -11,7 +11,7 @@ use simdformer_kernels::{Error, Isa, Parallelism};
 
 const SERIAL: Parallelism<'static> = Parallelism::Serial;
 
-/// Parameters with what belongs to them.
+/// Parameters, gradients and moments.
 #[derive(Clone)]
 struct State {
     parameters: Vec<f32>,
@@ -95,7 +95,7 @@ fn trap_16_three_updates_are_pytorchs() {
         for (i, &expected) in expected.iter().enumerate() {
             let mut state = [f64::from(BEFORE[i]), 0.0, 0.0];
             for (step, gradients) in GRADIENTS.iter().enumerate() {
-                // The golden run was given 1e-3 and 1e-6 in f64.
+                // The golden run used 1e-3 and 1e-6 in f64.
                 let gradient = (f64::from(gradients[i]) * 1e9).round() / 1e9;
                 state = oracle::adam(&settings(step), state, gradient);
             }
@@ -107,7 +107,7 @@ fn trap_16_three_updates_are_pytorchs() {
                 state.update(isa, &settings(step), gradients, SERIAL);
             }
             for (found, expected) in state.parameters.iter().zip(expected) {
-                // Two units in the last place of what was added up.
+                // Two units in the last place of the sum.
                 let bound = 4.0 * UNIT * (expected.abs() + 3.0 * 0.01);
                 let error = (f64::from(*found) - expected).abs();
                 assert!(error <= bound, "{isa}, {beta2}: {found} for {expected}");
@@ -219,7 +219,7 @@ fn threads_change_nothing() {
     }
 }
 
-/// A row that nobody looks up any more: its moments go to 0, without a stay among the subnormal numbers.
+/// A row that is not looked up any more: its moments become 0 without subnormal values in between.
 #[test]
 fn trap_18_moments_of_unused_rows_become_zero() {
     for isa in all_isas() {
@@ -241,14 +241,14 @@ fn trap_18_moments_of_unused_rows_become_zero() {
             }
             assert!(state.first.iter().chain(&state.second).all(|x| x.to_bits() == 0));
             assert!((state.parameters[1] - after).abs() < 0.02);
-            // Gradients that are too small to be squared count as none.
+            // Gradients whose squares underflow count as 0.
             assert_eq!(state.parameters[3..], [0.0, 2.0]);
         }
     }
 }
 
 #[test]
-fn no_number_stays_no_number() {
+fn nan_stays_nan() {
     for isa in all_isas() {
         let mut state = State::new(vec![1.0; 3]);
         state.update(isa, &Adam::default(), &[f32::NAN, f32::INFINITY, 1.0], SERIAL);
@@ -300,12 +300,12 @@ fn wrong_updates_are_errors_that_write_nothing() {
 }
 
 #[test]
-fn sums_of_squares_are_exact_but_for_roundings_of_f64() {
+fn sums_of_squares_are_exact_except_for_f64_rounding() {
     let mut random = Random::new(6);
     for len in [0, 1, 63, 64, 65, 4095, 4096, 4097, 50_000] {
         for magnitude in [1.0, 1e-25, 1e19, f32::MAX, f32::MIN_POSITIVE / 1000.0] {
             let x: Vec<f32> = (0..len).map(|_| magnitude * random.value()).collect();
-            // Kahan's sum.
+            // Kahan summation.
             let (mut exact, mut lost) = (0.0f64, 0.0f64);
             for &x in &x {
                 let part = f64::from(x) * f64::from(x) - lost;
@@ -345,7 +345,7 @@ fn a_sum_is_finite_exactly_if_all_elements_are() {
 }
 
 #[test]
-fn a_factor_clips_what_is_too_long_and_refuses_what_is_no_number() {
+fn a_factor_clips_large_norms_and_rejects_nan() {
     assert_eq!(clip_factor(0.0, 1.0), Some(1.0));
     assert_eq!(clip_factor(1e30, f64::INFINITY), Some(1.0));
     assert_eq!(clip_factor(3.0, 1.5), Some(1.5 / 3.000_001));

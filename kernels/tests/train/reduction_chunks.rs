@@ -1,11 +1,11 @@
-//! Leaves cover all rows, each once.
+//! Reduction chunks cover all rows, each row once.
 
 use crate::support::errors;
 use simdformer_kernels::Expected;
 use simdformer_kernels::train::ReductionChunks;
 
 #[test]
-fn leaves_cover_the_rows_in_order() {
+fn reduction_chunks_cover_the_rows_in_order() {
     for ends in [&[][..], &[1], &[3, 4, 900], &[u32::MAX]] {
         let leaves = ReductionChunks::new(ends).expect("leaves");
         let mut next = 0;
@@ -20,7 +20,7 @@ fn leaves_cover_the_rows_in_order() {
 }
 
 #[test]
-fn an_empty_leaf_is_an_error_that_names_it() {
+fn an_empty_chunk_is_an_error_that_names_it() {
     let end = |chunk, least, found| {
         Err(errors::item("end", ("reduction chunk", chunk), Expected::AtLeast(least), found))
     };

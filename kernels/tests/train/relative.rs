@@ -9,9 +9,9 @@ use simdformer_kernels::{Expected, Matrix, MatrixMut};
 const BUCKETS: [(usize, usize, bool); 5] =
     [(32, 128, true), (32, 128, false), (4, 3, true), (2, 9, false), (7, 1000, true)];
 
-/// Small integers add up exactly, whatever the order: every entry of the table goes to its bucket, once.
+/// Sums of small integers are exact in any order: every entry of the table is added to its bucket once.
 #[test]
-fn each_bucket_gets_its_distances() {
+fn each_bucket_sums_its_distances() {
     for (count, max_distance, bidirectional) in BUCKETS {
         let buckets = RelativeBuckets::new(count, max_distance, bidirectional).unwrap();
         for positions in [0, 1, 2, 5, 40, 300] {
@@ -71,7 +71,7 @@ fn the_gradient_is_the_adjoint_of_the_table() {
 }
 
 #[test]
-fn tables_and_weights_of_another_size_are_refused() {
+fn tables_and_weights_of_another_size_are_errors() {
     let buckets = RelativeBuckets::new(4, 3, true).unwrap();
     let mut gradient = [POISON; 10];
     for (rows, floats, expected) in [

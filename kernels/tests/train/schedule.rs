@@ -8,10 +8,10 @@ fn close(found: f64, expected: f64) {
     assert!((found - expected).abs() <= 1e-12 * expected.abs(), "{found} for {expected}");
 }
 
-/// Steps are counted from 1: the first has a rate, the peak is where the warm-up ends, and it falls from
-/// there.
+/// Steps are counted from 1. The first step has a learning rate, the largest rate is at the end of the
+/// warmup, and the rate decreases after it.
 #[test]
-fn the_first_the_peak_and_the_one_after() {
+fn the_first_rate_the_peak_and_the_rate_after_it() {
     let w = 4000;
     let peak = 1.0 / (512.0f64 * 4000.0).sqrt();
     let schedule = Schedule::paper(512);
@@ -36,7 +36,7 @@ fn the_first_the_peak_and_the_one_after() {
 }
 
 #[test]
-fn curves_go_where_they_should() {
+fn schedules_match_their_definitions() {
     let paper = Schedule::Paper { d_model: 512, factor: 2.0, warmup: 8000 };
     close(paper.rate(8000), 2.0 / (512.0f64 * 8000.0).sqrt());
     let root = Schedule::InverseSquareRoot { peak: 3e-4, warmup: 16_000 };

@@ -1,6 +1,6 @@
-//! How much stack an update takes beside products.
+//! The stack that training kernels use.
 
-use crate::attention::{Case, Gradients, Kept};
+use crate::attention::{Case, Gradients, Saved};
 use crate::support::batch::Batch;
 use crate::support::stack::{ATTENTION, OTHERS, check};
 use crate::support::{Random, all_isas};
@@ -67,7 +67,7 @@ fn updates() {
     }
 }
 
-/// Attention and its gradient, with weights dropped.
+/// Attention with dropout of weights, and its gradient.
 #[test]
 fn attentions() {
     for (tokens, causal) in [(9, false), (300, true)] {
@@ -83,7 +83,7 @@ fn attentions() {
             let floats = attention_scratch(isa, sequences, 1, 64).expect("a small size");
             let mut scratch = vec![0.0; floats];
             check(isa, "attention that drops nothing", ATTENTION, || {
-                let Kept { context, sums } = &mut kept;
+                let Saved { context, sums } = &mut kept;
                 let (out, scratch) = (context.view_mut(), &mut scratch);
                 attention_forward_save(
                     isa, qkv, sequences, &options, None, out, sums, scratch, SERIAL,
@@ -91,7 +91,7 @@ fn attentions() {
                 .expect("a fit");
             });
             check(isa, "attention that drops weights", ATTENTION, || {
-                let Kept { context, sums } = &mut kept;
+                let Saved { context, sums } = &mut kept;
                 let (out, scratch) = (context.view_mut(), &mut scratch);
                 attention_forward_save(
                     isa, qkv, sequences, &options, dropout, out, sums, scratch, SERIAL,

@@ -1,5 +1,5 @@
-//! The gradients of a linear layer against their oracles: small integers, of which every bit must be right,
-//! and real numbers within the documented bound, in every layout, with poison wherever nothing is theirs.
+//! The gradients of a linear layer compared with their oracles: small integers, for which every bit must be
+//! right, and real numbers within the documented bound, in every layout, with poison around every operand.
 
 use crate::support::errors;
 use crate::support::gemm::{Packed, product, strides};
@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 
 const SERIAL: Parallelism<'static> = Parallelism::Serial;
 
-/// Operands, and results to be written or added to.
+/// Operands, and results that are stored or added to.
 #[derive(Clone)]
 pub(crate) struct Call {
     pub(crate) d_y: Strided,
@@ -24,7 +24,7 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// Dense operands, results full of poison.
+    /// Dense operands, and results that hold poison.
     pub(crate) fn new(
         [rows, outputs, inputs]: [usize; 3],
         ends: &[u32],
@@ -39,7 +39,7 @@ impl Call {
         }
     }
 
-    /// In a scratch of exactly the documented length, full of poison.
+    /// With a scratch of exactly the documented length, which holds poison.
     pub(crate) fn run(&mut self, isa: Isa, write: WriteMode, parallelism: Parallelism<'_>) {
         let leaves = ReductionChunks::new(&self.ends).expect("leaves");
         let longest = leaves.ranges().map(|rows| rows.len()).max().unwrap_or(0);
@@ -59,14 +59,14 @@ impl Call {
         .expect("a fit");
     }
 
-    /// The gradient of the weight, end to end.
+    /// The gradient of the weight without gaps.
     pub(crate) fn weight(&self) -> Vec<f32> {
         let (rows, columns) = (self.d_weight.rows, self.d_weight.columns);
         (0..rows * columns).map(|i| self.d_weight.at(i / columns, i % columns)).collect()
     }
 }
 
-/// Rows cut at `cuts` places, somewhere.
+/// Reduction chunks that end at up to `cuts` random rows.
 pub(crate) fn ends(random: &mut Random, rows: usize, cuts: usize) -> Vec<u32> {
     let mut ends = BTreeSet::new();
     if rows > 0 {
@@ -76,7 +76,7 @@ pub(crate) fn ends(random: &mut Random, rows: usize, cuts: usize) -> Vec<u32> {
     ends.into_iter().collect()
 }
 
-/// Every number of outputs and inputs up to two tiles and one, in a few rows and leaves.
+/// Every number of outputs and inputs up to two tiles and one, for few rows and chunks.
 #[test]
 fn small_integers_are_exact_in_every_shape_around_tiles() {
     for isa in all_isas() {
@@ -96,7 +96,7 @@ fn small_integers_are_exact_in_every_shape_around_tiles() {
     }
 }
 
-/// Rows around a block, outputs around blocks of strips, several panels, several leaves.
+/// Rows around a block, outputs around blocks of strips, several panels, several chunks.
 #[test]
 fn small_integers_are_exact_around_every_edge() {
     let mut shapes = vec![[512, 48, 64], [513, 49, 65], [100, 95, 130], [40, 97, 200]];
@@ -143,7 +143,7 @@ fn check_integers(isa: Isa, random: &mut Random, shape @ [rows, outputs, inputs]
     }
 }
 
-/// `<dY, X W^T> = <dY W, X> = <dY^T X, W>`, in integers, so exactly.
+/// `<dY, X W^T> = <dY W, X> = <dY^T X, W>`, exact because all values are integers.
 #[test]
 fn forward_and_gradients_are_adjoint() {
     for isa in all_isas() {
@@ -174,7 +174,7 @@ fn forward_and_gradients_are_adjoint() {
 struct Case {
     shape: [usize; 3],
     cuts: usize,
-    /// Gaps, and whether it lies column by column.
+    /// Gaps, and whether it is column-major.
     layouts: [(usize, bool); 3],
     spread: usize,
     write: WriteMode,
@@ -260,7 +260,8 @@ proptest! {
     }
 }
 
-/// No rows: a Store clears, an Add leaves everything as it is. No outputs or no inputs: nothing but a bias.
+/// Without rows, Store writes zeros and Add changes nothing. Without outputs or inputs there is only a
+/// bias.
 #[test]
 fn zero_sizes_write_what_the_formula_says() {
     for isa in all_isas() {
@@ -279,7 +280,7 @@ fn zero_sizes_write_what_the_formula_says() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_and_nothing_is_written() {
+fn operands_that_do_not_fit_are_errors_and_nothing_is_written() {
     let data = [1.0f32; 64];
     let matrix = |rows, columns| Matrix::new(&data, rows, columns).expect("small");
     for isa in all_isas() {
@@ -327,7 +328,7 @@ fn what_does_not_fit_is_refused_and_nothing_is_written() {
             messages.insert(wanted.to_string());
         }
         assert_eq!(messages.len(), 5, "every message is distinct: {messages:?}");
-        // The longest leaf counts, not all rows.
+        // The longest reduction chunk counts, not all rows.
         let three = weight_gradient_scratch(isa, 3, 3, 4).expect("small");
         let wanted = errors::min_len("scratch", three, expected);
         if three > expected {

@@ -1,4 +1,4 @@
-//! The bits of the gradients of a linear layer: what they must not depend on.
+//! The bits of the gradients of a linear layer do not depend on how they are computed.
 
 use super::weight_gradient::{Call, ends};
 use crate::support::{CREWS, POISON, Random, Strided, all_isas, brief, difference};
@@ -9,9 +9,9 @@ use simdformer_kernels::{Matrix, MatrixMut, Parallelism};
 
 const SERIAL: Parallelism<'static> = Parallelism::Serial;
 
-/// Sums over rows as they are defined, one rounding a multiply-add.
+/// Sums over rows by their definition, with one rounding for each multiply-add.
 #[test]
-fn an_element_is_one_chain_per_leaf() {
+fn an_element_is_one_chain_per_reduction_chunk() {
     for isa in all_isas() {
         let mut random = Random::new(4);
         for shape @ [rows, outputs, inputs] in [[9, 7, 70], [40, 13, 20], [600, 50, 65]] {
@@ -62,9 +62,9 @@ fn instruction_sets_give_the_same_bits() {
     }
 }
 
-/// A batch, and micro-batches of whole leaves of which the later ones add.
+/// A batch, and micro-batches of whole reduction chunks that add to the first.
 #[test]
-fn calls_that_add_whole_leaves_are_one_call() {
+fn calls_that_add_whole_chunks_equal_one_call() {
     let (rows, outputs, inputs) = (230, 61, 70);
     for isa in all_isas() {
         let mut random = Random::new(6);
@@ -129,7 +129,7 @@ fn trap_19_threads_do_not_change_a_bit() {
     }
 }
 
-/// A row of dY or of X that is not a number spoils what depends on it, and nothing else.
+/// A NaN in a row of dY or X reaches the gradients that depend on it, and no others.
 #[test]
 fn nan_reaches_its_column_only() {
     for isa in all_isas() {
@@ -148,9 +148,10 @@ fn nan_reaches_its_column_only() {
     }
 }
 
-/// Without a gradient of the bias the other one is the same; any address of the scratch will do.
+/// Without a gradient of the bias the gradient of the weight is the same, and so it is with the scratch at
+/// any address.
 #[test]
-fn neither_a_missing_bias_nor_the_place_of_the_scratch_changes_a_bit() {
+fn neither_a_missing_bias_nor_the_address_of_the_scratch_changes_a_bit() {
     let [rows, outputs, inputs] = [50, 20, 90];
     for isa in all_isas() {
         let mut random = Random::new(9);

@@ -18,7 +18,7 @@ pub(crate) fn allocations<R>(work: impl FnOnce() -> R) -> (usize, R) {
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         CALLS.fetch_add(1, SeqCst);
-        // SAFETY: the caller's promises are those that `System` asks for.
+        // SAFETY: the caller keeps the contract of `GlobalAlloc`, which is that of `System`.
         unsafe { System.alloc(layout) }
     }
 

@@ -1,4 +1,4 @@
-//! What was once not as promised: the table is in `main.rs`.
+//! Guarantees that earlier versions broke. The table is in `main.rs`.
 
 use crate::numbers::{Numbers, checkpoint, config, model, tensors};
 use simdformer::checkpoint::CheckpointError;
@@ -19,7 +19,7 @@ fn begin(session: &mut Session<'_>) -> (SourceId, HypothesisId) {
     (sentence[0], session.start(sentence[0]).expect("a row"))
 }
 
-/// What is generated for `tokens`: the ids, and why it ended.
+/// Generates for `tokens`. Returns the ids and the finish.
 fn generate(
     session: &mut Session<'_>,
     options: &SearchOptions,
@@ -51,7 +51,7 @@ pub(crate) fn handles_are_of_one_session() {
     a.step(&[StepRow { row, token: 1 }]).expect("its own");
 }
 
-pub(crate) fn a_cut_is_called_a_cut() {
+pub(crate) fn a_cut_has_its_own_finish() {
     let mut config = config();
     config.generation.max_length = Some(40);
     config.tokens.forced_eos = vec![0];
@@ -65,7 +65,7 @@ pub(crate) fn a_cut_is_called_a_cut() {
     let wanted = SearchOptions { max_length: None, max_new_tokens: Some(7), ..wanted };
     let refused = generate(&mut session, &wanted).expect_err("7 do not fit 6");
     assert!(refused.to_string().contains("`max_new_tokens` may be at most 6"), "{refused}");
-    // With no end of its own, the plan is what cuts, and no end token hides it.
+    // Without an end token in the request, the plan cuts the target, and no end token hides the cut.
     let options = SearchOptions { min_new_tokens: 99, ..session.search_options() };
     let (tokens, finish) = generate(&mut session, &options).expect("translated");
     assert_eq!((tokens.len(), finish), (6, Finish::Length));
@@ -94,8 +94,9 @@ pub(crate) fn a_stream_names_its_source() {
     assert!(done.into_iter().all(|done| done));
 }
 
-/// This program is built without the features `f16` and `int8`: what needs them is an error that names them.
-pub(crate) fn a_format_without_its_feature_is_refused() {
+/// This program is built without the features `f16` and `int8`. A call that needs one is an error that
+/// names it.
+pub(crate) fn a_dtype_without_its_feature_is_an_error() {
     for (forms, feature) in [("f16", "f16"), ("bf16", "f16"), ("int8", "int8"), ("int8x16", "int8")]
     {
         let forms = forms.parse().expect("the name of a form");
@@ -116,7 +117,7 @@ pub(crate) fn a_format_without_its_feature_is_refused() {
     assert_eq!(refused, Err(Error::MissingFeature { feature: "f16" }));
 }
 
-pub(crate) fn a_plan_holds_what_it_says() {
+pub(crate) fn a_plan_has_space_for_what_it_states() {
     let model = model();
     let limits = Limits { beams: 2, ..Limits::new(1, 6, 16) };
     let mut session = Session::new(&model, limits).expect("a session");
@@ -128,7 +129,7 @@ pub(crate) fn a_plan_holds_what_it_says() {
     let logits = session.step(&[StepRow { row: second, token: 1 }]).expect("a step").to_vec();
     assert_eq!(session.row_len(child), Ok(1));
 
-    // And in any order.
+    // In any order.
     let mut random = Numbers(9);
     let mut living = vec![child, second];
     for operation in 0..2000 {
@@ -158,7 +159,7 @@ pub(crate) fn a_plan_holds_what_it_says() {
     assert_eq!(session.step(&[StepRow { row, token: 1 }]).expect("a step"), logits);
 }
 
-/// A configuration of Marian as Hugging Face writes it.
+/// A Marian configuration as Hugging Face writes it.
 fn marian(more: &str) -> Config {
     let json = format!(
         r#"{{"model_type": "marian", "d_model": 16, "vocab_size": 9, "pad_token_id": 8,
@@ -168,7 +169,7 @@ fn marian(more: &str) -> Config {
     Config::from_hugging_face(&json).expect("a configuration")
 }
 
-pub(crate) fn missing_is_missing() {
+pub(crate) fn a_missing_tensor_is_an_error() {
     let config = marian(r#", "encoder_attention_heads": 4, "tie_word_embeddings": false"#);
     let mut tensors = tensors(&config);
     assert!(checkpoint(&config, &tensors).is_ok());
@@ -191,7 +192,7 @@ pub(crate) fn defaults_are_listed() {
     assert!(!listed(&said).iter().any(|default| default.starts_with("encoder_attention_heads")));
 }
 
-pub(crate) fn a_bad_request_is_named_beforehand() {
+pub(crate) fn a_wrong_request_is_named_before_generate() {
     let model = model();
     let mut session = Session::new(&model, Limits::new(2, 6, 6)).expect("a session");
     let options = session.search_options();
@@ -211,7 +212,7 @@ pub(crate) fn a_bad_request_is_named_beforehand() {
     assert_eq!(empty, Err(SessionError::Source { index: 0, error: SourceError::Empty }));
 }
 
-pub(crate) fn what_no_checkpoint_has_is_invalid() {
+pub(crate) fn a_configuration_without_tensor_names_is_invalid() {
     let mut config = marian(r#", "encoder_attention_heads": 4"#);
     assert_eq!(config.validate(), Ok(()));
     config.encoder.final_norm = true;
@@ -229,7 +230,7 @@ fn text<T, E: Error>(result: Result<T, E>) -> String {
     }
 }
 
-pub(crate) fn errors_name_what_is_wrong() {
+pub(crate) fn errors_name_the_wrong_operand() {
     let mut data = [0.0; 64];
     let matrix = Matrix::new(&data, 2, 4).expect("space");
     let expected = "end of a block of rows: expected at most 2, found 3";
@@ -254,8 +255,8 @@ pub(crate) fn errors_name_what_is_wrong() {
     let (sentence, row) = begin(&mut session);
     session.release(row).expect("released");
     let mut scratch = vec![0.0; session.plan().trace_floats()];
-    let nobody = session.align(sentence, &[1], (0, &[]), &mut scratch, &mut [0.0; 3]);
-    assert_eq!(text(nobody), "an alignment takes at least one head; found none");
+    let no_heads = session.align(sentence, &[1], (0, &[]), &mut scratch, &mut [0.0; 3]);
+    assert_eq!(text(no_heads), "an alignment takes at least one head; found none");
     let expected = format!(
         "the scratch must have {} floats (`Plan::trace_floats`); found 1",
         session.plan().trace_floats()
@@ -278,7 +279,7 @@ pub(crate) fn a_chain_of_errors_is_one_sentence() {
     }
 }
 
-pub(crate) fn limits_and_options_that_cannot_work() {
+pub(crate) fn limits_and_options_that_cannot_work_are_errors() {
     let model = model();
     let limits = Limits::new(1, 6, 6);
     let with = |limits: Limits| text(Session::new(&model, limits));
@@ -311,7 +312,7 @@ pub(crate) fn a_forked_child_takes_a_draft() {
     assert_eq!(session.step(&[StepRow { row, token: 5 }]).expect("a step"), last);
 }
 
-pub(crate) fn a_misspelt_instruction_set_is_refused() {
+pub(crate) fn a_misspelt_instruction_set_is_an_error() {
     let detected = |name: &str| {
         let mut child = std::process::Command::new(std::env::current_exe().expect("this program"));
         let output = child.arg("detect").env("SIMDFORMER_ISA", name).output().expect("it runs");

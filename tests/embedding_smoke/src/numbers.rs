@@ -1,4 +1,4 @@
-//! Numbers that look random, and a small model made of them.
+//! Pseudorandom numbers, and a small model made of them.
 
 use crate::pool::Pool;
 use simdformer::Model;
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A linear congruence.
+/// A linear congruential generator.
 pub(crate) struct Numbers(pub(crate) u32);
 
 impl Numbers {
@@ -35,14 +35,14 @@ pub(crate) fn bits(floats: &[f32]) -> Vec<u32> {
     floats.iter().map(|x| x.to_bits()).collect()
 }
 
-/// A pool that counts how often it was asked for its threads' work.
+/// A pool that counts the calls of `for_each`.
 pub(crate) struct Engine {
     pool: Pool,
     asked: AtomicUsize,
 }
 
 impl Engine {
-    /// All of its threads have begun: a thread of std's allocates when it does.
+    /// Returns when all threads have started, because the start of a thread allocates.
     pub(crate) fn new(threads: usize) -> Self {
         let (pool, barrier) = (Pool::new(threads), Barrier::new(threads));
         pool.for_each(threads, &|_| {
@@ -51,7 +51,7 @@ impl Engine {
         Self { pool, asked: AtomicUsize::new(0) }
     }
 
-    /// Whether it was asked, which it must be if it has threads to give.
+    /// Whether `for_each` was called, as it must be if the pool has several threads.
     pub(crate) fn was_asked(&self) -> bool {
         (self.asked.load(Ordering::Relaxed) > 0) == (self.threads() > 1)
     }
@@ -70,7 +70,7 @@ impl Executor for Engine {
 
 pub(crate) const VOCABULARY: usize = 1200;
 
-/// Wide enough that its products are cut for threads.
+/// Wide enough that its products are split into tasks.
 pub(crate) fn config() -> Config {
     let small =
         Dimensions { d_model: 96, heads: 4, layers: 2, ffn_dim: 256, vocabulary: VOCABULARY };
@@ -78,7 +78,7 @@ pub(crate) fn config() -> Config {
     Config { tokens, ..Config::transformer(small) }
 }
 
-/// The tensors of a model under the names of its roles, as an engine holds them.
+/// The tensors of a model by the names of their `TensorId`s, as an engine holds them.
 pub(crate) type Tensors = BTreeMap<String, (Vec<usize>, Vec<u8>)>;
 
 pub(crate) fn tensors(config: &Config) -> Tensors {

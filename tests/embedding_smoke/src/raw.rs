@@ -1,4 +1,4 @@
-//! Kernels on pointers and on threads of the engine's: the bits of slices and of one thread.
+//! Kernels on pointers and on the engine's threads give the bits of slices and of one thread.
 
 use crate::counting::allocations;
 use crate::numbers::{Engine, Numbers, bits};
@@ -11,10 +11,10 @@ const ROWS: usize = 70;
 const DEPTH: usize = 130;
 const COLUMNS: usize = 300;
 
-/// What lies between elements, and must stay there.
+/// The value between elements, which must not change.
 const GAP: f32 = f32::NAN;
 
-/// `[rows, columns]` with so many elements from row to row, gaps filled.
+/// A matrix `[rows, columns]` whose rows are `stride` elements apart. The gaps are filled.
 fn padded(dense: &[f32], columns: usize, stride: usize) -> Vec<f32> {
     dense
         .chunks(columns)
@@ -22,7 +22,7 @@ fn padded(dense: &[f32], columns: usize, stride: usize) -> Vec<f32> {
         .collect()
 }
 
-/// The elements of such a matrix; panics if a gap was written.
+/// The elements of such a matrix. Panics if a gap was written.
 fn dense(padded: &[f32], columns: usize, stride: usize) -> Vec<f32> {
     let rows = padded.chunks(stride);
     rows.flat_map(|row| {
@@ -56,7 +56,8 @@ pub(crate) fn a_product_of_raw_views() {
             for unpacked in [false, true] {
                 let mut out = empty.clone();
                 let (calls, ()) = allocations(|| {
-                    // SAFETY: `padded` has made rows of these strides, and all are borrowed here.
+                    // SAFETY: `padded` made rows of these strides, and all of them are
+                    // borrowed here.
                     let (a, w, c) = unsafe {
                         (
                             Matrix::from_raw_parts(a.as_ptr(), ROWS, DEPTH, DEPTH + 5, 1),
@@ -88,10 +89,10 @@ pub(crate) fn a_product_of_raw_views() {
     }
 }
 
-/// Of a buffer `[rows, columns]`, one thread has the even columns and the other the odd ones.
+/// In a buffer `[rows, columns]`, one thread writes the even columns and another the odd ones.
 pub(crate) fn columns_of_one_buffer_on_two_threads() {
     struct Shared(*mut f32);
-    // SAFETY: each thread writes columns of its own.
+    // SAFETY: each thread writes only its own columns.
     unsafe impl Sync for Shared {}
     let (isa, mut random) = (Isa::best(), Numbers(2));
     let (a, w) = (random.floats(ROWS * DEPTH), random.floats(DEPTH * COLUMNS));
@@ -109,8 +110,8 @@ pub(crate) fn columns_of_one_buffer_on_two_threads() {
         let write = |parity| {
             let (shared, weight) = (&shared, &weight);
             scope.spawn(move || {
-                // SAFETY: the last element is the last but one, or the last, of the buffer, and the
-                // other thread has the elements between.
+                // SAFETY: the last element is the last or the last but one of the buffer.
+                // The other thread writes only the elements between.
                 let c = unsafe {
                     let first = shared.0.add(parity);
                     MatrixMut::from_raw_parts(first, ROWS, COLUMNS, 2 * COLUMNS, 2)
@@ -119,7 +120,7 @@ pub(crate) fn columns_of_one_buffer_on_two_threads() {
                 gemm(x, weight, &Epilogue::default(), c, Parallelism::Serial).expect("a fit");
             })
         };
-        // A thread allocates until it is joined, and what comes next counts that.
+        // A thread allocates until it is joined, and the next test counts allocations.
         for thread in [write(0), write(1)] {
             thread.join().expect("a product");
         }
@@ -138,7 +139,7 @@ pub(crate) fn attention_of_raw_views() {
     let sequences = [Sequence::packed(0, 50), Sequence::packed(50, 40)];
     let options = AttentionOptions { causal: true, ..AttentionOptions::new(HEAD_DIM) };
     let fused = Numbers(4).floats(3 * TOKENS * WIDTH);
-    // Head after head, as engines with `[heads, tokens, head_dim]` have it.
+    // Head after head, as in engines with `[heads, tokens, head_dim]`.
     let head_major = |part: usize| -> Vec<f32> {
         let element =
             |h: usize, t: usize, i: usize| fused[t * 3 * WIDTH + part * WIDTH + h * HEAD_DIM + i];
@@ -165,12 +166,13 @@ pub(crate) fn attention_of_raw_views() {
             let (calls, ()) = allocations(|| {
                 let view = |part: &[f32]| {
                     let (data, stride) = (part.as_ptr(), TOKENS * HEAD_DIM);
-                    // SAFETY: such a tensor ends where the part does, which outlives the call.
+                    // SAFETY: the tensor ends with its part of the buffer, which
+                    // outlives the call.
                     unsafe { Heads::from_raw_parts(data, shape, HEAD_DIM, stride) }.expect("a view")
                 };
                 let [query, key, value] = [&parts[0], &parts[1], &parts[2]].map(|part| view(part));
                 let stride = TOKENS * HEAD_DIM;
-                // SAFETY: as above, and nobody else has the output.
+                // SAFETY: as above, and nothing else uses the output.
                 let to =
                     unsafe { HeadsMut::from_raw_parts(out.as_mut_ptr(), shape, HEAD_DIM, stride) };
                 attention(

@@ -1,4 +1,4 @@
-//! A whole translation with tensors, threads and memory of the engine's.
+//! A whole translation with the tensors, threads and memory of the engine.
 
 use crate::counting::allocations;
 use crate::numbers::{Engine, Numbers, VOCABULARY, checkpoint, config, tensors};
@@ -9,7 +9,7 @@ use simdformer_kernels::Isa;
 const SOURCES: usize = 7;
 const TARGET: usize = 10;
 
-/// Tokens and bits of the score of every hypothesis, in memory that is there before.
+/// The tokens and the bits of the score of every hypothesis, in memory that exists beforehand.
 #[derive(Debug, PartialEq)]
 struct Answers {
     tokens: [[[u32; TARGET]; 3]; SOURCES],
@@ -77,7 +77,7 @@ pub(crate) fn a_first_translation_allocates_nothing() {
                 let mut session =
                     Session::with_buffer(&model, limits, &mut memory).expect("a session");
                 session.set_threads(Threads::Executor(&pool));
-                // The very first call, and one more.
+                // The first call, and one more.
                 for _ in 0..2 {
                     let (calls, found) = allocations(|| translate(&mut session, &sources, options));
                     assert_eq!(calls, 0, "{isa}: {threads} threads, {options:?}");

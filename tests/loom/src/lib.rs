@@ -1,10 +1,10 @@
-//! The batches of `kernels/src/parallel/batch.rs`, compiled on loom's atomics. Loom runs each model
-//! below once for every interleaving of its threads, with every value that a read may see, up to
-//! [`PREEMPTIONS`] switches that no thread asked for; a thread that waits for ever, or memory that
-//! is read without being published, fails.
+//! The batches of `kernels/src/parallel/batch.rs`, compiled with the atomics of loom. Loom runs each model
+//! below once for every interleaving of its threads and every value that a read may see, with up to
+//! [`PREEMPTIONS`] preemptions. A thread that waits for ever fails the model, and so does memory that is
+//! read before it is published.
 //!
-//! Run by `.ci/run`: `cargo test --manifest-path tests/loom/Cargo.toml`. `LOOM_MAX_PREEMPTIONS`
-//! takes the place of the bound.
+//! Run by `.ci/run`: `cargo test --manifest-path tests/loom/Cargo.toml`. The environment variable
+//! `LOOM_MAX_PREEMPTIONS` replaces the bound.
 #![cfg(test)]
 
 extern crate std;
@@ -18,10 +18,11 @@ use batch::{Batches, Helper, Leader};
 use loom::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-/// Switches in one run beside those where a thread waits: nearly all faults need one or two.
+/// Preemptions in one run, not counting switches at which a thread waits. Nearly all faults need one or
+/// two.
 const PREEMPTIONS: usize = 2;
 
-/// What a task does.
+/// The behavior of a task.
 #[derive(Clone, Copy, PartialEq)]
 enum Does {
     Return,
@@ -29,31 +30,31 @@ enum Does {
 }
 use Does::{Panic, Return};
 
-/// What a task that is meant to panic panics with.
+/// The payload of a panic that the test intends.
 #[derive(Debug, PartialEq)]
 struct Meant(usize);
 
-/// A place that one thread at a time may write, and that others may read when that has been
-/// published: loom sees to it.
+/// A cell that one thread at a time may write. Others may read it after that has been published; loom
+/// checks this.
 struct Place(UnsafeCell<usize>);
 
-// SAFETY: loom fails the model when two threads are at one place at once.
+// SAFETY: loom fails the model when two threads access one cell at the same time.
 unsafe impl Sync for Place {}
 
-/// Runs a batch and checks that each task ran once, unless one panicked, and that the leader sees
-/// what the tasks wrote.
+/// Runs a batch and checks that each task ran once unless one panicked, and that the leader sees the
+/// results of all tasks.
 fn check(leader: &Leader<'_>, tasks: &[Does], share: impl FnOnce(&(dyn Fn() + Sync))) {
     let places: Vec<Place> = tasks.iter().map(|_| Place(UnsafeCell::new(0))).collect();
     let task = |index: usize| {
         // SAFETY: only this task writes there; loom checks it.
         places[index].0.with_mut(|count| unsafe { *count += 1 });
         if tasks[index] == Panic {
-            // No hook: no message for each of a million runs.
+            // Without the panic hook, which would print a message in each of a million runs.
             resume_unwind(Box::new(Meant(index)));
         }
     };
     let result = catch_unwind(AssertUnwindSafe(|| leader.run(tasks.len(), &task, share)));
-    // SAFETY: the batch is over; loom checks it.
+    // SAFETY: the batch has ended; loom checks it.
     let count = |place: &Place| place.0.with(|count| unsafe { *count });
     match result {
         Ok(()) => {
@@ -65,13 +66,13 @@ fn check(leader: &Leader<'_>, tasks: &[Does], share: impl FnOnce(&(dyn Fn() + Sy
                 assert!(tasks[meant.0] == Panic && count(&places[meant.0]) == 1);
                 assert!(places.iter().all(|place| count(place) <= 1));
             }
-            // Loom's own.
+            // A panic of loom itself.
             Err(panic) => resume_unwind(panic),
         },
     }
 }
 
-/// `lead` beside `helpers` threads that do `help`, in every interleaving.
+/// Runs `lead` beside `helpers` threads that run `help`, in every interleaving.
 fn model(
     helpers: usize,
     help: fn(Helper<'static>),
@@ -89,7 +90,7 @@ fn run(
     lead: impl Fn(&Leader<'_>, Helper<'static>) + Send + Sync + 'static,
 ) {
     builder.check(move || {
-        // Threads of loom's live as long as they like; the batches then do, too.
+        // The threads of loom have the lifetime `'static`, so the batches need it too.
         let batches = Box::leak(Box::new(Batches::new()));
         let whole: *mut Batches = batches;
         let (leader, helper) = batches.split();
@@ -100,16 +101,16 @@ fn run(
         for thread in threads {
             thread.join().expect("no helper panics");
         }
-        // SAFETY: made above, and all who saw it are gone.
+        // SAFETY: allocated above, and no thread has a reference to it any more.
         drop(unsafe { Box::from_raw(whole) });
     });
 }
 
 fn alone(_: &(dyn Fn() + Sync)) {}
 
-/// The leader calls a helper in for one batch, as it does when those who stayed have gone.
+/// The leader requests a helper for one batch, as it does after the earlier helpers have gone.
 fn called(helper: Helper<'_>) -> impl FnOnce(&(dyn Fn() + Sync)) {
-    // What `rayon::join` does when nobody steals: first the one, then the other, on one thread.
+    // As `rayon::join` does when no thread steals: first one closure, then the other, on one thread.
     move |finish| {
         finish();
         helper.help();
@@ -184,15 +185,15 @@ fn a_leader_that_panics_beside_its_batches() {
         let panic = catch_unwind(AssertUnwindSafe(|| {
             check(leader, &[Return, Return], |_| resume_unwind(Box::new(Meant(0))));
         }));
-        // Both tasks are done nevertheless: this checks that `check` came to the panic only then.
+        // Both tasks are done: the panic came from `check`, after the batch.
         assert!(panic.is_err());
         check(leader, &[Return], alone);
     });
 }
 
-/// What rayon does to a leader, or to a task, that waits inside it: it hands it a helper's job.
+/// As rayon does to a leader or a task that waits: it runs a job of a helper on the same thread.
 #[test]
-fn a_leader_that_is_handed_its_own_helper() {
+fn a_leader_runs_its_own_helper() {
     model(1, Helper::stay, |leader, helper| {
         check(leader, &[Return, Return], alone);
         helper.stay();
@@ -201,14 +202,14 @@ fn a_leader_that_is_handed_its_own_helper() {
 }
 
 #[test]
-fn a_task_that_is_handed_a_helper_of_its_own_team() {
+fn a_task_runs_a_helper_of_its_own_team() {
     model(1, Helper::stay, |leader, helper| {
         leader.run(2, &|_| helper.stay(), alone);
         check(leader, &[Return, Return], called(helper));
     });
 }
 
-/// Every order of one helper and one batch, without a bound.
+/// Every order of one helper and one batch, without a bound on preemptions.
 #[test]
 fn one_helper_without_a_bound() {
     let mut builder = loom::model::Builder::new();
@@ -216,7 +217,7 @@ fn one_helper_without_a_bound() {
     run(builder, 1, Helper::stay, |leader, _| check(leader, &[Return, Panic], alone));
 }
 
-/// Every index of a batch is taken once from whichever end, also when helpers come and go.
+/// Every index of a batch is claimed once, from either end, also when helpers join and leave.
 #[test]
 fn helpers_that_come_and_go() {
     fn come_and_go(helper: Helper<'_>) {

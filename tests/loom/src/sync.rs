@@ -1,12 +1,12 @@
-//! Loom's versions of what `kernels/src/parallel/sync.rs` gives.
+//! Loom's versions of the items of `kernels/src/parallel/sync.rs`.
 
 pub(super) use loom::sync::Mutex;
 pub(super) use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
-/// A helper looks again once before it goes.
+/// A helper looks for a task once more before it leaves.
 pub(super) const PATIENCE: u32 = 1;
 
-/// Loom lets the others run first.
+/// Loom lets other threads run first.
 pub(super) fn wait(_round: u32) {
     loom::thread::yield_now();
 }

@@ -1,11 +1,11 @@
-//! A program with no std, no allocator and no unwinding runs the kernels on arrays, views of pointers and an
-//! executor of its own, on every instruction set of the machine, and compares with numbers worked out by
+//! A program without std, allocator and unwinding. It runs the kernels on arrays, views of pointers and an
+//! executor of its own, on every instruction set of the machine, and compares with numbers computed by
 //! hand.
 //!
-//! That it links is half of the test: anything in the kernels that needs `alloc` would ask for a
-//! global allocator, and there is none. The C library gives the start-up code and `abort`.
+//! Linking is half of the test: an item of the kernels that needs `alloc` would need a global allocator,
+//! and there is none. The C library provides the start-up code and `abort`.
 //!
-//! The exit code is 0 when every number is right, and otherwise names the first check that failed.
+//! The exit code is 0 if every number is right. Otherwise it names the first check that failed.
 #![no_std]
 #![no_main]
 
@@ -18,6 +18,9 @@ use simdformer_kernels::{
     gemm_unpacked, gemm_unpacked_scratch,
 };
 
+#[path = "../../../examples/first_hour/no_std.rs"]
+mod no_std;
+
 #[link(name = "c")]
 unsafe extern "C" {
     safe fn abort() -> !;
@@ -28,42 +31,42 @@ fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
     abort()
 }
 
-/// The prebuilt `core` was compiled to unwind and names this symbol in its tables, which std would
-/// define. Nothing unwinds here, so nothing calls it.
+/// The prebuilt `core` was compiled for unwinding, and its tables name this symbol, which std would define.
+/// Nothing unwinds here, so nothing calls it.
 #[unsafe(no_mangle)]
 extern "C" fn rust_eh_personality() {
     abort()
 }
 
-/// What went wrong; the value is the exit code.
+/// The check that failed. The value is the exit code.
 #[derive(Clone, Copy)]
 #[repr(u8)]
 enum Failure {
-    /// Fewer instruction sets than the scalar one.
+    /// The machine has fewer instruction sets than the scalar one.
     NoInstructionSet = 10,
-    /// A view or the packing was refused.
+    /// A view or the packing was an error.
     Setup,
-    /// The GEMM was refused.
+    /// The GEMM was an error.
     GemmRefused,
-    /// The GEMM gave other numbers.
+    /// The GEMM gave wrong numbers.
     GemmWrong,
-    /// A call that must be refused was not.
+    /// A call that must be an error succeeded.
     BadCallAccepted,
-    /// The attention was refused.
+    /// The attention was an error.
     AttentionRefused,
-    /// The attention gave other numbers.
+    /// The attention gave wrong numbers.
     AttentionWrong,
-    /// A product in parts of a buffer, on an executor, was refused.
+    /// A product in parts of a buffer, on an executor, was an error.
     PartsRefused,
     /// It gave other numbers than the product as a whole.
     PartsWrong,
-    /// The executor was not used, or not for all.
+    /// The executor did not run, or did not run all tasks.
     NotExecuted,
-    /// Attention over a cache gave other numbers.
+    /// Attention over a cache gave wrong numbers.
     CacheWrong,
-    /// A normalized row was refused or is wrong.
+    /// A norm was an error or gave wrong numbers.
     NormWrong,
-    /// A layer of three kernels was refused or is wrong.
+    /// The function of `examples/first_hour` was an error or gave wrong numbers.
     LayerWrong,
 }
 
@@ -188,7 +191,7 @@ fn causal_attention(isa: Isa) -> Result<(), Failure> {
     .map_err(|_| Failure::AttentionRefused)?;
     for (found, expected) in result.iter().zip(&EXPECTED) {
         let error = (found - expected).abs();
-        // So that NaN fails.
+        // Written so that NaN fails.
         if error.is_nan() || error > BOUND {
             return Err(Failure::AttentionWrong);
         }
@@ -196,7 +199,7 @@ fn causal_attention(isa: Isa) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Says that it has three threads, and has one, which does the last task first.
+/// Reports three threads and has one, which runs the last task first.
 struct Backwards {
     tasks: AtomicUsize,
 }
@@ -212,8 +215,9 @@ impl Executor for Backwards {
     }
 }
 
-/// A product large enough to be shared out, of matrices as they come, into every second column of a
-/// buffer, and with the packed weight into the others: two views of pointers, interleaved.
+/// A product large enough to be split into tasks. The matrices are unpacked and write every second column
+/// of a buffer; the product with packed weights writes the other columns: two interleaved views of
+/// pointers.
 fn parts_on_an_executor(isa: Isa) -> Result<(), Failure> {
     const ROWS: usize = 40;
     const DEPTH: usize = 100;
@@ -228,18 +232,18 @@ fn parts_on_an_executor(isa: Isa) -> Result<(), Failure> {
 
     let executor = Backwards { tasks: AtomicUsize::new(0) };
     let threads = Parallelism::Executor(&executor);
-    // SAFETY: the arrays are that long; nothing writes them while the views are used.
+    // SAFETY: the arrays have this length, and nothing writes them while the views are used.
     let (a_view, b_view) = unsafe {
         (
             Matrix::from_raw_parts(a.as_ptr(), ROWS, DEPTH, DEPTH, 1),
-            // Column after column.
+            // Column-major.
             Matrix::from_raw_parts(B.as_ptr(), DEPTH, COLUMNS, 1, DEPTH),
         )
     };
     let a_view = a_view.map_err(|_| Failure::Setup)?;
     let b_view = b_view.map_err(|_| Failure::Setup)?;
     let start = c.as_mut_ptr();
-    // SAFETY: even columns and odd ones, and `c` is not used beside them.
+    // SAFETY: even and odd columns are disjoint, and `c` is not used while the views exist.
     let (even, odd) = unsafe {
         (
             MatrixMut::from_raw_parts(start, ROWS, COLUMNS, 2 * COLUMNS, 2),
@@ -260,7 +264,7 @@ fn parts_on_an_executor(isa: Isa) -> Result<(), Failure> {
         return Err(Failure::NotExecuted);
     }
     for (row, c) in c.chunks(2 * COLUMNS).enumerate() {
-        // Small multiples of a quarter: any order of summation is exact.
+        // Small multiples of 1/4: every order of summation is exact.
         let sum: f32 = a[row * DEPTH..][..DEPTH].iter().map(|a| a * 0.25).sum();
         if c.iter().any(|&c| c != sum) {
             return Err(Failure::PartsWrong);
@@ -269,8 +273,8 @@ fn parts_on_an_executor(isa: Isa) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Two keys in a cache, the second one in another slot: a query that sees one key gets its value, and
-/// one that finds both equally good the mean of both.
+/// Two keys in a cache, the second one in another slot. A query that sees one key gets its value, and a
+/// query that gives both keys the same weight gets the mean of their values.
 fn a_cache(isa: Isa) -> Result<(), Failure> {
     const SHAPE: CacheShape = CacheShape::new(2, 2, 1, 2);
     static KEY: [f32; 4] = [1.0, 0.0, 1.0, 0.0];
@@ -308,13 +312,26 @@ fn a_cache(isa: Isa) -> Result<(), Failure> {
     if out == [4.0, 6.0] { Ok(()) } else { Err(Failure::CacheWrong) }
 }
 
-/// A constant row, normalized, is the bias exactly; in the second half of rows of a buffer.
+/// The function of `examples/first_hour/no_std.rs`, on the best instruction set.
+fn first_hour(_: Isa) -> Result<(), Failure> {
+    let mut packed = [f32::NAN; 512];
+    let floats = no_std::packed_len(2, 3).map_err(|_| Failure::Setup)?;
+    let packed = packed.get_mut(..floats).ok_or(Failure::Setup)?;
+    let (weight, mut out) = ([1.0, 0.0, 0.0, 1.0, 1.0, -2.0], [f32::NAN; 3]);
+    let x = Matrix::new(&[3.0, 4.0], 1, 2).map_err(|_| Failure::Setup)?;
+    let weight = Matrix::new(&weight, 3, 2).map_err(|_| Failure::Setup)?;
+    let to = MatrixMut::new(&mut out, 1, 3).map_err(|_| Failure::Setup)?;
+    no_std::feed_forward(x, (weight, &[0.5; 3]), packed, to).map_err(|_| Failure::ExampleWrong)?;
+    if out == [3.5, 4.5, 0.0] { Ok(()) } else { Err(Failure::ExampleWrong) }
+}
+
+/// A constant row, normalized, is exactly the bias. The rows are the second half of the rows of a buffer.
 fn a_norm(isa: Isa) -> Result<(), Failure> {
     let mut data = [3.0f32; 2 * 8];
     let norm = LayerNorm { weight: &[2.0; 4], bias: Some(&[1.0, 2.0, 3.0, 4.0]), eps: 1e-5 };
     let x = [5.0; 8];
     let x = Matrix::new(&x, 2, 4).map_err(|_| Failure::Setup)?;
-    // SAFETY: columns 4 to 7 of two rows of eight; `data` is not used beside them.
+    // SAFETY: columns 4 to 7 of two rows of eight; `data` is not used while the view exists.
     let half = unsafe { MatrixMut::from_raw_parts(data.as_mut_ptr().add(4), 2, 4, 8, 1) };
     let half = half.map_err(|_| Failure::Setup)?;
     layer_norm(isa, norm, x, half, Parallelism::Serial).map_err(|_| Failure::NormWrong)?;

@@ -1,4 +1,4 @@
-//! JSON that lies: configurations of every family, generation settings, modules of sentence-transformers.
+//! Malicious JSON: configurations of every family, generation settings, modules of sentence-transformers.
 
 use super::*;
 
@@ -45,8 +45,8 @@ fn keys(family: Family) -> [&'static str; 5] {
     }
 }
 
-/// The same lies to the configuration of every family.
-pub(super) fn families_json(attacks: &mut Vec<Attack>) {
+/// The same wrong values in the configuration of every family.
+pub(super) fn families_json(directories: &mut Vec<MaliciousDirectory>) {
     for family in families() {
         let good = Dims::small(family).json();
         let [width, layers, heads, ffn, vocab] = keys(family);
@@ -54,7 +54,7 @@ pub(super) fn families_json(attacks: &mut Vec<Attack>) {
         let mut add = |what: &str, text: String, words: &[&str]| {
             let words = [&["config.json: "], words].concat();
             let file = vec![(CONFIG, text.into_bytes())];
-            attacks.push(Attack::new(format!("{kind}: {what}"), file, &words));
+            directories.push(MaliciousDirectory::new(format!("{kind}: {what}"), file, &words));
         };
         let with = |key: &str, value: &str| {
             let mut object: Value = serde_json::from_str(&good).expect("JSON");
@@ -86,14 +86,16 @@ pub(super) fn families_json(attacks: &mut Vec<Attack>) {
         );
         add("an end outside", with("eos_token_id", "4294967295"), &["eos_token_id must be below"]);
     }
-    // Heads of T5 have a width of their own: there any number will do, and nothing but weights is missing.
-    attacks.retain(|attack| !attack.words.iter().any(|words| words.starts_with("model.safe")));
+    // The heads of T5 have a width of their own, so any number is valid there and only the weights are
+    // missing.
+    directories
+        .retain(|directory| !directory.words.iter().any(|words| words.starts_with("model.safe")));
 }
 
-/// Configurations that no family is spared.
-pub(super) fn configurations(attacks: &mut Vec<Attack>) {
+/// Wrong configurations that are made for every family.
+pub(super) fn configurations(directories: &mut Vec<MaliciousDirectory>) {
     let mut add = |name: &str, bytes: Vec<u8>, words: &[&str]| {
-        attacks.push(Attack::new(name, vec![(CONFIG, bytes)], words));
+        directories.push(MaliciousDirectory::new(name, vec![(CONFIG, bytes)], words));
     };
     let bart = |more: &str| text(format!("{{\"model_type\": \"bart\", {more}}}"));
     let long = "x".repeat(1 << 20);
@@ -192,11 +194,11 @@ pub(super) fn configurations(attacks: &mut Vec<Attack>) {
     );
 }
 
-pub(super) fn generation(attacks: &mut Vec<Attack>) {
+pub(super) fn generation(directories: &mut Vec<MaliciousDirectory>) {
     let mut add = |name: &str, bytes: Vec<u8>, words: &[&str]| {
         let words = [&["generation_config.json: "], words].concat();
         let files = vec![config(), ("generation_config.json", bytes)];
-        attacks.push(Attack::new(format!("generation: {name}"), files, &words));
+        directories.push(MaliciousDirectory::new(format!("generation: {name}"), files, &words));
     };
     add("null", text("null"), &["found null"]);
     add("nothing", Vec::new(), &["EOF"]);
@@ -278,16 +280,16 @@ pub(super) fn generation(attacks: &mut Vec<Attack>) {
     );
 }
 
-pub(super) fn modules(attacks: &mut Vec<Attack>) {
+pub(super) fn modules(directories: &mut Vec<MaliciousDirectory>) {
     const MEAN: &str = r#"{"pooling_mode": "mean"}"#;
     let module = |kind: &str, path: &str| {
         format!(r#"{{"path": "{path}", "type": "sentence_transformers.models.{kind}"}}"#)
     };
     let both = format!("[{}, {}]", module("Pooling", "1_Pooling"), module("Dense", "2_Dense"));
     let mut add = |name: &str, files: Vec<(&str, Vec<u8>)>, words: &[&str]| {
-        let mut attack = Attack::new(format!("modules: {name}"), files, words);
-        attack.door = Door::SourceId;
-        attacks.push(attack);
+        let mut directory = MaliciousDirectory::new(format!("modules: {name}"), files, words);
+        directory.reader = Reader::SentenceHead;
+        directories.push(directory);
     };
     let list = |text: String| vec![("modules.json", text.into_bytes())];
     add("a number", list("3".into()), &["modules.json: invalid type: integer `3`"]);

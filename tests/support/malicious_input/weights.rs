@@ -1,8 +1,8 @@
-//! Weights that lie: headers, indexes and shards, and files of other programs.
+//! Malicious weights: headers, indexes and shards, and files of other programs.
 
 use super::*;
 
-/// A good file whose header was changed; data follows as it was.
+/// A valid file with a changed header. The data after it do not change.
 fn changed(change: impl FnOnce(&mut serde_json::Map<String, Value>)) -> Vec<u8> {
     let bytes = marian().bytes(1);
     let (len, rest) = bytes.split_at(8);
@@ -17,10 +17,10 @@ fn changed(change: impl FnOnce(&mut serde_json::Map<String, Value>)) -> Vec<u8> 
 
 const FC1: &str = "model.decoder.layers.1.fc1.weight";
 
-pub(super) fn headers(attacks: &mut Vec<Attack>) {
+pub(super) fn headers(directories: &mut Vec<MaliciousDirectory>) {
     let mut add = |name: &str, bytes: Vec<u8>, words: &[&str]| {
         let words = [&["model."], words].concat();
-        attacks.push(Attack::new(
+        directories.push(MaliciousDirectory::new(
             format!("header: {name}"),
             vec![config(), (WEIGHTS, bytes)],
             &words,
@@ -105,7 +105,7 @@ pub(super) fn headers(attacks: &mut Vec<Attack>) {
         ("BOOL", "found BOOL"),
     ] {
         let bytes = changed(|header| {
-            // As many bytes as before, so that only the type is wrong.
+            // The same number of bytes as before, so that only the dtype is wrong.
             let size = match dtype {
                 "F64" => 8,
                 _ => 1,
@@ -207,16 +207,16 @@ pub(super) fn headers(attacks: &mut Vec<Attack>) {
         &["more than 32768 tensors"],
     );
     add("four thousand names like the missing one", file(&format!("{{{}\"__metadata__\": {{}}}}", (0..4000).map(|i| format!("\"model.encoder.embed_tokens.weigh{i:04}\":{{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}},")).collect::<String>()), 0), &["no tensor for encoder.embedding.weight"]);
-    let mut hole = Attack::new(
+    let mut hole = MaliciousDirectory::new(
         "header: fifty megabytes of nothing",
         vec![config(), (WEIGHTS, 50_000_000u64.to_le_bytes().to_vec())],
         &["wrong header"],
     );
     hole.sparse = Some((WEIGHTS, 50_000_008));
-    attacks.push(hole);
+    directories.push(hole);
 }
 
-pub(super) fn indexes(attacks: &mut Vec<Attack>) {
+pub(super) fn indexes(directories: &mut Vec<MaliciousDirectory>) {
     let map = |entries: &[(&str, &str)]| {
         let entries: Vec<String> =
             entries.iter().map(|(tensor, file)| format!("\"{tensor}\": \"{file}\"")).collect();
@@ -224,7 +224,7 @@ pub(super) fn indexes(attacks: &mut Vec<Attack>) {
     };
     let mut add = |name: &str, bytes: Vec<u8>, more: Vec<(&str, Vec<u8>)>, words: &[&str]| {
         let files = [vec![config(), (INDEX, bytes)], more].concat();
-        attacks.push(Attack::new(format!("index: {name}"), files, words));
+        directories.push(MaliciousDirectory::new(format!("index: {name}"), files, words));
     };
     let none = Vec::new;
     add(
@@ -370,12 +370,12 @@ pub(super) fn indexes(attacks: &mut Vec<Attack>) {
     add("a page", text("<html><body>404</body></html>"), none(), &[INDEX, "a web page"]);
 }
 
-/// Something else in the directory.
+/// Another file in the directory.
 const WEIGHTS_X: &str = "notes.txt";
 
-pub(super) fn others(attacks: &mut Vec<Attack>) {
+pub(super) fn others(directories: &mut Vec<MaliciousDirectory>) {
     let mut add = |name: &str, files: Vec<(&str, Vec<u8>)>, words: &[&str]| {
-        attacks.push(Attack::new(format!("instead: {name}"), files, words));
+        directories.push(MaliciousDirectory::new(format!("instead: {name}"), files, words));
     };
     let x = || text("x");
     let python = "save_pretrained(";

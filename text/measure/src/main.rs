@@ -1,5 +1,5 @@
-//! How many of 500 lines each reader of SentencePiece files makes the ids and the text of that Google's own
-//! library makes, for twelve models, and how fast.
+//! For twelve models: on how many of 500 lines does each reader of SentencePiece files give the ids and the
+//! text of Google's library, and how fast is it?
 //!
 //! ```sh
 //! cargo run --release --manifest-path text/measure/Cargo.toml
@@ -37,8 +37,8 @@ fn varint(mut number: usize, out: &mut Vec<u8>) {
     out.push(number as u8);
 }
 
-/// A model as it was trained; its rules are stored beside it. Merged into the one normalizer field, as a
-/// writer would have it: not every reader merges two.
+/// A trained model. Its rules are stored beside it and are merged into the one normalizer field here,
+/// because not every reader merges two fields.
 fn model(name: &str, rules: &str) -> Vec<u8> {
     let bytes = fs::read(golden(&format!("spm/{name}.spm"))).expect("a model");
     if rules == "-" {
@@ -146,7 +146,7 @@ fn main() {
     let lines = fs::read_to_string(golden("lines.jsonl")).expect("lines");
     let lines: Vec<String> =
         lines.lines().map(|l| serde_json::from_str(l).expect("a line")).collect();
-    // A panic of a reader is a line that it cannot do.
+    // A line at which a reader panics counts as wrong.
     std::panic::set_hook(Box::new(|_| ()));
     println!("lines of 500 with other ids / other text\n");
     for (name, rules) in MODELS {
@@ -171,7 +171,7 @@ fn main() {
                     Ok(Ok((ids, text))) => {
                         let same = fnv(ids.iter().flat_map(|id| id.to_le_bytes())) == row[0];
                         ids_differ += usize::from(!same);
-                        // What other ids decode to tells nothing.
+                        // The text of other ids is not compared.
                         let same_text = text.is_ok_and(|text| fnv(text.bytes()) == row[1]);
                         text_differs += usize::from(same && !same_text);
                     }
@@ -217,7 +217,8 @@ fn main() {
             };
             for _ in 0..2000 {
                 let mut bytes = file.clone();
-                // Most of the file is rules: half of the changes are elsewhere.
+                // Most of the file is rules, so half of the changes are made in other
+                // parts.
                 for _ in 0..1 + below(3) {
                     let end = if below(2) == 0 { bytes.len() } else { bytes.len().min(20_000) };
                     bytes[below(end)] = below(256) as u8;

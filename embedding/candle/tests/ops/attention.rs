@@ -1,4 +1,4 @@
-//! [`SimdAttention`] against products and a softmax of candle's, and against itself in another layout.
+//! [`SimdAttention`] compared with candle's products and softmax, and with itself in other layouts.
 
 use crate::support::{Random, bits, close, isa};
 use candle_core::{D, Device, Result, Tensor};
@@ -6,7 +6,7 @@ use candle_nn::attention::{AttnMask, flash_attn};
 use simdformer_candle::{HeadLayout, SimdAttention};
 use simdformer_kernels::Isa;
 
-/// Which pairs are seen.
+/// Which pairs of query and key are visible.
 #[derive(Clone, Debug, Default)]
 struct Mask {
     causal: bool,
@@ -170,7 +170,7 @@ fn layouts(layout: HeadLayout) -> Result<Vec<(&'static str, Tensor)>> {
 }
 
 #[test]
-fn every_layout_of_the_table_in_every_place() -> Result<()> {
+fn every_layout_of_the_table_for_every_operand() -> Result<()> {
     let masks = [
         Mask::default(),
         Mask { causal: true, ..Mask::default() },
@@ -224,7 +224,7 @@ fn candles_own_flash_attention_agrees() -> Result<()> {
     Ok(())
 }
 
-/// A tensor whose rows beyond the lengths are `fill`.
+/// A tensor whose rows after the lengths are `fill`.
 fn padded(tensor: &Tensor, lengths: &[usize], layout: HeadLayout, fill: f32) -> Result<Tensor> {
     let (batch, tokens, heads, head_dim) = tokens_first(tensor, layout)?.dims4()?;
     let mut floats = tokens_first(tensor, layout)?.flatten_all()?.to_vec1::<f32>()?;
@@ -242,7 +242,7 @@ fn padded(tensor: &Tensor, lengths: &[usize], layout: HeadLayout, fill: f32) -> 
 }
 
 #[test]
-fn padding_changes_no_bit_whatever_it_holds() -> Result<()> {
+fn padding_with_any_value_changes_no_bit() -> Result<()> {
     let lengths = [1, 7, 64];
     let mut random = Random::new(24);
     for layout in [HeadLayout::TokensFirst, HeadLayout::HeadsFirst] {
@@ -287,7 +287,7 @@ fn a_query_without_a_key_gives_zeros() -> Result<()> {
     let query = random.tensor(&[2, 3, 2, 8])?;
     let [key, value] = [random.tensor(&[2, 2, 2, 8])?, random.tensor(&[2, 2, 2, 8])?];
     let op = SimdAttention::new(isa(), HeadLayout::TokensFirst);
-    // Aligned to the end: the first of three queries comes before both keys.
+    // Aligned to the end: the first of three queries is before both keys.
     let found = op.causal().attend(&query, &key, &value)?;
     assert!(bits(&found.narrow(1, 0, 1)?)?.iter().all(|&bits| bits == 0));
     assert!(bits(&found.narrow(1, 1, 2)?)?.iter().all(|&bits| bits != 0));

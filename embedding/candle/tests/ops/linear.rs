@@ -1,4 +1,4 @@
-//! [`SimdLinear`] against [`candle_nn::Linear`] and against sums in f64.
+//! [`SimdLinear`] compared with [`candle_nn::Linear`] and with sums in f64.
 
 use crate::support::{Random, bits, close, isa};
 use candle_core::{Device, Module, Result, Tensor};
@@ -94,7 +94,7 @@ fn every_layout_of_the_table() -> Result<()> {
                 x.dims().split_last().map(|(_, dims)| dims),
                 "{name}"
             );
-            // Within the kernel's own bound of the sums in f64.
+            // Within the error bound of the kernel from the sums in f64.
             for (x, y) in
                 rows.to_vec2::<f32>()?.iter().zip(found.reshape(((), 70))?.to_vec2::<f32>()?)
             {
@@ -173,7 +173,7 @@ fn weights_of_other_types_are_widened() -> Result<()> {
 }
 
 #[test]
-fn every_activation_is_candles() -> Result<()> {
+fn every_activation_matches_candle() -> Result<()> {
     use candle_nn::Activation::{Gelu, GeluPytorchTanh, NewGelu, Relu, Sigmoid, Silu, Swish};
     let mut random = Random::new(7);
     let (weight, x) = (random.tensor(&[40, 9])?, random.tensor(&[5, 9])?);
@@ -188,7 +188,7 @@ fn every_activation_is_candles() -> Result<()> {
 }
 
 #[test]
-fn a_layer_prints_what_it_is() -> Result<()> {
+fn debug_of_a_layer_shows_its_shape() -> Result<()> {
     let weight = Tensor::zeros((3, 2), candle_core::DType::F32, &Device::Cpu)?;
     let layer = SimdLinear::new(Isa::SCALAR, &weight, None)?;
     assert_eq!(format!("{layer:?}"), "SimdLinear(2 -> 3, Identity, scalar, Rayon)");

@@ -1,4 +1,4 @@
-//! The ops against candle's own, on every layout.
+//! The ops compared with candle's own, in every layout.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -6,5 +6,5 @@ mod support;
 mod attention;
 mod linear;
 mod norm;
-mod refusals;
+mod rejections;
 mod threads;

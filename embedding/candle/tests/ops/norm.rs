@@ -1,4 +1,4 @@
-//! [`AddLayerNorm`] against `+` and [`candle_nn::LayerNorm`].
+//! [`AddLayerNorm`] compared with `+` and [`candle_nn::LayerNorm`].
 
 use crate::linear::layouts;
 use crate::support::{Random, bits, close, isa};
@@ -7,12 +7,12 @@ use candle_nn::LayerNorm;
 use simdformer_candle::AddLayerNorm;
 use simdformer_kernels::Isa;
 
-/// What candle gives, on contiguous tensors.
+/// The result of candle on contiguous tensors.
 fn own(norm: &LayerNorm, residual: &Tensor, x: &Tensor) -> Result<Tensor> {
     norm.forward(&(residual.contiguous()? + x.contiguous()?)?)
 }
 
-/// The storage that a tensor is in, without the elements of the tensor itself.
+/// The storage of a tensor without the elements of the tensor.
 fn around(tensor: &Tensor) -> Result<Vec<u32>> {
     let (storage, layout) = tensor.storage_and_layout();
     let Storage::Cpu(storage) = &*storage else { unreachable!("on the CPU") };
@@ -35,7 +35,8 @@ fn places(layout: &Layout) -> Vec<usize> {
 fn three_hundred_random_layouts() -> Result<()> {
     let mut random = Random::new(11);
     for case in 0..300 {
-        // candle takes the variance from a sum of squares, which a few nearly equal columns cancel.
+        // candle computes the variance from a sum of squares, which cancels for a few nearly equal
+        // columns.
         let columns = random.from(16, 90);
         let rank = random.from(1, 4);
         let mut dims: Vec<usize> = (1..rank).map(|_| random.from(0, 7)).collect();
@@ -48,7 +49,7 @@ fn three_hundred_random_layouts() -> Result<()> {
         let what = format!("case {case}: {:?} += {:?}", residual.layout(), x.layout());
         for isa in Isa::available() {
             let norm = AddLayerNorm::from_layer_norm(isa, &parameters)?;
-            // The same numbers in the same layout, in a storage of their own.
+            // The same values in the same layout, in a storage of their own.
             let written = same.clone().view(&dims, false)?;
             norm.add(&written, &x)?;
             assert_eq!(around(&written)?, around(&residual)?, "{what}");
@@ -80,7 +81,7 @@ fn every_layout_of_the_table() -> Result<()> {
         }
         for (name, residual) in layouts()? {
             if name.starts_with("broadcast") || name == "one value" {
-                continue; // Refused: see refusals.rs.
+                continue; // An error: see rejections.rs.
             }
             let x = random.tensor(residual.dims())?;
             let expected = match x.elem_count() {
@@ -95,7 +96,7 @@ fn every_layout_of_the_table() -> Result<()> {
 }
 
 #[test]
-fn a_row_that_is_not_a_number_stays_one_row() -> Result<()> {
+fn nan_stays_in_its_row() -> Result<()> {
     let mut random = Random::new(13);
     let parameters = LayerNorm::new(random.tensor(&[40])?, random.tensor(&[40])?, 1e-5);
     let norm = AddLayerNorm::from_layer_norm(isa(), &parameters)?;

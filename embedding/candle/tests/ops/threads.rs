@@ -1,4 +1,4 @@
-//! Pools around, inside and beside the ops: the same bits, and nobody waits for ever.
+//! Pools around, inside and beside the ops: the same bits, and no thread waits for ever.
 
 use crate::support::{Random, bits, isa};
 use candle_core::{Device, Module, Result, Tensor};
@@ -22,7 +22,7 @@ impl Block {
         Ok(Self { linear, norm: norm.threads(threads), threads })
     }
 
-    /// Large enough that every op is worth more than one thread; every other call copies an operand.
+    /// Large enough that every op uses more than one thread. Every second call copies an operand.
     fn run(&self, call: usize) -> Result<Vec<u32>> {
         let mut random = Random::new(call as u64 + 42);
         let x = match call % 2 {
@@ -63,7 +63,7 @@ fn every_pool_gives_the_bits_of_one_thread() -> Result<()> {
 }
 
 #[test]
-fn calls_side_by_side_share_a_pool() -> Result<()> {
+fn concurrent_calls_share_a_pool() -> Result<()> {
     let serial = Block::new(Threads::Serial)?;
     let expected: Vec<_> = (0..CALLS).map(|call| serial.run(call)).collect::<Result<_>>()?;
     for inner in [Threads::Serial, Threads::Rayon] {
@@ -77,9 +77,9 @@ fn calls_side_by_side_share_a_pool() -> Result<()> {
     Ok(())
 }
 
-/// Threads of the application's own, each of which calls ops that share rayon's global pool.
+/// Threads of the application, each of which calls ops that share rayon's global pool.
 #[test]
-fn threads_beside_each_other_share_the_global_pool() -> Result<()> {
+fn concurrent_threads_share_the_global_pool() -> Result<()> {
     let serial = Block::new(Threads::Serial)?;
     let block = Block::new(Threads::Rayon)?;
     std::thread::scope(|scope| {

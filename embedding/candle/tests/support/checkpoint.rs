@@ -1,4 +1,4 @@
-//! A checkpoint of OPUS-MT's shape, without a file.
+//! A checkpoint with the shapes of OPUS-MT, without a file.
 
 use super::support::Random;
 use candle_core::{DType, Device, Error, Result, Shape, Tensor};
@@ -6,9 +6,9 @@ use candle_nn::VarBuilder;
 use candle_nn::var_builder::SimpleBackend;
 use candle_transformers::models::marian::Config;
 
-/// A checkpoint of random weights, each from its name.
+/// A checkpoint with random weights, each seeded by its name.
 pub(crate) struct Seeded {
-    /// An id whose embedding is not a number.
+    /// An id whose embedding is NaN.
     broken: Option<usize>,
 }
 
@@ -28,7 +28,7 @@ impl SimpleBackend for Seeded {
         let (scale, offset) = match name {
             _ if name.contains("norm.weight") => (0.2, 1.0),
             _ if name.ends_with("bias") => (0.1, 0.0),
-            // Embeddings and products keep the size of what they are given.
+            // Embeddings and products keep the magnitude of their inputs.
             _ => ((3.0 / columns as f32).sqrt(), 0.0),
         };
         floats.iter_mut().for_each(|x| *x = *x * scale + offset);
@@ -51,7 +51,7 @@ pub(crate) fn seeded(broken: Option<usize>) -> VarBuilder<'static> {
     VarBuilder::from_backend(Box::new(Seeded { broken }), DType::F32, Device::Cpu)
 }
 
-/// All of OPUS-MT but most of its vocabulary.
+/// OPUS-MT with a smaller vocabulary.
 pub(crate) fn opus() -> Config {
     let vocabulary = 4001;
     Config {

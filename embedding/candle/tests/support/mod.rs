@@ -1,11 +1,11 @@
-//! Seeded tensors in every layout that candle can make, and comparisons.
-//! Each program uses a part of it.
+//! Seeded tensors in every layout that candle can make, and comparisons. Each test program uses a part of
+//! this file.
 #![allow(dead_code)]
 
 use candle_core::{Device, Result, Tensor};
 use simdformer_kernels::Isa;
 
-/// This machine's, or the one that the environment names.
+/// The best instruction set, or the one that the environment names.
 pub(crate) fn isa() -> Isa {
     Isa::detect().expect("a set that is here")
 }
@@ -50,7 +50,8 @@ impl Random {
         Tensor::from_vec(floats, dims, &Device::Cpu)
     }
 
-    /// A tensor of `dims` in some layout: permuted, narrowed, broadcast where that is allowed, shifted.
+    /// A tensor of `dims` in some layout: permuted, narrowed, shifted, and broadcast if that is
+    /// allowed.
     pub(crate) fn view(&mut self, dims: &[usize], broadcast: bool) -> Result<Tensor> {
         let rank = dims.len();
         let mut order: Vec<usize> = (0..rank).collect();
@@ -59,7 +60,7 @@ impl Random {
                 order.swap(last, self.from(0, last));
             }
         }
-        // What each dimension is in memory, and where ours begins in it.
+        // The size of each dimension in memory, and the start of the tensor in it.
         let mut places = Vec::new();
         for &dim in dims {
             places.push(match self.from(0, 9) {

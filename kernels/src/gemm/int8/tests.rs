@@ -455,7 +455,7 @@ fn a_row_does_not_depend_on_its_batch_nor_on_threads() {
 /// Whether a product uses blocks depends on its shape, on the CPU and on the permission of the operating system. The
 /// bits do not depend on it.
 #[test]
-fn without_amx_or_its_leave_products_are_the_same() {
+fn without_amx_or_its_permission_products_are_the_same() {
     for (rows, depth, blocks) in [
         (MIN_BLOCK_ROWS - 1, 512, false),
         (MIN_BLOCK_ROWS, 512, true),

@@ -3,10 +3,10 @@
 use candle_core::DType;
 use std::fmt;
 
-/// Why an op was refused, as a [`candle_core::Error`] prints it. Nothing has been written.
+/// Why an op failed, as a [`candle_core::Error`] prints it. Nothing has been written.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub enum Refusal {
+pub enum OpError {
     /// An operand is not f32.
     DType {
         /// The op.
@@ -93,7 +93,7 @@ pub enum Refusal {
     },
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for OpError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::DType { op, operand, found } => write!(
@@ -140,10 +140,10 @@ impl fmt::Display for Refusal {
     }
 }
 
-impl std::error::Error for Refusal {}
+impl std::error::Error for OpError {}
 
-impl From<Refusal> for candle_core::Error {
-    fn from(refusal: Refusal) -> Self {
-        Self::wrap(refusal)
+impl From<OpError> for candle_core::Error {
+    fn from(error: OpError) -> Self {
+        Self::wrap(error)
     }
 }

@@ -1,5 +1,5 @@
-//! Weights without files: written by a function, or borrowed from whoever holds named tensors. What comes
-//! out is the model that a checkpoint of the same numbers gives, bit for bit.
+//! Weights without files: written by a function, or borrowed from named tensors of the caller. The model is
+//! the one that a checkpoint of the same values gives, bit for bit.
 
 use crate::random_model::{Dims, Random, decoding};
 use crate::tiny_marian::{MARIAN, floats, marian_tensors};
@@ -37,7 +37,7 @@ fn same(a: &Model, b: &Model, what: &str) {
     assert_eq!(logits(a, &source, &target), logits(b, &source, &target), "{what}");
 }
 
-/// A checkpoint of every family, and those whose matrices are tied in other ways.
+/// A checkpoint of every family, and checkpoints with other ties.
 fn checkpoints() -> Vec<(String, Checkpoint<'static>)> {
     let families = decoding()
         .map(|family| (family.model_type().to_owned(), Dims::small(family).checkpoint(3)));
@@ -69,7 +69,7 @@ fn weights_written_by_a_function_are_those_of_a_checkpoint() {
                 &Model::load(&checkpoint, isa).expect("a model"),
                 &format!("{name} {isa}"),
             );
-            // Once each and in the order of use, but for those that are another.
+            // Once each, in the order of use, except tied matrices.
             let TiedWeights { source_target, target_output } = config.ties;
             let tied = |role: &TensorId| match role {
                 TensorId::TargetEmbedding => source_target,
@@ -83,7 +83,7 @@ fn weights_written_by_a_function_are_those_of_a_checkpoint() {
 }
 
 #[test]
-fn a_function_that_fails_or_writes_nonsense_is_an_error() {
+fn a_function_that_fails_or_writes_nan_is_an_error() {
     let small = Dimensions { d_model: 8, heads: 2, layers: 1, ffn_dim: 12, vocabulary: 20 };
     let config = Config::transformer(small);
     let error = Model::from_fn(config.clone(), |role, _, _| match role {
@@ -127,7 +127,7 @@ fn a_function_that_fails_or_writes_nonsense_is_an_error() {
     assert!(matches!(error, ModelError::Config(ConfigError::HeadsDoNotDivide { .. })), "{error}");
 }
 
-/// Every part that a configuration can have, none of which a named family has all of.
+/// Every option of a configuration. No family has all of them.
 fn everything() -> Config {
     let small = Dimensions { d_model: 12, heads: 3, layers: 2, ffn_dim: 20, vocabulary: 30 };
     let paper = Config::transformer(small);
@@ -160,7 +160,7 @@ fn everything() -> Config {
 }
 
 #[test]
-fn plain_names_are_enough_for_any_architecture() {
+fn plain_names_are_enough_for_every_architecture() {
     let config = everything();
     config.validate().expect("a configuration");
     let mut random = Random(5);
@@ -204,7 +204,7 @@ fn borrowed_tensors_give_the_bits_of_the_file() {
         let config = std::fs::read_to_string(golden.join(name).join("config.json"));
         let config = Config::from_hugging_face(&config.expect("a file")).expect("a configuration");
         let opened = Checkpoint::open(golden.join(name)).expect("a golden");
-        // Any alignment will do.
+        // Any alignment is allowed.
         for shift in 0..4 {
             let moved = [&vec![0; shift][..], &file].concat();
             let tensors = SafeTensors::deserialize(&moved[shift..]).expect("safetensors");
@@ -279,7 +279,7 @@ fn borrowed_tensors_that_do_not_fit_are_errors() {
         },
         &format!("memory: the size of model.shared.weight, shape [{}, 4], overflows", usize::MAX),
     );
-    // A layer more than the configuration says, of which only one tensor is there.
+    // One layer more than the configuration has, of which only one tensor is present.
     let more = floats(&[3], 0);
     let find = |name: &str| {
         let (_, shape, data) = match name {
@@ -296,7 +296,7 @@ fn borrowed_tensors_that_do_not_fit_are_errors() {
 }
 
 #[test]
-fn every_role_has_a_name_of_its_own_and_says_where_it_is() {
+fn every_tensor_id_has_its_own_name_and_position() {
     let config = everything();
     let first = |names: Vec<String>| names.into_iter().next();
     let hub = Config::from_hugging_face(r#"{"model_type": "mbart"}"#).expect("a configuration");
@@ -305,7 +305,7 @@ fn every_role_has_a_name_of_its_own_and_says_where_it_is() {
     assert_eq!(norm.to_string(), "decoder.final_norm.bias");
     assert_eq!(TensorId::Positions(Side::Encoder).to_string(), "encoder.positions.weight");
     assert_eq!(TensorId::Positions(Side::Encoder).shape(&config), Some(vec![19, 12]));
-    // What is tied may be under any of the names.
+    // A tied matrix may have any of these names.
     let shared = ["model.decoder.embed_tokens.weight", "model.shared.weight", "lm_head.weight"];
     assert_eq!(TensorId::TargetEmbedding.names(&hub)[..3], shared);
     let untied = r#"{"model_type": "mbart", "tie_word_embeddings": false}"#;

@@ -1,7 +1,7 @@
-//! Promise 4 for kernels: operands that do not fit are errors that say what was expected and what came,
-//! each in words of its own.
+//! Guarantee 4 for kernels: operands of the wrong shape are errors that say what was expected and what was
+//! found. No two mistakes have the same text.
 
-use crate::rejections::{Seen, has_enough, said};
+use crate::rejections::{Seen, error_text, has_enough};
 use simdformer::kernels::embedding::embed;
 use simdformer::kernels::norm::{LayerNorm, layer_norm};
 use simdformer::kernels::position::{PositionEncoding, encode};
@@ -22,27 +22,31 @@ fn wrong_operands_of_kernels_are_errors() {
     let matrix = |rows, columns| Matrix::new(&data, rows, columns).expect("a matrix");
     let mut out = [7.0f32; 256];
 
-    seen.check("a short slice", said(Matrix::new(&data, 17, 16)), &["272", "256"]);
-    let wide = said(Matrix::strided(&data, 3, 2, usize::MAX / 2, 1));
+    seen.check("a short slice", error_text(Matrix::new(&data, 17, 16)), &["272", "256"]);
+    let wide = error_text(Matrix::strided(&data, 3, 2, usize::MAX / 2, 1));
     seen.check("strides that overflow", wide, &["overflows"]);
-    let overlap = said(MatrixMut::strided(&mut out, 4, 4, 3, 1));
+    let overlap = error_text(MatrixMut::strided(&mut out, 4, 4, 3, 1));
     seen.check("rows that overlap", overlap, &["distinct", "3"]);
-    seen.check("too few heads", said(Heads::new(&data, [3, 9, 10])), &["270", "256"]);
-    seen.check("rows outside", said(matrix(4, 4).block(3, 2)), &["rows", "at most 4", "found 5"]);
+    seen.check("too few heads", error_text(Heads::new(&data, [3, 9, 10])), &["270", "256"]);
+    seen.check(
+        "rows outside",
+        error_text(matrix(4, 4).block(3, 2)),
+        &["rows", "at most 4", "found 5"],
+    );
 
     let mut buffer = vec![0.0; PackedMatrix::len(isa, 8, 6).expect("a length")];
-    let short = said(PackedMatrix::pack(isa, matrix(8, 6), &mut [0.0; 3]));
+    let short = error_text(PackedMatrix::pack(isa, matrix(8, 6), &mut [0.0; 3]));
     seen.check("no space to pack", short, &["packed", "found 3"]);
-    // A buffer of another length was packed for another set, another storage or another shape.
+    // A buffer of another length was packed for another instruction set, dtype or shape.
     let floats = buffer.len();
     for found in [floats - 1, floats + 1, 2 * floats] {
         let what = format!("{found} packed floats");
         let (expected, found) = (format!("expected {floats}"), vec![0.0; found]);
-        let other = said(PackedMatrix::from_packed(isa, 8, 6, &found));
+        let other = error_text(PackedMatrix::from_packed(isa, 8, 6, &found));
         seen.check(&what, other, &[&expected, &format!("found {}", found.len())]);
     }
     let whole = PackedMatrix::len(isa, 8, 6).expect("a length");
-    let half = said(PackOptions::new(Dtype::F16).from_packed(isa, 8, 6, &buffer));
+    let half = error_text(PackOptions::new(Dtype::F16).from_packed(isa, 8, 6, &buffer));
     seen.check(
         "f32 read as f16",
         half,
@@ -51,7 +55,7 @@ fn wrong_operands_of_kernels_are_errors() {
     let mut longer = vec![0.0; floats + 5];
     PackedMatrix::pack(isa, matrix(8, 6), &mut longer).expect("space to pack may be left");
     let words = QuantizedMatrix::len(8, 6).expect("a length");
-    let other = said(QuantizedMatrix::from_quantized(8, 6, &vec![0.0; words + 1]));
+    let other = error_text(QuantizedMatrix::from_quantized(8, 6, &vec![0.0; words + 1]));
     seen.check(
         "too many words",
         other,
@@ -60,25 +64,25 @@ fn wrong_operands_of_kernels_are_errors() {
     let mut longer = vec![0.0; words + 5];
     QuantizedMatrix::quantize(isa, matrix(8, 6), &mut longer).expect("space to round may be left");
     let bytes = PruningTable::len(8, 6).expect("a length");
-    let other = said(PruningTable::from_built(8, 6, &vec![0.0; bytes + 1]));
+    let other = error_text(PruningTable::from_built(8, 6, &vec![0.0; bytes + 1]));
     seen.check(
         "a longer screen",
         other,
         &[&format!("expected {bytes}"), &format!("found {}", bytes + 1)],
     );
     let columns =
-        said(PackOptions::default().pack_columns(isa, matrix(8, 4), (8, 6), 3, &mut buffer));
+        error_text(PackOptions::default().pack_columns(isa, matrix(8, 4), (8, 6), 3, &mut buffer));
     seen.check("columns that do not fit", columns, &["last column", "at most 6", "found 7"]);
     seen.check(
         "a packed matrix without end",
-        said(PackedMatrix::len(isa, usize::MAX, 6)),
+        error_text(PackedMatrix::len(isa, usize::MAX, 6)),
         &["packed matrix overflows"],
     );
     let packed = PackedMatrix::pack(isa, matrix(8, 6), &mut buffer).expect("packed");
     let plain = Epilogue::default();
     let mut run = |a: [usize; 2], c: [usize; 2], epilogue: &Epilogue| {
         let c = MatrixMut::new(&mut out, c[0], c[1]).expect("a matrix");
-        said(gemm(matrix(a[0], a[1]), &packed, epilogue, c, serial))
+        error_text(gemm(matrix(a[0], a[1]), &packed, epilogue, c, serial))
     };
     seen.check("another depth", run([2, 7], [2, 6], &plain), &["8", "7"]);
     seen.check("other rows", run([2, 8], [3, 6], &plain), &["[2, 6]", "[3, 6]"]);
@@ -94,7 +98,7 @@ fn wrong_operands_of_kernels_are_errors() {
         let mut scratch = vec![0.0; floats];
         let out = HeadsMut::new(&mut out, [rows, 2, 3]).expect("heads");
         let (query, key) = (heads(tokens), heads(tokens));
-        said(attention(
+        error_text(attention(
             isa,
             Qkv { query, key, value: key },
             sequences,
@@ -132,43 +136,50 @@ fn wrong_operands_of_kernels_are_errors() {
     let mut memory = vec![f32::NAN; len];
     seen.check(
         "a short cache",
-        said(CacheMut::new(isa, shape, &mut memory[..9])),
+        error_text(CacheMut::new(isa, shape, &mut memory[..9])),
         &["cache", "found 9"],
     );
     let mut cache = CacheMut::new(isa, shape, &mut memory).expect("a cache");
     seen.check(
         "a foreign slot",
-        said(cache.write(2, 0, heads(1), heads(1))),
+        error_text(cache.write(2, 0, heads(1), heads(1))),
         &["slot", "less than 2"],
     );
     seen.check(
         "a full slot",
-        said(cache.write(0, 3, heads(2), heads(2))),
+        error_text(cache.write(0, 3, heads(2), heads(2))),
         &["positions", "at most 4", "found 5"],
     );
     seen.check(
         "other values",
-        said(cache.write(0, 0, heads(2), heads(1))),
+        error_text(cache.write(0, 0, heads(2), heads(1))),
         &["value", "[2, 2, 3]", "[1, 2, 3]"],
     );
     let narrow = Heads::new(&data, [1, 3, 2]).expect("heads");
     seen.check(
         "other heads",
-        said(cache.write(0, 0, narrow, narrow)),
+        error_text(cache.write(0, 0, narrow, narrow)),
         &["key", "[1, 2, 3]", "[1, 3, 2]"],
     );
-    let places = said(cache.append(&[0, 1], &[0], heads(2), heads(2)));
+    let places = error_text(cache.append(&[0, 1], &[0], heads(2), heads(2)));
     seen.check("a position too few", places, &["positions", "expected 2", "found 1"]);
     cache.write(0, 0, heads(4), heads(4)).expect("written");
     let mut read = |slot, key_len| {
         let sequence = [CachedSequence { query_start: 0, query_len: 1, slot, key_len }];
         let out = HeadsMut::new(&mut out, [1, 2, 3]).expect("heads");
-        said(attention_cached(heads(1), &cache.read(), &sequence, &options, out.into(), serial))
+        error_text(attention_cached(
+            heads(1),
+            &cache.read(),
+            &sequence,
+            &options,
+            out.into(),
+            serial,
+        ))
     };
     seen.check("reading a foreign slot", read(7, 1), &["slot", "found 7"]);
     seen.check("reading past the end", read(0, 9), &["positions", "found 9"]);
     let one = HeadsMut::new(&mut out, [1, 2, 3]).expect("heads");
-    let short = said(attention_decode(
+    let short = error_text(attention_decode(
         heads(1),
         &cache.read(),
         SlotTable { lens: &[3], slots: &[0, 0], stride: 2 },
@@ -187,64 +198,66 @@ fn wrong_operands_of_kernels_are_errors() {
     let (a, b, c) = (norm(4, 5), norm(5, 6), norm(5, 5));
     seen.check(
         "a short weight",
-        square(3, 5, &|out| said(layer_norm(isa, a, x, out, serial))),
+        square(3, 5, &|out| error_text(layer_norm(isa, a, x, out, serial))),
         &["weight", "5", "4"],
     );
     seen.check(
         "a long bias",
-        square(3, 5, &|out| said(layer_norm(isa, b, x, out, serial))),
+        square(3, 5, &|out| error_text(layer_norm(isa, b, x, out, serial))),
         &["bias", "5", "6"],
     );
     seen.check(
         "another shape",
-        square(2, 5, &|out| said(layer_norm(isa, c, x, out, serial))),
+        square(2, 5, &|out| error_text(layer_norm(isa, c, x, out, serial))),
         &["[2, 5]", "[3, 5]"],
     );
     let transposed = matrix(5, 3).transposed();
     seen.check(
         "strided rows",
-        square(3, 5, &|out| said(layer_norm(isa, c, transposed, out, serial))),
+        square(3, 5, &|out| error_text(layer_norm(isa, c, transposed, out, serial))),
         &["stride", "3"],
     );
     let soft = |lengths: &'static [usize]| {
-        move |out: MatrixMut| said(softmax(isa, x, Some(lengths), FullyMasked::Zeros, out, serial))
+        move |out: MatrixMut| {
+            error_text(softmax(isa, x, Some(lengths), FullyMasked::Zeros, out, serial))
+        }
     };
     seen.check("a length too few", square(3, 5, &soft(&[1, 2])), &["3", "2"]);
     seen.check("a length past the row", square(3, 5, &soft(&[1, 2, 6])), &["row 2", "6"]);
     seen.check(
         "a foreign id",
-        square(2, 5, &|out| said(embed(isa, x, &[1, 3], 1.0, None, out, serial))),
+        square(2, 5, &|out| error_text(embed(isa, x, &[1, 3], 1.0, None, out, serial))),
         &["3"],
     );
     let encoding = PositionEncoding::HalfSplitClosed { offset: 0 };
     seen.check(
         "narrow positions",
-        square(2, 3, &|out| said(encode(encoding, 0, out))),
+        square(2, 3, &|out| error_text(encode(encoding, 0, out))),
         &["columns", "3"],
     );
     let (mut values, mut indices) = ([0.0; 6], [0; 6]);
     seen.check(
         "more than there are",
-        said(top_k(isa, x, 6, &mut values, &mut indices, serial)),
+        error_text(top_k(isa, x, 6, &mut values, &mut indices, serial)),
         &["columns", "at least 6", "found 5"],
     );
     seen.check(
         "no space for values",
-        said(top_k(isa, x, 2, &mut values[..5], &mut indices, serial)),
+        error_text(top_k(isa, x, 2, &mut values[..5], &mut indices, serial)),
         &["values", "6", "5"],
     );
     seen.check(
         "no space for indices",
-        said(top_k(isa, x, 2, &mut values, &mut indices[..4], serial)),
+        error_text(top_k(isa, x, 2, &mut values, &mut indices[..4], serial)),
         &["indices", "6", "4"],
     );
     seen.check(
         "the best of nothing",
-        said(argmax(isa, matrix(3, 0), &mut indices[..3], serial)),
+        error_text(argmax(isa, matrix(3, 0), &mut indices[..3], serial)),
         &["columns", "at least 1", "found 0"],
     );
-    seen.check("an unknown set", said(Isa::from_name("sse9")), &["unknown", "scalar"]);
+    seen.check("an unknown set", error_text(Isa::from_name("sse9")), &["unknown", "scalar"]);
     let elsewhere = if cfg!(target_arch = "aarch64") { "avx2" } else { "neon" };
-    seen.check("a set of others", said(Isa::from_name(elsewhere)), &[elsewhere, isa.name()]);
+    seen.check("a set of others", error_text(Isa::from_name(elsewhere)), &[elsewhere, isa.name()]);
     has_enough("operands", seen.0.len());
 }

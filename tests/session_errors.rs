@@ -1,12 +1,12 @@
-//! Promise 4: bad input is an error that says what was expected and what came, never a panic, and never
-//! the same words for two different mistakes. What is refused leaves no trace: a session goes on giving
-//! the bits that it gave before.
+//! Guarantee 4 for sessions: bad input is an error that says what was expected and what was found. It never
+//! panics, and no two mistakes have the same text. A rejected call changes nothing: later calls give the
+//! same bits as before.
 //!
-//! Here are the calls of a session; checkpoints are in `bad_files.rs`, operands of kernels in
-//! `bad_operands.rs`.
+//! This file has the calls of a session. Checkpoints are in `checkpoint_errors.rs`, operands of kernels in
+//! `kernel_errors.rs`.
 
 use crate::random_model::Dims;
-use crate::rejections::{Seen, has_enough, said};
+use crate::rejections::{Seen, error_text, has_enough};
 use simdformer::config::Family;
 use simdformer::kernels::Isa;
 use simdformer::search::{
@@ -32,7 +32,7 @@ fn model() -> Model {
     Model::load(&Dims::small(Family::Marian).checkpoint(1), Isa::best()).expect("a model")
 }
 
-/// Bits of an ordinary use.
+/// The bits that a correct use of the session gives.
 fn healthy(session: &mut Session) -> Vec<u32> {
     session.clear();
     let mut sentences = [SourceId::default(); 2];
@@ -55,19 +55,19 @@ fn healthy(session: &mut Session) -> Vec<u32> {
     bits
 }
 
-/// A sentence and a hypothesis about it.
+/// Encodes one sentence and starts a hypothesis of it.
 fn begin(session: &mut Session) -> (SourceId, HypothesisId) {
     let mut sentence = [SourceId::default()];
     session.encode(&[&[5, 6, 0]], &mut sentence).expect("encoded");
     (sentence[0], session.start(sentence[0]).expect("a row"))
 }
 
-/// An alignment with space for everything.
+/// Calls `align` with buffers that are large enough for every argument.
 fn align(session: &mut Session, layer: usize, heads: &[usize]) -> Option<String> {
     let (sentence, row) = begin(session);
     session.release(row).expect("released");
     let mut scratch = vec![0.0; session.plan().trace_floats()];
-    said(session.align(sentence, &[1], (layer, heads), &mut scratch, &mut [0.0; 3]))
+    error_text(session.align(sentence, &[1], (layer, heads), &mut scratch, &mut [0.0; 3]))
 }
 
 type Wrong = fn(&mut Session) -> Option<String>;
@@ -75,35 +75,35 @@ type Wrong = fn(&mut Session) -> Option<String>;
 /// Wrong calls of a session with [`LIMITS`].
 const CALLS: &[(&str, &[&str], Wrong)] = &[
     ("fewer places than sources", &["all sources, 1,", "found 0"], |s| {
-        said(s.encode(&[&[1]], &mut []))
+        error_text(s.encode(&[&[1]], &mut []))
     }),
     ("an empty source", &["source 1", "at least one token"], |s| {
-        said(s.encode(&[&[1], &[]], &mut [SourceId::default(); 2]))
+        error_text(s.encode(&[&[1], &[]], &mut [SourceId::default(); 2]))
     }),
     ("a source that is too long", &["`source_tokens` = 8", "9"], |s| {
-        said(s.encode(&[&[1; 9]], &mut [SourceId::default()]))
+        error_text(s.encode(&[&[1; 9]], &mut [SourceId::default()]))
     }),
     ("sources too long together", &["`batch_tokens` = 12", "14"], |s| {
-        said(s.encode(&[&[1; 7], &[1; 7]], &mut [SourceId::default(); 2]))
+        error_text(s.encode(&[&[1; 7], &[1; 7]], &mut [SourceId::default(); 2]))
     }),
     ("a source id outside the vocabulary", &["token 2", "id 131", "131"], |s| {
-        said(s.encode(&[&[1, 2, 131]], &mut [SourceId::default()]))
+        error_text(s.encode(&[&[1, 2, 131]], &mut [SourceId::default()]))
     }),
     ("more sources than slots", &["free sentence slots: 2", "needs 3"], |s| {
-        said(s.encode(&[&[1], &[2], &[3]], &mut [SourceId::default(); 3]))
+        error_text(s.encode(&[&[1], &[2], &[3]], &mut [SourceId::default(); 3]))
     }),
     ("more sources than free slots", &["free sentence slots: 1", "needs 2"], |s| {
         begin(s);
-        said(s.encode(&[&[1], &[2]], &mut [SourceId::default(); 2]))
+        error_text(s.encode(&[&[1], &[2]], &mut [SourceId::default(); 2]))
     }),
     ("a memory of too many", &["`sentences` = 2", "3"], |s| {
-        said(s.encoder_output(&[&[1], &[2], &[3]]))
+        error_text(s.encoder_output(&[&[1], &[2], &[3]]))
     }),
     ("a memory of nothing at all", &["source 0", "at least one token"], |s| {
-        said(s.encoder_output(&[&[]]))
+        error_text(s.encoder_output(&[&[]]))
     }),
     ("starting about no sentence", &["no such sentence of this session", "slot 0"], |s| {
-        said(s.start(SourceId::default()))
+        error_text(s.start(SourceId::default()))
     }),
     (
         "starting about a sentence that another replaced",
@@ -113,28 +113,28 @@ const CALLS: &[(&str, &[&str], Wrong)] = &[
             let (gone, _) = begin(s);
             s.release_sentence(gone).expect("released");
             begin(s);
-            said(s.start(gone))
+            error_text(s.start(gone))
         },
     ),
     ("a third hypothesis of two", &["planned hypotheses, 2", "slot 0"], |s| {
         let (sentence, _) = begin(s);
         s.start(sentence).expect("a row");
-        said(s.start(sentence))
+        error_text(s.start(sentence))
     }),
     ("a fork with no slot left", &["planned hypotheses, 2", "slot 1"], |s| {
         begin(s);
         let (sentence, row) = begin(s);
         s.start(sentence).expect("a row");
-        said(s.fork(row))
+        error_text(s.fork(row))
     }),
     ("a fork of no hypothesis", &["no such hypothesis of this session", "slot 0"], |s| {
-        said(s.fork(HypothesisId::default()))
+        error_text(s.fork(HypothesisId::default()))
     }),
     ("releasing twice", &["no such hypothesis of this session", "slot 1"], |s| {
         let (sentence, _) = begin(s);
         let row = s.start(sentence).expect("a row");
         s.release(row).expect("released");
-        said(s.release(row))
+        error_text(s.release(row))
     }),
     (
         "a hypothesis that another replaced",
@@ -144,7 +144,7 @@ const CALLS: &[(&str, &[&str], Wrong)] = &[
             let (sentence, row) = begin(s);
             s.release(row).expect("released");
             s.start(sentence).expect("a row");
-            said(s.step(&[StepRow { row, token: 1 }]))
+            error_text(s.step(&[StepRow { row, token: 1 }]))
         },
     ),
     ("the length of a hypothesis whose sentence has gone", &["hypothesis", "slot 3"], |s| {
@@ -152,33 +152,33 @@ const CALLS: &[(&str, &[&str], Wrong)] = &[
         let (sentence, _) = begin(s);
         let row = s.start(sentence).expect("a row");
         s.release_sentence(sentence).expect("released");
-        said(s.row_len(row))
+        error_text(s.row_len(row))
     }),
     ("one row twice in a step", &["row slot 0", "twice"], |s| {
         let step = StepRow { row: begin(s).1, token: 1 };
-        said(s.step(&[step, step]))
+        error_text(s.step(&[step, step]))
     }),
     ("a target id outside the vocabulary", &["token 1", "id 4294967295"], |s| {
         let (sentence, row) = begin(s);
         let other = s.start(sentence).expect("a row");
-        said(s.step(&[StepRow { row, token: 1 }, StepRow { row: other, token: u32::MAX }]))
+        error_text(s.step(&[StepRow { row, token: 1 }, StepRow { row: other, token: u32::MAX }]))
     }),
     ("a step past the planned length", &["`target_tokens` = 5", "6"], |s| {
         let (_, row) = begin(s);
         s.prefill(row, &[1; 5], None).expect("prefilled");
-        said(s.step(&[StepRow { row, token: 1 }]))
+        error_text(s.step(&[StepRow { row, token: 1 }]))
     }),
     ("more rows than slots", &["`sentences * beams` = 4", "5"], |s| {
-        said(s.step(&[StepRow::default(); 5]))
+        error_text(s.step(&[StepRow::default(); 5]))
     }),
     ("a prefix past the planned length", &["`target_tokens` = 5", "7"], |s| {
         let (_, row) = begin(s);
         s.prefill(row, &[1; 4], None).expect("prefilled");
-        said(s.prefill(row, &[1; 3], None))
+        error_text(s.prefill(row, &[1; 3], None))
     }),
     ("a prefix id outside the vocabulary", &["token 2", "id 500"], |s| {
         let (_, row) = begin(s);
-        said(s.prefill(row, &[1, 2, 500], None))
+        error_text(s.prefill(row, &[1, 2, 500], None))
     }),
     ("an alignment without heads", &["at least one head", "found none"], |s| align(s, 0, &[])),
     ("an alignment of a head too many", &["3 heads", "head 3"], |s| align(s, 0, &[0, 3])),
@@ -186,30 +186,34 @@ const CALLS: &[(&str, &[&str], Wrong)] = &[
     ("an alignment in a short scratch", &["trace_floats", "found 0"], |s| {
         let (sentence, row) = begin(s);
         s.release(row).expect("released");
-        said(s.align(sentence, &[1], (0, &[0]), &mut [], &mut [0.0; 3]))
+        error_text(s.align(sentence, &[1], (0, &[0]), &mut [], &mut [0.0; 3]))
     }),
     ("an alignment with nowhere to go", &["alignment needs 6 floats", "found 5"], |s| {
         let (sentence, row) = begin(s);
         s.release(row).expect("released");
         let mut scratch = vec![0.0; s.plan().trace_floats()];
-        said(s.align(sentence, &[1, 2], (0, &[0]), &mut scratch, &mut [0.0; 5]))
+        error_text(s.align(sentence, &[1, 2], (0, &[0]), &mut scratch, &mut [0.0; 5]))
     }),
     ("a draft that was not planned", &["`draft_tokens` = 2", "needs 3"], |s| {
         let row = begin(s).1;
-        said(s.verify(StepRow { row, token: 1 }, &[1; 3], &mut |_, _| Ok(None)))
+        error_text(s.verify(StepRow { row, token: 1 }, &[1; 3], &mut |_, _| Ok(None)))
     }),
     ("two drafts that were not planned", &["`draft_tokens` = 2", "needs 4"], |s| {
         let (sentence, row) = begin(s);
         let other = s.start(sentence).expect("a row");
-        said(s.step_drafts(&[row, other].map(|row| DraftRow { row, token: 1, draft: &[1; 2] })))
+        error_text(s.step_drafts(&[row, other].map(|row| DraftRow {
+            row,
+            token: 1,
+            draft: &[1; 2],
+        })))
     }),
     ("an id of a draft outside the vocabulary", &["token 1", "id 131"], |s| {
         let row = begin(s).1;
-        said(s.verify_argmax(StepRow { row, token: 1 }, &[1, 131], &|_, _| false))
+        error_text(s.verify_argmax(StepRow { row, token: 1 }, &[1, 131], &|_, _| false))
     }),
     ("an id before a draft outside the vocabulary", &["token 0", "id 132"], |s| {
         let row = begin(s).1;
-        said(s.verify(StepRow { row, token: 132 }, &[1], &mut |_, _| Ok(None)))
+        error_text(s.verify(StepRow { row, token: 132 }, &[1], &mut |_, _| Ok(None)))
     }),
     ("a choice that gives up", &["search", "no more"], |s| {
         let row = begin(s).1;
@@ -217,24 +221,24 @@ const CALLS: &[(&str, &[&str], Wrong)] = &[
             0 => Ok(Some(1)),
             _ => Err(SearchError::Processor("no more")),
         };
-        let refused = said(s.verify(StepRow { row, token: 1 }, &[1; 2], gives_up));
+        let refused = error_text(s.verify(StepRow { row, token: 1 }, &[1; 2], gives_up));
         assert_eq!(s.row_len(row), Ok(0), "nothing has changed");
         refused
     }),
     ("a rewind to what never was", &["fed 2 tokens", "back to 3"], |s| {
         let (_, row) = begin(s);
         s.prefill(row, &[1, 2], None).expect("prefilled");
-        said(s.rewind(row, 3))
+        error_text(s.rewind(row, 3))
     }),
     ("a draft past the planned length", &["`target_tokens` = 5", "needs 8"], |s| {
         let (_, row) = begin(s);
         s.prefill(row, &[1, 2], None).expect("prefilled");
         let fork = s.fork(row).expect("a fork");
-        said(s.prefill(fork, &[1; 6], None))
+        error_text(s.prefill(fork, &[1; 6], None))
     }),
 ];
 
-/// What is wrong with a search.
+/// Makes one setting of a search wrong.
 type Change = fn(&mut SearchOptions);
 
 const SEARCHES: &[(&str, &[&str], Change)] = &[
@@ -296,10 +300,10 @@ const SEARCHES: &[(&str, &[&str], Change)] = &[
     ("every token suppressed", &["all suppressed"], |o| o.suppress = (0..131).collect()),
 ];
 
-/// Answers as it is told.
-struct GivesUp(SearchError);
+/// A processor that returns the given error.
+struct Fails(SearchError);
 
-impl LogitsProcessor for GivesUp {
+impl LogitsProcessor for Fails {
     fn process(
         &mut self,
         _: &Context<'_>,
@@ -310,16 +314,16 @@ impl LogitsProcessor for GivesUp {
     }
 }
 
-struct Nothing;
+struct NoToken;
 
-impl AllowedTokens for Nothing {
+impl AllowedTokens for NoToken {
     fn allowed(&mut self, _: &Context<'_>, allow: &mut dyn FnMut(&[u32])) {
         allow(&[]);
     }
 }
 
 #[test]
-fn wrong_calls_are_errors_and_leave_no_trace() {
+fn wrong_calls_are_errors_and_change_nothing() {
     let model = model();
     let mut seen = Seen::default();
     let mut session = Session::new(&model, LIMITS).expect("a session");
@@ -331,7 +335,7 @@ fn wrong_calls_are_errors_and_leave_no_trace() {
     }
     let base = SearchOptions { max_new_tokens: Some(3), start: 2, ..SearchOptions::default() };
     let generate = |session: &mut Session, source: Source, options: &_, hooks: &mut Hooks| {
-        said(session.generate(&[Source::new(&[4, 0]), source], options, hooks, &mut |_| ()))
+        error_text(session.generate(&[Source::new(&[4, 0]), source], options, hooks, &mut |_| ()))
     };
     for (mistake, parts, change) in SEARCHES {
         let mut options = base.clone();
@@ -363,7 +367,7 @@ fn wrong_calls_are_errors_and_leave_no_trace() {
     requests.push(("a foreign language", &["source 1: forced_bos", "131"], source));
     for (mistake, parts, source) in requests {
         let message = generate(&mut session, source, &base, &mut Hooks::default());
-        // An empty source says the same in every call, and only the number may differ.
+        // An empty source has the same text in every call; only its index may differ.
         if mistake != "an empty source among others" {
             seen.check(mistake, message, parts);
         } else {
@@ -383,14 +387,14 @@ fn wrong_calls_are_errors_and_leave_no_trace() {
             SearchError::NotFinite { sentence: 0, position: 1 },
         ),
     ] {
-        let mut processor = GivesUp(error);
+        let mut processor = Fails(error);
         let mut processors: [&mut dyn LogitsProcessor; 1] = [&mut processor];
         let mut hooks = Hooks { processors: &mut processors, ..Hooks::default() };
         let message = generate(&mut session, Source::new(&[5, 0]), &base, &mut hooks);
         seen.check(mistake, message, parts);
         assert_eq!(healthy(&mut session), expected, "after {mistake}");
     }
-    let mut nothing = Nothing;
+    let mut nothing = NoToken;
     let mut hooks = Hooks { allowed: Some(&mut nothing), ..Hooks::default() };
     let message = generate(&mut session, Source::new(&[5, 0]), &base, &mut hooks);
     seen.check("nothing allowed", message, &["source 0: ", "allowed token", "position 1"]);
@@ -398,9 +402,9 @@ fn wrong_calls_are_errors_and_leave_no_trace() {
     has_enough("calls of a session", seen.0.len());
 }
 
-/// To ask for nothing is no mistake.
+/// A request for nothing is not an error.
 #[test]
-fn nothing_asked_is_nothing_done() {
+fn empty_requests_succeed() {
     let model = model();
     let mut session = Session::new(&model, LIMITS).expect("a session");
     let expected = healthy(&mut session);
@@ -420,7 +424,7 @@ fn nothing_asked_is_nothing_done() {
     assert_eq!(healthy(&mut session), expected);
 }
 
-/// A callback of the caller may panic; the session is not lost.
+/// After a panic in a callback of the caller the session can still be used.
 #[test]
 fn a_panic_of_a_callback_leaves_the_session_usable() {
     let model = model();
@@ -447,7 +451,7 @@ fn wrong_limits_are_errors() {
     let with = |change: fn(&mut Limits)| {
         let mut limits = LIMITS;
         change(&mut limits);
-        said(Session::new(&model, limits))
+        error_text(Session::new(&model, limits))
     };
     seen.check("no sentences", with(|l| l.sentences = 0), &["`sentences`", "0"]);
     seen.check("no source tokens", with(|l| l.source_tokens = 0), &["`source_tokens`"]);
@@ -467,7 +471,7 @@ fn wrong_limits_are_errors() {
     seen.check("targets beyond the model", long, &["`target_tokens`", "256", "1048576"]);
     seen.check("too much", with(|l| l.sentences = usize::MAX), &["address space"]);
     let mut buffer = [0.0; 100];
-    let short = said(Session::with_buffer(&model, LIMITS, &mut buffer));
+    let short = error_text(Session::with_buffer(&model, LIMITS, &mut buffer));
     seen.check("a short buffer", short, &["floats", "found 100"]);
     has_enough("limits", seen.0.len());
 }

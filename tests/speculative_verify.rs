@@ -1,5 +1,5 @@
-//! Drafts change nothing: whatever is guessed, the tokens, their probabilities and the bits of all later
-//! logits are those of decoding step by step.
+//! Drafts change no result: for any draft, the tokens, their probabilities and the bits of all later logits
+//! are those of decoding step by step.
 
 use crate::random_model::{Dims, Random, decoding};
 use crate::scoped::Scoped;
@@ -14,7 +14,7 @@ use simdformer::{
 };
 use std::path::Path;
 
-/// Goldens that decode.
+/// Goldens with a decoder.
 const GOLDENS: [&str; 19] = [
     "marian_odd",
     "marian_untied",
@@ -37,7 +37,7 @@ const GOLDENS: [&str; 19] = [
     "../../models/fr-en",
 ];
 
-/// New tokens, where the model's own length does not bound them.
+/// The number of new tokens, if the model has no longest length of its own.
 const NEW: usize = 14;
 const TARGET: usize = 18;
 const DRAFT: usize = 6;
@@ -93,7 +93,7 @@ impl Golden {
         Limits { draft_tokens: DRAFT, ..Limits::new(sentences, longest, TARGET) }
     }
 
-    /// Searches that one hypothesis goes through, some that are certain to end early or late.
+    /// Searches with one hypothesis. Some of them end early, and some end only at the longest length.
     pub(crate) fn searches(&self) -> Vec<SearchOptions> {
         let mut base = self.model.config().search_options();
         base.strategy = Strategy::Greedy;
@@ -134,10 +134,10 @@ impl Golden {
     }
 }
 
-/// Tokens, the bits of their log-probabilities, and why they ended.
+/// Tokens, the bits of their log-probabilities, and why the target ended.
 pub(crate) type Outcome = (Vec<u32>, Vec<Option<u32>>, Finish);
 
-/// Each source step by step, as [`Session::generate`] does it.
+/// Each source step by step, as [`Session::generate`] decodes it.
 pub(crate) fn plain(
     session: &mut Session<'_>,
     sources: &[Source<'_>],
@@ -160,8 +160,8 @@ pub(crate) fn plain(
     found
 }
 
-/// The source alone, each pass with the draft that `draft` gives for what has come so far; returns how
-/// many passes there were as well.
+/// One source alone. Each pass verifies the draft that `draft` makes from the tokens so far. Returns the
+/// number of passes as well.
 fn drafted(
     session: &mut Session<'_>,
     source: &Source<'_>,
@@ -216,7 +216,7 @@ fn drafted(
     ((tokens, probabilities, finish), passes)
 }
 
-/// A draft of one of many kinds for a target whose tokens are to become `expected`.
+/// A draft of kind `kind` for a target that will be `expected`.
 pub(crate) fn guess(
     kind: usize,
     random: &mut Random,
@@ -228,11 +228,11 @@ pub(crate) fn guess(
     let junk = random.ids(4, vocabulary);
     let at = random.below(rest.len());
     match kind % 6 {
-        // Empty; perfect; longer than the output, past its end.
+        // No tokens; the right tokens; more tokens than the output has.
         0 => Vec::new(),
         1 => rest.to_vec(),
         2 => [rest, &junk].concat(),
-        // Right but for one token at some place; one that is left out; nothing but noise.
+        // One wrong token; one missing token; random tokens.
         3 => {
             let mut wrong = rest.to_vec();
             wrong[at] = junk[0];
@@ -244,7 +244,7 @@ pub(crate) fn guess(
 }
 
 #[test]
-fn every_golden_is_decoded_alike_with_any_draft() {
+fn every_golden_has_the_same_output_with_any_draft() {
     let (mut drafts, mut saved, mut refused) = (0, 0, 0);
     for (name, golden) in Golden::all(Isa::best()) {
         let sources = golden.sources();
@@ -255,7 +255,7 @@ fn every_golden_is_decoded_alike_with_any_draft() {
             for (source, expected) in sources.iter().zip(plain(&mut session, &sources, &options)) {
                 let kinds: [usize; 3] = [1, 3, 2 + random.below(40)];
                 for kind in kinds {
-                    // The last kind is another one in every pass.
+                    // The last kind changes in every pass.
                     let mut next = |so_far: &[u32]| {
                         let kind = if kind > 3 { random.below(6) } else { kind };
                         drafts += 1;
@@ -276,7 +276,7 @@ fn every_golden_is_decoded_alike_with_any_draft() {
 }
 
 #[test]
-fn an_error_at_each_place_is_found_at_this_place() {
+fn a_wrong_token_is_found_at_every_position() {
     for family in decoding() {
         let model = Model::load(&Dims::small(family).checkpoint(5), Isa::best()).expect("a model");
         let golden = Golden { model, ids: vec![vec![5, 9, 17, 3]], features: Vec::new() };
@@ -300,10 +300,10 @@ fn an_error_at_each_place_is_found_at_this_place() {
     }
 }
 
-/// Hypotheses of one session by steps, and the same ones by drafts of random lengths that are taken back
-/// in part: forks and other sentences beside them, on 1, 2 and 3 threads, all logits equal bit for bit.
+/// Hypotheses of one session by steps, and by drafts of random lengths that are partly rewound, with forks
+/// and other sentences beside them, on 1, 2 and 3 threads. All logits have the same bits.
 #[test]
-fn drafts_of_many_rows_are_steps() {
+fn drafts_of_many_rows_have_the_bits_of_steps() {
     const ROWS: usize = 5;
     for (seed, family) in [Family::Marian, Family::T5, Family::Bart].into_iter().enumerate() {
         let dims = Dims { vocabulary: 203, ..Dims::small(family) };
@@ -347,7 +347,7 @@ fn drafts_of_many_rows_are_steps() {
                 let logits = session.step_drafts(&drafts).expect("stepped").to_vec();
                 let mut logits = logits.chunks_exact(203);
                 for (&row, tokens) in taken.iter().zip(&tokens) {
-                    // By steps in another session, alone.
+                    // The same by steps in another session, alone.
                     steps.clear();
                     let mut sentence = [SourceId::default()];
                     steps.encode(&[sources[row % 3]], &mut sentence).expect("encoded");
@@ -367,7 +367,7 @@ fn drafts_of_many_rows_are_steps() {
                     assert_eq!(session.row_len(rows[row]), Ok(stays));
                 }
                 assert!(logits.next().is_none());
-                // A fork of what was rewound, in place of another.
+                // Replace one row by a fork of the rewound row.
                 if random.below(3) == 0 {
                     let (parent, child) = if random.below(2) == 0 { (0, 3) } else { (4, 1) };
                     session.release(rows[child]).expect("released");
@@ -379,9 +379,9 @@ fn drafts_of_many_rows_are_steps() {
     }
 }
 
-/// The best tokens along a draft are those of steps, also where a screen cannot tell.
+/// The argmax along a draft is that of steps, also for rows that the pruned argmax leaves undecided.
 #[test]
-fn the_best_tokens_along_a_draft() {
+fn the_argmax_along_a_draft() {
     let vocabulary = 2503;
     let dims = Dims { vocabulary, ..Dims::small(Family::Marian) };
     let checkpoint = dims.checkpoint(77);
@@ -392,7 +392,8 @@ fn the_best_tokens_along_a_draft() {
         let mut sentence = [SourceId::default()];
         session.encode(&[&[5, 9, 3, 0]], &mut sentence).expect("encoded");
         let row = session.start(sentence[0]).expect("a row");
-        // Another set for each place of the target; at one of them everything.
+        // Another set of banned tokens for each position of the target. At one position every token
+        // is banned.
         let banned = |place: usize, id: u32| place == 30 || id.is_multiple_of(place as u32 % 5 + 2);
         let mut best = vec![2];
         for place in 0..30 {
@@ -422,9 +423,9 @@ fn the_best_tokens_along_a_draft() {
     }
 }
 
-/// What is refused of drafts as of steps.
+/// Wrong drafts are the same errors as wrong steps.
 #[test]
-fn drafts_are_refused_as_steps_are() {
+fn wrong_drafts_are_the_errors_of_steps() {
     let model =
         Model::load(&Dims::small(Family::Marian).checkpoint(1), Isa::best()).expect("a model");
     let limits = Limits { beams: 2, draft_tokens: 4, ..Limits::new(1, 9, 12) };
@@ -454,9 +455,9 @@ fn drafts_are_refused_as_steps_are() {
     assert_eq!(session.verify_argmax(step, &[1], &|_, _| false), gone);
 }
 
-/// Nobody pays for what he does not plan, and what is planned is as much as is needed.
+/// Only planned drafts take memory, and the planned memory is enough.
 #[test]
-fn the_plan_holds_the_drafts() {
+fn the_plan_has_memory_for_the_drafts() {
     let model =
         Model::load(&Dims::small(Family::Marian).checkpoint(1), Isa::best()).expect("a model");
     let limits = Limits::new(2, 9, 12);
@@ -466,7 +467,7 @@ fn the_plan_holds_the_drafts() {
     };
     assert!(bytes(0) < bytes(8) && bytes(8) < bytes(64));
     assert!(simdformer::Plan::new(&model, Limits { draft_tokens: usize::MAX, ..limits }).is_err());
-    // A longer draft than a call encodes tokens.
+    // A draft longer than the number of tokens that an encode call takes.
     let limits = Limits { draft_tokens: 30, ..Limits::new(1, 2, 40) };
     let mut session = Session::new(&model, limits).expect("a session");
     let mut sentence = [SourceId::default()];

@@ -1,4 +1,4 @@
-//! Sentence vectors and classifiers: directories of each kind, and each way to get one wrong.
+//! Sentence vectors and classifiers: directories of each kind, and each error in one.
 
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
@@ -8,7 +8,7 @@ use simdformer::{Limits, Model, Session};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The three kinds of classifier against transformers, with types of tokens where there are some.
+/// The three kinds of classifier compared with transformers, with token types if the model has them.
 #[test]
 fn classifiers_score_as_transformers_has_it() {
     for name in ["bert_classifier", "xlm_roberta_classifier", "distilbert_classifier"] {
@@ -21,7 +21,7 @@ fn classifiers_score_as_transformers_has_it() {
             Some(words.map(|word| word.try_into().expect("four bytes")).collect())
         };
         let ids = |name: String| -> Option<Vec<u32>> {
-            // Of eight bytes, the low half.
+            // The low four bytes of eight.
             Some(words(name)?.into_iter().step_by(2).map(u32::from_le_bytes).collect())
         };
         let checkpoint = Checkpoint::open(&folder).expect(name);
@@ -85,7 +85,7 @@ fn close(found: &[f32], expected: &[f64], what: &str) {
     }
 }
 
-/// The transformer may have a folder of its own, and a length that is less than its positions.
+/// The transformer may have a folder of its own, and a maximal length smaller than its number of positions.
 #[test]
 fn a_transformer_in_a_folder_is_found() {
     let modules = POOLING.replace(r#""path": """#, r#""path": "0_Transformer""#);
@@ -110,7 +110,7 @@ fn a_transformer_in_a_folder_is_found() {
     assert!(error.contains("config.json"), "{error}");
 }
 
-/// What each pooling is, in double precision.
+/// The definition of each pooling, in f64.
 fn expected(pooling: Pooling) -> Vec<f64> {
     let column = |c: usize| (0..4).map(move |t| f64::from(HIDDEN[t * WIDTH + c]));
     (0..WIDTH)
@@ -129,7 +129,7 @@ fn expected(pooling: Pooling) -> Vec<f64> {
 }
 
 #[test]
-fn every_pooling_is_read_in_both_spellings() {
+fn every_pooling_is_read_in_both_formats() {
     let old = [
         "cls_token",
         "max_tokens",
@@ -149,20 +149,20 @@ fn every_pooling_is_read_in_both_spellings() {
             close(&vector(&folder), &expected(pooling), &format!("{key} {spelling}"));
         }
     }
-    // Several are put side by side, in an order of their own whatever the file's is.
+    // Several poolings are concatenated in a fixed order, whatever the order in the file.
     let text = r#"{"pooling_mode_lasttoken": true, "pooling_mode_cls_token": true}"#;
     let files = [("modules.json", POOLING), ("1_Pooling/config.json", text)];
     let three = [Pooling::Cls, Pooling::Mean, Pooling::LastToken].map(expected).concat();
     close(&vector(&directory("three", &files)), &three, "three");
-    // A directory that says nothing.
+    // A directory that names no pooling.
     let head = SentenceHead::open(directory("nothing", &[("config.json", "{}")]), WIDTH);
     let head = head.expect("the mean");
     assert!(head.assumed() && head.pooling() == [Pooling::Mean] && !head.normalizes());
 }
 
-/// Linear maps and a normalization after the pooling, in the order of the file.
+/// Dense layers and a normalization after the pooling, in the order of the file.
 #[test]
-fn maps_and_normalization_follow() {
+fn dense_layers_and_normalization_follow_the_pooling() {
     let modules = r#"[
         {"path": "", "type": "sentence_transformers.models.Transformer"},
         {"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
@@ -203,14 +203,14 @@ fn maps_and_normalization_follow() {
     let y: Vec<f64> = y.iter().map(|y| y / length).collect();
     close(&vector(&folder), &y, "dense and normalized");
     assert!(SentenceHead::open(&folder, WIDTH).expect("a head").normalizes());
-    // A map that reads two numbers of three.
+    // A dense layer that reads two values where the pooling gives three.
     write(2);
     let error = SentenceHead::open(&folder, WIDTH).expect_err("widths differ").to_string();
     assert!(error.contains("shape") || error.contains("reads vectors of 2"), "{error}");
 }
 
 #[test]
-fn what_is_wrong_with_a_directory_is_said() {
+fn every_wrong_directory_has_its_own_error() {
     let mean = r#"{"pooling_mode": "mean"}"#;
     let module = |kind: &str, path: &str| {
         format!(r#"[{{"path": "{path}", "type": "sentence_transformers.models.{kind}"}}]"#)
@@ -262,7 +262,7 @@ fn what_is_wrong_with_a_directory_is_said() {
     assert!(said(&[0.0; 4], &mut scratch, &mut [0.0; 3]).contains("found 4 numbers"));
     assert!(said(&HIDDEN, &mut [], &mut [0.0; 3]).contains("the scratch of a head"));
     assert!(said(&HIDDEN, &mut scratch, &mut [0.0; 2]).contains("the vector of a text"));
-    // A vector of zeros stays one.
+    // The normalization of a zero vector is a zero vector.
     let mut out = [1.0; 3];
     assert_eq!(said(&[0.0; 6], &mut scratch, &mut out), "");
     assert_eq!(out, [0.0; 3]);

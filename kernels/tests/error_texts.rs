@@ -1,5 +1,5 @@
-//! What errors say and what `Debug` shows: errors name the operand that is wrong with what was expected
-//! and what came, and no view prints its elements.
+//! The texts of errors and of `Debug`: an error names the wrong operand, what was expected and what was
+//! found. No view prints its elements.
 
 use core::fmt::Debug;
 use simdformer_kernels::embedding::Positions;
@@ -22,7 +22,7 @@ fn text<T, E: std::error::Error>(result: Result<T, E>) -> String {
 }
 
 #[test]
-fn a_block_that_does_not_fit_speaks_of_its_rows() {
+fn a_block_that_does_not_fit_names_its_rows() {
     let mut data = [0.0; 32];
     let matrix = Matrix::new(&data, 2, 4).expect("space");
     let expected = "end of a block of rows: expected at most 2, found 3";
@@ -36,7 +36,7 @@ fn a_block_that_does_not_fit_speaks_of_its_rows() {
 }
 
 #[test]
-fn a_view_says_what_is_wrong_with_it() {
+fn errors_of_a_view_name_the_mistake() {
     let mut data = [0.0; 10];
     assert_eq!(
         text(Matrix::new(&data, 3, 4)),
@@ -54,7 +54,7 @@ fn a_view_says_what_is_wrong_with_it() {
         text(Heads::strided(&data, [2, 2, 2], usize::MAX, 2)),
         "the size of a view overflows"
     );
-    // SAFETY: refused.
+    // SAFETY: the call returns an error and uses no memory.
     let null = unsafe { Matrix::from_raw_parts(core::ptr::null(), 1, 1, 1, 1) };
     assert_eq!(text(null), "pointer of a view with elements: expected not null, found 0");
 }
@@ -84,7 +84,7 @@ fn weights(data: &mut [f32], strides: [usize; 2], keys: usize, heads: &[usize]) 
 }
 
 #[test]
-fn weights_say_what_is_wrong_with_them() {
+fn errors_of_weights_name_the_mistake() {
     let mut much = vec![0.0; 4096];
     assert_eq!(
         weights(&mut much, [64, 2], 16, &[0]),
@@ -113,7 +113,7 @@ fn weights_say_what_is_wrong_with_them() {
 }
 
 #[test]
-fn a_key_that_is_not_there_is_a_matter_of_the_cache() {
+fn a_missing_key_is_an_error_of_the_cache() {
     let isa = Isa::best();
     let shape = CacheShape::new(2, 3, 4, 5);
     let data = vec![0.0; shape.len(isa).expect("small")];

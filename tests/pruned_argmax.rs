@@ -1,6 +1,6 @@
-//! Greedy search on the best tokens alone gives what it gives on all logits: the same tokens, for
-//! every rule, in every batch, on every instruction set. Where the CPU has no fast products of bytes,
-//! both are one path, and the tests hold all the same.
+//! Greedy search with the argmax alone gives the tokens of greedy search on all logits: for every rule, in
+//! every batch, on every instruction set. On a CPU without int8 dot products both take the same path, and
+//! the tests still hold.
 
 use crate::effort::all_cases_on;
 use crate::random_model::{Dims, Random};
@@ -22,7 +22,7 @@ fn options(model: &Model) -> SearchOptions {
     }
 }
 
-/// Tokens of every source, and whether they came with scores.
+/// The tokens of every source, and whether they have scores.
 fn generate(
     session: &mut Session<'_>,
     sources: &[Vec<u32>],
@@ -43,7 +43,7 @@ fn generate(
     (found, scored)
 }
 
-/// Rules that only ban or force, alone and together.
+/// Rules that only ban or force tokens, one at a time and combined.
 fn rules(base: &SearchOptions) -> Vec<SearchOptions> {
     let eos = base.eos.clone();
     vec![
@@ -60,7 +60,8 @@ fn rules(base: &SearchOptions) -> Vec<SearchOptions> {
             suppress: vec![9],
             ..base.clone()
         },
-        // Score-changing rules need all logits; the tokens are the same without scores.
+        // Rules that change scores need all logits. The tokens are the same with and without
+        // scores.
         SearchOptions { repetition_penalty: 1.4, ..base.clone() },
         SearchOptions { sequence_bias: vec![(vec![9], 2.5)], ..base.clone() },
     ]
@@ -139,9 +140,10 @@ fn with_tensor(bytes: &[u8], name: &str, value: impl Fn(usize) -> f32) -> Vec<u8
     safetensors::serialize(views, None).expect("a safetensors file")
 }
 
-/// Many logits that are equal, or nearly: no bound can tell them apart, and the logits must decide.
+/// Many logits that are equal or nearly equal. No error bound can separate them, so all logits are
+/// computed.
 #[test]
-fn tokens_that_a_screen_cannot_decide() {
+fn undecided_rows_fall_back_to_all_logits() {
     let vocabulary = 6007;
     let dims = Dims { vocabulary, ..Dims::small(Family::NnTransformer) };
     let d = dims.d_model;
@@ -172,7 +174,7 @@ fn tokens_that_a_screen_cannot_decide() {
 }
 
 #[test]
-fn a_step_gives_the_best_tokens() {
+fn step_argmax_gives_the_argmax_of_step() {
     let vocabulary = 2500;
     let dims = Dims { vocabulary, ..Dims::small(Family::Marian) };
     let checkpoint = dims.checkpoint(77);
@@ -220,9 +222,9 @@ fn a_step_gives_the_best_tokens() {
     }
 }
 
-/// The same search fed with logits and with the best tokens that its bans leave.
+/// The same search, once on all logits and once on the argmax of the tokens that are not banned.
 #[test]
-fn bans_are_what_the_processors_ban() {
+fn banned_tokens_are_those_of_the_processors() {
     let vocabulary = 23;
     let none = SearchOptions { eos: vec![1, 5], max_length: Some(13), ..SearchOptions::default() };
     let sets = [
@@ -258,8 +260,9 @@ fn bans_are_what_the_processors_ban() {
     assert!(ends.len() >= 3, "searches end in too few ways: {ends:?}");
 }
 
-/// Finish, tokens and the streamed tokens of a greedy search. A search that wants only the best token
-/// gets it, in odd rows if not `all`; every logit that it is not to look at is NaN.
+/// Runs a greedy search and returns its finish, its tokens and the streamed tokens. A search that needs
+/// only the argmax gets it for every row if `all`, else for even rows. The logits of these rows are NaN,
+/// because the search must not read them.
 fn drive(
     options: &SearchOptions,
     toy: &Toy,
@@ -319,9 +322,9 @@ fn drive(
     (search.finish(slot), tokens, streamed)
 }
 
-/// Whatever the memory holds beyond the rows that there are.
+/// Even if the memory after the last row holds arbitrary values.
 #[test]
-fn nothing_is_banned_in_a_row_that_is_not_there() {
+fn nothing_is_banned_after_the_last_row() {
     let suppress = vec![3];
     let options =
         SearchOptions { scores: false, max_length: Some(8), suppress, ..SearchOptions::default() };
@@ -335,7 +338,7 @@ fn nothing_is_banned_in_a_row_that_is_not_there() {
 }
 
 #[test]
-fn what_advance_best_refuses() {
+fn advance_argmax_rejects_wrong_arguments() {
     let options = SearchOptions { scores: false, max_length: Some(8), ..SearchOptions::default() };
     let limits = crate::toy::limits(&options, 1, 8, 5);
     let mut memory = vec![0; words(&limits).expect("small")];
@@ -352,9 +355,9 @@ fn what_advance_best_refuses() {
     search.advance_argmax(&[4], &mut logits, hooks, None).expect("advanced");
     assert_eq!(search.rows().tokens, [4]);
 
-    // A caller's rule may look at any score.
-    struct Nothing;
-    impl LogitsProcessor for Nothing {
+    // A processor of the caller may read any score, so the argmax is not enough.
+    struct NoChange;
+    impl LogitsProcessor for NoChange {
         fn process(
             &mut self,
             _: &Context<'_>,
@@ -364,13 +367,13 @@ fn what_advance_best_refuses() {
             Ok(())
         }
     }
-    let mut rule = Nothing;
+    let mut rule = NoChange;
     let mut rules: [&mut dyn LogitsProcessor; 1] = [&mut rule];
     assert!(!search.needs_argmax_only(&Hooks { processors: &mut rules, ..Hooks::default() }));
 }
 
 #[test]
-fn rows_by_hand_end_with_the_shortest_slice() {
+fn rows_end_with_the_shortest_slice() {
     let rows = simdformer::search::Rows {
         tokens: &[5, 6, 7],
         sentences: &[0, 1],

@@ -1,10 +1,11 @@
-//! What a caller can do wrong, and every word of what is said then: nothing here panics, and each text
-//! names what was expected and what came.
+//! Wrong calls, and the exact text of each error. No call panics, and each text says what was expected and
+//! what was found.
 //!
-//! The other tables of misuses, which look for the words that matter: `bad_input.rs` (sessions, searches,
-//! requests, limits), `bad_operands.rs` (kernels), `bad_files.rs` and `broken_checkpoint.rs` (checkpoints),
-//! and beside the kernels `attention_errors.rs`, `gemm_errors.rs`, `screen_calls.rs`, `texts.rs`. How
-//! many each has is in `support/refusals.rs`, and [`there_are_enough`] adds them up.
+//! Other tables of wrong input check only parts of the texts: `session_errors.rs` (sessions, searches, requests,
+//! limits), `kernel_errors.rs` (kernels), `checkpoint_errors.rs` and `broken_checkpoint.rs` (checkpoints), and in
+//! the kernels `attention_errors.rs`, `gemm_errors.rs`, `pruned_argmax_errors.rs`, `error_texts.rs`.
+//! `support/rejections.rs` holds the smallest size of each table, and [`the_tables_have_300_mistakes`] adds
+//! the sizes up.
 
 use crate::random_model::Dims;
 use crate::rejections::{TABLES, has_enough};
@@ -30,7 +31,7 @@ use simdformer::trace::{Probe, View};
 use simdformer::{Limits, Model, Session, SourceId};
 use std::error::Error;
 
-/// Each mistake and what is said of it.
+/// Pairs of the text found and the text expected.
 struct Texts(Vec<(String, String)>);
 
 impl Texts {
@@ -42,7 +43,7 @@ impl Texts {
         self.0.push((found, expected.to_owned()));
     }
 
-    /// All at once, so that one run shows all that differ.
+    /// Compares all pairs at once, so that one run shows every difference.
     fn check(self, table: &str) {
         let wrong: Vec<_> = self.0.iter().filter(|(found, expected)| found != expected).collect();
         assert!(wrong.is_empty(), "{wrong:#?}");
@@ -363,7 +364,7 @@ fn searches() {
         search.advance(&mut [0.0; 8], &mut Hooks::default(), None),
         "logits: expected length 9, found 8",
     );
-    // Not a mistake of the caller's: the sentence ends and says why.
+    // This is not an error of the call: the sentence ends, and the finish says why.
     search.advance(&mut [f32::NAN; 9], &mut Hooks::default(), None).expect("no error");
     assert_eq!(search.finish(sentence), Some(Finish::NotFinite));
     said.of(
@@ -586,9 +587,9 @@ fn weights() {
     said.check("every word: weights");
 }
 
-struct Nobody;
+struct NoProbe;
 
-impl Probe for Nobody {
+impl Probe for NoProbe {
     fn look(&mut self, _: &View<'_>) {}
 }
 
@@ -620,7 +621,7 @@ fn sessions() {
     said.of(Session::with_buffer(&model, limits, &mut [0.0; 9]), &expected);
     let floats = session.plan().trace_floats();
     let expected = format!("the scratch must have {floats} floats (`Plan::trace_floats`); found 7");
-    said.of(session.traced(&mut Nobody, &mut [0.0; 7]).map(drop), &expected);
+    said.of(session.traced(&mut NoProbe, &mut [0.0; 7]).map(drop), &expected);
     let mut place = [SourceId::default()];
     said.of(
         session.encode(&[&[1], &[2]], &mut place),
@@ -678,7 +679,7 @@ fn sessions() {
 }
 
 #[test]
-fn there_are_enough() {
+fn the_tables_have_300_mistakes() {
     let all: usize = TABLES.iter().map(|(_, least)| least).sum();
     assert!(all >= 300, "{all} mistakes");
 }

@@ -1,8 +1,8 @@
-//! Promise 4 for checkpoints: weights, headers, indexes and configurations that are broken are errors that
-//! say what was expected and what came, each in words of its own.
+//! Guarantee 4 for checkpoints: broken weights, headers, indexes and configurations are errors that say
+//! what was expected and what was found. No two mistakes have the same text.
 
 use crate::random_model::Dims;
-use crate::rejections::{Seen, has_enough, said};
+use crate::rejections::{Seen, error_text, has_enough};
 use simdformer::Model;
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::{Config, Family, Positions};
@@ -35,7 +35,7 @@ fn join(header: &[u8], data: &[u8]) -> Vec<u8> {
 #[test]
 fn broken_weights_are_errors() {
     let mut seen = Seen::default();
-    let open = |bytes: Vec<u8>| said(Checkpoint::from_bytes(dims().config(), bytes));
+    let open = |bytes: Vec<u8>| error_text(Checkpoint::from_bytes(dims().config(), bytes));
     let whole = dims().bytes(1);
     let (header, data) = split(&whole);
     const KEY: &str = "model.decoder.layers.1.fc1.weight";
@@ -107,12 +107,16 @@ fn broken_weights_are_errors() {
         let at = whole.len() - 8;
         poisoned[at..at + 4].copy_from_slice(&bits.to_le_bytes());
         let checkpoint = Checkpoint::from_bytes(dims().config(), poisoned).expect("opened");
-        seen.check(word, said(Model::load(&checkpoint, Isa::best())), &[word, "element"]);
+        seen.check(word, error_text(Model::load(&checkpoint, Isa::best())), &[word, "element"]);
     }
     let mut config = dims().config();
     config.positions = Positions::Learned { offset: 2 };
     config.encoder.max_positions = None;
-    seen.check("a table without end", said(Checkpoint::from_bytes(config, whole)), &["learned"]);
+    seen.check(
+        "a table without end",
+        error_text(Checkpoint::from_bytes(config, whole)),
+        &["learned"],
+    );
     has_enough("weights in a file", seen.0.len());
 }
 
@@ -129,7 +133,7 @@ fn folder(name: &str, files: &[(&str, &str)]) -> PathBuf {
 #[test]
 fn broken_checkpoint_directories_are_errors() {
     let mut seen = Seen::default();
-    let open = |path: PathBuf| said(Model::open(path));
+    let open = |path: PathBuf| error_text(Model::open(path));
     let good = r#"{"model_type": "marian", "d_model": 8, "vocab_size": 9, "pad_token_id": 8,
         "decoder_start_token_id": 8, "encoder_attention_heads": 2, "decoder_attention_heads": 2}"#;
     let missing = Path::new(env!("CARGO_TARGET_TMPDIR")).join("no such folder");
@@ -160,7 +164,7 @@ fn broken_checkpoint_directories_are_errors() {
     );
     let defaults = folder("defaults", &[("config.json", good), ("generation_config.json", "3")]);
     seen.check("a number of defaults", open(defaults), &["generation_config.json", "object"]);
-    let read = |text: &str| said(Config::from_hugging_face(text));
+    let read = |text: &str| error_text(Config::from_hugging_face(text));
     for (mistake, text, parts) in [
         ("no type", "{}", &["model_type"][..]),
         ("a list", "[]", &["object"]),

@@ -1,12 +1,21 @@
-//! The programs of a first hour run, say what they should, and stay as short as they are meant to be.
+//! The programs of `examples/first_hour` run, give the expected results, and stay short.
 #![allow(unsafe_code, reason = "a pool of std's threads lends tasks to threads that live longer")]
 
 #[path = "../examples/first_hour/admit.rs"]
 mod admit;
 #[path = "../examples/first_hour/by_hand.rs"]
 mod by_hand;
+#[path = "../examples/first_hour/decode.rs"]
+mod decode;
+#[cfg(feature = "train")]
+#[path = "../examples/first_hour/fine_tune.rs"]
+mod fine_tune;
+#[path = "../examples/first_hour/int8.rs"]
+mod int8;
 #[path = "../examples/first_hour/kernels.rs"]
 mod kernels;
+#[path = "../examples/first_hour/no_std.rs"]
+mod no_std;
 #[path = "../examples/first_hour/one_head.rs"]
 mod one_head;
 #[path = "../examples/first_hour/pool.rs"]
@@ -25,7 +34,7 @@ use std::path::Path;
 const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/models/fr-en");
 const SOURCES: [&[u32]; 5] = [&[6, 11, 0], &[9, 14, 32, 0], &[8, 0], &[6, 8, 11, 0], &[11, 0]];
 
-/// Each alone, in a session of its own.
+/// The translation of a source alone, in a session of its own.
 fn alone(source: &[u32]) -> Vec<u32> {
     let model = Model::open(MODEL).expect("the model of the repository");
     let mut session = Session::new(&model, Limits::new(1, 32, 40)).expect("a session");
@@ -49,6 +58,81 @@ fn kernels_on_buffers_and_threads_of_ones_own() {
     }
 }
 
+/// Each hypothesis has the bits of causal attention over all of its tokens at once.
+#[test]
+fn decode_steps_with_a_fork_have_the_bits_of_a_prefill() {
+    use decode::{HEAD_DIM, HEADS, WIDTH, projections};
+    use simdformer::kernels::{
+        AttentionOptions, Heads, HeadsMut, Isa, Parallelism, Qkv, Sequence, attention,
+        attention_scratch,
+    };
+
+    let (common, tails) = ([4, 9, 2, 6, 6], [&[1, 8, 3][..], &[7, 7, 5]]);
+    let found = decode::run(&common, tails).expect("shapes that fit");
+    for (tail, found) in tails.iter().zip(found) {
+        let tokens: Vec<u32> = common.iter().chain(*tail).copied().collect();
+        let [query, key, value] = [0, 1, 2].map(|part| -> Vec<f32> {
+            tokens.iter().flat_map(|&token| projections(token)[part]).collect()
+        });
+        let (isa, dims) = (Isa::detect().expect("a set"), [tokens.len(), HEADS, HEAD_DIM]);
+        let heads = |data| Heads::new(data, dims).expect("heads");
+        let sequences = [Sequence::packed(0, tokens.len())];
+        let floats = attention_scratch(isa, &sequences, HEADS, HEAD_DIM).expect("a size");
+        let (mut scratch, mut out) = (vec![0.0; floats], vec![0.0; tokens.len() * WIDTH]);
+        attention(
+            isa,
+            Qkv { query: heads(&query), key: heads(&key), value: heads(&value) },
+            &sequences,
+            &AttentionOptions { causal: true, ..AttentionOptions::new(HEAD_DIM) },
+            HeadsMut::new(&mut out, dims).expect("heads").into(),
+            &mut scratch,
+            Parallelism::Serial,
+        )
+        .expect("attention");
+        assert_eq!(out[out.len() - WIDTH..].as_chunks().0, [found]);
+    }
+}
+
+#[test]
+fn a_function_without_std_computes() {
+    use simdformer::kernels::{Matrix, MatrixMut};
+
+    let mut packed = vec![0.0; no_std::packed_len(2, 3).expect("a size")];
+    let (x, weight) = ([3.0, 4.0, -1.0, 2.0], [1.0, 0.0, 0.0, 1.0, 1.0, -2.0]);
+    let (x, weight) = (Matrix::new(&x, 2, 2).expect("x"), Matrix::new(&weight, 3, 2).expect("w"));
+    let mut out = [f32::NAN; 6];
+    let mut run = |bias: &[f32]| {
+        let out = MatrixMut::new(&mut out, 2, 3).expect("an output");
+        no_std::feed_forward(x, (weight, bias), &mut packed, out)
+    };
+    assert!(run(&[0.5; 4]).is_err(), "a bias of four elements for three outputs");
+    run(&[0.5; 3]).expect("shapes that fit");
+    assert_eq!(out, [3.5, 4.5, 0.0, 0.0, 2.5, 0.0]);
+}
+
+#[test]
+fn int8_translates_alike_in_less_memory() {
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("first-hour.packed");
+    let [f32, int8, read] = int8::run(MODEL, &file, &SOURCES).expect("translated");
+    assert_eq!(f32.1, SOURCES.map(|source| vec![alone(source)]));
+    assert_eq!(int8.1, f32.1);
+    assert_eq!(read, int8);
+    assert!(3 * int8.0 < 2 * f32.0, "{} bytes in int8, {} in f32", int8.0, f32.0);
+}
+
+#[cfg(feature = "train")]
+#[test]
+fn fine_tuning_lowers_the_loss_and_saves_a_checkpoint() {
+    let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("first-hour-fine-tuned");
+    let pairs: [(&[u32], &[u32]); 2] = [(SOURCES[0], &[7, 12, 0]), (SOURCES[2], &[7, 0])];
+    let losses = fine_tune::run(Path::new(MODEL), &out, &pairs, 10).expect("trained");
+    assert_eq!(losses.len(), 11);
+    assert!(losses[10] < losses[0], "{losses:?}");
+    let weights = |folder: &Path| std::fs::read(folder.join("model.safetensors")).expect("weights");
+    assert_ne!(weights(&out), weights(Path::new(MODEL)));
+    Model::open(&out).expect("the saved checkpoint");
+}
+
 #[test]
 fn the_best_the_best_few_and_samples() {
     let [best, n_best, samples] = translate::run(MODEL).expect("translated");
@@ -65,7 +149,7 @@ fn the_best_the_best_few_and_samples() {
 }
 
 #[test]
-fn streams_are_attributed_and_end_when_they_are_told_to() {
+fn streamed_tokens_name_their_source_and_end_on_request() {
     let (streams, counts) = stream::run(MODEL, usize::MAX).expect("streamed");
     assert_eq!(streams[0].tokens, alone(SOURCES[0]));
     assert_eq!(streams[1].tokens, alone(SOURCES[1])[..2]);
@@ -73,7 +157,7 @@ fn streams_are_attributed_and_end_when_they_are_told_to() {
     let finishes: Vec<_> = streams.iter().filter_map(|stream| stream.finish).collect();
     assert_eq!(finishes, [Finish::End, Finish::Stopped, Finish::End]);
     assert_eq!(counts.cancelled, 0);
-    // And with an end to everything after one token: of the first or of the second.
+    // Stop everything after one token, which is a token of the first or of the second source.
     let (streams, counts) = stream::run(MODEL, 1).expect("streamed");
     assert!(streams.iter().all(|stream| stream.finish == Some(Finish::Stopped)), "{streams:?}");
     assert_eq!((counts.cancelled, counts.steps), (3, 1));
@@ -81,13 +165,13 @@ fn streams_are_attributed_and_end_when_they_are_told_to() {
 }
 
 #[test]
-fn who_is_admitted_in_the_middle_gets_what_he_gets_alone() {
+fn a_source_admitted_later_has_the_translation_it_has_alone() {
     let found = admit::run(MODEL, &SOURCES).expect("translated");
     assert_eq!(found, SOURCES.map(alone));
 }
 
 #[test]
-fn a_service_answers_good_requests_and_refuses_bad_ones() {
+fn a_service_answers_good_requests_and_rejects_bad_ones() {
     let asked = [&SOURCES[..], &[&[1, 999_999]], &SOURCES[..], &[&[]], &SOURCES[..]].concat();
     let answers = service::run(MODEL, &asked).expect("a service");
     assert_eq!(answers.len(), asked.len());
@@ -110,7 +194,7 @@ fn an_architecture_by_hand_computes() {
 }
 
 #[test]
-fn the_weights_of_a_head_are_shares_of_the_source() {
+fn the_attention_weights_of_a_head_sum_to_one() {
     let all: Vec<_> =
         (0..4).map(|head| one_head::run(MODEL, SOURCES[1], (1, head)).expect("weights")).collect();
     for weights in &all {
@@ -125,9 +209,9 @@ fn the_weights_of_a_head_are_shares_of_the_source() {
     assert!(one_head::run(MODEL, SOURCES[1], (9, 0)).is_err());
 }
 
-/// A program of a first hour is read at once; the pages that lead to it name each.
+/// A program has at most 60 lines of code, and the crate documentation names it.
 #[test]
-fn each_is_short_and_named_where_one_begins() {
+fn each_program_is_short_and_named_in_the_crate_docs() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let read = |path: &str| std::fs::read_to_string(root.join(path)).expect(path);
     let (model, kernels) = (read("src/lib.rs"), read("kernels/src/lib.rs"));
@@ -146,5 +230,5 @@ fn each_is_short_and_named_where_one_begins() {
             programs += 1;
         }
     }
-    assert_eq!(programs, 8);
+    assert_eq!(programs, 12);
 }

@@ -1,4 +1,4 @@
-//! The text side of the translation example on the demo model's own vocabulary and sentences.
+//! The vocabulary of the translation example, on the demo model's own sentences.
 
 #[path = "../examples/support/vocabulary.rs"]
 mod example;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use example::{Vocabulary, VocabularyError};
 
-/// A sentence the model was not trained on, as `train.py` wrote it.
+/// A sentence that was held out of the training, as `train.py` wrote it.
 struct HeldOut {
     source: String,
     target: String,
@@ -47,7 +47,7 @@ fn held_out() -> Vec<HeldOut> {
     text.lines().map(line).collect()
 }
 
-/// `j'ai`, `a-t-il?`, `paul's book`: the words as they are written.
+/// `j'ai`, `a-t-il?`, `paul's book`: words as people write them.
 fn written(tokens: &str) -> String {
     let mut text = format!(" {tokens}");
     for mark in [" ?", " .", " -", " 's"] {
@@ -94,7 +94,7 @@ fn recorded_translations_are_the_targets() {
 }
 
 #[test]
-fn sentences_people_try_first_are_known() {
+fn common_first_sentences_are_known() {
     let vocabulary = vocabulary();
     for text in [
         "Je suis étudiant",
@@ -117,6 +117,6 @@ fn unknown_words_are_named() {
     assert_eq!(error.word, "elefant");
     let error = vocabulary.encode("la voitture est rouge").unwrap_err();
     assert_eq!((error.word.as_str(), error.nearest[0].as_str()), ("voitture", "voiture"));
-    // English words are in the shared vocabulary, yet no source words.
+    // English words are in the shared vocabulary but are not source words.
     assert_eq!(vocabulary.encode("the house").unwrap_err().word, "the");
 }

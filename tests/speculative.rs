@@ -1,9 +1,9 @@
-//! Drafts in the decoding loop: with any drafter the events are those of decoding without, but for their
-//! number of steps.
+//! Drafts in the decoding loop. With any drafter the events are those of decoding without drafts; only the
+//! number of steps differs.
 
 use crate::random_model::{Dims, Random};
-use crate::toy::{self, Toy};
-use crate::verify::{Golden, Outcome, guess, plain};
+use crate::speculative_verify::{Golden, Outcome, guess, plain};
+use crate::toy;
 use core::ops::ControlFlow;
 use simdformer::config::Family;
 use simdformer::kernels::Isa;
@@ -13,7 +13,7 @@ use simdformer::{
     PromptLookup, ReferenceDrafter, Session, SessionError, Source, Stop, WeightDtype, WeightDtypes,
 };
 
-/// Each source with a drafter's help, and what it came to.
+/// Generates with a drafter. Returns what became of each source, and the counts.
 fn drafted(
     session: &mut Session<'_>,
     sources: &[Source<'_>],
@@ -80,7 +80,7 @@ fn every_golden_with_every_drafter() {
         }
     }
     let [given, any, ngrams, both] = sums;
-    // An end token saves no step.
+    // A draft of the end token saves no step.
     assert!(
         given.accepted + ends >= given.drafted,
         "{given:?}, {ends} ends: what is known is right"
@@ -106,7 +106,7 @@ fn options(model: &Model) -> SearchOptions {
     }
 }
 
-/// A known target takes as many steps as drafts of 4, 8 and so on.
+/// A target that is known in advance takes one step for each draft, of 4, 8, 16 tokens.
 #[test]
 fn a_known_target_takes_few_steps() {
     let model = model(Family::Marian);
@@ -119,10 +119,11 @@ fn a_known_target_takes_few_steps() {
     let (found, counts) =
         drafted(&mut session, &sources, &options, &mut ReferenceDrafter(&[&expected[0].0]));
     assert_eq!(found, expected);
-    // 4 + 1, 8 + 1, then what is left but the last, which is chosen and never fed.
+    // Drafts of 4 and 8 tokens, each with the token chosen after it, then the rest of the target
+    // without its last token, which is never fed.
     let steps = DecodeStats { steps: 3, rows: 3, drafted: 27, accepted: 27, cancelled: 0 };
     assert_eq!(counts, steps);
-    // Useless ones are soon rare.
+    // Drafts that are always rejected become rare.
     let mut useless = |_: &DraftContext<'_>, draft: &mut [u32]| {
         draft.fill(130);
         draft.len()
@@ -134,9 +135,9 @@ fn a_known_target_takes_few_steps() {
     assert_eq!((counts.steps, counts.drafted, counts.accepted), (30, 4 + 2 + 1 + 1 + 1, 0));
 }
 
-/// The rules of the caller see the same scores under the same histories in the same order.
+/// Processors of the caller see the same scores after the same histories in the same order.
 #[test]
-fn rules_with_a_memory_see_what_they_would_see() {
+fn stateful_processors_see_the_same_calls() {
     let model = model(Family::Bart);
     let options = options(&model);
     let limits = Limits { draft_tokens: 7, ..Limits::new(1, 9, 40) };
@@ -150,7 +151,7 @@ fn rules_with_a_memory_see_what_they_would_see() {
     for with_drafts in [false, true] {
         let (mut seen, mut asked) = (Vec::new(), Vec::new());
         let mut tokens = Vec::new();
-        // Takes off the score of a token each time it was the best: a rule with a memory.
+        // A stateful processor: it lowers the score of a token each time the token was the best.
         let mut counts = [0.0; 131];
         let mut rule = |context: &Context<'_>, scores: &mut [f32], _: &mut [u32]| {
             let words = context.history.iter().copied();
@@ -177,7 +178,7 @@ fn rules_with_a_memory_see_what_they_would_see() {
         if with_drafts {
             let second = known.len() / 2;
             let (first, second) = known.split_at(second);
-            // Right, with an error here and there; the prefix is none of the target.
+            // The drafts are right except for one token, and no draft for the prefix.
             let mut wrong = second.to_vec();
             wrong[5] ^= 1;
             let given: [&[u32]; 2] = [first, &wrong];
@@ -201,7 +202,8 @@ fn rules_with_a_memory_see_what_they_would_see() {
     assert!(runs[0].0.len() >= 40);
 }
 
-/// A second session drafts: of the same model it is always right, and it follows where another is not.
+/// A second session makes the drafts. With the same model they are always right, and with another model the
+/// second session follows the target.
 #[test]
 fn a_model_can_draft() {
     let model = model(Family::Marian);
@@ -216,7 +218,8 @@ fn a_model_can_draft() {
     let sources: Vec<Source<'_>> = ids.iter().map(|ids| Source::new(ids)).collect();
     let expected = plain(&mut session, &sources, &options);
     for (drafting, right) in [(&model, true), (&copy, true), (&other, false)] {
-        // With and without what was decided in one pass; and with space for one sentence at a time.
+        // With and without a spare token in the plan of the drafting session, and with space for
+        // one sentence.
         for (sentences, draft_tokens, most) in [(3, 1, 5), (3, 0, 5), (1, 1, 3), (2, 4, 1)] {
             let limits = Limits { draft_tokens, ..Limits::new(sentences, 9, 40) };
             let small = Session::new(drafting, limits).expect("a session");
@@ -230,7 +233,8 @@ fn a_model_can_draft() {
                 let (found, counts) = drafted(&mut session, sources, &options, &mut drafter);
                 assert_eq!(found, expected);
                 assert!(counts.drafted > 0);
-                // What is drafted beyond the last token that is allowed is not counted.
+                // Tokens drafted after the last token of the target are drafted but not
+                // accepted.
                 let wrong = counts.drafted - counts.accepted;
                 assert!(!right || wrong <= most * sources.len(), "{counts:?}");
             }
@@ -238,7 +242,7 @@ fn a_model_can_draft() {
     }
 }
 
-/// What is guessed for several sentences in one pass is what is guessed for each alone.
+/// Drafts for several sentences in one pass are those for each sentence alone.
 #[test]
 fn a_model_drafts_for_several_as_for_each() {
     let model = model(Family::Marian);
@@ -257,7 +261,8 @@ fn a_model_drafts_for_several_as_for_each() {
         let mut targets: Vec<Vec<u32>> = vec![vec![start]; 5];
         for _ in 0..7 {
             let mut drafts = [[u32::MAX; 6]; 5];
-            // As many as there is space for are guessed at, and one more that may not be.
+            // There are drafts for as many sentences as the session has space for, and perhaps
+            // for one more.
             let count = (sentences + 1).min(5);
             let mut asked: Vec<DraftRequest<'_>> = drafts[..count]
                 .iter_mut()
@@ -295,7 +300,7 @@ fn a_model_drafts_for_several_as_for_each() {
                     assert!(found.is_empty() || found == &draft[..len]);
                 }
             }
-            // Some are right, some in part, some go another way.
+            // The targets follow some drafts, follow others in part, and then differ from them.
             for (target, found) in targets.iter_mut().zip(&found) {
                 target.extend(&found[..random.below(found.len() + 1)]);
                 target.push(random.ids(1, vocabulary - 1)[0]);
@@ -304,9 +309,10 @@ fn a_model_drafts_for_several_as_for_each() {
     }
 }
 
-/// Of a pair the second is asked where the first knows nothing, whatever their order becomes.
+/// A pair asks the second drafter for each source for which the first has no draft, in any order of the
+/// requests.
 #[test]
-fn a_pair_is_asked_for_several() {
+fn a_pair_drafts_for_several_sources() {
     let targets = [[2, 30, 31, 9, 30], [2, 40, 41, 9, 40], [2, 50, 51, 52, 53]];
     let given: [&[u32]; 3] = [&[], &[40, 41, 9, 40, 7, 8], &[]];
     let mut pair = (ReferenceDrafter(&given), PromptLookup { shortest: 1 });
@@ -335,7 +341,7 @@ fn a_model_without_space_does_not_draft() {
     let mut session = Session::new(&model, limits).expect("a session");
     let sources = [Source::new(&[5, 9, 3, 0])];
     let expected = plain(&mut session, &sources, &options);
-    // A source that is too long for it; targets that become so.
+    // A source that is too long for the drafting session, and targets that become too long.
     for (source, target) in [(3, 40), (9, 7)] {
         let small = Session::new(&model, Limits::new(1, source, target)).expect("a session");
         let mut drafter = ModelDrafter::new(small, &options, 4);
@@ -344,7 +350,7 @@ fn a_model_without_space_does_not_draft() {
         assert_eq!(counts.drafted > 0, source == 9);
         assert!(counts.drafted <= target);
     }
-    // A vocabulary of which the target leaves.
+    // A smaller vocabulary: the target has tokens outside of it.
     let narrow = Dims { vocabulary: 12, ..Dims::small(Family::Marian) };
     let narrow = Model::load(&narrow.checkpoint(1), model.isa()).expect("a model");
     let small = Session::new(&narrow, Limits::new(1, 9, 40)).expect("a session");
@@ -354,7 +360,7 @@ fn a_model_without_space_does_not_draft() {
 }
 
 #[test]
-fn where_there_is_more_than_one_hypothesis_nobody_is_asked() {
+fn several_hypotheses_of_a_source_get_no_drafts() {
     let model = model(Family::Marian);
     let limits = Limits { beams: 3, draft_tokens: 5, ..Limits::new(2, 9, 40) };
     let mut session = Session::new(&model, limits).expect("a session");
@@ -370,7 +376,7 @@ fn where_there_is_more_than_one_hypothesis_nobody_is_asked() {
         assert_eq!(found, expected);
         assert_eq!((counts.drafted, counts.accepted), (0, 0));
     }
-    // Nor where many sentences live at a time, until few are left.
+    // Nor are there drafts while many sentences are active.
     let limits = Limits { draft_tokens: 50, ..Limits::new(9, 9, 40) };
     let mut session = Session::new(&model, limits).expect("a session");
     let sources: Vec<Vec<u32>> = (0..9).map(|i| vec![20 + i, 9, 0]).collect();
@@ -382,7 +388,7 @@ fn where_there_is_more_than_one_hypothesis_nobody_is_asked() {
 }
 
 #[test]
-fn stops_come_at_the_same_token() {
+fn a_stop_ends_at_the_same_token() {
     let model = model(Family::Marian);
     let options = options(&model);
     let limits = Limits { draft_tokens: 12, ..Limits::new(2, 9, 40) };
@@ -422,7 +428,8 @@ fn stops_come_at_the_same_token() {
         assert!(counts.drafted > 0);
         for (source, one) in done.into_iter().enumerate() {
             let (finish, tokens) = one.expect("done");
-            // Nobody has more than was told, but for one token of a step that was going on.
+            // A source has no more tokens than were reported, except one of the step in
+            // progress.
             let told = &told[source];
             assert!(tokens.starts_with(told) && tokens.len() <= told.len() + 1, "{stop:?} {at}");
             assert!(known[source].starts_with(&tokens));
@@ -437,7 +444,7 @@ fn stops_come_at_the_same_token() {
 }
 
 #[test]
-fn what_a_drafter_says_is_not_trusted() {
+fn wrong_drafts_and_counts_change_nothing() {
     let model = model(Family::Marian);
     let options = options(&model);
     let sources = [Source::new(&[5, 9, 0])];
@@ -473,7 +480,7 @@ fn what_a_drafter_says_is_not_trusted() {
     assert_eq!(refused, Err(SessionError::BeyondPlan { limit, expected_at_most, found }));
 }
 
-/// Says of every sentence what only a broken drafter does.
+/// Breaks the contract of a drafter in the way that `kind` selects, for every sentence.
 struct Broken {
     kind: usize,
     found: usize,
@@ -494,13 +501,13 @@ impl Drafter for Broken {
             // Another slice, longer or empty.
             0 => asked.iter_mut().for_each(|asked| asked.draft = vec![3; 4096].leak()),
             1 => asked.iter_mut().for_each(|asked| asked.draft = &mut []),
-            // The slice of a neighbor, whose number of tokens may be another.
+            // The slice of another request, which may have another length.
             2 => {
                 if let [a, b, ..] = asked {
                     core::mem::swap(&mut a.draft, &mut b.draft);
                 }
             }
-            // A source that is not there, or the same one for all.
+            // An index without a source, or the same index for all.
             3 => asked.iter_mut().for_each(|asked| asked.context.index = usize::MAX),
             4 => asked.iter_mut().for_each(|asked| asked.context.index = 0),
             _ => (),
@@ -526,9 +533,9 @@ fn a_broken_drafter_changes_nothing() {
     }
 }
 
-/// Each token of a draft takes its rows of logits and activations, and nothing else grows.
+/// A planned draft token takes memory for its rows of logits and activations, and nothing else grows.
 #[test]
-fn what_is_not_planned_is_not_paid() {
+fn only_planned_drafts_take_memory() {
     let model = model(Family::Marian);
     let bytes = |draft_tokens| {
         let limits = Limits { draft_tokens, ..Limits::new(4, 9, 12) };
@@ -536,150 +543,7 @@ fn what_is_not_planned_is_not_paid() {
     };
     let row = 131 * size_of::<f32>();
     let one = (bytes(1064) - bytes(64)) / 1000;
-    // The screen takes most of it.
+    // The pruned argmax takes most of it.
     assert!(one > row && one < row + (12 << 10), "{one} bytes for one token of a draft");
     assert!(bytes(64) - bytes(0) < 64 * one + (12 << 10));
-}
-
-/// A search on logits alone: those that a draft is wrong before are never looked at.
-#[test]
-fn scores_behind_an_error_are_not_looked_at() {
-    let vocabulary = 23;
-    let base = SearchOptions { eos: vec![1, 5], max_length: Some(13), ..SearchOptions::default() };
-    let sample = SampleOptions { top_k: Some(9), ..SampleOptions::default() };
-    let sets = [
-        base.clone(),
-        SearchOptions { scores: false, no_repeat_ngram: Some(2), ..base.clone() },
-        SearchOptions { scores: false, forced_bos: Some(7), forced_eos: vec![5], ..base.clone() },
-        SearchOptions {
-            scores: false,
-            bad_words: vec![vec![8], vec![3, 4], vec![2, 9, 1], vec![6, 6]],
-            begin_suppress: vec![2, 3],
-            min_length: 7,
-            ..base.clone()
-        },
-        SearchOptions { repetition_penalty: 1.4, min_new_tokens: 3, ..base.clone() },
-        SearchOptions { suppress: (0..vocabulary as u32 - 1).collect(), ..base.clone() },
-        SearchOptions { strategy: Strategy::Sample(sample), ..base },
-    ];
-    let (mut right, mut wrong) = (0, 0);
-    for options in sets {
-        for seed in 0..40 {
-            let end = (seed % 3) as f32 * 0.4;
-            let toy = Toy { seed, vocabulary, scale: 1.5, end, nan_from: usize::MAX };
-            let prefix: &[u32] = if seed % 4 == 3 { &[4, 6] } else { &[] };
-            let requests = [
-                Request { prefix, ..Request::default() },
-                Request { stream: 5, ..Request::default() },
-                Request { prefix: &[9], stream: 8, ..Request::default() },
-            ];
-            let expected = drive(&options, &toy, &requests, None, &mut |_, _| Vec::new());
-            let mut random = Random(u64::from(seed));
-            let known = Some(&expected);
-            let found = drive(&options, &toy, &requests, known, &mut |slot, so_far| {
-                let known: &[u32] = &expected[slot].1;
-                let kind = random.below(6);
-                if kind == 0 {
-                    wrong += 1
-                } else {
-                    right += 1
-                }
-                match known.strip_prefix(so_far) {
-                    Some([]) | None => random.ids(3, vocabulary),
-                    Some(_) => guess(kind, &mut random, known, so_far, vocabulary),
-                }
-            });
-            assert_eq!(found, expected, "{options:?} {toy:?}");
-        }
-    }
-    assert!(right > 500 && wrong > 100);
-}
-
-/// Finish, tokens and the bits of the score of each request.
-type Searched = Vec<(Option<Finish>, Vec<u32>, u32)>;
-
-/// Rows of one search, some of them with drafts. Where it is known what comes out, every row of logits that no
-/// plain search sees is NaN.
-fn drive(
-    options: &SearchOptions,
-    toy: &Toy,
-    requests: &[Request<'_>],
-    known: Option<&Searched>,
-    draft: &mut dyn FnMut(usize, &[u32]) -> Vec<u32>,
-) -> Searched {
-    let limits = toy::limits(options, requests.len(), 16, toy.vocabulary);
-    let mut memory = vec![0; words(&limits).expect("small")];
-    let mut search = Search::new(options, &limits, &mut memory).expect("a search");
-    let slots: Vec<u32> =
-        requests.iter().map(|request| search.admit(request).expect("admitted")).collect();
-    assert!(search.draft(9, &[]).is_err() && search.draft(0, &[99]).is_err());
-    while !search.rows().is_empty() {
-        for (i, request) in requests.iter().enumerate() {
-            let slot = slots[i];
-            if search.finish(slot).is_some() {
-                assert!(search.draft(slot, &[1]).is_err());
-                continue;
-            }
-            let so_far = search.target(slot)[1 + request.prefix.len()..].to_vec();
-            // The first is replaced by the second.
-            search.draft(slot, &draft(i, &so_far)).expect("a draft");
-            let guess = draft(i, &so_far);
-            let taken = search.draft(slot, &guess).expect("a draft");
-            assert_eq!(search.drafted(slot), &guess[..taken]);
-            let capacity = search.draft_capacity(slot);
-            assert_eq!(taken, guess.len().min(capacity));
-        }
-        let seen = |sentence: u32, history: &[u32]| {
-            let i = slots.iter().position(|&slot| slot == sentence).expect("a request");
-            let Some((finish, tokens, _)) = known.map(|known| &known[i]) else { return true };
-            let so_far = history.get(1 + requests[i].prefix.len()..).unwrap_or_default();
-            tokens.starts_with(so_far)
-                && (so_far.len() < tokens.len() || *finish == Some(Finish::Exhausted))
-        };
-        let mut logits = Vec::new();
-        let mut push = |sentence: u32, history: &[u32]| {
-            logits.push(match seen(sentence, history) {
-                true => toy.logits(history),
-                false => vec![f32::NAN; toy.vocabulary],
-            });
-        };
-        for row in search.rows().iter() {
-            let mut history = search.target(row.sentence)[..=row.position as usize].to_vec();
-            assert_eq!(history.last(), Some(&row.token));
-            push(row.sentence, &history);
-            for &token in search.drafted(row.sentence) {
-                history.push(token);
-                push(row.sentence, &history);
-            }
-        }
-        let mut hooks = Hooks::default();
-        if search.needs_argmax_only(&hooks) {
-            let bans = search.bans();
-            let best = (0..).zip(&mut logits).map(|(row, logits)| {
-                let mut best = (UNDECIDED, f32::NEG_INFINITY);
-                for (token, &logit) in (0..).zip(&*logits) {
-                    if !bans.banned(row, token) && logit > best.1 {
-                        best = (token, logit);
-                    }
-                }
-                if row % 3 == 2 || best.0 == UNDECIDED {
-                    return UNDECIDED;
-                }
-                logits.fill(f32::NAN);
-                best.0
-            });
-            let best: Vec<u32> = best.collect();
-            assert!(!bans.banned(best.len(), 3), "no such row");
-            let mut logits = logits.concat();
-            search.advance_argmax(&best, &mut logits, &mut hooks, None).expect("advanced");
-        } else {
-            let mut logits = logits.concat();
-            search.advance(&mut logits, &mut hooks, None).expect("advanced");
-        }
-    }
-    let best = |&slot: &u32| {
-        let best = search.hypotheses(slot).next().expect("a hypothesis");
-        (search.finish(slot), best.tokens.to_vec(), best.score.to_bits())
-    };
-    slots.iter().map(best).collect()
 }

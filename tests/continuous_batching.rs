@@ -1,5 +1,5 @@
-//! Continuous batching: sentences of all lengths come, fork, wait, end and go at any time, and each
-//! becomes what it becomes alone.
+//! Continuous batching: sentences of all lengths are admitted, forked, delayed and released at any time.
+//! Each gets the result that it has alone.
 
 use crate::effort::{all_cases_on, choose};
 use crate::random_model::Dims;
@@ -12,7 +12,7 @@ fn limits() -> Limits {
     Limits { beams: 3, ..Limits::new(7, SOURCE, TARGET) }
 }
 
-/// The digests of so many sentences.
+/// The digests of the first `count` sentences, each computed alone.
 fn expected(model: &Model, sentences: u64) -> Vec<u64> {
     (0..sentences)
         .map(|number| {
@@ -36,14 +36,14 @@ fn check(what: &str, session: &mut Session, seed: u64, expected: &[u64]) {
     let totals = soak.totals;
     assert_eq!(totals.sentences, expected.len(), "{what}: {totals:?}");
     assert_eq!(session.free_sentences(), 7, "{what}");
-    // Without these the run would test nothing.
+    // Without these the run would not test forks and delays.
     let [forks, refills] = [3, 30].map(|share| expected.len() / share);
     assert!(totals.forks > forks && totals.refills > refills, "{totals:?}");
     assert_eq!(totals.most_together, 7, "{totals:?}");
 }
 
 #[test]
-fn each_sentence_becomes_what_it_becomes_alone() {
+fn each_sentence_has_the_result_it_has_alone() {
     for dims in [Dims::small(Family::Marian), Dims::small(Family::M2M100)] {
         let checkpoint = dims.checkpoint(41);
         for isa in Isa::available() {
@@ -62,8 +62,8 @@ fn each_sentence_becomes_what_it_becomes_alone() {
     }
 }
 
-/// Four threads for each core: slower, and no more than that. A thread that waits for one which does
-/// not run must let it.
+/// Four threads for each core. This is slower, but it must finish: a waiting thread must give the core to
+/// the thread that it waits for.
 #[cfg(feature = "rayon")]
 #[test]
 fn with_more_threads_than_cores_it_finishes_with_the_same_bits() {
@@ -72,7 +72,7 @@ fn with_more_threads_than_cores_it_finishes_with_the_same_bits() {
     let dims = Dims { d_model: 132, ffn: [389, 515], ..Dims::small(Family::Bart) };
     let model = Model::load(&dims.checkpoint(43), Isa::best()).expect("a model");
     let expected = expected(&model, choose(60, 300));
-    // Two sessions in one pool, so that not even the pool's threads are all there for one.
+    // Two sessions share one pool, so not even the threads of the pool are free for one session.
     std::thread::scope(|scope| {
         for seed in [3, 4] {
             let (model, pool, expected) = (&model, &pool, &expected);

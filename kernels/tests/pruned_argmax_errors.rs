@@ -1,4 +1,5 @@
-//! What a screen may touch: nothing when it is called wrongly, and nothing beside its operands.
+//! What the pruned argmax may access: nothing in a wrong call, and nothing outside of its operands.
+
 use crate::support::errors;
 use crate::support::pruned_argmax::{Operands, POISON_COLUMN};
 use crate::support::{POISON, all_isas};
@@ -98,7 +99,7 @@ fn wrong_calls_are_errors_and_write_nothing() {
         let error = errors::size("columns", "the pruning table", most, columns);
         expect(PruningTable::len(1, columns).map(drop), error);
     }
-    // Too large only as a product, however long a word is.
+    // Only the product of the sizes is too large.
     let large = 1 << (usize::BITS / 2 + 8);
     for (rows, depth) in [(usize::MAX, 1), (large, large), (usize::MAX / 2000, 4)] {
         expect(pruned_argmax::scratch(rows, depth).map(drop), errors::too_large("the scratch"));
@@ -153,7 +154,7 @@ fn operands_end_where_memory_does() {
                         )
                         .expect("shapes that fit");
                         for row in 0..rows {
-                            // A bias of zero changes no value that is not zero.
+                            // A bias of zero changes only zeros.
                             let answer = Some((found[row], values[row].to_bits()));
                             assert_eq!(answer, right[row], "{isa}: {rows} x {columns} x {depth}");
                         }

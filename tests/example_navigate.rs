@@ -1,4 +1,4 @@
-//! The walkthrough says the same thing twice, in the structure and shapes of
+//! The example `navigate` prints the same text each time, with the structure and the shapes of
 //! `tests/golden/walkthrough/navigate.txt`, and its masks are the published ones.
 
 #[allow(dead_code, reason = "tests call what `main` calls")]
@@ -19,7 +19,7 @@ fn navigate(arguments: &[&str], style: Style, input: &str) -> Result<String, Str
     Ok(String::from_utf8(out).expect("UTF-8"))
 }
 
-/// The text with `#` for every number of 4 decimals, and single spaces.
+/// The text with `#` for every number of 4 decimals and with single spaces.
 fn structure(text: &str) -> String {
     let number = |word: &str| {
         let decimals = word.rsplit_once('.').map_or("", |(_, decimals)| decimals);
@@ -49,7 +49,7 @@ fn prints_the_same_text_twice_in_the_recorded_structure() {
 }
 
 #[test]
-fn styles_say_the_same() {
+fn styles_print_the_same_numbers() {
     let plain = navigate(&[], Style::Plain, "").expect("a walkthrough");
     let mut color = navigate(&[], Style::Colour, "").expect("a walkthrough");
     assert!(color.contains("\x1b["));
@@ -147,19 +147,19 @@ fn the_middle_of_a_long_tensor_is_left_out() {
 
 #[cfg(not(feature = "train"))]
 #[test]
-fn who_cannot_train_says_who_can() {
+fn without_the_feature_train_an_error_names_the_command() {
     let error = navigate(&["--training"], Style::Plain, "").expect_err("no feature");
     assert!(error.contains("--features train --example navigate -- --training"), "{error}");
 }
 
 #[cfg(feature = "train")]
 mod training {
-    use super::example::lesson::{self, Said};
+    use super::example::lesson::{self, Predictions};
     use super::{Style, navigate};
     use simdformer::kernels::train::RowLoss;
 
     #[test]
-    fn the_page_says_the_same_twice_and_ends_in_the_right_words() {
+    fn the_page_is_reproducible_and_ends_with_the_correct_words() {
         let text = navigate(&["--training"], Style::Plain, "").expect("a walkthrough");
         assert_eq!(navigate(&["--training"], Style::Plain, "").as_ref(), Ok(&text));
         assert!(!text.contains("NaN") && !text.contains('\x1b'));
@@ -170,7 +170,7 @@ mod training {
                 rest = &rest[at + word.len()..];
             }
         }
-        // What is fed is what is said, one later.
+        // The tokens fed to the decoder are the output tokens, shifted by one.
         let fed = navigate(&["--training", "--stage", "fed"], Style::Plain, "").expect("one stage");
         let rows: Vec<Vec<&str>> = fed
             .lines()
@@ -180,8 +180,9 @@ mod training {
         let columns = |i: usize| rows.iter().map(|row| row[i]).collect::<Vec<_>>();
         assert_eq!(columns(1), ["<eos>", "I", "am", "a", "student", "<eos>", "thanks"]);
         assert_eq!(columns(2), ["I", "am", "a", "student", "<eos>", "thanks", "<eos>"]);
-        let told = navigate(&["--training", "--stage", "trained"], Style::Plain, "").expect("one");
-        assert_eq!((told.matches("right\n").count(), told.matches("wrong").count()), (7, 0));
+        let trained =
+            navigate(&["--training", "--stage", "trained"], Style::Plain, "").expect("one");
+        assert_eq!((trained.matches("right\n").count(), trained.matches("wrong").count()), (7, 0));
         let answer =
             navigate(&["--training", "--stage", "answer"], Style::Plain, "").expect("one stage");
         let answer = answer.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -192,12 +193,12 @@ mod training {
         }
     }
 
-    /// What the picture has, against what the trainer says.
-    fn check(said: &Said, lesson: &lesson::Lesson) {
+    /// Compares the values of the picture with those of the trainer.
+    fn check(predicted: &Predictions, lesson: &lesson::Lesson) {
         let (mut loss, mut nll, mut correct) = (0.0, 0.0, 0);
         for (sentence, target) in lesson.targets.iter().enumerate() {
-            let losses = &said.padded[sentence];
-            let gradients = &said.gradients[sentence];
+            let losses = &predicted.padded[sentence];
+            let gradients = &predicted.gradients[sentence];
             assert_eq!((losses.len(), gradients.len()), (5, 5));
             for (position, (row, gradient)) in losses.iter().zip(gradients).enumerate() {
                 let Some(&label) = target.get(position) else {
@@ -205,7 +206,7 @@ mod training {
                     assert!(gradient.iter().all(|x| x.to_bits() == 0));
                     continue;
                 };
-                let p = &said.probabilities[sentence][position];
+                let p = &predicted.probabilities[sentence][position];
                 let q = lesson::wanted(lesson.options.smoothing, label);
                 assert!((p.iter().sum::<f32>() - 1.0).abs() <= 1e-6);
                 assert!((q.iter().sum::<f32>() - 1.0).abs() <= 1e-6);
@@ -220,8 +221,8 @@ mod training {
                 correct += u64::from(row.correct);
             }
         }
-        // Not about: the same kernel in the same order.
-        let totals = &said.totals;
+        // Equal, not only close: the same kernel adds in the same order.
+        let totals = &predicted.totals;
         assert_eq!((totals.tokens, totals.correct), (7, correct));
         assert_eq!(
             (totals.loss.to_bits(), totals.nll.to_bits()),
@@ -230,7 +231,7 @@ mod training {
     }
 
     #[test]
-    fn the_picture_is_what_the_trainer_computes() {
+    fn the_picture_has_the_values_of_the_trainer() {
         let lesson = lesson::learn().expect("a lesson");
         check(&lesson.untrained, &lesson);
         check(&lesson.trained, &lesson);
@@ -246,7 +247,7 @@ mod training {
     }
 
     #[test]
-    fn losses_fall_to_their_floor() {
+    fn losses_decrease_to_the_entropy_of_the_targets() {
         let lesson = lesson::learn().expect("a lesson");
         let floor = lesson::floor(lesson.options.smoothing);
         let mean = |i: usize| lesson.course[i].totals.mean_loss();
@@ -258,7 +259,8 @@ mod training {
         assert!(last >= floor - 1e-6 && last <= floor + 0.01, "{last} {floor}");
         assert_eq!(lesson.trained.totals.correct, 7);
         assert!(lesson.trained.totals.mean_nll() < 0.15);
-        // Adam's first step is the rate, against the gradient.
+        // The first step of Adam has the size of the learning rate and the opposite sign of the
+        // gradient.
         let rate = lesson.options.adam.rate as f32;
         let mut moved = 0;
         for numbers in &lesson.numbers {
@@ -273,9 +275,9 @@ mod training {
         assert!(moved >= 12, "{moved} of 15");
     }
 
-    /// The model of the walkthrough is what the command in its README writes.
+    /// The model of the walkthrough equals what the command in its README writes.
     #[test]
-    fn the_model_of_the_walkthrough_can_be_made_again() {
+    fn the_model_of_the_walkthrough_is_reproducible() {
         use simdformer::checkpoint::Checkpoint;
         use simdformer::kernels::Isa;
         use simdformer::train::{
@@ -303,11 +305,12 @@ mod training {
             while !matches!(run.next().expect("an event"), TrainEvent::Finished(_)) {}
             let kept = Checkpoint::open(&folder).expect("a checkpoint");
             for (role, _, found) in run.trainer().parameters() {
-                // A bias of logits that the file has not is none.
+                // The file has no bias of the logits.
                 let Some(kept) = kept.optional(role).expect("a tensor") else { continue };
                 let kept = kept.to_vec().expect("numbers");
                 assert_eq!(kept.len(), found.len(), "{role}");
-                // Trained with AVX-512; 400 updates lead to the same bits with anything else.
+                // Trained with AVX-512. 400 updates give the same bits on every other
+                // instruction set.
                 assert!(found == kept, "{role} on {isa}");
             }
         }

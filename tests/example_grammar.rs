@@ -1,4 +1,5 @@
-//! The demo's sentences: the grammar in Rust against the one in Python, and what a corpus must not hold.
+//! The sentences of the demo: the grammar in Rust compared with the one in Python, and the rules for a
+//! corpus.
 
 #[path = "../examples/train/grammar/mod.rs"]
 mod example;
@@ -8,7 +9,7 @@ use std::path::PathBuf;
 
 use example::{Example, bare, corpus, fixed, pairs, sentence, vocabulary};
 
-/// Of the golden.
+/// The seed of the golden.
 const SEED: u64 = 2017;
 
 fn read(path: &str) -> String {
@@ -30,7 +31,7 @@ fn known() -> BTreeMap<String, u32> {
 }
 
 #[test]
-fn sentences_are_those_of_the_python() {
+fn sentences_agree_with_python() {
     let golden = read("tests/golden/grammar.tsv");
     let always = fixed();
     assert_eq!(golden.lines().count(), always.len() + 2000);
@@ -53,8 +54,9 @@ fn a_source_has_one_translation() {
 }
 
 #[test]
-fn a_corpus_holds_nothing_that_is_held_out() {
-    // Some of what was made is held out, too, with the full stop that it lacks.
+fn a_corpus_has_no_held_out_sentence() {
+    // Hold some of the generated sentences out as well, with the final full stop added if it is
+    // missing.
     let made = pairs(3000, 5);
     let mut held: Vec<String> = held_out().into_iter().map(|pair| pair.source).collect();
     let more = made.iter().skip(1000).step_by(7).map(|pair| &pair.source);
@@ -78,14 +80,14 @@ fn a_corpus_holds_nothing_that_is_held_out() {
         let times = corpus.training.iter().filter(|other| **other == pair).count();
         assert_eq!(times, 12, "{}", pair.source);
     }
-    // Everything else that was made is there.
+    // All other generated sentences are in the corpus.
     let whole = keys(&made);
     let gone = whole.iter().filter(|key| held.contains(*key)).count();
     assert_eq!(training.len() + development.len() + gone, whole.len());
 }
 
 #[test]
-fn a_corpus_is_the_same_every_time_and_longer_ones_begin_with_it() {
+fn a_corpus_is_reproducible_and_a_prefix_of_longer_ones() {
     assert_eq!(pairs(700, 3), pairs(700, 3));
     assert_eq!(pairs(700, 3), pairs(900, 3)[..700]);
     assert_ne!(pairs(700, 3), pairs(700, 4));
@@ -96,13 +98,13 @@ fn a_corpus_is_the_same_every_time_and_longer_ones_begin_with_it() {
 }
 
 #[test]
-fn every_word_is_one_of_the_models() {
+fn every_word_is_in_the_vocabulary() {
     let known = known();
     let made = vocabulary(&pairs(40_000, SEED));
     for (word, id) in &made {
         assert!(known.contains_key(word), "{word} ({id})");
     }
-    // Enough of them for the largest corpus to have all.
+    // The vocabulary has few words that the largest corpus lacks.
     assert!(made.len() * 100 >= known.len() * 97, "{} of {}", made.len(), known.len());
     for pair in held_out() {
         for word in pair.source.split(' ').chain(pair.target.split(' ')) {
