@@ -11,7 +11,6 @@ use simdformer::{
 use simdformer_kernels::{
     Cache, CacheShape, Dtype, Error, HeadsMut, Isa, Matrix, PackOptions, QuantizedMatrix,
 };
-use std::error::Error;
 
 fn begin(session: &mut Session<'_>) -> (SourceId, HypothesisId) {
     let mut sentence = [SourceId::default()];
@@ -223,7 +222,7 @@ pub(crate) fn a_configuration_without_tensor_names_is_invalid() {
     assert_eq!(config.validate(), Ok(()));
 }
 
-fn text<T, E: Error>(result: Result<T, E>) -> String {
+fn text<T, E: std::error::Error>(result: Result<T, E>) -> String {
     match result {
         Ok(_) => panic!("it was not refused"),
         Err(error) => error.to_string(),
