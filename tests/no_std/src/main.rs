@@ -66,8 +66,10 @@ enum Failure {
     CacheWrong,
     /// A norm was an error or gave wrong numbers.
     NormWrong,
-    /// The function of `examples/first_hour` was an error or gave wrong numbers.
+    /// GEMM, LayerNorm and attention in one function were an error or gave wrong numbers.
     LayerWrong,
+    /// The function of `examples/first_hour` was an error or gave wrong numbers.
+    ExampleWrong,
 }
 
 /// Start of the program, called by the C library.
@@ -76,8 +78,15 @@ pub extern "C" fn main(_arguments: i32, _values: *const *const u8) -> i32 {
     let mut sets = 0;
     for isa in Isa::available() {
         sets += 1;
-        let checks: [fn(Isa) -> Result<(), Failure>; 6] =
-            [matrix_product, causal_attention, parts_on_an_executor, a_cache, a_norm, a_layer];
+        let checks: [fn(Isa) -> Result<(), Failure>; 7] = [
+            matrix_product,
+            causal_attention,
+            parts_on_an_executor,
+            a_cache,
+            a_norm,
+            a_layer,
+            first_hour,
+        ];
         if let Err(failure) = checks.iter().try_for_each(|check| check(isa)) {
             return failure as i32;
         }
