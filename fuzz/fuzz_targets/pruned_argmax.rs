@@ -7,7 +7,7 @@
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
-use simdformer_fuzz::wild::WildScreen;
+use simdformer_fuzz::wild::WildPrunedArgmax;
 use simdformer_fuzz::{GAP, Layout, Rng, Strided, Values, check_largest, pick_isa, pool};
 use simdformer_kernels::pruned_argmax::{Product, PruningTable, argmax, scratch};
 use simdformer_kernels::{Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, gemm};
@@ -33,7 +33,7 @@ struct Case {
     banned: u8,
     threads: u8,
     seed: u64,
-    wild: WildScreen,
+    wild: WildPrunedArgmax,
 }
 
 fuzz_target!(|case: Case| {

@@ -268,7 +268,7 @@ pub(crate) fn a_chain_of_errors_is_one_sentence() {
     let tensors = [("x".to_owned(), (vec![1], vec![0; 4]))].into();
     let error = ModelError::from(checkpoint(&config(), &tensors).expect_err("no embedding"));
     let mut said = vec![error.to_string()];
-    let mut next = error.source();
+    let mut next = core::error::Error::source(&error);
     while let Some(cause) = next {
         said.push(cause.to_string());
         next = cause.source();

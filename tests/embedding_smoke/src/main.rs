@@ -50,11 +50,20 @@ const TESTS: &[(&str, fn())] = &[
     ("a_plan_has_space_for_what_it_states", guarantees::a_plan_has_space_for_what_it_states),
     ("a_missing_tensor_is_an_error", guarantees::a_missing_tensor_is_an_error),
     ("defaults_are_listed", guarantees::defaults_are_listed),
-    ("a_wrong_request_is_named_before_generate", guarantees::a_wrong_request_is_named_before_generate),
-    ("a_configuration_without_tensor_names_is_invalid", guarantees::a_configuration_without_tensor_names_is_invalid),
+    (
+        "a_wrong_request_is_named_before_generate",
+        guarantees::a_wrong_request_is_named_before_generate,
+    ),
+    (
+        "a_configuration_without_tensor_names_is_invalid",
+        guarantees::a_configuration_without_tensor_names_is_invalid,
+    ),
     ("errors_name_the_wrong_operand", guarantees::errors_name_the_wrong_operand),
     ("a_chain_of_errors_is_one_sentence", guarantees::a_chain_of_errors_is_one_sentence),
-    ("limits_and_options_that_cannot_work_are_errors", guarantees::limits_and_options_that_cannot_work_are_errors),
+    (
+        "limits_and_options_that_cannot_work_are_errors",
+        guarantees::limits_and_options_that_cannot_work_are_errors,
+    ),
     ("a_forked_child_takes_a_draft", guarantees::a_forked_child_takes_a_draft),
     ("a_misspelt_instruction_set_is_an_error", guarantees::a_misspelt_instruction_set_is_an_error),
 ];
