@@ -200,3 +200,26 @@ fn main() -> ExitCode {
         }
     }
 }
+
+/// `cargo test --workspace --bin documents` runs it with what the other tests have compiled.
+#[cfg(test)]
+mod tests {
+    use super::{DOCUMENTS, Outcome, coverage};
+
+    #[test]
+    fn every_page_has_the_numbers_of_its_document() {
+        for document in DOCUMENTS {
+            let page = (document.page)().expect("a page");
+            for row in &page.rows {
+                let differs = matches!(row.outcome, Outcome::Differs(_));
+                assert!(
+                    !differs,
+                    "{} {}, {}: {:?}",
+                    document.name, row.section, row.name, row.outcome
+                );
+            }
+            assert!(page.rows.iter().filter(|row| row.outcome == Outcome::Same).count() > 1);
+            assert_eq!(coverage::check(document.name, &page), Vec::<String>::new());
+        }
+    }
+}
