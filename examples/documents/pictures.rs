@@ -136,7 +136,7 @@ fn masks() -> Result<String, Failure> {
     let mut svg = Svg::new(
         760.0,
         560.0,
-        "The three masks of a batch: source lengths 2, 4; target lengths 4, 3 (document 002)",
+        "Masks for source lengths 2, 4 and target lengths 4, 3 (document 002)",
     );
     let all = [
         ("encoder self-attention", mask(&source, &source, false)),
