@@ -1,9 +1,8 @@
 //! Document 000: a chapter on self-attention, its scale, and multi-head attention.
 
 use crate::Failure;
-use crate::compute::{attend, normalized, product, softmax_rows};
+use crate::compute::{attend, normal, normalized, position_table, product, random, softmax_rows};
 use crate::page::{Page, Printed};
-use crate::slides::{order_table, random};
 use crate::tensor::Tensor;
 use simdformer::config::Config;
 use simdformer::kernels::softmax::FullyMasked;
@@ -184,17 +183,6 @@ fn projections(page: &mut Page) -> Result<(), Failure> {
     Ok(())
 }
 
-/// 20,000 numbers of a normal distribution with deviation 100, as the chapter draws them (Box and Muller 1958).
-pub(crate) fn normal(count: usize, deviation: f32) -> Vec<f32> {
-    let mut seed = 100;
-    let mut uniform = || f64::from(random(&mut seed) + 1.0) / 2.0;
-    let one = |_| {
-        let (a, b) = (1.0 - uniform(), uniform());
-        ((-2.0 * a.max(1e-12).ln()).sqrt() * (std::f64::consts::TAU * b).cos()) as f32 * deviation
-    };
-    (0..count).map(one).collect()
-}
-
 fn scale(page: &mut Page) -> Result<(), Failure> {
     page.section(
         "3.3",
@@ -245,7 +233,7 @@ const IDS: [[usize; 5]; 2] = [[5, 2, 1, 0, 0], [1, 3, 1, 4, 0]];
 /// A sentence of the batch as random embeddings plus positions, `[5, 512]`.
 fn embedded(sentence: &[usize; 5]) -> Result<Tensor, Failure> {
     let table = noise(10, D_MODEL, 8).map(|x| x * 1.7);
-    let positions = order_table(5, D_MODEL)?;
+    let positions = position_table(5, D_MODEL)?;
     Ok(Tensor::from_fn(5, D_MODEL, |i, j| table.get(sentence[i], j) + positions.get(i, j)))
 }
 

@@ -4,6 +4,7 @@ use crate::Failure;
 use crate::page::Computed;
 use crate::tensor::Tensor;
 use simdformer::kernels::norm::{LayerNorm, layer_norm};
+use simdformer::kernels::position::{PositionEncoding, encode};
 use simdformer::kernels::softmax::{FullyMasked, softmax};
 use simdformer::kernels::{
     AttentionOptions, AttentionOutput, Bias, Epilogue, Heads, HeadsMut, Isa, Matrix, MatrixMut,
@@ -178,4 +179,28 @@ pub(crate) fn not_linear(x: &[Vec<f64>], y: &[f64]) -> f64 {
     project(&basis, &mut rest);
     project(&basis, &mut rest);
     rest.iter().fold(0.0, |largest, r| r.abs().max(largest))
+}
+
+/// The position table of the paper, `[positions, d]`.
+pub(crate) fn position_table(positions: usize, d: usize) -> Result<Tensor, Failure> {
+    let mut table = Tensor::new(&[positions, d], vec![0.0; positions * d]);
+    encode(PositionEncoding::Interleaved, 0, MatrixMut::new(&mut table.data, positions, d)?)?;
+    Ok(table)
+}
+
+/// A number in -1..1 from a linear congruential generator (Knuth's constants), the same on every machine.
+pub(crate) fn random(seed: &mut u64) -> f32 {
+    *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    (*seed >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+}
+
+/// 20,000 numbers of a normal distribution with deviation 100, as the chapter draws them (Box and Muller 1958).
+pub(crate) fn normal(count: usize, deviation: f32) -> Vec<f32> {
+    let mut seed = 100;
+    let mut uniform = || f64::from(random(&mut seed) + 1.0) / 2.0;
+    let one = |_| {
+        let (a, b) = (1.0 - uniform(), uniform());
+        ((-2.0 * a.max(1e-12).ln()).sqrt() * (std::f64::consts::TAU * b).cos()) as f32 * deviation
+    };
+    (0..count).map(one).collect()
 }

@@ -1,9 +1,8 @@
 //! Document 002: notes on position embeddings, the three masks, and the decoder's attention.
 
 use crate::Failure;
-use crate::compute::{attend, softmax_error, softmax_rows};
+use crate::compute::{attend, position_table, random, softmax_error, softmax_rows};
 use crate::page::{Computed, Page, Printed};
-use crate::slides::{order_table, random};
 use crate::tensor::Tensor;
 use serde_json::Value;
 use simdformer::config::{Activation, Config, NormPlacement};
@@ -128,7 +127,7 @@ fn positions(page: &mut Page) -> Result<(), Failure> {
         "PE[pos, 2i] = sin(pos / 10000^(2i/d)), PE[pos, 2i+1] = cos(pos / 10000^(2i/d)), for 5 positions and d = 8. A\n\
          handwritten formula in the notes has 2(i+1) in the exponent of the cosine; their code and the paper have 2i.",
     );
-    let table = order_table(POSITIONS, MODEL_DIM)?;
+    let table = position_table(POSITIONS, MODEL_DIM)?;
     let formula = Tensor::from_fn(POSITIONS, MODEL_DIM, |pos, column| {
         let exponent = (column / 2 * 2) as f64 / MODEL_DIM as f64;
         let angle = pos as f64 / 10_000f64.powf(exponent);
@@ -146,7 +145,7 @@ fn positions(page: &mut Page) -> Result<(), Failure> {
         "A shift of the position is a rotation: PE(t + phi) = M(phi, k) PE(t)",
         "M(phi, k) = [cos(w phi), sin(w phi); -sin(w phi), cos(w phi)] with w = 1 / 10000^(2k/d). M does not depend on t.",
     );
-    let long = order_table(2000, MODEL_DIM)?;
+    let long = position_table(2000, MODEL_DIM)?;
     let mut worst: f64 = 0.0;
     for phi in [1usize, 2, 3, 4, 100, 1000] {
         for t in [0usize, 1, 2, 17, 999] {

@@ -116,9 +116,8 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Command, String>
 }
 
 fn usage() -> String {
-    let lines =
-        DOCUMENTS.iter().map(|d| format!("            {:<12} {}, {}\n", d.name, d.number, d.about));
-    USAGE.chars().chain(lines.collect::<String>().chars()).collect()
+    let line = |d: &Document| format!("            {:<12} {}, {}\n", d.name, d.number, d.about);
+    USAGE.to_owned() + &DOCUMENTS.iter().map(line).collect::<String>()
 }
 
 /// Lines for the rows that need attention, and one that counts all.

@@ -1,10 +1,9 @@
 //! The pictures of the documents, drawn from what the kernels compute.
 
 use crate::Failure;
-use crate::attention::{normal, padded_heads};
-use crate::compute::{attend, softmax_rows};
+use crate::attention::padded_heads;
+use crate::compute::{attend, normal, position_table, softmax_rows};
 use crate::decoder::mask;
-use crate::slides::order_table;
 use crate::svg::{Frame, Svg, blues, diverging};
 use crate::tensor::Tensor;
 use simdformer::config::Config;
@@ -44,7 +43,7 @@ pub(crate) fn draw(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
 /// Document 003: the position table as a heatmap.
 fn positions() -> Result<String, Failure> {
     let (positions, d) = (64, 128);
-    let table = order_table(positions, d)?;
+    let table = position_table(positions, d)?;
     let mut svg = Svg::new(
         900.0,
         560.0,
@@ -73,7 +72,7 @@ fn positions() -> Result<String, Failure> {
 /// Document 003: columns of the position table as curves.
 fn wavelengths() -> Result<String, Failure> {
     let (positions, d) = (101, 64);
-    let table = order_table(positions, d)?;
+    let table = position_table(positions, d)?;
     let mut svg =
         Svg::new(900.0, 520.0, "Wavelengths: T = 2 pi 10000^(2i/d), d = 64 (document 003)");
     let chosen = [0, 4, 8, 12];
@@ -95,7 +94,7 @@ fn wavelengths() -> Result<String, Failure> {
 /// Document 002: a shift of the position turns each pair of columns by an angle that does not depend on the position.
 fn rotation() -> Result<String, Failure> {
     let d = 8;
-    let table = order_table(16, d)?;
+    let table = position_table(16, d)?;
     let shift = 3;
     let mut svg = Svg::new(
         940.0,
@@ -313,7 +312,7 @@ fn overlaid() -> Result<String, Failure> {
 /// Document 001: a map of 800 x 800.
 fn large_map() -> Result<String, Failure> {
     let (tokens, d) = (800, 64);
-    let x = order_table(tokens, d)?.reshaped(&[1, tokens, d]);
+    let x = position_table(tokens, d)?.reshaped(&[1, tokens, d]);
     let everything = Tensor::from_fn(tokens, tokens, |_, _| 1.0);
     let map = attend(&x, &x, &x, &everything, 0.25, FullyMasked::Zeros)?.weights.at(0);
     let largest = map.data.iter().copied().fold(0.0, f32::max);

@@ -1,11 +1,9 @@
 //! Document 001: slides that derive self-attention from vectors to matrices, with small integers.
 
 use crate::Failure;
-use crate::compute::{attend, product, softmax_rows};
+use crate::compute::{attend, position_table, product, random, softmax_rows};
 use crate::page::{Page, Printed};
 use crate::tensor::Tensor;
-use simdformer::kernels::MatrixMut;
-use simdformer::kernels::position::{PositionEncoding, encode};
 use simdformer::kernels::softmax::FullyMasked;
 
 /// The slides print a token as a column; simdformer stores it as a row. `[tokens, d]` from the printed columns.
@@ -114,7 +112,7 @@ pub(crate) fn page() -> Result<Page, Failure> {
         "The slides show the softmax of a map of 800 x 800 as a picture. `documents --pictures DIR` draws ours.",
     );
     let tokens = 800;
-    let x = order_table(tokens, 64)?;
+    let x = position_table(tokens, 64)?;
     let map = attend(
         &x.reshaped(&[1, tokens, 64]),
         &x.reshaped(&[1, tokens, 64]),
@@ -158,13 +156,6 @@ pub(crate) fn page() -> Result<Page, Failure> {
     Ok(page)
 }
 
-/// The position table of the paper, `[positions, d]`.
-pub(crate) fn order_table(positions: usize, d: usize) -> Result<Tensor, Failure> {
-    let mut table = Tensor::new(&[positions, d], vec![0.0; positions * d]);
-    encode(PositionEncoding::Interleaved, 0, MatrixMut::new(&mut table.data, positions, d)?)?;
-    Ok(table)
-}
-
 /// Self-attention of 5 tokens and of the same tokens permuted: the largest difference between the output of a token in
 /// the one and in the other.
 fn order_matters(positions: bool) -> Result<f32, Failure> {
@@ -173,7 +164,7 @@ fn order_matters(positions: bool) -> Result<f32, Failure> {
     let mut seed = 7;
     let words = Tensor::from_fn(tokens, d, |_, _| 0.0).map(|_| 0.0);
     let words = Tensor::new(&words.shape, words.data.iter().map(|_| random(&mut seed)).collect());
-    let table = order_table(tokens, d)?;
+    let table = position_table(tokens, d)?;
     let run = |word_of: &dyn Fn(usize) -> usize| -> Result<Tensor, Failure> {
         let x = Tensor::from_fn(tokens, d, |i, j| {
             words.get(word_of(i), j) + if positions { table.get(i, j) } else { 0.0 }
@@ -186,10 +177,4 @@ fn order_matters(positions: bool) -> Result<f32, Failure> {
     let differences = (0..tokens * d)
         .map(|at| (second.get(at / d, at % d) - first.get(order[at / d], at % d)).abs());
     Ok(differences.fold(0.0, f32::max))
-}
-
-/// A number in -1..1 from a linear congruential generator (Knuth's constants), the same on every machine.
-pub(crate) fn random(seed: &mut u64) -> f32 {
-    *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-    (*seed >> 40) as f32 / (1u64 << 23) as f32 - 1.0
 }

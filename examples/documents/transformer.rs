@@ -1,9 +1,10 @@
 //! Document 003: slides on the whole Transformer, its training and its decoding strategies.
 
 use crate::Failure;
-use crate::compute::{attend, normalized, product, softmax_error, softmax_rows};
+use crate::compute::{
+    attend, normalized, position_table, product, random, softmax_error, softmax_rows,
+};
 use crate::page::{Computed, Page, Printed};
-use crate::slides::{order_table, random};
 use crate::tensor::Tensor;
 use simdformer::checkpoint::TensorId;
 use simdformer::config::{Config, Dimensions};
@@ -83,7 +84,7 @@ fn positions(page: &mut Page) -> Result<(), Failure> {
          table as a heatmap and some of its columns as curves.",
     );
     let d = 512;
-    let table = order_table(2, d)?;
+    let table = position_table(2, d)?;
     let chosen = [0, 1, 64, 128, 192, 255];
     let tau = std::f64::consts::TAU;
     let formula: Vec<f64> =
