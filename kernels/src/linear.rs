@@ -9,6 +9,7 @@ use crate::gemm::{
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Parallelism;
+use crate::simd::CACHE_LINE_F32;
 use std::vec;
 use std::vec::Vec;
 
@@ -55,9 +56,6 @@ enum Format {
     Float(Dtype),
     Int8(ActivationBits),
 }
-
-/// Bytes of a cache line.
-const LINE: usize = 64;
 
 impl Linear {
     /// Packs `weight` in `dtype`: a [`Matrix`] or, for 16-bit values, a [`PackSource`].
@@ -106,8 +104,9 @@ impl Linear {
         if let Some(bias) = bias {
             Error::check_len("bias", outputs, bias)?;
         }
-        let mut packed = vec![0.0; len + LINE / size_of::<f32>()];
-        let start = packed.as_ptr().align_offset(LINE).min(LINE / size_of::<f32>());
+        let mut packed = vec![0.0; len + CACHE_LINE_F32];
+        let start =
+            packed.as_ptr().align_offset(CACHE_LINE_F32 * size_of::<f32>()).min(CACHE_LINE_F32);
         pack(&mut packed[start..][..len])?;
         packed.truncate(start + len);
         Ok(Self { isa, format, inputs, outputs, packed, start, bias: bias.map(<[f32]>::to_vec) })

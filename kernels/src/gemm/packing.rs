@@ -258,8 +258,8 @@ impl PackOptions<'_> {
         let [depth, columns] = weight.shape();
         let words = self.len(isa, depth, columns)?;
         self.pack_columns(isa, weight, (depth, columns), 0, buffer)?;
-        // The buffer may be longer than `words`; `pack_columns` checked that it is not shorter.
-        self.from_packed(isa, depth, columns, buffer.get(..words).unwrap_or(&[]))
+        // `pack_columns` checked that the buffer is not shorter.
+        self.from_packed(isa, depth, columns, &buffer[..words])
     }
 
     /// Packs `block`, `[depth, n]`, as columns `first..first + n` of a matrix of `shape = (depth, columns)` in
