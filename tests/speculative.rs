@@ -2,7 +2,7 @@
 //! number of steps differs.
 
 use crate::random_model::{Dims, Random};
-use crate::speculative_verify::{Golden, Outcome, guess, plain};
+use crate::speculative_verify::{Golden, Outcome, guess, plain, record};
 use crate::toy;
 use core::ops::ControlFlow;
 use simdformer::config::Family;
@@ -21,17 +21,7 @@ fn drafted(
     drafter: &mut dyn Drafter,
 ) -> (Vec<Outcome>, DecodeStats) {
     let mut found = vec![(Vec::new(), Vec::new(), Finish::Stopped); sources.len()];
-    let mut on_event = |event: Event<'_>| match event {
-        Event::Token { source, token } => {
-            found[source].1.push(token.log_probability.map(f32::to_bits));
-        }
-        Event::Done(done) => {
-            let best = done.hypotheses().next().expect("a hypothesis");
-            found[done.source].0 = best.tokens.to_vec();
-            found[done.source].2 = done.finish;
-        }
-        _ => (),
-    };
+    let mut on_event = |event: Event<'_>| record(&mut found, event);
     let counts = session
         .generate_drafted(sources, options, &mut Hooks::default(), drafter, &mut on_event)
         .expect("generated");

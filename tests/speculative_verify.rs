@@ -137,6 +137,21 @@ impl Golden {
 /// Tokens, the bits of their log-probabilities, and why the target ended.
 pub(crate) type Outcome = (Vec<u32>, Vec<Option<u32>>, Finish);
 
+/// Adds an event to the outcomes of its call.
+pub(crate) fn record(found: &mut [Outcome], event: Event<'_>) {
+    match event {
+        Event::Token { source, token } => {
+            found[source].1.push(token.log_probability.map(f32::to_bits));
+        }
+        Event::Done(done) => {
+            let best = done.hypotheses().next().expect("a hypothesis");
+            found[done.source].0 = best.tokens.to_vec();
+            found[done.source].2 = done.finish;
+        }
+        _ => (),
+    }
+}
+
 /// Each source step by step, as [`Session::generate`] decodes it.
 pub(crate) fn plain(
     session: &mut Session<'_>,
@@ -144,19 +159,8 @@ pub(crate) fn plain(
     options: &SearchOptions,
 ) -> Vec<Outcome> {
     let mut found = vec![(Vec::new(), Vec::new(), Finish::Stopped); sources.len()];
-    session
-        .generate(sources, options, &mut Hooks::default(), &mut |event| match event {
-            Event::Token { source, token } => {
-                found[source].1.push(token.log_probability.map(f32::to_bits));
-            }
-            Event::Done(done) => {
-                let best = done.hypotheses().next().expect("a hypothesis");
-                found[done.source].0 = best.tokens.to_vec();
-                found[done.source].2 = done.finish;
-            }
-            _ => (),
-        })
-        .expect("generated");
+    let mut on_event = |event: Event<'_>| record(&mut found, event);
+    session.generate(sources, options, &mut Hooks::default(), &mut on_event).expect("generated");
     found
 }
 

@@ -26,6 +26,13 @@ struct Learned {
     eps: f32,
 }
 
+/// What a forward and a backward pass write.
+struct Passed {
+    standard: Strided,
+    scale: Vec<f32>,
+    d_x: Strided,
+}
+
 impl Learned {
     fn layer(&self) -> LayerNorm<'_> {
         LayerNorm { weight: &self.weight, bias: self.bias.as_deref(), eps: self.eps }
@@ -106,6 +113,18 @@ impl Learned {
             }
         }
         .expect("shapes that fit");
+    }
+
+    /// The forward pass that saves, and the gradient of `x` from `d_out`, into memory that holds NaN before.
+    fn forward_backward(&self, isa: Isa, x: &Strided, d_out: &Strided) -> Passed {
+        let memory = || poison(x.rows, x.columns, 0);
+        let (mut standard, mut out, mut d_x) = (memory(), memory(), memory());
+        let mut scale = vec![POISON; x.rows];
+        let to = standard.view_mut();
+        self.forward_save(isa, x.view(), to, &mut scale, out.view_mut(), SERIAL);
+        let saved = (standard.view(), &scale[..]);
+        self.backward(isa, saved, d_out.view(), WriteMode::Store, d_x.view_mut(), SERIAL);
+        Passed { standard, scale, d_x }
     }
 
     fn backward_in_place(&self, isa: Isa, standard: Matrix<'_>, scale: &[f32], d: MatrixMut<'_>) {
@@ -346,19 +365,7 @@ fn gradients_from_the_input_match_the_oracle() {
             let (x, d_out) = batch(4, 3, columns, 0, 0.3);
             let learned = learned(norm, 5, columns, true, 1e-5);
             for isa in all_isas() {
-                let (mut standard, mut out) = (poison(3, columns, 0), poison(3, columns, 0));
-                let (mut d_x, mut scale) = (poison(3, columns, 0), [POISON; 3]);
-                let to = standard.view_mut();
-                learned.forward_save(isa, x.view(), to, &mut scale, out.view_mut(), SERIAL);
-                let forward_save = (standard.view(), &scale[..]);
-                learned.backward(
-                    isa,
-                    forward_save,
-                    d_out.view(),
-                    WriteMode::Store,
-                    d_x.view_mut(),
-                    SERIAL,
-                );
+                let Passed { scale, d_x, .. } = learned.forward_backward(isa, &x, &d_out);
                 for i in 0..3 {
                     let exact: Vec<f64> = row(&x, i).iter().map(|&x| x.into()).collect();
                     let g = learned.g(&row(&d_out, i));
@@ -456,19 +463,7 @@ fn rows_without_variance_have_no_gradient() {
             let x = Strided::new(2, 37, (37, 1), |i, j| if i == 0 { value } else { j as f32 });
             let (_, d_out) = batch(3, 2, 37, 0, 0.0);
             for isa in all_isas() {
-                let (mut standard, mut out) = (poison(2, 37, 0), poison(2, 37, 0));
-                let (mut d_x, mut scale) = (poison(2, 37, 0), [POISON; 2]);
-                let to = standard.view_mut();
-                learned.forward_save(isa, x.view(), to, &mut scale, out.view_mut(), SERIAL);
-                let forward_save = (standard.view(), &scale[..]);
-                learned.backward(
-                    isa,
-                    forward_save,
-                    d_out.view(),
-                    WriteMode::Store,
-                    d_x.view_mut(),
-                    SERIAL,
-                );
+                let Passed { standard, scale, d_x } = learned.forward_backward(isa, &x, &d_out);
                 assert_eq!(scale[0], 0.0);
                 assert_eq!(row(&standard, 0), [0.0; 37], "{isa}: {value}");
                 assert_eq!(row(&d_x, 0), [0.0; 37], "{isa}: {value}");
@@ -528,22 +523,8 @@ fn a_row_that_is_not_finite_affects_no_other() {
             let learned = learned(norm, 3, n, true, 1e-5);
             let (clean, d_out) = batch(3, 3, n, 0, 0.0);
             for isa in all_isas() {
-                let run = |x: &Strided, d_out: &Strided| {
-                    let (mut standard, mut out) = (poison(3, n, 0), poison(3, n, 0));
-                    let (mut d_x, mut scale) = (poison(3, n, 0), [POISON; 3]);
-                    let to = standard.view_mut();
-                    learned.forward_save(isa, x.view(), to, &mut scale, out.view_mut(), SERIAL);
-                    let forward_save = (standard.view(), &scale[..]);
-                    learned.backward(
-                        isa,
-                        forward_save,
-                        d_out.view(),
-                        WriteMode::Store,
-                        d_x.view_mut(),
-                        SERIAL,
-                    );
-                    d_x
-                };
+                let run =
+                    |x: &Strided, d_out: &Strided| learned.forward_backward(isa, x, d_out).d_x;
                 let expected = run(&clean, &d_out);
                 for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
                     for spoilt in 0..2 {
