@@ -235,6 +235,9 @@ fn note(stage: Stage) -> &'static str {
                            kernels/src/attention/flash.rs"
         }
         Stage::Context => "weights V, heads side by side. kernels/src/attention/flash.rs",
+        Stage::Projection => {
+            "Concat(heads) W_O + b, before the residual is added. src/model/blocks/self_attention.rs"
+        }
         Stage::FeedForward => "max(0, x W_1 + b_1). src/model/blocks/feed_forward.rs",
         Stage::Residual => "x + block(x). kernels/src/gemm/epilogue.rs",
         Stage::Norm => "(x - mean) / sqrt(variance + eps) * weight + bias. kernels/src/norm.rs",
