@@ -164,9 +164,10 @@ fn trained(folder: &str, sources: &str) {
     let sources: Vec<Vec<u32>> =
         lines.map(|line| line.map(|Line { source_ids }| source_ids).expect("a line")).collect();
     let longest = sources.iter().map(Vec::len).max().expect("sources");
-    let model = Model::open_as(folder, &"f32".parse().expect("a form")).expect("the model");
+    let model =
+        Model::open_with(folder, WeightDtypes::all(simdformer::Dtype::F32)).expect("the model");
     let forms: WeightDtypes = "int8,output=int8".parse().expect("forms");
-    let bytes = Model::open_as(folder, &forms).expect("its copy");
+    let bytes = Model::open_with(folder, forms).expect("its copy");
     let options = SearchOptions {
         strategy: Strategy::Greedy,
         max_new_tokens: Some(2 * longest),

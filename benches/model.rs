@@ -24,7 +24,7 @@ use random_model::{Dims, Random};
 use simdformer::config::Family;
 use simdformer::kernels::Isa;
 use simdformer::search::{BeamOptions, Hooks, SearchOptions, Strategy};
-use simdformer::{Dtype, Limits, Model, Session, Source, SourceId, Threads};
+use simdformer::{Dtype, Limits, LoadOptions, Model, Session, Source, SourceId, Threads};
 use std::time::{Duration, Instant};
 
 const SOURCE: usize = 32;
@@ -77,7 +77,8 @@ fn base(forms: &str) -> Model {
     };
     let isa = Isa::detect().expect("the set that the environment names");
     let forms = forms.parse().expect("a form");
-    Model::load_as(&dims.checkpoint(1), isa, &forms, &mut |_| ()).expect("a random model")
+    Model::load(&dims.checkpoint(1), LoadOptions { dtypes: forms, ..isa.into() })
+        .expect("a random model")
 }
 
 fn sources(count: usize, len: usize) -> Vec<Vec<u32>> {

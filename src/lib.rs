@@ -115,8 +115,8 @@ pub mod train;
 
 pub use features::Features;
 pub use model::{
-    IntoControlFlow, Loading, Model, ModelError, PackedError, Parameter, Requirements, StorageKind,
-    WeightDtype, WeightDtypes, WeightDtypesError,
+    IntoControlFlow, LoadOptions, Loading, Model, ModelError, OnLoading, PackedError, Parameter,
+    Requirements, Storage, WeightDtype, WeightDtypes, WeightDtypesError,
 };
 pub use session::{
     DecodeStats, DraftContext, DraftRequest, DraftRow, Drafter, Event, Generated, HypothesisId,
@@ -125,7 +125,7 @@ pub use session::{
     TracedSession, Verified,
 };
 pub use simdformer_kernels as kernels;
-pub use simdformer_kernels::{Dtype, Error as KernelError};
+pub use simdformer_kernels::{Dtype, Error as KernelError, Quantization};
 
 /// The programs of these pages, which the documentation tests compile. README's is that of the package.
 #[cfg(doctest)]

@@ -8,7 +8,8 @@ use simdformer::config::Family;
 use simdformer::kernels::Isa;
 use simdformer::search::{BeamOptions, Hooks, SampleOptions, SearchOptions, Strategy};
 use simdformer::{
-    Dtype, Event, HypothesisId, Limits, Model, Session, Source, SourceId, StepRow, Threads,
+    Dtype, Event, HypothesisId, Limits, LoadOptions, Model, Session, Source, SourceId, StepRow,
+    Threads,
 };
 
 use std::cell::Cell;
@@ -63,7 +64,8 @@ pub(crate) fn for_every_model(check: impl Fn(&str, &Model)) {
             }
             let forms = FORMS[(index + offset) % FORMS.len()];
             let chosen = forms.parse().expect("forms");
-            let model = Model::load_as(&checkpoint, isa, &chosen, &mut |_| ()).expect("a model");
+            let model = Model::load(&checkpoint, LoadOptions { dtypes: chosen, ..isa.into() })
+                .expect("a model");
             let in_f16 = index < FORMS.len();
             if full() || !in_f16 {
                 check(&what(isa, forms), &model);
@@ -172,7 +174,8 @@ fn many_sentences_have_the_bits_of_each_alone() {
         for forms in ["f32", "int8"] {
             let chosen = forms.parse().expect("forms");
             let isa = Isa::best();
-            let model = Model::load_as(&checkpoint, isa, &chosen, &mut |_| ()).expect("a model");
+            let model = Model::load(&checkpoint, LoadOptions { dtypes: chosen, ..isa.into() })
+                .expect("a model");
             let mut random = Random(3);
             let lengths = (0..24).map(|i| 5 + 17 * i % 71).chain([300, 1, 256, 2, 255]);
             let sources: Vec<Vec<u32>> =

@@ -126,11 +126,11 @@ fn giants_from_a_function() {
                 _: &[usize],
                 _: &mut [f32]|
      -> Result<(), Box<dyn std::error::Error + Send + Sync>> { Ok(()) };
-    out_of_memory(Model::from_fn_on(Isa::SCALAR, dims.config(), fill), Some(256 << 20));
+    out_of_memory(Model::from_fn_with(dims.config(), Isa::SCALAR, fill), Some(256 << 20));
     for size in [1 << 16, 1 << 20, 1 << 24] {
         let giant =
             Dimensions { d_model: size, heads: 1, layers: 4096, ffn_dim: size, vocabulary: size };
-        out_of_memory(Model::from_fn_on(Isa::SCALAR, Config::transformer(giant), fill), None);
+        out_of_memory(Model::from_fn_with(Config::transformer(giant), Isa::SCALAR, fill), None);
     }
 }
 

@@ -13,7 +13,9 @@ use simdformer::config::Family;
 use simdformer::kernels::Isa;
 use simdformer::search::{BeamOptions, Hooks, SampleOptions, SearchOptions, Strategy};
 use simdformer::task_heads::Classifier;
-use simdformer::{Dtype, Event, Features, Limits, Model, Session, Source, SourceId, StepRow};
+use simdformer::{
+    Dtype, Event, Features, Limits, LoadOptions, Model, Session, Source, SourceId, StepRow,
+};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
@@ -255,7 +257,7 @@ const FORMS: [&str; 3] = ["stored", "int8", "int8x16,output=int8"];
 
 fn load(checkpoint: &Checkpoint<'_>, isa: Isa, forms: &str) -> Model {
     let forms = forms.parse().expect("forms");
-    Model::load_as(checkpoint, isa, &forms, &mut |_| ()).expect("a model")
+    Model::load(checkpoint, LoadOptions { dtypes: forms, ..isa.into() }).expect("a model")
 }
 
 /// A model with one dtype table: the name of the line, and a function that computes the digest on an

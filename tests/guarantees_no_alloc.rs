@@ -21,8 +21,8 @@ use simdformer::search::{
     BeamOptions, Hooks, LogitsProcessor, SampleOptions, SearchOptions, Strategy, Timestamps,
 };
 use simdformer::{
-    DraftContext, Dtype, Features, HypothesisId, Limits, Model, PromptLookup, ReferenceDrafter,
-    Session, Source, SourceId, StepRow,
+    DraftContext, Dtype, Features, HypothesisId, Limits, LoadOptions, Model, PromptLookup,
+    ReferenceDrafter, Session, Source, SourceId, StepRow,
 };
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -304,7 +304,8 @@ impl Case {
 
     fn in_forms(what: &str, checkpoint: &Checkpoint, isa: Isa, forms: &str) -> Self {
         let chosen = forms.parse().expect("forms");
-        let model = Model::load_as(checkpoint, isa, &chosen, &mut |_| ()).expect("a model");
+        let model =
+            Model::load(checkpoint, LoadOptions { dtypes: chosen, ..isa.into() }).expect("a model");
         let requests = Requests::new(&model);
         let what = format!("{what}, {isa}, {forms}");
         Self { what, model: Arc::new(model), requests, cache: Dtype::F32 }

@@ -6,7 +6,7 @@ use core::ops::ControlFlow;
 use simdformer::checkpoint::{Checkpoint, CheckpointError, TensorId};
 use simdformer::config::Family;
 use simdformer::kernels::Isa;
-use simdformer::{Model, ModelError, StorageKind};
+use simdformer::{Dtype, LoadOptions, Model, ModelError, Storage, WeightDtype};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -26,6 +26,9 @@ fn goldens() -> Vec<PathBuf> {
     found
 }
 
+/// A matrix of floats in panels.
+const F32: Storage = Storage::Packed(WeightDtype::Float(Dtype::F32));
+
 /// The model has the sizes that were computed from the headers.
 fn kept(what: &str, checkpoint: &Checkpoint<'_>) {
     for isa in Isa::available() {
@@ -36,7 +39,7 @@ fn kept(what: &str, checkpoint: &Checkpoint<'_>) {
         assert_eq!(needed.model_bytes, parts, "{what} {isa}");
         // The largest matrix that is read through a buffer, 64 rows at a time. A convolution needs
         // one more row, in which its elements are reordered.
-        let staged = model.parameters().filter(|p| p.form() == StorageKind::PackedF32).map(|p| {
+        let staged = model.parameters().filter(|p| p.storage() == F32).map(|p| {
             let (rows, row) = p.shape().split_first().expect("a matrix");
             let more = row.len() - 1;
             (rows.min(&64) + more) * row.iter().product::<usize>() * 4
@@ -118,20 +121,19 @@ fn progress_grows_to_the_total() {
         let checkpoint = dims.checkpoint(3);
         for isa in Isa::available() {
             let (mut steps, mut tensors) = (Vec::new(), Vec::new());
-            let model = Model::load_with(&checkpoint, isa, &mut |loading| {
+            let options = LoadOptions::from(isa).on_progress(|loading| {
                 steps.push((loading.done, loading.total));
                 if tensors.last().is_none_or(|last| last != loading.tensor) {
                     tensors.push(loading.tensor.to_owned());
                 }
             });
-            let model = model.expect("a model");
+            let model = Model::load(&checkpoint, options).expect("a model");
             let (_, total) = steps[0];
             assert!(steps.windows(2).all(|two| two[0].0 < two[1].0), "{family:?}");
             assert!(steps.iter().all(|&(_, each)| each == total), "{family:?}");
             assert_eq!(steps.last(), Some(&(total, total)), "{family:?}");
             // Every stored tensor and no other; the table in several reads.
-            let forms = [StorageKind::Rows, StorageKind::PackedF32];
-            let stored = model.parameters().filter(|p| forms.contains(&p.form()));
+            let stored = model.parameters().filter(|p| [Storage::Rows, F32].contains(&p.storage()));
             let stored: Vec<_> =
                 stored.filter_map(|p| checkpoint.optional(p.role()).expect("a role")).collect();
             let expected: u64 = stored.iter().map(|view| 4 * view.len() as u64).sum();
@@ -159,13 +161,14 @@ fn a_large_table_is_read_in_parts() {
     let mut pieces = 0;
     let name = checkpoint.tensor(TensorId::SourceEmbedding).expect("a table").name().to_owned();
     let mut first = true;
-    let model = Model::load_with(&checkpoint, Isa::SCALAR, &mut |loading| {
+    let options = LoadOptions::from(Isa::SCALAR).on_progress(|loading| {
         first &= loading.tensor == name;
         pieces += usize::from(first);
     });
+    let model = Model::load(&checkpoint, options);
     assert_eq!(pieces, 2);
     // The last rows are in place: the model equals one that a function has written.
-    let written = Model::from_fn_on(Isa::SCALAR, checkpoint.config().clone(), |role, _, out| {
+    let written = Model::from_fn_with(checkpoint.config().clone(), Isa::SCALAR, |role, _, out| {
         if let Some(tensor) = checkpoint.optional(role)? {
             tensor.read_into(out)?;
         }
@@ -184,17 +187,24 @@ fn a_large_table_is_read_in_parts() {
 fn a_load_can_be_stopped() {
     let checkpoint = Dims::small(Family::T5).checkpoint(3);
     let mut calls = 0;
-    let stopped = Model::load_with(&checkpoint, Isa::best(), &mut |_| {
+    let mut stop_at_the_third = || {
         calls += 1;
-        if calls == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    });
-    let error = stopped.expect_err("stopped");
-    assert!(matches!(error, ModelError::Stopped { done, total } if 0 < done && done < total));
-    assert!(error.to_string().starts_with("loading was stopped after "), "{error}");
-    assert_eq!(calls, 3, "it went on");
+        if calls % 3 == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    let options = LoadOptions::default().on_progress(|_| stop_at_the_third());
+    let loaded = Model::load(&checkpoint, options);
+    let options = LoadOptions::default().on_progress(|_| stop_at_the_third());
+    let filled = Model::from_fn_with(checkpoint.config().clone(), options, |_, _, _| Ok(()));
+    for stopped in [loaded, filled] {
+        let error = stopped.expect_err("stopped");
+        assert!(matches!(error, ModelError::Stopped { done, total } if 0 < done && done < total));
+        assert!(error.to_string().starts_with("loading was stopped after "), "{error}");
+    }
+    assert_eq!(calls, 6, "it went on");
     let folder = Folder::new("stopped");
     folder.put("config.json", MARIAN).put("model.safetensors", write(&marian_tensors()));
-    let stopped = Model::open_with(&folder.0, &mut |_| ControlFlow::Break(()));
+    let stopped =
+        Model::open_with(&folder.0, LoadOptions::default().on_progress(|_| ControlFlow::Break(())));
     assert!(matches!(stopped, Err(ModelError::Stopped { .. })));
 }
 

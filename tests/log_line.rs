@@ -53,7 +53,7 @@ fn the_line_names_the_set_and_the_reason() {
         // Nothing else is logged.
         assert_eq!(lines.len(), 1 + usize::from(warned), "{lines:?}");
         println!("{model}");
-        Model::from_fn_on(Isa::SCALAR, config(), |_, _, _| Ok(())).expect("a model");
+        Model::from_fn_with(config(), Isa::SCALAR, |_, _, _| Ok(())).expect("a model");
         let lines = said();
         let info: Vec<&String> = lines.iter().filter(|line| line.starts_with("INFO")).collect();
         assert!(

@@ -9,11 +9,11 @@ use crate::search_guarantees::all_strategies;
 use crate::toy::{Outcome, Toy, run, run_on};
 use simdformer::checkpoint::TensorId;
 use simdformer::config::Family;
-use simdformer::kernels::{Isa, Parallelism};
+use simdformer::kernels::Parallelism;
 use simdformer::search::*;
 use simdformer::{
-    Drafter, Event, Limits, Model, PromptLookup, ReferenceDrafter, Session, Source, WeightDtype,
-    WeightDtypes,
+    Drafter, Dtype, Event, Limits, Model, PromptLookup, Quantization, ReferenceDrafter, Session,
+    Source, WeightDtype, WeightDtypes,
 };
 
 /// Bits, so that NaN equals itself.
@@ -71,7 +71,7 @@ fn only_the_poisoned_sentence_ends() {
 fn model(forms: &WeightDtypes, poison: Option<(TensorId, usize)>) -> Model {
     let dims = Dims { vocabulary: 400, ..Dims::small(Family::NnTransformer) };
     let mut random = Random(11);
-    let filled = Model::from_fn_as(Isa::best(), dims.config(), forms, |role, shape, out| {
+    let filled = Model::from_fn_with(dims.config(), forms.clone(), |role, shape, out| {
         let norm = role.to_string().ends_with("norm.weight");
         let inputs = shape[1..].iter().product::<usize>() as f32;
         let embeds = [TensorId::SourceEmbedding, TensorId::TargetEmbedding].contains(&role);
@@ -136,8 +136,8 @@ fn a_source_that_overflows_ends_alone() {
         sample: Some(drawn.clone()),
         ..BeamOptions::default()
     });
-    for form in [WeightDtype::F32, WeightDtype::Int8] {
-        let forms = WeightDtypes::all(form);
+    for dtype in [Dtype::F32.into(), WeightDtype::from(Quantization::W8A8)] {
+        let forms = WeightDtypes::all(dtype);
         let poisoned = model(&forms, Some((TensorId::SourceEmbedding, POISON)));
         let limits = Limits { beams: 2, draft_tokens: 8, ..Limits::new(3, 8, 12) };
         let mut session = Session::new(&poisoned, limits).expect("a session");

@@ -5,7 +5,9 @@ use crate::random_model::{Dims, Random};
 use crate::tiny_marian::Folder;
 use simdformer::config::Family;
 use simdformer::kernels::Isa;
-use simdformer::{Limits, Model, ModelError, PackedError, Session};
+use simdformer::{
+    Limits, LoadOptions, Model, ModelError, PackedError, Quantization, Session, WeightDtypes,
+};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -24,7 +26,8 @@ fn names(folder: &Folder) -> Vec<String> {
 fn model(seed: u64, forms: &str) -> Model {
     let isa = Isa::from_environment().expect("a set").unwrap_or(Isa::best());
     let checkpoint = dims().checkpoint(seed);
-    Model::load_as(&checkpoint, isa, &forms.parse().expect(forms), &mut |_| ()).expect("a model")
+    let options = LoadOptions { dtypes: forms.parse().expect(forms), ..isa.into() };
+    Model::load(&checkpoint, options).expect("a model")
 }
 
 fn dims() -> Dims {
@@ -334,8 +337,8 @@ fn scales_and_banned_tokens() {
     let folder = Folder::new("scales");
     let file = folder.0.join("packed");
     let isa = Isa::from_environment().expect("a set").unwrap_or(Isa::best());
-    let forms = "int8".parse().expect("a form");
-    let banning = Model::from_fn_as(isa, dims().config(), &forms, |role, _, out| {
+    let options = LoadOptions { dtypes: WeightDtypes::all(Quantization::W8A8), ..isa.into() };
+    let banning = Model::from_fn_with(dims().config(), options, |role, _, out| {
         out.fill(0.5);
         if role == simdformer::checkpoint::TensorId::OutputBias {
             out[7] = f32::NEG_INFINITY;

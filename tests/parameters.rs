@@ -4,7 +4,7 @@ use crate::random_model::{Dims, families};
 use simdformer::checkpoint::{Checkpoint, CheckpointError, TensorId};
 use simdformer::config::{Family, Positions};
 use simdformer::kernels::Isa;
-use simdformer::{Model, StorageKind};
+use simdformer::{Dtype, Model, Storage, WeightDtype};
 use std::collections::{BTreeMap, HashSet};
 
 /// Every family, with both norm placements if the family allows both.
@@ -33,14 +33,14 @@ fn parameters_add_up_to_the_bytes_of_the_model() {
                     TensorId::Positions(_) => numbers - offset * dims.d_model,
                     _ => numbers,
                 };
-                match parameter.form() {
-                    StorageKind::Rows | StorageKind::PackedF32 => {
+                match parameter.storage() {
+                    Storage::Rows | Storage::Packed(WeightDtype::Float(Dtype::F32)) => {
                         assert!(parameter.bytes() >= 4 * read, "{dims:?} {isa}: {parameter}");
                     }
-                    StorageKind::PruningTable => {
+                    Storage::PruningTable => {
                         assert!(parameter.bytes() >= numbers, "{dims:?} {isa}: {parameter}");
                     }
-                    StorageKind::Shared => {
+                    Storage::SharedWith(_) => {
                         assert_eq!(parameter.bytes(), 0, "{dims:?} {isa}: {parameter}")
                     }
                     other => panic!("{dims:?} {isa}: {other}"),
@@ -56,35 +56,35 @@ fn every_tensor_of_a_checkpoint_is_stored_once_in_each_storage() {
         let checkpoint = dims.checkpoint(1);
         let written: BTreeMap<String, Vec<usize>> = dims.tensors().into_iter().collect();
         let model = Model::load(&checkpoint, Isa::best()).expect("a model");
-        let mut stored: BTreeMap<(String, &str), usize> = BTreeMap::new();
+        let mut stored: BTreeMap<(String, String), usize> = BTreeMap::new();
         let mut seen = HashSet::new();
         for parameter in model.parameters() {
-            let (role, form) = (parameter.role(), parameter.form());
-            assert!(seen.insert((role, form)), "{dims:?}: {parameter} comes twice");
+            let (role, storage) = (parameter.role(), parameter.storage());
+            assert!(seen.insert((role, storage)), "{dims:?}: {parameter} comes twice");
             assert_eq!(Some(parameter.shape().to_vec()), role.shape(model.config()), "{parameter}");
             let Some(tensor) = checkpoint.optional(role).expect("readable") else {
                 assert_eq!(role, TensorId::OutputBias, "{dims:?}");
                 continue;
             };
-            if let Some(other) = parameter.shared_with() {
+            if let Storage::SharedWith(other) = storage {
                 assert_eq!(checkpoint.tensor(other).expect("there").name(), tensor.name());
-                assert_eq!(form, StorageKind::Shared);
             } else {
                 let numbers: usize = parameter.shape().iter().product();
-                *stored.entry((tensor.name().to_owned(), form.name())).or_default() += numbers;
+                *stored.entry((tensor.name().to_owned(), storage.to_string())).or_default() +=
+                    numbers;
             }
         }
         // The file's tensors, all of them and none twice. A third of a matrix counts as a third.
-        for ((name, form), numbers) in &stored {
+        for ((name, storage), numbers) in &stored {
             let expected: usize = written[name].iter().product();
-            assert_eq!(*numbers, expected, "{dims:?}: {name} as {form}");
+            assert_eq!(*numbers, expected, "{dims:?}: {name} as {storage}");
         }
         let names: HashSet<&String> = stored.keys().map(|(name, _)| name).collect();
         assert!(written.keys().all(|name| names.contains(name)), "{dims:?}: left out");
         // In the order of use. Each tensor has one first storage.
         let first: Vec<TensorId> = model
             .parameters()
-            .filter(|parameter| parameter.form() != StorageKind::PruningTable)
+            .filter(|parameter| parameter.storage() != Storage::PruningTable)
             .map(|parameter| parameter.role())
             .collect();
         assert_eq!(first, TensorId::all(model.config()).collect::<Vec<_>>(), "{dims:?}");

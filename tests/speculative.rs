@@ -9,8 +9,9 @@ use simdformer::config::Family;
 use simdformer::kernels::Isa;
 use simdformer::search::*;
 use simdformer::{
-    DecodeStats, DraftContext, DraftRequest, Drafter, Event, Limits, Model, ModelDrafter, Plan,
-    PromptLookup, ReferenceDrafter, Session, SessionError, Source, Stop, WeightDtype, WeightDtypes,
+    DecodeStats, DraftContext, DraftRequest, Drafter, Event, Limits, LoadOptions, Model,
+    ModelDrafter, Plan, PromptLookup, Quantization, ReferenceDrafter, Session, SessionError,
+    Source, Stop, WeightDtypes,
 };
 
 /// Generates with a drafter. Returns what became of each source, and the counts.
@@ -197,9 +198,10 @@ fn stateful_processors_see_the_same_calls() {
 #[test]
 fn a_model_can_draft() {
     let model = model(Family::Marian);
-    let bytes = WeightDtypes::all(WeightDtype::Int8);
+    let bytes = WeightDtypes::all(Quantization::W8A8);
     let checkpoint = Dims::small(Family::Marian).checkpoint(5);
-    let copy = Model::load_as(&checkpoint, model.isa(), &bytes, &mut |_| ()).expect("a copy");
+    let copy = Model::load(&checkpoint, LoadOptions { dtypes: bytes, ..model.isa().into() })
+        .expect("a copy");
     let other = self::model(Family::T5);
     let options = options(&model);
     let limits = Limits { draft_tokens: 20, ..Limits::new(3, 9, 40) };

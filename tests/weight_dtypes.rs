@@ -10,14 +10,14 @@ use simdformer::config::Family;
 use simdformer::kernels::Isa;
 use simdformer::search::Hooks;
 use simdformer::{
-    Dtype, Event, Limits, Model, ModelError, Plan, Session, Source, SourceId, StorageKind,
-    WeightDtype, WeightDtypes, WeightDtypesError,
+    Dtype, Event, Limits, LoadOptions, Model, ModelError, Plan, Quantization, Session, Source,
+    SourceId, Storage, WeightDtype, WeightDtypes, WeightDtypesError,
 };
 use std::path::{Path, PathBuf};
 
 fn load(checkpoint: &Checkpoint<'_>, isa: Isa, forms: &str) -> Model {
     let forms = forms.parse().expect(forms);
-    Model::load_as(checkpoint, isa, &forms, &mut |_| ()).expect("a model")
+    Model::load(checkpoint, LoadOptions { dtypes: forms, ..isa.into() }).expect("a model")
 }
 
 /// The hidden states of a source, and the logits of a target if the model has a decoder.
@@ -125,9 +125,10 @@ fn every_family_runs_in_every_dtype() {
 #[test]
 fn weights_stored_in_16_bits_stay_so_and_change_no_bit() {
     let dims = Dims::small(Family::Marian);
-    for (dtype, form) in
-        [(safetensors::Dtype::BF16, StorageKind::Bf16), (safetensors::Dtype::F16, StorageKind::F16)]
+    for (dtype, kept) in
+        [(safetensors::Dtype::BF16, Dtype::Bf16), (safetensors::Dtype::F16, Dtype::F16)]
     {
+        let packed = Storage::Packed(kept.into());
         let bytes = in_sixteen_bits(&dims.bytes(3), dtype);
         let checkpoint = Checkpoint::from_bytes(dims.config(), &bytes).expect("a checkpoint");
         let mut random = Random(4);
@@ -135,9 +136,9 @@ fn weights_stored_in_16_bits_stay_so_and_change_no_bit() {
         for isa in Isa::available() {
             let stored = Model::load(&checkpoint, isa).expect("a model");
             let widened = load(&checkpoint, isa, "f32");
-            let matrices = stored.parameters().filter(|p| p.form() == form).count();
+            let matrices = stored.parameters().filter(|p| p.storage() == packed).count();
             assert!(matrices > 20, "{dtype:?} {isa}: {matrices} matrices");
-            assert!(widened.parameters().all(|p| p.form() != form));
+            assert!(widened.parameters().all(|p| p.storage() != packed));
             let [a, b] = [&stored, &widened].map(|model| outcome(model, &source, &target));
             assert_eq!((bits(&a.0), bits(&a.1)), (bits(&b.0), bits(&b.1)), "{dtype:?} {isa}");
             let needed = Model::requirements(&checkpoint, isa).expect("known");
@@ -229,17 +230,18 @@ fn exceptions_name_matrices() {
     let mut seen = [0; 4];
     for parameter in model.parameters() {
         let name = parameter.role().to_string();
-        let expected = match parameter.form() {
-            // Norms, biases, tables and tied matrices.
-            StorageKind::Rows | StorageKind::Shared => continue,
-            _ if name.starts_with("encoder.layers.1.") => (0, StorageKind::Bf16),
+        // Norms, biases, tables and tied matrices are not packed.
+        let Storage::Packed(dtype) = parameter.storage() else { continue };
+        let int8 = WeightDtype::from(Quantization::W8A8);
+        let expected = match parameter.role() {
+            _ if name.starts_with("encoder.layers.1.") => (0, Dtype::Bf16.into()),
             _ if name.contains("feed_forward.outer") && name.starts_with("decoder") => {
-                (1, StorageKind::Int8x16)
+                (1, Quantization::W8A16.into())
             }
-            _ if parameter.role() == TensorId::Output => (2, StorageKind::Int8),
-            _ => (3, StorageKind::Int8),
+            TensorId::Output => (2, int8),
+            _ => (3, int8),
         };
-        assert_eq!(parameter.form(), expected.1, "{parameter}");
+        assert_eq!(dtype, expected.1, "{parameter}");
         seen[expected.0] += 1;
     }
     assert_eq!(seen, [6, 2, 1, 24]);
@@ -247,7 +249,7 @@ fn exceptions_name_matrices() {
     // pruning anyway.
     let model = load(&checkpoint, Isa::best(), "int8");
     let output = model.parameters().find(|p| p.role() == TensorId::Output).expect("an output");
-    assert_eq!(output.form(), StorageKind::PackedF32);
+    assert_eq!(output.storage(), Storage::Packed(Dtype::F32.into()));
 }
 
 #[test]
@@ -256,9 +258,9 @@ fn dtypes_that_a_model_cannot_have_are_errors() {
     let checkpoint = dims.checkpoint(5);
     let refused = |forms: &str| {
         let forms: WeightDtypes = forms.parse().expect(forms);
-        match Model::load_as(&checkpoint, Isa::best(), &forms, &mut |_| ()) {
+        match Model::load(&checkpoint, forms.clone()) {
             Err(error) => {
-                let known = Model::requirements_as(&checkpoint, Isa::best(), &forms);
+                let known = Model::requirements(&checkpoint, forms);
                 assert_eq!(known.expect_err("known before").to_string(), error.to_string());
                 error
             }
@@ -276,13 +278,13 @@ fn dtypes_that_a_model_cannot_have_are_errors() {
 
     // The largest f16 is 65,504.
     let config = dims.config();
-    let forms = WeightDtypes::all(WeightDtype::F16);
-    let large = Model::from_fn_as(Isa::best(), config, &forms, |_, shape, out| {
+    let forms = WeightDtypes::all(Dtype::F16);
+    let large = Model::from_fn_with(config, forms, |_, shape, out| {
         out.fill(if shape.len() == 2 { 70_000.0 } else { 1.0 });
         Ok(())
     });
     match large {
-        Err(error @ ModelError::Unfit { form: WeightDtype::F16, .. }) => {
+        Err(error @ ModelError::Unfit { dtype: WeightDtype::Float(Dtype::F16), .. }) => {
             assert!(error.to_string().starts_with("a weight cannot be stored as f16: "), "{error}");
         }
         other => panic!("{other:?}"),

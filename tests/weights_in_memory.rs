@@ -10,7 +10,7 @@ use simdformer::config::{
     TiedWeights,
 };
 use simdformer::kernels::Isa;
-use simdformer::{Limits, Model, ModelError, Session, StepRow, StorageKind};
+use simdformer::{Limits, Model, ModelError, Session, StepRow, Storage};
 use std::collections::HashSet;
 use std::path::Path;
 
@@ -53,7 +53,7 @@ fn weights_written_by_a_function_are_those_of_a_checkpoint() {
         for isa in Isa::available() {
             let mut asked = Vec::new();
             let config = checkpoint.config().clone();
-            let model = Model::from_fn_on(isa, config.clone(), |role, shape, out| {
+            let model = Model::from_fn_with(config.clone(), isa, |role, shape, out| {
                 assert_eq!(Some(shape.to_vec()), role.shape(&config), "{role}");
                 assert!(out.iter().all(|x| x.to_bits() == 0), "{role}: not zeros");
                 asked.push(role);
@@ -182,11 +182,13 @@ fn plain_names_are_enough_for_every_architecture() {
     let checkpoint = Checkpoint::from_tensors(config.clone(), &find).expect("a checkpoint");
     assert_eq!(checkpoint.names().collect::<HashSet<_>>(), names);
     let loaded = Model::load(&checkpoint, Isa::best()).expect("a model");
-    let written = Model::from_fn_on(Isa::best(), config, |role, _, out| {
+    let written = Model::from_fn_with(config, Isa::best(), |role, _, out| {
         Ok(checkpoint.tensor(role)?.read_into(out)?)
     });
     same(&loaded, &written.expect("a model"), "plain");
-    assert!(loaded.parameters().all(|parameter| parameter.form() != StorageKind::Shared));
+    assert!(
+        loaded.parameters().all(|parameter| !matches!(parameter.storage(), Storage::SharedWith(_)))
+    );
 }
 
 #[test]

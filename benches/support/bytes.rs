@@ -4,7 +4,7 @@ use crate::buffer::Buffer;
 use crate::matmul::Shape;
 use crate::work::Work;
 use simdformer_kernels::{
-    ActivationBits, Epilogue, Isa, Matrix, MatrixMut, Parallelism, QuantizedActivations,
+    Epilogue, Isa, Matrix, MatrixMut, Parallelism, Quantization, QuantizedActivations,
     QuantizedMatrix, gemm_int8,
 };
 use std::hint::black_box;
@@ -12,7 +12,7 @@ use std::hint::black_box;
 /// `C = A W` with rows that are quantized before, and `copies` of W in turn: one call reads each copy once.
 ///
 /// Rows in 16 bits count as two of 8 bits, which they are where int8 values are multiplied as bytes.
-pub(crate) fn product(isa: Isa, shape: Shape, precision: ActivationBits, copies: usize) -> Work {
+pub(crate) fn product(isa: Isa, shape: Shape, precision: Quantization, copies: usize) -> Work {
     let Shape(m, n, k) = shape;
     let (a, w, mut c) = shape.operands();
     let one = QuantizedMatrix::len(k, n).expect("length");
@@ -26,7 +26,7 @@ pub(crate) fn product(isa: Isa, shape: Shape, precision: ActivationBits, copies:
     let rows = Matrix::new(&a, m, k).expect("a");
     let rows = QuantizedActivations::quantize(isa, rows, precision, buffer, Parallelism::Serial)
         .expect("rows");
-    let digits = if precision == ActivationBits::Sixteen { 2.0 } else { 1.0 };
+    let digits = if precision == Quantization::W8A16 { 2.0 } else { 1.0 };
     let flops = copies as f64 * digits * shape.flops();
     Work::new(flops, (copies * bytes(shape)) as f64, move |parallelism| {
         for words in black_box(&words).chunks_exact(one) {
@@ -44,7 +44,7 @@ pub(crate) fn bytes(shape: Shape) -> usize {
 }
 
 /// Quantizes `[rows, depth]`.
-pub(crate) fn rounding(isa: Isa, rows: usize, depth: usize, precision: ActivationBits) -> Work {
+pub(crate) fn rounding(isa: Isa, rows: usize, depth: usize, precision: Quantization) -> Work {
     let a = Buffer::random(rows * depth, 1);
     let mut buffer =
         Buffer::zeros(QuantizedActivations::len(rows, depth, precision).expect("length"));

@@ -9,7 +9,7 @@ use crate::options::Options;
 use crate::pruned_argmax;
 use crate::rows::{self, Scores};
 use crate::work::Work;
-use simdformer_kernels::{Activation, ActivationBits, Dtype, Epilogue, Isa};
+use simdformer_kernels::{Activation, Dtype, Epilogue, Isa, Quantization};
 
 /// The largest number of rows of A for which reading W may be the limit.
 const FEW_ROWS: usize = 32;
@@ -165,7 +165,7 @@ fn gemm(options: &Options, groups: &mut Vec<Group>) {
 /// Products with int8 weights, with rows in 8 and in 16 bits; the same with so many weights in turn that
 /// only the last cache holds them, or none; and the quantization of the rows.
 fn gemm_int8(options: &Options, groups: &mut Vec<Group>) {
-    let kinds = [("gemm_int8", ActivationBits::Eight), ("gemm_int8/16", ActivationBits::Sixteen)];
+    let kinds = [("gemm_int8", Quantization::W8A8), ("gemm_int8/16", Quantization::W8A16)];
     let mut group = |shape: Shape, name: String, copies: usize| {
         let mut limits = vec![Limit::Bytes];
         if shape.0 <= FEW_ROWS {
@@ -184,7 +184,7 @@ fn gemm_int8(options: &Options, groups: &mut Vec<Group>) {
             } else {
                 ["gemm_int8/amx", "gemm_int8/amx-16"]
             };
-            let kinds = kinds.into_iter().zip([ActivationBits::Eight, ActivationBits::Sixteen]);
+            let kinds = kinds.into_iter().zip([Quantization::W8A8, Quantization::W8A16]);
             let kernels = kinds.flat_map(|(kind, precision)| {
                 family(options, kind, move |isa| bytes::product(isa, shape, precision, copies))
             });
@@ -207,8 +207,8 @@ fn gemm_int8(options: &Options, groups: &mut Vec<Group>) {
     for (rows, depth) in [(1, 512), (1, 2048), (32, 512), (256, 512), (256, 2048)] {
         let limits = vec![Limit::Copy { bytes: bytes::rounding_bytes(rows, depth), inputs: 1 }];
         let kernels = [
-            ("gemm_int8/rounding", ActivationBits::Eight),
-            ("gemm_int8/rounding-16", ActivationBits::Sixteen),
+            ("gemm_int8/rounding", Quantization::W8A8),
+            ("gemm_int8/rounding-16", Quantization::W8A16),
         ]
         .into_iter()
         .flat_map(|(kind, precision)| {

@@ -26,8 +26,8 @@ struct Sentences {
 pub(crate) fn lines(directory: &Path, forms: &str, threads: usize) {
     let text = std::fs::read_to_string(directory.join("sentences.json")).expect("sentences.json");
     let Sentences { ids, vectors } = serde_json::from_str(&text).expect("ids and vectors");
-    let chosen = forms.parse().expect("a form");
-    let model = Model::open_as(directory, &chosen).expect("a model");
+    let chosen: simdformer::WeightDtypes = forms.parse().expect("a form");
+    let model = Model::open_with(directory, chosen).expect("a model");
     let (engine, bound) = match forms {
         "f32" => ("simdformer".to_owned(), BOUNDS[0]),
         _ => (format!("simdformer, {forms}"), BOUNDS[1]),

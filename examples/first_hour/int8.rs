@@ -1,7 +1,7 @@
 //! int8 weights: quantizes a checkpoint while it is loaded, saves the packed weights, and reads them back.
 
 use super::translate::{Hypotheses, translate};
-use simdformer::{Limits, Model, Session, Source, WeightDtype, WeightDtypes};
+use simdformer::{Dtype, Limits, Model, Quantization, Session, Source, WeightDtypes};
 use std::error::Error;
 use std::path::Path;
 
@@ -21,12 +21,12 @@ pub(crate) fn run(
     file: &Path,
     sources: &[&[u32]],
 ) -> Result<[Measured; 3], Box<dyn Error>> {
-    let f32 = Model::open_as(directory, &WeightDtypes::all(WeightDtype::F32))?;
+    let f32 = Model::open_with(directory, WeightDtypes::all(Dtype::F32))?;
     // int8 weights and activations, except the last matrix of each decoder feed-forward block, whose activations keep
     // 16 bits. `generate --compare-weights` finds such a table for a checkpoint.
-    let dtypes = WeightDtypes::all(WeightDtype::Int8)
-        .with("decoder.layers.*.feed_forward.outer", WeightDtype::Int8x16)?;
-    let int8 = Model::open_as(directory, &dtypes)?;
+    let dtypes = WeightDtypes::all(Quantization::W8A8)
+        .with("decoder.layers.*.feed_forward.outer", Quantization::W8A16)?;
+    let int8 = Model::open_with(directory, dtypes)?;
     // Packed once, for this instruction set. Reading the file quantizes nothing.
     int8.save_packed(file)?;
     let read = Model::open_packed(int8.config().clone(), file)?;

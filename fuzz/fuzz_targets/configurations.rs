@@ -258,7 +258,7 @@ fuzz_target!(|input: Input<'_>| {
     if numbers > 1 << 14 {
         return;
     }
-    let model = Model::from_fn_on(Isa::SCALAR, config, |_, _, _| Ok(())).expect("a small model");
+    let model = Model::from_fn_with(config, Isa::SCALAR, |_, _, _| Ok(())).expect("a small model");
     let limits = match model.config().decoder {
         Some(_) => Limits::new(1, 2, 2),
         None => Limits::encoder(1, 2),

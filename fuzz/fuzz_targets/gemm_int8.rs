@@ -10,7 +10,7 @@ use libfuzzer_sys::fuzz_target;
 use simdformer_fuzz::{Add, GAP, Layout, Rng, Strided, Values, pick_isa, pool};
 use simdformer_kernels::reference::gemm_int8::gemm_int8 as oracle;
 use simdformer_kernels::{
-    Activation, ActivationBits, Epilogue, Isa, Matrix, MatrixMut, Parallelism,
+    Activation, Quantization, Epilogue, Isa, Matrix, MatrixMut, Parallelism,
     QuantizedActivations, QuantizedMatrix, gemm_int8,
 };
 
@@ -42,8 +42,8 @@ fuzz_target!(|case: Case| {
     foreign(isa, &case);
 });
 
-fn precision(case: &Case) -> ActivationBits {
-    if case.sixteen { ActivationBits::Sixteen } else { ActivationBits::Eight }
+fn precision(case: &Case) -> Quantization {
+    if case.sixteen { Quantization::W8A16 } else { Quantization::W8A8 }
 }
 
 /// Equal, or both NaN.

@@ -5,7 +5,7 @@
 #![no_main]
 
 use libfuzzer_sys::{arbitrary, fuzz_target};
-use simdformer::Model;
+use simdformer::{LoadOptions, Model};
 use simdformer::checkpoint::{Checkpoint, TensorId};
 use simdformer::config::Config;
 use simdformer::kernels::Isa;
@@ -240,9 +240,10 @@ fuzz_target!(|input: Input<'_>| {
     }
     let needed = Model::requirements(&checkpoint, Isa::SCALAR).expect("a small model");
     let mut last = (0, 0);
-    let model = Model::load_with(&checkpoint, Isa::SCALAR, &mut |loading| {
-        last = (loading.done, loading.total)
-    });
+    let model = Model::load(
+        &checkpoint,
+        LoadOptions::from(Isa::SCALAR).on_progress(|loading| last = (loading.done, loading.total)),
+    );
     // All weights are zero except bytes of the fuzzer, which may be NaN.
     match model {
         Ok(model) => {

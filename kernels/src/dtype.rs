@@ -26,26 +26,34 @@ impl Dtype {
         matches!(self, Self::F32) || cfg!(feature = "f16")
     }
 
-    /// The dtype with this name, `f32`, `bf16` or `f16`: for command lines.
+    /// The dtypes.
+    pub const ALL: [Self; 3] = [Self::F32, Self::Bf16, Self::F16];
+
+    /// The name: `f32`, `bf16` or `f16`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::Bf16 => "bf16",
+            Self::F16 => "f16",
+        }
+    }
+
+    /// The dtype with this name, in lower case as in a command line or in upper case as in a safetensors file.
     ///
     /// ```
     /// use simdformer_kernels::Dtype;
     ///
     /// assert_eq!(Dtype::from_name("f16"), Some(Dtype::F16));
-    /// assert_eq!(Dtype::from_name("int8"), None);
+    /// assert_eq!(Dtype::from_name("BF16"), Some(Dtype::Bf16));
+    /// assert_eq!(Dtype::from_name("I64"), None);
     /// ```
     pub fn from_name(name: &str) -> Option<Self> {
-        match name {
-            "f32" => Some(Self::F32),
-            "bf16" => Some(Self::Bf16),
-            "f16" => Some(Self::F16),
-            _ => None,
-        }
+        Self::ALL.into_iter().find(|dtype| dtype.name().eq_ignore_ascii_case(name))
     }
 
     /// Bytes of a number.
     #[inline(always)]
-    pub(crate) const fn size(self) -> usize {
+    pub const fn size(self) -> usize {
         match self {
             Self::F32 => 4,
             Self::Bf16 | Self::F16 => 2,
@@ -82,9 +90,9 @@ impl Dtype {
         }
     }
 
-    /// Converts a 16-bit value of this dtype to f32.
+    /// Converts a 16-bit value of this dtype to f32, exactly. A NaN keeps its payload.
     #[inline(always)]
-    pub(crate) fn widen(self, half: u16) -> f32 {
+    pub fn widen(self, half: u16) -> f32 {
         match self {
             Self::F16 => widen_f16(half),
             Self::F32 | Self::Bf16 => widen_bf16(half),

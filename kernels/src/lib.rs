@@ -146,7 +146,7 @@ pub use attention::{
 pub use dtype::Dtype;
 pub use error::{Error, Expected, FoundName};
 pub use gemm::{
-    ActivationBits, Epilogue, PackOptions, PackSource, PackedMatrix, QuantizedActivations,
+    Epilogue, PackOptions, PackSource, PackedMatrix, Quantization, QuantizedActivations,
     QuantizedMatrix, Residual, gemm, gemm_int8, gemm_unpacked, gemm_unpacked_scratch,
 };
 pub use isa::{AutoVectorize, ISA_NAMES, ISA_VARIABLE, Isa, REQUIRE_ISA_VARIABLE};

@@ -3,7 +3,7 @@
 use crate::dtype::Dtype;
 use crate::error::{Error, Expected};
 use crate::gemm::{
-    ActivationBits, Epilogue, PackOptions, PackSource, QuantizedActivations, QuantizedMatrix, gemm,
+    Epilogue, PackOptions, PackSource, Quantization, QuantizedActivations, QuantizedMatrix, gemm,
     gemm_int8,
 };
 use crate::isa::Isa;
@@ -20,7 +20,7 @@ use std::vec::Vec;
 /// are those of [`gemm`] and [`gemm_int8`].
 ///
 /// ```
-/// use simdformer_kernels::{ActivationBits, Dtype, Isa, Linear, Matrix, MatrixMut};
+/// use simdformer_kernels::{Quantization, Dtype, Isa, Linear, Matrix, MatrixMut};
 ///
 /// let isa = Isa::best();
 /// let (weight, bias) = ([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [0.5, 0.5, 0.5]);
@@ -33,7 +33,7 @@ use std::vec::Vec;
 /// assert_eq!(y, [21.5, 43.5, 65.5]);
 ///
 /// // A quarter of the memory, with rounded weights and activations.
-/// let linear = Linear::quantized(isa, ActivationBits::Eight, weight, Some(&bias))?;
+/// let linear = Linear::quantized(isa, Quantization::W8A8, weight, Some(&bias))?;
 /// linear.forward(x, MatrixMut::new(&mut y, 1, 3)?)?;
 /// assert!((y[0] - 21.5).abs() < 0.2);
 /// # Ok::<(), simdformer_kernels::Error>(())
@@ -54,7 +54,7 @@ pub struct Linear {
 #[derive(Clone, Copy, Debug)]
 enum Format {
     Float(Dtype),
-    Int8(ActivationBits),
+    Int8(Quantization),
 }
 
 impl Linear {
@@ -82,7 +82,7 @@ impl Linear {
     /// The length of `bias` is not `outputs`; otherwise as [`QuantizedMatrix::quantize`].
     pub fn quantized(
         isa: Isa,
-        bits: ActivationBits,
+        bits: Quantization,
         weight: Matrix<'_>,
         bias: Option<&[f32]>,
     ) -> Result<Self, Error> {

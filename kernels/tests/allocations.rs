@@ -9,8 +9,8 @@ use simdformer_kernels::norm::{
 };
 use simdformer_kernels::pruned_argmax::{Product, PruningTable};
 use simdformer_kernels::{
-    ActivationBits, AttentionOptions, Bias, Cache, CacheMut, CacheShape, CachedSequence, Epilogue,
-    Heads, HeadsMut, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Qkv, QuantizedActivations,
+    AttentionOptions, Bias, Cache, CacheMut, CacheShape, CachedSequence, Epilogue, Heads, HeadsMut,
+    Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Qkv, Quantization, QuantizedActivations,
     QuantizedMatrix, Residual, Sequence, SlotTable, Team, attention, attention_cached,
     attention_decode, attention_scratch, gemm, gemm_int8, gemm_unpacked, pruned_argmax,
 };
@@ -118,7 +118,7 @@ impl Bench {
             unpacked: vec![0.0; PackedMatrix::len(isa, WIDTH, WIDTH).expect("small")],
             bytes: vec![0.0; QuantizedMatrix::len(WIDTH, WIDTH).expect("small")],
             rounded: {
-                let length = QuantizedActivations::len(TOKENS, WIDTH, ActivationBits::Sixteen);
+                let length = QuantizedActivations::len(TOKENS, WIDTH, Quantization::W8A16);
                 vec![0.0; length.expect("small")]
             },
             norms: vec![0.0; 2 * TOKENS * WIDTH],
@@ -171,7 +171,7 @@ impl Bench {
         )
         .expect("a fit");
         let in_bytes = QuantizedMatrix::quantize(isa, weight, &mut self.bytes).expect("space");
-        for precision in [ActivationBits::Eight, ActivationBits::Sixteen] {
+        for precision in [Quantization::W8A8, Quantization::W8A16] {
             let a = Matrix::new(&self.input, TOKENS, WIDTH).expect("A");
             let rows =
                 QuantizedActivations::quantize(isa, a, precision, &mut self.rounded, parallelism)

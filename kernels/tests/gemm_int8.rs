@@ -6,11 +6,11 @@ use crate::support::gemm::{ACTIVATIONS, strides};
 use crate::support::{POISON, Random, Strided, all_isas, brief, chosen, crews_of, full};
 use simdformer_kernels::reference::gemm_int8::{Rounded, gemm_int8 as oracle, levels};
 use simdformer_kernels::{
-    Activation, ActivationBits, Epilogue, Expected, Isa, Matrix, MatrixMut, Parallelism,
+    Activation, Epilogue, Expected, Isa, Matrix, MatrixMut, Parallelism, Quantization,
     QuantizedActivations, QuantizedMatrix, Residual, activation, gemm_int8,
 };
 
-const PRECISIONS: [ActivationBits; 2] = [ActivationBits::Eight, ActivationBits::Sixteen];
+const PRECISIONS: [Quantization; 2] = [Quantization::W8A8, Quantization::W8A16];
 
 /// Every instruction set, and the same set as on CPUs without int8 dot products. On a CPU with AMX also
 /// without AMX.
@@ -45,7 +45,7 @@ impl Weight {
 
 /// The product into `c`. The rows are quantized in a buffer of exactly their length.
 fn product(
-    (isa, precision): (Isa, ActivationBits),
+    (isa, precision): (Isa, Quantization),
     x: Matrix<'_>,
     weight: &QuantizedMatrix<'_>,
     epilogue: &Epilogue<'_>,
@@ -61,7 +61,7 @@ fn product(
 
 /// [`product`] of dense rows without an epilogue, into a new output.
 fn plain(
-    set: (Isa, ActivationBits),
+    set: (Isa, Quantization),
     x: &[f32],
     rows: usize,
     weight: &QuantizedMatrix<'_>,
@@ -94,7 +94,7 @@ fn expected(
     x: &[f32],
     w: &[f32],
     (rows, depth, columns): (usize, usize, usize),
-    precision: ActivationBits,
+    precision: Quantization,
 ) -> Vec<f32> {
     let mut out = vec![0.0; rows * columns];
     let x = Matrix::new(x, rows, depth).expect("X");
@@ -553,7 +553,7 @@ fn rows_are_read_by_several_products() {
     let x = random.values(rows * depth);
     for isa in sets() {
         let view = Matrix::new(&x, rows, depth).expect("X");
-        let precision = ActivationBits::Eight;
+        let precision = Quantization::W8A8;
         let mut words =
             vec![0.0; QuantizedActivations::len(rows, depth, precision).expect("a small size")];
         let read =
@@ -618,7 +618,7 @@ fn every_error_is_reached_and_nothing_is_written() {
     let zeros = vec![0.0f32; 4096];
     let matrix = |rows, columns| Matrix::new(&zeros, rows, columns).expect("a small matrix");
     let poison = |words: &[f32]| words.iter().all(|x| x.to_bits() == POISON.to_bits());
-    let precision = ActivationBits::Eight;
+    let precision = Quantization::W8A8;
     let (isa, serial) = (Isa::best(), Parallelism::Serial);
 
     let need = QuantizedMatrix::len(5, 7).expect("a small size");

@@ -5,12 +5,12 @@ use crate::support::{CREWS, POISON, Random, all_isas, bits, property};
 use proptest::prelude::*;
 use simdformer_kernels::reference;
 use simdformer_kernels::{
-    Activation, ActivationBits, Dtype, Epilogue, Expected, Isa, Linear, Matrix, MatrixMut,
-    Parallelism, QuantizedActivations, QuantizedMatrix, Residual, gemm_int8,
+    Activation, Dtype, Epilogue, Expected, Isa, Linear, Matrix, MatrixMut, Parallelism,
+    Quantization, QuantizedActivations, QuantizedMatrix, Residual, gemm_int8,
 };
 
 const DTYPES: [Dtype; 3] = [Dtype::F32, Dtype::Bf16, Dtype::F16];
-const BITS: [ActivationBits; 2] = [ActivationBits::Eight, ActivationBits::Sixteen];
+const BITS: [Quantization; 2] = [Quantization::W8A8, Quantization::W8A16];
 
 fn view(data: &[f32], rows: usize, columns: usize) -> Matrix<'_> {
     Matrix::new(data, rows, columns).expect("space")
@@ -113,11 +113,11 @@ fn wrong_calls_are_errors_that_write_nothing() {
     let short = Some(&zeros[..2]);
     let error = Linear::new(isa, Dtype::F32, matrix(3, 4), short).err();
     assert_eq!(error, Some(errors::len("bias", 3, 2)));
-    let error = Linear::quantized(isa, ActivationBits::Eight, matrix(3, 4), short).err();
+    let error = Linear::quantized(isa, Quantization::W8A8, matrix(3, 4), short).err();
     assert_eq!(error, Some(errors::len("bias", 3, 2)));
     let layers = [
         Linear::new(isa, Dtype::F32, matrix(3, 4), None),
-        Linear::quantized(isa, ActivationBits::Eight, matrix(3, 4), None),
+        Linear::quantized(isa, Quantization::W8A8, matrix(3, 4), None),
     ];
     for linear in layers {
         let linear = linear.expect("a layer");

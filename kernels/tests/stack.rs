@@ -13,11 +13,11 @@ use simdformer_kernels::pruned_argmax::{self, Product, PruningTable};
 use simdformer_kernels::softmax::{log_softmax, log_sum_exp, softmax};
 use simdformer_kernels::topk::{argmax, top_k};
 use simdformer_kernels::{
-    ActivationBits, AttentionOptions, AttentionOutput, Bias, Cache, CacheMut, CacheShape,
-    CachedSequence, Dtype, Epilogue, Executor, FullyMasked, Heads, HeadsMut, Matrix, MatrixMut,
-    PackOptions, PackedMatrix, Parallelism, Qkv, QuantizedActivations, QuantizedMatrix, Residual,
-    Sequence, SlotTable, Weights, attention, attention_cached, attention_decode, attention_scratch,
-    gemm, gemm_int8, gemm_unpacked,
+    AttentionOptions, AttentionOutput, Bias, Cache, CacheMut, CacheShape, CachedSequence, Dtype,
+    Epilogue, Executor, FullyMasked, Heads, HeadsMut, Matrix, MatrixMut, PackOptions, PackedMatrix,
+    Parallelism, Qkv, Quantization, QuantizedActivations, QuantizedMatrix, Residual, Sequence,
+    SlotTable, Weights, attention, attention_cached, attention_decode, attention_scratch, gemm,
+    gemm_int8, gemm_unpacked,
 };
 
 /// The limits in the documentation of the crate.
@@ -142,7 +142,7 @@ fn products() {
             let weight =
                 QuantizedMatrix::from_quantized(depth, columns, &words).expect("the length");
             for rows in [1, 2, 3, 5, 12, rows] {
-                for precision in [ActivationBits::Eight, ActivationBits::Sixteen] {
+                for precision in [Quantization::W8A8, Quantization::W8A16] {
                     for activation in [Activation::Relu, Activation::Gelu] {
                         let length =
                             QuantizedActivations::len(rows, depth, precision).expect("small");

@@ -39,7 +39,7 @@ mod unsupported_formats;
 
 use core::fmt;
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
 use crate::config::{Config, ConfigError, TiedWeights};
@@ -53,8 +53,9 @@ use file::{Source, read_json};
 use names::Location;
 use safetensors_file::Entry;
 use shards::Tensors;
+pub use simdformer_kernels::Dtype;
 use tensor::Accept;
-pub use tensor::{Dtype, TensorView};
+pub use tensor::TensorView;
 pub use tensor_ref::TensorRef;
 pub use unsupported_formats::UnsupportedFormat;
 
@@ -76,6 +77,8 @@ pub struct Checkpoint<'c> {
     claimed: TiedWeights,
     sources: Vec<Source<'c>>,
     tensors: Tensors,
+    /// Where each tensor of the network is; an absent bias has no entry.
+    locations: HashMap<TensorId, Location>,
 }
 
 impl Checkpoint<'static> {
@@ -287,7 +290,8 @@ impl<'c> Checkpoint<'c> {
         tensors: Tensors,
     ) -> Result<Self, CheckpointError> {
         let claimed = config.ties;
-        let mut checkpoint = Self { config, claimed, sources, tensors };
+        let locations = HashMap::new();
+        let mut checkpoint = Self { config, claimed, sources, tensors, locations };
         for name in checkpoint.tensors.keys() {
             let Some((side, layer)) = names::layer_of(name) else { continue };
             // The checkpoint of an encoder-only model may contain a decoder, which is ignored.
@@ -298,13 +302,16 @@ impl<'c> Checkpoint<'c> {
             }
         }
         // Stops at the first missing tensor, so a huge number of layers costs no time.
-        each_tensor(&checkpoint.config, |Tensor { role, .. }| {
-            let found = checkpoint.optional(role)?;
-            if found.is_none() && !role.may_be_absent() {
-                return Err(checkpoint.missing(role));
+        let mut locations = HashMap::new();
+        each_tensor(&checkpoint.config, |Tensor { role, shape }| {
+            match checkpoint.find(role, shape)? {
+                Some(location) => drop(locations.insert(role, location)),
+                None if role.may_be_absent() => {}
+                None => return Err(checkpoint.missing(role)),
             }
             Ok(())
         })?;
+        checkpoint.locations = locations;
         let decodes = checkpoint.config.decoder.is_some();
         checkpoint.config.ties = TiedWeights {
             source_target: decodes
@@ -359,21 +366,29 @@ impl<'c> Checkpoint<'c> {
         let Some(shape) = role.shape(&self.config) else {
             return Err(CheckpointError::NoSuchRole { role });
         };
-        let locations = self.locate(role);
-        let Some(location) = locations.iter().find(|at| self.tensors.contains_key(&at.name)) else {
-            return Ok(None);
-        };
+        let Some(location) = self.locations.get(&role) else { return Ok(None) };
         let mut view = self.named(&location.name)?;
-        let expected = location.stored_shape(shape.clone());
-        let flat = role == TensorId::OutputBias && view.shape == [1, expected[0]];
-        if view.shape != expected && !flat {
-            let (tensor, found) = (location.name.clone(), view.shape);
-            return Err(CheckpointError::WrongShape { tensor, expected, found });
-        }
-        view.shape = expected;
+        let rows = location.rows(shape[0]);
+        view.shape = location.stored_shape(shape);
         view.accept =
             if role == TensorId::OutputBias { Accept::MinusInfinity } else { Accept::Finite };
-        view.rows(location.rows(shape[0])).map(Some)
+        view.rows(rows).map(Some)
+    }
+
+    /// Finds the tensor of a role, which has `shape`, among the names of its family, and checks its dtype and its
+    /// shape.
+    fn find(&self, role: TensorId, shape: Vec<usize>) -> Result<Option<Location>, CheckpointError> {
+        let mut locations = self.locate(role).into_iter();
+        let Some(location) = locations.find(|at| self.tensors.contains_key(&at.name)) else {
+            return Ok(None);
+        };
+        let found = self.named(&location.name)?.shape;
+        let expected = location.stored_shape(shape);
+        let flat = role == TensorId::OutputBias && found == [1, expected[0]];
+        if found != expected && !flat {
+            return Err(CheckpointError::WrongShape { tensor: location.name, expected, found });
+        }
+        Ok(Some(location))
     }
 
     /// A tensor by its name in the file, whole and in its stored shape; reading it accepts any value.
@@ -386,7 +401,7 @@ impl<'c> Checkpoint<'c> {
             let nearest = names::nearest(name, self.tensors.keys().map(String::as_str));
             return Err(CheckpointError::NoSuchTensor { tensor: name.to_owned(), nearest });
         };
-        let Some(dtype) = Dtype::from_stored(&entry.dtype) else {
+        let Some(dtype) = entry.dtype.float() else {
             let found = entry.dtype.to_string();
             return Err(CheckpointError::WrongDtype { tensor: name.clone(), found });
         };
@@ -491,7 +506,7 @@ pub(crate) fn read_tensors(file: &Path) -> Result<Numbers, CheckpointError> {
     let mut tensors = BTreeMap::new();
     for entry in safetensors_file::read_header(&source)? {
         let Entry { name, dtype, shape, offset, .. } = entry;
-        let Some(dtype) = Dtype::from_stored(&dtype) else {
+        let Some(dtype) = dtype.float() else {
             let (tensor, found) = (sanitized(&name, 400), dtype.to_string());
             return Err(CheckpointError::WrongDtype { tensor, found });
         };

@@ -19,6 +19,7 @@ use super::CheckpointError;
 use super::file::{Source, check_format};
 use crate::object::object;
 use crate::sanitize::sanitized;
+use simdformer_kernels::Dtype;
 
 /// The limit of the `safetensors` crate; the headers of real checkpoints have a thousandth of it.
 const MAX_HEADER: u64 = 100_000_000;
@@ -72,6 +73,14 @@ pub(super) enum Stored {
 }
 
 impl Stored {
+    /// The dtype, if weights can be read from it.
+    pub(super) fn float(&self) -> Option<Dtype> {
+        match self {
+            Self::Known { name, .. } => Dtype::from_name(name),
+            Self::Unknown(_) => None,
+        }
+    }
+
     pub(super) fn of(name: &str) -> Self {
         match TYPES.into_iter().find(|(known, _)| *known == name) {
             Some((name, bits)) => Self::Known { name, bits },

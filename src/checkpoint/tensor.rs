@@ -5,62 +5,8 @@ use core::ops::Range;
 
 use super::CheckpointError;
 use super::file::Source;
-use super::safetensors_file::Stored;
 use crate::memory::zeros;
-
-/// The dtype of stored numbers: those of safetensors from which weights can be read. Little-endian.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Dtype {
-    /// IEEE 754 single precision, 4 bytes.
-    F32,
-    /// IEEE 754 half precision, 2 bytes.
-    F16,
-    /// The upper 2 bytes of a single-precision number.
-    Bf16,
-}
-
-impl Dtype {
-    /// Bytes of one number.
-    pub const fn bytes(self) -> usize {
-        match self {
-            Self::F32 => 4,
-            Self::F16 | Self::Bf16 => 2,
-        }
-    }
-
-    /// The dtype that safetensors calls `name`, in upper or lower case; `None` for dtypes from which weights cannot
-    /// be read.
-    ///
-    /// ```
-    /// use simdformer::checkpoint::Dtype;
-    ///
-    /// assert_eq!(Dtype::from_name("BF16"), Some(Dtype::Bf16));
-    /// assert_eq!(Dtype::from_name("f32"), Some(Dtype::F32));
-    /// assert_eq!(Dtype::from_name("I64"), None);
-    /// ```
-    pub fn from_name(name: &str) -> Option<Self> {
-        [("F32", Self::F32), ("F16", Self::F16), ("BF16", Self::Bf16)]
-            .into_iter()
-            .find_map(|(known, dtype)| known.eq_ignore_ascii_case(name).then_some(dtype))
-    }
-
-    /// The dtype in safetensors spelling.
-    pub(super) fn to_stored(self) -> Stored {
-        Stored::of(match self {
-            Self::F32 => "F32",
-            Self::F16 => "F16",
-            Self::Bf16 => "BF16",
-        })
-    }
-
-    pub(super) fn from_stored(dtype: &Stored) -> Option<Self> {
-        match dtype {
-            Stored::Known { name, .. } => Self::from_name(name),
-            Stored::Unknown(_) => None,
-        }
-    }
-}
+use simdformer_kernels::Dtype;
 
 /// The values that a read accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,7 +70,7 @@ impl<'a> TensorView<'a> {
 
     /// Size of the view in bytes as stored.
     pub(crate) fn stored_bytes(&self) -> u64 {
-        (self.len() * self.dtype.bytes()) as u64
+        (self.len() * self.dtype.size()) as u64
     }
 
     /// Elements of one row: the product of all dimensions except the first. 1 for a vector.
@@ -145,7 +91,7 @@ impl<'a> TensorView<'a> {
         }
         let skipped = rows.start * self.row_len();
         let mut view = self.clone();
-        view.offset += (skipped * self.dtype.bytes()) as u64;
+        view.offset += (skipped * self.dtype.size()) as u64;
         view.skipped += skipped;
         if let Some(first) = view.shape.first_mut() {
             *first = rows.len();
@@ -179,8 +125,7 @@ impl<'a> TensorView<'a> {
                     out.iter_mut().for_each(|x| *x = f32::from_bits(x.to_bits().swap_bytes()));
                 }
             }
-            Dtype::F16 => self.widen(out, f16_to_f32)?,
-            Dtype::Bf16 => self.widen(out, |bits| f32::from_bits(u32::from(bits) << 16))?,
+            dtype => self.widen(out, |bits| dtype.widen(bits))?,
         }
         match out.iter().position(|&x| !self.accept.takes(x)) {
             Some(at) => {
@@ -228,7 +173,7 @@ impl<'a> TensorView<'a> {
             return Ok(false);
         }
         let (mut a, mut b) = ([0; BLOCK], [0; BLOCK]);
-        let mut left = self.len() * self.dtype.bytes();
+        let mut left = self.len() * self.dtype.size();
         let mut done = 0;
         while left > 0 {
             let n = left.min(BLOCK);
@@ -251,46 +196,5 @@ impl fmt::Debug for TensorView<'_> {
             .field("dtype", &self.dtype)
             .field("shape", &self.shape)
             .finish_non_exhaustive()
-    }
-}
-
-/// Exact for every bit pattern, including subnormals, independent of the CPU's mode for subnormals.
-fn f16_to_f32(bits: u16) -> f32 {
-    const SMALLEST: f32 = 1.0 / 16_777_216.0;
-    let sign = u32::from(bits & 0x8000) << 16;
-    let magnitude = u32::from(bits & 0x7fff);
-    let value = match magnitude {
-        // Subnormal: multiples of 2^-24.
-        0..0x400 => (magnitude as f32 * SMALLEST).to_bits(),
-        // Normal: the same mantissa, with the exponent bias 127 instead of 15.
-        0x400..0x7c00 => (magnitude << 13) + (112 << 23),
-        _ => 0x7f80_0000 | (magnitude & 0x3ff) << 13,
-    };
-    f32::from_bits(sign | value)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::f16_to_f32;
-
-    /// Compares with the definition in f64: sign, power of two, mantissa.
-    #[test]
-    fn every_half_is_widened_exactly() {
-        for bits in 0..=u16::MAX {
-            let (exponent, digits) = (i32::from(bits >> 10 & 31), f64::from(bits & 1023) / 1024.0);
-            let magnitude = match exponent {
-                0 => digits * 2f64.powi(-14),
-                31 if digits == 0.0 => f64::INFINITY,
-                31 => f64::NAN,
-                _ => (1.0 + digits) * 2f64.powi(exponent - 15),
-            };
-            let expected = if bits & 0x8000 == 0 { magnitude } else { -magnitude };
-            let found = f64::from(f16_to_f32(bits));
-            if expected.is_nan() {
-                assert!(found.is_nan(), "{bits:#06x}");
-            } else {
-                assert_eq!(found.to_bits(), expected.to_bits(), "{bits:#06x}");
-            }
-        }
     }
 }

@@ -5,8 +5,8 @@ use std::borrow::Cow;
 
 use super::CheckpointError;
 use super::file::Source;
-use super::safetensors_file::{self, Entry};
-use super::tensor::Dtype;
+use super::safetensors_file::{self, Entry, Stored};
+use simdformer_kernels::Dtype;
 
 /// A tensor in the caller's memory, row-major, for
 /// [`Checkpoint::from_tensors`](super::Checkpoint::from_tensors). That function checks it, so the fields may
@@ -26,7 +26,12 @@ impl<'t> TensorRef<'t> {
     /// Checks that shape, dtype and number of bytes match.
     pub(super) fn checked(self, name: &str) -> Result<(Source<'t>, Entry), CheckpointError> {
         let source = Source::memory(Cow::Borrowed(self.data));
-        let entry = safetensors_file::whole(&source, name, self.dtype.to_stored(), self.shape)?;
+        let entry = safetensors_file::whole(
+            &source,
+            name,
+            Stored::of(&self.dtype.name().to_uppercase()),
+            self.shape,
+        )?;
         Ok((source, entry))
     }
 }

@@ -35,7 +35,7 @@ pub enum ModelError {
         /// The number.
         found: f32,
     },
-    /// The callback of [`crate::Model::load_with`] ended the load.
+    /// The callback of [`crate::LoadOptions::on_progress`] ended the load.
     Stopped {
         /// Bytes of the checkpoint that were read.
         done: u64,
@@ -49,7 +49,7 @@ pub enum ModelError {
     /// The matrix of a linear map cannot be stored in its selected dtype.
     Unfit {
         /// The dtype.
-        form: WeightDtype,
+        dtype: WeightDtype,
         /// The reason.
         error: KernelError,
     },
@@ -77,8 +77,8 @@ impl fmt::Display for ModelError {
             }
             Self::Packed(error) => error.fmt(f),
             Self::WeightDtypes(error) => error.fmt(f),
-            Self::Unfit { form, error } => {
-                write!(f, "a weight cannot be stored as {form}: {error}")
+            Self::Unfit { dtype, error } => {
+                write!(f, "a weight cannot be stored as {dtype}: {error}")
             }
             Self::TooLarge => f.write_str("the weights do not fit the address space"),
             Self::OutOfMemory { bytes } => {

@@ -2,23 +2,21 @@
 //!
 //! `weights/` gives every tensor of the network a range of memory and a dtype. `blocks/` computes with them;
 //! each block is a few kernel calls. `encoder.rs` and `decoder.rs` are the two halves of figure 1 of the paper.
-//! `isa_selection.rs` selects the instruction set, `requirements.rs` computes the memory of a model before
-//! loading, `progress.rs` reports the progress of loading, and `summary.rs` prints a summary. With
-//! `weight_dtypes.rs` the caller selects the dtype of the weights. `packed.rs` saves packed weights to a file
-//! and reads them back (`packed_error.rs`: its errors). The stacks report each block to a `LayerObserver`; they
+//! `load_options.rs` has the options of loading: the instruction set, the dtypes (`weight_dtypes.rs`), a callback.
+//! `requirements.rs` computes the memory of a model before loading, and `summary.rs` prints a summary. `packed.rs`
+//! saves packed weights to a file and reads them back (`packed_error.rs`: its errors). The stacks report each block to a `LayerObserver`; they
 //! do not depend on what the observer does.
 
 pub(crate) mod blocks;
 mod decoder;
 mod encoder;
 mod error;
-mod isa_selection;
 pub(crate) mod layer_observer;
+mod load_options;
 mod packed;
 mod packed_error;
 pub(crate) mod pass;
 mod positions;
-mod progress;
 pub(crate) mod relative;
 mod requirements;
 mod summary;
@@ -26,22 +24,20 @@ mod weight_dtypes;
 pub(crate) mod weights;
 
 pub use error::ModelError;
+pub use load_options::{IntoControlFlow, LoadOptions, Loading, OnLoading};
 pub use packed_error::PackedError;
-pub use progress::{IntoControlFlow, Loading};
 pub use requirements::Requirements;
 pub use weight_dtypes::{WeightDtype, WeightDtypes, WeightDtypesError};
-pub use weights::{Parameter, StorageKind};
+pub use weights::{Parameter, Storage};
 
 use crate::checkpoint::{Checkpoint, LayerPart, ParamKind, TensorId};
 use crate::config::{Config, Defaulted, Side};
 use blocks::ExecContext;
 use core::error::Error;
 use core::fmt;
-use core::ops::ControlFlow;
-use isa_selection::Reason;
-use progress::OnLoading;
+use load_options::Reason;
 use simdformer_kernels::relative::RelativeBuckets;
-use simdformer_kernels::{Dtype, Error as KernelError, Isa, Parallelism};
+use simdformer_kernels::{Dtype, Error as KernelError, Isa, Parallelism, Quantization};
 use std::path::Path;
 use weights::{Decoder, Encoder, Network, Table, Weights};
 
@@ -70,76 +66,57 @@ impl Model {
     /// The environment names an instruction set that is [not available](ModelError::Isa); all errors of
     /// [`Checkpoint::open`] and [`Model::load`].
     pub fn open(directory: impl AsRef<Path>) -> Result<Self, ModelError> {
-        Self::open_with(directory, &mut |_| ())
+        Self::open_with(directory, LoadOptions::default())
     }
 
-    /// As [`Model::open`], reporting progress to `on_progress`; see [`Model::load_with`].
+    /// As [`Model::open`], with options: an instruction set, dtypes, a callback. int8, for example, reduces the memory
+    /// to read to a quarter.
     ///
     /// # Errors
-    /// As [`Model::open`], and [`Stopped`](ModelError::Stopped).
-    pub fn open_with<A: IntoControlFlow<()>>(
-        directory: impl AsRef<Path>,
-        on_progress: &mut dyn FnMut(Loading<'_>) -> A,
-    ) -> Result<Self, ModelError> {
-        let (isa, why) = isa_selection::choose()?;
-        let mut on_progress = |loading: Loading<'_>| on_progress(loading).answer();
-        let stored = WeightDtypes::as_stored();
-        Self::from_checkpoint(&Checkpoint::open(directory)?, isa, why, &stored, &mut on_progress)
-    }
-
-    /// As [`Model::open`], with the matrices in `forms`: int8, for example, reduces the memory to read to a
-    /// quarter.
-    ///
-    /// # Errors
-    /// As [`Model::open`]; [`forms`](ModelError::WeightDtypes) that the model cannot have; a matrix that does [not
-    /// fit](ModelError::Unfit) its dtype.
+    /// As [`Model::open`].
     ///
     /// ```
-    /// use simdformer::{WeightDtypes, Limits, Model, Session, WeightDtype};
+    /// use simdformer::{Limits, Model, Quantization, Session, WeightDtypes};
     /// # if !std::path::Path::new("models/fr-en").exists() { return Ok(()) } // not in the published package
     ///
     /// let stored = Model::open("models/fr-en")?;
-    /// let bytes = Model::open_as("models/fr-en", &WeightDtypes::all(WeightDtype::Int8))?;
-    /// assert!(bytes.bytes() < stored.bytes());
+    /// let int8 = Model::open_with("models/fr-en", WeightDtypes::all(Quantization::W8A8))?;
+    /// assert!(int8.bytes() < stored.bytes());
     /// // All other settings stay the same.
-    /// let session = Session::new(&bytes, Limits::new(4, 32, 32))?;
+    /// let session = Session::new(&int8, Limits::new(4, 32, 32))?;
     /// # let _ = session;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn open_as(directory: impl AsRef<Path>, forms: &WeightDtypes) -> Result<Self, ModelError> {
-        let (isa, why) = isa_selection::choose()?;
-        let mut ignore = |_: Loading<'_>| ControlFlow::Continue(());
-        Self::from_checkpoint(&Checkpoint::open(directory)?, isa, why, forms, &mut ignore)
+    pub fn open_with<'c>(
+        directory: impl AsRef<Path>,
+        options: impl Into<LoadOptions<'c>>,
+    ) -> Result<Self, ModelError> {
+        Self::load(&Checkpoint::open(directory)?, options)
     }
 
-    /// The memory that a model of `checkpoint` needs on `isa`. Needs only the data that [`Checkpoint::open`] has
-    /// read.
+    /// The memory that a model of `checkpoint` needs with these options. Needs only the data that
+    /// [`Checkpoint::open`] has read.
     ///
     /// # Errors
-    /// The weights do [not fit](ModelError::TooLarge) in the address space.
-    pub fn requirements(checkpoint: &Checkpoint<'_>, isa: Isa) -> Result<Requirements, ModelError> {
-        Requirements::of(checkpoint, isa, &WeightDtypes::as_stored())
-    }
-
-    /// As [`Model::requirements`], with the matrices in `forms`.
-    ///
-    /// # Errors
-    /// As [`Model::requirements`]; [`forms`](ModelError::WeightDtypes) that the model cannot have.
-    pub fn requirements_as(
+    /// The environment names an instruction set that is [not available](ModelError::Isa); the weights do [not
+    /// fit](ModelError::TooLarge) in the address space; [dtypes](ModelError::WeightDtypes) that the model cannot have.
+    pub fn requirements<'c>(
         checkpoint: &Checkpoint<'_>,
-        isa: Isa,
-        forms: &WeightDtypes,
+        options: impl Into<LoadOptions<'c>>,
     ) -> Result<Requirements, ModelError> {
-        Requirements::of(checkpoint, isa, forms)
+        let options = options.into();
+        Requirements::of(checkpoint, load_options::select_isa(options.isa)?.0, &options.dtypes)
     }
 
-    /// Packs the weights of `checkpoint` for `isa`. It reads a few rows at a time, so it never holds a whole tensor
-    /// besides the packed weights. Matrices in f16 or bf16 keep their dtype; the products widen them exactly. All
-    /// other weights become f32.
+    /// Packs the weights of `checkpoint`. It reads a few rows at a time, so it never holds a whole tensor besides the
+    /// packed weights. Unless the options say otherwise, matrices in f16 or bf16 keep their dtype; the products widen
+    /// them exactly. All other weights become f32.
     ///
     /// # Errors
     /// A weight is [not finite, or cannot be read](ModelError::Checkpoint); the memory [cannot be
-    /// allocated](ModelError::OutOfMemory) or [addressed](ModelError::TooLarge).
+    /// allocated](ModelError::OutOfMemory) or [addressed](ModelError::TooLarge); the model cannot have these
+    /// [dtypes](ModelError::WeightDtypes); a matrix does [not fit](ModelError::Unfit) its dtype; the callback [ended the
+    /// load](ModelError::Stopped); the environment names an instruction set that is [not available](ModelError::Isa).
     ///
     /// ```
     /// use simdformer::Model;
@@ -152,62 +129,14 @@ impl Model {
     /// assert_eq!(model.isa(), Isa::SCALAR);
     /// # Ok::<(), simdformer::ModelError>(())
     /// ```
-    pub fn load(checkpoint: &Checkpoint<'_>, isa: Isa) -> Result<Self, ModelError> {
-        Self::load_with(checkpoint, isa, &mut |_| ())
-    }
-
-    /// As [`Model::load`]. Calls `on_progress` after every few rows. The callback returns nothing, or a
-    /// [`ControlFlow`](core::ops::ControlFlow): `Break(())` ends the load with an error and frees the memory.
-    ///
-    /// # Errors
-    /// As [`Model::load`], and [`Stopped`](ModelError::Stopped).
-    ///
-    /// ```
-    /// use simdformer::Model;
-    /// use simdformer::checkpoint::Checkpoint;
-    /// use simdformer::kernels::Isa;
-    /// # if !std::path::Path::new("models/fr-en").exists() { return Ok(()) } // not in the published package
-    ///
-    /// let checkpoint = Checkpoint::open("models/fr-en")?;
-    /// let mut percent = 0;
-    /// Model::load_with(&checkpoint, Isa::best(), &mut |loading| {
-    ///     percent = 100 * loading.done / loading.total; // and `loading.tensor`
-    /// })?;
-    /// assert_eq!(percent, 100);
-    /// # Ok::<(), simdformer::ModelError>(())
-    /// ```
-    pub fn load_with<A: IntoControlFlow<()>>(
+    pub fn load<'c>(
         checkpoint: &Checkpoint<'_>,
-        isa: Isa,
-        on_progress: &mut dyn FnMut(Loading<'_>) -> A,
+        options: impl Into<LoadOptions<'c>>,
     ) -> Result<Self, ModelError> {
-        Self::load_as(checkpoint, isa, &WeightDtypes::as_stored(), on_progress)
-    }
-
-    /// As [`Model::load_with`], with the matrices in `forms`.
-    ///
-    /// # Errors
-    /// As [`Model::load_with`] and [`Model::open_as`].
-    pub fn load_as<A: IntoControlFlow<()>>(
-        checkpoint: &Checkpoint<'_>,
-        isa: Isa,
-        forms: &WeightDtypes,
-        on_progress: &mut dyn FnMut(Loading<'_>) -> A,
-    ) -> Result<Self, ModelError> {
-        let mut on_progress = |loading: Loading<'_>| on_progress(loading).answer();
-        Self::from_checkpoint(checkpoint, isa, Reason::Caller, forms, &mut on_progress)
-    }
-
-    fn from_checkpoint(
-        checkpoint: &Checkpoint<'_>,
-        isa: Isa,
-        why: Reason,
-        forms: &WeightDtypes,
-        on_progress: &mut OnLoading<'_>,
-    ) -> Result<Self, ModelError> {
-        let config = checkpoint.config().clone();
-        let (weights, network) = Weights::load(checkpoint, isa, forms, on_progress)?;
-        Ok(Self { config, weights, network }.logged(why))
+        let mut options = options.into();
+        let (isa, why) = load_options::select_isa(options.isa)?;
+        let (weights, network) = Weights::load(checkpoint, isa, &mut options)?;
+        Ok(Self { config: checkpoint.config().clone(), weights, network }.logged(why))
     }
 
     /// Creates a model whose weights `fill` writes: for example random weights, or those of a trainer, another
@@ -259,52 +188,29 @@ impl Model {
     where
         F: FnMut(TensorId, &[usize], &mut [f32]) -> Result<(), Box<dyn Error + Send + Sync>>,
     {
-        let (isa, why) = isa_selection::choose()?;
-        Self::filled(config, isa, why, &WeightDtypes::as_stored(), fill)
+        Self::from_fn_with(config, LoadOptions::default(), fill)
     }
 
-    /// As [`Model::from_fn`], on `isa`, regardless of the environment.
+    /// As [`Model::from_fn`], with options: an instruction set, dtypes, a callback, which is called after each tensor.
     ///
     /// # Errors
-    /// As [`Model::from_fn`], except [`ModelError::Isa`].
-    pub fn from_fn_on<F>(isa: Isa, config: Config, fill: F) -> Result<Self, ModelError>
-    where
-        F: FnMut(TensorId, &[usize], &mut [f32]) -> Result<(), Box<dyn Error + Send + Sync>>,
-    {
-        Self::filled(config, isa, Reason::Caller, &WeightDtypes::as_stored(), fill)
-    }
-
-    /// As [`Model::from_fn_on`], with the matrices in `forms`.
-    ///
-    /// # Errors
-    /// As [`Model::from_fn_on`]; [`forms`](ModelError::WeightDtypes) that the model cannot have; a matrix that does
-    /// [not fit](ModelError::Unfit) its dtype.
-    pub fn from_fn_as<F>(
-        isa: Isa,
+    /// As [`Model::from_fn`]; the model cannot have these [dtypes](ModelError::WeightDtypes); a matrix does [not
+    /// fit](ModelError::Unfit) its dtype; the callback [ended the load](ModelError::Stopped).
+    pub fn from_fn_with<'c, F>(
         config: Config,
-        forms: &WeightDtypes,
-        fill: F,
-    ) -> Result<Self, ModelError>
-    where
-        F: FnMut(TensorId, &[usize], &mut [f32]) -> Result<(), Box<dyn Error + Send + Sync>>,
-    {
-        Self::filled(config, isa, Reason::Caller, forms, fill)
-    }
-
-    fn filled<F>(
-        config: Config,
-        isa: Isa,
-        why: Reason,
-        forms: &WeightDtypes,
+        options: impl Into<LoadOptions<'c>>,
         mut fill: F,
     ) -> Result<Self, ModelError>
     where
         F: FnMut(TensorId, &[usize], &mut [f32]) -> Result<(), Box<dyn Error + Send + Sync>>,
     {
         config.validate().map_err(ModelError::Config)?;
-        let (weights, network) = Weights::from_fn(&config, isa, forms, &mut |role, shape, out| {
+        let mut options = options.into();
+        let (isa, why) = load_options::select_isa(options.isa)?;
+        let mut fill = |role, shape: &[usize], out: &mut [f32]| {
             fill(role, shape, out).map_err(|error| ModelError::Weights { role, error })
-        })?;
+        };
+        let (weights, network) = Weights::from_fn(&config, isa, &mut options, &mut fill)?;
         Ok(Self { config, weights, network }.logged(why))
     }
 
@@ -364,7 +270,7 @@ impl Model {
     ///
     /// ```
     /// use simdformer::checkpoint::TensorId;
-    /// use simdformer::{StorageKind, Model};
+    /// use simdformer::{Model, Storage};
     /// # if !std::path::Path::new("models/fr-en").exists() { return Ok(()) } // not in the published package
     ///
     /// let model = Model::open("models/fr-en")?;
@@ -373,7 +279,7 @@ impl Model {
     /// }
     /// let first = model.parameters().next().expect("a parameter");
     /// let config = model.config();
-    /// assert_eq!((first.role(), first.form()), (TensorId::SourceEmbedding, StorageKind::Rows));
+    /// assert_eq!((first.role(), first.storage()), (TensorId::SourceEmbedding, Storage::Rows));
     /// assert_eq!(first.shape(), [config.source_vocab, config.d_model]);
     /// let all: usize = model.parameters().map(|parameter| parameter.bytes()).sum();
     /// assert_eq!(all, model.bytes());
@@ -389,13 +295,13 @@ impl Model {
     ///
     /// ```
     /// use simdformer::config::{Config, Dimensions};
-    /// use simdformer::kernels::Isa;
-    /// use simdformer::{Dtype, Model};
+    /// use simdformer::{Dtype, Model, WeightDtypes};
     ///
     /// let small = Dimensions { d_model: 64, heads: 4, layers: 2, ffn_dim: 256, vocabulary: 1000 };
     /// let config = Config::transformer(small);
-    /// let load = |forms: &str| -> Result<_, Box<dyn std::error::Error>> {
-    ///     Ok(Model::from_fn_as(Isa::best(), config.clone(), &forms.parse()?, |_, _, _| Ok(()))?)
+    /// let load = |dtypes: &str| -> Result<_, Box<dyn std::error::Error>> {
+    ///     let dtypes: WeightDtypes = dtypes.parse()?;
+    ///     Ok(Model::from_fn_with(config.clone(), dtypes, |_, _, _| Ok(()))?)
     /// };
     /// assert_eq!(load("int8")?.cache_storage(), Dtype::F16);
     /// assert_eq!(load("int8x16")?.cache_storage(), Dtype::F32);
@@ -412,10 +318,8 @@ impl Model {
         let mut matrices =
             self.parameters().filter(|parameter| attends(parameter.role())).peekable();
         let any = matrices.peek().is_some();
-        if Dtype::F16.is_enabled()
-            && any
-            && matrices.all(|matrix| matrix.form() == StorageKind::Int8)
-        {
+        let int8 = Storage::Packed(Quantization::W8A8.into());
+        if Dtype::F16.is_enabled() && any && matrices.all(|matrix| matrix.storage() == int8) {
             Dtype::F16
         } else {
             Dtype::F32

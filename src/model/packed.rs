@@ -12,17 +12,17 @@
 //! A reader verifies the weights piece by piece while each piece is still in the cache after the copy by the
 //! operating system. The verification takes less time than the copy.
 
+use super::Model;
 use super::error::ModelError;
+use super::load_options::{Reason, select_isa};
 use super::packed_error::{FORMAT, MAGIC, PackedError};
-use super::weight_dtypes::WeightDtype;
-use super::weights::{Chosen, FiniteCheck, NotFinite, Parameter, Planned, Weights};
-use super::{Model, isa_selection};
+use super::weights::{FiniteCheck, NotFinite, Parameter, Placement, ResolvedDtypes, Weights};
 use crate::atomic_file;
 use crate::checkpoint::TensorId;
 use crate::checksum::Checksum;
 use crate::config::{Config, TiedWeights};
 use crate::memory::{bytes, bytes_mut};
-use simdformer_kernels::Isa;
+use simdformer_kernels::{Dtype, Isa};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -98,10 +98,10 @@ impl Model {
     /// available](ModelError::Isa).
     ///
     /// ```
-    /// use simdformer::{WeightDtypes, Model, WeightDtype};
+    /// use simdformer::{Model, Quantization, WeightDtypes};
     /// # if !std::path::Path::new("models/fr-en").exists() { return Ok(()) } // not in the published package
     ///
-    /// let model = Model::open_as("models/fr-en", &WeightDtypes::all(WeightDtype::Int8))?;
+    /// let model = Model::open_with("models/fr-en", WeightDtypes::all(Quantization::W8A8))?;
     /// let file = std::env::temp_dir().join(format!("fr-en-{}.packed", std::process::id()));
     /// model.save_packed(&file)?;
     ///
@@ -113,7 +113,7 @@ impl Model {
     pub fn open_packed(config: Config, path: impl AsRef<Path>) -> Result<Self, ModelError> {
         let path = path.as_ref();
         let name = || path.display().to_string();
-        let (selected, why) = isa_selection::choose()?;
+        let (selected, why) = select_isa(None)?;
         let (mut file, header, length) = open(path, &name)?;
         let mut lines = header.trim_end().lines();
         let differs = |expected: &str, found: &str| PackedError::Model {
@@ -129,13 +129,13 @@ impl Model {
         let checksum = hexadecimal(checksum).ok_or_else(|| differs("checksum", checksum))?;
         let found = field("isa ")?;
         let isa = match Isa::from_name(found) {
-            Ok(isa) if why != isa_selection::Reason::Environment || isa == selected => isa,
+            Ok(isa) if why != Reason::Environment || isa == selected => isa,
             _ => {
                 let found = found.to_owned();
                 return Err(PackedError::Isa { file: name(), found, expected: selected }.into());
             }
         };
-        let forms = field("forms")?.parse().map_err(ModelError::WeightDtypes)?;
+        let requested = field("forms")?.parse().map_err(ModelError::WeightDtypes)?;
         let mut config = config;
         config.ties = TiedWeights {
             source_target: field("source_target ")? == "true",
@@ -143,8 +143,8 @@ impl Model {
         };
         config.validate().map_err(ModelError::Config)?;
         let stored = stored(&config, field("stored")?);
-        let planned = Planned::new(&config, isa, Chosen { forms, stored })?;
-        let expected = table(planned.parameters());
+        let placed = Placement::new(&config, isa, ResolvedDtypes { requested, stored })?;
+        let expected = table(&placed.parameters);
         let found: Vec<&str> = lines.collect();
         for index in 0..expected.len().max(found.len()) {
             let expected = expected.get(index).map_or("nothing", String::as_str);
@@ -154,11 +154,11 @@ impl Model {
             }
         }
         // Check the file size before allocating memory for the weights.
-        let expected = (FIRST_LINE + header.len()) as u64 + planned.bytes() as u64;
+        let expected = (FIRST_LINE + header.len()) as u64 + placed.bytes() as u64;
         if length != expected {
             return Err(PackedError::Length { file: name(), expected, found: length }.into());
         }
-        let (mut weights, network) = planned.allocate()?;
+        let (mut weights, network) = placed.allocate()?;
         let not_finite = read_weights(&mut file, &mut weights, checksum, &name)?;
         if let Some(NotFinite { role, found }) = not_finite.or_else(|| weights.bad_scale()) {
             return Err(PackedError::NotFinite { file: name(), role, found }.into());
@@ -322,15 +322,15 @@ fn hexadecimal(text: &str) -> Option<u64> {
 /// All settings that determine the memory of a model. Padded so that the weights begin at a multiple of
 /// [`ALIGNED`].
 fn header(isa: Isa, weights: &Weights, config: &Config, checksum: u64) -> String {
-    let Chosen { forms, stored } = weights.chosen();
+    let ResolvedDtypes { requested, stored } = weights.dtypes();
     let mut sixteen: Vec<String> =
-        stored.iter().map(|(role, form)| format!(" {role}={form}")).collect();
+        stored.iter().map(|(role, dtype)| format!(" {role}={}", dtype.name())).collect();
     sixteen.sort_unstable();
     let TiedWeights { source_target, target_output } = config.ties;
     let mut lines = vec![
         format!("checksum {checksum:0HEX$x}"),
         format!("isa {isa}"),
-        format!("forms {forms}"),
+        format!("forms {requested}"),
         format!("source_target {source_target}"),
         format!("target_output {target_output}"),
         format!("stored{}", sixteen.concat()),
@@ -347,11 +347,11 @@ fn table(parameters: &[Parameter]) -> Vec<String> {
     parameters.iter().map(Parameter::to_string).collect()
 }
 
-/// The dtypes in a line of `role=form` pairs. Names that are no role of `config` are skipped; the table then
+/// The dtypes in a line of `role=dtype` pairs. Names that are no role of `config` are skipped; the table then
 /// differs.
-fn stored(config: &Config, line: &str) -> HashMap<TensorId, WeightDtype> {
+fn stored(config: &Config, line: &str) -> HashMap<TensorId, Dtype> {
     let named: HashMap<&str, &str> =
         line.split_whitespace().filter_map(|part| part.split_once('=')).collect();
-    let form = |role: &TensorId| named.get(role.to_string().as_str())?.parse().ok();
-    TensorId::all(config).filter_map(|role| Some((role, form(&role)?))).collect()
+    let dtype = |role: &TensorId| Dtype::from_name(named.get(role.to_string().as_str())?);
+    TensorId::all(config).filter_map(|role| Some((role, dtype(&role)?))).collect()
 }

@@ -1,9 +1,8 @@
 //! The memory that a checkpoint needs, computed before its weights are read.
 
-use super::StorageKind;
 use super::error::ModelError;
 use super::weight_dtypes::WeightDtypes;
-use super::weights::{self, Parameter};
+use super::weights::{Parameter, Placement, ResolvedDtypes, Storage, staged_floats};
 use crate::checkpoint::{Checkpoint, TensorId};
 use crate::config::TiedWeights;
 use core::fmt;
@@ -47,15 +46,16 @@ impl Requirements {
     pub(super) fn of(
         checkpoint: &Checkpoint<'_>,
         isa: Isa,
-        forms: &WeightDtypes,
+        dtypes: &WeightDtypes,
     ) -> Result<Self, ModelError> {
         let config = checkpoint.config();
-        let needed = weights::needed(checkpoint, isa, forms)?;
+        let placed = Placement::new(config, isa, ResolvedDtypes::of(checkpoint, dtypes)?)?;
+        let staged = staged_floats(&placed.parameters).saturating_mul(size_of::<f32>());
         Ok(Self {
             isa,
-            parameters: trained(&needed.parameters, config.ties),
-            model_bytes: needed.bytes,
-            peak_bytes: needed.bytes.saturating_add(needed.staged),
+            parameters: trained(&placed.parameters, config.ties),
+            model_bytes: placed.bytes(),
+            peak_bytes: placed.bytes().saturating_add(staged),
             file_bytes: checkpoint.bytes(),
             dtypes: checkpoint.dtypes(),
         })
@@ -67,7 +67,7 @@ pub(super) fn trained(parameters: &[Parameter], ties: TiedWeights) -> usize {
     let tied = |role| role == TensorId::Output && ties.target_output;
     let own = parameters
         .iter()
-        .filter(|p| !matches!(p.form(), StorageKind::Shared | StorageKind::PruningTable));
+        .filter(|p| !matches!(p.storage(), Storage::SharedWith(_) | Storage::PruningTable));
     own.filter(|p| !tied(p.role())).map(|p| p.shape().iter().product::<usize>()).sum()
 }
 

@@ -1,7 +1,7 @@
 //! A one-page summary of a model: the architecture, and the bytes of its parts.
 
 use super::requirements::trained;
-use super::{Model, StorageKind};
+use super::{Model, Storage};
 use crate::checkpoint::{Attention, LayerPart, TensorId};
 use crate::config::{ConvFrontend, NormPlacement, Side};
 use crate::memory::ByteTable;
@@ -22,10 +22,10 @@ const LINES: [&str; 11] = [
     "output again, as bytes for greedy search",
 ];
 
-fn line(role: TensorId, form: StorageKind) -> usize {
+fn line(role: TensorId, storage: Storage) -> usize {
     use Side::{Decoder, Encoder};
     match role {
-        _ if form == StorageKind::PruningTable => 10,
+        _ if storage == Storage::PruningTable => 10,
         TensorId::SourceEmbedding | TensorId::TargetEmbedding | TensorId::TokenTypes => 0,
         TensorId::Convolution(..) => 1,
         TensorId::Positions(_)
@@ -80,7 +80,7 @@ impl fmt::Display for Model {
         writeln!(f, "{norm}, {:?}, positions {:?}", config.activation, config.positions)?;
         let mut lines = LINES.map(|what| (what, 0));
         for parameter in self.parameters() {
-            lines[line(parameter.role(), parameter.form())].1 += parameter.bytes();
+            lines[line(parameter.role(), parameter.storage())].1 += parameter.bytes();
         }
         ByteTable { lines: &lines }.fmt(f)
     }

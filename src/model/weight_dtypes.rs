@@ -4,15 +4,16 @@ use crate::network::TensorId;
 use crate::sanitize::quoted;
 use core::fmt;
 use core::str::FromStr;
+use simdformer_kernels::{Dtype, Quantization};
 
 /// The dtype in which the matrix of a linear map is stored and multiplied.
 ///
-/// | dtype | bytes per weight | products |
-/// |---|---|---|
-/// | `f32` | 4 | f32 |
-/// | `bf16`, `f16` | 2 | f32, of the widened weights: bit-identical if the checkpoint has this dtype |
-/// | `int8` | 1 | int8, activations quantized to 8 bits: exact sums of the quantized numbers |
-/// | `int8x16` | 1 | int8, activations quantized to 16 bits: about twice the work |
+/// | name | value | bytes per weight | products |
+/// |---|---|---|---|
+/// | `f32` | `Float(Dtype::F32)` | 4 | f32 |
+/// | `bf16`, `f16` | `Float(Dtype::Bf16)`, `Float(Dtype::F16)` | 2 | f32, of the widened weights: bit-identical if the checkpoint has this dtype |
+/// | `int8`, `w8a8` | `Quantized(Quantization::W8A8)` | 1 | int8, activations quantized to 8 bits: exact sums of the quantized numbers |
+/// | `int8x16`, `w8a16` | `Quantized(Quantization::W8A16)` | 1 | int8, activations quantized to 16 bits: about twice the work |
 ///
 /// `int8x16` loses precision only in the weights. If all attention matrices of the decoder are `int8`, the KV
 /// cache is [stored in f16](crate::Limits::cache).
@@ -22,37 +23,46 @@ use core::str::FromStr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WeightDtype {
-    /// IEEE single precision.
-    F32,
-    /// The upper half of an f32; other numbers are rounded to the nearest.
-    Bf16,
-    /// IEEE half precision; other numbers are rounded to the nearest. The magnitude of every weight is at most
-    /// 65,504.
-    F16,
-    /// int8 weights, 8-bit activations.
-    Int8,
-    /// int8 weights, 16-bit activations.
-    Int8x16,
+    /// Floats; other numbers are rounded to the nearest. In f16 the magnitude of every weight is at most 65,504.
+    Float(Dtype),
+    /// int8 with a scale for each column.
+    Quantized(Quantization),
 }
 
 impl WeightDtype {
     /// All dtypes, the largest first.
-    pub const ALL: [Self; 5] = [Self::F32, Self::Bf16, Self::F16, Self::Int8x16, Self::Int8];
+    pub const ALL: [Self; 5] = [
+        Self::Float(Dtype::F32),
+        Self::Float(Dtype::Bf16),
+        Self::Float(Dtype::F16),
+        Self::Quantized(Quantization::W8A16),
+        Self::Quantized(Quantization::W8A8),
+    ];
 
     /// The name: `f32`, `bf16`, `f16`, `int8`, `int8x16`.
     pub const fn name(self) -> &'static str {
         match self {
-            Self::F32 => "f32",
-            Self::Bf16 => "bf16",
-            Self::F16 => "f16",
-            Self::Int8 => "int8",
-            Self::Int8x16 => "int8x16",
+            Self::Float(dtype) => dtype.name(),
+            Self::Quantized(Quantization::W8A8) => "int8",
+            Self::Quantized(_) => "int8x16",
         }
     }
 
     /// Whether the weights are stored as int8.
-    pub(crate) const fn in_bytes(self) -> bool {
-        matches!(self, Self::Int8 | Self::Int8x16)
+    pub(crate) const fn is_int8(self) -> bool {
+        matches!(self, Self::Quantized(_))
+    }
+}
+
+impl From<Dtype> for WeightDtype {
+    fn from(dtype: Dtype) -> Self {
+        Self::Float(dtype)
+    }
+}
+
+impl From<Quantization> for WeightDtype {
+    fn from(quantization: Quantization) -> Self {
+        Self::Quantized(quantization)
     }
 }
 
@@ -66,8 +76,13 @@ impl FromStr for WeightDtype {
     type Err = WeightDtypesError;
 
     fn from_str(name: &str) -> Result<Self, WeightDtypesError> {
-        let form = Self::ALL.into_iter().find(|form| form.name() == name);
-        form.ok_or_else(|| WeightDtypesError::UnknownDtype { found: name.to_owned() })
+        let known = match name {
+            "w8a8" => "int8",
+            "w8a16" => "int8x16",
+            name => name,
+        };
+        let dtype = Self::ALL.into_iter().find(|dtype| dtype.name() == known);
+        dtype.ok_or_else(|| WeightDtypesError::UnknownDtype { found: name.to_owned() })
     }
 }
 
@@ -87,13 +102,13 @@ impl FromStr for WeightDtype {
 /// search, `int8,output=int8` is faster and less exact.
 ///
 /// ```
-/// use simdformer::{WeightDtypes, WeightDtype};
+/// use simdformer::{Quantization, WeightDtypes};
 ///
-/// let forms: WeightDtypes = "int8,output=int8,encoder.layers.0=int8x16".parse()?;
-/// assert_eq!(forms, WeightDtypes::all(WeightDtype::Int8)
-///     .with("output", WeightDtype::Int8)?
-///     .with("encoder.layers.0", WeightDtype::Int8x16)?);
-/// assert_eq!(forms.to_string(), "int8,output=int8,encoder.layers.0=int8x16");
+/// let dtypes: WeightDtypes = "int8,output=int8,encoder.layers.0=int8x16".parse()?;
+/// assert_eq!(dtypes, WeightDtypes::all(Quantization::W8A8)
+///     .with("output", Quantization::W8A8)?
+///     .with("encoder.layers.0", Quantization::W8A16)?);
+/// assert_eq!(dtypes.to_string(), "int8,output=int8,encoder.layers.0=int8x16");
 /// assert!("int4".parse::<WeightDtypes>().is_err());
 /// # Ok::<(), simdformer::WeightDtypesError>(())
 /// ```
@@ -107,7 +122,7 @@ pub struct WeightDtypes {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Exception {
     path: String,
-    form: WeightDtype,
+    dtype: WeightDtype,
 }
 
 impl WeightDtypes {
@@ -117,20 +132,24 @@ impl WeightDtypes {
     }
 
     /// The same dtype for all matrices, except the output with `int8` and `int8x16`.
-    pub fn all(form: WeightDtype) -> Self {
-        Self { all: Some(form), exceptions: Vec::new() }
+    pub fn all(dtype: impl Into<WeightDtype>) -> Self {
+        Self { all: Some(dtype.into()), exceptions: Vec::new() }
     }
 
     /// Adds an exception for the matrices whose role begins with `path`.
     ///
     /// # Errors
     /// The path is [empty, or contains a character](WeightDtypesError::Path) that separates exceptions.
-    pub fn with(mut self, path: &str, form: WeightDtype) -> Result<Self, WeightDtypesError> {
+    pub fn with(
+        mut self,
+        path: &str,
+        dtype: impl Into<WeightDtype>,
+    ) -> Result<Self, WeightDtypesError> {
         let separates = |sign: char| matches!(sign, ',' | '=') || sign.is_whitespace();
         if path.split('.').any(str::is_empty) || path.contains(separates) {
             return Err(WeightDtypesError::Path { found: path.to_owned() });
         }
-        self.exceptions.push(Exception { path: path.to_owned(), form });
+        self.exceptions.push(Exception { path: path.to_owned(), dtype: dtype.into() });
         Ok(self)
     }
 
@@ -138,12 +157,12 @@ impl WeightDtypes {
     pub(crate) fn of(&self, role: TensorId) -> Option<WeightDtype> {
         let name = role.to_string();
         let named = self.exceptions.iter().rev().find(|exception| exception.fits(&name));
-        let all = self.all.filter(|form| !(form.in_bytes() && role == TensorId::Output));
-        named.map(|exception| exception.form).or(all)
+        let all = self.all.filter(|dtype| !(dtype.is_int8() && role == TensorId::Output));
+        named.map(|exception| exception.dtype).or(all)
     }
 
     /// The first exception that matches none of `roles`.
-    pub(crate) fn useless(&self, roles: &[TensorId]) -> Option<&str> {
+    pub(crate) fn unmatched(&self, roles: &[TensorId]) -> Option<&str> {
         let names: Vec<String> = roles.iter().map(TensorId::to_string).collect();
         let none = |exception: &&Exception| !names.iter().any(|name| exception.fits(name));
         self.exceptions.iter().find(none).map(|exception| exception.path.as_str())
@@ -164,7 +183,9 @@ impl fmt::Display for WeightDtypes {
     /// The text form that [`FromStr`] parses; `stored` stands for the dtypes of the checkpoint.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.all.map_or(STORED, WeightDtype::name))?;
-        self.exceptions.iter().try_for_each(|Exception { path, form }| write!(f, ",{path}={form}"))
+        self.exceptions
+            .iter()
+            .try_for_each(|Exception { path, dtype }| write!(f, ",{path}={dtype}"))
     }
 }
 
@@ -178,10 +199,10 @@ impl FromStr for WeightDtypes {
         let mut parts = text.split(',').map(str::trim);
         let all = match parts.next().unwrap_or("") {
             STORED => Self::as_stored(),
-            form => Self::all(form.parse()?),
+            dtype => Self::all(dtype.parse::<WeightDtype>()?),
         };
-        parts.try_fold(all, |forms, part| match part.split_once('=') {
-            Some((path, form)) => forms.with(path.trim(), form.trim().parse()?),
+        parts.try_fold(all, |dtypes, part| match part.split_once('=') {
+            Some((path, dtype)) => dtypes.with(path.trim(), dtype.trim().parse::<WeightDtype>()?),
             None => Err(WeightDtypesError::Path { found: part.to_owned() }),
         })
     }
@@ -196,7 +217,7 @@ pub enum WeightDtypesError {
         /// The name.
         found: String,
     },
-    /// An exception is not of the form `path=form`, or its path is invalid.
+    /// An exception is not of the form `path=dtype`, or its path is invalid.
     Path {
         /// The text found.
         found: String,
@@ -219,13 +240,13 @@ impl fmt::Display for WeightDtypesError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::UnknownDtype { found } => {
-                write!(f, "a form of weights must be {STORED}")?;
-                WeightDtype::ALL.iter().try_for_each(|form| write!(f, ", {form}"))?;
+                write!(f, "a dtype of weights must be {STORED}")?;
+                WeightDtype::ALL.iter().try_for_each(|dtype| write!(f, ", {dtype}"))?;
                 write!(f, ", found {}", quoted(found, SHOWN))
             }
             Self::Path { found } => write!(
                 f,
-                "an exception must be a path of a matrix, an equals sign and a form, as \
+                "an exception must be a path of a matrix, an equals sign and a dtype, as \
                  decoder.layers.*.feed_forward.outer=int8x16, found {}",
                 quoted(found, SHOWN)
             ),
@@ -238,7 +259,7 @@ impl fmt::Display for WeightDtypesError {
             }
             Self::Shared { first, second } => write!(
                 f,
-                "{} and {} are one matrix and must have one form, found {} and {}",
+                "{} and {} are one matrix and must have one dtype, found {} and {}",
                 first.0, second.0, first.1, second.1
             ),
         }
@@ -263,28 +284,28 @@ mod tests {
 
     #[test]
     fn last_matching_exception_applies() {
-        let forms: WeightDtypes =
+        let dtypes: WeightDtypes =
             "int8, decoder.layers.*.feed_forward=int8x16, decoder.layers.1=f32"
                 .parse()
                 .expect("good");
-        assert_eq!(forms.of(outer(0)), Some(WeightDtype::Int8x16));
-        assert_eq!(forms.of(outer(1)), Some(WeightDtype::F32));
+        assert_eq!(dtypes.of(outer(0)), Some(Quantization::W8A16.into()));
+        assert_eq!(dtypes.of(outer(1)), Some(Dtype::F32.into()));
         // `*` and names match whole parts: layer 1 is not layer 10.
-        assert_eq!(forms.of(outer(10)), Some(WeightDtype::Int8x16));
-        assert_eq!(forms.of(TensorId::Convolution(0, ParamKind::Weight)), Some(WeightDtype::Int8));
-        assert_eq!(forms.of(TensorId::Output), None);
+        assert_eq!(dtypes.of(outer(10)), Some(Quantization::W8A16.into()));
         assert_eq!(
-            WeightDtypes::all(WeightDtype::Bf16).of(TensorId::Output),
-            Some(WeightDtype::Bf16)
+            dtypes.of(TensorId::Convolution(0, ParamKind::Weight)),
+            Some(Quantization::W8A8.into())
         );
+        assert_eq!(dtypes.of(TensorId::Output), None);
+        assert_eq!(WeightDtypes::all(Dtype::Bf16).of(TensorId::Output), Some(Dtype::Bf16.into()));
         assert_eq!(WeightDtypes::as_stored().of(outer(0)), None);
     }
 
     #[test]
     fn unmatched_exceptions_are_reported() {
-        let forms: WeightDtypes = "stored,decoder.layers.7=int8".parse().expect("good");
-        assert_eq!(forms.useless(&[outer(0), outer(7)]), None);
-        assert_eq!(forms.useless(&[outer(0)]), Some("decoder.layers.7"));
+        let dtypes: WeightDtypes = "stored,decoder.layers.7=int8".parse().expect("good");
+        assert_eq!(dtypes.unmatched(&[outer(0), outer(7)]), None);
+        assert_eq!(dtypes.unmatched(&[outer(0)]), Some("decoder.layers.7"));
     }
 
     #[test]

@@ -25,11 +25,11 @@ use crate::search::SearchOptions;
 ///
 /// ```
 /// use simdformer::search::Hooks;
-/// use simdformer::{Event, WeightDtypes, Limits, Model, ModelDrafter, Session, Source, WeightDtype};
+/// use simdformer::{Event, Limits, Model, ModelDrafter, Quantization, Session, Source, WeightDtypes};
 ///
 /// # if !std::path::Path::new("models/fr-en").exists() { return Ok(()) } // not in the published package
 /// let model = Model::open("models/fr-en")?;
-/// let int8 = Model::open_as("models/fr-en", &WeightDtypes::all(WeightDtype::Int8))?;
+/// let int8 = Model::open_with("models/fr-en", WeightDtypes::all(Quantization::W8A8))?;
 /// let limits = Limits { draft_tokens: 8, ..Limits::new(1, 32, 48) };
 /// let mut session = Session::new(&model, limits)?;
 /// let options = session.search_options();

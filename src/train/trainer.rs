@@ -11,13 +11,13 @@ use super::plan::TrainPlan;
 use crate::checkpoint::{Checkpoint, TensorId};
 use crate::config::Config;
 use crate::memory::{Buffer, cut};
-use crate::model::{Model, ModelError, WeightDtype, WeightDtypes};
+use crate::model::{LoadOptions, Model, WeightDtypes};
 use crate::session::Threads;
 use core::error::Error;
 use core::fmt;
 use core::ops::Range;
-use simdformer_kernels::Isa;
 use simdformer_kernels::train::RowLoss;
+use simdformer_kernels::{Dtype, Isa};
 
 /// A loss that the caller computes. Arguments: the indices of some sentences; the encoder output of their
 /// concatenated tokens, `[tokens, d_model]`; and the destination of its gradient, of the same shape. Returns the
@@ -100,10 +100,6 @@ pub struct Trainer<'a> {
     pub(super) interrupted: bool,
 }
 
-/// Writes the initial values of the tensor with this id.
-type Fill<'f> =
-    dyn FnMut(TensorId, &[usize], &mut [f32]) -> Result<(), Box<dyn Error + Send + Sync>> + 'f;
-
 impl<'a> Trainer<'a> {
     /// A trainer whose initial weights `fill` writes, in the order of calls of [`Model::from_fn`], on the best
     /// instruction set of this machine or the one that the environment variable names.
@@ -114,7 +110,7 @@ impl<'a> Trainer<'a> {
     where
         F: FnMut(TensorId, &[usize], &mut [f32]) -> Result<(), Box<dyn Error + Send + Sync>>,
     {
-        Self::filled(config, limits, fill, |config, fill| Model::from_fn(config, fill))
+        Self::filled(config, limits, fill, LoadOptions::default())
     }
 
     /// As [`Trainer::new`], on `isa`, regardless of the environment variable.
@@ -130,21 +126,21 @@ impl<'a> Trainer<'a> {
     where
         F: FnMut(TensorId, &[usize], &mut [f32]) -> Result<(), Box<dyn Error + Send + Sync>>,
     {
-        Self::filled(config, limits, fill, |config, fill| Model::from_fn_on(isa, config, fill))
+        Self::filled(config, limits, fill, isa.into())
     }
 
     fn filled<F>(
         config: Config,
         limits: TrainLimits,
         mut fill: F,
-        make: impl FnOnce(Config, &mut Fill<'_>) -> Result<Model, ModelError>,
+        options: LoadOptions<'_>,
     ) -> Result<Self, TrainError>
     where
         F: FnMut(TensorId, &[usize], &mut [f32]) -> Result<(), Box<dyn Error + Send + Sync>>,
     {
         let placed = params::place(&config)?;
         let mut values = vec![0.0; placed.floats];
-        let model = make(config, &mut |role, shape, out| {
+        let model = Model::from_fn_with(config, options, |role, shape, out| {
             fill(role, shape, out)?;
             if let Some(tensor) = placed.tensors.iter().find(|tensor| tensor.role == role) {
                 values[tensor.range.clone()].copy_from_slice(out);
@@ -167,8 +163,8 @@ impl<'a> Trainer<'a> {
         limits: TrainLimits,
     ) -> Result<Self, TrainError> {
         // The trained weights are f32, whatever dtype the checkpoint has.
-        let forms = WeightDtypes::all(WeightDtype::F32);
-        let model = Model::load_as(checkpoint, isa, &forms, &mut |_| ())?;
+        let dtypes = WeightDtypes::all(Dtype::F32);
+        let model = Model::load(checkpoint, LoadOptions { dtypes, ..isa.into() })?;
         let mut trainer = Self::of(model, limits)?;
         let values = &mut trainer.state.floats_mut()[trainer.plan.values.clone()];
         for tensor in trainer.tensors.iter().filter(|tensor| !tensor.shared) {

@@ -42,7 +42,7 @@ mod unpacked;
 mod weight_grad;
 
 pub use epilogue::{Epilogue, Residual};
-pub use int8::{ActivationBits, QuantizedActivations, QuantizedMatrix, gemm_int8};
+pub use int8::{Quantization, QuantizedActivations, QuantizedMatrix, gemm_int8};
 pub use pack_source::PackSource;
 pub use packing::{PackOptions, PackedMatrix};
 pub use unpacked::{gemm_unpacked, gemm_unpacked_scratch};

@@ -2,7 +2,7 @@
 //! operations as the kernels, so results are equal, not only close.
 
 use crate::error::{Error, Expected};
-use crate::gemm::{ActivationBits, Epilogue, Residual};
+use crate::gemm::{Epilogue, Quantization, Residual};
 use crate::matrix::Matrix;
 
 /// The quantization of a row or a column to integers of at most `levels`, and its scale.
@@ -39,11 +39,11 @@ impl Rounded {
 }
 
 /// The largest integer of quantized rows of length `depth`. Columns are quantized to 127.
-pub fn levels(precision: ActivationBits, depth: usize) -> i32 {
+pub fn levels(precision: Quantization, depth: usize) -> i32 {
     match precision {
-        ActivationBits::Eight => 127,
-        ActivationBits::Sixteen if depth == 0 => 32639,
-        ActivationBits::Sixteen => (i64::from(i32::MAX) / (127 * depth as i64)).min(32639) as i32,
+        Quantization::W8A8 => 127,
+        Quantization::W8A16 if depth == 0 => 32639,
+        Quantization::W8A16 => (i64::from(i32::MAX) / (127 * depth as i64)).min(32639) as i32,
     }
 }
 
@@ -60,7 +60,7 @@ pub fn levels(precision: ActivationBits, depth: usize) -> i32 {
 pub fn gemm_int8(
     a: Matrix<'_>,
     weight: Matrix<'_>,
-    precision: ActivationBits,
+    precision: Quantization,
     epilogue: &Epilogue<'_>,
     before: Option<Matrix<'_>>,
     out: &mut [f32],

@@ -6,7 +6,7 @@ use simdformer_kernels::train::{
     ReductionChunks, WriteMode, weight_gradient, weight_gradient_scratch,
 };
 use simdformer_kernels::{
-    Activation, ActivationBits, Dtype, Epilogue, Matrix, PackOptions, PackedMatrix,
+    Activation, Dtype, Epilogue, Matrix, PackOptions, PackedMatrix, Quantization,
     QuantizedActivations, QuantizedMatrix, Residual, gemm, gemm_int8, gemm_unpacked,
     gemm_unpacked_scratch,
 };
@@ -110,7 +110,7 @@ fn bytes(call: &Calls<'_>, x: &[f32], w: &[f32], bias: &[f32], results: &mut Res
         QuantizedMatrix::quantize(isa, matrix(w, depth, columns), &mut buffer).expect("fits");
     let epilogue = Epilogue { bias: Some(bias), ..Epilogue::default() };
     let wide = values(5, rows * columns);
-    for precision in [ActivationBits::Eight, ActivationBits::Sixteen] {
+    for precision in [Quantization::W8A8, Quantization::W8A16] {
         // A row with this many columns is more than one task.
         for (from, width) in [(x, depth), (&wide[..], columns)] {
             let mut buffer =

@@ -2,6 +2,7 @@
 
 use super::packed_weight::{PackedWeight, PruningTableRange};
 use super::parameter::{Parameter, Place};
+use crate::checkpoint::Checkpoint;
 use crate::config::Config;
 use crate::memory::{MemoryError, Planner};
 use crate::model::error::ModelError;
@@ -9,7 +10,7 @@ use crate::model::weight_dtypes::{WeightDtype, WeightDtypes, WeightDtypesError};
 use crate::network::TensorId;
 use crate::network::visitor::{self, AffineTensors, Network, TableTensor, Tensor, TensorVisitor};
 use core::ops::Range;
-use simdformer_kernels::Isa;
+use simdformer_kernels::{Dtype, Isa};
 use std::collections::HashMap;
 
 /// A lookup table, `[rows, columns]`.
@@ -52,32 +53,47 @@ pub(crate) struct Output {
     pub(crate) by_column: Option<Table>,
 }
 
-/// The dtype of each matrix.
+/// The dtype of each matrix: as requested, or else as in the checkpoint.
 #[derive(Clone, Default)]
-pub(crate) struct Chosen {
-    pub(crate) forms: WeightDtypes,
+pub(crate) struct ResolvedDtypes {
+    pub(crate) requested: WeightDtypes,
     /// The 16-bit dtypes of the checkpoint.
-    pub(crate) stored: HashMap<TensorId, WeightDtype>,
+    pub(crate) stored: HashMap<TensorId, Dtype>,
 }
 
-impl Chosen {
-    fn stored(&self, role: TensorId) -> WeightDtype {
-        self.stored.get(&role).copied().unwrap_or(WeightDtype::F32)
+impl ResolvedDtypes {
+    /// The requested dtypes, and those of `checkpoint`.
+    pub(crate) fn of(
+        checkpoint: &Checkpoint<'_>,
+        requested: &WeightDtypes,
+    ) -> Result<Self, ModelError> {
+        let mut stored = HashMap::new();
+        for role in TensorId::all(checkpoint.config()) {
+            let dtype = checkpoint.optional(role)?.map(|tensor| tensor.dtype());
+            if let Some(dtype) = dtype.filter(|&dtype| dtype != Dtype::F32) {
+                stored.insert(role, dtype);
+            }
+        }
+        Ok(Self { requested: requested.clone(), stored })
     }
 
-    fn of(&self, role: TensorId) -> WeightDtype {
-        self.forms.of(role).unwrap_or_else(|| self.stored(role))
+    fn stored(&self, role: TensorId) -> WeightDtype {
+        self.stored.get(&role).copied().unwrap_or(Dtype::F32).into()
+    }
+
+    fn dtype(&self, role: TensorId) -> WeightDtype {
+        self.requested.of(role).unwrap_or_else(|| self.stored(role))
     }
 
     /// The common dtype of several maps that share a matrix.
     fn of_all(&self, maps: &[AffineTensors]) -> Result<WeightDtype, WeightDtypesError> {
-        let forms = maps.iter().map(|map| (map.weight.role, self.of(map.weight.role)));
-        let Some(first) = forms.clone().next() else { return Ok(WeightDtype::F32) };
-        match forms.into_iter().find(|&(_, form)| form != first.1) {
+        let dtypes = maps.iter().map(|map| (map.weight.role, self.dtype(map.weight.role)));
+        let Some(first) = dtypes.clone().next() else { return Ok(Dtype::F32.into()) };
+        match dtypes.into_iter().find(|&(_, dtype)| dtype != first.1) {
             None => Ok(first.1),
             // The dtypes differ only in the checkpoint, not by request: use f32, which holds all of them exactly.
-            Some(_) if maps.iter().all(|map| self.forms.of(map.weight.role).is_none()) => {
-                Ok(WeightDtype::F32)
+            Some(_) if maps.iter().all(|map| self.requested.of(map.weight.role).is_none()) => {
+                Ok(Dtype::F32.into())
             }
             Some(second) => Err(WeightDtypesError::Shared { first, second }),
         }
@@ -87,30 +103,45 @@ impl Chosen {
 /// Assigns ranges of the model's memory and records them.
 pub(crate) struct Layout {
     isa: Isa,
-    chosen: Chosen,
+    dtypes: ResolvedDtypes,
     planner: Planner,
     parameters: Vec<Parameter>,
 }
 
-/// The ranges of a network, and the table of all parameters.
+/// Weights with assigned ranges, before their memory is allocated.
 pub(crate) struct Placement {
-    pub(crate) network: Network<Layout>,
+    pub(super) isa: Isa,
+    pub(super) dtypes: ResolvedDtypes,
+    pub(super) network: Network<Layout>,
+    /// The table of all parameters.
     pub(crate) parameters: Vec<Parameter>,
     /// Size of the memory in floats.
-    pub(crate) floats: usize,
+    pub(super) floats: usize,
 }
 
-/// Assigns ranges to the network of `config`.
-pub(crate) fn place(config: &Config, isa: Isa, chosen: Chosen) -> Result<Placement, ModelError> {
-    let mut layout = Layout { isa, chosen, planner: Planner::default(), parameters: Vec::new() };
-    let network = visitor::walk(config, &mut layout)?;
-    let columns = |parameter: &&Parameter| matches!(parameter.place, Place::Columns { .. });
-    let matrices: Vec<TensorId> =
-        layout.parameters.iter().filter(columns).map(|p| p.role).collect();
-    if let Some(path) = layout.chosen.forms.useless(&matrices) {
-        return Err(WeightDtypesError::Useless { found: path.to_owned() }.into());
+impl Placement {
+    /// Assigns ranges to the network of `config`.
+    pub(crate) fn new(
+        config: &Config,
+        isa: Isa,
+        dtypes: ResolvedDtypes,
+    ) -> Result<Self, ModelError> {
+        let mut layout =
+            Layout { isa, dtypes, planner: Planner::default(), parameters: Vec::new() };
+        let network = visitor::walk(config, &mut layout)?;
+        let Layout { dtypes, planner, parameters, .. } = layout;
+        let columns = |parameter: &&Parameter| matches!(parameter.place, Place::Columns { .. });
+        let matrices: Vec<TensorId> = parameters.iter().filter(columns).map(|p| p.role).collect();
+        if let Some(path) = dtypes.requested.unmatched(&matrices) {
+            return Err(WeightDtypesError::Useless { found: path.to_owned() }.into());
+        }
+        Ok(Self { isa, dtypes, network, parameters, floats: planner.floats() })
     }
-    Ok(Placement { network, parameters: layout.parameters, floats: layout.planner.floats() })
+
+    /// Size of the weights in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.floats * size_of::<f32>()
+    }
 }
 
 impl Layout {
@@ -171,11 +202,11 @@ impl TensorVisitor for Layout {
     fn linear(&mut self, maps: Vec<AffineTensors>) -> Result<Linear, ModelError> {
         let depth = maps.first().map_or(0, |map| rows_and_columns(&map.weight).1);
         let columns = maps.iter().map(|map| rows_and_columns(&map.weight).0).sum();
-        let form = self.chosen.of_all(&maps)?;
-        let floats = PackedWeight::floats(self.isa, form, depth, columns)
-            .map_err(|error| ModelError::Unfit { form, error })?;
+        let dtype = self.dtypes.of_all(&maps)?;
+        let floats = PackedWeight::floats(self.isa, dtype, depth, columns)
+            .map_err(|error| ModelError::Unfit { dtype, error })?;
         let (range, mut matrix_left) = self.take(floats)?;
-        let matrix = PackedWeight { range, depth, columns, form };
+        let matrix = PackedWeight { range, depth, columns, dtype };
         // The floats of one map: the shared matrix is divided in proportion to the outputs.
         let share = |outputs: usize| floats.checked_div(columns).unwrap_or(0) * outputs;
         let has_bias = maps.iter().any(|map| map.bias.is_some());
@@ -205,7 +236,8 @@ impl TensorVisitor for Layout {
         let linear = self.linear(vec![map])?;
         let of = &linear.matrix;
         // The table's rows equal the matrix's columns, unless the matrix was rounded.
-        let same = same.filter(|_| [WeightDtype::F32, self.chosen.stored(role)].contains(&of.form));
+        let same =
+            same.filter(|_| [Dtype::F32.into(), self.dtypes.stored(role)].contains(&of.dtype));
         let pruning_table = match PruningTableRange::floats(self.isa, of) {
             Some(floats) => {
                 let (range, floats) = self.take(floats)?;
@@ -243,8 +275,8 @@ mod tests {
             bias: bias.then(|| tensor(index, ParamKind::Bias, &[outputs])),
         };
         for isa in Isa::available() {
-            let (chosen, planner) = (Chosen::default(), Planner::default());
-            let mut layout = Layout { isa, chosen, planner, parameters: Vec::new() };
+            let (dtypes, planner) = (ResolvedDtypes::default(), Planner::default());
+            let mut layout = Layout { isa, dtypes, planner, parameters: Vec::new() };
             let none = layout.linear(vec![map(0, 5, false), map(1, 3, false)]).expect("placed");
             assert!(none.bias.is_none() && none.columns() == 8);
             let one = layout.linear(vec![map(2, 5, true), map(3, 3, false)]).expect("placed");

@@ -6,8 +6,8 @@ use super::parameter::{Parameter, Place};
 use crate::checkpoint::{Checkpoint, TensorId, TensorView};
 use crate::memory::zeros;
 use crate::model::error::ModelError;
-use crate::model::progress::{Loading, OnLoading};
-use core::ops::{ControlFlow, Range};
+use crate::model::load_options::LoadOptions;
+use core::ops::Range;
 use simdformer_kernels::{Isa, Parallelism};
 
 /// Rows of a weight matrix that are read from the file at a time: a multiple of every panel width.
@@ -17,7 +17,7 @@ const ROWS_PER_READ: usize = 64;
 const FLOATS_PER_READ: usize = 1 << 20;
 
 /// Floats that [`load`] needs in addition to the packed weights: the rows that are being packed.
-pub(crate) fn staged(parameters: &[Parameter]) -> usize {
+pub(crate) fn staged_floats(parameters: &[Parameter]) -> usize {
     let rows = parameters.iter().map(|parameter| match (&parameter.place, &parameter.shape[..]) {
         (Place::Columns { .. }, &[rows, ref of_row @ ..]) => {
             let columns = of_row.iter().product::<usize>();
@@ -71,26 +71,22 @@ fn transpose_taps(taps: &mut [f32], width: usize, row: &mut [f32]) {
 pub(crate) fn load(
     checkpoint: &Checkpoint<'_>,
     isa: Isa,
+    options: &mut LoadOptions<'_>,
     parameters: &[Parameter],
     memory: &mut [f32],
-    on_progress: &mut OnLoading<'_>,
 ) -> Result<(), ModelError> {
-    let mut total = 0;
-    for parameter in parameters {
-        total += tensor_of(checkpoint, parameter)?.map_or(0, |tensor| tensor.stored_bytes());
-    }
+    let tensors: Result<Vec<Option<TensorView<'_>>>, ModelError> =
+        parameters.iter().map(|parameter| tensor_of(checkpoint, parameter)).collect();
+    let tensors = tensors?;
+    let total = tensors.iter().flatten().map(TensorView::stored_bytes).sum();
     let mut done = 0;
     let mut progress = |rows: &TensorView<'_>| {
         done += rows.stored_bytes();
-        match on_progress(Loading { tensor: rows.name(), done, total }) {
-            ControlFlow::Continue(()) => Ok(()),
-            ControlFlow::Break(()) => Err(ModelError::Stopped { done, total }),
-        }
+        options.report(rows.name(), done, total)
     };
     // A few rows of the current tensor.
-    let mut block = zeros(staged(parameters))?;
-    for parameter in parameters {
-        let tensor = tensor_of(checkpoint, parameter)?;
+    let mut block = zeros(staged_floats(parameters))?;
+    for (parameter, tensor) in parameters.iter().zip(tensors) {
         match (&parameter.place, tensor) {
             (Place::Rows { range, .. }, Some(tensor)) => {
                 let per_read = (FLOATS_PER_READ / tensor.row_len().max(1)).max(1);
@@ -169,15 +165,24 @@ fn written(parameter: &Parameter) -> usize {
 pub(crate) fn fill(
     fill: &mut Fill<'_>,
     isa: Isa,
+    options: &mut LoadOptions<'_>,
     parameters: &[Parameter],
     tied: Option<&Table>,
     memory: &mut [f32],
 ) -> Result<(), ModelError> {
+    let is_tied = |parameter: &&Parameter| tied.is_some() && parameter.role == TensorId::Output;
+    let own = || parameters.iter().filter(|parameter| !is_tied(parameter));
+    let total = own().map(stored_bytes).sum();
+    let mut done = 0;
+    let mut write = |parameter: &Parameter, out: &mut [f32]| {
+        fill(parameter.role, &parameter.shape, out)?;
+        finite(parameter.role, out)?;
+        done += stored_bytes(parameter);
+        options.report(&parameter.role.to_string(), done, total)
+    };
     // The staging buffer for tensors whose layout in memory differs from their shape. It is allocated for the
     // largest tensor before the first call of `fill`.
-    let is_tied = |parameter: &&Parameter| tied.is_some() && parameter.role == TensorId::Output;
-    let own = parameters.iter().filter(|parameter| !is_tied(parameter));
-    let mut whole = zeros(own.map(written).max().unwrap_or(0))?;
+    let mut whole = zeros(own().map(written).max().unwrap_or(0))?;
     // Length of the prefix of `whole` that may hold numbers other than zero.
     let mut used = 0;
     for parameter in parameters {
@@ -186,15 +191,10 @@ pub(crate) fn fill(
         let mut staged = |whole: &mut [f32]| {
             whole[..used.min(len)].fill(0.0);
             used = used.max(len + scratch_len(shape));
-            fill(*role, shape, &mut whole[..len])?;
-            finite(*role, &whole[..len])
+            write(parameter, &mut whole[..len])
         };
         match (place, tied) {
-            (Place::Rows { range, skip: 0 }, _) => {
-                let rows = &mut memory[range.clone()];
-                fill(*role, shape, rows)?;
-                finite(*role, rows)?;
-            }
+            (Place::Rows { range, skip: 0 }, _) => write(parameter, &mut memory[range.clone()])?,
             (Place::Rows { range, skip }, _) => {
                 staged(&mut whole)?;
                 let columns: usize = shape.iter().skip(1).product();
@@ -212,6 +212,17 @@ pub(crate) fn fill(
         }
     }
     Ok(())
+}
+
+/// Bytes of the numbers that [`fill`] writes for a parameter.
+fn stored_bytes(parameter: &Parameter) -> u64 {
+    match parameter.place {
+        Place::Rows { .. } | Place::Columns { .. } => {
+            let floats: usize = parameter.shape.iter().product();
+            (floats * size_of::<f32>()) as u64
+        }
+        Place::PruningTable(_) | Place::Shared(_) => 0,
+    }
 }
 
 /// Checks the numbers as for a checkpoint: minus infinity in the output bias is valid and bans a token.

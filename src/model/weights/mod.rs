@@ -13,32 +13,29 @@ mod load;
 mod packed_weight;
 mod parameter;
 
-pub use packed_weight::StorageKind;
-pub use parameter::Parameter;
+pub use parameter::{Parameter, Storage};
 
 #[cfg(feature = "train")]
 pub(crate) use backward::Backward;
 pub(crate) use finite::{FiniteCheck, NotFinite};
-pub(crate) use layout::{Chosen, Linear, Norm, Output, Table};
-pub(crate) use load::Fill;
+pub(crate) use layout::{Linear, Norm, Output, Placement, ResolvedDtypes, Table};
 #[cfg(feature = "train")]
 pub(crate) use load::refresh_floats;
+pub(crate) use load::{Fill, staged_floats};
 pub(crate) use packed_weight::{Input, Weight};
 
 use super::error::ModelError;
-use super::progress::OnLoading;
-use super::weight_dtypes::{WeightDtype, WeightDtypes};
-use crate::checkpoint::{Checkpoint, Dtype};
+use super::load_options::LoadOptions;
+use crate::checkpoint::Checkpoint;
 use crate::config::Config;
 use crate::memory::Buffer;
 use crate::network::{TensorId, visitor};
-use layout::{Layout, Placement};
+use layout::Layout;
 use parameter::Place;
 #[cfg(feature = "train")]
 use simdformer_kernels::Parallelism;
 use simdformer_kernels::pruned_argmax::PruningTable;
 use simdformer_kernels::{Error as KernelError, Isa, Matrix};
-use std::collections::HashMap;
 
 /// The ranges of each block: the network as [`Layout`] placed it.
 pub(crate) type Network = visitor::Network<Layout>;
@@ -53,74 +50,17 @@ pub(crate) type FeedForward = visitor::FeedForward<Layout>;
 /// All weights, for one instruction set.
 pub(crate) struct Weights {
     isa: Isa,
-    chosen: Chosen,
+    dtypes: ResolvedDtypes,
     memory: Buffer<'static>,
     parameters: Vec<Parameter>,
 }
 
-/// Weights with assigned ranges, before their memory is allocated.
-pub(crate) struct Planned {
-    isa: Isa,
-    chosen: Chosen,
-    placed: Placement,
-}
-
-impl Planned {
-    /// Assigns ranges to the weights of `config`.
-    pub(crate) fn new(config: &Config, isa: Isa, chosen: Chosen) -> Result<Self, ModelError> {
-        let placed = layout::place(config, isa, chosen.clone())?;
-        Ok(Self { isa, chosen, placed })
-    }
-
-    pub(crate) fn parameters(&self) -> &[Parameter] {
-        &self.placed.parameters
-    }
-
-    /// Size of the weights in bytes.
-    pub(crate) fn bytes(&self) -> usize {
-        self.placed.floats * size_of::<f32>()
-    }
-
+impl Placement {
     /// Allocates the memory, filled with zeros. Returns the weights, and the ranges of the network.
     pub(crate) fn allocate(self) -> Result<(Weights, Network), ModelError> {
-        let Self { isa, chosen, placed: Placement { network, parameters, floats } } = self;
-        Ok((Weights { isa, chosen, memory: Buffer::owned(floats)?, parameters }, network))
+        let Self { isa, dtypes, network, parameters, floats } = self;
+        Ok((Weights { isa, dtypes, memory: Buffer::owned(floats)?, parameters }, network))
     }
-}
-
-/// The memory that the weights of a configuration need.
-pub(crate) struct Needed {
-    pub(crate) parameters: Vec<Parameter>,
-    pub(crate) bytes: usize,
-    /// Bytes needed in addition while the weights are read from a checkpoint.
-    pub(crate) staged: usize,
-}
-
-/// Computes the memory for the weights of `checkpoint` without allocating it.
-pub(crate) fn needed(
-    checkpoint: &Checkpoint<'_>,
-    isa: Isa,
-    forms: &WeightDtypes,
-) -> Result<Needed, ModelError> {
-    let config = checkpoint.config();
-    let Placement { parameters, floats, .. } =
-        layout::place(config, isa, chosen(checkpoint, forms)?)?;
-    let staged = load::staged(&parameters).saturating_mul(size_of::<f32>());
-    Ok(Needed { parameters, bytes: floats * size_of::<f32>(), staged })
-}
-
-/// The requested dtypes, and the dtypes of `checkpoint`.
-fn chosen(checkpoint: &Checkpoint<'_>, forms: &WeightDtypes) -> Result<Chosen, ModelError> {
-    let mut stored = HashMap::new();
-    for role in TensorId::all(checkpoint.config()) {
-        let form = match checkpoint.optional(role)?.map(|tensor| tensor.dtype()) {
-            Some(Dtype::Bf16) => WeightDtype::Bf16,
-            Some(Dtype::F16) => WeightDtype::F16,
-            _ => continue,
-        };
-        stored.insert(role, form);
-    }
-    Ok(Chosen { forms: forms.clone(), stored })
 }
 
 impl Weights {
@@ -128,34 +68,30 @@ impl Weights {
     pub(crate) fn load(
         checkpoint: &Checkpoint<'_>,
         isa: Isa,
-        forms: &WeightDtypes,
-        on_progress: &mut OnLoading<'_>,
+        options: &mut LoadOptions<'_>,
     ) -> Result<(Self, Network), ModelError> {
-        let chosen = chosen(checkpoint, forms)?;
-        let (mut weights, network) = Self::empty(checkpoint.config(), isa, chosen)?;
+        let dtypes = ResolvedDtypes::of(checkpoint, &options.dtypes)?;
+        let (mut weights, network) =
+            Placement::new(checkpoint.config(), isa, dtypes)?.allocate()?;
         let Self { memory, parameters, .. } = &mut weights;
-        load::load(checkpoint, isa, parameters, memory.floats_mut(), on_progress)?;
+        load::load(checkpoint, isa, options, parameters, memory.floats_mut())?;
         Ok((weights, network))
-    }
-
-    /// Allocates the weights of `config`, filled with zeros.
-    fn empty(config: &Config, isa: Isa, chosen: Chosen) -> Result<(Self, Network), ModelError> {
-        Planned::new(config, isa, chosen)?.allocate()
     }
 
     /// Allocates the weights of `config` and fills them with `fill`.
     pub(crate) fn from_fn(
         config: &Config,
         isa: Isa,
-        forms: &WeightDtypes,
+        options: &mut LoadOptions<'_>,
         fill: &mut Fill<'_>,
     ) -> Result<(Self, Network), ModelError> {
-        let chosen = Chosen { forms: forms.clone(), ..Chosen::default() };
-        let (mut weights, network) = Self::empty(config, isa, chosen)?;
+        let dtypes =
+            ResolvedDtypes { requested: options.dtypes.clone(), ..ResolvedDtypes::default() };
+        let (mut weights, network) = Placement::new(config, isa, dtypes)?.allocate()?;
         let tied = network.decoder.as_ref().filter(|_| config.ties.target_output);
         let tied = tied.map(|decoder| &decoder.table);
         let Self { memory, parameters, .. } = &mut weights;
-        load::fill(fill, isa, parameters, tied, memory.floats_mut())?;
+        load::fill(fill, isa, options, parameters, tied, memory.floats_mut())?;
         Ok((weights, network))
     }
 
@@ -176,9 +112,9 @@ impl Weights {
         self.isa
     }
 
-    /// The requested dtypes.
-    pub(crate) fn chosen(&self) -> &Chosen {
-        &self.chosen
+    /// The requested dtypes, and those of the checkpoint.
+    pub(crate) fn dtypes(&self) -> &ResolvedDtypes {
+        &self.dtypes
     }
 
     /// The whole memory.

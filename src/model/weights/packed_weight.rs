@@ -1,96 +1,16 @@
 //! The storage of weights. Outside the kernels, only this file depends on it.
 //!
-//! A new dtype of weights is a variant of [`WeightDtype`] and of [`StorageKind`], and the code in this file to
-//! size, fill, read and multiply it.
+//! A new dtype of weights is a variant of [`WeightDtype`], and the code in this file to size, fill, read and multiply
+//! it.
 
 use crate::model::error::ModelError;
 use crate::model::weight_dtypes::WeightDtype;
-use core::fmt;
 use core::ops::Range;
 use simdformer_kernels::pruned_argmax::PruningTable;
 use simdformer_kernels::{
-    ActivationBits, Dtype, Epilogue, Error as KernelError, Isa, Matrix, MatrixMut, PackOptions,
-    PackedMatrix, Parallelism, QuantizedActivations, QuantizedMatrix, gemm, gemm_int8,
+    Epilogue, Error as KernelError, Isa, Matrix, MatrixMut, PackOptions, PackedMatrix, Parallelism,
+    Quantization, QuantizedActivations, QuantizedMatrix, gemm, gemm_int8,
 };
-
-/// The storage of a tensor in memory; see [`Parameter::form`](crate::Parameter::form).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum StorageKind {
-    /// f32, row-major as in the checkpoint: tables and vectors. Position tables begin with the first position that
-    /// the model uses.
-    Rows,
-    /// f32, in the panels of the model's instruction set ([`PackedMatrix`]). Projections of the same input share a
-    /// matrix.
-    PackedF32,
-    /// bf16, in panels.
-    Bf16,
-    /// f16, in panels.
-    F16,
-    /// int8 with a scale for each output, in panels that are the same on every instruction set
-    /// ([`QuantizedMatrix`]). Activations are quantized to 8 bits.
-    Int8,
-    /// As [`StorageKind::Int8`], but activations are quantized to 16 bits.
-    Int8x16,
-    /// int8 copy of a matrix, in addition to its panels, with which the pruned argmax excludes most outputs; see
-    /// [`simdformer_kernels::pruned_argmax`].
-    PruningTable,
-    /// Stored in the memory of another tensor with the same numbers.
-    Shared,
-}
-
-impl StorageKind {
-    /// The name, in lower case.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Rows => "rows",
-            Self::PackedF32 => "panels",
-            Self::Bf16 => "bf16",
-            Self::F16 => "f16",
-            Self::Int8 => "int8",
-            Self::Int8x16 => "int8x16",
-            Self::PruningTable => "screen",
-            Self::Shared => "shared",
-        }
-    }
-}
-
-impl fmt::Display for StorageKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl From<WeightDtype> for StorageKind {
-    fn from(form: WeightDtype) -> Self {
-        match form {
-            WeightDtype::F32 => Self::PackedF32,
-            WeightDtype::Bf16 => Self::Bf16,
-            WeightDtype::F16 => Self::F16,
-            WeightDtype::Int8 => Self::Int8,
-            WeightDtype::Int8x16 => Self::Int8x16,
-        }
-    }
-}
-
-/// How the kernels store a dtype.
-#[derive(Clone, Copy)]
-enum Format {
-    Floats(Dtype),
-    Bytes(ActivationBits),
-}
-
-impl From<WeightDtype> for Format {
-    fn from(form: WeightDtype) -> Self {
-        match form {
-            WeightDtype::F32 => Self::Floats(Dtype::F32),
-            WeightDtype::Bf16 => Self::Floats(Dtype::Bf16),
-            WeightDtype::F16 => Self::Floats(Dtype::F16),
-            WeightDtype::Int8 => Self::Bytes(ActivationBits::Eight),
-            WeightDtype::Int8x16 => Self::Bytes(ActivationBits::Sixteen),
-        }
-    }
-}
 
 /// The matrix of a linear map, `[depth, columns]`, in panels.
 #[derive(Clone, Debug)]
@@ -100,50 +20,25 @@ pub(crate) struct PackedWeight {
     pub(crate) depth: usize,
     /// Length of a row of the output.
     pub(crate) columns: usize,
-    pub(crate) form: WeightDtype,
+    pub(crate) dtype: WeightDtype,
 }
 
 /// A view of a matrix for multiplication.
 pub(crate) enum Weight<'m> {
     Floats(PackedMatrix<'m>),
-    Bytes(QuantizedMatrix<'m>, ActivationBits),
+    Bytes(QuantizedMatrix<'m>, Quantization),
 }
 
 /// The input of a product, in the dtype that the matrix needs.
 pub(crate) enum Input<'r> {
     Floats(Matrix<'r>),
-    Bytes(QuantizedActivations<'r>, ActivationBits),
-}
-
-/// The type of the words in a range of memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Numbers {
-    /// One f32.
-    F32,
-    /// One f32; minus infinity is valid and bans a token.
-    OutputBias,
-    /// Two f16.
-    F16,
-    /// Two bf16.
-    Bf16,
-    /// int8 weights with their scales.
-    Bytes,
+    Bytes(QuantizedActivations<'r>, Quantization),
 }
 
 impl PackedWeight {
-    /// The type of the words of this matrix.
-    pub(crate) fn numbers(&self) -> Numbers {
-        match self.form {
-            WeightDtype::F32 => Numbers::F32,
-            WeightDtype::Bf16 => Numbers::Bf16,
-            WeightDtype::F16 => Numbers::F16,
-            WeightDtype::Int8 | WeightDtype::Int8x16 => Numbers::Bytes,
-        }
-    }
-
     /// The first column of an int8 matrix whose scale is not finite, and that scale. `None` for other dtypes.
     pub(crate) fn bad_scale(&self, memory: &[f32]) -> Option<(usize, f32)> {
-        if self.numbers() != Numbers::Bytes {
+        if !self.dtype.is_int8() {
             return None;
         }
         let memory = &memory[self.range.clone()];
@@ -155,13 +50,13 @@ impl PackedWeight {
     /// Size in floats, or in words of the same size.
     pub(crate) fn floats(
         isa: Isa,
-        form: WeightDtype,
+        dtype: WeightDtype,
         depth: usize,
         columns: usize,
     ) -> Result<usize, KernelError> {
-        match form.into() {
-            Format::Floats(dtype) => PackOptions::new(dtype).len(isa, depth, columns),
-            Format::Bytes(_) => QuantizedMatrix::len(depth, columns),
+        match dtype {
+            WeightDtype::Float(dtype) => PackOptions::new(dtype).len(isa, depth, columns),
+            WeightDtype::Quantized(_) => QuantizedMatrix::len(depth, columns),
         }
     }
 
@@ -177,13 +72,15 @@ impl PackedWeight {
         let rows = Matrix::new(rows, rows.len() / self.depth, self.depth);
         let columns = rows.map_err(|_| ModelError::TooLarge)?.transposed();
         let (shape, panels) = ((self.depth, self.columns), &mut memory[self.range.clone()]);
-        match self.form.into() {
-            Format::Floats(dtype) => {
+        match self.dtype {
+            WeightDtype::Float(dtype) => {
                 PackOptions { dtype, parallelism }.pack_columns(isa, columns, shape, first, panels)
             }
-            Format::Bytes(_) => QuantizedMatrix::quantize_block(isa, columns, shape, first, panels),
+            WeightDtype::Quantized(_) => {
+                QuantizedMatrix::quantize_block(isa, columns, shape, first, panels)
+            }
         }
-        .map_err(|error| ModelError::Unfit { form: self.form, error })
+        .map_err(|error| ModelError::Unfit { dtype: self.dtype, error })
     }
 
     /// Stores the rows in the range `rows` of the same memory as columns `0..`.
@@ -202,22 +99,25 @@ impl PackedWeight {
 
     pub(crate) fn read<'m>(&self, isa: Isa, memory: &'m [f32]) -> Result<Weight<'m>, KernelError> {
         let memory = &memory[self.range.clone()];
-        let &Self { depth, columns, form, .. } = self;
-        Ok(match form.into() {
-            Format::Floats(dtype) => {
+        let &Self { depth, columns, dtype, .. } = self;
+        Ok(match dtype {
+            WeightDtype::Float(dtype) => {
                 Weight::Floats(PackOptions::new(dtype).from_packed(isa, depth, columns, memory)?)
             }
-            Format::Bytes(precision) => {
-                Weight::Bytes(QuantizedMatrix::from_quantized(depth, columns, memory)?, precision)
-            }
+            WeightDtype::Quantized(quantization) => Weight::Bytes(
+                QuantizedMatrix::from_quantized(depth, columns, memory)?,
+                quantization,
+            ),
         })
     }
 
     /// Floats of the buffer in which [`Weight::input`] quantizes `rows` rows.
     pub(crate) fn rounded(&self, rows: usize) -> Result<usize, KernelError> {
-        match self.form.into() {
-            Format::Floats(_) => Ok(0),
-            Format::Bytes(precision) => QuantizedActivations::len(rows, self.depth, precision),
+        match self.dtype {
+            WeightDtype::Float(_) => Ok(0),
+            WeightDtype::Quantized(quantization) => {
+                QuantizedActivations::len(rows, self.depth, quantization)
+            }
         }
     }
 }
@@ -274,7 +174,7 @@ impl Weight<'_> {
                 gemm_int8(rows, weight, epilogue, out, parallelism)
             }
             (Self::Floats(_), Input::Bytes(..)) | (Self::Bytes(..), Input::Floats(_)) => {
-                unreachable!("rows of another form")
+                unreachable!("rows of another dtype")
             }
         }
     }
@@ -291,7 +191,7 @@ impl PruningTableRange {
     /// Size in floats. `None` if a pruning table is not faster on `isa`, cannot hold the matrix, or if the matrix
     /// is already int8.
     pub(crate) fn floats(isa: Isa, of: &PackedWeight) -> Option<usize> {
-        let profitable = PruningTable::is_profitable(isa) && !of.form.in_bytes();
+        let profitable = PruningTable::is_profitable(isa) && !of.dtype.is_int8();
         PruningTable::len(of.depth, of.columns).ok().filter(|_| profitable)
     }
 

@@ -1,9 +1,41 @@
 //! One row of the table of parameters.
 
-use super::packed_weight::{PackedWeight, PruningTableRange, StorageKind};
+use super::packed_weight::{PackedWeight, PruningTableRange};
+use crate::model::weight_dtypes::WeightDtype;
 use crate::network::TensorId;
 use core::fmt;
 use core::ops::Range;
+use simdformer_kernels::Dtype;
+
+/// The storage of a tensor in memory; see [`Parameter::storage`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Storage {
+    /// f32, row-major as in the checkpoint: tables and vectors. Position tables begin with the first position that
+    /// the model uses.
+    Rows,
+    /// A matrix in panels: floats in those of the model's instruction set
+    /// ([`PackedMatrix`](simdformer_kernels::PackedMatrix)), int8 in panels that are the same on every instruction set
+    /// ([`QuantizedMatrix`](simdformer_kernels::QuantizedMatrix)). Projections of the same input share a matrix.
+    Packed(WeightDtype),
+    /// int8 copy of a matrix, in addition to its panels, with which the pruned argmax excludes most outputs; see
+    /// [`simdformer_kernels::pruned_argmax`].
+    PruningTable,
+    /// Stored in the memory of this tensor, which has the same numbers.
+    SharedWith(TensorId),
+}
+
+impl fmt::Display for Storage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Rows => "rows",
+            Self::Packed(WeightDtype::Float(Dtype::F32)) => "panels",
+            Self::Packed(dtype) => dtype.name(),
+            Self::PruningTable => "screen",
+            Self::SharedWith(_) => "shared",
+        })
+    }
+}
 
 /// A tensor of a model: its role, its shape, its storage and its size. See [`crate::Model::parameters`].
 #[derive(Clone, Debug)]
@@ -39,32 +71,24 @@ impl Parameter {
     }
 
     /// The storage of the tensor.
-    pub fn form(&self) -> StorageKind {
+    pub fn storage(&self) -> Storage {
         match self.place {
-            Place::Rows { .. } => StorageKind::Rows,
-            Place::Columns { ref matrix, .. } => matrix.form.into(),
-            Place::PruningTable(_) => StorageKind::PruningTable,
-            Place::Shared(_) => StorageKind::Shared,
+            Place::Rows { .. } => Storage::Rows,
+            Place::Columns { ref matrix, .. } => Storage::Packed(matrix.dtype),
+            Place::PruningTable(_) => Storage::PruningTable,
+            Place::Shared(role) => Storage::SharedWith(role),
         }
     }
 
-    /// The tensor whose memory this one shares, if [`Parameter::form`] is [`StorageKind::Shared`].
-    pub fn shared_with(&self) -> Option<TensorId> {
-        match self.place {
-            Place::Shared(role) => Some(role),
-            _ => None,
-        }
-    }
-
-    /// Size in bytes with the padding after the tensor; 0 if it is [`StorageKind::Shared`].
+    /// Size in bytes with the padding after the tensor; 0 if it is [`Storage::SharedWith`] another.
     pub fn bytes(&self) -> usize {
         self.floats * size_of::<f32>()
     }
 }
 
 impl fmt::Display for Parameter {
-    /// `role shape form bytes`, on one line.
+    /// `role shape storage bytes`, on one line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {:?} {} {}", self.role, self.shape, self.form(), self.bytes())
+        write!(f, "{} {:?} {} {}", self.role, self.shape, self.storage(), self.bytes())
     }
 }

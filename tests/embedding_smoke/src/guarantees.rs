@@ -98,8 +98,8 @@ pub(crate) fn a_stream_names_its_source() {
 pub(crate) fn a_dtype_without_its_feature_is_an_error() {
     for (forms, feature) in [("f16", "f16"), ("bf16", "f16"), ("int8", "int8"), ("int8x16", "int8")]
     {
-        let forms = forms.parse().expect("the name of a form");
-        let refused = Model::from_fn_as(Isa::best(), config(), &forms, |_, _, _| Ok(()));
+        let forms: simdformer::WeightDtypes = forms.parse().expect("the name of a form");
+        let refused = Model::from_fn_with(config(), forms, |_, _, _| Ok(()));
         match refused.err() {
             Some(ModelError::Unfit { error, .. }) => {
                 assert_eq!(error, Error::MissingFeature { feature });

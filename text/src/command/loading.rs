@@ -4,7 +4,7 @@ use crate::arguments::{ModelArguments, ReportArguments};
 use crate::{Failure, Streams, progress};
 use simdformer::checkpoint::Checkpoint;
 use simdformer::kernels::Isa;
-use simdformer::{Loading, Model, Threads, WeightDtypes};
+use simdformer::{LoadOptions, Model, Threads, WeightDtypes};
 
 impl ModelArguments {
     pub(crate) fn isa(&self) -> Result<Isa, Failure> {
@@ -21,7 +21,8 @@ impl ModelArguments {
     ) -> Result<Model, Failure> {
         let isa = self.isa()?;
         if reports.summary || (streams.terminal && !reports.quiet) {
-            let needed = Model::requirements_as(checkpoint, isa, &self.weights)?;
+            let options = LoadOptions { dtypes: self.weights.clone(), ..isa.into() };
+            let needed = Model::requirements(checkpoint, options)?;
             writeln!(streams.notes, "needs {needed}")?;
         }
         load(checkpoint, isa, &self.weights, reports.quiet)
@@ -55,11 +56,15 @@ pub(crate) fn load(
     quiet: bool,
 ) -> Result<Model, Failure> {
     let bar = progress::loading(quiet);
-    let model = Model::load_as(checkpoint, isa, weights, &mut |loading: Loading<'_>| {
-        bar.set_length(loading.total);
-        bar.set_position(loading.done);
-        bar.set_message(loading.tensor.to_string());
-    });
+    let options = LoadOptions { dtypes: weights.clone(), ..isa.into() };
+    let model = Model::load(
+        checkpoint,
+        options.on_progress(|loading| {
+            bar.set_length(loading.total);
+            bar.set_position(loading.done);
+            bar.set_message(loading.tensor.to_string());
+        }),
+    );
     bar.finish_and_clear();
     Ok(model?)
 }

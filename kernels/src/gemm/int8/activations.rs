@@ -1,11 +1,11 @@
 //! The activations: rows that are quantized at run time.
 
-use super::activation_bits::{ActivationBits, MAX_DEPTH};
 #[cfg(target_arch = "aarch64")]
 use super::pack_activations::ByPair;
 #[cfg(target_arch = "x86_64")]
 use super::pack_activations::ByRow;
 use super::pack_activations::{Layout, MAX_WORDS, Quantize};
+use super::quantization::{MAX_DEPTH, Quantization};
 use crate::error::{Error, Expected};
 use crate::isa::Isa;
 use crate::matrix::Matrix;
@@ -25,9 +25,9 @@ const TASK: usize = work_to_share(1 << 15);
 /// instruction set.
 ///
 /// ```
-/// use simdformer_kernels::{QuantizedActivations, Isa, Matrix, Parallelism, ActivationBits};
+/// use simdformer_kernels::{QuantizedActivations, Isa, Matrix, Parallelism, Quantization};
 ///
-/// let (x, precision) = ([1.0, -2.0, 3.0, 0.5, 0.0, 1.0], ActivationBits::Sixteen);
+/// let (x, precision) = ([1.0, -2.0, 3.0, 0.5, 0.0, 1.0], Quantization::W8A16);
 /// let mut buffer = vec![0.0; QuantizedActivations::len(2, 3, precision)?];
 /// let x = Matrix::new(&x, 2, 3)?;
 /// let rows = QuantizedActivations::quantize(Isa::best(), x, precision, &mut buffer, Parallelism::Serial)?;
@@ -39,7 +39,7 @@ pub struct QuantizedActivations<'a> {
     isa: Isa,
     rows: usize,
     depth: usize,
-    precision: ActivationBits,
+    precision: Quantization,
     layout: Layout,
     /// The matrix unit, if the layout is for one.
     matrices: Option<MatrixUnit>,
@@ -55,7 +55,7 @@ impl<'a> QuantizedActivations<'a> {
     /// # Errors
     /// The depth is so large that a sum might not fit 32 bits; [`Error::TooLarge`] if the size overflows;
     /// [`Error::MissingFeature`] without the feature `int8`.
-    pub fn len(rows: usize, depth: usize, precision: ActivationBits) -> Result<usize, Error> {
+    pub fn len(rows: usize, depth: usize, precision: Quantization) -> Result<usize, Error> {
         if !cfg!(feature = "int8") {
             return Err(Error::MissingFeature { feature: "int8" });
         }
@@ -67,7 +67,7 @@ impl<'a> QuantizedActivations<'a> {
         )?;
         // The size is the same for both precisions: instruction sets that widen int8 before they multiply store 16 bits
         // for 8-bit rows too.
-        let (ActivationBits::Eight | ActivationBits::Sixteen) = precision;
+        let (Quantization::W8A8 | Quantization::W8A16) = precision;
         rows.checked_mul(MAX_WORDS * depth.div_ceil(4) + 1)
             .filter(|&words| words <= isize::MAX as usize / 4)
             .ok_or(Error::TooLarge { operand: "the quantized activations" })
@@ -81,7 +81,7 @@ impl<'a> QuantizedActivations<'a> {
     pub fn quantize(
         isa: Isa,
         x: Matrix<'_>,
-        precision: ActivationBits,
+        precision: Quantization,
         buffer: &'a mut [f32],
         parallelism: Parallelism<'_>,
     ) -> Result<Self, Error> {
@@ -115,7 +115,7 @@ impl<'a> QuantizedActivations<'a> {
     pub(super) fn quantize_by(
         (isa, layout): (Isa, Layout),
         x: Matrix<'_>,
-        precision: ActivationBits,
+        precision: Quantization,
         buffer: &'a mut [f32],
         workers: Workers<'_>,
         round: &(impl Fn(Quantize<'_, '_>) + Sync),
@@ -166,7 +166,7 @@ impl<'a> QuantizedActivations<'a> {
     }
 
     /// The precision of the quantization.
-    pub const fn precision(&self) -> ActivationBits {
+    pub const fn precision(&self) -> Quantization {
         self.precision
     }
 

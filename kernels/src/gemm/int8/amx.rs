@@ -15,9 +15,9 @@
 //! A block of rows that takes at most half of the L2 cache, so that panels fit in the other half, is multiplied by all
 //! panels.
 
-use super::activation_bits::ActivationBits;
 use super::activations::QuantizedActivations;
 use super::prefetch::NextPanel;
+use super::quantization::Quantization;
 use super::quantize_weights::PANEL;
 use super::weights::QuantizedMatrix;
 use crate::arch::x86_64::amx_tile::{Block, SIDE, STEP, Start, Sums, TileUnit, Tiles};
@@ -106,7 +106,7 @@ impl<B: Int8Dot, T: Tiles> Pass<'_, B, T> {
         }
         let weights = Weights { words, steps, left: left > 0, scales };
         let total = self.rows.rows();
-        let digits = matches!(self.rows.precision(), ActivationBits::Sixteen);
+        let digits = matches!(self.rows.precision(), Quantization::W8A16);
         let mut row = part.start;
         while row < part.end {
             let rest = part.end - row;

@@ -7,10 +7,10 @@
 //!
 //! Panels are read in place. A block of rows is multiplied by all panels.
 
-use super::activation_bits::ActivationBits;
 use super::activations::QuantizedActivations;
 use super::pack_activations::MAX_TILE_PAIRS;
 use super::prefetch::NextPanel;
+use super::quantization::Quantization;
 use super::quantize_weights::PANEL;
 use super::weights::QuantizedMatrix;
 use crate::arch::aarch64::dotprod::NeonDot;
@@ -83,7 +83,7 @@ struct Tile<'a> {
 impl Tile<'_> {
     #[inline(always)]
     fn run(self) {
-        let digits = matches!(self.rows.precision(), ActivationBits::Sixteen);
+        let digits = matches!(self.rows.precision(), Quantization::W8A16);
         let pairs = self.rows_of.len().div_ceil(if digits { 1 } else { 2 });
         macro_rules! dispatch_mr {
             ($($pairs:literal)*) => {

@@ -1,7 +1,7 @@
 //! Products with int8 weights. The result has the same bits on every instruction set.
 //!
 //! Each column of the weights is stored as int8 values and one scale. Each row of the activations is quantized at run
-//! time to 8 bits, or to 16 bits ([`ActivationBits::Sixteen`]), with one scale. The integer products are accumulated in
+//! time to 8 bits, or to 16 bits ([`Quantization::W8A16`]), with one scale. The integer products are accumulated in
 //! 32 bits:
 //!
 //! ```text
@@ -25,7 +25,7 @@
 //!
 //! A scale per column can be applied after the sum. A scale per row makes the bits of a row independent of its batch.
 //!
-//! * `activation_bits.rs`: computes a scale from a largest magnitude.
+//! * `quantization.rs`: computes a scale from a largest magnitude.
 //! * `weights.rs`: the weights; `quantize_weights.rs`: their layout and quantization.
 //! * `activations.rs`: the activations; `pack_activations.rs`: their layout and quantization, one row at a time
 //!   (`row_reader.rs`) or one tile at a time (`quantize_tile.rs`).
@@ -35,7 +35,6 @@
 //! * `i8mm.rs`: many rows on AArch64 CPUs with I8MM, two rows and two columns at a time; `prefetch.rs`: the prefetches
 //!   of both.
 
-mod activation_bits;
 mod activations;
 #[cfg(any(target_arch = "x86_64", test))]
 mod amx;
@@ -46,6 +45,7 @@ mod pack_activations;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64", test))]
 mod prefetch;
 mod product;
+mod quantization;
 mod quantize_tile;
 mod quantize_weights;
 mod row_reader;
@@ -53,8 +53,8 @@ mod row_reader;
 mod tests;
 mod weights;
 
-pub use activation_bits::ActivationBits;
 pub use activations::QuantizedActivations;
+pub use quantization::Quantization;
 pub use weights::QuantizedMatrix;
 
 use super::check;
@@ -83,7 +83,7 @@ use crate::parallel::Parallelism;
 ///
 /// ```
 /// use simdformer_kernels::{
-///     QuantizedMatrix, QuantizedActivations, Epilogue, Isa, Matrix, MatrixMut, Parallelism, ActivationBits, gemm_int8,
+///     QuantizedMatrix, QuantizedActivations, Epilogue, Isa, Matrix, MatrixMut, Parallelism, Quantization, gemm_int8,
 /// };
 ///
 /// let isa = Isa::detect()?;
@@ -91,7 +91,7 @@ use crate::parallel::Parallelism;
 /// let mut buffer = vec![0.0; QuantizedMatrix::len(2, 3)?];
 /// let weight = QuantizedMatrix::quantize(isa, Matrix::new(&weight, 2, 3)?, &mut buffer)?;
 ///
-/// let (x, precision) = ([127.0, 10.0], ActivationBits::Eight);
+/// let (x, precision) = ([127.0, 10.0], Quantization::W8A8);
 /// let mut buffer = vec![0.0; QuantizedActivations::len(1, 2, precision)?];
 /// let x = Matrix::new(&x, 1, 2)?;
 /// let rows = QuantizedActivations::quantize(isa, x, precision, &mut buffer, Parallelism::Serial)?;

@@ -7,7 +7,7 @@
 //! row, in groups of two steps: `[steps / 2][pairs of the tile][2][2 steps]`, and for a remaining step
 //! `[pairs of the tile][2]`.
 
-use super::activation_bits::{ActivationBits, Rounding, magnitude, round};
+use super::quantization::{Quantization, Rounding, magnitude, round};
 use super::quantize_tile::{self, round_tile};
 use super::row_reader::Row;
 #[cfg(any(target_arch = "x86_64", test))]
@@ -53,7 +53,7 @@ pub(super) const MAX_TILE_PAIRS: usize = 6;
 pub(super) const MAX_WORDS: usize = 2;
 
 impl Layout {
-    pub(super) fn new(isa: Isa, precision: ActivationBits) -> Self {
+    pub(super) fn new(isa: Isa, precision: Quantization) -> Self {
         isa.dispatch_bytes(Of(precision))
     }
 
@@ -63,7 +63,7 @@ impl Layout {
         matrices: MatrixUnit,
         rows: usize,
         depth: usize,
-        precision: ActivationBits,
+        precision: Quantization,
     ) -> Option<Self> {
         match matrices {
             #[cfg(target_arch = "x86_64")]
@@ -75,10 +75,10 @@ impl Layout {
 
     /// The layout of rows for pairs, if a product of that many rows uses pairs.
     #[cfg(target_arch = "aarch64")]
-    fn of_pairs(rows: usize, precision: ActivationBits) -> Option<Self> {
+    fn of_pairs(rows: usize, precision: Quantization) -> Option<Self> {
         (rows >= MIN_PAIR_ROWS).then_some(match precision {
-            ActivationBits::Eight => Self { tall: 2 * MAX_TILE_PAIRS, words: 1, unit: 2 },
-            ActivationBits::Sixteen => Self { tall: MAX_TILE_PAIRS, words: 2, unit: 1 },
+            Quantization::W8A8 => Self { tall: 2 * MAX_TILE_PAIRS, words: 1, unit: 2 },
+            Quantization::W8A16 => Self { tall: MAX_TILE_PAIRS, words: 2, unit: 1 },
         })
     }
 
@@ -94,11 +94,11 @@ impl Layout {
     /// weights, and every block reads whole tiles of rows.
     #[cfg(any(target_arch = "x86_64", test))]
     #[inline(always)]
-    pub(super) fn of_blocks(rows: usize, depth: usize, precision: ActivationBits) -> Option<Self> {
+    pub(super) fn of_blocks(rows: usize, depth: usize, precision: Quantization) -> Option<Self> {
         let fits = rows >= MIN_BLOCK_ROWS && depth.div_ceil(4) >= MIN_BLOCK_STEPS;
         fits.then_some(match precision {
-            ActivationBits::Eight => Self { tall: 2 * amx_tile::SIDE, words: 1, unit: 1 },
-            ActivationBits::Sixteen => Self { tall: amx_tile::SIDE, words: 2, unit: 1 },
+            Quantization::W8A8 => Self { tall: 2 * amx_tile::SIDE, words: 1, unit: 1 },
+            Quantization::W8A16 => Self { tall: amx_tile::SIDE, words: 2, unit: 1 },
         })
     }
 
@@ -110,7 +110,7 @@ impl Layout {
 }
 
 /// [`Layout::new`].
-struct Of(ActivationBits);
+struct Of(Quantization);
 
 impl Int8Op for Of {
     type Output = Layout;
@@ -119,8 +119,8 @@ impl Int8Op for Of {
     fn run<B: Int8Dot, const NV: usize, const TV: usize>(self, _: B) -> Layout {
         match (B::STORED, self.0) {
             (ActivationEncoding::Pairs, _) => Layout { tall: B::TALL, words: 2, unit: 1 },
-            (_, ActivationBits::Eight) => Layout { tall: B::TALL, words: 1, unit: 1 },
-            (_, ActivationBits::Sixteen) => Layout { tall: B::TALL / 2, words: 2, unit: 1 },
+            (_, Quantization::W8A8) => Layout { tall: B::TALL, words: 1, unit: 1 },
+            (_, Quantization::W8A16) => Layout { tall: B::TALL / 2, words: 2, unit: 1 },
         }
     }
 }
@@ -137,7 +137,7 @@ const CHAINS: usize = 64;
 /// Quantizes the rows of some tiles.
 pub(super) struct Quantize<'r, 'a> {
     pub(super) x: &'r Matrix<'a>,
-    pub(super) precision: ActivationBits,
+    pub(super) precision: Quantization,
     pub(super) layout: Layout,
     /// The range among all tiles.
     pub(super) tiles: Range<usize>,
@@ -168,10 +168,10 @@ impl Int8Op for Quantize<'_, '_> {
                     (ActivationEncoding::Pairs, _) => {
                         round_tile(s, &quantize_tile::Pairs, from, levels, words, scales)
                     }
-                    (_, ActivationBits::Eight) => {
+                    (_, Quantization::W8A8) => {
                         round_tile(s, &quantize_tile::Bytes, from, levels, words, scales);
                     }
-                    (_, ActivationBits::Sixteen) => {
+                    (_, Quantization::W8A16) => {
                         round_tile(s, &quantize_tile::Digits, from, levels, words, scales);
                     }
                 }
@@ -203,7 +203,7 @@ impl Int8Op for ByRow<'_, '_> {
         let first = share(x.rows(), all, tiles.start).start;
         let of_rows = words.chunks_exact_mut(steps * layout.words);
         for (i, (words, scale)) in of_rows.zip(scales).enumerate() {
-            if let (Some(s), ActivationBits::Eight) = (b.rounds(), precision) {
+            if let (Some(s), Quantization::W8A8) = (b.rounds(), precision) {
                 let scale = core::slice::from_mut(scale);
                 round_tile(s, &quantize_tile::Bytes, (x, first + i), levels, words, scale);
                 continue;
@@ -353,7 +353,7 @@ unsafe impl Place for InPair<'_> {
 
 /// Quantizes a row, and returns its scale.
 #[inline(always)]
-fn quantize<B: Int8Dot, P: Place>(row: Row, precision: ActivationBits, levels: i32, to: P) -> f32 {
+fn quantize<B: Int8Dot, P: Place>(row: Row, precision: Quantization, levels: i32, to: P) -> f32 {
     let mut chains = [0i32; CHAINS];
     for first in (0..row.depth).step_by(CHAINS) {
         let group = row.group::<CHAINS>(first);
@@ -364,16 +364,16 @@ fn quantize<B: Int8Dot, P: Place>(row: Row, precision: ActivationBits, levels: i
     let largest = chains.into_iter().fold(0, i32::max);
     let rounding = Rounding::new(largest, levels);
     match (B::STORED, precision) {
-        (ActivationEncoding::Unsigned, ActivationBits::Eight) => {
+        (ActivationEncoding::Unsigned, Quantization::W8A8) => {
             words(row, rounding, to, &Bytes8(0x80))
         }
-        (ActivationEncoding::Signed, ActivationBits::Eight) => words(row, rounding, to, &Bytes8(0)),
+        (ActivationEncoding::Signed, Quantization::W8A8) => words(row, rounding, to, &Bytes8(0)),
         // With unsigned bytes: the high and low bytes of the value plus 32,768. With signed bytes: the high byte of the
         // rounded value, and the low byte as a signed value.
-        (ActivationEncoding::Unsigned, ActivationBits::Sixteen) => {
+        (ActivationEncoding::Unsigned, Quantization::W8A16) => {
             words(row, rounding, to, &Digits(0x8000))
         }
-        (ActivationEncoding::Signed, ActivationBits::Sixteen) => {
+        (ActivationEncoding::Signed, Quantization::W8A16) => {
             words(row, rounding, to, &Digits(0x80))
         }
         (ActivationEncoding::Pairs, _) => words(row, rounding, to, &Pairs),

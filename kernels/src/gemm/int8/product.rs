@@ -3,7 +3,7 @@
 //! With AVX-512 and VNNI a tile is twelve rows and a whole panel, which takes 24 vectors of sums: a step of four `k`
 //! loads two vectors of weights, broadcasts twelve words and does 24 multiplications. With 16 registers a tile is half
 //! a panel and as many rows as fit; one or two rows use a whole panel, so that they read memory in order. With
-//! [`ActivationBits::Sixteen`] a row takes the registers of two rows on instruction sets that multiply 8-bit values.
+//! [`Quantization::W8A16`] a row takes the registers of two rows on instruction sets that multiply 8-bit values.
 //!
 //! * One tile of rows: each panel is read once, and prefetched one or two KiB ahead, also across the end of a panel,
 //!   where the hardware prefetcher stops. One or two rows use several sums per element, for more independent chains of
@@ -16,13 +16,13 @@
 //!
 //! Threads take ranges of panels. They also take ranges of tiles when there are fewer panels than tasks.
 
-use super::activation_bits::ActivationBits;
 use super::activations::QuantizedActivations;
 #[cfg(target_arch = "x86_64")]
 use super::amx::Blocks;
 #[cfg(target_arch = "aarch64")]
 use super::i8mm::Pairs;
 use super::operand::{Digits, Integers, Single};
+use super::quantization::Quantization;
 use super::quantize_weights::PANEL;
 use super::weights::QuantizedMatrix;
 use crate::gemm::epilogue::Epilogue;
@@ -229,7 +229,7 @@ impl Tile<'_> {
     #[inline(always)]
     fn run<B: Int8Dot>(self, b: B) {
         // On instruction sets that store rows as pairs of 16 bits, both precisions use the same tile.
-        let digits = matches!(self.job.rows.precision(), ActivationBits::Sixteen);
+        let digits = matches!(self.job.rows.precision(), Quantization::W8A16);
         macro_rules! dispatch_mr {
             ($($rows:literal)*) => {
                 match self.rows.len() {

@@ -4,7 +4,7 @@
 //! are quantized together, and each group of vectors is transposed. Each row is read twice, once for its largest
 //! magnitude and once for the quantization. The rows are so few that the second read hits the L1 cache.
 
-use super::activation_bits::Rounding;
+use super::quantization::Rounding;
 use super::row_reader::Row;
 use crate::matrix::Matrix;
 use crate::simd::MAX_LANES;

@@ -1,7 +1,7 @@
 //! Quantizes weights into panels. A panel has 32 columns, as words of four bytes, followed by a scale and an offset per
 //! column.
 
-use super::activation_bits::{LEVELS, Rounding, magnitude, round};
+use super::quantization::{LEVELS, Rounding, magnitude, round};
 use crate::isa::AutoVectorize;
 use crate::matrix::Matrix;
 use core::ops::Range;

@@ -5,7 +5,7 @@
 use super::amx::Blocks;
 use super::pack_activations::{ByRow, Layout, MIN_BLOCK_ROWS, MIN_BLOCK_STEPS, Quantize};
 use super::product::split;
-use super::{ActivationBits, QuantizedActivations, QuantizedMatrix, gemm_int8};
+use super::{Quantization, QuantizedActivations, QuantizedMatrix, gemm_int8};
 use crate::activation::Activation;
 #[cfg(target_arch = "x86_64")]
 use crate::arch::x86_64::amx::{Amx, none_granted};
@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::vec::Vec;
 use std::{format, println, vec};
 
-const PRECISIONS: [ActivationBits; 2] = [ActivationBits::Eight, ActivationBits::Sixteen];
+const PRECISIONS: [Quantization; 2] = [Quantization::W8A8, Quantization::W8A16];
 
 /// A value that marks memory as not written.
 const POISON: f32 = f32::from_bits(0x7fc0_dead);
@@ -100,7 +100,7 @@ impl Backend {
     fn product(
         self,
         x: Matrix<'_>,
-        precision: ActivationBits,
+        precision: Quantization,
         weight: &QuantizedMatrix<'_>,
         epilogue: &Epilogue<'_>,
         mut c: MatrixMut<'_>,
@@ -138,7 +138,7 @@ impl Backend {
         self,
         x: &[f32],
         rows: usize,
-        precision: ActivationBits,
+        precision: Quantization,
         weight: &QuantizedMatrix<'_>,
         parallelism: Parallelism<'_>,
     ) -> Vec<f32> {
@@ -173,7 +173,7 @@ fn expected(
     x: &[f32],
     w: &[f32],
     (rows, depth, columns): (usize, usize, usize),
-    precision: ActivationBits,
+    precision: Quantization,
 ) -> Vec<f32> {
     let mut out = vec![0.0; rows * columns];
     let x = Matrix::new(x, rows, depth).expect("X");

@@ -1,6 +1,6 @@
 //! int8 weights.
 
-use super::activation_bits::MAX_DEPTH;
+use super::quantization::MAX_DEPTH;
 use super::quantize_weights::{Columns, PANEL, SCALES, panel_words};
 use crate::error::{Error, Expected};
 use crate::gemm::check;

@@ -12,13 +12,13 @@ use simdformer::checkpoint::{
 };
 use simdformer::config::Side;
 use simdformer::kernels::{
-    ActivationBits, Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism,
+    Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Quantization,
     QuantizedActivations, QuantizedMatrix, gemm, gemm_int8,
 };
 use simdformer::search::{Hooks, SearchOptions};
 use simdformer::trace::{Block, Probe, Stage, View};
 use simdformer::{
-    Dtype, Event, Limits, Model, Session, SourceId, Threads, WeightDtype, WeightDtypes,
+    Dtype, Event, Limits, LoadOptions, Model, Session, SourceId, Threads, WeightDtype, WeightDtypes,
 };
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -72,7 +72,7 @@ impl Comparison<'_> {
     /// Measures everything; returns three tables.
     pub(crate) fn run(mut self) -> Result<String, Failure> {
         let mut out = String::new();
-        let f32 = self.model(&WeightDtypes::all(WeightDtype::F32))?;
+        let f32 = self.model(&WeightDtypes::all(Dtype::F32))?;
         self.complete_targets(&f32)?;
         let gated = self.checkpoint.config().gated;
         let mut inputs = MatrixInputs { gated, ..MatrixInputs::default() };
@@ -140,7 +140,7 @@ impl Comparison<'_> {
     }
 
     fn model(&self, dtypes: &WeightDtypes) -> Result<Model, Failure> {
-        Ok(Model::load_as(self.checkpoint, self.isa, dtypes, &mut |_| ())?)
+        Ok(Model::load(self.checkpoint, LoadOptions { dtypes: dtypes.clone(), ..self.isa.into() })?)
     }
 
     fn predict_as(
@@ -237,7 +237,7 @@ impl Comparison<'_> {
             let exact = self.product(x, weight)?;
             let mut relative = [0.0; 2];
             for (error, precision) in
-                relative.iter_mut().zip([ActivationBits::Eight, ActivationBits::Sixteen])
+                relative.iter_mut().zip([Quantization::W8A8, Quantization::W8A16])
             {
                 let rounded = self.int8_product(x, weight, precision)?;
                 let square = |x: f64| x * x;
@@ -270,7 +270,7 @@ impl Comparison<'_> {
         &self,
         x: Matrix<'_>,
         weight: Matrix<'_>,
-        precision: ActivationBits,
+        precision: Quantization,
     ) -> Result<Vec<f32>, Failure> {
         let (depth, columns) = (weight.rows(), weight.columns());
         let mut bytes = vec![0.0; QuantizedMatrix::len(depth, columns)?];
@@ -297,8 +297,8 @@ impl Comparison<'_> {
         errors: &mut [QuantizationError],
     ) -> Result<Option<(WeightDtypes, Predictions, f64)>, Failure> {
         for (dtype, dearer, key) in [
-            (WeightDtype::Int8, WeightDtype::Int8x16, 0),
-            (WeightDtype::Int8x16, WeightDtype::F32, 1),
+            (Quantization::W8A8, Quantization::W8A16.into(), 0),
+            (Quantization::W8A16, WeightDtype::from(Dtype::F32), 1),
         ] {
             errors.sort_by(|a, b| b.relative[key].total_cmp(&a.relative[key]));
             // All matrices but the output, which has no int8 dtype here.

@@ -1,27 +1,28 @@
-//! Quantization: computes a scale from a largest magnitude.
+//! The quantizations of a product, and the scale of a row or a column from its largest magnitude.
 
-/// The precision to which the activations of a product with int8 weights are quantized.
+/// How the weights and the activations of a product are quantized: the names are those of the field, weights in 8 bits
+/// and activations in 8 or 16 bits.
 ///
 /// It is a property of a layer, not of a call: another precision gives other results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum ActivationBits {
-    /// Integers of at most 127. The relative error of a row (root mean square) is `largest / rms / 440`: 0.75 % for 512
+pub enum Quantization {
+    /// Activations are integers of at most 127. The relative error of a row (root mean square) is `largest / rms / 440`: 0.75 % for 512
     /// Gaussian values, and several times more where a few elements are much larger than the others.
-    Eight,
-    /// Integers of at most 32,639, or fewer for sums of more than 518 products. The remaining error is that of the
+    W8A8,
+    /// Activations are integers of at most 32,639, or fewer for sums of more than 518 products. The remaining error is that of the
     /// weights. With few rows it is as fast as 8 bits, because reading the weights takes longest; with many rows it is
     /// half as fast.
-    Sixteen,
+    W8A16,
 }
 
-impl ActivationBits {
+impl Quantization {
     /// The largest integer that an element of a row of `depth` elements is rounded to. With it, no sum of products with
     /// int8 values exceeds 32 bits.
     pub(super) const fn levels(self, depth: usize) -> i32 {
         match self {
-            Self::Eight => LEVELS,
-            Self::Sixteen => {
+            Self::W8A8 => LEVELS,
+            Self::W8A16 => {
                 let products = LEVELS as usize * if depth > 0 { depth } else { 1 };
                 let levels = i32::MAX as usize / products;
                 if levels < MAX_LEVELS { levels as i32 } else { MAX_LEVELS as i32 }
