@@ -1,16 +1,19 @@
-//! Shows the computation of two sentences step by step: vocabularies, batch, masks, then every intermediate tensor
-//! with its title, shape and values, up to the prediction.
+//! Shows the computation of sentences step by step: vocabularies, batch, masks, then every intermediate tensor with its
+//! title, shape and values, up to the prediction.
 //!
 //! ```sh
 //! cargo run --release --example navigate
 //! cargo run --release --example navigate -- --step            # Enter for the next stage
 //! cargo run --release --example navigate -- --stage weights   # one stage, wherever it occurs
 //! cargo run --release --example navigate -- --markdown walkthrough.md
+//! cargo run --release --example navigate -- --order           # what the encoder knows of the order of words
+//! cargo run --release --example navigate -- --model models/walkthrough-pre-norm
+//! cargo run --release --example navigate -- --model models/fr-en --source "les petites filles sont heureuses"
 //! cargo run --release --features train --example navigate -- --training   # how such a model learns
 //! ```
 //!
-//! The model is a real one with 6 dimensions and 3 heads (`models/walkthrough`). All printed values were recorded by
-//! a probe (`src/trace/mod.rs`) during the engine's own computation.
+//! The model is a real one with 6 dimensions and 3 heads (`models/walkthrough`), or any other encoder-decoder. All
+//! printed values were recorded by a probe (`src/trace/mod.rs`) during the engine's own computation.
 
 #[cfg(feature = "train")]
 #[path = "support/lesson.rs"]
@@ -20,8 +23,12 @@ pub(crate) mod lesson;
 mod lesson_page;
 #[path = "support/masks.rs"]
 pub(crate) mod masks;
+#[path = "support/order.rs"]
+mod order;
 #[path = "support/page.rs"]
 pub(crate) mod page;
+#[path = "support/sentences.rs"]
+mod sentences;
 #[path = "support/walkthrough.rs"]
 mod walkthrough;
 
@@ -31,11 +38,21 @@ use std::error::Error;
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use walkthrough::Asked;
 
-/// Shows the computation of two sentences, step by step
+/// Shows the computation of sentences, step by step
 #[derive(Parser)]
 #[command(name = "navigate", no_binary_name = true)]
 pub(crate) struct Options {
+    /// The checkpoint of an encoder-decoder
+    #[arg(long, value_name = "DIR", default_value_os_t = root().join("models/walkthrough"))]
+    model: PathBuf,
+    /// A source of words or ids, once for each sentence (those in sentences.jsonl of DIR)
+    #[arg(long, value_name = "TEXT")]
+    source: Vec<String>,
+    /// The output of each source (the model's own translation)
+    #[arg(long, value_name = "TEXT", requires = "source")]
+    target: Vec<String>,
     /// Wait for Enter between stages; q ends
     #[arg(long)]
     step: bool,
@@ -48,9 +65,16 @@ pub(crate) struct Options {
     /// List the names of the stages
     #[arg(long)]
     list: bool,
-    /// Show how a model learns two sentences instead; needs the feature `train`
+    /// Show the encoder output of a sentence and of its words in reverse, with positions and without
     #[arg(long)]
+    order: bool,
+    /// Show how a model learns two sentences instead; needs the feature `train`
+    #[arg(long, conflicts_with_all = ["model", "source", "target", "order"])]
     training: bool,
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
 /// A page of sections.
@@ -72,11 +96,15 @@ fn training() -> Result<Page, Box<dyn Error>> {
     Err(format!("this build has no feature `train`; run {command}").into())
 }
 
-fn inference() -> Result<Page, Box<dyn Error>> {
-    let head = "# Two sentences through the Transformer\n\nWritten by `cargo run --release \
+fn inference(options: &Options) -> Result<Page, Box<dyn Error>> {
+    let head = "# Sentences through the Transformer\n\nWritten by `cargo run --release \
                 --example navigate -- --markdown`.\n\n";
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/walkthrough");
-    Ok(Page { head, sections: walkthrough::sections(&folder)? })
+    let asked = Asked { sources: &options.source, targets: &options.target };
+    let sections = match options.order {
+        true => order::sections(&options.model, &asked)?,
+        false => walkthrough::sections(&options.model, &asked)?,
+    };
+    Ok(Page { head, sections })
 }
 
 fn main() -> ExitCode {
@@ -103,7 +131,8 @@ pub(crate) fn run(
     input: &mut dyn BufRead,
     out: &mut dyn Write,
 ) -> Result<(), Box<dyn Error>> {
-    let Page { head, mut sections } = if options.training { training() } else { inference() }?;
+    let Page { head, mut sections } =
+        if options.training { training() } else { inference(&options) }?;
     let mut names: Vec<String> = Vec::new();
     for Section { stage, .. } in &sections {
         if !names.contains(stage) {

@@ -48,6 +48,103 @@ fn prints_the_same_text_twice_in_the_recorded_structure() {
     assert!(!text.contains("NaN") && !text.contains('\x1b'));
 }
 
+/// The rows of numbers in a section, without the words before them.
+fn rows(section: &str) -> Vec<Vec<f32>> {
+    let numbers = |line: &str| -> Vec<f32> {
+        line.split_whitespace().skip(1).filter_map(|word| word.parse().ok()).collect()
+    };
+    section.lines().map(numbers).filter(|row| row.len() == 6).collect()
+}
+
+/// Both models predict every word, and no word has an embedding of zeros: no id of one side is a pad of the other.
+#[test]
+fn both_layouts_have_an_embedding_for_every_word() {
+    for model in ["models/walkthrough", "models/walkthrough-pre-norm"] {
+        let text = navigate(&["--model", model], Style::Plain, "").expect("a walkthrough");
+        assert!(text.contains("8 of 8 right"), "{model}");
+        for stage in Stage::ALL {
+            assert!(text.contains(&format!(": {stage}\n")), "{model} {stage}");
+        }
+        let embeddings = navigate(&["--model", model, "--stage", "embedding"], Style::Plain, "")
+            .expect("a stage");
+        let rows = rows(&embeddings);
+        assert_eq!(rows.len(), 5 + 8);
+        assert!(rows.iter().all(|row| row.iter().any(|&x| x != 0.0)), "{embeddings}");
+        let positions = navigate(&["--model", model, "--stage", "position"], Style::Plain, "")
+            .expect("a stage");
+        // Sine and cosine of position 1, interleaved, with wavelength 2 pi in the first pair.
+        assert!(positions.contains("0.8415   0.5403   0.0464   0.9989"), "{positions}");
+    }
+    let stages = |model: &str| {
+        let list = ["--model", model, "--list"];
+        navigate(&list, Style::Plain, "").expect("names")
+    };
+    // The norm comes before queries with pre-norm, and after the residual sum with post-norm.
+    let order = |names: &str, stage: &str| names.lines().position(|name| name == stage);
+    let pre = stages("models/walkthrough-pre-norm");
+    let post = stages("models/walkthrough");
+    assert!(
+        order(&pre, "norm") < order(&pre, "query")
+            && order(&post, "norm") > order(&post, "residual")
+    );
+}
+
+#[test]
+fn any_encoder_decoder_is_shown_in_words_or_ids() {
+    let french = "les petites filles sont heureuses";
+    let text = navigate(&["--model", "models/fr-en", "--source", french], Style::Plain, "");
+    let text = text.expect("a walkthrough");
+    for part in
+        ["les petites filles sont heureuses </s>", "the small girls are happy </s>", "6 of 6 same"]
+    {
+        assert!(text.contains(part), "{part}");
+    }
+    let given = ["--model", "models/fr-en", "--source", "1115 0", "--target", "the girls"];
+    let text = navigate(&given, Style::Plain, "").expect("a walkthrough");
+    assert!(text.contains("the girls </s>") && text.contains(" of 3 right"));
+    for folder in ["families/t5", "families/blenderbot", "nn_transformer_pre", "marian_odd"] {
+        let folder = format!("tests/golden/{folder}");
+        let two = ["--model", &folder, "--source", "5 6 7", "--source", "8 9"];
+        let text = navigate(&two, Style::Plain, "").expect(&folder);
+        assert!(text.contains("sentence 1 [2, ") && !text.contains("NaN"), "{folder}");
+    }
+    for (arguments, expected) in [
+        (&["--model", "tests/golden/families/bert", "--source", "1 2"][..], "only encodes"),
+        (&["--model", "tests/golden/families/whisper", "--source", "1 2"], "reads features"),
+        (&["--model", "tests/golden/families/t5", "--source", "bonjour"], "token ids"),
+        (&["--model", "tests/golden/families/t5"], "expected --source"),
+        (&["--source", "je", "--source", "suis", "--target", "i am"], "each of 2 sources, found 1"),
+        (&["--source", "je mange"], "does not know \"mange\""),
+        (&["--target", "i am"], "--source"),
+        (&["--model", "no/such/folder"], "no such directory"),
+    ] {
+        let error = navigate(arguments, Style::Plain, "").expect_err(expected);
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+/// Without positions the encoder output of a word does not depend on the place of the word, with positions it does.
+#[test]
+fn the_order_of_words_is_lost_without_positions() {
+    for model in ["models/walkthrough", "models/walkthrough-pre-norm"] {
+        let text =
+            navigate(&["--model", model, "--order"], Style::Plain, "").expect("two sections");
+        let sections: Vec<&str> = text.split("== ").skip(1).collect();
+        for (section, lost) in sections.iter().zip([true, false]) {
+            let differences: Vec<f32> = section
+                .lines()
+                .filter_map(|line| line.strip_prefix("largest difference ")?.parse().ok())
+                .collect();
+            assert_eq!(differences.len(), 2, "{section}");
+            assert!(
+                differences.iter().all(|&x| if lost { x <= 4e-6 } else { x > 0.1 }),
+                "{section}"
+            );
+        }
+        assert_eq!(sections.len(), 2);
+    }
+}
+
 #[test]
 fn styles_print_the_same_numbers() {
     let plain = navigate(&[], Style::Plain, "").expect("a walkthrough");
@@ -275,17 +372,22 @@ mod training {
         assert!(moved >= 12, "{moved} of 15");
     }
 
-    /// The model of the walkthrough equals what the command in its README writes.
+    /// The models of the walkthrough equal what the commands in their README write.
     #[test]
-    fn the_model_of_the_walkthrough_is_reproducible() {
+    fn the_models_of_the_walkthrough_are_reproducible() {
+        for model in ["walkthrough", "walkthrough-pre-norm"] {
+            reproduce(&std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("models").join(model));
+        }
+    }
+
+    fn reproduce(folder: &std::path::Path) {
         use simdformer::checkpoint::Checkpoint;
         use simdformer::kernels::Isa;
         use simdformer::train::{
             BatchSize, Batching, Corpus, Initial, Layout, Reading, RunOptions, Schedule,
             TrainEvent, TrainLimits, Trainer, TrainingRun,
         };
-        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("models/walkthrough");
-        let layout = Layout::of_config(&folder).expect("a configuration");
+        let layout = Layout::of_config(folder).expect("a configuration");
         let config = layout.config().clone();
         let reading = Reading::of(&config, None, 16);
         let corpus = Corpus::read(&folder.join("sentences.jsonl"), &reading).expect("sentences");
@@ -303,11 +405,9 @@ mod training {
             options.step.smoothing.epsilon = 0.1;
             let mut run = TrainingRun::new(trainer, &corpus, options).expect("a run");
             while !matches!(run.next().expect("an event"), TrainEvent::Finished(_)) {}
-            let kept = Checkpoint::open(&folder).expect("a checkpoint");
+            let kept = Checkpoint::open(folder).expect("a checkpoint");
             for (role, _, found) in run.trainer().parameters() {
-                // The file has no bias of the logits.
-                let Some(kept) = kept.optional(role).expect("a tensor") else { continue };
-                let kept = kept.to_vec().expect("numbers");
+                let kept = kept.tensor(role).expect("a tensor").to_vec().expect("numbers");
                 assert_eq!(kept.len(), found.len(), "{role}");
                 // Trained with AVX-512. 400 updates give the same bits on every other
                 // instruction set.

@@ -1,7 +1,7 @@
 //! A probe sees the tensors that were computed, and changes no bit of the results.
 
 use simdformer::checkpoint::Checkpoint;
-use simdformer::config::Side;
+use simdformer::config::{NormPlacement, Side};
 use simdformer::kernels::Isa;
 use simdformer::trace::{Block, Place, Probe, Stage, View};
 use simdformer::{Limits, Model, Session, SessionError, SourceId, StepRow, Threads, Verified};
@@ -377,7 +377,7 @@ fn block_order(pre: bool, inside: &[&str]) -> Vec<String> {
     all.map(|stage| (*stage).to_owned()).collect()
 }
 
-/// `scores` and `weights` of every head, between the stages before them and the context.
+/// `scores` and `weights` of every head, between the stages before them and the context with its projection.
 fn attention_order(pre: bool, first: &[&str], heads: usize) -> Vec<String> {
     let per_head: Vec<String> =
         (0..heads).flat_map(|head| [format!("scores {head}"), format!("weights {head}")]).collect();
@@ -385,7 +385,7 @@ fn attention_order(pre: bool, first: &[&str], heads: usize) -> Vec<String> {
         .iter()
         .copied()
         .chain(per_head.iter().map(String::as_str))
-        .chain(["context"])
+        .chain(["context", "projection"])
         .collect();
     block_order(pre, &inside)
 }
@@ -449,6 +449,50 @@ fn stages_come_in_the_order_of_figure_1() {
             })
             .collect();
         assert_eq!(found, expected, "{folder}");
+    }
+}
+
+/// The residual stream before an attention block plus the projected context is the stream after it, bit for bit. One
+/// sentence is encoded and prefilled, so the views of a stack follow each other in the order of the blocks.
+#[test]
+fn the_projection_is_what_attention_adds_to_the_stream() {
+    for folder in FOLDERS {
+        for isa in Isa::available() {
+            let model = model(folder, isa);
+            let post = model.config().norm == NormPlacement::Post;
+            let mut session = Session::new(&model, limits()).expect("a session");
+            let mut scratch = vec![f32::NAN; session.plan().trace_floats()];
+            let mut keep = Recorder::default();
+            let mut sentences = [SourceId::default()];
+            let mut watched = session.traced(&mut keep, &mut scratch).expect("space");
+            watched.encode(&SOURCES[..1], &mut sentences).expect("encoded");
+            let row = session.start(sentences[0]).expect("a row");
+            let mut watched = session.traced(&mut keep, &mut scratch).expect("space");
+            watched.prefill(row, &[1, 4, 2], None).expect("prefilled");
+            let flat = |seen: &Seen| -> Vec<f32> { seen.data.concat() };
+            let (mut stream, mut projected) = (Vec::new(), None);
+            let mut checked = 0;
+            for seen in &keep.0 {
+                match seen.stage {
+                    Stage::Input => stream = flat(seen),
+                    Stage::Projection => projected = Some(flat(seen)),
+                    Stage::Residual => {
+                        let sum = flat(seen);
+                        if let Some(projected) = projected.take() {
+                            let pairs = stream.iter().zip(&projected);
+                            let added: Vec<f32> = pairs.map(|(x, y)| x + y).collect();
+                            assert_eq!(bits(&added), bits(&sum), "{folder} {isa} {:?}", seen.place);
+                            checked += 1;
+                        }
+                        stream = sum;
+                    }
+                    Stage::Norm if post => stream = flat(seen),
+                    _ => {}
+                }
+            }
+            let decoder = model.config().decoder.expect("a decoder");
+            assert_eq!(checked, model.config().encoder.layers + 2 * decoder.layers);
+        }
     }
 }
 

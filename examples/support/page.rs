@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 /// If a tensor has more rows or columns, its middle is omitted.
 const MOST_ROWS: usize = 12;
-const MOST_COLUMNS: usize = 10;
+pub(crate) const MOST_COLUMNS: usize = 10;
 
 /// One step of the walkthrough.
 pub(crate) struct Section {

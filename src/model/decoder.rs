@@ -28,11 +28,13 @@ impl Decoder {
         for (index, layer) in self.layers.iter().enumerate() {
             let mut own = caches.own(index)?;
             cached_attention(run, &layer.self_attention, pass, index, &mut own, work)?;
-            observer.cached_attention(run, pass, index, &own, work)?;
+            let output = &layer.self_attention.output;
+            observer.cached_attention(run, pass, (index, output), &own, work)?;
 
             let source = caches.cross(index)?;
             cross_attention(run, &layer.cross_attention, pass, &source, work)?;
-            observer.cross_attention(run, pass, index, &source, work)?;
+            let output = &layer.cross_attention.output;
+            observer.cross_attention(run, pass, (index, output), &source, work)?;
 
             let at = pass.at(index);
             feed_forward(run, &layer.feed_forward, work, |first, input, hidden| {

@@ -57,7 +57,7 @@ impl Encoder {
     ) -> Result<(), KernelError> {
         let (layer, at) = (&self.layers[index], pass.at(index));
         self_attention(run, &layer.self_attention, pass, index, work)?;
-        observer.self_attention(run, pass, index, work)?;
+        observer.self_attention(run, pass, (index, &layer.self_attention.output), work)?;
 
         feed_forward(run, &layer.feed_forward, work, |first, input, hidden| {
             observer.hidden(run, at, first, input, hidden);

@@ -6,7 +6,7 @@
 
 use super::blocks::ExecContext;
 use super::pass::{At, Rows, SourcePass, TargetPass, Tokens, Workspace};
-use super::weights::Table;
+use super::weights::{Linear, Table};
 use simdformer_kernels::CacheMut;
 use simdformer_kernels::Error as KernelError;
 
@@ -28,13 +28,13 @@ pub(crate) trait LayerObserver: Send {
         Ok(())
     }
 
-    /// Self-attention of the encoder; its keys are in `work.qkv`.
+    /// Self-attention of the encoder; its keys are in `work.qkv`. `output` is the projection of `work.context`.
     fn self_attention(
         &mut self,
         run: &ExecContext<'_>,
         pass: &SourcePass<'_>,
-        layer: usize,
-        work: &Workspace<'_>,
+        (layer, output): (usize, &Linear),
+        work: &mut Workspace<'_>,
     ) -> Result<(), KernelError> {
         Ok(())
     }
@@ -44,9 +44,9 @@ pub(crate) trait LayerObserver: Send {
         &mut self,
         run: &ExecContext<'_>,
         pass: &TargetPass<'_>,
-        layer: usize,
+        (layer, output): (usize, &Linear),
         cache: &CacheMut<'_>,
-        work: &Workspace<'_>,
+        work: &mut Workspace<'_>,
     ) -> Result<(), KernelError> {
         Ok(())
     }
@@ -56,9 +56,9 @@ pub(crate) trait LayerObserver: Send {
         &mut self,
         run: &ExecContext<'_>,
         pass: &TargetPass<'_>,
-        layer: usize,
+        (layer, output): (usize, &Linear),
         cache: &CacheMut<'_>,
-        work: &Workspace<'_>,
+        work: &mut Workspace<'_>,
     ) -> Result<(), KernelError> {
         Ok(())
     }

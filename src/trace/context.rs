@@ -10,7 +10,7 @@ use crate::config::{NormPlacement, Side};
 use crate::model::blocks::{ExecContext, sum_and_norm};
 use crate::model::layer_observer::LayerObserver;
 use crate::model::pass::{At, Past, Rows, SourcePass, TargetPass, Tokens, Workspace};
-use crate::model::weights::Table;
+use crate::model::weights::{Linear, Table};
 use simdformer_kernels::{
     Bias, CacheMut, FullyMasked, Heads, Isa, MatrixMut, Parallelism, Qkv, softmax::softmax_in_place,
 };
@@ -98,8 +98,8 @@ impl LayerObserver for TraceObserver<'_> {
         &mut self,
         run: &ExecContext<'_>,
         pass: &SourcePass<'_>,
-        layer: usize,
-        work: &Workspace<'_>,
+        (layer, output): (usize, &Linear),
+        work: &mut Workspace<'_>,
     ) -> Result<(), KernelError> {
         let context = TraceContext::block(pass.at(layer), Block::Own);
         self.emit_norm_before(run, &context, work);
@@ -117,18 +117,16 @@ impl LayerObserver for TraceObserver<'_> {
             },
         };
         self.attention(run, &context, query, &keys)?;
-        self.emit(Stage::Context, &context, 0, Strided::dense(work.context, inner));
-        self.emit_residual(run, &context, work);
-        Ok(())
+        self.emit_projection(run, &context, output, work)
     }
 
     fn cached_attention(
         &mut self,
         run: &ExecContext<'_>,
         pass: &TargetPass<'_>,
-        layer: usize,
+        (layer, output): (usize, &Linear),
         cache: &CacheMut<'_>,
-        work: &Workspace<'_>,
+        work: &mut Workspace<'_>,
     ) -> Result<(), KernelError> {
         let context = TraceContext::block(pass.at(layer), Block::Own);
         self.emit_norm_before(run, &context, work);
@@ -153,18 +151,16 @@ impl LayerObserver for TraceObserver<'_> {
             },
         };
         self.attention(run, &context, query, &keys)?;
-        self.emit(Stage::Context, &context, 0, Strided::dense(work.context, inner));
-        self.emit_residual(run, &context, work);
-        Ok(())
+        self.emit_projection(run, &context, output, work)
     }
 
     fn cross_attention(
         &mut self,
         run: &ExecContext<'_>,
         pass: &TargetPass<'_>,
-        layer: usize,
+        (layer, output): (usize, &Linear),
         cache: &CacheMut<'_>,
-        work: &Workspace<'_>,
+        work: &mut Workspace<'_>,
     ) -> Result<(), KernelError> {
         let context = TraceContext::block(pass.at(layer), Block::Cross);
         self.emit_norm_before(run, &context, work);
@@ -182,9 +178,7 @@ impl LayerObserver for TraceObserver<'_> {
             },
         };
         self.attention(run, &context, Heads::new(query, shape)?, &keys)?;
-        self.emit(Stage::Context, &context, 0, Strided::dense(work.context, inner));
-        self.emit_residual(run, &context, work);
-        Ok(())
+        self.emit_projection(run, &context, output, work)
     }
 
     fn hidden(
@@ -256,6 +250,29 @@ impl TraceObserver<'_> {
             let (_, norm) = sum_and_norm(run, work);
             self.emit(Stage::Norm, context, 0, Strided::dense(norm, run.config.d_model));
         }
+    }
+
+    /// Emits the context of attention, its projection without the residual, and the residual stream after it. The
+    /// block adds the residual as it stores the product, so the product is computed again.
+    fn emit_projection(
+        &mut self,
+        run: &ExecContext<'_>,
+        context: &TraceContext<'_>,
+        output: &Linear,
+        work: &mut Workspace<'_>,
+    ) -> Result<(), KernelError> {
+        let (inner, d) = (output.matrix.depth, run.config.d_model);
+        self.emit(Stage::Context, context, 0, Strided::dense(work.context, inner));
+        if self.probe.wants(Stage::Projection) {
+            for span in spans(context.rows) {
+                let heads = &work.context[span.start * inner..][..span.len * inner];
+                let rows = scratch(self.scratch, span.len * d)?;
+                run.project(output, heads, work.rounded, rows)?;
+                view(self.probe, Stage::Projection, context.place, &span, Strided::dense(rows, d));
+            }
+        }
+        self.emit_residual(run, context, work);
+        Ok(())
     }
 
     /// Emits the residual stream after the block and, with post-norm, its norm.

@@ -60,7 +60,7 @@ impl fmt::Debug for View<'_> {
 /// Receives the intermediate tensors of a session. An example is at [`Session::traced`](crate::Session::traced).
 pub trait Probe: Send {
     /// Whether the probe receives `stage`. Stages that need extra work ([`Stage::Embedding`], [`Stage::Scores`],
-    /// [`Stage::Weights`], [`Stage::Probabilities`]) are computed only if this is true.
+    /// [`Stage::Weights`], [`Stage::Projection`], [`Stage::Probabilities`]) are computed only if this is true.
     fn wants(&self, stage: Stage) -> bool {
         let _ = stage;
         true

@@ -55,6 +55,8 @@ stages! {
     Weights = "weights",
     /// `weights value` of all heads, concatenated, `[rows, d_model]`, before the output projection.
     Context = "context",
+    /// `context W_O + b`, `[rows, d_model]`: the output of attention before the residual is added.
+    Projection = "projection",
     /// `activation(x W1 + b1)`, `[rows, ffn_dim]`, in the feed-forward block.
     FeedForward = "feed-forward",
     /// The residual stream after the output of a block is added, `[rows, d_model]`.
