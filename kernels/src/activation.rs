@@ -9,8 +9,9 @@ use crate::isa::Isa;
 use crate::math;
 use crate::matrix::MatrixMut;
 use crate::parallel::Parallelism;
-use crate::rows::{Map, for_rows, map_slice};
-use crate::simd::{SimdF32, SimdOp};
+use crate::rows::{Map, RowPtrs, for_rows, map_slice};
+use crate::simd::{SimdF32, simd_op};
+use core::ops::Range;
 
 #[cfg(feature = "train")]
 pub(crate) mod backward;
@@ -18,8 +19,6 @@ pub(crate) mod backward;
 pub(crate) mod derivative;
 #[cfg(feature = "train")]
 pub(crate) mod gate;
-#[cfg(feature = "train")]
-mod row_ptrs;
 
 /// An elementwise function. The bounds are absolute errors against the exact function, over every f32 input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -189,29 +188,21 @@ pub(crate) unsafe fn apply_row<S: SimdF32>(
     }
 }
 
-struct ApplyRows {
-    activation: Activation,
-    start: *mut f32,
-    rows: usize,
-    columns: usize,
-    stride: usize,
-}
-
-impl SimdOp for ApplyRows {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: SimdF32>(self, s: S) {
-        for row in 0..self.rows {
-            // SAFETY: `start` is row `range.start` of a view. `apply` checked that the view contains all rows and that
-            // rows are contiguous (`check_contiguous_rows`); `rows` is the length of `range`. `for_rows` gives each
-            // task its own rows.
-            unsafe {
-                apply_row(s, self.activation, self.start.add(row * self.stride), self.columns)
-            };
+simd_op!(
+    fn apply_rows<S: SimdF32>(
+        s: S,
+        activation: Activation,
+        x: RowPtrs<'_>,
+        rows: Range<usize>,
+        columns: usize,
+    ) {
+        for row in rows {
+            // SAFETY: `apply` checked with `RowPtrs::written` that the matrix has these rows of `columns` floats;
+            // `for_rows` gives each task its own rows.
+            unsafe { apply_row(s, activation, x.row(row), columns) };
         }
     }
-}
+);
 
 /// `x = activation(x)` for every element of `x` `[rows, columns]`.
 ///
@@ -234,16 +225,13 @@ pub fn apply(
     mut x: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
-    x.read().check_contiguous_rows("x")?;
-    let (rows, columns, stride) = (x.rows(), x.columns(), x.row_stride());
+    let shape @ [rows, columns] = [x.rows(), x.columns()];
+    let x = RowPtrs::written("x", &mut x, shape)?;
     if columns == 0 {
         return Ok(());
     }
-    let shared = x.shared();
-    for_rows(parallelism.workers(), rows, columns, &|range| {
-        // SAFETY: the view contains every row, and each task has its own rows.
-        let start = unsafe { shared.as_ptr().add(range.start * stride) };
-        isa.dispatch(ApplyRows { activation, start, rows: range.len(), columns, stride });
+    for_rows(parallelism.workers(), rows, columns, &|rows| {
+        isa.dispatch(apply_rows(activation, x, rows, columns));
     });
     Ok(())
 }

@@ -5,9 +5,10 @@ use crate::error::{Error, Expected};
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Parallelism;
-use crate::rows::for_rows;
-use crate::simd::{SimdF32, SimdOp};
+use crate::rows::{RowPtrs, for_rows};
+use crate::simd::simd_op;
 use core::fmt;
+use core::ops::Range;
 
 #[cfg(feature = "train")]
 pub(crate) mod gradient;
@@ -30,30 +31,26 @@ impl fmt::Debug for Positions<'_> {
     }
 }
 
-struct LookUp<'a> {
-    table: Matrix<'a>,
-    ids: &'a [u32],
-    scale: f32,
-    positions: Option<Positions<'a>>,
-    out: *mut f32,
-    stride: usize,
-}
-
-impl SimdOp for LookUp<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: SimdF32>(self, s: S) {
-        let columns = self.table.columns();
-        let scale = s.splat(self.scale);
-        for (token, &id) in self.ids.iter().enumerate() {
+simd_op!(
+    fn look_up<S: SimdF32>(
+        s: S,
+        table: Matrix<'_>,
+        ids: &[u32],
+        scale: f32,
+        positions: Option<Positions<'_>>,
+        out: RowPtrs<'_>,
+        tokens: Range<usize>,
+    ) {
+        let columns = table.columns();
+        let scale = s.splat(scale);
+        for token in tokens {
             // SAFETY: `embed` checked that each id and each position is a row of its table, that tables and `out` have
             // `columns` contiguous floats in each row, and that `out` has a row for each token. `for_rows` gives each
             // task its own rows.
             unsafe {
-                let from = self.table.as_ptr().add(id as usize * self.table.row_stride());
-                let to = self.out.add(token * self.stride);
-                match self.positions {
+                let from = table.as_ptr().add(ids[token] as usize * table.row_stride());
+                let to = out.row(token);
+                match positions {
                     Some(Positions { table, rows }) => {
                         let position =
                             table.as_ptr().add(rows[token] as usize * table.row_stride());
@@ -82,7 +79,7 @@ impl SimdOp for LookUp<'_> {
             }
         }
     }
-}
+);
 
 /// `out[i] = table[ids[i]] * scale (+ positions.table[positions.rows[i]])` for each token `i`. `table` is
 /// `[vocabulary, columns]`, `out` is `[tokens, columns]`. Other rows of the tables are not read. Each result is
@@ -114,9 +111,8 @@ pub fn embed(
     parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
     let columns = table.columns();
-    out.read().check_shape("out", [ids.len(), columns])?;
+    let out = RowPtrs::written("out", &mut out, [ids.len(), columns])?;
     table.check_contiguous_rows("the table")?;
-    out.read().check_contiguous_rows("out")?;
     if let Some(Positions { table, rows }) = positions {
         let expected = Expected::Exactly(columns);
         Error::check_size("columns", "the position table", expected, table.columns())?;
@@ -128,14 +124,8 @@ pub fn embed(
     if columns == 0 {
         return Ok(());
     }
-    let stride = out.row_stride();
-    let shared = out.shared();
-    for_rows(parallelism.workers(), ids.len(), columns, &|range| {
-        let positions = positions
-            .map(|Positions { table, rows }| Positions { table, rows: &rows[range.clone()] });
-        // SAFETY: the view contains every row, and each task has its own rows.
-        let out = unsafe { shared.as_ptr().add(range.start * stride) };
-        isa.dispatch(LookUp { table, ids: &ids[range], scale, positions, out, stride });
+    for_rows(parallelism.workers(), ids.len(), columns, &|tokens| {
+        isa.dispatch(look_up(table, ids, scale, positions, out, tokens));
     });
     Ok(())
 }

@@ -8,7 +8,7 @@
 
 use crate::isa::Isa;
 use crate::rows::{Map, map_slice};
-use crate::simd::{SimdF32, SimdOp};
+use crate::simd::{SimdF32, simd_op};
 
 /// ln(2^-126), rounded towards zero: the exp of smaller values is below the smallest normal f32.
 pub(crate) const EXP_LOWEST: f32 = -87.336_54;
@@ -130,18 +130,13 @@ impl Map for Exp {
     }
 }
 
-struct ExpSlice<'a>(&'a mut [f32]);
-
-impl SimdOp for ExpSlice<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: SimdF32>(self, s: S) {
-        let (start, len) = (self.0.as_mut_ptr(), self.0.len());
+simd_op!(
+    fn exp_slice<S: SimdF32>(s: S, x: &mut [f32]) {
+        let (start, len) = (x.as_mut_ptr(), x.len());
         // SAFETY: the pointer and length of a slice.
         unsafe { map_slice(s, Exp, start, start, len) }
     }
-}
+);
 
 /// `x = e^x` for each element, for example to convert log-probabilities to probabilities. Error: at most 1 ULP. The
 /// result is 0 below -87.33654, where it would be subnormal; infinity above 88.72284; NaN for NaN.
@@ -155,7 +150,7 @@ impl SimdOp for ExpSlice<'_> {
 /// assert!((x[2] - 2.718_281_8).abs() < 3e-7);
 /// ```
 pub fn exp_in_place(isa: Isa, x: &mut [f32]) {
-    isa.dispatch(ExpSlice(x));
+    isa.dispatch(exp_slice(x));
 }
 
 /// The square root of one number, correctly rounded; NaN below zero.

@@ -1,6 +1,10 @@
-//! Splits the rows of a matrix into tasks of fixed size, independent of the number of threads.
+//! The rows of a matrix as tasks: their split into ranges of fixed size, independent of the number of threads, and
+//! pointers to them.
 
+use crate::error::Error;
+use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::{Workers, work_to_share};
+use crate::shared::SharedMut;
 use crate::simd::SimdF32;
 use core::ops::Range;
 
@@ -20,6 +24,75 @@ pub(crate) fn for_rows(
         let start = task * chunk;
         body(start..rows.min(start + chunk));
     });
+}
+
+/// Floats in a matrix that is too large for the caches.
+const LARGE: usize = 4 << 20;
+
+/// The rows of a checked matrix: the address of the first row, and the distance between rows. Each task uses its own
+/// rows. An address may be that of a row after the last one, which may only be prefetched.
+#[derive(Clone, Copy)]
+pub(crate) struct RowPtrs<'a> {
+    first: SharedMut<'a>,
+    stride: usize,
+    /// Whether the matrix is too large for the caches.
+    pub(crate) large: bool,
+}
+
+impl<'a> RowPtrs<'a> {
+    /// A matrix that is only read.
+    ///
+    /// # Errors
+    /// The matrix does not have `shape`, or the elements of a row are not contiguous.
+    pub(crate) fn read(
+        operand: &'static str,
+        m: &Matrix<'a>,
+        shape: [usize; 2],
+    ) -> Result<Self, Error> {
+        Self::check(operand, m, shape)?;
+        Ok(Self::new(SharedMut::from_read(m.as_ptr()), m.row_stride(), m.rows()))
+    }
+
+    /// A matrix that is written.
+    ///
+    /// # Errors
+    /// As [`RowPtrs::read`].
+    pub(crate) fn written(
+        operand: &'static str,
+        m: &'a mut MatrixMut<'_>,
+        shape: [usize; 2],
+    ) -> Result<Self, Error> {
+        Self::check(operand, &m.read(), shape)?;
+        let (rows, stride) = (m.rows(), m.row_stride());
+        Ok(Self::new(m.shared(), stride, rows))
+    }
+
+    fn check(operand: &'static str, m: &Matrix<'_>, shape: [usize; 2]) -> Result<(), Error> {
+        m.check_contiguous_rows(operand)?;
+        m.check_shape(operand, shape)
+    }
+
+    const fn new(first: SharedMut<'a>, stride: usize, rows: usize) -> Self {
+        Self { first, stride, large: rows.saturating_mul(stride) >= LARGE }
+    }
+
+    /// The rows from `row` on.
+    #[inline(always)]
+    pub(crate) const fn from(self, row: usize) -> Self {
+        Self { first: SharedMut::from_read(self.row(row)), ..self }
+    }
+
+    /// The address of a row.
+    #[inline(always)]
+    pub(crate) const fn row(self, row: usize) -> *mut f32 {
+        self.first.as_ptr().wrapping_add(row.wrapping_mul(self.stride))
+    }
+
+    /// The addresses of `R` rows from `row` on.
+    #[inline(always)]
+    pub(crate) fn rows<const R: usize>(self, row: usize) -> [*mut f32; R] {
+        core::array::from_fn(|i| self.row(row + i))
+    }
 }
 
 /// A function of one vector, applied to a slice by [`map_slice`].

@@ -1,4 +1,5 @@
-//! Memory that several tasks write; each task writes its own part.
+//! Memory that several tasks use at once: pointers that may go to other threads. Each task writes its own part, and
+//! no task uses memory that another one writes.
 
 use core::marker::PhantomData;
 use core::ptr::NonNull;
@@ -17,6 +18,11 @@ impl<'a, T> SharedMut<'a, T> {
     /// A pointer to the elements of a view, of which `first` is the first; the caller borrows the view.
     pub(crate) const fn from_first(first: NonNull<T>) -> Self {
         Self { start: first.as_ptr(), owner: PhantomData }
+    }
+
+    /// A pointer to elements that the caller borrows, and that no task writes.
+    pub(crate) const fn from_read(first: *const T) -> Self {
+        Self { start: first.cast_mut(), owner: PhantomData }
     }
 
     pub(crate) const fn as_ptr(self) -> *mut T {

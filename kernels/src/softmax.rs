@@ -21,9 +21,9 @@ use crate::error::{Error, Expected};
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Parallelism;
-use crate::rows::for_rows;
+use crate::rows::{RowPtrs, for_rows};
 use crate::shared::SharedMut;
-use passes::{LogSumExpRows, Output, SoftmaxRows};
+use passes::{Output, SoftmaxRows, log_sum_exp_rows};
 
 fn check_lengths(lengths: Option<&[usize]>, rows: usize, columns: usize) -> Result<(), Error> {
     let Some(lengths) = lengths else { return Ok(()) };
@@ -49,42 +49,22 @@ struct Settings<'a> {
 }
 
 fn run(settings: &Settings<'_>, source: Source<'_>, mut to: MatrixMut<'_>) -> Result<(), Error> {
-    let (rows, columns) = (to.rows(), to.columns());
-    if let Source::Other(from) = source {
-        to.read().check_shape("out", from.shape())?;
-        from.check_contiguous_rows("scores")?;
-    }
-    to.read().check_contiguous_rows("out")?;
+    let shape @ [rows, columns] = match &source {
+        Source::Same => [to.rows(), to.columns()],
+        Source::Other(from) => from.shape(),
+    };
+    let to = RowPtrs::written("out", &mut to, shape)?;
+    let from = match &source {
+        Source::Same => to,
+        Source::Other(from) => RowPtrs::read("scores", from, shape)?,
+    };
     check_lengths(settings.lengths, rows, columns)?;
     if columns == 0 {
         return Ok(());
     }
-    let to_stride = to.row_stride();
-    let shared = to.shared();
     let &Settings { isa, output, lengths, fully_masked, parallelism } = settings;
-    for_rows(parallelism.workers(), rows, columns, &|range| {
-        // SAFETY: the views contain every row, and each task has its own rows.
-        let (to, from, from_stride) = unsafe {
-            let to = shared.as_ptr().add(range.start * to_stride);
-            match source {
-                Source::Same => (to, to.cast_const(), to_stride),
-                Source::Other(from) => {
-                    let stride = from.row_stride();
-                    (to, from.as_ptr().add(range.start * stride), stride)
-                }
-            }
-        };
-        isa.dispatch(SoftmaxRows {
-            output,
-            from,
-            from_stride,
-            to,
-            to_stride,
-            rows: range.len(),
-            columns,
-            lengths: lengths.map(|lengths| &lengths[range]),
-            fully_masked,
-        });
+    for_rows(parallelism.workers(), rows, columns, &|rows| {
+        isa.dispatch(SoftmaxRows { output, from, to, rows, columns, lengths, fully_masked });
     });
     Ok(())
 }
@@ -238,28 +218,19 @@ pub fn log_sum_exp(
     out: &mut [f32],
     parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
-    let (rows, columns, stride) = (scores.rows(), scores.columns(), scores.row_stride());
-    scores.check_contiguous_rows("scores")?;
+    let shape @ [rows, columns] = scores.shape();
+    let scores = RowPtrs::read("scores", &scores, shape)?;
     check_lengths(lengths, rows, columns)?;
     Error::check_len("out", rows, out)?;
     if columns == 0 {
         out.fill(f32::NEG_INFINITY);
         return Ok(());
     }
-    let shared = SharedMut::new(out);
-    for_rows(parallelism.workers(), rows, columns, &|range| {
-        // SAFETY: the view contains every row, `out` has one element for each row, and each task has its own rows.
-        let (from, out) = unsafe {
-            (scores.as_ptr().add(range.start * stride), shared.as_ptr().add(range.start))
-        };
-        isa.dispatch(LogSumExpRows {
-            from,
-            stride,
-            rows: range.len(),
-            columns,
-            lengths: lengths.map(|lengths| &lengths[range]),
-            out,
-        });
+    let out = SharedMut::new(out);
+    for_rows(parallelism.workers(), rows, columns, &|rows| {
+        // SAFETY: `out` has one element for each row, and each task has its own rows.
+        let out = unsafe { out.part(rows.start, rows.len()) };
+        isa.dispatch(log_sum_exp_rows(scores, rows, columns, lengths, out));
     });
     Ok(())
 }

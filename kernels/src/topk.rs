@@ -13,7 +13,7 @@ use crate::matrix::Matrix;
 use crate::parallel::Parallelism;
 use crate::rows::for_rows;
 use crate::shared::SharedMut;
-use crate::simd::{SimdF32, SimdOp};
+use crate::simd::{SimdF32, simd_op};
 use crate::softmax::block_max;
 
 /// Columns in one block of argmax, whose maximum is computed with vectors.
@@ -37,15 +37,10 @@ fn check(scores: &Matrix<'_>, k: usize) -> Result<(), Error> {
     scores.check_contiguous_rows("scores")
 }
 
-struct ArgmaxRow<'a>(&'a [f32]);
-
-impl SimdOp for ArgmaxRow<'_> {
-    type Output = u32;
-
-    #[inline(always)]
-    fn run<S: SimdF32>(self, s: S) -> u32 {
+simd_op!(
+    fn argmax_row<S: SimdF32>(s: S, row: &[f32]) -> u32 {
         let mut best = (f32::NEG_INFINITY, 0);
-        for (index, block) in self.0.chunks(BLOCK).enumerate() {
+        for (index, block) in row.chunks(BLOCK).enumerate() {
             // SAFETY: the pointer and length of a slice.
             let max = unsafe { block_max(s, block.as_ptr(), block.len()) };
             if max > best.0 {
@@ -56,7 +51,7 @@ impl SimdOp for ArgmaxRow<'_> {
         // If no number is above negative infinity, the first block may contain only NaN.
         let start = if max == f32::NEG_INFINITY { 0 } else { block * BLOCK };
         let group = GROUP * S::LANES;
-        for (index, entries) in self.0[start..].chunks(group).enumerate() {
+        for (index, entries) in row[start..].chunks(group).enumerate() {
             // SAFETY: the pointer and length of a slice.
             if unsafe { block_max(s, entries.as_ptr(), entries.len()) } == max
                 && let Some(at) = entries.iter().position(|&x| x == max)
@@ -66,7 +61,7 @@ impl SimdOp for ArgmaxRow<'_> {
         }
         0
     }
-}
+);
 
 /// Writes the index of the largest entry of each row of `scores` `[rows, columns]` to `indices` `[rows]`. Of equal
 /// entries the lowest index is written; a row that contains only NaN gives 0.
@@ -103,7 +98,7 @@ pub fn argmax(
             let row = unsafe {
                 core::slice::from_raw_parts(scores.as_ptr().add(row * scores.row_stride()), columns)
             };
-            *index = isa.dispatch(ArgmaxRow(row));
+            *index = isa.dispatch(argmax_row(row));
         }
     });
     Ok(())
@@ -158,17 +153,9 @@ impl Heap<'_> {
     }
 }
 
-struct TopKRow<'a> {
-    row: &'a [f32],
-    heap: Heap<'a>,
-}
-
-impl SimdOp for TopKRow<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: SimdF32>(self, s: S) {
-        let Self { row, mut heap } = self;
+simd_op!(
+    fn top_k_row<S: SimdF32>(s: S, row: &[f32], heap: Heap<'_>) {
+        let mut heap = heap;
         let k = heap.values.len();
         heap.values.copy_from_slice(&row[..k]);
         for (i, index) in heap.indices.iter_mut().enumerate() {
@@ -193,7 +180,7 @@ impl SimdOp for TopKRow<'_> {
         }
         heap.sort();
     }
-}
+);
 
 /// Whether any of `len` floats is larger than `bound`.
 ///
@@ -262,7 +249,7 @@ pub fn top_k(
             let row = unsafe {
                 core::slice::from_raw_parts(scores.as_ptr().add(row * scores.row_stride()), columns)
             };
-            isa.dispatch(TopKRow { row, heap });
+            isa.dispatch(top_k_row(row, heap));
         }
     });
     Ok(())

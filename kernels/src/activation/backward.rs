@@ -2,36 +2,30 @@
 
 use super::Activation;
 use super::derivative::{slope_row, with_slope};
-use super::row_ptrs::{RowPtrs, SyncPtrs};
 use crate::error::Error;
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Parallelism;
-use crate::rows::{for_rows, map_slice};
-use crate::simd::{SimdF32, SimdOp};
+use crate::rows::{RowPtrs, for_rows, map_slice};
+use crate::simd::simd_op;
 use core::ops::Range;
 
-struct BackwardRows {
-    activation: Activation,
-    rows: Range<usize>,
-    columns: usize,
-    pre: RowPtrs,
-    d: RowPtrs,
-}
-
-impl SimdOp for BackwardRows {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: SimdF32>(self, s: S) {
-        for row in self.rows {
-            let (pre, d) = (self.pre.row(row), self.d.row(row));
+simd_op!(
+    fn backward_rows<S: SimdF32>(
+        s: S,
+        activation: Activation,
+        rows: Range<usize>,
+        columns: usize,
+        pre: RowPtrs<'_>,
+        d: RowPtrs<'_>,
+    ) {
+        for row in rows {
             // SAFETY: `activation_backward` checked with `RowPtrs::read` and `RowPtrs::written` that both matrices
             // have these rows of `columns` floats; `for_rows` gives each task its own rows.
-            unsafe { slope_row(s, self.activation, pre, d, self.columns) };
+            unsafe { slope_row(s, activation, pre.row(row), d.row(row), columns) };
         }
     }
-}
+);
 
 /// `d = d * activation'(pre)` for every element of `d`. `pre` is the input of the activation and has the same shape as
 /// `d`.
@@ -63,40 +57,33 @@ pub fn activation_backward(
     parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
     let shape @ [rows, columns] = [d.rows(), d.columns()];
-    let ptrs = [RowPtrs::read("pre", &pre, shape)?, RowPtrs::written("d", &mut d, shape)?];
+    let (pre, d) = (RowPtrs::read("pre", &pre, shape)?, RowPtrs::written("d", &mut d, shape)?);
     if columns == 0 {
         return Ok(());
     }
-    // SAFETY: both views are borrowed for the whole call; each task writes only its own rows.
-    let ptrs = unsafe { SyncPtrs::new(ptrs) };
     for_rows(parallelism.workers(), rows, columns, &|rows| {
-        let [pre, d] = ptrs.row_ptrs();
-        isa.dispatch(BackwardRows { activation, rows, columns, pre, d });
+        isa.dispatch(backward_rows(activation, rows, columns, pre, d));
     });
     Ok(())
 }
 
-struct RecomputeRows {
-    activation: Activation,
-    rows: Range<usize>,
-    columns: usize,
-    pre: RowPtrs,
-    out: RowPtrs,
-}
-
-impl SimdOp for RecomputeRows {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: SimdF32>(self, s: S) {
-        for row in self.rows {
-            let (pre, out) = (self.pre.row(row), self.out.row(row));
+simd_op!(
+    fn recompute_rows<S: SimdF32>(
+        s: S,
+        activation: Activation,
+        rows: Range<usize>,
+        columns: usize,
+        pre: RowPtrs<'_>,
+        out: RowPtrs<'_>,
+    ) {
+        for row in rows {
+            let (pre, out) = (pre.row(row), out.row(row));
             // SAFETY: `activation_recompute` checked with `RowPtrs::read` and `RowPtrs::written` that both matrices
             // have these rows of `columns` floats; `for_rows` gives each task its own rows.
-            unsafe { with_slope!(self.activation, f => map_slice(s, f, pre, out, self.columns)) };
+            unsafe { with_slope!(activation, f => map_slice(s, f, pre, out, columns)) };
         }
     }
-}
+);
 
 /// `out = activation(pre)`: [`activation::apply`](crate::activation::apply) from one matrix to another, with the same
 /// bits as an [`Epilogue`](crate::Epilogue).
@@ -123,15 +110,13 @@ pub fn activation_recompute(
     parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
     let shape @ [rows, columns] = [out.rows(), out.columns()];
-    let ptrs = [RowPtrs::read("pre", &pre, shape)?, RowPtrs::written("out", &mut out, shape)?];
+    let (pre, out) =
+        (RowPtrs::read("pre", &pre, shape)?, RowPtrs::written("out", &mut out, shape)?);
     if columns == 0 {
         return Ok(());
     }
-    // SAFETY: both views are borrowed for the whole call; each task writes only its own rows.
-    let ptrs = unsafe { SyncPtrs::new(ptrs) };
     for_rows(parallelism.workers(), rows, columns, &|rows| {
-        let [pre, out] = ptrs.row_ptrs();
-        isa.dispatch(RecomputeRows { activation, rows, columns, pre, out });
+        isa.dispatch(recompute_rows(activation, rows, columns, pre, out));
     });
     Ok(())
 }

@@ -3,47 +3,40 @@
 
 use super::Activation;
 use super::derivative::{ActivationDerivative, with_slope};
-use super::row_ptrs::{RowPtrs, SyncPtrs};
 use crate::error::Error;
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Parallelism;
-use crate::rows::for_rows;
-use crate::simd::{SimdF32, SimdOp};
+use crate::rows::{RowPtrs, for_rows};
+use crate::simd::{SimdF32, simd_op};
 use core::ops::Range;
 
-/// If `BACKWARD`, the gradients of `gate` and `inner` overwrite them, computed from the gradient in `hidden`;
-/// otherwise `hidden` is written.
-struct GateRows<const BACKWARD: bool> {
-    activation: Activation,
-    rows: Range<usize>,
-    columns: usize,
-    gate: RowPtrs,
-    inner: RowPtrs,
-    hidden: RowPtrs,
-}
-
-impl<const BACKWARD: bool> SimdOp for GateRows<BACKWARD> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: SimdF32>(self, s: S) {
-        for row in self.rows {
-            let (gate, inner, hidden) =
-                (self.gate.row(row), self.inner.row(row), self.hidden.row(row));
-            let len = self.columns;
+simd_op!(
+    /// If `BACKWARD`, the gradients of `gate` and `inner` overwrite them, computed from the gradient in `hidden`;
+    /// otherwise `hidden` is written.
+    fn gate_rows<S: SimdF32, const BACKWARD: bool>(
+        s: S,
+        activation: Activation,
+        rows: Range<usize>,
+        len: usize,
+        gate: RowPtrs<'_>,
+        inner: RowPtrs<'_>,
+        hidden: RowPtrs<'_>,
+    ) {
+        for row in rows {
+            let (gate, inner, hidden) = (gate.row(row), inner.row(row), hidden.row(row));
             // SAFETY: `gate` and `gate_backward` checked with `RowPtrs::read` and `RowPtrs::written` that all matrices
-            // have these rows of `columns` floats; `for_rows` gives each task its own rows.
+            // have these rows of `len` floats; `for_rows` gives each task its own rows.
             unsafe {
                 if BACKWARD {
-                    with_slope!(self.activation, f => backward(s, f, gate, inner, hidden, len));
+                    with_slope!(activation, f => backward(s, f, gate, inner, hidden, len));
                 } else {
-                    with_slope!(self.activation, f => forward(s, f, gate, inner, hidden, len));
+                    with_slope!(activation, f => forward(s, f, gate, inner, hidden, len));
                 }
             }
         }
     }
-}
+);
 
 /// # Safety
 /// Pointers are valid for `len` floats, disjoint, and `hidden` for writes.
@@ -133,19 +126,14 @@ pub fn gate(
     parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
     let shape @ [rows, columns] = [hidden.rows(), hidden.columns()];
-    let ptrs = [
-        RowPtrs::read("gate", &gate, shape)?,
-        RowPtrs::read("inner", &inner, shape)?,
-        RowPtrs::written("hidden", &mut hidden, shape)?,
-    ];
+    let gate = RowPtrs::read("gate", &gate, shape)?;
+    let inner = RowPtrs::read("inner", &inner, shape)?;
+    let hidden = RowPtrs::written("hidden", &mut hidden, shape)?;
     if columns == 0 {
         return Ok(());
     }
-    // SAFETY: all views are borrowed for the whole call; each task writes only its own rows.
-    let ptrs = unsafe { SyncPtrs::new(ptrs) };
     for_rows(parallelism.workers(), rows, columns, &|rows| {
-        let [gate, inner, hidden] = ptrs.row_ptrs();
-        isa.dispatch(GateRows::<false> { activation, rows, columns, gate, inner, hidden });
+        isa.dispatch(gate_rows::<false>(activation, rows, columns, gate, inner, hidden));
     });
     Ok(())
 }
@@ -184,19 +172,14 @@ pub fn gate_backward(
     parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
     let shape @ [rows, columns] = [gate.rows(), gate.columns()];
-    let ptrs = [
-        RowPtrs::written("gate", &mut gate, shape)?,
-        RowPtrs::written("inner", &mut inner, shape)?,
-        RowPtrs::read("d_hidden", &d_hidden, shape)?,
-    ];
+    let gate = RowPtrs::written("gate", &mut gate, shape)?;
+    let inner = RowPtrs::written("inner", &mut inner, shape)?;
+    let hidden = RowPtrs::read("d_hidden", &d_hidden, shape)?;
     if columns == 0 {
         return Ok(());
     }
-    // SAFETY: all views are borrowed for the whole call; each task writes only its own rows.
-    let ptrs = unsafe { SyncPtrs::new(ptrs) };
     for_rows(parallelism.workers(), rows, columns, &|rows| {
-        let [gate, inner, hidden] = ptrs.row_ptrs();
-        isa.dispatch(GateRows::<true> { activation, rows, columns, gate, inner, hidden });
+        isa.dispatch(gate_rows::<true>(activation, rows, columns, gate, inner, hidden));
     });
     Ok(())
 }

@@ -10,14 +10,13 @@
 
 use super::bias::hides;
 use super::cache::Cache;
-use super::decode_queries::{OwnScores, OwnValues, Part, Queries};
+use super::decode_queries::{Part, Queries, own_scores, own_values};
 use super::head_params::HeadParams;
 use super::kv_dtype::{KvFormat, load};
 use super::online_softmax::{Block, Factors, KEY_BLOCK, Running, WeightLines, exponentials};
 use super::panels::value_row;
 use super::prefetched_tile::SINGLE_ROW_DISTANCE;
-use crate::simd::{MAX_LANES, MAX_PANEL, SimdF32, SimdOp};
-use core::marker::PhantomData;
+use crate::simd::{MAX_LANES, MAX_PANEL, SimdF32, simd_op};
 
 /// Most rows that share one pass over their common keys and values.
 pub(super) const MAX_SHARED_ROWS: usize = 4;
@@ -36,23 +35,20 @@ pub(super) struct KvView<'a, const R: usize> {
     pub(super) next_slots: &'a [u32],
 }
 
-/// [`KvView::attend`] as a separate function.
-pub(super) struct Attend<'t, 'a, N, const R: usize, const NV: usize> {
-    pub(super) view: KvView<'a, R>,
-    pub(super) lines: &'t mut WeightLines,
-    pub(super) format: PhantomData<N>,
-}
-
-impl<N: KvFormat, const R: usize, const NV: usize> SimdOp for Attend<'_, '_, N, R, NV> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: SimdF32>(self, s: S) {
-        // SAFETY: only `DecodeRows::attend` builds this value, under the contract of `KvView::attend`:
-        // `attention_decode` checked slots and lengths against the cache, and each task has its own rows and heads.
-        unsafe { self.view.attend::<S, N, NV>(s, self.lines) }
+simd_op!(
+    /// [`KvView::attend`] as a separate function.
+    ///
+    /// # Safety
+    /// As [`KvView::attend`].
+    pub(super) unsafe fn attend<S: SimdF32, N: KvFormat, const R: usize, const NV: usize>(
+        s: S,
+        view: KvView<'_, R>,
+        lines: &mut WeightLines,
+    ) {
+        // SAFETY: the caller's contract.
+        unsafe { view.attend::<S, N, NV>(s, lines) }
     }
-}
+);
 
 /// Keys that have the same slot in all `rows`, in whole panels.
 #[inline(always)]
@@ -197,14 +193,7 @@ impl<const R: usize> KvView<'_, R> {
                     let mut lanes = [0.0; MAX_LANES];
                     s.store(lanes.as_mut_ptr(), highest[i]);
                     let first = shared_panels;
-                    s.call_noinline(OwnScores::<N> {
-                        own,
-                        block,
-                        first,
-                        after,
-                        highest: &mut lanes,
-                        line,
-                    });
+                    s.call_noinline(own_scores::<N>(own, block, first, after, &mut lanes, line));
                     highest[i] = s.load(lanes.as_ptr());
                 }
             }
@@ -322,13 +311,7 @@ impl<const R: usize> KvView<'_, R> {
                     for (g, &x) in acc.iter().enumerate() {
                         s.store(sums.as_mut_ptr().add(g * S::LANES), x);
                     }
-                    s.call_noinline(OwnValues::<N, G> {
-                        own,
-                        part,
-                        weights,
-                        after,
-                        sums: &mut sums,
-                    });
+                    s.call_noinline(own_values::<N, G>(own, part, weights, after, &mut sums));
                     for (g, x) in acc.iter_mut().enumerate() {
                         *x = s.load(sums.as_ptr().add(g * S::LANES));
                     }

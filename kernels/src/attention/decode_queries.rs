@@ -10,7 +10,7 @@ use super::online_softmax::{Block, KEY_BLOCK};
 use super::panels::value_row;
 use super::prefetched_tile::SINGLE_ROW_DISTANCE;
 use crate::gemm::{Panels, Rows, Tile, multiply};
-use crate::simd::{CACHE_LINE_F32, MAX_LANES, MAX_PANEL, SimdF32, SimdOp};
+use crate::simd::{CACHE_LINE_F32, MAX_LANES, MAX_PANEL, SimdF32, simd_op};
 
 /// Panels that are scored at once, where vectors have fewer than 16 lanes.
 const WIDE: usize = 8;
@@ -211,52 +211,47 @@ impl Queries<'_> {
     }
 }
 
-/// [`Queries::own_scores`] as a separate function, for the queries of a group.
-pub(super) struct OwnScores<'t, N: KvFormat> {
-    pub(super) own: Queries<'t>,
-    pub(super) block: Block,
-    pub(super) first: usize,
-    pub(super) after: *const N::KvElement,
-    /// The maximum score in each lane so far.
-    pub(super) highest: &'t mut [f32; MAX_LANES],
-    pub(super) line: *mut f32,
-}
-
-impl<N: KvFormat> SimdOp for OwnScores<'_, N> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: SimdF32>(self, s: S) {
-        let Self { own, block, first, after, highest, line } = self;
-        // SAFETY: only `KvView::scores` builds this value, under the same contract. A vector of any instruction set
-        // fits in `highest`.
+simd_op!(
+    /// [`Queries::own_scores`] as a separate function, for the queries of a group. `highest` is the maximum score in
+    /// each lane so far.
+    ///
+    /// # Safety
+    /// As [`Queries::own_scores`].
+    pub(super) unsafe fn own_scores<S: SimdF32, N: KvFormat>(
+        s: S,
+        own: Queries<'_>,
+        block: Block,
+        first: usize,
+        after: *const N::KvElement,
+        highest: &mut [f32; MAX_LANES],
+        line: *mut f32,
+    ) {
+        // SAFETY: the caller's contract. A vector of any instruction set fits in `highest`.
         unsafe {
             let mut lanes = s.load(highest.as_ptr());
             own.own_scores::<S, N>(s, block, first, after, &mut lanes, line);
             s.store(highest.as_mut_ptr(), lanes);
         }
     }
-}
+);
 
-/// [`Queries::runs`] of one query as a separate function, for the queries of a group.
-pub(super) struct OwnValues<'t, N: KvFormat, const G: usize> {
-    pub(super) own: Queries<'t>,
-    pub(super) part: Part,
-    pub(super) weights: *const f32,
-    pub(super) after: *const N::KvElement,
-    /// `G` vectors, to which the sums are added.
-    pub(super) sums: &'t mut [f32; MAX_PANEL],
-}
-
-impl<N: KvFormat, const G: usize> SimdOp for OwnValues<'_, N, G> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: SimdF32>(self, s: S) {
+simd_op!(
+    /// [`Queries::runs`] of one query as a separate function, for the queries of a group. Adds the sums to the `G`
+    /// vectors in `sums`.
+    ///
+    /// # Safety
+    /// As [`Queries::runs`].
+    pub(super) unsafe fn own_values<S: SimdF32, N: KvFormat, const G: usize>(
+        s: S,
+        own: Queries<'_>,
+        part: Part,
+        weights: *const f32,
+        after: *const N::KvElement,
+        sums: &mut [f32; MAX_PANEL],
+    ) {
         const { assert!(G * S::LANES <= MAX_PANEL) };
-        let Self { own, part, weights, after, sums } = self;
         let mut acc = [[s.splat(0.0); G]; 1];
-        // SAFETY: only `KvView::columns` builds this value, under the same contract. `G` vectors fit in `sums`.
+        // SAFETY: the caller's contract. `G` vectors fit in `sums`.
         unsafe {
             for (g, x) in acc[0].iter_mut().enumerate() {
                 *x = s.load(sums.as_ptr().add(g * S::LANES));
@@ -267,7 +262,7 @@ impl<N: KvFormat, const G: usize> SimdOp for OwnValues<'_, N, G> {
             }
         }
     }
-}
+);
 
 /// Keys `start..end` of a block, and one group of output columns.
 #[derive(Clone, Copy)]

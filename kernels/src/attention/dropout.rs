@@ -2,7 +2,7 @@
 //! contain their code.
 
 use crate::dropout::{DropMask, HeadDrops};
-use crate::simd::{SimdF32, SimdOp};
+use crate::simd::simd_op;
 
 /// Weights of `queries` queries from `query` for `keys` keys from `key`. The weights of each query are in one line,
 /// with space for whole vectors of keys and for a multiple of 8 weights.
@@ -15,55 +15,40 @@ pub(super) struct Tile {
     pub(super) keys: usize,
 }
 
-/// Computes the dropout mask of a tile.
-pub(super) struct Decide<'d> {
-    pub(super) tile: Tile,
-    pub(super) to: &'d mut DropMask,
-}
-
-impl SimdOp for Decide<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: SimdF32>(self, _: S) {
-        let Tile { drops, query, queries, key, keys } = self.tile;
-        drops.decide(query..query + queries, (key, keys), self.to);
+simd_op!(
+    /// Computes the dropout mask of a tile.
+    pub(super) fn decide<S: SimdF32>(_s: S, tile: Tile, to: &mut DropMask) {
+        let Tile { drops, query, queries, key, keys } = tile;
+        drops.decide(query..query + queries, (key, keys), to);
     }
-}
+);
 
-/// Applies the mask of a tile to its weights in the lines at `lines`, `stride` floats apart.
-pub(super) struct Apply<'d> {
-    pub(super) tile: Tile,
-    pub(super) from: &'d DropMask,
-    pub(super) lines: *mut f32,
-    pub(super) stride: usize,
-}
-
-impl SimdOp for Apply<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: SimdF32>(self, _: S) {
-        let Tile { drops, queries, keys, .. } = self.tile;
-        // SAFETY: the creator of this value has computed the mask of this tile, and `lines` has the lines of the tile.
-        unsafe { drops.apply(self.from, (queries, keys), self.lines, self.stride) }
+simd_op!(
+    /// Applies the mask of a tile to its weights in the lines at `lines`, `stride` floats apart.
+    ///
+    /// # Safety
+    /// [`decide`] has computed `from` for this tile. Its lines are valid for reads and writes.
+    pub(super) unsafe fn apply<S: SimdF32>(
+        _s: S,
+        tile: Tile,
+        from: &DropMask,
+        lines: *mut f32,
+        stride: usize,
+    ) {
+        let Tile { drops, queries, keys, .. } = tile;
+        // SAFETY: the caller's contract.
+        unsafe { drops.apply(from, (queries, keys), lines, stride) }
     }
-}
+);
 
-/// Computes and applies the mask of a tile, with little stack.
-pub(super) struct DropOnce {
-    pub(super) tile: Tile,
-    pub(super) lines: *mut f32,
-    pub(super) stride: usize,
-}
-
-impl SimdOp for DropOnce {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: SimdF32>(self, _: S) {
-        let Self { tile: Tile { drops, query, queries, key, keys }, lines, stride } = self;
-        // SAFETY: the creator of this value ensures that `lines` has the lines of the tile.
+simd_op!(
+    /// Computes and applies the mask of a tile, with little stack.
+    ///
+    /// # Safety
+    /// The lines of the tile are valid for reads and writes.
+    pub(super) unsafe fn drop_once<S: SimdF32>(_s: S, tile: Tile, lines: *mut f32, stride: usize) {
+        let Tile { drops, query, queries, key, keys } = tile;
+        // SAFETY: the caller's contract.
         unsafe { drops.drop_from((query, queries), (key, keys), lines, stride) }
     }
-}
+);

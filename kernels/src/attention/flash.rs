@@ -11,15 +11,14 @@
 
 use super::bias::hides;
 #[cfg(feature = "train")]
-use super::dropout::{DropOnce, Tile};
+use super::dropout::{Tile, drop_once};
 use super::head_params::HeadParams;
 use super::kv_dtype::{KvFormat, PanelView, load};
 use super::online_softmax::{Block, Factors, KEY_BLOCK, Running, WeightLines, exponentials};
 use super::prefetched_tile::{SINGLE_ROW_DISTANCE, tile_prefetched};
 use crate::gemm::{MAX_MR, Rows};
 use crate::parallel::share;
-use crate::simd::{CACHE_LINE_F32, SimdF32, SimdOp};
-use core::marker::PhantomData;
+use crate::simd::{CACHE_LINE_F32, SimdF32, simd_op};
 use core::mem::MaybeUninit;
 
 /// Queries that share one pass over a block of keys. The pass reads keys and values from the outer caches once for all
@@ -51,38 +50,23 @@ impl Scores {
     }
 }
 
-/// Arguments of [`HeadParams::tile`].
-struct TileArgs<'t> {
-    head: &'t HeadParams,
-    block: Block,
-    row: usize,
-    running: &'t mut [Running],
-    scores: &'t mut Scores,
-}
-
-impl<'t> TileArgs<'t> {
-    #[inline(always)]
-    fn with_rows<N, const MR: usize, const NV: usize>(self) -> TileCall<'t, N, MR, NV> {
-        TileCall { tile: self, format: PhantomData }
-    }
-}
-
-/// [`HeadParams::tile`] as a separate function. A value is only built where the contract of `tile` holds.
-struct TileCall<'t, N, const MR: usize, const NV: usize> {
-    tile: TileArgs<'t>,
-    format: PhantomData<N>,
-}
-
-impl<N: KvFormat, const MR: usize, const NV: usize> SimdOp for TileCall<'_, N, MR, NV> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: SimdF32>(self, s: S) {
-        let TileArgs { head, block, row, running, scores } = self.tile;
-        // SAFETY: only `HeadParams::attend` builds this value, under the contract of `tile`.
+simd_op!(
+    /// [`HeadParams::tile`] as a separate function.
+    ///
+    /// # Safety
+    /// As [`HeadParams::tile`].
+    unsafe fn tile_call<S: SimdF32, N: KvFormat, const MR: usize, const NV: usize>(
+        s: S,
+        head: &HeadParams,
+        block: Block,
+        row: usize,
+        running: &mut [Running],
+        scores: &mut Scores,
+    ) {
+        // SAFETY: the caller's contract.
         unsafe { head.tile::<S, N, MR, NV>(s, block, row, running, scores) }
     }
-}
+);
 
 /// Most rows of a tile of queries. The code of a tile is compiled once for each number of rows.
 const fn max_tile_rows<S: SimdF32, N: KvFormat>() -> usize {
@@ -122,23 +106,23 @@ impl HeadParams {
                 // costs one hundredth of their time. Smaller tiles are called: inlined, they would take several times
                 // as long to compile.
                 let rows = local.len();
-                let tile = TileArgs { head: self, block, row, running, scores };
-                if const { max_tile_rows::<S, N>() >= 2 } && rows == 2 {
-                    s.call_noinline(tile.with_rows::<N, 2, NV>());
-                } else if const { max_tile_rows::<S, N>() >= 3 } && rows == 3 {
-                    s.call_noinline(tile.with_rows::<N, 3, NV>());
-                } else if const { max_tile_rows::<S, N>() >= 4 } && rows == 4 {
-                    s.call_noinline(tile.with_rows::<N, 4, NV>());
-                } else if const { max_tile_rows::<S, N>() >= 5 } && rows == 5 {
-                    // SAFETY: the `# Safety` contract of `attend` holds.
-                    unsafe { self.tile::<S, N, 5, NV>(s, block, row, tile.running, tile.scores) };
-                } else if const { max_tile_rows::<S, N>() >= 6 } && rows == 6 {
-                    const { assert!(MAX_MR == 6, "an arm for each height of a tile") };
-                    // SAFETY: the `# Safety` contract of `attend` holds.
-                    unsafe { self.tile::<S, N, 6, NV>(s, block, row, tile.running, tile.scores) };
-                } else {
-                    debug_assert_eq!(rows, 1);
-                    s.call_noinline(tile.with_rows::<N, 1, NV>());
+                // SAFETY: the `# Safety` contract of `attend` holds.
+                unsafe {
+                    if const { max_tile_rows::<S, N>() >= 2 } && rows == 2 {
+                        s.call_noinline(tile_call::<N, 2, NV>(self, block, row, running, scores));
+                    } else if const { max_tile_rows::<S, N>() >= 3 } && rows == 3 {
+                        s.call_noinline(tile_call::<N, 3, NV>(self, block, row, running, scores));
+                    } else if const { max_tile_rows::<S, N>() >= 4 } && rows == 4 {
+                        s.call_noinline(tile_call::<N, 4, NV>(self, block, row, running, scores));
+                    } else if const { max_tile_rows::<S, N>() >= 5 } && rows == 5 {
+                        self.tile::<S, N, 5, NV>(s, block, row, running, scores);
+                    } else if const { max_tile_rows::<S, N>() >= 6 } && rows == 6 {
+                        const { assert!(MAX_MR == 6, "an arm for each height of a tile") };
+                        self.tile::<S, N, 6, NV>(s, block, row, running, scores);
+                    } else {
+                        debug_assert_eq!(rows, 1);
+                        s.call_noinline(tile_call::<N, 1, NV>(self, block, row, running, scores));
+                    }
                 }
             }
             key += block.len;
@@ -223,11 +207,8 @@ impl HeadParams {
         #[cfg(feature = "train")]
         if let Some(drops) = self.drops {
             let tile = Tile { drops, query: row, queries: MR, key: block.key, keys: max_seen };
-            s.call_noinline(DropOnce {
-                tile,
-                lines: scores.lines.0.as_mut_ptr(),
-                stride: KEY_BLOCK,
-            });
+            // SAFETY: there is a line of `KEY_BLOCK` floats for each query of the tile.
+            unsafe { s.call_noinline(drop_once(tile, scores.lines.0.as_mut_ptr(), KEY_BLOCK)) };
         }
         let last = block.key + block.len >= self.limit(row + MR - 1);
         // Not `array::from_fn`: it may not be inlined, and then it is not compiled for this instruction set.

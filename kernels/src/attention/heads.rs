@@ -35,7 +35,7 @@ fn stepped(shape: [usize; 3], token_stride: usize, head_stride: usize) -> Layout
 
 /// The distances between the rows of a view, in elements.
 #[derive(Clone, Copy)]
-pub(super) struct Layout {
+struct Layout {
     token_stride: usize,
     head_stride: usize,
     /// Tokens of a batch element and the distance to the next one; `usize::MAX` and 0 if there is only one.
@@ -73,18 +73,13 @@ impl Layout {
     }
 
     /// Offset of `(token, head, 0)`. It divides only in views of several batch elements.
-    pub(super) const fn offset(&self, token: usize, head: usize) -> usize {
+    const fn offset(&self, token: usize, head: usize) -> usize {
         let (batch, token) = if token < self.batch_tokens {
             (0, token)
         } else {
             (token / self.batch_tokens, token % self.batch_tokens)
         };
         batch * self.batch_stride + token * self.token_stride + head * self.head_stride
-    }
-
-    /// Elements from one token to the next of the same batch element.
-    pub(super) const fn token_stride(&self) -> usize {
-        self.token_stride
     }
 }
 
@@ -539,12 +534,29 @@ impl<'a> HeadsMut<'a> {
         self.layout.head_stride
     }
 
-    pub(super) const fn layout(&self) -> Layout {
-        self.layout
+    /// Pointers to the rows that threads can share; each thread writes its own rows.
+    pub(super) const fn shared(&mut self) -> HeadPtrs<'_> {
+        HeadPtrs { first: SharedMut::from_first(self.first), layout: self.layout }
+    }
+}
+
+/// The rows of a tensor of which each task writes its own: as [`RowPtrs`](crate::rows::RowPtrs), for tokens and
+/// heads.
+#[derive(Clone, Copy)]
+pub(super) struct HeadPtrs<'a> {
+    first: SharedMut<'a>,
+    layout: Layout,
+}
+
+impl HeadPtrs<'_> {
+    /// The address of the row of a token in a head.
+    pub(super) fn at(&self, token: usize, head: usize) -> *mut f32 {
+        self.first.as_ptr().wrapping_add(self.layout.offset(token, head))
     }
 
-    pub(crate) const fn shared(&mut self) -> SharedMut<'_> {
-        SharedMut::from_first(self.first)
+    /// Elements from one token to the next of the same batch element.
+    pub(super) const fn token_stride(&self) -> usize {
+        self.layout.token_stride
     }
 }
 

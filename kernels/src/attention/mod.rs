@@ -63,14 +63,15 @@ pub use options::{
 
 pub use prefill::attention_scratch;
 
+use crate::dtype::Dtype;
 use crate::error::Error;
 use crate::isa::Isa;
 use crate::parallel::Parallelism;
 use bias::CheckedBias;
 use panels::{head_floats, value_row};
 use params::{
-    AttentionParams, DecodeRows, KvHead, chunked, count_tasks, dispatch, estimate_work,
-    rows_of_unit,
+    AttentionParams, DecodeRows, KvHead, chunked, count_tasks, decode_rows, estimate_work,
+    rows_of_unit, with_kv_format,
 };
 
 /// Floats of scratch that are enough for any `sequences` sequences with `tokens` keys in total, padding included. It is
@@ -333,8 +334,8 @@ pub fn attention_decode(
     let unit = rows_of_unit(query.tokens(), query.heads(), workers.threads());
     let tasks = query.tokens().div_ceil(unit) * query.heads();
     chunked(tasks, work, workers, &|range| {
-        let steps = DecodeRows { params: &params, cache: *cache, slot_table, unit, range };
-        dispatch(isa, shape.dtype, steps);
+        let rows = DecodeRows { params: &params, cache: *cache, slot_table, unit, range };
+        with_kv_format!(shape.dtype, N => isa.dispatch(decode_rows::<N>(rows)));
     });
     Ok(())
 }

@@ -3,11 +3,11 @@
 
 use super::bias::CheckedBias;
 use super::cache::Cache;
-use super::decode::{self, Attend, KvView, MAX_SHARED_ROWS};
+use super::decode::{self, KvView, MAX_SHARED_ROWS, attend};
 use super::flash::{MIN_QUERY_BLOCK, QUERY_BLOCK, Scores};
 use super::head_params::HeadParams;
-use super::heads::{Heads, HeadsMut, Layout};
-use super::kv_dtype::{F16Kv, F32Kv, KvFormat};
+use super::heads::{HeadPtrs, Heads, HeadsMut};
+use super::kv_dtype::KvFormat;
 use super::online_softmax::WeightLines;
 use super::options::{AttentionOptions, SlotTable, Weights};
 #[cfg(feature = "train")]
@@ -17,8 +17,8 @@ use crate::error::Error;
 use crate::isa::Isa;
 use crate::mask::FullyMasked;
 use crate::parallel::{Workers, share, work_to_share};
-use crate::simd::{MAX_LANES, SimdF32, SimdOp, TileOp};
-use core::marker::PhantomData;
+use crate::shared::SharedMut;
+use crate::simd::{MAX_LANES, SimdF32, simd_op};
 use core::ops::Range;
 
 /// Multiply-adds below which a second thread costs more time than it saves.
@@ -95,21 +95,17 @@ pub(super) struct AttentionParams<'a> {
     fully_masked: FullyMasked,
     dtype: Dtype,
     bias: Option<CheckedBias<'a>>,
-    out: *mut f32,
-    out_layout: Layout,
-    weights: *mut f32,
+    out: HeadPtrs<'a>,
+    weights: Option<SharedMut<'a>>,
     weight_heads: &'a [usize],
     weights_head: usize,
     weights_query: usize,
     weights_len: usize,
-    /// `[query tokens, heads, 2]`; null if the sums are not saved.
-    sums: *mut f32,
+    /// `[query tokens, heads, 2]`, if the sums are saved.
+    sums: Option<SharedMut<'a>>,
     #[cfg(feature = "train")]
     dropout: Option<WeightDropout<'a>>,
 }
-
-// SAFETY: the pointers refer to exclusively borrowed memory, of which each task writes its own rows.
-unsafe impl Sync for AttentionParams<'_> {}
 
 impl<'a> AttentionParams<'a> {
     pub(super) fn new(
@@ -117,7 +113,7 @@ impl<'a> AttentionParams<'a> {
         kv_heads: usize,
         options: &AttentionOptions<'_>,
         bias: Option<CheckedBias<'a>>,
-        out: &mut HeadsMut<'_>,
+        out: &'a mut HeadsMut<'_>,
         weights: Option<Weights<'a>>,
     ) -> Self {
         let mut params = Self {
@@ -128,19 +124,18 @@ impl<'a> AttentionParams<'a> {
             fully_masked: options.fully_masked,
             dtype: Dtype::F32,
             bias,
-            out_layout: out.layout(),
-            out: out.shared().as_ptr(),
-            weights: core::ptr::null_mut(),
+            out: out.shared(),
+            weights: None,
             weight_heads: &[],
             weights_head: 0,
             weights_query: 0,
             weights_len: 0,
-            sums: core::ptr::null_mut(),
+            sums: None,
             #[cfg(feature = "train")]
             dropout: None,
         };
         if let Some(weights) = weights {
-            params.weights = weights.data.as_mut_ptr();
+            params.weights = Some(SharedMut::new(weights.data));
             params.weight_heads = weights.heads;
             params.weights_head = weights.head_stride;
             params.weights_query = weights.query_stride;
@@ -155,10 +150,10 @@ impl<'a> AttentionParams<'a> {
         self.scale
     }
 
-    /// Address of the output of a query token in a head, and the stride to the next token.
+    /// The rows of the output.
     #[cfg(feature = "train")]
-    pub(super) fn out(&self, token: usize, head: usize) -> (*mut f32, usize) {
-        (self.out.wrapping_add(self.out_layout.offset(token, head)), self.out_layout.token_stride())
+    pub(super) fn out(&self) -> HeadPtrs<'a> {
+        self.out
     }
 
     /// Sets the dropout of weights. The caller has checked that each query token has a sentence.
@@ -174,13 +169,13 @@ impl<'a> AttentionParams<'a> {
 
     /// Whether the sums are saved, as in the forward pass of training.
     pub(super) fn saves_sums(&self) -> bool {
-        !self.sums.is_null()
+        self.sums.is_some()
     }
 
     /// Also writes the maximum score and the reciprocal of the sum of the weights of each query and head to `sums`. The
     /// caller has checked its length.
     pub(super) fn save_sums(&mut self, sums: &'a mut [f32]) {
-        self.sums = sums.as_mut_ptr();
+        self.sums = Some(SharedMut::new(sums));
     }
 
     /// The parameters of head `head`, with queries from `kv.query_start`.
@@ -195,8 +190,9 @@ impl<'a> AttentionParams<'a> {
             None => ((core::ptr::null(), 0), false, false),
         };
         let chosen = self.weight_heads.iter().position(|&wanted| wanted == head);
-        let weights = chosen.map_or(core::ptr::null_mut(), |index| {
-            self.weights.wrapping_add(index * self.weights_head + start * self.weights_query)
+        let weights = self.weights.zip(chosen).map_or(core::ptr::null_mut(), |(weights, index)| {
+            let first = index * self.weights_head + start * self.weights_query;
+            weights.as_ptr().wrapping_add(first)
         });
         let (first_limit, limit_step) = if self.causal {
             (kv.key_len as isize - kv.query_len as isize + 1, 1)
@@ -210,8 +206,8 @@ impl<'a> AttentionParams<'a> {
             next_keys: kv.next_keys,
             values: kv.values,
             value_row: kv.value_row,
-            out: self.out.wrapping_add(self.out_layout.offset(start, head)),
-            out_row: self.out_layout.token_stride(),
+            out: self.out.at(start, head),
+            out_row: self.out.token_stride(),
             head_dim: self.query.head_dim(),
             scale: self.scale,
             key_len: kv.key_len,
@@ -226,11 +222,9 @@ impl<'a> AttentionParams<'a> {
             weights,
             weights_row: self.weights_query,
             weights_len: self.weights_len,
-            sums: if self.sums.is_null() {
-                self.sums
-            } else {
-                self.sums.wrapping_add(2 * (start * self.query.heads() + head))
-            },
+            sums: self.sums.map_or(core::ptr::null_mut(), |sums| {
+                sums.as_ptr().wrapping_add(2 * (start * self.query.heads() + head))
+            }),
             sums_row: 2 * self.query.heads(),
             #[cfg(feature = "train")]
             drops: self.dropout.and_then(|dropout| dropout.of_head(start, head)),
@@ -260,91 +254,72 @@ impl<'a> AttentionParams<'a> {
         }
         let blocks = longest.div_ceil(block);
         chunked(sequences * heads * blocks, work, workers, &|range| {
-            let blocks = PrefillBlocks { params: self, kv, heads, block, blocks, range };
-            dispatch(isa, self.dtype, blocks);
+            with_kv_format!(self.dtype, N => {
+                isa.dispatch(prefill_blocks::<N>(self, kv, block, blocks, range))
+            });
         });
     }
 
     /// Computes attention for every query of one sequence that reads key-value head `head`.
     pub(super) fn run_head(&self, isa: Isa, head: usize, kv: KvHead) {
-        let heads = self.query.heads();
         let block = QUERY_BLOCK;
         let blocks = kv.query_len.div_ceil(block);
         let first = head * self.group * blocks;
         let range = first..first + self.group * blocks;
         let kv = &|_, _| kv;
-        dispatch(isa, self.dtype, PrefillBlocks { params: self, kv, heads, block, blocks, range });
+        with_kv_format!(self.dtype, N => {
+            isa.dispatch(prefill_blocks::<N>(self, kv, block, blocks, range))
+        });
     }
 }
 
-/// A range of `(sequence, head, block of queries)`.
-struct PrefillBlocks<'a> {
-    params: &'a AttentionParams<'a>,
-    kv: &'a (dyn Fn(usize, usize) -> KvHead + Sync),
-    heads: usize,
-    /// Queries per block, and blocks of the longest sequence.
-    block: usize,
-    blocks: usize,
-    range: Range<usize>,
-}
-
-impl KvOp for PrefillBlocks<'_> {
-    #[inline(always)]
-    fn attend<S: SimdF32, N: KvFormat, const NV: usize>(self, s: S) {
+simd_op!(
+    /// A range of `(sequence, head, block of queries)`, with `block` queries in a block and `blocks` blocks for the
+    /// longest sequence.
+    fn prefill_blocks<S: SimdF32, N: KvFormat, const NV: usize = { S::PANEL / S::LANES }>(
+        s: S,
+        params: &AttentionParams<'_>,
+        kv: &(dyn Fn(usize, usize) -> KvHead + Sync),
+        block: usize,
+        blocks: usize,
+        range: Range<usize>,
+    ) {
+        let heads = params.query.heads();
         let mut scores = Scores::new();
-        for task in self.range {
-            let (pair, block) = (task / self.blocks, task % self.blocks);
-            let (index, head) = (pair / self.heads, pair % self.heads);
-            let kv = (self.kv)(index, head / self.params.group);
-            let start = block * self.block;
+        for task in range {
+            let (pair, index_of_block) = (task / blocks, task % blocks);
+            let (index, head) = (pair / heads, pair % heads);
+            let kv = kv(index, head / params.group);
+            let start = index_of_block * block;
             if start >= kv.query_len {
                 continue;
             }
-            let count = (kv.query_len - start).min(self.block);
-            let head = self.params.head(&kv, head);
+            let count = (kv.query_len - start).min(block);
+            let head = params.head(&kv, head);
             // SAFETY: the entry points checked the views and ranges (`check.rs`). Only this task writes these rows.
             unsafe { head.attend::<S, N, NV>(s, start, count, &mut scores) };
         }
     }
-}
+);
 
-/// A kernel that is generic over the dtype of keys and values, which `dispatch` selects at run time.
-pub(super) trait KvOp {
-    fn attend<S: SimdF32, N: KvFormat, const NV: usize>(self, s: S);
-}
-
-/// Runs `kernel` on keys and values of `dtype`. Each dtype has a separate entry, so that the stack holds the scores
-/// of one dtype only.
-pub(super) fn dispatch<K: KvOp>(isa: Isa, dtype: Dtype, kernel: K) {
-    match dtype {
-        Dtype::F32 => isa.dispatch(WithFormat::<K, F32Kv>(kernel, PhantomData)),
-        Dtype::F16 if cfg!(feature = "f16") => {
-            isa.dispatch(WithFormat::<K, F16Kv>(kernel, PhantomData));
+/// Evaluates `$run` with `$N` as the [`KvFormat`] of `$dtype`. Each format has a separate entry, so that the stack
+/// holds the scores of one format only.
+macro_rules! with_kv_format {
+    ($dtype:expr, $N:ident => $run:expr) => {
+        match $dtype {
+            Dtype::F32 => {
+                type $N = $crate::attention::kv_dtype::F32Kv;
+                $run
+            }
+            Dtype::F16 if cfg!(feature = "f16") => {
+                type $N = $crate::attention::kv_dtype::F16Kv;
+                $run
+            }
+            _ => unreachable!("`CacheShape::len` rejects the dtype"),
         }
-        _ => unreachable!("`CacheShape::len` rejects the dtype"),
-    }
+    };
 }
-
-/// A kernel that reads keys and values in the format `N`.
-struct WithFormat<K, N>(K, PhantomData<N>);
-
-impl<K: KvOp, N: KvFormat> SimdOp for WithFormat<K, N> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: SimdF32>(self, s: S) {
-        s.with_tile_width(self);
-    }
-}
-
-impl<K: KvOp, N: KvFormat> TileOp for WithFormat<K, N> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: SimdF32, const NV: usize>(self, s: S) {
-        self.0.attend::<S, N, NV>(s);
-    }
-}
+pub(super) use with_kv_format;
 
 /// A range of `(unit of rows, head)` of a decode step.
 pub(super) struct DecodeRows<'a> {
@@ -356,20 +331,27 @@ pub(super) struct DecodeRows<'a> {
     pub(super) range: core::ops::Range<usize>,
 }
 
-impl KvOp for DecodeRows<'_> {
-    #[inline(always)]
-    fn attend<S: SimdF32, N: KvFormat, const NV: usize>(self, s: S) {
-        let heads = self.params.query.heads();
-        let rows = self.slot_table.lens.len();
+simd_op!(
+    /// Computes attention for the rows and heads of `decode`.
+    pub(super) fn decode_rows<
+        S: SimdF32,
+        N: KvFormat,
+        const NV: usize = { S::PANEL / S::LANES },
+    >(
+        s: S,
+        decode: DecodeRows<'_>,
+    ) {
+        let heads = decode.params.query.heads();
+        let rows = decode.slot_table.lens.len();
         let mut lines = WeightLines::new();
-        let mut task = self.range.start;
-        while task < self.range.end {
+        let mut task = decode.range.start;
+        while task < decode.range.end {
             let (unit, first) = (task / heads, task % heads);
-            let count = (heads - first).min(self.range.end - task);
-            let end = rows.min((unit + 1) * self.unit);
-            let mut row = unit * self.unit;
+            let count = (heads - first).min(decode.range.end - task);
+            let end = rows.min((unit + 1) * decode.unit);
+            let mut row = unit * decode.unit;
             while row < end {
-                let group = self.group::<S>(row, end);
+                let group = decode.group::<S>(row, end);
                 // The heads of a row are processed in order, as they are in memory.
                 for head in first..first + count {
                     let next = if head + 1 < first + count {
@@ -384,23 +366,15 @@ impl KvOp for DecodeRows<'_> {
                     unsafe {
                         match group.rows {
                             4 if const { max_shared_rows::<S>() >= 4 } => {
-                                let view = self.view::<4>(&group, (row, head), next);
-                                s.call_noinline(Attend::<N, 4, NV> {
-                                    view,
-                                    lines: &mut lines,
-                                    format: PhantomData,
-                                });
+                                let view = decode.view::<4>(&group, (row, head), next);
+                                s.call_noinline(attend::<N, 4, NV>(view, &mut lines));
                             }
                             2 if const { max_shared_rows::<S>() >= 2 } => {
-                                let view = self.view::<2>(&group, (row, head), next);
-                                s.call_noinline(Attend::<N, 2, NV> {
-                                    view,
-                                    lines: &mut lines,
-                                    format: PhantomData,
-                                });
+                                let view = decode.view::<2>(&group, (row, head), next);
+                                s.call_noinline(attend::<N, 2, NV>(view, &mut lines));
                             }
                             _ => {
-                                let view = self.view::<1>(&group, (row, head), next);
+                                let view = decode.view::<1>(&group, (row, head), next);
                                 view.attend::<S, N, NV>(s, &mut lines);
                             }
                         }
@@ -411,7 +385,7 @@ impl KvOp for DecodeRows<'_> {
             task += count;
         }
     }
-}
+);
 
 /// Most rows that share one pass over common keys and values. It is one on instruction sets without prefetch, where
 /// computing takes longer than reading.

@@ -16,7 +16,7 @@ use crate::isa::Isa;
 use crate::mask::FullyMasked;
 use crate::parallel::{Parallelism, Workers};
 use crate::shared::SharedMut;
-use crate::simd::{CACHE_LINE_F32, SimdF32, SimdOp};
+use crate::simd::{CACHE_LINE_F32, simd_op};
 
 /// Key-value heads per thread from which heads are not split into blocks of queries.
 const HEADS_PER_THREAD: usize = 4;
@@ -223,7 +223,7 @@ impl Prefill<'_> {
             at.wrapping_add(self.panels(index))
         };
         let Qkv { key, value, .. } = self.qkv;
-        self.isa.dispatch(Prepare { key, value, head, sequence, value_len, keys: at, values });
+        self.isa.dispatch(copy_head(key, value, head, sequence, value_len, at, values));
     }
 
     /// Prefetches the rows of a task if it has few. The rows of one head are too short for the hardware prefetcher, and
@@ -236,14 +236,12 @@ impl Prefill<'_> {
         }
         let Qkv { query, key, value } = self.qkv;
         let queries = query.at(query_start, head * (query.heads() / self.kv_heads()));
-        self.isa.dispatch(PrefetchNext {
-            rows: [
-                (key.at(key_start, head), key.token_stride(), key_len),
-                (value.at(key_start, head), value.token_stride(), key_len),
-                (queries, query.token_stride(), query_len),
-            ],
-            elements: key.head_dim(),
-        });
+        let rows = [
+            (key.at(key_start, head), key.token_stride(), key_len),
+            (value.at(key_start, head), value.token_stride(), key_len),
+            (queries, query.token_stride(), query_len),
+        ];
+        self.isa.dispatch(prefetch_rows(rows, key.head_dim()));
     }
 
     /// The keys and values of one head of one sequence that [`Prefill::prepare`] has copied to `at`.
@@ -269,47 +267,33 @@ impl Prefill<'_> {
     }
 }
 
-/// Prefetches three sets of rows: their address (which may be invalid), stride and number.
-struct PrefetchNext {
-    rows: [(*const f32, usize, usize); 3],
-    elements: usize,
-}
-
-impl SimdOp for PrefetchNext {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: SimdF32>(self, s: S) {
-        for (at, stride, count) in self.rows {
+simd_op!(
+    /// Prefetches three sets of rows: their address (which may be invalid), stride and number.
+    fn prefetch_rows<S: SimdF32>(s: S, rows: [(*const f32, usize, usize); 3], elements: usize) {
+        for (at, stride, count) in rows {
             for row in 0..count {
-                for column in (0..self.elements).step_by(CACHE_LINE_F32) {
+                for column in (0..elements).step_by(CACHE_LINE_F32) {
                     let offset = row.wrapping_mul(stride).wrapping_add(column);
                     s.prefetch_l2(at.wrapping_add(offset));
                 }
             }
         }
     }
-}
+);
 
-/// Copies the keys of one head of one sequence into panels, and its values into rows.
-struct Prepare<'a> {
-    key: Heads<'a>,
-    value: Heads<'a>,
-    head: usize,
-    sequence: Sequence,
-    /// Value rows to copy.
-    value_len: usize,
-    keys: *mut f32,
-    /// Null when values are read in place.
-    values: *mut f32,
-}
-
-impl SimdOp for Prepare<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: SimdF32>(self, s: S) {
-        let Self { key, value, head, sequence, value_len, keys, values } = self;
+simd_op!(
+    /// Copies the keys of one head of one sequence into panels, and `value_len` values into rows. `values` is null if
+    /// values are read in place.
+    fn copy_head<S: SimdF32>(
+        s: S,
+        key: Heads<'_>,
+        value: Heads<'_>,
+        head: usize,
+        sequence: Sequence,
+        value_len: usize,
+        keys: *mut f32,
+        values: *mut f32,
+    ) {
         let start = sequence.key_start;
         // SAFETY: `check::keys` checked that the sequence's tokens exist. The scratch has separate space for this task.
         unsafe {
@@ -319,4 +303,4 @@ impl SimdOp for Prepare<'_> {
             }
         }
     }
-}
+);

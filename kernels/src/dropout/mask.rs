@@ -6,8 +6,9 @@ use crate::float_mode::in_default_mode;
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Parallelism;
-use crate::rows::for_rows;
-use crate::simd::{SimdF32, SimdOp};
+use crate::rows::{RowPtrs, for_rows};
+use crate::simd::simd_op;
+use core::ops::Range;
 
 /// Decisions in one block.
 pub(super) const DECISIONS: usize = 8;
@@ -74,37 +75,28 @@ impl Dropout {
     }
 }
 
-/// Drops elements of rows, in place or while adding them to an output.
-struct Rows<'a> {
-    philox: Philox,
-    share: Share,
-    sentences: &'a [u32],
-    positions: &'a [u32],
-    columns: usize,
-    /// The input and its row stride; `None` if the input is `to`.
-    from: Option<(*const f32, usize)>,
-    to: *mut f32,
-    to_stride: usize,
-}
-
-impl SimdOp for Rows<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: SimdF32>(self, _: S) {
-        let Self { philox, share, columns, from, to, to_stride, .. } = self;
+simd_op!(
+    /// Drops elements of rows, in place if there is no `from`, otherwise while adding those of `from` to `to`. `of` are
+    /// the sentence and the position of each row.
+    fn drop_rows<S: SimdF32>(
+        _s: S,
+        random: (Philox, Share),
+        of: (&[u32], &[u32]),
+        rows: Range<usize>,
+        columns: usize,
+        from: Option<RowPtrs<'_>>,
+        to: RowPtrs<'_>,
+    ) {
+        let (philox, share) = random;
         let mut blocks = [[0u64; 2]; BLOCKS];
-        for (row, (&sentence, &position)) in self.sentences.iter().zip(self.positions).enumerate() {
-            // SAFETY: `dropout` and `dropout_add` checked that the views have `columns` contiguous floats in each row
-            // and, in `check`, that there is one sentence and one position for each row; `for_rows` gives each task
-            // its own rows.
+        for row in rows {
+            // SAFETY: `run` checked with `RowPtrs` that the matrices have these rows of `columns` floats; `for_rows`
+            // gives each task its own rows.
             let (x, out) = unsafe {
-                let out = core::slice::from_raw_parts_mut(to.add(row * to_stride), columns);
-                let x = from.map(|(from, stride)| {
-                    core::slice::from_raw_parts(from.add(row * stride), columns)
-                });
-                (x, out)
+                let out = core::slice::from_raw_parts_mut(to.row(row), columns);
+                (from.map(|from| core::slice::from_raw_parts(from.row(row), columns)), out)
             };
+            let (sentence, position) = (of.0[row], of.1[row]);
             let first = u64::from(position).wrapping_mul(columns as u64);
             let mut done = 0;
             while done < columns {
@@ -140,7 +132,7 @@ impl SimdOp for Rows<'_> {
             }
         }
     }
-}
+);
 
 impl Share {
     #[inline(always)]
@@ -149,9 +141,26 @@ impl Share {
     }
 }
 
-fn check(sentences: &[u32], positions: &[u32], rows: usize) -> Result<(), Error> {
+/// `from` is the input; `None` if it is `to`.
+fn run(
+    isa: Isa,
+    dropout: &Dropout,
+    (sentences, positions): (&[u32], &[u32]),
+    [rows, columns]: [usize; 2],
+    from: Option<RowPtrs<'_>>,
+    to: RowPtrs<'_>,
+    parallelism: Parallelism<'_>,
+) -> Result<(), Error> {
     Error::check_len("sentences", rows, sentences)?;
-    Error::check_len("positions", rows, positions)
+    Error::check_len("positions", rows, positions)?;
+    let (share, philox) = (dropout.share()?, dropout.philox(OF_ROWS));
+    if share.dropped > 0 || from.is_some() {
+        for_rows(parallelism.workers(), rows, columns, &|rows| {
+            let of = (sentences, positions);
+            isa.dispatch(drop_rows((philox, share), of, rows, columns, from, to));
+        });
+    }
+    Ok(())
 }
 
 /// Each element of `x` `[rows, columns]` becomes 0 or is divided by the probability that it is not dropped. The same
@@ -188,30 +197,9 @@ pub fn dropout(
     mut x: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
-    let (rows, columns, to_stride) = (x.rows(), x.columns(), x.row_stride());
-    check(sentences, positions, rows)?;
-    x.read().check_contiguous_rows("x")?;
-    let (share, philox) = (dropout.share()?, dropout.philox(OF_ROWS));
-    if share.dropped == 0 {
-        return Ok(());
-    }
-    let shared = x.shared();
-    for_rows(parallelism.workers(), rows, columns, &|range| {
-        // SAFETY: the view contains every row, and each task has its own rows.
-        let to = unsafe { shared.as_ptr().add(range.start * to_stride) };
-        let (sentences, positions) = (&sentences[range.clone()], &positions[range]);
-        isa.dispatch(Rows {
-            philox,
-            share,
-            sentences,
-            positions,
-            columns,
-            from: None,
-            to,
-            to_stride,
-        });
-    });
-    Ok(())
+    let shape = [x.rows(), x.columns()];
+    let x = RowPtrs::written("x", &mut x, shape)?;
+    run(isa, dropout, (sentences, positions), shape, None, x, parallelism)
 }
 
 /// `out += dropout(x)` in one pass: a residual connection. The bits are those of [`dropout`] followed by an addition.
@@ -240,22 +228,8 @@ pub fn dropout_add(
     mut out: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
-    let (rows, columns, to_stride) = (out.rows(), out.columns(), out.row_stride());
-    out.read().check_shape("out", x.shape())?;
-    check(sentences, positions, rows)?;
-    x.check_contiguous_rows("x")?;
-    out.read().check_contiguous_rows("out")?;
-    let (share, philox) = (dropout.share()?, dropout.philox(OF_ROWS));
-    let stride = x.row_stride();
-    let shared = out.shared();
-    for_rows(parallelism.workers(), rows, columns, &|range| {
-        // SAFETY: the views contain every row, and each task has its own rows.
-        let (from, to) = unsafe {
-            (x.as_ptr().add(range.start * stride), shared.as_ptr().add(range.start * to_stride))
-        };
-        let (sentences, positions) = (&sentences[range.clone()], &positions[range]);
-        let from = Some((from, stride));
-        isa.dispatch(Rows { philox, share, sentences, positions, columns, from, to, to_stride });
-    });
-    Ok(())
+    let shape = x.shape();
+    let out = RowPtrs::written("out", &mut out, shape)?;
+    let x = RowPtrs::read("x", &x, shape)?;
+    run(isa, dropout, (sentences, positions), shape, Some(x), out, parallelism)
 }

@@ -8,70 +8,57 @@ use crate::error::{Error, Expected};
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Parallelism;
-use crate::rows::for_rows;
-use crate::simd::{SimdF32, SimdOp};
+use crate::rows::{RowPtrs, for_rows};
+use crate::simd::{SimdF32, simd_op};
+use core::ops::Range;
 
-/// Adds the gradients of sorted tokens to the rows of a table.
-struct AddRows<'a> {
-    ids: &'a [u32],
-    /// Token indices, ordered by id, then by index.
-    sorted: &'a [u32],
-    /// This task processes the ids whose first token in `sorted` is in this range.
-    range: core::ops::Range<usize>,
-    skip: Option<u32>,
-    gradient: Matrix<'a>,
-    scale: f32,
-    table: *mut f32,
-    stride: usize,
-}
-
-impl AddRows<'_> {
-    /// The id of the token at `sorted[at]`.
-    #[inline(always)]
-    fn id(&self, at: usize) -> u32 {
-        self.ids[self.sorted[at] as usize]
-    }
-}
-
-impl SimdOp for AddRows<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: SimdF32>(self, s: S) {
-        let mut at = self.range.start;
+simd_op!(
+    /// Adds the gradients of the tokens in `sorted`, which are ordered by id, then by index, to the rows of a table.
+    /// The task processes the ids whose first token in `sorted` is in `range`.
+    fn add_rows<S: SimdF32>(
+        s: S,
+        lookup: (&[u32], f32, Option<u32>),
+        sorted: &[u32],
+        range: Range<usize>,
+        gradient: Matrix<'_>,
+        table: RowPtrs<'_>,
+    ) {
+        let (ids, scale, skip) = lookup;
+        let id_at = |at: usize| ids[sorted[at] as usize];
+        let mut at = range.start;
         // An id that begins before the range belongs to another task.
-        while at > 0 && at < self.range.end && self.id(at) == self.id(at - 1) {
+        while at > 0 && at < range.end && id_at(at) == id_at(at - 1) {
             at += 1;
         }
-        if at == self.range.end {
+        if at == range.end {
             return;
         }
-        let mut id = self.id(at);
-        let columns = self.gradient.columns();
+        let mut id = id_at(at);
+        let columns = gradient.columns();
         loop {
-            if Some(id) != self.skip {
+            if Some(id) != skip {
                 // SAFETY: `embedding_gradient` checked that each id is a row of the table, that table and gradient
                 // have `columns` contiguous floats in each row, and that the gradient has a row for each token. An id
                 // belongs to the task in whose range its tokens begin, so no other task writes its row.
                 unsafe {
-                    let row = self.table.add(id as usize * self.stride);
-                    let token = self.sorted[at] as usize;
-                    let from = self.gradient.as_ptr().add(token * self.gradient.row_stride());
-                    add_scaled(s, from, self.scale, row, columns);
+                    let row = table.row(id as usize);
+                    let token = sorted[at] as usize;
+                    let from = gradient.as_ptr().add(token * gradient.row_stride());
+                    add_scaled(s, from, scale, row, columns);
                 }
             }
             at += 1;
-            if at == self.sorted.len() {
+            if at == sorted.len() {
                 return;
             }
-            let next = self.id(at);
-            if next != id && at >= self.range.end {
+            let next = id_at(at);
+            if next != id && at >= range.end {
                 return;
             }
             id = next;
         }
     }
-}
+);
 
 /// `to[i] += scale * from[i]`. The product is rounded, then the sum: the same bits on every instruction set.
 ///
@@ -170,7 +157,7 @@ pub fn embedding_gradient(
     let (rows, columns) = (d_table.rows(), d_table.columns());
     d_x.check_shape("d_x", [ids.len(), columns])?;
     d_x.check_contiguous_rows("d_x")?;
-    d_table.read().check_contiguous_rows("d_table")?;
+    let table = RowPtrs::written("d_table", &mut d_table, [rows, columns])?;
     // The sort counts tokens in `u32`.
     Error::check_size("length", "ids", Expected::AtMost(u32::MAX as usize), ids.len())?;
     Error::check_indices("id", "token", rows, ids)?;
@@ -184,11 +171,8 @@ pub fn embedding_gradient(
     let sorted = &mut sorted[..ids.len()];
     sort(ids, next, sorted);
     let sorted = &*sorted;
-    let stride = d_table.row_stride();
-    let shared = d_table.shared();
     for_rows(parallelism.workers(), ids.len(), columns, &|range| {
-        let table = shared.as_ptr();
-        isa.dispatch(AddRows { ids, sorted, range, skip, gradient: d_x, scale, table, stride });
+        isa.dispatch(add_rows((ids, scale, skip), sorted, range, d_x, table));
     });
     Ok(())
 }

@@ -1,30 +1,47 @@
 //! The loss of a batch of rows.
 
-use super::passes::LossRows;
+use super::passes::loss_rows;
 use super::smoothing::{IGNORED, RowLoss, Smoothing, TargetProbs};
 use crate::error::{Error, Expected};
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Parallelism;
-use crate::rows::for_rows;
+use crate::rows::{RowPtrs, for_rows};
 use crate::shared::SharedMut;
 
 /// Checks the operands and returns the target distribution of each row.
 fn check(
-    logits: &Matrix<'_>,
+    [rows, columns]: [usize; 2],
     targets: &[u32],
     smoothing: Smoothing,
     losses: &[RowLoss],
 ) -> Result<TargetProbs, Error> {
-    let [rows, columns] = logits.shape();
     Error::check_len("targets", rows, targets)?;
     Error::check_len("losses", rows, losses)?;
-    logits.check_contiguous_rows("logits")?;
     for (row, &target) in targets.iter().enumerate().filter(|&(_, &target)| target != IGNORED) {
         let below = Expected::Below(columns);
         Error::check_item("target", "row", Some(row), below, target as usize)?;
     }
     TargetProbs::new(smoothing, columns)
+}
+
+/// Computes checked rows; without a scale no logit is written.
+fn run(
+    isa: Isa,
+    logits: RowPtrs<'_>,
+    [rows, columns]: [usize; 2],
+    (targets, target_probs): (&[u32], TargetProbs),
+    scale: Option<f32>,
+    losses: &mut [RowLoss],
+    parallelism: Parallelism<'_>,
+) {
+    let losses = SharedMut::new(losses);
+    for_rows(parallelism.workers(), rows, columns, &|range| {
+        // SAFETY: there is one loss for each row, and each task has its own rows.
+        let losses = unsafe { losses.part(range.start, range.len()) };
+        let (logits, targets) = (logits.from(range.start), &targets[range]);
+        isa.dispatch(loss_rows(logits, columns, targets, target_probs, scale, losses));
+    });
 }
 
 /// The losses of rows against their targets. The gradient overwrites the logits.
@@ -75,17 +92,10 @@ pub fn cross_entropy(
     losses: &mut [RowLoss],
     parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
-    let (rows, columns, stride) = (logits.rows(), logits.columns(), logits.row_stride());
-    let target_probs = check(&logits.read(), targets, smoothing, losses)?;
-    let (logits, losses) = (logits.shared(), SharedMut::new(losses));
-    for_rows(parallelism.workers(), rows, columns, &|range| {
-        // SAFETY: the view contains every row, there is one loss for each row, and each task has its own rows.
-        let (logits, losses) = unsafe {
-            (logits.as_ptr().add(range.start * stride), losses.part(range.start, range.len()))
-        };
-        let (targets, scale) = (&targets[range], Some(scale));
-        isa.dispatch(LossRows { logits, stride, columns, targets, target_probs, scale, losses });
-    });
+    let shape = [logits.rows(), logits.columns()];
+    let target_probs = check(shape, targets, smoothing, losses)?;
+    let logits = RowPtrs::written("logits", &mut logits, shape)?;
+    run(isa, logits, shape, (targets, target_probs), Some(scale), losses, parallelism);
     Ok(())
 }
 
@@ -113,26 +123,9 @@ pub fn cross_entropy_loss(
     losses: &mut [RowLoss],
     parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
-    let (rows, columns, stride) = (logits.rows(), logits.columns(), logits.row_stride());
-    let target_probs = check(&logits, targets, smoothing, losses)?;
-    let losses = SharedMut::new(losses);
-    for_rows(parallelism.workers(), rows, columns, &|range| {
-        // SAFETY: the view contains every row, there is one loss for each row, and each task has its own rows. Without
-        // a scale no logit is written.
-        let (from, losses) = unsafe {
-            let from = logits.as_ptr().add(range.start * stride);
-            (from.cast_mut(), losses.part(range.start, range.len()))
-        };
-        let (targets, scale) = (&targets[range], None);
-        isa.dispatch(LossRows {
-            logits: from,
-            stride,
-            columns,
-            targets,
-            target_probs,
-            scale,
-            losses,
-        });
-    });
+    let shape = logits.shape();
+    let target_probs = check(shape, targets, smoothing, losses)?;
+    let logits = RowPtrs::read("logits", &logits, shape)?;
+    run(isa, logits, shape, (targets, target_probs), None, losses, parallelism);
     Ok(())
 }

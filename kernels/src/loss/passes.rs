@@ -3,8 +3,8 @@
 use super::smoothing::{IGNORED, RowLoss, TargetProbs};
 use super::sums::{VIRTUAL, VirtualLanes};
 use crate::math::{EXP_LOWEST, exp_from};
-use crate::rows::{Map, map_slice};
-use crate::simd::{SimdF32, SimdOp};
+use crate::rows::{Map, RowPtrs, map_slice};
+use crate::simd::{SimdF32, simd_op};
 use crate::softmax::block_max;
 
 /// Columns in one block. The block is small because rounding errors grow with the additions in a lane.
@@ -128,30 +128,24 @@ fn narrow(x: f64) -> f32 {
     if x.abs() < f64::from(f32::MIN_POSITIVE) { 0.0 } else { x as f32 }
 }
 
-/// The losses of rows and, if there is a scale, the gradient, which overwrites the logits.
-pub(super) struct LossRows<'a> {
-    pub(super) logits: *mut f32,
-    pub(super) stride: usize,
-    pub(super) columns: usize,
-    pub(super) targets: &'a [u32],
-    pub(super) target_probs: TargetProbs,
-    pub(super) scale: Option<f32>,
-    pub(super) losses: &'a mut [RowLoss],
-}
-
-impl SimdOp for LossRows<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: SimdF32>(self, s: S) {
-        let Self { columns, target_probs, scale, .. } = self;
-        for (row, (&target, loss)) in self.targets.iter().zip(self.losses).enumerate() {
-            // SAFETY: `Logits::check` checked for `cross_entropy` and `cross_entropy_loss` that the view has a row of
-            // `columns` contiguous floats for each target and that a target is a column or `IGNORED`. `cross_entropy`
+simd_op!(
+    /// The losses of rows and, if there is a scale, the gradient, which overwrites the logits.
+    pub(super) fn loss_rows<S: SimdF32>(
+        s: S,
+        logits: RowPtrs<'_>,
+        columns: usize,
+        targets: &[u32],
+        target_probs: TargetProbs,
+        scale: Option<f32>,
+        losses: &mut [RowLoss],
+    ) {
+        for (row, (&target, loss)) in targets.iter().zip(losses).enumerate() {
+            // SAFETY: `RowPtrs` and `check` checked for `cross_entropy` and `cross_entropy_loss` that the matrix has a
+            // row of `columns` floats for each target and that a target is a column or `IGNORED`. `cross_entropy`
             // passes a scale and rows that only this task writes. `cross_entropy_loss` passes no scale, and then
             // nothing is written.
             unsafe {
-                let logits = self.logits.add(row * self.stride);
+                let logits = logits.row(row);
                 if target == IGNORED {
                     if scale.is_some() {
                         logits.write_bytes(0, columns);
@@ -171,7 +165,7 @@ impl SimdOp for LossRows<'_> {
             }
         }
     }
-}
+);
 
 /// The losses of a row with these sums.
 ///

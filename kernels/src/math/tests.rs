@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::Isa;
-use crate::simd::SimdOp;
 use core::ops::RangeInclusive;
 
 #[derive(Clone, Copy)]
@@ -14,14 +13,8 @@ enum Function {
     Tanh,
 }
 
-struct Apply<'a>(Function, &'a mut [f32]);
-
-impl SimdOp for Apply<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: SimdF32>(self, s: S) {
-        let Self(function, data) = self;
+simd_op!(
+    fn apply<S: SimdF32>(s: S, function: Function, data: &mut [f32]) {
         for chunk in data.chunks_mut(S::LANES) {
             // SAFETY: at most the chunk's elements.
             unsafe {
@@ -37,11 +30,11 @@ impl SimdOp for Apply<'_> {
             }
         }
     }
-}
+);
 
 fn one(isa: Isa, function: Function, x: f32) -> f32 {
     let mut data = [x];
-    isa.dispatch(Apply(function, &mut data));
+    isa.dispatch(apply(function, &mut data));
     data[0]
 }
 
@@ -66,7 +59,7 @@ fn for_every_float(isa: Isa, function: Function, step: usize, mut check: impl Fn
         let bent = CURVED.contains(&inputs[0].abs()) || CURVED.contains(&inputs[4095].abs());
         first += (inputs.len() * step * if bent || step > 1 { 1 } else { 64 }) as u64;
         let mut results = inputs;
-        isa.dispatch(Apply(function, &mut results));
+        isa.dispatch(apply(function, &mut results));
         for (&x, &y) in inputs.iter().zip(&results) {
             if x.is_nan() {
                 assert!(y.is_nan(), "{isa} of NaN gives {y}");

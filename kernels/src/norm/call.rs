@@ -3,13 +3,11 @@
 use super::parameters::{LayerNorm, RmsNorm};
 use super::passes::NormRows;
 use super::rms_passes::RmsRows;
-use super::vectors::RowPtrs;
 use crate::error::Error;
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Parallelism;
-use crate::rows::for_rows;
-use crate::shared::SharedMut;
+use crate::rows::{RowPtrs, for_rows};
 
 /// The norm and its parameters.
 #[derive(Clone, Copy)]
@@ -70,50 +68,32 @@ pub(super) enum Operands<'a> {
 pub(super) fn run(
     isa: Isa,
     norm: Norm<'_>,
-    mut operands: Operands<'_>,
+    operands: Operands<'_>,
     mut out: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
-    let (rows, columns) = (out.rows(), out.columns());
-    let check = |operand, m: &Matrix<'_>| {
-        m.check_contiguous_rows(operand)?;
-        m.check_shape(operand, [rows, columns])
-    };
-    check("out", &out.read())?;
-    match &operands {
-        Operands::InPlace => {}
-        Operands::Plain(x) | Operands::AddInPlace(x) => check("x", x)?,
-        Operands::Add(x, residual) => {
-            check("x", x)?;
-            check("residual", residual)?;
-        }
+    let shape @ [rows, columns] = [out.rows(), out.columns()];
+    let to = RowPtrs::written("out", &mut out, shape)?;
+    let read = |operand, m| RowPtrs::read(operand, m, shape);
+    let mut into;
+    let (add, x, residual, sum) = match operands {
+        Operands::Plain(x) => (false, read("x", &x)?, to, to),
+        Operands::InPlace => (false, to, to, to),
+        Operands::Add(x, residual) => (true, read("x", &x)?, read("residual", &residual)?, to),
+        Operands::AddInPlace(x) => (true, read("x", &x)?, to, to),
         Operands::AddInto(x, sum) => {
-            check("x", x)?;
-            check("sum", &sum.read())?;
+            let x = read("x", &x)?;
+            into = sum;
+            let sum = RowPtrs::written("sum", &mut into, shape)?;
+            (true, x, sum, sum)
         }
-    }
+    };
     norm.check(columns)?;
     if rows == 0 || columns == 0 {
         return Ok(());
     }
-
-    let written = |stride, shared: SharedMut<'_>| RowPtrs::new(shared.as_ptr(), stride, rows);
-    let read = |m: &Matrix<'_>| RowPtrs::new(m.as_ptr().cast_mut(), m.row_stride(), rows);
-    let to = written(out.row_stride(), out.shared());
-    let (add, x, residual, sum) = match &mut operands {
-        Operands::Plain(x) => (false, read(x), to, to),
-        Operands::InPlace => (false, to, to, to),
-        Operands::Add(x, residual) => (true, read(x), read(residual), to),
-        Operands::AddInPlace(x) => (true, read(x), to, to),
-        Operands::AddInto(x, sum) => {
-            let sum = written(sum.row_stride(), sum.shared());
-            (true, read(x), sum, sum)
-        }
-    };
-    let ptrs = SyncPtrs([x, residual, sum, to]);
     for_rows(parallelism.workers(), rows, columns, &|range| {
-        let SyncPtrs(ptrs) = &ptrs;
-        let [x, residual, sum, out] = ptrs.map(|ptr| ptr.from(range.start));
+        let [x, residual, sum, out] = [x, residual, sum, to].map(|ptr| ptr.from(range.start));
         let rows = range.len();
         match (norm, add) {
             (Norm::Layer(norm), true) if norm.bias.is_some() => {
@@ -138,10 +118,3 @@ pub(super) fn run(
     });
     Ok(())
 }
-
-/// Pointers shared by several tasks, each of which uses its own rows.
-struct SyncPtrs([RowPtrs; 4]);
-
-// SAFETY: only `run` makes this value, from borrows that last until all tasks are done. Each task writes only its own
-// rows, and rows that are only read are shared borrows.
-unsafe impl Sync for SyncPtrs {}

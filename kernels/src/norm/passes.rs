@@ -8,10 +8,11 @@
 
 use super::parameters::LayerNorm;
 use super::vectors::{
-    F32_SAFE, LearnedRow, PAIRED, PrefetchRow, RowPtrs, STEP, UNROLL, add_vectors, load,
-    prefetch_step, reduce, store,
+    F32_SAFE, PAIRED, PrefetchRow, STEP, UNROLL, add_vectors, learned_row, load, prefetch_step,
+    reduce, store,
 };
 use crate::math;
+use crate::rows::RowPtrs;
 use crate::simd::{MAX_LANES, MOST_PARTS, SimdF32, SimdOp};
 
 /// The largest number of columns for which the passes of consecutive rows are interleaved. Two longer rows and the
@@ -23,12 +24,12 @@ pub(super) struct NormRows<'a, const ADD: bool, const BIAS: bool> {
     pub(super) norm: LayerNorm<'a>,
     pub(super) rows: usize,
     /// The input, which is only read.
-    pub(super) x: RowPtrs,
+    pub(super) x: RowPtrs<'a>,
     /// If `ADD`, the residual that is added to the input, which is only read.
-    pub(super) residual: RowPtrs,
+    pub(super) residual: RowPtrs<'a>,
     /// If `ADD`, the output for the sum.
-    pub(super) sum: RowPtrs,
-    pub(super) out: RowPtrs,
+    pub(super) sum: RowPtrs<'a>,
+    pub(super) out: RowPtrs<'a>,
 }
 
 impl<const ADD: bool, const BIAS: bool> SimdOp for NormRows<'_, ADD, BIAS> {
@@ -136,11 +137,7 @@ impl<const ADD: bool, const BIAS: bool> NormRows<'_, ADD, BIAS> {
                         finish::<S, 1, BIAS>(s, norm, [x[i]], [out[i]], standard, [prefetch[i]]);
                     } else {
                         standard_row_wide(norm.weight.len(), norm.eps, x[i], out[i]);
-                        s.call_noinline(LearnedRow {
-                            weight: norm.weight,
-                            bias: norm.bias,
-                            row: out[i],
-                        });
+                        s.call_noinline(learned_row(norm.weight, norm.bias, out[i]));
                     }
                 }
             }

@@ -3,10 +3,11 @@
 
 use super::parameters::RmsNorm;
 use super::vectors::{
-    F32_SAFE, LearnedRow, PAIRED, PrefetchRow, RowPtrs, STEP, UNROLL, add_vectors, load,
-    prefetch_step, reduce, store,
+    F32_SAFE, PAIRED, PrefetchRow, STEP, UNROLL, add_vectors, learned_row, load, prefetch_step,
+    reduce, store,
 };
 use crate::math;
+use crate::rows::RowPtrs;
 use crate::simd::{MAX_LANES, MOST_PARTS, SimdF32, SimdOp};
 
 /// Normalizes rows in place or into another matrix, each in two passes.
@@ -14,12 +15,12 @@ pub(super) struct RmsRows<'a, const ADD: bool> {
     pub(super) norm: RmsNorm<'a>,
     pub(super) rows: usize,
     /// The input, which is only read.
-    pub(super) x: RowPtrs,
+    pub(super) x: RowPtrs<'a>,
     /// If `ADD`, the residual that is added to the input, which is only read.
-    pub(super) residual: RowPtrs,
+    pub(super) residual: RowPtrs<'a>,
     /// If `ADD`, the output for the sum.
-    pub(super) sum: RowPtrs,
-    pub(super) out: RowPtrs,
+    pub(super) sum: RowPtrs<'a>,
+    pub(super) out: RowPtrs<'a>,
 }
 
 impl<const ADD: bool> SimdOp for RmsRows<'_, ADD> {
@@ -73,11 +74,7 @@ impl<const ADD: bool> RmsRows<'_, ADD> {
                         finish(s, norm, [x[i]], [out[i]], [scale[i]], [prefetch[i]]);
                     } else {
                         standard_row_wide(norm.weight.len(), norm.eps, x[i], out[i]);
-                        s.call_noinline(LearnedRow {
-                            weight: norm.weight,
-                            bias: None,
-                            row: out[i],
-                        });
+                        s.call_noinline(learned_row(norm.weight, None, out[i]));
                     }
                 }
             }

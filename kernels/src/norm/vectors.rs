@@ -1,7 +1,8 @@
-//! Code that the passes over rows share: row pointers, vector loads and stores, and the tree in which sums are added.
+//! Code that the passes over rows share: prefetches, vector loads and stores, and the tree in which sums are added.
 
+use crate::rows::RowPtrs;
 use crate::simd::{
-    CACHE_LINE_F32, HW_PREFETCH_DISTANCE, MAX_LANES, MOST_PARTS, SimdF32, SimdOp, sum_of_parts,
+    CACHE_LINE_F32, HW_PREFETCH_DISTANCE, MAX_LANES, MOST_PARTS, SimdF32, simd_op, sum_of_parts,
 };
 
 /// Vectors of independent sums in a reduction.
@@ -17,48 +18,21 @@ pub(super) const PAIRED: usize = 256;
 /// underflowed.
 pub(super) const F32_SAFE: core::ops::RangeInclusive<f32> = 1e-28..=1e35;
 
-/// Floats in a matrix that is too large for the caches. For such a matrix, a CPU that
-/// [prefers its hardware prefetcher](SimdF32::prefers_hw_prefetch) gets only sparse prefetches: see [`SPARSE_STEP`].
-const LARGE: usize = 4 << 20;
-
-/// Rows in memory: the address of the first row, and the distance between rows.
-#[derive(Clone, Copy)]
-pub(super) struct RowPtrs {
-    pub(super) start: *mut f32,
-    pub(super) stride: usize,
-    /// Whether the matrix has at least [`LARGE`] floats.
-    large: bool,
-}
-
 /// A row to prefetch, at any address.
 #[derive(Clone, Copy)]
 pub(super) struct PrefetchRow {
     at: *const f32,
+    /// Whether the matrix is too large for the caches. A CPU that
+    /// [prefers its hardware prefetcher](SimdF32::prefers_hw_prefetch) then gets only sparse prefetches: see
+    /// [`SPARSE_STEP`].
     large: bool,
 }
 
-impl RowPtrs {
-    /// Rows from `start` on, of a matrix with `rows` rows.
-    pub(super) fn new(start: *mut f32, stride: usize, rows: usize) -> Self {
-        Self { start, stride, large: rows.saturating_mul(stride) >= LARGE }
-    }
-
-    /// The rows from `row` on.
-    #[inline(always)]
-    pub(super) fn from(self, row: usize) -> Self {
-        Self { start: self.start.wrapping_add(row.wrapping_mul(self.stride)), ..self }
-    }
-
+impl RowPtrs<'_> {
     /// `R` rows from `row` on, to prefetch.
     #[inline(always)]
     pub(super) fn next<const R: usize>(self, row: usize) -> [PrefetchRow; R] {
         self.rows(row).map(|at| PrefetchRow { at, large: self.large })
-    }
-
-    /// The addresses of `R` rows from `row` on.
-    #[inline(always)]
-    pub(super) fn rows<const R: usize>(self, row: usize) -> [*mut f32; R] {
-        core::array::from_fn(|i| self.start.wrapping_add((row + i).wrapping_mul(self.stride)))
     }
 }
 
@@ -181,25 +155,23 @@ pub(super) unsafe fn learned<S: SimdF32, const BIAS: bool>(
     }
 }
 
-/// [`learned`] on a row in place, for rare rows, so that its code is not inlined several times.
-pub(super) struct LearnedRow<'a> {
-    pub(super) weight: &'a [f32],
-    pub(super) bias: Option<&'a [f32]>,
-    pub(super) row: *mut f32,
-}
-
-impl SimdOp for LearnedRow<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: SimdF32>(self, s: S) {
-        // SAFETY: `NormRows` and `RmsRows` make this value from one of their rows, which is as long as the weight and
-        // the bias (`Norm::check`).
+simd_op!(
+    /// [`learned`] on a row in place, for rare rows, so that its code is not inlined several times.
+    ///
+    /// # Safety
+    /// `row` is valid for reads and writes, and the bias for reads, of `weight.len()` floats.
+    pub(super) unsafe fn learned_row<S: SimdF32>(
+        s: S,
+        weight: &[f32],
+        bias: Option<&[f32]>,
+        row: *mut f32,
+    ) {
+        // SAFETY: the caller's contract.
         unsafe {
-            match self.bias {
-                Some(_) => learned::<S, true>(s, self.weight, self.bias, self.row, self.row),
-                None => learned::<S, false>(s, self.weight, None, self.row, self.row),
+            match bias {
+                Some(_) => learned::<S, true>(s, weight, bias, row, row),
+                None => learned::<S, false>(s, weight, None, row, row),
             }
         }
     }
-}
+);

@@ -6,7 +6,7 @@ use crate::isa::Isa;
 use crate::parallel::Parallelism;
 use crate::rows::for_rows;
 use crate::shared::SharedMut;
-use crate::simd::{SimdF32, SimdOp};
+use crate::simd::{SimdF32, simd_op};
 
 /// Gradients with a smaller magnitude count as 0, so that neither they nor their squares in a moment are subnormal.
 const SMALLEST_GRADIENT: f32 = power_of_two(-50);
@@ -114,17 +114,6 @@ impl StepConstants {
     }
 }
 
-/// A range of the parameters, with their gradients and moments.
-struct Update {
-    constants: StepConstants,
-    len: usize,
-    parameters: *mut f32,
-    gradients: *const f32,
-    first: *mut f32,
-    second: *mut f32,
-    average: Option<(*mut f32, f32)>,
-}
-
 /// A vector of parameters with their moments.
 struct Element<S: SimdF32> {
     parameter: S::F32,
@@ -153,15 +142,22 @@ impl StepConstants {
     }
 }
 
-impl SimdOp for Update {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: SimdF32>(self, s: S) {
-        let Self { constants, len, parameters, gradients, first, second, average } = self;
+simd_op!(
+    /// Updates parameters with their gradients, the first and the second moments, and the average with its factor.
+    fn update<S: SimdF32>(
+        s: S,
+        constants: StepConstants,
+        parameters: &mut [f32],
+        gradients: &[f32],
+        moments: [&mut [f32]; 2],
+        average: Option<(&mut [f32], f32)>,
+    ) {
+        let len = parameters.len();
+        let (parameters, gradients) = (parameters.as_mut_ptr(), gradients.as_ptr());
+        let [first, second] = moments.map(|moment| moment.as_mut_ptr());
+        let average = average.map(|(average, rest)| (average.as_mut_ptr(), rest));
         let mut i = 0;
-        // SAFETY: `adam` checked with `length` that every slice is as long as the parameters, and `for_rows` gives
-        // each task its own `len` elements; `i + LANES <= len` here, and `count` ends at `len` below.
+        // SAFETY: `adam` passes slices of `len` elements; `i + LANES <= len` here, and `rest` ends at `len` below.
         unsafe {
             while i + S::LANES <= len {
                 let old = Element {
@@ -201,7 +197,7 @@ impl SimdOp for Update {
             }
         }
     }
-}
+);
 
 /// One update of parameters by their gradients. With `g` the gradient times `clip`:
 ///
@@ -270,20 +266,15 @@ pub fn adam(
         (SharedMut::new(average), in_default_mode(|| (1.0 - f64::from(decay)) as f32))
     });
     for_rows(parallelism.workers(), len, 1, &|range| {
-        let start = range.start;
-        // SAFETY: every slice is as long as the parameters (checked by `length`), and each task has its own elements.
-        let update = unsafe {
-            Update {
-                constants,
-                len: range.len(),
-                parameters: parameters.as_ptr().add(start),
-                gradients: gradients.as_ptr().add(start),
-                first: first.as_ptr().add(start),
-                second: second.as_ptr().add(start),
-                average: average.map(|(average, rest)| (average.as_ptr().add(start), rest)),
-            }
+        let (start, count) = (range.start, range.len());
+        // SAFETY: every slice is as long as the parameters (`check_len`), and each task has its own elements.
+        let (parameters, moments, average) = unsafe {
+            let average =
+                average.as_ref().map(|(average, rest)| (average.part(start, count), *rest));
+            let moments = [first.part(start, count), second.part(start, count)];
+            (parameters.part(start, count), moments, average)
         };
-        isa.dispatch(update);
+        isa.dispatch(update(constants, parameters, &gradients[range], moments, average));
     });
     Ok(())
 }

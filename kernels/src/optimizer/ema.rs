@@ -5,28 +5,19 @@ use crate::isa::Isa;
 use crate::parallel::Parallelism;
 use crate::rows::for_rows;
 use crate::shared::SharedMut;
-use crate::simd::{SimdF32, SimdOp};
-use core::ops::Range;
-
-struct Ema<'a> {
-    vectors: &'a [&'a [f32]],
-    range: Range<usize>,
-    out: &'a mut [f32],
-}
+use crate::simd::simd_op;
 
 /// Elements whose sums are computed at once.
 const CHUNK: usize = 64;
 
-impl SimdOp for Ema<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: SimdF32>(self, _: S) {
-        let count = self.vectors.len() as f64;
-        for (chunk, out) in self.out.chunks_mut(CHUNK).enumerate() {
-            let start = self.range.start + chunk * CHUNK;
+simd_op!(
+    /// The elements of the mean from `first` on.
+    fn mean<S: SimdF32>(_s: S, vectors: &[&[f32]], first: usize, out: &mut [f32]) {
+        let count = vectors.len() as f64;
+        for (chunk, out) in out.chunks_mut(CHUNK).enumerate() {
+            let start = first + chunk * CHUNK;
             let mut sums = [0.0f64; CHUNK];
-            for vector in self.vectors {
+            for vector in vectors {
                 for (sum, &x) in sums.iter_mut().zip(&vector[start..start + out.len()]) {
                     *sum += f64::from(x);
                 }
@@ -36,7 +27,7 @@ impl SimdOp for Ema<'_> {
             }
         }
     }
-}
+);
 
 /// Writes the mean of `vectors` to `out`, for example of the last checkpoints of a run, as in the paper. The vectors
 /// are added in order in f64. Each element is within one ULP of the exact mean if there is no cancellation. The bits
@@ -68,7 +59,7 @@ pub fn average(
     for_rows(parallelism.workers(), len, 1, &|range| {
         // SAFETY: each task has its own elements of `out`.
         let out = unsafe { shared.part(range.start, range.len()) };
-        isa.dispatch(Ema { vectors, range, out });
+        isa.dispatch(mean(vectors, range.start, out));
     });
     Ok(())
 }

@@ -6,7 +6,7 @@ use crate::isa::Isa;
 use crate::parallel::Parallelism;
 use crate::rows::for_rows;
 use crate::shared::SharedMut;
-use crate::simd::{SimdF32, SimdOp};
+use crate::simd::simd_op;
 
 /// Elements in one block, whose squares are added in virtual lanes: 16 KiB, a third of an L1 cache.
 const BLOCK: usize = 4096;
@@ -54,22 +54,14 @@ fn block_sum(x: &[f32]) -> f64 {
     lanes[0]
 }
 
-/// The sums of consecutive blocks.
-struct Blocks<'a> {
-    x: &'a [f32],
-    sums: &'a mut [f64],
-}
-
-impl SimdOp for Blocks<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: SimdF32>(self, _: S) {
-        for (block, sum) in self.x.chunks(BLOCK).zip(self.sums) {
+simd_op!(
+    /// The sums of consecutive blocks.
+    fn block_sums<S: SimdF32>(_s: S, x: &[f32], sums: &mut [f64]) {
+        for (block, sum) in x.chunks(BLOCK).zip(sums) {
             *sum = block_sum(block);
         }
     }
-}
+);
 
 /// The sum of the squares of `x`, in f64 and in a fixed order: blocks of 4,096 elements, each in 64 virtual lanes,
 /// then the blocks in order.
@@ -105,7 +97,7 @@ pub fn sum_of_squares(
         let end = x.len().min(range.end * BLOCK);
         // SAFETY: `sums` has a number for each block, and each task has its own blocks.
         let sums = unsafe { shared.part(range.start, range.len()) };
-        isa.dispatch(Blocks { x: &x[range.start * BLOCK..end], sums });
+        isa.dispatch(block_sums(&x[range.start * BLOCK..end], sums));
     });
     Ok(in_default_mode(|| partials.iter().sum()))
 }

@@ -10,10 +10,12 @@
 pub(crate) mod half;
 pub(crate) mod int8;
 pub(crate) mod matrix_unit;
+pub(crate) mod op;
 pub(crate) mod quantize;
 mod reduce;
 pub(crate) mod vector;
 
+pub(crate) use op::simd_op;
 pub(crate) use reduce::{MOST_PARTS, sum_of_parts};
 #[cfg(feature = "train")]
 pub(crate) use reduce::{MOST_VECTORS, VIRTUAL, sum_of_lanes};

@@ -1,15 +1,10 @@
 //! Compares every operation of every instruction set of this machine with plain Rust.
 
-use super::{MAX_LANES, MAX_PANEL, SimdF32, SimdOp};
+use super::{MAX_LANES, MAX_PANEL, SimdF32, simd_op};
 use crate::isa::Isa;
 
-struct Check;
-
-impl SimdOp for Check {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: SimdF32>(self, s: S) {
+simd_op!(
+    fn check_operations<S: SimdF32>(s: S) {
         const N: usize = MAX_LANES;
         assert!(S::LANES <= MAX_LANES && S::PANEL <= MAX_PANEL && S::PANEL % S::LANES == 0);
         let a: [f32; N] = core::array::from_fn(|i| (i as f32 - 5.5) * 1.37);
@@ -133,11 +128,11 @@ impl SimdOp for Check {
             }
         }
     }
-}
+);
 
 #[test]
 fn operations_match_plain_rust() {
     for isa in Isa::available() {
-        isa.dispatch(Check);
+        isa.dispatch(check_operations());
     }
 }

@@ -212,17 +212,31 @@ pub(crate) unsafe trait SimdF32: Copy + Send + Sync + 'static {
     }
 }
 
-/// Work that runs on any instruction set. Implementations are `#[inline(always)]`.
+/// Work that runs on any instruction set.
+#[must_use = "an op runs when it is dispatched"]
 pub(crate) trait SimdOp {
     type Output;
-    fn run<S: SimdF32>(self, lanes: S) -> Self::Output;
+    /// Implementations are `#[inline(always)]`.
+    fn run<S: SimdF32>(self, s: S) -> Self::Output;
 }
 
 /// Work that uses the panel width of the instruction set as a constant, to unroll loops.
 pub(crate) trait TileOp {
     type Output;
     /// `NV * S::LANES == S::PANEL`, as [`panels`] checks. Implementations are `#[inline(always)]`.
-    fn run<S: SimdF32, const NV: usize>(self, lanes: S) -> Self::Output;
+    fn run<S: SimdF32, const NV: usize>(self, s: S) -> Self::Output;
+}
+
+/// A [`TileOp`] as a [`SimdOp`].
+pub(crate) struct Tiled<K>(pub(crate) K);
+
+impl<K: TileOp> SimdOp for Tiled<K> {
+    type Output = K::Output;
+
+    #[inline(always)]
+    fn run<S: SimdF32>(self, s: S) -> K::Output {
+        s.with_tile_width(self.0)
+    }
 }
 
 /// The body of every [`SimdF32::with_tile_width`]. A panel of another width does not compile.

@@ -5,8 +5,8 @@
 
 use crate::mask::FullyMasked;
 use crate::math::exp_nonpositive;
-use crate::rows::{Map, map_slice};
-use crate::simd::{MAX_LANES, MOST_PARTS, SimdF32, SimdOp, sum_of_parts};
+use crate::rows::{Map, RowPtrs, map_slice};
+use crate::simd::{MAX_LANES, MOST_PARTS, SimdF32, SimdOp, simd_op, sum_of_parts};
 use core::ops::Range;
 
 /// The longest rows for which the passes of two rows are interleaved and the next row is prefetched. Longer rows evict
@@ -303,11 +303,9 @@ pub(super) enum Output {
 /// Softmax of rows, or its logarithm, in place or into another matrix.
 pub(super) struct SoftmaxRows<'a> {
     pub(super) output: Output,
-    pub(super) from: *const f32,
-    pub(super) from_stride: usize,
-    pub(super) to: *mut f32,
-    pub(super) to_stride: usize,
-    pub(super) rows: usize,
+    pub(super) from: RowPtrs<'a>,
+    pub(super) to: RowPtrs<'a>,
+    pub(super) rows: Range<usize>,
     pub(super) columns: usize,
     pub(super) lengths: Option<&'a [usize]>,
     pub(super) fully_masked: FullyMasked,
@@ -327,7 +325,7 @@ impl SoftmaxRows<'_> {
     unsafe fn short<S: SimdF32, const PREFETCH: bool>(&self, s: S, rows: Range<usize>) {
         let mut sum = 0.0;
         for row in rows.start..=rows.end {
-            let from = self.from.wrapping_add(row * self.from_stride);
+            let from = self.from.row(row);
             // SAFETY: the caller's contract, in the whole loop.
             unsafe {
                 let mut max = 0.0;
@@ -336,7 +334,7 @@ impl SoftmaxRows<'_> {
                 }
                 if row > rows.start {
                     let before = row - 1;
-                    let (to, len) = (self.to.add(before * self.to_stride), self.len(before));
+                    let (to, len) = (self.to.row(before), self.len(before));
                     let empty = sum == 0.0;
                     if !empty {
                         map_slice(s, Times(1.0 / sum), to, to, len);
@@ -344,8 +342,8 @@ impl SoftmaxRows<'_> {
                     fill_masked(to, len, self.columns, empty, self.fully_masked);
                 }
                 if row < rows.end {
-                    let to = self.to.add(row * self.to_stride);
-                    let prefetch = from.wrapping_add(self.from_stride);
+                    let to = self.to.row(row);
+                    let prefetch = self.from.row(row + 1);
                     sum = block_exp::<S, true, PREFETCH>(s, from, to, self.len(row), max, prefetch);
                 }
             }
@@ -358,12 +356,12 @@ impl SimdOp for SoftmaxRows<'_> {
 
     #[inline(always)]
     fn run<S: SimdF32>(self, s: S) {
-        let mut row = 0;
-        while row < self.rows {
+        let Range { start: mut row, end } = self.rows;
+        while row < end {
             if self.output == Output::Probability {
-                let short = (row..self.rows).take_while(|&row| self.len(row) <= BLOCK).count();
-                // SAFETY: `softmax::run` checked that both views have `rows` rows of `columns` contiguous floats, and
-                // `check_lengths` that no length is above `columns`; `row + short <= rows`.
+                let short = (row..end).take_while(|&row| self.len(row) <= BLOCK).count();
+                // SAFETY: `softmax::run` checked with `RowPtrs` that both matrices have these rows of `columns` floats,
+                // and `check_lengths` that no length is above `columns`; `row + short <= end`.
                 unsafe {
                     if self.columns <= MAX_INTERLEAVED {
                         self.short::<S, true>(s, row..row + short);
@@ -372,16 +370,15 @@ impl SimdOp for SoftmaxRows<'_> {
                     }
                 }
                 row += short;
-                if row == self.rows {
+                if row == end {
                     break;
                 }
             }
             let len = self.len(row);
-            // SAFETY: `softmax::run` checked that both views have `rows` rows of `columns` contiguous floats, and
-            // `check_lengths` that no length is above `columns`; `row < rows`.
+            // SAFETY: `softmax::run` checked with `RowPtrs` that both matrices have these rows of `columns` floats,
+            // and `check_lengths` that no length is above `columns`; `row < end`.
             unsafe {
-                let from = self.from.add(row * self.from_stride);
-                let to = self.to.add(row * self.to_stride);
+                let (from, to) = (self.from.row(row), self.to.row(row));
                 match self.output {
                     Output::Probability => {
                         softmax_row(s, from, to, len, self.columns, self.fully_masked);
@@ -396,30 +393,23 @@ impl SimdOp for SoftmaxRows<'_> {
     }
 }
 
-/// Log-sum-exp of rows.
-pub(super) struct LogSumExpRows<'a> {
-    pub(super) from: *const f32,
-    pub(super) stride: usize,
-    pub(super) rows: usize,
-    pub(super) columns: usize,
-    pub(super) lengths: Option<&'a [usize]>,
-    pub(super) out: *mut f32,
-}
-
-impl SimdOp for LogSumExpRows<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: SimdF32>(self, s: S) {
-        for row in 0..self.rows {
-            let len = self.lengths.map_or(self.columns, |lengths| lengths[row]);
-            // SAFETY: `log_sum_exp` checked that the view has `rows` rows of `columns` contiguous floats and that
-            // there is an output for each row, and with `check_lengths` that no length is above `columns`.
-            unsafe {
-                let Sums { max, sum } = sums(s, self.from.add(row * self.stride), len);
-                // Without a valid entry the sum is 0, and ln 0 is negative infinity.
-                self.out.add(row).write((f64::from(max) + libm::log(sum)) as f32);
-            }
+simd_op!(
+    /// Log-sum-exp of `rows`, one element of `out` for each.
+    pub(super) fn log_sum_exp_rows<S: SimdF32>(
+        s: S,
+        scores: RowPtrs<'_>,
+        rows: Range<usize>,
+        columns: usize,
+        lengths: Option<&[usize]>,
+        out: &mut [f32],
+    ) {
+        for (row, out) in rows.zip(out) {
+            let len = lengths.map_or(columns, |lengths| lengths[row]);
+            // SAFETY: `log_sum_exp` checked with `RowPtrs::read` that the matrix has these rows of `columns` floats,
+            // and with `check_lengths` that no length is above `columns`.
+            let Sums { max, sum } = unsafe { sums(s, scores.row(row), len) };
+            // Without a valid entry the sum is 0, and ln 0 is negative infinity.
+            *out = (f64::from(max) + libm::log(sum)) as f32;
         }
     }
-}
+);

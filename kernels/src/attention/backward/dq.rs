@@ -5,7 +5,7 @@ use super::block::{Block, Rows};
 use super::causal_diagonal::causal_diagonal;
 use super::product::tile_prefetched;
 use super::workspace::WEIGHTS_ROW;
-use crate::attention::dropout::{Apply, Decide, Tile};
+use crate::attention::dropout::{Tile, apply, decide};
 use crate::attention::kv_dtype::PanelView;
 use crate::attention::online_softmax::KEY_BLOCK;
 use crate::dropout::DropMask;
@@ -71,11 +71,11 @@ impl<const MR: usize, const NV: usize> DqTile<'_, MR, NV> {
                 let query = block.query + first;
                 let tile = Tile { drops, query, queries: MR, key: block.key, keys: max_seen };
                 let mut decisions = DropMask::new();
-                s.call_noinline(Decide { tile, to: &mut decisions });
+                s.call_noinline(decide(tile, &mut decisions));
                 let (from, stride) = (&decisions, WEIGHTS_ROW);
-                s.call_noinline(Apply { tile, from, lines: block.d_scores_of(first), stride });
+                s.call_noinline(apply(tile, from, block.d_scores_of(first), stride));
                 self.subtract_delta(s, vectors, &seen, one_block);
-                s.call_noinline(Apply { tile, from, lines: block.weights_of(first), stride });
+                s.call_noinline(apply(tile, from, block.weights_of(first), stride));
             } else if one_block && !centered {
                 self.subtract_delta(s, vectors, &seen, one_block);
             }

@@ -57,8 +57,8 @@ use crate::isa::Isa;
 use crate::parallel::{Parallelism, share};
 use crate::shared::SharedMut;
 use core::ops::RangeInclusive;
-use params::{Backward, Target, table_len};
-use tasks::Tasks;
+use params::{Backward, table_len};
+use tasks::tasks;
 use workspace::Workspace;
 
 /// Most workspaces of concurrent tasks, for any number of threads.
@@ -350,13 +350,12 @@ pub fn attention_backward(
     }
 
     let layout = workspace_of(isa, sequences, head_dim)?;
-    let (tasks, workspaces) = workspaces(sequences.len(), kv_heads)?;
+    let (task_count, workspaces) = workspaces(sequences.len(), kv_heads)?;
     let (places, tables) = scratch.split_at_mut(workspaces * layout.floats);
     let (places, tables) = (SharedMut::new(places), SharedMut::new(tables));
     let hides = bias.is_some_and(|bias| bias.hides);
     let mut params = AttentionParams::new(&query, kv_heads, options, bias, &mut d_query, None);
     params.set_dropout(dropout);
-    let (key_layout, value_layout) = (d_key.layout(), d_value.layout());
     let backward = Backward {
         params: &params,
         qkv,
@@ -366,8 +365,8 @@ pub fn attention_backward(
         sequences,
         fully_masked: options.fully_masked,
         hides,
-        d_key: Target { data: d_key.shared(), layout: key_layout },
-        d_value: Target { data: d_value.shared(), layout: value_layout },
+        d_key: d_key.shared(),
+        d_value: d_value.shared(),
         layout,
         tables: d_bias.is_some().then_some(tables),
     };
@@ -375,13 +374,15 @@ pub fn attention_backward(
     let work = estimate_work(pairs, [heads, head_dim]);
     let place = |index: usize| places.as_ptr().wrapping_add(index * layout.floats);
     let run = |range, index| {
-        isa.dispatch(Tasks { backward: &backward, range, scratch: place(index) });
+        isa.dispatch(tasks(&backward, range, place(index)));
     };
     let workers = parallelism.workers();
     if workers.threads() == 1 || work < MIN_WORK_TO_FORK {
-        run(0..tasks, 0);
+        run(0..task_count, 0);
     } else {
-        workers.for_each(workspaces, &|index| run(share(tasks, workspaces, index), index));
+        workers.for_each(workspaces, &|index| {
+            run(share(task_count, workspaces, index), index);
+        });
     }
     if let Some(d_bias) = d_bias {
         // SAFETY: all tasks have ended, and the scratch was checked to have space for the tables of all sequences and

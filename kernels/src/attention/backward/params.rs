@@ -1,24 +1,11 @@
 //! The operands of a backward call, checked, and where the gradients are written.
 
 use super::workspace::Workspace;
-use crate::attention::heads::{Heads, Layout, Qkv};
+use crate::attention::heads::{HeadPtrs, Heads, Qkv};
 use crate::attention::options::Sequence;
 use crate::attention::params::AttentionParams;
 use crate::mask::FullyMasked;
 use crate::shared::SharedMut;
-
-/// A gradient of which each task writes its own rows.
-#[derive(Clone, Copy)]
-pub(super) struct Target<'a> {
-    pub(super) data: SharedMut<'a>,
-    pub(super) layout: Layout,
-}
-
-impl Target<'_> {
-    pub(super) fn at(&self, token: usize, head: usize) -> *mut f32 {
-        self.data.as_ptr().wrapping_add(self.layout.offset(token, head))
-    }
-}
 
 /// A checked call; no tensor is empty.
 pub(super) struct Backward<'a> {
@@ -32,8 +19,8 @@ pub(super) struct Backward<'a> {
     pub(super) fully_masked: FullyMasked,
     /// Whether there is a bias that may hide keys.
     pub(super) hides: bool,
-    pub(super) d_key: Target<'a>,
-    pub(super) d_value: Target<'a>,
+    pub(super) d_key: HeadPtrs<'a>,
+    pub(super) d_value: HeadPtrs<'a>,
     pub(super) layout: Workspace,
     /// Gradients of the bias: for each sequence and head, one value per distance from key to query, beginning with the
     /// farthest key behind the query.

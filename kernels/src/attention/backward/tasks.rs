@@ -8,18 +8,18 @@ use super::copy::{Strided, clear, copy, dot, into_panels};
 use super::dkv::{DkvTile, Gradient};
 use super::dq::DqTile;
 use super::masked;
-use super::params::{Backward, Target, table_len};
+use super::params::{Backward, table_len};
 use super::prefetch::{DISTANCE, MAX_PREFETCH_ROWS, PARTS, Prefetch};
 use super::workspace::{QUERY_ROWS, ROW_SUMS, WEIGHTS_ROW};
 use crate::attention::head_params::HeadParams;
-use crate::attention::heads::{Heads, Qkv};
+use crate::attention::heads::{HeadPtrs, Heads, Qkv};
 use crate::attention::online_softmax::KEY_BLOCK;
 use crate::attention::options::Sequence;
 use crate::attention::params::KvHead;
 use crate::gemm::MAX_MR;
 use crate::mask::FullyMasked;
 use crate::parallel::share;
-use crate::simd::{SimdF32, SimdOp, TileOp};
+use crate::simd::{SimdF32, simd_op};
 use core::ops::Range;
 
 /// Most queries or keys that are read in place.
@@ -37,28 +37,14 @@ fn in_place(rows: usize, stride: usize, elements: usize, row: usize) -> bool {
 /// Most rows of a tile of two vectors on CPUs with 32 registers.
 const TALL: usize = 8;
 
-/// A range of sequences times key-value heads, which are processed in order with one workspace.
-pub(super) struct Tasks<'a> {
-    pub(super) backward: &'a Backward<'a>,
-    pub(super) range: Range<usize>,
-    pub(super) scratch: *mut f32,
-}
-
-impl SimdOp for Tasks<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: SimdF32>(self, s: S) {
-        s.with_tile_width(self);
-    }
-}
-
-impl TileOp for Tasks<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: SimdF32, const NV: usize>(self, s: S) {
-        let Self { backward, range, scratch } = self;
+simd_op!(
+    /// A range of sequences times key-value heads, which are processed in order with one workspace.
+    pub(super) fn tasks<S: SimdF32, const NV: usize = { S::PANEL / S::LANES }>(
+        s: S,
+        backward: &Backward<'_>,
+        range: Range<usize>,
+        scratch: *mut f32,
+    ) {
         let kv_heads = backward.qkv.key.heads();
         for index in range.clone() {
             let task = |index| {
@@ -76,7 +62,7 @@ impl TileOp for Tasks<'_> {
             next.issue_all(s);
         }
     }
-}
+);
 
 struct Task<'a> {
     backward: &'a Backward<'a>,
@@ -147,9 +133,9 @@ impl Task<'_> {
     fn gradients(&self, key: usize) -> (Gradient, Gradient) {
         let Backward { d_key, d_value, params, .. } = self.backward;
         let token = self.sequence().key_start + key;
-        let rows = |target: &Target<'_>, factor| Gradient {
+        let rows = |target: &HeadPtrs<'_>, factor| Gradient {
             at: target.at(token, self.kv_head),
-            stride: target.layout.token_stride(),
+            stride: target.token_stride(),
             factor,
         };
         (rows(d_key, params.scale()), rows(d_value, 1.0))
@@ -164,19 +150,18 @@ impl Task<'_> {
             return Prefetch::NOTHING;
         }
         let rows = |view: &Heads<'_>, start, head| (view.at(start, head), view.token_stride());
-        let target = |target: &Target<'_>| {
-            (target.at(key_start, self.kv_head).cast_const(), target.layout.token_stride())
+        let target = |target: &HeadPtrs<'_>, start, head| {
+            (target.at(start, head).cast_const(), target.token_stride())
         };
-        let (out, out_row) = params.out(query_start, head);
         const { assert!(MAX_PREFETCH_ROWS <= KEY_BLOCK, "a task that prefetches reads no contexts") };
         let parts: [_; PARTS] = [
             rows(&qkv.key, key_start, self.kv_head),
             rows(&qkv.value, key_start, self.kv_head),
             rows(&qkv.query, query_start, head),
             rows(d_context, query_start, head),
-            (out.cast_const(), out_row),
-            target(d_key),
-            target(d_value),
+            target(&params.out(), query_start, head),
+            target(d_key, key_start, self.kv_head),
+            target(d_value, key_start, self.kv_head),
         ];
         Prefetch {
             parts,

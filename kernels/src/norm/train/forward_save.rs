@@ -1,18 +1,16 @@
 //! A norm that saves its standard scores and one over the standard deviation of each row. It uses the passes of the
 //! plain norm, but the last one writes two results.
 
-use super::row_ptrs::{SyncPtrs, read, written};
 use crate::error::Error;
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::norm::call::Norm;
 use crate::norm::passes::{self, Standard, moments};
 use crate::norm::rms_passes::{self, root};
-use crate::norm::vectors::{
-    PAIRED, PrefetchRow, RowPtrs, UNROLL, learned, load, prefetch_step, store,
-};
+use crate::norm::vectors::{PAIRED, PrefetchRow, UNROLL, learned, load, prefetch_step, store};
 use crate::parallel::Parallelism;
-use crate::rows::for_rows;
+use crate::rows::{RowPtrs, for_rows};
+use crate::shared::SharedMut;
 use crate::simd::{SimdF32, SimdOp};
 
 /// `CENTERED` for a layer normalization, otherwise a root-mean-square one; `BIAS` if it has a bias.
@@ -21,9 +19,9 @@ struct ForwardSaveRows<'a, const CENTERED: bool, const BIAS: bool> {
     bias: Option<&'a [f32]>,
     eps: f32,
     rows: usize,
-    x: RowPtrs,
-    standard: RowPtrs,
-    out: RowPtrs,
+    x: RowPtrs<'a>,
+    standard: RowPtrs<'a>,
+    out: RowPtrs<'a>,
     /// One element per row.
     scale: *mut f32,
 }
@@ -34,7 +32,7 @@ impl<const CENTERED: bool, const BIAS: bool> SimdOp for ForwardSaveRows<'_, CENT
     #[inline(always)]
     fn run<S: SimdF32>(self, s: S) {
         let mut row = 0;
-        // SAFETY: `run` checked with `read` and `written` that all matrices have these rows of `columns` floats, with
+        // SAFETY: `run` checked with `RowPtrs` that all matrices have these rows of `columns` floats, with
         // `Norm::check` that weight and bias have `columns` floats, with `check_len` that there is a scale for each
         // row, and that there are columns; it sets `BIAS` if there is a bias. `for_rows` gives each task its own rows.
         unsafe {
@@ -162,22 +160,20 @@ pub(super) fn run(
     parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
     let shape @ [rows, columns] = [out.rows(), out.columns()];
-    let to = written("out", &mut out, shape)?;
-    let from = x.map_or(Ok(to), |x| read("x", &x, shape))?;
-    let ptrs = [from, written("standard", &mut standard, shape)?, to];
+    let to = RowPtrs::written("out", &mut out, shape)?;
+    let from = x.map_or(Ok(to), |x| RowPtrs::read("x", &x, shape))?;
+    let standard = RowPtrs::written("standard", &mut standard, shape)?;
     norm.check(columns)?;
     Error::check_len("scale", rows, scale)?;
     if columns == 0 {
         scale.fill(0.0);
         return Ok(());
     }
-    let scale = RowPtrs::new(scale.as_mut_ptr(), 1, 1);
-    let [x, standard, out] = ptrs;
-    // SAFETY: all views are borrowed for the whole call; each task writes only its own rows.
-    let ptrs = unsafe { SyncPtrs::new([x, standard, out, scale]) };
+    let scale = SharedMut::new(scale);
     for_rows(parallelism.workers(), rows, columns, &|range| {
-        let [x, standard, out, scale] = ptrs.row_ptrs().map(|ptr| ptr.from(range.start));
-        let (rows, scale, eps) = (range.len(), scale.start, norm.eps());
+        let [x, standard, out] = [from, standard, to].map(|ptr| ptr.from(range.start));
+        let scale = scale.as_ptr().wrapping_add(range.start);
+        let (rows, eps) = (range.len(), norm.eps());
         let (weight, bias) = norm.learned();
         macro_rules! run {
             ($centered:literal, $bias:literal) => {

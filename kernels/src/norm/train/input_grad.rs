@@ -1,13 +1,12 @@
 //! The gradient of a norm's input: two sums along each row, then the result.
 
-use super::row_ptrs::{SyncPtrs, read, written};
 use crate::error::Error;
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::norm::call::Norm;
-use crate::norm::vectors::{PAIRED, PrefetchRow, RowPtrs, UNROLL, load, prefetch_step, store};
+use crate::norm::vectors::{PAIRED, PrefetchRow, UNROLL, load, prefetch_step, store};
 use crate::parallel::Parallelism;
-use crate::rows::for_rows;
+use crate::rows::{RowPtrs, for_rows};
 use crate::simd::{MOST_VECTORS, SimdF32, SimdOp, VIRTUAL, sum_of_lanes};
 use crate::train::WriteMode;
 
@@ -15,9 +14,9 @@ use crate::train::WriteMode;
 struct InputGradRows<'a, const CENTERED: bool, const ADD: bool> {
     weight: &'a [f32],
     rows: usize,
-    standard: RowPtrs,
-    d_out: RowPtrs,
-    d_x: RowPtrs,
+    standard: RowPtrs<'a>,
+    d_out: RowPtrs<'a>,
+    d_x: RowPtrs<'a>,
     /// One element per row.
     scale: *const f32,
 }
@@ -28,7 +27,7 @@ impl<const CENTERED: bool, const ADD: bool> SimdOp for InputGradRows<'_, CENTERE
     #[inline(always)]
     fn run<S: SimdF32>(self, s: S) {
         let mut row = 0;
-        // SAFETY: `run` checked with `read` and `written` that all matrices have these rows of `columns` floats, with
+        // SAFETY: `run` checked with `RowPtrs` that all matrices have these rows of `columns` floats, with
         // `Norm::check` that the weight has `columns` floats, with `check_len` that there is a scale for each row, and
         // that there are columns. `for_rows` gives each task its own rows.
         unsafe {
@@ -201,21 +200,18 @@ pub(super) fn run(
     parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
     let shape @ [rows, columns] = [d_x.rows(), d_x.columns()];
-    let to = written("d_x", &mut d_x, shape)?;
-    let from = d_out.map_or(Ok(to), |d_out| read("d_out", &d_out, shape))?;
-    let standard = read("standard", &standard, shape)?;
+    let to = RowPtrs::written("d_x", &mut d_x, shape)?;
+    let from = d_out.map_or(Ok(to), |d_out| RowPtrs::read("d_out", &d_out, shape))?;
+    let standard = RowPtrs::read("standard", &standard, shape)?;
     norm.check(columns)?;
     Error::check_len("scale", rows, scale)?;
     if rows == 0 || columns == 0 {
         return Ok(());
     }
     let (weight, _) = norm.learned();
-    let scale = RowPtrs::new(scale.as_ptr().cast_mut(), 1, 1);
-    // SAFETY: all views are borrowed for the whole call; each task writes only its own rows, and no scale.
-    let ptrs = unsafe { SyncPtrs::new([standard, from, to, scale]) };
     for_rows(parallelism.workers(), rows, columns, &|range| {
-        let [standard, d_out, d_x, scale] = ptrs.row_ptrs().map(|ptr| ptr.from(range.start));
-        let (rows, scale) = (range.len(), scale.start.cast_const());
+        let [standard, d_out, d_x] = [standard, from, to].map(|ptr| ptr.from(range.start));
+        let (rows, scale) = (range.len(), scale[range].as_ptr());
         macro_rules! run {
             ($centered:literal, $add:literal) => {
                 isa.dispatch(InputGradRows::<$centered, $add> {

@@ -17,4 +17,3 @@ pub(crate) mod layer;
 mod param_grad;
 mod recompute;
 pub(crate) mod rms;
-mod row_ptrs;

@@ -1,12 +1,13 @@
 //! The gradients of a norm's parameters: sums over rows. Each task has a few hundred columns and processes four rows
 //! at a time, with the sums of a reduction chunk in the L1 cache, so memory is read in long contiguous parts of rows.
 
-use super::row_ptrs::{SyncPtrs, read};
 use crate::error::{Error, Expected};
 use crate::isa::Isa;
 use crate::matrix::Matrix;
-use crate::norm::vectors::{RowPtrs, load, store};
+use crate::norm::vectors::{load, store};
 use crate::parallel::Parallelism;
+use crate::rows::RowPtrs;
+use crate::shared::SharedMut;
 use crate::simd::{SimdF32, SimdOp};
 use crate::train::{ReductionChunks, WriteMode};
 use core::ops::Range;
@@ -21,8 +22,8 @@ struct ParamGradSums<'a, const BIAS: bool> {
     columns: Range<usize>,
     chunks: ReductionChunks<'a>,
     write: WriteMode,
-    standard: RowPtrs,
-    d_out: RowPtrs,
+    standard: RowPtrs<'a>,
+    d_out: RowPtrs<'a>,
     d_weight: *mut f32,
     d_bias: *mut f32,
 }
@@ -145,23 +146,19 @@ pub(super) fn run(
     parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
     let shape @ [rows, columns] = [d_out.rows(), d_out.columns()];
-    let (standard, d_out) = (read("standard", &standard, shape)?, read("d_out", &d_out, shape)?);
+    let standard = RowPtrs::read("standard", &standard, shape)?;
+    let d_out = RowPtrs::read("d_out", &d_out, shape)?;
     Error::check_len("d_weight", columns, d_weight)?;
     if let Some(d_bias) = &d_bias {
         Error::check_len("d_bias", columns, d_bias)?;
     }
     Error::check_size("rows", "the reduction chunks", Expected::Exactly(rows), chunks.rows())?;
-    let bias = d_bias.is_some();
-    let d_bias = d_bias.map_or(core::ptr::null_mut(), <[f32]>::as_mut_ptr);
-    let row = |start| RowPtrs::new(start, 0, 1);
-    // SAFETY: all memory is borrowed for the whole call; each task writes only its own columns.
-    let ptrs = unsafe { SyncPtrs::new([standard, d_out, row(d_weight.as_mut_ptr()), row(d_bias)]) };
+    let (d_weight, d_bias) = (SharedMut::new(d_weight), d_bias.map(SharedMut::new));
     parallelism.workers().for_each(columns.div_ceil(COLUMNS), &|task| {
         let columns = task * COLUMNS..columns.min((task + 1) * COLUMNS);
-        let [standard, d_out, RowPtrs { start: d_weight, .. }, RowPtrs { start: d_bias, .. }] =
-            ptrs.row_ptrs();
+        let d_weight = d_weight.as_ptr();
         macro_rules! run {
-            ($bias:literal) => {
+            ($bias:literal, $d_bias:expr) => {
                 isa.dispatch(ParamGradSums::<$bias> {
                     columns,
                     chunks,
@@ -169,11 +166,14 @@ pub(super) fn run(
                     standard,
                     d_out,
                     d_weight,
-                    d_bias,
+                    d_bias: $d_bias,
                 })
             };
         }
-        if bias { run!(true) } else { run!(false) }
+        match d_bias {
+            Some(d_bias) => run!(true, d_bias.as_ptr()),
+            None => run!(false, core::ptr::null_mut()),
+        }
     });
     Ok(())
 }

@@ -1,42 +1,37 @@
 //! Recomputes the output of a norm from the saved standard scores.
 
-use super::row_ptrs::{SyncPtrs, read, written};
 use crate::error::Error;
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::norm::call::Norm;
-use crate::norm::vectors::{RowPtrs, learned};
+use crate::norm::vectors::learned;
 use crate::parallel::Parallelism;
-use crate::rows::for_rows;
-use crate::simd::{SimdF32, SimdOp};
+use crate::rows::{RowPtrs, for_rows};
+use crate::simd::simd_op;
+use core::ops::Range;
 
-struct RecomputeRows<'a> {
-    weight: &'a [f32],
-    bias: Option<&'a [f32]>,
-    rows: usize,
-    standard: RowPtrs,
-    out: RowPtrs,
-}
-
-impl SimdOp for RecomputeRows<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: SimdF32>(self, s: S) {
-        for row in 0..self.rows {
-            let ([standard], [out]) = (self.standard.rows(row), self.out.rows(row));
-            // SAFETY: `run` checked with `read` and `written` that both matrices have these rows of `columns` floats,
-            // and with `Norm::check` that weight and bias have `columns` floats; `for_rows` gives each task its own
-            // rows.
+simd_op!(
+    fn recompute_rows<S: SimdF32>(
+        s: S,
+        weight: &[f32],
+        bias: Option<&[f32]>,
+        rows: Range<usize>,
+        standard: RowPtrs<'_>,
+        out: RowPtrs<'_>,
+    ) {
+        for row in rows {
+            let (standard, out) = (standard.row(row), out.row(row));
+            // SAFETY: `run` checked with `RowPtrs` that both matrices have these rows of `columns` floats, and with
+            // `Norm::check` that weight and bias have `columns` floats; `for_rows` gives each task its own rows.
             unsafe {
-                match self.bias {
-                    Some(_) => learned::<S, true>(s, self.weight, self.bias, standard, out),
-                    None => learned::<S, false>(s, self.weight, None, standard, out),
+                match bias {
+                    Some(_) => learned::<S, true>(s, weight, bias, standard, out),
+                    None => learned::<S, false>(s, weight, None, standard, out),
                 }
             }
         }
     }
-}
+);
 
 pub(super) fn run(
     isa: Isa,
@@ -46,17 +41,15 @@ pub(super) fn run(
     parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
     let shape @ [rows, columns] = [out.rows(), out.columns()];
-    let ptrs = [read("standard", &standard, shape)?, written("out", &mut out, shape)?];
+    let standard = RowPtrs::read("standard", &standard, shape)?;
+    let out = RowPtrs::written("out", &mut out, shape)?;
     norm.check(columns)?;
     if rows == 0 || columns == 0 {
         return Ok(());
     }
     let (weight, bias) = norm.learned();
-    // SAFETY: both views are borrowed for the whole call; each task writes only its own rows.
-    let ptrs = unsafe { SyncPtrs::new(ptrs) };
-    for_rows(parallelism.workers(), rows, columns, &|range| {
-        let [standard, out] = ptrs.row_ptrs().map(|ptr| ptr.from(range.start));
-        isa.dispatch(RecomputeRows { weight, bias, rows: range.len(), standard, out });
+    for_rows(parallelism.workers(), rows, columns, &|rows| {
+        isa.dispatch(recompute_rows(weight, bias, rows, standard, out));
     });
     Ok(())
 }
