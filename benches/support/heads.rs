@@ -176,37 +176,29 @@ pub(crate) fn training(isa: Isa, shape: Shape, mask: Mask, under: Under, part: P
         let bias = under.bias(shape, &table);
         let options = AttentionOptions { causal, bias, ..AttentionOptions::new(head_dim) };
         let qkv = Qkv::fused(black_box(&fused), tokens).expect("fused");
+        let (sequences, options) = (&sequences[..], &options);
+        let inputs = train::AttentionInputs { qkv, sequences, options, dropout: None };
         if !kept || part != Part::Gradient {
             let context = HeadsMut::new(&mut context, tokens).expect("context");
             let (sums, scratch) = (&mut sums, &mut scratch);
-            train::attention_forward_save(
-                isa,
-                qkv,
-                &sequences,
-                &options,
-                None,
-                context,
-                sums,
-                scratch,
-                parallelism,
-            )
-            .expect("attention");
+            train::attention_forward_save(isa, &inputs, context, sums, scratch, parallelism)
+                .expect("attention");
             kept = true;
         }
         if part == Part::Forward {
             return;
         }
+        let context = Heads::new(&context, tokens).expect("context");
+        let gradients = train::AttentionGradients {
+            bias: (under == Under::Relative).then_some(&mut d_table),
+            ..train::AttentionGradients::fused(&mut gradient, tokens).expect("gradients")
+        };
         train::attention_backward(
             isa,
-            qkv,
-            Heads::new(&context, tokens).expect("context"),
-            &sums,
+            &inputs,
+            train::SavedAttention { context, sums: &sums },
             Heads::new(&d_context, tokens).expect("gradient"),
-            &sequences,
-            &options,
-            None,
-            train::QkvMut::fused(&mut gradient, tokens).expect("gradients"),
-            (under == Under::Relative).then_some(&mut d_table),
+            gradients,
             &mut backward_scratch,
             parallelism,
         )

@@ -114,8 +114,9 @@ pub(crate) fn layer_norm_backward(isa: Isa, rows: usize, columns: usize) -> Work
         let standard = Matrix::new(black_box(&standard), rows, columns).expect("standard");
         let d_out = Matrix::new(&d_out, rows, columns).expect("dy");
         let d_x = MatrixMut::new(&mut d_x, rows, columns).expect("dx");
+        let saved = train::SavedNorm { standard, scale: &scale };
         let store = train::WriteMode::Store;
-        train::layer_norm_backward(isa, norm, standard, &scale, d_out, store, d_x, parallelism)
+        train::layer_norm_backward(isa, norm, saved, d_out, store, d_x, parallelism)
             .expect("gradient");
     })
 }
@@ -133,8 +134,7 @@ pub(crate) fn layer_norm_parameters_backward(isa: Isa, rows: usize, columns: usi
             Matrix::new(&d_out, rows, columns).expect("dy"),
             train::ReductionChunks::new(&ends).expect("leaves"),
             train::WriteMode::Store,
-            &mut d_weight,
-            Some(&mut d_bias),
+            train::NormGradients { weight: &mut d_weight, bias: Some(&mut d_bias) },
             parallelism,
         )
         .expect("gradient");

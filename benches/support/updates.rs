@@ -5,8 +5,8 @@ use crate::buffer::Buffer;
 use crate::rows::bytes;
 use crate::work::Work;
 use simdformer_kernels::train::{
-    Adam, Dropout, RowLoss, Smoothing, SmoothingOver, adam, cross_entropy, dropout, dropout_add,
-    embedding_gradient, sum_of_squares, sum_of_squares_scratch,
+    Adam, Dropout, Lookup, Moments, RowLoss, Smoothing, SmoothingOver, adam, cross_entropy,
+    dropout, dropout_add, embedding_gradient, sum_of_squares, sum_of_squares_scratch,
 };
 use simdformer_kernels::{Isa, Matrix, MatrixMut};
 use std::hint::black_box;
@@ -49,8 +49,8 @@ pub(crate) fn lookups(isa: Isa, rows: usize, tokens: usize, columns: usize) -> W
     Work::new(0.0, bytes(tokens, columns, 3) as f64, move |parallelism| {
         let d_x = Matrix::new(black_box(&d_x), tokens, columns).expect("d_x");
         let table = MatrixMut::new(&mut table, rows, columns).expect("table");
-        embedding_gradient(isa, &ids, d_x, 1e-6, None, table, &mut scratch, parallelism)
-            .expect("a gradient");
+        let lookup = Lookup { ids: &ids, scale: 1e-6, skip: None };
+        embedding_gradient(isa, lookup, d_x, table, &mut scratch, parallelism).expect("a gradient");
     })
 }
 
@@ -107,8 +107,7 @@ pub(crate) fn update(isa: Isa, len: usize, used: bool) -> Work {
             &adam_settings,
             &mut parameters,
             gradients,
-            &mut first,
-            &mut second,
+            Moments { first: &mut first, second: &mut second },
             None,
             parallelism,
         )

@@ -18,13 +18,13 @@ mod write_mode;
 pub use crate::activation::backward::{activation_backward, activation_recompute};
 pub use crate::activation::gate::{gate, gate_backward};
 pub use crate::attention::{
-    QkvMut, attention_backward, attention_backward_scratch, attention_backward_scratch_bound,
-    attention_forward_save,
+    AttentionGradients, AttentionInputs, SavedAttention, attention_backward,
+    attention_backward_scratch, attention_backward_scratch_bound, attention_forward_save,
 };
 pub use crate::dropout::{
     Dropout, Philox, WeightDropout, dropout, dropout_add, normal, permutation, uniform,
 };
-pub use crate::embedding::gradient::{embedding_gradient, embedding_gradient_scratch};
+pub use crate::embedding::gradient::{Lookup, embedding_gradient, embedding_gradient_scratch};
 pub use crate::gemm::{weight_gradient, weight_gradient_scratch};
 pub use crate::loss::{
     IGNORED, RowLoss, Smoothing, SmoothingOver, cross_entropy, cross_entropy_loss,
@@ -37,8 +37,9 @@ pub use crate::norm::train::rms::{
     rms_norm_backward, rms_norm_backward_in_place, rms_norm_forward_save,
     rms_norm_forward_save_in_place, rms_norm_parameters_backward, rms_norm_recompute,
 };
+pub use crate::norm::train::{NormGradients, SavedNorm};
 pub use crate::optimizer::{
-    Adam, Schedule, adam, average, clip_factor, sum_of_squares, sum_of_squares_scratch,
+    Adam, Moments, Schedule, adam, average, clip_factor, sum_of_squares, sum_of_squares_scratch,
 };
 pub use reduction_chunks::ReductionChunks;
 pub use write_mode::WriteMode;

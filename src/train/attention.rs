@@ -12,7 +12,9 @@ use super::plan::{AttentionSaved, StackSaved};
 use crate::config::Side;
 use crate::model::weights::{CrossAttention, SelfAttention};
 use core::ops::Range;
-use simdformer_kernels::train::{QkvMut, attention_backward};
+use simdformer_kernels::train::{
+    AttentionGradients, AttentionInputs, SavedAttention, attention_backward,
+};
 use simdformer_kernels::{Heads, HeadsMut, Qkv, Residual};
 
 impl Pass<'_> {
@@ -90,17 +92,17 @@ impl Pass<'_> {
         let stride = plan.d_relative_stride;
         let d_table = &mut d_tables[index * stride..(index + 1) * stride];
         self.batch.own(side, |sequences| {
+            let qkv = Qkv::fused(qkv, shape)?;
+            let gradients = AttentionGradients {
+                bias: (stride > 0).then_some(&mut *d_table),
+                ..AttentionGradients::fused(d_qkv, shape)?
+            };
             attention_backward(
                 self.run.isa(),
-                Qkv::fused(qkv, shape)?,
-                Heads::new(context, shape)?,
-                sums,
+                &AttentionInputs { qkv, sequences, options: &options, dropout },
+                SavedAttention { context: Heads::new(context, shape)?, sums },
                 Heads::new(d_context, shape)?,
-                sequences,
-                &options,
-                dropout,
-                QkvMut::fused(d_qkv, shape)?,
-                (stride > 0).then_some(&mut *d_table),
+                gradients,
                 d_attention,
                 self.run.parallelism,
             )?;
@@ -200,18 +202,14 @@ impl Pass<'_> {
         self.batch.cross(|sequences| {
             let d_query = HeadsMut::new(d_query, shape)?;
             // Keys and values side by side, `[keys, (key, value), heads, head_dim]`.
-            let to = QkvMut::cross(d_query, d_key_value, [keys, heads, head_dim])?;
+            let to = AttentionGradients::cross(d_query, d_key_value, [keys, heads, head_dim])?;
+            let qkv = cross_operands(query, key_value, shape, keys)?;
             attention_backward(
                 self.run.isa(),
-                cross_operands(query, key_value, shape, keys)?,
-                Heads::new(context, shape)?,
-                sums,
+                &AttentionInputs { qkv, sequences, options: &options, dropout },
+                SavedAttention { context: Heads::new(context, shape)?, sums },
                 Heads::new(d_context, shape)?,
-                sequences,
-                &options,
-                dropout,
                 to,
-                None,
                 d_attention,
                 self.run.parallelism,
             )?;

@@ -11,7 +11,9 @@ use crate::model::weights::{
 };
 use core::ops::Range;
 use simdformer_kernels::embedding::{self, Positions};
-use simdformer_kernels::train::{activation_recompute, attention_forward_save, gate};
+use simdformer_kernels::train::{
+    AttentionInputs, activation_recompute, attention_forward_save, gate,
+};
 use simdformer_kernels::{AttentionOptions, Heads, HeadsMut, Qkv, Residual};
 
 impl Pass<'_> {
@@ -268,12 +270,10 @@ impl Pass<'_> {
             let options = self.own_options(side, relative.of_layer(index));
             let dropout = self.dropped_weights(side, Site::OwnWeights(index))?;
             self.batch.own(side, |sequences| {
+                let qkv = Qkv::fused(qkv, shape)?;
                 attention_forward_save(
                     self.run.isa(),
-                    Qkv::fused(qkv, shape)?,
-                    sequences,
-                    &options,
-                    dropout,
+                    &AttentionInputs { qkv, sequences, options: &options, dropout },
                     HeadsMut::new(context, shape)?,
                     sums,
                     scratch,
@@ -338,12 +338,10 @@ impl Pass<'_> {
                 let options = self.run.attention_options(side);
                 let dropout = self.dropped_weights(side, Site::CrossWeights(index))?;
                 self.batch.cross(|sequences| {
+                    let qkv = cross_operands(query, key_value, shape, keys)?;
                     attention_forward_save(
                         self.run.isa(),
-                        cross_operands(query, key_value, shape, keys)?,
-                        sequences,
-                        &options,
-                        dropout,
+                        &AttentionInputs { qkv, sequences, options: &options, dropout },
                         HeadsMut::new(context, shape)?,
                         sums,
                         scratch,

@@ -13,7 +13,7 @@ use crate::model::weights::{Bottom, Decoder};
 use crate::network::visitor::Input;
 use core::ops::Range;
 use simdformer_kernels::train::{
-    ReductionChunks, RowLoss, Smoothing, WriteMode, cross_entropy, cross_entropy_loss,
+    Lookup, ReductionChunks, RowLoss, Smoothing, WriteMode, cross_entropy, cross_entropy_loss,
     embedding_gradient,
 };
 use simdformer_kernels::{MatrixMut, Residual};
@@ -246,7 +246,7 @@ impl Pass<'_> {
         let (isa, parallelism) = (self.run.isa(), self.run.parallelism);
         let d_x = Self::matrix(d_x, table.columns)?;
         let to = Self::matrix_mut(to, table.columns)?;
-        embedding_gradient(isa, ids, d_x, scale, skip, to, outcome.order, parallelism)?;
+        embedding_gradient(isa, Lookup { ids, scale, skip }, d_x, to, outcome.order, parallelism)?;
         Ok(())
     }
 }

@@ -14,7 +14,7 @@ use crate::memory::cut;
 use crate::session::Threads;
 use core::mem;
 use core::ops::Range;
-use simdformer_kernels::train::{Adam, WriteMode, sum_of_squares};
+use simdformer_kernels::train::{Adam, Moments, WriteMode, sum_of_squares};
 
 impl Trainer<'_> {
     /// Combines the gradients that were accumulated in separate buffers.
@@ -112,8 +112,7 @@ impl Trainer<'_> {
                     &Adam { step: steps + 1, clip: factor, weight_decay, ..*adam },
                     &mut values[within()],
                     &gradients[within()],
-                    &mut first[within()],
-                    &mut second[within()],
+                    Moments { first: &mut first[within()], second: &mut second[within()] },
                     average,
                     parallelism,
                 )?;

@@ -152,8 +152,7 @@ impl Pass<'_> {
                     d_out,
                     chunks,
                     write,
-                    weight,
-                    Some(bias),
+                    kernels::NormGradients { weight, bias: Some(bias) },
                     parallelism,
                 )?;
             }
@@ -164,8 +163,7 @@ impl Pass<'_> {
                 d_out,
                 chunks,
                 write,
-                &mut gradients[flat.weight.clone()],
-                None,
+                kernels::NormGradients { weight: &mut gradients[flat.weight.clone()], bias: None },
                 parallelism,
             )?,
         }
@@ -184,29 +182,15 @@ impl Pass<'_> {
         let (d, isa, parallelism) = (layer.weight.len(), self.run.isa(), self.run.parallelism);
         let standard = Self::matrix(&standard[..d_out.len()], d)?;
         let d_out = Self::matrix(d_out, d)?;
-        let scale = &scale[..d_out.rows()];
+        let saved = kernels::SavedNorm { standard, scale: &scale[..d_out.rows()] };
         let d_x = Self::matrix_mut(d_x, d)?;
         match self.run.parameters(layer) {
-            Parameters::Layer(norm) => kernels::layer_norm_backward(
-                isa,
-                norm,
-                standard,
-                scale,
-                d_out,
-                write,
-                d_x,
-                parallelism,
-            )?,
-            Parameters::Rms(norm) => kernels::rms_norm_backward(
-                isa,
-                norm,
-                standard,
-                scale,
-                d_out,
-                write,
-                d_x,
-                parallelism,
-            )?,
+            Parameters::Layer(norm) => {
+                kernels::layer_norm_backward(isa, norm, saved, d_out, write, d_x, parallelism)?
+            }
+            Parameters::Rms(norm) => {
+                kernels::rms_norm_backward(isa, norm, saved, d_out, write, d_x, parallelism)?
+            }
         }
         Ok(())
     }
@@ -222,13 +206,13 @@ impl Pass<'_> {
             (layer.weight.len(), self.run.isa(), self.run.parallelism);
         let standard = Self::matrix(&standard[..d.len()], columns)?;
         let d = Self::matrix_mut(d, columns)?;
-        let scale = &scale[..d.rows()];
+        let saved = kernels::SavedNorm { standard, scale: &scale[..d.rows()] };
         match self.run.parameters(layer) {
             Parameters::Layer(norm) => {
-                kernels::layer_norm_backward_in_place(isa, norm, standard, scale, d, parallelism)?
+                kernels::layer_norm_backward_in_place(isa, norm, saved, d, parallelism)?
             }
             Parameters::Rms(norm) => {
-                kernels::rms_norm_backward_in_place(isa, norm, standard, scale, d, parallelism)?;
+                kernels::rms_norm_backward_in_place(isa, norm, saved, d, parallelism)?;
             }
         }
         Ok(())

@@ -52,8 +52,8 @@ mod prefill;
 
 #[cfg(feature = "train")]
 pub use backward::{
-    QkvMut, attention_backward, attention_backward_scratch, attention_backward_scratch_bound,
-    attention_forward_save,
+    AttentionGradients, AttentionInputs, SavedAttention, attention_backward,
+    attention_backward_scratch, attention_backward_scratch_bound, attention_forward_save,
 };
 pub use cache::{Cache, CacheMut, CacheShape};
 pub use heads::{Heads, HeadsMut, Qkv};

@@ -4,26 +4,50 @@
 //! caller's. A task is a range of sorted tokens, and processes the ids whose first token is in its range. So no two
 //! tasks add to the same row, and each row is summed in the order of its tokens on any number of threads.
 
+use crate::debug::Elements;
 use crate::error::{Error, Expected};
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Parallelism;
 use crate::rows::{RowPtrs, for_rows};
 use crate::simd::{SimdF32, simd_op};
+use core::fmt;
 use core::ops::Range;
+
+/// A lookup of the forward pass.
+#[derive(Clone, Copy)]
+pub struct Lookup<'a> {
+    /// The row of each token.
+    pub ids: &'a [u32],
+    /// The factor of the rows.
+    pub scale: f32,
+    /// Tokens with this id are skipped and their gradients are not read, as with PyTorch's `padding_idx`: the row of a
+    /// pad token then gets a gradient from the output projection alone.
+    pub skip: Option<u32>,
+}
+
+impl fmt::Debug for Lookup<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lookup")
+            .field("ids", &Elements::of(self.ids))
+            .field("scale", &self.scale)
+            .field("skip", &self.skip)
+            .finish()
+    }
+}
 
 simd_op!(
     /// Adds the gradients of the tokens in `sorted`, which are ordered by id, then by index, to the rows of a table.
     /// The task processes the ids whose first token in `sorted` is in `range`.
     fn add_rows<S: SimdF32>(
         s: S,
-        lookup: (&[u32], f32, Option<u32>),
+        lookup: Lookup<'_>,
         sorted: &[u32],
         range: Range<usize>,
         gradient: Matrix<'_>,
         table: RowPtrs<'_>,
     ) {
-        let (ids, scale, skip) = lookup;
+        let Lookup { ids, scale, skip } = lookup;
         let id_at = |at: usize| ids[sorted[at] as usize];
         let mut at = range.start;
         // An id that begins before the range belongs to another task.
@@ -112,7 +136,7 @@ fn sort(ids: &[u32], next: &mut [u32], sorted: &mut [u32]) {
     }
 }
 
-/// `d_table[ids[i]] += scale * d_x[i]` for each token `i`: the gradient of [`embed`](crate::embedding::embed) with
+/// `d_table[ids[i]] += scale * d_x[i]` for each token `i`, with the `ids` and the `scale` of `lookup`: the gradient of [`embed`](crate::embedding::embed) with
 /// respect to its table. With `scale` 1 and positions instead of ids, it is the gradient with respect to its position
 /// table.
 ///
@@ -121,9 +145,6 @@ fn sort(ids: &[u32], next: &mut [u32], sorted: &mut [u32]) {
 /// any instruction set. The error of a row with `n` tokens is at most `(n + 1) 2^-24 (|before| + |scale| sum |d_x|)`.
 /// Rows without a token are not touched.
 ///
-/// Tokens with the id `skip` are skipped and their gradients are not read, as with PyTorch's `padding_idx`: the row of
-/// a pad token then gets a gradient from the output projection alone.
-///
 /// `scratch` must have at least [`embedding_gradient_scratch`]`(vocabulary, tokens)` words.
 ///
 /// # Errors
@@ -131,29 +152,28 @@ fn sort(ids: &[u32], next: &mut [u32], sorted: &mut [u32]) {
 /// short, or there are 2^32 tokens or more. Nothing is written then.
 ///
 /// ```
-/// use simdformer_kernels::train::embedding_gradient;
+/// use simdformer_kernels::train::{Lookup, embedding_gradient};
 /// use simdformer_kernels::{Isa, Matrix, MatrixMut, Parallelism};
 ///
 /// let d_x = [1.0, 2.0, 10.0, 20.0, 100.0, 200.0];
 /// let d_x = Matrix::new(&d_x, 3, 2)?;
 /// let (mut table, mut scratch) = ([0.0; 8], [0; 4 + 3]);
 /// let d_table = MatrixMut::new(&mut table, 4, 2)?;
-/// let (isa, ids) = (Isa::best(), [2, 0, 2]);
-/// embedding_gradient(isa, &ids, d_x, 0.5, None, d_table, &mut scratch, Parallelism::Serial)?;
+/// let lookup = Lookup { ids: &[2, 0, 2], scale: 0.5, skip: None };
+/// let serial = Parallelism::Serial;
+/// embedding_gradient(Isa::best(), lookup, d_x, d_table, &mut scratch, serial)?;
 /// assert_eq!(table, [5.0, 10.0, 0.0, 0.0, 50.5, 101.0, 0.0, 0.0]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[allow(clippy::too_many_arguments)]
 pub fn embedding_gradient(
     isa: Isa,
-    ids: &[u32],
+    lookup: Lookup<'_>,
     d_x: Matrix<'_>,
-    scale: f32,
-    skip: Option<u32>,
     mut d_table: MatrixMut<'_>,
     scratch: &mut [u32],
     parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
+    let ids = lookup.ids;
     let (rows, columns) = (d_table.rows(), d_table.columns());
     d_x.check_shape("d_x", [ids.len(), columns])?;
     d_x.check_contiguous_rows("d_x")?;
@@ -172,7 +192,7 @@ pub fn embedding_gradient(
     sort(ids, next, sorted);
     let sorted = &*sorted;
     for_rows(parallelism.workers(), ids.len(), columns, &|range| {
-        isa.dispatch(add_rows((ids, scale, skip), sorted, range, d_x, table));
+        isa.dispatch(add_rows(lookup, sorted, range, d_x, table));
     });
     Ok(())
 }

@@ -7,6 +7,7 @@ use crate::parallel::Parallelism;
 use crate::rows::for_rows;
 use crate::shared::SharedMut;
 use crate::simd::{SimdF32, simd_op};
+use core::fmt;
 
 /// Gradients with a smaller magnitude count as 0, so that neither they nor their squares in a moment are subnormal.
 const SMALLEST_GRADIENT: f32 = power_of_two(-50);
@@ -76,6 +77,21 @@ impl Adam {
         let fits = self.epsilon.is_finite() && self.epsilon as f32 >= f32::MIN_POSITIVE;
         Error::check_setting("epsilon", self.epsilon, fits, "finite and more than 2^-126")?;
         Error::check_setting("the step", self.step as f64, self.step > 0, "at least 1")
+    }
+}
+
+/// The moments of each parameter, which an update changes: running averages of its gradient and of the square of its
+/// gradient, both 0 before the first update.
+pub struct Moments<'a> {
+    /// The first moments.
+    pub first: &'a mut [f32],
+    /// The second moments.
+    pub second: &'a mut [f32],
+}
+
+impl fmt::Debug for Moments<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Moments({} and {} elements)", self.first.len(), self.second.len())
     }
 }
 
@@ -223,30 +239,25 @@ simd_op!(
 /// A slice differs in length from the parameters, or a setting is not in its range.
 ///
 /// ```
-/// use simdformer_kernels::train::{Adam, adam};
+/// use simdformer_kernels::train::{Adam, Moments, adam};
 /// use simdformer_kernels::{Isa, Parallelism};
 ///
 /// let (mut parameters, gradients) = ([1.0, 1.0], [0.5, 0.0]);
 /// let (mut first, mut second) = ([0.0; 2], [0.0; 2]);
 /// let settings = Adam { rate: 0.01, ..Adam::default() };
-/// let moments = (&mut first[..], &mut second[..]);
-/// adam(
-///     Isa::best(), &settings, &mut parameters, &gradients, moments.0, moments.1, None,
-///     Parallelism::Serial,
-/// )?;
+/// let moments = Moments { first: &mut first, second: &mut second };
+/// adam(Isa::best(), &settings, &mut parameters, &gradients, moments, None, Parallelism::Serial)?;
 /// // The first step has the length of the rate, whatever the gradient.
 /// assert!((parameters[0] - 0.99).abs() < 1e-6);
 /// assert_eq!(parameters[1], 1.0);
 /// # Ok::<(), simdformer_kernels::Error>(())
 /// ```
-#[allow(clippy::too_many_arguments)]
 pub fn adam(
     isa: Isa,
     adam: &Adam,
     parameters: &mut [f32],
     gradients: &[f32],
-    first: &mut [f32],
-    second: &mut [f32],
+    Moments { first, second }: Moments<'_>,
     average: Option<(&mut [f32], f32)>,
     parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {

@@ -12,7 +12,7 @@ mod ema;
 mod norm;
 mod schedule;
 
-pub use adam::{Adam, adam};
+pub use adam::{Adam, Moments, adam};
 pub use ema::average;
 pub use norm::{clip_factor, sum_of_squares, sum_of_squares_scratch};
 pub use schedule::Schedule;

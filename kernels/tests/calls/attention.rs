@@ -2,8 +2,8 @@
 
 use super::{Calls, Results, bits, poisoned, values};
 use simdformer_kernels::train::{
-    Dropout, QkvMut, WeightDropout, attention_backward, attention_backward_scratch,
-    attention_forward_save,
+    AttentionGradients, AttentionInputs, Dropout, SavedAttention, WeightDropout,
+    attention_backward, attention_backward_scratch, attention_forward_save,
 };
 use simdformer_kernels::{
     AttentionOptions, Bias, Cache, CacheMut, CacheShape, CachedSequence, Dtype, Heads, HeadsMut,
@@ -48,35 +48,25 @@ fn prefill(call: &Calls<'_>, fused: &[f32], results: &mut Results) {
         let mut sums = poisoned(2 * tokens * heads);
         let to = HeadsMut::new(&mut context, shape).expect("as many numbers");
         let scratch = &mut scratch;
-        attention_forward_save(
-            isa,
-            qkv(),
-            sequences,
-            &options,
-            dropout,
-            to,
-            &mut sums,
-            scratch,
-            parallelism,
-        )
-        .expect("fits");
+        let inputs = AttentionInputs { qkv: qkv(), sequences, options: &options, dropout };
+        attention_forward_save(isa, &inputs, to, &mut sums, scratch, parallelism).expect("fits");
         results.push(("attention_forward_save", [bits(&context), bits(&sums)].concat()));
 
         let d_context = values(12, tokens * size.width());
         let mut gradient = poisoned(fused.len());
         let mut d_bias = values(13, distances.len());
         let floats = attention_backward_scratch(isa, sequences, heads, heads, head_dim);
+        let context = Heads::new(&context, shape).expect("as many numbers");
+        let gradients = AttentionGradients {
+            bias: options.bias.map(|_| &mut d_bias[..]),
+            ..AttentionGradients::fused(&mut gradient, shape).expect("as many numbers")
+        };
         attention_backward(
             isa,
-            qkv(),
-            Heads::new(&context, shape).expect("as many numbers"),
-            &sums,
+            &inputs,
+            SavedAttention { context, sums: &sums },
             Heads::new(&d_context, shape).expect("as many numbers"),
-            sequences,
-            &options,
-            dropout,
-            QkvMut::fused(&mut gradient, shape).expect("as many numbers"),
-            options.bias.map(|_| &mut d_bias[..]),
+            gradients,
             &mut poisoned(floats.expect("small")),
             parallelism,
         )

@@ -9,7 +9,8 @@ use simdformer_kernels::softmax::{
 };
 use simdformer_kernels::topk::{argmax, top_k};
 use simdformer_kernels::train::{
-    self, Adam, Dropout, ReductionChunks, RowLoss, Smoothing, WriteMode,
+    self, Adam, Dropout, Lookup, Moments, NormGradients, ReductionChunks, RowLoss, SavedNorm,
+    Smoothing, WriteMode,
 };
 
 pub(super) fn calls(call: &Calls<'_>, results: &mut Results) {
@@ -127,12 +128,13 @@ fn forward_save_norms(call: &Calls<'_>, results: &mut Results) {
             results.push((stringify!($recompute), bits(&out)));
             let mut d_x = poisoned(rows * columns);
             let to = matrix_mut(&mut d_x, rows, columns);
-            train::$backward(isa, $norm, standard, &scale, d, WriteMode::Store, to, parallelism)
+            let saved = SavedNorm { standard, scale: &scale };
+            train::$backward(isa, $norm, saved, d, WriteMode::Store, to, parallelism)
                 .expect("fits");
             results.push((stringify!($backward), bits(&d_x)));
             let mut d_x = d_out.clone();
             let to = matrix_mut(&mut d_x, rows, columns);
-            train::$backward_in_place(isa, $norm, standard, &scale, to, parallelism).expect("fits");
+            train::$backward_in_place(isa, $norm, saved, to, parallelism).expect("fits");
             results.push((stringify!($backward_in_place), bits(&d_x)));
         };
     }
@@ -140,15 +142,14 @@ fn forward_save_norms(call: &Calls<'_>, results: &mut Results) {
     forward_save_norms!(rms, rms_norm_forward_save rms_norm_forward_save_in_place rms_norm_recompute rms_norm_backward rms_norm_backward_in_place);
 
     let (mut d_weight, mut d_bias) = (poisoned(columns), poisoned(columns));
-    let (of, both) = (&mut d_weight, Some(&mut d_bias[..]));
+    let gradients = NormGradients { weight: &mut d_weight, bias: Some(&mut d_bias) };
     train::layer_norm_parameters_backward(
         isa,
         from,
         d,
         leaves,
         WriteMode::Store,
-        of,
-        both,
+        gradients,
         parallelism,
     )
     .expect("fits");
@@ -214,8 +215,8 @@ fn embeddings(call: &Calls<'_>, results: &mut Results) {
     let mut d_table = values(33, vocabulary * columns);
     let to = matrix_mut(&mut d_table, vocabulary, columns);
     let mut scratch = vec![0; vocabulary + rows];
-    train::embedding_gradient(isa, &ids, d_x, 0.5, Some(3), to, &mut scratch, parallelism)
-        .expect("fits");
+    let lookup = Lookup { ids: &ids, scale: 0.5, skip: Some(3) };
+    train::embedding_gradient(isa, lookup, d_x, to, &mut scratch, parallelism).expect("fits");
     results.push(("embedding_gradient", bits(&d_table)));
 
     let dropped = Dropout { seed: 5, step: 6, site: 7, probability: 0.3 };
@@ -262,9 +263,9 @@ fn optimizers(call: &Calls<'_>, results: &mut Results) {
     let mut second: Vec<f32> = first.iter().map(|x| x.abs()).collect();
     let mut mean = parameters.clone();
     let adam = Adam { step: 3, weight_decay: 0.01, ..Adam::default() };
-    let (of, squares) = (&mut first, &mut second);
+    let moments = Moments { first: &mut first, second: &mut second };
     let average = Some((&mut mean[..], 0.9));
-    train::adam(isa, &adam, &mut parameters, &gradients, of, squares, average, parallelism)
+    train::adam(isa, &adam, &mut parameters, &gradients, moments, average, parallelism)
         .expect("fits");
     let all = [bits(&parameters), bits(&first), bits(&second), bits(&mean)].concat();
     results.push(("adam", all));

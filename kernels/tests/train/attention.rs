@@ -8,11 +8,12 @@ use crate::support::{
 use proptest::prelude::*;
 use simdformer_kernels::reference::attention_backward as oracle;
 use simdformer_kernels::train::{
-    Dropout, Philox, QkvMut, WeightDropout, attention_backward, attention_backward_scratch,
-    attention_backward_scratch_bound, attention_forward_save,
+    AttentionGradients, AttentionInputs, Dropout, Philox, SavedAttention, WeightDropout,
+    attention_backward, attention_backward_scratch, attention_backward_scratch_bound,
+    attention_forward_save,
 };
 use simdformer_kernels::{
-    FullyMasked, Isa, Parallelism, Qkv, Sequence, attention_scratch, reference,
+    AttentionOptions, FullyMasked, Isa, Parallelism, Qkv, Sequence, attention_scratch, reference,
 };
 
 /// A batch and the gradient of its context. Tokens that belong to no sequence hold poison.
@@ -111,6 +112,11 @@ impl Case {
         Qkv { query: query.view(), key: key.view(), value: value.view() }
     }
 
+    pub(crate) fn inputs<'a>(&'a self, options: &'a AttentionOptions<'a>) -> AttentionInputs<'a> {
+        let (sequences, dropout) = (&self.batch.sequences[..], self.of_weights());
+        AttentionInputs { qkv: self.qkv(), sequences, options, dropout }
+    }
+
     /// Runs the forward pass, and compares its bits with those of `attention`.
     pub(crate) fn forward(&self, isa: Isa, parallelism: Parallelism<'_>) -> Saved {
         let batch = &self.batch;
@@ -119,18 +125,10 @@ impl Case {
         let mut scratch = vec![POISON; floats];
         let mut context = Tensor::new(batch.query.shape, batch.out_layout);
         let mut sums = vec![POISON; 2 * batch.query.shape[0] * batch.heads()];
-        attention_forward_save(
-            isa,
-            self.qkv(),
-            &batch.sequences,
-            &batch.options(),
-            self.of_weights(),
-            context.view_mut(),
-            &mut sums,
-            &mut scratch,
-            parallelism,
-        )
-        .expect("a batch that fits");
+        let options = batch.options();
+        let (inputs, out) = (self.inputs(&options), context.view_mut());
+        attention_forward_save(isa, &inputs, out, &mut sums, &mut scratch, parallelism)
+            .expect("a batch that fits");
         if self.dropout.is_none() {
             let plain = batch.attention(isa, Parallelism::Serial);
             assert!(
@@ -199,21 +197,13 @@ impl Case {
         let mut scratch = vec![POISON; floats];
         let Gradients { query, key, value, bias } = &mut gradients;
         let relative = batch.bias.as_ref().is_some_and(|bias| bias.zero.is_some());
-        attention_backward(
-            isa,
-            self.qkv(),
-            kept.context.view(),
-            &kept.sums,
-            self.d_context.view(),
-            sequences,
-            &batch.options(),
-            self.of_weights(),
-            QkvMut { query: query.view_mut(), key: key.view_mut(), value: value.view_mut() },
-            relative.then_some(bias),
-            &mut scratch,
-            parallelism,
-        )
-        .expect("a batch that fits");
+        let (query, key, value) = (query.view_mut(), key.view_mut(), value.view_mut());
+        let to = AttentionGradients { query, key, value, bias: relative.then_some(bias) };
+        let saved = SavedAttention { context: kept.context.view(), sums: &kept.sums };
+        let (options, d_context) = (batch.options(), self.d_context.view());
+        let inputs = self.inputs(&options);
+        attention_backward(isa, &inputs, saved, d_context, to, &mut scratch, parallelism)
+            .expect("a batch that fits");
         gradients
     }
 
@@ -567,23 +557,14 @@ fn the_gradient_of_a_bias_is_added() {
             let (mut key, mut value) = (Tensor::new(shape, 0), Tensor::new(shape, 0));
             let floats = attention_backward_scratch(isa, &case.batch.sequences, 2, 1, 8).unwrap();
             let mut scratch = vec![POISON; floats];
-            let gradients =
-                QkvMut { query: gradient.view_mut(), key: key.view_mut(), value: value.view_mut() };
-            attention_backward(
-                isa,
-                case.qkv(),
-                kept.context.view(),
-                &kept.sums,
-                case.d_context.view(),
-                &case.batch.sequences,
-                &case.batch.options(),
-                None,
-                gradients,
-                Some(&mut twice),
-                &mut scratch,
-                Parallelism::Serial,
-            )
-            .expect("a batch that fits");
+            let (query, key, value) = (gradient.view_mut(), key.view_mut(), value.view_mut());
+            let to = AttentionGradients { query, key, value, bias: Some(&mut twice) };
+            let saved = SavedAttention { context: kept.context.view(), sums: &kept.sums };
+            let (options, d_context) = (case.batch.options(), case.d_context.view());
+            let inputs = case.inputs(&options);
+            let serial = Parallelism::Serial;
+            attention_backward(isa, &inputs, saved, d_context, to, &mut scratch, serial)
+                .expect("a batch that fits");
             for (once, twice) in once.iter().zip(twice) {
                 let bound = 4.0 * UNIT as f32 * (1.0 + once.abs());
                 assert!(once.is_nan() || (twice - 2.0 * once).abs() <= bound, "{isa}");

@@ -6,8 +6,8 @@ use crate::support::batch::{Batch, with_bias, with_relative_bias};
 use crate::support::errors;
 use crate::support::{CREWS, POISON, Random, Tensor, all_isas, bits, difference};
 use simdformer_kernels::train::{
-    Dropout, QkvMut, WeightDropout, attention_backward, attention_backward_scratch,
-    attention_forward_save,
+    AttentionGradients, AttentionInputs, Dropout, SavedAttention, WeightDropout,
+    attention_backward, attention_backward_scratch, attention_forward_save,
 };
 use simdformer_kernels::{
     AttentionOptions, Bias, Error, Expected, FullyMasked, Heads, HeadsMut, Isa, Parallelism, Qkv,
@@ -321,42 +321,32 @@ fn a_fused_buffer_has_a_fused_gradient() {
                 vec![0.0; attention_scratch(isa, &sequences, heads, head_dim).unwrap()];
             let out = HeadsMut::new(&mut context, shape).unwrap();
             let serial = Parallelism::Serial;
-            let (sums_of, scratch) = (&mut sums, &mut scratch);
-            attention_forward_save(
-                isa, qkv, &sequences, &options, None, out, sums_of, scratch, serial,
-            )
-            .unwrap();
+            let inputs =
+                AttentionInputs { qkv, sequences: &sequences, options: &options, dropout: None };
+            attention_forward_save(isa, &inputs, out, &mut sums, &mut scratch, serial).unwrap();
             let floats =
                 attention_backward_scratch(isa, &sequences, heads, heads, head_dim).unwrap();
-            let run = |gradients: QkvMut<'_>| {
-                attention_backward(
-                    isa,
-                    qkv,
-                    Heads::new(&context, shape).unwrap(),
-                    &sums,
-                    Heads::new(&d_context, shape).unwrap(),
-                    &sequences,
-                    &options,
-                    None,
-                    gradients,
-                    None,
-                    &mut vec![POISON; floats],
-                    serial,
-                )
-                .unwrap();
+            let context = Heads::new(&context, shape).unwrap();
+            let saved = SavedAttention { context, sums: &sums };
+            let run = |to: AttentionGradients<'_>| {
+                let d_context = Heads::new(&d_context, shape).unwrap();
+                let scratch = &mut vec![POISON; floats];
+                attention_backward(isa, &inputs, saved, d_context, to, scratch, serial).unwrap();
             };
             let mut parts = [(); 3].map(|()| vec![POISON; tokens * heads * head_dim]);
             let [query, key, value] = parts.each_mut().map(|part| HeadsMut::new(part, shape));
-            run(QkvMut { query: query.unwrap(), key: key.unwrap(), value: value.unwrap() });
+            let (query, key, value) = (query.unwrap(), key.unwrap(), value.unwrap());
+            run(AttentionGradients { query, key, value, bias: None });
             let mut fused = vec![POISON; tokens * width];
-            run(QkvMut::fused(&mut fused, shape).unwrap());
+            run(AttentionGradients::fused(&mut fused, shape).unwrap());
             for (token, row) in fused.chunks_exact(width.max(1)).enumerate() {
                 for (part, row) in parts.iter().zip(row.chunks_exact(width / 3)) {
                     let expected = &part[token * heads * head_dim..][..heads * head_dim];
                     assert_eq!(bits(row), bits(expected), "{isa}: token {token}");
                 }
             }
-            assert!(QkvMut::fused(&mut fused, [tokens + 1, 1 + heads, 1 + head_dim]).is_err());
+            let wrong = [tokens + 1, 1 + heads, 1 + head_dim];
+            assert!(AttentionGradients::fused(&mut fused, wrong).is_err());
         }
     }
 }
@@ -413,19 +403,24 @@ impl Call {
         let view = |data, shape| HeadsMut::new(data, shape).expect("a small tensor");
         let result = attention_backward(
             isa,
-            Qkv { query: heads([6, 4, 8]), key: heads([7, 2, 8]), value: heads([7, 2, 8]) },
-            heads(self.context),
-            &ZEROS[..self.sums],
+            &AttentionInputs {
+                qkv: Qkv {
+                    query: heads([6, 4, 8]),
+                    key: heads([7, 2, 8]),
+                    value: heads([7, 2, 8]),
+                },
+                sequences: &self.sequences,
+                options: &options,
+                dropout: Some(WeightDropout::new(&DROPOUT, &[3; 8][..self.dropped]).unwrap()),
+            },
+            SavedAttention { context: heads(self.context), sums: &ZEROS[..self.sums] },
             heads(self.d_context),
-            &self.sequences,
-            &options,
-            Some(WeightDropout::new(&DROPOUT, &[3; 8][..self.dropped]).unwrap()),
-            QkvMut {
+            AttentionGradients {
                 query: view(query, self.gradients[0]),
                 key: view(key, self.gradients[1]),
                 value: view(value, self.gradients[2]),
+                bias: d_bias.as_deref_mut(),
             },
-            d_bias.as_deref_mut(),
             &mut scratch,
             Parallelism::Serial,
         );
@@ -566,40 +561,24 @@ fn heads_first_tensors_have_the_same_gradients() {
         let floats = attention_scratch(isa, &sequences, kv_heads, head_dim).expect("small");
         let mut sums = vec![0.0; 2 * 2 * queries * heads];
         let mut context = vec![POISON; q.len()];
-        attention_forward_save(
-            isa,
-            qkv,
-            &sequences,
-            &options,
-            None,
-            view_mut(&mut context, of_query),
-            &mut sums,
-            &mut vec![0.0; floats],
-            Parallelism::Serial,
-        )
-        .expect("fits");
+        let inputs =
+            AttentionInputs { qkv, sequences: &sequences, options: &options, dropout: None };
+        let (serial, scratch) = (Parallelism::Serial, &mut vec![0.0; floats]);
+        let out = view_mut(&mut context, of_query);
+        attention_forward_save(isa, &inputs, out, &mut sums, scratch, serial).expect("fits");
         let floats = attention_backward_scratch(isa, &sequences, heads, kv_heads, head_dim);
         let mut out = [vec![POISON; q.len()], vec![POISON; k.len()], vec![POISON; k.len()]];
         let [d_query, d_key, d_value] = out.each_mut();
-        attention_backward(
-            isa,
-            qkv,
-            view(&context, of_query),
-            &sums,
-            view(&d, of_query),
-            &sequences,
-            &options,
-            None,
-            QkvMut {
-                query: view_mut(d_query, of_query),
-                key: view_mut(d_key, of_key),
-                value: view_mut(d_value, of_key),
-            },
-            None,
-            &mut vec![0.0; floats.expect("small")],
-            Parallelism::Serial,
-        )
-        .expect("fits");
+        let to = AttentionGradients {
+            query: view_mut(d_query, of_query),
+            key: view_mut(d_key, of_key),
+            value: view_mut(d_value, of_key),
+            bias: None,
+        };
+        let saved = SavedAttention { context: view(&context, of_query), sums: &sums };
+        let scratch = &mut vec![0.0; floats.expect("small")];
+        attention_backward(isa, &inputs, saved, view(&d, of_query), to, scratch, serial)
+            .expect("fits");
         let [d_query, d_key, d_value] = out;
         [(context, of_query), (d_query, of_query), (d_key, of_key), (d_value, of_key)]
             .iter()

@@ -4,7 +4,7 @@ use crate::support::errors;
 use crate::support::{CREWS, POISON, Random, Strided, UNIT, all_isas, bits};
 use proptest::prelude::*;
 use simdformer_kernels::reference::{self, training as oracle};
-use simdformer_kernels::train::{embedding_gradient, embedding_gradient_scratch};
+use simdformer_kernels::train::{Lookup, embedding_gradient, embedding_gradient_scratch};
 use simdformer_kernels::{Expected, Isa, Matrix, MatrixMut, Parallelism};
 
 const SERIAL: Parallelism<'static> = Parallelism::Serial;
@@ -71,9 +71,9 @@ proptest! {
         for isa in all_isas() {
             let mut table = before.clone();
             let mut buffer = scratch(rows, tokens);
-            embedding_gradient(
-                isa, &ids, d_x.view(), scale, skip, table.view_mut(), &mut buffer, SERIAL,
-            ).expect("a fit");
+            let lookup = Lookup { ids: &ids, scale, skip };
+            embedding_gradient(isa, lookup, d_x.view(), table.view_mut(), &mut buffer, SERIAL)
+                .expect("a fit");
             table.check_gaps();
             for row in 0..rows {
                 for column in 0..columns {
@@ -121,7 +121,8 @@ fn bits_are_those_of_one_thread_in_the_order_of_the_tokens() {
                 crew.run(|parallelism| {
                     let d_x = Matrix::new(&d_x, tokens, columns).expect("space");
                     let view = MatrixMut::new(&mut table, rows, columns).expect("space");
-                    embedding_gradient(isa, &ids, d_x, scale, None, view, &mut buffer, parallelism)
+                    let lookup = Lookup { ids: &ids, scale, skip: None };
+                    embedding_gradient(isa, lookup, d_x, view, &mut buffer, parallelism)
                         .expect("a fit");
                 });
                 assert!(bits(&table) == bits(&expected), "{isa}, {crew:?}");
@@ -139,7 +140,8 @@ fn wrong_calls_are_errors_that_write_nothing() {
         let d_x = Matrix::new(&d_x, shape[0], shape[1]).expect("space");
         let view = MatrixMut::new(&mut table, 5, 4).expect("space");
         let buffer = &mut buffer[..words];
-        let result = embedding_gradient(Isa::best(), ids, d_x, 1.0, None, view, buffer, SERIAL);
+        let lookup = Lookup { ids, scale: 1.0, skip: None };
+        let result = embedding_gradient(Isa::best(), lookup, d_x, view, buffer, SERIAL);
         assert_eq!((table, &*buffer), ([0.25; 20], &[3; 8][..words]));
         result.expect_err("refused")
     };
@@ -153,6 +155,7 @@ fn wrong_calls_are_errors_that_write_nothing() {
     assert_eq!(call(&ids, [3, 4], 7), errors::min_len("scratch", 8, 7));
     let d_x = Matrix::new(&d_x, 4, 3).expect("space").transposed();
     let view = MatrixMut::new(&mut table, 5, 4).expect("space");
-    let error = embedding_gradient(Isa::best(), &ids, d_x, 1.0, None, view, &mut buffer, SERIAL);
+    let lookup = Lookup { ids: &ids, scale: 1.0, skip: None };
+    let error = embedding_gradient(Isa::best(), lookup, d_x, view, &mut buffer, SERIAL);
     assert_eq!(error, Err(errors::strided("d_x", 3)));
 }

@@ -8,10 +8,10 @@ use proptest::prelude::*;
 use simdformer_kernels::norm::{LayerNorm, RmsNorm, layer_norm, rms_norm};
 use simdformer_kernels::reference::norm::{self as oracle, Norm};
 use simdformer_kernels::train::{
-    WriteMode, layer_norm_backward, layer_norm_backward_in_place, layer_norm_forward_save,
-    layer_norm_forward_save_in_place, layer_norm_recompute, rms_norm_backward,
-    rms_norm_backward_in_place, rms_norm_forward_save, rms_norm_forward_save_in_place,
-    rms_norm_recompute,
+    SavedNorm, WriteMode, layer_norm_backward, layer_norm_backward_in_place,
+    layer_norm_forward_save, layer_norm_forward_save_in_place, layer_norm_recompute,
+    rms_norm_backward, rms_norm_backward_in_place, rms_norm_forward_save,
+    rms_norm_forward_save_in_place, rms_norm_recompute,
 };
 use simdformer_kernels::{Isa, Matrix, MatrixMut, Parallelism};
 
@@ -97,7 +97,7 @@ impl Learned {
     fn backward(
         &self,
         isa: Isa,
-        (standard, scale): (Matrix<'_>, &[f32]),
+        saved: SavedNorm<'_>,
         d_out: Matrix<'_>,
         write: WriteMode,
         d_x: MatrixMut<'_>,
@@ -106,11 +106,9 @@ impl Learned {
         match self.norm {
             Norm::Layer => {
                 let norm = self.layer();
-                layer_norm_backward(isa, norm, standard, scale, d_out, write, d_x, crew)
+                layer_norm_backward(isa, norm, saved, d_out, write, d_x, crew)
             }
-            Norm::Rms => {
-                rms_norm_backward(isa, self.rms(), standard, scale, d_out, write, d_x, crew)
-            }
+            Norm::Rms => rms_norm_backward(isa, self.rms(), saved, d_out, write, d_x, crew),
         }
         .expect("shapes that fit");
     }
@@ -122,17 +120,15 @@ impl Learned {
         let mut scale = vec![POISON; x.rows];
         let to = standard.view_mut();
         self.forward_save(isa, x.view(), to, &mut scale, out.view_mut(), SERIAL);
-        let saved = (standard.view(), &scale[..]);
+        let saved = SavedNorm { standard: standard.view(), scale: &scale };
         self.backward(isa, saved, d_out.view(), WriteMode::Store, d_x.view_mut(), SERIAL);
         Passed { standard, scale, d_x }
     }
 
-    fn backward_in_place(&self, isa: Isa, standard: Matrix<'_>, scale: &[f32], d: MatrixMut<'_>) {
+    fn backward_in_place(&self, isa: Isa, saved: SavedNorm<'_>, d: MatrixMut<'_>) {
         match self.norm {
-            Norm::Layer => {
-                layer_norm_backward_in_place(isa, self.layer(), standard, scale, d, SERIAL)
-            }
-            Norm::Rms => rms_norm_backward_in_place(isa, self.rms(), standard, scale, d, SERIAL),
+            Norm::Layer => layer_norm_backward_in_place(isa, self.layer(), saved, d, SERIAL),
+            Norm::Rms => rms_norm_backward_in_place(isa, self.rms(), saved, d, SERIAL),
         }
         .expect("shapes that fit");
     }
@@ -269,7 +265,7 @@ fn check(learned: &Learned, x: &Strided, d_out: &Strided, gap: usize) {
         }
 
         let (standard, scale) = common.get_or_insert((standard, scale));
-        let forward_save = (standard.view(), &scale[..]);
+        let forward_save = SavedNorm { standard: standard.view(), scale };
         let mut stored = poison(rows, columns, gap + 1);
         learned.backward(
             isa,
@@ -281,7 +277,7 @@ fn check(learned: &Learned, x: &Strided, d_out: &Strided, gap: usize) {
         );
         stored.check_gaps();
         let mut over = d_out.clone();
-        learned.backward_in_place(isa, standard.view(), scale, over.view_mut());
+        learned.backward_in_place(isa, forward_save, over.view_mut());
         over.check_gaps();
         same(&dense(&over), &dense(&stored), "backward in place");
         let mut added = x.clone();
@@ -410,7 +406,7 @@ fn threads_and_other_rows_do_not_change_a_bit() {
                     let (mut d_x, mut scale) = (x.clone(), vec![POISON; rows]);
                     let to = standard.view_mut();
                     learned.forward_save(isa, x.view(), to, &mut scale, out.view_mut(), crew);
-                    let forward_save = (standard.view(), &scale[..]);
+                    let forward_save = SavedNorm { standard: standard.view(), scale: &scale };
                     learned.backward(
                         isa,
                         forward_save,
@@ -436,7 +432,7 @@ fn threads_and_other_rows_do_not_change_a_bit() {
                 let (mut d_x, mut scale) = (x.clone(), [POISON]);
                 let to = standard.view_mut();
                 learned.forward_save(isa, x.view(), to, &mut scale, out.view_mut(), SERIAL);
-                let forward_save = (standard.view(), &scale[..]);
+                let forward_save = SavedNorm { standard: standard.view(), scale: &scale };
                 learned.backward(
                     isa,
                     forward_save,
@@ -502,7 +498,7 @@ fn rows_of_1e30_and_of_1e_30_have_finite_gradients() {
             );
             assert_eq!(scale, [f32::MAX]);
             let zero = Strided::new(1, 4, (4, 1), |_, _| 0.0);
-            let forward_save = (standard.view(), &scale[..]);
+            let forward_save = SavedNorm { standard: standard.view(), scale: &scale };
             learned.backward(
                 isa,
                 forward_save,
@@ -583,9 +579,8 @@ fn wrong_calls_are_errors_and_write_nothing() {
         (m, 4, m, errors::len("scale", 3, 4)),
     ] {
         let view = MatrixMut::new(&mut out, 3, 4).expect("out");
-        let scale = &data[..scales];
-        let found =
-            layer_norm_backward(isa, norm, standard, scale, d_out, WriteMode::Store, view, SERIAL);
+        let saved = SavedNorm { standard, scale: &data[..scales] };
+        let found = layer_norm_backward(isa, norm, saved, d_out, WriteMode::Store, view, SERIAL);
         assert_eq!(found, Err(expected));
     }
     assert_eq!(bits(&out), bits(&[POISON; 12]));

@@ -4,7 +4,8 @@ use crate::support::errors;
 use crate::support::{CREWS, POISON, Random, Strided, UNIT, all_isas, bits, difference};
 use proptest::prelude::*;
 use simdformer_kernels::train::{
-    ReductionChunks, WriteMode, layer_norm_parameters_backward, rms_norm_parameters_backward,
+    NormGradients, ReductionChunks, WriteMode, layer_norm_parameters_backward,
+    rms_norm_parameters_backward,
 };
 use simdformer_kernels::{Isa, Matrix, Parallelism};
 
@@ -43,8 +44,8 @@ impl Operands {
         let leaves = ReductionChunks::new(&ends).expect("leaves");
         let [standard, d_out] = [&self.standard, &self.d_out]
             .map(|m| m.view().block(first, leaves.rows()).expect("rows"));
-        let bias = Some(d_bias);
-        layer_norm_parameters_backward(isa, standard, d_out, leaves, write, d_weight, bias, crew)
+        let gradients = NormGradients { weight: d_weight, bias: Some(d_bias) };
+        layer_norm_parameters_backward(isa, standard, d_out, leaves, write, gradients, crew)
             .expect("shapes that fit");
     }
 
@@ -214,17 +215,10 @@ fn wrong_calls_are_errors_and_write_nothing() {
         let leaves = ReductionChunks::new(ends).expect("leaves");
         let (mut d_weight, mut d_bias) = ([POISON; 5], [POISON; 5]);
         let (w, b) = (&mut d_weight[..weight], &mut d_bias[..bias]);
-        let isa = Isa::best();
-        let found = layer_norm_parameters_backward(
-            isa,
-            standard,
-            m,
-            leaves,
-            WriteMode::Store,
-            w,
-            Some(b),
-            SERIAL,
-        );
+        let (isa, store) = (Isa::best(), WriteMode::Store);
+        let gradients = NormGradients { weight: w, bias: Some(b) };
+        let found =
+            layer_norm_parameters_backward(isa, standard, m, leaves, store, gradients, SERIAL);
         assert_eq!(bits(&[d_weight, d_bias].concat()), bits(&[POISON; 10]));
         found.expect_err("a wrong call")
     };

@@ -5,7 +5,7 @@ use crate::support::{CREWS, Random, UNIT, all_isas, bits};
 use proptest::prelude::*;
 use simdformer_kernels::reference::training as oracle;
 use simdformer_kernels::train::{
-    Adam, adam, average, clip_factor, sum_of_squares, sum_of_squares_scratch,
+    Adam, Moments, adam, average, clip_factor, sum_of_squares, sum_of_squares_scratch,
 };
 use simdformer_kernels::{Error, Isa, Parallelism};
 
@@ -29,7 +29,8 @@ impl State {
     fn update(&mut self, isa: Isa, settings: &Adam, gradients: &[f32], crew: Parallelism<'_>) {
         let Self { parameters, first, second, average } = self;
         let average = average.as_deref_mut().map(|average| (average, 0.99));
-        adam(isa, settings, parameters, gradients, first, second, average, crew).expect("a fit");
+        let moments = Moments { first, second };
+        adam(isa, settings, parameters, gradients, moments, average, crew).expect("a fit");
     }
 
     fn bits(&self) -> Vec<u32> {
@@ -262,7 +263,8 @@ fn wrong_updates_are_errors_that_write_nothing() {
     let check = |settings: Adam, name: &str| {
         let (mut p, mut m, mut v) = ([1.0; 3], [2.0; 3], [3.0; 3]);
         let isa = Isa::best();
-        let error = adam(isa, &settings, &mut p, &[1.0; 3], &mut m, &mut v, None, SERIAL);
+        let moments = Moments { first: &mut m, second: &mut v };
+        let error = adam(isa, &settings, &mut p, &[1.0; 3], moments, None, SERIAL);
         let error = error.expect_err("refused");
         assert!(matches!(error, Error::Setting { name: found, .. } if found == name), "{error}");
         assert!(error.to_string().contains(name));
@@ -284,8 +286,8 @@ fn wrong_updates_are_errors_that_write_nothing() {
     let mut call = |g: usize, first: usize, second: usize, mean: usize, decay: f32| {
         let gradients = [1.0; 3];
         let average = Some((&mut a[..mean], decay));
-        let (first, second) = (&mut m[..first], &mut v[..second]);
-        let result = adam(isa, &fine, &mut p, &gradients[..g], first, second, average, SERIAL);
+        let moments = Moments { first: &mut m[..first], second: &mut v[..second] };
+        let result = adam(isa, &fine, &mut p, &gradients[..g], moments, average, SERIAL);
         assert_eq!((p, m, v, a), ([1.0; 3], [2.0; 3], [3.0; 3], [4.0; 3]));
         result.expect_err("refused")
     };

@@ -5,9 +5,10 @@ use crate::support::batch::Batch;
 use crate::support::stack::{ATTENTION, OTHERS, check};
 use crate::support::{Random, all_isas};
 use simdformer_kernels::train::{
-    Adam, Dropout, QkvMut, RowLoss, Smoothing, SmoothingOver, adam, attention_backward,
-    attention_backward_scratch, attention_forward_save, average, cross_entropy, cross_entropy_loss,
-    dropout, dropout_add, embedding_gradient, normal, permutation, sum_of_squares,
+    Adam, AttentionGradients, AttentionInputs, Dropout, Lookup, Moments, RowLoss, SavedAttention,
+    Smoothing, SmoothingOver, adam, attention_backward, attention_backward_scratch,
+    attention_forward_save, average, cross_entropy, cross_entropy_loss, dropout, dropout_add,
+    embedding_gradient, normal, permutation, sum_of_squares,
 };
 use simdformer_kernels::{Matrix, MatrixMut, Parallelism, Qkv, attention_scratch};
 
@@ -49,13 +50,13 @@ fn updates() {
             });
             check(isa, "the gradient of a lookup", OTHERS, || {
                 let table = view(&mut out, rows);
-                embedding_gradient(isa, &ids, matrix, 2.0, None, table, &mut words, SERIAL)
-                    .expect("a fit");
+                let lookup = Lookup { ids: &ids, scale: 2.0, skip: None };
+                embedding_gradient(isa, lookup, matrix, table, &mut words, SERIAL).expect("a fit");
             });
             check(isa, "Adam", OTHERS, || {
                 let settings = Adam::default();
-                adam(isa, &settings, &mut out, &x, &mut first, &mut second, None, SERIAL)
-                    .expect("a fit");
+                let moments = Moments { first: &mut first, second: &mut second };
+                adam(isa, &settings, &mut out, &x, moments, None, SERIAL).expect("a fit");
                 sum_of_squares(isa, &x, &mut partials, SERIAL).expect("space");
                 average(isa, &[&x, &first], &mut out, SERIAL).expect("a fit");
             });
@@ -77,6 +78,8 @@ fn attentions() {
         let Batch { query, key, value, sequences, .. } = &case.batch;
         let qkv = Qkv { query: query.view(), key: key.view(), value: value.view() };
         let (options, dropout) = (case.batch.options(), case.of_weights());
+        let inputs = AttentionInputs { qkv, sequences, options: &options, dropout };
+        let undropped = AttentionInputs { dropout: None, ..inputs };
         for isa in all_isas() {
             let mut kept = case.forward(isa, SERIAL);
             let mut gradients = case.backward(isa, &kept, SERIAL);
@@ -85,18 +88,12 @@ fn attentions() {
             check(isa, "attention that drops nothing", ATTENTION, || {
                 let Saved { context, sums } = &mut kept;
                 let (out, scratch) = (context.view_mut(), &mut scratch);
-                attention_forward_save(
-                    isa, qkv, sequences, &options, None, out, sums, scratch, SERIAL,
-                )
-                .expect("a fit");
+                attention_forward_save(isa, &undropped, out, sums, scratch, SERIAL).expect("a fit");
             });
             check(isa, "attention that drops weights", ATTENTION, || {
                 let Saved { context, sums } = &mut kept;
                 let (out, scratch) = (context.view_mut(), &mut scratch);
-                attention_forward_save(
-                    isa, qkv, sequences, &options, dropout, out, sums, scratch, SERIAL,
-                )
-                .expect("a fit");
+                attention_forward_save(isa, &inputs, out, sums, scratch, SERIAL).expect("a fit");
             });
             let floats = attention_backward_scratch(isa, sequences, 2, 1, 64).expect("small");
             let mut scratch = vec![0.0; floats];
@@ -104,21 +101,11 @@ fn attentions() {
                 let Gradients { query, key, value, .. } = &mut gradients;
                 let to = [query, key, value].map(|tensor| tensor.view_mut());
                 let [query, key, value] = to;
-                attention_backward(
-                    isa,
-                    qkv,
-                    kept.context.view(),
-                    &kept.sums,
-                    case.d_context.view(),
-                    sequences,
-                    &options,
-                    dropout,
-                    QkvMut { query, key, value },
-                    None,
-                    &mut scratch,
-                    SERIAL,
-                )
-                .expect("a fit");
+                let to = AttentionGradients { query, key, value, bias: None };
+                let saved = SavedAttention { context: kept.context.view(), sums: &kept.sums };
+                let d_context = case.d_context.view();
+                attention_backward(isa, &inputs, saved, d_context, to, &mut scratch, SERIAL)
+                    .expect("a fit");
             });
         }
     }

@@ -50,12 +50,14 @@ use super::heads::{Heads, HeadsMut, Qkv};
 use super::options::{AttentionOptions, Bias, Sequence};
 use super::params::{AttentionParams, MIN_WORK_TO_FORK, count_tasks, estimate_work};
 use super::prefill::{TrainArgs, attend};
+use crate::debug::Elements;
 use crate::dropout::WeightDropout;
 use crate::error::{Error, Expected};
 use crate::float_mode::in_default_mode;
 use crate::isa::Isa;
 use crate::parallel::{Parallelism, share};
 use crate::shared::SharedMut;
+use core::fmt;
 use core::ops::RangeInclusive;
 use params::{Backward, table_len};
 use tasks::tasks;
@@ -64,12 +66,12 @@ use workspace::Workspace;
 /// Most workspaces of concurrent tasks, for any number of threads.
 const MAX_WORKSPACES: usize = 32;
 
-/// As [`attention`](crate::attention), with the same bits except for `dropout`. It also saves the data that
+/// As [`attention`](crate::attention), with the same bits except for the dropout. It also saves the data that
 /// [`attention_backward`] needs in `sums`, `[query tokens, heads, 2]`: the maximum score of each query token and head,
 /// and the reciprocal of the sum of its weights relative to that maximum. Both are 0 for a fully masked query. The sums
 /// of queries that are in no sequence are not written.
 ///
-/// `dropout` sets each weight after the softmax to 0, or divides it by the probability that it is not dropped, before
+/// The dropout sets each weight after the softmax to 0, or divides it by the probability that it is not dropped, before
 /// the product with the values. `sums` are those of all weights. The output of a fully masked query does not change.
 /// The error bound is that of [`attention`](crate::attention), with the bound of the values divided by that
 /// probability, plus two roundings.
@@ -77,12 +79,13 @@ const MAX_WORKSPACES: usize = 32;
 /// `scratch` needs [`attention_scratch`](crate::attention_scratch) floats.
 ///
 /// # Errors
-/// As [`attention`](crate::attention); also if `sums` has the wrong length, or `dropout` has another number of tokens.
+/// As [`attention`](crate::attention); also if `sums` has the wrong length, or the dropout has another number of tokens.
 /// Then nothing is written.
 ///
 /// ```
 /// use simdformer_kernels::train::{
-///     QkvMut, attention_backward, attention_backward_scratch, attention_forward_save,
+///     AttentionGradients, AttentionInputs, SavedAttention, attention_backward,
+///     attention_backward_scratch, attention_forward_save,
 /// };
 /// use simdformer_kernels::{
 ///     AttentionOptions, Heads, HeadsMut, Isa, Parallelism, Qkv, Sequence, attention_scratch,
@@ -94,62 +97,97 @@ const MAX_WORKSPACES: usize = 32;
 /// let options = AttentionOptions::new(1);
 /// let fused = [0.0, 1.0, 2.0, 0.0, 1.0, 4.0]; // Queries 0, keys 1, values 2 and 4.
 /// let qkv = Qkv::fused(&fused, shape)?;
+/// let inputs =
+///     AttentionInputs { qkv, sequences: &sequences, options: &options, dropout: None };
 /// let (mut context, mut sums) = ([0.0; 2], [0.0; 4]);
 /// let mut scratch = vec![0.0; attention_scratch(isa, &sequences, 1, 1)?];
 /// let out = HeadsMut::new(&mut context, shape)?;
-/// attention_forward_save(isa, qkv, &sequences, &options, None, out, &mut sums, &mut scratch, serial)?;
+/// attention_forward_save(isa, &inputs, out, &mut sums, &mut scratch, serial)?;
 /// assert_eq!((context, sums), ([3.0; 2], [0.0, 0.5, 0.0, 0.5]));
 ///
 /// // The gradient of the first token's context.
 /// let d_context = [1.0, 0.0];
 /// let mut gradient = [f32::NAN; 6];
 /// let mut scratch = vec![0.0; attention_backward_scratch(isa, &sequences, 1, 1, 1)?];
-/// attention_backward(
-///     isa,
-///     qkv,
-///     Heads::new(&context, shape)?,
-///     &sums,
-///     Heads::new(&d_context, shape)?,
-///     &sequences,
-///     &options,
-///     None,
-///     QkvMut::fused(&mut gradient, shape)?,
-///     None,
-///     &mut scratch,
-///     serial,
-/// )?;
+/// let saved = SavedAttention { context: Heads::new(&context, shape)?, sums: &sums };
+/// let to = AttentionGradients::fused(&mut gradient, shape)?;
+/// let d_context = Heads::new(&d_context, shape)?;
+/// attention_backward(isa, &inputs, saved, d_context, to, &mut scratch, serial)?;
 /// // Each value gets half of it. The keys are equal, so the gradients of queries and keys are 0.
 /// assert_eq!(gradient, [0.0, 0.0, 0.5, 0.0, 0.0, 0.5]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[allow(clippy::too_many_arguments, reason = "what the forward has, and what it keeps")]
 pub fn attention_forward_save(
     isa: Isa,
-    qkv: Qkv<'_>,
-    sequences: &[Sequence],
-    options: &AttentionOptions<'_>,
-    dropout: Option<WeightDropout<'_>>,
+    inputs: &AttentionInputs<'_>,
     context: HeadsMut<'_>,
     sums: &mut [f32],
     scratch: &mut [f32],
     parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
+    let &AttentionInputs { qkv, sequences, options, dropout } = inputs;
     let train = Some(TrainArgs { sums, dropout });
     attend(isa, qkv, sequences, options, (context.into(), train), scratch, parallelism)
 }
 
-/// The gradients of [`Qkv`]: each has the shape of its tensor.
-#[derive(Debug)]
-pub struct QkvMut<'a> {
+/// What the forward and the backward pass of attention read.
+#[derive(Clone, Copy, Debug)]
+pub struct AttentionInputs<'a> {
+    /// Queries, keys and values.
+    pub qkv: Qkv<'a>,
+    /// The sequences of the call.
+    pub sequences: &'a [Sequence],
+    /// The scale, the mask and the bias.
+    pub options: &'a AttentionOptions<'a>,
+    /// Which weights are dropped; `None` drops none.
+    pub dropout: Option<WeightDropout<'a>>,
+}
+
+/// The results of [`attention_forward_save`], which its gradient reads.
+#[derive(Clone, Copy)]
+pub struct SavedAttention<'a> {
+    /// The output, `[query tokens, heads, head_dim]`.
+    pub context: Heads<'a>,
+    /// `[query tokens, heads, 2]`.
+    pub sums: &'a [f32],
+}
+
+impl fmt::Debug for SavedAttention<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SavedAttention")
+            .field("context", &self.context)
+            .field("sums", &Elements::of(self.sums))
+            .finish()
+    }
+}
+
+/// The gradients that [`attention_backward`] writes: those of [`Qkv`], each with the shape of its tensor, and that of
+/// the bias.
+pub struct AttentionGradients<'a> {
     /// Gradient of the queries, `[tokens, heads, head_dim]`.
     pub query: HeadsMut<'a>,
     /// Gradient of the keys, `[key tokens, kv_heads, head_dim]`.
     pub key: HeadsMut<'a>,
     /// Gradient of the values, `[key tokens, kv_heads, head_dim]`.
     pub value: HeadsMut<'a>,
+    /// Receives the gradient of a [`Bias::Relative`], in the layout of its values. The gradient is *added*, sequence by
+    /// sequence, because the bias may be used several times: clear it before the first use. Values that no query and
+    /// key use are not written.
+    pub bias: Option<&'a mut [f32]>,
 }
 
-impl<'a> QkvMut<'a> {
+impl fmt::Debug for AttentionGradients<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AttentionGradients")
+            .field("query", &self.query)
+            .field("key", &self.key)
+            .field("value", &self.value)
+            .field("bias", &self.bias.as_deref().map(Elements::of))
+            .finish()
+    }
+}
+
+impl<'a> AttentionGradients<'a> {
     /// The three parts of one fused gradient, `[tokens, (query, key, value), heads, head_dim]`, each
     /// `shape = [tokens, heads, head_dim]`, as [`Qkv::fused`] reads them.
     ///
@@ -157,7 +195,7 @@ impl<'a> QkvMut<'a> {
     /// The slice is shorter than `3 * tokens * heads * head_dim`.
     pub fn fused(data: &'a mut [f32], shape: [usize; 3]) -> Result<Self, Error> {
         let [query, key, value] = HeadsMut::side_by_side(data, shape)?;
-        Ok(Self { query, key, value })
+        Ok(Self { query, key, value, bias: None })
     }
 
     /// A separate gradient of the query, `[tokens, heads, head_dim]`, and a fused gradient of keys and values,
@@ -169,12 +207,12 @@ impl<'a> QkvMut<'a> {
     ///
     /// ```
     /// use simdformer_kernels::HeadsMut;
-    /// use simdformer_kernels::train::QkvMut;
+    /// use simdformer_kernels::train::AttentionGradients;
     ///
     /// let (mut query, mut key_value) = ([0.0; 2], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]);
     /// let query = HeadsMut::new(&mut query, [1, 1, 2])?;
     /// // Two keys of one head of 2.
-    /// let gradients = QkvMut::cross(query, &mut key_value, [2, 1, 2])?;
+    /// let gradients = AttentionGradients::cross(query, &mut key_value, [2, 1, 2])?;
     /// assert_eq!(gradients.key.read().row(1, 0), Some(&[5.0, 6.0][..]));
     /// assert_eq!(gradients.value.read().row(0, 0), Some(&[3.0, 4.0][..]));
     /// # Ok::<(), simdformer_kernels::Error>(())
@@ -185,7 +223,7 @@ impl<'a> QkvMut<'a> {
         key_shape: [usize; 3],
     ) -> Result<Self, Error> {
         let [key, value] = HeadsMut::side_by_side(key_value, key_shape)?;
-        Ok(Self { query, key, value })
+        Ok(Self { query, key, value, bias: None })
     }
 }
 
@@ -263,17 +301,13 @@ pub fn attention_backward_scratch_bound(
         .ok_or(TOO_LARGE)
 }
 
-/// The gradients of queries, keys and values. `d_context` is the gradient of the `context` that
-/// [`attention_forward_save`] wrote, with `sums`, from the same `qkv`, `sequences`, `options` and `dropout`.
+/// The gradients of queries, keys and values, and of a relative bias. `d_context` is the gradient of the context in
+/// `saved`, which [`attention_forward_save`] wrote from the same `inputs`.
 ///
 /// All three gradients are stored, never added, for every query of a sequence and for every key, padding included. The
 /// gradient of a hidden key is exactly 0. (Under [`FullyMasked::Uniform`](crate::FullyMasked::Uniform) its value gets
 /// its share of each fully masked query.) Rows that are in no sequence are not written. With grouped heads, the
 /// gradient of a key is the sum over the query heads that read it.
-///
-/// `d_bias` receives the gradient of a [`Bias::Relative`], in the layout of its values. The gradient is *added* to
-/// `d_bias`, sequence by sequence, because the bias may be used several times: clear it before the first use. Values
-/// that no query and key use are not written.
 ///
 /// Each key and value is in one sequence only: unlike in the forward pass, sequences that share keys are rejected.
 /// `scratch` needs [`attention_backward_scratch`] floats.
@@ -295,30 +329,23 @@ pub fn attention_backward_scratch_bound(
 /// probability that a weight is not dropped, and `e` has two more roundings.
 ///
 /// # Errors
-/// Shapes, ranges or buffers that do not fit, sequences that share keys, a `d_bias` without a relative bias, or a
-/// dropout with another number of tokens; then nothing is written.
+/// Shapes, ranges or buffers that do not fit, sequences that share keys, a gradient of a relative bias that is not
+/// there, or a dropout with another number of tokens; then nothing is written.
 ///
 /// There is an example at [`attention_forward_save`].
-#[allow(
-    clippy::too_many_arguments,
-    reason = "what the forward had, its results and their gradients"
-)]
 pub fn attention_backward(
     isa: Isa,
-    qkv: Qkv<'_>,
-    context: Heads<'_>,
-    sums: &[f32],
+    inputs: &AttentionInputs<'_>,
+    saved: SavedAttention<'_>,
     d_context: Heads<'_>,
-    sequences: &[Sequence],
-    options: &AttentionOptions<'_>,
-    dropout: Option<WeightDropout<'_>>,
-    gradients: QkvMut<'_>,
-    d_bias: Option<&mut [f32]>,
+    gradients: AttentionGradients<'_>,
     scratch: &mut [f32],
     parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
-    let Qkv { query, key, value } = qkv;
-    let QkvMut { query: mut d_query, key: mut d_key, value: mut d_value } = gradients;
+    let &AttentionInputs { qkv, sequences, options, dropout } = inputs;
+    let (Qkv { query, key, value }, SavedAttention { context, sums }) = (qkv, saved);
+    let AttentionGradients { query: mut d_query, key: mut d_key, value: mut d_value, bias: d_bias } =
+        gradients;
     let (heads, kv_heads, head_dim) = (query.heads(), key.heads(), key.head_dim());
     value.check_shape("value", key.shape())?;
     check::query(&query, &d_query, kv_heads, head_dim)?;

@@ -1,5 +1,6 @@
 //! The gradient of a norm's input: two sums along each row, then the result.
 
+use super::SavedNorm;
 use crate::error::Error;
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
@@ -193,7 +194,7 @@ unsafe fn sums<S: SimdF32, const CENTERED: bool, const R: usize>(
 pub(super) fn run(
     isa: Isa,
     norm: Norm<'_>,
-    (standard, scale): (Matrix<'_>, &[f32]),
+    SavedNorm { standard, scale }: SavedNorm<'_>,
     d_out: Option<Matrix<'_>>,
     write: WriteMode,
     mut d_x: MatrixMut<'_>,

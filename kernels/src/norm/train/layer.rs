@@ -1,6 +1,6 @@
 //! Layer normalization that saves the values for its gradient, and the gradient.
 
-use super::{forward_save, input_grad, param_grad, recompute};
+use super::{NormGradients, SavedNorm, forward_save, input_grad, param_grad, recompute};
 use crate::error::Error;
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
@@ -117,8 +117,8 @@ pub fn layer_norm_recompute(
 }
 
 /// The gradient of a layer normalization's input: with `g = weight * d_out`, in every row `d_x = r (g - mean(g) -
-/// standard mean(g * standard))`, stored or added. `standard` and `scale` (`r`) are the values that
-/// [`layer_norm_forward_save`] saved; all matrices are `[rows, columns]`.
+/// standard mean(g * standard))`, stored or added. `saved` is what [`layer_norm_forward_save`] saved; `r` is its
+/// `scale`. All matrices are `[rows, columns]`.
 ///
 /// Error, against the formula with the same `standard` and `scale`, without underflow: `u (columns / 64 + 15) r (|g| +
 /// mean |g| + |standard| mean |g * standard|)`, with `u = 2^-24`. Adding to the previous content takes one more
@@ -129,7 +129,7 @@ pub fn layer_norm_recompute(
 ///
 /// ```
 /// use simdformer_kernels::norm::LayerNorm;
-/// use simdformer_kernels::train::{WriteMode, layer_norm_backward};
+/// use simdformer_kernels::train::{SavedNorm, WriteMode, layer_norm_backward};
 /// use simdformer_kernels::{Isa, Matrix, MatrixMut, Parallelism};
 ///
 /// let norm = LayerNorm { weight: &[1.0; 4], bias: None, eps: 0.0 };
@@ -139,8 +139,7 @@ pub fn layer_norm_recompute(
 /// layer_norm_backward(
 ///     Isa::best(),
 ///     norm,
-///     standard,
-///     &[2.0],
+///     SavedNorm { standard, scale: &[2.0] },
 ///     d_out,
 ///     WriteMode::Store,
 ///     MatrixMut::new(&mut d_x, 1, 4)?,
@@ -150,19 +149,16 @@ pub fn layer_norm_recompute(
 /// assert_eq!(d_x, [4.0, 0.0, 0.0, -4.0]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[allow(clippy::too_many_arguments, reason = "each is one operand of the formula")]
 pub fn layer_norm_backward(
     isa: Isa,
     norm: LayerNorm<'_>,
-    standard: Matrix<'_>,
-    scale: &[f32],
+    saved: SavedNorm<'_>,
     d_out: Matrix<'_>,
     write: WriteMode,
     d_x: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
-    let kept = (standard, scale);
-    input_grad::run(isa, Norm::Layer(norm), kept, Some(d_out), write, d_x, parallelism)
+    input_grad::run(isa, Norm::Layer(norm), saved, Some(d_out), write, d_x, parallelism)
 }
 
 /// [`layer_norm_backward`] in place: `d` is the gradient of the output on entry, and that of the input on return.
@@ -172,27 +168,26 @@ pub fn layer_norm_backward(
 ///
 /// ```
 /// use simdformer_kernels::norm::LayerNorm;
-/// use simdformer_kernels::train::layer_norm_backward_in_place;
+/// use simdformer_kernels::train::{SavedNorm, layer_norm_backward_in_place};
 /// use simdformer_kernels::{Isa, Matrix, MatrixMut, Parallelism};
 ///
 /// let norm = LayerNorm { weight: &[1.0; 4], bias: None, eps: 0.0 };
 /// let standard = Matrix::new(&[-1.0, 1.0, 1.0, -1.0], 1, 4)?;
+/// let saved = SavedNorm { standard, scale: &[2.0] };
 /// let mut d = [4.0, 0.0, 0.0, 0.0];
 /// let view = MatrixMut::new(&mut d, 1, 4)?;
-/// layer_norm_backward_in_place(Isa::best(), norm, standard, &[2.0], view, Parallelism::Serial)?;
+/// layer_norm_backward_in_place(Isa::best(), norm, saved, view, Parallelism::Serial)?;
 /// assert_eq!(d, [4.0, 0.0, 0.0, -4.0]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn layer_norm_backward_in_place(
     isa: Isa,
     norm: LayerNorm<'_>,
-    standard: Matrix<'_>,
-    scale: &[f32],
+    saved: SavedNorm<'_>,
     d: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
-    let kept = (standard, scale);
-    input_grad::run(isa, Norm::Layer(norm), kept, None, WriteMode::Store, d, parallelism)
+    input_grad::run(isa, Norm::Layer(norm), saved, None, WriteMode::Store, d, parallelism)
 }
 
 /// The gradients of a layer normalization's weight, `d_weight = sum over rows of d_out * standard`, and bias, `d_bias
@@ -208,7 +203,9 @@ pub fn layer_norm_backward_in_place(
 /// of a row are not contiguous.
 ///
 /// ```
-/// use simdformer_kernels::train::{ReductionChunks, WriteMode, layer_norm_parameters_backward};
+/// use simdformer_kernels::train::{
+///     NormGradients, ReductionChunks, WriteMode, layer_norm_parameters_backward,
+/// };
 /// use simdformer_kernels::{Isa, Matrix, Parallelism};
 ///
 /// let standard = Matrix::new(&[-1.0, 1.0, 1.0, -1.0], 2, 2)?;
@@ -220,23 +217,20 @@ pub fn layer_norm_backward_in_place(
 ///     d_out,
 ///     ReductionChunks::new(&[2])?,
 ///     WriteMode::Store,
-///     &mut d_weight,
-///     Some(&mut d_bias),
+///     NormGradients { weight: &mut d_weight, bias: Some(&mut d_bias) },
 ///     Parallelism::Serial,
 /// )?;
 /// assert_eq!((d_weight, d_bias), ([2.0, -2.0], [8.0, 10.0]));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[allow(clippy::too_many_arguments, reason = "each is one operand of the formula")]
 pub fn layer_norm_parameters_backward(
     isa: Isa,
     standard: Matrix<'_>,
     d_out: Matrix<'_>,
     chunks: ReductionChunks<'_>,
     write: WriteMode,
-    d_weight: &mut [f32],
-    d_bias: Option<&mut [f32]>,
+    gradients: NormGradients<'_>,
     parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
-    param_grad::run(isa, (standard, d_out), chunks, write, d_weight, d_bias, parallelism)
+    param_grad::run(isa, (standard, d_out), chunks, write, gradients, parallelism)
 }

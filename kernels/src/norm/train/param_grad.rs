@@ -1,6 +1,7 @@
 //! The gradients of a norm's parameters: sums over rows. Each task has a few hundred columns and processes four rows
 //! at a time, with the sums of a reduction chunk in the L1 cache, so memory is read in long contiguous parts of rows.
 
+use super::NormGradients;
 use crate::error::{Error, Expected};
 use crate::isa::Isa;
 use crate::matrix::Matrix;
@@ -141,8 +142,7 @@ pub(super) fn run(
     (standard, d_out): (Matrix<'_>, Matrix<'_>),
     chunks: ReductionChunks<'_>,
     write: WriteMode,
-    d_weight: &mut [f32],
-    d_bias: Option<&mut [f32]>,
+    NormGradients { weight: d_weight, bias: d_bias }: NormGradients<'_>,
     parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
     let shape @ [rows, columns] = [d_out.rows(), d_out.columns()];

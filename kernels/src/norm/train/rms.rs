@@ -1,6 +1,6 @@
 //! Root-mean-square normalization that saves the values for its gradient, and the gradient.
 
-use super::{forward_save, input_grad, param_grad, recompute};
+use super::{NormGradients, SavedNorm, forward_save, input_grad, param_grad, recompute};
 use crate::error::Error;
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
@@ -114,8 +114,8 @@ pub fn rms_norm_recompute(
 }
 
 /// The gradient of a root-mean-square normalization's input: with `g = weight * d_out`, in every row `d_x = r (g -
-/// standard mean(g * standard))`, stored or added. `standard` and `scale` (`r`) are the values that
-/// [`rms_norm_forward_save`] saved; all matrices are `[rows, columns]`.
+/// standard mean(g * standard))`, stored or added. `saved` is what [`rms_norm_forward_save`] saved; `r` is its
+/// `scale`. All matrices are `[rows, columns]`.
 ///
 /// Error, against the formula with the same `standard` and `scale`, without underflow: `u (columns / 64 + 15) r (|g| +
 /// |standard| mean |g * standard|)`, with `u = 2^-24`. Adding to the previous content takes one more rounding.
@@ -125,15 +125,14 @@ pub fn rms_norm_recompute(
 ///
 /// ```
 /// use simdformer_kernels::norm::RmsNorm;
-/// use simdformer_kernels::train::{WriteMode, rms_norm_backward};
+/// use simdformer_kernels::train::{SavedNorm, WriteMode, rms_norm_backward};
 /// use simdformer_kernels::{Isa, Matrix, MatrixMut, Parallelism};
 ///
 /// let mut d_x = [f32::NAN; 2];
 /// rms_norm_backward(
 ///     Isa::best(),
 ///     RmsNorm { weight: &[1.0, 3.0], eps: 0.0 },
-///     Matrix::new(&[1.0, -1.0], 1, 2)?,
-///     &[0.5],
+///     SavedNorm { standard: Matrix::new(&[1.0, -1.0], 1, 2)?, scale: &[0.5] },
 ///     Matrix::new(&[4.0, 0.0], 1, 2)?,
 ///     WriteMode::Store,
 ///     MatrixMut::new(&mut d_x, 1, 2)?,
@@ -142,19 +141,16 @@ pub fn rms_norm_recompute(
 /// assert_eq!(d_x, [1.0, 1.0]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[allow(clippy::too_many_arguments, reason = "each is one operand of the formula")]
 pub fn rms_norm_backward(
     isa: Isa,
     norm: RmsNorm<'_>,
-    standard: Matrix<'_>,
-    scale: &[f32],
+    saved: SavedNorm<'_>,
     d_out: Matrix<'_>,
     write: WriteMode,
     d_x: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
-    let kept = (standard, scale);
-    input_grad::run(isa, Norm::Rms(norm), kept, Some(d_out), write, d_x, parallelism)
+    input_grad::run(isa, Norm::Rms(norm), saved, Some(d_out), write, d_x, parallelism)
 }
 
 /// [`rms_norm_backward`] in place: `d` is the gradient of the output on entry, and that of the input on return.
@@ -164,27 +160,25 @@ pub fn rms_norm_backward(
 ///
 /// ```
 /// use simdformer_kernels::norm::RmsNorm;
-/// use simdformer_kernels::train::rms_norm_backward_in_place;
+/// use simdformer_kernels::train::{SavedNorm, rms_norm_backward_in_place};
 /// use simdformer_kernels::{Isa, Matrix, MatrixMut, Parallelism};
 ///
 /// let norm = RmsNorm { weight: &[1.0, 3.0], eps: 0.0 };
-/// let standard = Matrix::new(&[1.0, -1.0], 1, 2)?;
+/// let saved = SavedNorm { standard: Matrix::new(&[1.0, -1.0], 1, 2)?, scale: &[0.5] };
 /// let mut d = [4.0, 0.0];
 /// let view = MatrixMut::new(&mut d, 1, 2)?;
-/// rms_norm_backward_in_place(Isa::best(), norm, standard, &[0.5], view, Parallelism::Serial)?;
+/// rms_norm_backward_in_place(Isa::best(), norm, saved, view, Parallelism::Serial)?;
 /// assert_eq!(d, [1.0, 1.0]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn rms_norm_backward_in_place(
     isa: Isa,
     norm: RmsNorm<'_>,
-    standard: Matrix<'_>,
-    scale: &[f32],
+    saved: SavedNorm<'_>,
     d: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
-    let kept = (standard, scale);
-    input_grad::run(isa, Norm::Rms(norm), kept, None, WriteMode::Store, d, parallelism)
+    input_grad::run(isa, Norm::Rms(norm), saved, None, WriteMode::Store, d, parallelism)
 }
 
 /// The gradient of a root-mean-square normalization's weight, `d_weight = sum over rows of d_out * standard`,
@@ -223,5 +217,6 @@ pub fn rms_norm_parameters_backward(
     d_weight: &mut [f32],
     parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
-    param_grad::run(isa, (standard, d_out), chunks, write, d_weight, None, parallelism)
+    let gradients = NormGradients { weight: d_weight, bias: None };
+    param_grad::run(isa, (standard, d_out), chunks, write, gradients, parallelism)
 }
