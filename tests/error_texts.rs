@@ -297,7 +297,7 @@ fn searches() {
     );
     with(
         |o| o.strategy = sample(|s| s.temperature = f64::INFINITY),
-        "temperature: expected a number above 0 and finite, found inf",
+        "temperature: expected a number above 0 (0 is greedy search) and finite, found inf",
     );
     with(
         |o| o.strategy = sample(|s| s.top_p = Some(0.0)),

@@ -393,7 +393,11 @@ fn closures_are_rules() {
             [(&mut closure, &mut allow), (&mut falling, &mut types)];
         for (processor, allowed) in rules {
             let mut processors: [&mut dyn LogitsProcessor; 1] = [&mut *processor];
-            let mut hooks = Hooks { processors: &mut processors, allowed: Some(&mut *allowed) };
+            let mut hooks = Hooks {
+                processors: &mut processors,
+                allowed: Some(&mut *allowed),
+                ..Hooks::default()
+            };
             let mut found = vec![Vec::new(); requests.len()];
             session
                 .generate(&requests, &options, &mut hooks, &mut |event| {

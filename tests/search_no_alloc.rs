@@ -102,6 +102,7 @@ fn main() {
     let toy = Toy { seed: 3, vocabulary, scale: 1.5, end: 1.0, nan_from: usize::MAX };
     for options in &strategies {
         let mut streamed = 0usize;
+        let mut observed = 0usize;
         let mut tokens = 0usize;
         let mut steps = 0usize;
         let before = allocations();
@@ -121,7 +122,12 @@ fn main() {
             };
             let mut halve = Halve;
             let mut processors: [&mut dyn LogitsProcessor; 1] = [&mut halve];
-            let mut hooks = Hooks { processors: &mut processors, allowed: Some(&mut even) };
+            let mut observe = |_: Observation<'_>| observed += 1;
+            let mut hooks = Hooks {
+                processors: &mut processors,
+                allowed: Some(&mut even),
+                observer: Some(&mut observe),
+            };
             search.advance(logits, &mut hooks, Some(&mut on_token)).unwrap();
             steps += 1;
         }
@@ -132,6 +138,7 @@ fn main() {
         let calls = allocations() - before;
         assert_eq!(calls, 0, "{options:?}");
         assert!(steps > 5 && tokens > 10 && streamed > 5, "{steps} steps, {tokens} tokens");
+        assert!(observed > 10 * steps, "{observed} observations");
     }
     // The counter works.
     let before = allocations();

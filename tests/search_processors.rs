@@ -199,3 +199,116 @@ fn processors_of_the_source_match_the_reference() {
     }
     assert!(banned > 500 && free > 500, "{banned} {free}");
 }
+
+/// Runs a search over rows of logits, one row for each step, and records what the observer sees.
+fn observed(
+    options: &SearchOptions,
+    rows: &[&[f32]],
+    mut see: impl FnMut(Observation<'_>),
+) -> Vec<(Vec<u32>, f32)> {
+    let limits = SearchLimits {
+        sentences: 1,
+        sequences: options.sequences(),
+        max_target_length: 9,
+        vocabulary: rows[0].len(),
+        end_tokens: 1,
+        source_tokens: 0,
+    };
+    let mut found = Vec::new();
+    for watched in [false, true] {
+        let mut memory = vec![0; words(&limits).unwrap()];
+        let mut search = Search::new(options, &limits, &mut memory).unwrap();
+        let sentence = search.admit(&Request::default()).unwrap();
+        for row in rows {
+            if search.rows().is_empty() {
+                break;
+            }
+            let mut logits = row.repeat(search.rows().len());
+            let observer: Option<Observer<'_>> = if watched { Some(&mut see) } else { None };
+            let mut hooks = Hooks { observer, ..Hooks::default() };
+            search.advance(&mut logits, &mut hooks, None).unwrap();
+        }
+        let hypotheses = search.hypotheses(sentence);
+        found.push(hypotheses.map(|h| (h.tokens.to_vec(), h.score)).collect::<Vec<_>>());
+    }
+    assert_eq!(found[0], found[1], "the observer changes nothing");
+    found.remove(0)
+}
+
+/// The observer sees the scores of the model, then what each rule leaves, in the order of the rules.
+#[test]
+fn the_observer_sees_what_each_rule_leaves() {
+    const NO: f32 = f32::NEG_INFINITY;
+    let sample = SampleOptions { temperature: 0.5, top_k: Some(3), ..SampleOptions::default() };
+    let options = SearchOptions {
+        strategy: Strategy::Sample(sample),
+        repetition_penalty: 2.0,
+        bad_words: vec![vec![4]],
+        eos: vec![5],
+        max_new_tokens: Some(1),
+        ..SearchOptions::default()
+    };
+    let mut seen: Vec<(Option<&str>, Vec<f32>)> = Vec::new();
+    let row = [4.0, 1.0, 2.0, 0.0, 9.0, -1.0];
+    observed(&options, &[&row], |observation| {
+        let Observation::Scores { context, rule, scores } = observation else {
+            unreachable!("{observation:?}")
+        };
+        assert_eq!((context.history, context.prompt_len), (&[0][..], 1));
+        // Rules that change nothing may be reported, too.
+        if seen.last().is_none_or(|(_, before)| before != scores) {
+            seen.push((rule, scores.to_vec()));
+        }
+    });
+    let expected = [
+        (None, row),
+        (Some("RepetitionPenalty"), [2.0, 1.0, 2.0, 0.0, 9.0, -1.0]),
+        (Some("BadWords"), [2.0, 1.0, 2.0, 0.0, NO, -1.0]),
+        (Some("Temperature"), [4.0, 2.0, 4.0, 0.0, NO, -2.0]),
+        (Some("TopK"), [4.0, 2.0, 4.0, NO, NO, NO]),
+    ];
+    assert_eq!(seen, expected.map(|(rule, scores)| (rule, scores.to_vec())));
+}
+
+/// The candidates that continue are the hypotheses of the next step, and those that end have the scores of the result.
+#[test]
+fn the_observer_sees_what_becomes_of_each_candidate() {
+    let options = SearchOptions {
+        strategy: Strategy::Beam(BeamOptions { beams: 2, ..BeamOptions::default() }),
+        num_return_sequences: 2,
+        eos: vec![3],
+        max_new_tokens: Some(4),
+        ..SearchOptions::default()
+    };
+    // The table of document 003: A, B, C and the end.
+    let table =
+        [[0.5, 0.2, 0.2, 0.1], [0.1, 0.4, 0.3, 0.2], [0.2, 0.2, 0.4, 0.2], [0.0, 0.2, 0.2, 0.6]];
+    let rows = table.map(|row: [f32; 4]| row.map(f32::ln));
+    let (mut now, mut continued, mut ended, mut dropped) = (Vec::new(), Vec::new(), Vec::new(), 0);
+    let rows = rows.each_ref().map(|row| &row[..]);
+    let result = observed(&options, &rows, |observation| match observation {
+        Observation::Scores { context, rule: None, .. } => now.push(context.history.to_vec()),
+        Observation::Scores { .. } => (),
+        Observation::Candidate { context, token, score, outcome } => {
+            // The rows of a step come before its candidates.
+            if !continued.is_empty() && !now.is_empty() {
+                assert_eq!(now, continued[continued.len() - 2..]);
+            }
+            now.clear();
+            let tokens = [context.history, &[token]].concat();
+            match outcome {
+                Outcome::Continues => continued.push(tokens),
+                Outcome::Ends(normed) => {
+                    assert_eq!(normed, score / (tokens.len() - 1) as f32);
+                    ended.push((tokens[1..].to_vec(), normed));
+                }
+                Outcome::Dropped => dropped += 1,
+            }
+        }
+    });
+    assert!(continued.len() == 6 && dropped > 5, "{continued:?}, {dropped} dropped");
+    assert!(
+        result.len() == 2 && result.iter().all(|hypothesis| ended.contains(hypothesis)),
+        "{ended:?}"
+    );
+}

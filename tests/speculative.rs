@@ -160,7 +160,8 @@ fn stateful_processors_see_the_same_calls() {
             allow(&ids);
         };
         let mut processors: [&mut dyn LogitsProcessor; 1] = [&mut rule];
-        let mut hooks = Hooks { processors: &mut processors, allowed: Some(&mut allowed) };
+        let mut hooks =
+            Hooks { processors: &mut processors, allowed: Some(&mut allowed), ..Hooks::default() };
         let mut on_event = |event: Event<'_>| {
             if let Event::Token { token, .. } = event {
                 tokens.push(token.id);

@@ -27,8 +27,9 @@ use super::error::SearchError;
 use super::logits::{Shift, TopK, argmax, length_norm};
 use super::options::{BeamOptions, EarlyStopping};
 use super::parallel::{Prepared, normalize, prepared};
-use super::pipeline::{Hooks, OnToken, Token};
+use super::pipeline::{Hooks, Observation, Observer, OnToken, Outcome, Token};
 use super::search::{ACTIVE, Finish, NONE, Search};
+use super::state::Memory;
 
 impl Search<'_> {
     /// Advances every beam of sentence `s` by one token; `rows` holds their logits.
@@ -57,7 +58,7 @@ impl Search<'_> {
                 self.stream(s, on_token);
                 return Ok(());
             };
-            self.split_candidates(s, group, beam, count);
+            self.split_candidates(s, group, beam, count, &mut hooks.observer);
             if self.group_is_done(s, group, beam) {
                 self.memory.group_done[s * groups + group] = 1;
                 self.memory.next_parent[group * width..][..width].fill(NONE);
@@ -183,32 +184,69 @@ impl Search<'_> {
     }
 
     /// Sorts the `count` candidates into the next step and the finished hypotheses; drops the others.
-    fn split_candidates(&mut self, s: usize, group: usize, beam: &BeamOptions, count: usize) {
+    fn split_candidates(
+        &mut self,
+        s: usize,
+        group: usize,
+        beam: &BeamOptions,
+        count: usize,
+        observer: &mut Option<Observer<'_>>,
+    ) {
         let (width, vocabulary) = (self.shape.group_width(), self.shape.vocabulary as u32);
         let len = self.memory.len[s];
         let reached = len + 1 == self.memory.max_len[s];
         let generated = (len + 1 - self.memory.prompt_len[s]) as usize;
         let norm = length_norm(generated, beam.length_penalty);
         let ends = |token| reached || self.options.eos.contains(&token);
-        for rank in 0..count.min(width) {
-            let candidate = self.memory.candidate[rank];
-            let score = self.memory.candidate_score[rank].min(f32::MAX);
-            let (parent, token) = (candidate / vocabulary, candidate % vocabulary);
-            if ends(token) {
-                self.insert_finished(s, group, parent as usize, Some(token), score / norm);
+        // Large biases can sum to infinity; an infinite score would make all later scores equal.
+        let split = |m: &Memory<'_>, rank: usize| {
+            let candidate = m.candidate[rank];
+            let score = m.candidate_score[rank].min(f32::MAX);
+            (candidate / vocabulary, candidate % vocabulary, score)
+        };
+        for rank in 0..count {
+            let (parent, token, score) = split(&self.memory, rank);
+            if !ends(token) {
+                continue;
             }
+            let mut outcome = Outcome::Dropped;
+            if rank < width {
+                self.insert_finished(s, group, parent as usize, Some(token), score / norm);
+                outcome = Outcome::Ends(score / norm);
+            }
+            self.observe(observer, s, (parent, token, score), outcome);
         }
         if beam.sample.is_some() {
             self.rank_candidates(count);
         }
-        let m = &mut self.memory;
-        let candidates = m.candidate[..count].iter().zip(&m.candidate_score[..count]);
-        let open = candidates.filter(|&(candidate, _)| !ends(candidate % vocabulary));
-        for (b, (candidate, &score)) in (group * width..(group + 1) * width).zip(open) {
-            m.next_parent[b] = candidate / vocabulary;
-            m.next_token[b] = candidate % vocabulary;
-            // Large biases can sum to infinity; an infinite score would make all later scores equal.
-            m.next_score[b] = score.min(f32::MAX);
+        let mut beams = group * width..(group + 1) * width;
+        for rank in 0..count {
+            let (parent, token, score) = split(&self.memory, rank);
+            if ends(token) {
+                continue;
+            }
+            let outcome = match beams.next() {
+                Some(b) => {
+                    let m = &mut self.memory;
+                    (m.next_parent[b], m.next_token[b], m.next_score[b]) = (parent, token, score);
+                    Outcome::Continues
+                }
+                None => Outcome::Dropped,
+            };
+            self.observe(observer, s, (parent, token, score), outcome);
+        }
+    }
+
+    fn observe(
+        &self,
+        observer: &mut Option<Observer<'_>>,
+        s: usize,
+        (parent, token, score): (u32, u32, f32),
+        outcome: Outcome,
+    ) {
+        if let Some(observer) = observer {
+            let context = self.view().context(s, s * self.shape.width + parent as usize);
+            observer(Observation::Candidate { context, token, score, outcome });
         }
     }
 

@@ -114,7 +114,7 @@ pub use filters::{Epsilon, Eta, MinP, Temperature, TopH, TopK, TopP, Typical};
 pub use options::{
     BeamOptions, EarlyStopping, SampleOptions, SearchLimits, SearchOptions, Strategy,
 };
-pub use pipeline::{Hooks, OnToken, Token};
+pub use pipeline::{Hooks, Observation, Observer, OnToken, Outcome, Token};
 pub use position_processors::{
     BeginSuppress, ExponentialDecay, ForcedBos, ForcedEos, MinLength, MinNewTokens,
 };

@@ -486,7 +486,7 @@ impl SampleOptions {
         let narrow = self.temperature as f32;
         number(
             "temperature",
-            "above 0 and finite",
+            "above 0 (0 is greedy search) and finite",
             self.temperature,
             narrow.is_finite() && narrow > 0.0,
         )?;

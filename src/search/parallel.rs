@@ -231,7 +231,7 @@ pub(super) struct View<'v, 'a> {
 }
 
 impl<'a> Search<'a> {
-    fn view(&self) -> View<'_, 'a> {
+    pub(super) fn view(&self) -> View<'_, 'a> {
         View { options: self.options, shape: self.shape, memory: &self.memory }
     }
 

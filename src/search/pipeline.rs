@@ -33,6 +33,48 @@ pub struct Token {
 /// sentence.
 pub type OnToken<'t> = &'t mut dyn FnMut(u32, Token) -> ControlFlow<()>;
 
+/// What a search reports to [`Hooks::observer`].
+#[derive(Clone, Copy, Debug)]
+pub enum Observation<'o> {
+    /// The scores of a row, `[vocabulary]`, that the model gave (`rule` is `None`; log-probabilities in beam search), or
+    /// that a rule left. `rule` is the name of its type, or `"LogitsProcessor"` for one of [`Hooks::processors`]. Rules
+    /// that the options do not enable may be reported, too; they change nothing.
+    Scores {
+        /// The history that the next token continues.
+        context: Context<'o>,
+        /// The rule.
+        rule: Option<&'static str>,
+        /// The scores.
+        scores: &'o [f32],
+    },
+    /// A candidate of beam search, after the scores of all rows. The candidates that end come first, then the others,
+    /// each best first.
+    Candidate {
+        /// The hypothesis that it continues.
+        context: Context<'o>,
+        /// The token that follows.
+        token: u32,
+        /// The sum of the log-probabilities, this token included.
+        score: f32,
+        /// What becomes of it.
+        outcome: Outcome,
+    },
+}
+
+/// What beam search does with a candidate.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Outcome {
+    /// It is a hypothesis of the next step.
+    Continues,
+    /// It ends with this score, the sum divided by `n^length_penalty`. It is stored if it is among the best of its group.
+    Ends(f32),
+    /// Others are better.
+    Dropped,
+}
+
+/// Receives what a search reports.
+pub type Observer<'t> = &'t mut dyn FnMut(Observation<'_>);
+
 /// The caller's rules. The default has none.
 ///
 /// ```
@@ -51,7 +93,8 @@ pub type OnToken<'t> = &'t mut dyn FnMut(u32, Token) -> ControlFlow<()>;
 /// let lower: Vec<u32> = (0..1159).collect();
 /// let mut allowed = |_: &Context<'_>, allow: &mut dyn FnMut(&[u32])| allow(&lower);
 /// let mut processors: [&mut dyn LogitsProcessor; 1] = [&mut never_twice];
-/// let mut hooks = Hooks { processors: &mut processors, allowed: Some(&mut allowed) };
+/// let mut hooks =
+///     Hooks { processors: &mut processors, allowed: Some(&mut allowed), ..Hooks::default() };
 ///
 /// let options = session.search_options();
 /// let mut best = Vec::new();
@@ -70,12 +113,41 @@ pub struct Hooks<'h> {
     pub processors: &'h mut [&'h mut dyn LogitsProcessor],
     /// Which tokens may follow a history. Applied as [`AllowedPrefix`], between the rules of the options.
     pub allowed: Option<&'h mut dyn AllowedTokens>,
+    /// Sees the scores before and after each rule, and the candidates of beam search. Does not change a result. With an
+    /// observer, the search runs on the calling thread and computes all logits.
+    pub observer: Option<Observer<'h>>,
 }
 
 impl Hooks<'_> {
-    /// Whether there are no rules.
+    /// Whether nothing of the caller sees the scores.
     pub(super) fn is_empty(&self) -> bool {
-        self.processors.is_empty() && self.allowed.is_none()
+        self.processors.is_empty() && self.allowed.is_none() && self.observer.is_none()
+    }
+}
+
+/// One row of scores, and who sees it after each rule.
+struct ScoredRow<'r, 'h> {
+    context: &'r Context<'r>,
+    scores: &'r mut [f32],
+    scratch: &'r mut [u32],
+    observer: &'r mut Option<Observer<'h>>,
+}
+
+impl ScoredRow<'_, '_> {
+    fn apply<P: LogitsProcessor + ?Sized>(
+        &mut self,
+        name: &'static str,
+        rule: &mut P,
+    ) -> Result<(), SearchError> {
+        rule.process(self.context, self.scores, self.scratch)?;
+        self.observe(Some(name));
+        Ok(())
+    }
+
+    fn observe(&mut self, rule: Option<&'static str>) {
+        if let Some(observer) = self.observer {
+            observer(Observation::Scores { context: *self.context, rule, scores: self.scores });
+        }
     }
 }
 
@@ -97,28 +169,30 @@ impl Pipeline<'_> {
     ) -> Result<(), SearchError> {
         let o = self.options;
         let (entries, words, eos) = (&o.sequence_bias[..], &o.bad_words[..], &o.eos[..]);
-        SequenceBias { entries }.process(context, scores, scratch)?;
+        let mut row = ScoredRow { context, scores, scratch, observer: &mut hooks.observer };
+        row.observe(None);
+        row.apply("SequenceBias", &mut SequenceBias { entries })?;
         if o.encoder_repetition_penalty != 1.0 {
             let penalty = o.encoder_repetition_penalty;
-            SourcePenalty { penalty }.process(context, scores, scratch)?;
+            row.apply("SourcePenalty", &mut SourcePenalty { penalty })?;
         }
         if o.repetition_penalty != 1.0 {
             let penalty = o.repetition_penalty as f32;
-            RepetitionPenalty { penalty }.process(context, scores, scratch)?;
+            row.apply("RepetitionPenalty", &mut RepetitionPenalty { penalty })?;
         }
         if let Some(size) = o.no_repeat_ngram {
-            NoRepeatNgram { size }.process(context, scores, scratch)?;
+            row.apply("NoRepeatNgram", &mut NoRepeatNgram { size })?;
         }
         if let Some(size) = o.encoder_no_repeat_ngram {
-            NoSourceNgram { size }.process(context, scores, scratch)?;
+            row.apply("NoSourceNgram", &mut NoSourceNgram { size })?;
         }
-        BadWords { words, eos }.process(context, scores, scratch)?;
+        row.apply("BadWords", &mut BadWords { words, eos })?;
         let min_length = o.min_length;
-        MinLength { min_length, eos }.process(context, scores, scratch)?;
+        row.apply("MinLength", &mut MinLength { min_length, eos })?;
         let min_new_tokens = o.min_new_tokens;
-        MinNewTokens { min_new_tokens, eos }.process(context, scores, scratch)?;
+        row.apply("MinNewTokens", &mut MinNewTokens { min_new_tokens, eos })?;
         if let Some(tokens) = &mut hooks.allowed {
-            AllowedPrefix { tokens: &mut **tokens }.process(context, scores, scratch)?;
+            row.apply("AllowedPrefix", &mut AllowedPrefix { tokens: &mut **tokens })?;
         }
         Ok(())
     }
@@ -133,33 +207,34 @@ impl Pipeline<'_> {
     ) -> Result<(), SearchError> {
         let o = self.options;
         let eos = &o.eos[..];
+        let mut row = ScoredRow { context, scores, scratch, observer: &mut hooks.observer };
         if let Some(token) = self.forced_bos {
-            ForcedBos { token }.process(context, scores, scratch)?;
+            row.apply("ForcedBos", &mut ForcedBos { token })?;
         }
         if !o.forced_eos.is_empty() && o.set_a_length() {
             let tokens = &o.forced_eos[..];
-            ForcedEos { tokens }.process(context, scores, scratch)?;
+            row.apply("ForcedEos", &mut ForcedEos { tokens })?;
         }
         if o.remove_invalid {
-            RemoveInvalid.process(context, scores, scratch)?;
+            row.apply("RemoveInvalid", &mut RemoveInvalid)?;
         }
         if let Some((start, factor)) = o.exponential_decay {
-            ExponentialDecay { start, factor, eos }.process(context, scores, scratch)?;
+            row.apply("ExponentialDecay", &mut ExponentialDecay { start, factor, eos })?;
         }
         let tokens = &o.suppress[..];
-        Suppress { tokens }.process(context, scores, scratch)?;
+        row.apply("Suppress", &mut Suppress { tokens })?;
         let tokens = &o.begin_suppress[..];
         let forced_first = context.prompt_len == 1 && self.forced_bos.is_some();
         let at = context.prompt_len + usize::from(forced_first);
-        BeginSuppress { tokens, at }.process(context, scores, scratch)?;
+        row.apply("BeginSuppress", &mut BeginSuppress { tokens, at })?;
         for processor in hooks.processors.iter_mut() {
-            processor.process(context, scores, scratch)?;
+            row.apply("LogitsProcessor", &mut **processor)?;
         }
         if let Some((sample, keep)) = o.drawn() {
-            filter(sample, keep, context, scores, scratch)?;
+            filter(sample, keep, &mut row)?;
         }
         if o.renormalize {
-            Renormalize.process(context, scores, scratch)?;
+            row.apply("Renormalize", &mut Renormalize)?;
         }
         Ok(())
     }
@@ -172,10 +247,13 @@ impl Pipeline<'_> {
         scores: &mut [f32],
         hooks: &mut Hooks<'_>,
     ) -> Result<(), SearchError> {
-        match &mut hooks.allowed {
-            Some(tokens) => AllowedPrefix { tokens: &mut **tokens }.force(context, scores),
-            None => Ok(()),
+        if let Some(tokens) = &mut hooks.allowed {
+            AllowedPrefix { tokens: &mut **tokens }.force(context, scores)?;
         }
+        let mut row =
+            ScoredRow { context, scores, scratch: &mut [], observer: &mut hooks.observer };
+        row.observe(Some("AllowedPrefix"));
+        Ok(())
     }
 }
 
@@ -183,34 +261,32 @@ impl Pipeline<'_> {
 fn filter(
     sample: &SampleOptions,
     keep: usize,
-    context: &Context<'_>,
-    scores: &mut [f32],
-    scratch: &mut [u32],
+    row: &mut ScoredRow<'_, '_>,
 ) -> Result<(), SearchError> {
     if sample.temperature != 1.0 {
         let temperature = sample.temperature as f32;
-        Temperature { temperature }.process(context, scores, scratch)?;
+        row.apply("Temperature", &mut Temperature { temperature })?;
     }
     if let Some(top_h) = sample.top_h {
-        TopH { top_h }.process(context, scores, scratch)?;
+        row.apply("TopH", &mut TopH { top_h })?;
     }
     if let Some(k) = sample.top_k {
-        TopK { k, keep }.process(context, scores, scratch)?;
+        row.apply("TopK", &mut TopK { k, keep })?;
     }
     if let Some(p) = sample.top_p.filter(|&p| p < 1.0) {
-        TopP { p, keep }.process(context, scores, scratch)?;
+        row.apply("TopP", &mut TopP { p, keep })?;
     }
     if let Some(min_p) = sample.min_p {
-        MinP { min_p, keep }.process(context, scores, scratch)?;
+        row.apply("MinP", &mut MinP { min_p, keep })?;
     }
     if let Some(mass) = sample.typical.filter(|&mass| mass < 1.0) {
-        Typical { mass, keep }.process(context, scores, scratch)?;
+        row.apply("Typical", &mut Typical { mass, keep })?;
     }
     if let Some(epsilon) = sample.epsilon {
-        Epsilon { epsilon, keep }.process(context, scores, scratch)?;
+        row.apply("Epsilon", &mut Epsilon { epsilon, keep })?;
     }
     if let Some(eta) = sample.eta {
-        Eta { eta, keep }.process(context, scores, scratch)?;
+        row.apply("Eta", &mut Eta { eta, keep })?;
     }
     Ok(())
 }
