@@ -37,6 +37,15 @@ impl Engine {
         }
     }
 
+    /// The token `id` as the vocabulary of the target writes it.
+    pub(crate) fn token(&self, id: u32) -> Option<String> {
+        match self {
+            Self::Pieces(pieces) => pieces.token(id),
+            #[cfg(feature = "json")]
+            Self::Json(json) => json.token(id),
+        }
+    }
+
     /// Appends the text that was held back.
     pub(crate) fn finish(&self, state: &mut State, text: &mut String) {
         match self {

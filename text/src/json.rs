@@ -185,6 +185,10 @@ impl Json {
         }
     }
 
+    pub(crate) fn token(&self, id: u32) -> Option<String> {
+        self.tokenizer.id_to_token(id)
+    }
+
     pub(crate) fn id(&self, text: &str) -> Option<u32> {
         self.tokenizer.token_to_id(text)
     }

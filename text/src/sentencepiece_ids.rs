@@ -169,4 +169,21 @@ impl Pieces {
             Some(Out::Foreign(piece)) => decoder.push(model, spm::Token::Foreign(piece), text),
         }
     }
+
+    /// The token `id` as the vocabulary of the target writes it.
+    pub(crate) fn token(&self, id: u32) -> Option<String> {
+        let piece = |piece| Some(self.models.get(self.decodes)?.piece(piece)?.to_owned());
+        let side = &self.target;
+        match self.tokens.get(id as usize) {
+            Some(Out::Piece(known)) => return piece(*known),
+            Some(Out::Foreign(text)) => return Some(text.replace(' ', "\u{2581}")),
+            _ => (),
+        }
+        let listed = || {
+            let mut texts = side.by_text.iter().filter(|&(_, &known)| known == id);
+            texts.next().map(|(text, _)| text.clone())
+        };
+        let shifted = || piece(side.ids.iter().position(|&known| known == id)? as u32);
+        self.specials.text(id).map(str::to_owned).or_else(listed).or_else(shifted)
+    }
 }

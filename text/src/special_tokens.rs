@@ -38,6 +38,10 @@ impl Specials {
         self.tokens.iter().map(|token| token.text.as_str())
     }
 
+    pub(crate) fn text(&self, id: u32) -> Option<&str> {
+        self.tokens.iter().find(|token| token.id == id).map(|token| token.text.as_str())
+    }
+
     /// Calls `each` with the parts of `text` in order; text parts are not empty.
     pub(crate) fn split<'t, E>(
         &self,

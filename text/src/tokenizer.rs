@@ -223,6 +223,13 @@ impl Tokenizer {
         text
     }
 
+    /// The token `id` as the vocabulary of the target writes it, special tokens included: `▁the`, `</s>`. `▁`, `Ġ` and
+    /// the like are spaces. `None` for an id outside the vocabulary.
+    #[must_use]
+    pub fn token(&self, id: u32) -> Option<String> {
+        self.parts.engine.token(id)
+    }
+
     /// A decoder for ids that arrive one at a time.
     #[must_use]
     pub fn stream(&self) -> DecodeStream<'_> {

@@ -14,6 +14,8 @@ mod effort;
 #[cfg(all(feature = "cli", feature = "json"))]
 mod encoders;
 #[cfg(feature = "cli")]
+mod explain;
+#[cfg(feature = "cli")]
 mod generate;
 mod golden;
 #[cfg(all(feature = "audio", feature = "cli"))]

@@ -4,7 +4,7 @@
 //! search are in [`search_arguments`](crate::search_arguments), those of `generate` in [`generate`](crate::generate).
 
 use crate::generate::Generate;
-use crate::search_arguments::SearchArguments;
+use crate::search_arguments::{HEADING as SEARCH, SearchArguments};
 use clap::builder::PossibleValuesParser;
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
@@ -174,12 +174,26 @@ pub(crate) struct TextToText {
     pub(crate) to: Option<String>,
     #[command(flatten)]
     pub(crate) search: SearchArguments,
+    /// The number of outputs of each text: at most the beams, or any number of samples (1)
+    #[arg(long, value_name = "N", help_heading = SEARCH, value_parser = at_least_one)]
+    pub(crate) num_return_sequences: Option<usize>,
     #[command(flatten)]
     pub(crate) cache: CacheArguments,
+    /// Explain each step of the search, one text at a time
+    ///
+    /// For each step: the token that the decoder reads, the N most probable next tokens (5), which tokens each rule
+    /// removes or changes, and what is chosen. In beam search also the candidates, and which of them go on, end or are
+    /// dropped. With --json the steps are a field of the object.
+    #[arg(long, value_name = "N", help_heading = "Output", conflicts_with = "stream")]
+    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "5")]
+    #[arg(value_parser = at_least_one)]
+    pub(crate) explain: Option<usize>,
     /// Write each token when it is chosen, one text at a time; not for beam search
     #[arg(long, help_heading = "Output", conflicts_with = "json")]
     pub(crate) stream: bool,
     /// Write a JSON object for each text: text, score, tokens, finish, truncated, or error
+    ///
+    /// With --num-return-sequences also the sequences, with --explain the steps.
     #[arg(long, help_heading = "Output")]
     pub(crate) json: bool,
     #[command(flatten)]
@@ -305,6 +319,14 @@ pub(crate) fn number(text: &str) -> Result<f64, String> {
     parsed(text, "a number")
 }
 
+/// A temperature that the scores are divided by.
+pub(crate) fn temperature(text: &str) -> Result<f64, String> {
+    match number(text)? {
+        0.0 => Err("at 0 only the most probable token is left: use --strategy greedy".to_owned()),
+        other => Ok(other),
+    }
+}
+
 pub(crate) fn fraction(text: &str) -> Result<f64, String> {
     const EXPECTED: &str = "a number from 0 to 1";
     let found: f64 = parsed(text, EXPECTED)?;
@@ -373,6 +395,23 @@ mod tests {
                 "translate --model x --cache int8",
                 "invalid value 'int8' for '--cache <DTYPE>'\n  [possible values: f32, f16]",
             ),
+            (
+                "translate --model x --sample --temperature 0",
+                "'0' for '--temperature <X>': at 0 only the most probable token is left: use --strategy greedy",
+            ),
+            (
+                "translate --model x --strategy best",
+                "'best' for '--strategy <NAME>'\n  [possible values: greedy, beam, sample, top-k, top-p]",
+            ),
+            (
+                "translate --model x --strategy greedy --sample",
+                "'--strategy <NAME>' cannot be used with '--sample'",
+            ),
+            (
+                "translate --model x --explain --stream",
+                "'--explain[=<N>]' cannot be used with '--stream'",
+            ),
+            ("generate --model x --explain", "unexpected argument '--explain' found"),
             ("translate --model x --bogus", "unexpected argument '--bogus' found"),
             ("embed --model x --json", "unexpected argument '--json' found"),
             ("translate --model x --table", "unexpected argument '--table' found"),

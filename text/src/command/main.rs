@@ -5,6 +5,7 @@
 mod arguments;
 mod embed;
 mod encoder;
+mod explain;
 mod generate;
 mod inputs;
 mod loading;

@@ -1,19 +1,41 @@
 //! The options of the search, for every command whose model has a decoder.
 
-use crate::arguments::{UsageError, at_least_one, number, seed, whole};
-use clap::Args;
+use crate::arguments::{UsageError, at_least_one, number, seed, temperature, whole};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, ValueEnum};
 use simdformer::config::Config;
-use simdformer::search::{EarlyStopping, SampleOptions, SearchOptions, Strategy};
+use simdformer::search::{EarlyStopping, SampleOptions, SearchLimits, SearchOptions, Strategy};
 
 /// The heading of these options in the help.
 pub(crate) const HEADING: &str =
     "Search (default: generation_config.json, then the value in parentheses)";
 
+/// The beams of `--strategy beam`, the tokens of `--strategy top-k` and the mass of `--strategy top-p`, unless given.
+const BEAMS: usize = 4;
+const TOP_K: usize = 50;
+const TOP_P: f64 = 0.9;
+
+/// A way to choose tokens, without the settings of the checkpoint for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Choice {
+    Greedy,
+    Beam,
+    Sample,
+    TopK,
+    TopP,
+}
+
 /// Changes of the checkpoint's search options; `None` and `false` change nothing.
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = HEADING)]
 pub(crate) struct SearchArguments {
+    /// How tokens are chosen: greedy, beam, sample, top-k or top-p (what generation_config.json says)
+    ///
+    /// greedy takes the most probable token. beam keeps the best --beams (4) hypotheses. sample draws from all tokens,
+    /// top-k from the --top-k (50) most probable ones, top-p from the most probable ones that have --top-p (0.9) of the
+    /// probability. The filters of generation_config.json are then off; the other options of samples can be added.
+    #[arg(long, value_name = "NAME", conflicts_with = "sample", hide_possible_values = true)]
+    strategy: Option<Choice>,
     /// The number of beams; 1 is greedy search (1)
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     beams: Option<usize>,
@@ -41,7 +63,7 @@ pub(crate) struct SearchArguments {
     #[arg(long)]
     sample: bool,
     /// Samples: divide the logits by X (1)
-    #[arg(long, value_name = "X", value_parser = number)]
+    #[arg(long, value_name = "X", value_parser = temperature)]
     temperature: Option<f64>,
     /// Samples: keep the most probable tokens, while their entropy is at most X times that of the best hundred (off)
     #[arg(long, value_name = "X", value_parser = number)]
@@ -83,12 +105,18 @@ impl SearchArguments {
     /// An option has no effect with the strategy of the search.
     pub(crate) fn options(&self, config: &Config) -> Result<SearchOptions, UsageError> {
         let mut config = config.clone();
-        if let Some(beams) = self.beams {
-            config.generation.num_beams = beams;
-        }
-        if self.sample {
-            config.generation.do_sample = true;
-            config.generation.num_beams = self.beams.unwrap_or(1);
+        let generation = &mut config.generation;
+        let (one, beams) = (self.beams.unwrap_or(1), self.beams.unwrap_or(generation.num_beams));
+        (generation.do_sample, generation.num_beams) = match self.strategy {
+            None if self.sample => (true, one),
+            None => (generation.do_sample, beams),
+            Some(Choice::Greedy) => (false, 1),
+            Some(Choice::Beam) if beams == 1 => (false, self.beams.unwrap_or(BEAMS)),
+            Some(Choice::Beam) => (false, beams),
+            Some(Choice::Sample | Choice::TopK | Choice::TopP) => (true, one),
+        };
+        if self.strategy == Some(Choice::Greedy) {
+            needs(&[("--beams", one > 1)], "--strategy beam")?;
         }
         let mut options = config.search_options();
         self.change_strategy(&mut options.strategy)?;
@@ -117,6 +145,13 @@ impl SearchArguments {
             ("--early-stopping", self.early_stopping.is_some()),
         ];
         let change = |sample: &mut SampleOptions| {
+            if let Some(choice) = self.strategy {
+                *sample = SampleOptions {
+                    top_k: (choice == Choice::TopK).then_some(TOP_K),
+                    top_p: (choice == Choice::TopP).then_some(TOP_P),
+                    ..SampleOptions::default()
+                };
+            }
             sample.seed = self.seed.unwrap_or(sample.seed);
             sample.temperature = self.temperature.unwrap_or(sample.temperature);
             sample.top_h = self.top_h.or(sample.top_h);
@@ -149,4 +184,23 @@ impl SearchArguments {
         }
         Ok(())
     }
+}
+
+/// Rejects options that are invalid for every input, before anything is run.
+pub(crate) fn check(options: &SearchOptions, config: &Config) -> Result<(), UsageError> {
+    let limits = SearchLimits {
+        sentences: 1,
+        sequences: options.sequences(),
+        // The target length is checked with the inputs.
+        max_target_length: usize::MAX,
+        vocabulary: config.target_vocab,
+        end_tokens: options.eos.len().max(1),
+        source_tokens: 0,
+    };
+    let mut options = options.clone();
+    if config.decoder.is_none() && options.start == SearchOptions::NO_START {
+        // A model with only an encoder needs no decoder start token.
+        options.start = 0;
+    }
+    options.validate(&limits).map_err(|error| UsageError(error.to_string()))
 }

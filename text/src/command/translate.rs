@@ -1,15 +1,19 @@
 //! `translate` and `summarize`: encode texts, run the model, and decode the output.
 
 use crate::arguments::TextToText;
+use crate::explain::{self, Recorder, Step};
 use crate::inputs::Inputs;
+use crate::search_arguments::check;
 use crate::{Failure, Streams, progress, show};
 use indicatif::ProgressBar;
+use serde::Serialize;
 use serde_json::json;
 use simdformer::checkpoint::Checkpoint;
-use simdformer::config::Side;
-use simdformer::search::{Finish, Hooks, SearchOptions};
+use simdformer::config::{Config, Side};
+use simdformer::search::{Finish, Hooks, Observation, Observer, SearchOptions, Strategy};
 use simdformer::{Event, Limits, Model, Session, Source};
 use simdformer_text::{Direction, Encoded, Family, Tokenizer};
+use std::cell::RefCell;
 use std::io::Write;
 
 /// Texts that are read, run and written as one block.
@@ -17,13 +21,22 @@ const BLOCK: usize = 512;
 /// The maximum output length if neither the checkpoint nor the caller sets one.
 const LONGEST: usize = 256;
 
-/// The result of a text.
-#[derive(Clone, Debug, Default)]
-struct Outcome {
+/// A text that the model wrote.
+#[derive(Clone, Debug, Default, Serialize)]
+struct Sequence {
     text: String,
     score: f32,
     tokens: usize,
+}
+
+/// The result of a text.
+#[derive(Clone, Debug, Default)]
+struct Outcome {
+    /// As many as asked for, best first, or less if the search found no more.
+    sequences: Vec<Sequence>,
     finish: Option<Finish>,
+    /// The lines before the steps, and the steps; only with `--explain`.
+    explanation: Option<(String, Vec<Step>)>,
     /// The number of tokens of a text that is longer than the model's limit.
     too_long: Option<usize>,
     /// Why there is no output text.
@@ -50,12 +63,12 @@ pub(crate) fn run(
     // Check the languages before gigabytes are read.
     let prefix = tokenizer.encode("", &direction)?.prefix;
     let checkpoint = Checkpoint::open(directory)?;
+    let options = options(arguments, checkpoint.config(), &prefix)?;
     let model = arguments.model.load(&checkpoint, &arguments.reports, streams)?;
     if arguments.reports.summary {
         show::loaded(&tokenizer, &checkpoint, &model, streams.notes)?;
     }
     drop(checkpoint);
-    let options = options(arguments, &model, &prefix)?;
     let tokenizer = &tokenizer;
     let runner = Runner { arguments, whole, tokenizer, model: &model, options, direction };
     arguments.model.in_pool(|| runner.run(streams))
@@ -64,18 +77,23 @@ pub(crate) fn run(
 /// The search options of the checkpoint, with the caller's changes.
 fn options(
     arguments: &TextToText,
-    model: &Model,
+    config: &Config,
     prefix: &[u32],
 ) -> Result<SearchOptions, Failure> {
-    let mut options = arguments.search.options(model.config())?;
+    let mut options = arguments.search.options(config)?;
     if let Some(&start) = prefix.first() {
         options.start = start;
     }
-    options.num_return_sequences = 1;
+    options.num_return_sequences = arguments.num_return_sequences.unwrap_or(1);
     if arguments.stream && options.sequences() > 1 {
-        return Err("--stream: a beam search decides its text at the end; add --beams 1".into());
+        return Err(match options.strategy {
+            Strategy::Sample(_) => "--stream writes one sequence of a text",
+            _ => "--stream: a beam search decides its text at the end; add --beams 1",
+        }
+        .into());
     }
-    options.scores = arguments.json;
+    options.scores = arguments.json || arguments.explain.is_some();
+    check(&options, config)?;
     Ok(options)
 }
 
@@ -94,10 +112,11 @@ impl Runner<'_> {
         let texts = &self.arguments.texts;
         let mut inputs = Inputs::new(texts, texts.whole(self.whole), *input)?;
         let (mut done, mut failed) = (0, 0);
-        let quiet = self.arguments.reports.quiet || self.arguments.stream;
+        let alone = self.arguments.stream || self.arguments.explain.is_some();
+        let quiet = self.arguments.reports.quiet || alone;
         let progress = progress::counter("texts", quiet);
         loop {
-            let texts = inputs.take(if self.arguments.stream { 1 } else { BLOCK })?;
+            let texts = inputs.take(if alone { 1 } else { BLOCK })?;
             if texts.is_empty() {
                 break;
             }
@@ -176,7 +195,31 @@ impl Runner<'_> {
         }
         let mut stream = self.tokenizer.stream();
         let mut written = Ok(());
-        session.generate(&sources, &options, &mut Hooks::default(), &mut |event| match event {
+        // Both callbacks of the search record.
+        let recorder = self.arguments.explain.map(|listed| {
+            let (tokens, text) = (encoded[0].1.ids.len(), &texts[encoded[0].0]);
+            let heading = explain::heading(text, tokens, &options);
+            (heading, RefCell::new(Recorder::new(self.tokenizer, &options, listed)))
+        });
+        let recording = || recorder.as_ref().map(|(_, recorder)| recorder.borrow_mut());
+        let mut observe = |observation: Observation<'_>| {
+            if let Some(mut recorder) = recording() {
+                recorder.observe(observation);
+            }
+        };
+        let observer: Option<Observer<'_>> = recorder.as_ref().map(|_| &mut observe as _);
+        let mut hooks = Hooks { observer, ..Hooks::default() };
+        session.generate(&sources, &options, &mut hooks, &mut |event| match event {
+            Event::Step(_) => {
+                if let Some(mut recorder) = recording() {
+                    recorder.begin_step();
+                }
+            }
+            Event::Token { token, .. } if recorder.is_some() => {
+                if let Some(mut recorder) = recording() {
+                    recorder.choose(token);
+                }
+            }
             Event::Token { token, .. } if self.arguments.stream => {
                 if let Some(part) = stream.push(token.id)
                     && written.is_ok()
@@ -190,19 +233,25 @@ impl Runner<'_> {
                 if done.finish == Finish::NotFinite {
                     // Tokens that were chosen before the error are incomplete output.
                     answer.error = Some("the model's scores are NaN or infinite".to_owned());
-                } else if let Some(best) = done.hypotheses().next() {
-                    answer.tokens = best.tokens.len();
-                    answer.score = best.score;
-                    answer.text = match self.arguments.stream {
-                        true => stream.finish().to_owned(),
-                        false => self.tokenizer.decode(best.tokens),
-                    };
+                } else {
+                    let sequences = done.hypotheses().map(|hypothesis| Sequence {
+                        text: match self.arguments.stream {
+                            true => stream.finish().to_owned(),
+                            false => self.tokenizer.decode(hypothesis.tokens),
+                        },
+                        score: hypothesis.score,
+                        tokens: hypothesis.tokens.len(),
+                    });
+                    answer.sequences = sequences.collect();
                 }
                 progress.inc(1);
             }
             _ => (),
         })?;
         written?;
+        if let Some((heading, recorder)) = recorder {
+            answers[encoded[0].0].explanation = Some((heading, recorder.into_inner().finish()));
+        }
         Ok(answers)
     }
 
@@ -237,30 +286,48 @@ impl Runner<'_> {
         } else if let Some(tokens) = answer.too_long {
             writeln!(notes, "simdformer: text {number} has {tokens} tokens and was cut")?;
         }
+        let finish = answer.finish.map_or("", |finish| match finish {
+            Finish::End => "end",
+            Finish::Length => "length",
+            Finish::Stopped => "stopped",
+            Finish::Exhausted => "exhausted",
+            Finish::NotFinite => "not finite",
+        });
         if self.arguments.json {
-            let finish = answer.finish.map(|finish| match finish {
-                Finish::End => "end",
-                Finish::Length => "length",
-                Finish::Stopped => "stopped",
-                Finish::Exhausted => "exhausted",
-                Finish::NotFinite => "not finite",
-            });
-            let line = match &answer.error {
-                Some(error) => json!({"text": null, "error": error}),
-                None => json!({
-                    "text": answer.text, "score": answer.score, "tokens": answer.tokens,
-                    "finish": finish, "truncated": answer.too_long.is_some(),
-                }),
+            let line = match (&answer.error, answer.sequences.first().cloned()) {
+                (Some(error), _) => json!({"text": null, "error": error}),
+                (None, best) => {
+                    let best = best.unwrap_or_default();
+                    let mut line = json!({
+                        "text": best.text, "score": best.score, "tokens": best.tokens,
+                        "finish": answer.finish.map(|_| finish), "truncated": answer.too_long.is_some(),
+                    });
+                    if self.options.num_return_sequences > 1 {
+                        line["sequences"] = json!(answer.sequences);
+                    }
+                    if let Some((_, steps)) = &answer.explanation {
+                        line["steps"] = json!(steps);
+                    }
+                    line
+                }
             };
             writeln!(out, "{line}")?;
-        } else {
-            // The output of a text is one line, even if the model writes two.
-            let line: String = answer
-                .text
-                .chars()
-                .map(|c| if matches!(c, '\n' | '\r') { ' ' } else { c })
-                .collect();
-            writeln!(out, "{line}")?;
+            return Ok(());
+        }
+        if let Some((heading, steps)) = &answer.explanation {
+            write!(out, "{heading}{}\n", explain::lines(steps, &self.options))?;
+        }
+        // The output of a text is the same number of lines for every text, even if the model writes two.
+        for i in 0..self.options.num_return_sequences {
+            let sequence = answer.sequences.get(i);
+            let text = sequence.map_or("", |sequence| &sequence.text);
+            let line = text.replace(['\n', '\r'], " ");
+            match (sequence, &answer.explanation) {
+                (Some(sequence), Some(_)) => {
+                    out.write_all(explain::result(&line, sequence.score, finish).as_bytes())?;
+                }
+                _ => writeln!(out, "{line}")?,
+            }
         }
         Ok(())
     }

@@ -11,8 +11,8 @@ mod statistics;
 
 pub(crate) use arguments::Generate;
 
-use crate::arguments::{ReportArguments, UsageError};
-use crate::{ALLOCATOR, Failure, Streams};
+use crate::arguments::ReportArguments;
+use crate::{ALLOCATOR, Failure, Streams, search_arguments};
 use drafts::Drafts;
 use requests::{Request, Response};
 use safetensors::tensor::{Dtype, TensorView};
@@ -20,7 +20,7 @@ use simdformer::checkpoint::Checkpoint;
 use simdformer::config::Config;
 use simdformer::kernels::Isa;
 use simdformer::search::{
-    Hooks, LogitsProcessor, SearchLimits, SearchOptions, Strategy, Timestamps, score_targets,
+    Hooks, LogitsProcessor, SearchOptions, Strategy, Timestamps, score_targets,
 };
 use simdformer::{DecodeStats, Event, Features, Limits, Model, Session, Source, SourceId};
 use sources::Sources;
@@ -45,7 +45,7 @@ pub(crate) fn run(arguments: &Generate, streams: &mut Streams<'_>) -> Result<u8,
 
     let config = model.as_ref().map_or(checkpoint.config(), Model::config);
     let options = arguments.search_options(config)?;
-    check_options(&options, config)?;
+    search_arguments::check(&options, config)?;
     arguments.check(config, &options)?;
     let timestamps = arguments.timestamp_rule(config)?;
     let mut text = String::new();
@@ -111,25 +111,6 @@ fn load(
         model.save_packed(path)?;
     }
     Ok(model)
-}
-
-/// Rejects options that are invalid for every request, before anything is run.
-fn check_options(options: &SearchOptions, config: &Config) -> Result<(), UsageError> {
-    let limits = SearchLimits {
-        sentences: 1,
-        sequences: options.sequences(),
-        // The target length is checked with the requests.
-        max_target_length: usize::MAX,
-        vocabulary: config.target_vocab,
-        end_tokens: options.eos.len().max(1),
-        source_tokens: 0,
-    };
-    let mut options = options.clone();
-    if config.decoder.is_none() && options.start == SearchOptions::NO_START {
-        // A model with only an encoder needs no decoder start token.
-        options.start = 0;
-    }
-    options.validate(&limits).map_err(|error| UsageError(error.to_string()))
 }
 
 /// Heap allocations of the whole program so far.
@@ -293,8 +274,12 @@ impl Batch<'_> {
             encoding.push(encoded);
             decoding.push((whole - encoded).max(0.0));
         }
-        let allocations = allocations() - allocated;
         let new_tokens = outputs.iter().map(Output::tokens).sum();
+        let times = [&mut encoding[..], &mut decoding];
+        let measured = Measured {
+            counts: self.drafts.map(|_| counts),
+            ..Measured::new(session, times, new_tokens, allocated)
+        };
         let answers = outputs.iter().zip(&prefixes).map(|(output, prefix)| {
             let mut answer = output.answer(prefix);
             if let Strategy::Beam(beam) = &self.options.strategy {
@@ -302,14 +287,6 @@ impl Batch<'_> {
             }
             answer
         });
-        let measured = Measured {
-            plan_bytes: session.plan().bytes(),
-            encode_seconds: median(&mut encoding),
-            decode_seconds: median(&mut decoding),
-            new_tokens,
-            allocations,
-            counts: self.drafts.map(|_| counts),
-        };
         Ok((answers.collect(), measured))
     }
 
@@ -325,14 +302,7 @@ impl Batch<'_> {
             }
             encoding.push(start.elapsed().as_secs_f64());
         }
-        let measured = Measured {
-            plan_bytes: session.plan().bytes(),
-            encode_seconds: median(&mut encoding),
-            decode_seconds: 0.0,
-            new_tokens: 0,
-            allocations: allocations() - allocated,
-            counts: None,
-        };
+        let measured = Measured::new(session, [&mut encoding, &mut []], 0, allocated);
         Ok((vec![Response::default(); count], measured))
     }
 
@@ -385,21 +355,14 @@ impl Batch<'_> {
             }
             decoding.push(start.elapsed().as_secs_f64());
         }
-        let allocations = allocations() - allocated;
         let new_tokens = targets.iter().map(|target| target.len()).sum();
+        let measured =
+            Measured::new(session, [&mut encoding, &mut decoding], new_tokens, allocated);
         let answers = targets.iter().zip(scores).map(|(target, (sum, each))| Response {
             sequences: vec![target.to_vec()],
             scores: vec![sum],
             log_probabilities: Some(vec![each]),
         });
-        let measured = Measured {
-            plan_bytes: session.plan().bytes(),
-            encode_seconds: median(&mut encoding),
-            decode_seconds: median(&mut decoding),
-            new_tokens,
-            allocations,
-            counts: None,
-        };
         Ok((answers.collect(), measured))
     }
 
@@ -437,17 +400,6 @@ impl Batch<'_> {
 
 fn bytes(floats: &[f32]) -> Vec<u8> {
     floats.iter().flat_map(|x| x.to_le_bytes()).collect()
-}
-
-/// The median; the mean of the two middle values if their number is even.
-fn median(numbers: &mut [f64]) -> f64 {
-    numbers.sort_unstable_by(f64::total_cmp);
-    let middle = numbers.len() / 2;
-    match numbers.len() {
-        0 => 0.0,
-        len if len % 2 == 1 => numbers[middle],
-        _ => (numbers[middle - 1] + numbers[middle]) / 2.0,
-    }
 }
 
 /// Buffers for the hypotheses of one sentence, allocated before the time measurement.

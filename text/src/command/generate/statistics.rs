@@ -1,7 +1,8 @@
 //! The statistics that are written to standard error.
 
+use super::allocations;
 use serde::Serialize;
-use simdformer::DecodeStats;
+use simdformer::{DecodeStats, Session};
 use std::collections::BTreeMap;
 
 /// The peak resident memory of the process, if the system reports it.
@@ -48,4 +49,35 @@ pub(crate) struct Measured {
     pub(crate) allocations: usize,
     /// Only for a run with drafts.
     pub(crate) counts: Option<DecodeStats>,
+}
+
+impl Measured {
+    /// The measurements of a run whose repeats took `encoding` and `decoding` seconds, and before which there were
+    /// `allocated` allocations. Call it before anything else allocates.
+    pub(crate) fn new(
+        session: &Session<'_>,
+        [encoding, decoding]: [&mut [f64]; 2],
+        new_tokens: usize,
+        allocated: usize,
+    ) -> Self {
+        Self {
+            allocations: allocations() - allocated,
+            plan_bytes: session.plan().bytes(),
+            encode_seconds: median(encoding),
+            decode_seconds: median(decoding),
+            new_tokens,
+            counts: None,
+        }
+    }
+}
+
+/// The median; the mean of the two middle values if their number is even.
+fn median(numbers: &mut [f64]) -> f64 {
+    numbers.sort_unstable_by(f64::total_cmp);
+    let middle = numbers.len() / 2;
+    match numbers.len() {
+        0 => 0.0,
+        len if len % 2 == 1 => numbers[middle],
+        _ => (numbers[middle - 1] + numbers[middle]) / 2.0,
+    }
 }
