@@ -8,18 +8,21 @@ mod example;
 use clap::Parser;
 use example::Options;
 use example::heatmap::{Page, Panel, cut, isolated, width};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 fn page(queries: &[&str], keys: &[&str], panels: usize) -> Page {
     let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect();
     let panel = |i| {
         let row = |q| (0..keys.len()).map(|k| ((q + k + i) % 7) as f32 / 6.0).collect();
-        Panel { title: format!("head {i}"), weights: (0..queries.len()).map(row).collect() }
+        Panel { title: format!("head {i}"), maps: vec![(0..queries.len()).map(row).collect()] }
     };
     Page {
         title: "A page".to_owned(),
         queries: words(queries),
         keys: words(keys),
+        padding: 0,
+        overlaid: Vec::new(),
         panels: (0..panels).map(panel).collect(),
     }
 }
@@ -135,6 +138,100 @@ fn a_translation_is_drawn_and_aligned() {
         assert!(found.contains(error), "{found}");
         let _ = std::fs::remove_dir_all(&out);
     }
+}
+
+/// Runs the example in a fresh folder; returns its text, and the SVG of each page by its name.
+fn draw(name: &str, arguments: &[&str]) -> (String, BTreeMap<String, String>) {
+    let out = std::env::temp_dir().join(format!("{name}-{}", std::process::id()));
+    let folder = out.to_str().expect("a path").to_owned();
+    let arguments = [&["--out", &folder], arguments].concat();
+    let options = Options::try_parse_from(arguments).expect("options");
+    let text = example::run(&options).expect("a drawing");
+    let mut pages = BTreeMap::new();
+    for entry in std::fs::read_dir(&out).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.extension().is_some_and(|extension| extension == "svg") {
+            let stem = path.file_stem().expect("a name").to_string_lossy().into_owned();
+            pages.insert(stem, std::fs::read_to_string(&path).expect("an SVG"));
+            assert!(path.with_extension("png").is_file());
+        }
+    }
+    std::fs::remove_dir_all(&out).expect("removed");
+    (text, pages)
+}
+
+fn golden(folder: &str) -> String {
+    format!("{}/../../tests/golden/{folder}", env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn a_batch_has_empty_columns_for_its_padding() {
+    let (text, pages) = draw("batch", &["elle dort", "les petites filles sont heureuses"]);
+    assert!(text.contains("-> the small girls are happy\n"), "{text}");
+    let names: Vec<&str> = pages.keys().map(String::as_str).collect();
+    assert_eq!(names, ["cross-1", "cross-2", "decoder-1", "decoder-2", "encoder-1", "encoder-2"]);
+    // `elle dort </s>` has three columns of padding in a batch of six, in each of twelve panels.
+    let short = &pages["encoder-1"];
+    assert_eq!(short.matches(">&lt;pad&gt;</text>").count(), 3 * 12);
+    assert!(!pages["encoder-2"].contains("&lt;pad&gt;") && !pages["encoder-2"].contains("#eee"));
+    let gray = |attribute| numbers(short, "#eee", attribute);
+    let (left, width) = (gray("x"), gray("width"));
+    assert_eq!(left.len(), 12);
+    // No cell of the first panel is inside its gray columns.
+    let cells = numbers(short, "<rect x", "x").into_iter().zip(numbers(short, "<rect x", "y"));
+    let first_row_of_panels = gray("y")[0];
+    let inside = |x: f32| x >= left[0] && x < left[0] + width[0];
+    let drawn = cells.filter(|&(x, y)| inside(x) && y >= first_row_of_panels);
+    let lower = gray("y");
+    // The gray rectangles of the panels in this column of the page, and nothing else.
+    assert_eq!(drawn.count(), (0..12).filter(|&i| left[i] == left[0] && lower[i] > 0.0).count());
+}
+
+#[test]
+fn an_encoder_alone_has_one_page() {
+    let bert = golden("families/bert");
+    let (text, pages) = draw("bert", &["--model", &bert, "5 6 7 8", "9 3"]);
+    assert_eq!(pages.keys().collect::<Vec<_>>(), ["encoder-1", "encoder-2"]);
+    assert!(text.contains("self-attention of layer") && !text.contains("->"), "{text}");
+    let out = std::env::temp_dir().join(format!("bert-layer-{}", std::process::id()));
+    let arguments = ["--out", out.to_str().expect("a path"), "--model", &bert, "--layer", "9", "5"];
+    let error = example::run(&Options::try_parse_from(arguments).expect("options"));
+    assert!(error.expect_err("no such layer").to_string().contains("in layer 9"));
+    let _ = std::fs::remove_dir_all(&out);
+}
+
+#[test]
+fn heads_are_overlaid_one_panel_for_each_layer() {
+    let sentence = "les petites filles";
+    let all = draw("all-heads", &["--heads", "all", sentence]).1;
+    let two = draw("two-heads", &["--heads", "0,2", sentence]).1;
+    let one = draw("one-head", &["--heads", "2", sentence]).1;
+    for (pages, heads) in [(&all, 4), (&two, 2), (&one, 1)] {
+        let cross = &pages["cross"];
+        assert_eq!(cross.matches(">head ").count(), heads);
+        assert_eq!(cross.matches(">layer ").count(), 2);
+    }
+    assert!(two["cross"].contains(">head 2<") && !two["cross"].contains(">head 1<"));
+    let options = |heads| Options::try_parse_from(["--heads", heads, sentence]).map(|_| ());
+    for wrong in ["", "x", "1,", "-1"] {
+        assert!(options(wrong).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn a_map_of_many_tokens_has_few_labels_and_one_path_for_each_color() {
+    let ids: Vec<String> = (0..120).map(|i| (i * i % 5).to_string()).collect();
+    let model = format!("{}/../../models/walkthrough", env!("CARGO_MANIFEST_DIR"));
+    let (text, pages) = draw("large", &["--model", &model, &ids.join(" ")]);
+    // No alignment in the terminal.
+    assert!(!text.contains("<-"), "{text}");
+    let encoder = &pages["encoder"];
+    assert!(encoder.matches("darkest from 0.").count() == 3);
+    assert!(encoder.matches("<path").count() <= 3 * 16 && encoder.len() < 1_000_000);
+    let [wide, high] = size(encoder);
+    assert!(wide <= 3.0 * 1000.0 && high <= 1100.0, "{wide} {high}");
+    let rows = numbers(encoder, "\"end\"", "y");
+    assert!(rows.len() > 3 * 40 && rows[..40].windows(2).all(|pair| pair[1] - pair[0] > 10.0));
 }
 
 #[test]
