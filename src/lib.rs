@@ -31,7 +31,7 @@
 //!
 //! | task | example | interface |
 //! |---|---|---|
-//! | kernels on your own buffers and threads | `examples/first_hour/kernels.rs`, `examples/first_hour/pool.rs` | [`kernels::gemm`], [`kernels::attention`], [`kernels::Executor`] |
+//! | kernels on your own buffers and threads | `examples/first_hour/kernels.rs` | [`kernels::gemm`], [`kernels::attention`], [`kernels::ThreadPool`] |
 //! | a decode loop on the kernels alone | `examples/first_hour/decode.rs` | [`kernels::CacheMut`], [`kernels::SlotTable`], [`kernels::attention_decode`] |
 //! | a function without std and allocator | `examples/first_hour/no_std.rs` | [`kernels::PackedMatrix`] |
 //! | translate: best hypothesis, n-best, samples | `examples/first_hour/translate.rs` | [`Session::generate`], [`search::SearchOptions`] |

@@ -1,5 +1,4 @@
 //! The programs of `examples/first_hour` run, give the expected results, and stay short.
-#![allow(unsafe_code, reason = "a pool of std's threads lends tasks to threads that live longer")]
 
 #[path = "../examples/first_hour/admit.rs"]
 mod admit;
@@ -18,8 +17,6 @@ mod kernels;
 mod no_std;
 #[path = "../examples/first_hour/one_head.rs"]
 mod one_head;
-#[path = "../examples/first_hour/pool.rs"]
-mod pool;
 #[path = "../examples/first_hour/service.rs"]
 mod service;
 #[path = "../examples/first_hour/stream.rs"]

@@ -1,15 +1,10 @@
-//! A whole translation on threads of the caller has the bits of one thread: on a plain pool of any size,
+//! A whole translation on threads of the caller has the bits of one thread: on a thread pool of any size,
 //! and on executors that break the contract.
-#![allow(unsafe_code, reason = "a pool of std's threads lends tasks to threads that live longer")]
 
-#[path = "../kernels/tests/support/pool.rs"]
-#[allow(unreachable_pub)]
-mod pool;
 use crate::effort::{all_cases_on, choose, thread_counts};
 use crate::random_model::{Dims, Random};
-use pool::Pool;
 use simdformer::config::Family;
-use simdformer::kernels::{Executor, Isa};
+use simdformer::kernels::{Executor, Isa, ThreadPool};
 use simdformer::search::{BeamOptions, Hooks, SampleOptions, SearchOptions, Strategy};
 use simdformer::{Event, Limits, Model, Session, Source, Threads};
 use std::sync::Arc;
@@ -81,13 +76,13 @@ fn translate<'a>(model: &'a Model, threads: Threads<'a>) -> Answers {
 }
 
 #[test]
-fn a_plain_pool_translates_with_the_bits_of_one_thread() {
+fn a_thread_pool_translates_with_the_bits_of_one_thread() {
     for isa in Isa::available() {
         let model = model(isa);
         let serial = translate(&model, Threads::Serial);
         let counts = if all_cases_on(isa) { thread_counts() } else { &[3] };
         for &threads in counts {
-            let pool = Pool::new(threads);
+            let pool = ThreadPool::new(threads).expect("threads");
             let found = translate(&model, Threads::Executor(&pool));
             assert!(found == serial, "{isa}: a pool of {threads}");
             #[cfg(feature = "rayon")]
@@ -97,7 +92,7 @@ fn a_plain_pool_translates_with_the_bits_of_one_thread() {
                 assert!(found == serial, "{isa}: {threads} threads of rayon's");
             }
         }
-        let shared = Threads::Shared(Arc::new(Pool::new(2)));
+        let shared = Threads::Shared(Arc::new(ThreadPool::new(2).expect("threads")));
         assert!(translate(&model, shared.clone()) == serial, "{isa}: a shared pool");
         assert_eq!(format!("{shared:?}"), "Executor(2 threads)");
     }
@@ -131,7 +126,7 @@ fn an_executor_that_breaks_the_contract_changes_no_bit() {
 }
 
 /// A pool whose `threads` gives another number each time, and the count of these calls.
-struct Changing(Pool, AtomicUsize);
+struct Changing(ThreadPool, AtomicUsize);
 
 impl Executor for Changing {
     fn threads(&self) -> usize {
@@ -147,7 +142,7 @@ impl Executor for Changing {
 #[test]
 fn a_call_of_a_session_asks_an_executor_once() {
     let model = model(Isa::best());
-    let executor = Changing(Pool::new(3), AtomicUsize::new(0));
+    let executor = Changing(ThreadPool::new(3).expect("threads"), AtomicUsize::new(0));
     let mut session = Session::new(&model, Limits::new(2, 20, 12)).expect("a session");
     let source: &[u32] = &[5, 6, 7, 8, 9, 0];
     let alone = session.encoder_output(&[source, source]).expect("encoded").to_vec();

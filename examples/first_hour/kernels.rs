@@ -1,10 +1,9 @@
-//! The kernels with the caller's own buffers and threads: a linear layer and attention in a program without a model,
-//! a session or rayon. The caller owns the memory, and functions return the scratch sizes.
+//! The kernels on the caller's own buffers and on a pool of std threads: a linear layer and attention in a program
+//! without a model, a session or rayon. The caller owns the memory, and functions return the scratch sizes.
 
-use super::pool::Pool;
 use simdformer_kernels::{
     Activation, AttentionOptions, Epilogue, HeadsMut, Isa, Matrix, MatrixMut, PackedMatrix,
-    Parallelism, Qkv, Sequence, attention, attention_scratch, gemm,
+    Parallelism, Qkv, Sequence, ThreadPool, attention, attention_scratch, gemm,
 };
 use std::error::Error;
 
@@ -16,7 +15,7 @@ const WIDTH: usize = HEADS * HEAD_DIM;
 /// The largest element of attention over `relu(x W + bias)`. It equals the largest element of the bias, because
 /// attention computes means, and a mean is not larger than its largest element.
 pub(crate) fn run(threads: usize) -> Result<f32, Box<dyn Error>> {
-    let (isa, pool) = (Isa::detect()?, Pool::new(threads));
+    let (isa, pool) = (Isa::detect()?, ThreadPool::new(threads)?);
     let parallelism = Parallelism::Executor(&pool);
 
     // A weight as PyTorch stores it, `[outputs, inputs]`, packed once for this CPU.

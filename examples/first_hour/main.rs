@@ -8,8 +8,6 @@
 //! `--features train` also `fine_tune`. Sentences are ids of `models/fr-en/source_vocab.json`; `examples/translate.rs`
 //! reads and writes words.
 
-#![allow(unsafe_code, reason = "a pool of std's threads lends tasks to threads that live longer")]
-
 mod admit;
 mod by_hand;
 mod decode;
@@ -19,7 +17,6 @@ mod int8;
 mod kernels;
 mod no_std;
 mod one_head;
-mod pool;
 mod service;
 mod stream;
 mod translate;

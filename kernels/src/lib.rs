@@ -1,5 +1,5 @@
-//! Kernels for encoder-decoder Transformers that compute in the caller's buffers. The crate has no allocator, starts
-//! no threads and has no global state.
+//! Kernels for encoder-decoder Transformers that compute in the caller's buffers. The crate has no allocator and no
+//! global state, and starts no threads except those of a [`ThreadPool`] that the caller makes.
 //!
 //! Each kernel is a safe function on checked views ([`Matrix`], [`Heads`]) of the caller's memory. The caller passes
 //! an [`Isa`] (the instruction set) and a [`Parallelism`] (the threads). If a kernel needs scratch memory, a function
@@ -32,8 +32,8 @@
 //!   matrices with negative strides must be copied.
 //! * Weights: packed once into a float buffer that the engine owns ([`PackedMatrix`], [`PackOptions`]), from f32, bf16
 //!   or f16 ([`PackSource`]), or multiplied in their original layout ([`gemm_unpacked`]).
-//! * Threads: an [`Executor`] with two functions, without rayon or std. [`Parallelism`] explains when which kind of
-//!   threads is best.
+//! * Threads: an [`Executor`] with two functions, without rayon or std, or a [`ThreadPool`]. [`Parallelism`] explains
+//!   when which kind of threads is best.
 //! * Decoding: [`CacheMut::append`] and [`attention_decode`] on any number of hypotheses, [`attention_cached`] for
 //!   their source.
 //!
@@ -48,8 +48,8 @@
 //! | a decoding step | [`CacheMut`], then [`attention_decode`] and [`attention_cached`] |
 //! | T5's relative position bias | [`relative::RelativeBuckets`], then [`Bias::Relative`] in any attention |
 //! | a gated feed-forward block | [`Residual::MultiplyOutput`] |
-//! | your own threads | [`Executor`] |
-//! | programs of sixty lines, in the repository | `examples/first_hour/kernels.rs` (a pool of std threads in `pool.rs`), `examples/first_hour/decode.rs` (KV cache and slot table), `examples/first_hour/no_std.rs` |
+//! | your own threads | [`Executor`]; without a pool of your own [`ThreadPool`] |
+//! | programs of sixty lines, in the repository | `examples/first_hour/kernels.rs` (on a `ThreadPool`), `examples/first_hour/decode.rs` (KV cache and slot table), `examples/first_hour/no_std.rs` |
 //!
 //! # Guarantees
 //!
@@ -87,9 +87,9 @@
 //!
 //! # Features
 //!
-//! `std` (default): the environment variable and [`Linear`]. `rayon` (default): [`Parallelism::Rayon`] and [`Team`], on
-//! the caller's pool. With neither, the crate is `no_std` and needs no `alloc`; threads then come from an [`Executor`].
-//! `train` (off by default): the module `train`, with the kernels for gradients.
+//! `std` (default): the environment variable, [`Linear`] and [`ThreadPool`]. `rayon` (default): [`Parallelism::Rayon`]
+//! and [`Team`], on the caller's pool. With neither, the crate is `no_std` and needs no `alloc`; threads then come from
+//! an [`Executor`]. `train` (off by default): the module `train`, with the kernels for gradients.
 //!
 //! # Rust
 //!
@@ -156,6 +156,8 @@ pub use mask::FullyMasked;
 pub use matrix::{Matrix, MatrixMut};
 #[cfg(feature = "rayon")]
 pub use parallel::Team;
+#[cfg(feature = "std")]
+pub use parallel::ThreadPool;
 pub use parallel::{Executor, Parallelism};
 
 /// Whether this crate was compiled with optimization; `None` if it was not compiled by cargo.

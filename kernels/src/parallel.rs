@@ -1,8 +1,8 @@
 //! How kernels use threads: the calling thread alone, or the caller's thread pool with it.
 //!
 //! A kernel splits its work into numbered tasks that write disjoint output. The numbering does not depend on the
-//! number of threads, so the thread that runs a task cannot change a bit of the result. This module starts no thread
-//! and configures no pool.
+//! number of threads, so the thread that runs a task cannot change a bit of the result. Only `ThreadPool::new` starts
+//! threads.
 
 use crate::shared::SharedMut;
 use core::fmt;
@@ -32,8 +32,9 @@ use core::fmt;
 ///   well under a microsecond. The team's threads stay awake while kernels follow each other closely and about a
 ///   millisecond longer, so they do not stay awake between the requests of a service.
 /// * [`Parallelism::Executor`]: for threads that are not rayon's, or that belong to another version of rayon: an
-///   engine's pool, a runtime of another language, a build without std. Its speed depends on its hand-over; an
-///   executor that wakes a sleeping thread each time gains nothing on small calls.
+///   engine's pool, a runtime of another language, a build without std. For a program that has none of these,
+///   `ThreadPool` is an executor of `std` threads. The speed depends on the hand-over; an executor that wakes a
+///   sleeping thread each time gains nothing on small calls.
 #[derive(Clone, Copy, Default)]
 #[non_exhaustive]
 pub enum Parallelism<'a> {
@@ -171,18 +172,24 @@ pub use executor::Executor;
 pub(crate) use share::share;
 #[cfg(feature = "rayon")]
 pub use team::Team;
+#[cfg(feature = "std")]
+pub use thread_pool::ThreadPool;
 pub(crate) use threshold::work_to_share;
 
 mod executor;
 mod share;
 mod threshold;
 
-#[cfg(feature = "rayon")]
+#[cfg(feature = "std")]
+#[cfg_attr(not(feature = "rayon"), allow(dead_code, reason = "only teams have helpers that poll"))]
 mod batch;
-#[cfg(feature = "rayon")]
+#[cfg(feature = "std")]
+#[cfg_attr(not(feature = "rayon"), allow(dead_code, reason = "only teams have helpers that poll"))]
 mod sync;
 #[cfg(feature = "rayon")]
 mod team;
+#[cfg(feature = "std")]
+mod thread_pool;
 
 #[cfg(all(test, feature = "rayon"))]
 mod tests;

@@ -53,6 +53,8 @@ mod stack;
 mod strides;
 #[cfg(feature = "rayon")]
 mod team;
+#[cfg(feature = "std")]
+mod thread_pool;
 mod topk;
 #[cfg(feature = "rayon")]
 mod views;

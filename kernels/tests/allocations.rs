@@ -11,13 +11,12 @@ use simdformer_kernels::pruned_argmax::{Product, PruningTable};
 use simdformer_kernels::{
     AttentionOptions, Bias, Cache, CacheMut, CacheShape, CachedSequence, Epilogue, Heads, HeadsMut,
     Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Qkv, Quantization, QuantizedActivations,
-    QuantizedMatrix, Residual, Sequence, SlotTable, Team, attention, attention_cached,
+    QuantizedMatrix, Residual, Sequence, SlotTable, Team, ThreadPool, attention, attention_cached,
     attention_decode, attention_scratch, gemm, gemm_int8, gemm_unpacked, pruned_argmax,
 };
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use support::pool::Pool;
 use support::{Random, all_isas, brief, cases};
 
 struct Counting;
@@ -294,7 +293,7 @@ fn pool(threads: usize) -> rayon::ThreadPool {
 fn no_kernel_allocates_on_any_threads() {
     // The pools live until the end, because the end of a thread allocates.
     let pools = [pool(2), pool(3)];
-    let plain = Pool::new(3);
+    let thread_pool = ThreadPool::new(3).expect("threads");
     for isa in all_isas() {
         let mut bench = Bench::new(isa);
         let rounds = if brief() { 5 } else { cases(10, 100) };
@@ -308,12 +307,12 @@ fn no_kernel_allocates_on_any_threads() {
             assert_eq!(found, 0, "{isa}, {name}: allocations in {rounds} rounds");
         };
         count("serial", &mut |bench| bench.run(Parallelism::Serial));
-        count("on threads of the caller's", &mut |bench| {
-            bench.run(Parallelism::Executor(&plain));
+        count("on a thread pool", &mut |bench| {
+            bench.run(Parallelism::Executor(&thread_pool));
         });
         for pool in &pools {
             pool.install(|| {
-                count("on a pool", &mut |bench| bench.run(Parallelism::Rayon));
+                count("on rayon's pool", &mut |bench| bench.run(Parallelism::Rayon));
                 count("in a team", &mut |bench| {
                     Team::run(|team| bench.run(Parallelism::Team(team)));
                 });

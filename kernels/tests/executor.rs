@@ -1,7 +1,6 @@
-//! Kernels on threads of the caller: a plain pool, and executors that break the contract in every way that
+//! Kernels on threads of the caller: a thread pool, and executors that break the contract in every way that
 //! safe code can. All give the bits of one thread.
 
-use crate::support::pool::Pool;
 use crate::support::{POISON, Random, all_isas, bits, chosen};
 use simdformer_kernels::activation::{self, Activation};
 use simdformer_kernels::embedding::embed;
@@ -14,8 +13,8 @@ use simdformer_kernels::topk::{argmax, top_k};
 use simdformer_kernels::{
     AttentionOptions, Bias, Cache, CacheMut, CacheShape, CachedSequence, Epilogue, Executor, Heads,
     HeadsMut, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Qkv, Sequence, SlotTable,
-    attention, attention_cached, attention_decode, attention_scratch, gemm, gemm_unpacked,
-    gemm_unpacked_scratch,
+    ThreadPool, attention, attention_cached, attention_decode, attention_scratch, gemm,
+    gemm_unpacked, gemm_unpacked_scratch,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
@@ -166,14 +165,15 @@ fn check(isa: Isa, what: &str, executor: &dyn Executor, serial: &[(&str, Vec<u32
 }
 
 #[test]
-fn a_plain_pool_gives_the_bits_of_one_thread() {
+fn a_thread_pool_gives_the_bits_of_one_thread() {
     for isa in all_isas() {
         let serial = everything(isa, Parallelism::Serial);
         for (case, threads) in [1, 2, 3, 7].into_iter().enumerate() {
             if !chosen(isa, case, 4) {
                 continue;
             }
-            check(isa, &format!("{threads} threads"), &Pool::new(threads), &serial);
+            let pool = ThreadPool::new(threads).expect("threads");
+            check(isa, &format!("{threads} threads"), &pool, &serial);
         }
     }
 }
@@ -393,7 +393,7 @@ fn banned_panic(executor: &dyn Executor, panics: bool) -> Option<String> {
 #[test]
 fn panics_reach_the_caller() {
     for threads in [1, 2, 3] {
-        let pool = Pool::new(threads);
+        let pool = ThreadPool::new(threads).expect("threads");
         assert_eq!(banned_panic(&pool, true).as_deref(), Some("meant"), "{threads} threads");
         assert_eq!(banned_panic(&pool, false), None, "{threads} threads: it can be used again");
     }

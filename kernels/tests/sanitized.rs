@@ -2,11 +2,8 @@
 //! one thread and on several. Under Miri the set is scalar and shapes are small.
 
 mod calls;
-#[path = "support/pool.rs"]
-#[allow(unreachable_pub, reason = "it is public in other programs")]
-mod pool;
+mod thread_pool;
 
-use crate::pool::Pool;
 use calls::{Results, Size, everything, values};
 use simdformer_kernels::math::exp_in_place;
 use simdformer_kernels::position::{PositionEncoding, encode};
@@ -14,7 +11,7 @@ use simdformer_kernels::relative::RelativeBuckets;
 use simdformer_kernels::train::{WriteMode, normal, permutation, uniform};
 use simdformer_kernels::{
     Cache, CacheMut, CacheShape, Dtype, Epilogue, Executor, Heads, Isa, Matrix, MatrixMut,
-    PackOptions, Parallelism, gemm,
+    PackOptions, Parallelism, ThreadPool, gemm,
 };
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -67,7 +64,7 @@ fn every_kernel_on_one_thread_and_on_several() {
             let scoped = Scoped(AtomicUsize::new(first));
             check("scoped", &everything(isa, SIZE, Parallelism::Executor(&scoped)), &serial);
         }
-        let pool = Pool::new(3);
+        let pool = ThreadPool::new(3).expect("threads");
         check("a pool", &everything(isa, SIZE, Parallelism::Executor(&pool)), &serial);
     }
 }
@@ -77,7 +74,7 @@ fn every_kernel_on_one_thread_and_on_several() {
 fn a_pool_that_is_shared() {
     let isa = Isa::available().last().expect("a set");
     let serial = everything(isa, SIZE, Parallelism::Serial);
-    let pool = Pool::new(2);
+    let pool = ThreadPool::new(2).expect("threads");
     std::thread::scope(|scope| {
         for _ in 0..if cfg!(miri) { 2 } else { 4 } {
             scope.spawn(|| {

@@ -1,7 +1,7 @@
 //! Batches of numbered tasks. One thread, the leader, publishes them; the leader and its helpers take them.
 //!
-//! All synchronization of this crate is in this file, except the claims of an executor. It is independent of the
-//! thread pool: `team.rs` decides which threads help. Three rules prevent a thread from waiting forever:
+//! It is independent of the threads: `team.rs` and `thread_pool.rs` decide which threads help. Three rules prevent a
+//! thread from waiting forever:
 //!
 //! - The leader takes tasks itself until none is left, and then waits only for tasks that others have *taken*. It
 //!   never waits for a helper to arrive or to leave.
@@ -146,14 +146,14 @@ impl Batches {
 }
 
 impl Leader<'_> {
-    /// Runs `task(0)` to `task(tasks - 1)`, each once, on this thread and its helpers. `share` may call its argument,
-    /// which returns when all tasks are done, in parallel with additional helpers.
+    /// Runs `task(0)` to `task(tasks - 1)`, each once, on this thread and its helpers. `share` may run the batch in
+    /// parallel with additional helpers.
     ///
     /// There must be fewer than [`TOO_MANY`] tasks.
     ///
     /// # Panics
     /// With the first panic of a task, when no task runs any more.
-    pub(super) fn run(&self, tasks: usize, task: Task<'_>, share: impl FnOnce(&(dyn Fn() + Sync))) {
+    pub(super) fn run(&self, tasks: usize, task: Task<'_>, share: impl FnOnce(&Batch<'_>)) {
         debug_assert!(tasks < TOO_MANY);
         let batches = self.batches;
         batches.done.0.store(0, Ordering::Relaxed);
@@ -161,9 +161,9 @@ impl Leader<'_> {
         // Publishes the two stores above.
         batches.left.0.store(tasks as u64, Ordering::Release);
         // `task` must outlive its last use, even if `share` panics.
-        let all = All { batches, tasks };
-        share(&|| all.finish());
-        drop(all);
+        let batch = Batch { batches, tasks };
+        share(&batch);
+        drop(batch);
         if batches.panicked.load(Ordering::Relaxed) {
             batches.panicked.store(false, Ordering::Relaxed);
             let panic = batches.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -186,27 +186,38 @@ impl Drop for Leader<'_> {
     }
 }
 
-/// All tasks of a batch: all are done when this value is dropped.
-struct All<'b> {
+/// The tasks of a batch: all are done when this value is dropped.
+pub(super) struct Batch<'b> {
     batches: &'b Batches,
     tasks: usize,
 }
 
-impl All<'_> {
-    fn finish(&self) {
-        let Self { batches, tasks } = *self;
+impl Batch<'_> {
+    /// Takes tasks until none is left.
+    pub(super) fn work(&self) {
+        let batches = self.batches;
         while let Some(index) = batches.take(batches.left.0.load(Ordering::Relaxed), End::Front) {
             batches.run(index);
         }
+    }
+
+    /// Whether all tasks are done.
+    pub(super) fn is_done(&self) -> bool {
+        self.batches.done.0.load(Ordering::Acquire) >= self.tasks
+    }
+
+    /// Takes tasks until none is left, and waits until all are done.
+    pub(super) fn finish(&self) {
+        self.work();
         let mut round = 0;
-        while batches.done.0.load(Ordering::Acquire) < tasks {
+        while !self.is_done() {
             wait(round);
             round = round.saturating_add(1);
         }
     }
 }
 
-impl Drop for All<'_> {
+impl Drop for Batch<'_> {
     fn drop(&mut self) {
         self.finish();
     }

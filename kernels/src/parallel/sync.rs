@@ -1,11 +1,12 @@
-//! The primitives that `batch.rs` uses. `tests/loom` builds `batch.rs` with loom's versions of them, which try every
-//! interleaving.
+//! The primitives that `batch.rs` and `thread_pool.rs` use. `tests/loom` builds these files with loom's versions of
+//! them, which try every interleaving.
 
 pub(super) use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
-pub(super) use std::sync::Mutex;
+pub(super) use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+pub(super) use std::thread;
 
 /// Rounds in which a waiting thread spins.
-const SPINS: u32 = 256;
+pub(super) const SPINS: u32 = 256;
 
 /// Rounds without a task after which a helper leaves: about a millisecond of an idle core. The gaps between the
 /// batches of a decoding step are up to a few tenths of a millisecond.
@@ -16,6 +17,6 @@ pub(super) fn wait(round: u32) {
     if round < SPINS {
         core::hint::spin_loop();
     } else {
-        std::thread::yield_now();
+        thread::yield_now();
     }
 }

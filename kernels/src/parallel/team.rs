@@ -115,10 +115,10 @@ impl Team<'_> {
             return;
         }
         let (departed, helper) = (self.leader.gone(), self.helper);
-        self.leader.run(tasks, task, |finish| {
+        self.leader.run(tasks, task, |batch| {
             // Helpers that are still polling need no call.
             if departed > 0 {
-                rayon::join(finish, || times(departed.min(tasks), &|| helper.help()));
+                rayon::join(|| batch.finish(), || times(departed.min(tasks), &|| helper.help()));
             }
         });
     }

@@ -7,14 +7,13 @@ pub mod batch;
 mod effort;
 pub mod errors;
 pub mod gemm;
-pub mod pool;
 pub mod pruned_argmax;
 #[cfg(target_os = "linux")]
 pub mod stack;
 
 #[allow(unused_imports)]
 pub(crate) use effort::{brief, cases, full};
-use simdformer_kernels::{Isa, Parallelism, REQUIRE_ISA_VARIABLE, Team};
+use simdformer_kernels::{Isa, Parallelism, REQUIRE_ISA_VARIABLE, Team, ThreadPool};
 
 /// The unit roundoff of f32, `2^-24`.
 pub const UNIT: f64 = 1.0 / (1u64 << 24) as f64;
@@ -299,7 +298,7 @@ pub enum Crew {
     Serial,
     Rayon(usize),
     Team(usize),
-    /// A plain pool of threads of std.
+    /// A [`ThreadPool`].
     Pool(usize),
 }
 
@@ -339,7 +338,10 @@ impl Crew {
             Self::Team(threads) => {
                 pool(threads).install(|| Team::run(|team| work(Parallelism::Team(team))))
             }
-            Self::Pool(threads) => work(Parallelism::Executor(&pool::Pool::new(threads))),
+            Self::Pool(threads) => {
+                let pool = ThreadPool::new(threads).expect("threads");
+                work(Parallelism::Executor(&pool))
+            }
         }
     }
 }

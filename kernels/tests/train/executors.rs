@@ -3,8 +3,7 @@
 
 use crate::calls::{Results, Size, everything};
 use crate::support::all_isas;
-use crate::support::pool::Pool;
-use simdformer_kernels::{Executor, Isa, Parallelism};
+use simdformer_kernels::{Executor, Isa, Parallelism, ThreadPool};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Barrier;
@@ -12,13 +11,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Real threads, whose reported number changes with every call.
 struct Changing<'a> {
-    pool: &'a Pool,
+    pool: &'a ThreadPool,
     answers: &'a [usize],
     asked: AtomicUsize,
 }
 
 impl<'a> Changing<'a> {
-    fn new(pool: &'a Pool, answers: &'a [usize]) -> Self {
+    fn new(pool: &'a ThreadPool, answers: &'a [usize]) -> Self {
         Self { pool, answers, asked: AtomicUsize::new(0) }
     }
 }
@@ -42,7 +41,7 @@ fn check(isa: Isa, what: &str, found: &Results, serial: &Results) {
 
 #[test]
 fn a_changing_number_of_threads_changes_no_bit() {
-    let pool = Pool::new(3);
+    let pool = ThreadPool::new(3).expect("threads");
     for isa in all_isas() {
         let serial = everything(isa, Size::SHARED, Parallelism::Serial);
         for answers in [&[3, 1, 3][..], &[1, 3], &[3, 3, 1], &[2, usize::MAX, 0, 1]] {
@@ -56,7 +55,7 @@ fn a_changing_number_of_threads_changes_no_bit() {
 /// Several threads. A second call of `threads` could give another number.
 #[test]
 fn a_kernel_reads_the_number_of_threads_once() {
-    let pool = Pool::new(2);
+    let pool = ThreadPool::new(2).expect("threads");
     let executor = Changing::new(&pool, &[2]);
     let results = everything(Isa::best(), Size::SHARED, Parallelism::Executor(&executor));
     assert_eq!(executor.asked.into_inner(), results.len());

@@ -27,8 +27,6 @@
 mod counting;
 mod guarantees;
 mod numbers;
-#[path = "../../../examples/first_hour/pool.rs"]
-mod pool;
 mod raw;
 mod translation;
 

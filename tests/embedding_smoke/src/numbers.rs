@@ -1,12 +1,10 @@
 //! Pseudorandom numbers, and a small model made of them.
 
-use crate::pool::Pool;
 use simdformer::Model;
 use simdformer::checkpoint::{Checkpoint, CheckpointError, Dtype, TensorId, TensorRef};
 use simdformer::config::{Config, Dimensions, SpecialTokens};
-use simdformer_kernels::{Executor, Isa};
+use simdformer_kernels::{Executor, Isa, ThreadPool};
 use std::collections::BTreeMap;
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A linear congruential generator.
@@ -37,18 +35,13 @@ pub(crate) fn bits(floats: &[f32]) -> Vec<u32> {
 
 /// A pool that counts the calls of `for_each`.
 pub(crate) struct Engine {
-    pool: Pool,
+    pool: ThreadPool,
     asked: AtomicUsize,
 }
 
 impl Engine {
-    /// Returns when all threads have started, because the start of a thread allocates.
     pub(crate) fn new(threads: usize) -> Self {
-        let (pool, barrier) = (Pool::new(threads), Barrier::new(threads));
-        pool.for_each(threads, &|_| {
-            barrier.wait();
-        });
-        Self { pool, asked: AtomicUsize::new(0) }
+        Self { pool: ThreadPool::new(threads).expect("threads"), asked: AtomicUsize::new(0) }
     }
 
     /// Whether `for_each` was called, as it must be if the pool has several threads.

@@ -1,5 +1,5 @@
-//! The batches of `kernels/src/parallel/batch.rs`, compiled with the atomics of loom. Loom runs each model
-//! below once for every interleaving of its threads and every value that a read may see, with up to
+//! `batch.rs` and `thread_pool.rs` of `kernels/src/parallel`, compiled with the atomics, locks and threads
+//! of loom. Loom runs each model below once for every interleaving of its threads and every value that a read may see, with up to
 //! [`PREEMPTIONS`] preemptions. A thread that waits for ever fails the model, and so does memory that is
 //! read before it is published.
 //!
@@ -13,10 +13,23 @@ extern crate std;
 #[allow(clippy::duplicate_mod)]
 mod batch;
 mod sync;
+#[path = "../../../kernels/src/parallel/thread_pool.rs"]
+#[allow(clippy::duplicate_mod, unreachable_pub, reason = "it is public in the kernels")]
+mod thread_pool;
 
-use batch::{Batches, Helper, Leader};
+use batch::{Batch, Batches, Helper, Leader};
+use executor::Executor;
 use loom::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use thread_pool::ThreadPool;
+
+/// The trait of `kernels/src/parallel/executor.rs`.
+mod executor {
+    pub(super) trait Executor: Sync {
+        fn threads(&self) -> usize;
+        fn for_each(&self, tasks: usize, task: &(dyn Fn(usize) + Sync));
+    }
+}
 
 /// Preemptions in one run, not counting switches at which a thread waits. Nearly all faults need one or
 /// two.
@@ -43,7 +56,12 @@ unsafe impl Sync for Place {}
 
 /// Runs a batch and checks that each task ran once unless one panicked, and that the leader sees the
 /// results of all tasks.
-fn check(leader: &Leader<'_>, tasks: &[Does], share: impl FnOnce(&(dyn Fn() + Sync))) {
+fn check(leader: &Leader<'_>, tasks: &[Does], share: impl FnOnce(&Batch<'_>)) {
+    check_run(tasks, |task| leader.run(tasks.len(), task, share));
+}
+
+/// Runs `run` with a function that does `tasks`, and checks as [`check`].
+fn check_run(tasks: &[Does], run: impl FnOnce(&(dyn Fn(usize) + Sync))) {
     let places: Vec<Place> = tasks.iter().map(|_| Place(UnsafeCell::new(0))).collect();
     let task = |index: usize| {
         // SAFETY: only this task writes there; loom checks it.
@@ -53,7 +71,7 @@ fn check(leader: &Leader<'_>, tasks: &[Does], share: impl FnOnce(&(dyn Fn() + Sy
             resume_unwind(Box::new(Meant(index)));
         }
     };
-    let result = catch_unwind(AssertUnwindSafe(|| leader.run(tasks.len(), &task, share)));
+    let result = catch_unwind(AssertUnwindSafe(|| run(&task)));
     // SAFETY: the batch has ended; loom checks it.
     let count = |place: &Place| place.0.with(|count| unsafe { *count });
     match result {
@@ -106,13 +124,13 @@ fn run(
     });
 }
 
-fn alone(_: &(dyn Fn() + Sync)) {}
+fn alone(_: &Batch<'_>) {}
 
 /// The leader requests a helper for one batch, as it does after the earlier helpers have gone.
-fn called(helper: Helper<'_>) -> impl FnOnce(&(dyn Fn() + Sync)) {
+fn called(helper: Helper<'_>) -> impl FnOnce(&Batch<'_>) {
     // As `rayon::join` does when no thread steals: first one closure, then the other, on one thread.
-    move |finish| {
-        finish();
+    move |batch| {
+        batch.finish();
         helper.help();
     }
 }
@@ -227,5 +245,56 @@ fn helpers_that_come_and_go() {
     model(2, come_and_go, |leader, helper| {
         check(leader, &[Return, Return], called(helper));
         assert!(leader.gone() <= 2);
+    });
+}
+
+/// Runs `work` with a pool of `threads` threads, in every interleaving. Loom fails a model in which the pool
+/// or a call waits for ever.
+fn pool_model(threads: usize, work: fn(&ThreadPool)) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound.get_or_insert(PREEMPTIONS);
+    builder.check(move || work(&ThreadPool::new(threads).expect("threads of loom")));
+}
+
+fn check_call(pool: &ThreadPool, tasks: &[Does]) {
+    check_run(tasks, |task| pool.for_each(tasks.len(), task));
+}
+
+#[test]
+fn a_pool_that_is_dropped_at_once() {
+    pool_model(3, |pool| assert_eq!(pool.threads(), 3));
+}
+
+#[test]
+fn two_calls_on_a_pool_of_two() {
+    pool_model(2, |pool| {
+        check_call(pool, &[Return, Panic]);
+        check_call(pool, &[Return, Return]);
+    });
+}
+
+#[test]
+fn a_call_on_a_pool_of_three() {
+    pool_model(3, |pool| check_call(pool, &[Return; 2]));
+}
+
+#[test]
+fn a_call_inside_a_task() {
+    pool_model(2, |pool| {
+        pool.for_each(2, &|_| check_call(pool, &[Return, Return]));
+    });
+}
+
+/// A thread outside of the pool calls it at the same time.
+#[test]
+fn calls_of_two_threads() {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound.get_or_insert(PREEMPTIONS);
+    builder.check(|| {
+        let pool = loom::sync::Arc::new(ThreadPool::new(2).expect("threads of loom"));
+        let other = loom::sync::Arc::clone(&pool);
+        let thread = loom::thread::spawn(move || check_call(&other, &[Return, Return]));
+        check_call(&pool, &[Return, Return]);
+        thread.join().expect("no panic");
     });
 }
