@@ -49,6 +49,10 @@ pub use unpacked::{gemm_unpacked, gemm_unpacked_scratch};
 #[cfg(feature = "train")]
 pub use weight_grad::{weight_gradient, weight_gradient_scratch};
 
+pub(crate) use int8::{
+    Columns, Int8Panels, Integers, LEVELS, MIN_AMAX, PANEL, QuantizeColumns, Rounding, Row, Single,
+    magnitude, round,
+};
 #[cfg(feature = "train")]
 pub(crate) use microkernel::Operands;
 pub(crate) use microkernel::{

@@ -53,13 +53,14 @@
 //! below the smallest normal number.
 //!
 //! Values that are not finite: a row whose norm is not finite is undecided. A column whose norm is not finite has
-//! bounds that are not finite, and is always a candidate. An int8 product that overflows to minus infinity counts as
+//! bounds that are not finite, and is always a candidate; if an element is not finite, its scale is NaN, too. An int8 product that overflows to minus infinity counts as
 //! [`f32::MIN`], and no upper bound is less.
 //!
 //! The unused allowances are `d + 23` of `2 d + 32` (`d du` is at most 256, at `d` = 65,536), 4 of 8, and 15 of 32. An
 //! additional rounding must be added to a table. The sums of the tables are constants in this file, which do not
 //! compile if they exceed the allowance, and `tests.rs` checks `gemm` and the scan against their rows.
 
+use crate::gemm::MIN_AMAX;
 use crate::math::sqrt;
 
 /// Largest depth for which every sum of int8 products (at most 255 * 127 each) fits 32 bits.
@@ -67,9 +68,6 @@ pub(super) const MAX_DEPTH: usize = 1 << 16;
 
 /// Squares below the smallest normal number may underflow. Their sum is at most this value squared.
 const LOST: f32 = 1e-16;
-
-/// Below this value `127 / largest` may overflow. All elements are then quantized to zero.
-pub(super) const SMALLEST: f32 = 1e-30;
 
 /// Roundings of `|x| |w|` that are allowed in addition to those of a sum of `d` terms, in `2 u`.
 const ROUNDINGS: usize = 16;
@@ -102,10 +100,10 @@ const fn sum<const N: usize>(parts: [usize; N]) -> usize {
 const _: () = {
     let u = f32::EPSILON / 2.0;
     assert!(255 * 127 * MAX_DEPTH <= i32::MAX as usize);
-    // Elements below SMALLEST, and squares that underflow.
+    // Elements below MIN_AMAX, which are quantized to zero, and squares that underflow.
     assert!(MAX_DEPTH as f32 * f32::MIN_POSITIVE <= LOST * LOST);
-    assert!(MAX_DEPTH as f32 * SMALLEST * SMALLEST <= LOST * LOST);
-    assert!(127.0 / SMALLEST < f32::INFINITY && SMALLEST / 127.0 > f32::MIN_POSITIVE);
+    assert!(MAX_DEPTH as f32 * MIN_AMAX * MIN_AMAX <= LOST * LOST);
+    assert!(127.0 / MIN_AMAX < f32::INFINITY && MIN_AMAX / 127.0 > f32::MIN_POSITIVE);
     // d + d du + TAKEN <= 2 d + 2 ROUNDINGS, at every depth: d du <= d.
     assert!(MAX_DEPTH as f32 * u <= 1.0 && sum(TAKEN) <= 2 * ROUNDINGS);
     assert!(sum(TAKEN_BY_BIAS) as f32 * u <= BIAS_ROUNDING);

@@ -20,18 +20,18 @@ mod build;
 mod candidates;
 mod error_bound;
 mod product;
-mod quantize_rows;
 mod rescore;
+mod row_bounds;
 mod scan;
 
 pub use build::PruningTable;
 pub use product::{Product, scratch};
 pub use rescore::UNDECIDED;
 
-use crate::Matrix;
 use crate::error::Error;
 use crate::parallel::{Parallelism, share};
 use crate::shared::SharedMut;
+use crate::{Matrix, Quantization, QuantizedActivations};
 use candidates::{CANDIDATES, PARTS};
 
 /// For each row of `x`, `[rows, depth]`: the column of the largest element of `x W + b` among the columns for which
@@ -89,24 +89,25 @@ pub fn argmax(
     }
     product::check(product, &x, columns, values, scratch)?;
     let Product { weight, screen, .. } = *product;
-    let (count, steps) = (x.rows(), screen.steps());
+    let (count, depth) = (x.rows(), x.columns());
     if count == 0 {
         return Ok(());
     }
     let isa = weight.isa();
-    let (words, scratch) = scratch.split_at_mut(count * steps);
-    let (statistics, scratch) = scratch.split_at_mut(count * quantize_rows::ROW_STATISTICS);
+    let words = QuantizedActivations::len(count, depth, Quantization::W8A8)?;
+    let (words, scratch) = scratch.split_at_mut(words);
+    let (statistics, scratch) = scratch.split_at_mut(count * row_bounds::ROW_STATISTICS);
     let (counts, scratch) = scratch.split_at_mut(PARTS * count);
     let lists = &mut scratch[..PARTS * count * CANDIDATES * 2];
     counts.fill(f32::from_bits(0));
     let job = scan::ScanTask {
         product,
-        rows: quantize_rows::quantize(isa, &x, screen, words, statistics),
+        rows: row_bounds::BoundedRows::new(isa, &x, words, statistics)?,
         banned,
         counts: counts.as_mut_ptr().cast(),
         lists: lists.as_mut_ptr().cast(),
     };
-    let (panels, workers) = (screen.panels(), parallelism.workers());
+    let (panels, workers) = (screen.panels().panels(), parallelism.workers());
     workers.for_each(PARTS, &|part| {
         isa.dispatch_bytes(scan::Scan { job: &job, part, panels: share(panels, PARTS, part) });
     });

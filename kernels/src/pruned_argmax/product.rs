@@ -2,10 +2,10 @@
 
 use super::build::PruningTable;
 use super::candidates::{CANDIDATES, PARTS};
-use super::quantize_rows::ROW_STATISTICS;
+use super::row_bounds::ROW_STATISTICS;
 use crate::debug::Elements;
 use crate::error::{Error, Expected};
-use crate::{Matrix, PackedMatrix};
+use crate::{Matrix, PackedMatrix, Quantization, QuantizedActivations};
 use core::fmt;
 
 /// The product whose largest elements [`argmax`](super::argmax) finds.
@@ -36,10 +36,12 @@ impl fmt::Debug for Product<'_> {
 /// Floats of scratch that [`argmax`](super::argmax) takes.
 ///
 /// # Errors
-/// [`Error::TooLarge`].
+/// [`Error::TooLarge`], also without the feature `int8`.
 pub fn scratch(rows: usize, depth: usize) -> Result<usize, Error> {
+    let quantized = QuantizedActivations::len(rows, depth, Quantization::W8A8)
+        .map_err(|_| Error::TooLarge { operand: "the scratch" })?;
     rows.checked_mul(ROW_STATISTICS + PARTS * (1 + 2 * CANDIDATES))
-        .and_then(|words| words.checked_add(rows.checked_mul(depth.div_ceil(4))?))
+        .and_then(|words| words.checked_add(quantized))
         .filter(|&words| words <= isize::MAX as usize / 4)
         .ok_or(Error::TooLarge { operand: "the scratch" })
 }

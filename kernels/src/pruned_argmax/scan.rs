@@ -2,20 +2,23 @@
 //!
 //! With AVX-512 a tile is up to twelve rows and the two vectors of a panel, 24 sums in registers. A step of four `k`
 //! loads two vectors, broadcasts twelve words and does 24 multiplications, so the loads are not the limit. With AVX2 a
-//! tile is two rows and four vectors, eight sums. The sums start at the offsets of the columns, which compensates that
-//! the values of `x` are stored unsigned.
+//! tile is two rows and four vectors, eight sums.
+//!
+//! Panels, rows and the multiplication are those of int8 GEMM. Its tiles are not: they store results and never look at a
+//! panel again, while here a tile must be a whole panel, whose bounds are computed once, and the code after the sums is
+//! a loop.
 //!
 //! Bounds are compared with the best lower bound of the row in any part. After the first few panels almost no vector
 //! has a candidate, so the code for candidates is scalar.
 
-use super::build::{ColumnStatistic, PANEL, start_of};
+use super::build::ColumnStatistic;
 use super::candidates::{CANDIDATES, Candidate, PARTS};
 use super::error_bound::BIAS_ROUNDING;
 use super::product::Product;
-use super::quantize_rows::{QuantizedRows, Tiles};
-use crate::gemm::{Panels, PrefetchLines, Rows, TileOperand, multiply};
+use super::row_bounds::BoundedRows;
+use crate::gemm::{Integers, PANEL, Panels, PrefetchLines, Rows, Single, multiply};
 use crate::parallel::share;
-use crate::simd::int8::{ActivationEncoding, Int8Dot, Int8Op, MAX_MR};
+use crate::simd::int8::{Int8Dot, Int8Op, MAX_MR};
 use crate::simd::{CACHE_LINE_F32, MAX_LANES, SimdF32};
 use core::mem::MaybeUninit;
 use core::ops::Range;
@@ -23,7 +26,7 @@ use core::ops::Range;
 /// One call of [`super::argmax`].
 pub(super) struct ScanTask<'a> {
     pub(super) product: &'a Product<'a>,
-    pub(super) rows: QuantizedRows<'a>,
+    pub(super) rows: BoundedRows<'a>,
     pub(super) banned: &'a (dyn Fn(usize, u32) -> bool + Sync),
     /// `[PARTS][rows]`: number of candidates in each list.
     pub(super) counts: *mut u32,
@@ -49,9 +52,10 @@ impl ScanTask<'_> {
         part: usize,
         row: usize,
     ) -> (&mut u32, &mut [Candidate; CANDIDATES]) {
-        assert!(part < PARTS && row < self.rows.count);
-        let at = part * self.rows.count + row;
-        // SAFETY: both have PARTS parts of `rows.count` rows, and the assertion checks `part` and `row`. `# Safety` of
+        let rows = self.rows.quantized.rows();
+        assert!(part < PARTS && row < rows);
+        let at = part * rows + row;
+        // SAFETY: both have PARTS parts of `rows` rows, and the assertion checks `part` and `row`. `# Safety` of
         // this function excludes other references.
         unsafe { (&mut *self.counts.add(at), &mut *self.lists.add(at * CANDIDATES).cast()) }
     }
@@ -111,8 +115,8 @@ impl Int8Op for Scan<'_, '_> {
             assert!(NV * <B::Floats as SimdF32>::LANES == PANEL, "NV vectors are a panel");
             assert!(B::ROWS <= MAX_MR && MAX_MR == 12);
         }
-        let rows = self.job.rows.count;
-        let tiles = Tiles(rows).run::<B, NV, TV>(b);
+        let rows = self.job.rows.quantized.rows();
+        let tiles = self.job.rows.quantized.tiles();
         for panel in self.panels.clone() {
             for tile in 0..tiles {
                 let range = share(rows, tiles, tile);
@@ -121,7 +125,7 @@ impl Int8Op for Scan<'_, '_> {
                     ($($height:literal)*) => {
                         match range.len() {
                             $($height if const { $height <= B::ROWS } => {
-                                self.tile::<B, $height, NV>(b, panel, range.start, prefetch)
+                                self.tile::<B, $height, NV>(b, panel, range, prefetch)
                             })*
                             height => unreachable!("a tile of {height} rows"),
                         }
@@ -130,38 +134,6 @@ impl Int8Op for Scan<'_, '_> {
                 tiles!(1 2 3 4 5 6 7 8 9 10 11 12);
             }
         }
-    }
-}
-
-/// int8 times int8, four at a time: unsigned values of `x`, signed values of the weights.
-#[derive(Clone, Copy)]
-struct Words<B>(B);
-
-impl<B: Int8Dot> TileOperand for Words<B> {
-    type SimdF32 = B::Floats;
-    type Element = i32;
-    type Weight = i32;
-    type Vector = B::I8x4;
-    type Sum = B::I32;
-    const A_STATIONARY: bool = matches!(B::STORED, ActivationEncoding::Pairs);
-
-    #[inline(always)]
-    fn lanes(self) -> B::Floats {
-        self.0.floats()
-    }
-    #[inline(always)]
-    unsafe fn load(self, from: *const i32, _: usize) -> B::I8x4 {
-        // SAFETY: `# Safety` of the trait method.
-        unsafe { self.0.load(from) }
-    }
-    #[inline(always)]
-    unsafe fn broadcast(self, from: *const i32) -> B::I8x4 {
-        // SAFETY: `# Safety` of the trait method.
-        self.0.splat(unsafe { *from })
-    }
-    #[inline(always)]
-    fn multiply_add(self, element: B::I8x4, weights: B::I8x4, sum: B::I32) -> B::I32 {
-        self.0.dot(sum, element, weights)
     }
 }
 
@@ -176,11 +148,10 @@ struct Prefetch {
 impl Prefetch {
     #[inline(always)]
     fn of(scan: &Scan<'_, '_>, next: usize, tile: usize, tiles: usize) -> Self {
-        let screen = scan.job.product.screen;
-        let share =
-            (screen.address(1) as usize - screen.address(0) as usize) / size_of::<f32>() / tiles;
-        let from = screen.address(next).wrapping_add(tile * share);
-        Self { from, part: share.div_ceil(screen.steps().max(1)) }
+        let panels = scan.job.product.screen.panels();
+        let (from, after) = (panels.address(next), panels.address(next + 1));
+        let share = (after as usize - from as usize) / size_of::<f32>() / tiles;
+        Self { from: from.wrapping_add(tile * share), part: share.div_ceil(panels.steps().max(1)) }
     }
 }
 
@@ -190,34 +161,35 @@ impl Scan<'_, '_> {
         &self,
         b: B,
         panel: usize,
-        row: usize,
+        tile: Range<usize>,
         prefetch: Prefetch,
     ) {
-        let (s, job) = (b.floats(), self.job);
+        let (s, job, row) = (b.floats(), self.job, tile.start);
         let lanes = <B::Floats as SimdF32>::LANES;
         let Product { screen, bias, .. } = *job.product;
-        let steps = screen.steps();
-        let data = screen.panel(panel);
-        let statistics =
-            |which: ColumnStatistic, v: usize| &data[start_of(which, steps) + v * lanes..][..lanes];
+        let (weights, statistics) = screen.panel(panel);
+        let steps = weights.len() / PANEL;
+        let statistic =
+            |which: ColumnStatistic, v: usize| &statistics[which as usize][v * lanes..][..lanes];
         let mut sums = [[b.zero(); NV]; MR];
         for v in 0..NV {
-            // SAFETY: the slice of `statistics` has LANES words.
+            // SAFETY: the slice of `statistic` has LANES words.
             let offset =
-                unsafe { b.load_sums(statistics(ColumnStatistic::Offset, v).as_ptr().cast()) };
-            let offset = b.start(offset);
+                unsafe { Single(b).start(statistic(ColumnStatistic::Offset, v).as_ptr().cast()) };
             for line in &mut sums {
                 line[v] = offset;
             }
         }
-        let words = Rows { at: job.rows.words(row, MR, steps), row: 1, step: MR };
-        let weights = data[..steps * PANEL].as_ptr().cast::<i32>();
-        let weights = Panels { at: [weights], step: PANEL, vector: lanes };
+        let words = job.rows.quantized.words(tile);
+        let row_words = const { <Single<B> as Integers>::WORDS };
+        assert!(words.len() == MR * steps * row_words);
+        let words = Rows { at: words.as_ptr().cast(), row: row_words, step: MR * row_words };
+        let weights = Panels { at: [weights.as_ptr().cast()], step: PANEL, vector: lanes };
         let count = if prefetch.part > CACHE_LINE_F32 { 2 } else { 1 };
         let next =
             PrefetchLines { at: prefetch.from, step: prefetch.part, count, apart: CACHE_LINE_F32 };
-        // SAFETY: the tile has `MR` words for each step, and `data` has NV vectors for each step of the panel.
-        let [sums] = unsafe { multiply(Words(b), [sums], steps, words, weights, next) };
+        // SAFETY: the assertion above: the tile has `MR` elements for each step, and the panel has NV vectors for each.
+        let [sums] = unsafe { multiply(Single(b), [sums], steps, words, weights, next) };
         // The sums are stored to memory, so that the code below is a loop. Unrolled it would be most of the code of
         // this function.
         let mut buffer = MaybeUninit::<[f32; MAX_MR * PANEL]>::uninit();
@@ -230,12 +202,12 @@ impl Scan<'_, '_> {
         }
         for v in 0..NV {
             let first = panel * PANEL + v * lanes;
-            // SAFETY: the slices of `statistics` have LANES floats. The bias is read only up to its length.
+            // SAFETY: the slices of `statistic` have LANES floats. The bias is read only up to its length.
             let (scale, norm, error, bias) = unsafe {
                 (
-                    s.load(statistics(ColumnStatistic::Scale, v).as_ptr()),
-                    s.load(statistics(ColumnStatistic::Norm, v).as_ptr()),
-                    s.load(statistics(ColumnStatistic::Error, v).as_ptr()),
+                    s.load(statistic(ColumnStatistic::Scale, v).as_ptr()),
+                    s.load(statistic(ColumnStatistic::Norm, v).as_ptr()),
+                    s.load(statistic(ColumnStatistic::Error, v).as_ptr()),
                     match bias {
                         Some(bias) => {
                             let valid = bias.get(first..).unwrap_or_default();

@@ -2,17 +2,21 @@
 //! set.
 
 use super::PruningTable;
-use super::build::{ColumnStatistic, PANEL, start_of};
+use super::build::ColumnStatistic;
 use super::candidates::{CANDIDATES, Candidate, PARTS};
 use super::error_bound::{TAKEN, TAKEN_BY_BIAS};
 use super::product::Product;
-use super::quantize_rows::{ROW_STATISTICS, Tiles, quantize};
+use super::row_bounds::{BoundedRows, ROW_STATISTICS};
 use super::scan::{Scan, ScanTask};
+use crate::gemm::{Integers, PANEL, Single};
 use crate::isa::Isa;
 use crate::parallel::share;
 use crate::simd::SimdF32;
-use crate::simd::int8::{Int8Dot, Int8Op};
-use crate::{Epilogue, Matrix, MatrixMut, PackedMatrix, Parallelism, gemm};
+use crate::simd::int8::{ActivationEncoding, Int8Dot, Int8Op};
+use crate::{
+    Epilogue, Matrix, MatrixMut, PackedMatrix, Parallelism, Quantization, QuantizedActivations,
+    gemm,
+};
 use std::vec;
 use std::vec::Vec;
 
@@ -77,13 +81,14 @@ fn a_table_has_the_nearest_int8_values_and_bounds_their_error() {
             let zeros = vec![0.0; depth];
             for column in 0..columns.next_multiple_of(PANEL) {
                 let values = weights.get(column).unwrap_or(&zeros);
-                let (panel, lane) = (screen.panel(column / PANEL), column % PANEL);
-                let word = |step: usize| panel[step * PANEL + lane].to_bits().to_le_bytes();
-                let bytes: Vec<i32> = (0..screen.steps())
-                    .flat_map(word)
+                let ((words, statistics), lane) = (screen.panel(column / PANEL), column % PANEL);
+                let bytes: Vec<i32> = words[lane..]
+                    .iter()
+                    .step_by(PANEL)
+                    .flat_map(|word| word.to_bits().to_le_bytes())
                     .map(|byte| i32::from(byte.cast_signed()))
                     .collect();
-                let get = |which: ColumnStatistic| panel[start_of(which, screen.steps()) + lane];
+                let get = |which: ColumnStatistic| statistics[which as usize][lane];
                 let dequantized = check_bytes(values, get(ColumnStatistic::Scale), &bytes);
                 let sum: i32 = bytes.iter().sum();
                 assert_eq!(get(ColumnStatistic::Offset).to_bits().cast_signed(), -128 * sum);
@@ -112,24 +117,16 @@ fn rows_have_the_nearest_int8_values_and_bounds_their_error() {
             let values = vectors(rows, depth);
             let dense = values.concat();
             let x = Matrix::new(&dense, rows, depth).unwrap();
-            let buffer = vec![0.0; PruningTable::len(depth, 1).unwrap()];
-            let screen = PruningTable::from_built(depth, 1, &buffer).unwrap();
-            let steps = screen.steps();
-            let mut words = vec![f32::NAN; rows * steps];
+            let mut words = vec![f32::NAN; scratch_words(rows, depth)];
             let mut statistics = vec![f32::NAN; rows * ROW_STATISTICS];
-            quantize(isa, &x, &screen, &mut words, &mut statistics);
-            let tiles = isa.dispatch_bytes(Tiles(rows));
+            let bounded = BoundedRows::new(isa, &x, &mut words, &mut statistics).unwrap();
+            let tiles = bounded.quantized.tiles();
             for tile in (0..tiles).map(|tile| share(rows, tiles, tile)) {
                 for row in tile.clone() {
-                    let words = &words[tile.start * steps..tile.end * steps];
-                    let bytes: Vec<i32> = words[row - tile.start..]
-                        .iter()
-                        .step_by(tile.len())
-                        .flat_map(|word| word.to_bits().to_le_bytes())
-                        .map(|byte| i32::from(byte) - 128)
-                        .collect();
-                    let statistics = &statistics[row * ROW_STATISTICS..][..ROW_STATISTICS];
-                    let dequantized = check_bytes(&values[row], statistics[0], &bytes);
+                    let bytes = isa.dispatch_bytes(Elements(&bounded, tile.clone(), row));
+                    let bound = bounded.bound(row);
+                    assert_eq!(bounded.quantized.row_scale(row), bound.scale);
+                    let dequantized = check_bytes(&values[row], bound.scale, &bytes);
                     let pairs = values[row].iter().zip(&dequantized);
                     let error_norm =
                         norm(pairs.map(|(&x, dequantized)| f64::from(x) - dequantized));
@@ -137,13 +134,46 @@ fn rows_have_the_nearest_int8_values_and_bounds_their_error() {
                     // Two roundings for each of `depth` sums: in `gemm` and in the norms.
                     let rounding = depth as f64 * f64::from(f32::EPSILON) * whole;
                     let allowed = error_norm * 1.001 + 2.0 * rounding + whole * 1e-5;
-                    check_bound(statistics[1], error_norm + 0.5 * rounding, allowed);
+                    check_bound(bound.norm_factor, error_norm + 0.5 * rounding, allowed);
                     let dequantized = norm(dequantized.into_iter());
-                    check_bound(statistics[2], dequantized, dequantized * 1.001);
-                    assert_eq!(statistics[3], f32::NEG_INFINITY);
+                    check_bound(bound.error_factor, dequantized, dequantized * 1.001);
+                    assert_eq!(bounded.best(row).get(), f32::NEG_INFINITY);
                 }
             }
         }
+    }
+}
+
+/// Words of the quantized rows.
+fn scratch_words(rows: usize, depth: usize) -> usize {
+    QuantizedActivations::len(rows, depth, Quantization::W8A8).unwrap()
+}
+
+/// The quantized elements of a row in a tile, in groups of four.
+struct Elements<'r>(&'r BoundedRows<'r>, core::ops::Range<usize>, usize);
+
+impl Int8Op for Elements<'_> {
+    type Output = Vec<i32>;
+
+    fn run<B: Int8Dot, const NV: usize, const TV: usize>(self, _: B) -> Vec<i32> {
+        let Self(rows, tile, row) = self;
+        let (height, place, per_step) =
+            (tile.len(), row - tile.start, <Single<B> as Integers>::WORDS);
+        let words = rows.quantized.words(tile);
+        let step = |words: &[f32]| match (B::STORED, &words[place * per_step..][..per_step]) {
+            (ActivationEncoding::Unsigned, [word]) => {
+                word.to_bits().to_le_bytes().map(|byte| i32::from(byte) - 128)
+            }
+            (ActivationEncoding::Signed, [word]) => {
+                word.to_bits().to_le_bytes().map(|byte| i32::from(byte.cast_signed()))
+            }
+            (ActivationEncoding::Pairs, [even, odd]) => {
+                let half = |word: &f32, shift| i32::from((word.to_bits() >> shift) as i16);
+                [half(even, 0), half(odd, 0), half(even, 16), half(odd, 16)]
+            }
+            _ => unreachable!("{per_step} words"),
+        };
+        words.chunks_exact(height * per_step).flat_map(step).collect()
     }
 }
 
@@ -157,8 +187,19 @@ impl Int8Op for Dots {
         let lanes = <B::Floats as SimdF32>::LANES;
         assert_eq!(lanes * NV, PANEL);
         let extremes = [0u8, 1, 127, 128, 129, 255, 254, 3];
-        let word = |i: usize| {
-            i32::from_le_bytes(core::array::from_fn(|k| extremes[(i * 3 + k * k) % extremes.len()]))
+        let bytes = |i: usize| -> [u8; 4] {
+            core::array::from_fn(|k| extremes[(i * 3 + k * k) % extremes.len()])
+        };
+        let word = |i: usize| i32::from_le_bytes(bytes(i));
+        // Four elements of a row, `bytes - 128`.
+        let row = |i: usize| match B::STORED {
+            ActivationEncoding::Unsigned => [word(i), 0],
+            ActivationEncoding::Signed => [word(i) ^ 0x8080_8080_u32.cast_signed(), 0],
+            ActivationEncoding::Pairs => {
+                let four = bytes(i).map(|byte| i32::from(byte) - 128);
+                let pair = |low: i32, high: i32| (low & 0xffff) | (high << 16);
+                [pair(four[0], four[2]), pair(four[1], four[3])]
+            }
         };
         for i in 0..64 {
             let weights: [i32; PANEL] = core::array::from_fn(|lane| word(i + 5 * lane));
@@ -174,10 +215,12 @@ impl Int8Op for Dots {
                         .sum()
                 });
                 let begin = [start; PANEL];
-                // SAFETY: both arrays have PANEL words, at least one vector.
-                let (offset, begin) =
-                    unsafe { (b.load_sums(offset.as_ptr()), b.load_sums(begin.as_ptr())) };
-                let sums = b.dot(b.add(begin, b.start(offset)), b.splat(word(i)), weights_in);
+                // SAFETY: the arrays have PANEL words, at least one vector, and a row has two words.
+                let (offset, begin, elements) = unsafe {
+                    let offset = Single(b).start(offset.as_ptr());
+                    (offset, b.load_sums(begin.as_ptr()), b.row(row(i).as_ptr()))
+                };
+                let sums = b.dot(b.add(begin, offset), elements, weights_in);
                 let mut found = [0.0; PANEL];
                 // SAFETY: `found` has PANEL floats, at least one vector.
                 unsafe { b.floats().store(found.as_mut_ptr(), b.to_f32(sums)) };
@@ -270,24 +313,21 @@ fn a_scan_rounds_no_more_often_than_the_bound_allows_for() {
             let matrix = Matrix::new(&x, 1, depth).unwrap();
             let found = f64::from(product(&matrix, &weight, &bias)[0]);
 
-            let mut words = vec![0.0; screen.steps()];
+            let mut words = vec![0.0; scratch_words(1, depth)];
             let mut statistics = vec![0.0; ROW_STATISTICS];
             let mut counts = vec![0u32; PARTS];
             let mut lists = vec![Candidate::default(); PARTS * CANDIDATES];
-            let rows = quantize(isa, &matrix, &screen, &mut words, &mut statistics);
-            let bytes = |word: i32, high: i32| {
-                word.to_le_bytes().map(|byte| f64::from((i32::from(byte) ^ high) as u8 as i8))
-            };
-            let of_x: Vec<f64> = (0..screen.steps())
-                // SAFETY: `step` is below the number of steps, and the tile has one word per step.
-                .flat_map(|step| bytes(unsafe { *rows.words(0, 1, screen.steps()).add(step) }, 128))
+            let rows = BoundedRows::new(isa, &matrix, &mut words, &mut statistics).unwrap();
+            let of_x: Vec<f64> =
+                isa.dispatch_bytes(Elements(&rows, 0..1, 0)).into_iter().map(f64::from).collect();
+            let (weights, [column_scales, ..]) = screen.panel(0);
+            let of_w: Vec<f64> = weights
+                .iter()
+                .step_by(PANEL)
+                .flat_map(|word| word.to_bits().to_le_bytes())
+                .map(|byte| f64::from(byte.cast_signed()))
                 .collect();
-            let panel = screen.panel(0);
-            let of_w: Vec<f64> = (0..screen.steps())
-                .flat_map(|step| bytes(panel[step * PANEL].to_bits().cast_signed(), 0))
-                .collect();
-            let scale = f64::from(rows.bound(0).scale)
-                * f64::from(panel[start_of(ColumnStatistic::Scale, screen.steps())]);
+            let scale = f64::from(rows.bound(0).scale) * f64::from(column_scales[0]);
             let exact = of_x.iter().zip(&of_w).map(|(x, w)| x * w).sum::<f64>() * scale;
             let norms = norm(of_x.into_iter()) * norm(of_w.into_iter()) * scale;
 

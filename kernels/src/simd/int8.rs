@@ -62,17 +62,12 @@ pub(crate) unsafe trait Int8Dot: Copy + Send + Sync + 'static {
     /// # Safety
     /// `from` is valid for reads of `LANES` words.
     unsafe fn load(self, from: *const i32) -> Self::I8x4;
-    /// Four bytes, stored with 128 added, in all lanes. The offset in [`Int8Dot::start`] corrects for the 128.
-    fn splat(self, word: i32) -> Self::I8x4;
     /// Four elements of a row, encoded as [`Int8Dot::STORED`], in all lanes.
     ///
     /// # Safety
     /// `from` is valid for reads of one word, or of two words with [`ActivationEncoding::Pairs`].
     unsafe fn row(self, from: *const i32) -> Self::I8x4;
-    /// The initial value of a sum of products with [`Int8Dot::splat`]. `offset` is -128 times the sum of a column's
-    /// int8 weights.
-    fn start(self, offset: Self::I32) -> Self::I32;
-    /// `sum + a0 b0 + a1 b1 + a2 b2 + a3 b3` in each lane, modulo `2^32`; `a` from `row` or `splat`, `b` from `load`.
+    /// `sum + a0 b0 + a1 b1 + a2 b2 + a3 b3` in each lane, modulo `2^32`; `a` from `row`, `b` from `load`.
     fn dot(self, sum: Self::I32, a: Self::I8x4, b: Self::I8x4) -> Self::I32;
     /// `a + b`, modulo `2^32`.
     fn add(self, a: Self::I32, b: Self::I32) -> Self::I32;
@@ -143,17 +138,9 @@ unsafe impl Int8Dot for Scalar {
         unsafe { self.load_sums(from) }
     }
     #[inline(always)]
-    fn splat(self, word: i32) -> [i32; 8] {
-        [word; 8]
-    }
-    #[inline(always)]
     unsafe fn row(self, from: *const i32) -> [i32; 8] {
         // SAFETY: the caller's contract.
         [unsafe { *from }; 8]
-    }
-    #[inline(always)]
-    fn start(self, offset: [i32; 8]) -> [i32; 8] {
-        offset
     }
     #[inline(always)]
     fn dot(self, sum: [i32; 8], a: [i32; 8], b: [i32; 8]) -> [i32; 8] {

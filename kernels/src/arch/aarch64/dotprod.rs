@@ -86,20 +86,9 @@ unsafe impl Int8Dot for NeonDot {
         unsafe { vreinterpretq_s8_s32(vld1q_s32(from)) }
     }
     #[inline(always)]
-    fn splat(self, word: i32) -> int8x16_t {
-        // Converts bytes stored with 128 added to signed bytes.
-        let word = word ^ 0x8080_8080_u32.cast_signed();
-        // SAFETY: `self` proves that the CPU has the instructions.
-        unsafe { vreinterpretq_s8_s32(vdupq_n_s32(word)) }
-    }
-    #[inline(always)]
     unsafe fn row(self, from: *const i32) -> int8x16_t {
         // SAFETY: the caller's contract; `self` proves that the CPU has the instruction set.
         unsafe { vreinterpretq_s8_s32(vdupq_n_s32(*from)) }
-    }
-    #[inline(always)]
-    fn start(self, _offset: int32x4_t) -> int32x4_t {
-        self.zero()
     }
     #[inline(always)]
     fn dot(self, sum: int32x4_t, a: int8x16_t, b: int8x16_t) -> int32x4_t {
@@ -186,20 +175,9 @@ unsafe impl Int8Dot for NeonMadd {
         unsafe { vreinterpretq_s8_s32(vld1q_s32(from)) }
     }
     #[inline(always)]
-    fn splat(self, word: i32) -> int8x16_t {
-        // Converts bytes stored with 128 added to signed bytes.
-        let word = word ^ 0x8080_8080_u32.cast_signed();
-        // SAFETY: `self` proves that the CPU has the instructions.
-        unsafe { vreinterpretq_s8_s32(vdupq_n_s32(word)) }
-    }
-    #[inline(always)]
     unsafe fn row(self, from: *const i32) -> int8x16_t {
         // SAFETY: the caller's contract; `self` proves that the CPU has the instruction set.
         unsafe { vreinterpretq_s8_s32(vdupq_n_s32(*from)) }
-    }
-    #[inline(always)]
-    fn start(self, _offset: Parts) -> Parts {
-        self.zero()
     }
     #[inline(always)]
     fn dot(self, sum: Parts, a: int8x16_t, b: int8x16_t) -> Parts {

@@ -10,12 +10,11 @@ use crate::arch::x86_64::features::{compiled_for_v3, compiled_for_v4};
 use crate::simd::int8::{ActivationEncoding, Int8Dot, Int8Op};
 use crate::simd::quantize::Round;
 use core::arch::x86_64::{
-    __m256, __m256i, __m512, __m512i, _mm256_add_epi32, _mm256_and_si256, _mm256_cvtepi32_ps,
-    _mm256_loadu_si256, _mm256_madd_epi16, _mm256_set1_epi32, _mm256_setzero_si256,
-    _mm256_slli_epi16, _mm256_slli_epi32, _mm256_srai_epi16, _mm256_srli_epi16, _mm512_add_epi32,
-    _mm512_and_si512, _mm512_cvtepi32_ps, _mm512_loadu_si512, _mm512_madd_epi16, _mm512_set1_epi32,
-    _mm512_setzero_si512, _mm512_slli_epi16, _mm512_slli_epi32, _mm512_srai_epi16,
-    _mm512_srli_epi16,
+    __m256, __m256i, __m512, __m512i, _mm256_add_epi32, _mm256_cvtepi32_ps, _mm256_loadu_si256,
+    _mm256_madd_epi16, _mm256_set1_epi32, _mm256_setzero_si256, _mm256_slli_epi16,
+    _mm256_slli_epi32, _mm256_srai_epi16, _mm512_add_epi32, _mm512_cvtepi32_ps, _mm512_loadu_si512,
+    _mm512_madd_epi16, _mm512_set1_epi32, _mm512_setzero_si512, _mm512_slli_epi16,
+    _mm512_slli_epi32, _mm512_srai_epi16,
 };
 use pulp::x86::{V3, V4};
 
@@ -86,18 +85,6 @@ unsafe impl Int8Dot for Madd256 {
         }
     }
     #[inline(always)]
-    fn splat(self, word: i32) -> Pairs<__m256i> {
-        // SAFETY: `self` proves that the CPU has the instructions.
-        unsafe {
-            let bytes = _mm256_set1_epi32(word);
-            let low = _mm256_set1_epi32(0x00ff_00ff);
-            Pairs {
-                first_and_third: _mm256_and_si256(bytes, low),
-                second_and_fourth: _mm256_srli_epi16::<8>(bytes),
-            }
-        }
-    }
-    #[inline(always)]
     unsafe fn row(self, from: *const i32) -> Pairs<__m256i> {
         // SAFETY: the caller's contract covers two words; `self` proves that the CPU has the instruction set.
         unsafe {
@@ -106,10 +93,6 @@ unsafe impl Int8Dot for Madd256 {
                 second_and_fourth: _mm256_set1_epi32(*from.add(1)),
             }
         }
-    }
-    #[inline(always)]
-    fn start(self, offset: __m256i) -> __m256i {
-        offset
     }
     #[inline(always)]
     fn dot(self, sum: __m256i, a: Pairs<__m256i>, b: Pairs<__m256i>) -> __m256i {
@@ -200,18 +183,6 @@ unsafe impl Int8Dot for Madd512 {
         }
     }
     #[inline(always)]
-    fn splat(self, word: i32) -> Pairs<__m512i> {
-        // SAFETY: `self` proves that the CPU has the instructions.
-        unsafe {
-            let bytes = _mm512_set1_epi32(word);
-            let low = _mm512_set1_epi32(0x00ff_00ff);
-            Pairs {
-                first_and_third: _mm512_and_si512(bytes, low),
-                second_and_fourth: _mm512_srli_epi16::<8>(bytes),
-            }
-        }
-    }
-    #[inline(always)]
     unsafe fn row(self, from: *const i32) -> Pairs<__m512i> {
         // SAFETY: the caller's contract covers two words; `self` proves that the CPU has the instruction set.
         unsafe {
@@ -220,10 +191,6 @@ unsafe impl Int8Dot for Madd512 {
                 second_and_fourth: _mm512_set1_epi32(*from.add(1)),
             }
         }
-    }
-    #[inline(always)]
-    fn start(self, offset: __m512i) -> __m512i {
-        offset
     }
     #[inline(always)]
     fn dot(self, sum: __m512i, a: Pairs<__m512i>, b: Pairs<__m512i>) -> __m512i {

@@ -84,18 +84,9 @@ unsafe impl Int8Dot for Vnni512 {
         unsafe { self.load_sums(from) }
     }
     #[inline(always)]
-    fn splat(self, word: i32) -> __m512i {
-        // SAFETY: `self` proves that the CPU has the instructions.
-        unsafe { _mm512_set1_epi32(word) }
-    }
-    #[inline(always)]
     unsafe fn row(self, from: *const i32) -> __m512i {
-        // SAFETY: the caller's contract.
-        self.splat(unsafe { *from })
-    }
-    #[inline(always)]
-    fn start(self, offset: __m512i) -> __m512i {
-        offset
+        // SAFETY: the caller's contract; `self` proves that the CPU has the instruction set.
+        unsafe { _mm512_set1_epi32(*from) }
     }
     #[inline(always)]
     fn dot(self, sum: __m512i, a: __m512i, b: __m512i) -> __m512i {
@@ -207,18 +198,9 @@ unsafe impl Int8Dot for Vnni256 {
         unsafe { self.load_sums(from) }
     }
     #[inline(always)]
-    fn splat(self, word: i32) -> __m256i {
-        // SAFETY: `self` proves that the CPU has the instructions.
-        unsafe { _mm256_set1_epi32(word) }
-    }
-    #[inline(always)]
     unsafe fn row(self, from: *const i32) -> __m256i {
-        // SAFETY: the caller's contract.
-        self.splat(unsafe { *from })
-    }
-    #[inline(always)]
-    fn start(self, offset: __m256i) -> __m256i {
-        offset
+        // SAFETY: the caller's contract; `self` proves that the CPU has the instruction set.
+        unsafe { _mm256_set1_epi32(*from) }
     }
     #[inline(always)]
     fn dot(self, sum: __m256i, a: __m256i, b: __m256i) -> __m256i {

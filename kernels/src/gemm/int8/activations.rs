@@ -111,6 +111,18 @@ impl<'a> QuantizedActivations<'a> {
         Self::quantize_by(set, x, precision, buffer, workers, &round)
     }
 
+    /// [`QuantizedActivations::quantize`] to 8 bits, on the calling thread, in tiles of at most `Int8Dot::ROWS` rows,
+    /// which are multiplied by whole panels.
+    pub(crate) fn quantize_for_panels(
+        isa: Isa,
+        x: Matrix<'_>,
+        buffer: &'a mut [f32],
+    ) -> Result<Self, Error> {
+        let round = |tiles: Quantize<'_, '_>| isa.dispatch_bytes(tiles);
+        let set = (isa, Layout::of_panels(isa));
+        Self::quantize_by(set, x, Quantization::W8A8, buffer, Workers::SERIAL, &round)
+    }
+
     /// [`QuantizedActivations::quantize`] for a given layout. `round` quantizes some tiles.
     pub(super) fn quantize_by(
         (isa, layout): (Isa, Layout),
@@ -203,13 +215,13 @@ impl<'a> QuantizedActivations<'a> {
     }
 
     /// Number of tiles of rows.
-    pub(super) const fn tiles(&self) -> usize {
+    pub(crate) const fn tiles(&self) -> usize {
         self.layout.tiles(self.rows)
     }
 
     /// The words of `rows`, the rows of a tile.
     #[inline(always)]
-    pub(super) fn words(&self, rows: Range<usize>) -> &'a [f32] {
+    pub(crate) fn words(&self, rows: Range<usize>) -> &'a [f32] {
         let row_words = self.depth.div_ceil(4) * self.layout.words;
         &self.words[rows.start * row_words..rows.end * row_words]
     }

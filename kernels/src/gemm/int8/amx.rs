@@ -16,9 +16,9 @@
 //! panels.
 
 use super::activations::QuantizedActivations;
+use super::panel::PANEL;
 use super::prefetch::NextPanel;
 use super::quantization::Quantization;
-use super::quantize_weights::PANEL;
 use super::weights::QuantizedMatrix;
 use crate::arch::x86_64::amx_tile::{Block, SIDE, STEP, Start, Sums, TileUnit, Tiles};
 use crate::gemm::store::Store;

@@ -9,9 +9,9 @@
 
 use super::activations::QuantizedActivations;
 use super::pack_activations::MAX_TILE_PAIRS;
+use super::panel::PANEL;
 use super::prefetch::NextPanel;
 use super::quantization::Quantization;
-use super::quantize_weights::PANEL;
 use super::weights::QuantizedMatrix;
 use crate::arch::aarch64::dotprod::NeonDot;
 use crate::arch::aarch64::i8mm::{Acc2x2, I8x8Pair, NeonI8mm};

@@ -26,7 +26,8 @@
 //! A scale per column can be applied after the sum. A scale per row makes the bits of a row independent of its batch.
 //!
 //! * `quantization.rs`: computes a scale from a largest magnitude.
-//! * `weights.rs`: the weights; `quantize_weights.rs`: their layout and quantization.
+//! * `weights.rs`: the weights; `panel.rs`: their layout and quantization, which the pruning table of the
+//!   [`pruned_argmax`](crate::pruned_argmax) shares.
 //! * `activations.rs`: the activations; `pack_activations.rs`: their layout and quantization, one row at a time
 //!   (`row_reader.rs`) or one tile at a time (`quantize_tile.rs`).
 //! * `operand.rs`: the operands of a tile; `product.rs`: the tiles, and the loops around them.
@@ -42,12 +43,12 @@ mod amx;
 mod i8mm;
 mod operand;
 mod pack_activations;
+mod panel;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64", test))]
 mod prefetch;
 mod product;
 mod quantization;
 mod quantize_tile;
-mod quantize_weights;
 mod row_reader;
 #[cfg(test)]
 mod tests;
@@ -56,6 +57,11 @@ mod weights;
 pub use activations::QuantizedActivations;
 pub use quantization::Quantization;
 pub use weights::QuantizedMatrix;
+
+pub(crate) use operand::{Integers, Single};
+pub(crate) use panel::{Columns, Int8Panels, PANEL, QuantizeColumns};
+pub(crate) use quantization::{LEVELS, MIN_AMAX, Rounding, magnitude, round};
+pub(crate) use row_reader::Row;
 
 use super::check;
 use super::epilogue::Epilogue;

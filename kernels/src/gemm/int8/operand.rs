@@ -5,7 +5,7 @@ use crate::simd::SimdF32;
 use crate::simd::int8::{ActivationEncoding, Int8Dot};
 
 /// An operand with integer sums. Implementations are `#[inline(always)]`.
-pub(super) trait Integers: TileOperand<Element = i32, Weight = i32> {
+pub(crate) trait Integers: TileOperand<Element = i32, Weight = i32> {
     /// Words of a row per step.
     const WORDS: usize;
     /// Registers that one vector of sums takes.
@@ -32,7 +32,7 @@ pub(super) trait Integers: TileOperand<Element = i32, Weight = i32> {
 
 /// Rows whose four elements of a step are one operand of the multiplication.
 #[derive(Clone, Copy)]
-pub(super) struct Single<B>(pub(super) B);
+pub(crate) struct Single<B>(pub(crate) B);
 
 impl<B: Int8Dot> TileOperand for Single<B> {
     type SimdF32 = B::Floats;

@@ -54,7 +54,12 @@ pub(super) const MAX_WORDS: usize = 2;
 
 impl Layout {
     pub(super) fn new(isa: Isa, precision: Quantization) -> Self {
-        isa.dispatch_bytes(Of(precision))
+        isa.dispatch_bytes(Of { precision, whole_panels: false })
+    }
+
+    /// The layout of 8-bit rows in tiles that are multiplied by whole panels.
+    pub(super) fn of_panels(isa: Isa) -> Self {
+        isa.dispatch_bytes(Of { precision: Quantization::W8A8, whole_panels: true })
     }
 
     /// The layout of rows for a matrix unit, if it supports a product of that shape.
@@ -109,18 +114,22 @@ impl Layout {
     }
 }
 
-/// [`Layout::new`].
-struct Of(Quantization);
+/// [`Layout::new`] and [`Layout::of_panels`].
+struct Of {
+    precision: Quantization,
+    whole_panels: bool,
+}
 
 impl Int8Op for Of {
     type Output = Layout;
 
     #[inline(always)]
     fn run<B: Int8Dot, const NV: usize, const TV: usize>(self, _: B) -> Layout {
-        match (B::STORED, self.0) {
-            (ActivationEncoding::Pairs, _) => Layout { tall: B::TALL, words: 2, unit: 1 },
-            (_, Quantization::W8A8) => Layout { tall: B::TALL, words: 1, unit: 1 },
-            (_, Quantization::W8A16) => Layout { tall: B::TALL / 2, words: 2, unit: 1 },
+        let tall = if self.whole_panels { B::ROWS } else { B::TALL };
+        match (B::STORED, self.precision) {
+            (ActivationEncoding::Pairs, _) => Layout { tall, words: 2, unit: 1 },
+            (_, Quantization::W8A8) => Layout { tall, words: 1, unit: 1 },
+            (_, Quantization::W8A16) => Layout { tall: tall / 2, words: 2, unit: 1 },
         }
     }
 }

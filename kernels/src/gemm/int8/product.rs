@@ -22,8 +22,8 @@ use super::amx::Blocks;
 #[cfg(target_arch = "aarch64")]
 use super::i8mm::Pairs;
 use super::operand::{Digits, Integers, Single};
+use super::panel::PANEL;
 use super::quantization::Quantization;
-use super::quantize_weights::PANEL;
 use super::weights::QuantizedMatrix;
 use crate::gemm::epilogue::Epilogue;
 use crate::gemm::microkernel::{

@@ -32,7 +32,7 @@ impl Quantization {
 }
 
 /// The integer that the largest element of a column is rounded to, and of a row in 8 bits.
-pub(super) const LEVELS: i32 = 127;
+pub(crate) const LEVELS: i32 = 127;
 
 /// The largest integer that two signed bytes represent, `256 * 127 + 127`.
 const MAX_LEVELS: usize = 32_639;
@@ -42,28 +42,28 @@ pub(super) const MAX_DEPTH: usize = i32::MAX as usize / (LEVELS * LEVELS) as usi
 
 /// Rows or columns whose elements are all smaller are quantized to zeros, because the inverse of the scale would
 /// overflow.
-const MIN_AMAX: f32 = 1e-30;
+pub(crate) const MIN_AMAX: f32 = 1e-30;
 
 /// The bits of a float without its sign. As integers they have the order of the magnitudes, with infinity and then NaN
 /// above all numbers.
 #[inline(always)]
-pub(super) const fn magnitude(x: f32) -> i32 {
+pub(crate) const fn magnitude(x: f32) -> i32 {
     (x.to_bits() & 0x7fff_ffff).cast_signed()
 }
 
 /// The scale of a row or a column.
 #[derive(Clone, Copy)]
-pub(super) struct Rounding {
+pub(crate) struct Rounding {
     /// The value of the integer 1.
-    pub(super) scale: f32,
+    pub(crate) scale: f32,
     /// The factor before rounding. `None` if all quantized values are zero.
-    pub(super) inverse: Option<f32>,
+    pub(crate) inverse: Option<f32>,
 }
 
 impl Rounding {
     /// The scale for elements whose largest [`magnitude`] is `largest`, to integers up to `levels`.
     #[inline(always)]
-    pub(super) fn new(largest: i32, levels: i32) -> Self {
+    pub(crate) fn new(largest: i32, levels: i32) -> Self {
         let (largest, levels) = (f32::from_bits(largest.cast_unsigned()), levels as f32);
         if !largest.is_finite() {
             Self { scale: f32::NAN, inverse: None }
@@ -77,7 +77,7 @@ impl Rounding {
 
 /// The integer nearest to `x * inverse`, ties to even, modulo `2^16`, for `|x * inverse| < 2^22`.
 #[inline(always)]
-pub(super) const fn round(x: f32, inverse: f32) -> u16 {
+pub(crate) const fn round(x: f32, inverse: f32) -> u16 {
     const ROUND: f32 = 12_582_912.0; // 1.5 * 2^23: adding it rounds; the low bits are the integer
     (x * inverse + ROUND).to_bits() as u16
 }

@@ -4,15 +4,15 @@ use crate::matrix::Matrix;
 
 /// A row of a matrix.
 #[derive(Clone, Copy)]
-pub(super) struct Row {
+pub(crate) struct Row {
     at: *const f32,
     stride: usize,
-    pub(super) depth: usize,
+    pub(crate) depth: usize,
 }
 
 impl Row {
     #[inline(always)]
-    pub(super) fn new(x: &Matrix<'_>, row: usize) -> Self {
+    pub(crate) fn new(x: &Matrix<'_>, row: usize) -> Self {
         assert!(row < x.rows());
         let at = x.as_ptr().wrapping_add(row * x.row_stride());
         Self { at, stride: x.column_stride(), depth: x.columns() }
@@ -20,7 +20,7 @@ impl Row {
 
     /// `N` elements from `first` on, with zeros after the last element.
     #[inline(always)]
-    pub(super) fn group<const N: usize>(self, first: usize) -> [f32; N] {
+    pub(crate) fn group<const N: usize>(self, first: usize) -> [f32; N] {
         let count = (self.depth - first).min(N);
         if self.stride == 1 && count == N {
             // SAFETY: the stride is 1 and `first + N <= depth`, so the elements are contiguous and inside the row.

@@ -1,7 +1,7 @@
 //! int8 weights.
 
+use super::panel::{Int8Panels, PANEL, QuantizeColumns, SCALE_AND_OFFSET};
 use super::quantization::MAX_DEPTH;
-use super::quantize_weights::{Columns, PANEL, SCALES, panel_words};
 use crate::error::{Error, Expected};
 use crate::gemm::check;
 use crate::isa::Isa;
@@ -34,11 +34,7 @@ use core::fmt;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy)]
-pub struct QuantizedMatrix<'a> {
-    data: &'a [f32],
-    depth: usize,
-    columns: usize,
-}
+pub struct QuantizedMatrix<'a>(Int8Panels<'a>);
 
 impl<'a> QuantizedMatrix<'a> {
     /// Words of four bytes of a `[depth, columns]` matrix, on any instruction set.
@@ -51,10 +47,7 @@ impl<'a> QuantizedMatrix<'a> {
             return Err(Error::MissingFeature { feature: "int8" });
         }
         Error::check_size("depth", "the quantized matrix", Expected::AtMost(MAX_DEPTH), depth)?;
-        columns
-            .div_ceil(PANEL)
-            .checked_mul(panel_words(depth))
-            .filter(|&words| words <= isize::MAX as usize / 4)
+        Int8Panels::len(depth, columns, SCALE_AND_OFFSET)
             .ok_or(Error::TooLarge { operand: "the quantized matrix" })
     }
 
@@ -111,13 +104,14 @@ impl<'a> QuantizedMatrix<'a> {
         let end = check::block(block.shape(), shape, first)?;
         // The zero columns after the last column belong to the last block.
         let end = if end == columns { end.next_multiple_of(PANEL) } else { end };
+        let panel_len = Int8Panels::panel_len(depth, SCALE_AND_OFFSET);
         let mut column = first;
         while column < end {
             let panel = column / PANEL;
             let count = end.min((panel + 1) * PANEL) - column;
-            let words = &mut buffer[panel * panel_words(depth)..][..panel_words(depth)];
-            let (from, place) = (column - first, column % PANEL);
-            isa.run(Columns { block: &block, from, words, places: place..place + count });
+            let panel = &mut buffer[panel * panel_len..][..panel_len];
+            let (first, place) = (column - first, column % PANEL);
+            isa.run(QuantizeColumns { from: &block, first, panel, places: place..place + count });
             column += count;
         }
         Ok(())
@@ -130,52 +124,51 @@ impl<'a> QuantizedMatrix<'a> {
     pub fn from_quantized(depth: usize, columns: usize, data: &'a [f32]) -> Result<Self, Error> {
         let expected = Self::len(depth, columns)?;
         Error::check_len("the quantized matrix", expected, data)?;
-        Ok(Self { data, depth, columns })
+        Ok(Self(Int8Panels::new(data, depth, columns, SCALE_AND_OFFSET)))
     }
 
     /// Rows of the matrix: the length of a sum.
     pub const fn depth(&self) -> usize {
-        self.depth
+        self.0.depth()
     }
 
     /// Columns of the matrix.
     pub const fn columns(&self) -> usize {
-        self.columns
+        self.0.columns()
     }
 
     /// The scale of `column`, which is the value of the integer 1: zero for a column of zeros, NaN for a column that is
     /// not finite, and NaN if there is no such column. For measurement tools.
     pub fn column_scale(&self, column: usize) -> f32 {
-        let words = panel_words(self.depth);
-        let at = column / PANEL * words + words - SCALES + column % PANEL;
-        if column < self.columns { self.data[at] } else { f32::NAN }
+        if column >= self.columns() {
+            return f32::NAN;
+        }
+        self.0.panel(column / PANEL).1[0][column % PANEL]
     }
 
     pub(super) const fn panels(&self) -> usize {
-        self.columns.div_ceil(PANEL)
+        self.0.panels()
     }
 
     /// The address of `panel`, for any index. After the last panel it must not be read.
     #[inline(always)]
     pub(super) fn panel(&self, panel: usize) -> *const f32 {
-        self.data.as_ptr().wrapping_add(panel * panel_words(self.depth))
+        self.0.address(panel)
     }
 
     /// The words of `panel`: values, scales and offsets.
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64", test))]
     #[inline(always)]
     pub(super) fn parts(&self, panel: usize) -> (&'a [f32], &'a [f32; PANEL], &'a [f32; PANEL]) {
-        let words = panel_words(self.depth);
-        let (words, column_data) = self.data[panel * words..][..words].split_at(words - SCALES);
-        match (column_data.first_chunk(), column_data.last_chunk()) {
-            (Some(scales), Some(offsets)) => (words, scales, offsets),
-            _ => unreachable!("{SCALES} words"),
+        match self.0.panel(panel) {
+            (words, [scales, offsets]) => (words, scales, offsets),
+            _ => unreachable!("{SCALE_AND_OFFSET} statistics"),
         }
     }
 }
 
 impl fmt::Debug for QuantizedMatrix<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "QuantizedMatrix({} x {})", self.depth, self.columns)
+        write!(f, "QuantizedMatrix({} x {})", self.depth(), self.columns())
     }
 }

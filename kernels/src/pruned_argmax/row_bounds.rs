@@ -1,0 +1,127 @@
+//! The quantized rows of `x`, with bounds on the quantization error.
+
+use super::candidates::Best;
+use super::error_bound;
+use crate::error::Error;
+use crate::gemm::{LEVELS, Rounding, Row, magnitude, round};
+use crate::isa::AutoVectorize;
+use crate::{Isa, Matrix, QuantizedActivations};
+use core::marker::PhantomData;
+use core::sync::atomic::AtomicU32;
+
+/// Statistics of a row: those of [`RowBound`], and the best lower bound.
+pub(super) const ROW_STATISTICS: usize = 4;
+
+/// The scale of a row, and its factors in the bound of a column.
+#[derive(Clone, Copy)]
+pub(super) struct RowBound {
+    /// The value of the integer 1.
+    pub(super) scale: f32,
+    /// The factor of the norm of a column.
+    pub(super) norm_factor: f32,
+    /// The factor of the norm of the quantization error of a column. The bound is the sum of both products.
+    pub(super) error_factor: f32,
+}
+
+/// The quantized rows and their bounds.
+#[derive(Clone, Copy)]
+pub(super) struct BoundedRows<'a> {
+    pub(super) quantized: QuantizedActivations<'a>,
+    /// `[rows][ROW_STATISTICS]`. The last statistic is the best lower bound of the row.
+    statistics: *const f32,
+    lifetime: PhantomData<&'a mut [f32]>,
+}
+
+// SAFETY: the statistics are only read while `BoundedRows` exists, except for the best lower bounds, which are atomic.
+unsafe impl Send for BoundedRows<'_> {}
+// SAFETY: with a `&BoundedRows` the statistics are only read, except for the best lower bounds, which are atomic.
+unsafe impl Sync for BoundedRows<'_> {}
+
+impl<'a> BoundedRows<'a> {
+    /// Quantizes `x`. `words` has [`QuantizedActivations::len`] elements, `statistics` is `[rows][ROW_STATISTICS]`.
+    pub(super) fn new(
+        isa: Isa,
+        x: &Matrix<'_>,
+        words: &'a mut [f32],
+        statistics: &'a mut [f32],
+    ) -> Result<Self, Error> {
+        let statistics = &mut statistics[..x.rows() * ROW_STATISTICS];
+        for (row, statistics) in statistics.as_chunks_mut().0.iter_mut().enumerate() {
+            *statistics = isa.run(RowStatistics(Row::new(x, row)));
+        }
+        let quantized = QuantizedActivations::quantize_for_panels(isa, *x, words)?;
+        Ok(Self { quantized, statistics: statistics.as_mut_ptr(), lifetime: PhantomData })
+    }
+
+    #[inline(always)]
+    pub(super) fn bound(&self, row: usize) -> RowBound {
+        assert!(row < self.quantized.rows());
+        // SAFETY: the assertion checks `row`, and `new` sliced ROW_STATISTICS floats for each row.
+        unsafe {
+            let at = self.statistics.add(row * ROW_STATISTICS);
+            RowBound { scale: *at, norm_factor: *at.add(1), error_factor: *at.add(2) }
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn best(&self, row: usize) -> Best<'a> {
+        assert!(row < self.quantized.rows());
+        // SAFETY: the assertion checks `row`. This is the last word of the statistics of a row, which only this
+        // function accesses; an f32 has the size and alignment of an `AtomicU32`.
+        unsafe {
+            let at = self.statistics.add(row * ROW_STATISTICS + 3).cast_mut().cast::<u32>();
+            Best(AtomicU32::from_ptr(at))
+        }
+    }
+}
+
+/// The statistics of a row, whose quantized values are those of [`QuantizedActivations`]: both use [`Rounding`] and
+/// round to the nearest integer.
+struct RowStatistics(Row);
+
+/// Independent partial sums.
+const LANES: usize = 16;
+
+impl AutoVectorize for RowStatistics {
+    type Output = [f32; ROW_STATISTICS];
+
+    #[inline(always)]
+    fn run(self) -> [f32; ROW_STATISTICS] {
+        let (row, depth) = (self.0, self.0.depth);
+        // Zeros after the last element do not change the sums.
+        let (mut largest, mut squares) = ([0i32; LANES], [0.0f32; LANES]);
+        for first in (0..depth).step_by(LANES) {
+            let group = row.group::<LANES>(first);
+            for i in 0..LANES {
+                largest[i] = magnitude(group[i]).max(largest[i]);
+                squares[i] += group[i] * group[i];
+            }
+        }
+        let squares: f32 = squares.into_iter().sum();
+        // A row with elements that are not finite, or with a norm that is not finite, is undecided. The other factors
+        // are zero, so that its bounds are finite and no column is a candidate.
+        if !(squares < f32::INFINITY) {
+            return [0.0, 0.0, 0.0, f32::INFINITY];
+        }
+        let rounding = Rounding::new(largest.into_iter().fold(0, i32::max), LEVELS);
+        let (scale, inverse) = (rounding.scale, rounding.inverse.unwrap_or(0.0));
+        let (mut error_squares, mut dequantized_squares) = ([0.0f32; LANES], [0.0f32; LANES]);
+        for first in (0..depth).step_by(LANES) {
+            let group = row.group::<LANES>(first);
+            for i in 0..LANES {
+                let dequantized = f32::from(round(group[i], inverse).cast_signed()) * scale;
+                let error = group[i] - dequantized;
+                error_squares[i] += error * error;
+                dequantized_squares[i] += dequantized * dequantized;
+            }
+        }
+        let error_squares = error_squares.into_iter().sum();
+        let norm = error_bound::norm(squares, depth);
+        [
+            scale,
+            error_bound::norm_factor(error_squares, norm, depth),
+            error_bound::error_factor(dequantized_squares.into_iter().sum(), depth),
+            f32::NEG_INFINITY,
+        ]
+    }
+}
