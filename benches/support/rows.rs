@@ -132,7 +132,7 @@ pub(crate) fn layer_norm_parameters_backward(isa: Isa, rows: usize, columns: usi
             isa,
             Matrix::new(black_box(&standard), rows, columns).expect("standard"),
             Matrix::new(&d_out, rows, columns).expect("dy"),
-            train::ReductionChunks::new(&ends).expect("leaves"),
+            train::ReductionChunks::new(&ends).expect("chunks"),
             train::WriteMode::Store,
             train::NormGradients { weight: &mut d_weight, bias: Some(&mut d_bias) },
             parallelism,

@@ -142,7 +142,7 @@ fn losses(stage: &str, title: &str, lesson: &Lesson, predicted: &Predictions) ->
     let note = "loss = -sum q ln p, and nll = -ln p[target], without the smoothing. The table is \
                 padded, as in textbooks: a padding row has no target, and its loss is 0 whatever it \
                 holds. The library computes no padding rows, because it lays sentences \
-                end to end. kernels/src/loss/call.rs";
+                end to end. kernels/src/loss/mod.rs";
     let mut section = Section::new(stage, title, note);
     let (mut loss, mut nll, mut counted) = (0.0, 0.0, 0u64);
     for (target, rows) in lesson.targets.iter().zip(&predicted.padded) {
@@ -185,7 +185,7 @@ fn losses(stage: &str, title: &str, lesson: &Lesson, predicted: &Predictions) ->
 
 fn gradients(lesson: &Lesson) -> Section {
     let note = "The gradient of the mean loss: d logits = (p - q) / positions. A logit with a \
-                negative gradient should grow. Masked rows are exactly 0. kernels/src/loss/call.rs; \
+                negative gradient should grow. Masked rows are exactly 0. kernels/src/loss/mod.rs; \
                 docs/walkthrough.md follows the gradient through every block";
     let mut section = Section::new("gradient", "The gradient of the logits", note);
     for (target, rows) in lesson.targets.iter().zip(&lesson.untrained.gradients) {

@@ -17,11 +17,11 @@ use crate::arch::aarch64::i8mm::NeonI8mm;
 #[cfg(target_arch = "x86_64")]
 use crate::arch::x86_64::amx::Amx;
 #[cfg(target_arch = "x86_64")]
+use crate::arch::x86_64::features::system_saves;
+#[cfg(target_arch = "x86_64")]
 use crate::arch::x86_64::int8_madd::{Madd256, Madd512};
 #[cfg(target_arch = "x86_64")]
 use crate::arch::x86_64::vnni::{Vnni256, Vnni512};
-#[cfg(target_arch = "x86_64")]
-use crate::arch::x86_64::xcr0::system_saves;
 use crate::error::{Error, FoundName};
 use crate::float_mode::DefaultMode;
 use crate::simd::int8::Int8Op;

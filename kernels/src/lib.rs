@@ -118,7 +118,6 @@ mod isa;
 mod linear;
 #[cfg(feature = "train")]
 mod loss;
-mod mask;
 pub mod math;
 mod matrix;
 pub mod norm;
@@ -152,13 +151,13 @@ pub use gemm::{
 pub use isa::{AutoVectorize, ISA_NAMES, ISA_VARIABLE, Isa, REQUIRE_ISA_VARIABLE};
 #[cfg(feature = "std")]
 pub use linear::Linear;
-pub use mask::FullyMasked;
 pub use matrix::{Matrix, MatrixMut};
 #[cfg(feature = "rayon")]
 pub use parallel::Team;
 #[cfg(feature = "std")]
 pub use parallel::ThreadPool;
 pub use parallel::{Executor, Parallelism};
+pub use softmax::FullyMasked;
 
 /// Whether this crate was compiled with optimization; `None` if it was not compiled by cargo.
 ///

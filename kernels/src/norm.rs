@@ -33,7 +33,8 @@ use crate::error::Error;
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Parallelism;
-use call::{Norm, Operands, run};
+use call::{Operands, run};
+use parameters::Norm;
 
 /// `out = LN(x)` for every row of `x` `[rows, columns]`; `out` has the same shape.
 ///

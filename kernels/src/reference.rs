@@ -21,8 +21,8 @@ pub mod training;
 // ---- Activations ----
 
 use crate::activation::Activation;
-use crate::mask::FullyMasked;
 use crate::position::PositionEncoding;
+use crate::softmax::FullyMasked;
 
 /// The activation of one number.
 pub fn activation(activation: Activation, x: f64) -> f64 {

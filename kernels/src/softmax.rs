@@ -14,7 +14,7 @@
 
 mod passes;
 
-pub use crate::mask::FullyMasked;
+pub use passes::FullyMasked;
 pub(crate) use passes::block_max;
 
 use crate::error::{Error, Expected};

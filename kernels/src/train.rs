@@ -12,8 +12,7 @@
 //!   belongs to lane `i % 64`, each lane adds its elements in order, and lanes are added by halving (lane `i` and lane
 //!   `i + 32`, then 16, 8, 4, 2, 1). So the bits do not depend on the vector width.
 
-mod reduction_chunks;
-mod write_mode;
+mod accumulate;
 
 pub use crate::activation::backward::{activation_backward, activation_recompute};
 pub use crate::activation::gate::{gate, gate_backward};
@@ -41,5 +40,4 @@ pub use crate::norm::train::{NormGradients, SavedNorm};
 pub use crate::optimizer::{
     Adam, Moments, Schedule, adam, average, clip_factor, sum_of_squares, sum_of_squares_scratch,
 };
-pub use reduction_chunks::ReductionChunks;
-pub use write_mode::WriteMode;
+pub use accumulate::{ReductionChunks, WriteMode};

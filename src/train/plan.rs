@@ -553,8 +553,8 @@ impl fmt::Display for TrainPlan {
             ("gradients", bytes(&self.gradients) + bytes(&self.lookups)),
             ("moments", bytes(&self.first) + bytes(&self.second)),
             ("average", bytes(&self.average)),
-            ("kept for the backward pass", saved_bytes),
-            ("logits of a leaf", bytes(&self.logits)),
+            ("saved for the backward pass", saved_bytes),
+            ("logits of a reduction chunk", bytes(&self.logits)),
         ];
         let counted: usize = state.iter().map(|(_, bytes)| bytes).sum();
         let mut lines = [("gradients on their way, scratch, ids", self.bytes() - counted); 7];

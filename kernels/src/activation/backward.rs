@@ -1,7 +1,7 @@
 //! The recomputation of an activation from its saved input, and its gradient.
 
 use super::Activation;
-use super::derivative::{slope_row, with_slope};
+use super::derivative::{times_derivative_row, with_derivative};
 use crate::error::Error;
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
@@ -22,7 +22,7 @@ simd_op!(
         for row in rows {
             // SAFETY: `activation_backward` checked with `RowPtrs::read` and `RowPtrs::written` that both matrices
             // have these rows of `columns` floats; `for_rows` gives each task its own rows.
-            unsafe { slope_row(s, activation, pre.row(row), d.row(row), columns) };
+            unsafe { times_derivative_row(s, activation, pre.row(row), d.row(row), columns) };
         }
     }
 );
@@ -80,7 +80,7 @@ simd_op!(
             let (pre, out) = (pre.row(row), out.row(row));
             // SAFETY: `activation_recompute` checked with `RowPtrs::read` and `RowPtrs::written` that both matrices
             // have these rows of `columns` floats; `for_rows` gives each task its own rows.
-            unsafe { with_slope!(activation, f => map_slice(s, f, pre, out, columns)) };
+            unsafe { with_derivative!(activation, f => map_slice(s, f, pre, out, columns)) };
         }
     }
 );

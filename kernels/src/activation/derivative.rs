@@ -13,7 +13,7 @@ use crate::simd::SimdF32;
 /// `d * f'(x)` of one vector, where `f` is the [`Map`].
 pub(crate) trait ActivationDerivative: Map {
     /// Implementations are `#[inline(always)]`.
-    fn slope<S: SimdF32>(self, s: S, x: S::F32, d: S::F32) -> S::F32;
+    fn times_derivative<S: SimdF32>(self, s: S, x: S::F32, d: S::F32) -> S::F32;
 }
 
 #[derive(Clone, Copy)]
@@ -28,7 +28,7 @@ impl Map for Identity {
 
 impl ActivationDerivative for Identity {
     #[inline(always)]
-    fn slope<S: SimdF32>(self, _: S, _: S::F32, d: S::F32) -> S::F32 {
+    fn times_derivative<S: SimdF32>(self, _: S, _: S::F32, d: S::F32) -> S::F32 {
         d
     }
 }
@@ -36,7 +36,7 @@ impl ActivationDerivative for Identity {
 impl ActivationDerivative for Relu {
     /// `d` for `x > 0`; 0 for `x <= 0`, for every `d`.
     #[inline(always)]
-    fn slope<S: SimdF32>(self, s: S, x: S::F32, d: S::F32) -> S::F32 {
+    fn times_derivative<S: SimdF32>(self, s: S, x: S::F32, d: S::F32) -> S::F32 {
         let zero = s.splat(0.0);
         // If one argument is NaN, `max` returns the second.
         s.select(s.less(zero, x), d, s.abs(s.max(zero, x)))
@@ -45,7 +45,7 @@ impl ActivationDerivative for Relu {
 
 impl ActivationDerivative for Sigmoid {
     #[inline(always)]
-    fn slope<S: SimdF32>(self, s: S, x: S::F32, d: S::F32) -> S::F32 {
+    fn times_derivative<S: SimdF32>(self, s: S, x: S::F32, d: S::F32) -> S::F32 {
         let e = math::exp_nonpositive(s, s.sub(s.splat(0.0), s.abs(x)));
         let below = s.add(s.splat(1.0), e);
         s.mul(d, s.div(e, s.mul(below, below)))
@@ -55,23 +55,23 @@ impl ActivationDerivative for Sigmoid {
 impl ActivationDerivative for Tanh {
     /// `1 - tanh^2` is four times the derivative of the sigmoid at `2 x`.
     #[inline(always)]
-    fn slope<S: SimdF32>(self, s: S, x: S::F32, d: S::F32) -> S::F32 {
+    fn times_derivative<S: SimdF32>(self, s: S, x: S::F32, d: S::F32) -> S::F32 {
         let e = math::exp_nonpositive(s, s.mul(s.abs(x), s.splat(-2.0)));
         let below = s.add(s.splat(1.0), e);
         s.mul(d, s.div(s.mul(s.splat(4.0), e), s.mul(below, below)))
     }
 }
 
-/// The derivative of `x sigmoid(u)`: `sigmoid(u) + slope sigmoid'(u)`, where `slope` is `x` times the derivative of
-/// `u` and must be finite.
+/// The derivative of `x sigmoid(u)`: `sigmoid(u) + x_du sigmoid'(u)`, where `x_du` is `x` times the derivative of `u`
+/// and must be finite.
 #[inline(always)]
-fn of_gated<S: SimdF32>(s: S, u: S::F32, slope: S::F32) -> S::F32 {
+fn of_gated<S: SimdF32>(s: S, u: S::F32, x_du: S::F32) -> S::F32 {
     let (zero, one) = (s.splat(0.0), s.splat(1.0));
     let e = math::exp_nonpositive(s, s.sub(zero, s.abs(u)));
     let below = s.add(one, e);
     let top = s.select(s.less(u, zero), e, one);
-    // (top (1 + e) + slope e) / (1 + e)^2
-    s.div(s.mul_add(slope, e, s.mul(top, below)), s.mul(below, below))
+    // (top (1 + e) + x_du e) / (1 + e)^2
+    s.div(s.mul_add(x_du, e, s.mul(top, below)), s.mul(below, below))
 }
 
 /// `x` clamped to `-bound..=bound`; NaN gives NaN.
@@ -82,7 +82,7 @@ fn clamped<S: SimdF32>(s: S, x: S::F32, bound: f32) -> S::F32 {
 
 impl ActivationDerivative for Silu {
     #[inline(always)]
-    fn slope<S: SimdF32>(self, s: S, x: S::F32, d: S::F32) -> S::F32 {
+    fn times_derivative<S: SimdF32>(self, s: S, x: S::F32, d: S::F32) -> S::F32 {
         // The exponential is exactly 0 for |x| >= 87.4.
         s.mul(d, of_gated(s, x, clamped(s, x, 90.0)))
     }
@@ -90,7 +90,7 @@ impl ActivationDerivative for Silu {
 
 impl ActivationDerivative for GeluTanh {
     #[inline(always)]
-    fn slope<S: SimdF32>(self, s: S, x: S::F32, d: S::F32) -> S::F32 {
+    fn times_derivative<S: SimdF32>(self, s: S, x: S::F32, d: S::F32) -> S::F32 {
         // As in the function itself: u = x (c + 0.044715 c x^2), c = 2 sqrt(2/pi).
         const C: f32 = 1.595_769_2;
         let factor = s.mul_add(s.mul(x, x), s.splat(C * 0.044_715), s.splat(C));
@@ -104,7 +104,7 @@ impl ActivationDerivative for GeluTanh {
 
 impl ActivationDerivative for Gelu {
     #[inline(always)]
-    fn slope<S: SimdF32>(self, s: S, x: S::F32, d: S::F32) -> S::F32 {
+    fn times_derivative<S: SimdF32>(self, s: S, x: S::F32, d: S::F32) -> S::F32 {
         const ONE_OVER_SQRT_TAU: f32 = 0.398_942_3;
         let half = s.splat(0.5);
         let erf = math::erf(s, s.mul(x, s.splat(core::f32::consts::FRAC_1_SQRT_2)));
@@ -117,7 +117,7 @@ impl ActivationDerivative for Gelu {
 }
 
 /// Evaluates `$run` with `$f` bound to the type of `$activation`.
-macro_rules! with_slope {
+macro_rules! with_derivative {
     ($activation:expr, $f:ident => $run:expr) => {{
         use $crate::activation::derivative::Identity;
         use $crate::activation::{Activation, Gelu, GeluTanh, Relu, Sigmoid, Silu, Tanh};
@@ -138,19 +138,19 @@ macro_rules! with_slope {
         }
     }};
 }
-pub(crate) use with_slope;
+pub(crate) use with_derivative;
 
 /// `d * activation'(x)` of one vector. As with [`super::apply_lanes`], loops are faster inside the `match`: use
-/// [`slope_row`].
+/// [`times_derivative_row`].
 #[inline(always)]
 #[allow(dead_code, reason = "for epilogues of one activation")]
-pub(crate) fn slope_lanes<S: SimdF32>(
+pub(crate) fn times_derivative<S: SimdF32>(
     s: S,
     activation: Activation,
     x: S::F32,
     d: S::F32,
 ) -> S::F32 {
-    with_slope!(activation, f => f.slope(s, x, d))
+    with_derivative!(activation, f => f.times_derivative(s, x, d))
 }
 
 /// `d = d * activation'(x)` for `len` floats, with the `match` outside the loop.
@@ -158,7 +158,7 @@ pub(crate) fn slope_lanes<S: SimdF32>(
 /// # Safety
 /// `x` is valid for reads and `d` for reads and writes of `len` floats; they are disjoint.
 #[inline(always)]
-pub(crate) unsafe fn slope_row<S: SimdF32>(
+pub(crate) unsafe fn times_derivative_row<S: SimdF32>(
     s: S,
     activation: Activation,
     x: *const f32,
@@ -166,13 +166,13 @@ pub(crate) unsafe fn slope_row<S: SimdF32>(
     len: usize,
 ) {
     // SAFETY: the caller's contract.
-    unsafe { with_slope!(activation, f => slope_slice(s, f, x, d, len)) };
+    unsafe { with_derivative!(activation, f => times_derivative_slice(s, f, x, d, len)) };
 }
 
 /// # Safety
-/// As [`slope_row`].
+/// As [`times_derivative_row`].
 #[inline(always)]
-unsafe fn slope_slice<S: SimdF32, F: ActivationDerivative>(
+unsafe fn times_derivative_slice<S: SimdF32, F: ActivationDerivative>(
     s: S,
     f: F,
     x: *const f32,
@@ -186,7 +186,7 @@ unsafe fn slope_slice<S: SimdF32, F: ActivationDerivative>(
         for j in 0..UNROLL {
             let at = i + j * S::LANES;
             // SAFETY: `i + UNROLL * LANES <= len`.
-            v[j] = unsafe { f.slope(s, s.load(x.add(at)), s.load(d.add(at))) };
+            v[j] = unsafe { f.times_derivative(s, s.load(x.add(at)), s.load(d.add(at))) };
         }
         for j in 0..UNROLL {
             // SAFETY: `i + j * LANES + LANES <= i + UNROLL * LANES <= len`, which the loop checks.
@@ -198,7 +198,11 @@ unsafe fn slope_slice<S: SimdF32, F: ActivationDerivative>(
         let count = (len - i).min(S::LANES);
         // SAFETY: `i + count <= len`.
         unsafe {
-            let v = f.slope(s, s.load_prefix(x.add(i), count), s.load_prefix(d.add(i), count));
+            let v = f.times_derivative(
+                s,
+                s.load_prefix(x.add(i), count),
+                s.load_prefix(d.add(i), count),
+            );
             s.store_prefix(d.add(i), v, count);
         }
         i += count;

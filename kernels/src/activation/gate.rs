@@ -2,7 +2,7 @@
 //! Transformer"): its recomputation from its inputs, and its gradient.
 
 use super::Activation;
-use super::derivative::{ActivationDerivative, with_slope};
+use super::derivative::{ActivationDerivative, with_derivative};
 use crate::error::Error;
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
@@ -29,9 +29,9 @@ simd_op!(
             // have these rows of `len` floats; `for_rows` gives each task its own rows.
             unsafe {
                 if BACKWARD {
-                    with_slope!(activation, f => backward(s, f, gate, inner, hidden, len));
+                    with_derivative!(activation, f => backward(s, f, gate, inner, hidden, len));
                 } else {
-                    with_slope!(activation, f => forward(s, f, gate, inner, hidden, len));
+                    with_derivative!(activation, f => forward(s, f, gate, inner, hidden, len));
                 }
             }
         }
@@ -85,12 +85,12 @@ unsafe fn backward<S: SimdF32, F: ActivationDerivative>(
             if count == S::LANES {
                 let (g, d) = (s.load(gate), s.load(d));
                 let (d_gate, d_inner) =
-                    (f.slope(s, g, s.mul(d, s.load(inner))), s.mul(d, f.map(s, g)));
+                    (f.times_derivative(s, g, s.mul(d, s.load(inner))), s.mul(d, f.map(s, g)));
                 s.store(gate, d_gate);
                 s.store(inner, d_inner);
             } else {
                 let (g, d) = (s.load_prefix(gate, count), s.load_prefix(d, count));
-                let d_gate = f.slope(s, g, s.mul(d, s.load_prefix(inner, count)));
+                let d_gate = f.times_derivative(s, g, s.mul(d, s.load_prefix(inner, count)));
                 let d_inner = s.mul(d, f.map(s, g));
                 s.store_prefix(gate, d_gate, count);
                 s.store_prefix(inner, d_inner, count);

@@ -3,8 +3,8 @@
 use super::online_softmax::biased;
 #[cfg(feature = "train")]
 use crate::dropout::HeadDrops;
-use crate::mask::FullyMasked;
 use crate::simd::SimdF32;
+use crate::softmax::FullyMasked;
 
 /// Addresses, strides and masks of one head of one sequence. Strides are in elements.
 #[derive(Clone, Copy)]

@@ -3,7 +3,7 @@
 use super::heads::HeadsMut;
 use crate::debug::Elements;
 use crate::float_mode::in_default_mode;
-use crate::mask::FullyMasked;
+use crate::softmax::FullyMasked;
 use core::fmt;
 
 /// One sequence of a batch: its rows of the query (and the output) and of the key (and the value).

@@ -4,9 +4,9 @@ use super::head_params::HeadParams;
 use super::kv_dtype::{KvFormat, PanelView, load, tile};
 use super::online_softmax::{Running, base};
 use crate::gemm::Rows;
-use crate::mask::FullyMasked;
 use crate::math::exp_nonpositive;
 use crate::simd::SimdF32;
+use crate::softmax::FullyMasked;
 
 impl HeadParams {
     /// Writes the output of a fully masked query, and then the weights if they are requested. `value(key)` is the

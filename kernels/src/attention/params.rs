@@ -15,10 +15,10 @@ use crate::dropout::WeightDropout;
 use crate::dtype::Dtype;
 use crate::error::Error;
 use crate::isa::Isa;
-use crate::mask::FullyMasked;
 use crate::parallel::{Workers, share, work_to_share};
 use crate::shared::SharedMut;
 use crate::simd::{MAX_LANES, SimdF32, simd_op};
+use crate::softmax::FullyMasked;
 use core::ops::Range;
 
 /// Multiply-adds below which a second thread costs more time than it saves.

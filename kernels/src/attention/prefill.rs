@@ -13,10 +13,10 @@ use super::params::{
 use crate::dropout::WeightDropout;
 use crate::error::Error;
 use crate::isa::Isa;
-use crate::mask::FullyMasked;
 use crate::parallel::{Parallelism, Workers};
 use crate::shared::SharedMut;
 use crate::simd::{CACHE_LINE_F32, simd_op};
+use crate::softmax::FullyMasked;
 
 /// Key-value heads per thread from which heads are not split into blocks of queries.
 const HEADS_PER_THREAD: usize = 4;

@@ -2,7 +2,7 @@
 //! `dPre = (dY W2) * activation'(pre)`.
 
 use crate::activation::Activation;
-use crate::activation::derivative::slope_row;
+use crate::activation::derivative::times_derivative_row;
 use crate::matrix::Matrix;
 use crate::simd::{CACHE_LINE_F32, MAX_PANEL, SimdF32, SimdOp};
 use core::mem::MaybeUninit;
@@ -74,7 +74,7 @@ impl SimdOp for Derivatives {
             }
             // SAFETY: a row of the tile has `valid` floats, and `from` has as many: a row of `pre`, or its copy in
             // `buffer`.
-            unsafe { slope_row(s, of, from, tile.add(i * width), valid) };
+            unsafe { times_derivative_row(s, of, from, tile.add(i * width), valid) };
         }
     }
 }

@@ -19,10 +19,137 @@
 //! Sums of a block of 1,024 columns use 64 virtual lanes, which are added by halving; blocks are added in order in
 //! f64. So the bits do not depend on the vector width.
 
-mod call;
 mod passes;
 mod smoothing;
-mod sums;
 
-pub use call::{cross_entropy, cross_entropy_loss};
 pub use smoothing::{IGNORED, RowLoss, Smoothing, SmoothingOver};
+
+use crate::error::{Error, Expected};
+use crate::isa::Isa;
+use crate::matrix::{Matrix, MatrixMut};
+use crate::parallel::Parallelism;
+use crate::rows::{RowPtrs, for_rows};
+use crate::shared::SharedMut;
+use passes::loss_rows;
+use smoothing::TargetProbs;
+
+/// Checks the operands and returns the target distribution of each row.
+fn check(
+    [rows, columns]: [usize; 2],
+    targets: &[u32],
+    smoothing: Smoothing,
+    losses: &[RowLoss],
+) -> Result<TargetProbs, Error> {
+    Error::check_len("targets", rows, targets)?;
+    Error::check_len("losses", rows, losses)?;
+    for (row, &target) in targets.iter().enumerate().filter(|&(_, &target)| target != IGNORED) {
+        let below = Expected::Below(columns);
+        Error::check_item("target", "row", Some(row), below, target as usize)?;
+    }
+    TargetProbs::new(smoothing, columns)
+}
+
+/// Computes checked rows; without a scale no logit is written.
+fn run(
+    isa: Isa,
+    logits: RowPtrs<'_>,
+    [rows, columns]: [usize; 2],
+    (targets, target_probs): (&[u32], TargetProbs),
+    scale: Option<f32>,
+    losses: &mut [RowLoss],
+    parallelism: Parallelism<'_>,
+) {
+    let losses = SharedMut::new(losses);
+    for_rows(parallelism.workers(), rows, columns, &|range| {
+        // SAFETY: there is one loss for each row, and each task has its own rows.
+        let losses = unsafe { losses.part(range.start, range.len()) };
+        let (logits, targets) = (logits.from(range.start), &targets[range]);
+        isa.dispatch(loss_rows(logits, columns, targets, target_probs, scale, losses));
+    });
+}
+
+/// The losses of rows against their targets. The gradient overwrites the logits.
+///
+/// `logits` `[rows, V]` become `scale * (softmax - q)`, where `q` is the target distribution of a row: 1 at its target
+/// and 0 elsewhere, or smoothed as in `smoothing`. `losses[row]` is the loss of a row. A row's loss and gradient do
+/// not depend on other rows. So with a `scale` of 1 over the number of targets of an update, the sum is the gradient
+/// of the mean over all targets, for any split into micro-batches. A row whose target is [`IGNORED`] is not read; its
+/// gradient and its loss are 0.
+///
+/// Special values. A logit of negative infinity, as of a banned token, has probability 0 and exactly the gradient
+/// `-scale q`. If smoothing assigns probability to such a column, the loss is infinite, as in PyTorch; `nll` is
+/// infinite only if it is the target's column. The loss may also be infinite if logits differ by 10^36 or more,
+/// because the sum of their distances overflows f32. A row with NaN or positive infinity, or with negative infinity
+/// alone, has losses and gradients of NaN; other rows are not affected. Gradients that would be subnormal are 0.
+///
+/// Error. Let `d_j = max - z_j`, `D = sum_j p_j d_j`, `T` the probability of all logits below the maximum, `u =
+/// 2^-24`, and `w` the probability that smoothing assigns to each column except the target. Then `nll` is within `u
+/// (26 T + D) + V 2^-125` of the exact value, the loss has an additional error of `26 u sum_j max(q_j, w) d_j`, and a
+/// gradient is within `u |scale| (p_j (30 + d_j + D) + 2 q_j) + 2^-125 (|scale| + 1)`, except for second-order terms
+/// and the roundings of f64. The bits of a row depend on the row alone.
+///
+/// # Errors
+/// The number of targets or losses differs from the number of rows, a target is neither a column nor [`IGNORED`], the
+/// elements of a row are not contiguous, or the smoothing is not possible.
+///
+/// ```
+/// use simdformer_kernels::train::{IGNORED, RowLoss, Smoothing, cross_entropy};
+/// use simdformer_kernels::{Isa, MatrixMut, Parallelism};
+///
+/// let mut logits = [0.0, 0.0, 5.0, 5.0];
+/// let mut losses = [RowLoss::default(); 2];
+/// let view = MatrixMut::new(&mut logits, 2, 2)?;
+/// let targets = [1, IGNORED];
+/// let smoothing = Smoothing::default();
+/// cross_entropy(Isa::best(), view, &targets, smoothing, 1.0, &mut losses, Parallelism::Serial)?;
+/// assert_eq!(logits, [0.5, -0.5, 0.0, 0.0]);
+/// assert!((losses[0].loss - 2.0f64.ln()).abs() < 1e-9);
+/// assert_eq!(losses[1], RowLoss::default());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn cross_entropy(
+    isa: Isa,
+    mut logits: MatrixMut<'_>,
+    targets: &[u32],
+    smoothing: Smoothing,
+    scale: f32,
+    losses: &mut [RowLoss],
+    parallelism: Parallelism<'_>,
+) -> Result<(), Error> {
+    let shape = [logits.rows(), logits.columns()];
+    let target_probs = check(shape, targets, smoothing, losses)?;
+    let logits = RowPtrs::written("logits", &mut logits, shape)?;
+    run(isa, logits, shape, (targets, target_probs), Some(scale), losses, parallelism);
+    Ok(())
+}
+
+/// The losses of [`cross_entropy`] with the same bits, without a gradient: for validation. The logits are only read.
+///
+/// # Errors
+/// As [`cross_entropy`].
+///
+/// ```
+/// use simdformer_kernels::train::{RowLoss, Smoothing, cross_entropy_loss};
+/// use simdformer_kernels::{Isa, Matrix, Parallelism};
+///
+/// let logits = Matrix::new(&[9.0, 0.0, 0.0, 0.0], 1, 4)?;
+/// let mut losses = [RowLoss::default()];
+/// let smoothing = Smoothing::default();
+/// cross_entropy_loss(Isa::best(), logits, &[0], smoothing, &mut losses, Parallelism::Serial)?;
+/// assert!(losses[0].correct && losses[0].nll < 1e-3);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn cross_entropy_loss(
+    isa: Isa,
+    logits: Matrix<'_>,
+    targets: &[u32],
+    smoothing: Smoothing,
+    losses: &mut [RowLoss],
+    parallelism: Parallelism<'_>,
+) -> Result<(), Error> {
+    let shape = logits.shape();
+    let target_probs = check(shape, targets, smoothing, losses)?;
+    let logits = RowPtrs::read("logits", &logits, shape)?;
+    run(isa, logits, shape, (targets, target_probs), None, losses, parallelism);
+    Ok(())
+}

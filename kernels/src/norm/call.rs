@@ -1,6 +1,6 @@
 //! One call of any norm: checks its operands and splits its rows into tasks.
 
-use super::parameters::{LayerNorm, RmsNorm};
+use super::parameters::Norm;
 use super::passes::NormRows;
 use super::rms_passes::RmsRows;
 use crate::error::Error;
@@ -8,47 +8,6 @@ use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Parallelism;
 use crate::rows::{RowPtrs, for_rows};
-
-/// The norm and its parameters.
-#[derive(Clone, Copy)]
-pub(super) enum Norm<'a> {
-    Layer(LayerNorm<'a>),
-    Rms(RmsNorm<'a>),
-}
-
-impl<'a> Norm<'a> {
-    /// Checks that rows of `columns` columns can be normalized with this norm.
-    pub(super) fn check(self, columns: usize) -> Result<(), Error> {
-        let (weight, bias, eps) = match self {
-            Self::Layer(norm) => (norm.weight, norm.bias, norm.eps),
-            Self::Rms(norm) => (norm.weight, None, norm.eps),
-        };
-        Error::check_len("weight", columns, weight)?;
-        if let Some(bias) = bias {
-            Error::check_len("bias", columns, bias)?;
-        }
-        let fits = eps >= 0.0 && eps.is_finite();
-        Error::check_setting("eps", f64::from(eps), fits, "finite and at least 0")
-    }
-
-    /// The weight, and the bias if there is one.
-    #[cfg(feature = "train")]
-    pub(super) const fn learned(&self) -> (&[f32], Option<&[f32]>) {
-        match self {
-            Self::Layer(norm) => (norm.weight, norm.bias),
-            Self::Rms(norm) => (norm.weight, None),
-        }
-    }
-
-    /// The `eps` that is added to the variance, or to the mean square.
-    #[cfg(feature = "train")]
-    pub(super) const fn eps(&self) -> f32 {
-        match self {
-            Self::Layer(norm) => norm.eps,
-            Self::Rms(norm) => norm.eps,
-        }
-    }
-}
 
 /// The inputs and outputs of a call; `N` is the norm.
 pub(super) enum Operands<'a> {

@@ -152,8 +152,8 @@ impl StepConstants {
         let second = s.select(small(second, SMALLEST_SECOND), zero, second);
         let root = s.mul(s.sqrt(second), s.splat(self.correction));
         let step = s.div(first, s.add(root, s.splat(self.epsilon)));
-        let kept = s.mul(old.parameter, s.splat(self.keep));
-        let parameter = s.sub(kept, s.mul(step, s.splat(self.rate)));
+        let decayed = s.mul(old.parameter, s.splat(self.keep));
+        let parameter = s.sub(decayed, s.mul(step, s.splat(self.rate)));
         Element { parameter, first, second }
     }
 }

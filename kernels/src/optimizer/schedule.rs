@@ -101,7 +101,7 @@ impl Schedule {
                     "after the warm-up",
                 )?;
                 let fits = (0.0..=1.0).contains(&last);
-                Error::check_setting("what is left of the peak", last, fits, "from 0 to 1")
+                Error::check_setting("the final fraction of the peak", last, fits, "from 0 to 1")
             }
         }
     }

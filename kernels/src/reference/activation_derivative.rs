@@ -4,7 +4,7 @@ use crate::activation::Activation;
 use core::f64::consts::{FRAC_1_SQRT_2, PI};
 
 /// The derivative of an activation at `x`: 0 at 0 for ReLU, and the limits at infinities.
-pub fn slope(activation: Activation, x: f64) -> f64 {
+pub fn derivative(activation: Activation, x: f64) -> f64 {
     let sigmoid = |x: f64| super::activation(Activation::Sigmoid, x);
     // `x * factor`, or the limit 0 where the factor underflows to 0.
     let times = |x: f64, factor: f64| if factor == 0.0 { 0.0 } else { x * factor };

@@ -3,7 +3,7 @@
 
 use crate::attention::{AttentionOptions, Bias, Heads, Qkv, Sequence};
 use crate::error::{Error, Expected};
-use crate::mask::FullyMasked;
+use crate::softmax::FullyMasked;
 
 /// The number of keys that query `i` of `sequence` attends to, counted from the sequence's first key. Causality is
 /// aligned to the end: the last query attends to every valid key, the one before it to one key less.

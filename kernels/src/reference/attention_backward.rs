@@ -3,7 +3,7 @@
 use super::attention::{attention, check_product, hidden, score};
 use crate::attention::{AttentionOptions, Heads, Qkv, Sequence};
 use crate::error::Error;
-use crate::mask::FullyMasked;
+use crate::softmax::FullyMasked;
 
 /// The outputs of [`attention_backward`].
 #[derive(Debug)]

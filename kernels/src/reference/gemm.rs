@@ -63,8 +63,8 @@ pub fn gemm(
                 Residual::MultiplyOutput => (added * activated, added.abs() * product),
                 #[cfg(feature = "train")]
                 Residual::ActivationBackward { activation, .. } => {
-                    let slope = super::activation_derivative::slope(activation, added);
-                    (slope * activated, slope.abs() * product)
+                    let derivative = super::activation_derivative::derivative(activation, added);
+                    (derivative * activated, derivative.abs() * product)
                 }
                 _ => (added + activated, added.abs() + product),
             };

@@ -12,8 +12,8 @@ pub fn adam(settings: &Adam, before: [f64; 3], gradient: f64) -> [f64; 3] {
     let second = beta2 * second + (1.0 - beta2) * gradient * gradient;
     let [correction1, correction2] = [beta1, beta2].map(|beta| 1.0 - libm::pow(beta, step as f64));
     let root = libm::sqrt(second) / libm::sqrt(correction2) + epsilon;
-    let kept = parameter * (1.0 - rate * weight_decay);
-    [kept - rate / correction1 * first / root, first, second]
+    let decayed = parameter * (1.0 - rate * weight_decay);
+    [decayed - rate / correction1 * first / root, first, second]
 }
 
 /// The gradient of element `(row, column)` of a table from lookups of `ids` with the gradients `d_x` `[tokens,

@@ -160,8 +160,8 @@ fn gradient(call: &Calls<'_>, results: &mut Results) {
     let (rows, width, columns) = (size.tokens, size.width(), size.columns);
     for (outputs, inputs) in [(width, columns), (columns, width)] {
         let (d_y, x) = (values(6, rows * outputs), values(7, rows * inputs));
-        let leaves = [rows as u32 - 2, rows as u32];
-        let leaves = ReductionChunks::new(&leaves).expect("in order");
+        let chunks = [rows as u32 - 2, rows as u32];
+        let chunks = ReductionChunks::new(&chunks).expect("in order");
         let floats = weight_gradient_scratch(isa, rows - 2, outputs, inputs).expect("small");
         let mut scratch = poisoned(floats);
         let (mut d_weight, mut d_bias) = (poisoned(outputs * inputs), poisoned(outputs));
@@ -169,7 +169,7 @@ fn gradient(call: &Calls<'_>, results: &mut Results) {
             isa,
             matrix(&d_y, rows, outputs),
             matrix(&x, rows, inputs),
-            leaves,
+            chunks,
             WriteMode::Store,
             matrix_mut(&mut d_weight, outputs, inputs),
             Some(&mut d_bias),

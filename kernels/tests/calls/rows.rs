@@ -103,7 +103,7 @@ fn forward_save_norms(call: &Calls<'_>, results: &mut Results) {
     let rms = RmsNorm { weight: &weight, eps: 1e-6 };
     let (from, d) = (matrix(&x, rows, columns), matrix(&d_out, rows, columns));
     let ends = [rows as u32 / 2, rows as u32];
-    let leaves = ReductionChunks::new(&ends).expect("in order");
+    let chunks = ReductionChunks::new(&ends).expect("in order");
     macro_rules! forward_save_norms {
         ($norm:expr, $forward_save:ident $forward_save_in_place:ident $recompute:ident $backward:ident $backward_in_place:ident) => {
             let (mut standard, mut scale) = (poisoned(rows * columns), poisoned(rows));
@@ -147,7 +147,7 @@ fn forward_save_norms(call: &Calls<'_>, results: &mut Results) {
         isa,
         from,
         d,
-        leaves,
+        chunks,
         WriteMode::Store,
         gradients,
         parallelism,
@@ -158,7 +158,7 @@ fn forward_save_norms(call: &Calls<'_>, results: &mut Results) {
         isa,
         from,
         d,
-        leaves,
+        chunks,
         WriteMode::Add,
         &mut d_weight,
         parallelism,

@@ -4,7 +4,7 @@ use crate::support::errors;
 use crate::support::{CREWS, POISON, Random, Strided, UNIT, all_isas, bits, brief, difference};
 use proptest::prelude::*;
 use simdformer_kernels::activation::apply;
-use simdformer_kernels::reference::activation_derivative::slope;
+use simdformer_kernels::reference::activation_derivative::derivative;
 use simdformer_kernels::train::{activation_backward, activation_recompute, gate, gate_backward};
 use simdformer_kernels::{
     Activation, Epilogue, Error, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, gemm,
@@ -51,15 +51,15 @@ fn the_oracle_matches_central_differences() {
             let h = 1e-6 * x.abs().max(1.0);
             let at = |x| reference::activation(activation, x);
             let found = (at(x + h) - at(x - h)) / (2.0 * h);
-            let exact = slope(activation, x);
+            let exact = derivative(activation, x);
             assert!((found - exact).abs() <= 1e-6 * exact.abs() + 1e-9, "{activation:?}({x})");
         }
     }
-    assert_eq!(slope(Activation::Relu, 0.0), 0.0);
+    assert_eq!(derivative(Activation::Relu, 0.0), 0.0);
 }
 
 fn check(isa: Isa, activation: Activation, x: f32, found: f32) {
-    let exact = slope(activation, x.into());
+    let exact = derivative(activation, x.into());
     if x.is_nan() && activation != Activation::Identity {
         assert!(found.is_nan(), "{activation:?}'({x}) is {found} on {isa}");
         return;
@@ -192,10 +192,10 @@ proptest! {
             let mut found = d.clone();
             activation_backward(isa, activation, pre.view(), found.view_mut(), SERIAL).expect("fits");
             found.check_gaps();
-            let slopes = dense(&pre).iter().map(|&x| slope(activation, x.into())).collect::<Vec<_>>();
-            for ((&found, &d), &slope) in dense(&found).iter().zip(&dense(&d)).zip(&slopes) {
-                let exact = f64::from(d) * slope;
-                let bound = f64::from(d.abs()) * bound(activation, slope);
+            let derivatives = dense(&pre).iter().map(|&x| derivative(activation, x.into())).collect::<Vec<_>>();
+            for ((&found, &d), &exact_derivative) in dense(&found).iter().zip(&dense(&d)).zip(&derivatives) {
+                let exact = f64::from(d) * exact_derivative;
+                let bound = f64::from(d.abs()) * bound(activation, exact_derivative);
                 let bound = bound + UNIT * exact.abs() + 1e-37;
                 prop_assert!((f64::from(found) - exact).abs() <= bound, "{} for {}", found, exact);
             }

@@ -41,11 +41,11 @@ impl Operands {
         crew: Parallelism<'_>,
     ) {
         let ends: Vec<u32> = ends.iter().map(|end| end - first as u32).collect();
-        let leaves = ReductionChunks::new(&ends).expect("leaves");
+        let chunks = ReductionChunks::new(&ends).expect("chunks");
         let [standard, d_out] = [&self.standard, &self.d_out]
-            .map(|m| m.view().block(first, leaves.rows()).expect("rows"));
+            .map(|m| m.view().block(first, chunks.rows()).expect("rows"));
         let gradients = NormGradients { weight: d_weight, bias: Some(d_bias) };
-        layer_norm_parameters_backward(isa, standard, d_out, leaves, write, gradients, crew)
+        layer_norm_parameters_backward(isa, standard, d_out, chunks, write, gradients, crew)
             .expect("shapes that fit");
     }
 
@@ -60,14 +60,14 @@ impl Operands {
     fn simulated(&self, column: usize, before: Option<f32>) -> [f32; 2] {
         let (mut total, mut first) = ([before; 2], 0);
         for &end in &self.ends {
-            let mut leaf = [0.0f32; 2];
+            let mut chunk = [0.0f32; 2];
             for row in first..end as usize {
                 let (z, d) = (self.standard.at(row, column), self.d_out.at(row, column));
-                leaf = [d.mul_add(z, leaf[0]), leaf[1] + d];
+                chunk = [d.mul_add(z, chunk[0]), chunk[1] + d];
             }
             first = end as usize;
             for which in 0..2 {
-                total[which] = Some(total[which].map_or(leaf[which], |sum| sum + leaf[which]));
+                total[which] = Some(total[which].map_or(chunk[which], |sum| sum + chunk[which]));
             }
         }
         total.map(|sum| sum.unwrap_or(0.0))
@@ -76,7 +76,7 @@ impl Operands {
     fn check(&self) {
         let (rows, columns) = (self.d_out.rows, self.d_out.columns);
         let longest =
-            ReductionChunks::new(&self.ends).expect("leaves").ranges().map(|r| r.len()).max();
+            ReductionChunks::new(&self.ends).expect("chunks").ranges().map(|r| r.len()).max();
         let chain = longest.unwrap_or(0) + self.ends.len();
         for isa in all_isas() {
             let [weight, bias] = self.all(isa, WriteMode::Store, POISON, SERIAL);
@@ -104,7 +104,7 @@ impl Operands {
                 assert_eq!(bits(&found[1]), bits(&self.simulated(j, Some(0.75))), "{isa}");
             }
             // Without the bias, and as `rms_norm_parameters_backward`.
-            let leaves = ReductionChunks::new(&self.ends).expect("leaves");
+            let chunks = ReductionChunks::new(&self.ends).expect("chunks");
             let (standard, d_out) = (self.standard.view(), self.d_out.view());
             let mut alone = vec![POISON; columns];
             let to = &mut alone[..];
@@ -112,7 +112,7 @@ impl Operands {
                 isa,
                 standard,
                 d_out,
-                leaves,
+                chunks,
                 WriteMode::Store,
                 to,
                 SERIAL,
@@ -212,13 +212,13 @@ fn wrong_calls_are_errors_and_write_nothing() {
     let (m, turned) =
         (Matrix::new(&data, 3, 4).expect("m"), Matrix::new(&data, 4, 3).expect("turned"));
     let call = |standard: Matrix<'_>, ends: &[u32], weight: usize, bias: usize| {
-        let leaves = ReductionChunks::new(ends).expect("leaves");
+        let chunks = ReductionChunks::new(ends).expect("chunks");
         let (mut d_weight, mut d_bias) = ([POISON; 5], [POISON; 5]);
         let (w, b) = (&mut d_weight[..weight], &mut d_bias[..bias]);
         let (isa, store) = (Isa::best(), WriteMode::Store);
         let gradients = NormGradients { weight: w, bias: Some(b) };
         let found =
-            layer_norm_parameters_backward(isa, standard, m, leaves, store, gradients, SERIAL);
+            layer_norm_parameters_backward(isa, standard, m, chunks, store, gradients, SERIAL);
         assert_eq!(bits(&[d_weight, d_bias].concat()), bits(&[POISON; 10]));
         found.expect_err("a wrong call")
     };

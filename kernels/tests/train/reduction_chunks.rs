@@ -7,15 +7,15 @@ use simdformer_kernels::train::ReductionChunks;
 #[test]
 fn reduction_chunks_cover_the_rows_in_order() {
     for ends in [&[][..], &[1], &[3, 4, 900], &[u32::MAX]] {
-        let leaves = ReductionChunks::new(ends).expect("leaves");
+        let chunks = ReductionChunks::new(ends).expect("chunks");
         let mut next = 0;
-        for range in leaves.ranges() {
+        for range in chunks.ranges() {
             assert_eq!(range.start, next);
             assert!(range.end > range.start);
             next = range.end;
         }
-        assert_eq!((next, leaves.ranges().len()), (leaves.rows(), leaves.len()));
-        assert_eq!(leaves.is_empty(), ends.is_empty());
+        assert_eq!((next, chunks.ranges().len()), (chunks.rows(), chunks.len()));
+        assert_eq!(chunks.is_empty(), ends.is_empty());
     }
 }
 

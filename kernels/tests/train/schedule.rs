@@ -68,7 +68,7 @@ fn settings_out_of_range_are_errors_and_others_give_rates() {
         (Schedule::Paper { d_model: 1, factor: f64::INFINITY, warmup: 1 }, "the factor"),
         (Schedule::Paper { d_model: 1, factor: 1.0, warmup: 0 }, "the warm-up"),
         (linear(1.0, 5, 5, 0.0), "the last step"),
-        (linear(1.0, 5, 6, 1.5), "what is left of the peak"),
+        (linear(1.0, 5, 6, 1.5), "the final fraction of the peak"),
         (Schedule::Cosine { peak: 1.0, warmup: 0, steps: 0, last: 0.0 }, "the last step"),
     ] {
         let error = schedule.check().expect_err("refused");

@@ -18,18 +18,18 @@ fn an_element_is_one_chain_per_reduction_chunk() {
             let ends = ends(&mut random, rows, 3);
             let mut call = Call::new(shape, &ends, || random.value());
             call.run(isa, WriteMode::Store, SERIAL);
-            let leaves = ReductionChunks::new(&ends).expect("leaves");
+            let chunks = ReductionChunks::new(&ends).expect("chunks");
             for n in 0..outputs {
                 let mut bias = f32::NAN;
                 for m in 0..inputs {
                     let mut sum = f32::NAN;
-                    for (index, rows) in leaves.ranges().enumerate() {
-                        let (mut leaf, mut column) = (0.0f32, 0.0f32);
+                    for (index, rows) in chunks.ranges().enumerate() {
+                        let (mut chunk, mut column) = (0.0f32, 0.0f32);
                         for k in rows {
-                            leaf = call.d_y.at(k, n).mul_add(call.x.at(k, m), leaf);
+                            chunk = call.d_y.at(k, n).mul_add(call.x.at(k, m), chunk);
                             column += call.d_y.at(k, n);
                         }
-                        sum = if index == 0 { leaf } else { sum + leaf };
+                        sum = if index == 0 { chunk } else { sum + chunk };
                         bias = if index == 0 { column } else { bias + column };
                     }
                     let found = call.d_weight.at(n, m);
@@ -80,9 +80,9 @@ fn calls_that_add_whole_chunks_equal_one_call() {
                 whole.d_weight.data.clone_from(&parts.d_weight.data);
                 whole.d_bias.clone_from(&parts.d_bias);
                 whole.run(isa, write, SERIAL);
-                let (mut leaf, mut row) = (0, 0);
+                let (mut chunk, mut row) = (0, 0);
                 for &cut in cuts {
-                    let own: Vec<u32> = ends[leaf..cut].iter().map(|end| end - row).collect();
+                    let own: Vec<u32> = ends[chunk..cut].iter().map(|end| end - row).collect();
                     let count = own[own.len() - 1] as usize;
                     let block = |from: &Strided| {
                         let start = row as usize * from.columns;
@@ -97,9 +97,9 @@ fn calls_that_add_whole_chunks_equal_one_call() {
                         d_weight: parts.d_weight.clone(),
                         d_bias: parts.d_bias.clone(),
                     };
-                    part.run(isa, if leaf == 0 { write } else { WriteMode::Add }, SERIAL);
+                    part.run(isa, if chunk == 0 { write } else { WriteMode::Add }, SERIAL);
                     (parts.d_weight, parts.d_bias) = (part.d_weight, part.d_bias);
-                    (leaf, row) = (cut, ends[cut - 1]);
+                    (chunk, row) = (cut, ends[cut - 1]);
                 }
                 let what = format!("{isa}: {cuts:?}, {write:?}");
                 assert_eq!(difference(&parts.weight(), &whole.weight()), None, "{what}");
@@ -165,7 +165,7 @@ fn neither_a_missing_bias_nor_the_address_of_the_scratch_changes_a_bit() {
                 isa,
                 call.d_y.view(),
                 call.x.view(),
-                ReductionChunks::new(&call.ends).expect("leaves"),
+                ReductionChunks::new(&call.ends).expect("chunks"),
                 WriteMode::Store,
                 MatrixMut::new(&mut d_weight, outputs, inputs).expect("dW"),
                 None,
@@ -202,7 +202,7 @@ fn everything_stays_between_guard_pages() {
                     isa,
                     Matrix::new(&d_y, rows, outputs).expect("dY"),
                     Matrix::new(&x, rows, inputs).expect("X"),
-                    ReductionChunks::new(&expected.ends).expect("leaves"),
+                    ReductionChunks::new(&expected.ends).expect("chunks"),
                     WriteMode::Store,
                     MatrixMut::new(&mut d_weight, outputs, inputs).expect("dW"),
                     Some(&mut d_bias),

@@ -15,9 +15,9 @@
 use crate::arch::x86_64::amx_tile::{
     Block, LINE, STEP, Start, Sums, TILE_CONFIG, TileUnit, Tiles, block,
 };
-use crate::arch::x86_64::cpu_flag::CachedCpuFlag;
+use crate::arch::x86_64::features::CachedCpuFlag;
+use crate::arch::x86_64::features::system_saves;
 use crate::arch::x86_64::vnni::Vnni512;
-use crate::arch::x86_64::xcr0::system_saves;
 use crate::float_mode::DefaultMode;
 use crate::simd::int8::Int8Op;
 use core::arch::asm;

@@ -1,6 +1,6 @@
 //! CPUs whose hardware prefetcher loads sequential data faster without a software prefetch for each cache line.
 
-use crate::arch::x86_64::cpu_flag::CachedCpuFlag;
+use crate::arch::x86_64::features::CachedCpuFlag;
 use core::arch::x86_64::__cpuid;
 
 static PREFERS_HW_PREFETCH: CachedCpuFlag = CachedCpuFlag::new();

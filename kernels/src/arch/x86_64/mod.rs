@@ -10,9 +10,7 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 #[cfg(target_arch = "x86_64")]
-mod cpu_flag;
-#[cfg(target_arch = "x86_64")]
-mod features;
+pub(crate) mod features;
 #[cfg(target_arch = "x86_64")]
 mod hw_prefetch;
 #[cfg(target_arch = "x86_64")]
@@ -21,5 +19,3 @@ pub(crate) mod int8_madd;
 mod quantize;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod vnni;
-#[cfg(target_arch = "x86_64")]
-pub(crate) mod xcr0;

@@ -1,7 +1,7 @@
 //! Int8 products on x86-64 with VNNI (for AVX-512) or AVX-VNNI (for AVX2). One instruction does four times as many
 //! multiply-adds in int8 as in f32.
 
-use crate::arch::x86_64::features::{compiled_for_v3, compiled_for_v4};
+use crate::arch::x86_64::features::{CachedCpuFlag, compiled_for_v3, compiled_for_v4};
 use crate::simd::int8::{ActivationEncoding, Int8Dot, Int8Op};
 use crate::simd::quantize::Round;
 use core::arch::x86_64::{
@@ -10,7 +10,7 @@ use core::arch::x86_64::{
     _mm256_slli_epi32, _mm512_add_epi32, _mm512_cvtepi32_ps, _mm512_dpbusd_epi32,
     _mm512_loadu_si512, _mm512_set1_epi32, _mm512_setzero_si512, _mm512_slli_epi32,
 };
-use core::sync::atomic::{AtomicU8, Ordering};
+
 use pulp::core_arch::x86::Avx512vnni;
 use pulp::x86::{V3, V4};
 
@@ -122,23 +122,16 @@ pub(crate) struct Vnni256 {
 
 impl Vnni256 {
     pub(crate) fn detect_with(floats: V3) -> Option<Self> {
-        // CPUID takes microseconds under a hypervisor, so the result is cached.
-        static PRESENT: AtomicU8 = AtomicU8::new(UNKNOWN);
-        const UNKNOWN: u8 = 0;
-        const NO: u8 = 1;
-        const YES: u8 = 2;
-        let mut present = PRESENT.load(Ordering::Relaxed);
-        if present == UNKNOWN {
-            const AVX_VNNI: u32 = 1 << 4;
-            // The first subleaf of leaf 7 reports whether a second one exists. `floats` proves AVX, and that the
-            // operating system saves its registers.
-            let has = __cpuid(0).eax >= 7
+        static PRESENT: CachedCpuFlag = CachedCpuFlag::new();
+        const AVX_VNNI: u32 = 1 << 4;
+        // The first subleaf of leaf 7 reports whether a second one exists. `floats` proves AVX, and that the operating
+        // system saves its registers.
+        let present = PRESENT.answer(|| {
+            __cpuid(0).eax >= 7
                 && __cpuid_count(7, 0).eax >= 1
-                && __cpuid_count(7, 1).eax & AVX_VNNI != 0;
-            present = if has { YES } else { NO };
-            PRESENT.store(present, Ordering::Relaxed);
-        }
-        (present == YES).then_some(Self { floats })
+                && __cpuid_count(7, 1).eax & AVX_VNNI != 0
+        });
+        present.then_some(Self { floats })
     }
 
     /// Runs `kernel` with everything that is inlined into it compiled for this set.

@@ -2,8 +2,7 @@
 //! the scores to that of the keys.
 
 use super::block::{Block, Rows};
-use super::causal_diagonal::causal_diagonal;
-use super::product::tile;
+use super::product::{causal_diagonal, tile};
 use super::workspace::WEIGHTS_ROW;
 use crate::gemm::Operands;
 use crate::simd::{SimdF32, SimdOp};

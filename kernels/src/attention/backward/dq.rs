@@ -2,8 +2,7 @@
 //! their contribution to the gradient of the queries.
 
 use super::block::{Block, Rows};
-use super::causal_diagonal::causal_diagonal;
-use super::product::tile_prefetched;
+use super::product::{causal_diagonal, tile_prefetched};
 use super::workspace::WEIGHTS_ROW;
 use crate::attention::dropout::{Tile, apply, decide};
 use crate::attention::kv_dtype::PanelView;

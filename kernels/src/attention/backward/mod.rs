@@ -32,13 +32,11 @@
 //! Source: Dao et al. 2022, algorithm 4, and Dao 2023, algorithm 2, with a fixed order of the sums.
 
 mod block;
-mod causal_diagonal;
 mod copy;
 mod dkv;
 mod dq;
 mod fused_small;
 mod masked;
-mod params;
 mod prefetch;
 mod product;
 mod tasks;
@@ -59,8 +57,7 @@ use crate::parallel::{Parallelism, share};
 use crate::shared::SharedMut;
 use core::fmt;
 use core::ops::RangeInclusive;
-use params::{Backward, table_len};
-use tasks::tasks;
+use tasks::{Backward, table_len, tasks};
 use workspace::Workspace;
 
 /// Most workspaces of concurrent tasks, for any number of threads.

@@ -1,10 +1,11 @@
 //! The GEMM tile of the backward pass. It computes the same as that of the forward pass, but with plain loops: in
 //! functions with so many tiles, some closures of `core::array` are not inlined. A call in the innermost loop stores
-//! and loads every sum.
+//! and loads every sum. On the diagonal of a causal mask each row of a tile has one step more or less than the previous
+//! one: [`causal_diagonal`].
 
 use crate::attention::kv_dtype::PanelView;
 use crate::attention::prefetched_tile::distance;
-use crate::gemm::Operands;
+use crate::gemm::{MAX_MR, Operands};
 use crate::simd::SimdF32;
 
 /// `sums + A * B`, with `depth` steps.
@@ -89,5 +90,53 @@ unsafe fn steps<S: SimdF32, const MR: usize, const G: usize>(
         }
         (a, b) = (a.wrapping_add(a_step), b.wrapping_add(b_step));
     }
+    sums
+}
+
+/// Most rows of a tile.
+const MAX_TILE_ROWS: usize = 8;
+
+const _: () = assert!(MAX_TILE_ROWS >= MAX_MR);
+
+/// `sums[i] += a[i][k] * b[k]` for the `MR - 1` steps `k`, in order, each for the rows `i > k` if `AFTER`, else for
+/// `i <= k`. The steps are unrolled, so that there is no branch and every sum stays in its register.
+///
+/// # Safety
+/// The operands that are multiplied are valid for reads.
+#[inline(always)]
+pub(super) unsafe fn causal_diagonal<
+    S: SimdF32,
+    const MR: usize,
+    const G: usize,
+    const AFTER: bool,
+>(
+    s: S,
+    mut sums: [[S::F32; G]; MR],
+    operands: Operands,
+) -> [[S::F32; G]; MR] {
+    const { assert!(MR <= MAX_TILE_ROWS) };
+    let Operands { a, a_row, a_step, b, b_step, b_vector } = operands;
+    macro_rules! steps {
+        ($($k:literal)*) => {$(
+            if const { $k + 1 < MR } {
+                let mut row = [s.splat(0.0); G];
+                for g in 0..G {
+                    // SAFETY: the `# Safety` contract of `causal_diagonal` holds.
+                    row[g] = unsafe { s.load(b.wrapping_add($k * b_step + g * b_vector)) };
+                }
+                for i in 0..MR {
+                    if (i > $k) == AFTER {
+                        // SAFETY: by the `# Safety` contract of `causal_diagonal`, the operands that are multiplied are
+                        // valid for reads, and row `i` is multiplied at step `k` exactly if the condition above holds.
+                        let x = s.splat(unsafe { *a.wrapping_add(i * a_row + $k * a_step) });
+                        for g in 0..G {
+                            sums[i][g] = s.mul_add(x, row[g], sums[i][g]);
+                        }
+                    }
+                }
+            }
+        )*};
+    }
+    steps!(0 1 2 3 4 5 6);
     sums
 }

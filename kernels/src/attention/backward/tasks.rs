@@ -8,18 +8,18 @@ use super::copy::{Strided, clear, copy, dot, into_panels};
 use super::dkv::{DkvTile, Gradient};
 use super::dq::DqTile;
 use super::masked;
-use super::params::{Backward, table_len};
 use super::prefetch::{DISTANCE, MAX_PREFETCH_ROWS, PARTS, Prefetch};
-use super::workspace::{QUERY_ROWS, ROW_SUMS, WEIGHTS_ROW};
+use super::workspace::{QUERY_ROWS, ROW_SUMS, WEIGHTS_ROW, Workspace};
 use crate::attention::head_params::HeadParams;
 use crate::attention::heads::{HeadPtrs, Heads, Qkv};
 use crate::attention::online_softmax::KEY_BLOCK;
 use crate::attention::options::Sequence;
-use crate::attention::params::KvHead;
+use crate::attention::params::{AttentionParams, KvHead};
 use crate::gemm::MAX_MR;
-use crate::mask::FullyMasked;
 use crate::parallel::share;
+use crate::shared::SharedMut;
 use crate::simd::{SimdF32, simd_op};
+use crate::softmax::FullyMasked;
 use core::ops::Range;
 
 /// Most queries or keys that are read in place.
@@ -36,6 +36,34 @@ fn in_place(rows: usize, stride: usize, elements: usize, row: usize) -> bool {
 
 /// Most rows of a tile of two vectors on CPUs with 32 registers.
 const TALL: usize = 8;
+
+/// A checked call; no tensor is empty.
+pub(super) struct Backward<'a> {
+    /// The parameters. Their output is the gradient of the query.
+    pub(super) params: &'a AttentionParams<'a>,
+    pub(super) qkv: Qkv<'a>,
+    pub(super) context: Heads<'a>,
+    pub(super) d_context: Heads<'a>,
+    pub(super) sums: &'a [f32],
+    pub(super) sequences: &'a [Sequence],
+    pub(super) fully_masked: FullyMasked,
+    /// Whether there is a bias that may hide keys.
+    pub(super) hides: bool,
+    pub(super) d_key: HeadPtrs<'a>,
+    pub(super) d_value: HeadPtrs<'a>,
+    pub(super) layout: Workspace,
+    /// Gradients of the bias: for each sequence and head, one value per distance from key to query, beginning with the
+    /// farthest key behind the query.
+    pub(super) tables: Option<SharedMut<'a>>,
+}
+
+/// Floats of the gradient of the bias for one head of a sequence.
+pub(super) fn table_len(sequence: &Sequence) -> usize {
+    match (sequence.query_len, sequence.key_len) {
+        (0, _) | (_, 0) => 0,
+        (queries, keys) => queries.saturating_add(keys - 1),
+    }
+}
 
 simd_op!(
     /// A range of sequences times key-value heads, which are processed in order with one workspace.

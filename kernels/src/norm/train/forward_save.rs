@@ -1,17 +1,19 @@
 //! A norm that saves its standard scores and one over the standard deviation of each row. It uses the passes of the
-//! plain norm, but the last one writes two results.
+//! plain norm, but the last one writes two results. The output can be recomputed from the
+//! standard scores.
 
 use crate::error::Error;
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
-use crate::norm::call::Norm;
+use crate::norm::parameters::Norm;
 use crate::norm::passes::{self, Standard, moments};
 use crate::norm::rms_passes::{self, root};
 use crate::norm::vectors::{PAIRED, PrefetchRow, UNROLL, learned, load, prefetch_step, store};
 use crate::parallel::Parallelism;
 use crate::rows::{RowPtrs, for_rows};
 use crate::shared::SharedMut;
-use crate::simd::{SimdF32, SimdOp};
+use crate::simd::{SimdF32, SimdOp, simd_op};
+use core::ops::Range;
 
 /// `CENTERED` for a layer normalization, otherwise a root-mean-square one; `BIAS` if it has a bias.
 struct ForwardSaveRows<'a, const CENTERED: bool, const BIAS: bool> {
@@ -194,6 +196,51 @@ pub(super) fn run(
             Norm::Layer(_) => run!(true, false),
             Norm::Rms(_) => run!(false, false),
         }
+    });
+    Ok(())
+}
+
+simd_op!(
+    fn recompute_rows<S: SimdF32>(
+        s: S,
+        weight: &[f32],
+        bias: Option<&[f32]>,
+        rows: Range<usize>,
+        standard: RowPtrs<'_>,
+        out: RowPtrs<'_>,
+    ) {
+        for row in rows {
+            let (standard, out) = (standard.row(row), out.row(row));
+            // SAFETY: `recompute` checked with `RowPtrs` that both matrices have these rows of `columns` floats, and with
+            // `Norm::check` that weight and bias have `columns` floats; `for_rows` gives each task its own rows.
+            unsafe {
+                match bias {
+                    Some(_) => learned::<S, true>(s, weight, bias, standard, out),
+                    None => learned::<S, false>(s, weight, None, standard, out),
+                }
+            }
+        }
+    }
+);
+
+/// Recomputes the output from the saved standard scores.
+pub(super) fn recompute(
+    isa: Isa,
+    norm: Norm<'_>,
+    standard: Matrix<'_>,
+    mut out: MatrixMut<'_>,
+    parallelism: Parallelism<'_>,
+) -> Result<(), Error> {
+    let shape @ [rows, columns] = [out.rows(), out.columns()];
+    let standard = RowPtrs::read("standard", &standard, shape)?;
+    let out = RowPtrs::written("out", &mut out, shape)?;
+    norm.check(columns)?;
+    if rows == 0 || columns == 0 {
+        return Ok(());
+    }
+    let (weight, bias) = norm.learned();
+    for_rows(parallelism.workers(), rows, columns, &|rows| {
+        isa.dispatch(recompute_rows(weight, bias, rows, standard, out));
     });
     Ok(())
 }

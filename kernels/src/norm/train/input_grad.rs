@@ -4,7 +4,7 @@ use super::SavedNorm;
 use crate::error::Error;
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
-use crate::norm::call::Norm;
+use crate::norm::parameters::Norm;
 use crate::norm::vectors::{PAIRED, PrefetchRow, UNROLL, load, prefetch_step, store};
 use crate::parallel::Parallelism;
 use crate::rows::{RowPtrs, for_rows};

@@ -1,11 +1,10 @@
 //! Layer normalization that saves the values for its gradient, and the gradient.
 
-use super::{NormGradients, SavedNorm, forward_save, input_grad, param_grad, recompute};
+use super::{NormGradients, SavedNorm, forward_save, input_grad, param_grad};
 use crate::error::Error;
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
-use crate::norm::call::Norm;
-use crate::norm::parameters::LayerNorm;
+use crate::norm::parameters::{LayerNorm, Norm};
 use crate::parallel::Parallelism;
 use crate::train::{ReductionChunks, WriteMode};
 
@@ -113,7 +112,7 @@ pub fn layer_norm_recompute(
     out: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
-    recompute::run(isa, Norm::Layer(norm), standard, out, parallelism)
+    forward_save::recompute(isa, Norm::Layer(norm), standard, out, parallelism)
 }
 
 /// The gradient of a layer normalization's input: with `g = weight * d_out`, in every row `d_x = r (g - mean(g) -

@@ -19,7 +19,6 @@ mod forward_save;
 mod input_grad;
 pub(crate) mod layer;
 mod param_grad;
-mod recompute;
 pub(crate) mod rms;
 
 /// What a norm saved for its gradient, of rows `[rows, columns]`.

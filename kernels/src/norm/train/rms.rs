@@ -1,11 +1,10 @@
 //! Root-mean-square normalization that saves the values for its gradient, and the gradient.
 
-use super::{NormGradients, SavedNorm, forward_save, input_grad, param_grad, recompute};
+use super::{NormGradients, SavedNorm, forward_save, input_grad, param_grad};
 use crate::error::Error;
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
-use crate::norm::call::Norm;
-use crate::norm::parameters::RmsNorm;
+use crate::norm::parameters::{Norm, RmsNorm};
 use crate::parallel::Parallelism;
 use crate::train::{ReductionChunks, WriteMode};
 
@@ -110,7 +109,7 @@ pub fn rms_norm_recompute(
     out: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
-    recompute::run(isa, Norm::Rms(norm), standard, out, parallelism)
+    forward_save::recompute(isa, Norm::Rms(norm), standard, out, parallelism)
 }
 
 /// The gradient of a root-mean-square normalization's input: with `g = weight * d_out`, in every row `d_x = r (g -

@@ -1,4 +1,4 @@
-//! The order in which sums over the rows of a batch are added.
+//! How gradients are added up: the order of the rows of a batch, and the content of the memory before.
 
 use crate::error::{Error, Expected};
 use core::ops::Range;
@@ -67,4 +67,26 @@ impl<'a> ReductionChunks<'a> {
 fn range(ends: &[u32], chunk: usize) -> Range<usize> {
     let start = if chunk == 0 { 0 } else { ends[chunk - 1] };
     start as usize..ends[chunk] as usize
+}
+
+/// Whether a new gradient replaces the content of the memory or is added to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum WriteMode {
+    /// Replaces the content, whatever it is.
+    #[default]
+    Store,
+    /// Adds to the content: `old + new`, each element rounded once.
+    Add,
+}
+
+impl WriteMode {
+    /// Stores or adds `new`, which is as long as `to`.
+    pub(crate) fn all(self, to: &mut [f32], new: &[f32]) {
+        for (to, new) in to.iter_mut().zip(new) {
+            *to = match self {
+                Self::Store => *new,
+                Self::Add => *to + *new,
+            };
+        }
+    }
 }
