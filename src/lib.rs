@@ -101,6 +101,8 @@ mod checksum;
 pub mod config;
 mod counted_threads;
 mod features;
+mod generate;
+mod kv;
 mod memory;
 mod model;
 mod network;
@@ -114,15 +116,18 @@ pub mod trace;
 pub mod train;
 
 pub use features::Features;
+pub use generate::{
+    DecodeStats, DraftContext, DraftRequest, Drafter, Event, Generated, ModelDrafter, PromptLookup,
+    ReferenceDrafter, Source, Stop,
+};
+pub use kv::{HypothesisId, SourceId};
 pub use model::{
     IntoControlFlow, LoadOptions, Loading, Model, ModelError, OnLoading, PackedError, Parameter,
     Requirements, Storage, WeightDtype, WeightDtypes, WeightDtypesError,
 };
 pub use session::{
-    DecodeStats, DraftContext, DraftRequest, DraftRow, Drafter, Event, Generated, HypothesisId,
-    Limits, ModelDrafter, ModelRef, OnLogits, Plan, PromptLookup, ReferenceDrafter, Session,
-    SessionError, Source, SourceError, SourceId, StepRow, Stop, Threads, TokenSelector,
-    TracedSession, Verified,
+    DraftRow, Limits, ModelRef, OnLogits, Plan, Session, SessionError, SourceError, StepRow,
+    Threads, TokenSelector, Verified,
 };
 pub use simdformer_kernels as kernels;
 pub use simdformer_kernels::{Dtype, Error as KernelError, Quantization};

@@ -104,7 +104,7 @@ fn debug_prints_no_data() {
     }
     let mut print = Print(&mut seen);
     let mut watched = session.traced(&mut print, &mut scratch).expect("space");
-    short(&watched, "TracedSession");
+    short(&watched, "Session");
     watched.encoder_output(&[&[5, 6, 7]]).expect("encoded");
     assert!(seen > 10);
     short(&Hooks::default(), "Hooks");

@@ -664,16 +664,16 @@ fn sessions() {
     );
     session.release(row).expect("released");
     said.of(
-        session.row_len(row),
-        "no such hypothesis of this session: row slot 0 is free or has another by now",
+        session.hypothesis_len(row),
+        "no such hypothesis of this session: hypothesis slot 0 is free or has another by now",
     );
     let mut scratch = vec![0.0; session.plan().trace_floats()];
     let mut align = |layer, head: usize, floats: usize| {
         let mut out = vec![0.0; floats];
         session.align(place[0], &[1], (layer, &[head]), &mut scratch, &mut out)
     };
-    said.of(align(2, 0, 2), "the decoder has 2 layers; layer 2 was asked for");
-    said.of(align(0, 3, 2), "the decoder has 3 heads; head 3 was asked for");
+    said.of(align(2, 0, 2), "the decoder has 2 layers; layer 2 was requested");
+    said.of(align(0, 3, 2), "the decoder has 3 heads; head 3 was requested");
     said.of(align(0, 0, 1), "the alignment needs 2 floats; found 1");
     said.check("every word: sessions");
 }

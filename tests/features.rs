@@ -225,7 +225,7 @@ fn prefilled_and_stepped(model: &Model, sources: &[Features<'_>]) {
         let mut each = |_: usize, logits: &[f32]| expected.push(logits.to_vec());
         session.prefill(whole, &tokens, Some(&mut each)).expect("prefilled");
         for (token, expected) in tokens.into_iter().zip(&expected) {
-            let logits = session.step(&[StepRow { row: single, token }]).expect("stepped");
+            let logits = session.step(&[StepRow { hypothesis: single, token }]).expect("stepped");
             assert!(logits.iter().zip(expected).all(|(a, b)| a.to_bits() == b.to_bits()));
         }
     }
@@ -240,7 +240,7 @@ fn the_detected_language_has_the_largest_logit() {
     let mut sentence = [SourceId::default()];
     session.encode_features(&[Features::new(&values, BINS)], &mut sentence).expect("encoded");
     let row = session.start(sentence[0]).expect("a row");
-    let logits = session.step(&[StepRow { row, token: 2 }]).expect("stepped").to_vec();
+    let logits = session.step(&[StepRow { hypothesis: row, token: 2 }]).expect("stepped").to_vec();
     session.release(row).expect("released");
     let named = [90, 7, 44, 130, 61];
     let best = named.into_iter().max_by(|&a, &b| logits[a as usize].total_cmp(&logits[b as usize]));
@@ -255,10 +255,10 @@ fn the_detected_language_has_the_largest_logit() {
     assert_eq!(outside, Err(expected));
     let start = session.detect_language(sentence[0], 500, &[7]);
     assert!(matches!(start, Err(SessionError::Token { found: 500, .. })), "{start:?}");
-    // A rejected call takes no row slot.
+    // A rejected call takes no hypothesis slot.
     assert!(session.start(sentence[0]).is_ok());
     let full = session.detect_language(sentence[0], 2, &named);
-    assert!(matches!(full, Err(SessionError::NoFreeRow { .. })), "{full:?}");
+    assert!(matches!(full, Err(SessionError::NoFreeHypothesis { .. })), "{full:?}");
 }
 
 #[test]

@@ -108,17 +108,20 @@ fn once(session: &mut Session, requests: &Requests, way: usize, state: &mut Stat
         "memory" => session.encoder_output(&sources).expect("a memory")[0],
         "start, fork and release" => {
             let first = session.start(state.sentences[1]).expect("a row");
-            session.step(&[StepRow { row: first, token: 1 }]).expect("stepped");
+            session.step(&[StepRow { hypothesis: first, token: 1 }]).expect("stepped");
             let fork = session.fork(first).expect("a fork");
             session
-                .step(&[StepRow { row: first, token: 1 }, StepRow { row: fork, token: 0 }])
+                .step(&[
+                    StepRow { hypothesis: first, token: 1 },
+                    StepRow { hypothesis: fork, token: 0 },
+                ])
                 .expect("stepped");
             session.release(first).expect("released");
             session.release(fork).expect("released");
             1.0
         }
         step @ ("step" | "step for the best tokens") => {
-            let stale = state.rows.first().map(|&row| session.row_len(row));
+            let stale = state.rows.first().map(|&row| session.hypothesis_len(row));
             if !matches!(stale, Some(Ok(len)) if len < TARGET) || !state.started {
                 for (row, &sentence) in state.rows.iter_mut().zip(&state.sentences) {
                     if state.started {
@@ -128,7 +131,7 @@ fn once(session: &mut Session, requests: &Requests, way: usize, state: &mut Stat
                 }
                 state.started = true;
             }
-            let steps = state.rows.map(|row| StepRow { row, token: 1 });
+            let steps = state.rows.map(|row| StepRow { hypothesis: row, token: 1 });
             if step == "step" {
                 session.step(&steps).expect("stepped")[0]
             } else {
@@ -146,7 +149,7 @@ fn once(session: &mut Session, requests: &Requests, way: usize, state: &mut Stat
         }
         verify @ ("verify and rewind" | "verify for the best tokens") => {
             let row = session.start(state.sentences[0]).expect("a row");
-            let (step, draft) = (StepRow { row, token: 1 }, &requests.prefix[..DRAFT]);
+            let (step, draft) = (StepRow { hypothesis: row, token: 1 }, &requests.prefix[..DRAFT]);
             let verified = if verify == "verify and rewind" {
                 let mut choose = |i: usize, _: &mut [f32]| Ok(draft[..2].get(i).copied());
                 let verified = session.verify(step, draft, &mut choose).expect("verified");

@@ -21,13 +21,13 @@ fn begin(session: &mut Session<'_>) -> (SourceId, HypothesisId) {
 
 /// Every call of `session` with one of the two handles is an error.
 fn assert_unknown(what: &str, session: &mut Session<'_>, sentence: SourceId, row: HypothesisId) {
-    let no_row = Some(SessionError::UnknownRow { found: row.slot() });
-    let step = [StepRow { row, token: 1 }];
+    let no_row = Some(SessionError::UnknownHypothesis { found: row.slot() });
+    let step = [StepRow { hypothesis: row, token: 1 }];
     assert_eq!(session.step(&step).err(), no_row, "{what}");
     assert_eq!(session.step_argmax(&step, &|_, _| false).err(), no_row, "{what}");
     assert_eq!(session.prefill(row, &[1], None).err(), no_row, "{what}");
     assert_eq!(session.fork(row).err(), no_row, "{what}");
-    assert_eq!(session.row_len(row).err(), no_row, "{what}");
+    assert_eq!(session.hypothesis_len(row).err(), no_row, "{what}");
     assert_eq!(session.release(row).err(), no_row, "{what}");
     let no_sentence = Some(SessionError::UnknownSentence { found: sentence.slot() });
     assert_eq!(session.start(sentence).err(), no_sentence, "{what}");
@@ -50,9 +50,9 @@ fn a_handle_is_unknown_in_another_session() {
     assert_unknown("a's in b", &mut b, of_a.0, of_a.1);
     assert_unknown("b's in a", &mut a, of_b.0, of_b.1);
     // Neither session has changed.
-    assert_eq!((a.row_len(of_a.1), b.row_len(of_b.1)), (Ok(0), Ok(0)));
-    a.step(&[StepRow { row: of_a.1, token: 1 }]).expect("its own");
-    b.step(&[StepRow { row: of_b.1, token: 1 }]).expect("its own");
+    assert_eq!((a.hypothesis_len(of_a.1), b.hypothesis_len(of_b.1)), (Ok(0), Ok(0)));
+    a.step(&[StepRow { hypothesis: of_a.1, token: 1 }]).expect("its own");
+    b.step(&[StepRow { hypothesis: of_b.1, token: 1 }]).expect("its own");
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn a_handle_is_unknown_in_a_session_in_the_same_memory() {
         for &(sentence, row) in &gone {
             assert_unknown("in use", &mut session, sentence, row);
         }
-        assert_eq!(session.row_len(own.1), Ok(0));
+        assert_eq!(session.hypothesis_len(own.1), Ok(0));
         gone.push(own);
     }
 }

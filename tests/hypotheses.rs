@@ -1,7 +1,7 @@
 //! A plan has space for as many hypotheses as it states, in every order of start, fork, release, step and
 //! prefill. Each hypothesis reads its own earlier tokens and no others.
 //!
-//! Tests in `src/session/kv_slots.rs` run more than a million operations on the slot table alone. Here a
+//! Tests in `src/kv/slots.rs` run more than a million operations on the slot table alone. Here a
 //! whole session runs, and its logits are compared bit by bit with those of the same tokens stepped in a
 //! session that does nothing else.
 
@@ -45,7 +45,7 @@ impl Alone<'_> {
             let row = session.start(sentence[0]).expect("a row");
             let mut bits = Vec::new();
             for &token in tokens {
-                let logits = session.step(&[StepRow { row, token }]).expect("stepped");
+                let logits = session.step(&[StepRow { hypothesis: row, token }]).expect("stepped");
                 bits = logits.iter().map(|x| x.to_bits()).collect();
             }
             bits
@@ -143,7 +143,7 @@ fn run(beams: usize, operations: usize) -> Done {
                     }
                 }
                 let step = |&(at, i, token): &(usize, usize, u32)| StepRow {
-                    row: tenants[at].rows[i].0,
+                    hypothesis: tenants[at].rows[i].0,
                     token,
                 };
                 let request: Vec<StepRow> = steps.iter().map(step).collect();
@@ -160,7 +160,7 @@ fn run(beams: usize, operations: usize) -> Done {
             _ => {}
         }
         for (row, tokens) in &tenants[at].rows {
-            assert_eq!(session.row_len(*row), Ok(tokens.len()));
+            assert_eq!(session.hypothesis_len(*row), Ok(tokens.len()));
         }
     }
     done
@@ -187,26 +187,26 @@ fn a_released_hypothesis_frees_its_space() {
     let mut sentence = [SourceId::default()];
     session.encode(&SOURCES[..1], &mut sentence).expect("encoded");
     let parent = session.start(sentence[0]).expect("a row");
-    session.step(&[StepRow { row: parent, token: 3 }]).expect("stepped");
+    session.step(&[StepRow { hypothesis: parent, token: 3 }]).expect("stepped");
     let child = session.fork(parent).expect("a fork");
     session.release(parent).expect("released");
     let other = session.start(sentence[0]).expect("one lives, two are planned");
     assert_eq!(
         session.start(sentence[0]).err(),
-        Some(SessionError::NoFreeRow { sentence: 0, beams: 2 })
+        Some(SessionError::NoFreeHypothesis { sentence: 0, beams: 2 })
     );
-    // The new hypothesis takes the row slot of the parent. The child still reads the keys of the
+    // The new hypothesis takes the hypothesis slot of the parent. The child still reads the keys of the
     // parent.
     for token in [1, 2, 5] {
-        session.step(&[StepRow { row: other, token }]).expect("stepped");
+        session.step(&[StepRow { hypothesis: other, token }]).expect("stepped");
     }
     let bits = |logits: &mut [f32]| logits.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
-    let found = bits(session.step(&[StepRow { row: child, token: 4 }]).expect("stepped"));
+    let found = bits(session.step(&[StepRow { hypothesis: child, token: 4 }]).expect("stepped"));
     session.clear();
     session.encode(&SOURCES[..1], &mut sentence).expect("encoded");
     let row = session.start(sentence[0]).expect("a row");
-    session.step(&[StepRow { row, token: 3 }]).expect("stepped");
-    let expected = bits(session.step(&[StepRow { row, token: 4 }]).expect("stepped"));
+    session.step(&[StepRow { hypothesis: row, token: 3 }]).expect("stepped");
+    let expected = bits(session.step(&[StepRow { hypothesis: row, token: 4 }]).expect("stepped"));
     assert_eq!(found, expected);
 }
 
@@ -262,7 +262,7 @@ fn a_prefill_after_forks_has_the_bits_of_steps() {
             if round < 5 {
                 let longest = (0..rows.len()).max_by_key(|&i| rows[i].1.len()).expect("rows");
                 session.release(rows.swap_remove(longest).0).expect("released");
-                session.step(&[StepRow { row: rows[0].0, token: 3 }]).expect("stepped");
+                session.step(&[StepRow { hypothesis: rows[0].0, token: 3 }]).expect("stepped");
                 rows[0].1.push(3);
             }
         }
@@ -275,7 +275,7 @@ fn a_prefill_after_forks_has_the_bits_of_steps() {
             let row = alone.start(sentence[0]).expect("a row");
             let mut expected = Vec::new();
             for &token in tokens {
-                let logits = alone.step(&[StepRow { row, token }]).expect("stepped");
+                let logits = alone.step(&[StepRow { hypothesis: row, token }]).expect("stepped");
                 expected = logits.iter().map(|x| x.to_bits()).collect();
             }
             assert_eq!(*found, expected, "{isa}");
@@ -297,8 +297,8 @@ impl Probe for Keys {
     }
 
     fn look(&mut self, view: &View<'_>) {
-        if view.place.block == Some(simdformer::trace::Block::Own) && view.row.is_some() {
-            assert_eq!(view.row, Some(self.row));
+        if view.place.block == Some(simdformer::trace::Block::Own) && view.hypothesis.is_some() {
+            assert_eq!(view.hypothesis, Some(self.row));
             assert_eq!(view.columns, view.position + view.rows);
             for (i, weights) in view.iter().enumerate() {
                 let (sees, hidden) = weights.split_at(view.position + i + 1);

@@ -122,8 +122,11 @@ fn use_up(session: &mut Session) -> Vec<u32> {
         loop {
             let steps: Vec<StepRow> = rows
                 .iter()
-                .filter(|&&row| session.row_len(row).expect("a row") < limits.target_tokens)
-                .map(|&row| StepRow { row, token: random.below(config.target_vocab) as u32 })
+                .filter(|&&row| session.hypothesis_len(row).expect("a row") < limits.target_tokens)
+                .map(|&row| StepRow {
+                    hypothesis: row,
+                    token: random.below(config.target_vocab) as u32,
+                })
                 .collect();
             if steps.is_empty() {
                 break;
@@ -277,11 +280,14 @@ fn a_request_beyond_the_plan_names_the_limit() {
     assert_eq!(session.prefill(row, &[1; 5], None).err(), beyond("target_tokens", 4, 5));
     session.prefill(row, &[1; 3], None).expect("prefilled");
     assert_eq!(session.prefill(row, &[1; 2], None).err(), beyond("target_tokens", 4, 5));
-    let step = [StepRow { row, token: 1 }];
+    let step = [StepRow { hypothesis: row, token: 1 }];
     session.step(&step).expect("stepped");
     assert_eq!(session.step(&step).err(), beyond("target_tokens", 4, 5));
     assert_eq!(session.step(&[step[0]; 4]).err(), beyond("sentences * beams", 3, 4));
-    assert_eq!(session.fork(row).err(), Some(SessionError::NoFreeRow { sentence: 0, beams: 1 }));
+    assert_eq!(
+        session.fork(row).err(),
+        Some(SessionError::NoFreeHypothesis { sentence: 0, beams: 1 })
+    );
     let mut none = [SourceId::default(); 2];
     assert_eq!(
         session.encode(&[&[1], &[1]], &mut none).err(),
@@ -300,7 +306,7 @@ fn the_first_id_after_the_vocabulary_is_an_error() {
     session.encode(&[&[1, 2]], &mut sentence).expect("encoded");
     let row = session.start(sentence[0]).expect("a row");
     let vocabulary = model.config().target_vocab;
-    let step = [StepRow { row, token: vocabulary as u32 }];
+    let step = [StepRow { hypothesis: row, token: vocabulary as u32 }];
     let error = SessionError::Token { index: 0, vocabulary, found: vocabulary as u32 };
     assert_eq!(session.step(&step).err(), Some(error));
     session.step(&[StepRow { token: vocabulary as u32 - 1, ..step[0] }]).expect("the last id");

@@ -195,7 +195,7 @@ fn step_argmax_gives_the_argmax_of_step() {
         let mut fed = [2, 9, 30, 4];
         for _ in 0..6 {
             let steps = |rows: [simdformer::HypothesisId; 4]| -> [StepRow; 4] {
-                core::array::from_fn(|i| StepRow { row: rows[i], token: fed[i] })
+                core::array::from_fn(|i| StepRow { hypothesis: rows[i], token: fed[i] })
             };
             let logits = session.step(&steps(rows)).expect("stepped").to_vec();
             let best = session.step_argmax(&steps(twins), &banned).expect("stepped").to_vec();
@@ -217,7 +217,7 @@ fn step_argmax_gives_the_argmax_of_step() {
             fed = core::array::from_fn(|i| best[i].min(vocabulary as u32 - 1));
         }
         assert!(session.step_argmax(&[], &banned).expect("nothing to do").is_empty());
-        let twice = [StepRow { row: rows[0], token: 1 }; 2];
+        let twice = [StepRow { hypothesis: rows[0], token: 1 }; 2];
         assert!(session.step_argmax(&twice, &banned).is_err());
     }
 }

@@ -40,7 +40,8 @@ fn healthy(session: &mut Session) -> Vec<u32> {
     let rows = sentences.map(|sentence| session.start(sentence).expect("a row"));
     session.prefill(rows[0], &[2, 9], None).expect("prefilled");
     let fork = session.fork(rows[0]).expect("a fork");
-    let steps = [(rows[0], 3), (rows[1], 4), (fork, 5)].map(|(row, token)| StepRow { row, token });
+    let steps = [(rows[0], 3), (rows[1], 4), (fork, 5)]
+        .map(|(row, token)| StepRow { hypothesis: row, token });
     let logits = session.step(&steps).expect("stepped");
     let mut bits: Vec<u32> = logits.iter().map(|x| x.to_bits()).collect();
     let options = SearchOptions { max_new_tokens: Some(3), start: 2, ..SearchOptions::default() };
@@ -144,7 +145,7 @@ const CALLS: &[(&str, &[&str], Wrong)] = &[
             let (sentence, row) = begin(s);
             s.release(row).expect("released");
             s.start(sentence).expect("a row");
-            error_text(s.step(&[StepRow { row, token: 1 }]))
+            error_text(s.step(&[StepRow { hypothesis: row, token: 1 }]))
         },
     ),
     ("the length of a hypothesis whose sentence has gone", &["hypothesis", "slot 3"], |s| {
@@ -152,21 +153,24 @@ const CALLS: &[(&str, &[&str], Wrong)] = &[
         let (sentence, _) = begin(s);
         let row = s.start(sentence).expect("a row");
         s.release_sentence(sentence).expect("released");
-        error_text(s.row_len(row))
+        error_text(s.hypothesis_len(row))
     }),
-    ("one row twice in a step", &["row slot 0", "twice"], |s| {
-        let step = StepRow { row: begin(s).1, token: 1 };
+    ("one row twice in a step", &["hypothesis slot 0", "twice"], |s| {
+        let step = StepRow { hypothesis: begin(s).1, token: 1 };
         error_text(s.step(&[step, step]))
     }),
     ("a target id outside the vocabulary", &["token 1", "id 4294967295"], |s| {
         let (sentence, row) = begin(s);
         let other = s.start(sentence).expect("a row");
-        error_text(s.step(&[StepRow { row, token: 1 }, StepRow { row: other, token: u32::MAX }]))
+        error_text(s.step(&[
+            StepRow { hypothesis: row, token: 1 },
+            StepRow { hypothesis: other, token: u32::MAX },
+        ]))
     }),
     ("a step past the planned length", &["`target_tokens` = 5", "6"], |s| {
         let (_, row) = begin(s);
         s.prefill(row, &[1; 5], None).expect("prefilled");
-        error_text(s.step(&[StepRow { row, token: 1 }]))
+        error_text(s.step(&[StepRow { hypothesis: row, token: 1 }]))
     }),
     ("more rows than slots", &["`sentences * beams` = 4", "5"], |s| {
         error_text(s.step(&[StepRow::default(); 5]))
@@ -196,24 +200,24 @@ const CALLS: &[(&str, &[&str], Wrong)] = &[
     }),
     ("a draft that was not planned", &["`draft_tokens` = 2", "needs 3"], |s| {
         let row = begin(s).1;
-        error_text(s.verify(StepRow { row, token: 1 }, &[1; 3], &mut |_, _| Ok(None)))
+        error_text(s.verify(StepRow { hypothesis: row, token: 1 }, &[1; 3], &mut |_, _| Ok(None)))
     }),
     ("two drafts that were not planned", &["`draft_tokens` = 2", "needs 4"], |s| {
         let (sentence, row) = begin(s);
         let other = s.start(sentence).expect("a row");
         error_text(s.step_drafts(&[row, other].map(|row| DraftRow {
-            row,
+            hypothesis: row,
             token: 1,
             draft: &[1; 2],
         })))
     }),
     ("an id of a draft outside the vocabulary", &["token 1", "id 131"], |s| {
         let row = begin(s).1;
-        error_text(s.verify_argmax(StepRow { row, token: 1 }, &[1, 131], &|_, _| false))
+        error_text(s.verify_argmax(StepRow { hypothesis: row, token: 1 }, &[1, 131], &|_, _| false))
     }),
     ("an id before a draft outside the vocabulary", &["token 0", "id 132"], |s| {
         let row = begin(s).1;
-        error_text(s.verify(StepRow { row, token: 132 }, &[1], &mut |_, _| Ok(None)))
+        error_text(s.verify(StepRow { hypothesis: row, token: 132 }, &[1], &mut |_, _| Ok(None)))
     }),
     ("a choice that gives up", &["search", "no more"], |s| {
         let row = begin(s).1;
@@ -221,8 +225,9 @@ const CALLS: &[(&str, &[&str], Wrong)] = &[
             0 => Ok(Some(1)),
             _ => Err(SearchError::Processor("no more")),
         };
-        let refused = error_text(s.verify(StepRow { row, token: 1 }, &[1; 2], gives_up));
-        assert_eq!(s.row_len(row), Ok(0), "nothing has changed");
+        let refused =
+            error_text(s.verify(StepRow { hypothesis: row, token: 1 }, &[1; 2], gives_up));
+        assert_eq!(s.hypothesis_len(row), Ok(0), "nothing has changed");
         refused
     }),
     ("a rewind to what never was", &["fed 2 tokens", "back to 3"], |s| {
@@ -413,7 +418,7 @@ fn empty_requests_succeed() {
     assert!(session.step(&[]).expect("no logits").is_empty());
     let (_, row) = begin(&mut session);
     session.prefill(row, &[], Some(&mut |_, _| panic!("no token"))).expect("nothing filled in");
-    assert_eq!(session.row_len(row), Ok(0));
+    assert_eq!(session.hypothesis_len(row), Ok(0));
     let options = SearchOptions { max_length: Some(4), ..SearchOptions::default() };
     let counts = session
         .generate(&[], &options, &mut Hooks::default(), &mut |event| {

@@ -266,7 +266,7 @@ fn a_model_drafts_for_several_as_for_each() {
                         source: &sources[index],
                         target: &targets[index],
                         prompt_len: 1,
-                        living: count,
+                        active: count,
                         ..DraftContext::default()
                     },
                     draft: &mut draft[..6 - index],
@@ -283,7 +283,7 @@ fn a_model_drafts_for_several_as_for_each() {
                     source: &sources[index],
                     target: &targets[index],
                     prompt_len: 1,
-                    living: count,
+                    active: count,
                     ..DraftContext::default()
                 };
                 let len = alone[index].draft(&context, &mut draft[..6 - index]);

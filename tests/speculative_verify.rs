@@ -196,7 +196,7 @@ fn drafted(
     while let (Some(&token), Some(&position)) =
         (search.rows().tokens.first(), search.rows().positions.first())
     {
-        assert_eq!(session.row_len(row), Ok(position as usize));
+        assert_eq!(session.hypothesis_len(row), Ok(position as usize));
         let mut guess = draft(&tokens);
         guess.truncate(DRAFT.min(limits.target_tokens - 1 - position as usize));
         let before = tokens.len();
@@ -209,7 +209,7 @@ fn drafted(
             search.advance(logits, &mut Hooks::default(), Some(&mut on_token))?;
             Ok(search.rows().tokens.first().copied())
         };
-        let step = StepRow { row, token };
+        let step = StepRow { hypothesis: row, token };
         let Verified { accepted, next } = session.verify(step, &guess, choose).expect("verified");
         assert_eq!(tokens.len() - before, accepted + 1, "one more than was accepted");
         assert_eq!(tokens[before..][..accepted], guess[..accepted]);
@@ -343,7 +343,7 @@ fn drafts_of_many_rows_have_the_bits_of_steps() {
                 }
                 let drafts: Vec<DraftRow<'_>> = core::iter::zip(&taken, &tokens)
                     .map(|(&row, tokens)| DraftRow {
-                        row: rows[row],
+                        hypothesis: rows[row],
                         token: tokens[0],
                         draft: &tokens[1..],
                     })
@@ -357,10 +357,11 @@ fn drafts_of_many_rows_have_the_bits_of_steps() {
                     steps.encode(&[sources[row % 3]], &mut sentence).expect("encoded");
                     let twin = steps.start(sentence[0]).expect("a row");
                     for &token in &fed[row] {
-                        steps.step(&[StepRow { row: twin, token }]).expect("stepped");
+                        steps.step(&[StepRow { hypothesis: twin, token }]).expect("stepped");
                     }
                     for &token in tokens {
-                        let step = steps.step(&[StepRow { row: twin, token }]).expect("stepped");
+                        let step =
+                            steps.step(&[StepRow { hypothesis: twin, token }]).expect("stepped");
                         let same = core::iter::zip(&*step, logits.next().expect("a row"));
                         assert!(same.into_iter().all(|(a, b)| a.to_bits() == b.to_bits()));
                     }
@@ -368,7 +369,7 @@ fn drafts_of_many_rows_have_the_bits_of_steps() {
                     session.rewind(rows[row], stays).expect("rewound");
                     fed[row].extend(tokens);
                     fed[row].truncate(stays);
-                    assert_eq!(session.row_len(rows[row]), Ok(stays));
+                    assert_eq!(session.hypothesis_len(rows[row]), Ok(stays));
                 }
                 assert!(logits.next().is_none());
                 // Replace one row by a fork of the rewound row.
@@ -401,13 +402,13 @@ fn the_argmax_along_a_draft() {
         let banned = |place: usize, id: u32| place == 30 || id.is_multiple_of(place as u32 % 5 + 2);
         let mut best = vec![2];
         for place in 0..30 {
-            let step = StepRow { row, token: best[place] };
+            let step = StepRow { hypothesis: row, token: best[place] };
             best.extend(session.step_argmax(&[step], &|_, id| banned(place, id)).expect("stepped"));
         }
         let mut random = Random(3);
         for _ in 0..30 {
             session.rewind(row, 0).expect("rewound");
-            while let Ok(len @ ..=30) = session.row_len(row) {
+            while let Ok(len @ ..=30) = session.hypothesis_len(row) {
                 let mut draft = best[len + 1..].to_vec();
                 draft.truncate(random.below(8));
                 let wrong = random.below(9);
@@ -415,12 +416,12 @@ fn the_argmax_along_a_draft() {
                     *token ^= 1;
                 }
                 let accepted = wrong.min(draft.len());
-                let step = StepRow { row, token: best[len] };
+                let step = StepRow { hypothesis: row, token: best[len] };
                 let ban = |i: usize, id: u32| banned(len + i, id);
                 let verified = session.verify_argmax(step, &draft, &ban).expect("verified");
                 let next = best.get(len + accepted + 1).copied();
                 assert_eq!(verified, Verified { accepted, next }, "{isa} {len}");
-                assert_eq!(session.row_len(row), Ok(len + accepted + 1));
+                assert_eq!(session.hypothesis_len(row), Ok(len + accepted + 1));
             }
         }
         assert!(session.step_drafts_argmax(&[], &|_, _| false).expect("nothing to do").is_empty());
@@ -437,24 +438,24 @@ fn wrong_drafts_are_the_errors_of_steps() {
     let mut sentence = [SourceId::default()];
     session.encode(&[&[5, 9, 0]], &mut sentence).expect("encoded");
     let row = session.start(sentence[0]).expect("a row");
-    let step = DraftRow { row, token: 1, draft: &[1] };
+    let step = DraftRow { hypothesis: row, token: 1, draft: &[1] };
     let twice = session.step_drafts(&[step, step]).map(|_| ());
-    assert_eq!(twice, Err(SessionError::RowTwice { found: row.slot() }));
+    assert_eq!(twice, Err(SessionError::RepeatedHypothesis { found: row.slot() }));
     let many = session.step_drafts(&[DraftRow::default(); 3]).map(|_| ());
     let (limit, expected_at_most, found) = ("sentences * beams", 2, 3);
     assert_eq!(many, Err(SessionError::BeyondPlan { limit, expected_at_most, found }));
-    assert_eq!(session.row_len(row), Ok(0));
+    assert_eq!(session.hypothesis_len(row), Ok(0));
     session.prefill(row, &[1; 10], None).expect("prefilled");
     let (limit, expected_at_most, found) = ("target_tokens", 12, 13);
-    let long = session.verify_argmax(StepRow { row, token: 1 }, &[1; 2], &|_, _| false);
+    let long = session.verify_argmax(StepRow { hypothesis: row, token: 1 }, &[1; 2], &|_, _| false);
     assert_eq!(long, Err(SessionError::BeyondPlan { limit, expected_at_most, found }));
-    assert_eq!(session.row_len(row), Ok(10));
+    assert_eq!(session.hypothesis_len(row), Ok(10));
     session.release(row).expect("released");
-    let gone = Err(SessionError::UnknownRow { found: row.slot() });
+    let gone = Err(SessionError::UnknownHypothesis { found: row.slot() });
     assert_eq!(session.step_drafts(&[step]).map(|_| ()), gone);
     assert_eq!(session.rewind(row, 0), gone);
-    let step = StepRow { row, token: 1 };
-    let gone = Err(SessionError::UnknownRow { found: row.slot() });
+    let step = StepRow { hypothesis: row, token: 1 };
+    let gone = Err(SessionError::UnknownHypothesis { found: row.slot() });
     assert_eq!(session.verify(step, &[1], &mut |_, _| Ok(None)), gone);
     assert_eq!(session.verify_argmax(step, &[1], &|_, _| false), gone);
 }
@@ -478,7 +479,7 @@ fn the_plan_has_memory_for_the_drafts() {
     session.encode(&[&[5, 0]], &mut sentence).expect("encoded");
     let row = session.start(sentence[0]).expect("a row");
     let draft = Random(1).ids(30, 131);
-    let logits = session.step_drafts(&[DraftRow { row, token: 2, draft: &draft }]);
+    let logits = session.step_drafts(&[DraftRow { hypothesis: row, token: 2, draft: &draft }]);
     assert_eq!(logits.expect("stepped").len(), 31 * 131);
     assert!(session.plan().to_string().contains("30 tokens of drafts"));
 }

@@ -24,7 +24,7 @@ struct Recorder(Vec<Seen>);
 
 impl Probe for Recorder {
     fn look(&mut self, view: &View<'_>) {
-        let &View { stage, place, sentence, row, position, columns, .. } = view;
+        let &View { stage, place, sentence, hypothesis: row, position, columns, .. } = view;
         let data: Vec<Vec<f32>> = view.iter().map(<[f32]>::to_vec).collect();
         assert_eq!(data.len(), view.rows);
         assert!(data.iter().all(|row| row.len() == columns), "{stage}");
@@ -97,7 +97,7 @@ fn work(model: &Model, threads: Threads, keep: Option<&mut Recorder>) -> Vec<Vec
         let steps: Vec<StepRow> = rows
             .iter()
             .enumerate()
-            .map(|(i, &row)| StepRow { row, token: (3 * step + 2 * i as u32) % 10 })
+            .map(|(i, &row)| StepRow { hypothesis: row, token: (3 * step + 2 * i as u32) % 10 })
             .collect();
         call!(step(&steps), |logits: &mut [f32]| out.push(bits(logits)));
         if step < 2 {
@@ -234,9 +234,9 @@ fn a_draft_shows_the_views_of_steps() {
                 let mut sentences = [SourceId::default(); 2];
                 session.encode(&SOURCES[..2], &mut sentences).expect("encoded");
                 let row = session.start(sentences[1]).expect("a row");
-                session.step(&[StepRow { row, token: 6 }]).expect("stepped");
+                session.step(&[StepRow { hypothesis: row, token: 6 }]).expect("stepped");
                 let fork = session.fork(row).expect("a fork");
-                session.step(&[StepRow { row, token: 9 }]).expect("stepped");
+                session.step(&[StepRow { hypothesis: row, token: 9 }]).expect("stepped");
                 fork
             };
             let limits = Limits { draft_tokens: 4, ..limits() };
@@ -246,7 +246,9 @@ fn a_draft_shows_the_views_of_steps() {
             let row = begin(&mut session);
             let mut watched = session.traced(&mut steps, &mut scratch).expect("space");
             for token in target {
-                logits.push(bits(watched.step(&[StepRow { row, token }]).expect("stepped")));
+                logits.push(bits(
+                    watched.step(&[StepRow { hypothesis: row, token }]).expect("stepped"),
+                ));
             }
             for right in 0..target.len() {
                 let mut draft: Vec<u32> = target[1..].to_vec();
@@ -264,7 +266,7 @@ fn a_draft_shows_the_views_of_steps() {
                     row.fill(f32::NAN);
                     Ok(target.get(at + 1).copied())
                 };
-                let first = StepRow { row, token: target[0] };
+                let first = StepRow { hypothesis: row, token: target[0] };
                 let verified = watched.verify(first, &draft, &mut choose).expect("verified");
                 let next = target.get(right + 1).copied();
                 assert_eq!(verified, Verified { accepted: right, next });
@@ -272,7 +274,8 @@ fn a_draft_shows_the_views_of_steps() {
                 let mut after = Recorder::default();
                 let mut watched = session.traced(&mut after, &mut scratch).expect("space");
                 for &token in &target[right + 1..] {
-                    let step = watched.step(&[StepRow { row, token }]).expect("stepped");
+                    let step =
+                        watched.step(&[StepRow { hypothesis: row, token }]).expect("stepped");
                     found.push(bits(step));
                 }
                 assert_eq!(found, logits);
@@ -315,7 +318,7 @@ fn each_row_of_a_step_shows_its_own_position() {
     let mut keep = Recorder::default();
     let mut watched = session.traced(&mut keep, &mut scratch).expect("space");
     watched.prefill(first, &[1, 4, 2], None).expect("prefilled");
-    let steps = [second, first].map(|row| StepRow { row, token: 3 });
+    let steps = [second, first].map(|row| StepRow { hypothesis: row, token: 3 });
     watched.step(&steps).expect("stepped");
     watched.prefill(second, &[1, 4, 2], None).expect("prefilled");
     let mut encodings = vec![Vec::new(); 4];
@@ -344,7 +347,7 @@ fn steps_show_the_views_of_a_prefill() {
         let mut watched = session.traced(keep, &mut scratch).expect("space");
         if stepping {
             for token in target {
-                watched.step(&[StepRow { row, token }]).expect("stepped");
+                watched.step(&[StepRow { hypothesis: row, token }]).expect("stepped");
             }
         } else {
             watched.prefill(row, &target, Some(&mut |_, _| {})).expect("prefilled");
@@ -404,7 +407,7 @@ fn stages_come_in_the_order_of_figure_1() {
         watched.encode(&SOURCES[..1], &mut sentences).expect("encoded");
         let row = session.start(sentences[0]).expect("a row");
         let mut watched = session.traced(&mut keep, &mut scratch).expect("space");
-        watched.step(&[StepRow { row, token: 1 }]).expect("stepped");
+        watched.step(&[StepRow { hypothesis: row, token: 1 }]).expect("stepped");
 
         let mut expected = Vec::new();
         let mut add = |side: Side, layer: Option<usize>, block: Option<Block>, all: Vec<String>| {
@@ -542,6 +545,6 @@ fn alignments_are_cross_attention() {
     let short = scratch.len() - 1;
     let found = align(&mut out, 0, &[0], &mut scratch[..short]);
     assert_eq!(found, Err(SessionError::Scratch { expected: short + 1, found: short }));
-    // Each alignment took a row slot and gave it back.
+    // Each alignment took a hypothesis slot and gave it back.
     assert_eq!(align(&mut out, 0, &[0], &mut scratch), Ok(7));
 }

@@ -262,7 +262,7 @@ fn progress(lesson: &Lesson) -> Section {
 
 fn answers(lesson: &Lesson) -> Section {
     let note = "Without teacher forcing: greedy search feeds the model its own output, from <eos> to \
-                <eos>. src/session/generate.rs";
+                <eos>. src/generate/decode_loop.rs";
     let mut section = Section::new("answer", "Greedy search", note);
     for (pair, answer) in SENTENCES.iter().zip(&lesson.answers) {
         let verdict = if text(answer) == pair[1] { "right" } else { "wrong" };

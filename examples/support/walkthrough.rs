@@ -112,7 +112,7 @@ struct Recorder(Vec<Seen>);
 
 impl Probe for Recorder {
     fn look(&mut self, view: &View<'_>) {
-        let &View { stage, place, sentence, row, position, .. } = view;
+        let &View { stage, place, sentence, hypothesis: row, position, .. } = view;
         let rows = view.iter().map(<[f32]>::to_vec).collect();
         self.0.push(Seen { stage, place, sentence, from_source: row.is_none(), position, rows });
     }

@@ -1,11 +1,9 @@
-//! Planned memory: one buffer divided into ranges, the KV caches in it, and a table of the bytes of each part.
+//! Planned memory: one buffer, divided into ranges before anything runs, and a table of the bytes of each part.
 
 mod arena;
-mod cache;
-mod error;
-mod table;
+mod buffer;
 
-pub(crate) use arena::{Buffer, Planner, bytes, bytes_mut, cut, words, words_mut, zeros};
-pub(crate) use cache::{Caches, CachesShape};
-pub(crate) use error::MemoryError;
-pub(crate) use table::ByteTable;
+pub(crate) use arena::{ByteTable, MemoryError, Planner, Span, Splitter, arena};
+#[cfg(feature = "train")]
+pub(crate) use buffer::cut;
+pub(crate) use buffer::{Buffer, bytes, bytes_mut, zeros};

@@ -9,7 +9,7 @@ use super::layer_observer::LayerObserver;
 use super::pass::{SourcePass, TargetPass, Workspace};
 use super::weights::Decoder;
 use crate::config::Side;
-use crate::memory::Caches;
+use crate::kv::Caches;
 use simdformer_kernels::Error as KernelError;
 
 impl Decoder {

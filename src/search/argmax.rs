@@ -9,6 +9,7 @@ use super::options::{SearchOptions, Strategy};
 use super::pipeline::{Hooks, OnToken};
 use super::processors::NoSourceNgram;
 use super::search::{NONE, Progress, Search};
+use core::fmt;
 
 /// `u32::MAX`: marks a row without a best token; the caller supplies its logits instead.
 pub const UNDECIDED: u32 = simdformer_kernels::pruned_argmax::UNDECIDED;
@@ -17,6 +18,12 @@ pub const UNDECIDED: u32 = simdformer_kernels::pruned_argmax::UNDECIDED;
 #[derive(Clone, Copy)]
 pub struct TokenMask<'b, 'a> {
     search: &'b Search<'a>,
+}
+
+impl fmt::Debug for TokenMask<'_, '_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TokenMask").finish_non_exhaustive()
+    }
 }
 
 impl TokenMask<'_, '_> {

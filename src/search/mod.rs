@@ -90,7 +90,6 @@
 mod argmax;
 mod beam;
 mod beam_sampling;
-mod debug;
 mod draft;
 mod error;
 mod filters;

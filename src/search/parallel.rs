@@ -135,7 +135,7 @@ impl<'a> Search<'a> {
         buffers: &mut Scratch<'_>,
     ) {
         let vocabulary = self.shape.vocabulary;
-        let Some(words) = result_words(self.shape.candidates) else { return };
+        let words = result_words(self.shape.candidates);
         if parallelism.threads() < 2 || logits.len() != self.rows * vocabulary {
             return;
         }
@@ -316,8 +316,7 @@ pub(super) fn prepared<'m>(
     options: &SearchOptions,
     row: u32,
 ) -> Prepared<'m> {
-    let words = HEAD + 2 * shape.candidates;
-    let result = results.chunks_exact(words).nth(row as usize);
+    let result = results.chunks_exact(result_words(shape.candidates)).nth(row as usize);
     let Some(&[state, a, b, ref lists @ ..]) = result.filter(|_| any) else {
         return Prepared::Open;
     };

@@ -1,5 +1,6 @@
 //! The order in which processors apply.
 
+use core::fmt;
 use core::ops::ControlFlow;
 
 use super::error::SearchError;
@@ -116,6 +117,12 @@ pub struct Hooks<'h> {
     /// Sees the scores before and after each rule, and the candidates of beam search. Does not change a result. With an
     /// observer, the search runs on the calling thread and computes all logits.
     pub observer: Option<Observer<'h>>,
+}
+
+impl fmt::Debug for Hooks<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hooks").field("processors", &self.processors.len()).finish_non_exhaustive()
+    }
 }
 
 impl Hooks<'_> {

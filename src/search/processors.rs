@@ -6,6 +6,7 @@
 
 use super::SearchError;
 use super::logits::log_softmax;
+use core::fmt;
 
 /// The information that a processor gets with a row of scores.
 #[derive(Clone, Copy, Debug)]
@@ -345,6 +346,12 @@ impl LogitsProcessor for BadWords<'_> {
 pub struct AllowedPrefix<'f> {
     /// The function.
     pub tokens: &'f mut dyn AllowedTokens,
+}
+
+impl fmt::Debug for AllowedPrefix<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AllowedPrefix").finish_non_exhaustive()
+    }
 }
 
 impl AllowedPrefix<'_> {

@@ -1,11 +1,12 @@
 //! The state machine: it admits sentences, returns rows, takes logits and stores the finished hypotheses.
 
+use core::fmt;
 use core::ops::ControlFlow;
 
 use super::error::SearchError;
 use super::options::{SearchLimits, SearchOptions, Strategy, tokens};
 use super::pipeline::{Hooks, OnToken, Token};
-use super::state::{Memory, Shape};
+use super::state::{Memory, MemoryRanges, Shape};
 
 /// Marks a missing token, row or slot.
 pub(super) const NONE: u32 = u32::MAX;
@@ -212,6 +213,12 @@ pub struct Search<'a> {
     failed: Option<u32>,
 }
 
+impl fmt::Debug for Search<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Search").field("rows", &self.rows().len()).finish_non_exhaustive()
+    }
+}
+
 /// The number of 4-byte words that any search within the limits needs.
 ///
 /// # Errors
@@ -227,7 +234,7 @@ pub fn words(limits: &SearchLimits) -> Result<usize, SearchError> {
     if small.into_iter().any(|n| n.is_none_or(|n| n >= NONE as usize)) {
         return Err(SearchError::TooLarge);
     }
-    Memory::words(&shape).ok_or(SearchError::TooLarge)
+    Ok(MemoryRanges::new(&shape).map_err(|_| SearchError::TooLarge)?.len())
 }
 
 impl<'a> Search<'a> {
@@ -247,8 +254,9 @@ impl<'a> Search<'a> {
         }
         options.validate(limits)?;
         let shape = Shape::of_options(options, limits);
-        let mut memory =
-            Memory::carve(&shape, memory).ok_or(SearchError::Memory { expected, found })?;
+        // Cannot fail: the memory of the limits has space for these options.
+        let ranges = MemoryRanges::new(&shape).map_err(|_| SearchError::TooLarge)?;
+        let mut memory = ranges.split(memory).map_err(|_| SearchError::TooLarge)?;
         memory.phase.fill(VACANT);
         memory.row_count.fill(0);
         let scratch = core::mem::take(&mut memory.scratch);

@@ -10,8 +10,8 @@ const SCRATCHES: usize = 4;
 pub(super) const HEAD: usize = 3;
 
 /// Words of the result of a row: a state, two numbers, and the scores and ids of the best continuations.
-pub(super) fn result_words(candidates: usize) -> Option<usize> {
-    candidates.checked_mul(2)?.checked_add(HEAD)
+pub(super) const fn result_words(candidates: usize) -> usize {
+    candidates.saturating_mul(2).saturating_add(HEAD)
 }
 
 /// The dimensions that determine the size of the memory and the offsets in it.
@@ -84,129 +84,99 @@ fn candidates(end_tokens: usize, beams: usize) -> usize {
     end_tokens.saturating_add(1).max(2).saturating_mul(beams)
 }
 
-fn product(factors: &[usize]) -> Option<usize> {
-    factors.iter().try_fold(1usize, |total, &factor| total.checked_mul(factor))
-}
+crate::memory::arena! {
+    /// The fields are described by their contents; `[s]` is per sentence, `[s][b]` per sequence slot.
+    pub(super) struct MemoryRanges, Memory(shape: &Shape) {
+        /// `[s]` one of the phase codes of [`super::search`].
+        phase: u32 = [shape.sentences];
+        /// `[s]` tokens of the prompt: decoder start and prefix.
+        prompt_len: u32 = [shape.sentences];
+        /// `[s]` tokens in the histories, including the token to feed next.
+        len: u32 = [shape.sentences];
+        /// `[s]` maximum history length of this sentence.
+        max_len: u32 = [shape.sentences];
+        /// `[s]` low and high word of the random stream.
+        stream_low: u32 = [shape.sentences];
+        /// See `stream_low`.
+        stream_high: u32 = [shape.sentences];
+        /// `[s]` first token to force, or [`super::search::NONE`].
+        forced_bos: u32 = [shape.sentences];
+        /// `[s]` number of source tokens.
+        source_len: u32 = [shape.sentences];
+        /// `[s][source]` source tokens, if an option reads them.
+        source: u32 = [shape.sentences, shape.source];
+        /// `[s]` generated tokens already streamed (beam search).
+        emitted: u32 = [shape.sentences];
+        /// `[s]` index of its first row in this step.
+        first_row: u32 = [shape.sentences];
+        /// `[s]` number of its rows in this step.
+        row_count: u32 = [shape.sentences];
+        /// `[s]` number of draft tokens, which are stored after the history.
+        draft_len: u32 = [shape.sentences];
 
-/// One list of fields defines the struct, its size and its layout, so that they always agree.
-macro_rules! memory {
-    ($shape:ident; $($(#[$doc:meta])* $name:ident: $word:ty = $size:expr;)*) => {
-        /// The fields are described by their contents; `[s]` is per sentence, `[s][b]` per sequence slot.
-        pub(super) struct Memory<'a> {
-            $($(#[$doc])* pub(super) $name: &'a mut [$word],)*
-        }
+        /// `[s][b][target]` tokens of an active sequence; in greedy search and sampling also of a finished one.
+        history: u32 = [shape.sentences, shape.width, shape.target];
+        /// `[s][b]` sum of log-probabilities.
+        score: f32 = [shape.sentences, shape.width];
+        /// `[s][b]` tokens in the history of a sequence (greedy search and sampling).
+        sequence_len: u32 = [shape.sentences, shape.width];
+        /// `[s][b]` 1 for sequences that continue.
+        alive: u32 = [shape.sentences, shape.width];
+        /// `[s][b]` row of this step that the sequence reads.
+        row: u32 = [shape.sentences, shape.width];
+        /// `[s][b]` row of the previous step that the sequence continues.
+        parent: u32 = [shape.sentences, shape.width];
 
-        impl<'a> Memory<'a> {
-            /// Words of all fields; `None` if they cannot be addressed.
-            pub(super) fn words($shape: &Shape) -> Option<usize> {
-                let mut total = 0usize;
-                $(total = total.checked_add(product(&$size)?)?;)*
-                Some(total)
-            }
+        /// `[s][b][target]` finished hypotheses of beam search.
+        finished: u32 = [shape.sentences, shape.width, shape.target];
+        /// `[s][b]` scores of the finished hypotheses.
+        finished_score: f32 = [shape.sentences, shape.width];
+        /// `[s][b]` lengths of the finished hypotheses, prompt included.
+        finished_len: u32 = [shape.sentences, shape.width];
+        /// `[s][b]` indices of finished hypotheses in the group, best score first; over all groups after the sentence
+        /// is done.
+        order: u32 = [shape.sentences, shape.width];
+        /// `[s][g]` number of finished hypotheses of the group.
+        finished_count: u32 = [shape.sentences, shape.groups];
+        /// `[s][g]` 1 for groups that are done.
+        group_done: u32 = [shape.sentences, shape.groups];
 
-            /// Splits `words` into the fields; `None` if there are too few words.
-            pub(super) fn carve($shape: &Shape, words: &'a mut [u32]) -> Option<Self> {
-                $(
-                    let ($name, words) = words.split_at_mut_checked(product(&$size)?)?;
-                    let $name = bytemuck::cast_slice_mut::<u32, $word>($name);
-                )*
-                let _ = words;
-                Some(Self { $($name),* })
-            }
-        }
-    };
-}
+        /// `[b][target]` histories of the next step during its construction.
+        next_history: u32 = [shape.width, shape.target];
+        /// `[b]` the beam to continue, or [`super::search::NONE`].
+        next_parent: u32 = [shape.width];
+        /// `[b]` the token to append.
+        next_token: u32 = [shape.width];
+        /// `[b]` the score of the continuation.
+        next_score: f32 = [shape.width];
+        /// `[b]` numbers to subtract from a beam's logits to get log-probabilities: the maximum here, the log-sum in
+        /// `row_log_sum`. Both are 0 if the row already holds log-probabilities.
+        row_max: f32 = [shape.width];
+        /// See `row_max`.
+        row_log_sum: f32 = [shape.width];
+        /// Candidates of one group, best first.
+        candidate_score: f32 = [shape.candidates];
+        /// Slot times vocabulary plus token.
+        candidate: u32 = [shape.candidates];
 
-memory! { shape;
-    /// `[s]` one of the phase codes of [`super::search`].
-    phase: u32 = [shape.sentences];
-    /// `[s]` tokens of the prompt: decoder start and prefix.
-    prompt_len: u32 = [shape.sentences];
-    /// `[s]` tokens in the histories, including the token to feed next.
-    len: u32 = [shape.sentences];
-    /// `[s]` maximum history length of this sentence.
-    max_len: u32 = [shape.sentences];
-    /// `[s]` low and high word of the random stream.
-    stream_low: u32 = [shape.sentences];
-    /// See `stream_low`.
-    stream_high: u32 = [shape.sentences];
-    /// `[s]` first token to force, or [`super::search::NONE`].
-    forced_bos: u32 = [shape.sentences];
-    /// `[s]` number of source tokens.
-    source_len: u32 = [shape.sentences];
-    /// `[s][source]` source tokens, if an option reads them.
-    source: u32 = [shape.sentences, shape.source];
-    /// `[s]` generated tokens already streamed (beam search).
-    emitted: u32 = [shape.sentences];
-    /// `[s]` index of its first row in this step.
-    first_row: u32 = [shape.sentences];
-    /// `[s]` number of its rows in this step.
-    row_count: u32 = [shape.sentences];
-    /// `[s]` number of draft tokens, which are stored after the history.
-    draft_len: u32 = [shape.sentences];
+        /// Rows of this step, in the order of the logits.
+        row_sentence: u32 = [shape.sentences, shape.width];
+        /// See `row_sentence`.
+        row_token: u32 = [shape.sentences, shape.width];
+        /// See `row_sentence`.
+        row_parent: u32 = [shape.sentences, shape.width];
+        /// See `row_sentence`.
+        row_position: u32 = [shape.sentences, shape.width];
 
-    /// `[s][b][target]` tokens of an active sequence; in greedy search and sampling also of a finished one.
-    history: u32 = [shape.sentences, shape.width, shape.target];
-    /// `[s][b]` sum of log-probabilities.
-    score: f32 = [shape.sentences, shape.width];
-    /// `[s][b]` tokens in the history of a sequence (greedy search and sampling).
-    sequence_len: u32 = [shape.sentences, shape.width];
-    /// `[s][b]` 1 for sequences that continue.
-    alive: u32 = [shape.sentences, shape.width];
-    /// `[s][b]` row of this step that the sequence reads.
-    row: u32 = [shape.sentences, shape.width];
-    /// `[s][b]` row of the previous step that the sequence continues.
-    parent: u32 = [shape.sentences, shape.width];
+        /// `[row]` index of the row's first line of logits: one line for each row before it, and one for each token of
+        /// their drafts.
+        row_start: u32 = [shape.sentences, shape.width];
 
-    /// `[s][b][target]` finished hypotheses of beam search.
-    finished: u32 = [shape.sentences, shape.width, shape.target];
-    /// `[s][b]` scores of the finished hypotheses.
-    finished_score: f32 = [shape.sentences, shape.width];
-    /// `[s][b]` lengths of the finished hypotheses, prompt included.
-    finished_len: u32 = [shape.sentences, shape.width];
-    /// `[s][b]` indices of finished hypotheses in the group, best score first; over all groups after the sentence
-    /// is done.
-    order: u32 = [shape.sentences, shape.width];
-    /// `[s][g]` number of finished hypotheses of the group.
-    finished_count: u32 = [shape.sentences, shape.groups];
-    /// `[s][g]` 1 for groups that are done.
-    group_done: u32 = [shape.sentences, shape.groups];
-
-    /// `[b][target]` histories of the next step during its construction.
-    next_history: u32 = [shape.width, shape.target];
-    /// `[b]` the beam to continue, or [`super::search::NONE`].
-    next_parent: u32 = [shape.width];
-    /// `[b]` the token to append.
-    next_token: u32 = [shape.width];
-    /// `[b]` the score of the continuation.
-    next_score: f32 = [shape.width];
-    /// `[b]` numbers to subtract from a beam's logits to get log-probabilities: the maximum here, the log-sum in
-    /// `row_log_sum`. Both are 0 if the row already holds log-probabilities.
-    row_max: f32 = [shape.width];
-    /// See `row_max`.
-    row_log_sum: f32 = [shape.width];
-    /// Candidates of one group, best first.
-    candidate_score: f32 = [shape.candidates];
-    /// Slot times vocabulary plus token.
-    candidate: u32 = [shape.candidates];
-
-    /// Rows of this step, in the order of the logits.
-    row_sentence: u32 = [shape.sentences, shape.width];
-    /// See `row_sentence`.
-    row_token: u32 = [shape.sentences, shape.width];
-    /// See `row_sentence`.
-    row_parent: u32 = [shape.sentences, shape.width];
-    /// See `row_sentence`.
-    row_position: u32 = [shape.sentences, shape.width];
-
-    /// `[row]` index of the row's first line of logits: one line for each row before it, and one for each token of
-    /// their drafts.
-    row_start: u32 = [shape.sentences, shape.width];
-
-    /// `[row]` results of [`super::parallel`].
-    prepared: u32 = [shape.sentences, shape.width, result_words(shape.candidates)?];
-    /// Scratch for processors and sampling, one buffer for each thread.
-    scratch: u32 = [shape.scratches(), shape.scratch_words()];
+        /// `[row]` results of [`super::parallel`].
+        prepared: u32 = [shape.sentences, shape.width, result_words(shape.candidates)];
+        /// Scratch for processors and sampling, one buffer for each thread.
+        scratch: u32 = [shape.scratches(), shape.scratch_words()];
+    }
 }
 
 impl Memory<'_> {

@@ -3,16 +3,20 @@
 //! The tokens of all sources of a call are concatenated and run in one pass. The whole request is checked before
 //! anything runs, so a rejected request changes nothing.
 
+use super::buffers::SessionBuffers;
 use super::error::{SessionError, SourceError};
-use super::handles::SourceId;
 use super::plan::Plan;
 use super::session::{Session, check_limit};
+use super::threads::Threads;
 use crate::config::Side;
 use crate::features::Features;
-use crate::memory::{Caches, cut, words_mut};
+use crate::kv::{Caches, SourceId};
+use crate::model::Model;
 use crate::model::layer_observer::{LayerObserver, NoObserver};
 use crate::model::pass::{SourcePass, Tokens, Workspace};
 use core::ops::Range;
+use simdformer_kernels::Error as KernelError;
+use std::sync::{Mutex, PoisonError};
 
 /// Largest number of sources in one pass of the encoder.
 pub(crate) const SOURCES_PER_CALL: usize = 64;
@@ -54,11 +58,44 @@ impl<'i> Inputs<'i> {
         }
     }
 
+    /// Checks every source before anything runs.
     fn check(self, plan: &Plan) -> Result<(), SessionError> {
         (0..self.len()).try_for_each(|index| match self {
             Self::Tokens(sources) => plan.check_tokens(index, sources[index]),
             Self::Features(sources) => plan.check_features(index, &sources[index]),
         })
+    }
+}
+
+impl Plan {
+    /// Checks the token ids of the source of index `index`.
+    pub(crate) fn check_tokens(&self, index: usize, tokens: &[u32]) -> Result<(), SessionError> {
+        let (limit, expected_at_most) = ("source_tokens", self.limits.source_tokens);
+        let found = tokens.len();
+        let outside = tokens.iter().position(|&id| id as usize >= self.source_vocabulary);
+        let error = if let Some(bins) = self.bins {
+            SourceError::ExpectedFeatures { bins }
+        } else if tokens.is_empty() {
+            SourceError::Empty
+        } else if found > expected_at_most {
+            SourceError::BeyondPlan { limit, expected_at_most, found }
+        } else if let Some(at) = outside {
+            let vocabulary = self.source_vocabulary;
+            SourceError::Token { index: at, vocabulary, found: tokens[at] }
+        } else {
+            return Ok(());
+        };
+        Err(SessionError::Source { index, error })
+    }
+
+    /// Checks the features of the source of index `index`.
+    pub(crate) fn check_features(
+        &self,
+        index: usize,
+        features: &Features<'_>,
+    ) -> Result<(), SessionError> {
+        let error = SourceError::of_features(features, self.bins, self.limits.source_tokens);
+        error.map_or(Ok(()), |error| Err(SessionError::Source { index, error }))
     }
 }
 
@@ -90,7 +127,7 @@ impl Session<'_> {
         sources: &[&[u32]],
         sentences: &mut [SourceId],
     ) -> Result<(), SessionError> {
-        self.encode_with(Inputs::Tokens(sources), sentences, &mut NoObserver)
+        self.encode_inputs(Inputs::Tokens(sources), sentences)
     }
 
     /// As [`Session::encode`], for a model whose encoder reads features instead of token ids.
@@ -117,8 +154,8 @@ impl Session<'_> {
     /// let sound = vec![0.5; 12 * 5];
     /// let mut sentence = [SourceId::default()];
     /// session.encode_features(&[Features::new(&sound, 5)], &mut sentence)?;
-    /// let row = session.start(sentence[0])?;
-    /// # let _ = row;
+    /// let hypothesis = session.start(sentence[0])?;
+    /// # let _ = hypothesis;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn encode_features(
@@ -126,14 +163,14 @@ impl Session<'_> {
         sources: &[Features<'_>],
         sentences: &mut [SourceId],
     ) -> Result<(), SessionError> {
-        self.encode_with(Inputs::Features(sources), sentences, &mut NoObserver)
+        self.encode_inputs(Inputs::Features(sources), sentences)
     }
 
-    pub(crate) fn encode_with<T: LayerObserver>(
+    /// [`Session::encode`] of either kind of source.
+    pub(crate) fn encode_inputs(
         &mut self,
         sources: Inputs<'_>,
         sentences: &mut [SourceId],
-        observer: &mut T,
     ) -> Result<(), SessionError> {
         self.plan.check_decodes()?;
         let limits = self.plan.limits;
@@ -156,29 +193,28 @@ impl Session<'_> {
         let mut start = 0;
         while start < sources.len() {
             let end = sources.len().min(start + SOURCES_PER_CALL);
-            self.encode_chunk(sources.part(start..end), &mut sentences[start..end], observer)?;
+            self.encode_chunk(sources.part(start..end), &mut sentences[start..end])?;
             start = end;
         }
         Ok(())
     }
 
     /// Encodes at most [`SOURCES_PER_CALL`] sources into the lowest free slots.
-    fn encode_chunk<T: LayerObserver>(
+    fn encode_chunk(
         &mut self,
         sources: Inputs<'_>,
         sentences: &mut [SourceId],
-        observer: &mut T,
     ) -> Result<(), SessionError> {
         let mut slots = [0u32; SOURCES_PER_CALL];
         let slots = &mut slots[..sources.len()];
-        let free = self.words(&self.plan.sentence_len).iter().enumerate();
+        let free = self.source_lens().iter().enumerate();
         let free = free.filter(|(_, len)| **len == 0).map(|(slot, _)| slot as u32);
         for (slot, free) in slots.iter_mut().zip(free) {
             *slot = free;
         }
-        self.run_encoder(sources, &[], Some(slots), observer)?;
+        self.run_encoder(sources, &[], Some(slots))?;
         for ((&slot, len), sentence) in slots.iter().zip(sources.positions()).zip(sentences) {
-            *sentence = self.take_sentence(slot, len);
+            *sentence = self.take_sentence(slot, len)?;
         }
         Ok(())
     }
@@ -208,7 +244,7 @@ impl Session<'_> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn encoder_output(&mut self, sources: &[&[u32]]) -> Result<&[f32], SessionError> {
-        self.encoder_output_with(Inputs::Tokens(sources), &[], &mut NoObserver)
+        self.encoder_output_with(Inputs::Tokens(sources), &[])
     }
 
     /// As [`Session::encoder_output`], for a model whose encoder reads features: `[positions, d_model]`, with
@@ -220,7 +256,7 @@ impl Session<'_> {
         &mut self,
         sources: &[Features<'_>],
     ) -> Result<&[f32], SessionError> {
-        self.encoder_output_with(Inputs::Features(sources), &[], &mut NoObserver)
+        self.encoder_output_with(Inputs::Features(sources), &[])
     }
 
     /// As [`Session::encoder_output`], with a type for each token: 0 and 1 for the two texts of a pair, in models that
@@ -235,7 +271,7 @@ impl Session<'_> {
         types: &[&[u32]],
     ) -> Result<&[f32], SessionError> {
         self.check_types(sources, types)?;
-        self.encoder_output_with(Inputs::Tokens(sources), types, &mut NoObserver)
+        self.encoder_output_with(Inputs::Tokens(sources), types)
     }
 
     fn check_types(&self, sources: &[&[u32]], types: &[&[u32]]) -> Result<(), SessionError> {
@@ -259,73 +295,52 @@ impl Session<'_> {
         Ok(())
     }
 
-    pub(crate) fn encoder_output_with<T: LayerObserver>(
+    fn encoder_output_with(
         &mut self,
         sources: Inputs<'_>,
         types: &[&[u32]],
-        observer: &mut T,
     ) -> Result<&[f32], SessionError> {
         let limits = self.plan.limits;
         sources.check(&self.plan)?;
         check_limit("sentences", limits.sentences, sources.len())?;
         let tokens: usize = sources.positions().sum();
         check_limit("batch_tokens", limits.batch_tokens, tokens)?;
-        self.run_encoder(sources, types, None, observer)?;
-        let start = self.plan.x.start;
-        Ok(&self.buffer.floats()[start..start + tokens * self.model.config().d_model])
+        self.run_encoder(sources, types, None)?;
+        Ok(&self.plan.buffers.x.of(self.buffer.floats())[..tokens * self.plan.d_model])
     }
 
     /// Runs the encoder over checked sources. Tokens have type 0 if `types` is empty. With `slots`, stores the keys and
     /// values for cross-attention.
-    fn run_encoder<T: LayerObserver>(
+    fn run_encoder(
         &mut self,
         sources: Inputs<'_>,
         types: &[&[u32]],
         slots: Option<&[u32]>,
-        observer: &mut T,
     ) -> Result<(), SessionError> {
-        let (model, plan) = (&*self.model, &self.plan);
-        let d = model.config().d_model;
+        let Self { model, plan, buffer, threads, probe, .. } = self;
+        let d = plan.d_model;
         let count: usize = sources.positions().sum();
-        let [
+        let SessionBuffers {
+            tokens,
             positions,
-            relative,
+            // No source is empty, so there are at most as many sources as tokens.
+            slots: lengths,
             x,
             h,
             context,
             qkv,
             hidden,
-            scratch,
+            attention_scratch: scratch,
             frames,
             rounded,
-            own,
-            cross,
-            tokens,
-            at,
-            lengths,
-        ] = cut(
-            &mut self.buffer,
-            [
-                &plan.source_positions,
-                &plan.source_relative.range,
-                &plan.x,
-                &plan.h,
-                &plan.context,
-                &plan.qkv,
-                &plan.hidden,
-                &plan.scratch,
-                &plan.frames,
-                &plan.rounded,
-                &plan.own_cache,
-                &plan.cross_cache,
-                &plan.pass_tokens,
-                &plan.pass_positions,
-                // No source is empty, so there are at most as many sources as tokens.
-                &plan.pass_slots,
-            ],
-        )?;
-        let (tokens, at) = (&mut words_mut(tokens)[..count], &mut words_mut(at)[..count]);
-        let lengths = &mut words_mut(lengths)[..sources.len()];
+            source_positions,
+            source_relative,
+            own_cache,
+            cross_cache,
+            ..
+        } = plan.buffers.split(buffer.floats_mut())?;
+        let (tokens, at) = (&mut tokens[..count], &mut positions[..count]);
+        let lengths = &mut lengths[..sources.len()];
         let mut start = 0;
         for (index, (to, len)) in lengths.iter_mut().zip(sources.positions()).enumerate() {
             *to = len as u32;
@@ -341,15 +356,19 @@ impl Session<'_> {
             }
             start += len;
         }
-        let mut caches = Caches { shape: plan.caches, own, cross };
         let (ids, features): (&[u32], &[Features<'_>]) = match sources {
             Inputs::Tokens(_) => (tokens, &[]),
             Inputs::Features(features) => (&[], features),
         };
-        let tokens = Tokens { ids, positions: at, position_table: positions };
-        let relative = plan.source_relative.of(relative);
-        let pass = SourcePass { tokens, features, lengths, slots, relative };
-        let mut work = Workspace {
+        let pass = SourcePass {
+            tokens: Tokens { ids, positions: at, position_table: source_positions },
+            features,
+            lengths,
+            slots,
+            relative: plan.source_relative.of(source_relative),
+        };
+        let caches = Caches { shape: plan.caches, own: own_cache, cross: cross_cache };
+        let work = Workspace {
             x: &mut x[..count * d],
             h: &mut h[..count * d],
             context: &mut context[..count * model.config().attention_dim(Side::Encoder)],
@@ -359,14 +378,31 @@ impl Session<'_> {
             frames,
             rounded,
         };
-        self.threads.run(|parallelism| {
-            let run = model.run(parallelism);
-            model.encoder().run(&run, &pass, &mut work, observer)?;
-            match model.decoder() {
-                Some(decoder) => decoder.keep_memory(&run, &pass, &mut caches, &mut work, observer),
-                None => Ok(()),
+        match probe.as_mut().map(Mutex::get_mut) {
+            None => run_pass((model, threads), &pass, caches, work, &mut NoObserver)?,
+            Some(probe) => {
+                let observer = probe.unwrap_or_else(PoisonError::into_inner);
+                run_pass((model, threads), &pass, caches, work, observer)?;
             }
-        })?;
+        }
         Ok(())
     }
+}
+
+/// Runs the encoder, and writes the cross-attention keys and values of its output.
+fn run_pass<T: LayerObserver>(
+    (model, threads): (&Model, &Threads<'_>),
+    pass: &SourcePass<'_>,
+    mut caches: Caches<'_>,
+    mut work: Workspace<'_>,
+    observer: &mut T,
+) -> Result<(), KernelError> {
+    threads.run(|parallelism| {
+        let run = model.run(parallelism);
+        model.encoder().run(&run, pass, &mut work, observer)?;
+        match model.decoder() {
+            Some(decoder) => decoder.keep_memory(&run, pass, &mut caches, &mut work, observer),
+            None => Ok(()),
+        }
+    })
 }

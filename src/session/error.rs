@@ -64,7 +64,7 @@ pub enum SessionError {
     },
     /// A request is beyond the plan.
     BeyondPlan {
-        /// Which limit of [`crate::Limits`], or `"sentences * beams"`: rows of one step.
+        /// Which limit of [`crate::Limits`], or `"sentences * beams"`: hypotheses of one step.
         limit: &'static str,
         /// Maximum of the plan.
         expected_at_most: usize,
@@ -127,12 +127,12 @@ pub enum SessionError {
         found: u32,
     },
     /// The hypothesis was released, belongs to another session, or is the default.
-    UnknownRow {
+    UnknownHypothesis {
         /// The slot.
         found: u32,
     },
     /// A hypothesis is listed twice in one step.
-    RowTwice {
+    RepeatedHypothesis {
         /// Its slot.
         found: u32,
     },
@@ -144,7 +144,7 @@ pub enum SessionError {
         found: usize,
     },
     /// The sentence has as many hypotheses as planned.
-    NoFreeRow {
+    NoFreeHypothesis {
         /// Slot of the sentence.
         sentence: u32,
         /// Hypotheses of a sentence, [`crate::Limits::beams`].
@@ -314,7 +314,7 @@ impl SourceError {
     }
 
     /// Converts an error of the search about this source.
-    pub(super) fn of(error: SearchError) -> Self {
+    pub(crate) fn of(error: SearchError) -> Self {
         match error {
             SearchError::NotFinite { position, .. } => Self::NotFinite { position },
             SearchError::NothingAllowed { position, .. } => Self::NothingAllowed { position },
@@ -438,31 +438,31 @@ impl fmt::Display for SessionError {
                 f,
                 "no such sentence of this session: slot {found} is free or has another by now"
             ),
-            Self::UnknownRow { found } => write!(
+            Self::UnknownHypothesis { found } => write!(
                 f,
-                "no such hypothesis of this session: row slot {found} is free or has another by now"
+                "no such hypothesis of this session: hypothesis slot {found} is free or has another by now"
             ),
-            Self::RowTwice { found } => write!(f, "row slot {found} is named twice in one step"),
+            Self::RepeatedHypothesis { found } => write!(f, "hypothesis slot {found} is named twice in one step"),
             Self::Rewind { expected_at_most, found } => write!(
                 f,
                 "the hypothesis has been fed {expected_at_most} tokens; it cannot go back to {found}"
             ),
-            Self::NoFreeRow { sentence, beams } => write!(
+            Self::NoFreeHypothesis { sentence, beams } => write!(
                 f,
                 "the sentence in slot {sentence} has all of its planned hypotheses, {beams} (`beams`)"
             ),
             Self::Layer { layers, found } => {
-                write!(f, "the decoder has {layers} layers; layer {found} was asked for")
+                write!(f, "the decoder has {layers} layers; layer {found} was requested")
             }
             Self::Head { heads, found } => {
-                write!(f, "the decoder has {heads} heads; head {found} was asked for")
+                write!(f, "the decoder has {heads} heads; head {found} was requested")
             }
             Self::NoHeads => f.write_str("an alignment takes at least one head; found none"),
             Self::NoLanguages => f.write_str("expected at least one language, found none"),
             Self::Alignment { expected, found } => {
                 write!(f, "the alignment needs {expected} floats; found {found}")
             }
-            Self::Kernel(error) => write!(f, "a kernel refused its operands: {error}"),
+            Self::Kernel(error) => write!(f, "a kernel rejected its operands: {error}"),
             Self::Search(error) => write!(f, "search: {error}"),
         }
     }

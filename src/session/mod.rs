@@ -2,72 +2,48 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `session.rs`, `model_ref.rs`, `threads.rs` | the session; its model, borrowed or shared; its threads |
-//! | `plan.rs`, `plan_table.rs` | computes the buffer from [`Limits`]; prints the bytes of each part |
-//! | `handles.rs`, `generations.rs`, `kv_slots.rs` | handles, their generation numbers, the KV slots of hypotheses |
+//! | `session.rs`, `threads.rs` | the session, its model, borrowed or shared, and its threads |
+//! | `limits.rs`, `plan.rs`, `buffers.rs` | computes the buffers from [`Limits`]; `buffers.rs` lists them |
+//! | `hypotheses.rs` | starts, forks, rewinds and releases sentences and hypotheses |
 //! | `encode.rs` | runs the encoder |
-//! | `step.rs`, `prefill.rs`, `verify.rs`, `pass.rs` | run the decoder; `pass.rs` divides the buffer for one pass |
-//! | `argmax.rs`, `pruning_policy.rs` | the pruned argmax of a step, and when it is used |
-//! | `generate.rs`, `event.rs` | the decoding loop and its events |
-//! | `speculative.rs`, `drafter.rs`, `model_drafter.rs`, `draft_length.rs` | speculative decoding |
-//! | `defaults.rs`, `check.rs` | search options of a checkpoint; checks of a request before it runs |
-//! | `traced.rs`, `language.rs` | a session with a probe; language detection by one step |
+//! | `step.rs` | steps, and the path of every pass through the decoder |
+//! | `prefill.rs`, `verify.rs` | many known tokens in one pass; a draft and its acceptance |
+//! | `pruning_policy.rs` | when a step uses the pruned argmax, and how undecided rows are completed |
+//! | `trace.rs` | a session with a probe; alignments |
 
 // The order of these modules is the order of the methods in the documentation.
 #[expect(clippy::module_inception, reason = "the struct that the module is named after")]
 mod session;
 
-mod defaults;
-
-mod check;
-
-mod generate;
-
-mod speculative;
-
 mod encode;
 
-mod handles;
+mod hypotheses;
 
 mod step;
-
-mod argmax;
 
 mod prefill;
 
 mod verify;
 
-mod traced;
+mod trace;
 
-mod language;
-
+mod buffers;
+mod error;
+mod limits;
+mod plan;
+mod pruning_policy;
 mod threads;
 
-mod debug;
-mod draft_length;
-mod drafter;
-mod error;
-mod event;
-mod generations;
-mod kv_slots;
-mod model_drafter;
-mod model_ref;
-mod pass;
-mod plan;
-mod plan_table;
-mod pruning_policy;
-
-pub use drafter::{DraftContext, DraftRequest, Drafter, PromptLookup, ReferenceDrafter};
+pub(crate) use buffers::{DRAFT_LENGTH_WORDS, LoopBuffers};
+pub(crate) use encode::{Inputs, SOURCES_PER_CALL};
 pub use error::{SessionError, SourceError};
-pub use event::{DecodeStats, Event, Generated, Stop};
-pub use generate::Source;
-pub use handles::{HypothesisId, SourceId};
-pub use model_drafter::ModelDrafter;
-pub use model_ref::ModelRef;
-pub use plan::{Limits, Plan};
+pub use limits::Limits;
+pub use plan::Plan;
 pub use prefill::OnLogits;
-pub use session::Session;
-pub use step::StepRow;
+pub(crate) use pruning_policy::StepOutput;
+pub use session::{ModelRef, Session};
+pub(crate) use session::{check_limit, check_tokens};
+pub use step::{DraftRow, StepRow};
+pub(crate) use step::{Keys, Output};
 pub use threads::Threads;
-pub use traced::TracedSession;
-pub use verify::{DraftRow, TokenSelector, Verified};
+pub use verify::{TokenSelector, Verified};

@@ -72,3 +72,22 @@ pub(super) fn fallback_logits(
     }
     Ok(undecided)
 }
+
+/// The best token of every row. Undecided rows are decided by their logits; `u32::MAX` if all tokens are banned.
+pub(super) fn resolve_undecided<'s>(
+    StepOutput { best, logits }: StepOutput<'s>,
+    vocabulary: usize,
+    banned: Banned<'_>,
+) -> &'s [u32] {
+    for (i, (token, logits)) in best.iter_mut().zip(logits.chunks(vocabulary)).enumerate() {
+        if *token == UNDECIDED {
+            let mut largest = f32::NEG_INFINITY;
+            for (id, &logit) in (0u32..).zip(logits) {
+                if logit > largest && !banned(i, id) {
+                    (*token, largest) = (id, logit);
+                }
+            }
+        }
+    }
+    best
+}

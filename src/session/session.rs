@@ -1,15 +1,19 @@
 //! [`Session`]: a model and its planned buffer.
 
 use super::error::SessionError;
-use super::generations::HandleGenerations;
-use super::model_ref::ModelRef;
-use super::plan::{Limits, Plan};
+use super::limits::Limits;
+use super::plan::Plan;
 use super::pruning_policy::PruningPolicy;
 use super::threads::Threads;
 use crate::config::Side;
-use crate::memory::{Buffer, words, words_mut};
+use crate::kv::HandleGenerations;
+use crate::memory::Buffer;
 use crate::model::Model;
+use crate::trace::TraceObserver;
+use core::fmt;
+use core::ops::Deref;
 use simdformer_kernels::Error as KernelError;
+use std::sync::{Arc, Mutex};
 
 /// A model and the planned buffer in which it runs.
 ///
@@ -21,9 +25,9 @@ use simdformer_kernels::Error as KernelError;
 ///
 /// # Step by step
 ///
-/// An engine with its own scheduler calls the session directly. A session has *sentence slots* and *row slots*. A
-/// sentence slot holds the cross-attention keys and values of one source. A row slot holds one hypothesis about a
-/// sentence. The calls are:
+/// An engine with its own scheduler calls the session directly. A session has *sentence slots* and *hypothesis slots*.
+/// A sentence slot holds the cross-attention keys and values of one source. A hypothesis slot holds one hypothesis
+/// about a sentence. The calls are:
 ///
 /// - [`encode`](Session::encode): encodes sources;
 /// - [`start`](Session::start): starts a hypothesis about a source;
@@ -77,9 +81,9 @@ use simdformer_kernels::Error as KernelError;
 /// let mut search = Search::new(&options, &search_limits, &mut memory)?;
 ///
 /// let mut queue: Vec<&[u32]> = vec![&[8, 0], &[9, 14, 32, 0], &[6, 11, 0], &[6, 11, 0]];
-/// // For each slot of the search: the sentence of the session and its first row.
+/// // For each slot of the search: the sentence of the session and its first hypothesis.
 /// let mut active: Vec<Option<(SourceId, HypothesisId)>> = vec![None; limits.sentences];
-/// // The rows of the last step, in the order of that step, and the rows of this step.
+/// // The hypotheses of the last step, in the order of that step, and the rows of this step.
 /// let (mut before, mut now): (Vec<HypothesisId>, Vec<StepRow>) = (Vec::new(), Vec::new());
 /// let mut translations = Vec::new();
 /// loop {
@@ -99,22 +103,22 @@ use simdformer_kernels::Error as KernelError;
 ///     now.clear();
 ///     for (i, input) in search.rows().iter().enumerate() {
 ///         let parents = &search.rows().parents[..i];
-///         let row = match input.parent {
+///         let hypothesis = match input.parent {
 ///             None => active[input.sentence as usize].expect("an active sentence").1,
 ///             Some(parent) if parents.contains(&parent) => session.fork(before[parent as usize])?,
 ///             Some(parent) => before[parent as usize],
 ///         };
-///         now.push(StepRow { row, token: input.token });
+///         now.push(StepRow { hypothesis, token: input.token });
 ///     }
 ///     // 3. One step of the decoder, then one step of the search.
 ///     let logits = session.step(&now)?;
 ///     search.advance(logits, &mut Hooks::default(), None)?;
-///     // 4. Release rows without a child before rows are forked.
-///     before = now.iter().map(|step| step.row).collect();
+///     // 4. Release hypotheses without a child before others are forked.
+///     before = now.iter().map(|step| step.hypothesis).collect();
 ///     let parents = search.rows().parents;
-///     for (i, &row) in before.iter().enumerate() {
+///     for (i, &hypothesis) in before.iter().enumerate() {
 ///         if !parents.contains(&(i as u32)) {
-///             session.release(row)?;
+///             session.release(hypothesis)?;
 ///         }
 ///     }
 ///     // 5. Release finished sentences.
@@ -147,13 +151,15 @@ use simdformer_kernels::Error as KernelError;
 /// ```
 pub struct Session<'a> {
     pub(super) model: ModelRef<'a>,
-    pub(super) plan: Plan,
+    pub(crate) plan: Plan,
     pub(super) buffer: Buffer<'a>,
-    /// The buffer of the decoding loop; see `generate.rs`.
-    pub(super) search: Buffer<'a>,
+    /// The buffer of the decoding loop; see `generate/decode_loop.rs`.
+    pub(crate) decode_loop: Buffer<'a>,
     pub(super) threads: Threads<'a>,
     pub(super) pruning_policy: PruningPolicy,
     pub(super) generations: HandleGenerations,
+    /// Only [`Session::traced`] sets it. A probe need not be `Sync`, but a session is; the mutex is never locked.
+    pub(super) probe: Option<Mutex<TraceObserver<'a>>>,
 }
 
 impl<'a> Session<'a> {
@@ -182,9 +188,9 @@ impl<'a> Session<'a> {
     pub fn new(model: impl Into<ModelRef<'a>>, limits: Limits) -> Result<Self, SessionError> {
         let model = model.into();
         let plan = Plan::new(&model, limits)?;
-        let search = Buffer::owned(plan.search_floats)?;
-        let buffer = Buffer::owned(plan.floats - plan.search_floats)?;
-        Self::build(model, plan, buffer, search)
+        let buffer = Buffer::owned(plan.buffers.len())?;
+        let decode_loop = Buffer::owned(plan.decode_loop.len())?;
+        Self::build(model, plan, buffer, decode_loop)
     }
 
     /// Creates a session in the caller's `buffer` of at least [`Plan::floats`] floats, with any content. A buffer that
@@ -214,43 +220,56 @@ impl<'a> Session<'a> {
         let model = model.into();
         let plan = Plan::new(&model, limits)?;
         let found = buffer.len();
-        let Some(buffer) = buffer.get_mut(..plan.floats) else {
-            return Err(SessionError::Buffer { expected: plan.floats, found });
+        let Some(buffer) = buffer.get_mut(..plan.floats()) else {
+            return Err(SessionError::Buffer { expected: plan.floats(), found });
         };
-        let (buffer, search) = buffer.split_at_mut(plan.floats - plan.search_floats);
-        Self::build(model, plan, Buffer::Borrowed(buffer), Buffer::Borrowed(search))
+        let (buffer, decode_loop) = buffer.split_at_mut(plan.buffers.len());
+        Self::build(model, plan, Buffer::Borrowed(buffer), Buffer::Borrowed(decode_loop))
     }
 
     fn build(
         model: ModelRef<'a>,
         plan: Plan,
         buffer: Buffer<'a>,
-        search: Buffer<'a>,
+        decode_loop: Buffer<'a>,
     ) -> Result<Self, SessionError> {
-        let (threads, pruning_policy) = (Threads::Serial, PruningPolicy::default());
-        let generations = HandleGenerations::default();
-        let mut session =
-            Self { model, plan, buffer, search, threads, pruning_policy, generations };
+        let mut session = Self {
+            model,
+            plan,
+            buffer,
+            decode_loop,
+            threads: Threads::Serial,
+            pruning_policy: PruningPolicy::default(),
+            generations: HandleGenerations::default(),
+            probe: None,
+        };
         session.write_positions()?;
         session.clear();
         Ok(session)
     }
 
     fn write_positions(&mut self) -> Result<(), KernelError> {
-        let (model, limits) = (&*self.model, self.plan.limits);
-        let floats = self.buffer.floats_mut();
-        for (side, tokens, range) in [
-            (Side::Encoder, limits.source_tokens, self.plan.source_positions.clone()),
-            (Side::Decoder, limits.target_tokens, self.plan.target_positions.clone()),
+        let (model, plan, floats) = (&*self.model, &self.plan, self.buffer.floats_mut());
+        let (limits, ranges) = (plan.limits, &plan.buffers);
+        for (side, tokens, table, relative, relative_tables) in [
+            (
+                Side::Encoder,
+                limits.source_tokens,
+                &ranges.source_positions,
+                &plan.source_relative,
+                &ranges.source_relative,
+            ),
+            (
+                Side::Decoder,
+                limits.target_tokens,
+                &ranges.target_positions,
+                &plan.target_relative,
+                &ranges.target_relative,
+            ),
         ] {
-            model.write_positions(side, tokens, &mut floats[range])?;
-        }
-        for (side, plan) in [
-            (Side::Encoder, &self.plan.source_relative),
-            (Side::Decoder, &self.plan.target_relative),
-        ] {
-            if let Some((buckets, positions)) = plan.buckets {
-                let tables = &mut floats[plan.range.clone()];
+            model.write_positions(side, tokens, table.of_mut(floats))?;
+            if let Some((buckets, positions)) = relative.buckets {
+                let tables = relative_tables.of_mut(floats);
                 model.write_relative(side, buckets, positions, tables)?;
             }
         }
@@ -271,17 +290,19 @@ impl<'a> Session<'a> {
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
+}
 
-    pub(super) fn words(&self, range: &core::ops::Range<usize>) -> &[u32] {
-        words(&self.buffer.floats()[range.clone()])
-    }
-
-    pub(super) fn words_mut(&mut self, range: &core::ops::Range<usize>) -> &mut [u32] {
-        words_mut(&mut self.buffer.floats_mut()[range.clone()])
+impl fmt::Debug for Session<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session")
+            .field("limits", &self.plan.limits)
+            .field("bytes", &self.plan.bytes())
+            .field("free_sentences", &self.free_sentences())
+            .finish_non_exhaustive()
     }
 }
 
-pub(super) fn check_limit(
+pub(crate) fn check_limit(
     limit: &'static str,
     expected_at_most: usize,
     found: usize,
@@ -292,9 +313,50 @@ pub(super) fn check_limit(
     Ok(())
 }
 
-pub(super) fn check_tokens(tokens: &[u32], vocabulary: usize) -> Result<(), SessionError> {
+pub(crate) fn check_tokens(tokens: &[u32], vocabulary: usize) -> Result<(), SessionError> {
     match tokens.iter().position(|&token| token as usize >= vocabulary) {
         Some(index) => Err(SessionError::Token { index, vocabulary, found: tokens[index] }),
         None => Ok(()),
+    }
+}
+
+/// A reference to a model, or an `Arc` of it.
+///
+/// Functions that create a session accept both. With `&model` the session borrows the model. With an `Arc` it borrows
+/// nothing and can move to another thread. An example is at [`Session::new`](crate::Session::new).
+#[derive(Clone, Debug)]
+pub enum ModelRef<'a> {
+    /// Borrowed.
+    Borrowed(&'a Model),
+    /// Shared.
+    Shared(Arc<Model>),
+}
+
+impl Deref for ModelRef<'_> {
+    type Target = Model;
+
+    fn deref(&self) -> &Model {
+        match self {
+            Self::Borrowed(model) => model,
+            Self::Shared(model) => model,
+        }
+    }
+}
+
+impl<'a> From<&'a Model> for ModelRef<'a> {
+    fn from(model: &'a Model) -> Self {
+        Self::Borrowed(model)
+    }
+}
+
+impl From<Arc<Model>> for ModelRef<'_> {
+    fn from(model: Arc<Model>) -> Self {
+        Self::Shared(model)
+    }
+}
+
+impl From<&Arc<Model>> for ModelRef<'_> {
+    fn from(model: &Arc<Model>) -> Self {
+        Self::Shared(Arc::clone(model))
     }
 }

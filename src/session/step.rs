@@ -1,27 +1,78 @@
-//! One decoder step: feeds one token to each of some hypotheses, or also the tokens of a draft.
+//! Steps of the decoder, and the one path from every call that feeds tokens to the model.
 //!
-//! The slot table of each token is first copied from the row of its hypothesis. Hypotheses of different lengths can
-//! therefore be in any order, and beams read shared keys without copies.
+//! [`Session::step`] and its variants check their rows ([`Session::feed`]) and run one pass ([`Session::forward`]). A
+//! prefill and the decoding loop call `forward` directly. `forward` writes down the tokens, positions and KV slots of
+//! the pass, and [`DecoderPass::run`] computes it.
+//!
+//! The slots of the keys of each token are first copied from the slot table of its hypothesis. Hypotheses of different
+//! lengths can therefore be in any order, and beams read shared keys without copies.
 
+use super::buffers::SessionBuffers;
 use super::error::SessionError;
-use super::handles::HypothesisId;
-use super::pass::PassMemory;
-use super::pruning_policy::{Banned, StepOutput, fallback_logits};
-use super::session::{Session, check_limit};
+use super::limits::Limits;
+use super::pruning_policy::{
+    Banned, PruningPolicy, StepOutput, fallback_logits, resolve_undecided,
+};
+use super::session::{Session, check_limit, check_tokens};
+use super::threads::Threads;
+use crate::kv::{Caches, HypothesisId, KvSlots};
+use crate::model::Model;
 use crate::model::blocks::Best;
 use crate::model::layer_observer::{LayerObserver, NoObserver};
-use crate::model::pass::{Past, TargetPass, Tokens};
+use crate::model::pass::{Past, TargetPass, Tokens, Workspace};
+use crate::model::weights::Decoder;
 use crate::search::UNDECIDED;
-use simdformer_kernels::Error as KernelError;
-use simdformer_kernels::Parallelism;
+use simdformer_kernels::{Error as KernelError, Parallelism};
+use std::sync::{Mutex, PoisonError};
 
-/// One hypothesis of a step and its next input token.
+/// One row of a step: a hypothesis and its next input token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StepRow {
     /// The hypothesis.
-    pub row: HypothesisId,
+    pub hypothesis: HypothesisId,
     /// Its next input: an id below the target vocabulary.
     pub token: u32,
+}
+
+/// One hypothesis of a step, its next input token, and a draft of the tokens after it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DraftRow<'d> {
+    /// The hypothesis.
+    pub hypothesis: HypothesisId,
+    /// Its next input: an id below the target vocabulary.
+    pub token: u32,
+    /// The proposed tokens after `token`: ids below the target vocabulary. An empty draft is a plain step.
+    pub draft: &'d [u32],
+}
+
+impl From<StepRow> for DraftRow<'_> {
+    /// A row with an empty draft.
+    fn from(StepRow { hypothesis, token }: StepRow) -> Self {
+        Self { hypothesis, token, draft: &[] }
+    }
+}
+
+/// Called with the logits of a pass, by the threads of the pass.
+pub(crate) type OnThreads<'o> = &'o mut (dyn FnMut(Parallelism<'_>, &mut [f32]) + Send);
+
+/// What a pass computes after the last layer.
+pub(crate) enum Output<'o> {
+    /// Nothing. The hidden states are in the buffer `x`.
+    Hidden,
+    /// All logits, and a call with them.
+    Logits(Option<OnThreads<'o>>),
+    /// The best token of each row that is not banned, or the logits of the row.
+    Argmax(Banned<'o>),
+}
+
+/// Where the tokens of a pass find the keys of their hypotheses.
+#[derive(Clone, Copy)]
+pub(crate) enum Keys {
+    /// Each token has its own row of key slots.
+    PerToken,
+    /// All tokens continue one hypothesis: in the given KV slot, which holds all its earlier tokens, or else with one
+    /// row of key slots.
+    OneHypothesis(Option<usize>),
 }
 
 impl Session<'_> {
@@ -31,128 +82,303 @@ impl Session<'_> {
     /// [`Session::start`] and [`Session::fork`].
     ///
     /// # Errors
-    /// An [unknown](SessionError::UnknownRow) or [repeated](SessionError::RowTwice) hypothesis, one that is at the
+    /// An [unknown](SessionError::UnknownHypothesis) or [repeated](SessionError::RepeatedHypothesis) hypothesis, one that is at the
     /// [planned length](SessionError::BeyondPlan), an id outside the [vocabulary](SessionError::Token). An error
     /// changes nothing.
     pub fn step(&mut self, rows: &[StepRow]) -> Result<&mut [f32], SessionError> {
-        self.step_with(rows, &mut NoObserver)
+        Ok(self.feed(rows.iter().map(|&row| row.into()), Output::Logits(None))?.logits)
     }
 
-    pub(crate) fn step_with<T: LayerObserver>(
+    /// `[rows]`: feeds one token to each of `rows` and returns the best next token of each. It is the token with the
+    /// largest logit of [`Session::step`] among those for which `banned(i, token)` is false, and the lowest id among
+    /// equal logits; `i` is an index into `rows`. The result is `u32::MAX` if all tokens are banned. `banned` is called
+    /// on the threads that compute ([`crate::Threads`]).
+    ///
+    /// On CPUs with VNNI (with AVX-512 or AVX2) this takes a quarter to a third of the time of computing logits.
+    ///
+    /// # Errors
+    /// As [`Session::step`].
+    ///
+    /// ```
+    /// use simdformer::{Limits, Model, SourceId, Session, StepRow};
+    ///
+    /// # if !std::path::Path::new("models/fr-en").exists() { return Ok(()) } // not in the published package
+    /// let model = Model::open("models/fr-en")?;
+    /// let options = model.config().search_options();
+    /// let mut session = Session::new(&model, Limits::new(1, 16, 16))?;
+    /// let mut sentence = [SourceId::default()];
+    /// session.encode(&[&[6, 11, 0]], &mut sentence)?;
+    /// let hypothesis = session.start(sentence[0])?;
+    /// let (mut token, mut target) = (options.start, Vec::new());
+    /// while !options.eos.contains(&token) && target.len() < 16 {
+    /// // Ban the padding token, and the end token in an empty translation.
+    ///     let first = target.is_empty();
+    ///     let banned = |_, id| id == options.start || first && options.eos.contains(&id);
+    ///     token = session.step_argmax(&[StepRow { hypothesis, token }], &banned)?[0];
+    ///     target.push(token);
+    /// }
+    /// assert!(target.len() > 1 && options.eos.contains(&token));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn step_argmax(
         &mut self,
         rows: &[StepRow],
-        observer: &mut T,
-    ) -> Result<&mut [f32], SessionError> {
+        banned: &(dyn Fn(usize, u32) -> bool + Sync),
+    ) -> Result<&[u32], SessionError> {
+        let vocabulary = self.model.config().target_vocab;
+        let output = self.feed(rows.iter().map(|&row| row.into()), Output::Argmax(banned))?;
+        Ok(resolve_undecided(output, vocabulary, banned))
+    }
+
+    /// `[rows and all tokens of drafts, vocabulary]`, row-major: feeds each of `rows` its token and its draft, and
+    /// returns the logits after each token; the logits of one row are adjacent. They are those of the same number of
+    /// [steps](Session::step), bit for bit. The caller may modify them until the next call.
+    ///
+    /// Use this to verify drafts of many hypotheses: after the call they have been fed their whole drafts, and
+    /// [`Session::rewind`] removes the rejected tokens.
+    ///
+    /// ```
+    /// use simdformer::{DraftRow, Limits, Model, SourceId, Session, StepRow};
+    ///
+    /// # if !std::path::Path::new("models/fr-en").exists() { return Ok(()) } // not in the published package
+    /// let model = Model::open("models/fr-en")?;
+    /// // Up to three draft tokens in a step, over both hypotheses.
+    /// let limits = Limits { draft_tokens: 3, ..Limits::new(2, 16, 16) };
+    /// let mut session = Session::new(&model, limits)?;
+    /// let mut sentences = [SourceId::default(); 2];
+    /// session.encode(&[&[6, 11, 0], &[9, 14, 32, 0]], &mut sentences)?;
+    /// let both = [session.start(sentences[0])?, session.start(sentences[1])?];
+    /// let drafts = [
+    ///     DraftRow { hypothesis: both[0], token: 2317, draft: &[554, 9] },
+    ///     DraftRow { hypothesis: both[1], token: 2317, draft: &[14] },
+    /// ];
+    /// let logits = session.step_drafts(&drafts)?.to_vec();
+    /// let vocabulary = model.config().target_vocab;
+    /// assert_eq!(logits.len(), 5 * vocabulary);
+    /// // The second hypothesis is rewound to before its draft and then stepped: the logits are the same.
+    /// session.rewind(both[1], 1)?;
+    /// let step = session.step(&[StepRow { hypothesis: both[1], token: 14 }])?;
+    /// assert_eq!(step, &logits[4 * vocabulary..]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Session::step`]; more tokens in all drafts than [planned](SessionError::BeyondPlan) (`draft_tokens`). An
+    /// error changes nothing.
+    pub fn step_drafts(&mut self, rows: &[DraftRow<'_>]) -> Result<&mut [f32], SessionError> {
+        Ok(self.feed(rows.iter().copied(), Output::Logits(None))?.logits)
+    }
+
+    /// `[rows and all tokens of drafts]`: as [`Session::step_drafts`], but returns the best token after each token
+    /// instead of logits. It is the token of [`Session::step_argmax`] with `banned(i, token)`, where `i` is an index
+    /// into the result.
+    ///
+    /// # Errors
+    /// As [`Session::step_drafts`].
+    pub fn step_drafts_argmax(
+        &mut self,
+        rows: &[DraftRow<'_>],
+        banned: &(dyn Fn(usize, u32) -> bool + Sync),
+    ) -> Result<&[u32], SessionError> {
+        let vocabulary = self.model.config().target_vocab;
+        let output = self.feed(rows.iter().copied(), Output::Argmax(banned))?;
+        Ok(resolve_undecided(output, vocabulary, banned))
+    }
+
+    /// Checks all of `rows` before anything changes, and feeds them in one pass.
+    pub(super) fn feed<'d>(
+        &mut self,
+        rows: impl ExactSizeIterator<Item = DraftRow<'d>> + Clone,
+        output: Output<'_>,
+    ) -> Result<StepOutput<'_>, SessionError> {
         self.plan.check_decodes()?;
         check_limit("sentences * beams", self.plan.rows, rows.len())?;
-        for row in rows {
-            self.check_row(row.row)?;
+        let Limits { draft_tokens, target_tokens, .. } = self.plan.limits;
+        let (vocabulary, kv_slots) = (self.model.config().target_vocab, self.kv_slots());
+        let mut drafted = 0_usize;
+        for (index, DraftRow { hypothesis, token, draft }) in rows.clone().enumerate() {
+            let len = kv_slots.len(self.check_hypothesis(hypothesis)?);
+            drafted = drafted.saturating_add(draft.len());
+            check_limit("draft_tokens", draft_tokens, drafted)?;
+            check_limit("target_tokens", target_tokens, len.saturating_add(draft.len() + 1))?;
+            if token as usize >= vocabulary {
+                return Err(SessionError::Token { index, vocabulary, found: token });
+            }
+            check_tokens(draft, vocabulary)?;
+            let found = hypothesis.slot();
+            if rows.clone().take(index).any(|other| other.hypothesis.slot() == found) {
+                return Err(SessionError::RepeatedHypothesis { found });
+            }
         }
-        self.step_slots(rows.len(), |i| (rows[i].row.slot(), rows[i].token), observer)
+        let fed = rows.flat_map(|DraftRow { hypothesis, token, draft }| {
+            let tokens = core::iter::once(token).chain(draft.iter().copied());
+            tokens.map(move |token| (hypothesis.slot(), token))
+        });
+        self.forward(fed, Keys::PerToken, output)
     }
 
-    /// [`Session::step`] of `count` row slots; `row(i)` is the `i`-th slot and its token.
-    pub(crate) fn step_slots<T: LayerObserver>(
+    /// Runs one pass through the decoder: feeds each token of `fed` to the hypothesis in its slot. The tokens of one
+    /// hypothesis are adjacent. The caller has checked all of them, and their number.
+    pub(crate) fn forward(
         &mut self,
-        count: usize,
-        row: impl Fn(usize) -> (u32, u32),
-        observer: &mut T,
-    ) -> Result<&mut [f32], SessionError> {
-        Ok(self.step_for(count, row, None, observer)?.logits)
-    }
-
-    /// As [`Session::step_slots`]. With `banned`, rows may get their best token instead of logits.
-    pub(super) fn step_for<T: LayerObserver>(
-        &mut self,
-        count: usize,
-        row: impl Fn(usize) -> (u32, u32),
-        banned: Option<Banned<'_>>,
-        observer: &mut T,
-    ) -> Result<StepOutput<'_>, SessionError> {
-        self.plan.check_decodes()?;
-        self.check_step(count, &row)?;
-        self.feed(count, (0..count).map(row), banned, observer)
-    }
-
-    /// Feeds `count` tokens, each with its row slot; the tokens of one row are adjacent. The caller has checked all of
-    /// them.
-    pub(super) fn feed<T: LayerObserver>(
-        &mut self,
-        count: usize,
         fed: impl Iterator<Item = (u32, u32)>,
-        banned: Option<Banned<'_>>,
-        observer: &mut T,
+        keys: Keys,
+        output: Output<'_>,
     ) -> Result<StepOutput<'_>, SessionError> {
-        self.feed_then(count, fed, banned, observer, |_, _| ())
-    }
-
-    /// As [`Session::feed`]; then calls `then` with the logits inside the same thread scope.
-    pub(super) fn feed_then<T: LayerObserver>(
-        &mut self,
-        count: usize,
-        fed: impl Iterator<Item = (u32, u32)>,
-        banned: Option<Banned<'_>>,
-        observer: &mut T,
-        then: impl FnOnce(Parallelism<'_>, &mut [f32]) + Send,
-    ) -> Result<StepOutput<'_>, SessionError> {
-        if count == 0 {
-            return Ok(StepOutput { best: &mut [], logits: &mut [] });
-        }
-        let (model, plan) = (&*self.model, &self.plan);
-        let (vocabulary, stride) = (model.config().target_vocab, plan.limits.target_tokens);
-        let PassMemory {
-            position_table,
-            relative,
-            mut work,
-            mut caches,
-            logits,
-            best,
+        let Self { model, plan, buffer, threads, pruning_policy, probe, .. } = self;
+        let decoder = model.decoder().ok_or(SessionError::NoDecoder)?;
+        let Limits { beams, target_tokens, .. } = plan.limits;
+        let SessionBuffers {
             tokens,
             positions,
             hypotheses,
             slots,
             sentences,
-            step_lens,
-            step_ancestry,
-            mut kv_slots,
+            key_counts,
+            key_slots,
+            hypothesis_lens,
+            slot_table,
             source_lens,
-        } = PassMemory::cut(plan, &mut self.buffer, count)?;
-        for (i, (row, token)) in fed.enumerate() {
-            let (row, len) = (row as usize, kv_slots.len(row as usize));
-            tokens[i] = token;
-            positions[i] = len as u32;
-            hypotheses[i] = row as u32;
-            slots[i] = kv_slots.extend(row) as u32;
-            sentences[i] = (row / plan.limits.beams) as u32;
-            step_lens[i] = len as u32 + 1;
-            step_ancestry[i * stride..][..len + 1].copy_from_slice(kv_slots.slots_of(row));
+            best_tokens,
+            best_values,
+            best_scratch,
+            x,
+            h,
+            context,
+            qkv,
+            hidden,
+            rounded,
+            logits,
+            target_positions,
+            target_relative,
+            own_cache,
+            cross_cache,
+            ..
+        } = plan.buffers.split(buffer.floats_mut())?;
+        let mut kv_slots =
+            KvSlots { beams, capacity: target_tokens, lens: hypothesis_lens, ancestry: slot_table };
+        let mut count = 0;
+        for (hypothesis, token) in fed {
+            let row = hypothesis as usize;
+            let len = kv_slots.len(row);
+            tokens[count] = token;
+            positions[count] = len as u32;
+            hypotheses[count] = hypothesis;
+            sentences[count] = (row / beams) as u32;
+            key_counts[count] = len as u32 + 1;
+            slots[count] = match keys {
+                Keys::OneHypothesis(Some(slot)) => kv_slots.extend_contiguous(row, slot),
+                _ => kv_slots.extend(row),
+            } as u32;
+            if let Keys::PerToken = keys {
+                key_slots[count * target_tokens..][..=len].copy_from_slice(kv_slots.slots_of(row));
+            }
+            count += 1;
         }
-        // The lengths count these tokens only after the pass has written their keys and values.
-        for &row in &*hypotheses {
-            kv_slots.shrink(row as usize, 1);
+        if count == 0 {
+            return Ok(StepOutput { best: &mut [], logits: &mut [] });
         }
-        let pass = TargetPass {
-            tokens: Tokens { ids: tokens, positions, position_table },
-            hypotheses,
-            slots,
-            sentences,
-            source_lens,
-            past: Past::SlotTable { lens: step_lens, ancestry: step_ancestry, stride },
-            relative,
+        let hypotheses = &hypotheses[..count];
+        let past = match keys {
+            Keys::OneHypothesis(Some(slot)) => {
+                Past::Slot { slot, len: kv_slots.len(hypotheses[0] as usize) }
+            }
+            Keys::OneHypothesis(None) => {
+                let shared = kv_slots.slots_of(hypotheses[0] as usize);
+                key_slots[..shared.len()].copy_from_slice(shared);
+                Past::SlotTable { lens: &key_counts[..count], ancestry: key_slots, stride: 0 }
+            }
+            Keys::PerToken => {
+                let lens = &key_counts[..count];
+                Past::SlotTable { lens, ancestry: key_slots, stride: target_tokens }
+            }
         };
-        let logits = &mut logits[..count * vocabulary];
-        let decoder = model.decoder().ok_or(SessionError::NoDecoder)?;
-        let tokens = &mut best.tokens[..count];
-        let mut best = Best { tokens, values: &mut best.values[..count], scratch: best.scratch };
-        let banned = self.pruning_policy.select(decoder.has_screen(), banned);
+        // The lengths count these tokens only after the pass has written their keys and values.
+        for &hypothesis in hypotheses {
+            kv_slots.shrink(hypothesis as usize, 1);
+        }
+        let (ids, positions) = (&tokens[..count], &positions[..count]);
+        let mut pass = DecoderPass {
+            model,
+            decoder,
+            threads,
+            pruning_policy,
+            pass: TargetPass {
+                tokens: Tokens { ids, positions, position_table: target_positions },
+                hypotheses,
+                slots: &slots[..count],
+                sentences: &sentences[..count],
+                source_lens,
+                past,
+                relative: plan.target_relative.of(target_relative),
+            },
+            caches: Caches { shape: plan.caches, own: own_cache, cross: cross_cache },
+            work: Workspace {
+                x: &mut x[..count * plan.d_model],
+                h: &mut h[..count * plan.d_model],
+                context: &mut context[..count * plan.decoder_attention],
+                qkv,
+                hidden,
+                scratch: &mut [],
+                frames: &mut [],
+                rounded,
+            },
+            best: Best { tokens: &mut [], values: &mut [], scratch: best_scratch },
+            logits: &mut [],
+        };
+        if !matches!(output, Output::Hidden) {
+            pass.best.tokens = &mut best_tokens[..count];
+            pass.best.values = &mut best_values[..count];
+            pass.logits = &mut logits[..count * plan.search.vocabulary];
+        }
+        match probe.as_mut().map(Mutex::get_mut) {
+            None => pass.run(output, &mut NoObserver)?,
+            Some(probe) => pass.run(output, probe.unwrap_or_else(PoisonError::into_inner))?,
+        }
+        for &hypothesis in hypotheses {
+            kv_slots.grow(hypothesis as usize, 1);
+        }
+        Ok(StepOutput { best: pass.best.tokens, logits: pass.logits })
+    }
+}
+
+/// A pass through the decoder, in planned memory.
+struct DecoderPass<'p> {
+    model: &'p Model,
+    decoder: &'p Decoder,
+    threads: &'p Threads<'p>,
+    pruning_policy: &'p mut PruningPolicy,
+    pass: TargetPass<'p>,
+    caches: Caches<'p>,
+    work: Workspace<'p>,
+    /// For each token, unless only hidden states are computed.
+    best: Best<'p>,
+    /// `[tokens, vocabulary]`, unless only hidden states are computed.
+    logits: &'p mut [f32],
+}
+
+impl DecoderPass<'_> {
+    /// Enters the threads once, and runs the decoder and then its output. An observer gets all logits, also if the
+    /// caller needs only the best tokens.
+    fn run<T: LayerObserver>(
+        &mut self,
+        output: Output<'_>,
+        observer: &mut T,
+    ) -> Result<(), KernelError> {
+        let Self { model, decoder, pruning_policy, pass, caches, work, best, logits, .. } = self;
         self.threads.run(|parallelism| {
             let run = model.run(parallelism);
-            decoder.run(&run, &pass, &mut caches, &mut work, observer)?;
-            match banned {
+            decoder.run(&run, pass, caches, work, observer)?;
+            let (banned, then) = match output {
+                Output::Hidden => return Ok(()),
+                Output::Logits(then) => (None, then),
+                Output::Argmax(banned) => (Some(banned).filter(|_| !T::ENABLED), None),
+            };
+            match pruning_policy.select(decoder.has_screen(), banned) {
                 Some(banned) => {
-                    decoder.best(&run, work.x, banned, &mut best)?;
-                    let undecided = fallback_logits(decoder, &run, best.tokens, &mut work, logits)?;
-                    self.pruning_policy.record(undecided, count);
+                    decoder.best(&run, work.x, banned, best)?;
+                    let undecided = fallback_logits(decoder, &run, best.tokens, work, logits)?;
+                    pruning_policy.record(undecided, best.tokens.len());
                 }
                 None => {
                     best.tokens.fill(UNDECIDED);
@@ -160,37 +386,10 @@ impl Session<'_> {
                 }
             }
             observer.logits(&run, pass.rows(), logits)?;
-            then(parallelism, logits);
-            Ok::<_, KernelError>(())
-        })?;
-        for &row in pass.hypotheses {
-            kv_slots.grow(row as usize, 1);
-        }
-        Ok(StepOutput { best: best.tokens, logits })
-    }
-
-    pub(super) fn check_step(
-        &self,
-        count: usize,
-        step: &impl Fn(usize) -> (u32, u32),
-    ) -> Result<(), SessionError> {
-        let vocabulary = self.model.config().target_vocab;
-        check_limit("sentences * beams", self.plan.rows, count)?;
-        let kv_slots = self.kv_slots();
-        for index in 0..count {
-            let (found, token) = step(index);
-            if !kv_slots.is_active(found as usize) {
-                return Err(SessionError::UnknownRow { found });
+            if let Some(then) = then {
+                then(parallelism, logits);
             }
-            let len = kv_slots.len(found as usize);
-            check_limit("target_tokens", self.plan.limits.target_tokens, len + 1)?;
-            if token as usize >= vocabulary {
-                return Err(SessionError::Token { index, vocabulary, found: token });
-            }
-            if (0..index).any(|other| step(other).0 == found) {
-                return Err(SessionError::RowTwice { found });
-            }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 }

@@ -4,7 +4,6 @@
 //! workspace after the block.
 
 use super::probe::{Probe, View};
-use super::sequence_span::{SequenceSpan, spans};
 use super::stage::{Block, Place, Stage};
 use crate::config::{NormPlacement, Side};
 use crate::model::blocks::{ExecContext, sum_and_norm};
@@ -483,6 +482,60 @@ fn view(
     matrix: Strided<'_>,
 ) {
     let Strided { data, columns, stride } = matrix;
-    let &SequenceSpan { len, sentence, row, position, .. } = span;
-    probe.look(&View { stage, place, sentence, row, position, rows: len, columns, stride, data });
+    let &SequenceSpan { len, sentence, hypothesis, position, .. } = span;
+    probe.look(&View {
+        stage,
+        place,
+        sentence,
+        hypothesis,
+        position,
+        rows: len,
+        columns,
+        stride,
+        data,
+    });
+}
+
+/// Consecutive tokens of a pass that belong to one sequence.
+#[derive(Clone, Copy)]
+struct SequenceSpan {
+    start: usize,
+    len: usize,
+    sentence: u32,
+    hypothesis: Option<u32>,
+    position: usize,
+}
+
+/// The span that starts at token `start`; it has number `index` in `rows`.
+fn span_at(rows: Rows<'_>, index: usize, start: usize) -> Option<SequenceSpan> {
+    match rows {
+        Rows::Source { lengths, slots } => Some(SequenceSpan {
+            start,
+            len: *lengths.get(index)? as usize,
+            sentence: slots.map_or(Some(index as u32), |slots| slots.get(index).copied())?,
+            hypothesis: None,
+            position: 0,
+        }),
+        Rows::Target { hypotheses, sentences, positions } => {
+            let hypothesis = *hypotheses.get(start)?;
+            Some(SequenceSpan {
+                start,
+                len: hypotheses[start..].iter().take_while(|&&other| other == hypothesis).count(),
+                sentence: *sentences.get(start)?,
+                hypothesis: Some(hypothesis),
+                position: *positions.get(start)? as usize,
+            })
+        }
+    }
+}
+
+/// All spans in order.
+fn spans(rows: Rows<'_>) -> impl Iterator<Item = SequenceSpan> {
+    let (mut index, mut start) = (0, 0);
+    core::iter::from_fn(move || {
+        let span = span_at(rows, index, start)?;
+        index += 1;
+        start += span.len;
+        Some(span)
+    })
 }

@@ -1,6 +1,6 @@
 //! Access to every intermediate tensor of a pass.
 //!
-//! [`Session::traced`](crate::Session::traced) attaches a [`Probe`] to a session. After each block, the probe receives
+//! [`Session::traced`](crate::Session::traced) gives a session with a [`Probe`]. After each block, the probe receives
 //! a [`View`] of each tensor that the block computed. Views are not copied or stored, and nothing is allocated.
 //! [`Stage`] lists the tensors in the order of computation.
 //!
@@ -17,7 +17,6 @@
 
 mod context;
 mod probe;
-mod sequence_span;
 mod stage;
 
 pub(crate) use context::TraceObserver;

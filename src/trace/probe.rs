@@ -16,7 +16,7 @@ pub struct View<'v> {
     /// index of the source in the request.
     pub sentence: u32,
     /// Slot of the hypothesis ([`crate::HypothesisId::slot`]); `None` for a tensor of the source.
-    pub row: Option<u32>,
+    pub hypothesis: Option<u32>,
     /// Position of the first row in its sequence. If a hypothesis is fed token by token, this is the step, from 0.
     pub position: usize,
     /// Number of rows: consecutive tokens.
@@ -49,7 +49,7 @@ impl fmt::Debug for View<'_> {
             .field("stage", &self.stage)
             .field("place", &self.place)
             .field("sentence", &self.sentence)
-            .field("row", &self.row)
+            .field("hypothesis", &self.hypothesis)
             .field("position", &self.position)
             .field("rows", &self.rows)
             .field("columns", &self.columns)
@@ -85,7 +85,7 @@ mod tests {
             stage: Stage::Query,
             place,
             sentence: 0,
-            row: None,
+            hypothesis: None,
             position: 0,
             rows: 2,
             columns: 2,

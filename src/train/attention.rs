@@ -60,7 +60,7 @@ impl Pass<'_> {
                 &saved.projected,
                 &saved.context,
                 &saved.sums,
-                &plan.relative.range,
+                &plan.relative_tables,
                 &plan.d_relative,
                 &self.plan.d_context,
                 &self.plan.d_projected,

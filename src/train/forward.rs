@@ -255,7 +255,7 @@ impl Pass<'_> {
                 &saved.projected,
                 &saved.context,
                 &saved.sums,
-                &plan.relative.range,
+                &plan.relative_tables,
                 &self.plan.attention,
             ],
         )?;

@@ -192,7 +192,7 @@ impl Trainer<'_> {
         for (side, stack) in sides {
             let Some(stack) = stack else { continue };
             if let Some((buckets, positions)) = stack.relative.buckets {
-                let to = &mut memory[stack.relative.range.clone()];
+                let to = &mut memory[stack.relative_tables.clone()];
                 model.write_relative(side, buckets, positions, to)?;
             }
         }

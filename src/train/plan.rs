@@ -64,6 +64,7 @@ pub(super) struct StackSaved {
     /// The table of positions that is added to embeddings.
     pub(super) positions: Range<usize>,
     pub(super) relative: RelativePlan,
+    pub(super) relative_tables: Range<usize>,
     /// Gradients of the tables of relative positions, layer by layer.
     pub(super) d_relative: Range<usize>,
     /// Floats of one such gradient.
@@ -415,7 +416,8 @@ fn stack(
         })
     };
     let positions = work.take_product(types * length, d)?;
-    let relative = RelativePlan::new(config, side, length, work)?;
+    let relative = RelativePlan::new(config, side, length)?;
+    let relative_tables = work.take(relative.floats)?;
     let d_relative_stride = match relative.buckets {
         Some((buckets, positions)) => buckets.table_len(shape.heads, positions)?,
         None => 0,
@@ -489,6 +491,7 @@ fn stack(
     Ok(StackSaved {
         positions,
         relative,
+        relative_tables,
         d_relative,
         d_relative_stride,
         embedded,

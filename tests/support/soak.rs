@@ -40,7 +40,7 @@ struct Hypothesis {
     end: usize,
     /// The digest of all logits since the fork.
     digest: u64,
-    /// `None` while it waits for a row slot.
+    /// `None` while it waits for a hypothesis slot.
     row: Option<HypothesisId>,
     done: bool,
 }
@@ -113,7 +113,7 @@ impl Hypothesis {
 }
 
 impl Active {
-    /// Gives row slots to waiting hypotheses while there are free ones.
+    /// Gives hypothesis slots to waiting hypotheses while there are free ones.
     fn seat(&mut self, session: &mut Session, totals: &mut Totals) -> Result<(), SessionError> {
         for hypothesis in self.hypotheses.iter_mut().flatten() {
             if hypothesis.done || hypothesis.row.is_some() {
@@ -121,7 +121,7 @@ impl Active {
             }
             let row = match session.start(self.sentence) {
                 Ok(row) => row,
-                Err(SessionError::NoFreeRow { .. }) => return Ok(()),
+                Err(SessionError::NoFreeHypothesis { .. }) => return Ok(()),
                 Err(error) => return Err(error),
             };
             session.prefill(row, &hypothesis.tokens[..hypothesis.inherited], None)?;
@@ -160,8 +160,8 @@ impl Active {
                     totals.forks += 1;
                     Some(row)
                 }
-                // It is fed its prefix again when there is a free row slot.
-                Some(Err(SessionError::NoFreeRow { .. })) | None => None,
+                // It is fed its prefix again when there is a free hypothesis slot.
+                Some(Err(SessionError::NoFreeHypothesis { .. })) | None => None,
                 Some(Err(error)) => return Err(error),
             };
             self.hypotheses[place] = Some(child);
@@ -258,7 +258,7 @@ impl Soak {
                     && !self.chance(4)
                 {
                     let token = hypothesis.tokens[hypothesis.len - 1];
-                    self.steps.push(StepRow { row, token });
+                    self.steps.push(StepRow { hypothesis: row, token });
                     self.owners.push((slot, index));
                 }
             }
@@ -313,11 +313,11 @@ pub(crate) fn alone(session: &mut Session, number: u64) -> Result<u64, SessionEr
         }
         let row = session.start(tenant.sentence)?;
         for &token in &hypothesis.tokens[..hypothesis.inherited] {
-            session.step(&[StepRow { row, token }])?;
+            session.step(&[StepRow { hypothesis: row, token }])?;
         }
         while !hypothesis.done {
             let token = hypothesis.tokens[hypothesis.len - 1];
-            let logits = session.step(&[StepRow { row, token }])?;
+            let logits = session.step(&[StepRow { hypothesis: row, token }])?;
             let forks = hypothesis.take(logits);
             let vocabulary = logits.len();
             if hypothesis.done {

@@ -126,7 +126,7 @@ fn a_translation_is_drawn_and_aligned() {
     std::fs::remove_dir_all(&out).expect("removed");
     for (arguments, error) in [
         (&["--layer", "2", "bonjour"][..], "the decoder has 2 layers"),
-        (&["--heads", "4", "bonjour"], "the decoder has 4 heads; head 4 was asked for"),
+        (&["--heads", "4", "bonjour"], "the decoder has 4 heads; head 4 was requested"),
         (&["--fly"], "unexpected argument '--fly' found"),
         (&[], "required arguments were not provided:\n  <SENTENCE>..."),
         (&["--model", "no/such/folder", "1"], "no such directory"),

@@ -40,14 +40,14 @@ pub(crate) fn handles_are_of_one_session() {
     let ((sentence, row), (_, other)) = (begin(&mut a), begin(&mut b));
     assert_eq!(row.slot(), other.slot());
     for _ in 0..2 {
-        let step = b.step(&[StepRow { row, token: 1 }]).err();
-        assert_eq!(step, Some(SessionError::UnknownRow { found: row.slot() }));
+        let step = b.step(&[StepRow { hypothesis: row, token: 1 }]).err();
+        assert_eq!(step, Some(SessionError::UnknownHypothesis { found: row.slot() }));
         let start = b.start(sentence).err();
         assert_eq!(start, Some(SessionError::UnknownSentence { found: sentence.slot() }));
         b.clear();
         begin(&mut b);
     }
-    a.step(&[StepRow { row, token: 1 }]).expect("its own");
+    a.step(&[StepRow { hypothesis: row, token: 1 }]).expect("its own");
 }
 
 pub(crate) fn a_cut_has_its_own_finish() {
@@ -121,12 +121,12 @@ pub(crate) fn a_plan_has_space_for_what_it_states() {
     let limits = Limits { beams: 2, ..Limits::new(1, 6, 16) };
     let mut session = Session::new(&model, limits).expect("a session");
     let (sentence, parent) = begin(&mut session);
-    session.step(&[StepRow { row: parent, token: 1 }]).expect("a step");
+    session.step(&[StepRow { hypothesis: parent, token: 1 }]).expect("a step");
     let child = session.fork(parent).expect("a fork");
     session.release(parent).expect("released");
     let second = session.start(sentence).expect("one lives, and two are planned");
-    let logits = session.step(&[StepRow { row: second, token: 1 }]).expect("a step").to_vec();
-    assert_eq!(session.row_len(child), Ok(1));
+    let logits = session.step(&[StepRow { hypothesis: second, token: 1 }]).expect("a step").to_vec();
+    assert_eq!(session.hypothesis_len(child), Ok(1));
 
     // In any order.
     let mut random = Numbers(9);
@@ -144,7 +144,7 @@ pub(crate) fn a_plan_has_space_for_what_it_states() {
                 session.release(row).expect("it is there");
                 living.remove(at);
             }
-            (_, Some(row)) if session.row_len(row).expect("there") < 14 => {
+            (_, Some(row)) if session.hypothesis_len(row).expect("there") < 14 => {
                 session.prefill(row, &[1, 2], None).expect("space in the plan");
             }
             _ => (),
@@ -155,7 +155,7 @@ pub(crate) fn a_plan_has_space_for_what_it_states() {
         session.release(row).expect("it is there");
     }
     let row = session.start(sentence).expect("a row");
-    assert_eq!(session.step(&[StepRow { row, token: 1 }]).expect("a step"), logits);
+    assert_eq!(session.step(&[StepRow { hypothesis: row, token: 1 }]).expect("a step"), logits);
 }
 
 /// A Marian configuration as Hugging Face writes it.
@@ -300,15 +300,15 @@ pub(crate) fn a_forked_child_takes_a_draft() {
     let mut session = Session::new(&model, limits).expect("a session");
     let (_, row) = begin(&mut session);
     session.prefill(row, &[1, 2], None).expect("a prompt");
-    session.step(&[StepRow { row, token: 3 }]).expect("a step");
+    session.step(&[StepRow { hypothesis: row, token: 3 }]).expect("a step");
     let child = session.fork(row).expect("a fork");
     session.prefill(child, &[], None).expect("nothing");
     let mut last = Vec::new();
     session
         .prefill(child, &[4, 5], Some(&mut |_, logits| last = logits.to_vec()))
         .expect("a draft");
-    session.step(&[StepRow { row, token: 4 }]).expect("a step");
-    assert_eq!(session.step(&[StepRow { row, token: 5 }]).expect("a step"), last);
+    session.step(&[StepRow { hypothesis: row, token: 4 }]).expect("a step");
+    assert_eq!(session.step(&[StepRow { hypothesis: row, token: 5 }]).expect("a step"), last);
 }
 
 pub(crate) fn a_misspelt_instruction_set_is_an_error() {

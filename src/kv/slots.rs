@@ -1,7 +1,8 @@
 //! The KV slots of all hypotheses: which rows are active, how long they are, and which slot holds each key. This file
 //! works on `u32` words only and does not touch keys or values.
 //!
-//! A sentence has as many rows as the plan has beams, and the same number of KV slots. A row identifies a hypothesis.
+//! A sentence has as many rows as the plan has beams, and the same number of KV slots. A row is the slot of a
+//! hypothesis.
 //! A KV slot has one cell per position. For position `j`, a hypothesis reads the cell of slot `ancestry[j]` at
 //! position `j`. A fork copies slot numbers; it copies no key.
 //!
@@ -18,30 +19,30 @@
 use core::ops::{Deref, DerefMut};
 
 /// The KV slots of all hypotheses of a session, in planned words.
-pub(super) struct KvSlots<W> {
+pub(crate) struct KvSlots<W> {
     /// Rows, and KV slots, of a sentence.
-    pub(super) beams: usize,
+    pub(crate) beams: usize,
     /// Positions of a slot.
-    pub(super) capacity: usize,
+    pub(crate) capacity: usize,
     /// `[rows]`: 0 for a free row, else 1 plus the number of tokens fed to the hypothesis.
-    pub(super) lens: W,
+    pub(crate) lens: W,
     /// `[rows, capacity]`: the slot of each key.
-    pub(super) ancestry: W,
+    pub(crate) ancestry: W,
 }
 
 impl<W: Deref<Target = [u32]>> KvSlots<W> {
     /// Whether `row` has a hypothesis.
-    pub(super) fn is_active(&self, row: usize) -> bool {
+    pub(crate) fn is_active(&self, row: usize) -> bool {
         self.lens.get(row).is_some_and(|&len| len > 0)
     }
 
     /// Number of tokens fed to the hypothesis in `row`; 0 if there is none.
-    pub(super) fn len(&self, row: usize) -> usize {
+    pub(crate) fn len(&self, row: usize) -> usize {
         self.lens.get(row).map_or(0, |&len| len.saturating_sub(1) as usize)
     }
 
     /// The slot of each key of the hypothesis in `row`.
-    pub(super) fn slots_of(&self, row: usize) -> &[u32] {
+    pub(crate) fn slots_of(&self, row: usize) -> &[u32] {
         &self.ancestry[row * self.capacity..][..self.len(row)]
     }
 
@@ -74,7 +75,7 @@ impl<W: Deref<Target = [u32]>> KvSlots<W> {
     }
 
     /// A slot that holds all keys of `row` and whose next `count` cells no other hypothesis reads.
-    pub(super) fn contiguous_slot(&self, row: usize, count: usize) -> Option<usize> {
+    pub(crate) fn contiguous_slot(&self, row: usize, count: usize) -> Option<usize> {
         let slots = self.slots_of(row);
         let fits = |slot: usize| {
             slots.iter().all(|&other| other as usize == slot)
@@ -86,7 +87,7 @@ impl<W: Deref<Target = [u32]>> KvSlots<W> {
 
 impl<W: DerefMut<Target = [u32]>> KvSlots<W> {
     /// Starts an empty hypothesis in the sentence whose first row is `first`; `None` if all its rows are taken.
-    pub(super) fn start(&mut self, first: usize) -> Option<usize> {
+    pub(crate) fn start(&mut self, first: usize) -> Option<usize> {
         let row = self.free(first, 0)?;
         self.lens[row] = 1;
         Some(row)
@@ -94,7 +95,7 @@ impl<W: DerefMut<Target = [u32]>> KvSlots<W> {
 
     /// Starts a hypothesis with the slots of the hypothesis in row `from`; `None` if all rows of the sentence are
     /// taken.
-    pub(super) fn fork(&mut self, from: usize) -> Option<usize> {
+    pub(crate) fn fork(&mut self, from: usize) -> Option<usize> {
         let len = self.len(from);
         let row = self.free(from, len)?;
         self.lens[row] = self.lens[from];
@@ -104,18 +105,18 @@ impl<W: DerefMut<Target = [u32]>> KvSlots<W> {
     }
 
     /// Ends the hypothesis in `row`, if there is one.
-    pub(super) fn release(&mut self, row: usize) {
+    pub(crate) fn release(&mut self, row: usize) {
         self.lens[row] = 0;
     }
 
     /// Ends all hypotheses of the sentence whose first row is `first`.
-    pub(super) fn release_all(&mut self, first: usize) {
+    pub(crate) fn release_all(&mut self, first: usize) {
         let rows = self.siblings(first);
         self.lens[rows].fill(0);
     }
 
     /// Adds a token to `row` and returns the slot of its cell. The hypothesis must be active and below its capacity.
-    pub(super) fn extend(&mut self, row: usize) -> usize {
+    pub(crate) fn extend(&mut self, row: usize) -> usize {
         let position = self.len(row);
         let free = |slot: &usize| !self.taken(row, *slot, position);
         // One is always free, see the module documentation.
@@ -125,21 +126,22 @@ impl<W: DerefMut<Target = [u32]>> KvSlots<W> {
         slot
     }
 
-    /// Adds `count` tokens to `row` in `slot`, which [`KvSlots::contiguous_slot`] returned for the same `count`.
-    pub(super) fn extend_contiguous(&mut self, row: usize, slot: usize, count: usize) {
-        let start = row * self.capacity + self.len(row);
-        self.ancestry[start..start + count].fill(slot as u32);
-        self.lens[row] += count as u32;
+    /// Adds a token to `row` in `slot`, which [`KvSlots::contiguous_slot`] returned, and returns the slot.
+    pub(crate) fn extend_contiguous(&mut self, row: usize, slot: usize) -> usize {
+        let position = self.len(row);
+        self.ancestry[row * self.capacity + position] = slot as u32;
+        self.lens[row] += 1;
+        slot
     }
 
     /// Removes the last `count` tokens of `row`. Their cells become free. Their slot numbers stay in the table until
     /// they are overwritten, so [`KvSlots::grow`] can restore them.
-    pub(super) fn shrink(&mut self, row: usize, count: usize) {
+    pub(crate) fn shrink(&mut self, row: usize, count: usize) {
         self.lens[row] -= count as u32;
     }
 
     /// Restores `count` tokens that [`KvSlots::shrink`] removed.
-    pub(super) fn grow(&mut self, row: usize, count: usize) {
+    pub(crate) fn grow(&mut self, row: usize, count: usize) {
         self.lens[row] += count as u32;
     }
 }
@@ -254,8 +256,10 @@ mod tests {
                 (9..=10, Some(len)) if len < capacity => {
                     let count = 1 + random.below(capacity - len);
                     if let Some(slot) = self.kv_slots.contiguous_slot(row, count) {
-                        self.kv_slots.extend_contiguous(row, slot, count);
-                        (0..count).for_each(|_| self.write(row, slot));
+                        for _ in 0..count {
+                            self.kv_slots.extend_contiguous(row, slot);
+                            self.write(row, slot);
+                        }
                     } else {
                         for _ in 0..count {
                             let slot = self.kv_slots.extend(row);

@@ -1,8 +1,8 @@
 //! The default search options of a checkpoint.
 
-use super::session::Session;
 use crate::config::Config;
 use crate::search::{BeamOptions, SampleOptions, SearchOptions, Strategy};
+use crate::session::Session;
 
 impl Config {
     /// The search options of the checkpoint's `generation_config.json`: a starting point for the caller's own options.

@@ -1,78 +1,22 @@
 //! The decoding loop. A [`Search`] states which tokens to feed, and the session computes their logits. New sentences
 //! are encoded when slots become free.
 
-use super::draft_length::DraftLength;
-use super::drafter::Drafter;
-use super::encode::{Inputs, SOURCES_PER_CALL};
-use super::error::{SessionError, SourceError};
 use super::event::{DecodeStats, Event, Generated, OnEvent, Stop};
-use super::handles::SourceId;
-use super::plan::Plan;
-use super::pruning_policy::StepOutput;
-use super::session::Session;
+use super::source::Source;
+use super::speculative::draft_length::DraftLength;
+use super::speculative::drafter::Drafter;
 use crate::features::Features;
-use crate::memory::{Buffer, cut, words_mut};
+use crate::kv::SourceId;
+use crate::memory::Buffer;
 use crate::model::IntoControlFlow;
-use crate::model::layer_observer::{LayerObserver, NoObserver};
-use crate::search::{Finish, Hooks, OnToken, Request, Search, SearchError, SearchOptions, Token};
+use crate::search::{Finish, Hooks, OnToken, Search, SearchError, SearchOptions, Token};
+use crate::session::{
+    Inputs, Keys, LoopBuffers, Output, SOURCES_PER_CALL, Session, SessionError, SourceError,
+    StepOutput,
+};
 use core::cell::Cell;
 use core::ops::ControlFlow;
 use simdformer_kernels::Parallelism;
-
-/// One source of a request.
-///
-/// ```
-/// use simdformer::Source;
-///
-/// let plain = Source::new(&[6, 11, 0]);
-/// // Its target must begin with these tokens, and its samples use random stream 7.
-/// let special = Source { prefix: &[554, 9], stream: 7, ..plain };
-/// assert_eq!(special.tokens, plain.tokens);
-/// ```
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Source<'s> {
-    /// Token ids of the source, including the end token: at least 1, at most
-    /// [`Limits::source_tokens`](crate::Limits::source_tokens). Empty if there are features.
-    pub tokens: &'s [u32],
-    /// Token ids of the target that must follow the decoder start. They are not part of hypotheses or scores.
-    pub prefix: &'s [u32],
-    /// The stream of random numbers for sampling, see [`Request::stream`].
-    pub stream: u64,
-    /// Overrides [`SearchOptions::forced_bos`]: for example the target language of this sentence.
-    pub forced_bos: Option<u32>,
-    /// The input of an encoder that reads features instead of ids.
-    pub features: Option<Features<'s>>,
-}
-
-impl<'s> Source<'s> {
-    /// A source of token ids; all other fields have their defaults.
-    pub const fn new(tokens: &'s [u32]) -> Self {
-        Self { tokens, prefix: &[], stream: 0, forced_bos: None, features: None }
-    }
-
-    /// A source of features; all other fields have their defaults.
-    pub const fn of_features(features: Features<'s>) -> Self {
-        Self { features: Some(features), ..Self::new(&[]) }
-    }
-
-    /// Number of encoder positions.
-    const fn positions(&self) -> usize {
-        match &self.features {
-            Some(features) => features.positions(),
-            None => self.tokens.len(),
-        }
-    }
-
-    /// The request to the search for this source.
-    pub const fn request(&self) -> Request<'s> {
-        Request {
-            prefix: self.prefix,
-            source: self.tokens,
-            stream: self.stream,
-            forced_bos: self.forced_bos,
-        }
-    }
-}
 
 impl Session<'_> {
     /// Translates `sources` under `options` and the caller's `hooks`, and calls `on_event` with each event. If there
@@ -135,187 +79,73 @@ impl Session<'_> {
         on_event: &mut dyn FnMut(Event<'_>) -> A,
     ) -> Result<DecodeStats, SessionError> {
         let mut on_event = |event: Event<'_>| on_event(event).answer();
-        self.generate_with(
-            sources,
-            options,
-            hooks,
-            &mut on_event,
-            DecodeHooks { observer: &mut NoObserver, needs_logits: false, drafter: None },
-        )
+        self.generate_with(sources, options, hooks, &mut on_event, None)
     }
 
-    pub(super) fn generate_with<T: LayerObserver>(
+    /// [`Session::generate`], with drafts if there is a drafter.
+    pub(super) fn generate_with(
         &mut self,
         sources: &[Source<'_>],
         options: &SearchOptions,
         hooks: &mut Hooks<'_>,
         on_event: OnEvent<'_>,
-        decode_hooks: DecodeHooks<'_, T>,
+        drafter: Option<&mut dyn Drafter>,
     ) -> Result<DecodeStats, SessionError> {
         self.plan.check_decodes()?;
-        // The loop borrows the search buffer and the session at the same time, so the buffer is moved out of the
-        // session.
-        let search_buffer = core::mem::replace(&mut self.search, Buffer::empty());
-        let mut guard = BufferGuard { session: self, search_buffer, started: false };
-        let buffers = cut_search_buffer(&guard.session.plan, &mut guard.search_buffer)?;
-        let mut decode_loop = DecodeLoop::new(guard.session, options, buffers)?;
+        // The loop borrows its buffer and the session at the same time, so the buffer is moved out of the session.
+        let buffer = core::mem::replace(&mut self.decode_loop, Buffer::empty());
+        let mut guard = BufferGuard { session: self, buffer, started: false };
+        let mut buffers = guard.session.plan.decode_loop.split(guard.buffer.floats_mut())?;
+        let plan = &guard.session.plan;
+        let search = Search::new(options, &plan.search, core::mem::take(&mut buffers.search))
+            .map_err(|error| plan.option_error(error))?;
         for (index, source) in sources.iter().enumerate() {
-            decode_loop.session.plan.check_source(index, source, options)?;
+            plan.check_source(index, source, options)?;
         }
         guard.started = true;
-        decode_loop.session.clear();
-        decode_loop.run(sources, hooks, on_event, decode_hooks)
+        guard.session.clear();
+        buffers.source_of.fill(NONE);
+        buffers.draft_lens.fill(0);
+        let session = &mut *guard.session;
+        DecodeLoop { session, search, buffers }.run(sources, hooks, on_event, drafter)
     }
 }
 
-/// The observer and the drafter of a decoding loop.
-pub(super) struct DecodeHooks<'t, T> {
-    pub(super) observer: &'t mut T,
-    /// The observer receives logits: all of them are computed, even if the best token is known without them.
-    pub(super) needs_logits: bool,
-    pub(super) drafter: Option<&'t mut dyn Drafter>,
-}
-
-/// The search buffer, moved out of its session. `drop` moves it back, also if a callback panics.
+/// The buffer of the decoding loop, moved out of its session. `drop` moves it back, also if a callback panics.
 struct BufferGuard<'l, 's> {
     session: &'l mut Session<'s>,
-    search_buffer: Buffer<'s>,
+    buffer: Buffer<'s>,
     /// The session holds sentences of the search.
     started: bool,
 }
 
 impl Drop for BufferGuard<'_, '_> {
     fn drop(&mut self) {
-        core::mem::swap(&mut self.session.search, &mut self.search_buffer);
+        core::mem::swap(&mut self.session.decode_loop, &mut self.buffer);
         if self.started {
             self.session.clear();
         }
     }
 }
 
-fn cut_search_buffer<'m>(
-    plan: &Plan,
-    search_buffer: &'m mut Buffer<'_>,
-) -> Result<LoopBuffers<'m>, SessionError> {
-    let [
-        search,
-        now,
-        before,
-        children,
-        source_of,
-        sentence_of,
-        first_row,
-        draft,
-        lens,
-        draft_length_states,
-    ] = cut(
-        search_buffer,
-        [
-            &plan.search_words,
-            &plan.search_now,
-            &plan.search_before,
-            &plan.search_children,
-            &plan.search_source,
-            &plan.search_sentence,
-            &plan.search_first_row,
-            &plan.draft,
-            &plan.draft_lens,
-            &plan.draft_length_states,
-        ],
-    )?;
-    Ok(LoopBuffers {
-        search: words_mut(search),
-        now: words_mut(now),
-        before: words_mut(before),
-        children: words_mut(children),
-        source_of: words_mut(source_of),
-        sentence_of: words_mut(sentence_of),
-        first_row: words_mut(first_row),
-        draft: words_mut(draft),
-        draft_lens: words_mut(lens),
-        draft_length_states: words_mut(draft_length_states),
-    })
-}
-
 /// Marks a slot of the search without a source.
 const NONE: u32 = u32::MAX;
 
-/// The state of the loop, in planned memory.
-struct LoopBuffers<'m> {
-    search: &'m mut [u32],
-    /// Row slots of the search's rows, in this step and in the last step.
-    now: &'m mut [u32],
-    before: &'m mut [u32],
-    /// For each row of the last step: the number of its children.
-    children: &'m mut [u32],
-    /// For each slot of the search: the index of its source, and the slots of the session for it.
-    source_of: &'m mut [u32],
-    sentence_of: &'m mut [u32],
-    first_row: &'m mut [u32],
-    /// The tokens of new drafts; for each slot of the search, the length of its draft in this step and its
-    /// [`DraftLength`].
-    draft: &'m mut [u32],
-    draft_lens: &'m mut [u32],
-    draft_length_states: &'m mut [u32],
-}
-
+/// The state of a decoding loop, in planned memory.
 pub(super) struct DecodeLoop<'d, 's, 'm> {
     pub(super) session: &'d mut Session<'s>,
     pub(super) search: Search<'m>,
-    now: &'m mut [u32],
-    before: &'m mut [u32],
-    children: &'m mut [u32],
-    pub(super) source_of: &'m mut [u32],
-    sentence_of: &'m mut [u32],
-    pub(super) first_row: &'m mut [u32],
-    pub(super) draft: &'m mut [u32],
-    pub(super) draft_lens: &'m mut [u32],
-    pub(super) draft_length_states: &'m mut [u32],
+    /// Without the memory of the search.
+    pub(super) buffers: LoopBuffers<'m>,
 }
 
-impl<'d, 's, 'm> DecodeLoop<'d, 's, 'm> {
-    fn new(
-        session: &'d mut Session<'s>,
-        options: &'m SearchOptions,
-        buffers: LoopBuffers<'m>,
-    ) -> Result<Self, SessionError> {
-        let LoopBuffers {
-            search,
-            now,
-            before,
-            children,
-            source_of,
-            sentence_of,
-            first_row,
-            draft,
-            draft_lens,
-            draft_length_states,
-        } = buffers;
-        let search = Search::new(options, &session.plan.search, search)
-            .map_err(|error| session.plan.option_error(error))?;
-        source_of.fill(NONE);
-        draft_lens.fill(0);
-        Ok(Self {
-            session,
-            search,
-            now,
-            before,
-            children,
-            source_of,
-            sentence_of,
-            first_row,
-            draft,
-            draft_lens,
-            draft_length_states,
-        })
-    }
-
-    fn run<T: LayerObserver>(
+impl DecodeLoop<'_, '_, '_> {
+    fn run(
         &mut self,
         sources: &[Source<'_>],
         hooks: &mut Hooks<'_>,
         on_event: OnEvent<'_>,
-        DecodeHooks { observer, needs_logits, mut drafter }: DecodeHooks<'_, T>,
+        mut drafter: Option<&mut dyn Drafter>,
     ) -> Result<DecodeStats, SessionError> {
         let mut counts = DecodeStats::default();
         let mut next = 0;
@@ -325,7 +155,7 @@ impl<'d, 's, 'm> DecodeLoop<'d, 's, 'm> {
                 break;
             }
             while next < sources.len() {
-                let admitted = self.admit(sources, next, observer)?;
+                let admitted = self.admit(sources, next)?;
                 if admitted == 0 {
                     break;
                 }
@@ -335,12 +165,12 @@ impl<'d, 's, 'm> DecodeLoop<'d, 's, 'm> {
             if rows == 0 {
                 return Ok(counts);
             }
-            self.assign_row_slots()?;
+            self.assign_slots()?;
             let drafted = match &mut drafter {
                 Some(drafter) => self.draft(sources, &mut **drafter)?,
                 None => 0,
             };
-            cancelled = self.step((rows, drafted), hooks, on_event, observer, needs_logits)?;
+            cancelled = self.step(rows, hooks, on_event)?;
             counts.steps += 1;
             counts.rows += rows;
             if drafted > 0 {
@@ -355,26 +185,22 @@ impl<'d, 's, 'm> DecodeLoop<'d, 's, 'm> {
     }
 
     /// Runs one step of the decoder and of the search. Returns whether the caller ends the whole call.
-    fn step<T: LayerObserver>(
+    fn step(
         &mut self,
-        (rows, drafted): (usize, usize),
+        rows: usize,
         hooks: &mut Hooks<'_>,
         on_event: OnEvent<'_>,
-        observer: &mut T,
-        needs_logits: bool,
     ) -> Result<bool, SessionError> {
-        let needs_argmax_only = self.search.needs_argmax_only(hooks) && !needs_logits;
+        let needs_argmax_only = self.search.needs_argmax_only(hooks);
         let mut scratch = if needs_argmax_only { None } else { self.search.lend_scratch(hooks) };
-        let (now, tokens) = (&self.now[..rows], self.search.rows().tokens);
-        let row = |i| (now[i], tokens[i]);
-        let sentences = self.search.rows().sentences;
-        let search = &self.search;
+        let (search, now) = (&self.search, &self.buffers.now[..rows]);
+        let (tokens, sentences) = (search.rows().tokens, search.rows().sentences);
         let fed = (0..rows).flat_map(|i| {
             let draft = search.drafted(sentences[i]).iter().copied();
             core::iter::once(tokens[i]).chain(draft).map(move |token| (now[i], token))
         });
         let cancelled = Cell::new(false);
-        let source_of = &*self.source_of;
+        let source_of = &*self.buffers.source_of;
         let mut on_token = |slot: u32, token: Token| {
             let source = source_of[slot as usize] as usize;
             // After `Stop::All` the other rows of this step get no event: they are stopped together.
@@ -390,25 +216,20 @@ impl<'d, 's, 'm> DecodeLoop<'d, 's, 'm> {
         let muted = || cancelled.get();
         let on_token: OnToken<'_> = &mut on_token;
         let advanced = if needs_argmax_only {
-            let bans = self.search.bans();
+            let bans = search.bans();
             let banned = |row, token| bans.banned(row, token);
-            let StepOutput { best, logits } = match drafted {
-                0 => self.session.step_slots_argmax(rows, row, &banned)?,
-                _ => self.session.feed(rows + drafted, fed, Some(&banned), observer)?,
-            };
+            let StepOutput { best, logits } =
+                self.session.forward(fed, Keys::PerToken, Output::Argmax(&banned))?;
             self.search.advance_with(logits, Some(best), hooks, Some(on_token), &muted)
         } else {
             // The threads of the pass also prepare each row for the search.
-            let prepare = |threads: Parallelism<'_>, logits: &mut [f32]| {
+            let mut prepare = |threads: Parallelism<'_>, logits: &mut [f32]| {
                 if let Some(scratch) = &mut scratch {
                     search.prepare(threads, logits, scratch);
                 }
             };
-            if drafted == 0 {
-                self.session.check_step(rows, &row)?;
-            }
-            let logits =
-                self.session.feed_then(rows + drafted, fed, None, observer, prepare)?.logits;
+            let output = Output::Logits(Some(&mut prepare));
+            let logits = self.session.forward(fed, Keys::PerToken, output)?.logits;
             if let Some(scratch) = scratch {
                 self.search.take_back(scratch);
             }
@@ -424,7 +245,7 @@ impl<'d, 's, 'm> DecodeLoop<'d, 's, 'm> {
     fn source_error(&self, error: SearchError) -> SessionError {
         match self.search.failed() {
             Some(slot) => SessionError::Source {
-                index: self.source_of[slot as usize] as usize,
+                index: self.buffers.source_of[slot as usize] as usize,
                 error: SourceError::of(error),
             },
             None => error.into(),
@@ -432,12 +253,7 @@ impl<'d, 's, 'm> DecodeLoop<'d, 's, 'm> {
     }
 
     /// Encodes sources from index `next` as far as free slots and `batch_tokens` allow. Returns their number.
-    fn admit<T: LayerObserver>(
-        &mut self,
-        sources: &[Source<'_>],
-        next: usize,
-        observer: &mut T,
-    ) -> Result<usize, SessionError> {
+    fn admit(&mut self, sources: &[Source<'_>], next: usize) -> Result<usize, SessionError> {
         let limits = self.session.plan.limits;
         let mut tokens_of: [&[u32]; SOURCES_PER_CALL] = [&[]; SOURCES_PER_CALL];
         let mut features_of = [Features::default(); SOURCES_PER_CALL];
@@ -458,21 +274,21 @@ impl<'d, 's, 'm> DecodeLoop<'d, 's, 'm> {
             None => Inputs::Tokens(&tokens_of[..count]),
             Some(_) => Inputs::Features(&features_of[..count]),
         };
-        self.session.encode_with(inputs, &mut slots[..count], observer)?;
+        self.session.encode_inputs(inputs, &mut slots[..count])?;
         for (i, &sentence) in slots[..count].iter().enumerate() {
             let slot = self.search.admit(&sources[next + i].request())?;
             let row = self.session.start_slot(sentence.slot())?;
             if let [prompt @ .., _] = self.search.prompt(slot)
                 && !prompt.is_empty()
             {
-                self.session.prefill_slot(row as usize, prompt, None, observer)?;
+                self.session.prefill_slot(row as usize, prompt, None)?;
                 self.search.skip_prompt(slot)?;
             }
-            self.source_of[slot as usize] = (next + i) as u32;
-            self.sentence_of[slot as usize] = sentence.slot();
-            self.first_row[slot as usize] = row;
+            self.buffers.source_of[slot as usize] = (next + i) as u32;
+            self.buffers.sentence_of[slot as usize] = sentence.slot();
+            self.buffers.first_row[slot as usize] = row;
             if let Some(length_state) =
-                self.draft_length_states.as_chunks_mut().0.get_mut(slot as usize)
+                self.buffers.draft_length_states.as_chunks_mut().0.get_mut(slot as usize)
             {
                 *length_state = DraftLength::begin().words();
             }
@@ -480,18 +296,18 @@ impl<'d, 's, 'm> DecodeLoop<'d, 's, 'm> {
         Ok(count)
     }
 
-    /// Assigns a row slot to each row of the search. The first child of a row takes the slot of its parent; each other
-    /// child forks the parent.
-    fn assign_row_slots(&mut self) -> Result<(), SessionError> {
+    /// Assigns a hypothesis slot to each row of the search. The first child of a row takes the slot of its parent; each
+    /// other child forks the parent.
+    fn assign_slots(&mut self) -> Result<(), SessionError> {
         const TAKEN: u32 = u32::MAX;
         let rows = self.search.rows();
         for i in 0..rows.len() {
             let parent = rows.parents[i];
-            self.now[i] = if parent == u32::MAX {
-                self.first_row[rows.sentences[i] as usize]
+            self.buffers.now[i] = if parent == u32::MAX {
+                self.buffers.first_row[rows.sentences[i] as usize]
             } else {
-                let row = self.before[parent as usize];
-                let children = &mut self.children[parent as usize];
+                let row = self.buffers.before[parent as usize];
+                let children = &mut self.buffers.children[parent as usize];
                 if *children == TAKEN {
                     self.session.fork_slot(row)?
                 } else {
@@ -505,16 +321,17 @@ impl<'d, 's, 'm> DecodeLoop<'d, 's, 'm> {
 
     /// Releases the rows without children.
     fn drop_rows(&mut self, stepped: usize) -> Result<(), SessionError> {
-        core::mem::swap(&mut self.now, &mut self.before);
-        self.children[..stepped].fill(0);
+        let LoopBuffers { now, before, .. } = &mut self.buffers;
+        core::mem::swap(now, before);
+        self.buffers.children[..stepped].fill(0);
         for &parent in self.search.rows().parents {
             if parent != u32::MAX {
-                self.children[parent as usize] += 1;
+                self.buffers.children[parent as usize] += 1;
             }
         }
         for i in 0..stepped {
-            if self.children[i] == 0 {
-                self.session.release_slot(self.before[i])?;
+            if self.buffers.children[i] == 0 {
+                self.session.release_slot(self.buffers.before[i])?;
             }
         }
         Ok(())
@@ -523,8 +340,8 @@ impl<'d, 's, 'm> DecodeLoop<'d, 's, 'm> {
     /// Reports and releases the finished sentences. Returns whether the caller ends the whole call.
     fn report(&mut self, on_event: OnEvent<'_>) -> Result<bool, SessionError> {
         let mut cancelled = false;
-        for slot in 0..self.source_of.len() {
-            let source = self.source_of[slot];
+        for slot in 0..self.buffers.source_of.len() {
+            let source = self.buffers.source_of[slot];
             let Some(finish) = self.search.finish(slot as u32).filter(|_| source != NONE) else {
                 continue;
             };
@@ -532,8 +349,8 @@ impl<'d, 's, 'm> DecodeLoop<'d, 's, 'm> {
             let done = Generated { source, finish, search, slot: slot as u32 };
             cancelled |= on_event(Event::Done(done)) == ControlFlow::Break(Stop::All);
             self.search.release(slot as u32)?;
-            self.session.release_sentence_slot(self.sentence_of[slot])?;
-            self.source_of[slot] = NONE;
+            self.session.release_sentence_slot(self.buffers.sentence_of[slot])?;
+            self.buffers.source_of[slot] = NONE;
         }
         Ok(cancelled)
     }
@@ -546,8 +363,8 @@ impl<'d, 's, 'm> DecodeLoop<'d, 's, 'm> {
         counts: &mut DecodeStats,
     ) -> Result<(), SessionError> {
         counts.cancelled = waiting.len();
-        for slot in 0..self.source_of.len() {
-            if self.source_of[slot] != NONE {
+        for slot in 0..self.buffers.source_of.len() {
+            if self.buffers.source_of[slot] != NONE {
                 self.search.stop(slot as u32)?;
                 counts.cancelled += 1;
             }

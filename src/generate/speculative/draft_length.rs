@@ -6,6 +6,8 @@
 //! rows it costs as much as a row of a step. Drafts are therefore made for few rows only, and useless drafts soon
 //! become rare.
 
+use crate::session::DRAFT_LENGTH_WORDS;
+
 /// Tokens of the first draft.
 const INITIAL: u32 = 4;
 
@@ -13,11 +15,11 @@ const INITIAL: u32 = 4;
 const MAX_MISSES: u32 = 6;
 
 /// Maximum number of rows with drafts.
-pub(super) const MOST_ROWS: usize = 4;
+pub(crate) const MOST_ROWS: usize = 4;
 
 /// The state of one sentence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct DraftLength {
+pub(crate) struct DraftLength {
     /// Maximum number of tokens of the next draft.
     size: u32,
     /// Steps without drafts that are left.
@@ -27,23 +29,20 @@ pub(super) struct DraftLength {
 }
 
 impl DraftLength {
-    /// Number of words of its planned memory.
-    pub(super) const WORDS: usize = 3;
-
-    pub(super) const fn begin() -> Self {
+    pub(crate) const fn begin() -> Self {
         Self { size: INITIAL, pause: 0, misses: 0 }
     }
 
-    pub(super) const fn of_words([size, pause, misses]: [u32; Self::WORDS]) -> Self {
+    pub(crate) const fn of_words([size, pause, misses]: [u32; DRAFT_LENGTH_WORDS]) -> Self {
         Self { size, pause, misses }
     }
 
-    pub(super) const fn words(self) -> [u32; Self::WORDS] {
+    pub(crate) const fn words(self) -> [u32; DRAFT_LENGTH_WORDS] {
         [self.size, self.pause, self.misses]
     }
 
     /// The maximum number of draft tokens in this step.
-    pub(super) fn next(&mut self) -> usize {
+    pub(crate) fn next(&mut self) -> usize {
         if self.pause > 0 {
             self.pause -= 1;
             return 0;
@@ -52,7 +51,7 @@ impl DraftLength {
     }
 
     /// Updates the length after a draft of at least one token.
-    pub(super) fn record(&mut self, accepted: usize, drafted: usize) {
+    pub(crate) fn record(&mut self, accepted: usize, drafted: usize) {
         self.size = match accepted {
             all if all == drafted => self.size.saturating_mul(2),
             some => (some as u32 + 1).max(self.size.min(drafted as u32) / 2),

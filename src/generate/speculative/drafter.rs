@@ -14,7 +14,7 @@ pub struct DraftContext<'c> {
     /// Number of given tokens in the target (decoder start and prefix).
     pub prompt_len: usize,
     /// Number of active sentences, including this one.
-    pub living: usize,
+    pub active: usize,
 }
 
 /// Proposes the next tokens of a sentence. A closure with the same arguments is a drafter too: for example a small
@@ -25,7 +25,7 @@ pub struct DraftContext<'c> {
 /// use simdformer::{DraftContext, Drafter, ReferenceDrafter, PromptLookup};
 ///
 /// let target = [2, 30, 31, 9, 30];
-/// let context = DraftContext { index: 0, source: &[], shared: false, target: &target, prompt_len: 1, living: 1 };
+/// let context = DraftContext { index: 0, source: &[], shared: false, target: &target, prompt_len: 1, active: 1 };
 /// let mut draft = [0; 2];
 /// // There is no reference for this source, but the target contains 30 followed by 31.
 /// let mut drafter = (ReferenceDrafter(&[]), PromptLookup { shortest: 1 });
@@ -98,7 +98,7 @@ impl<A: Drafter, B: Drafter> Drafter for (A, B) {
 ///
 /// let mut expected = ReferenceDrafter(&[&[40, 41, 42, 43, 44]]);
 /// let mut next = |target: &[u32]| {
-///     let context = DraftContext { index: 0, source: &[], shared: false, target, prompt_len: 1, living: 1 };
+///     let context = DraftContext { index: 0, source: &[], shared: false, target, prompt_len: 1, active: 1 };
 ///     let mut draft = [0; 2];
 ///     let found = expected.draft(&context, &mut draft);
 ///     draft[..found].to_vec()
@@ -259,7 +259,7 @@ mod tests {
                 shared,
                 target: &target,
                 prompt_len: 1,
-                living: 1,
+                active: 1,
             };
             let found = PromptLookup { shortest }.draft(&context, &mut draft);
             assert_eq!(&draft[..found], expected);

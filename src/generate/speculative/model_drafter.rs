@@ -2,11 +2,10 @@
 
 use super::draft_length::MOST_ROWS;
 use super::drafter::{DraftContext, DraftRequest, Drafter};
-use super::error::SessionError;
-use super::handles::{HypothesisId, SourceId};
-use super::session::Session;
-use super::verify::DraftRow;
+use crate::kv::{HypothesisId, SourceId};
 use crate::search::SearchOptions;
+use crate::session::{DraftRow, Session, SessionError};
+use core::fmt;
 
 /// Drafts with another model of the same vocabulary: a copy of the model with
 /// [int8 weights](crate::WeightDtypes), which reads a quarter of the bytes per token, or a smaller model. Where both
@@ -80,7 +79,7 @@ impl Rules {
 struct Entry {
     index: usize,
     source: Vec<u32>,
-    /// Tokens fed to its row.
+    /// Tokens fed to its hypothesis.
     fed: Vec<u32>,
     /// `None` after an error.
     handles: Option<(SourceId, HypothesisId)>,
@@ -92,7 +91,7 @@ struct Entry {
 #[derive(Clone, Copy)]
 struct DraftLane {
     entry: usize,
-    row: HypothesisId,
+    hypothesis: HypothesisId,
     /// The tokens to feed: the last `fed` of these two. Of a pair, only the token after the second one is unknown.
     pair: [u32; 2],
     fed: usize,
@@ -177,7 +176,7 @@ impl<'a> ModelDrafter<'a> {
         for (request, lane) in requests.iter_mut().zip(&mut lanes) {
             request.found = 0;
             let most = request.draft.len().min(self.most);
-            if most > 0 && request.context.living <= self.max_sentences {
+            if most > 0 && request.context.active <= self.max_sentences {
                 *lane = self.sync(&request.context, most, &mut pairs_left);
             }
         }
@@ -200,8 +199,8 @@ impl<'a> ModelDrafter<'a> {
         }
     }
 
-    /// Feeds the row of the sentence its target except for the last token. If `pairs_left` is above 0, also leaves the
-    /// token before it, and the next pass feeds both.
+    /// Feeds the hypothesis of the sentence its target except for the last token. If `pairs_left` is above 0, also
+    /// leaves the token before it, and the next pass feeds both.
     fn sync(
         &mut self,
         context: &DraftContext<'_>,
@@ -217,7 +216,7 @@ impl<'a> ModelDrafter<'a> {
         }
         let entry = self.entry(context)?;
         let Entry { fed, handles, used, .. } = &mut self.entries[entry];
-        let (_, row) = (*handles)?;
+        let (_, hypothesis) = (*handles)?;
         *used = self.clock;
         // Rewind to the first difference from the target. The last token of the target is fed in any case.
         let same = fed.iter().zip(target).take_while(|(a, b)| a == b).count();
@@ -232,10 +231,10 @@ impl<'a> ModelDrafter<'a> {
             _ => (new, [token; 2], 1),
         };
         let mut fill = || {
-            self.session.rewind(row, right)?;
+            self.session.rewind(hypothesis, right)?;
             match before {
                 [] => Ok(()),
-                _ => self.session.prefill(row, before, None),
+                _ => self.session.prefill(hypothesis, before, None),
             }
         };
         if fill().is_err() {
@@ -244,7 +243,7 @@ impl<'a> ModelDrafter<'a> {
         }
         self.entries[entry].fed.extend_from_slice(&target[right..]);
         let generated = target.len().saturating_sub(context.prompt_len);
-        Some(DraftLane { entry, row, pair, fed: of_pair, generated, most, active: true })
+        Some(DraftLane { entry, hypothesis, pair, fed: of_pair, generated, most, active: true })
     }
 
     /// Drafts one more token for each active lane, all in one pass.
@@ -263,7 +262,7 @@ impl<'a> ModelDrafter<'a> {
         for (lane, request) in before.iter().zip(&*requests) {
             let Some(lane) = lane.as_ref().filter(|lane| lane.active) else { continue };
             let [token, draft @ ..] = lane.tokens() else { continue };
-            rows[count] = DraftRow { row: lane.row, token: *token, draft };
+            rows[count] = DraftRow { hypothesis: lane.hypothesis, token: *token, draft };
             count += 1;
             generated[fed..][..=draft.len()].fill(lane.generated + request.found);
             fed += 1 + draft.len();
@@ -302,5 +301,11 @@ impl Drafter for ModelDrafter<'_> {
 
     fn draft_all(&mut self, requests: &mut [DraftRequest<'_>]) {
         requests.chunks_mut(MOST_ROWS).for_each(|requests| self.draft_requests(requests));
+    }
+}
+
+impl fmt::Debug for ModelDrafter<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ModelDrafter").finish_non_exhaustive()
     }
 }

@@ -2,13 +2,12 @@
 
 use super::draft_length::{DraftLength, MOST_ROWS};
 use super::drafter::{DraftContext, DraftRequest, Drafter};
-use super::error::SessionError;
-use super::event::{DecodeStats, Event, Stop};
-use super::generate::{DecodeHooks, DecodeLoop, Source};
-use super::session::{Session, check_limit};
+use crate::generate::decode_loop::DecodeLoop;
+use crate::generate::event::{DecodeStats, Event, Stop};
+use crate::generate::source::Source;
 use crate::model::IntoControlFlow;
-use crate::model::layer_observer::NoObserver;
 use crate::search::{Hooks, SearchOptions};
+use crate::session::{Session, SessionError, check_limit};
 
 impl Session<'_> {
     /// As [`Session::generate`], with speculative decoding: a step chooses several tokens if a draft of `drafter` is
@@ -65,13 +64,7 @@ impl Session<'_> {
         self.plan.check_decodes()?;
         check_limit("draft_tokens", self.plan.limits.draft_tokens, 1)?;
         let mut on_event = |event: Event<'_>| on_event(event).answer();
-        self.generate_with(
-            sources,
-            options,
-            hooks,
-            &mut on_event,
-            DecodeHooks { observer: &mut NoObserver, needs_logits: false, drafter: Some(drafter) },
-        )
+        self.generate_with(sources, options, hooks, &mut on_event, Some(drafter))
     }
 }
 
@@ -90,13 +83,13 @@ struct DraftEntry {
 
 impl DecodeLoop<'_, '_, '_> {
     /// Requests drafts if there are few rows. Returns the total number of draft tokens to feed.
-    pub(super) fn draft(
+    pub(crate) fn draft(
         &mut self,
         sources: &[Source<'_>],
         drafter: &mut dyn Drafter,
     ) -> Result<usize, SessionError> {
         let rows = self.search.rows().len();
-        let share = if rows > MOST_ROWS { 0 } else { self.draft.len() / rows };
+        let share = if rows > MOST_ROWS { 0 } else { self.buffers.draft.len() / rows };
         if share == 0 {
             return Ok(0);
         }
@@ -105,9 +98,9 @@ impl DecodeLoop<'_, '_, '_> {
         let mut requests: [DraftRequest<'_>; MOST_ROWS] =
             core::array::from_fn(|_| DraftRequest::default());
         let (mut count, mut entries) = (0, [DraftEntry::default(); MOST_ROWS]);
-        let buffers = self.draft.chunks_exact_mut(share).enumerate();
+        let buffers = self.buffers.draft.chunks_exact_mut(share).enumerate();
         for (&slot, (place, buffer)) in self.search.rows().sentences.iter().zip(buffers) {
-            let state = &mut self.draft_length_states.as_chunks_mut().0[slot as usize];
+            let state = &mut self.buffers.draft_length_states.as_chunks_mut().0[slot as usize];
             let mut length = DraftLength::of_words(*state);
             let most = self.search.draft_capacity(slot).min(share);
             let most = if most > 0 { length.next().min(most) } else { 0 };
@@ -115,14 +108,14 @@ impl DecodeLoop<'_, '_, '_> {
             if most == 0 {
                 continue;
             }
-            let index = self.source_of[slot as usize] as usize;
+            let index = self.buffers.source_of[slot as usize] as usize;
             let context = DraftContext {
                 index,
                 source: sources[index].tokens,
                 shared,
                 target: self.search.target(slot),
                 prompt_len: self.search.prompt(slot).len(),
-                living: rows,
+                active: rows,
             };
             requests[count] = DraftRequest { context, draft: &mut buffer[..most], found: 0 };
             entries[count] = DraftEntry { slot, index, start: place * share, most };
@@ -142,10 +135,10 @@ impl DecodeLoop<'_, '_, '_> {
         });
         let mut drafted = 0;
         for (&DraftEntry { slot, start, .. }, found) in entries[..count].iter().zip(found) {
-            let draft = &self.draft[start..][..found];
+            let draft = &self.buffers.draft[start..][..found];
             let inside = draft.iter().take_while(|&&id| (id as usize) < vocabulary).count();
             let taken = self.search.draft(slot, &draft[..inside])?;
-            self.draft_lens[slot as usize] = taken as u32;
+            self.buffers.draft_lens[slot as usize] = taken as u32;
             drafted += taken;
         }
         Ok(drafted)
@@ -153,21 +146,21 @@ impl DecodeLoop<'_, '_, '_> {
 
     /// Removes the rejected draft tokens of the last step and updates the draft lengths. Returns the number of accepted
     /// tokens.
-    pub(super) fn settle_drafts(&mut self) -> Result<usize, SessionError> {
+    pub(crate) fn settle_drafts(&mut self) -> Result<usize, SessionError> {
         let mut accepted_total = 0;
-        for slot in 0..self.draft_lens.len() {
-            let drafted = core::mem::take(&mut self.draft_lens[slot]) as usize;
+        for slot in 0..self.buffers.draft_lens.len() {
+            let drafted = core::mem::take(&mut self.buffers.draft_lens[slot]) as usize;
             if drafted == 0 {
                 continue;
             }
             // A sentence with drafts has one sequence, which stays in its first row.
-            let row = self.first_row[slot];
+            let row = self.buffers.first_row[slot];
             let fed = self.session.kv_slots().len(row as usize);
             // The last token of the target is chosen but not fed.
             let kept_len = self.search.target(slot as u32).len() - 1;
             let accepted = (kept_len + drafted).saturating_sub(fed);
             self.session.rewind_slot(row, kept_len.min(fed))?;
-            let state = &mut self.draft_length_states.as_chunks_mut().0[slot];
+            let state = &mut self.buffers.draft_length_states.as_chunks_mut().0[slot];
             let mut length = DraftLength::of_words(*state);
             length.record(accepted, drafted);
             *state = length.words();

@@ -1,6 +1,7 @@
 //! Events of [`Session::generate`](crate::Session::generate), and the replies of the caller.
 
 use crate::search::{Finish, Hypothesis, Search, Token};
+use core::fmt;
 use core::ops::ControlFlow;
 
 /// An event of [`Session::generate`](crate::Session::generate).
@@ -52,6 +53,16 @@ impl<'g> Generated<'g> {
     /// before [`Stop::All`].
     pub fn hypotheses(&self) -> impl ExactSizeIterator<Item = Hypothesis<'g>> + use<'g> {
         self.search.hypotheses(self.slot)
+    }
+}
+
+impl fmt::Debug for Generated<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Generated")
+            .field("source", &self.source)
+            .field("finish", &self.finish)
+            .field("hypotheses", &self.hypotheses().len())
+            .finish_non_exhaustive()
     }
 }
 

@@ -4,7 +4,8 @@
 //! table of the session holds that slot for each position. For cross-attention, the keys and values of a source are
 //! stored once, and all its hypotheses read them.
 
-use simdformer_kernels::{CacheMut, CacheShape, Error as KernelError, Isa};
+use crate::config::{Config, Side, Stack};
+use simdformer_kernels::{CacheMut, CacheShape, Dtype, Error as KernelError, Isa};
 
 /// Dimensions of all caches of a session.
 #[derive(Clone, Copy, Debug)]
@@ -18,6 +19,23 @@ pub(crate) struct CachesShape {
 }
 
 impl CachesShape {
+    /// The caches of a decoder of `config` for `hypotheses` of `target_tokens` and `sentences` of `source_tokens`.
+    pub(crate) fn new(
+        config: &Config,
+        (isa, dtype): (Isa, Dtype),
+        [hypotheses, target_tokens]: [usize; 2],
+        [sentences, source_tokens]: [usize; 2],
+    ) -> Self {
+        let decoder = config.decoder.unwrap_or(Stack::new(0, 0, 0));
+        let head_dim = config.head_dim(Side::Decoder);
+        let shape = |slots, capacity| CacheShape {
+            dtype,
+            ..CacheShape::new(slots, capacity, decoder.heads, head_dim)
+        };
+        let (own, cross) = (shape(hypotheses, target_tokens), shape(sentences, source_tokens));
+        Self { isa, layers: decoder.layers, own, cross }
+    }
+
     /// Floats of the self-attention and the cross-attention caches of all layers.
     pub(crate) fn floats(&self) -> Result<(usize, usize), KernelError> {
         let all = |shape: CacheShape| {

@@ -1,29 +1,20 @@
-//! A session with a probe, and alignments that are read with one.
+//! Probes: a session on the same buffer that passes its intermediate tensors on, and alignments, which read one.
 
-use super::encode::Inputs;
 use super::error::SessionError;
-use super::event::{DecodeStats, Event, Stop};
-use super::generate::{DecodeHooks, Source};
-use super::handles::{HypothesisId, SourceId};
-use super::prefill::OnLogits;
-use super::session::Session;
-use super::step::StepRow;
-use super::verify::{TokenSelector, Verified};
-use crate::features::Features;
-use crate::model::IntoControlFlow;
-use crate::search::{Hooks, SearchOptions};
+use super::session::{ModelRef, Session};
+use crate::kv::{HandleGenerations, HypothesisId, SourceId};
+use crate::memory::Buffer;
 use crate::trace::{Block, Probe, Stage, TraceObserver, View};
+use std::sync::Mutex;
 
-/// A session with a [`Probe`]: it has the same calls and the same bits, and the probe receives every intermediate
-/// tensor. See [`Session::traced`].
-pub struct TracedSession<'w, 'a> {
-    session: &'w mut Session<'a>,
-    observer: TraceObserver<'w>,
-}
-
-impl<'a> Session<'a> {
-    /// Attaches `probe` to the session. `scratch` has at least [`crate::Plan::trace_floats`] floats, with any content.
-    /// Does not allocate.
+impl Session<'_> {
+    /// This session with a `probe`: a session on the same buffer, whose calls give the same bits and pass every
+    /// intermediate tensor to the probe. Sentences and hypotheses of one are those of the other. The probe gets logits
+    /// wherever tokens are chosen, also where the choice needs only the best token; of a draft it gets all rows, those
+    /// of rejected tokens included.
+    ///
+    /// `scratch` has at least [`crate::Plan::trace_floats`] floats, with any content. Does not allocate. A session
+    /// without a probe has no cost: the stacks are compiled twice, and one version has no calls of a probe.
     ///
     /// # Errors
     /// The scratch is [too short](SessionError::Scratch).
@@ -61,12 +52,22 @@ impl<'a> Session<'a> {
         &'w mut self,
         probe: &'w mut dyn Probe,
         scratch: &'w mut [f32],
-    ) -> Result<TracedSession<'w, 'a>, SessionError> {
+    ) -> Result<Session<'w>, SessionError> {
         let (expected, found) = (self.plan().trace_floats(), scratch.len());
         if found < expected {
             return Err(SessionError::Scratch { expected, found });
         }
-        Ok(TracedSession { session: self, observer: TraceObserver { probe, scratch } })
+        Ok(Session {
+            model: ModelRef::Borrowed(&self.model),
+            plan: self.plan.clone(),
+            buffer: Buffer::Borrowed(self.buffer.floats_mut()),
+            decode_loop: Buffer::Borrowed(self.decode_loop.floats_mut()),
+            threads: self.threads.clone(),
+            pruning_policy: self.pruning_policy,
+            // Numbers are unique in a process, and the buffer holds those of the handles.
+            generations: HandleGenerations::default(),
+            probe: Some(Mutex::new(TraceObserver { probe, scratch })),
+        })
     }
 
     /// Writes the cross-attention weights of `layer`, averaged over `heads`, to the start of `out`:
@@ -78,7 +79,7 @@ impl<'a> Session<'a> {
     /// start token and the best hypothesis without its last token. This is one teacher-forced pass. A search does not
     /// compute the matrix of weights.
     ///
-    /// Uses a free row slot of `sentence` and releases it; `scratch` is that of [`Session::traced`]. Does not allocate.
+    /// Uses a free hypothesis slot of `sentence` and releases it; `scratch` is that of [`Session::traced`]. Does not allocate.
     /// Returns the number of source tokens.
     ///
     /// # Errors
@@ -130,27 +131,27 @@ impl<'a> Session<'a> {
         if let Some(&found) = heads.iter().find(|&&head| head >= stack.heads) {
             return Err(SessionError::Head { heads: stack.heads, found });
         }
-        let row = self.start(sentence)?;
-        let result = self.align_row(row, target, (layer, heads), scratch, out);
-        self.release(row)?;
+        let hypothesis = self.start(sentence)?;
+        let result = self.align_hypothesis(hypothesis, target, (layer, heads), scratch, out);
+        self.release(hypothesis)?;
         result
     }
 
-    fn align_row(
+    fn align_hypothesis(
         &mut self,
-        row: HypothesisId,
+        hypothesis: HypothesisId,
         target: &[u32],
         (layer, heads): (usize, &[usize]),
         scratch: &mut [f32],
         out: &mut [f32],
     ) -> Result<usize, SessionError> {
-        let sentence = row.slot() as usize / self.plan().limits().beams;
-        let keys = self.words(&self.plan.sentence_len)[sentence] as usize;
+        let sentence = hypothesis.slot() as usize / self.plan.limits.beams;
+        let keys = self.source_lens()[sentence] as usize;
         let (expected, found) = (target.len().saturating_mul(keys), out.len());
         let out = out.get_mut(..expected).ok_or(SessionError::Alignment { expected, found })?;
         out.fill(0.0);
         let mut probe = Mean { layer, heads, keys, out };
-        self.traced(&mut probe, scratch)?.prefill(row, target, None)?;
+        self.traced(&mut probe, scratch)?.prefill(hypothesis, target, None)?;
         Ok(keys)
     }
 }
@@ -181,144 +182,5 @@ impl Probe for Mean<'_> {
                 *out += share * weight;
             }
         }
-    }
-}
-
-impl TracedSession<'_, '_> {
-    /// As [`Session::generate`]. All logits are computed and passed to the probe, also if the search needs only the
-    /// best token; the tokens are the same.
-    ///
-    /// # Errors
-    /// As [`Session::generate`].
-    pub fn generate<A: IntoControlFlow<Stop>>(
-        &mut self,
-        sources: &[Source<'_>],
-        options: &SearchOptions,
-        hooks: &mut Hooks<'_>,
-        on_event: &mut dyn FnMut(Event<'_>) -> A,
-    ) -> Result<DecodeStats, SessionError> {
-        let mut on_event = |event: Event<'_>| on_event(event).answer();
-        let decode_hooks =
-            DecodeHooks { observer: &mut self.observer, needs_logits: true, drafter: None };
-        self.session.generate_with(sources, options, hooks, &mut on_event, decode_hooks)
-    }
-
-    /// As [`Session::start`].
-    ///
-    /// # Errors
-    /// As [`Session::start`].
-    pub fn start(&mut self, sentence: SourceId) -> Result<HypothesisId, SessionError> {
-        self.session.start(sentence)
-    }
-
-    /// As [`Session::fork`].
-    ///
-    /// # Errors
-    /// As [`Session::fork`].
-    pub fn fork(&mut self, row: HypothesisId) -> Result<HypothesisId, SessionError> {
-        self.session.fork(row)
-    }
-
-    /// As [`Session::release`].
-    ///
-    /// # Errors
-    /// As [`Session::release`].
-    pub fn release(&mut self, row: HypothesisId) -> Result<(), SessionError> {
-        self.session.release(row)
-    }
-
-    /// As [`Session::release_sentence`].
-    ///
-    /// # Errors
-    /// As [`Session::release_sentence`].
-    pub fn release_sentence(&mut self, sentence: SourceId) -> Result<(), SessionError> {
-        self.session.release_sentence(sentence)
-    }
-
-    /// As [`Session::encode`].
-    ///
-    /// # Errors
-    /// As [`Session::encode`].
-    pub fn encode(
-        &mut self,
-        sources: &[&[u32]],
-        sentences: &mut [SourceId],
-    ) -> Result<(), SessionError> {
-        self.session.encode_with(Inputs::Tokens(sources), sentences, &mut self.observer)
-    }
-
-    /// As [`Session::encode_features`].
-    ///
-    /// # Errors
-    /// As [`Session::encode_features`].
-    pub fn encode_features(
-        &mut self,
-        sources: &[Features<'_>],
-        sentences: &mut [SourceId],
-    ) -> Result<(), SessionError> {
-        self.session.encode_with(Inputs::Features(sources), sentences, &mut self.observer)
-    }
-
-    /// As [`Session::encoder_output`].
-    ///
-    /// # Errors
-    /// As [`Session::encoder_output`].
-    pub fn encoder_output(&mut self, sources: &[&[u32]]) -> Result<&[f32], SessionError> {
-        self.session.encoder_output_with(Inputs::Tokens(sources), &[], &mut self.observer)
-    }
-
-    /// As [`Session::encoder_output_of_features`].
-    ///
-    /// # Errors
-    /// As [`Session::encoder_output_of_features`].
-    pub fn encoder_output_of_features(
-        &mut self,
-        sources: &[Features<'_>],
-    ) -> Result<&[f32], SessionError> {
-        self.session.encoder_output_with(Inputs::Features(sources), &[], &mut self.observer)
-    }
-
-    /// As [`Session::step`].
-    ///
-    /// # Errors
-    /// As [`Session::step`].
-    pub fn step(&mut self, rows: &[StepRow]) -> Result<&mut [f32], SessionError> {
-        self.session.step_with(rows, &mut self.observer)
-    }
-
-    /// As [`Session::verify`]. The probe receives the token and its draft as one pass, with one row for each. The rows
-    /// up to the last accepted token are those of [steps](TracedSession::step). The rows after it belong to rejected
-    /// tokens. The probe receives nothing if the request is rejected.
-    ///
-    /// # Errors
-    /// As [`Session::verify`].
-    pub fn verify(
-        &mut self,
-        row: StepRow,
-        draft: &[u32],
-        choose: TokenSelector<'_>,
-    ) -> Result<Verified, SessionError> {
-        self.session.verify_with(row, draft, choose, &mut self.observer)
-    }
-
-    /// As [`Session::rewind`].
-    ///
-    /// # Errors
-    /// As [`Session::rewind`].
-    pub fn rewind(&mut self, row: HypothesisId, len: usize) -> Result<(), SessionError> {
-        self.session.rewind(row, len)
-    }
-
-    /// As [`Session::prefill`]. The probe receives logits and probabilities if `each` is given.
-    ///
-    /// # Errors
-    /// As [`Session::prefill`].
-    pub fn prefill(
-        &mut self,
-        row: HypothesisId,
-        tokens: &[u32],
-        each: Option<OnLogits<'_>>,
-    ) -> Result<(), SessionError> {
-        self.session.prefill_with(row, tokens, each, &mut self.observer)
     }
 }

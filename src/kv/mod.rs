@@ -1,0 +1,16 @@
+//! The KV cache of a session: keys and values, the slots in which they lie, and the handles of their owners.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `cache.rs` | the keys and values of each layer, for self-attention and for cross-attention |
+//! | `slots.rs` | the KV slots of hypotheses: which slot holds the key of each position |
+//! | `handles.rs` | handles of sentences and hypotheses, and their generation numbers |
+
+mod cache;
+mod handles;
+mod slots;
+
+pub(crate) use cache::{Caches, CachesShape};
+pub(crate) use handles::{HandleGenerations, has_generation, write_generation};
+pub use handles::{HypothesisId, SourceId};
+pub(crate) use slots::KvSlots;
