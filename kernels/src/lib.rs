@@ -125,6 +125,7 @@ pub mod norm;
 mod optimizer;
 mod parallel;
 pub mod position;
+mod prefetch;
 pub mod pruned_argmax;
 pub mod reference;
 pub mod relative;

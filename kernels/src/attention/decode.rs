@@ -15,7 +15,7 @@ use super::head_params::HeadParams;
 use super::kv_dtype::{KvFormat, load};
 use super::online_softmax::{Block, Factors, KEY_BLOCK, Running, WeightLines, exponentials};
 use super::panels::value_row;
-use super::prefetched_tile::SINGLE_ROW_DISTANCE;
+use crate::prefetch::ONE_QUERY_STEPS;
 use crate::simd::{MAX_LANES, MAX_PANEL, SimdF32, simd_op};
 
 /// Most rows that share one pass over their common keys and values.
@@ -344,6 +344,6 @@ impl<const R: usize> KvView<'_, R> {
         }
         let next = self.next_slots.first().map_or(self.slots[0][block.key], |&next| next);
         let keys = self.cache.keys(next as usize, self.next_kv_head).cast::<N::KvElement>();
-        keys.wrapping_add(column * SINGLE_ROW_DISTANCE)
+        keys.wrapping_add(column * ONE_QUERY_STEPS)
     }
 }

@@ -8,8 +8,8 @@ use super::head_params::HeadParams;
 use super::kv_dtype::{KvFormat, PanelView, tile};
 use super::online_softmax::{Block, KEY_BLOCK};
 use super::panels::value_row;
-use super::prefetched_tile::SINGLE_ROW_DISTANCE;
 use crate::gemm::{Panels, Rows, Tile, multiply};
+use crate::prefetch::ONE_QUERY_STEPS;
 use crate::simd::{CACHE_LINE_F32, MAX_LANES, MAX_PANEL, SimdF32, simd_op};
 
 /// Panels that are scored at once, where vectors have fewer than 16 lanes.
@@ -191,13 +191,13 @@ impl Queries<'_> {
                 self.values_of::<N>(slot).wrapping_add((block.key + key) * row + column)
             };
             let mut run = run_of(&slots[start..]);
-            // Prefetch the value `SINGLE_ROW_DISTANCE` positions ahead, in its own slot. After the last value, prefetch
+            // Prefetch the value `ONE_QUERY_STEPS` positions ahead, in its own slot. After the last value, prefetch
             // `after`.
-            let prefetch = if let Some(&later) = slots.get(start + SINGLE_ROW_DISTANCE) {
-                run = run.min(run_of(&slots[start + SINGLE_ROW_DISTANCE..]));
-                at(later, start + SINGLE_ROW_DISTANCE)
+            let prefetch = if let Some(&later) = slots.get(start + ONE_QUERY_STEPS) {
+                run = run.min(run_of(&slots[start + ONE_QUERY_STEPS..]));
+                at(later, start + ONE_QUERY_STEPS)
             } else {
-                let near_end = end.saturating_sub(SINGLE_ROW_DISTANCE).max(part.start);
+                let near_end = end.saturating_sub(ONE_QUERY_STEPS).max(part.start);
                 after.wrapping_add((start - near_end) * G * S::LANES)
             };
             let weights = Rows { at: weights.wrapping_add(start), row: KEY_BLOCK, step: 1 };

@@ -13,12 +13,12 @@ use super::bias::hides;
 #[cfg(feature = "train")]
 use super::dropout::{Tile, drop_once};
 use super::head_params::HeadParams;
-use super::kv_dtype::{KvFormat, PanelView, load};
+use super::kv_dtype::{KvFormat, PanelView, load, tile_prefetched};
 use super::online_softmax::{Block, Factors, KEY_BLOCK, Running, WeightLines, exponentials};
-use super::prefetched_tile::{SINGLE_ROW_DISTANCE, tile_prefetched};
-use crate::gemm::{MAX_MR, Rows};
+use crate::gemm::Rows;
 use crate::parallel::share;
-use crate::simd::{CACHE_LINE_F32, SimdF32, simd_op};
+use crate::prefetch::{ONE_QUERY_STEPS, prefetch_rows};
+use crate::simd::{MAX_MR, SimdF32, simd_op};
 use core::mem::MaybeUninit;
 
 /// Queries that share one pass over a block of keys. The pass reads keys and values from the outer caches once for all
@@ -200,8 +200,10 @@ impl HeadParams {
         if MR > 1 {
             // Prefetch the next query rows and the output rows while the exponentials are computed, which use no outer
             // cache.
-            self.prefetch_rows::<S>(s, self.query, self.query_row, row + MR, MR);
-            self.prefetch_rows::<S>(s, self.out, self.out_row, row, MR);
+            let queries = self.query.wrapping_add((row + MR).wrapping_mul(self.query_row));
+            prefetch_rows::<S, true>(s, queries, self.query_row, MR, self.head_dim);
+            let out = self.out.wrapping_add(row.wrapping_mul(self.out_row));
+            prefetch_rows::<S, true>(s, out, self.out_row, MR, self.head_dim);
         }
         let correction = exponentials(s, &mut scores.lines, vectors, highest, running);
         #[cfg(feature = "train")]
@@ -228,25 +230,6 @@ impl HeadParams {
                         &scores.lines.0[i * KEY_BLOCK..][..KEY_BLOCK]
                     });
                 }
-            }
-        }
-    }
-
-    /// Prefetches `count` rows from row `row`. The address may be invalid.
-    #[inline(always)]
-    fn prefetch_rows<S: SimdF32>(
-        &self,
-        s: S,
-        at: *const f32,
-        stride: usize,
-        row: usize,
-        count: usize,
-    ) {
-        for i in row..row + count {
-            let mut column = 0;
-            while column < self.head_dim {
-                s.prefetch(at.wrapping_add(i.wrapping_mul(stride).wrapping_add(column)));
-                column += CACHE_LINE_F32;
             }
         }
     }
@@ -453,9 +436,9 @@ impl HeadParams {
         let keys = self.keys.cast::<N::KvElement>().wrapping_add(block.next / S::LANES * panel);
         let next_keys = self.next_keys.cast::<N::KvElement>();
         let next = match (MR, block.next >= self.key_len) {
-            (1, true) => PanelView::line_by_line::<S, G>(
-                next_keys.wrapping_add(column * SINGLE_ROW_DISTANCE),
-            ),
+            (1, true) => {
+                PanelView::line_by_line::<S, G>(next_keys.wrapping_add(column * ONE_QUERY_STEPS))
+            }
             (1, false) => PanelView::line_by_line::<S, G>(keys),
             _ => PanelView { at: keys, step: S::LANES, vector: panel },
         };

@@ -4,9 +4,10 @@
 //! an f16 cache has the bits of attention over an f32 cache with the rounded values. The loops are generic over
 //! [`KvFormat`], and each dtype is a separate function where a call enters the kernels.
 
-use crate::gemm::{F32Operand, Panels, Prefetch, PrefetchLines, Rows, Tile, TileOperand, multiply};
+use crate::gemm::{F32Operand, Panels, Rows, Tile, TileOperand, multiply};
+use crate::prefetch::{F16Prefetch, Prefetch, PrefetchLines, attention_steps};
 use crate::simd::half::narrow_f16;
-use crate::simd::{CACHE_LINE_F32, MAX_LANES, SimdF32};
+use crate::simd::{CACHE_LINE_F32, MAX_LANES, MAX_MR, SimdF32};
 
 /// The nearest f16. Finite numbers that would round to infinity become the largest finite f16.
 #[inline(always)]
@@ -205,6 +206,42 @@ pub(super) unsafe fn tile<
     acc
 }
 
+/// [`tile`] of a panel in the L2 cache, with the same bits: a block of keys or values is larger than the L1 cache.
+/// Prefetches each line of `view` some steps before it is used and, at the end, the first steps of `next`, which may be
+/// an invalid address.
+///
+/// # Safety
+/// As [`multiply`].
+#[inline(always)]
+pub(super) unsafe fn tile_prefetched<S: SimdF32, N: KvFormat, const MR: usize, const NV: usize>(
+    s: S,
+    acc: Tile<S, MR, NV>,
+    depth: usize,
+    rows: Rows<f32>,
+    view: PanelView<N::KvElement>,
+    next: PanelView<N::KvElement>,
+) -> Tile<S, MR, NV> {
+    let PanelView { at, step, .. } = view;
+    let steps_ahead = attention_steps(MR);
+    let main_depth = depth.saturating_sub(steps_ahead);
+    let prefetch =
+        N::prefetch_panel::<S>(PanelView { at: at.wrapping_add(steps_ahead * step), ..view }, NV);
+    let rest = PanelView { at: at.wrapping_add(main_depth * step), ..view };
+    let rest_rows = Rows { at: rows.at.wrapping_add(main_depth * rows.step), ..rows };
+    // SAFETY: the `# Safety` contract of `tile_prefetched` holds; `main_depth <= depth`.
+    unsafe {
+        let acc = tile::<S, N, _, MR, NV>(s, acc, main_depth, rows, view, prefetch);
+        tile::<S, N, _, MR, NV>(
+            s,
+            acc,
+            depth - main_depth,
+            rest_rows,
+            rest,
+            N::prefetch_panel::<S>(next, NV),
+        )
+    }
+}
+
 /// f32.
 #[derive(Clone, Copy)]
 pub(super) struct F32Kv;
@@ -213,7 +250,7 @@ impl KvFormat for F32Kv {
     type KvElement = f32;
     type Operand<S: SimdF32> = F32Operand<S>;
     type Prefetch = PrefetchLines;
-    const MAX_MR: usize = crate::gemm::MAX_MR;
+    const MAX_MR: usize = MAX_MR;
 
     #[inline(always)]
     fn operand<S: SimdF32>(s: S) -> F32Operand<S> {
@@ -262,25 +299,6 @@ impl<S: SimdF32> TileOperand for F16Operand<S> {
     #[inline(always)]
     fn multiply_add(self, element: S::F32, vector: S::F32, sum: S::F32) -> S::F32 {
         self.0.mul_add(element, vector, sum)
-    }
-}
-
-/// [`PrefetchLines`] for f16. A line that two steps share is requested once.
-#[derive(Clone, Copy)]
-pub(super) struct F16Prefetch {
-    lines: PrefetchLines,
-    /// Whether the second of two steps has its own lines.
-    every_step: bool,
-}
-
-impl Prefetch for F16Prefetch {
-    const PERIOD: usize = 2;
-
-    #[inline(always)]
-    fn issue<S: SimdF32>(&mut self, s: S, step: usize) {
-        if step == 0 || self.every_step {
-            self.lines.issue(s, 0);
-        }
     }
 }
 

@@ -47,7 +47,6 @@ mod options;
 mod outputs;
 mod panels;
 mod params;
-mod prefetched_tile;
 mod prefill;
 
 #[cfg(feature = "train")]

@@ -1,9 +1,8 @@
 //! The online softmax: computes weights from scores, one block of keys after the other. It keeps a running maximum and
 //! sum, with which earlier blocks are rescaled when a later block has a larger maximum.
 
-use crate::gemm::MAX_MR;
 use crate::math::exp_nonpositive;
-use crate::simd::{MAX_LANES, MOST_PARTS, SimdF32};
+use crate::simd::{MAX_LANES, MAX_MR, MOST_PARTS, SimdF32};
 
 /// Keys in one block. A block of keys and values of 64 dimensions is 128 KiB, a share of the second-level cache. Most
 /// sentences have one block, which is never rescaled.

@@ -14,8 +14,9 @@ use crate::dropout::WeightDropout;
 use crate::error::Error;
 use crate::isa::Isa;
 use crate::parallel::{Parallelism, Workers};
+use crate::prefetch::PrefetchRows;
 use crate::shared::SharedMut;
-use crate::simd::{CACHE_LINE_F32, simd_op};
+use crate::simd::simd_op;
 use crate::softmax::FullyMasked;
 
 /// Key-value heads per thread from which heads are not split into blocks of queries.
@@ -241,7 +242,7 @@ impl Prefill<'_> {
             (value.at(key_start, head), value.token_stride(), key_len),
             (queries, query.token_stride(), query_len),
         ];
-        self.isa.dispatch(prefetch_rows(rows, key.head_dim()));
+        self.isa.dispatch(PrefetchRows::new(rows, key.head_dim(), false));
     }
 
     /// The keys and values of one head of one sequence that [`Prefill::prepare`] has copied to `at`.
@@ -266,20 +267,6 @@ impl Prefill<'_> {
         }
     }
 }
-
-simd_op!(
-    /// Prefetches three sets of rows: their address (which may be invalid), stride and number.
-    fn prefetch_rows<S: SimdF32>(s: S, rows: [(*const f32, usize, usize); 3], elements: usize) {
-        for (at, stride, count) in rows {
-            for row in 0..count {
-                for column in (0..elements).step_by(CACHE_LINE_F32) {
-                    let offset = row.wrapping_mul(stride).wrapping_add(column);
-                    s.prefetch_l2(at.wrapping_add(offset));
-                }
-            }
-        }
-    }
-);
 
 simd_op!(
     /// Copies the keys of one head of one sequence into panels, and `value_len` values into rows. `values` is null if

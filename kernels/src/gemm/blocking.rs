@@ -10,11 +10,9 @@
 //!   L1 cache.
 //! * Many rows: a block of rows is multiplied by all panels before the next block of rows, so that its part of `A`
 //!   stays in the cache and its pages in the TLB. Weights are prefetched from memory into the L2 cache one block ahead,
-//!   and from L2 into L1 a few steps ahead. Both are software prefetches: the hardware prefetcher stops at the end of
-//!   each page and each row, which costs a fifth of the speed where caches are small (32 KiB and 1 MiB).
+//!   and from L2 into L1 a few steps ahead.
 //!
-//! On a CPU with a [strong hardware prefetcher](SimdF32::prefers_hw_prefetch) the loops prefetch less: one line per
-//! interval for one row or a single tile, and the next block into the L2 cache for few rows.
+//! On a CPU with a strong hardware prefetcher the loops prefetch less: `prefetch.rs` selects what is prefetched.
 //!
 //! Threads take ranges of panels. They also take ranges of rows when there are fewer panels than tasks. `k` is never
 //! split.
@@ -24,21 +22,18 @@
 
 use super::epilogue::Epilogue;
 use super::f16_tile::{self, Widen};
-use super::microkernel::{
-    F32Operand, MAX_MR, Operands, Panels, PrefetchLines, SparsePrefetch, SpreadPrefetch, multiply,
-    tile, tile_prefetched,
-};
+use super::microkernel::{F32Operand, Operands, Panels, multiply, tile, tile_prefetched};
 use super::packing::PackedMatrix;
-use super::prefetch::{
-    FEW_ROWS, NextBlock, OUTER_TILES, PrefetchPlan, SPARSE, TO_BOTH, TO_L1, TO_L2, fewest_rows,
-    requests,
-};
 use super::store::Store;
 use crate::dtype::Dtype;
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::{Workers, share, work_to_share};
-use crate::simd::{CACHE_LINE_F32, MAX_PANEL, SimdF32, SimdOp, TileOp};
+use crate::prefetch::{
+    BlockPrefetch, FEW_ROWS, NextBlock, PrefetchLines, PrefetchPlan, PrefetchTarget,
+    SparsePrefetch, SpreadPrefetch, WeightReads, fewest_rows, requests,
+};
+use crate::simd::{CACHE_LINE_F32, MAX_MR, MAX_PANEL, SimdF32, SimdOp, TileOp};
 use core::marker::PhantomData;
 use core::mem::MaybeUninit;
 use core::ops::Range;
@@ -78,17 +73,11 @@ pub(super) const MIN_WORK_TO_FORK: usize = work_to_share(1 << 19);
 /// Tasks per thread. With several of them a late thread does not delay the others.
 const TASKS_PER_THREAD: usize = 4;
 
-/// Floats of weights that an outer cache may hold from one call to the next. For weights of at most this size, a single
-/// row uses software prefetch; for larger ones the hardware prefetcher alone is faster. Measured: a fifth faster with
-/// software prefetch from the L3 cache, a tenth slower from memory.
+/// Floats of weights that an outer cache may hold from one call to the next.
 const CACHED_WEIGHTS: usize = 4 << 20;
 
 /// Steps of `k` between the prefetch of a line and its use, for a single row.
 const ROW_PREFETCH_STEPS: usize = 16;
-
-/// Steps between the prefetch of a row of a panel and its use. A load from L2 into L1 takes about one step of six rows,
-/// and more when other requests compete for the bus.
-const PANEL_PREFETCH_STEPS: usize = 8;
 
 pub(super) fn run(
     a: Matrix<'_>,
@@ -163,32 +152,40 @@ impl TileOp for Part<'_> {
             return s.call_noinline(ManyRows::<NV>(self));
         }
         let tiles = self.rows.len().div_ceil(MAX_MR);
-        if const { S::MAY_PREFER_HW_PREFETCH } && s.prefers_hw_prefetch() {
-            const { assert!(!S::MAY_PREFER_HW_PREFETCH || requests::<S>(OUTER_TILES) == 4) };
-            return match tiles {
-                1 => s.call_noinline(FewRows::<NV, 0, SPARSE>(self)),
-                _ => s.call_noinline(FewRows::<NV, 4, TO_L2>(self)),
-            };
-        }
-        // A number of requests that does not occur on this instruction set is not compiled.
-        match requests::<S>(tiles) {
-            0 if const { !S::PREFETCHES } => s.call_noinline(FewRows::<NV, 0, TO_L1>(self)),
-            1 if const { S::PREFETCHES } => s.call_noinline(FewRows::<NV, 1, TO_L1>(self)),
-            2 if const { S::PREFETCHES } => s.call_noinline(FewRows::<NV, 2, TO_L1>(self)),
-            3 if const { requests::<S>(1) > 2 } => s.call_noinline(FewRows::<NV, 3, TO_L1>(self)),
-            4 if const { requests::<S>(1) > 2 } => s.call_noinline(FewRows::<NV, 4, TO_L1>(self)),
-            8 if const { requests::<S>(1) > 2 } => s.call_noinline(FewRows::<NV, 8, TO_L1>(self)),
-            requests => unreachable!("{requests} lines in two steps"),
+        match PrefetchTarget::select(s, self.reads(tiles > 1)) {
+            PrefetchTarget::Sparse if const { S::MAY_PREFER_HW_PREFETCH } => {
+                s.call_noinline(FewRows::<NV, SparsePrefetch>(self, PhantomData))
+            }
+            PrefetchTarget::NextBlockL2 if const { S::MAY_PREFER_HW_PREFETCH } => {
+                s.call_noinline(FewRows::<NV, ToL2>(self, PhantomData))
+            }
+            // A number of requests that does not occur on this instruction set is not compiled.
+            _ => match requests::<S>(tiles) {
+                0 if const { !S::PREFETCHES } => self.few_rows_noinline::<S, NV, 0>(s),
+                1 if const { S::PREFETCHES } => self.few_rows_noinline::<S, NV, 1>(s),
+                2 if const { S::PREFETCHES } => self.few_rows_noinline::<S, NV, 2>(s),
+                3 if const { requests::<S>(1) > 2 } => self.few_rows_noinline::<S, NV, 3>(s),
+                4 if const { requests::<S>(1) > 2 } => self.few_rows_noinline::<S, NV, 4>(s),
+                8 if const { requests::<S>(1) > 2 } => self.few_rows_noinline::<S, NV, 8>(s),
+                requests => unreachable!("{requests} lines in two steps"),
+            },
         }
     }
 }
+
+/// The policy of few rows that prefetch into the L2 cache. The requests are those of two tiles, also for more tiles:
+/// with more rows a request costs relatively less.
+type ToL2 = SpreadPrefetch<4, false>;
+
+/// The policy of many rows.
+type ManyRowsPrefetch<const REQUESTS: usize> = (SpreadPrefetch<REQUESTS, false>, PrefetchLines);
 
 /// [`Part::one_row`] as a separate function. Three functions of a few tiles each compile several times faster than one
 /// function with all tiles; apart from the tiles their code is the same.
 struct OneRow<'a, const NV: usize>(Part<'a>);
 
 /// [`Part::few_rows`] as a separate function.
-struct FewRows<'a, const NV: usize, const REQUESTS: usize, const POLICY: u8>(Part<'a>);
+struct FewRows<'a, const NV: usize, Q>(Part<'a>, PhantomData<Q>);
 
 /// [`Part::many_rows`] as a separate function.
 struct ManyRows<'a, const NV: usize>(Part<'a>);
@@ -202,14 +199,12 @@ impl<const NV: usize> SimdOp for OneRow<'_, NV> {
     }
 }
 
-impl<const NV: usize, const REQUESTS: usize, const POLICY: u8> SimdOp
-    for FewRows<'_, NV, REQUESTS, POLICY>
-{
+impl<const NV: usize, Q: BlockPrefetch> SimdOp for FewRows<'_, NV, Q> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: SimdF32>(self, s: S) {
-        self.0.few_rows::<S, NV, REQUESTS, POLICY>(s)
+        self.0.few_rows::<S, NV, Q>(s)
     }
 }
 
@@ -223,6 +218,20 @@ impl<const NV: usize> SimdOp for ManyRows<'_, NV> {
 }
 
 impl Part<'_> {
+    /// What selects the prefetches of these rows.
+    #[inline(always)]
+    fn reads(&self, shared: bool) -> WeightReads {
+        let weight = self.job.weight;
+        let cached = weight.depth() * weight.columns() <= CACHED_WEIGHTS;
+        WeightReads { bytes: 4, rows: self.rows.len(), shared, cached }
+    }
+
+    /// [`Part::few_rows`] that prefetch the next block into the L1 cache, as a separate function.
+    #[inline(always)]
+    fn few_rows_noinline<S: SimdF32, const NV: usize, const REQUESTS: usize>(self, s: S) {
+        s.call_noinline(FewRows::<NV, SpreadPrefetch<REQUESTS, true>>(self, PhantomData))
+    }
+
     /// Columns of `panel` that are columns of the matrix.
     #[inline(always)]
     fn valid<S: SimdF32>(&self, panel: usize) -> usize {
@@ -246,7 +255,7 @@ impl Part<'_> {
     fn one_row<S: SimdF32, const NV: usize>(&self, s: S) {
         let at = self.rows.start;
         let depth = self.job.weight.depth();
-        let in_cache = depth * self.job.weight.columns() <= CACHED_WEIGHTS;
+        let target = PrefetchTarget::select(s, self.reads(false));
         let mut panel = self.panels.start;
         while panel < self.panels.end {
             let operands = self.operands::<S>(at, 0, self.job.weight.address(panel, 0));
@@ -259,17 +268,19 @@ impl Part<'_> {
                     let starts = [operands.b, next];
                     let panels = Panels { at: starts, step: S::PANEL, vector: S::LANES };
                     let rows = operands.rows();
-                    let acc = if const { S::MAY_PREFER_HW_PREFETCH } && s.prefers_hw_prefetch() {
-                        let prefetch = starts.map(|at| SparsePrefetch::of(at, S::PANEL));
-                        multiply(F32Operand(s), zero, depth, rows, panels, prefetch)
-                    } else if in_cache {
-                        let prefetch = starts.map(|at| {
-                            let at = at.wrapping_add(ROW_PREFETCH_STEPS * S::PANEL);
-                            PrefetchLines::running(at, NV, S::LANES)
-                        });
-                        multiply(F32Operand(s), zero, depth, rows, panels, prefetch)
-                    } else {
-                        multiply(F32Operand(s), zero, depth, rows, panels, ())
+                    let acc = match target {
+                        PrefetchTarget::Sparse if const { S::MAY_PREFER_HW_PREFETCH } => {
+                            let prefetch = starts.map(|at| SparsePrefetch::of(at, S::PANEL));
+                            multiply(F32Operand(s), zero, depth, rows, panels, prefetch)
+                        }
+                        PrefetchTarget::LaterStep if const { S::PREFETCHES } => {
+                            let prefetch = starts.map(|at| {
+                                let at = at.wrapping_add(ROW_PREFETCH_STEPS * S::PANEL);
+                                PrefetchLines::running(at, NV, S::LANES)
+                            });
+                            multiply(F32Operand(s), zero, depth, rows, panels, prefetch)
+                        }
+                        _ => multiply(F32Operand(s), zero, depth, rows, panels, ()),
                     };
                     for (i, acc) in acc.into_iter().enumerate() {
                         let column = (panel + i) * S::PANEL;
@@ -290,13 +301,12 @@ impl Part<'_> {
 
     /// Few rows: each block of a panel is multiplied from the L1 cache while the next one is prefetched.
     #[inline(always)]
-    fn few_rows<S: SimdF32, const NV: usize, const REQUESTS: usize, const POLICY: u8>(&self, s: S) {
+    fn few_rows<S: SimdF32, const NV: usize, Q: BlockPrefetch>(&self, s: S) {
         let depth = self.job.weight.depth();
         let tiles = self.rows.len().div_ceil(MAX_MR);
         // A single tile prefetches a fixed distance ahead and needs no blocks.
         let block = if tiles == 1 { depth } else { FEW_ROWS_DEPTH };
-        let sharing_tiles = if const { POLICY == TO_L2 } { OUTER_TILES } else { tiles };
-        let plan = PrefetchPlan::new::<S>(Dtype::F32, tiles, sharing_tiles);
+        let plan = PrefetchPlan::new::<S>(Dtype::F32, tiles, Q::REQUESTS);
         let mut partial = PartialSums::<FEW_ROWS>::new();
         let partial = partial.rows();
         for panel in self.panels.clone() {
@@ -320,7 +330,7 @@ impl Part<'_> {
                         next: plan.next(next, index, steps),
                         partial: partial.row::<S>(local.start),
                     };
-                    self.dispatch_mr::<S, NV, REQUESTS, POLICY>(s, &step);
+                    self.dispatch_mr::<S, NV, Q>(s, &step);
                 }
                 k += steps;
                 if last {
@@ -351,8 +361,8 @@ impl Part<'_> {
         for block in 0..blocks {
             let tiles = share(all_tiles, blocks, block);
             let first = share(self.rows.len(), all_tiles, tiles.start).start;
-            let plan =
-                PrefetchPlan::new::<S>(dtype, tiles.len(), if tiles.len() >= 8 { 8 } else { 4 });
+            let requests = requests::<S>(if tiles.len() >= 8 { 8 } else { 4 });
+            let plan = PrefetchPlan::new::<S>(dtype, tiles.len(), requests);
             for panel in self.panels.clone() {
                 let after = if panel + 1 < self.panels.end {
                     Some((panel + 1, 0))
@@ -383,16 +393,16 @@ impl Part<'_> {
                             next: plan.next(from, index - tiles.start, steps),
                             partial: partial.row::<S>(local.start - first),
                         };
-                        match plan.requests {
+                        match requests {
                             // Without prefetches the tile is the same as for few rows.
                             0 if const { !S::PREFETCHES } => {
-                                self.dispatch_mr::<S, NV, 0, TO_L1>(s, &step)
+                                self.dispatch_mr::<S, NV, SpreadPrefetch<0, true>>(s, &step)
                             }
                             1 if const { S::PREFETCHES } => {
-                                self.dispatch_mr::<S, NV, 1, TO_BOTH>(s, &step)
+                                self.dispatch_mr::<S, NV, ManyRowsPrefetch<1>>(s, &step)
                             }
-                            2 if const { requests::<S>(4) == 2 } => {
-                                self.dispatch_mr::<S, NV, 2, TO_BOTH>(s, &step)
+                            2 if const { S::PREFETCHES && S::PANEL >= 4 * CACHE_LINE_F32 } => {
+                                self.dispatch_mr::<S, NV, ManyRowsPrefetch<2>>(s, &step)
                             }
                             requests => unreachable!("{requests} lines in two steps"),
                         }
@@ -431,16 +441,12 @@ impl Part<'_> {
 
     /// Runs the tile with `step.rows` rows.
     #[inline(always)]
-    fn dispatch_mr<S: SimdF32, const NV: usize, const REQUESTS: usize, const POLICY: u8>(
-        &self,
-        s: S,
-        step: &Step,
-    ) {
+    fn dispatch_mr<S: SimdF32, const NV: usize, Q: BlockPrefetch>(&self, s: S, step: &Step) {
         macro_rules! dispatch_mr {
             ($($rows:literal)*) => {
                 match step.rows {
-                    $($rows if const { $rows >= fewest_rows::<S>(REQUESTS, POLICY) } => {
-                        self.step::<S, $rows, NV, REQUESTS, POLICY>(s, step)
+                    $($rows if const { $rows >= fewest_rows::<S, Q>() } => {
+                        self.step::<S, $rows, NV, Q>(s, step)
                     })*
                     rows => unreachable!("a tile of {rows} rows"),
                 }
@@ -452,13 +458,7 @@ impl Part<'_> {
 
     /// One tile over one block of `k`.
     #[inline(always)]
-    fn step<
-        S: SimdF32,
-        const MR: usize,
-        const NV: usize,
-        const REQUESTS: usize,
-        const POLICY: u8,
-    >(
+    fn step<S: SimdF32, const MR: usize, const NV: usize, Q: BlockPrefetch>(
         &self,
         s: S,
         step: &Step,
@@ -477,37 +477,11 @@ impl Part<'_> {
             }
             let column = step.panel * S::PANEL;
             let operands = self.operands::<S>(step.row, step.k, step.b);
-            if step.last && const { POLICY == TO_BOTH } {
+            if step.last && const { Q::MIN_TILES > 1 } {
                 self.job.store.prefetch::<S, MR>(s, step.row, column);
             }
-            let acc = match POLICY {
-                SPARSE => {
-                    let sparse = SparsePrefetch::of(operands.b, S::PANEL);
-                    tile_prefetched(s, acc, step.steps, operands, sparse)
-                }
-                TO_L1 => {
-                    // A constant stride saves instructions between the FMAs of few rows. From three tiles on, with one
-                    // line each, this prefetches slightly more than the share of the tile.
-                    let apart = if REQUESTS != 2 { CACHE_LINE_F32 } else { step.next.apart };
-                    let next = SpreadPrefetch::<REQUESTS, true> { at: step.next.from, apart };
-                    tile_prefetched(s, acc, step.steps, operands, next)
-                }
-                _ => {
-                    let NextBlock { from: at, apart } = step.next;
-                    let next = SpreadPrefetch::<REQUESTS, false> { at, apart };
-                    if const { POLICY == TO_L2 } {
-                        tile_prefetched(s, acc, step.steps, operands, next)
-                    } else {
-                        let current = PrefetchLines {
-                            at: operands.b.wrapping_add(PANEL_PREFETCH_STEPS * S::PANEL),
-                            step: S::PANEL,
-                            count: S::PANEL.div_ceil(CACHE_LINE_F32),
-                            apart: CACHE_LINE_F32,
-                        };
-                        tile_prefetched(s, acc, step.steps, operands, (next, current))
-                    }
-                }
-            };
+            let prefetch = Q::of_block::<S>(step.b, step.next);
+            let acc = tile_prefetched(s, acc, step.steps, operands, prefetch);
             if step.last {
                 let valid = self.valid::<S>(step.panel);
                 self.job.store.finish::<S, MR, NV>(s, acc, step.row, column, valid);

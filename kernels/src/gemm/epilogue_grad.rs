@@ -4,7 +4,8 @@
 use crate::activation::Activation;
 use crate::activation::derivative::times_derivative_row;
 use crate::matrix::Matrix;
-use crate::simd::{CACHE_LINE_F32, MAX_PANEL, SimdF32, SimdOp};
+use crate::prefetch::prefetch_rows;
+use crate::simd::{MAX_PANEL, SimdF32, SimdOp};
 use core::mem::MaybeUninit;
 
 /// A [`Residual::ActivationBackward`](super::Residual::ActivationBackward) with a pointer instead of a matrix.
@@ -28,12 +29,8 @@ impl Derivative {
         if self.column_stride != 1 {
             return;
         }
-        for i in 0..rows {
-            let at = self.pre.wrapping_add((row + i) * self.row_stride + column);
-            for line in (0..S::PANEL).step_by(CACHE_LINE_F32) {
-                s.prefetch(at.wrapping_add(line));
-            }
-        }
+        let at = self.pre.wrapping_add(row * self.row_stride + column);
+        prefetch_rows::<S, true>(s, at, self.row_stride, rows, S::PANEL);
     }
 }
 

@@ -5,15 +5,17 @@
 //! * Many rows: one block of a panel at a time, on the stack, for the f32 tiles. The conversion takes little time
 //!   compared with the tiles, and no tile is compiled twice.
 
-use super::microkernel::{
-    MAX_MR, Panels, PrefetchLines, Rows, SparsePrefetch, SpreadPrefetch, TileOperand, multiply,
-};
+use super::microkernel::{Panels, Rows, TileOperand, multiply};
 use super::packing::PackedMatrix;
 use super::store::Store;
 use crate::dtype::Dtype;
 use crate::matrix::Matrix;
 use crate::parallel::share;
-use crate::simd::{CACHE_LINE_F32, MAX_LANES, SimdF32, SimdOp, TileOp};
+use crate::prefetch::{
+    PrefetchLines, PrefetchTarget, SparsePrefetch, SpreadPrefetch, WeightReads,
+    strong_hw_prefetcher,
+};
+use crate::simd::{CACHE_LINE_F32, MAX_LANES, MAX_MR, SimdF32, SimdOp, TileOp};
 use core::marker::PhantomData;
 use core::ops::Range;
 
@@ -321,7 +323,7 @@ impl FewRows<'_> {
         // This is for x86-64. Four panels would take all of the 16 registers: the sums and as many vectors of weights.
         // On other CPUs a vector is two registers, or a panel is four vectors.
         if const { S::MAY_PREFER_HW_PREFETCH && L::HALF_VECTORS && MR == 1 }
-            && s.prefers_hw_prefetch()
+            && strong_hw_prefetcher(s)
             && self.in_cache()
         {
             self.half_width::<S, MR, NV>(s, row, panel);
@@ -404,31 +406,36 @@ impl FewRows<'_> {
         // `FewRows` has ranges of both and `tile` takes no more panels than remain; no other part stores these panels.
         unsafe {
             let operand = Widened(s, PhantomData::<L>);
-            let sums = if const { S::MAY_PREFER_HW_PREFETCH && MR == 1 && P > 1 }
-                && s.prefers_hw_prefetch()
-            {
-                let mut prefetch = [SparsePrefetch::of(at[0], words); P];
-                for (prefetch, &at) in prefetch.iter_mut().zip(&at) {
-                    *prefetch = SparsePrefetch::of(at, words);
+            let cached = self.in_cache();
+            let reads = WeightReads { bytes: 2, rows: MR, shared: false, cached };
+            let sums = match PrefetchTarget::select(s, reads) {
+                PrefetchTarget::Sparse if const { S::MAY_PREFER_HW_PREFETCH && MR == 1 && P > 1 } =>
+                {
+                    let mut prefetch = [SparsePrefetch::of(at[0], words); P];
+                    for (prefetch, &at) in prefetch.iter_mut().zip(&at) {
+                        *prefetch = SparsePrefetch::of(at, words);
+                    }
+                    multiply(operand, zero, weight.depth(), rows, panels, prefetch)
                 }
-                multiply(operand, zero, weight.depth(), rows, panels, prefetch)
-            } else if const { S::PREFETCHES && S::PANEL == CACHE_LINE_F32 } && self.in_cache() {
                 // One line in two steps. When weights come from memory, requesting a line twice would not make it
                 // arrive later.
-                let mut prefetch =
-                    [SpreadPrefetch::<1, true> { at: at[0], apart: CACHE_LINE_F32 }; P];
-                for (prefetch, at) in prefetch.iter_mut().zip(at) {
-                    prefetch.at = at.wrapping_add(PREFETCH_WORDS);
+                _ if const { S::PREFETCHES && S::PANEL == CACHE_LINE_F32 } && cached => {
+                    let mut prefetch =
+                        [SpreadPrefetch::<1, true> { at: at[0], apart: CACHE_LINE_F32 }; P];
+                    for (prefetch, at) in prefetch.iter_mut().zip(at) {
+                        prefetch.at = at.wrapping_add(PREFETCH_WORDS);
+                    }
+                    multiply(operand, zero, weight.depth(), rows, panels, prefetch)
                 }
-                multiply(operand, zero, weight.depth(), rows, panels, prefetch)
-            } else {
-                let count = if S::PREFETCHES { words.div_ceil(CACHE_LINE_F32) } else { 0 };
-                let mut prefetch =
-                    [PrefetchLines { at: at[0], step: words, count, apart: CACHE_LINE_F32 }; P];
-                for (prefetch, at) in prefetch.iter_mut().zip(at) {
-                    prefetch.at = at.wrapping_add(PREFETCH_WORDS);
+                _ => {
+                    let count = if S::PREFETCHES { words.div_ceil(CACHE_LINE_F32) } else { 0 };
+                    let mut prefetch =
+                        [PrefetchLines { at: at[0], step: words, count, apart: CACHE_LINE_F32 }; P];
+                    for (prefetch, at) in prefetch.iter_mut().zip(at) {
+                        prefetch.at = at.wrapping_add(PREFETCH_WORDS);
+                    }
+                    multiply(operand, zero, weight.depth(), rows, panels, prefetch)
                 }
-                multiply(operand, zero, weight.depth(), rows, panels, prefetch)
             };
             for (p, acc) in sums.into_iter().enumerate() {
                 let column = (panel + p) * S::PANEL;

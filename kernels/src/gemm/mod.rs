@@ -34,7 +34,6 @@ mod pack_f16;
 mod pack_f32;
 mod pack_source;
 mod packing;
-mod prefetch;
 mod small_m;
 mod store;
 mod unpacked;
@@ -55,9 +54,7 @@ pub(crate) use int8::{
 };
 #[cfg(feature = "train")]
 pub(crate) use microkernel::Operands;
-pub(crate) use microkernel::{
-    F32Operand, MAX_MR, Panels, Prefetch, PrefetchLines, Rows, Tile, TileOperand, multiply,
-};
+pub(crate) use microkernel::{F32Operand, Panels, Rows, Tile, TileOperand, multiply};
 pub(crate) use packing::Column;
 
 use crate::error::Error;

@@ -8,9 +8,9 @@
 //! The destination in the strips is prefetched, like the next rows: a store that misses the cache delays everything
 //! after it.
 
-use super::microkernel::{MAX_MR, Prefetch};
 use crate::matrix::Matrix;
-use crate::simd::{CACHE_LINE_F32, SimdF32, SimdOp};
+use crate::prefetch::Prefetch;
+use crate::simd::{CACHE_LINE_F32, MAX_MR, SimdF32, SimdOp};
 use crate::train::WriteMode;
 
 /// Columns of a strip.

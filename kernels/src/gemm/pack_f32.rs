@@ -6,6 +6,7 @@
 use crate::isa::Isa;
 use crate::matrix::Matrix;
 use crate::parallel::{Workers, share, work_to_share};
+use crate::prefetch::strong_hw_prefetcher;
 use crate::shared::SharedMut;
 use crate::simd::{CACHE_LINE_F32, SimdF32, SimdOp};
 use core::ops::Range;
@@ -197,7 +198,7 @@ impl SimdOp for Pack<'_, '_> {
         let to = buffer.as_mut_ptr();
         let nontemporal = const { S::MAY_PREFER_HW_PREFETCH && S::LANES == CACHE_LINE_F32 }
             && nontemporal
-            && s.prefers_hw_prefetch()
+            && strong_hw_prefetcher(s)
             && to.addr().is_multiple_of(size_of::<[f32; CACHE_LINE_F32]>());
         // Offset of column `first + j` of the matrix in `to`. Its elements have a stride of PANEL floats.
         let offset_of = |j: usize| {

@@ -5,14 +5,13 @@
 //! each line is prefetched some steps before it is used.
 
 use super::blocking::MIN_WORK_TO_FORK;
-use super::microkernel::{
-    F32Operand, MAX_MR, Operands, Panels, PrefetchLines, multiply, tile_prefetched,
-};
+use super::microkernel::{F32Operand, Operands, Panels, multiply, tile_prefetched};
 use super::store::Store;
 use crate::isa::Isa;
 use crate::matrix::Matrix;
 use crate::parallel::{Workers, share};
-use crate::simd::{CACHE_LINE_F32, SimdF32, SimdOp, TileOp};
+use crate::prefetch::PrefetchLines;
+use crate::simd::{CACHE_LINE_F32, MAX_MR, SimdF32, SimdOp, TileOp};
 use core::ops::Range;
 
 /// Steps between the prefetch of a row of a panel and its use.

@@ -3,11 +3,12 @@
 use super::epilogue::{Epilogue, Residual};
 #[cfg(feature = "train")]
 use super::epilogue_grad::{Derivative, Derivatives};
-use super::microkernel::{MAX_MR, Tile};
+use super::microkernel::Tile;
 use crate::activation::{Activation, Applied, apply_lanes, apply_row, with_map};
 use crate::matrix::MatrixMut;
+use crate::prefetch::prefetch_rows;
 use crate::rows::Map;
-use crate::simd::{CACHE_LINE_F32, MAX_LANES, MAX_PANEL, SimdF32, SimdOp};
+use crate::simd::{MAX_LANES, MAX_MR, MAX_PANEL, SimdF32, SimdOp};
 use core::mem::MaybeUninit;
 
 /// An [`Epilogue`] and an output as pointers. Their shapes match.
@@ -81,12 +82,8 @@ impl Store {
         if self.column_stride != 1 {
             return;
         }
-        for i in 0..MR {
-            let at = self.c.wrapping_add((row + i) * self.row_stride + column);
-            for line in (0..S::PANEL).step_by(CACHE_LINE_F32) {
-                s.prefetch(at.wrapping_add(line));
-            }
-        }
+        let at = self.c.wrapping_add(row * self.row_stride + column);
+        prefetch_rows::<S, true>(s, at, self.row_stride, MR, S::PANEL);
     }
 
     /// Prefetches long before [`Store::finish`]: the output lines into the L2 cache, and the residual into the L1
@@ -102,16 +99,11 @@ impl Store {
         if self.column_stride != 1 {
             return;
         }
-        let residual = !self.residual.is_null() && self.residual_column_stride == 1;
-        for i in row..row + MR {
-            let to = self.c.wrapping_add(i * self.row_stride + column);
-            let from = self.residual.wrapping_add(i * self.residual_row_stride + column);
-            for line in (0..width).step_by(CACHE_LINE_F32) {
-                s.prefetch_l2(to.wrapping_add(line));
-                if residual {
-                    s.prefetch(from.wrapping_add(line));
-                }
-            }
+        let to = self.c.wrapping_add(row * self.row_stride + column);
+        prefetch_rows::<S, false>(s, to, self.row_stride, MR, width);
+        if !self.residual.is_null() && self.residual_column_stride == 1 {
+            let from = self.residual.wrapping_add(row * self.residual_row_stride + column);
+            prefetch_rows::<S, true>(s, from, self.residual_row_stride, MR, width);
         }
     }
 

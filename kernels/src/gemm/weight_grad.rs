@@ -20,23 +20,20 @@
 
 use super::blocking::MIN_WORK_TO_FORK;
 use super::epilogue::{Epilogue, Residual};
-use super::microkernel::{
-    MAX_MR, Operands, Prefetch, PrefetchLines, SpreadPrefetch, tile_prefetched,
-};
+use super::microkernel::{Operands, tile_prefetched};
 use super::pack_a::{self, CopyStrip, Strips};
 use super::packing::PackedMatrix;
 use super::store::Store;
+use crate::dtype::Dtype;
 use crate::error::{Error, Expected};
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::{Parallelism, Workers, share};
+use crate::prefetch::{NextBlock, Prefetch, PrefetchLines, PrefetchPlan, SpreadPrefetch};
 use crate::shared::SharedMut;
-use crate::simd::{CACHE_LINE_F32, SimdF32, SimdOp, TileOp};
+use crate::simd::{CACHE_LINE_F32, MAX_MR, SimdF32, SimdOp, TileOp};
 use crate::train::{ReductionChunks, WriteMode};
 use core::ops::Range;
-
-/// Steps between the prefetch of a row of a panel and its use, as in the packed product.
-const PANEL_PREFETCH_STEPS: usize = 8;
 
 /// Rows with a stride that is a multiple of this number of floats share a few cache sets.
 const FEW_SETS: usize = 512;
@@ -399,7 +396,7 @@ impl TileOp for Product<'_> {
 
     #[inline(always)]
     fn run<S: SimdF32, const NV: usize>(self, s: S) {
-        let plan = PrefetchPlan::new::<S>(self.chunk, self.panel, self.strips.len());
+        let plan = StripPrefetch::new::<S>(self.chunk, self.panel, self.strips.len());
         for index in 0..self.strips.len() {
             // SAFETY: `# Safety` of `Product::run`.
             unsafe {
@@ -421,7 +418,7 @@ impl Product<'_> {
     unsafe fn tile<S: SimdF32, const NV: usize, const COPIES: bool>(
         &self,
         s: S,
-        plan: &PrefetchPlan,
+        plan: &StripPrefetch,
         index: usize,
     ) {
         let Self { chunk, panel, .. } = *self;
@@ -466,20 +463,21 @@ impl Product<'_> {
 }
 
 /// The prefetches of a block of strips while it is multiplied by a panel.
-struct PrefetchPlan {
+struct StripPrefetch {
     /// The next panel. After the last panel it is the first.
     next: *const f32,
     /// Row stride of the next panel.
     step: usize,
     rows: usize,
-    strips: usize,
+    plan: PrefetchPlan,
 }
 
-impl PrefetchPlan {
+impl StripPrefetch {
     #[inline(always)]
     fn new<S: SimdF32>(chunk: &ReductionChunk<'_>, panel: usize, strips: usize) -> Self {
         let (next, step) = chunk.panel::<S>(if panel + 1 < chunk.panels { panel + 1 } else { 0 });
-        Self { next, step, rows: chunk.d_y.rows(), strips }
+        let plan = PrefetchPlan::new::<S>(Dtype::F32, strips, 1);
+        Self { next, step, rows: chunk.d_y.rows(), plan }
     }
 
     /// The prefetches of strip `index`.
@@ -490,26 +488,16 @@ impl PrefetchPlan {
         panel: *const f32,
         step: usize,
     ) -> (SpreadPrefetch<1, false>, PrefetchLines) {
-        let lines = S::PANEL.div_ceil(CACHE_LINE_F32);
         let next = if self.step == S::PANEL {
             // The strips of the block prefetch equal parts of the next panel.
-            let apart = (2 * S::PANEL).div_ceil(self.strips);
-            SpreadPrefetch {
-                at: self.next.wrapping_add(index * self.rows.div_ceil(2) * apart),
-                apart,
-            }
+            let NextBlock { from: at, apart } = self.plan.next(self.next, index, self.rows);
+            SpreadPrefetch { at, apart }
         } else {
             // One line of every other row. Row parity and line alternate with the strip.
-            let (row, line) = (index % 2, index / 2 % lines);
+            let (row, line) = (index % 2, index / 2 % S::PANEL.div_ceil(CACHE_LINE_F32));
             let at = self.next.wrapping_add(row * self.step + line * CACHE_LINE_F32);
             SpreadPrefetch { at, apart: 2 * self.step }
         };
-        let current = PrefetchLines {
-            at: panel.wrapping_add(PANEL_PREFETCH_STEPS * step),
-            step,
-            count: lines,
-            apart: CACHE_LINE_F32,
-        };
-        (next, current)
+        (next, PrefetchLines::of_panel::<S>(panel, step))
     }
 }

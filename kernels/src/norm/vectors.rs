@@ -1,9 +1,8 @@
 //! Code that the passes over rows share: prefetches, vector loads and stores, and the tree in which sums are added.
 
+pub(super) use crate::prefetch::PrefetchRow;
 use crate::rows::RowPtrs;
-use crate::simd::{
-    CACHE_LINE_F32, HW_PREFETCH_DISTANCE, MAX_LANES, MOST_PARTS, SimdF32, simd_op, sum_of_parts,
-};
+use crate::simd::{MAX_LANES, MOST_PARTS, SimdF32, simd_op, sum_of_parts};
 
 /// Vectors of independent sums in a reduction.
 pub(super) const UNROLL: usize = 4;
@@ -18,16 +17,6 @@ pub(super) const PAIRED: usize = 256;
 /// underflowed.
 pub(super) const F32_SAFE: core::ops::RangeInclusive<f32> = 1e-28..=1e35;
 
-/// A row to prefetch, at any address.
-#[derive(Clone, Copy)]
-pub(super) struct PrefetchRow {
-    at: *const f32,
-    /// Whether the matrix is too large for the caches. A CPU that
-    /// [prefers its hardware prefetcher](SimdF32::prefers_hw_prefetch) then gets only sparse prefetches: see
-    /// [`SPARSE_STEP`].
-    large: bool,
-}
-
 impl RowPtrs<'_> {
     /// `R` rows from `row` on, to prefetch.
     #[inline(always)]
@@ -36,21 +25,10 @@ impl RowPtrs<'_> {
     }
 }
 
-/// Floats from one prefetch to the next for such a CPU: one cache line of every 512 bytes.
-const SPARSE_STEP: usize = 128;
-
 /// Prefetches the cache lines of `UNROLL` vectors at element `i` of `row`.
 #[inline(always)]
 pub(super) fn prefetch_step<S: SimdF32>(s: S, row: PrefetchRow, i: usize) {
-    if const { S::MAY_PREFER_HW_PREFETCH } && row.large && s.prefers_hw_prefetch() {
-        if i.is_multiple_of(SPARSE_STEP) {
-            s.prefetch_l2(row.at.wrapping_add(i + HW_PREFETCH_DISTANCE));
-        }
-        return;
-    }
-    for line in 0..UNROLL * S::LANES / CACHE_LINE_F32 {
-        s.prefetch(row.at.wrapping_add(i + line * CACHE_LINE_F32));
-    }
+    row.issue::<S, UNROLL>(s, i);
 }
 
 /// Loads one vector: all of it, or the first `count` lanes followed by zeros.

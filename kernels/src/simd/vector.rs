@@ -6,8 +6,8 @@ pub(crate) const MAX_LANES: usize = 16;
 /// Floats in a cache line.
 pub(crate) const CACHE_LINE_F32: usize = 16;
 
-/// Prefetch distance in floats on a CPU that [prefers its hardware prefetcher](SimdF32::prefers_hw_prefetch): 16 KiB.
-pub(crate) const HW_PREFETCH_DISTANCE: usize = 4 << 10;
+/// Rows of the tallest GEMM tile.
+pub(crate) const MAX_MR: usize = 6;
 
 /// The largest number of columns in a packed panel of any instruction set.
 pub(crate) const MAX_PANEL: usize = 64;

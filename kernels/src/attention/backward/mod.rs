@@ -37,7 +37,6 @@ mod dkv;
 mod dq;
 mod fused_small;
 mod masked;
-mod prefetch;
 mod product;
 mod tasks;
 mod workspace;

@@ -4,9 +4,9 @@
 //! one: [`causal_diagonal`].
 
 use crate::attention::kv_dtype::PanelView;
-use crate::attention::prefetched_tile::distance;
-use crate::gemm::{MAX_MR, Operands};
-use crate::simd::SimdF32;
+use crate::gemm::Operands;
+use crate::prefetch::attention_steps;
+use crate::simd::{MAX_MR, SimdF32};
 
 /// `sums + A * B`, with `depth` steps.
 ///
@@ -37,7 +37,7 @@ pub(super) unsafe fn tile_prefetched<S: SimdF32, const MR: usize, const G: usize
     next: PanelView<f32>,
 ) -> [[S::F32; G]; MR] {
     let Operands { a, a_step, b, b_step, b_vector, .. } = operands;
-    let steps_ahead = distance(MR);
+    let steps_ahead = attention_steps(MR);
     let main_depth = depth.saturating_sub(steps_ahead);
     let prefetch =
         PanelView { at: b.wrapping_add(steps_ahead * b_step), step: b_step, vector: b_vector };

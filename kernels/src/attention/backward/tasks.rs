@@ -8,19 +8,32 @@ use super::copy::{Strided, clear, copy, dot, into_panels};
 use super::dkv::{DkvTile, Gradient};
 use super::dq::DqTile;
 use super::masked;
-use super::prefetch::{DISTANCE, MAX_PREFETCH_ROWS, PARTS, Prefetch};
 use super::workspace::{QUERY_ROWS, ROW_SUMS, WEIGHTS_ROW, Workspace};
 use crate::attention::head_params::HeadParams;
 use crate::attention::heads::{HeadPtrs, Heads, Qkv};
 use crate::attention::online_softmax::KEY_BLOCK;
 use crate::attention::options::Sequence;
 use crate::attention::params::{AttentionParams, KvHead};
-use crate::gemm::MAX_MR;
 use crate::parallel::share;
+use crate::prefetch::PrefetchRows;
 use crate::shared::SharedMut;
-use crate::simd::{SimdF32, simd_op};
+use crate::simd::{MAX_MR, SimdF32, simd_op};
 use crate::softmax::FullyMasked;
 use core::ops::Range;
+
+/// Most queries or keys of a sequence whose rows are prefetched during an earlier task. This leaves space in the L2
+/// cache for the workspace of the current task.
+const MAX_PREFETCH_ROWS: usize = 2 * QUERY_ROWS;
+
+/// Most floats of a tensor that are prefetched into the L1 cache. All rows of a short sentence fit there, together with
+/// the workspace.
+const MAX_L1_FLOATS: usize = 512;
+
+/// Tasks between the prefetch and the use. One task of a short sentence ends before the memory has responded.
+const PREFETCH_TASKS: usize = 2;
+
+/// The rows that a task reads and writes.
+type Prefetch = PrefetchRows<7>;
 
 /// Most queries or keys that are read in place.
 const MAX_IN_PLACE_ROWS: usize = 32;
@@ -80,8 +93,8 @@ simd_op!(
                 Task { backward, index, kv_head, scratch }
             };
             let mut next = Prefetch::NOTHING;
-            if index + DISTANCE < range.end {
-                next = task(index + DISTANCE).prefetch();
+            if index + PREFETCH_TASKS < range.end {
+                next = task(index + PREFETCH_TASKS).prefetch();
             }
             let task = task(index);
             // SAFETY: `attention_backward` checked the views, ranges and the workspace. Only this task writes the keys
@@ -177,12 +190,14 @@ impl Task<'_> {
         if query_len.max(key_len) > MAX_PREFETCH_ROWS {
             return Prefetch::NOTHING;
         }
-        let rows = |view: &Heads<'_>, start, head| (view.at(start, head), view.token_stride());
+        let count = query_len.max(key_len);
+        let rows =
+            |view: &Heads<'_>, start, head| (view.at(start, head), view.token_stride(), count);
         let target = |target: &HeadPtrs<'_>, start, head| {
-            (target.at(start, head).cast_const(), target.token_stride())
+            (target.at(start, head).cast_const(), target.token_stride(), count)
         };
         const { assert!(MAX_PREFETCH_ROWS <= KEY_BLOCK, "a task that prefetches reads no contexts") };
-        let parts: [_; PARTS] = [
+        let rows = [
             rows(&qkv.key, key_start, self.kv_head),
             rows(&qkv.value, key_start, self.kv_head),
             rows(&qkv.query, query_start, head),
@@ -191,13 +206,8 @@ impl Task<'_> {
             target(d_key, key_start, self.kv_head),
             target(d_value, key_start, self.kv_head),
         ];
-        Prefetch {
-            parts,
-            rows: query_len.max(key_len),
-            elements: context.head_dim(),
-            part: 0,
-            row: 0,
-        }
+        let elements = context.head_dim();
+        Prefetch::new(rows, elements, count * elements <= MAX_L1_FLOATS)
     }
 
     /// # Safety

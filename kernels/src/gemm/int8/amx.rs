@@ -17,12 +17,12 @@
 
 use super::activations::QuantizedActivations;
 use super::panel::PANEL;
-use super::prefetch::NextPanel;
 use super::quantization::Quantization;
 use super::weights::QuantizedMatrix;
 use crate::arch::x86_64::amx_tile::{Block, SIDE, STEP, Start, Sums, TileUnit, Tiles};
 use crate::gemm::store::Store;
 use crate::parallel::share;
+use crate::prefetch::PrefetchPanel;
 use crate::simd::SimdF32;
 use crate::simd::int8::{ActivationEncoding, Int8Dot, Int8Op};
 use core::ops::Range;
@@ -65,7 +65,8 @@ impl<M: TileUnit> Int8Op for Blocks<'_, M> {
             let part = share(tiles.len(), passes, i);
             let part = rows.of_blocks(tiles.start + part.start..tiles.start + part.end);
             for panel in panels.clone() {
-                let next = NextPanel::new(weight, panel + 1, part.len());
+                let (next, end) = (weight.panel(panel + 1), weight.panel(panel + 2));
+                let next = PrefetchPanel::new(next, end, part.len());
                 pass.panel::<NV>(part.clone(), panel, weight.parts(panel), next);
             }
         }
@@ -95,7 +96,7 @@ impl<B: Int8Dot, T: Tiles> Pass<'_, B, T> {
         part: Range<usize>,
         panel: usize,
         (words, scales, offsets): (&[f32], &[f32; PANEL], &[f32; PANEL]),
-        mut next: NextPanel,
+        mut next: PrefetchPanel,
     ) {
         // Words per column after the last full step.
         let left = words.len() / PANEL % SIDE;

@@ -10,14 +10,14 @@
 use super::activations::QuantizedActivations;
 use super::pack_activations::MAX_TILE_PAIRS;
 use super::panel::PANEL;
-use super::prefetch::NextPanel;
 use super::quantization::Quantization;
 use super::weights::QuantizedMatrix;
 use crate::arch::aarch64::dotprod::NeonDot;
 use crate::arch::aarch64::i8mm::{Acc2x2, I8x8Pair, NeonI8mm};
-use crate::gemm::microkernel::{Panels, PrefetchLines, Rows, TileOperand, multiply};
+use crate::gemm::microkernel::{Panels, Rows, TileOperand, multiply};
 use crate::gemm::store::Store;
 use crate::parallel::share;
+use crate::prefetch::{PrefetchLines, PrefetchPanel};
 use crate::simd::SimdF32;
 use crate::simd::int8::{Int8Dot, Int8Op};
 use core::mem::MaybeUninit;
@@ -59,7 +59,8 @@ impl Int8Op for Pairs<'_> {
             let own = tiles.start + own.start..tiles.start + own.end;
             let count = rows.of_pairs(own.clone()).len().max(1);
             for panel in panels.clone() {
-                let mut next = NextPanel::new(weight, panel + 1, count);
+                let (next, end) = (weight.panel(panel + 1), weight.panel(panel + 2));
+                let mut next = PrefetchPanel::new(next, end, count);
                 for tile in own.clone() {
                     let rows_of = rows.of_pairs(tile..tile + 1);
                     next.issue(set.dot().floats(), rows_of.len());

@@ -33,8 +33,7 @@
 //! * `operand.rs`: the operands of a tile; `product.rs`: the tiles, and the loops around them.
 //! * `amx.rs`: many rows on CPUs with AMX, with tile registers. It has not run on such a CPU. An emulator of the blocks
 //!   of `amx_tile.rs` was compared with the oracle, and the assembly was read.
-//! * `i8mm.rs`: many rows on AArch64 CPUs with I8MM, two rows and two columns at a time; `prefetch.rs`: the prefetches
-//!   of both.
+//! * `i8mm.rs`: many rows on AArch64 CPUs with I8MM, two rows and two columns at a time.
 
 mod activations;
 #[cfg(any(target_arch = "x86_64", test))]
@@ -45,7 +44,6 @@ mod operand;
 mod pack_activations;
 mod panel;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64", test))]
-mod prefetch;
 mod product;
 mod quantization;
 mod quantize_tile;

@@ -7,7 +7,7 @@
 //!
 //! * One tile of rows: each panel is read once, and prefetched one or two KiB ahead, also across the end of a panel,
 //!   where the hardware prefetcher stops. One or two rows use several sums per element, for more independent chains of
-//!   additions. On a CPU with a [strong hardware prefetcher](SimdF32::prefers_hw_prefetch) the tile prefetches only one
+//!   additions. On a CPU with a [strong hardware prefetcher](PrefetchTarget::Sparse) the tile prefetches only one
 //!   line per half KiB; with more than four rows it prefetches the next panel in eight interleaved streams.
 //! * More rows: a block of rows, whose quantized values stay in the L2 cache, is multiplied by all panels. Each panel
 //!   is read from the L1 or L2 cache, and its tiles prefetch the next panel.
@@ -26,13 +26,14 @@ use super::panel::PANEL;
 use super::quantization::Quantization;
 use super::weights::QuantizedMatrix;
 use crate::gemm::epilogue::Epilogue;
-use crate::gemm::microkernel::{
-    InterleavedPrefetch, Panels, Prefetch, PrefetchLines, Rows, SparsePrefetch, TileOperand,
-    multiply, multiply_in_phases,
-};
+use crate::gemm::microkernel::{Panels, Rows, TileOperand, multiply, multiply_in_phases};
 use crate::gemm::store::Store;
 use crate::matrix::MatrixMut;
 use crate::parallel::{Workers, share, work_to_share};
+use crate::prefetch::{
+    InterleavedPrefetch, MAX_SPARSE_SUMS, PrefetchLines, PrefetchTarget, SparsePrefetch,
+    WeightReads, strong_hw_prefetcher,
+};
 use crate::simd::int8::{ActivationEncoding, Int8Dot, Int8Op, MAX_MR};
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use crate::simd::matrix_unit::MatrixUnit;
@@ -54,9 +55,6 @@ const PREFETCH_FAR: usize = 16 * PANEL;
 
 /// Floats between the prefetch of weights and their use if several tiles share them: from L2 into L1.
 const PREFETCH_NEAR: usize = 4 * PANEL;
-
-/// Largest number of sums per column for which a CPU with a strong hardware prefetcher can follow the reads.
-const MAX_SUMS_HW_PREFETCH: usize = 4;
 
 pub(super) fn run(
     rows: &QuantizedActivations<'_>,
@@ -138,18 +136,13 @@ impl Int8Op for Part<'_> {
         let all = job.rows.tiles();
         let rows_of = |tile: usize| share(job.rows.rows(), all, tile);
         if tiles.len() == 1 {
-            let next = NextPanel {
-                only_tile: true,
-                from: core::ptr::null(),
-                step: 0,
-                streams: Streams::ONE,
-            };
-            return Tile { job, rows: rows_of(tiles.start), panels, next }.run(b);
+            return Tile { job, rows: rows_of(tiles.start), panels, next: None }.run(b);
         }
         let steps = job.weight.depth().div_ceil(4).max(1);
         let tallest = job.rows.words(rows_of(tiles.start)).len().max(1);
         let blocks = tiles.len().div_ceil((BLOCK_WORDS / tallest).max(2));
-        let streams = if b.floats().prefers_hw_prefetch() { Streams::EIGHT } else { Streams::ONE };
+        // Memory delivers several streams faster than one, but only a strong hardware prefetcher needs them.
+        let log2_streams = if strong_hw_prefetcher(b.floats()) { 3 } else { 0 };
         for block in 0..blocks {
             let own = share(tiles.len(), blocks, block);
             for panel in panels.clone() {
@@ -160,60 +153,14 @@ impl Int8Op for Part<'_> {
                     // Each tile prefetches its share, one line per step.
                     let part = share(lines, own.len(), place);
                     let step = (part.len() * CACHE_LINE_F32).div_ceil(steps);
-                    let from = next.wrapping_add(part.start * CACHE_LINE_F32);
-                    let next = NextPanel { only_tile: false, from, step, streams };
+                    let at = next.wrapping_add(part.start * CACHE_LINE_F32);
+                    let apart = (steps >> log2_streams) * step;
+                    let next = InterleavedPrefetch { at, step, apart, log2_streams, done: 0 };
                     let (rows, panels) = (rows_of(tiles.start + tile), panel..panel + 1);
-                    Tile { job, rows, panels, next }.run(b);
+                    Tile { job, rows, panels, next: Some(next) }.run(b);
                 }
             }
         }
-    }
-}
-
-/// The part of the next panel that a tile prefetches.
-#[derive(Clone, Copy)]
-struct NextPanel {
-    /// Whether the tile is the only one. It then prefetches nothing else.
-    only_tile: bool,
-    /// Start address. Any address is valid.
-    from: *const f32,
-    /// Floats per step.
-    step: usize,
-    streams: Streams,
-}
-
-/// The base-2 logarithm of the number of interleaved prefetch streams. Memory delivers several streams faster than one.
-#[derive(Clone, Copy)]
-struct Streams(u32);
-
-impl Streams {
-    const ONE: Self = Self(0);
-    const EIGHT: Self = Self(3);
-}
-
-/// Prefetches one line per step of the next panel into the L2 cache.
-#[derive(Clone, Copy)]
-struct NextPanelPrefetch {
-    next: NextPanel,
-    /// Floats between the starts of two streams.
-    apart: usize,
-    done: usize,
-}
-
-impl NextPanelPrefetch {
-    #[inline(always)]
-    fn of(next: NextPanel, steps: usize) -> Self {
-        Self { next, apart: (steps >> next.streams.0) * next.step, done: 0 }
-    }
-}
-
-impl Prefetch for NextPanelPrefetch {
-    #[inline(always)]
-    fn issue<S: SimdF32>(&mut self, s: S, _: usize) {
-        let NextPanel { from, step, streams: Streams(streams), .. } = self.next;
-        let (turn, stream) = (self.done >> streams, self.done & ((1 << streams) - 1));
-        s.prefetch_l2(from.wrapping_add(turn * step + stream * self.apart));
-        self.done += 1;
     }
 }
 
@@ -222,7 +169,8 @@ struct Tile<'a> {
     job: &'a GemmTask<'a>,
     rows: Range<usize>,
     panels: Range<usize>,
-    next: NextPanel,
+    /// The part of the next panel that the tile prefetches. A single tile has none.
+    next: Option<InterleavedPrefetch<1>>,
 }
 
 impl Tile<'_> {
@@ -248,6 +196,11 @@ impl Tile<'_> {
 /// Whether 16-bit rows are stored as high and low bytes.
 const fn stores_digits<B: Int8Dot>() -> bool {
     !matches!(B::STORED, ActivationEncoding::Pairs)
+}
+
+/// Whether tiles of `NV` vectors read whole panels in order on CPUs that may have a strong hardware prefetcher.
+const fn reads_in_order<F: Integers, const NV: usize>() -> bool {
+    F::LATENCY_BOUND && F::SimdF32::MAY_PREFER_HW_PREFETCH && NV * F::SimdF32::LANES == PANEL
 }
 
 /// A [`Tile`] of `MR` rows, each stored as high and low bytes if `DIGITS`, as a separate function.
@@ -330,42 +283,47 @@ impl<const MR: usize, const DIGITS: bool> Of<'_, MR, DIGITS> {
         // SAFETY: `QuantizedActivations::words` returned the words of `MR` rows, `MR` elements for each of `steps`
         // steps, and the panel has `steps` steps of PANEL words.
         let phases = unsafe {
-            // Tiles are balanced: if there are several, each has at least half of the rows of the tallest.
-            if const { PHASES > 1 || 2 * MR < F::TALL } || next.only_tile {
-                let begin = (begin, operand.zero());
-                let whole = const { NV * F::SimdF32::LANES == PANEL };
-                if whole
-                    && const { F::SimdF32::MAY_PREFER_HW_PREFETCH && F::LATENCY_BOUND }
-                    && s.prefers_hw_prefetch()
-                {
-                    if const { MR * F::SUMS > MAX_SUMS_HW_PREFETCH } {
-                        let next = weight.panel(panel + 1);
-                        let prefetch = InterleavedPrefetch::of(next, steps * PANEL);
-                        multiply_in_phases(operand, begin, steps, words, panels, prefetch)
-                    } else {
-                        let prefetch = SparsePrefetch::of(weights, PANEL);
-                        multiply_in_phases(operand, begin, steps, words, panels, prefetch)
-                    }
-                } else {
-                    let prefetch = if whole {
-                        current(PREFETCH_FAR)
-                    } else {
-                        // Each part of a panel prefetches its share of the next panel.
-                        let share = part * steps * count * CACHE_LINE_F32;
-                        PrefetchLines::running(
-                            weight.panel(panel + 1).wrapping_add(share),
-                            count,
-                            CACHE_LINE_F32,
-                        )
-                    };
-                    multiply_in_phases(operand, begin, steps, words, panels, prefetch)
+            match *next {
+                // Tiles are balanced: if there are several, each has at least half of the rows of the tallest.
+                Some(next) if const { PHASES == 1 && 2 * MR >= F::TALL } => {
+                    store.prefetch_l2::<F::SimdF32, MR>(s, rows.start, column, NV * lanes);
+                    let prefetch = (current(PREFETCH_NEAR), next);
+                    let [sums] = multiply(operand, [begin], steps, words, panels, prefetch);
+                    [sums; PHASES]
                 }
-            } else {
-                store.prefetch_l2::<F::SimdF32, MR>(s, rows.start, column, NV * lanes);
-                let next_panel = NextPanelPrefetch::of(*next, steps);
-                let prefetch = (current(PREFETCH_NEAR), next_panel);
-                let [sums] = multiply(operand, [begin], steps, words, panels, prefetch);
-                [sums; PHASES]
+                _ => {
+                    let begin = (begin, operand.zero());
+                    let whole = const { NV * F::SimdF32::LANES == PANEL };
+                    let rows = MR * F::SUMS;
+                    let reads = WeightReads { bytes: 1, rows, shared: false, cached: false };
+                    match PrefetchTarget::select(s, reads) {
+                        PrefetchTarget::Interleaved
+                            if const { reads_in_order::<F, NV>() && MR * F::SUMS > MAX_SPARSE_SUMS } =>
+                        {
+                            let next = weight.panel(panel + 1);
+                            let prefetch =
+                                InterleavedPrefetch::<2>::eight_streams(next, steps * PANEL);
+                            multiply_in_phases(operand, begin, steps, words, panels, prefetch)
+                        }
+                        PrefetchTarget::Sparse
+                            if const { reads_in_order::<F, NV>() && MR * F::SUMS <= MAX_SPARSE_SUMS } =>
+                        {
+                            let prefetch = SparsePrefetch::of(weights, PANEL);
+                            multiply_in_phases(operand, begin, steps, words, panels, prefetch)
+                        }
+                        _ => {
+                            let prefetch = if whole {
+                                current(PREFETCH_FAR)
+                            } else {
+                                // Each part of a panel prefetches its share of the next panel.
+                                let share = part * steps * count * CACHE_LINE_F32;
+                                let at = weight.panel(panel + 1).wrapping_add(share);
+                                PrefetchLines::running(at, count, CACHE_LINE_F32)
+                            };
+                            multiply_in_phases(operand, begin, steps, words, panels, prefetch)
+                        }
+                    }
+                }
             }
         };
         let row_scales = bytes.scales(rows.clone());
