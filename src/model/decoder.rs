@@ -2,9 +2,10 @@
 //! the same kernels and give the same bits.
 
 use super::blocks::{
-    Best, ExecContext, best, cached_attention, cross_attention, embed, feed_forward, keep_memory,
-    logits, project_memory,
+    ExecContext, cross_attention, embed, feed_forward, final_norm, self_attention, store_source,
 };
+use super::forward::{BlockId, ForwardMode};
+use super::inference::{Inference, StackPass};
 use super::layer_observer::LayerObserver;
 use super::pass::{SourcePass, TargetPass, Workspace};
 use super::weights::Decoder;
@@ -13,49 +14,55 @@ use crate::kv::Caches;
 use simdformer_kernels::Error as KernelError;
 
 impl Decoder {
-    /// The right half of figure 1: runs all layers over the tokens of `pass`, appends their keys and values to the
-    /// caches, and writes the last hidden states, `[tokens, d_model]`, multiplied by the logit scale, to `work.x`.
-    pub(crate) fn run<T: LayerObserver>(
+    /// Runs all layers over the tokens of `pass`, appends their keys and values to the caches, and writes the last
+    /// hidden states, `[tokens, d_model]`, multiplied by the logit scale, to `work.x`.
+    pub(crate) fn run<'a, T: LayerObserver>(
         &self,
         run: &ExecContext<'_>,
         pass: &TargetPass<'_>,
-        caches: &mut Caches<'_>,
-        work: &mut Workspace<'_>,
+        caches: &mut Caches<'a>,
+        work: &mut Workspace<'a>,
         observer: &mut T,
     ) -> Result<(), KernelError> {
-        embed(run, Side::Decoder, &self.table, &self.embedding, &pass.tokens, work.x)?;
-        observer.embedding(run, pass.rows(), Some(&self.table), &pass.tokens, work)?;
-        for (index, layer) in self.layers.iter().enumerate() {
-            let mut own = caches.own(index)?;
-            cached_attention(run, &layer.self_attention, pass, index, &mut own, work)?;
-            let output = &layer.self_attention.output;
-            observer.cached_attention(run, pass, (index, output), &own, work)?;
+        let stack = StackPass::Decoder(pass, caches);
+        self.forward(run, &mut Inference::new(run, stack, Some(&self.table), work, observer))
+    }
 
-            let source = caches.cross(index)?;
-            cross_attention(run, &layer.cross_attention, pass, &source, work)?;
-            let output = &layer.cross_attention.output;
-            observer.cross_attention(run, pass, (index, output), &source, work)?;
-
-            let at = pass.at(index);
-            feed_forward(run, &layer.feed_forward, work, |first, input, hidden| {
-                observer.hidden(run, at, first, input, hidden);
-            })?;
-            observer.feed_forward(run, at, work);
+    /// The right half of figure 1, for a session or a trainer.
+    pub(crate) fn forward<M: ForwardMode>(
+        &self,
+        run: &ExecContext<'_>,
+        mode: &mut M,
+    ) -> Result<(), M::Error> {
+        embed(run, Side::Decoder, &self.table, &self.embedding, mode)?;
+        for index in 0..self.layers.len() {
+            mode.layer(index, |mode| self.layer(run, index, mode))?;
         }
-        if let Some(norm) = &self.final_norm {
-            run.norm_in_place(norm, work.x)?;
-        }
-        observer.stack(run, pass.rows(), work);
+        final_norm(self.final_norm.as_ref(), mode)?;
         // Scale the hidden states, not the logits: they are shorter, and the pruned argmax reads them too.
         if run.config.logit_scale != 1.0 {
-            work.x.iter_mut().for_each(|x| *x *= run.config.logit_scale);
+            let (Workspace { x, .. }, _) = mode.block(BlockId::FinalNorm)?;
+            x.iter_mut().for_each(|x| *x *= run.config.logit_scale);
         }
         Ok(())
     }
 
+    /// One layer, in place on the residual stream.
+    pub(crate) fn layer<M: ForwardMode>(
+        &self,
+        run: &ExecContext<'_>,
+        index: usize,
+        mode: &mut M,
+    ) -> Result<(), M::Error> {
+        let layer = &self.layers[index];
+        self_attention(run, &layer.self_attention, index, mode)?;
+        cross_attention(run, &layer.cross_attention, index, mode)?;
+        feed_forward(run, &layer.feed_forward, index, mode)
+    }
+
     /// Projects the encoder output in `work.x` to the keys and values of every layer, and stores them in the slots
     /// of its sentences, if `pass` has slots.
-    pub(crate) fn keep_memory<T: LayerObserver>(
+    pub(crate) fn store_source<T: LayerObserver>(
         &self,
         run: &ExecContext<'_>,
         pass: &SourcePass<'_>,
@@ -67,38 +74,10 @@ impl Decoder {
         let rows = work.x.len() / run.config.d_model;
         for (index, layer) in self.layers.iter().enumerate() {
             let key_value = &mut work.qkv[..rows * layer.cross_attention.key_value.columns()];
-            project_memory(run, &layer.cross_attention, work.x, work.rounded, key_value)?;
+            run.project(&layer.cross_attention.key_value, work.x, work.rounded, key_value)?;
             observer.memory(run, pass, index, key_value);
-            keep_memory(run, key_value, pass.lengths, slots, &mut caches.cross(index)?)?;
+            store_source(run, key_value, pass.lengths, slots, &mut caches.cross(index)?)?;
         }
         Ok(())
-    }
-
-    /// Logits of hidden states: `x` is `[rows, d_model]`, `out` `[rows, vocabulary]`; `scratch` is the buffer for
-    /// quantized activations.
-    pub(crate) fn logits(
-        &self,
-        run: &ExecContext<'_>,
-        x: &[f32],
-        scratch: &mut [f32],
-        out: &mut [f32],
-    ) -> Result<(), KernelError> {
-        logits(run, &self.output, x, scratch, out)
-    }
-
-    /// Whether there is a pruning table for [`Decoder::best`].
-    pub(crate) fn has_screen(&self) -> bool {
-        self.output.pruning_table.is_some()
-    }
-
-    /// The best token of each row of `x`, `[rows, d_model]`, where the pruned argmax finds it without logits.
-    pub(crate) fn best(
-        &self,
-        run: &ExecContext<'_>,
-        x: &[f32],
-        banned: &(dyn Fn(usize, u32) -> bool + Sync),
-        out: &mut Best<'_>,
-    ) -> Result<(), KernelError> {
-        best(run, &self.output, x, banned, out)
     }
 }

@@ -7,8 +7,7 @@
 use super::blocks::ExecContext;
 use super::pass::{At, Rows, SourcePass, TargetPass, Tokens, Workspace};
 use super::weights::{Linear, Table};
-use simdformer_kernels::CacheMut;
-use simdformer_kernels::Error as KernelError;
+use simdformer_kernels::{CacheMut, Error as KernelError};
 
 /// Is called after each block. Every method has an empty default.
 #[allow(unused_variables, reason = "the parameter names document each call")]

@@ -140,7 +140,7 @@ pub(crate) struct Workspace<'w> {
     pub(crate) hidden: &'w mut [f32],
     /// Scratch for the encoder's attention kernel; the decoder needs none.
     pub(crate) scratch: &'w mut [f32],
-    /// [`stem_floats`](super::blocks::stem_floats) elements, for encoders with convolutions.
+    /// [`conv_floats`](super::blocks::conv_floats) elements, for encoders with convolutions.
     pub(crate) frames: &'w mut [f32],
     /// Buffer for quantized activations.
     pub(crate) rounded: &'w mut [f32],

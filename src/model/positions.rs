@@ -1,12 +1,18 @@
 //! The vectors that are added to embeddings for the position of a token (section 3.5 of the paper) and for its
-//! token type.
+//! token type; the sizes of the tables of relative positions.
+//!
+//! A relative position bias depends only on a distance. A stack therefore needs a value for each distance and
+//! head, not for each pair of positions. The tables are written once when a session is created, or after each
+//! optimizer step.
 
 use super::blocks::ExecContext;
+use super::pass::Relative;
 use super::weights::{Embedding, Table};
-use crate::config::Positions;
-use simdformer_kernels::Error as KernelError;
-use simdformer_kernels::MatrixMut;
+use crate::config::{Config, Positions, Side};
+use crate::memory::MemoryError;
 use simdformer_kernels::position::{self, PositionEncoding};
+use simdformer_kernels::relative::RelativeBuckets;
+use simdformer_kernels::{Error as KernelError, MatrixMut};
 
 /// Writes the rows of positions `0..tokens`, `[tokens, d_model]`: the first rows of a learned table, the values
 /// of a formula, or zeros. With a table of token types the output is `[types, tokens, d_model]`: the row of the
@@ -58,5 +64,38 @@ fn formula(positions: Positions) -> Option<PositionEncoding<'static>> {
         Positions::Interleaved => Some(PositionEncoding::Interleaved),
         Positions::HalfSplitSingle { offset } => Some(PositionEncoding::HalfSplitSingle { offset }),
         Positions::Learned { .. } | Positions::None => None,
+    }
+}
+
+/// The tables of one stack.
+#[derive(Clone, Debug)]
+pub(crate) struct RelativePlan {
+    /// Floats of all tables; 0 if the stack has none.
+    pub(crate) floats: usize,
+    /// Floats from one layer's table to the next; 0 if all layers share one.
+    layer_stride: usize,
+    pub(crate) buckets: Option<(RelativeBuckets, usize)>,
+}
+
+impl RelativePlan {
+    /// Plans tables for sequences of up to `positions`.
+    pub(crate) fn new(config: &Config, side: Side, positions: usize) -> Result<Self, MemoryError> {
+        let stack = config.stack(side);
+        let Some((stack, bias)) = stack.and_then(|stack| Some((stack, stack.relative_bias?)))
+        else {
+            return Ok(Self { floats: 0, layer_stride: 0, buckets: None });
+        };
+        // Cannot fail: the configuration was validated.
+        let buckets = bias.of(side).map_err(|_| MemoryError::TooLarge)?;
+        let table = buckets.table_len(stack.heads, positions);
+        let table = table.map_err(|_| MemoryError::TooLarge)?;
+        let (layer_stride, tables) = if bias.per_layer { (table, stack.layers) } else { (0, 1) };
+        let floats = table.checked_mul(tables).ok_or(MemoryError::TooLarge)?;
+        Ok(Self { floats, layer_stride, buckets: Some((buckets, positions)) })
+    }
+
+    /// The tables as a pass reads them; `tables` has [`RelativePlan::floats`] floats of the memory.
+    pub(crate) fn of<'p>(&self, tables: &'p [f32]) -> Relative<'p> {
+        Relative { tables, layer_stride: self.layer_stride, buckets: self.buckets }
     }
 }

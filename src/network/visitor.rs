@@ -147,8 +147,8 @@ pub(crate) struct CrossAttention<P: TensorVisitor> {
 pub(crate) struct FeedForward<P: TensorVisitor> {
     /// The gate of a gated block.
     pub(crate) gate: Option<P::Linear>,
-    pub(crate) inner: P::Linear,
-    pub(crate) outer: P::Linear,
+    pub(crate) up: P::Linear,
+    pub(crate) down: P::Linear,
     pub(crate) norm: P::Norm,
 }
 
@@ -164,7 +164,7 @@ pub(crate) fn walk<P: TensorVisitor>(
     let target = decodes.then(|| walk.table(TensorId::TargetEmbedding, same)).transpose()?;
     let input = match source {
         Some(table) => Input::Table(table),
-        None => Input::ConvFrontend(walk.stem()?),
+        None => Input::ConvFrontend(walk.conv_frontend()?),
     };
     let encoder = walk.encoder(input)?;
     let decoder = target.map(|target| walk.decoder(target)).transpose()?;
@@ -190,7 +190,7 @@ impl Layer {
 }
 
 impl<P: TensorVisitor> Walk<'_, P> {
-    fn stem(&mut self) -> Result<[P::Linear; 2], P::Error> {
+    fn conv_frontend(&mut self) -> Result<[P::Linear; 2], P::Error> {
         let mut convolution = |index| self.linear(|affine| TensorId::Convolution(index, affine));
         Ok([convolution(0)?, convolution(1)?])
     }
@@ -273,8 +273,8 @@ impl<P: TensorVisitor> Walk<'_, P> {
         let gated = self.config.gated;
         Ok(FeedForward {
             gate: gated.then(|| self.linear(half(Half::Gate))).transpose()?,
-            inner: self.linear(half(Half::Inner))?,
-            outer: self.linear(half(Half::Outer))?,
+            up: self.linear(half(Half::Inner))?,
+            down: self.linear(half(Half::Outer))?,
             norm: self.norm(|affine| layer.role(LayerPart::FeedForwardNorm(affine)))?,
         })
     }

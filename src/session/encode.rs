@@ -401,7 +401,7 @@ fn run_pass<T: LayerObserver>(
         let run = model.run(parallelism);
         model.encoder().run(&run, pass, &mut work, observer)?;
         match model.decoder() {
-            Some(decoder) => decoder.keep_memory(&run, pass, &mut caches, &mut work, observer),
+            Some(decoder) => decoder.store_source(&run, pass, &mut caches, &mut work, observer),
             None => Ok(()),
         }
     })

@@ -7,8 +7,8 @@ use crate::config::{Positions, Side};
 use crate::kv::CachesShape;
 use crate::memory::ByteTable;
 use crate::model::Model;
-use crate::model::blocks::{FEED_FORWARD_ROWS, stem_floats, stem_rows};
-use crate::model::relative::RelativePlan;
+use crate::model::blocks::{FEED_FORWARD_ROWS, conv_floats, conv_rows};
+use crate::model::positions::RelativePlan;
 use crate::model::weights::Decoder;
 use crate::network::{FeedForward, LayerPart, TensorId};
 use crate::search::{self, SearchLimits};
@@ -124,10 +124,10 @@ impl Plan {
             TensorId::Layer(_, _, LayerPart::FeedForward(FeedForward::Outer, _)) => {
                 pass.min(FEED_FORWARD_ROWS)
             }
-            TensorId::Convolution(..) => stem_rows(limits.source_tokens),
+            TensorId::Convolution(..) => conv_rows(limits.source_tokens),
             _ => pass,
         });
-        let best_scratch = match model.decoder().is_some_and(Decoder::has_screen) {
+        let best_scratch = match model.decoder().is_some_and(Decoder::has_pruning_table) {
             true => pruned_argmax::scratch(fed, d_model).map_err(|_| SessionError::TooLarge)?,
             false => 0,
         };
@@ -167,7 +167,7 @@ impl Plan {
             target_relative: target_relative.floats,
             own_cache,
             cross_cache,
-            frames: stem_floats(config, limits.source_tokens).ok_or(SessionError::TooLarge)?,
+            frames: conv_floats(config, limits.source_tokens).ok_or(SessionError::TooLarge)?,
             rounded: rounded.map_err(|_| SessionError::TooLarge)?,
             attention_scratch: attention_scratch_bound(
                 isa,

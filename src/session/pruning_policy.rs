@@ -32,8 +32,8 @@ pub(crate) struct PruningPolicy {
 
 impl PruningPolicy {
     /// Returns `banned` if this step uses the pruned argmax.
-    pub(super) fn select<B>(&mut self, has_screen: bool, banned: Option<B>) -> Option<B> {
-        let banned = banned.filter(|_| has_screen)?;
+    pub(super) fn select<B>(&mut self, has_pruning_table: bool, banned: Option<B>) -> Option<B> {
+        let banned = banned.filter(|_| has_pruning_table)?;
         if self.pause > 0 {
             self.pause -= 1;
             return None;

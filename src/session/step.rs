@@ -374,7 +374,7 @@ impl DecoderPass<'_> {
                 Output::Logits(then) => (None, then),
                 Output::Argmax(banned) => (Some(banned).filter(|_| !T::ENABLED), None),
             };
-            match pruning_policy.select(decoder.has_screen(), banned) {
+            match pruning_policy.select(decoder.has_pruning_table(), banned) {
                 Some(banned) => {
                     decoder.best(&run, work.x, banned, best)?;
                     let undecided = fallback_logits(decoder, &run, best.tokens, work, logits)?;

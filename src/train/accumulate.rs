@@ -4,8 +4,7 @@
 use super::batch::{self, Example, group_len};
 use super::dropout::StepDropout;
 use super::error::TrainError;
-use super::loss_step::Outcome;
-use super::metrics::Totals;
+use super::loss_step::{Outcome, Totals};
 use super::params;
 use super::pass::Pass;
 use super::trainer::{EncoderLoss, Trainer};

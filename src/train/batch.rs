@@ -5,6 +5,7 @@ use super::error::TrainError;
 use super::limits::TrainLimits;
 use crate::config::{Config, ConvFrontend, Side};
 use crate::features::Features;
+use crate::model::forward::BlockId;
 use crate::session::SourceError;
 use core::ops::Range;
 use simdformer_kernels::Sequence;
@@ -200,22 +201,39 @@ impl Batch {
         }
     }
 
-    /// Calls `each` with the sequences of self-attention on one side, some sentences at a time.
-    pub(super) fn own<E>(
-        &self,
-        side: Side,
-        each: impl FnMut(&[Sequence]) -> Result<(), E>,
-    ) -> Result<(), E> {
-        let lengths = match side {
-            Side::Encoder => &self.source.lengths,
-            Side::Decoder => &self.target.lengths,
-        };
-        sequences(lengths, lengths, each)
+    /// One side.
+    pub(super) fn lines(&self, side: Side) -> &Lines {
+        match side {
+            Side::Encoder => &self.source,
+            Side::Decoder => &self.target,
+        }
     }
 
-    /// Calls `each` with the sequences of cross-attention, from target to source.
-    pub(super) fn cross<E>(&self, each: impl FnMut(&[Sequence]) -> Result<(), E>) -> Result<(), E> {
-        sequences(&self.target.lengths, &self.source.lengths, each)
+    /// Calls `each` with the sequences of an attention block of one side, some sentences at a time.
+    pub(super) fn sequences(
+        &self,
+        side: Side,
+        block: BlockId,
+        mut each: impl FnMut(&[Sequence]) -> Result<(), TrainError>,
+    ) -> Result<(), TrainError> {
+        let queries = &self.lines(side).lengths;
+        let keys = match block {
+            BlockId::CrossAttention(_) => &self.source.lengths,
+            _ => queries,
+        };
+        let (mut query_start, mut key_start) = (0, 0);
+        let chunks = queries.chunks(SENTENCES_PER_CALL).zip(keys.chunks(SENTENCES_PER_CALL));
+        for (queries, keys) in chunks {
+            let mut sequences = [Sequence::default(); SENTENCES_PER_CALL];
+            for ((sequence, &query_len), &key_len) in sequences.iter_mut().zip(queries).zip(keys) {
+                let (query_len, key_len) = (query_len as usize, key_len as usize);
+                *sequence =
+                    Sequence { query_start, query_len, key_start, key_len, padded_len: key_len };
+                (query_start, key_start) = (query_start + query_len, key_start + key_len);
+            }
+            each(&sequences[..queries.len()])?;
+        }
+        Ok(())
     }
 }
 
@@ -228,26 +246,6 @@ pub(super) fn group_len(pairs: &[Example<'_>]) -> usize {
         source <= REDUCTION_CHUNK && target <= REDUCTION_CHUNK
     });
     fits.count().max(1).min(pairs.len())
-}
-
-fn sequences<E>(
-    queries: &[u32],
-    keys: &[u32],
-    mut each: impl FnMut(&[Sequence]) -> Result<(), E>,
-) -> Result<(), E> {
-    let (mut query_start, mut key_start) = (0, 0);
-    let chunks = queries.chunks(SENTENCES_PER_CALL).zip(keys.chunks(SENTENCES_PER_CALL));
-    for (queries, keys) in chunks {
-        let mut sequences = [Sequence::default(); SENTENCES_PER_CALL];
-        for ((sequence, &query_len), &key_len) in sequences.iter_mut().zip(queries).zip(keys) {
-            let (query_len, key_len) = (query_len as usize, key_len as usize);
-            *sequence =
-                Sequence { query_start, query_len, key_start, key_len, padded_len: key_len };
-            (query_start, key_start) = (query_start + query_len, key_start + key_len);
-        }
-        each(&sequences[..queries.len()])?;
-    }
-    Ok(())
 }
 
 /// Checks that every sentence can be used for training.

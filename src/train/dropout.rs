@@ -6,6 +6,7 @@
 
 use super::error::TrainError;
 use crate::config::Side;
+use crate::model::forward::BlockId;
 use simdformer_kernels::train::Dropout;
 
 /// The fractions of values that are dropped during training, each in `[0, 1)`. Evaluation drops none.
@@ -49,45 +50,43 @@ pub(super) struct StepDropout {
 /// A site in the network where dropout is applied.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Site {
-    Embedding,
-    /// The output of a block of the layer.
-    Own(usize),
-    Cross(usize),
-    FeedForward(usize),
-    /// The hidden layer of the feed-forward block.
-    Hidden(usize),
+    /// The output of a block.
+    Output(BlockId),
+    /// The hidden layer of a feed-forward block.
+    Hidden(BlockId),
     /// The attention weights of a block.
-    OwnWeights(usize),
-    CrossWeights(usize),
+    Weights(BlockId),
 }
 
 impl StepDropout {
-    /// The dropout at `site` of one side; `None` if the rate is zero.
+    /// The dropout at `site` of one side; `None` if the site has none or if the rate is zero.
     pub(super) fn at(self, side: Side, site: Site) -> Option<Dropout> {
         let Self { rates, step } = self;
         let probability = match site {
+            Site::Output(_) => rates.hidden,
             Site::Hidden(_) => rates.activation,
-            Site::OwnWeights(_) | Site::CrossWeights(_) => rates.attention,
-            _ => rates.hidden,
+            Site::Weights(_) => rates.attention,
         };
-        let site = site.number(side);
+        let site = site.number(side)?;
         (probability > 0.0).then_some(Dropout { seed: rates.seed, step, site, probability })
     }
 }
 
 impl Site {
     /// The number of a site. It must never change between versions, because a resumed run must use the same masks.
-    fn number(self, side: Side) -> u32 {
+    fn number(self, side: Side) -> Option<u32> {
+        use BlockId::{CrossAttention, Embedding, FeedForward, SelfAttention};
         let (kind, layer) = match self {
-            Self::Embedding => (0, 0),
-            Self::Own(layer) => (1, layer),
-            Self::Cross(layer) => (2, layer),
-            Self::FeedForward(layer) => (3, layer),
-            Self::Hidden(layer) => (4, layer),
-            Self::OwnWeights(layer) => (5, layer),
-            Self::CrossWeights(layer) => (6, layer),
+            Self::Output(Embedding) => (0, 0),
+            Self::Output(SelfAttention(layer)) => (1, layer),
+            Self::Output(CrossAttention(layer)) => (2, layer),
+            Self::Output(FeedForward(layer)) => (3, layer),
+            Self::Hidden(FeedForward(layer)) => (4, layer),
+            Self::Weights(SelfAttention(layer)) => (5, layer),
+            Self::Weights(CrossAttention(layer)) => (6, layer),
+            _ => return None,
         };
         let side = u32::from(side == Side::Decoder);
-        (layer as u32) << 4 | kind << 1 | side
+        Some((layer as u32) << 4 | kind << 1 | side)
     }
 }

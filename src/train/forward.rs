@@ -1,494 +1,317 @@
-//! The forward pass, which saves the values that the backward pass needs. It calls the same kernels on the same
-//! operands as [`Session`](crate::Session), so a loss here equals the score there, bit for bit.
+//! The forward pass of a trainer: the buffers that each block fills for the backward pass, and its dropout. The
+//! structure of the layers is in `model/encoder.rs`, `model/decoder.rs` and `model/blocks`, as for a
+//! [`Session`](crate::Session).
 
 use super::dropout::Site;
 use super::error::TrainError;
+use super::limits::SavedActivations;
 use super::pass::{Pass, cut};
-use super::plan::{AttentionSaved, FeedForwardSaved, LayerSaved, NormSaved, StackSaved};
-use crate::config::{EmbeddingNorm, Side};
-use crate::model::weights::{
-    Bottom, CrossAttention, Decoder, Embedding, Encoder, FeedForward, Norm, SelfAttention, Table,
-};
+use super::plan::StackSaved;
+use crate::config::Side;
+use crate::features::Features;
+use crate::model::blocks::ExecContext;
+use crate::model::forward::{BlockId, BlockOps, ForwardMode};
+use crate::model::pass::{Tokens, Workspace};
+use crate::model::weights::{CrossAttention, FeedForward, Linear, Norm};
+use core::mem;
 use core::ops::Range;
-use simdformer_kernels::embedding::{self, Positions};
 use simdformer_kernels::train::{
-    AttentionInputs, activation_recompute, attention_forward_save, gate,
+    AttentionInputs, activation_recompute, attention_forward_save, dropout_add,
 };
-use simdformer_kernels::{AttentionOptions, Heads, HeadsMut, Qkv, Residual};
+use simdformer_kernels::{Activation, HeadsMut, Matrix, Residual};
+
+/// The forward pass of one stack, which saves activations.
+pub(super) struct TrainForward<'f> {
+    pass: &'f Pass<'f>,
+    side: Side,
+    plan: &'f StackSaved,
+    memory: &'f mut [f32],
+}
+
+/// The operations of a block in training, and the buffers to which they save.
+pub(super) struct TrainOps<'b> {
+    pass: &'b Pass<'b>,
+    side: Side,
+    block: BlockId,
+    plan: &'b StackSaved,
+    position_table: &'b [f32],
+    relative_tables: &'b [f32],
+    /// The output of a block, before dropout.
+    output: &'b mut [f32],
+    /// The standard scores and the scales of the norm.
+    standard: &'b mut [f32],
+    scale: &'b mut [f32],
+    key_value: &'b mut [f32],
+    sums: &'b mut [f32],
+    gate: &'b mut [f32],
+    up: &'b mut [f32],
+    /// The input of the second convolution's activation.
+    second: &'b mut [f32],
+}
 
 impl Pass<'_> {
-    /// Writes the encoder output to `plan.memory`.
-    pub(super) fn encode(&self, encoder: &Encoder, memory: &mut [f32]) -> Result<(), TrainError> {
-        let plan = &self.plan.encoder;
-        let embedding = &encoder.embedding;
-        match &encoder.input {
-            Bottom::Table(table) => self.embed(Side::Encoder, table, embedding, plan, memory)?,
-            Bottom::ConvFrontend(stem) => self.convolve(stem, embedding, memory)?,
-        }
-        self.embedded(Side::Encoder, embedding, plan, memory)?;
-        for (index, layer) in encoder.layers.iter().enumerate() {
-            self.save_input(Side::Encoder, plan, index, memory)?;
-            self.encoder_layer(
-                (&layer.self_attention, &layer.feed_forward),
-                (plan, index),
-                memory,
-            )?;
-        }
-        let to = self.plan.memory.clone();
-        self.finish(Side::Encoder, encoder.final_norm.as_ref(), plan, to, memory)
+    /// The forward pass of one side. The encoder output is written to `plan.memory`, the decoder output to the
+    /// decoder's `x`.
+    pub(super) fn forward<'f>(
+        &'f self,
+        side: Side,
+        memory: &'f mut [f32],
+    ) -> Result<TrainForward<'f>, TrainError> {
+        Ok(TrainForward { pass: self, side, plan: self.plan.stack(side)?, memory })
     }
+}
 
-    /// Writes the decoder output to the decoder's `x`.
-    pub(super) fn decode(&self, decoder: &Decoder, memory: &mut [f32]) -> Result<(), TrainError> {
-        let plan = self.plan.decoder.as_ref().ok_or(TrainError::NoDecoder)?;
-        self.embed(Side::Decoder, &decoder.table, &decoder.embedding, plan, memory)?;
-        self.embedded(Side::Decoder, &decoder.embedding, plan, memory)?;
-        for (index, layer) in decoder.layers.iter().enumerate() {
-            self.save_input(Side::Decoder, plan, index, memory)?;
-            self.decoder_layer(
-                (&layer.self_attention, &layer.cross_attention, &layer.feed_forward),
-                (plan, index),
-                memory,
-            )?;
-        }
-        let to = self.plan.branch.clone();
-        self.finish(Side::Decoder, decoder.final_norm.as_ref(), plan, to, memory)?;
-        // `finish` wrote the output to `branch`; the norm read its input from `x`.
-        let rows = self.rows(Side::Decoder) * self.run.config.d_model;
-        let [x, branch] = cut(memory, [&plan.x, &self.plan.branch])?;
-        let scale = self.run.config.logit_scale;
-        for (x, &y) in x[..rows].iter_mut().zip(&branch[..rows]) {
-            *x = y;
-        }
-        if scale != 1.0 {
-            x[..rows].iter_mut().for_each(|x| *x *= scale);
-        }
+impl TrainForward<'_> {
+    /// Copies the residual stream of the pass to a range of the memory.
+    fn copy_x(&mut self, to: &Range<usize>) -> Result<(), TrainError> {
+        let floats = self.pass.rows(self.side) * self.pass.run.config.d_model;
+        let [x, to] = cut(self.memory, [&self.plan.x, to])?;
+        to[..floats].copy_from_slice(&x[..floats]);
         Ok(())
     }
+}
 
-    /// One encoder layer, in place on the encoder's `x`.
-    pub(super) fn encoder_layer(
-        &self,
-        (own, feed_forward): (&SelfAttention, &FeedForward),
-        (plan, index): (&StackSaved, usize),
-        memory: &mut [f32],
-    ) -> Result<(), TrainError> {
-        let saved = &plan.layers[index];
-        self.self_attention(Side::Encoder, own, (plan, index), &saved.own, memory)?;
-        self.feed_forward(Side::Encoder, feed_forward, (plan, index), &saved.feed_forward, memory)
-    }
+impl ForwardMode for TrainForward<'_> {
+    type Error = TrainError;
+    type Ops<'b>
+        = TrainOps<'b>
+    where
+        Self: 'b;
 
-    /// One decoder layer, in place on the decoder's `x`.
-    pub(super) fn decoder_layer(
-        &self,
-        (own, cross, feed_forward): (&SelfAttention, &CrossAttention, &FeedForward),
-        (plan, index): (&StackSaved, usize),
-        memory: &mut [f32],
-    ) -> Result<(), TrainError> {
-        let saved = &plan.layers[index];
-        self.self_attention(Side::Decoder, own, (plan, index), &saved.own, memory)?;
-        if let Some(saved) = &saved.cross {
-            self.cross_attention(cross, (plan, index), saved, memory)?;
-        }
-        self.feed_forward(Side::Decoder, feed_forward, (plan, index), &saved.feed_forward, memory)
-    }
-
-    fn save_input(
-        &self,
-        side: Side,
-        plan: &StackSaved,
-        index: usize,
-        memory: &mut [f32],
-    ) -> Result<(), TrainError> {
-        let LayerSaved { input, .. } = &plan.layers[index];
-        if !input.is_empty() {
-            let floats = self.rows(side) * self.run.config.d_model;
-            let [x, input] = cut(memory, [&plan.x, input])?;
-            input[..floats].copy_from_slice(&x[..floats]);
-        }
-        Ok(())
-    }
-
-    /// Looks up the token embeddings of one side, for [`Pass::embedded`].
-    fn embed(
-        &self,
-        side: Side,
-        table: &Table,
-        block: &Embedding,
-        plan: &StackSaved,
-        memory: &mut [f32],
-    ) -> Result<(), TrainError> {
-        let (d, rows) = (self.run.config.d_model, self.rows(side));
-        let lines = self.lines(side);
-        let to = if block.norm.is_some() { &plan.x } else { &plan.embedded };
-        let [table_of_positions, to] = cut(memory, [&plan.positions, to])?;
-        let now = !self.positions_after_norm(side) && !table_of_positions.is_empty();
-        let positions = match now {
-            true => Some(Positions {
-                table: Self::matrix(table_of_positions, d)?,
-                rows: &lines.positions,
-            }),
-            false => None,
+    fn block(&mut self, block: BlockId) -> Result<(Workspace<'_>, TrainOps<'_>), TrainError> {
+        let &mut Self { pass, side, plan, ref mut memory } = self;
+        let (all, none, layers) = (pass.plan, &(0..0), &plan.layers);
+        let (norm, attention, feed_forward) = match block {
+            BlockId::Embedding => (&plan.embedding_norm, None, None),
+            BlockId::SelfAttention(layer) => {
+                let saved = &layers[layer].self_attention;
+                (&saved.norm, Some(saved), None)
+            }
+            BlockId::CrossAttention(layer) => {
+                let saved = layers[layer].cross_attention.as_ref().ok_or(TrainError::NoDecoder)?;
+                (&saved.norm, Some(saved), None)
+            }
+            BlockId::FeedForward(layer) => {
+                let saved = &layers[layer].feed_forward;
+                (&saved.norm, None, Some(saved))
+            }
+            BlockId::FinalNorm => (&plan.final_norm, None, None),
         };
-        embedding::embed(
-            self.run.isa(),
-            self.run.weights.table(table)?,
-            &lines.ids,
-            self.run.config.embedding_scale,
-            positions,
-            Self::matrix_mut(&mut to[..rows * d], d)?,
-            self.run.parallelism,
-        )?;
-        Ok(())
-    }
-
-    /// Completes the embedding of one side: norm, positions and dropout. The input is in `x` if the embedding has a
-    /// norm, otherwise in `embedded`. The result, the input of the first layer, is written to both.
-    fn embedded(
-        &self,
-        side: Side,
-        block: &Embedding,
-        plan: &StackSaved,
-        memory: &mut [f32],
-    ) -> Result<(), TrainError> {
-        let (d, rows) = (self.run.config.d_model, self.rows(side));
-        let lines = self.lines(side);
-        let norm = &plan.embedding_norm;
-        let [table_of_positions, embedded, x, standard, scale] =
-            cut(memory, [&plan.positions, &plan.embedded, &plan.x, &norm.standard, &norm.scale])?;
-        let (embedded, x) = (&mut embedded[..rows * d], &mut x[..rows * d]);
-        let after_norm = self.positions_after_norm(side);
-        if let Some(block) = &block.norm {
-            self.norm(block, x, standard, scale, embedded)?;
-        }
-        if after_norm && !table_of_positions.is_empty() {
-            for (x, &row) in embedded.chunks_mut(d).zip(&lines.positions) {
-                let position = &table_of_positions[row as usize * d..];
-                x.iter_mut().zip(position).for_each(|(x, position)| *x += position);
-            }
-        }
-        if let Some(dropout) = self.dropout_at(side, Site::Embedding) {
-            self.drop_in_place(&dropout, (side, 0..rows), Self::matrix_mut(embedded, d)?)?;
-        }
-        x.copy_from_slice(embedded);
-        Ok(())
-    }
-
-    /// Whether positions are added after the embedding norm.
-    pub(super) fn positions_after_norm(&self, side: Side) -> bool {
-        let stack = self.run.config.stack(side);
-        stack.is_some_and(|stack| stack.embedding_norm == Some(EmbeddingNorm::BeforePositions))
-    }
-
-    /// Applies the final norm, if any, to the stack's `x` and writes the stack's output to `to`.
-    fn finish(
-        &self,
-        side: Side,
-        norm: Option<&Norm>,
-        plan: &StackSaved,
-        to: Range<usize>,
-        memory: &mut [f32],
-    ) -> Result<(), TrainError> {
-        let floats = self.rows(side) * self.run.config.d_model;
-        let NormSaved { standard, scale } = &plan.final_norm;
-        let [x, to, standard, scale] = cut(memory, [&plan.x, &to, standard, scale])?;
-        let (x, to) = (&x[..floats], &mut to[..floats]);
-        match norm {
-            Some(norm) => self.norm(norm, x, standard, scale, to)?,
-            None => to.copy_from_slice(x),
-        }
-        Ok(())
-    }
-
-    /// The paper's "Add & Norm" around `f`, which computes `out = residual + f(input)`.
-    fn add_and_norm(
-        &self,
-        norm: &Norm,
-        (side, site): (Side, Site),
-        Streams { x, h, branch, standard, scale }: Streams<'_>,
-        f: impl FnOnce(&[f32], Residual<'_>, &mut [f32]) -> Result<(), TrainError>,
-    ) -> Result<(), TrainError> {
-        let d = self.run.config.d_model;
-        let dropout = self.dropout_at(side, site);
-        if self.post_norm() {
-            match dropout {
-                None => f(x, Residual::Matrix(Self::matrix(x, d)?), h)?,
-                Some(dropout) => {
-                    f(x, Residual::None, branch)?;
-                    h.copy_from_slice(x);
-                    let (branch, h) = (Self::matrix(branch, d)?, Self::matrix_mut(h, d)?);
-                    self.drop_and_add(&dropout, side, branch, h)?;
-                }
-            }
-            self.norm(norm, h, standard, scale, x)
-        } else {
-            self.norm(norm, x, standard, scale, h)?;
-            match dropout {
-                None => f(h, Residual::Output, x),
-                Some(dropout) => {
-                    f(h, Residual::None, branch)?;
-                    let (branch, x) = (Self::matrix(branch, d)?, Self::matrix_mut(x, d)?);
-                    self.drop_and_add(&dropout, side, branch, x)
-                }
-            }
-        }
-    }
-
-    fn self_attention(
-        &self,
-        side: Side,
-        block: &SelfAttention,
-        (plan, index): (&StackSaved, usize),
-        saved: &AttentionSaved,
-        memory: &mut [f32],
-    ) -> Result<(), TrainError> {
-        let floats = self.rows(side) * self.run.config.d_model;
-        let shape = self.run.heads(side, self.rows(side));
-        let [x, h, branch, standard, scale, qkv, context, sums, tables, scratch] = cut(
+        let [qkv, context, key_value, sums] =
+            attention.map_or([none; 4], |s| [&s.projected, &s.context, &s.key_value, &s.sums]);
+        let [gate, up] = feed_forward.map_or([none; 2], |saved| [&saved.gate, &saved.up]);
+        // The frames are followed by the rows of the first convolution.
+        let frames = all.conv.window.start..all.conv.hidden.end;
+        let [
+            x,
+            h,
+            output,
+            position_table,
+            relative_tables,
+            standard,
+            scale,
+            qkv,
+            context,
+            key_value,
+            sums,
+            gate,
+            up,
+            hidden,
+            scratch,
+            frames,
+            second,
+        ] = cut(
             memory,
             [
                 &plan.x,
-                &self.plan.h,
-                &self.plan.branch,
-                &saved.norm.standard,
-                &saved.norm.scale,
-                &saved.projected,
-                &saved.context,
-                &saved.sums,
+                &all.h,
+                &all.branch,
+                &plan.positions,
                 &plan.relative_tables,
-                &self.plan.attention,
+                &norm.standard,
+                &norm.scale,
+                qkv,
+                context,
+                key_value,
+                sums,
+                gate,
+                up,
+                &all.hidden,
+                &all.attention,
+                &frames,
+                &all.conv.second,
             ],
         )?;
-        let width = shape[1] * shape[2];
-        let qkv = &mut qkv[..shape[0] * 3 * width];
-        let context = &mut context[..shape[0] * width];
-        let sums = &mut sums[..shape[0] * shape[1] * 2];
-        let relative = plan.relative.of(tables);
-        let streams = Streams::of(floats, [x, h, branch], [standard, scale]);
-        self.add_and_norm(&block.norm, (side, Site::Own(index)), streams, |input, residual, out| {
-            self.linear(&block.query_key_value, input, Residual::None, qkv)?;
-            let options = self.own_options(side, relative.of_layer(index));
-            let dropout = self.dropped_weights(side, Site::OwnWeights(index))?;
-            self.batch.own(side, |sequences| {
-                let qkv = Qkv::fused(qkv, shape)?;
-                attention_forward_save(
-                    self.run.isa(),
-                    &AttentionInputs { qkv, sequences, options: &options, dropout },
-                    HeadsMut::new(context, shape)?,
-                    sums,
-                    scratch,
-                    self.run.parallelism,
-                )?;
-                Ok::<_, TrainError>(())
-            })?;
-            self.linear(&block.output, context, residual, out)
+        let floats = pass.rows(side) * pass.run.config.d_model;
+        let [x, h, output] = [x, h, output].map(|buffer| &mut buffer[..floats]);
+        let rounded = &mut [];
+        let work = Workspace { x, h, context, qkv, hidden, scratch, frames, rounded };
+        let ops = TrainOps {
+            pass,
+            side,
+            block,
+            plan,
+            position_table,
+            relative_tables,
+            output,
+            standard,
+            scale,
+            key_value,
+            sums,
+            gate,
+            up,
+            second,
+        };
+        Ok((work, ops))
+    }
+
+    fn after(&mut self, block: BlockId) -> Result<(), TrainError> {
+        let Self { pass, side, plan, ref mut memory } = *self;
+        match block {
+            BlockId::Embedding => {
+                if let Some(dropout) = pass.dropout_at(side, Site::Output(block)) {
+                    let (d, rows) = (pass.run.config.d_model, pass.rows(side));
+                    let x = &mut memory[plan.x.clone()][..rows * d];
+                    pass.drop_in_place(&dropout, (side, 0..rows), Pass::matrix_mut(x, d)?)?;
+                }
+                self.copy_x(&plan.embedded)
+            }
+            BlockId::FinalNorm if side == Side::Encoder => self.copy_x(&pass.plan.memory),
+            _ => Ok(()),
+        }
+    }
+
+    fn layer(
+        &mut self,
+        index: usize,
+        mut f: impl FnMut(&mut Self) -> Result<(), TrainError>,
+    ) -> Result<(), TrainError> {
+        if self.pass.plan.limits.keep == SavedActivations::Inputs {
+            self.copy_x(&self.plan.layers[index].input)?;
+        }
+        f(self)
+    }
+
+    fn project_source(&mut self, block: &CrossAttention, layer: usize) -> Result<(), TrainError> {
+        let saved = self.plan.layers[layer].cross_attention.as_ref();
+        let saved = &saved.ok_or(TrainError::NoDecoder)?.key_value;
+        let (run, rows) = (&self.pass.run, self.pass.rows(Side::Encoder));
+        let [source, key_value] = cut(self.memory, [&self.pass.plan.memory, saved])?;
+        let source = &source[..rows * run.config.d_model];
+        let key_value = &mut key_value[..rows * block.key_value.columns()];
+        Ok(run.project(&block.key_value, source, &mut [], key_value)?)
+    }
+}
+
+impl<'b> BlockOps<'b> for TrainOps<'b> {
+    type Error = TrainError;
+
+    fn run(&self) -> &ExecContext<'_> {
+        &self.pass.run
+    }
+
+    fn tokens(&self) -> Tokens<'b> {
+        let lines = self.pass.lines(self.side);
+        let position_table = self.position_table;
+        Tokens { ids: &lines.ids, positions: &lines.positions, position_table }
+    }
+
+    fn features(&self, index: usize) -> Option<Features<'b>> {
+        self.pass.pairs.get(index)?.features
+    }
+
+    fn norm(&mut self, norm: &Norm, x: &[f32], out: &mut [f32]) -> Result<(), TrainError> {
+        self.pass.norm(norm, x, self.standard, self.scale, out)
+    }
+
+    fn norm_in_place(
+        &mut self,
+        norm: &Norm,
+        [x, scratch]: [&mut [f32]; 2],
+    ) -> Result<(), TrainError> {
+        self.norm(norm, x, scratch)?;
+        x.copy_from_slice(scratch);
+        Ok(())
+    }
+
+    fn attend(
+        &mut self,
+        projected: &[f32],
+        context: &mut [f32],
+        scratch: &mut [f32],
+    ) -> Result<(), TrainError> {
+        let Self { pass, side, block, .. } = *self;
+        let run = &pass.run;
+        let relative = self.plan.relative.of(self.relative_tables);
+        let (qkv, options) =
+            pass.attention_operands(side, block, projected, self.key_value, relative)?;
+        let shape @ [rows, heads, _] = run.heads(side, pass.rows(side));
+        let sums = &mut self.sums[..rows * heads * 2];
+        let dropout = pass.dropped_weights(side, Site::Weights(block))?;
+        pass.batch.sequences(side, block, |sequences| {
+            attention_forward_save(
+                run.isa(),
+                &AttentionInputs { qkv, sequences, options: &options, dropout },
+                HeadsMut::new(context, shape)?,
+                sums,
+                scratch,
+                run.parallelism,
+            )?;
+            Ok(())
         })
     }
 
-    /// The options of self-attention for one side.
-    pub(super) fn own_options<'b>(
-        &self,
-        side: Side,
-        bias: Option<simdformer_kernels::Bias<'b>>,
-    ) -> AttentionOptions<'b> {
-        AttentionOptions { causal: side == Side::Decoder, bias, ..self.run.attention_options(side) }
+    fn chunk_end(&self, first: usize, rows: usize) -> usize {
+        let ends = &self.pass.lines(self.side).chunk_ends;
+        let next = ends.partition_point(|&end| end as usize <= first);
+        ends.get(next).map_or(rows, |&end| end as usize)
     }
 
-    fn cross_attention(
-        &self,
-        block: &CrossAttention,
-        (plan, index): (&StackSaved, usize),
-        saved: &AttentionSaved,
-        memory: &mut [f32],
-    ) -> Result<(), TrainError> {
-        let side = Side::Decoder;
-        let d = self.run.config.d_model;
-        let (rows, keys) = (self.rows(side), self.rows(Side::Encoder));
-        let shape = self.run.heads(side, rows);
-        let width = shape[1] * shape[2];
-        let [x, h, branch, source, standard, scale, query, key_value, context, sums, scratch] =
-            cut(
-                memory,
-                [
-                    &plan.x,
-                    &self.plan.h,
-                    &self.plan.branch,
-                    &self.plan.memory,
-                    &saved.norm.standard,
-                    &saved.norm.scale,
-                    &saved.projected,
-                    &saved.key_value,
-                    &saved.context,
-                    &saved.sums,
-                    &self.plan.attention,
-                ],
-            )?;
-        let query = &mut query[..rows * width];
-        let key_value = &mut key_value[..keys * 2 * width];
-        let context = &mut context[..rows * width];
-        let sums = &mut sums[..rows * shape[1] * 2];
-        self.linear(&block.key_value, &source[..keys * d], Residual::None, key_value)?;
-        let streams = Streams::of(rows * d, [x, h, branch], [standard, scale]);
-        self.add_and_norm(
-            &block.norm,
-            (side, Site::Cross(index)),
-            streams,
-            |input, residual, out| {
-                self.linear(&block.query, input, Residual::None, query)?;
-                let options = self.run.attention_options(side);
-                let dropout = self.dropped_weights(side, Site::CrossWeights(index))?;
-                self.batch.cross(|sequences| {
-                    let qkv = cross_operands(query, key_value, shape, keys)?;
-                    attention_forward_save(
-                        self.run.isa(),
-                        &AttentionInputs { qkv, sequences, options: &options, dropout },
-                        HeadsMut::new(context, shape)?,
-                        sums,
-                        scratch,
-                        self.run.parallelism,
-                    )?;
-                    Ok::<_, TrainError>(())
-                })?;
-                self.linear(&block.output, context, residual, out)
-            },
-        )
-    }
-
-    fn feed_forward(
-        &self,
-        side: Side,
+    fn hidden(
+        &mut self,
         block: &FeedForward,
-        (plan, index): (&StackSaved, usize),
-        saved: &FeedForwardSaved,
-        memory: &mut [f32],
-    ) -> Result<(), TrainError> {
-        let d = self.run.config.d_model;
-        let rows = self.rows(side);
-        let width = block.inner.columns();
-        let [x, h, branch, standard, scale, gates, inner, hidden] = cut(
-            memory,
-            [
-                &plan.x,
-                &self.plan.h,
-                &self.plan.branch,
-                &saved.norm.standard,
-                &saved.norm.scale,
-                &saved.gate,
-                &saved.inner,
-                &self.plan.hidden,
-            ],
-        )?;
-        let streams = Streams::of(rows * d, [x, h, branch], [standard, scale]);
-        self.add_and_norm(
-            &block.norm,
-            (side, Site::FeedForward(index)),
-            streams,
-            |input, residual, out| {
-                for chunk in self.chunk_rows(side) {
-                    let within = |width: usize| chunk.start * width..chunk.end * width;
-                    let (input, out) = (&input[within(d)], &mut out[within(d)]);
-                    let inner = &mut inner[within(width)];
-                    let hidden = &mut hidden[..chunk.len() * width];
-                    self.linear(&block.inner, input, Residual::None, inner)?;
-                    if let Some(gate) = &block.gate {
-                        self.linear(gate, input, Residual::None, &mut gates[within(width)])?;
-                    }
-                    let gates = block.gate.as_ref().map(|_| &gates[within(width)]);
-                    self.hidden(
-                        (side, Site::Hidden(index)),
-                        chunk.clone(),
-                        (gates, inner),
-                        width,
-                        hidden,
-                    )?;
-                    let residual = match residual {
-                        Residual::Matrix(all) => {
-                            Residual::Matrix(all.block(chunk.start, chunk.len())?)
-                        }
-                        other => other,
-                    };
-                    self.linear(&block.outer, hidden, residual, out)?;
-                }
-                Ok(())
-            },
-        )
-    }
-
-    /// The input of the second linear map of a feed-forward block, for the rows of one reduction chunk.
-    pub(super) fn hidden(
-        &self,
-        (side, site): (Side, Site),
-        rows: Range<usize>,
-        (gates, inner): (Option<&[f32]>, &[f32]),
-        width: usize,
+        (input, rows): (&[f32], Range<usize>),
+        _: &mut [f32],
         hidden: &mut [f32],
     ) -> Result<(), TrainError> {
-        let (isa, parallelism) = (self.run.isa(), self.run.parallelism);
-        let (activation, inner) = (self.run.config.activation, Self::matrix(inner, width)?);
-        let mut hidden = Self::matrix_mut(hidden, width)?;
-        let out = hidden.reborrow();
-        match gates {
-            Some(gates) => {
-                gate(isa, activation, Self::matrix(gates, width)?, inner, out, parallelism)?;
-            }
-            None => activation_recompute(isa, activation, inner, out, parallelism)?,
+        let within = |width: usize| rows.start * width..rows.end * width;
+        let (input, width) = (&input[within(self.pass.run.config.d_model)], block.up.columns());
+        let gate = self.gate.get_mut(within(width)).unwrap_or_default();
+        let (up, at) = (&mut self.up[within(width)], (self.side, self.block));
+        self.pass.hidden(at, block, (rows, Some(input)), [gate, up], hidden)
+    }
+
+    fn second_convolution(
+        &mut self,
+        second: &Linear,
+        (windows, positions): (Matrix<'_>, Option<&[f32]>),
+        rounded: &mut [f32],
+        (first, x): (usize, &mut [f32]),
+    ) -> Result<(), TrainError> {
+        let (run, d) = (&self.pass.run, second.columns());
+        let at = if self.pass.plan.conv.saves_second { first * d } else { 0 };
+        let pre = &mut self.second[at..at + x.len()];
+        run.linear_of(second, windows, rounded, (Activation::Identity, Residual::None), pre)?;
+        let (pre, made) = (Pass::matrix(pre, d)?, Pass::matrix_mut(x, d)?);
+        activation_recompute(run.isa(), Activation::Gelu, pre, made, run.parallelism)?;
+        if let Some(positions) = positions {
+            x.iter_mut().zip(positions).for_each(|(x, position)| *x += position);
         }
-        match self.dropout_at(side, site) {
-            Some(dropout) => self.drop_in_place(&dropout, (side, rows), hidden),
-            None => Ok(()),
-        }
+        Ok(())
     }
 
-    /// The rows of each reduction chunk of one side.
-    pub(super) fn chunk_rows(&self, side: Side) -> impl Iterator<Item = Range<usize>> + '_ {
-        self.lines(side).chunk_rows()
+    fn dropout_buffer(&mut self) -> Option<&'b mut [f32]> {
+        self.pass.dropout_at(self.side, Site::Output(self.block))?;
+        Some(mem::take(&mut self.output))
     }
-}
 
-/// The operands of "Add & Norm"; each is `[rows, d_model]` except the scales.
-struct Streams<'m> {
-    /// The residual stream.
-    x: &'m mut [f32],
-    /// The sum before the norm, or the output of the norm.
-    h: &'m mut [f32],
-    /// The output of a block to which dropout is applied before it is added.
-    branch: &'m mut [f32],
-    standard: &'m mut [f32],
-    scale: &'m mut [f32],
-}
-
-impl<'m> Streams<'m> {
-    fn of(
-        floats: usize,
-        [x, h, branch]: [&'m mut [f32]; 3],
-        [standard, scale]: [&'m mut [f32]; 2],
-    ) -> Self {
-        let [x, h, branch] = [x, h, branch].map(|part| &mut part[..floats]);
-        Self { x, h, branch, standard, scale }
+    fn dropout_add(&mut self, x: &[f32], out: &mut [f32]) -> Result<(), TrainError> {
+        let Self { pass, side, block, .. } = *self;
+        let Some(dropout) = pass.dropout_at(side, Site::Output(block)) else { return Ok(()) };
+        let (lines, run) = (pass.lines(side), &pass.run);
+        let (sentences, positions) = (&lines.sentences, &lines.positions);
+        let d = run.config.d_model;
+        let (x, out) = (Pass::matrix(x, d)?, Pass::matrix_mut(out, d)?);
+        Ok(dropout_add(run.isa(), &dropout, sentences, positions, x, out, run.parallelism)?)
     }
-}
-
-/// Queries of the target; keys and values of the source, `[keys, (key, value), heads, head_dim]`.
-pub(super) fn cross_operands<'m>(
-    query: &'m [f32],
-    key_value: &'m [f32],
-    shape @ [_, heads, head_dim]: [usize; 3],
-    keys: usize,
-) -> Result<Qkv<'m>, TrainError> {
-    let width = heads * head_dim;
-    let part = |first: usize| {
-        let from = key_value.get(first..).unwrap_or(&[]);
-        Heads::strided(from, [keys, heads, head_dim], 2 * width, head_dim)
-    };
-    Ok(Qkv { query: Heads::new(query, shape)?, key: part(0)?, value: part(width)? })
-}
-
-/// Logits of some rows; `x` is `[rows, d_model]`.
-pub(super) fn logits(
-    pass: &Pass<'_>,
-    decoder: &Decoder,
-    x: &[f32],
-    out: &mut [f32],
-) -> Result<(), TrainError> {
-    pass.linear(&decoder.output.linear, x, Residual::None, out)
 }

@@ -3,18 +3,57 @@
 
 use super::batch::Example;
 use super::error::TrainError;
+use super::loss_step::Totals;
 use super::params;
 use super::pass::Pass;
 use super::plan::StackSaved;
 use super::trainer::Trainer;
-use super::update::{Step, StepOptions, Update};
 use crate::checkpoint::TensorId;
 use crate::config::{Positions, Side};
 use crate::memory::cut;
 use crate::session::Threads;
 use core::mem;
 use core::ops::Range;
-use simdformer_kernels::train::{Adam, Moments, WriteMode, sum_of_squares};
+use simdformer_kernels::train::{Adam, Moments, Smoothing, WriteMode, sum_of_squares};
+
+/// The options of a step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StepOptions {
+    /// Label smoothing of the targets.
+    pub smoothing: Smoothing,
+    /// The trainer sets its `step` and `clip`.
+    pub adam: Adam,
+    /// Gradients are scaled down if their total norm is larger; `None` disables clipping.
+    pub clip_norm: Option<f64>,
+}
+
+impl Default for StepOptions {
+    /// The paper's Adam (0.9, 0.98, 1e-9), a learning rate of 1e-3, no smoothing, gradients clipped at a norm of 1.
+    fn default() -> Self {
+        let adam = Adam { rate: 1e-3, beta2: 0.98, epsilon: 1e-9, ..Adam::default() };
+        Self { smoothing: Smoothing::default(), adam, clip_norm: Some(1.0) }
+    }
+}
+
+/// The result of an update.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Update {
+    /// The norm of all gradients, before clipping.
+    pub norm: f64,
+    /// Whether the gradients were scaled down.
+    pub clipped: bool,
+    /// Whether the update was skipped because the norm is not finite.
+    pub skipped: bool,
+}
+
+/// The result of a step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Step {
+    /// The losses before the update.
+    pub totals: Totals,
+    /// The update.
+    pub update: Update,
+}
 
 impl Trainer<'_> {
     /// Combines the gradients that were accumulated in separate buffers.
@@ -156,7 +195,7 @@ impl Trainer<'_> {
     /// As [`Trainer::refresh`], with other threads than the trainer's.
     pub(super) fn refresh_by(&mut self, threads: &Threads<'_>) -> Result<(), TrainError> {
         let Self { model, tensors, plan, state, work, .. } = self;
-        let scratch = &mut work.floats_mut()[plan.stem.reorder_scratch.clone()];
+        let scratch = &mut work.floats_mut()[plan.conv.reorder_scratch.clone()];
         let values = &state.floats()[plan.values.clone()];
         let rows_of = |role| {
             let tensor = tensors.iter().find(|tensor| tensor.role == role);

@@ -3,8 +3,8 @@
 use super::atomic_write::Hash;
 use super::batches::{BatchSize, Batching};
 use super::dropout::DropoutRates;
+use super::optimizer_step::StepOptions;
 use super::trainer::Trainer;
-use super::update::StepOptions;
 use core::fmt;
 use simdformer_kernels::train::{Adam, Schedule, Smoothing};
 use std::collections::{BTreeMap, BTreeSet};

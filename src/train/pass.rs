@@ -1,17 +1,20 @@
-//! The context of a pass, and the building blocks of its layers: linear maps and norms, forward and backward.
+//! The context of a pass, the backward pass of linear maps, and dropout. The masks of the forward and the backward pass
+//! are the same.
 
 use super::batch::{Batch, Example, Lines};
-use super::dropout::StepDropout;
+use super::dropout::{Site, StepDropout};
 use super::error::TrainError;
 use super::params;
 use super::plan::TrainPlan;
 use crate::config::{NormPlacement, Side};
 use crate::memory::MemoryError;
-use crate::model::blocks::{ExecContext, Parameters};
+use crate::model::blocks::ExecContext;
 use crate::model::weights;
 use core::ops::Range;
-use simdformer_kernels::train::{self as kernels, ReductionChunks, WriteMode};
-use simdformer_kernels::{Activation, Matrix, MatrixMut, Residual};
+use simdformer_kernels::train::{
+    self as kernels, Dropout, ReductionChunks, WeightDropout, WriteMode,
+};
+use simdformer_kernels::{Matrix, MatrixMut, Residual};
 
 /// The context of a pass: threads, weights and sentences.
 #[derive(Clone, Copy)]
@@ -42,10 +45,7 @@ pub(super) fn cut<'b, const N: usize>(
 impl Pass<'_> {
     /// The concatenated sentences of one side.
     pub(super) fn lines(&self, side: Side) -> &Lines {
-        match side {
-            Side::Encoder => &self.batch.source,
-            Side::Decoder => &self.batch.target,
-        }
+        self.batch.lines(side)
     }
 
     /// The number of tokens of one side.
@@ -74,160 +74,17 @@ impl Pass<'_> {
         Ok(MatrixMut::new(x, rows, columns)?)
     }
 
-    /// `out = residual + x W + b`.
-    pub(super) fn linear(
-        &self,
-        layer: &weights::Linear,
-        x: &[f32],
-        residual: Residual<'_>,
-        out: &mut [f32],
-    ) -> Result<(), TrainError> {
-        Ok(self.run.linear(layer, x, &mut [], (Activation::Identity, residual), out)?)
-    }
-
-    /// `out = norm(x)`; saves the standard scores and the scales.
-    pub(super) fn norm(
-        &self,
-        layer: &weights::Norm,
-        x: &[f32],
-        standard: &mut [f32],
-        scale: &mut [f32],
-        out: &mut [f32],
-    ) -> Result<(), TrainError> {
-        let (d, isa, parallelism) = (layer.weight.len(), self.run.isa(), self.run.parallelism);
-        let (x, out) = (Self::matrix(x, d)?, Self::matrix_mut(out, d)?);
-        let scale = &mut scale[..x.rows()];
-        let standard = Self::matrix_mut(&mut standard[..x.rows() * d], d)?;
-        match self.run.parameters(layer) {
-            Parameters::Layer(norm) => {
-                kernels::layer_norm_forward_save(isa, norm, x, standard, scale, out, parallelism)?;
-            }
-            Parameters::Rms(norm) => {
-                kernels::rms_norm_forward_save(isa, norm, x, standard, scale, out, parallelism)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Recomputes the output of [`Pass::norm`].
-    pub(super) fn norm_recompute(
-        &self,
-        layer: &weights::Norm,
-        standard: &[f32],
-        out: &mut [f32],
-    ) -> Result<(), TrainError> {
-        let (d, isa, parallelism) = (layer.weight.len(), self.run.isa(), self.run.parallelism);
-        let standard = Self::matrix(&standard[..out.len()], d)?;
-        let out = Self::matrix_mut(out, d)?;
-        match self.run.parameters(layer) {
-            Parameters::Layer(norm) => {
-                kernels::layer_norm_recompute(isa, norm, standard, out, parallelism)?;
-            }
-            Parameters::Rms(norm) => {
-                kernels::rms_norm_recompute(isa, norm, standard, out, parallelism)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// The gradients of a norm's parameters, from the gradient of its result.
-    pub(super) fn norm_parameters(
-        &self,
-        flat: &params::Norm,
-        side: Side,
-        standard: &[f32],
-        d_out: &[f32],
-        gradients: &mut [f32],
-    ) -> Result<(), TrainError> {
-        let (d, isa, parallelism) = (flat.weight.len(), self.run.isa(), self.run.parallelism);
-        let (chunks, write) = (self.chunks(side)?, self.write);
-        let standard = Self::matrix(&standard[..d_out.len()], d)?;
-        let d_out = Self::matrix(d_out, d)?;
-        match &flat.bias {
-            Some(bias) => {
-                let [weight, bias] = cut(gradients, [&flat.weight, bias])?;
-                kernels::layer_norm_parameters_backward(
-                    isa,
-                    standard,
-                    d_out,
-                    chunks,
-                    write,
-                    kernels::NormGradients { weight, bias: Some(bias) },
-                    parallelism,
-                )?;
-            }
-            // The gradient of the factor is the same sum for both kinds of norm.
-            None => kernels::layer_norm_parameters_backward(
-                isa,
-                standard,
-                d_out,
-                chunks,
-                write,
-                kernels::NormGradients { weight: &mut gradients[flat.weight.clone()], bias: None },
-                parallelism,
-            )?,
-        }
-        Ok(())
-    }
-
-    /// The gradient of a norm's input, from the gradient of its result.
-    pub(super) fn norm_backward(
-        &self,
-        layer: &weights::Norm,
-        (standard, scale): (&[f32], &[f32]),
-        d_out: &[f32],
-        write: WriteMode,
-        d_x: &mut [f32],
-    ) -> Result<(), TrainError> {
-        let (d, isa, parallelism) = (layer.weight.len(), self.run.isa(), self.run.parallelism);
-        let standard = Self::matrix(&standard[..d_out.len()], d)?;
-        let d_out = Self::matrix(d_out, d)?;
-        let saved = kernels::SavedNorm { standard, scale: &scale[..d_out.rows()] };
-        let d_x = Self::matrix_mut(d_x, d)?;
-        match self.run.parameters(layer) {
-            Parameters::Layer(norm) => {
-                kernels::layer_norm_backward(isa, norm, saved, d_out, write, d_x, parallelism)?
-            }
-            Parameters::Rms(norm) => {
-                kernels::rms_norm_backward(isa, norm, saved, d_out, write, d_x, parallelism)?
-            }
-        }
-        Ok(())
-    }
-
-    /// As [`Pass::norm_backward`]; overwrites the gradient of the result.
-    pub(super) fn norm_backward_in_place(
-        &self,
-        layer: &weights::Norm,
-        (standard, scale): (&[f32], &[f32]),
-        d: &mut [f32],
-    ) -> Result<(), TrainError> {
-        let (columns, isa, parallelism) =
-            (layer.weight.len(), self.run.isa(), self.run.parallelism);
-        let standard = Self::matrix(&standard[..d.len()], columns)?;
-        let d = Self::matrix_mut(d, columns)?;
-        let saved = kernels::SavedNorm { standard, scale: &scale[..d.rows()] };
-        match self.run.parameters(layer) {
-            Parameters::Layer(norm) => {
-                kernels::layer_norm_backward_in_place(isa, norm, saved, d, parallelism)?
-            }
-            Parameters::Rms(norm) => {
-                kernels::rms_norm_backward_in_place(isa, norm, saved, d, parallelism)?;
-            }
-        }
-        Ok(())
-    }
-
     /// The gradients of a linear map's matrix and bias. `d_y` is `[rows, outputs]`, `x` is `[rows, inputs]`.
     pub(super) fn linear_parameters(
         &self,
         flat: &params::Linear,
         chunks: ReductionChunks<'_>,
         write: WriteMode,
-        (d_y, x): (Matrix<'_>, Matrix<'_>),
+        [d_y, x]: [&[f32]; 2],
         gradients: &mut [f32],
         scratch: &mut [f32],
     ) -> Result<(), TrainError> {
+        let (d_y, x) = (Self::matrix(d_y, flat.outputs)?, Self::matrix(x, flat.inputs)?);
         let (isa, parallelism) = (self.run.isa(), self.run.parallelism);
         let [weight, bias] = match &flat.bias {
             Some(bias) => cut(gradients, [&flat.weight, bias])?,
@@ -264,5 +121,50 @@ impl Pass<'_> {
         let [outputs, inputs] = weight.shape();
         let (d_y, d_x) = (Self::matrix(d_y, outputs)?, Self::matrix_mut(d_x, inputs)?);
         Ok(weight.multiply(d_y, residual, d_x, self.run.parallelism)?)
+    }
+
+    /// The dropout at `site`, if any.
+    pub(super) fn dropout_at(&self, side: Side, site: Site) -> Option<Dropout> {
+        self.step_dropout?.at(side, site)
+    }
+
+    /// The dropout of the attention weights at `site`, if any.
+    pub(super) fn dropped_weights(
+        &self,
+        side: Side,
+        site: Site,
+    ) -> Result<Option<WeightDropout<'_>>, TrainError> {
+        let sentences = &self.lines(side).sentences;
+        let dropout = self.dropout_at(side, site);
+        Ok(dropout.map(|dropout| WeightDropout::new(&dropout, sentences)).transpose()?)
+    }
+
+    /// Applies dropout to `x`, which holds the rows `rows` of one side.
+    pub(super) fn drop_in_place(
+        &self,
+        dropout: &Dropout,
+        (side, rows): (Side, Range<usize>),
+        x: MatrixMut<'_>,
+    ) -> Result<(), TrainError> {
+        let lines = self.lines(side);
+        let (sentences, positions) = (&lines.sentences[rows.clone()], &lines.positions[rows]);
+        let (isa, parallelism) = (self.run.isa(), self.run.parallelism);
+        Ok(kernels::dropout(isa, dropout, sentences, positions, x, parallelism)?)
+    }
+
+    /// The gradient of a block's output, from the gradient of the sum: applies the dropout mask of the forward pass.
+    /// `None` without dropout.
+    pub(super) fn dropout_gradient<'m>(
+        &self,
+        (side, site): (Side, Site),
+        d_x: &[f32],
+        branch: &'m mut [f32],
+    ) -> Result<Option<&'m [f32]>, TrainError> {
+        let Some(dropout) = self.dropout_at(side, site) else { return Ok(None) };
+        let (d, rows) = (self.run.config.d_model, self.rows(side));
+        let branch = &mut branch[..d_x.len()];
+        branch.copy_from_slice(d_x);
+        self.drop_in_place(&dropout, (side, 0..rows), Self::matrix_mut(branch, d)?)?;
+        Ok(Some(branch))
     }
 }

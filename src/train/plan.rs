@@ -7,8 +7,8 @@ use super::params;
 use crate::config::{Config, ConvFrontend, Side, Stack};
 use crate::features::Features;
 use crate::memory::{ByteTable, Planner};
-use crate::model::blocks::{STEM_ROWS, reach};
-use crate::model::relative::RelativePlan;
+use crate::model::blocks::{CONV_ROWS, reach};
+use crate::model::positions::RelativePlan;
 use crate::model::weights::{Backward, refresh_floats};
 use core::fmt;
 use core::ops::Range;
@@ -45,7 +45,7 @@ pub(super) struct FeedForwardSaved {
     /// The input of the activation in a gated block; empty in other blocks.
     pub(super) gate: Range<usize>,
     /// The input of the activation; in a gated block, the values that the gate multiplies.
-    pub(super) inner: Range<usize>,
+    pub(super) up: Range<usize>,
 }
 
 /// Saved values of a layer. Ranges that the backward pass recomputes are shared by all layers.
@@ -53,8 +53,8 @@ pub(super) struct FeedForwardSaved {
 pub(super) struct LayerSaved {
     /// The input of the layer, for [`SavedActivations::Inputs`]; empty otherwise.
     pub(super) input: Range<usize>,
-    pub(super) own: AttentionSaved,
-    pub(super) cross: Option<AttentionSaved>,
+    pub(super) self_attention: AttentionSaved,
+    pub(super) cross_attention: Option<AttentionSaved>,
     pub(super) feed_forward: FeedForwardSaved,
 }
 
@@ -83,10 +83,10 @@ pub(super) struct StackSaved {
 /// Saved values and scratch of the convolutions of an encoder that reads features; all empty for an encoder that
 /// reads ids.
 #[derive(Clone, Debug)]
-pub(super) struct StemSaved {
+pub(super) struct ConvSaved {
     /// Whether the input of the second convolution's activation is saved.
     pub(super) saves_second: bool,
-    /// Frames of some positions, `[frames, bins]`.
+    /// Frames of some positions, `[frames, bins]`. `hidden` follows: the forward pass uses both as one range.
     pub(super) window: Range<usize>,
     /// `[rows, d_model]`: the output of the first convolution, and the input of its activation.
     pub(super) hidden: Range<usize>,
@@ -143,7 +143,7 @@ pub struct TrainPlan {
 
     // Ranges of the workspace.
     pub(super) encoder: StackSaved,
-    pub(super) stem: StemSaved,
+    pub(super) conv: ConvSaved,
     pub(super) decoder: Option<StackSaved>,
     /// `[source tokens, d_model]`: the encoder output and its gradient.
     pub(super) memory: Range<usize>,
@@ -194,7 +194,8 @@ impl TrainPlan {
         let d = config.d_model;
         let decoder = config.decoder.unwrap_or(Stack::new(0, 1, 0));
         let ffn = config.encoder.ffn_dim.max(decoder.ffn_dim);
-        let inner = config.attention_dim(Side::Encoder).max(config.attention_dim(Side::Decoder));
+        let attention_dim =
+            config.attention_dim(Side::Encoder).max(config.attention_dim(Side::Decoder));
         let vocabulary = if decodes { config.target_vocab } else { 0 };
 
         let mut state = Planner::default();
@@ -209,7 +210,7 @@ impl TrainPlan {
 
         let mut work = Planner::default();
         let encoder = stack(config, Side::Encoder, source, 0, &limits, &mut work)?;
-        let stem = stem(config, isa, &limits, placed, &mut work)?;
+        let conv = conv(config, isa, &limits, placed, &mut work)?;
         let decoder_saved = match config.decoder {
             Some(_) => Some(stack(config, Side::Decoder, target, source, &limits, &mut work)?),
             None => None,
@@ -239,7 +240,8 @@ impl TrainPlan {
             )?);
         }
         // The matrices that multiply output gradients to give input gradients, and the shapes of weight gradients.
-        let shapes = [(3 * inner, d), (d, inner), (ffn, d), (d, ffn), (vocabulary, d)];
+        let shapes =
+            [(3 * attention_dim, d), (d, attention_dim), (ffn, d), (d, ffn), (vocabulary, d)];
         let mut packed = 0;
         let mut weight_gradient = 0;
         for (outputs, inputs) in shapes {
@@ -252,7 +254,7 @@ impl TrainPlan {
             )?);
         }
         if let Some(ConvFrontend { bins }) = config.stem {
-            let most = STEM_ROWS.min(limits.source_length);
+            let most = CONV_ROWS.min(limits.source_length);
             for (rows, inputs) in [(most, d), (Features::STRIDE * most, bins)] {
                 let floats = weight_gradient_scratch(isa, rows, d, inputs)?;
                 weight_gradient = weight_gradient.max(floats);
@@ -281,7 +283,7 @@ impl TrainPlan {
             average,
             lookups,
             encoder,
-            stem,
+            conv,
             decoder: decoder_saved,
             memory: work.take_product(source, d)?,
             d_memory: work.take_product(if decodes { source } else { 0 }, d)?,
@@ -289,9 +291,9 @@ impl TrainPlan {
             branch: work.take_product(rows, d)?,
             input: work.take_product(rows, d)?,
             d_input: work.take_product(rows, d)?,
-            d_projected: work.take_product(rows, 3 * inner)?,
-            d_key_value: work.take_product(if decodes { source } else { 0 }, 2 * inner)?,
-            d_context: work.take_product(rows, inner)?,
+            d_projected: work.take_product(rows, 3 * attention_dim)?,
+            d_key_value: work.take_product(if decodes { source } else { 0 }, 2 * attention_dim)?,
+            d_context: work.take_product(rows, attention_dim)?,
             hidden: work.take_product(REDUCTION_CHUNK, ffn)?,
             d_hidden: work.take_product(REDUCTION_CHUNK, ffn)?,
             logits: work.take_product(if decodes { REDUCTION_CHUNK } else { 0 }, vocabulary)?,
@@ -305,6 +307,14 @@ impl TrainPlan {
             ],
             work_floats: work.floats(),
         })
+    }
+
+    /// The saved values of one side.
+    pub(super) fn stack(&self, side: Side) -> Result<&StackSaved, TrainError> {
+        match side {
+            Side::Encoder => Ok(&self.encoder),
+            Side::Decoder => self.decoder.as_ref().ok_or(TrainError::NoDecoder),
+        }
     }
 
     /// The limits of this plan, raised to at least one reduction chunk.
@@ -363,23 +373,23 @@ fn checked(config: &Config, limits: TrainLimits) -> Result<TrainLimits, TrainErr
 }
 
 /// Ranges of the encoder's convolutions; empty if the encoder has none.
-fn stem(
+fn conv(
     config: &Config,
     isa: Isa,
     limits: &TrainLimits,
     placed: &params::Placed,
     work: &mut Planner,
-) -> Result<StemSaved, TrainError> {
+) -> Result<ConvSaved, TrainError> {
     let d = config.d_model;
     let saves_second = limits.keep == SavedActivations::Everything;
-    let most = STEM_ROWS.min(limits.source_length);
+    let most = CONV_ROWS.min(limits.source_length);
     // Some positions and the position after them.
     let (rows, frames) = reach(most + 1);
     let (bins, there) = config.stem.map_or((0, false), |stem| (stem.bins, true));
     let of = |rows: usize| if there { rows } else { 0 };
     let taps = if there { Backward::floats(isa, d, d)? } else { 0 };
     let shapes = placed.tensors.iter().map(|tensor| &tensor.shape[..]);
-    Ok(StemSaved {
+    Ok(ConvSaved {
         saves_second,
         second: work
             .take_product(of(if saves_second { limits.source_tokens } else { most + 1 }), d)?,
@@ -427,29 +437,29 @@ fn stack(
     let embedding_norm = norm(work, shape.embedding_norm.is_some())?;
 
     let keep = limits.keep;
-    let inner = config.attention_dim(side);
+    let attention_dim = config.attention_dim(side);
     let sums = shape.heads * 2;
     let attention = |work: &mut Planner, width: usize, keys: usize| {
         Ok::<_, TrainError>(AttentionSaved {
             norm: norm(work, true)?,
-            projected: work.take_product(rows, width * inner)?,
-            key_value: work.take_product(keys, 2 * inner)?,
-            context: work.take_product(rows, inner)?,
+            projected: work.take_product(rows, width * attention_dim)?,
+            key_value: work.take_product(keys, 2 * attention_dim)?,
+            context: work.take_product(rows, attention_dim)?,
             sums: work.take_product(rows, sums)?,
         })
     };
     let layer = |work: &mut Planner| {
         Ok::<_, TrainError>(LayerSaved {
             input: 0..0,
-            own: attention(work, 3, 0)?,
-            cross: match side {
+            self_attention: attention(work, 3, 0)?,
+            cross_attention: match side {
                 Side::Encoder => None,
                 Side::Decoder => Some(attention(work, 1, keys)?),
             },
             feed_forward: FeedForwardSaved {
                 norm: norm(work, true)?,
                 gate: work.take_product(if config.gated { rows } else { 0 }, shape.ffn_dim)?,
-                inner: work.take_product(rows, shape.ffn_dim)?,
+                up: work.take_product(rows, shape.ffn_dim)?,
             },
         })
     };
@@ -470,18 +480,18 @@ fn stack(
             let shared = shared_of(config, side, rows, keys, keep, work)?;
             for _ in 0..shape.layers {
                 let mut saved = shared.clone();
-                let norms = [Some(&mut saved.own), saved.cross.as_mut()];
+                let norms = [Some(&mut saved.self_attention), saved.cross_attention.as_mut()];
                 for attention in norms.into_iter().flatten() {
                     attention.norm = norm(work, true)?;
-                    attention.context = work.take_product(rows, inner)?;
+                    attention.context = work.take_product(rows, attention_dim)?;
                     attention.sums = work.take_product(rows, sums)?;
                 }
                 saved.feed_forward.norm = norm(work, true)?;
                 if keep == SavedActivations::Projections {
-                    saved.own.projected = work.take_product(rows, 3 * inner)?;
-                    if let Some(cross) = &mut saved.cross {
-                        cross.projected = work.take_product(rows, inner)?;
-                        cross.key_value = work.take_product(keys, 2 * inner)?;
+                    saved.self_attention.projected = work.take_product(rows, 3 * attention_dim)?;
+                    if let Some(cross) = &mut saved.cross_attention {
+                        cross.projected = work.take_product(rows, attention_dim)?;
+                        cross.key_value = work.take_product(keys, 2 * attention_dim)?;
                     }
                 }
                 layers.push(saved);
@@ -512,7 +522,7 @@ fn shared_of(
     keep: SavedActivations,
     work: &mut Planner,
 ) -> Result<LayerSaved, TrainError> {
-    let inner = config.attention_dim(side);
+    let attention_dim = config.attention_dim(side);
     let ffn = config.stack(side).map_or(0, |stack| stack.ffn_dim);
     let nothing = NormSaved { standard: 0..0, scale: 0..0 };
     let projections = keep == SavedActivations::Context;
@@ -520,25 +530,25 @@ fn shared_of(
         let (rows, keys) = if projections { (rows, keys) } else { (0, 0) };
         Ok::<_, TrainError>(AttentionSaved {
             norm: nothing.clone(),
-            projected: work.take_product(rows, width * inner)?,
-            key_value: work.take_product(keys, 2 * inner)?,
+            projected: work.take_product(rows, width * attention_dim)?,
+            key_value: work.take_product(keys, 2 * attention_dim)?,
             context: 0..0,
             sums: 0..0,
         })
     };
-    let own = attention(3, 0)?;
-    let cross = match side {
+    let self_attention = attention(3, 0)?;
+    let cross_attention = match side {
         Side::Encoder => None,
         Side::Decoder => Some(attention(1, keys)?),
     };
     Ok(LayerSaved {
         input: 0..0,
-        own,
-        cross,
+        self_attention,
+        cross_attention,
         feed_forward: FeedForwardSaved {
             norm: nothing.clone(),
             gate: work.take_product(if config.gated { rows } else { 0 }, ffn)?,
-            inner: work.take_product(rows, ffn)?,
+            up: work.take_product(rows, ffn)?,
         },
     })
 }
@@ -549,7 +559,7 @@ impl fmt::Display for TrainPlan {
         let bytes = |range: &Range<usize>| 4 * range.len();
         let stacks = [Some(&self.encoder), self.decoder.as_ref()];
         let saved_bytes = stacks.into_iter().flatten().map(|s| 4 * (s.x.start - s.positions.start));
-        let conv_bytes = if self.stem.saves_second { bytes(&self.stem.second) } else { 0 };
+        let conv_bytes = if self.conv.saves_second { bytes(&self.conv.second) } else { 0 };
         let saved_bytes = saved_bytes.sum::<usize>() + conv_bytes;
         let state = [
             ("parameters", bytes(&self.values)),

@@ -1,10 +1,11 @@
 //! The directory of a run: locked while the run uses it, and without checkpoints of another run.
 
+use super::atomic_write;
 use super::checkpoint_layout::Layout;
 use super::checkpoints::Checkpoints;
-use super::lock::DirectoryLock;
-use super::run_error::RunError;
+use super::run_error::{RunError, about};
 use super::state::{LastCheckpoint, Saved};
+use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 
 /// The directory to which a run writes.
@@ -76,4 +77,35 @@ pub(super) fn check_run(found: &[(u64, PathBuf)], run: &str) -> Result<(), RunEr
         }
     }
     Ok(())
+}
+
+/// The locked file. It is empty and is not removed after the run: if it were removed, another run could have just
+/// opened the removed file and be about to lock it.
+const LOCK_FILE: &str = "train.lock";
+
+/// A lock that the operating system holds for one open file. It is released when this value is dropped and when the
+/// process ends, so a killed process leaves no lock.
+#[derive(Debug)]
+struct DirectoryLock {
+    _file: File,
+}
+
+impl DirectoryLock {
+    /// Locks `directory`, which is created if it is missing. Returns an error immediately if another run, in this
+    /// process or in another one, has locked it.
+    fn acquire(directory: &Path) -> Result<Self, RunError> {
+        atomic_write::create_directory(directory)?;
+        let path = directory.join(LOCK_FILE);
+        let file = File::options().read(true).write(true).create(true).truncate(false).open(&path);
+        let file = file.map_err(about(&path))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Self { _file: file }),
+            Err(TryLockError::WouldBlock) => {
+                let (directory, file) =
+                    (directory.display().to_string(), path.display().to_string());
+                Err(RunError::DirectoryLocked { directory, file })
+            }
+            Err(TryLockError::Error(error)) => Err(about(&path)(error)),
+        }
+    }
 }

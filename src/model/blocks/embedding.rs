@@ -3,67 +3,72 @@
 
 use super::ExecContext;
 use crate::config::{EmbeddingNorm, Side};
-use crate::model::pass::Tokens;
+use crate::model::forward::{BlockId, BlockOps, ForwardMode};
+use crate::model::pass::{Tokens, Workspace};
 use crate::model::weights::{Embedding, Table};
 use simdformer_kernels::embedding::{self, Positions};
-use simdformer_kernels::{Error as KernelError, Matrix, MatrixMut};
+use simdformer_kernels::{Matrix, MatrixMut};
 
 /// `x[i] = norm(scale * table[ids[i]] + position_table[positions[i]])`, `[tokens, d_model]`, with the norm if
 /// the architecture has one. An empty `position_table` adds nothing.
-pub(crate) fn embed(
+pub(crate) fn embed<M: ForwardMode>(
     run: &ExecContext<'_>,
     side: Side,
     table: &Table,
     block: &Embedding,
-    tokens: &Tokens<'_>,
-    x: &mut [f32],
-) -> Result<(), KernelError> {
+    mode: &mut M,
+) -> Result<(), M::Error> {
+    let (Workspace { x, h, .. }, mut ops) = mode.block(BlockId::Embedding)?;
+    let Tokens { ids, positions: rows, position_table } = ops.tokens();
     let d = run.config.d_model;
-    let Tokens { ids, positions: rows, position_table } = *tokens;
-    let positions = position_rows(run, side, position_table)?;
+    let positions = match position_rows(run, side, position_table) {
+        Some(table) => Some(Positions { table: Matrix::new(table, table.len() / d, d)?, rows }),
+        None => None,
+    };
     embedding::embed(
         run.isa(),
         run.weights.table(table)?,
         ids,
         run.config.embedding_scale,
-        positions.map(|table| Positions { table, rows }),
+        positions,
         MatrixMut::new(x, ids.len(), d)?,
         run.parallelism,
     )?;
-    add_late(run, side, block, tokens, x)
+    norm_and_positions(run, side, block, [x, h], &mut ops)?;
+    drop(ops);
+    mode.after(BlockId::Embedding)
 }
 
-fn norm_first(run: &ExecContext<'_>, side: Side) -> bool {
+/// Whether positions are added after the norm.
+pub(crate) fn positions_after_norm(run: &ExecContext<'_>, side: Side) -> bool {
     let stack = run.config.stack(side);
     stack.is_some_and(|stack| stack.embedding_norm == Some(EmbeddingNorm::BeforePositions))
 }
 
-/// The rows of `table` if they are added before the norm; `None` if there is no table or if it is added after
+/// The table of positions if they are added before the norm; `None` if there is no table or if it is added after
 /// the norm.
 pub(super) fn position_rows<'t>(
     run: &ExecContext<'_>,
     side: Side,
     table: &'t [f32],
-) -> Result<Option<Matrix<'t>>, KernelError> {
-    let d = run.config.d_model;
-    let now = !table.is_empty() && !norm_first(run, side);
-    now.then(|| Matrix::new(table, table.len() / d, d)).transpose()
+) -> Option<&'t [f32]> {
+    (!table.is_empty() && !positions_after_norm(run, side)).then_some(table)
 }
 
 /// Applies the norm if the architecture has one, then adds the positions that follow the norm.
-pub(super) fn add_late(
+pub(super) fn norm_and_positions<'b, O: BlockOps<'b>>(
     run: &ExecContext<'_>,
     side: Side,
     block: &Embedding,
-    tokens: &Tokens<'_>,
-    x: &mut [f32],
-) -> Result<(), KernelError> {
+    [x, h]: [&mut [f32]; 2],
+    ops: &mut O,
+) -> Result<(), O::Error> {
     let d = run.config.d_model;
-    let Tokens { positions: rows, position_table: table, .. } = *tokens;
+    let Tokens { positions: rows, position_table: table, .. } = ops.tokens();
     if let Some(norm) = &block.norm {
-        run.norm_in_place(norm, x)?;
+        ops.norm_in_place(norm, [x, h])?;
     }
-    if norm_first(run, side) && !table.is_empty() {
+    if positions_after_norm(run, side) && !table.is_empty() {
         for (x, &row) in x.chunks_mut(d).zip(rows) {
             let position = &table[row as usize * d..];
             x.iter_mut().zip(position).for_each(|(x, position)| *x += position);

@@ -1,7 +1,6 @@
 //! Linear maps and norms, from which all blocks are built.
 
-use crate::config::{Config, NormKind, NormPlacement, Side};
-use crate::model::pass::Workspace;
+use crate::config::{Config, NormKind, Side};
 use crate::model::weights::{Input, Linear, Norm, Weight, Weights};
 use simdformer_kernels::{
     Activation, AttentionOptions, Epilogue, Error as KernelError, Isa, Matrix, MatrixMut,
@@ -65,7 +64,7 @@ impl<'a> ExecContext<'a> {
     /// `out = activation(x G + bias) * (x W + bias)`: a gated linear map.
     pub(crate) fn gated(
         &self,
-        [gate, inner]: [&Linear; 2],
+        [gate, up]: [&Linear; 2],
         x: &[f32],
         scratch: &mut [f32],
         activation: Activation,
@@ -75,14 +74,14 @@ impl<'a> ExecContext<'a> {
         let x = Matrix::new(x, x.len() / depth, depth)?;
         let (before, after) =
             ((activation, Residual::None), (Activation::Identity, Residual::MultiplyOutput));
-        let [first, second] = [self.weights.matrix(gate)?, self.weights.matrix(inner)?];
+        let [first, second] = [self.weights.matrix(gate)?, self.weights.matrix(up)?];
         let input = first.input(self.isa(), x, scratch, self.parallelism)?;
         self.multiply(gate, &first, &input, before, out)?;
         if second.takes(&input) {
-            return self.multiply(inner, &second, &input, after, out);
+            return self.multiply(up, &second, &input, after, out);
         }
         let input = second.input(self.isa(), x, scratch, self.parallelism)?;
-        self.multiply(inner, &second, &input, after, out)
+        self.multiply(up, &second, &input, after, out)
     }
 
     fn multiply(
@@ -148,40 +147,4 @@ impl<'a> ExecContext<'a> {
 pub(crate) enum Parameters<'a> {
     Layer(norm::LayerNorm<'a>),
     Rms(norm::RmsNorm<'a>),
-}
-
-/// The paper's "Add & Norm" around `f`: `x = norm(x + f(x))`, or `x = x + f(norm(x))` in pre-norm.
-///
-/// `x` is the residual stream; `h` has the same shape. `f(input, residual, out)` must set
-/// `out = residual + f(input)`. The intermediate tensors stay in `x` and `h`: see [`sum_and_norm`].
-pub(crate) fn add_and_norm(
-    run: &ExecContext<'_>,
-    norm: &Norm,
-    x: &mut [f32],
-    h: &mut [f32],
-    f: impl FnOnce(&[f32], Residual<'_>, &mut [f32]) -> Result<(), KernelError>,
-) -> Result<(), KernelError> {
-    match run.config.norm {
-        NormPlacement::Pre => {
-            run.norm(norm, x, h)?;
-            f(h, Residual::Output, x)
-        }
-        NormPlacement::Post => {
-            let d = run.config.d_model;
-            f(x, Residual::Matrix(Matrix::new(x, x.len() / d, d)?), h)?;
-            run.norm(norm, h, x)
-        }
-    }
-}
-
-/// After a block: the residual sum (the residual stream plus the output of the block) and the norm of the
-/// block.
-pub(crate) fn sum_and_norm<'w>(
-    run: &ExecContext<'_>,
-    work: &'w Workspace<'_>,
-) -> (&'w [f32], &'w [f32]) {
-    match run.config.norm {
-        NormPlacement::Pre => (work.x, work.h),
-        NormPlacement::Post => (work.h, work.x),
-    }
 }

@@ -2,6 +2,7 @@
 //! the paper); with a gate, `(activation(x Wg + bg) * (x W1 + b1)) W2 + b2`.
 
 use super::{ExecContext, add_and_norm};
+use crate::model::forward::{BlockId, BlockOps, ForwardMode};
 use crate::model::pass::Workspace;
 use crate::model::weights::FeedForward;
 use simdformer_kernels::{Activation, Error as KernelError, Residual};
@@ -14,37 +15,52 @@ pub(crate) const FEED_FORWARD_ROWS: usize = 128;
 /// of a second-level cache.
 const ROWS_ALONE: usize = 72;
 
-/// Adds `FFN(x)` to `work.x`, with its norm. After each chunk of rows it calls `each(first, input, hidden)`
-/// with the index of the first row of the chunk, the input of all rows, and the hidden activations of the
-/// chunk.
-pub(crate) fn feed_forward(
+/// The rows of a session whose hidden activations are computed at a time.
+pub(crate) fn chunk_rows(run: &ExecContext<'_>) -> usize {
+    if run.parallelism.threads() == 1 { ROWS_ALONE } else { FEED_FORWARD_ROWS }
+}
+
+/// Adds `FFN(x)` to the residual stream, with its norm, one chunk of rows after the other.
+pub(crate) fn feed_forward<M: ForwardMode>(
     run: &ExecContext<'_>,
     block: &FeedForward,
-    work: &mut Workspace<'_>,
-    mut each: impl FnMut(usize, &[f32], &[f32]),
-) -> Result<(), KernelError> {
-    let Workspace { x, h, hidden, rounded, .. } = work;
-    let (d, inner) = (run.config.d_model, block.inner.columns());
-    let most = if run.parallelism.threads() == 1 { ROWS_ALONE } else { FEED_FORWARD_ROWS };
-    let chunk = most * d;
-    add_and_norm(run, &block.norm, x, h, |input, residual, out| {
-        for (index, (x, out)) in input.chunks(chunk).zip(out.chunks_mut(chunk)).enumerate() {
-            let (first, rows) = (index * most, x.len() / d);
-            let hidden = &mut hidden[..rows * inner];
-            let activation = run.config.activation;
-            match &block.gate {
-                Some(gate) => run.gated([gate, &block.inner], x, rounded, activation, hidden)?,
-                None => {
-                    run.linear(&block.inner, x, rounded, (activation, Residual::None), hidden)?;
-                }
-            }
-            each(first, input, hidden);
+    layer: usize,
+    mode: &mut M,
+) -> Result<(), M::Error> {
+    let id = BlockId::FeedForward(layer);
+    let (Workspace { x, h, hidden, rounded, .. }, mut ops) = mode.block(id)?;
+    let (d, width) = (run.config.d_model, block.up.columns());
+    add_and_norm(run, &block.norm, [x, h], &mut ops, |ops, input, residual, out| {
+        let (mut start, rows) = (0, input.len() / d);
+        while start < rows {
+            let chunk = start..ops.chunk_end(start, rows);
+            let hidden = &mut hidden[..chunk.len() * width];
+            ops.hidden(block, (input, chunk.clone()), rounded, hidden)?;
             let residual = match residual {
-                Residual::Matrix(all) => Residual::Matrix(all.block(first, rows)?),
+                Residual::Matrix(all) => Residual::Matrix(all.block(start, chunk.len())?),
                 other => other,
             };
-            run.linear(&block.outer, hidden, rounded, (Activation::Identity, residual), out)?;
+            let out = &mut out[start * d..chunk.end * d];
+            run.linear(&block.down, hidden, rounded, (Activation::Identity, residual), out)?;
+            start = chunk.end;
         }
         Ok(())
-    })
+    })?;
+    drop(ops);
+    mode.after(id)
+}
+
+/// The hidden activations of some rows; the products apply the activation.
+pub(crate) fn hidden(
+    run: &ExecContext<'_>,
+    block: &FeedForward,
+    x: &[f32],
+    rounded: &mut [f32],
+    out: &mut [f32],
+) -> Result<(), KernelError> {
+    let activation = run.config.activation;
+    match &block.gate {
+        Some(gate) => run.gated([gate, &block.up], x, rounded, activation, out),
+        None => run.linear(&block.up, x, rounded, (activation, Residual::None), out),
+    }
 }

@@ -1,24 +1,27 @@
 //! The blocks of encoder and decoder. Each is a few kernel calls on weights and a workspace. The output of a
-//! block stays in the workspace until the next block.
+//! block stays in the workspace until the next block. `train/blocks` contains the backward pass of each block, in a
+//! file of the same name.
 
-mod cached_attention;
-mod convolution;
-mod cross_attention;
+mod attention;
+mod conv;
 mod embedding;
 mod exec_context;
 mod feed_forward;
+mod norm;
 mod output;
-mod self_attention;
 
-pub(crate) use cached_attention::cached_attention;
+pub(crate) use attention::{
+    attend_cached, attend_sentences, attend_source, cross_attention, self_attention, store_source,
+};
 #[cfg(feature = "train")]
-pub(crate) use convolution::{STEM_ROWS, WIDTH, first_rows, reach, second_windows};
-pub(crate) use convolution::{convolve, stem_floats, stem_rows};
-pub(crate) use cross_attention::{cross_attention, keep_memory, project_memory};
+pub(crate) use conv::{CONV_ROWS, WIDTH, first_rows, reach, second_windows};
+pub(crate) use conv::{conv_floats, conv_rows, convolve};
 pub(crate) use embedding::embed;
 #[cfg(feature = "train")]
+pub(crate) use embedding::positions_after_norm;
+pub(crate) use exec_context::ExecContext;
+#[cfg(feature = "train")]
 pub(crate) use exec_context::Parameters;
-pub(crate) use exec_context::{ExecContext, add_and_norm, sum_and_norm};
-pub(crate) use feed_forward::{FEED_FORWARD_ROWS, feed_forward};
-pub(crate) use output::{Best, best, logits};
-pub(crate) use self_attention::self_attention;
+pub(crate) use feed_forward::{FEED_FORWARD_ROWS, chunk_rows, feed_forward, hidden};
+pub(crate) use norm::{add_and_norm, final_norm, sum_and_norm};
+pub(crate) use output::Best;

@@ -5,8 +5,6 @@
 //! elsewhere. The blocks get their weights from [`Weights`]. Only `packed_weight.rs` depends on the storage of
 //! a matrix.
 
-#[cfg(feature = "train")]
-mod backward;
 mod finite;
 mod layout;
 mod load;
@@ -15,13 +13,13 @@ mod parameter;
 
 pub use parameter::{Parameter, Storage};
 
-#[cfg(feature = "train")]
-pub(crate) use backward::Backward;
 pub(crate) use finite::{FiniteCheck, NotFinite};
 pub(crate) use layout::{Linear, Norm, Output, Placement, ResolvedDtypes, Table};
 #[cfg(feature = "train")]
 pub(crate) use load::refresh_floats;
 pub(crate) use load::{Fill, staged_floats};
+#[cfg(feature = "train")]
+pub(crate) use packed_weight::Backward;
 pub(crate) use packed_weight::{Input, Weight};
 
 use super::error::ModelError;

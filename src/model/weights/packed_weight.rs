@@ -6,6 +6,8 @@
 use crate::model::error::ModelError;
 use crate::model::weight_dtypes::WeightDtype;
 use core::ops::Range;
+#[cfg(feature = "train")]
+use simdformer_kernels::Residual;
 use simdformer_kernels::pruned_argmax::PruningTable;
 use simdformer_kernels::{
     Epilogue, Error as KernelError, Isa, Matrix, MatrixMut, PackOptions, PackedMatrix, Parallelism,
@@ -212,5 +214,45 @@ impl PruningTableRange {
 
     pub(crate) fn read<'m>(&self, memory: &'m [f32]) -> Result<PruningTable<'m>, KernelError> {
         PruningTable::from_built(self.of.depth, self.of.columns, &memory[self.range.clone()])
+    }
+}
+
+/// The matrix of a linear map for the gradient of its input, `d_x = d_y W`; the forward pass is `y = x W^T`. It
+/// is f32, in panels of the other orientation, and is packed from the parameters for each pass.
+#[cfg(feature = "train")]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Backward<'m>(PackedMatrix<'m>);
+
+#[cfg(feature = "train")]
+impl<'m> Backward<'m> {
+    /// Size in floats.
+    pub(crate) fn floats(isa: Isa, outputs: usize, inputs: usize) -> Result<usize, KernelError> {
+        PackedMatrix::len(isa, outputs, inputs)
+    }
+
+    /// Packs `weight`, `[outputs, inputs]` as in a checkpoint.
+    pub(crate) fn pack(
+        isa: Isa,
+        weight: Matrix<'_>,
+        buffer: &'m mut [f32],
+        parallelism: Parallelism<'_>,
+    ) -> Result<Self, KernelError> {
+        PackOptions { parallelism, ..PackOptions::default() }.pack(isa, weight, buffer).map(Self)
+    }
+
+    /// `[outputs, inputs]`.
+    pub(crate) fn shape(&self) -> [usize; 2] {
+        [self.0.depth(), self.0.columns()]
+    }
+
+    /// `d_x = residual + d_y W`: `d_y` is `[rows, outputs]`, `d_x` `[rows, inputs]`.
+    pub(crate) fn multiply(
+        &self,
+        d_y: Matrix<'_>,
+        residual: Residual<'_>,
+        d_x: MatrixMut<'_>,
+        parallelism: Parallelism<'_>,
+    ) -> Result<(), KernelError> {
+        gemm(d_y, &self.0, &Epilogue { residual, ..Epilogue::default() }, d_x, parallelism)
     }
 }

@@ -7,15 +7,16 @@
 //! time, which stay in the cache between them.
 
 use super::ExecContext;
-use super::embedding::{add_late, position_rows};
+use super::embedding::{norm_and_positions, position_rows};
 use crate::config::{Config, ConvFrontend, Side};
 use crate::features::Features;
-use crate::model::pass::{SourcePass, Workspace};
+use crate::model::forward::{BlockId, BlockOps, ForwardMode};
+use crate::model::pass::Workspace;
 use crate::model::weights::{Embedding, Linear};
 use simdformer_kernels::{Activation, Error as KernelError, Matrix, Residual};
 
 /// Positions that are computed at a time.
-pub(crate) const STEM_ROWS: usize = 256;
+pub(crate) const CONV_ROWS: usize = 256;
 /// Frames of a window.
 pub(crate) const WIDTH: usize = 3;
 /// Frames from one window of the second convolution to the next one.
@@ -29,49 +30,49 @@ pub(crate) const fn reach(positions: usize) -> (usize, usize) {
 
 /// Floats of [`Workspace::frames`] for sources of up to `positions`; `None` on overflow, 0 if the encoder reads
 /// ids.
-pub(crate) fn stem_floats(config: &Config, positions: usize) -> Option<usize> {
+pub(crate) fn conv_floats(config: &Config, positions: usize) -> Option<usize> {
     let Some(ConvFrontend { bins }) = config.stem else { return Some(0) };
-    let (rows, frames) = reach(positions.min(STEM_ROWS));
+    let (rows, frames) = reach(positions.min(CONV_ROWS));
     rows.checked_mul(config.d_model)?.checked_add(frames.checked_mul(bins)?)
 }
 
 /// The maximum number of rows of a product in [`convolve`] for sources of up to `positions`.
-pub(crate) const fn stem_rows(positions: usize) -> usize {
-    reach(if positions < STEM_ROWS { positions } else { STEM_ROWS }).0
+pub(crate) const fn conv_rows(positions: usize) -> usize {
+    reach(if positions < CONV_ROWS { positions } else { CONV_ROWS }).0
 }
 
-/// Sets `work.x` to the output of the convolutions for the features of `pass`, plus position embeddings, with
-/// the norm if the architecture has one.
-pub(crate) fn convolve(
+/// Sets the residual stream to the output of the convolutions for the features of the pass, plus position embeddings,
+/// with the norm if the architecture has one.
+pub(crate) fn convolve<M: ForwardMode>(
     run: &ExecContext<'_>,
-    stem: &[Linear; 2],
-    embedding: &Embedding,
-    pass: &SourcePass<'_>,
-    work: &mut Workspace<'_>,
-) -> Result<(), KernelError> {
+    [first, second]: &[Linear; 2],
+    block: &Embedding,
+    mode: &mut M,
+) -> Result<(), M::Error> {
     let d = run.config.d_model;
-    let [first, second] = stem;
-    let positions = position_rows(run, Side::Encoder, pass.tokens.position_table)?;
-    let mut rest = &mut *work.x;
-    for (features, &len) in pass.features.iter().zip(pass.lengths) {
-        let (x, after) = rest.split_at_mut(len as usize * d);
-        rest = after;
-        for (index, x) in x.chunks_mut(STEM_ROWS * d).enumerate() {
-            let (start, count) = (index * STEM_ROWS, x.len() / d);
-            let (rows, frames) = reach(count);
-            let (window, hidden) = work.frames.split_at_mut(frames * features.bins);
+    let (Workspace { x, h, frames, rounded, .. }, mut ops) = mode.block(BlockId::Embedding)?;
+    let positions = position_rows(run, Side::Encoder, ops.tokens().position_table);
+    let (mut source, mut row) = (0, 0);
+    while let Some(features) = ops.features(source) {
+        let len = features.positions();
+        for start in (0..len).step_by(CONV_ROWS) {
+            let count = CONV_ROWS.min(len - start);
+            let (rows, inputs) = reach(count);
+            let (window, hidden) = frames.split_at_mut(inputs * features.bins);
             let hidden = &mut hidden[..rows * d];
-            let to = (&mut *window, &mut *hidden);
-            first_rows(run, first, features, start, Activation::Gelu, work.rounded, to)?;
+            let to = (window, &mut *hidden);
+            first_rows(run, first, &features, start, Activation::Gelu, rounded, to)?;
             let windows = second_windows(hidden, count, d)?;
-            let residual = match positions {
-                Some(table) => Residual::Matrix(table.block(start, count)?),
-                None => Residual::None,
-            };
-            run.linear_of(second, windows, work.rounded, (Activation::Gelu, residual), x)?;
+            let positions = positions.map(|table| &table[start * d..][..count * d]);
+            let to = (row, &mut x[row * d..][..count * d]);
+            ops.second_convolution(second, (windows, positions), rounded, to)?;
+            row += count;
         }
+        source += 1;
     }
-    add_late(run, Side::Encoder, embedding, &pass.tokens, work.x)
+    norm_and_positions(run, Side::Encoder, block, [x, h], &mut ops)?;
+    drop(ops);
+    mode.after(BlockId::Embedding)
 }
 
 /// Computes the rows of the first convolution for the positions from `start` on; the first row is that of frame

@@ -1,10 +1,16 @@
-//! Temporarily replaces the parameters by their average.
+//! Two averages: the moving average of the parameters, which can replace them for a time, and the mean of saved
+//! checkpoints.
 
+use super::checkpoint_layout::Layout;
 use super::error::TrainError;
+use super::run_error::RunError;
 use super::trainer::Trainer;
+use crate::checkpoint::{Checkpoint, TensorId};
 use crate::memory::cut;
 use crate::session::Threads;
 use core::mem;
+use simdformer_kernels::{Isa, Parallelism};
+use std::path::Path;
 
 impl<'a> Trainer<'a> {
     /// Exchanges the parameters and the average, also in the model. Call it once to read, validate or save the
@@ -83,4 +89,50 @@ impl Drop for Averaged<'_, '_> {
             let _ = self.trainer.refresh_by(&Threads::Serial);
         }
     }
+}
+
+/// Writes a checkpoint in which every value is the mean of those of `checkpoints`, added in order in f64. Its format
+/// is that of the first checkpoint. Vaswani et al. 2017 (section 6.1) average the last five checkpoints of a run,
+/// written ten minutes apart.
+///
+/// # Errors
+/// `checkpoints` is empty; a checkpoint cannot be read, or has another architecture than the first; the result cannot
+/// be written.
+///
+/// ```no_run
+/// use simdformer::train::average;
+///
+/// average(&["run/checkpoints/step-2600", "run/checkpoints/step-2800"], "run/mean")?;
+/// # Ok::<(), simdformer::train::RunError>(())
+/// ```
+pub fn average(checkpoints: &[impl AsRef<Path>], out: impl AsRef<Path>) -> Result<(), RunError> {
+    let Some(first) = checkpoints.first() else {
+        let (setting, expected) = ("the number of checkpoints", "at least 1");
+        return Err(RunError::Setting { setting, expected, found: "0".to_owned() });
+    };
+    let layout = Layout::of(first.as_ref())?;
+    let opened: Result<Vec<_>, _> = checkpoints.iter().map(Checkpoint::open).collect();
+    let opened = opened?;
+    let mut means: Vec<(TensorId, Vec<f32>)> = Vec::new();
+    for role in TensorId::all(layout.config()) {
+        let mut found = Vec::with_capacity(opened.len());
+        for checkpoint in &opened {
+            // A tensor that is absent in all checkpoints stays absent.
+            found.extend(checkpoint.optional(role)?.map(|tensor| tensor.to_vec()).transpose()?);
+        }
+        if found.is_empty() {
+            continue;
+        }
+        let slices: Vec<&[f32]> = found.iter().map(Vec::as_slice).collect();
+        let mut mean = vec![0.0; slices[0].len()];
+        let other = slices.iter().map(|slice| slice.len()).find(|&len| len != mean.len());
+        if let Some(len) = other.or((slices.len() != opened.len()).then_some(0)) {
+            return Err(TrainError::State { role, expected: mean.len(), found: len }.into());
+        }
+        simdformer_kernels::train::average(Isa::best(), &slices, &mut mean, Parallelism::Serial)
+            .map_err(TrainError::from)?;
+        means.push((role, mean));
+    }
+    let value = |wanted| means.iter().find(|(role, _)| *role == wanted).map(|(_, mean)| &mean[..]);
+    layout.write_with(&value, out.as_ref())
 }

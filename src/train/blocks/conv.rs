@@ -1,7 +1,6 @@
-//! The two convolutions of an encoder that reads features, forward and backward, some positions at a time.
+//! The backward pass of the two convolutions of an encoder that reads features, some positions at a time.
 //!
-//! The forward pass is that of the session. Contiguous rows already form windows, so each convolution is one product
-//! over a view whose rows overlap. For the backward pass, let `dy` be the gradient of a result `y`, and `W_0`, `W_1`
+//! Contiguous rows already form windows, so each convolution is one product over a view whose rows overlap. Let `dy` be the gradient of a result `y`, and `W_0`, `W_1`
 //! and `W_2` the matrices of the three taps, in the order of the frames of a window: `dPre = dX * gelu'(pre)`, `dW_t
 //! = dPre^T (row t of each window)`. A frame with an even number is in the middle of one window. A frame with an odd
 //! number is the last of one window and the first of the next: `dHidden[2 p] = dPre[p] W_1` and `dHidden[2 p + 1] =
@@ -9,18 +8,17 @@
 //! second row. The padding frames before and after the sound have no gradient rows.
 //!
 //! The output of the first convolution is recomputed from the caller's features, including the position after the
-//! last, because the gradient of the last frame needs it. Sums are computed in reduction chunks of [`STEM_ROWS`]
+//! last, because the gradient of the last frame needs it. Sums are computed in reduction chunks of [`CONV_ROWS`]
 //! positions of one source, source after source. In the checkpoint, the three taps of an output are adjacent, so a
 //! matrix of one tap has a stride of three values.
 
-use super::error::TrainError;
-use super::params;
-use super::pass::{Pass, cut};
-use super::plan::StemSaved;
-use crate::config::Side;
 use crate::features::Features;
-use crate::model::blocks::{STEM_ROWS, WIDTH, first_rows, reach, second_windows};
-use crate::model::weights::{Backward, Embedding, Linear};
+use crate::model::blocks::{CONV_ROWS, WIDTH, first_rows, reach, second_windows};
+use crate::model::weights::{Backward, Linear};
+use crate::train::error::TrainError;
+use crate::train::params;
+use crate::train::pass::{Pass, cut};
+use crate::train::plan::ConvSaved;
 use simdformer_kernels::train::{
     self as kernels, ReductionChunks, WriteMode, activation_backward, activation_recompute,
 };
@@ -62,54 +60,11 @@ impl Pass<'_> {
         sources.flat_map(move |features| {
             let (positions, row) = (features.positions(), first);
             first += positions;
-            (0..positions).step_by(STEM_ROWS).map(move |start| {
-                let count = STEM_ROWS.min(positions - start);
+            (0..positions).step_by(CONV_ROWS).map(move |start| {
+                let count = CONV_ROWS.min(positions - start);
                 Piece { features, start, count, row: row + start }
             })
         })
-    }
-
-    /// Writes the output of the convolutions to the encoder's `embedded`, where a lookup of ids would write.
-    pub(super) fn convolve(
-        &self,
-        [first, second]: &[Linear; 2],
-        block: &Embedding,
-        memory: &mut [f32],
-    ) -> Result<(), TrainError> {
-        let plan = &self.plan.encoder;
-        let stem = &self.plan.stem;
-        let (d, side) = (self.run.config.d_model, Side::Encoder);
-        let (isa, parallelism) = (self.run.isa(), self.run.parallelism);
-        let to = if block.norm.is_some() { &plan.x } else { &plan.embedded };
-        let now = !self.positions_after_norm(side);
-        let [table, to, window, hidden, pre] =
-            cut(memory, [&plan.positions, to, &stem.window, &stem.hidden, &stem.second])?;
-        for piece in self.pieces() {
-            let (rows, frames) = reach(piece.count);
-            let window = &mut window[..frames * piece.features.bins];
-            let hidden = &mut hidden[..rows * d];
-            let between = (window, &mut *hidden);
-            first_rows(
-                &self.run,
-                first,
-                piece.features,
-                piece.start,
-                Activation::Gelu,
-                &mut [],
-                between,
-            )?;
-            let at = if stem.saves_second { piece.row * d } else { 0 };
-            let pre = &mut pre[at..at + piece.count * d];
-            self.second(second, hidden, pre)?;
-            let to = &mut to[piece.row * d..][..piece.count * d];
-            let (pre, made) = (Self::matrix(pre, d)?, Self::matrix_mut(to, d)?);
-            activation_recompute(isa, Activation::Gelu, pre, made, parallelism)?;
-            if now && !table.is_empty() {
-                let table = &table[piece.start * d..];
-                to.iter_mut().zip(table).for_each(|(x, position)| *x += position);
-            }
-        }
-        Ok(())
     }
 
     /// `pre = windows W + b` of the second convolution.
@@ -122,7 +77,7 @@ impl Pass<'_> {
 
     /// Computes the parameter gradients of both convolutions from the gradient of their output, in the encoder's
     /// `d_x`.
-    pub(super) fn stem_backward(
+    pub(in crate::train) fn conv_backward(
         &self,
         ([first, second], flat): (&[Linear; 2], &[params::Linear; 2]),
         memory: &mut [f32],
@@ -130,9 +85,9 @@ impl Pass<'_> {
     ) -> Result<(), TrainError> {
         let d = self.run.config.d_model;
         let (isa, parallelism) = (self.run.isa(), self.run.parallelism);
-        let StemSaved { window, hidden, first: pre, second: second_pre, d_second, d_first, .. } =
-            &self.plan.stem;
-        let [taps_0, taps_1, taps_2] = &self.plan.stem.taps;
+        let ConvSaved { window, hidden, first: pre, second: second_pre, d_second, d_first, .. } =
+            &self.plan.conv;
+        let [taps_0, taps_1, taps_2] = &self.plan.conv.taps;
         let [d_x, window, hidden, pre, second_pre, d_second, d_first, scratch, p0, p1, p2] = cut(
             memory,
             [
@@ -162,7 +117,7 @@ impl Pass<'_> {
             first_rows(&self.run, first, source, piece.start, activation, &mut [], between)?;
             let made = Self::matrix_mut(hidden, d)?;
             activation_recompute(isa, Activation::Gelu, Self::matrix(pre, d)?, made, parallelism)?;
-            let second_pre = match self.plan.stem.saves_second {
+            let second_pre = match self.plan.conv.saves_second {
                 true => &second_pre[piece.row * d..][..with_next * d],
                 false => {
                     let recomputed = &mut second_pre[..with_next * d];

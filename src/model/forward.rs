@@ -1,0 +1,126 @@
+//! The differences between the forward pass of a session and that of a trainer.
+//!
+//! `encoder.rs`, `decoder.rs` and `blocks` contain the structure of the layers. They are generic over
+//! [`ForwardMode`], which has two implementations. [`Inference`](super::inference::Inference) reads a KV cache, fuses
+//! activations into products, and computes rows in groups. The one in `train/forward.rs` saves the values that the
+//! backward pass needs, and applies dropout. Both call the same kernels on the same operands, so a loss in training
+//! equals the score in a session, bit for bit.
+
+use super::blocks::ExecContext;
+use super::pass::{Tokens, Workspace};
+use super::weights::{CrossAttention, FeedForward, Linear, Norm};
+use crate::features::Features;
+use core::ops::Range;
+use simdformer_kernels::{Activation, Error as KernelError, Matrix, Residual};
+
+/// A block of a stack, with the index of its layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BlockId {
+    /// The embedding, or the convolutions of an encoder that reads features.
+    Embedding,
+    SelfAttention(usize),
+    CrossAttention(usize),
+    FeedForward(usize),
+    FinalNorm,
+}
+
+/// A forward pass through one stack.
+pub(crate) trait ForwardMode {
+    type Error: From<KernelError>;
+    type Ops<'b>: BlockOps<'b, Error = Self::Error>
+    where
+        Self: 'b;
+
+    /// The buffers and the operations of a block.
+    fn block(&mut self, id: BlockId) -> Result<(Workspace<'_>, Self::Ops<'_>), Self::Error>;
+
+    /// Is called after each block other than attention.
+    fn after(&mut self, id: BlockId) -> Result<(), Self::Error>;
+
+    /// Is called after an attention block, whose last matrix is `output`.
+    fn after_attention(&mut self, _: BlockId, _output: &Linear) -> Result<(), Self::Error> {
+        Ok(())
+    }
+
+    /// Calls `f`, which runs all blocks of layer `index`, for all rows or for one group of rows after the other.
+    fn layer(
+        &mut self,
+        index: usize,
+        f: impl FnMut(&mut Self) -> Result<(), Self::Error>,
+    ) -> Result<(), Self::Error>;
+
+    /// Projects the encoder output to the keys and values of layer `layer`, unless they are in a KV cache.
+    fn project_source(&mut self, _: &CrossAttention, _layer: usize) -> Result<(), Self::Error> {
+        Ok(())
+    }
+}
+
+/// The operations of a block. The default methods are those of a session: they save nothing.
+pub(crate) trait BlockOps<'b> {
+    type Error: From<KernelError>;
+
+    fn run(&self) -> &ExecContext<'_>;
+
+    /// The tokens of the pass.
+    fn tokens(&self) -> Tokens<'b>;
+
+    /// The features of source `index`; `None` after the last source.
+    fn features(&self, index: usize) -> Option<Features<'b>>;
+
+    /// `context = attention(projected)`: `projected` is query, key and value, or the query of cross-attention.
+    fn attend(
+        &mut self,
+        projected: &[f32],
+        context: &mut [f32],
+        scratch: &mut [f32],
+    ) -> Result<(), Self::Error>;
+
+    /// The hidden activations of some rows of the input.
+    fn hidden(
+        &mut self,
+        block: &FeedForward,
+        input_and_rows: (&[f32], Range<usize>),
+        rounded: &mut [f32],
+        hidden: &mut [f32],
+    ) -> Result<(), Self::Error>;
+
+    /// The end of the chunk of rows that starts with `first`, of `rows` rows: a feed-forward block stores the hidden
+    /// activations of one chunk.
+    fn chunk_end(&self, first: usize, rows: usize) -> usize;
+
+    /// `out = norm(x)`, both `[rows, d_model]`.
+    fn norm(&mut self, norm: &Norm, x: &[f32], out: &mut [f32]) -> Result<(), Self::Error> {
+        Ok(self.run().norm(norm, x, out)?)
+    }
+
+    /// `x = norm(x)`; the second buffer is scratch of the same length.
+    fn norm_in_place(&mut self, norm: &Norm, [x, _]: [&mut [f32]; 2]) -> Result<(), Self::Error> {
+        Ok(self.run().norm_in_place(norm, x)?)
+    }
+
+    /// `x = gelu(windows W + b) + positions`: the second convolution, for the rows of the pass from `first` on.
+    fn second_convolution(
+        &mut self,
+        second: &Linear,
+        (windows, positions): (Matrix<'_>, Option<&[f32]>),
+        rounded: &mut [f32],
+        (_first, x): (usize, &mut [f32]),
+    ) -> Result<(), Self::Error> {
+        let residual = match positions {
+            Some(table) => Residual::Matrix(Matrix::new(table, windows.rows(), second.columns())?),
+            None => Residual::None,
+        };
+        Ok(self.run().linear_of(second, windows, rounded, (Activation::Gelu, residual), x)?)
+    }
+
+    /// With dropout after the block, the buffer for the output of the block. Without dropout `None`: the last product
+    /// of the block adds the residual.
+    fn dropout_buffer(&mut self) -> Option<&'b mut [f32]> {
+        None
+    }
+
+    /// `out += dropout(x)`.
+    fn dropout_add(&mut self, _x: &[f32], _out: &mut [f32]) -> Result<(), Self::Error> {
+        Ok(())
+    }
+}

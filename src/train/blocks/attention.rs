@@ -1,0 +1,228 @@
+//! The backward pass of self-attention and cross-attention. From the gradient of the sum after the block, it computes
+//! the gradients of the block's input, of its four matrices and, in cross-attention, of the encoder output.
+
+use crate::config::Side;
+use crate::model::forward::BlockId;
+use crate::model::pass::Relative;
+use crate::model::weights::{CrossAttention, Linear, Norm, SelfAttention};
+use crate::train::dropout::Site;
+use crate::train::error::TrainError;
+use crate::train::limits::SavedActivations;
+use crate::train::params;
+use crate::train::pass::{Pass, cut};
+use crate::train::plan::AttentionSaved;
+use core::ops::Range;
+use simdformer_kernels::train::{
+    AttentionGradients, AttentionInputs, SavedAttention, attention_backward,
+};
+use simdformer_kernels::{AttentionOptions, Heads, HeadsMut, Qkv, Residual};
+
+/// The layers of an attention block, each with the ranges of its parameters.
+#[derive(Clone, Copy)]
+pub(in crate::train) struct AttentionBlock<'l> {
+    id: BlockId,
+    pub(in crate::train) norm: (&'l Norm, &'l params::Norm),
+    /// Query, key and value; in cross-attention the query alone.
+    projection: (&'l Linear, &'l params::Linear),
+    /// Key and value of cross-attention.
+    key_value: Option<(&'l Linear, &'l params::Linear)>,
+    output: &'l params::Linear,
+}
+
+impl<'l> AttentionBlock<'l> {
+    pub(in crate::train) fn of_self(
+        layer: usize,
+        (block, flat): (&'l SelfAttention, &'l params::SelfAttention),
+    ) -> Self {
+        Self {
+            id: BlockId::SelfAttention(layer),
+            norm: (&block.norm, &flat.norm),
+            projection: (&block.query_key_value, &flat.query_key_value),
+            key_value: None,
+            output: &flat.output,
+        }
+    }
+
+    pub(in crate::train) fn of_cross(
+        layer: usize,
+        (block, flat): (&'l CrossAttention, &'l params::CrossAttention),
+    ) -> Self {
+        Self {
+            id: BlockId::CrossAttention(layer),
+            norm: (&block.norm, &flat.norm),
+            projection: (&block.query, &flat.query),
+            key_value: Some((&block.key_value, &flat.key_value)),
+            output: &flat.output,
+        }
+    }
+}
+
+impl Pass<'_> {
+    /// The operands and the options of an attention block. `projected` is query, key and value of self-attention,
+    /// `[rows, (query, key, value), heads, head_dim]`, or the query of cross-attention; then `key_value` is
+    /// `[keys, (key, value), heads, head_dim]`.
+    pub(in crate::train) fn attention_operands<'m>(
+        &self,
+        side: Side,
+        block: BlockId,
+        projected: &'m [f32],
+        key_value: &'m [f32],
+        relative: Relative<'m>,
+    ) -> Result<(Qkv<'m>, AttentionOptions<'m>), TrainError> {
+        let shape @ [_, heads, head_dim] = self.run.heads(side, self.rows(side));
+        let options = self.run.attention_options(side);
+        if let BlockId::SelfAttention(layer) = block {
+            let (causal, bias) = (side == Side::Decoder, relative.of_layer(layer));
+            return Ok((
+                Qkv::fused(projected, shape)?,
+                AttentionOptions { causal, bias, ..options },
+            ));
+        }
+        let (keys, width) = (self.rows(Side::Encoder), heads * head_dim);
+        let part = |first: usize| {
+            let from = key_value.get(first..).unwrap_or(&[]);
+            Heads::strided(from, [keys, heads, head_dim], 2 * width, head_dim)
+        };
+        let query = Heads::new(projected, shape)?;
+        Ok((Qkv { query, key: part(0)?, value: part(width)? }, options))
+    }
+
+    /// `before` is the range of the input of the block.
+    pub(in crate::train) fn attention_backward(
+        &self,
+        side: Side,
+        block: &AttentionBlock<'_>,
+        saved: &AttentionSaved,
+        before: &Range<usize>,
+        memory: &mut [f32],
+        gradients: &mut [f32],
+    ) -> Result<(), TrainError> {
+        let plan = self.plan.stack(side)?;
+        let d = self.run.config.d_model;
+        let shape @ [rows, heads, head_dim] = self.run.heads(side, self.rows(side));
+        let (floats, width, columns) = (rows * d, heads * head_dim, block.projection.0.columns());
+        let [
+            d_x,
+            branch,
+            input,
+            d_input,
+            standard,
+            scale,
+            projected,
+            context,
+            sums,
+            tables,
+            d_tables,
+            d_context,
+            d_projected,
+            d_attention,
+            scratch,
+            packed,
+            source,
+            d_source,
+            key_value,
+            d_key_value,
+        ] = cut(
+            memory,
+            [
+                &plan.d_x,
+                &self.plan.branch,
+                before,
+                &self.plan.d_input,
+                &saved.norm.standard,
+                &saved.norm.scale,
+                &saved.projected,
+                &saved.context,
+                &saved.sums,
+                &plan.relative_tables,
+                &plan.d_relative,
+                &self.plan.d_context,
+                &self.plan.d_projected,
+                &self.plan.d_attention,
+                &self.plan.weight_gradient,
+                &self.plan.packed[0],
+                &self.plan.memory,
+                &self.plan.d_memory,
+                &saved.key_value,
+                &self.plan.d_key_value,
+            ],
+        )?;
+        let (d_x, input, d_input) = (&mut d_x[..floats], &input[..floats], &mut d_input[..floats]);
+        let (projected, context) = (&mut projected[..rows * columns], &context[..rows * width]);
+        let d_context = &mut d_context[..rows * width];
+        let d_projected = &mut d_projected[..rows * columns];
+        let keys = if block.key_value.is_some() { self.rows(Side::Encoder) } else { 0 };
+        let source = &source[..keys * d];
+        let key_value = &mut key_value[..keys * 2 * width];
+        let d_key_value = &mut d_key_value[..keys * 2 * width];
+        let sums = &sums[..rows * heads * 2];
+        let chunks = self.chunks(side)?;
+        let saved_norm = (&*standard, &*scale);
+        self.norm_after_backward(side, block.norm, saved_norm, d_x, gradients)?;
+        if self.plan.limits.keep == SavedActivations::Context {
+            self.run.project(block.projection.0, input, &mut [], projected)?;
+            if let Some((layer, _)) = block.key_value {
+                self.run.project(layer, source, &mut [], key_value)?;
+            }
+        }
+        let d_output = self.dropout_gradient((side, Site::Output(block.id)), d_x, branch)?;
+        let d_output = d_output.unwrap_or(d_x);
+        let operands = [d_output, context];
+        self.linear_parameters(block.output, chunks, self.write, operands, gradients, scratch)?;
+        let output = self.packed(block.output, packed)?;
+        self.linear_input(&output, d_output, Residual::None, d_context)?;
+
+        let relative = plan.relative.of(tables);
+        let (qkv, options) =
+            self.attention_operands(side, block.id, projected, key_value, relative)?;
+        let dropout = self.dropped_weights(side, Site::Weights(block.id))?;
+        let stride = plan.d_relative_stride;
+        let mut d_table = match block.id {
+            BlockId::SelfAttention(layer) if stride > 0 => {
+                Some(&mut d_tables[layer * stride..(layer + 1) * stride])
+            }
+            _ => None,
+        };
+        self.batch.sequences(side, block.id, |sequences| {
+            let gradients = match block.key_value {
+                None => AttentionGradients {
+                    bias: d_table.as_deref_mut(),
+                    ..AttentionGradients::fused(d_projected, shape)?
+                },
+                // Keys and values side by side, `[keys, (key, value), heads, head_dim]`.
+                Some(_) => {
+                    let d_query = HeadsMut::new(d_projected, shape)?;
+                    AttentionGradients::cross(d_query, d_key_value, [keys, heads, head_dim])?
+                }
+            };
+            attention_backward(
+                self.run.isa(),
+                &AttentionInputs { qkv, sequences, options: &options, dropout },
+                SavedAttention { context: Heads::new(context, shape)?, sums },
+                Heads::new(d_context, shape)?,
+                gradients,
+                d_attention,
+                self.run.parallelism,
+            )?;
+            Ok(())
+        })?;
+
+        if let (Some((_, flat)), BlockId::CrossAttention(layer)) = (block.key_value, block.id) {
+            let (chunks, operands) = (self.chunks(Side::Encoder)?, [&*d_key_value, source]);
+            self.linear_parameters(flat, chunks, self.write, operands, gradients, scratch)?;
+            // The last layer is the first to write the gradient of the encoder output.
+            let first = layer + 1 == plan.layers.len();
+            let residual = if first { Residual::None } else { Residual::Output };
+            let weight = self.packed(flat, packed)?;
+            self.linear_input(&weight, d_key_value, residual, &mut d_source[..keys * d])?;
+        }
+        let flat = block.projection.1;
+        self.linear_parameters(flat, chunks, self.write, [d_projected, input], gradients, scratch)?;
+        let weight = self.packed(flat, packed)?;
+        match self.post_norm() {
+            true => self.linear_input(&weight, d_projected, Residual::Output, d_x)?,
+            false => self.linear_input(&weight, d_projected, Residual::None, d_input)?,
+        }
+        self.norm_before_backward(side, block.norm, saved_norm, (d_input, d_x), gradients)
+    }
+}

@@ -1,0 +1,175 @@
+//! The feed-forward block in training: its hidden layer, and the backward pass, one reduction chunk at a time.
+
+use crate::config::Side;
+use crate::model::forward::BlockId;
+use crate::model::weights::FeedForward;
+use crate::train::dropout::Site;
+use crate::train::error::TrainError;
+use crate::train::limits::SavedActivations;
+use crate::train::params;
+use crate::train::pass::{Pass, cut};
+use core::ops::Range;
+use simdformer_kernels::Residual;
+use simdformer_kernels::train::{
+    ReductionChunks, WriteMode, activation_recompute, gate as gated, gate_backward,
+};
+
+impl Pass<'_> {
+    /// The hidden activations of the rows of one reduction chunk. `input`, if given, is projected to `gate` and `up`
+    /// first; otherwise they are saved. `gate` is empty in a block without a gate.
+    pub(in crate::train) fn hidden(
+        &self,
+        (side, id): (Side, BlockId),
+        block: &FeedForward,
+        (rows, input): (Range<usize>, Option<&[f32]>),
+        [gate, up]: [&mut [f32]; 2],
+        hidden: &mut [f32],
+    ) -> Result<(), TrainError> {
+        if let Some(input) = input {
+            self.run.project(&block.up, input, &mut [], up)?;
+            if let Some(layer) = &block.gate {
+                self.run.project(layer, input, &mut [], gate)?;
+            }
+        }
+        let (isa, parallelism) = (self.run.isa(), self.run.parallelism);
+        let (activation, width) = (self.run.config.activation, block.up.columns());
+        let (up, mut hidden) = (Self::matrix(up, width)?, Self::matrix_mut(hidden, width)?);
+        let out = hidden.reborrow();
+        match &block.gate {
+            Some(_) => gated(isa, activation, Self::matrix(gate, width)?, up, out, parallelism)?,
+            None => activation_recompute(isa, activation, up, out, parallelism)?,
+        }
+        match self.dropout_at(side, Site::Hidden(id)) {
+            Some(dropout) => self.drop_in_place(&dropout, (side, rows), hidden),
+            None => Ok(()),
+        }
+    }
+
+    /// `before` is the range of the input of the block.
+    pub(in crate::train) fn feed_forward_backward(
+        &self,
+        side: Side,
+        (block, flat): (&FeedForward, &params::FeedForward),
+        layer: usize,
+        before: &Range<usize>,
+        memory: &mut [f32],
+        gradients: &mut [f32],
+    ) -> Result<(), TrainError> {
+        let plan = self.plan.stack(side)?;
+        let (saved, id) = (&plan.layers[layer].feed_forward, BlockId::FeedForward(layer));
+        let config = self.run.config;
+        let d = config.d_model;
+        let floats = self.rows(side) * d;
+        let width = block.up.columns();
+        let [packed_down, packed_up, packed_gate] = &self.plan.packed;
+        let [
+            d_x,
+            branch,
+            input,
+            d_input,
+            standard,
+            scale,
+            gates,
+            up,
+            hidden,
+            d_hidden,
+            scratch,
+            packed_down,
+            packed_up,
+            packed_gate,
+        ] = cut(
+            memory,
+            [
+                &plan.d_x,
+                &self.plan.branch,
+                before,
+                &self.plan.d_input,
+                &saved.norm.standard,
+                &saved.norm.scale,
+                &saved.gate,
+                &saved.up,
+                &self.plan.hidden,
+                &self.plan.d_hidden,
+                &self.plan.weight_gradient,
+                packed_down,
+                packed_up,
+                packed_gate,
+            ],
+        )?;
+        let (d_x, input, d_input) = (&mut d_x[..floats], &input[..floats], &mut d_input[..floats]);
+        let (norms, saved_norm) = ((&block.norm, &flat.norm), (&*standard, &*scale));
+        self.norm_after_backward(side, norms, saved_norm, d_x, gradients)?;
+        let post = self.post_norm();
+        let d_output = self.dropout_gradient((side, Site::Output(id)), d_x, branch)?;
+        let weight_down = self.packed(&flat.down, packed_down)?;
+        let weight_up = self.packed(&flat.up, packed_up)?;
+        let weight_gate = match &flat.gate {
+            Some(gate) => Some(self.packed(gate, packed_gate)?),
+            None => None,
+        };
+        let recompute = matches!(
+            self.plan.limits.keep,
+            SavedActivations::Projections | SavedActivations::Context
+        );
+        let mut write = self.write;
+        for chunk in self.lines(side).chunk_rows() {
+            let within = |width: usize| chunk.start * width..chunk.end * width;
+            let ends = [chunk.len() as u32];
+            let one = ReductionChunks::new(&ends)?;
+            let (input, up) = (&input[within(d)], &mut up[within(width)]);
+            let gate = gates.get_mut(within(width)).unwrap_or_default();
+            let hidden = &mut hidden[..chunk.len() * width];
+            let d_hidden = &mut d_hidden[..chunk.len() * width];
+            let project = recompute.then_some(input);
+            self.hidden((side, id), block, (chunk.clone(), project), [gate, up], hidden)?;
+            let d_out = &d_output.unwrap_or(d_x)[within(d)];
+            self.linear_parameters(&flat.down, one, write, [d_out, hidden], gradients, scratch)?;
+            let derivative = match &block.gate {
+                Some(_) => Residual::None,
+                None => {
+                    let pre = Self::matrix(up, width)?;
+                    Residual::ActivationBackward { activation: config.activation, pre }
+                }
+            };
+            self.linear_input(&weight_down, d_out, derivative, d_hidden)?;
+            if let Some(dropout) = self.dropout_at(side, Site::Hidden(id)) {
+                let d_hidden = Self::matrix_mut(d_hidden, width)?;
+                self.drop_in_place(&dropout, (side, chunk.clone()), d_hidden)?;
+            }
+            let (to, residual) = match post {
+                true => (&mut d_x[within(d)], Residual::Output),
+                false => (&mut d_input[within(d)], Residual::None),
+            };
+            match (&flat.gate, &weight_gate) {
+                (Some(flat_gate), Some(weight_gate)) => {
+                    gate_backward(
+                        self.run.isa(),
+                        config.activation,
+                        Self::matrix_mut(gate, width)?,
+                        Self::matrix_mut(up, width)?,
+                        Self::matrix(d_hidden, width)?,
+                        self.run.parallelism,
+                    )?;
+                    self.linear_parameters(&flat.up, one, write, [up, input], gradients, scratch)?;
+                    self.linear_parameters(
+                        flat_gate,
+                        one,
+                        write,
+                        [gate, input],
+                        gradients,
+                        scratch,
+                    )?;
+                    self.linear_input(&weight_up, up, residual, to)?;
+                    self.linear_input(weight_gate, gate, Residual::Output, to)?;
+                }
+                _ => {
+                    let operands: [&[f32]; 2] = [d_hidden, input];
+                    self.linear_parameters(&flat.up, one, write, operands, gradients, scratch)?;
+                    self.linear_input(&weight_up, d_hidden, residual, to)?;
+                }
+            }
+            write = WriteMode::Add;
+        }
+        self.norm_before_backward(side, norms, saved_norm, (d_input, d_x), gradients)
+    }
+}

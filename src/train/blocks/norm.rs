@@ -1,0 +1,173 @@
+//! The norms of the layers in training: saving, recomputation and the backward pass, also around a block.
+
+use crate::config::Side;
+use crate::model::blocks::Parameters;
+use crate::model::weights::Norm;
+use crate::train::error::TrainError;
+use crate::train::params;
+use crate::train::pass::{Pass, cut};
+use simdformer_kernels::train::{self as kernels, WriteMode};
+
+impl Pass<'_> {
+    /// `out = norm(x)`; saves the standard scores and the scales.
+    pub(in crate::train) fn norm(
+        &self,
+        layer: &Norm,
+        x: &[f32],
+        standard: &mut [f32],
+        scale: &mut [f32],
+        out: &mut [f32],
+    ) -> Result<(), TrainError> {
+        let (d, isa, parallelism) = (layer.weight.len(), self.run.isa(), self.run.parallelism);
+        let (x, out) = (Self::matrix(x, d)?, Self::matrix_mut(out, d)?);
+        let scale = &mut scale[..x.rows()];
+        let standard = Self::matrix_mut(&mut standard[..x.rows() * d], d)?;
+        match self.run.parameters(layer) {
+            Parameters::Layer(norm) => {
+                kernels::layer_norm_forward_save(isa, norm, x, standard, scale, out, parallelism)?;
+            }
+            Parameters::Rms(norm) => {
+                kernels::rms_norm_forward_save(isa, norm, x, standard, scale, out, parallelism)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Recomputes the output of [`Pass::norm`].
+    pub(in crate::train) fn norm_recompute(
+        &self,
+        layer: &Norm,
+        standard: &[f32],
+        out: &mut [f32],
+    ) -> Result<(), TrainError> {
+        let (d, isa, parallelism) = (layer.weight.len(), self.run.isa(), self.run.parallelism);
+        let standard = Self::matrix(&standard[..out.len()], d)?;
+        let out = Self::matrix_mut(out, d)?;
+        match self.run.parameters(layer) {
+            Parameters::Layer(norm) => {
+                kernels::layer_norm_recompute(isa, norm, standard, out, parallelism)?;
+            }
+            Parameters::Rms(norm) => {
+                kernels::rms_norm_recompute(isa, norm, standard, out, parallelism)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The gradients of a norm's parameters, from the gradient of its result.
+    fn norm_parameters(
+        &self,
+        flat: &params::Norm,
+        side: Side,
+        standard: &[f32],
+        d_out: &[f32],
+        gradients: &mut [f32],
+    ) -> Result<(), TrainError> {
+        let (d, isa, parallelism) = (flat.weight.len(), self.run.isa(), self.run.parallelism);
+        let standard = Self::matrix(&standard[..d_out.len()], d)?;
+        let d_out = Self::matrix(d_out, d)?;
+        let [weight, bias] = match &flat.bias {
+            Some(bias) => cut(gradients, [&flat.weight, bias])?,
+            None => [&mut gradients[flat.weight.clone()], &mut []],
+        };
+        // The gradient of the factor is the same sum for both kinds of norm.
+        kernels::layer_norm_parameters_backward(
+            isa,
+            standard,
+            d_out,
+            self.chunks(side)?,
+            self.write,
+            kernels::NormGradients { weight, bias: flat.bias.is_some().then_some(bias) },
+            parallelism,
+        )?;
+        Ok(())
+    }
+
+    /// The gradients of a norm's parameters and of its input, from the gradient of its result, which is overwritten.
+    pub(in crate::train) fn norm_backward(
+        &self,
+        side: Side,
+        (norm, flat): (&Norm, &params::Norm),
+        (standard, scale): (&[f32], &[f32]),
+        d_x: &mut [f32],
+        gradients: &mut [f32],
+    ) -> Result<(), TrainError> {
+        self.norm_parameters(flat, side, standard, d_x, gradients)?;
+        let (d, isa, parallelism) = (norm.weight.len(), self.run.isa(), self.run.parallelism);
+        let standard = Self::matrix(&standard[..d_x.len()], d)?;
+        let d_x = Self::matrix_mut(d_x, d)?;
+        let saved = kernels::SavedNorm { standard, scale: &scale[..d_x.rows()] };
+        match self.run.parameters(norm) {
+            Parameters::Layer(norm) => {
+                kernels::layer_norm_backward_in_place(isa, norm, saved, d_x, parallelism)?;
+            }
+            Parameters::Rms(norm) => {
+                kernels::rms_norm_backward_in_place(isa, norm, saved, d_x, parallelism)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// With the norm after a block: [`Pass::norm_backward`].
+    pub(in crate::train) fn norm_after_backward(
+        &self,
+        side: Side,
+        norms: (&Norm, &params::Norm),
+        saved: (&[f32], &[f32]),
+        d_x: &mut [f32],
+        gradients: &mut [f32],
+    ) -> Result<(), TrainError> {
+        match self.post_norm() {
+            true => self.norm_backward(side, norms, saved, d_x, gradients),
+            false => Ok(()),
+        }
+    }
+
+    /// With the norm before a block: adds the gradient of the norm's input, computed from that of its result `d_out`,
+    /// to `d_x`.
+    pub(in crate::train) fn norm_before_backward(
+        &self,
+        side: Side,
+        (norm, flat): (&Norm, &params::Norm),
+        (standard, scale): (&[f32], &[f32]),
+        (d_out, d_x): (&[f32], &mut [f32]),
+        gradients: &mut [f32],
+    ) -> Result<(), TrainError> {
+        if self.post_norm() {
+            return Ok(());
+        }
+        self.norm_parameters(flat, side, standard, d_out, gradients)?;
+        let (d, isa, parallelism) = (norm.weight.len(), self.run.isa(), self.run.parallelism);
+        let standard = Self::matrix(&standard[..d_out.len()], d)?;
+        let (d_out, d_x) = (Self::matrix(d_out, d)?, Self::matrix_mut(d_x, d)?);
+        let saved = kernels::SavedNorm { standard, scale: &scale[..d_out.rows()] };
+        let add = WriteMode::Add;
+        match self.run.parameters(norm) {
+            Parameters::Layer(norm) => {
+                kernels::layer_norm_backward(isa, norm, saved, d_out, add, d_x, parallelism)?;
+            }
+            Parameters::Rms(norm) => {
+                kernels::rms_norm_backward(isa, norm, saved, d_out, add, d_x, parallelism)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(in crate::train) fn final_norm_backward(
+        &self,
+        side: Side,
+        norms: (Option<&Norm>, Option<&params::Norm>),
+        memory: &mut [f32],
+        gradients: &mut [f32],
+    ) -> Result<(), TrainError> {
+        let plan = self.plan.stack(side)?;
+        let floats = self.rows(side) * self.run.config.d_model;
+        let saved = &plan.final_norm;
+        let [d_x, standard, scale] = cut(memory, [&plan.d_x, &saved.standard, &saved.scale])?;
+        let d_x = &mut d_x[..floats];
+        if let (Some(norm), Some(flat)) = norms {
+            self.norm_backward(side, (norm, flat), (standard, scale), d_x, gradients)?;
+        }
+        Ok(())
+    }
+}
