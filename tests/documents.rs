@@ -18,8 +18,29 @@ fn the_links_of_the_walkthrough_exist() {
         text.split("](").skip(1).filter_map(|rest| rest.split(')').next()).collect();
     assert!(links.len() > 40, "{} links", links.len());
     for link in links {
-        assert!(root().join("docs").join(link).exists(), "{link}");
+        let file = link.split('#').next().unwrap_or_default();
+        assert!(root().join("docs").join(file).exists(), "{link}");
     }
+}
+
+/// A link of `docs/documents.md` that is named after a function or a type leads to a file that has it.
+#[test]
+fn the_code_of_the_source_documents_is_in_its_file() {
+    let text = read(&root().join("docs/documents.md"));
+    let mut checked = 0;
+    for link in text.split("[`").skip(1).filter_map(|rest| rest.split(')').next()) {
+        let Some((name, file)) = link.split_once("`](") else { continue };
+        let name = name.rsplit("::").next().unwrap_or_default();
+        if name.contains('.') {
+            assert!(file.ends_with(name.rsplit('/').next().unwrap_or_default()), "{link}");
+        } else {
+            let code = read(&root().join("docs").join(file));
+            let mut words = code.split(|c: char| !c.is_alphanumeric() && c != '_');
+            assert!(words.any(|word| word == name), "{link}");
+        }
+        checked += 1;
+    }
+    assert!(checked > 150, "{checked} links");
 }
 
 /// Every page: beside the manifest of a package, in `docs`, and the results of benches.
@@ -214,9 +235,10 @@ fn the_commands_on_the_pages_exist() {
                     let mut before = words[..i].iter();
                     let own =
                         before.any(|w| *w == "--" || *w == "simdformer" || w.ends_with(".py"));
-                    // clap names an option after its field.
-                    let field = format!(" {}:", word[2..].replace('-', "_"));
-                    !own || programs.contains(word) || programs.contains(&field)
+                    // clap names an option after its field. A value may follow `=`.
+                    let name = word.split('=').next().unwrap_or_default();
+                    let field = format!(" {}:", name[2..].replace('-', "_"));
+                    !own || programs.contains(name) || programs.contains(&field)
                 }
                 _ => continue,
             };

@@ -10,11 +10,17 @@ mod attention;
 mod compute;
 mod coverage;
 mod decoder;
+#[cfg(feature = "train")]
+#[allow(dead_code, reason = "the example `navigate` prints more of it")]
+#[path = "../support/lesson.rs"]
+mod lesson;
 mod page;
 mod pictures;
 mod slides;
 mod svg;
 mod tensor;
+#[cfg(feature = "train")]
+mod training;
 mod transformer;
 mod walkthrough;
 
@@ -77,7 +83,7 @@ usage: documents [--check] [NAME]...
   --check   print only which rows differ, which cannot be recomputed and why, and a summary; exit with 1 if a number
             differs by more than the document's printed precision
   --pictures DIR  draw the documents' figures from what the kernels compute, as SVG; the example `picture` of
-            `simdformer-pictures` makes PNG of them
+            `simdformer-pictures` makes PNG of them. With the feature `train` also the learning rate and a loss
   NAME      all if none is given:
 ";
 

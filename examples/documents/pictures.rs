@@ -6,17 +6,18 @@ use crate::compute::{attend, normal, position_table, softmax_rows};
 use crate::decoder::mask;
 use crate::svg::{Frame, Svg, blues, diverging};
 use crate::tensor::Tensor;
-use simdformer::config::Config;
+use simdformer::checkpoint::TensorId;
+use simdformer::config::{Config, Side};
 use simdformer::kernels::softmax::FullyMasked;
 use std::path::{Path, PathBuf};
 
-const COLORS: [&str; 8] =
+pub(crate) const COLORS: [&str; 8] =
     ["#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf", "#8c564b", "#e377c2"];
 
 /// A picture: its file, what it shows, and the function that draws it.
 type Picture = (&'static str, fn() -> Result<String, Failure>);
 
-const PICTURES: [Picture; 9] = [
+const PICTURES: &[Picture] = &[
     ("positions", positions),
     ("wavelengths", wavelengths),
     ("rotation", rotation),
@@ -26,13 +27,17 @@ const PICTURES: [Picture; 9] = [
     ("heads-overlaid", overlaid),
     ("map-800", large_map),
     ("architecture", architecture),
+    #[cfg(feature = "train")]
+    ("warm-up", crate::training::warm_up),
+    #[cfg(feature = "train")]
+    ("loss", crate::training::loss),
 ];
 
 /// Writes every picture to a directory; returns the files.
 pub(crate) fn draw(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
     std::fs::create_dir_all(directory)?;
     let mut files = Vec::new();
-    for (name, picture) in PICTURES {
+    for &(name, picture) in PICTURES {
         let file = directory.join(name).with_extension("svg");
         std::fs::write(&file, picture()?)?;
         files.push(file);
@@ -259,14 +264,9 @@ fn padded() -> Result<String, Failure> {
             // The darkest color is a weight of one half.
             svg.heatmap(frame, &weights.at(head), |w| blues(w * 2.0));
         }
-        svg.label(
-            24.0,
-            245.0 + 190.0 * sentence as f32,
-            11.0,
-            "start",
-            "rows are queries, columns are keys; the columns of padding are empty",
-        );
     }
+    let note = "rows are queries, columns are keys; the columns of padding are empty";
+    svg.label(24.0, 435.0, 11.0, "start", note);
     Ok(svg.finish())
 }
 
@@ -331,75 +331,125 @@ fn large_map() -> Result<String, Failure> {
     Ok(svg.finish())
 }
 
-/// Document 003, figure 1: the architecture, from the configuration of the base model.
-fn architecture() -> Result<String, Failure> {
-    let config = Config::base(37_000);
-    let decoder = config.decoder.as_ref().ok_or("a decoder")?;
-    let (d, heads, ffn) = (config.d_model, config.encoder.heads, config.encoder.ffn_dim);
-    let mut svg = Svg::new(820.0, 800.0, "The base model, from its configuration (document 003)");
-    let attention = |name: &str| format!("{name}: {heads} heads of {}", d / heads);
-    let feed_forward = format!("feed-forward: {d} to {ffn} to {d}");
-    let table = format!("embedding {} x {d}, plus positions", config.source_vocab);
-    let stacks = [
-        (
-            60.0,
-            "encoder",
-            config.encoder.layers,
-            vec![
-                table.clone(),
-                attention("self-attention"),
-                "add & norm".into(),
-                feed_forward.clone(),
-                "add & norm".into(),
-            ],
-        ),
-        (
-            440.0,
-            "decoder",
-            decoder.layers,
-            vec![
-                table,
-                attention("masked self-attention"),
-                "add & norm".into(),
-                attention("cross-attention"),
-                "add & norm".into(),
-                feed_forward,
-                "add & norm".into(),
-                format!("linear {d} to {}", config.target_vocab),
-                "softmax".into(),
-            ],
-        ),
-    ];
-    for (x, name, layers, boxes) in &stacks {
-        let (x, width) = (*x, 320.0);
-        let bottom = 720.0;
-        svg.label(x + width / 2.0, 772.0, 14.0, "middle", &format!("{name}: {layers} layers"));
-        for (i, text) in boxes.iter().enumerate() {
-            let y = bottom - 70.0 * i as f32;
-            let fill = match text.as_str() {
-                "add & norm" => "#fff3c4",
-                t if t.contains("attention") => "#fbd5b5",
-                t if t.starts_with("feed") => "#c9e4f6",
-                t if t.starts_with("embedding") => "#f6d0d8",
-                _ => "#d9d7f1",
-            };
-            svg.rect(Frame { x, y, width, height: 40.0 }, fill, "#555");
-            svg.label(x + width / 2.0, y + 25.0, 13.0, "middle", text);
-            if i > 0 {
-                svg.line(
-                    [x + width / 2.0, y + 70.0],
-                    [x + width / 2.0, y + 40.0],
-                    "#555",
-                    1.5,
-                    1.0,
-                );
-            }
+/// A part of a stack: its name in the network table, and its tensors with their shapes.
+struct Part {
+    name: String,
+    /// Whether each layer has it.
+    repeated: bool,
+    tensors: Vec<(String, Vec<usize>)>,
+}
+
+/// The parts of a stack in the order of the network table: `TensorId::all`, layer 0 for all layers. Biases have the
+/// shape of the outputs and are left out.
+fn parts(config: &Config, stack: &str) -> Vec<Part> {
+    let mut parts: Vec<Part> = Vec::new();
+    for tensor in TensorId::all(config) {
+        let path = tensor.to_string();
+        // The output matrix belongs to no stack; the decoder ends with it.
+        let path = if path.starts_with("output") { format!("decoder.{path}") } else { path };
+        let words: Vec<&str> = path.split('.').collect();
+        let (name, leaf) = match words[..] {
+            [of, "layers", "0", part, leaf, "weight"] if of == stack => (part, leaf),
+            [of, "layers", "0", part, "weight"] | [of, part, "weight"] if of == stack => (part, ""),
+            _ => continue,
+        };
+        let entry = (leaf.to_owned(), tensor.shape(config).unwrap_or_default());
+        match parts.last_mut() {
+            Some(part) if part.name == name => part.tensors.push(entry),
+            _ => parts.push(Part {
+                name: name.to_owned(),
+                repeated: path.contains(".layers."),
+                tensors: vec![entry],
+            }),
         }
     }
-    // The encoder's output goes to every cross-attention: box 4 of the encoder to box 3 of the decoder.
-    svg.line([380.0, 460.0], [410.0, 460.0], "#555", 1.5, 1.0);
-    svg.line([410.0, 460.0], [410.0, 530.0], "#555", 1.5, 1.0);
-    svg.line([410.0, 530.0], [440.0, 530.0], "#555", 1.5, 1.0);
-    svg.label(386.0, 452.0, 11.0, "start", "K, V");
+    parts
+}
+
+impl Part {
+    fn is_norm(&self) -> bool {
+        self.name.ends_with("norm")
+    }
+
+    /// The line below the name: the tensors, those of one shape together.
+    fn shapes(&self) -> String {
+        let mut groups: Vec<(Vec<&str>, &[usize])> = Vec::new();
+        for (leaf, shape) in &self.tensors {
+            match groups.iter_mut().find(|(_, known)| known == shape) {
+                Some((leaves, _)) => leaves.push(leaf),
+                None => groups.push((vec![leaf], shape)),
+            }
+        }
+        let text = |(leaves, shape): &(Vec<&str>, &[usize])| {
+            format!("{} {shape:?}", leaves.join(", ")).trim().to_owned()
+        };
+        groups.iter().map(text).collect::<Vec<_>>().join("; ")
+    }
+}
+
+/// Document 003, figure 1: the architecture of the base model, from the table of its tensors.
+fn architecture() -> Result<String, Failure> {
+    const STEP: f32 = 66.0;
+    const WIDTH: f32 = 340.0;
+    let config = Config::base(37_000);
+    let mut svg = Svg::new(
+        820.0,
+        710.0,
+        "The base model, from the table of its tensors, TensorId::all (document 003)",
+    );
+    let bottom = 590.0;
+    let mut places = Vec::new();
+    for (x, side, stack) in [(40.0, Side::Encoder, "encoder"), (440.0, Side::Decoder, "decoder")] {
+        let settings = config.stack(side).ok_or("a stack")?;
+        let parts = parts(&config, stack);
+        let title = format!("{stack}: {} layers of {} heads", settings.layers, settings.heads);
+        svg.label(x + WIDTH / 2.0, 662.0, 14.0, "middle", &title);
+        // One layer.
+        let top = parts.iter().rposition(|part| part.repeated).ok_or("a layer")?;
+        let first = parts.iter().position(|part| part.repeated).ok_or("a layer")?;
+        let y = bottom - STEP * top as f32 - 10.0;
+        let height = STEP * (top - first) as f32 + 64.0;
+        let layer = Frame { x: x - 10.0, y, width: WIDTH + 20.0, height };
+        svg.rect(layer, "#f4f4f4", "#999");
+        let gap = bottom - STEP * first as f32 - 7.0;
+        svg.label(x + 2.0, gap, 13.0, "start", &format!("{} x", settings.layers));
+        for (i, part) in parts.iter().enumerate() {
+            let y = bottom - STEP * i as f32;
+            let fill = match part.name.as_str() {
+                _ if part.is_norm() => "#fff3c4",
+                name if name.contains("attention") => "#fbd5b5",
+                "feed_forward" => "#c9e4f6",
+                "embedding" => "#f6d0d8",
+                _ => "#d9d7f1",
+            };
+            svg.rect(Frame { x, y, width: WIDTH, height: 44.0 }, fill, "#555");
+            let name = match part.name.as_str() {
+                "embedding" => "embedding, plus positions".to_owned(),
+                "self_attention" if side == Side::Decoder => "masked self attention".to_owned(),
+                "output" => "output: linear, softmax".to_owned(),
+                _ if part.is_norm() => "add & norm".to_owned(),
+                name => name.replace('_', " "),
+            };
+            let middle = x + WIDTH / 2.0;
+            svg.label(middle, y + 19.0, 13.0, "middle", &name);
+            svg.label(middle, y + 36.0, 11.0, "middle", &part.shapes());
+            if i > 0 {
+                svg.line([middle, y + STEP], [middle, y + 44.0], "#555", 1.5, 1.0);
+            }
+            places.push((stack, part.name.clone(), y + 22.0));
+        }
+    }
+    // The encoder's output is the key and value of every cross-attention.
+    let last = |wanted: &dyn Fn(&str, &str) -> bool| {
+        places.iter().rfind(|(stack, name, _)| wanted(stack, name)).map(|place| place.2)
+    };
+    let from = last(&|stack, _| stack == "encoder").ok_or("an encoder")?;
+    let to = last(&|_, name| name == "cross_attention").ok_or("a decoder")?;
+    svg.line([380.0, from], [410.0, from], "#555", 1.5, 1.0);
+    svg.line([410.0, from], [410.0, to], "#555", 1.5, 1.0);
+    svg.line([410.0, to], [440.0, to], "#555", 1.5, 1.0);
+    svg.label(394.0, from - 8.0, 11.0, "start", "K, V");
+    let note = "Shapes are [outputs, inputs]. Biases are not drawn. The three tables [37000, 512] are one matrix.";
+    svg.label(24.0, 695.0, 12.0, "start", note);
     Ok(svg.finish())
 }
