@@ -1,6 +1,7 @@
-//! The macro [`simd_op`], which makes work for any instruction set of a function.
+//! The macro [`simd_op`]: work for any instruction set, written as a function.
 
-/// Makes a [`SimdOp`](crate::simd::SimdOp) of a function, because a closure cannot be generic over the instruction set:
+/// Defines a function that returns a [`SimdOp`](crate::simd::SimdOp). A closure cannot be one, because it cannot be
+/// generic over the instruction set:
 ///
 /// ```text
 /// simd_op!(
@@ -10,9 +11,9 @@
 /// s.call_noinline(scale(x, 2.0)); // in such a region: a separate function of the same instruction set
 /// ```
 ///
-/// The defined function takes the arguments after the token `s` and stores them; the body runs when the op is
-/// dispatched, compiled for the instruction set. If the function is `unsafe`, its contract must hold until then.
-/// Functions that the body calls must be `#[inline(always)]`, or they are not compiled for the instruction set.
+/// The function takes the arguments after the token `s` and only stores them. The body runs when the op is dispatched,
+/// compiled for the instruction set. The contract of an `unsafe` function must hold until then. Functions that the body
+/// calls must be `#[inline(always)]`, or they are not compiled for the instruction set.
 ///
 /// `S` may be followed by one type parameter with one bound and by constants, which the caller chooses. Only `const NV:
 /// usize = { S::PANEL / S::LANES }`, the vectors in a panel, depends on the instruction set: then the op is a
@@ -29,21 +30,22 @@ macro_rules! simd_op {
         <$S:ident: SimdF32, const NV: usize = { S::PANEL / S::LANES }>
         $($rest:tt)*) => {
         simd_op!(@define $meta $vis $unsafe $name
-            TileOp [$crate::simd::vector::Tiled] [$S: $crate::simd::vector::SimdF32, const NV: usize] [] [] [] $($rest)*);
+            TileOp [$crate::simd::vector::Tiled] [$S: $crate::simd::vector::SimdF32, const NV: usize]
+            [] [] [] $($rest)*);
     };
     (@generics $meta:tt $vis:tt $unsafe:tt $name:ident
         <$S:ident: SimdF32, $T:ident: $Bound:ident, const NV: usize = { S::PANEL / S::LANES } $(,)?>
         $($rest:tt)*) => {
         simd_op!(@define $meta $vis $unsafe $name
-            TileOp [$crate::simd::vector::Tiled] [$S: $crate::simd::vector::SimdF32, const NV: usize] [$T: $Bound,] [$T,] [$T,]
-            $($rest)*);
+            TileOp [$crate::simd::vector::Tiled] [$S: $crate::simd::vector::SimdF32, const NV: usize]
+            [$T: $Bound,] [$T,] [$T,] $($rest)*);
     };
     (@generics $meta:tt $vis:tt $unsafe:tt $name:ident
         <$S:ident: SimdF32 $(, const $C:ident: $type:ty)* $(,)?>
         $($rest:tt)*) => {
         simd_op!(@define $meta $vis $unsafe $name
-            SimdOp [core::convert::identity] [$S: $crate::simd::vector::SimdF32] [$(const $C: $type,)*] [$($C,)*] []
-            $($rest)*);
+            SimdOp [core::convert::identity] [$S: $crate::simd::vector::SimdF32]
+            [$(const $C: $type,)*] [$($C,)*] [] $($rest)*);
     };
     (@generics $meta:tt $vis:tt $unsafe:tt $name:ident
         <$S:ident: SimdF32, $T:ident: $Bound:ident $(, const $C:ident: $type:ty)* $(,)?>
@@ -53,7 +55,8 @@ macro_rules! simd_op {
             [$T: $Bound, $(const $C: $type,)*] [$T, $($C,)*] [$T,] $($rest)*);
     };
 
-    // The generic parameters of `run`, those of the op, their names, and the names of those that are types.
+    // In brackets: what makes a `SimdOp` of the op, the generic parameters of `run`, those of the op, their names, and
+    // the names of those that are types.
     (@define [$($meta:tt)*] [$vis:vis] [$($unsafe:tt)?] $name:ident
         $trait:ident [$($wrap:tt)*] [$($run:tt)*] [$($params:tt)*] [$($names:tt)*] [$($types:tt)*]
         ($s:ident: $S:ty $(, $arg:ident: $type:ty)* $(,)?) $(-> $out:ty)? $body:block) => {
