@@ -240,9 +240,13 @@ fn kernels(isa: Isa) {
         digest.floats(&c);
         if depth > 0 {
             let mut bytes = vec![0.0; PruningTable::len(depth, columns).expect("a length")];
-            let screen = PruningTable::build(&packed, &mut bytes).expect("a screen");
-            let product =
-                Product { weight: &packed, screen: &screen, bias: epilogue.bias, by_column: None };
+            let pruning_table = PruningTable::build(&packed, &mut bytes).expect("a pruning table");
+            let product = Product {
+                weight: &packed,
+                pruning_table: &pruning_table,
+                bias: epilogue.bias,
+                by_column: None,
+            };
             let (mut best, mut values) = (vec![0; rows], vec![0.0; rows]);
             let mut scratch = vec![0.0; pruned_argmax::scratch(rows, depth).expect("a length")];
             let banned = |row: usize, column: u32| (row as u32 + column).is_multiple_of(7);
@@ -253,7 +257,7 @@ fn kernels(isa: Isa) {
             digest.floats(&values);
         }
     }
-    println!("{isa} gemm and screen {:016x}", digest.0);
+    println!("{isa} gemm and pruned argmax {:016x}", digest.0);
 
     let mut digest = Digest::new();
     for _ in 0..200 {

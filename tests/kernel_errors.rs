@@ -66,7 +66,7 @@ fn wrong_operands_of_kernels_are_errors() {
     let bytes = PruningTable::len(8, 6).expect("a length");
     let other = error_text(PruningTable::from_built(8, 6, &vec![0.0; bytes + 1]));
     seen.check(
-        "a longer screen",
+        "a longer pruning table",
         other,
         &[&format!("expected {bytes}"), &format!("found {}", bytes + 1)],
     );

@@ -25,7 +25,7 @@ pub(crate) fn argmax(isa: Isa, shape: Shape) -> Work {
     Work::new(shape.flops() / 4.0, bytes(shape) as f64, move |parallelism| {
         let product = Product {
             weight: &PackedMatrix::from_packed(isa, k, n, &packed).expect("packed"),
-            screen: &PruningTable::from_built(k, n, &built).expect("a pruning table"),
+            pruning_table: &PruningTable::from_built(k, n, &built).expect("a pruning table"),
             bias: None,
             by_column: Some(Matrix::new(&w, n, k).expect("weight")),
         };

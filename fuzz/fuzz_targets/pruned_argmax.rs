@@ -74,7 +74,7 @@ fn decides(isa: Isa, case: &Case) {
     let mut buffer = vec![GAP; PackedMatrix::len(isa, depth, columns).expect("small")];
     let packed = PackedMatrix::pack(isa, by_column.transposed(), &mut buffer).expect("a fit");
     let mut bytes = vec![GAP; PruningTable::len(depth, columns).expect("small")];
-    let screen = PruningTable::build(&packed, &mut bytes).expect("a fit");
+    let pruning_table = PruningTable::build(&packed, &mut bytes).expect("a fit");
     let mut logits = vec![GAP; rows * columns];
     let c = MatrixMut::new(&mut logits, rows, columns).expect("a fit");
     let epilogue = Epilogue { bias, ..Epilogue::default() };
@@ -85,7 +85,7 @@ fn decides(isa: Isa, case: &Case) {
     };
     let product = Product {
         weight: &packed,
-        screen: &screen,
+        pruning_table: &pruning_table,
         bias,
         by_column: case.by_column.then_some(by_column),
     };

@@ -333,10 +333,10 @@ impl WildPrunedArgmax {
             }
         }
         let claimed = columns + usize::from(one_in(16, self.misfit));
-        let Ok(screen) = PruningTable::from_built(depth, claimed, &bytes) else { return false };
+        let Ok(pruning_table) = PruningTable::from_built(depth, claimed, &bytes) else { return false };
         let product = Product {
             weight: &packed,
-            screen: &screen,
+            pruning_table: &pruning_table,
             bias: None,
             by_column: self.by_column.then_some(by_column),
         };

@@ -94,7 +94,7 @@ struct Bench {
     rounded: Vec<f32>,
     /// A sum and a norm.
     norms: Vec<f32>,
-    screen: Vec<f32>,
+    pruning_table: Vec<f32>,
     scratch: Vec<f32>,
     cache: Vec<f32>,
     columns: Vec<u32>,
@@ -121,11 +121,11 @@ impl Bench {
                 vec![0.0; length.expect("small")]
             },
             norms: vec![0.0; 2 * TOKENS * WIDTH],
-            screen: vec![0.0; PruningTable::len(WIDTH, WIDTH).expect("small")],
+            pruning_table: vec![0.0; PruningTable::len(WIDTH, WIDTH).expect("small")],
             scratch: {
                 let attention = attention_scratch(isa, &SEQUENCES, HEADS, HEAD_DIM);
-                let screen = pruned_argmax::scratch(TOKENS, WIDTH);
-                vec![0.0; attention.expect("small").max(screen.expect("small"))]
+                let pruning_table = pruned_argmax::scratch(TOKENS, WIDTH);
+                vec![0.0; attention.expect("small").max(pruning_table.expect("small"))]
             },
             columns: vec![0; TOKENS],
             cache: vec![0.0; SHAPE.len(isa).expect("small")],
@@ -191,9 +191,13 @@ impl Bench {
         let norm = RmsNorm { weight: weight_of_norm, eps: 1e-6 };
         rms_norm(isa, norm, x, out.reborrow(), parallelism).expect("a fit");
         add_rms_norm_in_place(isa, norm, x, sum, parallelism).expect("a fit");
-        let screen = PruningTable::build(&packed, &mut self.screen).expect("space");
-        let product =
-            Product { weight: &packed, screen: &screen, bias: epilogue.bias, by_column: None };
+        let pruning_table = PruningTable::build(&packed, &mut self.pruning_table).expect("space");
+        let product = Product {
+            weight: &packed,
+            pruning_table: &pruning_table,
+            bias: epilogue.bias,
+            by_column: None,
+        };
         pruned_argmax::argmax(
             &product,
             Matrix::new(&self.input, TOKENS, WIDTH).expect("A"),

@@ -201,7 +201,7 @@ fn debug_shows_shapes_and_no_elements() {
     let mut buffer = vec![0.0; PackedMatrix::len(isa, 100, 8).expect("small")];
     let packed = PackedMatrix::pack(isa, matrix, &mut buffer).expect("the length");
     let mut buffer = vec![0.0; PruningTable::len(100, 8).expect("small")];
-    let screen = PruningTable::build(&packed, &mut buffer).expect("the length");
+    let pruning_table = PruningTable::build(&packed, &mut buffer).expect("the length");
     let shape = CacheShape::new(2, 16, 2, 8);
     let bias = Bias::Dense { data: &data, head_stride: 0, query_stride: 100 };
     let epilogue =
@@ -224,9 +224,14 @@ fn debug_shows_shapes_and_no_elements() {
     show(&AttentionOutput::from(view), "");
     show(&Qkv { query: heads, key: heads, value: heads }, "");
     show(&packed, "PackedMatrix(100 x 8, scalar)");
-    show(&screen, "PruningTable(100 x 8)");
+    show(&pruning_table, "PruningTable(100 x 8)");
     show(
-        &Product { weight: &packed, screen: &screen, bias: Some(&data), by_column: Some(matrix) },
+        &Product {
+            weight: &packed,
+            pruning_table: &pruning_table,
+            bias: Some(&data),
+            by_column: Some(matrix),
+        },
         "",
     );
     show(

@@ -56,8 +56,9 @@ fn everything(isa: Isa, parallelism: Parallelism<'_>) -> Vec<(&'static str, Vec<
     }
 
     let mut built = vec![POISON; PruningTable::len(WIDTH, COLUMNS).expect("small")];
-    let screen = PruningTable::build(&packed, &mut built).expect("the length");
-    let product = Product { weight: &packed, screen: &screen, bias: None, by_column: None };
+    let pruning_table = PruningTable::build(&packed, &mut built).expect("the length");
+    let product =
+        Product { weight: &packed, pruning_table: &pruning_table, bias: None, by_column: None };
     let (mut columns, mut values) = (vec![0; TOKENS], vec![POISON; TOKENS]);
     let mut scratch = vec![POISON; pruned_argmax::scratch(TOKENS, WIDTH).expect("small")];
     pruned_argmax::argmax(
@@ -69,7 +70,7 @@ fn everything(isa: Isa, parallelism: Parallelism<'_>) -> Vec<(&'static str, Vec<
         parallelism,
     )
     .expect("a fit");
-    all.push(("screen", [bits(&values), columns.clone()].concat()));
+    all.push(("pruned argmax", [bits(&values), columns.clone()].concat()));
 
     let shape = [TOKENS, HEADS, HEAD_DIM];
     let heads = Heads::new(&x, shape).expect("tokens");
@@ -367,8 +368,9 @@ fn banned_panic(executor: &dyn Executor, panics: bool) -> Option<String> {
     let weight = Matrix::new(&w, depth, columns).expect("W");
     let packed = PackedMatrix::pack(isa, weight, &mut packed).expect("the length");
     let mut built = vec![POISON; PruningTable::len(depth, columns).expect("small")];
-    let screen = PruningTable::build(&packed, &mut built).expect("the length");
-    let product = Product { weight: &packed, screen: &screen, bias: None, by_column: None };
+    let pruning_table = PruningTable::build(&packed, &mut built).expect("the length");
+    let product =
+        Product { weight: &packed, pruning_table: &pruning_table, bias: None, by_column: None };
     let x = vec![1.0; rows * depth];
     let (mut found, mut values) = (vec![0; rows], vec![POISON; rows]);
     let mut scratch = vec![POISON; pruned_argmax::scratch(rows, depth).expect("small")];

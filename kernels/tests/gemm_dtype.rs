@@ -511,7 +511,8 @@ fn the_pruned_argmax_is_that_of_the_widened_product() {
                     let turned = Matrix::new(&turned, columns, depth).expect("dense");
                     let product = Product {
                         weight: &halves.get(),
-                        screen: &PruningTable::from_built(depth, columns, &built).expect("built"),
+                        pruning_table: &PruningTable::from_built(depth, columns, &built)
+                            .expect("built"),
                         bias: None,
                         by_column: by_column.then_some(turned),
                     };

@@ -13,8 +13,10 @@ fn wrong_calls_are_errors_and_write_nothing() {
     let operands = Operands::gaussian((rows, depth, columns), 12);
     let built = operands.build(isa);
     let weight = PackedMatrix::from_packed(isa, depth, columns, &built.packed).expect("packed");
-    let screen = PruningTable::from_built(depth, columns, &built.screen).expect("built");
-    let good = Product { weight: &weight, screen: &screen, bias: None, by_column: None };
+    let pruning_table =
+        PruningTable::from_built(depth, columns, &built.pruning_table).expect("built");
+    let good =
+        Product { weight: &weight, pruning_table: &pruning_table, bias: None, by_column: None };
     let needed = pruned_argmax::scratch(rows, depth).expect("small");
     let call = |product: &Product<'_>, x: Matrix<'_>, outputs: (usize, usize), floats: usize| {
         let (mut found, mut values) = ([POISON_COLUMN; 4], [POISON; 4]);
@@ -67,13 +69,14 @@ fn wrong_calls_are_errors_and_write_nothing() {
         let error = errors::shape("by_column", [40, 10], [found.1, found.0]);
         expect(call(&Product { by_column, ..good }, x, (3, 3), needed), error);
         let other = other.build(isa);
-        let screen = PruningTable::from_built(found.0, found.1, &other.screen).expect("built");
+        let pruning_table =
+            PruningTable::from_built(found.0, found.1, &other.pruning_table).expect("built");
         let error = errors::shape("the pruning table", [10, 40], [found.0, found.1]);
-        expect(call(&Product { screen: &screen, ..good }, x, (3, 3), needed), error);
+        expect(call(&Product { pruning_table: &pruning_table, ..good }, x, (3, 3), needed), error);
     }
 
     let floats = PruningTable::len(depth, columns).expect("small");
-    assert_eq!(floats, built.screen.len());
+    assert_eq!(floats, built.pruning_table.len());
     let mut short = vec![POISON; floats - 1];
     let error = errors::min_len("the pruning table", floats, floats - 1);
     expect(PruningTable::build(&weight, &mut short).map(drop), error);
@@ -127,9 +130,10 @@ fn operands_end_where_memory_does() {
                     let packed = wall(&built.packed);
                     let weight = PackedMatrix::from_packed(isa, depth, columns, &packed);
                     let weight = weight.expect("packed");
-                    let mut screen = wall(&built.screen);
-                    screen.fill(POISON);
-                    let screen = PruningTable::build(&weight, &mut screen).expect("space");
+                    let mut pruning_table = wall(&built.pruning_table);
+                    pruning_table.fill(POISON);
+                    let pruning_table =
+                        PruningTable::build(&weight, &mut pruning_table).expect("space");
                     let (x, bias) = (wall(&operands.x.data[..rows * depth]), wall(&bias));
                     let turned = wall(&turned);
                     let length = pruned_argmax::scratch(rows, depth).expect("small");
@@ -140,7 +144,7 @@ fn operands_end_where_memory_does() {
                         let turned = Matrix::new(&turned, columns, depth).expect("dense");
                         let product = Product {
                             weight: &weight,
-                            screen: &screen,
+                            pruning_table: &pruning_table,
                             bias: by_column.then_some(&bias[..]),
                             by_column: by_column.then_some(turned),
                         };

@@ -132,8 +132,9 @@ fn pruned_argmaxes() {
         let packed = Packed::new(isa, view(&w, depth, columns));
         let weight = packed.get();
         let mut bytes = vec![POISON; PruningTable::len(depth, columns).expect("a length")];
-        let screen = PruningTable::build(&weight, &mut bytes).expect("a screen");
-        let product = Product { weight: &weight, screen: &screen, bias: None, by_column: None };
+        let pruning_table = PruningTable::build(&weight, &mut bytes).expect("a pruning table");
+        let product =
+            Product { weight: &weight, pruning_table: &pruning_table, bias: None, by_column: None };
         let (mut best, mut values) = (vec![0; rows], vec![POISON; rows]);
         let mut scratch = vec![POISON; pruned_argmax::scratch(rows, depth).expect("a length")];
         let to = (&mut best[..], &mut values[..]);

@@ -167,16 +167,17 @@ fn products() {
             }
         }
         let mut bytes = vec![0.0; PruningTable::len(depth, columns).expect("small")];
-        check(isa, "building a screen", PRUNED_ARGMAX, || {
+        check(isa, "building a pruning table", PRUNED_ARGMAX, || {
             PruningTable::build(&packed, &mut bytes).expect("space");
         });
-        let screen = PruningTable::from_built(depth, columns, &bytes).expect("the length");
-        let product = Product { weight: &packed, screen: &screen, bias: None, by_column: None };
+        let pruning_table = PruningTable::from_built(depth, columns, &bytes).expect("the length");
+        let product =
+            Product { weight: &packed, pruning_table: &pruning_table, bias: None, by_column: None };
         let mut scratch = vec![0.0; pruned_argmax::scratch(40, depth).expect("small")];
         let (mut best, mut values) = (vec![0; 40], vec![0.0; 40]);
         for rows in [1, 13, 40] {
             let x = Matrix::new(&a[..rows * depth], rows, depth).expect("x");
-            check(isa, "a screen", PRUNED_ARGMAX, || {
+            check(isa, "a pruning table", PRUNED_ARGMAX, || {
                 let out = (&mut best[..rows], &mut values[..rows]);
                 let banned = |_: usize, column: u32| column.is_multiple_of(7);
                 pruned_argmax::argmax(&product, x, &banned, out, &mut scratch, SERIAL)

@@ -140,13 +140,13 @@ fn a_pruned_argmax_without_depth() {
         let none = Matrix::new(&[], 0, 70).expect("W");
         let packed = PackedMatrix::pack(isa, none, &mut buffer).expect("the length");
         let mut buffer = vec![0.0; PruningTable::len(0, 70).expect("small")];
-        let screen = PruningTable::build(&packed, &mut buffer).expect("space");
+        let pruning_table = PruningTable::build(&packed, &mut buffer).expect("space");
         let bias: Vec<f32> = (0..70).map(|j| (j * 3 % 70) as f32).collect();
         for stride in STRIDES {
             let by_column = Matrix::strided(&[], 70, 0, stride, stride).expect("the transpose");
             let product = Product {
                 weight: &packed,
-                screen: &screen,
+                pruning_table: &pruning_table,
                 bias: Some(&bias),
                 by_column: Some(by_column),
             };

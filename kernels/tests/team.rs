@@ -63,9 +63,11 @@ fn largest(
 ) -> (Vec<u32>, Vec<u32>) {
     let (rows, depth, columns) = (operands.x.rows, operands.weight.rows, operands.weight.columns);
     let weight = PackedMatrix::from_packed(built.isa, depth, columns, &built.packed);
-    let screen = PruningTable::from_built(depth, columns, &built.screen).expect("built");
+    let pruning_table =
+        PruningTable::from_built(depth, columns, &built.pruning_table).expect("built");
     let weight = weight.expect("packed");
-    let product = Product { weight: &weight, screen: &screen, bias: None, by_column: None };
+    let product =
+        Product { weight: &weight, pruning_table: &pruning_table, bias: None, by_column: None };
     let (mut found, mut values) = (vec![0; rows], vec![0.0; rows]);
     let mut scratch = vec![0.0; pruned_argmax::scratch(rows, depth).expect("small")];
     let outputs = (&mut found[..], &mut values[..]);

@@ -17,7 +17,6 @@
 //! the caller computes the whole product.
 
 mod build;
-mod candidates;
 mod error_bound;
 mod product;
 mod rescore;
@@ -32,7 +31,7 @@ use crate::error::Error;
 use crate::parallel::{Parallelism, share};
 use crate::shared::SharedMut;
 use crate::{Matrix, Quantization, QuantizedActivations};
-use candidates::{CANDIDATES, PARTS};
+use product::{CANDIDATES, PARTS};
 
 /// For each row of `x`, `[rows, depth]`: the column of the largest element of `x W + b` among the columns for which
 /// `banned(row, column)` is false, the first one if there are several; and the value of that element, with the bits
@@ -58,10 +57,10 @@ use candidates::{CANDIDATES, PARTS};
 /// let mut buffer = vec![0.0; PackedMatrix::len(isa, 2, 3)?];
 /// let packed = PackedMatrix::pack(isa, Matrix::new(&weight, 2, 3)?, &mut buffer)?;
 /// let mut buffer = vec![0.0; PruningTable::len(2, 3)?];
-/// let screen = PruningTable::build(&packed, &mut buffer)?;
+/// let pruning_table = PruningTable::build(&packed, &mut buffer)?;
 ///
 /// let x = [1.0, 10.0];
-/// let product = Product { weight: &packed, screen: &screen, bias: None, by_column: None };
+/// let product = Product { weight: &packed, pruning_table: &pruning_table, bias: None, by_column: None };
 /// let (mut column, mut value) = ([0], [0.0]);
 /// let mut scratch = vec![0.0; pruned_argmax::scratch(1, 2)?];
 /// pruned_argmax::argmax(
@@ -88,7 +87,7 @@ pub fn argmax(
         return Err(Error::MissingFeature { feature: "int8" });
     }
     product::check(product, &x, columns, values, scratch)?;
-    let Product { weight, screen, .. } = *product;
+    let Product { weight, pruning_table, .. } = *product;
     let (count, depth) = (x.rows(), x.columns());
     if count == 0 {
         return Ok(());
@@ -107,7 +106,7 @@ pub fn argmax(
         counts: counts.as_mut_ptr().cast(),
         lists: lists.as_mut_ptr().cast(),
     };
-    let (panels, workers) = (screen.panels().panels(), parallelism.workers());
+    let (panels, workers) = (pruning_table.panels().panels(), parallelism.workers());
     workers.for_each(PARTS, &|part| {
         isa.dispatch_bytes(scan::Scan { job: &job, part, panels: share(panels, PARTS, part) });
     });

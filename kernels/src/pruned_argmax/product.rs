@@ -1,12 +1,26 @@
-//! The operands of the pruned argmax, and the check of their shapes.
+//! The operands and the scratch of the pruned argmax, and the check of their shapes.
 
 use super::build::PruningTable;
-use super::candidates::{CANDIDATES, PARTS};
 use super::row_bounds::ROW_STATISTICS;
 use crate::debug::Elements;
 use crate::error::{Error, Expected};
 use crate::{Matrix, PackedMatrix, Quantization, QuantizedActivations};
 use core::fmt;
+
+/// Parts that the columns are divided into. Each part has its own list of candidates.
+pub(super) const PARTS: usize = 16;
+
+/// Largest number of candidates of a row in one part. A row with more is undecided.
+pub(super) const CANDIDATES: usize = 64;
+
+/// A column that may be the largest.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(super) struct Candidate {
+    pub(super) column: u32,
+    /// An upper bound of the element; never NaN.
+    pub(super) upper: f32,
+}
 
 /// The product whose largest elements [`argmax`](super::argmax) finds.
 #[derive(Clone, Copy)]
@@ -14,7 +28,7 @@ pub struct Product<'a> {
     /// `W`, `[depth, columns]`.
     pub weight: &'a PackedMatrix<'a>,
     /// The pruning table that was built from `weight`.
-    pub screen: &'a PruningTable<'a>,
+    pub pruning_table: &'a PruningTable<'a>,
     /// `b`, one value per column.
     pub bias: Option<&'a [f32]>,
     /// `W` transposed, `[columns, depth]`, if the caller has it. A candidate is then read from a few cache lines
@@ -26,7 +40,7 @@ impl fmt::Debug for Product<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Product")
             .field("weight", self.weight)
-            .field("screen", self.screen)
+            .field("pruning_table", self.pruning_table)
             .field("bias", &self.bias.map(Elements::of))
             .field("by_column", &self.by_column)
             .finish()
@@ -54,9 +68,9 @@ pub(super) fn check(
     values: &[f32],
     scratch_floats: &[f32],
 ) -> Result<(), Error> {
-    let Product { weight, screen, bias, by_column } = *product;
+    let Product { weight, pruning_table, bias, by_column } = *product;
     let (depth, width) = (weight.depth(), weight.columns());
-    let (expected, found) = ([depth, width], [screen.depth(), screen.columns()]);
+    let (expected, found) = ([depth, width], [pruning_table.depth(), pruning_table.columns()]);
     if found != expected {
         return Err(Error::Shape { operand: "the pruning table", expected, found });
     }

@@ -1,6 +1,6 @@
 //! Computes the candidates of a row in f32, in descending order of their upper bounds.
 
-use super::candidates::{CANDIDATES, Candidate, PARTS};
+use super::product::{CANDIDATES, Candidate, PARTS};
 use super::scan::ScanTask;
 use crate::Matrix;
 use crate::gemm::Column;

@@ -1,13 +1,12 @@
 //! The quantized rows of `x`, with bounds on the quantization error.
 
-use super::candidates::Best;
 use super::error_bound;
 use crate::error::Error;
 use crate::gemm::{LEVELS, Rounding, Row, magnitude, round};
 use crate::isa::AutoVectorize;
 use crate::{Isa, Matrix, QuantizedActivations};
 use core::marker::PhantomData;
-use core::sync::atomic::AtomicU32;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 /// Statistics of a row: those of [`RowBound`], and the best lower bound.
 pub(super) const ROW_STATISTICS: usize = 4;
@@ -21,6 +20,32 @@ pub(super) struct RowBound {
     pub(super) norm_factor: f32,
     /// The factor of the norm of the quantization error of a column. The bound is the sum of both products.
     pub(super) error_factor: f32,
+}
+
+/// The largest lower bound that any part has found for a row. It never decreases, and it is infinite if the row is
+/// undecided.
+pub(super) struct Best<'a>(pub(super) &'a AtomicU32);
+
+impl Best<'_> {
+    #[inline(always)]
+    pub(super) fn get(&self) -> f32 {
+        f32::from_bits(self.0.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn raise(&self, bound: f32) {
+        let mut seen = self.0.load(Ordering::Relaxed);
+        while bound > f32::from_bits(seen) {
+            match self.0.compare_exchange_weak(
+                seen,
+                bound.to_bits(),
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return,
+                Err(now) => seen = now,
+            }
+        }
+    }
 }
 
 /// The quantized rows and their bounds.

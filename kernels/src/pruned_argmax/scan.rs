@@ -12,9 +12,8 @@
 //! has a candidate, so the code for candidates is scalar.
 
 use super::build::ColumnStatistic;
-use super::candidates::{CANDIDATES, Candidate, PARTS};
 use super::error_bound::BIAS_ROUNDING;
-use super::product::Product;
+use super::product::{CANDIDATES, Candidate, PARTS, Product};
 use super::row_bounds::BoundedRows;
 use crate::gemm::{Integers, PANEL, Panels, Rows, Single, multiply};
 use crate::parallel::share;
@@ -149,7 +148,7 @@ struct Prefetch {
 impl Prefetch {
     #[inline(always)]
     fn of(scan: &Scan<'_, '_>, next: usize, tile: usize, tiles: usize) -> Self {
-        let panels = scan.job.product.screen.panels();
+        let panels = scan.job.product.pruning_table.panels();
         let (from, after) = (panels.address(next), panels.address(next + 1));
         let share = (after as usize - from as usize) / size_of::<f32>() / tiles;
         Self { from: from.wrapping_add(tile * share), part: share.div_ceil(panels.steps().max(1)) }
@@ -167,8 +166,8 @@ impl Scan<'_, '_> {
     ) {
         let (s, job, row) = (b.floats(), self.job, tile.start);
         let lanes = <B::Floats as SimdF32>::LANES;
-        let Product { screen, bias, .. } = *job.product;
-        let (weights, statistics) = screen.panel(panel);
+        let Product { pruning_table, bias, .. } = *job.product;
+        let (weights, statistics) = pruning_table.panel(panel);
         let steps = weights.len() / PANEL;
         let statistic =
             |which: ColumnStatistic, v: usize| &statistics[which as usize][v * lanes..][..lanes];

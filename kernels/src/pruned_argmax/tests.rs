@@ -3,9 +3,8 @@
 
 use super::PruningTable;
 use super::build::ColumnStatistic;
-use super::candidates::{CANDIDATES, Candidate, PARTS};
 use super::error_bound::{TAKEN, TAKEN_BY_BIAS};
-use super::product::Product;
+use super::product::{CANDIDATES, Candidate, PARTS, Product};
 use super::row_bounds::{BoundedRows, ROW_STATISTICS};
 use super::scan::{Scan, ScanTask};
 use crate::gemm::{Integers, PANEL, Single};
@@ -77,11 +76,12 @@ fn a_table_has_the_nearest_int8_values_and_bounds_their_error() {
             let weight = Matrix::new(&dense, columns, depth).unwrap().transposed();
             let weight = PackedMatrix::pack(isa, weight, &mut packed).unwrap();
             let mut buffer = vec![f32::NAN; PruningTable::len(depth, columns).unwrap()];
-            let screen = PruningTable::build(&weight, &mut buffer).unwrap();
+            let pruning_table = PruningTable::build(&weight, &mut buffer).unwrap();
             let zeros = vec![0.0; depth];
             for column in 0..columns.next_multiple_of(PANEL) {
                 let values = weights.get(column).unwrap_or(&zeros);
-                let ((words, statistics), lane) = (screen.panel(column / PANEL), column % PANEL);
+                let ((words, statistics), lane) =
+                    (pruning_table.panel(column / PANEL), column % PANEL);
                 let bytes: Vec<i32> = words[lane..]
                     .iter()
                     .step_by(PANEL)
@@ -309,7 +309,7 @@ fn a_scan_rounds_no_more_often_than_the_bound_allows_for() {
             let weight = PackedMatrix::pack(isa, Matrix::new(&w, depth, 1).unwrap(), &mut packed);
             let weight = weight.unwrap();
             let mut buffer = vec![0.0; PruningTable::len(depth, 1).unwrap()];
-            let screen = PruningTable::build(&weight, &mut buffer).unwrap();
+            let pruning_table = PruningTable::build(&weight, &mut buffer).unwrap();
             let matrix = Matrix::new(&x, 1, depth).unwrap();
             let found = f64::from(product(&matrix, &weight, &bias)[0]);
 
@@ -320,7 +320,7 @@ fn a_scan_rounds_no_more_often_than_the_bound_allows_for() {
             let rows = BoundedRows::new(isa, &matrix, &mut words, &mut statistics).unwrap();
             let of_x: Vec<f64> =
                 isa.dispatch_bytes(Elements(&rows, 0..1, 0)).into_iter().map(f64::from).collect();
-            let (weights, [column_scales, ..]) = screen.panel(0);
+            let (weights, [column_scales, ..]) = pruning_table.panel(0);
             let of_w: Vec<f64> = weights
                 .iter()
                 .step_by(PANEL)
@@ -331,8 +331,12 @@ fn a_scan_rounds_no_more_often_than_the_bound_allows_for() {
             let exact = of_x.iter().zip(&of_w).map(|(x, w)| x * w).sum::<f64>() * scale;
             let norms = norm(of_x.into_iter()) * norm(of_w.into_iter()) * scale;
 
-            let operands =
-                Product { weight: &weight, screen: &screen, bias: Some(&bias), by_column: None };
+            let operands = Product {
+                weight: &weight,
+                pruning_table: &pruning_table,
+                bias: Some(&bias),
+                by_column: None,
+            };
             let job = ScanTask {
                 product: &operands,
                 rows,

@@ -138,8 +138,9 @@ fn largest(call: &Calls<'_>, x: &[f32], w: &[f32], results: &mut Results) {
     let weight = matrix(w, depth, columns);
     let weight = PackedMatrix::pack(isa, weight, &mut buffer).expect("fits");
     let mut built = poisoned(PruningTable::len(depth, columns).expect("small"));
-    let screen = PruningTable::build(&weight, &mut built).expect("fits");
-    let product = Product { weight: &weight, screen: &screen, bias: None, by_column: None };
+    let pruning_table = PruningTable::build(&weight, &mut built).expect("fits");
+    let product =
+        Product { weight: &weight, pruning_table: &pruning_table, bias: None, by_column: None };
     let (mut found, mut of) = (vec![u32::MAX; rows], poisoned(rows));
     let mut scratch = poisoned(pruned_argmax::scratch(rows, depth).expect("small"));
     pruned_argmax::argmax(

@@ -24,7 +24,7 @@ pub struct Operands {
 pub struct Built {
     pub isa: Isa,
     pub packed: Vec<f32>,
-    pub screen: Vec<f32>,
+    pub pruning_table: Vec<f32>,
 }
 
 impl Operands {
@@ -52,9 +52,9 @@ impl Operands {
         let (depth, columns) = (self.weight.rows, self.weight.columns);
         let mut packed = vec![POISON; PackedMatrix::len(isa, depth, columns).expect("small")];
         let weight = PackedMatrix::pack(isa, self.weight.view(), &mut packed).expect("space");
-        let mut screen = vec![POISON; PruningTable::len(depth, columns).expect("small")];
-        PruningTable::build(&weight, &mut screen).expect("space");
-        Built { isa, packed, screen }
+        let mut pruning_table = vec![POISON; PruningTable::len(depth, columns).expect("small")];
+        PruningTable::build(&weight, &mut pruning_table).expect("space");
+        Built { isa, packed, pruning_table }
     }
 
     pub fn x_at(&mut self, row: usize, k: usize) -> &mut f32 {
@@ -74,10 +74,11 @@ impl Operands {
     ) -> Vec<RowMaximum> {
         let (depth, width) = (self.weight.rows, self.weight.columns);
         let weight = PackedMatrix::from_packed(built.isa, depth, width, &built.packed);
-        let screen = PruningTable::from_built(depth, width, &built.screen).expect("built");
+        let pruning_table =
+            PruningTable::from_built(depth, width, &built.pruning_table).expect("built");
         let product = Product {
             weight: &weight.expect("packed"),
-            screen: &screen,
+            pruning_table: &pruning_table,
             bias: self.bias.as_deref(),
             by_column: self.by_column.then(|| self.weight.view().transposed()),
         };

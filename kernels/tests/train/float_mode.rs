@@ -165,8 +165,9 @@ fn a_panic_restores_the_mode() {
     let weight = Matrix::new(&w, 24, 200).expect("W");
     let weight = PackedMatrix::pack(isa, weight, &mut packed).expect("the length");
     let mut built = vec![0.0; PruningTable::len(24, 200).expect("small")];
-    let screen = PruningTable::build(&weight, &mut built).expect("the length");
-    let product = Product { weight: &weight, screen: &screen, bias: None, by_column: None };
+    let pruning_table = PruningTable::build(&weight, &mut built).expect("the length");
+    let product =
+        Product { weight: &weight, pruning_table: &pruning_table, bias: None, by_column: None };
     let (x, mut scratch) = ([1.0; 24], vec![0.0; pruned_argmax::scratch(1, 24).expect("small")]);
     let x = Matrix::new(&x, 1, 24).expect("X");
     let (mut column, mut value) = ([0], [0.0]);

@@ -51,7 +51,7 @@ impl Decoder {
         };
         let product = pruned_argmax::Product {
             weight: &weight,
-            screen: &pruning_table,
+            pruning_table: &pruning_table,
             bias: run.weights.bias(&output.linear),
             by_column: output.by_column.as_ref().map(|t| run.weights.table(t)).transpose()?,
         };

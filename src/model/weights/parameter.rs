@@ -31,7 +31,7 @@ impl fmt::Display for Storage {
             Self::Rows => "rows",
             Self::Packed(WeightDtype::Float(Dtype::F32)) => "panels",
             Self::Packed(dtype) => dtype.name(),
-            Self::PruningTable => "screen",
+            Self::PruningTable => "pruning table",
             Self::SharedWith(_) => "shared",
         })
     }

@@ -28,8 +28,8 @@
 //! * `quantization.rs`: computes a scale from a largest magnitude.
 //! * `weights.rs`: the weights; `panel.rs`: their layout and quantization, which the pruning table of the
 //!   [`pruned_argmax`](crate::pruned_argmax) shares.
-//! * `activations.rs`: the activations; `pack_activations.rs`: their layout and quantization, one row at a time
-//!   (`row_reader.rs`) or one tile at a time (`quantize_tile.rs`).
+//! * `activations.rs`: the activations; `pack_activations.rs`: their layout and quantization, one row at a time,
+//!   or one tile at a time (`quantize_tile.rs`).
 //! * `operand.rs`: the operands of a tile; `product.rs`: the tiles, and the loops around them.
 //! * `amx.rs`: many rows on CPUs with AMX, with tile registers. It has not run on such a CPU. An emulator of the blocks
 //!   of `amx_tile.rs` was compared with the oracle, and the assembly was read.
@@ -47,7 +47,6 @@ mod panel;
 mod product;
 mod quantization;
 mod quantize_tile;
-mod row_reader;
 #[cfg(test)]
 mod tests;
 mod weights;
@@ -59,7 +58,7 @@ pub use weights::QuantizedMatrix;
 pub(crate) use operand::{Integers, Single};
 pub(crate) use panel::{Columns, Int8Panels, PANEL, QuantizeColumns};
 pub(crate) use quantization::{LEVELS, MIN_AMAX, Rounding, magnitude, round};
-pub(crate) use row_reader::Row;
+pub(crate) use quantize_tile::Row;
 
 use super::check;
 use super::epilogue::Epilogue;

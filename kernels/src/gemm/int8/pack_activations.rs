@@ -8,8 +8,7 @@
 //! `[pairs of the tile][2]`.
 
 use super::quantization::{Quantization, Rounding, magnitude, round};
-use super::quantize_tile::{self, round_tile};
-use super::row_reader::Row;
+use super::quantize_tile::{self, Row, round_tile};
 #[cfg(any(target_arch = "x86_64", test))]
 use crate::arch::x86_64::amx_tile;
 use crate::isa::Isa;
