@@ -1,18 +1,28 @@
-//! The loops around the tile, and their split over threads.
+//! The loops around the microkernel, and their split over threads.
 //!
-//! Tiles have at most six rows and are balanced: seven rows are 4 + 3, not 6 + 1. `k` is cut into blocks so that the
-//! weights under a tile stay in a cache. Between two blocks the partial sums are stored on the stack as f32, which is
-//! exact. The loops depend on the number of rows, because the limit of the tiles does:
+//! The loops have the names of BLIS (Van Zee and van de Geijn 2015, "BLIS: A Framework for Rapidly Instantiating BLAS
+//! Functionality"):
 //!
-//! * One row: memory bandwidth is the limit. The loop takes two panels at a time, for more independent chains of
-//!   additions.
-//! * Few rows: memory bandwidth is still the limit. While one block is multiplied, the next one is prefetched into the
-//!   L1 cache.
-//! * Many rows: a block of rows is multiplied by all panels before the next block of rows, so that its part of `A`
-//!   stays in the cache and its pages in the TLB. Weights are prefetched from memory into the L2 cache one block ahead,
-//!   and from L2 into L1 a few steps ahead.
+//! ```text
+//! ic: MC rows of A           its part of A stays in the L2 cache and its pages in the TLB
+//!   jr: NR columns of W      a panel
+//!     pc: KC steps of k      a block of the panel stays in a cache, while the next one is prefetched
+//!       ir: MR rows of A     a tile; tiles are balanced: seven rows are 4 + 3, not 6 + 1
+//!         microkernel        KC steps of MR x NR multiply-adds in registers
+//! ```
 //!
-//! On a CPU with a strong hardware prefetcher the loops prefetch less: `prefetch.rs` selects what is prefetched.
+//! Three things differ from BLIS. `W` is packed before the call, and `A` is read in place, so no loop packs. The loop
+//! `jc` over NC columns is the range of panels of a task. The loop `pc` is inside of `jr`: MC x NR partial sums are
+//! stored on the stack between two blocks of `k`, as f32, which is exact, and the epilogue runs once.
+//!
+//! | rows | MC | KC | limit |
+//! |---|---|---|---|
+//! | one | one, two panels at a time for more independent chains of additions | all of `k` | memory bandwidth |
+//! | up to 36, 16-bit weights | see `f16_tile.rs` | all of `k` | memory bandwidth |
+//! | up to 36 | all of them | 64, or all of `k` for one tile | memory bandwidth |
+//! | more | up to 192 | 512 | arithmetic |
+//!
+//! 16-bit weights of many rows are widened to f32, one block at a time, before the loop `ir`.
 //!
 //! Threads take ranges of panels. They also take ranges of rows when there are fewer panels than tasks. `k` is never
 //! split.
@@ -22,11 +32,10 @@
 
 use super::epilogue::Epilogue;
 use super::f16_tile::{self, Widen};
-use super::microkernel::{F32Operand, Operands, Panels, multiply, tile, tile_prefetched};
+use super::microkernel::{F32Operand, Panels, Rows, multiply};
 use super::packing::PackedMatrix;
 use super::store::Store;
 use crate::dtype::Dtype;
-use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::{Workers, share, work_to_share};
 use crate::prefetch::{
@@ -38,34 +47,20 @@ use core::marker::PhantomData;
 use core::mem::MaybeUninit;
 use core::ops::Range;
 
-/// Steps of `k` in a block for few rows: 64 steps of a 64-wide panel are 16 KiB, half of the smallest L1 cache.
-const FEW_ROWS_DEPTH: usize = 64;
+/// KC for few rows: 64 steps of a 64-wide panel are 16 KiB, half of the smallest L1 cache.
+const FEW_ROWS_KC: usize = 64;
 
-/// Steps of `k` in a block for many rows: 128 KiB of a 64-wide panel. Under Miri blocks are smaller, so that a test
-/// covers two of them.
+/// KC for many rows: 128 KiB of a 64-wide panel. Under Miri blocks are smaller, so that a test covers two of them.
 const KC: usize = if cfg!(miri) { 64 } else { 512 };
 
+/// The largest MC for many rows.
+const MANY_ROWS: usize = 32 * MAX_MR;
+
+/// The largest MC for many rows with 16-bit weights.
+const WIDENED_ROWS: usize = MANY_ROWS / 2;
+
 /// Floats of `A` in a block of rows: half a MiB, which fits an L2 cache of 1 MiB together with two blocks of a panel.
-const MC: usize = 128 << 10;
-
-/// Tiles in the largest block of rows.
-const BLOCK_TILES: usize = 32;
-
-/// Tiles in the largest block of rows for 16-bit weights, which are widened to f32.
-const WIDENED_TILES: usize = BLOCK_TILES / 2;
-
-/// Tiles in a block of rows, for a sum of `depth` products.
-#[inline(always)]
-const fn block_tiles(depth: usize) -> usize {
-    let tiles = MC / (MAX_MR * if depth > 0 { depth } else { 1 });
-    if tiles > BLOCK_TILES {
-        BLOCK_TILES
-    } else if tiles < 4 {
-        4
-    } else {
-        tiles
-    }
-}
+const MC_FLOATS: usize = 128 << 10;
 
 /// Multiply-adds below which a second thread costs more time than it saves.
 pub(super) const MIN_WORK_TO_FORK: usize = work_to_share(1 << 19);
@@ -76,9 +71,10 @@ const TASKS_PER_THREAD: usize = 4;
 /// Floats of weights that an outer cache may hold from one call to the next.
 const CACHED_WEIGHTS: usize = 4 << 20;
 
-/// Steps of `k` between the prefetch of a line and its use, for a single row.
+/// Steps of `k` between the prefetch of a line and its use, for one row.
 const ROW_PREFETCH_STEPS: usize = 16;
 
+/// [`gemm`](super::gemm) on checked operands.
 pub(super) fn run(
     a: Matrix<'_>,
     weight: &PackedMatrix<'_>,
@@ -86,46 +82,35 @@ pub(super) fn run(
     c: &mut MatrixMut<'_>,
     workers: Workers<'_>,
 ) {
-    let isa = weight.isa();
-    let rows = c.rows();
-    let panels = c.columns().div_ceil(isa.panel());
-    let job = GemmTask { a, weight, store: Store::new(epilogue, c) };
+    let (isa, store) = (weight.isa(), Store::new(epilogue, c));
+    let (rows, panels) = (c.rows(), c.columns().div_ceil(isa.panel()));
+    let task = |rows, panels| isa.dispatch(Task { a, weight, store, rows, panels });
     // The product only selects between serial and parallel, so saturation is harmless.
     let work = rows.saturating_mul(weight.depth()).saturating_mul(weight.columns());
     let threads = workers.threads();
     if threads == 1 || work < MIN_WORK_TO_FORK {
-        return job.part(isa, 0..rows, 0..panels);
+        return task(0..rows, 0..panels);
     }
     let target_tasks = threads * TASKS_PER_THREAD;
     let column_tasks = panels.min(target_tasks);
     // Rows are cut at multiples of the tile, and only when there are too few panels.
     let row_tasks = (target_tasks / column_tasks).min(rows.div_ceil(2 * MAX_MR)).max(1);
-    workers.for_each(column_tasks * row_tasks, &|task| {
-        let (column_task, row_task) = (task / row_tasks, task % row_tasks);
-        job.part(isa, share(rows, row_tasks, row_task), share(panels, column_tasks, column_task));
+    workers.for_each(column_tasks * row_tasks, &|index| {
+        let (column_task, row_task) = (index / row_tasks, index % row_tasks);
+        task(share(rows, row_tasks, row_task), share(panels, column_tasks, column_task));
     });
 }
 
-#[derive(Clone, Copy)]
-struct GemmTask<'a> {
+/// Some rows times some panels.
+struct Task<'a> {
     a: Matrix<'a>,
     weight: &'a PackedMatrix<'a>,
     store: Store,
-}
-
-impl GemmTask<'_> {
-    fn part(&self, isa: Isa, rows: Range<usize>, panels: Range<usize>) {
-        isa.dispatch(Part { job: self, rows, panels });
-    }
-}
-
-struct Part<'a> {
-    job: &'a GemmTask<'a>,
     rows: Range<usize>,
     panels: Range<usize>,
 }
 
-impl SimdOp for Part<'_> {
+impl SimdOp for Task<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -134,140 +119,175 @@ impl SimdOp for Part<'_> {
     }
 }
 
-impl TileOp for Part<'_> {
+impl TileOp for Task<'_> {
     type Output = ();
 
+    /// Selects the loops by rows and dtype, and their prefetch policy.
     #[inline(always)]
     fn run<S: SimdF32, const NV: usize>(self, s: S) {
         const { assert!(NV * S::LANES == S::PANEL) };
-        let is_f32 = self.job.weight.dtype() == Dtype::F32;
-        if !is_f32 && self.rows.len() <= FEW_ROWS {
-            let Self { job: &GemmTask { a, weight, store }, rows, panels } = self;
+        let (rows, dtype) = (self.rows.len(), self.weight.dtype());
+        if rows <= FEW_ROWS && dtype != Dtype::F32 {
+            let Self { a, weight, store, rows, panels } = self;
             return f16_tile::FewRows { a, weight, store, rows, panels }.run(s);
         }
-        if self.rows.len() == 1 {
+        if rows == 1 {
             return s.call_noinline(OneRow::<NV>(self));
         }
-        if self.rows.len() > FEW_ROWS {
-            return s.call_noinline(ManyRows::<NV>(self));
-        }
-        let tiles = self.rows.len().div_ceil(MAX_MR);
-        match PrefetchTarget::select(s, self.reads(tiles > 1)) {
+        let tiles = rows.div_ceil(MAX_MR);
+        let reads = WeightReads { bytes: 4, rows, shared: tiles > 1, cached: false };
+        // A policy or a number of requests that does not occur on this instruction set is not compiled.
+        match PrefetchTarget::select(s, reads) {
             PrefetchTarget::Sparse if const { S::MAY_PREFER_HW_PREFETCH } => {
-                s.call_noinline(FewRows::<NV, SparsePrefetch>(self, PhantomData))
+                self.loops::<S, SparsePrefetch, NV, FEW_ROWS>(s)
             }
+            // The requests are those of two tiles, also for more tiles: with more rows a request costs relatively less.
             PrefetchTarget::NextBlockL2 if const { S::MAY_PREFER_HW_PREFETCH } => {
-                s.call_noinline(FewRows::<NV, ToL2>(self, PhantomData))
+                self.loops::<S, SpreadPrefetch<4, false>, NV, FEW_ROWS>(s)
             }
-            // A number of requests that does not occur on this instruction set is not compiled.
+            PrefetchTarget::NextBlockAndLaterStep if const { S::PREFETCHES } => {
+                let blocks = tiles.div_ceil(block_sizes::<S, MANY_ROWS>(self.weight, tiles).0);
+                match requests::<S>(if tiles / blocks >= 8 { 8 } else { 4 }) {
+                    2 if const { S::PANEL > 2 * CACHE_LINE_F32 } => {
+                        self.loops::<S, ManyRowsPrefetch<2>, NV, MANY_ROWS>(s)
+                    }
+                    _ => self.loops::<S, ManyRowsPrefetch<1>, NV, MANY_ROWS>(s),
+                }
+            }
+            _ if const { !S::PREFETCHES } && rows > FEW_ROWS => {
+                self.loops::<S, SpreadPrefetch<0, true>, NV, MANY_ROWS>(s)
+            }
             _ => match requests::<S>(tiles) {
-                0 if const { !S::PREFETCHES } => self.few_rows_noinline::<S, NV, 0>(s),
-                1 if const { S::PREFETCHES } => self.few_rows_noinline::<S, NV, 1>(s),
-                2 if const { S::PREFETCHES } => self.few_rows_noinline::<S, NV, 2>(s),
-                3 if const { requests::<S>(1) > 2 } => self.few_rows_noinline::<S, NV, 3>(s),
-                4 if const { requests::<S>(1) > 2 } => self.few_rows_noinline::<S, NV, 4>(s),
-                8 if const { requests::<S>(1) > 2 } => self.few_rows_noinline::<S, NV, 8>(s),
+                0 if const { !S::PREFETCHES } => {
+                    self.loops::<S, SpreadPrefetch<0, true>, NV, FEW_ROWS>(s)
+                }
+                1 if const { S::PREFETCHES } => {
+                    self.loops::<S, SpreadPrefetch<1, true>, NV, FEW_ROWS>(s)
+                }
+                2 if const { S::PREFETCHES } => {
+                    self.loops::<S, SpreadPrefetch<2, true>, NV, FEW_ROWS>(s)
+                }
+                3 if const { requests::<S>(1) > 2 } => {
+                    self.loops::<S, SpreadPrefetch<3, true>, NV, FEW_ROWS>(s)
+                }
+                4 if const { requests::<S>(1) > 2 } => {
+                    self.loops::<S, SpreadPrefetch<4, true>, NV, FEW_ROWS>(s)
+                }
+                8 if const { requests::<S>(1) > 2 } => {
+                    self.loops::<S, SpreadPrefetch<8, true>, NV, FEW_ROWS>(s)
+                }
                 requests => unreachable!("{requests} lines in two steps"),
             },
         }
     }
 }
 
-/// The policy of few rows that prefetch into the L2 cache. The requests are those of two tiles, also for more tiles:
-/// with more rows a request costs relatively less.
-type ToL2 = SpreadPrefetch<4, false>;
-
 /// The policy of many rows.
 type ManyRowsPrefetch<const REQUESTS: usize> = (SpreadPrefetch<REQUESTS, false>, PrefetchLines);
 
-/// [`Part::one_row`] as a separate function. Three functions of a few tiles each compile several times faster than one
-/// function with all tiles; apart from the tiles their code is the same.
-struct OneRow<'a, const NV: usize>(Part<'a>);
+/// MC, in tiles, and KC of a task with `tiles` tiles and at most `MC` rows in a block.
+#[inline(always)]
+fn block_sizes<S: SimdF32, const MC: usize>(
+    weight: &PackedMatrix<'_>,
+    tiles: usize,
+) -> (usize, usize) {
+    let depth = weight.depth();
+    if const { MC == FEW_ROWS } {
+        // A single tile prefetches a fixed distance ahead and needs no blocks.
+        return (tiles, if tiles == 1 { depth } else { FEW_ROWS_KC });
+    }
+    let mc = (MC_FLOATS / (MAX_MR * depth.max(1))).clamp(4, MANY_ROWS / MAX_MR);
+    match weight.dtype() {
+        Dtype::F32 => (mc, KC),
+        // The second half of the partial sums holds the weights widened to f32.
+        _ => (mc.min(WIDENED_ROWS / MAX_MR), KC.min(WIDENED_ROWS * MAX_PANEL / S::PANEL)),
+    }
+}
 
-/// [`Part::few_rows`] as a separate function.
-struct FewRows<'a, const NV: usize, Q>(Part<'a>, PhantomData<Q>);
+/// The loops of a task with prefetch policy `Q` and at most `MC` rows in a block, as a separate function: several
+/// functions of a few tiles each compile several times faster than one function with all tiles.
+struct Loops<'a, Q, const NV: usize, const MC: usize>(Task<'a>, PhantomData<Q>);
 
-/// [`Part::many_rows`] as a separate function.
-struct ManyRows<'a, const NV: usize>(Part<'a>);
+impl<Q: BlockPrefetch, const NV: usize, const MC: usize> SimdOp for Loops<'_, Q, NV, MC> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: SimdF32>(self, s: S) {
+        let Self(task, _) = self;
+        let (rows, depth, dtype) = (task.rows.len(), task.weight.depth(), task.weight.dtype());
+        let tiles = rows.div_ceil(MAX_MR);
+        let (mc, kc) = block_sizes::<S, MC>(task.weight, tiles);
+        let mut partial = PartialSums::<MC>::new();
+        let partial = partial.rows();
+        let blocks = tiles.div_ceil(mc);
+        for ic in 0..blocks {
+            let block = share(tiles, blocks, ic);
+            let first = share(rows, tiles, block.start).start;
+            let plan = PrefetchPlan::new::<S>(dtype, block.len(), Q::REQUESTS);
+            for panel in task.panels.clone() {
+                let mut pc = 0;
+                loop {
+                    let steps = (depth - pc).min(kc);
+                    let last = pc + steps == depth;
+                    let next = task.next_block::<MC>(panel, pc..pc + steps, ic + 1 == blocks);
+                    let mut b = task.weight.address(panel, pc);
+                    if const { MC > FEW_ROWS } && dtype != Dtype::F32 {
+                        let to = partial.row::<S>(WIDENED_ROWS);
+                        // SAFETY: the panel has rows `pc..pc + steps`, and one more if `steps` is odd: only the last
+                        // block of a panel is odd, and packing pads it with a row of zeros. `to` is the second half of
+                        // the partial sums, which has space for `kc` rows of a panel.
+                        unsafe { Widen { dtype, from: b, steps, to }.run(s) };
+                        b = to;
+                    }
+                    for ir in block.clone() {
+                        let own = share(rows, tiles, ir);
+                        let tile = Tile {
+                            row: task.rows.start + own.start,
+                            rows: own.len(),
+                            panel,
+                            k: pc,
+                            steps,
+                            last,
+                            b,
+                            next: plan.next(next, ir - block.start, steps),
+                            partial: partial.row::<S>(own.start - first),
+                        };
+                        task.dispatch_mr::<S, Q, NV>(s, &tile);
+                    }
+                    pc += steps;
+                    if last {
+                        break;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The loop `jr` of one row, as a separate function. Two panels at a time are multiplied over all of `k`.
+struct OneRow<'a, const NV: usize>(Task<'a>);
 
 impl<const NV: usize> SimdOp for OneRow<'_, NV> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: SimdF32>(self, s: S) {
-        self.0.one_row::<S, NV>(s)
-    }
-}
-
-impl<const NV: usize, Q: BlockPrefetch> SimdOp for FewRows<'_, NV, Q> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: SimdF32>(self, s: S) {
-        self.0.few_rows::<S, NV, Q>(s)
-    }
-}
-
-impl<const NV: usize> SimdOp for ManyRows<'_, NV> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: SimdF32>(self, s: S) {
-        self.0.many_rows::<S, NV>(s)
-    }
-}
-
-impl Part<'_> {
-    /// What selects the prefetches of these rows.
-    #[inline(always)]
-    fn reads(&self, shared: bool) -> WeightReads {
-        let weight = self.job.weight;
-        let cached = weight.depth() * weight.columns() <= CACHED_WEIGHTS;
-        WeightReads { bytes: 4, rows: self.rows.len(), shared, cached }
-    }
-
-    /// [`Part::few_rows`] that prefetch the next block into the L1 cache, as a separate function.
-    #[inline(always)]
-    fn few_rows_noinline<S: SimdF32, const NV: usize, const REQUESTS: usize>(self, s: S) {
-        s.call_noinline(FewRows::<NV, SpreadPrefetch<REQUESTS, true>>(self, PhantomData))
-    }
-
-    /// Columns of `panel` that are columns of the matrix.
-    #[inline(always)]
-    fn valid<S: SimdF32>(&self, panel: usize) -> usize {
-        (self.job.weight.columns() - panel * S::PANEL).min(S::PANEL)
-    }
-
-    #[inline(always)]
-    fn operands<S: SimdF32>(&self, row: usize, k: usize, b: *const f32) -> Operands {
-        let a = &self.job.a;
-        Operands {
-            a: a.as_ptr().wrapping_add(row * a.row_stride() + k * a.column_stride()),
-            a_row: a.row_stride(),
-            a_step: a.column_stride(),
-            b,
-            b_step: S::PANEL,
-            b_vector: S::LANES,
-        }
-    }
-
-    #[inline(always)]
-    fn one_row<S: SimdF32, const NV: usize>(&self, s: S) {
-        let at = self.rows.start;
-        let depth = self.job.weight.depth();
-        let target = PrefetchTarget::select(s, self.reads(false));
-        let mut panel = self.panels.start;
-        while panel < self.panels.end {
-            let operands = self.operands::<S>(at, 0, self.job.weight.address(panel, 0));
-            // SAFETY: `operands` points at row `at` of A and at panels of W, and `at` and `panel` are inside the ranges
-            // of this part, which the shapes of both views cover. No other part stores these panels.
+        let Self(task) = self;
+        let (row, depth) = (task.rows.start, task.weight.depth());
+        let cached = depth * task.weight.columns() <= CACHED_WEIGHTS;
+        let reads = WeightReads { bytes: 4, rows: 1, shared: false, cached };
+        let target = PrefetchTarget::select(s, reads);
+        let rows = task.rows_from(row, 0);
+        let mut panel = task.panels.start;
+        while panel < task.panels.end {
+            let at = task.weight.address(panel, 0);
+            // SAFETY: `row` and `panel` are inside the ranges of this task, which the shapes of both views cover. No
+            // other task stores these panels.
             unsafe {
-                if panel + 2 <= self.panels.end {
+                if panel + 2 <= task.panels.end {
                     let zero = [[[s.splat(0.0); NV]; 1]; 2];
-                    let next = operands.b.wrapping_add(depth * S::PANEL);
-                    let starts = [operands.b, next];
+                    let starts = [at, at.wrapping_add(depth * S::PANEL)];
                     let panels = Panels { at: starts, step: S::PANEL, vector: S::LANES };
-                    let rows = operands.rows();
                     let acc = match target {
                         PrefetchTarget::Sparse if const { S::MAY_PREFER_HW_PREFETCH } => {
                             let prefetch = starts.map(|at| SparsePrefetch::of(at, S::PANEL));
@@ -282,171 +302,78 @@ impl Part<'_> {
                         }
                         _ => multiply(F32Operand(s), zero, depth, rows, panels, ()),
                     };
-                    for (i, acc) in acc.into_iter().enumerate() {
-                        let column = (panel + i) * S::PANEL;
-                        let valid = self.valid::<S>(panel + i);
-                        self.job.store.finish::<S, 1, NV>(s, acc, at, column, valid);
+                    for (p, acc) in acc.into_iter().enumerate() {
+                        let (column, valid) = ((panel + p) * S::PANEL, task.valid::<S>(panel + p));
+                        task.store.finish::<S, 1, NV>(s, acc, row, column, valid);
                     }
                     panel += 2;
                 } else {
-                    let zero = [[s.splat(0.0); NV]; 1];
-                    let acc = tile::<S, 1, NV>(s, zero, depth, operands);
-                    let (column, valid) = (panel * S::PANEL, self.valid::<S>(panel));
-                    self.job.store.finish::<S, 1, NV>(s, acc, at, column, valid);
+                    let zero = [[[s.splat(0.0); NV]; 1]];
+                    let weights = Panels { at: [at], step: S::PANEL, vector: S::LANES };
+                    let [acc] = multiply(F32Operand(s), zero, depth, rows, weights, ());
+                    let (column, valid) = (panel * S::PANEL, task.valid::<S>(panel));
+                    task.store.finish::<S, 1, NV>(s, acc, row, column, valid);
                     panel += 1;
                 }
             }
         }
     }
+}
 
-    /// Few rows: each block of a panel is multiplied from the L1 cache while the next one is prefetched.
+impl Task<'_> {
+    /// [`Loops`] as a separate function.
     #[inline(always)]
-    fn few_rows<S: SimdF32, const NV: usize, Q: BlockPrefetch>(&self, s: S) {
-        let depth = self.job.weight.depth();
-        let tiles = self.rows.len().div_ceil(MAX_MR);
-        // A single tile prefetches a fixed distance ahead and needs no blocks.
-        let block = if tiles == 1 { depth } else { FEW_ROWS_DEPTH };
-        let plan = PrefetchPlan::new::<S>(Dtype::F32, tiles, Q::REQUESTS);
-        let mut partial = PartialSums::<FEW_ROWS>::new();
-        let partial = partial.rows();
-        for panel in self.panels.clone() {
-            let mut k = 0;
-            loop {
-                let steps = (depth - k).min(block);
-                let last = k + steps == depth;
-                // Panels are contiguous, so this address is the next block of `k` or the start of the next panel.
-                let next = self.job.weight.address(panel, k + steps.min(FEW_ROWS_DEPTH));
-                let b = self.job.weight.address(panel, k);
-                for index in 0..tiles {
-                    let local = share(self.rows.len(), tiles, index);
-                    let step = Step {
-                        row: self.rows.start + local.start,
-                        rows: local.len(),
-                        panel,
-                        k,
-                        steps,
-                        last,
-                        b,
-                        next: plan.next(next, index, steps),
-                        partial: partial.row::<S>(local.start),
-                    };
-                    self.dispatch_mr::<S, NV, Q>(s, &step);
-                }
-                k += steps;
-                if last {
-                    break;
-                }
-            }
-        }
+    fn loops<S: SimdF32, Q: BlockPrefetch, const NV: usize, const MC: usize>(self, s: S) {
+        s.call_noinline(Loops::<Q, NV, MC>(self, PhantomData));
     }
 
-    /// Many rows: a block of rows is multiplied by all panels. The block is so small that its part of `A` stays in the
-    /// L2 cache. Each block of a panel is multiplied from L2 while the next one is prefetched.
+    /// Columns of `panel` that are columns of the matrix.
     #[inline(always)]
-    fn many_rows<S: SimdF32, const NV: usize>(&self, s: S) {
-        let depth = self.job.weight.depth();
-        let all_tiles = self.rows.len().div_ceil(MAX_MR);
-        let mut partial = PartialSums::<{ BLOCK_TILES * MAX_MR }>::new();
-        let partial = partial.rows();
-        let dtype = self.job.weight.dtype();
-        let (block_tiles, block_depth, widened) = if dtype == Dtype::F32 {
-            (block_tiles(depth), KC, core::ptr::null_mut())
-        } else {
-            // The second half of the partial sums holds the weights widened to f32.
-            let steps = (WIDENED_TILES * MAX_MR * MAX_PANEL / S::PANEL).min(KC);
-            let widened = partial.row::<S>(WIDENED_TILES * MAX_MR);
-            (block_tiles(depth).min(WIDENED_TILES), steps, widened)
-        };
-        let blocks = all_tiles.div_ceil(block_tiles);
-        for block in 0..blocks {
-            let tiles = share(all_tiles, blocks, block);
-            let first = share(self.rows.len(), all_tiles, tiles.start).start;
-            let requests = requests::<S>(if tiles.len() >= 8 { 8 } else { 4 });
-            let plan = PrefetchPlan::new::<S>(dtype, tiles.len(), requests);
-            for panel in self.panels.clone() {
-                let after = if panel + 1 < self.panels.end {
-                    Some((panel + 1, 0))
-                } else if block + 1 < blocks {
-                    Some((self.panels.start, 0))
-                } else {
-                    None
-                };
-                let mut k = 0;
-                loop {
-                    let steps = (depth - k).min(block_depth);
-                    let last = k + steps == depth;
-                    let next = if last { after } else { Some((panel, k + steps)) };
-                    // After the last block the tiles prefetch the current one again.
-                    let (next_panel, next_k) = next.unwrap_or((panel, k));
-                    let from = self.job.weight.address(next_panel, next_k);
-                    let b = self.block(s, panel, k, steps, widened);
-                    for index in tiles.clone() {
-                        let local = share(self.rows.len(), all_tiles, index);
-                        let step = Step {
-                            row: self.rows.start + local.start,
-                            rows: local.len(),
-                            panel,
-                            k,
-                            steps,
-                            last,
-                            b,
-                            next: plan.next(from, index - tiles.start, steps),
-                            partial: partial.row::<S>(local.start - first),
-                        };
-                        match requests {
-                            // Without prefetches the tile is the same as for few rows.
-                            0 if const { !S::PREFETCHES } => {
-                                self.dispatch_mr::<S, NV, SpreadPrefetch<0, true>>(s, &step)
-                            }
-                            1 if const { S::PREFETCHES } => {
-                                self.dispatch_mr::<S, NV, ManyRowsPrefetch<1>>(s, &step)
-                            }
-                            2 if const { S::PREFETCHES && S::PANEL >= 4 * CACHE_LINE_F32 } => {
-                                self.dispatch_mr::<S, NV, ManyRowsPrefetch<2>>(s, &step)
-                            }
-                            requests => unreachable!("{requests} lines in two steps"),
-                        }
-                    }
-                    k += steps;
-                    if last {
-                        break;
-                    }
-                }
-            }
-        }
+    fn valid<S: SimdF32>(&self, panel: usize) -> usize {
+        (self.weight.columns() - panel * S::PANEL).min(S::PANEL)
     }
 
-    /// The address of the weights from row `k` of a panel on: in the matrix, or `steps` rows of them widened into
-    /// `widened` if it is not null.
+    /// The rows of `A` from `row` on, from step `k` on.
     #[inline(always)]
-    fn block<S: SimdF32>(
+    fn rows_from(&self, row: usize, k: usize) -> Rows<f32> {
+        let a = &self.a;
+        let at = a.as_ptr().wrapping_add(row * a.row_stride() + k * a.column_stride());
+        Rows { at, row: a.row_stride(), step: a.column_stride() }
+    }
+
+    /// The address of the block that is multiplied after steps `k` of `panel`. After the last block of the last rows,
+    /// it is the current one again.
+    #[inline(always)]
+    fn next_block<const MC: usize>(
         &self,
-        s: S,
         panel: usize,
-        k: usize,
-        steps: usize,
-        widened: *mut f32,
+        k: Range<usize>,
+        last_rows: bool,
     ) -> *const f32 {
-        let from = self.job.weight.address(panel, k);
-        if widened.is_null() {
-            return from;
+        if const { MC == FEW_ROWS } {
+            // Panels are contiguous, so this address is the next block of `k` or the start of the next panel.
+            return self.weight.address(panel, k.start + k.len().min(FEW_ROWS_KC));
         }
-        let dtype = self.job.weight.dtype();
-        // SAFETY: the panel has rows `k..k + steps`, and one more if `steps` is odd: only the last block of a panel is
-        // odd, and packing pads it with a row of zeros. `widened` is the second half of `PartialSums`, which has space
-        // for `block_depth` rows of a panel.
-        unsafe { Widen { dtype, from, steps, to: widened }.run(s) };
-        widened
+        let (panel, k) = if k.end < self.weight.depth() {
+            (panel, k.end)
+        } else if panel + 1 < self.panels.end {
+            (panel + 1, 0)
+        } else if !last_rows {
+            (self.panels.start, 0)
+        } else {
+            (panel, k.start)
+        };
+        self.weight.address(panel, k)
     }
 
-    /// Runs the tile with `step.rows` rows.
+    /// Runs the tile with `tile.rows` rows.
     #[inline(always)]
-    fn dispatch_mr<S: SimdF32, const NV: usize, Q: BlockPrefetch>(&self, s: S, step: &Step) {
+    fn dispatch_mr<S: SimdF32, Q: BlockPrefetch, const NV: usize>(&self, s: S, tile: &Tile) {
         macro_rules! dispatch_mr {
             ($($rows:literal)*) => {
-                match step.rows {
+                match tile.rows {
                     $($rows if const { $rows >= fewest_rows::<S, Q>() } => {
-                        self.step::<S, $rows, NV, Q>(s, step)
+                        self.tile::<S, Q, $rows, NV>(s, tile)
                     })*
                     rows => unreachable!("a tile of {rows} rows"),
                 }
@@ -458,37 +385,40 @@ impl Part<'_> {
 
     /// One tile over one block of `k`.
     #[inline(always)]
-    fn step<S: SimdF32, const MR: usize, const NV: usize, Q: BlockPrefetch>(
+    fn tile<S: SimdF32, Q: BlockPrefetch, const MR: usize, const NV: usize>(
         &self,
         s: S,
-        step: &Step,
+        tile: &Tile,
     ) {
-        debug_assert_eq!(step.rows, MR);
+        let Tile { row, panel, k, steps, b, next, partial, .. } = *tile;
+        debug_assert_eq!(tile.rows, MR);
+        let rows = self.rows_from(row, k);
+        let weights = Panels { at: [b], step: S::PANEL, vector: S::LANES };
         let mut acc = [[s.splat(0.0); NV]; MR];
-        // SAFETY: rows `step.row..step.row + MR` and the panel are inside the views. `partial` has space for the rows
-        // of a block, and the values loaded from it were stored for the previous block of `k`.
+        // SAFETY: rows `row..row + MR` and the panel are inside the views. `partial` has space for the rows of a block,
+        // and the values loaded from it were stored for the previous block of `k`.
         unsafe {
-            if step.k > 0 {
+            if k > 0 {
                 for (i, line) in acc.iter_mut().enumerate() {
                     for (v, x) in line.iter_mut().enumerate() {
-                        *x = s.load(step.partial.add(i * S::PANEL + v * S::LANES));
+                        *x = s.load(partial.add(i * S::PANEL + v * S::LANES));
                     }
                 }
             }
-            let column = step.panel * S::PANEL;
-            let operands = self.operands::<S>(step.row, step.k, step.b);
-            if step.last && const { Q::MIN_TILES > 1 } {
-                self.job.store.prefetch::<S, MR>(s, step.row, column);
+            let column = panel * S::PANEL;
+            // This is `tile.last`. With that condition here, rustc would compile each tile twice, with and without it.
+            if const { Q::MIN_TILES > 1 } && k + steps == self.weight.depth() {
+                self.store.prefetch::<S, MR>(s, row, column);
             }
-            let prefetch = Q::of_block::<S>(step.b, step.next);
-            let acc = tile_prefetched(s, acc, step.steps, operands, prefetch);
-            if step.last {
-                let valid = self.valid::<S>(step.panel);
-                self.job.store.finish::<S, MR, NV>(s, acc, step.row, column, valid);
+            let prefetch = Q::of_block::<S>(b, next);
+            let [acc] = multiply(F32Operand(s), [acc], steps, rows, weights, prefetch);
+            if tile.last {
+                let valid = self.valid::<S>(panel);
+                self.store.finish::<S, MR, NV>(s, acc, row, column, valid);
             } else {
                 for (i, line) in acc.iter().enumerate() {
                     for (v, &x) in line.iter().enumerate() {
-                        s.store(step.partial.add(i * S::PANEL + v * S::LANES), x);
+                        s.store(partial.add(i * S::PANEL + v * S::LANES), x);
                     }
                 }
             }
@@ -497,7 +427,7 @@ impl Part<'_> {
 }
 
 /// One tile over one block of `k`.
-struct Step {
+struct Tile {
     row: usize,
     rows: usize,
     panel: usize,

@@ -289,21 +289,6 @@ impl Operands {
     }
 }
 
-/// [`multiply`] of one f32 panel, without prefetch.
-///
-/// # Safety
-/// As [`multiply`].
-#[inline(always)]
-pub(crate) unsafe fn tile<S: SimdF32, const MR: usize, const NV: usize>(
-    s: S,
-    acc: Tile<S, MR, NV>,
-    depth: usize,
-    operands: Operands,
-) -> Tile<S, MR, NV> {
-    // SAFETY: `# Safety` of this function.
-    unsafe { tile_prefetched(s, acc, depth, operands, ()) }
-}
-
 /// [`multiply`] of one f32 panel.
 ///
 /// # Safety
