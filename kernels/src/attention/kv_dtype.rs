@@ -4,9 +4,9 @@
 //! an f16 cache has the bits of attention over an f32 cache with the rounded values. The loops are generic over
 //! [`KvFormat`], and each dtype is a separate function where a call enters the kernels.
 
-use crate::gemm::{F32Operand, Panels, Rows, Tile, TileOperand, multiply};
+use crate::gemm::{F16Operand, F32Operand, Panels, Rows, Tile, TileOperand, multiply};
 use crate::prefetch::{F16Prefetch, Prefetch, PrefetchLines, attention_steps};
-use crate::simd::half::narrow_f16;
+use crate::simd::half::{F16, narrow_f16};
 use crate::simd::{CACHE_LINE_F32, MAX_LANES, MAX_MR, SimdF32};
 
 /// The nearest f16. Finite numbers that would round to infinity become the largest finite f16.
@@ -271,46 +271,15 @@ impl KvFormat for F32Kv {
 #[derive(Clone, Copy)]
 pub(super) struct F16Kv;
 
-/// [`F16Kv`] in a tile.
-#[derive(Clone, Copy)]
-pub(super) struct F16Operand<S>(S);
-
-impl<S: SimdF32> TileOperand for F16Operand<S> {
-    type SimdF32 = S;
-    type Element = f32;
-    type Weight = u16;
-    type Vector = S::F32;
-    type Sum = S::F32;
-
-    #[inline(always)]
-    fn lanes(self) -> S {
-        self.0
-    }
-    #[inline(always)]
-    unsafe fn load(self, from: *const u16, _: usize) -> S::F32 {
-        // SAFETY: the `# Safety` contract of `TileOperand::load` holds.
-        unsafe { self.0.load_f16(from.cast(), 0) }
-    }
-    #[inline(always)]
-    unsafe fn broadcast(self, from: *const f32) -> S::F32 {
-        // SAFETY: the `# Safety` contract of `TileOperand::broadcast` holds.
-        self.0.splat(unsafe { *from })
-    }
-    #[inline(always)]
-    fn multiply_add(self, element: S::F32, vector: S::F32, sum: S::F32) -> S::F32 {
-        self.0.mul_add(element, vector, sum)
-    }
-}
-
 impl KvFormat for F16Kv {
     type KvElement = u16;
-    type Operand<S: SimdF32> = F16Operand<S>;
+    type Operand<S: SimdF32> = F16Operand<S, F16, 1>;
     type Prefetch = F16Prefetch;
     const MAX_MR: usize = 4;
 
     #[inline(always)]
-    fn operand<S: SimdF32>(s: S) -> F16Operand<S> {
-        F16Operand(s)
+    fn operand<S: SimdF32>(s: S) -> Self::Operand<S> {
+        F16Operand::new(s)
     }
     #[inline(always)]
     fn prefetch_panel<S: SimdF32>(stream: PanelView<u16>, count: usize) -> F16Prefetch {

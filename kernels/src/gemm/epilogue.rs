@@ -1,8 +1,9 @@
-//! The epilogue of a GEMM: scale, bias, activation and residual, as the caller gives them.
+//! The epilogue of a GEMM: scale, bias, activation and residual, as the caller gives them, and the check of all operands.
 
 use crate::activation::Activation;
 use crate::debug::Elements;
-use crate::matrix::Matrix;
+use crate::error::{Error, Expected};
+use crate::matrix::{Matrix, MatrixMut};
 use core::fmt;
 
 /// The epilogue of a GEMM: `C = residual + activation(scale * sum + bias)`, or with a gate
@@ -123,4 +124,33 @@ impl Default for Epilogue<'_> {
     fn default() -> Self {
         Self { scale: 1.0, bias: None, activation: Activation::Identity, residual: Residual::None }
     }
+}
+
+/// Checks that the operands match a weight of `[depth, columns]`. `A` is `[rows, a_columns]`.
+pub(super) fn check_operands(
+    (rows, a_columns): (usize, usize),
+    (depth, columns): (usize, usize),
+    epilogue: &Epilogue<'_>,
+    c: &MatrixMut<'_>,
+) -> Result<(), Error> {
+    if a_columns != depth && [columns, depth] == [a_columns, c.columns()] {
+        // The usual mistake: a weight that is stored `[out, in]` was packed without `transposed()`.
+        return Err(Error::Shape {
+            operand: "W",
+            expected: [a_columns, c.columns()],
+            found: [depth, columns],
+        });
+    }
+    Error::check_size("columns", "A", Expected::Exactly(depth), a_columns)?;
+    c.read().check_shape("C", [rows, columns])?;
+    if let Some(bias) = epilogue.bias {
+        Error::check_len("bias", columns, bias)?;
+    }
+    let residual = match epilogue.residual {
+        Residual::None | Residual::Output | Residual::MultiplyOutput => None,
+        Residual::Matrix(residual) => Some(residual),
+        #[cfg(feature = "train")]
+        Residual::ActivationBackward { pre, .. } => Some(pre),
+    };
+    residual.map_or(Ok(()), |residual| residual.check_shape("residual", [rows, columns]))
 }

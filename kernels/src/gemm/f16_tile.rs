@@ -5,7 +5,7 @@
 //! * Many rows: one block of a panel at a time, on the stack, for the f32 tiles. The conversion takes little time
 //!   compared with the tiles, and no tile is compiled twice.
 
-use super::microkernel::{Panels, Rows, TileOperand, multiply};
+use super::microkernel::{F16Operand, Panels, Rows, TileOperand, multiply};
 use super::packing::PackedMatrix;
 use super::store::Store;
 use crate::dtype::Dtype;
@@ -15,6 +15,7 @@ use crate::prefetch::{
     PrefetchLines, PrefetchTarget, SparsePrefetch, SpreadPrefetch, WeightReads,
     strong_hw_prefetcher,
 };
+use crate::simd::half::{Bf16, F16, F16Load, LowRegister};
 use crate::simd::{CACHE_LINE_F32, MAX_LANES, MAX_MR, SimdF32, SimdOp, TileOp};
 use core::marker::PhantomData;
 use core::ops::Range;
@@ -28,99 +29,6 @@ const CACHED_WORDS: usize = 4 << 20;
 
 /// Words between the prefetch of a panel's line and its use.
 const PREFETCH_WORDS: usize = 512;
-
-/// How a vector of 16-bit weights is loaded.
-trait F16Load: Copy {
-    /// Whether [`SimdF32::load_f16_half`] can load the weights.
-    const HALF_VECTORS: bool = false;
-    /// [`TileOperand::load`] of a vector that holds two steps.
-    ///
-    /// # Safety
-    /// `from` is valid for reads of a vector, and the CPU has the required instructions.
-    unsafe fn load<S: SimdF32>(s: S, from: *const f32, part: usize) -> S::F32;
-    /// `load` without a temporary register, where that is possible.
-    ///
-    /// # Safety
-    /// As `load`.
-    #[inline(always)]
-    unsafe fn load_low_register<S: SimdF32>(s: S, from: *const f32, part: usize) -> S::F32 {
-        // SAFETY: `# Safety` of this function.
-        unsafe { Self::load(s, from, part) }
-    }
-}
-
-#[derive(Clone, Copy)]
-struct Bf16;
-
-#[derive(Clone, Copy)]
-struct F16;
-
-impl F16Load for Bf16 {
-    #[inline(always)]
-    unsafe fn load<S: SimdF32>(s: S, from: *const f32, part: usize) -> S::F32 {
-        // SAFETY: `# Safety` of this function.
-        unsafe { s.load_bf16(from, part) }
-    }
-    #[inline(always)]
-    unsafe fn load_low_register<S: SimdF32>(s: S, from: *const f32, part: usize) -> S::F32 {
-        // SAFETY: `# Safety` of this function.
-        unsafe { s.load_bf16_alone(from, part) }
-    }
-}
-
-/// `L` in a tile that leaves no free register.
-#[derive(Clone, Copy)]
-struct LowRegister<L>(PhantomData<L>);
-
-impl<L: F16Load> F16Load for LowRegister<L> {
-    #[inline(always)]
-    unsafe fn load<S: SimdF32>(s: S, from: *const f32, part: usize) -> S::F32 {
-        // SAFETY: `# Safety` of this function.
-        unsafe { L::load_low_register(s, from, part) }
-    }
-}
-
-impl F16Load for F16 {
-    const HALF_VECTORS: bool = true;
-
-    #[inline(always)]
-    unsafe fn load<S: SimdF32>(s: S, from: *const f32, part: usize) -> S::F32 {
-        // SAFETY: `# Safety` of this function.
-        unsafe { s.load_f16(from, part) }
-    }
-}
-
-/// f32 elements times 16-bit weights.
-#[derive(Clone, Copy)]
-struct Widened<S, L>(S, PhantomData<L>);
-
-impl<S: SimdF32, L: F16Load> TileOperand for Widened<S, L> {
-    type SimdF32 = S;
-    type Element = f32;
-    type Weight = f32;
-    type Vector = S::F32;
-    type Sum = S::F32;
-    const PARTS: usize = 2;
-
-    #[inline(always)]
-    fn lanes(self) -> S {
-        self.0
-    }
-    #[inline(always)]
-    unsafe fn load(self, from: *const f32, part: usize) -> S::F32 {
-        // SAFETY: `# Safety` of this function.
-        unsafe { L::load(self.0, from, part % Self::PARTS) }
-    }
-    #[inline(always)]
-    unsafe fn broadcast(self, from: *const f32) -> S::F32 {
-        // SAFETY: `# Safety` of this function.
-        self.0.splat(unsafe { *from })
-    }
-    #[inline(always)]
-    fn multiply_add(self, element: S::F32, weights: S::F32, sum: S::F32) -> S::F32 {
-        self.0.mul_add(element, weights, sum)
-    }
-}
 
 /// f32 elements times f16 weights, in vectors of half the width.
 #[derive(Clone, Copy)]
@@ -400,12 +308,16 @@ impl FewRows<'_> {
         }
         // One step of `k` is half of the words of two rows.
         let words = S::PANEL / 2;
-        let panels = Panels { at, step: S::PANEL, vector: S::LANES };
+        let mut weights = [at[0].cast(); P];
+        for (to, &at) in weights.iter_mut().zip(&at) {
+            *to = at.cast();
+        }
+        let panels = Panels { at: weights, step: 2 * S::PANEL, vector: 2 * S::LANES };
+        let operand = F16Operand::<S, L, 2>::new(s);
         let zero = [[[s.splat(0.0); NV]; MR]; P];
         // SAFETY: rows `row..row + MR` are in the view `a` and the panels `panel..panel + P` are in `weight`, because
         // `FewRows` has ranges of both and `tile` takes no more panels than remain; no other part stores these panels.
         unsafe {
-            let operand = Widened(s, PhantomData::<L>);
             let cached = self.in_cache();
             let reads = WeightReads { bytes: 2, rows: MR, shared: false, cached };
             let sums = match PrefetchTarget::select(s, reads) {

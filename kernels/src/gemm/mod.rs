@@ -16,15 +16,13 @@
 //!
 //! `microkernel.rs` has the tile, `blocking.rs` the loops and the split over threads, and `packing.rs` the layout.
 //! Another weight dtype needs another packing file and another implementation of `TileOperand`. The loop over `k` and
-//! its prefetch policy do not change. For the 16-bit dtypes, `f16_layout.rs` has the layout, `pack_f16.rs` the
-//! packing, and `f16_tile.rs` the conversion to f32, in the tile or before it.
+//! its prefetch policy do not change. For the 16-bit dtypes, `pack_f16.rs` has the layout and the packing, and
+//! `f16_tile.rs` the conversion to f32, in the tile or before it.
 
 mod blocking;
-mod check;
 mod epilogue;
 #[cfg(feature = "train")]
 mod epilogue_grad;
-mod f16_layout;
 mod f16_tile;
 mod int8;
 mod microkernel;
@@ -54,12 +52,13 @@ pub(crate) use int8::{
 };
 #[cfg(feature = "train")]
 pub(crate) use microkernel::Operands;
-pub(crate) use microkernel::{F32Operand, Panels, Rows, Tile, TileOperand, multiply};
+pub(crate) use microkernel::{F16Operand, F32Operand, Panels, Rows, Tile, TileOperand, multiply};
 pub(crate) use packing::Column;
 
 use crate::error::Error;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Parallelism;
+use epilogue::check_operands;
 
 /// `C[m, n] = residual[m, n] + activation(scale * sum_k A[m, k] W[k, n] + bias[n])`. With [`Residual::MultiplyOutput`]
 /// the previous content of `C` is multiplied by the activation instead of being added to it.
@@ -110,7 +109,7 @@ pub fn gemm(
     mut c: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
-    check::operands((a.rows(), a.columns()), (weight.depth(), weight.columns()), epilogue, &c)?;
+    check_operands((a.rows(), a.columns()), (weight.depth(), weight.columns()), epilogue, &c)?;
     if c.rows() == 0 || c.columns() == 0 {
         return Ok(());
     }

@@ -1,9 +1,19 @@
-//! Packs from and to 16-bit dtypes.
+//! The layout of 16-bit weights, and packing from and to 16-bit dtypes.
 //!
-//! A few rows of a panel at a time are packed as f32 on the stack, and then rounded into the panel. Strides,
+//! Both 16-bit dtypes widen to f32 exactly, so a product with 16-bit weights has the bits of the product with the same
+//! values in f32. Only packing can lose bits, once, when it rounds f32 values to 16 bits.
+//!
+//! A panel stores two rows of the matrix interleaved, `[ceil(depth / 2)][2 panel]` values, with a row of zeros after an
+//! odd last row. One vector of memory is then two vectors of f32. The order within two rows is the one that widens in
+//! one instruction:
+//!
+//! * bf16: the two values of each column are adjacent. A mask of a 32-bit word gives the upper row and a shift gives
+//!   the lower row. The instructions that multiply bf16 need the same order.
+//! * f16: vectors of the two rows alternate, because the conversion instructions read contiguous values.
+//!
+//! To pack, a few rows of a panel at a time are packed as f32 on the stack, and then rounded into the panel. Strides,
 //! transposition and prefetch are those of f32 packing.
 
-use super::f16_layout::F16Column;
 use super::pack_f32::{MIN_PACKED_TO_FORK, TASKS_PER_THREAD};
 use super::pack_source::PackSource;
 use crate::dtype::Dtype;
@@ -16,6 +26,37 @@ use crate::simd::MAX_PANEL;
 use crate::simd::half::{narrow_bf16, narrow_f16};
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, Ordering};
+
+/// The positions of the values of a column, in units of 16-bit values.
+#[derive(Clone, Copy)]
+pub(crate) struct F16Column {
+    /// Position of row 0.
+    pub(super) start: usize,
+    /// Distance from an even row to the next row.
+    pub(super) odd: usize,
+    /// Distance from two rows to the next two.
+    pub(super) step: usize,
+}
+
+impl F16Column {
+    /// The positions of column `column` of a matrix with `depth` rows.
+    #[inline(always)]
+    pub(super) const fn of_column(isa: Isa, dtype: Dtype, depth: usize, column: usize) -> Self {
+        let (panel, lanes) = (isa.panel(), isa.lanes());
+        let within = column % panel;
+        let (offset, odd) = match dtype {
+            Dtype::F16 => (within / lanes * 2 * lanes + within % lanes, lanes),
+            Dtype::F32 | Dtype::Bf16 => (2 * within, 1),
+        };
+        Self { start: (column - within) * 2 * depth.div_ceil(2) + offset, odd, step: 2 * panel }
+    }
+
+    /// The position of row `k`.
+    #[inline(always)]
+    pub(super) const fn row(self, k: usize) -> usize {
+        self.start + k / 2 * self.step + k % 2 * self.odd
+    }
+}
 
 /// Rows of a panel that are packed as f32 at a time: 8 KiB of the widest panel.
 const ROWS: usize = 32;

@@ -1,9 +1,8 @@
 //! Packed weights, and how weights are packed into the caller's buffer.
 
-use super::check;
-use super::f16_layout::F16Column;
+use super::pack_f16::{self, F16Column};
+use super::pack_f32;
 use super::pack_source::PackSource;
-use super::{pack_f16, pack_f32};
 use crate::dtype::Dtype;
 use crate::error::Error;
 use crate::isa::Isa;
@@ -302,7 +301,7 @@ impl PackOptions<'_> {
         let (block, (depth, columns)) = (block.into(), shape);
         let words = self.len(isa, depth, columns)?;
         Error::check_min_len("the packed matrix", words, buffer)?;
-        check::block(block.shape(), shape, first)?;
+        check_block(block.shape(), shape, first)?;
         let (buffer, workers) = (&mut buffer[..words], self.parallelism.workers());
         match block.as_f32() {
             Some(block) if self.dtype == Dtype::F32 => {
@@ -329,6 +328,21 @@ impl PackOptions<'_> {
         Error::check_len("the packed matrix", expected, data)?;
         Ok(PackedMatrix { data, depth, columns, isa, dtype: self.dtype })
     }
+}
+
+/// Checks that a block of `[rows, count]` fits columns `first..` of a matrix of `[depth, columns]`. Returns the column
+/// after its last one.
+pub(super) fn check_block(
+    found @ [rows, count]: [usize; 2],
+    (depth, columns): (usize, usize),
+    first: usize,
+) -> Result<usize, Error> {
+    if rows != depth {
+        let expected = [depth, columns.saturating_sub(first)];
+        return Err(Error::Shape { operand: "the weight", expected, found });
+    }
+    Error::check_end("last column", "the weight", None, (first, count), columns)?;
+    Ok(first + count)
 }
 
 /// A column of a packed matrix, read one element at a time.

@@ -6,10 +6,10 @@
 //! once, which takes as long as a product of a few rows; from about a dozen rows on its cost does not matter. If `A`
 //! has only one tile of rows and the rows of `B` are contiguous, `B` is read in place (see `small_m.rs`).
 
-use super::epilogue::{Epilogue, Residual};
+use super::epilogue::{Epilogue, Residual, check_operands};
 use super::packing::PackedMatrix;
 use super::store::Store;
-use super::{blocking, check, small_m};
+use super::{blocking, small_m};
 use crate::error::Error;
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
@@ -72,7 +72,7 @@ pub fn gemm_unpacked(
     parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
     let (depth, columns) = (b.rows(), b.columns());
-    check::operands((a.rows(), a.columns()), (depth, columns), epilogue, &c)?;
+    check_operands((a.rows(), a.columns()), (depth, columns), epilogue, &c)?;
     let expected = gemm_unpacked_scratch(isa, depth, columns)?;
     Error::check_min_len("scratch", expected, scratch)?;
     if a.rows() == 0 {
@@ -85,7 +85,7 @@ pub fn gemm_unpacked(
     }
     for first in (done..columns).step_by(COLUMNS) {
         let count = (columns - first).min(COLUMNS);
-        // SAFETY: `first + count <= columns`, the number of columns of `b`; `check::operands` checked that `c`, the
+        // SAFETY: `first + count <= columns`, the number of columns of `b`; `check_operands` checked that `c`, the
         // residual and `pre` have as many.
         let (b, mut c, residual) = unsafe {
             let residual = match epilogue.residual {

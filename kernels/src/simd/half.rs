@@ -1,4 +1,71 @@
-//! Conversions of single bf16 and f16 numbers in plain Rust. Every instruction set must return the same values.
+//! Conversions of bf16 and f16 numbers: of vectors, with the instructions of a set, and of single numbers in plain Rust.
+//! Every instruction set must return the same values.
+
+use super::vector::SimdF32;
+use core::marker::PhantomData;
+
+/// How a vector of 16-bit numbers is converted to f32, which is exact. Implementations are `#[inline(always)]`.
+pub(crate) trait F16Load: Copy {
+    /// Whether [`SimdF32::load_f16_half`] can load the numbers.
+    const HALF_VECTORS: bool = false;
+    /// Converts part `part`, 0 or 1, of the numbers from `from`: [`SimdF32::load_bf16`] or [`SimdF32::load_f16`].
+    ///
+    /// # Safety
+    /// As these functions.
+    unsafe fn load<S: SimdF32>(s: S, from: *const f32, part: usize) -> S::F32;
+    /// [`F16Load::load`] without a temporary register, where that is possible.
+    ///
+    /// # Safety
+    /// As [`F16Load::load`].
+    #[inline(always)]
+    unsafe fn load_low_register<S: SimdF32>(s: S, from: *const f32, part: usize) -> S::F32 {
+        // SAFETY: the caller's contract.
+        unsafe { Self::load(s, from, part) }
+    }
+}
+
+/// bf16, two numbers in each word.
+#[derive(Clone, Copy)]
+pub(crate) struct Bf16;
+
+impl F16Load for Bf16 {
+    #[inline(always)]
+    unsafe fn load<S: SimdF32>(s: S, from: *const f32, part: usize) -> S::F32 {
+        // SAFETY: the caller's contract.
+        unsafe { s.load_bf16(from, part) }
+    }
+    #[inline(always)]
+    unsafe fn load_low_register<S: SimdF32>(s: S, from: *const f32, part: usize) -> S::F32 {
+        // SAFETY: the caller's contract.
+        unsafe { s.load_bf16_alone(from, part) }
+    }
+}
+
+/// f16, in consecutive vectors.
+#[derive(Clone, Copy)]
+pub(crate) struct F16;
+
+impl F16Load for F16 {
+    const HALF_VECTORS: bool = true;
+
+    #[inline(always)]
+    unsafe fn load<S: SimdF32>(s: S, from: *const f32, part: usize) -> S::F32 {
+        // SAFETY: the caller's contract.
+        unsafe { s.load_f16(from, part) }
+    }
+}
+
+/// `L` in a tile that leaves no free register.
+#[derive(Clone, Copy)]
+pub(crate) struct LowRegister<L>(PhantomData<L>);
+
+impl<L: F16Load> F16Load for LowRegister<L> {
+    #[inline(always)]
+    unsafe fn load<S: SimdF32>(s: S, from: *const f32, part: usize) -> S::F32 {
+        // SAFETY: the caller's contract.
+        unsafe { L::load_low_register(s, from, part) }
+    }
+}
 
 /// The nearest bf16, ties to even; a NaN remains NaN and becomes quiet.
 #[inline(always)]

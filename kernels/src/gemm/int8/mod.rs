@@ -60,8 +60,7 @@ pub(crate) use panel::{Columns, Int8Panels, PANEL, QuantizeColumns};
 pub(crate) use quantization::{LEVELS, MIN_AMAX, Rounding, magnitude, round};
 pub(crate) use quantize_tile::Row;
 
-use super::check;
-use super::epilogue::Epilogue;
+use super::epilogue::{Epilogue, check_operands};
 use crate::error::Error;
 use crate::matrix::MatrixMut;
 use crate::parallel::Parallelism;
@@ -117,7 +116,7 @@ pub fn gemm_int8(
         return Err(Error::MissingFeature { feature: "int8" });
     }
     let shape = (weight.depth(), weight.columns());
-    check::operands((rows.rows(), rows.depth()), shape, epilogue, &c)?;
+    check_operands((rows.rows(), rows.depth()), shape, epilogue, &c)?;
     if c.rows() == 0 || c.columns() == 0 {
         return Ok(());
     }

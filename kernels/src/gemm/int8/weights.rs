@@ -3,7 +3,7 @@
 use super::panel::{Int8Panels, PANEL, QuantizeColumns, SCALE_AND_OFFSET};
 use super::quantization::MAX_DEPTH;
 use crate::error::{Error, Expected};
-use crate::gemm::check;
+use crate::gemm::packing::check_block;
 use crate::isa::Isa;
 use crate::matrix::Matrix;
 use core::fmt;
@@ -101,7 +101,7 @@ impl<'a> QuantizedMatrix<'a> {
         let expected = Self::len(depth, columns)?;
         Error::check_min_len("the quantized matrix", expected, buffer)?;
         let buffer = &mut buffer[..expected];
-        let end = check::block(block.shape(), shape, first)?;
+        let end = check_block(block.shape(), shape, first)?;
         // The zero columns after the last column belong to the last block.
         let end = if end == columns { end.next_multiple_of(PANEL) } else { end };
         let panel_len = Int8Panels::panel_len(depth, SCALE_AND_OFFSET);
