@@ -65,6 +65,7 @@ mod plan;
 mod pruned_argmax;
 mod requests;
 mod retired_words;
+mod saving;
 mod search;
 mod search_guarantees;
 mod search_processors;

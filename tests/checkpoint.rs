@@ -270,8 +270,11 @@ fn torch_ties_are_set_by_the_configuration() {
         open(ties(true, true), &["tgt_embed.weight", "generator.weight"]),
         Ok(ties(true, true))
     );
-    // If the file has both matrices, the file decides.
-    assert_eq!(open(ties(true, true), &[]), Ok(separate));
+    // Two tensors in memory that the configuration ties have different numbers.
+    let error = open(ties(true, true), &[]).unwrap_err();
+    assert!(error.starts_with("src_embed.weight and tgt_embed.weight must"), "{error}");
+    let error = open(ties(false, true), &[]).unwrap_err();
+    assert!(error.starts_with("tgt_embed.weight and generator.weight must"), "{error}");
 }
 
 #[test]

@@ -72,6 +72,13 @@ pub enum CheckpointError {
         /// The error of the operating system.
         error: io::Error,
     },
+    /// The operating system cannot write a file of a new checkpoint, or the file is in the way.
+    Unwritable {
+        /// The file.
+        file: String,
+        /// The error of the operating system.
+        error: io::Error,
+    },
     /// A JSON file is not UTF-8.
     NotUtf8 {
         /// The file.
@@ -253,6 +260,13 @@ pub enum CheckpointError {
         /// Existing names that are similar, the most similar first.
         nearest: Vec<String>,
     },
+    /// The configuration says that two matrices are one, and their tensors in memory have different numbers.
+    TiedTensorsDiffer {
+        /// The first tensor.
+        first: String,
+        /// The second tensor.
+        second: String,
+    },
     /// There is no tensor of this name.
     NoSuchTensor {
         /// The requested name.
@@ -389,6 +403,12 @@ impl fmt::Display for CheckpointError {
             }
             Self::NotAFile { file } => write!(f, "{file}: not a regular file"),
             Self::Unreadable { file, error } => write!(f, "{file}: cannot be read: {error}"),
+            Self::Unwritable { file, error } => write!(f, "{file}: cannot be written: {error}"),
+            Self::TiedTensorsDiffer { first, second } => write!(
+                f,
+                "{first} and {second} must have the same numbers, because the configuration ties them, found \
+                 different ones"
+            ),
             Self::NotUtf8 { file, valid_up_to } => {
                 write!(f, "{file}: not UTF-8 from byte {valid_up_to} on")
             }
@@ -518,7 +538,7 @@ impl core::error::Error for CheckpointError {
     /// The source of the cause; the message already contains the cause itself.
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
-            Self::Unreadable { error, .. } => error.source(),
+            Self::Unreadable { error, .. } | Self::Unwritable { error, .. } => error.source(),
             Self::Config { error, .. } => error.source(),
             _ => None,
         }

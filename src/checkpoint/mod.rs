@@ -32,6 +32,7 @@ mod names;
 #[cfg(feature = "train")]
 pub(crate) mod raw_tensor;
 mod safetensors_file;
+pub(crate) mod save;
 mod shards;
 mod tensor;
 mod tensor_ref;
@@ -50,7 +51,7 @@ use crate::sanitize::sanitized;
 use directory::{open_weights, reject_other_formats};
 pub use error::CheckpointError;
 use file::{Source, read_json};
-use names::Location;
+pub(crate) use names::Location;
 use safetensors_file::Entry;
 use shards::Tensors;
 pub use simdformer_kernels::Dtype;
@@ -218,7 +219,8 @@ impl<'c> Checkpoint<'c> {
     /// `config` is [not valid](CheckpointError::Config); a tensor is [missing](CheckpointError::MissingTensor), has
     /// [another shape](CheckpointError::WrongShape) than the configuration needs, [another number of
     /// bytes](CheckpointError::SizeMismatch) than its shape and dtype need, or a shape that
-    /// [overflows](CheckpointError::ShapeOverflow); there is an [extra layer](CheckpointError::ExtraLayer).
+    /// [overflows](CheckpointError::ShapeOverflow); there is an [extra layer](CheckpointError::ExtraLayer); matrices
+    /// that the configuration ties [differ](CheckpointError::TiedTensorsDiffer).
     ///
     /// With the `safetensors` crate, over any memory map:
     ///
@@ -281,7 +283,27 @@ impl<'c> Checkpoint<'c> {
         for name in beyond {
             take(&name)?;
         }
-        Self::checked(config, sources, tensors)
+        Self::checked(config, sources, tensors)?.with_claimed_ties()
+    }
+
+    /// Checks that matrices which the configuration ties have the same numbers if both are there. In a file the numbers
+    /// decide, because published files state ties that their tensors do not have.
+    fn with_claimed_ties(self) -> Result<Self, CheckpointError> {
+        use TensorId::{Output, SourceEmbedding, TargetEmbedding};
+        let (claimed, found) = (self.claimed, self.config.ties);
+        let untied = [
+            (SourceEmbedding, TargetEmbedding, claimed.source_target && !found.source_target),
+            (TargetEmbedding, Output, claimed.target_output && !found.target_output),
+        ];
+        let decides =
+            self.config.family.ties_follow_from_tensors() || self.config.decoder.is_none();
+        match untied.into_iter().find(|&(.., untied)| untied && !decides) {
+            None => Ok(self),
+            Some((first, second, _)) => Err(CheckpointError::TiedTensorsDiffer {
+                first: self.tensor(first)?.name().to_owned(),
+                second: self.tensor(second)?.name().to_owned(),
+            }),
+        }
     }
 
     fn checked(

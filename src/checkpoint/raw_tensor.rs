@@ -4,21 +4,6 @@ use super::{Checkpoint, CheckpointError, Location, names};
 use crate::config::Config;
 use crate::network::TensorId;
 
-/// The location of a role in a file: a tensor, or one of several equal blocks of its rows.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
-    pub(crate) name: String,
-    pub(crate) block: usize,
-    pub(crate) blocks: usize,
-}
-
-impl From<Location> for Place {
-    fn from(location: Location) -> Self {
-        let Location { name, block: (block, blocks) } = location;
-        Self { name, block, blocks }
-    }
-}
-
 /// The header entry of a tensor.
 #[derive(Clone, Debug)]
 pub(crate) struct Stored {
@@ -29,15 +14,14 @@ pub(crate) struct Stored {
 }
 
 /// The possible locations of `role` in a file of `config`, the preferred one first.
-pub(crate) fn places(config: &Config, role: TensorId) -> impl Iterator<Item = Place> {
-    names::locate(config.family, config.ties, role).into_iter().map(Place::from)
+pub(crate) fn locations(config: &Config, role: TensorId) -> Vec<Location> {
+    names::locate(config.family, config.ties, role)
 }
 
 impl Checkpoint<'_> {
     /// The possible locations of `role` that exist in this file.
-    pub(crate) fn places(&self, role: TensorId) -> impl Iterator<Item = Place> {
-        let places = self.locate(role).into_iter();
-        places.filter(|place| self.tensors.contains_key(&place.name)).map(Place::from)
+    pub(crate) fn locations(&self, role: TensorId) -> impl Iterator<Item = Location> {
+        self.locate(role).into_iter().filter(|at| self.tensors.contains_key(&at.name))
     }
 
     /// The header entry of a tensor of [`Checkpoint::names`].

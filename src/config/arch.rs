@@ -63,7 +63,7 @@ pub enum Family {
 }
 
 impl Family {
-    /// Every family that a `config.json` can name: all except [`Family::Plain`].
+    /// The families of published checkpoints: all except [`Family::Plain`].
     pub const ALL: [Self; 23] = [
         Self::Marian,
         Self::Bart,
@@ -90,7 +90,7 @@ impl Family {
         Self::NnTransformer,
     ];
 
-    /// The `model_type` of `config.json`; `"plain"` for [`Family::Plain`], which has none.
+    /// The `model_type` of `config.json`.
     pub const fn model_type(self) -> &'static str {
         match self {
             Self::Marian => "marian",
@@ -118,6 +118,11 @@ impl Family {
             Self::NnTransformer => "nn_transformer",
             Self::Plain => "plain",
         }
+    }
+
+    /// Whether a `config.json` of the family does not tell which matrices are tied.
+    pub(crate) const fn ties_follow_from_tensors(self) -> bool {
+        matches!(self, Self::T5 | Self::Mt5 | Self::Umt5)
     }
 
     /// The optional parts for which checkpoints of the family have names.
@@ -376,15 +381,21 @@ pub enum NormPlacement {
 /// | `gelu_new`, `gelu_pytorch_tanh`, `gelu_python_tanh` | [`Activation::GeluTanh`] |
 /// | `silu`, `swish` | [`Activation::Silu`] |
 pub fn activation_from_name(name: &str) -> Option<Activation> {
-    match name {
-        "linear" => Some(Activation::Identity),
-        "relu" => Some(Activation::Relu),
-        "gelu" | "gelu_python" => Some(Activation::Gelu),
-        "gelu_new" | "gelu_pytorch_tanh" | "gelu_python_tanh" => Some(Activation::GeluTanh),
-        "silu" | "swish" => Some(Activation::Silu),
-        _ => None,
-    }
+    ACTIVATIONS.into_iter().find(|(known, _)| *known == name).map(|(_, activation)| activation)
 }
+
+/// The names of activations, the preferred name of each first.
+pub(super) const ACTIVATIONS: [(&str, Activation); 9] = [
+    ("linear", Activation::Identity),
+    ("relu", Activation::Relu),
+    ("gelu", Activation::Gelu),
+    ("gelu_python", Activation::Gelu),
+    ("gelu_new", Activation::GeluTanh),
+    ("gelu_pytorch_tanh", Activation::GeluTanh),
+    ("gelu_python_tanh", Activation::GeluTanh),
+    ("silu", Activation::Silu),
+    ("swish", Activation::Silu),
+];
 
 /// The encoding of position `p = 0, 1, ...` of a sentence as a vector of `d = d_model` numbers, which is added
 /// to the scaled embedding.

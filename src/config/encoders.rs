@@ -1,10 +1,10 @@
 //! Encoder-only models: BERT and its descendants.
 
 use super::json::short;
-use super::keys::Keys;
+use super::keys::{Keys, after_pad};
 use super::{
-    Biases, Config, ConfigError, EmbeddingNorm, Family, GenerationDefaults, NormKind,
-    NormPlacement, Positions, RelativeBias, SpecialTokens, Stack, TiedWeights,
+    Activation, Config, ConfigError, EmbeddingNorm, Family, Positions, RelativeBias, SpecialTokens,
+    Stack, TiedWeights,
 };
 
 /// The defaults that differ between the configuration classes.
@@ -62,79 +62,95 @@ const DISTILBERT: Class = Class {
 const MPNET: Class =
     Class { vocab: 30_527, first_position: First::Fixed(2), token_types: false, ..XLM_ROBERTA };
 
-pub(super) fn read(mut keys: Keys<'_>, family: Family) -> Result<Config, ConfigError> {
-    let class = match family {
+const fn class(family: Family) -> Class {
+    match family {
         Family::Roberta => ROBERTA,
         Family::XlmRoberta | Family::Camembert => XLM_ROBERTA,
         Family::DistilBert => DISTILBERT,
         Family::MpNet => MPNET,
         _ => BERT,
-    };
+    }
+}
+
+/// The configuration with all defaults of its class.
+pub(super) fn defaults(family: Family) -> Config {
+    let class = class(family);
+    let offset = class.offset(Some(class.pad)).unwrap_or(0);
+    let relative = RelativeBias { buckets: 32, max_distance: 128, per_layer: false };
+    Config {
+        family,
+        d_model: 768,
+        encoder: Stack {
+            embedding_norm: Some(EmbeddingNorm::AfterPositions),
+            max_positions: Some(512 - offset),
+            relative_bias: (family == Family::MpNet).then_some(relative),
+            ..Stack::new(class.layers, 12, 3072)
+        },
+        decoder: None,
+        layer_norm_eps: 1e-12,
+        activation: Activation::Gelu,
+        positions: Positions::Learned { offset },
+        token_types: if class.token_types { 2 } else { 0 },
+        embedding_scale: 1.0,
+        ties: TiedWeights { source_target: false, target_output: false },
+        tokens: SpecialTokens {
+            pad: Some(class.pad),
+            eos: class.eos.to_vec(),
+            bos: class.bos,
+            ..SpecialTokens::default()
+        },
+        ..Config::base(class.vocab)
+    }
+}
+
+impl Class {
+    /// Rows of the position table before the first position.
+    fn offset(&self, pad: Option<u32>) -> Result<usize, ConfigError> {
+        match self.first_position {
+            First::Fixed(row) => Ok(row),
+            First::AfterPad => after_pad(pad),
+        }
+    }
+}
+
+pub(super) fn keys(keys: &mut Keys<'_>, config: &mut Config) -> Result<(), ConfigError> {
+    let class = class(config.family);
     for key in ["is_decoder", "add_cross_attention", "is_encoder_decoder"] {
         keys.never(key, "false, for a model that only encodes")?;
     }
     const KIND: &str = "position_embedding_type";
-    if let Some(found) = keys.fields.text(KIND)?.filter(|&kind| kind != "absolute") {
-        let (expected, found) = ("\"absolute\"", format!("\"{}\"", short(found)));
-        return Err(ConfigError::WrongType { key: KIND, expected, found });
-    }
+    keys.fixed(KIND, None, |fields| match fields.text(KIND)? {
+        None | Some("absolute") => Ok(()),
+        Some(found) => {
+            let (expected, found) = ("\"absolute\"", format!("\"{}\"", short(found)));
+            Err(ConfigError::WrongType { key: KIND, expected, found })
+        }
+    })?;
     let [width, layers, heads, ffn_dim, activation] = class.keys;
-    let d_model = keys.size(width, 768)?;
-    let layers = keys.size(layers, class.layers)?;
-    let heads = keys.size(heads, 12)?;
-    let ffn_dim = keys.size(ffn_dim, 3072)?;
-    let vocab = keys.size("vocab_size", class.vocab)?;
-    let pad = keys.id("pad_token_id", Some(class.pad))?;
-    let offset = match class.first_position {
-        First::Fixed(row) => row,
-        First::AfterPad => keys.after_pad(pad)?,
-    };
+    let (encoder, tokens) = (&mut config.encoder, &mut config.tokens);
     // Unlike in BART, this is the number of rows of the table.
-    let rows = keys.size("max_position_embeddings", 512)?;
-    let relative_bias = match family {
-        Family::MpNet => Some(RelativeBias {
-            buckets: keys.size("relative_attention_num_buckets", 32)?,
-            max_distance: 128,
-            per_layer: false,
-        }),
-        _ => None,
-    };
-    let encoder = Stack {
-        embedding_norm: Some(EmbeddingNorm::AfterPositions),
-        max_positions: Some(rows.saturating_sub(offset)),
-        relative_bias,
-        ..Stack::new(layers, heads, ffn_dim)
-    };
-    Ok(Config {
-        family,
-        d_model,
-        encoder,
-        decoder: None,
-        stem: None,
-        source_vocab: vocab,
-        target_vocab: vocab,
-        norm: NormPlacement::Post,
-        norm_kind: NormKind::LayerNorm { bias: true },
-        layer_norm_eps: match class.eps {
-            Some(key) => keys.number(key, 1e-12)?,
-            None => 1e-12,
-        },
-        biases: Biases::ALL,
-        activation: keys.activation(activation, "gelu")?,
-        gated: false,
-        attention_scale: None,
-        positions: Positions::Learned { offset },
-        token_types: if class.token_types { keys.size("type_vocab_size", 2)? } else { 0 },
-        embedding_scale: 1.0,
-        logit_scale: 1.0,
-        ties: TiedWeights { source_target: false, target_output: false },
-        tokens: SpecialTokens {
-            pad,
-            eos: keys.ids("eos_token_id", class.eos)?,
-            bos: keys.id("bos_token_id", class.bos)?,
-            ..SpecialTokens::default()
-        },
-        generation: GenerationDefaults::default(),
-        defaults: keys.absent,
-    })
+    let mut rows = encoder.max_positions.unwrap_or(0) + class.offset(tokens.pad)?;
+    keys.field(width, &mut config.d_model)?;
+    keys.field(layers, &mut encoder.layers)?;
+    keys.field(heads, &mut encoder.heads)?;
+    keys.field(ffn_dim, &mut encoder.ffn_dim)?;
+    keys.field("vocab_size", &mut config.source_vocab)?;
+    config.target_vocab = config.source_vocab;
+    keys.field("pad_token_id", &mut tokens.pad)?;
+    let offset = class.offset(tokens.pad)?;
+    keys.field("max_position_embeddings", &mut rows)?;
+    encoder.max_positions = Some(rows.saturating_sub(offset));
+    config.positions = Positions::Learned { offset };
+    if let Some(bias) = &mut encoder.relative_bias {
+        keys.field("relative_attention_num_buckets", &mut bias.buckets)?;
+    }
+    if let Some(key) = class.eps {
+        keys.field(key, &mut config.layer_norm_eps)?;
+    }
+    keys.activation(activation, &mut config.activation)?;
+    if class.token_types {
+        keys.field("type_vocab_size", &mut config.token_types)?;
+    }
+    keys.ids("eos_token_id", &mut tokens.eos)?;
+    keys.field("bos_token_id", &mut tokens.bos)
 }

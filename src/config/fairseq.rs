@@ -1,10 +1,10 @@
 //! The encoder-decoders that transformers derived from fairseq: one row of defaults for each class.
 
 use super::json::Fields;
-use super::keys::{Keys, TORCH_EPS, scale};
+use super::keys::{Keys, TORCH_EPS, after_pad, scale};
 use super::{
-    Biases, Config, ConfigError, EmbeddingNorm, Family, GenerationDefaults, NormKind,
-    NormPlacement, Positions, SpecialTokens, Stack, TiedWeights,
+    Activation, Config, ConfigError, EmbeddingNorm, Family, NormPlacement, Positions,
+    SpecialTokens, Stack, TiedWeights,
 };
 
 /// The defaults that differ between the configuration classes and models.
@@ -15,7 +15,7 @@ struct Class {
     layers: [usize; 2],
     heads: usize,
     ffn_dim: usize,
-    activation: &'static str,
+    activation: Activation,
     scale_embedding: bool,
     tied: bool,
     pad: u32,
@@ -48,7 +48,7 @@ const BART: Class = Class {
     layers: [12, 12],
     heads: 16,
     ffn_dim: 4096,
-    activation: "gelu",
+    activation: Activation::Gelu,
     scale_embedding: false,
     tied: true,
     pad: 1,
@@ -80,7 +80,7 @@ const MBART: Class =
 
 const M2M100: Class = Class {
     vocab: 128_112,
-    activation: "relu",
+    activation: Activation::Relu,
     scale_embedding: true,
     forced_eos: &[],
     norm: NormPlacement::Pre,
@@ -149,7 +149,7 @@ const PLBART: Class = Class {
 
 const FSMT: Class = Class {
     vocab: 42_024,
-    activation: "relu",
+    activation: Activation::Relu,
     scale_embedding: true,
     tied: false,
     embedding_norm: [None; 2],
@@ -170,8 +170,8 @@ const SEAMLESS: Class = Class {
     ..M2M100
 };
 
-pub(super) fn read(mut keys: Keys<'_>, family: Family) -> Result<Config, ConfigError> {
-    let class = match family {
+const fn class(family: Family) -> Class {
+    match family {
         Family::Marian => MARIAN,
         Family::MBart => MBART,
         Family::M2M100 => M2M100,
@@ -183,95 +183,107 @@ pub(super) fn read(mut keys: Keys<'_>, family: Family) -> Result<Config, ConfigE
         Family::Fsmt => FSMT,
         Family::SeamlessM4t | Family::SeamlessM4tV2 => SEAMLESS,
         _ => BART,
-    };
-    if !keys.fields.flag("is_encoder_decoder", true)? {
-        return Err(ConfigError::NotEncoderDecoder);
     }
-    keys.never("use_prompt", "false (prompts of MVP are not built)")?;
-    let mut stack = |side: usize, [layers, heads, ffn_dim]: [&'static str; 3]| {
-        let (layers, heads) =
-            (keys.size(layers, class.layers[side])?, keys.size(heads, class.heads)?);
-        Ok::<_, ConfigError>(Stack {
-            embedding_norm: class.embedding_norm[side],
-            final_norm: class.final_norm,
-            ..Stack::new(layers, heads, keys.size(ffn_dim, class.ffn_dim)?)
-        })
-    };
-    let encoder = stack(0, ["encoder_layers", "encoder_attention_heads", "encoder_ffn_dim"])?;
-    let decoder = stack(1, ["decoder_layers", "decoder_attention_heads", "decoder_ffn_dim"])?;
-    let (width, default) = class.width;
-    let d_model = keys.size(width, default)?;
-    let (source_vocab, target_vocab) = vocabularies(&mut keys, family, class.vocab)?;
-    let pad = keys.id("pad_token_id", Some(class.pad))?;
-    const POSITIONS: &str = "max_position_embeddings";
-    let grows = matches!(class.positions, Written::AfterPad | Written::AfterPadSingle);
-    let max_positions = match grows {
-        true => keys.fields.size(POSITIONS, class.max_positions).map(|_| None)?,
-        false => Some(keys.size(POSITIONS, class.max_positions)?),
-    };
-    let positions = match class.positions {
-        Written::HalfSplit => Positions::HalfSplit,
-        Written::Learned(offset) => Positions::Learned { offset },
-        Written::AfterPad => Positions::HalfSplitClosed { offset: keys.after_pad(pad)? },
-        Written::AfterPadSingle => Positions::HalfSplitSingle { offset: keys.after_pad(pad)? },
-    };
-    let activation = keys.activation("activation_function", class.activation)?;
-    let embedding_scale = scale(keys.flag("scale_embedding", class.scale_embedding)?, d_model);
-    let shared = match family {
-        Family::Marian => keys.flag("share_encoder_decoder_embeddings", true)?,
-        _ => true,
-    };
-    let tied = keys.flag("tie_word_embeddings", class.tied)?;
-    let tokens = SpecialTokens {
-        pad,
-        eos: keys.ids("eos_token_id", &[class.eos])?,
-        bos: keys.id("bos_token_id", class.bos)?,
-        decoder_start: keys.id("decoder_start_token_id", class.decoder_start)?,
-        forced_bos: keys.id("forced_bos_token_id", None)?,
-        forced_eos: keys.ids("forced_eos_token_id", class.forced_eos)?,
-        banned: Vec::new(),
-    };
-    Ok(Config {
-        family,
-        d_model,
-        encoder: Stack { max_positions, ..encoder },
-        decoder: Some(Stack { max_positions, ..decoder }),
-        stem: None,
-        source_vocab,
-        target_vocab,
-        norm: class.norm,
-        norm_kind: NormKind::LayerNorm { bias: true },
-        layer_norm_eps: TORCH_EPS,
-        biases: Biases::ALL,
-        activation,
-        gated: false,
-        attention_scale: None,
-        positions,
-        token_types: 0,
-        embedding_scale,
-        logit_scale: 1.0,
-        ties: TiedWeights {
-            // FSMT has one setting for both ties, and its vocabularies may differ.
-            source_target: shared && (family != Family::Fsmt || tied),
-            target_output: tied,
-        },
-        tokens,
-        generation: GenerationDefaults::default(),
-        defaults: keys.absent,
-    })
 }
 
-fn vocabularies(
-    keys: &mut Keys<'_>,
-    family: Family,
-    default: usize,
-) -> Result<(usize, usize), ConfigError> {
-    if family == Family::Fsmt {
-        return Ok((keys.size("src_vocab_size", default)?, keys.size("tgt_vocab_size", default)?));
+/// The configuration with all defaults of its class.
+pub(super) fn defaults(family: Family) -> Config {
+    let class = class(family);
+    let (_, d_model) = class.width;
+    let stack = |side: usize| Stack {
+        embedding_norm: class.embedding_norm[side],
+        final_norm: class.final_norm,
+        max_positions: Some(class.max_positions),
+        ..Stack::new(class.layers[side], class.heads, class.ffn_dim)
+    };
+    Config {
+        family,
+        d_model,
+        encoder: stack(0),
+        decoder: Some(stack(1)),
+        source_vocab: class.vocab,
+        target_vocab: class.vocab,
+        norm: class.norm,
+        layer_norm_eps: TORCH_EPS,
+        activation: class.activation,
+        embedding_scale: scale(class.scale_embedding, d_model),
+        ties: TiedWeights { source_target: true, target_output: class.tied },
+        tokens: SpecialTokens {
+            pad: Some(class.pad),
+            eos: vec![class.eos],
+            bos: class.bos,
+            decoder_start: class.decoder_start,
+            forced_eos: class.forced_eos.to_vec(),
+            ..SpecialTokens::default()
+        },
+        ..Config::base(class.vocab)
     }
-    let source = keys.size("vocab_size", default)?;
-    let target = keys.fields.optional_size("decoder_vocab_size")?;
-    Ok((source, target.filter(|_| family == Family::Marian).unwrap_or(source)))
+}
+
+pub(super) fn keys(keys: &mut Keys<'_>, config: &mut Config) -> Result<(), ConfigError> {
+    let (family, class) = (config.family, class(config.family));
+    keys.encoder_decoder()?;
+    keys.never("use_prompt", "false (prompts of MVP are not built)")?;
+    let Some(decoder) = &mut config.decoder else { return Err(ConfigError::NotEncoderDecoder) };
+    for (stack, [layers, heads, ffn_dim]) in [
+        (&mut config.encoder, ["encoder_layers", "encoder_attention_heads", "encoder_ffn_dim"]),
+        (&mut *decoder, ["decoder_layers", "decoder_attention_heads", "decoder_ffn_dim"]),
+    ] {
+        keys.field(layers, &mut stack.layers)?;
+        keys.field(heads, &mut stack.heads)?;
+        keys.field(ffn_dim, &mut stack.ffn_dim)?;
+    }
+    keys.field(class.width.0, &mut config.d_model)?;
+    if family == Family::Fsmt {
+        keys.field("src_vocab_size", &mut config.source_vocab)?;
+        keys.field("tgt_vocab_size", &mut config.target_vocab)?;
+    } else {
+        keys.field("vocab_size", &mut config.source_vocab)?;
+        let mut target = Some(config.target_vocab).filter(|&n| n != config.source_vocab);
+        keys.optional("decoder_vocab_size", &mut target, &None)?;
+        let target = target.filter(|_| family == Family::Marian);
+        config.target_vocab = target.unwrap_or(config.source_vocab);
+    }
+    let tokens = &mut config.tokens;
+    keys.field("pad_token_id", &mut tokens.pad)?;
+    const POSITIONS: &str = "max_position_embeddings";
+    let mut longest = decoder.max_positions.unwrap_or(class.max_positions);
+    let max_positions = match class.positions {
+        // The table grows on demand.
+        Written::AfterPad | Written::AfterPadSingle => {
+            keys.fixed(POSITIONS, None, |fields| fields.size(POSITIONS, 0).map(drop))?;
+            None
+        }
+        Written::HalfSplit | Written::Learned(_) => {
+            keys.field(POSITIONS, &mut longest)?;
+            Some(longest)
+        }
+    };
+    (config.encoder.max_positions, decoder.max_positions) = (max_positions, max_positions);
+    config.positions = match class.positions {
+        Written::HalfSplit => Positions::HalfSplit,
+        Written::Learned(offset) => Positions::Learned { offset },
+        Written::AfterPad => Positions::HalfSplitClosed { offset: after_pad(tokens.pad)? },
+        Written::AfterPadSingle => Positions::HalfSplitSingle { offset: after_pad(tokens.pad)? },
+    };
+    keys.activation("activation_function", &mut config.activation)?;
+    keys.scale("scale_embedding", &mut config.embedding_scale, config.d_model)?;
+    let ties = &mut config.ties;
+    match family {
+        Family::Marian => {
+            keys.field("share_encoder_decoder_embeddings", &mut ties.source_target)?;
+            keys.field("tie_word_embeddings", &mut ties.target_output)?;
+        }
+        _ => {
+            keys.field("tie_word_embeddings", &mut ties.target_output)?;
+            // FSMT has one setting for both ties, and its vocabularies may differ.
+            ties.source_target = family != Family::Fsmt || ties.target_output;
+        }
+    }
+    keys.ids("eos_token_id", &mut tokens.eos)?;
+    keys.field("bos_token_id", &mut tokens.bos)?;
+    keys.field("decoder_start_token_id", &mut tokens.decoder_start)?;
+    keys.forced_ids(tokens)
 }
 
 /// Generation settings of a class that apply if no file sets them.

@@ -1,11 +1,12 @@
 //! The generation settings of a checkpoint: `generation_config.json`, and the same keys in an older
 //! `config.json`.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::arch::SpecialTokens;
 use super::error::{ConfigError, ids_inside};
 use super::json::{Fields, number, token, wrong};
+use super::keys::{Keys, Setting, decimal, setting};
 use super::transcription::Transcription;
 use crate::search::EarlyStopping;
 
@@ -146,51 +147,34 @@ const UNSUPPORTED: [(&str, f64); 11] = [
 
 impl GenerationDefaults {
     pub(super) fn read(fields: &Fields) -> Result<Self, ConfigError> {
-        let d = Self::default();
-        Ok(Self {
-            max_length: fields.optional_size("max_length")?,
-            max_new_tokens: fields.optional_size("max_new_tokens")?,
-            min_length: fields.size_or_null("min_length", d.min_length)?,
-            min_new_tokens: fields.optional_size("min_new_tokens")?,
-            num_beams: fields.size_or_null("num_beams", d.num_beams)?,
-            num_beam_groups: fields.size_or_null("num_beam_groups", d.num_beam_groups)?,
-            diversity_penalty: fields.number_or_null("diversity_penalty", d.diversity_penalty)?,
-            num_return_sequences: fields
-                .size_or_null("num_return_sequences", d.num_return_sequences)?,
-            length_penalty: fields.number_or_null("length_penalty", d.length_penalty)?,
-            early_stopping: early_stopping(fields)?,
-            do_sample: fields.flag_or_null("do_sample", d.do_sample)?,
-            temperature: fields.number_or_null("temperature", d.temperature)?,
-            top_h: fields.optional_number("top_h")?,
-            top_k: fields.size_or_null("top_k", d.top_k)?,
-            top_p: fields.number_or_null("top_p", d.top_p)?,
-            min_p: fields.optional_number("min_p")?,
-            typical_p: fields.number_or_null("typical_p", d.typical_p)?,
-            epsilon_cutoff: fields.number_or_null("epsilon_cutoff", d.epsilon_cutoff)?,
-            eta_cutoff: fields.number_or_null("eta_cutoff", d.eta_cutoff)?,
-            repetition_penalty: fields
-                .number_or_null("repetition_penalty", d.repetition_penalty)?,
-            encoder_repetition_penalty: fields
-                .number_or_null("encoder_repetition_penalty", d.encoder_repetition_penalty)?,
-            no_repeat_ngram_size: fields
-                .size_or_null("no_repeat_ngram_size", d.no_repeat_ngram_size)?,
-            encoder_no_repeat_ngram_size: fields
-                .size_or_null("encoder_no_repeat_ngram_size", d.encoder_no_repeat_ngram_size)?,
-            bad_words: bad_words(fields)?.into_iter().filter(|words| words.len() > 1).collect(),
-            sequence_bias: sequence_bias(fields)?,
-            suppress_tokens: fields.ids("suppress_tokens", &[])?,
-            begin_suppress_tokens: fields.ids("begin_suppress_tokens", &[])?,
-            exponential_decay_length_penalty: decay(fields)?,
-            remove_invalid_values: fields
-                .flag_or_null("remove_invalid_values", d.remove_invalid_values)?,
-            renormalize_logits: fields.flag_or_null("renormalize_logits", d.renormalize_logits)?,
-            transcription: Transcription::read(fields)?,
-            unsupported: UNSUPPORTED
-                .into_iter()
-                .filter(|&(key, neutral)| fields.get(key).is_some_and(|v| changes(v, neutral)))
-                .map(|(key, _)| key.to_owned())
-                .collect(),
-        })
+        let mut settings = Self::default();
+        settings.keys(&mut Keys::read(fields), &Self::default())?;
+        settings.bad_words = bad_words(fields)?;
+        settings.bad_words.retain(|words| words.len() > 1);
+        let unsupported = UNSUPPORTED
+            .into_iter()
+            .filter(|&(key, neutral)| fields.get(key).is_some_and(|value| changes(value, neutral)));
+        settings.unsupported = unsupported.map(|(key, _)| key.to_owned()).collect();
+        Ok(settings)
+    }
+
+    /// Reads or writes the settings, except [`GenerationDefaults::bad_words`]. A setting that equals `default` is not
+    /// written.
+    pub(super) fn keys(&mut self, keys: &mut Keys<'_>, default: &Self) -> Result<(), ConfigError> {
+        macro_rules! settings {
+            ($($field:ident)*) => {
+                $(keys.optional(stringify!($field), &mut self.$field, &default.$field)?;)*
+            };
+        }
+        settings! {
+            max_length max_new_tokens min_length min_new_tokens num_beams num_beam_groups
+            diversity_penalty num_return_sequences length_penalty early_stopping do_sample
+            temperature top_h top_k top_p min_p typical_p epsilon_cutoff eta_cutoff
+            repetition_penalty encoder_repetition_penalty no_repeat_ngram_size
+            encoder_no_repeat_ngram_size sequence_bias suppress_tokens begin_suppress_tokens
+            exponential_decay_length_penalty remove_invalid_values renormalize_logits
+        }
+        self.transcription.keys(keys, &default.transcription)
     }
 
     pub(super) fn validate(&self, vocabulary: usize) -> Result<(), ConfigError> {
@@ -244,38 +228,53 @@ fn id_list(
     }
 }
 
-fn sequence_bias(fields: &Fields) -> Result<Vec<(Vec<u32>, f32)>, ConfigError> {
-    const KEY: &str = "sequence_bias";
-    const EXPECTED: &str = "a list of pairs of a list of token ids and a number";
-    let pair = |value: &Value| match value.as_array().map(Vec::as_slice) {
-        Some([ids, bias]) => Ok((id_list(KEY, EXPECTED, ids)?, number(KEY, bias)?)),
-        _ => Err(wrong(KEY, EXPECTED, value)),
-    };
-    fields.list(KEY, EXPECTED)?.iter().map(pair).collect()
-}
+setting!(
+    Vec<(Vec<u32>, f32)>,
+    |list, fields, key| {
+        const EXPECTED: &str = "a list of pairs of a list of token ids and a number";
+        let pair = |value: &Value| match value.as_array().map(Vec::as_slice) {
+            Some([ids, bias]) => Ok((id_list(key, EXPECTED, ids)?, number(key, bias)?)),
+            _ => Err(wrong(key, EXPECTED, value)),
+        };
+        fields.list(key, EXPECTED)?.iter().map(pair).collect()
+    },
+    list.iter().map(|(ids, bias)| json!([ids, decimal(*bias)])).collect(),
+    None
+);
 
-fn early_stopping(fields: &Fields) -> Result<EarlyStopping, ConfigError> {
-    match fields.get("early_stopping") {
+setting!(
+    EarlyStopping,
+    |stopping, fields, key| match fields.get(key) {
         None | Some(Value::Null | Value::Bool(false)) => Ok(EarlyStopping::Heuristic),
         Some(Value::Bool(true)) => Ok(EarlyStopping::WhenFull),
         Some(Value::String(text)) if text == "never" => Ok(EarlyStopping::Never),
-        Some(other) => Err(wrong("early_stopping", "true, false or \"never\"", other)),
-    }
-}
+        Some(other) => Err(wrong(key, "true, false or \"never\"", other)),
+    },
+    match stopping {
+        EarlyStopping::WhenFull => true.into(),
+        EarlyStopping::Never => "never".into(),
+        EarlyStopping::Heuristic => false.into(),
+    },
+    None
+);
 
-fn decay(fields: &Fields) -> Result<Option<(usize, f32)>, ConfigError> {
-    const KEY: &str = "exponential_decay_length_penalty";
-    const EXPECTED: &str = "a pair of a length and a factor";
-    let list = fields.list(KEY, EXPECTED)?;
-    match list {
-        [] => Ok(None),
-        [start, factor] => {
-            let from = start.as_u64().and_then(|n| usize::try_from(n).ok());
-            Ok(Some((from.ok_or_else(|| wrong(KEY, EXPECTED, start))?, number(KEY, factor)?)))
+setting!(
+    Option<(usize, f32)>,
+    |pair, fields, key| {
+        const EXPECTED: &str = "a pair of a length and a factor";
+        let list = fields.list(key, EXPECTED)?;
+        match list {
+            [] => Ok(None),
+            [start, factor] => {
+                let from = start.as_u64().and_then(|n| usize::try_from(n).ok());
+                Ok(Some((from.ok_or_else(|| wrong(key, EXPECTED, start))?, number(key, factor)?)))
+            }
+            _ => Err(wrong(key, EXPECTED, &Value::Array(list.to_vec()))),
         }
-        _ => Err(wrong(KEY, EXPECTED, &Value::Array(list.to_vec()))),
-    }
-}
+    },
+    pair.map(|(start, factor)| json!([start, decimal(factor)])).into(),
+    None
+);
 
 fn changes(value: &Value, neutral: f64) -> bool {
     match value {

@@ -6,14 +6,15 @@ use super::json::{Fields, short};
 use super::keys::Keys;
 use super::unsupported::reason;
 use super::{
-    Config, ConfigError, Defaulted, Family, GenerationDefaults, encoders, fairseq, generation, t5,
-    torch, whisper,
+    Config, ConfigError, Defaulted, Family, GenerationDefaults, encoders, fairseq, generation,
+    plain, t5, torch, whisper,
 };
+use serde_json::Value;
 
 impl Config {
     /// Reads the text of a `config.json` whose `model_type` is one of [`Family::ALL`]: encoder-decoders (`m2m_100`
     /// is M2M100 and NLLB, `t5` also FLAN-T5 and MADLAD-400), encoder-only models (`bert` is most of MiniLM, E5,
-    /// BGE and GTE), or `nn_transformer`. For a `t5` whose `architectures` name an encoder, only the encoder is
+    /// BGE and GTE), or `nn_transformer`; or `plain`, as [`Config::to_json`] writes it. For a `t5` whose `architectures` name an encoder, only the encoder is
     /// used.
     ///
     /// This crate defines `nn_transformer`, for state dicts of `torch.nn.Transformer`, which have no configuration.
@@ -49,7 +50,8 @@ impl Config {
         let fields = Fields::parse(json)?;
         let found =
             fields.text("model_type")?.ok_or(ConfigError::MissingKey { key: "model_type" })?;
-        let family = Family::ALL.into_iter().find(|family| family.model_type() == found);
+        let families = Family::ALL.into_iter().chain([Family::Plain]);
+        let family = families.into_iter().find(|family| family.model_type() == found);
         let Some(family) = family else {
             let (reason, found) = (reason(found), short(found));
             return Err(match reason {
@@ -58,22 +60,12 @@ impl Config {
             });
         };
         quantized(&fields)?;
-        let keys = Keys { fields: &fields, absent: Vec::new() };
-        let mut config = match family {
-            Family::NnTransformer => torch::nn_transformer(keys)?,
-            Family::Bert
-            | Family::Roberta
-            | Family::XlmRoberta
-            | Family::Camembert
-            | Family::DistilBert
-            | Family::MpNet => encoders::read(keys, family)?,
-            Family::Whisper => whisper::read(keys)?,
-            Family::T5 | Family::Mt5 | Family::Umt5 => t5::read(keys, family)?,
-            _ => fairseq::read(keys, family)?,
-        };
+        let mut keys = Keys::read(&fields);
+        let mut config = Self::class_defaults(family);
+        config.architecture(&mut keys)?;
+        config.defaults = keys.absent;
         config.set_generation(&fields)?;
-        fairseq::class_generation(&fields, &mut config);
-        whisper::class_generation(&fields, &mut config);
+        config.class_generation(&fields);
         // Early files request the forced first token with this key, which generation_config.json does not have.
         if fields.flag_or_null("force_bos_token_to_be_generated", false)?
             && config.decoder.is_some()
@@ -82,6 +74,110 @@ impl Config {
         }
         config.validate()?;
         Ok(config)
+    }
+
+    /// The text of a `config.json` from which [`Config::from_hugging_face`] reads this configuration again, with the
+    /// keys of transformers. It contains the token ids, and the generation settings that differ from the defaults, but
+    /// not [`GenerationDefaults::unsupported`]. For the families of T5 it does not contain the
+    /// [ties](Config::ties), which follow from the tensors.
+    ///
+    /// # Errors
+    /// All errors of [`Config::validate`]; the `config.json` of the family has no key for a field, or the field has
+    /// another value in every model of the family ([`NotInFamily`](ConfigError::NotInFamily)).
+    ///
+    /// ```
+    /// use simdformer::config::{Config, Dimensions, Family, NormPlacement};
+    ///
+    /// let small = Dimensions { d_model: 64, heads: 4, layers: 2, ffn_dim: 256, vocabulary: 1000 };
+    /// let config = Config { norm: NormPlacement::Pre, ..Config::transformer(small) };
+    /// assert_eq!(Config::from_hugging_face(&config.to_json()?)?, config);
+    /// // Marian's models have their norms after each block, and its config.json cannot say otherwise.
+    /// assert!(Config { family: Family::Marian, ..config }.to_json().is_err());
+    /// # Ok::<(), simdformer::config::ConfigError>(())
+    /// ```
+    pub fn to_json(&self) -> Result<String, ConfigError> {
+        self.validate()?;
+        let mut keys = Keys::write();
+        keys.field("model_type", &mut self.family.model_type().to_owned())?;
+        self.clone().architecture(&mut keys)?;
+        // A setting is written if it differs from what the family has without it.
+        let mut class = Self { generation: GenerationDefaults::default(), ..self.clone() };
+        class.class_generation(&Fields::default());
+        self.generation.clone().keys(&mut keys, &class.generation)?;
+        let banned = self.tokens.banned.iter().map(|&id| vec![id]);
+        let bad_words: Vec<Vec<u32>> = banned.chain(self.generation.bad_words.clone()).collect();
+        if !bad_words.is_empty() {
+            keys.written.insert("bad_words_ids".to_owned(), bad_words.into());
+        }
+        let text = format!("{:#}\n", Value::Object(keys.written));
+        match self.difference(&Self::from_hugging_face(&text)?) {
+            None => Ok(text),
+            Some(part) => Err(ConfigError::NotInFamily { family: self.family, part }),
+        }
+    }
+
+    /// The first field in which the configuration differs from `read`, which was read from its text.
+    fn difference(&self, read: &Self) -> Option<&'static str> {
+        let generation = GenerationDefaults {
+            unsupported: self.generation.unsupported.clone(),
+            ..read.generation.clone()
+        };
+        let tied = |claimed: bool, tied: bool| claimed || !tied;
+        [
+            ("this width", self.d_model == read.d_model),
+            ("this encoder", self.encoder == read.encoder),
+            ("this decoder", self.decoder == read.decoder),
+            ("these convolutions", self.stem == read.stem),
+            ("this source vocabulary", self.source_vocab == read.source_vocab),
+            ("this target vocabulary", self.target_vocab == read.target_vocab),
+            ("norms at these places", self.norm == read.norm),
+            ("this kind of norm", self.norm_kind == read.norm_kind),
+            ("this epsilon", self.layer_norm_eps == read.layer_norm_eps),
+            ("these biases", self.biases == read.biases),
+            ("this activation", self.activation == read.activation),
+            ("this choice of a gate", self.gated == read.gated),
+            ("this attention scale", self.attention_scale == read.attention_scale),
+            ("these positions", self.positions == read.positions),
+            ("these token types", self.token_types == read.token_types),
+            ("this embedding scale", self.embedding_scale == read.embedding_scale),
+            ("this logit scale", self.logit_scale == read.logit_scale),
+            ("these tied embeddings", tied(read.ties.source_target, self.ties.source_target)),
+            ("this tied output", tied(read.ties.target_output, self.ties.target_output)),
+            ("these token ids", self.tokens == read.tokens),
+            ("these generation settings", self.generation == generation),
+        ]
+        .into_iter()
+        .find_map(|(part, same)| (!same).then_some(part))
+    }
+
+    /// The configuration with the defaults of the class of transformers.
+    fn class_defaults(family: Family) -> Self {
+        match family {
+            Family::Plain => Self::base(0),
+            Family::NnTransformer => torch::defaults(),
+            Family::Whisper => whisper::defaults(),
+            Family::T5 | Family::Mt5 | Family::Umt5 => t5::defaults(family),
+            family if family.named().decoder => fairseq::defaults(family),
+            family => encoders::defaults(family),
+        }
+    }
+
+    /// Reads or writes the keys of the architecture and of the token ids.
+    fn architecture(&mut self, keys: &mut Keys<'_>) -> Result<(), ConfigError> {
+        match self.family {
+            Family::Plain => plain::keys(keys, self),
+            Family::NnTransformer => torch::keys(keys, self),
+            Family::Whisper => whisper::keys(keys, self),
+            Family::T5 | Family::Mt5 | Family::Umt5 => t5::keys(keys, self),
+            family if family.named().decoder => fairseq::keys(keys, self),
+            _ => encoders::keys(keys, self),
+        }
+    }
+
+    /// Sets the generation settings of the family that a file does not contain.
+    fn class_generation(&mut self, fields: &Fields) {
+        fairseq::class_generation(fields, self);
+        whisper::class_generation(fields, self);
     }
 
     /// Reads the text of a `generation_config.json`, which replaces every generation setting read before.

@@ -40,7 +40,7 @@ fn values(json: &str) -> usize {
 }
 
 /// A JSON object whose keys are distinct.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Fields(BTreeMap<String, Value>);
 
 /// Collects the object and records the first duplicate key.
@@ -105,7 +105,7 @@ impl Fields {
     }
 
     /// The value of `key` if it exists and is not `null`.
-    fn present(&self, key: &str) -> Option<&Value> {
+    pub(super) fn present(&self, key: &str) -> Option<&Value> {
         self.get(key).filter(|value| !value.is_null())
     }
 
@@ -116,19 +116,6 @@ impl Fields {
     /// A missing key and `null` both give `None`.
     pub(super) fn optional_size(&self, key: &'static str) -> Result<Option<usize>, ConfigError> {
         self.present(key).map(|value| size(key, value)).transpose()
-    }
-
-    pub(super) fn required_size(&self, key: &'static str) -> Result<usize, ConfigError> {
-        self.get(key).map_or(Err(ConfigError::MissingKey { key }), |value| size(key, value))
-    }
-
-    /// As [`Self::size`], but `null` also gives the default, as in generation settings.
-    pub(super) fn size_or_null(
-        &self,
-        key: &'static str,
-        default: usize,
-    ) -> Result<usize, ConfigError> {
-        Ok(self.optional_size(key)?.unwrap_or(default))
     }
 
     pub(super) fn flag(&self, key: &'static str, default: bool) -> Result<bool, ConfigError> {

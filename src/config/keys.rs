@@ -1,101 +1,274 @@
-//! The architecture keys of a `config.json`, and the defaults for missing keys.
+//! The keys of a `config.json`: one list for each class of transformers, read and written by the same code.
+//!
+//! A list is a function over a [`Config`](super::Config) that has the defaults of its class, or that is written. It
+//! calls [`Keys::field`] for each key. [`Keys`] then replaces the value by that of the file, or writes the value.
 
+use super::arch::ACTIVATIONS;
+use super::arch::SpecialTokens;
+use super::defaults::Defaulted;
+use super::error::ConfigError;
 use super::json::{Fields, short};
-use super::{Activation, ConfigError, Defaulted, activation_from_name};
-use core::fmt::Display;
+use serde_json::{Map, Value};
+use simdformer_kernels::Activation;
 
 /// PyTorch's LayerNorm default, which the configurations of most families cannot change.
 pub(super) const TORCH_EPS: f32 = 1e-5;
 
-/// The architecture keys, and the list of missing ones.
+/// A pass over the keys of a `config.json`.
 pub(super) struct Keys<'f> {
-    pub(super) fields: &'f Fields,
+    /// The file to read; `None` in a pass that writes.
+    fields: Option<&'f Fields>,
+    /// The keys that the file lacks.
     pub(super) absent: Vec<Defaulted>,
+    /// The keys that were written.
+    pub(super) written: Map<String, Value>,
 }
 
-impl Keys<'_> {
-    /// Records `value` as the default used for `key` if the key is missing.
-    pub(super) fn taken(&mut self, key: &'static str, value: impl Display) {
-        if self.fields.get(key).is_none() {
-            self.absent.push(Defaulted { key, value: value.to_string() });
-        }
+/// A value of a key.
+pub(super) trait Setting: Clone + PartialEq {
+    /// The value of `key`; `self` is the value of a missing key.
+    fn read(&self, fields: &Fields, key: &'static str) -> Result<Self, ConfigError>;
+
+    fn write(&self) -> Value;
+
+    /// The value of a missing key for [`Defaulted`]; `None` if a missing key means that there is no value.
+    fn shown(&self) -> Option<String>;
+}
+
+impl<'f> Keys<'f> {
+    pub(super) fn read(fields: &'f Fields) -> Self {
+        Self { fields: Some(fields), absent: Vec::new(), written: Map::new() }
     }
 
-    pub(super) fn size(&mut self, key: &'static str, default: usize) -> Result<usize, ConfigError> {
-        self.taken(key, default);
-        self.fields.size(key, default)
+    pub(super) fn write() -> Self {
+        Self { fields: None, absent: Vec::new(), written: Map::new() }
     }
 
-    pub(super) fn flag(&mut self, key: &'static str, default: bool) -> Result<bool, ConfigError> {
-        self.taken(key, default);
-        self.fields.flag(key, default)
-    }
-
-    pub(super) fn number(&mut self, key: &'static str, default: f32) -> Result<f32, ConfigError> {
-        self.taken(key, default);
-        self.fields.number_or_null(key, default)
-    }
-
-    pub(super) fn text(
+    /// Reads or writes `key`. The value of a missing key is recorded as a default.
+    pub(super) fn field<T: Setting>(
         &mut self,
         key: &'static str,
-        default: &'static str,
-    ) -> Result<&str, ConfigError> {
-        self.taken(key, default);
-        Ok(self.fields.text(key)?.unwrap_or(default))
-    }
-
-    /// A default of `None` is not recorded.
-    pub(super) fn id(
-        &mut self,
-        key: &'static str,
-        default: Option<u32>,
-    ) -> Result<Option<u32>, ConfigError> {
-        default.into_iter().for_each(|id| self.taken(key, id));
-        self.fields.id(key, default)
-    }
-
-    /// `default` has at most one id; an empty default is not recorded.
-    pub(super) fn ids(
-        &mut self,
-        key: &'static str,
-        default: &[u32],
-    ) -> Result<Vec<u32>, ConfigError> {
-        default.iter().for_each(|id| self.taken(key, id));
-        self.fields.ids(key, default)
-    }
-
-    /// Returns an error if the flag `key` requests an unsupported feature.
-    pub(super) fn never(
-        &self,
-        key: &'static str,
-        expected: &'static str,
+        value: &mut T,
     ) -> Result<(), ConfigError> {
-        match self.fields.flag_or_null(key, false)? {
-            false => Ok(()),
-            true => Err(ConfigError::WrongType { key, expected, found: "true".to_owned() }),
+        let Some(fields) = self.fields else {
+            self.written.insert(key.to_owned(), value.write());
+            return Ok(());
+        };
+        if fields.get(key).is_none() {
+            self.absent.extend(value.shown().map(|value| Defaulted { key, value }));
+        }
+        *value = value.read(fields, key)?;
+        Ok(())
+    }
+
+    /// As [`Keys::field`], for a key whose absence, or `null`, means `default`: no default is recorded, and a value
+    /// that equals it is not written.
+    pub(super) fn optional<T: Setting>(
+        &mut self,
+        key: &'static str,
+        value: &mut T,
+        default: &T,
+    ) -> Result<(), ConfigError> {
+        match self.fields {
+            None if value == default => {}
+            None => drop(self.written.insert(key.to_owned(), value.write())),
+            Some(fields) if fields.present(key).is_none() => value.clone_from(default),
+            Some(fields) => *value = default.read(fields, key)?,
+        }
+        Ok(())
+    }
+
+    /// As [`Keys::field`]; a missing key is an error.
+    pub(super) fn required<T: Setting>(
+        &mut self,
+        key: &'static str,
+        value: &mut T,
+    ) -> Result<(), ConfigError> {
+        match self.fields {
+            Some(fields) if fields.get(key).is_none() => Err(ConfigError::MissingKey { key }),
+            _ => self.field(key, value),
         }
     }
 
-    /// The first position: the pad id plus one.
-    pub(super) fn after_pad(&self, pad: Option<u32>) -> Result<usize, ConfigError> {
-        let pad = pad.ok_or_else(|| ConfigError::WrongType {
-            key: "pad_token_id",
-            expected: "a token id (positions are counted from it)",
-            found: "null".to_owned(),
-        })?;
-        Ok(pad as usize + 1)
+    /// Reads a text and converts it, or writes the text of `value`; see [`Keys::field`].
+    pub(super) fn text<T: PartialEq>(
+        &mut self,
+        key: &'static str,
+        value: &mut T,
+        name: impl Fn(&T) -> String,
+        parse: impl Fn(&str) -> Result<T, ConfigError>,
+    ) -> Result<(), ConfigError> {
+        let mut text = name(value);
+        self.field(key, &mut text)?;
+        *value = parse(&text)?;
+        Ok(())
+    }
+
+    /// Reads or writes one of `names`, each with its value; the first of several names of a value is written.
+    pub(super) fn choice<T: Copy + PartialEq>(
+        &mut self,
+        key: &'static str,
+        value: &mut T,
+        names: &[(&'static str, T)],
+        unknown: impl Fn(&str) -> ConfigError,
+    ) -> Result<(), ConfigError> {
+        let name = |value: &T| {
+            let found = names.iter().find(|(_, named)| named == value);
+            found.map_or("", |(name, _)| name).to_owned()
+        };
+        let parse = |text: &str| {
+            let found = names.iter().find(|(name, _)| *name == text);
+            found.map(|&(_, value)| value).ok_or_else(|| unknown(text))
+        };
+        self.text(key, value, name, parse)
     }
 
     pub(super) fn activation(
         &mut self,
         key: &'static str,
-        default: &'static str,
-    ) -> Result<Activation, ConfigError> {
-        let name = self.text(key, default)?;
-        activation_from_name(name)
-            .ok_or_else(|| ConfigError::UnknownActivation { found: short(name) })
+        value: &mut Activation,
+    ) -> Result<(), ConfigError> {
+        let unknown = |name: &str| ConfigError::UnknownActivation { found: short(name) };
+        self.choice(key, value, &ACTIVATIONS, unknown)
     }
+
+    /// The flag of an embedding scale: 1, or the square root of `d_model`.
+    pub(super) fn scale(
+        &mut self,
+        key: &'static str,
+        value: &mut f32,
+        d_model: usize,
+    ) -> Result<(), ConfigError> {
+        let mut scaled = *value != 1.0;
+        self.field(key, &mut scaled)?;
+        *value = scale(scaled, d_model);
+        Ok(())
+    }
+
+    /// Writes a fixed value, or checks the value of the file with `check`.
+    pub(super) fn fixed(
+        &mut self,
+        key: &'static str,
+        value: Option<Value>,
+        check: impl FnOnce(&Fields) -> Result<(), ConfigError>,
+    ) -> Result<(), ConfigError> {
+        match (self.fields, value) {
+            (Some(fields), _) => check(fields)?,
+            (None, Some(value)) => drop(self.written.insert(key.to_owned(), value)),
+            (None, None) => {}
+        }
+        Ok(())
+    }
+
+    /// An encoder-decoder: `is_encoder_decoder` is not false.
+    pub(super) fn encoder_decoder(&mut self) -> Result<(), ConfigError> {
+        const KEY: &str = "is_encoder_decoder";
+        self.fixed(KEY, Some(true.into()), |fields| match fields.flag(KEY, true)? {
+            true => Ok(()),
+            false => Err(ConfigError::NotEncoderDecoder),
+        })
+    }
+
+    /// An error if the flag `key` requests an unsupported feature.
+    pub(super) fn never(
+        &mut self,
+        key: &'static str,
+        expected: &'static str,
+    ) -> Result<(), ConfigError> {
+        self.fixed(key, None, |fields| match fields.flag_or_null(key, false)? {
+            false => Ok(()),
+            true => Err(ConfigError::WrongType { key, expected, found: "true".to_owned() }),
+        })
+    }
+
+    /// One id, a list of ids, or `null` for none.
+    pub(super) fn ids(
+        &mut self,
+        key: &'static str,
+        value: &mut Vec<u32>,
+    ) -> Result<(), ConfigError> {
+        self.field(key, value)?;
+        if let (&mut [id], Some(written)) = (&mut value[..], self.written.get_mut(key)) {
+            *written = id.into();
+        }
+        Ok(())
+    }
+
+    /// The ids that a class never has by default.
+    pub(super) fn forced_ids(&mut self, tokens: &mut SpecialTokens) -> Result<(), ConfigError> {
+        self.field("forced_bos_token_id", &mut tokens.forced_bos)?;
+        self.ids("forced_eos_token_id", &mut tokens.forced_eos)
+    }
+
+    /// Whether this pass reads a file.
+    pub(super) fn reads(&self) -> bool {
+        self.fields.is_some()
+    }
+}
+
+/// Implements [`Setting`]: how a value is read, how it is written, and how a default is shown.
+macro_rules! setting {
+    ($type:ty, |$value:ident, $fields:ident, $key:ident| $read:expr, $write:expr, $shown:expr) => {
+        impl Setting for $type {
+            fn read(&self, $fields: &Fields, $key: &'static str) -> Result<Self, ConfigError> {
+                let $value = self;
+                let _ = $value;
+                $read
+            }
+
+            fn write(&self) -> Value {
+                let $value = self;
+                $write
+            }
+
+            fn shown(&self) -> Option<String> {
+                let $value = self;
+                let _ = $value;
+                $shown
+            }
+        }
+    };
+}
+pub(super) use setting;
+
+setting!(usize, |x, fields, key| fields.size(key, *x), (*x).into(), Some(x.to_string()));
+setting!(bool, |x, fields, key| fields.flag(key, *x), (*x).into(), Some(x.to_string()));
+setting!(f32, |x, fields, key| fields.number_or_null(key, *x), decimal(*x), Some(x.to_string()));
+setting!(Option<usize>, |x, fields, key| fields.optional_size(key), (*x).into(), None);
+setting!(Option<f32>, |x, fields, key| fields.optional_number(key), x.map(decimal).into(), None);
+setting!(Option<u32>, |x, fields, key| fields.id(key, *x), (*x).into(), x.map(|id| id.to_string()));
+setting!(
+    Vec<u32>,
+    |x, fields, key| fields.ids(key, x),
+    x.clone().into(),
+    x.first().map(u32::to_string)
+);
+setting!(
+    String,
+    |x, fields, key| Ok(fields.text(key)?.unwrap_or(x).to_owned()),
+    x.clone().into(),
+    Some(x.clone())
+);
+setting!(
+    Option<String>,
+    |x, fields, key| Ok(fields.text(key)?.map(str::to_owned)),
+    x.clone().into(),
+    None
+);
+
+/// The shortest decimal number that is read as `x`.
+pub(super) fn decimal(x: f32) -> Value {
+    x.to_string().parse::<f64>().unwrap_or(f64::from(x)).into()
+}
+
+/// The first position: the pad id plus one.
+pub(super) fn after_pad(pad: Option<u32>) -> Result<usize, ConfigError> {
+    let pad = pad.ok_or_else(|| ConfigError::WrongType {
+        key: "pad_token_id",
+        expected: "a token id (positions are counted from it)",
+        found: "null".to_owned(),
+    })?;
+    Ok(pad as usize + 1)
 }
 
 /// The square root is computed in double precision and rounded once, as in the libraries.

@@ -18,6 +18,7 @@ mod generation;
 mod hugging_face;
 mod json;
 mod keys;
+mod plain;
 mod presets;
 mod relative;
 mod t5;

@@ -1,91 +1,107 @@
 //! T5 and its descendants: no bias, positions only in the attention scores, RMSNorm.
 
+use super::arch::ACTIVATIONS;
 use super::json::short;
 use super::keys::Keys;
 use super::{
-    Activation, Biases, Config, ConfigError, Family, GenerationDefaults, NormKind, NormPlacement,
-    Positions, RelativeBias, SpecialTokens, Stack, TiedWeights, activation_from_name,
+    Activation, Biases, Config, ConfigError, Family, NormKind, NormPlacement, Positions,
+    RelativeBias, SpecialTokens, Stack, TiedWeights, activation_from_name,
 };
 
-pub(super) fn read(mut keys: Keys<'_>, family: Family) -> Result<Config, ConfigError> {
+/// The configuration with all defaults of its class.
+pub(super) fn defaults(family: Family) -> Config {
     let first = family == Family::T5;
-    let d_model = keys.size("d_model", 512)?;
-    let head_dim = Some(keys.size("d_kv", 64)?);
-    let ffn_dim = keys.size("d_ff", if first { 2048 } else { 1024 })?;
-    let layers = keys.size("num_layers", if first { 6 } else { 8 })?;
-    let decoder_layers = keys.fields.optional_size("num_decoder_layers")?.unwrap_or(layers);
-    let heads = keys.size("num_heads", if first { 8 } else { 6 })?;
-    let vocab = keys.size("vocab_size", if first { 32_128 } else { 250_112 })?;
-    let relative_bias = Some(RelativeBias {
-        buckets: keys.size("relative_attention_num_buckets", 32)?,
-        max_distance: keys.size("relative_attention_max_distance", 128)?,
-        per_layer: family == Family::Umt5,
-    });
-    let stack = |layers| Stack {
-        head_dim,
+    let (vocab, layers, heads, ffn_dim) =
+        if first { (32_128, 6, 8, 2048) } else { (250_112, 8, 6, 1024) };
+    let per_layer = family == Family::Umt5;
+    let stack = Stack {
+        head_dim: Some(64),
         final_norm: true,
-        relative_bias,
+        relative_bias: Some(RelativeBias { buckets: 32, max_distance: 128, per_layer }),
         ..Stack::new(layers, heads, ffn_dim)
     };
-    let encoder_only = keys
-        .fields
-        .list("architectures", "a list of names")?
-        .iter()
-        .any(|name| name.as_str().is_some_and(|name| name.ends_with("EncoderModel")));
-    if !encoder_only && !keys.fields.flag("is_encoder_decoder", true)? {
-        return Err(ConfigError::NotEncoderDecoder);
-    }
-    let (activation, gated) = feed_forward(&mut keys, first)?;
-    let tied = keys.fields.flag_or_null("tie_word_embeddings", true)?;
-    // The first T5 scales the hidden states, and its tie indicates this; files from version 5 on have a separate
-    // key. Later models of the same type do not scale, nor do the published mT5 and UMT5.
-    let scaled = first && keys.fields.flag_or_null("scale_decoder_outputs", tied)?;
-    let start = match family {
-        Family::T5 => None,
-        _ => Some(0),
-    };
-    let decoder_start = keys.id("decoder_start_token_id", start)?;
-    if decoder_start.is_none() && !encoder_only {
-        return Err(ConfigError::MissingKey { key: "decoder_start_token_id" });
-    }
-    Ok(Config {
+    Config {
         family,
-        d_model,
-        encoder: stack(layers),
-        decoder: (!encoder_only).then(|| stack(decoder_layers)),
-        stem: None,
-        source_vocab: vocab,
-        target_vocab: vocab,
+        encoder: stack,
+        decoder: Some(stack),
         norm: NormPlacement::Pre,
         norm_kind: NormKind::RmsNorm,
-        layer_norm_eps: keys.number("layer_norm_epsilon", 1e-6)?,
+        layer_norm_eps: 1e-6,
         biases: Biases::NONE,
-        activation,
-        gated,
+        activation: if first { Activation::Relu } else { Activation::GeluTanh },
+        gated: !first,
         attention_scale: Some(1.0),
         positions: Positions::None,
-        token_types: 0,
         embedding_scale: 1.0,
-        logit_scale: if scaled { (1.0 / (d_model as f64).sqrt()) as f32 } else { 1.0 },
-        // If the checkpoint contains both matrices, their numbers decide.
-        ties: TiedWeights { source_target: true, target_output: true },
         tokens: SpecialTokens {
-            pad: keys.id("pad_token_id", Some(0))?,
-            eos: keys.ids("eos_token_id", &[1])?,
-            bos: keys.id("bos_token_id", None)?,
-            decoder_start,
-            forced_bos: keys.id("forced_bos_token_id", None)?,
-            forced_eos: keys.ids("forced_eos_token_id", &[])?,
-            banned: Vec::new(),
+            pad: Some(0),
+            eos: vec![1],
+            decoder_start: if first { None } else { Some(0) },
+            ..SpecialTokens::default()
         },
-        generation: GenerationDefaults::default(),
-        defaults: keys.absent,
-    })
+        ..Config::base(vocab)
+    }
+}
+
+pub(super) fn keys(keys: &mut Keys<'_>, config: &mut Config) -> Result<(), ConfigError> {
+    let first = config.family == Family::T5;
+    let stack = &mut config.encoder;
+    let mut head_dim = stack.head_dim.unwrap_or(config.d_model / stack.heads.max(1));
+    keys.field("d_model", &mut config.d_model)?;
+    keys.field("d_kv", &mut head_dim)?;
+    stack.head_dim = Some(head_dim);
+    keys.field("d_ff", &mut stack.ffn_dim)?;
+    keys.field("num_layers", &mut stack.layers)?;
+    let mut decoder_layers = config.decoder.map_or(stack.layers, |decoder| decoder.layers);
+    keys.optional("num_decoder_layers", &mut decoder_layers, &stack.layers)?;
+    keys.field("num_heads", &mut stack.heads)?;
+    keys.field("vocab_size", &mut config.target_vocab)?;
+    config.source_vocab = config.target_vocab;
+    if let Some(bias) = &mut stack.relative_bias {
+        keys.field("relative_attention_num_buckets", &mut bias.buckets)?;
+        keys.field("relative_attention_max_distance", &mut bias.max_distance)?;
+    }
+    const CLASSES: &str = "architectures";
+    let mut encoder_only = config.decoder.is_none();
+    let class = encoder_only.then(|| vec!["T5EncoderModel"].into());
+    keys.fixed(CLASSES, class, |fields| {
+        let names =
+            fields.list(CLASSES, "a list of names")?.iter().filter_map(|name| name.as_str());
+        encoder_only = names.into_iter().any(|name| name.ends_with("EncoderModel"));
+        Ok(())
+    })?;
+    if !encoder_only {
+        keys.encoder_decoder()?;
+    }
+    config.decoder = (!encoder_only).then_some(Stack { layers: decoder_layers, ..*stack });
+    let mut feed_forward = (config.activation, config.gated);
+    keys.text("feed_forward_proj", &mut feed_forward, feed_forward_name, feed_forward_from_name)?;
+    (config.activation, config.gated) = feed_forward;
+    let mut tied = config.ties.target_output;
+    keys.optional("tie_word_embeddings", &mut tied, &true)?;
+    // The first T5 scales the hidden states, and its tie indicates this; files from version 5 on have a separate
+    // key. Later models of the same type do not scale, nor do the published mT5 and UMT5.
+    let mut scaled = config.logit_scale != 1.0;
+    if first {
+        keys.optional("scale_decoder_outputs", &mut scaled, &tied)?;
+    }
+    config.logit_scale = if scaled { (1.0 / (config.d_model as f64).sqrt()) as f32 } else { 1.0 };
+    // If the checkpoint contains both matrices, their numbers decide.
+    config.ties = TiedWeights { source_target: true, target_output: true };
+    let tokens = &mut config.tokens;
+    keys.field("decoder_start_token_id", &mut tokens.decoder_start)?;
+    if tokens.decoder_start.is_none() && !encoder_only {
+        return Err(ConfigError::MissingKey { key: "decoder_start_token_id" });
+    }
+    keys.field("layer_norm_epsilon", &mut config.layer_norm_eps)?;
+    keys.field("pad_token_id", &mut tokens.pad)?;
+    keys.ids("eos_token_id", &mut tokens.eos)?;
+    keys.field("bos_token_id", &mut tokens.bos)?;
+    keys.forced_ids(tokens)
 }
 
 /// `feed_forward_proj`: the activation, and whether there is a gate.
-fn feed_forward(keys: &mut Keys<'_>, first: bool) -> Result<(Activation, bool), ConfigError> {
-    let text = keys.text("feed_forward_proj", if first { "relu" } else { "gated-gelu" })?;
+fn feed_forward_from_name(text: &str) -> Result<(Activation, bool), ConfigError> {
     let (name, gated) = match text.strip_prefix("gated-") {
         // The only name whose meaning differs.
         Some("gelu") => ("gelu_new", true),
@@ -95,4 +111,15 @@ fn feed_forward(keys: &mut Keys<'_>, first: bool) -> Result<(Activation, bool), 
     let activation = activation_from_name(name);
     let found = || ConfigError::UnknownActivation { found: short(text) };
     Ok((activation.ok_or_else(found)?, gated))
+}
+
+fn feed_forward_name(&(activation, gated): &(Activation, bool)) -> String {
+    let known = ACTIVATIONS.into_iter().find(|&(_, known)| known == activation);
+    let name = known.map_or("", |(name, _)| name);
+    match (name, gated) {
+        (name, false) => name.to_owned(),
+        ("gelu_new", true) => "gated-gelu".to_owned(),
+        ("gelu", true) => "gated-gelu_python".to_owned(),
+        (name, true) => format!("gated-{name}"),
+    }
 }

@@ -2,69 +2,53 @@
 //! them.
 
 use super::json::short;
-use super::keys::{Keys, TORCH_EPS, scale};
-use super::{
-    Biases, Config, ConfigError, Family, GenerationDefaults, NormKind, NormPlacement, Positions,
-    SpecialTokens, Stack, TiedWeights,
-};
+use super::keys::Keys;
+use super::{Config, ConfigError, Family, NormPlacement, Positions, Stack, TiedWeights};
 
-pub(super) fn nn_transformer(mut keys: Keys<'_>) -> Result<Config, ConfigError> {
-    let fields = keys.fields;
-    if !fields.flag("is_encoder_decoder", true)? {
-        return Err(ConfigError::NotEncoderDecoder);
-    }
-    let d_model = fields.required_size("d_model")?;
-    let heads = fields.required_size("nhead")?;
-    let ffn_dim = fields.required_size("dim_feedforward")?;
-    let max_positions = fields.optional_size("max_position_embeddings")?;
-    let stack = |layers| {
-        let layers = fields.required_size(layers)?;
-        // The library adds a norm after the last layer even in a post-norm model.
-        Ok(Stack { final_norm: true, max_positions, ..Stack::new(layers, heads, ffn_dim) })
-    };
-    let bos = fields.id("bos_token_id", None)?;
-    let positions = match keys.text("positions", "interleaved")? {
-        "interleaved" => Positions::Interleaved,
-        "half_split" => Positions::HalfSplit,
-        other => return Err(ConfigError::UnknownPositions { found: short(other) }),
-    };
-    Ok(Config {
+/// The configuration with all defaults; the dimensions have none.
+pub(super) fn defaults() -> Config {
+    // The library adds a norm after the last layer even in a post-norm model.
+    let stack = Stack { final_norm: true, ..Stack::new(0, 0, 0) };
+    Config {
         family: Family::NnTransformer,
-        d_model,
-        encoder: stack("num_encoder_layers")?,
-        decoder: Some(stack("num_decoder_layers")?),
-        stem: None,
-        source_vocab: fields.required_size("src_vocab_size")?,
-        target_vocab: fields.required_size("tgt_vocab_size")?,
-        norm: if keys.flag("norm_first", false)? {
-            NormPlacement::Pre
-        } else {
-            NormPlacement::Post
-        },
-        norm_kind: NormKind::LayerNorm { bias: true },
-        layer_norm_eps: keys.number("layer_norm_eps", TORCH_EPS)?,
-        biases: Biases::ALL,
-        activation: keys.activation("activation", "relu")?,
-        gated: false,
-        attention_scale: None,
-        positions,
-        token_types: 0,
-        embedding_scale: scale(keys.flag("scale_embedding", true)?, d_model),
-        logit_scale: 1.0,
-        ties: TiedWeights {
-            source_target: keys.flag("share_encoder_decoder_embeddings", false)?,
-            target_output: keys.flag("tie_word_embeddings", false)?,
-        },
-        tokens: SpecialTokens {
-            pad: keys.id("pad_token_id", None)?,
-            eos: keys.ids("eos_token_id", &[])?,
-            bos,
-            decoder_start: keys.id("decoder_start_token_id", bos)?,
-            forced_bos: keys.id("forced_bos_token_id", None)?,
-            forced_eos: keys.ids("forced_eos_token_id", &[])?,
-            banned: Vec::new(),
-        },
-        generation: GenerationDefaults::default(),
-        defaults: keys.absent,
-    })
+        encoder: stack,
+        decoder: Some(stack),
+        ties: TiedWeights { source_target: false, target_output: false },
+        ..Config::base(0)
+    }
+}
+
+pub(super) fn keys(keys: &mut Keys<'_>, config: &mut Config) -> Result<(), ConfigError> {
+    keys.encoder_decoder()?;
+    keys.required("d_model", &mut config.d_model)?;
+    let encoder = &mut config.encoder;
+    let Some(decoder) = &mut config.decoder else { return Err(ConfigError::NotEncoderDecoder) };
+    keys.required("nhead", &mut encoder.heads)?;
+    keys.required("dim_feedforward", &mut encoder.ffn_dim)?;
+    keys.field("max_position_embeddings", &mut encoder.max_positions)?;
+    keys.field("bos_token_id", &mut config.tokens.bos)?;
+    let names = [("interleaved", Positions::Interleaved), ("half_split", Positions::HalfSplit)];
+    let unknown = |name: &str| ConfigError::UnknownPositions { found: short(name) };
+    keys.choice("positions", &mut config.positions, &names, unknown)?;
+    keys.required("num_encoder_layers", &mut encoder.layers)?;
+    keys.required("num_decoder_layers", &mut decoder.layers)?;
+    *decoder = Stack { layers: decoder.layers, ..*encoder };
+    keys.required("src_vocab_size", &mut config.source_vocab)?;
+    keys.required("tgt_vocab_size", &mut config.target_vocab)?;
+    let mut pre = config.norm == NormPlacement::Pre;
+    keys.field("norm_first", &mut pre)?;
+    config.norm = if pre { NormPlacement::Pre } else { NormPlacement::Post };
+    keys.field("layer_norm_eps", &mut config.layer_norm_eps)?;
+    keys.activation("activation", &mut config.activation)?;
+    keys.scale("scale_embedding", &mut config.embedding_scale, config.d_model)?;
+    keys.field("share_encoder_decoder_embeddings", &mut config.ties.source_target)?;
+    keys.field("tie_word_embeddings", &mut config.ties.target_output)?;
+    let tokens = &mut config.tokens;
+    keys.field("pad_token_id", &mut tokens.pad)?;
+    keys.ids("eos_token_id", &mut tokens.eos)?;
+    if keys.reads() {
+        tokens.decoder_start = tokens.bos;
+    }
+    keys.field("decoder_start_token_id", &mut tokens.decoder_start)?;
+    keys.forced_ids(tokens)
 }

@@ -2,7 +2,8 @@
 
 use super::error::{ConfigError, ids_inside};
 use super::json::{Fields, token, wrong};
-use serde_json::Value;
+use super::keys::{Keys, Setting, setting};
+use serde_json::{Value, json};
 
 /// The prompt of a transcription model (Radford et al. 2022, section 2.3), named as in transformers'
 /// `generation_config.json`: decoder start, language, task, and a token that requests text without timestamps.
@@ -106,17 +107,18 @@ impl Transcription {
         tokens.into_iter().flatten().collect()
     }
 
-    pub(super) fn read(fields: &Fields) -> Result<Self, ConfigError> {
-        Ok(Self {
-            languages: by_name(fields, "lang_to_id")?,
-            tasks: by_name(fields, "task_to_id")?,
-            no_timestamps: fields.id("no_timestamps_token_id", None)?,
-            max_initial_timestamp: fields.optional_size("max_initial_timestamp_index")?,
-            previous: fields.id("prev_sot_token_id", None)?,
-            default_language: text(fields, "language")?,
-            default_task: text(fields, "task")?,
-            forced: forced(fields)?,
-        })
+    /// Reads or writes the settings; see [`GenerationDefaults::keys`](super::GenerationDefaults).
+    pub(super) fn keys(&mut self, keys: &mut Keys<'_>, default: &Self) -> Result<(), ConfigError> {
+        keys.optional("lang_to_id", &mut self.languages, &default.languages)?;
+        keys.optional("task_to_id", &mut self.tasks, &default.tasks)?;
+        keys.optional("no_timestamps_token_id", &mut self.no_timestamps, &default.no_timestamps)?;
+        let (latest, default_latest) =
+            (&mut self.max_initial_timestamp, &default.max_initial_timestamp);
+        keys.optional("max_initial_timestamp_index", latest, default_latest)?;
+        keys.optional("prev_sot_token_id", &mut self.previous, &default.previous)?;
+        keys.optional("language", &mut self.default_language, &default.default_language)?;
+        keys.optional("task", &mut self.default_task, &default.default_task)?;
+        keys.optional(FORCED, &mut self.forced, &default.forced)
     }
 
     /// If the file does not set the forced tokens, keeps those of `before`.
@@ -136,39 +138,40 @@ impl Transcription {
     }
 }
 
-/// A missing key and `null` both give `None`.
-fn text(fields: &Fields, key: &'static str) -> Result<Option<String>, ConfigError> {
-    match fields.get(key) {
-        None | Some(Value::Null) => Ok(None),
-        Some(_) => Ok(fields.text(key)?.map(str::to_owned)),
-    }
-}
+setting!(
+    Vec<(String, u32)>,
+    |names, fields, key| {
+        const EXPECTED: &str = "an object of names and token ids";
+        let mut found = match fields.get(key) {
+            None | Some(Value::Null) => Vec::new(),
+            Some(Value::Object(map)) => map
+                .iter()
+                .map(|(name, id)| Ok((name.clone(), token(key, EXPECTED, id)?)))
+                .collect::<Result<_, ConfigError>>()?,
+            Some(other) => return Err(wrong(key, EXPECTED, other)),
+        };
+        found.sort();
+        Ok(found)
+    },
+    names.iter().cloned().collect(),
+    None
+);
 
-/// An object of token ids; a missing key and `null` give an empty list.
-fn by_name(fields: &Fields, key: &'static str) -> Result<Vec<(String, u32)>, ConfigError> {
-    const EXPECTED: &str = "an object of names and token ids";
-    let mut found = match fields.get(key) {
-        None | Some(Value::Null) => Vec::new(),
-        Some(Value::Object(map)) => map
-            .iter()
-            .map(|(name, id)| Ok((name.clone(), token(key, EXPECTED, id)?)))
-            .collect::<Result<_, ConfigError>>()?,
-        Some(other) => return Err(wrong(key, EXPECTED, other)),
-    };
-    found.sort();
-    Ok(found)
-}
-
-/// Pairs of a position, counted from 1 without gaps, and an id or `null`.
-fn forced(fields: &Fields) -> Result<Vec<Option<u32>>, ConfigError> {
-    const EXPECTED: &str =
-        "a list of pairs of a position, from 1 on without a gap, and a token id or null";
-    let pair = |(index, value): (usize, &Value)| match value.as_array().map(Vec::as_slice) {
-        Some([at, id]) if at.as_u64() == Some(index as u64 + 1) => match id {
-            Value::Null => Ok(None),
-            id => token(FORCED, EXPECTED, id).map(Some),
-        },
-        _ => Err(wrong(FORCED, EXPECTED, value)),
-    };
-    fields.list(FORCED, EXPECTED)?.iter().enumerate().map(pair).collect()
-}
+// Pairs of a position, counted from 1 without gaps, and an id or `null`.
+setting!(
+    Vec<Option<u32>>,
+    |ids, fields, key| {
+        const EXPECTED: &str =
+            "a list of pairs of a position, from 1 on without a gap, and a token id or null";
+        let pair = |(index, value): (usize, &Value)| match value.as_array().map(Vec::as_slice) {
+            Some([at, id]) if at.as_u64() == Some(index as u64 + 1) => match id {
+                Value::Null => Ok(None),
+                id => token(key, EXPECTED, id).map(Some),
+            },
+            _ => Err(wrong(key, EXPECTED, value)),
+        };
+        fields.list(key, EXPECTED)?.iter().enumerate().map(pair).collect()
+    },
+    ids.iter().zip(1..).map(|(id, at)| json!([at, id])).collect(),
+    None
+);

@@ -1,68 +1,79 @@
 //! Whisper: the encoder reads audio features through convolutions, the decoder reads a prompt.
 
 use super::json::Fields;
-use super::keys::{Keys, TORCH_EPS};
+use super::keys::Keys;
 use super::{
-    Biases, Config, ConfigError, ConvFrontend, Defaulted, Family, GenerationDefaults, NormKind,
+    Activation, Biases, Config, ConfigError, ConvFrontend, Defaulted, Dimensions, Family,
     NormPlacement, Positions, SpecialTokens, Stack, TiedWeights,
 };
 
-pub(super) fn read(mut keys: Keys<'_>) -> Result<Config, ConfigError> {
-    if !keys.fields.flag("is_encoder_decoder", true)? {
-        return Err(ConfigError::NotEncoderDecoder);
-    }
-    let d_model = keys.size("d_model", 384)?;
-    let mut stack = |[layers, heads, ffn_dim, positions]: [&'static str; 4], longest| {
-        Ok::<_, ConfigError>(Stack {
-            final_norm: true,
-            max_positions: Some(keys.size(positions, longest)?),
-            ..Stack::new(keys.size(layers, 4)?, keys.size(heads, 6)?, keys.size(ffn_dim, 1536)?)
-        })
+/// The configuration with all defaults of its class.
+pub(super) fn defaults() -> Config {
+    let tiny = Dimensions { d_model: 384, heads: 6, layers: 4, ffn_dim: 1536, vocabulary: 51_865 };
+    let stack = |positions| Stack {
+        final_norm: true,
+        max_positions: Some(positions),
+        ..Stack::new(tiny.layers, tiny.heads, tiny.ffn_dim)
     };
-    let encoder = stack(
-        ["encoder_layers", "encoder_attention_heads", "encoder_ffn_dim", "max_source_positions"],
-        1500,
-    )?;
-    let decoder = stack(
-        ["decoder_layers", "decoder_attention_heads", "decoder_ffn_dim", "max_target_positions"],
-        448,
-    )?;
-    Ok(Config {
+    Config {
         family: Family::Whisper,
-        d_model,
-        encoder,
-        decoder: Some(decoder),
-        stem: Some(ConvFrontend { bins: keys.size("num_mel_bins", 80)? }),
+        encoder: stack(1500),
+        decoder: Some(stack(448)),
+        stem: Some(ConvFrontend { bins: 80 }),
         source_vocab: 0,
-        target_vocab: keys.size("vocab_size", 51_865)?,
         norm: NormPlacement::Pre,
-        norm_kind: NormKind::LayerNorm { bias: true },
-        layer_norm_eps: TORCH_EPS,
         biases: Biases { key: false, ..Biases::ALL },
-        activation: keys.activation("activation_function", "gelu")?,
-        gated: false,
-        attention_scale: None,
+        activation: Activation::Gelu,
         positions: Positions::Learned { offset: 0 },
-        token_types: 0,
         // The file contains `scale_embedding`, but the model does not use it.
         embedding_scale: 1.0,
-        logit_scale: 1.0,
-        ties: TiedWeights {
-            source_target: false,
-            target_output: keys.fields.flag_or_null("tie_word_embeddings", true)?,
-        },
+        ties: TiedWeights { source_target: false, target_output: true },
         tokens: SpecialTokens {
-            pad: keys.id("pad_token_id", Some(50_256))?,
-            eos: keys.ids("eos_token_id", &[50_256])?,
-            bos: keys.id("bos_token_id", Some(50_256))?,
-            decoder_start: keys.id("decoder_start_token_id", Some(50_257))?,
-            forced_bos: keys.id("forced_bos_token_id", None)?,
-            forced_eos: keys.ids("forced_eos_token_id", &[])?,
-            banned: Vec::new(),
+            pad: Some(50_256),
+            eos: vec![50_256],
+            bos: Some(50_256),
+            decoder_start: Some(50_257),
+            ..SpecialTokens::default()
         },
-        generation: GenerationDefaults::default(),
-        defaults: keys.absent,
-    })
+        ..Config::transformer(tiny)
+    }
+}
+
+pub(super) fn keys(keys: &mut Keys<'_>, config: &mut Config) -> Result<(), ConfigError> {
+    keys.encoder_decoder()?;
+    keys.field("d_model", &mut config.d_model)?;
+    let Some(decoder) = &mut config.decoder else { return Err(ConfigError::NotEncoderDecoder) };
+    for (stack, positions, [layers, heads, ffn_dim]) in [
+        (
+            &mut config.encoder,
+            "max_source_positions",
+            ["encoder_layers", "encoder_attention_heads", "encoder_ffn_dim"],
+        ),
+        (
+            decoder,
+            "max_target_positions",
+            ["decoder_layers", "decoder_attention_heads", "decoder_ffn_dim"],
+        ),
+    ] {
+        let mut longest = stack.max_positions.unwrap_or(0);
+        keys.field(positions, &mut longest)?;
+        stack.max_positions = Some(longest);
+        keys.field(layers, &mut stack.layers)?;
+        keys.field(heads, &mut stack.heads)?;
+        keys.field(ffn_dim, &mut stack.ffn_dim)?;
+    }
+    if let Some(stem) = &mut config.stem {
+        keys.field("num_mel_bins", &mut stem.bins)?;
+    }
+    keys.field("vocab_size", &mut config.target_vocab)?;
+    keys.activation("activation_function", &mut config.activation)?;
+    keys.optional("tie_word_embeddings", &mut config.ties.target_output, &true)?;
+    let tokens = &mut config.tokens;
+    keys.field("pad_token_id", &mut tokens.pad)?;
+    keys.ids("eos_token_id", &mut tokens.eos)?;
+    keys.field("bos_token_id", &mut tokens.bos)?;
+    keys.field("decoder_start_token_id", &mut tokens.decoder_start)?;
+    keys.forced_ids(tokens)
 }
 
 /// Bans a space and the end token at the first position if no file sets this rule.

@@ -53,6 +53,13 @@ pub enum ModelError {
         /// The reason.
         error: KernelError,
     },
+    /// A checkpoint cannot have the numbers of a quantized matrix; see [`crate::Model::save`].
+    Quantized {
+        /// The tensor.
+        role: TensorId,
+        /// Its dtype.
+        dtype: WeightDtype,
+    },
     /// The weights do not fit in the address space.
     TooLarge,
     /// The system cannot allocate the packed weights or the staging buffer.
@@ -80,6 +87,12 @@ impl fmt::Display for ModelError {
             Self::Unfit { dtype, error } => {
                 write!(f, "a weight cannot be stored as {dtype}: {error}")
             }
+            Self::Quantized { role, dtype } => {
+                write!(
+                    f,
+                    "the weights of {role} must be f32, bf16 or f16 to be saved, found {dtype}"
+                )
+            }
             Self::TooLarge => f.write_str("the weights do not fit the address space"),
             Self::OutOfMemory { bytes } => {
                 write!(f, "the system does not give {bytes} bytes for the weights")
@@ -101,6 +114,7 @@ impl core::error::Error for ModelError {
             | Self::Stopped { .. }
             | Self::WeightDtypes(_)
             | Self::Unfit { .. }
+            | Self::Quantized { .. }
             | Self::TooLarge
             | Self::OutOfMemory { .. } => None,
         }

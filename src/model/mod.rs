@@ -32,6 +32,7 @@ pub use requirements::Requirements;
 pub use weight_dtypes::{WeightDtype, WeightDtypes, WeightDtypesError};
 pub use weights::{Parameter, Storage};
 
+use crate::checkpoint::save::save;
 use crate::checkpoint::{Checkpoint, LayerPart, ParamKind, TensorId};
 use crate::config::{Config, Defaulted, Side};
 use blocks::ExecContext;
@@ -214,6 +215,38 @@ impl Model {
         };
         let (weights, network) = Weights::from_fn(&config, isa, &mut options, &mut fill)?;
         Ok(Self { config, weights, network }.logged(why))
+    }
+
+    /// Writes a checkpoint directory: `config.json` ([`Config::to_json`]) and `model.safetensors`, in f32 and with the
+    /// tensor names of the family. [`Model::open`] loads the same numbers again, and a model with the same dtypes gives
+    /// the same bits. Tied matrices are written once. Rows of a position table that the model does not use are zero.
+    ///
+    /// The directory is created. Each file is replaced as a whole, the weights last. Vocabularies and tokenizers are
+    /// not part of a model.
+    ///
+    /// # Errors
+    /// The `config.json` of the family [cannot say](crate::config::ConfigError::NotInFamily) what this model is; a
+    /// matrix is [quantized](ModelError::Quantized); a file cannot be
+    /// [written](crate::checkpoint::CheckpointError::Unwritable), or the directory has a `generation_config.json`,
+    /// which would replace the settings of this model.
+    ///
+    /// ```
+    /// use simdformer::Model;
+    /// use simdformer::config::{Config, Dimensions};
+    ///
+    /// let small = Dimensions { d_model: 8, heads: 2, layers: 1, ffn_dim: 16, vocabulary: 30 };
+    /// let model = Model::from_fn(Config::transformer(small), |_, _, out| {
+    ///     out.fill(0.5);
+    ///     Ok(())
+    /// })?;
+    /// let directory = std::env::temp_dir().join(format!("saved-{}", std::process::id()));
+    /// model.save(&directory)?;
+    /// assert_eq!(Model::open(&directory)?.config(), model.config());
+    /// # std::fs::remove_dir_all(&directory)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn save(&self, directory: impl AsRef<Path>) -> Result<(), ModelError> {
+        save(directory.as_ref(), &self.config, |role, out| self.weights.unpack(role, out))
     }
 
     /// Logs once what was loaded and for which instruction set, with the feature `log`.

@@ -4,9 +4,10 @@ use super::atomic_write::{self, Digest, Sink};
 use super::frozen::is_frozen;
 use super::run_error::{RunError, about};
 use super::trainer::Trainer;
-use crate::checkpoint::raw_tensor::{Place, places};
-use crate::checkpoint::{Checkpoint, MAX_CONFIG, TensorId, read_text};
-use crate::config::{Config, Family};
+use crate::checkpoint::raw_tensor::locations;
+use crate::checkpoint::save::{OutputTensor, header, output_tensors};
+use crate::checkpoint::{Checkpoint, Location, MAX_CONFIG, TensorId, read_text};
+use crate::config::Config;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
@@ -53,7 +54,7 @@ impl Layout {
         let source = Checkpoint::open(directory)?;
         let config = source.config().clone();
         let mut roles: BTreeMap<String, Vec<Option<TensorId>>> = BTreeMap::new();
-        let mut put = |role, Place { name, block, blocks }| {
+        let mut put = |role, Location { name, block: (block, blocks) }| {
             let of = roles.entry(name).or_insert_with(|| vec![None; blocks]);
             if let Some(place @ None) = of.get_mut(block) {
                 *place = Some(role);
@@ -61,11 +62,11 @@ impl Layout {
         };
         // First the names that are read, then the other names of tied tensors.
         for role in TensorId::all(&config) {
-            source.places(role).take(1).for_each(|place| put(role, place));
+            source.locations(role).take(1).for_each(|at| put(role, at));
         }
         for role in TensorId::all(&config) {
-            let there = |place: &Place| source.stored(&place.name).is_some();
-            places(&config, role).filter(there).for_each(|place| put(role, place));
+            let there = |at: &Location| source.stored(&at.name).is_some();
+            locations(&config, role).into_iter().filter(there).for_each(|at| put(role, at));
         }
         let mut tensors = Vec::new();
         for name in source.names() {
@@ -86,9 +87,10 @@ impl Layout {
         // A bias that is missing in the file is trained too.
         let absent = TensorId::all(&config)
             .filter(|&role| role.may_be_absent() && !is_frozen(&config, role))
-            .filter(|&role| source.places(role).next().is_none());
+            .filter(|&role| source.locations(role).next().is_none());
         for role in absent {
-            tensors.extend(places(&config, role).next().map(|place| new(&config, role, place)));
+            let location = locations(&config, role).into_iter().next();
+            tensors.extend(location.map(|at| OutputTensor::new(&config, role, at).into()));
         }
         let mut layout = Self { config, tensors, companions: Vec::new(), source: Some(source) };
         layout.sort();
@@ -116,22 +118,7 @@ impl Layout {
         if let Some(text) = read_text(&generation, MAX_CONFIG)? {
             config.set_generation_config(&text).map_err(in_file)?;
         }
-        let mut tensors: Vec<Tensor> = Vec::new();
-        for role in TensorId::all(&config) {
-            // Tied matrices have all their names, with the shared name first if there is one.
-            let mut all: Vec<Place> = places(&config, role).collect();
-            all.sort_by_key(|place| !place.name.ends_with("shared.weight"));
-            if let Some(place) = all.iter().find(|p| tensors.iter().any(|t| t.name == p.name)) {
-                let known = tensors.iter_mut().find(|tensor| tensor.name == place.name);
-                if let Some(known) = known
-                    && place.blocks > 1
-                {
-                    known.roles.push(role);
-                }
-                continue;
-            }
-            tensors.extend(all.into_iter().next().map(|place| new(&config, role, place)));
-        }
+        let tensors = output_tensors(&config).into_iter().map(Tensor::from).collect();
         let mut layout = Self { config, tensors, companions: Vec::new(), source: None };
         layout.sort();
         layout.read_companions(&directory)?;
@@ -289,7 +276,7 @@ impl Layout {
         sink: &mut Sink,
     ) -> Result<(), RunError> {
         let tensors = self.tensors.iter().map(|t| (&*t.name, &*t.dtype, &*t.shape, t.bytes));
-        write_header(tensors, sink)?;
+        sink.write(&header(tensors))?;
         let mut block = vec![0; 1 << 16];
         for tensor in &self.tensors {
             if tensor.roles.is_empty()
@@ -337,8 +324,8 @@ impl Layout {
             .collect();
         let gradients: Vec<(TensorId, &[usize], &[f32])> = trainer.gradients()?.collect();
         atomic_write::replace(file, |sink| {
-            let header = tensors.iter().map(|t| (&*t.name, "F32", &*t.shape, t.bytes));
-            write_header([("loss", "F64", &[][..], 8)].into_iter().chain(header), sink)?;
+            let entries = tensors.iter().map(|t| (&*t.name, "F32", &*t.shape, t.bytes));
+            sink.write(&header([("loss", "F64", &[][..], 8)].into_iter().chain(entries)))?;
             sink.write(&loss.to_le_bytes())?;
             for tensor in &tensors {
                 let zeros = vec![0.0; tensor.block_len()];
@@ -377,43 +364,13 @@ impl Tensor {
     }
 }
 
-/// A tensor that no file contains yet; `role` is its first block.
-fn new(config: &Config, role: TensorId, place: Place) -> Tensor {
-    let mut shape = role.shape(config).unwrap_or_default();
-    let is_buffer = role == TensorId::OutputBias
-        && !matches!(config.family, Family::NnTransformer | Family::Plain);
-    if is_buffer {
-        // The shape that transformers uses.
-        shape.insert(0, 1);
-    } else if let Some(rows) = shape.first_mut() {
-        *rows *= place.blocks;
+/// A tensor that no file contains yet.
+impl From<OutputTensor> for Tensor {
+    fn from(tensor: OutputTensor) -> Self {
+        let bytes = tensor.bytes();
+        let OutputTensor { name, shape, roles } = tensor;
+        Self { name, dtype: "F32".to_owned(), shape, bytes, roles }
     }
-    let mut tensor =
-        Tensor { name: place.name, dtype: String::new(), shape, bytes: 0, roles: vec![role] };
-    tensor.make_f32();
-    tensor
-}
-
-/// The header of a safetensors file of `tensors`: name, dtype, shape, bytes.
-pub(super) fn write_header<'t>(
-    tensors: impl Iterator<Item = (&'t str, &'t str, &'t [usize], u64)>,
-    sink: &mut Sink,
-) -> Result<(), RunError> {
-    let mut text = r#"{"__metadata__":{"format":"pt"}"#.to_owned();
-    let mut start = 0;
-    for (name, dtype, shape, bytes) in tensors {
-        let end = start + bytes;
-        let name = serde_json::Value::from(name);
-        let of = serde_json::json!({"dtype": dtype, "shape": shape, "data_offsets": [start, end]});
-        text += &format!(",{name}:{of}");
-        start = end;
-    }
-    text.push('}');
-    while !text.len().is_multiple_of(8) {
-        text.push(' ');
-    }
-    sink.write(&(text.len() as u64).to_le_bytes())?;
-    sink.write(text.as_bytes())
 }
 
 /// The `config.json` with the dtype set to that of the written weights.

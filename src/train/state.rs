@@ -6,12 +6,13 @@
 //! and the length and checksum of every other file, so that weights and moments of two saves cannot be mixed.
 
 use super::atomic_write::{self, Digest, Hash};
-use super::checkpoint_layout::{Layout, write_header};
+use super::checkpoint_layout::Layout;
 use super::error::TrainError;
 use super::options::Options;
 use super::run_error::{RunError, about};
 use super::trainer::Trainer;
 use crate::checkpoint::TensorId;
+use crate::checkpoint::save::header;
 use core::ops::Range;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -360,10 +361,10 @@ fn write_moments(trainer: &Trainer<'_>, file: &Path) -> Result<Digest, RunError>
         }
     }
     atomic_write::write(file, |sink| {
-        let header = tensors.iter();
-        let header =
-            header.map(|(name, shape, _)| (&**name, "F32", &shape[..], 4 * shape[0] as u64));
-        write_header(header, sink)?;
+        let entries = tensors.iter();
+        let entries =
+            entries.map(|(name, shape, _)| (&**name, "F32", &shape[..], 4 * shape[0] as u64));
+        sink.write(&header(entries))?;
         for &(_, [len], start) in &tensors {
             sink.write_f32(&trainer.state.floats()[start..start + len])?;
         }

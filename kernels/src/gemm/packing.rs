@@ -4,7 +4,7 @@ use super::pack_f16::{self, F16Column};
 use super::pack_f32;
 use super::pack_source::PackSource;
 use crate::dtype::Dtype;
-use crate::error::Error;
+use crate::error::{Error, Expected};
 use crate::isa::Isa;
 use crate::matrix::Matrix;
 use crate::parallel::{Parallelism, Workers};
@@ -132,6 +132,30 @@ impl<'a> PackedMatrix<'a> {
     pub(super) fn address(&self, panel: usize, k: usize) -> *const f32 {
         let row = panel * self.dtype.words(self.depth) + self.dtype.words(k);
         self.data.as_ptr().wrapping_add(row * self.isa.panel())
+    }
+
+    /// Copies row `k` into `to`, widened to f32: the packed values.
+    ///
+    /// # Errors
+    /// The matrix has no row `k`, or the length of `to` is not its number of columns.
+    ///
+    /// ```
+    /// use simdformer_kernels::{Isa, Matrix, PackedMatrix};
+    ///
+    /// let isa = Isa::best();
+    /// let mut buffer = vec![0.0; PackedMatrix::len(isa, 2, 3)?];
+    /// let weight = Matrix::new(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 2, 3)?;
+    /// let packed = PackedMatrix::pack(isa, weight, &mut buffer)?;
+    /// let mut row = [0.0; 3];
+    /// packed.unpack_row(1, &mut row)?;
+    /// assert_eq!(row, [4.0, 5.0, 6.0]);
+    /// # Ok::<(), simdformer_kernels::Error>(())
+    /// ```
+    pub fn unpack_row(&self, k: usize, to: &mut [f32]) -> Result<(), Error> {
+        Error::check_size("row", "the packed matrix", Expected::Below(self.depth), k)?;
+        Error::check_len("the unpacked row", self.columns, to)?;
+        self.copy_row(k, 0, to);
+        Ok(())
     }
 
     /// Copies row `k` from column `first` on into `to`. `to` must not extend past the last column.

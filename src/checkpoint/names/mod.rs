@@ -20,7 +20,7 @@ mod whisper;
 
 use crate::config::{Config, Family, Side, TiedWeights};
 use crate::network::TensorId;
-pub(super) use location::Location;
+pub(crate) use location::Location;
 
 impl TensorId {
     /// The names of this role in a checkpoint of `config.family`, the preferred one first; the checkpoint must

@@ -225,6 +225,41 @@ fn stored_bytes(parameter: &Parameter) -> u64 {
     }
 }
 
+/// Appends the numbers of a tensor in the order of a checkpoint to `out`. Rows of a table that the model does not use
+/// are zero.
+pub(crate) fn unpack(
+    isa: Isa,
+    parameters: &[Parameter],
+    role: TensorId,
+    memory: &[f32],
+    out: &mut Vec<f32>,
+) -> Result<(), ModelError> {
+    // A pruning table comes after the matrix of the same role.
+    let found = parameters.iter().find(|parameter| parameter.role == role);
+    let Some(Parameter { shape, place, .. }) = found else { return Ok(()) };
+    match place {
+        Place::Shared(role) => unpack(isa, parameters, *role, memory, out),
+        Place::Rows { range, skip } => {
+            out.resize(skip * shape.iter().skip(1).product::<usize>(), 0.0);
+            out.extend_from_slice(&memory[range.clone()]);
+            Ok(())
+        }
+        Place::Columns { matrix, first } => {
+            let columns = *first..first + shape.first().copied().unwrap_or(0);
+            let unpacked = matrix.unpack(isa, columns, memory, out)?;
+            unpacked.ok_or(ModelError::Quantized { role, dtype: matrix.dtype })?;
+            if let &[_, inputs, width] = &shape[..] {
+                // The inverse of the order in which a convolution is packed.
+                let mut row = vec![0.0; inputs * width];
+                out.chunks_exact_mut(row.len())
+                    .for_each(|taps| transpose_taps(taps, inputs, &mut row));
+            }
+            Ok(())
+        }
+        Place::PruningTable(_) => Ok(()),
+    }
+}
+
 /// Checks the numbers as for a checkpoint: minus infinity in the output bias is valid and bans a token.
 fn finite(role: TensorId, numbers: &[f32]) -> Result<(), ModelError> {
     let bias = role == TensorId::OutputBias;

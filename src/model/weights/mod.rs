@@ -105,6 +105,11 @@ impl Weights {
         load::refresh(self.isa, &self.parameters, memory, rows_of, scratch, parallelism)
     }
 
+    /// Appends the numbers of a tensor in the order of a checkpoint to `out`.
+    pub(crate) fn unpack(&self, role: TensorId, out: &mut Vec<f32>) -> Result<(), ModelError> {
+        load::unpack(self.isa, &self.parameters, role, self.memory.floats(), out)
+    }
+
     /// The instruction set for which the weights are stored.
     pub(crate) fn isa(&self) -> Isa {
         self.isa

@@ -113,6 +113,27 @@ impl PackedWeight {
         })
     }
 
+    /// Appends columns `columns` to `out` as the rows of a checkpoint. `None` if the numbers are not those of a
+    /// checkpoint: int8.
+    pub(crate) fn unpack(
+        &self,
+        isa: Isa,
+        columns: Range<usize>,
+        memory: &[f32],
+        out: &mut Vec<f32>,
+    ) -> Result<Option<()>, KernelError> {
+        let Weight::Floats(matrix) = self.read(isa, memory)? else { return Ok(None) };
+        let start = out.len();
+        out.resize(start + columns.len() * self.depth, 0.0);
+        let mut row = vec![0.0; self.columns];
+        for k in 0..self.depth {
+            matrix.unpack_row(k, &mut row)?;
+            let out = out[start..].chunks_exact_mut(self.depth);
+            out.zip(&row[columns.clone()]).for_each(|(out, &x)| out[k] = x);
+        }
+        Ok(Some(()))
+    }
+
     /// Floats of the buffer in which [`Weight::input`] quantizes `rows` rows.
     pub(crate) fn rounded(&self, rows: usize) -> Result<usize, KernelError> {
         match self.dtype {
