@@ -227,4 +227,18 @@ mod tests {
             assert_eq!(coverage::check(document.name, &page), Vec::<String>::new());
         }
     }
+    #[test]
+    fn every_picture_is_drawn() {
+        let directory = std::env::temp_dir().join(format!("simdformer-{}", std::process::id()));
+        let files = super::pictures::draw(&directory).expect("pictures");
+        assert_eq!(files.len(), if cfg!(feature = "train") { 11 } else { 9 });
+        for file in &files {
+            let picture = std::fs::read_to_string(file).expect("a picture");
+            let named = |name: &str| file.ends_with(format!("{name}.svg"));
+            assert!(picture.starts_with("<svg ") && picture.ends_with("</svg>\n"), "{file:?}");
+            // Two sublayers in a layer of the encoder, three in one of the decoder.
+            assert!(!named("architecture") || picture.matches("add &amp; norm").count() == 5);
+        }
+        std::fs::remove_dir_all(directory).expect("removed");
+    }
 }
