@@ -315,7 +315,7 @@ impl Runner<'_> {
             return Ok(());
         }
         if let Some((heading, steps)) = &answer.explanation {
-            write!(out, "{heading}{}\n", explain::lines(steps, &self.options))?;
+            writeln!(out, "{heading}{}", explain::lines(steps, &self.options))?;
         }
         // The output of a text is the same number of lines for every text, even if the model writes two.
         for i in 0..self.options.num_return_sequences {
