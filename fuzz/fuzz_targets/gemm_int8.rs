@@ -10,8 +10,8 @@ use libfuzzer_sys::fuzz_target;
 use simdformer_fuzz::{Add, GAP, Layout, Rng, Strided, Values, pick_isa, pool};
 use simdformer_kernels::reference::gemm_int8::gemm_int8 as oracle;
 use simdformer_kernels::{
-    Activation, Quantization, Epilogue, Isa, Matrix, MatrixMut, Parallelism,
-    QuantizedActivations, QuantizedMatrix, gemm_int8,
+    Activation, Epilogue, Isa, Matrix, MatrixMut, Parallelism, Quantization, QuantizedActivations,
+    QuantizedMatrix, gemm_int8,
 };
 
 #[derive(Arbitrary, Debug)]

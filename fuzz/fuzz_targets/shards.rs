@@ -5,10 +5,10 @@
 #![no_main]
 
 use libfuzzer_sys::{arbitrary, fuzz_target};
-use simdformer::{LoadOptions, Model};
 use simdformer::checkpoint::{Checkpoint, TensorId};
 use simdformer::config::Config;
 use simdformer::kernels::Isa;
+use simdformer::{LoadOptions, Model};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;

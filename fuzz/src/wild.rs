@@ -333,7 +333,9 @@ impl WildPrunedArgmax {
             }
         }
         let claimed = columns + usize::from(one_in(16, self.misfit));
-        let Ok(pruning_table) = PruningTable::from_built(depth, claimed, &bytes) else { return false };
+        let Ok(pruning_table) = PruningTable::from_built(depth, claimed, &bytes) else {
+            return false;
+        };
         let product = Product {
             weight: &packed,
             pruning_table: &pruning_table,
