@@ -83,7 +83,7 @@ impl<T: Pod> Span<T> {
     }
 }
 
-/// Splits a buffer into spans, in the order in which they were planned.
+/// Splits spans off a buffer, in the order in which they were planned; spans may be left out.
 pub(crate) struct Splitter<'m> {
     rest: &'m mut [u32],
     start: usize,
@@ -148,7 +148,7 @@ macro_rules! arena {
         }
 
         /// The ranges of the buffers.
-        #[derive(Clone)]
+        #[derive(Clone, Debug)]
         $vis struct $Ranges {
             $($vis $name: $crate::memory::Span<$element>,)*
             planned: usize,

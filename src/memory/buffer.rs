@@ -2,8 +2,6 @@
 
 use super::arena::{CACHE_LINE_F32, MemoryError};
 use core::fmt;
-#[cfg(feature = "train")]
-use core::ops::Range;
 
 /// Buffers of at least this many bytes are mapped directly, with huge pages if the system has them.
 #[cfg(target_os = "linux")]
@@ -80,17 +78,6 @@ impl fmt::Debug for Buffer<'_> {
 pub(crate) fn zeros(floats: usize) -> Result<Vec<f32>, MemoryError> {
     let bytes = floats.saturating_mul(size_of::<f32>());
     bytemuck::try_zeroed_vec(floats).map_err(|()| MemoryError::OutOfMemory { bytes })
-}
-
-/// Splits disjoint ranges off the planned memory.
-#[cfg(feature = "train")]
-pub(crate) fn cut<'b, const N: usize>(
-    buffer: &'b mut Buffer<'_>,
-    ranges: [&Range<usize>; N],
-) -> Result<[&'b mut [f32]; N], MemoryError> {
-    let parts = buffer.floats_mut().get_disjoint_mut(ranges.map(Clone::clone));
-    // The planner assigns disjoint ranges.
-    parts.map_err(|_| MemoryError::TooLarge)
 }
 
 /// Reinterprets floats as bytes.

@@ -4,6 +4,4 @@ mod arena;
 mod buffer;
 
 pub(crate) use arena::{ByteTable, MemoryError, Planner, Span, Splitter, arena};
-#[cfg(feature = "train")]
-pub(crate) use buffer::cut;
 pub(crate) use buffer::{Buffer, bytes, bytes_mut, zeros};

@@ -8,6 +8,7 @@ use super::error::SessionError;
 use super::limits::Limits;
 use super::session::Session;
 use crate::kv::{HypothesisId, KvSlots, SourceId, has_generation, write_generation};
+use crate::memory::Splitter;
 
 impl Session<'_> {
     /// Number of free sentence slots, of [`Limits::sentences`](crate::Limits::sentences).
@@ -256,8 +257,10 @@ impl Session<'_> {
 
     /// As [`Session::kv_slots`], mutable.
     pub(super) fn kv_slots_mut(&mut self) -> Result<KvSlots<&mut [u32]>, SessionError> {
-        let SessionBuffers { hypothesis_lens: lens, slot_table: ancestry, .. } =
-            self.plan.buffers.split(self.buffer.floats_mut())?;
+        // A search calls this several times in a step, so only these two are split off.
+        let (ranges, mut buffers) = (&self.plan.buffers, Splitter::new(self.buffer.floats_mut()));
+        let lens = buffers.next(&ranges.hypothesis_lens)?;
+        let ancestry = buffers.next(&ranges.slot_table)?;
         let Limits { beams, target_tokens: capacity, .. } = self.plan.limits;
         Ok(KvSlots { beams, capacity, lens, ancestry })
     }

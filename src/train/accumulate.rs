@@ -7,8 +7,8 @@ use super::error::TrainError;
 use super::loss_step::{Outcome, Totals};
 use super::params;
 use super::pass::Pass;
+use super::plan::StateBuffers;
 use super::trainer::{EncoderLoss, Trainer};
-use crate::memory::cut;
 use crate::model::Model;
 use crate::network::visitor::Input;
 use core::mem;
@@ -32,7 +32,7 @@ impl Trainer<'_> {
             let (now, later) = rest.split_at(self.pass_len(rest));
             self.batch.lay_out(self.model.config(), now);
             let Self { model, plan, batch, losses, work, state, threads, .. } = self;
-            let values = &state.floats()[plan.values.clone()];
+            let values = plan.state.values.of(state.floats());
             let memory = work.floats_mut();
             let totals = &mut totals;
             threads.run(|parallelism| {
@@ -138,8 +138,8 @@ impl Trainer<'_> {
                 steps,
                 ..
             } = self;
-            let [values, gradients, lookups] =
-                cut(state, [&plan.values, &plan.gradients, &plan.lookups])?;
+            let StateBuffers { values, gradients, lookups, .. } =
+                plan.state.split(state.floats_mut())?;
             let memory = work.floats_mut();
             let totals = &mut self.accumulated;
             let learn = &mut learn;
@@ -184,7 +184,7 @@ impl Trainer<'_> {
     /// Clears the gradients to which lookups add. All other gradients are stored by their first write.
     pub(super) fn clear_lookups(&mut self) -> Result<(), TrainError> {
         let Self { network, plan, state, work, .. } = self;
-        let [gradients, lookups] = cut(state, [&plan.gradients, &plan.lookups])?;
+        let StateBuffers { gradients, lookups, .. } = plan.state.split(state.floats_mut())?;
         lookups.fill(0.0);
         let ties = self.model.config().ties;
         let encoder = &network.encoder;

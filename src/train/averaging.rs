@@ -3,10 +3,10 @@
 
 use super::checkpoint_layout::Layout;
 use super::error::TrainError;
+use super::plan::StateBuffers;
 use super::run_error::RunError;
 use super::trainer::Trainer;
 use crate::checkpoint::{Checkpoint, TensorId};
-use crate::memory::cut;
 use crate::session::Threads;
 use core::mem;
 use simdformer_kernels::{Isa, Parallelism};
@@ -28,7 +28,8 @@ impl<'a> Trainer<'a> {
     }
 
     fn swap_values(&mut self) -> Result<(), TrainError> {
-        let [values, average] = cut(&mut self.state, [&self.plan.values, &self.plan.average])?;
+        let StateBuffers { values, average, .. } =
+            self.plan.state.split(self.state.floats_mut())?;
         values.swap_with_slice(average);
         Ok(())
     }

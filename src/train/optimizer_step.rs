@@ -6,11 +6,10 @@ use super::error::TrainError;
 use super::loss_step::Totals;
 use super::params;
 use super::pass::Pass;
-use super::plan::StackSaved;
+use super::plan::{StackSaved, StateBuffers};
 use super::trainer::Trainer;
 use crate::checkpoint::TensorId;
 use crate::config::{Positions, Side};
-use crate::memory::cut;
 use crate::session::Threads;
 use core::mem;
 use core::ops::Range;
@@ -59,7 +58,7 @@ impl Trainer<'_> {
     /// Combines the gradients that were accumulated in separate buffers.
     pub(super) fn finish(&mut self) -> Result<(), TrainError> {
         let Self { network, plan, state, work, .. } = self;
-        let [gradients, lookups] = cut(state, [&plan.gradients, &plan.lookups])?;
+        let StateBuffers { gradients, lookups, .. } = plan.state.split(state.floats_mut())?;
         if let Some(decoder) = &network.decoder
             && !lookups.is_empty()
         {
@@ -93,7 +92,7 @@ impl Trainer<'_> {
             return Err(TrainError::NothingAccumulated);
         }
         self.finish()?;
-        let all = &self.state.floats()[self.plan.gradients.clone()];
+        let all = self.plan.state.gradients.of(self.state.floats());
         let tensors = self.tensors.iter().filter(|tensor| !tensor.shared && tensor.learned);
         Ok(tensors.map(|t| (t.role, &t.shape[..], &all[t.range.clone()])))
     }
@@ -121,8 +120,8 @@ impl Trainer<'_> {
         // A gradient is used once, even if a panic of the caller's threads ends the update.
         let passes = mem::take(&mut self.passes);
         let Self { plan, learned, decays, state, partials, threads, interrupted, .. } = self;
-        let [values, gradients, first, second, average] =
-            cut(state, [&plan.values, &plan.gradients, &plan.first, &plan.second, &plan.average])?;
+        let StateBuffers { values, gradients, first, second, average, .. } =
+            plan.state.split(state.floats_mut())?;
         let made = threads.run(|parallelism| {
             let mut squares = 0.0f64;
             for range in learned.iter() {
@@ -196,7 +195,7 @@ impl Trainer<'_> {
     pub(super) fn refresh_by(&mut self, threads: &Threads<'_>) -> Result<(), TrainError> {
         let Self { model, tensors, plan, state, work, .. } = self;
         let scratch = &mut work.floats_mut()[plan.conv.reorder_scratch.clone()];
-        let values = &state.floats()[plan.values.clone()];
+        let values = plan.state.values.of(state.floats());
         let rows_of = |role| {
             let tensor = tensors.iter().find(|tensor| tensor.role == role);
             tensor.map_or(&[][..], |tensor| &values[tensor.range.clone()])

@@ -103,6 +103,42 @@ pub(super) struct ConvSaved {
     pub(super) reorder_scratch: Range<usize>,
 }
 
+/// The sizes from which the state is planned.
+pub(super) struct StateSizes {
+    /// Floats of all parameters.
+    parameters: usize,
+    /// The same, if an average is planned.
+    average: usize,
+    /// The shape of the table that is also the output matrix, if there is one.
+    tied: [usize; 2],
+}
+
+crate::memory::arena! {
+    /// The values that a trainer keeps between steps, all in the layout of the parameters.
+    pub(super) struct StateRanges, StateBuffers(size: &StateSizes) {
+        "parameters" {
+            /// The parameters.
+            values: f32 = [size.parameters];
+        }
+        "gradients" {
+            /// The accumulated gradients.
+            gradients: f32 = [size.parameters];
+            /// Gradients from lookups of the table that is also the output matrix.
+            lookups: f32 = size.tied;
+        }
+        "moments" {
+            /// Adam's running average of gradients.
+            first: f32 = [size.parameters];
+            /// Adam's running average of squared gradients.
+            second: f32 = [size.parameters];
+        }
+        "average" {
+            /// The moving average of the parameters.
+            average: f32 = [size.average];
+        }
+    }
+}
+
 /// The range of every buffer in a trainer's memory. `Display` prints the bytes of each part.
 ///
 /// ```
@@ -122,8 +158,6 @@ pub(super) struct ConvSaved {
 pub struct TrainPlan {
     pub(super) limits: TrainLimits,
     pub(super) parameters: usize,
-    /// Floats of parameters, gradients and moments.
-    pub(super) state_floats: usize,
     pub(super) work_floats: usize,
     /// Bytes of ids, positions and reduction chunk ends.
     pub(super) batch_bytes: usize,
@@ -132,14 +166,7 @@ pub struct TrainPlan {
     pub(super) partials: usize,
     pub(super) order: usize,
 
-    // Ranges of the state buffer.
-    pub(super) values: Range<usize>,
-    pub(super) gradients: Range<usize>,
-    pub(super) first: Range<usize>,
-    pub(super) second: Range<usize>,
-    pub(super) average: Range<usize>,
-    /// Gradients from lookups of the table that is also the output matrix.
-    pub(super) lookups: Range<usize>,
+    pub(super) state: StateRanges,
 
     // Ranges of the workspace.
     pub(super) encoder: StackSaved,
@@ -198,15 +225,13 @@ impl TrainPlan {
             config.attention_dim(Side::Encoder).max(config.attention_dim(Side::Decoder));
         let vocabulary = if decodes { config.target_vocab } else { 0 };
 
-        let mut state = Planner::default();
         let n = placed.floats;
-        let values = state.take(n)?;
-        let gradients = state.take(n)?;
-        let first = state.take(n)?;
-        let second = state.take(n)?;
-        let average = state.take(if limits.average { n } else { 0 })?;
         let tied = decodes && config.ties.target_output;
-        let lookups = state.take_product(if tied { vocabulary } else { 0 }, d)?;
+        let state = StateRanges::new(&StateSizes {
+            parameters: n,
+            average: if limits.average { n } else { 0 },
+            tied: if tied { [vocabulary, d] } else { [0; 2] },
+        })?;
 
         let mut work = Planner::default();
         let encoder = stack(config, Side::Encoder, source, 0, &limits, &mut work)?;
@@ -271,17 +296,11 @@ impl TrainPlan {
         Ok(Self {
             limits,
             parameters: n,
-            state_floats: state.floats(),
             batch_bytes,
             sums_bytes,
             partials,
             order,
-            values,
-            gradients,
-            first,
-            second,
-            average,
-            lookups,
+            state,
             encoder,
             conv,
             decoder: decoder_saved,
@@ -324,7 +343,7 @@ impl TrainPlan {
 
     /// Bytes of all memory that a trainer holds in addition to the [`Model`](crate::Model).
     pub const fn bytes(&self) -> usize {
-        4 * (self.state_floats + self.work_floats) + self.batch_bytes + self.sums_bytes
+        4 * (self.state.len() + self.work_floats) + self.batch_bytes + self.sums_bytes
     }
 
     /// Floats of all parameters, including frozen parameters and the padding between them.
@@ -561,17 +580,11 @@ impl fmt::Display for TrainPlan {
         let saved_bytes = stacks.into_iter().flatten().map(|s| 4 * (s.x.start - s.positions.start));
         let conv_bytes = if self.conv.saves_second { bytes(&self.conv.second) } else { 0 };
         let saved_bytes = saved_bytes.sum::<usize>() + conv_bytes;
-        let state = [
-            ("parameters", bytes(&self.values)),
-            ("gradients", bytes(&self.gradients) + bytes(&self.lookups)),
-            ("moments", bytes(&self.first) + bytes(&self.second)),
-            ("average", bytes(&self.average)),
-            ("saved for the backward pass", saved_bytes),
-            ("logits of a reduction chunk", bytes(&self.logits)),
-        ];
-        let counted: usize = state.iter().map(|(_, bytes)| bytes).sum();
-        let mut lines = [("gradients on their way, scratch, ids", self.bytes() - counted); 7];
-        lines[..6].copy_from_slice(&state);
+        let mut lines: Vec<_> = self.state.parts().collect();
+        lines.push(("saved for the backward pass", saved_bytes));
+        lines.push(("logits of a reduction chunk", bytes(&self.logits)));
+        let counted: usize = lines.iter().map(|(_, bytes)| bytes).sum();
+        lines.push(("gradients of activations, scratch, ids", self.bytes() - counted));
         ByteTable { lines: &lines }.fmt(f)
     }
 }

@@ -9,10 +9,12 @@ use super::atomic_write::{self, Digest, Hash};
 use super::checkpoint_layout::Layout;
 use super::error::TrainError;
 use super::options::Options;
+use super::plan::StateRanges;
 use super::run_error::{RunError, about};
 use super::trainer::Trainer;
 use crate::checkpoint::TensorId;
 use crate::checkpoint::save::header;
+use crate::memory::Span;
 use core::ops::Range;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -158,9 +160,8 @@ pub(super) fn write(
 ) -> Result<u64, RunError> {
     trainer.check_whole()?;
     layout.check_numbers(&|role| trainer.parameter(role))?;
-    let average = trainer.plan.average.clone();
-    if !average.is_empty() {
-        let average = &trainer.state.floats()[average];
+    if trainer.has_average() {
+        let average = trainer.plan.state.average.of(trainer.state.floats());
         let of = |role| trainer.tensors.iter().find(|tensor| tensor.role == role);
         layout.check_numbers(&|role| average.get(of(role)?.range.clone()))?;
     }
@@ -303,11 +304,11 @@ impl Saved {
                 numbers(&tensors, prefix, role, range.len())?;
             }
         }
-        for (prefix, start) in parts {
+        for (prefix, span) in parts {
             let owners: Vec<_> = owners(trainer).collect();
             for (role, range) in owners {
                 let from = numbers(&tensors, prefix, role, range.len())?;
-                let to = &mut trainer.state.floats_mut()[start + range.start..start + range.end];
+                let to = &mut span.of_mut(trainer.state.floats_mut())[range];
                 let (from, _) = from.as_chunks::<4>();
                 for (to, &from) in to.iter_mut().zip(from) {
                     *to = f32::from_le_bytes(from);
@@ -322,12 +323,12 @@ impl Saved {
     }
 }
 
-/// The saved states of every tensor, with the offset of each in the state buffer.
-fn parts(trainer: &Trainer<'_>) -> Vec<(&'static str, usize)> {
-    let plan = &trainer.plan;
-    let all = [("first", &plan.first), ("second", &plan.second), ("average", &plan.average)];
-    let there = all.into_iter().filter(|(_, range)| !range.is_empty());
-    there.map(|(prefix, range)| (prefix, range.start)).collect()
+/// The saved states of every tensor, with the span of each in the state buffer.
+fn parts(trainer: &Trainer<'_>) -> Vec<(&'static str, Span<f32>)> {
+    let StateRanges { first, second, average, .. } = &trainer.plan.state;
+    let all = [("first", first), ("second", second), ("average", average)];
+    let there = all.into_iter().filter(|(_, span)| span.bytes() > 0);
+    there.map(|(prefix, span)| (prefix, span.clone())).collect()
 }
 
 /// Every tensor once, with its range among the parameters.
@@ -354,10 +355,10 @@ fn numbers<'t>(
 fn write_moments(trainer: &Trainer<'_>, file: &Path) -> Result<Digest, RunError> {
     let parts = parts(trainer);
     let mut tensors = Vec::new();
-    for &(prefix, start) in &parts {
+    for (prefix, span) in &parts {
+        let floats = span.of(trainer.state.floats());
         for (role, range) in owners(trainer) {
-            let shape = [range.len()];
-            tensors.push((format!("{prefix}.{role}"), shape, start + range.start));
+            tensors.push((format!("{prefix}.{role}"), [range.len()], &floats[range]));
         }
     }
     atomic_write::write(file, |sink| {
@@ -365,8 +366,8 @@ fn write_moments(trainer: &Trainer<'_>, file: &Path) -> Result<Digest, RunError>
         let entries =
             entries.map(|(name, shape, _)| (&**name, "F32", &shape[..], 4 * shape[0] as u64));
         sink.write(&header(entries))?;
-        for &(_, [len], start) in &tensors {
-            sink.write_f32(&trainer.state.floats()[start..start + len])?;
+        for (_, _, floats) in &tensors {
+            sink.write_f32(floats)?;
         }
         Ok(())
     })

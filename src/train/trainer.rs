@@ -7,10 +7,10 @@ use super::frozen;
 use super::limits::TrainLimits;
 use super::loss_step::Totals;
 use super::params::{self, FlatTensor};
-use super::plan::TrainPlan;
+use super::plan::{StateBuffers, TrainPlan};
 use crate::checkpoint::{Checkpoint, TensorId};
 use crate::config::Config;
-use crate::memory::{Buffer, cut};
+use crate::memory::Buffer;
 use crate::model::{LoadOptions, Model, WeightDtypes};
 use crate::session::Threads;
 use core::error::Error;
@@ -148,7 +148,7 @@ impl<'a> Trainer<'a> {
             Ok(())
         })?;
         let mut trainer = Self::of(model, limits)?;
-        trainer.state.floats_mut()[trainer.plan.values.clone()].copy_from_slice(&values);
+        trainer.plan.state.values.of_mut(trainer.state.floats_mut()).copy_from_slice(&values);
         trainer.refresh()?;
         Ok(trainer)
     }
@@ -166,7 +166,7 @@ impl<'a> Trainer<'a> {
         let dtypes = WeightDtypes::all(Dtype::F32);
         let model = Model::load(checkpoint, LoadOptions { dtypes, ..isa.into() })?;
         let mut trainer = Self::of(model, limits)?;
-        let values = &mut trainer.state.floats_mut()[trainer.plan.values.clone()];
+        let values = trainer.plan.state.values.of_mut(trainer.state.floats_mut());
         for tensor in trainer.tensors.iter().filter(|tensor| !tensor.shared) {
             let found = match tensor.role.may_be_absent() {
                 true => checkpoint.optional(tensor.role)?,
@@ -185,7 +185,7 @@ impl<'a> Trainer<'a> {
         let plan = TrainPlan::of(model.config(), model.isa(), limits, &placed)?;
         let params::Placed { network, tensors, .. } = placed;
         let limits = plan.limits();
-        let state = Buffer::owned(plan.state_floats)?;
+        let state = Buffer::owned(plan.state.len())?;
         let work = Buffer::owned(plan.work_floats)?;
         let targets = if model.decoder().is_some() { limits.target_tokens } else { 0 };
         let mut trainer = Self {
@@ -266,7 +266,7 @@ impl<'a> Trainer<'a> {
     /// The [limits](TrainLimits::average) include no average, or `decay` is not between 0 and 1.
     pub fn set_average(&mut self, decay: Option<f32>) -> Result<(), TrainError> {
         if let Some(decay) = decay {
-            if self.plan.average.is_empty() {
+            if !self.has_average() {
                 let (setting, expected) = ("average", "planned for in the limits");
                 return Err(TrainError::Setting { setting, expected, found: f64::from(decay) });
             }
@@ -275,8 +275,8 @@ impl<'a> Trainer<'a> {
                 return Err(TrainError::Setting { setting, expected, found: f64::from(decay) });
             }
             if self.average_decay.is_none() {
-                let [values, average] =
-                    cut(&mut self.state, [&self.plan.values, &self.plan.average])?;
+                let StateBuffers { values, average, .. } =
+                    self.plan.state.split(self.state.floats_mut())?;
                 average.copy_from_slice(values);
             }
         }
@@ -321,7 +321,7 @@ impl<'a> Trainer<'a> {
 
     /// Every tensor once, trained or not, in the order of [`TensorId::all`].
     pub fn parameters(&self) -> impl Iterator<Item = (TensorId, &[usize], &[f32])> {
-        let all = &self.state.floats()[self.plan.values.clone()];
+        let all = self.plan.state.values.of(self.state.floats());
         let tensors = self.tensors.iter().filter(|tensor| !tensor.shared);
         tensors.map(|t| (t.role, &t.shape[..], &all[t.range.clone()]))
     }
@@ -342,7 +342,7 @@ impl Trainer<'_> {
     /// The values of a tensor in row order, also of a tied tensor; `None` if the model has no such tensor.
     pub fn parameter(&self, role: TensorId) -> Option<&[f32]> {
         let tensor = self.tensors.iter().find(|tensor| tensor.role == role)?;
-        self.state.floats()[self.plan.values.clone()].get(tensor.range.clone())
+        self.plan.state.values.of(self.state.floats()).get(tensor.range.clone())
     }
 
     /// The tensor id under which [`Trainer::gradients`] and [`Trainer::parameters`] return this tensor; it differs
@@ -355,6 +355,6 @@ impl Trainer<'_> {
 
     /// Whether memory for an average of the parameters is planned.
     pub fn has_average(&self) -> bool {
-        !self.plan.average.is_empty()
+        self.plan.limits.average
     }
 }
