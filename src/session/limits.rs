@@ -3,7 +3,7 @@
 use simdformer_kernels::Dtype;
 
 /// The largest requests that a session must serve: counts of sentences, tokens and hypotheses, each at least 1 except
-/// for draft tokens; and the dtype of the KV cache. [`Plan::new`] checks them.
+/// for draft tokens; and the dtype of the KV cache. [`Plan::new`](crate::Plan::new) checks them.
 ///
 /// ```
 /// use simdformer::Limits;
@@ -33,7 +33,7 @@ pub struct Limits {
     /// ([`Session::verify`](crate::Session::verify), [`Session::generate_drafted`](crate::Session::generate_drafted)).
     /// Each needs a row of logits and of activations. For one hypothesis at a time, 8 to 32 is a reasonable value.
     pub draft_tokens: usize,
-    /// The dtype of the KV caches of sources and targets. `None` selects [`Model::cache_storage`]: f16 if the decoder's
+    /// The dtype of the KV caches of sources and targets. `None` selects [`Model::cache_storage`](crate::Model::cache_storage): f16 if the decoder's
     /// attention weights are `int8`, else f32. [`Dtype::F16`](simdformer_kernels::Dtype::F16) needs half the
     /// memory. It also halves the time of a step that is limited by reading the cache: with many or long sentences.
     /// Each key and value is rounded to 11 bits, so logits differ from those with f32. All guarantees about equal bits
