@@ -99,15 +99,15 @@ mod atomic_file;
 pub mod checkpoint;
 mod checksum;
 pub mod config;
-mod counted_threads;
-mod features;
+mod fixed_thread_count;
 mod generate;
+mod input_features;
+mod json_object;
 mod kv;
 mod memory;
 mod model;
 mod network;
-mod object;
-mod sanitize;
+mod printable_text;
 pub mod search;
 mod session;
 pub mod task_heads;
@@ -115,11 +115,11 @@ pub mod trace;
 #[cfg(feature = "train")]
 pub mod train;
 
-pub use features::Features;
 pub use generate::{
     DecodeStats, DraftContext, DraftRequest, Drafter, Event, Generated, ModelDrafter, PromptLookup,
     ReferenceDrafter, Source, Stop,
 };
+pub use input_features::Features;
 pub use kv::{HypothesisId, SourceId};
 pub use model::{
     IntoControlFlow, LoadOptions, Loading, Model, ModelError, OnLoading, PackedError, Parameter,

@@ -10,12 +10,12 @@ use std::path::Path;
 
 /// The modules of `src`. A module may import from those before it.
 const MODULES: [&str; 18] = [
-    "counted_threads",
-    "object",
+    "fixed_thread_count",
+    "json_object",
     "atomic_file",
     "checksum",
-    "sanitize",
-    "features",
+    "printable_text",
+    "input_features",
     "memory",
     "search",
     "config",
@@ -241,7 +241,8 @@ fn modules_import_from_those_below() {
         }
         if module == "search" {
             // Any module may count the threads of an executor and plan its memory.
-            let text = text.replace("crate::counted_threads::", "").replace("crate::memory::", "");
+            let text =
+                text.replace("crate::fixed_thread_count::", "").replace("crate::memory::", "");
             assert!(!text.contains("crate::"), "{name} imports from other modules");
         }
         // Only `model/weights` knows how a matrix is stored.

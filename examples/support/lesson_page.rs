@@ -85,7 +85,7 @@ fn model(lesson: &Lesson) -> Section {
 fn decoder_inputs(lesson: &Lesson) -> Section {
     let note = "Teacher forcing: the decoder reads the target shifted right, and predicts at each \
                 position the next word of the target. It starts with <eos>, as in fairseq, so that \
-                six words are enough. src/train/batch.rs";
+                six words are enough. src/train/packed_batch.rs";
     let mut section = Section::new("fed", "The decoder inputs: the target shifted right", note);
     for ((pair, source), target) in SENTENCES.iter().zip(&lesson.sources).zip(&lesson.targets) {
         section.line(format!("{} -> {}", pair[0], pair[1]));

@@ -9,7 +9,7 @@ use crate::isa::Isa;
 use crate::math;
 use crate::matrix::MatrixMut;
 use crate::parallel::Parallelism;
-use crate::rows::{Map, RowPtrs, for_rows, map_slice};
+use crate::row_tasks::{Map, RowPtrs, for_rows, map_slice};
 use crate::simd::{SimdF32, simd_op};
 use core::ops::Range;
 

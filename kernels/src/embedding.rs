@@ -1,11 +1,11 @@
 //! Embedding lookup: `out[i] = table[ids[i]] * scale`, plus the position's vector, in one pass.
 
-use crate::debug::Elements;
+use crate::debug_slice::Elements;
 use crate::error::{Error, Expected};
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Parallelism;
-use crate::rows::{RowPtrs, for_rows};
+use crate::row_tasks::{RowPtrs, for_rows};
 use crate::simd::simd_op;
 use core::fmt;
 use core::ops::Range;

@@ -103,12 +103,10 @@ extern crate std;
 pub mod activation;
 mod arch;
 mod attention;
-mod debug;
+mod debug_slice;
 #[cfg(feature = "train")]
 mod dropout;
 mod dtype;
-#[cfg(test)]
-mod effort;
 pub mod embedding;
 mod error;
 mod float_mode;
@@ -129,10 +127,12 @@ mod prefetch;
 pub mod pruned_argmax;
 pub mod reference;
 pub mod relative;
-mod rows;
-mod shared;
+mod row_tasks;
 mod simd;
 pub mod softmax;
+mod sync_ptr;
+#[cfg(test)]
+mod test_effort;
 pub mod topk;
 #[cfg(feature = "train")]
 pub mod train;

@@ -7,7 +7,7 @@
 //! replaced by zero before they are computed.
 
 use crate::isa::Isa;
-use crate::rows::{Map, map_slice};
+use crate::row_tasks::{Map, map_slice};
 use crate::simd::{SimdF32, simd_op};
 
 /// ln(2^-126), rounded towards zero: the exp of smaller values is below the smallest normal f32.

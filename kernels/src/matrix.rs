@@ -13,7 +13,7 @@
 //! replaces it by the stride of a dense view. So an index of the view times a stride of the view never overflows.
 
 use crate::error::{Error, Expected};
-use crate::shared::SharedMut;
+use crate::sync_ptr::SharedMut;
 use core::fmt;
 use core::marker::PhantomData;
 use core::ptr::NonNull;

@@ -15,14 +15,14 @@
 //! `eps` 0), the row is computed again in f64. Only sums `x + residual` that overflow f32 themselves cannot be
 //! recovered.
 
-mod call;
 mod parameters;
 mod passes;
 mod rms;
 mod rms_passes;
+mod row_vectors;
+mod tasks;
 #[cfg(feature = "train")]
 pub(crate) mod train;
-mod vectors;
 
 pub use parameters::{LayerNorm, RmsNorm};
 pub use rms::{
@@ -33,8 +33,8 @@ use crate::error::Error;
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Parallelism;
-use call::{Operands, run};
 use parameters::Norm;
+use tasks::{Operands, run};
 
 /// `out = LN(x)` for every row of `x` `[rows, columns]`; `out` has the same shape.
 ///

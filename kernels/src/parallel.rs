@@ -4,7 +4,7 @@
 //! number of threads, so the thread that runs a task cannot change a bit of the result. Only `ThreadPool::new` starts
 //! threads.
 
-use crate::shared::SharedMut;
+use crate::sync_ptr::SharedMut;
 use core::fmt;
 
 /// How a kernel may distribute its work over threads.

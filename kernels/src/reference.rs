@@ -16,7 +16,7 @@ pub mod gemm_int8;
 pub mod loss;
 pub mod norm;
 #[cfg(feature = "train")]
-pub mod training;
+pub mod optimizer;
 
 // ---- Activations ----
 

@@ -21,8 +21,8 @@ use crate::error::{Error, Expected};
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Parallelism;
-use crate::rows::{RowPtrs, for_rows};
-use crate::shared::SharedMut;
+use crate::row_tasks::{RowPtrs, for_rows};
+use crate::sync_ptr::SharedMut;
 use passes::{Output, SoftmaxRows, log_sum_exp_rows};
 
 fn check_lengths(lengths: Option<&[usize]>, rows: usize, columns: usize) -> Result<(), Error> {

@@ -11,10 +11,10 @@ use crate::error::{Error, Expected};
 use crate::isa::Isa;
 use crate::matrix::Matrix;
 use crate::parallel::Parallelism;
-use crate::rows::for_rows;
-use crate::shared::SharedMut;
+use crate::row_tasks::for_rows;
 use crate::simd::{SimdF32, simd_op};
 use crate::softmax::block_max;
+use crate::sync_ptr::SharedMut;
 
 /// Columns in one block of argmax, whose maximum is computed with vectors.
 const BLOCK: usize = 4096;

@@ -28,7 +28,7 @@ pub use crate::gemm::{weight_gradient, weight_gradient_scratch};
 pub use crate::loss::{
     IGNORED, RowLoss, Smoothing, SmoothingOver, cross_entropy, cross_entropy_loss,
 };
-pub use crate::norm::train::layer::{
+pub use crate::norm::train::layer_norm::{
     layer_norm_backward, layer_norm_backward_in_place, layer_norm_forward_save,
     layer_norm_forward_save_in_place, layer_norm_parameters_backward, layer_norm_recompute,
 };

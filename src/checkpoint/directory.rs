@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use super::CheckpointError;
-use super::file::Source;
+use super::byte_source::Source;
 use super::safetensors_file;
 use super::shards::{self, Tensors};
 use super::unsupported_formats::{self, UnsupportedFormat};
-use crate::sanitize::sanitized;
+use crate::printable_text::sanitized;
 
 const WEIGHTS: &str = "model.safetensors";
 

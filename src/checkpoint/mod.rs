@@ -25,17 +25,17 @@
 //! # Ok::<(), simdformer::checkpoint::CheckpointError>(())
 //! ```
 
+mod borrowed_tensor;
+mod byte_source;
 mod directory;
 mod error;
-mod file;
+mod lazy_tensor;
 mod names;
-#[cfg(feature = "train")]
-pub(crate) mod raw_tensor;
 mod safetensors_file;
 pub(crate) mod save;
 mod shards;
-mod tensor;
-mod tensor_ref;
+#[cfg(feature = "train")]
+pub(crate) mod stored_tensor;
 mod unsupported_formats;
 
 use core::fmt;
@@ -44,20 +44,20 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
 use crate::config::{Config, ConfigError, TiedWeights};
+use crate::json_object::object;
 use crate::network::visitor::{Tensor, each_tensor};
 pub use crate::network::{Attention, FeedForward, LayerPart, ParamKind, Projection, TensorId};
-use crate::object::object;
-use crate::sanitize::sanitized;
+use crate::printable_text::sanitized;
+pub use borrowed_tensor::TensorRef;
+use byte_source::{Source, read_json};
 use directory::{open_weights, reject_other_formats};
 pub use error::CheckpointError;
-use file::{Source, read_json};
+use lazy_tensor::Accept;
+pub use lazy_tensor::TensorView;
 pub(crate) use names::Location;
 use safetensors_file::Entry;
 use shards::Tensors;
 pub use simdformer_kernels::Dtype;
-use tensor::Accept;
-pub use tensor::TensorView;
-pub use tensor_ref::TensorRef;
 pub use unsupported_formats::UnsupportedFormat;
 
 /// Maximum size of `config.json` and `generation_config.json`: that of a classifier with twenty thousand

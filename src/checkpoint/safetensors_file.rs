@@ -16,9 +16,9 @@ use serde_core::de::{
 };
 
 use super::CheckpointError;
-use super::file::{Source, check_format};
-use crate::object::object;
-use crate::sanitize::sanitized;
+use super::byte_source::{Source, check_format};
+use crate::json_object::object;
+use crate::printable_text::sanitized;
 use simdformer_kernels::Dtype;
 
 /// The limit of the `safetensors` crate; the headers of real checkpoints have a thousandth of it.

@@ -8,10 +8,10 @@ use serde_core::Deserialize;
 use serde_core::de::{Deserializer, Error as _, MapAccess, Visitor};
 
 use super::CheckpointError;
-use super::file::{Source, read_json};
+use super::byte_source::{Source, read_json};
 use super::safetensors_file::{self, Entry, MAX_TENSORS};
-use crate::object::object;
-use crate::sanitize::sanitized;
+use crate::json_object::object;
+use crate::printable_text::sanitized;
 
 pub(super) const INDEX: &str = "model.safetensors.index.json";
 

@@ -6,7 +6,7 @@ use super::json::{Fields, short};
 use super::keys::Keys;
 use super::unsupported::reason;
 use super::{
-    Config, ConfigError, Defaulted, Family, GenerationDefaults, encoders, fairseq, generation,
+    Config, ConfigError, Defaulted, Family, GenerationDefaults, encoder_only, fairseq, generation,
     plain, t5, torch, whisper,
 };
 use serde_json::Value;
@@ -158,7 +158,7 @@ impl Config {
             Family::Whisper => whisper::defaults(),
             Family::T5 | Family::Mt5 | Family::Umt5 => t5::defaults(family),
             family if family.named().decoder => fairseq::defaults(family),
-            family => encoders::defaults(family),
+            family => encoder_only::defaults(family),
         }
     }
 
@@ -170,7 +170,7 @@ impl Config {
             Family::Whisper => whisper::keys(keys, self),
             Family::T5 | Family::Mt5 | Family::Umt5 => t5::keys(keys, self),
             family if family.named().decoder => fairseq::keys(keys, self),
-            _ => encoders::keys(keys, self),
+            _ => encoder_only::keys(keys, self),
         }
     }
 

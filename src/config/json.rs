@@ -7,7 +7,7 @@ use serde_core::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, Visit
 use serde_json::Value;
 
 use super::ConfigError;
-use crate::sanitize::sanitized;
+use crate::printable_text::sanitized;
 
 /// Maximum number of values of a file. The labels of a large classifier are some tens of thousands.
 const MAX_VALUES: usize = 1 << 16;

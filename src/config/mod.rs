@@ -11,7 +11,7 @@
 
 mod arch;
 mod defaults;
-mod encoders;
+mod encoder_only;
 mod error;
 mod fairseq;
 mod generation;

@@ -2,10 +2,10 @@
 //! are encoded when slots become free.
 
 use super::event::{DecodeStats, Event, Generated, OnEvent, Stop};
-use super::source::Source;
+use super::request::Source;
 use super::speculative::draft_length::DraftLength;
 use super::speculative::drafter::Drafter;
-use crate::features::Features;
+use crate::input_features::Features;
 use crate::kv::SourceId;
 use crate::memory::Buffer;
 use crate::model::IntoControlFlow;

@@ -3,7 +3,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `decode_loop.rs` | [`Session::generate`](crate::Session::generate): admits sources, steps, reports |
-//! | `source.rs` | the sources of a request, their checks, and language detection |
+//! | `request.rs` | the sources of a request, their checks, and language detection |
 //! | `event.rs` | the events of a call, and its statistics |
 //! | `defaults.rs` | the search options of a checkpoint |
 //! | `speculative/` | drafts of the next tokens, verified in one pass |
@@ -11,7 +11,7 @@
 // The order of these modules is the order of the methods in the documentation.
 mod defaults;
 
-mod source;
+mod request;
 
 mod decode_loop;
 
@@ -20,7 +20,7 @@ mod speculative;
 mod event;
 
 pub use event::{DecodeStats, Event, Generated, Stop};
-pub use source::Source;
+pub use request::Source;
 pub use speculative::{
     DraftContext, DraftRequest, Drafter, ModelDrafter, PromptLookup, ReferenceDrafter,
 };

@@ -5,9 +5,9 @@ use super::blocks::{
     ExecContext, cross_attention, embed, feed_forward, final_norm, self_attention, store_source,
 };
 use super::forward::{BlockId, ForwardMode};
-use super::inference::{Inference, StackPass};
 use super::layer_observer::LayerObserver;
-use super::pass::{SourcePass, TargetPass, Workspace};
+use super::pass_input::{SourcePass, TargetPass, Workspace};
+use super::session_forward::{Inference, StackPass};
 use super::weights::Decoder;
 use crate::config::Side;
 use crate::kv::Caches;

@@ -2,9 +2,9 @@
 
 use super::blocks::{ExecContext, convolve, embed, feed_forward, final_norm, self_attention};
 use super::forward::ForwardMode;
-use super::inference::{Inference, StackPass};
 use super::layer_observer::LayerObserver;
-use super::pass::{SourcePass, Workspace};
+use super::pass_input::{SourcePass, Workspace};
+use super::session_forward::{Inference, StackPass};
 use super::weights::{Bottom, Encoder};
 use crate::config::Side;
 use simdformer_kernels::Error as KernelError;

@@ -1,6 +1,6 @@
 //! Why a model could not be created.
 
-use super::packed_error::PackedError;
+use super::packed_file_error::PackedError;
 use super::weight_dtypes::{WeightDtype, WeightDtypesError};
 use crate::checkpoint::{CheckpointError, TensorId};
 use crate::config::ConfigError;

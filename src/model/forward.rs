@@ -1,15 +1,15 @@
 //! The differences between the forward pass of a session and that of a trainer.
 //!
 //! `encoder.rs`, `decoder.rs` and `blocks` contain the structure of the layers. They are generic over
-//! [`ForwardMode`], which has two implementations. [`Inference`](super::inference::Inference) reads a KV cache, fuses
+//! [`ForwardMode`], which has two implementations. [`Inference`](super::session_forward::Inference) reads a KV cache, fuses
 //! activations into products, and computes rows in groups. The one in `train/forward.rs` saves the values that the
 //! backward pass needs, and applies dropout. Both call the same kernels on the same operands, so a loss in training
 //! equals the score in a session, bit for bit.
 
 use super::blocks::ExecContext;
-use super::pass::{Tokens, Workspace};
+use super::pass_input::{Tokens, Workspace};
 use super::weights::{CrossAttention, FeedForward, Linear, Norm};
-use crate::features::Features;
+use crate::input_features::Features;
 use core::ops::Range;
 use simdformer_kernels::{Activation, Error as KernelError, Matrix, Residual};
 

@@ -5,7 +5,7 @@
 //! the calls compile to nothing.
 
 use super::blocks::ExecContext;
-use super::pass::{At, Rows, SourcePass, TargetPass, Tokens, Workspace};
+use super::pass_input::{At, Rows, SourcePass, TargetPass, Tokens, Workspace};
 use super::weights::{Linear, Table};
 use simdformer_kernels::{CacheMut, Error as KernelError};
 

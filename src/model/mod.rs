@@ -2,10 +2,10 @@
 //!
 //! `weights/` gives every tensor of the network a range of memory and a dtype. `blocks/` computes with them;
 //! each block is a few kernel calls. `encoder.rs` and `decoder.rs` are the two halves of figure 1 of the paper.
-//! They are written once for sessions and trainers: `forward.rs` lists what differs, `inference.rs` is the pass of a
+//! They are written once for sessions and trainers: `forward.rs` lists what differs, `session_forward.rs` is the pass of a
 //! session. `load_options.rs` has the options of loading: the instruction set, the dtypes (`weight_dtypes.rs`), a
-//! callback. `requirements.rs` computes the memory of a model before loading, and `summary.rs` prints a summary.
-//! `packed.rs` saves packed weights to a file and reads them back (`packed_error.rs`: its errors). The stacks report
+//! callback. `memory_requirements.rs` computes the memory of a model before loading, and `summary.rs` prints a summary.
+//! `packed_file.rs` saves packed weights to a file and reads them back (`packed_file_error.rs`: its errors). The stacks report
 //! each block to a `LayerObserver`; they do not depend on what the observer does.
 
 pub(crate) mod blocks;
@@ -13,22 +13,22 @@ mod decoder;
 mod encoder;
 mod error;
 pub(crate) mod forward;
-mod inference;
 pub(crate) mod layer_observer;
 mod load_options;
-mod packed;
-mod packed_error;
-pub(crate) mod pass;
+mod memory_requirements;
+mod packed_file;
+mod packed_file_error;
+pub(crate) mod pass_input;
 pub(crate) mod positions;
-mod requirements;
+mod session_forward;
 mod summary;
 mod weight_dtypes;
 pub(crate) mod weights;
 
 pub use error::ModelError;
 pub use load_options::{IntoControlFlow, LoadOptions, Loading, OnLoading};
-pub use packed_error::PackedError;
-pub use requirements::Requirements;
+pub use memory_requirements::Requirements;
+pub use packed_file_error::PackedError;
 pub use weight_dtypes::{WeightDtype, WeightDtypes, WeightDtypesError};
 pub use weights::{Parameter, Storage};
 

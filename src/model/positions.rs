@@ -6,7 +6,7 @@
 //! optimizer step.
 
 use super::blocks::ExecContext;
-use super::pass::Relative;
+use super::pass_input::Relative;
 use super::weights::{Embedding, Table};
 use crate::config::{Config, Positions, Side};
 use crate::memory::MemoryError;

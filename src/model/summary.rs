@@ -1,6 +1,6 @@
 //! A one-page summary of a model: the architecture, and the bytes of its parts.
 
-use super::requirements::trained;
+use super::memory_requirements::trained;
 use super::{Model, Storage};
 use crate::checkpoint::{Attention, LayerPart, TensorId};
 use crate::config::{ConvFrontend, NormPlacement, Side};

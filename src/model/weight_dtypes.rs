@@ -1,7 +1,7 @@
 //! The dtypes of the matrices of a model, selected by name and by layer.
 
 use crate::network::TensorId;
-use crate::sanitize::quoted;
+use crate::printable_text::quoted;
 use core::fmt;
 use core::str::FromStr;
 use simdformer_kernels::{Dtype, Quantization};

@@ -5,9 +5,9 @@
 //! a third of the time.
 
 use super::error::SearchError;
+use super::logits_processors::NoSourceNgram;
 use super::options::{SearchOptions, Strategy};
-use super::pipeline::{Hooks, OnToken};
-use super::processors::NoSourceNgram;
+use super::processor_order::{Hooks, OnToken};
 use super::search::{NONE, Progress, Search};
 use core::fmt;
 

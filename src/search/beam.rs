@@ -24,10 +24,10 @@
 //! token.)
 
 use super::error::SearchError;
-use super::logits::{Shift, TopK, argmax, length_norm};
 use super::options::{BeamOptions, EarlyStopping};
-use super::parallel::{Prepared, normalize, prepared};
-use super::pipeline::{Hooks, Observation, Observer, OnToken, Outcome, Token};
+use super::parallel_rows::{Prepared, normalize, prepared};
+use super::processor_order::{Hooks, Observation, Observer, OnToken, Outcome, Token};
+use super::score_rows::{Shift, TopK, argmax, length_norm};
 use super::search::{ACTIVE, Finish, NONE, Search};
 use super::state::Memory;
 
@@ -124,7 +124,7 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Whether the beam is active and [`super::parallel`] has not prepared its row.
+    /// Whether the beam is active and [`super::parallel_rows`] has not prepared its row.
     fn is_open(&self, slot: usize) -> bool {
         let (m, options) = (&self.memory, self.options);
         let known = || prepared(self.prepared, self.results, &self.shape, options, m.row[slot]);

@@ -6,10 +6,10 @@
 //! therefore reads only the sums of the beams, part of one row, and that row again for its new sum.
 
 use super::error::SearchError;
-use super::logits::{below_infinity, exp, maximum, sum_exp};
+use super::logits_processors::too_short;
 use super::options::SampleOptions;
-use super::processors::too_short;
 use super::random::uniform;
+use super::score_rows::{below_infinity, exp, maximum, sum_exp};
 use super::search::Search;
 
 /// Scores whose mass is summed together while a draw searches for its position.

@@ -6,11 +6,11 @@
 
 use core::cmp::Ordering;
 
-use super::logits::{
+use super::logits_processors::too_short;
+use super::score_rows::{
     Shift, TopK as Best, argmax, exp, exp_f64, ln_f64, log_sum_exp, log_sum_exp_below, maximum,
     sum_exp,
 };
-use super::processors::too_short;
 use super::{Context, LogitsProcessor, SearchError};
 
 /// The two halves of the scratch of a filter of `n` scores, the first as f32.

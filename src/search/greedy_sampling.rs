@@ -2,9 +2,9 @@
 
 use super::argmax::UNDECIDED;
 use super::error::SearchError;
-use super::logits::{argmax, below_infinity};
-use super::parallel::{Prepared, prepared};
-use super::pipeline::{Hooks, OnToken, Token};
+use super::parallel_rows::{Prepared, prepared};
+use super::processor_order::{Hooks, OnToken, Token};
+use super::score_rows::{argmax, below_infinity};
 use super::search::{Finish, NONE, Search};
 
 impl Search<'_> {

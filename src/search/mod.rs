@@ -90,38 +90,38 @@
 mod argmax;
 mod beam;
 mod beam_sampling;
-mod draft;
+mod draft_acceptance;
 mod error;
 mod filters;
 mod greedy_sampling;
-mod logits;
+mod logits_processors;
 mod options;
-mod parallel;
-mod pipeline;
-mod position_processors;
-mod processors;
+mod parallel_rows;
+mod position_logits_processors;
+mod processor_order;
 mod random;
-mod scoring;
+mod score_rows;
 #[expect(clippy::module_inception, reason = "the state machine that the module is named after")]
 mod search;
 mod state;
+mod teacher_forcing;
 mod timestamps;
 
 pub use argmax::{TokenMask, UNDECIDED};
 pub use error::SearchError;
 pub use filters::{Epsilon, Eta, MinP, Temperature, TopH, TopK, TopP, Typical};
-pub use options::{
-    BeamOptions, EarlyStopping, SampleOptions, SearchLimits, SearchOptions, Strategy,
-};
-pub use pipeline::{Hooks, Observation, Observer, OnToken, Outcome, Token};
-pub use position_processors::{
-    BeginSuppress, ExponentialDecay, ForcedBos, ForcedEos, MinLength, MinNewTokens,
-};
-pub use processors::{
+pub use logits_processors::{
     AllowedPrefix, AllowedTokens, BadWords, Context, LogitsProcessor, NoRepeatNgram, NoSourceNgram,
     RemoveInvalid, Renormalize, RepetitionPenalty, SequenceBias, SourcePenalty, Suppress,
     scratch_words,
 };
-pub use scoring::score_targets;
+pub use options::{
+    BeamOptions, EarlyStopping, SampleOptions, SearchLimits, SearchOptions, Strategy,
+};
+pub use position_logits_processors::{
+    BeginSuppress, ExponentialDecay, ForcedBos, ForcedEos, MinLength, MinNewTokens,
+};
+pub use processor_order::{Hooks, Observation, Observer, OnToken, Outcome, Token};
 pub use search::{Finish, Hypothesis, Progress, Request, RowInput, Rows, Search, words};
+pub use teacher_forcing::score_targets;
 pub use timestamps::Timestamps;

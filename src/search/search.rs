@@ -5,7 +5,7 @@ use core::ops::ControlFlow;
 
 use super::error::SearchError;
 use super::options::{SearchLimits, SearchOptions, Strategy, tokens};
-use super::pipeline::{Hooks, OnToken, Token};
+use super::processor_order::{Hooks, OnToken, Token};
 use super::state::{Memory, MemoryRanges, Shape};
 
 /// Marks a missing token, row or slot.
@@ -203,7 +203,7 @@ pub struct Search<'a> {
     pub(super) memory: Memory<'a>,
     /// Scratch for processors and sampling.
     pub(super) scratch: &'a mut [u32],
-    /// `[rows]` results of [`super::parallel`] for each row, valid if `prepared` is true.
+    /// `[rows]` results of [`super::parallel_rows`] for each row, valid if `prepared` is true.
     pub(super) results: &'a mut [u32],
     pub(super) prepared: bool,
     pub(super) rows: usize,

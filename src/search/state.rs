@@ -1,7 +1,7 @@
 //! The state of a search, in one slice of the caller's words.
 
+use super::logits_processors::scratch_words;
 use super::options::{SearchLimits, SearchOptions, Strategy};
-use super::processors::scratch_words;
 
 /// Maximum number of rows that are filtered at the same time. Each needs scratch of two words per score.
 const SCRATCHES: usize = 4;
@@ -172,7 +172,7 @@ crate::memory::arena! {
         /// their drafts.
         row_start: u32 = [shape.sentences, shape.width];
 
-        /// `[row]` results of [`super::parallel`].
+        /// `[row]` results of [`super::parallel_rows`].
         prepared: u32 = [shape.sentences, shape.width, result_words(shape.candidates)];
         /// Scratch for processors and sampling, one buffer for each thread.
         scratch: u32 = [shape.scratches(), shape.scratch_words()];

@@ -1,8 +1,8 @@
 //! The timestamp rule of transcription models.
 
 use super::error::SearchError;
-use super::logits::{log_sum_exp, maximum};
-use super::processors::{Context, LogitsProcessor};
+use super::logits_processors::{Context, LogitsProcessor};
+use super::score_rows::{log_sum_exp, maximum};
 
 /// Forces timestamps in pairs and in ascending order, and forces a timestamp where the timestamps together are
 /// more probable than any other token (Radford et al. 2022, section 4.5). `WhisperTimeStampLogitsProcessor` of

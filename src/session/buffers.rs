@@ -62,7 +62,7 @@ crate::memory::arena! {
             target_relative: f32 = [size.target_relative];
         }
         "activations of one pass" {
-            /// `[pass, d_model]`; these five are described in [`Workspace`](crate::model::pass::Workspace).
+            /// `[pass, d_model]`; these five are described in [`Workspace`](crate::model::pass_input::Workspace).
             x: f32 = [size.pass, size.d_model];
             /// `[pass, d_model]`.
             h: f32 = [size.pass, size.d_model];

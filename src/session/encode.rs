@@ -5,15 +5,15 @@
 
 use super::buffers::SessionBuffers;
 use super::error::{SessionError, SourceError};
-use super::plan::Plan;
+use super::memory_plan::Plan;
 use super::session::{Session, check_limit};
 use super::threads::Threads;
 use crate::config::Side;
-use crate::features::Features;
+use crate::input_features::Features;
 use crate::kv::{Caches, SourceId};
 use crate::model::Model;
 use crate::model::layer_observer::{LayerObserver, NoObserver};
-use crate::model::pass::{SourcePass, Tokens, Workspace};
+use crate::model::pass_input::{SourcePass, Tokens, Workspace};
 use core::ops::Range;
 use simdformer_kernels::Error as KernelError;
 use std::sync::{Mutex, PoisonError};

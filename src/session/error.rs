@@ -1,6 +1,6 @@
 //! Errors of plans and requests.
 
-use crate::features::Features;
+use crate::input_features::Features;
 use crate::memory::MemoryError;
 use crate::search::SearchError;
 use core::fmt;

@@ -3,13 +3,13 @@
 //! | file | contents |
 //! |---|---|
 //! | `session.rs`, `threads.rs` | the session, its model, borrowed or shared, and its threads |
-//! | `limits.rs`, `plan.rs`, `buffers.rs` | computes the buffers from [`Limits`]; `buffers.rs` lists them |
+//! | `limits.rs`, `memory_plan.rs`, `buffers.rs` | computes the buffers from [`Limits`]; `buffers.rs` lists them |
 //! | `hypotheses.rs` | starts, forks, rewinds and releases sentences and hypotheses |
 //! | `encode.rs` | runs the encoder |
 //! | `step.rs` | steps, and the path of every pass through the decoder |
-//! | `prefill.rs`, `verify.rs` | many known tokens in one pass; a draft and its acceptance |
+//! | `prefill.rs`, `verify_draft.rs` | many known tokens in one pass; a draft and its acceptance |
 //! | `pruning_policy.rs` | when a step uses the pruned argmax, and how undecided rows are completed |
-//! | `trace.rs` | a session with a probe; alignments |
+//! | `traced_session.rs` | a session with a probe; alignments |
 
 // The order of these modules is the order of the methods in the documentation.
 #[expect(clippy::module_inception, reason = "the struct that the module is named after")]
@@ -23,14 +23,14 @@ mod step;
 
 mod prefill;
 
-mod verify;
+mod verify_draft;
 
-mod trace;
+mod traced_session;
 
 mod buffers;
 mod error;
 mod limits;
-mod plan;
+mod memory_plan;
 mod pruning_policy;
 mod threads;
 
@@ -38,7 +38,7 @@ pub(crate) use buffers::{DRAFT_LENGTH_WORDS, LoopBuffers};
 pub(crate) use encode::{Inputs, SOURCES_PER_CALL};
 pub use error::{SessionError, SourceError};
 pub use limits::Limits;
-pub use plan::Plan;
+pub use memory_plan::Plan;
 pub use prefill::OnLogits;
 pub(crate) use pruning_policy::StepOutput;
 pub use session::{ModelRef, Session};
@@ -46,4 +46,4 @@ pub(crate) use session::{check_limit, check_tokens};
 pub use step::{DraftRow, StepRow};
 pub(crate) use step::{Keys, Output};
 pub use threads::Threads;
-pub use verify::{TokenSelector, Verified};
+pub use verify_draft::{TokenSelector, Verified};

@@ -10,7 +10,7 @@ use super::session::{Session, check_limit, check_tokens};
 use super::step::{Keys, Output};
 use crate::kv::HypothesisId;
 use crate::model::layer_observer::LayerObserver;
-use crate::model::pass::Rows;
+use crate::model::pass_input::Rows;
 use simdformer_kernels::Parallelism;
 use std::sync::{Mutex, PoisonError};
 

@@ -1,7 +1,7 @@
 //! When a step uses the pruned argmax, and how undecided rows are completed.
 
 use crate::model::blocks::ExecContext;
-use crate::model::pass::Workspace;
+use crate::model::pass_input::Workspace;
 use crate::model::weights::Decoder;
 use crate::search::UNDECIDED;
 use simdformer_kernels::Error as KernelError;

@@ -2,7 +2,7 @@
 
 use super::error::SessionError;
 use super::limits::Limits;
-use super::plan::Plan;
+use super::memory_plan::Plan;
 use super::pruning_policy::PruningPolicy;
 use super::threads::Threads;
 use crate::config::Side;

@@ -19,7 +19,7 @@ use crate::kv::{Caches, HypothesisId, KvSlots};
 use crate::model::Model;
 use crate::model::blocks::Best;
 use crate::model::layer_observer::{LayerObserver, NoObserver};
-use crate::model::pass::{Past, TargetPass, Tokens, Workspace};
+use crate::model::pass_input::{Past, TargetPass, Tokens, Workspace};
 use crate::model::weights::Decoder;
 use crate::search::UNDECIDED;
 use simdformer_kernels::{Error as KernelError, Parallelism};

@@ -1,6 +1,6 @@
 //! The threads of a session.
 
-use crate::counted_threads::counted;
+use crate::fixed_thread_count::counted;
 use core::fmt;
 use simdformer_kernels::{Executor, Parallelism};
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 use super::HeadError;
 use super::dense::OutputActivation;
 use super::pooling::Pooling;
-use crate::object::object;
+use crate::json_object::object;
 use serde_core::Deserialize;
 use serde_core::de::{DeserializeOwned, Deserializer, SeqAccess, Visitor};
 use std::fmt;
@@ -186,7 +186,7 @@ pub(super) fn activation(folder: &Path) -> Result<OutputActivation, HeadError> {
 
 /// Truncates `text` and escapes control characters, for an error message.
 fn sanitized(text: &str) -> String {
-    crate::sanitize::sanitized(text, 200)
+    crate::printable_text::sanitized(text, 200)
 }
 
 fn missing(file: &Path) -> HeadError {

@@ -8,7 +8,7 @@ use super::stage::{Block, Place, Stage};
 use crate::config::{NormPlacement, Side};
 use crate::model::blocks::{ExecContext, sum_and_norm};
 use crate::model::layer_observer::LayerObserver;
-use crate::model::pass::{At, Past, Rows, SourcePass, TargetPass, Tokens, Workspace};
+use crate::model::pass_input::{At, Past, Rows, SourcePass, TargetPass, Tokens, Workspace};
 use crate::model::weights::{Linear, Table};
 use simdformer_kernels::{
     Bias, CacheMut, FullyMasked, Heads, Isa, MatrixMut, Parallelism, Qkv, softmax::softmax_in_place,

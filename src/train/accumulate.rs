@@ -1,13 +1,13 @@
 //! The passes of a trainer, which compute the gradients or only the losses of a batch, in as many passes as the plan
 //! needs.
 
-use super::batch::{self, Example, group_len};
 use super::dropout::StepDropout;
 use super::error::TrainError;
 use super::loss_step::{Outcome, Totals};
+use super::memory_plan::StateBuffers;
+use super::packed_batch::{self, Example, group_len};
 use super::params;
-use super::pass::Pass;
-use super::plan::StateBuffers;
+use super::pass_context::Pass;
 use super::trainer::{EncoderLoss, Trainer};
 use crate::model::Model;
 use crate::network::visitor::Input;
@@ -158,7 +158,7 @@ impl Trainer<'_> {
     }
 
     fn check(&self, pairs: &[Example<'_>]) -> Result<(), TrainError> {
-        batch::check(self.model.config(), &self.plan.limits, pairs)
+        packed_batch::check(self.model.config(), &self.plan.limits, pairs)
     }
 
     /// The number of leading sentences for one pass: as many whole groups as the plan allows.

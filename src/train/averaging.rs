@@ -1,9 +1,9 @@
 //! Two averages: the moving average of the parameters, which can replace them for a time, and the mean of saved
 //! checkpoints.
 
-use super::checkpoint_layout::Layout;
+use super::checkpoint_content::Layout;
 use super::error::TrainError;
-use super::plan::StateBuffers;
+use super::memory_plan::StateBuffers;
 use super::run_error::RunError;
 use super::trainer::Trainer;
 use crate::checkpoint::{Checkpoint, TensorId};

@@ -7,12 +7,12 @@
 //! stream. Attention, norms and activations: see their kernels. No gradient is cleared first: the first write stores,
 //! later writes add.
 
+use super::activation_checkpointing::SavedActivations;
 use super::blocks::AttentionBlock;
 use super::error::TrainError;
-use super::limits::SavedActivations;
+use super::memory_plan::NormSaved;
 use super::params;
-use super::pass::{Pass, cut};
-use super::plan::NormSaved;
+use super::pass_context::{Pass, cut};
 use crate::config::Side;
 use crate::model::weights::{Decoder, Encoder, FeedForward, Norm};
 use crate::network::visitor::Input;

@@ -5,9 +5,9 @@
 //! complete checkpoint as `step-N` or as `step-N.old`. A `.tmp` directory is incomplete.
 
 use super::atomic_write;
-use super::checkpoint_layout::Layout;
+use super::checkpoint_content::Layout;
 use super::run_error::{RunError, about};
-use super::state::{self, Description};
+use super::saved_checkpoint::{self, Description};
 use super::trainer::Trainer;
 use std::collections::BTreeMap;
 use std::fs;
@@ -108,7 +108,7 @@ impl Checkpoints {
         self.recover()?;
         let place = self.directory(step);
         let temporary = atomic_write::temporary_path(&place);
-        let seal = state::write(trainer, layout, &temporary, description)?;
+        let seal = saved_checkpoint::write(trainer, layout, &temporary, description)?;
         if place.exists() {
             let old = self.folder.join(format!("{STEP}{step}{OLD}"));
             atomic_write::rename(&place, &old)?;

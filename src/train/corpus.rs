@@ -1,11 +1,11 @@
 //! A corpus in memory: all ids concatenated, and all frames of sources that are features.
 
-use super::batch::Example;
+use super::packed_batch::Example;
 use super::run_error::{RunError, about};
-use super::vocab::Words;
+use super::word_ids::Words;
 use crate::config::{Config, Side};
-use crate::features::Features;
-use crate::sanitize::sanitized;
+use crate::input_features::Features;
+use crate::printable_text::sanitized;
 use serde::Deserialize;
 use std::borrow::Cow;
 use std::fs::File;

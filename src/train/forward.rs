@@ -2,16 +2,16 @@
 //! structure of the layers is in `model/encoder.rs`, `model/decoder.rs` and `model/blocks`, as for a
 //! [`Session`](crate::Session).
 
+use super::activation_checkpointing::SavedActivations;
 use super::dropout::Site;
 use super::error::TrainError;
-use super::limits::SavedActivations;
-use super::pass::{Pass, cut};
-use super::plan::StackSaved;
+use super::memory_plan::StackSaved;
+use super::pass_context::{Pass, cut};
 use crate::config::Side;
-use crate::features::Features;
+use crate::input_features::Features;
 use crate::model::blocks::ExecContext;
 use crate::model::forward::{BlockId, BlockOps, ForwardMode};
-use crate::model::pass::{Tokens, Workspace};
+use crate::model::pass_input::{Tokens, Workspace};
 use crate::model::weights::{CrossAttention, FeedForward, Linear, Norm};
 use core::mem;
 use core::ops::Range;

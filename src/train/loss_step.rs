@@ -2,7 +2,7 @@
 
 use super::error::TrainError;
 use super::params;
-use super::pass::{Pass, cut};
+use super::pass_context::{Pass, cut};
 use crate::config::Side;
 use crate::model::Model;
 use crate::model::weights::Decoder;

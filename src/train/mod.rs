@@ -7,23 +7,24 @@
 //! | file | what it does |
 //! |---|---|
 //! | `params.rs`, `frozen.rs` | the ranges of the parameters, and which of them no update changes |
-//! | `limits.rs`, `plan.rs` | the number of bytes, computed from limits |
-//! | `batch.rs` | concatenated sentences, shifted targets, reduction chunks |
+//! | `limits.rs`, `memory_plan.rs` | the number of bytes, computed from limits |
+//! | `activation_checkpointing.rs` | which activations are saved, and which are recomputed |
+//! | `packed_batch.rs` | concatenated sentences, shifted targets, reduction chunks |
 //! | `forward.rs`, `backward.rs` | the layers in both directions: what the forward pass saves, the order of the backward pass |
 //! | `blocks/` | the backward pass of each block, in a file with the name of its forward pass in `model/blocks` |
-//! | `pass.rs`, `dropout.rs` | the context of a pass, linear maps, and dropout |
+//! | `pass_context.rs`, `dropout.rs` | the context of a pass, linear maps, and dropout |
 //! | `loss_step.rs` | one pass: forward, the loss, backward, gradients of lookups |
 //! | `trainer.rs` | the state of a trainer, and read access to it |
 //! | `accumulate.rs`, `optimizer_step.rs` | a step: passes, and an update |
 //! | `averaging.rs` | exchanging the parameters with their average, and the mean of checkpoints |
 //! | `init.rs` | initial weights |
-//! | `vocab.rs`, `corpus.rs`, `batches.rs` | sentences, and the selection of sentences for a batch |
-//! | `atomic_write.rs`, `checkpoint_layout.rs` | atomic file writes, the files of a model |
-//! | `state.rs` | the files of a checkpoint |
+//! | `word_ids.rs`, `corpus.rs`, `batch_sampler.rs` | sentences, and the selection of sentences for a batch |
+//! | `atomic_write.rs`, `checkpoint_content.rs` | atomic file writes, the files of a model |
+//! | `saved_checkpoint.rs` | the files of a checkpoint |
 //! | `checkpoints.rs` | the checkpoints of a run |
 //! | `run_directory.rs` | the lock of a directory, and checking which run owns it |
 //! | `options.rs` | the options of a run, and their changes at a resume |
-//! | `run.rs` | the event loop of a run, and validation |
+//! | `training_run.rs` | the event loop of a run, and validation |
 //!
 //! # Reproducible bits
 //!
@@ -33,13 +34,13 @@
 //! losses equal the scores of the session.
 
 mod accumulate;
+mod activation_checkpointing;
 mod atomic_write;
 mod averaging;
 mod backward;
-mod batch;
-mod batches;
+mod batch_sampler;
 mod blocks;
-mod checkpoint_layout;
+mod checkpoint_content;
 mod checkpoints;
 mod corpus;
 mod dropout;
@@ -49,33 +50,35 @@ mod frozen;
 mod init;
 mod limits;
 mod loss_step;
+mod memory_plan;
 mod optimizer_step;
 mod options;
+mod packed_batch;
 mod params;
-mod pass;
-mod plan;
-mod run;
+mod pass_context;
 mod run_directory;
 mod run_error;
-mod state;
+mod saved_checkpoint;
 mod trainer;
-mod vocab;
+mod training_run;
+mod word_ids;
 
+pub use activation_checkpointing::SavedActivations;
 pub use averaging::average;
-pub use batch::{Example, REDUCTION_CHUNK};
-pub use batches::{BatchSize, Batching};
-pub use checkpoint_layout::Layout;
+pub use batch_sampler::{BatchSize, Batching};
+pub use checkpoint_content::Layout;
 pub use corpus::{Corpus, Reading};
 pub use dropout::DropoutRates;
 pub use error::TrainError;
 pub use init::Initial;
-pub use limits::{SavedActivations, TrainLimits};
+pub use limits::TrainLimits;
 pub use loss_step::Totals;
+pub use memory_plan::TrainPlan;
 pub use optimizer_step::{Step, StepOptions, Update};
 pub use options::{Metric, OptionChange, RunOptions};
-pub use plan::TrainPlan;
-pub use run::{Reason, StepRecord, TrainEvent, TrainingRun, Validation};
+pub use packed_batch::{Example, REDUCTION_CHUNK};
 pub use run_error::RunError;
 pub use simdformer_kernels::train::{Adam, Schedule, Smoothing, SmoothingOver};
 pub use trainer::{EncoderLoss, Trainer};
-pub use vocab::Words;
+pub use training_run::{Reason, StepRecord, TrainEvent, TrainingRun, Validation};
+pub use word_ids::Words;

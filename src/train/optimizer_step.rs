@@ -1,12 +1,12 @@
 //! The optimizer step: combines the gradients, computes their norm, updates all parameters in one pass over memory,
 //! and repacks the weights of the model.
 
-use super::batch::Example;
 use super::error::TrainError;
 use super::loss_step::Totals;
+use super::memory_plan::{StackSaved, StateBuffers};
+use super::packed_batch::Example;
 use super::params;
-use super::pass::Pass;
-use super::plan::{StackSaved, StateBuffers};
+use super::pass_context::Pass;
 use super::trainer::Trainer;
 use crate::checkpoint::TensorId;
 use crate::config::{Positions, Side};

@@ -1,7 +1,7 @@
 //! The options of a run, and the differences from the options of a saved run.
 
 use super::atomic_write::Hash;
-use super::batches::{BatchSize, Batching};
+use super::batch_sampler::{BatchSize, Batching};
 use super::dropout::DropoutRates;
 use super::optimizer_step::StepOptions;
 use super::trainer::Trainer;
@@ -101,7 +101,7 @@ pub(super) const HELD_OUT: &str = "held_out";
 const ABSENT: &str = "none";
 
 /// All options that may change when a run is resumed. Options that must not change, because the bits would, are in
-/// [`Same`](super::state::Same).
+/// [`Same`](super::saved_checkpoint::Same).
 pub(super) fn describe(options: &RunOptions, trainer: &Trainer<'_>, held_out: &str) -> Options {
     // Fields are named one by one, so that the compiler reports a new field that is missing here.
     let RunOptions {

@@ -1,10 +1,10 @@
 //! The directory of a run: locked while the run uses it, and without checkpoints of another run.
 
 use super::atomic_write;
-use super::checkpoint_layout::Layout;
+use super::checkpoint_content::Layout;
 use super::checkpoints::Checkpoints;
 use super::run_error::{RunError, about};
-use super::state::{LastCheckpoint, Saved};
+use super::saved_checkpoint::{LastCheckpoint, Saved};
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 

@@ -1,13 +1,13 @@
 //! A trainable model: parameters, gradients and moments, and the passes that change them.
 
-use super::batch::Batch;
 use super::dropout::DropoutRates;
 use super::error::TrainError;
 use super::frozen;
 use super::limits::TrainLimits;
 use super::loss_step::Totals;
+use super::memory_plan::{StateBuffers, TrainPlan};
+use super::packed_batch::Batch;
 use super::params::{self, FlatTensor};
-use super::plan::{StateBuffers, TrainPlan};
 use crate::checkpoint::{Checkpoint, TensorId};
 use crate::config::Config;
 use crate::memory::Buffer;

@@ -3,16 +3,16 @@
 //! The crate `tokenizers` reads and runs them. Its input is checked first: settings for padding, truncation or random
 //! sampling are removed, and files that would make it panic or use too much memory are rejected.
 
-use crate::checks;
-use crate::decoding::{Rule, State};
-use crate::directory::{Directory, short, token};
-use crate::encoded::Encoded;
+use crate::checkpoint_directory::{Directory, short, token};
+use crate::detect_family::Family;
+use crate::encoding::Encoded;
 use crate::error::TextError;
-use crate::family::Family;
+use crate::incremental_decoder::{Rule, State};
 use crate::languages::Language;
 use crate::limits;
-use crate::pairs::longest_first;
-use crate::stages::{self, Decoders, LimitedNormalizer, Normalizers};
+use crate::tokenizer_json_checks;
+use crate::tokenizer_stages::{self, Decoders, LimitedNormalizer, Normalizers};
+use crate::truncate_pair::longest_first;
 use serde_json::{Value, json};
 use tokenizers::decoders::DecoderWrapper;
 use tokenizers::models::ModelWrapper;
@@ -228,7 +228,7 @@ fn build(mut value: Value) -> Result<(Tokenizer, Rule), String> {
     if !value.is_object() {
         return Err("expected a JSON object".to_owned());
     }
-    let rules = checks::check(&value)?;
+    let rules = tokenizer_json_checks::check(&value)?;
     let wrong = |error: &dyn std::fmt::Display| format!("expected a tokenizer: {error}");
     if let Some(found) = value.get("version").filter(|&version| version != "1.0") {
         return Err(format!("expected a tokenizer of version \"1.0\", found {found}"));
@@ -246,7 +246,7 @@ fn build(mut value: Value) -> Result<(Tokenizer, Rule), String> {
     let normalizer = normalizer.map(|whole| Normalizers::new(whole, rules)).transpose()?;
     let pre_tokenizer: Option<PreTokenizerWrapper> =
         serde_json::from_str(&pre_tokenizer).map_err(|e| wrong(&e))?;
-    pre_tokenizer.as_ref().map_or(Ok(()), stages::check_pre_tokenizer)?;
+    pre_tokenizer.as_ref().map_or(Ok(()), tokenizer_stages::check_pre_tokenizer)?;
     let post_processor: Option<PostProcessorWrapper> =
         serde_json::from_str(&post_processor).map_err(|e| wrong(&e))?;
     let decoder: Option<DecoderWrapper> = serde_json::from_str(&decoder).map_err(|e| wrong(&e))?;
@@ -270,7 +270,7 @@ fn build(mut value: Value) -> Result<(Tokenizer, Rule), String> {
         .with_decoder(decoder.map(Decoders::new).transpose()?)
         .build()
         .map_err(|e| wrong(&e))?;
-    stages::check_added(&added, tokenizer.get_normalizer()).map_err(|e| wrong(&e))?;
+    tokenizer_stages::check_added(&added, tokenizer.get_normalizer()).map_err(|e| wrong(&e))?;
     tokenizer.add_tokens(added).map_err(|e| wrong(&e))?;
     Ok((tokenizer, rule))
 }

@@ -33,38 +33,38 @@
 
 #[cfg(feature = "audio")]
 pub mod audio;
-#[cfg(feature = "json")]
-mod checks;
-mod decoding;
-mod directory;
-mod encoded;
-mod engine;
+mod checkpoint_directory;
+mod detect_family;
+mod encoding;
 mod error;
-mod families;
-mod family;
+mod incremental_decoder;
 #[cfg(feature = "json")]
 mod json;
 mod languages;
 mod limits;
-mod pairs;
 #[cfg(feature = "json")]
 mod regex_limits;
 mod sentencepiece_ids;
 mod special_tokens;
 mod spm;
-#[cfg(feature = "json")]
-mod stages;
-mod stream;
-mod suggest;
+mod suggest_language;
+mod token_stream;
 mod tokenizer;
+mod tokenizer_backend;
+#[cfg(feature = "json")]
+mod tokenizer_json_checks;
+#[cfg(feature = "json")]
+mod tokenizer_stages;
 mod trie;
+mod truncate_pair;
+mod vocabulary_files;
 
-pub use encoded::Encoded;
+pub use detect_family::Family;
+pub use encoding::Encoded;
 pub use error::TextError;
-pub use family::Family;
 pub use languages::{Direction, Language};
 pub use spm::{SentencePiece, SpmError};
-pub use stream::DecodeStream;
+pub use token_stream::DecodeStream;
 pub use tokenizer::Tokenizer;
 
 /// The program of the README, compiled and run by the tests.

@@ -1,6 +1,6 @@
 //! Families that use a SentencePiece file: converts its ids to those of the model and back.
 
-use crate::directory::Directory;
+use crate::checkpoint_directory::Directory;
 use crate::error::TextError;
 use crate::limits;
 use crate::special_tokens::{Part, Special, Specials};

@@ -1,16 +1,16 @@
 //! The tokenizer of a directory: its family's files, special tokens and languages.
 
-use crate::directory::Directory;
-use crate::encoded::Encoded;
-#[cfg(feature = "json")]
-use crate::engine::Engine;
+use crate::checkpoint_directory::Directory;
+use crate::detect_family::Family;
+use crate::encoding::Encoded;
 use crate::error::TextError;
-use crate::families::{self, Parts};
-use crate::family::Family;
 use crate::languages::{Direction, Language};
-use crate::pairs::longest_first;
-use crate::stream::DecodeStream;
-use crate::suggest;
+use crate::suggest_language;
+use crate::token_stream::DecodeStream;
+#[cfg(feature = "json")]
+use crate::tokenizer_backend::Engine;
+use crate::truncate_pair::longest_first;
+use crate::vocabulary_files::{self, Parts};
 use std::path::Path;
 
 /// Encodes text to the ids that a model was trained on, and decodes ids to text.
@@ -41,19 +41,21 @@ impl Tokenizer {
         let directory = Directory::open(path.as_ref())?;
         let family = Family::of(&directory)?;
         let parts = match family {
-            Family::Marian => families::marian(&directory)?,
-            Family::M2m100 => families::m2m100(&directory)?,
+            Family::Marian => vocabulary_files::marian(&directory)?,
+            Family::M2m100 => vocabulary_files::m2m100(&directory)?,
             Family::Nllb | Family::Mbart25 | Family::Mbart50 | Family::XlmRoberta
                 if directory.has("sentencepiece.bpe.model") =>
             {
-                families::fairseq(&directory, family)?
+                vocabulary_files::fairseq(&directory, family)?
             }
             Family::Camembert if directory.has("sentencepiece.bpe.model") => {
-                families::camembert(&directory)?
+                vocabulary_files::camembert(&directory)?
             }
-            Family::T5 if directory.has("spiece.model") => families::t5(&directory)?,
-            Family::Pegasus if directory.has("spiece.model") => families::pegasus(&directory)?,
-            _ => families::json(&directory, family)?,
+            Family::T5 if directory.has("spiece.model") => vocabulary_files::t5(&directory)?,
+            Family::Pegasus if directory.has("spiece.model") => {
+                vocabulary_files::pegasus(&directory)?
+            }
+            _ => vocabulary_files::json(&directory, family)?,
         };
         let legacy = family == Family::Mbart25;
         let mut tokenizer = Self { parts, source: None, target: None, legacy, max_tokens: None };
@@ -241,9 +243,11 @@ impl Tokenizer {
     /// The tokens around a text and at the start of the decoder.
     fn prompt(&self, direction: &Direction<'_>) -> Result<Prompt, TextError> {
         let language = |code: Option<&str>, default: &Option<String>, side| match code {
-            Some(code) => suggest::find(code, &self.parts.languages).map(|l| Some(l.id())),
+            Some(code) => suggest_language::find(code, &self.parts.languages).map(|l| Some(l.id())),
             None => match default {
-                Some(code) => suggest::find(code, &self.parts.languages).map(|l| Some(l.id())),
+                Some(code) => {
+                    suggest_language::find(code, &self.parts.languages).map(|l| Some(l.id()))
+                }
                 None => Err(TextError::LanguageNeeded {
                     side,
                     languages: self.parts.languages.len(),
@@ -258,7 +262,7 @@ impl Tokenizer {
             },
         };
         let chosen = |code: Option<&str>| match code {
-            Some(code) => suggest::find(code, &self.parts.languages).map(|l| Some(l.id())),
+            Some(code) => suggest_language::find(code, &self.parts.languages).map(|l| Some(l.id())),
             None => Ok(None),
         };
         let start: Vec<u32> = self.parts.start.into_iter().collect();

@@ -9,7 +9,7 @@ mod command;
 mod directories;
 mod malicious_input;
 // This file of the workspace decides how many cases the tests run.
-#[path = "../../kernels/src/effort.rs"]
+#[path = "../../kernels/src/test_effort.rs"]
 mod effort;
 #[cfg(all(feature = "cli", feature = "json"))]
 mod encoders;

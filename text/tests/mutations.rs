@@ -7,7 +7,7 @@
 
 mod amplification;
 mod counting;
-#[path = "../../kernels/src/effort.rs"]
+#[path = "../../kernels/src/test_effort.rs"]
 mod effort;
 
 use counting::{LIVE, MOST};

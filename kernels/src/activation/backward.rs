@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Parallelism;
-use crate::rows::{RowPtrs, for_rows, map_slice};
+use crate::row_tasks::{RowPtrs, for_rows, map_slice};
 use crate::simd::simd_op;
 use core::ops::Range;
 

@@ -7,7 +7,7 @@
 
 use super::{Activation, Gelu, GeluTanh, Relu, Sigmoid, Silu, Tanh};
 use crate::math;
-use crate::rows::Map;
+use crate::row_tasks::Map;
 use crate::simd::SimdF32;
 
 /// `d * f'(x)` of one vector, where `f` is the [`Map`].

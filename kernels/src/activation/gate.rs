@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Parallelism;
-use crate::rows::{RowPtrs, for_rows};
+use crate::row_tasks::{RowPtrs, for_rows};
 use crate::simd::{SimdF32, simd_op};
 use core::ops::Range;
 

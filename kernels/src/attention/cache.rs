@@ -4,15 +4,15 @@
 //! they are never moved. A hypothesis that forks from another one continues in its own slot. A table stores, for each
 //! position, the slot that holds its key and value: see [`super::attention_decode`].
 
-use super::heads::Heads;
+use super::head_views::Heads;
 use super::panels::{head_floats, value_row, write_keys, write_values};
 use crate::dtype::Dtype;
 use crate::error::{Error, Expected};
 use crate::isa::Isa;
 use crate::parallel::{Parallelism, work_to_share};
-use crate::shared::SharedMut;
 use crate::simd::half::widen_f16;
 use crate::simd::{CACHE_LINE_F32, SimdF32, SimdOp};
+use crate::sync_ptr::SharedMut;
 use core::fmt;
 
 /// Key elements that one thread appends before a second one is used: some microseconds of work.

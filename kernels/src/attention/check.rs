@@ -2,7 +2,7 @@
 
 use super::bias::Reach;
 use super::cache::CacheShape;
-use super::heads::{Heads, HeadsMut};
+use super::head_views::{Heads, HeadsMut};
 use super::options::{Sequence, SlotTable, Weights};
 #[cfg(feature = "train")]
 use crate::dropout::WeightDropout;

@@ -10,9 +10,9 @@
 
 use super::bias::hides;
 use super::cache::Cache;
-use super::decode_queries::{Part, Queries, own_scores, own_values};
-use super::head_params::HeadParams;
+use super::decode_query_group::{Part, Queries, own_scores, own_values};
 use super::kv_dtype::{KvFormat, load};
+use super::one_head::HeadParams;
 use super::online_softmax::{Block, Factors, KEY_BLOCK, Running, WeightLines, exponentials};
 use super::panels::value_row;
 use crate::prefetch::ONE_QUERY_STEPS;

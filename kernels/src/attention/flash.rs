@@ -12,8 +12,8 @@
 use super::bias::hides;
 #[cfg(feature = "train")]
 use super::dropout::{Tile, drop_once};
-use super::head_params::HeadParams;
 use super::kv_dtype::{KvFormat, PanelView, load, tile_prefetched};
+use super::one_head::HeadParams;
 use super::online_softmax::{Block, Factors, KEY_BLOCK, Running, WeightLines, exponentials};
 use crate::gemm::Rows;
 use crate::parallel::share;

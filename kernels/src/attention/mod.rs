@@ -35,19 +35,19 @@ mod bias;
 mod cache;
 mod check;
 mod decode;
-mod decode_queries;
+mod decode_query_group;
 #[cfg(feature = "train")]
 mod dropout;
 mod flash;
-mod head_params;
-mod heads;
+mod head_views;
 mod kv_dtype;
+mod one_head;
 mod online_softmax;
 mod options;
-mod outputs;
 mod panels;
-mod params;
 mod prefill;
+mod tasks;
+mod write_output;
 
 #[cfg(feature = "train")]
 pub use backward::{
@@ -55,7 +55,7 @@ pub use backward::{
     attention_backward_scratch, attention_backward_scratch_bound, attention_forward_save,
 };
 pub use cache::{Cache, CacheMut, CacheShape};
-pub use heads::{Heads, HeadsMut, Qkv};
+pub use head_views::{Heads, HeadsMut, Qkv};
 pub use options::{
     AttentionOptions, AttentionOutput, Bias, CachedSequence, Sequence, SlotTable, Weights,
 };
@@ -68,7 +68,7 @@ use crate::isa::Isa;
 use crate::parallel::Parallelism;
 use bias::CheckedBias;
 use panels::{head_floats, value_row};
-use params::{
+use tasks::{
     AttentionParams, DecodeRows, KvHead, chunked, count_tasks, decode_rows, estimate_work,
     rows_of_unit, with_kv_format,
 };

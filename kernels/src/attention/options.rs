@@ -1,7 +1,7 @@
 //! Sequences, masks, biases, outputs and options of a call.
 
-use super::heads::HeadsMut;
-use crate::debug::Elements;
+use super::head_views::HeadsMut;
+use crate::debug_slice::Elements;
 use crate::float_mode::in_default_mode;
 use crate::softmax::FullyMasked;
 use core::fmt;

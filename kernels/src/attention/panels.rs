@@ -2,7 +2,7 @@
 //! `[tokens / LANES][head_dim][LANES]`, which are a packed operand of the GEMM tile. Values are in rows of whole
 //! vectors. The elements are f32, or any [`KvElement`] of a cache.
 
-use super::heads::Heads;
+use super::head_views::Heads;
 use super::kv_dtype::KvElement;
 use crate::simd::{MAX_LANES, SimdF32};
 

@@ -3,10 +3,10 @@
 
 use super::bias::CheckedBias;
 use super::check;
-use super::heads::{Heads, Qkv};
+use super::head_views::{Heads, Qkv};
 use super::options::{AttentionOptions, AttentionOutput, Sequence};
 use super::panels::{head_floats, value_row, write_all_keys, write_values};
-use super::params::{
+use super::tasks::{
     AttentionParams, KvHead, MIN_WORK_TO_FORK, chunked, count_tasks, estimate_work,
 };
 #[cfg(feature = "train")]
@@ -15,9 +15,9 @@ use crate::error::Error;
 use crate::isa::Isa;
 use crate::parallel::{Parallelism, Workers};
 use crate::prefetch::PrefetchRows;
-use crate::shared::SharedMut;
 use crate::simd::simd_op;
 use crate::softmax::FullyMasked;
+use crate::sync_ptr::SharedMut;
 
 /// Key-value heads per thread from which heads are not split into blocks of queries.
 const HEADS_PER_THREAD: usize = 4;

@@ -6,7 +6,7 @@ use crate::float_mode::in_default_mode;
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Parallelism;
-use crate::rows::{RowPtrs, for_rows};
+use crate::row_tasks::{RowPtrs, for_rows};
 use crate::simd::simd_op;
 use core::ops::Range;
 

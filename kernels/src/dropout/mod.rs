@@ -20,13 +20,13 @@
 //! batch do not matter. An attention weight is identified by its query and its key, each counted from the first one of
 //! the sentence, and by the query's head; key `j` has decision `j % 8` of its block.
 
-mod distributions;
+mod attention_weights;
+mod init_and_shuffle;
 mod mask;
 mod philox;
-mod weights;
 
-pub use distributions::{normal, permutation, uniform};
+pub use attention_weights::WeightDropout;
+pub(crate) use attention_weights::{DropMask, HeadDrops};
+pub use init_and_shuffle::{normal, permutation, uniform};
 pub use mask::{Dropout, dropout, dropout_add};
 pub use philox::Philox;
-pub use weights::WeightDropout;
-pub(crate) use weights::{DropMask, HeadDrops};

@@ -4,12 +4,12 @@
 //! caller's. A task is a range of sorted tokens, and processes the ids whose first token is in its range. So no two
 //! tasks add to the same row, and each row is summed in the order of its tokens on any number of threads.
 
-use crate::debug::Elements;
+use crate::debug_slice::Elements;
 use crate::error::{Error, Expected};
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Parallelism;
-use crate::rows::{RowPtrs, for_rows};
+use crate::row_tasks::{RowPtrs, for_rows};
 use crate::simd::{SimdF32, simd_op};
 use core::fmt;
 use core::ops::Range;

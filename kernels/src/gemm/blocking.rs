@@ -34,7 +34,7 @@ use super::epilogue::Epilogue;
 use super::f16_tile::{self, Widen};
 use super::microkernel::{F32Operand, Panels, Rows, multiply};
 use super::packing::PackedMatrix;
-use super::store::Store;
+use super::store_tile::Store;
 use crate::dtype::Dtype;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::{Workers, share, work_to_share};

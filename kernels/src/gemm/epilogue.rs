@@ -1,7 +1,7 @@
 //! The epilogue of a GEMM: scale, bias, activation and residual, as the caller gives them, and the check of all operands.
 
 use crate::activation::Activation;
-use crate::debug::Elements;
+use crate::debug_slice::Elements;
 use crate::error::{Error, Expected};
 use crate::matrix::{Matrix, MatrixMut};
 use core::fmt;

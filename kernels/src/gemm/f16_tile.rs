@@ -7,7 +7,7 @@
 
 use super::microkernel::{F16Operand, Panels, Rows, TileOperand, multiply};
 use super::packing::PackedMatrix;
-use super::store::Store;
+use super::store_tile::Store;
 use crate::dtype::Dtype;
 use crate::matrix::Matrix;
 use crate::parallel::share;

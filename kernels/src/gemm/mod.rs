@@ -30,21 +30,21 @@ mod microkernel;
 mod pack_a;
 mod pack_f16;
 mod pack_f32;
-mod pack_source;
 mod packing;
 mod small_m;
-mod store;
+mod store_tile;
 mod unpacked;
 #[cfg(feature = "train")]
 mod weight_grad;
+mod weight_source;
 
 pub use epilogue::{Epilogue, Residual};
 pub use int8::{Quantization, QuantizedActivations, QuantizedMatrix, gemm_int8};
-pub use pack_source::PackSource;
 pub use packing::{PackOptions, PackedMatrix};
 pub use unpacked::{gemm_unpacked, gemm_unpacked_scratch};
 #[cfg(feature = "train")]
 pub use weight_grad::{weight_gradient, weight_gradient_scratch};
+pub use weight_source::PackSource;
 
 pub(crate) use int8::{
     Columns, Int8Panels, Integers, LEVELS, MIN_AMAX, PANEL, QuantizeColumns, Rounding, Row, Single,

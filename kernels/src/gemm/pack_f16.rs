@@ -15,15 +15,15 @@
 //! transposition and prefetch are those of f32 packing.
 
 use super::pack_f32::{MIN_PACKED_TO_FORK, TASKS_PER_THREAD};
-use super::pack_source::PackSource;
+use super::weight_source::PackSource;
 use crate::dtype::Dtype;
 use crate::error::Error;
 use crate::isa::{AutoVectorize, Isa};
 use crate::matrix::Matrix;
 use crate::parallel::{Workers, share};
-use crate::shared::SharedMut;
 use crate::simd::MAX_PANEL;
 use crate::simd::half::{narrow_bf16, narrow_f16};
+use crate::sync_ptr::SharedMut;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, Ordering};
 

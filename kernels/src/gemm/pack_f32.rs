@@ -7,8 +7,8 @@ use crate::isa::Isa;
 use crate::matrix::Matrix;
 use crate::parallel::{Workers, share, work_to_share};
 use crate::prefetch::strong_hw_prefetcher;
-use crate::shared::SharedMut;
 use crate::simd::{CACHE_LINE_F32, SimdF32, SimdOp};
+use crate::sync_ptr::SharedMut;
 use core::ops::Range;
 
 /// Floats of a packed matrix from which packing uses non-temporal stores on a CPU with little bandwidth per core: a

@@ -2,7 +2,7 @@
 
 use super::pack_f16::{self, F16Column};
 use super::pack_f32;
-use super::pack_source::PackSource;
+use super::weight_source::PackSource;
 use crate::dtype::Dtype;
 use crate::error::{Error, Expected};
 use crate::isa::Isa;

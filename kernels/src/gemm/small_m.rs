@@ -6,7 +6,7 @@
 
 use super::blocking::MIN_WORK_TO_FORK;
 use super::microkernel::{F32Operand, Operands, Panels, multiply, tile_prefetched};
-use super::store::Store;
+use super::store_tile::Store;
 use crate::isa::Isa;
 use crate::matrix::Matrix;
 use crate::parallel::{Workers, share};

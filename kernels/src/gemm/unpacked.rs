@@ -8,7 +8,7 @@
 
 use super::epilogue::{Epilogue, Residual, check_operands};
 use super::packing::PackedMatrix;
-use super::store::Store;
+use super::store_tile::Store;
 use super::{blocking, small_m};
 use crate::error::Error;
 use crate::isa::Isa;

@@ -23,15 +23,15 @@ use super::epilogue::{Epilogue, Residual};
 use super::microkernel::{Operands, tile_prefetched};
 use super::pack_a::{self, CopyStrip, Strips};
 use super::packing::PackedMatrix;
-use super::store::Store;
+use super::store_tile::Store;
 use crate::dtype::Dtype;
 use crate::error::{Error, Expected};
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::{Parallelism, Workers, share};
 use crate::prefetch::{NextBlock, Prefetch, PrefetchLines, PrefetchPlan, SpreadPrefetch};
-use crate::shared::SharedMut;
 use crate::simd::{CACHE_LINE_F32, MAX_MR, SimdF32, SimdOp, TileOp};
+use crate::sync_ptr::SharedMut;
 use crate::train::{ReductionChunks, WriteMode};
 use core::ops::Range;
 

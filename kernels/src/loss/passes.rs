@@ -2,7 +2,7 @@
 
 use super::smoothing::{IGNORED, RowLoss, TargetProbs};
 use crate::math::{EXP_LOWEST, exp_from};
-use crate::rows::{Map, RowPtrs, map_slice};
+use crate::row_tasks::{Map, RowPtrs, map_slice};
 use crate::simd::{MAX_LANES, SimdF32, simd_op};
 use crate::softmax::block_max;
 

@@ -1,6 +1,6 @@
 //! The norms and their parameters.
 
-use crate::debug::Elements;
+use crate::debug_slice::Elements;
 use crate::error::Error;
 use core::fmt;
 

@@ -7,12 +7,12 @@
 //! interleaved.
 
 use super::parameters::LayerNorm;
-use super::vectors::{
+use super::row_vectors::{
     F32_SAFE, PAIRED, PrefetchRow, STEP, UNROLL, add_vectors, learned_row, load, prefetch_step,
     reduce, store,
 };
 use crate::math;
-use crate::rows::RowPtrs;
+use crate::row_tasks::RowPtrs;
 use crate::simd::{MAX_LANES, MOST_PARTS, SimdF32, SimdOp};
 
 /// The largest number of columns for which the passes of consecutive rows are interleaved. Two longer rows and the
@@ -38,7 +38,7 @@ impl<const ADD: bool, const BIAS: bool> SimdOp for NormRows<'_, ADD, BIAS> {
     #[inline(always)]
     fn run<S: SimdF32>(self, s: S) {
         let mut row = 0;
-        // SAFETY: `norm::call::run` checked that all views have the shape of `out`, that rows are contiguous, that
+        // SAFETY: `norm::tasks::run` checked that all views have the shape of `out`, that rows are contiguous, that
         // weight and bias have `columns` floats (`Norm::check`), and that there are rows and columns; it sets `BIAS`
         // if there is a bias. `for_rows` gives each task its own rows.
         unsafe {

@@ -1,7 +1,7 @@
 //! Root-mean-square normalization, in the same five variants as layer normalization.
 
-use super::call::{Operands, run};
 use super::parameters::{Norm, RmsNorm};
+use super::tasks::{Operands, run};
 use crate::error::Error;
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};

@@ -2,12 +2,12 @@
 //! squares, [`finish`] writes the result. `R` rows are processed in parallel, as in `passes.rs`.
 
 use super::parameters::RmsNorm;
-use super::vectors::{
+use super::row_vectors::{
     F32_SAFE, PAIRED, PrefetchRow, STEP, UNROLL, add_vectors, learned_row, load, prefetch_step,
     reduce, store,
 };
 use crate::math;
-use crate::rows::RowPtrs;
+use crate::row_tasks::RowPtrs;
 use crate::simd::{MAX_LANES, MOST_PARTS, SimdF32, SimdOp};
 
 /// Normalizes rows in place or into another matrix, each in two passes.
@@ -29,7 +29,7 @@ impl<const ADD: bool> SimdOp for RmsRows<'_, ADD> {
     #[inline(always)]
     fn run<S: SimdF32>(self, s: S) {
         let mut row = 0;
-        // SAFETY: `norm::call::run` checked that all views have the shape of `out`, that rows are contiguous, that the
+        // SAFETY: `norm::tasks::run` checked that all views have the shape of `out`, that rows are contiguous, that the
         // weight has `columns` floats (`Norm::check`), and that there are rows and columns. `for_rows` gives each task
         // its own rows.
         unsafe {

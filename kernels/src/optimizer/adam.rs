@@ -4,9 +4,9 @@ use crate::error::Error;
 use crate::float_mode::in_default_mode;
 use crate::isa::Isa;
 use crate::parallel::Parallelism;
-use crate::rows::for_rows;
-use crate::shared::SharedMut;
+use crate::row_tasks::for_rows;
 use crate::simd::{SimdF32, simd_op};
+use crate::sync_ptr::SharedMut;
 use core::fmt;
 
 /// Gradients with a smaller magnitude count as 0, so that neither they nor their squares in a moment are subnormal.

@@ -8,19 +8,19 @@
 //! one pass over memory.
 
 mod adam;
-mod norm;
+mod gradient_norm;
 mod schedule;
 
 pub use adam::{Adam, Moments, adam};
-pub use norm::{clip_factor, sum_of_squares, sum_of_squares_scratch};
+pub use gradient_norm::{clip_factor, sum_of_squares, sum_of_squares_scratch};
 pub use schedule::Schedule;
 
 use crate::error::Error;
 use crate::isa::Isa;
 use crate::parallel::Parallelism;
-use crate::rows::for_rows;
-use crate::shared::SharedMut;
+use crate::row_tasks::for_rows;
 use crate::simd::simd_op;
+use crate::sync_ptr::SharedMut;
 
 /// Elements whose sums are computed at once.
 const CHUNK: usize = 64;

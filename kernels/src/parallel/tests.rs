@@ -2,7 +2,7 @@
 //! place. A test that hangs fails: see [`within`].
 
 use super::{Parallelism, Team};
-use crate::effort::cases;
+use crate::test_effort::cases;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::boxed::Box;
 use std::format;

@@ -29,7 +29,7 @@ pub use rescore::UNDECIDED;
 
 use crate::error::Error;
 use crate::parallel::{Parallelism, share};
-use crate::shared::SharedMut;
+use crate::sync_ptr::SharedMut;
 use crate::{Matrix, Quantization, QuantizedActivations};
 use product::{CANDIDATES, PARTS};
 

@@ -2,7 +2,7 @@
 
 use super::build::PruningTable;
 use super::row_bounds::ROW_STATISTICS;
-use crate::debug::Elements;
+use crate::debug_slice::Elements;
 use crate::error::{Error, Expected};
 use crate::{Matrix, PackedMatrix, Quantization, QuantizedActivations};
 use core::fmt;

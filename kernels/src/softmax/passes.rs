@@ -4,7 +4,7 @@
 //! score needs the sum of the whole row, so it takes a separate pass.
 
 use crate::math::exp_nonpositive;
-use crate::rows::{Map, RowPtrs, map_slice};
+use crate::row_tasks::{Map, RowPtrs, map_slice};
 use crate::simd::{MAX_LANES, MOST_PARTS, SimdF32, SimdOp, simd_op, sum_of_parts};
 use core::ops::Range;
 

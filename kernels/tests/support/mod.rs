@@ -3,7 +3,7 @@
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
 pub mod batch;
-#[path = "../../src/effort.rs"]
+#[path = "../../src/test_effort.rs"]
 mod effort;
 pub mod errors;
 pub mod gemm;

@@ -3,7 +3,7 @@
 use crate::support::errors;
 use crate::support::{CREWS, POISON, Random, Strided, UNIT, all_isas, bits};
 use proptest::prelude::*;
-use simdformer_kernels::reference::{self, training as oracle};
+use simdformer_kernels::reference::{self, optimizer as oracle};
 use simdformer_kernels::train::{Lookup, embedding_gradient, embedding_gradient_scratch};
 use simdformer_kernels::{Expected, Isa, Matrix, MatrixMut, Parallelism};
 

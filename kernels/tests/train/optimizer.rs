@@ -3,7 +3,7 @@
 use crate::support::errors;
 use crate::support::{CREWS, Random, UNIT, all_isas, bits};
 use proptest::prelude::*;
-use simdformer_kernels::reference::training as oracle;
+use simdformer_kernels::reference::optimizer as oracle;
 use simdformer_kernels::train::{
     Adam, Moments, adam, average, clip_factor, sum_of_squares, sum_of_squares_scratch,
 };

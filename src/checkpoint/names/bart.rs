@@ -2,7 +2,7 @@
 //! a norm after the embeddings, and in mBART a norm after the last layer.
 
 use super::hugging_face::{self, stack_part};
-use super::location::Location;
+use super::tensor_location::Location;
 use crate::network::{ParamKind, TensorId};
 
 pub(super) fn locate(role: TensorId, shared: bool) -> Vec<Location> {

@@ -1,6 +1,6 @@
 //! `BertModel`, alone or as `bert.` in a larger model. MiniLM, E5, BGE and GTE use these names.
 
-use super::encoder::Spelling;
+use super::encoder_only::Spelling;
 
 pub(super) const BERT: Spelling = Spelling {
     prefix: "bert.",

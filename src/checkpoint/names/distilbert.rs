@@ -1,6 +1,6 @@
 //! `DistilBertModel`, alone or as `distilbert.` in a larger model.
 
-use super::encoder::Spelling;
+use super::encoder_only::Spelling;
 
 pub(super) const DISTILBERT: Spelling = Spelling {
     prefix: "distilbert.",

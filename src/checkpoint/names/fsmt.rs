@@ -2,7 +2,7 @@
 //! own name.
 
 use super::hugging_face;
-use super::location::Location;
+use super::tensor_location::Location;
 use crate::network::TensorId;
 
 pub(super) fn locate(role: TensorId) -> Vec<Location> {

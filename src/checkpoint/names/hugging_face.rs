@@ -1,6 +1,6 @@
 //! The common names of the Hugging Face families.
 
-use super::location::Location;
+use super::tensor_location::Location;
 use crate::config::Side;
 use crate::network::{Attention, FeedForward, LayerPart, ParamKind, Projection, TensorId};
 

@@ -1,7 +1,7 @@
 //! `MarianMTModel`: post-norm and sinusoidal positions, so only layers, embeddings and the bias of the logits.
 
 use super::hugging_face;
-use super::location::Location;
+use super::tensor_location::Location;
 use crate::network::TensorId;
 
 pub(super) fn locate(role: TensorId, shared: bool) -> Vec<Location> {

@@ -3,10 +3,9 @@
 mod bart;
 mod bert;
 mod distilbert;
-mod encoder;
+mod encoder_only;
 mod fsmt;
 mod hugging_face;
-mod location;
 mod m2m100;
 mod marian;
 mod mpnet;
@@ -16,11 +15,12 @@ mod plain;
 mod roberta;
 mod seamless;
 mod t5;
+mod tensor_location;
 mod whisper;
 
 use crate::config::{Config, Family, Side, TiedWeights};
 use crate::network::TensorId;
-pub(crate) use location::Location;
+pub(crate) use tensor_location::Location;
 
 impl TensorId {
     /// The names of this role in a checkpoint of `config.family`, the preferred one first; the checkpoint must

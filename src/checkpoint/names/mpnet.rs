@@ -1,6 +1,6 @@
 //! `MPNetModel`, alone or as `mpnet.` in a larger model: one table of relative positions for all layers.
 
-use super::encoder::Spelling;
+use super::encoder_only::Spelling;
 
 pub(super) const MPNET: Spelling = Spelling {
     prefix: "mpnet.",

@@ -4,7 +4,7 @@
 //! if the transformer is a field of the saved module.
 
 use super::hugging_face::affine;
-use super::location::Location;
+use super::tensor_location::Location;
 use crate::config::Side;
 use crate::network::{Attention, FeedForward, LayerPart, Projection, TensorId};
 

@@ -1,7 +1,7 @@
 //! `PegasusForConditionalGeneration`: as M2M100, with a bias for the logits.
 
 use super::hugging_face::{self, stack_part};
-use super::location::Location;
+use super::tensor_location::Location;
 use crate::network::TensorId;
 
 pub(super) fn locate(role: TensorId, shared: bool) -> Vec<Location> {

@@ -2,6 +2,6 @@
 //! model.
 
 use super::bert::BERT;
-use super::encoder::Spelling;
+use super::encoder_only::Spelling;
 
 pub(super) const ROBERTA: Spelling = Spelling { prefix: "roberta.", ..BERT };

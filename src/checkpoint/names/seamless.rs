@@ -1,7 +1,7 @@
 //! The text encoder and the text decoder of `SeamlessM4TModel` and its version 2.
 
 use super::hugging_face::affine;
-use super::location::Location;
+use super::tensor_location::Location;
 use crate::config::Side;
 use crate::network::{Attention, FeedForward, LayerPart, Projection, TensorId};
 

@@ -2,7 +2,7 @@
 //! one embedding table, which has one of three names.
 
 use super::hugging_face::affine;
-use super::location::Location;
+use super::tensor_location::Location;
 use crate::config::Side;
 use crate::network::{Attention, FeedForward, LayerPart, Projection, TensorId};
 

@@ -2,7 +2,7 @@
 //! embedding, positions on both sides.
 
 use super::hugging_face::{self, affine, stack_part};
-use super::location::Location;
+use super::tensor_location::Location;
 use crate::network::{ParamKind, TensorId};
 
 pub(super) fn locate(role: TensorId) -> Vec<Location> {

@@ -4,7 +4,7 @@ use super::draft_length::{DraftLength, MOST_ROWS};
 use super::drafter::{DraftContext, DraftRequest, Drafter};
 use crate::generate::decode_loop::DecodeLoop;
 use crate::generate::event::{DecodeStats, Event, Stop};
-use crate::generate::source::Source;
+use crate::generate::request::Source;
 use crate::model::IntoControlFlow;
 use crate::search::{Hooks, SearchOptions};
 use crate::session::{Session, SessionError, check_limit};

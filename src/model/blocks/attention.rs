@@ -7,7 +7,7 @@
 use super::{ExecContext, add_and_norm};
 use crate::config::Side;
 use crate::model::forward::{BlockId, BlockOps, ForwardMode};
-use crate::model::pass::{Past, SourcePass, TargetPass, Workspace};
+use crate::model::pass_input::{Past, SourcePass, TargetPass, Workspace};
 use crate::model::weights::{CrossAttention, Linear, Norm, SelfAttention};
 use simdformer_kernels::{
     Activation, AttentionOptions, CacheMut, CachedSequence, Error as KernelError, Heads, HeadsMut,

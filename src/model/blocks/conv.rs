@@ -9,9 +9,9 @@
 use super::ExecContext;
 use super::embedding::{norm_and_positions, position_rows};
 use crate::config::{Config, ConvFrontend, Side};
-use crate::features::Features;
+use crate::input_features::Features;
 use crate::model::forward::{BlockId, BlockOps, ForwardMode};
-use crate::model::pass::Workspace;
+use crate::model::pass_input::Workspace;
 use crate::model::weights::{Embedding, Linear};
 use simdformer_kernels::{Activation, Error as KernelError, Matrix, Residual};
 

@@ -4,7 +4,7 @@
 use super::ExecContext;
 use crate::config::{EmbeddingNorm, Side};
 use crate::model::forward::{BlockId, BlockOps, ForwardMode};
-use crate::model::pass::{Tokens, Workspace};
+use crate::model::pass_input::{Tokens, Workspace};
 use crate::model::weights::{Embedding, Table};
 use simdformer_kernels::embedding::{self, Positions};
 use simdformer_kernels::{Matrix, MatrixMut};

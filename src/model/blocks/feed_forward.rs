@@ -3,7 +3,7 @@
 
 use super::{ExecContext, add_and_norm};
 use crate::model::forward::{BlockId, BlockOps, ForwardMode};
-use crate::model::pass::Workspace;
+use crate::model::pass_input::Workspace;
 use crate::model::weights::FeedForward;
 use simdformer_kernels::{Activation, Error as KernelError, Residual};
 

@@ -3,7 +3,7 @@
 use super::ExecContext;
 use crate::config::NormPlacement;
 use crate::model::forward::{BlockId, BlockOps, ForwardMode};
-use crate::model::pass::Workspace;
+use crate::model::pass_input::Workspace;
 use crate::model::weights::Norm;
 use simdformer_kernels::{Matrix, Residual};
 

@@ -3,14 +3,14 @@
 
 use crate::config::Side;
 use crate::model::forward::BlockId;
-use crate::model::pass::Relative;
+use crate::model::pass_input::Relative;
 use crate::model::weights::{CrossAttention, Linear, Norm, SelfAttention};
+use crate::train::activation_checkpointing::SavedActivations;
 use crate::train::dropout::Site;
 use crate::train::error::TrainError;
-use crate::train::limits::SavedActivations;
+use crate::train::memory_plan::AttentionSaved;
 use crate::train::params;
-use crate::train::pass::{Pass, cut};
-use crate::train::plan::AttentionSaved;
+use crate::train::pass_context::{Pass, cut};
 use core::ops::Range;
 use simdformer_kernels::train::{
     AttentionGradients, AttentionInputs, SavedAttention, attention_backward,

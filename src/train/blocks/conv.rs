@@ -12,13 +12,13 @@
 //! positions of one source, source after source. In the checkpoint, the three taps of an output are adjacent, so a
 //! matrix of one tap has a stride of three values.
 
-use crate::features::Features;
+use crate::input_features::Features;
 use crate::model::blocks::{CONV_ROWS, WIDTH, first_rows, reach, second_windows};
 use crate::model::weights::{Backward, Linear};
 use crate::train::error::TrainError;
+use crate::train::memory_plan::ConvSaved;
 use crate::train::params;
-use crate::train::pass::{Pass, cut};
-use crate::train::plan::ConvSaved;
+use crate::train::pass_context::{Pass, cut};
 use simdformer_kernels::train::{
     self as kernels, ReductionChunks, WriteMode, activation_backward, activation_recompute,
 };

@@ -11,7 +11,7 @@ use crate::train::error::TrainError;
 use crate::train::frozen;
 use crate::train::loss_step::Outcome;
 use crate::train::params;
-use crate::train::pass::{Pass, cut};
+use crate::train::pass_context::{Pass, cut};
 use simdformer_kernels::train::{Lookup, embedding_gradient};
 
 impl Pass<'_> {

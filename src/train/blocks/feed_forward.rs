@@ -3,11 +3,11 @@
 use crate::config::Side;
 use crate::model::forward::BlockId;
 use crate::model::weights::FeedForward;
+use crate::train::activation_checkpointing::SavedActivations;
 use crate::train::dropout::Site;
 use crate::train::error::TrainError;
-use crate::train::limits::SavedActivations;
 use crate::train::params;
-use crate::train::pass::{Pass, cut};
+use crate::train::pass_context::{Pass, cut};
 use core::ops::Range;
 use simdformer_kernels::Residual;
 use simdformer_kernels::train::{

@@ -5,7 +5,7 @@ use crate::model::blocks::Parameters;
 use crate::model::weights::Norm;
 use crate::train::error::TrainError;
 use crate::train::params;
-use crate::train::pass::{Pass, cut};
+use crate::train::pass_context::{Pass, cut};
 use simdformer_kernels::train::{self as kernels, WriteMode};
 
 impl Pass<'_> {

@@ -7,7 +7,7 @@
 use super::error::AudioError;
 use super::log_mel::Filters;
 use super::wav::Wav;
-use crate::directory::Settings;
+use crate::checkpoint_directory::Settings;
 use crate::error::TextError;
 use crate::limits::Size;
 use realfft::{RealFftPlanner, RealToComplex};

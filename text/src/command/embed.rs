@@ -1,9 +1,9 @@
 //! `embed`: computes a vector for each text from the hidden states, as the directory defines.
 
 use crate::arguments::Embed;
-use crate::encoder;
+use crate::encoder_batches;
 use crate::inputs::Inputs;
-use crate::vectors::{Npy, Vectors};
+use crate::vector_formats::{Npy, Vectors};
 use crate::{Failure, Streams, progress, show};
 use indicatif::ProgressBar;
 use simdformer::Model;
@@ -19,7 +19,7 @@ const BLOCK: usize = 512;
 /// Processes all texts; returns the exit code.
 pub(crate) fn run(arguments: &Embed, streams: &mut Streams<'_>) -> Result<u8, Failure> {
     let directory = &arguments.model.directory.model;
-    let tokenizer = Tokenizer::from_dir(encoder::folder(directory)?)?;
+    let tokenizer = Tokenizer::from_dir(encoder_batches::folder(directory)?)?;
     // Check before gigabytes are read: does the model encode single texts, and does the directory define a vector?
     tokenizer.encode("", &Direction::default())?;
     let checkpoint = Checkpoint::open(directory)?;
@@ -112,14 +112,14 @@ impl Runner<'_> {
         for (i, text) in texts.iter().enumerate() {
             let one = self.tokenizer.encode(text, &Direction::default())?;
             answers[i].too_long = one.truncated.then_some(one.tokens);
-            answers[i].error = encoder::rejected(&one, self.model, self.cut);
+            answers[i].error = encoder_batches::rejected(&one, self.model, self.cut);
             if answers[i].error.is_none() {
                 encoded.push((i, one));
             }
         }
         let run: Vec<&Encoded> = encoded.iter().map(|(_, one)| one).collect();
         let mut scratch = vec![0.0; self.head.scratch_floats()];
-        encoder::run(
+        encoder_batches::run(
             self.model,
             &self.arguments.model,
             self.arguments.texts.slots,

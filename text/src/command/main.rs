@@ -4,12 +4,12 @@
 
 mod arguments;
 mod embed;
-mod encoder;
+mod encoder_batches;
 mod explain;
 mod generate;
 mod inputs;
 mod loading;
-mod pages;
+mod man_pages;
 mod progress;
 #[cfg(feature = "audio")]
 mod prompt;
@@ -19,7 +19,7 @@ mod show;
 #[cfg(feature = "audio")]
 mod transcribe;
 mod translate;
-mod vectors;
+mod vector_formats;
 
 use arguments::{Command, UsageError};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
@@ -69,8 +69,8 @@ fn main() -> ExitCode {
         Command::Transcribe(arguments) => transcribe::run(&arguments, &mut streams),
         Command::Languages(directory) => show::languages(&directory.model, streams.out),
         Command::Show(directory) => show::model(&directory.model, &mut streams),
-        Command::Completions { shell } => pages::completions(shell, streams.out),
-        Command::Man { command } => pages::manual(command.as_deref(), streams.out),
+        Command::Completions { shell } => man_pages::completions(shell, streams.out),
+        Command::Man { command } => man_pages::manual(command.as_deref(), streams.out),
     };
     match done.and_then(|code| Ok((code, streams.out.flush()?))) {
         Ok((code, ())) => ExitCode::from(code),

@@ -1,7 +1,7 @@
 //! `rerank`: scores how well each text answers a query with a cross-encoder, and sorts texts by score.
 
 use crate::arguments::Rerank;
-use crate::encoder;
+use crate::encoder_batches;
 use crate::inputs::Inputs;
 use crate::{Failure, Streams, progress, show};
 use serde_json::json;
@@ -18,7 +18,7 @@ const BLOCK: usize = 512;
 /// Processes all texts; returns the exit code.
 pub(crate) fn run(arguments: &Rerank, streams: &mut Streams<'_>) -> Result<u8, Failure> {
     let directory = &arguments.model.directory.model;
-    let tokenizer = Tokenizer::from_dir(encoder::folder(directory)?)?;
+    let tokenizer = Tokenizer::from_dir(encoder_batches::folder(directory)?)?;
     // Check before gigabytes are read: does the model encode pairs, and does it compute a score?
     tokenizer.encode_pair("", "")?;
     let checkpoint = Checkpoint::open(directory)?;
@@ -69,7 +69,7 @@ impl Runner<'_> {
             for (number, text) in (before..).zip(&texts) {
                 let one = self.tokenizer.encode_pair(query, text)?;
                 let (tokens, name) = (one.tokens, number + 1);
-                if let Some(error) = encoder::rejected(&one, self.model, truncate) {
+                if let Some(error) = encoder_batches::rejected(&one, self.model, truncate) {
                     progress.suspend(|| writeln!(notes, "simdformer: text {name}: {error}"))?;
                     failed.push((number, error));
                     continue;
@@ -81,7 +81,7 @@ impl Runner<'_> {
                 encoded.push((number, one));
             }
             let run: Vec<&Encoded> = encoded.iter().map(|(_, one)| one).collect();
-            encoder::run(self.model, arguments, slots, &run, &mut |at, hidden| {
+            encoder_batches::run(self.model, arguments, slots, &run, &mut |at, hidden| {
                 let score = self.head.scores(hidden)?.first().copied().unwrap_or(f32::NAN);
                 scores.push((encoded[at].0, score));
                 progress.inc(1);

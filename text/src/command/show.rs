@@ -1,6 +1,6 @@
 //! Shows the content of a directory: languages, and the loaded model.
 
-use crate::{Failure, Streams, encoder, loading};
+use crate::{Failure, Streams, encoder_batches, loading};
 use simdformer::checkpoint::Checkpoint;
 use simdformer::kernels::Isa;
 use simdformer::search::{SearchOptions, Strategy};
@@ -21,7 +21,7 @@ pub(crate) fn languages(model: &Path, out: &mut dyn Write) -> Result<u8, Failure
 }
 
 pub(crate) fn model(path: &Path, streams: &mut Streams<'_>) -> Result<u8, Failure> {
-    let tokenizer = Tokenizer::from_dir(encoder::folder(path)?)?;
+    let tokenizer = Tokenizer::from_dir(encoder_batches::folder(path)?)?;
     let checkpoint = Checkpoint::open(path)?;
     // This is computed before gigabytes are read.
     let isa = Isa::detect()?;

@@ -1,8 +1,8 @@
 //! A tile of keys against a block of queries. The weights contribute to the gradient of the values, the gradients of
 //! the scores to that of the keys.
 
-use super::block::{Block, Rows};
 use super::product::{causal_diagonal, tile};
+use super::score_block::{Block, Rows};
 use super::workspace::WEIGHTS_ROW;
 use crate::gemm::Operands;
 use crate::simd::{SimdF32, SimdOp};

@@ -1,8 +1,8 @@
 //! A tile of queries against a block of keys: recomputes the weights, computes the gradients of the scores, and adds
 //! their contribution to the gradient of the queries.
 
-use super::block::{Block, Rows};
 use super::product::{causal_diagonal, tile_prefetched};
+use super::score_block::{Block, Rows};
 use super::workspace::WEIGHTS_ROW;
 use crate::attention::dropout::{Tile, apply, decide};
 use crate::attention::kv_dtype::PanelView;

@@ -1,9 +1,9 @@
 //! The products with a block of keys under a bias that may hide any key. They are computed key by key, because the rows
 //! of a hidden key must not be multiplied, not even by 0.
 
-use super::block::{Block, Rows};
-use super::copy::clear;
+use super::copy_rows::clear;
 use super::dkv::Gradient;
+use super::score_block::{Block, Rows};
 use crate::attention::bias::hides;
 use crate::simd::SimdF32;
 

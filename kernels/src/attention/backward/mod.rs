@@ -16,7 +16,7 @@
 //! the weights.
 //!
 //! One task is a key-value head of a sequence (`tasks.rs`). The outer loop is over blocks of keys, the inner loop over
-//! blocks of queries (`block.rs`). A tile of queries recomputes its weights, computes the gradients of its scores, and
+//! blocks of queries (`score_block.rs`). A tile of queries recomputes its weights, computes the gradients of its scores, and
 //! adds to its own gradient (`dq.rs`). Then a tile of keys sums over the queries of the block (`dkv.rs`). These are
 //! five products, two and a half times the work of the forward pass, without atomics and without a second pass. Every
 //! element of a gradient is one chain of multiply-adds: over keys for a query, over heads and then queries for a key.
@@ -31,29 +31,29 @@
 //!
 //! Source: Dao et al. 2022, algorithm 4, and Dao 2023, algorithm 2, with a fixed order of the sums.
 
-mod block;
-mod copy;
+mod copy_rows;
 mod dkv;
 mod dq;
 mod fused_small;
 mod masked;
 mod product;
+mod score_block;
 mod tasks;
 mod workspace;
 
 use super::bias::CheckedBias;
 use super::check;
-use super::heads::{Heads, HeadsMut, Qkv};
+use super::head_views::{Heads, HeadsMut, Qkv};
 use super::options::{AttentionOptions, Bias, Sequence};
-use super::params::{AttentionParams, MIN_WORK_TO_FORK, count_tasks, estimate_work};
 use super::prefill::{TrainArgs, attend};
-use crate::debug::Elements;
+use super::tasks::{AttentionParams, MIN_WORK_TO_FORK, count_tasks, estimate_work};
+use crate::debug_slice::Elements;
 use crate::dropout::WeightDropout;
 use crate::error::{Error, Expected};
 use crate::float_mode::in_default_mode;
 use crate::isa::Isa;
 use crate::parallel::{Parallelism, share};
-use crate::shared::SharedMut;
+use crate::sync_ptr::SharedMut;
 use core::fmt;
 use core::ops::RangeInclusive;
 use tasks::{Backward, table_len, tasks};

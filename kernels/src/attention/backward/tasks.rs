@@ -3,22 +3,22 @@
 //! gradient of a key is one chain of additions, over heads and then over queries; the gradient of a query is one chain
 //! over keys.
 
-use super::block::{Block, Rows};
-use super::copy::{Strided, clear, copy, dot, into_panels};
+use super::copy_rows::{Strided, clear, copy, dot, into_panels};
 use super::dkv::{DkvTile, Gradient};
 use super::dq::DqTile;
 use super::masked;
+use super::score_block::{Block, Rows};
 use super::workspace::{QUERY_ROWS, ROW_SUMS, WEIGHTS_ROW, Workspace};
-use crate::attention::head_params::HeadParams;
-use crate::attention::heads::{HeadPtrs, Heads, Qkv};
+use crate::attention::head_views::{HeadPtrs, Heads, Qkv};
+use crate::attention::one_head::HeadParams;
 use crate::attention::online_softmax::KEY_BLOCK;
 use crate::attention::options::Sequence;
-use crate::attention::params::{AttentionParams, KvHead};
+use crate::attention::tasks::{AttentionParams, KvHead};
 use crate::parallel::share;
 use crate::prefetch::PrefetchRows;
-use crate::shared::SharedMut;
 use crate::simd::{MAX_MR, SimdF32, simd_op};
 use crate::softmax::FullyMasked;
+use crate::sync_ptr::SharedMut;
 use core::ops::Range;
 
 /// Most queries or keys of a sequence whose rows are prefetched during an earlier task. This leaves space in the L2

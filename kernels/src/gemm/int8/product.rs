@@ -16,18 +16,18 @@
 //!
 //! Threads take ranges of panels. They also take ranges of tiles when there are fewer panels than tasks.
 
-use super::activations::QuantizedActivations;
 #[cfg(target_arch = "x86_64")]
 use super::amx::Blocks;
 #[cfg(target_arch = "aarch64")]
 use super::i8mm::Pairs;
-use super::operand::{Digits, Integers, Single};
 use super::panel::PANEL;
 use super::quantization::Quantization;
+use super::quantized_activations::QuantizedActivations;
+use super::tile_operand::{Digits, Integers, Single};
 use super::weights::QuantizedMatrix;
 use crate::gemm::epilogue::Epilogue;
 use crate::gemm::microkernel::{Panels, Rows, TileOperand, multiply, multiply_in_phases};
-use crate::gemm::store::Store;
+use crate::gemm::store_tile::Store;
 use crate::matrix::MatrixMut;
 use crate::parallel::{Workers, share, work_to_share};
 use crate::prefetch::{

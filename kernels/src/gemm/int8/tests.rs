@@ -10,9 +10,8 @@ use crate::activation::Activation;
 #[cfg(target_arch = "x86_64")]
 use crate::arch::x86_64::amx::{Amx, none_granted};
 use crate::arch::x86_64::amx_emulator::AmxEmulator;
-use crate::effort::cases;
 use crate::gemm::epilogue::{Epilogue, Residual};
-use crate::gemm::store::Store;
+use crate::gemm::store_tile::Store;
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::{Executor, Parallelism};
@@ -20,6 +19,7 @@ use crate::reference::gemm_int8::gemm_int8 as oracle;
 use crate::simd::int8::Int8Op;
 #[cfg(target_arch = "x86_64")]
 use crate::simd::matrix_unit::MatrixUnit;
+use crate::test_effort::cases;
 use core::ops::Range;
 use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -8,11 +8,11 @@ use crate::matrix::{Matrix, MatrixMut};
 use crate::norm::parameters::Norm;
 use crate::norm::passes::{self, Standard, moments};
 use crate::norm::rms_passes::{self, root};
-use crate::norm::vectors::{PAIRED, PrefetchRow, UNROLL, learned, load, prefetch_step, store};
+use crate::norm::row_vectors::{PAIRED, PrefetchRow, UNROLL, learned, load, prefetch_step, store};
 use crate::parallel::Parallelism;
-use crate::rows::{RowPtrs, for_rows};
-use crate::shared::SharedMut;
+use crate::row_tasks::{RowPtrs, for_rows};
 use crate::simd::{SimdF32, SimdOp, simd_op};
+use crate::sync_ptr::SharedMut;
 use core::ops::Range;
 
 /// `CENTERED` for a layer normalization, otherwise a root-mean-square one; `BIAS` if it has a bias.

@@ -11,13 +11,13 @@
 //! For a root-mean-square normalization `z = x r`, and `mean(g)` is absent. Written with `z`, the formula has no
 //! harmful cancellation, even if the mean of `x` is far from 0.
 
-use crate::debug::Elements;
+use crate::debug_slice::Elements;
 use crate::matrix::Matrix;
 use core::fmt;
 
 mod forward_save;
 mod input_grad;
-pub(crate) mod layer;
+pub(crate) mod layer_norm;
 mod param_grad;
 pub(crate) mod rms;
 

@@ -5,11 +5,11 @@ use super::NormGradients;
 use crate::error::{Error, Expected};
 use crate::isa::Isa;
 use crate::matrix::Matrix;
-use crate::norm::vectors::{load, store};
+use crate::norm::row_vectors::{load, store};
 use crate::parallel::Parallelism;
-use crate::rows::RowPtrs;
-use crate::shared::SharedMut;
+use crate::row_tasks::RowPtrs;
 use crate::simd::{SimdF32, SimdOp};
+use crate::sync_ptr::SharedMut;
 use crate::train::{ReductionChunks, WriteMode};
 use core::ops::Range;
 

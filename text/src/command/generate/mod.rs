@@ -1,12 +1,12 @@
 //! `generate`: runs any checkpoint on token ids or audio features; reads and writes JSON lines.
 
 mod arguments;
-mod compare;
+mod compare_weights;
 mod drafts;
+mod encoder_inputs;
 #[path = "../../../../examples/support/frames.rs"]
 mod frames;
 mod requests;
-mod sources;
 mod statistics;
 
 pub(crate) use arguments::Generate;
@@ -14,6 +14,7 @@ pub(crate) use arguments::Generate;
 use crate::arguments::ReportArguments;
 use crate::{ALLOCATOR, Failure, Streams, search_arguments};
 use drafts::Drafts;
+use encoder_inputs::Sources;
 use requests::{Request, Response};
 use safetensors::tensor::{Dtype, TensorView};
 use simdformer::checkpoint::Checkpoint;
@@ -23,7 +24,6 @@ use simdformer::search::{
     Hooks, LogitsProcessor, SearchOptions, Strategy, Timestamps, score_targets,
 };
 use simdformer::{DecodeStats, Event, Features, Limits, Model, Session, Source, SourceId};
-use sources::Sources;
 use statistics::{Measured, Statistics, peak_rss_bytes};
 use std::path::Path;
 use std::time::Instant;
@@ -152,7 +152,7 @@ impl Batch<'_> {
         let targets = self.requests.iter().map(|request| {
             request.decoder_input_ids.is_some().then(|| request.after_start(start).to_vec())
         });
-        let comparison = compare::Comparison {
+        let comparison = compare_weights::Comparison {
             checkpoint,
             isa,
             sources: &self.sources,

@@ -1,0 +1,79 @@
+//! One call of any norm: checks its operands and splits its rows into tasks.
+
+use super::parameters::Norm;
+use super::passes::NormRows;
+use super::rms_passes::RmsRows;
+use crate::error::Error;
+use crate::isa::Isa;
+use crate::matrix::{Matrix, MatrixMut};
+use crate::parallel::Parallelism;
+use crate::row_tasks::{RowPtrs, for_rows};
+
+/// The inputs and outputs of a call; `N` is the norm.
+pub(super) enum Operands<'a> {
+    /// `out = N(x)`
+    Plain(Matrix<'a>),
+    /// `out = N(out)`
+    InPlace,
+    /// `out = N(x + residual)`
+    Add(Matrix<'a>, Matrix<'a>),
+    /// `out = N(x + out)`
+    AddInPlace(Matrix<'a>),
+    /// `sum += x; out = N(sum)`
+    AddInto(Matrix<'a>, MatrixMut<'a>),
+}
+
+/// Checks a call and splits its rows into tasks.
+pub(super) fn run(
+    isa: Isa,
+    norm: Norm<'_>,
+    operands: Operands<'_>,
+    mut out: MatrixMut<'_>,
+    parallelism: Parallelism<'_>,
+) -> Result<(), Error> {
+    let shape @ [rows, columns] = [out.rows(), out.columns()];
+    let to = RowPtrs::written("out", &mut out, shape)?;
+    let read = |operand, m| RowPtrs::read(operand, m, shape);
+    let mut into;
+    let (add, x, residual, sum) = match operands {
+        Operands::Plain(x) => (false, read("x", &x)?, to, to),
+        Operands::InPlace => (false, to, to, to),
+        Operands::Add(x, residual) => (true, read("x", &x)?, read("residual", &residual)?, to),
+        Operands::AddInPlace(x) => (true, read("x", &x)?, to, to),
+        Operands::AddInto(x, sum) => {
+            let x = read("x", &x)?;
+            into = sum;
+            let sum = RowPtrs::written("sum", &mut into, shape)?;
+            (true, x, sum, sum)
+        }
+    };
+    norm.check(columns)?;
+    if rows == 0 || columns == 0 {
+        return Ok(());
+    }
+    for_rows(parallelism.workers(), rows, columns, &|range| {
+        let [x, residual, sum, out] = [x, residual, sum, to].map(|ptr| ptr.from(range.start));
+        let rows = range.len();
+        match (norm, add) {
+            (Norm::Layer(norm), true) if norm.bias.is_some() => {
+                isa.dispatch(NormRows::<true, true> { norm, rows, x, residual, sum, out });
+            }
+            (Norm::Layer(norm), false) if norm.bias.is_some() => {
+                isa.dispatch(NormRows::<false, true> { norm, rows, x, residual, sum, out });
+            }
+            (Norm::Layer(norm), true) => {
+                isa.dispatch(NormRows::<true, false> { norm, rows, x, residual, sum, out });
+            }
+            (Norm::Layer(norm), false) => {
+                isa.dispatch(NormRows::<false, false> { norm, rows, x, residual, sum, out });
+            }
+            (Norm::Rms(norm), true) => {
+                isa.dispatch(RmsRows::<true> { norm, rows, x, residual, sum, out });
+            }
+            (Norm::Rms(norm), false) => {
+                isa.dispatch(RmsRows::<false> { norm, rows, x, residual, sum, out });
+            }
+        }
+    });
+    Ok(())
+}

@@ -1,0 +1,136 @@
+//! The rows of a matrix as tasks: their split into ranges of fixed size, independent of the number of threads, and
+//! pointers to them.
+
+use crate::error::Error;
+use crate::matrix::{Matrix, MatrixMut};
+use crate::parallel::{Workers, work_to_share};
+use crate::simd::SimdF32;
+use crate::sync_ptr::SharedMut;
+use core::ops::Range;
+
+/// Elements in one task, approximately: a few microseconds of work, more than the cost of handing a task to a thread.
+const TASK: usize = work_to_share(1 << 14);
+
+/// Calls `body` with ranges of rows that together are `0..rows`. The ranges depend on the shape alone. Less than one
+/// task's work stays on the calling thread.
+pub(crate) fn for_rows(
+    workers: Workers<'_>,
+    rows: usize,
+    columns: usize,
+    body: &(dyn Fn(Range<usize>) + Sync),
+) {
+    let chunk = (TASK / columns.max(1)).max(1);
+    workers.for_each(rows.div_ceil(chunk), &|task| {
+        let start = task * chunk;
+        body(start..rows.min(start + chunk));
+    });
+}
+
+/// Floats in a matrix that is too large for the caches.
+const LARGE: usize = 4 << 20;
+
+/// The rows of a checked matrix: the address of the first row, and the distance between rows. Each task uses its own
+/// rows. An address may be that of a row after the last one, which may only be prefetched.
+#[derive(Clone, Copy)]
+pub(crate) struct RowPtrs<'a> {
+    first: SharedMut<'a>,
+    stride: usize,
+    /// Whether the matrix is too large for the caches.
+    pub(crate) large: bool,
+}
+
+impl<'a> RowPtrs<'a> {
+    /// A matrix that is only read.
+    ///
+    /// # Errors
+    /// The matrix does not have `shape`, or the elements of a row are not contiguous.
+    pub(crate) fn read(
+        operand: &'static str,
+        m: &Matrix<'a>,
+        shape: [usize; 2],
+    ) -> Result<Self, Error> {
+        Self::check(operand, m, shape)?;
+        Ok(Self::new(SharedMut::from_read(m.as_ptr()), m.row_stride(), m.rows()))
+    }
+
+    /// A matrix that is written.
+    ///
+    /// # Errors
+    /// As [`RowPtrs::read`].
+    pub(crate) fn written(
+        operand: &'static str,
+        m: &'a mut MatrixMut<'_>,
+        shape: [usize; 2],
+    ) -> Result<Self, Error> {
+        Self::check(operand, &m.read(), shape)?;
+        let (rows, stride) = (m.rows(), m.row_stride());
+        Ok(Self::new(m.shared(), stride, rows))
+    }
+
+    fn check(operand: &'static str, m: &Matrix<'_>, shape: [usize; 2]) -> Result<(), Error> {
+        m.check_contiguous_rows(operand)?;
+        m.check_shape(operand, shape)
+    }
+
+    const fn new(first: SharedMut<'a>, stride: usize, rows: usize) -> Self {
+        Self { first, stride, large: rows.saturating_mul(stride) >= LARGE }
+    }
+
+    /// The rows from `row` on.
+    #[inline(always)]
+    pub(crate) const fn from(self, row: usize) -> Self {
+        Self { first: SharedMut::from_read(self.row(row)), ..self }
+    }
+
+    /// The address of a row.
+    #[inline(always)]
+    pub(crate) const fn row(self, row: usize) -> *mut f32 {
+        self.first.as_ptr().wrapping_add(row.wrapping_mul(self.stride))
+    }
+
+    /// The addresses of `R` rows from `row` on.
+    #[inline(always)]
+    pub(crate) fn rows<const R: usize>(self, row: usize) -> [*mut f32; R] {
+        core::array::from_fn(|i| self.row(row + i))
+    }
+}
+
+/// A function of one vector, applied to a slice by [`map_slice`].
+pub(crate) trait Map: Copy {
+    /// Implementations are `#[inline(always)]`.
+    fn map<S: SimdF32>(self, s: S, x: S::F32) -> S::F32;
+}
+
+/// `to[i] = map(from[i])` for `len` elements; `to` may be `from`.
+///
+/// # Safety
+/// `from` is valid for reads and `to` for writes of `len` floats; they are the same or disjoint.
+#[inline(always)]
+pub(crate) unsafe fn map_slice<S: SimdF32, M: Map>(
+    s: S,
+    map: M,
+    from: *const f32,
+    to: *mut f32,
+    len: usize,
+) {
+    const UNROLL: usize = 4;
+    let mut i = 0;
+    while i + UNROLL * S::LANES <= len {
+        let mut v = [s.splat(0.0); UNROLL];
+        for (j, v) in v.iter_mut().enumerate() {
+            // SAFETY: `i + UNROLL * LANES <= len`.
+            *v = map.map(s, unsafe { s.load(from.add(i + j * S::LANES)) });
+        }
+        for (j, v) in v.into_iter().enumerate() {
+            // SAFETY: `i + j * LANES + LANES <= i + UNROLL * LANES <= len`, which the loop checks.
+            unsafe { s.store(to.add(i + j * S::LANES), v) };
+        }
+        i += UNROLL * S::LANES;
+    }
+    while i < len {
+        let count = (len - i).min(S::LANES);
+        // SAFETY: `i + count <= len`.
+        unsafe { s.store_prefix(to.add(i), map.map(s, s.load_prefix(from.add(i), count)), count) };
+        i += count;
+    }
+}

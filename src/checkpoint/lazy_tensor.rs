@@ -1,0 +1,200 @@
+//! A tensor that is read on demand, a few rows at a time, as f32.
+
+use core::fmt;
+use core::ops::Range;
+
+use super::CheckpointError;
+use super::byte_source::Source;
+use crate::memory::zeros;
+use simdformer_kernels::Dtype;
+
+/// The values that a read accepts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Accept {
+    Anything,
+    /// Also minus infinity: in an output bias it bans a token.
+    MinusInfinity,
+    Finite,
+}
+
+impl Accept {
+    fn takes(self, x: f32) -> bool {
+        match self {
+            Self::Anything => true,
+            Self::MinusInfinity => x < f32::INFINITY,
+            Self::Finite => x.is_finite(),
+        }
+    }
+}
+
+/// A tensor of a [`Checkpoint`](super::Checkpoint), or some of its rows, in row-major order. The numbers are
+/// not in memory until they are read. A row is one index of the first dimension.
+#[derive(Clone)]
+pub struct TensorView<'a> {
+    pub(super) source: &'a Source<'a>,
+    pub(super) name: &'a str,
+    pub(super) dtype: Dtype,
+    pub(super) shape: Vec<usize>,
+    /// Offset in bytes from the start of the source.
+    pub(super) offset: u64,
+    /// Elements of the tensor before the first of the view.
+    pub(super) skipped: usize,
+    pub(super) accept: Accept,
+}
+
+impl<'a> TensorView<'a> {
+    /// The name in the file; for a view of some rows, that of the whole tensor.
+    pub fn name(&self) -> &'a str {
+        self.name
+    }
+
+    /// The stored dtype. Reads always return f32.
+    pub fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+
+    /// Dimensions of the view, rows first. A linear map is `[outputs, inputs]`.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// Number of elements: the product of [`shape`](Self::shape).
+    pub fn len(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Whether the view has no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Size of the view in bytes as stored.
+    pub(crate) fn stored_bytes(&self) -> u64 {
+        (self.len() * self.dtype.size()) as u64
+    }
+
+    /// Elements of one row: the product of all dimensions except the first. 1 for a vector.
+    pub fn row_len(&self) -> usize {
+        self.shape.iter().skip(1).product()
+    }
+
+    /// `[rows.len(), ..]`: a view of only `rows`, counted from the first row of this view. Reads nothing.
+    ///
+    /// # Errors
+    /// [`RowsOutside`](CheckpointError::RowsOutside): this view does not have these rows, or the range ends before
+    /// it begins.
+    pub fn rows(&self, rows: Range<usize>) -> Result<Self, CheckpointError> {
+        let available = self.shape.first().copied().unwrap_or(0);
+        if rows.start > rows.end || rows.end > available {
+            let tensor = self.name.to_owned();
+            return Err(CheckpointError::RowsOutside { tensor, rows, available });
+        }
+        let skipped = rows.start * self.row_len();
+        let mut view = self.clone();
+        view.offset += (skipped * self.dtype.size()) as u64;
+        view.skipped += skipped;
+        if let Some(first) = view.shape.first_mut() {
+            *first = rows.len();
+        }
+        Ok(view)
+    }
+
+    /// Reads all elements of the view into `out`, row-major; the length of `out` is [`len`](Self::len). Exact: f16
+    /// and bf16 are widened without rounding.
+    ///
+    /// f32 is read from the file directly into `out`; other dtypes go through a small buffer on the stack.
+    ///
+    /// # Errors
+    /// The [length](CheckpointError::WrongLength) of `out` differs from that of the view, the file cannot be
+    /// [read](CheckpointError::Unreadable), or a weight of a role is [not finite](CheckpointError::NotFinite)
+    /// (minus infinity is accepted in an output bias, where it bans a token). After `NotFinite`, `out` holds the
+    /// numbers that were read. A view of [`Checkpoint::named`](super::Checkpoint::named) accepts any value.
+    pub fn read_into(&self, out: &mut [f32]) -> Result<(), CheckpointError> {
+        if out.len() != self.len() {
+            let (expected, found) = (self.len(), out.len());
+            return Err(CheckpointError::WrongLength {
+                tensor: self.name.to_owned(),
+                expected,
+                found,
+            });
+        }
+        match self.dtype {
+            Dtype::F32 => {
+                self.source.read_at(self.offset, bytemuck::cast_slice_mut(out))?;
+                if cfg!(target_endian = "big") {
+                    out.iter_mut().for_each(|x| *x = f32::from_bits(x.to_bits().swap_bytes()));
+                }
+            }
+            dtype => self.widen(out, |bits| dtype.widen(bits))?,
+        }
+        match out.iter().position(|&x| !self.accept.takes(x)) {
+            Some(at) => {
+                let (tensor, index) = (self.name.to_owned(), self.skipped + at);
+                Err(CheckpointError::NotFinite { tensor, index, found: out[at] })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// All elements of the view, row-major, in a new vector.
+    ///
+    /// # Errors
+    /// As [`Self::read_into`]; the memory [cannot be allocated](CheckpointError::OutOfMemory), for example for a
+    /// tensor of terabytes in a sparse file.
+    pub fn to_vec(&self) -> Result<Vec<f32>, CheckpointError> {
+        let mut out = zeros(self.len()).map_err(|_| CheckpointError::OutOfMemory {
+            what: self.name.to_owned(),
+            bytes: self.len().saturating_mul(size_of::<f32>()),
+        })?;
+        self.read_into(&mut out)?;
+        Ok(out)
+    }
+
+    fn widen(&self, out: &mut [f32], widen: impl Fn(u16) -> f32) -> Result<(), CheckpointError> {
+        const BLOCK: usize = 2048;
+        let mut bytes = [0; 2 * BLOCK];
+        let mut offset = self.offset;
+        for block in out.chunks_mut(BLOCK) {
+            let bytes = &mut bytes[..2 * block.len()];
+            self.source.read_at(offset, bytes)?;
+            offset += bytes.len() as u64;
+            let (pairs, _) = bytes.as_chunks::<2>();
+            for (x, &pair) in block.iter_mut().zip(pairs) {
+                *x = widen(u16::from_le_bytes(pair));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether both views have the same numbers, shape and dtype, bit for bit. Stops at the first difference.
+    pub(super) fn same_content(&self, other: &Self) -> Result<bool, CheckpointError> {
+        const BLOCK: usize = 4096;
+        if self.shape != other.shape || self.dtype != other.dtype {
+            return Ok(false);
+        }
+        let (mut a, mut b) = ([0; BLOCK], [0; BLOCK]);
+        let mut left = self.len() * self.dtype.size();
+        let mut done = 0;
+        while left > 0 {
+            let n = left.min(BLOCK);
+            self.source.read_at(self.offset + done, &mut a[..n])?;
+            other.source.read_at(other.offset + done, &mut b[..n])?;
+            if a[..n] != b[..n] {
+                return Ok(false);
+            }
+            left -= n;
+            done += n as u64;
+        }
+        Ok(true)
+    }
+}
+
+impl fmt::Debug for TensorView<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TensorView")
+            .field("name", &self.name)
+            .field("dtype", &self.dtype)
+            .field("shape", &self.shape)
+            .finish_non_exhaustive()
+    }
+}

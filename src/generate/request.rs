@@ -1,0 +1,175 @@
+//! The sources of a request: their checks before it runs, and the language of one.
+
+use crate::input_features::Features;
+use crate::kv::SourceId;
+use crate::search::{Request, SearchError, SearchOptions};
+use crate::session::{Plan, Session, SessionError, SourceError, StepRow, check_tokens};
+
+/// One source of a request.
+///
+/// ```
+/// use simdformer::Source;
+///
+/// let plain = Source::new(&[6, 11, 0]);
+/// // Its target must begin with these tokens, and its samples use random stream 7.
+/// let special = Source { prefix: &[554, 9], stream: 7, ..plain };
+/// assert_eq!(special.tokens, plain.tokens);
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Source<'s> {
+    /// Token ids of the source, including the end token: at least 1, at most
+    /// [`Limits::source_tokens`](crate::Limits::source_tokens). Empty if there are features.
+    pub tokens: &'s [u32],
+    /// Token ids of the target that must follow the decoder start. They are not part of hypotheses or scores.
+    pub prefix: &'s [u32],
+    /// The stream of random numbers for sampling, see [`Request::stream`].
+    pub stream: u64,
+    /// Overrides [`SearchOptions::forced_bos`]: for example the target language of this sentence.
+    pub forced_bos: Option<u32>,
+    /// The input of an encoder that reads features instead of ids.
+    pub features: Option<Features<'s>>,
+}
+
+impl<'s> Source<'s> {
+    /// A source of token ids; all other fields have their defaults.
+    pub const fn new(tokens: &'s [u32]) -> Self {
+        Self { tokens, prefix: &[], stream: 0, forced_bos: None, features: None }
+    }
+
+    /// A source of features; all other fields have their defaults.
+    pub const fn of_features(features: Features<'s>) -> Self {
+        Self { features: Some(features), ..Self::new(&[]) }
+    }
+
+    /// Number of encoder positions.
+    pub(super) const fn positions(&self) -> usize {
+        match &self.features {
+            Some(features) => features.positions(),
+            None => self.tokens.len(),
+        }
+    }
+
+    /// The request to the search for this source.
+    pub const fn request(&self) -> Request<'s> {
+        Request {
+            prefix: self.prefix,
+            source: self.tokens,
+            stream: self.stream,
+            forced_bos: self.forced_bos,
+        }
+    }
+}
+
+impl Session<'_> {
+    /// [`Plan::check`] with the session's plan: whether [`Session::generate`] accepts this source.
+    ///
+    /// # Errors
+    /// As [`Plan::check`].
+    pub fn check(&self, source: &Source<'_>, options: &SearchOptions) -> Result<(), SessionError> {
+        self.plan().check(source, options)
+    }
+
+    /// The most likely of `languages`, ids of the target vocabulary, after the decoder start `start`; the lowest id
+    /// among equal scores. For a transcription model, this is the language of the audio, for the
+    /// [prefix](crate::config::Transcription::prefix) of the target.
+    ///
+    /// Runs one step of the decoder. Uses a free hypothesis slot of `sentence` and releases it; the sentence does not
+    /// change. Does not allocate.
+    ///
+    /// # Errors
+    /// As [`Session::start`] and [`Session::step`]; [no languages](SessionError::NoLanguages), or one outside the
+    /// [vocabulary](SessionError::Token).
+    ///
+    /// ```
+    /// use simdformer::{Limits, Model, SourceId, Session};
+    ///
+    /// // Works with any model: this one chooses among three tokens.
+    /// let model = Model::open("models/fr-en")?;
+    /// let mut session = Session::new(&model, Limits::new(1, 16, 16))?;
+    /// let mut sentence = [SourceId::default()];
+    /// session.encode(&[&[6, 11, 0]], &mut sentence)?;
+    /// let start = model.config().tokens.decoder_start.unwrap_or(0);
+    /// let language = session.detect_language(sentence[0], start, &[554, 9, 14])?;
+    /// assert!([554, 9, 14].contains(&language));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn detect_language(
+        &mut self,
+        sentence: SourceId,
+        start: u32,
+        languages: &[u32],
+    ) -> Result<u32, SessionError> {
+        let (&first, others) = languages.split_first().ok_or(SessionError::NoLanguages)?;
+        check_tokens(languages, self.model().config().target_vocab)?;
+        let hypothesis = self.start(sentence)?;
+        let best = self.step(&[StepRow { hypothesis, token: start }]).map(|logits| {
+            let score = |id: u32| logits[id as usize];
+            others.iter().fold(first, |best, &id| {
+                let better = score(id) > score(best) || score(id) == score(best) && id < best;
+                if better { id } else { best }
+            })
+        });
+        self.release(hypothesis)?;
+        best
+    }
+}
+
+impl Plan {
+    /// Whether [`Session::generate`] accepts this source under these options. A server can call this when a request
+    /// arrives, so that an invalid request does not make a whole batch fail. It needs only a copy of the plan; the
+    /// session may be in use.
+    ///
+    /// # Errors
+    /// The error of `generate` with this source alone: [`SessionError::OptionBeyondPlan`] or [`SessionError::Search`]
+    /// for the options, [`SessionError::Source`] with index 0 for the source.
+    ///
+    /// ```
+    /// use simdformer::{Limits, Model, Plan, SessionError, Source, SourceError};
+    ///
+    /// let model = Model::open("models/fr-en")?;
+    /// let plan = Plan::new(&model, Limits::new(4, 32, 48))?;
+    /// let options = model.config().search_options();
+    /// assert_eq!(plan.check(&Source::new(&[6, 11, 0]), &options), Ok(()));
+    /// let refused = plan.check(&Source::new(&[]), &options);
+    /// assert_eq!(refused, Err(SessionError::Source { index: 0, error: SourceError::Empty }));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn check(&self, source: &Source<'_>, options: &SearchOptions) -> Result<(), SessionError> {
+        self.check_decodes()?;
+        options.validate(&self.search).map_err(|error| self.option_error(error))?;
+        self.check_source(0, source, options)
+    }
+
+    /// Checks the source of index `index` under valid options.
+    pub(super) fn check_source(
+        &self,
+        index: usize,
+        source: &Source<'_>,
+        options: &SearchOptions,
+    ) -> Result<(), SessionError> {
+        match &source.features {
+            Some(_) if !source.tokens.is_empty() => {
+                return Err(SessionError::Source { index, error: SourceError::TokensAndFeatures });
+            }
+            Some(features) => self.check_features(index, features)?,
+            None => self.check_tokens(index, source.tokens)?,
+        }
+        source.request().validate(options, &self.search).map_err(|error| {
+            let error = SourceError::of(error);
+            SessionError::Source { index, error }
+        })
+    }
+
+    /// Converts an error of the search about its options into the limits of the plan.
+    pub(super) fn option_error(&self, error: SearchError) -> SessionError {
+        let SearchError::BeyondLimit { setting, limit, expected_at_most, found } = error else {
+            return error.into();
+        };
+        let (limit, planned) = match limit {
+            "sequences" => ("beams", self.limits.beams),
+            "max_target_length" => ("target_tokens", self.limits.target_tokens),
+            other => (other, self.limits.end_tokens),
+        };
+        SessionError::OptionBeyondPlan { option: setting, limit, planned, expected_at_most, found }
+    }
+}

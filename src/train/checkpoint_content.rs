@@ -1,0 +1,403 @@
+//! The content of a checkpoint directory: which tensors, under which names, and which other files.
+
+use super::atomic_write::{self, Digest, Sink};
+use super::frozen::is_frozen;
+use super::run_error::{RunError, about};
+use super::trainer::Trainer;
+use crate::checkpoint::save::{OutputTensor, header, output_tensors};
+use crate::checkpoint::stored_tensor::locations;
+use crate::checkpoint::{Checkpoint, Location, MAX_CONFIG, TensorId, read_text};
+use crate::config::Config;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::path::Path;
+
+/// Extensions of the other files of a model: configs, vocabularies, tokenizers.
+const COMPANIONS: [&str; 8] = ["json", "model", "spm", "txt", "vocab", "bpe", "tiktoken", "jinja"];
+/// The maximum size of such a file in bytes; a vocabulary of 250,000 pieces has a tenth of it.
+const MAX_COMPANION: u64 = 256 << 20;
+/// Files that belong to a run, or to weights split into shards.
+const NOT_COMPANIONS: [&str; 2] = ["trainer.json", "model.safetensors.index.json"];
+
+/// The format of the checkpoints that a trainer writes: that of the directory from which it started.
+///
+/// A directory gets `model.safetensors` with the tensor names and shapes of the first checkpoint, in f32. Tensors
+/// that the network does not use are copied unchanged. Tied matrices are written under each of their names. Copies of
+/// `config.json`, of all vocabularies and of all settings are written to the same directory. So
+/// [`Model::open`](crate::Model::open) and transformers load it.
+pub struct Layout {
+    config: Config,
+    tensors: Vec<Tensor>,
+    companions: Vec<(String, Vec<u8>)>,
+    /// The checkpoint from which unused tensors are copied.
+    source: Option<Checkpoint<'static>>,
+}
+
+#[derive(Debug)]
+struct Tensor {
+    name: String,
+    dtype: String,
+    shape: Vec<usize>,
+    bytes: u64,
+    /// The tensor ids of the blocks, in order; empty for a tensor that is copied unchanged.
+    roles: Vec<TensorId>,
+}
+
+impl Layout {
+    /// The format of a checkpoint that [`Checkpoint::open`] opens. Its files stay open. The files next to the weights
+    /// are read now.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::open`]; also if a file next to the weights cannot be read.
+    pub fn of(directory: &Path) -> Result<Self, RunError> {
+        let source = Checkpoint::open(directory)?;
+        let config = source.config().clone();
+        let mut roles: BTreeMap<String, Vec<Option<TensorId>>> = BTreeMap::new();
+        let mut put = |role, Location { name, block: (block, blocks) }| {
+            let of = roles.entry(name).or_insert_with(|| vec![None; blocks]);
+            if let Some(place @ None) = of.get_mut(block) {
+                *place = Some(role);
+            }
+        };
+        // First the names that are read, then the other names of tied tensors.
+        for role in TensorId::all(&config) {
+            source.locations(role).take(1).for_each(|at| put(role, at));
+        }
+        for role in TensorId::all(&config) {
+            let there = |at: &Location| source.stored(&at.name).is_some();
+            locations(&config, role).into_iter().filter(there).for_each(|at| put(role, at));
+        }
+        let mut tensors = Vec::new();
+        for name in source.names() {
+            let Some(stored) = source.stored(name) else { continue };
+            let roles = roles.remove(name).and_then(|roles| roles.into_iter().collect());
+            let mut tensor = Tensor {
+                name: name.to_owned(),
+                dtype: stored.dtype,
+                shape: stored.shape,
+                bytes: stored.bytes,
+                roles: roles.unwrap_or_default(),
+            };
+            if !tensor.roles.is_empty() {
+                tensor.make_f32();
+            }
+            tensors.push(tensor);
+        }
+        // A bias that is missing in the file is trained too.
+        let absent = TensorId::all(&config)
+            .filter(|&role| role.may_be_absent() && !is_frozen(&config, role))
+            .filter(|&role| source.locations(role).next().is_none());
+        for role in absent {
+            let location = locations(&config, role).into_iter().next();
+            tensors.extend(location.map(|at| OutputTensor::new(&config, role, at).into()));
+        }
+        let mut layout = Self { config, tensors, companions: Vec::new(), source: Some(source) };
+        layout.sort();
+        layout.read_companions(directory)?;
+        Ok(layout)
+    }
+
+    /// The format of checkpoints of a new model. `path` is a `config.json`, or a directory with one; the other files
+    /// of the directory are copied too.
+    ///
+    /// # Errors
+    /// The config cannot be read, or is not [valid](crate::config::ConfigError).
+    pub fn of_config(path: &Path) -> Result<Self, RunError> {
+        let file = if path.is_dir() { path.join("config.json") } else { path.to_owned() };
+        let directory = file.parent().map(Path::to_owned).unwrap_or_default();
+        // Like the checkpoint reader: regular files of bounded size.
+        let missing = || about(&file)(std::io::ErrorKind::NotFound.into());
+        let text = read_text(&file, MAX_CONFIG)?.ok_or_else(missing)?;
+        let in_file = |error| crate::checkpoint::CheckpointError::Config {
+            file: file.display().to_string(),
+            error,
+        };
+        let mut config = Config::from_hugging_face(&text).map_err(in_file)?;
+        let generation = directory.join("generation_config.json");
+        if let Some(text) = read_text(&generation, MAX_CONFIG)? {
+            config.set_generation_config(&text).map_err(in_file)?;
+        }
+        let tensors = output_tensors(&config).into_iter().map(Tensor::from).collect();
+        let mut layout = Self { config, tensors, companions: Vec::new(), source: None };
+        layout.sort();
+        layout.read_companions(&directory)?;
+        // A file with another name still becomes `config.json`.
+        layout.companions.retain(|(name, _)| name != "config.json");
+        layout.companions.push(("config.json".to_owned(), in_f32(text.into_bytes())));
+        Ok(layout)
+    }
+
+    /// The architecture.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The text of `config.json`.
+    pub fn config_text(&self) -> &str {
+        let config = self.companions.iter().find(|(name, _)| name == "config.json");
+        config.and_then(|(_, bytes)| str::from_utf8(bytes).ok()).unwrap_or("")
+    }
+
+    /// The checkpoint from which training starts; `None` for a new model.
+    pub fn checkpoint(&self) -> Option<&Checkpoint<'static>> {
+        self.source.as_ref()
+    }
+
+    /// Sorts tensors by element size, largest first, so that each tensor is aligned.
+    fn sort(&mut self) {
+        let size = |tensor: &Tensor| match tensor.shape.iter().product::<usize>() as u64 {
+            0 => 1,
+            numbers => tensor.bytes / numbers,
+        };
+        self.tensors.sort_by(|a, b| size(b).cmp(&size(a)).then_with(|| a.name.cmp(&b.name)));
+    }
+
+    fn read_companions(&mut self, directory: &Path) -> Result<(), RunError> {
+        let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
+        for entry in fs::read_dir(directory).map_err(about(directory))? {
+            let path = entry.map_err(about(directory))?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let ending = path.extension().unwrap_or_default().to_string_lossy();
+            let is_companion = COMPANIONS.contains(&&*ending)
+                && !NOT_COMPANIONS.contains(&name.as_str())
+                && !name.starts_with('.')
+                && path.is_file();
+            if !is_companion {
+                continue;
+            }
+            let bytes = fs::metadata(&path).map_err(about(&path))?.len();
+            if bytes > MAX_COMPANION {
+                let (expected, found) =
+                    (format!("at most {MAX_COMPANION} bytes"), bytes.to_string());
+                return Err(RunError::Broken { file: path.display().to_string(), expected, found });
+            }
+            let mut text = fs::read(&path).map_err(about(&path))?;
+            if name == "config.json" {
+                text = in_f32(text);
+            }
+            self.companions.push((name, text));
+        }
+        self.companions.sort();
+        Ok(())
+    }
+
+    /// Writes a checkpoint of the trainer's parameters. Each file is replaced atomically, the weights last.
+    ///
+    /// # Errors
+    /// A parameter is not finite; then nothing is written. A file cannot be written, or the trainer has another
+    /// architecture.
+    pub fn write(&self, trainer: &Trainer<'_>, directory: &Path) -> Result<(), RunError> {
+        trainer.check_whole()?;
+        self.write_with(&|role| trainer.parameter(role), directory)
+    }
+
+    /// As [`Layout::write`], with any values.
+    pub(super) fn write_with<'v>(
+        &self,
+        value: &dyn Fn(TensorId) -> Option<&'v [f32]>,
+        directory: &Path,
+    ) -> Result<(), RunError> {
+        self.check_numbers(value)?;
+        self.write_companions(directory)?;
+        let path = directory.join("model.safetensors");
+        atomic_write::replace(&path, |sink| self.write_tensors(value, sink)).map(|_| ())
+    }
+
+    /// Checks that all values to be written are finite; the error names the first that is not.
+    pub(super) fn check_numbers<'v>(
+        &self,
+        value: &dyn Fn(TensorId) -> Option<&'v [f32]>,
+    ) -> Result<(), RunError> {
+        for tensor in &self.tensors {
+            for (block, &role) in tensor.roles.iter().enumerate() {
+                let numbers = value(role).unwrap_or_default();
+                if let Some(at) = numbers.iter().position(|x| !x.is_finite()) {
+                    let (tensor, index) = (tensor.name.clone(), block * numbers.len() + at);
+                    return Err(RunError::NotFinite { tensor, index, found: numbers[at] });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`Layout::write`], with weights copied from an existing file.
+    pub(super) fn copy_weights(&self, from: &Path, directory: &Path) -> Result<(), RunError> {
+        self.write_companions(directory)?;
+        let mut weights = fs::File::open(from).map_err(about(from))?;
+        atomic_write::replace(&directory.join("model.safetensors"), |sink| {
+            let mut block = vec![0; 1 << 16];
+            loop {
+                match std::io::Read::read(&mut weights, &mut block).map_err(about(from))? {
+                    0 => return Ok(()),
+                    read => sink.write(&block[..read])?,
+                }
+            }
+        })
+        .map(|_| ())
+    }
+
+    fn write_companions(&self, directory: &Path) -> Result<(), RunError> {
+        atomic_write::create_directory(directory)?;
+        for (name, bytes) in &self.companions {
+            let path = directory.join(name);
+            // The starting directory already has these files.
+            if fs::read(&path).is_ok_and(|found| found == *bytes) {
+                continue;
+            }
+            atomic_write::replace(&path, |sink| sink.write(bytes))?;
+        }
+        Ok(())
+    }
+
+    /// Writes all files of a directory that no other process reads yet; returns their digests.
+    pub(super) fn write_new(
+        &self,
+        trainer: &Trainer<'_>,
+        directory: &Path,
+    ) -> Result<Vec<(String, Digest)>, RunError> {
+        trainer.check_whole()?;
+        let mut written = Vec::new();
+        for (name, bytes) in &self.companions {
+            let digest = atomic_write::write(&directory.join(name), |sink| sink.write(bytes))?;
+            written.push((name.clone(), digest));
+        }
+        let value = |role| trainer.parameter(role);
+        let name = "model.safetensors";
+        let path = directory.join(name);
+        let digest = atomic_write::write(&path, |sink| self.write_tensors(&value, sink))?;
+        written.push((name.to_owned(), digest));
+        Ok(written)
+    }
+
+    fn write_tensors<'v>(
+        &self,
+        value: &dyn Fn(TensorId) -> Option<&'v [f32]>,
+        sink: &mut Sink,
+    ) -> Result<(), RunError> {
+        let tensors = self.tensors.iter().map(|t| (&*t.name, &*t.dtype, &*t.shape, t.bytes));
+        sink.write(&header(tensors))?;
+        let mut block = vec![0; 1 << 16];
+        for tensor in &self.tensors {
+            if tensor.roles.is_empty()
+                && let Some(source) = &self.source
+            {
+                let mut offset = 0;
+                while offset < tensor.bytes {
+                    let bytes = (tensor.bytes - offset).min(block.len() as u64) as usize;
+                    source.read_stored(&tensor.name, offset, &mut block[..bytes])?;
+                    sink.write(&block[..bytes])?;
+                    offset += bytes as u64;
+                }
+            }
+            for &role in &tensor.roles {
+                sink.write_f32(tensor.block(role, value(role))?)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes `loss` (one number) and the gradient of every trained tensor since the last update, in f32, under its
+    /// checkpoint name and in its checkpoint shape. If only a part of a tensor is trained, the rest is zero.
+    ///
+    /// # Errors
+    /// The file cannot be written, or nothing was accumulated.
+    pub fn write_gradients(
+        &self,
+        trainer: &mut Trainer<'_>,
+        loss: f64,
+        file: &Path,
+    ) -> Result<(), RunError> {
+        let learned: Vec<TensorId> = trainer.gradients()?.map(|(role, _, _)| role).collect();
+        let owner = |role| trainer.owner(role);
+        let has = |tensor: &&Tensor| {
+            let mut owners = tensor.roles.iter().filter_map(|&role| owner(role));
+            owners.any(|owner| learned.contains(&owner))
+        };
+        let tensors: Vec<&Tensor> = self.tensors.iter().filter(has).collect();
+        let owners: BTreeMap<String, Vec<Option<TensorId>>> = tensors
+            .iter()
+            .map(|tensor| {
+                let owners = tensor.roles.iter().map(|&role| owner(role));
+                (tensor.name.clone(), owners.collect())
+            })
+            .collect();
+        let gradients: Vec<(TensorId, &[usize], &[f32])> = trainer.gradients()?.collect();
+        atomic_write::replace(file, |sink| {
+            let entries = tensors.iter().map(|t| (&*t.name, "F32", &*t.shape, t.bytes));
+            sink.write(&header([("loss", "F64", &[][..], 8)].into_iter().chain(entries)))?;
+            sink.write(&loss.to_le_bytes())?;
+            for tensor in &tensors {
+                let zeros = vec![0.0; tensor.block_len()];
+                for owner in &owners[&tensor.name] {
+                    let found = gradients.iter().find(|(role, _, _)| Some(*role) == *owner);
+                    let gradient = found.map_or(&zeros[..], |(_, _, gradient)| gradient);
+                    sink.write_f32(gradient)?;
+                }
+            }
+            Ok(())
+        })
+        .map(|_| ())
+    }
+}
+
+impl Tensor {
+    fn make_f32(&mut self) {
+        self.dtype = "F32".to_owned();
+        self.bytes = 4 * self.shape.iter().product::<usize>() as u64;
+    }
+
+    fn block_len(&self) -> usize {
+        self.shape.iter().product::<usize>() / self.roles.len().max(1)
+    }
+
+    /// The values of one block of this tensor; an error if their number differs from the block length.
+    fn block<'v>(&self, role: TensorId, found: Option<&'v [f32]>) -> Result<&'v [f32], RunError> {
+        let expected = self.block_len();
+        match found {
+            Some(numbers) if numbers.len() == expected => Ok(numbers),
+            _ => {
+                let found = found.map_or(0, <[f32]>::len);
+                Err(super::error::TrainError::State { role, expected, found }.into())
+            }
+        }
+    }
+}
+
+/// A tensor that no file contains yet.
+impl From<OutputTensor> for Tensor {
+    fn from(tensor: OutputTensor) -> Self {
+        let bytes = tensor.bytes();
+        let OutputTensor { name, shape, roles } = tensor;
+        Self { name, dtype: "F32".to_owned(), shape, bytes, roles }
+    }
+}
+
+/// The `config.json` with the dtype set to that of the written weights.
+fn in_f32(text: Vec<u8>) -> Vec<u8> {
+    let Ok(mut config) = serde_json::from_slice::<serde_json::Value>(&text) else { return text };
+    let mut changed = false;
+    for key in ["dtype", "torch_dtype"] {
+        match config.get_mut(key) {
+            Some(dtype) if *dtype != "float32" => {
+                *dtype = "float32".into();
+                changed = true;
+            }
+            _ => {}
+        }
+    }
+    match changed {
+        true => serde_json::to_vec_pretty(&config).unwrap_or(text),
+        false => text,
+    }
+}
+
+impl fmt::Debug for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Layout")
+            .field("family", &self.config.family)
+            .field("tensors", &self.tensors.len())
+            .field("companions", &self.companions.len())
+            .finish_non_exhaustive()
+    }
+}

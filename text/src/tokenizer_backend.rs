@@ -1,0 +1,57 @@
+//! The implementation of a tokenizer: a SentencePiece file, or a `tokenizer.json`.
+
+use crate::error::TextError;
+use crate::incremental_decoder::State;
+#[cfg(feature = "json")]
+use crate::json::Json;
+use crate::sentencepiece_ids::Pieces;
+
+#[derive(Debug)]
+pub(crate) enum Engine {
+    Pieces(Box<Pieces>),
+    #[cfg(feature = "json")]
+    Json(Box<Json>),
+}
+
+impl Engine {
+    /// Appends the ids of `text`, without the special tokens of the family.
+    pub(crate) fn encode(
+        &self,
+        text: &str,
+        target: bool,
+        ids: &mut Vec<u32>,
+    ) -> Result<(), TextError> {
+        match self {
+            Self::Pieces(pieces) => pieces.encode(text, target, ids),
+            #[cfg(feature = "json")]
+            Self::Json(json) => json.encode(text, ids),
+        }
+    }
+
+    /// Appends the text that is determined by `id` and the ids before it.
+    pub(crate) fn decode(&self, id: u32, state: &mut State, text: &mut String) {
+        match self {
+            Self::Pieces(pieces) => pieces.decode(id, &mut state.spm, text),
+            #[cfg(feature = "json")]
+            Self::Json(json) => json.decode(id, state, text),
+        }
+    }
+
+    /// The token `id` as the vocabulary of the target writes it.
+    pub(crate) fn token(&self, id: u32) -> Option<String> {
+        match self {
+            Self::Pieces(pieces) => pieces.token(id),
+            #[cfg(feature = "json")]
+            Self::Json(json) => json.token(id),
+        }
+    }
+
+    /// Appends the text that was held back.
+    pub(crate) fn finish(&self, state: &mut State, text: &mut String) {
+        match self {
+            Self::Pieces(_) => state.spm.finish(text),
+            #[cfg(feature = "json")]
+            Self::Json(json) => json.finish(state, text),
+        }
+    }
+}
