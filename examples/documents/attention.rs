@@ -256,9 +256,8 @@ fn padded_batch(page: &mut Page) -> Result<(), Failure> {
     page.section(
         "3.4",
         "A padded batch: [[5, 2, 1, 0, 0], [1, 3, 1, 4, 0]]",
-        "Id 0 is padding. The mask of [2, 5, 5] comes from the ids; simdformer takes the lengths 3 and 4 instead. In the\n\
-         chapter's code the masked scores must be assigned (`masked_fill_`, or `scores = ...`): as printed, the call's\n\
-         result is dropped.",
+        "Id 0 is padding. The mask of [2, 5, 5] comes from the ids; simdformer takes the lengths 3 and 4 instead. The\n\
+         recognized text drops the result of `masked_fill`, but the printed result is masked.",
     );
     let mut data = Vec::new();
     for sentence in &IDS {
@@ -284,6 +283,30 @@ fn padded_batch(page: &mut Page) -> Result<(), Failure> {
             format!("{} columns are exactly 0; the result is [5, 512]", 5 - length),
         );
     }
+    // Columns 1 to 3 and the last 3 of the printed rows 2 to 5 of sentence 1.
+    let printed = Tensor::new(
+        &[2, 6],
+        vec![
+            0.6696, 0.3658, 2.0497, -0.1866, 0.7938, 0.1699, //
+            1.8404, -0.1952, 0.9078, 0.0304, 1.6829, -0.0272,
+        ],
+    );
+    let padding_rows = Tensor::new(
+        &[2, 6],
+        vec![
+            1.7838, -0.1680, 0.9630, 0.0200, 1.6399, -0.0177, //
+            1.8168, -0.1839, 0.9308, 0.0261, 1.6650, -0.0233,
+        ],
+    );
+    let mixture = Tensor::new(&[2, 2], vec![0.0483, 0.9517, 0.0202, 0.9798]);
+    let mixed = product(&mixture, &printed, 1.0)?;
+    let error = mixed.data.iter().zip(&padding_rows.data).map(|(a, b)| (a - b).abs());
+    let largest = error.fold(0.0, f32::max);
+    page.property(
+        "the printed rows of padding, 4 and 5 of sentence 1, mix rows 2 and 3: the mask acts",
+        largest < 3e-4,
+        format!("0.0483 and 0.9517, 0.0202 and 0.9798; largest difference {largest:.5}"),
+    );
     page.not_recomputable(
         "the printed result, 10 rows of which 6 columns are shown",
         "the embedding table is random and not printed",
