@@ -19,7 +19,7 @@ mod parameters;
 mod passes;
 mod rms;
 mod rms_passes;
-mod row_vectors;
+mod simd_rows;
 mod tasks;
 #[cfg(feature = "train")]
 pub(crate) mod train;

@@ -169,14 +169,14 @@ fn halves(start: usize, end: usize, task: &(dyn Fn(usize) + Sync)) {
 }
 
 pub use executor::Executor;
-pub(crate) use share::{share, work_to_share};
 #[cfg(feature = "rayon")]
 pub use team::Team;
 #[cfg(feature = "std")]
 pub use thread_pool::ThreadPool;
+pub(crate) use work_ranges::{share, work_to_share};
 
 mod executor;
-mod share;
+mod work_ranges;
 
 #[cfg(feature = "std")]
 #[cfg_attr(not(feature = "rayon"), allow(dead_code, reason = "only teams have helpers that poll"))]

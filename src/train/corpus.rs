@@ -2,7 +2,7 @@
 
 use super::packed_batch::Example;
 use super::run_error::{RunError, about};
-use super::word_ids::Words;
+use super::vocabulary_file::Words;
 use crate::config::{Config, Side};
 use crate::input_features::Features;
 use crate::printable_text::sanitized;

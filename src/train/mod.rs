@@ -18,7 +18,7 @@
 //! | `accumulate.rs`, `optimizer_step.rs` | a step: passes, and an update |
 //! | `averaging.rs` | exchanging the parameters with their average, and the mean of checkpoints |
 //! | `init.rs` | initial weights |
-//! | `word_ids.rs`, `corpus.rs`, `batch_sampler.rs` | sentences, and the selection of sentences for a batch |
+//! | `vocabulary_file.rs`, `corpus.rs`, `batch_sampler.rs` | sentences, and the selection of sentences for a batch |
 //! | `atomic_write.rs`, `checkpoint_content.rs` | atomic file writes, the files of a model |
 //! | `saved_checkpoint.rs` | the files of a checkpoint |
 //! | `checkpoints.rs` | the checkpoints of a run |
@@ -61,7 +61,7 @@ mod run_error;
 mod saved_checkpoint;
 mod trainer;
 mod training_run;
-mod word_ids;
+mod vocabulary_file;
 
 pub use activation_checkpointing::SavedActivations;
 pub use averaging::average;
@@ -81,4 +81,4 @@ pub use run_error::RunError;
 pub use simdformer_kernels::train::{Adam, Schedule, Smoothing, SmoothingOver};
 pub use trainer::{EncoderLoss, Trainer};
 pub use training_run::{Reason, StepRecord, TrainEvent, TrainingRun, Validation};
-pub use word_ids::Words;
+pub use vocabulary_file::Words;

@@ -7,7 +7,7 @@
 //! interleaved.
 
 use super::parameters::LayerNorm;
-use super::row_vectors::{
+use super::simd_rows::{
     F32_SAFE, PAIRED, PrefetchRow, STEP, UNROLL, add_vectors, learned_row, load, prefetch_step,
     reduce, store,
 };

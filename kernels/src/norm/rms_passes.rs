@@ -2,7 +2,7 @@
 //! squares, [`finish`] writes the result. `R` rows are processed in parallel, as in `passes.rs`.
 
 use super::parameters::RmsNorm;
-use super::row_vectors::{
+use super::simd_rows::{
     F32_SAFE, PAIRED, PrefetchRow, STEP, UNROLL, add_vectors, learned_row, load, prefetch_step,
     reduce, store,
 };

@@ -257,10 +257,11 @@ pub fn adam(
     adam: &Adam,
     parameters: &mut [f32],
     gradients: &[f32],
-    Moments { first, second }: Moments<'_>,
+    moments: Moments<'_>,
     average: Option<(&mut [f32], f32)>,
     parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
+    let Moments { first, second } = moments;
     let len = parameters.len();
     Error::check_len("gradients", len, gradients)?;
     Error::check_len("first moments", len, first)?;

@@ -18,7 +18,7 @@
 //! A number always stands for the same tasks. So if an executor gives the same numbers to the same thread in every
 //! call, that thread finds its part of the weights in its own cache.
 
-use super::share::share;
+use super::work_ranges::share;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 /// The caller's threads: an engine's pool, workers of another language, an operating system's queue. Needs neither

@@ -119,7 +119,7 @@ unsafe impl SimdF32 for V4 {
     }
     #[inline(always)]
     fn prefers_hw_prefetch(self) -> bool {
-        crate::arch::x86_64::hw_prefetch::prefers_hw_prefetch()
+        crate::arch::x86_64::detect_hw_prefetcher::prefers_hw_prefetch()
     }
 
     #[inline(always)]

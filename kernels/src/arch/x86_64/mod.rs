@@ -10,9 +10,9 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 #[cfg(target_arch = "x86_64")]
-pub(crate) mod features;
+mod detect_hw_prefetcher;
 #[cfg(target_arch = "x86_64")]
-mod hw_prefetch;
+pub(crate) mod features;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod int8_madd;
 #[cfg(target_arch = "x86_64")]

@@ -8,7 +8,7 @@ use crate::matrix::{Matrix, MatrixMut};
 use crate::norm::parameters::Norm;
 use crate::norm::passes::{self, Standard, moments};
 use crate::norm::rms_passes::{self, root};
-use crate::norm::row_vectors::{PAIRED, PrefetchRow, UNROLL, learned, load, prefetch_step, store};
+use crate::norm::simd_rows::{PAIRED, PrefetchRow, UNROLL, learned, load, prefetch_step, store};
 use crate::parallel::Parallelism;
 use crate::row_tasks::{RowPtrs, for_rows};
 use crate::simd::{SimdF32, SimdOp, simd_op};

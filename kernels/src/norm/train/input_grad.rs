@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::norm::parameters::Norm;
-use crate::norm::row_vectors::{PAIRED, PrefetchRow, UNROLL, load, prefetch_step, store};
+use crate::norm::simd_rows::{PAIRED, PrefetchRow, UNROLL, load, prefetch_step, store};
 use crate::parallel::Parallelism;
 use crate::row_tasks::{RowPtrs, for_rows};
 use crate::simd::{MOST_VECTORS, SimdF32, SimdOp, VIRTUAL, sum_of_lanes};

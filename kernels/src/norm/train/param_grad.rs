@@ -5,7 +5,7 @@ use super::NormGradients;
 use crate::error::{Error, Expected};
 use crate::isa::Isa;
 use crate::matrix::Matrix;
-use crate::norm::row_vectors::{load, store};
+use crate::norm::simd_rows::{load, store};
 use crate::parallel::Parallelism;
 use crate::row_tasks::RowPtrs;
 use crate::simd::{SimdF32, SimdOp};
