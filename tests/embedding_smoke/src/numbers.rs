@@ -82,6 +82,10 @@ pub(crate) fn tensors(config: &Config) -> Tensors {
         let numbers: usize = shape.iter().product();
         let floats = match shape[..] {
             [_] if role.to_string().ends_with("norm.weight") => vec![1.0; numbers],
+            // The embeddings and the output matrix are tied, so they have the same numbers.
+            [rows, _] if rows == config.target_vocab => {
+                Numbers(4).floats(numbers).into_iter().map(|x| x / 4.0).collect()
+            }
             _ => random.floats(numbers).into_iter().map(|x| x / 4.0).collect(),
         };
         let bytes = floats.into_iter().flat_map(f32::to_le_bytes).collect();
