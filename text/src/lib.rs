@@ -42,6 +42,7 @@ mod incremental_decoder;
 mod json;
 mod languages;
 mod limits;
+pub mod marked_text;
 #[cfg(feature = "json")]
 mod regex_limits;
 mod sentencepiece_ids;
