@@ -14,6 +14,7 @@ use crate::tokenizer_json_checks;
 use crate::tokenizer_stages::{self, Decoders, LimitedNormalizer, Normalizers};
 use crate::truncate_pair::longest_first;
 use serde_json::{Value, json};
+use std::ops::Range;
 use tokenizers::decoders::DecoderWrapper;
 use tokenizers::models::ModelWrapper;
 use tokenizers::normalizers::NormalizerWrapper;
@@ -144,8 +145,22 @@ impl Json {
         Ok(())
     }
 
+    /// The bytes of `text` for each token; empty for the special tokens of the file's template.
+    pub(crate) fn spans(&self, text: &str) -> Result<Vec<Range<usize>>, TextError> {
+        let wrong = |error: tokenizers::Error| TextError::Text { reason: error.to_string() };
+        let mut encoding = self.segment_with(text, OffsetType::Byte).map_err(wrong)?;
+        if self.has_template(self.family) {
+            encoding = self.tokenizer.post_process(encoding, None, true).map_err(wrong)?;
+        }
+        Ok(encoding.get_offsets().iter().map(|&(start, end)| start..end).collect())
+    }
+
     /// The tokens of a text, by the steps of the crate's `encode_fast`, which drops the errors of normalizers.
     fn segment(&self, text: &str) -> tokenizers::Result<Encoding> {
+        self.segment_with(text, OffsetType::None)
+    }
+
+    fn segment_with(&self, text: &str, offsets: OffsetType) -> tokenizers::Result<Encoding> {
         let limited = self.tokenizer.get_normalizer().map(LimitedNormalizer::new);
         let added = self.tokenizer.get_added_vocabulary();
         let mut parts = added.extract_and_normalize(limited.as_ref(), text);
@@ -154,7 +169,7 @@ impl Json {
             pre_tokenizer.pre_tokenize(&mut parts)?;
         }
         self.tokenizer.get_model().tokenize_in_pretokenized(&mut parts, None)?;
-        let encoding = parts.into_encoding(None, 0, OffsetType::None)?;
+        let encoding = parts.into_encoding(None, 0, offsets)?;
         self.tokenizer.post_process(encoding, None, false)
     }
 

@@ -28,7 +28,7 @@
 //!
 //! # One input is one sentence
 //!
-//! Translation models are trained on sentences. This crate does not split text into sentences. An input that is
+//! Translation models are trained on sentences. A [`Tokenizer`] does not split text into sentences. An input that is
 //! longer than the model's limit is reported ([`Encoded::truncated`]), never cut silently.
 
 #[cfg(feature = "audio")]
@@ -49,6 +49,7 @@ mod sentencepiece_ids;
 mod special_tokens;
 mod spm;
 mod suggest_language;
+mod token_spans;
 mod token_stream;
 mod tokenizer;
 mod tokenizer_backend;
@@ -56,6 +57,8 @@ mod tokenizer_backend;
 mod tokenizer_json_checks;
 #[cfg(feature = "json")]
 mod tokenizer_stages;
+#[cfg(feature = "translate")]
+pub mod translator;
 mod trie;
 mod truncate_pair;
 mod vocabulary_files;

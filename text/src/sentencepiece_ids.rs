@@ -126,12 +126,23 @@ impl Pieces {
         target: bool,
         ids: &mut Vec<u32>,
     ) -> Result<(), TextError> {
+        self.encode_each(text, target, &mut |id, _| ids.push(id))
+    }
+
+    /// Calls `on_id` with each id of `text` and the bytes of the normalized text that it stands for; none for a special
+    /// token.
+    pub(crate) fn encode_each(
+        &self,
+        text: &str,
+        target: bool,
+        on_id: &mut dyn FnMut(u32, &[u8]),
+    ) -> Result<(), TextError> {
         let side = if target { &self.target } else { &self.source };
         let Some(model) = self.models.get(side.model) else { return Ok(()) };
         self.specials.split(text, |part| {
             let mut text = match part {
                 Part::Token(id) => {
-                    ids.push(id);
+                    on_id(id, &[]);
                     return Ok(());
                 }
                 Part::Text(text) => text,
@@ -141,7 +152,7 @@ impl Pieces {
                 && let Some(end) = text.find("<<")
             {
                 let (code, rest) = text.split_at(end + 2);
-                ids.push(side.by_text.get(code).copied().unwrap_or(side.unknown));
+                on_id(side.by_text.get(code).copied().unwrap_or(side.unknown), code.as_bytes());
                 text = rest;
             }
             let mut each = |surface: &[u8], piece: u32| {
@@ -153,7 +164,7 @@ impl Pieces {
                 } else {
                     side.ids.get(piece as usize).copied()
                 };
-                ids.push(id.unwrap_or(side.unknown));
+                on_id(id.unwrap_or(side.unknown), surface);
             };
             let done = model.segment(text, &mut each);
             done.map_err(|error| TextError::Text { reason: error.to_string() })

@@ -7,7 +7,6 @@ use crate::error::TextError;
 use crate::languages::{Direction, Language};
 use crate::suggest_language;
 use crate::token_stream::DecodeStream;
-#[cfg(feature = "json")]
 use crate::tokenizer_backend::Engine;
 use crate::truncate_pair::longest_first;
 use crate::vocabulary_files::{self, Parts};
@@ -238,6 +237,21 @@ impl Tokenizer {
         // transformers strips spaces for these families only.
         let trims = matches!(self.parts.family, Family::Marian | Family::M2m100);
         DecodeStream::new(&self.parts.engine, trims)
+    }
+
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.parts.engine
+    }
+
+    /// The number of special tokens before the text; 0 if the file's template places them, with the spans.
+    pub(crate) fn tokens_before(&self, direction: &Direction<'_>) -> Result<usize, TextError> {
+        #[cfg(feature = "json")]
+        if let Engine::Json(json) = &self.parts.engine
+            && json.has_template(self.parts.family)
+        {
+            return Ok(0);
+        }
+        Ok(self.prompt(direction)?.before.len())
     }
 
     /// The tokens around a text and at the start of the decoder.

@@ -28,3 +28,5 @@ mod riff;
 mod streams;
 #[cfg(all(feature = "audio", feature = "cli", feature = "json"))]
 mod transcribe;
+#[cfg(feature = "cli")]
+mod translator;

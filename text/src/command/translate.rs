@@ -1,47 +1,19 @@
-//! `translate` and `summarize`: encode texts, run the model, and decode the output.
+//! `translate` and `summarize`: what is run, and the lines that are written.
 
 use crate::arguments::TextToText;
 use crate::explain::{self, Recorder, Step};
 use crate::inputs::Inputs;
 use crate::search_arguments::check;
 use crate::{Failure, Streams, progress, show};
-use indicatif::ProgressBar;
-use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::{Config, Side};
 use simdformer::search::{Finish, Hooks, Observation, Observer, SearchOptions, Strategy};
-use simdformer::{Event, Limits, Model, Session, Source};
-use simdformer_text::{Direction, Encoded, Family, Tokenizer};
+use simdformer::{Event, Model};
+use simdformer_text::translator::{self, TranslateOptions, Translation, Translator};
+use simdformer_text::{Direction, Family, Tokenizer};
 use std::cell::RefCell;
 use std::io::Write;
-
-/// Texts that are read, run and written as one block.
-const BLOCK: usize = 512;
-/// The maximum output length if neither the checkpoint nor the caller sets one.
-const LONGEST: usize = 256;
-
-/// A text that the model wrote.
-#[derive(Clone, Debug, Default, Serialize)]
-struct Sequence {
-    text: String,
-    score: f32,
-    tokens: usize,
-}
-
-/// The result of a text.
-#[derive(Clone, Debug, Default)]
-struct Outcome {
-    /// As many as asked for, best first, or less if the search found no more.
-    sequences: Vec<Sequence>,
-    finish: Option<Finish>,
-    /// The lines before the steps, and the steps; only with `--explain`.
-    explanation: Option<(String, Vec<Step>)>,
-    /// The number of tokens of a text that is longer than the model's limit.
-    too_long: Option<usize>,
-    /// Why there is no output text.
-    error: Option<String>,
-}
 
 /// Processes all texts, each a whole file if `whole` and if the options do not say otherwise; returns the exit code.
 pub(crate) fn run(
@@ -49,6 +21,21 @@ pub(crate) fn run(
     whole: bool,
     streams: &mut Streams<'_>,
 ) -> Result<u8, Failure> {
+    let (model, tokenizer, options) = load(arguments, streams)?;
+    arguments.model.in_pool(|| {
+        let mut translator = Translator::new(&model, &tokenizer, options)?;
+        translator.set_threads(arguments.model.threads());
+        let search = translator.search_options().clone();
+        let tokenizer = &tokenizer;
+        Lines { arguments, tokenizer, search, done: 0, failed: 0 }.run(translator, whole, streams)
+    })
+}
+
+/// The model, its tokenizer, and the options of the command line.
+fn load(
+    arguments: &TextToText,
+    streams: &mut Streams<'_>,
+) -> Result<(Model, Tokenizer, TranslateOptions), Failure> {
     let directory = &arguments.model.directory.model;
     let tokenizer = Tokenizer::from_dir(directory)?;
     let direction =
@@ -63,19 +50,22 @@ pub(crate) fn run(
     // Check the languages before gigabytes are read.
     let prefix = tokenizer.encode("", &direction)?.prefix;
     let checkpoint = Checkpoint::open(directory)?;
-    let options = options(arguments, checkpoint.config(), &prefix)?;
+    let mut options = TranslateOptions::new(checkpoint.config());
+    options.search = search_options(arguments, checkpoint.config(), &prefix)?;
+    options.source = arguments.from.clone();
+    options.target = arguments.to.clone();
+    options.slots = arguments.texts.slots;
+    options.truncate = arguments.texts.truncate;
+    options.cache = arguments.cache.dtype;
     let model = arguments.model.load(&checkpoint, &arguments.reports, streams)?;
     if arguments.reports.summary {
         show::loaded(&tokenizer, &checkpoint, &model, streams.notes)?;
     }
-    drop(checkpoint);
-    let tokenizer = &tokenizer;
-    let runner = Runner { arguments, whole, tokenizer, model: &model, options, direction };
-    arguments.model.in_pool(|| runner.run(streams))
+    Ok((model, tokenizer, options))
 }
 
 /// The search options of the checkpoint, with the caller's changes.
-fn options(
+fn search_options(
     arguments: &TextToText,
     config: &Config,
     prefix: &[u32],
@@ -94,219 +84,102 @@ fn options(
     }
     options.scores = arguments.json || arguments.explain.is_some();
     check(&options, config)?;
+    if arguments.search.max_new_tokens.is_some()
+        && let Some(positions) = config.max_positions(Side::Decoder)
+    {
+        // At most as many tokens as the model has positions.
+        let most = positions.saturating_sub(prefix.len().max(1)).max(1);
+        options.max_new_tokens = options.max_new_tokens.map(|new| new.min(most));
+    }
     Ok(options)
 }
 
-struct Runner<'r> {
+/// Texts that become a line each.
+struct Lines<'r> {
     arguments: &'r TextToText,
-    whole: bool,
     tokenizer: &'r Tokenizer,
-    model: &'r Model,
-    options: SearchOptions,
-    direction: Direction<'r>,
+    /// As the translator uses them.
+    search: SearchOptions,
+    done: usize,
+    failed: usize,
 }
 
-impl Runner<'_> {
-    fn run(&self, streams: &mut Streams<'_>) -> Result<u8, Failure> {
+impl Lines<'_> {
+    fn run(
+        &mut self,
+        mut translator: Translator<'_>,
+        whole: bool,
+        streams: &mut Streams<'_>,
+    ) -> Result<u8, Failure> {
         let Streams { input, out, notes, .. } = streams;
         let texts = &self.arguments.texts;
-        let mut inputs = Inputs::new(texts, texts.whole(self.whole), *input)?;
-        let (mut done, mut failed) = (0, 0);
-        let alone = self.arguments.stream || self.arguments.explain.is_some();
-        let quiet = self.arguments.reports.quiet || alone;
-        let progress = progress::counter("texts", quiet);
-        loop {
-            let texts = inputs.take(if alone { 1 } else { BLOCK })?;
-            if texts.is_empty() {
-                break;
+        let mut inputs = Inputs::new(texts, texts.whole(whole), *input)?;
+        let mut texts =
+            std::iter::from_fn(|| inputs.take(1).map(|mut texts| texts.pop()).transpose());
+        let (stream, explain) = (self.arguments.stream, self.arguments.explain);
+        if stream || explain.is_some() {
+            for text in texts {
+                let (translation, explanation) = match explain {
+                    Some(listed) => self.explained(&mut translator, &text?, listed)?,
+                    None => (self.streamed(&mut translator, &text?, *out)?, None),
+                };
+                self.write(&translation, explanation.as_ref(), *notes, *out)?;
+                out.flush()?;
             }
-            let answers = self.block(&texts, done, &progress, *out)?;
-            progress.suspend(|| {
-                for answer in &answers {
-                    done += 1;
-                    failed += usize::from(answer.error.is_some());
-                    self.write(answer, done, *notes, *out)?;
-                }
-                out.flush().map_err(Failure::from)
+        } else {
+            let progress = progress::counter("texts", self.arguments.reports.quiet);
+            let counter = progress.clone();
+            translator.set_on_done(move |done| counter.set_position(done));
+            translator.stream_sentences(&mut texts, |translation| {
+                progress.suspend(|| {
+                    self.write(&translation, None, *notes, *out)?;
+                    out.flush().map_err(Failure::from)
+                })
             })?;
+            progress.finish_and_clear();
         }
-        progress.finish_and_clear();
-        if failed > 0 {
+        let Self { done, failed, .. } = self;
+        if *failed > 0 {
             writeln!(notes, "simdformer: {failed} of {done} texts have no result")?;
         }
-        Ok(u8::from(failed > 0))
+        Ok(u8::from(*failed > 0))
     }
 
-    /// Computes the answer to each text; `before` texts came before them.
-    fn block(
-        &self,
-        texts: &[String],
-        before: usize,
-        progress: &ProgressBar,
-        out: &mut (dyn Write + Send),
-    ) -> Result<Vec<Outcome>, Failure> {
-        let mut answers = vec![Outcome::default(); texts.len()];
-        let mut encoded: Vec<(usize, Encoded)> = Vec::new();
-        let positions = self.model.config().max_positions(Side::Encoder).unwrap_or(usize::MAX);
-        for (i, text) in texts.iter().enumerate() {
-            let mut one = self.tokenizer.encode(text, &self.direction)?;
-            if one.blank {
-                continue;
-            }
-            if one.truncated || one.ids.len() > positions {
-                answers[i].too_long = Some(one.tokens);
-                let most = one.ids.len().min(positions);
-                if !self.arguments.texts.truncate || one.ids.len() > positions {
-                    let found = one.tokens;
-                    let takes =
-                        format!("{found} tokens, the model takes {most}; --truncate cuts it");
-                    answers[i].error = Some(takes);
-                    continue;
-                }
-                one.truncated = true;
-            }
-            encoded.push((i, one));
-        }
-        if encoded.is_empty() {
-            return Ok(answers);
-        }
-        let sources: Vec<Source<'_>> = encoded
-            .iter()
-            .map(|(i, one)| Source {
-                prefix: one.prefix.get(1..).unwrap_or_default(),
-                forced_bos: one.forced_bos,
-                stream: (before + i) as u64,
-                ..Source::new(&one.ids)
-            })
-            .collect();
-        let prefix = encoded.iter().map(|(_, one)| one.prefix.len()).max().unwrap_or(1).max(1);
-        let limits = self.limits(&encoded, prefix);
-        let mut session = Session::new(self.model, limits)?;
-        session.set_threads(self.arguments.model.threads());
-        let mut options = self.options.clone();
-        let fits = session.search_options();
-        match self.arguments.search.max_new_tokens {
-            // At most as many tokens as the model has positions.
-            Some(most) => options.max_new_tokens = Some(most.min(limits.target_tokens - prefix)),
-            None => {
-                (options.max_length, options.max_new_tokens) =
-                    (fits.max_length, fits.max_new_tokens)
-            }
-        }
-        let mut stream = self.tokenizer.stream();
-        let mut written = Ok(());
-        // Both callbacks of the search record.
-        let recorder = self.arguments.explain.map(|listed| {
-            let (tokens, text) = (encoded[0].1.ids.len(), &texts[encoded[0].0]);
-            let heading = explain::heading(text, tokens, &options);
-            (heading, RefCell::new(Recorder::new(self.tokenizer, &options, listed)))
-        });
-        let recording = || recorder.as_ref().map(|(_, recorder)| recorder.borrow_mut());
-        let mut observe = |observation: Observation<'_>| {
-            if let Some(mut recorder) = recording() {
-                recorder.observe(observation);
-            }
-        };
-        let observer: Option<Observer<'_>> = recorder.as_ref().map(|_| &mut observe as _);
-        let mut hooks = Hooks { observer, ..Hooks::default() };
-        session.generate(&sources, &options, &mut hooks, &mut |event| match event {
-            Event::Step(_) => {
-                if let Some(mut recorder) = recording() {
-                    recorder.begin_step();
-                }
-            }
-            Event::Token { token, .. } if recorder.is_some() => {
-                if let Some(mut recorder) = recording() {
-                    recorder.choose(token);
-                }
-            }
-            Event::Token { token, .. } if self.arguments.stream => {
-                if let Some(part) = stream.push(token.id)
-                    && written.is_ok()
-                {
-                    written = out.write_all(part.as_bytes()).and_then(|()| out.flush());
-                }
-            }
-            Event::Done(done) => {
-                let answer = &mut answers[encoded[done.source].0];
-                answer.finish = Some(done.finish);
-                if done.finish == Finish::NotFinite {
-                    // Tokens that were chosen before the error are incomplete output.
-                    answer.error = Some("the model's scores are NaN or infinite".to_owned());
-                } else {
-                    let sequences = done.hypotheses().map(|hypothesis| Sequence {
-                        text: match self.arguments.stream {
-                            true => stream.finish().to_owned(),
-                            false => self.tokenizer.decode(hypothesis.tokens),
-                        },
-                        score: hypothesis.score,
-                        tokens: hypothesis.tokens.len(),
-                    });
-                    answer.sequences = sequences.collect();
-                }
-                progress.inc(1);
-            }
-            _ => (),
-        })?;
-        written?;
-        if let Some((heading, recorder)) = recorder {
-            answers[encoded[0].0].explanation = Some((heading, recorder.into_inner().finish()));
-        }
-        Ok(answers)
-    }
-
-    /// The session limits for these texts, whose decoders begin with at most `prefix` tokens.
-    fn limits(&self, encoded: &[(usize, Encoded)], prefix: usize) -> Limits {
-        let positions = self.model.config().max_positions(Side::Decoder).unwrap_or(usize::MAX);
-        let longest = encoded.iter().map(|(_, one)| one.ids.len()).max().unwrap_or(1);
-        let options = &self.options;
-        let target = match (options.max_new_tokens, options.max_length) {
-            (Some(new), _) => new.saturating_add(prefix),
-            (None, Some(length)) => length.max(prefix + 1),
-            (None, None) => LONGEST,
-        };
-        let slots = if self.arguments.stream { 1 } else { self.arguments.texts.slots };
-        Limits {
-            beams: options.sequences(),
-            end_tokens: options.eos.len().max(1),
-            cache: self.arguments.cache.dtype,
-            ..Limits::new(slots.min(encoded.len()), longest, target.min(positions).max(prefix + 1))
-        }
-    }
-
+    /// Writes the answer to the next text, and what is to be noted about it.
     fn write(
-        &self,
-        answer: &Outcome,
-        number: usize,
+        &mut self,
+        answer: &Translation,
+        explanation: Option<&Explanation>,
         notes: &mut dyn Write,
         out: &mut dyn Write,
     ) -> Result<(), Failure> {
-        if let Some(error) = &answer.error {
+        self.done += 1;
+        let number = self.done;
+        let error = answer.failure.map(|failure| match failure {
+            translator::Failure::TooLong { .. } => format!("{failure}; --truncate cuts it"),
+            _ => failure.to_string(),
+        });
+        if let Some(error) = &error {
+            self.failed += 1;
             writeln!(notes, "simdformer: text {number}: {error}")?;
-        } else if let Some(tokens) = answer.too_long {
+        } else if answer.truncated {
+            let tokens = answer.source_tokens;
             writeln!(notes, "simdformer: text {number} has {tokens} tokens and was cut")?;
         }
-        let finish = answer.finish.map_or("", |finish| match finish {
-            Finish::End => "end",
-            Finish::Length => "length",
-            Finish::Stopped => "stopped",
-            Finish::Exhausted => "exhausted",
-            Finish::NotFinite => "not finite",
-        });
+        let finish = answer.finish.map_or("", finish_name);
         if self.arguments.json {
-            let line = match (&answer.error, answer.sequences.first().cloned()) {
-                (Some(error), _) => json!({"text": null, "error": error}),
-                (None, best) => {
-                    let best = best.unwrap_or_default();
+            let line = match error {
+                Some(error) => json!({"text": null, "error": error}),
+                None => {
                     let mut line = json!({
-                        "text": best.text, "score": best.score, "tokens": best.tokens,
-                        "finish": answer.finish.map(|_| finish), "truncated": answer.too_long.is_some(),
+                        "text": answer.text, "score": answer.score, "tokens": answer.tokens.len(),
+                        "finish": answer.finish.map(|_| finish), "truncated": answer.truncated,
                     });
-                    if self.options.num_return_sequences > 1 {
-                        line["sequences"] = json!(answer.sequences);
+                    if self.search.num_return_sequences > 1 {
+                        line["sequences"] = sequences(answer).collect();
                     }
-                    if let Some((_, steps)) = &answer.explanation {
-                        line["steps"] = json!(steps);
+                    if let Some(explanation) = explanation {
+                        line["steps"] = json!(explanation.steps);
                     }
                     line
                 }
@@ -314,21 +187,97 @@ impl Runner<'_> {
             writeln!(out, "{line}")?;
             return Ok(());
         }
-        if let Some((heading, steps)) = &answer.explanation {
-            writeln!(out, "{heading}{}", explain::lines(steps, &self.options))?;
+        if let Some(Explanation { heading, steps }) = explanation {
+            writeln!(out, "{heading}{}", explain::lines(steps, &self.search))?;
         }
         // The output of a text is the same number of lines for every text, even if the model writes two.
-        for i in 0..self.options.num_return_sequences {
-            let sequence = answer.sequences.get(i);
-            let text = sequence.map_or("", |sequence| &sequence.text);
+        let others = answer.alternatives.iter().map(|other| (&*other.text, other.score));
+        let mut texts = std::iter::once((&*answer.text, answer.score)).chain(others);
+        for _ in 0..self.search.num_return_sequences {
+            let (text, score) = texts.next().unwrap_or_default();
             let line = text.replace(['\n', '\r'], " ");
-            match (sequence, &answer.explanation) {
-                (Some(sequence), Some(_)) => {
-                    out.write_all(explain::result(&line, sequence.score, finish).as_bytes())?;
-                }
-                _ => writeln!(out, "{line}")?,
+            match explanation {
+                Some(_) => out.write_all(explain::result(&line, score, finish).as_bytes())?,
+                None => writeln!(out, "{line}")?,
             }
         }
         Ok(())
+    }
+
+    /// Translates a text and records each step; without an explanation if the model is not run.
+    fn explained(
+        &self,
+        translator: &mut Translator<'_>,
+        text: &str,
+        listed: usize,
+    ) -> Result<(Translation, Option<Explanation>), Failure> {
+        let direction = translator.options().direction();
+        let tokens = self.tokenizer.encode(text, &direction)?.ids.len();
+        // Both callbacks of the search record.
+        let recorder = RefCell::new(Recorder::new(self.tokenizer, &self.search, listed));
+        let mut observe = |observation: Observation<'_>| recorder.borrow_mut().observe(observation);
+        let observer: Observer<'_> = &mut observe;
+        let mut hooks = Hooks { observer: Some(observer), ..Hooks::default() };
+        let translation =
+            translator.translate_observed(text, &mut hooks, &mut |event| match event {
+                Event::Step(_) => recorder.borrow_mut().begin_step(),
+                Event::Token { token, .. } => recorder.borrow_mut().choose(*token),
+                _ => (),
+            })?;
+        let explanation = translation.finish.map(|_| Explanation {
+            heading: explain::heading(text, tokens, &self.search),
+            steps: recorder.into_inner().finish(),
+        });
+        Ok((translation, explanation))
+    }
+
+    /// Translates a text and writes each token when it is chosen; the translation has the text that is still to be
+    /// written.
+    fn streamed(
+        &self,
+        translator: &mut Translator<'_>,
+        text: &str,
+        out: &mut (dyn Write + Send),
+    ) -> Result<Translation, Failure> {
+        let mut stream = self.tokenizer.stream();
+        let mut written = Ok(());
+        let mut translation =
+            translator.translate_observed(text, &mut Hooks::default(), &mut |event| {
+                if let Event::Token { token, .. } = event
+                    && let Some(part) = stream.push(token.id)
+                    && written.is_ok()
+                {
+                    written = out.write_all(part.as_bytes()).and_then(|()| out.flush());
+                }
+            })?;
+        written?;
+        if translation.failure.is_none() {
+            stream.finish().clone_into(&mut translation.text);
+        }
+        Ok(translation)
+    }
+}
+
+/// The lines before the steps of a search, and the steps.
+struct Explanation {
+    heading: String,
+    steps: Vec<Step>,
+}
+
+/// All sequences of a text, best first; none if the model was not run.
+fn sequences(answer: &Translation) -> impl Iterator<Item = Value> {
+    let one = |text: &str, score: f32, tokens: &[u32]| json!({"text": text, "score": score, "tokens": tokens.len()});
+    let best = answer.finish.map(|_| one(&answer.text, answer.score, &answer.tokens));
+    let others = answer.alternatives.iter();
+    best.into_iter().chain(others.map(move |other| one(&other.text, other.score, &other.tokens)))
+}
+
+fn finish_name(finish: Finish) -> &'static str {
+    match finish {
+        Finish::End => "end",
+        Finish::Length => "length",
+        Finish::Stopped => "stopped",
+        Finish::Exhausted => "exhausted",
+        Finish::NotFinite => "not finite",
     }
 }

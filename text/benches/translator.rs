@@ -1,0 +1,98 @@
+//! Sentences per second of the translator, beside the decoding loop alone on the same ids.
+//!
+//! ```sh
+//! cargo bench -p simdformer-text --bench translator              # the demo model
+//! cargo bench -p simdformer-text --bench translator -- DIR FILE  # a checkpoint, and the lines of a file
+//! ```
+//!
+//! Both run 32 sentences at a time. The loop gets the ids of all sentences at once, in their order; the translator also
+//! encodes, sorts and decodes text. The last column is a share of the loop's throughput, the median of the rounds.
+
+use simdformer::search::Hooks;
+use simdformer::{Event, Limits, Model, Session, Source};
+use simdformer_text::translator::{TranslateError, TranslateOptions, Translator};
+use simdformer_text::{Direction, Tokenizer};
+use std::error::Error;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+const ROUNDS: usize = 9;
+const SLOTS: usize = 32;
+
+/// The demo model with its tokenizer, in the folder of build outputs, and its sentences.
+fn demo() -> Result<(PathBuf, Vec<String>), Box<dyn Error>> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let place = root.join("../target/translator-bench");
+    std::fs::create_dir_all(&place)?;
+    for folder in ["../models/fr-en", "tests/golden/fr-en"] {
+        for file in std::fs::read_dir(root.join(folder))? {
+            let file = file?.path();
+            if let Some(name) = file.file_name().filter(|_| file.is_file()) {
+                std::fs::copy(&file, place.join(name))?;
+            }
+        }
+    }
+    let lines = std::fs::read_to_string(place.join("held_out.jsonl"))?;
+    let source = |line: &str| -> Result<String, Box<dyn Error>> {
+        let value: serde_json::Value = serde_json::from_str(line)?;
+        Ok(value["source"].as_str().unwrap_or_default().to_owned())
+    };
+    Ok((place, lines.lines().map(source).collect::<Result<_, _>>()?))
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> =
+        std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    let (place, lines) = match &arguments[..] {
+        [place, file] => {
+            let text = std::fs::read_to_string(file)?;
+            (PathBuf::from(place), text.lines().map(str::to_owned).collect())
+        }
+        _ => demo()?,
+    };
+    let (model, tokenizer) = (Model::open(&place)?, Tokenizer::from_dir(&place)?);
+    let mut options = TranslateOptions::new(model.config());
+    options.search.scores = false;
+    options.slots = SLOTS;
+    let encode = |line: &String| tokenizer.encode(line, &Direction::default());
+    let encoded = lines.iter().map(encode).collect::<Result<Vec<_>, _>>()?;
+    let sources: Vec<Source<'_>> = encoded.iter().map(|one| Source::new(&one.ids)).collect();
+    let longest = encoded.iter().map(|one| one.ids.len()).max().unwrap_or(1);
+    let mut translator = Translator::new(&model, &tokenizer, options)?;
+    let search = translator.search_options().clone();
+    let target = search.max_length.unwrap_or(256);
+    let mut session = Session::new(&model, Limits::new(SLOTS, longest, target))?;
+    let mut shares = Vec::new();
+    let mut out = io::stdout().lock();
+    writeln!(out, "{} sentences, a loop and a translator in sentences per second", lines.len())?;
+    for round in 0..ROUNDS {
+        let start = Instant::now();
+        let mut tokens = [0usize; 2];
+        session.generate(&sources, &search, &mut Hooks::default(), &mut |event| {
+            if let Event::Done(done) = event {
+                tokens[0] += done.hypotheses().next().map_or(0, |best| best.tokens.len());
+            }
+        })?;
+        let alone = start.elapsed().as_secs_f64();
+        let start = Instant::now();
+        translator.stream_sentences(lines.iter().map(Ok::<_, TranslateError>), |translation| {
+            tokens[1] += translation.tokens.len();
+            Ok(())
+        })?;
+        let whole = start.elapsed().as_secs_f64();
+        if tokens[0] != tokens[1] {
+            return Err(format!("expected {} tokens, found {}", tokens[0], tokens[1]).into());
+        }
+        let rate = |seconds: f64| lines.len() as f64 / seconds;
+        let share = alone / whole;
+        // The first round plans the session and warms the caches.
+        if round > 0 {
+            writeln!(out, "{:10.0} {:10.0} {share:8.3}", rate(alone), rate(whole))?;
+            shares.push(share);
+        }
+    }
+    shares.sort_by(f64::total_cmp);
+    writeln!(out, "median {:.3}", shares.get(shares.len() / 2).copied().unwrap_or(0.0))?;
+    Ok(())
+}

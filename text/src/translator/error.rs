@@ -1,0 +1,48 @@
+//! Errors that end a call.
+
+use crate::TextError;
+use core::fmt;
+use simdformer::SessionError;
+use simdformer::search::SearchError;
+
+/// Why a call failed. What concerns one sentence only is a [`Failure`](super::Failure) of its translation instead.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum TranslateError {
+    /// The tokenizer: a language that the model does not have, or a text that it cannot segment.
+    Text(TextError),
+    /// The session: no memory, or a model without a decoder.
+    Session(SessionError),
+    /// The search options are invalid.
+    Search(SearchError),
+}
+
+impl fmt::Display for TranslateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(error) => error.fmt(f),
+            Self::Session(error) => error.fmt(f),
+            Self::Search(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for TranslateError {}
+
+impl From<TextError> for TranslateError {
+    fn from(error: TextError) -> Self {
+        Self::Text(error)
+    }
+}
+
+impl From<SessionError> for TranslateError {
+    fn from(error: SessionError) -> Self {
+        Self::Session(error)
+    }
+}
+
+impl From<SearchError> for TranslateError {
+    fn from(error: SearchError) -> Self {
+        Self::Search(error)
+    }
+}

@@ -1,0 +1,229 @@
+//! The translator: what it holds, and the session that it plans.
+
+use super::error::TranslateError;
+use super::options::TranslateOptions;
+use super::translation::Report;
+use crate::Tokenizer;
+use core::fmt;
+use simdformer::config::Side;
+use simdformer::search::{SearchLimits, SearchOptions};
+use simdformer::{Limits, Model, ModelRef, Session, SessionError, Threads};
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// The maximum target length if neither the options nor the model set one.
+const LONGEST: usize = 256;
+/// The source tokens that are encoded in one call, if the sentences of all slots have more. More would make no call
+/// faster, and the memory of the activations grows with it.
+const BATCH_TOKENS: usize = 4096;
+/// Source lengths are planned in multiples of this number, so that few new maxima need a new plan.
+const STEP: usize = 32;
+
+/// A reference to a tokenizer, or an `Arc` of it, as [`ModelRef`] is one to a model.
+#[derive(Clone, Debug)]
+pub enum TokenizerRef<'a> {
+    /// Borrowed.
+    Borrowed(&'a Tokenizer),
+    /// Shared.
+    Shared(Arc<Tokenizer>),
+}
+
+impl Deref for TokenizerRef<'_> {
+    type Target = Tokenizer;
+
+    fn deref(&self) -> &Tokenizer {
+        match self {
+            Self::Borrowed(tokenizer) => tokenizer,
+            Self::Shared(tokenizer) => tokenizer,
+        }
+    }
+}
+
+impl<'a> From<&'a Tokenizer> for TokenizerRef<'a> {
+    fn from(tokenizer: &'a Tokenizer) -> Self {
+        Self::Borrowed(tokenizer)
+    }
+}
+
+impl From<Arc<Tokenizer>> for TokenizerRef<'_> {
+    fn from(tokenizer: Arc<Tokenizer>) -> Self {
+        Self::Shared(tokenizer)
+    }
+}
+
+/// Called with the number of finished sentences.
+type OnDone<'a> = Box<dyn FnMut(u64) + Send + 'a>;
+
+/// Translates sentences with a model and its tokenizer. The [module](super) has an example.
+pub struct Translator<'a> {
+    pub(super) model: ModelRef<'a>,
+    pub(super) tokenizer: TokenizerRef<'a>,
+    pub(super) options: TranslateOptions,
+    /// The options of the search, with a start token and lengths that fit `target_tokens`.
+    pub(super) search: SearchOptions,
+    target_tokens: usize,
+    threads: Threads<'a>,
+    session: Option<Session<'a>>,
+    /// The random stream of the next sentence.
+    pub(super) next_stream: u64,
+    pub(super) report: Report,
+    pub(super) on_done: Option<OnDone<'a>>,
+}
+
+impl fmt::Debug for Translator<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Translator")
+            .field("options", &self.options)
+            .field("session", &self.session)
+            .field("report", &self.report)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'a> Translator<'a> {
+    /// A translator that computes on the calling thread until [`set_threads`](Self::set_threads) changes that. Plans
+    /// nothing yet.
+    ///
+    /// # Errors
+    /// The model does not have a language of the options, or needs one; the search options are invalid; the model has
+    /// no decoder.
+    pub fn new(
+        model: impl Into<ModelRef<'a>>,
+        tokenizer: impl Into<TokenizerRef<'a>>,
+        options: TranslateOptions,
+    ) -> Result<Self, TranslateError> {
+        let (model, tokenizer) = (model.into(), tokenizer.into());
+        let config = model.config();
+        if config.decoder.is_none() {
+            return Err(SessionError::NoDecoder.into());
+        }
+        let prefix = tokenizer.encode("", &options.direction())?.prefix;
+        let mut search = options.search.clone();
+        search.start = prefix.first().copied().unwrap_or(search.start);
+        let (prompt, positions) = (prefix.len().max(1), config.max_positions(Side::Decoder));
+        let target_tokens = match (search.max_new_tokens, search.max_length) {
+            (Some(new), _) => new.saturating_add(prompt),
+            (None, Some(length)) => length.max(prompt + 1),
+            (None, None) => LONGEST,
+        };
+        let target_tokens = target_tokens.min(positions.unwrap_or(usize::MAX)).max(prompt + 1);
+        fit_length(&mut search, target_tokens + 1);
+        search.validate(&SearchLimits {
+            sentences: 1,
+            sequences: search.sequences(),
+            max_target_length: target_tokens + 1,
+            vocabulary: config.target_vocab,
+            end_tokens: search.eos.len().max(1),
+            source_tokens: 0,
+        })?;
+        Ok(Self {
+            model,
+            tokenizer,
+            options,
+            search,
+            target_tokens,
+            threads: Threads::Serial,
+            session: None,
+            next_stream: 0,
+            report: Report::default(),
+            on_done: None,
+        })
+    }
+
+    /// Uses `threads` for all later calls. The translations stay the same.
+    pub fn set_threads(&mut self, threads: Threads<'a>) {
+        if let Some(session) = &mut self.session {
+            session.set_threads(threads.clone());
+        }
+        self.threads = threads;
+    }
+
+    /// Calls `on_done` during later calls, each time the model finishes a sentence, with the number of sentences that
+    /// are finished in total. They finish in any order.
+    pub fn set_on_done(&mut self, on_done: impl FnMut(u64) + Send + 'a) {
+        self.on_done = Some(Box::new(on_done));
+    }
+
+    /// The next sentence draws from random stream `stream`, which has an effect only if the search
+    /// [samples](TranslateOptions::samples). Without a call of this function the sentences are counted from 0.
+    pub fn seek(&mut self, stream: u64) {
+        self.next_stream = stream;
+    }
+
+    /// The model.
+    #[must_use]
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// The tokenizer.
+    #[must_use]
+    pub fn tokenizer(&self) -> &Tokenizer {
+        &self.tokenizer
+    }
+
+    /// The options.
+    #[must_use]
+    pub fn options(&self) -> &TranslateOptions {
+        &self.options
+    }
+
+    /// The search options as they are used: with the start token, and lengths that fit the model.
+    #[must_use]
+    pub fn search_options(&self) -> &SearchOptions {
+        &self.search
+    }
+
+    /// What was done so far.
+    #[must_use]
+    pub fn report(&self) -> &Report {
+        &self.report
+    }
+
+    /// A session for `sentences` sentences, of which the longest has `source_tokens` tokens. It has at most as many
+    /// slots as the options say.
+    pub(super) fn session(
+        &mut self,
+        sentences: usize,
+        source_tokens: usize,
+    ) -> Result<&mut Session<'a>, TranslateError> {
+        let wanted = sentences.clamp(1, self.options.slots.max(1));
+        let planned = self.session.as_ref().map(|session| session.plan().limits());
+        let (slots, longest) =
+            planned.map_or((0, 0), |limits| (limits.sentences, limits.source_tokens));
+        let kept = self.session.take().filter(|_| wanted <= slots && source_tokens <= longest);
+        let session = match kept {
+            Some(session) => session,
+            None => {
+                let most = self.model.config().max_positions(Side::Encoder);
+                let rounded = source_tokens.max(1).next_multiple_of(STEP);
+                let source = rounded.min(most.unwrap_or(usize::MAX)).max(longest);
+                let slots = wanted.max(slots);
+                let limits = Limits {
+                    beams: self.search.sequences(),
+                    end_tokens: self.search.eos.len().max(1),
+                    cache: self.options.cache,
+                    batch_tokens: slots.saturating_mul(source).min(BATCH_TOKENS.max(source)),
+                    ..Limits::new(slots, source, self.target_tokens)
+                };
+                let mut session = Session::new(self.model.clone(), limits)?;
+                session.set_threads(self.threads.clone());
+                self.report.plans += 1;
+                session
+            }
+        };
+        Ok(self.session.insert(session))
+    }
+}
+
+/// Drops a maximum length beyond `longest`, which then limits the target itself. A search without an end token keeps a
+/// maximum, because it would not end.
+fn fit_length(search: &mut SearchOptions, longest: usize) {
+    let sets = search.max_new_tokens.is_some() || search.max_length.is_some();
+    search.max_new_tokens = search.max_new_tokens.filter(|&new| new < longest);
+    search.max_length = search.max_length.filter(|&length| length <= longest);
+    let none = search.max_new_tokens.is_none() && search.max_length.is_none();
+    if sets && none && search.eos.is_empty() {
+        search.max_length = Some(longest);
+    }
+}

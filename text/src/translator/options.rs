@@ -1,0 +1,59 @@
+//! The settings of a translator.
+
+use crate::Direction;
+use simdformer::Dtype;
+use simdformer::config::Config;
+use simdformer::search::{SearchOptions, Strategy};
+
+/// The settings of a [`Translator`](super::Translator). [`TranslateOptions::new`] makes them from a checkpoint; change
+/// the fields of the result.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct TranslateOptions {
+    /// The language of the sentences, a code of [`Tokenizer::languages`](crate::Tokenizer::languages); `None` for the
+    /// checkpoint's default.
+    pub source: Option<String>,
+    /// The language of the translations.
+    pub target: Option<String>,
+    /// How tokens are chosen. The translator replaces [`start`](SearchOptions::start) if the tokenizer defines it, and
+    /// drops a maximum length that the model's positions do not allow.
+    pub search: SearchOptions,
+    /// The number of sentences that are decoded at the same time, at least 1 (32).
+    pub slots: usize,
+    /// Whether a sentence that has more tokens than the model accepts is cut. If not, it is not translated:
+    /// [`Failure::TooLong`](super::Failure::TooLong).
+    pub truncate: bool,
+    /// The dtype of the KV cache, see [`Limits::cache`](simdformer::Limits::cache).
+    pub cache: Option<Dtype>,
+}
+
+impl TranslateOptions {
+    /// The search of the checkpoint, its default languages, 32 slots.
+    #[must_use]
+    pub fn new(config: &Config) -> Self {
+        Self {
+            source: None,
+            target: None,
+            search: config.search_options(),
+            slots: 32,
+            truncate: false,
+            cache: None,
+        }
+    }
+
+    /// The languages.
+    #[must_use]
+    pub fn direction(&self) -> Direction<'_> {
+        Direction { source: self.source.as_deref(), target: self.target.as_deref() }
+    }
+
+    /// Whether the search draws random tokens: then equal sentences have different translations.
+    #[must_use]
+    pub fn samples(&self) -> bool {
+        match &self.search.strategy {
+            Strategy::Greedy => false,
+            Strategy::Beam(beam) => beam.sample.is_some(),
+            Strategy::Sample(_) => true,
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Sentences in, translations out: all at once, as a stream, or one with the events of its search.
+
+use super::error::TranslateError;
+use super::model_and_tokenizer::Translator;
+use super::translation::Translation;
+use super::window::Unit;
+use simdformer::Event;
+use simdformer::search::Hooks;
+
+/// The sentences of a window for each slot. At the end of a window slots are empty: with this many sentences, sorted by
+/// length, one step of a hundred is not full.
+const SENTENCES_PER_SLOT: usize = 32;
+/// The bytes of a window, of which the last sentence may exceed them.
+const BYTES: usize = 8 << 20;
+
+impl Translator<'_> {
+    /// Translates `sentences`; the results are in the same order. Each string is one sentence, whatever is in it.
+    ///
+    /// # Errors
+    /// The tokenizer rejects a text (of gigabytes); there is no memory.
+    pub fn translate_sentences(
+        &mut self,
+        sentences: &[&str],
+    ) -> Result<Vec<Translation>, TranslateError> {
+        let mut translations = Vec::with_capacity(sentences.len());
+        let sentences = sentences.iter().map(Ok::<_, TranslateError>);
+        self.stream_sentences(sentences, |translation| {
+            translations.push(translation);
+            Ok(())
+        })?;
+        Ok(translations)
+    }
+
+    /// Translates the sentences of an iterator, and calls `emit` once for each, in their order.
+    ///
+    /// Memory does not grow with their number: a window of them (32 for each slot, at most 8 MB and a sentence) is read,
+    /// translated and emitted before the next is read. An error of the iterator ends the call, after the sentences
+    /// before it were emitted.
+    ///
+    /// # Errors
+    /// As [`translate_sentences`](Self::translate_sentences); the first error of the iterator or of `emit`.
+    pub fn stream_sentences<S: AsRef<str>, E: From<TranslateError>>(
+        &mut self,
+        sentences: impl IntoIterator<Item = Result<S, E>>,
+        mut emit: impl FnMut(Translation) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut sentences = sentences.into_iter();
+        let most = self.options.slots.max(1).saturating_mul(SENTENCES_PER_SLOT);
+        let mut window: Vec<S> = Vec::new();
+        loop {
+            let mut end = None;
+            let mut bytes = 0;
+            while window.len() < most && bytes < BYTES && end.is_none() {
+                match sentences.next() {
+                    Some(Ok(sentence)) => {
+                        bytes += sentence.as_ref().len();
+                        window.push(sentence);
+                    }
+                    Some(Err(error)) => end = Some(Err(error)),
+                    None => end = Some(Ok(())),
+                }
+            }
+            let first = self.next_stream;
+            let units = window.iter().zip(first..);
+            let units: Vec<Unit<'_>> =
+                units.map(|(text, stream)| Unit { text: text.as_ref(), stream }).collect();
+            let translations = self.translate_units(&units, &mut Hooks::default(), &mut |_| ())?;
+            self.next_stream = first.wrapping_add(units.len() as u64);
+            translations.into_iter().try_for_each(&mut emit)?;
+            window.clear();
+            if let Some(end) = end {
+                return end;
+            }
+        }
+    }
+
+    /// Translates one sentence with the caller's `hooks`, and calls `on_event` with each event of the search: to write
+    /// tokens as they are chosen, or to explain them.
+    ///
+    /// # Errors
+    /// As [`translate_sentences`](Self::translate_sentences); an error of the hooks.
+    pub fn translate_observed(
+        &mut self,
+        sentence: &str,
+        hooks: &mut Hooks<'_>,
+        on_event: &mut dyn FnMut(&Event<'_>),
+    ) -> Result<Translation, TranslateError> {
+        let unit = Unit { text: sentence, stream: self.next_stream };
+        let mut translations = self.translate_units(&[unit], hooks, on_event)?;
+        self.next_stream = self.next_stream.wrapping_add(1);
+        Ok(translations.pop().unwrap_or_default())
+    }
+}

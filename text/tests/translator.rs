@@ -1,0 +1,230 @@
+//! The library's translator: the same bits in any company, order, bounded windows, errors of one sentence.
+
+use crate::command::french;
+use crate::directories::Temporary;
+use simdformer::search::{BeamOptions, SampleOptions, Strategy};
+use simdformer::{Model, Threads};
+use simdformer_text::Tokenizer;
+use simdformer_text::translator::{
+    Failure, TranslateError, TranslateOptions, Translation, Translator,
+};
+use std::cell::Cell;
+use std::sync::Arc;
+
+/// The demo model.
+pub struct Demo {
+    pub place: Temporary,
+    pub model: Model,
+    pub tokenizer: Tokenizer,
+}
+
+impl Demo {
+    pub fn new() -> Self {
+        let place = french();
+        let model = Model::open(&place.0).unwrap();
+        let tokenizer = Tokenizer::from_dir(&place.0).unwrap();
+        Self { place, model, tokenizer }
+    }
+
+    pub fn options(&self) -> TranslateOptions {
+        TranslateOptions::new(self.model.config())
+    }
+
+    pub fn translator(&self, options: TranslateOptions) -> Translator<'_> {
+        Translator::new(&self.model, &self.tokenizer, options).unwrap()
+    }
+}
+
+/// Sentences of the grammar, a blank one among them.
+fn sentences(count: usize) -> Vec<String> {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/fr-en/held_out.jsonl");
+    let lines = std::fs::read_to_string(path).unwrap();
+    let source = |line: &str| {
+        let value: serde_json::Value = serde_json::from_str(line).unwrap();
+        value["source"].as_str().unwrap().to_owned()
+    };
+    let mut all: Vec<String> = lines.lines().take(count).map(source).collect();
+    all[count / 2] = "  ".to_owned();
+    all
+}
+
+fn all(translator: &mut Translator<'_>, sentences: &[String]) -> Vec<Translation> {
+    let sentences: Vec<&str> = sentences.iter().map(String::as_str).collect();
+    translator.translate_sentences(&sentences).unwrap()
+}
+
+#[test]
+fn the_bits_depend_on_the_sentence_alone() {
+    let demo = Demo::new();
+    let sentences = sentences(40);
+    let beam = Strategy::Beam(BeamOptions { beams: 3, ..BeamOptions::default() });
+    for strategy in [Strategy::Greedy, beam] {
+        let mut options = demo.options();
+        options.search.strategy = strategy;
+        options.search.num_return_sequences = options.search.sequences().min(2);
+        let expected = all(&mut demo.translator(options.clone()), &sentences);
+        assert_eq!(expected.len(), sentences.len());
+        assert!(expected[20].text.is_empty() && expected[20].finish.is_none());
+        assert!(expected.iter().filter(|one| !one.text.is_empty()).count() == 39);
+        for slots in [1, 3, 32] {
+            options.slots = slots;
+            let mut translator = demo.translator(options.clone());
+            // Alone, and from the end, which plans several sessions.
+            for (sentence, expected) in sentences.iter().zip(&expected).rev() {
+                let one = translator.translate_sentences(&[sentence]).unwrap();
+                assert_eq!(one, std::slice::from_ref(expected), "{slots}: {sentence}");
+            }
+            assert_eq!(all(&mut translator, &sentences), expected, "{slots}");
+        }
+        // On threads, with everything shared.
+        let (model, tokenizer) = (Model::open(&demo.place.0), Tokenizer::from_dir(&demo.place.0));
+        let (model, tokenizer) = (Arc::new(model.unwrap()), Arc::new(tokenizer.unwrap()));
+        let mut translator = Translator::new(model, tokenizer, options).unwrap();
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
+        let found = pool.install(|| {
+            translator.set_threads(Threads::Rayon);
+            all(&mut translator, &sentences)
+        });
+        assert_eq!(found, expected);
+    }
+}
+
+#[test]
+fn samples_draw_from_the_stream_of_their_sentence() {
+    let demo = Demo::new();
+    let sentences = sentences(12);
+    let mut options = demo.options();
+    options.search.strategy =
+        Strategy::Sample(SampleOptions { temperature: 3.0, seed: 5, ..SampleOptions::default() });
+    assert!(options.samples());
+    let expected = all(&mut demo.translator(options.clone()), &sentences);
+    let mut translator = demo.translator(options);
+    let parts = [&sentences[..5], &sentences[5..]].map(|part| all(&mut translator, part));
+    assert_eq!(parts.concat(), expected);
+    translator.seek(9);
+    assert_eq!(all(&mut translator, &sentences[9..]), expected[9..]);
+    assert_ne!(all(&mut translator, &sentences[9..]), expected[9..]);
+}
+
+/// A window is read, translated and emitted before the next is read.
+#[test]
+fn a_stream_holds_one_window() {
+    let demo = Demo::new();
+    let mut options = demo.options();
+    options.slots = 2;
+    let mut translator = demo.translator(options);
+    let (read, emitted) = (Cell::new(0usize), Cell::new(0usize));
+    let texts = ["je suis étudiant", "quel mois", "où est-ce qu'elle habite ?"];
+    let expected = ["i am a student", "what month", "where does she live ?"];
+    let input = (0..1000).map(|i| {
+        read.set(read.get() + 1);
+        assert!(read.get() - emitted.get() <= 64, "{} read, {}", read.get(), emitted.get());
+        Ok::<_, TranslateError>(texts[i % 3])
+    });
+    let done = translator.stream_sentences(input, |translation| {
+        assert_eq!(translation.text, expected[emitted.get() % 3]);
+        emitted.set(emitted.get() + 1);
+        Ok(())
+    });
+    done.unwrap();
+    assert_eq!((read.get(), emitted.get()), (1000, 1000));
+    assert_eq!((translator.report().sentences, translator.report().plans), (1000, 1));
+}
+
+/// An error of the input comes after the sentences before it; an error of the output ends the stream.
+#[test]
+fn errors_end_a_stream_in_order() {
+    #[derive(Debug, PartialEq)]
+    enum Stop {
+        Input,
+        Output,
+        Other,
+    }
+    impl From<TranslateError> for Stop {
+        fn from(_: TranslateError) -> Self {
+            Self::Other
+        }
+    }
+    let demo = Demo::new();
+    let mut translator = demo.translator(demo.options());
+    let mut texts = Vec::new();
+    let input = [Ok("quel mois"), Ok(""), Err(Stop::Input), Ok("quel mois")];
+    let done = translator.stream_sentences(input, |translation| {
+        texts.push(translation.text);
+        Ok(())
+    });
+    assert_eq!(
+        (done, &texts[..]),
+        (Err(Stop::Input), &["what month".to_owned(), String::new()][..])
+    );
+    let done = translator.stream_sentences([Ok("quel mois"), Ok("")], |_| Err(Stop::Output));
+    assert_eq!(done, Err(Stop::Output));
+}
+
+#[test]
+fn a_sentence_that_is_too_long_is_an_error_of_this_sentence() {
+    let demo = Demo::new();
+    let long = "la maison ".repeat(400);
+    let sentences = ["quel mois", &long, "quel mois"];
+    let mut translator = demo.translator(demo.options());
+    let found = translator.translate_sentences(&sentences).unwrap();
+    assert_eq!(found[1].failure, Some(Failure::TooLong { tokens: 801, most: 128 }));
+    assert_eq!(found[1].failure.unwrap().to_string(), "801 tokens, the model takes 128");
+    assert_eq!((&*found[0].text, &*found[2].text), ("what month", "what month"));
+    assert_eq!((translator.report().failed, translator.report().truncated), (1, 0));
+    let mut options = demo.options();
+    options.truncate = true;
+    let mut translator = demo.translator(options);
+    let found = translator.translate_sentences(&sentences).unwrap();
+    assert!(found[1].truncated && found[1].source_tokens == 801 && !found[1].text.is_empty());
+    assert_eq!(translator.report().truncated, 1);
+}
+
+#[test]
+fn probabilities_of_tokens_are_kept() {
+    let demo = Demo::new();
+    let mut translator = demo.translator(demo.options());
+    let [one]: [Translation; 1] =
+        translator.translate_sentences(&["quel mois"]).unwrap().try_into().unwrap();
+    assert_eq!(one.token_scores.len(), one.tokens.len());
+    let sum: f32 = one.token_scores.iter().sum();
+    assert!((sum - one.score).abs() < 1e-5, "{sum} {}", one.score);
+    let (mean, min) = (one.mean_log_probability().unwrap(), one.min_log_probability().unwrap());
+    assert!((mean - sum / one.tokens.len() as f32).abs() < 1e-6 && min <= mean && mean <= 0.0);
+    let mut options = demo.options();
+    options.search.scores = false;
+    let plain = demo.translator(options).translate_sentences(&["quel mois"]).unwrap();
+    assert_eq!((&plain[0].text, plain[0].mean_log_probability()), (&one.text, None));
+}
+
+#[test]
+fn wrong_options_are_rejected_at_once() {
+    let demo = Demo::new();
+    let error = |options| Translator::new(&demo.model, &demo.tokenizer, options).unwrap_err();
+    let mut options = demo.options();
+    options.target = Some("fr".to_owned());
+    assert!(matches!(error(options), TranslateError::Text(_)));
+    let mut options = demo.options();
+    options.search.repetition_penalty = -1.0;
+    assert!(matches!(error(options), TranslateError::Search(_)));
+}
+
+/// The characters of each token are found again on both sides.
+#[test]
+fn tokens_have_the_bytes_of_their_text() {
+    let demo = Demo::new();
+    let text = "Où est-ce qu'elle habite ?";
+    let direction = simdformer_text::Direction::default();
+    let (encoded, spans) = demo.tokenizer.encode_with_spans(text, &direction).unwrap();
+    assert_eq!(encoded, demo.tokenizer.encode(text, &direction).unwrap());
+    assert_eq!(spans.len(), encoded.ids.len());
+    let words: Vec<&str> = spans.iter().map(|span| &text[span.clone()]).collect();
+    let joined: String = words.concat();
+    assert_eq!(joined, text.replace(' ', ""), "{words:?}");
+    assert!(words.contains(&"Où") && words.contains(&"habite"), "{words:?}");
+    let found = demo.translator(demo.options()).translate_sentences(&[text]).unwrap();
+    let (decoded, spans) = demo.tokenizer.decode_with_spans(&found[0].tokens);
+    assert_eq!(decoded, found[0].text);
+    let words: Vec<&str> = spans.iter().map(|span| &decoded[span.clone()]).collect();
+    assert_eq!(words, ["where", "does", "she", "live", "?", ""]);
+}
