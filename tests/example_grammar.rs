@@ -27,7 +27,9 @@ fn held_out() -> Vec<Example> {
 }
 
 fn known() -> BTreeMap<String, u32> {
-    serde_json::from_str(&read("models/fr-en/vocab.json")).unwrap()
+    let pieces: BTreeMap<String, u32> =
+        serde_json::from_str(&read("models/fr-en/vocab.json")).unwrap();
+    pieces.into_iter().map(|(piece, id)| (piece.replace('▁', ""), id)).collect()
 }
 
 #[test]

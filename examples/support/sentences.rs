@@ -21,7 +21,15 @@ impl Words {
     pub(crate) fn read(folder: &Path) -> Result<Self, Box<dyn Error>> {
         let map = |name: &str| -> Result<Option<BTreeMap<String, u32>>, Box<dyn Error>> {
             let Ok(text) = std::fs::read_to_string(folder.join(name)) else { return Ok(None) };
-            Ok(Some(serde_json::from_str(&text).map_err(|error| format!("{name}: {error}"))?))
+            let pieces: BTreeMap<String, u32> =
+                serde_json::from_str(&text).map_err(|error| format!("{name}: {error}"))?;
+            let special = |piece: &str| piece.starts_with('<') && piece.ends_with('>');
+            if pieces.keys().all(|piece| piece.starts_with('▁') || special(piece)) {
+                // The pieces of a word-level SentencePiece model are words.
+                let words = pieces.into_iter().map(|(piece, id)| (piece.replace('▁', ""), id));
+                return Ok(Some(words.collect()));
+            }
+            Ok(Some(pieces))
         };
         let target = match map("vocab.json")? {
             Some(words) => words,

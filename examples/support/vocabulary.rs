@@ -119,13 +119,15 @@ impl Vocabulary {
         Self::from_json(&text("vocab.json")?, &text("source_vocab.json")?)
     }
 
-    /// Parses the text of the two files.
+    /// Parses the text of the two files. The pieces of a word-level SentencePiece model, such as `▁maison`, are words.
     pub(crate) fn from_json(shared: &str, source: &str) -> Result<Self, VocabularyError> {
         let parse = |text| {
-            serde_json::from_str::<BTreeMap<String, u32>>(text)
-                .map_err(|error| VocabularyError::Json { error })
+            let pieces: BTreeMap<String, u32> =
+                serde_json::from_str(text).map_err(|error| VocabularyError::Json { error })?;
+            Ok(pieces.into_iter().map(|(piece, id)| (piece.replace('▁', ""), id)).collect())
         };
-        let (shared, source) = (parse(shared)?, parse(source)?);
+        let (shared, source): (BTreeMap<String, u32>, BTreeMap<String, u32>) =
+            (parse(shared)?, parse(source)?);
         for token in [END, UNKNOWN, PAD] {
             if !shared.contains_key(token) {
                 return Err(VocabularyError::Missing { token });

@@ -1,8 +1,8 @@
 //! The demo: sentences of the grammar, and the training settings of its model.
 
 use super::grammar::{self, Example};
-use simdformer::train::{Corpus, Reading, RunError};
-use std::collections::BTreeMap;
+use simdformer::train::{Corpus, Reading, RunError, Words};
+use std::collections::HashSet;
 use std::error::Error;
 use std::path::{Path, PathBuf};
 
@@ -37,8 +37,9 @@ pub(crate) fn corpora(
         );
     }
     let made = grammar::corpus(SENTENCES, seed, DEVELOPMENT, sources.iter().map(String::as_str));
-    let words: BTreeMap<String, u32> = serde_json::from_str(&read("vocab.json")?)?;
-    let known = |text: &str| text.split(' ').all(|word| words.contains_key(word));
+    let words = Words::read(&folder())?;
+    let words: HashSet<&str> = words.target_words().into_iter().collect();
+    let known = |text: &str| text.split(' ').all(|word| words.contains(word));
     let corpus = |pairs: &[Example], name: &str| -> Result<Corpus, RunError> {
         let mut lines = String::new();
         for Example { source, target } in pairs {

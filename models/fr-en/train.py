@@ -5,7 +5,8 @@
     python train.py --decode   what PyTorch makes of held_out.jsonl with the model that is here
 
 Writes config.json, generation_config.json, model.safetensors (by `save_pretrained`), vocab.json
-(both languages), source_vocab.json (the French words of it) and held_out.jsonl. The run is seeded:
+(both languages), source.spm, target.spm (see tokenizer.py), source_vocab.json (the French words of vocab.json) and
+held_out.jsonl. The run is seeded:
 sentences, batches and initial weights repeat. Versions: see README.md.
 """
 
@@ -20,6 +21,7 @@ import torch.nn.functional as F
 from transformers import GenerationConfig, MarianConfig, MarianMTModel
 
 import grammar
+import tokenizer
 
 HERE = Path(__file__).resolve().parent
 EOS, UNK = "</s>", "<unk>"
@@ -89,7 +91,8 @@ def greedy(model: MarianMTModel, rows: list[list[int]], size: int) -> list[list[
 def decode(folder: Path) -> None:
     """Writes the `greedy_ids` of held_out.jsonl anew, with the model of the folder, whoever trained it."""
     model = MarianMTModel.from_pretrained(folder)
-    vocab = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
+    pieces = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
+    vocab = {piece.replace("▁", ""): i for piece, i in pieces.items()}
     path, right = folder / "held_out.jsonl", 0
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     for line, ids in zip(lines, greedy(model.eval(), [line["source_ids"] for line in lines], 1)):
@@ -205,13 +208,11 @@ def main() -> None:
     words = list(vocab)
     args.out.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(args.out)
-    (args.out / "vocab.json").write_text(
-        json.dumps(vocab, ensure_ascii=False, indent=0) + "\n", encoding="utf-8"
-    )
     french = {word for source, _ in train for word in source.split()}
     source_vocab = {word: i for word, i in vocab.items() if word in french}
     text = json.dumps(source_vocab, ensure_ascii=False, indent=0) + "\n"
     (args.out / "source_vocab.json").write_text(text, encoding="utf-8")
+    tokenizer.write(args.out, vocab)
     sources = [encode(source) for source, _ in held]
     made = greedy(model, sources, 1)
     right = 0

@@ -16,7 +16,8 @@ pub struct Words {
 
 impl Words {
     /// Reads the words of a model directory: `vocab.json`, a map from words to ids, for the target;
-    /// `source_vocab.json` for the source, or `vocab.json` if it does not exist.
+    /// `source_vocab.json` for the source, or `vocab.json` if it does not exist. If every entry begins with SentencePiece's
+    /// mark of a space, `▁`, the entries are words, and the marks are removed.
     ///
     /// # Errors
     /// There is no `vocab.json`, or one of the two is not a map from words to ids.
@@ -70,6 +71,11 @@ fn map(file: &Path) -> Result<BTreeMap<String, u32>, RunError> {
     let problem =
         |problem: String| RunError::Vocabulary { file: file.display().to_string(), problem };
     let text = fs::read_to_string(file).map_err(|error| problem(error.to_string()))?;
-    serde_json::from_str(&text)
-        .map_err(|error| problem(format!("expected a map from words to ids, found: {error}")))
+    let ids: BTreeMap<String, u32> = serde_json::from_str(&text)
+        .map_err(|error| problem(format!("expected a map from words to ids, found: {error}")))?;
+    let special = |entry: &str| entry.starts_with('<') && entry.ends_with('>');
+    if ids.keys().all(|entry| entry.starts_with('▁') || special(entry)) {
+        return Ok(ids.into_iter().map(|(entry, id)| (entry.replace('▁', ""), id)).collect());
+    }
+    Ok(ids)
 }

@@ -1,22 +1,20 @@
 //! The command as a user runs it.
 
-use crate::directories::{Temporary, full, golden};
+use crate::directories::{Temporary, full};
 use std::fs;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-/// The small trained model with SentencePiece files for its words.
+/// A copy of the small trained model.
 pub fn french() -> Temporary {
     let place = Temporary::new("fr-en");
     let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/fr-en");
-    let files = |folder: PathBuf, names: &[&str]| {
-        for name in names {
-            fs::copy(folder.join(name), place.0.join(name)).unwrap();
-        }
-    };
-    files(model, &["config.json", "generation_config.json", "model.safetensors"]);
-    files(golden("fr-en"), &["source.spm", "target.spm", "vocab.json", "tokenizer_config.json"]);
+    let weights = ["config.json", "generation_config.json", "model.safetensors"];
+    let tokenizer = ["source.spm", "target.spm", "vocab.json", "tokenizer_config.json"];
+    for name in weights.into_iter().chain(tokenizer) {
+        fs::copy(model.join(name), place.0.join(name)).unwrap();
+    }
     place
 }
 

@@ -1,11 +1,10 @@
-"""Writes fr-en/: SentencePiece files for the small trained model in models/fr-en, whose vocabulary is words.
+"""Writes the tokenizer of this model: source.spm, target.spm, vocab.json and tokenizer_config.json.
 
-    python fr_en.py
+    python tokenizer.py    # from source_vocab.json and the words of vocab.json; needs sentencepiece and protobuf
 
-Every word of vocab.json is a piece of a unigram model, and what people type becomes words by rules of
-normalisation, compiled by sentencepiece's own trainer: lower case, a space after an elision's apostrophe,
-before a mark and before an inverted subject. So a directory of models/fr-en and these files is an OPUS-MT
-directory like any other.
+The vocabulary is words. Each word is one piece of a unigram model. Normalization rules, compiled by the trainer of
+sentencepiece, split typed text into these words: lower case, a space after the apostrophe of an elision, before a
+mark and before an inverted subject. The directory is then read like one of OPUS-MT.
 """
 
 import io
@@ -16,7 +15,6 @@ import sentencepiece
 from sentencepiece import sentencepiece_model_pb2 as pb
 
 HERE = Path(__file__).parent
-MODEL = HERE / "../../../models/fr-en"
 
 
 def rules(words):
@@ -53,18 +51,18 @@ def model(words, rules):
     return proto.SerializeToString()
 
 
-def main():
-    vocabulary = json.loads((MODEL / "vocab.json").read_text())
+def write(folder, vocabulary):
+    """Writes the files; `vocabulary` maps the words of both languages and the special tokens to ids."""
     words = [w for w in vocabulary if w not in ("</s>", "<unk>", "<pad>")]
-    source = [w for w in json.loads((MODEL / "source_vocab.json").read_text()) if w in words]
-    out = HERE / "fr-en"
-    out.mkdir(exist_ok=True)
-    (out / "source.spm").write_bytes(model(source, rules(source)))
-    (out / "target.spm").write_bytes(model(words, {"A": "a"}))
+    source = [w for w in json.loads((folder / "source_vocab.json").read_text(encoding="utf-8")) if w in words]
+    (folder / "source.spm").write_bytes(model(source, rules(source)))
+    (folder / "target.spm").write_bytes(model(words, {"A": "a"}))
     pieces = {w if w not in words else piece(w): i for w, i in vocabulary.items()}
-    (out / "vocab.json").write_text(json.dumps(pieces, ensure_ascii=False, separators=(",", ":")))
-    (out / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "MarianTokenizer", "source_lang": "fr", "target_lang": "en"}))
+    (folder / "vocab.json").write_text(json.dumps(pieces, ensure_ascii=False, separators=(",", ":")), encoding="utf-8")
+    config = {"tokenizer_class": "MarianTokenizer", "source_lang": "fr", "target_lang": "en"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
 
 
 if __name__ == "__main__":
-    main()
+    pieces = json.loads((HERE / "vocab.json").read_text(encoding="utf-8"))
+    write(HERE, {piece.replace("▁", ""): i for piece, i in pieces.items()})
