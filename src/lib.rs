@@ -85,7 +85,7 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`checkpoint`] | reads safetensors files and `config.json`; tensor names of each family |
+//! | [`checkpoint`] | reads safetensors files (with the feature `torch`, also those of `torch.save`) and `config.json`; tensor names of each family |
 //! | [`config`] | the architecture as data |
 //! | [`search`] | greedy and beam search, sampling, logits processors; works on logits and tokens only |
 //! | [`task_heads`] | sentence embeddings and classification scores from hidden states |

@@ -22,6 +22,10 @@ mod scoped;
 mod soak;
 #[path = "support/tiny_marian.rs"]
 mod tiny_marian;
+#[cfg(feature = "torch")]
+#[path = "support/torch_file.rs"]
+#[allow(dead_code, reason = "what is wrong in a file is for malicious_torch_files.rs")]
+mod torch_file;
 #[path = "support/toy.rs"]
 mod toy;
 
@@ -74,6 +78,8 @@ mod speculative;
 mod speculative_search;
 mod speculative_verify;
 mod task_heads;
+#[cfg(feature = "torch")]
+mod torch_files;
 mod trace;
 mod weight_dtypes;
 mod weights_in_memory;

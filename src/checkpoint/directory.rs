@@ -1,18 +1,27 @@
 //! Selects the files of a directory that contain the weights, and reports an error if there are none.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::CheckpointError;
 use super::byte_source::Source;
 use super::safetensors_file;
-use super::shards::{self, Tensors};
+use super::shards::{self, ReadHeader, Tensors};
+#[cfg(feature = "torch")]
+use super::torch_file;
 use super::unsupported_formats::{self, UnsupportedFormat};
 use crate::printable_text::sanitized;
 
 const WEIGHTS: &str = "model.safetensors";
 
+/// The weights as `torch.save` writes them, and the index of their shards.
+#[cfg(feature = "torch")]
+const TORCH: [&str; 2] = ["pytorch_model.bin", "pytorch_model.bin.index.json"];
+
 /// Maximum number of file names that are read from a directory.
 const MAX_NAMES: usize = 4096;
+
+/// What one or several files contain.
+type Opened = (Vec<Source<'static>>, Tensors);
 
 /// Returns an error if `directory` contains weights in another format, and none in safetensors.
 pub(super) fn reject_other_formats(directory: &Path) -> Result<(), CheckpointError> {
@@ -35,46 +44,54 @@ fn names_in(directory: &Path) -> Vec<String> {
     names
 }
 
-/// Opens the weights of a directory: one file, shards with an index, or the only other safetensors file.
-pub(super) fn open_weights(
-    directory: &Path,
-) -> Result<(Vec<Source<'static>>, Tensors), CheckpointError> {
+/// Opens the weights of a directory: one file, shards with an index, or the only other safetensors file. Files of
+/// `torch.save` are used if there is none of these.
+pub(super) fn open_weights(directory: &Path) -> Result<Opened, CheckpointError> {
     let single = directory.join(WEIGHTS);
     if single.exists() {
-        return open_single(&single);
+        return open_single(&single, safetensors_file::read_header);
     }
-    if let Some(sharded) = shards::open(directory)? {
+    if let Some(sharded) = shards::open(directory, shards::INDEX, safetensors_file::read_header)? {
         return Ok(sharded);
     }
     let names = names_in(directory);
     let path = |name: &str| directory.join(name).display().to_string();
     let found: Vec<&String> = unsupported_formats::safetensors(&names).collect();
-    let shards: Vec<String> = found
-        .iter()
-        .filter(|name| unsupported_formats::is_shard(name))
-        .map(|&name| sanitized(name, 400))
-        .collect();
+    let shards = shards_among(&found);
     if !shards.is_empty() {
         let file = path(shards::INDEX);
         return Err(CheckpointError::ShardsWithoutIndex { file, shards });
     }
+    let consolidated = |name: &str| name.starts_with("consolidated");
+    if let [name] = found[..]
+        && !consolidated(name)
+        && unsupported_formats::variant(name).is_none()
+    {
+        return open_single(&directory.join(name), safetensors_file::read_header);
+    }
+    #[cfg(feature = "torch")]
+    if let Some(opened) = open_torch(directory, &names)? {
+        return Ok(opened);
+    }
     match found[..] {
         [] => {
             reject_other_formats(directory)?;
-            let (file, hint) = (path(WEIGHTS), "nor is there a model.safetensors.index.json");
-            Err(CheckpointError::FileMissing { file, hint })
+            let hint = if cfg!(feature = "torch") {
+                "nor is there a model.safetensors.index.json or a pytorch_model.bin"
+            } else {
+                "nor is there a model.safetensors.index.json"
+            };
+            Err(CheckpointError::FileMissing { file: path(WEIGHTS), hint })
         }
-        [name] if name.starts_with("consolidated") => {
+        [name] if consolidated(name) => {
             let (file, found) = (path(name), UnsupportedFormat::Consolidated);
             Err(CheckpointError::ForeignWeights { file, found, says: String::new() })
         }
-        [name] => match unsupported_formats::variant(name) {
-            Some(variant) => {
-                let (file, variant) = (path(name), sanitized(variant, 40));
-                Err(CheckpointError::OnlyVariant { file, variant })
-            }
-            None => open_single(&directory.join(name)),
-        },
+        [name] => {
+            let variant = unsupported_formats::variant(name).unwrap_or_default();
+            let (file, variant) = (path(name), sanitized(variant, 40));
+            Err(CheckpointError::OnlyVariant { file, variant })
+        }
         _ => {
             let files = found.into_iter().map(|name| sanitized(name, 400)).collect();
             Err(CheckpointError::SeveralWeights { path: directory.display().to_string(), files })
@@ -82,9 +99,49 @@ pub(super) fn open_weights(
     }
 }
 
-fn open_single(path: &Path) -> Result<(Vec<Source<'static>>, Tensors), CheckpointError> {
+/// Opens the files of `torch.save` in a directory; `None` if there are none.
+#[cfg(feature = "torch")]
+fn open_torch(directory: &Path, names: &[String]) -> Result<Option<Opened>, CheckpointError> {
+    let [single, index] = TORCH;
+    let file = directory.join(single);
+    if file.exists() {
+        return open_single(&file, torch_file::read_header).map(Some);
+    }
+    if let Some(sharded) = shards::open(directory, index, torch_file::read_header)? {
+        return Ok(Some(sharded));
+    }
+    let found: Vec<&String> = names
+        .iter()
+        .filter(|name| name.starts_with("pytorch_model") && name.ends_with(".bin"))
+        .collect();
+    match shards_among(&found) {
+        shards if shards.is_empty() => Ok(None),
+        shards => {
+            let file = directory.join(index).display().to_string();
+            Err(CheckpointError::ShardsWithoutIndex { file, shards })
+        }
+    }
+}
+
+/// The names of shards, to be shown.
+fn shards_among(names: &[&String]) -> Vec<String> {
+    let shards = names.iter().filter(|name| unsupported_formats::is_shard(name));
+    shards.map(|name| sanitized(name, 400)).collect()
+}
+
+fn open_single(path: &Path, read_header: ReadHeader) -> Result<Opened, CheckpointError> {
     let source = Source::open(path)?;
-    let entries = safetensors_file::read_header(&source)?;
+    let entries = read_header(&source)?;
     let tensors = entries.into_iter().map(|entry| (entry.name.clone(), (0, entry))).collect();
     Ok((vec![source], tensors))
+}
+
+/// The file of a folder that has the weights of one small layer, and the function that reads it.
+pub(super) fn layer_weights(folder: &Path) -> (PathBuf, ReadHeader) {
+    let file = folder.join(WEIGHTS);
+    #[cfg(feature = "torch")]
+    if !file.exists() && folder.join(TORCH[0]).exists() {
+        return (folder.join(TORCH[0]), torch_file::read_header);
+    }
+    (file, safetensors_file::read_header)
 }

@@ -30,7 +30,7 @@ pub enum CheckpointError {
         /// What exists instead, or how to fix it.
         hint: &'static str,
     },
-    /// Weights in another format, or a failed download, instead of weights in safetensors.
+    /// Weights in another format, or a failed download, instead of weights in a supported format.
     ForeignWeights {
         /// The file.
         file: String,
@@ -100,7 +100,7 @@ pub enum CheckpointError {
         /// The error.
         error: ConfigError,
     },
-    /// `model.safetensors.index.json` is invalid.
+    /// `model.safetensors.index.json`, or that of `pytorch_model.bin`, is invalid.
     Index {
         /// The file.
         file: String,
@@ -172,6 +172,13 @@ pub enum CheckpointError {
         /// The file.
         file: String,
         /// The message of the parser.
+        message: String,
+    },
+    /// The cargo feature `torch`: a file of `torch.save` is invalid, or has something that a state dict does not need.
+    TorchFile {
+        /// The file.
+        file: String,
+        /// What was expected, and what was found.
         message: String,
     },
     /// Two tensors have the same name.
@@ -448,6 +455,7 @@ impl fmt::Display for CheckpointError {
                 write!(f, "{file}: the header is not UTF-8 from byte {valid_up_to} on")
             }
             Self::Header { file, message } => write!(f, "{file}: wrong header: {message}"),
+            Self::TorchFile { file, message } => write!(f, "{file}: wrong state dict: {message}"),
             Self::DuplicateTensor { file, tensor } => {
                 write!(f, "{file}: {tensor} stands twice in the header")
             }

@@ -5,6 +5,7 @@ use core::ops::Range;
 
 use super::CheckpointError;
 use super::byte_source::Source;
+use super::strided::Strided;
 use crate::memory::zeros;
 use simdformer_kernels::Dtype;
 
@@ -35,8 +36,10 @@ pub struct TensorView<'a> {
     pub(super) name: &'a str,
     pub(super) dtype: Dtype,
     pub(super) shape: Vec<usize>,
-    /// Offset in bytes from the start of the source.
+    /// Offset of the first element in bytes from the start of the source.
     pub(super) offset: u64,
+    /// Distances of neighbors in each dimension, in elements; empty if the elements are side by side.
+    pub(super) strides: &'a [usize],
     /// Elements of the tensor before the first of the view.
     pub(super) skipped: usize,
     pub(super) accept: Accept,
@@ -91,7 +94,8 @@ impl<'a> TensorView<'a> {
         }
         let skipped = rows.start * self.row_len();
         let mut view = self.clone();
-        view.offset += (skipped * self.dtype.size()) as u64;
+        let stride = self.strides.first().copied().unwrap_or_else(|| self.row_len());
+        view.offset += (rows.start * stride * self.dtype.size()) as u64;
         view.skipped += skipped;
         if let Some(first) = view.shape.first_mut() {
             *first = rows.len();
@@ -102,7 +106,8 @@ impl<'a> TensorView<'a> {
     /// Reads all elements of the view into `out`, row-major; the length of `out` is [`len`](Self::len). Exact: f16
     /// and bf16 are widened without rounding.
     ///
-    /// f32 is read from the file directly into `out`; other dtypes go through a small buffer on the stack.
+    /// f32 is read from the file directly into `out`; other dtypes go through a small buffer on the stack. A view with
+    /// strides, which only files of `torch.save` have, is gathered.
     ///
     /// # Errors
     /// The [length](CheckpointError::WrongLength) of `out` differs from that of the view, the file cannot be
@@ -120,11 +125,12 @@ impl<'a> TensorView<'a> {
         }
         match self.dtype {
             Dtype::F32 => {
-                self.source.read_at(self.offset, bytemuck::cast_slice_mut(out))?;
+                self.read_elements(0, bytemuck::cast_slice_mut(out))?;
                 if cfg!(target_endian = "big") {
                     out.iter_mut().for_each(|x| *x = f32::from_bits(x.to_bits().swap_bytes()));
                 }
             }
+            dtype if !self.strides.is_empty() => self.gather(out, |bits| dtype.widen(bits))?,
             dtype => self.widen(out, |bits| dtype.widen(bits))?,
         }
         match out.iter().position(|&x| !self.accept.takes(x)) {
@@ -150,6 +156,29 @@ impl<'a> TensorView<'a> {
         Ok(out)
     }
 
+    /// Fills `out` with the stored elements from `first` on, in row-major order.
+    fn read_elements(&self, first: usize, out: &mut [u8]) -> Result<(), CheckpointError> {
+        let size = self.dtype.size();
+        if self.strides.is_empty() {
+            return self.source.read_at(self.offset + (first * size) as u64, out);
+        }
+        let &Self { source, offset, strides, .. } = self;
+        Strided { source, offset, size, shape: &self.shape, strides }.read(first, out)
+    }
+
+    /// As [`widen`](Self::widen), all elements at once, because a transposed matrix is read by columns. The stored
+    /// elements go to the second half of `out`, so that each is read before a wider one is written over it.
+    fn gather(&self, out: &mut [f32], widen: impl Fn(u16) -> f32) -> Result<(), CheckpointError> {
+        let bytes: &mut [u8] = bytemuck::cast_slice_mut(out);
+        let half = bytes.len() / 2;
+        self.read_elements(0, &mut bytes[half..])?;
+        for i in 0..half / 2 {
+            let pair = [bytes[half + 2 * i], bytes[half + 2 * i + 1]];
+            bytes[4 * i..4 * i + 4].copy_from_slice(&widen(u16::from_le_bytes(pair)).to_ne_bytes());
+        }
+        Ok(())
+    }
+
     fn widen(&self, out: &mut [f32], widen: impl Fn(u16) -> f32) -> Result<(), CheckpointError> {
         const BLOCK: usize = 2048;
         let mut bytes = [0; 2 * BLOCK];
@@ -173,17 +202,22 @@ impl<'a> TensorView<'a> {
             return Ok(false);
         }
         let (mut a, mut b) = ([0; BLOCK], [0; BLOCK]);
+        let same_place = (self.offset, self.strides) == (other.offset, other.strides);
+        if core::ptr::eq(self.source, other.source) && same_place {
+            // Two names of one storage.
+            return Ok(true);
+        }
         let mut left = self.len() * self.dtype.size();
         let mut done = 0;
         while left > 0 {
             let n = left.min(BLOCK);
-            self.source.read_at(self.offset + done, &mut a[..n])?;
-            other.source.read_at(other.offset + done, &mut b[..n])?;
+            self.read_elements(done, &mut a[..n])?;
+            other.read_elements(done, &mut b[..n])?;
             if a[..n] != b[..n] {
                 return Ok(false);
             }
             left -= n;
-            done += n as u64;
+            done += n / self.dtype.size();
         }
         Ok(true)
     }

@@ -1,4 +1,4 @@
-//! From files to named tensors: safetensors and `config.json`, or tensors in the caller's memory.
+//! From files to named tensors: safetensors or files of `torch.save` and `config.json`, or tensors in the caller's memory.
 //!
 //! A checkpoint is untrusted input: every length, offset, shape and name is checked when it is opened.
 //! [`Checkpoint::open`] succeeds only if each tensor that the configuration needs exists with the right shape.
@@ -36,6 +36,9 @@ pub(crate) mod save;
 mod shards;
 #[cfg(feature = "train")]
 pub(crate) mod stored_tensor;
+mod strided;
+#[cfg(feature = "torch")]
+mod torch_file;
 mod unsupported_formats;
 
 use core::fmt;
@@ -50,7 +53,7 @@ pub use crate::network::{Attention, FeedForward, LayerPart, ParamKind, Projectio
 use crate::printable_text::sanitized;
 pub use borrowed_tensor::TensorRef;
 use byte_source::{Source, read_json};
-use directory::{open_weights, reject_other_formats};
+use directory::{layer_weights, open_weights, reject_other_formats};
 pub use error::CheckpointError;
 use lazy_tensor::Accept;
 pub use lazy_tensor::TensorView;
@@ -86,7 +89,8 @@ impl Checkpoint<'static> {
     /// Opens a directory from `save_pretrained`, or a directory from sentence-transformers whose `modules.json`
     /// names a folder of this kind. It contains `config.json`, optionally `generation_config.json`, and the
     /// weights: `model.safetensors`, or shards with `model.safetensors.index.json`, or exactly one other
-    /// `*.safetensors`. [`Checkpoint::files`] returns the files used.
+    /// `*.safetensors`. If there is none of these, the cargo feature `torch` reads `pytorch_model.bin`, or shards with
+    /// `pytorch_model.bin.index.json`, without executing anything. [`Checkpoint::files`] returns the files used.
     ///
     /// # Errors
     /// The directory does [not exist](CheckpointError::DirectoryMissing) or is [not a
@@ -164,7 +168,8 @@ impl Checkpoint<'static> {
 }
 
 impl<'c> Checkpoint<'c> {
-    /// A checkpoint from the bytes of one safetensors file: owned, borrowed, or embedded in the program.
+    /// A checkpoint from the bytes of one safetensors file (with the cargo feature `torch`, also of one file of
+    /// `torch.save`): owned, borrowed, or embedded in the program.
     ///
     /// # Errors
     /// `config` is [not valid](CheckpointError::Config); the bytes are not a safetensors file
@@ -202,7 +207,7 @@ impl<'c> Checkpoint<'c> {
     ) -> Result<Self, CheckpointError> {
         let source = Source::memory(bytes.into());
         let config = validated(config)?;
-        let entries = safetensors_file::read_header(&source)?;
+        let entries = read_header(&source)?;
         let tensors = entries.into_iter().map(|entry| (entry.name.clone(), (0, entry))).collect();
         Self::checked(config, vec![source], tensors)
     }
@@ -392,6 +397,8 @@ impl<'c> Checkpoint<'c> {
         let mut view = self.named(&location.name)?;
         let rows = location.rows(shape[0]);
         view.shape = location.stored_shape(shape);
+        // A bias `[1, outputs]` is read as `[outputs]`.
+        view.strides = &view.strides[view.strides.len().saturating_sub(view.shape.len())..];
         view.accept =
             if role == TensorId::OutputBias { Accept::MinusInfinity } else { Accept::Finite };
         view.rows(rows).map(Some)
@@ -433,6 +440,7 @@ impl<'c> Checkpoint<'c> {
             dtype,
             shape: entry.shape.clone(),
             offset: entry.offset,
+            strides: &entry.strides,
             skipped: 0,
             accept: Accept::Anything,
         })
@@ -522,12 +530,22 @@ pub(crate) fn read_text(file: &Path, limit: u64) -> Result<Option<String>, Check
 /// Tensors in memory by name: shape and numbers.
 pub(crate) type Numbers = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
 
-/// All tensors of a small safetensors file; their numbers are finite.
-pub(crate) fn read_tensors(file: &Path) -> Result<Numbers, CheckpointError> {
-    let source = Source::open(file)?;
+/// The tensors of a file in memory, whose format its first bytes tell.
+fn read_header(source: &Source<'_>) -> Result<Vec<Entry>, CheckpointError> {
+    #[cfg(feature = "torch")]
+    if torch_file::is_torch_file(source)? {
+        return torch_file::read_header(source);
+    }
+    safetensors_file::read_header(source)
+}
+
+/// The file with the weights of a small layer in `folder`, and all its tensors; their numbers are finite.
+pub(crate) fn read_layer(folder: &Path) -> Result<(String, Numbers), CheckpointError> {
+    let (file, read_header) = layer_weights(folder);
+    let source = Source::open(&file)?;
     let mut tensors = BTreeMap::new();
-    for entry in safetensors_file::read_header(&source)? {
-        let Entry { name, dtype, shape, offset, .. } = entry;
+    for entry in read_header(&source)? {
+        let Entry { name, dtype, shape, offset, strides, .. } = entry;
         let Some(dtype) = dtype.float() else {
             let (tensor, found) = (sanitized(&name, 400), dtype.to_string());
             return Err(CheckpointError::WrongDtype { tensor, found });
@@ -538,13 +556,14 @@ pub(crate) fn read_tensors(file: &Path) -> Result<Numbers, CheckpointError> {
             dtype,
             shape: shape.clone(),
             offset,
+            strides: &strides,
             skipped: 0,
             accept: Accept::Finite,
         };
         let numbers = view.to_vec()?;
         tensors.insert(name, (shape, numbers));
     }
-    Ok(tensors)
+    Ok((source.name().to_owned(), tensors))
 }
 
 fn validated(config: Config) -> Result<Config, CheckpointError> {

@@ -22,7 +22,7 @@ use crate::printable_text::sanitized;
 use simdformer_kernels::Dtype;
 
 /// The limit of the `safetensors` crate; the headers of real checkpoints have a thousandth of it.
-const MAX_HEADER: u64 = 100_000_000;
+pub(super) const MAX_HEADER: u64 = 100_000_000;
 
 /// Bytes of the length field.
 const LENGTH: u64 = 8;
@@ -73,6 +73,15 @@ pub(super) enum Stored {
 }
 
 impl Stored {
+    /// Bits of an element; `None` for an unknown dtype.
+    #[cfg(feature = "train")]
+    pub(super) fn bits(&self) -> Option<usize> {
+        match self {
+            Self::Known { bits, .. } => Some(*bits),
+            Self::Unknown(_) => None,
+        }
+    }
+
     /// The dtype, if weights can be read from it.
     pub(super) fn float(&self) -> Option<Dtype> {
         match self {
@@ -153,14 +162,17 @@ impl<'de> Deserialize<'de> for Shape {
     }
 }
 
-/// A tensor of a file. Its dtype and shape have been checked against its bytes.
+/// A tensor of a file of weights. Its dtype and shape have been checked against its bytes.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) name: String,
     pub(super) dtype: Stored,
     pub(super) shape: Vec<usize>,
-    /// Offset from the start of the file.
+    /// Offset of the first element from the start of the file.
     pub(super) offset: u64,
+    /// Distances of neighbors in each dimension, in elements. Empty if the elements are side by side in row-major order,
+    /// as in every safetensors file.
+    pub(super) strides: Vec<usize>,
     #[cfg(feature = "train")]
     pub(super) bytes: u64,
 }
@@ -217,6 +229,7 @@ pub(super) fn read_header(source: &Source<'_>) -> Result<Vec<Entry>, CheckpointE
         dtype: info.dtype,
         shape: info.shape.0,
         offset: LENGTH + header + info.data_offsets.0 as u64,
+        strides: Vec::new(),
         #[cfg(feature = "train")]
         bytes: (info.data_offsets.1 - info.data_offsets.0) as u64,
     };
@@ -263,6 +276,7 @@ pub(super) fn whole(
         dtype,
         shape,
         offset: 0,
+        strides: Vec::new(),
         #[cfg(feature = "train")]
         bytes: len,
     })

@@ -1,4 +1,4 @@
-//! Checkpoints in several files, and the index of their tensors.
+//! Checkpoints in several files, and the index of their tensors. It is the same for every format of the files.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -9,10 +9,11 @@ use serde_core::de::{Deserializer, Error as _, MapAccess, Visitor};
 
 use super::CheckpointError;
 use super::byte_source::{Source, read_json};
-use super::safetensors_file::{self, Entry, MAX_TENSORS};
+use super::safetensors_file::{Entry, MAX_TENSORS};
 use crate::json_object::object;
 use crate::printable_text::sanitized;
 
+/// The index of shards in safetensors.
 pub(super) const INDEX: &str = "model.safetensors.index.json";
 
 /// Maximum size of an index: a hundred characters for each tensor.
@@ -81,11 +82,16 @@ pub(super) fn is_plain(name: &str) -> bool {
     !name.is_empty() && name != "." && name != ".." && !name.contains(outside)
 }
 
-/// Opens the shards of a directory with an index; `None` if it has none.
+/// The function that reads the tensors of one file.
+pub(super) type ReadHeader = fn(&Source<'_>) -> Result<Vec<Entry>, CheckpointError>;
+
+/// Opens the shards of a directory with an index of this name; `None` if it has none.
 pub(super) fn open(
     directory: &Path,
+    index: &str,
+    read_header: ReadHeader,
 ) -> Result<Option<(Vec<Source<'static>>, Tensors)>, CheckpointError> {
-    let index = directory.join(INDEX);
+    let index = directory.join(index);
     let Some(text) = read_json(&index, MAX_INDEX)? else { return Ok(None) };
     let file = || index.display().to_string();
     let Index { weight_map: Placed { files, twice, too_many } } = serde_json::from_str(&text)
@@ -112,7 +118,7 @@ pub(super) fn open(
     let (mut sources, mut tensors) = (Vec::new(), Tensors::new());
     for (shard, mut wanted) in files {
         let source = Source::open(&directory.join(shard))?;
-        for entry in safetensors_file::read_header(&source)? {
+        for entry in read_header(&source)? {
             // Ignore a tensor that the index assigns to another shard.
             if wanted.remove(entry.name.as_str()) {
                 tensors.insert(entry.name.clone(), (sources.len(), entry));

@@ -1,5 +1,7 @@
 //! Tensors as stored in a file, for code that writes another file of the same tensors.
 
+use super::safetensors_file::Entry;
+use super::strided::Strided;
 use super::{Checkpoint, CheckpointError, Location, names};
 use crate::config::Config;
 use crate::network::TensorId;
@@ -31,20 +33,30 @@ impl Checkpoint<'_> {
         Some(Stored { dtype, shape, bytes: entry.bytes })
     }
 
-    /// Fills `out` with the bytes of a tensor, starting at `offset`.
+    /// Fills `out` with the bytes of a tensor in row-major order, starting at byte `offset`, which begins an element.
     pub(crate) fn read_stored(
         &self,
         name: &str,
         offset: u64,
         out: &mut [u8],
     ) -> Result<(), CheckpointError> {
-        match self.tensors.get(name) {
-            Some((source, entry)) if offset + out.len() as u64 <= entry.bytes => {
-                self.sources[*source].read_at(entry.offset + offset, out)
+        let found =
+            self.tensors.get(name).filter(|(_, entry)| offset + out.len() as u64 <= entry.bytes);
+        let Some((source, entry)) = found else {
+            return Err(CheckpointError::NoSuchTensor {
+                tensor: name.to_owned(),
+                nearest: Vec::new(),
+            });
+        };
+        let source = &self.sources[*source];
+        match entry.dtype.bits() {
+            Some(bits) if !entry.strides.is_empty() => {
+                let size = bits / 8;
+                let Entry { offset: begin, shape, strides, .. } = entry;
+                Strided { source, offset: *begin, size, shape, strides }
+                    .read(offset as usize / size, out)
             }
-            _ => {
-                Err(CheckpointError::NoSuchTensor { tensor: name.to_owned(), nearest: Vec::new() })
-            }
+            _ => source.read_at(entry.offset + offset, out),
         }
     }
 }

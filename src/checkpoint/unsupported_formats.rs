@@ -3,12 +3,12 @@
 use core::fmt;
 use std::path::Path;
 
-/// The format of a file found instead of weights in safetensors. [`UnsupportedFormat::hint`] says how to fix
+/// The format of a file found instead of weights in a supported one. [`UnsupportedFormat::hint`] says how to fix
 /// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum UnsupportedFormat {
-    /// `pytorch_model.bin`, `.pt`, `.pth`, `.ckpt`: pickled Python objects.
+    /// `.pt`, `.pth`, `.ckpt`: pickled Python objects; without the cargo feature `torch` also `pytorch_model.bin`.
     Pickle,
     /// `rust_model.ot` of tch.
     RustTorch,
@@ -63,7 +63,12 @@ impl UnsupportedFormat {
     pub const fn hint(self) -> &'static str {
         const FROM: &str = "save the model in safetensors, by transformers";
         match self {
-            Self::Pickle => "these lines of Python save it in safetensors",
+            Self::Pickle if cfg!(feature = "torch") => {
+                "only pytorch_model.bin is read, without running them; these lines of Python save the model in safetensors"
+            }
+            Self::Pickle => {
+                "the cargo feature `torch` reads pytorch_model.bin without running them, or these lines of Python save the model in safetensors"
+            }
             Self::RustTorch => {
                 "take the model.safetensors or pytorch_model.bin that it was made of"
             }
@@ -112,7 +117,7 @@ impl UnsupportedFormat {
         (begin.len() >= 8 && begin.iter().all(text)).then_some(Self::Message)
     }
 
-    /// Detects the format from the name of a file in place of the weights.
+    /// Detects the format from the name of a file in place of the weights; `None` for the names that are read.
     fn of_name(name: &str) -> Option<Self> {
         const NAMES: [(&str, UnsupportedFormat); 4] = [
             ("rust_model.ot", UnsupportedFormat::RustTorch),
@@ -134,7 +139,8 @@ impl UnsupportedFormat {
             (".alphas.bin", UnsupportedFormat::MarianBin),
         ];
         if name.starts_with("pytorch_model") && name.ends_with(".bin") {
-            return Some(Self::Pickle);
+            let is_read = name == "pytorch_model.bin" || is_shard(name);
+            return (!(cfg!(feature = "torch") && is_read)).then_some(Self::Pickle);
         }
         let whole = NAMES.iter().find(|(whole, _)| name == *whole);
         let end = || ENDS.iter().find(|(end, _)| name.ends_with(end));
@@ -179,9 +185,10 @@ pub(super) fn safetensors(names: &[String]) -> impl Iterator<Item = &String> {
     names.iter().filter(|name| name.ends_with(".safetensors"))
 }
 
-/// Matches names such as `model-00001-of-00003.safetensors`.
+/// Matches names such as `model-00001-of-00003.safetensors` and `pytorch_model-00001-of-00003.bin`.
 pub(super) fn is_shard(name: &str) -> bool {
-    let numbers = name.strip_suffix(".safetensors").and_then(|name| name.rsplit_once("-of-"));
+    let stem = name.strip_suffix(".safetensors").or_else(|| name.strip_suffix(".bin"));
+    let numbers = stem.and_then(|name| name.rsplit_once("-of-"));
     numbers.is_some_and(|(first, last)| {
         let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
         digits(last) && first.rsplit_once('-').is_some_and(|(_, number)| digits(number))
@@ -201,20 +208,20 @@ mod tests {
     #[test]
     fn file_names_are_parsed() {
         assert!(is_shard("model-00001-of-00003.safetensors"));
-        assert!(is_shard("pytorch_model-1-of-2.safetensors"));
+        assert!(
+            is_shard("pytorch_model-1-of-2.safetensors") && is_shard("pytorch_model-1-of-2.bin")
+        );
         assert!(!is_shard("model-of-3.safetensors") && !is_shard("model.safetensors"));
         assert_eq!(variant("model.fp16.safetensors"), Some("fp16"));
         assert_eq!((variant("model.safetensors"), variant("x.safetensors")), (None, None));
-        assert_eq!(
-            UnsupportedFormat::of_name("pytorch_model-00001-of-2.bin"),
-            Some(UnsupportedFormat::Pickle)
-        );
+        let pickle = (!cfg!(feature = "torch")).then_some(UnsupportedFormat::Pickle);
+        assert_eq!(UnsupportedFormat::of_name("pytorch_model-00001-of-2.bin"), pickle);
+        let variant = UnsupportedFormat::of_name("pytorch_model.fp16.bin");
+        assert_eq!(variant, Some(UnsupportedFormat::Pickle));
         assert_eq!(UnsupportedFormat::of_name("config.json"), None);
-        let names = ["a.onnx", "pytorch_model.bin", "training_args.bin"].map(str::to_owned);
-        assert_eq!(
-            UnsupportedFormat::among(&names),
-            Some(("pytorch_model.bin", UnsupportedFormat::Pickle))
-        );
+        let names = ["a.onnx", "model.pt", "training_args.bin"].map(str::to_owned);
+        let expected = Some(("model.pt", UnsupportedFormat::Pickle));
+        assert_eq!(UnsupportedFormat::among(&names), expected);
         assert_eq!(UnsupportedFormat::among(&names[2..]), None);
     }
 }

@@ -4,7 +4,7 @@ use super::HeadError;
 use super::dense::{Dense, ShapedTensor};
 use super::modules::{self, Module};
 use super::pooling::Pooling;
-use crate::checkpoint::read_tensors;
+use crate::checkpoint::read_layer;
 use std::path::Path;
 
 /// Computes the vector of a text from its hidden states: pooling, then any linear maps and normalization.
@@ -182,13 +182,12 @@ fn normalize(x: &mut [f32]) {
 
 fn read_dense(folder: &Path) -> Result<Dense, HeadError> {
     let activation = modules::activation(folder)?;
-    let file = folder.join("model.safetensors");
-    let mut tensors = read_tensors(&file)?;
+    let (file, mut tensors) = read_layer(folder)?;
     let mut take = |name: &str| -> Option<ShapedTensor> { tensors.remove(name) };
     let Some(weight) = take("linear.weight") else {
         let message = "expected a tensor linear.weight, found none".to_owned();
-        return Err(HeadError::File { file: file.display().to_string(), message });
+        return Err(HeadError::File { file, message });
     };
     let bias = take("linear.bias");
-    Dense::new(&format!("linear.weight of {}", file.display()), weight, bias, activation)
+    Dense::new(&format!("linear.weight of {file}"), weight, bias, activation)
 }

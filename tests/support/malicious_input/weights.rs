@@ -379,11 +379,8 @@ pub(super) fn others(directories: &mut Vec<MaliciousDirectory>) {
     };
     let x = || text("x");
     let python = "save_pretrained(";
-    add(
-        "pickled",
-        vec![config(), ("pytorch_model.bin", x())],
-        &["pytorch_model.bin: pickled", "run code", python],
-    );
+    // What is wrong with these depends on the cargo feature `torch`: `malicious_torch_files.rs` has its errors.
+    add("pickled", vec![config(), ("pytorch_model.bin", x())], &["pytorch_model.bin: "]);
     add(
         "pickled in parts",
         vec![
@@ -391,9 +388,13 @@ pub(super) fn others(directories: &mut Vec<MaliciousDirectory>) {
             ("pytorch_model.bin.index.json", x()),
             ("pytorch_model-00001-of-00002.bin", x()),
         ],
-        &["pytorch_model-00001-of-00002.bin: pickled", python],
+        &["pytorch_model"],
     );
-    add("pickled by Lightning", vec![config(), ("last.ckpt", x())], &["last.ckpt: pickled"]);
+    add(
+        "pickled by Lightning",
+        vec![config(), ("last.ckpt", x())],
+        &["last.ckpt: pickled", "run code", python],
+    );
     add("pickled without a configuration", vec![("model.pt", x())], &["model.pt: pickled"]);
     add(
         "tch",
