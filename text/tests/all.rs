@@ -21,6 +21,9 @@ mod golden;
 #[cfg(all(feature = "audio", feature = "cli"))]
 mod help;
 mod languages;
+mod marks;
+mod placement;
+mod placement_model;
 #[cfg(feature = "cli")]
 mod rerank;
 #[cfg(feature = "audio")]

@@ -8,6 +8,38 @@
 //! | `a <b>white</b> house` | `a white house` | [`Wrap`](MarkKind::Wrap) around `white` |
 //! | `run <code>ls</code> now` | `run ls now` | [`Keep`](MarkKind::Keep) over `ls` |
 //! | `one<br/>two` | `onetwo` | [`Point`](MarkKind::Point) after `one` |
+//!
+//! # From a paragraph to its translation
+//!
+//! 1. `placeholders` adds a mark for each placeholder, address and piece of code (feature `translate`).
+//! 2. [`MarkedText::whole_keeps`] and [`MarkedText::slice`] cut the paragraph into sentences and what is between them.
+//! 3. [`MarkedText::for_model`] makes the text of a sentence that the model translates.
+//! 4. [`Placement`] puts the marks into the translation, by the attention of the model.
+//! 5. [`check`] says which marks are lost. Then another [`StandIn`] may help. The last way cannot lose a piece: the parts of
+//!    [`MarkedText::split_at_keeps`] are translated alone.
+//! 6. [`MarkedText::join`] makes a paragraph of the sentences.
+
+mod alignment;
+mod check;
+mod model_text;
+#[cfg(feature = "translate")]
+mod placeholders;
+mod placement;
+mod scripts;
+mod slices;
+mod tree;
+mod units;
+mod write;
+
+pub use alignment::{Alignment, WordAlignment, WordLink};
+pub use check::{Lost, check};
+pub use model_text::StandIn;
+#[cfg(feature = "translate")]
+pub use placeholders::placeholders;
+pub use placement::Placement;
+#[cfg(feature = "translate")]
+pub use regex::Regex;
+pub use slices::KeepSplit;
 
 use std::ops::Range;
 
