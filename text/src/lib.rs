@@ -35,6 +35,8 @@
 pub mod audio;
 mod checkpoint_directory;
 mod detect_family;
+#[cfg(feature = "document")]
+pub mod document;
 mod encoding;
 mod error;
 mod incremental_decoder;

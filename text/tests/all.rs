@@ -7,6 +7,10 @@ mod audio;
 #[cfg(feature = "cli")]
 mod command;
 mod directories;
+#[cfg(feature = "document")]
+mod documents;
+#[cfg(feature = "document")]
+mod documents_hostile;
 mod malicious_input;
 // This file of the workspace decides how many cases the tests run.
 #[path = "../../kernels/src/test_effort.rs"]

@@ -1,0 +1,113 @@
+//! Reads HTML.
+
+use super::Places;
+use super::inline::{Becomes, Inline, WhiteSpace};
+use super::tags::{self, Element, Markup, Tag};
+use super::writing::Writing;
+use std::ops::Range;
+
+/// Finds the segments of a page or a fragment.
+pub(super) fn parse(source: &str, range: Range<usize>, places: &mut Places) {
+    let mut reader = Reader { source, limit: range.end, inline: Inline::new(source), places };
+    let mut at = range.start;
+    while at < range.end {
+        let next = tags::find(source, at, range.end, b'<').unwrap_or(range.end);
+        text(source, at..next, &mut reader.inline);
+        if next == range.end {
+            break;
+        }
+        at = match tags::markup_at(source, next, range.end) {
+            Markup::Tag(tag) => reader.tag(next, &tag),
+            Markup::Other(end) => {
+                reader.inline.hidden(next..end);
+                end
+            }
+            Markup::Literal => {
+                reader.inline.raw(next..next + 1, WhiteSpace::Collapse);
+                next + 1
+            }
+            Markup::Unfinished => break,
+        };
+    }
+    reader.end_segment();
+}
+
+struct Reader<'s, 'p, 'q> {
+    source: &'s str,
+    limit: usize,
+    inline: Inline<'s>,
+    places: &'p mut Places<'q>,
+}
+
+impl Reader<'_, '_, '_> {
+    /// Handles a tag that begins at `at`, and returns where to read on.
+    fn tag(&mut self, at: usize, tag: &Tag) -> usize {
+        let range = at..tag.end;
+        match tags::element(tag.name) {
+            Element::Inline(_) if tag.closing => self.inline.close(range, tag.name, None),
+            Element::Inline(_) if tag.empty => self.inline.point(range),
+            Element::Inline(_) if tag.no_translate => {
+                self.inline.open(range, tag.name, Becomes::Keep)
+            }
+            Element::Inline(becomes) => self.inline.open(range, tag.name, becomes),
+            Element::Void => self.inline.point(range),
+            Element::LineEnd => self.end_segment(),
+            Element::Block | Element::Preformatted | Element::Title if tag.closing => {
+                self.end_segment()
+            }
+            Element::Preformatted => {
+                self.end_segment();
+                return tags::element_end(self.source, tag.end, self.limit, tag.name);
+            }
+            Element::Block | Element::Title if tag.no_translate && !tag.empty => {
+                self.end_segment();
+                return tags::element_end(self.source, tag.end, self.limit, tag.name);
+            }
+            Element::Title => {
+                self.end_segment();
+                let (end, after) = tags::raw_text_end(self.source, tag.end, self.limit, tag.name);
+                text(self.source, tag.end..end, &mut self.inline);
+                self.end_segment();
+                return after;
+            }
+            Element::Block => self.end_segment(),
+            Element::RawText | Element::Foreign if tag.closing || tag.empty => {
+                self.inline.hidden(range)
+            }
+            Element::RawText => {
+                let (_, after) = tags::raw_text_end(self.source, tag.end, self.limit, tag.name);
+                self.inline.hidden(at..after);
+                return after;
+            }
+            Element::Foreign => {
+                let after = tags::element_end(self.source, tag.end, self.limit, tag.name);
+                self.inline.point(at..after);
+                return after;
+            }
+        }
+        tag.end
+    }
+
+    fn end_segment(&mut self) {
+        if let Some((range, segment)) = self.inline.finish() {
+            self.places.push(range, segment, Writing::Html);
+        }
+    }
+}
+
+/// A run of text without tags.
+pub(super) fn text(source: &str, range: Range<usize>, inline: &mut Inline) {
+    let mut from = range.start;
+    let mut at = range.start;
+    while let Some(ampersand) = tags::find(source, at, range.end, b'&') {
+        let decoded = source.get(ampersand..range.end).and_then(tags::decode_reference);
+        at = ampersand + 1;
+        if let Some((characters, length)) = decoded {
+            inline.raw(from..ampersand, WhiteSpace::Collapse);
+            at = ampersand + length;
+            inline.decoded(ampersand..at, &characters);
+            from = at;
+        }
+    }
+    inline.raw(from..range.end, WhiteSpace::Collapse);
+}

@@ -1,0 +1,329 @@
+//! Builds a segment from the runs of text and the inline markup of a paragraph.
+
+use super::wrap::join_without_space;
+use crate::marked_text::{Mark, MarkKind, MarkedText};
+use std::mem;
+use std::ops::Range;
+
+/// Elements that are open at once. A deeper one becomes two points, so that a close tag looks at this many.
+const DEPTH: usize = 64;
+
+/// What happens to white space in a run of text.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum WhiteSpace {
+    /// Each run of it is one space, as browsers show it.
+    Collapse,
+    /// It is text.
+    Preserve,
+}
+
+/// What an element becomes when its end is found. Without an end it is two points.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Becomes {
+    Wrap,
+    /// The model sees the text; the source stays.
+    Keep,
+    /// The model does not see the text either.
+    Point,
+}
+
+/// A paragraph in the making. All ranges that go in are bytes of the source, in order.
+pub(super) struct Inline<'s> {
+    source: &'s str,
+    text: String,
+    tokens: Vec<Token>,
+    open: Vec<Opened>,
+    /// The text so far, without tags, ends in collapsible white space.
+    after_space: bool,
+}
+
+struct Opened {
+    name: String,
+    token: usize,
+    becomes: Becomes,
+}
+
+struct Token {
+    source: Range<usize>,
+    /// Bytes of the text.
+    text: Range<usize>,
+    kind: Kind,
+}
+
+enum Kind {
+    /// `raw`: the source has the same white space at its ends as the text.
+    Text {
+        raw: bool,
+    },
+    Break,
+    Keep,
+    Point,
+    Open {
+        close: Option<usize>,
+    },
+    /// `written`: what stands there in a changed segment, if not the source.
+    Close {
+        open: Option<usize>,
+        written: Option<String>,
+    },
+}
+
+impl<'s> Inline<'s> {
+    pub(super) fn new(source: &'s str) -> Self {
+        Self {
+            source,
+            text: String::new(),
+            tokens: Vec::new(),
+            open: Vec::new(),
+            after_space: true,
+        }
+    }
+
+    /// Text as it stands in the source.
+    pub(super) fn raw(&mut self, range: Range<usize>, white_space: WhiteSpace) {
+        let source = self.source;
+        let Some(raw) = source.get(range.clone()) else { return };
+        self.join_lines(raw.chars().next());
+        let from = self.text.len();
+        match white_space {
+            WhiteSpace::Preserve => {
+                self.text.push_str(raw);
+                self.after_space = false;
+            }
+            WhiteSpace::Collapse => {
+                for c in raw.chars() {
+                    if c.is_ascii_whitespace() {
+                        if !self.after_space {
+                            self.text.push(' ');
+                        }
+                        self.after_space = true;
+                    } else {
+                        self.text.push(c);
+                        self.after_space = false;
+                    }
+                }
+            }
+        }
+        self.push(range, from, Kind::Text { raw: true });
+    }
+
+    /// Text that the source spells in another way, such as an entity.
+    pub(super) fn decoded(&mut self, range: Range<usize>, text: &str) {
+        self.join_lines(text.chars().next());
+        let from = self.text.len();
+        self.push_one_line(text);
+        self.after_space = false;
+        self.push(range, from, Kind::Text { raw: false });
+    }
+
+    /// The end of a line in the middle of a paragraph.
+    pub(super) fn line_break(&mut self, range: Range<usize>) {
+        let from = self.text.len();
+        if !self.after_space {
+            self.text.push(' ');
+        }
+        self.after_space = true;
+        self.push(range, from, Kind::Break);
+    }
+
+    /// Text that stays.
+    pub(super) fn keep(&mut self, range: Range<usize>, text: &str) {
+        if text.trim().is_empty() {
+            return self.point(range);
+        }
+        let from = self.text.len();
+        self.push_one_line(text);
+        self.after_space = false;
+        self.push(range, from, Kind::Keep);
+    }
+
+    /// Markup without text that readers see, such as an image.
+    pub(super) fn point(&mut self, range: Range<usize>) {
+        self.hidden(range);
+        self.after_space = false;
+    }
+
+    /// Markup that readers do not see, such as a comment: white space before and after it is one space.
+    pub(super) fn hidden(&mut self, range: Range<usize>) {
+        let from = self.text.len();
+        self.push(range, from, Kind::Point);
+    }
+
+    /// The begin of an element.
+    pub(super) fn open(&mut self, range: Range<usize>, name: &str, becomes: Becomes) {
+        if self.open.len() == DEPTH {
+            return self.hidden(range);
+        }
+        self.open.push(Opened {
+            name: name.to_ascii_lowercase(),
+            token: self.tokens.len(),
+            becomes,
+        });
+        let from = self.text.len();
+        self.push(range, from, Kind::Open { close: None });
+    }
+
+    /// The end of an element. Elements that were opened after it and have no end are points.
+    pub(super) fn close(&mut self, range: Range<usize>, name: &str, written: Option<String>) {
+        let Some(at) = self.open.iter().rposition(|open| open.name.eq_ignore_ascii_case(name))
+        else {
+            return self.hidden(range);
+        };
+        let (from, becomes) = (self.open[at].token, self.open[at].becomes);
+        self.open.truncate(at);
+        let (begin, text_begin) = (self.tokens[from].source.start, self.tokens[from].text.start);
+        let hidden = becomes == Becomes::Point
+            || becomes == Becomes::Keep && self.text[text_begin..].trim().is_empty();
+        if becomes == Becomes::Wrap {
+            self.tokens[from].kind = Kind::Open { close: Some(self.tokens.len()) };
+            let at = self.text.len();
+            self.push(range, at, Kind::Close { open: Some(from), written });
+        } else {
+            self.tokens.truncate(from);
+            if hidden {
+                self.text.truncate(text_begin);
+                self.push(begin..range.end, text_begin, Kind::Point);
+            } else {
+                self.push(begin..range.end, text_begin, Kind::Keep);
+            }
+            self.after_space = false;
+        }
+    }
+
+    /// A segment's text is one line, also where an entity or code has a line end.
+    fn push_one_line(&mut self, text: &str) {
+        self.text.extend(text.chars().map(|c| if matches!(c, '\n' | '\r') { ' ' } else { c }));
+    }
+
+    fn push(&mut self, source: Range<usize>, text_from: usize, kind: Kind) {
+        self.tokens.push(Token { source, text: text_from..self.text.len(), kind });
+    }
+
+    /// Takes back the space of a line break between two characters of a script without spaces.
+    fn join_lines(&mut self, next: Option<char>) {
+        let (Some(last), Some(next)) = (self.tokens.last_mut(), next) else { return };
+        if matches!(last.kind, Kind::Break)
+            && last.text.len() == 1
+            && self.text[..last.text.start]
+                .chars()
+                .next_back()
+                .is_some_and(|c| join_without_space(c, next))
+        {
+            self.text.truncate(last.text.start);
+            last.text.end = last.text.start;
+        }
+    }
+
+    /// The segment and its bytes of the source; `None` if nothing in it has a letter that may be translated. What lies at
+    /// its ends and is no text (white space, images, tags that wrap all of it) does not belong to it.
+    pub(super) fn finish(&mut self) -> Option<(Range<usize>, MarkedText)> {
+        let tokens = mem::take(&mut self.tokens);
+        let text = mem::take(&mut self.text);
+        self.open.clear();
+        self.after_space = true;
+        let (low, high) = between_edges(&tokens, &text)?;
+        let (first, last) = (tokens.get(low)?, tokens.get(high - 1)?);
+        let letters = tokens[low..high].iter().any(|token| {
+            matches!(token.kind, Kind::Text { .. })
+                && text[token.text.clone()].chars().any(char::is_alphabetic)
+        });
+        if !letters {
+            return None;
+        }
+        let mut source = first.source.start..last.source.end;
+        if matches!(first.kind, Kind::Text { raw: true }) {
+            let raw = self.source.get(first.source.clone())?;
+            source.start += raw.len() - raw.trim_start().len();
+        }
+        if matches!(last.kind, Kind::Text { raw: true }) {
+            let raw = self.source.get(last.source.clone())?;
+            source.end -= raw.len() - raw.trim_end().len();
+        }
+        let untrimmed = &text[first.text.start..last.text.end];
+        let base = first.text.start + untrimmed.len() - untrimmed.trim_start().len();
+        let text = untrimmed.trim();
+        let place = |at: usize| at.saturating_sub(base).min(text.len());
+        let mut marks = Vec::new();
+        let mut index = low;
+        while index < high {
+            let token = &tokens[index];
+            let raw = |range: Range<usize>| self.source.get(range).map(str::to_string);
+            let (range, kind) = match &token.kind {
+                Kind::Text { .. } | Kind::Break | Kind::Close { open: Some(_), .. } => {
+                    index += 1;
+                    continue;
+                }
+                Kind::Keep => (
+                    token.text.clone(),
+                    MarkKind::Keep { source: Some(raw(token.source.clone())?) },
+                ),
+                Kind::Open { close: Some(at) } => {
+                    let close = &tokens[*at];
+                    if close.text.start == token.text.end {
+                        // Nothing that could be wrapped: one point, with all that is inside.
+                        index = *at;
+                        (
+                            token.text.clone(),
+                            MarkKind::Point { source: raw(token.source.start..close.source.end)? },
+                        )
+                    } else {
+                        let written = match &close.kind {
+                            Kind::Close { written: Some(written), .. } => written.clone(),
+                            _ => raw(close.source.clone())?,
+                        };
+                        let open = raw(token.source.clone())?;
+                        (token.text.end..close.text.start, MarkKind::Wrap { open, close: written })
+                    }
+                }
+                Kind::Point | Kind::Open { close: None } | Kind::Close { open: None, .. } => {
+                    (token.text.clone(), MarkKind::Point { source: raw(token.source.clone())? })
+                }
+            };
+            index += 1;
+            marks.push(Mark { range: place(range.start)..place(range.end), kind, id: marks.len() });
+        }
+        Some((source, MarkedText { text: text.to_string(), marks }))
+    }
+}
+
+/// Which of the tokens are the segment: those at the edges that are no text are left out.
+fn between_edges(all: &[Token], text: &str) -> Option<(usize, usize)> {
+    let blank = |range: Range<usize>| text[range].trim().is_empty();
+    let skipped = |token: &Token| match token.kind {
+        Kind::Text { .. } | Kind::Break => blank(token.text.clone()),
+        Kind::Point | Kind::Open { close: None } | Kind::Close { open: None, .. } => true,
+        _ => false,
+    };
+    let (mut low, mut high) = (0, all.len());
+    loop {
+        let before = (low, high);
+        while low < high && skipped(&all[low]) {
+            low += 1;
+        }
+        while low < high && skipped(&all[high - 1]) {
+            high -= 1;
+        }
+        if low == high {
+            return None;
+        }
+        if let Kind::Open { close: Some(close) } = all[low].kind {
+            if blank(all[low].text.end..all[close].text.start) {
+                low = close + 1;
+            } else if close + 1 == high
+                && matches!(all[close].kind, Kind::Close { written: None, .. })
+            {
+                low += 1;
+                high -= 1;
+            }
+        }
+        if low < high
+            && let Kind::Close { open: Some(open), .. } = all[high - 1].kind
+            && blank(all[open].text.end..all[high - 1].text.start)
+        {
+            high = open;
+        }
+        if (low, high) == before {
+            return Some((low, high));
+        }
+    }
+}

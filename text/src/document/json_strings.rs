@@ -1,0 +1,103 @@
+//! Reads the strings of JSON that are values. A line of a string is a segment.
+
+use super::Places;
+use super::inline::{Inline, WhiteSpace};
+use super::writing::Writing;
+use super::{DocumentError, Format};
+use std::ops::Range;
+
+/// Finds the strings. Nothing else of the syntax is checked: what is between strings is not changed.
+pub(super) fn parse(source: &str, start: usize, places: &mut Places) -> Result<(), DocumentError> {
+    let bytes = source.as_bytes();
+    let ascii = source.is_ascii() && source.contains("\\u");
+    let mut inline = Inline::new(source);
+    let mut at = start;
+    while let Some(quote) = bytes[at..].iter().position(|&byte| byte == b'"') {
+        let begin = at + quote + 1;
+        let Some(end) = string_end(bytes, begin) else {
+            let line = 1 + bytes[..begin].iter().filter(|&&byte| byte == b'\n').count();
+            let expected = "the quotation mark that ends the string";
+            return Err(DocumentError::Syntax { format: Format::Json, line, expected });
+        };
+        at = end + 1;
+        let is_key = bytes[at..].iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b':');
+        if !is_key {
+            string(source, begin..end, ascii, &mut inline, places);
+        }
+    }
+    Ok(())
+}
+
+/// Where the quotation mark stands that ends the string.
+fn string_end(bytes: &[u8], mut at: usize) -> Option<usize> {
+    loop {
+        match bytes.get(at)? {
+            b'"' => return Some(at),
+            b'\n' => return None,
+            b'\\' => at += 2,
+            _ => at += 1,
+        }
+    }
+}
+
+fn string(
+    source: &str,
+    range: Range<usize>,
+    ascii: bool,
+    inline: &mut Inline,
+    places: &mut Places,
+) {
+    let mut end_segment = |inline: &mut Inline| {
+        if let Some((range, segment)) = inline.finish() {
+            places.push(range, segment, Writing::Json { ascii });
+        }
+    };
+    let mut at = range.start;
+    while let Some(length) = source.get(at..range.end).and_then(|rest| rest.find('\\')) {
+        inline.raw(at..at + length, WhiteSpace::Preserve);
+        let escape = at + length;
+        match decode(&source[escape..range.end]) {
+            Some(('\n' | '\r', length)) => {
+                end_segment(inline);
+                at = escape + length;
+            }
+            Some((c, length)) => {
+                at = escape + length;
+                inline.decoded(escape..at, c.encode_utf8(&mut [0; 4]));
+            }
+            None => {
+                at = escape + 1;
+                inline.raw(escape..at, WhiteSpace::Preserve);
+            }
+        }
+    }
+    inline.raw(at..range.end, WhiteSpace::Preserve);
+    end_segment(inline);
+}
+
+/// The character of the escape that `text` begins with, and the length of the escape.
+fn decode(text: &str) -> Option<(char, usize)> {
+    let c = match text.as_bytes().get(1)? {
+        b'n' => '\n',
+        b'r' => '\r',
+        b't' => '\t',
+        b'b' => '\u{8}',
+        b'f' => '\u{c}',
+        b'u' => {
+            let unit = |at: usize| {
+                let digits =
+                    text.get(at..at + 4).filter(|d| d.bytes().all(|b| b.is_ascii_hexdigit()))?;
+                u16::from_str_radix(digits, 16).ok()
+            };
+            let first = unit(2)?;
+            if let Some(c) = char::from_u32(u32::from(first)) {
+                return Some((c, 6));
+            }
+            let second = unit(8).filter(|_| text.get(6..8) == Some("\\u"))?;
+            return Some((char::decode_utf16([first, second]).next()?.ok()?, 12));
+        }
+        byte @ (b'"' | b'\\' | b'/') => char::from(*byte),
+        _ => return None,
+    };
+    Some((c, 2))
+}

@@ -1,0 +1,309 @@
+//! Reads Markdown: CommonMark as `pulldown-cmark` reads it, with the bytes of each event.
+
+use super::Places;
+use super::html;
+use super::inline::{Becomes, Inline, WhiteSpace};
+use super::markdown_writer::{Context, heading_attributes};
+use super::tags::{self, Element, Markup};
+use super::writing::Writing;
+use pulldown_cmark::{Event, LinkType, Options, Parser, Tag, TagEnd};
+use std::ops::Range;
+
+const OPTIONS: Options = Options::ENABLE_TABLES
+    .union(Options::ENABLE_FOOTNOTES)
+    .union(Options::ENABLE_STRIKETHROUGH)
+    .union(Options::ENABLE_TASKLISTS)
+    .union(Options::ENABLE_YAML_STYLE_METADATA_BLOCKS)
+    .union(Options::ENABLE_PLUSES_DELIMITED_METADATA_BLOCKS)
+    .union(Options::ENABLE_MATH)
+    .union(Options::ENABLE_GFM)
+    .union(Options::ENABLE_DEFINITION_LIST);
+
+/// The name under which [`Inline`] has links; no element has it.
+const LINK: &str = "[";
+
+/// Finds the segments.
+pub(super) fn parse(source: &str, start: usize, places: &mut Places) {
+    let mut reader = Reader {
+        source,
+        inline: Inline::new(source),
+        places,
+        context: Context::Block,
+        skipped: 0,
+        done: start,
+        quotations: 0,
+        line_start: true,
+        text_end: source.len(),
+        html: false,
+        links: Vec::new(),
+        row: None,
+    };
+    for (event, range) in Parser::new_ext(&source[start..], OPTIONS).into_offset_iter() {
+        reader.event(event, start + range.start..start + range.end);
+    }
+    reader.end_segment();
+}
+
+struct OpenLink {
+    end: usize,
+    /// What its end is in a changed segment, if not the source.
+    written: Option<String>,
+}
+
+struct Reader<'s, 'p, 'q> {
+    source: &'s str,
+    inline: Inline<'s>,
+    places: &'p mut Places<'q>,
+    context: Context,
+    /// Elements that are open and whose content is not read.
+    skipped: usize,
+    /// Where the last inline event ended, or where the block begins.
+    done: usize,
+    quotations: usize,
+    line_start: bool,
+    /// Where the text of a heading ends: before its attributes.
+    text_end: usize,
+    /// The element that is skipped is a block of HTML.
+    html: bool,
+    links: Vec<OpenLink>,
+    /// Where the row of a table begins, before its first cell.
+    row: Option<usize>,
+}
+
+impl Reader<'_, '_, '_> {
+    fn event(&mut self, event: Event, range: Range<usize>) {
+        if self.skipped > 0 {
+            match event {
+                Event::Start(_) => self.skipped += 1,
+                Event::End(_) => self.skipped -= 1,
+                _ => {}
+            }
+            if self.skipped == 0 {
+                self.done = range.end;
+                // Lines of a block in a quotation begin with its sign, which HTML would read as text.
+                if self.html && self.quotations == 0 {
+                    html::parse(self.source, range, self.places);
+                }
+                self.html = false;
+            }
+            return;
+        }
+        let line_start = self.line_start;
+        match event {
+            Event::Start(tag) => return self.start(tag, range),
+            Event::End(tag) => return self.end(tag, range),
+            Event::Text(text) => self.text(&text, range.clone(), line_start),
+            Event::Code(text) | Event::InlineMath(text) | Event::DisplayMath(text) => {
+                self.inline.keep(range.clone(), &text);
+            }
+            Event::InlineHtml(_) => self.inline_html(range.clone()),
+            Event::FootnoteReference(_) => self.inline.point(range.clone()),
+            Event::SoftBreak => self.inline.line_break(range.clone()),
+            Event::HardBreak | Event::Rule | Event::TaskListMarker(_) | Event::Html(_) => {
+                self.end_segment()
+            }
+        }
+        self.line_start = false;
+        if let Some(b'\n' | b'\r') = self.source.as_bytes().get(range.end.wrapping_sub(1)) {
+            self.line_start = true;
+        }
+        self.done = range.end;
+    }
+
+    fn start(&mut self, tag: Tag, range: Range<usize>) {
+        match tag {
+            Tag::Emphasis => self.open(range, 1),
+            Tag::Strong => self.open(range, 2),
+            Tag::Strikethrough => {
+                let length = self.tildes(&range);
+                self.open(range, length);
+            }
+            Tag::Link { link_type, .. } => self.link(link_type, range),
+            Tag::Image { .. } => {
+                self.inline.point(range);
+                self.skipped = 1;
+            }
+            other => {
+                self.end_segment();
+                self.done = range.start;
+                self.line_start = true;
+                self.context = match other {
+                    Tag::TableCell => {
+                        let row = self.row.take();
+                        Context::Cell {
+                            first: row
+                                .is_some_and(|at| self.source.as_bytes().get(at) != Some(&b'|')),
+                        }
+                    }
+                    Tag::Heading { .. } => Context::Heading,
+                    _ => Context::Block,
+                };
+                match other {
+                    Tag::CodeBlock(_) | Tag::MetadataBlock(_) => self.skipped = 1,
+                    Tag::HtmlBlock => {
+                        self.skipped = 1;
+                        self.html = true;
+                    }
+                    Tag::BlockQuote(_) => self.quotations += 1,
+                    Tag::TableHead | Tag::TableRow => self.row = Some(range.start),
+                    Tag::Heading { .. } => self.text_end = self.heading_end(range),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn end(&mut self, tag: TagEnd, range: Range<usize>) {
+        match tag {
+            TagEnd::Emphasis => self.close(range, 1),
+            TagEnd::Strong => self.close(range, 2),
+            TagEnd::Strikethrough => {
+                let length = self.tildes(&range);
+                self.close(range, length);
+            }
+            TagEnd::Link => {
+                let Some(OpenLink { end, written }) = self.links.pop() else { return };
+                self.inline.close(self.done..end, LINK, written);
+                self.done = end;
+            }
+            other => {
+                self.end_segment();
+                self.context = Context::Block;
+                self.done = range.end;
+                self.line_start = true;
+                match other {
+                    TagEnd::BlockQuote(_) => self.quotations -= 1,
+                    TagEnd::Heading(_) => self.text_end = self.source.len(),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn end_segment(&mut self) {
+        if let Some((range, segment)) = self.inline.finish() {
+            self.places.push(range, segment, Writing::Markdown(self.context));
+        }
+        self.line_start = true;
+    }
+
+    fn text(&mut self, text: &str, range: Range<usize>, line_start: bool) {
+        let Some(raw) = self.source.get(range.clone()) else { return };
+        if range.start >= self.text_end {
+            return;
+        }
+        let end = range.end.min(self.text_end);
+        // The range of an escaped character is without its backslash.
+        let before = range.start.wrapping_sub(1);
+        let escaped =
+            before >= self.done && before < range.start && self.source.as_bytes()[before] == b'\\';
+        let first = raw.chars().next().map_or(0, char::len_utf8);
+        if escaped && first > 0 {
+            self.inline.decoded(before..range.start + first, &raw[..first]);
+            self.inline.raw(range.start + first..end, WhiteSpace::Preserve);
+        } else if line_start && self.context == Context::Block && self.is_directive(range.start) {
+            self.end_segment();
+        } else if raw == text {
+            self.inline.raw(range.start..end, WhiteSpace::Preserve);
+        } else {
+            // An entity, or a character that stands before a line end which is part of the range.
+            let end = if raw.starts_with(text) { range.start + text.len() } else { range.end };
+            self.inline.decoded(range.start..end, text);
+        }
+    }
+
+    /// Whether the line is the begin or end of a container (`:::`) or an admonition (`!!! note`), in dialects that have them.
+    fn is_directive(&self, at: usize) -> bool {
+        // The first colon may have been read as that of a definition.
+        let from = if at > 0 && self.source[..at].ends_with(':') { at - 1 } else { at };
+        [":::", "!!! ", "??? "].iter().any(|sign| self.source[from..].starts_with(sign))
+    }
+
+    fn open(&mut self, range: Range<usize>, length: usize) {
+        let delimiter = range.start..range.start + length;
+        let name = self.source.get(delimiter.clone()).unwrap_or("");
+        self.done = delimiter.end;
+        self.inline.open(delimiter, name, Becomes::Wrap);
+    }
+
+    fn close(&mut self, range: Range<usize>, length: usize) {
+        let delimiter = range.end.saturating_sub(length)..range.end;
+        let name = self.source.get(delimiter.clone()).unwrap_or("");
+        self.done = range.end;
+        self.inline.close(delimiter, name, None);
+    }
+
+    fn tildes(&self, range: &Range<usize>) -> usize {
+        let text = self.source.get(range.clone()).unwrap_or("");
+        if text.starts_with("~~") && text.ends_with("~~") { 2 } else { 1 }
+    }
+
+    fn link(&mut self, link_type: LinkType, range: Range<usize>) {
+        let raw = self.source.get(range.clone()).unwrap_or("");
+        let mut end = range.end;
+        let label = match link_type {
+            LinkType::Inline | LinkType::Reference | LinkType::ReferenceUnknown => None,
+            LinkType::Collapsed | LinkType::CollapsedUnknown => {
+                // The brackets that follow are not in the range.
+                if self.source[range.end..].starts_with("[]") {
+                    end += 2;
+                }
+                Some(raw)
+            }
+            LinkType::Shortcut | LinkType::ShortcutUnknown => Some(raw),
+            LinkType::Autolink | LinkType::Email | LinkType::WikiLink { .. } => {
+                self.skipped = 1;
+                let address =
+                    raw.strip_prefix('<').and_then(|raw| raw.strip_suffix('>')).unwrap_or(raw);
+                return self.inline.keep(range, address);
+            }
+        };
+        if label.is_some_and(|label| label.contains(['\n', '\r'])) {
+            self.skipped = 1;
+            return self.inline.keep(range.start..end, raw);
+        }
+        // A translated text is no label: `[label]` becomes `[text][label]`.
+        self.links.push(OpenLink { end, written: label.map(|label| format!("]{label}")) });
+        self.done = range.start + 1;
+        self.inline.open(range.start..range.start + 1, LINK, Becomes::Wrap);
+    }
+
+    fn inline_html(&mut self, range: Range<usize>) {
+        let Markup::Tag(tag) = tags::markup_at(self.source, range.start, range.end) else {
+            return self.inline.hidden(range);
+        };
+        match tags::element(tag.name) {
+            Element::LineEnd | Element::Block => self.end_segment(),
+            Element::Void => self.inline.point(range),
+            Element::Inline(_)
+            | Element::RawText
+            | Element::Foreign
+            | Element::Preformatted
+            | Element::Title
+                if tag.closing =>
+            {
+                self.inline.close(range, tag.name, None);
+            }
+            _ if tag.empty => self.inline.point(range),
+            Element::Inline(_) if tag.no_translate => {
+                self.inline.open(range, tag.name, Becomes::Keep)
+            }
+            Element::Inline(becomes) => self.inline.open(range, tag.name, becomes),
+            _ => self.inline.open(range, tag.name, Becomes::Point),
+        }
+    }
+
+    /// Where the text of a heading ends. Its attributes, `{#name}`, stay.
+    fn heading_end(&self, range: Range<usize>) -> usize {
+        let Some(heading) = self.source.get(range.clone()) else { return range.end };
+        let mut text = heading.trim_end();
+        if !heading.trim_start().starts_with('#') {
+            // The last line is the underline.
+            text = text.rfind('\n').map_or("", |end| &text[..end]).trim_end();
+        }
+        match heading_attributes(text) {
+            Some(at) if text[..at].ends_with([' ', '\t']) => range.start + at,
+            _ => range.end,
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! Reads plain text: which lines are one paragraph, and what of a line is layout.
+
+use super::Places;
+use super::inline::{Inline, WhiteSpace};
+use super::subtitles::lines;
+use super::wrap::{columns, is_wide};
+use super::writing::Writing;
+use std::ops::Range;
+
+/// Narrower lines are not wrapped paragraphs, but verse, addresses or menus.
+const NARROWEST: usize = 40;
+/// Of two lines, the second continues the first without a lower-case letter only if the first is this wide.
+const WIDE: usize = 60;
+
+/// A line and what of it is text.
+struct Line {
+    begin: usize,
+    /// Without indentation, signs of quotations, marker, and white space at its end.
+    text: Range<usize>,
+    /// Columns with all that.
+    width: usize,
+    indentation: usize,
+    quotations: usize,
+    /// It begins an item of a list.
+    item: bool,
+    /// It has tabs or three spaces in the middle, or is a rule: it continues nothing and nothing continues it.
+    cells: bool,
+}
+
+/// Finds the paragraphs.
+pub(super) fn parse(source: &str, start: usize, places: &mut Places) {
+    let lines: Vec<Line> =
+        lines(source, start).into_iter().map(|range| read(source, range)).collect();
+    let mut inline = Inline::new(source);
+    for block in lines.split(|line| line.text.is_empty()) {
+        for paragraph in paragraphs(source, block) {
+            let lines = &block[paragraph];
+            let [first, rest @ ..] = lines else { continue };
+            if first.cells {
+                cells(source, &first.text, &mut inline, places);
+                continue;
+            }
+            inline.raw(first.text.clone(), WhiteSpace::Preserve);
+            let mut end = first.text.end;
+            for line in rest {
+                inline.line_break(end..line.text.start);
+                inline.raw(line.text.clone(), WhiteSpace::Preserve);
+                end = line.text.end;
+            }
+            let writing = match rest.first() {
+                Some(second) => Writing::Plain {
+                    width: lines.iter().map(|line| line.width).max(),
+                    prefix: second.begin..second.text.start,
+                },
+                None => Writing::Plain { width: None, prefix: 0..0 },
+            };
+            if let Some((range, segment)) = inline.finish() {
+                places.push(range, segment, writing);
+            }
+        }
+    }
+}
+
+/// Whether lines, each but the first after `prefix`, are read as one paragraph.
+pub(super) fn is_one_paragraph(text: &str, prefix: &str) -> bool {
+    if !text.contains('\n') {
+        return true;
+    }
+    let mut source = String::new();
+    for line in text.split('\n') {
+        source.extend([prefix, line, "\n"]);
+    }
+    let lines: Vec<Line> =
+        lines(&source, 0).into_iter().map(|range| read(&source, range)).collect();
+    paragraphs(&source, &lines).len() == 1
+}
+
+/// The cells of a line, each a segment.
+fn cells(source: &str, text: &Range<usize>, inline: &mut Inline, places: &mut Places) {
+    let mut at = text.start;
+    while at < text.end {
+        let bytes = &source.as_bytes()[at..text.end];
+        let gap = (0..bytes.len()).find(|&i| bytes[i] == b'\t' || bytes[i..].starts_with(b"   "));
+        let end = gap.map_or(text.end, |gap| at + gap);
+        inline.raw(at..end, WhiteSpace::Preserve);
+        if let Some((range, segment)) = inline.finish() {
+            places.push(range, segment, Writing::Plain { width: None, prefix: 0..0 });
+        }
+        let after = &source[end..text.end];
+        at = end + after.len() - after.trim_start().len();
+    }
+}
+
+fn read(source: &str, range: Range<usize>) -> Line {
+    let line = source[range.clone()].trim_end();
+    let end = range.start + line.len();
+    let (mut indentation, mut quotations) = (0, 0);
+    let mut text = line;
+    while let Some(first) = text.chars().next() {
+        match first {
+            '>' => quotations += 1,
+            c if c.is_whitespace() => indentation += 1,
+            _ => break,
+        }
+        text = &text[first.len_utf8()..];
+    }
+    let inside = text.len() - marker(text);
+    let item = inside < text.len();
+    let text = &text[text.len() - inside..];
+    Line {
+        begin: range.start,
+        text: end - text.len()..end,
+        width: columns(line),
+        indentation,
+        quotations,
+        item,
+        cells: text.contains('\t') || text.contains("   ") || !text.contains(char::is_alphanumeric),
+    }
+}
+
+/// The bytes of the marker of a list item, with the white space after it: `- `, `12. `, `a) `, `(b) `.
+fn marker(text: &str) -> usize {
+    let mut rest = text.trim_start_matches(|c: char| c.is_ascii_digit());
+    let digits = text.len() - rest.len();
+    if (1..=3).contains(&digits) && rest.starts_with(['.', ')']) {
+        rest = &rest[1..];
+    } else if let Some(after) =
+        text.strip_prefix(['-', '*', '+', '•', '·', '◦', '‣', '–', '—', '―'])
+    {
+        rest = after;
+    } else {
+        let open = text.strip_prefix('(').unwrap_or(text);
+        match open.as_bytes() {
+            [letter, b')', ..] if letter.is_ascii_alphanumeric() => rest = &open[2..],
+            _ => return 0,
+        }
+    }
+    let after = rest.trim_start();
+    // A marker alone on its line is text.
+    if after.len() == rest.len() || after.is_empty() { 0 } else { text.len() - after.len() }
+}
+
+/// Divides lines without an empty one among them into paragraphs.
+fn paragraphs(source: &str, lines: &[Line]) -> Vec<Range<usize>> {
+    let text = |line: &Line| &source[line.text.clone()];
+    let width = lines
+        .iter()
+        // A long address alone on its line says nothing about the width.
+        .filter(|line| text(line).contains(' ') || text(line).starts_with(is_wide))
+        .map(|line| line.width)
+        .max()
+        .unwrap_or(0);
+    let mut paragraphs = Vec::new();
+    let mut begin = 0;
+    while begin < lines.len() {
+        let mut end = begin + 1;
+        while end < lines.len() && may_continue(&lines[end - 1], &lines[end], end - 1 == begin) {
+            end += 1;
+        }
+        let run = &lines[begin..end];
+        let full: Vec<bool> = run
+            .windows(2)
+            .map(|pair| pair[0].width + 1 + first_word(text(&pair[1])) > width)
+            .collect();
+        let all_full = run.len() >= 3 && full.iter().all(|&full| full);
+        let verse =
+            run.len() >= 4 && run.iter().all(|line| starts_in(text(line), char::is_uppercase));
+        let mut from = begin;
+        for (index, &full) in full.iter().enumerate() {
+            let (line, next) = (text(&run[index]), text(&run[index + 1]));
+            let lower = starts_in(next, char::is_lowercase);
+            let sentence = ends_sentence(line) && !lower;
+            let certain = lower || run.len() > 2 || run[index].width >= WIDE;
+            let joined = full && width >= NARROWEST && !verse && certain && (all_full || !sentence);
+            if !joined {
+                paragraphs.push(from..begin + index + 1);
+                from = begin + index + 1;
+            }
+        }
+        paragraphs.push(from..end);
+        begin = end;
+    }
+    paragraphs
+}
+
+/// Whether the layout lets `line` continue the paragraph of `before`, which is its `first` line or not.
+fn may_continue(before: &Line, line: &Line, first: bool) -> bool {
+    !line.item
+        && !before.cells
+        && !line.cells
+        && before.quotations == line.quotations
+        && (first || before.indentation == line.indentation)
+}
+
+/// Columns of what would have stood on the line before. A script without spaces may break after any character but
+/// punctuation.
+fn first_word(text: &str) -> usize {
+    if text.starts_with(is_wide) { 4 } else { text.split(' ').next().map_or(0, columns) }
+}
+
+fn starts_in(text: &str, case: fn(char) -> bool) -> bool {
+    text.chars().find(|c| c.is_alphanumeric()).is_some_and(case)
+}
+
+fn ends_sentence(text: &str) -> bool {
+    text.trim_end_matches(['"', '\'', '”', '’', '»', '“', ')', ']', '」', '』'])
+        .ends_with(['.', '!', '?', '…', ':', ';', '。', '！', '？', '：', '；', '؟', '۔', '।'])
+}

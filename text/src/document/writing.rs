@@ -1,0 +1,150 @@
+//! Writes a changed segment with the escapes of its format.
+
+use super::markdown_writer::{self, Context};
+use super::pieces::{Piece, pieces};
+use super::{plain, wrap};
+use crate::marked_text::MarkedText;
+use std::fmt::Write;
+use std::ops::Range;
+
+/// How a changed segment is written at its place.
+#[derive(Clone, Debug)]
+pub(super) enum Writing {
+    /// `width`: columns of the widest line, with its prefix, if there were several lines; then `prefix` is what the second
+    /// line has before its text.
+    Plain {
+        width: Option<usize>,
+        prefix: Range<usize>,
+    },
+    Markdown(Context),
+    Html,
+    /// On at most so many lines.
+    Cue {
+        lines: usize,
+        vtt: bool,
+    },
+    /// `ascii`: the document has escapes for all other characters.
+    Json {
+        ascii: bool,
+    },
+}
+
+impl Writing {
+    /// What every line but the first begins with.
+    pub(super) fn prefix<'s>(&self, source: &'s str) -> &'s str {
+        match self {
+            Self::Plain { prefix, .. } => source.get(prefix.clone()).unwrap_or(""),
+            _ => "",
+        }
+    }
+}
+
+/// Appends `segment`. The error says what is wrong with its marks.
+pub(super) fn write(
+    segment: &MarkedText,
+    writing: &Writing,
+    newline: &str,
+    prefix: &str,
+    out: &mut String,
+) -> Result<(), &'static str> {
+    let MarkedText { text, marks } = segment;
+    if let Writing::Json { ascii } = writing {
+        for piece in pieces(text, marks)? {
+            json(piece.as_str(), *ascii, out);
+        }
+        return Ok(());
+    }
+    // Lines are divided below. Both are one byte, so the marks stay where they are.
+    let text: &str = &text.replace(['\n', '\r'], " ");
+    match writing {
+        Writing::Plain { width: Some(width), .. } => {
+            let width = width.saturating_sub(super::wrap::columns(prefix));
+            let lines = wrap::to_width(text, marks, width);
+            let lines =
+                if plain::is_one_paragraph(&lines, prefix) { lines } else { text.to_string() };
+            for piece in pieces(&lines, marks)? {
+                broken(piece.as_str(), newline, prefix, out);
+            }
+        }
+        Writing::Plain { width: None, .. } => {
+            for piece in pieces(text, marks)? {
+                out.push_str(piece.as_str());
+            }
+        }
+        Writing::Markdown(context) => markdown_writer::write(text, marks, *context, out)?,
+        Writing::Html => {
+            for piece in pieces(text, marks)? {
+                match piece {
+                    Piece::Text(text) => escape(text, out),
+                    other => out.push_str(other.as_str()),
+                }
+            }
+        }
+        Writing::Cue { lines, vtt } => {
+            let lines = wrap::to_lines(text, marks, *lines);
+            for piece in pieces(&lines, marks)? {
+                match piece {
+                    Piece::Text(text) => {
+                        for (index, line) in text.split('\n').enumerate() {
+                            if index > 0 {
+                                out.push_str(newline);
+                            }
+                            if *vtt {
+                                escape(line, out);
+                            } else {
+                                // SRT has no escapes, and this would begin another cue.
+                                out.push_str(&line.replace("-->", "→"));
+                            }
+                        }
+                    }
+                    other => out.push_str(other.as_str()),
+                }
+            }
+        }
+        Writing::Json { .. } => {}
+    }
+    Ok(())
+}
+
+fn broken(text: &str, newline: &str, prefix: &str, out: &mut String) {
+    for (index, line) in text.split('\n').enumerate() {
+        if index > 0 {
+            out.push_str(newline);
+            out.push_str(prefix);
+        }
+        out.push_str(line);
+    }
+}
+
+/// Text of HTML and WebVTT. A space that does not break is written by name, because it looks like any other space.
+fn escape(text: &str, out: &mut String) {
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '\u{a0}' => out.push_str("&nbsp;"),
+            other => out.push(other),
+        }
+    }
+}
+
+/// The inside of a string of JSON.
+fn json(text: &str, ascii: bool, out: &mut String) {
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            c if u32::from(c) < 0x20 || ascii && !c.is_ascii() => {
+                for unit in c.encode_utf16(&mut [0; 2]) {
+                    // Writing to a string does not fail.
+                    let _ = write!(out, "\\u{unit:04x}");
+                }
+            }
+            other => out.push(other),
+        }
+    }
+}
