@@ -33,6 +33,8 @@
 
 #[cfg(feature = "audio")]
 pub mod audio;
+#[cfg(feature = "bulk")]
+pub mod bulk;
 mod checkpoint_directory;
 mod detect_family;
 #[cfg(feature = "document")]

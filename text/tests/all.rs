@@ -4,6 +4,10 @@
 
 #[cfg(feature = "audio")]
 mod audio;
+#[cfg(feature = "bulk")]
+mod bulk;
+#[cfg(feature = "bulk")]
+mod bulk_resume;
 #[cfg(feature = "cli")]
 mod command;
 mod directories;

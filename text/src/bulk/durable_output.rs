@@ -1,0 +1,273 @@
+//! An output file that appears when it is complete, and that an interrupted run continues.
+//!
+//! The rows go to `OUTPUT.part`. A journal beside it, `OUTPUT.journal`, says after which bytes of the input the part
+//! ends. Each commit syncs the part and then appends a record to the journal and syncs it, so a record never counts
+//! bytes that a crash can take away. At the end the part is renamed and the journal is deleted. The journal is locked
+//! while a run uses it; only the process that has the lock deletes it.
+
+use super::error::BulkError;
+use super::journal::{Identity, Journal, Record};
+use std::ffi::OsString;
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+/// How often the journal is opened again because another process has just deleted it.
+const ATTEMPTS: usize = 16;
+
+/// The files of an output.
+#[derive(Debug)]
+pub(super) struct DurableOutput {
+    path: PathBuf,
+    part: (PathBuf, File),
+    journal_file: (PathBuf, File),
+    journal: Journal,
+}
+
+/// An opened output.
+#[derive(Debug)]
+pub(super) enum Opened {
+    /// A run that begins, or that continues after a record.
+    Run(DurableOutput, Option<Record>),
+    /// The interrupted run had written everything; the output is in its place.
+    Complete(Record),
+}
+
+impl DurableOutput {
+    /// Locks and opens the files of `path`.
+    pub(super) fn open(
+        path: &Path,
+        resume: bool,
+        identity: &Identity,
+    ) -> Result<Opened, BulkError> {
+        if path.file_name().is_none() {
+            let reason = "the path does not name a file";
+            return Err(about(path)(io::Error::new(io::ErrorKind::InvalidInput, reason)));
+        }
+        let part = with_suffix(path, ".part");
+        let journal = with_suffix(path, ".journal");
+        let file = locked(&journal)?;
+        Files { path, part, journal, file }.open(resume, identity)
+    }
+
+    /// Appends rows.
+    pub(super) fn append(&mut self, bytes: &[u8]) -> Result<(), BulkError> {
+        self.part.1.write_all(bytes).map_err(about(&self.part.0))
+    }
+
+    /// From now on an interrupted run continues after `record`.
+    pub(super) fn commit(&mut self, record: &Record) -> Result<(), BulkError> {
+        self.part.1.sync_data().map_err(about(&self.part.0))?;
+        let (path, file) = &mut self.journal_file;
+        let written = self.journal.record(file, record).and_then(|()| file.sync_data());
+        written.map_err(about(path))
+    }
+
+    /// Deletes the files of a run that has written nothing.
+    pub(super) fn discard(self) {
+        drop(self.part.1);
+        // The error that ended the run is reported; empty files do not hinder the next one.
+        let _ = fs::remove_file(&self.part.0);
+        let _ = fs::remove_file(&self.journal_file.0);
+    }
+
+    /// Puts the output in its place.
+    pub(super) fn finish(mut self, record: &Record) -> Result<(), BulkError> {
+        self.commit(record)?;
+        // Some systems cannot rename an open file.
+        drop(self.part.1);
+        rename(&self.part.0, &self.path)?;
+        delete(&self.journal_file.0)
+    }
+}
+
+/// What is on the disk. The journal is locked.
+struct Files<'f> {
+    path: &'f Path,
+    part: PathBuf,
+    journal: PathBuf,
+    file: File,
+}
+
+impl Files<'_> {
+    fn open(mut self, resume: bool, identity: &Identity) -> Result<Opened, BulkError> {
+        let rows = length(&self.part)?;
+        let found = Journal::read(&mut self.file, rows.unwrap_or(u64::MAX));
+        let Some(found) = found.map_err(about(&self.journal))? else {
+            // The journal is written before the part is created.
+            return match rows {
+                None | Some(0) => self.begin(identity),
+                Some(_) => Err(BulkError::NoJournal { path: self.part, journal: self.journal }),
+            };
+        };
+        let Some(record) = found.last else { return self.begin(identity) };
+        match (resume, rows) {
+            // It was killed after the rename.
+            (_, None) if record.complete => {
+                let complete = resume && length(self.path)? == Some(record.output);
+                if !complete {
+                    return self.begin(identity);
+                }
+                check(&self.journal, &found.identity, identity)?;
+                delete(&self.journal)?;
+                Ok(Opened::Complete(record))
+            }
+            (_, None) => self.begin(identity),
+            (false, Some(_)) => Err(BulkError::Unfinished { path: self.part, rows: record.rows }),
+            (true, Some(_)) => {
+                check(&self.journal, &found.identity, identity)?;
+                if record.complete {
+                    self.part(record.output)?.sync_all().map_err(about(&self.part))?;
+                    rename(&self.part, self.path)?;
+                    delete(&self.journal)?;
+                    return Ok(Opened::Complete(record));
+                }
+                self.resume(found.journal, record)
+            }
+        }
+    }
+
+    fn begin(mut self, identity: &Identity) -> Result<Opened, BulkError> {
+        let begun = self.file.set_len(0).and_then(|()| {
+            self.file.seek(SeekFrom::Start(0))?;
+            let journal = Journal::create(&mut self.file, identity)?;
+            self.file.sync_all().map(|()| journal)
+        });
+        let journal = begun.map_err(about(&self.journal))?;
+        let part = self.part(0)?;
+        sync_directory(self.path)?;
+        Ok(Opened::Run(self.run(part, journal), None))
+    }
+
+    fn resume(mut self, journal: Journal, record: Record) -> Result<Opened, BulkError> {
+        let part = self.part(record.output)?;
+        let cut = self.file.set_len(journal.len);
+        let cut = cut.and_then(|()| self.file.seek(SeekFrom::Start(journal.len)));
+        cut.map_err(about(&self.journal))?;
+        Ok(Opened::Run(self.run(part, journal), Some(record)))
+    }
+
+    /// The part, cut to its first `len` bytes, at its end.
+    fn part(&self, len: u64) -> Result<File, BulkError> {
+        let opened = || {
+            let file = File::options().write(true).create(true).truncate(false).open(&self.part);
+            let mut file = file?;
+            file.set_len(len)?;
+            file.seek(SeekFrom::Start(len))?;
+            Ok(file)
+        };
+        opened().map_err(about(&self.part))
+    }
+
+    fn run(self, part: File, journal: Journal) -> DurableOutput {
+        DurableOutput {
+            path: self.path.to_owned(),
+            part: (self.part, part),
+            journal_file: (self.journal, self.file),
+            journal,
+        }
+    }
+}
+
+/// Opens and locks a file, which is created if it is missing.
+fn locked(path: &Path) -> Result<File, BulkError> {
+    for _ in 0..ATTEMPTS {
+        let file = File::options().read(true).write(true).create(true).truncate(false).open(path);
+        let file = file.map_err(about(path))?;
+        match file.try_lock() {
+            // Another process may have deleted it after it was opened here.
+            Ok(()) if is_at(&file, path).map_err(about(path))? => return Ok(file),
+            Ok(()) => (),
+            Err(TryLockError::WouldBlock) => break,
+            Err(TryLockError::Error(error)) => return Err(about(path)(error)),
+        }
+    }
+    Err(BulkError::Locked { path: path.to_owned() })
+}
+
+/// Whether `file` is what `path` names now.
+fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    match fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+        Ok(named) => same(&file.metadata()?, &named),
+    }
+}
+
+#[cfg(unix)]
+fn same(open: &fs::Metadata, named: &fs::Metadata) -> io::Result<bool> {
+    use std::os::unix::fs::MetadataExt;
+    Ok((open.dev(), open.ino()) == (named.dev(), named.ino()))
+}
+
+/// Other systems do not reuse the name of a file that is open.
+#[cfg(not(unix))]
+fn same(_: &fs::Metadata, _: &fs::Metadata) -> io::Result<bool> {
+    Ok(true)
+}
+
+/// Returns an error if the interrupted run is not `run`.
+fn check(journal: &Path, expected: &Identity, run: &Identity) -> Result<(), BulkError> {
+    let value = |identity: &Identity, name: &str| {
+        let found = identity.iter().find(|(known, _)| known == name);
+        found.map_or_else(|| "not given".to_owned(), |(_, value)| value.clone())
+    };
+    let names = expected.iter().chain(run).map(|(name, _)| name);
+    for name in names {
+        let (expected, found) = (value(expected, name), value(run, name));
+        if expected != found {
+            let (journal, what) = (journal.to_owned(), name.clone());
+            return Err(BulkError::OtherRun { journal, what, expected, found });
+        }
+    }
+    Ok(())
+}
+
+/// The length of a file, if it exists.
+fn length(path: &Path) -> Result<Option<u64>, BulkError> {
+    match fs::metadata(path) {
+        Ok(about) => Ok(Some(about.len())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(about(path)(error)),
+    }
+}
+
+fn rename(from: &Path, to: &Path) -> Result<(), BulkError> {
+    fs::rename(from, to).map_err(about(to))?;
+    sync_directory(to)
+}
+
+fn delete(journal: &Path) -> Result<(), BulkError> {
+    fs::remove_file(journal).map_err(about(journal))?;
+    sync_directory(journal)
+}
+
+/// Syncs the directory of `path`, if the system supports it: Windows cannot open a directory, and some network file
+/// systems cannot sync one.
+fn sync_directory(path: &Path) -> Result<(), BulkError> {
+    use io::ErrorKind::{InvalidInput, PermissionDenied, Unsupported};
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    if !cfg!(unix) {
+        return Ok(());
+    }
+    match File::open(directory).and_then(|directory| directory.sync_all()) {
+        Err(error) if [InvalidInput, PermissionDenied, Unsupported].contains(&error.kind()) => {
+            Ok(())
+        }
+        synced => synced.map_err(about(directory)),
+    }
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(suffix);
+    name.into()
+}
+
+fn about(path: &Path) -> impl FnOnce(io::Error) -> BulkError {
+    let path = path.to_owned();
+    move |error| BulkError::Write { path, error }
+}

@@ -1,0 +1,21 @@
+//! Tables of any length: a column of CSV, TSV or JSON lines is read, and another one is written.
+//!
+//! [`Job::run`] turns a table into a table with a function from sources to texts, for example translation. It keeps
+//! every byte that it does not replace, computes equal sources once, and takes the memory of a few thousand rows.
+//! Interrupted at any moment, it continues where it was.
+
+mod checksum;
+mod delimited;
+mod durable_output;
+mod error;
+mod journal;
+mod json_lines;
+mod known_texts;
+mod row_reader;
+mod run;
+mod table;
+
+pub use checksum::fingerprint;
+pub use error::BulkError;
+pub use run::{Compute, ComputeError, Computed, Job, Output, Progress, Summary};
+pub use table::{APPENDED, Format, Table};
