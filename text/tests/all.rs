@@ -26,8 +26,14 @@ mod explain;
 #[cfg(feature = "cli")]
 mod generate;
 mod golden;
-#[cfg(all(feature = "audio", feature = "cli"))]
+#[cfg(all(feature = "audio", feature = "hub"))]
 mod help;
+#[cfg(feature = "hub")]
+mod hub;
+#[cfg(feature = "hub")]
+mod hub_failures;
+#[cfg(feature = "hub")]
+mod hub_server;
 mod languages;
 mod marks;
 mod placement;

@@ -4,13 +4,14 @@ use crate::command::{err, out, run};
 use crate::directories::golden;
 use std::fs;
 
-const COMMANDS: [&str; 10] = [
+const COMMANDS: [&str; 11] = [
     "translate",
     "summarize",
     "generate",
     "embed",
     "rerank",
     "transcribe",
+    "get",
     "languages",
     "show",
     "completions",

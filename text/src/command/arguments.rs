@@ -4,6 +4,8 @@
 //! search are in [`search_arguments`](crate::search_arguments), those of `generate` in [`generate`](crate::generate).
 
 use crate::generate::Generate;
+#[cfg(feature = "hub")]
+use crate::hub::Get;
 use crate::search_arguments::{HEADING as SEARCH, SearchArguments};
 use clap::builder::PossibleValuesParser;
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint};
@@ -18,7 +20,8 @@ use std::str::FromStr;
 /// The end of `simdformer --help`.
 const EXAMPLES: &str = "\
 Examples:
-  simdformer translate --model opus-mt-en-fr \"How are you?\"
+  simdformer get Helsinki-NLP/opus-mt-en-fr
+  simdformer translate --model Helsinki-NLP/opus-mt-en-fr \"How are you?\"
   simdformer translate --model nllb-200-distilled-600M --from eng_Latn --to fra_Latn < lines.txt
   simdformer summarize --model bart-large-cnn --file article.txt
   simdformer embed --model all-MiniLM-L6-v2 --table \"How are you?\" \"Comment vas-tu ?\"
@@ -71,6 +74,12 @@ pub(crate) enum Command {
     /// -ac 1 -ar 16000 -f wav - | simdformer transcribe --model DIR
     #[cfg(feature = "audio")]
     Transcribe(Box<Transcribe>),
+    /// Download a model, or find it in the cache, and print its directory
+    ///
+    /// Only the files that are needed are downloaded, into the cache that Python programs use. A download that was
+    /// interrupted continues. Wherever a command takes --model DIR, it takes the name of a model, too.
+    #[cfg(feature = "hub")]
+    Get(Get),
     /// List the languages of a model
     Languages(Directory),
     /// Show the architecture of a model, its memory and its search options
@@ -87,10 +96,32 @@ pub(crate) enum Command {
     },
 }
 
+#[cfg(feature = "hub")]
+impl Command {
+    /// The model that the command runs, and whether it hides progress.
+    pub(crate) fn directory(&mut self) -> Option<(&mut Directory, bool)> {
+        Some(match self {
+            Self::Translate(arguments) | Self::Summarize(arguments) => {
+                (&mut arguments.model.directory, arguments.reports.quiet)
+            }
+            Self::Generate(arguments) => (&mut arguments.model.directory, false),
+            Self::Embed(arguments) => (&mut arguments.model.directory, arguments.reports.quiet),
+            Self::Rerank(arguments) => (&mut arguments.model.directory, arguments.reports.quiet),
+            #[cfg(feature = "audio")]
+            Self::Transcribe(arguments) => {
+                (&mut arguments.model.directory, arguments.reports.quiet)
+            }
+            Self::Languages(directory) | Self::Show(directory) => (directory, false),
+            Self::Get(_) | Self::Completions { .. } | Self::Man { .. } => return None,
+        })
+    }
+}
+
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Model")]
 pub(crate) struct Directory {
-    /// The checkpoint directory as it is published: config.json, *.safetensors, tokenizer files
+    /// The directory of a model as it is published (config.json, weights, tokenizer files), or its name, ORG/NAME or
+    /// ORG/NAME@REVISION, which is downloaded once
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) model: PathBuf,
 }

@@ -7,6 +7,8 @@ mod embed;
 mod encoder_batches;
 mod explain;
 mod generate;
+#[cfg(feature = "hub")]
+mod hub;
 mod inputs;
 mod loading;
 mod man_pages;
@@ -59,7 +61,19 @@ fn main() -> ExitCode {
         notes: &mut io::stderr(),
         terminal: io::stderr().is_terminal(),
     };
+    // The name of a model becomes the directory with its files.
+    #[cfg(feature = "hub")]
+    let mut command = command;
+    #[cfg(feature = "hub")]
+    if let Some((directory, quiet)) = command.directory()
+        && let Err(error) = hub::resolve(directory, quiet, streams.notes)
+    {
+        let _ = writeln!(io::stderr(), "simdformer: {error}");
+        return ExitCode::FAILURE;
+    }
     let done = match command {
+        #[cfg(feature = "hub")]
+        Command::Get(arguments) => hub::get(&arguments, &mut streams),
         Command::Translate(arguments) => translate::run(&arguments, false, &mut streams),
         Command::Summarize(arguments) => translate::run(&arguments, true, &mut streams),
         Command::Generate(arguments) => generate::run(&arguments, &mut streams),

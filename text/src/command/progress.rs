@@ -8,6 +8,14 @@ pub(crate) fn loading(quiet: bool) -> ProgressBar {
     bar("loading: {percent} % of {total_bytes}, {msg}", quiet)
 }
 
+/// Progress of a download of `total` bytes.
+#[cfg(feature = "hub")]
+pub(crate) fn download(total: u64, quiet: bool) -> ProgressBar {
+    let bar = bar("downloading: {percent} % of {total_bytes}, {bytes_per_sec}, {msg}", quiet);
+    bar.set_length(total);
+    bar
+}
+
 /// Progress of work whose amount is not known: how many of `unit` are done, and how many a second.
 pub(crate) fn counter(unit: &'static str, quiet: bool) -> ProgressBar {
     bar("{pos} {msg}, {rate} a second", quiet).with_message(unit)
