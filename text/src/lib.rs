@@ -28,8 +28,9 @@
 //!
 //! # One input is one sentence
 //!
-//! Translation models are trained on sentences. A [`Tokenizer`] does not split text into sentences. An input that is
-//! longer than the model's limit is reported ([`Encoded::truncated`]), never cut silently.
+//! Translation models are trained on sentences. [`sentences`] splits a text into sentences and cuts those that are too
+//! long; a [`Tokenizer`] does neither. An input that is longer than the model's limit is reported
+//! ([`Encoded::truncated`]), never cut silently.
 
 #[cfg(feature = "audio")]
 pub mod audio;
@@ -49,7 +50,9 @@ mod limits;
 pub mod marked_text;
 #[cfg(feature = "json")]
 mod regex_limits;
+mod repetition;
 mod sentencepiece_ids;
+pub mod sentences;
 mod special_tokens;
 mod spm;
 mod suggest_language;
@@ -71,6 +74,7 @@ pub use detect_family::Family;
 pub use encoding::Encoded;
 pub use error::TextError;
 pub use languages::{Direction, Language};
+pub use repetition::Repetition;
 pub use spm::{SentencePiece, SpmError};
 pub use token_stream::DecodeStream;
 pub use tokenizer::Tokenizer;

@@ -38,10 +38,12 @@ mod languages;
 mod marks;
 mod placement;
 mod placement_model;
+mod repetition;
 #[cfg(feature = "cli")]
 mod rerank;
 #[cfg(feature = "audio")]
 mod riff;
+mod sentences;
 mod streams;
 #[cfg(all(feature = "audio", feature = "cli", feature = "json"))]
 mod transcribe;
