@@ -10,6 +10,8 @@ mod bulk;
 mod bulk_resume;
 #[cfg(feature = "cli")]
 mod command;
+#[cfg(all(feature = "cli", feature = "json"))]
+mod copy_model;
 mod directories;
 #[cfg(feature = "document")]
 mod documents;
