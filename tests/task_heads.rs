@@ -3,7 +3,7 @@
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 use simdformer::checkpoint::Checkpoint;
-use simdformer::task_heads::{Classifier, HeadError, Pooling, SentenceHead};
+use simdformer::task_heads::{Classifier, HeadError, Pooling, SentenceHead, TransformerSettings};
 use simdformer::{Limits, Model, Session};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -266,4 +266,79 @@ fn every_wrong_directory_has_its_own_error() {
     let mut out = [1.0; 3];
     assert_eq!(said(&[0.0; 6], &mut scratch, &mut out), "");
     assert_eq!(out, [0.0; 3]);
+}
+
+/// Settings of a transformer that change texts, and those that are not supported.
+#[test]
+fn settings_of_a_transformer_are_read_or_named() {
+    let transformer = r#"{"path": "", "type": "sentence_transformers.base.modules.Transformer"}"#;
+    let read = |name: &str, file: &str, text: &str| {
+        let modules = format!("[{transformer}]");
+        let folder = directory(name, &[("modules.json", &modules), (file, text)]);
+        TransformerSettings::of_classifier(folder).map_err(|error| error.to_string())
+    };
+    let settings = read(
+        "lower",
+        "sentence_bert_config.json",
+        r#"{"max_seq_length": 9, "do_lower_case": true}"#,
+    )
+    .expect("settings");
+    assert_eq!((settings.max_tokens(), settings.lower_case()), (Some(9), true));
+    // A name of older versions.
+    let settings = read("older", "sentence_roberta_config.json", r#"{"max_seq_length": null}"#)
+        .expect("settings");
+    assert_eq!(settings, TransformerSettings::default());
+    let forward = r#"{"method": "forward", "method_output_name": "logits"}"#;
+    let text = format!(
+        r#"{{"transformer_task": "sequence-classification", "modality_config": {{"text": {forward}}},
+            "processing_kwargs": {{}}}}"#
+    );
+    assert_eq!(read("new", "sentence_bert_config.json", &text), Ok(TransformerSettings::default()));
+    for (name, text, part) in [
+        ("task", r#"{"transformer_task": "feature-extraction"}"#.to_owned(), "transformer_task"),
+        ("chat", text.replace(r#"{"text""#, r#"{"message": {}, "text""#), "modality_config"),
+        ("none", r#"{"modality_config": 1}"#.to_owned(), "modality_config: expected a text"),
+        ("kwargs", r#"{"processing_kwargs": [1]}"#.to_owned(), "processing_kwargs: expected none"),
+        ("other", r#"{"tokenizer_name_or_path": "x"}"#.to_owned(), "tokenizer_name_or_path"),
+    ] {
+        let error = read(name, "sentence_bert_config.json", &text).expect_err(name);
+        assert!(error.contains(part) && error.contains("sentence_bert_config.json"), "{error}");
+    }
+    let none = directory("no_modules", &[("config.json", "{}")]);
+    assert_eq!(TransformerSettings::of_classifier(none).expect("settings"), settings);
+}
+
+/// `include_prompt` leaves the tokens of a prompt out of every pooling.
+#[test]
+fn a_prompt_is_pooled_only_if_the_directory_says_so() {
+    let pooled = |include: &str, prompt: usize| {
+        let text = format!(r#"{{"pooling_mode": ["mean", "weightedmean"]{include}}}"#);
+        let folder =
+            directory("prompt", &[("modules.json", POOLING), ("1_Pooling/config.json", &text)]);
+        let head = SentenceHead::open(folder, WIDTH).expect("a head");
+        let mut out = vec![f32::NAN; head.width()];
+        let mut scratch = vec![f32::NAN; head.scratch_floats()];
+        let done = head.apply_after_prompt(&HIDDEN, prompt, &mut scratch, &mut out);
+        done.map(|()| out).map_err(|error| error.to_string())
+    };
+    assert_eq!(pooled("", 3), pooled("", 0));
+    assert_eq!(pooled(r#", "include_prompt": false"#, 0), pooled("", 0));
+    let column = |c: usize, t: usize| f64::from(HIDDEN[t * WIDTH + c]);
+    let mean = (0..WIDTH).map(|c| (column(c, 2) + column(c, 3)) / 2.0);
+    let weighted = (0..WIDTH).map(|c| (3.0 * column(c, 2) + 4.0 * column(c, 3)) / 7.0);
+    let expected: Vec<f64> = mean.chain(weighted).collect();
+    let found = pooled(r#", "include_prompt": false"#, 2).expect("a vector");
+    close(&found, &expected, "without the prompt");
+    let error = pooled(r#", "include_prompt": false"#, 4).expect_err("nothing is left");
+    assert_eq!(error, "the prompt has 4 tokens, which the pooling leaves out, found 4 in all");
+    // A dense layer that reads something else than the vector of the text.
+    let modules = POOLING.replace(']', r#", {"path": "2_Dense", "type": "models.Dense"}]"#);
+    let dense = r#"{"module_input_name": "token_embeddings"}"#;
+    let files = [
+        ("modules.json", &modules[..]),
+        ("1_Pooling/config.json", r#"{"pooling_mode": "mean"}"#),
+        ("2_Dense/config.json", dense),
+    ];
+    let error = SentenceHead::open(directory("input", &files), WIDTH).expect_err("an input");
+    assert!(error.to_string().contains("input or output \"token_embeddings\""), "{error}");
 }

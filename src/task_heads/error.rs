@@ -50,6 +50,13 @@ pub enum HeadError {
         /// Floats given.
         found: usize,
     },
+    /// A text has no tokens beside its prompt, which is not pooled.
+    OnlyPrompt {
+        /// Tokens of the prompt.
+        prompt: usize,
+        /// Tokens of the whole text.
+        tokens: usize,
+    },
     /// A slice of the wrong length.
     Length {
         /// The name of the slice.
@@ -82,6 +89,10 @@ impl fmt::Display for HeadError {
             Self::Hidden { width, found } => write!(
                 f,
                 "hidden states must be one or more vectors of {width} numbers, found {found} numbers"
+            ),
+            Self::OnlyPrompt { prompt, tokens } => write!(
+                f,
+                "the prompt has {prompt} tokens, which the pooling leaves out, found {tokens} in all"
             ),
             Self::Length { what, expected, found } => {
                 write!(f, "{what} must have {expected} floats, found {found}")

@@ -28,6 +28,18 @@ pub(super) enum Module {
     Normalize,
 }
 
+impl Module {
+    /// The name, without the path of Python classes before it.
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Transformer(_) => "Transformer",
+            Self::Pooling(_) => "Pooling",
+            Self::Dense(_) => "Dense",
+            Self::Normalize => "Normalize",
+        }
+    }
+}
+
 /// The modules in order; `None` if the directory has no `modules.json`.
 pub(super) fn modules(directory: &Path) -> Result<Option<Vec<Module>>, HeadError> {
     let file = directory.join("modules.json");
@@ -102,11 +114,22 @@ object! {
         pooling_mode_lasttoken: Option<bool> = "pooling_mode_lasttoken" or None,
         word_embedding_dimension: Option<usize> =
             "word_embedding_dimension" | "embedding_dimension" or None,
+        include_prompt: Option<bool> = "include_prompt" or None,
     }
 }
 
-/// The poolings of a folder in the order in which they are concatenated, and their declared input width.
-pub(super) fn pooling(folder: &Path) -> Result<(Vec<Pooling>, Option<usize>), HeadError> {
+/// What the folder of a pooling module declares.
+pub(super) struct PoolingModule {
+    /// In the order in which they are concatenated.
+    pub(super) modes: Vec<Pooling>,
+    /// The width of the vectors that are pooled, if declared.
+    pub(super) width: Option<usize>,
+    /// Whether the tokens of a prompt are pooled, too.
+    pub(super) include_prompt: bool,
+}
+
+/// The pooling module of a folder.
+pub(super) fn pooling(folder: &Path) -> Result<PoolingModule, HeadError> {
     let file = folder.join("config.json");
     let config: PoolingConfig = json(&file)?.ok_or_else(|| missing(&file))?;
     let modes = match config.pooling_mode {
@@ -144,24 +167,15 @@ pub(super) fn pooling(folder: &Path) -> Result<(Vec<Pooling>, Option<usize>), He
         let message = "expected at least one pooling, found none".to_owned();
         return Err(HeadError::File { file: file.display().to_string(), message });
     }
-    Ok((modes, config.word_embedding_dimension))
-}
-
-object! {
-    struct TransformerConfig {
-        max_seq_length: Option<usize> = "max_seq_length" or None,
-    }
-}
-
-/// The maximum number of tokens of a text, as declared in the folder of a transformer.
-pub(super) fn max_tokens(folder: &Path) -> Result<Option<usize>, HeadError> {
-    let config = json::<TransformerConfig>(&folder.join("sentence_bert_config.json"))?;
-    Ok(config.and_then(|config| config.max_seq_length))
+    let include_prompt = config.include_prompt.unwrap_or(true);
+    Ok(PoolingModule { modes, width: config.word_embedding_dimension, include_prompt })
 }
 
 object! {
     struct DenseConfig {
         activation_function: Option<String> = "activation_function" or None,
+        input: Option<String> = "module_input_name" or None,
+        output: Option<String> = "module_output_name" or None,
     }
 }
 
@@ -169,6 +183,16 @@ object! {
 pub(super) fn activation(folder: &Path) -> Result<OutputActivation, HeadError> {
     let file = folder.join("config.json");
     let config: DenseConfig = json(&file)?.ok_or_else(|| missing(&file))?;
+    // Of the tensors that modules pass on, only the vector of the text is kept.
+    let mut names = [&config.input, &config.output].into_iter().flatten();
+    if let Some(found) = names.find(|name| *name != "sentence_embedding") {
+        return Err(HeadError::Unknown {
+            file: file.display().to_string(),
+            what: "input or output",
+            found: sanitized(found),
+            known: "sentence_embedding",
+        });
+    }
     // The default of sentence-transformers.
     let name = config.activation_function.unwrap_or_else(|| "Tanh".to_owned());
     match name.rsplit('.').next() {
@@ -185,7 +209,7 @@ pub(super) fn activation(folder: &Path) -> Result<OutputActivation, HeadError> {
 }
 
 /// Truncates `text` and escapes control characters, for an error message.
-fn sanitized(text: &str) -> String {
+pub(super) fn sanitized(text: &str) -> String {
     crate::printable_text::sanitized(text, 200)
 }
 
@@ -194,7 +218,7 @@ fn missing(file: &Path) -> HeadError {
 }
 
 /// Reads a JSON file; `None` if it does not exist.
-fn json<T: DeserializeOwned>(file: &Path) -> Result<Option<T>, HeadError> {
+pub(super) fn json<T: DeserializeOwned>(file: &Path) -> Result<Option<T>, HeadError> {
     let Some(text) = crate::checkpoint::read_text(file, MAX_JSON)? else { return Ok(None) };
     serde_json::from_str(&text).map(Some).map_err(|error| HeadError::File {
         file: file.display().to_string(),

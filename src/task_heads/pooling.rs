@@ -11,7 +11,7 @@ pub enum Pooling {
     Mean,
     /// The sum divided by the square root of the number of tokens.
     MeanSqrtLen,
-    /// The mean with weight `i + 1` for token `i`.
+    /// The mean with weight `i + 1` for token `i` of the text.
     WeightedMean,
     /// The vector of the last token.
     LastToken,
@@ -35,10 +35,13 @@ impl Pooling {
         }
     }
 
-    /// Writes the pooled vector of `hidden`, `[tokens, out.len()]`, to `out`. Sums are in f64, token by token.
-    pub(super) fn pool(self, hidden: &[f32], out: &mut [f32]) {
+    /// Writes the pooled vector of `hidden`, `[tokens, out.len()]`, without its first `skipped` tokens, to `out`. At
+    /// least one token is left. Sums are in f64, token by token.
+    pub(super) fn pool(self, hidden: &[f32], skipped: usize, out: &mut [f32]) {
         let width = out.len().max(1);
-        let tokens = hidden.len() / width;
+        let all = hidden.len() / width;
+        let hidden = &hidden[skipped * width..];
+        let tokens = all - skipped;
         match self {
             Self::Cls => out.copy_from_slice(&hidden[..width]),
             Self::LastToken => out.copy_from_slice(&hidden[(tokens - 1) * width..]),
@@ -51,8 +54,10 @@ impl Pooling {
             Self::Mean => sums(hidden, out, |_| 1.0, tokens as f64),
             Self::MeanSqrtLen => sums(hidden, out, |_| 1.0, (tokens as f64).sqrt()),
             Self::WeightedMean => {
-                let all = tokens as f64 * (tokens as f64 + 1.0) / 2.0;
-                sums(hidden, out, |token| token as f64 + 1.0, all);
+                // The weights count from the start of the text, skipped tokens included.
+                let below = |count: usize| count as f64 * (count as f64 + 1.0) / 2.0;
+                let weight = |token: usize| (token + skipped) as f64 + 1.0;
+                sums(hidden, out, weight, below(all) - below(skipped));
             }
         }
     }
@@ -72,10 +77,21 @@ fn sums(hidden: &[f32], out: &mut [f32], weight: impl Fn(usize) -> f64, divisor:
 mod tests {
     use super::Pooling;
 
+    /// Compares each kind, without the first `skipped` tokens of three.
+    fn check(skipped: usize, expected: [(Pooling, [f32; 2]); 6]) {
+        let hidden = [1.0, -4.0, 3.0, 2.0, 2.0, 8.0];
+        for (pooling, expected) in expected {
+            let mut out = [f32::NAN; 2];
+            pooling.pool(&hidden, skipped, &mut out);
+            for (found, expected) in out.iter().zip(expected) {
+                assert!((found - expected).abs() <= 1e-6, "{pooling:?}: {found}, {expected}");
+            }
+        }
+    }
+
     #[test]
     fn each_kind_matches_its_definition() {
-        let hidden = [1.0, -4.0, 3.0, 2.0, 2.0, 8.0];
-        let expected = [
+        let all = [
             (Pooling::Cls, [1.0, -4.0]),
             (Pooling::Max, [3.0, 8.0]),
             (Pooling::Mean, [2.0, 2.0]),
@@ -83,12 +99,15 @@ mod tests {
             (Pooling::WeightedMean, [(1.0 + 6.0 + 6.0) / 6.0, (-4.0 + 4.0 + 24.0) / 6.0]),
             (Pooling::LastToken, [2.0, 8.0]),
         ];
-        for (pooling, expected) in expected {
-            let mut out = [f32::NAN; 2];
-            pooling.pool(&hidden, &mut out);
-            for (found, expected) in out.iter().zip(expected) {
-                assert!((found - expected).abs() <= 1e-6, "{pooling:?}: {found}, {expected}");
-            }
-        }
+        check(0, all);
+        let without_the_first = [
+            (Pooling::Cls, [3.0, 2.0]),
+            (Pooling::Max, [3.0, 8.0]),
+            (Pooling::Mean, [2.5, 5.0]),
+            (Pooling::MeanSqrtLen, [5.0 / 2f32.sqrt(), 10.0 / 2f32.sqrt()]),
+            (Pooling::WeightedMean, [(6.0 + 6.0) / 5.0, (4.0 + 24.0) / 5.0]),
+            (Pooling::LastToken, [2.0, 8.0]),
+        ];
+        check(1, without_the_first);
     }
 }

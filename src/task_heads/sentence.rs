@@ -4,6 +4,7 @@ use super::HeadError;
 use super::dense::{Dense, ShapedTensor};
 use super::modules::{self, Module};
 use super::pooling::Pooling;
+use super::transformer_settings::{Task, TransformerSettings};
 use crate::checkpoint::read_layer;
 use std::path::Path;
 
@@ -29,7 +30,8 @@ pub struct SentenceHead {
     steps: Vec<Step>,
     width: usize,
     assumed: bool,
-    max_tokens: Option<usize>,
+    include_prompt: bool,
+    transformer: TransformerSettings,
 }
 
 #[derive(Debug)]
@@ -52,15 +54,18 @@ impl SentenceHead {
         let mut head = Self::new(Vec::new(), d_model, false);
         for module in modules {
             match module {
-                Module::Transformer(folder) => head.max_tokens = modules::max_tokens(&folder)?,
+                Module::Transformer(folder) => {
+                    head.transformer = TransformerSettings::read(&folder, Task::Vectors)?;
+                }
                 Module::Pooling(folder) => {
-                    let (pooling, declared) = modules::pooling(&folder)?;
-                    if let Some(found) = declared.filter(|&found| found != d_model) {
+                    let module = modules::pooling(&folder)?;
+                    if let Some(found) = module.width.filter(|&found| found != d_model) {
                         let module = "pooling".to_owned();
                         return Err(HeadError::Width { module, expected: d_model, found });
                     }
-                    head.width = pooling.len() * d_model;
-                    head.pooling = pooling;
+                    head.width = module.modes.len() * d_model;
+                    head.pooling = module.modes;
+                    head.include_prompt = module.include_prompt;
                 }
                 Module::Dense(folder) => {
                     let dense = read_dense(&folder)?;
@@ -88,7 +93,8 @@ impl SentenceHead {
     pub fn new(pooling: Vec<Pooling>, d_model: usize, normalize: bool) -> Self {
         let steps = if normalize { vec![Step::Normalize] } else { Vec::new() };
         let width = pooling.len() * d_model;
-        Self { d_model, pooling, steps, width, assumed: false, max_tokens: None }
+        let transformer = TransformerSettings::default();
+        Self { d_model, pooling, steps, width, assumed: false, include_prompt: true, transformer }
     }
 
     /// Length of the vector of a text.
@@ -114,7 +120,17 @@ impl SentenceHead {
     /// The maximum number of tokens of a text that the directory declares, including special tokens. It is often less
     /// than the number of positions of the model. `None` if not declared.
     pub fn max_tokens(&self) -> Option<usize> {
-        self.max_tokens
+        self.transformer.max_tokens()
+    }
+
+    /// Whether the directory declares that texts are lowercased before they are tokenized, whatever the tokenizer does.
+    pub fn lower_case(&self) -> bool {
+        self.transformer.lower_case()
+    }
+
+    /// Whether the tokens of a prompt before the text are pooled, too, see [`SentenceHead::apply_after_prompt`].
+    pub fn includes_prompt(&self) -> bool {
+        self.include_prompt
     }
 
     /// Floats of scratch for [`SentenceHead::apply`].
@@ -142,9 +158,28 @@ impl SentenceHead {
         scratch: &mut [f32],
         out: &mut [f32],
     ) -> Result<(), HeadError> {
+        self.apply_after_prompt(hidden, 0, scratch, out)
+    }
+
+    /// As [`SentenceHead::apply`], for a text that begins with a prompt of `prompt` tokens, special tokens before it
+    /// included. If the directory declares so ([`SentenceHead::includes_prompt`]), these tokens are not pooled.
+    ///
+    /// # Errors
+    /// As [`SentenceHead::apply`]; no token is left to be pooled.
+    pub fn apply_after_prompt(
+        &self,
+        hidden: &[f32],
+        prompt: usize,
+        scratch: &mut [f32],
+        out: &mut [f32],
+    ) -> Result<(), HeadError> {
         let (width, found) = (self.d_model, hidden.len());
         if found == 0 || width == 0 || found % width != 0 {
             return Err(HeadError::Hidden { width, found });
+        }
+        let skipped = if self.include_prompt { 0 } else { prompt };
+        if skipped >= found / width {
+            return Err(HeadError::OnlyPrompt { prompt, tokens: found / width });
         }
         let (expected, found) = (self.scratch_floats(), scratch.len());
         if found < expected {
@@ -156,7 +191,7 @@ impl SentenceHead {
         }
         let (mut now, mut next) = scratch[..expected].split_at_mut(expected / 2);
         for (pooling, part) in self.pooling.iter().zip(now.chunks_mut(width)) {
-            pooling.pool(hidden, part);
+            pooling.pool(hidden, skipped, part);
         }
         let mut len = self.pooling.len() * width;
         for step in &self.steps {

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use std::collections::HashMap;
 use std::fs;
 use std::io::{ErrorKind, Read};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// A directory and its settings.
 pub(crate) struct Directory {
@@ -190,6 +190,29 @@ fn read(path: &Path, most: u64) -> Result<Option<Vec<u8>>, TextError> {
         return wrong("a web page, not the file: the download was refused".to_owned());
     }
     Ok(Some(bytes))
+}
+
+/// The folder of the tokenizer: that of the transformer, which sentence-transformers may store in a subfolder.
+pub(crate) fn tokenizer_folder(directory: &Path) -> Result<PathBuf, TextError> {
+    let whole = || Ok(directory.to_owned());
+    if directory.join("config.json").exists() {
+        return whole();
+    }
+    let Some(text) = read(&directory.join("modules.json"), limits::MODULES.bytes)? else {
+        return whole();
+    };
+    // The core's reader of the modules reports errors in the file.
+    let modules = parse(&text, limits::MODULES).unwrap_or_default();
+    let is = |module: &&Value| {
+        module["type"].as_str().is_some_and(|kind| kind.ends_with(".Transformer"))
+    };
+    let found = modules.as_array().and_then(|modules| modules.iter().find(is));
+    let Some(path) = found.and_then(|module| module["path"].as_str()) else { return whole() };
+    let mut parts = Path::new(path).components();
+    match (parts.next(), parts.next()) {
+        (Some(Component::Normal(_)), None) => Ok(directory.join(path)),
+        _ => whole(),
+    }
 }
 
 impl Settings {

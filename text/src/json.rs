@@ -79,6 +79,14 @@ impl Json {
         )
     }
 
+    /// Lowercases texts before the normalizers of the file.
+    pub(crate) fn lower_case(&mut self) -> Result<(), TextError> {
+        let normalizers = self.tokenizer.get_normalizer().cloned().unwrap_or_default();
+        // This also normalizes the added tokens of the file again.
+        let done = self.tokenizer.with_normalizer(Some(normalizers.with_lower_case()));
+        done.map(|_| ()).map_err(|error| TextError::Text { reason: error.to_string() })
+    }
+
     /// Encodes a text with the special tokens of the file.
     pub(crate) fn encode_whole(
         &self,

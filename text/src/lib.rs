@@ -40,6 +40,8 @@ mod checkpoint_directory;
 mod detect_family;
 #[cfg(feature = "document")]
 pub mod document;
+#[cfg(feature = "models")]
+pub mod embedder;
 mod encoding;
 mod error;
 mod incremental_decoder;

@@ -14,6 +14,9 @@ pub(crate) struct Size {
 /// has 2 MiB.
 pub(crate) const CONFIG: Size = Size { bytes: 2 << 20, values: 1 << 16 };
 
+/// `modules.json`, as in the model's own reader: published ones have a hundredth of it.
+pub(crate) const MODULES: Size = Size { bytes: 1 << 16, values: 1 << 12 };
+
 /// `tokenizer_config.json`: an added token has seven values, and [`ADDED_TOKENS`] of them are allowed. Whisper has
 /// 1,600 in 280 kB.
 pub(crate) const SETTINGS: Size = Size { bytes: 16 << 20, values: 1 << 19 };

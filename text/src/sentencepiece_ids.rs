@@ -20,6 +20,8 @@ pub(crate) struct Pieces {
     pub(crate) specials: Specials,
     /// Whether a text may begin with `>>xx<<`.
     codes: bool,
+    /// Whether texts are lowercased first.
+    lower_case: bool,
 }
 
 /// How the text of one side is converted to ids.
@@ -116,7 +118,12 @@ impl Pieces {
             by_text: source.by_text.clone(),
             unknown: source.unknown,
         });
-        Self { models, source, target, decodes, tokens, specials, codes }
+        Self { models, source, target, decodes, tokens, specials, codes, lower_case: false }
+    }
+
+    /// Lowercases texts before anything else.
+    pub(crate) fn lower_case(&mut self) {
+        self.lower_case = true;
     }
 
     /// Appends the ids of `text`, without the special tokens of the family.
@@ -140,10 +147,16 @@ impl Pieces {
         let side = if target { &self.target } else { &self.source };
         let Some(model) = self.models.get(side.model) else { return Ok(()) };
         self.specials.split(text, |part| {
+            let lowered: String;
             let mut text = match part {
                 Part::Token(id) => {
                     on_id(id, &[]);
                     return Ok(());
+                }
+                Part::Text(text) if self.lower_case => {
+                    // Character by character, as the normalizer `Lowercase` of the crate `tokenizers`.
+                    lowered = text.chars().flat_map(char::to_lowercase).collect();
+                    &lowered
                 }
                 Part::Text(text) => text,
             };

@@ -1,6 +1,6 @@
 //! The tokenizer of a directory: its family's files, special tokens and languages.
 
-use crate::checkpoint_directory::Directory;
+use crate::checkpoint_directory::{Directory, tokenizer_folder};
 use crate::detect_family::Family;
 use crate::encoding::Encoded;
 use crate::error::TextError;
@@ -30,6 +30,8 @@ pub struct Tokenizer {
 impl Tokenizer {
     /// Reads the tokenizer of a published checkpoint directory.
     ///
+    /// A sentence-transformers directory may have the files in the folder of its transformer.
+    ///
     /// `tokenizer_config.json` or `config.json` selects the family. If there is a SentencePiece file, it is used, and
     /// a `tokenizer.json` next to it is ignored.
     ///
@@ -37,7 +39,7 @@ impl Tokenizer {
     /// The family is unknown; or a file is missing, truncated, not regular, larger than any published one, or
     /// inconsistent. The error has the file's name, what was expected and what was found.
     pub fn from_dir(path: impl AsRef<Path>) -> Result<Self, TextError> {
-        let directory = Directory::open(path.as_ref())?;
+        let directory = Directory::open(&tokenizer_folder(path.as_ref())?)?;
         let family = Family::of(&directory)?;
         let parts = match family {
             Family::Marian => vocabulary_files::marian(&directory)?,
@@ -124,6 +126,16 @@ impl Tokenizer {
     #[must_use]
     pub fn with_max_tokens(self, max_tokens: Option<usize>) -> Self {
         Self { max_tokens, ..self }
+    }
+
+    /// The same tokenizer for texts that are lowercased first, character by character, as `do_lower_case` of
+    /// sentence-transformers asks for. Special tokens in a text keep their spelling, and their meaning.
+    ///
+    /// # Errors
+    /// [`TextError::Text`] if the added tokens of the file cannot be lowercased.
+    pub fn with_lower_case(mut self) -> Result<Self, TextError> {
+        self.parts.engine.lower_case()?;
+        Ok(self)
     }
 
     /// Encodes `text` for the encoder, with the first tokens of the decoder.

@@ -14,6 +14,18 @@ pub(crate) enum Engine {
 }
 
 impl Engine {
+    /// Lowercases texts before anything else.
+    pub(crate) fn lower_case(&mut self) -> Result<(), TextError> {
+        match self {
+            Self::Pieces(pieces) => {
+                pieces.lower_case();
+                Ok(())
+            }
+            #[cfg(feature = "json")]
+            Self::Json(json) => json.lower_case(),
+        }
+    }
+
     /// Appends the ids of `text`, without the special tokens of the family.
     pub(crate) fn encode(
         &self,

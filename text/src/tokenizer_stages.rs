@@ -6,7 +6,7 @@
 
 use crate::limits;
 use crate::tokenizer_json_checks::RuleGrowth;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use tokenizers::decoders::DecoderWrapper;
 use tokenizers::normalizers::{NormalizerWrapper, Replace};
 use tokenizers::pre_tokenizers::PreTokenizerWrapper;
@@ -30,9 +30,11 @@ fn few(what: &str, found: usize) -> Result<(), String> {
 }
 
 /// The normalizers of a file.
-#[derive(Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Normalizers {
-    stages: Vec<Stage>,
+    stages: Arc<[Stage]>,
+    /// Whether texts are lowercased before the first stage.
+    lower_case: bool,
 }
 
 #[derive(Debug)]
@@ -69,7 +71,14 @@ impl Normalizers {
             let growth = Growth::of(&normalizer, rules)?;
             Ok(Stage { normalizer, growth })
         };
-        Ok(Self { stages: normalizers.into_iter().map(stage).collect::<Result<_, String>>()? })
+        let stages = normalizers.into_iter().map(stage).collect::<Result<_, String>>()?;
+        Ok(Self { stages, lower_case: false })
+    }
+
+    /// The same stages after one that lowercases, unless there is one already.
+    pub(crate) fn with_lower_case(self) -> Self {
+        let lowers = |stage: &Stage| matches!(stage.normalizer, NormalizerWrapper::Lowercase(_));
+        Self { lower_case: !self.stages.iter().any(lowers), ..self }
     }
 }
 
@@ -167,7 +176,11 @@ impl Stage {
 impl Normalizer for Normalizers {
     fn normalize(&self, text: &mut NormalizedString) -> tokenizers::Result<()> {
         let most = limits::normalized(text.len());
-        for stage in &self.stages {
+        if self.lower_case {
+            // It produces at most three bytes from two.
+            text.lowercase();
+        }
+        for stage in self.stages.iter() {
             let predicted = stage.predicted(text.get(), most);
             if predicted > most {
                 return Err(too_long(most, predicted).into());

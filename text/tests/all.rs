@@ -22,6 +22,8 @@ mod malicious_input;
 #[path = "../../kernels/src/test_effort.rs"]
 mod effort;
 #[cfg(all(feature = "cli", feature = "json"))]
+mod embedder;
+#[cfg(all(feature = "cli", feature = "json"))]
 mod encoders;
 #[cfg(feature = "cli")]
 mod explain;

@@ -233,7 +233,11 @@ fn a_list_of_modules_is_a_small_regular_file() {
     assert!(show().contains(&message), "{}", show());
     fs::remove_file(&path).unwrap();
     fs::create_dir(&path).unwrap();
-    assert!(show().contains("modules.json: expected a regular file, found none"), "{}", show());
+    assert!(
+        show().contains("modules.json: expected a regular file, found a directory"),
+        "{}",
+        show()
+    );
     #[cfg(unix)]
     {
         fs::remove_dir(&path).unwrap();

@@ -42,7 +42,7 @@ fn scores_match_transformers() {
             let rows: Vec<&Value> = rows.iter().filter(|row| row["query"] == query).collect();
             let input: String =
                 rows.iter().map(|row| format!("{}\n", row["text"].as_str().unwrap())).collect();
-            let output = rerank(&place, query, &["--truncate"], &input);
+            let output = rerank(&place, query, &["--truncate", "--raw"], &input);
             assert_eq!(output.status.code(), Some(0), "{}", err(&output));
             let found = scores(&output);
             assert_eq!(found.len(), rows.len(), "{name}");

@@ -8,10 +8,13 @@ use crate::generate::Generate;
 use crate::hub::Get;
 use crate::search_arguments::{HEADING as SEARCH, SearchArguments};
 use clap::builder::PossibleValuesParser;
-use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint};
+use clap::{
+    ArgAction, ArgGroup, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint,
+};
 use clap_complete::Shell;
 use simdformer::kernels::Isa;
 use simdformer::{Dtype, WeightDtypes};
+use simdformer_text::embedder::{Precision, Prompt};
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
@@ -60,12 +63,14 @@ pub(crate) enum Command {
     ///
     /// A line is one text. Its vector is a line of JSON, computed as modules.json defines (without this file, it is
     /// the mean of the hidden states of the tokens). A blank text has the vector of its special tokens. A text that is
-    /// longer than max_seq_length of the directory is cut, and this is reported.
+    /// longer than max_seq_length of the directory is cut, and this is reported. The prompt of the directory is put before
+    /// every text, if config_sentence_transformers.json names a default; --prompt selects another one.
     Embed(Box<Embed>),
     /// Score how well each text answers a query, best first
     ///
     /// A line is one text. A cross-encoder scores it together with the query. Each line of output is a JSON object
-    /// with the index of the text, from 0, and the output of the classifier.
+    /// with the index of the text, from 0, and its score: the output of the classifier after the activation of the
+    /// directory, a sigmoid if it names none. With several queries also the index of the query, from 0.
     Rerank(Box<Rerank>),
     /// Transcribe WAV files
     ///
@@ -231,16 +236,56 @@ pub(crate) struct TextToText {
     pub(crate) reports: ReportArguments,
 }
 
+/// The prompt before a text or a query.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Texts")]
+pub(crate) struct PromptArguments {
+    /// The prompt of the directory to put first; without it, the one that the directory names as default
+    #[arg(long, value_name = "NAME", conflicts_with = "prompt_text")]
+    prompt: Option<String>,
+    /// The text to put first instead of a prompt of the directory
+    #[arg(long, value_name = "TEXT")]
+    prompt_text: Option<String>,
+}
+
+impl PromptArguments {
+    pub(crate) fn choice(&self) -> Prompt {
+        match (&self.prompt, &self.prompt_text) {
+            (Some(name), _) => Prompt::Named(name.clone()),
+            (None, Some(text)) => Prompt::Text(text.clone()),
+            (None, None) => Prompt::Default,
+        }
+    }
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct Embed {
     #[command(flatten)]
     pub(crate) model: ModelArguments,
     #[command(flatten)]
     pub(crate) texts: TextArguments,
+    #[command(flatten)]
+    pub(crate) prompt: PromptArguments,
+    /// Keep the first N dimensions and scale them to length 1, for models that were trained for it
+    #[arg(long, value_name = "N", help_heading = "Output", value_parser = at_least_one)]
+    pub(crate) dims: Option<usize>,
+    /// The form of the numbers, as quantize_embeddings of sentence-transformers makes it
+    ///
+    /// int8 and uint8 divide the range of each dimension into 256 steps. Without --ranges it is the range over all
+    /// texts, which are kept in memory until the last one. binary and ubinary are a bit for each dimension, eight in a
+    /// byte.
+    #[arg(long, value_name = "FORM", help_heading = "Output", default_value = "f32", value_parser = precision())]
+    pub(crate) to: Precision,
+    /// Read the ranges of int8 and uint8 from FILE of NumPy: float32, [2, dimensions]
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub(crate) ranges: Option<PathBuf>,
+    /// Write the ranges of the vectors to FILE for NumPy
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub(crate) save_ranges: Option<PathBuf>,
     /// Write the cosine of every text with every other instead of vectors
-    #[arg(long, help_heading = "Output", conflicts_with = "npy")]
+    #[arg(long, help_heading = "Output", conflicts_with_all = ["npy", "to"])]
     pub(crate) table: bool,
-    /// Write the vectors to FILE for NumPy: float32, [texts, width]
+    /// Write the vectors to FILE for NumPy: float32, int8 or uint8, [texts, width]
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(crate) npy: Option<PathBuf>,
     #[command(flatten)]
@@ -248,14 +293,26 @@ pub(crate) struct Embed {
 }
 
 #[derive(Debug, Args)]
+#[command(group(ArgGroup::new("asked").required(true).args(["query", "queries"])))]
 pub(crate) struct Rerank {
     #[command(flatten)]
     pub(crate) model: ModelArguments,
     #[command(flatten)]
     pub(crate) texts: TextArguments,
-    /// The query that the texts answer
+    /// The query that the texts answer; may be repeated
     #[arg(long, value_name = "QUERY", help_heading = "Texts")]
-    pub(crate) query: String,
+    pub(crate) query: Vec<String>,
+    /// Read queries from the lines of FILE
+    #[arg(long, value_name = "FILE", help_heading = "Texts")]
+    pub(crate) queries: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) prompt: PromptArguments,
+    /// Write only the best N texts of each query
+    #[arg(long, value_name = "N", help_heading = "Output", value_parser = at_least_one)]
+    pub(crate) top_k: Option<usize>,
+    /// Write the output of the classifier without the activation of the directory
+    #[arg(long, help_heading = "Output")]
+    pub(crate) raw: bool,
     #[command(flatten)]
     pub(crate) reports: ReportArguments,
 }
@@ -301,6 +358,12 @@ pub(crate) struct CacheArguments {
     /// f16 takes half the memory, is faster for long sources, and rounds keys and values to 11 bits.
     #[arg(long = "cache", value_name = "DTYPE", help_heading = "Model", value_parser = cache_dtype())]
     pub(crate) dtype: Option<Dtype>,
+}
+
+fn precision() -> impl clap::builder::TypedValueParser<Value = Precision> {
+    use clap::builder::TypedValueParser as _;
+    PossibleValuesParser::new(Precision::ALL.map(Precision::name))
+        .try_map(|name| Precision::from_name(&name).ok_or("expected the form of a number"))
 }
 
 fn cache_dtype() -> impl clap::builder::TypedValueParser<Value = Dtype> {
@@ -447,7 +510,18 @@ mod tests {
             ("embed --model x --json", "unexpected argument '--json' found"),
             ("translate --model x --table", "unexpected argument '--table' found"),
             ("embed --model x --table --npy y", "'--table' cannot be used with '--npy <FILE>'"),
-            ("rerank --model x", "required arguments were not provided:\n  --query <QUERY>"),
+            ("embed --model x --table --to int8", "'--table' cannot be used with '--to <FORM>'"),
+            ("embed --model x --prompt a --prompt-text b", "'--prompt <NAME>' cannot be used with"),
+            ("embed --model x --to int4", "[possible values: f32, int8, uint8, binary, ubinary]"),
+            ("embed --model x --dims 0", "'0' for '--dims <N>': expected a whole number from 1 up"),
+            (
+                "rerank --model x --query y --queries z",
+                "'--query <QUERY>' cannot be used with '--queries",
+            ),
+            (
+                "rerank --model x",
+                "required arguments were not provided:\n  <--query <QUERY>|--queries <FILE>>",
+            ),
             ("rerank --model x --query", "a value is required for '--query <QUERY>'"),
             ("embed --model x --query y", "unexpected argument '--query' found"),
             ("rerank --model x --query y --beams 2", "unexpected argument '--beams' found"),

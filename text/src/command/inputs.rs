@@ -4,7 +4,20 @@ use crate::Failure;
 use crate::arguments::TextArguments;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
 use std::vec;
+
+fn open(path: &Path) -> Result<BufReader<File>, Failure> {
+    let file = File::open(path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
+    Ok(BufReader::new(file))
+}
+
+/// All lines of a file.
+pub(crate) fn lines(path: &Path) -> Result<Vec<String>, Failure> {
+    let reader: Box<dyn BufRead + Send> = Box::new(open(path)?);
+    let (texts, readers) = (Vec::new().into_iter(), Vec::new().into_iter());
+    Inputs { texts, readers, now: Some(reader), whole: false }.take(usize::MAX)
+}
 
 /// Input texts, in output order.
 pub(crate) struct Inputs<'i> {
@@ -22,9 +35,7 @@ impl<'i> Inputs<'i> {
     ) -> Result<Self, Failure> {
         let mut readers: Vec<Box<dyn BufRead + Send + 'i>> = Vec::new();
         for path in &arguments.files {
-            let file =
-                File::open(path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
-            readers.push(Box::new(BufReader::new(file)));
+            readers.push(Box::new(open(path)?));
         }
         if readers.is_empty() && arguments.texts.is_empty() {
             readers.push(Box::new(BufReader::new(input)));

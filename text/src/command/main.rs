@@ -4,7 +4,6 @@
 
 mod arguments;
 mod embed;
-mod encoder_batches;
 mod explain;
 mod generate;
 #[cfg(feature = "hub")]
@@ -12,6 +11,7 @@ mod hub;
 mod inputs;
 mod loading;
 mod man_pages;
+mod npy;
 mod progress;
 #[cfg(feature = "audio")]
 mod prompt;

@@ -1,6 +1,6 @@
 //! Shows the content of a directory: languages, and the loaded model.
 
-use crate::{Failure, Streams, encoder_batches, loading};
+use crate::{Failure, Streams, loading};
 use simdformer::checkpoint::Checkpoint;
 use simdformer::kernels::Isa;
 use simdformer::search::{SearchOptions, Strategy};
@@ -21,7 +21,7 @@ pub(crate) fn languages(model: &Path, out: &mut dyn Write) -> Result<u8, Failure
 }
 
 pub(crate) fn model(path: &Path, streams: &mut Streams<'_>) -> Result<u8, Failure> {
-    let tokenizer = Tokenizer::from_dir(encoder_batches::folder(path)?)?;
+    let tokenizer = Tokenizer::from_dir(path)?;
     let checkpoint = Checkpoint::open(path)?;
     // This is computed before gigabytes are read.
     let isa = Isa::detect()?;
@@ -66,6 +66,14 @@ pub(crate) fn loaded(
     let ignored = &model.config().generation.unsupported;
     if !ignored.is_empty() {
         writeln!(out, "asks for and does not get: {}", ignored.join(", "))?;
+    }
+    Ok(())
+}
+
+/// Prints the prompt of vectors and scores, if there is one.
+pub(crate) fn prompt(prompt: &str, out: &mut dyn Write) -> Result<(), Failure> {
+    if !prompt.is_empty() {
+        writeln!(out, "prompt: {prompt:?}")?;
     }
     Ok(())
 }

@@ -1,38 +1,126 @@
 //! Output formats of vectors: lines of JSON, a table of cosines, a NumPy file.
 
 use crate::Failure;
-use std::fs::File;
-use std::io::{BufWriter, Seek, SeekFrom, Write};
-use std::path::Path;
+use crate::arguments::Embed;
+use crate::npy::{self, Npy};
+use simdformer_text::embedder::{Precision, Quantized, Ranges};
+use std::io::Write;
+use std::path::PathBuf;
+
+/// With fewer texts, the ranges of int8 depend much on each of them, as sentence-transformers warns.
+const FEW: usize = 100;
 
 /// Receives vectors one at a time; `None` for a text without a vector.
-pub(crate) enum Vectors {
+pub(crate) struct Vectors {
+    precision: Precision,
+    format: Format,
+    /// The ranges of `--ranges`.
+    ranges: Option<Ranges>,
+    /// The vectors whose ranges are not yet known.
+    held: Vec<Option<Vec<f32>>>,
+    /// The ranges of all vectors so far, and how many they are.
+    found: Option<Ranges>,
+    count: usize,
+    save_ranges: Option<PathBuf>,
+}
+
+enum Format {
     Lines,
     Table(Vec<(String, Option<Vec<f32>>)>),
     Npy(Npy),
 }
 
 impl Vectors {
+    /// The output that the command line asks for, for vectors of `dims` dimensions.
+    pub(crate) fn new(arguments: &Embed, dims: usize) -> Result<Self, Failure> {
+        let precision = arguments.to;
+        let ranges = arguments.ranges.as_ref().map(|path| npy::read_ranges(path, dims));
+        let format = match &arguments.npy {
+            Some(path) => {
+                let number = match precision {
+                    Precision::F32 => "<f4",
+                    Precision::Int8 | Precision::Binary => "|i1",
+                    Precision::Uint8 | Precision::Ubinary => "|u1",
+                };
+                Format::Npy(Npy::new(path, number, precision.width(dims))?)
+            }
+            None if arguments.table => Format::Table(Vec::new()),
+            None => Format::Lines,
+        };
+        Ok(Self {
+            precision,
+            format,
+            ranges: ranges.transpose()?,
+            held: Vec::new(),
+            found: None,
+            count: 0,
+            save_ranges: arguments.save_ranges.clone(),
+        })
+    }
+
+    /// Whether codes are made only when all vectors are known.
+    fn holds(&self) -> bool {
+        self.precision.needs_ranges() && self.ranges.is_none()
+    }
+
     pub(crate) fn add(
         &mut self,
         text: &str,
         vector: Option<Vec<f32>>,
         out: &mut dyn Write,
     ) -> Result<(), Failure> {
-        match self {
+        if let Some(vector) = vector.as_ref().filter(|_| self.holds() || self.save_ranges.is_some())
+        {
+            self.count += 1;
+            match &mut self.found {
+                Some(ranges) => ranges.include(vector)?,
+                None => self.found = Ranges::of([&vector[..]])?,
+            }
+        }
+        if self.holds() {
+            self.held.push(vector);
+            return Ok(());
+        }
+        if let Format::Table(rows) = &mut self.format {
+            rows.push((text.to_owned(), vector));
+            return Ok(());
+        }
+        self.write(vector, out)
+    }
+
+    fn write(&mut self, vector: Option<Vec<f32>>, out: &mut dyn Write) -> Result<(), Failure> {
+        let ranges = self.ranges.as_ref().or(self.found.as_ref());
+        let code = vector.map(|vector| self.precision.apply(vector, ranges)).transpose()?;
+        match &mut self.format {
             // The shortest decimal representation that restores the same bits.
-            Self::Lines => writeln!(out, "{}", serde_json::to_string(&vector)?)?,
-            Self::Table(rows) => rows.push((text.to_owned(), vector)),
-            Self::Npy(file) => file.add(vector.as_deref())?,
+            Format::Lines => match code {
+                Some(Quantized::F32(code)) => writeln!(out, "{}", serde_json::to_string(&code)?)?,
+                Some(Quantized::I8(code)) => writeln!(out, "{}", serde_json::to_string(&code)?)?,
+                Some(Quantized::U8(code)) => writeln!(out, "{}", serde_json::to_string(&code)?)?,
+                None => writeln!(out, "null")?,
+            },
+            Format::Npy(file) => file.add(code.as_ref())?,
+            Format::Table(_) => (),
         }
         Ok(())
     }
 
-    pub(crate) fn end(self, out: &mut dyn Write) -> Result<(), Failure> {
-        match self {
-            Self::Lines => Ok(()),
-            Self::Table(rows) => table(&rows, out),
-            Self::Npy(file) => file.end(),
+    pub(crate) fn end(mut self, out: &mut dyn Write, notes: &mut dyn Write) -> Result<(), Failure> {
+        if self.holds() && self.count < FEW && self.count > 0 {
+            let (to, count) = (self.precision.name(), self.count);
+            let what = format!("the ranges of {to} are those of {count} texts only");
+            writeln!(notes, "simdformer: {what}; --ranges reads those of more")?;
+        }
+        for vector in std::mem::take(&mut self.held) {
+            self.write(vector, out)?;
+        }
+        if let (Some(path), Some(found)) = (&self.save_ranges, &self.found) {
+            npy::write_ranges(path, found)?;
+        }
+        match self.format {
+            Format::Lines => Ok(()),
+            Format::Table(rows) => table(&rows, out),
+            Format::Npy(file) => file.end(),
         }
     }
 }
@@ -67,56 +155,4 @@ fn cosine(a: &[f32], b: &[f32]) -> f64 {
     };
     let lengths = (product(a, a) * product(b, b)).sqrt();
     if lengths == 0.0 { 0.0 } else { product(a, b) / lengths }
-}
-
-/// A NumPy file: float32, `[texts, width]`. The number of texts is written at the end.
-pub(crate) struct Npy {
-    file: BufWriter<File>,
-    width: usize,
-    rows: usize,
-}
-
-/// Bytes of magic number, version, length and header text: the data begins at a multiple of 64.
-const HEADER: usize = 128;
-
-impl Npy {
-    pub(crate) fn new(path: &Path, width: usize) -> Result<Self, Failure> {
-        let file =
-            File::create(path).map_err(|e| format!("cannot write {}: {e}", path.display()))?;
-        let mut npy = Self { file: BufWriter::new(file), width, rows: 0 };
-        npy.header()?;
-        Ok(npy)
-    }
-
-    fn header(&mut self) -> Result<(), Failure> {
-        let (rows, width) = (self.rows, self.width);
-        let shape =
-            format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {width}), }}");
-        self.file.write_all(b"\x93NUMPY\x01\x00")?;
-        let text = HEADER - 10;
-        self.file.write_all(&(text as u16).to_le_bytes())?;
-        // Two numbers of twenty digits fit.
-        writeln!(self.file, "{shape:<0$}", text - 1)?;
-        Ok(())
-    }
-
-    /// Adds one row; NaNs if there is no vector.
-    fn add(&mut self, vector: Option<&[f32]>) -> Result<(), Failure> {
-        self.rows += 1;
-        match vector {
-            Some(vector) => {
-                vector.iter().try_for_each(|x| self.file.write_all(&x.to_le_bytes()))?;
-            }
-            None => {
-                (0..self.width).try_for_each(|_| self.file.write_all(&f32::NAN.to_le_bytes()))?;
-            }
-        }
-        Ok(())
-    }
-
-    fn end(mut self) -> Result<(), Failure> {
-        self.file.seek(SeekFrom::Start(0))?;
-        self.header()?;
-        Ok(self.file.flush()?)
-    }
 }

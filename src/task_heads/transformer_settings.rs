@@ -1,0 +1,144 @@
+//! Settings of a transformer's folder in a sentence-transformers directory: `sentence_bert_config.json`.
+
+use super::HeadError;
+use super::modules::{self, Module, json, sanitized};
+use crate::json_object::object;
+use serde_json::Value;
+use std::path::Path;
+
+/// The names of the file. The first that exists is read, as sentence-transformers does.
+const NAMES: [&str; 7] = [
+    "sentence_bert_config.json",
+    "sentence_roberta_config.json",
+    "sentence_distilbert_config.json",
+    "sentence_camembert_config.json",
+    "sentence_albert_config.json",
+    "sentence_xlm-roberta_config.json",
+    "sentence_xlnet_config.json",
+];
+
+/// How a text is tokenized, as a sentence-transformers directory declares it. The default is that of a directory that
+/// declares nothing.
+///
+/// ```no_run
+/// use simdformer::task_heads::TransformerSettings;
+///
+/// let settings = TransformerSettings::of_classifier("cross-encoder")?;
+/// println!("{:?} tokens, lowercase: {}", settings.max_tokens(), settings.lower_case());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TransformerSettings {
+    max_tokens: Option<usize>,
+    lower_case: bool,
+}
+
+/// What a transformer is run for: the name of the task, and the output that is used.
+#[derive(Clone, Copy)]
+pub(super) enum Task {
+    Vectors,
+    Scores,
+}
+
+impl Task {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Vectors => "feature-extraction",
+            Self::Scores => "sequence-classification",
+        }
+    }
+
+    const fn output(self) -> &'static str {
+        match self {
+            Self::Vectors => "last_hidden_state",
+            Self::Scores => "logits",
+        }
+    }
+}
+
+object! {
+    struct Config {
+        max_seq_length: Option<usize> = "max_seq_length" or None,
+        do_lower_case: Option<bool> = "do_lower_case" or None,
+        transformer_task: Option<String> = "transformer_task" or None,
+        modality_config: Option<Value> = "modality_config" or None,
+        processing_kwargs: Option<Value> = "processing_kwargs" or None,
+        tokenizer: Option<String> = "tokenizer_name_or_path" or None,
+    }
+}
+
+impl TransformerSettings {
+    /// The settings of a cross-encoder's directory. If it has a `modules.json`, a transformer is its only module.
+    ///
+    /// # Errors
+    /// A file is invalid or outside the directory; there are other modules; the transformer is declared for another
+    /// task than scores, or for a chat template, or with settings or a tokenizer that this crate does not read.
+    pub fn of_classifier(directory: impl AsRef<Path>) -> Result<Self, HeadError> {
+        let Some(modules) = modules::modules(directory.as_ref())? else {
+            return Ok(Self::default());
+        };
+        if let [Module::Transformer(folder)] = &modules[..] {
+            return Self::read(folder, Task::Scores);
+        }
+        let found: Vec<&str> = modules.iter().map(Module::name).collect();
+        let message = format!(
+            "expected one module, Transformer, as in a cross-encoder, found {}",
+            if found.is_empty() { "none".to_owned() } else { found.join(", ") }
+        );
+        let file = directory.as_ref().join("modules.json").display().to_string();
+        Err(HeadError::File { file, message })
+    }
+
+    /// The settings in a transformer's folder.
+    pub(super) fn read(folder: &Path, task: Task) -> Result<Self, HeadError> {
+        for name in NAMES {
+            let file = folder.join(name);
+            if let Some(config) = json::<Config>(&file)? {
+                config.check(&file, task)?;
+                let lower_case = config.do_lower_case.unwrap_or(false);
+                return Ok(Self { max_tokens: config.max_seq_length, lower_case });
+            }
+        }
+        Ok(Self::default())
+    }
+
+    /// The maximum number of tokens of a text, including special tokens; `None` if not declared.
+    pub fn max_tokens(&self) -> Option<usize> {
+        self.max_tokens
+    }
+
+    /// Whether texts are lowercased first, whatever the tokenizer does.
+    pub fn lower_case(&self) -> bool {
+        self.lower_case
+    }
+}
+
+impl Config {
+    /// Rejects settings that change the result and that this crate does not apply.
+    fn check(&self, file: &Path, task: Task) -> Result<(), HeadError> {
+        let wrong = |key: &str, expected: &str, found: &str| {
+            let message = format!("{key}: expected {expected}, found {}", sanitized(found));
+            Err(HeadError::File { file: file.display().to_string(), message })
+        };
+        if let Some(found) = self.transformer_task.as_deref().filter(|&name| name != task.name()) {
+            return wrong("transformer_task", task.name(), found);
+        }
+        if let Some(modalities) = &self.modality_config {
+            let text = &modalities["text"];
+            let plain = text["method"] == "forward" && text["method_output_name"] == task.output();
+            // With a message format, sentence-transformers puts every text into a chat template.
+            if !plain || !modalities["message"].is_null() {
+                let expected = format!("a text, read by forward, for {}", task.output());
+                return wrong("modality_config", &expected, &modalities.to_string());
+            }
+        }
+        let set = |value: &&Value| value.as_object().is_none_or(|keys| !keys.is_empty());
+        if let Some(found) = self.processing_kwargs.as_ref().filter(set) {
+            return wrong("processing_kwargs", "none", &found.to_string());
+        }
+        if let Some(found) = &self.tokenizer {
+            return wrong("tokenizer_name_or_path", "the tokenizer of the directory", found);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,291 @@
+//! Vectors and scores of texts, as the directory of a model defines them.
+//!
+//! [`Embedder`] computes a vector for each text, [`Reranker`] scores texts together with a query. Both follow the files of
+//! sentence-transformers (`modules.json`, `sentence_bert_config.json`, `config_sentence_transformers.json`) as its version
+//! 5.7 does: the pooling, the prompts, lowercase, the number of dimensions, the activation of scores. What a file asks for
+//! and this crate does not do is an error that names it. [`Precision`] converts vectors to fewer bits.
+//!
+//! The result of a text has the same bits alone, in any batch, and on any number of threads.
+//!
+//! ```no_run
+//! use simdformer_text::embedder::Embedder;
+//!
+//! let embedder = Embedder::open("all-MiniLM-L6-v2")?;
+//! for embedding in embedder.embed(&["How are you?", "Comment vas-tu ?"])? {
+//!     match embedding.vector {
+//!         Ok(vector) => println!("{} numbers of {} tokens", vector.len(), embedding.tokens),
+//!         Err(why) => println!("not run: {why}"),
+//!     }
+//! }
+//! # Ok::<(), simdformer_text::embedder::EmbedError>(())
+//! ```
+
+mod encoder_batches;
+mod error;
+mod prompts;
+mod quantize;
+mod reranker;
+
+pub use error::{EmbedError, NotRun};
+pub use prompts::Prompt;
+pub use quantize::{Precision, Quantized, Ranges};
+pub use reranker::{PairScore, RerankOptions, Reranker, RerankerSetup, Score, ScoreActivation};
+
+use crate::encoding::Encoded;
+use crate::languages::Direction;
+use crate::tokenizer::Tokenizer;
+use core::fmt;
+use encoder_batches::{Run, rejected};
+use prompts::SentenceTransformersConfig;
+use simdformer::checkpoint::Checkpoint;
+use simdformer::config::Side;
+use simdformer::task_heads::SentenceHead;
+use simdformer::{Model, ModelRef, Threads};
+use std::path::Path;
+use std::sync::Arc;
+
+/// How texts become vectors, beside what the directory defines.
+#[derive(Clone, Debug, Default)]
+pub struct EmbedOptions {
+    /// The prompt before each text.
+    pub prompt: Prompt,
+    /// Keep only this many leading dimensions, and scale the rest to length 1. Only a model that was trained for it
+    /// (Matryoshka) keeps its quality.
+    pub dims: Option<usize>,
+    /// Cut texts that are longer than the model reads. Texts that are longer than the directory declares are always cut.
+    pub truncate: bool,
+}
+
+/// Everything of an [`Embedder`] but the weights. It is small, so all errors of a directory's settings occur before
+/// the weights are read.
+#[derive(Debug)]
+pub struct EmbedderSetup {
+    tokenizer: Tokenizer,
+    head: SentenceHead,
+    prompt: String,
+    /// Tokens of the prompt and of special tokens before it; 0 without a prompt.
+    prompt_tokens: usize,
+    /// The number of dimensions that are kept, and whether the rest is scaled to length 1.
+    dims: Option<(usize, bool)>,
+    positions: Option<usize>,
+    /// Whether long texts are cut.
+    cut: bool,
+}
+
+impl EmbedderSetup {
+    /// Reads the settings of `directory`. `tokenizer` and `checkpoint` are those of the same directory.
+    ///
+    /// # Errors
+    /// The tokenizer needs languages; a file of settings is invalid, or asks for something that is not supported; the
+    /// directory does not have the prompt; the vectors have fewer dimensions than asked for.
+    pub fn read(
+        directory: impl AsRef<Path>,
+        tokenizer: Tokenizer,
+        checkpoint: &Checkpoint<'_>,
+        options: &EmbedOptions,
+    ) -> Result<Self, EmbedError> {
+        let directory = directory.as_ref();
+        let head = SentenceHead::open(directory, checkpoint.config().d_model)?;
+        let config = SentenceTransformersConfig::read(directory)?;
+        let dims = match (options.dims, config.truncate_dim) {
+            (Some(found), _) | (None, Some(found @ 0)) if !(1..=head.width()).contains(&found) => {
+                return Err(EmbedError::Dims { most: head.width(), found });
+            }
+            (Some(dims), _) => Some((dims, true)),
+            // As sentence-transformers: no more than there are, and not scaled.
+            (None, dims) => dims.map(|dims| (dims.min(head.width()), false)),
+        };
+        // A text is cut if the directory declares a length, and the model has that many positions.
+        let positions = checkpoint.config().max_positions(Side::Encoder);
+        let least = |a: Option<usize>| a.into_iter().chain(positions).min();
+        let (most, cut) = match head.max_tokens() {
+            Some(wanted) => (least(Some(wanted)), positions.is_none_or(|most| wanted <= most)),
+            None => (least(tokenizer.max_tokens()), false),
+        };
+        let mut tokenizer = tokenizer.with_max_tokens(most);
+        if head.lower_case() {
+            tokenizer = tokenizer.with_lower_case()?;
+        }
+        let prompt = config.prompt(&options.prompt)?;
+        let prompt_tokens = prompt_tokens(&tokenizer, &prompt)?;
+        let cut = cut || options.truncate;
+        Ok(Self { tokenizer, head, prompt, prompt_tokens, dims, positions, cut })
+    }
+
+    /// The number of dimensions of a vector.
+    #[must_use]
+    pub fn width(&self) -> usize {
+        self.dims.map_or(self.head.width(), |(dims, _)| dims)
+    }
+
+    /// Whether vectors have length 1, so that their dot product is the cosine.
+    #[must_use]
+    pub fn normalizes(&self) -> bool {
+        self.dims.map_or(self.head.normalizes(), |(dims, scaled)| {
+            scaled || (dims == self.head.width() && self.head.normalizes())
+        })
+    }
+
+    /// The modules after the transformer.
+    #[must_use]
+    pub fn head(&self) -> &SentenceHead {
+        &self.head
+    }
+
+    /// The text before each text; empty for none.
+    #[must_use]
+    pub fn prompt(&self) -> &str {
+        &self.prompt
+    }
+
+    /// The tokenizer, with the limit and the lowercase of the directory.
+    #[must_use]
+    pub fn tokenizer(&self) -> &Tokenizer {
+        &self.tokenizer
+    }
+
+    /// Writes the vector of a text with these hidden states, `[tokens, d_model]`.
+    fn vector(&self, hidden: &[f32], scratch: &mut [f32]) -> Result<Vec<f32>, EmbedError> {
+        let mut vector = vec![0.0; self.head.width()];
+        self.head.apply_after_prompt(hidden, self.prompt_tokens, scratch, &mut vector)?;
+        if let Some((dims, scaled)) = self.dims {
+            vector.truncate(dims);
+            if scaled {
+                scale_to_length_1(&mut vector);
+            }
+        }
+        Ok(vector)
+    }
+
+    /// Why a text is not run.
+    fn rejected(&self, one: &Encoded) -> Option<NotRun> {
+        let only_prompt = || {
+            let tokens = self.prompt_tokens;
+            let left_out = !self.head.includes_prompt() && tokens >= one.ids.len();
+            left_out.then_some(NotRun::OnlyPrompt { tokens })
+        };
+        rejected(one, self.positions, self.cut).or_else(only_prompt)
+    }
+}
+
+/// The tokens that a prompt takes at the start of a text: all of it alone, without the special token at its end.
+fn prompt_tokens(tokenizer: &Tokenizer, prompt: &str) -> Result<usize, EmbedError> {
+    if prompt.is_empty() {
+        return Ok(0);
+    }
+    let alone = tokenizer.encode(prompt, &Direction::default())?.ids;
+    // Special tokens have no text.
+    let special = alone.last().is_some_and(|&last| tokenizer.decode(&[last]).is_empty());
+    Ok(alone.len() - usize::from(special))
+}
+
+/// Divides by the Euclidean length, or by 1e-12 if the length is smaller.
+fn scale_to_length_1(vector: &mut [f32]) {
+    let squares = vector.iter().map(|&x| f64::from(x) * f64::from(x));
+    let length = squares.sum::<f64>().sqrt().max(1e-12);
+    vector.iter_mut().for_each(|x| *x = (f64::from(*x) / length) as f32);
+}
+
+/// The result of a text.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Embedding {
+    /// The vector, of [`EmbedderSetup::width`] numbers, or why there is none.
+    pub vector: Result<Vec<f32>, NotRun>,
+    /// The tokens of the whole text with its prompt, including special ones.
+    pub tokens: usize,
+    /// Whether the text was cut.
+    pub truncated: bool,
+}
+
+/// Computes a vector for each text from the hidden states of an encoder.
+pub struct Embedder<'m> {
+    model: ModelRef<'m>,
+    setup: EmbedderSetup,
+    run: Run<'m>,
+}
+
+impl<'m> Embedder<'m> {
+    /// Reads a published directory, with default options.
+    ///
+    /// # Errors
+    /// As [`EmbedderSetup::read`]; the tokenizer or the weights cannot be read.
+    pub fn open(directory: impl AsRef<Path>) -> Result<Embedder<'static>, EmbedError> {
+        let directory = directory.as_ref();
+        let tokenizer = Tokenizer::from_dir(directory)?;
+        // Check before gigabytes are read: does the model encode single texts?
+        tokenizer.encode("", &Direction::default())?;
+        let checkpoint = Checkpoint::open(directory)?;
+        let options = EmbedOptions::default();
+        let setup = EmbedderSetup::read(directory, tokenizer, &checkpoint, &options)?;
+        Ok(Embedder::new(Arc::new(Model::open(directory)?), setup))
+    }
+
+    /// An embedder of a loaded model. `model` is `&model` or an `Arc` of it, of the directory of `setup`.
+    #[must_use]
+    pub fn new(model: impl Into<ModelRef<'m>>, setup: EmbedderSetup) -> Self {
+        Self { model: model.into(), setup, run: Run::default() }
+    }
+
+    /// The most texts that are run at a time; 32 without this call. It changes no result.
+    pub fn set_slots(&mut self, slots: usize) {
+        self.run.slots = slots.max(1);
+    }
+
+    /// The threads that compute; without this call the calling thread. They change no result.
+    pub fn set_threads(&mut self, threads: Threads<'m>) {
+        self.run.threads = threads;
+    }
+
+    /// What the directory and the options define.
+    #[must_use]
+    pub fn setup(&self) -> &EmbedderSetup {
+        &self.setup
+    }
+
+    /// The vector of each text, in order. A blank text has that of its special tokens.
+    ///
+    /// # Errors
+    /// A text cannot be tokenized, or the model cannot run. A text that alone is not run is no error; see
+    /// [`Embedding::vector`].
+    pub fn embed(&self, texts: &[impl AsRef<str>]) -> Result<Vec<Embedding>, EmbedError> {
+        self.embed_with(texts, &mut || ())
+    }
+
+    /// As [`Embedder::embed`]; calls `each` after every text that was run.
+    ///
+    /// # Errors
+    /// As [`Embedder::embed`].
+    pub fn embed_with(
+        &self,
+        texts: &[impl AsRef<str>],
+        each: &mut dyn FnMut(),
+    ) -> Result<Vec<Embedding>, EmbedError> {
+        let setup = &self.setup;
+        let mut embeddings = Vec::with_capacity(texts.len());
+        let mut encoded: Vec<(usize, Encoded)> = Vec::new();
+        for (i, text) in texts.iter().enumerate() {
+            let text = [setup.prompt.as_str(), text.as_ref()].concat();
+            let one = setup.tokenizer.encode(&text, &Direction::default())?;
+            let vector = setup.rejected(&one).map_or(Ok(Vec::new()), Err);
+            let (tokens, truncated) = (one.tokens, one.truncated);
+            if vector.is_ok() {
+                encoded.push((i, one));
+            }
+            embeddings.push(Embedding { vector, tokens, truncated });
+        }
+        let run: Vec<&Encoded> = encoded.iter().map(|(_, one)| one).collect();
+        let mut scratch = vec![0.0; setup.head.scratch_floats()];
+        self.run.texts(&self.model, &run, &mut |number, hidden| {
+            embeddings[encoded[number].0].vector = Ok(setup.vector(hidden, &mut scratch)?);
+            each();
+            Ok(())
+        })?;
+        Ok(embeddings)
+    }
+}
+
+impl fmt::Debug for Embedder<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Embedder").field("setup", &self.setup).finish_non_exhaustive()
+    }
+}

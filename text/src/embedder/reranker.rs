@@ -1,0 +1,304 @@
+//! Scores of texts together with a query: cross-encoders.
+
+use super::encoder_batches::{Run, rejected};
+use super::prompts::{Prompt, SentenceTransformersConfig};
+use super::{EmbedError, NotRun};
+use crate::checkpoint_directory::{Settings, tokenizer_folder};
+use crate::encoding::Encoded;
+use crate::error::TextError;
+use crate::limits;
+use crate::tokenizer::Tokenizer;
+use core::cmp::Ordering;
+use core::fmt;
+use serde_json::Value;
+use simdformer::checkpoint::Checkpoint;
+use simdformer::config::Side;
+use simdformer::kernels::{Activation, reference};
+use simdformer::task_heads::{Classifier, TransformerSettings};
+use simdformer::{Model, ModelRef, Threads};
+use std::path::Path;
+use std::sync::Arc;
+
+/// How pairs are scored, beside what the directory defines.
+#[derive(Clone, Debug, Default)]
+pub struct RerankOptions {
+    /// The prompt before each query.
+    pub prompt: Prompt,
+    /// Give the output of the classifier, without the activation of the directory.
+    pub raw: bool,
+    /// Cut the longer text of a pair that is longer than the model reads.
+    pub truncate: bool,
+}
+
+/// What is applied to the output of a classifier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ScoreActivation {
+    /// Nothing.
+    Identity,
+    /// `1 / (1 + exp(-x))`.
+    Sigmoid,
+    /// The hyperbolic tangent.
+    Tanh,
+}
+
+impl ScoreActivation {
+    const ALL: [Self; 3] = [Self::Identity, Self::Sigmoid, Self::Tanh];
+
+    /// The name of PyTorch's class.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Identity => "Identity",
+            Self::Sigmoid => "Sigmoid",
+            Self::Tanh => "Tanh",
+        }
+    }
+
+    /// Computed in f64 and rounded once. The functions of the platform differ between platforms.
+    fn apply(self, x: f32) -> f32 {
+        let function = match self {
+            Self::Identity => return x,
+            Self::Sigmoid => Activation::Sigmoid,
+            Self::Tanh => Activation::Tanh,
+        };
+        reference::activation(function, f64::from(x)) as f32
+    }
+
+    /// The activation of a directory: that of `config_sentence_transformers.json`, or of `config.json` as
+    /// sentence-transformers 4 and 5 or older versions write it, or a sigmoid.
+    fn of(directory: &Path, settings: Option<&Settings>) -> Result<Self, TextError> {
+        if let Some(settings) = settings
+            && let Some(found) = settings.get("activation_fn")
+        {
+            return Self::parse(settings, "activation_fn", found);
+        }
+        let folder = tokenizer_folder(directory)?;
+        let Some(config) = Settings::read(&folder, "config.json", limits::CONFIG)? else {
+            return Ok(Self::Sigmoid);
+        };
+        let inner =
+            config.get("sentence_transformers").and_then(|inner| inner.get("activation_fn"));
+        if let Some(found) = inner.filter(|found| !found.is_null()) {
+            return Self::parse(&config, "sentence_transformers.activation_fn", found);
+        }
+        const OLD: &str = "sbert_ce_default_activation_function";
+        match config.get(OLD) {
+            Some(found) => Self::parse(&config, OLD, found),
+            None => Ok(Self::Sigmoid),
+        }
+    }
+
+    fn parse(settings: &Settings, key: &str, found: &Value) -> Result<Self, TextError> {
+        let class = found.as_str().and_then(|path| path.strip_prefix("torch."));
+        let class = class.and_then(|path| path.rsplit('.').next());
+        let known = Self::ALL.into_iter().find(|activation| Some(activation.name()) == class);
+        let expected = "Identity, Sigmoid or Tanh of torch.nn, or raw scores";
+        known.ok_or_else(|| settings.wrong(key, expected, found))
+    }
+}
+
+/// Everything of a [`Reranker`] but the weights of the transformer. It is small, so all errors of a directory's
+/// settings occur before the weights are read.
+#[derive(Debug)]
+pub struct RerankerSetup {
+    tokenizer: Tokenizer,
+    head: Classifier,
+    prompt: String,
+    activation: ScoreActivation,
+    positions: Option<usize>,
+    truncate: bool,
+}
+
+impl RerankerSetup {
+    /// Reads the classifier and the settings of `directory`. `tokenizer` and `checkpoint` are those of the same
+    /// directory.
+    ///
+    /// # Errors
+    /// The model has no classifier, or one of several scores; a file of settings is invalid, or asks for something that
+    /// is not supported, for example another activation; the directory does not have the prompt.
+    pub fn read(
+        directory: impl AsRef<Path>,
+        tokenizer: Tokenizer,
+        checkpoint: &Checkpoint<'_>,
+        options: &RerankOptions,
+    ) -> Result<Self, EmbedError> {
+        let directory = directory.as_ref();
+        let head = Classifier::read(checkpoint)?.ok_or(EmbedError::NoClassifier)?;
+        if head.labels() != 1 {
+            return Err(EmbedError::Labels { found: head.labels() });
+        }
+        let transformer = TransformerSettings::of_classifier(directory)?;
+        let config = SentenceTransformersConfig::read(directory)?;
+        let activation = if options.raw {
+            ScoreActivation::Identity
+        } else {
+            ScoreActivation::of(directory, config.settings.as_ref())?
+        };
+        let positions = checkpoint.config().max_positions(Side::Encoder);
+        let limits = [tokenizer.max_tokens(), transformer.max_tokens(), positions];
+        let mut tokenizer = tokenizer.with_max_tokens(limits.into_iter().flatten().min());
+        if transformer.lower_case() {
+            tokenizer = tokenizer.with_lower_case()?;
+        }
+        let (prompt, truncate) = (config.prompt(&options.prompt)?, options.truncate);
+        Ok(Self { tokenizer, head, prompt, activation, positions, truncate })
+    }
+
+    /// What is applied to the output of the classifier.
+    #[must_use]
+    pub fn activation(&self) -> ScoreActivation {
+        self.activation
+    }
+
+    /// The text before each query; empty for none.
+    #[must_use]
+    pub fn prompt(&self) -> &str {
+        &self.prompt
+    }
+
+    /// The tokenizer, with the limit and the lowercase of the directory.
+    #[must_use]
+    pub fn tokenizer(&self) -> &Tokenizer {
+        &self.tokenizer
+    }
+}
+
+/// How well a text answers a query.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Score {
+    /// The output of the classifier.
+    pub raw: f32,
+    /// The same after the activation.
+    pub value: f32,
+}
+
+impl Score {
+    /// The order in which scores are listed: the best first, NaN last. It is that of the raw scores, which differ where
+    /// a sigmoid has rounded both to 1.
+    #[must_use]
+    pub fn best_first(&self, other: &Self) -> Ordering {
+        let rank = |score: f32| if score.is_nan() { f32::NEG_INFINITY } else { score };
+        rank(other.raw).total_cmp(&rank(self.raw))
+    }
+}
+
+/// The result of a query with a text.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PairScore {
+    /// The score, or why there is none.
+    pub score: Result<Score, NotRun>,
+    /// The tokens of both texts, including special ones.
+    pub tokens: usize,
+    /// Whether the longer text was cut.
+    pub truncated: bool,
+}
+
+/// Scores texts together with a query.
+///
+/// ```no_run
+/// use simdformer_text::embedder::Reranker;
+///
+/// let reranker = Reranker::open("ms-marco-MiniLM-L6-v2")?;
+/// let texts = ["3.5 million people", "Berlin is a city"];
+/// for (text, pair) in texts.iter().zip(reranker.score("how many people live in Berlin?", &texts)?) {
+///     println!("{:?} {text}", pair.score);
+/// }
+/// # Ok::<(), simdformer_text::embedder::EmbedError>(())
+/// ```
+pub struct Reranker<'m> {
+    model: ModelRef<'m>,
+    setup: RerankerSetup,
+    run: Run<'m>,
+}
+
+impl<'m> Reranker<'m> {
+    /// Reads a published directory, with default options.
+    ///
+    /// # Errors
+    /// As [`RerankerSetup::read`]; the tokenizer encodes single texts only; the tokenizer or the weights cannot be read.
+    pub fn open(directory: impl AsRef<Path>) -> Result<Reranker<'static>, EmbedError> {
+        let directory = directory.as_ref();
+        let tokenizer = Tokenizer::from_dir(directory)?;
+        // Check before gigabytes are read: does the model encode pairs?
+        tokenizer.encode_pair("", "")?;
+        let checkpoint = Checkpoint::open(directory)?;
+        let options = RerankOptions::default();
+        let setup = RerankerSetup::read(directory, tokenizer, &checkpoint, &options)?;
+        Ok(Reranker::new(Arc::new(Model::open(directory)?), setup))
+    }
+
+    /// A reranker of a loaded model. `model` is `&model` or an `Arc` of it, of the directory of `setup`.
+    #[must_use]
+    pub fn new(model: impl Into<ModelRef<'m>>, setup: RerankerSetup) -> Self {
+        Self { model: model.into(), setup, run: Run::default() }
+    }
+
+    /// The most pairs that are run at a time; 32 without this call. It changes no result.
+    pub fn set_slots(&mut self, slots: usize) {
+        self.run.slots = slots.max(1);
+    }
+
+    /// The threads that compute; without this call the calling thread. They change no result.
+    pub fn set_threads(&mut self, threads: Threads<'m>) {
+        self.run.threads = threads;
+    }
+
+    /// What the directory and the options define.
+    #[must_use]
+    pub fn setup(&self) -> &RerankerSetup {
+        &self.setup
+    }
+
+    /// The score of each text, in the order of the texts. Blank texts and a blank query are scored, too.
+    ///
+    /// # Errors
+    /// A text cannot be tokenized, or the model cannot run. A pair that alone is not run is no error; see
+    /// [`PairScore::score`].
+    pub fn score(
+        &self,
+        query: &str,
+        texts: &[impl AsRef<str>],
+    ) -> Result<Vec<PairScore>, EmbedError> {
+        self.score_with(query, texts, &mut || ())
+    }
+
+    /// As [`Reranker::score`]; calls `each` after every pair that was run.
+    ///
+    /// # Errors
+    /// As [`Reranker::score`].
+    pub fn score_with(
+        &self,
+        query: &str,
+        texts: &[impl AsRef<str>],
+        each: &mut dyn FnMut(),
+    ) -> Result<Vec<PairScore>, EmbedError> {
+        let setup = &self.setup;
+        let query = [setup.prompt.as_str(), query].concat();
+        let mut pairs = Vec::with_capacity(texts.len());
+        let mut encoded: Vec<(usize, Encoded)> = Vec::new();
+        for (i, text) in texts.iter().enumerate() {
+            let one = setup.tokenizer.encode_pair(&query, text.as_ref())?;
+            let rejected = rejected(&one, setup.positions, setup.truncate);
+            let score = rejected.map_or(Ok(Score { raw: f32::NAN, value: f32::NAN }), Err);
+            let (tokens, truncated) = (one.tokens, one.truncated);
+            if score.is_ok() {
+                encoded.push((i, one));
+            }
+            pairs.push(PairScore { score, tokens, truncated });
+        }
+        let run: Vec<&Encoded> = encoded.iter().map(|(_, one)| one).collect();
+        self.run.texts(&self.model, &run, &mut |number, hidden| {
+            let raw = setup.head.scores(hidden)?.first().copied().unwrap_or(f32::NAN);
+            pairs[encoded[number].0].score = Ok(Score { raw, value: setup.activation.apply(raw) });
+            each();
+            Ok(())
+        })?;
+        Ok(pairs)
+    }
+}
+
+impl fmt::Debug for Reranker<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reranker").field("setup", &self.setup).finish_non_exhaustive()
+    }
+}
