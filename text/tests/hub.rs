@@ -397,3 +397,26 @@ fn a_cache_without_a_list_of_files_is_used_offline() {
     let output = place.get(&[("HF_HUB_OFFLINE", "1")]);
     assert_eq!(output.status.code(), Some(1), "{}", out(&output));
 }
+
+#[test]
+fn no_other_module_has_code_for_the_network() {
+    let text = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut folders: Vec<PathBuf> =
+        ["src", "../src", "../kernels/src"].iter().map(|folder| text.join(folder)).collect();
+    let mut files = 0;
+    while let Some(folder) = folders.pop() {
+        for name in names(&folder) {
+            let path = folder.join(&name);
+            if path.is_dir() && name != "hub" {
+                folders.push(path);
+            } else if name.ends_with(".rs") {
+                let code = fs::read_to_string(&path).unwrap();
+                let found =
+                    ["ureq", "std::net", "TcpStream"].iter().find(|&&word| code.contains(word));
+                assert_eq!(found, None, "{}", path.display());
+                files += 1;
+            }
+        }
+    }
+    assert!(files > 300, "{files} files");
+}
