@@ -262,6 +262,7 @@ fn marks_of_markdown() {
     assert_eq!(of("see [docs][] now\n\n[docs]: u\n"), ["see ⟨[⟩docs⟨][docs]⟩ now"]);
     // Also where the link is the whole segment: else the label would be lost.
     assert_eq!(of("[docs]\n\n[docs]: u\n"), ["⟨[⟩docs⟨][docs]⟩"]);
+    assert_eq!(of("[docs][d]\n\n[d]: u\n"), ["⟨[⟩docs⟨][d]⟩"]);
     assert_eq!(of("**all of it**\n"), ["all of it"]);
     assert_eq!(
         of("an ![alt](i.png) image[^1] <http://e.org>\n\n[^1]: n\n"),

@@ -242,7 +242,11 @@ impl Reader<'_, '_, '_> {
         let raw = self.source.get(range.clone()).unwrap_or("");
         let mut end = range.end;
         let label = match link_type {
-            LinkType::Inline | LinkType::Reference | LinkType::ReferenceUnknown => None,
+            LinkType::Inline => None,
+            LinkType::Reference | LinkType::ReferenceUnknown => {
+                // As it stands; so the whole of a segment is the same mark before and after a change.
+                raw.rfind("][").map(|at| &raw[at + 1..])
+            }
             LinkType::Collapsed | LinkType::CollapsedUnknown => {
                 // The brackets that follow are not in the range.
                 if self.source[range.end..].starts_with("[]") {

@@ -39,7 +39,7 @@
 //!   `[new text][label]`.
 //! - Subtitles: on at most as many lines as before, of similar lengths.
 //!
-//! Lines of a plain paragraph are wrapped if the first word of each would not have fit at the end of the line before. So a
+//! Lines of a plain paragraph are wrapped if the first word of most would not have fit at the end of the line before. So a
 //! file with one sentence per line, verse or an address keeps its lines.
 //!
 //! Everything takes time and memory proportional to the text, whatever it contains.

@@ -33,7 +33,8 @@ pub(super) fn parse(source: &str, start: usize, places: &mut Places) {
         lines(source, start).into_iter().map(|range| read(source, range)).collect();
     let mut inline = Inline::new(source);
     for block in lines.split(|line| line.text.is_empty()) {
-        for paragraph in paragraphs(source, block) {
+        let width = width(source, block);
+        for paragraph in paragraphs(source, block, width) {
             let lines = &block[paragraph];
             let [first, rest @ ..] = lines else { continue };
             if first.cells {
@@ -48,10 +49,9 @@ pub(super) fn parse(source: &str, start: usize, places: &mut Places) {
                 end = line.text.end;
             }
             let writing = match rest.first() {
-                Some(second) => Writing::Plain {
-                    width: lines.iter().map(|line| line.width).max(),
-                    prefix: second.begin..second.text.start,
-                },
+                Some(second) => {
+                    Writing::Plain { width: Some(width), prefix: second.begin..second.text.start }
+                }
                 None => Writing::Plain { width: None, prefix: 0..0 },
             };
             if let Some((range, segment)) = inline.finish() {
@@ -61,8 +61,8 @@ pub(super) fn parse(source: &str, start: usize, places: &mut Places) {
     }
 }
 
-/// Whether lines, each but the first after `prefix`, are read as one paragraph.
-pub(super) fn is_one_paragraph(text: &str, prefix: &str) -> bool {
+/// Whether lines, each but the first after `prefix`, are read as one paragraph among others of this width.
+pub(super) fn is_one_paragraph(text: &str, prefix: &str, width: usize) -> bool {
     if !text.contains('\n') {
         return true;
     }
@@ -72,7 +72,7 @@ pub(super) fn is_one_paragraph(text: &str, prefix: &str) -> bool {
     }
     let lines: Vec<Line> =
         lines(&source, 0).into_iter().map(|range| read(&source, range)).collect();
-    paragraphs(&source, &lines).len() == 1
+    paragraphs(&source, &lines, width).len() == 1
 }
 
 /// The cells of a line, each a segment.
@@ -140,16 +140,18 @@ fn marker(text: &str) -> usize {
     if after.len() == rest.len() || after.is_empty() { 0 } else { text.len() - after.len() }
 }
 
-/// Divides lines without an empty one among them into paragraphs.
-fn paragraphs(source: &str, lines: &[Line]) -> Vec<Range<usize>> {
+/// Columns of the widest line. A long address alone on its line says nothing about the width.
+fn width(source: &str, lines: &[Line]) -> usize {
+    let words = lines.iter().filter(|line| {
+        let text = &source[line.text.clone()];
+        text.contains(' ') || text.starts_with(is_wide)
+    });
+    words.map(|line| line.width).max().unwrap_or(0)
+}
+
+/// Divides lines without an empty one among them into paragraphs. `width` is that of the widest line.
+fn paragraphs(source: &str, lines: &[Line], width: usize) -> Vec<Range<usize>> {
     let text = |line: &Line| &source[line.text.clone()];
-    let width = lines
-        .iter()
-        // A long address alone on its line says nothing about the width.
-        .filter(|line| text(line).contains(' ') || text(line).starts_with(is_wide))
-        .map(|line| line.width)
-        .max()
-        .unwrap_or(0);
     let mut paragraphs = Vec::new();
     let mut begin = 0;
     while begin < lines.len() {
@@ -162,17 +164,25 @@ fn paragraphs(source: &str, lines: &[Line]) -> Vec<Range<usize>> {
             .windows(2)
             .map(|pair| pair[0].width + 1 + first_word(text(&pair[1])) > width)
             .collect();
-        let all_full = run.len() >= 3 && full.iter().all(|&full| full);
-        let verse =
-            run.len() >= 4 && run.iter().all(|line| starts_in(text(line), char::is_uppercase));
+        let wrapped = full.iter().filter(|&&full| full).count();
+        let prose = run.len() >= 3 && wrapped * 5 >= full.len() * 4;
+        let verse = wrapped < full.len()
+            && run.len() >= 4
+            && run.iter().all(|line| starts_in(text(line), char::is_uppercase));
         let mut from = begin;
-        for (index, &full) in full.iter().enumerate() {
-            let (line, next) = (text(&run[index]), text(&run[index + 1]));
-            let lower = starts_in(next, char::is_lowercase);
-            let sentence = ends_sentence(line) && !lower;
-            let certain = lower || run.len() > 2 || run[index].width >= WIDE;
-            let joined = full && width >= NARROWEST && !verse && certain && (all_full || !sentence);
-            if !joined {
+        for (index, &is_full) in full.iter().enumerate() {
+            let line = &run[index];
+            let lower = starts_in(text(&run[index + 1]), char::is_lowercase);
+            let ends = ends_sentence(text(line));
+            let joined = if is_full {
+                let certain = lower || run.len() > 2 || line.width >= WIDE;
+                certain && (lower || prose || !ends)
+            } else {
+                // A line that was edited after it was wrapped, in the middle of a sentence.
+                let near = |part: usize| line.width * 4 >= width * part;
+                !ends && (lower && near(2) && wrapped * 2 >= full.len() || prose && near(3))
+            };
+            if !joined || width < NARROWEST || verse {
                 paragraphs.push(from..begin + index + 1);
                 from = begin + index + 1;
             }

@@ -10,7 +10,7 @@ use std::ops::Range;
 /// How a changed segment is written at its place.
 #[derive(Clone, Debug)]
 pub(super) enum Writing {
-    /// `width`: columns of the widest line, with its prefix, if there were several lines; then `prefix` is what the second
+    /// `width`: columns of the widest line nearby, with its prefix, if there were several lines; then `prefix` is what the second
     /// line has before its text.
     Plain {
         width: Option<usize>,
@@ -58,10 +58,11 @@ pub(super) fn write(
     let text: &str = &text.replace(['\n', '\r'], " ");
     match writing {
         Writing::Plain { width: Some(width), .. } => {
-            let width = width.saturating_sub(super::wrap::columns(prefix));
-            let lines = wrap::to_width(text, marks, width);
-            let lines =
-                if plain::is_one_paragraph(&lines, prefix) { lines } else { text.to_string() };
+            let inside = width.saturating_sub(wrap::columns(prefix));
+            let mut lines = wrap::to_width(text, marks, inside);
+            if !plain::is_one_paragraph(&lines, prefix, *width) {
+                lines = text.to_string();
+            }
             for piece in pieces(&lines, marks)? {
                 broken(piece.as_str(), newline, prefix, out);
             }
