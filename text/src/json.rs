@@ -87,15 +87,17 @@ impl Json {
         done.map(|_| ()).map_err(|error| TextError::Text { reason: error.to_string() })
     }
 
-    /// Encodes a text with the special tokens of the file.
+    /// Encodes a text with the special tokens of the file, and appends the bytes of each token to `spans`: none of a special
+    /// token that the file adds.
     pub(crate) fn encode_whole(
         &self,
         text: &str,
         most: Option<usize>,
         (prefix, forced_bos): (Vec<u32>, Option<u32>),
+        spans: Option<&mut Vec<Range<usize>>>,
     ) -> Result<Encoded, TextError> {
         let wrong = |error: tokenizers::Error| TextError::Text { reason: error.to_string() };
-        let mut encoding = self.segment(text).map_err(wrong)?;
+        let mut encoding = self.segment(text, spans.is_some()).map_err(wrong)?;
         let added = self.tokenizer.get_post_processor().map_or(0, |p| p.added_tokens(false));
         let blank = encoding.is_empty();
         let tokens = encoding.len() + added;
@@ -103,7 +105,15 @@ impl Json {
         if let Some(most) = most.filter(|_| truncated) {
             encoding.truncate(most.saturating_sub(added), 0, TruncationDirection::Right);
         }
+        // The processor of RoBERTa trims the offsets each time it runs.
+        let mut offsets = encoding.get_offsets().to_vec().into_iter();
         let encoding = self.tokenizer.post_process(encoding, None, true).map_err(wrong)?;
+        if let Some(spans) = spans {
+            // A special token that the file adds has no place in the text.
+            let added = encoding.get_special_tokens_mask().iter().map(|&added| added == 1);
+            let mut place = |added| if added { None } else { offsets.next() };
+            spans.extend(added.map(|added| place(added).map_or(0..0, |(start, end)| start..end)));
+        }
         let ids = encoding.get_ids().to_vec();
         let types = self.types(&encoding);
         Ok(Encoded { ids, types, prefix, forced_bos, truncated, tokens, blank })
@@ -117,7 +127,7 @@ impl Json {
         prefix: Vec<u32>,
     ) -> Result<Encoded, TextError> {
         let wrong = |error: tokenizers::Error| TextError::Text { reason: error.to_string() };
-        let [first, second] = texts.map(|text| self.segment(text));
+        let [first, second] = texts.map(|text| self.segment(text, false));
         let (mut first, mut second) = (first.map_err(wrong)?, second.map_err(wrong)?);
         let added = self.tokenizer.get_post_processor().map_or(0, |p| p.added_tokens(true));
         let blank = first.is_empty() && second.is_empty();
@@ -145,30 +155,24 @@ impl Json {
         }
     }
 
-    /// Appends the ids of a text, without special tokens around it.
-    pub(crate) fn encode(&self, text: &str, ids: &mut Vec<u32>) -> Result<(), TextError> {
-        let encoding = self.segment(text);
+    /// Appends the ids of a text, without special tokens around it, and the bytes of each to `spans`.
+    pub(crate) fn encode(
+        &self,
+        text: &str,
+        ids: &mut Vec<u32>,
+        spans: Option<&mut Vec<Range<usize>>>,
+    ) -> Result<(), TextError> {
+        let encoding = self.segment(text, spans.is_some());
         let encoding = encoding.map_err(|error| TextError::Text { reason: error.to_string() })?;
         ids.extend_from_slice(encoding.get_ids());
+        if let Some(spans) = spans {
+            spans.extend(encoding.get_offsets().iter().map(|&(start, end)| start..end));
+        }
         Ok(())
     }
 
-    /// The bytes of `text` for each token; empty for the special tokens of the file's template.
-    pub(crate) fn spans(&self, text: &str) -> Result<Vec<Range<usize>>, TextError> {
-        let wrong = |error: tokenizers::Error| TextError::Text { reason: error.to_string() };
-        let mut encoding = self.segment_with(text, OffsetType::Byte).map_err(wrong)?;
-        if self.has_template(self.family) {
-            encoding = self.tokenizer.post_process(encoding, None, true).map_err(wrong)?;
-        }
-        Ok(encoding.get_offsets().iter().map(|&(start, end)| start..end).collect())
-    }
-
     /// The tokens of a text, by the steps of the crate's `encode_fast`, which drops the errors of normalizers.
-    fn segment(&self, text: &str) -> tokenizers::Result<Encoding> {
-        self.segment_with(text, OffsetType::None)
-    }
-
-    fn segment_with(&self, text: &str, offsets: OffsetType) -> tokenizers::Result<Encoding> {
+    fn segment(&self, text: &str, offsets: bool) -> tokenizers::Result<Encoding> {
         let limited = self.tokenizer.get_normalizer().map(LimitedNormalizer::new);
         let added = self.tokenizer.get_added_vocabulary();
         let mut parts = added.extract_and_normalize(limited.as_ref(), text);
@@ -177,6 +181,7 @@ impl Json {
             pre_tokenizer.pre_tokenize(&mut parts)?;
         }
         self.tokenizer.get_model().tokenize_in_pretokenized(&mut parts, None)?;
+        let offsets = if offsets { OffsetType::Byte } else { OffsetType::None };
         let encoding = parts.into_encoding(None, 0, offsets)?;
         self.tokenizer.post_process(encoding, None, false)
     }

@@ -6,6 +6,7 @@ use crate::limits;
 use crate::special_tokens::{Part, Special, Specials};
 use crate::spm::{self, SentencePiece};
 use std::collections::HashMap;
+use std::ops::Range;
 
 /// One or two SentencePiece models, and the vocabulary of the model.
 #[derive(Debug)]
@@ -126,31 +127,25 @@ impl Pieces {
         self.lower_case = true;
     }
 
-    /// Appends the ids of `text`, without the special tokens of the family.
+    /// Appends the ids of `text`, without the special tokens of the family, and to `spans` the bytes of each in `text`.
     pub(crate) fn encode(
         &self,
         text: &str,
         target: bool,
         ids: &mut Vec<u32>,
-    ) -> Result<(), TextError> {
-        self.encode_each(text, target, &mut |id, _| ids.push(id))
-    }
-
-    /// Calls `on_id` with each id of `text` and the bytes of the normalized text that it stands for; none for a special
-    /// token.
-    pub(crate) fn encode_each(
-        &self,
-        text: &str,
-        target: bool,
-        on_id: &mut dyn FnMut(u32, &[u8]),
+        mut spans: Option<&mut Vec<Range<usize>>>,
     ) -> Result<(), TextError> {
         let side = if target { &self.target } else { &self.source };
         let Some(model) = self.models.get(side.model) else { return Ok(()) };
-        self.specials.split(text, |part| {
+        self.specials.split(text, |place, part| {
             let lowered: String;
+            let first = spans.as_deref().map_or(0, Vec::len);
             let mut text = match part {
                 Part::Token(id) => {
-                    on_id(id, &[]);
+                    ids.push(id);
+                    if let Some(spans) = spans.as_deref_mut() {
+                        spans.push(place);
+                    }
                     return Ok(());
                 }
                 Part::Text(text) if self.lower_case => {
@@ -160,15 +155,20 @@ impl Pieces {
                 }
                 Part::Text(text) => text,
             };
+            let mut start = place.start;
             if self.codes
                 && text.starts_with(">>")
                 && let Some(end) = text.find("<<")
             {
                 let (code, rest) = text.split_at(end + 2);
-                on_id(side.by_text.get(code).copied().unwrap_or(side.unknown), code.as_bytes());
+                ids.push(side.by_text.get(code).copied().unwrap_or(side.unknown));
+                if let Some(spans) = spans.as_deref_mut() {
+                    spans.push(start..start + code.len());
+                }
                 text = rest;
+                start += code.len();
             }
-            let mut each = |surface: &[u8], piece: u32| {
+            let id = |surface: &[u8], piece: u32| {
                 let id = if piece == model.unknown() {
                     // The other side's model may have the piece, because both sides share the vocabulary.
                     let known =
@@ -177,9 +177,20 @@ impl Pieces {
                 } else {
                     side.ids.get(piece as usize).copied()
                 };
-                on_id(id.unwrap_or(side.unknown), surface);
+                id.unwrap_or(side.unknown)
             };
-            let done = model.segment(text, &mut each);
+            let done = match spans.as_deref_mut() {
+                None => model.segment(text, &mut |surface, piece| ids.push(id(surface, piece))),
+                Some(spans) => model.segment_with_spans(text, &mut |surface, piece, span| {
+                    ids.push(id(surface, piece));
+                    spans.push(start + span.start..start + span.end);
+                }),
+            };
+            if let (true, Some(spans), Part::Text(whole)) =
+                (self.lower_case, spans.as_deref_mut(), part)
+            {
+                of_lower_case(whole, place.start, &mut spans[first..]);
+            }
             done.map_err(|error| TextError::Text { reason: error.to_string() })
         })
     }
@@ -209,5 +220,22 @@ impl Pieces {
         };
         let shifted = || piece(side.ids.iter().position(|&known| known == id)? as u32);
         self.specials.text(id).map(str::to_owned).or_else(listed).or_else(shifted)
+    }
+}
+
+/// Converts places in the lower case of `text` to places in `text`; both begin at `start`.
+fn of_lower_case(text: &str, start: usize, spans: &mut [Range<usize>]) {
+    // For each byte of the lower case, the character that it is of.
+    let mut characters: Vec<Range<usize>> = Vec::with_capacity(text.len());
+    for (at, letter) in text.char_indices() {
+        let len = letter.to_lowercase().map(char::len_utf8).sum();
+        characters.extend(std::iter::repeat_n(at..at + letter.len_utf8(), len));
+    }
+    let end = text.len();
+    for span in spans {
+        let character = |at: usize| characters.get(at).cloned().unwrap_or(end..end);
+        let from = character(span.start - start).start;
+        let last = if span.start == span.end { from } else { character(span.end - start - 1).end };
+        *span = start + from..start + last;
     }
 }

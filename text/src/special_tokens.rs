@@ -1,6 +1,7 @@
 //! Special tokens, which are matched in the text before segmentation.
 
 use crate::trie::Trie;
+use std::ops::Range;
 
 /// A token that is matched wherever its text occurs.
 #[derive(Clone, Debug)]
@@ -19,6 +20,7 @@ pub(crate) struct Specials {
 }
 
 /// A part of a text.
+#[derive(Clone, Copy)]
 pub(crate) enum Part<'t> {
     Text(&'t str),
     Token(u32),
@@ -42,11 +44,11 @@ impl Specials {
         self.tokens.iter().find(|token| token.id == id).map(|token| token.text.as_str())
     }
 
-    /// Calls `each` with the parts of `text` in order; text parts are not empty.
+    /// Calls `each` with the parts of `text` in order and their bytes; text parts are not empty.
     pub(crate) fn split<'t, E>(
         &self,
         text: &'t str,
-        mut each: impl FnMut(Part<'t>) -> Result<(), E>,
+        mut each: impl FnMut(Range<usize>, Part<'t>) -> Result<(), E>,
     ) -> Result<(), E> {
         let bytes = text.as_bytes();
         let (mut from, mut at) = (0, 0);
@@ -63,15 +65,15 @@ impl Specials {
                     before = before.trim_end();
                 }
                 if !before.is_empty() {
-                    each(Part::Text(before))?;
+                    each(from..from + before.len(), Part::Text(before))?;
                 }
-                each(Part::Token(token.id))?;
+                each(at..at + len, Part::Token(token.id))?;
             }
             at += len;
             from = at;
         }
         match text.get(from..) {
-            Some(rest) if !rest.is_empty() => each(Part::Text(rest)),
+            Some(rest) if !rest.is_empty() => each(from..bytes.len(), Part::Text(rest)),
             _ => Ok(()),
         }
     }

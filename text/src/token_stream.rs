@@ -71,6 +71,15 @@ impl<'t> DecodeStream<'t> {
         &self.emitted
     }
 
+    /// Whether bytes are held back that do not form a character yet.
+    pub(crate) fn holds_bytes(&self) -> bool {
+        #[cfg(feature = "json")]
+        if !self.state.bytes.is_empty() {
+            return true;
+        }
+        self.state.spm.holds_bytes()
+    }
+
     fn say(&mut self) -> Option<&str> {
         self.emitted.clear();
         if self.trims {

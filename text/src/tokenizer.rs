@@ -6,10 +6,13 @@ use crate::encoding::Encoded;
 use crate::error::TextError;
 use crate::languages::{Direction, Language};
 use crate::suggest_language;
+use crate::token_spans::{decode_with_spans, in_order};
 use crate::token_stream::DecodeStream;
+#[cfg(feature = "json")]
 use crate::tokenizer_backend::Engine;
 use crate::truncate_pair::longest_first;
 use crate::vocabulary_files::{self, Parts};
+use std::ops::Range;
 use std::path::Path;
 
 /// Encodes text to the ids that a model was trained on, and decodes ids to text.
@@ -147,21 +150,67 @@ impl Tokenizer {
     /// The model does not have the language (the error lists the most similar ones), requires a language, or has no
     /// languages. [`TextError::Text`] if the file's normalizers produce more than 32 bytes for each byte of the text.
     pub fn encode(&self, text: &str, direction: &Direction<'_>) -> Result<Encoded, TextError> {
+        self.encode_into(text, direction, None)
+    }
+
+    /// [`encode`](Self::encode), with the bytes of `text` of each id, for an alignment.
+    ///
+    /// Starts and ends do not decrease. A span is the characters that became the token, without white space at its ends;
+    /// normalization may have replaced or dropped some of them. Tokens that are bytes of one character share it. The span
+    /// of a special token around the text, and of one that is white space, is empty.
+    ///
+    /// ```
+    /// # use simdformer_text::{Direction, Tokenizer};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/doc");
+    /// let tokenizer = Tokenizer::from_dir(directory)?;
+    /// let text = "attention is all";
+    /// let (encoded, spans) = tokenizer.encode_with_spans(text, &Direction::default())?;
+    /// assert_eq!(encoded.ids.len(), spans.len());
+    /// let parts: Vec<&str> = spans.into_iter().map(|span| &text[span]).collect();
+    /// assert_eq!(parts.concat(), "attentionisall");
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`encode`](Self::encode).
+    pub fn encode_with_spans(
+        &self,
+        text: &str,
+        direction: &Direction<'_>,
+    ) -> Result<(Encoded, Vec<Range<usize>>), TextError> {
+        let mut spans = Vec::new();
+        let encoded = self.encode_into(text, direction, Some(&mut spans))?;
+        in_order(text, &mut spans);
+        Ok((encoded, spans))
+    }
+
+    fn encode_into(
+        &self,
+        text: &str,
+        direction: &Direction<'_>,
+        mut spans: Option<&mut Vec<Range<usize>>>,
+    ) -> Result<Encoded, TextError> {
         let prompt = self.prompt(direction)?;
         let mut content = Vec::new();
         #[cfg(feature = "json")]
         if let Engine::Json(json) = &self.parts.engine
             && json.has_template(self.parts.family)
         {
-            return json.encode_whole(text, self.max_tokens, prompt.decoder);
+            return json.encode_whole(text, self.max_tokens, prompt.decoder, spans);
         }
-        self.parts.engine.encode(text, false, &mut content)?;
+        self.parts.engine.encode(text, false, &mut content, spans.as_deref_mut())?;
         let blank = content.is_empty();
         let around = prompt.before.iter().chain(&prompt.after).count();
         let tokens = content.len() + around;
         let truncated = self.max_tokens.is_some_and(|most| tokens > most);
         if let Some(most) = self.max_tokens {
             content.truncate(most.saturating_sub(around));
+        }
+        if let Some(spans) = spans {
+            spans.truncate(content.len());
+            spans.splice(0..0, prompt.before.iter().map(|_| 0..0));
+            spans.extend(prompt.after.iter().map(|_| 0..0));
         }
         let ids = [prompt.before, content, prompt.after].concat();
         let (prefix, forced_bos) = prompt.decoder;
@@ -197,8 +246,8 @@ impl Tokenizer {
             return json.encode_pair([first, second], self.max_tokens, prefix);
         }
         let (mut a, mut b) = (Vec::new(), Vec::new());
-        self.parts.engine.encode(first, false, &mut a)?;
-        self.parts.engine.encode(second, false, &mut b)?;
+        self.parts.engine.encode(first, false, &mut a, None)?;
+        self.parts.engine.encode(second, false, &mut b, None)?;
         let begin: Vec<u32> = self.parts.begin.into_iter().collect();
         let end: Vec<u32> = self.parts.end.into_iter().collect();
         let (blank, around) = (a.is_empty() && b.is_empty(), begin.len() + 3 * end.len());
@@ -219,7 +268,7 @@ impl Tokenizer {
     /// [`TextError::Text`] if the text cannot be segmented.
     pub fn encode_target(&self, text: &str) -> Result<Vec<u32>, TextError> {
         let mut ids = Vec::new();
-        self.parts.engine.encode(text, true, &mut ids)?;
+        self.parts.engine.encode(text, true, &mut ids, None)?;
         Ok(ids)
     }
 
@@ -236,6 +285,29 @@ impl Tokenizer {
         text
     }
 
+    /// [`decode`](Self::decode), with the bytes of the text of each id, for an alignment.
+    ///
+    /// Starts and ends do not decrease. A span is without white space at its ends. Tokens that are bytes of one character
+    /// share it; the span of a token without text is empty. If a `tokenizer.json` has a decoder that determines the text
+    /// only after all tokens, all spans are empty; those of translation models have none.
+    ///
+    /// ```
+    /// # use simdformer_text::{Direction, Tokenizer};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/doc");
+    /// let tokenizer = Tokenizer::from_dir(directory)?;
+    /// let ids = tokenizer.encode("attention is all", &Direction::default())?.ids;
+    /// let (text, spans) = tokenizer.decode_with_spans(&ids);
+    /// assert_eq!(text, "attention is all");
+    /// let parts: Vec<&str> = spans.into_iter().map(|span| &text[span]).collect();
+    /// assert_eq!(parts.concat(), "attentionisall");
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn decode_with_spans(&self, ids: &[u32]) -> (String, Vec<Range<usize>>) {
+        decode_with_spans(self.stream(), ids)
+    }
+
     /// The token `id` as the vocabulary of the target writes it, special tokens included: `▁the`, `</s>`. `▁`, `Ġ` and
     /// the like are spaces. `None` for an id outside the vocabulary.
     #[must_use]
@@ -249,21 +321,6 @@ impl Tokenizer {
         // transformers strips spaces for these families only.
         let trims = matches!(self.parts.family, Family::Marian | Family::M2m100);
         DecodeStream::new(&self.parts.engine, trims)
-    }
-
-    pub(crate) fn engine(&self) -> &Engine {
-        &self.parts.engine
-    }
-
-    /// The number of special tokens before the text; 0 if the file's template places them, with the spans.
-    pub(crate) fn tokens_before(&self, direction: &Direction<'_>) -> Result<usize, TextError> {
-        #[cfg(feature = "json")]
-        if let Engine::Json(json) = &self.parts.engine
-            && json.has_template(self.parts.family)
-        {
-            return Ok(0);
-        }
-        Ok(self.prompt(direction)?.before.len())
     }
 
     /// The tokens around a text and at the start of the decoder.

@@ -5,6 +5,7 @@ use crate::incremental_decoder::State;
 #[cfg(feature = "json")]
 use crate::json::Json;
 use crate::sentencepiece_ids::Pieces;
+use std::ops::Range;
 
 #[derive(Debug)]
 pub(crate) enum Engine {
@@ -26,17 +27,18 @@ impl Engine {
         }
     }
 
-    /// Appends the ids of `text`, without the special tokens of the family.
+    /// Appends the ids of `text`, without the special tokens of the family, and to `spans` the bytes of each in `text`.
     pub(crate) fn encode(
         &self,
         text: &str,
         target: bool,
         ids: &mut Vec<u32>,
+        spans: Option<&mut Vec<Range<usize>>>,
     ) -> Result<(), TextError> {
         match self {
-            Self::Pieces(pieces) => pieces.encode(text, target, ids),
+            Self::Pieces(pieces) => pieces.encode(text, target, ids, spans),
             #[cfg(feature = "json")]
-            Self::Json(json) => json.encode(text, ids),
+            Self::Json(json) => json.encode(text, ids, spans),
         }
     }
 

@@ -48,6 +48,7 @@ mod rerank;
 #[cfg(feature = "audio")]
 mod riff;
 mod sentences;
+mod spans;
 mod streams;
 #[cfg(all(feature = "audio", feature = "cli", feature = "json"))]
 mod transcribe;

@@ -79,6 +79,11 @@ impl Decoder {
         self.len = 0;
     }
 
+    /// Whether bytes are held back that do not form a character yet.
+    pub(crate) fn holds_bytes(&self) -> bool {
+        self.len > 0
+    }
+
     fn byte(&mut self, byte: u8, text: &mut String) {
         self.bytes[self.len] = byte;
         self.len += 1;

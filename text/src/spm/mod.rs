@@ -12,6 +12,7 @@ mod decode;
 mod error;
 mod file;
 mod model;
+mod normalized;
 mod normalizer;
 mod unigram;
 mod utf8;

@@ -2,10 +2,12 @@
 
 use super::error::SpmError;
 use super::file::{Algorithm, File, Kind, Pieces};
+use super::normalized::{Sink, Traced};
 use super::normalizer::Normalizer;
 use super::utf8::byte_of;
 use crate::trie::Trie;
 use std::collections::HashMap;
+use std::ops::Range;
 
 /// The maximum length of a text in bytes, after normalization: positions are `u32`.
 const LONGEST_TEXT: usize = u32::MAX as usize / 2;
@@ -46,6 +48,9 @@ pub(super) struct Segment {
     pub(super) end: u32,
     pub(super) id: u32,
 }
+
+/// Receives a piece, its id and the bytes of the text that became it.
+type OnSpan<'f> = dyn FnMut(&[u8], u32, Range<usize>) + 'f;
 
 impl SentencePiece {
     /// Reads the model from `bytes`, the whole file.
@@ -164,35 +169,62 @@ impl SentencePiece {
         each: &mut dyn FnMut(&[u8], u32),
     ) -> Result<(), SpmError> {
         let mut normalized = Vec::with_capacity(text.len() + text.len() / 4 + 8);
+        self.normalize(text, &mut normalized)?;
+        self.split(&normalized, &mut |range, id| each(&normalized[range], id));
+        Ok(())
+    }
+
+    /// [`segment`](Self::segment), with the bytes of `text` that became each piece. Pieces that are bytes of one character
+    /// have the whole character, and a piece includes the spaces that became part of it.
+    pub(crate) fn segment_with_spans(
+        &self,
+        text: &str,
+        each: &mut OnSpan<'_>,
+    ) -> Result<(), SpmError> {
+        let mut normalized = Traced::default();
+        self.normalize(text, &mut normalized)?;
+        self.split(normalized.bytes(), &mut |range, id| {
+            let span = normalized.span(range.clone(), text.len());
+            each(&normalized.bytes()[range], id, span);
+        });
+        Ok(())
+    }
+
+    fn normalize(&self, text: &str, normalized: &mut impl Sink) -> Result<(), SpmError> {
         if text.len() > LONGEST_TEXT {
             return Err(SpmError::Text { limit: LONGEST_TEXT, found: text.len() });
         }
-        self.normalizer.normalize(text, &mut normalized)?;
-        if normalized.len() > LONGEST_TEXT {
-            return Err(SpmError::Text { limit: LONGEST_TEXT, found: normalized.len() });
+        self.normalizer.normalize(text, normalized)?;
+        let found = normalized.bytes().len();
+        if found > LONGEST_TEXT {
+            return Err(SpmError::Text { limit: LONGEST_TEXT, found });
         }
+        Ok(())
+    }
+
+    /// Calls `each` with the range and the id of every piece of the normalized text.
+    fn split(&self, normalized: &[u8], each: &mut dyn FnMut(Range<usize>, u32)) {
         let segments = match self.algorithm {
-            Algorithm::Unigram => self.unigram(&normalized),
-            Algorithm::Bpe => self.bpe(&normalized),
+            Algorithm::Unigram => self.unigram(normalized),
+            Algorithm::Bpe => self.bpe(normalized),
         };
         let mut unknown: Option<Segment> = None;
         for segment in segments {
-            let text = |of: Segment| &normalized[of.start as usize..of.end as usize];
+            let range = |of: Segment| of.start as usize..of.end as usize;
             if segment.id != self.unknown {
                 if let Some(run) = unknown.take() {
-                    each(text(run), self.unknown);
+                    each(range(run), self.unknown);
                 }
-                each(text(segment), segment.id);
+                each(range(segment), segment.id);
             } else if let Some(bytes) = &self.bytes {
-                text(segment).iter().for_each(|&byte| each(&[byte], bytes[usize::from(byte)]));
+                range(segment).for_each(|at| each(at..at + 1, bytes[usize::from(normalized[at])]));
             } else {
                 // Adjacent unknown segments are one piece.
                 unknown = Some(Segment { end: segment.end, ..unknown.unwrap_or(segment) });
             }
         }
         if let Some(run) = unknown {
-            each(&normalized[run.start as usize..run.end as usize], self.unknown);
+            each(run.start as usize..run.end as usize, self.unknown);
         }
-        Ok(())
     }
 }

@@ -4,6 +4,7 @@
 //! At each position the longest rule applies. The result is not normalized again.
 
 use super::error::SpmError;
+use super::normalized::Sink;
 use crate::limits;
 use crate::trie::{ROOT, Trie};
 
@@ -56,8 +57,8 @@ impl Normalizer {
     ///
     /// # Errors
     /// [`SpmError::Text`] if the result is longer than the limit.
-    pub(super) fn normalize(&self, text: &str, out: &mut Vec<u8>) -> Result<(), SpmError> {
-        out.clear();
+    pub(super) fn normalize(&self, text: &str, out: &mut impl Sink) -> Result<(), SpmError> {
+        out.truncate(0);
         let limit = limits::normalized(text.len());
         let mut rest = text.as_bytes();
         if self.remove_extra_whitespaces {
@@ -72,29 +73,30 @@ impl Normalizer {
         }
         let space = if self.escape_whitespaces { SPACE.as_bytes() } else { b" " };
         if self.add_dummy_prefix && !self.whitespace_as_suffix {
-            out.extend_from_slice(space);
+            out.extend(space, text.len() - rest.len());
         }
         let mut after_space = self.remove_extra_whitespaces;
         while let Some(&first) = rest.first() {
             if self.plain[usize::from(first)] {
-                out.push(first);
+                out.push(first, text.len() - rest.len());
                 rest = &rest[1..];
                 after_space = false;
                 continue;
             }
+            let origin = text.len() - rest.len();
             let (mut written, taken) = self.prefix(rest);
             while after_space && let Some(after) = written.strip_prefix(b" ") {
                 written = after;
             }
             for &byte in written {
                 match byte {
-                    b' ' => out.extend_from_slice(space),
-                    byte => out.push(byte),
+                    b' ' => out.extend(space, origin),
+                    byte => out.push(byte, origin),
                 }
             }
             // One replacement exceeds the limit by at most `LONGEST_REPLACEMENT` bytes.
-            if out.len() > limit {
-                return Err(SpmError::Text { limit, found: out.len() });
+            if out.bytes().len() > limit {
+                return Err(SpmError::Text { limit, found: out.bytes().len() });
             }
             if let Some(last) = written.last() {
                 after_space = self.remove_extra_whitespaces && *last == b' ';
@@ -102,12 +104,12 @@ impl Normalizer {
             rest = &rest[taken..];
         }
         if self.remove_extra_whitespaces {
-            while out.ends_with(space) {
-                out.truncate(out.len() - space.len());
+            while out.bytes().ends_with(space) {
+                out.truncate(out.bytes().len() - space.len());
             }
         }
         if self.add_dummy_prefix && self.whitespace_as_suffix {
-            out.extend_from_slice(space);
+            out.extend(space, text.len() - rest.len());
         }
         Ok(())
     }
