@@ -19,14 +19,23 @@ pub enum Format {
     WebVtt,
     /// JSON whose values are texts, such as the message files of programs.
     Json,
+    /// Message catalogs of gettext.
+    Gettext,
 }
 
 impl Format {
     /// All formats.
-    pub const ALL: [Self; 6] =
-        [Self::Plain, Self::Markdown, Self::Html, Self::Srt, Self::WebVtt, Self::Json];
+    pub const ALL: [Self; 7] = [
+        Self::Plain,
+        Self::Markdown,
+        Self::Html,
+        Self::Srt,
+        Self::WebVtt,
+        Self::Json,
+        Self::Gettext,
+    ];
 
-    /// `text`, `markdown`, `html`, `srt`, `vtt` or `json`.
+    /// `text`, `markdown`, `html`, `srt`, `vtt`, `json` or `po`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Plain => "text",
@@ -35,6 +44,7 @@ impl Format {
             Self::Srt => "srt",
             Self::WebVtt => "vtt",
             Self::Json => "json",
+            Self::Gettext => "po",
         }
     }
 
@@ -48,6 +58,7 @@ impl Format {
             "srt" => Self::Srt,
             "vtt" => Self::WebVtt,
             "json" | "arb" => Self::Json,
+            "po" | "pot" => Self::Gettext,
             _ => return None,
         })
     }
@@ -73,6 +84,9 @@ impl Format {
             && super::subtitles::is_timing(times)
         {
             return Self::Srt;
+        }
+        if text.lines().any(|line| line.starts_with("msgid \"")) {
+            return Self::Gettext;
         }
         if looks_like_html(begin) {
             return Self::Html;

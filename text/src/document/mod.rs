@@ -30,6 +30,7 @@
 //! | [SRT](Format::Srt) | the text of a cue; a line of it that begins with a dash | `<i>` and other tags wrap; `{\an8}` is a point | numbers, times |
 //! | [WebVTT](Format::WebVtt) | the same | the same; times inside a cue are points | header, identifiers, times, settings, `<v Name>`, blocks of notes, styles and regions |
 //! | [JSON](Format::Json) | a line of a string that is a value | none | keys, numbers, layout |
+//! | [gettext](Format::Gettext) | the `msgid` of a message whose `msgstr` is empty, where its translation is written | a line end is a point | header, contexts, comments, messages with a translation |
 //!
 //! How a changed segment is written:
 //!
@@ -48,6 +49,7 @@
 mod blocks;
 mod error;
 mod format;
+mod gettext;
 mod html;
 mod inline;
 mod json_strings;
@@ -82,7 +84,8 @@ impl Document {
     ///
     /// # Errors
     ///
-    /// [`DocumentError::Syntax`] if JSON has a string without an end. All other formats accept every text.
+    /// [`DocumentError::Syntax`] if JSON or a message catalog has a string without an end. All other formats accept every
+    /// text.
     pub fn parse(source: &str, format: Format) -> Result<Self, DocumentError> {
         // A byte order mark belongs to no segment, and a parser would not see a heading after it.
         let start = if source.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 };
@@ -94,6 +97,7 @@ impl Document {
             Format::Srt => subtitles::parse(source, start, subtitles::Kind::Srt, &mut places),
             Format::WebVtt => subtitles::parse(source, start, subtitles::Kind::WebVtt, &mut places),
             Format::Json => json_strings::parse(source, start, &mut places)?,
+            Format::Gettext => gettext::parse(source, start, &mut places)?,
         }
         let (segments, places) = places.into_parts();
         let newline = match source.find('\n') {

@@ -5,6 +5,7 @@ use super::pieces::{Piece, pieces};
 use super::{plain, wrap};
 use crate::marked_text::MarkedText;
 use std::fmt::Write;
+use std::iter;
 use std::ops::Range;
 
 /// How a changed segment is written at its place.
@@ -26,6 +27,11 @@ pub(super) enum Writing {
     /// `ascii`: the document has escapes for all other characters.
     Json {
         ascii: bool,
+    },
+    /// With quotation marks, and with the line ends that the message begins and ends in.
+    Gettext {
+        lines_before: usize,
+        lines_after: usize,
     },
 }
 
@@ -101,6 +107,22 @@ pub(super) fn write(
                     other => out.push_str(other.as_str()),
                 }
             }
+        }
+        Writing::Gettext { lines_before, lines_after } => {
+            out.push('"');
+            out.extend(iter::repeat_n("\\n", *lines_before));
+            for piece in pieces(text, marks)? {
+                match piece {
+                    Piece::Text(text) => json(text, false, out),
+                    other => {
+                        // The space before a line end was put there for the model.
+                        out.truncate(out.trim_end_matches(' ').len());
+                        out.push_str(other.as_str());
+                    }
+                }
+            }
+            out.extend(iter::repeat_n("\\n", *lines_after));
+            out.push('"');
         }
         Writing::Json { .. } => {}
     }
