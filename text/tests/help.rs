@@ -44,9 +44,20 @@ fn help_is_the_golden_help() {
 }
 
 #[test]
-fn version_is_that_of_the_package() {
+fn version_has_the_commit_and_the_instruction_set() {
     let output = run(&["--version"], "");
-    assert_eq!(out(&output), format!("simdformer {}\n", env!("CARGO_PKG_VERSION")));
+    let lines: Vec<&str> = out(&output).lines().collect();
+    let version = format!("simdformer {}", env!("CARGO_PKG_VERSION"));
+    assert_eq!((lines.len(), lines[0]), (3, &version[..]), "{lines:?}");
+    let commit = lines[1].strip_prefix("commit: ").unwrap();
+    let known = commit.len() == 12 && commit.bytes().all(|b| b.is_ascii_hexdigit());
+    assert!(known || commit == "unknown", "{commit}");
+    let isa = lines[2].strip_prefix("instruction set: ").unwrap();
+    assert!(simdformer::kernels::ISA_NAMES.contains(&isa), "{isa}");
+    let output = run(&["-V"], "");
+    assert_eq!(out(&output), format!("{version}\n"));
+    // A manual page is the same on every machine.
+    assert!(!out(&run(&["man"], "")).contains("instruction set:"));
 }
 
 #[test]

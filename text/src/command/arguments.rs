@@ -19,6 +19,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::LazyLock;
 
 /// The end of `simdformer --help`.
 const EXAMPLES: &str = "\
@@ -440,8 +441,20 @@ pub(crate) fn definition() -> clap::Command {
     negative(CommandLine::command())
 }
 
+/// The version, the commit, and the instruction set that is used on this machine.
+fn version() -> String {
+    let isa = match Isa::detect() {
+        Ok(isa) => isa.name().to_owned(),
+        Err(error) => error.to_string(),
+    };
+    let (version, commit) = (env!("CARGO_PKG_VERSION"), env!("SIMDFORMER_COMMIT"));
+    format!("{version}\ncommit: {commit}\ninstruction set: {isa}")
+}
+
 pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, clap::Error> {
-    let mut definition = definition();
+    // Not part of the definition, because manual pages are the same on all machines.
+    static VERSION: LazyLock<String> = LazyLock::new(version);
+    let mut definition = definition().long_version(VERSION.as_str());
     let found = definition.try_get_matches_from_mut(arguments)?;
     CommandLine::from_arg_matches(&found)
         .map(|line| line.command)
