@@ -1,7 +1,7 @@
 //! Sentences: their boundaries in 48 languages, the parts of long sentences, and languages.
 //!
 //! `sentences/XX.txt` has sentences of the language `XX`, one in a line; a blank line ends a paragraph. They were written
-//! for this test. The rules were tuned on the odd paragraphs only.
+//! for this test, together with the rules; after the first run only the odd paragraphs were looked at.
 
 #[path = "sentences/measure.rs"]
 mod measure;

@@ -13,19 +13,16 @@
 
 use super::characters::{
     Terminator, closes, closes_only, continues, is_arabic_or_hebrew, is_dash, is_georgian,
-    is_han_or_kana, is_hiragana, is_quote, is_thai, opens, terminator,
+    is_han_or_kana, is_hiragana, is_quote, opens, terminator,
 };
 use super::rules::{Abbreviation, Lexicon, Ordinals};
+use super::thai::ends_at_space;
 use std::ops::Range;
 
 /// How many characters after an opening bracket or quotation mark its counterpart is searched.
 const NESTED: usize = 240;
 /// How many characters of the next word, and after a quotation, are read.
 const AHEAD: usize = 48;
-/// A Thai sentence of fewer characters does not end at a space without a particle.
-const THAI_SENTENCE: usize = 36;
-/// A Thai phrase of fewer characters does not begin a sentence unless a word says so.
-const THAI_PHRASE: usize = 12;
 
 /// The sentences of a text.
 pub(super) fn sentences(text: &str, lexicon: &Lexicon) -> Vec<Range<usize>> {
@@ -137,7 +134,9 @@ impl Scan<'_> {
             self.quotes = 0;
             self.nested_until = 0;
             self.end(at, after);
-        } else if at >= self.nested_until && self.thai_boundary(at, rest) {
+        } else if at >= self.nested_until
+            && ends_at_space(&self.text[self.start.min(at)..at], rest, self.lexicon)
+        {
             self.end(at, after);
         }
         after
@@ -396,8 +395,11 @@ impl Scan<'_> {
             }
         }
         lexicon.abbreviation(word).or_else(|| {
-            let (_, part) = word.rsplit_once(['-', '\'', '’', '/', '–'])?;
-            lexicon.abbreviation(part).filter(|_| !part.is_empty())
+            let (front, part) = word.rsplit_once(['-', '\'', '’', '/', '–'])?;
+            // `1970-an` is a word.
+            let hyphen = word[front.len()..].starts_with(['-', '–']);
+            let small = hyphen && part.starts_with(char::is_lowercase);
+            lexicon.abbreviation(part).filter(|_| !part.is_empty() && !small)
         })
     }
 
@@ -419,48 +421,6 @@ impl Scan<'_> {
         let clause = rest[..end].split(|c| continues(c) || self.terminator(c).is_some()).next();
         let mut words = clause.unwrap_or("").split_whitespace().take(3);
         words.any(|word| self.lexicon.is_speech(&word.to_lowercase()))
-    }
-
-    /// Whether a sentence ends at a space in Thai.
-    fn thai_boundary(&self, at: usize, rest: &str) -> bool {
-        let before = &self.text[self.start.min(at)..at];
-        let thai = |c: Option<char>| c.is_some_and(is_thai);
-        if !thai(before.chars().next_back()) || !thai(rest.chars().next()) {
-            return false;
-        }
-        let starts = |words: &[&str]| words.iter().any(|word| rest.starts_with(word));
-        let ends = |words: &[&str]| words.iter().any(|word| before.ends_with(word));
-        if before.ends_with(['ๆ', 'ฯ']) && before.chars().nth(THAI_SENTENCE).is_none() {
-            return false;
-        }
-        if ends(&["เช่น", "คือ", "ว่า", "ได้แก่", "และ", "หรือ", "แต่"])
-        {
-            return false;
-        }
-        if ends(&["ครับ", "ค่ะ", "คะ", "นะ", "ไหม", "มั้ย", "หรือยัง", "หรือเปล่า", "จ้ะ"])
-        {
-            return true;
-        }
-        if starts(self.lexicon.conjunctions()) || rest.starts_with(['ๆ', 'ฯ']) {
-            return false;
-        }
-        // A clause before the main clause, and a clause that says who spoke.
-        let clause = ["หาก", "ถ้า", "เมื่อ", "แม้", "สำหรับ", "ตาม", "หลัง", "ก่อน", "เนื่องจาก"];
-        let first = clause.iter().any(|word| before.starts_with(word));
-        if first && !before.contains(char::is_whitespace) {
-            return false;
-        }
-        let until = rest.char_indices().nth(AHEAD).map_or(rest.len(), |(at, _)| at);
-        let mut phrases = rest[..until].split_whitespace();
-        if phrases.next().is_some_and(|phrase| phrase.contains("กล่าว")) {
-            return false;
-        }
-        let long = before.chars().nth(THAI_PHRASE).is_some();
-        if long && starts(self.lexicon.starters()) {
-            return true;
-        }
-        let phrase = rest.chars().take(THAI_PHRASE).take_while(|c| !c.is_whitespace()).count();
-        before.chars().nth(THAI_SENTENCE).is_some() && phrase == THAI_PHRASE
     }
 }
 

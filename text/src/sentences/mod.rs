@@ -23,6 +23,7 @@ mod detect;
 mod rules;
 mod rules_europe;
 mod rules_world;
+mod thai;
 
 pub use codes::{language_code, model_language};
 #[cfg(feature = "detect-language")]

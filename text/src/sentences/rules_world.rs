@@ -31,8 +31,8 @@ pub(super) const RULES: &[Rules] = &[
         codes: "ka xmf",
         never: "ბ ქ-ნი ბ-ნი პროფ აკად დოქ გენ ე.ი ე.წ მაგ შდრ იხ წმ ქ დაახლ",
         numeric: "გვ ტ № ნახ თავ ტელ",
-        weak: "წ წწ სს ს ძვ.წ ახ.წ მლნ მლრდ ათ",
-        strong: "ა.შ და.ა.შ",
+        weak: "წ წწ სს ს მლნ მლრდ ათ",
+        strong: "ა.შ და.ა.შ ძვ.წ ახ.წ",
         conjunctions: "და მაგრამ ან რომ თუ როცა რადგან ხოლო",
         ..Rules::EMPTY
     },
@@ -51,8 +51,8 @@ pub(super) const RULES: &[Rules] = &[
         codes: "ar arb acm acq aeb ajp apc ars ary arz arq",
         never: "د أ م أ.د أ.م.د م.م ا.د ت ص.ب ج.م.ع",
         numeric: "ص ص.ص ج مج ط ع ف",
-        weak: "ق.م م.ب هـ ش.م.م ش.م",
-        strong: "إلخ الخ ...إلخ",
+        weak: "م.ب هـ ش.م.م ش.م",
+        strong: "إلخ الخ ...إلخ ق.م",
         speech: "قال قالت سأل سألت صاح صاحت أجاب أجابت رد ردت",
         conjunctions: "و أو ثم لكن ولكن لأن بينما حيث عندما إذا كما لذلك بل حتى الذي التي الذين",
         ..Rules::EMPTY
@@ -61,8 +61,8 @@ pub(super) const RULES: &[Rules] = &[
         codes: "fa pes prs ps pbt ckb azb glk mzn",
         never: "د م ه.ق ه.ش ر.ک ر.ک.ب",
         numeric: "ص ج صص ش",
-        weak: "ق.م هـ.ش",
-        strong: "الخ",
+        weak: "هـ.ش",
+        strong: "الخ ق.م",
         speech: "گفت پرسید فریاد پاسخ",
         conjunctions: "و یا اما ولی زیرا چون که تا اگر وقتی هنگامی سپس بنابراین",
         ..Rules::EMPTY
@@ -71,7 +71,8 @@ pub(super) const RULES: &[Rules] = &[
         codes: "ur pnb sd ks",
         never: "ڈ پ م ج ایم بی ڈاکٹ",
         numeric: "ص ",
-        weak: "ق.م ء",
+        weak: "ء",
+        strong: "ق.م",
         speech: "کہا پوچھا بولا بولی",
         conjunctions: "اور یا لیکن مگر کیونکہ کہ اگر جب تو تاکہ جبکہ بلکہ جو",
         ..Rules::EMPTY
@@ -88,12 +89,14 @@ pub(super) const RULES: &[Rules] = &[
     },
     Rules {
         codes: "hi ne sa mai bho awa mag hne kok doi",
-        never: "डॉ डा प्रो कु पं ए बी सी डी ई एफ एच आई जे के एल एम एन ओ पी क्यू आर एस टी यू वी डब्ल्यू एक्स वाई जेड उदा ले कै सौ चि डाॅ",
+        never: "डॉ डा प्रो कु पं ए बी सी डी ई एफ एच आई जे के एल एम एन ओ पी क्यू आर एस टी यू वी डब्ल्यू एक्स वाई जेड \
+                उदा ले कै सौ चि डाॅ",
         numeric: "नं क्र पृ सं रु ता मो",
         weak: "ई.पू ई.सं लि प्रा",
         strong: "इ वगै",
         speech: "पूछा कहा बोला बोली बोले चिल्लाया चिल्लाई म्हणाला म्हणाली विचारले",
-        conjunctions: "और या लेकिन परंतु किंतु मगर क्योंकि कि अगर यदि जब तो ताकि जबकि बल्कि जो आणि पण किंवा कारण की जर तर र तर तथा वा किनभने",
+        conjunctions: "और या लेकिन परंतु किंतु मगर क्योंकि कि अगर यदि जब तो ताकि जबकि बल्कि जो आणि पण किंवा कारण की जर \
+                       तर र तर तथा वा किनभने",
         marks: "|",
         ..Rules::EMPTY
     },
@@ -108,7 +111,8 @@ pub(super) const RULES: &[Rules] = &[
     },
     Rules {
         codes: "bn as mni",
-        never: "ডা ড মো মোঃ মি প্রফ এ বি সি ডি ই এফ জি এইচ আই জে কে এল এম এন ও পি কিউ আর এস টি ইউ ভি ডব্লিউ এক্স ওয়াই জেড অধ্যা",
+        never: "ডা ড মো মোঃ মি প্রফ এ বি সি ডি ই এফ জি এইচ আই জে কে এল এম এন ও পি কিউ আর এস টি ইউ ভি ডব্লিউ এক্স ওয়াই \
+                জেড অধ্যা",
         numeric: "নং পৃ",
         speech: "বললেন বলল জিজ্ঞাসা জিজ্ঞেস",
         weak: "খ্রি লি",
@@ -127,7 +131,8 @@ pub(super) const RULES: &[Rules] = &[
     },
     Rules {
         codes: "ta",
-        never: "திரு திருமதி டா பேரா ஏ பி சி டி இ எஃப் ஜி எச் ஐ ஜே ஜெ கே எல் எம் என் ஓ கியூ ஆர் எஸ் யூ வி அ ஆ கா கு சு மு நா ரா தி செ பா",
+        never: "திரு திருமதி டா பேரா ஏ பி சி டி இ எஃப் ஜி எச் ஐ ஜே ஜெ கே எல் எம் என் ஓ கியூ ஆர் எஸ் யூ வி அ ஆ கா கு சு \
+                மு நா ரா தி செ பா",
         numeric: "எண் பக் ரூ",
         weak: "கி.மு கி.பி",
         conjunctions: "மற்றும் ஆனால் அல்லது ஏனெனில் எனவே என்று",
@@ -183,7 +188,8 @@ pub(super) const RULES: &[Rules] = &[
         weak: "ก.ม กม ซม มม กก ก.ก มล ล ตร.ม ตร.กม ชม น บ สต จก",
         starters: "ผม ฉัน ดิฉัน เขา เธอ เรา พวกเขา พวกเรา คุณ มัน นี่ นั่น วันนี้ เมื่อวาน พรุ่งนี้ เมื่อคืน อย่างไรก็ตาม นอกจากนี้ ดังนั้น เพราะฉะนั้น ต่อมา หลังจากนั้น \
                    ขณะนี้ ปัจจุบัน ในปี เมื่อ ถ้า หาก ทุกคน ทุก ๆ แม่ พ่อ คุณแม่ คุณพ่อ ช่วย กรุณา โปรด ขอบคุณ ขอโทษ สวัสดี ใคร ทำไม อะไร ปีนี้ ปีที่แล้ว ตอนนี้ สุดท้าย",
-        conjunctions: "และ หรือ แต่ ที่ ซึ่ง โดย เพราะ เพื่อ ว่า จึง ก็ แล้ว ของ กับ ด้วย เช่น คือ เนื่องจาก ตลอดจน รวมทั้ง รวมถึง ทั้ง ได้แก่ อัน ส่วน จน กระทั่ง",
+        conjunctions: "และ หรือ แต่ ที่ ซึ่ง โดย เพราะ เพื่อ ว่า จึง ก็ แล้ว ของ กับ ด้วย เช่น คือ เนื่องจาก ตลอดจน \
+                       รวมทั้ง รวมถึง ทั้ง ได้แก่ อัน ส่วน จน กระทั่ง",
         ..Rules::EMPTY
     },
     Rules {
@@ -213,7 +219,7 @@ pub(super) const RULES: &[Rules] = &[
     Rules {
         codes: "id ms jv su min ban ace bjn bug",
         never: "Dr dr Drs Ir H Hj Prof Tn Ny Nn Sdr Sdri Yth Bpk K.H KH R.A R.M Jl Gg Kab Kec Kel Kol Mayjen Brigjen Letjen Ust mis dgn dg yg a.n u.p \
-                spt Dato Tun St ttd an",
+                spt Dato Tun St ttd",
         numeric: "No no hlm hal jil vol ps ay tel telp Rp Jan Feb Mar Apr Jun Jul Agu Agt Sep Okt Nov Des ms",
         weak: "S.H M.H S.E S.T S.Kom S.Pd M.Sc M.Si M.Hum Ph.D Tbk Inc Ltd Corp Co S.Sos S.M Jr",
         strong: "SM dll dsb dst dkk d.a lsb tsb sb",
