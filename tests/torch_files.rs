@@ -278,6 +278,19 @@ fn state_dicts_of_python_2_are_read() {
     assert_eq!(bits(&found), bits(&expected));
 }
 
+/// `torch_files/` has what PyTorch 2.15 wrote for one golden: parameters, transposed matrices, vectors in one storage.
+#[test]
+fn a_file_of_pytorch_has_the_bits_of_its_safetensors() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    let expected = Checkpoint::open(root.join("families/camembert")).expect("the golden");
+    for (format, _) in FORMATS {
+        let file = root.join(format!("torch_files/camembert_{format}.bin"));
+        let file = std::fs::read(file).expect(format);
+        let found = Checkpoint::from_bytes(expected.config().clone(), file).expect(format);
+        assert_eq!(bits(&found), bits(&expected), "{format}");
+    }
+}
+
 /// Files that PyTorch wrote: `SIMDFORMER_TORCH_FILES` names the folder that `torch_files.py` filled.
 #[test]
 #[ignore = "torch_files.py writes the files"]
