@@ -20,19 +20,9 @@ use std::time::Instant;
 const ROUNDS: usize = 9;
 const SLOTS: usize = 32;
 
-/// The demo model with its tokenizer, in the folder of build outputs, and its sentences.
+/// The demo model and its sentences.
 fn demo() -> Result<(PathBuf, Vec<String>), Box<dyn Error>> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let place = root.join("../target/translator-bench");
-    std::fs::create_dir_all(&place)?;
-    for folder in ["../models/fr-en", "tests/golden/fr-en"] {
-        for file in std::fs::read_dir(root.join(folder))? {
-            let file = file?.path();
-            if let Some(name) = file.file_name().filter(|_| file.is_file()) {
-                std::fs::copy(&file, place.join(name))?;
-            }
-        }
-    }
+    let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/fr-en");
     let lines = std::fs::read_to_string(place.join("held_out.jsonl"))?;
     let source = |line: &str| -> Result<String, Box<dyn Error>> {
         let value: serde_json::Value = serde_json::from_str(line)?;

@@ -53,4 +53,6 @@ mod streams;
 #[cfg(all(feature = "audio", feature = "cli", feature = "json"))]
 mod transcribe;
 #[cfg(feature = "cli")]
+mod translate_documents;
+#[cfg(feature = "cli")]
 mod translator;

@@ -41,7 +41,7 @@ pub fn err(output: &Output) -> &str {
 
 fn translate(place: &Temporary, more: &[&str], input: &str) -> Output {
     let model = place.0.to_str().unwrap();
-    run(&[&["translate", "--model", model], more].concat(), input)
+    run(&[&["translate", "--lines", "--model", model], more].concat(), input)
 }
 
 #[test]

@@ -101,7 +101,7 @@ result                  what month (score -0.075, length)
 fn several_sequences_are_lines_and_fields() {
     let place = french();
     let options = ["--strategy", "sample", "--temperature", "3", "--num-return-sequences", "3"];
-    let model = ["translate", "--model", place.0.to_str().unwrap()];
+    let model = ["translate", "--lines", "--model", place.0.to_str().unwrap()];
     let with = |more: &[&str]| {
         let output =
             run(&[&model, &options[..], more, &["quel mois", "", "je suis étudiant"]].concat(), "");

@@ -273,7 +273,7 @@ fn samples_follow_the_seed() {
 #[test]
 fn statistics_are_complete() {
     let name = "tests/golden/search/m2m_b";
-    let (_, statistics) = run(name, "--repeat 4 --isa scalar", &golden_input(name));
+    let (_, statistics) = run(name, "--repeat 4 --isa scalar --threads 1", &golden_input(name));
     for key in [
         "load_seconds",
         "plan_bytes",

@@ -12,8 +12,10 @@ use clap::{
     ArgAction, ArgGroup, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint,
 };
 use clap_complete::Shell;
+use regex::Regex;
 use simdformer::kernels::Isa;
 use simdformer::{Dtype, WeightDtypes};
+use simdformer_text::document::Format;
 use simdformer_text::embedder::{Precision, Prompt};
 use std::ffi::OsString;
 use std::fmt;
@@ -48,11 +50,12 @@ struct CommandLine {
 /// The command to run.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Translate texts
+    /// Translate texts and documents
     ///
-    /// Texts are the arguments, the lines of the files, or the lines of standard input. Every text becomes one line of
-    /// output, in order. A blank text becomes a blank line.
-    Translate(Box<TextToText>),
+    /// Documents are the arguments, the files, or standard input. Their sentences are translated one by one, and everything
+    /// else stays: paragraphs, lists, code, links, tags, times of subtitles. With --lines every line is one sentence and
+    /// becomes one line of output; so with --whole, --explain and --stream every text is one sentence.
+    Translate(Box<Translate>),
     /// Summarize texts
     ///
     /// Texts are the arguments, the files, or standard input: a file is one text. Every text becomes one line of
@@ -107,9 +110,11 @@ impl Command {
     /// The model that the command runs, and whether it hides progress.
     pub(crate) fn directory(&mut self) -> Option<(&mut Directory, bool)> {
         Some(match self {
-            Self::Translate(arguments) | Self::Summarize(arguments) => {
-                (&mut arguments.model.directory, arguments.reports.quiet)
+            Self::Translate(arguments) => {
+                let common = &mut arguments.common;
+                (&mut common.model.directory, common.reports.quiet)
             }
+            Self::Summarize(arguments) => (&mut arguments.model.directory, arguments.reports.quiet),
             Self::Generate(arguments) => (&mut arguments.model.directory, false),
             Self::Embed(arguments) => (&mut arguments.model.directory, arguments.reports.quiet),
             Self::Rerank(arguments) => (&mut arguments.model.directory, arguments.reports.quiet),
@@ -144,12 +149,24 @@ pub(crate) struct ModelArguments {
     /// int8,decoder.layers.*.feed_forward.outer=int8x16
     #[arg(long, value_name = "DTYPES", default_value = "stored")]
     pub(crate) weights: WeightDtypes,
-    /// The number of threads
-    #[arg(long, value_name = "N", default_value = "1", value_parser = at_least_one)]
-    pub(crate) threads: usize,
+    /// The number of threads (the physical cores); the results do not depend on it
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    threads: Option<usize>,
     /// The instruction set: scalar, avx2, avx512 or neon; without this option, the best one of this CPU
     #[arg(long, value_name = "NAME", value_parser = Isa::from_name)]
     pub(crate) isa: Option<Isa>,
+}
+
+impl ModelArguments {
+    /// The number of threads: as many as the caller asks for, or the physical cores that the process may use. A second
+    /// thread of a core has no arithmetic of its own.
+    pub(crate) fn thread_count(&self) -> usize {
+        let cores = || {
+            let usable = std::thread::available_parallelism().map_or(1, usize::from);
+            num_cpus::get_physical().clamp(1, usable)
+        };
+        self.threads.unwrap_or_else(cores)
+    }
 }
 
 /// What a command reports on standard error.
@@ -176,10 +193,10 @@ pub(crate) struct TextArguments {
     pub(crate) files: Vec<PathBuf>,
     /// A line is one text
     #[arg(long, overrides_with = "whole")]
-    lines: bool,
+    pub(crate) lines: bool,
     /// A file is one text
     #[arg(long, overrides_with = "lines")]
-    whole: bool,
+    pub(crate) whole: bool,
     /// Cut texts that are longer than the model accepts, and report it
     ///
     /// Without this option such a text is not run, and this is reported.
@@ -203,7 +220,8 @@ pub(crate) struct TextToText {
     pub(crate) model: ModelArguments,
     #[command(flatten)]
     pub(crate) texts: TextArguments,
-    /// The language of the texts; `simdformer languages` lists the codes
+    /// The language of the texts; `simdformer languages` lists the codes. translate --from auto detects it, paragraph by
+    /// paragraph; a paragraph in the language of the output is copied
     #[arg(long, value_name = "CODE", help_heading = "Texts")]
     pub(crate) from: Option<String>,
     /// The language of the output
@@ -230,7 +248,9 @@ pub(crate) struct TextToText {
     pub(crate) stream: bool,
     /// Write a JSON object for each text: text, score, tokens, finish, truncated, or error
     ///
-    /// With --num-return-sequences also the sequences, with --explain the steps.
+    /// With --num-return-sequences also the sequences, with --explain the steps. Of documents, an object for each sentence:
+    /// source, text, the mean and the lowest log-probability of its tokens and that of each, the aligned words, and how
+    /// often it was translated again.
     #[arg(long, help_heading = "Output")]
     pub(crate) json: bool,
     #[command(flatten)]
@@ -257,6 +277,55 @@ impl PromptArguments {
             (None, None) => Prompt::Default,
         }
     }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Translate {
+    #[command(flatten)]
+    pub(crate) common: TextToText,
+    #[command(flatten)]
+    pub(crate) documents: DocumentArguments,
+}
+
+impl Translate {
+    /// Whether each text is one sentence, as in the first versions of the command.
+    pub(crate) fn sentences(&self) -> bool {
+        let common = &self.common;
+        common.texts.lines || common.texts.whole || common.stream || common.explain.is_some()
+    }
+}
+
+/// `--format`.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct FormatChoice(pub(crate) Option<Format>);
+
+impl FormatChoice {
+    fn parse(name: &str) -> Result<Self, String> {
+        let found = Format::ALL.into_iter().find(|format| format.name() == name);
+        match (name, found) {
+            ("auto", _) => Ok(Self(None)),
+            (_, Some(format)) => Ok(Self(Some(format))),
+            _ => Err(format!("expected auto, {}", Format::ALL.map(Format::name).join(", "))),
+        }
+    }
+}
+
+/// The options of documents.
+#[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Documents")]
+pub(crate) struct DocumentArguments {
+    /// The format: text, markdown, html, srt, vtt or json; auto goes by the name of the file, and else is text
+    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = FormatChoice::parse)]
+    pub(crate) format: FormatChoice,
+    /// Write to FILE, or for several files to DIR, under their names; a file appears when it is complete
+    #[arg(long, value_name = "FILE|DIR")]
+    pub(crate) output: Option<PathBuf>,
+    /// Keep what REGEX matches unchanged, as placeholders and addresses are kept; may be repeated
+    #[arg(long, value_name = "REGEX")]
+    pub(crate) keep: Vec<Regex>,
+    /// Require translations of terms: lines of a term, a tab and its translation
+    #[arg(long, value_name = "FILE")]
+    pub(crate) glossary: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -570,7 +639,7 @@ mod tests {
     #[test]
     fn a_line_or_a_file_is_a_text() {
         let whole = |line: &str| match parsed(line) {
-            Ok(Command::Translate(arguments)) => arguments.texts.whole(false),
+            Ok(Command::Translate(arguments)) => arguments.common.texts.whole(false),
             Ok(Command::Summarize(arguments)) => arguments.texts.whole(true),
             other => unreachable!("{other:?}"),
         };

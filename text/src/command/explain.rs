@@ -4,7 +4,9 @@
 //! them; it computes no rule itself.
 
 use serde::Serialize;
-use simdformer::search::{Observation, Outcome, SampleOptions, SearchOptions, Strategy, Token};
+use simdformer::search::{
+    Finish, Observation, Outcome, SampleOptions, SearchOptions, Strategy, Token,
+};
 use simdformer_text::Tokenizer;
 use std::cmp::Ordering;
 
@@ -413,6 +415,17 @@ pub(crate) fn lines(steps: &[Step], options: &SearchOptions) -> String {
         }
     }
     out
+}
+
+/// Why a text ended, in a word.
+pub(crate) fn finish_name(finish: Finish) -> &'static str {
+    match finish {
+        Finish::End => "end",
+        Finish::Length => "length",
+        Finish::Stopped => "stopped",
+        Finish::Exhausted => "exhausted",
+        Finish::NotFinite => "not finite",
+    }
 }
 
 /// The line of a result, after all steps.

@@ -30,7 +30,7 @@ impl ModelArguments {
 
     /// How a session runs inside [`in_pool`](Self::in_pool).
     pub(crate) fn threads(&self) -> Threads<'static> {
-        if self.threads == 1 { Threads::Serial } else { Threads::Rayon }
+        if self.thread_count() == 1 { Threads::Serial } else { Threads::Rayon }
     }
 
     /// Runs `work` on the calling thread if it is the only one, otherwise in a pool.
@@ -38,10 +38,11 @@ impl ModelArguments {
         &self,
         work: impl FnOnce() -> Result<R, Failure> + Send,
     ) -> Result<R, Failure> {
-        if self.threads == 1 {
+        let threads = self.thread_count();
+        if threads == 1 {
             return work();
         }
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(self.threads).build()?;
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build()?;
         // A thread allocates when it starts, so all threads start before allocations are counted.
         pool.broadcast(|_| ());
         pool.install(work)

@@ -21,6 +21,7 @@ mod show;
 #[cfg(feature = "audio")]
 mod transcribe;
 mod translate;
+mod translate_documents;
 mod vector_formats;
 
 use arguments::{Command, UsageError};
@@ -74,8 +75,8 @@ fn main() -> ExitCode {
     let done = match command {
         #[cfg(feature = "hub")]
         Command::Get(arguments) => hub::get(&arguments, &mut streams),
-        Command::Translate(arguments) => translate::run(&arguments, false, &mut streams),
-        Command::Summarize(arguments) => translate::run(&arguments, true, &mut streams),
+        Command::Translate(arguments) => translate::translate(&arguments, &mut streams),
+        Command::Summarize(arguments) => translate::lines(&arguments, true, &mut streams),
         Command::Generate(arguments) => generate::run(&arguments, &mut streams),
         Command::Embed(arguments) => embed::run(&arguments, &mut streams),
         Command::Rerank(arguments) => rerank::run(&arguments, &mut streams),

@@ -1,22 +1,63 @@
 //! `translate` and `summarize`: what is run, and the lines that are written.
 
-use crate::arguments::TextToText;
+use crate::arguments::{TextToText, Translate, UsageError};
 use crate::explain::{self, Recorder, Step};
 use crate::inputs::Inputs;
 use crate::search_arguments::check;
-use crate::{Failure, Streams, progress, show};
+use crate::{Failure, Streams, progress, show, translate_documents};
 use serde_json::{Value, json};
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::{Config, Side};
-use simdformer::search::{Finish, Hooks, Observation, Observer, SearchOptions, Strategy};
+use simdformer::search::{Hooks, Observation, Observer, SearchOptions, Strategy};
 use simdformer::{Event, Model};
-use simdformer_text::translator::{self, TranslateOptions, Translation, Translator};
+use simdformer_text::sentences::model_language;
+use simdformer_text::translator::{self, Glossary, TranslateOptions, Translation, Translator};
 use simdformer_text::{Direction, Family, Tokenizer};
 use std::cell::RefCell;
 use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Translates documents, or lines if the options say so; returns the exit code.
+pub(crate) fn translate(arguments: &Translate, streams: &mut Streams<'_>) -> Result<u8, Failure> {
+    let (common, documents) = (&arguments.common, &arguments.documents);
+    if arguments.sentences() {
+        let given = [
+            ("--format", documents.format.0.is_some()),
+            ("--output", documents.output.is_some()),
+            ("--keep", !documents.keep.is_empty()),
+            ("--glossary", documents.glossary.is_some()),
+        ];
+        if let Some((option, _)) = given.iter().find(|(_, given)| *given) {
+            let texts = "--lines, --whole, --stream or --explain";
+            return Err(UsageError(format!("{option} is for documents, not for {texts}")).into());
+        }
+        return lines(common, false, streams);
+    }
+    if common.num_return_sequences.is_some_and(|count| count > 1) && !common.json {
+        let more = "--num-return-sequences: a document has one translation; add --json or --lines";
+        return Err(UsageError(more.to_owned()).into());
+    }
+    let glossary = documents.glossary.as_deref().map(glossary).transpose()?;
+    let (model, tokenizer, mut options) = load(common, streams)?;
+    options.keep.clone_from(&documents.keep);
+    options.glossary = glossary.map(Arc::new);
+    (options.token_scores, options.alignment) = (common.json, common.json);
+    common.model.in_pool(|| {
+        let mut translator = Translator::new(&model, &tokenizer, options)?;
+        translator.set_threads(common.model.threads());
+        translate_documents::run(arguments, translator, streams)
+    })
+}
+
+fn glossary(path: &Path) -> Result<Glossary, Failure> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    Glossary::from_tsv(&text).map_err(|error| format!("{}: {error}", path.display()).into())
+}
 
 /// Processes all texts, each a whole file if `whole` and if the options do not say otherwise; returns the exit code.
-pub(crate) fn run(
+pub(crate) fn lines(
     arguments: &TextToText,
     whole: bool,
     streams: &mut Streams<'_>,
@@ -38,8 +79,12 @@ fn load(
 ) -> Result<(Model, Tokenizer, TranslateOptions), Failure> {
     let directory = &arguments.model.directory.model;
     let tokenizer = Tokenizer::from_dir(directory)?;
-    let direction =
-        Direction { source: arguments.from.as_deref(), target: arguments.to.as_deref() };
+    let detect = arguments.from.as_deref() == Some("auto");
+    let source = match detect {
+        true => undetected(&tokenizer, arguments.to.as_deref())?,
+        false => arguments.from.clone(),
+    };
+    let direction = Direction { source: source.as_deref(), target: arguments.to.as_deref() };
     if let (Some(languages), None) = (tokenizer.languages(), &arguments.to)
         && matches!(tokenizer.family(), Family::Marian | Family::T5)
     {
@@ -52,7 +97,8 @@ fn load(
     let checkpoint = Checkpoint::open(directory)?;
     let mut options = TranslateOptions::new(checkpoint.config());
     options.search = search_options(arguments, checkpoint.config(), &prefix)?;
-    options.source = arguments.from.clone();
+    options.source.clone_from(&source);
+    options.detect = detect;
     options.target = arguments.to.clone();
     options.slots = arguments.texts.slots;
     options.truncate = arguments.texts.truncate;
@@ -62,6 +108,19 @@ fn load(
         show::loaded(&tokenizer, &checkpoint, &model, streams.notes)?;
     }
     Ok((model, tokenizer, options))
+}
+
+/// The language of texts whose language is not detected: the default of the checkpoint, or English, or the first of the
+/// model.
+fn undetected(tokenizer: &Tokenizer, target: Option<&str>) -> Result<Option<String>, Failure> {
+    let Some(languages) = tokenizer.languages() else {
+        return Err(UsageError("--from auto: the model reads one language".to_owned()).into());
+    };
+    if tokenizer.encode("", &Direction { source: None, target }).is_ok() {
+        return Ok(None);
+    }
+    let codes = || languages.iter().map(|language| language.code());
+    Ok(model_language("en", codes()).or_else(|| codes().next()).map(str::to_owned))
 }
 
 /// The search options of the checkpoint, with the caller's changes.
@@ -166,7 +225,7 @@ impl Lines<'_> {
             let tokens = answer.source_tokens;
             writeln!(notes, "simdformer: text {number} has {tokens} tokens and was cut")?;
         }
-        let finish = answer.finish.map_or("", finish_name);
+        let finish = answer.finish.map_or("", explain::finish_name);
         if self.arguments.json {
             let line = match error {
                 Some(error) => json!({"text": null, "error": error}),
@@ -270,14 +329,4 @@ fn sequences(answer: &Translation) -> impl Iterator<Item = Value> {
     let best = answer.finish.map(|_| one(&answer.text, answer.score, &answer.tokens));
     let others = answer.alternatives.iter();
     best.into_iter().chain(others.map(move |other| one(&other.text, other.score, &other.tokens)))
-}
-
-fn finish_name(finish: Finish) -> &'static str {
-    match finish {
-        Finish::End => "end",
-        Finish::Length => "length",
-        Finish::Stopped => "stopped",
-        Finish::Exhausted => "exhausted",
-        Finish::NotFinite => "not finite",
-    }
 }

@@ -1,9 +1,11 @@
 //! Errors that end a call.
 
 use crate::TextError;
+use crate::document::DocumentError;
 use core::fmt;
 use simdformer::SessionError;
 use simdformer::search::SearchError;
+use std::io;
 
 /// Why a call failed. What concerns one sentence only is a [`Failure`](super::Failure) of its translation instead.
 #[derive(Debug)]
@@ -15,6 +17,10 @@ pub enum TranslateError {
     Session(SessionError),
     /// The search options are invalid.
     Search(SearchError),
+    /// A document is not of its format.
+    Document(DocumentError),
+    /// A stream.
+    Io(io::Error),
 }
 
 impl fmt::Display for TranslateError {
@@ -23,6 +29,8 @@ impl fmt::Display for TranslateError {
             Self::Text(error) => error.fmt(f),
             Self::Session(error) => error.fmt(f),
             Self::Search(error) => error.fmt(f),
+            Self::Document(error) => error.fmt(f),
+            Self::Io(error) => error.fmt(f),
         }
     }
 }
@@ -44,5 +52,17 @@ impl From<SessionError> for TranslateError {
 impl From<SearchError> for TranslateError {
     fn from(error: SearchError) -> Self {
         Self::Search(error)
+    }
+}
+
+impl From<DocumentError> for TranslateError {
+    fn from(error: DocumentError) -> Self {
+        Self::Document(error)
+    }
+}
+
+impl From<io::Error> for TranslateError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
     }
 }

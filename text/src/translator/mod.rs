@@ -1,8 +1,9 @@
-//! Translates sentences: a model, its tokenizer and a planned session behind one type.
+//! Translates sentences, texts and documents: a model, its tokenizer and a planned session behind one type.
 //!
 //! ```no_run
 //! use simdformer::Model;
 //! use simdformer_text::Tokenizer;
+//! use simdformer_text::document::Format;
 //! use simdformer_text::translator::{TranslateOptions, Translator};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -12,8 +13,24 @@
 //! for translation in translator.translate_sentences(&["How are you?", "Where does she live?"])? {
 //!     println!("{}", translation.text);
 //! }
+//! let page = "# Home\n\nThe *white* car is old. Where does {name} live?\n";
+//! println!("{}", translator.translate_document(page, Format::Markdown)?);
+//! println!("{:?}", translator.report());
 //! # Ok(()) }
 //! ```
+//!
+//! # From a document to the model and back
+//!
+//! 1. [`document`](crate::document) divides a document into segments, which are paragraphs with marks, and later puts the
+//!    translated segments in their places.
+//! 2. [`sentences`](crate::sentences) divides a segment into sentences, and a sentence of more tokens than the model takes
+//!    into parts: [`Report::cut`].
+//! 3. [`marked_text`](crate::marked_text) finds placeholders and addresses, which are kept, and places them and the inline
+//!    tags by the cross-attention. A sentence that loses a kept piece is translated again without the pieces, then in parts
+//!    between them: [`Report::kept_again`], [`Report::split`].
+//! 4. A translation that repeats itself is made again under rules against repetition: [`Report::repetitions`]. One that lacks
+//!    a term of the [`Glossary`] is made again with a bias towards the term, then with the term forced at the place of its
+//!    source words: [`Report::terms_again`].
 //!
 //! # What the result depends on
 //!
@@ -27,13 +44,25 @@
 //! streaming forms read a window of sentences, translate it, hand out the results in order, and only then read on.
 
 mod error;
+mod glossary;
+mod inspection;
+mod languages;
+mod marked_sentences;
 mod model_and_tokenizer;
 mod options;
+mod repetition_guard;
+mod required_terms;
+mod segments;
 mod sentences;
+mod streams;
 mod translation;
 mod window;
 
 pub use error::TranslateError;
+pub use glossary::{Glossary, GlossaryError, Term};
 pub use model_and_tokenizer::{TokenizerRef, Translator};
 pub use options::TranslateOptions;
-pub use translation::{Alternative, Failure, Report, Translation};
+pub use translation::{
+    AlignedWords, Alternative, Failure, Note, Report, TextTranslation, TranslatedSentence,
+    Translation,
+};

@@ -16,6 +16,8 @@ const LONGEST: usize = 256;
 /// The source tokens that are encoded in one call, if the sentences of all slots have more. More would make no call
 /// faster, and the memory of the activations grows with it.
 const BATCH_TOKENS: usize = 4096;
+/// Sentences of fewer tokens are never cut because the translation might be too long.
+const SHORTEST_LIMIT: usize = 32;
 /// Source lengths are planned in multiples of this number, so that few new maxima need a new plan.
 const STEP: usize = 32;
 
@@ -68,6 +70,8 @@ pub struct Translator<'a> {
     pub(super) next_stream: u64,
     pub(super) report: Report,
     pub(super) on_done: Option<OnDone<'a>>,
+    /// The sentences that the model has finished, those of further attempts included.
+    pub(super) finished: u64,
 }
 
 impl fmt::Debug for Translator<'_> {
@@ -127,6 +131,7 @@ impl<'a> Translator<'a> {
             next_stream: 0,
             report: Report::default(),
             on_done: None,
+            finished: 0,
         })
     }
 
@@ -139,7 +144,7 @@ impl<'a> Translator<'a> {
     }
 
     /// Calls `on_done` during later calls, each time the model finishes a sentence, with the number of sentences that
-    /// are finished in total. They finish in any order.
+    /// are finished in total. They finish in any order; one that is translated again counts again.
     pub fn set_on_done(&mut self, on_done: impl FnMut(u64) + Send + 'a) {
         self.on_done = Some(Box::new(on_done));
     }
@@ -178,6 +183,24 @@ impl<'a> Translator<'a> {
     #[must_use]
     pub fn report(&self) -> &Report {
         &self.report
+    }
+
+    /// The most tokens of a sentence that is translated at once: what the model reads, and no more than it may write, since a
+    /// translation has about as many tokens.
+    pub(super) fn longest_source(&self) -> usize {
+        let positions = self.model.config().max_positions(Side::Encoder).unwrap_or(usize::MAX);
+        let most = self.tokenizer.max_tokens().unwrap_or(usize::MAX).min(positions);
+        // A maximum of new tokens is the caller's wish for short output.
+        let written = match self.search.max_new_tokens {
+            Some(_) => usize::MAX,
+            None => self.target_tokens.max(SHORTEST_LIMIT),
+        };
+        most.min(written)
+    }
+
+    /// Whether a target may begin with so many given tokens.
+    pub(super) fn has_room(&self, given: usize) -> bool {
+        given < self.target_tokens
     }
 
     /// A session for `sentences` sentences, of which the longest has `source_tokens` tokens. It has at most as many

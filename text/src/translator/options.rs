@@ -1,13 +1,16 @@
 //! The settings of a translator.
 
+use super::glossary::Glossary;
 use crate::Direction;
+use regex::Regex;
 use simdformer::Dtype;
 use simdformer::config::Config;
 use simdformer::search::{SearchOptions, Strategy};
+use std::sync::Arc;
 
 /// The settings of a [`Translator`](super::Translator). [`TranslateOptions::new`] makes them from a checkpoint; change
 /// the fields of the result.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct TranslateOptions {
     /// The language of the sentences, a code of [`Tokenizer::languages`](crate::Tokenizer::languages); `None` for the
@@ -23,6 +26,19 @@ pub struct TranslateOptions {
     /// Whether a sentence that has more tokens than the model accepts is cut. If not, it is not translated:
     /// [`Failure::TooLong`](super::Failure::TooLong).
     pub truncate: bool,
+    /// Whether the log-probability of each token is computed, also with beams: then by a second pass of the decoder.
+    pub token_scores: bool,
+    /// Whether the words are aligned, by a second pass of the decoder.
+    pub alignment: bool,
+    /// Whether the language of each text is detected. A text in the target language is copied. Not for models of one
+    /// direction.
+    pub detect: bool,
+    /// What is kept in texts beside placeholders, addresses and numbers in code.
+    pub keep: Vec<Regex>,
+    /// Whether a translation that repeats itself is made again, under a penalty; only of texts and documents.
+    pub guard: bool,
+    /// Terms whose translation is required; only of texts and documents.
+    pub glossary: Option<Arc<Glossary>>,
     /// The dtype of the KV cache, see [`Limits::cache`](simdformer::Limits::cache).
     pub cache: Option<Dtype>,
 }
@@ -37,6 +53,12 @@ impl TranslateOptions {
             search: config.search_options(),
             slots: 32,
             truncate: false,
+            token_scores: false,
+            alignment: false,
+            detect: false,
+            keep: Vec::new(),
+            guard: true,
+            glossary: None,
             cache: None,
         }
     }
@@ -45,6 +67,12 @@ impl TranslateOptions {
     #[must_use]
     pub fn direction(&self) -> Direction<'_> {
         Direction { source: self.source.as_deref(), target: self.target.as_deref() }
+    }
+
+    /// The languages of a text whose language was detected.
+    pub(super) fn direction_from<'d>(&'d self, source: Option<&'d str>) -> Direction<'d> {
+        let direction = self.direction();
+        Direction { source: source.or(direction.source), ..direction }
     }
 
     /// Whether the search draws random tokens: then equal sentences have different translations.

@@ -9,7 +9,7 @@ use simdformer::search::Hooks;
 
 /// The sentences of a window for each slot. At the end of a window slots are empty: with this many sentences, sorted by
 /// length, one step of a hundred is not full.
-const SENTENCES_PER_SLOT: usize = 32;
+pub(super) const SENTENCES_PER_SLOT: usize = 32;
 /// The bytes of a window, of which the last sentence may exceed them.
 const BYTES: usize = 8 << 20;
 
@@ -61,10 +61,23 @@ impl Translator<'_> {
                 }
             }
             let first = self.next_stream;
-            let units = window.iter().zip(first..);
-            let units: Vec<Unit<'_>> =
-                units.map(|(text, stream)| Unit { text: text.as_ref(), stream }).collect();
-            let translations = self.translate_units(&units, &mut Hooks::default(), &mut |_| ())?;
+            let languages: Vec<Option<String>> =
+                window.iter().map(|text| self.language_of(text.as_ref()).0).collect();
+            let units: Vec<Unit<'_>> = window
+                .iter()
+                .zip(&languages)
+                .zip(first..)
+                .map(|((text, source), stream)| Unit {
+                    text: text.as_ref(),
+                    source: source.as_deref(),
+                    stream,
+                    force: &[],
+                })
+                .collect();
+            let search = self.search.clone();
+            let translations =
+                self.run_units(&units, &search, &mut Hooks::default(), &mut |_| ())?;
+            self.count(&translations);
             self.next_stream = first.wrapping_add(units.len() as u64);
             translations.into_iter().try_for_each(&mut emit)?;
             window.clear();
@@ -85,8 +98,11 @@ impl Translator<'_> {
         hooks: &mut Hooks<'_>,
         on_event: &mut dyn FnMut(&Event<'_>),
     ) -> Result<Translation, TranslateError> {
-        let unit = Unit { text: sentence, stream: self.next_stream };
-        let mut translations = self.translate_units(&[unit], hooks, on_event)?;
+        let (source, search) = (self.language_of(sentence).0, self.search.clone());
+        let source = source.as_deref();
+        let unit = Unit { text: sentence, source, stream: self.next_stream, force: &[] };
+        let mut translations = self.run_units(&[unit], &search, hooks, on_event)?;
+        self.count(&translations);
         self.next_stream = self.next_stream.wrapping_add(1);
         Ok(translations.pop().unwrap_or_default())
     }

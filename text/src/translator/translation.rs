@@ -1,6 +1,8 @@
 //! What is known of a translated sentence, and the counts of a translator.
 
+use crate::marked_text::MarkedText;
 use core::fmt;
+use core::ops::Range;
 use simdformer::search::Finish;
 
 /// A translated sentence.
@@ -28,6 +30,88 @@ pub struct Translation {
     pub truncated: bool,
     /// Why there is no text.
     pub failure: Option<Failure>,
+    /// Which words stand for which, if [`TranslateOptions::alignment`](super::TranslateOptions::alignment) asks for it.
+    pub alignment: Option<AlignedWords>,
+    /// How often the sentence was translated again: because it repeated itself, or lacked a term or a placeholder.
+    pub retries: usize,
+    /// What was done beside the translation, and what is wrong with it.
+    pub notes: Vec<Note>,
+}
+
+/// The words of a sentence and of its translation, and which stand for which.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AlignedWords {
+    /// The words and the punctuation that the model read.
+    pub source: Vec<String>,
+    /// Those that it wrote, before marks were placed.
+    pub target: Vec<String>,
+    /// Pairs of indices, of `source` and of `target`; sorted by the second.
+    pub links: Vec<(usize, usize)>,
+}
+
+/// What is to be known about a translation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Note {
+    /// It is that of a part of a sentence which is longer than the model takes.
+    Cut,
+    /// The parts between its placeholders were translated alone, because one of them was lost.
+    Split,
+    /// It repeats itself, also when made again.
+    Repetition,
+    /// A placeholder is missing or repeated.
+    Lost,
+    /// It lacks a term of the glossary.
+    MissingTerm {
+        /// The term in the sentence.
+        source: String,
+        /// What the translation should have for it.
+        target: String,
+    },
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cut => f.write_str("part of a sentence that is too long"),
+            Self::Split => f.write_str("translated between its placeholders"),
+            Self::Repetition => f.write_str("repeats itself"),
+            Self::Lost => f.write_str("a placeholder is missing or repeated"),
+            Self::MissingTerm { source, target } => write!(f, "lacks {target:?} for {source:?}"),
+        }
+    }
+}
+
+/// A sentence of a text, and its translation.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct TranslatedSentence {
+    /// Bytes of the text.
+    pub range: Range<usize>,
+    /// The sentence.
+    pub source: String,
+    /// Its translation.
+    pub translation: Translation,
+}
+
+/// A translated text of any number of sentences.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct TextTranslation {
+    /// The translation, with the marks of the text. A sentence without a translation is copied.
+    pub target: MarkedText,
+    /// The sentences that the model read, in order.
+    pub sentences: Vec<TranslatedSentence>,
+    /// The language, if it was detected.
+    pub language: Option<String>,
+}
+
+impl TextTranslation {
+    /// The translation.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.target.text
+    }
 }
 
 /// A sequence that is not the best one.
@@ -74,6 +158,19 @@ impl Translation {
         (count > 0).then(|| (sum / count as f64) as f32)
     }
 
+    /// Adds the tokens of the next part of a sentence.
+    pub(super) fn append(&mut self, mut part: Self) {
+        self.tokens.append(&mut part.tokens);
+        self.token_scores.append(&mut part.token_scores);
+        self.notes.append(&mut part.notes);
+        self.score += part.score;
+        self.source_tokens += part.source_tokens;
+        self.truncated |= part.truncated;
+        self.retries += part.retries;
+        self.finish = part.finish.or(self.finish);
+        self.failure = self.failure.or(part.failure);
+    }
+
     /// The lowest of [`token_scores`](Self::token_scores): how sure the model is of the word it is least sure of.
     #[must_use]
     pub fn min_log_probability(&self) -> Option<f32> {
@@ -95,6 +192,30 @@ pub struct Report {
     pub truncated: u64,
     /// Sentences without a translation.
     pub failed: u64,
+    /// Texts, or paragraphs of documents.
+    pub texts: u64,
+    /// Texts that were copied because they are in the target language.
+    pub copied: u64,
+    /// Sentences that have more tokens than the model takes, and were translated in parts.
+    pub cut: u64,
+    /// Translations that repeated themselves, and were made again.
+    pub repetitions: u64,
+    /// Those of them that still do.
+    pub repetitions_left: u64,
+    /// Terms of the glossary in the sentences.
+    pub terms: u64,
+    /// Those that the first translation lacked.
+    pub terms_again: u64,
+    /// Those that the last one lacks.
+    pub terms_missing: u64,
+    /// Placeholders and other pieces that are kept.
+    pub kept: u64,
+    /// Sentences that were translated again because a piece was lost.
+    pub kept_again: u64,
+    /// Sentences that were split at their pieces.
+    pub split: u64,
+    /// Sentences with a piece that is missing or repeated.
+    pub lost: u64,
     /// Sessions that were planned.
     pub plans: u64,
 }

@@ -2,57 +2,71 @@
 
 use super::error::TranslateError;
 use super::model_and_tokenizer::Translator;
-use super::translation::{Alternative, Failure, Translation};
-use crate::{Direction, Encoded};
+use super::translation::{Alternative, Failure, Note, Translation};
+use crate::Encoded;
 use simdformer::config::Side;
-use simdformer::search::{Finish, Hooks};
+use simdformer::search::{Finish, Hooks, SearchOptions};
 use simdformer::{Event, Source};
 
 /// A sentence as the model gets it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Unit<'u> {
     pub(super) text: &'u str,
+    /// The code of its language, if that is not the one of the options.
+    pub(super) source: Option<&'u str>,
     /// The random stream.
     pub(super) stream: u64,
+    /// The first tokens of the translation.
+    pub(super) force: &'u [u32],
+}
+
+/// The units of a call that the model reads.
+#[derive(Clone, Copy)]
+struct Call<'c> {
+    units: &'c [Unit<'c>],
+    /// The index of each, and its ids.
+    encoded: &'c [(usize, Encoded)],
+    /// The most ids of one.
+    longest: usize,
+    search: &'c SearchOptions,
 }
 
 /// Called with each event of the session, before the translator uses it.
 type OnEvent<'e> = &'e mut dyn FnMut(&Event<'_>);
 
 impl Translator<'_> {
-    /// Translates `units`, in their order.
-    pub(super) fn translate_units(
+    /// Translates `units` under `search`, in their order. Does not count them.
+    pub(super) fn run_units(
         &mut self,
         units: &[Unit<'_>],
+        search: &SearchOptions,
         hooks: &mut Hooks<'_>,
         on_event: OnEvent<'_>,
     ) -> Result<Vec<Translation>, TranslateError> {
         let mut translations = vec![Translation::default(); units.len()];
         let mut encoded: Vec<(usize, Encoded)> = Vec::with_capacity(units.len());
-        let direction = self.options.direction();
         for (i, (unit, translation)) in units.iter().zip(&mut translations).enumerate() {
-            if let Some(ids) = self.encode(unit.text, &direction, translation)? {
+            if let Some(ids) = self.encode(unit, translation)? {
                 encoded.push((i, ids));
             }
         }
         encoded.sort_by_key(|(_, one)| core::cmp::Reverse(one.ids.len()));
         if let Some((_, longest)) = encoded.first() {
-            let longest = longest.ids.len();
-            self.generate(units, &encoded, longest, &mut translations, hooks, on_event)?;
+            let call = Call { units, encoded: &encoded, longest: longest.ids.len(), search };
+            self.generate(&call, &mut translations, hooks, on_event)?;
         }
-        self.count(&translations);
         Ok(translations)
     }
 
     /// The ids of a sentence; `None` if the model is not run, and then `translation` says why.
     fn encode(
         &self,
-        text: &str,
-        direction: &Direction<'_>,
+        unit: &Unit<'_>,
         translation: &mut Translation,
     ) -> Result<Option<Encoded>, TranslateError> {
         let positions = self.model.config().max_positions(Side::Encoder).unwrap_or(usize::MAX);
-        let one = self.tokenizer.encode(text, direction)?;
+        let direction = self.options.direction_from(unit.source);
+        let one = self.tokenizer.encode(unit.text, &direction)?;
         translation.source_tokens = one.tokens;
         if one.blank {
             return Ok(None);
@@ -68,30 +82,34 @@ impl Translator<'_> {
         Ok(Some(one))
     }
 
-    /// Runs the search for `encoded`, and writes what it finds to `translations`.
+    /// Runs the search for the encoded units, and writes what it finds to `translations`.
     fn generate(
         &mut self,
-        units: &[Unit<'_>],
-        encoded: &[(usize, Encoded)],
-        longest: usize,
+        call: &Call<'_>,
         translations: &mut [Translation],
         hooks: &mut Hooks<'_>,
         on_event: OnEvent<'_>,
     ) -> Result<(), TranslateError> {
+        let Call { units, encoded, longest, search } = *call;
+        let given = |(i, one): &(usize, Encoded)| {
+            [one.prefix.get(1..).unwrap_or_default(), units[*i].force].concat()
+        };
+        let prefixes: Vec<Vec<u32>> = encoded.iter().map(given).collect();
         let sources: Vec<Source<'_>> = encoded
             .iter()
-            .map(|(i, one)| Source {
-                prefix: one.prefix.get(1..).unwrap_or_default(),
-                forced_bos: one.forced_bos,
+            .zip(&prefixes)
+            .map(|((i, one), prefix)| Source {
+                prefix,
+                // What is forced begins with it.
+                forced_bos: one.forced_bos.filter(|_| units[*i].force.is_empty()),
                 stream: units[*i].stream,
                 ..Source::new(&one.ids)
             })
             .collect();
-        let search = self.search.clone();
         let (tokenizer, mut on_done) = (self.tokenizer.clone(), self.on_done.take());
-        let mut finished = self.report.sentences;
+        let mut finished = self.finished;
         let session = self.session(sources.len(), longest)?;
-        let done = session.generate(&sources, &search, hooks, &mut |event| {
+        let done = session.generate(&sources, search, hooks, &mut |event| {
             on_event(&event);
             match event {
                 Event::Token { source, token } if token.sequence == 0 => {
@@ -110,10 +128,11 @@ impl Translator<'_> {
                         translation.failure = Some(Failure::NotFinite);
                         return;
                     }
-                    let mut sequences = done.hypotheses().map(|hypothesis| Alternative {
-                        text: tokenizer.decode(hypothesis.tokens),
-                        tokens: hypothesis.tokens.to_vec(),
-                        score: hypothesis.score,
+                    let force = units[encoded[done.source].0].force;
+                    let mut sequences = done.hypotheses().map(|hypothesis| {
+                        let tokens = [force, hypothesis.tokens].concat();
+                        let text = tokenizer.decode(&tokens);
+                        Alternative { text, tokens, score: hypothesis.score }
                     });
                     if let Some(best) = sequences.next() {
                         translation.text = best.text;
@@ -125,17 +144,27 @@ impl Translator<'_> {
                 _ => (),
             }
         });
-        self.on_done = on_done;
+        (self.on_done, self.finished) = (on_done, finished);
         done?;
         Ok(())
     }
 
-    fn count(&mut self, translations: &[Translation]) {
+    /// Adds translations to the report.
+    pub(super) fn count(&mut self, translations: &[Translation]) {
         let report = &mut self.report;
         for translation in translations {
             report.sentences += 1;
             report.truncated += u64::from(translation.truncated);
             report.failed += u64::from(translation.failure.is_some());
+            for note in &translation.notes {
+                match note {
+                    Note::Split => report.split += 1,
+                    Note::Repetition => report.repetitions_left += 1,
+                    Note::Lost => report.lost += 1,
+                    Note::MissingTerm { .. } => report.terms_missing += 1,
+                    Note::Cut => (),
+                }
+            }
             if translation.finish.is_some() {
                 report.source_tokens += translation.source_tokens as u64;
                 report.target_tokens += translation.tokens.len() as u64;

@@ -89,7 +89,7 @@ pub(crate) fn run(arguments: &Generate, streams: &mut Streams<'_>) -> Result<u8,
         model_bytes: model.bytes(),
         peak_rss_bytes: peak_rss_bytes(),
         isa: isa.name(),
-        threads: arguments.model.threads,
+        threads: arguments.model.thread_count(),
         defaults: model.defaults().iter().map(|d| (d.key, d.value.clone())).collect(),
         unsupported: config.generation.unsupported.clone(),
     };

@@ -1,0 +1,254 @@
+//! `translate` without `--lines`: whole texts, whose structure stays.
+
+use crate::arguments::Translate;
+use crate::explain::finish_name;
+use crate::{Failure, Streams, progress};
+use serde_json::{Value, json};
+use simdformer_text::document::Format;
+use simdformer_text::translator::{Note, Report, TextTranslation, TranslatedSentence, Translator};
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, BufWriter, Cursor, Write};
+use std::path::{Path, PathBuf};
+
+/// The sentences that are named in the notes, for each kind of note.
+const NAMED: usize = 10;
+
+/// Where a document comes from.
+struct Input<'i> {
+    reader: Box<dyn BufRead + Send + 'i>,
+    format: Format,
+    /// The file, if it is one.
+    path: Option<&'i Path>,
+    /// Whether a line end is written after it.
+    argument: bool,
+}
+
+/// Translates the documents of the command line; returns the exit code.
+pub(crate) fn run(
+    arguments: &Translate,
+    mut translator: Translator<'_>,
+    streams: &mut Streams<'_>,
+) -> Result<u8, Failure> {
+    let Streams { input, out, notes, .. } = streams;
+    let (texts, documents) = (&arguments.common.texts, &arguments.documents);
+    let given = documents.format.0;
+    let plain = given.unwrap_or(Format::Plain);
+    let mut inputs: Vec<Input<'_>> = Vec::new();
+    for text in &texts.texts {
+        let reader = Box::new(Cursor::new(text.as_bytes()));
+        inputs.push(Input { reader, format: plain, path: None, argument: true });
+    }
+    for path in &texts.files {
+        let file = File::open(path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
+        let format = given.or_else(|| Format::of(path)).unwrap_or(Format::Plain);
+        let reader = Box::new(BufReader::new(file));
+        inputs.push(Input { reader, format, path: Some(path), argument: false });
+    }
+    if inputs.is_empty() {
+        let reader = Box::new(BufReader::new(&mut **input));
+        inputs.push(Input { reader, format: plain, path: None, argument: false });
+    }
+    let outputs = documents.output.as_deref().map(|output| outputs(&inputs, output)).transpose()?;
+    let progress = progress::counter("sentences", arguments.common.reports.quiet);
+    let counter = progress.clone();
+    translator.set_on_done(move |done| counter.set_position(done));
+    let mut named = 0;
+    for (number, one) in inputs.into_iter().enumerate() {
+        let mut file = match &outputs {
+            Some(paths) => paths.get(number).map(|path| OutputFile::create(path)).transpose()?,
+            None => None,
+        };
+        let writer: &mut dyn Write = match &mut file {
+            Some(file) => &mut file.writer,
+            None => *out,
+        };
+        let mut note = |text: &TextTranslation| {
+            for sentence in &text.sentences {
+                for what in notes_of(sentence) {
+                    named += 1;
+                    if named <= NAMED {
+                        progress.suspend(|| writeln!(notes, "simdformer: {what}"))?;
+                    }
+                }
+            }
+            Ok(())
+        };
+        let label = one.path.map_or_else(String::new, |path| format!("{}: ", path.display()));
+        let done = if arguments.common.json {
+            let mut on_text = |text: &TextTranslation| {
+                note(text)?;
+                text.sentences
+                    .iter()
+                    .try_for_each(|sentence| writeln!(writer, "{}", json_of(sentence, text)))
+            };
+            translator.translate_reader(one.reader, one.format, &mut io::sink(), &mut on_text)
+        } else {
+            translator.translate_reader(one.reader, one.format, &mut *writer, &mut note)
+        };
+        done.map_err(|error| format!("{label}{error}"))?;
+        if one.argument && !arguments.common.json {
+            writeln!(writer)?;
+        }
+        writer.flush()?;
+        if let Some(file) = file {
+            file.finish()?;
+        }
+    }
+    progress.finish_and_clear();
+    let report = translator.report();
+    if named > NAMED {
+        writeln!(notes, "simdformer: and {} more", named - NAMED)?;
+    }
+    for line in summary(report) {
+        writeln!(notes, "simdformer: {line}")?;
+    }
+    if arguments.common.reports.summary {
+        writeln!(notes, "{}", counts(report))?;
+    }
+    Ok(u8::from(report.failed > 0 || report.lost > 0))
+}
+
+/// The file of each input.
+fn outputs(inputs: &[Input<'_>], output: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let directory = inputs.len() > 1
+        || output.is_dir()
+        || output.as_os_str().to_string_lossy().ends_with(std::path::is_separator);
+    if !directory {
+        return Ok(vec![output.to_owned()]);
+    }
+    fs::create_dir_all(output)
+        .map_err(|error| format!("cannot create {}: {error}", output.display()))?;
+    let mut names: BTreeSet<&OsStr> = BTreeSet::new();
+    let path = |input: &Input<'_>| -> Result<PathBuf, Failure> {
+        let Some(name) = input.path.and_then(Path::file_name) else {
+            return Err("--output DIR needs files; a text and standard input have no name".into());
+        };
+        let path = output.join(name);
+        let same = |path: &Path| path.canonicalize().ok();
+        if input.path.and_then(same).is_some_and(|source| same(&path) == Some(source)) {
+            return Err(format!("{} is read and would be written", path.display()).into());
+        }
+        Ok(path)
+    };
+    for name in inputs.iter().filter_map(|input| input.path.and_then(Path::file_name)) {
+        if !names.insert(name) {
+            return Err(format!("two files have the name {}", name.display()).into());
+        }
+    }
+    inputs.iter().map(path).collect()
+}
+
+/// A file that appears when it is complete.
+struct OutputFile {
+    writer: BufWriter<File>,
+    partial: PathBuf,
+    path: PathBuf,
+}
+
+impl OutputFile {
+    fn create(path: &Path) -> Result<Self, Failure> {
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(".partial");
+        let partial = path.with_file_name(name);
+        let file = File::create(&partial)
+            .map_err(|error| format!("cannot write {}: {error}", partial.display()))?;
+        Ok(Self { writer: BufWriter::new(file), partial, path: path.to_owned() })
+    }
+
+    fn finish(mut self) -> Result<(), Failure> {
+        self.writer.flush()?;
+        self.writer.get_ref().sync_all()?;
+        fs::rename(&self.partial, &self.path)
+            .map_err(|error| format!("cannot write {}: {error}", self.path.display()))?;
+        Ok(())
+    }
+}
+
+impl Drop for OutputFile {
+    fn drop(&mut self) {
+        // After `finish` there is none.
+        let _ = fs::remove_file(&self.partial);
+    }
+}
+
+/// What is to be said about one sentence.
+fn notes_of(sentence: &TranslatedSentence) -> Vec<String> {
+    let short: String = sentence.source.chars().take(60).collect();
+    let failure = sentence.translation.failure.map(|failure| format!("{short:?}: {failure}"));
+    let notes = sentence.translation.notes.iter().filter_map(|note| match note {
+        Note::MissingTerm { source, target } => {
+            Some(format!("{short:?}: the translation lacks {target:?} for {source:?}"))
+        }
+        Note::Repetition => Some(format!("{short:?}: the translation repeats itself")),
+        Note::Lost => Some(format!("{short:?}: a placeholder is missing or repeated")),
+        _ => None,
+    });
+    failure.into_iter().chain(notes).collect()
+}
+
+/// What was not as it should be, a line for each kind.
+fn summary(report: &Report) -> Vec<String> {
+    let lines = [
+        (report.cut, "sentences are longer than the model takes and were translated in parts"),
+        (report.failed, "sentences have no translation and were copied"),
+        (report.lost, "sentences have a placeholder that is missing or repeated"),
+        (report.repetitions_left, "translations repeat themselves, also when made again"),
+        (report.terms_missing, "terms of the glossary are missing"),
+    ];
+    let lines = lines.into_iter().filter(|(count, _)| *count > 0);
+    lines.map(|(count, what)| format!("{count} {what}")).collect()
+}
+
+/// All counts, for `--summary`.
+fn counts(report: &Report) -> String {
+    format!(
+        "{} sentences, {} tokens read and {} written; {} texts were in the target language; \
+         {} repetitions and {} of {} terms were translated again; {} placeholders, {} sentences split for them",
+        report.sentences,
+        report.source_tokens,
+        report.target_tokens,
+        report.copied,
+        report.repetitions,
+        report.terms_again,
+        report.terms,
+        report.kept,
+        report.split,
+    )
+}
+
+/// The object of a sentence.
+fn json_of(sentence: &TranslatedSentence, text: &TextTranslation) -> Value {
+    let one = &sentence.translation;
+    if let Some(failure) = one.failure {
+        return json!({"source": sentence.source, "text": null, "error": failure.to_string()});
+    }
+    let mut object = json!({
+        "source": sentence.source,
+        "text": one.text,
+        "mean_log_probability": one.mean_log_probability(),
+        "min_log_probability": one.min_log_probability(),
+        "finish": one.finish.map(finish_name),
+        "token_log_probabilities": one.token_scores,
+        "retries": one.retries,
+    });
+    if let Some(language) = &text.language {
+        object["language"] = json!(language);
+    }
+    if let Some(words) = &one.alignment {
+        let pairs = words.links.iter().map(|(source, target)| json!([source, target]));
+        object["source_words"] = json!(words.source);
+        object["target_words"] = json!(words.target);
+        object["alignment"] = pairs.collect();
+    }
+    if !one.alternatives.is_empty() {
+        let others = one.alternatives.iter();
+        object["alternatives"] =
+            others.map(|other| json!({"text": other.text, "score": other.score})).collect();
+    }
+    if !one.notes.is_empty() {
+        object["notes"] = one.notes.iter().map(Note::to_string).collect();
+    }
+    object
+}

@@ -1,0 +1,203 @@
+//! Texts and documents in, translations out, a window at a time.
+
+use super::error::TranslateError;
+use super::model_and_tokenizer::Translator;
+use super::segments::Prepared;
+use super::translation::TextTranslation;
+use crate::document::{Blocks, Document, Format};
+use crate::marked_text::MarkedText;
+use std::collections::VecDeque;
+use std::io::{BufRead, Write};
+
+/// The least bytes of a block that is read.
+const BLOCK: usize = 16 << 10;
+/// The bytes of a window of texts, of which the last one may exceed them.
+const BYTES: usize = 4 << 20;
+/// The texts of a window for each slot, if hardly any has a sentence.
+const TEXTS_PER_SLOT: usize = 256;
+
+/// How much a window holds.
+#[derive(Clone, Copy, Debug, Default)]
+struct Load {
+    texts: usize,
+    sentences: usize,
+    bytes: usize,
+}
+
+impl Load {
+    fn add(&mut self, text: &str, prepared: &Prepared) {
+        self.texts += 1;
+        self.sentences += prepared.sentences();
+        self.bytes += text.len();
+    }
+
+    fn is_full(&self, slots: usize) -> bool {
+        self.sentences >= slots.saturating_mul(super::sentences::SENTENCES_PER_SLOT)
+            || self.texts >= slots.saturating_mul(TEXTS_PER_SLOT)
+            || self.bytes >= BYTES
+    }
+}
+
+impl Translator<'_> {
+    /// Translates texts of any number of sentences; the results are in their order. What stands between the sentences is
+    /// copied: spaces, line breaks, and lines without a letter.
+    ///
+    /// # Errors
+    /// As [`translate_sentences`](Self::translate_sentences).
+    pub fn translate_texts(
+        &mut self,
+        texts: &[&str],
+    ) -> Result<Vec<TextTranslation>, TranslateError> {
+        let mut translations = Vec::with_capacity(texts.len());
+        self.stream_texts(texts.iter().map(Ok::<_, TranslateError>), |translation| {
+            translations.push(translation);
+            Ok(())
+        })?;
+        Ok(translations)
+    }
+
+    /// Translates the texts of an iterator, and calls `emit` once for each, in their order. A window of them is read,
+    /// translated and emitted before the next is read, as in [`stream_sentences`](Self::stream_sentences).
+    ///
+    /// # Errors
+    /// As [`translate_sentences`](Self::translate_sentences); the first error of the iterator or of `emit`.
+    pub fn stream_texts<S: AsRef<str>, E: From<TranslateError>>(
+        &mut self,
+        texts: impl IntoIterator<Item = Result<S, E>>,
+        emit: impl FnMut(TextTranslation) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let marked = texts.into_iter().map(|text| {
+            text.map(|text| MarkedText { text: text.as_ref().to_owned(), marks: Vec::new() })
+        });
+        self.stream_marked(marked, emit)
+    }
+
+    /// As [`stream_texts`](Self::stream_texts), for texts with marks. The marks of a result have ranges in the
+    /// translation.
+    ///
+    /// # Errors
+    /// As [`stream_texts`](Self::stream_texts).
+    pub fn stream_marked<E: From<TranslateError>>(
+        &mut self,
+        texts: impl IntoIterator<Item = Result<MarkedText, E>>,
+        mut emit: impl FnMut(TextTranslation) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut texts = texts.into_iter();
+        loop {
+            let (mut window, mut load, mut end) = (Vec::new(), Load::default(), None);
+            while end.is_none() && !load.is_full(self.options.slots) {
+                match texts.next() {
+                    Some(Ok(text)) => {
+                        let prepared = self.prepare(&text)?;
+                        load.add(&text.text, &prepared);
+                        window.push(prepared);
+                    }
+                    Some(Err(error)) => end = Some(Err(error)),
+                    None => end = Some(Ok(())),
+                }
+            }
+            self.translate_prepared(&window)?.into_iter().try_for_each(&mut emit)?;
+            if let Some(end) = end {
+                return end;
+            }
+        }
+    }
+
+    /// Translates a document. Its structure stays: what is no text of it is copied.
+    ///
+    /// # Errors
+    /// The document is not of its format; as [`translate_sentences`](Self::translate_sentences).
+    pub fn translate_document(
+        &mut self,
+        source: &str,
+        format: Format,
+    ) -> Result<String, TranslateError> {
+        let mut out = Vec::with_capacity(source.len());
+        let documents = std::iter::once(Ok(source.to_owned()));
+        self.translate_blocks(documents, format, &mut out, &mut |_| Ok(()))?;
+        // The parts of a document are strings.
+        Ok(String::from_utf8_lossy(&out).into_owned())
+    }
+
+    /// Translates the document that `input` reads, and writes it to `output`, part by part. Calls `on_text` with each
+    /// paragraph before it is written.
+    ///
+    /// Plain text, Markdown and subtitles are read in blocks, so that memory does not depend on their length. HTML and JSON
+    /// are read whole, and written part by part.
+    ///
+    /// # Errors
+    /// As [`translate_document`](Self::translate_document); errors of the streams and of `on_text`; the input is not UTF-8.
+    pub fn translate_reader(
+        &mut self,
+        input: impl BufRead,
+        format: Format,
+        output: &mut dyn Write,
+        on_text: &mut dyn FnMut(&TextTranslation) -> std::io::Result<()>,
+    ) -> Result<(), TranslateError> {
+        let blocks =
+            Blocks::new(input, format, BLOCK).map(|block| block.map_err(TranslateError::from));
+        self.translate_blocks(blocks, format, output, on_text)
+    }
+
+    fn translate_blocks(
+        &mut self,
+        mut blocks: impl Iterator<Item = Result<String, TranslateError>>,
+        format: Format,
+        output: &mut dyn Write,
+        on_text: &mut dyn FnMut(&TextTranslation) -> std::io::Result<()>,
+    ) -> Result<(), TranslateError> {
+        // The first document is partly written; `next` is its first segment that is not in the window.
+        let mut documents: VecDeque<Document> = VecDeque::new();
+        let (mut written, mut next, mut ended) = (0, 0, false);
+        loop {
+            let (mut window, mut load) = (Vec::new(), Load::default());
+            let mut last = documents.len().saturating_sub(1);
+            while !load.is_full(self.options.slots) {
+                if let Some(segment) = documents.get(last).and_then(|d| d.segments().get(next)) {
+                    let prepared = self.prepare(segment)?;
+                    load.add(&segment.text, &prepared);
+                    window.push(prepared);
+                    next += 1;
+                } else if let Some(block) = blocks.next() {
+                    let block = block?;
+                    load.bytes += block.len();
+                    documents.push_back(Document::parse(&block, format)?);
+                    (last, next) = (documents.len() - 1, 0);
+                } else {
+                    ended = true;
+                    break;
+                }
+            }
+            let mut out = String::new();
+            for translation in self.translate_prepared(&window)? {
+                // Documents without segments, or whose segments are written.
+                while let Some(first) = documents.front().filter(|d| d.segments().len() == written)
+                {
+                    first.write_end(&mut out);
+                    documents.pop_front();
+                    written = 0;
+                }
+                let Some(first) = documents.front() else { break };
+                first.write_segment(written, &translation.target, &mut out)?;
+                written += 1;
+                on_text(&translation)?;
+                output.write_all(out.as_bytes())?;
+                out.clear();
+            }
+            // The last document may still have segments that were not in the window.
+            while let Some(first) = documents.front().filter(|d| d.segments().len() == written) {
+                first.write_end(&mut out);
+                documents.pop_front();
+                written = 0;
+            }
+            if documents.is_empty() {
+                next = 0;
+            }
+            output.write_all(out.as_bytes())?;
+            output.flush()?;
+            if ended {
+                return Ok(());
+            }
+        }
+    }
+}

@@ -1,0 +1,342 @@
+//! Whole texts and documents: sentences, structure, placeholders, guards, and the command.
+
+use crate::command::{err, french, out, run};
+use crate::directories::Temporary;
+use crate::documents::files;
+use crate::translator::Demo;
+use simdformer::{Model, Threads};
+use simdformer_text::Tokenizer;
+use simdformer_text::document::Format;
+use simdformer_text::translator::{
+    Glossary, Note, TextTranslation, TranslateError, TranslateOptions, Translator,
+};
+use std::cell::Cell;
+use std::io::{BufReader, Read, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+const TWO_SENTENCES: &str = "La vieille maison blanche est belle. Où est-ce qu'elle habite ?";
+
+/// A document of many kinds of text, in the words of the demo model.
+const PAGE: &str = "# Quel mois\n\nLa vieille maison blanche est belle. Je suis étudiant.\n\n- quel mois\n  - les \
+                    petites filles sont *heureuses*\n\n```\nla maison\n```\n\n> Où est-ce qu'elle habite ?\n\n| quel \
+                    mois | 42 |\n|---|---|\n| la maison | `ls` |\n";
+
+fn markdown(translator: &mut Translator<'_>) -> String {
+    translator.translate_document(PAGE, Format::Markdown).unwrap()
+}
+
+#[test]
+fn every_sentence_of_a_text_is_translated() {
+    let demo = Demo::new();
+    let mut translator = demo.translator(demo.options());
+    let texts = [TWO_SENTENCES, "", "  \n 42 \n", " quel mois\n\tje suis étudiant  "];
+    let found = translator.translate_texts(&texts).unwrap();
+    let text = |i: usize| TextTranslation::text(&found[i]);
+    assert_eq!(found[0].sentences.len(), 2);
+    assert!(text(0).contains("the old white house is beautiful"), "{}", text(0));
+    assert!(text(0).ends_with("where does she live ?"), "{}", text(0));
+    for sentence in &found[0].sentences {
+        assert_eq!(sentence.source, TWO_SENTENCES[sentence.range.clone()]);
+    }
+    // What has no letter is copied, with all white space.
+    assert_eq!([text(1), text(2)], ["", "  \n 42 \n"]);
+    assert!(text(3).starts_with(' ') && text(3).ends_with("  "), "{:?}", text(3));
+    assert_eq!((translator.report().texts, translator.report().sentences), (4, 3));
+}
+
+#[test]
+fn a_document_keeps_its_structure() {
+    let demo = Demo::new();
+    let found = markdown(&mut demo.translator(demo.options()));
+    let (lines, source): (Vec<&str>, Vec<&str>) = (found.lines().collect(), PAGE.lines().collect());
+    assert_eq!(lines.len(), source.len(), "{found}");
+    for (line, source) in lines.iter().zip(&source) {
+        let begin = |line: &str| -> String {
+            line.chars().take_while(|c| !c.is_alphabetic() && *c != '*').collect()
+        };
+        assert_eq!(begin(line), begin(source), "{found}");
+    }
+    assert_eq!(lines[0], "# what month");
+    assert!(found.contains("```\nla maison\n```") && found.contains("| `ls` |"), "{found}");
+    // The emphasis is around the word that it was around.
+    assert!(found.contains("*happy*"), "{found}");
+}
+
+/// In windows of any size, on threads, and with other documents before.
+#[test]
+fn documents_have_the_same_bits_in_any_window() {
+    let demo = Demo::new();
+    let expected = markdown(&mut demo.translator(demo.options()));
+    for slots in [1, 3] {
+        let mut options = demo.options();
+        options.slots = slots;
+        let mut translator = demo.translator(options);
+        let many = PAGE.repeat(3);
+        let found = translator.translate_document(&many, Format::Markdown).unwrap();
+        assert_eq!(found, expected.repeat(3), "{slots}");
+    }
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
+    let mut translator = demo.translator(demo.options());
+    let found = pool.install(|| {
+        translator.set_threads(Threads::Rayon);
+        markdown(&mut translator)
+    });
+    assert_eq!(found, expected);
+}
+
+/// Counts the bytes that were read and written.
+struct Counted<'c, T>(T, &'c Cell<usize>);
+
+impl<T: Read> Read for Counted<'_, T> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let read = self.0.read(buffer)?;
+        self.1.set(self.1.get() + read);
+        Ok(read)
+    }
+}
+
+impl<T: Write> Write for Counted<'_, T> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.1.set(self.1.get() + bytes.len());
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.0.flush()
+    }
+}
+
+#[test]
+fn a_long_text_is_written_while_it_is_read() {
+    let demo = Demo::new();
+    let mut options = demo.options();
+    options.slots = 1;
+    let mut translator = demo.translator(options);
+    let paragraph = format!("quel mois\n\n{}", "-----\n\n".repeat(400));
+    let text = paragraph.repeat(100);
+    let (read, written) = (Cell::new(0), Cell::new(0));
+    let mut output = Vec::new();
+    let input = BufReader::with_capacity(1000, Counted(text.as_bytes(), &read));
+    let mut most = 0;
+    translator
+        .translate_reader(input, Format::Plain, &mut Counted(&mut output, &written), &mut |_| {
+            most = most.max(read.get() - written.get());
+            Ok(())
+        })
+        .unwrap();
+    let found = String::from_utf8(output).unwrap();
+    assert_eq!(found, text.replace("quel mois", "what month"));
+    assert!(most < text.len() / 2, "{most} of {}", text.len());
+}
+
+#[test]
+fn placeholders_and_patterns_are_kept() {
+    let demo = Demo::new();
+    let mut options = demo.options();
+    options.keep = vec![regex::Regex::new("Acme-[0-9]+").unwrap()];
+    let mut translator = demo.translator(options);
+    let text = "la maison {name} est belle. je suis Acme-7 étudiant %s. quel mois https://example.org/a?b=c";
+    let found = translator.translate_texts(&[text]).unwrap();
+    for piece in ["{name}", "Acme-7", "%s", "https://example.org/a?b=c"] {
+        assert_eq!(found[0].text().matches(piece).count(), 1, "{piece}: {}", found[0].text());
+    }
+    assert_eq!((translator.report().kept, translator.report().lost), (4, 0));
+}
+
+/// The demo model with a bias towards a word: it repeats the word, until rules stop it.
+#[test]
+fn runaway_repetition_is_translated_again() {
+    let demo = Demo::new();
+    let word = demo.tokenizer.encode_target("house").unwrap();
+    let endless = |guard: bool| {
+        let mut options = demo.options();
+        options.search.sequence_bias = vec![(word.clone(), 50.0)];
+        options.guard = guard;
+        let mut translator = demo.translator(options);
+        let found = translator.translate_texts(&["quel mois"]).unwrap();
+        (found[0].sentences[0].translation.clone(), *translator.report())
+    };
+    let (plain, report) = endless(false);
+    assert_eq!((report.repetitions, plain.retries), (0, 0));
+    let (guarded, report) = endless(true);
+    assert_eq!((report.repetitions, report.repetitions_left), (1, 0), "{:?}", plain.text);
+    assert!(guarded.retries > 0 && guarded.text != plain.text, "{}", guarded.text);
+    assert_eq!(endless(true).0, guarded);
+}
+
+#[test]
+fn terms_of_a_glossary_are_required() {
+    let demo = Demo::new();
+    let translate = |terms: &str, text: &str| {
+        let mut options = demo.options();
+        options.glossary = Some(Arc::new(Glossary::from_tsv(terms).unwrap()));
+        let mut translator = demo.translator(options);
+        let found = translator.translate_texts(&[text]).unwrap().remove(0);
+        (found, *translator.report())
+    };
+    let (found, report) =
+        translate("maison\tcar\nchat\tdog\n", "la vieille maison blanche est belle");
+    assert!(found.text().contains("car"), "{}", found.text());
+    assert_eq!((report.terms, report.terms_again, report.terms_missing), (1, 1, 0));
+    assert!(found.sentences[0].translation.retries > 0);
+    // What is right already is not translated again.
+    let (found, report) = translate("maison\thouse", "la vieille maison blanche est belle");
+    assert_eq!(found.text(), "the old white house is beautiful");
+    assert_eq!((report.terms, report.terms_again), (1, 0));
+    // The model cannot write the word.
+    let (found, report) = translate("maison\tζ", "la maison est belle");
+    let missing = Note::MissingTerm { source: "maison".to_owned(), target: "ζ".to_owned() };
+    assert_eq!(report.terms_missing, 1);
+    assert!(found.sentences[0].translation.notes.contains(&missing));
+}
+
+#[test]
+fn a_sentence_that_is_too_long_is_cut_into_parts() {
+    let demo = Demo::new();
+    let mut translator = demo.translator(demo.options());
+    let long =
+        format!("{} la maison est belle.", "la vieille maison blanche est belle,".repeat(12));
+    let found = translator.translate_texts(&[&long]).unwrap().remove(0);
+    assert_eq!((translator.report().cut, translator.report().failed), (1, 0));
+    assert!(found.sentences.len() > 1);
+    assert!(found.sentences.iter().all(|one| one.translation.notes.contains(&Note::Cut)));
+    for sentence in &found.sentences {
+        assert!(sentence.translation.text.contains("house"), "{}", found.text());
+    }
+    let joined: String = found.sentences.iter().map(|one| one.source.clone() + " ").collect();
+    assert_eq!(joined.replace(' ', ""), long.replace(' ', ""));
+}
+
+/// The model that copies, made by its script's numbers: every document comes back.
+#[test]
+fn sixty_documents_come_back_through_a_model_that_copies() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/copy");
+    let model = Model::open(&directory).unwrap();
+    let tokenizer = Tokenizer::from_dir(&directory).unwrap();
+    let mut options = TranslateOptions::new(model.config());
+    options.search.scores = false;
+    let mut translator = Translator::new(&model, &tokenizer, options).unwrap();
+    let files = files();
+    assert!(files.len() >= 60);
+    for (name, format, text) in files {
+        assert_eq!(translator.translate_document(&text, format).unwrap(), text, "{name}");
+    }
+    let report = translator.report();
+    assert_eq!((report.failed, report.lost, report.repetitions), (0, 0, 0), "{report:?}");
+}
+
+#[test]
+fn errors_of_a_document_are_those_of_its_format() {
+    let demo = Demo::new();
+    let mut translator = demo.translator(demo.options());
+    let error = translator.translate_document("{\"a\": \"quel", Format::Json).unwrap_err();
+    assert!(matches!(error, TranslateError::Document(_)), "{error}");
+    let mut sink = Vec::new();
+    let input = BufReader::new(&b"quel mois\n\n\xff\n"[..]);
+    let error = translator.translate_reader(input, Format::Plain, &mut sink, &mut |_| Ok(()));
+    assert!(matches!(error, Err(TranslateError::Io(_))), "{error:?}");
+}
+
+fn translate(place: &Temporary, more: &[&str], input: &str) -> std::process::Output {
+    let model = place.0.to_str().unwrap();
+    run(&[&["translate", "--model", model], more].concat(), input)
+}
+
+#[test]
+fn the_command_translates_whole_texts() {
+    let place = french();
+    let output = translate(&place, &[TWO_SENTENCES], "");
+    assert_eq!((output.status.code(), err(&output)), (Some(0), ""));
+    let text = out(&output).to_owned();
+    assert!(text.contains("is beautiful") && text.ends_with("where does she live ?\n"), "{text}");
+    // From standard input, with its blank lines.
+    let input = "quel mois\n\n  quel mois\n\n\n";
+    assert_eq!(out(&translate(&place, &[], input)), "what month\n\n  what month\n\n\n");
+    // Several arguments.
+    let output = translate(&place, &["quel mois", "", "quel mois"], "");
+    assert_eq!(out(&output), "what month\n\nwhat month\n");
+}
+
+#[test]
+fn the_command_writes_files_when_they_are_complete() {
+    let place = french();
+    place.write("a.md", "# quel mois\n\n`x`\n");
+    place.write("b.srt", "1\n00:00:01,000 --> 00:00:02,000\nquel mois\n");
+    let path = |name: &str| place.0.join(name).to_str().unwrap().to_owned();
+    let (a, b, to) = (path("a.md"), path("b.srt"), path("out"));
+    let one = path("one.md");
+    let output = translate(&place, &["--file", &a, "--output", &one], "");
+    assert_eq!((output.status.code(), out(&output)), (Some(0), ""), "{}", err(&output));
+    assert_eq!(std::fs::read_to_string(&one).unwrap(), "# what month\n\n`x`\n");
+    let output = translate(&place, &["--file", &a, "--file", &b, "--output", &to], "");
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    let read = |name: &str| std::fs::read_to_string(Path::new(&to).join(name)).unwrap();
+    assert_eq!(read("a.md"), "# what month\n\n`x`\n");
+    assert_eq!(read("b.srt"), "1\n00:00:01,000 --> 00:00:02,000\nwhat month\n");
+    assert_eq!(std::fs::read_dir(&to).unwrap().count(), 2);
+    // A file is not written over while it is read.
+    let directory = place.0.to_str().unwrap();
+    let output = translate(&place, &["--file", &a, "--file", &b, "--output", directory], "");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(err(&output).contains("is read and would be written"), "{}", err(&output));
+}
+
+#[test]
+fn json_has_an_object_for_each_sentence() {
+    let place = french();
+    for beams in ["1", "2"] {
+        let more = ["--json", "--beams", beams, TWO_SENTENCES];
+        let output = translate(&place, &more, "");
+        let lines: Vec<serde_json::Value> =
+            out(&output).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(lines.len(), 2, "{}", err(&output));
+        let one = &lines[1];
+        assert_eq!(one["source"], "Où est-ce qu'elle habite ?");
+        assert_eq!(one["text"], "where does she live ?");
+        let scores: Vec<f64> = one["token_log_probabilities"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|score| score.as_f64().unwrap())
+            .collect();
+        // Five words and the end.
+        assert_eq!(scores.len(), 6);
+        let mean = one["mean_log_probability"].as_f64().unwrap();
+        let min = one["min_log_probability"].as_f64().unwrap();
+        assert!(
+            (scores.iter().sum::<f64>() / 6.0 - mean).abs() < 1e-6 && min <= mean && mean < 0.0
+        );
+        let words = |key: &str| one[key].as_array().unwrap().clone();
+        let place = |words: &[serde_json::Value], word: &str| {
+            words
+                .iter()
+                .position(|found| found == word)
+                .unwrap_or_else(|| panic!("{word}: {words:?}"))
+        };
+        let source = place(&words("source_words"), "habite");
+        let target = place(&words("target_words"), "live");
+        let links = words("alignment");
+        assert!(links.contains(&serde_json::json!([source, target])), "{links:?}");
+    }
+}
+
+#[test]
+fn options_of_documents_are_refused_with_lines() {
+    let place = french();
+    let output = translate(&place, &["--lines", "--keep", "x", "quel mois"], "");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(err(&output).starts_with("simdformer: --keep is for documents"), "{}", err(&output));
+    let output = translate(&place, &["--format", "docx", "quel mois"], "");
+    assert_eq!(output.status.code(), Some(2));
+    let expected = "expected auto, text, markdown, html, srt, vtt, json";
+    assert!(err(&output).contains(expected), "{}", err(&output));
+    let output = translate(&place, &["--from", "auto", "quel mois"], "");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(err(&output).contains("the model reads one language"), "{}", err(&output));
+    place.write("terms.tsv", "maison\n");
+    let terms = place.0.join("terms.tsv");
+    let output = translate(&place, &["--glossary", terms.to_str().unwrap(), "quel mois"], "");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(err(&output).contains("line 1: expected two terms"), "{}", err(&output));
+}
