@@ -289,7 +289,7 @@ fn table_of_layers_and_heads() {
     }
 }
 
-/// The names of the sentences become placeholders: with each stand-in, how many are where the name was.
+/// The names of the sentences become placeholders: how many translations are those of the name, and of how many.
 fn placeholders_at_names(stand_in: StandIn<'_>) -> (usize, usize) {
     let lexicon = lexicon();
     let translator = Translator::new();
@@ -325,10 +325,17 @@ fn placeholders_at_names(stand_in: StandIn<'_>) -> (usize, usize) {
 }
 
 #[test]
+fn a_name_stands_in_for_a_placeholder() {
+    let (right, all) = placeholders_at_names(StandIn::Word("Paul"));
+    assert!(all >= 150 && right * 100 >= all * 95, "{right} of {all}");
+}
+
+/// The share of translations that are those of a name, by stand-in.
+#[test]
 #[ignore = "measures"]
 fn table_of_stand_ins() {
     for stand_in in
-        [StandIn::Piece, StandIn::Word("paul"), StandIn::Word("marie"), StandIn::Nothing]
+        [StandIn::Piece, StandIn::Word("Paul"), StandIn::Word("Marie"), StandIn::Nothing]
     {
         let (right, all) = placeholders_at_names(stand_in);
         say(&format!("{stand_in:?}: {right} of {all} translations are those of the name"));
