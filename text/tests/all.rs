@@ -6,6 +6,8 @@
 mod audio;
 #[cfg(feature = "bulk")]
 mod bulk;
+#[cfg(feature = "cli")]
+mod bulk_command;
 #[cfg(feature = "bulk")]
 mod bulk_resume;
 #[cfg(feature = "cli")]

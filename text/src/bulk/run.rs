@@ -5,7 +5,7 @@ use super::error::BulkError;
 use super::journal::{Identity, Record};
 use super::known_texts::KnownTexts;
 use super::row_reader::{InputPosition, RowReader, Window};
-use super::table::{Source, Table};
+use super::table::{APPENDED, Source, Table};
 use core::fmt;
 use core::time::Duration;
 use std::collections::HashMap;
@@ -205,7 +205,10 @@ impl Job {
             ("the format", format!("{format:?}")),
             ("the header", header.to_string()),
             ("the column of the texts", source.clone()),
-            ("the column of the output", output.clone().unwrap_or_default()),
+            (
+                "the column of the output",
+                output.clone().unwrap_or_else(|| format!("{APPENDED} (appended)")),
+            ),
         ];
         let table = table.map(|(name, value)| (name.to_owned(), value));
         self.identity.iter().cloned().chain(table).collect()

@@ -3,6 +3,7 @@
 //! `simdformer --help` lists the commands. Results are written to standard output, everything else to standard error.
 
 mod arguments;
+mod bulk;
 mod embed;
 mod explain;
 mod generate;

@@ -4,7 +4,7 @@ use crate::arguments::{TextToText, Translate, UsageError};
 use crate::explain::{self, Recorder, Step};
 use crate::inputs::Inputs;
 use crate::search_arguments::check;
-use crate::{Failure, Streams, progress, show, translate_documents};
+use crate::{Failure, Streams, bulk, progress, show, translate_documents};
 use serde_json::{Value, json};
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::{Config, Side};
@@ -21,9 +21,12 @@ use std::sync::Arc;
 /// Translates documents, or lines if the options say so; returns the exit code.
 pub(crate) fn translate(arguments: &Translate, streams: &mut Streams<'_>) -> Result<u8, Failure> {
     let (common, documents) = (&arguments.common, &arguments.documents);
+    if let Some(format) = arguments.table()? {
+        return bulk::run(format, arguments, streams);
+    }
     if arguments.sentences() {
         let given = [
-            ("--format", documents.format.0.is_some()),
+            ("--format", documents.format.document().is_some()),
             ("--output", documents.output.is_some()),
             ("--keep", !documents.keep.is_empty()),
             ("--glossary", documents.glossary.is_some()),
@@ -38,16 +41,26 @@ pub(crate) fn translate(arguments: &Translate, streams: &mut Streams<'_>) -> Res
         let more = "--num-return-sequences: a document has one translation; add --json or --lines";
         return Err(UsageError(more.to_owned()).into());
     }
-    let glossary = documents.glossary.as_deref().map(glossary).transpose()?;
-    let (model, tokenizer, mut options) = load(common, streams)?;
-    options.keep.clone_from(&documents.keep);
-    options.glossary = glossary.map(Arc::new);
+    let (model, tokenizer, mut options) = load_for_texts(arguments, streams)?;
     (options.token_scores, options.alignment) = (common.json, common.json);
     common.model.in_pool(|| {
         let mut translator = Translator::new(&model, &tokenizer, options)?;
         translator.set_threads(common.model.threads());
         translate_documents::run(arguments, translator, streams)
     })
+}
+
+/// As [`load`], with the options of texts of several sentences.
+pub(crate) fn load_for_texts(
+    arguments: &Translate,
+    streams: &mut Streams<'_>,
+) -> Result<(Model, Tokenizer, TranslateOptions), Failure> {
+    let documents = &arguments.documents;
+    let glossary = documents.glossary.as_deref().map(glossary).transpose()?;
+    let (model, tokenizer, mut options) = load(&arguments.common, streams)?;
+    options.keep.clone_from(&documents.keep);
+    options.glossary = glossary.map(Arc::new);
+    Ok((model, tokenizer, options))
 }
 
 fn glossary(path: &Path) -> Result<Glossary, Failure> {

@@ -33,7 +33,7 @@ pub(crate) fn run(
 ) -> Result<u8, Failure> {
     let Streams { input, out, notes, .. } = streams;
     let (texts, documents) = (&arguments.common.texts, &arguments.documents);
-    let given = documents.format.0;
+    let given = documents.format.document();
     let plain = given.unwrap_or(Format::Plain);
     let mut inputs: Vec<Input<'_>> = Vec::new();
     for text in &texts.texts {
@@ -174,7 +174,7 @@ impl Drop for OutputFile {
 }
 
 /// What is to be said about one sentence.
-fn notes_of(sentence: &TranslatedSentence) -> Vec<String> {
+pub(crate) fn notes_of(sentence: &TranslatedSentence) -> Vec<String> {
     let short: String = sentence.source.chars().take(60).collect();
     let failure = sentence.translation.failure.map(|failure| format!("{short:?}: {failure}"));
     let notes = sentence.translation.notes.iter().filter_map(|note| match note {
@@ -189,7 +189,7 @@ fn notes_of(sentence: &TranslatedSentence) -> Vec<String> {
 }
 
 /// What was not as it should be, a line for each kind.
-fn summary(report: &Report) -> Vec<String> {
+pub(crate) fn summary(report: &Report) -> Vec<String> {
     let lines = [
         (report.cut, "sentences are longer than the model takes and were translated in parts"),
         (report.failed, "sentences have no translation and were copied"),
