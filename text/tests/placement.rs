@@ -85,6 +85,56 @@ fn a_reversal_keeps_the_words_of_each_wrap() {
     }
 }
 
+/// Thousands of marks in one sentence: nested wraps, pieces and points at every word.
+#[test]
+fn many_marks_take_no_long_time() {
+    let start = std::time::Instant::now();
+    let words = 60;
+    let mut source = MarkedText::default();
+    let depth = 400;
+    for id in 0..depth {
+        source.marks.push(Mark { range: 0..0, kind: wrap(id), id });
+    }
+    for word in 0..words {
+        for kind in 0..3 {
+            let id = source.marks.len();
+            let at = source.text.len();
+            if kind < 2 {
+                source.text.push_str("%s");
+                source.marks.push(Mark { range: at..at + 2, kind: keep(), id });
+            } else {
+                source.marks.push(Mark {
+                    range: at..at,
+                    kind: MarkKind::Point { source: "<br/>".into() },
+                    id,
+                });
+            }
+            source.text.push(' ');
+        }
+        source.text.push_str(&format!("mot{word} "));
+    }
+    source.text.push_str("fin");
+    let end = source.text.len();
+    for (id, mark) in source.marks.iter_mut().enumerate().take(depth) {
+        mark.range.end = end - id.min(300);
+    }
+    for stand_in in [StandIn::Nothing, StandIn::Word("Paul"), StandIn::Piece] {
+        let given = source.for_model(stand_in);
+        let from = tokens(&given.text);
+        let target: Vec<&str> = given.text.split_whitespace().rev().step_by(2).collect();
+        let matrix = weights(target.len(), from.len(), |t, s| ((t * 31 + s * 17) % 13) as f32);
+        let placed = place(&source, &given, &target.join(" "), &matrix);
+        let lost = check(&source, &placed).err().unwrap_or_default();
+        assert!(
+            lost.missing.is_empty() && lost.repeated.is_empty() && lost.crossing.is_empty(),
+            "{lost}"
+        );
+        assert_eq!(placed.marks.iter().filter(|mark| mark.kind == keep()).count(), 2 * words);
+    }
+    // Seconds without optimization; a step that reads all marks for each mark and word would take minutes.
+    assert!(start.elapsed().as_secs() < 10, "{:?}", start.elapsed());
+}
+
 /// Whatever the attention and the translation are: marks are well-formed, each is there once, and the words are those of
 /// the translation.
 #[test]

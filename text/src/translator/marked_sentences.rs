@@ -6,9 +6,7 @@ use super::model_and_tokenizer::Translator;
 use super::translation::{AlignedWords, Note, Translation};
 use super::window::Unit;
 use crate::Encoded;
-use crate::marked_text::{
-    Alignment, MarkKind, MarkedText, Placement, StandIn, WordAlignment, check,
-};
+use crate::marked_text::{Alignment, MarkedText, Placement, StandIn, WordAlignment, check};
 use simdformer::search::Hooks;
 use std::ops::Range;
 
@@ -148,8 +146,15 @@ impl Translator<'_> {
             self.guard_repetition(&units, &mut translations)?;
         }
         self.require_terms(&units, &mut translations)?;
-        let copied: Vec<bool> =
-            given.iter().zip(&translations).map(|(given, one)| copies(given, &one.text)).collect();
+        let copied: Vec<bool> = sentences
+            .iter()
+            .zip(&given)
+            .zip(&translations)
+            .map(|((sentence, given), one)| {
+                let (source, target) = (sentence.marked, one.text.as_str());
+                Placement { source, given, target, alignment: None }.has_stand_ins()
+            })
+            .collect();
         let mut targets: Vec<MarkedText> = translations
             .iter()
             .map(|one| MarkedText { text: one.text.clone(), marks: Vec::new() })
@@ -228,17 +233,6 @@ impl Translator<'_> {
             Ok(())
         })
     }
-}
-
-/// Whether `target` has what the model was given for each kept piece, in any case, as often as the text itself.
-fn copies(given: &MarkedText, target: &str) -> bool {
-    let count = |text: &str, piece: &str| text.to_lowercase().matches(piece).count();
-    let keeps = given.marks.iter().filter(|mark| matches!(mark.kind, MarkKind::Keep { .. }));
-    let mut pieces = keeps.filter_map(|mark| given.text.get(mark.range.clone()));
-    pieces.all(|piece| {
-        let piece = piece.trim().to_lowercase();
-        piece.is_empty() || count(target, &piece) >= count(&given.text, &piece)
-    })
 }
 
 /// Whether there is a letter outside of the kept pieces. A text without one is the same in every language.
