@@ -172,8 +172,10 @@ fn what_is_lost_is_named() {
 
 #[cfg(feature = "translate")]
 mod found {
-    use super::{keep, mark, text, wrap};
-    use simdformer_text::marked_text::{MarkKind, MarkedText, Regex, check, placeholders};
+    use super::{Random, keep, mark, text, wrap};
+    use simdformer_text::marked_text::{
+        MarkKind, MarkedText, Placement, Regex, StandIn, check, placeholders,
+    };
     use std::time::{Duration, Instant};
 
     fn pieces(source: &str) -> Vec<String> {
@@ -265,6 +267,40 @@ mod found {
             found.marks.iter().map(|mark| mark.range.clone()).collect::<Vec<_>>(),
             [4..17, 12..13]
         );
+    }
+
+    /// Whatever a text is: pieces are whole characters, and a translation has each of them once.
+    #[test]
+    fn any_text_keeps_its_pieces() {
+        const PARTS: [&str; 36] = [
+            "{", "}", "{{", "}}", "%", "s", "1", "$d", "<", "/", ">", "<0>", "</0>", "<a>", "</a>",
+            "&", ";", "`", ":", "//", "www.", "@", "a", ".", "_", "(", ")", "\u{e9}", "\u{65e5}",
+            "\u{a0}", "\n", " ", " ", "%s", "{n}", "mot",
+        ];
+        let random = &mut Random(1);
+        let mut pieces = 0;
+        for number in 0..6000 {
+            let length = random.below(30);
+            let words: String = (0..length).map(|_| PARTS[random.below(36)]).collect();
+            let found = placeholders(&text(&words, &[]), &[]);
+            assert_eq!(check(&found, &found), Ok(()), "{words:?}");
+            pieces += found.marks.len();
+            let stand_in = [StandIn::Nothing, StandIn::Word("Paul"), StandIn::Piece][number % 3];
+            let given = found.for_model(stand_in);
+            // The words in the other order.
+            let target: Vec<&str> = given.text.split_whitespace().rev().collect();
+            let target = target.join(" ");
+            let placement =
+                Placement { source: &found, given: &given, target: &target, alignment: None };
+            let placed = placement.place();
+            if let Err(lost) = check(&found, &placed) {
+                let complete =
+                    lost.missing.is_empty() && lost.changed.is_empty() && lost.crossing.is_empty();
+                // A text may have a copy of a piece that is not one, such as `%%s`.
+                assert!(complete, "{lost}: {words:?} {placed:?}");
+            }
+        }
+        assert!(pieces > 6000, "{pieces}");
     }
 
     /// A scanner that read on to the end of the text from each character would take minutes.
