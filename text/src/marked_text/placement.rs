@@ -40,8 +40,9 @@ const ORDER: f32 = 0.3;
 ///
 /// # Which attention
 ///
-/// The mean of all heads of the last layer of the decoder, as `Session::align` computes it: row `i` is the step that predicts
-/// token `i`. With the demo model, of 1,147 tags around nouns, adjectives and both, these wrap the right words
+/// The mean of all heads of a late layer of the decoder, as `Session::align` computes it: row `i` is the step that predicts
+/// token `i`. The translator averages the layers after the middle but the last, of two the last. With the demo model, which
+/// has two, of 1,147 tags around nouns, adjectives and both these wrap the right words
 /// (`cargo test -p simdformer-text --test all -- --ignored --nocapture table_of_layers`):
 ///
 /// | heads | layer 1 | layer 2, the last |
@@ -51,7 +52,6 @@ const ORDER: f32 = 0.3;
 /// | all, of the step that reads the token | 5 | 1 |
 ///
 /// [`WordAlignment::mutual`](super::WordAlignment::mutual) has the same order, and can choose a layer or a head of another model.
-/// OPUS-MT models that were trained with guided alignment have trained the first head of the last layer for it.
 ///
 /// # Which stand-in
 ///
