@@ -51,14 +51,15 @@ const ORDER: f32 = 0.3;
 /// | one | 1029, 797, 627, 523 | 1134, 1134, 1036, 654 |
 /// | all, of the step that reads the token | 5 | 1 |
 ///
-/// [`WordAlignment::mutual`](super::WordAlignment::mutual) has the same order, and can choose a layer or a head of another model.
+/// [`WordAlignment::mutual`](super::WordAlignment::mutual) is largest for the best of them, so it can choose a layer of
+/// another model.
 ///
 /// # Which stand-in
 ///
 /// The demo model has a vocabulary of words, so a placeholder is an unknown word. Of 159 sentences in which a placeholder
-/// replaces a name, the translation is that of the name in 155 with the word `Paul`, 56 with [`StandIn::Nothing`](
-/// super::StandIn::Nothing) and 43 with [`StandIn::Piece`](super::StandIn::Piece): a model needs a word that it knows. A model
-/// with subwords copies many pieces, and [`has_stand_ins`](Self::has_stand_ins) says whether it did.
+/// replaces a name, the translation is that of the name in 155 with the word `Paul`, in 56 with
+/// [`StandIn::Nothing`](super::StandIn::Nothing) and in 43 with [`StandIn::Piece`](super::StandIn::Piece): a model needs a
+/// word that it knows. A model with subwords copies many pieces, and [`has_stand_ins`](Self::has_stand_ins) says whether it did.
 ///
 /// ```
 /// use simdformer_text::marked_text::{Alignment, Mark, MarkKind, MarkedText, Placement, StandIn, check};
