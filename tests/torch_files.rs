@@ -7,6 +7,7 @@ use simdformer::Model;
 use simdformer::checkpoint::{Checkpoint, CheckpointError, TensorId};
 use simdformer::config::Family;
 use simdformer::kernels::Isa;
+use simdformer::task_heads::SentenceHead;
 use std::path::{Path, PathBuf};
 
 /// Writes a state dict.
@@ -276,6 +277,41 @@ fn state_dicts_of_python_2_are_read() {
     file.pickle = pickle;
     let found = Checkpoint::from_bytes(dims.config(), file.bytes()).expect("opened");
     assert_eq!(bits(&found), bits(&expected));
+}
+
+/// A dense layer of sentence-transformers has a file of its own.
+#[test]
+fn dense_layers_are_read() {
+    let modules = r#"[
+        {"path": "", "type": "sentence_transformers.models.Transformer"},
+        {"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+        {"path": "2_Dense", "type": "sentence_transformers.models.Dense"}]"#;
+    let dense = r#"{"in_features": 3, "out_features": 2, "bias": true,
+        "activation_function": "torch.nn.modules.activation.Tanh"}"#;
+    let bytes = |x: &[f32]| x.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
+    let mut state_dict = StateDict::default();
+    state_dict.whole("linear.weight", "F32", &[2, 3], bytes(&[0.5, -1.0, 0.25, 1.5, 0.0, -0.5]));
+    state_dict.whole("linear.bias", "F32", &[2], bytes(&[0.125, -0.25]));
+    for (format, write) in FORMATS {
+        let folder = folder(&format!("dense_{format}"));
+        let file = |name: &str, bytes: &[u8]| {
+            let file = folder.join(name);
+            std::fs::create_dir_all(file.parent().expect("a folder")).expect("a folder");
+            std::fs::write(file, bytes).expect(name);
+        };
+        file("modules.json", modules.as_bytes());
+        file("1_Pooling/config.json", br#"{"pooling_mode": ["mean"]}"#);
+        file("2_Dense/config.json", dense.as_bytes());
+        file("2_Dense/pytorch_model.bin", &write(&state_dict));
+        let head = SentenceHead::open(&folder, 3).expect(format);
+        let mut scratch = vec![0.0; head.scratch_floats()];
+        let mut out = [0.0; 2];
+        head.apply(&[1.0, 2.0, 4.0], &mut scratch, &mut out).expect("applied");
+        let expected = [-0.375f64, -0.75].map(f64::tanh);
+        for (found, expected) in out.into_iter().zip(expected) {
+            assert!((f64::from(found) - expected).abs() < 1e-6, "{format}: {out:?}");
+        }
+    }
 }
 
 /// `torch_files/` has what PyTorch 2.15 wrote for one golden: parameters, transposed matrices, vectors in one storage.
