@@ -340,3 +340,37 @@ fn options_of_documents_are_refused_with_lines() {
     assert_eq!(output.status.code(), Some(1));
     assert!(err(&output).contains("line 1: expected two terms"), "{}", err(&output));
 }
+
+/// Of 500 sentences with a placeholder at any place, also inside of words that belong together, none is lost.
+#[test]
+fn placeholders_in_five_hundred_sentences_are_kept() {
+    const PIECES: [&str; 8] = [
+        "{name}",
+        "{{ name }}",
+        "%s",
+        "%1$d",
+        "<x/>",
+        "https://example.org/a?b=c#d",
+        "marie@example.org",
+        "${total}",
+    ];
+    let demo = Demo::new();
+    let mut translator = demo.translator(demo.options());
+    let texts: Vec<String> = crate::translator::sentences(500)
+        .iter()
+        .enumerate()
+        .map(|(i, sentence)| {
+            let mut words: Vec<&str> = sentence.split_whitespace().collect();
+            words.insert(i * 7919 % (words.len() + 1), PIECES[i % PIECES.len()]);
+            words.join(" ")
+        })
+        .collect();
+    let sources: Vec<&str> = texts.iter().map(String::as_str).collect();
+    let found = translator.translate_texts(&sources).unwrap();
+    for (i, found) in found.iter().enumerate() {
+        let piece = PIECES[i % PIECES.len()];
+        assert_eq!(found.text().matches(piece).count(), 1, "{}: {}", texts[i], found.text());
+    }
+    let report = translator.report();
+    assert_eq!((report.kept, report.lost, report.failed), (500, 0, 0), "{report:?}");
+}

@@ -36,7 +36,7 @@ impl Demo {
 }
 
 /// Sentences of the grammar, a blank one among them.
-fn sentences(count: usize) -> Vec<String> {
+pub fn sentences(count: usize) -> Vec<String> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/fr-en/held_out.jsonl");
     let lines = std::fs::read_to_string(path).unwrap();
     let source = |line: &str| {
