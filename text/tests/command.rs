@@ -244,7 +244,7 @@ pub fn random(place: &Temporary, config: &str) {
 }
 
 /// A directory of NLLB: its tokenizer, and a small model with random weights.
-fn nllb() -> Temporary {
+pub fn nllb() -> Temporary {
     let place = full("nllb");
     let config = r#"{"model_type": "m2m_100", "d_model": 8, "encoder_layers": 1, "decoder_layers": 1,
         "encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_ffn_dim": 16,

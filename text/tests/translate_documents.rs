@@ -1,6 +1,6 @@
 //! Whole texts and documents: sentences, structure, placeholders, guards, and the command.
 
-use crate::command::{err, french, out, run};
+use crate::command::{err, french, nllb, out, run};
 use crate::directories::Temporary;
 use crate::documents::files;
 use crate::translator::Demo;
@@ -319,6 +319,29 @@ fn json_has_an_object_for_each_sentence() {
         let links = words("alignment");
         assert!(links.contains(&serde_json::json!([source, target])), "{links:?}");
     }
+}
+
+/// Of two paragraphs the one in the language of the output is copied; the language of the other is detected.
+#[test]
+fn the_language_of_each_paragraph_is_detected() {
+    let place = nllb();
+    let english = "The weather in the north of the country was very cold during this winter.";
+    let french = "Où est-ce qu'elle habite depuis son retour dans la ville de son enfance ?";
+    let input = format!("{english}\n\n{french}\n");
+    let more = ["--from", "auto", "--to", "eng_Latn", "--json"];
+    let output = translate(&place, &more, &input);
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    let lines: Vec<serde_json::Value> =
+        out(&output).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(!lines.is_empty());
+    let sources: Vec<&str> = lines.iter().map(|line| line["source"].as_str().unwrap()).collect();
+    assert_eq!(sources.join(" "), french);
+    assert!(lines.iter().all(|line| line["language"] == "fra_Latn"), "{lines:?}");
+    let output = translate(&place, &more[..4], &input);
+    assert!(out(&output).starts_with(&format!("{english}\n\n")), "{}", out(&output));
+    assert!(!out(&output).contains(french), "{}", out(&output));
+    let output = translate(&place, &[&more[..4], &["--summary"]].concat(), &input);
+    assert!(err(&output).contains("1 texts were in the target language"), "{}", err(&output));
 }
 
 #[test]
