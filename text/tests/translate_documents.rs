@@ -6,7 +6,8 @@ use crate::documents::files;
 use crate::translator::Demo;
 use simdformer::{Model, Threads};
 use simdformer_text::Tokenizer;
-use simdformer_text::document::Format;
+use simdformer_text::document::{Document, Format};
+use simdformer_text::marked_text::MarkedText;
 use simdformer_text::translator::{
     Glossary, Note, TextTranslation, TranslateError, TranslateOptions, Translator,
 };
@@ -61,6 +62,51 @@ fn a_document_keeps_its_structure() {
     assert!(found.contains("```\nla maison\n```") && found.contains("| `ls` |"), "{found}");
     // The emphasis is around the word that it was around.
     assert!(found.contains("*happy*"), "{found}");
+}
+
+/// French in every format: what is no text is in the translation as it was.
+#[test]
+fn documents_of_all_formats_keep_their_structure() {
+    let documents = [
+        (
+            Format::Plain,
+            "Quel mois\n\n  - la petite maison\n  - je suis étudiant\n\n> quel mois\n\n-----\nla maison\t12\tquel mois\n",
+        ),
+        (Format::Markdown, PAGE),
+        (
+            Format::Html,
+            "<!doctype html>\n<ul class=\"a\">\n <li>La <b>vieille</b> maison est <i>belle</i>.</li>\n <li><a href='x'>quel mois</a><br>je suis <code>ls</code> étudiant</li>\n</ul>\n<script>la maison</script>\n<!-- quel mois -->\n<p title=\"mois\">où est-ce qu&#39;elle habite&nbsp;?</p>\n",
+        ),
+        (
+            Format::Srt,
+            "1\r\n00:00:01,000 --> 00:00:02,500\r\n<i>quel mois</i>\r\n\r\n2\r\n00:00:03,000 --> 00:00:04,000\r\n- je suis étudiant\r\n- la maison est belle\r\n",
+        ),
+        (
+            Format::WebVtt,
+            "WEBVTT\n\nNOTE la maison\n\n1\n00:01.000 --> 00:02.000 align:start\n<v Marie>quel mois\n",
+        ),
+        (
+            Format::Json,
+            "{\n  \"maison\": \"la maison est belle\",\n  \"b\": [1, true, \"quel mois\\n\\nje suis {n} étudiant\"]\n}\n",
+        ),
+    ];
+    let demo = Demo::new();
+    let mut translator = demo.translator(demo.options());
+    for (format, text) in documents {
+        let found = translator.translate_document(text, format).unwrap();
+        let skeleton = |text: &str| {
+            let document = Document::parse(text, format).unwrap();
+            let plain = MarkedText { text: "X".to_owned(), marks: Vec::new() };
+            document.render(&vec![plain; document.segments().len()]).unwrap()
+        };
+        assert_ne!(found, text, "{format}");
+        assert_eq!(skeleton(&found), skeleton(text), "{format}: {found}");
+    }
+    // An entry that has a translation is no segment.
+    let messages = "# la maison\n#: a.c:1\nmsgid \"quel mois\"\nmsgstr \"\"\n";
+    let found = translator.translate_document(messages, Format::Gettext).unwrap();
+    assert_eq!(found, messages.replace("msgstr \"\"", "msgstr \"what month\""));
+    assert_eq!((translator.report().failed, translator.report().lost), (0, 0));
 }
 
 /// In windows of any size, on threads, and with other documents before.
