@@ -129,7 +129,13 @@ fn links_exist() {
         }
     }
     // These pages are read outside of the repository, so they have no links to files.
-    for page in ["CHANGELOG.md", "docs/package.md", "docs/tensor-names.md", "kernels/README.md"] {
+    for page in [
+        "CHANGELOG.md",
+        "docs/package.md",
+        "docs/tensor-names.md",
+        "kernels/README.md",
+        "text/package.md",
+    ] {
         assert!(!read(&root().join(page)).contains("]("), "{page} links to a file");
     }
 }
@@ -338,9 +344,15 @@ fn tensor_names_are_those_of_the_families() {
 }
 
 #[test]
-fn both_packages_have_the_same_licences() {
+fn all_packages_have_the_same_licences() {
     for licence in ["LICENSE-MIT", "LICENSE-APACHE"] {
-        assert_eq!(read(&root().join(licence)), read(&root().join("kernels").join(licence)));
+        for package in ["kernels", "text"] {
+            assert_eq!(
+                read(&root().join(licence)),
+                read(&root().join(package).join(licence)),
+                "{package}"
+            );
+        }
     }
 }
 

@@ -15,7 +15,7 @@ mod begin;
 #[path = "../support/counting.rs"]
 mod counting;
 mod demo;
-#[path = "../support/frames.rs"]
+#[path = "../../text/src/command/generate/frames.rs"]
 mod frames;
 #[allow(dead_code, reason = "tests call what training does not")]
 mod grammar;

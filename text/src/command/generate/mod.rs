@@ -4,7 +4,6 @@ mod arguments;
 mod compare_weights;
 mod drafts;
 mod encoder_inputs;
-#[path = "../../../../examples/support/frames.rs"]
 mod frames;
 mod requests;
 mod statistics;
