@@ -1,14 +1,15 @@
-//! Writes every parameter of the table to its range of memory, from a checkpoint or from a function.
+//! Packs every parameter of the table into its range of memory, from a checkpoint or from a function, and unpacks it.
 
 use super::layout::Table;
-use super::packed_weight::PackedWeight;
+use super::packed_weight::{PackedWeight, Weight};
 use super::parameter::{Parameter, Place};
 use crate::checkpoint::{Checkpoint, TensorId, TensorView};
 use crate::memory::zeros;
 use crate::model::error::ModelError;
 use crate::model::load_options::LoadOptions;
+use crate::model::weight_dtypes::WeightDtype;
 use core::ops::Range;
-use simdformer_kernels::{Isa, Parallelism};
+use simdformer_kernels::{Isa, Matrix, PackOptions, Parallelism, QuantizedMatrix};
 
 /// Rows of a weight matrix that are read from the file at a time: a multiple of every panel width.
 const ROWS_PER_READ: usize = 64;
@@ -52,7 +53,30 @@ fn pack(
     if let &[_, _, width] = shape {
         rows.chunks_exact_mut(row.len()).for_each(|taps| transpose_taps(taps, width, row));
     }
-    matrix.fill(isa, rows, first, memory, Parallelism::Serial)
+    pack_rows(matrix, isa, rows, first, &mut memory[matrix.range.clone()], Parallelism::Serial)
+}
+
+/// Stores `rows`, `[outputs, depth]` as in a checkpoint, as columns `first..` of `panels`, the memory of the matrix.
+fn pack_rows(
+    matrix: &PackedWeight,
+    isa: Isa,
+    rows: &[f32],
+    first: usize,
+    panels: &mut [f32],
+    parallelism: Parallelism<'_>,
+) -> Result<(), ModelError> {
+    let &PackedWeight { depth, columns, dtype, .. } = matrix;
+    let rows = Matrix::new(rows, rows.len() / depth, depth).map_err(|_| ModelError::TooLarge)?;
+    let (rows, shape) = (rows.transposed(), (depth, columns));
+    match dtype {
+        WeightDtype::Float(dtype) => {
+            PackOptions { dtype, parallelism }.pack_columns(isa, rows, shape, first, panels)
+        }
+        WeightDtype::Quantized(_) => {
+            QuantizedMatrix::quantize_block(isa, rows, shape, first, panels)
+        }
+    }
+    .map_err(|error| ModelError::Unfit { dtype, error })
 }
 
 /// Transposes a row of a convolution from `[inputs, width]` to `[width, inputs]`, the order of its window in
@@ -201,7 +225,10 @@ pub(crate) fn fill(
                 memory[range.clone()].copy_from_slice(&whole[skip * columns..len]);
             }
             (Place::Columns { matrix, .. }, Some(table)) if *role == TensorId::Output => {
-                matrix.fill_from(isa, table.range.clone(), memory)?;
+                // The planner returns disjoint ranges.
+                let parts = memory.get_disjoint_mut([table.range.clone(), matrix.range.clone()]);
+                let [rows, panels] = parts.map_err(|_| ModelError::TooLarge)?;
+                pack_rows(matrix, isa, rows, 0, panels, Parallelism::Serial)?;
             }
             (Place::Columns { matrix, first }, _) => {
                 staged(&mut whole)?;
@@ -245,9 +272,18 @@ pub(crate) fn unpack(
             Ok(())
         }
         Place::Columns { matrix, first } => {
+            let Weight::Floats(packed) = matrix.read(isa, memory)? else {
+                return Err(ModelError::Quantized { role, dtype: matrix.dtype });
+            };
             let columns = *first..first + shape.first().copied().unwrap_or(0);
-            let unpacked = matrix.unpack(isa, columns, memory, out)?;
-            unpacked.ok_or(ModelError::Quantized { role, dtype: matrix.dtype })?;
+            let start = out.len();
+            out.resize(start + columns.len() * matrix.depth, 0.0);
+            let mut row = vec![0.0; matrix.columns];
+            for k in 0..matrix.depth {
+                packed.unpack_row(k, &mut row)?;
+                let out = out[start..].chunks_exact_mut(matrix.depth);
+                out.zip(&row[columns.clone()]).for_each(|(out, &x)| out[k] = x);
+            }
             if let &[_, inputs, width] = &shape[..] {
                 // The inverse of the order in which a convolution is packed.
                 let mut row = vec![0.0; inputs * width];
@@ -308,7 +344,8 @@ pub(crate) fn refresh<'r>(
                 memory[range.clone()].copy_from_slice(rows);
             }
             Place::Columns { matrix, first } => {
-                matrix.fill(isa, rows_of(*role), *first, memory, parallelism)?;
+                let panels = &mut memory[matrix.range.clone()];
+                pack_rows(matrix, isa, rows_of(*role), *first, panels, parallelism)?;
             }
             Place::PruningTable(table) => table.fill(isa, memory)?,
             Place::Shared(_) => {}

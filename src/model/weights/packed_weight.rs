@@ -1,7 +1,7 @@
-//! The storage of weights. Outside the kernels, only this file depends on it.
+//! Packed weights as operands: their size, a view of them, and the products.
 //!
-//! A new dtype of weights is a variant of [`WeightDtype`], and the code in this file to size, fill, read and multiply
-//! it.
+//! A new dtype of weights is a variant of [`WeightDtype`], the code in this file to size, read and multiply it, and the
+//! code in `load.rs` to pack it.
 
 use crate::model::error::ModelError;
 use crate::model::weight_dtypes::WeightDtype;
@@ -62,43 +62,6 @@ impl PackedWeight {
         }
     }
 
-    /// Stores `rows`, `[outputs, depth]` as in a checkpoint, as columns `first..`.
-    pub(crate) fn fill(
-        &self,
-        isa: Isa,
-        rows: &[f32],
-        first: usize,
-        memory: &mut [f32],
-        parallelism: Parallelism<'_>,
-    ) -> Result<(), ModelError> {
-        let rows = Matrix::new(rows, rows.len() / self.depth, self.depth);
-        let columns = rows.map_err(|_| ModelError::TooLarge)?.transposed();
-        let (shape, panels) = ((self.depth, self.columns), &mut memory[self.range.clone()]);
-        match self.dtype {
-            WeightDtype::Float(dtype) => {
-                PackOptions { dtype, parallelism }.pack_columns(isa, columns, shape, first, panels)
-            }
-            WeightDtype::Quantized(_) => {
-                QuantizedMatrix::quantize_block(isa, columns, shape, first, panels)
-            }
-        }
-        .map_err(|error| ModelError::Unfit { dtype: self.dtype, error })
-    }
-
-    /// Stores the rows in the range `rows` of the same memory as columns `0..`.
-    pub(crate) fn fill_from(
-        &self,
-        isa: Isa,
-        rows: Range<usize>,
-        memory: &mut [f32],
-    ) -> Result<(), ModelError> {
-        // The planner returns disjoint ranges.
-        let parts = memory.get_disjoint_mut([rows, self.range.clone()]);
-        let [rows, panels] = parts.map_err(|_| ModelError::TooLarge)?;
-        let whole = Self { range: 0..panels.len(), ..self.clone() };
-        whole.fill(isa, rows, 0, panels, Parallelism::Serial)
-    }
-
     pub(crate) fn read<'m>(&self, isa: Isa, memory: &'m [f32]) -> Result<Weight<'m>, KernelError> {
         let memory = &memory[self.range.clone()];
         let &Self { depth, columns, dtype, .. } = self;
@@ -111,27 +74,6 @@ impl PackedWeight {
                 quantization,
             ),
         })
-    }
-
-    /// Appends columns `columns` to `out` as the rows of a checkpoint. `None` if the numbers are not those of a
-    /// checkpoint: int8.
-    pub(crate) fn unpack(
-        &self,
-        isa: Isa,
-        columns: Range<usize>,
-        memory: &[f32],
-        out: &mut Vec<f32>,
-    ) -> Result<Option<()>, KernelError> {
-        let Weight::Floats(matrix) = self.read(isa, memory)? else { return Ok(None) };
-        let start = out.len();
-        out.resize(start + columns.len() * self.depth, 0.0);
-        let mut row = vec![0.0; self.columns];
-        for k in 0..self.depth {
-            matrix.unpack_row(k, &mut row)?;
-            let out = out[start..].chunks_exact_mut(self.depth);
-            out.zip(&row[columns.clone()]).for_each(|(out, &x)| out[k] = x);
-        }
-        Ok(Some(()))
     }
 
     /// Floats of the buffer in which [`Weight::input`] quantizes `rows` rows.

@@ -15,10 +15,9 @@
 //! A block of rows that takes at most half of the L2 cache, so that panels fit in the other half, is multiplied by all
 //! panels.
 
-use super::panel::PANEL;
 use super::quantization::Quantization;
 use super::quantized_activations::QuantizedActivations;
-use super::weights::QuantizedMatrix;
+use super::weights::{PANEL, QuantizedMatrix};
 use crate::arch::x86_64::amx_tile::{Block, SIDE, STEP, Start, Sums, TileUnit, Tiles};
 use crate::gemm::store_tile::Store;
 use crate::parallel::share;

@@ -8,10 +8,9 @@
 //! Panels are read in place. A block of rows is multiplied by all panels.
 
 use super::pack_activations::MAX_TILE_PAIRS;
-use super::panel::PANEL;
 use super::quantization::Quantization;
 use super::quantized_activations::QuantizedActivations;
-use super::weights::QuantizedMatrix;
+use super::weights::{PANEL, QuantizedMatrix};
 use crate::arch::aarch64::dotprod::NeonDot;
 use crate::arch::aarch64::i8mm::{Acc2x2, I8x8Pair, NeonI8mm};
 use crate::gemm::microkernel::{Panels, Rows, TileOperand, multiply};

@@ -26,13 +26,13 @@
 //! A scale per column can be applied after the sum. A scale per row makes the bits of a row independent of its batch.
 //!
 //! * `quantization.rs`: computes a scale from a largest magnitude.
-//! * `weights.rs`: the weights; `panel.rs`: their layout and quantization, which the pruning table of the
+//! * `weights.rs`: the weights, their panels and their quantization, which the pruning table of the
 //!   [`pruned_argmax`](crate::pruned_argmax) shares.
 //! * `quantized_activations.rs`: the activations; `pack_activations.rs`: their layout and quantization, one row at a time,
 //!   or one tile at a time (`quantize_tile.rs`).
 //! * `tile_operand.rs`: the operands of a tile; `product.rs`: the tiles, and the loops around them.
-//! * `amx.rs`: many rows on CPUs with AMX, with tile registers. It has not run on such a CPU. An emulator of the blocks
-//!   of `amx_tile.rs` was compared with the oracle, and the assembly was read.
+//! * `amx.rs`: many rows on CPUs with AMX, with tile registers. Tests on other CPUs run an emulator of the blocks of
+//!   `amx_tile.rs`.
 //! * `i8mm.rs`: many rows on AArch64 CPUs with I8MM, two rows and two columns at a time.
 
 #[cfg(any(target_arch = "x86_64", test))]
@@ -40,7 +40,6 @@ mod amx;
 #[cfg(target_arch = "aarch64")]
 mod i8mm;
 mod pack_activations;
-mod panel;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64", test))]
 mod product;
 mod quantization;
@@ -55,10 +54,10 @@ pub use quantization::Quantization;
 pub use quantized_activations::QuantizedActivations;
 pub use weights::QuantizedMatrix;
 
-pub(crate) use panel::{Columns, Int8Panels, PANEL, QuantizeColumns};
 pub(crate) use quantization::{LEVELS, MIN_AMAX, Rounding, magnitude, round};
 pub(crate) use quantize_tile::Row;
 pub(crate) use tile_operand::{Integers, Single};
+pub(crate) use weights::{Columns, Int8Panels, PANEL, QuantizeColumns};
 
 use super::epilogue::{Epilogue, check_operands};
 use crate::error::Error;

@@ -20,11 +20,10 @@
 use super::amx::Blocks;
 #[cfg(target_arch = "aarch64")]
 use super::i8mm::Pairs;
-use super::panel::PANEL;
 use super::quantization::Quantization;
 use super::quantized_activations::QuantizedActivations;
 use super::tile_operand::{Digits, Integers, Single};
-use super::weights::QuantizedMatrix;
+use super::weights::{PANEL, QuantizedMatrix};
 use crate::gemm::epilogue::Epilogue;
 use crate::gemm::microkernel::{Panels, Rows, TileOperand, multiply, multiply_in_phases};
 use crate::gemm::store_tile::Store;
