@@ -46,7 +46,7 @@ fn words() -> Vec<String> {
         serde_json::from_str(&text).expect("a map");
     let mut words = vec![String::new(); map.len()];
     for (word, id) in map {
-        words[id] = word;
+        words[id] = word.replace('▁', "");
     }
     words
 }

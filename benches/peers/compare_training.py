@@ -62,7 +62,8 @@ def demo_sentences():
     sys.path.insert(0, str(DEMO))
     import grammar
 
-    vocabulary = json.loads((DEMO / "vocab.json").read_text(encoding="utf-8"))
+    pieces = json.loads((DEMO / "vocab.json").read_text(encoding="utf-8"))
+    vocabulary = {piece.replace("▁", ""): number for piece, number in pieces.items()}
     pairs = grammar.pairs(SENTENCES * (POOL + 1), SEED).items()
     return [tuple([vocabulary[word] for word in text.split()] + [0] for text in pair) for pair in pairs]
 

@@ -116,7 +116,7 @@ const FRAGMENTS: [&str; 65] = [
 #[test]
 fn any_text_comes_back() {
     let mut random = Random(7);
-    for _ in 0..effort::cases(3_000, 100_000) {
+    for _ in 0..effort::cases(500, 100_000) {
         let mut text = String::new();
         for _ in 0..random.below(40) {
             if random.below(20) == 0 {
@@ -135,7 +135,7 @@ fn any_text_comes_back() {
 fn mutated_documents_come_back() {
     let files = files();
     let mut random = Random(11);
-    for _ in 0..effort::cases(1_000, 50_000) {
+    for _ in 0..effort::cases(300, 50_000) {
         let (_, format, text) = &files[random.below(files.len())];
         let mut characters: Vec<char> = text.chars().collect();
         for _ in 0..=random.below(4) {
