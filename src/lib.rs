@@ -37,7 +37,7 @@
 //! | translate: best hypothesis, n-best, samples | `examples/first_hour/translate.rs` | [`Session::generate`], [`search::SearchOptions`] |
 //! | int8 weights, packed files | `examples/first_hour/int8.rs` | [`WeightDtypes`], [`Model::save_packed`] |
 //! | fine-tune and save | `examples/first_hour/fine_tune.rs` | `train::Trainer`, `train::Layout` |
-//! | stream tokens; stop one source or all | `examples/first_hour/stream.rs` | [`Event`], [`Stop`], [`Session::check`] |
+//! | stream tokens; stop one source or all | `examples/first_hour/stream.rs` | [`Event`], [`Stop`], [`Cancel`], [`Session::check`] |
 //! | admit a sentence while others are decoded | `examples/first_hour/admit.rs` | [`search::Search`], [`Session::step`] |
 //! | speculative decoding | `text/src/command/generate/drafts.rs` | [`Session::generate_drafted`], [`Session::verify`], [`Drafter`] |
 //! | a service whose threads share the weights | `examples/first_hour/service.rs` | [`ModelRef`]: a session that owns an `Arc` |
@@ -96,6 +96,7 @@
 //! The model, the plan, the session and the drafters are at the root of the crate.
 
 mod atomic_file;
+mod cancel;
 pub mod checkpoint;
 mod checksum;
 pub mod config;
@@ -115,6 +116,7 @@ pub mod trace;
 #[cfg(feature = "train")]
 pub mod train;
 
+pub use cancel::Cancel;
 pub use generate::{
     DecodeStats, DraftContext, DraftRequest, Drafter, Event, Generated, ModelDrafter, PromptLookup,
     ReferenceDrafter, Source, Stop,

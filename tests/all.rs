@@ -32,6 +32,7 @@ mod toy;
 mod broken_checkpoint;
 #[cfg(feature = "rayon")]
 mod callbacks;
+mod cancel;
 mod checkpoint;
 mod checkpoint_errors;
 mod config;

@@ -9,7 +9,8 @@ use std::fs;
 use std::path::Path;
 
 /// The modules of `src`. A module may import from those before it.
-const MODULES: [&str; 18] = [
+const MODULES: [&str; 19] = [
+    "cancel",
     "fixed_thread_count",
     "json_object",
     "atomic_file",

@@ -7,25 +7,25 @@ use super::blocks::{
 use super::forward::{BlockId, ForwardMode};
 use super::layer_observer::LayerObserver;
 use super::pass_input::{SourcePass, TargetPass, Workspace};
-use super::session_forward::{Inference, StackPass};
+use super::session_forward::{Inference, PassContext, PassError, StackPass, check};
 use super::weights::Decoder;
 use crate::config::Side;
 use crate::kv::Caches;
-use simdformer_kernels::Error as KernelError;
 
 impl Decoder {
     /// Runs all layers over the tokens of `pass`, appends their keys and values to the caches, and writes the last
     /// hidden states, `[tokens, d_model]`, multiplied by the logit scale, to `work.x`.
     pub(crate) fn run<'a, T: LayerObserver>(
         &self,
-        run: &ExecContext<'_>,
+        context: PassContext<'_>,
         pass: &TargetPass<'_>,
         caches: &mut Caches<'a>,
         work: &mut Workspace<'a>,
         observer: &mut T,
-    ) -> Result<(), KernelError> {
+    ) -> Result<(), PassError> {
         let stack = StackPass::Decoder(pass, caches);
-        self.forward(run, &mut Inference::new(run, stack, Some(&self.table), work, observer))
+        let table = Some(&self.table);
+        self.forward(context.0, &mut Inference::new(context, stack, table, work, observer))
     }
 
     /// The right half of figure 1, for a session or a trainer.
@@ -64,15 +64,16 @@ impl Decoder {
     /// of its sentences, if `pass` has slots.
     pub(crate) fn store_source<T: LayerObserver>(
         &self,
-        run: &ExecContext<'_>,
+        (run, cancel): PassContext<'_>,
         pass: &SourcePass<'_>,
         caches: &mut Caches<'_>,
         work: &mut Workspace<'_>,
         observer: &mut T,
-    ) -> Result<(), KernelError> {
+    ) -> Result<(), PassError> {
         let Some(slots) = pass.slots else { return Ok(()) };
         let rows = work.x.len() / run.config.d_model;
         for (index, layer) in self.layers.iter().enumerate() {
+            check(cancel)?;
             let key_value = &mut work.qkv[..rows * layer.cross_attention.key_value.columns()];
             run.project(&layer.cross_attention.key_value, work.x, work.rounded, key_value)?;
             observer.memory(run, pass, index, key_value);

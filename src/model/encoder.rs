@@ -4,26 +4,25 @@ use super::blocks::{ExecContext, convolve, embed, feed_forward, final_norm, self
 use super::forward::ForwardMode;
 use super::layer_observer::LayerObserver;
 use super::pass_input::{SourcePass, Workspace};
-use super::session_forward::{Inference, StackPass};
+use super::session_forward::{Inference, PassContext, PassError, StackPass};
 use super::weights::{Bottom, Encoder};
 use crate::config::Side;
-use simdformer_kernels::Error as KernelError;
 
 impl Encoder {
     /// Runs all layers over the tokens of `pass` and writes the encoder output, `[tokens, d_model]`, to `work.x`.
     pub(crate) fn run<T: LayerObserver>(
         &self,
-        run: &ExecContext<'_>,
+        context: PassContext<'_>,
         pass: &SourcePass<'_>,
         work: &mut Workspace<'_>,
         observer: &mut T,
-    ) -> Result<(), KernelError> {
+    ) -> Result<(), PassError> {
         let table = match &self.input {
             Bottom::Table(table) => Some(table),
             Bottom::ConvFrontend(_) => None,
         };
         let stack = StackPass::Encoder(*pass);
-        self.forward(run, &mut Inference::new(run, stack, table, work, observer))
+        self.forward(context.0, &mut Inference::new(context, stack, table, work, observer))
     }
 
     /// The left half of figure 1, for a session or a trainer.

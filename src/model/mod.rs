@@ -20,7 +20,7 @@ mod packed_file;
 mod packed_file_error;
 pub(crate) mod pass_input;
 pub(crate) mod positions;
-mod session_forward;
+pub(crate) mod session_forward;
 mod summary;
 mod weight_dtypes;
 pub(crate) mod weights;

@@ -1,4 +1,5 @@
-//! The forward pass of a session: it calls a [`LayerObserver`], which is empty except in a trace.
+//! The forward pass of a session: it calls a [`LayerObserver`], which is empty except in a trace, and ends early if it
+//! is cancelled.
 
 use super::blocks::{
     ExecContext, attend_cached, attend_sentences, attend_source, chunk_rows, hidden,
@@ -7,6 +8,7 @@ use super::forward::{BlockId, BlockOps, ForwardMode};
 use super::layer_observer::LayerObserver;
 use super::pass_input::{At, Rows, SourcePass, TargetPass, Tokens, Workspace};
 use super::weights::{FeedForward, Linear, Table};
+use crate::cancel::Cancel;
 use crate::input_features::Features;
 use crate::kv::Caches;
 use core::ops::Range;
@@ -15,6 +17,27 @@ use simdformer_kernels::Error as KernelError;
 /// Rows of whole sentences that go through a layer in one group, for each thread: enough that the time of
 /// reading the weights is negligible, and few enough that intermediate tensors stay in an inner cache.
 const GROUP_ROWS: usize = 256;
+
+/// Why a pass ended early.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum PassError {
+    Kernel(KernelError),
+    Cancelled,
+}
+
+impl From<KernelError> for PassError {
+    fn from(error: KernelError) -> Self {
+        Self::Kernel(error)
+    }
+}
+
+/// The weights and the threads of a pass, and what cancels it.
+pub(crate) type PassContext<'s> = (&'s ExecContext<'s>, Option<&'s Cancel>);
+
+/// An error if the pass is cancelled. This is one relaxed load, so it is called for each block and each chunk of rows.
+pub(crate) fn check(cancel: Option<&Cancel>) -> Result<(), PassError> {
+    if cancel.is_some_and(Cancel::is_cancelled) { Err(PassError::Cancelled) } else { Ok(()) }
+}
 
 /// The pass of one stack, with its workspace.
 pub(crate) struct Inference<'s, 'a, T> {
@@ -29,6 +52,7 @@ pub(crate) struct Inference<'s, 'a, T> {
 /// The operations of a block in a session.
 pub(crate) struct InferenceOps<'s, 'a, T> {
     run: &'s ExecContext<'s>,
+    cancel: Option<&'s Cancel>,
     stack: StackPass<'s, 'a>,
     block: BlockId,
     observer: &'s mut T,
@@ -58,26 +82,27 @@ impl<'s> StackPass<'s, '_> {
 
 impl<'s, 'a, T: LayerObserver> Inference<'s, 'a, T> {
     pub(crate) fn new(
-        run: &'s ExecContext<'_>,
+        (run, cancel): PassContext<'s>,
         stack: StackPass<'s, 'a>,
         table: Option<&'s Table>,
         work: &'s mut Workspace<'a>,
         observer: &'s mut T,
     ) -> Self {
         let rows = 0..work.x.len() / run.config.d_model;
-        let ops = InferenceOps { run, stack, block: BlockId::Embedding, observer };
+        let ops = InferenceOps { run, cancel, stack, block: BlockId::Embedding, observer };
         Self { ops, table, work, rows }
     }
 }
 
 impl<'s, 'a, T: LayerObserver> ForwardMode for Inference<'s, 'a, T> {
-    type Error = KernelError;
+    type Error = PassError;
     type Ops<'b>
         = &'b mut InferenceOps<'s, 'a, T>
     where
         Self: 'b;
 
-    fn block(&mut self, id: BlockId) -> Result<(Workspace<'_>, Self::Ops<'_>), KernelError> {
+    fn block(&mut self, id: BlockId) -> Result<(Workspace<'_>, Self::Ops<'_>), PassError> {
+        check(self.ops.cancel)?;
         let d = self.ops.run.config.d_model;
         let Workspace { x, h, context, qkv, hidden, scratch, frames, rounded } = self.work;
         let x = &mut x[self.rows.start * d..self.rows.end * d];
@@ -87,7 +112,7 @@ impl<'s, 'a, T: LayerObserver> ForwardMode for Inference<'s, 'a, T> {
         Ok((work, &mut self.ops))
     }
 
-    fn after(&mut self, id: BlockId) -> Result<(), KernelError> {
+    fn after(&mut self, id: BlockId) -> Result<(), PassError> {
         let Self { ops: InferenceOps { run, stack, observer, .. }, table, work, .. } = self;
         let rows = stack.rows();
         match id {
@@ -99,12 +124,12 @@ impl<'s, 'a, T: LayerObserver> ForwardMode for Inference<'s, 'a, T> {
         Ok(())
     }
 
-    fn after_attention(&mut self, id: BlockId, output: &Linear) -> Result<(), KernelError> {
+    fn after_attention(&mut self, id: BlockId, output: &Linear) -> Result<(), PassError> {
         if !T::ENABLED {
             return Ok(());
         }
         let Self { ops: InferenceOps { run, stack, observer, .. }, work, .. } = self;
-        match (stack, id) {
+        let observed = match (stack, id) {
             (StackPass::Encoder(pass), BlockId::SelfAttention(layer)) => {
                 observer.self_attention(run, pass, (layer, output), work)
             }
@@ -115,7 +140,8 @@ impl<'s, 'a, T: LayerObserver> ForwardMode for Inference<'s, 'a, T> {
                 observer.cross_attention(run, pass, (layer, output), &caches.cross(layer)?, work)
             }
             _ => Ok(()),
-        }
+        };
+        Ok(observed?)
     }
 
     /// Runs the encoder on one group of sentences after the other, so that intermediate tensors stay in a cache. The
@@ -123,8 +149,8 @@ impl<'s, 'a, T: LayerObserver> ForwardMode for Inference<'s, 'a, T> {
     fn layer(
         &mut self,
         _: usize,
-        mut f: impl FnMut(&mut Self) -> Result<(), KernelError>,
-    ) -> Result<(), KernelError> {
+        mut f: impl FnMut(&mut Self) -> Result<(), PassError>,
+    ) -> Result<(), PassError> {
         let all = match self.ops.stack {
             StackPass::Encoder(pass) if !T::ENABLED => pass,
             _ => return f(self),
@@ -152,7 +178,7 @@ impl<'s, 'a, T: LayerObserver> ForwardMode for Inference<'s, 'a, T> {
 }
 
 impl<'b, T: LayerObserver> BlockOps<'b> for &'b mut InferenceOps<'_, '_, T> {
-    type Error = KernelError;
+    type Error = PassError;
 
     fn run(&self) -> &ExecContext<'_> {
         self.run
@@ -174,9 +200,9 @@ impl<'b, T: LayerObserver> BlockOps<'b> for &'b mut InferenceOps<'_, '_, T> {
         projected: &[f32],
         context: &mut [f32],
         scratch: &mut [f32],
-    ) -> Result<(), KernelError> {
+    ) -> Result<(), PassError> {
         let run = self.run;
-        match (&mut self.stack, self.block) {
+        let attended = match (&mut self.stack, self.block) {
             (StackPass::Encoder(pass), BlockId::SelfAttention(layer)) => {
                 attend_sentences(run, pass, layer, projected, context, scratch)
             }
@@ -187,7 +213,8 @@ impl<'b, T: LayerObserver> BlockOps<'b> for &'b mut InferenceOps<'_, '_, T> {
                 attend_source(run, pass, projected, &caches.cross(layer)?, context)
             }
             _ => Ok(()),
-        }
+        };
+        Ok(attended?)
     }
 
     fn chunk_end(&self, first: usize, rows: usize) -> usize {
@@ -200,7 +227,8 @@ impl<'b, T: LayerObserver> BlockOps<'b> for &'b mut InferenceOps<'_, '_, T> {
         (input, rows): (&[f32], Range<usize>),
         rounded: &mut [f32],
         out: &mut [f32],
-    ) -> Result<(), KernelError> {
+    ) -> Result<(), PassError> {
+        check(self.cancel)?;
         let d = self.run.config.d_model;
         hidden(self.run, block, &input[rows.start * d..rows.end * d], rounded, out)?;
         if let BlockId::FeedForward(layer) = self.block {

@@ -8,14 +8,15 @@ use super::error::{SessionError, SourceError};
 use super::memory_plan::Plan;
 use super::session::{Session, check_limit};
 use super::threads::Threads;
+use crate::cancel::Cancel;
 use crate::config::Side;
 use crate::input_features::Features;
 use crate::kv::{Caches, SourceId};
 use crate::model::Model;
 use crate::model::layer_observer::{LayerObserver, NoObserver};
 use crate::model::pass_input::{SourcePass, Tokens, Workspace};
+use crate::model::session_forward::PassError;
 use core::ops::Range;
-use simdformer_kernels::Error as KernelError;
 use std::sync::{Mutex, PoisonError};
 
 /// Largest number of sources in one pass of the encoder.
@@ -193,7 +194,14 @@ impl Session<'_> {
         let mut start = 0;
         while start < sources.len() {
             let end = sources.len().min(start + SOURCES_PER_CALL);
-            self.encode_chunk(sources.part(start..end), &mut sentences[start..end])?;
+            let chunk = self.encode_chunk(sources.part(start..end), &mut sentences[start..end]);
+            if chunk.is_err() {
+                // Only a cancellation: everything else was checked above.
+                for sentence in &sentences[..start] {
+                    self.release_sentence_slot(sentence.slot())?;
+                }
+                return chunk;
+            }
             start = end;
         }
         Ok(())
@@ -317,7 +325,7 @@ impl Session<'_> {
         types: &[&[u32]],
         slots: Option<&[u32]>,
     ) -> Result<(), SessionError> {
-        let Self { model, plan, buffer, threads, probe, .. } = self;
+        let Self { model, plan, buffer, threads, cancel, probe, .. } = self;
         let d = plan.d_model;
         let count: usize = sources.positions().sum();
         let SessionBuffers {
@@ -379,10 +387,10 @@ impl Session<'_> {
             rounded,
         };
         match probe.as_mut().map(Mutex::get_mut) {
-            None => run_pass((model, threads), &pass, caches, work, &mut NoObserver)?,
+            None => run_pass((model, threads, cancel), &pass, caches, work, &mut NoObserver)?,
             Some(probe) => {
                 let observer = probe.unwrap_or_else(PoisonError::into_inner);
-                run_pass((model, threads), &pass, caches, work, observer)?;
+                run_pass((model, threads, cancel), &pass, caches, work, observer)?;
             }
         }
         Ok(())
@@ -391,17 +399,18 @@ impl Session<'_> {
 
 /// Runs the encoder, and writes the cross-attention keys and values of its output.
 fn run_pass<T: LayerObserver>(
-    (model, threads): (&Model, &Threads<'_>),
+    (model, threads, cancel): (&Model, &Threads<'_>, &Option<Cancel>),
     pass: &SourcePass<'_>,
     mut caches: Caches<'_>,
     mut work: Workspace<'_>,
     observer: &mut T,
-) -> Result<(), KernelError> {
+) -> Result<(), PassError> {
     threads.run(|parallelism| {
         let run = model.run(parallelism);
-        model.encoder().run(&run, pass, &mut work, observer)?;
+        let context = (&run, cancel.as_ref());
+        model.encoder().run(context, pass, &mut work, observer)?;
         match model.decoder() {
-            Some(decoder) => decoder.store_source(&run, pass, &mut caches, &mut work, observer),
+            Some(decoder) => decoder.store_source(context, pass, &mut caches, &mut work, observer),
             None => Ok(()),
         }
     })

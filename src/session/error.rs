@@ -2,6 +2,7 @@
 
 use crate::input_features::Features;
 use crate::memory::MemoryError;
+use crate::model::session_forward::PassError;
 use crate::search::SearchError;
 use core::fmt;
 use simdformer_kernels::Error as KernelError;
@@ -175,6 +176,8 @@ pub enum SessionError {
         /// Floats given.
         found: usize,
     },
+    /// The flag of [`Session::set_cancel`](crate::Session::set_cancel) was set during the call or before it.
+    Cancelled,
     /// A kernel rejected its operands: a bug in this crate, see [`KernelError`].
     Kernel(KernelError),
     /// The search rejected its options, for a reason other than the plan.
@@ -462,6 +465,7 @@ impl fmt::Display for SessionError {
             Self::Alignment { expected, found } => {
                 write!(f, "the alignment needs {expected} floats; found {found}")
             }
+            Self::Cancelled => f.write_str("the call was cancelled"),
             Self::Kernel(error) => write!(f, "a kernel rejected its operands: {error}"),
             Self::Search(error) => write!(f, "search: {error}"),
         }
@@ -475,6 +479,15 @@ impl From<KernelError> for SessionError {
         match error {
             KernelError::TooLarge { .. } => Self::TooLarge,
             other => Self::Kernel(other),
+        }
+    }
+}
+
+impl From<PassError> for SessionError {
+    fn from(error: PassError) -> Self {
+        match error {
+            PassError::Kernel(error) => error.into(),
+            PassError::Cancelled => Self::Cancelled,
         }
     }
 }

@@ -77,7 +77,11 @@ impl Session<'_> {
         let keys = Keys::OneHypothesis(kv_slots.contiguous_slot(hypothesis, tokens.len()));
         for chunk in tokens.chunks(self.plan.pass) {
             let fed = chunk.iter().map(|&token| (hypothesis as u32, token));
-            self.forward(fed, keys, Output::Hidden)?;
+            if let Err(error) = self.forward(fed, keys, Output::Hidden).map(|_| ()) {
+                // Only a cancellation: everything else was checked above.
+                self.rewind_slot(hypothesis as u32, len)?;
+                return Err(error);
+            }
             if let Some(each) = &mut each {
                 self.logits_of_pass(chunk.len(), each)?;
             }

@@ -5,6 +5,7 @@ use super::limits::Limits;
 use super::memory_plan::Plan;
 use super::pruning_policy::PruningPolicy;
 use super::threads::Threads;
+use crate::cancel::Cancel;
 use crate::config::Side;
 use crate::kv::HandleGenerations;
 use crate::memory::Buffer;
@@ -156,6 +157,7 @@ pub struct Session<'a> {
     /// The buffer of the decoding loop; see `generate/decode_loop.rs`.
     pub(crate) decode_loop: Buffer<'a>,
     pub(super) threads: Threads<'a>,
+    pub(super) cancel: Option<Cancel>,
     pub(super) pruning_policy: PruningPolicy,
     pub(super) generations: HandleGenerations,
     /// Only [`Session::traced`] sets it. A probe need not be `Sync`, but a session is; the mutex is never locked.
@@ -239,6 +241,7 @@ impl<'a> Session<'a> {
             buffer,
             decode_loop,
             threads: Threads::Serial,
+            cancel: None,
             pruning_policy: PruningPolicy::default(),
             generations: HandleGenerations::default(),
             probe: None,
@@ -279,6 +282,13 @@ impl<'a> Session<'a> {
     /// Uses `threads` for all later calls. The results stay bitwise the same. [`Threads`] has an example.
     pub fn set_threads(&mut self, threads: Threads<'a>) {
         self.threads = threads;
+    }
+
+    /// Ends later calls when `cancel` is set: every call that computes returns [`SessionError::Cancelled`] some
+    /// milliseconds after that, and changes nothing, except that [`generate`](Session::generate) and its variants release
+    /// all sentences. [`Cancel`] has an example.
+    pub fn set_cancel(&mut self, cancel: Cancel) {
+        self.cancel = Some(cancel);
     }
 
     /// The model.

@@ -15,14 +15,16 @@ use super::pruning_policy::{
 };
 use super::session::{Session, check_limit, check_tokens};
 use super::threads::Threads;
+use crate::cancel::Cancel;
 use crate::kv::{Caches, HypothesisId, KvSlots};
 use crate::model::Model;
 use crate::model::blocks::Best;
 use crate::model::layer_observer::{LayerObserver, NoObserver};
 use crate::model::pass_input::{Past, TargetPass, Tokens, Workspace};
+use crate::model::session_forward::PassError;
 use crate::model::weights::Decoder;
 use crate::search::UNDECIDED;
-use simdformer_kernels::{Error as KernelError, Parallelism};
+use simdformer_kernels::Parallelism;
 use std::sync::{Mutex, PoisonError};
 
 /// One row of a step: a hypothesis and its next input token.
@@ -225,7 +227,7 @@ impl Session<'_> {
         keys: Keys,
         output: Output<'_>,
     ) -> Result<StepOutput<'_>, SessionError> {
-        let Self { model, plan, buffer, threads, pruning_policy, probe, .. } = self;
+        let Self { model, plan, buffer, threads, cancel, pruning_policy, probe, .. } = self;
         let decoder = model.decoder().ok_or(SessionError::NoDecoder)?;
         let Limits { beams, target_tokens, .. } = plan.limits;
         let SessionBuffers {
@@ -302,6 +304,7 @@ impl Session<'_> {
             model,
             decoder,
             threads,
+            cancel: cancel.as_ref(),
             pruning_policy,
             pass: TargetPass {
                 tokens: Tokens { ids, positions, position_table: target_positions },
@@ -347,6 +350,7 @@ struct DecoderPass<'p> {
     model: &'p Model,
     decoder: &'p Decoder,
     threads: &'p Threads<'p>,
+    cancel: Option<&'p Cancel>,
     pruning_policy: &'p mut PruningPolicy,
     pass: TargetPass<'p>,
     caches: Caches<'p>,
@@ -364,11 +368,12 @@ impl DecoderPass<'_> {
         &mut self,
         output: Output<'_>,
         observer: &mut T,
-    ) -> Result<(), KernelError> {
+    ) -> Result<(), PassError> {
         let Self { model, decoder, pruning_policy, pass, caches, work, best, logits, .. } = self;
+        let cancel = self.cancel;
         self.threads.run(|parallelism| {
             let run = model.run(parallelism);
-            decoder.run(&run, pass, caches, work, observer)?;
+            decoder.run((&run, cancel), pass, caches, work, observer)?;
             let (banned, then) = match output {
                 Output::Hidden => return Ok(()),
                 Output::Logits(then) => (None, then),

@@ -63,6 +63,7 @@ impl Session<'_> {
             buffer: Buffer::Borrowed(self.buffer.floats_mut()),
             decode_loop: Buffer::Borrowed(self.decode_loop.floats_mut()),
             threads: self.threads.clone(),
+            cancel: self.cancel.clone(),
             pruning_policy: self.pruning_policy,
             // Numbers are unique in a process, and the buffer holds those of the handles.
             generations: HandleGenerations::default(),

@@ -10,6 +10,8 @@ mod bulk;
 mod bulk_command;
 #[cfg(feature = "bulk")]
 mod bulk_resume;
+#[cfg(all(feature = "bulk", feature = "cli", feature = "document", feature = "json"))]
+mod cancel;
 #[cfg(feature = "cli")]
 mod command;
 #[cfg(all(feature = "cli", feature = "json"))]

@@ -94,6 +94,8 @@ pub enum BulkError {
         /// The number of answers.
         found: usize,
     },
+    /// [`Job::cancel`](super::Job#structfield.cancel) was set. The rows before are kept, and the run can be resumed.
+    Cancelled,
     /// The function failed.
     Compute(Box<dyn Error + Send + Sync>),
 }
@@ -155,6 +157,7 @@ impl fmt::Display for BulkError {
             Self::Answers { expected, found } => {
                 write!(f, "expected {expected} answers, found {found}")
             }
+            Self::Cancelled => f.write_str("the run was cancelled"),
             Self::Compute(error) => error.fmt(f),
         }
     }

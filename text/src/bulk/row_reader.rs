@@ -3,6 +3,7 @@
 use super::checksum::Checksum;
 use super::error::BulkError;
 use super::table::{Format, Row, Rows, Source, Table};
+use simdformer::Cancel;
 use std::io::{ErrorKind, Read};
 
 /// The bytes that are read at a time, at most.
@@ -110,9 +111,16 @@ impl<'i> RowReader<'i> {
     }
 
     /// Passes over the rows up to `expected`, which must be those that were read before.
-    pub(super) fn skip_to(&mut self, expected: InputPosition) -> Result<(), BulkError> {
+    pub(super) fn skip_to(
+        &mut self,
+        expected: InputPosition,
+        cancel: &Cancel,
+    ) -> Result<(), BulkError> {
         let bytes = expected.bytes;
         while self.position.bytes < bytes {
+            if cancel.is_cancelled() {
+                return Err(BulkError::Cancelled);
+            }
             self.forget();
             if self.buffer.is_empty() && !self.fill()? {
                 let found = Some(self.position.bytes);

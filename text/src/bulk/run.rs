@@ -8,6 +8,7 @@ use super::row_reader::{InputPosition, RowReader, Window};
 use super::table::{APPENDED, Source, Table};
 use core::fmt;
 use core::time::Duration;
+use simdformer::Cancel;
 use std::collections::HashMap;
 use std::error::Error;
 use std::io::{Read, Write};
@@ -137,6 +138,9 @@ pub struct Job {
     pub longest_row: usize,
     /// The time between two commits: what is lost at most, beside the window, if the process is killed.
     pub commit_every: Duration,
+    /// Ends a run with [`BulkError::Cancelled`] before its next window, or when the function fails while the flag is set:
+    /// give a translator of the function the same flag. What was written stays and can be resumed.
+    pub cancel: Cancel,
 }
 
 impl Job {
@@ -144,7 +148,14 @@ impl Job {
     #[must_use]
     pub fn new(table: Table) -> Self {
         let commit_every = Duration::from_millis(200);
-        Self { table, identity: Vec::new(), window: WINDOW, longest_row: LONGEST_ROW, commit_every }
+        Self {
+            table,
+            identity: Vec::new(),
+            window: WINDOW,
+            longest_row: LONGEST_ROW,
+            commit_every,
+            cancel: Cancel::new(),
+        }
     }
 
     /// Writes the rows of `input` with the texts of `compute`.
@@ -156,7 +167,7 @@ impl Job {
     /// # Errors
     /// The input cannot be read, has no such column or has a row that is too long; the output cannot be written, or
     /// another process writes it; there is an interrupted run of this output that must be resumed, or that is another
-    /// one; `compute` failed.
+    /// one; `compute` failed; the run was [cancelled](Self::cancel).
     pub fn run(
         &self,
         input: &mut (dyn Read + Send),
@@ -178,7 +189,7 @@ impl Job {
         };
         let mut record = Record::default();
         if let Target::File { record: Some(last), .. } = &target {
-            rows.skip_to(InputPosition::from(last))?;
+            rows.skip_to(InputPosition::from(last), &self.cancel)?;
             record = *last;
             written.clear();
             report(Progress::Resumed(record.into()));
@@ -212,6 +223,14 @@ impl Job {
         ];
         let table = table.map(|(name, value)| (name.to_owned(), value));
         self.identity.iter().cloned().chain(table).collect()
+    }
+}
+
+/// The error of a function that a cancellation ended.
+fn cancelled(error: BulkError, cancel: &Cancel) -> BulkError {
+    match error {
+        BulkError::Compute(_) if cancel.is_cancelled() => BulkError::Cancelled,
+        error => error,
     }
 }
 
@@ -252,9 +271,15 @@ impl Run<'_, '_, '_> {
         let mut most = SMALLEST_WINDOW.min(job.window).max(1);
         let mut committed = Instant::now();
         loop {
+            if job.cancel.is_cancelled() {
+                return Err(BulkError::Cancelled);
+            }
             let begun = Instant::now();
             let (more, failed) = match self.rows.window(most)? {
-                Some(window) => (true, self.texts.write(&window, &mut self.written, report)?),
+                Some(window) => {
+                    let written = self.texts.write(&window, &mut self.written, report);
+                    (true, written.map_err(|error| cancelled(error, &job.cancel))?)
+                }
                 None => (false, 0),
             };
             self.target.append(&self.written)?;

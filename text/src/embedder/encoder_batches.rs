@@ -2,7 +2,7 @@
 
 use super::{EmbedError, NotRun};
 use crate::encoding::Encoded;
-use simdformer::{Limits, Model, Session, Threads};
+use simdformer::{Cancel, Limits, Model, Session, Threads};
 
 /// Tokens per run, if no text has more.
 const TOKENS_PER_RUN: usize = 4096;
@@ -13,11 +13,12 @@ pub(super) struct Run<'m> {
     /// The most texts of a run.
     pub(super) slots: usize,
     pub(super) threads: Threads<'m>,
+    pub(super) cancel: Cancel,
 }
 
 impl Default for Run<'_> {
     fn default() -> Self {
-        Self { slots: 32, threads: Threads::Serial }
+        Self { slots: 32, threads: Threads::Serial, cancel: Cancel::new() }
     }
 }
 
@@ -39,6 +40,11 @@ pub(super) fn rejected(one: &Encoded, positions: Option<usize>, cut: bool) -> Op
 pub(super) type Each<'e> = dyn FnMut(usize, &[f32]) -> Result<(), EmbedError> + 'e;
 
 impl Run<'_> {
+    /// An error if the run is cancelled.
+    pub(super) fn check_cancel(&self) -> Result<(), EmbedError> {
+        if self.cancel.is_cancelled() { Err(EmbedError::Cancelled) } else { Ok(()) }
+    }
+
     /// Calls `each` with the index and the hidden states, `[tokens, d_model]`, of every text, in order.
     pub(super) fn texts(
         &self,
@@ -58,6 +64,7 @@ impl Run<'_> {
         };
         let mut session = Session::new(model, limits)?;
         session.set_threads(self.threads.clone());
+        session.set_cancel(self.cancel.clone());
         let mut from = 0;
         while from < texts.len() {
             let mut tokens = 0;

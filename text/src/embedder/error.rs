@@ -20,6 +20,9 @@ pub enum EmbedError {
     Head(HeadError),
     /// Planning or running the model.
     Session(SessionError),
+    /// The flag of [`Embedder::set_cancel`](super::Embedder::set_cancel) or
+    /// [`Reranker::set_cancel`](super::Reranker::set_cancel) was set.
+    Cancelled,
     /// A prompt was asked for by a name that the directory does not have.
     Prompt {
         /// The name.
@@ -67,6 +70,7 @@ impl fmt::Display for EmbedError {
             Self::Model(error) => error.fmt(f),
             Self::Head(error) => error.fmt(f),
             Self::Session(error) => error.fmt(f),
+            Self::Cancelled => SessionError::Cancelled.fmt(f),
             Self::Prompt { found, known } if known.is_empty() => {
                 write!(f, "the directory has no prompts, asked for was {found:?}")
             }
@@ -137,7 +141,10 @@ impl From<HeadError> for EmbedError {
 
 impl From<SessionError> for EmbedError {
     fn from(error: SessionError) -> Self {
-        Self::Session(error)
+        match error {
+            SessionError::Cancelled => Self::Cancelled,
+            error => Self::Session(error),
+        }
     }
 }
 

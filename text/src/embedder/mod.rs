@@ -40,7 +40,7 @@ use prompts::SentenceTransformersConfig;
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::Side;
 use simdformer::task_heads::SentenceHead;
-use simdformer::{Model, ModelRef, Threads};
+use simdformer::{Cancel, Model, ModelRef, Threads};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -197,10 +197,12 @@ pub struct Embedding {
     pub truncated: bool,
 }
 
-/// Computes a vector for each text from the hidden states of an encoder.
+/// Computes a vector for each text from the hidden states of an encoder. A clone borrows or shares the weights, and shares
+/// the settings of the directory.
+#[derive(Clone)]
 pub struct Embedder<'m> {
     model: ModelRef<'m>,
-    setup: EmbedderSetup,
+    setup: Arc<EmbedderSetup>,
     run: Run<'m>,
 }
 
@@ -223,7 +225,7 @@ impl<'m> Embedder<'m> {
     /// An embedder of a loaded model. `model` is `&model` or an `Arc` of it, of the directory of `setup`.
     #[must_use]
     pub fn new(model: impl Into<ModelRef<'m>>, setup: EmbedderSetup) -> Self {
-        Self { model: model.into(), setup, run: Run::default() }
+        Self { model: model.into(), setup: Arc::new(setup), run: Run::default() }
     }
 
     /// The most texts that are run at a time; 32 without this call. It changes no result.
@@ -234,6 +236,12 @@ impl<'m> Embedder<'m> {
     /// The threads that compute; without this call the calling thread. They change no result.
     pub fn set_threads(&mut self, threads: Threads<'m>) {
         self.run.threads = threads;
+    }
+
+    /// Ends later calls with [`EmbedError::Cancelled`] some milliseconds after `cancel` is set. Calls of a clone of this
+    /// embedder can have a flag of their own.
+    pub fn set_cancel(&mut self, cancel: Cancel) {
+        self.run.cancel = cancel;
     }
 
     /// What the directory and the options define.
@@ -264,6 +272,7 @@ impl<'m> Embedder<'m> {
         let mut embeddings = Vec::with_capacity(texts.len());
         let mut encoded: Vec<(usize, Encoded)> = Vec::new();
         for (i, text) in texts.iter().enumerate() {
+            self.run.check_cancel()?;
             let text = [setup.prompt.as_str(), text.as_ref()].concat();
             let one = setup.tokenizer.encode(&text, &Direction::default())?;
             let vector = setup.rejected(&one).map_or(Ok(Vec::new()), Err);

@@ -15,7 +15,7 @@ use simdformer::checkpoint::Checkpoint;
 use simdformer::config::Side;
 use simdformer::kernels::{Activation, reference};
 use simdformer::task_heads::{Classifier, TransformerSettings};
-use simdformer::{Model, ModelRef, Threads};
+use simdformer::{Cancel, Model, ModelRef, Threads};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -193,7 +193,7 @@ pub struct PairScore {
     pub truncated: bool,
 }
 
-/// Scores texts together with a query.
+/// Scores texts together with a query. A clone borrows or shares the weights, and shares the settings of the directory.
 ///
 /// ```no_run
 /// use simdformer_text::embedder::Reranker;
@@ -205,9 +205,10 @@ pub struct PairScore {
 /// }
 /// # Ok::<(), simdformer_text::embedder::EmbedError>(())
 /// ```
+#[derive(Clone)]
 pub struct Reranker<'m> {
     model: ModelRef<'m>,
-    setup: RerankerSetup,
+    setup: Arc<RerankerSetup>,
     run: Run<'m>,
 }
 
@@ -230,7 +231,7 @@ impl<'m> Reranker<'m> {
     /// A reranker of a loaded model. `model` is `&model` or an `Arc` of it, of the directory of `setup`.
     #[must_use]
     pub fn new(model: impl Into<ModelRef<'m>>, setup: RerankerSetup) -> Self {
-        Self { model: model.into(), setup, run: Run::default() }
+        Self { model: model.into(), setup: Arc::new(setup), run: Run::default() }
     }
 
     /// The most pairs that are run at a time; 32 without this call. It changes no result.
@@ -241,6 +242,12 @@ impl<'m> Reranker<'m> {
     /// The threads that compute; without this call the calling thread. They change no result.
     pub fn set_threads(&mut self, threads: Threads<'m>) {
         self.run.threads = threads;
+    }
+
+    /// Ends later calls with [`EmbedError::Cancelled`] some milliseconds after `cancel` is set. Calls of a clone of this
+    /// reranker can have a flag of their own.
+    pub fn set_cancel(&mut self, cancel: Cancel) {
+        self.run.cancel = cancel;
     }
 
     /// What the directory and the options define.
@@ -277,6 +284,7 @@ impl<'m> Reranker<'m> {
         let mut pairs = Vec::with_capacity(texts.len());
         let mut encoded: Vec<(usize, Encoded)> = Vec::new();
         for (i, text) in texts.iter().enumerate() {
+            self.run.check_cancel()?;
             let one = setup.tokenizer.encode_pair(&query, text.as_ref())?;
             let rejected = rejected(&one, setup.positions, setup.truncate);
             let score = rejected.map_or(Ok(Score { raw: f32::NAN, value: f32::NAN }), Err);

@@ -21,6 +21,8 @@ pub enum TranslateError {
     Document(DocumentError),
     /// A stream.
     Io(io::Error),
+    /// The flag of [`Translator::set_cancel`](super::Translator::set_cancel) was set.
+    Cancelled,
 }
 
 impl fmt::Display for TranslateError {
@@ -31,6 +33,7 @@ impl fmt::Display for TranslateError {
             Self::Search(error) => error.fmt(f),
             Self::Document(error) => error.fmt(f),
             Self::Io(error) => error.fmt(f),
+            Self::Cancelled => SessionError::Cancelled.fmt(f),
         }
     }
 }
@@ -45,7 +48,10 @@ impl From<TextError> for TranslateError {
 
 impl From<SessionError> for TranslateError {
     fn from(error: SessionError) -> Self {
-        Self::Session(error)
+        match error {
+            SessionError::Cancelled => Self::Cancelled,
+            error => Self::Session(error),
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use crate::Tokenizer;
 use core::fmt;
 use simdformer::config::Side;
 use simdformer::search::{SearchLimits, SearchOptions};
-use simdformer::{Limits, Model, ModelRef, Session, SessionError, Threads};
+use simdformer::{Cancel, Limits, Model, ModelRef, Session, SessionError, Threads};
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -63,6 +63,7 @@ pub struct Translator<'a> {
     pub(super) search: SearchOptions,
     target_tokens: usize,
     threads: Threads<'a>,
+    cancel: Cancel,
     session: Option<Session<'a>>,
     /// The random stream of the next sentence.
     pub(super) next_stream: u64,
@@ -125,6 +126,7 @@ impl<'a> Translator<'a> {
             search,
             target_tokens,
             threads: Threads::Serial,
+            cancel: Cancel::new(),
             session: None,
             next_stream: 0,
             report: Report::default(),
@@ -139,6 +141,45 @@ impl<'a> Translator<'a> {
             session.set_threads(threads.clone());
         }
         self.threads = threads;
+    }
+
+    /// Ends later calls with [`TranslateError::Cancelled`] when `cancel` is set: during the model's work within some
+    /// milliseconds, otherwise before the next sentence is divided or tokenized. What a streaming form has emitted stays
+    /// valid, and the next sentence draws from the random stream after the last emitted window. The translator can be used
+    /// again, with the same bits, once the flag is cleared or replaced.
+    ///
+    /// ```no_run
+    /// use simdformer::{Cancel, Model};
+    /// use simdformer_text::Tokenizer;
+    /// use simdformer_text::translator::{TranslateError, TranslateOptions, Translator};
+    /// use std::time::Duration;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (model, tokenizer) = (Model::open("opus-mt-en-fr")?, Tokenizer::from_dir("opus-mt-en-fr")?);
+    /// let options = TranslateOptions::new(model.config());
+    /// let mut translator = Translator::new(&model, &tokenizer, options)?;
+    /// let cancel = Cancel::new();
+    /// translator.set_cancel(cancel.clone());
+    /// std::thread::spawn(move || {
+    ///     std::thread::sleep(Duration::from_secs(5));
+    ///     cancel.cancel();
+    /// });
+    /// match translator.translate_texts(&["A very long text."]) {
+    ///     Err(TranslateError::Cancelled) => println!("more than five seconds"),
+    ///     translations => println!("{}", translations?[0].text()),
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn set_cancel(&mut self, cancel: Cancel) {
+        if let Some(session) = &mut self.session {
+            session.set_cancel(cancel.clone());
+        }
+        self.cancel = cancel;
+    }
+
+    /// An error if the flag of [`set_cancel`](Self::set_cancel) is set.
+    pub(super) fn check_cancel(&self) -> Result<(), TranslateError> {
+        if self.cancel.is_cancelled() { Err(TranslateError::Cancelled) } else { Ok(()) }
     }
 
     /// Calls `on_done` during later calls, each time the model finishes a sentence, with the number of sentences that
@@ -229,6 +270,7 @@ impl<'a> Translator<'a> {
                 };
                 let mut session = Session::new(self.model.clone(), limits)?;
                 session.set_threads(self.threads.clone());
+                session.set_cancel(self.cancel.clone());
                 self.report.plans += 1;
                 session
             }

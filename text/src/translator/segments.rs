@@ -54,6 +54,7 @@ impl Translator<'_> {
         };
         let mut at = 0;
         for sentence in marked.whole_keeps(&sentences) {
+            self.check_cancel()?;
             push(at..sentence.start, false, false);
             at = sentence.end;
             let slice = marked.slice(sentence.clone());
@@ -103,7 +104,7 @@ impl Translator<'_> {
         &mut self,
         texts: &[Prepared],
     ) -> Result<Vec<TextTranslation>, TranslateError> {
-        let mut sentences = Vec::new();
+        let (mut sentences, first) = (Vec::new(), self.next_stream);
         for text in texts {
             for part in text.parts.iter().filter(|part| part.translated) {
                 sentences.push(MarkedSentence {
@@ -114,7 +115,12 @@ impl Translator<'_> {
                 self.next_stream = self.next_stream.wrapping_add(1);
             }
         }
-        let mut translated = self.translate_marked(&sentences)?.into_iter();
+        let translated = self.translate_marked(&sentences);
+        if translated.is_err() {
+            // Nothing is emitted, so these sentences come again.
+            self.next_stream = first;
+        }
+        let mut translated = translated?.into_iter();
         let mut results = Vec::with_capacity(texts.len());
         for text in texts {
             let mut joined = Vec::with_capacity(text.parts.len());

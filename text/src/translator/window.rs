@@ -46,6 +46,7 @@ impl Translator<'_> {
         let mut translations = vec![Translation::default(); units.len()];
         let mut encoded: Vec<(usize, Encoded)> = Vec::with_capacity(units.len());
         for (i, (unit, translation)) in units.iter().zip(&mut translations).enumerate() {
+            self.check_cancel()?;
             if let Some(ids) = self.encode(unit, translation)? {
                 encoded.push((i, ids));
             }

@@ -1,0 +1,171 @@
+//! Cancelled calls of the library's types: each is an error, what was emitted stays, and the object gives the same bits
+//! afterwards.
+
+use crate::directories::{Temporary, golden};
+use crate::encoders::encoder;
+use crate::translator::{Demo, sentences};
+use simdformer::Cancel;
+use simdformer::search::{SampleOptions, Strategy};
+use simdformer_text::bulk::{BulkError, Computed, Format, Job, Output, Table};
+use simdformer_text::document::Format as DocumentFormat;
+use simdformer_text::embedder::{EmbedError, Embedder, Reranker};
+use simdformer_text::translator::{TranslateError, Translation};
+use std::cell::Cell;
+use std::fs;
+
+#[test]
+fn a_cancelled_translation_comes_again() {
+    let demo = Demo::new();
+    let sentences = sentences(90);
+    let sentences: Vec<&str> = sentences.iter().map(String::as_str).collect();
+    let mut options = demo.options();
+    options.slots = 1;
+    options.search.strategy =
+        Strategy::Sample(SampleOptions { temperature: 3.0, seed: 5, ..SampleOptions::default() });
+    let expected = demo.translator(options.clone()).translate_sentences(&sentences).unwrap();
+    let cancel = Cancel::new();
+    let mut translator = demo.translator(options);
+    translator.set_cancel(cancel.clone());
+    // The second of three windows is cancelled in its middle.
+    let flag = cancel.clone();
+    translator.set_on_done(move |finished| {
+        if finished == 40 {
+            flag.cancel();
+        }
+    });
+    let mut emitted: Vec<Translation> = Vec::new();
+    let input = || sentences.iter().copied().map(Ok::<_, TranslateError>);
+    let done = translator.stream_sentences(input(), |translation| {
+        emitted.push(translation);
+        Ok(())
+    });
+    assert!(matches!(done, Err(TranslateError::Cancelled)), "{done:?}");
+    assert_eq!(emitted, expected[..32]);
+    let again = translator.translate_sentences(&["quel mois"]).unwrap_err();
+    assert_eq!(again.to_string(), "the call was cancelled");
+    cancel.reset();
+    // The rest draws from its own streams.
+    let rest = translator.translate_sentences(&sentences[32..]).unwrap();
+    assert_eq!(rest, expected[32..]);
+}
+
+#[test]
+fn a_cancelled_document_comes_again() {
+    let demo = Demo::new();
+    let page = sentences(30).join("\n\n");
+    let expected =
+        demo.translator(demo.options()).translate_document(&page, DocumentFormat::Markdown);
+    let expected = expected.unwrap();
+    for at in 0..4 {
+        let cancel = Cancel::new();
+        let mut translator = demo.translator(demo.options());
+        translator.set_cancel(cancel.clone());
+        let flag = cancel.clone();
+        // With 0, before the document is divided.
+        if at == 0 {
+            cancel.cancel();
+        }
+        translator.set_on_done(move |finished| {
+            if finished == 9 * at {
+                flag.cancel();
+            }
+        });
+        let done = translator.translate_document(&page, DocumentFormat::Markdown);
+        // The flag may be set after the last step.
+        match done {
+            Err(TranslateError::Cancelled) => {}
+            done => assert_eq!((done.unwrap(), at), (expected.clone(), 3)),
+        }
+        translator.set_cancel(Cancel::new());
+        let done = translator.translate_document(&page, DocumentFormat::Markdown);
+        assert_eq!(done.unwrap(), expected);
+    }
+}
+
+/// An encoder of `golden/encoders`.
+fn place(name: &str) -> Temporary {
+    assert!(golden("encoders").join(name).is_dir(), "{name}");
+    encoder(name)
+}
+
+#[test]
+fn a_clone_of_an_embedder_has_its_own_flag() {
+    let texts: Vec<String> = (0..50).map(|i| "the cat ".repeat(1 + i % 7)).collect();
+    let embedder = Embedder::open(&place("bert").0).unwrap();
+    let expected = embedder.embed(&texts).unwrap();
+    let cancel = Cancel::new();
+    let mut own = embedder.clone();
+    own.set_cancel(cancel.clone());
+    own.set_slots(8);
+    let done = Cell::new(0);
+    let cancelled = own.embed_with(&texts, &mut || {
+        done.set(done.get() + 1);
+        if done.get() == 12 {
+            cancel.cancel();
+        }
+    });
+    assert!(matches!(cancelled, Err(EmbedError::Cancelled)), "{cancelled:?}");
+    // The batch that was run is handed out.
+    assert_eq!(done.get(), 16);
+    assert!(matches!(own.embed(&texts[..1]), Err(EmbedError::Cancelled)));
+    assert_eq!(embedder.embed(&texts).unwrap(), expected);
+    cancel.reset();
+    assert_eq!(own.embed(&texts).unwrap(), expected);
+}
+
+#[test]
+fn a_reranker_is_cancelled() {
+    let name = "bert_cross";
+    let mut reranker = Reranker::open(&place(name).0).unwrap();
+    let expected = reranker.score("a cat", &["the cat", "a dog"]).unwrap();
+    let cancel = Cancel::new();
+    reranker.set_cancel(cancel.clone());
+    cancel.cancel();
+    let done = reranker.score("a cat", &["the cat", "a dog"]);
+    assert_eq!(done.unwrap_err().to_string(), "the call was cancelled");
+    cancel.reset();
+    assert_eq!(reranker.score("a cat", &["the cat", "a dog"]).unwrap(), expected);
+}
+
+/// A run of a table that is cancelled, in the function and between two windows, is resumed with the bytes of a run that
+/// was not interrupted.
+#[test]
+fn a_cancelled_run_is_resumed() {
+    let format = Format::Csv { delimiter: b',' };
+    let table = Table { format, header: true, source: "fr".to_owned(), output: None };
+    let rows: String = (0..20).map(|i| format!("{i},text {i}\n")).collect();
+    let input = format!("id,fr\n{rows}");
+    let place = Temporary::new("cancelled_run");
+    let path = place.0.join("out.csv");
+    let mut resume = false;
+    let mut cancelled = 0;
+    for fails in [true, false, true, false] {
+        let job = Job { window: 3, ..Job::new(table.clone()) };
+        let mut calls = 0;
+        let mut compute = |sources: &[&str]| {
+            calls += 1;
+            if calls == 2 {
+                job.cancel.cancel();
+                if fails {
+                    return Err("the cause".into());
+                }
+            }
+            let text = |source: &&str| Computed { text: Some(source.to_uppercase()), note: None };
+            Ok(sources.iter().map(text).collect())
+        };
+        let output = Output::File { path: &path, resume };
+        let done = job.run(&mut input.as_bytes(), output, &mut compute, &mut |_| ());
+        assert!(matches!(done, Err(BulkError::Cancelled)), "{done:?}");
+        (resume, cancelled) = (true, cancelled + 1);
+    }
+    let job = Job::new(table);
+    let mut compute = |sources: &[&str]| {
+        let text = |source: &&str| Computed { text: Some(source.to_uppercase()), note: None };
+        Ok(sources.iter().map(text).collect())
+    };
+    let output = Output::File { path: &path, resume: true };
+    let done = job.run(&mut input.as_bytes(), output, &mut compute, &mut |_| ()).unwrap();
+    assert_eq!((done.rows, done.failed, cancelled), (21, 0, 4));
+    let rows: String = (0..20).map(|i| format!("{i},text {i},TEXT {i}\n")).collect();
+    assert_eq!(fs::read_to_string(&path).unwrap(), format!("id,fr,translation\n{rows}"));
+}
