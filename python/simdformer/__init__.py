@@ -1,0 +1,89 @@
+"""Encoder-decoder Transformers on CPUs: translation, embedding, transcription; the same bits every time.
+
+>>> import simdformer
+>>> with simdformer.Translator(demo_model) as translator:
+...     translator.translate("je suis étudiant")
+'i am a student'
+
+Names are imported when they are first used: ``import simdformer`` imports neither numpy nor the native module.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from .errors import (
+    CheckpointError,
+    ClosedError,
+    DocumentError,
+    ForkError,
+    HandleError,
+    InputError,
+    InputTypeError,
+    InternalError,
+    IsaError,
+    LanguageError,
+    LimitError,
+    MemoryPlanError,
+    MissingPackageError,
+    ModelNotFoundError,
+    OptionError,
+    OptionTypeError,
+    SimdformerError,
+    TokenError,
+)
+
+if TYPE_CHECKING:
+    from ._simdformer import available_isas, default_isa
+    from .options import TranslatorOptions
+    from .ragged import Ragged
+    from .translator import Translator
+
+# The module of each name that is imported at its first use.
+_MODULES = {
+    "Ragged": "ragged",
+    "Translator": "translator",
+    "TranslatorOptions": "options",
+    "available_isas": "_simdformer",
+    "default_isa": "_simdformer",
+}
+
+__all__ = [
+    "CheckpointError",
+    "ClosedError",
+    "DocumentError",
+    "ForkError",
+    "HandleError",
+    "InputError",
+    "InputTypeError",
+    "InternalError",
+    "IsaError",
+    "LanguageError",
+    "LimitError",
+    "MemoryPlanError",
+    "MissingPackageError",
+    "ModelNotFoundError",
+    "OptionError",
+    "OptionTypeError",
+    "Ragged",
+    "SimdformerError",
+    "TokenError",
+    "Translator",
+    "TranslatorOptions",
+    "available_isas",
+    "default_isa",
+]
+
+
+def __getattr__(name: str) -> Any:
+    module = _MODULES.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULES})

@@ -1,0 +1,147 @@
+"""The exceptions. Each is a `SimdformerError` and a class of Python, has fields, and can be pickled.
+
+| exception | also a | raised when |
+|---|---|---|
+| `ModelNotFoundError` | `FileNotFoundError` | a directory or one of its files is missing |
+| `CheckpointError` | `ValueError` | a file of a checkpoint is invalid or not supported |
+| `OptionError` | `ValueError` | an option is outside its range, or has no effect |
+| `OptionTypeError` | `TypeError` | an option is of another type |
+| `LanguageError` | `ValueError` | the model lacks a language, or needs one |
+| `LimitError` | `ValueError` | a request is beyond the limits that were planned |
+| `TokenError` | `ValueError` | a token id is outside the vocabulary |
+| `InputError` | `ValueError` | an array or a text does not have the layout that the call needs |
+| `InputTypeError` | `TypeError` | an argument is of another type |
+| `DocumentError` | `ValueError` | a document is not of its format |
+| `HandleError` | `LookupError` | a source or a hypothesis was released, or belongs to another session |
+| `IsaError` | `RuntimeError` | this machine lacks an instruction set |
+| `MemoryPlanError` | `MemoryError` | the system cannot allocate the planned memory |
+| `ForkError` | `RuntimeError` | an object cannot be used in a child of a fork |
+| `ClosedError` | `RuntimeError` | the object was closed |
+| `MissingPackageError` | `ImportError` | a function needs a package that is not installed |
+| `InternalError` | `RuntimeError` | a bug of this package |
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class SimdformerError(Exception):
+    """The base of all exceptions of this package.
+
+    The message is the only positional argument. Keyword arguments become attributes:
+
+    >>> error = LimitError("beams: expected at most 4, found 5", limit="beams", expected=4, found=5)
+    >>> error.limit, error.expected, error.found
+    ('beams', 4, 5)
+    >>> import pickle
+    >>> pickle.loads(pickle.dumps(error)).found
+    5
+    """
+
+    expected: Any = None
+    """What the call needs, if one value says it."""
+    found: Any = None
+    """What it was given."""
+    index: int | None = None
+    """The index of the row of the call that is refused, if one is."""
+
+    def __init__(self, message: str = "", /, **fields: Any) -> None:
+        super().__init__(message)
+        # Pickling restores `args` and `__dict__`.
+        self.__dict__.update(fields)
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
+
+
+class CheckpointError(SimdformerError, ValueError):
+    """A file of a checkpoint is invalid or not supported."""
+
+
+class ModelNotFoundError(CheckpointError, FileNotFoundError):
+    """A directory or one of its files is missing."""
+
+    path: str | None = None
+    """The path that is missing."""
+
+
+class OptionError(SimdformerError, ValueError):
+    """An option is outside its range, or has no effect."""
+
+    option: str | None = None
+    """The name of the option."""
+
+
+class OptionTypeError(OptionError, TypeError):
+    """An option is of another type."""
+
+
+class LanguageError(SimdformerError, ValueError):
+    """The model lacks a language, or needs one."""
+
+    nearest: list[str] | None = None
+    """Languages of the model."""
+
+
+class LimitError(SimdformerError, ValueError):
+    """A request is beyond the limits that were planned."""
+
+    limit: str | None = None
+    """The name of the limit."""
+
+
+class TokenError(SimdformerError, ValueError):
+    """A token id is outside the vocabulary: `expected` is its size, `found` the id."""
+
+    position: int | None = None
+    """The position of the token in its row."""
+
+
+class InputError(SimdformerError, ValueError):
+    """An array or a text does not have the layout that the call needs."""
+
+    argument: str | None = None
+    """The name of the argument."""
+
+
+class InputTypeError(InputError, TypeError):
+    """An argument is of another type."""
+
+
+class DocumentError(SimdformerError, ValueError):
+    """A document is not of its format."""
+
+
+class HandleError(SimdformerError, LookupError):
+    """A source or a hypothesis was released, or belongs to another session."""
+
+
+class IsaError(SimdformerError, RuntimeError):
+    """This machine lacks an instruction set."""
+
+    available: list[str] | None = None
+    """The instruction sets of this machine."""
+
+
+class MemoryPlanError(SimdformerError, MemoryError):
+    """The system cannot allocate the planned memory."""
+
+    bytes: int | None = None
+    """The bytes that were requested."""
+
+
+class ForkError(SimdformerError, RuntimeError):
+    """An object cannot be used in a child of a fork."""
+
+
+class ClosedError(SimdformerError, RuntimeError):
+    """The object was closed."""
+
+
+class MissingPackageError(SimdformerError, ImportError):
+    """A function needs a package that is not installed: `found` is its name."""
+
+
+class InternalError(SimdformerError, RuntimeError):
+    """A bug of this package."""

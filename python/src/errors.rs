@@ -1,0 +1,318 @@
+//! Errors of the core as Python exceptions.
+//!
+//! The classes are Python's, in `simdformer/errors.py`, because they have several bases and fields, and must survive
+//! pickling. A [`Failure`] names the class and the fields; it becomes an exception where Python is attached.
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use simdformer::checkpoint::CheckpointError;
+use simdformer::search::SearchError;
+use simdformer::{KernelError, ModelError, SessionError, SourceError};
+use simdformer_text::TextError;
+use simdformer_text::translator::TranslateError;
+
+/// An error that is not yet an exception.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    /// The class in `simdformer.errors`.
+    class: &'static str,
+    message: String,
+    fields: Vec<(&'static str, Field)>,
+}
+
+/// The value of a field of an exception.
+#[derive(Clone, Debug)]
+pub(crate) enum Field {
+    Text(String),
+    Texts(Vec<String>),
+    Whole(u64),
+    Number(f64),
+}
+
+impl From<usize> for Field {
+    fn from(number: usize) -> Self {
+        Self::Whole(number as u64)
+    }
+}
+
+impl From<u32> for Field {
+    fn from(number: u32) -> Self {
+        Self::Whole(number.into())
+    }
+}
+
+impl From<u64> for Field {
+    fn from(number: u64) -> Self {
+        Self::Whole(number)
+    }
+}
+
+impl From<f64> for Field {
+    fn from(number: f64) -> Self {
+        Self::Number(number)
+    }
+}
+
+impl From<&str> for Field {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+impl From<String> for Field {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<Vec<String>> for Field {
+    fn from(texts: Vec<String>) -> Self {
+        Self::Texts(texts)
+    }
+}
+
+impl Failure {
+    /// An exception of `class` with a message and no fields.
+    pub(crate) fn new(class: &'static str, message: impl Into<String>) -> Self {
+        Self { class, message: message.into(), fields: Vec::new() }
+    }
+
+    /// Adds a field.
+    pub(crate) fn with(mut self, name: &'static str, value: impl Into<Field>) -> Self {
+        self.fields.push((name, value.into()));
+        self
+    }
+
+    /// An argument that is outside its range.
+    pub(crate) fn option(
+        option: &'static str,
+        expected: &str,
+        found: impl ToString + Into<Field>,
+    ) -> Self {
+        let message = format!("{option}: expected {expected}, found {}", found.to_string());
+        Self::new("OptionError", message)
+            .with("option", option)
+            .with("expected", expected)
+            .with("found", found)
+    }
+
+    /// An array that does not have the layout that the call needs.
+    pub(crate) fn input(
+        argument: &str,
+        expected: impl Into<String>,
+        found: impl Into<String>,
+    ) -> Self {
+        let (expected, found) = (expected.into(), found.into());
+        Self::new("InputError", format!("{argument}: expected {expected}, found {found}"))
+            .with("argument", argument)
+            .with("expected", expected)
+            .with("found", found)
+    }
+
+    /// The object was closed.
+    pub(crate) fn closed(class: &str) -> Self {
+        Self::new("ClosedError", format!("expected an open {class}, found one that was closed"))
+    }
+
+    /// The instance of the class, with its fields as attributes.
+    pub(crate) fn value<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let class = py.import("simdformer.errors")?.getattr(self.class)?;
+        let fields = PyDict::new(py);
+        for (name, value) in &self.fields {
+            match value {
+                Field::Text(text) => fields.set_item(name, text)?,
+                Field::Texts(texts) => fields.set_item(name, texts)?,
+                Field::Whole(number) => fields.set_item(name, number)?,
+                Field::Number(number) => fields.set_item(name, number)?,
+            }
+        }
+        class.call((&self.message,), Some(&fields))
+    }
+}
+
+impl From<Failure> for PyErr {
+    fn from(failure: Failure) -> Self {
+        Python::attach(|py| match failure.value(py) {
+            Ok(value) => Self::from_value(value),
+            Err(_) => PyRuntimeError::new_err(failure.message),
+        })
+    }
+}
+
+impl From<KernelError> for Failure {
+    fn from(error: KernelError) -> Self {
+        Self::new("InternalError", error.to_string())
+    }
+}
+
+impl From<CheckpointError> for Failure {
+    fn from(error: CheckpointError) -> Self {
+        let message = error.to_string();
+        let missing = match error {
+            CheckpointError::DirectoryMissing { path }
+            | CheckpointError::NotADirectory { path } => path,
+            CheckpointError::FileMissing { file, .. } => file,
+            CheckpointError::OutOfMemory { bytes, .. } => {
+                return Self::new("MemoryPlanError", message).with("bytes", bytes as u64);
+            }
+            _ => return Self::new("CheckpointError", message),
+        };
+        Self::new("ModelNotFoundError", message).with("path", missing)
+    }
+}
+
+impl From<ModelError> for Failure {
+    fn from(error: ModelError) -> Self {
+        let message = error.to_string();
+        match error {
+            ModelError::Checkpoint(error) => error.into(),
+            ModelError::Isa(_) => Self::new("IsaError", message),
+            ModelError::WeightDtypes(_) | ModelError::Unfit { .. } => {
+                Self::new("OptionError", message).with("option", "dtype")
+            }
+            ModelError::OutOfMemory { bytes } => {
+                Self::new("MemoryPlanError", message).with("bytes", bytes)
+            }
+            ModelError::TooLarge => Self::new("MemoryPlanError", message),
+            _ => Self::new("CheckpointError", message),
+        }
+    }
+}
+
+impl From<TextError> for Failure {
+    fn from(error: TextError) -> Self {
+        let message = error.to_string();
+        match error {
+            TextError::Io { path, error } if error.kind() == std::io::ErrorKind::NotFound => {
+                Self::new("ModelNotFoundError", message).with("path", path.display().to_string())
+            }
+            TextError::Missing { directory, expected } => Self::new("ModelNotFoundError", message)
+                .with("path", directory.display().to_string())
+                .with("expected", expected),
+            TextError::Language { code, nearest } => {
+                Self::new("LanguageError", message).with("found", code).with("nearest", nearest)
+            }
+            TextError::NoLanguages { code } => {
+                Self::new("LanguageError", message).with("found", code)
+            }
+            TextError::LanguageNeeded { some, .. } => {
+                Self::new("LanguageError", message).with("nearest", some)
+            }
+            TextError::Text { .. } | TextError::NoPairs { .. } => {
+                Self::new("InputError", message).with("argument", "text")
+            }
+            _ => Self::new("CheckpointError", message),
+        }
+    }
+}
+
+impl From<SearchError> for Failure {
+    fn from(error: SearchError) -> Self {
+        let message = error.to_string();
+        match error {
+            SearchError::BeyondLimit { setting, expected_at_most, found, .. }
+            | SearchError::TooMany { setting, expected_at_most, found } => {
+                Self::new("OptionError", message)
+                    .with("option", setting)
+                    .with("expected", expected_at_most)
+                    .with("found", found)
+            }
+            SearchError::Number { setting, expected, found } => Self::new("OptionError", message)
+                .with("option", setting)
+                .with("expected", expected)
+                .with("found", found),
+            SearchError::Zero { setting } => {
+                Self::new("OptionError", message).with("option", setting).with("found", 0u32)
+            }
+            SearchError::Token { setting, vocabulary, found } => Self::new("TokenError", message)
+                .with("option", setting)
+                .with("expected", vocabulary)
+                .with("found", found),
+            _ => Self::new("OptionError", message),
+        }
+    }
+}
+
+impl From<SessionError> for Failure {
+    fn from(error: SessionError) -> Self {
+        let message = error.to_string();
+        let limit = |limit: &str, expected: usize, found: usize| {
+            Self::new("LimitError", message.clone())
+                .with("limit", limit)
+                .with("expected", expected)
+                .with("found", found)
+        };
+        match error {
+            SessionError::LimitBeyondModel { limit: name, expected_at_most, found }
+            | SessionError::BeyondPlan { limit: name, expected_at_most, found }
+            | SessionError::OptionBeyondPlan { limit: name, expected_at_most, found, .. } => {
+                limit(name, expected_at_most, found)
+            }
+            SessionError::LimitBelow { limit: name, expected_at_least, found, .. } => {
+                limit(name, expected_at_least, found)
+            }
+            SessionError::ZeroLimit { limit: name } => limit(name, 1, 0),
+            SessionError::NoFreeSentence { expected_at_most, found } => {
+                limit("sentences", expected_at_most, found)
+            }
+            SessionError::NoFreeHypothesis { beams, .. } => limit("beams", beams, beams + 1),
+            SessionError::OutOfMemory { bytes } => {
+                Self::new("MemoryPlanError", message).with("bytes", bytes)
+            }
+            SessionError::TooLarge => Self::new("MemoryPlanError", message),
+            SessionError::Token { index, vocabulary, found } => Self::new("TokenError", message)
+                .with("position", index)
+                .with("expected", vocabulary)
+                .with("found", found),
+            SessionError::Source { index, error } => {
+                Self::source(error, message).with("index", index)
+            }
+            SessionError::UnknownSentence { found }
+            | SessionError::UnknownHypothesis { found }
+            | SessionError::RepeatedHypothesis { found } => {
+                Self::new("HandleError", message).with("found", found)
+            }
+            SessionError::Rewind { expected_at_most, found } => {
+                limit("length", expected_at_most, found)
+            }
+            SessionError::Layer { layers: most, found }
+            | SessionError::Head { heads: most, found } => limit("layer or head", most, found),
+            SessionError::NoDecoder => Self::new("OptionError", message),
+            SessionError::Search(error) => error.into(),
+            SessionError::Kernel(error) => error.into(),
+            _ => Self::new("InputError", message),
+        }
+    }
+}
+
+impl Failure {
+    /// One refused source.
+    pub(crate) fn source(error: SourceError, message: String) -> Self {
+        match error {
+            SourceError::BeyondPlan { limit, expected_at_most, found } => {
+                Self::new("LimitError", message)
+                    .with("limit", limit)
+                    .with("expected", expected_at_most)
+                    .with("found", found)
+            }
+            SourceError::Token { index, vocabulary, found } => Self::new("TokenError", message)
+                .with("position", index)
+                .with("expected", vocabulary)
+                .with("found", found),
+            _ => Self::new("InputError", message),
+        }
+    }
+}
+
+impl From<TranslateError> for Failure {
+    fn from(error: TranslateError) -> Self {
+        match error {
+            TranslateError::Text(error) => error.into(),
+            TranslateError::Session(error) => error.into(),
+            TranslateError::Search(error) => error.into(),
+            TranslateError::Document(error) => Self::new("DocumentError", error.to_string()),
+            error => Self::new("SimdformerError", error.to_string()),
+        }
+    }
+}

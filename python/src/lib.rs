@@ -1,0 +1,45 @@
+//! The native module of the Python package `simdformer`: private, small, and used only by the classes in Python.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `errors.rs` | errors of the core as exceptions |
+//! | `loaded.rs` | models and tokenizers, shared by the objects of a process |
+//! | `pool.rs`, `signals.rs` | threads, `fork`, Ctrl-C |
+//! | `options.rs` | options from the dataclasses of Python |
+//! | `translator.rs` | texts in, texts out |
+//!
+//! # Python and threads
+//!
+//! Each call copies its arguments, detaches from Python for its whole work, and hands its result over without a copy.
+//! Classes are frozen, with their state behind mutexes that are held only while Python is attached: threads can share
+//! an object, also without a GIL, and a child of a fork never finds a mutex locked.
+
+mod errors;
+mod loaded;
+mod options;
+mod pool;
+mod signals;
+mod translator;
+
+use pyo3::prelude::*;
+
+#[pymodule(gil_used = false)]
+mod _simdformer {
+    #[pymodule_export]
+    use crate::translator::Translator;
+
+    use super::{PyResult, errors::Failure, loaded, pyfunction};
+    use simdformer::kernels::Isa;
+
+    /// The instruction sets of this machine, from the simplest to the best.
+    #[pyfunction]
+    fn available_isas() -> Vec<&'static str> {
+        Isa::available().map(Isa::name).collect()
+    }
+
+    /// The name of the instruction set that `SIMDFORMER_ISA` or this machine chooses.
+    #[pyfunction]
+    fn default_isa() -> PyResult<&'static str> {
+        Ok(loaded::instruction_set(None).map_err(Failure::from)?.name())
+    }
+}

@@ -1,0 +1,140 @@
+//! Models and tokenizers, shared by all objects of a process that were opened with the same path and options.
+
+use crate::errors::Failure;
+use pyo3::prelude::*;
+use simdformer::kernels::Isa;
+use simdformer::{LoadOptions, Model, WeightDtypes};
+use simdformer_text::Tokenizer;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::SystemTime;
+
+/// A model, and the tokenizer of its directory.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    pub(crate) model: Arc<Model>,
+    /// `None` if the directory has no tokenizer files; then `why` says which are missing.
+    tokenizer: Result<Arc<Tokenizer>, Failure>,
+}
+
+impl Loaded {
+    /// The tokenizer of the directory.
+    pub(crate) fn tokenizer(&self) -> Result<&Arc<Tokenizer>, Failure> {
+        self.tokenizer.as_ref().map_err(Clone::clone)
+    }
+}
+
+/// What decides which bytes a model has.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    directory: PathBuf,
+    /// Length and time of the change of each file, so that new weights in the same place are read.
+    files: Vec<(PathBuf, u64, Option<SystemTime>)>,
+    isa: &'static str,
+    dtypes: String,
+}
+
+/// The state of one key.
+#[derive(Debug, Default)]
+struct Slot {
+    ready: Weak<Loaded>,
+    /// The process of the thread that loads, and a mutex that it holds. A child of a fork ignores its parent's.
+    loading: Option<(u32, Arc<Mutex<()>>)>,
+}
+
+static SLOTS: Mutex<Option<HashMap<Key, Slot>>> = Mutex::new(None);
+
+fn slots() -> MutexGuard<'static, Option<HashMap<Key, Slot>>> {
+    SLOTS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The instruction set of this name, or the one that the environment or the machine chooses.
+pub(crate) fn instruction_set(name: Option<&str>) -> Result<Isa, Failure> {
+    let available = || Isa::available().map(|isa| isa.name().to_owned()).collect::<Vec<_>>();
+    let isa = match name {
+        Some(name) => Isa::from_name(name),
+        None => Isa::detect(),
+    };
+    isa.map_err(|error| {
+        let failure = Failure::new("IsaError", error.to_string()).with("available", available());
+        match name {
+            Some(name) => failure.with("expected", name),
+            None => failure,
+        }
+    })
+}
+
+/// The model of `directory`. Loads it with Python detached, unless an object of this process has it.
+pub(crate) fn open(
+    py: Python<'_>,
+    directory: &Path,
+    isa: Option<&str>,
+    dtype: Option<&str>,
+) -> Result<Arc<Loaded>, Failure> {
+    let isa = instruction_set(isa)?;
+    let dtypes = match dtype {
+        None => WeightDtypes::default(),
+        Some(name) => name.parse().map_err(|error: simdformer::WeightDtypesError| {
+            Failure::new("OptionError", error.to_string())
+                .with("option", "dtype")
+                .with("found", name)
+        })?,
+    };
+    let key = Key {
+        directory: directory.canonicalize().unwrap_or_else(|_| directory.to_path_buf()),
+        files: files(directory),
+        isa: isa.name(),
+        dtypes: dtypes.to_string(),
+    };
+    let process = std::process::id();
+    loop {
+        let gate = {
+            let mut slots = slots();
+            let slot = slots.get_or_insert_default().entry(key.clone()).or_default();
+            if let Some(loaded) = slot.ready.upgrade() {
+                return Ok(loaded);
+            }
+            match &slot.loading {
+                Some((owner, gate)) if *owner == process => Arc::clone(gate),
+                _ => break,
+            }
+        };
+        // Another thread loads this model. Its mutex is free when it has finished.
+        py.detach(|| drop(gate.lock().unwrap_or_else(PoisonError::into_inner)));
+    }
+    let gate = Arc::new(Mutex::new(()));
+    let held = gate.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(slot) = slots().get_or_insert_default().get_mut(&key) {
+        slot.loading = Some((process, Arc::clone(&gate)));
+    }
+    let loaded = py.detach(|| load(directory, isa, dtypes).map(Arc::new));
+    let mut slots = slots();
+    let slots = slots.get_or_insert_default();
+    match &loaded {
+        Ok(loaded) => slots.insert(key, Slot { ready: Arc::downgrade(loaded), loading: None }),
+        Err(_) => slots.remove(&key),
+    };
+    slots.retain(|_, slot| slot.loading.is_some() || slot.ready.strong_count() > 0);
+    drop(held);
+    loaded
+}
+
+fn load(directory: &Path, isa: Isa, dtypes: WeightDtypes) -> Result<Loaded, Failure> {
+    let model = Model::open_with(directory, LoadOptions { dtypes, ..isa.into() })?;
+    let tokenizer = Tokenizer::from_dir(directory).map(Arc::new).map_err(Failure::from);
+    Ok(Loaded { model: Arc::new(model), tokenizer })
+}
+
+/// The regular files of a directory, sorted; empty if it cannot be read.
+fn files(directory: &Path) -> Vec<(PathBuf, u64, Option<SystemTime>)> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let mut files: Vec<_> = entries
+        .filter_map(|entry| {
+            let data = std::fs::metadata(entry.path()).ok().filter(std::fs::Metadata::is_file)?;
+            Some((PathBuf::from(entry.file_name()), data.len(), data.modified().ok()))
+        })
+        .collect();
+    files.sort();
+    files
+}
