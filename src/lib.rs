@@ -96,6 +96,7 @@
 //! The model, the plan, the session and the drafters are at the root of the crate.
 
 mod atomic_file;
+mod blake2b;
 mod cancel;
 pub mod checkpoint;
 mod checksum;
@@ -124,8 +125,9 @@ pub use generate::{
 pub use input_features::Features;
 pub use kv::{HypothesisId, SourceId};
 pub use model::{
-    IntoControlFlow, LoadOptions, Loading, Model, ModelError, OnLoading, PackedError, Parameter,
-    Requirements, Storage, WeightDtype, WeightDtypes, WeightDtypesError,
+    BITS_VERSION, Fingerprint, FingerprintError, IntoControlFlow, LoadOptions, Loading, Model,
+    ModelError, OnLoading, PackedError, Parameter, Requirements, Storage, WeightDtype,
+    WeightDtypes, WeightDtypesError,
 };
 pub use session::{
     DraftRow, Limits, ModelRef, OnLogits, Plan, Session, SessionError, SourceError, StepRow,

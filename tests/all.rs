@@ -51,6 +51,7 @@ mod example_vocabulary;
 mod executor;
 mod families;
 mod features;
+mod fingerprint;
 #[cfg(target_os = "linux")]
 mod giant_files;
 mod golden_bits;

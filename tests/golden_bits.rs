@@ -1,8 +1,9 @@
 //! Guarantee 5 on every machine: each golden model has one digest of all its results. The digest is the
 //! same on every instruction set of this machine and of other machines.
 //!
-//! The digests are in `tests/golden/bits.txt`. After a change that is meant to change bits, run this test
-//! with `SIMDFORMER_WRITE_BITS=1`, which writes the file again.
+//! The digests are in `tests/golden/bits.txt`, with the `BITS_VERSION` that they belong to. After a change that is meant
+//! to change bits, raise `BITS_VERSION` and run this test with `SIMDFORMER_WRITE_BITS=1`, which writes the file again.
+//! New lines need no other version.
 
 use crate::digest::Digest;
 use crate::effort::all_cases_on;
@@ -14,8 +15,10 @@ use simdformer::kernels::Isa;
 use simdformer::search::{BeamOptions, Hooks, SampleOptions, SearchOptions, Strategy};
 use simdformer::task_heads::Classifier;
 use simdformer::{
-    Dtype, Event, Features, Limits, LoadOptions, Model, Session, Source, SourceId, StepRow,
+    BITS_VERSION, Dtype, Event, Features, Limits, LoadOptions, Model, Session, Source, SourceId,
+    StepRow,
 };
+use std::collections::HashMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
@@ -321,12 +324,74 @@ fn every_model_has_the_same_bits_on_every_machine() {
         writeln!(found, "{number:016x} {what}").expect("a string takes all");
     }
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/bits.txt");
+    let mut expected = std::fs::read_to_string(&file).expect("tests/golden/bits.txt");
     if std::env::var_os(WRITE).is_some() {
-        std::fs::write(&file, &found).expect("written");
+        expected = rewritten(&expected, &found, BITS_VERSION).unwrap_or_else(|why| panic!("{why}"));
+        std::fs::write(&file, &expected).expect("written");
     }
-    let expected = std::fs::read_to_string(&file).expect("tests/golden/bits.txt");
+    let expected = lines_of_version(&expected, BITS_VERSION).unwrap_or_else(|why| panic!("{why}"));
     assert_eq!(found.lines().count(), expected.lines().count(), "models:\n{found}");
     for (found, expected) in found.lines().zip(expected.lines()) {
-        assert_eq!(found, expected, "{WRITE}=1 writes them again, if that was meant");
+        assert_eq!(
+            found, expected,
+            "if that was meant, raise BITS_VERSION in src/model/fingerprint.rs and run again with {WRITE}=1"
+        );
     }
+}
+
+/// The first line of the file: the version of the bits, and the digest of the other lines.
+fn head(version: u32, lines: &str) -> String {
+    let mut digest = Digest::new();
+    lines.bytes().for_each(|byte| digest.word(byte.into()));
+    format!("version {version} {:016x}\n", digest.0)
+}
+
+/// The lines of a file of digests. An error if they belong to another version, or were edited.
+fn lines_of_version(file: &str, version: u32) -> Result<&str, String> {
+    let (first, lines) = file.split_once('\n').unwrap_or((file, ""));
+    let expected = head(version, lines);
+    match first == expected.trim_end() {
+        true => Ok(lines),
+        false => Err(format!(
+            "tests/golden/bits.txt must begin with {:?}, found {first:?}: its lines belong to another BITS_VERSION or \
+             were edited; run again with {WRITE}=1",
+            expected.trim_end()
+        )),
+    }
+}
+
+/// The new content of the file. An error if a line of `old` has another digest and the same version.
+fn rewritten(old: &str, found: &str, version: u32) -> Result<String, String> {
+    let (first, lines) = old.split_once('\n').unwrap_or((old, ""));
+    let same_version = first.starts_with(&format!("version {version} "));
+    let digests: HashMap<&str, &str> =
+        lines.lines().filter_map(|line| line.split_once(' ').map(|(x, what)| (what, x))).collect();
+    let changed = |line: &&str| {
+        let (digest, what) = line.split_once(' ').unwrap_or((line, ""));
+        digests.get(what).is_some_and(|&old| old != digest)
+    };
+    match found.lines().find(changed) {
+        Some(line) if same_version => Err(format!(
+            "bits changed, first in {line:?}: BITS_VERSION in src/model/fingerprint.rs must be above {version}"
+        )),
+        _ => Ok(head(version, found) + found),
+    }
+}
+
+/// A digest cannot change without a new version, by this test or by an editor. New lines can be added.
+#[test]
+fn changed_bits_need_a_new_version() {
+    let lines = "00000000000000aa first\n00000000000000bb second model\n";
+    let file = rewritten("", lines, 1).expect("the first version");
+    assert_eq!(lines_of_version(&file, 1), Ok(lines));
+    let more = format!("00000000000000cc new\n{lines}");
+    let longer = rewritten(&file, &more, 1).expect("a new line");
+    assert_eq!(lines_of_version(&longer, 1), Ok(&*more));
+    let changed = lines.replace("bb", "bc");
+    let error = rewritten(&file, &changed, 1).expect_err("the same version");
+    assert!(error.contains("second model") && error.contains("above 1"), "{error}");
+    let next = rewritten(&file, &changed, 2).expect("the next version");
+    assert_eq!(lines_of_version(&next, 2), Ok(&*changed));
+    assert!(lines_of_version(&next, 1).is_err());
+    assert!(lines_of_version(&file.replace("bb", "bc"), 1).is_err(), "an edited line");
 }

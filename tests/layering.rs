@@ -9,11 +9,12 @@ use std::fs;
 use std::path::Path;
 
 /// The modules of `src`. A module may import from those before it.
-const MODULES: [&str; 19] = [
+const MODULES: [&str; 20] = [
     "cancel",
     "fixed_thread_count",
     "json_object",
     "atomic_file",
+    "blake2b",
     "checksum",
     "printable_text",
     "input_features",

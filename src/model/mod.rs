@@ -5,6 +5,7 @@
 //! They are written once for sessions and trainers: `forward.rs` lists what differs, `session_forward.rs` is the pass of a
 //! session. `load_options.rs` has the options of loading: the instruction set, the dtypes (`weight_dtypes.rs`), a
 //! callback. `memory_requirements.rs` computes the memory of a model before loading, and `summary.rs` prints a summary.
+//! `fingerprint.rs` computes the identity of a model.
 //! `packed_file.rs` saves packed weights to a file and reads them back (`packed_file_error.rs`: its errors). The stacks report
 //! each block to a `LayerObserver`; they do not depend on what the observer does.
 
@@ -12,6 +13,7 @@ pub(crate) mod blocks;
 mod decoder;
 mod encoder;
 mod error;
+mod fingerprint;
 pub(crate) mod forward;
 pub(crate) mod layer_observer;
 mod load_options;
@@ -26,6 +28,7 @@ mod weight_dtypes;
 pub(crate) mod weights;
 
 pub use error::ModelError;
+pub use fingerprint::{BITS_VERSION, Fingerprint, FingerprintError};
 pub use load_options::{IntoControlFlow, LoadOptions, Loading, OnLoading};
 pub use memory_requirements::Requirements;
 pub use packed_file_error::PackedError;
@@ -42,6 +45,7 @@ use load_options::Reason;
 use simdformer_kernels::relative::RelativeBuckets;
 use simdformer_kernels::{Dtype, Error as KernelError, Isa, Parallelism, Quantization};
 use std::path::Path;
+use std::sync::OnceLock;
 use weights::{Decoder, Encoder, Network, Table, Weights};
 
 /// An encoder-decoder Transformer, or an encoder alone, with its weights, packed for one instruction set.
@@ -59,6 +63,8 @@ pub struct Model {
     config: Config,
     weights: Weights,
     network: Network,
+    /// Computed by the first call of [`Model::fingerprint`], or read from a file.
+    fingerprint: OnceLock<Fingerprint>,
 }
 
 impl Model {
@@ -139,7 +145,7 @@ impl Model {
         let mut options = options.into();
         let (isa, why) = load_options::select_isa(options.isa)?;
         let (weights, network) = Weights::load(checkpoint, isa, &mut options)?;
-        Ok(Self { config: checkpoint.config().clone(), weights, network }.logged(why))
+        Ok(Self::of(checkpoint.config().clone(), weights, network).logged(why))
     }
 
     /// Creates a model whose weights `fill` writes: for example random weights, or those of a trainer, another
@@ -214,7 +220,7 @@ impl Model {
             fill(role, shape, out).map_err(|error| ModelError::Weights { role, error })
         };
         let (weights, network) = Weights::from_fn(&config, isa, &mut options, &mut fill)?;
-        Ok(Self { config, weights, network }.logged(why))
+        Ok(Self::of(config, weights, network).logged(why))
     }
 
     /// Writes a checkpoint directory: `config.json` ([`Config::to_json`]) and `model.safetensors`, in f32 and with the
@@ -247,6 +253,10 @@ impl Model {
     /// ```
     pub fn save(&self, directory: impl AsRef<Path>) -> Result<(), ModelError> {
         save(directory.as_ref(), &self.config, |role, out| self.weights.unpack(role, out))
+    }
+
+    fn of(config: Config, weights: Weights, network: Network) -> Self {
+        Self { config, weights, network, fingerprint: OnceLock::new() }
     }
 
     /// Logs once what was loaded and for which instruction set, with the feature `log`.
@@ -298,6 +308,36 @@ impl Model {
     /// Bytes of packed weights, the padding between them included.
     pub fn bytes(&self) -> usize {
         self.weights.bytes()
+    }
+
+    /// The identity of this model: models with the same fingerprint give the same bits for the same call, in any
+    /// process, on any machine and instruction set, from a checkpoint or from packed weights.
+    ///
+    /// It is the BLAKE2b hash of [`BITS_VERSION`], of the configuration with its generation settings, of the table of
+    /// tensors with their dtypes, and of all weights as they are multiplied, so after their rounding to these dtypes. The
+    /// instruction set is no part of it, because all of them give the same bits. Nor are a tokenizer, the options of a
+    /// call, and the dtype of a session's KV cache: a program that stores results adds those that it sets.
+    ///
+    /// A checkpoint that differs in one bit has another fingerprint. The same checkpoint may get another fingerprint in
+    /// another version of this crate.
+    ///
+    /// The first call reads all weights, about a gigabyte in a second; later calls return the same value.
+    /// A file of packed weights contains it ([`Model::save_packed`]), so models that were read from one know it. It
+    /// identifies a model. It does not prove who wrote a file: a forged file may name any fingerprint.
+    ///
+    /// ```
+    /// use simdformer::{Model, Quantization, WeightDtypes};
+    /// # if !std::path::Path::new("models/fr-en").exists() { return Ok(()) } // not in the published package
+    ///
+    /// let model = Model::open("models/fr-en")?;
+    /// let int8 = Model::open_with("models/fr-en", WeightDtypes::all(Quantization::W8A8))?;
+    /// assert_ne!(model.fingerprint(), int8.fingerprint());
+    /// assert_eq!(model.fingerprint(), Model::open("models/fr-en")?.fingerprint());
+    /// println!("{}", model.fingerprint()); // 64 hexadecimal digits
+    /// # Ok::<(), simdformer::ModelError>(())
+    /// ```
+    pub fn fingerprint(&self) -> Fingerprint {
+        *self.fingerprint.get_or_init(|| Fingerprint::of(&self.config, &self.weights))
     }
 
     /// Every tensor of the network and its storage, in the order of use. A tensor with a second storage, for
@@ -424,6 +464,7 @@ impl Model {
         scratch: &mut [f32],
         parallelism: Parallelism<'_>,
     ) -> Result<(), ModelError> {
+        self.fingerprint.take();
         self.weights.refresh(rows_of, scratch, parallelism)
     }
 

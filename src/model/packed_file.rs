@@ -163,7 +163,7 @@ impl Model {
         if let Some(NotFinite { role, found }) = not_finite.or_else(|| weights.bad_scale()) {
             return Err(PackedError::NotFinite { file: name(), role, found }.into());
         }
-        Ok(Self { config, weights, network }.logged(why))
+        Ok(Self::of(config, weights, network).logged(why))
     }
 }
 

@@ -2,9 +2,10 @@
 //!
 //! `layout.rs` assigns a range of memory to each tensor and writes the table of [`Parameter`]s. `load.rs` fills
 //! the ranges of the table from a checkpoint or a function. `finite.rs` checks weights that were packed
-//! elsewhere. The blocks get their weights from [`Weights`]. Only `packed_weight.rs` depends on the storage of
+//! elsewhere. `canonical.rs` visits all weights in an order that does not depend on the instruction set. The blocks get their weights from [`Weights`]. Only `packed_weight.rs` depends on the storage of
 //! a matrix.
 
+mod canonical;
 mod finite;
 mod layout;
 mod load;
@@ -13,6 +14,7 @@ mod parameter;
 
 pub use parameter::{Parameter, Storage};
 
+pub(crate) use canonical::Part;
 pub(crate) use finite::{FiniteCheck, NotFinite};
 pub(crate) use layout::{Linear, Norm, Output, Placement, ResolvedDtypes, Table};
 #[cfg(feature = "train")]
@@ -128,6 +130,11 @@ impl Weights {
     /// The table of parameters, and the whole memory.
     pub(crate) fn parts_mut(&mut self) -> (&[Parameter], &mut [f32]) {
         (&self.parameters, self.memory.floats_mut())
+    }
+
+    /// Calls `each` for every part of the weights, in an order that does not depend on the instruction set.
+    pub(crate) fn each_part(&self, each: &mut dyn FnMut(Part<'_>)) -> Result<(), KernelError> {
+        canonical::each_part(self.isa, &self.parameters, self.memory.floats(), each)
     }
 
     /// The first scale of an int8 matrix that is not finite. [`FiniteCheck`] checks all other numbers.
