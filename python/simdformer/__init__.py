@@ -28,6 +28,7 @@ from .errors import (
     MemoryPlanError,
     MissingPackageError,
     ModelNotFoundError,
+    NotFiniteError,
     OptionError,
     OptionTypeError,
     SimdformerError,
@@ -36,12 +37,15 @@ from .errors import (
 
 if TYPE_CHECKING:
     from ._simdformer import available_isas, default_isa
+    from .generated import Finish, Generated
     from .options import TranslatorOptions
     from .ragged import Ragged
     from .translator import Translator
 
 # The module of each name that is imported at its first use.
 _MODULES = {
+    "Finish": "generated",
+    "Generated": "generated",
     "Ragged": "ragged",
     "Translator": "translator",
     "TranslatorOptions": "options",
@@ -53,7 +57,9 @@ __all__ = [
     "CheckpointError",
     "ClosedError",
     "DocumentError",
+    "Finish",
     "ForkError",
+    "Generated",
     "HandleError",
     "InputError",
     "InputTypeError",
@@ -64,6 +70,7 @@ __all__ = [
     "MemoryPlanError",
     "MissingPackageError",
     "ModelNotFoundError",
+    "NotFiniteError",
     "OptionError",
     "OptionTypeError",
     "Ragged",

@@ -11,6 +11,7 @@
 | `TokenError` | `ValueError` | a token id is outside the vocabulary |
 | `InputError` | `ValueError` | an array or a text does not have the layout that the call needs |
 | `InputTypeError` | `TypeError` | an argument is of another type |
+| `NotFiniteError` | `ArithmeticError` | the scores of a source are NaN or infinite |
 | `DocumentError` | `ValueError` | a document is not of its format |
 | `HandleError` | `LookupError` | a source or a hypothesis was released, or belongs to another session |
 | `IsaError` | `RuntimeError` | this machine lacks an instruction set |
@@ -107,6 +108,10 @@ class InputError(SimdformerError, ValueError):
 
 class InputTypeError(InputError, TypeError):
     """An argument is of another type."""
+
+
+class NotFiniteError(SimdformerError, ArithmeticError):
+    """The scores of a source are NaN or infinite."""
 
 
 class DocumentError(SimdformerError, ValueError):

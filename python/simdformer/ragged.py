@@ -42,6 +42,13 @@ class Ragged:
         self.offsets = row_offsets(offsets, len(self.ids))
 
     @classmethod
+    def of_checked(cls, ids: Ids, offsets: Offsets) -> Ragged:
+        """Two arrays that are known to be uint32 and int64 and to belong together: nothing is checked or copied."""
+        rows = cls.__new__(cls)
+        rows.ids, rows.offsets = ids, offsets
+        return rows
+
+    @classmethod
     def from_rows(cls, rows: Sequence[npt.ArrayLike]) -> Ragged:
         """The rows of a list of lists or of arrays."""
         arrays = [token_ids(row, f"row {index}") for index, row in enumerate(rows)]
@@ -105,7 +112,7 @@ class Ragged:
                 return Ragged.from_rows([self[row] for row in range(start, stop, step)])
             stop = max(start, stop)
             first, last = self.offsets[start], self.offsets[stop]
-            return Ragged(self.ids[first:last], self.offsets[start : stop + 1] - first)
+            return Ragged.of_checked(self.ids[first:last], self.offsets[start : stop + 1] - first)
         if not -rows <= index < rows:
             raise IndexError(f"row {index} of {rows}")
         row = index % rows
@@ -126,6 +133,43 @@ class Ragged:
 
     def __repr__(self) -> str:
         return f"Ragged({len(self)} rows, {len(self.ids)} ids)"
+
+
+_UINT32, _INT64 = np.dtype(np.uint32), np.dtype(np.int64)
+
+
+def rows_of(rows: Any, offsets: npt.ArrayLike | None, argument: str) -> tuple[Ids, Offsets]:
+    """The arrays of rows in any of the accepted forms. The native module checks the values of the offsets.
+
+    A `Ragged`; ids with `offsets`; a column of Arrow; a list of rows.
+    """
+    if offsets is not None:
+        if (
+            type(rows) is np.ndarray
+            and type(offsets) is np.ndarray
+            and rows.dtype is _UINT32
+            and offsets.dtype is _INT64
+            and rows.ndim == offsets.ndim == 1
+        ):
+            return rows, offsets
+        ids = token_ids(rows, argument)
+        return ids, row_offsets(offsets, len(ids))
+    if isinstance(rows, Ragged):
+        return rows.ids, rows.offsets
+    if hasattr(rows, "__arrow_c_array__") or hasattr(rows, "__arrow_c_stream__"):
+        rows = Ragged.from_arrow(rows)
+    elif isinstance(rows, np.ndarray) and rows.ndim != 2:
+        raise _refused("offsets", f"the offsets of the rows of {argument}", "None")
+    elif isinstance(rows, (str, bytes)) or not hasattr(rows, "__iter__"):
+        raise InputTypeError(
+            f"{argument}: expected rows of ids, found {type(rows).__name__}",
+            argument=argument,
+            expected="rows of ids",
+            found=type(rows).__name__,
+        )
+    else:
+        rows = Ragged.from_rows(list(rows))
+    return rows.ids, rows.offsets
 
 
 def token_ids(ids: npt.ArrayLike, argument: str) -> Ids:

@@ -5,12 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, overload
+from typing import Any, Literal, overload
+
+import numpy as np
+import numpy.typing as npt
 
 from . import _simdformer
-from .errors import ClosedError, InputTypeError
+from .errors import ClosedError, InputError, InputTypeError, OptionError, SimdformerError
+from .generated import Generated
 from .model_path import model_path
 from .options import TranslatorOptions, thread_count
+from .progress import Progress, progress_bar
+from .ragged import Ragged, rows_of
 
 
 class Translator:
@@ -52,25 +58,120 @@ class Translator:
 
     @overload
     def translate(  # type: ignore[overload-overlap]  # a str is a Sequence[str], too
-        self, texts: str, *, split: bool = True, stream: int = 0
+        self, texts: str, *, split: bool = True, stream: int = 0, progress: Progress = False
     ) -> str: ...
     @overload
     def translate(
-        self, texts: Sequence[str], *, split: bool = True, stream: int = 0
+        self,
+        texts: Sequence[str],
+        *,
+        split: bool = True,
+        stream: int = 0,
+        progress: Progress = False,
     ) -> list[str]: ...
     def translate(
-        self, texts: str | Sequence[str], *, split: bool = True, stream: int = 0
+        self,
+        texts: str | Sequence[str],
+        *,
+        split: bool = True,
+        stream: int = 0,
+        progress: Progress = False,
     ) -> str | list[str]:
         """The translation of a text, or of each text of a list, in order.
 
         A text is divided into sentences, and what stands between them is kept. With ``split=False`` each text is one
         sentence, whatever is in it. With sampling, sentence ``i`` of the call draws from random stream
-        ``stream + i``.
+        ``stream + i``. `progress` counts sentences.
         """
         native = self._open()
         if isinstance(texts, str):
-            return native.translate([texts], split, stream)[0]
-        return native.translate(_texts(texts), split, stream)
+            return native.translate([texts], split, stream, None)[0]
+        with progress_bar(progress, None, "sentences") as bar:
+            return native.translate(_texts(texts), split, stream, bar)
+
+    def generate(
+        self,
+        ids: Any,
+        offsets: npt.ArrayLike | None = None,
+        *,
+        beams: int | None = None,
+        num_return: int | None = None,
+        max_new_tokens: int | None = None,
+        scores: bool = False,
+        prefix: Any = None,
+        target_lang: str | None = None,
+        seed: int | None = None,
+        streams: npt.ArrayLike | None = None,
+        errors: Literal["raise", "column"] = "raise",
+        out: Ragged | None = None,
+        options: TranslatorOptions | None = None,
+        progress: Progress = False,
+    ) -> Generated:
+        """Ids in, ids out, without strings: rows of source ids, each with its end token.
+
+        `ids` and `offsets` are uint32, ``[tokens]``, and int64, ``[rows + 1]``: row ``i`` is
+        ``ids[offsets[i]:offsets[i + 1]]``. Without `offsets`, `ids` is a `Ragged`, a list column of Arrow, or a list
+        of rows.
+
+        `prefix` holds target ids that must come first, one row for each source. `streams` is the random stream of
+        each source, its index if it is None: with the id of a row, samples do not depend on the batch. `options`
+        replaces further options of the translator for this call; the keywords come first.
+
+        With ``errors="column"`` a source that the model refuses is reported in `Generated.errors`, and the others are
+        run; with ``errors="raise"`` the first one is raised before anything is run. `out` receives the ids and the
+        offsets, and its arrays are those of the result; they must be large enough.
+
+        >>> found = translator.generate([[6, 11, 0], [8, 0]], scores=True)
+        >>> len(found.tokens), found.scores.dtype
+        (2, dtype('float32'))
+        """
+        native = self._open()
+        changes = None
+        if (
+            beams is not None
+            or num_return is not None
+            or max_new_tokens is not None
+            or seed is not None
+            or target_lang is not None
+            or options is not None
+        ):
+            changes = {} if options is None else options.to_dict()
+            keywords = {
+                "beams": beams,
+                "num_return": num_return,
+                "max_new_tokens": max_new_tokens,
+                "seed": seed,
+                "target_lang": target_lang,
+            }
+            changes.update((name, value) for name, value in keywords.items() if value is not None)
+        if errors not in ("raise", "column"):
+            expected = '"raise" or "column"'
+            raise OptionError(
+                f"errors: expected {expected}, found {errors!r}",
+                option="errors",
+                expected=expected,
+                found=errors,
+            )
+        rows = rows_of(ids, offsets, "ids")
+        prefixes = None if prefix is None else rows_of(prefix, None, "prefix")
+        numbers = None if streams is None else _streams(streams)
+        skips = errors == "column"
+        if progress is False:
+            found = native.generate(rows, changes, prefixes, numbers, scores, skips, None)
+        else:
+            with progress_bar(progress, len(rows[1]) - 1, "rows") as bar:
+                found = native.generate(rows, changes, prefixes, numbers, scores, skips, bar)
+        tokens, ends, values, finish, refused, sequences = found
+        column: list[SimdformerError | None] = []
+        if skips:
+            column = [None] * len(finish)
+            for index, error in refused:
+                if isinstance(error, SimdformerError):
+                    column[index] = error
+        shaped = values if sequences == 1 else values.reshape(-1, sequences)
+        result = Ragged.of_checked(tokens, ends) if out is None else _fill(out, tokens, ends)
+        present = scores or len(values) == 0 or not np.isnan(values).all()
+        return Generated(result, shaped if present else None, finish, column, sequences)
 
     @property
     def options(self) -> TranslatorOptions:
@@ -144,3 +245,31 @@ def _texts(texts: Sequence[str]) -> list[str]:
                 index=index,
             )
     return found
+
+
+def _streams(streams: npt.ArrayLike) -> npt.NDArray[np.uint64]:
+    found = np.asarray(streams)
+    if found.ndim != 1 or found.dtype.kind not in "iu":
+        raise InputTypeError(
+            f"streams: expected one whole number for each source, found {found.dtype} of shape {found.shape}",
+            argument="streams",
+            expected="one whole number for each source",
+            found=f"{found.dtype} of shape {found.shape}",
+        )
+    # A negative number is a stream, too: its 64 bits.
+    return np.ascontiguousarray(found.astype(np.uint64, casting="unsafe"))
+
+
+def _fill(out: Ragged, ids: npt.NDArray[np.uint32], offsets: npt.NDArray[np.int64]) -> Ragged:
+    """Copies a result to the arrays of `out`, and returns the parts of them that it fills."""
+    for argument, array, needed in (("ids", out.ids, len(ids)), ("offsets", out.offsets, len(offsets))):
+        if len(array) < needed:
+            raise InputError(
+                f"out.{argument}: expected at least {needed} elements, found {len(array)}",
+                argument=f"out.{argument}",
+                expected=needed,
+                found=len(array),
+            )
+    out.ids[: len(ids)] = ids
+    out.offsets[: len(offsets)] = offsets
+    return Ragged.of_checked(out.ids[: len(ids)], out.offsets[: len(offsets)])

@@ -14,7 +14,10 @@
 //! Classes are frozen, with their state behind mutexes that are held only while Python is attached: threads can share
 //! an object, also without a GIL, and a child of a fork never finds a mutex locked.
 
+mod arrays;
 mod errors;
+mod generate;
+mod id_session;
 mod loaded;
 mod options;
 mod pool;

@@ -1,14 +1,21 @@
-//! Texts in, texts out: the class behind `simdformer.Translator`.
+//! Texts in, texts out, and ids in, ids out: the class behind `simdformer.Translator`.
 
+use crate::arrays::{PyRows, Rows};
 use crate::errors::Failure;
+use crate::generate::{Sources, generate};
+use crate::id_session::{IdSession, PreparedSearch};
 use crate::loaded::{self, Loaded};
-use crate::options;
-use crate::pool::Workers;
+use crate::options::{self, SearchChanges, TEXT};
+use crate::pool::{Call, Workers};
+use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use simdformer::Threads;
+use simdformer::kernels::Isa;
+use simdformer_text::Direction;
 use simdformer_text::translator::{TranslateOptions, Translator as TextTranslator};
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A model, its tokenizer, options, and the planned sessions of the calls that have ended.
@@ -16,28 +23,62 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub(crate) struct Shared {
     pub(crate) loaded: Arc<Loaded>,
     pub(crate) options: TranslateOptions,
-    pub(crate) threads: usize,
-    /// One for each call that ran at the same time. The lock is held only while Python is attached.
-    idle: Mutex<Vec<TextTranslator<'static>>>,
+    changes: SearchChanges,
+    threads: usize,
+    /// The search of calls without options of their own.
+    prepared: PreparedSearch,
+    /// One for each call that ran at the same time. The locks are held only while Python is attached.
+    texts: Mutex<Vec<TextTranslator<'static>>>,
+    ids: Mutex<Vec<IdSession>>,
+}
+
+/// Takes the last element, or makes one.
+fn take<T>(idle: &Mutex<Vec<T>>, new: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+    let last = idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+    last.map_or_else(new, Ok)
+}
+
+fn give_back<T>(idle: &Mutex<Vec<T>>, one: T) {
+    idle.lock().unwrap_or_else(PoisonError::into_inner).push(one);
 }
 
 impl Shared {
-    /// A translator of no other call.
-    fn take(&self) -> Result<TextTranslator<'static>, Failure> {
-        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        if let Some(translator) = idle {
-            return Ok(translator);
-        }
-        let (model, tokenizer) =
-            (Arc::clone(&self.loaded.model), Arc::clone(self.loaded.tokenizer()?));
-        let mut new = TextTranslator::new(model, tokenizer, self.options.clone())?;
-        new.set_threads(if self.threads == 1 { Threads::Serial } else { Threads::Rayon });
-        Ok(new)
+    /// A translator of texts that no other call uses.
+    fn text_translator(&self) -> Result<TextTranslator<'static>, Failure> {
+        take(&self.texts, || {
+            let model = Arc::clone(&self.loaded.model);
+            let tokenizer = Arc::clone(self.loaded.tokenizer()?);
+            let mut new = TextTranslator::new(model, tokenizer, self.options.clone())?;
+            new.set_threads(if self.threads == 1 { Threads::Serial } else { Threads::Rayon });
+            Ok(new)
+        })
     }
 
-    fn give_back(&self, translator: TextTranslator<'static>) {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(translator);
+    /// A session for ids that no other call uses.
+    fn id_session(&self) -> Result<IdSession, Failure> {
+        take(&self.ids, || {
+            let model = Arc::clone(&self.loaded.model);
+            Ok(IdSession::new(model, self.threads, self.options.slots, self.options.cache))
+        })
     }
+}
+
+/// The search of `changes`, and what the tokenizer puts before each target.
+fn prepare(
+    loaded: &Loaded,
+    changes: &SearchChanges,
+    direction: &Direction<'_>,
+) -> Result<PreparedSearch, Failure> {
+    let mut options = changes.apply(loaded.model.config())?;
+    let (mut prompt, mut forced_bos) = (Vec::new(), None);
+    // Without a tokenizer, the decoder start is that of the configuration.
+    if let Ok(tokenizer) = loaded.tokenizer() {
+        let encoded = tokenizer.encode("", direction)?;
+        options.start = encoded.prefix.first().copied().unwrap_or(options.start);
+        prompt = encoded.prefix.get(1..).unwrap_or_default().to_vec();
+        forced_bos = encoded.forced_bos;
+    }
+    Ok(PreparedSearch { options, prompt, forced_bos, longest_prefix: 0 })
 }
 
 /// The native half of `simdformer.Translator`.
@@ -47,6 +88,16 @@ pub(crate) struct Translator {
     shared: Arc<Shared>,
     workers: Workers,
 }
+
+/// Ids, offsets, scores, finishes, and the index and the exception of each refused source.
+type PyFound<'py> = (
+    Bound<'py, PyArray1<u32>>,
+    Bound<'py, PyArray1<i64>>,
+    Bound<'py, PyArray1<f32>>,
+    Bound<'py, PyArray1<u8>>,
+    Vec<(usize, Bound<'py, PyAny>)>,
+    usize,
+);
 
 #[pymethods]
 impl Translator {
@@ -61,12 +112,13 @@ impl Translator {
         options: &Bound<'_, PyDict>,
     ) -> PyResult<Self> {
         let loaded = loaded::open(py, &path, isa, dtype)?;
-        let (options, _) = options::translator(options, loaded.model.config())?;
-        let shared = Shared { loaded, options, threads, idle: Mutex::new(Vec::new()) };
-        // Checks the options and the languages.
+        let (options, changes) = options::translator(options, loaded.model.config())?;
+        let prepared = prepare(&loaded, &changes, &options.direction())?;
+        let (texts, ids) = (Mutex::default(), Mutex::default());
+        let shared = Shared { loaded, options, changes, threads, prepared, texts, ids };
         if shared.loaded.tokenizer().is_ok() {
-            let first = shared.take()?;
-            shared.give_back(first);
+            // Checks the options before the first call.
+            give_back(&shared.texts, shared.text_translator()?);
         }
         Ok(Self { shared: Arc::new(shared), workers: Workers::new(threads) })
     }
@@ -78,30 +130,101 @@ impl Translator {
         texts: Vec<String>,
         split: bool,
         stream: u64,
+        progress: Option<Bound<'_, PyAny>>,
     ) -> PyResult<Vec<String>> {
-        let mut translator = self.shared.take()?;
-        let (translator, result) = self.workers.run(py, move |_| {
+        let mut translator = self.shared.text_translator()?;
+        // A token is hardly ever less than a byte.
+        let bytes: usize = texts.iter().map(|text| 64 + 2 * text.len()).sum();
+        let call = Call::new(bytes, self.parameters(), progress);
+        let counter = call.counter();
+        let (translator, result) = self.workers.run(py, &call, move |_| {
             translator.seek(stream);
+            if let Some(counter) = counter {
+                let mut first = None;
+                translator.set_on_done(move |done| {
+                    let first = *first.get_or_insert(done - 1);
+                    counter.store(done - first, Ordering::Relaxed);
+                });
+            } else {
+                translator.set_on_done(|_| ());
+            }
             let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
             let result = if split {
-                translator
-                    .translate_texts(&texts)
-                    .map(|all| all.into_iter().map(|one| one.target.text).collect::<Vec<_>>())
+                let found = translator.translate_texts(&texts);
+                found.map(|all| all.into_iter().map(|one| one.target.text).collect::<Vec<_>>())
             } else {
-                translator
-                    .translate_sentences(&texts)
-                    .map(|all| all.into_iter().map(|one| one.text).collect())
+                let found = translator.translate_sentences(&texts);
+                found.map(|all| all.into_iter().map(|one| one.text).collect())
             };
             (translator, result)
         })?;
-        self.shared.give_back(translator);
+        give_back(&self.shared.texts, translator);
         Ok(result.map_err(Failure::from)?)
+    }
+
+    /// Ids in, ids out. `options` holds what differs from the options of the translator.
+    #[expect(clippy::too_many_arguments, reason = "arguments of one method of Python")]
+    fn generate<'py>(
+        &self,
+        py: Python<'py>,
+        ids: PyRows<'py>,
+        options: Option<&Bound<'py, PyDict>>,
+        prefixes: Option<PyRows<'py>>,
+        streams: Option<PyReadonlyArray1<'py, u64>>,
+        scores: bool,
+        skips_errors: bool,
+        progress: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<PyFound<'py>> {
+        let shared = &self.shared;
+        let ids = Rows::new(&ids, "ids")?;
+        let prefixes = prefixes.map(|rows| Rows::new(&rows, "prefix")).transpose()?;
+        for (argument, found) in [
+            ("prefix", prefixes.as_ref().map(Rows::len)),
+            ("streams", streams.as_ref().map(|streams| streams.as_array().len())),
+        ] {
+            if let Some(found) = found.filter(|&found| found != ids.len()) {
+                let expected = format!("one row for each of {} sources", ids.len());
+                return Err(Failure::input(argument, expected, format!("{found} rows")).into());
+            }
+        }
+        let mut prepared = match options {
+            None => shared.prepared.clone(),
+            Some(options) => {
+                let changes = SearchChanges::read(options)?.or(&shared.changes);
+                let target: Option<String> = options::item(options, "target_lang", TEXT)?;
+                let own = shared.options.direction();
+                let direction = Direction { target: target.as_deref().or(own.target), ..own };
+                prepare(&shared.loaded, &changes, &direction)?
+            }
+        };
+        prepared.options.scores = scores;
+        let prefixes = prefixes.unwrap_or_default();
+        prepared.longest_prefix = prefixes.iter().map(<[u32]>::len).max().unwrap_or(0);
+        let rows = ids.len();
+        let (target_tokens, search) = prepared.fit(&shared.loaded.model);
+        let longest = rows.saturating_mul(target_tokens).saturating_mul(search.sequences());
+        let call = Call::new(ids.tokens().saturating_add(longest), self.parameters(), progress);
+        let streams = streams.map(|streams| streams.as_array().iter().copied().collect());
+        let counter = call.counter();
+        let sources = Sources { ids, prefixes, streams, skips_errors, counter };
+        let mut session = shared.id_session()?;
+        let (session, found) = self.workers.run(py, &call, move |cancel| {
+            let found = generate(&mut session, &prepared, &sources, cancel);
+            (session, found)
+        })?;
+        give_back(&shared.ids, session);
+        let found = found?;
+        let errors = found.errors.iter().map(|(index, failure)| Ok((*index, failure.value(py)?)));
+        let errors = errors.collect::<PyResult<Vec<_>>>()?;
+        let (ids, offsets) = found.ids.into_arrays(py);
+        let (scores, finish) = (found.scores.into_pyarray(py), found.finish.into_pyarray(py));
+        Ok((ids, offsets, scores, finish, errors, search.num_return_sequences))
     }
 
     /// The instruction set that the weights are packed for.
     #[getter]
     fn isa(&self) -> &'static str {
-        self.shared.loaded.model.isa().name()
+        Isa::name(self.shared.loaded.model.isa())
     }
 
     /// Bytes of the packed weights.
@@ -113,5 +236,12 @@ impl Translator {
     /// The table of the model.
     fn summary(&self) -> String {
         self.shared.loaded.model.to_string()
+    }
+}
+
+impl Translator {
+    /// About the number of multiplications for a token.
+    fn parameters(&self) -> usize {
+        self.shared.loaded.model.bytes() / 4
     }
 }

@@ -10,7 +10,7 @@ import pytest
 
 import simdformer
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture(scope="session")
@@ -36,4 +36,5 @@ def sentences(demo_model: str) -> list[str]:
 def _doctest_names(doctest_namespace: dict[str, Any], demo_model: str) -> None:
     doctest_namespace["demo_model"] = demo_model
     doctest_namespace["simdformer"] = simdformer
+    doctest_namespace["translator"] = simdformer.Translator(demo_model)
     doctest_namespace["Translator"] = simdformer.Translator
