@@ -39,6 +39,7 @@
 //! | fine-tune and save | `examples/first_hour/fine_tune.rs` | `train::Trainer`, `train::Layout` |
 //! | stream tokens; stop one source or all | `examples/first_hour/stream.rs` | [`Event`], [`Stop`], [`Cancel`], [`Session::check`] |
 //! | admit a sentence while others are decoded | `examples/first_hour/admit.rs` | [`search::Search`], [`Session::step`] |
+//! | requests that arrive while others are decoded | [`Session::serve`] | [`RequestQueue`] |
 //! | speculative decoding | `text/src/command/generate/drafts.rs` | [`Session::generate_drafted`], [`Session::verify`], [`Drafter`] |
 //! | a service whose threads share the weights | `examples/first_hour/service.rs` | [`ModelRef`]: a session that owns an `Arc` |
 //! | a custom architecture, weights from memory | `examples/first_hour/by_hand.rs` | [`Model::from_fn`], [`config::Config::transformer`] |
@@ -53,7 +54,7 @@
 //! 3. [`Plan`]: computes the ranges of one buffer from a model and [`Limits`].
 //! 4. [`Session`]: [`encode`](Session::encode) sources, [`step`](Session::step) any set of hypotheses,
 //!    [`fork`](Session::fork) and [`release`](Session::release) them. [`generate`](Session::generate) is the complete
-//!    decoding loop.
+//!    decoding loop, [`serve`](Session::serve) the same over requests that arrive at any time.
 //! 5. [`search`]: chooses tokens from logits. It does not depend on the model.
 //!
 //! All inner loops are in [`kernels`], a crate that can be used alone.
@@ -120,7 +121,7 @@ pub mod train;
 pub use cancel::Cancel;
 pub use generate::{
     DecodeStats, DraftContext, DraftRequest, Drafter, Event, Generated, ModelDrafter, PromptLookup,
-    ReferenceDrafter, Source, Stop,
+    ReferenceDrafter, RequestQueue, Source, Stop,
 };
 pub use input_features::Features;
 pub use kv::{HypothesisId, SourceId};

@@ -69,6 +69,7 @@ mod parameters;
 #[cfg(unix)]
 mod plan;
 mod pruned_argmax;
+mod request_queue;
 mod requests;
 mod retired_words;
 mod saving;

@@ -11,6 +11,7 @@ mod effort;
 #[allow(dead_code, reason = "not every test writes files")]
 mod random_model;
 
+use core::ops::ControlFlow;
 use random_model::{Dims, Random};
 #[cfg(feature = "rayon")]
 use simdformer::Threads;
@@ -21,8 +22,9 @@ use simdformer::search::{
     BeamOptions, Hooks, LogitsProcessor, SampleOptions, SearchOptions, Strategy, Timestamps,
 };
 use simdformer::{
-    DraftContext, Dtype, Features, HypothesisId, Limits, LoadOptions, Model, PromptLookup,
-    ReferenceDrafter, Session, Source, SourceId, StepRow,
+    DecodeStats, DraftContext, Dtype, Event, Features, HypothesisId, Limits, LoadOptions, Model,
+    PromptLookup, ReferenceDrafter, RequestQueue, Session, SessionError, Source, SourceId, StepRow,
+    Stop,
 };
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -37,7 +39,7 @@ const TARGET: usize = 24;
 const DRAFT: usize = 4;
 
 /// The uses of a session that are counted.
-const USES: [&str; 15] = [
+const USES: [&str; 16] = [
     "encode",
     "memory",
     "start, fork and release",
@@ -52,8 +54,47 @@ const USES: [&str; 15] = [
     "sample",
     "greedy with drafts",
     "one sample with drafts",
+    "serve",
     "clear",
 ];
+
+/// A queue of sources, in an array.
+struct Queue<'q> {
+    waiting: &'q [Source<'q>],
+    sum: f32,
+}
+
+impl RequestQueue for Queue<'_> {
+    fn before_step(&mut self, active: usize, _: &DecodeStats) -> ControlFlow<()> {
+        if active == 0 && self.waiting.is_empty() {
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn waiting<'q>(&'q self, waiting: &mut [Source<'q>]) -> usize {
+        waiting.iter_mut().zip(self.waiting).map(|(to, from)| *to = *from).count()
+    }
+
+    fn admitted(&mut self, slots: &[u32]) {
+        self.waiting = &self.waiting[slots.len()..];
+    }
+
+    fn refused(&mut self, _: SessionError) {
+        self.waiting = &self.waiting[1..];
+    }
+
+    fn is_cancelled(&self, slot: u32) -> bool {
+        slot == 1
+    }
+
+    fn on_event(&mut self, event: Event<'_>) -> ControlFlow<Stop> {
+        if let Event::Done(done) = event {
+            self.sum += done.hypotheses().map(|one| one.tokens.len() as f32).sum::<f32>();
+        }
+        ControlFlow::Continue(())
+    }
+}
 
 struct Requests {
     sources: Vec<Vec<u32>>,
@@ -167,6 +208,15 @@ fn once(session: &mut Session, requests: &Requests, way: usize, state: &mut Stat
             session.clear();
             state.started = false;
             session.free_sentences() as f32
+        }
+        "serve" => {
+            let too_long = [1; 99];
+            let [a, b, c] = sources;
+            let waiting = [a, b, c, &too_long, a, b, c].map(Source::new);
+            let mut queue = Queue { waiting: &waiting, sum: 0.0 };
+            let (options, hooks) = (&requests.searches[2], &mut Hooks::default());
+            session.serve(&mut queue, options, hooks).expect("served");
+            queue.sum
         }
         search => {
             const SEARCHES: [&str; 6] = [

@@ -92,9 +92,7 @@ impl Session<'_> {
         drafter: Option<&mut dyn Drafter>,
     ) -> Result<DecodeStats, SessionError> {
         self.plan.check_decodes()?;
-        // The loop borrows its buffer and the session at the same time, so the buffer is moved out of the session.
-        let buffer = core::mem::replace(&mut self.decode_loop, Buffer::empty());
-        let mut guard = BufferGuard { session: self, buffer, started: false };
+        let mut guard = BufferGuard::new(self);
         let mut buffers = guard.session.plan.decode_loop.split(guard.buffer.floats_mut())?;
         let plan = &guard.session.plan;
         let search = Search::new(options, &plan.search, core::mem::take(&mut buffers.search))
@@ -112,11 +110,19 @@ impl Session<'_> {
 }
 
 /// The buffer of the decoding loop, moved out of its session. `drop` moves it back, also if a callback panics.
-struct BufferGuard<'l, 's> {
-    session: &'l mut Session<'s>,
-    buffer: Buffer<'s>,
+pub(super) struct BufferGuard<'l, 's> {
+    pub(super) session: &'l mut Session<'s>,
+    pub(super) buffer: Buffer<'s>,
     /// The session holds sentences of the search.
-    started: bool,
+    pub(super) started: bool,
+}
+
+impl<'l, 's> BufferGuard<'l, 's> {
+    /// The loop borrows its buffer and the session at the same time, so the buffer is moved out of the session.
+    pub(super) fn new(session: &'l mut Session<'s>) -> Self {
+        let buffer = core::mem::replace(&mut session.decode_loop, Buffer::empty());
+        Self { session, buffer, started: false }
+    }
 }
 
 impl Drop for BufferGuard<'_, '_> {
@@ -129,7 +135,7 @@ impl Drop for BufferGuard<'_, '_> {
 }
 
 /// Marks a slot of the search without a source.
-const NONE: u32 = u32::MAX;
+pub(super) const NONE: u32 = u32::MAX;
 
 /// The state of a decoding loop, in planned memory.
 pub(super) struct DecodeLoop<'d, 's, 'm> {
@@ -185,7 +191,7 @@ impl DecodeLoop<'_, '_, '_> {
     }
 
     /// Runs one step of the decoder and of the search. Returns whether the caller ends the whole call.
-    fn step(
+    pub(super) fn step(
         &mut self,
         rows: usize,
         hooks: &mut Hooks<'_>,
@@ -254,13 +260,23 @@ impl DecodeLoop<'_, '_, '_> {
 
     /// Encodes sources from index `next` as far as free slots and `batch_tokens` allow. Returns their number.
     fn admit(&mut self, sources: &[Source<'_>], next: usize) -> Result<usize, SessionError> {
+        self.admit_sources(&sources[next..], &mut |i, _| (next + i) as u32)
+    }
+
+    /// Encodes the first of `sources`, as far as free slots and `batch_tokens` allow. Returns their number. `number` of
+    /// the index of a source and of its slot is its number in events.
+    pub(super) fn admit_sources(
+        &mut self,
+        sources: &[Source<'_>],
+        number: &mut dyn FnMut(usize, u32) -> u32,
+    ) -> Result<usize, SessionError> {
         let limits = self.session.plan.limits;
         let mut tokens_of: [&[u32]; SOURCES_PER_CALL] = [&[]; SOURCES_PER_CALL];
         let mut features_of = [Features::default(); SOURCES_PER_CALL];
         let mut slots = [SourceId::default(); SOURCES_PER_CALL];
         let (mut count, mut tokens) = (0, 0);
         let free_slots = self.session.free_sentences().min(SOURCES_PER_CALL);
-        for source in sources[next..].iter().take(free_slots) {
+        for source in sources.iter().take(free_slots) {
             let len = source.positions();
             if tokens + len > limits.batch_tokens {
                 break;
@@ -276,7 +292,7 @@ impl DecodeLoop<'_, '_, '_> {
         };
         self.session.encode_inputs(inputs, &mut slots[..count])?;
         for (i, &sentence) in slots[..count].iter().enumerate() {
-            let slot = self.search.admit(&sources[next + i].request())?;
+            let slot = self.search.admit(&sources[i].request())?;
             let row = self.session.start_slot(sentence.slot())?;
             if let [prompt @ .., _] = self.search.prompt(slot)
                 && !prompt.is_empty()
@@ -284,7 +300,7 @@ impl DecodeLoop<'_, '_, '_> {
                 self.session.prefill_slot(row as usize, prompt, None)?;
                 self.search.skip_prompt(slot)?;
             }
-            self.buffers.source_of[slot as usize] = (next + i) as u32;
+            self.buffers.source_of[slot as usize] = number(i, slot);
             self.buffers.sentence_of[slot as usize] = sentence.slot();
             self.buffers.first_row[slot as usize] = row;
             if let Some(length_state) =
@@ -298,7 +314,7 @@ impl DecodeLoop<'_, '_, '_> {
 
     /// Assigns a hypothesis slot to each row of the search. The first child of a row takes the slot of its parent; each
     /// other child forks the parent.
-    fn assign_slots(&mut self) -> Result<(), SessionError> {
+    pub(super) fn assign_slots(&mut self) -> Result<(), SessionError> {
         const TAKEN: u32 = u32::MAX;
         let rows = self.search.rows();
         for i in 0..rows.len() {
@@ -320,7 +336,7 @@ impl DecodeLoop<'_, '_, '_> {
     }
 
     /// Releases the rows without children.
-    fn drop_rows(&mut self, stepped: usize) -> Result<(), SessionError> {
+    pub(super) fn drop_rows(&mut self, stepped: usize) -> Result<(), SessionError> {
         let LoopBuffers { now, before, .. } = &mut self.buffers;
         core::mem::swap(now, before);
         self.buffers.children[..stepped].fill(0);
@@ -338,7 +354,7 @@ impl DecodeLoop<'_, '_, '_> {
     }
 
     /// Reports and releases the finished sentences. Returns whether the caller ends the whole call.
-    fn report(&mut self, on_event: OnEvent<'_>) -> Result<bool, SessionError> {
+    pub(super) fn report(&mut self, on_event: OnEvent<'_>) -> Result<bool, SessionError> {
         let mut cancelled = false;
         for slot in 0..self.buffers.source_of.len() {
             let source = self.buffers.source_of[slot];
@@ -356,7 +372,7 @@ impl DecodeLoop<'_, '_, '_> {
     }
 
     /// Stops the active sources, and reports them and the sources `waiting` that were not encoded.
-    fn cancel(
+    pub(super) fn cancel(
         &mut self,
         waiting: core::ops::Range<usize>,
         on_event: OnEvent<'_>,

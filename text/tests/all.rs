@@ -5,6 +5,7 @@
 #[cfg(feature = "audio")]
 mod audio;
 #[cfg(feature = "bulk")]
+mod batcher;
 mod bulk;
 #[cfg(feature = "cli")]
 mod bulk_command;

@@ -23,6 +23,8 @@ pub enum TranslateError {
     Io(io::Error),
     /// The flag of [`Translator::set_cancel`](super::Translator::set_cancel) was set.
     Cancelled,
+    /// The [`Batcher`](super::Batcher) accepts no more sentences, or its thread has ended.
+    Closed,
 }
 
 impl fmt::Display for TranslateError {
@@ -34,11 +36,25 @@ impl fmt::Display for TranslateError {
             Self::Document(error) => error.fmt(f),
             Self::Io(error) => error.fmt(f),
             Self::Cancelled => SessionError::Cancelled.fmt(f),
+            Self::Closed => f.write_str("the batcher is closed"),
         }
     }
 }
 
 impl std::error::Error for TranslateError {}
+
+impl TranslateError {
+    /// The same error for another sentence.
+    pub(super) fn again(&self) -> Self {
+        match self {
+            Self::Session(error) => Self::Session(error.clone()),
+            Self::Search(error) => Self::Search(*error),
+            Self::Cancelled => Self::Cancelled,
+            Self::Closed => Self::Closed,
+            other => Self::Io(io::Error::other(other.to_string())),
+        }
+    }
+}
 
 impl From<TextError> for TranslateError {
     fn from(error: TextError) -> Self {

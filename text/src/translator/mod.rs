@@ -38,11 +38,16 @@
 //! order, [`slots`](TranslateOptions::slots), the threads, or what was translated before. Sampling is the exception:
 //! sentence `i` of a [`Translator`] draws from random stream `i`, see [`Translator::seek`].
 //!
+//! # Requests that arrive at any time
+//!
+//! A [`Batcher`] decodes sentences from any threads in one batch, for a service: they join it before the next step.
+//!
 //! # Memory
 //!
 //! A session is planned when the first sentences arrive, and again when a sentence is longer than all before it. The
 //! streaming forms read a window of sentences, translate it, hand out the results in order, and only then read on.
 
+mod batcher;
 mod error;
 mod glossary;
 mod inspection;
@@ -51,6 +56,7 @@ mod marked_sentences;
 mod model_and_tokenizer;
 mod options;
 mod repetition_guard;
+mod requests;
 mod required_terms;
 mod segments;
 mod sentences;
@@ -58,6 +64,7 @@ mod streams;
 mod translation;
 mod window;
 
+pub use batcher::{BatchEvent, BatchRequest, Batcher, Pending, Ticket};
 pub use error::TranslateError;
 pub use glossary::{Glossary, GlossaryError, Term};
 pub use model_and_tokenizer::{TokenizerRef, Translator};

@@ -2,11 +2,12 @@
 
 use super::error::TranslateError;
 use super::model_and_tokenizer::Translator;
+use super::options::TranslateOptions;
 use super::translation::{Alternative, Failure, Note, Translation};
-use crate::Encoded;
+use crate::{Direction, Encoded, Tokenizer};
 use simdformer::config::Side;
 use simdformer::search::{Finish, Hooks, SearchOptions};
-use simdformer::{Event, Source};
+use simdformer::{Event, Generated, Model, Source};
 
 /// A sentence as the model gets it.
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +48,10 @@ impl Translator<'_> {
         let mut encoded: Vec<(usize, Encoded)> = Vec::with_capacity(units.len());
         for (i, (unit, translation)) in units.iter().zip(&mut translations).enumerate() {
             self.check_cancel()?;
-            if let Some(ids) = self.encode(unit, translation)? {
+            let (options, target) = (&self.options, self.options.target.as_deref());
+            let ids =
+                encode_unit(&self.model, &self.tokenizer, options, target, unit, translation)?;
+            if let Some(ids) = ids {
                 encoded.push((i, ids));
             }
         }
@@ -57,30 +61,6 @@ impl Translator<'_> {
             self.generate(&call, &mut translations, hooks, on_event)?;
         }
         Ok(translations)
-    }
-
-    /// The ids of a sentence; `None` if the model is not run, and then `translation` says why.
-    fn encode(
-        &self,
-        unit: &Unit<'_>,
-        translation: &mut Translation,
-    ) -> Result<Option<Encoded>, TranslateError> {
-        let positions = self.model.config().max_positions(Side::Encoder).unwrap_or(usize::MAX);
-        let direction = self.options.direction_from(unit.source);
-        let one = self.tokenizer.encode(unit.text, &direction)?;
-        translation.source_tokens = one.tokens;
-        if one.blank {
-            return Ok(None);
-        }
-        let beyond = one.ids.len() > positions;
-        translation.truncated = one.truncated;
-        if beyond || (one.truncated && !self.options.truncate) {
-            let most = one.ids.len().min(positions);
-            translation.truncated = false;
-            translation.failure = Some(Failure::TooLong { tokens: one.tokens, most });
-            return Ok(None);
-        }
-        Ok(Some(one))
     }
 
     /// Runs the search for the encoded units, and writes what it finds to `translations`.
@@ -122,25 +102,8 @@ impl Translator<'_> {
                         on_done(finished);
                     }
                     let translation = &mut translations[encoded[done.source].0];
-                    translation.finish = Some(done.finish);
-                    if done.finish == Finish::NotFinite {
-                        // Tokens that were chosen before the error are incomplete output.
-                        translation.token_scores.clear();
-                        translation.failure = Some(Failure::NotFinite);
-                        return;
-                    }
                     let force = units[encoded[done.source].0].force;
-                    let mut sequences = done.hypotheses().map(|hypothesis| {
-                        let tokens = [force, hypothesis.tokens].concat();
-                        let text = tokenizer.decode(&tokens);
-                        Alternative { text, tokens, score: hypothesis.score }
-                    });
-                    if let Some(best) = sequences.next() {
-                        translation.text = best.text;
-                        translation.tokens = best.tokens;
-                        translation.score = best.score;
-                    }
-                    translation.alternatives = sequences.collect();
+                    finish_translation(translation, &done, force, &tokenizer);
                 }
                 _ => (),
             }
@@ -172,4 +135,59 @@ impl Translator<'_> {
             }
         }
     }
+}
+
+/// The ids of a sentence whose translation is in language `target`; `None` if the model is not run, and then
+/// `translation` says why.
+pub(super) fn encode_unit(
+    model: &Model,
+    tokenizer: &Tokenizer,
+    options: &TranslateOptions,
+    target: Option<&str>,
+    unit: &Unit<'_>,
+    translation: &mut Translation,
+) -> Result<Option<Encoded>, TranslateError> {
+    let positions = model.config().max_positions(Side::Encoder).unwrap_or(usize::MAX);
+    let direction = Direction { target, ..options.direction_from(unit.source) };
+    let one = tokenizer.encode(unit.text, &direction)?;
+    translation.source_tokens = one.tokens;
+    if one.blank {
+        return Ok(None);
+    }
+    let beyond = one.ids.len() > positions;
+    translation.truncated = one.truncated;
+    if beyond || (one.truncated && !options.truncate) {
+        let most = one.ids.len().min(positions);
+        translation.truncated = false;
+        translation.failure = Some(Failure::TooLong { tokens: one.tokens, most });
+        return Ok(None);
+    }
+    Ok(Some(one))
+}
+
+/// Writes what the search found. `force` are the first tokens of the translation.
+pub(super) fn finish_translation(
+    translation: &mut Translation,
+    done: &Generated<'_>,
+    force: &[u32],
+    tokenizer: &Tokenizer,
+) {
+    translation.finish = Some(done.finish);
+    if done.finish == Finish::NotFinite {
+        // Tokens that were chosen before the error are incomplete output.
+        translation.token_scores.clear();
+        translation.failure = Some(Failure::NotFinite);
+        return;
+    }
+    let mut sequences = done.hypotheses().map(|hypothesis| {
+        let tokens = [force, hypothesis.tokens].concat();
+        let text = tokenizer.decode(&tokens);
+        Alternative { text, tokens, score: hypothesis.score }
+    });
+    if let Some(best) = sequences.next() {
+        translation.text = best.text;
+        translation.tokens = best.tokens;
+        translation.score = best.score;
+    }
+    translation.alternatives = sequences.collect();
 }

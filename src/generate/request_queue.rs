@@ -1,0 +1,214 @@
+//! Continuous batching: the decoding loop over requests that arrive and leave while others are decoded.
+
+use super::decode_loop::{BufferGuard, DecodeLoop, NONE};
+use super::event::{DecodeStats, Event, Stop};
+use super::request::Source;
+use crate::search::{Hooks, Search, SearchOptions};
+use crate::session::{SOURCES_PER_CALL, Session, SessionError};
+use core::ops::ControlFlow;
+
+/// The requests of [`Session::serve`]: which wait, which are decoded, and where their events go.
+///
+/// A request is decoded in a *slot* of the session, from 0 to [`Limits::sentences`](crate::Limits::sentences). In the
+/// events of `serve`, `source` is the slot. A slot belongs to one request from [`admitted`](Self::admitted) until its
+/// [`Event::Done`]. The [example](Session::serve) has a queue of two requests.
+pub trait RequestQueue {
+    /// Called before each step; `active` requests are being decoded. If there are none, and none wait, this may block
+    /// until one arrives: the loop would only call it again. `Break` ends the call of `serve`.
+    fn before_step(&mut self, active: usize, stats: &DecodeStats) -> ControlFlow<()>;
+
+    /// Writes the requests that wait to the start of `waiting`, in the order in which they are to be admitted, and
+    /// returns their number. They keep waiting until [`admitted`](Self::admitted) or [`refused`](Self::refused).
+    fn waiting<'q>(&'q self, waiting: &mut [Source<'q>]) -> usize;
+
+    /// The first `slots.len()` requests that wait are decoded from now on, each in its slot.
+    fn admitted(&mut self, slots: &[u32]);
+
+    /// The first request that waits does not pass [`Plan::check`](crate::Plan::check), or has features or tokens that
+    /// the plan does not fit. It no longer waits; the others go on.
+    fn refused(&mut self, error: SessionError);
+
+    /// Whether the request in this slot is no longer wanted. It ends at the next step with
+    /// [`Finish::Stopped`](crate::search::Finish::Stopped). Called before each step for each request that is decoded.
+    fn is_cancelled(&self, slot: u32) -> bool;
+
+    /// Called with [`Event::Token`] and [`Event::Done`]; `source` is the slot. [`Stop::Source`] ends the request of a
+    /// token, [`Stop::All`] ends the call of `serve`.
+    fn on_event(&mut self, event: Event<'_>) -> ControlFlow<Stop>;
+}
+
+impl Session<'_> {
+    /// Decodes the requests of `queue` until [`RequestQueue::before_step`] ends the call: requests are admitted to free
+    /// slots before each step and leave when they are done. The result of a request does not depend on the others: it
+    /// is that of [`Session::generate`] with this source alone.
+    ///
+    /// At the end of the call, every request that is still decoded is reported with its tokens so far and
+    /// [`Finish::Stopped`](crate::search::Finish::Stopped).
+    ///
+    /// Releases all sentences and hypotheses that the session held. Does not allocate.
+    ///
+    /// # Errors
+    /// Options [beyond the plan](SessionError::OptionBeyondPlan) or [invalid options](SessionError::Search), checked
+    /// first. An error of a processor is a [source](SessionError::Source) error with the slot as its index, and ends the
+    /// call: requests that are being decoded get no further event. A request that does not fit is no error of the call,
+    /// but [refused](RequestQueue::refused).
+    ///
+    /// ```
+    /// use core::ops::ControlFlow;
+    /// use simdformer::search::Hooks;
+    /// use simdformer::{DecodeStats, Event, Limits, Model, RequestQueue, Session, SessionError, Source, Stop};
+    ///
+    /// /// Requests in the order of their arrival; the results are printed by the name of the request.
+    /// #[derive(Default)]
+    /// struct Queue {
+    ///     waiting: Vec<(&'static str, Vec<u32>)>,
+    ///     /// The name of the request in each slot.
+    ///     active: [Option<&'static str>; 4],
+    ///     done: Vec<(&'static str, Vec<u32>)>,
+    ///     refused: usize,
+    /// }
+    ///
+    /// impl RequestQueue for Queue {
+    ///     fn before_step(&mut self, active: usize, _: &DecodeStats) -> ControlFlow<()> {
+    ///         // A service waits here for a request if `active` is 0.
+    ///         if active == 0 && self.waiting.is_empty() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    ///     }
+    ///     fn waiting<'q>(&'q self, waiting: &mut [Source<'q>]) -> usize {
+    ///         let fill = waiting.iter_mut().zip(&self.waiting);
+    ///         fill.map(|(source, (_, ids))| *source = Source::new(ids)).count()
+    ///     }
+    ///     fn admitted(&mut self, slots: &[u32]) {
+    ///         for (&slot, (name, _)) in slots.iter().zip(self.waiting.drain(..slots.len())) {
+    ///             self.active[slot as usize] = Some(name);
+    ///         }
+    ///     }
+    ///     fn refused(&mut self, _: SessionError) {
+    ///         self.waiting.remove(0);
+    ///         self.refused += 1;
+    ///     }
+    ///     fn is_cancelled(&self, _: u32) -> bool {
+    ///         false
+    ///     }
+    ///     fn on_event(&mut self, event: Event<'_>) -> ControlFlow<Stop> {
+    ///         if let Event::Done(done) = event {
+    ///             let best = done.hypotheses().next().map(|best| best.tokens.to_vec());
+    ///             self.done.extend(self.active[done.source].take().zip(best));
+    ///         }
+    ///         ControlFlow::Continue(())
+    ///     }
+    /// }
+    ///
+    /// let model = Model::open("models/fr-en")?;
+    /// let mut session = Session::new(&model, Limits::new(4, 16, 40))?;
+    /// let options = session.search_options();
+    /// let waiting = vec![("a", vec![6, 11, 0]), ("no tokens", vec![]), ("b", vec![9, 14, 32, 0])];
+    /// let mut queue = Queue { waiting, ..Queue::default() };
+    /// session.serve(&mut queue, &options, &mut Hooks::default())?;
+    /// queue.done.sort();
+    /// let names: Vec<_> = queue.done.iter().map(|(name, _)| *name).collect();
+    /// assert_eq!((names, queue.refused), (vec!["a", "b"], 1));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn serve(
+        &mut self,
+        queue: &mut dyn RequestQueue,
+        options: &SearchOptions,
+        hooks: &mut Hooks<'_>,
+    ) -> Result<DecodeStats, SessionError> {
+        self.plan.check_decodes()?;
+        let mut guard = BufferGuard::new(self);
+        let mut buffers = guard.session.plan.decode_loop.split(guard.buffer.floats_mut())?;
+        let plan = &guard.session.plan;
+        let search = Search::new(options, &plan.search, core::mem::take(&mut buffers.search))
+            .map_err(|error| plan.option_error(error))?;
+        guard.started = true;
+        guard.session.clear();
+        buffers.source_of.fill(NONE);
+        buffers.draft_lens.fill(0);
+        let session = &mut *guard.session;
+        DecodeLoop { session, search, buffers }.serve(queue, options, hooks)
+    }
+}
+
+impl DecodeLoop<'_, '_, '_> {
+    fn serve(
+        &mut self,
+        queue: &mut dyn RequestQueue,
+        options: &SearchOptions,
+        hooks: &mut Hooks<'_>,
+    ) -> Result<DecodeStats, SessionError> {
+        let mut stats = DecodeStats::default();
+        let mut ended = false;
+        while !ended {
+            let active = self.buffers.source_of.iter().filter(|&&slot| slot != NONE).count();
+            if queue.before_step(active, &stats).is_break() {
+                break;
+            }
+            for slot in 0..self.buffers.source_of.len() {
+                if self.buffers.source_of[slot] != NONE && queue.is_cancelled(slot as u32) {
+                    self.search.stop(slot as u32)?;
+                    stats.cancelled += 1;
+                }
+            }
+            // The rows of stopped requests are fed once more, unless there are no others.
+            if active > 0 && self.search.rows().is_empty() {
+                ended = self.report(&mut |event| queue.on_event(event))?;
+                continue;
+            }
+            while self.admit_waiting(queue, options)? {}
+            let rows = self.search.rows().len();
+            if rows == 0 {
+                continue;
+            }
+            self.assign_slots()?;
+            ended = self.step(rows, hooks, &mut |event| queue.on_event(event))?;
+            stats.steps += 1;
+            stats.rows += rows;
+            self.drop_rows(rows)?;
+            ended |= self.report(&mut |event| queue.on_event(event))?;
+        }
+        let mut last = DecodeStats::default();
+        self.cancel(0..0, &mut |event| queue.on_event(event), &mut last)?;
+        stats.cancelled += last.cancelled;
+        Ok(stats)
+    }
+
+    /// Admits or refuses requests that wait. Returns whether to call it again.
+    fn admit_waiting(
+        &mut self,
+        queue: &mut dyn RequestQueue,
+        options: &SearchOptions,
+    ) -> Result<bool, SessionError> {
+        let free = self.session.free_sentences().min(SOURCES_PER_CALL);
+        if free == 0 {
+            return Ok(false);
+        }
+        let mut slots = [NONE; SOURCES_PER_CALL];
+        let mut sources = [Source::default(); SOURCES_PER_CALL];
+        let count = queue.waiting(&mut sources[..free]).min(free);
+        let mut refused = None;
+        let mut passed = 0;
+        for source in &sources[..count] {
+            match self.session.plan.check_source(0, source, options) {
+                Ok(()) => passed += 1,
+                Err(error) => {
+                    refused = Some(error);
+                    break;
+                }
+            }
+        }
+        if passed == 0 {
+            let again = refused.is_some();
+            if let Some(error) = refused {
+                queue.refused(error);
+            }
+            return Ok(again);
+        }
+        let admitted = self.admit_sources(&sources[..passed], &mut |i, slot| {
+            slots[i] = slot;
+            slot
+        })?;
+        queue.admitted(&slots[..admitted]);
+        Ok(admitted > 0)
+    }
+}

@@ -1,0 +1,319 @@
+//! Continuous batching of translations: sentences that arrive from any threads join the running batch.
+
+use super::error::TranslateError;
+use super::languages::language_of;
+use super::model_and_tokenizer::Translator;
+use super::options::TranslateOptions;
+use super::requests::{Request, RequestState, Requests};
+use super::translation::Translation;
+use super::window::{Unit, encode_unit};
+use crate::Tokenizer;
+use simdformer::search::Hooks;
+use simdformer::{Model, Threads};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+/// The least source tokens of a session, so that the first short sentences do not plan one that is soon too small.
+const SHORTEST_PLAN: usize = 32;
+
+/// What happens to a sentence of a [`Batcher`].
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum BatchEvent {
+    /// The next piece of the text; the pieces together are [`Translation::text`]. Greedy search and sampling report it
+    /// as tokens are chosen, beam search at the end.
+    Text(String),
+    /// The translation. That of a cancelled sentence has the tokens so far and
+    /// [`Finish::Stopped`](simdformer::search::Finish::Stopped), or no `finish` if it was still waiting.
+    Done(Translation),
+    /// There is none. The sentence gets no further event.
+    Failed(TranslateError),
+}
+
+/// A sentence for a [`Batcher`]. The default is an empty text with the languages of the options.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BatchRequest<'r> {
+    /// The sentence, whatever is in it.
+    pub text: &'r str,
+    /// The language of the sentence; `None` for that of the options.
+    pub source: Option<&'r str>,
+    /// The language of the translation; `None` for that of the options.
+    pub target: Option<&'r str>,
+    /// The random stream, which has an effect only if the search [samples](TranslateOptions::samples).
+    pub stream: u64,
+}
+
+/// Translates sentences from any threads in one batch: one thread runs the decoder, sentences join it before its next
+/// step and leave when they are done.
+///
+/// A sentence has the translation that [`Translator::translate_sentences`] gives it alone, with the random stream of its
+/// request. It is one sentence, whatever is in it.
+///
+/// The session has [`TranslateOptions::slots`] slots. It is planned for the first sentences, and again when a longer one
+/// arrives, after those before it are done. Memory grows with the sentences that wait: [`Batcher::len`] counts them.
+///
+/// Dropping it ends all sentences at the next step; [`Batcher::close`] waits until they are done.
+///
+/// ```no_run
+/// use simdformer::{Model, Threads};
+/// use simdformer_text::Tokenizer;
+/// use simdformer_text::translator::{Batcher, TranslateOptions};
+/// use std::sync::Arc;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let model = Arc::new(Model::open("opus-mt-en-fr")?);
+/// let tokenizer = Arc::new(Tokenizer::from_dir("opus-mt-en-fr")?);
+/// let options = TranslateOptions::new(model.config());
+/// let batcher = Batcher::new(model, tokenizer, options, Threads::Serial)?;
+/// let pending = [batcher.submit("How are you?")?, batcher.submit("Where does she live?")?];
+/// for one in pending {
+///     println!("{}", one.wait()?.text);
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct Batcher {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What the callers and the decoding thread share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    model: Arc<Model>,
+    tokenizer: Arc<Tokenizer>,
+    options: TranslateOptions,
+    state: Mutex<State>,
+    changed: Condvar,
+    /// Set when the batcher is dropped: every sentence ends.
+    pub(super) abort: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    /// Arrived, and not yet seen by the decoding thread.
+    pub(super) arrived: Vec<Request>,
+    /// No more sentences are accepted.
+    pub(super) closed: bool,
+    /// Sentences that wait or are decoded.
+    pub(super) unfinished: usize,
+}
+
+impl Shared {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn wait<'s>(&self, state: MutexGuard<'s, State>) -> MutexGuard<'s, State> {
+        self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Batcher {
+    /// Starts the decoding thread. It computes with `threads`, which is [`Threads::Serial`] for itself alone, or
+    /// [`Threads::Shared`] with a pool.
+    ///
+    /// # Errors
+    /// As [`Translator::new`]; the thread cannot be started.
+    pub fn new(
+        model: Arc<Model>,
+        tokenizer: Arc<Tokenizer>,
+        options: TranslateOptions,
+        threads: Threads<'static>,
+    ) -> Result<Self, TranslateError> {
+        let mut translator =
+            Translator::new(Arc::clone(&model), Arc::clone(&tokenizer), options.clone())?;
+        translator.set_threads(threads);
+        let (state, changed) = Default::default();
+        let abort = AtomicBool::new(false);
+        let shared = Arc::new(Shared { model, tokenizer, options, state, changed, abort });
+        let engine = Engine { shared: Arc::clone(&shared) };
+        let thread = std::thread::Builder::new().name("simdformer-batcher".to_owned());
+        let thread = thread.spawn(move || engine.run(&mut translator))?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// Translates a sentence with the languages of the options, from random stream 0.
+    ///
+    /// # Errors
+    /// As [`Batcher::submit_with`].
+    pub fn submit(&self, text: &str) -> Result<Pending, TranslateError> {
+        let (sender, events) = channel();
+        let request = BatchRequest { text, ..BatchRequest::default() };
+        // An event that is not received is not wanted.
+        let send = |sender: &Sender<BatchEvent>, event| drop(sender.send(event));
+        let ticket = self.submit_with(request, move |event| send(&sender, event))?;
+        Ok(Pending { ticket, events })
+    }
+
+    /// Translates a sentence, and calls `on_event` with what happens to it: the last call has [`BatchEvent::Done`] or
+    /// [`BatchEvent::Failed`]. The sentence is tokenized on the calling thread. `on_event` is called on the decoding
+    /// thread, which waits for it; for a blank or too long sentence it is called before this function returns.
+    ///
+    /// # Errors
+    /// The batcher is [closed](TranslateError::Closed); the tokenizer rejects the languages or the text (of gigabytes).
+    pub fn submit_with(
+        &self,
+        request: BatchRequest<'_>,
+        mut on_event: impl FnMut(BatchEvent) + Send + 'static,
+    ) -> Result<Ticket, TranslateError> {
+        let Shared { model, tokenizer, options, .. } = &*self.shared;
+        let cancelled = Arc::new(AtomicBool::new(false));
+        let ticket = Ticket { cancelled: Arc::clone(&cancelled) };
+        let detected = match request.source {
+            None => language_of(options, tokenizer, request.text).0,
+            Some(_) => None,
+        };
+        let source = request.source.or(detected.as_deref());
+        let unit = Unit { text: request.text, source, stream: request.stream, force: &[] };
+        let mut translation = Translation::default();
+        let target = request.target.or(options.target.as_deref());
+        let encoded = encode_unit(model, tokenizer, options, target, &unit, &mut translation)?;
+        let mut state = self.shared.state();
+        if state.closed {
+            return Err(TranslateError::Closed);
+        }
+        let Some(encoded) = encoded else {
+            drop(state);
+            on_event(BatchEvent::Done(translation));
+            return Ok(ticket);
+        };
+        state.unfinished += 1;
+        let on_event = Box::new(on_event);
+        let stream = request.stream;
+        let reply = RequestState::new(Arc::clone(&self.shared), translation, cancelled, on_event);
+        state.arrived.push(Request::new(encoded, stream, reply));
+        drop(state);
+        self.shared.changed.notify_all();
+        Ok(ticket)
+    }
+
+    /// The number of sentences that wait or are decoded.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.shared.state().unfinished
+    }
+
+    /// Whether no sentence waits or is decoded.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The options.
+    #[must_use]
+    pub fn options(&self) -> &TranslateOptions {
+        &self.shared.options
+    }
+
+    /// Accepts no more sentences, and waits until those that were submitted are done.
+    pub fn close(mut self) {
+        self.join();
+    }
+
+    fn join(&mut self) {
+        self.shared.state().closed = true;
+        self.shared.changed.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // If it panicked (in an `on_event`), the sentences that were left got an error.
+            drop(thread.join());
+        }
+    }
+}
+
+impl Drop for Batcher {
+    fn drop(&mut self) {
+        self.shared.abort.store(true, Ordering::Relaxed);
+        self.join();
+    }
+}
+
+/// A sentence that was submitted to a [`Batcher`].
+#[derive(Clone, Debug)]
+pub struct Ticket {
+    cancelled: Arc<AtomicBool>,
+}
+
+impl Ticket {
+    /// Ends the sentence before the next step. It gets its last event nevertheless.
+    pub fn cancel(&self) {
+        self.cancelled.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The result of [`Batcher::submit`], which may still be computed.
+#[derive(Debug)]
+pub struct Pending {
+    ticket: Ticket,
+    events: Receiver<BatchEvent>,
+}
+
+impl Pending {
+    /// Waits for the translation.
+    ///
+    /// # Errors
+    /// The model cannot run; the batcher was dropped.
+    pub fn wait(self) -> Result<Translation, TranslateError> {
+        loop {
+            match self.next_event() {
+                Some(BatchEvent::Done(translation)) => return Ok(translation),
+                Some(BatchEvent::Failed(error)) => return Err(error),
+                Some(BatchEvent::Text(_)) => (),
+                None => return Err(TranslateError::Closed),
+            }
+        }
+    }
+
+    /// Waits for the next event; `None` after the last one.
+    pub fn next_event(&self) -> Option<BatchEvent> {
+        self.events.recv().ok()
+    }
+
+    /// As [`Ticket::cancel`].
+    pub fn cancel(&self) {
+        self.ticket.cancel();
+    }
+}
+
+/// The decoding thread.
+struct Engine {
+    shared: Arc<Shared>,
+}
+
+impl Engine {
+    fn run(&self, translator: &mut Translator<'static>) {
+        let slots = translator.options().slots.max(1);
+        let (search, most) = (translator.search_options().clone(), translator.longest_source());
+        let tokenizer = Arc::clone(&self.shared.tokenizer);
+        let mut requests = Requests::new(&self.shared, &tokenizer, slots);
+        let mut planned = 0;
+        while let Some(longest) = requests.wait_for_longest() {
+            if longest > planned {
+                let wanted = longest.max(SHORTEST_PLAN).next_power_of_two();
+                planned = wanted.min(most).max(longest);
+            }
+            let session = translator.session(slots, planned);
+            let served = session.and_then(|session| {
+                let limits = session.plan().limits();
+                requests.plan(limits.sentences, limits.source_tokens);
+                Ok(session.serve(&mut requests, &search, &mut Hooks::default())?)
+            });
+            if let Err(error) = served {
+                requests.fail(&error);
+            }
+        }
+    }
+}
+
+impl Drop for Engine {
+    /// Also after a panic: sentences that nothing decodes get an error.
+    fn drop(&mut self) {
+        let mut state = self.shared.state();
+        state.closed = true;
+        let arrived = core::mem::take(&mut state.arrived);
+        drop(state);
+        drop(arrived);
+    }
+}

@@ -1,0 +1,249 @@
+//! The sentences of a batcher: those that wait, and those in the slots of its session.
+
+use super::batcher::{BatchEvent, Shared};
+use super::error::TranslateError;
+use super::translation::Translation;
+use super::window::finish_translation;
+use crate::{DecodeStream, Encoded, Tokenizer};
+use core::fmt;
+use core::ops::ControlFlow;
+use simdformer::{DecodeStats, Event, RequestQueue, SessionError, Source, Stop};
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What is called with the events of a sentence.
+type OnEvent = Box<dyn FnMut(BatchEvent) + Send>;
+
+/// A sentence that waits.
+#[derive(Debug)]
+pub(super) struct Request {
+    encoded: Encoded,
+    stream: u64,
+    state: RequestState,
+}
+
+impl Request {
+    pub(super) fn new(encoded: Encoded, stream: u64, state: RequestState) -> Self {
+        Self { encoded, stream, state }
+    }
+
+    fn source(&self) -> Source<'_> {
+        Source {
+            prefix: self.encoded.prefix.get(1..).unwrap_or_default(),
+            forced_bos: self.encoded.forced_bos,
+            stream: self.stream,
+            ..Source::new(&self.encoded.ids)
+        }
+    }
+}
+
+/// What is known of a sentence and who waits for it.
+pub(super) struct RequestState {
+    shared: Arc<Shared>,
+    translation: Translation,
+    cancelled: Arc<AtomicBool>,
+    /// `None` after the last event, and after it has panicked.
+    on_event: Option<OnEvent>,
+    /// Whether it is one of [`State::unfinished`](super::batcher::State::unfinished).
+    counted: bool,
+}
+
+impl fmt::Debug for RequestState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RequestState").field("cancelled", &self.cancelled).finish_non_exhaustive()
+    }
+}
+
+impl RequestState {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        translation: Translation,
+        cancelled: Arc<AtomicBool>,
+        on_event: OnEvent,
+    ) -> Self {
+        Self { shared, translation, cancelled, on_event: Some(on_event), counted: true }
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Relaxed) || self.shared.abort.load(Ordering::Relaxed)
+    }
+
+    fn text(&mut self, text: &str) {
+        if let Some(mut on_event) = self.on_event.take() {
+            on_event(BatchEvent::Text(text.to_owned()));
+            self.on_event = Some(on_event);
+        }
+    }
+
+    /// Sends the last event.
+    fn end(&mut self, event: BatchEvent) {
+        if core::mem::take(&mut self.counted) {
+            self.shared.state().unfinished -= 1;
+        }
+        if let Some(mut on_event) = self.on_event.take() {
+            on_event(event);
+        }
+    }
+
+    fn done(mut self) {
+        let translation = core::mem::take(&mut self.translation);
+        self.end(BatchEvent::Done(translation));
+    }
+}
+
+impl Drop for RequestState {
+    /// A sentence that is dropped without a result, because the decoding thread ended, gets an error.
+    fn drop(&mut self) {
+        let mut end = || self.end(BatchEvent::Failed(TranslateError::Closed));
+        if std::thread::panicking() {
+            // A second panic would end the process.
+            drop(catch_unwind(AssertUnwindSafe(end)));
+        } else {
+            end();
+        }
+    }
+}
+
+/// A sentence in a slot, and the text of its tokens.
+type Active<'t> = (RequestState, DecodeStream<'t>);
+
+/// The queue of the decoding thread.
+pub(super) struct Requests<'t> {
+    shared: &'t Arc<Shared>,
+    tokenizer: &'t Tokenizer,
+    waiting: VecDeque<Request>,
+    slots: Vec<Option<Active<'t>>>,
+    /// The most source tokens of the session.
+    planned: usize,
+}
+
+impl<'t> Requests<'t> {
+    pub(super) fn new(shared: &'t Arc<Shared>, tokenizer: &'t Tokenizer, slots: usize) -> Self {
+        let slots = (0..slots).map(|_| None).collect();
+        Self { shared, tokenizer, waiting: VecDeque::new(), slots, planned: 0 }
+    }
+
+    /// The session has this many slots, and takes sources of this length.
+    pub(super) fn plan(&mut self, slots: usize, source_tokens: usize) {
+        self.slots.resize_with(slots.max(self.slots.len()), || None);
+        self.planned = source_tokens;
+    }
+
+    /// Waits for sentences, and returns the length of the longest that waits; `None` if the batcher is closed and
+    /// nothing is left.
+    pub(super) fn wait_for_longest(&mut self) -> Option<usize> {
+        self.receive(true);
+        self.waiting.iter().map(|request| request.encoded.ids.len()).max()
+    }
+
+    /// Takes what has arrived, and drops what was cancelled. If `wait` is set and there is nothing, waits until something
+    /// arrives or the batcher is closed.
+    fn receive(&mut self, wait: bool) {
+        loop {
+            let mut state = self.shared.state();
+            while wait && self.waiting.is_empty() && state.arrived.is_empty() && !state.closed {
+                state = self.shared.wait(state);
+            }
+            let (arrived, closed) = (core::mem::take(&mut state.arrived), state.closed);
+            // A callback of a sentence may submit another one.
+            drop(state);
+            self.waiting.extend(arrived);
+            let cancelled = |request: &Request| request.state.is_cancelled();
+            if self.waiting.iter().any(cancelled) {
+                let all = core::mem::take(&mut self.waiting).into_iter();
+                let (ended, waiting): (VecDeque<_>, _) = all.partition(cancelled);
+                self.waiting = waiting;
+                ended.into_iter().for_each(|request| request.state.done());
+            }
+            if !wait || closed || !self.waiting.is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// Ends the sentences that are decoded, or if there are none those that wait.
+    pub(super) fn fail(&mut self, error: &TranslateError) {
+        let active: Vec<Active<'_>> = self.slots.iter_mut().filter_map(Option::take).collect();
+        let none = active.is_empty();
+        for (mut state, _) in active {
+            state.end(BatchEvent::Failed(error.again()));
+        }
+        if none {
+            for mut request in core::mem::take(&mut self.waiting) {
+                request.state.end(BatchEvent::Failed(error.again()));
+            }
+        }
+    }
+
+    fn active(&mut self, slot: usize) -> Option<&mut Active<'t>> {
+        self.slots.get_mut(slot)?.as_mut()
+    }
+}
+
+impl RequestQueue for Requests<'_> {
+    fn before_step(&mut self, active: usize, _: &DecodeStats) -> ControlFlow<()> {
+        self.receive(active == 0);
+        // One that is too long for the session waits until the session is empty; then it is planned again.
+        match self.waiting.front() {
+            Some(first) if active == 0 && first.encoded.ids.len() > self.planned => {
+                ControlFlow::Break(())
+            }
+            None if active == 0 => ControlFlow::Break(()),
+            _ => ControlFlow::Continue(()),
+        }
+    }
+
+    fn waiting<'q>(&'q self, waiting: &mut [Source<'q>]) -> usize {
+        let fits = |request: &&Request| request.encoded.ids.len() <= self.planned;
+        let fill = waiting.iter_mut().zip(self.waiting.iter().take_while(fits));
+        fill.map(|(source, request)| *source = request.source()).count()
+    }
+
+    fn admitted(&mut self, slots: &[u32]) {
+        let requests: Vec<Request> = self.waiting.drain(..slots.len()).collect();
+        for (request, &slot) in requests.into_iter().zip(slots) {
+            if let Some(place) = self.slots.get_mut(slot as usize) {
+                *place = Some((request.state, self.tokenizer.stream()));
+            }
+        }
+    }
+
+    fn refused(&mut self, error: SessionError) {
+        if let Some(mut request) = self.waiting.pop_front() {
+            request.state.end(BatchEvent::Failed(error.into()));
+        }
+    }
+
+    fn is_cancelled(&self, slot: u32) -> bool {
+        let active = self.slots.get(slot as usize).and_then(Option::as_ref);
+        active.is_some_and(|(state, _)| state.is_cancelled())
+    }
+
+    fn on_event(&mut self, event: Event<'_>) -> ControlFlow<Stop> {
+        match event {
+            Event::Token { source, token } if token.sequence == 0 => {
+                if let Some((state, stream)) = self.active(source) {
+                    state.translation.token_scores.extend(token.log_probability);
+                    if let Some(text) = stream.push(token.id) {
+                        state.text(text);
+                    }
+                }
+            }
+            Event::Done(done) => {
+                let active = self.slots.get_mut(done.source).and_then(Option::take);
+                if let Some((mut state, mut stream)) = active {
+                    let rest = stream.finish();
+                    if !rest.is_empty() {
+                        state.text(rest);
+                    }
+                    finish_translation(&mut state.translation, &done, &[], self.tokenizer);
+                    state.done();
+                }
+            }
+            _ => (),
+        }
+        ControlFlow::Continue(())
+    }
+}

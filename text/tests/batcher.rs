@@ -1,0 +1,177 @@
+//! The batcher: sentences that many threads submit at any time have the translations that each has alone.
+
+use crate::translator::{Demo, sentences};
+use simdformer::search::{BeamOptions, Finish, Strategy};
+use simdformer::{Model, Threads};
+use simdformer_text::Tokenizer;
+use simdformer_text::translator::{
+    BatchEvent, BatchRequest, Batcher, Failure, TranslateError, TranslateOptions, Translation,
+};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, Barrier};
+use std::time::Duration;
+
+/// The demo model in `Arc`s.
+fn batcher(demo: &Demo, options: TranslateOptions) -> Batcher {
+    let model = Arc::new(Model::open(&demo.place.0).unwrap());
+    let tokenizer = Arc::new(Tokenizer::from_dir(&demo.place.0).unwrap());
+    Batcher::new(model, tokenizer, options, Threads::Serial).unwrap()
+}
+
+fn alone(demo: &Demo, options: &TranslateOptions, sentences: &[String]) -> Vec<Translation> {
+    let mut translator = demo.translator(options.clone());
+    let one = |text: &String| translator.translate_sentences(&[text]).unwrap().remove(0);
+    sentences.iter().map(one).collect()
+}
+
+/// Fails when `work` does not end within 100 seconds.
+fn within<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> R {
+    let (send, receive) = channel();
+    let thread = std::thread::spawn(move || drop(send.send(work())));
+    match receive.recv_timeout(Duration::from_secs(100)) {
+        Ok(result) => result,
+        Err(RecvTimeoutError::Timeout) => panic!("it hangs"),
+        Err(RecvTimeoutError::Disconnected) => {
+            std::panic::resume_unwind(thread.join().unwrap_err())
+        }
+    }
+}
+
+#[test]
+fn sentences_of_many_threads_have_the_translations_they_have_alone() {
+    let demo = Demo::new();
+    let mut sentences = sentences(120);
+    // Longer than what the first sentences plan.
+    sentences[77] = sentences[..10].join(" ");
+    let beam = Strategy::Beam(BeamOptions { beams: 3, ..BeamOptions::default() });
+    for strategy in [Strategy::Greedy, beam] {
+        let mut options = demo.options();
+        options.search.strategy = strategy;
+        options.slots = 5;
+        let expected = alone(&demo, &options, &sentences);
+        let batcher = batcher(&demo, options);
+        let (sentences, expected) = (sentences.clone(), expected);
+        within(move || {
+            std::thread::scope(|scope| {
+                for first in 0..8 {
+                    let (batcher, sentences, expected) = (&batcher, &sentences, &expected);
+                    scope.spawn(move || {
+                        let mine = sentences.iter().zip(expected).skip(first).step_by(8);
+                        // Several at a time, received in the opposite order.
+                        let mine: Vec<_> = mine
+                            .map(|(text, expected)| (batcher.submit(text).unwrap(), text, expected))
+                            .collect();
+                        for (pending, text, expected) in mine.into_iter().rev() {
+                            assert_eq!(pending.wait().unwrap(), *expected, "{text}");
+                        }
+                    });
+                }
+            });
+            assert!(batcher.is_empty());
+            batcher.close();
+        });
+    }
+}
+
+#[test]
+fn pieces_of_text_are_the_text() {
+    let demo = Demo::new();
+    let batcher = batcher(&demo, demo.options());
+    let pending = batcher.submit("la vieille maison blanche est belle").unwrap();
+    let (mut pieces, mut text) = (Vec::new(), None);
+    while let Some(event) = pending.next_event() {
+        match event {
+            BatchEvent::Text(piece) => pieces.push(piece),
+            BatchEvent::Done(translation) => text = Some(translation.text),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(pieces.len() > 3, "{pieces:?}");
+    assert_eq!(Some(pieces.concat()), text);
+}
+
+/// The first sentence waits in its first event, so that the others are submitted and cancelled meanwhile.
+#[test]
+fn a_cancelled_sentence_ends_and_the_others_do_not_change() {
+    let demo = Demo::new();
+    let sentences = sentences(12);
+    let mut options = demo.options();
+    options.slots = 2;
+    let expected = alone(&demo, &options, &sentences);
+    let batcher = batcher(&demo, options);
+    within(move || {
+        let (submitted, first_event) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+        let (wait, tell) = (Arc::clone(&submitted), Arc::clone(&first_event));
+        let (send, done) = channel();
+        let mut events = 0;
+        let request = BatchRequest { text: &sentences[0], ..BatchRequest::default() };
+        let ticket = batcher.submit_with(request, move |event| {
+            events += 1;
+            if events == 1 {
+                tell.wait();
+                wait.wait();
+            }
+            if let BatchEvent::Done(translation) = event {
+                send.send(translation).unwrap();
+            }
+        });
+        first_event.wait();
+        let pending: Vec<_> =
+            sentences[1..].iter().map(|text| batcher.submit(text).unwrap()).collect();
+        ticket.unwrap().cancel();
+        pending.iter().step_by(2).for_each(simdformer_text::translator::Pending::cancel);
+        submitted.wait();
+        let first = done.recv().unwrap();
+        assert_eq!(first.finish, Some(Finish::Stopped));
+        assert!(!first.text.is_empty() && expected[0].text.starts_with(&first.text));
+        for (number, (pending, expected)) in pending.into_iter().zip(&expected[1..]).enumerate() {
+            let found = pending.wait().unwrap();
+            if number % 2 == 0 {
+                assert_eq!((found.finish, &found.text[..]), (None, ""), "{number}");
+            } else {
+                assert_eq!(found, *expected, "{number}");
+            }
+        }
+    });
+}
+
+#[test]
+fn what_cannot_be_translated_is_said_of_its_sentence() {
+    let demo = Demo::new();
+    let batcher = batcher(&demo, demo.options());
+    let long = "la maison ".repeat(400);
+    let long = batcher.submit(&long).unwrap().wait().unwrap();
+    assert!(matches!(long.failure, Some(Failure::TooLong { .. })), "{long:?}");
+    assert_eq!(batcher.submit("   ").unwrap().wait().unwrap().text, "");
+    let request = BatchRequest { text: "a", target: Some("xx"), ..BatchRequest::default() };
+    let error = batcher.submit_with(request, |_| ()).unwrap_err();
+    assert!(matches!(error, TranslateError::Text(_)), "{error}");
+    assert_eq!(batcher.submit("la maison").unwrap().wait().unwrap().finish, Some(Finish::End));
+}
+
+#[test]
+fn nothing_waits_for_a_batcher_that_is_gone() {
+    let demo = Demo::new();
+    let sentences = sentences(40);
+    let dropped = batcher(&demo, demo.options());
+    let panicked = batcher(&demo, demo.options());
+    within(move || {
+        let pending: Vec<_> = sentences.iter().map(|text| dropped.submit(text).unwrap()).collect();
+        drop(dropped);
+        for one in pending {
+            let _ = one.wait();
+        }
+        for text in &sentences[..2] {
+            let request = BatchRequest { text, ..BatchRequest::default() };
+            // The second is refused if the thread has ended before.
+            drop(panicked.submit_with(request, |_| panic!("a panic of the test")));
+        }
+        let mut closed = 0;
+        for text in &sentences[2..] {
+            let found = panicked.submit(text).and_then(simdformer_text::translator::Pending::wait);
+            closed += usize::from(matches!(found, Err(TranslateError::Closed)));
+        }
+        assert!(closed > 10, "{closed}");
+        panicked.close();
+    });
+}
