@@ -29,8 +29,52 @@ pub(super) fn language_of(
     }
     let found = detect_language(text).filter(|&(_, confidence)| confidence >= CONFIDENCE);
     let Some((code, _)) = found else { return (None, false) };
-    let target = options.target.as_deref().map(language_code);
     let codes = tokenizer.languages().unwrap_or_default();
-    let known = model_language(code, codes.iter().map(|language| language.code()));
-    (known.map(str::to_owned), target == Some(code))
+    let codes: Vec<&str> = codes.iter().map(|language| language.code()).collect();
+    let known = model_language(code, codes.iter().copied());
+    let target = options.target.as_deref();
+    let copied = target.is_some_and(|target| is_target(code, known, target, &codes));
+    (known.map(str::to_owned), copied)
+}
+
+/// Whether a text whose language is `code`, and `known` for the model, is in the language `target` already. `codes` are
+/// the languages of the model.
+///
+/// The model's codes are compared, because they name the script: Chinese in traditional characters (`zh-Hant`) is
+/// `zho_Hant` and not `zho_Hans`. For a model without languages, the ISO 639 codes are compared.
+fn is_target(code: &str, known: Option<&str>, target: &str, codes: &[&str]) -> bool {
+    match known {
+        Some(_) => model_language(target, codes.iter().copied()) == known,
+        None => language_code(target) == code,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_in_the_target_language_if_its_script_is_the_same() {
+        let nllb = ["eng_Latn", "fra_Latn", "zho_Hans", "zho_Hant"];
+        for (code, target, codes, expected) in [
+            ("zh-Hant", "zho_Hant", &nllb[..], true),
+            ("zh-Hant", "zho_Hans", &nllb, false),
+            ("zh", "zho_Hant", &nllb, false),
+            ("zh", "zho_Hans", &nllb, true),
+            ("fr", "fra_Latn", &nllb, true),
+            ("fr", "eng_Latn", &nllb, false),
+            // A model with one code for both scripts.
+            ("zh-Hant", "zh", &["en", "zh"], true),
+            ("fr", "fra", &["en", "fr"], true),
+            // A language that the model does not have.
+            ("cy", "fra_Latn", &nllb, false),
+            // A model without languages.
+            ("fr", "fra", &[], true),
+            ("fr", "en", &[], false),
+        ] {
+            let known = model_language(code, codes.iter().copied());
+            let found = is_target(code, known, target, codes);
+            assert_eq!(found, expected, "{code} to {target} of {codes:?}");
+        }
+    }
 }
