@@ -1,6 +1,7 @@
 //! `translate --column`: the texts are a column of a table.
 
-use crate::arguments::{Translate, UsageError, definition};
+use crate::arguments::{UsageError, definition};
+use crate::translate_arguments::Translate;
 use crate::{Failure, Streams, progress, translate, translate_documents};
 use clap::ValueHint;
 use simdformer_text::bulk::{

@@ -22,6 +22,7 @@ mod show;
 #[cfg(feature = "audio")]
 mod transcribe;
 mod translate;
+mod translate_arguments;
 mod translate_documents;
 mod vector_formats;
 

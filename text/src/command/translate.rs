@@ -1,9 +1,10 @@
 //! `translate` and `summarize`: what is run, and the lines that are written.
 
-use crate::arguments::{TextToText, Translate, UsageError};
+use crate::arguments::UsageError;
 use crate::explain::{self, Recorder, Step};
 use crate::inputs::Inputs;
 use crate::search_arguments::check;
+use crate::translate_arguments::{TextToText, Translate};
 use crate::{Failure, Streams, bulk, progress, show, translate_documents};
 use serde_json::{Value, json};
 use simdformer::checkpoint::Checkpoint;

@@ -1,7 +1,7 @@
 //! `translate` without `--lines`: whole texts, whose structure stays.
 
-use crate::arguments::Translate;
 use crate::explain::finish_name;
+use crate::translate_arguments::Translate;
 use crate::{Failure, Streams, progress};
 use serde_json::{Value, json};
 use simdformer_text::document::Format;

@@ -1,0 +1,205 @@
+//! The options of `translate` and `summarize`, of documents and of tables.
+
+use crate::arguments::{
+    CacheArguments, ModelArguments, ReportArguments, TextArguments, UsageError, at_least_one,
+};
+use crate::search_arguments::{HEADING as SEARCH, SearchArguments};
+use clap::Args;
+use regex::Regex;
+use simdformer_text::bulk;
+use simdformer_text::document::Format;
+use std::path::PathBuf;
+
+#[derive(Debug, Args)]
+pub(crate) struct TextToText {
+    #[command(flatten)]
+    pub(crate) model: ModelArguments,
+    #[command(flatten)]
+    pub(crate) texts: TextArguments,
+    /// The language of the texts; `simdformer languages` lists the codes. translate --from auto detects it, paragraph by
+    /// paragraph; a paragraph in the language of the output is copied
+    #[arg(long, value_name = "CODE", help_heading = "Texts")]
+    pub(crate) from: Option<String>,
+    /// The language of the output
+    #[arg(long, value_name = "CODE", help_heading = "Texts")]
+    pub(crate) to: Option<String>,
+    #[command(flatten)]
+    pub(crate) search: SearchArguments,
+    /// The number of outputs of each text: at most the beams, or any number of samples (1)
+    #[arg(long, value_name = "N", help_heading = SEARCH, value_parser = at_least_one)]
+    pub(crate) num_return_sequences: Option<usize>,
+    #[command(flatten)]
+    pub(crate) cache: CacheArguments,
+    /// Explain each step of the search, one text at a time
+    ///
+    /// For each step: the token that the decoder reads, the N most probable next tokens (5), which tokens each rule
+    /// removes or changes, and what is chosen. In beam search also the candidates, and which of them go on, end or are
+    /// dropped. With --json the steps are a field of the object.
+    #[arg(long, value_name = "N", help_heading = "Output", conflicts_with = "stream")]
+    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "5")]
+    #[arg(value_parser = at_least_one)]
+    pub(crate) explain: Option<usize>,
+    /// Write each token when it is chosen, one text at a time; not for beam search
+    #[arg(long, help_heading = "Output", conflicts_with = "json")]
+    pub(crate) stream: bool,
+    /// Write a JSON object for each text: text, score, tokens, finish, truncated, or error
+    ///
+    /// With --num-return-sequences also the sequences, with --explain the steps. Of documents, an object for each sentence:
+    /// source, text, the mean and the lowest log-probability of its tokens and that of each, the aligned words, and how
+    /// often it was translated again.
+    #[arg(long, help_heading = "Output")]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) reports: ReportArguments,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Translate {
+    #[command(flatten)]
+    pub(crate) common: TextToText,
+    #[command(flatten)]
+    pub(crate) documents: DocumentArguments,
+    #[command(flatten)]
+    pub(crate) tables: TableArguments,
+}
+
+impl Translate {
+    /// Whether each text is one sentence, as in the first versions of the command.
+    pub(crate) fn sentences(&self) -> bool {
+        let common = &self.common;
+        common.texts.lines || common.texts.whole || common.stream || common.explain.is_some()
+    }
+
+    /// The format of the table, if the texts are a column of one.
+    pub(crate) fn table(&self) -> Result<Option<bulk::Format>, UsageError> {
+        let (texts, options) = (&self.common.texts, &self.tables);
+        let by_name = || texts.files.first().and_then(|path| bulk::Format::of(path));
+        let wrong = |reason: &str| Err(UsageError(reason.to_owned()));
+        let format = match (self.documents.format, &options.column) {
+            (FormatChoice::Table(_), None) => {
+                return wrong("--format csv, tsv or jsonl: --column says where the texts are");
+            }
+            (FormatChoice::Auto | FormatChoice::Document(_), None) => return Ok(None),
+            (FormatChoice::Table(format), Some(_)) => Some(format),
+            (FormatChoice::Auto, Some(_)) => by_name(),
+            (FormatChoice::Document(_), Some(_)) => None,
+        };
+        match (format, options.delimiter) {
+            (None, _) => wrong("--column: expected --format csv, tsv or jsonl"),
+            (Some(bulk::Format::Csv { .. }), Some(delimiter)) => {
+                Ok(Some(bulk::Format::Csv { delimiter }))
+            }
+            (Some(_), Some(_)) => wrong("--delimiter is for --format csv"),
+            (format, None) => Ok(format),
+        }
+    }
+}
+
+/// `--format`.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) enum FormatChoice {
+    #[default]
+    Auto,
+    Document(Format),
+    Table(bulk::Format),
+}
+
+impl FormatChoice {
+    fn parse(name: &str) -> Result<Self, String> {
+        let found = Format::ALL.into_iter().find(|format| format.name() == name);
+        match (name, found) {
+            ("auto", _) => Ok(Self::Auto),
+            ("csv", _) => Ok(Self::Table(bulk::Format::Csv { delimiter: b',' })),
+            ("tsv", _) => Ok(Self::Table(bulk::Format::Tsv)),
+            ("jsonl", _) => Ok(Self::Table(bulk::Format::JsonLines)),
+            (_, Some(format)) => Ok(Self::Document(format)),
+            _ => {
+                let names = Format::ALL.map(Format::name).join(", ");
+                Err(format!("expected auto, {names}, csv, tsv, jsonl"))
+            }
+        }
+    }
+
+    /// The format of documents, if it is given.
+    pub(crate) fn document(self) -> Option<Format> {
+        if let Self::Document(format) = self { Some(format) } else { None }
+    }
+}
+
+/// The options of documents.
+#[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Documents")]
+pub(crate) struct DocumentArguments {
+    /// The format: text, markdown, html, srt, vtt, po or json; csv, tsv or jsonl with --column; auto goes by the name of
+    /// the file, and else is text
+    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = FormatChoice::parse)]
+    pub(crate) format: FormatChoice,
+    /// Write to FILE, or for several files to DIR, under their names; a file appears when it is complete
+    #[arg(long, value_name = "FILE|DIR")]
+    pub(crate) output: Option<PathBuf>,
+    /// Keep what REGEX matches unchanged, as placeholders and addresses are kept; may be repeated
+    #[arg(long, value_name = "REGEX")]
+    pub(crate) keep: Vec<Regex>,
+    /// Require translations of terms: lines of a term, a tab and its translation
+    #[arg(long, value_name = "FILE")]
+    pub(crate) glossary: Option<PathBuf>,
+}
+
+/// The options of tables.
+#[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Tables")]
+pub(crate) struct TableArguments {
+    /// Translate a column of a table: its name in the header, or else its number from 1; in jsonl a key
+    ///
+    /// Every other byte of the table stays as it is. Equal texts are computed once. A row that cannot be run is reported,
+    /// and its cell is empty.
+    #[arg(long, value_name = "NAME")]
+    #[arg(conflicts_with_all = ["texts", "whole", "num_return_sequences", "explain", "stream", "json"])]
+    pub(crate) column: Option<String>,
+    /// The column of the output; an existing one is replaced, another name is appended
+    ///
+    /// Without this option, a column translation is appended.
+    #[arg(long, value_name = "NAME", requires = "column")]
+    pub(crate) to_column: Option<String>,
+    /// The first row of csv or tsv has texts, not names
+    #[arg(long, requires = "column")]
+    pub(crate) no_header: bool,
+    /// The character between the cells of csv; without this option a comma
+    #[arg(long, value_name = "CHARACTER", requires = "column", value_parser = delimiter)]
+    pub(crate) delimiter: Option<u8>,
+    /// Continue the run of --output that was killed or had no more space; without one, begin
+    ///
+    /// The file has the bytes of a run that was not interrupted. The command line, the model and the input must be the
+    /// same; threads, slots and the instruction set may be others.
+    #[arg(long, requires = "column")]
+    pub(crate) resume: bool,
+}
+
+/// The character between cells.
+fn delimiter(text: &str) -> Result<u8, String> {
+    let tab = ["\\t", "tab"].contains(&text).then_some("\t");
+    match tab.unwrap_or(text).as_bytes() {
+        &[byte] if byte.is_ascii() && !matches!(byte, b'"' | b'\n' | b'\r') => Ok(byte),
+        _ => Err("expected one ASCII character, no quote and no line break".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arguments::definition;
+
+    #[test]
+    fn the_help_names_every_format() {
+        let command = definition();
+        let translate = command.find_subcommand("translate");
+        let format = translate.and_then(|one| {
+            one.get_arguments().find(|argument| argument.get_long() == Some("format"))
+        });
+        let help = format.and_then(|format| format.get_help()).map(ToString::to_string);
+        let help = help.unwrap_or_default();
+        for format in Format::ALL {
+            assert!(help.contains(format.name()), "{format}: {help}");
+        }
+    }
+}
