@@ -2,24 +2,23 @@
 
 use super::{EmbedError, NotRun};
 use crate::encoding::Encoded;
-use simdformer::{Cancel, Limits, Model, Session, Threads};
+use crate::tokenizer::Tokenizer;
+use simdformer::checkpoint::Checkpoint;
+use simdformer::{Cancel, Limits, Model, ModelRef, Session, Threads};
+use std::path::Path;
+use std::sync::Arc;
 
 /// Tokens per run, if no text has more.
 const TOKENS_PER_RUN: usize = 4096;
 
-/// How a model is run.
+/// A model, and how it is run.
 #[derive(Clone)]
-pub(super) struct Run<'m> {
+pub(super) struct EncoderRunner<'m> {
+    model: ModelRef<'m>,
     /// The most texts of a run.
     pub(super) slots: usize,
     pub(super) threads: Threads<'m>,
     pub(super) cancel: Cancel,
-}
-
-impl Default for Run<'_> {
-    fn default() -> Self {
-        Self { slots: 32, threads: Threads::Serial, cancel: Cancel::new() }
-    }
 }
 
 /// Why a text is not run: it is longer than the model's limit and must not be cut, or it has no tokens. `None` if it
@@ -39,21 +38,38 @@ pub(super) fn rejected(one: &Encoded, positions: Option<usize>, cut: bool) -> Op
 /// Receives the index and the hidden states of a text.
 pub(super) type Each<'e> = dyn FnMut(usize, &[f32]) -> Result<(), EmbedError> + 'e;
 
-impl Run<'_> {
+impl EncoderRunner<'static> {
+    /// The model of a published directory, and what `read` makes of its path, tokenizer and checkpoint before gigabytes of
+    /// weights are read.
+    pub(super) fn open<S>(
+        directory: &Path,
+        read: impl FnOnce(&Path, Tokenizer, &Checkpoint<'_>) -> Result<S, EmbedError>,
+    ) -> Result<(Self, S), EmbedError> {
+        let tokenizer = Tokenizer::from_dir(directory)?;
+        let setup = read(directory, tokenizer, &Checkpoint::open(directory)?)?;
+        Ok((Self::new(Arc::new(Model::open(directory)?).into()), setup))
+    }
+}
+
+impl<'m> EncoderRunner<'m> {
+    pub(super) fn new(model: ModelRef<'m>) -> Self {
+        Self { model, slots: 32, threads: Threads::Serial, cancel: Cancel::new() }
+    }
+
     /// An error if the run is cancelled.
     pub(super) fn check_cancel(&self) -> Result<(), EmbedError> {
         if self.cancel.is_cancelled() { Err(EmbedError::Cancelled) } else { Ok(()) }
     }
 
-    /// Calls `each` with the index and the hidden states, `[tokens, d_model]`, of every text, in order.
-    pub(super) fn texts(
+    /// Calls `each` with the number that stands with a text and its hidden states, `[tokens, d_model]`, for every text, in
+    /// order.
+    pub(super) fn run(
         &self,
-        model: &Model,
-        texts: &[&Encoded],
+        texts: &[(usize, Encoded)],
         each: &mut Each<'_>,
     ) -> Result<(), EmbedError> {
-        let config = model.config();
-        let Some(longest) = texts.iter().map(|one| one.ids.len()).max() else { return Ok(()) };
+        let (model, config) = (&*self.model, self.model.config());
+        let Some(longest) = texts.iter().map(|(_, one)| one.ids.len()).max() else { return Ok(()) };
         let slots = self.slots.clamp(1, texts.len());
         let limits = Limits::encoder(slots, longest);
         let limits = Limits {
@@ -68,22 +84,22 @@ impl Run<'_> {
         let mut from = 0;
         while from < texts.len() {
             let mut tokens = 0;
-            let fits = texts[from..].iter().take(slots).take_while(|one| {
+            let fits = texts[from..].iter().take(slots).take_while(|(_, one)| {
                 tokens += one.ids.len();
                 tokens <= limits.batch_tokens
             });
             let batch = &texts[from..from + fits.count().max(1)];
-            let ids: Vec<&[u32]> = batch.iter().map(|one| &one.ids[..]).collect();
+            let ids: Vec<&[u32]> = batch.iter().map(|(_, one)| &one.ids[..]).collect();
             let hidden = if config.token_types > 1 {
-                let types: Vec<&[u32]> = batch.iter().map(|one| &one.types[..]).collect();
+                let types: Vec<&[u32]> = batch.iter().map(|(_, one)| &one.types[..]).collect();
                 session.encoder_output_of_types(&ids, &types)?
             } else {
                 session.encoder_output(&ids)?
             };
             let mut rest = hidden;
-            for (i, one) in batch.iter().enumerate() {
+            for (number, one) in batch {
                 let (own, after) = rest.split_at(one.ids.len() * config.d_model);
-                each(from + i, own)?;
+                each(*number, own)?;
                 rest = after;
             }
             from += batch.len();

@@ -35,12 +35,12 @@ use crate::encoding::Encoded;
 use crate::languages::Direction;
 use crate::tokenizer::Tokenizer;
 use core::fmt;
-use encoder_batches::{Run, rejected};
+use encoder_batches::{EncoderRunner, rejected};
 use prompts::SentenceTransformersConfig;
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::Side;
 use simdformer::task_heads::SentenceHead;
-use simdformer::{Cancel, Model, ModelRef, Threads};
+use simdformer::{Cancel, ModelRef, Threads};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -201,9 +201,8 @@ pub struct Embedding {
 /// the settings of the directory.
 #[derive(Clone)]
 pub struct Embedder<'m> {
-    model: ModelRef<'m>,
     setup: Arc<EmbedderSetup>,
-    run: Run<'m>,
+    runner: EncoderRunner<'m>,
 }
 
 impl<'m> Embedder<'m> {
@@ -212,36 +211,35 @@ impl<'m> Embedder<'m> {
     /// # Errors
     /// As [`EmbedderSetup::read`]; the tokenizer or the weights cannot be read.
     pub fn open(directory: impl AsRef<Path>) -> Result<Embedder<'static>, EmbedError> {
-        let directory = directory.as_ref();
-        let tokenizer = Tokenizer::from_dir(directory)?;
-        // Check before gigabytes are read: does the model encode single texts?
-        tokenizer.encode("", &Direction::default())?;
-        let checkpoint = Checkpoint::open(directory)?;
-        let options = EmbedOptions::default();
-        let setup = EmbedderSetup::read(directory, tokenizer, &checkpoint, &options)?;
-        Ok(Embedder::new(Arc::new(Model::open(directory)?), setup))
+        let read = |directory: &Path, tokenizer: Tokenizer, checkpoint: &Checkpoint<'_>| {
+            // Does the model encode single texts?
+            tokenizer.encode("", &Direction::default())?;
+            EmbedderSetup::read(directory, tokenizer, checkpoint, &EmbedOptions::default())
+        };
+        let (runner, setup) = EncoderRunner::open(directory.as_ref(), read)?;
+        Ok(Embedder { setup: Arc::new(setup), runner })
     }
 
     /// An embedder of a loaded model. `model` is `&model` or an `Arc` of it, of the directory of `setup`.
     #[must_use]
     pub fn new(model: impl Into<ModelRef<'m>>, setup: EmbedderSetup) -> Self {
-        Self { model: model.into(), setup: Arc::new(setup), run: Run::default() }
+        Self { setup: Arc::new(setup), runner: EncoderRunner::new(model.into()) }
     }
 
     /// The most texts that are run at a time; 32 without this call. It changes no result.
     pub fn set_slots(&mut self, slots: usize) {
-        self.run.slots = slots.max(1);
+        self.runner.slots = slots.max(1);
     }
 
     /// The threads that compute; without this call the calling thread. They change no result.
     pub fn set_threads(&mut self, threads: Threads<'m>) {
-        self.run.threads = threads;
+        self.runner.threads = threads;
     }
 
     /// Ends later calls with [`EmbedError::Cancelled`] some milliseconds after `cancel` is set. Calls of a clone of this
     /// embedder can have a flag of their own.
     pub fn set_cancel(&mut self, cancel: Cancel) {
-        self.run.cancel = cancel;
+        self.runner.cancel = cancel;
     }
 
     /// What the directory and the options define.
@@ -272,7 +270,7 @@ impl<'m> Embedder<'m> {
         let mut embeddings = Vec::with_capacity(texts.len());
         let mut encoded: Vec<(usize, Encoded)> = Vec::new();
         for (i, text) in texts.iter().enumerate() {
-            self.run.check_cancel()?;
+            self.runner.check_cancel()?;
             let text = [setup.prompt.as_str(), text.as_ref()].concat();
             let one = setup.tokenizer.encode(&text, &Direction::default())?;
             let vector = setup.rejected(&one).map_or(Ok(Vec::new()), Err);
@@ -282,10 +280,9 @@ impl<'m> Embedder<'m> {
             }
             embeddings.push(Embedding { vector, tokens, truncated });
         }
-        let run: Vec<&Encoded> = encoded.iter().map(|(_, one)| one).collect();
         let mut scratch = vec![0.0; setup.head.scratch_floats()];
-        self.run.texts(&self.model, &run, &mut |number, hidden| {
-            embeddings[encoded[number].0].vector = Ok(setup.vector(hidden, &mut scratch)?);
+        self.runner.run(&encoded, &mut |i, hidden| {
+            embeddings[i].vector = Ok(setup.vector(hidden, &mut scratch)?);
             each();
             Ok(())
         })?;

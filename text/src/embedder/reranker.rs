@@ -1,6 +1,6 @@
 //! Scores of texts together with a query: cross-encoders.
 
-use super::encoder_batches::{Run, rejected};
+use super::encoder_batches::{EncoderRunner, rejected};
 use super::prompts::{Prompt, SentenceTransformersConfig};
 use super::{EmbedError, NotRun};
 use crate::checkpoint_directory::{Settings, tokenizer_folder};
@@ -15,7 +15,7 @@ use simdformer::checkpoint::Checkpoint;
 use simdformer::config::Side;
 use simdformer::kernels::{Activation, reference};
 use simdformer::task_heads::{Classifier, TransformerSettings};
-use simdformer::{Cancel, Model, ModelRef, Threads};
+use simdformer::{Cancel, ModelRef, Threads};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -207,9 +207,8 @@ pub struct PairScore {
 /// ```
 #[derive(Clone)]
 pub struct Reranker<'m> {
-    model: ModelRef<'m>,
     setup: Arc<RerankerSetup>,
-    run: Run<'m>,
+    runner: EncoderRunner<'m>,
 }
 
 impl<'m> Reranker<'m> {
@@ -218,36 +217,35 @@ impl<'m> Reranker<'m> {
     /// # Errors
     /// As [`RerankerSetup::read`]; the tokenizer encodes single texts only; the tokenizer or the weights cannot be read.
     pub fn open(directory: impl AsRef<Path>) -> Result<Reranker<'static>, EmbedError> {
-        let directory = directory.as_ref();
-        let tokenizer = Tokenizer::from_dir(directory)?;
-        // Check before gigabytes are read: does the model encode pairs?
-        tokenizer.encode_pair("", "")?;
-        let checkpoint = Checkpoint::open(directory)?;
-        let options = RerankOptions::default();
-        let setup = RerankerSetup::read(directory, tokenizer, &checkpoint, &options)?;
-        Ok(Reranker::new(Arc::new(Model::open(directory)?), setup))
+        let read = |directory: &Path, tokenizer: Tokenizer, checkpoint: &Checkpoint<'_>| {
+            // Does the model encode pairs?
+            tokenizer.encode_pair("", "")?;
+            RerankerSetup::read(directory, tokenizer, checkpoint, &RerankOptions::default())
+        };
+        let (runner, setup) = EncoderRunner::open(directory.as_ref(), read)?;
+        Ok(Reranker { setup: Arc::new(setup), runner })
     }
 
     /// A reranker of a loaded model. `model` is `&model` or an `Arc` of it, of the directory of `setup`.
     #[must_use]
     pub fn new(model: impl Into<ModelRef<'m>>, setup: RerankerSetup) -> Self {
-        Self { model: model.into(), setup: Arc::new(setup), run: Run::default() }
+        Self { setup: Arc::new(setup), runner: EncoderRunner::new(model.into()) }
     }
 
     /// The most pairs that are run at a time; 32 without this call. It changes no result.
     pub fn set_slots(&mut self, slots: usize) {
-        self.run.slots = slots.max(1);
+        self.runner.slots = slots.max(1);
     }
 
     /// The threads that compute; without this call the calling thread. They change no result.
     pub fn set_threads(&mut self, threads: Threads<'m>) {
-        self.run.threads = threads;
+        self.runner.threads = threads;
     }
 
     /// Ends later calls with [`EmbedError::Cancelled`] some milliseconds after `cancel` is set. Calls of a clone of this
     /// reranker can have a flag of their own.
     pub fn set_cancel(&mut self, cancel: Cancel) {
-        self.run.cancel = cancel;
+        self.runner.cancel = cancel;
     }
 
     /// What the directory and the options define.
@@ -284,7 +282,7 @@ impl<'m> Reranker<'m> {
         let mut pairs = Vec::with_capacity(texts.len());
         let mut encoded: Vec<(usize, Encoded)> = Vec::new();
         for (i, text) in texts.iter().enumerate() {
-            self.run.check_cancel()?;
+            self.runner.check_cancel()?;
             let one = setup.tokenizer.encode_pair(&query, text.as_ref())?;
             let rejected = rejected(&one, setup.positions, setup.truncate);
             let score = rejected.map_or(Ok(Score { raw: f32::NAN, value: f32::NAN }), Err);
@@ -294,10 +292,9 @@ impl<'m> Reranker<'m> {
             }
             pairs.push(PairScore { score, tokens, truncated });
         }
-        let run: Vec<&Encoded> = encoded.iter().map(|(_, one)| one).collect();
-        self.run.texts(&self.model, &run, &mut |number, hidden| {
+        self.runner.run(&encoded, &mut |i, hidden| {
             let raw = setup.head.scores(hidden)?.first().copied().unwrap_or(f32::NAN);
-            pairs[encoded[number].0].score = Ok(Score { raw, value: setup.activation.apply(raw) });
+            pairs[i].score = Ok(Score { raw, value: setup.activation.apply(raw) });
             each();
             Ok(())
         })?;

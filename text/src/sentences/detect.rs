@@ -10,11 +10,15 @@
 ///
 /// ```
 /// use simdformer_text::sentences::{detect_language, model_language};
-/// let (code, confidence) = detect_language("Où est-ce qu'elle habite depuis son retour ?").unwrap();
+///
+/// # fn main() -> Result<(), &'static str> {
+/// let text = "Où est-ce qu'elle habite depuis son retour ?";
+/// let (code, confidence) = detect_language(text).ok_or("expected letters")?;
 /// assert_eq!(code, "fr");
 /// assert!(confidence > 0.0);
 /// assert_eq!(model_language(code, ["eng_Latn", "fra_Latn"]), Some("fra_Latn"));
 /// assert_eq!(detect_language("1234"), None);
+/// # Ok(()) }
 /// ```
 #[must_use]
 pub fn detect_language(text: &str) -> Option<(&'static str, f64)> {
