@@ -6,17 +6,6 @@ use crate::json_object::object;
 use serde_json::Value;
 use std::path::Path;
 
-/// The names of the file. The first that exists is read, as sentence-transformers does.
-const NAMES: [&str; 7] = [
-    "sentence_bert_config.json",
-    "sentence_roberta_config.json",
-    "sentence_distilbert_config.json",
-    "sentence_camembert_config.json",
-    "sentence_albert_config.json",
-    "sentence_xlm-roberta_config.json",
-    "sentence_xlnet_config.json",
-];
-
 /// How a text is tokenized, as a sentence-transformers directory declares it. The default is that of a directory that
 /// declares nothing.
 ///
@@ -68,6 +57,17 @@ object! {
 }
 
 impl TransformerSettings {
+    /// The names of the file. The first that exists is read, as sentence-transformers does.
+    pub const FILE_NAMES: [&str; 7] = [
+        "sentence_bert_config.json",
+        "sentence_roberta_config.json",
+        "sentence_distilbert_config.json",
+        "sentence_camembert_config.json",
+        "sentence_albert_config.json",
+        "sentence_xlm-roberta_config.json",
+        "sentence_xlnet_config.json",
+    ];
+
     /// The settings of a cross-encoder's directory. If it has a `modules.json`, a transformer is its only module.
     ///
     /// # Errors
@@ -91,7 +91,7 @@ impl TransformerSettings {
 
     /// The settings in a transformer's folder.
     pub(super) fn read(folder: &Path, task: Task) -> Result<Self, HeadError> {
-        for name in NAMES {
+        for name in Self::FILE_NAMES {
             let file = folder.join(name);
             if let Some(config) = json::<Config>(&file)? {
                 config.check(&file, task)?;

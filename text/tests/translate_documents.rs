@@ -230,6 +230,11 @@ fn terms_of_a_glossary_are_required() {
     let (found, report) = translate("maison\thouse", "la vieille maison blanche est belle");
     assert_eq!(found.text(), "the old white house is beautiful");
     assert_eq!((report.terms, report.terms_again), (1, 0));
+    // A sentence that is translated again, because the model does not copy the placeholder, is counted once.
+    let text = "la vieille maison {name} est belle";
+    let (found, report) = translate("maison\tcar", text);
+    assert!(report.kept_again == 1 && found.text().contains("car"), "{report:?} {}", found.text());
+    assert_eq!((report.terms, report.terms_again, report.terms_missing), (1, 1, 0));
     // The model cannot write the word.
     let (found, report) = translate("maison\tζ", "la maison est belle");
     let missing = Note::MissingTerm { source: "maison".to_owned(), target: "ζ".to_owned() };

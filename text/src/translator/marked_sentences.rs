@@ -3,7 +3,7 @@
 use super::error::TranslateError;
 use super::inspection::Job;
 use super::model_and_tokenizer::Translator;
-use super::translation::{AlignedWords, Note, Translation};
+use super::translation::{AlignedWords, Note, SentenceCounts, Translation};
 use super::window::Unit;
 use crate::Encoded;
 use crate::marked_text::{Alignment, MarkedText, Placement, StandIn, WordAlignment, check};
@@ -26,6 +26,7 @@ struct Placed {
     /// The translation with its marks.
     target: MarkedText,
     translation: Translation,
+    counts: SentenceCounts,
     /// Whether the model copied what it was given for kept pieces.
     copied: bool,
 }
@@ -62,10 +63,12 @@ impl Translator<'_> {
             for (i, mut new) in left.into_iter().zip(self.translate_way(&those, *way)?) {
                 let old = &mut results[i];
                 old.translation.retries += new.translation.retries + 1;
+                old.counts = old.counts.merge(new.counts);
                 if failed(&new) || again(&sentences[i], &new) {
                     still.push(i);
                 } else {
                     new.translation.retries = old.translation.retries;
+                    new.counts = old.counts;
                     *old = new;
                 }
             }
@@ -73,12 +76,18 @@ impl Translator<'_> {
         }
         for i in left.into_iter().filter(|&i| lost(&sentences[i], &results[i])).collect::<Vec<_>>()
         {
-            let retries = results[i].translation.retries + 1;
+            let (retries, counts) = (results[i].translation.retries + 1, results[i].counts);
             results[i] = self.translate_between_keeps(&sentences[i])?;
             results[i].translation.retries += retries;
+            results[i].counts = counts.merge(results[i].counts);
             if lost(&sentences[i], &results[i]) {
                 results[i].translation.notes.push(Note::Lost);
             }
+        }
+        for Placed { counts, .. } in &results {
+            self.report.repetitions += u64::from(counts.repeated);
+            self.report.terms += counts.terms;
+            self.report.terms_again += counts.lacked;
         }
         let results = results.into_iter().map(|one| (one.target, one.translation));
         let (targets, translations): (Vec<MarkedText>, Vec<Translation>) = results.unzip();
@@ -110,15 +119,16 @@ impl Translator<'_> {
         let alone: Vec<MarkedText> = words.iter().filter_map(|&i| parts.get(i).cloned()).collect();
         let between: Vec<MarkedSentence<'_>> =
             alone.iter().map(|marked| MarkedSentence { marked, ..*sentence }).collect();
-        let mut whole = Translation::default();
+        let (mut whole, mut counts) = (Translation::default(), SentenceCounts::default());
         for (i, one) in words.into_iter().zip(self.translate_way(&between, WAYS[0])?) {
             whole.append(one.translation);
+            counts = counts.append(one.counts);
             parts[i] = one.target;
         }
         let target = MarkedText::join(&parts);
         whole.text.clone_from(&target.text);
         whole.notes.push(Note::Split);
-        Ok(Placed { target, translation: whole, copied: true })
+        Ok(Placed { target, translation: whole, counts, copied: true })
     }
 
     /// Translates `sentences` with `way` in the place of kept pieces.
@@ -142,10 +152,11 @@ impl Translator<'_> {
         let search = self.search.clone();
         let mut translations =
             self.run_units(&units, &search, &mut Hooks::default(), &mut |_| ())?;
+        let mut counts = vec![SentenceCounts::default(); units.len()];
         if self.options.guard {
-            self.guard_repetition(&units, &mut translations)?;
+            self.guard_repetition(&units, &mut translations, &mut counts)?;
         }
-        self.require_terms(&units, &mut translations)?;
+        self.require_terms(&units, &mut translations, &mut counts)?;
         let copied: Vec<bool> = sentences
             .iter()
             .zip(&given)
@@ -166,9 +177,15 @@ impl Translator<'_> {
                 sentence.marked.clone_into(target);
             }
         }
-        let all = targets.into_iter().zip(translations).zip(copied);
-        let placed = |((target, translation), copied)| Placed { target, translation, copied };
-        Ok(all.map(placed).collect())
+        let all = targets.into_iter().zip(translations).zip(counts).zip(copied);
+        Ok(all
+            .map(|(((target, translation), counts), copied)| Placed {
+                target,
+                translation,
+                counts,
+                copied,
+            })
+            .collect())
     }
 
     /// Aligns the words of the translations that have marks, and of all if the options say so.

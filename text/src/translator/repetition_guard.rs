@@ -2,7 +2,7 @@
 
 use super::error::TranslateError;
 use super::model_and_tokenizer::Translator;
-use super::translation::{Note, Translation};
+use super::translation::{Note, SentenceCounts, Translation};
 use super::window::Unit;
 use crate::Repetition;
 use simdformer::search::{Hooks, SearchOptions};
@@ -13,19 +13,20 @@ const ATTEMPTS: [(usize, f64); 3] = [(6, 1.0), (4, 1.1), (3, 1.3)];
 
 impl Translator<'_> {
     /// Translates again what repeats itself. An attempt that does not is taken; if all do, the first translation stays, with a
-    /// [`Note::Repetition`].
+    /// [`Note::Repetition`]. `counts` are those of the units.
     pub(super) fn guard_repetition(
         &mut self,
         units: &[Unit<'_>],
         translations: &mut [Translation],
+        counts: &mut [SentenceCounts],
     ) -> Result<(), TranslateError> {
         let mut left = Vec::new();
         for (i, (unit, one)) in units.iter().zip(&*translations).enumerate() {
             if self.repeats(unit, one)? {
+                counts[i].repeated = true;
                 left.push(i);
             }
         }
-        self.report.repetitions += left.len() as u64;
         for (ngram, penalty) in ATTEMPTS {
             if left.is_empty() {
                 return Ok(());

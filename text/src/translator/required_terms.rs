@@ -5,7 +5,7 @@ use super::error::TranslateError;
 use super::glossary::{Term, occurrences};
 use super::inspection::Job;
 use super::model_and_tokenizer::Translator;
-use super::translation::{Note, Translation};
+use super::translation::{Note, SentenceCounts, Translation};
 use super::window::Unit;
 use simdformer::search::{Hooks, SearchOptions};
 use std::ops::Range;
@@ -27,10 +27,12 @@ fn missing<'g>(terms: &[(&'g Term, Range<usize>)], text: &str) -> Vec<(&'g Term,
 
 impl Translator<'_> {
     /// Translates again what lacks terms of the glossary; what still lacks one has a [`Note::MissingTerm`].
+    /// `counts` are those of the units.
     pub(super) fn require_terms(
         &mut self,
         units: &[Unit<'_>],
         translations: &mut [Translation],
+        counts: &mut [SentenceCounts],
     ) -> Result<(), TranslateError> {
         let Some(glossary) = self.options.glossary.clone() else { return Ok(()) };
         let mut left = Vec::new();
@@ -39,9 +41,9 @@ impl Translator<'_> {
                 continue;
             }
             let terms = glossary.terms_in(unit.text);
-            self.report.terms += terms.len() as u64;
+            counts[index].terms = terms.len() as u64;
             let terms = missing(&terms, &translation.text);
-            self.report.terms_again += terms.len() as u64;
+            counts[index].lacked = terms.len() as u64;
             if !terms.is_empty() {
                 left.push(Missing { index, terms });
             }

@@ -178,7 +178,38 @@ impl Translation {
     }
 }
 
-/// What a [`Translator`](super::Translator) did so far.
+/// What a sentence adds to the [`Report`] beside its translation, once, however often it is translated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct SentenceCounts {
+    /// Whether a translation repeated itself.
+    pub(super) repeated: bool,
+    /// Terms of the glossary in the sentence.
+    pub(super) terms: u64,
+    /// Those that a first translation lacked.
+    pub(super) lacked: u64,
+}
+
+impl SentenceCounts {
+    /// The counts of a sentence that was translated again, with `again` for its new translation.
+    pub(super) fn merge(self, again: Self) -> Self {
+        Self {
+            repeated: self.repeated || again.repeated,
+            terms: self.terms.max(again.terms),
+            lacked: self.lacked.max(again.lacked),
+        }
+    }
+
+    /// The counts of a sentence that was divided, with `part` for its next part.
+    pub(super) fn append(self, part: Self) -> Self {
+        Self {
+            repeated: self.repeated || part.repeated,
+            terms: self.terms + part.terms,
+            lacked: self.lacked + part.lacked,
+        }
+    }
+}
+
+/// What a [`Translator`](super::Translator) did so far. A sentence that is translated again is counted once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
@@ -198,7 +229,7 @@ pub struct Report {
     pub copied: u64,
     /// Sentences that have more tokens than the model takes, and were translated in parts.
     pub cut: u64,
-    /// Translations that repeated themselves, and were made again.
+    /// Sentences of which a translation repeated itself, and was made again.
     pub repetitions: u64,
     /// Those of them that still do.
     pub repetitions_left: u64,

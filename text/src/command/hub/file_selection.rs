@@ -3,10 +3,12 @@
 use crate::hub::error::HubError;
 use crate::hub::model_name::{ModelName, is_relative};
 use serde_json::Value;
+use simdformer::task_heads::TransformerSettings;
 use std::collections::BTreeSet;
 
-/// Files that are needed if the model has them, in its directory and in the folders of its modules.
-const NEEDED: [&str; 17] = [
+/// Files that are needed if the model has them, in its directory and in the folders of its modules; also the first that
+/// exists of [`TransformerSettings::FILE_NAMES`].
+const NEEDED: [&str; 16] = [
     "config.json",
     "generation_config.json",
     // Tokenizers.
@@ -26,7 +28,6 @@ const NEEDED: [&str; 17] = [
     // sentence-transformers.
     "config_sentence_transformers.json",
     MODULES,
-    "sentence_bert_config.json",
 ];
 const MODULES: &str = "modules.json";
 
@@ -75,6 +76,9 @@ pub(crate) fn select(
     for folder in &folders {
         let names = NEEDED.iter().map(|needed| format!("{folder}{needed}"));
         selected.extend(names.filter(|path| files.contains(path)));
+        let mut settings =
+            TransformerSettings::FILE_NAMES.iter().map(|name| format!("{folder}{name}"));
+        selected.extend(settings.find(|path| files.contains(path)));
         weights.extend(weights_of(folder, files, read, &wrong)?);
     }
     if weights.is_empty() {
@@ -240,10 +244,14 @@ mod tests {
             ("config.json", ""),
             ("model.safetensors", ""),
             ("modules.json", modules),
+            // Names of older versions; only the first is read.
+            ("sentence_roberta_config.json", ""),
+            ("sentence_xlnet_config.json", ""),
         ];
         let expected = [
             "config.json",
             "modules.json",
+            "sentence_roberta_config.json",
             "1_Pooling/config.json",
             "2_Dense/config.json",
             "model.safetensors",
