@@ -158,6 +158,7 @@ fn markup_in_a_translation_is_text() {
         "[a]: b",
         "``` z",
         "!!! a",
+        "{% x %}",
         "    a",
         "-- | -- a",
     ];
@@ -207,10 +208,38 @@ fn paragraphs_of_plain_text() {
     assert_eq!(of("> - one\n> - two\n"), ["one", "two"]);
     assert_eq!(of("key\tvalue\nname    city\n"), ["key", "value", "name", "city"]);
     assert_eq!(of("3.14\n----\n"), [""; 0]);
+    // A number that continues a sentence begins no item. In a list it does.
+    let date = "Die nächste Versammlung des Vereins findet am\n12. Dezember im Rathaus am Markt statt, und alle\nMitglieder sind eingeladen.\n";
+    assert_eq!(of(date), [date.trim_end().replace('\n', " ")]);
+    assert_eq!(
+        of(
+            "Was wir für die nächste Versammlung noch brauchen:\n2. einen Raum\n1. Stühle und Tische für alle Mitglieder im Ort\n2. Kaffee\n"
+        ),
+        [
+            "Was wir für die nächste Versammlung noch brauchen:",
+            "einen Raum",
+            "Stühle und Tische für alle Mitglieder im Ort",
+            "Kaffee"
+        ]
+    );
     let (_, format, text) = files().into_iter().find(|file| file.0 == "chinese.txt").unwrap();
     assert_eq!(
         texts(&text, format)[0],
         "很久很久以前，在一个遥远的村庄里住着一位老人和他的三个儿子。老人每天早上都会到河边去打水，然后回家给孩子们做饭。"
+    );
+}
+
+#[test]
+fn lines_of_template_tags_are_no_text() {
+    let source = "{% block a_b %}\nOne line of text\n{% if x < 3 %}{# a *note* #}\n\nmore {% tag %}\n{{< figure src=\"a_b.png\" >}}\n{% endblock %}\n";
+    for format in [Format::Plain, Format::Markdown] {
+        assert_eq!(texts(source, format), ["One line of text", "more {% tag %}"], "{format}");
+        let document = parse(source, format);
+        assert_eq!(document.render(document.segments()).unwrap(), source, "{format}");
+    }
+    assert_eq!(
+        texts("- {% for x in y %}\n- {{ x }} is\n  {% endfor\n", Format::Markdown),
+        ["{{ x }} is {% endfor"]
     );
 }
 

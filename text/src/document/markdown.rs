@@ -34,6 +34,7 @@ pub(super) fn parse(source: &str, start: usize, places: &mut Places) {
         quotations: 0,
         line_start: true,
         text_end: source.len(),
+        template_end: 0,
         html: false,
         links: Vec::new(),
         row: None,
@@ -63,6 +64,8 @@ struct Reader<'s, 'p, 'q> {
     line_start: bool,
     /// Where the text of a heading ends: before its attributes.
     text_end: usize,
+    /// Where the last line of template tags ends. What Markdown reads in such a line is no text.
+    template_end: usize,
     /// The element that is skipped is a block of HTML.
     html: bool,
     links: Vec<OpenLink>,
@@ -86,6 +89,9 @@ impl Reader<'_, '_, '_> {
                 }
                 self.html = false;
             }
+            return;
+        }
+        if range.end <= self.template_end && is_inline(&event) {
             return;
         }
         let line_start = self.line_start;
@@ -203,6 +209,9 @@ impl Reader<'_, '_, '_> {
             self.inline.raw(range.start + first..end, WhiteSpace::Preserve);
         } else if line_start && self.context == Context::Block && self.is_directive(range.start) {
             self.end_segment();
+        } else if line_start && self.context == Context::Block && self.is_template(range.start) {
+            self.end_segment();
+            self.template_end = self.line_end(range.start);
         } else if raw == text {
             self.inline.raw(range.start..end, WhiteSpace::Preserve);
         } else {
@@ -217,6 +226,15 @@ impl Reader<'_, '_, '_> {
         // The first colon may have been read as that of a definition.
         let from = if at > 0 && self.source[..at].ends_with(':') { at - 1 } else { at };
         [":::", "!!! ", "??? "].iter().any(|sign| self.source[from..].starts_with(sign))
+    }
+
+    /// Whether the line consists of template tags.
+    fn is_template(&self, at: usize) -> bool {
+        tags::is_template_line(&self.source[at..self.line_end(at)])
+    }
+
+    fn line_end(&self, at: usize) -> usize {
+        self.source[at..].find(['\n', '\r']).map_or(self.source.len(), |length| at + length)
     }
 
     fn open(&mut self, range: Range<usize>, length: usize) {
@@ -309,5 +327,30 @@ impl Reader<'_, '_, '_> {
             Some(at) if text[..at].ends_with([' ', '\t']) => range.start + at,
             _ => range.end,
         }
+    }
+}
+
+/// Whether an event is of the text of a paragraph, and not of its end or of a block.
+fn is_inline(event: &Event) -> bool {
+    match event {
+        Event::Start(tag) => matches!(
+            tag,
+            Tag::Emphasis | Tag::Strong | Tag::Strikethrough | Tag::Link { .. } | Tag::Image { .. }
+        ),
+        Event::End(tag) => matches!(
+            tag,
+            TagEnd::Emphasis
+                | TagEnd::Strong
+                | TagEnd::Strikethrough
+                | TagEnd::Link
+                | TagEnd::Image
+        ),
+        Event::Text(_)
+        | Event::Code(_)
+        | Event::InlineMath(_)
+        | Event::DisplayMath(_)
+        | Event::InlineHtml(_)
+        | Event::FootnoteReference(_) => true,
+        _ => false,
     }
 }

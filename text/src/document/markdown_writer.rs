@@ -1,6 +1,7 @@
 //! Writes a changed segment of Markdown: on one line, with a backslash where a character would be markup.
 
 use super::pieces::{Piece, pieces};
+use super::tags::is_template_line;
 use crate::marked_text::{Mark, MarkKind};
 
 /// Where a segment stands.
@@ -190,8 +191,8 @@ impl Escapes {
     }
 }
 
-/// Where a backslash keeps the begin of a line from being a heading, an item, a quotation, an underline, a table, a fence
-/// or a definition.
+/// Where a backslash keeps the begin of a line from being a heading, an item, a quotation, an underline, a table, a fence,
+/// a definition or a line of template tags.
 fn block_marker(text: &str) -> Option<usize> {
     let ends = |rest: &str| rest.chars().next().is_none_or(char::is_whitespace);
     let first = text.chars().next()?;
@@ -206,6 +207,7 @@ fn block_marker(text: &str) -> Option<usize> {
             (ends(rest) || rest.starts_with([first, '-', '|', ':'])).then_some(0)
         }
         '~' => text.starts_with("~~~").then_some(0),
+        '{' => is_template_line(text).then_some(0),
         '!' => text.starts_with("!!! ").then_some(0),
         '?' => text.starts_with("??? ").then_some(0),
         '0'..='9' => {

@@ -24,8 +24,8 @@
 //!
 //! | format | a segment is | marks in a segment | what stays besides |
 //! |---|---|---|---|
-//! | [plain text](Format::Plain) | a paragraph whose lines are wrapped, otherwise a line; a cell where a line has tabs or three spaces | none | indentation, `>` of quotations, markers of lists |
-//! | [Markdown](Format::Markdown) | the text of a paragraph, heading, list item or table cell, up to a hard line break | emphasis, links and inline HTML wrap; code, formulas and `<https://...>` are kept; images and footnote references are points | front matter, code blocks, link targets and definitions, alternative texts, attributes of headings |
+//! | [plain text](Format::Plain) | a paragraph whose lines are wrapped, otherwise a line; a cell where a line has tabs or three spaces | none | indentation, `>` of quotations, markers of lists, lines of template tags (`{% if x %}`) |
+//! | [Markdown](Format::Markdown) | the text of a paragraph, heading, list item or table cell, up to a hard line break | emphasis, links and inline HTML wrap; code, formulas and `<https://...>` are kept; images and footnote references are points | front matter, code blocks, link targets and definitions, alternative texts, attributes of headings, lines of template tags |
 //! | [HTML](Format::Html) | the text between two block elements or `<br>` | inline elements wrap; `<code>`, `<kbd>`, `<samp>`, `<var>`, `<tt>`, `translate="no"` and `class="notranslate"` are kept; `<img>`, comments and other elements without text are points | `<script>`, `<style>`, `<pre>`, `<textarea>`, `<svg>`, `<math>`, comments, all attributes |
 //! | [SRT](Format::Srt) | the text of a cue; a line of it that begins with a dash | `<i>` and other tags wrap; `{\an8}` is a point | numbers, times |
 //! | [WebVTT](Format::WebVtt) | the same | the same; times inside a cue are points | header, identifiers, times, settings, `<v Name>`, blocks of notes, styles and regions |

@@ -3,6 +3,7 @@
 use super::Places;
 use super::inline::{Inline, WhiteSpace};
 use super::subtitles::lines;
+use super::tags::is_template_line;
 use super::wrap::{columns, is_wide};
 use super::writing::Writing;
 use std::ops::Range;
@@ -29,8 +30,7 @@ struct Line {
 
 /// Finds the paragraphs.
 pub(super) fn parse(source: &str, start: usize, places: &mut Places) {
-    let lines: Vec<Line> =
-        lines(source, start).into_iter().map(|range| read(source, range)).collect();
+    let lines = read_lines(source, start);
     let mut inline = Inline::new(source);
     for block in lines.split(|line| line.text.is_empty()) {
         let width = width(source, block);
@@ -70,8 +70,7 @@ pub(super) fn is_one_paragraph(text: &str, prefix: &str, width: usize) -> bool {
     for line in text.split('\n') {
         source.extend([prefix, line, "\n"]);
     }
-    let lines: Vec<Line> =
-        lines(&source, 0).into_iter().map(|range| read(&source, range)).collect();
+    let lines = read_lines(&source, 0);
     paragraphs(&source, &lines, width).len() == 1
 }
 
@@ -91,7 +90,24 @@ fn cells(source: &str, text: &Range<usize>, inline: &mut Inline, places: &mut Pl
     }
 }
 
-fn read(source: &str, range: Range<usize>) -> Line {
+fn read_lines(source: &str, start: usize) -> Vec<Line> {
+    let mut all: Vec<Line> = Vec::new();
+    // The indentations of the items since the last empty line.
+    let mut items: Vec<usize> = Vec::new();
+    for range in lines(source, start) {
+        let line = read(source, range, all.last(), &items);
+        if line.text.is_empty() {
+            items.clear();
+        } else if line.item {
+            items.push(line.indentation);
+        }
+        all.push(line);
+    }
+    all
+}
+
+/// Reads the line after `before`; `items` are the indentations of the list items that it may stand beside.
+fn read(source: &str, range: Range<usize>, before: Option<&Line>, items: &[usize]) -> Line {
     let line = source[range.clone()].trim_end();
     let end = range.start + line.len();
     let (mut indentation, mut quotations) = (0, 0);
@@ -104,18 +120,43 @@ fn read(source: &str, range: Range<usize>) -> Line {
         }
         text = &text[first.len_utf8()..];
     }
-    let inside = text.len() - marker(text);
-    let item = inside < text.len();
-    let text = &text[text.len() - inside..];
+    if is_template_line(text) {
+        // It stands between paragraphs, as an empty line.
+        text = "";
+    }
+    let mut marker = marker(text);
+    let wrapped = |before: &Line| before.quotations == quotations && may_be_wrapped(source, before);
+    if begins_with_other_number(text)
+        && before.is_some_and(wrapped)
+        && !items.contains(&indentation)
+    {
+        marker = 0;
+    }
+    let text = &text[marker..];
     Line {
         begin: range.start,
         text: end - text.len()..end,
         width: columns(line),
         indentation,
         quotations,
-        item,
+        item: marker > 0,
         cells: text.contains('\t') || text.contains("   ") || !text.contains(char::is_alphanumeric),
     }
+}
+
+/// Whether a text begins as an item with another number than 1. Such a line does not begin a list in a paragraph
+/// (CommonMark, "Lists"): the lines may be `am` and `12. Dezember`.
+fn begins_with_other_number(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_digit())
+        && !(text.starts_with("1.") || text.starts_with("1)"))
+}
+
+/// Whether the line after this one may continue it: it is wide enough and ends no sentence.
+fn may_be_wrapped(source: &str, before: &Line) -> bool {
+    !before.text.is_empty()
+        && !before.cells
+        && before.width >= NARROWEST
+        && !ends_sentence(&source[before.text.clone()])
 }
 
 /// The bytes of the marker of a list item, with the white space after it: `- `, `12. `, `a) `, `(b) `.

@@ -1,4 +1,4 @@
-//! Tags, elements and character references of HTML, with their bytes. Everything that a browser reads is read, and nothing is corrected.
+//! Tags, elements and character references of HTML, with their bytes, and tags of templates. Everything that a browser reads is read, and nothing is corrected.
 
 use super::inline::Becomes;
 use pulldown_cmark::{Event, Parser};
@@ -196,6 +196,25 @@ fn tag(text: &str, at: usize, begin: usize) -> Markup<'_> {
             || attribute.eq_ignore_ascii_case("class")
                 && value.split_ascii_whitespace().any(|class| class == "notranslate");
     }
+}
+
+/// Begin and end of tags that templates have around text: of Jinja and Liquid (and its comments), and of Hugo.
+const TEMPLATE_TAGS: [(&str, &str); 4] =
+    [("{%", "%}"), ("{#", "#}"), ("{{<", ">}}"), ("{{%", "%}}")];
+
+/// Whether a line consists of template tags: `{% block content %}`.
+pub(super) fn is_template_line(line: &str) -> bool {
+    let mut rest = line.trim();
+    let some = !rest.is_empty();
+    while !rest.is_empty() {
+        let end = TEMPLATE_TAGS.iter().find_map(|(begin, end)| {
+            let inside = rest.strip_prefix(begin)?;
+            inside.find(end).map(|at| begin.len() + at + end.len())
+        });
+        let Some(end) = end else { return false };
+        rest = rest[end..].trim_start();
+    }
+    some
 }
 
 /// The longest name, `CounterClockwiseContourIntegral`, has 31 bytes.
