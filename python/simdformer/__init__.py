@@ -14,6 +14,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from .errors import (
+    CancelledError,
     CheckpointError,
     ClosedError,
     DocumentError,
@@ -37,13 +38,17 @@ from .errors import (
 
 if TYPE_CHECKING:
     from ._simdformer import available_isas, default_isa
-    from .generated import Finish, Generated
+    from .generated import Alignment, Finish, Generated, Plan, Scores, TextStream
     from .options import TranslatorOptions
     from .ragged import Ragged
     from .translator import Translator
 
 # The module of each name that is imported at its first use.
 _MODULES = {
+    "Alignment": "generated",
+    "Plan": "generated",
+    "Scores": "generated",
+    "TextStream": "generated",
     "Finish": "generated",
     "Generated": "generated",
     "Ragged": "ragged",
@@ -54,6 +59,8 @@ _MODULES = {
 }
 
 __all__ = [
+    "Alignment",
+    "CancelledError",
     "CheckpointError",
     "ClosedError",
     "DocumentError",
@@ -73,8 +80,11 @@ __all__ = [
     "NotFiniteError",
     "OptionError",
     "OptionTypeError",
+    "Plan",
     "Ragged",
+    "Scores",
     "SimdformerError",
+    "TextStream",
     "TokenError",
     "Translator",
     "TranslatorOptions",

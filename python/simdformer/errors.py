@@ -19,6 +19,7 @@
 | `ForkError` | `RuntimeError` | an object cannot be used in a child of a fork |
 | `ClosedError` | `RuntimeError` | the object was closed |
 | `MissingPackageError` | `ImportError` | a function needs a package that is not installed |
+| `CancelledError` | `RuntimeError` | another thread ended the call |
 | `InternalError` | `RuntimeError` | a bug of this package |
 """
 
@@ -146,6 +147,10 @@ class ClosedError(SimdformerError, RuntimeError):
 
 class MissingPackageError(SimdformerError, ImportError):
     """A function needs a package that is not installed: `found` is its name."""
+
+
+class CancelledError(SimdformerError, RuntimeError):
+    """Another thread ended the call."""
 
 
 class InternalError(SimdformerError, RuntimeError):

@@ -1,13 +1,16 @@
-"""What `Translator.generate` returns."""
+"""What the methods of `Translator` return."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
+from types import TracebackType
 
 import numpy as np
 import numpy.typing as npt
 
+from . import _simdformer
 from .errors import SimdformerError
 from .ragged import Ragged
 
@@ -52,3 +55,76 @@ class Generated:
     def __repr__(self) -> str:
         refused = sum(error is not None for error in self.errors)
         return f"Generated({len(self)} sources, {len(self.tokens.ids)} ids, {refused} refused)"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scores:
+    """The log-probabilities of given targets."""
+
+    tokens: npt.NDArray[np.float32]
+    """The natural logarithm of the probability of each target token, ``[tokens]``."""
+    offsets: npt.NDArray[np.int64]
+    """Where each target begins in `tokens`, ``[targets + 1]``."""
+
+    @property
+    def totals(self) -> npt.NDArray[np.float64]:
+        """The sum of each target, ``[targets]``."""
+        sums = np.concatenate(([0.0], np.cumsum(self.tokens, dtype=np.float64)))
+        totals: npt.NDArray[np.float64] = sums[self.offsets[1:]] - sums[self.offsets[:-1]]
+        return totals
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Alignment:
+    """Which source tokens each target token attends to."""
+
+    weights: npt.NDArray[np.float32]
+    """``[target tokens, source tokens]``; the sum of each row is 1."""
+    source: list[str]
+    """The source tokens. Of a text, the parts of it; special tokens are empty."""
+    target: list[str]
+    """The target tokens, as the vocabulary writes them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The memory of a session, computed before it is allocated."""
+
+    bytes: int
+    """Bytes of all its buffers."""
+    table: str
+    """The bytes of each buffer."""
+
+    def __str__(self) -> str:
+        return self.table
+
+
+class TextStream:
+    """An iterator over the parts of a translation. Closing it ends the translation."""
+
+    def __init__(self, native: _simdformer.TokenStream) -> None:
+        self._native = native
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        return next(self._native)
+
+    def close(self) -> None:
+        """Ends the translation."""
+        self._native.close()
+
+    def __enter__(self) -> TextStream:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()

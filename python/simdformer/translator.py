@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from types import TracebackType
 from typing import Any, Literal, overload
 
@@ -12,11 +13,12 @@ import numpy.typing as npt
 
 from . import _simdformer
 from .errors import ClosedError, InputError, InputTypeError, OptionError, SimdformerError
-from .generated import Generated
+from .fingerprint import fingerprint
+from .generated import Alignment, Generated, Plan, Scores, TextStream
 from .model_path import model_path
 from .options import TranslatorOptions, thread_count
 from .progress import Progress, progress_bar
-from .ragged import Ragged, rows_of
+from .ragged import Ids, Offsets, Ragged, rows_of
 
 
 class Translator:
@@ -52,6 +54,7 @@ class Translator:
         self._path = model_path(model)
         self._threads = thread_count(threads)
         self._isa, self._dtype = isa, dtype
+        self._fingerprint: str | None = None
         self._native: _simdformer.Translator | None = _simdformer.Translator(
             self._path, isa=isa, dtype=dtype, threads=self._threads, options=self._options.to_dict()
         )
@@ -173,6 +176,165 @@ class Translator:
         present = scores or len(values) == 0 or not np.isnan(values).all()
         return Generated(result, shaped if present else None, finish, column, sequences)
 
+    def translate_iter(
+        self,
+        texts: Iterable[str],
+        *,
+        window: int = 1024,
+        split: bool = True,
+        stream: int = 0,
+    ) -> Iterator[str]:
+        """The translations of an iterable, in order, in constant memory.
+
+        Reads `window` texts, translates them, gives them out, and only then reads on. Results do not depend on `window`;
+        with sampling that is so with ``split=False``, where text ``i`` draws from random stream ``stream + i``.
+
+        >>> list(translator.translate_iter(iter(["je suis étudiant", "il fait froid"])))
+        ['i am a student', 'it is cold']
+        """
+        if window < 1:
+            raise OptionError(
+                f"window: expected at least 1, found {window}",
+                option="window",
+                expected="at least 1",
+                found=window,
+            )
+        source = iter(texts)
+        while batch := list(islice(source, window)):
+            yield from self.translate(batch, split=split, stream=stream)
+            stream += len(batch)
+
+    def translate_document(self, text: str, format: str = "text") -> str:
+        """The translation of a document, with its structure: ``text, markdown, html, srt, vtt, json`` or ``po``.
+
+        >>> translator.translate_document("# il fait froid\\n\\n- je suis *étudiant*\\n", "markdown")
+        '# it is cold\\n\\n- i am *a student*\\n'
+        """
+        return self._open().translate_document(text, format)
+
+    def stream(self, text: str, *, stream: int = 0) -> TextStream:
+        """The parts of the translation of one sentence, while the model writes them. Together they are the translation.
+
+        Beam search gives a part out when all beams agree on it. To close the iterator, or to leave it to the garbage
+        collector, ends the translation.
+
+        >>> for part in translator.stream("je suis étudiant"):
+        ...     print(repr(part))
+        'i'
+        ' am'
+        ' a'
+        ' student'
+        """
+        return TextStream(self._open().stream(text, stream))
+
+    def score(
+        self,
+        sources: Any,
+        targets: Any,
+        *,
+        progress: Progress = False,
+    ) -> Scores:
+        """The log-probability of each target given its source: one pass of the model, without a search.
+
+        Both are lists of texts, or both rows of ids in any form of `generate`. A text is tokenized; its target ends with
+        the end token.
+
+        >>> scores = translator.score(["je suis étudiant"] * 2, ["i am a student", "it is cold"])
+        >>> bool(scores.totals[0] > scores.totals[1])
+        True
+        """
+        native = self._open()
+        source, target = self._rows(sources, "sources"), self._rows(targets, "targets", target=True)
+        with progress_bar(progress, len(source[1]) - 1, "rows") as bar:
+            tokens = native.score(source, target, bar)
+        return Scores(tokens, target[1])
+
+    def align(
+        self,
+        source: str | Sequence[int],
+        target: str | Sequence[int],
+        *,
+        layers: Sequence[int] | None = None,
+        heads: Sequence[int] | None = None,
+    ) -> Alignment:
+        """Which source tokens the model attends to as it writes each target token.
+
+        The weights are the mean of the cross-attention of `heads` (all) in `layers` (those after the middle but the
+        last, Garg et al. 2019).
+
+        >>> alignment = translator.align("je suis étudiant", "i am a student")
+        >>> alignment.weights.shape == (len(alignment.target), len(alignment.source))
+        True
+        >>> alignment.target[3], alignment.source[int(alignment.weights[3].argmax())]
+        ('▁student', 'étudiant')
+        """
+        native = self._open()
+        if isinstance(source, str):
+            source_ids, source_tokens = native.source_parts(source)
+        else:
+            source_ids = [int(id) for id in source]
+            source_tokens = native.target_tokens(source_ids)
+        if isinstance(target, str):
+            target_ids = native.encode_targets([target])[0].tolist()
+        else:
+            target_ids = [int(id) for id in target]
+        weights = native.align(
+            source_ids,
+            target_ids,
+            None if layers is None else list(layers),
+            None if heads is None else list(heads),
+        )
+        shaped = weights.reshape(len(target_ids), len(source_ids))
+        return Alignment(shaped, source_tokens, native.target_tokens(target_ids))
+
+    def encode(self, texts: Sequence[str]) -> Ragged:
+        """The source ids of texts, one row each, with special tokens: the input of `generate`.
+
+        >>> translator.encode(["il fait froid"])
+        Ragged(1 rows, 4 ids)
+        """
+        return Ragged.of_checked(*self._open().encode(_texts(texts)))
+
+    def decode(self, rows: Any) -> list[str]:
+        """The texts of rows of target ids, in any form of `generate`. Special tokens have no text.
+
+        >>> translator.decode(translator.generate(translator.encode(["il fait froid"])).tokens)
+        ['it is cold']
+        """
+        return self._open().decode(rows_of(rows, None, "rows"))
+
+    @property
+    def plan(self) -> list[Plan]:
+        """The planned memory of this translator: one plan for each call that ran at the same time. Empty before the first
+        call, and for calls that are running."""
+        return [Plan(*plan) for plan in self._open().plans()]
+
+    def plan_for(self, sentences: int, source_tokens: int) -> Plan:
+        """The plan of a session for so many sentences at a time, each of at most `source_tokens` tokens. Nothing is
+        allocated.
+
+        >>> translator.plan_for(32, 64).bytes > translator.plan_for(1, 64).bytes
+        True
+        """
+        return Plan(*self._open().plan_for(sentences, source_tokens))
+
+    @property
+    def model_bytes(self) -> int:
+        """Bytes of the weights, which all translators of a process with this model share."""
+        return self._open().model_bytes
+
+    @property
+    def fingerprint(self) -> str:
+        """64 hexadecimal digits that identify what decides a result: the weights and their dtypes, the tokenizer and the
+        options. Equal fingerprints and equal rows give equal bytes, on any machine, instruction set and number of
+        threads. The first call reads the weights, about a gigabyte in a second.
+        """
+        if self._fingerprint is None:
+            model = self._open().model_fingerprint()
+            decisive = {key: value for key, value in self._options.to_dict().items() if key != "slots"}
+            self._fingerprint = fingerprint(model, self._path, decisive)
+        return self._fingerprint
+
     @property
     def options(self) -> TranslatorOptions:
         """The options that were given."""
@@ -213,7 +375,19 @@ class Translator:
         return _open, (type(self), *arguments)
 
     def __repr__(self) -> str:
-        return f"Translator({self._path!r}, threads={self._threads}, {self._options!r})"
+        head = f"Translator({self._path!r}, threads={self._threads}, {self._options!r})"
+        if self._native is None:
+            return f"{head}, closed"
+        lines = [head, f"weights: {self.model_bytes} bytes, {self.isa}"]
+        lines += [f"session: {plan}" for plan in self.plan]
+        return "\n".join(lines)
+
+    def _rows(self, rows: Any, argument: str, *, target: bool = False) -> tuple[Ids, Offsets]:
+        """Rows of ids, or texts, which are tokenized."""
+        if isinstance(rows, (list, tuple)) and rows and isinstance(rows[0], str):
+            native, texts = self._open(), _texts(rows)
+            return native.encode_targets(texts) if target else native.encode(texts)
+        return rows_of(rows, None, argument)
 
     def _open(self) -> _simdformer.Translator:
         if self._native is None:

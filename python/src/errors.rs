@@ -110,11 +110,6 @@ impl Failure {
             .with("found", found)
     }
 
-    /// The object was closed.
-    pub(crate) fn closed(class: &str) -> Self {
-        Self::new("ClosedError", format!("expected an open {class}, found one that was closed"))
-    }
-
     /// The instance of the class, with its fields as attributes.
     pub(crate) fn value<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let class = py.import("simdformer.errors")?.getattr(self.class)?;
@@ -278,6 +273,8 @@ impl From<SessionError> for Failure {
             }
             SessionError::Layer { layers: most, found }
             | SessionError::Head { heads: most, found } => limit("layer or head", most, found),
+            // `Workers::run` raises `KeyboardInterrupt` in its place.
+            SessionError::Cancelled => Self::new("CancelledError", message),
             SessionError::NoDecoder => Self::new("OptionError", message),
             SessionError::Search(error) => error.into(),
             SessionError::Kernel(error) => error.into(),
@@ -311,6 +308,7 @@ impl From<TranslateError> for Failure {
             TranslateError::Text(error) => error.into(),
             TranslateError::Session(error) => error.into(),
             TranslateError::Search(error) => error.into(),
+            TranslateError::Cancelled => SessionError::Cancelled.into(),
             TranslateError::Document(error) => Self::new("DocumentError", error.to_string()),
             error => Self::new("SimdformerError", error.to_string()),
         }

@@ -3,11 +3,9 @@
 use crate::arrays::Rows;
 use crate::errors::Failure;
 use crate::id_session::{IdSession, PreparedSearch};
-use crate::signals::Cancel;
 use core::cmp::Reverse;
-use core::ops::ControlFlow;
 use simdformer::search::{Finish, Hooks};
-use simdformer::{Event, SessionError, Source, Stop};
+use simdformer::{Cancel, Event, SessionError, Source};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -73,6 +71,7 @@ pub(crate) fn generate(
     let rows = sources.ids.len();
     // A source that the model cannot take is refused below: nothing is planned for it.
     let longest = sources.ids.iter().map(<[u32]>::len).filter(|&len| len <= model_positions).max();
+    session.set_cancel(cancel);
     let planned = session.plan(rows, longest.unwrap_or(1), target_tokens, &search)?;
     let prefixes: Vec<Vec<u32>> = (0..sources.prefixes.len())
         .map(|index| [&prepared.prompt, sources.prefixes.row(index)].concat())
@@ -104,9 +103,8 @@ pub(crate) fn generate(
     let (order, inputs): (Vec<usize>, Vec<Source<'_>>) = accepted.into_iter().unzip();
     let mut found: Vec<Option<Row>> = vec![None; rows];
     let mut tokens: Vec<u32> = Vec::new();
-    let result = planned.generate(&inputs, &search, &mut Hooks::default(), &mut |event| {
-        match event {
-            Event::Step(_) if cancel.is_cancelled() => return ControlFlow::Break(Stop::All),
+    let result =
+        planned.generate(&inputs, &search, &mut Hooks::default(), &mut |event| match event {
             Event::Done(done) => {
                 if let Some(counter) = &sources.counter {
                     counter.fetch_add(1, Ordering::Relaxed);
@@ -125,18 +123,13 @@ pub(crate) fn generate(
                 }
             }
             _ => (),
-        }
-        ControlFlow::Continue(())
-    });
+        });
     result.map_err(|error| match error {
         SessionError::Source { index, .. } => {
             of_source(error, order.get(index).copied().unwrap_or(index))
         }
         error => error,
     })?;
-    if cancel.is_cancelled() {
-        return Err(Failure::new("SimdformerError", "the call was cancelled"));
-    }
     collect(&found, &tokens, errors, search.num_return_sequences, sources.skips_errors)
 }
 

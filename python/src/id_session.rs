@@ -3,13 +3,18 @@
 use crate::errors::Failure;
 use simdformer::config::Side;
 use simdformer::search::SearchOptions;
-use simdformer::{Dtype, Limits, Model, Session, Threads};
+use simdformer::{Cancel, Dtype, Limits, Model, Session, Threads};
 use std::sync::Arc;
 
 /// The maximum target length if neither the options nor the model set one, as in `simdformer_text::translator`.
 const LONGEST: usize = 256;
 /// The source tokens that are encoded in one call, if the sentences of all slots have more.
 const BATCH_TOKENS: usize = 4096;
+
+/// The source tokens that are encoded in one call.
+pub(crate) fn batch_tokens(sentences: usize, source_tokens: usize) -> usize {
+    sentences.saturating_mul(source_tokens).min(BATCH_TOKENS.max(source_tokens))
+}
 
 /// A search that fits a model, and what precedes each target.
 #[derive(Clone, Debug)]
@@ -54,6 +59,7 @@ pub(crate) struct IdSession {
     threads: Threads<'static>,
     slots: usize,
     cache: Option<Dtype>,
+    cancel: Cancel,
     session: Option<Session<'static>>,
 }
 
@@ -65,11 +71,16 @@ impl IdSession {
         cache: Option<Dtype>,
     ) -> Self {
         let threads = if threads == 1 { Threads::Serial } else { Threads::Rayon };
-        Self { model, threads, slots, cache, session: None }
+        Self { model, threads, slots, cache, cancel: Cancel::new(), session: None }
     }
 
     pub(crate) fn model(&self) -> &Arc<Model> {
         &self.model
+    }
+
+    /// Ends the next call when `cancel` is set.
+    pub(crate) fn set_cancel(&mut self, cancel: &Cancel) {
+        self.cancel = cancel.clone();
     }
 
     /// The most tokens of a source that the model takes.
@@ -111,7 +122,7 @@ impl IdSession {
                     beams: most(had.map(|had| had.beams), wanted.beams),
                     end_tokens: most(had.map(|had| had.end_tokens), wanted.end_tokens),
                     cache: self.cache,
-                    batch_tokens: sentences.saturating_mul(source).min(BATCH_TOKENS.max(source)),
+                    batch_tokens: batch_tokens(sentences, source),
                     ..Limits::new(sentences, source, target_tokens)
                 };
                 let mut session = Session::new(&self.model, limits)?;
@@ -119,7 +130,9 @@ impl IdSession {
                 session
             }
         };
-        Ok(self.session.insert(session))
+        let session = self.session.insert(session);
+        session.set_cancel(self.cancel.clone());
+        Ok(session)
     }
 
     /// The session of the last call.

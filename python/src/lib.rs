@@ -6,7 +6,9 @@
 //! | `loaded.rs` | models and tokenizers, shared by the objects of a process |
 //! | `pool.rs`, `signals.rs` | threads, `fork`, Ctrl-C |
 //! | `options.rs` | options from the dataclasses of Python |
-//! | `translator.rs` | texts in, texts out |
+//! | `arrays.rs` | ragged arrays in and out |
+//! | `id_session.rs`, `generate.rs`, `scoring.rs` | the calls with ids: their session, search, given targets |
+//! | `translator.rs`, `token_stream.rs` | texts in, texts out; one text, part by part |
 //!
 //! # Python and threads
 //!
@@ -21,13 +23,17 @@ mod id_session;
 mod loaded;
 mod options;
 mod pool;
+mod scoring;
 mod signals;
+mod token_stream;
 mod translator;
 
 use pyo3::prelude::*;
 
 #[pymodule(gil_used = false)]
 mod _simdformer {
+    #[pymodule_export]
+    use crate::token_stream::TokenStream;
     #[pymodule_export]
     use crate::translator::Translator;
 

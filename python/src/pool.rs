@@ -5,9 +5,10 @@
 //! Python is attached and never while a thread waits, so that no child of a fork finds one locked.
 
 use crate::errors::Failure;
-use crate::signals::{self, Cancel};
+use crate::signals;
 use pyo3::prelude::*;
 use rayon::{ThreadPool, ThreadPoolBuilder};
+use simdformer::Cancel;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};

@@ -3,16 +3,20 @@
 use crate::arrays::{PyRows, Rows};
 use crate::errors::Failure;
 use crate::generate::{Sources, generate};
-use crate::id_session::{IdSession, PreparedSearch};
+use crate::id_session::{self, IdSession, PreparedSearch};
 use crate::loaded::{self, Loaded};
 use crate::options::{self, SearchChanges, TEXT};
 use crate::pool::{Call, Workers};
+use crate::scoring::{self, Pairs};
+use crate::token_stream::{StreamSource, TokenStream};
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use simdformer::Threads;
+use simdformer::config::Side;
 use simdformer::kernels::Isa;
+use simdformer::{Limits, Plan, Session, Threads};
 use simdformer_text::Direction;
+use simdformer_text::document::Format;
 use simdformer_text::translator::{TranslateOptions, Translator as TextTranslator};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -54,12 +58,24 @@ impl Shared {
         })
     }
 
+    /// The search of calls without options of their own.
+    pub(crate) fn prepared(&self) -> &PreparedSearch {
+        &self.prepared
+    }
+
     /// A session for ids that no other call uses.
-    fn id_session(&self) -> Result<IdSession, Failure> {
+    pub(crate) fn id_session(&self) -> Result<IdSession, Failure> {
         take(&self.ids, || {
             let model = Arc::clone(&self.loaded.model);
             Ok(IdSession::new(model, self.threads, self.options.slots, self.options.cache))
         })
+    }
+}
+
+impl Shared {
+    /// Keeps a session for a later call.
+    pub(crate) fn give_back_session(&self, session: IdSession) {
+        give_back(&self.ids, session);
     }
 }
 
@@ -88,6 +104,9 @@ pub(crate) struct Translator {
     shared: Arc<Shared>,
     workers: Workers,
 }
+
+/// Ids, and offsets.
+type PyIds<'py> = (Bound<'py, PyArray1<u32>>, Bound<'py, PyArray1<i64>>);
 
 /// Ids, offsets, scores, finishes, and the index and the exception of each refused source.
 type PyFound<'py> = (
@@ -137,7 +156,8 @@ impl Translator {
         let bytes: usize = texts.iter().map(|text| 64 + 2 * text.len()).sum();
         let call = Call::new(bytes, self.parameters(), progress);
         let counter = call.counter();
-        let (translator, result) = self.workers.run(py, &call, move |_| {
+        let (translator, result) = self.workers.run(py, &call, move |cancel| {
+            translator.set_cancel(cancel.clone());
             translator.seek(stream);
             if let Some(counter) = counter {
                 let mut first = None;
@@ -219,6 +239,185 @@ impl Translator {
         let (ids, offsets) = found.ids.into_arrays(py);
         let (scores, finish) = (found.scores.into_pyarray(py), found.finish.into_pyarray(py));
         Ok((ids, offsets, scores, finish, errors, search.num_return_sequences))
+    }
+
+    /// The translation of a document.
+    fn translate_document(&self, py: Python<'_>, text: String, format: &str) -> PyResult<String> {
+        let known = Format::ALL.iter().find(|known| known.name() == format);
+        let Some(&format) = known else {
+            let names: Vec<&str> = Format::ALL.iter().map(|format| format.name()).collect();
+            return Err(Failure::option("format", &names.join(", "), format).into());
+        };
+        let mut translator = self.shared.text_translator()?;
+        let call = Call::new(64 + 2 * text.len(), self.parameters(), None);
+        let (translator, result) = self.workers.run(py, &call, move |cancel| {
+            translator.set_cancel(cancel.clone());
+            translator.set_on_done(|_| ());
+            translator.seek(0);
+            let result = translator.translate_document(&text, format);
+            (translator, result)
+        })?;
+        give_back(&self.shared.texts, translator);
+        Ok(result.map_err(Failure::from)?)
+    }
+
+    /// The parts of the translation of one sentence.
+    fn stream(&self, text: &str, stream: u64) -> PyResult<TokenStream> {
+        let shared = &self.shared;
+        let direction = shared.options.direction();
+        let encoded = shared.loaded.tokenizer()?.encode(text, &direction).map_err(Failure::from)?;
+        let positions = shared.loaded.model.config().max_positions(Side::Encoder);
+        let most = encoded.ids.len().min(positions.unwrap_or(usize::MAX));
+        if most < encoded.ids.len() || encoded.truncated && !shared.options.truncate {
+            return Err(Failure::new(
+                "LimitError",
+                format!("the sentence: expected at most {most} tokens, found {}", encoded.tokens),
+            )
+            .with("limit", "source_tokens")
+            .with("expected", most)
+            .with("found", encoded.tokens)
+            .into());
+        }
+        let source = StreamSource { ids: encoded.ids, stream, blank: encoded.blank };
+        Ok(TokenStream::begin(shared, &self.workers, source)?)
+    }
+
+    /// The log-probability of each target token.
+    fn score<'py>(
+        &self,
+        py: Python<'py>,
+        sources: PyRows<'py>,
+        targets: PyRows<'py>,
+        progress: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyArray1<f32>>> {
+        let (sources, targets) = (Rows::new(&sources, "sources")?, Rows::new(&targets, "targets")?);
+        if sources.len() != targets.len() {
+            let expected = format!("a target for each of {} sources", sources.len());
+            return Err(
+                Failure::input("targets", expected, format!("{} targets", targets.len())).into()
+            );
+        }
+        let call = Call::new(sources.tokens() + targets.tokens(), self.parameters(), progress);
+        let pairs = Pairs { sources, targets, counter: call.counter() };
+        let prepared = self.shared.prepared.clone();
+        let mut session = self.shared.id_session()?;
+        let (session, scores) = self.workers.run(py, &call, move |cancel| {
+            let scores = scoring::score(&mut session, &prepared, &pairs, cancel);
+            (session, scores)
+        })?;
+        give_back(&self.shared.ids, session);
+        Ok(scores?.into_pyarray(py))
+    }
+
+    /// The cross-attention weights of one pair of rows, `[target tokens * source tokens]`.
+    fn align<'py>(
+        &self,
+        py: Python<'py>,
+        source: Vec<u32>,
+        target: Vec<u32>,
+        layers: Option<Vec<usize>>,
+        heads: Option<Vec<usize>>,
+    ) -> PyResult<Bound<'py, PyArray1<f32>>> {
+        let (mut sources, mut targets) = (Rows::default(), Rows::default());
+        sources.push(&source);
+        targets.push(&target);
+        let pair = Pairs { sources, targets, counter: None };
+        let call = Call::new(source.len() + target.len(), self.parameters(), None);
+        let prepared = self.shared.prepared.clone();
+        let mut session = self.shared.id_session()?;
+        let (session, weights) = self.workers.run(py, &call, move |cancel| {
+            let weights = scoring::align(&mut session, &prepared, &pair, layers, heads, cancel);
+            (session, weights)
+        })?;
+        give_back(&self.shared.ids, session);
+        Ok(weights?.into_pyarray(py))
+    }
+
+    /// The source ids of texts, with special tokens.
+    fn encode<'py>(&self, py: Python<'py>, texts: Vec<String>) -> PyResult<PyIds<'py>> {
+        let shared = Arc::clone(&self.shared);
+        let tokenizer = Arc::clone(shared.loaded.tokenizer()?);
+        let rows = py.detach(move || {
+            let mut rows = Rows::default();
+            for text in &texts {
+                rows.push(&tokenizer.encode(text, &shared.options.direction())?.ids);
+            }
+            Ok::<_, Failure>(rows)
+        })?;
+        Ok(rows.into_arrays(py))
+    }
+
+    /// The target ids of texts as the model writes them: with the forced first token, if there is one, and the end token.
+    fn encode_targets<'py>(&self, py: Python<'py>, texts: Vec<String>) -> PyResult<PyIds<'py>> {
+        let tokenizer = Arc::clone(self.shared.loaded.tokenizer()?);
+        let prepared = &self.shared.prepared;
+        let (first, end) = (prepared.forced_bos, prepared.options.eos.first().copied());
+        let rows = py.detach(move || {
+            let mut rows = Rows::default();
+            for text in &texts {
+                let text = tokenizer.encode_target(text)?;
+                let ids = first.into_iter().chain(text).chain(end);
+                rows.push(&ids.collect::<Vec<_>>());
+            }
+            Ok::<_, Failure>(rows)
+        })?;
+        Ok(rows.into_arrays(py))
+    }
+
+    /// The texts of rows of target ids.
+    fn decode(&self, py: Python<'_>, rows: PyRows<'_>) -> PyResult<Vec<String>> {
+        let rows = Rows::new(&rows, "rows")?;
+        let tokenizer = Arc::clone(self.shared.loaded.tokenizer()?);
+        Ok(py.detach(move || rows.iter().map(|row| tokenizer.decode(row)).collect()))
+    }
+
+    /// The part of a text that each of its source ids stands for; special tokens have none.
+    fn source_parts(&self, text: &str) -> PyResult<(Vec<u32>, Vec<String>)> {
+        let direction = self.shared.options.direction();
+        let tokenizer = self.shared.loaded.tokenizer()?;
+        let (encoded, spans) =
+            tokenizer.encode_with_spans(text, &direction).map_err(Failure::from)?;
+        let parts = spans.into_iter().map(|span| text.get(span).unwrap_or_default().to_owned());
+        Ok((encoded.ids, parts.collect()))
+    }
+
+    /// How the vocabulary of the target writes each id.
+    fn target_tokens(&self, ids: Vec<u32>) -> PyResult<Vec<String>> {
+        let tokenizer = self.shared.loaded.tokenizer()?;
+        Ok(ids
+            .into_iter()
+            .map(|id| tokenizer.token(id).unwrap_or_else(|| format!("<{id}>")))
+            .collect())
+    }
+
+    /// The identity of the model, 64 hexadecimal digits.
+    fn model_fingerprint(&self, py: Python<'_>) -> String {
+        let model = Arc::clone(&self.shared.loaded.model);
+        py.detach(move || model.fingerprint().to_string())
+    }
+
+    /// Bytes and table of each planned session.
+    fn plans(&self) -> Vec<(usize, String)> {
+        let texts = self.shared.texts.lock().unwrap_or_else(PoisonError::into_inner);
+        let ids = self.shared.ids.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_texts = texts.iter().filter_map(TextTranslator::plan);
+        let of_ids = ids.iter().filter_map(IdSession::planned).map(Session::plan);
+        of_texts.chain(of_ids).map(|plan| (plan.bytes(), plan.to_string())).collect()
+    }
+
+    /// Bytes and table of a session that is not made.
+    fn plan_for(&self, sentences: usize, source_tokens: usize) -> PyResult<(usize, String)> {
+        let shared = &self.shared;
+        let (target_tokens, search) = shared.prepared.fit(&shared.loaded.model);
+        let limits = Limits {
+            beams: search.sequences(),
+            end_tokens: search.eos.len().max(1),
+            cache: shared.options.cache,
+            batch_tokens: id_session::batch_tokens(sentences, source_tokens),
+            ..Limits::new(sentences, source_tokens, target_tokens)
+        };
+        let plan = Plan::new(&shared.loaded.model, limits).map_err(Failure::from)?;
+        Ok((plan.bytes(), plan.to_string()))
     }
 
     /// The instruction set that the weights are packed for.

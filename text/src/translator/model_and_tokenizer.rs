@@ -7,7 +7,7 @@ use crate::Tokenizer;
 use core::fmt;
 use simdformer::config::Side;
 use simdformer::search::{SearchLimits, SearchOptions};
-use simdformer::{Cancel, Limits, Model, ModelRef, Session, SessionError, Threads};
+use simdformer::{Cancel, Limits, Model, ModelRef, Plan, Session, SessionError, Threads};
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -216,6 +216,12 @@ impl<'a> Translator<'a> {
     #[must_use]
     pub fn search_options(&self) -> &SearchOptions {
         &self.search
+    }
+
+    /// The plan of the session; `None` before the first sentence.
+    #[must_use]
+    pub fn plan(&self) -> Option<&Plan> {
+        self.session.as_ref().map(Session::plan)
     }
 
     /// What was done so far.
