@@ -1,0 +1,142 @@
+"""What a job computes: a value that travels to the workers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from types import MappingProxyType
+from typing import Any, Literal, get_args
+
+from ..errors import OptionError
+
+Task = Literal["translate", "generate"]
+Errors = Literal["raise", "column"]
+
+#: The result column of each task, unless `Config.target` names another.
+TARGETS: Mapping[str, str] = MappingProxyType({"translate": "translation", "generate": "target_ids"})
+#: The source column of each task, unless `Config.source` names another.
+SOURCES: Mapping[str, str] = MappingProxyType({"translate": "text", "generate": "source_ids"})
+
+
+@dataclass(frozen=True)
+class Config:
+    """What a job computes. It holds no model and no open file: pickled it has a few hundred bytes.
+
+    A worker opens the model when it computes its first rows, once per process.
+
+    `task` is one of
+
+    ========== ============================ =========================================== ===================
+    task       source column                result column                               class
+    ========== ============================ =========================================== ===================
+    translate  `text`: strings              `translation`: strings                      `Translator`
+    generate   `source_ids`: lists of ids   `target_ids`: lists of `uint32`             `Translator`
+    ========== ============================ =========================================== ===================
+
+    Errors: `OptionError` names the field, what was expected and what was found.
+
+    >>> from simdformer.jobs import Config
+    >>> config = Config(demo_model, id="id", options={"beams": 4})
+    >>> config.target
+    'translation'
+    >>> import pickle
+    >>> len(pickle.dumps(config)) <= 500
+    True
+    """
+
+    #: The model: a directory that every worker has under this path.
+    path: str
+    #: What is computed: `translate` or `generate`.
+    task: Task = "translate"
+    #: The column with the sources; the default depends on the task.
+    source: str = ""
+    #: The new column with the results; the default depends on the task.
+    target: str = ""
+    #: The new column with the scores, which only `generate` has; none if empty.
+    score: str = ""
+    #: The column with the row numbers: integers of at least 0, each once. Needed for sampling and for restarts.
+    id: str = ""
+    #: Options of the translator, fields of `TranslatorOptions`, for example `{"beams": 4}`.
+    options: Mapping[str, Any] = field(default_factory=dict)
+    #: The instruction set that a worker must have, for example `avx2`. If `None`, each uses its best.
+    isa: str | None = None
+    #: Threads of one worker. If `None`: `SIMDFORMER_NUM_THREADS`, else `OMP_NUM_THREADS`, else 1.
+    threads: int | None = None
+    #: The dtype of the weights, for example `int8`. If `None`, that of the checkpoint.
+    dtype: str | None = None
+    #: What a row that cannot be computed does: `raise` ends the job, `column` gives null and a text in `error`.
+    errors: Errors = "raise"
+
+    def __post_init__(self) -> None:
+        _expect("task", self.task, get_args(Task))
+        _expect("errors", self.errors, get_args(Errors))
+        number = self.threads
+        if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
+            raise _option("threads", "an integer of at least 1", number)
+        if self.score and self.task != "generate":
+            raise _option("score", "no column, since only the task generate has scores", self.score)
+        object.__setattr__(self, "path", str(self.path))
+        object.__setattr__(self, "source", self.source or SOURCES[self.task])
+        object.__setattr__(self, "target", self.target or TARGETS[self.task])
+        names = [name for name in (self.source, self.target, self.score, self.id) if name]
+        if self.errors == "column":
+            names.append("error")
+        if len(set(names)) != len(names):
+            raise _option("source, target, score, id", "names that differ", names)
+        try:
+            options = json.loads(json.dumps(dict(self.options), allow_nan=False))
+        except (TypeError, ValueError) as error:
+            raise _option("options", "values that JSON has", f"{self.options!r} ({error})") from None
+        if options.get("num_return", 1) != 1:
+            raise _option("num_return", "1, since a row has one result", options["num_return"])
+        object.__setattr__(self, "options", MappingProxyType(options))
+
+    def json(self) -> str:
+        """All fields that differ from their defaults, as canonical JSON: sorted keys, no spaces."""
+        values: dict[str, object] = {}
+        for each in fields(self):
+            value = getattr(self, each.name)
+            value = dict(value) if each.name == "options" else value
+            default = {} if each.name == "options" else each.default
+            if value != default:
+                values[each.name] = value
+        return canonical(values)
+
+    @classmethod
+    def from_json(cls, text: str) -> Config:
+        """The configuration that `json` wrote."""
+        return cls(**json.loads(text))
+
+    def __hash__(self) -> int:
+        return hash(self.json())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Config) and self.json() == other.json()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Config.from_json, (self.json(),)
+
+    def samples(self) -> bool:
+        """Whether tokens are drawn at random. Then each row draws from the random stream of its row number."""
+        return bool(self.options.get("sample", False))
+
+    def require_id(self, reason: str) -> None:
+        """Raises `OptionError` if there is no column of row numbers."""
+        if not self.id:
+            raise _option("id", f"a column of row numbers, since {reason}", None)
+
+
+def canonical(value: object) -> str:
+    """JSON with sorted keys and no spaces: equal values give equal texts."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def _option(name: str, expected: str, found: object) -> OptionError:
+    message = f"{name}: expected {expected}, found {found!r}"
+    return OptionError(message, option=name, expected=expected, found=found)
+
+
+def _expect(name: str, found: object, values: tuple[str, ...]) -> None:
+    if found not in values:
+        raise _option(name, " or ".join(values), found)

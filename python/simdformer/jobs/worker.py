@@ -1,0 +1,168 @@
+"""The model of a worker: opened with the first rows, once per process, and used by all threads of it."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ..errors import ClosedError, IsaError, MemoryPlanError, OptionError, SimdformerError
+from ..translator import Translator
+from .config import Config, canonical
+from .sources import Ids, Texts
+
+_OPEN: dict[tuple[Config, int], Worker] = {}
+_LOCK = threading.Lock()
+# Errors that no other row would not have.
+_OF_ALL_ROWS = (ClosedError, IsaError, MemoryPlanError, OptionError)
+# Files that decide a result: weights, tokenizers, and the settings of the search and of the pooling.
+_FILES = (".safetensors", ".bin", ".pt", ".json", ".txt", ".spm", ".model")
+
+
+def worker(config: Config) -> Worker:
+    """The worker of this configuration in this process. The first call opens the model.
+
+    Errors: those of `Translator`, for example `IsaError` if the machine lacks the instruction set.
+    """
+    key = (config, os.getpid())
+    with _LOCK:
+        found = _OPEN.get(key)
+        if found is None:
+            found = _OPEN[key] = Worker(config)
+        return found
+
+
+def _after_fork() -> None:
+    """Another thread of the parent may have held the lock. The parent's workers stay: they share their weights."""
+    global _LOCK
+    _LOCK = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+@dataclass(frozen=True)
+class Results:
+    """The results of some sources, one for each."""
+
+    #: An Arrow array, `[sources]`; null where there is an error.
+    values: Any
+    #: An Arrow array of `float32`, `[sources]`; `None` if the job has no scores.
+    scores: Any
+    #: Why a source has no result, or `None`.
+    errors: list[str | None]
+
+
+class Worker:
+    """A model that computes the task of a configuration."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._engine = Translator(
+            config.path, threads=config.threads, isa=config.isa, dtype=config.dtype, **config.options
+        )
+        self._fingerprint = _digest(self._engine.path)
+
+    def isa(self) -> str:
+        """The instruction set that computes."""
+        return str(self._engine.isa)
+
+    def fingerprint(self) -> str:
+        """SHA-256 of the weights and the other files of the model, in hexadecimal."""
+        return self._fingerprint
+
+    def identity(self) -> dict[str, object]:
+        """What decides the bits beside the options: the model, and where texts are divided into sentences and
+        tokens the version of this package."""
+        found: dict[str, object] = {"model": self.fingerprint()}
+        if self._config.task != "generate":
+            found["version"] = version()
+        return found
+
+    def compute(self, sources: Texts | Ids, streams: NDArray[np.uint64] | None) -> Results:
+        """The results of all sources. `streams` are the random streams, `[sources]`, if tokens are drawn.
+
+        A source that is an error has none; the others have the result that they have without it.
+        """
+        if isinstance(sources, Ids):
+            return self._generate(sources, streams)
+        return self._translate(sources, streams)
+
+    def _translate(self, sources: Texts, streams: NDArray[np.uint64] | None) -> Results:
+        errors: list[str | None] = [None] * len(sources)
+        texts: list[str | None] = [None] * len(sources)
+
+        def translate(first: int, last: int) -> None:
+            if streams is None:
+                texts[first:last] = self._engine.translate(sources.values[first:last])
+                return
+            for row in range(first, last):
+                # A text has fewer than 65,536 sentences, each with a stream of its own.
+                stream = (int(streams[row]) << 16) % (1 << 64)
+                texts[row] = self._engine.translate(sources.values[row], stream=stream)
+
+        _attempt(translate, 0, len(sources), errors)
+        return Results(pa.array(texts, pa.string()), None, errors)
+
+    def _generate(self, sources: Ids, streams: NDArray[np.uint64] | None) -> Results:
+        scored = bool(self._config.score)
+        made = self._engine.generate(sources.ids, sources.offsets, scores=scored, streams=streams, errors="column")
+        errors: list[str | None] = [None if error is None else str(error) for error in made.errors]
+        for source, reason in sources.wrong.items():
+            errors[source] = reason
+        valid = np.array([error is None for error in errors], bool)
+        lists = _lists(made.tokens.ids, made.tokens.offsets, valid)
+        scores = pa.array(made.scores, pa.float32(), mask=~valid) if scored else None
+        return Results(lists, scores, errors)
+
+
+def _lists(ids: NDArray[np.uint32], offsets: NDArray[np.int64], valid: NDArray[np.bool_]) -> Any:
+    """Lists of token ids; null where not `valid`."""
+    mask = None if valid.all() else pa.array(~valid)
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(ids, pa.uint32()), mask=mask)
+
+
+def _attempt(compute: Callable[[int, int], None], first: int, last: int, errors: list[str | None]) -> None:
+    """Computes the sources from `first` to `last`. If that is an error, each half for itself, down to the source that
+    is the reason: company changes no bit, so the others have the results of one call."""
+    if first == last:
+        return
+    try:
+        compute(first, last)
+    except _OF_ALL_ROWS:
+        raise
+    except SimdformerError as error:
+        if last - first == 1:
+            errors[first] = str(error)
+            return
+        middle = (first + last) // 2
+        _attempt(compute, first, middle, errors)
+        _attempt(compute, middle, last, errors)
+
+
+def _digest(directory: str) -> str:
+    """SHA-256 of the files that decide a result, with their names."""
+    digest = hashlib.sha256()
+    for folder, folders, names in os.walk(directory):
+        folders.sort()
+        for name in sorted(names):
+            if name.endswith(_FILES):
+                with open(os.path.join(folder, name), "rb") as file:
+                    content = hashlib.file_digest(file, "sha256").hexdigest()
+                place = os.path.relpath(os.path.join(folder, name), directory)
+                digest.update(canonical([place, content]).encode())
+    return digest.hexdigest()
+
+
+def version() -> str:
+    """The version of this package."""
+    return importlib.metadata.version("simdformer")
