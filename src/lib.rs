@@ -126,9 +126,9 @@ pub use generate::{
 pub use input_features::Features;
 pub use kv::{HypothesisId, SourceId};
 pub use model::{
-    BITS_VERSION, Fingerprint, FingerprintError, IntoControlFlow, LoadOptions, Loading, Model,
-    ModelError, OnLoading, PackedError, Parameter, Requirements, Storage, WeightDtype,
-    WeightDtypes, WeightDtypesError,
+    BITS_VERSION, Fingerprint, FingerprintError, IntoControlFlow, LoadOptions, Loading, MapFile,
+    Model, ModelError, OnLoading, PackedError, Parameter, Requirements, SharedBytes, Storage,
+    WeightDtype, WeightDtypes, WeightDtypesError,
 };
 pub use session::{
     DraftRow, Limits, ModelRef, OnLogits, Plan, Session, SessionError, SourceError, StepRow,

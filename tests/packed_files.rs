@@ -46,7 +46,7 @@ fn refusal(path: &Path) -> String {
 }
 
 /// The length of the text before the weights.
-const FIRST_LINE: usize = "simdformer packed 2 00000000 0123456789abcdef\n".len();
+const FIRST_LINE: usize = "simdformer packed 3 00000000 0123456789abcdef\n".len();
 
 /// The offset of the weights in a valid file.
 fn begin(file: &[u8]) -> usize {
@@ -247,12 +247,13 @@ fn other_formats_are_errors() {
     let file = folder.0.join("packed");
     for (begins, found) in [
         ("simdformer packed 1 00001234\nisa avx2\nforms stored\n", "1"),
-        ("simdformer packed 3 something else", "3"),
+        ("simdformer packed 2 00001234 0123456789abcdef\nchecksum", "2"),
+        ("simdformer packed 4 something else", "4"),
         ("simdformer packed 12345678901234567890 ", "12345678901234567890"),
     ] {
         fs::write(&file, begins).expect("written");
         let expected = format!(
-            "{} must be packed weights of format 2, found format {found}: save it again from the checkpoint",
+            "{} must be packed weights of format 3, found format {found}: save it again from the checkpoint",
             file.display()
         );
         assert_eq!(refusal(&file), expected);
@@ -273,7 +274,7 @@ fn a_file_of_another_program_is_quoted_once() {
     ] {
         fs::write(&file, begins).expect("written");
         let expected =
-            format!("{} must begin as \"simdformer packed 2 \", found {shown}", file.display());
+            format!("{} must begin as \"simdformer packed 3 \", found {shown}", file.display());
         assert_eq!(refusal(&file), expected);
     }
 }

@@ -36,12 +36,18 @@ pub(super) fn reject_other_formats(directory: &Path) -> Result<(), CheckpointErr
 }
 
 /// The names of the files of a directory, sorted; only some of them for a very large directory.
-fn names_in(directory: &Path) -> Vec<String> {
+pub(super) fn names_in(directory: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten().take(MAX_NAMES);
     let mut names: Vec<String> =
         entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
     names.sort_unstable();
     names
+}
+
+/// Whether a directory has the tensors of a model under their usual names.
+pub(super) fn has_tensors(directory: &Path) -> bool {
+    let exists = |name: &&str| directory.join(name).exists();
+    [WEIGHTS, shards::INDEX].iter().any(exists)
 }
 
 /// Opens the weights of a directory: one file, shards with an index, or the only other safetensors file. Files of
@@ -129,7 +135,7 @@ fn shards_among(names: &[&String]) -> Vec<String> {
     shards.map(|name| sanitized(name, 400)).collect()
 }
 
-fn open_single(path: &Path, read_header: ReadHeader) -> Result<Opened, CheckpointError> {
+pub(super) fn open_single(path: &Path, read_header: ReadHeader) -> Result<Opened, CheckpointError> {
     let source = Source::open(path)?;
     let entries = read_header(&source)?;
     let tensors = entries.into_iter().map(|entry| (entry.name.clone(), (0, entry))).collect();

@@ -39,6 +39,13 @@ pub enum CheckpointError {
         /// The first bytes, if they are readable text.
         says: String,
     },
+    /// The directory has packed weights, from which no tensor is read.
+    Packed {
+        /// The tensor that was to be read.
+        role: TensorId,
+        /// The file of packed weights.
+        file: String,
+    },
     /// The only weights are a variant in the sense of transformers.
     OnlyVariant {
         /// The file.
@@ -397,6 +404,11 @@ impl fmt::Display for CheckpointError {
                     _ => Ok(()),
                 }
             }
+            Self::Packed { role, file } => write!(
+                f,
+                "{file}: {role} is packed for the products of a model and cannot be read as a tensor; open the \
+                 checkpoint that was packed"
+            ),
             Self::OnlyVariant { file, variant } => write!(
                 f,
                 "{file}: the variant \"{variant}\", and there is no model.safetensors; rename it, or save what \

@@ -31,6 +31,7 @@ mod directory;
 mod error;
 mod lazy_tensor;
 mod names;
+mod packed_directory;
 mod safetensors_file;
 pub(crate) mod save;
 mod shards;
@@ -53,11 +54,12 @@ pub use crate::network::{Attention, FeedForward, LayerPart, ParamKind, Projectio
 use crate::printable_text::sanitized;
 pub use borrowed_tensor::TensorRef;
 use byte_source::{Source, read_json};
-use directory::{layer_weights, open_weights, reject_other_formats};
+use directory::{has_tensors, layer_weights, open_weights, reject_other_formats};
 pub use error::CheckpointError;
 use lazy_tensor::Accept;
 pub use lazy_tensor::TensorView;
 pub(crate) use names::Location;
+pub(crate) use packed_directory::{HEADS, PackedFile, packed_name};
 use safetensors_file::Entry;
 use shards::Tensors;
 pub use simdformer_kernels::Dtype;
@@ -83,6 +85,8 @@ pub struct Checkpoint<'c> {
     tensors: Tensors,
     /// Where each tensor of the network is; an absent bias has no entry.
     locations: HashMap<TensorId, Location>,
+    /// The files of packed weights. If there are any, no tensor of the network has a location.
+    packed: Vec<PackedFile>,
 }
 
 impl Checkpoint<'static> {
@@ -91,6 +95,11 @@ impl Checkpoint<'static> {
     /// weights: `model.safetensors`, or shards with `model.safetensors.index.json`, or exactly one other
     /// `*.safetensors`. If there is none of these, the cargo feature `torch` reads `pytorch_model.bin`, or shards with
     /// `pytorch_model.bin.index.json`, without executing anything. [`Checkpoint::files`] returns the files used.
+    ///
+    /// A directory without these that has files of packed weights with the names of
+    /// [`Model::packed_name`](crate::Model::packed_name), as
+    /// `simdformer pack` writes it, is a checkpoint whose tensors [cannot be read](CheckpointError::Packed).
+    /// [`Model::load`](crate::Model::load) reads it.
     ///
     /// # Errors
     /// The directory does [not exist](CheckpointError::DirectoryMissing) or is [not a
@@ -161,6 +170,14 @@ impl Checkpoint<'static> {
         let file = directory.join("generation_config.json");
         if let Some(text) = read_json(&file, MAX_CONFIG)? {
             config.set_generation_config(&text).map_err(|error| in_file(&file, error))?;
+        }
+        if !has_tensors(directory) {
+            let packed = packed_directory::packed_files(directory);
+            if !packed.is_empty() {
+                let (sources, tensors) = packed_directory::heads(directory)?;
+                let (claimed, locations) = (config.ties, HashMap::new());
+                return Ok(Self { config, claimed, sources, tensors, locations, packed });
+            }
         }
         let (sources, tensors) = open_weights(directory)?;
         Self::checked(config, sources, tensors)
@@ -318,7 +335,8 @@ impl<'c> Checkpoint<'c> {
     ) -> Result<Self, CheckpointError> {
         let claimed = config.ties;
         let locations = HashMap::new();
-        let mut checkpoint = Self { config, claimed, sources, tensors, locations };
+        let packed = Vec::new();
+        let mut checkpoint = Self { config, claimed, sources, tensors, locations, packed };
         for name in checkpoint.tensors.keys() {
             let Some((side, layer)) = names::layer_of(name) else { continue };
             // The checkpoint of an encoder-only model may contain a decoder, which is ignored.
@@ -388,11 +406,15 @@ impl<'c> Checkpoint<'c> {
     /// [`TensorId::OutputBias`].
     ///
     /// # Errors
-    /// [`NoSuchRole`](CheckpointError::NoSuchRole): a model of this configuration has no such part.
+    /// [`NoSuchRole`](CheckpointError::NoSuchRole): a model of this configuration has no such part;
+    /// [`Packed`](CheckpointError::Packed): the directory has packed weights.
     pub fn optional(&self, role: TensorId) -> Result<Option<TensorView<'_>>, CheckpointError> {
         let Some(shape) = role.shape(&self.config) else {
             return Err(CheckpointError::NoSuchRole { role });
         };
+        if let Some(PackedFile { name, .. }) = self.packed.first() {
+            return Err(CheckpointError::Packed { role, file: name.clone() });
+        }
         let Some(location) = self.locations.get(&role) else { return Ok(None) };
         let mut view = self.named(&location.name)?;
         let rows = location.rows(shape[0]);
@@ -467,7 +489,8 @@ impl<'c> Checkpoint<'c> {
 
     /// The files that contain the weights, by the paths that were opened, or `"memory"`.
     pub fn files(&self) -> impl Iterator<Item = &str> {
-        self.sources.iter().map(Source::name)
+        let packed = self.packed.iter().map(|file| file.name.as_str());
+        packed.chain(self.sources.iter().map(Source::name))
     }
 
     /// Size in bytes of the files, or of the memory, that contain the weights.
@@ -482,6 +505,17 @@ impl<'c> Checkpoint<'c> {
             *counts.entry(entry.dtype.to_string()).or_default() += 1;
         }
         counts.into_iter().collect()
+    }
+
+    /// Whether the directory has packed weights instead of tensors. [`Checkpoint::tensor`] is then an error, and
+    /// [`Model::load`](crate::Model::load) reads a file of packed weights.
+    pub fn is_packed(&self) -> bool {
+        !self.packed.is_empty()
+    }
+
+    /// The files of packed weights.
+    pub(crate) fn packed(&self) -> &[PackedFile] {
+        &self.packed
     }
 
     fn same(&self, a: TensorId, b: TensorId) -> Result<bool, CheckpointError> {

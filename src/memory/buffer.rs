@@ -2,6 +2,8 @@
 
 use super::arena::{CACHE_LINE_F32, MemoryError};
 use core::fmt;
+use core::panic::RefUnwindSafe;
+use std::sync::Arc;
 
 /// Buffers of at least this many bytes are mapped directly, with huge pages if the system has them.
 #[cfg(target_os = "linux")]
@@ -16,7 +18,12 @@ pub(crate) enum Buffer<'a> {
     Pages { memory: memmap2::MmapMut, floats: usize },
     /// The caller's buffer.
     Borrowed(&'a mut [f32]),
+    /// Memory that is only read: from byte `start` on.
+    Shared { memory: SharedMemory, start: usize, floats: usize },
 }
+
+/// Bytes that several owners share.
+pub(crate) type SharedMemory = Arc<dyn AsRef<[u8]> + Send + Sync + RefUnwindSafe>;
 
 impl<'a> Buffer<'a> {
     /// `floats` zeros that start on a cache line.
@@ -43,23 +50,61 @@ impl<'a> Buffer<'a> {
         Self::Borrowed(&mut [])
     }
 
+    /// The `floats` floats from byte `start` of `memory` on. `None` if they do not start on a cache line, or if there are
+    /// not as many.
+    pub(crate) fn shared(memory: SharedMemory, start: usize, floats: usize) -> Option<Self> {
+        let line = CACHE_LINE_F32 * size_of::<f32>();
+        let found = shared_floats(&memory, start, floats);
+        let usable = found.len() == floats && found.as_ptr().align_offset(line) == 0;
+        usable.then_some(Self::Shared { memory, start, floats })
+    }
+
+    /// Replaces memory that is only read by a copy.
+    #[cfg(any(test, feature = "train"))]
+    pub(crate) fn own(&mut self) -> Result<(), MemoryError> {
+        if let Self::Shared { memory, start, floats } = &*self {
+            let mut copy = Self::owned(*floats)?;
+            let found = shared_floats(memory, *start, *floats);
+            copy.floats_mut()[..found.len()].copy_from_slice(found);
+            *self = copy;
+        }
+        Ok(())
+    }
+
+    /// Whether the memory is only read.
+    pub(crate) fn is_shared(&self) -> bool {
+        matches!(self, Self::Shared { .. })
+    }
+
+    /// The floats. Empty if the owner of shared memory now returns other bytes than at first.
     pub(crate) fn floats(&self) -> &[f32] {
         match self {
             Self::Owned { memory, start, floats } => &memory[*start..start + floats],
             #[cfg(target_os = "linux")]
             Self::Pages { memory, floats } => &bytemuck::cast_slice(memory)[..*floats],
             Self::Borrowed(memory) => memory,
+            Self::Shared { memory, start, floats } => shared_floats(memory, *start, *floats),
         }
     }
 
+    /// The floats, to be written. None of shared memory; see [`Buffer::own`].
     pub(crate) fn floats_mut(&mut self) -> &mut [f32] {
         match self {
             Self::Owned { memory, start, floats } => &mut memory[*start..*start + *floats],
             #[cfg(target_os = "linux")]
             Self::Pages { memory, floats } => &mut bytemuck::cast_slice_mut(memory)[..*floats],
             Self::Borrowed(memory) => memory,
+            Self::Shared { .. } => &mut [],
         }
     }
+}
+
+/// The floats in `memory` from byte `start` on. Its owner is safe code that may return other bytes at each call, so each
+/// call is checked.
+fn shared_floats(memory: &SharedMemory, start: usize, floats: usize) -> &[f32] {
+    let range = floats.checked_mul(size_of::<f32>()).and_then(|bytes| start.checked_add(bytes));
+    let bytes = range.and_then(|end| (**memory).as_ref().get(start..end));
+    bytes.and_then(|bytes| bytemuck::try_cast_slice(bytes).ok()).unwrap_or(&[])
 }
 
 impl fmt::Debug for Buffer<'_> {
@@ -67,6 +112,7 @@ impl fmt::Debug for Buffer<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let owner = match self {
             Self::Borrowed(_) => "borrowed",
+            Self::Shared { .. } => "shared",
             _ => "owned",
         };
         write!(f, "{} floats, {owner}", self.floats().len())
@@ -88,4 +134,29 @@ pub(crate) fn bytes(floats: &[f32]) -> &[u8] {
 /// Reinterprets floats as bytes.
 pub(crate) fn bytes_mut(floats: &mut [f32]) -> &mut [u8] {
     bytemuck::cast_slice_mut(floats)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Shared memory is never written; a copy of it can be.
+    #[test]
+    fn shared_memory_is_copied_before_it_is_written() {
+        let bytes: Vec<u8> = (0..8 * 64).map(|byte| byte as u8 & 15).collect();
+        let start = bytes.as_ptr().align_offset(64);
+        let memory: SharedMemory = Arc::new(bytes);
+        let mut buffer = Buffer::shared(memory.clone(), start, 32).expect("aligned");
+        assert!(buffer.is_shared() && buffer.floats_mut().is_empty());
+        let before = buffer.floats().to_vec();
+        buffer.own().expect("a copy");
+        assert!(!buffer.is_shared() && buffer.floats() == before);
+        buffer.floats_mut().fill(1.0);
+        assert_eq!(buffer.floats(), [1.0; 32]);
+        assert!(Buffer::shared(memory.clone(), start, 32).expect("aligned").floats() == before);
+        // Not on a cache line, or too short, or beyond all addresses.
+        for (start, floats) in [(start + 4, 16), (start + 1, 16), (start, 128), (usize::MAX, 16)] {
+            assert!(Buffer::shared(memory.clone(), start, floats).is_none(), "{start} {floats}");
+        }
+    }
 }

@@ -40,12 +40,9 @@ impl Fingerprint {
         &self.0
     }
 
-    /// Computes the fingerprint of `config` and `weights`.
-    pub(super) fn of(config: &Config, weights: &Weights) -> Self {
+    /// The fingerprint of `weights` alone, which reads all of them.
+    pub(super) fn of_weights(weights: &Weights) -> Self {
         let mut hash = Blake2b::new();
-        text(&mut hash, DEFINITION);
-        hash.update(&BITS_VERSION.to_le_bytes());
-        text(&mut hash, &config.identity());
         let visited = weights.each_part(&mut |part| match part {
             Part::Tensor(title) => text(&mut hash, &title),
             Part::Words(part) => words(&mut hash, part),
@@ -54,6 +51,16 @@ impl Fingerprint {
             // The ranges of a model are inside its memory, so this is never the identity of a valid model.
             text(&mut hash, &error.to_string());
         }
+        Self(hash.finish())
+    }
+
+    /// The fingerprint of a model with this configuration, and with weights of this fingerprint.
+    pub(super) fn of_model(config: &Config, weights: Self) -> Self {
+        let mut hash = Blake2b::new();
+        text(&mut hash, DEFINITION);
+        hash.update(&BITS_VERSION.to_le_bytes());
+        text(&mut hash, &config.identity());
+        hash.update(&weights.0);
         Self(hash.finish())
     }
 }

@@ -4,7 +4,11 @@ use super::error::ModelError;
 use super::weight_dtypes::WeightDtypes;
 use core::fmt;
 use core::ops::ControlFlow;
+use core::panic::RefUnwindSafe;
 use simdformer_kernels::{ISA_VARIABLE, Isa};
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
 
 /// How a model is loaded: the options of [`Model::open_with`](crate::Model::open_with),
 /// [`Model::load`](crate::Model::load), [`Model::from_fn_with`](crate::Model::from_fn_with) and
@@ -38,7 +42,21 @@ pub struct LoadOptions<'c> {
     pub dtypes: WeightDtypes,
     /// Called after every few rows; see [`LoadOptions::on_progress`].
     pub on_progress: Option<Box<OnLoading<'c>>>,
+    /// For packed weights: maps a file, so that its weights are used in place and all processes share one copy.
+    /// `simdformer_text::map_file` is such a function. `None` reads a copy of the file and verifies it.
+    pub map_packed: Option<MapFile>,
+    /// For packed weights that are mapped: whether to verify the checksum of all weights and that they are finite, which
+    /// reads the whole file. Without it the header and all lengths are verified, and the weights are read when they are
+    /// used; a damaged weight then gives wrong results, but no undefined behavior. Weights that are copied are always
+    /// verified.
+    pub verify_packed: bool,
 }
+
+/// Bytes that several owners share and that stay the same as long as one of them exists: a map of a file, a vector.
+pub type SharedBytes = Arc<dyn AsRef<[u8]> + Send + Sync + RefUnwindSafe>;
+
+/// Maps the content of a file into memory.
+pub type MapFile = fn(&File) -> io::Result<SharedBytes>;
 
 /// The progress callback of [`LoadOptions`]; `Break(())` ends the load.
 pub type OnLoading<'c> = dyn FnMut(Loading<'_>) -> ControlFlow<()> + 'c;

@@ -1,12 +1,14 @@
 //! The memory that a checkpoint needs, computed before its weights are read.
 
 use super::error::ModelError;
+use super::packed_header::Described;
 use super::weight_dtypes::WeightDtypes;
 use super::weights::{Parameter, Placement, ResolvedDtypes, Storage, staged_floats};
 use crate::checkpoint::{Checkpoint, TensorId};
 use crate::config::TiedWeights;
 use core::fmt;
 use simdformer_kernels::Isa;
+use std::collections::BTreeMap;
 
 /// The memory that a model needs, computed from the headers of its files: [`crate::Model::requirements`].
 ///
@@ -37,12 +39,32 @@ pub struct Requirements {
     pub peak_bytes: usize,
     /// Size in bytes of the files, or of the memory, that contain the weights.
     pub file_bytes: u64,
-    /// The dtypes of the tensors in the checkpoint, in safetensors spelling, and the number of tensors of each;
+    /// The dtypes of the tensors in the checkpoint, in safetensors spelling (of packed weights: how they are stored), and the number of tensors of each;
     /// sorted by name.
     pub dtypes: Vec<(String, usize)>,
 }
 
 impl Requirements {
+    /// The memory of packed weights, if they are read: the weights and nothing else.
+    pub(super) fn of_packed(described: &Described) -> Self {
+        let Described { placed, begin, .. } = described;
+        let mut dtypes = BTreeMap::new();
+        for parameter in &placed.parameters {
+            match parameter.storage() {
+                Storage::SharedWith(_) | Storage::PruningTable => {}
+                storage => *dtypes.entry(storage.to_string()).or_default() += 1,
+            }
+        }
+        Self {
+            isa: placed.isa,
+            parameters: trained(&placed.parameters, described.config.ties),
+            model_bytes: placed.bytes(),
+            peak_bytes: placed.bytes(),
+            file_bytes: (begin + placed.bytes()) as u64,
+            dtypes: dtypes.into_iter().collect(),
+        }
+    }
+
     pub(super) fn of(
         checkpoint: &Checkpoint<'_>,
         isa: Isa,

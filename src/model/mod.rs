@@ -6,7 +6,8 @@
 //! session. `load_options.rs` has the options of loading: the instruction set, the dtypes (`weight_dtypes.rs`), a
 //! callback. `memory_requirements.rs` computes the memory of a model before loading, and `summary.rs` prints a summary.
 //! `fingerprint.rs` computes the identity of a model.
-//! `packed_file.rs` saves packed weights to a file and reads them back (`packed_file_error.rs`: its errors). The stacks report
+//! `packed_file.rs` saves packed weights to a file, reads them back and uses them in place (`packed_header.rs`: the text at
+//! the beginning of a file; `packed_file_error.rs`: the errors). The stacks report
 //! each block to a `LayerObserver`; they do not depend on what the observer does.
 
 pub(crate) mod blocks;
@@ -20,6 +21,7 @@ mod load_options;
 mod memory_requirements;
 mod packed_file;
 mod packed_file_error;
+mod packed_header;
 pub(crate) mod pass_input;
 pub(crate) mod positions;
 pub(crate) mod session_forward;
@@ -29,7 +31,7 @@ pub(crate) mod weights;
 
 pub use error::ModelError;
 pub use fingerprint::{BITS_VERSION, Fingerprint, FingerprintError};
-pub use load_options::{IntoControlFlow, LoadOptions, Loading, OnLoading};
+pub use load_options::{IntoControlFlow, LoadOptions, Loading, MapFile, OnLoading, SharedBytes};
 pub use memory_requirements::Requirements;
 pub use packed_file_error::PackedError;
 pub use weight_dtypes::{WeightDtype, WeightDtypes, WeightDtypesError};
@@ -63,8 +65,8 @@ pub struct Model {
     config: Config,
     weights: Weights,
     network: Network,
-    /// Computed by the first call of [`Model::fingerprint`], or read from a file.
-    fingerprint: OnceLock<Fingerprint>,
+    /// The fingerprint of the weights: computed by the first call of [`Model::fingerprint`], or read from a file.
+    digest: OnceLock<Fingerprint>,
 }
 
 impl Model {
@@ -114,12 +116,20 @@ impl Model {
         options: impl Into<LoadOptions<'c>>,
     ) -> Result<Requirements, ModelError> {
         let options = options.into();
+        if checkpoint.is_packed() {
+            let described = packed_header::describe_file(checkpoint, &options)?;
+            return Ok(Requirements::of_packed(&described));
+        }
         Requirements::of(checkpoint, load_options::select_isa(options.isa)?.0, &options.dtypes)
     }
 
     /// Packs the weights of `checkpoint`. It reads a few rows at a time, so it never holds a whole tensor besides the
     /// packed weights. Unless the options say otherwise, matrices in f16 or bf16 keep their dtype; the products widen
     /// them exactly. All other weights become f32.
+    ///
+    /// If the directory of `checkpoint` has [packed weights](Checkpoint::is_packed), their file for the named instruction
+    /// set, or for the best one of this machine, is read or [mapped](LoadOptions::map_packed), as by
+    /// [`Model::open_packed_with`]. `on_progress` is then not called.
     ///
     /// # Errors
     /// A weight is [not finite, or cannot be read](ModelError::Checkpoint); the memory [cannot be
@@ -143,6 +153,10 @@ impl Model {
         options: impl Into<LoadOptions<'c>>,
     ) -> Result<Self, ModelError> {
         let mut options = options.into();
+        if checkpoint.is_packed() {
+            let file = packed_header::select(checkpoint, options.isa)?;
+            return Self::open_packed_with(checkpoint.config().clone(), &file.path, options);
+        }
         let (isa, why) = load_options::select_isa(options.isa)?;
         let (weights, network) = Weights::load(checkpoint, isa, &mut options)?;
         Ok(Self::of(checkpoint.config().clone(), weights, network).logged(why))
@@ -256,7 +270,12 @@ impl Model {
     }
 
     fn of(config: Config, weights: Weights, network: Network) -> Self {
-        Self { config, weights, network, fingerprint: OnceLock::new() }
+        Self { config, weights, network, digest: OnceLock::new() }
+    }
+
+    /// Sets the fingerprint of the weights, which a file contains.
+    fn with_digest(self, digest: Fingerprint) -> Self {
+        Self { digest: digest.into(), ..self }
     }
 
     /// Logs once what was loaded and for which instruction set, with the feature `log`.
@@ -337,7 +356,18 @@ impl Model {
     /// # Ok::<(), simdformer::ModelError>(())
     /// ```
     pub fn fingerprint(&self) -> Fingerprint {
-        *self.fingerprint.get_or_init(|| Fingerprint::of(&self.config, &self.weights))
+        Fingerprint::of_model(&self.config, self.digest())
+    }
+
+    /// The fingerprint of the weights.
+    fn digest(&self) -> Fingerprint {
+        *self.digest.get_or_init(|| Fingerprint::of_weights(&self.weights))
+    }
+
+    /// Whether the weights are in the caller's memory, for example in the map of a file that all processes of a machine
+    /// share: [`Model::from_packed_bytes`].
+    pub fn is_shared(&self) -> bool {
+        self.weights.is_shared()
     }
 
     /// Every tensor of the network and its storage, in the order of use. A tensor with a second storage, for
@@ -464,7 +494,8 @@ impl Model {
         scratch: &mut [f32],
         parallelism: Parallelism<'_>,
     ) -> Result<(), ModelError> {
-        self.fingerprint.take();
+        self.digest.take();
+        self.weights.own()?;
         self.weights.refresh(rows_of, scratch, parallelism)
     }
 

@@ -6,11 +6,11 @@ use core::fmt;
 use simdformer_kernels::Isa;
 use std::io;
 
-/// The format that this version writes and reads. Format 1 had no checksums.
-pub(super) const FORMAT: u32 = 2;
+/// The format that this version writes and reads. Format 1 had no checksums, format 2 no digest.
+pub(super) const FORMAT: u32 = 3;
 
 /// The first bytes of a file, including the format number.
-pub(super) const MAGIC: &str = "simdformer packed 2 ";
+pub(super) const MAGIC: &str = "simdformer packed 3 ";
 
 /// Number of characters of a file that an error shows.
 const SHOWN: usize = 120;
@@ -50,6 +50,15 @@ pub enum PackedError {
         found: String,
         /// The instruction set that the model would use.
         expected: Isa,
+    },
+    /// The weights were packed in other dtypes than the caller wants.
+    Dtypes {
+        /// Which file.
+        file: String,
+        /// The dtypes that the caller wants.
+        expected: String,
+        /// The dtypes that were requested when the weights were packed.
+        found: String,
     },
     /// The file contains the weights of another model, or of the same model in an order that this version does not
     /// support.
@@ -107,7 +116,14 @@ impl fmt::Display for PackedError {
             ),
             Self::Isa { file, found, expected } => write!(
                 f,
-                "{file} must be packed for {expected}, found {}: pack the checkpoint again",
+                "{file} must be packed for {expected}, found {}: pack the checkpoint again (simdformer pack DIR OUT --isa \
+                 {expected})",
+                quoted(found, SHOWN)
+            ),
+            Self::Dtypes { file, expected, found } => write!(
+                f,
+                "{file} must be packed in the dtypes {}, found {}: pack the checkpoint again",
+                quoted(expected, SHOWN),
                 quoted(found, SHOWN)
             ),
             Self::Model { file, expected, found } => write!(

@@ -12,7 +12,7 @@ use crate::config::{Config, Positions, Side};
 use crate::memory::MemoryError;
 use simdformer_kernels::position::{self, PositionEncoding};
 use simdformer_kernels::relative::RelativeBuckets;
-use simdformer_kernels::{Error as KernelError, MatrixMut};
+use simdformer_kernels::{Error as KernelError, Matrix, MatrixMut};
 
 /// Writes the rows of positions `0..tokens`, `[tokens, d_model]`: the first rows of a learned table, the values
 /// of a formula, or zeros. With a table of token types the output is `[types, tokens, d_model]`: the row of the
@@ -30,7 +30,10 @@ pub(crate) fn write_positions(
         return Ok(());
     }
     if let Some(table) = &side.positions {
-        first.copy_from_slice(&run.weights.rows(table)[..tokens * d]);
+        let rows = run.weights.rows(table);
+        let rows = rows.get(..tokens * d).unwrap_or(rows);
+        Matrix::new(rows, tokens, d)?;
+        first.copy_from_slice(rows);
     } else if let Some(encoding) = formula(run.config.positions) {
         position::encode(encoding, 0, MatrixMut::new(first, tokens, d)?)?;
     } else {

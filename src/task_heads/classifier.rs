@@ -2,7 +2,11 @@
 
 use super::HeadError;
 use super::dense::{Dense, OutputActivation, ShapedTensor};
-use crate::checkpoint::{Checkpoint, CheckpointError};
+use crate::atomic_file;
+use crate::checkpoint::save::header;
+use crate::checkpoint::{Checkpoint, CheckpointError, HEADS};
+use std::io::Write;
+use std::path::Path;
 
 /// A linear map of the first token's hidden state, an activation, and a linear map to scores.
 ///
@@ -35,20 +39,7 @@ impl Classifier {
     /// # Errors
     /// A tensor of the head is missing, shapes do not match each other or the model, or numbers cannot be read.
     pub fn read(checkpoint: &Checkpoint<'_>) -> Result<Option<Self>, HeadError> {
-        // The first linear map, its activation, and the second linear map.
-        const HEADS: [(&str, OutputActivation, &str); 4] = [
-            ("pooler.dense", OutputActivation::Tanh, "classifier"),
-            ("bert.pooler.dense", OutputActivation::Tanh, "classifier"),
-            ("classifier.dense", OutputActivation::Tanh, "classifier.out_proj"),
-            ("pre_classifier", OutputActivation::Relu, "classifier"),
-        ];
-        let names: Vec<&str> = checkpoint.names().collect();
-        let has = |name: &str| names.binary_search(&format!("{name}.weight").as_str()).is_ok();
-        let Some((first, activation, second)) =
-            HEADS.into_iter().find(|(first, _, second)| has(first) && has(second))
-        else {
-            return Ok(None);
-        };
+        let Some((first, activation, second)) = find(checkpoint) else { return Ok(None) };
         let first = read(checkpoint, first, activation)?;
         let second = read(checkpoint, second, OutputActivation::Identity)?;
         for (module, expected, found) in [
@@ -60,6 +51,38 @@ impl Classifier {
             }
         }
         Ok(Some(Self { first, second }))
+    }
+
+    /// Copies the head of `checkpoint` to a directory with [packed weights](Checkpoint::is_packed), which do not contain
+    /// it: its tensors in f32, in a file of their own. [`Classifier::read`] then finds it there. Returns whether there
+    /// is a head.
+    ///
+    /// # Errors
+    /// A tensor of the head is missing or cannot be read; the file cannot be [written](CheckpointError::Unwritable).
+    pub fn save(
+        checkpoint: &Checkpoint<'_>,
+        directory: impl AsRef<Path>,
+    ) -> Result<bool, HeadError> {
+        let Some((first, _, second)) = find(checkpoint) else { return Ok(false) };
+        let mut tensors = Vec::new();
+        for map in [first, second] {
+            for part in ["weight", "bias"] {
+                let name = format!("{map}.{part}");
+                let (shape, numbers) = numbers(checkpoint, &name)?;
+                tensors.push((name, shape, numbers));
+            }
+        }
+        let file = directory.as_ref().join(HEADS);
+        let written = atomic_file::replace(&file, |file| {
+            file.write_all(&header(tensors.iter().map(|(name, shape, numbers)| {
+                (&name[..], "F32", &shape[..], size_of_val(&numbers[..]) as u64)
+            })))?;
+            let numbers = tensors.iter().flat_map(|(.., numbers)| numbers);
+            file.write_all(&numbers.flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>())
+        });
+        let file = || file.display().to_string();
+        written.map_err(|error| CheckpointError::Unwritable { file: file(), error })?;
+        Ok(true)
     }
 
     /// Number of scores.
@@ -84,15 +107,34 @@ impl Classifier {
     }
 }
 
+/// The first linear map of the head of `checkpoint`, its activation, and the second linear map.
+fn find(checkpoint: &Checkpoint<'_>) -> Option<(&'static str, OutputActivation, &'static str)> {
+    const HEADS: [(&str, OutputActivation, &str); 4] = [
+        ("pooler.dense", OutputActivation::Tanh, "classifier"),
+        ("bert.pooler.dense", OutputActivation::Tanh, "classifier"),
+        ("classifier.dense", OutputActivation::Tanh, "classifier.out_proj"),
+        ("pre_classifier", OutputActivation::Relu, "classifier"),
+    ];
+    let names: Vec<&str> = checkpoint.names().collect();
+    let has = |name: &str| names.binary_search(&format!("{name}.weight").as_str()).is_ok();
+    HEADS.into_iter().find(|(first, _, second)| has(first) && has(second))
+}
+
 fn read(
     checkpoint: &Checkpoint<'_>,
     name: &str,
     activation: OutputActivation,
 ) -> Result<Dense, HeadError> {
-    let numbers = |name: &str| -> Result<ShapedTensor, CheckpointError> {
-        let tensor = checkpoint.named(name)?;
-        Ok((tensor.shape().to_vec(), tensor.to_vec()?))
-    };
     let (weight, bias) = (format!("{name}.weight"), format!("{name}.bias"));
-    Dense::new(&weight, numbers(&weight)?, Some(numbers(&bias)?), activation)
+    Dense::new(
+        &weight,
+        numbers(checkpoint, &weight)?,
+        Some(numbers(checkpoint, &bias)?),
+        activation,
+    )
+}
+
+fn numbers(checkpoint: &Checkpoint<'_>, name: &str) -> Result<ShapedTensor, CheckpointError> {
+    let tensor = checkpoint.named(name)?;
+    Ok((tensor.shape().to_vec(), tensor.to_vec()?))
 }

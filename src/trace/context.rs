@@ -340,7 +340,8 @@ impl TraceObserver<'_> {
             {
                 let rows = scratch(self.scratch, span.len * d)?;
                 for (row, &token) in rows.chunks_mut(d).zip(&tokens.ids[span.start..]) {
-                    for (x, weight) in row.iter_mut().zip(&table[token as usize * d..]) {
+                    let weights = table.get(token as usize * d..).unwrap_or(&[]);
+                    for (x, weight) in row.iter_mut().zip(weights) {
                         *x = scale * weight;
                     }
                 }

@@ -36,9 +36,13 @@ pub(crate) fn each_part(
         };
         each(Part::Tensor(format!("{role} {shape:?} {storage}")));
         match place {
-            Place::Rows { range, .. } => each(Part::Words(&memory[range.clone()])),
+            Place::Rows { range, .. } => {
+                each(Part::Words(memory.get(range.clone()).unwrap_or(&[])))
+            }
             Place::Columns { matrix, first: 0 } => match matrix.read(isa, memory)? {
-                Weight::Bytes(..) => each(Part::Words(&memory[matrix.range.clone()])),
+                Weight::Bytes(..) => {
+                    each(Part::Words(memory.get(matrix.range.clone()).unwrap_or(&[])));
+                }
                 Weight::Floats(packed) => {
                     row.resize(matrix.columns, 0.0);
                     for k in 0..matrix.depth {

@@ -110,7 +110,7 @@ pub(crate) struct Layout {
 
 /// Weights with assigned ranges, before their memory is allocated.
 pub(crate) struct Placement {
-    pub(super) isa: Isa,
+    pub(crate) isa: Isa,
     pub(super) dtypes: ResolvedDtypes,
     pub(super) network: Network<Layout>,
     /// The table of all parameters.

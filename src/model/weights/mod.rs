@@ -28,8 +28,9 @@ use super::error::ModelError;
 use super::load_options::LoadOptions;
 use crate::checkpoint::Checkpoint;
 use crate::config::Config;
-use crate::memory::Buffer;
+use crate::memory::{Buffer, SharedMemory};
 use crate::network::{TensorId, visitor};
+use core::ops::Range;
 use layout::Layout;
 use parameter::Place;
 #[cfg(feature = "train")]
@@ -58,8 +59,26 @@ pub(crate) struct Weights {
 impl Placement {
     /// Allocates the memory, filled with zeros. Returns the weights, and the ranges of the network.
     pub(crate) fn allocate(self) -> Result<(Weights, Network), ModelError> {
-        let Self { isa, dtypes, network, parameters, floats } = self;
-        Ok((Weights { isa, dtypes, memory: Buffer::owned(floats)?, parameters }, network))
+        let memory = Buffer::owned(self.floats)?;
+        Ok(self.with(memory))
+    }
+
+    /// The weights that are in `memory` from byte `start` on, and the ranges of the network. Gives itself back if they do
+    /// not start on a cache line.
+    pub(crate) fn share(
+        self,
+        memory: SharedMemory,
+        start: usize,
+    ) -> Result<(Weights, Network), Box<Self>> {
+        match Buffer::shared(memory, start, self.floats) {
+            Some(memory) => Ok(self.with(memory)),
+            None => Err(Box::new(self)),
+        }
+    }
+
+    fn with(self, memory: Buffer<'static>) -> (Weights, Network) {
+        let Self { isa, dtypes, network, parameters, .. } = self;
+        (Weights { isa, dtypes, memory, parameters }, network)
     }
 }
 
@@ -110,6 +129,17 @@ impl Weights {
     /// Appends the numbers of a tensor in the order of a checkpoint to `out`.
     pub(crate) fn unpack(&self, role: TensorId, out: &mut Vec<f32>) -> Result<(), ModelError> {
         load::unpack(self.isa, &self.parameters, role, self.memory.floats(), out)
+    }
+
+    /// Makes the weights writable: weights in shared memory are copied.
+    #[cfg(feature = "train")]
+    pub(crate) fn own(&mut self) -> Result<(), ModelError> {
+        Ok(self.memory.own()?)
+    }
+
+    /// Whether the weights are in memory that the caller shares.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.memory.is_shared()
     }
 
     /// The instruction set for which the weights are stored.
@@ -164,7 +194,12 @@ impl Weights {
 
     /// All rows of a table, contiguous.
     pub(crate) fn rows(&self, table: &Table) -> &[f32] {
-        &self.memory.floats()[table.range.clone()]
+        self.range(&table.range)
+    }
+
+    /// Floats of the memory; none if its owner, which shares it, now returns other bytes. The kernels check all lengths.
+    fn range(&self, range: &Range<usize>) -> &[f32] {
+        self.memory.floats().get(range.clone()).unwrap_or(&[])
     }
 
     pub(crate) fn table(&self, table: &Table) -> Result<Matrix<'_>, KernelError> {
@@ -173,8 +208,7 @@ impl Weights {
 
     /// Scale and shift.
     pub(crate) fn norm(&self, norm: &Norm) -> (&[f32], Option<&[f32]>) {
-        let all = self.memory.floats();
-        (&all[norm.weight.clone()], norm.bias.clone().map(|range| &all[range]))
+        (self.range(&norm.weight), norm.bias.as_ref().map(|range| self.range(range)))
     }
 
     pub(crate) fn matrix(&self, linear: &Linear) -> Result<Weight<'_>, KernelError> {
@@ -182,7 +216,7 @@ impl Weights {
     }
 
     pub(crate) fn bias(&self, linear: &Linear) -> Option<&[f32]> {
-        linear.bias.clone().map(|range| &self.memory.floats()[range])
+        linear.bias.as_ref().map(|range| self.range(range))
     }
 
     /// The pruning table of the output, if there is one.

@@ -43,7 +43,7 @@ impl PackedWeight {
         if !self.dtype.is_int8() {
             return None;
         }
-        let memory = &memory[self.range.clone()];
+        let memory = memory.get(self.range.clone())?;
         let matrix = QuantizedMatrix::from_quantized(self.depth, self.columns, memory).ok()?;
         let scales = (0..self.columns).map(|column| (column, matrix.column_scale(column)));
         scales.into_iter().find(|(_, scale)| !scale.is_finite())
@@ -63,7 +63,8 @@ impl PackedWeight {
     }
 
     pub(crate) fn read<'m>(&self, isa: Isa, memory: &'m [f32]) -> Result<Weight<'m>, KernelError> {
-        let memory = &memory[self.range.clone()];
+        // The kernels check the length.
+        let memory = memory.get(self.range.clone()).unwrap_or(&[]);
         let &Self { depth, columns, dtype, .. } = self;
         Ok(match dtype {
             WeightDtype::Float(dtype) => {
@@ -176,7 +177,8 @@ impl PruningTableRange {
     }
 
     pub(crate) fn read<'m>(&self, memory: &'m [f32]) -> Result<PruningTable<'m>, KernelError> {
-        PruningTable::from_built(self.of.depth, self.of.columns, &memory[self.range.clone()])
+        let memory = memory.get(self.range.clone()).unwrap_or(&[]);
+        PruningTable::from_built(self.of.depth, self.of.columns, memory)
     }
 }
 

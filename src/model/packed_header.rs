@@ -1,0 +1,290 @@
+//! The text at the beginning of a file of packed weights.
+
+use super::error::ModelError;
+use super::fingerprint::Fingerprint;
+use super::load_options::{LoadOptions, Reason, select_isa};
+use super::packed_file_error::{FORMAT, MAGIC, PackedError};
+use super::weight_dtypes::WeightDtypes;
+use super::weights::{Parameter, Placement, ResolvedDtypes, Weights};
+use crate::checkpoint::{Checkpoint, PackedFile, TensorId};
+use crate::checksum::Checksum;
+use crate::config::{Config, TiedWeights};
+use simdformer_kernels::{Dtype, Isa};
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+/// Digits of the header length.
+const DIGITS: usize = 8;
+
+/// Digits of a checksum.
+const HEX: usize = 16;
+
+/// Bytes of the first line.
+const FIRST_LINE: usize = MAGIC.len() + DIGITS + 1 + HEX + 1;
+
+/// Upper bound of the header length; the table of a model with a few hundred layers is much smaller.
+const MAX_HEADER: usize = 1 << 24;
+
+/// The weights begin at a multiple of this number of bytes.
+pub(super) const ALIGNED: usize = 64;
+
+/// Name of this part of a file, for errors.
+const HEADER: &str = "header";
+
+/// The name of a file, for errors.
+pub(super) type FileName<'n> = &'n dyn Fn() -> String;
+
+/// The header of a file, read and checked against its own checksum.
+pub(super) struct Header {
+    text: String,
+}
+
+/// What a header says, checked against a configuration.
+pub(super) struct Described {
+    /// The configuration, with the ties of the file.
+    pub(super) config: Config,
+    pub(super) placed: Placement,
+    /// The checksum of the weights.
+    pub(super) checksum: u64,
+    /// The digest of the weights, a part of the fingerprint.
+    pub(super) digest: Fingerprint,
+    /// Bytes before the weights.
+    pub(super) begin: usize,
+}
+
+impl Header {
+    /// The bytes at the begin of a file with these weights. They end at a multiple of [`ALIGNED`].
+    pub(super) fn bytes(
+        config: &Config,
+        weights: &Weights,
+        checksum: u64,
+        digest: Fingerprint,
+    ) -> Vec<u8> {
+        let ResolvedDtypes { requested, stored } = weights.dtypes();
+        let mut sixteen: Vec<String> =
+            stored.iter().map(|(role, dtype)| format!(" {role}={}", dtype.name())).collect();
+        sixteen.sort_unstable();
+        let TiedWeights { source_target, target_output } = config.ties;
+        let mut lines = vec![
+            format!("checksum {checksum:0HEX$x}"),
+            format!("digest {digest}"),
+            format!("isa {}", weights.isa()),
+            format!("forms {requested}"),
+            format!("source_target {source_target}"),
+            format!("target_output {target_output}"),
+            format!("stored{}", sixteen.concat()),
+        ];
+        lines.extend(table(weights.parameters()));
+        let mut header = lines.join("\n");
+        let end = (FIRST_LINE + header.len() + 1).next_multiple_of(ALIGNED);
+        header.extend(core::iter::repeat_n(' ', end - 1 - FIRST_LINE - header.len()));
+        header.push('\n');
+        let checksum = Checksum::of(header.as_bytes());
+        format!("{MAGIC}{:0DIGITS$} {checksum:0HEX$x}\n{header}", header.len()).into_bytes()
+    }
+
+    /// Reads the header of a file of `length` bytes, up to the first byte of the weights.
+    pub(super) fn read(
+        file: &mut impl Read,
+        length: u64,
+        name: FileName<'_>,
+    ) -> Result<Self, PackedError> {
+        let unreadable = |error| PackedError::File { file: name(), error };
+        let unsupported = |begins: &[u8]| PackedError::UnsupportedFormat {
+            file: name(),
+            begins: String::from_utf8_lossy(begins).into_owned(),
+        };
+        let first = read_at_most(file, FIRST_LINE).map_err(unreadable)?;
+        let FirstLine { format, rest } =
+            FirstLine::of(&first).ok_or_else(|| unsupported(&first))?;
+        if format != FORMAT.to_string() {
+            let found = format.to_owned();
+            return Err(PackedError::Format { file: name(), expected: FORMAT, found });
+        }
+        let (bytes, expected) = rest.ok_or_else(|| unsupported(&first))?;
+        let header = read_at_most(file, bytes).map_err(unreadable)?;
+        if header.len() < bytes {
+            let expected = (FIRST_LINE + bytes) as u64;
+            return Err(PackedError::Length { file: name(), expected, found: length });
+        }
+        let found = Checksum::of(&header);
+        if found != expected {
+            return Err(PackedError::Checksum { file: name(), part: HEADER, expected, found });
+        }
+        let text = String::from_utf8(header).map_err(|error| unsupported(error.as_bytes()))?;
+        Ok(Self { text })
+    }
+
+    /// Checks the header against `config`, the table of parameters that this crate computes for it, `length`, the bytes
+    /// of the file, and `requested`, the dtypes that the caller wants ([`WeightDtypes::as_stored`] for any).
+    /// `select` accepts or rejects the instruction set with the name in the file.
+    pub(super) fn described(
+        &self,
+        mut config: Config,
+        length: u64,
+        wanted: &WeightDtypes,
+        select: &dyn Fn(&str) -> Result<Isa, ModelError>,
+        name: FileName<'_>,
+    ) -> Result<Described, ModelError> {
+        let mut lines = self.text.trim_end().lines();
+        let differs = |expected: &str, found: &str| PackedError::Model {
+            file: name(),
+            expected: expected.to_owned(),
+            found: found.to_owned(),
+        };
+        let mut field = |key: &str| {
+            let line = lines.next().unwrap_or("");
+            line.strip_prefix(key).map(str::trim).ok_or_else(|| differs(key, line))
+        };
+        let checksum = field("checksum ")?;
+        let checksum = hexadecimal(checksum).ok_or_else(|| differs("checksum", checksum))?;
+        let digest = field("digest ")?;
+        let digest = digest.parse().map_err(|_| differs("digest", digest))?;
+        let isa = select(field("isa ")?)?;
+        let requested: WeightDtypes = field("forms")?.parse().map_err(ModelError::WeightDtypes)?;
+        if *wanted != WeightDtypes::as_stored() && *wanted != requested {
+            let (expected, found) = (wanted.to_string(), requested.to_string());
+            return Err(PackedError::Dtypes { file: name(), expected, found }.into());
+        }
+        config.ties = TiedWeights {
+            source_target: field("source_target ")? == "true",
+            target_output: field("target_output ")? == "true",
+        };
+        config.validate().map_err(ModelError::Config)?;
+        let stored = stored(&config, field("stored")?);
+        let placed = Placement::new(&config, isa, ResolvedDtypes { requested, stored })?;
+        let expected = table(&placed.parameters);
+        let found: Vec<&str> = lines.collect();
+        for index in 0..expected.len().max(found.len()) {
+            let expected = expected.get(index).map_or("nothing", String::as_str);
+            let found = found.get(index).copied().unwrap_or("nothing");
+            if expected != found {
+                return Err(differs(expected, found).into());
+            }
+        }
+        let begin = FIRST_LINE + self.text.len();
+        let expected = begin as u64 + placed.bytes() as u64;
+        if length != expected {
+            return Err(PackedError::Length { file: name(), expected, found: length }.into());
+        }
+        Ok(Described { config, placed, checksum, digest, begin })
+    }
+}
+
+/// Opens a regular file. Returns it with its length.
+pub(super) fn open_file(path: &Path) -> io::Result<(File, u64)> {
+    // Opening a pipe would block.
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("not a file"));
+    }
+    let file = File::open(path)?;
+    let length = file.metadata()?.len();
+    Ok((file, length))
+}
+
+/// The file of packed weights for `isa`, for the instruction set that the environment names, or for the best one of this
+/// machine for which there is a file.
+pub(super) fn select<'c>(
+    checkpoint: &'c Checkpoint<'_>,
+    isa: Option<Isa>,
+) -> Result<&'c PackedFile, ModelError> {
+    let (expected, why) = select_isa(isa)?;
+    let files = checkpoint.packed();
+    let mut wanted: Vec<Isa> = Isa::available().collect();
+    wanted.retain(|&isa| why == Reason::Best || isa == expected);
+    let file_of = |isa: &Isa| files.iter().find(|file| file.isa == isa.name());
+    wanted.iter().rev().find_map(file_of).ok_or_else(|| {
+        let names: Vec<&str> = files.iter().map(|file| file.isa.as_str()).collect();
+        let file = files.first().map(|file| file.path.display().to_string());
+        let (file, found) = (file.unwrap_or_default(), names.join(", "));
+        PackedError::Isa { file, found, expected }.into()
+    })
+}
+
+/// Reads the header of the file that [`select`] returns.
+pub(super) fn describe_file(
+    checkpoint: &Checkpoint<'_>,
+    options: &LoadOptions<'_>,
+) -> Result<Described, ModelError> {
+    let path = &select(checkpoint, options.isa)?.path;
+    let name = || path.display().to_string();
+    let unreadable = |error| PackedError::File { file: name(), error };
+    let (mut file, length) = open_file(path).map_err(unreadable)?;
+    let header = Header::read(&mut file, length, &name)?;
+    Ok(describe(&header, checkpoint.config().clone(), length, options, &name)?.0)
+}
+
+/// Checks a header against the configuration and the options. Any instruction set of this machine is accepted unless the
+/// caller or the environment names one.
+pub(super) fn describe(
+    header: &Header,
+    config: Config,
+    length: u64,
+    options: &LoadOptions<'_>,
+    name: FileName<'_>,
+) -> Result<(Described, Reason), ModelError> {
+    let (selected, why) = select_isa(options.isa)?;
+    let select = |found: &str| match Isa::from_name(found) {
+        Ok(isa) if why == Reason::Best || isa == selected => Ok(isa),
+        _ => {
+            let found = found.to_owned();
+            Err(PackedError::Isa { file: name(), found, expected: selected }.into())
+        }
+    };
+    Ok((header.described(config, length, &options.dtypes, &select, name)?, why))
+}
+
+/// Reads the next `bytes` bytes of a file, fewer at its end.
+fn read_at_most(file: &mut impl Read, bytes: usize) -> io::Result<Vec<u8>> {
+    let mut read = Vec::new();
+    file.take(bytes as u64).read_to_end(&mut read)?;
+    Ok(read)
+}
+
+/// The content of the first line of a file of packed weights.
+struct FirstLine<'f> {
+    /// The format number, with any number of digits.
+    format: &'f str,
+    /// In this format: the length of the header and its checksum.
+    rest: Option<(usize, u64)>,
+}
+
+impl<'f> FirstLine<'f> {
+    /// `None` if the line does not belong to any format of packed weights.
+    fn of(line: &'f [u8]) -> Option<Self> {
+        // All formats begin with this name.
+        let named = MAGIC.trim_end_matches(|c: char| c == ' ' || c.is_ascii_digit());
+        let valid = line.utf8_chunks().next()?.valid();
+        let (format, rest) = valid.strip_prefix(named)?.strip_prefix(' ')?.split_once(' ')?;
+        let number = !format.is_empty() && format.bytes().all(|byte| byte.is_ascii_digit());
+        let rest = rest.strip_suffix('\n').and_then(|rest| rest.split_once(' '));
+        let rest = rest.and_then(|(length, checksum)| {
+            let digits = length.len() == DIGITS && length.bytes().all(|byte| byte.is_ascii_digit());
+            let length = length.parse().ok().filter(|&length| digits && length <= MAX_HEADER)?;
+            Some((length, hexadecimal(checksum)?))
+        });
+        number.then_some(Self { format, rest })
+    }
+}
+
+/// Parses a checksum with all its digits, in lower case.
+fn hexadecimal(text: &str) -> Option<u64> {
+    let digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    let digits = text.len() == HEX && text.bytes().all(digit);
+    u64::from_str_radix(text, 16).ok().filter(|_| digits)
+}
+
+fn table(parameters: &[Parameter]) -> Vec<String> {
+    parameters.iter().map(Parameter::to_string).collect()
+}
+
+/// The dtypes in a line of `role=dtype` pairs. Names that are no role of `config` are skipped; the table then
+/// differs.
+fn stored(config: &Config, line: &str) -> HashMap<TensorId, Dtype> {
+    let named: HashMap<&str, &str> =
+        line.split_whitespace().filter_map(|part| part.split_once('=')).collect();
+    let dtype = |role: &TensorId| Dtype::from_name(named.get(role.to_string().as_str())?);
+    TensorId::all(config).filter_map(|role| Some((role, dtype(&role)?))).collect()
+}
