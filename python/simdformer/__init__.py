@@ -14,6 +14,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from .errors import (
+    BusyError,
     CancelledError,
     CheckpointError,
     ClosedError,
@@ -39,27 +40,39 @@ from .errors import (
 if TYPE_CHECKING:
     from ._simdformer import available_isas, default_isa
     from .generated import Alignment, Finish, Generated, Plan, Scores, TextStream
+    from .model import Model, Tensor
     from .options import TranslatorOptions
     from .ragged import Ragged
+    from .session import Hypothesis, Limits, Session, Source, Trace, View, stages
     from .translator import Translator
 
 # The module of each name that is imported at its first use.
 _MODULES = {
     "Alignment": "generated",
-    "Plan": "generated",
-    "Scores": "generated",
-    "TextStream": "generated",
     "Finish": "generated",
     "Generated": "generated",
+    "Hypothesis": "session",
+    "Limits": "session",
+    "Model": "model",
+    "Plan": "generated",
     "Ragged": "ragged",
+    "Scores": "generated",
+    "Session": "session",
+    "Source": "session",
+    "Tensor": "model",
+    "TextStream": "generated",
+    "Trace": "session",
     "Translator": "translator",
     "TranslatorOptions": "options",
+    "View": "session",
     "available_isas": "_simdformer",
     "default_isa": "_simdformer",
+    "stages": "session",
 }
 
 __all__ = [
     "Alignment",
+    "BusyError",
     "CancelledError",
     "CheckpointError",
     "ClosedError",
@@ -68,14 +81,17 @@ __all__ = [
     "ForkError",
     "Generated",
     "HandleError",
+    "Hypothesis",
     "InputError",
     "InputTypeError",
     "InternalError",
     "IsaError",
     "LanguageError",
     "LimitError",
+    "Limits",
     "MemoryPlanError",
     "MissingPackageError",
+    "Model",
     "ModelNotFoundError",
     "NotFiniteError",
     "OptionError",
@@ -83,13 +99,19 @@ __all__ = [
     "Plan",
     "Ragged",
     "Scores",
+    "Session",
     "SimdformerError",
+    "Source",
+    "Tensor",
     "TextStream",
     "TokenError",
+    "Trace",
     "Translator",
     "TranslatorOptions",
+    "View",
     "available_isas",
     "default_isa",
+    "stages",
 ]
 
 

@@ -18,6 +18,7 @@
 | `MemoryPlanError` | `MemoryError` | the system cannot allocate the planned memory |
 | `ForkError` | `RuntimeError` | an object cannot be used in a child of a fork |
 | `ClosedError` | `RuntimeError` | the object was closed |
+| `BusyError` | `RuntimeError` | another thread computes with a `Session` |
 | `MissingPackageError` | `ImportError` | a function needs a package that is not installed |
 | `CancelledError` | `RuntimeError` | another thread ended the call |
 | `InternalError` | `RuntimeError` | a bug of this package |
@@ -143,6 +144,10 @@ class ForkError(SimdformerError, RuntimeError):
 
 class ClosedError(SimdformerError, RuntimeError):
     """The object was closed."""
+
+
+class BusyError(SimdformerError, RuntimeError):
+    """Another thread computes with a `Session`."""
 
 
 class MissingPackageError(SimdformerError, ImportError):

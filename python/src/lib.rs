@@ -8,6 +8,7 @@
 //! | `options.rs` | options from the dataclasses of Python |
 //! | `arrays.rs` | ragged arrays in and out |
 //! | `id_session.rs`, `generate.rs`, `scoring.rs` | the calls with ids: their session, search, given targets |
+//! | `model.rs`, `session.rs` | a model, step by step, with its intermediate tensors |
 //! | `translator.rs`, `token_stream.rs` | texts in, texts out; one text, part by part |
 //!
 //! # Python and threads
@@ -21,9 +22,11 @@ mod errors;
 mod generate;
 mod id_session;
 mod loaded;
+mod model;
 mod options;
 mod pool;
 mod scoring;
+mod session;
 mod signals;
 mod token_stream;
 mod translator;
@@ -32,6 +35,10 @@ use pyo3::prelude::*;
 
 #[pymodule(gil_used = false)]
 mod _simdformer {
+    #[pymodule_export]
+    use crate::model::Model;
+    #[pymodule_export]
+    use crate::session::{Hypothesis, Session, Source, stages};
     #[pymodule_export]
     use crate::token_stream::TokenStream;
     #[pymodule_export]

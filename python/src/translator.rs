@@ -426,6 +426,12 @@ impl Translator {
         Isa::name(self.shared.loaded.model.isa())
     }
 
+    /// The number of threads of a call.
+    #[getter]
+    fn threads(&self) -> usize {
+        self.workers.threads()
+    }
+
     /// Bytes of the packed weights.
     #[getter]
     fn model_bytes(&self) -> usize {
