@@ -7,7 +7,7 @@
 //! `--json` prints one line for each measurement instead of criterion's report, in the format of
 //! `benches/peers/peers.py`, for `benches/peers/compare_model.py`. `--threads N` (default 1), `--encode`
 //! for the encoder alone, `--decode 32x1` for only 32 sentences of one hypothesis each. With `--sentences
-//! DIR` it measures `support/sentences.rs` instead.
+//! DIR` it measures `support/sentences.rs` instead, with `--pool N` `support/session_pool.rs`.
 #![allow(unsafe_code, reason = "the counting allocator")]
 
 #[path = "../examples/support/counting.rs"]
@@ -18,6 +18,8 @@ mod counting;
 mod random_model;
 #[path = "support/sentences.rs"]
 mod sentences;
+#[path = "support/session_pool.rs"]
+mod session_pool;
 
 use criterion::{BenchmarkId, Criterion, Throughput};
 use random_model::{Dims, Random};
@@ -52,6 +54,10 @@ fn main() {
         return sentences::lines(directory.as_ref(), forms, threads);
     }
     let model = base(forms);
+    if let Some(at) = arguments.iter().position(|argument| argument == "--pool") {
+        let count = arguments.get(at + 1).and_then(|count| count.parse().ok());
+        return session_pool::lines(&model, forms, threads, count.expect("a number of sentences"));
+    }
     if json {
         return lines(&model, forms, cache, threads);
     }

@@ -41,6 +41,7 @@
 //! | admit a sentence while others are decoded | `examples/first_hour/admit.rs` | [`search::Search`], [`Session::step`] |
 //! | requests that arrive while others are decoded | [`Session::serve`] | [`RequestQueue`] |
 //! | speculative decoding | `text/src/command/generate/drafts.rs` | [`Session::generate_drafted`], [`Session::verify`], [`Drafter`] |
+//! | one session on each core, over one list of sources | [`SessionPool`] | [`SessionPool::generate`] |
 //! | a service whose threads share the weights | `examples/first_hour/service.rs` | [`ModelRef`]: a session that owns an `Arc` |
 //! | a custom architecture, weights from memory | `examples/first_hour/by_hand.rs` | [`Model::from_fn`], [`config::Config::transformer`] |
 //! | attention weights of one head | `examples/first_hour/one_head.rs` | [`Session::align`] |
@@ -121,7 +122,7 @@ pub mod train;
 pub use cancel::Cancel;
 pub use generate::{
     DecodeStats, DraftContext, DraftRequest, Drafter, Event, Generated, ModelDrafter, PromptLookup,
-    ReferenceDrafter, RequestQueue, Source, Stop,
+    ReferenceDrafter, RequestQueue, SessionPool, Source, Stop,
 };
 pub use input_features::Features;
 pub use kv::{HypothesisId, SourceId};

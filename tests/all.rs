@@ -77,6 +77,7 @@ mod search;
 mod search_guarantees;
 mod search_processors;
 mod session_errors;
+mod session_pool;
 mod shared_weights;
 mod speculative;
 mod speculative_search;

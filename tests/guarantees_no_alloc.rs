@@ -13,18 +13,16 @@ mod random_model;
 
 use core::ops::ControlFlow;
 use random_model::{Dims, Random};
-#[cfg(feature = "rayon")]
-use simdformer::Threads;
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::Family;
-use simdformer::kernels::Isa;
+use simdformer::kernels::{Isa, ThreadPool};
 use simdformer::search::{
     BeamOptions, Hooks, LogitsProcessor, SampleOptions, SearchOptions, Strategy, Timestamps,
 };
 use simdformer::{
     DecodeStats, DraftContext, Dtype, Event, Features, HypothesisId, Limits, LoadOptions, Model,
-    PromptLookup, ReferenceDrafter, RequestQueue, Session, SessionError, Source, SourceId, StepRow,
-    Stop,
+    PromptLookup, ReferenceDrafter, RequestQueue, Session, SessionError, SessionPool, Source,
+    SourceId, StepRow, Stop, Threads,
 };
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -520,6 +518,49 @@ fn check_features(what: &str, checkpoint: &Checkpoint, pools: &Pools) {
     let _ = pools;
 }
 
+/// Several sessions over one list of sources, some of them refused, on the threads of each kind.
+fn check_session_pool(checkpoint: &Checkpoint, pools: &Pools) {
+    let model = Model::load(checkpoint, Isa::best()).expect("a model");
+    let mut random = Random(5);
+    let ids: Vec<Vec<u32>> =
+        (0..40).map(|i| random.ids(5 * i % 15, model.config().source_vocab)).collect();
+    let sources: Vec<Source<'_>> = ids.iter().map(|ids| Source::new(ids)).collect();
+    let options = SearchOptions {
+        max_new_tokens: Some(9),
+        max_length: None,
+        ..model.config().search_options()
+    };
+    let executor = ThreadPool::new(3).expect("threads");
+    let mut sessions = SessionPool::new(&model, Limits::new(4, 14, TARGET), 3).expect("a pool");
+    let run = |sessions: &mut SessionPool<'_>| {
+        let (events, before) = (AtomicUsize::new(0), counting::calls());
+        for _ in 0..*CALLS {
+            let stats = sessions.generate(&sources, &options, &|event: Event<'_>| {
+                events.fetch_add(1, Ordering::Relaxed);
+                match event {
+                    Event::Refused { .. } => ControlFlow::Break(Stop::Source),
+                    _ => ControlFlow::Continue(()),
+                }
+            });
+            assert!(stats.is_ok_and(|stats| stats.rows > 0));
+        }
+        assert!(events.into_inner() > 40);
+        counting::calls() - before
+    };
+    sessions.set_threads(Threads::Executor(&executor));
+    // The order of the sources is allocated in the first call.
+    assert!(run(&mut sessions) > 0);
+    assert_eq!(run(&mut sessions), 0, "on an executor");
+    #[cfg(feature = "rayon")]
+    for pool in &pools.pools {
+        sessions.set_threads(Threads::Rayon);
+        pool.install(|| run(&mut sessions));
+        assert_eq!(pool.install(|| run(&mut sessions)), 0, "in a pool of rayon");
+    }
+    #[cfg(not(feature = "rayon"))]
+    let _ = pools;
+}
+
 /// The threads of a pool sleep between calls: in half a second they use at most a few clock ticks of 10 ms.
 #[cfg(target_os = "linux")]
 fn idle_threads_sleep() {
@@ -582,6 +623,7 @@ fn main() {
     let halves = Case::in_forms("a larger marian in f16", &large, Isa::best(), "int8");
     cases.push(Case { cache: Dtype::F16, ..halves });
     check(&cases, &pools);
+    check_session_pool(&large, &pools);
     #[cfg(target_os = "linux")]
     idle_threads_sleep();
     // The counter works.

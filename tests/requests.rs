@@ -186,11 +186,14 @@ fn one_wrong_source_is_named_and_nothing_has_begun() {
             let mut sources = [good; 100];
             sources[index] = source;
             let mut events = 0;
-            let found = session.generate(&sources, &options, &mut Hooks::default(), &mut |_| {
+            let mut on_event = |event: Event<'_>| {
                 events += 1;
-            });
-            assert_eq!(found, Err(expected(index)));
-            assert_eq!(events, 0, "something had begun");
+                let refused = matches!(event, Event::Refused { source, .. } if source == index);
+                assert!(refused, "something had begun: {event:?}");
+            };
+            let hooks = &mut Hooks::default();
+            let found = session.generate(&sources, &options, hooks, &mut on_event);
+            assert_eq!((found, events), (Err(expected(index)), 1));
             let said = expected(index).to_string();
             assert!(said.starts_with(&format!("source {index}: ")), "{said}");
         }

@@ -3,6 +3,7 @@
 
 use super::event::{DecodeStats, Event, Generated, OnEvent, Stop};
 use super::request::Source;
+use super::source_queue::SourceQueue;
 use super::speculative::draft_length::DraftLength;
 use super::speculative::drafter::Drafter;
 use crate::input_features::Features;
@@ -23,14 +24,16 @@ impl Session<'_> {
     /// are more sources than slots, each free slot is filled before the next step. The result for a sentence does not
     /// depend on the other sentences.
     ///
-    /// `on_event` returns `()` or a `ControlFlow<Stop>`, which ends one source or the whole call.
+    /// `on_event` returns `()` or a `ControlFlow<Stop>`, which ends one source or the whole call. A source that
+    /// [`Session::check`] rejects makes the whole call an error, unless `on_event` answers its
+    /// [`Event::Refused`] with [`Stop::Source`]: then only this source has no result.
     ///
     /// Releases all sentences and hypotheses that the session held. Does not allocate.
     ///
     /// # Errors
     /// Options [beyond the plan](SessionError::OptionBeyondPlan) or [invalid options](SessionError::Search); a
-    /// [source](SessionError::Source) that [`Session::check`] rejects, with its index. All of this is checked first,
-    /// and such an error changes nothing. During decoding, a rule that allows no token or an error of a processor is a
+    /// [source](SessionError::Source) that [`Session::check`] rejects and the caller does not skip, with its index. All of
+    /// this is checked first, and such an error changes nothing. During decoding, a rule that allows no token or an error of a processor is a
     /// [source](SessionError::Source) error too; sources that were finished before have been reported. Scores that are
     /// NaN or `+inf` are no error: only their source ends, with [`Finish::NotFinite`].
     ///
@@ -91,21 +94,38 @@ impl Session<'_> {
         on_event: OnEvent<'_>,
         drafter: Option<&mut dyn Drafter>,
     ) -> Result<DecodeStats, SessionError> {
+        self.check_options(options)?;
+        let mut queue = SourceQueue::new(sources, &[], 1);
+        queue.check(&self.plan, options, on_event)?;
+        self.generate_from(&queue, options, hooks, on_event, drafter)
+    }
+
+    /// An error of the options, before any source is looked at.
+    pub(super) fn check_options(&self, options: &SearchOptions) -> Result<(), SessionError> {
         self.plan.check_decodes()?;
+        options.validate(&self.plan.search).map_err(|error| self.plan.option_error(error))
+    }
+
+    /// [`Session::generate_with`], with sources that were checked and that other sessions may take from at the same time.
+    pub(super) fn generate_from(
+        &mut self,
+        queue: &SourceQueue<'_>,
+        options: &SearchOptions,
+        hooks: &mut Hooks<'_>,
+        on_event: OnEvent<'_>,
+        drafter: Option<&mut dyn Drafter>,
+    ) -> Result<DecodeStats, SessionError> {
         let mut guard = BufferGuard::new(self);
         let mut buffers = guard.session.plan.decode_loop.split(guard.buffer.floats_mut())?;
         let plan = &guard.session.plan;
         let search = Search::new(options, &plan.search, core::mem::take(&mut buffers.search))
             .map_err(|error| plan.option_error(error))?;
-        for (index, source) in sources.iter().enumerate() {
-            plan.check_source(index, source, options)?;
-        }
         guard.started = true;
         guard.session.clear();
         buffers.source_of.fill(NONE);
         buffers.draft_lens.fill(0);
         let session = &mut *guard.session;
-        DecodeLoop { session, search, buffers }.run(sources, hooks, on_event, drafter)
+        DecodeLoop { session, search, buffers }.run(queue, hooks, on_event, drafter)
     }
 }
 
@@ -148,32 +168,25 @@ pub(super) struct DecodeLoop<'d, 's, 'm> {
 impl DecodeLoop<'_, '_, '_> {
     fn run(
         &mut self,
-        sources: &[Source<'_>],
+        queue: &SourceQueue<'_>,
         hooks: &mut Hooks<'_>,
         on_event: OnEvent<'_>,
         mut drafter: Option<&mut dyn Drafter>,
     ) -> Result<DecodeStats, SessionError> {
         let mut counts = DecodeStats::default();
-        let mut next = 0;
         let mut cancelled = false;
         while !cancelled {
             if on_event(Event::Step(counts)) == ControlFlow::Break(Stop::All) {
                 break;
             }
-            while next < sources.len() {
-                let admitted = self.admit(sources, next)?;
-                if admitted == 0 {
-                    break;
-                }
-                next += admitted;
-            }
+            while self.admit(queue)? > 0 {}
             let rows = self.search.rows().len();
             if rows == 0 {
                 return Ok(counts);
             }
             self.assign_slots()?;
             let drafted = match &mut drafter {
-                Some(drafter) => self.draft(sources, &mut **drafter)?,
+                Some(drafter) => self.draft(queue.sources(), &mut **drafter)?,
                 None => 0,
             };
             cancelled = self.step(rows, hooks, on_event)?;
@@ -184,9 +197,18 @@ impl DecodeLoop<'_, '_, '_> {
                 counts.accepted += self.settle_drafts()?;
             }
             self.drop_rows(rows)?;
-            cancelled |= self.report(on_event)?;
+            cancelled |= self.report(&mut |event| {
+                queue.finish();
+                on_event(event)
+            })?;
         }
-        self.cancel(next..sources.len(), on_event, &mut counts)?;
+        self.cancel(on_event, &mut counts)?;
+        // The sources that no session has taken.
+        while let Some(source) = queue.take(|_| true) {
+            counts.cancelled += 1;
+            let (finish, search) = (Finish::Stopped, &self.search);
+            let _ = on_event(Event::Done(Generated { source, finish, search, slot: NONE }));
+        }
         Ok(counts)
     }
 
@@ -258,9 +280,24 @@ impl DecodeLoop<'_, '_, '_> {
         }
     }
 
-    /// Encodes sources from index `next` as far as free slots and `batch_tokens` allow. Returns their number.
-    fn admit(&mut self, sources: &[Source<'_>], next: usize) -> Result<usize, SessionError> {
-        self.admit_sources(&sources[next..], &mut |i, _| (next + i) as u32)
+    /// Encodes the next sources of the queue as far as free slots, `batch_tokens` and the other sessions allow. Returns
+    /// their number.
+    fn admit(&mut self, queue: &SourceQueue<'_>) -> Result<usize, SessionError> {
+        let limits = self.session.plan.limits;
+        let mut indices = [NONE; SOURCES_PER_CALL];
+        let mut sources = [Source::default(); SOURCES_PER_CALL];
+        let (mut count, mut tokens) = (0, 0);
+        let free = self.session.free_sentences();
+        let most = queue.capacity(limits.sentences - free, free).min(SOURCES_PER_CALL);
+        while count < most {
+            let fits = |source: &Source<'_>| tokens + source.positions() <= limits.batch_tokens;
+            let Some(index) = queue.take(fits) else { break };
+            indices[count] = index as u32;
+            sources[count] = queue.sources()[index];
+            tokens += sources[count].positions();
+            count += 1;
+        }
+        self.admit_sources(&sources[..count], &mut |i, _| indices[i])
     }
 
     /// Encodes the first of `sources`, as far as free slots and `batch_tokens` allow. Returns their number. `number` of
@@ -371,14 +408,12 @@ impl DecodeLoop<'_, '_, '_> {
         Ok(cancelled)
     }
 
-    /// Stops the active sources, and reports them and the sources `waiting` that were not encoded.
+    /// Stops the active sources, and reports them.
     pub(super) fn cancel(
         &mut self,
-        waiting: core::ops::Range<usize>,
         on_event: OnEvent<'_>,
         counts: &mut DecodeStats,
     ) -> Result<(), SessionError> {
-        counts.cancelled = waiting.len();
         for slot in 0..self.buffers.source_of.len() {
             if self.buffers.source_of[slot] != NONE {
                 self.search.stop(slot as u32)?;
@@ -387,10 +422,6 @@ impl DecodeLoop<'_, '_, '_> {
         }
         // The return value is ignored: the call ends in any case.
         self.report(on_event)?;
-        for source in waiting {
-            let (finish, search) = (Finish::Stopped, &self.search);
-            let _ = on_event(Event::Done(Generated { source, finish, search, slot: NONE }));
-        }
         Ok(())
     }
 }

@@ -1,6 +1,7 @@
 //! Events of [`Session::generate`](crate::Session::generate), and the replies of the caller.
 
 use crate::search::{Finish, Hypothesis, Search, Token};
+use crate::session::SessionError;
 use core::fmt;
 use core::ops::ControlFlow;
 
@@ -8,9 +9,18 @@ use core::ops::ControlFlow;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event<'g> {
-    /// Reported before each step, and as the first event. After it, waiting sources are encoded if slots are free, and
+    /// Reported before each step, and before sources are encoded. After it, waiting sources are encoded if slots are free, and
     /// the decoder makes a step. Use it to test a deadline or a flag. Holds the statistics so far.
     Step(DecodeStats),
+    /// A source cannot be decoded: [`Session::check`](crate::Session::check) rejects it. Reported before anything runs, once
+    /// for each such source. With the answer [`Stop::Source`] the call goes on without it, and it gets no other event; with
+    /// any other answer the whole call is this error.
+    Refused {
+        /// Index of the source, from 0.
+        source: usize,
+        /// Why it cannot be decoded: a [`SessionError::Source`](crate::SessionError::Source) with the same index.
+        error: &'g SessionError,
+    },
     /// A token of a source is final. The tokens of a source come in order.
     Token {
         /// Index of the source, from 0.
@@ -18,15 +28,15 @@ pub enum Event<'g> {
         /// The token.
         token: Token,
     },
-    /// A source is finished. Reported exactly once for every source, unless an error ends the call.
+    /// A source is finished. Reported exactly once for every source that was not refused, unless an error ends the call.
     Done(Generated<'g>),
 }
 
 /// The reply to an [`Event`], in a [`ControlFlow::Break`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// The source of the token ends with its tokens so far: [`Finish::Stopped`]. Has no effect as a reply to other
-    /// events.
+    /// The source of the token ends with its tokens so far: [`Finish::Stopped`]. A source that is refused is left out. Has
+    /// no effect as a reply to other events.
     Source,
     /// The call ends. Every unfinished source is reported with its tokens so far and [`Finish::Stopped`]. A source that
     /// was not encoded has no hypotheses.

@@ -116,7 +116,7 @@ impl Session<'_> {
 
 impl Plan {
     /// Whether [`Session::generate`] accepts this source under these options. A server can call this when a request
-    /// arrives, so that an invalid request does not make a whole batch fail. It needs only a copy of the plan; the
+    /// arrives. ([`Event::Refused`] leaves an invalid request out of a batch.) It needs only a copy of the plan; the
     /// session may be in use.
     ///
     /// # Errors

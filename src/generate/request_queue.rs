@@ -168,7 +168,7 @@ impl DecodeLoop<'_, '_, '_> {
             ended |= self.report(&mut |event| queue.on_event(event))?;
         }
         let mut last = DecodeStats::default();
-        self.cancel(0..0, &mut |event| queue.on_event(event), &mut last)?;
+        self.cancel(&mut |event| queue.on_event(event), &mut last)?;
         stats.cancelled += last.cancelled;
         Ok(stats)
     }

@@ -4,14 +4,15 @@
 use crate::directories::{Temporary, golden};
 use crate::encoders::encoder;
 use crate::translator::{Demo, sentences};
-use simdformer::Cancel;
+use simdformer::kernels::ThreadPool;
 use simdformer::search::{SampleOptions, Strategy};
+use simdformer::{Cancel, Threads};
 use simdformer_text::bulk::{BulkError, Computed, Format, Job, Output, Table};
 use simdformer_text::document::Format as DocumentFormat;
 use simdformer_text::embedder::{EmbedError, Embedder, Reranker};
 use simdformer_text::translator::{TranslateError, Translation};
-use std::cell::Cell;
 use std::fs;
+use std::sync::Arc;
 
 #[test]
 fn a_cancelled_translation_comes_again() {
@@ -97,16 +98,16 @@ fn a_clone_of_an_embedder_has_its_own_flag() {
     let mut own = embedder.clone();
     own.set_cancel(cancel.clone());
     own.set_slots(8);
-    let done = Cell::new(0);
+    let mut done = 0;
     let cancelled = own.embed_with(&texts, &mut || {
-        done.set(done.get() + 1);
-        if done.get() == 12 {
+        done += 1;
+        if done == 12 {
             cancel.cancel();
         }
     });
     assert!(matches!(cancelled, Err(EmbedError::Cancelled)), "{cancelled:?}");
     // The batch that was run is handed out.
-    assert_eq!(done.get(), 16);
+    assert_eq!(done, 16);
     assert!(matches!(own.embed(&texts[..1]), Err(EmbedError::Cancelled)));
     assert_eq!(embedder.embed(&texts).unwrap(), expected);
     cancel.reset();
@@ -125,6 +126,43 @@ fn a_reranker_is_cancelled() {
     assert_eq!(done.unwrap_err().to_string(), "the call was cancelled");
     cancel.reset();
     assert_eq!(reranker.score("a cat", &["the cat", "a dog"]).unwrap(), expected);
+}
+
+/// Sessions change no result of an embedder or a reranker, and a cancellation ends all of them.
+#[test]
+fn sessions_of_encoders_give_the_same_bits() {
+    let texts: Vec<String> = (0..50).map(|i| "the cat ".repeat(1 + i % 7)).collect();
+    let mut embedder = Embedder::open(&place("bert").0).unwrap();
+    let mut reranker = Reranker::open(&place("bert_cross").0).unwrap();
+    let expected = (embedder.embed(&texts).unwrap(), reranker.score("a dog", &texts).unwrap());
+    for (sessions, threads, slots) in [(2, 2, 4), (3, 2, 32), (2, 3, 1), (4, 1, 7)] {
+        let pool = Arc::new(ThreadPool::new(threads).unwrap());
+        embedder.set_threads(Threads::Shared(pool.clone()));
+        reranker.set_threads(Threads::Shared(pool));
+        embedder.set_sessions(sessions);
+        reranker.set_sessions(sessions);
+        embedder.set_slots(slots);
+        reranker.set_slots(slots);
+        for cancels in [false, true] {
+            let cancel = Cancel::new();
+            embedder.set_cancel(cancel.clone());
+            let mut done = 0;
+            let found = embedder.embed_with(&texts, &mut || {
+                done += 1;
+                if cancels && done == 3 {
+                    cancel.cancel();
+                }
+            });
+            if cancels && found.is_err() {
+                assert!(matches!(found, Err(EmbedError::Cancelled)) && done >= 3, "{done}");
+            } else {
+                assert_eq!((found.unwrap(), done), (expected.0.clone(), 50), "{sessions}");
+                // A flag that is set in the last batches of all sessions is not seen.
+                assert!(!cancels || slots == 32, "{sessions} {slots}");
+            }
+        }
+        assert_eq!(reranker.score("a dog", &texts).unwrap(), expected.1, "{sessions}");
+    }
 }
 
 /// A run of a table that is cancelled, in the function and between two windows, is resumed with the bytes of a run that

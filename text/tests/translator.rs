@@ -2,6 +2,7 @@
 
 use crate::command::french;
 use crate::directories::Temporary;
+use simdformer::config::{Config, TiedWeights};
 use simdformer::search::{BeamOptions, SampleOptions, Strategy};
 use simdformer::{Model, Threads};
 use simdformer_text::Tokenizer;
@@ -80,12 +81,18 @@ fn the_bits_depend_on_the_sentence_alone() {
         let (model, tokenizer) = (Model::open(&demo.place.0), Tokenizer::from_dir(&demo.place.0));
         let (model, tokenizer) = (Arc::new(model.unwrap()), Arc::new(tokenizer.unwrap()));
         let mut translator = Translator::new(model, tokenizer, options).unwrap();
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
-        let found = pool.install(|| {
-            translator.set_threads(Threads::Rayon);
-            all(&mut translator, &sentences)
-        });
-        assert_eq!(found, expected);
+        for (threads, sessions) in [(2, 1), (2, 2), (2, 3), (3, 4), (1, 2)] {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            let found = pool.install(|| {
+                translator.set_threads(Threads::Rayon);
+                translator.set_sessions(sessions);
+                // One, a few, and more than all slots.
+                let part = |range| translator.translate_sentences(range).unwrap();
+                let texts: Vec<&str> = sentences.iter().map(String::as_str).collect();
+                [&texts[..1], &texts[1..3], &texts[3..]].map(part).concat()
+            });
+            assert_eq!(found, expected, "{threads} threads, {sessions} sessions");
+        }
     }
 }
 
@@ -178,6 +185,40 @@ fn a_sentence_that_is_too_long_is_an_error_of_this_sentence() {
     let found = translator.translate_sentences(&sentences).unwrap();
     assert!(found[1].truncated && found[1].source_tokens == 801 && !found[1].text.is_empty());
     assert_eq!(translator.report().truncated, 1);
+}
+
+/// A tokenizer that belongs to another model: sentences of known tokens are translated.
+#[test]
+fn a_token_that_the_model_lacks_is_an_error_of_its_sentence() {
+    let demo = Demo::new();
+    let largest = |text: &str| {
+        let ids = demo.tokenizer.encode(text, &Default::default()).unwrap().ids;
+        ids.into_iter().max().unwrap()
+    };
+    let mut texts = ["quel mois", "où est-ce qu'elle habite ?"];
+    texts.sort_by_key(|text| largest(text));
+    let sentences = [texts[0], texts[1], texts[0]];
+    let (vocabulary, token) = (largest(texts[0]) + 1, largest(texts[1]));
+    assert!(token >= vocabulary);
+    let ties = TiedWeights { source_target: false, target_output: true };
+    let source_vocab = vocabulary as usize;
+    let config = Config { source_vocab, ties, ..demo.model.config().clone() };
+    let model = Model::from_fn(config, |_, _, _| Ok(())).unwrap();
+    let mut options = TranslateOptions::new(model.config());
+    options.search.max_new_tokens = Some(3);
+    for sessions in [1, 2] {
+        let mut translator = Translator::new(&model, &demo.tokenizer, options.clone()).unwrap();
+        translator.set_sessions(sessions);
+        let found = translator.translate_sentences(&sentences).unwrap();
+        let Some(failure @ Failure::UnknownToken { token: first, .. }) = found[1].failure else {
+            panic!("{found:?}")
+        };
+        assert!((vocabulary..=token).contains(&first));
+        let text = format!("token {first} is outside the vocabulary of {vocabulary}");
+        assert_eq!((failure.to_string(), found[1].finish), (text, None));
+        assert!(found[0].finish.is_some() && found[0] == found[2], "{found:?}");
+        assert_eq!(translator.report().failed, 1);
+    }
 }
 
 #[test]

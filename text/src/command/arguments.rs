@@ -202,12 +202,23 @@ pub(crate) struct TextArguments {
     /// Without this option such a text is not run, and this is reported.
     #[arg(long)]
     pub(crate) truncate: bool,
-    /// The number of texts that are run at a time
+    /// The number of texts that a session runs at a time
     #[arg(long, value_name = "N", default_value = "32", value_parser = at_least_one)]
     pub(crate) slots: usize,
+    /// The number of sessions, each on one thread with its own memory (the number of threads)
+    ///
+    /// Long lists of texts are fastest with as many sessions as threads. 1 takes the least memory: one session on all
+    /// threads. The results do not depend on it.
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    sessions: Option<usize>,
 }
 
 impl TextArguments {
+    /// The number of sessions: one for each thread, unless the options say otherwise.
+    pub(crate) fn sessions(&self, model: &ModelArguments) -> usize {
+        self.sessions.unwrap_or_else(|| model.thread_count())
+    }
+
     /// Whether a file is one text; `default` if the options do not say.
     pub(crate) fn whole(&self, default: bool) -> bool {
         self.whole || (default && !self.lines)

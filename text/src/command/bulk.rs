@@ -14,8 +14,9 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 /// The options that change no byte of the output. The model and the input count by their content.
-const NEUTRAL: [&str; 9] =
-    ["model", "files", "threads", "slots", "isa", "quiet", "summary", "output", "resume"];
+const NEUTRAL: [&str; 10] = [
+    "model", "files", "threads", "sessions", "slots", "isa", "quiet", "summary", "output", "resume",
+];
 /// The extensions of the files that a model is read from.
 const MODEL_FILES: [&str; 7] = ["json", "safetensors", "bin", "model", "spm", "txt", "pt"];
 /// The notes about rows that are written; further ones are only counted.
@@ -66,6 +67,7 @@ pub(crate) fn run(
     common.model.in_pool(|| {
         let mut translator = Translator::new(&model, &tokenizer, options)?;
         translator.set_threads(common.model.threads());
+        translator.set_sessions(common.texts.sessions(&common.model));
         let mut compute = |sources: &[&str]| -> Result<Vec<Computed>, ComputeError> {
             Ok(if common.texts.lines {
                 translator.translate_sentences(sources)?.into_iter().map(sentence).collect()

@@ -43,6 +43,7 @@ pub(crate) fn run(arguments: &Embed, streams: &mut Streams<'_>) -> Result<u8, Fa
     let mut embedder = Embedder::new(&model, setup);
     embedder.set_slots(arguments.texts.slots);
     embedder.set_threads(arguments.model.threads());
+    embedder.set_sessions(arguments.texts.sessions(&arguments.model));
     arguments.model.in_pool(|| texts(arguments, &embedder, vectors, streams))
 }
 

@@ -47,6 +47,7 @@ pub(crate) fn run(arguments: &Rerank, streams: &mut Streams<'_>) -> Result<u8, F
     let mut reranker = Reranker::new(&model, setup);
     reranker.set_slots(arguments.texts.slots);
     reranker.set_threads(arguments.model.threads());
+    reranker.set_sessions(arguments.texts.sessions(&arguments.model));
     arguments.model.in_pool(|| texts(arguments, &reranker, queries, streams))
 }
 

@@ -47,6 +47,7 @@ pub(crate) fn translate(arguments: &Translate, streams: &mut Streams<'_>) -> Res
     common.model.in_pool(|| {
         let mut translator = Translator::new(&model, &tokenizer, options)?;
         translator.set_threads(common.model.threads());
+        translator.set_sessions(common.texts.sessions(&common.model));
         translate_documents::run(arguments, translator, streams)
     })
 }
@@ -80,6 +81,7 @@ pub(crate) fn lines(
     arguments.model.in_pool(|| {
         let mut translator = Translator::new(&model, &tokenizer, options)?;
         translator.set_threads(arguments.model.threads());
+        translator.set_sessions(arguments.texts.sessions(&arguments.model));
         let search = translator.search_options().clone();
         let tokenizer = &tokenizer;
         Lines { arguments, tokenizer, search, done: 0, failed: 0 }.run(translator, whole, streams)

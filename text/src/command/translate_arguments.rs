@@ -170,7 +170,7 @@ pub(crate) struct TableArguments {
     /// Continue the run of --output that was killed or had no more space; without one, begin
     ///
     /// The file has the bytes of a run that was not interrupted. The command line, the model and the input must be the
-    /// same; threads, slots and the instruction set may be others.
+    /// same; threads, sessions, slots and the instruction set may be others.
     #[arg(long, requires = "column")]
     pub(crate) resume: bool,
 }

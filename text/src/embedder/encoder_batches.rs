@@ -4,9 +4,9 @@ use super::{EmbedError, NotRun};
 use crate::encoding::Encoded;
 use crate::tokenizer::Tokenizer;
 use simdformer::checkpoint::Checkpoint;
-use simdformer::{Cancel, Limits, Model, ModelRef, Session, Threads};
+use simdformer::{Cancel, Limits, Model, ModelRef, Session, SessionPool, Threads};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Tokens per run, if no text has more.
 const TOKENS_PER_RUN: usize = 4096;
@@ -17,6 +17,8 @@ pub(super) struct EncoderRunner<'m> {
     model: ModelRef<'m>,
     /// The most texts of a run.
     pub(super) slots: usize,
+    /// The most sessions at the same time.
+    pub(super) sessions: usize,
     pub(super) threads: Threads<'m>,
     pub(super) cancel: Cancel,
 }
@@ -35,8 +37,9 @@ pub(super) fn rejected(one: &Encoded, positions: Option<usize>, cut: bool) -> Op
     None
 }
 
-/// Receives the index and the hidden states of a text.
-pub(super) type Each<'e> = dyn FnMut(usize, &[f32]) -> Result<(), EmbedError> + 'e;
+/// Makes a result of the hidden states of a text, `[tokens, d_model]`, in the scratch of a thread.
+pub(super) type Compute<'c, R> =
+    &'c (dyn Fn(&[f32], &mut Vec<f32>) -> Result<R, EmbedError> + Sync);
 
 impl EncoderRunner<'static> {
     /// The model of a published directory, and what `read` makes of its path, tokenizer and checkpoint before gigabytes of
@@ -53,7 +56,7 @@ impl EncoderRunner<'static> {
 
 impl<'m> EncoderRunner<'m> {
     pub(super) fn new(model: ModelRef<'m>) -> Self {
-        Self { model, slots: 32, threads: Threads::Serial, cancel: Cancel::new() }
+        Self { model, slots: 32, sessions: 1, threads: Threads::Serial, cancel: Cancel::new() }
     }
 
     /// An error if the run is cancelled.
@@ -61,16 +64,20 @@ impl<'m> EncoderRunner<'m> {
         if self.cancel.is_cancelled() { Err(EmbedError::Cancelled) } else { Ok(()) }
     }
 
-    /// Calls `each` with the number that stands with a text and its hidden states, `[tokens, d_model]`, for every text, in
-    /// order.
-    pub(super) fn run(
+    /// Computes a result for every text on the threads of the sessions, and calls `each` with the number that stands with
+    /// the text, in any order.
+    pub(super) fn run<R>(
         &self,
-        texts: &[(usize, Encoded)],
-        each: &mut Each<'_>,
+        texts: &mut [(usize, Encoded)],
+        compute: Compute<'_, R>,
+        each: &mut (dyn FnMut(usize, R) + Send),
     ) -> Result<(), EmbedError> {
         let (model, config) = (&*self.model, self.model.config());
-        let Some(longest) = texts.iter().map(|(_, one)| one.ids.len()).max() else { return Ok(()) };
-        let slots = self.slots.clamp(1, texts.len());
+        // The longest first, so that all sessions end at about the same time.
+        texts.sort_by_key(|(_, one)| core::cmp::Reverse(one.ids.len()));
+        let Some(longest) = texts.first().map(|(_, one)| one.ids.len()) else { return Ok(()) };
+        let sessions = self.sessions.clamp(1, texts.len());
+        let slots = self.slots.clamp(1, texts.len().div_ceil(sessions));
         let limits = Limits::encoder(slots, longest);
         let limits = Limits {
             batch_tokens: limits.batch_tokens.min(TOKENS_PER_RUN).max(longest),
@@ -78,32 +85,79 @@ impl<'m> EncoderRunner<'m> {
             target_tokens: usize::from(config.decoder.is_some()),
             ..limits
         };
-        let mut session = Session::new(model, limits)?;
-        session.set_threads(self.threads.clone());
-        session.set_cancel(self.cancel.clone());
-        let mut from = 0;
-        while from < texts.len() {
-            let mut tokens = 0;
-            let fits = texts[from..].iter().take(slots).take_while(|(_, one)| {
-                tokens += one.ids.len();
-                tokens <= limits.batch_tokens
-            });
-            let batch = &texts[from..from + fits.count().max(1)];
-            let ids: Vec<&[u32]> = batch.iter().map(|(_, one)| &one.ids[..]).collect();
-            let hidden = if config.token_types > 1 {
-                let types: Vec<&[u32]> = batch.iter().map(|(_, one)| &one.types[..]).collect();
-                session.encoder_output_of_types(&ids, &types)?
-            } else {
-                session.encoder_output(&ids)?
-            };
-            let mut rest = hidden;
-            for (number, one) in batch {
-                let (own, after) = rest.split_at(one.ids.len() * config.d_model);
-                each(*number, own)?;
-                rest = after;
+        let mut pool = SessionPool::new(model, limits, sessions)?;
+        pool.set_threads(self.threads.clone());
+        pool.set_cancel(self.cancel.clone());
+        let shared = Mutex::new(Shared { left: texts, sessions, each, failed: None });
+        pool.for_each_session(sessions, &|session| {
+            let mut scratch = Vec::new();
+            loop {
+                let Some(batch) = lock(&shared).take(&limits) else { return };
+                if let Err(error) = run_batch(session, batch, &mut scratch, compute, &shared) {
+                    lock(&shared).failed.get_or_insert(error);
+                    return;
+                }
             }
-            from += batch.len();
-        }
-        Ok(())
+        });
+        let failed = shared.into_inner().unwrap_or_else(PoisonError::into_inner).failed;
+        failed.map_or(Ok(()), Err)
     }
+}
+
+/// What the sessions of a run share.
+struct Shared<'s, R> {
+    /// The texts that no session has taken, the longest first.
+    left: &'s [(usize, Encoded)],
+    sessions: usize,
+    each: &'s mut (dyn FnMut(usize, R) + Send),
+    /// The first error. It ends all sessions.
+    failed: Option<EmbedError>,
+}
+
+impl<'s, R> Shared<'s, R> {
+    /// Takes the next texts: as many as a session runs at a time, but at most a session's share of what is left.
+    fn take(&mut self, limits: &Limits) -> Option<&'s [(usize, Encoded)]> {
+        if self.failed.is_some() || self.left.is_empty() {
+            return None;
+        }
+        let most = limits.sentences.min(self.left.len().div_ceil(self.sessions));
+        let mut tokens = 0;
+        let fits = self.left.iter().take(most).take_while(|(_, one)| {
+            tokens += one.ids.len();
+            tokens <= limits.batch_tokens
+        });
+        let (batch, left) = self.left.split_at(fits.count().max(1));
+        self.left = left;
+        Some(batch)
+    }
+}
+
+/// The value of a mutex. After a panic of the caller's function, which reaches the caller, nothing reads the value.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs the texts of `batch`, and hands out their results.
+fn run_batch<R>(
+    session: &mut Session<'_>,
+    batch: &[(usize, Encoded)],
+    scratch: &mut Vec<f32>,
+    compute: Compute<'_, R>,
+    shared: &Mutex<Shared<'_, R>>,
+) -> Result<(), EmbedError> {
+    let (d_model, types) = (session.model().config().d_model, session.model().config().token_types);
+    let ids: Vec<&[u32]> = batch.iter().map(|(_, one)| &one.ids[..]).collect();
+    let mut rest = if types > 1 {
+        let types: Vec<&[u32]> = batch.iter().map(|(_, one)| &one.types[..]).collect();
+        session.encoder_output_of_types(&ids, &types)?
+    } else {
+        session.encoder_output(&ids)?
+    };
+    for (number, one) in batch {
+        let (own, after) = rest.split_at(one.ids.len() * d_model);
+        let result = compute(own, scratch)?;
+        (lock(shared).each)(*number, result);
+        rest = after;
+    }
+    Ok(())
 }

@@ -7,7 +7,6 @@ use super::translation::{AlignedWords, Note, SentenceCounts, Translation};
 use super::window::Unit;
 use crate::Encoded;
 use crate::marked_text::{Alignment, MarkedText, Placement, StandIn, WordAlignment, check};
-use simdformer::search::Hooks;
 use std::ops::Range;
 
 /// A sentence of a text.
@@ -150,8 +149,7 @@ impl Translator<'_> {
             })
             .collect();
         let search = self.search.clone();
-        let mut translations =
-            self.run_units(&units, &search, &mut Hooks::default(), &mut |_| ())?;
+        let mut translations = self.run_units(&units, &search, None)?;
         let mut counts = vec![SentenceCounts::default(); units.len()];
         if self.options.guard {
             self.guard_repetition(&units, &mut translations, &mut counts)?;

@@ -7,7 +7,9 @@ use crate::Tokenizer;
 use core::fmt;
 use simdformer::config::Side;
 use simdformer::search::{SearchLimits, SearchOptions};
-use simdformer::{Cancel, Limits, Model, ModelRef, Plan, Session, SessionError, Threads};
+use simdformer::{
+    Cancel, Limits, Model, ModelRef, Plan, Session, SessionError, SessionPool, Threads,
+};
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -52,7 +54,7 @@ impl From<Arc<Tokenizer>> for TokenizerRef<'_> {
 }
 
 /// Called with the number of finished sentences.
-type OnDone<'a> = Box<dyn FnMut(u64) + Send + 'a>;
+pub(super) type OnDone<'a> = Box<dyn FnMut(u64) + Send + 'a>;
 
 /// Translates sentences with a model and its tokenizer. The [module](super) has an example.
 pub struct Translator<'a> {
@@ -64,7 +66,9 @@ pub struct Translator<'a> {
     target_tokens: usize,
     threads: Threads<'a>,
     cancel: Cancel,
-    session: Option<Session<'a>>,
+    /// The number of sessions that are planned at the same time.
+    sessions: usize,
+    pool: Option<SessionPool<'a>>,
     /// The random stream of the next sentence.
     pub(super) next_stream: u64,
     pub(super) report: Report,
@@ -77,7 +81,7 @@ impl fmt::Debug for Translator<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Translator")
             .field("options", &self.options)
-            .field("session", &self.session)
+            .field("pool", &self.pool)
             .field("report", &self.report)
             .finish_non_exhaustive()
     }
@@ -127,7 +131,8 @@ impl<'a> Translator<'a> {
             target_tokens,
             threads: Threads::Serial,
             cancel: Cancel::new(),
-            session: None,
+            sessions: 1,
+            pool: None,
             next_stream: 0,
             report: Report::default(),
             on_done: None,
@@ -137,10 +142,25 @@ impl<'a> Translator<'a> {
 
     /// Uses `threads` for all later calls. The translations stay the same.
     pub fn set_threads(&mut self, threads: Threads<'a>) {
-        if let Some(session) = &mut self.session {
-            session.set_threads(threads.clone());
+        if let Some(pool) = &mut self.pool {
+            pool.set_threads(threads.clone());
         }
         self.threads = threads;
+    }
+
+    /// Runs up to `sessions` sessions at the same time, each on one of the [threads](Self::set_threads), at least 1 (1).
+    /// With as many sessions as threads, long lists take less time than in one session on all threads. Each session has
+    /// its own [slots](TranslateOptions::slots) and its own planned memory. The translations stay the same.
+    pub fn set_sessions(&mut self, sessions: usize) {
+        let sessions = sessions.max(1);
+        if self.sessions != sessions {
+            (self.sessions, self.pool) = (sessions, None);
+        }
+    }
+
+    /// The sentences that are decoded at the same time, at most.
+    pub(super) fn slots(&self) -> usize {
+        self.options.slots.max(1).saturating_mul(self.sessions)
     }
 
     /// Ends later calls with [`TranslateError::Cancelled`] when `cancel` is set: during the model's work within some
@@ -171,8 +191,8 @@ impl<'a> Translator<'a> {
     /// # Ok(()) }
     /// ```
     pub fn set_cancel(&mut self, cancel: Cancel) {
-        if let Some(session) = &mut self.session {
-            session.set_cancel(cancel.clone());
+        if let Some(pool) = &mut self.pool {
+            pool.set_cancel(cancel.clone());
         }
         self.cancel = cancel;
     }
@@ -218,10 +238,10 @@ impl<'a> Translator<'a> {
         &self.search
     }
 
-    /// The plan of the session; `None` before the first sentence.
+    /// The plan of each session; `None` before the first sentence.
     #[must_use]
     pub fn plan(&self) -> Option<&Plan> {
-        self.session.as_ref().map(Session::plan)
+        self.pool.as_ref().map(SessionPool::plan)
     }
 
     /// What was done so far.
@@ -248,20 +268,24 @@ impl<'a> Translator<'a> {
         given < self.target_tokens
     }
 
-    /// A session for `sentences` sentences, of which the longest has `source_tokens` tokens. It has at most as many
-    /// slots as the options say.
-    pub(super) fn session(
+    /// Sessions for `sentences` sentences, of which the longest has `source_tokens` tokens. Each has at most as many slots
+    /// as the options say.
+    pub(super) fn pool(
         &mut self,
         sentences: usize,
         source_tokens: usize,
-    ) -> Result<&mut Session<'a>, TranslateError> {
-        let wanted = sentences.clamp(1, self.options.slots.max(1));
-        let planned = self.session.as_ref().map(|session| session.plan().limits());
+    ) -> Result<&mut SessionPool<'a>, TranslateError> {
+        let wanted = sentences.div_ceil(self.sessions).clamp(1, self.options.slots.max(1));
+        let planned = self.pool.as_ref().map(|pool| pool.plan().limits());
         let (slots, longest) =
             planned.map_or((0, 0), |limits| (limits.sentences, limits.source_tokens));
-        let kept = self.session.take().filter(|_| wanted <= slots && source_tokens <= longest);
-        let session = match kept {
-            Some(session) => session,
+        // No more sessions than there are sentences: most calls of a service have one.
+        let sessions = self.sessions.min(sentences.max(1));
+        let kept = self.pool.take().filter(|pool| {
+            wanted <= slots && source_tokens <= longest && sessions <= pool.sessions()
+        });
+        let pool = match kept {
+            Some(pool) => pool,
             None => {
                 // Not rounded up: the caches of a longer plan are further apart, which cost 3 % of the throughput of the
                 // demo model at 32 tokens. New maxima become rare soon.
@@ -274,14 +298,23 @@ impl<'a> Translator<'a> {
                     batch_tokens: slots.saturating_mul(source).min(BATCH_TOKENS.max(source)),
                     ..Limits::new(slots, source, self.target_tokens)
                 };
-                let mut session = Session::new(self.model.clone(), limits)?;
-                session.set_threads(self.threads.clone());
-                session.set_cancel(self.cancel.clone());
+                let mut pool = SessionPool::new(self.model.clone(), limits, sessions)?;
+                pool.set_threads(self.threads.clone());
+                pool.set_cancel(self.cancel.clone());
                 self.report.plans += 1;
-                session
+                pool
             }
         };
-        Ok(self.session.insert(session))
+        Ok(self.pool.insert(pool))
+    }
+
+    /// The first session of [`pool`](Self::pool), on all threads.
+    pub(super) fn session(
+        &mut self,
+        sentences: usize,
+        source_tokens: usize,
+    ) -> Result<&mut Session<'a>, TranslateError> {
+        Ok(self.pool(sentences, source_tokens)?.session())
     }
 }
 

@@ -21,7 +21,7 @@ pub struct TranslateOptions {
     /// How tokens are chosen. The translator replaces [`start`](SearchOptions::start) if the tokenizer defines it, and
     /// drops a maximum length that the model's positions do not allow.
     pub search: SearchOptions,
-    /// The number of sentences that are decoded at the same time, at least 1 (32).
+    /// The number of sentences that a session decodes at the same time, at least 1 (32).
     pub slots: usize,
     /// Whether a sentence that has more tokens than the model accepts is cut. If not, it is not translated:
     /// [`Failure::TooLong`](super::Failure::TooLong).

@@ -5,7 +5,7 @@ use super::model_and_tokenizer::Translator;
 use super::translation::{Note, SentenceCounts, Translation};
 use super::window::Unit;
 use crate::Repetition;
-use simdformer::search::{Hooks, SearchOptions};
+use simdformer::search::SearchOptions;
 
 /// The rules of the attempts: `no_repeat_ngram` and the least `repetition_penalty`. Each is stronger than the one before:
 /// a translation that had to be made again should stay close to the first one.
@@ -37,7 +37,7 @@ impl Translator<'_> {
                 ..self.search.clone()
             };
             let again: Vec<Unit<'_>> = left.iter().map(|&i| units[i]).collect();
-            let found = self.run_units(&again, &search, &mut Hooks::default(), &mut |_| ())?;
+            let found = self.run_units(&again, &search, None)?;
             let mut still = Vec::new();
             for (i, mut new) in left.into_iter().zip(found) {
                 let old = &mut translations[i];

@@ -7,7 +7,7 @@ use super::inspection::Job;
 use super::model_and_tokenizer::Translator;
 use super::translation::{Note, SentenceCounts, Translation};
 use super::window::Unit;
-use simdformer::search::{Hooks, SearchOptions};
+use simdformer::search::SearchOptions;
 use std::ops::Range;
 
 /// What is added to the score of the first token of a term, in each attempt.
@@ -53,7 +53,7 @@ impl Translator<'_> {
             for one in &mut left {
                 let search = self.biased(&one.terms, bias)?;
                 let unit = units[one.index];
-                let found = self.run_units(&[unit], &search, &mut Hooks::default(), &mut |_| ())?;
+                let found = self.run_units(&[unit], &search, None)?;
                 self.take_better(one, units, translations, found)?;
             }
             left.retain(|one| !one.terms.is_empty());
@@ -70,8 +70,7 @@ impl Translator<'_> {
                     // The tokens that are given count.
                     search.max_new_tokens =
                         search.max_new_tokens.map(|new| new.saturating_sub(force.len()).max(1));
-                    let found =
-                        self.run_units(&[unit], &search, &mut Hooks::default(), &mut |_| ())?;
+                    let found = self.run_units(&[unit], &search, None)?;
                     self.take_better(one, units, translations, found)?;
                 }
                 if one.terms.len() == before {

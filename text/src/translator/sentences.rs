@@ -33,7 +33,7 @@ impl Translator<'_> {
 
     /// Translates the sentences of an iterator, and calls `emit` once for each, in their order.
     ///
-    /// Memory does not grow with their number: a window of them (32 for each slot, at most 8 MB and a sentence) is read,
+    /// Memory does not grow with their number: a window of them (32 for each slot of each session, at most 8 MB and a sentence) is read,
     /// translated and emitted before the next is read. An error of the iterator ends the call, after the sentences
     /// before it were emitted.
     ///
@@ -45,7 +45,7 @@ impl Translator<'_> {
         mut emit: impl FnMut(Translation) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut sentences = sentences.into_iter();
-        let most = self.options.slots.max(1).saturating_mul(SENTENCES_PER_SLOT);
+        let most = self.slots().saturating_mul(SENTENCES_PER_SLOT);
         let mut window: Vec<S> = Vec::new();
         loop {
             let mut end = None;
@@ -75,8 +75,7 @@ impl Translator<'_> {
                 })
                 .collect();
             let search = self.search.clone();
-            let translations =
-                self.run_units(&units, &search, &mut Hooks::default(), &mut |_| ())?;
+            let translations = self.run_units(&units, &search, None)?;
             self.count(&translations);
             self.next_stream = first.wrapping_add(units.len() as u64);
             translations.into_iter().try_for_each(&mut emit)?;
@@ -101,7 +100,7 @@ impl Translator<'_> {
         let (source, search) = (self.language_of(sentence).0, self.search.clone());
         let source = source.as_deref();
         let unit = Unit { text: sentence, source, stream: self.next_stream, force: &[] };
-        let mut translations = self.run_units(&[unit], &search, hooks, on_event)?;
+        let mut translations = self.run_units(&[unit], &search, Some((hooks, on_event)))?;
         self.count(&translations);
         self.next_stream = self.next_stream.wrapping_add(1);
         Ok(translations.pop().unwrap_or_default())

@@ -85,7 +85,7 @@ impl Translator<'_> {
         let mut texts = texts.into_iter();
         loop {
             let (mut window, mut load, mut end) = (Vec::new(), Load::default(), None);
-            while end.is_none() && !load.is_full(self.options.slots) {
+            while end.is_none() && !load.is_full(self.slots()) {
                 match texts.next() {
                     Some(Ok(text)) => {
                         let prepared = self.prepare(&text)?;
@@ -152,7 +152,7 @@ impl Translator<'_> {
         loop {
             let (mut window, mut load) = (Vec::new(), Load::default());
             let mut last = documents.len().saturating_sub(1);
-            while !load.is_full(self.options.slots) {
+            while !load.is_full(self.slots()) {
                 if let Some(segment) = documents.get(last).and_then(|d| d.segments().get(next)) {
                     let prepared = self.prepare(segment)?;
                     load.add(&segment.text, &prepared);

@@ -136,6 +136,13 @@ pub enum Failure {
         /// The tokens that the model accepts.
         most: usize,
     },
+    /// The tokenizer gave it a token that the model does not have.
+    UnknownToken {
+        /// The token.
+        token: u32,
+        /// The size of the source vocabulary; valid tokens are smaller.
+        vocabulary: usize,
+    },
     /// The scores of the model are NaN or infinite.
     NotFinite,
 }
@@ -144,6 +151,9 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooLong { tokens, most } => write!(f, "{tokens} tokens, the model takes {most}"),
+            Self::UnknownToken { token, vocabulary } => {
+                write!(f, "token {token} is outside the vocabulary of {vocabulary}")
+            }
             Self::NotFinite => f.write_str("the model's scores are NaN or infinite"),
         }
     }

@@ -1,13 +1,15 @@
 //! Translates a window of sentences: longest first, so that no slot is left over with a long sentence at the end.
 
 use super::error::TranslateError;
-use super::model_and_tokenizer::Translator;
+use super::model_and_tokenizer::{OnDone, Translator};
 use super::options::TranslateOptions;
 use super::translation::{Alternative, Failure, Note, Translation};
 use crate::{Direction, Encoded, Tokenizer};
 use simdformer::config::Side;
 use simdformer::search::{Finish, Hooks, SearchOptions};
-use simdformer::{Event, Generated, Model, Source};
+use simdformer::{Event, Generated, Model, SessionError, Source, SourceError, Stop};
+use std::ops::ControlFlow;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A sentence as the model gets it.
 #[derive(Clone, Copy, Debug)]
@@ -32,8 +34,38 @@ struct Call<'c> {
     search: &'c SearchOptions,
 }
 
-/// Called with each event of the session, before the translator uses it.
-type OnEvent<'e> = &'e mut dyn FnMut(&Event<'_>);
+/// The hooks of a search in one session, and what is called with each of its events before the translator uses it.
+type Observed<'o, 'h> = (&'o mut Hooks<'h>, &'o mut dyn FnMut(&Event<'_>));
+
+/// What the sessions of a call write.
+struct Results<'t, 'a> {
+    translations: &'t mut [Translation],
+    on_done: Option<OnDone<'a>>,
+    finished: u64,
+}
+
+impl Results<'_, '_> {
+    /// Writes what was found for the unit of index `index`.
+    fn done(&mut self, index: usize, found: Translation) {
+        self.finished += 1;
+        if let Some(on_done) = &mut self.on_done {
+            on_done(self.finished);
+        }
+        let Some(one) = self.translations.get_mut(index) else { return };
+        // Tokens that were chosen before an error are incomplete output.
+        let token_scores = match found.failure {
+            Some(_) => Vec::new(),
+            None => core::mem::take(&mut one.token_scores),
+        };
+        let (source_tokens, truncated) = (one.source_tokens, one.truncated);
+        *one = Translation { token_scores, source_tokens, truncated, ..found };
+    }
+}
+
+/// The value of a mutex. After a panic in a callback, which reaches the caller, nothing reads the value.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 impl Translator<'_> {
     /// Translates `units` under `search`, in their order. Does not count them.
@@ -41,8 +73,7 @@ impl Translator<'_> {
         &mut self,
         units: &[Unit<'_>],
         search: &SearchOptions,
-        hooks: &mut Hooks<'_>,
-        on_event: OnEvent<'_>,
+        observed: Option<Observed<'_, '_>>,
     ) -> Result<Vec<Translation>, TranslateError> {
         let mut translations = vec![Translation::default(); units.len()];
         let mut encoded: Vec<(usize, Encoded)> = Vec::with_capacity(units.len());
@@ -58,7 +89,7 @@ impl Translator<'_> {
         encoded.sort_by_key(|(_, one)| core::cmp::Reverse(one.ids.len()));
         if let Some((_, longest)) = encoded.first() {
             let call = Call { units, encoded: &encoded, longest: longest.ids.len(), search };
-            self.generate(&call, &mut translations, hooks, on_event)?;
+            self.generate(&call, &mut translations, observed)?;
         }
         Ok(translations)
     }
@@ -68,8 +99,7 @@ impl Translator<'_> {
         &mut self,
         call: &Call<'_>,
         translations: &mut [Translation],
-        hooks: &mut Hooks<'_>,
-        on_event: OnEvent<'_>,
+        observed: Option<Observed<'_, '_>>,
     ) -> Result<(), TranslateError> {
         let Call { units, encoded, longest, search } = *call;
         let given = |(i, one): &(usize, Encoded)| {
@@ -87,28 +117,55 @@ impl Translator<'_> {
                 ..Source::new(&one.ids)
             })
             .collect();
-        let (tokenizer, mut on_done) = (self.tokenizer.clone(), self.on_done.take());
-        let mut finished = self.finished;
-        let session = self.session(sources.len(), longest)?;
-        let done = session.generate(&sources, search, hooks, &mut |event| {
-            on_event(&event);
+        let tokenizer = self.tokenizer.clone();
+        let results = Mutex::new(Results {
+            translations,
+            on_done: self.on_done.take(),
+            finished: self.finished,
+        });
+        // Sessions call this at the same time. Texts are decoded outside of the lock.
+        let take = |event: &Event<'_>| {
             match event {
                 Event::Token { source, token } if token.sequence == 0 => {
-                    translations[encoded[source].0].token_scores.extend(token.log_probability);
+                    let score = token.log_probability;
+                    let index = encoded[*source].0;
+                    lock(&results).translations[index].token_scores.extend(score);
                 }
                 Event::Done(done) => {
-                    finished += 1;
-                    if let Some(on_done) = &mut on_done {
-                        on_done(finished);
-                    }
-                    let translation = &mut translations[encoded[done.source].0];
-                    let force = units[encoded[done.source].0].force;
-                    finish_translation(translation, &done, force, &tokenizer);
+                    let index = encoded[done.source].0;
+                    let mut found = Translation::default();
+                    finish_translation(&mut found, done, units[index].force, &tokenizer);
+                    lock(&results).done(index, found);
+                }
+                // Any other error of a source is one of the options.
+                &Event::Refused {
+                    source,
+                    error:
+                        &SessionError::Source {
+                            error: SourceError::Token { vocabulary, found, .. },
+                            ..
+                        },
+                } => {
+                    let failure = Failure::UnknownToken { token: found, vocabulary };
+                    lock(&results).translations[encoded[source].0].failure = Some(failure);
+                    return ControlFlow::Break(Stop::Source);
                 }
                 _ => (),
             }
-        });
-        (self.on_done, self.finished) = (on_done, finished);
+            ControlFlow::Continue(())
+        };
+        let pool = self.pool(sources.len(), longest)?;
+        let done = match observed {
+            None => pool.generate(&sources, search, &|event: Event<'_>| take(&event)),
+            Some((hooks, on_event)) => {
+                pool.session().generate(&sources, search, hooks, &mut |event| {
+                    on_event(&event);
+                    take(&event)
+                })
+            }
+        };
+        let results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+        (self.on_done, self.finished) = (results.on_done, results.finished);
         done?;
         Ok(())
     }
