@@ -1,7 +1,8 @@
-"""`python -m simdformer`."""
+"""`python -m simdformer`: jobs, see `docs/jobs.md`."""
 
 import sys
 
 from .jobs.cli import main
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

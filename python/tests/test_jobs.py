@@ -281,6 +281,23 @@ def test_pandas_keeps_the_index(demo_model: str) -> None:
     assert result.loc[5, "translation"] == "i am a student" and pandas.isna(result.loc[9, "translation"])
 
 
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="reads the peak of the resident memory from /proc")
+def test_the_memory_of_a_worker_is_known_and_holds(demo_model: str, sentences: list[str]) -> None:
+    config = Config(demo_model)
+    code = (
+        "import sys, pyarrow, json; from simdformer.jobs import Config, Map;"
+        "texts = json.loads(sys.stdin.read());"
+        "Map(Config.from_json(sys.argv[1]))(pyarrow.table({'text': texts}));"
+        "print(next(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')))"
+    )
+    arguments = [sys.executable, "-c", code, config.json()]
+    found = subprocess.run(arguments, input=json.dumps(sentences), capture_output=True, text=True, check=True)
+    resident, planned = int(found.stdout) << 10, config.bytes(64)
+    assert 0 < config.bytes(32) < planned < config.bytes(128) == config.bytes(512)
+    print(f"{resident >> 20} MiB resident, {planned >> 20} MiB planned")
+    assert resident <= planned
+
+
 def test_the_import_opens_nothing() -> None:
     code = "import simdformer.jobs.worker as w, sys; assert not w._OPEN; assert 'ray' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ})

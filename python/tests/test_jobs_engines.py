@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -196,6 +198,40 @@ def test_daft(tmp_path: Path, source: str, config: Config, expected: Any) -> Non
     assert digest(tmp_path / "rows") == expected
     with pytest.raises(MixtureError):
         adapter.run(source, str(tmp_path / "rows"), Config(config.path, id="id", options={"beams": 2}))
+
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "jobs.md"
+
+
+def blocks(word: str) -> list[str]:
+    """The programs of `docs/jobs.md` with this word."""
+    found = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), flags=re.DOTALL)
+    return [block for block in found if word in block]
+
+
+@pytest.mark.parametrize(
+    "engine",
+    [
+        "jobs import Config, run",
+        "Map(Config",
+        "simdformer.dask",
+        "simdformer.daft",
+        "simdformer.spark",
+        "simdformer.ray",
+    ],
+)
+def test_the_recipes_of_the_page(tmp_path: Path, source: str, expected: Any, demo_model: str, engine: str) -> None:
+    (tmp_path / "model").symlink_to(demo_model)
+    (tmp_path / "rows").symlink_to(source)
+    (program,) = blocks(engine)
+    (tmp_path / "recipe.py").write_text(program, "utf-8")
+    with seconds(f"recipe: {engine}"):
+        subprocess.run([sys.executable, "-W", "ignore", "recipe.py"], cwd=tmp_path, check=True, timeout=300)
+    if "run(" in program:
+        column = "english" if "english" in program else "translation"
+        found = digest(tmp_path / "translated", ("id", column))
+        assert found[:2] == (ROWS, ROWS)
+        assert found == expected or column == "english"
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])

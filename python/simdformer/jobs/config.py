@@ -17,6 +17,8 @@ Errors = Literal["raise", "column"]
 TARGETS: Mapping[str, str] = MappingProxyType({"translate": "translation", "generate": "target_ids"})
 #: The source column of each task, unless `Config.source` names another.
 SOURCES: Mapping[str, str] = MappingProxyType({"translate": "text", "generate": "source_ids"})
+#: What Python, numpy and pyarrow take in a worker, in bytes.
+INTERPRETER_BYTES = 150 << 20
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,17 @@ class Config:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Config.from_json, (self.json(),)
+
+    def bytes(self, source_tokens: int = 256) -> int:
+        """The memory of one worker in bytes, for the scheduler: Ray's `memory=`, `spark.executor.pyspark.memory`.
+
+        Weights, the plan for sources of at most `source_tokens` tokens (or as many as the model reads), and 150 MiB for
+        Python, numpy and pyarrow. Opens the model in this process. Workers that map one packed file share its weights;
+        each counts them here.
+        """
+        from .worker import worker
+
+        return worker(self).bytes(source_tokens) + INTERPRETER_BYTES
 
     def samples(self) -> bool:
         """Whether tokens are drawn at random. Then each row draws from the random stream of its row number."""

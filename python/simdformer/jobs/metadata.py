@@ -1,8 +1,8 @@
 """What identifies a result: the entries that travel in Parquet files, and the comparison before a restart.
 
 ========================== ================================================================================
-`simdformer.fingerprint`   SHA-256 of the model, its tokenizer, the options and what else decides the bits
-`simdformer.model`         the fingerprint of the model alone
+`simdformer.fingerprint`   SHA-256 of the fingerprint of the model and its tokenizer, the options of the job, and for
+                           texts, which the package divides into sentences and tokens, its version
 `simdformer.isa`           the instruction set that computed the rows; all sets give the same bits
 `simdformer.version`       the version of the package
 `simdformer.options`       the fields of `Config` without path and threads, as canonical JSON
@@ -64,11 +64,14 @@ def entries(config: Config) -> dict[bytes, bytes]:
 def _texts(config: Config) -> Mapping[str, str]:
     engine = worker(config)
     options = {key: value for key, value in json.loads(config.json()).items() if key not in _FREE}
-    decisive = {key: value for key, value in options.items() if key != "isa"}
-    identity = canonical({"identity": engine.identity(), "options": decisive})
+    decisive = {key: value for key, value in options.items() if key not in ("isa", "options")}
+    decisive["model"] = engine.fingerprint()
+    decisive["options"] = {key: value for key, value in options.get("options", {}).items() if key != "slots"}
+    if config.task != "generate":
+        decisive["version"] = version()
+    identity = canonical(decisive)
     return {
         "simdformer.fingerprint": hashlib.sha256(identity.encode()).hexdigest(),
-        "simdformer.model": engine.fingerprint(),
         "simdformer.isa": engine.isa(),
         "simdformer.version": version(),
         "simdformer.options": canonical(options),
@@ -137,7 +140,7 @@ def check(path: str | os.PathLike[str], config: Config, layout: Mapping[str, str
     keys = [PREFIX + key for key in (layout or {})]
     for file, found in stored(path):
         if found.get("simdformer.fingerprint") != expected["simdformer.fingerprint"]:
-            causes = ("model", "options", "version")
+            causes = ("options", "version")
             differs = (PREFIX + key for key in causes if found.get(PREFIX + key) != expected[PREFIX + key])
             _differs(
                 file,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
 import os
 import threading
@@ -14,17 +13,17 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ..errors import ClosedError, IsaError, MemoryPlanError, OptionError, SimdformerError
+from ..errors import ClosedError, IsaError, LimitError, MemoryPlanError, OptionError, SimdformerError
 from ..translator import Translator
-from .config import Config, canonical
+from .config import Config
 from .sources import Ids, Texts
 
 _OPEN: dict[tuple[Config, int], Worker] = {}
 _LOCK = threading.Lock()
 # Errors that no other row would not have.
 _OF_ALL_ROWS = (ClosedError, IsaError, MemoryPlanError, OptionError)
-# Files that decide a result: weights, tokenizers, and the settings of the search and of the pooling.
-_FILES = (".safetensors", ".bin", ".pt", ".json", ".txt", ".spm", ".model")
+#: Sentences that are decoded at the same time, unless the options say otherwise.
+SLOTS = 32
 
 
 def worker(config: Config) -> Worker:
@@ -70,23 +69,24 @@ class Worker:
         self._engine = Translator(
             config.path, threads=config.threads, isa=config.isa, dtype=config.dtype, **config.options
         )
-        self._fingerprint = _digest(self._engine.path)
 
     def isa(self) -> str:
         """The instruction set that computes."""
         return str(self._engine.isa)
 
     def fingerprint(self) -> str:
-        """SHA-256 of the weights and the other files of the model, in hexadecimal."""
-        return self._fingerprint
+        """What identifies the weights, the tokenizer and the options, in hexadecimal."""
+        return self._engine.fingerprint
 
-    def identity(self) -> dict[str, object]:
-        """What decides the bits beside the options: the model, and where texts are divided into sentences and
-        tokens the version of this package."""
-        found: dict[str, object] = {"model": self.fingerprint()}
-        if self._config.task != "generate":
-            found["version"] = version()
-        return found
+    def bytes(self, source_tokens: int) -> int:
+        """The bytes of the weights, and of the plan for sources of at most `source_tokens` tokens, or of as many as the
+        model reads."""
+        slots = self._engine.options.slots or SLOTS
+        try:
+            plan = self._engine.plan_for(slots, source_tokens)
+        except LimitError as error:
+            plan = self._engine.plan_for(slots, int(error.expected))
+        return self._engine.model_bytes + plan.bytes
 
     def compute(self, sources: Texts | Ids, streams: NDArray[np.uint64] | None) -> Results:
         """The results of all sources. `streams` are the random streams, `[sources]`, if tokens are drawn.
@@ -147,20 +147,6 @@ def _attempt(compute: Callable[[int, int], None], first: int, last: int, errors:
         middle = (first + last) // 2
         _attempt(compute, first, middle, errors)
         _attempt(compute, middle, last, errors)
-
-
-def _digest(directory: str) -> str:
-    """SHA-256 of the files that decide a result, with their names."""
-    digest = hashlib.sha256()
-    for folder, folders, names in os.walk(directory):
-        folders.sort()
-        for name in sorted(names):
-            if name.endswith(_FILES):
-                with open(os.path.join(folder, name), "rb") as file:
-                    content = hashlib.file_digest(file, "sha256").hexdigest()
-                place = os.path.relpath(os.path.join(folder, name), directory)
-                digest.update(canonical([place, content]).encode())
-    return digest.hexdigest()
 
 
 def version() -> str:
