@@ -35,7 +35,7 @@ mod explain;
 #[cfg(feature = "cli")]
 mod generate;
 mod golden;
-#[cfg(all(feature = "audio", feature = "hub"))]
+#[cfg(all(feature = "transcribe", feature = "hub"))]
 mod help;
 #[cfg(feature = "hub")]
 mod hub;
@@ -55,8 +55,10 @@ mod riff;
 mod sentences;
 mod spans;
 mod streams;
-#[cfg(all(feature = "audio", feature = "cli", feature = "json"))]
+#[cfg(all(feature = "cli", feature = "json", feature = "transcribe"))]
 mod transcribe;
+#[cfg(all(feature = "cli", feature = "json", feature = "transcribe"))]
+mod transcriber;
 #[cfg(feature = "cli")]
 mod translate_documents;
 #[cfg(feature = "cli")]

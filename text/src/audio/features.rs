@@ -10,6 +10,7 @@ use super::wav::Wav;
 use crate::checkpoint_directory::Settings;
 use crate::error::TextError;
 use crate::limits::Size;
+use realfft::num_complex::Complex;
 use realfft::{RealFftPlanner, RealToComplex};
 use serde_json::Value;
 use std::fmt;
@@ -19,7 +20,9 @@ use std::sync::Arc;
 /// Samples per second, per frame, and between two frames, for every Whisper model.
 const RATE: usize = 16_000;
 const WINDOW: usize = 400;
-const HOP: usize = 160;
+pub(super) const HOP: usize = 160;
+/// Samples before and after the middle of a frame that the frame depends on.
+pub(super) const REACH: usize = WINDOW / 2;
 /// The maximum numbers of bins and of seconds; published models have 80 or 128, and 30.
 const BINS: usize = 256;
 const SECONDS: usize = 60;
@@ -199,32 +202,65 @@ impl FeatureExtractor {
             let i = i.unsigned_abs();
             samples.get(if i > last { 2 * last - i } else { i }).copied().unwrap_or(0.0)
         };
-        let mut frame = self.transform.make_input_vec();
-        let mut spectrum = self.transform.make_output_vec();
-        let mut scratch = self.transform.make_scratch_vec();
-        let mut powers = vec![0.0; spectrum.len()];
+        let mut transform = FrameTransform::new(self);
         let mut largest = f32::NEG_INFINITY;
         for (number, values) in out.chunks_exact_mut(self.bins()).enumerate() {
-            let from = (number * HOP) as isize - (WINDOW / 2) as isize;
-            for ((into, window), i) in frame.iter_mut().zip(&self.window).zip(from..) {
-                *into = f64::from(sample(i)) * window;
-            }
-            // The lengths are those of the transform.
-            if self.transform.process_with_scratch(&mut frame, &mut spectrum, &mut scratch).is_err()
-            {
-                let expected = WINDOW.to_string();
-                return Err(AudioError::Features { what: "window", expected, found: frame.len() });
-            }
-            for (power, value) in powers.iter_mut().zip(&spectrum) {
-                *power = value.norm_sqr();
-            }
-            for (bin, value) in values.iter_mut().enumerate() {
-                *value = self.filters.power(bin, &powers).max(1e-10).log10() as f32;
-                largest = largest.max(*value);
-            }
+            largest = largest.max(transform.frame(self, number, sample, values)?);
         }
-        let least = largest - 8.0;
-        out.iter_mut().for_each(|value| *value = (value.max(least) + 4.0) / 4.0);
+        out.iter_mut().for_each(|value| *value = scaled(*value, largest));
         Ok(taken)
+    }
+}
+
+/// The feature of a logarithm of power, where `largest` is the largest one.
+pub(super) fn scaled(value: f32, largest: f32) -> f32 {
+    (value.max(largest - 8.0) + 4.0) / 4.0
+}
+
+/// The memory of the Fourier transform of a frame.
+pub(super) struct FrameTransform {
+    frame: Vec<f64>,
+    spectrum: Vec<Complex<f64>>,
+    scratch: Vec<Complex<f64>>,
+    powers: Vec<f64>,
+}
+
+impl FrameTransform {
+    pub(super) fn new(extractor: &FeatureExtractor) -> Self {
+        let transform = &extractor.transform;
+        let spectrum = transform.make_output_vec();
+        let (frame, scratch) = (transform.make_input_vec(), transform.make_scratch_vec());
+        let powers = vec![0.0; spectrum.len()];
+        Self { frame, spectrum, scratch, powers }
+    }
+
+    /// Writes `log10` of the power in each mel bin of frame `number` to `out`, `[bins]`, and returns the largest.
+    /// `sample` returns a sample by its index, which may be negative.
+    pub(super) fn frame(
+        &mut self,
+        extractor: &FeatureExtractor,
+        number: usize,
+        sample: impl Fn(isize) -> f32,
+        out: &mut [f32],
+    ) -> Result<f32, AudioError> {
+        let Self { frame, spectrum, scratch, powers } = self;
+        let from = (number * HOP) as isize - REACH as isize;
+        for ((into, window), i) in frame.iter_mut().zip(&extractor.window).zip(from..) {
+            *into = f64::from(sample(i)) * window;
+        }
+        // The lengths are those of the transform.
+        if extractor.transform.process_with_scratch(frame, spectrum, scratch).is_err() {
+            let expected = WINDOW.to_string();
+            return Err(AudioError::Features { what: "window", expected, found: frame.len() });
+        }
+        for (power, value) in powers.iter_mut().zip(&*spectrum) {
+            *power = value.norm_sqr();
+        }
+        let mut largest = f32::NEG_INFINITY;
+        for (bin, value) in out.iter_mut().enumerate() {
+            *value = extractor.filters.power(bin, powers).max(1e-10).log10() as f32;
+            largest = largest.max(*value);
+        }
+        Ok(largest)
     }
 }

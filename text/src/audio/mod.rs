@@ -27,6 +27,8 @@
 mod error;
 mod features;
 mod log_mel;
+#[cfg(feature = "transcribe")]
+pub mod transcriber;
 mod wav;
 
 pub use error::AudioError;

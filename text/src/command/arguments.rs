@@ -7,7 +7,8 @@
 use crate::generate::Generate;
 #[cfg(feature = "hub")]
 use crate::hub::Get;
-use crate::search_arguments::SearchArguments;
+#[cfg(feature = "transcribe")]
+use crate::transcribe_arguments::Transcribe;
 use crate::translate_arguments::{TextToText, Translate};
 use clap::builder::PossibleValuesParser;
 use clap::{
@@ -78,10 +79,10 @@ pub(crate) enum Command {
     Rerank(Box<Rerank>),
     /// Transcribe WAV files
     ///
-    /// The text of a file becomes one line. A file has the sample rate of the model (16 kHz) and any number of
-    /// channels. Longer audio is split into windows of 30 s, and this is reported. For other formats: ffmpeg -i FILE
-    /// -ac 1 -ar 16000 -f wav - | simdformer transcribe --model DIR
-    #[cfg(feature = "audio")]
+    /// The text of a file becomes one line. A file has the sample rate of the model (16 kHz), any number of channels and
+    /// any length. Windows of 30 s begin where the last sentence of the one before ends. For other formats: ffmpeg -i
+    /// FILE -ac 1 -ar 16000 -f wav - | simdformer transcribe --model DIR
+    #[cfg(feature = "transcribe")]
     Transcribe(Box<Transcribe>),
     /// Download a model, or find it in the cache, and print its directory
     ///
@@ -118,7 +119,7 @@ impl Command {
             Self::Generate(arguments) => (&mut arguments.model.directory, false),
             Self::Embed(arguments) => (&mut arguments.model.directory, arguments.reports.quiet),
             Self::Rerank(arguments) => (&mut arguments.model.directory, arguments.reports.quiet),
-            #[cfg(feature = "audio")]
+            #[cfg(feature = "transcribe")]
             Self::Transcribe(arguments) => {
                 (&mut arguments.model.directory, arguments.reports.quiet)
             }
@@ -302,40 +303,6 @@ pub(crate) struct Rerank {
     /// Write the output of the classifier without the activation of the directory
     #[arg(long, help_heading = "Output")]
     pub(crate) raw: bool,
-    #[command(flatten)]
-    pub(crate) reports: ReportArguments,
-}
-
-#[cfg(feature = "audio")]
-#[derive(Debug, Args)]
-pub(crate) struct Transcribe {
-    #[command(flatten)]
-    pub(crate) model: ModelArguments,
-    /// WAV files; without them, or for -, standard input is read
-    #[arg(value_name = "FILE", default_value = "-")]
-    pub(crate) files: Vec<PathBuf>,
-    /// The spoken language, as fr or french
-    ///
-    /// Without this option it is that of generation_config.json; a multilingual model detects it in the first window.
-    #[arg(long, value_name = "CODE", help_heading = "Audio")]
-    pub(crate) language: Option<String>,
-    /// What is written: the text as spoken, or its translation to English
-    #[arg(long, help_heading = "Audio", value_parser = ["transcribe", "translate"])]
-    pub(crate) task: Option<String>,
-    /// The number of windows that are run at a time
-    // For the decoder, one window costs as much as fifty sentences.
-    #[arg(long, value_name = "N", default_value = "4", value_parser = at_least_one, help_heading = "Audio")]
-    pub(crate) slots: usize,
-    #[command(flatten)]
-    pub(crate) search: SearchArguments,
-    #[command(flatten)]
-    pub(crate) cache: CacheArguments,
-    /// Write a line for each phrase, with its times: [0.00 -> 2.50] ...
-    #[arg(long, help_heading = "Output")]
-    pub(crate) timestamps: bool,
-    /// Write a JSON object for each file: file, text, language, seconds, windows, segments, or error
-    #[arg(long, help_heading = "Output")]
-    pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) reports: ReportArguments,
 }
@@ -538,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg(feature = "audio")]
+    #[cfg(feature = "transcribe")]
     fn errors_of_transcribe_name_what_is_expected_and_found() {
         for (line, part) in [
             ("transcribe", "required arguments were not provided:\n  --model <DIR>"),

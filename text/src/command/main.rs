@@ -14,13 +14,13 @@ mod loading;
 mod man_pages;
 mod npy;
 mod progress;
-#[cfg(feature = "audio")]
-mod prompt;
 mod rerank;
 mod search_arguments;
 mod show;
-#[cfg(feature = "audio")]
+#[cfg(feature = "transcribe")]
 mod transcribe;
+#[cfg(feature = "transcribe")]
+mod transcribe_arguments;
 mod translate;
 mod translate_arguments;
 mod translate_documents;
@@ -82,7 +82,7 @@ fn main() -> ExitCode {
         Command::Generate(arguments) => generate::run(&arguments, &mut streams),
         Command::Embed(arguments) => embed::run(&arguments, &mut streams),
         Command::Rerank(arguments) => rerank::run(&arguments, &mut streams),
-        #[cfg(feature = "audio")]
+        #[cfg(feature = "transcribe")]
         Command::Transcribe(arguments) => transcribe::run(&arguments, &mut streams),
         Command::Languages(directory) => show::languages(&directory.model, streams.out),
         Command::Show(directory) => show::model(&directory.model, &mut streams),

@@ -64,10 +64,11 @@ mod streams;
 mod translation;
 mod window;
 
+pub use crate::TokenizerRef;
 pub use batcher::{BatchEvent, BatchRequest, Batcher, Pending, Ticket};
 pub use error::TranslateError;
 pub use glossary::{Glossary, GlossaryError, Term};
-pub use model_and_tokenizer::{TokenizerRef, Translator};
+pub use model_and_tokenizer::Translator;
 pub use options::TranslateOptions;
 pub use translation::{
     AlignedWords, Alternative, Failure, Note, Report, TextTranslation, TranslatedSentence,

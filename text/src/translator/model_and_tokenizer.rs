@@ -3,15 +3,13 @@
 use super::error::TranslateError;
 use super::options::TranslateOptions;
 use super::translation::Report;
-use crate::Tokenizer;
+use crate::{Tokenizer, TokenizerRef};
 use core::fmt;
 use simdformer::config::Side;
 use simdformer::search::{SearchLimits, SearchOptions};
 use simdformer::{
     Cancel, Limits, Model, ModelRef, Plan, Session, SessionError, SessionPool, Threads,
 };
-use std::ops::Deref;
-use std::sync::Arc;
 
 /// The maximum target length if neither the options nor the model set one.
 const LONGEST: usize = 256;
@@ -20,38 +18,6 @@ const LONGEST: usize = 256;
 const BATCH_TOKENS: usize = 4096;
 /// Sentences of fewer tokens are never cut because the translation might be too long.
 const SHORTEST_LIMIT: usize = 32;
-
-/// A reference to a tokenizer, or an `Arc` of it, as [`ModelRef`] is one to a model.
-#[derive(Clone, Debug)]
-pub enum TokenizerRef<'a> {
-    /// Borrowed.
-    Borrowed(&'a Tokenizer),
-    /// Shared.
-    Shared(Arc<Tokenizer>),
-}
-
-impl Deref for TokenizerRef<'_> {
-    type Target = Tokenizer;
-
-    fn deref(&self) -> &Tokenizer {
-        match self {
-            Self::Borrowed(tokenizer) => tokenizer,
-            Self::Shared(tokenizer) => tokenizer,
-        }
-    }
-}
-
-impl<'a> From<&'a Tokenizer> for TokenizerRef<'a> {
-    fn from(tokenizer: &'a Tokenizer) -> Self {
-        Self::Borrowed(tokenizer)
-    }
-}
-
-impl From<Arc<Tokenizer>> for TokenizerRef<'_> {
-    fn from(tokenizer: Arc<Tokenizer>) -> Self {
-        Self::Shared(tokenizer)
-    }
-}
 
 /// Called with the number of finished sentences.
 pub(super) type OnDone<'a> = Box<dyn FnMut(u64) + Send + 'a>;

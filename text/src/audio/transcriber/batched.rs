@@ -1,0 +1,137 @@
+//! Windows that do not depend on each other: spans of speech, packed and cut at pauses, many decoded at a time.
+
+use super::error::TranscribeError;
+use super::frames::Frames;
+use super::samples::SampleSource;
+use super::segments::split_all;
+use super::transcriber::{OnEvent, Spans, Transcriber, report};
+use super::transcription::{RecordingSummary, Window};
+use super::window_decoder::{EncodedWindow, Task, WindowDecoder};
+use crate::audio::AudioError;
+use core::cell::{Cell, RefCell};
+use simdformer::{Features, Session, SessionError};
+use std::collections::{BTreeMap, VecDeque};
+
+/// The part of a full window in which its end is looked for: the last third.
+const LATEST_CUT: usize = 3;
+
+/// The windows of a recording, in order.
+struct Cutter<'s> {
+    spans: Spans<'s>,
+    /// What is left of a span.
+    rest: Option<(usize, usize)>,
+}
+
+impl Cutter<'_> {
+    /// The first frame and the number of frames of the next window, which has been read.
+    fn next(
+        &mut self,
+        frames: &mut Frames,
+        read: &mut dyn FnMut(&mut Frames, usize, usize) -> Result<usize, AudioError>,
+        longest: usize,
+    ) -> Result<Option<(usize, usize)>, TranscribeError> {
+        let Some((first, mut end)) = self.rest.take().or_else(|| self.spans.next()) else {
+            return Ok(None);
+        };
+        let limit = first.saturating_add(longest);
+        // Whole spans, as many as fit.
+        while end <= limit {
+            match self.spans.next() {
+                Some((_, next_end)) if next_end <= limit => end = next_end,
+                rest => {
+                    self.rest = rest;
+                    break;
+                }
+            }
+        }
+        let known = read(frames, first, end.min(limit))?;
+        if known <= first {
+            return Ok(None);
+        }
+        if end > limit && known == limit {
+            // A longer span is cut where it is quietest.
+            let cut = frames.quietest(limit - longest / LATEST_CUT, limit);
+            self.rest = Some((cut, end));
+            return Ok(Some((first, cut - first)));
+        }
+        Ok(Some((first, known.min(end) - first)))
+    }
+}
+
+impl Transcriber<'_> {
+    /// Transcribes many windows at a time.
+    pub(super) fn batched(
+        &mut self,
+        mut frames: Frames,
+        source: &mut dyn SampleSource,
+        spans: Spans<'_>,
+        on_event: OnEvent<'_>,
+    ) -> Result<RecordingSummary, TranscribeError> {
+        let Self { extractor, options, prompt, decoder, features, tokenizer, .. } = self;
+        let decoder = decoder.as_mut().ok_or(SessionError::NoDecoder)?;
+        let (bins, longest) = (extractor.bins(), extractor.frames());
+        let mut cutter = Cutter { spans, rest: None };
+        let mut encode = |session: &mut Session<'_>| {
+            let mut read = |frames: &mut Frames, first: usize, until: usize| {
+                frames.skip_to(extractor, source, first)?;
+                frames.read(extractor, source, until)
+            };
+            let next = cutter.next(&mut frames, &mut read, longest)?;
+            let Some((first, count)) = next else { return Ok(None) };
+            frames.window(first, count, features);
+            let source = WindowDecoder::encode(session, Features::new(features, bins))?;
+            Ok::<_, TranscribeError>(Some(EncodedWindow { source, first, frames: count }))
+        };
+        let mut language = prompt.language;
+        let session = decoder.cleared();
+        let first = encode(session)?;
+        if let (Some(window), None, Some(known)) = (&first, language, prompt.to_detect()) {
+            language = Some(session.detect_language(window.source, prompt.start, known)?);
+        }
+        let name = language.and_then(|id| prompt.name(id));
+        let (tokens, start) = prompt.tokens(None, language);
+        let task = Task { options, prompt, tokenizer, tokens: &tokens, start };
+        // The first frames of the windows that are not yet reported, in order, and those of them that are decoded.
+        let expected: RefCell<VecDeque<usize>> =
+            first.iter().map(|window| window.first).collect::<VecDeque<_>>().into();
+        let mut decoded = BTreeMap::new();
+        let stopped = Cell::new(false);
+        let mut reported = 0;
+        decoder.run(
+            &task,
+            first,
+            &mut |session| {
+                if stopped.get() {
+                    return Ok(None);
+                }
+                let next = encode(session)?;
+                expected.borrow_mut().extend(next.iter().map(|window| window.first));
+                Ok(next)
+            },
+            &mut |window: Window| {
+                decoded.insert(window.first_frame, window);
+                let mut expected = expected.borrow_mut();
+                while !stopped.get()
+                    && let Some(window) = expected.front().and_then(|first| decoded.remove(first))
+                {
+                    expected.pop_front();
+                    let parts = match window.skipped {
+                        true => Vec::new(),
+                        false => {
+                            split_all(&window.tokens, prompt, window.first_frame, window.frames)
+                        }
+                    };
+                    let report_of = (reported, &window, &parts[..]);
+                    reported += 1;
+                    stopped.set(report(report_of, name.as_deref(), prompt, tokenizer, on_event));
+                }
+                Ok(())
+            },
+        )?;
+        if !stopped.get() {
+            frames.skip_to(extractor, source, usize::MAX)?;
+        }
+        let duration = frames.read_samples() as f64 / f64::from(extractor.rate());
+        Ok(RecordingSummary { duration, language: name, windows: reported })
+    }
+}

@@ -1,0 +1,179 @@
+//! The frames of a recording that is read in order, in memory that does not grow with its length.
+
+use super::samples::SampleSource;
+use crate::audio::features::{FrameTransform, HOP, REACH, scaled};
+use crate::audio::{AudioError, FeatureExtractor};
+
+/// Samples that are read at a time.
+const BLOCK: usize = 16_000;
+
+/// Frames of `log10` of the power in mel bins, from the first one that is still needed. A recording of `n` samples has
+/// `n / 160` frames, and is mirrored at its first and at its last sample.
+pub(super) struct Frames {
+    transform: FrameTransform,
+    bins: usize,
+    /// Samples from index `first_sample` on.
+    samples: Vec<f32>,
+    first_sample: usize,
+    /// Whether there are no further samples.
+    ended: bool,
+    /// Frames from index `first_frame` on.
+    frames: Vec<f32>,
+    first_frame: usize,
+    /// The largest value of all frames before `maximum_end`.
+    maximum: f32,
+    maximum_end: usize,
+    /// The largest value of the whole recording, if the caller knows it.
+    known: Option<f32>,
+}
+
+impl Frames {
+    pub(super) fn new(extractor: &FeatureExtractor, known: Option<f32>) -> Self {
+        Self {
+            transform: FrameTransform::new(extractor),
+            bins: extractor.bins(),
+            samples: Vec::new(),
+            first_sample: 0,
+            ended: false,
+            frames: Vec::new(),
+            first_frame: 0,
+            maximum: f32::NEG_INFINITY,
+            maximum_end: 0,
+            known,
+        }
+    }
+
+    /// The number of frames known so far; all of them once the source has ended.
+    fn end(&self) -> usize {
+        self.first_frame + self.frames.len() / self.bins
+    }
+
+    /// The number of samples read.
+    pub(super) fn read_samples(&self) -> usize {
+        self.first_sample + self.samples.len()
+    }
+
+    /// Reads until there are `until` frames, or the source ends. Returns the number of frames, at most `until`.
+    pub(super) fn read(
+        &mut self,
+        extractor: &FeatureExtractor,
+        source: &mut dyn SampleSource,
+        until: usize,
+    ) -> Result<usize, AudioError> {
+        while self.end() < until && !self.ended {
+            let at = self.samples.len();
+            self.samples.resize(at + BLOCK, 0.0);
+            let read = source.read(&mut self.samples[at..]);
+            let count = *read.as_ref().unwrap_or(&0);
+            self.samples.truncate(at + count);
+            read?;
+            let new = self.samples[at..].iter().position(|sample| !sample.is_finite());
+            if let Some(i) = new {
+                let what = format!("sample {}", self.first_sample + at + i);
+                return Err(AudioError::wav(what, "a finite number", self.samples[at + i]));
+            }
+            self.ended = count < BLOCK;
+            self.transform(extractor)?;
+        }
+        Ok(self.end().min(until))
+    }
+
+    /// Computes all frames whose samples are known.
+    fn transform(&mut self, extractor: &FeatureExtractor) -> Result<(), AudioError> {
+        let known = self.read_samples();
+        let end = if self.ended { known / HOP } else { known.saturating_sub(REACH).div_ceil(HOP) };
+        let (samples, first, last) = (&self.samples, self.first_sample, known.saturating_sub(1));
+        let sample = |i: isize| {
+            let i = i.unsigned_abs();
+            let i = if i > last { (2 * last).saturating_sub(i) } else { i };
+            i.checked_sub(first).and_then(|i| samples.get(i)).copied().unwrap_or(0.0)
+        };
+        let begin = self.first_frame + self.frames.len() / self.bins;
+        for frame in begin..end {
+            let at = self.frames.len();
+            self.frames.resize(at + self.bins, 0.0);
+            self.transform.frame(extractor, frame, sample, &mut self.frames[at..])?;
+        }
+        // The next frame needs samples before its middle, and a mirrored one as many before the end.
+        let needed = (begin.max(end) * HOP).saturating_sub(2 * REACH).min(known);
+        if needed > self.first_sample + 4 * BLOCK {
+            self.samples.drain(..needed - self.first_sample);
+            self.first_sample = needed;
+        }
+        Ok(())
+    }
+
+    /// Reads up to frame `first` and forgets the frames before it. Returns false if the source ends before it.
+    pub(super) fn skip_to(
+        &mut self,
+        extractor: &FeatureExtractor,
+        source: &mut dyn SampleSource,
+        first: usize,
+    ) -> Result<bool, AudioError> {
+        loop {
+            let until = first.min(self.end() + BLOCK / HOP);
+            let end = self.read(extractor, source, until)?;
+            self.forget_before(end);
+            if end < until || end == first {
+                return Ok(end == first);
+            }
+        }
+    }
+
+    /// The frame from `first` to `end` around which there is least power.
+    pub(super) fn quietest(&self, first: usize, end: usize) -> usize {
+        const AROUND: usize = 10;
+        let power = |frame: usize| {
+            let at = frame.saturating_sub(self.first_frame) * self.bins;
+            let values = self.frames.get(at..at + self.bins).unwrap_or(&[]);
+            values.iter().copied().map(f64::from).sum::<f64>()
+        };
+        let around = |frame: usize| {
+            let near = frame.saturating_sub(AROUND)..frame + AROUND;
+            near.map(power).sum::<f64>()
+        };
+        let inside = first + AROUND..end.saturating_sub(AROUND);
+        inside.min_by(|&a, &b| around(a).total_cmp(&around(b))).unwrap_or(end)
+    }
+
+    /// Forgets the frames before `first`, which must have been read.
+    pub(super) fn forget_before(&mut self, first: usize) {
+        // The running maximum must have seen them.
+        self.update_maximum(first);
+        let first = first.clamp(self.first_frame, self.end());
+        self.frames.drain(..(first - self.first_frame) * self.bins);
+        self.first_frame = first;
+    }
+
+    /// Writes `count` frames from `first` on to `out`, `[frames, bins]`, in the scale of the model's input, and zeros
+    /// after them, as transformers pads a last window.
+    pub(super) fn window(&mut self, first: usize, count: usize, out: &mut [f32]) {
+        self.update_maximum(first + count);
+        let largest = self.known.unwrap_or(self.maximum);
+        let from = (first.saturating_sub(self.first_frame) * self.bins).min(self.frames.len());
+        let to = (from + count * self.bins).min(self.frames.len());
+        let values = self.frames[from..to].iter().map(|&value| scaled(value, largest));
+        let zeros = core::iter::repeat(0.0);
+        out.iter_mut().zip(values.chain(zeros)).for_each(|(out, value)| *out = value);
+    }
+
+    fn update_maximum(&mut self, end: usize) {
+        let end = end.min(self.end());
+        if end > self.maximum_end {
+            let from = self.maximum_end.saturating_sub(self.first_frame) * self.bins;
+            let new = &self.frames[from..(end - self.first_frame) * self.bins];
+            self.maximum = new.iter().copied().fold(self.maximum, f32::max);
+            self.maximum_end = end;
+        }
+    }
+
+    /// The largest value of a whole recording, which is read to its end.
+    pub(super) fn maximum(
+        extractor: &FeatureExtractor,
+        source: &mut dyn SampleSource,
+    ) -> Result<f32, AudioError> {
+        let mut frames = Self::new(extractor, None);
+        frames.skip_to(extractor, source, usize::MAX)?;
+        Ok(frames.maximum)
+    }
+}

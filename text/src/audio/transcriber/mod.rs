@@ -1,0 +1,61 @@
+//! Transcribes recordings of any length: a Whisper model, its tokenizer, its features and a planned session behind one
+//! type.
+//!
+//! ```no_run
+//! use simdformer::Model;
+//! use simdformer_text::Tokenizer;
+//! use simdformer_text::audio::{FeatureExtractor, Wav};
+//! use simdformer_text::audio::transcriber::{TranscribeOptions, Transcriber};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let (model, tokenizer) = (Model::open("whisper-tiny.en")?, Tokenizer::from_dir("whisper-tiny.en")?);
+//! let extractor = FeatureExtractor::from_dir("whisper-tiny.en")?;
+//! let mut wav = Wav::open("talk.wav")?;
+//! extractor.takes(&wav)?;
+//! let mut samples = vec![0.0; wav.samples().unwrap_or(0) as usize];
+//! wav.read(&mut samples)?;
+//!
+//! let options = TranscribeOptions::new(model.config());
+//! let mut transcriber = Transcriber::new(&model, &tokenizer, extractor, options)?;
+//! let transcription = transcriber.transcribe(&samples)?;
+//! for segment in &transcription.segments {
+//!     println!("{:.2} to {:.2}:{}", segment.start, segment.end, segment.text);
+//! }
+//! # Ok(()) }
+//! ```
+//!
+//! [`Transcriber::transcribe_recording`] reads from any source in flat memory and reports segments as they become final.
+//!
+//! # From samples to text
+//!
+//! 1. A frame of features is computed every 10 ms. Its scale depends on the loudest frame of the whole recording, as in
+//!    transformers; where a recording is read only once, on the loudest one so far: [`Recording::maximum`].
+//! 2. Windows of at most 30 s are cut from the frames: [`Windows`]. A shorter one is padded with zeros.
+//! 3. A window is encoded once. Its text is decoded greedily or by beam search, and again at rising temperatures if it is
+//!    improbable or repeats itself. The text of a window without speech is dropped.
+//! 4. Timestamps of the model divide the text into segments.
+//!
+//! # What the result depends on
+//!
+//! The bits depend on the samples, the model and the options: not on threads, slots, the instruction set, or what was
+//! transcribed before. A random sample is a function of the seed, the first frame of its window and the number of the
+//! attempt.
+
+mod batched;
+mod error;
+mod frames;
+mod options;
+mod prompt;
+mod samples;
+mod segments;
+mod sequential;
+#[expect(clippy::module_inception, reason = "the type that the module is named after")]
+mod transcriber;
+mod transcription;
+mod window_decoder;
+
+pub use error::TranscribeError;
+pub use options::{Compression, TranscribeOptions, Windows};
+pub use samples::{Recording, SampleSource};
+pub use transcriber::Transcriber;
+pub use transcription::{RecordingSummary, Segment, TranscribeEvent, Transcription, Window};

@@ -1,0 +1,58 @@
+//! Where the samples of a recording come from.
+
+use crate::audio::{AudioError, Wav};
+use std::io::Read;
+
+/// Samples of one channel at the rate of the model (16 kHz), which are read in order and once.
+pub trait SampleSource {
+    /// Writes the next samples to `out` and returns their number, which is less than `out.len()` only at the end.
+    ///
+    /// # Errors
+    /// The recording cannot be read on.
+    fn read(&mut self, out: &mut [f32]) -> Result<usize, AudioError>;
+}
+
+/// All samples; what was read is cut off.
+impl SampleSource for &[f32] {
+    fn read(&mut self, out: &mut [f32]) -> Result<usize, AudioError> {
+        let (now, rest) = self.split_at(out.len().min(self.len()));
+        out[..now.len()].copy_from_slice(now);
+        *self = rest;
+        Ok(now.len())
+    }
+}
+
+/// A file at the rate of the model: see [`FeatureExtractor::takes`](crate::audio::FeatureExtractor::takes).
+impl<R: Read> SampleSource for Wav<R> {
+    fn read(&mut self, out: &mut [f32]) -> Result<usize, AudioError> {
+        Wav::read(self, out)
+    }
+}
+
+impl<S: SampleSource + ?Sized> SampleSource for &mut S {
+    fn read(&mut self, out: &mut [f32]) -> Result<usize, AudioError> {
+        (**self).read(out)
+    }
+}
+
+/// A recording to transcribe.
+///
+/// Samples are read in order, and only as far as the next window needs them: memory does not grow with the length.
+#[expect(missing_debug_implementations, reason = "the source is any type")]
+pub struct Recording<'r> {
+    /// The samples.
+    pub source: &'r mut dyn SampleSource,
+    /// The largest feature of the whole recording, [`Transcriber::maximum`](super::Transcriber::maximum): the features of
+    /// all windows then have the scale that transformers gives them, and a file is read twice. With `None`, features are
+    /// scaled by the largest one up to the end of their window, which needs one pass: for pipes and streams.
+    pub maximum: Option<f32>,
+    /// Spans of speech, in seconds, ascending and not overlapping; what is between them is not transcribed. `None`: all.
+    pub speech: Option<&'r [(f64, f64)]>,
+}
+
+impl<'r> Recording<'r> {
+    /// A recording that is read once and completely transcribed.
+    pub fn new(source: &'r mut dyn SampleSource) -> Self {
+        Self { source, maximum: None, speech: None }
+    }
+}

@@ -1,0 +1,307 @@
+//! The transcriber: what it holds, and what all kinds of windows share.
+
+use super::error::TranscribeError;
+use super::frames::Frames;
+use super::options::{TranscribeOptions, Windows};
+use super::prompt::Prompt;
+use super::samples::{Recording, SampleSource};
+use super::segments::{FRAME, Part};
+use super::transcription::{RecordingSummary, Segment, TranscribeEvent, Transcription, Window};
+use super::window_decoder::WindowDecoder;
+use crate::audio::FeatureExtractor;
+use crate::{Tokenizer, TokenizerRef};
+use core::fmt;
+use core::ops::ControlFlow;
+use simdformer::config::{Config, Side};
+use simdformer::search::{SearchLimits, Strategy};
+use simdformer::{Model, ModelRef, SessionError, Threads};
+
+/// Gets each event; `Break` ends the transcription after it.
+pub(super) type OnEvent<'e> = &'e mut dyn FnMut(TranscribeEvent<'_>) -> ControlFlow<()>;
+
+/// Transcribes recordings of any length with a Whisper model. The [module](super) has an example.
+pub struct Transcriber<'a> {
+    pub(super) model: ModelRef<'a>,
+    pub(super) tokenizer: TokenizerRef<'a>,
+    pub(super) extractor: FeatureExtractor,
+    pub(super) options: TranscribeOptions,
+    pub(super) prompt: Prompt,
+    threads: Threads<'a>,
+    /// Planned for the first recording.
+    pub(super) decoder: Option<WindowDecoder<'a>>,
+    /// The input of the encoder for one window, `[frames, bins]`.
+    pub(super) features: Vec<f32>,
+}
+
+impl fmt::Debug for Transcriber<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Transcriber")
+            .field("options", &self.options)
+            .field("extractor", &self.extractor)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'a> Transcriber<'a> {
+    /// A transcriber that computes on the calling thread until [`set_threads`](Self::set_threads) changes that. It plans
+    /// its memory when the first recording arrives; from then on only texts and results allocate.
+    ///
+    /// # Errors
+    /// The features do not fit the model; the model lacks the language, the task or the timestamps of the options, or has
+    /// no decoder; the search options or a temperature are invalid.
+    pub fn new(
+        model: impl Into<ModelRef<'a>>,
+        tokenizer: impl Into<TokenizerRef<'a>>,
+        extractor: FeatureExtractor,
+        options: TranscribeOptions,
+    ) -> Result<Self, TranscribeError> {
+        let (model, tokenizer) = (model.into(), tokenizer.into());
+        let prompt = Self::check(model.config(), &tokenizer, &extractor, &options)?;
+        let features = vec![0.0; extractor.len()];
+        let threads = Threads::Serial;
+        Ok(Self { model, tokenizer, extractor, options, prompt, threads, decoder: None, features })
+    }
+
+    /// The checks of [`new`](Self::new), before the weights are read.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn fits(
+        config: &Config,
+        tokenizer: &Tokenizer,
+        extractor: &FeatureExtractor,
+        options: &TranscribeOptions,
+    ) -> Result<(), TranscribeError> {
+        Self::check(config, tokenizer, extractor, options).map(|_| ())
+    }
+
+    fn check(
+        config: &Config,
+        tokenizer: &Tokenizer,
+        extractor: &FeatureExtractor,
+        options: &TranscribeOptions,
+    ) -> Result<Prompt, TranscribeError> {
+        if config.decoder.is_none() {
+            return Err(SessionError::NoDecoder.into());
+        }
+        let Some(stem) = config.stem else {
+            return Err(TranscribeError::setting(
+                "model",
+                "an encoder that reads features",
+                "one that reads text",
+            ));
+        };
+        if stem.bins != extractor.bins() {
+            let expected = format!("the {} mel bins of the model", stem.bins);
+            return Err(TranscribeError::setting("feature_size", expected, extractor.bins()));
+        }
+        let positions = extractor.frames().div_ceil(2);
+        if let Some(most) = config.max_positions(Side::Encoder).filter(|&most| most != positions) {
+            let expected = format!("the {} frames of the model", 2 * most);
+            return Err(TranscribeError::setting("chunk_length", expected, extractor.frames()));
+        }
+        let outside = |&&temperature: &&f64| !(0.0..=10.0).contains(&temperature);
+        if let Some(found) = options.temperatures.iter().find(outside) {
+            return Err(TranscribeError::setting("temperatures", "numbers from 0 to 10", found));
+        }
+        if options.temperatures.iter().skip(1).any(|&temperature| temperature == 0.0) {
+            return Err(TranscribeError::setting(
+                "temperatures",
+                "only the first one is 0",
+                "another 0",
+            ));
+        }
+        if matches!(options.search.strategy, Strategy::Sample(_)) {
+            return Err(TranscribeError::setting(
+                "search",
+                "greedy search or beam search",
+                "sampling",
+            ));
+        }
+        let prompt = Prompt::new(options, config, tokenizer)?;
+        options.search.validate(&SearchLimits {
+            sentences: 1,
+            sequences: options.search.sequences(),
+            max_target_length: usize::MAX,
+            vocabulary: config.target_vocab,
+            end_tokens: options.search.eos.len().max(1),
+            source_tokens: 0,
+        })?;
+        Ok(prompt)
+    }
+
+    /// Uses `threads` for all later calls. The text stays the same.
+    pub fn set_threads(&mut self, threads: Threads<'a>) {
+        if let Some(decoder) = &mut self.decoder {
+            decoder.set_threads(threads.clone());
+        }
+        self.threads = threads;
+    }
+
+    /// The model.
+    #[must_use]
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// The tokenizer.
+    #[must_use]
+    pub fn tokenizer(&self) -> &Tokenizer {
+        &self.tokenizer
+    }
+
+    /// The extractor of the features.
+    #[must_use]
+    pub fn extractor(&self) -> &FeatureExtractor {
+        &self.extractor
+    }
+
+    /// The options.
+    #[must_use]
+    pub fn options(&self) -> &TranscribeOptions {
+        &self.options
+    }
+
+    /// The largest feature of a recording before scaling, for [`Recording::maximum`]. Reads the source to its end;
+    /// `-inf` for one without frames.
+    ///
+    /// # Errors
+    /// The source cannot be read, or a sample is not finite.
+    pub fn maximum(&self, source: &mut dyn SampleSource) -> Result<f32, TranscribeError> {
+        Ok(Frames::maximum(&self.extractor, source)?)
+    }
+
+    /// Transcribes `samples`, one channel at the rate of [`extractor`](Self::extractor), with the scale of the features
+    /// that transformers gives them: that of the whole recording.
+    ///
+    /// # Errors
+    /// A sample is not finite, there is no memory for the session, or a score of the model is not finite.
+    pub fn transcribe(&mut self, samples: &[f32]) -> Result<Transcription, TranscribeError> {
+        self.transcribe_spans(samples, None)
+    }
+
+    /// As [`transcribe`](Self::transcribe), but only the spans of `speech`, in seconds, ascending and not overlapping.
+    ///
+    /// # Errors
+    /// As [`transcribe`](Self::transcribe); a span is not after the one before it.
+    pub fn transcribe_spans(
+        &mut self,
+        samples: &[f32],
+        speech: Option<&[(f64, f64)]>,
+    ) -> Result<Transcription, TranscribeError> {
+        let maximum = Some(self.maximum(&mut { samples })?);
+        let recording = Recording { source: &mut { samples }, maximum, speech };
+        let mut transcription = Transcription::default();
+        let summary = self.transcribe_recording(recording, &mut |event| {
+            match event {
+                TranscribeEvent::Window(window) => transcription.windows.push(window.clone()),
+                TranscribeEvent::Segment(segment) => transcription.segments.push(segment.clone()),
+            }
+            ControlFlow::Continue(())
+        })?;
+        Ok(Transcription { summary, ..transcription })
+    }
+
+    /// Transcribes a recording that is read in order, in memory that does not grow with its length. Calls `on_event` with
+    /// each window and each segment as soon as it is final; `Break` ends the transcription.
+    ///
+    /// # Errors
+    /// As [`transcribe_spans`](Self::transcribe_spans); the source cannot be read.
+    pub fn transcribe_recording(
+        &mut self,
+        recording: Recording<'_>,
+        on_event: &mut dyn FnMut(TranscribeEvent<'_>) -> ControlFlow<()>,
+    ) -> Result<RecordingSummary, TranscribeError> {
+        let spans = Spans::new(recording.speech)?;
+        let slots = match self.options.windows {
+            Windows::Sequential => 1,
+            Windows::Batched => self.options.slots.max(1),
+        };
+        if self.decoder.is_none() {
+            let positions = self.extractor.frames().div_ceil(2);
+            let plan = (slots, positions);
+            let threads = self.threads.clone();
+            let decoder =
+                WindowDecoder::new(&self.model, threads, &self.options, &self.prompt, plan)?;
+            self.decoder = Some(decoder);
+        }
+        let frames = Frames::new(&self.extractor, recording.maximum);
+        match self.options.windows {
+            Windows::Sequential => self.sequential(frames, recording.source, spans, on_event),
+            Windows::Batched => self.batched(frames, recording.source, spans, on_event),
+        }
+    }
+}
+
+/// Spans of speech in frames.
+pub(super) struct Spans<'s> {
+    spans: Option<&'s [(f64, f64)]>,
+    next: usize,
+}
+
+impl<'s> Spans<'s> {
+    fn new(spans: Option<&'s [(f64, f64)]>) -> Result<Self, TranscribeError> {
+        let mut last = 0.0;
+        for &(start, end) in spans.unwrap_or(&[]) {
+            if !(last <= start && start <= end && end.is_finite()) {
+                let expected = format!("seconds that ascend from {last}");
+                return Err(TranscribeError::setting(
+                    "speech",
+                    expected,
+                    format!("{start} to {end}"),
+                ));
+            }
+            last = end;
+        }
+        Ok(Self { spans, next: 0 })
+    }
+
+    /// The first and the last frame of the next span, `None` after the last one. Without spans, all frames are one.
+    pub(super) fn next(&mut self) -> Option<(usize, usize)> {
+        let span = match self.spans {
+            None if self.next == 0 => Some((0, usize::MAX)),
+            None => None,
+            Some(spans) => spans.get(self.next).map(|&(start, end)| {
+                ((start / FRAME).floor() as usize, (end / FRAME).ceil() as usize)
+            }),
+        };
+        self.next += 1;
+        span
+    }
+}
+
+/// Reports a window and its segments. Returns whether the caller ends the transcription.
+pub(super) fn report(
+    (index, window, parts): (usize, &Window, &[Part]),
+    language: Option<&str>,
+    prompt: &Prompt,
+    tokenizer: &Tokenizer,
+    on_event: OnEvent<'_>,
+) -> bool {
+    if on_event(TranscribeEvent::Window(window)).is_break() {
+        return true;
+    }
+    let mut words = Vec::new();
+    parts.iter().any(|part| {
+        let tokens = &window.tokens[part.tokens.clone()];
+        words.clear();
+        words.extend(tokens.iter().copied().filter(|&id| prompt.timestamp(id).is_none()));
+        let text = tokenizer.decode(&words);
+        if text.trim().is_empty() {
+            return false;
+        }
+        let segment = Segment {
+            start: part.span.0,
+            end: part.span.1,
+            text,
+            tokens: tokens.to_vec(),
+            window: index,
+            avg_logprob: window.avg_logprob,
+            no_speech_prob: window.no_speech_prob,
+            compression_ratio: window.compression_ratio,
+            temperature: window.temperature,
+            language: language.map(str::to_owned),
+        };
+        on_event(TranscribeEvent::Segment(&segment)).is_break()
+    })
+}

@@ -1,0 +1,100 @@
+//! The results: segments, windows, and the transcription of a recording.
+
+use simdformer::search::Finish;
+
+/// A part of the text with its times, as the model divides it: usually a sentence or a phrase.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Segment {
+    /// The start, in seconds of the recording.
+    pub start: f64,
+    /// The end, in seconds of the recording, at least the start.
+    pub end: f64,
+    /// The text. A space before the first word is part of it.
+    pub text: String,
+    /// The ids that the model wrote, its timestamps included.
+    pub tokens: Vec<u32>,
+    /// The index of its [`Window`] in the recording. All windows are counted, also those without text.
+    pub window: usize,
+    /// The mean log-probability of the tokens of its window, end token included; with beams, the score of the hypothesis.
+    pub avg_logprob: f32,
+    /// The probability that its window has no speech.
+    pub no_speech_prob: f32,
+    /// How repetitive the text of its window is: above 2.4, probably a loop. See [`Compression`](super::Compression).
+    pub compression_ratio: f32,
+    /// The temperature of the attempt that was taken.
+    pub temperature: f64,
+    /// The language, as the checkpoint names it (`en`); `None` for a model of one language.
+    pub language: Option<String>,
+}
+
+/// The attempt that was taken for a part of the recording that the model read at once.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Window {
+    /// The first frame; a frame is 10 ms.
+    pub first_frame: usize,
+    /// Frames of the recording, at most those of the model's input. The rest of the input is zeros.
+    pub frames: usize,
+    /// The prompt of the decoder, from its start token.
+    pub prompt: Vec<u32>,
+    /// The ids that the model wrote, its timestamps included, without the end token.
+    pub tokens: Vec<u32>,
+    /// Why the text ended.
+    pub finish: Finish,
+    /// The number of attempts.
+    pub attempts: usize,
+    /// Whether the text was dropped, because there is probably no speech.
+    pub skipped: bool,
+    /// As in [`Segment`].
+    pub avg_logprob: f32,
+    /// As in [`Segment`].
+    pub no_speech_prob: f32,
+    /// As in [`Segment`].
+    pub compression_ratio: f32,
+    /// As in [`Segment`].
+    pub temperature: f64,
+}
+
+/// What a transcription reports while it runs. The events of a recording come in order.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum TranscribeEvent<'e> {
+    /// A window is decoded. Its segments follow.
+    Window(&'e Window),
+    /// A segment is final.
+    Segment(&'e Segment),
+}
+
+/// What is known at the end of a recording.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct RecordingSummary {
+    /// The length, in seconds.
+    pub duration: f64,
+    /// The language, as in [`Segment::language`]; `None` also if there was nothing to detect it in.
+    pub language: Option<String>,
+    /// The number of windows.
+    pub windows: usize,
+}
+
+/// The transcription of a recording.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Transcription {
+    /// In order of their starts. Segments without text are left out.
+    pub segments: Vec<Segment>,
+    /// All windows, in order.
+    pub windows: Vec<Window>,
+    /// Duration and language.
+    pub summary: RecordingSummary,
+}
+
+impl Transcription {
+    /// The text of all segments, without space at its ends.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let all: String = self.segments.iter().map(|segment| segment.text.as_str()).collect();
+        all.trim().to_owned()
+    }
+}

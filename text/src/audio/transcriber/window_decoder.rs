@@ -1,0 +1,445 @@
+//! Decodes encoded windows: attempts at several temperatures, their checks, and slots that are filled again as soon as
+//! they are free.
+
+use super::error::TranscribeError;
+use super::options::{Compression, TranscribeOptions};
+use super::prompt::Prompt;
+use super::segments::{FRAME, compression_ratio, id_bytes};
+use super::transcription::Window;
+use crate::Tokenizer;
+use core::ops::ControlFlow;
+use simdformer::search::{
+    Context, Finish, Hooks, LogitsProcessor, Request, SampleOptions, Search, SearchLimits,
+    SearchOptions, Strategy, Token, score_targets, words,
+};
+use simdformer::{Features, HypothesisId, Limits, ModelRef, Session, SourceId, StepRow, Threads};
+
+/// A window whose features are encoded.
+#[derive(Clone, Copy)]
+pub(super) struct EncodedWindow {
+    /// What the encoder made of it.
+    pub(super) source: SourceId,
+    /// Its first frame and its number of frames.
+    pub(super) first: usize,
+    pub(super) frames: usize,
+}
+
+/// What all windows of a call have in common.
+pub(super) struct Task<'t> {
+    pub(super) options: &'t TranscribeOptions,
+    pub(super) prompt: &'t Prompt,
+    pub(super) tokenizer: &'t Tokenizer,
+    /// The tokens before the text, and the index of the decoder start among them.
+    pub(super) tokens: &'t [u32],
+    pub(super) start: usize,
+}
+
+/// A session and the memory of the searches.
+pub(super) struct WindowDecoder<'a> {
+    session: Session<'a>,
+    limits: SearchLimits,
+    memory: Vec<u32>,
+    sample_memory: Vec<u32>,
+    /// The rows of a step, and the hypotheses of the step before.
+    rows: Vec<StepRow>,
+    before: Vec<HypothesisId>,
+    /// For each slot of the search.
+    active: Vec<Option<Active>>,
+    /// The scores of a row after the rules.
+    row: Vec<f32>,
+}
+
+/// A window in a slot of the search.
+#[derive(Clone, Copy)]
+struct Active {
+    window: EncodedWindow,
+    /// Its first hypothesis, which has read the prompt up to its last token.
+    root: HypothesisId,
+    no_speech: Option<f32>,
+}
+
+/// The text of an attempt.
+struct Attempt {
+    tokens: Vec<u32>,
+    finish: Finish,
+    avg_logprob: f32,
+    compression_ratio: f32,
+}
+
+impl<'a> WindowDecoder<'a> {
+    /// Plans for `slots` windows of `positions` encoder positions.
+    pub(super) fn new(
+        model: &ModelRef<'a>,
+        threads: Threads<'a>,
+        options: &TranscribeOptions,
+        prompt: &Prompt,
+        (slots, positions): (usize, usize),
+    ) -> Result<Self, TranscribeError> {
+        let (beams, end_tokens) = (options.search.sequences(), options.search.eos.len().max(1));
+        let limits = Limits {
+            beams,
+            end_tokens,
+            cache: options.cache,
+            // One window at a time fills the rows of a matrix product.
+            batch_tokens: positions,
+            // The last token is not an input of the decoder.
+            ..Limits::new(slots, positions, prompt.positions.saturating_sub(1).max(1))
+        };
+        let mut session = Session::new(model.clone(), limits)?;
+        session.set_threads(threads);
+        let vocabulary = model.config().target_vocab;
+        let limits = SearchLimits {
+            sentences: slots,
+            sequences: beams,
+            max_target_length: limits.target_tokens + 1,
+            vocabulary,
+            end_tokens,
+            source_tokens: 0,
+        };
+        let alone = SearchLimits { sentences: 1, sequences: 1, ..limits };
+        Ok(Self {
+            session,
+            limits,
+            memory: vec![0; words(&limits)?],
+            sample_memory: vec![0; words(&alone)?],
+            rows: Vec::with_capacity(slots * beams),
+            before: Vec::with_capacity(slots * beams),
+            active: vec![None; slots],
+            row: Vec::with_capacity(vocabulary),
+        })
+    }
+
+    pub(super) fn set_threads(&mut self, threads: Threads<'a>) {
+        self.session.set_threads(threads);
+    }
+
+    /// Encodes the features of a window into a free slot.
+    pub(super) fn encode(
+        session: &mut Session<'a>,
+        features: Features<'_>,
+    ) -> Result<SourceId, TranscribeError> {
+        let mut source = [SourceId::default()];
+        session.encode_features(&[features], &mut source)?;
+        Ok(source[0])
+    }
+
+    /// The session, without windows.
+    pub(super) fn cleared(&mut self) -> &mut Session<'a> {
+        self.session.clear();
+        &mut self.session
+    }
+
+    /// Decodes `first`, then windows until `next` has no more and the last one is done. `next` is called while a slot is free, and
+    /// encodes a window into it. `done` gets the windows in the order in which they end.
+    pub(super) fn run(
+        &mut self,
+        task: &Task<'_>,
+        mut first: Option<EncodedWindow>,
+        next: &mut dyn FnMut(&mut Session<'a>) -> Result<Option<EncodedWindow>, TranscribeError>,
+        done: &mut dyn FnMut(Window) -> Result<(), TranscribeError>,
+    ) -> Result<(), TranscribeError> {
+        let Self { session, limits, memory, sample_memory, rows, before, active, row } = self;
+        active.fill(None);
+        before.clear();
+        let options = task.search_options(None);
+        let mut samples = Samples { limits: *limits, memory: sample_memory, row };
+        let mut search = Search::new(&options, limits, memory)?;
+        let request = Request { prefix: &task.tokens[1..], ..Request::default() };
+        let samples_only = task.options.temperatures.first().is_some_and(|&first| first > 0.0);
+        let mut more = true;
+        loop {
+            while more || first.is_some() {
+                let window = match first.take() {
+                    Some(window) => window,
+                    None if session.free_sentences() == 0 => break,
+                    None => match next(session)? {
+                        Some(window) => window,
+                        None => {
+                            more = false;
+                            break;
+                        }
+                    },
+                };
+                if samples_only {
+                    let decided = task.decide(session, &mut samples, window, None, None)?;
+                    session.release_sentence(window.source)?;
+                    done(decided)?;
+                    continue;
+                }
+                let (root, no_speech) = task.feed_prompt(session, window.source)?;
+                let slot = search.admit(&request)?;
+                search.skip_prompt(slot)?;
+                active[slot as usize] = Some(Active { window, root, no_speech });
+            }
+            if search.rows().is_empty() {
+                return Ok(());
+            }
+            // The first child of a row continues it; each other child forks it.
+            rows.clear();
+            for (i, input) in search.rows().iter().enumerate() {
+                let parents = &search.rows().parents[..i];
+                let hypothesis = match input.parent {
+                    None => match &active[input.sentence as usize] {
+                        Some(active) => active.root,
+                        None => continue,
+                    },
+                    Some(parent) if parents.contains(&parent) => {
+                        session.fork(before[parent as usize])?
+                    }
+                    Some(parent) => before[parent as usize],
+                };
+                rows.push(StepRow { hypothesis, token: input.token });
+            }
+            let logits = session.step(rows)?;
+            if task.begins_at_end() {
+                // The rows that feed the decoder start.
+                for (i, input) in search.rows().iter().enumerate() {
+                    if let (None, Some(active)) =
+                        (input.parent, &mut active[input.sentence as usize])
+                    {
+                        let vocabulary = limits.vocabulary;
+                        let row = &logits[i * vocabulary..][..vocabulary];
+                        active.no_speech = task.no_speech_prob(row);
+                    }
+                }
+            }
+            let mut timestamps = task.prompt.timestamps;
+            let mut rule = timestamps.as_mut().map(|rule| rule as &mut dyn LogitsProcessor);
+            let mut hooks = Hooks { processors: rule.as_mut_slice(), ..Hooks::default() };
+            search.advance(logits, &mut hooks, None)?;
+            before.clear();
+            before.extend(rows.iter().map(|row| row.hypothesis));
+            let parents = search.rows().parents;
+            for (i, &hypothesis) in (0..).zip(&*before) {
+                if !parents.contains(&i) {
+                    session.release(hypothesis)?;
+                }
+            }
+            for (slot, entry) in (0..).zip(&mut *active) {
+                let Some(finish) = search.finish(slot) else { continue };
+                let Some(Active { window, no_speech, .. }) = entry.take() else { continue };
+                let attempt = search.hypotheses(slot).next().map(|best| {
+                    let count = match options.strategy {
+                        Strategy::Greedy => best.tokens.len().max(1),
+                        _ => 1, // the score of a hypothesis is already divided
+                    };
+                    task.attempt(best.tokens, finish, best.score / count as f32)
+                });
+                search.release(slot)?;
+                let decided = task.decide(session, &mut samples, window, attempt, no_speech)?;
+                session.release_sentence(window.source)?;
+                done(decided)?;
+            }
+        }
+    }
+}
+
+/// The memory of random samples, of which one is drawn at a time.
+struct Samples<'m> {
+    limits: SearchLimits,
+    memory: &'m mut [u32],
+    /// The scores of a row after the rules.
+    row: &'m mut Vec<f32>,
+}
+
+impl Samples<'_> {
+    /// Draws a text at `temperature`. The random numbers depend on the seed, the first frame of the window and the number
+    /// of the attempt. Also returns the probability of no speech, if it was computed.
+    fn draw(
+        &mut self,
+        task: &Task<'_>,
+        session: &mut Session<'_>,
+        window: EncodedWindow,
+        (number, temperature): (usize, f64),
+    ) -> Result<(Attempt, Option<f32>), TranscribeError> {
+        let options = task.search_options(Some(temperature));
+        let limits = SearchLimits { sentences: 1, sequences: 1, ..self.limits };
+        let mut search = Search::new(&options, &limits, self.memory)?;
+        let stream = (window.first as u64) << 8 | number as u64;
+        let slot =
+            search.admit(&Request { prefix: &task.tokens[1..], stream, ..Request::default() })?;
+        search.skip_prompt(slot)?;
+        let (hypothesis, mut no_speech) = task.feed_prompt(session, window.source)?;
+        let (mut sum, mut count) = (0.0, 0_usize);
+        while let Some(&token) = search.rows().tokens.first() {
+            let logits = session.step(&[StepRow { hypothesis, token }])?;
+            if count == 0 && task.begins_at_end() {
+                no_speech = task.no_speech_prob(logits);
+            }
+            let mut timestamps = task.prompt.timestamps;
+            let row = &mut *self.row;
+            let mut keep = |_: &Context<'_>, scores: &mut [f32], _: &mut [u32]| {
+                row.clear();
+                row.extend_from_slice(scores);
+                Ok(())
+            };
+            let mut chosen = None;
+            let mut on_token = |_: u32, token: Token| {
+                chosen = Some(token.id);
+                ControlFlow::Continue(())
+            };
+            match &mut timestamps {
+                Some(rule) => {
+                    let mut rules: [&mut dyn LogitsProcessor; 2] = [rule, &mut keep];
+                    let mut hooks = Hooks { processors: &mut rules, ..Hooks::default() };
+                    search.advance(logits, &mut hooks, Some(&mut on_token))?;
+                }
+                None => {
+                    let mut rules: [&mut dyn LogitsProcessor; 1] = [&mut keep];
+                    let mut hooks = Hooks { processors: &mut rules, ..Hooks::default() };
+                    search.advance(logits, &mut hooks, Some(&mut on_token))?;
+                }
+            }
+            if let Some(token) = chosen {
+                // At temperature 1: the check does not depend on the temperature.
+                sum += score_targets(self.row, self.row.len(), &[token], &mut [0.0])?;
+                count += 1;
+            }
+        }
+        session.release(hypothesis)?;
+        let finish = search.finish(slot).unwrap_or(Finish::Exhausted);
+        let best = search.hypotheses(slot).next();
+        let tokens = best.map_or(&[][..], |best| best.tokens);
+        Ok((task.attempt(tokens, finish, (sum / count.max(1) as f64) as f32), no_speech))
+    }
+}
+
+impl Task<'_> {
+    /// Whether the decoder start is the last token of the prompt, as in a model of one language.
+    fn begins_at_end(&self) -> bool {
+        self.start + 1 == self.tokens.len()
+    }
+
+    /// The options of a search: of the first attempt, or of a sample.
+    fn search_options(&self, temperature: Option<f64>) -> SearchOptions {
+        let mut options = self.options.search.clone();
+        if let Some(temperature) = temperature {
+            let sample = self.options.sample.clone();
+            options.strategy = Strategy::Sample(SampleOptions { temperature, ..sample });
+        }
+        (options.num_return_sequences, options.scores) = (1, true);
+        options.start = self.tokens[0];
+        let (positions, prompt) = (self.prompt.positions, self.tokens.len());
+        match options.max_new_tokens {
+            Some(new) => {
+                let most = positions.saturating_sub(prompt).max(1);
+                (options.max_new_tokens, options.max_length) = (Some(new.min(most)), None);
+            }
+            None => {
+                // The maximum of the checkpoint does not count the prompt.
+                let length = options.max_length.unwrap_or(positions).saturating_add(prompt);
+                options.max_length = Some(length.min(positions));
+            }
+        }
+        options
+    }
+
+    /// Starts a hypothesis and feeds it the prompt without its last token. Returns the probability of no speech if the
+    /// decoder start is among them.
+    fn feed_prompt(
+        &self,
+        session: &mut Session<'_>,
+        source: SourceId,
+    ) -> Result<(HypothesisId, Option<f32>), TranscribeError> {
+        let hypothesis = session.start(source)?;
+        let Some((_, fed)) = self.tokens.split_last() else { return Ok((hypothesis, None)) };
+        if self.begins_at_end() {
+            session.prefill(hypothesis, fed, None)?;
+            return Ok((hypothesis, None));
+        }
+        let (before, after) = fed.split_at(self.start);
+        session.prefill(hypothesis, before, None)?;
+        let mut no_speech = None;
+        if let Some((&token, after)) = after.split_first() {
+            let row = session.step(&[StepRow { hypothesis, token }])?;
+            no_speech = self.no_speech_prob(row);
+            session.prefill(hypothesis, after, None)?;
+        }
+        Ok((hypothesis, no_speech))
+    }
+
+    /// The probability of the no-speech token in a row of logits, before any rule. `None` if the checkpoint has no such
+    /// token, or the scores are not finite, which ends the search.
+    fn no_speech_prob(&self, row: &[f32]) -> Option<f32> {
+        let mut score = [0.0];
+        let token = self.prompt.no_speech?;
+        score_targets(row, row.len(), &[token], &mut score).ok()?;
+        Some(score[0].exp())
+    }
+
+    fn attempt(&self, tokens: &[u32], finish: Finish, avg_logprob: f32) -> Attempt {
+        let eos = &self.options.search.eos;
+        let ratio = match self.options.compression {
+            Compression::Text => {
+                let words: Vec<u32> =
+                    tokens.iter().copied().filter(|&id| self.is_text(id)).collect();
+                compression_ratio(self.tokenizer.decode(&words).trim().as_bytes())
+            }
+            Compression::Tokens => compression_ratio(&id_bytes(tokens, self.prompt.vocabulary)),
+        };
+        let tokens = match tokens.split_last() {
+            Some((last, before)) if eos.contains(last) => before,
+            _ => tokens,
+        };
+        Attempt { tokens: tokens.to_vec(), finish, avg_logprob, compression_ratio: ratio }
+    }
+
+    fn is_text(&self, id: u32) -> bool {
+        self.prompt.timestamp(id).is_none()
+    }
+
+    /// Takes the first attempt that passes the checks, or the last one.
+    fn decide(
+        &self,
+        session: &mut Session<'_>,
+        samples: &mut Samples<'_>,
+        window: EncodedWindow,
+        mut first: Option<Attempt>,
+        mut no_speech: Option<f32>,
+    ) -> Result<Window, TranscribeError> {
+        let options = self.options;
+        let temperatures = match &options.temperatures[..] {
+            [] => &[0.0],
+            temperatures => temperatures,
+        };
+        let mut number = 0;
+        loop {
+            let temperature = temperatures[number];
+            let attempt = match first.take() {
+                Some(attempt) => attempt,
+                None => {
+                    let (attempt, found) =
+                        samples.draw(self, session, window, (number, temperature))?;
+                    no_speech = found.or(no_speech);
+                    attempt
+                }
+            };
+            if attempt.finish == Finish::NotFinite {
+                return Err(TranscribeError::NotFinite { start: window.first as f64 * FRAME });
+            }
+            number += 1;
+            let above = |found: f32, threshold: Option<f32>| threshold.is_some_and(|t| found > t);
+            let improbable = options.logprob_threshold.is_some_and(|t| attempt.avg_logprob < t);
+            let repeats = above(attempt.compression_ratio, options.compression_ratio_threshold);
+            let no_speech_prob = no_speech.unwrap_or(0.0);
+            let skipped = improbable && above(no_speech_prob, options.no_speech_threshold);
+            let failed = (improbable || repeats) && !skipped;
+            if !failed || number == temperatures.len() {
+                let Attempt { tokens, finish, avg_logprob, compression_ratio } = attempt;
+                return Ok(Window {
+                    first_frame: window.first,
+                    frames: window.frames,
+                    prompt: self.tokens.to_vec(),
+                    tokens,
+                    finish,
+                    attempts: number,
+                    skipped,
+                    avg_logprob,
+                    no_speech_prob,
+                    compression_ratio,
+                    temperature,
+                });
+            }
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! The options of `transcribe`.
+
+use crate::arguments::{CacheArguments, ModelArguments, ReportArguments, at_least_one, number};
+use crate::search_arguments::SearchArguments;
+use clap::Args;
+use std::path::PathBuf;
+
+#[derive(Debug, Args)]
+pub(crate) struct Transcribe {
+    #[command(flatten)]
+    pub(crate) model: ModelArguments,
+    /// WAV files; without them, or for -, standard input is read
+    #[arg(value_name = "FILE", default_value = "-")]
+    pub(crate) files: Vec<PathBuf>,
+    /// The spoken language, as fr or french
+    ///
+    /// Without this option it is that of generation_config.json; a multilingual model detects it in the first window.
+    #[arg(long, value_name = "CODE", help_heading = "Audio")]
+    pub(crate) language: Option<String>,
+    /// What is written: the text as spoken, or its translation to English
+    #[arg(long, help_heading = "Audio", value_parser = ["transcribe", "translate"])]
+    pub(crate) task: Option<String>,
+    /// Decode --slots windows at a time, which are cut at pauses and do not depend on each other
+    #[arg(long, help_heading = "Audio")]
+    pub(crate) batched: bool,
+    /// The number of windows that are decoded at a time with --batched; the text does not depend on it
+    // For the decoder, one window costs as much as fifty sentences.
+    #[arg(long, value_name = "N", default_value = "4", value_parser = at_least_one, help_heading = "Audio")]
+    pub(crate) slots: usize,
+    #[command(flatten)]
+    pub(crate) checks: CheckArguments,
+    #[command(flatten)]
+    pub(crate) search: SearchArguments,
+    #[command(flatten)]
+    pub(crate) cache: CacheArguments,
+    /// Write a line for each phrase, with its times: [0.00 -> 2.50] ...
+    #[arg(long, help_heading = "Output")]
+    pub(crate) timestamps: bool,
+    /// Write a JSON object for each file: file, text, language, seconds, segments, windows, or error
+    #[arg(long, help_heading = "Output")]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) reports: ReportArguments,
+}
+
+/// When the text of a window is dropped or decoded again, and what precedes it.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Audio")]
+pub(crate) struct CheckArguments {
+    /// Decode each window once, not again at higher temperatures if its text is improbable or repeats itself
+    #[arg(long, conflicts_with = "temperatures")]
+    pub(crate) no_fallback: bool,
+    /// The temperatures of the attempts at a window; only the first may be 0 (0,0.2,0.4,0.6,0.8,1)
+    #[arg(long, value_name = "X,...", value_delimiter = ',', value_parser = number)]
+    pub(crate) temperatures: Vec<f64>,
+    /// Drop the text of a window if its probability of no speech is above X and the text is improbable (0.6)
+    #[arg(long, value_name = "X", value_parser = number)]
+    pub(crate) no_speech_threshold: Option<f64>,
+    /// A text is improbable if the mean log-probability of its tokens is below X (-1)
+    #[arg(long, value_name = "X", value_parser = number, allow_negative_numbers = true)]
+    pub(crate) logprob_threshold: Option<f64>,
+    /// A text repeats itself if DEFLATE makes it shorter than 1/X of its bytes (2.4)
+    #[arg(long, value_name = "X", value_parser = number)]
+    pub(crate) compression_ratio_threshold: Option<f64>,
+    /// Give the model the text of earlier windows as a prompt
+    #[arg(long, conflicts_with = "batched")]
+    pub(crate) condition_on_previous_text: bool,
+    /// A text that precedes that of each window, for example names in their spelling
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) initial_prompt: Option<String>,
+}

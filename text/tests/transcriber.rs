@@ -1,0 +1,206 @@
+//! The transcriber as a library: prompts, events, spans of speech, sources that are read in order.
+
+use crate::audio::audio;
+use crate::directories::Temporary;
+use crate::transcribe::{ONE_LANGUAGE, START, floats, whisper};
+use simdformer::Model;
+use simdformer_text::Tokenizer;
+use simdformer_text::audio::transcriber::{
+    Recording, SampleSource, TranscribeEvent, TranscribeOptions, Transcriber, Windows,
+};
+use simdformer_text::audio::{AudioError, FeatureExtractor};
+use std::ops::ControlFlow;
+
+const PREVIOUS: u32 = 1304;
+
+struct Parts {
+    place: Temporary,
+    model: Model,
+    tokenizer: Tokenizer,
+    samples: Vec<f32>,
+}
+
+fn parts() -> Parts {
+    let place = whisper(&ONE_LANGUAGE.replacen('{', r#"{"prev_sot_token_id": 1304, "#, 1));
+    let model = Model::open(&place.0).unwrap();
+    let tokenizer = Tokenizer::from_dir(&place.0).unwrap();
+    let samples = ["chirp", "noise", "chirp"].iter().flat_map(|kind| floats(&audio(kind, 24_000)));
+    Parts { model, tokenizer, samples: samples.collect(), place }
+}
+
+impl Parts {
+    fn transcriber(&self, change: impl FnOnce(&mut TranscribeOptions)) -> Transcriber<'_> {
+        let extractor = FeatureExtractor::from_dir(&self.place.0).unwrap();
+        let mut options = TranscribeOptions::new(self.model.config()).without_fallback();
+        change(&mut options);
+        Transcriber::new(&self.model, &self.tokenizer, extractor, options).unwrap()
+    }
+}
+
+/// Counts what is read.
+struct Counted<'c>(&'c [f32], usize);
+
+impl SampleSource for Counted<'_> {
+    fn read(&mut self, out: &mut [f32]) -> Result<usize, AudioError> {
+        let read = self.0.read(out)?;
+        self.1 += read;
+        Ok(read)
+    }
+}
+
+#[test]
+fn earlier_text_is_the_prompt_of_the_next_window() {
+    let parts = parts();
+    let mut transcriber = parts.transcriber(|options| options.condition_on_previous_text = true);
+    let found = transcriber.transcribe(&parts.samples).unwrap();
+    assert!(found.windows.len() > 1, "{found:?}");
+    assert_eq!(found.windows[0].prompt, [START]);
+    for window in &found.windows[1..] {
+        let [first, earlier @ .., last] = &window.prompt[..] else { panic!("{window:?}") };
+        assert_eq!((*first, *last), (PREVIOUS, START));
+        // At most half of the 24 positions, less one.
+        assert!((1..=11).contains(&earlier.len()), "{earlier:?}");
+    }
+    // All segments of the first window, without the second of two timestamps at the end.
+    let first = &found.windows[0].tokens;
+    let last = &found.windows[1].prompt;
+    let earlier = &last[1..last.len() - 1];
+    assert!(first.windows(earlier.len()).any(|part| part == earlier), "{first:?} {earlier:?}");
+    // Without earlier text the prompt is the caller's, in each window.
+    let mut transcriber =
+        parts.transcriber(|options| options.initial_prompt = Some("attention is all ".to_owned()));
+    let found = transcriber.transcribe(&parts.samples).unwrap();
+    let given = parts.tokenizer.encode_target(" attention is all").unwrap();
+    let expected = [&[PREVIOUS][..], &given, &[START]].concat();
+    assert!(found.windows.iter().all(|window| window.prompt == expected), "{found:?}");
+}
+
+#[test]
+fn a_source_is_read_only_as_far_as_needed_and_events_come_in_order() {
+    let parts = parts();
+    for windows in [Windows::Sequential, Windows::Batched] {
+        let mut transcriber = parts.transcriber(|options| options.windows = windows);
+        let whole = transcriber.transcribe(&parts.samples).unwrap();
+        assert!(whole.segments.windows(2).all(|pair| pair[0].window <= pair[1].window));
+        assert_eq!(whole.summary.duration, 4.5);
+        assert_eq!(whole.summary.windows, whole.windows.len());
+        let maximum = Some(transcriber.maximum(&mut &parts.samples[..]).unwrap());
+        let mut source = Counted(&parts.samples, 0);
+        let mut read = Vec::new();
+        let recording = Recording { maximum, ..Recording::new(&mut source) };
+        let (mut segments, mut count) = (Vec::new(), 0);
+        let summary = transcriber.transcribe_recording(recording, &mut |event| {
+            match event {
+                TranscribeEvent::Window(window) => {
+                    count += 1;
+                    read.push(window.first_frame);
+                }
+                TranscribeEvent::Segment(segment) => {
+                    assert_eq!(segment.window + 1, count);
+                    segments.push(segment.clone());
+                }
+                _ => (),
+            }
+            ControlFlow::Continue(())
+        });
+        assert_eq!((segments, summary.unwrap()), (whole.segments.clone(), whole.summary.clone()));
+        assert_eq!(source.1, parts.samples.len());
+        assert!(read.windows(2).all(|pair| pair[0] < pair[1]), "{read:?}");
+        // The caller ends it at the first segment.
+        let mut source = Counted(&parts.samples, 0);
+        let mut heard = 0;
+        let recording = Recording { maximum, ..Recording::new(&mut source) };
+        let stopped = transcriber.transcribe_recording(recording, &mut |event| {
+            if matches!(event, TranscribeEvent::Segment(_)) {
+                heard += 1;
+                return ControlFlow::Break(());
+            }
+            ControlFlow::Continue(())
+        });
+        assert_eq!((heard, stopped.unwrap().windows < whole.windows.len()), (1, true));
+        if windows == Windows::Sequential {
+            assert!(source.1 < parts.samples.len(), "{}", source.1);
+        }
+    }
+    // A pipe has the scale of what was read so far.
+    let mut transcriber = parts.transcriber(|_| ());
+    let quiet: Vec<f32> = parts.samples.iter().map(|x| x / 64.0).collect();
+    let rising = [&quiet[..], &parts.samples[..]].concat();
+    let mut starts = |samples: &[f32]| {
+        let mut first = Vec::new();
+        let mut samples = samples;
+        let summary =
+            transcriber.transcribe_recording(Recording::new(&mut samples), &mut |event| {
+                if let TranscribeEvent::Window(window) = event {
+                    first.push(window.clone());
+                }
+                ControlFlow::Continue(())
+            });
+        (first, summary.unwrap().duration)
+    };
+    let (alone, followed) = (starts(&quiet), starts(&rising));
+    assert_eq!((alone.1, followed.1), (4.5, 9.0));
+    assert_eq!(alone.0[0], followed.0[0], "what follows does not matter");
+}
+
+#[test]
+fn only_spans_of_speech_are_read() {
+    let parts = parts();
+    let spans = [(0.5, 0.9), (1.0, 1.4), (2.25, 4.0)];
+    for windows in [Windows::Sequential, Windows::Batched] {
+        let mut transcriber = parts.transcriber(|options| options.windows = windows);
+        let found = transcriber.transcribe_spans(&parts.samples, Some(&spans)).unwrap();
+        let covered: Vec<(usize, usize)> =
+            found.windows.iter().map(|w| (w.first_frame, w.first_frame + w.frames)).collect();
+        match windows {
+            // The first two fit into one window of a second.
+            Windows::Batched => {
+                assert_eq!((covered[0], covered[1].0), ((50, 140), 225));
+                assert_eq!(covered[covered.len() - 1].1, 400);
+            }
+            _ => {
+                let inside = |&(from, to): &(usize, usize)| {
+                    [(50, 90), (100, 140), (225, 400)].iter().any(|&(a, b)| a <= from && to <= b)
+                };
+                assert!(covered.iter().all(inside), "{covered:?}");
+            }
+        }
+        assert_eq!(found.summary.duration, 4.5);
+        let none = transcriber.transcribe_spans(&parts.samples, Some(&[])).unwrap();
+        assert_eq!(
+            (none.text(), none.windows.len(), none.summary.duration),
+            (String::new(), 0, 4.5)
+        );
+        for wrong in
+            [&[(1.0, 0.5)][..], &[(0.0, 1.0), (0.5, 2.0)], &[(-1.0, 1.0)], &[(0.0, f64::NAN)]]
+        {
+            let error = transcriber.transcribe_spans(&parts.samples, Some(wrong)).unwrap_err();
+            assert!(error.to_string().starts_with("speech: expected seconds that ascend from "));
+        }
+    }
+}
+
+#[test]
+fn samples_and_options_are_checked() {
+    let parts = parts();
+    let mut samples = parts.samples.clone();
+    samples[20_000] = f32::NAN;
+    let error = parts.transcriber(|_| ()).transcribe(&samples).unwrap_err();
+    assert_eq!(error.to_string(), "sample 20000: expected a finite number, found NaN");
+    for (few, windows) in [(0, 0), (1, 0), (159, 0), (160, 1), (161, 1)] {
+        let found = parts.transcriber(|_| ()).transcribe(&parts.samples[..few]).unwrap();
+        assert_eq!(found.windows.len(), windows, "{few}");
+    }
+    for (temperatures, message) in [
+        (&[0.0, 11.0][..], "temperatures: expected numbers from 0 to 10, found 11"),
+        (&[f64::NAN], "temperatures: expected numbers from 0 to 10, found NaN"),
+        (&[0.0, 0.2, 0.0], "temperatures: expected only the first one is 0, found another 0"),
+    ] {
+        let extractor = FeatureExtractor::from_dir(&parts.place.0).unwrap();
+        let mut options = TranscribeOptions::new(parts.model.config());
+        options.temperatures = temperatures.to_vec();
+        let refused = Transcriber::new(&parts.model, &parts.tokenizer, extractor, options);
+        assert_eq!(refused.unwrap_err().to_string(), message);
+    }
+    assert_eq!(parts.transcriber(|_| ()).options().slots, 4);
+}
