@@ -4,6 +4,8 @@
 
 #[cfg(feature = "audio")]
 mod audio;
+#[cfg(feature = "audio-files")]
+mod audio_files;
 #[cfg(feature = "bulk")]
 mod batcher;
 mod bulk;

@@ -27,6 +27,31 @@ pub enum AudioError {
         /// The probable kind.
         found: &'static str,
     },
+    /// The file has a format that is not supported.
+    Format {
+        /// The supported formats.
+        expected: &'static str,
+        /// The probable format.
+        found: &'static str,
+    },
+    /// Compressed audio is damaged or cut.
+    Decode {
+        /// The name of the format.
+        format: &'static str,
+        /// The time that was decoded before, in seconds.
+        seconds: f64,
+        /// What is wrong.
+        message: String,
+    },
+    /// A property of the source, or an option, is invalid.
+    Input {
+        /// The name of the value.
+        what: String,
+        /// The expected value.
+        expected: String,
+        /// The value found.
+        found: String,
+    },
     /// A WAV file is inconsistent, or its sample format is not supported.
     Wav {
         /// The name of the value.
@@ -63,6 +88,20 @@ impl AudioError {
         let (what, expected) = (what.into(), expected.into());
         Self::Wav { what, expected, found: found.to_string() }
     }
+
+    pub(crate) fn input(
+        what: impl Into<String>,
+        expected: impl Into<String>,
+        found: impl ToString,
+    ) -> Self {
+        let (what, expected) = (what.into(), expected.into());
+        Self::Input { what, expected, found: found.to_string() }
+    }
+
+    #[cfg(feature = "audio-files")]
+    pub(crate) fn decode(format: &'static str, seconds: f64, message: impl Into<String>) -> Self {
+        Self::Decode { format, seconds, message: message.into() }
+    }
 }
 
 impl fmt::Display for AudioError {
@@ -73,7 +112,13 @@ impl fmt::Display for AudioError {
             Self::Kind { found } => {
                 write!(f, "expected a WAV file, found {found}; `{CONVERT} OUT.wav` converts audio")
             }
-            Self::Wav { what, expected, found } => {
+            Self::Format { expected, found } => {
+                write!(f, "expected {expected}, found {found}; `{CONVERT} OUT.wav` converts audio")
+            }
+            Self::Decode { format, seconds, message } => {
+                write!(f, "{format}, after {seconds:.2} s: {message}")
+            }
+            Self::Wav { what, expected, found } | Self::Input { what, expected, found } => {
                 write!(f, "{what}: expected {expected}, found {found}")
             }
             Self::Rate { expected, found } => write!(

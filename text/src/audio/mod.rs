@@ -1,31 +1,24 @@
-//! Audio for speech models: converts a WAV file to the mel features that Whisper's encoder reads.
+//! Audio for speech models: converts a file to samples at 16 kHz and to the mel features that Whisper's encoder reads.
 //!
 //! ```
-//! use simdformer_text::audio::{FeatureExtractor, Wav};
+//! use simdformer_text::audio::{AudioReader, FeatureExtractor, InputOptions};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let mut file = b"RIFF\x2c\0\0\0WAVEfmt \x10\0\0\0\x01\0\x01\0\x80\x3e\0\0\0\x7d\0\0\x02\0\x10\0data\x08\0\0\0".to_vec();
 //! # file.extend([0, 0, 0, 0x40, 0, 0xc0, 0xff, 0x7f]);
-//! let mut wav = Wav::new(&file[..])?; // or `Wav::open(path)`
+//! let mut audio = AudioReader::new(&file[..], InputOptions::default())?; // or `AudioReader::open(path, ...)`
 //! let extractor = FeatureExtractor::whisper(80, 30)?; // or `FeatureExtractor::from_dir(path)`
-//! extractor.takes(&wav)?;
 //! let mut samples = vec![0.0; extractor.samples()];
-//! let read = wav.read(&mut samples)?;
+//! let read = audio.read(&mut samples)?;
 //! let mut features = vec![0.0; extractor.len()];
 //! let taken = extractor.extract(&samples[..read], &mut features)?;
 //! assert_eq!((read, taken, features.len()), (4, 4, 80 * 3000));
 //! # Ok(()) }
 //! ```
-//!
-//! # Not supported
-//!
-//! There is no resampling. `rubato` 5, the best maintained crate, adds seven crates to the dependencies, and there is
-//! no oracle for its results: every resampler has its own filter. A file with another rate is rejected, and the error
-//! has the ffmpeg command that converts it. Compressed audio is not read either: the error names the kind of file,
-//! with the same command.
 
 mod error;
 mod features;
+mod input;
 mod log_mel;
 #[cfg(feature = "transcribe")]
 pub mod transcriber;
@@ -33,4 +26,5 @@ mod wav;
 
 pub use error::AudioError;
 pub use features::FeatureExtractor;
+pub use input::{AudioReader, Channel, InputOptions, RawEncoding, RawFormat, Resampler};
 pub use wav::Wav;

@@ -1,4 +1,4 @@
-//! Reads WAV files sample by sample.
+//! Reads WAV files sample by sample, and the samples of raw and AIFF files.
 //!
 //! This crate has its own reader because of four defects of `hound` 3.5: it does not name an unsupported format, it
 //! reads the byte that pads a chunk of odd length as the start of the next chunk's name, it skips four bytes of a
@@ -6,6 +6,7 @@
 //! depends on a header: samples go through one buffer of a fixed size, so a file may have any length.
 
 use super::error::AudioError;
+use super::input::{Channel, RawEncoding, RawFormat};
 use std::fmt;
 use std::fs::File;
 use std::io::{self, BufReader, ErrorKind, Read};
@@ -21,62 +22,119 @@ const BUFFER: usize = 1 << 16;
 const UNKNOWN: u32 = u32::MAX;
 /// The maximum number of chunks before the samples; usually there are one to five.
 const CHUNKS: usize = 1000;
+/// The maximum length of a chunk before the samples, in bytes; with pictures there are some megabytes.
+const SKIPPED: u32 = 64 << 20;
 
-/// The encoding of a sample.
+/// The encoding of a sample; the lowest byte is first, except in those with `Be`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sample {
+pub(super) enum Sample {
     /// 128 is silence.
     U8,
+    I8,
     I16,
     I24,
     I32,
     F32,
     F64,
+    I16Be,
+    I24Be,
+    I32Be,
+    F32Be,
+    F64Be,
+    /// 8 bits of logarithms (ITU-T G.711).
+    ALaw,
+    MuLaw,
 }
 
 impl Sample {
     fn bytes(self) -> usize {
         match self {
-            Self::U8 => 1,
-            Self::I16 => 2,
-            Self::I24 => 3,
-            Self::I32 | Self::F32 => 4,
-            Self::F64 => 8,
+            Self::U8 | Self::I8 | Self::ALaw | Self::MuLaw => 1,
+            Self::I16 | Self::I16Be => 2,
+            Self::I24 | Self::I24Be => 3,
+            Self::I32 | Self::F32 | Self::I32Be | Self::F32Be => 4,
+            Self::F64 | Self::F64Be => 8,
         }
     }
 
     /// The value of a sample of [`Self::bytes`] bytes; integers are scaled to -1 to 1.
     fn value(self, bytes: &[u8]) -> f64 {
+        let whole = |value: i32| f64::from(value) / 2_147_483_648.0;
         match (self, bytes) {
             (Self::U8, &[a]) => (f64::from(a) - 128.0) / 128.0,
+            (Self::I8, &[a]) => f64::from(a as i8) / 128.0,
+            (Self::ALaw, &[a]) => f64::from(a_law(a)) / 32_768.0,
+            (Self::MuLaw, &[a]) => f64::from(mu_law(a)) / 32_768.0,
             (Self::I16, &[a, b]) => f64::from(i16::from_le_bytes([a, b])) / 32_768.0,
-            (Self::I24, &[a, b, c]) => {
-                f64::from(i32::from_le_bytes([0, a, b, c])) / 2_147_483_648.0
-            }
-            (Self::I32, &[a, b, c, d]) => {
-                f64::from(i32::from_le_bytes([a, b, c, d])) / 2_147_483_648.0
-            }
+            (Self::I16Be, &[a, b]) => f64::from(i16::from_be_bytes([a, b])) / 32_768.0,
+            (Self::I24, &[a, b, c]) => whole(i32::from_le_bytes([0, a, b, c])),
+            (Self::I24Be, &[a, b, c]) => whole(i32::from_be_bytes([a, b, c, 0])),
+            (Self::I32, &[a, b, c, d]) => whole(i32::from_le_bytes([a, b, c, d])),
+            (Self::I32Be, &[a, b, c, d]) => whole(i32::from_be_bytes([a, b, c, d])),
             (Self::F32, &[a, b, c, d]) => f64::from(f32::from_le_bytes([a, b, c, d])),
+            (Self::F32Be, &[a, b, c, d]) => f64::from(f32::from_be_bytes([a, b, c, d])),
             (Self::F64, &[a, b, c, d, e, f, g, h]) => f64::from_le_bytes([a, b, c, d, e, f, g, h]),
+            (Self::F64Be, &[a, b, c, d, e, f, g, h]) => {
+                f64::from_be_bytes([a, b, c, d, e, f, g, h])
+            }
             _ => f64::NAN,
         }
     }
 }
 
-/// The content of a `fmt ` chunk.
-#[derive(Clone, Copy, Debug)]
-struct Format {
-    sample: Sample,
-    channels: usize,
-    rate: u32,
+/// A-law: a sign, three bits of exponent and four of mantissa, with every second bit inverted.
+fn a_law(byte: u8) -> i16 {
+    let byte = byte ^ 0x55;
+    let mantissa = i16::from(byte & 0xf) << 4;
+    let size = match (byte >> 4) & 7 {
+        0 => mantissa + 8,
+        exponent => (mantissa + 0x108) << (exponent - 1),
+    };
+    if byte & 0x80 != 0 { size } else { -size }
 }
 
-/// An open WAV file: PCM of 8, 16, 24 or 32 bits, or floats of 32 or 64 bits. Several channels are averaged to one.
+/// Mu-law: the same with all bits inverted and a bias of 132.
+fn mu_law(byte: u8) -> i16 {
+    let byte = !byte;
+    let size = (((i16::from(byte & 0xf) << 3) + 132) << ((byte >> 4) & 7)) - 132;
+    if byte & 0x80 != 0 { -size } else { size }
+}
+
+/// The content of a `fmt ` chunk.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Format {
+    pub(super) sample: Sample,
+    pub(super) channels: usize,
+    pub(super) rate: u32,
+}
+
+impl Format {
+    /// The bytes of one sample of every channel.
+    pub(super) fn block(&self) -> usize {
+        self.sample.bytes() * self.channels
+    }
+}
+
+impl From<RawEncoding> for Sample {
+    fn from(encoding: RawEncoding) -> Self {
+        match encoding {
+            RawEncoding::U8 => Self::U8,
+            RawEncoding::S16Le => Self::I16,
+            RawEncoding::S24Le => Self::I24,
+            RawEncoding::S32Le => Self::I32,
+            RawEncoding::F32Le => Self::F32,
+            RawEncoding::F64Le => Self::F64,
+        }
+    }
+}
+
+/// An open WAV file: PCM of 8, 16, 24 or 32 bits, floats of 32 or 64 bits, A-law or mu-law. Several channels are averaged to one.
 ///
 /// Integers are scaled to -1 to 1: they are divided by 128, 32768, 2^23 or 2^31. Floats are unchanged. Chunks without
 /// samples are skipped. The length in the first twelve bytes is not checked, because many writers set it wrongly; the
 /// lengths of chunks are checked against the file. If both the first length and the length of the samples are 0 or
-/// 2^32 - 1, the writer could not seek back, and the samples extend to the end of the file.
+/// 2^32 - 1, the writer could not seek back, and the samples extend to the end of the file. A file of more than 4 GiB is an
+/// RF64 file (EBU Tech 3306), whose lengths are in a chunk `ds64`.
 pub struct Wav<R> {
     reader: BufReader<R>,
     format: Format,
@@ -84,6 +142,8 @@ pub struct Wav<R> {
     left: Option<u64>,
     /// The number of bytes of all samples.
     bytes: Option<u64>,
+    /// Which channel is returned.
+    channel: Channel,
     /// Samples per channel that were returned.
     position: u64,
     buffer: Vec<u8>,
@@ -129,32 +189,53 @@ impl<R: Read> Wav<R> {
         Self::begin(reader, None)
     }
 
-    fn begin(reader: R, length: Option<u64>) -> Result<Self, AudioError> {
-        let mut source = Source { reader: BufReader::new(reader), length, at: 0 };
+    /// A stream of samples without a header. `length`: its bytes, if known.
+    pub(super) fn raw(reader: R, raw: RawFormat, length: Option<u64>) -> Result<Self, AudioError> {
+        let format = Format {
+            sample: raw.encoding.into(),
+            channels: check_channels(raw.channels)?,
+            rate: check_rate(raw.rate)?,
+        };
+        Self::ready(Source::new(reader, length), format, None)
+    }
+
+    /// Selects the channel that `read` returns, which the file has.
+    pub(super) fn select(&mut self, channel: Channel) {
+        self.channel = channel;
+    }
+
+    pub(super) fn begin(reader: R, length: Option<u64>) -> Result<Self, AudioError> {
+        let mut source = Source::new(reader, length);
         let mut head = [0; 12];
         let read = source.fill(&mut head)?;
-        if read < head.len() || !head.starts_with(b"RIFF") || &head[8..] != b"WAVE" {
+        // RF64, a file of more than 4 GiB, has its lengths in a chunk `ds64`.
+        let long = head.starts_with(b"RF64");
+        if read < head.len() || !(long || head.starts_with(b"RIFF")) || &head[8..] != b"WAVE" {
             return Err(AudioError::Kind { found: kind(&head[..read]) });
         }
+        let mut long_size = None;
         let whole = u32_of(&head, 4);
         let mut format = None;
-        for _ in 0..CHUNKS {
-            let mut head = [0; 8];
-            let read = source.fill(&mut head)?;
-            if read < head.len() {
-                let found = format!("the end of the file after {} bytes", source.at);
-                let expected = if format.is_none() { "`fmt ` and `data`" } else { "`data`" };
-                return Err(AudioError::wav("chunks", expected, found));
-            }
-            let (name, size) = ([head[0], head[1], head[2], head[3]], u32_of(&head, 4));
+        loop {
+            let Some((name, size)) = source.next_chunk()? else {
+                return Err(source.no_chunk(match format {
+                    None => "`fmt ` and `data`",
+                    Some(_) => "`data`",
+                }));
+            };
+            let size = u32::from_le_bytes(size);
             if &name == b"data" {
                 let Some(format) = format else {
                     return Err(AudioError::wav("chunks", "`fmt ` before `data`", "none"));
                 };
                 let unknown = whole == size && (size == 0 || size == UNKNOWN);
-                return Self::ready(source, format, (!unknown).then_some(size));
+                let known = match long_size {
+                    Some(long_size) if size == UNKNOWN => Some(long_size),
+                    _ => (!unknown).then_some(u64::from(size)),
+                };
+                return Self::ready(source, format, known);
             }
-            source.check_size(&name, size)?;
+            source.check_chunk(&name, size)?;
             // An odd length is followed by a padding byte, which some writers omit at the end of a file.
             let mut rest = u64::from(size) + u64::from(size % 2);
             if &name == b"fmt " {
@@ -167,20 +248,28 @@ impl<R: Read> Wav<R> {
                 let found = fields.len() as u64;
                 rest -= found;
                 format = Some(read_format(&fields[..read])?);
+            } else if long && &name == b"ds64" && size >= 16 {
+                let mut sizes = [0; 16];
+                rest -= source.fill(&mut sizes)? as u64;
+                let [low, high] = [u32_of(&sizes, 8), u32_of(&sizes, 12)].map(u64::from);
+                long_size = Some(high << 32 | low);
             }
             let passed = source.skip_bytes(rest)?;
             if passed + u64::from(size % 2) < rest {
                 return Err(source.truncated(&name, size));
             }
         }
-        Err(AudioError::wav("chunks", format!("at most {CHUNKS} before `data`"), "more"))
     }
 
-    fn ready(source: Source<R>, format: Format, size: Option<u32>) -> Result<Self, AudioError> {
-        let block = format.sample.bytes() * format.channels;
+    pub(super) fn ready(
+        source: Source<R>,
+        format: Format,
+        size: Option<u64>,
+    ) -> Result<Self, AudioError> {
+        let block = format.block();
         if let Some(size) = size {
             source.check_size(b"data", size)?;
-            if !(size as usize).is_multiple_of(block) {
+            if !size.is_multiple_of(block as u64) {
                 return Err(AudioError::wav(
                     "`data`",
                     format!("a multiple of {block} bytes, {} channels", format.channels),
@@ -193,12 +282,13 @@ impl<R: Read> Wav<R> {
             let expected = format!("a multiple of {block} bytes to the end");
             return Err(AudioError::wav("`data`, which has no length,", expected, remaining));
         }
-        let bytes = size.map(u64::from).or(source.remaining());
+        let bytes = size.or(source.remaining());
         Ok(Self {
             reader: source.reader,
             format,
             left: bytes,
             bytes,
+            channel: Channel::Mix,
             position: 0,
             buffer: vec![0; BUFFER / block * block],
             ready: 0..0,
@@ -239,8 +329,12 @@ impl<R: Read> Wav<R> {
             let space = &mut out[written..];
             let count = space.len().min(bytes.len() / block);
             for (block, out) in bytes.chunks_exact(block).zip(&mut space[..count]) {
-                let values = block.chunks_exact(sample.bytes()).map(|bytes| sample.value(bytes));
-                let mean = (values.sum::<f64>() / channels as f64) as f32;
+                let mut values =
+                    block.chunks_exact(sample.bytes()).map(|bytes| sample.value(bytes));
+                let mean = match self.channel {
+                    Channel::Mix => (values.sum::<f64>() / channels as f64) as f32,
+                    Channel::Index(index) => values.nth(index).unwrap_or(f64::NAN) as f32,
+                };
                 if !mean.is_finite() {
                     let what = format!("sample {}", self.position);
                     return Err(AudioError::wav(what, "a finite number", mean));
@@ -276,22 +370,59 @@ impl<R: Read> Wav<R> {
     }
 }
 
+/// The name of a chunk, and the bytes of its size.
+type ChunkHead = ([u8; 4], [u8; 4]);
+
 /// A reader with its position, and its length if known.
-struct Source<R> {
+pub(super) struct Source<R> {
     reader: BufReader<R>,
     length: Option<u64>,
     at: u64,
+    /// The number of chunks that were begun.
+    chunks: usize,
 }
 
 impl<R: Read> Source<R> {
-    fn fill(&mut self, bytes: &mut [u8]) -> Result<usize, AudioError> {
+    pub(super) fn new(reader: R, length: Option<u64>) -> Self {
+        Self { reader: BufReader::new(reader), length, at: 0, chunks: 0 }
+    }
+
+    /// The name and the four bytes of the size of the next chunk; `None` at the end.
+    pub(super) fn next_chunk(&mut self) -> Result<Option<ChunkHead>, AudioError> {
+        if self.chunks == CHUNKS {
+            let expected = format!("at most {CHUNKS} before the samples");
+            return Err(AudioError::wav("chunks", expected, "more"));
+        }
+        self.chunks += 1;
+        let (mut name, mut size) = ([0; 4], [0; 4]);
+        let read = self.fill(&mut name)? + self.fill(&mut size)?;
+        Ok((read == 8).then_some((name, size)))
+    }
+
+    /// The error for a file that ends before its chunk `expected`.
+    pub(super) fn no_chunk(&self, expected: &str) -> AudioError {
+        let found = format!("the end of the file after {} bytes", self.at);
+        AudioError::wav("chunks", expected, found)
+    }
+
+    /// Checks a chunk that is not the samples.
+    pub(super) fn check_chunk(&self, name: &[u8; 4], size: u32) -> Result<(), AudioError> {
+        self.check_size(name, u64::from(size))?;
+        if size > SKIPPED {
+            let what = format!("the chunk {}", escaped_name(name));
+            return Err(AudioError::wav(what, format!("at most {SKIPPED} bytes"), size));
+        }
+        Ok(())
+    }
+
+    pub(super) fn fill(&mut self, bytes: &mut [u8]) -> Result<usize, AudioError> {
         let read = fill(&mut self.reader, bytes)?;
         self.at += read as u64;
         Ok(read)
     }
 
     /// Skips bytes; returns how many were skipped.
-    fn skip_bytes(&mut self, bytes: u64) -> Result<u64, AudioError> {
+    pub(super) fn skip_bytes(&mut self, bytes: u64) -> Result<u64, AudioError> {
         let passed = io::copy(&mut self.reader.by_ref().take(bytes), &mut io::sink())
             .map_err(|error| AudioError::Read { error })?;
         self.at += passed;
@@ -299,9 +430,9 @@ impl<R: Read> Source<R> {
     }
 
     /// Checks that the remaining bytes are at least the size of a chunk.
-    fn check_size(&self, name: &[u8; 4], size: u32) -> Result<(), AudioError> {
+    pub(super) fn check_size(&self, name: &[u8; 4], size: u64) -> Result<(), AudioError> {
         match self.remaining() {
-            Some(remaining) if remaining < u64::from(size) => {
+            Some(remaining) if remaining < size => {
                 let found = format!("{remaining} to the end of the file");
                 let what = format!("the chunk {}", escaped_name(name));
                 Err(AudioError::wav(what, format!("{size} bytes"), found))
@@ -316,7 +447,7 @@ impl<R: Read> Source<R> {
     }
 
     /// The error for data that ends inside a chunk.
-    fn truncated(&self, name: &[u8; 4], size: u32) -> AudioError {
+    pub(super) fn truncated(&self, name: &[u8; 4], size: u32) -> AudioError {
         AudioError::wav(
             format!("the chunk {}", escaped_name(name)),
             format!("{size} bytes"),
@@ -372,7 +503,11 @@ fn read_format(fields: &[u8]) -> Result<Format, AudioError> {
         // The rest of the GUID of a format, the same for all formats that have a tag.
         if &fields[26..40] != b"\x00\x00\x00\x00\x10\x00\x80\x00\x00\xaa\x00\x38\x9b\x71" {
             let found = fields[24..40].escape_ascii();
-            return Err(AudioError::wav("the format", "PCM (1) or floats (3)", found));
+            return Err(AudioError::wav(
+                "the format",
+                "PCM (1), floats (3), A-law (6) or mu-law (7)",
+                found,
+            ));
         }
         tag = u16_of(fields, 24);
     }
@@ -383,13 +518,14 @@ fn read_format(fields: &[u8]) -> Result<Format, AudioError> {
         (1, 32) => Sample::I32,
         (3, 32) => Sample::F32,
         (3, 64) => Sample::F64,
+        (6, 8) => Sample::ALaw,
+        (7, 8) => Sample::MuLaw,
         (1, _) => return Err(AudioError::wav("bits of a sample", "8, 16, 24 or 32", bits)),
         (3, _) => return Err(AudioError::wav("bits of a float", "32 or 64", bits)),
+        (6 | 7, _) => return Err(AudioError::wav("bits of A-law or mu-law", "8", bits)),
         _ => {
             let name = match tag {
                 2 => " (ADPCM)",
-                6 => " (A-law)",
-                7 => " (mu-law)",
                 0x11 => " (IMA ADPCM)",
                 0x31 => " (GSM)",
                 0x50 => " (MPEG)",
@@ -399,16 +535,14 @@ fn read_format(fields: &[u8]) -> Result<Format, AudioError> {
                 _ => "",
             };
             let found = format!("{tag}{name}");
-            return Err(AudioError::wav("the format", "PCM (1) or floats (3)", found));
+            return Err(AudioError::wav(
+                "the format",
+                "PCM (1), floats (3), A-law (6) or mu-law (7)",
+                found,
+            ));
         }
     };
-    if !(1..=CHANNELS).contains(&channels) {
-        return Err(AudioError::wav("channels", format!("1 to {CHANNELS}"), channels));
-    }
-    if !(1..=RATE).contains(&rate) {
-        return Err(AudioError::wav("samples a second", format!("1 to {RATE}"), rate));
-    }
-    let channels = usize::from(channels);
+    let (channels, rate) = (check_channels(channels)?, check_rate(rate)?);
     if usize::from(block) != sample.bytes() * channels {
         let expected = format!("{}, {channels} channels of {bits} bits", sample.bytes() * channels);
         return Err(AudioError::wav("bytes of a block", expected, block));
@@ -416,16 +550,31 @@ fn read_format(fields: &[u8]) -> Result<Format, AudioError> {
     Ok(Format { sample, channels, rate })
 }
 
+pub(super) fn check_channels(channels: u16) -> Result<usize, AudioError> {
+    match (1..=CHANNELS).contains(&channels) {
+        true => Ok(usize::from(channels)),
+        false => Err(AudioError::wav("channels", format!("1 to {CHANNELS}"), channels)),
+    }
+}
+
+pub(super) fn check_rate(rate: u32) -> Result<u32, AudioError> {
+    match (1..=RATE).contains(&rate) {
+        true => Ok(rate),
+        false => Err(AudioError::wav("samples a second", format!("1 to {RATE}"), rate)),
+    }
+}
+
 /// The probable kind of a file that is not a WAV file.
-fn kind(head: &[u8]) -> &'static str {
+pub(super) fn kind(head: &[u8]) -> &'static str {
     let at = |at: usize, text: &[u8]| head.get(at..).is_some_and(|rest| rest.starts_with(text));
     match head {
         [] => "an empty file",
         _ if at(0, b"RIFF") && head.len() < 12 => "the beginning of a RIFF file, cut short",
         _ if at(0, b"RIFF") && at(8, b"AVI ") => "an AVI file",
+        _ if (at(0, b"RIFF") || at(0, b"RF64")) && at(8, b"WAVE") => "a WAV file",
         _ if at(0, b"RIFF") => "a RIFF file of another kind",
         _ if at(0, b"RIFX") => "a RIFX file, whose numbers begin with the highest byte",
-        _ if at(0, b"RF64") || at(0, b"BW64") => "an RF64 file, which is longer than 4 GiB",
+        _ if at(0, b"RF64") || at(0, b"BW64") => "an RF64 file of another kind",
         _ if at(0, b"riff") => "a Wave64 file",
         _ if at(0, b"fLaC") => "a FLAC file",
         _ if at(0, b"OggS") => "an Ogg file (Vorbis or Opus)",
