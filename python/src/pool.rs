@@ -105,18 +105,30 @@ impl Workers {
         call: &Call<'_>,
         work: impl FnOnce(&Cancel) -> R + Send + 'static,
     ) -> PyResult<R> {
+        let (result, seen) = self.run_to_end(py, call, work)?;
+        seen.map(|()| result)
+    }
+
+    /// As [`run`](Self::run). What `work` returned is also given if a signal ended it, with the exception.
+    pub(crate) fn run_to_end<R: Send + 'static>(
+        &self,
+        py: Python<'_>,
+        call: &Call<'_>,
+        work: impl FnOnce(&Cancel) -> R + Send + 'static,
+    ) -> PyResult<(R, PyResult<()>)> {
         let cancel = Cancel::default();
         let silent = call.progress.is_none();
         if silent && self.threads == 1 && call.work <= SMALL {
-            return Ok(py.detach(|| work(&cancel)));
+            return Ok((py.detach(|| work(&cancel)), Ok(())));
         }
         if silent && !signals::is_main_thread(py)? {
-            return Ok(if self.threads == 1 {
+            let result = if self.threads == 1 {
                 py.detach(|| work(&cancel))
             } else {
                 let pool = self.pool()?;
                 py.detach(|| pool.install(|| work(&cancel)))
-            });
+            };
+            return Ok((result, Ok(())));
         }
         let (sender, mut receiver) = sync_channel(1);
         let theirs = cancel.clone();
@@ -133,7 +145,7 @@ impl Workers {
             let seen = match received {
                 Ok(Ok(result)) => {
                     let seen = raised.map_or_else(|| call.report(), Err);
-                    return seen.map(|()| result);
+                    return Ok((result, seen));
                 }
                 Ok(Err(panic)) => resume_unwind(panic),
                 Err(RecvTimeoutError::Timeout) if raised.is_some() => continue,

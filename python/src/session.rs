@@ -136,7 +136,7 @@ impl Session {
     ) -> PyResult<R> {
         let mut state = self.take()?;
         let call = Call::new(tokens, self.parameters, None);
-        let (state, result) = self.workers.run(py, &call, move |cancel| {
+        let ((state, result), seen) = self.workers.run_to_end(py, &call, move |cancel| {
             let State { session, probe } = &mut *state;
             session.set_cancel(cancel.clone());
             let result = match probe {
@@ -149,6 +149,7 @@ impl Session {
             (state, result)
         })?;
         self.give_back(state);
+        seen?;
         Ok(result.map_err(Failure::from)?)
     }
 

@@ -156,7 +156,7 @@ impl Translator {
         let bytes: usize = texts.iter().map(|text| 64 + 2 * text.len()).sum();
         let call = Call::new(bytes, self.parameters(), progress);
         let counter = call.counter();
-        let (translator, result) = self.workers.run(py, &call, move |cancel| {
+        let ((translator, result), seen) = self.workers.run_to_end(py, &call, move |cancel| {
             translator.set_cancel(cancel.clone());
             translator.seek(stream);
             if let Some(counter) = counter {
@@ -179,6 +179,7 @@ impl Translator {
             (translator, result)
         })?;
         give_back(&self.shared.texts, translator);
+        seen?;
         Ok(result.map_err(Failure::from)?)
     }
 
@@ -228,11 +229,12 @@ impl Translator {
         let counter = call.counter();
         let sources = Sources { ids, prefixes, streams, skips_errors, counter };
         let mut session = shared.id_session()?;
-        let (session, found) = self.workers.run(py, &call, move |cancel| {
+        let ((session, found), seen) = self.workers.run_to_end(py, &call, move |cancel| {
             let found = generate(&mut session, &prepared, &sources, cancel);
             (session, found)
         })?;
         give_back(&shared.ids, session);
+        seen?;
         let found = found?;
         let errors = found.errors.iter().map(|(index, failure)| Ok((*index, failure.value(py)?)));
         let errors = errors.collect::<PyResult<Vec<_>>>()?;
@@ -250,14 +252,19 @@ impl Translator {
         };
         let mut translator = self.shared.text_translator()?;
         let call = Call::new(64 + 2 * text.len(), self.parameters(), None);
-        let (translator, result) = self.workers.run(py, &call, move |cancel| {
+        let ((translator, result), seen) = self.workers.run_to_end(py, &call, move |cancel| {
             translator.set_cancel(cancel.clone());
             translator.set_on_done(|_| ());
             translator.seek(0);
-            let result = translator.translate_document(&text, format);
+            // Read in blocks, so that the structure of a long document does not delay Ctrl-C.
+            let mut out = Vec::with_capacity(text.len());
+            let result = translator
+                .translate_reader(text.as_bytes(), format, &mut out, &mut |_| Ok(()))
+                .map(|()| String::from_utf8_lossy(&out).into_owned());
             (translator, result)
         })?;
         give_back(&self.shared.texts, translator);
+        seen?;
         Ok(result.map_err(Failure::from)?)
     }
 
@@ -301,11 +308,12 @@ impl Translator {
         let pairs = Pairs { sources, targets, counter: call.counter() };
         let prepared = self.shared.prepared.clone();
         let mut session = self.shared.id_session()?;
-        let (session, scores) = self.workers.run(py, &call, move |cancel| {
+        let ((session, scores), seen) = self.workers.run_to_end(py, &call, move |cancel| {
             let scores = scoring::score(&mut session, &prepared, &pairs, cancel);
             (session, scores)
         })?;
         give_back(&self.shared.ids, session);
+        seen?;
         Ok(scores?.into_pyarray(py))
     }
 
@@ -325,11 +333,12 @@ impl Translator {
         let call = Call::new(source.len() + target.len(), self.parameters(), None);
         let prepared = self.shared.prepared.clone();
         let mut session = self.shared.id_session()?;
-        let (session, weights) = self.workers.run(py, &call, move |cancel| {
+        let ((session, weights), seen) = self.workers.run_to_end(py, &call, move |cancel| {
             let weights = scoring::align(&mut session, &prepared, &pair, layers, heads, cancel);
             (session, weights)
         })?;
         give_back(&self.shared.ids, session);
+        seen?;
         Ok(weights?.into_pyarray(py))
     }
 
