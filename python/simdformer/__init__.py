@@ -10,9 +10,6 @@ Names are imported when they are first used: ``import simdformer`` imports neith
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
 from .errors import (
     BusyError,
     CancelledError,
@@ -37,7 +34,11 @@ from .errors import (
     TokenError,
 )
 
+# What is imported below is imported by type checkers alone; `typing` too, which takes longer than this package.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from ._simdformer import available_isas, default_isa
     from .generated import Alignment, Finish, Generated, Plan, Scores, TextStream
     from .model import Model, Tensor
@@ -119,6 +120,8 @@ def __getattr__(name: str) -> Any:
     module = _MODULES.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
     value = getattr(importlib.import_module(f"{__name__}.{module}"), name)
     globals()[name] = value
     return value

@@ -26,6 +26,7 @@ class Translator:
         isa: str | None,
         dtype: str | None,
         threads: int,
+        sessions: int,
         options: dict[str, Any],
     ) -> Translator: ...
     def translate(

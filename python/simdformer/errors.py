@@ -26,7 +26,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+# The package imports this module and nothing else: `typing` takes longer to import than all of it.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 
 class SimdformerError(Exception):
@@ -51,11 +54,18 @@ class SimdformerError(Exception):
 
     def __init__(self, message: str = "", /, **fields: Any) -> None:
         super().__init__(message)
-        # Pickling restores `args` and `__dict__`.
         self.__dict__.update(fields)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Python's own way works too, but tblib, which Dask and Ray use, needs a method.
+        return _restore, (type(self), str(self), dict(self.__dict__))
 
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else ""
+
+
+def _restore(kind: type[SimdformerError], message: str, fields: dict[str, Any]) -> SimdformerError:
+    return kind(message, **fields)
 
 
 class CheckpointError(SimdformerError, ValueError):

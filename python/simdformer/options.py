@@ -81,14 +81,7 @@ def thread_count(threads: int | None) -> int:
     3
     """
     if threads is not None:
-        if isinstance(threads, bool) or not isinstance(threads, int):
-            raise OptionTypeError(
-                f"threads: expected a whole number of at least 1, found {threads!r}",
-                option="threads",
-                expected="a whole number of at least 1",
-                found=repr(threads),
-            )
-        return _checked("threads", threads)
+        return _count("threads", threads)
     for name in ("SIMDFORMER_NUM_THREADS", "OMP_NUM_THREADS"):
         # OpenMP allows a list for nested regions: its first number counts.
         text = os.environ.get(name, "").split(",")[0].strip()
@@ -99,6 +92,26 @@ def thread_count(threads: int | None) -> int:
                 number = 0
             return _checked(name, number, text)
     return 1
+
+
+def session_count(sessions: int) -> int:
+    """The number of sessions, which is checked.
+
+    >>> session_count(2)
+    2
+    """
+    return _count("sessions", sessions)
+
+
+def _count(name: str, number: object) -> int:
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise OptionTypeError(
+            f"{name}: expected a whole number of at least 1, found {number!r}",
+            option=name,
+            expected="a whole number of at least 1",
+            found=repr(number),
+        )
+    return _checked(name, number)
 
 
 def _checked(name: str, number: int, text: str | None = None) -> int:

@@ -16,7 +16,7 @@ from .errors import ClosedError, InputError, InputTypeError, OptionError, Simdfo
 from .fingerprint import fingerprint
 from .generated import Alignment, Generated, Plan, Scores, TextStream
 from .model_path import model_path
-from .options import TranslatorOptions, thread_count
+from .options import TranslatorOptions, session_count, thread_count
 from .progress import Progress, progress_bar
 from .ragged import Ids, Offsets, Ragged, rows_of
 
@@ -25,7 +25,8 @@ class Translator:
     """Translates, summarizes or rewrites texts with an encoder-decoder model.
 
     `model` is a directory with a checkpoint, or the name of a model of the Hugging Face hub. `threads` is the number of
-    threads of a call (`thread_count`). `isa` names an instruction set, and an `IsaError` is raised if this machine
+    threads of a call (`thread_count`), and `sessions` how many planned sessions share the sentences of a call, each on one
+    thread (`threads`); fewer take less memory. `isa` names an instruction set, and an `IsaError` is raised if this machine
     lacks it; `dtype` is one of ``f32, bf16, f16, int8, int8x16``. Further keywords are those of `TranslatorOptions`.
 
     A translator can be shared by threads, pickled (its path and options are), used after a fork, and closed by
@@ -44,6 +45,7 @@ class Translator:
         model: str | os.PathLike[str],
         *,
         threads: int | None = None,
+        sessions: int | None = None,
         isa: str | None = None,
         dtype: str | None = None,
         options: TranslatorOptions | None = None,
@@ -53,10 +55,16 @@ class Translator:
         self._options = TranslatorOptions(**{**values, **changes})
         self._path = model_path(model)
         self._threads = thread_count(threads)
+        self._sessions = self._threads if sessions is None else session_count(sessions)
         self._isa, self._dtype = isa, dtype
         self._fingerprint: str | None = None
         self._native: _simdformer.Translator | None = _simdformer.Translator(
-            self._path, isa=isa, dtype=dtype, threads=self._threads, options=self._options.to_dict()
+            self._path,
+            isa=isa,
+            dtype=dtype,
+            threads=self._threads,
+            sessions=self._sessions,
+            options=self._options.to_dict(),
         )
 
     @overload
@@ -215,7 +223,7 @@ class Translator:
     def stream(self, text: str, *, stream: int = 0) -> TextStream:
         """The parts of the translation of one sentence, while the model writes them. Together they are the translation.
 
-        Beam search gives a part out when all beams agree on it. To close the iterator, or to leave it to the garbage
+        Beam search decides its text at the end, and gives it out then. To close the iterator, or to leave it to the garbage
         collector, ends the translation.
 
         >>> for part in translator.stream("je suis étudiant"):
@@ -351,6 +359,11 @@ class Translator:
         return self._threads
 
     @property
+    def sessions(self) -> int:
+        """The number of sessions that share the sentences of a call."""
+        return self._sessions
+
+    @property
     def isa(self) -> str:
         """The instruction set that the weights are packed for."""
         return self._open().isa
@@ -371,8 +384,8 @@ class Translator:
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        arguments = (self._path, self._threads, self._isa, self._dtype, self._options.to_dict())
-        return _open, (type(self), *arguments)
+        sizes = (self._threads, self._sessions, self._isa, self._dtype)
+        return _open, (type(self), self._path, *sizes, self._options.to_dict())
 
     def __repr__(self) -> str:
         head = f"Translator({self._path!r}, threads={self._threads}, {self._options!r})"
@@ -399,11 +412,12 @@ def _open(
     kind: type[Translator],
     path: str,
     threads: int,
+    sessions: int,
     isa: str | None,
     dtype: str | None,
     options: dict[str, Any],
 ) -> Translator:
-    return kind(path, threads=threads, isa=isa, dtype=dtype, **options)
+    return kind(path, threads=threads, sessions=sessions, isa=isa, dtype=dtype, **options)
 
 
 def _texts(texts: Sequence[str]) -> list[str]:

@@ -4,10 +4,10 @@ use crate::arrays::Rows;
 use crate::errors::Failure;
 use crate::id_session::{IdSession, PreparedSearch};
 use core::cmp::Reverse;
-use simdformer::search::{Finish, Hooks};
+use simdformer::search::Finish;
 use simdformer::{Cancel, Event, SessionError, Source};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The sources of a call.
 #[derive(Debug, Default)]
@@ -56,6 +56,13 @@ struct Row {
     sequences: Vec<(usize, f32)>,
 }
 
+/// What the sessions report, in any order.
+#[derive(Debug)]
+struct Collected {
+    rows: Vec<Option<Row>>,
+    tokens: Vec<u32>,
+}
+
 /// Runs the search of `prepared` over `sources`, longest first.
 ///
 /// # Errors
@@ -88,7 +95,7 @@ pub(crate) fn generate(
             stream: stream.unwrap_or(index as u64),
             ..Source::new(tokens)
         };
-        match planned.check(&source, &search) {
+        match planned.plan().check(&source, &search) {
             Ok(()) => accepted.push((index, source)),
             Err(error) => {
                 let failure = Failure::from(of_source(error, index));
@@ -101,36 +108,40 @@ pub(crate) fn generate(
     }
     accepted.sort_by_key(|(_, source)| Reverse(source.tokens.len()));
     let (order, inputs): (Vec<usize>, Vec<Source<'_>>) = accepted.into_iter().unzip();
-    let mut found: Vec<Option<Row>> = vec![None; rows];
-    let mut tokens: Vec<u32> = Vec::new();
-    let result =
-        planned.generate(&inputs, &search, &mut Hooks::default(), &mut |event| match event {
-            Event::Done(done) => {
-                if let Some(counter) = &sources.counter {
-                    counter.fetch_add(1, Ordering::Relaxed);
-                }
-                let start = tokens.len();
-                let mut sequences = Vec::new();
-                if done.finish != Finish::NotFinite {
-                    for hypothesis in done.hypotheses() {
-                        tokens.extend_from_slice(hypothesis.tokens);
-                        sequences.push((tokens.len(), hypothesis.score));
-                    }
-                }
-                let row = order.get(done.source).and_then(|&index| found.get_mut(index));
-                if let Some(row) = row {
-                    *row = Some(Row { finish: code(done.finish), start, sequences });
-                }
+    let collected = Mutex::new(Collected { rows: vec![None; rows], tokens: Vec::new() });
+    let result = planned.generate(&inputs, &search, &|event: Event<'_>| {
+        let Event::Done(done) = event else { return };
+        if let Some(counter) = &sources.counter {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+        let mut collected = collected.lock().unwrap_or_else(PoisonError::into_inner);
+        let Collected { rows, tokens } = &mut *collected;
+        let start = tokens.len();
+        let mut sequences = Vec::new();
+        if done.finish != Finish::NotFinite {
+            for hypothesis in done.hypotheses() {
+                tokens.extend_from_slice(hypothesis.tokens);
+                sequences.push((tokens.len(), hypothesis.score));
             }
-            _ => (),
-        });
+        }
+        if let Some(row) = order.get(done.source).and_then(|&index| rows.get_mut(index)) {
+            *row = Some(Row { finish: code(done.finish), start, sequences });
+        }
+    });
     result.map_err(|error| match error {
         SessionError::Source { index, .. } => {
             of_source(error, order.get(index).copied().unwrap_or(index))
         }
         error => error,
     })?;
-    collect(&found, &tokens, errors, search.num_return_sequences, sources.skips_errors)
+    let collected = collected.into_inner().unwrap_or_else(PoisonError::into_inner);
+    collect(
+        &collected.rows,
+        &collected.tokens,
+        errors,
+        search.num_return_sequences,
+        sources.skips_errors,
+    )
 }
 
 /// The error of a source with its index in the call.

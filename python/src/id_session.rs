@@ -1,9 +1,9 @@
-//! The session of the calls with ids, planned for what they need.
+//! The sessions of the calls with ids, planned for what they need.
 
 use crate::errors::Failure;
 use simdformer::config::Side;
 use simdformer::search::SearchOptions;
-use simdformer::{Cancel, Dtype, Limits, Model, Session, Threads};
+use simdformer::{Cancel, Dtype, Limits, Model, SessionPool, Threads};
 use std::sync::Arc;
 
 /// The maximum target length if neither the options nor the model set one, as in `simdformer_text::translator`.
@@ -52,26 +52,28 @@ impl PreparedSearch {
     }
 }
 
-/// A session that is planned again when a call needs more.
+/// Sessions that are planned again when a call needs more.
 #[derive(Debug)]
 pub(crate) struct IdSession {
     model: Arc<Model>,
     threads: Threads<'static>,
+    sessions: usize,
     slots: usize,
     cache: Option<Dtype>,
     cancel: Cancel,
-    session: Option<Session<'static>>,
+    pool: Option<SessionPool<'static>>,
 }
 
 impl IdSession {
+    /// `sessions` sessions on `threads` threads, each of at most `slots` sentences.
     pub(crate) fn new(
         model: Arc<Model>,
-        threads: usize,
+        (threads, sessions): (usize, usize),
         slots: usize,
         cache: Option<Dtype>,
     ) -> Self {
         let threads = if threads == 1 { Threads::Serial } else { Threads::Rayon };
-        Self { model, threads, slots, cache, cancel: Cancel::new(), session: None }
+        Self { model, threads, sessions, slots, cache, cancel: Cancel::new(), pool: None }
     }
 
     pub(crate) fn model(&self) -> &Arc<Model> {
@@ -88,7 +90,7 @@ impl IdSession {
         self.model.config().max_positions(Side::Encoder).unwrap_or(usize::MAX)
     }
 
-    /// A session for `sentences` sources of at most `source_tokens` tokens, and targets of `target_tokens`. If `search`
+    /// Sessions for `sentences` sources of at most `source_tokens` tokens, and targets of `target_tokens`. If `search`
     /// does not limit the length of a target, the plan does, and has exactly `target_tokens`.
     pub(crate) fn plan(
         &mut self,
@@ -96,47 +98,52 @@ impl IdSession {
         source_tokens: usize,
         target_tokens: usize,
         search: &SearchOptions,
-    ) -> Result<&mut Session<'static>, Failure> {
+    ) -> Result<&mut SessionPool<'static>, Failure> {
+        // No more sessions than there are sentences.
+        let sessions = self.sessions.min(sentences.max(1));
+        let slots = sentences.div_ceil(self.sessions.max(1)).clamp(1, self.slots);
         let wanted = Limits {
             beams: search.sequences(),
             end_tokens: search.eos.len().max(1),
-            ..Limits::new(sentences.clamp(1, self.slots), source_tokens.max(1), target_tokens)
+            ..Limits::new(slots, source_tokens.max(1), target_tokens)
         };
         let limited = search.max_new_tokens.is_some() || search.max_length.is_some();
-        let had = self.session.as_ref().map(|session| session.plan().limits());
-        let fits = had.is_some_and(|had| {
+        let planned = self.pool.as_ref().map(|pool| (pool.plan().limits(), pool.sessions()));
+        let fits = planned.is_some_and(|(had, had_sessions)| {
             let target = had.target_tokens.cmp(&wanted.target_tokens);
-            wanted.sentences <= had.sentences
+            sessions <= had_sessions
+                && wanted.sentences <= had.sentences
                 && wanted.source_tokens <= had.source_tokens
                 && wanted.beams <= had.beams
                 && wanted.end_tokens <= had.end_tokens
                 && (target.is_eq() || limited && target.is_gt())
         });
-        let session = match self.session.take().filter(|_| fits) {
-            Some(session) => session,
+        let pool = match self.pool.take().filter(|_| fits) {
+            Some(pool) => pool,
             None => {
-                let most = |had_it: Option<usize>, wanted: usize| had_it.unwrap_or(0).max(wanted);
-                let sentences = most(had.map(|had| had.sentences), wanted.sentences);
-                let source = most(had.map(|had| had.source_tokens), wanted.source_tokens);
+                let (had, had_sessions) = planned.unwrap_or((wanted, sessions));
+                let slots = had.sentences.max(wanted.sentences);
+                let source = had.source_tokens.max(wanted.source_tokens);
                 let limits = Limits {
-                    beams: most(had.map(|had| had.beams), wanted.beams),
-                    end_tokens: most(had.map(|had| had.end_tokens), wanted.end_tokens),
+                    beams: had.beams.max(wanted.beams),
+                    end_tokens: had.end_tokens.max(wanted.end_tokens),
                     cache: self.cache,
-                    batch_tokens: batch_tokens(sentences, source),
-                    ..Limits::new(sentences, source, target_tokens)
+                    batch_tokens: batch_tokens(slots, source),
+                    ..Limits::new(slots, source, target_tokens)
                 };
-                let mut session = Session::new(&self.model, limits)?;
-                session.set_threads(self.threads.clone());
-                session
+                let sessions = had_sessions.max(sessions);
+                let mut pool = SessionPool::new(&self.model, limits, sessions)?;
+                pool.set_threads(self.threads.clone());
+                pool
             }
         };
-        let session = self.session.insert(session);
-        session.set_cancel(self.cancel.clone());
-        Ok(session)
+        let pool = self.pool.insert(pool);
+        pool.set_cancel(self.cancel.clone());
+        Ok(pool)
     }
 
-    /// The session of the last call.
-    pub(crate) fn planned(&self) -> Option<&Session<'static>> {
-        self.session.as_ref()
+    /// The sessions of the last call.
+    pub(crate) fn planned(&self) -> Option<&SessionPool<'static>> {
+        self.pool.as_ref()
     }
 }

@@ -29,8 +29,8 @@ impl Pairs {
         // The plan need not limit a target, because nothing is searched.
         let search = SearchOptions { max_new_tokens: Some(1), ..SearchOptions::default() };
         let tokens = target.saturating_add(start.len());
-        let session = session.plan(self.sources.len(), source, tokens, &search)?;
-        Ok((session, start))
+        let pool = session.plan(self.sources.len(), source, tokens, &search)?;
+        Ok((pool.session(), start))
     }
 }
 

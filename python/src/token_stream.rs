@@ -77,7 +77,7 @@ fn run(
     sender: &Sender<Part>,
 ) -> Result<(), Failure> {
     let (target_tokens, search) = prepared.fit(session.model());
-    let session = session.plan(1, source.ids.len(), target_tokens, &search)?;
+    let session = session.plan(1, source.ids.len(), target_tokens, &search)?.session();
     let input = Source {
         prefix: &prepared.prompt,
         forced_bos: prepared.forced_bos,

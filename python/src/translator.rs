@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use simdformer::config::Side;
 use simdformer::kernels::Isa;
-use simdformer::{Limits, Plan, Session, Threads};
+use simdformer::{Limits, Plan, SessionPool, Threads};
 use simdformer_text::Direction;
 use simdformer_text::document::Format;
 use simdformer_text::translator::{TranslateOptions, Translator as TextTranslator};
@@ -29,6 +29,7 @@ pub(crate) struct Shared {
     pub(crate) options: TranslateOptions,
     changes: SearchChanges,
     threads: usize,
+    sessions: usize,
     /// The search of calls without options of their own.
     prepared: PreparedSearch,
     /// One for each call that ran at the same time. The locks are held only while Python is attached.
@@ -54,6 +55,7 @@ impl Shared {
             let tokenizer = Arc::clone(self.loaded.tokenizer()?);
             let mut new = TextTranslator::new(model, tokenizer, self.options.clone())?;
             new.set_threads(if self.threads == 1 { Threads::Serial } else { Threads::Rayon });
+            new.set_sessions(self.sessions);
             Ok(new)
         })
     }
@@ -67,7 +69,12 @@ impl Shared {
     pub(crate) fn id_session(&self) -> Result<IdSession, Failure> {
         take(&self.ids, || {
             let model = Arc::clone(&self.loaded.model);
-            Ok(IdSession::new(model, self.threads, self.options.slots, self.options.cache))
+            Ok(IdSession::new(
+                model,
+                (self.threads, self.sessions),
+                self.options.slots,
+                self.options.cache,
+            ))
         })
     }
 }
@@ -121,20 +128,21 @@ type PyFound<'py> = (
 #[pymethods]
 impl Translator {
     #[new]
-    #[pyo3(signature = (path, *, isa, dtype, threads, options))]
+    #[pyo3(signature = (path, *, isa, dtype, threads, sessions, options))]
     fn new(
         py: Python<'_>,
         path: PathBuf,
         isa: Option<&str>,
         dtype: Option<&str>,
         threads: usize,
+        sessions: usize,
         options: &Bound<'_, PyDict>,
     ) -> PyResult<Self> {
         let loaded = loaded::open(py, &path, isa, dtype)?;
         let (options, changes) = options::translator(options, loaded.model.config())?;
         let prepared = prepare(&loaded, &changes, &options.direction())?;
         let (texts, ids) = (Mutex::default(), Mutex::default());
-        let shared = Shared { loaded, options, changes, threads, prepared, texts, ids };
+        let shared = Shared { loaded, options, changes, threads, sessions, prepared, texts, ids };
         if shared.loaded.tokenizer().is_ok() {
             // Checks the options before the first call.
             give_back(&shared.texts, shared.text_translator()?);
@@ -410,7 +418,7 @@ impl Translator {
         let texts = self.shared.texts.lock().unwrap_or_else(PoisonError::into_inner);
         let ids = self.shared.ids.lock().unwrap_or_else(PoisonError::into_inner);
         let of_texts = texts.iter().filter_map(TextTranslator::plan);
-        let of_ids = ids.iter().filter_map(IdSession::planned).map(Session::plan);
+        let of_ids = ids.iter().filter_map(IdSession::planned).map(SessionPool::plan);
         of_texts.chain(of_ids).map(|plan| (plan.bytes(), plan.to_string())).collect()
     }
 
