@@ -250,6 +250,25 @@ def test_another_instruction_set_is_an_error_before_the_first_row(demo_model: st
     assert len(results) == 1
 
 
+def test_a_worker_that_is_forced_to_another_set_refuses_the_job(demo_model: str) -> None:
+    found = available_isas()
+    code = (
+        "import sys, pyarrow; from simdformer import IsaError; from simdformer.jobs import Config, Map\n"
+        "try: Map(Config(sys.argv[1], isa=sys.argv[2]))(pyarrow.table({'text': ['je']}))\n"
+        "except IsaError as error: print(error.expected, error.found)\n"
+        "else: print('computed')"
+    )
+    for forced, expected in ((found[0], f"{found[-1]} {found[0]}"), (found[-1], "computed"), ("", "computed")):
+        ran = subprocess.run(
+            [sys.executable, "-c", code, demo_model, found[-1]],
+            env={**os.environ, "SIMDFORMER_ISA": forced},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert ran.stdout.strip() == (expected if len(found) > 1 else "computed")
+
+
 def _translations(config: Config, texts: list[str]) -> list[str]:
     found: list[str] = Map(config)(pa.table({"text": texts})).column("translation").to_pylist()
     return found

@@ -183,6 +183,18 @@ def test_dask_with_a_killed_worker(
     assert digest(tmp_path / "rows") == expected
 
 
+def test_frames_of_dask(config: Config, sentences: list[str]) -> None:
+    frames = pytest.importorskip("dask.dataframe")
+    from simdformer.dask import map_rows
+
+    table = pa.table({"id": range(60), "text": [*sentences[:59], None]})
+    frame = frames.from_pandas(table.to_pandas(), npartitions=4)
+    found = map_rows(frame, config).compute(scheduler="synchronous").sort_values("id")
+    expected = Map(config)(table).column("translation").to_pylist()
+    assert found["translation"].iloc[:59].tolist() == expected[:59]
+    assert found["translation"].isna().tolist() == [text is None for text in expected]
+
+
 def test_daft(tmp_path: Path, source: str, config: Config, expected: Any) -> None:
     pytest.importorskip("daft")
     from simdformer import daft as adapter

@@ -66,7 +66,15 @@ def _engine(options: argparse.Namespace, config: Config) -> int | None:
         from .. import dask
 
         return dask.run(source, destination, config, workers=workers, part_rows=options.part_rows)
-    return run(source, destination, config, workers=workers, part_rows=options.part_rows)
+    done = 0
+
+    def on_part(rows: int) -> None:
+        nonlocal done
+        done += rows
+        if sys.stderr.isatty():
+            print(f"\r{done} rows", end="", file=sys.stderr, flush=True)
+
+    return run(source, destination, config, workers=workers, part_rows=options.part_rows, on_part=on_part)
 
 
 def _verify(options: argparse.Namespace) -> int:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from ..errors import InputError, OptionError, SimdformerError
 from . import metadata, sources
 from .config import Config
-from .worker import Results, Worker, worker
+from .worker import Results, worker
 
 
 class RowError(SimdformerError, ValueError):
@@ -64,6 +64,9 @@ class Map:
         if not isinstance(table, pa.Table):
             kind = f"{type(table).__module__}.{type(table).__qualname__}"
             raise _input("table", "pyarrow.Table", kind)
+        for name in self.names():
+            if name in table.column_names:
+                raise _input("table", f"no column {name!r}, which is the result's", "one")
         streams = self._streams(table) if config.samples() else None
         column = self._column(table, config.source)
         find = sources.ids if config.task == "generate" else sources.texts
@@ -72,10 +75,10 @@ class Map:
             streams = streams[column.is_valid().to_numpy(zero_copy_only=False)]
         results = engine.compute(found, streams)
         self._raise(table, found.rows, results)
-        for name, values in self._columns(engine, results).items():
-            if name in table.column_names:
-                raise _input("table", f"no column {name!r}, which is the result's", "one")
-            table = table.append_column(name, values.take(found.rows))
+        columns = (results.values, results.scores, pa.array(results.errors, pa.string()))
+        for name, values in zip((config.target, config.score, "error"), columns, strict=True):
+            if name in self.names():
+                table = table.append_column(name, values.take(found.rows))
         return table.replace_schema_metadata({**(table.schema.metadata or {}), **metadata.entries(config)})
 
     def record_batch(self, batch: Any) -> Any:
@@ -94,14 +97,14 @@ class Map:
         """The schema of the result for tables of this `pyarrow.Schema`. Opens the model."""
         return self(schema.empty_table()).schema
 
-    def _columns(self, engine: Worker, results: Results) -> dict[str, Any]:
-        """The new columns, with one value for each source."""
-        columns = {self.config.target: results.values}
-        if self.config.score:
-            columns[self.config.score] = results.scores
-        if self.config.errors == "column":
-            columns["error"] = pa.array(results.errors, pa.string())
-        return columns
+    def names(self) -> list[str]:
+        """The names of the new columns."""
+        config = self.config
+        return [
+            config.target,
+            *([config.score] if config.score else []),
+            *(["error"] if config.errors == "column" else []),
+        ]
 
     def _raise(self, table: Any, rows: Any, results: Results) -> None:
         """Raises for the first row whose source could not be computed."""

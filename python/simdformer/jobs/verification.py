@@ -58,8 +58,7 @@ def verify(destination: str | os.PathLike[str], config: Config, *, sample: float
     metadata.check(destination, config)
     system, _ = metadata.filesystem(destination)
     job, generator = Map(config), np.random.default_rng(seed)
-    names = [name for name in (config.target, config.score) if name]
-    names += ["error"] if config.errors == "column" else []
+    names = job.names()
     needed = [name for name in (config.id, config.source) if name]
     rows, checked, differences = 0, 0, []
     for path in metadata.parquet_files(destination):

@@ -20,7 +20,7 @@ from .sources import Ids, Texts
 
 _OPEN: dict[tuple[Config, int], Worker] = {}
 _LOCK = threading.Lock()
-# Errors that no other row would not have.
+# Errors that every row has.
 _OF_ALL_ROWS = (ClosedError, IsaError, MemoryPlanError, OptionError)
 #: Sentences that are decoded at the same time, unless the options say otherwise.
 SLOTS = 32
@@ -66,6 +66,10 @@ class Worker:
 
     def __init__(self, config: Config) -> None:
         self._config = config
+        forced = os.environ.get("SIMDFORMER_ISA", "")
+        if config.isa is not None and forced not in ("", config.isa):
+            message = f"isa: expected {config.isa}, found a worker with SIMDFORMER_ISA={forced}"
+            raise IsaError(message, expected=config.isa, found=forced)
         self._engine = Translator(
             config.path, threads=config.threads, isa=config.isa, dtype=config.dtype, **config.options
         )
@@ -133,7 +137,7 @@ def _lists(ids: NDArray[np.uint32], offsets: NDArray[np.int64], valid: NDArray[n
 
 def _attempt(compute: Callable[[int, int], None], first: int, last: int, errors: list[str | None]) -> None:
     """Computes the sources from `first` to `last`. If that is an error, each half for itself, down to the source that
-    is the reason: company changes no bit, so the others have the results of one call."""
+    is the reason. The bits of a source do not depend on the others, so these have the results of one call."""
     if first == last:
         return
     try:
