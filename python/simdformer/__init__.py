@@ -39,7 +39,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ._simdformer import available_isas, default_isa
+    from ._simdformer import __version__, available_isas, default_isa
     from .generated import Alignment, Finish, Generated, Plan, Scores, TextStream
     from .model import Model, Tensor
     from .options import TranslatorOptions
@@ -66,6 +66,7 @@ _MODULES = {
     "Translator": "translator",
     "TranslatorOptions": "options",
     "View": "session",
+    "__version__": "_simdformer",
     "available_isas": "_simdformer",
     "default_isa": "_simdformer",
     "stages": "session",
@@ -110,6 +111,7 @@ __all__ = [
     "Translator",
     "TranslatorOptions",
     "View",
+    "__version__",
     "available_isas",
     "default_isa",
     "stages",

@@ -10,6 +10,8 @@ import numpy.typing as npt
 _Rows = tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]
 _Progress = Callable[[int], object] | None
 
+__version__: str
+
 def available_isas() -> list[str]: ...
 def default_isa() -> str: ...
 @final

@@ -47,6 +47,11 @@ mod _simdformer {
     use super::{PyResult, errors::Failure, loaded, pyfunction};
     use simdformer::kernels::Isa;
 
+    /// The version of the package.
+    #[pymodule_export]
+    #[expect(non_upper_case_globals, reason = "Python's name")]
+    const __version__: &str = env!("CARGO_PKG_VERSION");
+
     /// The instruction sets of this machine, from the simplest to the best.
     #[pyfunction]
     fn available_isas() -> Vec<&'static str> {
