@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,36 @@ def sentences(demo_model: str) -> list[str]:
     return [row["source"] if "source" in row else row["fr"] for row in rows]
 
 
+def _published(name: str, folder: Path) -> str:
+    """An encoder of the tests of ``text``, as it would be published: with the files of its tokenizer."""
+    golden = ROOT / "text" / "tests" / "golden"
+    files = golden / "encoders" / name
+    tokenizer = golden / "dirs" / (files / "from").read_text("utf-8").strip()
+    shutil.copytree(tokenizer, folder, dirs_exist_ok=True)
+    shutil.copytree(files, folder, dirs_exist_ok=True)
+    return str(folder)
+
+
+@pytest.fixture(scope="session")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A tiny BERT with random weights and mean pooling: vectors of 6 dimensions."""
+    return _published("bert", tmp_path_factory.mktemp("encoder"))
+
+
+@pytest.fixture(scope="session")
+def cross_encoder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A tiny cross-encoder with random weights."""
+    return _published("bert_cross", tmp_path_factory.mktemp("cross_encoder"))
+
+
 @pytest.fixture(autouse=True)
-def _doctest_names(doctest_namespace: dict[str, Any], demo_model: str) -> None:
+def _doctest_names(
+    doctest_namespace: dict[str, Any], demo_model: str, encoder: str, cross_encoder: str
+) -> None:
+    doctest_namespace["encoder"] = encoder
+    doctest_namespace["cross_encoder"] = cross_encoder
+    for name in ("Batcher", "Embedder", "Reranker"):
+        doctest_namespace[name] = getattr(simdformer, name)
     doctest_namespace["demo_model"] = demo_model
     doctest_namespace["simdformer"] = simdformer
     doctest_namespace["translator"] = simdformer.Translator(demo_model)

@@ -37,19 +37,24 @@ from .errors import (
 # What is imported below is imported by type checkers alone; `typing` too, which takes longer than this package.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from ._simdformer import __version__, available_isas, default_isa
+    from ._simdformer import available_isas, default_isa
+    from .batcher import Batcher
+    from .embedder import Embedder
     from .generated import Alignment, Finish, Generated, Plan, Scores, TextStream
     from .model import Model, Tensor
     from .options import TranslatorOptions
     from .ragged import Ragged
+    from .reranker import Ranked, Reranker
     from .session import Hypothesis, Limits, Session, Source, Trace, View, stages
     from .translator import Translator
+    from typing import Any
 
 # The module of each name that is imported at its first use.
 _MODULES = {
     "Alignment": "generated",
+    "Batcher": "batcher",
+    "Embedder": "embedder",
     "Finish": "generated",
     "Generated": "generated",
     "Hypothesis": "session",
@@ -57,6 +62,8 @@ _MODULES = {
     "Model": "model",
     "Plan": "generated",
     "Ragged": "ragged",
+    "Ranked": "reranker",
+    "Reranker": "reranker",
     "Scores": "generated",
     "Session": "session",
     "Source": "session",
@@ -74,11 +81,13 @@ _MODULES = {
 
 __all__ = [
     "Alignment",
+    "Batcher",
     "BusyError",
     "CancelledError",
     "CheckpointError",
     "ClosedError",
     "DocumentError",
+    "Embedder",
     "Finish",
     "ForkError",
     "Generated",
@@ -100,6 +109,8 @@ __all__ = [
     "OptionTypeError",
     "Plan",
     "Ragged",
+    "Ranked",
+    "Reranker",
     "Scores",
     "Session",
     "SimdformerError",

@@ -146,3 +146,85 @@ class Session:
     def take_trace(self, last: bool) -> list[_Traced]: ...
 
 def stages() -> list[str]: ...
+
+_Prompt = tuple[str | None, str | None]
+_F32 = npt.NDArray[np.float32]
+
+@final
+class Embedder:
+    def __new__(
+        cls,
+        path: str | PathLike[str],
+        *,
+        isa: str | None,
+        dtype: str | None,
+        threads: int,
+        truncate: bool,
+        slots: int,
+    ) -> Embedder: ...
+    def embed(
+        self,
+        texts: list[str],
+        normalize: bool,
+        dim: int | None,
+        prompt: _Prompt,
+        precision: str,
+        ranges: _F32 | None,
+        progress: _Progress,
+    ) -> tuple[npt.NDArray[Any], int]: ...
+    def count_tokens(self, texts: list[str], prompt: _Prompt) -> npt.NDArray[np.uint32]: ...
+    @property
+    def width(self) -> int: ...
+    @property
+    def isa(self) -> str: ...
+    @property
+    def model_bytes(self) -> int: ...
+
+@final
+class Reranker:
+    def __new__(
+        cls,
+        path: str | PathLike[str],
+        *,
+        isa: str | None,
+        dtype: str | None,
+        threads: int,
+        truncate: bool,
+        slots: int,
+        prompt_name: str | None,
+        prompt: str | None,
+    ) -> Reranker: ...
+    def score(self, query: str, texts: list[str], progress: _Progress) -> tuple[_F32, _F32]: ...
+    @property
+    def activation(self) -> str: ...
+    @property
+    def isa(self) -> str: ...
+    @property
+    def model_bytes(self) -> int: ...
+
+@final
+class Batcher:
+    def __new__(
+        cls,
+        path: str | PathLike[str],
+        *,
+        isa: str | None,
+        dtype: str | None,
+        threads: int,
+        options: dict[str, Any],
+    ) -> Batcher: ...
+    def submit(
+        self,
+        number: int,
+        text: str,
+        *,
+        source: str | None,
+        target: str | None,
+        stream: int,
+        pieces: bool,
+    ) -> None: ...
+    def cancel(self, number: int) -> None: ...
+    def replies(self) -> list[tuple[int, str, str, Exception | None]] | None: ...
+    def unfinished(self) -> int: ...
+    def close(self, wait: bool) -> None: ...
+    def abandon(self) -> None: ...

@@ -368,6 +368,10 @@ class Translator:
         """The instruction set that the weights are packed for."""
         return self._open().isa
 
+    def arguments(self) -> tuple[str, str | None, str | None, TranslatorOptions]:
+        """What decides its results: the directory, `isa`, `dtype` and the options."""
+        return self._path, self._isa, self._dtype, self._options
+
     def close(self) -> None:
         """Frees the memory. Every later call raises `ClosedError`."""
         self._native = None

@@ -309,6 +309,9 @@ impl From<TranslateError> for Failure {
             TranslateError::Session(error) => error.into(),
             TranslateError::Search(error) => error.into(),
             TranslateError::Cancelled => SessionError::Cancelled.into(),
+            TranslateError::Closed => {
+                Self::new("ClosedError", "expected an open Batcher, found one that was closed")
+            }
             TranslateError::Document(error) => Self::new("DocumentError", error.to_string()),
             error => Self::new("SimdformerError", error.to_string()),
         }

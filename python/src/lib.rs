@@ -10,6 +10,8 @@
 //! | `id_session.rs`, `generate.rs`, `scoring.rs` | the calls with ids: their session, search, given targets |
 //! | `model.rs`, `session.rs` | a model, step by step, with its intermediate tensors |
 //! | `translator.rs`, `token_stream.rs` | texts in, texts out; one text, part by part |
+//! | `embedder.rs`, `reranker.rs` | texts in, vectors or scores out |
+//! | `batcher.rs` | sentences from any threads in one batch |
 //!
 //! # Python and threads
 //!
@@ -18,6 +20,8 @@
 //! an object, also without a GIL, and a child of a fork never finds a mutex locked.
 
 mod arrays;
+mod batcher;
+mod embedder;
 mod errors;
 mod generate;
 mod id_session;
@@ -25,6 +29,7 @@ mod loaded;
 mod model;
 mod options;
 mod pool;
+mod reranker;
 mod scoring;
 mod session;
 mod signals;
@@ -39,6 +44,12 @@ mod _simdformer {
     use crate::model::Model;
     #[pymodule_export]
     use crate::session::{Hypothesis, Session, Source, stages};
+    #[pymodule_export]
+    use crate::batcher::Batcher;
+    #[pymodule_export]
+    use crate::embedder::Embedder;
+    #[pymodule_export]
+    use crate::reranker::Reranker;
     #[pymodule_export]
     use crate::token_stream::TokenStream;
     #[pymodule_export]

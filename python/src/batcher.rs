@@ -1,0 +1,227 @@
+//! Sentences from any threads in one running batch: the class behind `simdformer.Batcher`.
+//!
+//! The decoding thread never waits for Python: it puts events into a queue, which one thread of Python empties.
+
+use crate::errors::Failure;
+use crate::loaded;
+use crate::options;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use simdformer::Threads;
+use simdformer::kernels::ThreadPool;
+use simdformer::search::Finish;
+use simdformer_text::translator::{
+    BatchEvent, BatchRequest, Batcher as TextBatcher, Failure as TextFailure, Ticket,
+    TranslateError, Translation,
+};
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// The longest time without a look at the state of the interpreter.
+const WAIT: Duration = Duration::from_millis(200);
+
+/// An event of a sentence: its number, and the event.
+type Reply = (u64, BatchEvent);
+
+/// The native half of `simdformer.Batcher`.
+#[pyclass(frozen, module = "simdformer._simdformer")]
+#[derive(Debug)]
+pub(crate) struct Batcher {
+    /// The process that has the decoding thread.
+    process: u32,
+    /// `None` after `close`. The locks are held only while Python is attached.
+    batcher: Mutex<Option<TextBatcher>>,
+    tickets: Mutex<HashMap<u64, Ticket>>,
+    sender: Mutex<Option<Sender<Reply>>>,
+    receiver: Mutex<Option<Receiver<Reply>>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The number of a sentence, the kind of the event (`text`, `done`, `stopped`, `not run` or `failed`), a text, and an
+/// exception. A sentence is not run if it is blank, or was cancelled while it waited.
+type PyReply<'py> = (u64, &'static str, String, Option<Bound<'py, PyAny>>);
+
+#[pymethods]
+impl Batcher {
+    #[new]
+    #[pyo3(signature = (path, *, isa, dtype, threads, options))]
+    fn new(
+        py: Python<'_>,
+        path: PathBuf,
+        isa: Option<&str>,
+        dtype: Option<&str>,
+        threads: usize,
+        options: &Bound<'_, PyDict>,
+    ) -> PyResult<Self> {
+        let loaded = loaded::open(py, &path, isa, dtype)?;
+        let (options, _) = options::translator(options, loaded.model.config())?;
+        let workers = match threads {
+            1 => Threads::Serial,
+            threads => {
+                let pool = ThreadPool::new(threads);
+                let pool = pool.map_err(|error| {
+                    Failure::new("SimdformerError", format!("{threads} threads: {error}"))
+                })?;
+                Threads::Shared(Arc::new(pool))
+            }
+        };
+        let (model, tokenizer) = (Arc::clone(&loaded.model), Arc::clone(loaded.tokenizer()?));
+        let batcher =
+            TextBatcher::new(model, tokenizer, options, workers).map_err(Failure::from)?;
+        let (sender, receiver) = channel();
+        Ok(Self {
+            process: std::process::id(),
+            batcher: Mutex::new(Some(batcher)),
+            tickets: Mutex::default(),
+            sender: Mutex::new(Some(sender)),
+            receiver: Mutex::new(Some(receiver)),
+        })
+    }
+
+    /// Submits a sentence under a number of the caller.
+    #[pyo3(signature = (number, text, *, source, target, stream, pieces))]
+    fn submit(
+        &self,
+        number: u64,
+        text: &str,
+        source: Option<&str>,
+        target: Option<&str>,
+        stream: u64,
+        pieces: bool,
+    ) -> PyResult<()> {
+        let sender = lock(&self.sender).clone();
+        let batcher = lock(&self.batcher);
+        let (Some(batcher), Some(sender)) = (batcher.as_ref(), sender) else {
+            return Err(Failure::from(TranslateError::Closed).into());
+        };
+        let request = BatchRequest { text, source, target, stream };
+        // Before the sentence can end, so that `replies` finds it.
+        let mut tickets = lock(&self.tickets);
+        let ticket = batcher.submit_with(request, move |event| {
+            if pieces || !matches!(event, BatchEvent::Text(_)) {
+                // Nothing receives after `close`.
+                drop(sender.send((number, event)));
+            }
+        });
+        tickets.insert(number, ticket.map_err(Failure::from)?);
+        Ok(())
+    }
+
+    /// Ends a sentence at the next step.
+    fn cancel(&self, number: u64) {
+        if let Some(ticket) = lock(&self.tickets).get(&number) {
+            ticket.cancel();
+        }
+    }
+
+    /// The events since the last call. Waits for the first; empty when nothing happened for a while, `None` when the batcher
+    /// is closed and all events were returned.
+    fn replies<'py>(&self, py: Python<'py>) -> PyResult<Option<Vec<PyReply<'py>>>> {
+        let Some(receiver) = lock(&self.receiver).take() else { return Ok(None) };
+        let ((first, more), receiver) = py.detach(move || {
+            let first = receiver.recv_timeout(WAIT);
+            // What happened in the same step comes together.
+            let more: Vec<Reply> = receiver.try_iter().collect();
+            ((first, more), receiver)
+        });
+        let replies = match first {
+            Ok(first) => core::iter::once(first).chain(more).collect(),
+            Err(RecvTimeoutError::Timeout) => more,
+            Err(RecvTimeoutError::Disconnected) => return Ok(None),
+        };
+        *lock(&self.receiver) = Some(receiver);
+        let reply = |(number, event)| self.reply(py, number, event);
+        Ok(Some(replies.into_iter().map(reply).collect::<PyResult<_>>()?))
+    }
+
+    /// The number of sentences that wait or are decoded.
+    fn unfinished(&self) -> usize {
+        lock(&self.batcher).as_ref().map_or(0, TextBatcher::len)
+    }
+
+    /// Accepts no more sentences. With `wait` those that were submitted are done first, otherwise they end.
+    fn close(&self, py: Python<'_>, wait: bool) {
+        if self.process != std::process::id() {
+            return self.abandon();
+        }
+        let batcher = lock(&self.batcher).take();
+        lock(&self.sender).take();
+        py.detach(move || {
+            if let Some(batcher) = batcher {
+                if wait {
+                    batcher.close();
+                } else {
+                    drop(batcher);
+                }
+            }
+        });
+    }
+
+    /// Gives up a batcher of the parent process, in which its thread runs: nothing is waited for or freed.
+    fn abandon(&self) {
+        core::mem::forget(lock(&self.batcher).take());
+        core::mem::forget(lock(&self.sender).take());
+        core::mem::forget(lock(&self.receiver).take());
+    }
+}
+
+impl Batcher {
+    fn reply<'py>(
+        &self,
+        py: Python<'py>,
+        number: u64,
+        event: BatchEvent,
+    ) -> PyResult<PyReply<'py>> {
+        let (kind, text, error) = match event {
+            BatchEvent::Text(text) => return Ok((number, "text", text, None)),
+            BatchEvent::Done(translation) => done(py, translation)?,
+            BatchEvent::Failed(error) => {
+                ("failed", String::new(), Some(Failure::from(error).value(py)?))
+            }
+            _ => ("failed", String::new(), None),
+        };
+        lock(&self.tickets).remove(&number);
+        Ok((number, kind, text, error))
+    }
+}
+
+/// The last event of a sentence.
+fn done(
+    py: Python<'_>,
+    translation: Translation,
+) -> PyResult<(&'static str, String, Option<Bound<'_, PyAny>>)> {
+    let failure = match translation.failure {
+        None => {
+            let kind = match translation.finish {
+                Some(Finish::Stopped) => "stopped",
+                Some(_) => "done",
+                None => "not run",
+            };
+            return Ok((kind, translation.text, None));
+        }
+        Some(failure) => failure,
+    };
+    let error = match failure {
+        TextFailure::TooLong { tokens, most } => Failure::new("LimitError", failure.to_string())
+            .with("limit", "tokens")
+            .with("expected", most)
+            .with("found", tokens),
+        _ => Failure::new("SimdformerError", failure.to_string()),
+    };
+    Ok(("failed", String::new(), Some(error.value(py)?)))
+}
+
+impl Drop for Batcher {
+    /// In a child of a fork nothing is freed: the decoding thread is in the parent.
+    fn drop(&mut self) {
+        if self.process != std::process::id() {
+            self.abandon();
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! A query and texts in, scores out: the class behind `simdformer.Reranker`.
+
+use crate::embedder::{not_run, parts, prompt, threads};
+use crate::errors::Failure;
+use crate::loaded::{self, Loaded};
+use crate::pool::{Call, Workers};
+use numpy::{IntoPyArray, PyArray1};
+use pyo3::prelude::*;
+use simdformer_text::embedder::{RerankOptions, Reranker as TextReranker, RerankerSetup, Score};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// The native half of `simdformer.Reranker`.
+#[pyclass(frozen, module = "simdformer._simdformer")]
+#[derive(Debug)]
+pub(crate) struct Reranker {
+    loaded: Arc<Loaded>,
+    workers: Workers,
+    reranker: TextReranker<'static>,
+}
+
+/// The output of the classifier, and the same after the activation, `[texts]` each.
+type PyScores<'py> = (Bound<'py, PyArray1<f32>>, Bound<'py, PyArray1<f32>>);
+
+#[pymethods]
+impl Reranker {
+    #[new]
+    #[pyo3(signature = (path, *, isa, dtype, threads, truncate, slots, prompt_name, prompt))]
+    #[expect(clippy::too_many_arguments, reason = "arguments of one method of Python")]
+    fn new(
+        py: Python<'_>,
+        path: PathBuf,
+        isa: Option<&str>,
+        dtype: Option<&str>,
+        threads: usize,
+        truncate: bool,
+        slots: usize,
+        prompt_name: Option<String>,
+        prompt: Option<String>,
+    ) -> PyResult<Self> {
+        let loaded = loaded::open(py, &path, isa, dtype)?;
+        let reranker = open(&path, &loaded, truncate, slots, (prompt_name, prompt))?;
+        Ok(Self { loaded, workers: Workers::new(threads), reranker })
+    }
+
+    /// The score of each of `texts` with `query`, in their order.
+    fn score<'py>(
+        &self,
+        py: Python<'py>,
+        query: String,
+        texts: Vec<String>,
+        progress: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<PyScores<'py>> {
+        let bytes: usize = texts.iter().map(|text| 2 + query.len() + text.len()).sum();
+        let call = Call::new(bytes, self.loaded.model.bytes() / 4, progress);
+        let counter = call.counter();
+        let mut reranker = self.reranker.clone();
+        reranker.set_threads(threads(&self.workers));
+        let scores = self.workers.run(py, &call, move |cancel| {
+            reranker.set_cancel(cancel.clone());
+            let found = reranker.score_with(&query, &texts, &mut || {
+                if let Some(counter) = &counter {
+                    counter.fetch_add(1, Ordering::Relaxed);
+                }
+            })?;
+            let scores = found.into_iter().enumerate();
+            let scores = scores.map(|(i, pair)| pair.score.map_err(|why| not_run(&why, i)));
+            scores.collect::<Result<Vec<Score>, Failure>>()
+        })??;
+        let raw: Vec<f32> = scores.iter().map(|score| score.raw).collect();
+        let values: Vec<f32> = scores.iter().map(|score| score.value).collect();
+        Ok((raw.into_pyarray(py), values.into_pyarray(py)))
+    }
+
+    /// The name of the activation of the directory.
+    #[getter]
+    fn activation(&self) -> &'static str {
+        self.reranker.setup().activation().name()
+    }
+
+    /// The instruction set that the weights are packed for.
+    #[getter]
+    fn isa(&self) -> &'static str {
+        self.loaded.model.isa().name()
+    }
+
+    /// Bytes of the packed weights.
+    #[getter]
+    fn model_bytes(&self) -> usize {
+        self.loaded.model.bytes()
+    }
+}
+
+fn open(
+    path: &std::path::Path,
+    loaded: &Loaded,
+    truncate: bool,
+    slots: usize,
+    key: (Option<String>, Option<String>),
+) -> Result<TextReranker<'static>, Failure> {
+    let (tokenizer, checkpoint) = parts(path)?;
+    // Does the model encode pairs?
+    tokenizer.encode_pair("", "")?;
+    let options = RerankOptions { prompt: prompt(&key), raw: false, truncate };
+    let setup = RerankerSetup::read(path, tokenizer, &checkpoint, &options)?;
+    let mut new = TextReranker::new(Arc::clone(&loaded.model), setup);
+    new.set_slots(slots);
+    Ok(new)
+}
