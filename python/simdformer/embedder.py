@@ -180,6 +180,14 @@ class Embedder(NativeObject[_simdformer.Embedder]):
         """The number of tokens of each text with its prompt, special ones included, before it is cut."""
         return self._open().count_tokens(strings(texts, "texts"), (prompt_name, prompt))
 
+    def has_prompt(self, name: str) -> bool:
+        """Whether the model has a prompt of this name."""
+        try:
+            self.count_tokens([], prompt_name=name)
+        except OptionError:
+            return False
+        return True
+
     @property
     def dim(self) -> int:
         """The number of dimensions of a vector."""

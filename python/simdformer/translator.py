@@ -311,6 +311,14 @@ class Translator:
         """
         return self._open().decode(rows_of(rows, None, "rows"))
 
+    def tokens(self, ids: Sequence[int]) -> list[str]:
+        """How the vocabulary of the target writes each id.
+
+        >>> translator.tokens([945, 0])
+        ['▁i', '</s>']
+        """
+        return self._open().target_tokens([int(id) for id in ids])
+
     @property
     def plan(self) -> list[Plan]:
         """The planned memory of this translator: one plan for each call that ran at the same time. Empty before the first

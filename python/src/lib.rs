@@ -41,15 +41,15 @@ use pyo3::prelude::*;
 #[pymodule(gil_used = false)]
 mod _simdformer {
     #[pymodule_export]
-    use crate::model::Model;
-    #[pymodule_export]
-    use crate::session::{Hypothesis, Session, Source, stages};
-    #[pymodule_export]
     use crate::batcher::Batcher;
     #[pymodule_export]
     use crate::embedder::Embedder;
     #[pymodule_export]
+    use crate::model::Model;
+    #[pymodule_export]
     use crate::reranker::Reranker;
+    #[pymodule_export]
+    use crate::session::{Hypothesis, Session, Source, stages};
     #[pymodule_export]
     use crate::token_stream::TokenStream;
     #[pymodule_export]

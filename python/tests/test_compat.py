@@ -1,0 +1,291 @@
+"""Scripts written for CTranslate2 and sentence-transformers, with only the import and the path of the model changed.
+
+With the marker `peers` the same scripts run with the original packages, and what they print is compared: tokens must be
+equal, numbers within 1e-4.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SOURCE = [
+    ["▁je", "▁suis", "▁étudiant", "</s>"],
+    ["▁il", "▁fait", "▁froid", "</s>"],
+    ["▁la", "▁vieille", "▁maison", "▁blanche", "▁est", "▁belle", "</s>"],
+]
+
+CTRANSLATE2 = {
+    "quickstart": """
+results = translator.translate_batch([SOURCE[0]])
+print(results[0].hypotheses[0])
+""",
+    "greedy batch": """
+for result in translator.translate_batch(SOURCE, beam_size=1, max_batch_size=2):
+    print(" ".join(result.hypotheses[0]))
+""",
+    "greedy scores": """
+for result in translator.translate_batch(SOURCE, beam_size=1, return_scores=True):
+    print(result.hypotheses[0], result.scores[0])
+""",
+    "beam scores": """
+for result in translator.translate_batch(SOURCE, beam_size=4, return_scores=True):
+    print(result.hypotheses[0], result.scores[0])
+""",
+    "length penalty": """
+for result in translator.translate_batch(SOURCE, beam_size=4, length_penalty=0.5, return_scores=True):
+    print(result.hypotheses[0], result.scores[0])
+""",
+    "n-best": """
+result = translator.translate_batch([SOURCE[2]], beam_size=5, num_hypotheses=3, return_scores=True)[0]
+print(len(result.hypotheses), len(result.scores), result.hypotheses[0])
+print(all(a >= b for a, b in zip(result.scores, result.scores[1:])))
+""",
+    "target prefix": """
+results = translator.translate_batch(
+    SOURCE, target_prefix=[["▁i"], None, ["▁the", "▁old"]], beam_size=1, return_scores=True)
+for result in results:
+    print(result.hypotheses[0], result.scores[0])
+""",
+    "asynchronous": """
+batches = [translator.translate_batch([row], asynchronous=True, beam_size=1) for row in SOURCE]
+for batch in batches:
+    print(batch[0].result().hypotheses[0], batch[0].done())
+""",
+    "iterable": """
+tokenize = lambda line: ["▁" + word for word in line.strip().split()] + ["</s>"]
+lines = iter(["je suis étudiant", "il fait froid"] * 40)
+results = translator.translate_iterable(map(tokenize, lines), max_batch_size=8, beam_size=1)
+print([" ".join(result.hypotheses[0]) for result in results])
+""",
+    "tokens one by one": """
+for step in translator.generate_tokens(SOURCE[0], return_log_prob=True):
+    print(step.step, step.token, step.log_prob, step.is_last)
+""",
+    "scoring": """
+target = [["▁i", "▁am", "▁a", "▁student"], ["▁it", "▁is", "▁cold"]]
+for result in translator.score_batch(SOURCE[:2], target):
+    print(result.tokens, sum(result.log_probs))
+""",
+    "maximum lengths": """
+results = translator.translate_batch(SOURCE, beam_size=1, max_decoding_length=2, repetition_penalty=1.2)
+print([result.hypotheses[0] for result in results])
+print(translator.translate_batch([SOURCE[2]], beam_size=1, max_input_length=3, no_repeat_ngram_size=2)[0].hypotheses)
+""",
+    "threads": """
+from concurrent.futures import ThreadPoolExecutor
+other = ctranslate2.Translator(MODEL, device="cpu", inter_threads=2, intra_threads=1, compute_type="float32")
+with ThreadPoolExecutor(2) as pool:
+    print([*pool.map(lambda row: other.translate_batch([row], beam_size=1)[0].hypotheses[0], SOURCE)])
+print(other.device, other.compute_type, other.num_translators)
+""",
+}
+
+SENTENCE_TRANSFORMERS = {
+    "quickstart": """
+embeddings = model.encode(["how many people live here?", "the old house", "who lives in it?"])
+print(embeddings.shape, embeddings.dtype, embeddings.tolist())
+print(model.similarity(embeddings, embeddings).tolist())
+""",
+    "one sentence": """
+print(model.encode("the old house").shape, model.get_sentence_embedding_dimension())
+""",
+    "normalized": """
+embeddings = model.encode(["the old house", "a white car"], normalize_embeddings=True, batch_size=1)
+print(util.dot_score(embeddings, embeddings).tolist())
+""",
+    "semantic search": """
+corpus = ["the old house", "a white car", "who lives in it?", "how many people live here?"]
+hits = util.semantic_search(model.encode("an old car"), model.encode(corpus), top_k=2)
+for hit in hits[0]:
+    print(corpus[hit["corpus_id"]], hit["score"])
+""",
+    "prompt": """
+embeddings = model.encode(["the house"], prompt="query: ", show_progress_bar=False)
+print(embeddings.tolist(), util.cos_sim(embeddings, model.encode(["query: the house"])).tolist())
+""",
+    "fewer dimensions": """
+small = SentenceTransformer(MODEL, truncate_dim=4, device="cpu")
+print(small.encode(["the old house"], normalize_embeddings=True).tolist())
+""",
+    "binary": """
+print(model.encode(["the old house", "a white car"], precision="ubinary").tolist())
+""",
+    "cross encoder": """
+scores = cross.predict([("who lives here?", "people"), ("who lives here?", "cars"), ("a car", "cars")])
+print(scores.shape, scores.tolist())
+""",
+    "rank": """
+for hit in cross.rank("who lives here?", ["people", "a car", "the old"], top_k=2, return_documents=True):
+    print(hit["corpus_id"], hit["text"], float(hit["score"]))
+""",
+}
+
+
+def printed(script: str, names: dict[str, Any]) -> str:
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exec(compile(script, "script", "exec"), names)  # noqa: S102
+    return out.getvalue()
+
+
+def ct2_names(package: Any, model: str) -> dict[str, Any]:
+    # The demo model decodes at most 96 tokens.
+    translator = package.Translator(model, device="cpu")
+    return {"ctranslate2": package, "translator": translator, "SOURCE": SOURCE, "MODEL": model}
+
+
+def st_names(package: Any, encoder: str, cross_encoder: str) -> dict[str, Any]:
+    return {
+        "SentenceTransformer": package.SentenceTransformer,
+        "util": package.util,
+        "model": package.SentenceTransformer(encoder, device="cpu"),
+        "cross": package.CrossEncoder(cross_encoder, device="cpu"),
+        "MODEL": encoder,
+    }
+
+
+NUMBER = re.compile(r"-?\d+\.\d+(?:e-?\d+)?")
+
+
+def same(ours: str, theirs: str) -> None:
+    """Equal text, and numbers within 1e-4."""
+    assert NUMBER.sub("#", ours) == NUMBER.sub("#", theirs)
+    for mine, other in zip(NUMBER.findall(ours), NUMBER.findall(theirs), strict=True):
+        assert abs(float(mine) - float(other)) <= 1e-4, (mine, other)
+
+
+@pytest.mark.parametrize("name", CTRANSLATE2)
+def test_scripts_of_ctranslate2_run(name: str, demo_model: str) -> None:
+    from simdformer.compat import ctranslate2
+
+    output = printed(CTRANSLATE2[name], ct2_names(ctranslate2, demo_model))
+    if name in ("quickstart", "greedy batch"):
+        assert "student" in output
+    assert output.strip()
+
+
+@pytest.fixture(scope="module")
+def converted(demo_model: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    ctranslate2 = pytest.importorskip("ctranslate2")
+    pytest.importorskip("transformers")
+    folder = str(tmp_path_factory.mktemp("ctranslate2") / "model")
+    converter = ctranslate2.converters.TransformersConverter(demo_model)
+    return str(converter.convert(folder))
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("name", CTRANSLATE2)
+def test_scripts_of_ctranslate2_print_what_they_print_there(
+    name: str, demo_model: str, converted: str
+) -> None:
+    theirs = pytest.importorskip("ctranslate2")
+    from simdformer.compat import ctranslate2
+
+    same(
+        printed(CTRANSLATE2[name], ct2_names(ctranslate2, demo_model)),
+        printed(CTRANSLATE2[name], ct2_names(theirs, converted)),
+    )
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("beams", [1, 2, 4])
+def test_tokens_of_ctranslate2(
+    demo_model: str, converted: str, sentences: list[str], beams: int
+) -> None:
+    theirs = pytest.importorskip("ctranslate2")
+    import simdformer
+    from simdformer.compat import ctranslate2
+
+    translator = simdformer.Translator(demo_model)
+    ours = ctranslate2.Translator(demo_model)
+    rows = [translator.tokens(row) for row in translator.encode(sentences[:300]).to_list()]
+    found = [one.hypotheses[0] for one in ours.translate_batch(rows, beam_size=beams)]
+    expected = theirs.Translator(converted).translate_batch(rows, beam_size=beams)
+    differ = sum(a != b.hypotheses[0] for a, b in zip(found, expected, strict=True))
+    print(f"{beams} beams: {differ} of {len(rows)} differ")
+    assert differ <= (0 if beams == 1 else 3)
+
+
+@pytest.mark.parametrize("name", SENTENCE_TRANSFORMERS)
+def test_scripts_of_sentence_transformers_run(name: str, encoder: str, cross_encoder: str) -> None:
+    from simdformer.compat import sentence_transformers
+
+    names = st_names(sentence_transformers, encoder, cross_encoder)
+    assert printed(SENTENCE_TRANSFORMERS[name], names).strip()
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("name", SENTENCE_TRANSFORMERS)
+def test_scripts_of_sentence_transformers_print_what_they_print_there(
+    name: str, encoder: str, cross_encoder: str
+) -> None:
+    theirs = pytest.importorskip("sentence_transformers")
+    from simdformer.compat import sentence_transformers
+
+    same(
+        printed(SENTENCE_TRANSFORMERS[name], st_names(sentence_transformers, encoder, cross_encoder)),
+        printed(SENTENCE_TRANSFORMERS[name], st_names(theirs, encoder, cross_encoder)),
+    )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"patience": 2}, {"return_attention": True}, {"disable_unk": True}, {"end_token": "x"}],
+)
+def test_options_that_are_not_supported_are_named(demo_model: str, options: dict[str, Any]) -> None:
+    from simdformer.compat import ctranslate2, sentence_transformers
+
+    translator = ctranslate2.Translator(demo_model)
+    with pytest.raises(NotImplementedError, match=next(iter(options))):
+        translator.translate_batch(SOURCE, **options)
+    with pytest.raises(NotImplementedError, match="cuda"):
+        ctranslate2.Translator(demo_model, device="cuda")
+    with pytest.raises(NotImplementedError, match="int16"):
+        ctranslate2.Translator(demo_model, compute_type="int16")
+    with pytest.raises(NotImplementedError, match="revision"):
+        sentence_transformers.SentenceTransformer(demo_model, revision="main")
+    with pytest.raises(ValueError, match="hypotheses"):
+        translator.translate_batch(SOURCE, beam_size=2, num_hypotheses=3)
+
+
+def test_files_of_ctranslate2(demo_model: str, tmp_path: Path) -> None:
+    from simdformer.compat import ctranslate2
+
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.write_text("\n".join(" ".join(row) for row in SOURCE) + "\n", "utf-8")
+    stats = ctranslate2.Translator(demo_model).translate_file(source, target, beam_size=1)
+    assert target.read_text("utf-8").splitlines()[0] == "▁i ▁am ▁a ▁student"
+    assert stats.num_examples == 3 and stats.num_tokens > 9
+    assert ctranslate2.contains_model(demo_model) and not ctranslate2.contains_model(tmp_path)
+    assert "int8" in ctranslate2.get_supported_compute_types("cpu")
+
+
+def test_langchain(encoder: str) -> None:
+    base = pytest.importorskip("langchain_core.embeddings")
+    from simdformer.integrations.langchain import SimdformerEmbeddings
+
+    embeddings = SimdformerEmbeddings(encoder, query_prompt="query: ", threads=1)
+    assert isinstance(embeddings, base.Embeddings)
+    documents = embeddings.embed_documents(["query: a", "b"])
+    assert len(documents) == 2 and embeddings.embed_query("a") == documents[0]
+    import asyncio
+
+    assert asyncio.run(embeddings.aembed_documents(["query: a", "b"])) == documents
+
+
+def test_llama_index(encoder: str) -> None:
+    base = pytest.importorskip("llama_index.core.base.embeddings.base")
+    from simdformer.integrations.llama_index import SimdformerEmbedding
+
+    embedding = SimdformerEmbedding(encoder, query_prompt="query: ", options={"threads": 1})
+    assert isinstance(embedding, base.BaseEmbedding)
+    vectors = embedding.get_text_embedding_batch(["query: a", "b"])
+    assert embedding.get_query_embedding("a") == vectors[0]
+    assert embedding.get_text_embedding("b") == vectors[1]
+    assert abs(embedding.similarity(vectors[0], vectors[0]) - 1) < 1e-6
