@@ -168,14 +168,29 @@ def test_slices_chunks_and_batches_change_no_result(demo_model: str, sentences: 
     assert [text for batch in batches for text in batch.column("translation").to_pylist()] == expected
 
 
+@pytest.mark.parametrize("sessions", [1, 2, 3, 4])
+def test_sessions_have_the_results_of_one(
+    demo_model: str, sentences: list[str], rows: list[list[int]], sessions: int
+) -> None:
+    table = pa.table({"text": sentences[:200], "source_ids": rows[:200]})
+    for task, score in (("translate", ""), ("generate", "score")):
+        one = Map(Config(demo_model, task=task, score=score, threads=1, sessions=1))(table)  # type: ignore[arg-type]
+        several = Map(
+            Config(demo_model, task=task, score=score, threads=sessions % 3 + 1, sessions=sessions)  # type: ignore[arg-type]
+        )(table)
+        assert several.drop_columns(["text"]).equals(one.drop_columns(["text"]))
+
+
 @pytest.mark.parametrize("task", ["translate", "generate"])
 def test_threads_and_sampling_by_row_number(
     demo_model: str, sentences: list[str], rows: list[list[int]], task: Any
 ) -> None:
     whole = table_of(sentences, 120).append_column("source_ids", pa.array(rows[:120]))
     results, options = set(), {"sample": True, "seed": 5, "top_k": 20}
-    for threads in (1, 2, 3):
-        config = Config(demo_model, task=task, target="result", id="id", threads=threads, options=options)
+    for threads, sessions in ((1, 1), (2, 2), (3, 1), (2, 4)):
+        config = Config(
+            demo_model, task=task, target="result", id="id", threads=threads, sessions=sessions, options=options
+        )
         job = Map(config)
         results.add(str(job(whole).column("result").to_pylist()))
         order = random.Random(threads).sample(range(120), 120)
@@ -208,6 +223,7 @@ def test_a_wrong_table_is_an_error_that_says_what_it_has(demo_model: str) -> Non
         ("task", {"task": "summarize"}),
         ("errors", {"errors": "ignore"}),
         ("threads", {"threads": 0}),
+        ("sessions", {"sessions": True}),
         ("score", {"score": "score"}),
         ("num_return", {"options": {"num_return": 2, "beams": 2}}),
         ("source, target, score, id", {"source": "a", "target": "a"}),

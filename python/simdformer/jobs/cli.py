@@ -38,6 +38,7 @@ def _job(options: argparse.Namespace) -> int:
         options=dict(options.option),
         isa=options.isa,
         threads=options.threads,
+        sessions=options.sessions,
         dtype=options.dtype,
         errors=options.errors,
     )
@@ -125,6 +126,7 @@ def _parser() -> argparse.ArgumentParser:
     job.add_argument("--isa", help="the instruction set that each worker must have")
     job.add_argument("--dtype", help="the dtype of the weights, for example int8")
     job.add_argument("--threads", type=int, help="threads of a worker")
+    job.add_argument("--sessions", type=int, help="sessions of a worker (one for each thread)")
     job.add_argument(
         "--errors",
         choices=get_args(Errors),

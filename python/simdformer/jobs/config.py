@@ -65,6 +65,8 @@ class Config:
     isa: str | None = None
     #: Threads of one worker. If `None`: `SIMDFORMER_NUM_THREADS`, else `OMP_NUM_THREADS`, else 1.
     threads: int | None = None
+    #: Sessions of one worker, which share the rows of a table. If `None`, one for each thread.
+    sessions: int | None = None
     #: The dtype of the weights, for example `int8`. If `None`, that of the checkpoint.
     dtype: str | None = None
     #: What a row that cannot be computed does: `raise` ends the job, `column` gives null and a text in `error`.
@@ -73,9 +75,10 @@ class Config:
     def __post_init__(self) -> None:
         _expect("task", self.task, get_args(Task))
         _expect("errors", self.errors, get_args(Errors))
-        number = self.threads
-        if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
-            raise _option("threads", "an integer of at least 1", number)
+        for name in ("threads", "sessions"):
+            number = getattr(self, name)
+            if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
+                raise _option(name, "an integer of at least 1", number)
         if self.score and self.task != "generate":
             raise _option("score", "no column, since only the task generate has scores", self.score)
         object.__setattr__(self, "path", str(self.path))

@@ -5,7 +5,7 @@
                            texts, which the package divides into sentences and tokens, its version
 `simdformer.isa`           the instruction set that computed the rows; all sets give the same bits
 `simdformer.version`       the version of the package
-`simdformer.options`       the fields of `Config` without path and threads, as canonical JSON
+`simdformer.options`       the fields of `Config` without path, threads and sessions, as canonical JSON
 ========================== ================================================================================
 
 Two files with one fingerprint have the result of one computation, whoever made them. The entries are in the key-value
@@ -37,7 +37,7 @@ MANIFEST = "_simdformer.json"
 #: Where Spark keeps the metadata of columns.
 _SPARK = b"org.apache.spark.sql.parquet.row.metadata"
 #: Fields of `Config` that change no result.
-_FREE = ("path", "threads")
+_FREE = ("path", "threads", "sessions")
 
 
 class MixtureError(SimdformerError, ValueError):

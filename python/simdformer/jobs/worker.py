@@ -71,7 +71,12 @@ class Worker:
             message = f"isa: expected {config.isa}, found a worker with SIMDFORMER_ISA={forced}"
             raise IsaError(message, expected=config.isa, found=forced)
         self._engine = Translator(
-            config.path, threads=config.threads, isa=config.isa, dtype=config.dtype, **config.options
+            config.path,
+            threads=config.threads,
+            sessions=config.sessions,
+            isa=config.isa,
+            dtype=config.dtype,
+            **config.options,
         )
 
     def isa(self) -> str:
@@ -83,14 +88,14 @@ class Worker:
         return self._engine.fingerprint
 
     def bytes(self, source_tokens: int) -> int:
-        """The bytes of the weights, and of the plan for sources of at most `source_tokens` tokens, or of as many as the
-        model reads."""
+        """The bytes of the weights, and of the plans of all sessions for sources of at most `source_tokens` tokens, or
+        of as many as the model reads."""
         slots = self._engine.options.slots or SLOTS
         try:
             plan = self._engine.plan_for(slots, source_tokens)
         except LimitError as error:
             plan = self._engine.plan_for(slots, int(error.expected))
-        return self._engine.model_bytes + plan.bytes
+        return int(self._engine.model_bytes + self._engine.sessions * plan.bytes)
 
     def compute(self, sources: Texts | Ids, streams: NDArray[np.uint64] | None) -> Results:
         """The results of all sources. `streams` are the random streams, `[sources]`, if tokens are drawn.
