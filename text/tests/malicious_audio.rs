@@ -11,6 +11,8 @@ mod counting;
 #[path = "malicious_audio_files.rs"]
 mod files;
 mod riff;
+#[cfg(all(feature = "json", feature = "transcribe"))]
+mod transcriber_memory;
 
 use counting::{LIVE, MOST};
 use riff::{chunk, format, riff, wav};

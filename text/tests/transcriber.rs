@@ -204,3 +204,30 @@ fn samples_and_options_are_checked() {
     }
     assert_eq!(parts.transcriber(|_| ()).options().slots, 4);
 }
+
+#[test]
+fn windows_without_sound_are_not_decoded() {
+    let parts = parts();
+    // A second of speech, three of silence with the rounding of 16 bits, then speech again.
+    let hiss = |i: usize| if i.is_multiple_of(3) { 1.0 / 32768.0 } else { 0.0 };
+    let silence: Vec<f32> = (0..3 * 16_000).map(hiss).collect();
+    let speech = &parts.samples[..16_000];
+    for windows in [Windows::Sequential, Windows::Batched] {
+        let decoded = |threshold, samples: &[f32]| {
+            let mut transcriber = parts.transcriber(|options| {
+                (options.windows, options.timestamps) = (windows, false);
+                options.no_speech_threshold = threshold;
+            });
+            let found = transcriber.transcribe(samples).unwrap();
+            let attempts = found.windows.iter().map(|window| window.attempts).sum::<usize>();
+            (found.text(), attempts, found.summary.duration)
+        };
+        assert_eq!(decoded(Some(0.6), &silence), (String::new(), 0, 3.0));
+        assert!(decoded(None, &silence).1 > 2 && decoded(Some(1.0), &silence).1 > 2);
+        let both = [speech, &silence, speech].concat();
+        let (text, attempts, duration) = decoded(Some(0.6), &both);
+        assert!(!text.is_empty() && (2..=4).contains(&attempts), "{attempts}");
+        assert!(decoded(None, &both).1 > attempts);
+        assert_eq!(duration, 5.0);
+    }
+}

@@ -70,14 +70,20 @@ impl Transcriber<'_> {
         let Self { extractor, options, prompt, decoder, features, tokenizer, .. } = self;
         let decoder = decoder.as_mut().ok_or(SessionError::NoDecoder)?;
         let (bins, longest) = (extractor.bins(), extractor.frames());
+        let skips = !options.decodes_silence();
         let mut cutter = Cutter { spans, rest: None };
         let mut encode = |session: &mut Session<'_>| {
             let mut read = |frames: &mut Frames, first: usize, until: usize| {
                 frames.skip_to(extractor, source, first)?;
                 frames.read(extractor, source, until)
             };
-            let next = cutter.next(&mut frames, &mut read, longest)?;
-            let Some((first, count)) = next else { return Ok(None) };
+            let (first, count) = loop {
+                match cutter.next(&mut frames, &mut read, longest)? {
+                    None => return Ok(None),
+                    Some((first, count)) if skips && frames.are_silent(first, count) => continue,
+                    Some(window) => break window,
+                }
+            };
             frames.window(first, count, features);
             let source = WindowDecoder::encode(session, Features::new(features, bins))?;
             Ok::<_, TranscribeError>(Some(EncodedWindow { source, first, frames: count }))

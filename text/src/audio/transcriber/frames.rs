@@ -4,6 +4,8 @@ use super::samples::SampleSource;
 use crate::audio::features::{FrameTransform, HOP, REACH, scaled};
 use crate::audio::{AudioError, FeatureExtractor};
 
+/// The `log10` of power below which there is no sound: noise of one unit of 16 bits has about -8.5, quiet speech -4.
+const SILENCE: f32 = -7.0;
 /// Samples that are read at a time.
 const BLOCK: usize = 16_000;
 
@@ -118,6 +120,13 @@ impl Frames {
                 return Ok(end == first);
             }
         }
+    }
+
+    /// Whether `count` frames from `first` on have no sound but the rounding of their samples.
+    pub(super) fn are_silent(&self, first: usize, count: usize) -> bool {
+        let from = (first.saturating_sub(self.first_frame) * self.bins).min(self.frames.len());
+        let to = (from + count * self.bins).min(self.frames.len());
+        self.frames[from..to].iter().all(|&value| value < SILENCE)
     }
 
     /// The frame from `first` to `end` around which there is least power.

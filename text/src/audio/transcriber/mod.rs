@@ -4,27 +4,31 @@
 //! ```no_run
 //! use simdformer::Model;
 //! use simdformer_text::Tokenizer;
-//! use simdformer_text::audio::{FeatureExtractor, Wav};
-//! use simdformer_text::audio::transcriber::{TranscribeOptions, Transcriber};
+//! use simdformer_text::audio::transcriber::{Recording, TranscribeEvent, TranscribeOptions, Transcriber};
+//! use simdformer_text::audio::{AudioReader, FeatureExtractor, InputOptions};
+//! use std::ops::ControlFlow;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let (model, tokenizer) = (Model::open("whisper-tiny.en")?, Tokenizer::from_dir("whisper-tiny.en")?);
 //! let extractor = FeatureExtractor::from_dir("whisper-tiny.en")?;
-//! let mut wav = Wav::open("talk.wav")?;
-//! extractor.takes(&wav)?;
-//! let mut samples = vec![0.0; wav.samples().unwrap_or(0) as usize];
-//! wav.read(&mut samples)?;
-//!
 //! let options = TranscribeOptions::new(model.config());
 //! let mut transcriber = Transcriber::new(&model, &tokenizer, extractor, options)?;
-//! let transcription = transcriber.transcribe(&samples)?;
-//! for segment in &transcription.segments {
-//!     println!("{:.2} to {:.2}:{}", segment.start, segment.end, segment.text);
-//! }
+//!
+//! // The file is read twice: for the scale of the features, and for the text.
+//! let open = || AudioReader::open("talk.mp3", InputOptions::default());
+//! let maximum = Some(transcriber.maximum(&mut open()?)?);
+//! let mut audio = open()?;
+//! let recording = Recording { maximum, ..Recording::new(&mut audio) };
+//! transcriber.transcribe_recording(recording, &mut |event| {
+//!     if let TranscribeEvent::Segment(segment) = event {
+//!         println!("{:.2} to {:.2}:{}", segment.start, segment.end, segment.text);
+//!     }
+//!     ControlFlow::Continue(())
+//! })?;
 //! # Ok(()) }
 //! ```
 //!
-//! [`Transcriber::transcribe_recording`] reads from any source in flat memory and reports segments as they become final.
+//! [`Transcriber::transcribe`] takes samples in memory and returns everything at the end.
 //!
 //! # From samples to text
 //!

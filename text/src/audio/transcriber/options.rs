@@ -36,7 +36,8 @@ pub struct TranscribeOptions {
     /// checks below is followed by the next one; the last attempt is taken in any case.
     pub temperatures: Vec<f64>,
     /// The text of a window is dropped if the probability of the no-speech token exceeds this number and the mean
-    /// log-probability is below [`logprob_threshold`](Self::logprob_threshold) (0.6). `None` keeps it.
+    /// log-probability is below [`logprob_threshold`](Self::logprob_threshold) (0.6). `None` keeps it. A window
+    /// without any sound has probability 1 and is not decoded.
     pub no_speech_threshold: Option<f32>,
     /// An attempt fails if the mean log-probability of its tokens is below this number (-1.0).
     pub logprob_threshold: Option<f32>,
@@ -104,6 +105,11 @@ impl TranscribeOptions {
             sample: SampleOptions::default(),
             cache: None,
         }
+    }
+
+    /// Whether windows without sound are decoded.
+    pub(super) fn decodes_silence(&self) -> bool {
+        self.no_speech_threshold.is_none_or(|threshold| threshold >= 1.0)
     }
 
     /// These options with one attempt per window and no check: no fallback, and no text is dropped.

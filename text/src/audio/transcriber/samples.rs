@@ -1,6 +1,6 @@
 //! Where the samples of a recording come from.
 
-use crate::audio::{AudioError, Wav};
+use crate::audio::{AudioError, AudioReader, Wav};
 use std::io::Read;
 
 /// Samples of one channel at the rate of the model (16 kHz), which are read in order and once.
@@ -26,6 +26,13 @@ impl SampleSource for &[f32] {
 impl<R: Read> SampleSource for Wav<R> {
     fn read(&mut self, out: &mut [f32]) -> Result<usize, AudioError> {
         Wav::read(self, out)
+    }
+}
+
+/// A file or a pipe of any format and rate.
+impl SampleSource for AudioReader<'_> {
+    fn read(&mut self, out: &mut [f32]) -> Result<usize, AudioError> {
+        AudioReader::read(self, out)
     }
 }
 

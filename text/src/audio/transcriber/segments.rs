@@ -38,7 +38,9 @@ pub(super) fn split(
     let mut ends: Vec<usize> = (1..count).filter(|&i| is_time(i - 1) && is_time(i)).collect();
     let Some(last) = ends.last_mut() else {
         let latest = (0..count).rev().find_map(at).filter(|&index| index != 0);
-        let end = latest.unwrap_or(frames / FRAMES_PER_TIMESTAMP);
+        // In f32, as the reference: for some numbers of frames one timestamp less than half of them.
+        let all = (frames as f32 * 0.01 / TIMESTAMP as f32) as usize;
+        let end = latest.unwrap_or(all);
         let part = Part { tokens: 0..count, span: (offset, time(end)) };
         return (vec![part], frames);
     };

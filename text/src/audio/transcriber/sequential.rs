@@ -5,7 +5,7 @@ use super::frames::Frames;
 use super::samples::SampleSource;
 use super::segments::split;
 use super::transcriber::{OnEvent, Spans, Transcriber, report};
-use super::transcription::RecordingSummary;
+use super::transcription::{RecordingSummary, Window};
 use super::window_decoder::{EncodedWindow, Task, WindowDecoder};
 use simdformer::{Features, SessionError};
 
@@ -40,6 +40,17 @@ impl Transcriber<'_> {
                     break;
                 }
                 frames.forget_before(seek);
+                if !options.decodes_silence() && frames.are_silent(seek, count) {
+                    let window = Window::silent(seek, count);
+                    let reported = (summary.windows, &window, &[][..]);
+                    summary.windows += 1;
+                    if report(reported, None, prompt, tokenizer, on_event) {
+                        stopped = true;
+                        break 'spans;
+                    }
+                    seek += count;
+                    continue;
+                }
                 frames.window(seek, count, features);
                 let session = decoder.cleared();
                 let encoded = WindowDecoder::encode(session, Features::new(features, bins))?;

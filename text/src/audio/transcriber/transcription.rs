@@ -36,13 +36,13 @@ pub struct Window {
     pub first_frame: usize,
     /// Frames of the recording, at most those of the model's input. The rest of the input is zeros.
     pub frames: usize,
-    /// The prompt of the decoder, from its start token.
+    /// The prompt of the decoder, with its start token; empty if there was no sound.
     pub prompt: Vec<u32>,
     /// The ids that the model wrote, its timestamps included, without the end token.
     pub tokens: Vec<u32>,
     /// Why the text ended.
     pub finish: Finish,
-    /// The number of attempts.
+    /// The number of attempts; 0 if there was no sound.
     pub attempts: usize,
     /// Whether the text was dropped, because there is probably no speech.
     pub skipped: bool,
@@ -54,6 +54,25 @@ pub struct Window {
     pub compression_ratio: f32,
     /// As in [`Segment`].
     pub temperature: f64,
+}
+
+impl Window {
+    /// A window without sound, which is not decoded.
+    pub(super) fn silent(first_frame: usize, frames: usize) -> Self {
+        Self {
+            first_frame,
+            frames,
+            prompt: Vec::new(),
+            tokens: Vec::new(),
+            finish: Finish::End,
+            attempts: 0,
+            skipped: true,
+            avg_logprob: 0.0,
+            no_speech_prob: 1.0,
+            compression_ratio: 0.0,
+            temperature: 0.0,
+        }
+    }
 }
 
 /// What a transcription reports while it runs. The events of a recording come in order.

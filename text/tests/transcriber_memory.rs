@@ -1,0 +1,71 @@
+//! The memory of a transcription does not depend on the length of the recording.
+
+use crate::TURN;
+use crate::counting::{LIVE, MOST};
+use simdformer::Model;
+use simdformer::config::Config;
+use simdformer_text::Tokenizer;
+use simdformer_text::audio::transcriber::{
+    Recording, SampleSource, TranscribeEvent, TranscribeOptions, Transcriber, Windows,
+};
+use simdformer_text::audio::{AudioError, FeatureExtractor};
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+const CONFIG: &str = r#"{"model_type": "whisper", "d_model": 8, "encoder_layers": 1, "decoder_layers": 1,
+    "encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16,
+    "vocab_size": 1458, "num_mel_bins": 80, "max_source_positions": 50, "max_target_positions": 24,
+    "pad_token_id": 1295, "bos_token_id": 1295, "eos_token_id": 1295, "decoder_start_token_id": 1296}"#;
+const GENERATION: &str =
+    r#"{"decoder_start_token_id": 1296, "eos_token_id": 1295, "max_length": 6}"#;
+
+/// A rising tone, made as it is read.
+struct Tone {
+    at: usize,
+    samples: usize,
+}
+
+impl SampleSource for Tone {
+    fn read(&mut self, out: &mut [f32]) -> Result<usize, AudioError> {
+        let count = out.len().min(self.samples - self.at);
+        for (out, i) in out[..count].iter_mut().zip(self.at..) {
+            *out = ((i % 16_000) as f32 * 1e-5 * i as f32).sin() * 0.5;
+        }
+        self.at += count;
+        Ok(count)
+    }
+}
+
+#[test]
+fn a_long_recording_takes_the_memory_of_a_short_one() {
+    let _turn = TURN.lock();
+    let mut config = Config::from_hugging_face(CONFIG).unwrap();
+    config.set_generation_config(GENERATION).unwrap();
+    let model = Model::from_fn(config, |_, _, _| Ok(())).unwrap();
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/dirs/whisper");
+    let tokenizer = Tokenizer::from_dir(golden).unwrap();
+    for windows in [Windows::Sequential, Windows::Batched] {
+        let mut options = TranscribeOptions::new(model.config()).without_fallback();
+        options.windows = windows;
+        let extractor = FeatureExtractor::whisper(80, 1).unwrap();
+        let mut transcriber = Transcriber::new(&model, &tokenizer, extractor, options).unwrap();
+        let mut most = |seconds: usize| {
+            let before = LIVE.load(Ordering::Relaxed);
+            MOST.store(before, Ordering::Relaxed);
+            let mut tone = Tone { at: 0, samples: seconds * 16_000 };
+            let mut heard = 0;
+            let summary =
+                transcriber.transcribe_recording(Recording::new(&mut tone), &mut |event| {
+                    heard += usize::from(matches!(event, TranscribeEvent::Window(_)));
+                    ControlFlow::Continue(())
+                });
+            assert_eq!(summary.unwrap().windows, heard);
+            assert!(heard >= seconds, "{heard}");
+            MOST.load(Ordering::Relaxed) - before
+        };
+        most(2);
+        let (short, long) = (most(20), most(80));
+        assert!(long <= short + short / 100, "{short} {long}");
+    }
+}
