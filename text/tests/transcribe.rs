@@ -347,14 +347,13 @@ fn timestamps_are_relative_to_the_file() {
 #[test]
 fn wrong_files_are_reported_and_the_others_transcribed() {
     let place = whisper(ONE_LANGUAGE);
-    let rate = riff(&[chunk(b"fmt ", &format(1, 1, 44_100, 16)), chunk(b"data", &[0; 20])]);
-    place.write("rate.wav", rate);
+    place.write("notes.txt", "A text is no recording.");
     place.write("song.mp3", b"ID3\x04\0\0\0\0\0\0\0\0\0\0");
     let mut nan: Vec<u8> = [0f32; 20_000].iter().flat_map(|x| x.to_le_bytes()).collect();
     nan[4 * 19_000..][..4].copy_from_slice(&f32::NAN.to_le_bytes());
     place
         .write("nan.wav", riff(&[chunk(b"fmt ", &format(3, 1, 16_000, 32)), chunk(b"data", &nan)]));
-    let files = ["rate.wav", "short.wav", "song.mp3", "nan.wav", "none.wav"];
+    let files = ["notes.txt", "short.wav", "song.mp3", "nan.wav", "none.wav"];
     let (text, notes, code) = transcribe(&place, &["--json"], &files);
     assert_eq!(code, Some(1));
     let answers = lines(&text);
@@ -362,17 +361,35 @@ fn wrong_files_are_reported_and_the_others_transcribed() {
         assert!(answers[i]["text"].is_null());
         answers[i]["error"].as_str().unwrap()
     };
-    assert!(error(0).starts_with("expected 16000 samples a second, found 44100; `ffmpeg "));
+    assert!(error(0).contains("expected ") && error(0).contains(", found "), "{}", error(0));
     assert!(answers[1]["text"].is_string());
-    assert!(error(2).starts_with("expected a WAV file, found an MP3 file"));
+    assert!(error(2).contains("MP3"), "{}", error(2));
     assert_eq!(error(3), "sample 19000: expected a finite number, found NaN");
     assert!(error(4).starts_with("cannot read "));
     assert!(notes.ends_with("simdformer: 4 of 5 files were not transcribed\n"), "{notes}");
-    assert!(notes.contains("song.mp3: expected a WAV file, found an MP3 file"), "{notes}");
+    assert!(notes.contains("song.mp3: "), "{notes}");
     // Nothing of the file is written, not even the text before the error.
     let plain = transcribe(&place, &[], &files).0;
     let blank: Vec<bool> = plain.lines().map(str::is_empty).collect();
     assert_eq!(blank, [true, false, true, true, true], "{plain}");
+}
+
+#[test]
+fn samples_without_a_header_and_one_of_two_channels() {
+    let place = whisper(ONE_LANGUAGE);
+    let expected = transcribe(&place, &ONCE, &["long.wav"]).0;
+    let samples = audio("chirp", 40_000);
+    place.write("long.raw", samples.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>());
+    let both = samples.iter().flat_map(|x| [0_i16.to_le_bytes(), x.to_le_bytes()].concat());
+    place.write("both.raw", both.collect::<Vec<u8>>());
+    let raw = ["--raw-format", "s16le"];
+    assert_eq!(transcribe(&place, &[&ONCE[..], &raw].concat(), &["long.raw"]).0, expected);
+    let right = ["--channels", "2", "--channel", "1"];
+    let right = [&ONCE[..], &raw, &right].concat();
+    assert_eq!(transcribe(&place, &right, &["both.raw"]).0, expected);
+    let (_, notes, code) = transcribe(&place, &["--channel", "1"], &["long.wav"]);
+    assert_eq!(code, Some(1));
+    assert!(notes.contains("the channel: expected 0 to 0, found 1"), "{notes}");
 }
 
 #[test]

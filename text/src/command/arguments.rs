@@ -77,11 +77,11 @@ pub(crate) enum Command {
     /// with the index of the text, from 0, and its score: the output of the classifier after the activation of the
     /// directory, a sigmoid if it names none. With several queries also the index of the query, from 0.
     Rerank(Box<Rerank>),
-    /// Transcribe WAV files
+    /// Transcribe audio files
     ///
-    /// The text of a file becomes one line. A file has the sample rate of the model (16 kHz), any number of channels and
-    /// any length. Windows of 30 s begin where the last sentence of the one before ends. For other formats: ffmpeg -i
-    /// FILE -ac 1 -ar 16000 -f wav - | simdformer transcribe --model DIR
+    /// The text of a file becomes one line. A file is WAV, AIFF, FLAC, MP3, AAC, M4A or Ogg Vorbis, of any sample rate, any
+    /// number of channels and any length. Windows of 30 s begin where the last sentence of the one before ends. For other
+    /// formats: ffmpeg -i FILE -ac 1 -ar 16000 -f wav - | simdformer transcribe --model DIR
     #[cfg(feature = "transcribe")]
     Transcribe(Box<Transcribe>),
     /// Download a model, or find it in the cache, and print its directory

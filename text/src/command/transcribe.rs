@@ -1,4 +1,4 @@
-//! `transcribe`: transcribes WAV files.
+//! `transcribe`: transcribes audio files.
 
 use crate::arguments::UsageError;
 use crate::transcribe_arguments::Transcribe;
@@ -12,7 +12,7 @@ use simdformer_text::audio::transcriber::{
     Recording, TranscribeError, TranscribeEvent, TranscribeOptions, Transcriber, Transcription,
     Window, Windows,
 };
-use simdformer_text::audio::{FeatureExtractor, Wav};
+use simdformer_text::audio::{AudioReader, FeatureExtractor, InputOptions};
 use simdformer_text::{Family, Tokenizer};
 use std::io::{Read, Write};
 use std::ops::ControlFlow;
@@ -48,7 +48,8 @@ pub(crate) fn run(arguments: &Transcribe, streams: &mut Streams<'_>) -> Result<u
         let bar = progress::counter("windows", arguments.reports.quiet);
         let mut failed = 0;
         for path in &arguments.files {
-            let transcribed = file(&mut transcriber, path, streams.input, &bar);
+            let transcribed =
+                file(&mut transcriber, path, arguments.input.options(), streams.input, &bar);
             failed += usize::from(transcribed.is_err());
             bar.suspend(|| write(arguments, path, transcribed, streams))?;
         }
@@ -98,24 +99,25 @@ fn options(arguments: &Transcribe, config: &Config) -> Result<TranscribeOptions,
     Ok(options)
 }
 
-/// Transcribes a file, which is read twice, or standard input, which is read once.
+/// Transcribes a file, which is read twice, or a pipe, which is read once.
 fn file(
     transcriber: &mut Transcriber<'_>,
     path: &Path,
+    options: InputOptions,
     input: &mut (dyn Read + Send),
     bar: &ProgressBar,
 ) -> Result<Transcription, TranscribeError> {
-    let extractor = transcriber.extractor();
-    let checked = |wav| extractor.takes(&wav).map(|()| wav);
     if path == Path::new("-") {
-        let takes = |wav: Wav<_>| extractor.takes(&wav).map(|()| wav);
-        let mut wav = Wav::new(input).and_then(takes)?;
-        return collect(transcriber, Recording::new(&mut wav), bar);
+        let mut audio = AudioReader::new(input, options)?;
+        return collect(transcriber, Recording::new(&mut audio), bar);
     }
-    let open = || Wav::open(path).and_then(checked);
-    let maximum = Some(transcriber.maximum(&mut open()?)?);
-    let mut wav = open()?;
-    collect(transcriber, Recording { maximum, ..Recording::new(&mut wav) }, bar)
+    let mut audio = AudioReader::open(path, options)?;
+    if !path.is_file() {
+        return collect(transcriber, Recording::new(&mut audio), bar);
+    }
+    let maximum = Some(transcriber.maximum(&mut audio)?);
+    let mut audio = AudioReader::open(path, options)?;
+    collect(transcriber, Recording { maximum, ..Recording::new(&mut audio) }, bar)
 }
 
 fn collect(

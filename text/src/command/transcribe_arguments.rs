@@ -1,15 +1,18 @@
 //! The options of `transcribe`.
 
-use crate::arguments::{CacheArguments, ModelArguments, ReportArguments, at_least_one, number};
+use crate::arguments::{
+    CacheArguments, ModelArguments, ReportArguments, at_least_one, number, whole,
+};
 use crate::search_arguments::SearchArguments;
 use clap::Args;
+use simdformer_text::audio::{Channel, InputOptions, RawEncoding, RawFormat};
 use std::path::PathBuf;
 
 #[derive(Debug, Args)]
 pub(crate) struct Transcribe {
     #[command(flatten)]
     pub(crate) model: ModelArguments,
-    /// WAV files; without them, or for -, standard input is read
+    /// Audio files; without them, or for -, standard input is read
     #[arg(value_name = "FILE", default_value = "-")]
     pub(crate) files: Vec<PathBuf>,
     /// The spoken language, as fr or french
@@ -28,6 +31,8 @@ pub(crate) struct Transcribe {
     #[arg(long, value_name = "N", default_value = "4", value_parser = at_least_one, help_heading = "Audio")]
     pub(crate) slots: usize,
     #[command(flatten)]
+    pub(crate) input: InputArguments,
+    #[command(flatten)]
     pub(crate) checks: CheckArguments,
     #[command(flatten)]
     pub(crate) search: SearchArguments,
@@ -41,6 +46,39 @@ pub(crate) struct Transcribe {
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) reports: ReportArguments,
+}
+
+/// How a file is read.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Audio")]
+pub(crate) struct InputArguments {
+    /// Read only channel N, from 0, instead of the mean of all channels
+    #[arg(long, value_name = "N", value_parser = whole)]
+    channel: Option<usize>,
+    /// The files are samples without a header: u8, s16le, s24le, s32le, f32le or f64le
+    #[arg(long, value_name = "ENCODING", value_parser = encoding)]
+    raw_format: Option<RawEncoding>,
+    /// The samples per second of --raw-format
+    #[arg(long, value_name = "N", default_value = "16000", requires = "raw_format", value_parser = clap::value_parser!(u32).range(1..))]
+    rate: u32,
+    /// The channels of --raw-format
+    #[arg(long, value_name = "N", default_value = "1", requires = "raw_format", value_parser = clap::value_parser!(u16).range(1..))]
+    channels: u16,
+}
+
+impl InputArguments {
+    pub(crate) fn options(&self) -> InputOptions {
+        let (rate, channels) = (self.rate, self.channels);
+        InputOptions {
+            channel: self.channel.map_or(Channel::Mix, Channel::Index),
+            raw: self.raw_format.map(|encoding| RawFormat { encoding, rate, channels }),
+        }
+    }
+}
+
+fn encoding(name: &str) -> Result<RawEncoding, String> {
+    const EXPECTED: &str = "expected u8, s16le, s24le, s32le, f32le or f64le";
+    RawEncoding::from_name(name).ok_or_else(|| EXPECTED.to_owned())
 }
 
 /// When the text of a window is dropped or decoded again, and what precedes it.
