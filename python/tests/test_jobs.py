@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from simdformer import InputError, IsaError, OptionError, Translator, available_isas
+from simdformer import Embedder, InputError, IsaError, OptionError, Translator, available_isas
 from simdformer.jobs import Config, Map, RowError
 from simdformer.jobs.worker import worker
 
@@ -181,6 +181,21 @@ def test_sessions_have_the_results_of_one(
         assert several.drop_columns(["text"]).equals(one.drop_columns(["text"]))
 
 
+def test_vectors_are_those_of_the_embedder(encoder: str, sentences: list[str]) -> None:
+    texts: list[str | None] = ["How are you?", None, "Comment vas-tu ?", "How are you?", *sentences[:20]]
+    for options in ({}, {"normalize": False, "dim": 4, "slots": 3}):
+        config = Config(encoder, task="embed", options=options)
+        table = pa.table({"text": texts})
+        vectors = Map(config)(table).column("embedding")
+        calls = {name: value for name, value in options.items() if name != "slots"}
+        expected = Embedder(encoder).embed([text or "" for text in texts], **calls)  # type: ignore[arg-type]
+        assert vectors.type == pa.list_(pa.float32(), expected.shape[1])
+        assert vectors.to_pylist() == [None if text is None else row.tolist() for text, row in zip(texts, expected)]
+        pieces = [Map(config)(table.slice(row, 5)).column("embedding").to_pylist() for row in range(0, len(texts), 5)]
+        assert [row for piece in pieces for row in piece] == vectors.to_pylist()
+        assert Map(config).schema(table.schema) == Map(config)(table).schema
+
+
 @pytest.mark.parametrize("task", ["translate", "generate"])
 def test_threads_and_sampling_by_row_number(
     demo_model: str, sentences: list[str], rows: list[list[int]], task: Any
@@ -224,6 +239,7 @@ def test_a_wrong_table_is_an_error_that_says_what_it_has(demo_model: str) -> Non
         ("errors", {"errors": "ignore"}),
         ("threads", {"threads": 0}),
         ("sessions", {"sessions": True}),
+        ("sessions", {"task": "embed", "sessions": 2}),
         ("score", {"score": "score"}),
         ("num_return", {"options": {"num_return": 2, "beams": 2}}),
         ("source, target, score, id", {"source": "a", "target": "a"}),

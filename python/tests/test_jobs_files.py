@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -173,6 +174,26 @@ def test_a_row_that_cannot_be_computed_leaves_no_file(tmp_path: Path, demo_model
         run(tmp_path / "source", tmp_path / "rows", config)
     assert (caught.value.row, caught.value.id) == (1, 4)
     assert metadata.parquet_files(tmp_path / "rows") == []
+
+
+def test_vectors_are_verified_and_not_mixed(tmp_path: Path, source: Path, encoder: str) -> None:
+    config, folder = Config(encoder, task="embed", id="id"), tmp_path / "rows"
+    assert run(source, folder, config) == ROWS
+    assert verify(folder, config).differences == []
+    file = metadata.parquet_files(folder)[0]
+    table = pq.read_table(file)
+    vectors = table.column("embedding").to_pylist()
+    vectors[7][2] = -vectors[7][2]
+    index, kind = table.schema.get_field_index("embedding"), table.schema.field("embedding").type
+    pq.write_table(table.set_column(index, "embedding", pa.array(vectors, kind)), file)
+    assert [(each.file, each.row) for each in verify(folder, config).differences] == [(file, 7)]
+    copy = shutil.copytree(encoder, tmp_path / "copy")
+    assert run(source, folder, Config(str(copy), task="embed", id="id")) == 0
+    # Another path, since a process opens each model once.
+    other = shutil.copytree(encoder, tmp_path / "other")
+    (other / "tokenizer_config.json").write_text("{}", "utf-8")
+    with pytest.raises(MixtureError, match="simdformer.fingerprint: expected"):
+        run(source, folder, Config(str(other), task="embed", id="id"))
 
 
 def test_the_command_line(tmp_path: Path, source: Path, demo_model: str, capsys: Any) -> None:

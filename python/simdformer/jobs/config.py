@@ -10,13 +10,15 @@ from typing import Any, Literal, get_args
 
 from ..errors import OptionError
 
-Task = Literal["translate", "generate"]
+Task = Literal["translate", "generate", "embed"]
 Errors = Literal["raise", "column"]
 
 #: The result column of each task, unless `Config.target` names another.
-TARGETS: Mapping[str, str] = MappingProxyType({"translate": "translation", "generate": "target_ids"})
+TARGETS: Mapping[str, str] = MappingProxyType(
+    {"translate": "translation", "generate": "target_ids", "embed": "embedding"}
+)
 #: The source column of each task, unless `Config.source` names another.
-SOURCES: Mapping[str, str] = MappingProxyType({"translate": "text", "generate": "source_ids"})
+SOURCES: Mapping[str, str] = MappingProxyType({"translate": "text", "generate": "source_ids", "embed": "text"})
 #: What Python, numpy and pyarrow take in a worker, in bytes.
 INTERPRETER_BYTES = 150 << 20
 
@@ -34,6 +36,7 @@ class Config:
     ========== ============================ =========================================== ===================
     translate  `text`: strings              `translation`: strings                      `Translator`
     generate   `source_ids`: lists of ids   `target_ids`: lists of `uint32`             `Translator`
+    embed      `text`: strings              `embedding`: fixed-size lists of `float32`  `Embedder`
     ========== ============================ =========================================== ===================
 
     Errors: `OptionError` names the field, what was expected and what was found.
@@ -49,7 +52,7 @@ class Config:
 
     #: The model: a directory that every worker has under this path.
     path: str
-    #: What is computed: `translate` or `generate`.
+    #: What is computed: `translate`, `generate` or `embed`.
     task: Task = "translate"
     #: The column with the sources; the default depends on the task.
     source: str = ""
@@ -59,7 +62,8 @@ class Config:
     score: str = ""
     #: The column with the row numbers: integers of at least 0, each once. Needed for sampling and for restarts.
     id: str = ""
-    #: Options of the translator, fields of `TranslatorOptions`, for example `{"beams": 4}`.
+    #: Options of the translator, fields of `TranslatorOptions`, for example `{"beams": 4}`; for `embed` keywords of
+    #: `Embedder` and `Embedder.embed`, for example `{"normalize": false}`.
     options: Mapping[str, Any] = field(default_factory=dict)
     #: The instruction set that a worker must have, for example `avx2`. If `None`, each uses its best.
     isa: str | None = None
@@ -79,6 +83,8 @@ class Config:
             number = getattr(self, name)
             if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
                 raise _option(name, "an integer of at least 1", number)
+        if self.task == "embed" and self.sessions is not None:
+            raise _option("sessions", "none, since the task embed has threads only", self.sessions)
         if self.score and self.task != "generate":
             raise _option("score", "no column, since only the task generate has scores", self.score)
         object.__setattr__(self, "path", str(self.path))

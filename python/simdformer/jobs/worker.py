@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import os
 import threading
@@ -13,9 +14,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ..embedder import Embedder
 from ..errors import ClosedError, IsaError, LimitError, MemoryPlanError, OptionError, SimdformerError
 from ..translator import Translator
-from .config import Config
+from .config import Config, canonical
 from .sources import Ids, Texts
 
 _OPEN: dict[tuple[Config, int], Worker] = {}
@@ -24,6 +26,10 @@ _LOCK = threading.Lock()
 _OF_ALL_ROWS = (ClosedError, IsaError, MemoryPlanError, OptionError)
 #: Sentences that are decoded at the same time, unless the options say otherwise.
 SLOTS = 32
+# The options of `embed` with which the embedder is opened. The others are those of each call.
+_OPENING = ("truncate", "slots")
+# The files of an encoder that decide a vector.
+_SUFFIXES = (".safetensors", ".bin", ".json", ".txt", ".model")
 
 
 def worker(config: Config) -> Worker:
@@ -70,14 +76,12 @@ class Worker:
         if config.isa is not None and forced not in ("", config.isa):
             message = f"isa: expected {config.isa}, found a worker with SIMDFORMER_ISA={forced}"
             raise IsaError(message, expected=config.isa, found=forced)
-        self._engine = Translator(
-            config.path,
-            threads=config.threads,
-            sessions=config.sessions,
-            isa=config.isa,
-            dtype=config.dtype,
-            **config.options,
-        )
+        shared: dict[str, Any] = {"threads": config.threads, "isa": config.isa, "dtype": config.dtype}
+        if config.task == "embed":
+            opening = {name: value for name, value in config.options.items() if name in _OPENING}
+            self._engine: Any = Embedder(config.path, **shared, **opening)
+        else:
+            self._engine = Translator(config.path, sessions=config.sessions, **shared, **config.options)
 
     def isa(self) -> str:
         """The instruction set that computes."""
@@ -85,11 +89,18 @@ class Worker:
 
     def fingerprint(self) -> str:
         """What identifies the weights, the tokenizer and the options, in hexadecimal."""
-        return self._engine.fingerprint
+        if isinstance(self._engine, Translator):
+            return self._engine.fingerprint
+        return _files(self._engine.path)
 
     def bytes(self, source_tokens: int) -> int:
         """The bytes of the weights, and of the plans of all sessions for sources of at most `source_tokens` tokens, or
         of as many as the model reads."""
+        if self._config.task == "embed":
+            message = (
+                "task: expected translate or generate, since an embedder has no plan before its first call, found embed"
+            )
+            raise OptionError(message, option="task", expected="translate or generate", found="embed")
         slots = self._engine.options.slots or SLOTS
         try:
             plan = self._engine.plan_for(slots, source_tokens)
@@ -104,6 +115,8 @@ class Worker:
         """
         if isinstance(sources, Ids):
             return self._generate(sources, streams)
+        if self._config.task == "embed":
+            return self._embed(sources)
         return self._translate(sources, streams)
 
     def _translate(self, sources: Texts, streams: NDArray[np.uint64] | None) -> Results:
@@ -121,6 +134,21 @@ class Worker:
 
         _attempt(translate, 0, len(sources), errors)
         return Results(pa.array(texts, pa.string()), None, errors)
+
+    def _embed(self, sources: Texts) -> Results:
+        errors: list[str | None] = [None] * len(sources)
+        options = {name: value for name, value in self._config.options.items() if name not in _OPENING}
+        # Of one text, so that a table without rows has the type of others.
+        width = len(self._engine.embed("", **options))
+        vectors = np.zeros((len(sources), width), np.float32)
+
+        def embed(first: int, last: int) -> None:
+            vectors[first:last] = self._engine.embed(sources.values[first:last], **options)
+
+        _attempt(embed, 0, len(sources), errors)
+        mask = pa.array([error is not None for error in errors], pa.bool_())
+        flat = pa.array(vectors.reshape(-1), pa.float32())
+        return Results(pa.FixedSizeListArray.from_arrays(flat, width, mask=mask), None, errors)
 
     def _generate(self, sources: Ids, streams: NDArray[np.uint64] | None) -> Results:
         scored = bool(self._config.score)
@@ -156,6 +184,20 @@ def _attempt(compute: Callable[[int, int], None], first: int, last: int, errors:
         middle = (first + last) // 2
         _attempt(compute, first, middle, errors)
         _attempt(compute, middle, last, errors)
+
+
+def _files(directory: str) -> str:
+    """SHA-256 of the files of a checkpoint with their names: weights, tokenizer, pooling, prompts."""
+    digest = hashlib.sha256()
+    for folder, folders, names in os.walk(directory):
+        folders.sort()
+        for name in sorted(names):
+            if name.endswith(_SUFFIXES):
+                path = os.path.join(folder, name)
+                with open(path, "rb") as file:
+                    content = hashlib.file_digest(file, "sha256").hexdigest()
+                digest.update(canonical([os.path.relpath(path, directory), content]).encode())
+    return digest.hexdigest()
 
 
 def version() -> str:
