@@ -172,7 +172,7 @@ class Translator:
         else:
             with progress_bar(progress, len(rows[1]) - 1, "rows") as bar:
                 found = native.generate(rows, changes, prefixes, numbers, scores, skips, bar)
-        tokens, ends, values, finish, refused, sequences = found
+        tokens, ends, values, finish, refused, (sequences, scored) = found
         column: list[SimdformerError | None] = []
         if skips:
             column = [None] * len(finish)
@@ -181,8 +181,7 @@ class Translator:
                     column[index] = error
         shaped = values if sequences == 1 else values.reshape(-1, sequences)
         result = Ragged.of_checked(tokens, ends) if out is None else _fill(out, tokens, ends)
-        present = scores or len(values) == 0 or not np.isnan(values).all()
-        return Generated(result, shaped if present else None, finish, column, sequences)
+        return Generated(result, shaped if scored else None, finish, column, sequences)
 
     def translate_iter(
         self,

@@ -4,7 +4,7 @@ use crate::arrays::Rows;
 use crate::errors::Failure;
 use crate::id_session::{IdSession, PreparedSearch};
 use core::cmp::Reverse;
-use simdformer::search::Finish;
+use simdformer::search::{Finish, SearchOptions};
 use simdformer::{Cancel, Event, SessionError, Source};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -63,23 +63,23 @@ struct Collected {
     tokens: Vec<u32>,
 }
 
-/// Runs the search of `prepared` over `sources`, longest first.
+/// Runs the search of `prepared`, fitted to the model, over `sources`, longest first.
 ///
 /// # Errors
 /// A refused source, unless they are skipped; options that the model refuses; no memory; a cancelled call.
 pub(crate) fn generate(
     session: &mut IdSession,
     prepared: &PreparedSearch,
+    (target_tokens, search): &(usize, SearchOptions),
     sources: &Sources,
     cancel: &Cancel,
 ) -> Result<Found, Failure> {
     let model_positions = session.source_positions();
-    let (target_tokens, search) = prepared.fit(session.model());
     let rows = sources.ids.len();
     // A source that the model cannot take is refused below: nothing is planned for it.
     let longest = sources.ids.iter().map(<[u32]>::len).filter(|&len| len <= model_positions).max();
     session.set_cancel(cancel);
-    let planned = session.plan(rows, longest.unwrap_or(1), target_tokens, &search)?;
+    let planned = session.plan(rows, longest.unwrap_or(1), *target_tokens, search)?;
     let prefixes: Vec<Vec<u32>> = (0..sources.prefixes.len())
         .map(|index| [&prepared.prompt, sources.prefixes.row(index)].concat())
         .collect();
@@ -95,7 +95,7 @@ pub(crate) fn generate(
             stream: stream.unwrap_or(index as u64),
             ..Source::new(tokens)
         };
-        match planned.plan().check(&source, &search) {
+        match planned.plan().check(&source, search) {
             Ok(()) => accepted.push((index, source)),
             Err(error) => {
                 let failure = Failure::from(of_source(error, index));
@@ -109,7 +109,7 @@ pub(crate) fn generate(
     accepted.sort_by_key(|(_, source)| Reverse(source.tokens.len()));
     let (order, inputs): (Vec<usize>, Vec<Source<'_>>) = accepted.into_iter().unzip();
     let collected = Mutex::new(Collected { rows: vec![None; rows], tokens: Vec::new() });
-    let result = planned.generate(&inputs, &search, &|event: Event<'_>| {
+    let result = planned.generate(&inputs, search, &|event: Event<'_>| {
         let Event::Done(done) = event else { return };
         if let Some(counter) = &sources.counter {
             counter.fetch_add(1, Ordering::Relaxed);

@@ -14,6 +14,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use simdformer::config::Side;
 use simdformer::kernels::Isa;
+use simdformer::search::Strategy;
 use simdformer::{Limits, Plan, SessionPool, Threads};
 use simdformer_text::Direction;
 use simdformer_text::document::Format;
@@ -115,14 +116,15 @@ pub(crate) struct Translator {
 /// Ids, and offsets.
 type PyIds<'py> = (Bound<'py, PyArray1<u32>>, Bound<'py, PyArray1<i64>>);
 
-/// Ids, offsets, scores, finishes, and the index and the exception of each refused source.
+/// Ids, offsets, scores, finishes, the index and the exception of each refused source, the number of sequences of a
+/// source, and whether the search has computed scores.
 type PyFound<'py> = (
     Bound<'py, PyArray1<u32>>,
     Bound<'py, PyArray1<i64>>,
     Bound<'py, PyArray1<f32>>,
     Bound<'py, PyArray1<u8>>,
     Vec<(usize, Bound<'py, PyAny>)>,
-    usize,
+    (usize, bool),
 );
 
 #[pymethods]
@@ -230,15 +232,18 @@ impl Translator {
         let prefixes = prefixes.unwrap_or_default();
         prepared.longest_prefix = prefixes.iter().map(<[u32]>::len).max().unwrap_or(0);
         let rows = ids.len();
-        let (target_tokens, search) = prepared.fit(&shared.loaded.model);
-        let longest = rows.saturating_mul(target_tokens).saturating_mul(search.sequences());
+        let fitted = prepared.fit(&shared.loaded.model);
+        let (_, search) = &fitted;
+        let longest = rows.saturating_mul(fitted.0).saturating_mul(search.sequences());
+        let has_scores = scores || search.strategy != Strategy::Greedy;
+        let num_return = search.num_return_sequences;
         let call = Call::new(ids.tokens().saturating_add(longest), self.parameters(), progress);
         let streams = streams.map(|streams| streams.as_array().iter().copied().collect());
         let counter = call.counter();
         let sources = Sources { ids, prefixes, streams, skips_errors, counter };
         let mut session = shared.id_session()?;
         let ((session, found), seen) = self.workers.run_to_end(py, &call, move |cancel| {
-            let found = generate(&mut session, &prepared, &sources, cancel);
+            let found = generate(&mut session, &prepared, &fitted, &sources, cancel);
             (session, found)
         })?;
         give_back(&shared.ids, session);
@@ -248,7 +253,7 @@ impl Translator {
         let errors = errors.collect::<PyResult<Vec<_>>>()?;
         let (ids, offsets) = found.ids.into_arrays(py);
         let (scores, finish) = (found.scores.into_pyarray(py), found.finish.into_pyarray(py));
-        Ok((ids, offsets, scores, finish, errors, search.num_return_sequences))
+        Ok((ids, offsets, scores, finish, errors, (num_return, has_scores)))
     }
 
     /// The translation of a document.
