@@ -199,7 +199,10 @@ fn bytes_of_another_file_are_errors() {
             error.contains(&format!("must be packed for {other}, found \"{}\"", isa())),
             "{error}"
         );
-        assert!(error.contains(&format!("simdformer pack DIR OUT --isa {other}")), "{error}");
+        assert!(
+            error.contains(&format!("simdformer pack --model DIR OUT --isa {other}")),
+            "{error}"
+        );
     }
     let narrower = Dims { layers: [1, 2], ..Dims::small(Family::Marian) }.config();
     let error =
@@ -281,16 +284,16 @@ fn an_owner_that_returns_other_bytes_causes_errors_and_no_panic() {
         assert_eq!(whole.expect("a model").expect("an answer"), expected, "{family:?}");
         assert!(calls > 50, "{calls} calls");
         let mut errors = 0;
-        let step = (calls / choose(60, 600)).max(1);
+        let step = (calls / choose(12, 600)).max(1);
         for honest in (0..12).chain((12..calls).step_by(step)) {
-            for len in [0, 3, file.len() / 2] {
+            for len in [3, file.len() / 2] {
                 match run(honest, file[..len].to_vec()).0 {
                     Ok(Ok(_)) => {}
                     _ => errors += 1,
                 }
             }
         }
-        assert!(errors > 30, "{family:?} {forms}: {errors} errors");
+        assert!(errors > 10, "{family:?} {forms}: {errors} errors");
     }
 }
 

@@ -4,7 +4,7 @@ use crate::errors::Failure;
 use pyo3::prelude::*;
 use simdformer::kernels::Isa;
 use simdformer::{LoadOptions, Model, WeightDtypes};
-use simdformer_text::Tokenizer;
+use simdformer_text::{Tokenizer, packed};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -121,7 +121,7 @@ pub(crate) fn open(
 }
 
 fn load(directory: &Path, isa: Isa, dtypes: WeightDtypes) -> Result<Loaded, Failure> {
-    let model = Model::open_with(directory, LoadOptions { dtypes, ..isa.into() })?;
+    let model = packed::open(directory, LoadOptions { dtypes, ..isa.into() })?;
     let tokenizer = Tokenizer::from_dir(directory).map(Arc::new).map_err(Failure::from);
     Ok(Loaded { model: Arc::new(model), tokenizer })
 }

@@ -116,8 +116,8 @@ impl fmt::Display for PackedError {
             ),
             Self::Isa { file, found, expected } => write!(
                 f,
-                "{file} must be packed for {expected}, found {}: pack the checkpoint again (simdformer pack DIR OUT --isa \
-                 {expected})",
+                "{file} must be packed for {expected}, found {}: pack the checkpoint again (simdformer pack --model DIR OUT \
+                 --isa {expected})",
                 quoted(found, SHOWN)
             ),
             Self::Dtypes { file, expected, found } => write!(

@@ -50,6 +50,8 @@ mod json;
 mod languages;
 mod limits;
 pub mod marked_text;
+#[cfg(feature = "models")]
+pub mod packed;
 #[cfg(feature = "json")]
 mod regex_limits;
 mod repetition;

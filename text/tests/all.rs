@@ -47,6 +47,8 @@ mod hub_failures;
 mod hub_server;
 mod languages;
 mod marks;
+#[cfg(all(feature = "cli", feature = "json"))]
+mod packed;
 mod placement;
 mod placement_model;
 mod repetition;

@@ -4,7 +4,7 @@ use crate::command::{err, out, run};
 use crate::directories::golden;
 use std::fs;
 
-const COMMANDS: [&str; 11] = [
+const COMMANDS: [&str; 12] = [
     "translate",
     "summarize",
     "generate",
@@ -12,6 +12,7 @@ const COMMANDS: [&str; 11] = [
     "rerank",
     "transcribe",
     "get",
+    "pack",
     "languages",
     "show",
     "completions",

@@ -34,6 +34,7 @@ Examples:
   simdformer embed --model all-MiniLM-L6-v2 --table \"How are you?\" \"Comment vas-tu ?\"
   simdformer transcribe --model whisper-base talk.wav
   echo '{\"input_ids\": [6, 11, 0]}' | simdformer generate --model models/fr-en
+  simdformer pack --model whisper-base --weights int8 whisper-base-int8
   simdformer completions bash > ~/.local/share/bash-completion/completions/simdformer
   simdformer man translate | man -l -
 
@@ -90,6 +91,12 @@ pub(crate) enum Command {
     /// interrupted continues. Wherever a command takes --model DIR, it takes the name of a model, too.
     #[cfg(feature = "hub")]
     Get(Get),
+    /// Pack the weights of a model, so that it opens in milliseconds
+    ///
+    /// Writes a directory with the packed weights, the settings and the tokenizer, which every command takes as --model.
+    /// Commands map the file of the weights: all processes of a machine share one copy. The file is for one instruction
+    /// set and one table of dtypes; --isa names several sets, with a file for each.
+    Pack(Pack),
     /// List the languages of a model
     Languages(Directory),
     /// Show the architecture of a model, its memory and its search options
@@ -123,6 +130,7 @@ impl Command {
             Self::Transcribe(arguments) => {
                 (&mut arguments.model.directory, arguments.reports.quiet)
             }
+            Self::Pack(arguments) => (&mut arguments.directory, arguments.quiet),
             Self::Languages(directory) | Self::Show(directory) => (directory, false),
             Self::Get(_) | Self::Completions { .. } | Self::Man { .. } => return None,
         })
@@ -168,6 +176,26 @@ impl ModelArguments {
         };
         self.threads.unwrap_or_else(cores)
     }
+}
+
+/// The arguments of `pack`.
+#[derive(Debug, Args)]
+pub(crate) struct Pack {
+    #[command(flatten)]
+    pub(crate) directory: Directory,
+    /// The directory to write; it must not exist or be empty
+    #[arg(value_name = "OUT", value_hint = ValueHint::DirPath)]
+    pub(crate) out: PathBuf,
+    /// The dtype of the weights: stored (as in the checkpoint), f32, bf16, f16, int8x16 or int8, with exceptions by name
+    #[arg(long, value_name = "DTYPES", default_value = "stored", help_heading = "Model")]
+    pub(crate) weights: WeightDtypes,
+    /// The instruction sets, for example avx512,avx2; without this option, the best one of this CPU
+    #[arg(long, value_name = "NAMES", value_parser = Isa::from_name, value_delimiter = ',')]
+    #[arg(help_heading = "Model")]
+    pub(crate) isa: Vec<Isa>,
+    /// Show no progress
+    #[arg(long, help_heading = "Reports")]
+    pub(crate) quiet: bool,
 }
 
 /// What a command reports on standard error.

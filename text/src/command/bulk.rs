@@ -18,7 +18,8 @@ const NEUTRAL: [&str; 10] = [
     "model", "files", "threads", "sessions", "slots", "isa", "quiet", "summary", "output", "resume",
 ];
 /// The extensions of the files that a model is read from.
-const MODEL_FILES: [&str; 7] = ["json", "safetensors", "bin", "model", "spm", "txt", "pt"];
+const MODEL_FILES: [&str; 8] =
+    ["json", "safetensors", "bin", "model", "packed", "spm", "txt", "pt"];
 /// The notes about rows that are written; further ones are only counted.
 const NOTES: u64 = 1000;
 

@@ -4,7 +4,8 @@ use crate::arguments::{ModelArguments, ReportArguments};
 use crate::{Failure, Streams, progress};
 use simdformer::checkpoint::Checkpoint;
 use simdformer::kernels::Isa;
-use simdformer::{LoadOptions, Model, Threads, WeightDtypes};
+use simdformer::{LoadOptions, Model, Threads};
+use simdformer_text::packed;
 
 impl ModelArguments {
     pub(crate) fn isa(&self) -> Result<Isa, Failure> {
@@ -19,13 +20,16 @@ impl ModelArguments {
         reports: &ReportArguments,
         streams: &mut Streams<'_>,
     ) -> Result<Model, Failure> {
-        let isa = self.isa()?;
         if reports.summary || (streams.terminal && !reports.quiet) {
-            let options = LoadOptions { dtypes: self.weights.clone(), ..isa.into() };
+            let options = self.options();
             let needed = Model::requirements(checkpoint, options)?;
             writeln!(streams.notes, "needs {needed}")?;
         }
-        load(checkpoint, isa, &self.weights, reports.quiet)
+        load(checkpoint, self.options(), reports.quiet)
+    }
+
+    fn options(&self) -> LoadOptions<'static> {
+        LoadOptions { isa: self.isa, dtypes: self.weights.clone(), ..LoadOptions::default() }
     }
 
     /// How a session runs inside [`in_pool`](Self::in_pool).
@@ -49,16 +53,14 @@ impl ModelArguments {
     }
 }
 
-/// Loads the model of `checkpoint` and shows progress.
+/// Loads the model of `checkpoint` and shows progress; packed weights are mapped.
 pub(crate) fn load(
     checkpoint: &Checkpoint<'_>,
-    isa: Isa,
-    weights: &WeightDtypes,
+    options: LoadOptions<'_>,
     quiet: bool,
 ) -> Result<Model, Failure> {
     let bar = progress::loading(quiet);
-    let options = LoadOptions { dtypes: weights.clone(), ..isa.into() };
-    let model = Model::load(
+    let model = packed::load(
         checkpoint,
         options.on_progress(|loading| {
             bar.set_length(loading.total);

@@ -13,6 +13,7 @@ mod inputs;
 mod loading;
 mod man_pages;
 mod npy;
+mod pack;
 mod progress;
 mod rerank;
 mod search_arguments;
@@ -86,6 +87,7 @@ fn main() -> ExitCode {
         Command::Transcribe(arguments) => transcribe::run(&arguments, &mut streams),
         Command::Languages(directory) => show::languages(&directory.model, streams.out),
         Command::Show(directory) => show::model(&directory.model, &mut streams),
+        Command::Pack(arguments) => pack::run(&arguments, &mut streams),
         Command::Completions { shell } => man_pages::completions(shell, streams.out),
         Command::Man { command } => man_pages::manual(command.as_deref(), streams.out),
     };

@@ -2,9 +2,8 @@
 
 use crate::{Failure, Streams, loading};
 use simdformer::checkpoint::Checkpoint;
-use simdformer::kernels::Isa;
 use simdformer::search::{SearchOptions, Strategy};
-use simdformer::{Model, WeightDtypes};
+use simdformer::{LoadOptions, Model};
 use simdformer_text::Tokenizer;
 use std::io::Write;
 use std::path::Path;
@@ -24,14 +23,15 @@ pub(crate) fn model(path: &Path, streams: &mut Streams<'_>) -> Result<u8, Failur
     let tokenizer = Tokenizer::from_dir(path)?;
     let checkpoint = Checkpoint::open(path)?;
     // This is computed before gigabytes are read.
-    let isa = Isa::detect()?;
-    writeln!(streams.out, "needs {}", Model::requirements(&checkpoint, isa)?)?;
+    let needed = Model::requirements(&checkpoint, LoadOptions::default())?;
+    writeln!(streams.out, "needs {needed}")?;
     for file in checkpoint.files() {
         writeln!(streams.out, "weights: {file}")?;
     }
     streams.out.flush()?;
-    let model = loading::load(&checkpoint, isa, &WeightDtypes::as_stored(), false)?;
+    let model = loading::load(&checkpoint, LoadOptions::default(), false)?;
     loaded(&tokenizer, &checkpoint, &model, streams.out)?;
+    writeln!(streams.out, "fingerprint: {}", model.fingerprint())?;
     Ok(0)
 }
 

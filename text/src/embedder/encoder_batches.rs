@@ -2,9 +2,10 @@
 
 use super::{EmbedError, NotRun};
 use crate::encoding::Encoded;
+use crate::packed;
 use crate::tokenizer::Tokenizer;
 use simdformer::checkpoint::Checkpoint;
-use simdformer::{Cancel, Limits, Model, ModelRef, Session, SessionPool, Threads};
+use simdformer::{Cancel, Limits, LoadOptions, ModelRef, Session, SessionPool, Threads};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -49,8 +50,10 @@ impl EncoderRunner<'static> {
         read: impl FnOnce(&Path, Tokenizer, &Checkpoint<'_>) -> Result<S, EmbedError>,
     ) -> Result<(Self, S), EmbedError> {
         let tokenizer = Tokenizer::from_dir(directory)?;
-        let setup = read(directory, tokenizer, &Checkpoint::open(directory)?)?;
-        Ok((Self::new(Arc::new(Model::open(directory)?).into()), setup))
+        let checkpoint = Checkpoint::open(directory)?;
+        let setup = read(directory, tokenizer, &checkpoint)?;
+        let model = packed::load(&checkpoint, LoadOptions::default())?;
+        Ok((Self::new(Arc::new(model).into()), setup))
     }
 }
 

@@ -1,0 +1,22 @@
+//! The map of a file: the only unsafe code outside of the kernels.
+
+use memmap2::Mmap;
+use simdformer::SharedBytes;
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+
+/// Maps the whole content of `file` read-only, for [`LoadOptions::map_packed`](simdformer::LoadOptions::map_packed). The
+/// [module](super) says what happens if the file changes.
+///
+/// # Errors
+/// The system cannot map the file.
+#[allow(unsafe_code, reason = "the only call that maps a file")]
+pub fn map_file(file: &File) -> io::Result<SharedBytes> {
+    // SAFETY: the map is read-only, and this function gives away `&[u8]` only, so no code of this process writes to it.
+    // The content must not change while it is mapped. A program cannot check that: every process that may write to the
+    // file can change it, and the documentation of the module states this condition. A model reads the bytes as numbers,
+    // and checks lengths before. A page that the system cannot read ends the process.
+    let map = unsafe { Mmap::map(file) }?;
+    Ok(Arc::new(map))
+}

@@ -1,0 +1,273 @@
+//! Packs a checkpoint directory.
+
+use super::load;
+use crate::checkpoint_directory::tokenizer_folder;
+use crate::error::TextError;
+use core::fmt;
+use serde_json::Value;
+use simdformer::checkpoint::{Checkpoint, CheckpointError};
+use simdformer::kernels::Isa;
+use simdformer::task_heads::{Classifier, HeadError};
+use simdformer::{Fingerprint, LoadOptions, Model, ModelError, WeightDtypes};
+use std::fs;
+use std::io;
+use std::path::{Component, Path, PathBuf};
+
+/// Endings of the files that are copied beside the weights: settings and tokenizers.
+const COPIED: [&str; 6] = ["jinja", "json", "model", "spm", "tiktoken", "txt"];
+
+/// Files of these endings that belong to the weights.
+const INDICES: &str = ".index.json";
+
+/// A file that is copied last, because a directory without it is no model.
+const CONFIG: &str = "config.json";
+
+/// How a checkpoint is packed.
+#[derive(Clone, Debug, Default)]
+pub struct PackOptions {
+    /// The dtypes of the matrices, as in [`LoadOptions::dtypes`].
+    pub dtypes: WeightDtypes,
+    /// The instruction sets to pack for: a file for each. Empty for the best one of this machine, or the one that the
+    /// environment names. A machine can pack for the sets that it has.
+    pub isas: Vec<Isa>,
+}
+
+/// What [`pack`] has written.
+#[derive(Clone, Debug)]
+pub struct Packed {
+    /// The identity of the model, the same for all instruction sets.
+    pub fingerprint: Fingerprint,
+    /// The files of the weights.
+    pub parts: Vec<PackedPart>,
+}
+
+/// The weights for one instruction set.
+#[derive(Clone, Debug)]
+pub struct PackedPart {
+    /// The file.
+    pub path: PathBuf,
+    /// The instruction set.
+    pub isa: Isa,
+    /// Bytes of the weights.
+    pub bytes: usize,
+}
+
+/// Writes the model of `directory` with packed weights to `out`, which must not exist or be empty: the weights for each
+/// instruction set, the settings and tokenizer files, and the classifier or the modules of sentence-transformers, if
+/// there are any. Each file of weights is read back and verified. `config.json` is written last, so a directory that is
+/// incomplete cannot be opened.
+///
+/// To have one directory for machines of several kinds, pack on each kind and copy the files `model.*.packed` together.
+///
+/// # Errors
+/// `directory` is [no checkpoint](PackError::Checkpoint) or already packed; a weight cannot be
+/// [loaded or saved](PackError::Model); `out` is [not empty](PackError::NotEmpty); a file cannot be
+/// [copied](PackError::File).
+pub fn pack(
+    directory: impl AsRef<Path>,
+    out: impl AsRef<Path>,
+    options: &PackOptions,
+) -> Result<Packed, PackError> {
+    let (directory, out) = (directory.as_ref(), out.as_ref());
+    let checkpoint = Checkpoint::open(directory)?;
+    if checkpoint.is_packed() {
+        return Err(PackError::AlreadyPacked { directory: directory.to_owned() });
+    }
+    let (transformer, folders) = folders(directory)?;
+    fs::create_dir_all(out).map_err(in_file(out))?;
+    if fs::read_dir(out).map_err(in_file(out))?.next().is_some() {
+        return Err(PackError::NotEmpty { directory: out.to_owned() });
+    }
+    let isas = match &options.isas[..] {
+        [] => vec![Isa::detect().map_err(ModelError::Isa)?],
+        isas => isas.to_vec(),
+    };
+    let weights = out.join(&transformer);
+    fs::create_dir_all(&weights).map_err(in_file(&weights))?;
+    let mut parts = Vec::new();
+    let mut identity = None;
+    for isa in isas {
+        let path = weights.join(Model::packed_name(isa));
+        let dtypes = options.dtypes.clone();
+        let model = load(&checkpoint, LoadOptions { dtypes, ..isa.into() })?;
+        model.save_packed(&path)?;
+        let verify = LoadOptions { verify_packed: true, ..isa.into() };
+        let verify = LoadOptions { map_packed: Some(super::map_file), ..verify };
+        Model::open_packed_with(checkpoint.config().clone(), &path, verify)?;
+        let found = model.fingerprint();
+        // All sets have the same fingerprint unless a file of the checkpoint changed in between.
+        let first = *identity.get_or_insert(found);
+        if first != found {
+            return Err(PackError::Changed { directory: directory.to_owned() });
+        }
+        parts.push(PackedPart { path, isa, bytes: model.bytes() });
+    }
+    Classifier::save(&checkpoint, &weights)?;
+    for folder in folders {
+        // The weights of small layers are copied with the settings of their module.
+        let module = folder != transformer && !folder.as_os_str().is_empty();
+        copy_files(&directory.join(&folder), &out.join(&folder), module)?;
+    }
+    for name in [transformer.join(CONFIG), PathBuf::from(CONFIG)] {
+        copy_file(&directory.join(&name), &out.join(&name))?;
+    }
+    let fingerprint = identity.ok_or_else(|| PackError::NotEmpty { directory: out.to_owned() })?;
+    Ok(Packed { fingerprint, parts })
+}
+
+/// The folder of the transformer, relative to the directory, and all folders whose files are copied.
+fn folders(directory: &Path) -> Result<(PathBuf, Vec<PathBuf>), PackError> {
+    let inside = tokenizer_folder(directory)?;
+    let transformer = inside.strip_prefix(directory).map(Path::to_owned).unwrap_or_default();
+    let mut folders = vec![PathBuf::new()];
+    if !transformer.as_os_str().is_empty() {
+        folders.push(transformer.clone());
+    }
+    let file = directory.join("modules.json");
+    let text = match fs::read_to_string(&file) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((transformer, folders)),
+        Err(error) => return Err(in_file(&file)(error)),
+    };
+    let modules: Value =
+        serde_json::from_str(&text).map_err(|error| in_file(&file)(error.into()))?;
+    for module in modules.as_array().into_iter().flatten() {
+        let path = PathBuf::from(module["path"].as_str().unwrap_or_default());
+        let inside = path.components().all(|part| matches!(part, Component::Normal(_)));
+        // The reader of modules reports a path that leads out of the directory.
+        if inside && !folders.contains(&path) {
+            folders.push(path);
+        }
+    }
+    Ok((transformer, folders))
+}
+
+/// Copies the files of a folder: of a module all of them, otherwise settings and tokenizers. `config.json` of the model
+/// is left for the end.
+fn copy_files(from: &Path, to: &Path, module: bool) -> Result<(), PackError> {
+    let entries = match fs::read_dir(from) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(in_file(from)(error)),
+    };
+    for entry in entries {
+        let path = entry.map_err(in_file(from))?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+        let setting = COPIED.contains(&ending) && !name.ends_with(INDICES) && name != CONFIG;
+        if path.is_file() && (module || setting) {
+            fs::create_dir_all(to).map_err(in_file(to))?;
+            copy_file(&path, &to.join(name))?;
+        }
+    }
+    Ok(())
+}
+
+/// Copies a file, if there is one.
+fn copy_file(from: &Path, to: &Path) -> Result<(), PackError> {
+    match fs::copy(from, to) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(in_file(from)(error)),
+        _ => Ok(()),
+    }
+}
+
+fn in_file(path: &Path) -> impl Fn(io::Error) -> PackError {
+    move |error| PackError::File { path: path.to_owned(), error }
+}
+
+/// Why a model was not packed.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum PackError {
+    /// The directory of the checkpoint.
+    Checkpoint(CheckpointError),
+    /// The weights.
+    Model(ModelError),
+    /// The classifier.
+    Head(HeadError),
+    /// A file of settings.
+    Text(TextError),
+    /// The directory has packed weights already.
+    AlreadyPacked {
+        /// The directory.
+        directory: PathBuf,
+    },
+    /// The output exists and has files.
+    NotEmpty {
+        /// The directory.
+        directory: PathBuf,
+    },
+    /// The checkpoint changed while it was packed.
+    Changed {
+        /// The directory.
+        directory: PathBuf,
+    },
+    /// A file cannot be read or written.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+impl fmt::Display for PackError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Checkpoint(error) => error.fmt(f),
+            Self::Model(error) => error.fmt(f),
+            Self::Head(error) => error.fmt(f),
+            Self::Text(error) => error.fmt(f),
+            Self::AlreadyPacked { directory } => {
+                let directory = directory.display();
+                write!(f, "{directory}: expected a checkpoint, found packed weights")
+            }
+            Self::NotEmpty { directory } => {
+                let directory = directory.display();
+                write!(f, "{directory}: expected no directory or an empty one, found files")
+            }
+            Self::Changed { directory } => {
+                let directory = directory.display();
+                write!(f, "{directory}: the checkpoint changed while it was packed")
+            }
+            Self::File { path, error } => write!(f, "{}: {error}", path.display()),
+        }
+    }
+}
+
+impl core::error::Error for PackError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            Self::Checkpoint(error) => error.source(),
+            Self::Model(error) => error.source(),
+            Self::Head(error) => error.source(),
+            Self::Text(error) => error.source(),
+            Self::File { error, .. } => error.source(),
+            Self::AlreadyPacked { .. } | Self::NotEmpty { .. } | Self::Changed { .. } => None,
+        }
+    }
+}
+
+impl From<CheckpointError> for PackError {
+    fn from(error: CheckpointError) -> Self {
+        Self::Checkpoint(error)
+    }
+}
+
+impl From<ModelError> for PackError {
+    fn from(error: ModelError) -> Self {
+        Self::Model(error)
+    }
+}
+
+impl From<HeadError> for PackError {
+    fn from(error: HeadError) -> Self {
+        Self::Head(error)
+    }
+}
+
+impl From<TextError> for PackError {
+    fn from(error: TextError) -> Self {
+        Self::Text(error)
+    }
+}
