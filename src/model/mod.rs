@@ -340,7 +340,7 @@ impl Model {
     /// A checkpoint that differs in one bit has another fingerprint. The same checkpoint may get another fingerprint in
     /// another version of this crate.
     ///
-    /// The first call reads all weights, about a gigabyte in a second; later calls return the same value.
+    /// The first call reads all weights, 0.2 s for a Transformer-base in int8; later calls return the same value.
     /// A file of packed weights contains it ([`Model::save_packed`]), so models that were read from one know it. It
     /// identifies a model. It does not prove who wrote a file: a forged file may name any fingerprint.
     ///

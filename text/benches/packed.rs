@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Transformer-base with random weights (512 wide, 8 heads, 6 + 6 layers, 32,000 tokens) in int8 and f32, from files in
-//! the cache of the system. Times are medians; on Linux they are the CPU time of the process, so that other programs disturb
+//! the cache of the system. Times are medians. Those of computing are, on Linux, the CPU time, so that other programs disturb
 //! less. The memory is that of Linux, `/proc/PID/smaps_rollup`: `Rss` counts every
 //! page of a process, `Pss` divides a page by the number of processes that have it.
 
@@ -85,9 +85,10 @@ fn measure(dtypes: &str) {
     let open = |name: &str, open: &dyn Fn() -> Model| {
         let mut times: Vec<f64> = (0..OPENINGS)
             .map(|_| {
-                let start = now();
+                // The clock of the CPU time is too coarse.
+                let start = Instant::now();
                 let opened = open();
-                let seconds = now() - start;
+                let seconds = start.elapsed().as_secs_f64();
                 assert_eq!(opened.fingerprint(), fingerprint);
                 seconds
             })

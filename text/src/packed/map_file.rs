@@ -18,5 +18,8 @@ pub fn map_file(file: &File) -> io::Result<SharedBytes> {
     // file can change it, and the documentation of the module states this condition. A model reads the bytes as numbers,
     // and checks lengths before. A page that the system cannot read ends the process.
     let map = unsafe { Mmap::map(file) }?;
+    // Where the system has huge pages for files. If the call fails, the weights are only slower to read.
+    #[cfg(target_os = "linux")]
+    let _ = map.advise(memmap2::Advice::HugePage);
     Ok(Arc::new(map))
 }

@@ -34,9 +34,9 @@
 //! # Verification
 //!
 //! The header of a file and all lengths are verified when it is mapped. The checksum of the weights is not, because it
-//! would read the whole file: 0.1 s instead of a millisecond for a Transformer-base in int8. [`pack`] verifies what it has
-//! written, and [`LoadOptions::verify_packed`] verifies a file again, for example after it was copied to another
-//! machine. A damaged weight gives wrong numbers, but no undefined behavior.
+//! would read the whole file: 32 ms instead of 0.3 ms for a Transformer-base in int8 in the cache of the system.
+//! [`pack`] verifies what it has written, and [`LoadOptions::verify_packed`] verifies a file again, for example after it
+//! was copied to another machine. A damaged weight gives wrong numbers, but no undefined behavior.
 
 mod map_file;
 mod pack;
