@@ -192,6 +192,8 @@ fn a_pool_of_no_sessions_is_an_error() {
     let model = model();
     let error = SessionPool::new(&model, limits(4), 0).expect_err("no sessions");
     assert_eq!(error, SessionError::ZeroLimit { limit: "sessions" });
+    let error = SessionPool::new(&model, limits(4), usize::MAX).expect_err("too many");
+    assert_eq!(error, SessionError::TooLarge);
 }
 
 /// Every kind of bad source, alone and among others, at every place.

@@ -1,21 +1,23 @@
 //! Lists of sources of different lengths, with 24 new tokens each: `--pool SENTENCES`. One session on one thread, one session
 //! on all threads, and as many sessions as threads, in turn. Prints, for each, the medians of the seconds and of the CPU
-//! seconds of the process.
+//! seconds of the process. Then calls are cancelled at different times; the longest time until a call ended is printed.
 
 #![allow(unsafe_code)]
 
 use crate::random_model::Random;
 use simdformer::kernels::ThreadPool;
 use simdformer::search::SearchOptions;
-use simdformer::{Event, Limits, Model, SessionPool, Source, Threads};
+use simdformer::{Cancel, Event, Limits, Model, SessionError, SessionPool, Source, Threads};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Sentences of a session at a time.
 const SLOTS: usize = 32;
 /// Rounds of all kinds.
 const ROUNDS: usize = 5;
+/// Calls that are cancelled.
+const CANCELS: u64 = 30;
 
 /// New tokens of each source.
 const TARGET: usize = 24;
@@ -79,16 +81,41 @@ pub(crate) fn lines(model: &Model, forms: &str, threads: usize, count: usize) {
         all.sort_by(f64::total_cmp);
         all[all.len() / 2]
     };
-    for ((sessions, threads), measured) in kinds.into_iter().zip(measured) {
+    for (((sessions, threads), pool), measured) in kinds.into_iter().zip(&mut pools).zip(measured) {
+        let cancel_ms = 1000.0 * cancel(pool, &sources, &options);
+        let bytes = pool.sessions() * pool.plan().bytes();
         let (seconds, cpu): (Vec<f64>, Vec<f64>) = measured.into_iter().unzip();
         let (seconds, cpu) = (median(seconds), median(cpu));
         println!(
             "{{\"engine\": \"simdformer\", \"what\": \"pool {forms}\", \"sessions\": {sessions}, \"threads\": {threads}, \"sentences\": {count}, \
-             \"seconds\": {seconds:.4}, \"rate\": {:.1}, \"unit\": \"sentences/s\", \"cpu_ms_per_sentence\": {:.4}}}",
+             \"seconds\": {seconds:.4}, \"rate\": {:.1}, \"unit\": \"sentences/s\", \"cpu_ms_per_sentence\": {:.4}, \"plan_bytes\": {bytes}, \"cancel_ms\": {cancel_ms:.1}}}",
             count as f64 / seconds,
             1000.0 * cpu / count as f64
         );
     }
+}
+
+/// Cancels calls after different times; the longest seconds from the cancellation to the end of the call.
+fn cancel(pool: &mut SessionPool<'_>, sources: &[Source<'_>], options: &SearchOptions) -> f64 {
+    let cancel = Cancel::new();
+    pool.set_cancel(cancel.clone());
+    let mut longest: f64 = 0.0;
+    for round in 0..CANCELS {
+        let cancelled = std::thread::scope(|scope| {
+            let canceller = scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(7 * round));
+                cancel.cancel();
+                Instant::now()
+            });
+            let done = pool.generate(sources, options, &|_: Event<'_>| ());
+            let end = Instant::now();
+            let begun = canceller.join().expect("the time");
+            matches!(done, Err(SessionError::Cancelled)).then(|| end - begun)
+        });
+        longest = longest.max(cancelled.map_or(0.0, |time| time.as_secs_f64()));
+        cancel.reset();
+    }
+    longest
 }
 
 /// CPU time of all threads of the process.

@@ -80,7 +80,8 @@ impl<'a> SessionPool<'a> {
     /// on the calling thread, in the first session, until [`set_threads`](Self::set_threads) changes that.
     ///
     /// # Errors
-    /// As [`Session::new`]; [no sessions](SessionError::ZeroLimit).
+    /// As [`Session::new`]; [no sessions](SessionError::ZeroLimit); more than [fit](SessionError::TooLarge) the address
+    /// space.
     pub fn new(
         model: impl Into<ModelRef<'a>>,
         limits: Limits,
@@ -89,6 +90,10 @@ impl<'a> SessionPool<'a> {
         let model = model.into();
         if sessions == 0 {
             return Err(SessionError::ZeroLimit { limit: "sessions" });
+        }
+        let bytes = Plan::new(&model, limits)?.bytes().checked_mul(sessions);
+        if bytes.is_none_or(|bytes| isize::try_from(bytes).is_err()) {
+            return Err(SessionError::TooLarge);
         }
         let worker = |_| {
             let session = Session::new(model.clone(), limits)?;
@@ -226,8 +231,7 @@ impl<'a> SessionPool<'a> {
 
     /// The number of sessions for `tasks` tasks.
     fn active(&self, tasks: usize) -> usize {
-        let most = self.workers.len().min(tasks).max(1);
-        if most == 1 { 1 } else { self.threads.run(|threads| threads.threads()).min(most) }
+        self.workers.len().min(tasks).min(self.threads.count()).max(1)
     }
 
     /// Calls `work` with the first `active` workers.

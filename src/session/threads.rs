@@ -67,6 +67,27 @@ pub enum Threads<'a> {
 }
 
 impl Threads<'_> {
+    /// The number of threads that compute, at least 1. For `Threads::Rayon` that of the calling thread's pool.
+    ///
+    /// ```
+    /// use simdformer::Threads;
+    /// use simdformer::kernels::ThreadPool;
+    ///
+    /// let pool = ThreadPool::new(3)?;
+    /// assert_eq!((Threads::Serial.count(), Threads::Executor(&pool).count()), (1, 3));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[must_use]
+    pub fn count(&self) -> usize {
+        match self {
+            Self::Serial => 1,
+            #[cfg(feature = "rayon")]
+            Self::Rayon => Parallelism::Rayon.threads(),
+            Self::Executor(executor) => Parallelism::Executor(*executor).threads(),
+            Self::Shared(executor) => Parallelism::Executor(&**executor).threads(),
+        }
+    }
+
     /// Runs `work` with this parallelism. The number of threads of an executor is read once.
     pub(crate) fn run<R: Send>(&self, work: impl FnOnce(Parallelism<'_>) -> R + Send) -> R {
         match self {

@@ -79,7 +79,7 @@ impl<'m> EncoderRunner<'m> {
         // The longest first, so that all sessions end at about the same time.
         texts.sort_by_key(|(_, one)| core::cmp::Reverse(one.ids.len()));
         let Some(longest) = texts.first().map(|(_, one)| one.ids.len()) else { return Ok(()) };
-        let sessions = self.sessions.clamp(1, texts.len());
+        let sessions = self.sessions.min(self.threads.count()).clamp(1, texts.len());
         let slots = self.slots.clamp(1, texts.len().div_ceil(sessions));
         let limits = Limits::encoder(slots, longest);
         let limits = Limits {

@@ -126,7 +126,7 @@ impl<'a> Translator<'a> {
 
     /// The sentences that are decoded at the same time, at most.
     pub(super) fn slots(&self) -> usize {
-        self.options.slots.max(1).saturating_mul(self.sessions)
+        self.options.slots.max(1).saturating_mul(self.sessions.min(self.threads.count()))
     }
 
     /// Ends later calls with [`TranslateError::Cancelled`] when `cancel` is set: during the model's work within some
@@ -241,12 +241,12 @@ impl<'a> Translator<'a> {
         sentences: usize,
         source_tokens: usize,
     ) -> Result<&mut SessionPool<'a>, TranslateError> {
-        let wanted = sentences.div_ceil(self.sessions).clamp(1, self.options.slots.max(1));
+        // No more sessions than sentences or threads: most calls of a service have one sentence.
+        let sessions = self.sessions.min(self.threads.count()).min(sentences.max(1));
+        let wanted = sentences.div_ceil(sessions).clamp(1, self.options.slots.max(1));
         let planned = self.pool.as_ref().map(|pool| pool.plan().limits());
         let (slots, longest) =
             planned.map_or((0, 0), |limits| (limits.sentences, limits.source_tokens));
-        // No more sessions than there are sentences: most calls of a service have one.
-        let sessions = self.sessions.min(sentences.max(1));
         let kept = self.pool.take().filter(|pool| {
             wanted <= slots && source_tokens <= longest && sessions <= pool.sessions()
         });
