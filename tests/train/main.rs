@@ -6,6 +6,12 @@ mod digest;
 #[path = "../support/scoped.rs"]
 mod scoped;
 
+// The examples that train. `all.rs` has the same files, for what they do without the feature.
+#[path = "../example_first_hour.rs"]
+mod example_first_hour;
+#[path = "../example_navigate.rs"]
+mod example_navigate;
+
 mod architectures;
 mod bits;
 mod command;

@@ -4,7 +4,8 @@
 //! read before it is published.
 //!
 //! Run by `.ci/run`: `cargo test --manifest-path tests/loom/Cargo.toml`. The environment variable
-//! `LOOM_MAX_PREEMPTIONS` replaces the bound.
+//! `LOOM_MAX_PREEMPTIONS` replaces the bound. The two models that take longest have one helper, and two with
+//! `SIMDFORMER_TESTS=full`, as in `.ci/nightly`.
 #![cfg(test)]
 
 extern crate std;
@@ -53,6 +54,11 @@ struct Place(UnsafeCell<usize>);
 
 // SAFETY: loom fails the model when two threads access one cell at the same time.
 unsafe impl Sync for Place {}
+
+/// The helpers of the models that take longest: with two, a minute of CPU time each.
+fn helpers() -> usize {
+    if std::env::var("SIMDFORMER_TESTS").is_ok_and(|tests| tests == "full") { 2 } else { 1 }
+}
 
 /// Runs a batch and checks that each task ran once unless one panicked, and that the leader sees the
 /// results of all tasks.
@@ -159,7 +165,7 @@ fn helpers_for_one_batch() {
 #[test]
 fn a_panic_in_one_task() {
     for tasks in [[Panic, Return], [Return, Panic]] {
-        model(2, Helper::stay, move |leader, _| {
+        model(helpers(), Helper::stay, move |leader, _| {
             check(leader, &tasks, alone);
             check(leader, &[Return], alone);
         });
@@ -199,7 +205,7 @@ fn a_leader_that_leaves_at_once() {
 
 #[test]
 fn a_leader_that_panics_beside_its_batches() {
-    model(2, Helper::stay, |leader, _| {
+    model(helpers(), Helper::stay, |leader, _| {
         let panic = catch_unwind(AssertUnwindSafe(|| {
             check(leader, &[Return, Return], |_| resume_unwind(Box::new(Meant(0))));
         }));
