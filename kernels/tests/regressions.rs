@@ -45,7 +45,7 @@
 
 use crate::support::batch::{Batch, with_bias};
 use crate::support::gemm::multiply;
-use crate::support::{Crew, POISON, Random, all_isas, bits};
+use crate::support::{Crew, POISON, Random, all_isas, bits, brief};
 use simdformer_kernels::{
     Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, gemm,
 };
@@ -374,7 +374,7 @@ fn many_more_threads_than_cores_finish() {
     let isa = Isa::best();
     let run = |parallelism: Parallelism<'_>| {
         let mut c = vec![POISON; rows * columns];
-        for _ in 0..50 {
+        for _ in 0..if brief() { 10 } else { 50 } {
             multiply(
                 isa,
                 Matrix::new(&a, rows, depth).expect("A"),
