@@ -29,13 +29,13 @@ from transformers import WhisperFeatureExtractor, WhisperForConditionalGeneratio
 from whisper_tiny_en import COMMAND, MODEL, directory, package, read, reference, segments
 
 THREADS = os.environ.get("THREADS", "1")
-OFF = ["--no-fallback", "--no-speech-threshold", "1"]
+OFF = ["--no-fallback", "--no-speech-threshold", "1", "--condition-on-previous-text"]
 # Our options, and those of transformers.
 EXACT = {
-    "greedy": (OFF, {}),
-    "prompt": ([*OFF, "--condition-on-previous-text"], {"condition_on_prev_tokens": True}),
+    "greedy": ([*OFF, "false"], {}),
+    "prompt": ([*OFF, "true"], {"condition_on_prev_tokens": True}),
     "no speech": (
-        ["--no-fallback", "--no-speech-threshold", "0.4", "--logprob-threshold", "-0.6"],
+        ["--no-fallback", "--condition-on-previous-text", "false", "--no-speech-threshold", "0.4", "--logprob-threshold", "-0.6"],
         {"temperature": 0.0, "logprob_threshold": -0.6, "no_speech_threshold": 0.4},
     ),
 }

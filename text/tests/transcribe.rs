@@ -221,7 +221,7 @@ fn earlier_text_and_a_given_text_are_prompts() {
         let options = [&["--json"], &ONCE[..], more].concat();
         transcribe(&place, &options, &["long.wav"])
     };
-    let (_, notes, code) = with(&["--condition-on-previous-text"]);
+    let (_, notes, code) = with(&["--condition-on-previous-text", "true"]);
     assert_eq!(code, Some(1));
     assert!(notes.contains("expected prev_sot_token_id in generation_config.json"), "{notes}");
     place.write(
@@ -229,7 +229,8 @@ fn earlier_text_and_a_given_text_are_prompts() {
         ONE_LANGUAGE.replacen('{', r#"{"prev_sot_token_id": 1304, "#, 1),
     );
     let plain = with(&[]).0;
-    assert_eq!(with(&["--condition-on-previous-text"]).2, Some(0));
+    assert_eq!(with(&["--condition-on-previous-text", "true"]).0, plain);
+    assert_eq!(with(&["--condition-on-previous-text", "false"]).2, Some(0));
     let prompted = with(&["--initial-prompt", "attention is all"]).0;
     assert_ne!(prompted, plain);
     let tokenizer = Tokenizer::from_dir(&place.0).unwrap();

@@ -32,6 +32,8 @@ impl Parts {
     fn transcriber(&self, change: impl FnOnce(&mut TranscribeOptions)) -> Transcriber<'_> {
         let extractor = FeatureExtractor::from_dir(&self.place.0).unwrap();
         let mut options = TranscribeOptions::new(self.model.config()).without_fallback();
+        assert!(options.condition_on_previous_text);
+        options.condition_on_previous_text = false;
         change(&mut options);
         Transcriber::new(&self.model, &self.tokenizer, extractor, options).unwrap()
     }

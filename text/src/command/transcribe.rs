@@ -79,7 +79,8 @@ fn options(arguments: &Transcribe, config: &Config) -> Result<TranscribeOptions,
         options.windows = Windows::Batched;
     }
     options.slots = arguments.slots;
-    options.condition_on_previous_text = checks.condition_on_previous_text;
+    options.condition_on_previous_text =
+        checks.condition_on_previous_text.unwrap_or(options.condition_on_previous_text);
     options.initial_prompt.clone_from(&checks.initial_prompt);
     if checks.no_fallback {
         options.temperatures.truncate(1);

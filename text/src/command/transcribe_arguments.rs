@@ -100,9 +100,9 @@ pub(crate) struct CheckArguments {
     /// A text repeats itself if DEFLATE makes it shorter than 1/X of its bytes (2.4)
     #[arg(long, value_name = "X", value_parser = number)]
     pub(crate) compression_ratio_threshold: Option<f64>,
-    /// Give the model the text of earlier windows as a prompt
-    #[arg(long, conflicts_with = "batched")]
-    pub(crate) condition_on_previous_text: bool,
+    /// Whether the model reads the text of earlier windows as a prompt; not with --batched (true, if it can)
+    #[arg(long, value_name = "BOOL")]
+    pub(crate) condition_on_previous_text: Option<bool>,
     /// A text that precedes that of each window, for example names in their spelling
     #[arg(long, value_name = "TEXT")]
     pub(crate) initial_prompt: Option<String>,

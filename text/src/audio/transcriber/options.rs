@@ -25,8 +25,9 @@ pub struct TranscribeOptions {
     /// Whether the model writes timestamps, which divide the text into segments. Without them a segment is a window, and
     /// [`Windows::Sequential`] cuts a recording every 30 s. True if the checkpoint has timestamps.
     pub timestamps: bool,
-    /// Whether the text of earlier windows precedes that of a window as a prompt (false). Only with
-    /// [`Windows::Sequential`]. `condition_on_prev_tokens` of transformers.
+    /// Whether the text of earlier windows precedes that of a window as a prompt, as in OpenAI's `transcribe`
+    /// (`condition_on_prev_tokens` of transformers, which is off there). True if the checkpoint has a token for it. Only with
+    /// [`Windows::Sequential`].
     pub condition_on_previous_text: bool,
     /// A text that precedes that of every window: names and the spelling of the domain. `prompt_ids` of transformers with
     /// the condition type `first-segment`.
@@ -80,7 +81,7 @@ pub enum Compression {
 
 impl TranscribeOptions {
     /// Greedy search with the rules of the checkpoint, its default language, sequential windows, and the thresholds and
-    /// temperatures of OpenAI's `transcribe`. Earlier text is no prompt.
+    /// temperatures of OpenAI's `transcribe`.
     #[must_use]
     pub fn new(config: &Config) -> Self {
         let mut search = config.search_options();
@@ -95,7 +96,7 @@ impl TranscribeOptions {
             windows: Windows::Sequential,
             slots: 4,
             timestamps: config.generation.transcription.no_timestamps.is_some(),
-            condition_on_previous_text: false,
+            condition_on_previous_text: previous_token(config).is_some(),
             initial_prompt: None,
             temperatures: vec![0.0, 0.2, 0.4, 0.6, 0.8, 1.0],
             no_speech_threshold: Some(0.6),
@@ -123,4 +124,12 @@ impl TranscribeOptions {
             ..self
         }
     }
+}
+
+/// The token that begins earlier text. If the file does not name it, transformers takes the last but one of the suppressed
+/// tokens.
+pub(super) fn previous_token(config: &Config) -> Option<u32> {
+    let suppressed = &config.generation.suppress_tokens;
+    let last_but_one = suppressed.len().checked_sub(2).map(|i| suppressed[i]);
+    config.generation.transcription.previous.or(last_but_one)
 }

@@ -1,7 +1,7 @@
 //! The prompt of the decoder: earlier text, language, task, and what the ids mean.
 
 use super::error::TranscribeError;
-use super::options::TranscribeOptions;
+use super::options::{TranscribeOptions, previous_token};
 use crate::{Direction, TextError, Tokenizer};
 use simdformer::config::{Config, Side, Transcription};
 use simdformer::search::Timestamps;
@@ -94,10 +94,7 @@ impl Prompt {
                 Some(Timestamps { no_timestamps, eos, max_initial })
             }
         };
-        // transformers takes the last but one of the suppressed tokens if the file does not name it.
-        let suppressed = &config.generation.suppress_tokens;
-        let last_but_one = suppressed.len().checked_sub(2).map(|i| suppressed[i]);
-        let previous = transcription.previous.or(last_but_one);
+        let previous = previous_token(config);
         let initial = match &options.initial_prompt {
             Some(text) => tokenizer.encode_target(&format!(" {}", text.trim()))?,
             None => Vec::new(),
