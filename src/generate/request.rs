@@ -116,8 +116,8 @@ impl Session<'_> {
 
 impl Plan {
     /// Whether [`Session::generate`] accepts this source under these options. A server can call this when a request
-    /// arrives. ([`Event::Refused`] leaves an invalid request out of a batch.) It needs only a copy of the plan; the
-    /// session may be in use.
+    /// arrives. ([`Event::Refused`](crate::generate::Event::Refused) leaves an invalid request out of a batch.) It needs
+    /// only a copy of the plan; the session may be in use.
     ///
     /// # Errors
     /// The error of `generate` with this source alone: [`SessionError::OptionBeyondPlan`] or [`SessionError::Search`]

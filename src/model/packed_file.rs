@@ -69,7 +69,7 @@ impl Model {
 
     /// The name of the file of packed weights for an instruction set in a directory with packed weights, for example
     /// `model.avx512.packed`. Such a directory has one file for each of several sets, and `config.json`.
-    /// [`Checkpoint::open`] and [`Model::open`] take it like the directory of a checkpoint.
+    /// [`Checkpoint::open`](crate::checkpoint::Checkpoint::open) and [`Model::open`] take it like the directory of a checkpoint.
     pub fn packed_name(isa: Isa) -> String {
         packed_name(isa.name())
     }
