@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(buffer.floats(), [1.0; 32]);
         assert!(Buffer::shared(memory.clone(), start, 32).expect("aligned").floats() == before);
         // Not on a cache line, or too short, or beyond all addresses.
-        for (start, floats) in [(start + 4, 16), (start + 1, 16), (start, 128), (usize::MAX, 16)] {
+        for (start, floats) in [(start + 4, 16), (start + 1, 16), (start, 129), (usize::MAX, 16)] {
             assert!(Buffer::shared(memory.clone(), start, floats).is_none(), "{start} {floats}");
         }
     }
