@@ -19,6 +19,8 @@ mod cancel;
 mod command;
 #[cfg(all(feature = "cli", feature = "json"))]
 mod copy_model;
+#[path = "../../tests/support/cpu_time.rs"]
+mod cpu_time;
 mod directories;
 #[cfg(feature = "document")]
 mod documents;

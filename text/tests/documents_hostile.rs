@@ -1,12 +1,12 @@
 //! Documents that nobody wrote: they come back byte for byte, soon.
 
+use crate::cpu_time::cpu_time;
 use crate::documents::files;
 use crate::effort;
 use simdformer_text::document::{Document, Format};
 use simdformer_text::marked_text::MarkedText;
 use std::fs;
-use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 struct Random(u64);
 
@@ -159,23 +159,14 @@ fn mutated_documents_come_back() {
     }
 }
 
-/// CPU time of the thread where the system tells it: on a busy machine the time of a clock grows with the length of a run.
-fn now() -> Duration {
-    static BEGIN: OnceLock<Instant> = OnceLock::new();
-    let own = fs::read_to_string("/proc/thread-self/schedstat")
-        .ok()
-        .and_then(|times| times.split(' ').next()?.parse().ok().map(Duration::from_nanos));
-    own.unwrap_or_else(|| BEGIN.get_or_init(Instant::now).elapsed())
-}
-
 /// Time to parse and write `text`, the least of some runs.
 fn time(text: &str, format: Format, runs: usize) -> Duration {
     let run = || {
-        let begin = now();
+        let begin = cpu_time();
         if let Ok(document) = Document::parse(text, format) {
             assert_eq!(document.render(document.segments()).unwrap(), text);
         }
-        now() - begin
+        cpu_time() - begin
     };
     (0..runs).map(|_| run()).min().unwrap_or_default()
 }

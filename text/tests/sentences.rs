@@ -6,12 +6,11 @@
 #[path = "sentences/measure.rs"]
 mod measure;
 
+use crate::cpu_time::cpu_time;
 use crate::effort;
 use measure::{Counts, Measured, folder, measure, table};
 use simdformer_text::sentences::SentenceSplitter;
 use std::ops::Range;
-use std::sync::OnceLock;
-use std::time::Instant;
 
 fn own() -> Vec<Measured> {
     measure(&folder()).unwrap()
@@ -183,15 +182,6 @@ fn sentences_and_parts_cover_any_text() {
     }
 }
 
-/// The time that this thread has run. Other programs do not change it, but on systems that do not tell it.
-fn cpu_seconds() -> f64 {
-    static START: OnceLock<Instant> = OnceLock::new();
-    let start = START.get_or_init(Instant::now);
-    let told = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
-    let nanoseconds = told.and_then(|told| told.split(' ').next()?.parse::<f64>().ok());
-    nanoseconds.map_or_else(|| start.elapsed().as_secs_f64(), |nanoseconds| nanoseconds / 1e9)
-}
-
 /// 16 KB take about 10 ms; with quadratic time they would take seconds.
 #[test]
 fn the_time_is_linear() {
@@ -224,14 +214,14 @@ fn the_time_is_linear() {
     for piece in repeated {
         let text = format!("a {} b", piece.repeat(16_000 / piece.len()));
         for splitter in &splitters {
-            let start = cpu_seconds();
+            let start = cpu_time();
             assert_covers(&text, &splitter.split(&text));
-            let seconds = cpu_seconds() - start;
+            let seconds = (cpu_time() - start).as_secs_f64();
             assert!(seconds < 0.4, "{piece:?}: {seconds} s");
         }
-        let start = cpu_seconds();
+        let start = cpu_time();
         assert_covers(&text, &splitters[0].cut(&text, &mut |part| part.len() < 500));
-        let seconds = cpu_seconds() - start;
+        let seconds = (cpu_time() - start).as_secs_f64();
         assert!(seconds < 0.4, "cut {piece:?}: {seconds} s");
     }
 }
