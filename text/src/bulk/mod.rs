@@ -12,6 +12,7 @@ mod journal;
 mod json_lines;
 mod known_texts;
 mod row_reader;
+mod rows;
 mod run;
 mod table;
 

@@ -2,7 +2,8 @@
 
 use super::checksum::Checksum;
 use super::error::BulkError;
-use super::table::{Format, Row, Rows, Source, Table};
+use super::rows::Rows;
+use super::table::{Format, Row, Source, Table};
 use simdformer::Cancel;
 use std::io::{ErrorKind, Read};
 

@@ -1,6 +1,7 @@
 //! `translate --column`: the texts are a column of a table.
 
-use crate::arguments::{UsageError, definition};
+use crate::arguments::UsageError;
+use crate::command_line::definition;
 use crate::translate_arguments::Translate;
 use crate::{Failure, Streams, progress, translate, translate_documents};
 use clap::ValueHint;

@@ -4,6 +4,7 @@
 
 mod arguments;
 mod bulk;
+mod command_line;
 mod embed;
 mod explain;
 mod generate;
@@ -27,7 +28,8 @@ mod translate_arguments;
 mod translate_documents;
 mod vector_formats;
 
-use arguments::{Command, UsageError};
+use arguments::UsageError;
+use command_line::Command;
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 use std::alloc::System;
 use std::error::Error;
@@ -54,7 +56,7 @@ pub(crate) struct Streams<'s> {
 }
 
 fn main() -> ExitCode {
-    let command = match arguments::parse(std::env::args_os()) {
+    let command = match command_line::parse(std::env::args_os()) {
         Ok(command) => command,
         // Help and version are printed here, too, with exit code 0.
         Err(error) => error.exit(),
@@ -78,7 +80,11 @@ fn main() -> ExitCode {
     let done = match command {
         #[cfg(feature = "hub")]
         Command::Get(arguments) => hub::get(&arguments, &mut streams),
-        Command::Translate(arguments) => translate::translate(&arguments, &mut streams),
+        Command::Translate(arguments) => match arguments.table() {
+            Ok(Some(format)) => bulk::run(format, &arguments, &mut streams),
+            Ok(None) => translate::translate(&arguments, &mut streams),
+            Err(error) => Err(error.into()),
+        },
         Command::Summarize(arguments) => translate::lines(&arguments, true, &mut streams),
         Command::Generate(arguments) => generate::run(&arguments, &mut streams),
         Command::Embed(arguments) => embed::run(&arguments, &mut streams),

@@ -1,7 +1,8 @@
 //! Completion scripts and manual pages, made from the definition of the command line.
 
 use crate::Failure;
-use crate::arguments::{UsageError, definition};
+use crate::arguments::UsageError;
+use crate::command_line::definition;
 use clap_complete::Shell;
 use std::io::Write;
 

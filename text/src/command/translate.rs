@@ -5,7 +5,7 @@ use crate::explain::{self, Recorder, Step};
 use crate::inputs::Inputs;
 use crate::search_arguments::check;
 use crate::translate_arguments::{TextToText, Translate};
-use crate::{Failure, Streams, bulk, progress, show, translate_documents};
+use crate::{Failure, Streams, progress, show, translate_documents};
 use serde_json::{Value, json};
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::{Config, Side};
@@ -22,9 +22,6 @@ use std::sync::Arc;
 /// Translates documents, or lines if the options say so; returns the exit code.
 pub(crate) fn translate(arguments: &Translate, streams: &mut Streams<'_>) -> Result<u8, Failure> {
     let (common, documents) = (&arguments.common, &arguments.documents);
-    if let Some(format) = arguments.table()? {
-        return bulk::run(format, arguments, streams);
-    }
     if arguments.sentences() {
         let given = [
             ("--format", documents.format.document().is_some()),

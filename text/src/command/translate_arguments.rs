@@ -187,7 +187,7 @@ fn delimiter(text: &str) -> Result<u8, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arguments::definition;
+    use crate::command_line::definition;
 
     #[test]
     fn the_help_names_every_format() {

@@ -5,9 +5,8 @@
 //! the translation has as many.
 
 use super::inline::{Inline, WhiteSpace};
-use super::subtitles::lines;
-use super::writing::Writing;
-use super::{DocumentError, Format, Places};
+use super::places::{Places, Writing, lines};
+use super::{DocumentError, Format};
 use std::mem;
 use std::ops::Range;
 

@@ -1,9 +1,8 @@
 //! Reads HTML.
 
-use super::Places;
 use super::inline::{Becomes, Inline, WhiteSpace};
+use super::places::{Places, Writing};
 use super::tags::{self, Element, Markup, Tag};
-use super::writing::Writing;
 use std::ops::Range;
 
 /// Finds the segments of a page or a fragment.

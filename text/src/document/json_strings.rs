@@ -1,8 +1,7 @@
 //! Reads the strings of JSON that are values. A line of a string is a segment.
 
-use super::Places;
 use super::inline::{Inline, WhiteSpace};
-use super::writing::Writing;
+use super::places::{Places, Writing};
 use super::{DocumentError, Format};
 use std::ops::Range;
 

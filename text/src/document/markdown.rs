@@ -1,11 +1,10 @@
 //! Reads Markdown: CommonMark as `pulldown-cmark` reads it, with the bytes of each event.
 
-use super::Places;
 use super::html;
 use super::inline::{Becomes, Inline, WhiteSpace};
 use super::markdown_writer::{Context, heading_attributes};
+use super::places::{Places, Writing};
 use super::tags::{self, Element, Markup};
-use super::writing::Writing;
 use pulldown_cmark::{Event, LinkType, Options, Parser, Tag, TagEnd};
 use std::ops::Range;
 

@@ -56,6 +56,7 @@ mod json_strings;
 mod markdown;
 mod markdown_writer;
 mod pieces;
+mod places;
 mod plain;
 mod subtitles;
 mod tags;
@@ -67,8 +68,7 @@ pub use error::DocumentError;
 pub use format::Format;
 
 use crate::marked_text::{Mark, MarkKind, MarkedText};
-use std::ops::Range;
-use writing::Writing;
+use places::{Place, Places};
 
 /// A text of some [`Format`], divided into segments that are to be translated and what lies between them.
 #[derive(Clone, Debug)]
@@ -174,42 +174,6 @@ impl Document {
             Some(place) => place.range.end,
             None => 0,
         }
-    }
-}
-
-/// Where a segment stands in the source, and how another text is written there.
-#[derive(Clone, Debug)]
-struct Place {
-    /// Bytes of the source.
-    range: Range<usize>,
-    writing: Writing,
-}
-
-/// The segments found so far.
-struct Places<'s> {
-    source: &'s str,
-    segments: Vec<MarkedText>,
-    places: Vec<Place>,
-}
-
-impl<'s> Places<'s> {
-    fn new(source: &'s str) -> Self {
-        Self { source, segments: Vec::new(), places: Vec::new() }
-    }
-
-    /// Adds a segment. A range that is not in the source or not after the last segment's is left untranslated: then the
-    /// document still comes back byte for byte, whatever a parser reports.
-    fn push(&mut self, range: Range<usize>, segment: MarkedText, writing: Writing) {
-        let last = self.places.last().map_or(0, |place| place.range.end);
-        if range.start >= last && self.source.get(range.clone()).is_some_and(|raw| !raw.is_empty())
-        {
-            self.segments.push(segment);
-            self.places.push(Place { range, writing });
-        }
-    }
-
-    fn into_parts(self) -> (Vec<MarkedText>, Vec<Place>) {
-        (self.segments, self.places)
     }
 }
 

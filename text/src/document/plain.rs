@@ -1,11 +1,9 @@
 //! Reads plain text: which lines are one paragraph, and what of a line is layout.
 
-use super::Places;
 use super::inline::{Inline, WhiteSpace};
-use super::subtitles::lines;
+use super::places::{Places, Writing, lines};
 use super::tags::is_template_line;
 use super::wrap::{columns, is_wide};
-use super::writing::Writing;
 use std::ops::Range;
 
 /// Narrower lines are not wrapped paragraphs, but verse, addresses or menus.

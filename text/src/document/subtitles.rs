@@ -3,10 +3,9 @@
 //! A cue is a segment. Its line breaks are layout: the model sees one line. A line that begins with a dash or with the name of
 //! a voice (`<v Ann>`) is another speaker's, so it begins a segment of its own.
 
-use super::Places;
 use super::inline::{Becomes, Inline, WhiteSpace};
+use super::places::{Places, Writing, lines};
 use super::tags;
-use super::writing::Writing;
 use std::ops::Range;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -75,19 +74,6 @@ fn is_other_block(line: &str) -> bool {
 
 fn skip_block<'s>(lines: &[Range<usize>], from: usize, text: &impl Fn(usize) -> &'s str) -> usize {
     (from..lines.len()).find(|&index| text(index).is_empty()).unwrap_or(lines.len())
-}
-
-/// The lines without their ends.
-pub(super) fn lines(source: &str, start: usize) -> Vec<Range<usize>> {
-    let mut at = start;
-    let mut lines = Vec::new();
-    for line in source[start..].split_inclusive('\n') {
-        let text = line.strip_suffix('\n').unwrap_or(line);
-        let text = text.strip_suffix('\r').unwrap_or(text);
-        lines.push(at..at + text.len());
-        at += line.len();
-    }
-    lines
 }
 
 /// The dash that a line begins with, also after tags, and the white space after it.

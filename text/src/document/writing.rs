@@ -1,49 +1,12 @@
 //! Writes a changed segment with the escapes of its format.
 
-use super::markdown_writer::{self, Context};
+use super::markdown_writer;
 use super::pieces::{Piece, pieces};
+use super::places::Writing;
 use super::{plain, wrap};
 use crate::marked_text::MarkedText;
 use std::fmt::Write;
 use std::iter;
-use std::ops::Range;
-
-/// How a changed segment is written at its place.
-#[derive(Clone, Debug)]
-pub(super) enum Writing {
-    /// `width`: columns of the widest line nearby, with its prefix, if there were several lines; then `prefix` is what the second
-    /// line has before its text.
-    Plain {
-        width: Option<usize>,
-        prefix: Range<usize>,
-    },
-    Markdown(Context),
-    Html,
-    /// On at most so many lines.
-    Cue {
-        lines: usize,
-        vtt: bool,
-    },
-    /// `ascii`: the document has escapes for all other characters.
-    Json {
-        ascii: bool,
-    },
-    /// With quotation marks, and with the line ends that the message begins and ends in.
-    Gettext {
-        lines_before: usize,
-        lines_after: usize,
-    },
-}
-
-impl Writing {
-    /// What every line but the first begins with.
-    pub(super) fn prefix<'s>(&self, source: &'s str) -> &'s str {
-        match self {
-            Self::Plain { prefix, .. } => source.get(prefix.clone()).unwrap_or(""),
-            _ => "",
-        }
-    }
-}
 
 /// Appends `segment`. The error says what is wrong with its marks.
 pub(super) fn write(

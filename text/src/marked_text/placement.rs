@@ -2,7 +2,7 @@
 
 use super::alignment::{Alignment, Diagonal, Mass};
 use super::scripts::words;
-use super::tree::{Node, NodeKind, tree};
+use super::tree::{NodeKind, Texts, tree};
 use super::units::{Unit, Units};
 use super::{MarkKind, MarkedText, write};
 use std::cmp::Reverse;
@@ -143,30 +143,7 @@ impl Placement<'_> {
     }
 }
 
-/// The texts of a placement, and the tree of its marks.
-pub(super) struct Texts<'a> {
-    pub(super) source: &'a MarkedText,
-    pub(super) given: &'a MarkedText,
-    pub(super) target: &'a str,
-    pub(super) alignment: Alignment<'a>,
-    pub(super) nodes: &'a [Node],
-}
-
 impl Texts<'_> {
-    /// The content of a node in the text that the model was given.
-    pub(super) fn given_range(&self, node: &Node) -> Range<usize> {
-        let range =
-            |index: usize| self.given.marks.get(index).map_or(0..0, |mark| mark.range.clone());
-        match node.kind {
-            NodeKind::Root => 0..self.given.text.len(),
-            NodeKind::Wrap(index) | NodeKind::Keep(index) | NodeKind::Point(index) => range(index),
-            NodeKind::Tags(open, close) => {
-                let (start, end) = (range(open).end, range(close).start);
-                start..end.max(start)
-            }
-        }
-    }
-
     /// The parts of the translation, with the kept pieces among them.
     fn units(&self) -> Units {
         let starts = self.alignment.target.iter().map(|span| span.start);

@@ -1,5 +1,6 @@
 //! The marks of a text as a tree: what lies inside what.
 
+use super::alignment::Alignment;
 use super::{MarkKind, MarkedText};
 use std::ops::Range;
 
@@ -55,6 +56,31 @@ pub(super) struct Node {
     pub(super) content: Range<usize>,
     /// For a kept piece, the marks inside of it, by index. They move with it.
     pub(super) inside: Vec<usize>,
+}
+
+/// The texts of a placement, and the tree of its marks.
+pub(super) struct Texts<'a> {
+    pub(super) source: &'a MarkedText,
+    pub(super) given: &'a MarkedText,
+    pub(super) target: &'a str,
+    pub(super) alignment: Alignment<'a>,
+    pub(super) nodes: &'a [Node],
+}
+
+impl Texts<'_> {
+    /// The content of a node in the text that the model was given.
+    pub(super) fn given_range(&self, node: &Node) -> Range<usize> {
+        let range =
+            |index: usize| self.given.marks.get(index).map_or(0..0, |mark| mark.range.clone());
+        match node.kind {
+            NodeKind::Root => 0..self.given.text.len(),
+            NodeKind::Wrap(index) | NodeKind::Keep(index) | NodeKind::Point(index) => range(index),
+            NodeKind::Tags(open, close) => {
+                let (start, end) = (range(open).end, range(close).start);
+                start..end.max(start)
+            }
+        }
+    }
 }
 
 /// The nodes of a text, parents before children, in the order of the text. The first is the root.

@@ -1,8 +1,7 @@
 //! Writes a translation with its marks.
 
-use super::placement::Texts;
 use super::scripts::is_spaceless;
-use super::tree::NodeKind;
+use super::tree::{NodeKind, Texts};
 use super::units::Units;
 use super::{Mark, MarkedText};
 use std::ops::Range;

@@ -1,6 +1,6 @@
 //! Packs a checkpoint directory.
 
-use super::load;
+use super::map_file;
 use crate::checkpoint_directory::tokenizer_folder;
 use crate::error::TextError;
 use core::fmt;
@@ -89,10 +89,13 @@ pub fn pack(
     for isa in isas {
         let path = weights.join(Model::packed_name(isa));
         let dtypes = options.dtypes.clone();
-        let model = load(&checkpoint, LoadOptions { dtypes, ..isa.into() })?;
+        let model = Model::load(
+            &checkpoint,
+            LoadOptions { dtypes, map_packed: Some(map_file), ..isa.into() },
+        )?;
         model.save_packed(&path)?;
         let verify = LoadOptions { verify_packed: true, ..isa.into() };
-        let verify = LoadOptions { map_packed: Some(super::map_file), ..verify };
+        let verify = LoadOptions { map_packed: Some(map_file), ..verify };
         Model::open_packed_with(checkpoint.config().clone(), &path, verify)?;
         let found = model.fingerprint();
         // All sets have the same fingerprint unless a file of the checkpoint changed in between.

@@ -15,7 +15,8 @@ use super::characters::{
     Terminator, closes, closes_only, continues, is_arabic_or_hebrew, is_dash, is_georgian,
     is_han_or_kana, is_hiragana, is_quote, opens, terminator,
 };
-use super::rules::{Abbreviation, Lexicon, Ordinals};
+use super::lexicon::{Abbreviation, Lexicon};
+use super::rules::Ordinals;
 use super::thai::ends_at_space;
 use std::ops::Range;
 

@@ -1,7 +1,7 @@
 //! Cuts a sentence that is too long for a model.
 
 use super::characters::{closes_only, extends, is_dash, terminator};
-use super::rules::Lexicon;
+use super::lexicon::Lexicon;
 use std::ops::Range;
 
 /// The parts of a text, in order, each of which fits unless it is a single character.

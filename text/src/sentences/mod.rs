@@ -20,6 +20,7 @@ mod codes;
 mod cut;
 #[cfg(feature = "detect-language")]
 mod detect;
+mod lexicon;
 mod rules;
 mod rules_europe;
 mod rules_world;
@@ -29,7 +30,7 @@ pub use codes::{language_code, model_language};
 #[cfg(feature = "detect-language")]
 pub use detect::detect_language;
 
-use rules::Lexicon;
+use lexicon::Lexicon;
 use std::ops::Range;
 
 /// Splits a text into sentences by the rules of a language.

@@ -2,7 +2,7 @@
 //! phrases decide.
 
 use super::characters::is_thai;
-use super::rules::Lexicon;
+use super::lexicon::Lexicon;
 
 /// After fewer characters no sentence ends without a particle.
 const SENTENCE: usize = 18;

@@ -2,7 +2,7 @@
 
 use super::file::Kind;
 use super::model::SentencePiece;
-use super::normalizer::SPACE;
+use super::normalized::SPACE;
 use super::utf8::byte_of;
 
 /// The meaning of a vocabulary id.

@@ -1,6 +1,7 @@
 //! Normalized text, and where each of its bytes comes from.
 
-use super::normalizer::SPACE;
+/// The character for a space, at which pieces are split.
+pub(super) const SPACE: &str = "\u{2581}";
 use std::ops::Range;
 
 /// Receives normalized text.

@@ -4,12 +4,9 @@
 //! At each position the longest rule applies. The result is not normalized again.
 
 use super::error::SpmError;
-use super::normalized::Sink;
+use super::normalized::{SPACE, Sink};
 use crate::limits;
 use crate::trie::{ROOT, Trie};
-
-/// The character for a space, at which pieces are split.
-pub(super) const SPACE: &str = "\u{2581}";
 
 /// The maximum length of a replacement in bytes. Those of NFKC have up to 33 bytes; a file with a longer one could
 /// produce a megabyte from every character.

@@ -4,33 +4,19 @@ use super::error::TranslateError;
 use super::languages::language_of;
 use super::model_and_tokenizer::Translator;
 use super::options::TranslateOptions;
-use super::requests::{Request, RequestState, Requests};
+use super::requests::{BatchEvent, Request, RequestState, Requests, Shared};
 use super::translation::Translation;
 use super::window::{Unit, encode_unit};
 use crate::Tokenizer;
 use simdformer::search::Hooks;
 use simdformer::{Model, Threads};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 /// The least source tokens of a session, so that the first short sentences do not plan one that is soon too small.
 const SHORTEST_PLAN: usize = 32;
-
-/// What happens to a sentence of a [`Batcher`].
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum BatchEvent {
-    /// The next piece of the text; the pieces together are [`Translation::text`]. Greedy search and sampling report it
-    /// as tokens are chosen, beam search at the end.
-    Text(String),
-    /// The translation. That of a cancelled sentence has the tokens so far and
-    /// [`Finish::Stopped`](simdformer::search::Finish::Stopped), or no `finish` if it was still waiting.
-    Done(Translation),
-    /// There is none. The sentence gets no further event.
-    Failed(TranslateError),
-}
 
 /// A sentence for a [`Batcher`]. The default is an empty text with the languages of the options.
 #[derive(Clone, Copy, Debug, Default)]
@@ -77,38 +63,6 @@ pub struct BatchRequest<'r> {
 pub struct Batcher {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
-}
-
-/// What the callers and the decoding thread share.
-#[derive(Debug)]
-pub(super) struct Shared {
-    model: Arc<Model>,
-    tokenizer: Arc<Tokenizer>,
-    options: TranslateOptions,
-    state: Mutex<State>,
-    changed: Condvar,
-    /// Set when the batcher is dropped: every sentence ends.
-    pub(super) abort: AtomicBool,
-}
-
-#[derive(Debug, Default)]
-pub(super) struct State {
-    /// Arrived, and not yet seen by the decoding thread.
-    pub(super) arrived: Vec<Request>,
-    /// No more sentences are accepted.
-    pub(super) closed: bool,
-    /// Sentences that wait or are decoded.
-    pub(super) unfinished: usize,
-}
-
-impl Shared {
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn wait<'s>(&self, state: MutexGuard<'s, State>) -> MutexGuard<'s, State> {
-        self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Batcher {

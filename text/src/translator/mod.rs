@@ -65,11 +65,12 @@ mod translation;
 mod window;
 
 pub use crate::TokenizerRef;
-pub use batcher::{BatchEvent, BatchRequest, Batcher, Pending, Ticket};
+pub use batcher::{BatchRequest, Batcher, Pending, Ticket};
 pub use error::TranslateError;
 pub use glossary::{Glossary, GlossaryError, Term};
 pub use model_and_tokenizer::Translator;
 pub use options::TranslateOptions;
+pub use requests::BatchEvent;
 pub use translation::{
     AlignedWords, Alternative, Failure, Note, Report, TextTranslation, TranslatedSentence,
     Translation,

@@ -1,20 +1,66 @@
 //! The sentences of a batcher: those that wait, and those in the slots of its session.
 
-use super::batcher::{BatchEvent, Shared};
 use super::error::TranslateError;
+use super::options::TranslateOptions;
 use super::translation::Translation;
 use super::window::finish_translation;
 use crate::{DecodeStream, Encoded, Tokenizer};
 use core::fmt;
 use core::ops::ControlFlow;
-use simdformer::{DecodeStats, Event, RequestQueue, SessionError, Source, Stop};
+use simdformer::{DecodeStats, Event, Model, RequestQueue, SessionError, Source, Stop};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// What is called with the events of a sentence.
 type OnEvent = Box<dyn FnMut(BatchEvent) + Send>;
+
+/// What happens to a sentence of a [`Batcher`](super::Batcher).
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum BatchEvent {
+    /// The next piece of the text; the pieces together are [`Translation::text`]. Greedy search and sampling report it
+    /// as tokens are chosen, beam search at the end.
+    Text(String),
+    /// The translation. That of a cancelled sentence has the tokens so far and
+    /// [`Finish::Stopped`](simdformer::search::Finish::Stopped), or no `finish` if it was still waiting.
+    Done(Translation),
+    /// There is none. The sentence gets no further event.
+    Failed(TranslateError),
+}
+
+/// What the callers and the decoding thread share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) model: Arc<Model>,
+    pub(super) tokenizer: Arc<Tokenizer>,
+    pub(super) options: TranslateOptions,
+    pub(super) state: Mutex<State>,
+    pub(super) changed: Condvar,
+    /// Set when the batcher is dropped: every sentence ends.
+    pub(super) abort: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    /// Arrived, and not yet seen by the decoding thread.
+    pub(super) arrived: Vec<Request>,
+    /// No more sentences are accepted.
+    pub(super) closed: bool,
+    /// Sentences that wait or are decoded.
+    pub(super) unfinished: usize,
+}
+
+impl Shared {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn wait<'s>(&self, state: MutexGuard<'s, State>) -> MutexGuard<'s, State> {
+        self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// A sentence that waits.
 #[derive(Debug)]
@@ -46,7 +92,7 @@ pub(super) struct RequestState {
     cancelled: Arc<AtomicBool>,
     /// `None` after the last event, and after it has panicked.
     on_event: Option<OnEvent>,
-    /// Whether it is one of [`State::unfinished`](super::batcher::State::unfinished).
+    /// Whether it is one of [`State::unfinished`](State::unfinished).
     counted: bool,
 }
 

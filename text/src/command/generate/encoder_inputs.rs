@@ -1,8 +1,10 @@
 //! Encoder inputs: token ids or features.
 
-use super::SOURCES_PER_CALL;
 use simdformer::{Features, Session, SessionError, Source, SourceId};
 use std::ops::Range;
+
+/// Sources per call of the encoder.
+pub(super) const SOURCES_PER_CALL: usize = 64;
 
 /// The sources of all requests.
 pub(crate) enum Sources<'a> {

@@ -11,9 +11,9 @@ mod statistics;
 pub(crate) use arguments::Generate;
 
 use crate::arguments::ReportArguments;
-use crate::{ALLOCATOR, Failure, Streams, search_arguments};
+use crate::{Failure, Streams, search_arguments};
 use drafts::Drafts;
-use encoder_inputs::Sources;
+use encoder_inputs::{SOURCES_PER_CALL, Sources};
 use requests::{Request, Response};
 use safetensors::tensor::{Dtype, TensorView};
 use simdformer::checkpoint::Checkpoint;
@@ -23,12 +23,9 @@ use simdformer::search::{
     Hooks, LogitsProcessor, SearchOptions, Strategy, Timestamps, score_targets,
 };
 use simdformer::{DecodeStats, Event, Features, Limits, Model, Session, Source, SourceId};
-use statistics::{Measured, Statistics, peak_rss_bytes};
+use statistics::{Measured, Statistics, allocations, peak_rss_bytes};
 use std::path::Path;
 use std::time::Instant;
-
-/// Sources per call of the encoder.
-const SOURCES_PER_CALL: usize = 64;
 
 /// Runs the requests of the input, writes an answer to each, and reports the statistics; returns the exit code.
 pub(crate) fn run(arguments: &Generate, streams: &mut Streams<'_>) -> Result<u8, Failure> {
@@ -110,12 +107,6 @@ fn load(
         model.save_packed(path)?;
     }
     Ok(model)
-}
-
-/// Heap allocations of the whole program so far.
-fn allocations() -> usize {
-    let stats = ALLOCATOR.stats();
-    stats.allocations + stats.reallocations
 }
 
 /// All requests of the run.
@@ -450,15 +441,5 @@ impl Output {
         let score = -1e9 / (len as f64).powf(length_penalty);
         answer.sequences.resize(sequences, best);
         answer.scores.resize(sequences, score);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn allocations_are_counted() {
-        let before = super::allocations();
-        drop(std::hint::black_box(vec![0u8; 100]));
-        assert!(super::allocations() > before);
     }
 }

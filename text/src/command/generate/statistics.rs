@@ -1,9 +1,15 @@
 //! The statistics that are written to standard error.
 
-use super::allocations;
+use crate::ALLOCATOR;
 use serde::Serialize;
 use simdformer::{DecodeStats, Session};
 use std::collections::BTreeMap;
+
+/// Heap allocations of the whole program so far.
+pub(super) fn allocations() -> usize {
+    let stats = ALLOCATOR.stats();
+    stats.allocations + stats.reallocations
+}
 
 /// The peak resident memory of the process, if the system reports it.
 pub(crate) fn peak_rss_bytes() -> Option<u64> {
@@ -79,5 +85,15 @@ fn median(numbers: &mut [f64]) -> f64 {
         0 => 0.0,
         len if len % 2 == 1 => numbers[middle],
         _ => (numbers[middle - 1] + numbers[middle]) / 2.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn allocations_are_counted() {
+        let before = super::allocations();
+        drop(std::hint::black_box(vec![0u8; 100]));
+        assert!(super::allocations() > before);
     }
 }
