@@ -43,11 +43,14 @@ fn the_code_of_the_source_documents_is_in_its_file() {
     assert!(checked > 150, "{checked} links");
 }
 
-/// Every page: beside the manifest of a package, in `docs`, and the results of benches.
+/// Every page: beside the manifest of a package, of the models, in `docs`, and the results of benches.
 fn pages() -> Vec<String> {
     let single = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "kernels/README.md"];
-    let mut pages: Vec<String> =
-        single.iter().chain(&["text/README.md", "benches/RESULTS.md"]).map(|&p| p.into()).collect();
+    let models =
+        ["models/copy/README.md", "models/fr-en/README.md", "models/walkthrough/README.md"];
+    let others = ["text/README.md", "python/README.md", "benches/RESULTS.md"];
+    let single = single.iter().chain(&models).chain(&others);
+    let mut pages: Vec<String> = single.map(|&page| page.into()).collect();
     for folder in ["docs", "benches/results"] {
         let entries = fs::read_dir(root().join(folder)).expect(folder);
         let names = entries.map(|entry| entry.expect("an entry").file_name());
@@ -188,9 +191,8 @@ fn the_programs_on_the_pages_are_compiled() {
 
 /// The lines of the shell blocks of all pages, with the page of each.
 fn commands() -> Vec<(String, String)> {
-    let models = ["models/fr-en/README.md", "models/walkthrough/README.md"].map(str::to_owned);
     let mut commands = Vec::new();
-    for page in pages().into_iter().chain(models) {
+    for page in pages() {
         for block in read(&root().join(&page)).split("\n```sh\n").skip(1) {
             let lines = block.split("\n```").next().unwrap_or_default().replace("\\\n", " ");
             commands.extend(lines.lines().map(|line| (page.clone(), line.to_owned())));

@@ -51,6 +51,8 @@ mod languages;
 mod marks;
 #[cfg(all(feature = "cli", feature = "json"))]
 mod packed;
+#[cfg(all(feature = "cli", feature = "json", feature = "transcribe"))]
+mod page_models;
 mod placement;
 mod placement_model;
 mod repetition;

@@ -24,7 +24,7 @@ const CONFIG: &str = r#"{"model_type": "whisper", "d_model": 8, "encoder_layers"
     "pad_token_id": 1295, "bos_token_id": 1295, "eos_token_id": 1295, "decoder_start_token_id": 1296}"#;
 pub(crate) const ONE_LANGUAGE: &str = r#"{"decoder_start_token_id": 1296, "eos_token_id": 1295, "max_length": 14,
     "is_multilingual": false, "no_timestamps_token_id": 1306, "max_initial_timestamp_index": 50}"#;
-const SEVERAL: &str = r#"{"decoder_start_token_id": 1296, "eos_token_id": 1295, "max_length": 14,
+pub(crate) const SEVERAL: &str = r#"{"decoder_start_token_id": 1296, "eos_token_id": 1295, "max_length": 14,
     "is_multilingual": true, "no_timestamps_token_id": 1306, "max_initial_timestamp_index": 50,
     "lang_to_id": {"<|en|>": 1297, "<|fr|>": 1298, "<|de|>": 1299, "<|yue|>": 1300},
     "task_to_id": {"translate": 1301, "transcribe": 1302}}"#;
