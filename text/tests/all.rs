@@ -62,6 +62,8 @@ mod rerank;
 mod riff;
 mod sentences;
 mod spans;
+#[cfg(all(feature = "cli", feature = "json", feature = "transcribe"))]
+mod streaming;
 mod streams;
 #[cfg(all(feature = "cli", feature = "json", feature = "transcribe"))]
 mod transcribe;

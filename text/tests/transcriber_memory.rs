@@ -6,7 +6,8 @@ use simdformer::Model;
 use simdformer::config::Config;
 use simdformer_text::Tokenizer;
 use simdformer_text::audio::transcriber::{
-    Recording, SampleSource, TranscribeEvent, TranscribeOptions, Transcriber, Windows,
+    Recording, SampleSource, StreamingTranscriber, TranscribeEvent, TranscribeOptions, Transcriber,
+    Windows,
 };
 use simdformer_text::audio::{AudioError, FeatureExtractor};
 use std::ops::ControlFlow;
@@ -68,4 +69,34 @@ fn a_long_recording_takes_the_memory_of_a_short_one() {
         let (short, long) = (most(20), most(80));
         assert!(long <= short + short / 100, "{short} {long}");
     }
+}
+
+#[test]
+fn a_long_stream_takes_the_memory_of_a_short_one() {
+    let _turn = TURN.lock();
+    let mut config = Config::from_hugging_face(CONFIG).unwrap();
+    config.set_generation_config(GENERATION).unwrap();
+    let model = Model::from_fn(config, |_, _, _| Ok(())).unwrap();
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/dirs/whisper");
+    let tokenizer = Tokenizer::from_dir(golden).unwrap();
+    let options = TranscribeOptions::new(model.config()).without_fallback();
+    let extractor = FeatureExtractor::whisper(80, 1).unwrap();
+    let transcriber = Transcriber::new(&model, &tokenizer, extractor, options).unwrap();
+    let mut stream = StreamingTranscriber::new(transcriber).unwrap();
+    stream.set_delay(0.5).unwrap();
+    let mut most = |seconds: usize| {
+        let mut tone = Tone { at: 0, samples: seconds * 16_000 };
+        let (mut chunk, mut heard) = (vec![0.0; 1_600], 0);
+        let before = LIVE.load(Ordering::Relaxed);
+        MOST.store(before, Ordering::Relaxed);
+        while tone.read(&mut chunk).unwrap() > 0 {
+            stream.push(&chunk, &mut |_| heard += 1).unwrap();
+        }
+        stream.finish(&mut |_| heard += 1).unwrap();
+        assert!(heard >= 2 * seconds, "{heard}");
+        MOST.load(Ordering::Relaxed) - before
+    };
+    most(2);
+    let (short, long) = (most(20), most(80));
+    assert!(long <= short + short / 100, "{short} {long}");
 }

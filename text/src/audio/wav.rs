@@ -348,20 +348,28 @@ impl<R: Read> Wav<R> {
         Ok(written)
     }
 
-    /// Reads more whole blocks; returns false at the end.
+    /// Reads more whole blocks, as many as there are; returns false at the end. A pipe is not waited for longer than until the
+    /// first block is complete.
     fn refill(&mut self, block: usize) -> Result<bool, AudioError> {
         let space = self.buffer.len() as u64;
         let want = self.left.map_or(space, |left| left.min(space)) as usize;
-        let read = fill(&mut self.reader, &mut self.buffer[..want])?;
+        let mut read = 0;
+        while read < want && (read == 0 || !read.is_multiple_of(block)) {
+            match read_some(&mut self.reader, &mut self.buffer[read..want])? {
+                0 => break,
+                more => read += more,
+            }
+        }
+        let partial = !read.is_multiple_of(block);
         if let Some(left) = &mut self.left {
-            if read < want {
+            if (read == 0 && want > 0) || partial {
                 let samples = |bytes: u64| bytes / block as u64;
                 let total = samples(self.bytes.unwrap_or_default());
                 let found = samples(self.bytes.unwrap_or_default() - *left + read as u64);
                 return Err(AudioError::wav("`data`", format!("{total} samples"), found));
             }
             *left -= read as u64;
-        } else if !read.is_multiple_of(block) {
+        } else if partial {
             let found = format!("{} at the end", read % block);
             return Err(AudioError::wav("a sample", format!("{block} bytes"), found));
         }
@@ -465,14 +473,23 @@ fn escaped_name(name: &[u8; 4]) -> String {
 fn fill(reader: &mut impl Read, bytes: &mut [u8]) -> Result<usize, AudioError> {
     let mut read = 0;
     while read < bytes.len() {
-        match reader.read(&mut bytes[read..]) {
-            Ok(0) => break,
-            Ok(more) => read += more,
+        match read_some(reader, &mut bytes[read..])? {
+            0 => break,
+            more => read += more,
+        }
+    }
+    Ok(read)
+}
+
+/// Reads what there is; 0 bytes only at the end.
+fn read_some(reader: &mut impl Read, bytes: &mut [u8]) -> Result<usize, AudioError> {
+    loop {
+        match reader.read(bytes) {
+            Ok(read) => return Ok(read),
             Err(error) if error.kind() == ErrorKind::Interrupted => (),
             Err(error) => return Err(AudioError::Read { error }),
         }
     }
-    Ok(read)
 }
 
 fn u16_of(bytes: &[u8], at: usize) -> u16 {

@@ -23,6 +23,8 @@ mod show;
 mod transcribe;
 #[cfg(feature = "transcribe")]
 mod transcribe_arguments;
+#[cfg(feature = "transcribe")]
+mod transcribe_stream;
 mod translate;
 mod translate_arguments;
 mod translate_documents;

@@ -21,6 +21,12 @@ pub(crate) fn counter(unit: &'static str, quiet: bool) -> ProgressBar {
     bar("{pos} {msg}, {rate} a second", quiet).with_message(unit)
 }
 
+/// One line of text that changes.
+#[cfg(feature = "transcribe")]
+pub(crate) fn line(quiet: bool) -> ProgressBar {
+    bar("{wide_msg}", quiet)
+}
+
 fn bar(template: &str, quiet: bool) -> ProgressBar {
     let target = if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
     let style = ProgressStyle::with_template(template);

@@ -2,6 +2,7 @@
 
 use crate::arguments::UsageError;
 use crate::transcribe_arguments::Transcribe;
+use crate::transcribe_stream::{self, cut, line};
 use crate::{Failure, Streams, progress, show};
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
@@ -17,9 +18,6 @@ use simdformer_text::{Family, Tokenizer};
 use std::io::{Read, Write};
 use std::ops::ControlFlow;
 use std::path::Path;
-
-/// Seconds between two frames.
-const FRAME: f64 = 0.01;
 
 /// Processes all files; returns the exit code.
 pub(crate) fn run(arguments: &Transcribe, streams: &mut Streams<'_>) -> Result<u8, Failure> {
@@ -45,6 +43,9 @@ pub(crate) fn run(arguments: &Transcribe, streams: &mut Streams<'_>) -> Result<u
     arguments.model.in_pool(|| {
         let mut transcriber = Transcriber::new(&model, &tokenizer, extractor, options)?;
         transcriber.set_threads(arguments.model.threads());
+        if arguments.stream {
+            return transcribe_stream::run(arguments, transcriber, streams);
+        }
         let bar = progress::counter("windows", arguments.reports.quiet);
         let mut failed = 0;
         for path in &arguments.files {
@@ -162,9 +163,7 @@ fn write(
             }
         }
         Ok(found) => {
-            for window in found.windows.iter().filter(|window| window.finish != Finish::End) {
-                let (at, tokens) = (window.first_frame as f64 * FRAME, window.tokens.len());
-                let what = format!("the text from {at:.1} s on was cut after {tokens} tokens");
+            for what in found.windows.iter().filter_map(cut) {
                 writeln!(notes, "simdformer: {name}: {what}")?;
             }
             if arguments.json {
@@ -211,9 +210,4 @@ fn json(name: &str, found: &Transcription) -> Value {
         "seconds": found.summary.duration, "segments": segments.collect::<Value>(),
         "windows": windows.collect::<Value>(),
     })
-}
-
-/// The output of a text is one line, even if the model writes two.
-fn line(text: &str) -> String {
-    text.trim().chars().map(|c| if matches!(c, '\n' | '\r') { ' ' } else { c }).collect()
 }

@@ -30,6 +30,15 @@ pub(crate) struct Transcribe {
     // For the decoder, one window costs as much as fifty sentences.
     #[arg(long, value_name = "N", default_value = "4", value_parser = at_least_one, help_heading = "Audio")]
     pub(crate) slots: usize,
+    /// Write text while the audio arrives; without --json, what may still change is shown on a terminal only
+    ///
+    /// The final text is that of the same command without --stream on a pipe. With --json a line is a final segment, or the
+    /// text of the unfinished window with its stable prefix.
+    #[arg(long, help_heading = "Audio", conflicts_with = "batched")]
+    pub(crate) stream: bool,
+    /// With --stream, decode the unfinished window again after SECONDS of new audio
+    #[arg(long, value_name = "SECONDS", default_value = "1", requires = "stream", value_parser = delay, help_heading = "Audio")]
+    pub(crate) delay: f64,
     #[command(flatten)]
     pub(crate) input: InputArguments,
     #[command(flatten)]
@@ -74,6 +83,11 @@ impl InputArguments {
             raw: self.raw_format.map(|encoding| RawFormat { encoding, rate, channels }),
         }
     }
+}
+
+fn delay(text: &str) -> Result<f64, String> {
+    let seconds = text.parse().ok().filter(|&seconds: &f64| seconds >= 0.0);
+    seconds.ok_or_else(|| "expected seconds, at least 0".to_owned())
 }
 
 fn encoding(name: &str) -> Result<RawEncoding, String> {

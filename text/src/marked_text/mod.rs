@@ -41,4 +41,6 @@ pub use placeholders::placeholders;
 pub use placement::Placement;
 #[cfg(feature = "translate")]
 pub use regex::Regex;
+#[cfg(feature = "transcribe")]
+pub(crate) use scripts::words;
 pub use slices::KeepSplit;

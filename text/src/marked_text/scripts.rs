@@ -38,7 +38,7 @@ enum Class {
 ///
 /// Letters, digits and accents form words, also around an apostrophe, a hyphen, or a point between digits. In a script
 /// without spaces, a token is a word; `cuts` are the places between tokens, in order. Without them each letter is one.
-pub(super) fn words(text: &str, cuts: impl IntoIterator<Item = usize>) -> Vec<Range<usize>> {
+pub(crate) fn words(text: &str, cuts: impl IntoIterator<Item = usize>) -> Vec<Range<usize>> {
     let mut cuts = cuts.into_iter().peekable();
     let tokens = cuts.peek().is_some();
     let mut words: Vec<Range<usize>> = Vec::new();

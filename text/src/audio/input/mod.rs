@@ -18,8 +18,10 @@ use std::path::Path;
 
 /// The sample rate of speech models, in Hz.
 const RATE: u32 = 16_000;
-/// Samples of a block at the rate of the source.
+/// Samples of a block at the rate of the source, at most; and how many blocks there are in a second, at least, so that a pipe of
+/// a low rate is not waited for longer.
 const BLOCK: usize = 8192;
+const BLOCKS_PER_SECOND: usize = 20;
 /// The bytes that decide which format a source has.
 const HEAD: u64 = 64;
 
@@ -262,7 +264,8 @@ impl<'s> AudioReader<'s> {
             RATE => None,
             rate => Some(Resampler::new(rate, RATE)?),
         };
-        let block = vec![0.0; if resampler.is_some() { BLOCK } else { 0 }];
+        let most = (source.rate() as usize / BLOCKS_PER_SECOND).clamp(1, BLOCK);
+        let block = vec![0.0; if resampler.is_some() { most } else { 0 }];
         Ok(Self { source, resampler, block, ended: false })
     }
 
@@ -292,7 +295,8 @@ impl<'s> AudioReader<'s> {
         u64::try_from(samples).ok()
     }
 
-    /// Reads the next samples, -1 to 1, into `out`. Returns their number; it is less than `out.len()` only at the end.
+    /// Reads the next samples, -1 to 1, into `out`. Returns their number; it is less than `out.len()` only at the end. From a pipe
+    /// of raw samples, WAV or AIFF at most 50 ms more are read than are returned; a compressed format is read in larger blocks.
     ///
     /// # Errors
     /// The source cannot be read on, is damaged, or ends before its samples do.

@@ -7,7 +7,7 @@ use crate::audio::{AudioError, FeatureExtractor};
 /// The `log10` of power below which there is no sound: noise of one unit of 16 bits has about -8.5, quiet speech -4.
 const SILENCE: f32 = -7.0;
 /// Samples that are read at a time.
-const BLOCK: usize = 16_000;
+pub(super) const BLOCK: usize = 16_000;
 
 /// Frames of `log10` of the power in mel bins, from the first one that is still needed. A recording of `n` samples has
 /// `n / 160` frames, and is mirrored at its first and at its last sample.
@@ -46,13 +46,18 @@ impl Frames {
     }
 
     /// The number of frames known so far; all of them once the source has ended.
-    fn end(&self) -> usize {
+    pub(super) fn end(&self) -> usize {
         self.first_frame + self.frames.len() / self.bins
     }
 
     /// The number of samples read.
     pub(super) fn read_samples(&self) -> usize {
         self.first_sample + self.samples.len()
+    }
+
+    /// Whether all frames are known.
+    pub(super) fn ended(&self) -> bool {
+        self.ended
     }
 
     /// Reads until there are `until` frames, or the source ends. Returns the number of frames, at most `until`.
@@ -63,21 +68,39 @@ impl Frames {
         until: usize,
     ) -> Result<usize, AudioError> {
         while self.end() < until && !self.ended {
-            let at = self.samples.len();
-            self.samples.resize(at + BLOCK, 0.0);
-            let read = source.read(&mut self.samples[at..]);
-            let count = *read.as_ref().unwrap_or(&0);
-            self.samples.truncate(at + count);
-            read?;
-            let new = self.samples[at..].iter().position(|sample| !sample.is_finite());
-            if let Some(i) = new {
-                let what = format!("sample {}", self.first_sample + at + i);
-                return Err(AudioError::wav(what, "a finite number", self.samples[at + i]));
-            }
-            self.ended = count < BLOCK;
-            self.transform(extractor)?;
+            self.read_block(extractor, source)?;
         }
         Ok(self.end().min(until))
+    }
+
+    /// Reads some samples, and computes the frames that they complete.
+    pub(super) fn read_block(
+        &mut self,
+        extractor: &FeatureExtractor,
+        source: &mut dyn SampleSource,
+    ) -> Result<(), AudioError> {
+        let at = self.samples.len();
+        self.samples.resize(at + BLOCK, 0.0);
+        let read = source.read(&mut self.samples[at..]);
+        let count = *read.as_ref().unwrap_or(&0);
+        self.samples.truncate(at + count);
+        read?;
+        check_finite(&self.samples[at..], self.first_sample + at)?;
+        self.ended = count < BLOCK;
+        self.transform(extractor)
+    }
+
+    /// Appends samples, which [`check_finite`] has seen, and computes the frames that they complete; at the end of the
+    /// recording also those that are mirrored at its last sample.
+    pub(super) fn push(
+        &mut self,
+        extractor: &FeatureExtractor,
+        samples: &[f32],
+        ended: bool,
+    ) -> Result<(), AudioError> {
+        self.samples.extend_from_slice(samples);
+        self.ended = ended;
+        self.transform(extractor)
     }
 
     /// Computes all frames whose samples are known.
@@ -184,5 +207,16 @@ impl Frames {
         let mut frames = Self::new(extractor, None);
         frames.skip_to(extractor, source, usize::MAX)?;
         Ok(frames.maximum)
+    }
+}
+
+/// Checks samples, the first of which has index `first` in the recording.
+pub(super) fn check_finite(samples: &[f32], first: usize) -> Result<(), AudioError> {
+    match samples.iter().position(|sample| !sample.is_finite()) {
+        None => Ok(()),
+        Some(i) => {
+            let what = format!("sample {}", first + i);
+            Err(AudioError::wav(what, "a finite number", samples[i]))
+        }
     }
 }

@@ -28,7 +28,8 @@
 //! # Ok(()) }
 //! ```
 //!
-//! [`Transcriber::transcribe`] takes samples in memory and returns everything at the end.
+//! [`Transcriber::transcribe`] takes samples in memory and returns everything at the end. [`StreamingTranscriber`] takes samples
+//! as they arrive, and reports what may still change, too.
 //!
 //! # From samples to text
 //!
@@ -53,6 +54,7 @@ mod prompt;
 mod samples;
 mod segments;
 mod sequential;
+mod streaming;
 #[expect(clippy::module_inception, reason = "the type that the module is named after")]
 mod transcriber;
 mod transcription;
@@ -61,5 +63,8 @@ mod window_decoder;
 pub use error::TranscribeError;
 pub use options::{Compression, TranscribeOptions, Windows};
 pub use samples::{Recording, SampleSource};
+pub use streaming::StreamingTranscriber;
 pub use transcriber::Transcriber;
-pub use transcription::{RecordingSummary, Segment, TranscribeEvent, Transcription, Window};
+pub use transcription::{
+    RecordingSummary, Segment, Tentative, TranscribeEvent, Transcription, Window,
+};

@@ -2,8 +2,10 @@
 
 use super::error::TranscribeError;
 use super::frames::Frames;
+use super::options::TranscribeOptions;
+use super::prompt::Prompt;
 use super::samples::SampleSource;
-use super::segments::split;
+use super::segments::{Part, split};
 use super::transcriber::{OnEvent, Spans, Transcriber, report};
 use super::transcription::{RecordingSummary, Window};
 use super::window_decoder::{EncodedWindow, Task, WindowDecoder};
@@ -12,99 +14,200 @@ use simdformer::{Features, SessionError};
 /// Above this temperature a text is too uncertain to be the prompt of the next window; as in transformers.
 const LOW_TEMPERATURE: f64 = 0.5;
 
+/// What a window leaves to the next one. A file that is read and a stream of samples have the same windows, because both
+/// ask [`Sequence::next`], and decode with [`Transcriber::advance`].
+pub(super) struct Sequence<'s> {
+    spans: Spans<'s>,
+    /// The first frame of the next window and the end of its span.
+    span: Option<(usize, usize)>,
+    /// The language, once it is given or detected.
+    language: Option<u32>,
+    /// The tokens of earlier windows, as far as they fit into a prompt.
+    earlier: Vec<u32>,
+    /// Whether there are any, apart from the caller's, and whether the next window may read them.
+    said: bool,
+    condition: bool,
+    /// The number of windows so far.
+    windows: usize,
+    /// What the last window says after its last segment; the next window says it again.
+    rest: Vec<u32>,
+}
+
+/// What a [`Sequence`] needs to go on.
+pub(super) enum Next {
+    /// More samples, or the end of the recording.
+    Samples,
+    /// The first frame and the number of frames of a window, which are known.
+    Window(usize, usize),
+    /// Nothing: there is no further window.
+    End,
+}
+
+impl<'s> Sequence<'s> {
+    pub(super) fn new(spans: Spans<'s>, options: &TranscribeOptions, prompt: &Prompt) -> Self {
+        Self {
+            spans,
+            span: None,
+            language: prompt.language,
+            earlier: prompt.initial().to_vec(),
+            said: false,
+            condition: options.condition_on_previous_text,
+            windows: 0,
+            rest: Vec::new(),
+        }
+    }
+
+    /// Whether the next window is complete. Forgets the frames before it. `longest`: frames of the model's input.
+    pub(super) fn next(&mut self, frames: &mut Frames, longest: usize) -> Next {
+        loop {
+            let span = self.span.take().or_else(|| self.spans.next());
+            let Some((first, end)) = span else { return Next::End };
+            self.span = span;
+            frames.forget_before(first.min(frames.end()));
+            let until = first.saturating_add(longest).min(end);
+            if frames.end() < until && !frames.ended() {
+                return Next::Samples;
+            }
+            match frames.end().min(until).saturating_sub(first) {
+                0 => self.span = None,
+                count => return Next::Window(first, count),
+            }
+        }
+    }
+
+    /// The first frame of the window that is next.
+    pub(super) fn first(&self) -> usize {
+        self.span.map_or(0, |(first, _)| first)
+    }
+
+    /// What the last window says after its last segment.
+    pub(super) fn rest(&self) -> &[u32] {
+        &self.rest
+    }
+
+    /// Takes the text of a window, and goes on to the next one. Returns its segments.
+    fn accept(
+        &mut self,
+        window: &Window,
+        options: &TranscribeOptions,
+        prompt: &Prompt,
+    ) -> Vec<Part> {
+        let (first, count) = (window.first_frame, window.frames);
+        let silent = window.attempts == 0;
+        let (parts, advance) = match window.skipped {
+            true => (Vec::new(), count),
+            false => split(&window.tokens, prompt, first, count),
+        };
+        if options.condition_on_previous_text && !silent {
+            self.condition = window.temperature < LOW_TEMPERATURE;
+            for part in &parts {
+                let tokens = &window.tokens[part.tokens.clone()];
+                let time =
+                    |at: usize| tokens.get(at).is_some_and(|&id| prompt.timestamp(id).is_some());
+                // The second of two timestamps at the end begins the next segment.
+                let twice = tokens.len() > 2 && time(tokens.len() - 2);
+                self.earlier.extend_from_slice(&tokens[..tokens.len() - usize::from(twice)]);
+                self.said = true;
+            }
+            self.earlier.drain(..self.earlier.len().saturating_sub(prompt.positions));
+        }
+        self.rest.clear();
+        if advance < count {
+            let said = parts.last().map_or(0, |part| part.tokens.end);
+            self.rest.extend_from_slice(&window.tokens[said..]);
+        }
+        self.span = self.span.map(|(_, end)| (first + advance.max(1), end));
+        self.windows += 1;
+        parts
+    }
+}
+
 impl Transcriber<'_> {
     /// Transcribes window by window.
     pub(super) fn sequential(
         &mut self,
         mut frames: Frames,
         source: &mut dyn SampleSource,
-        mut spans: Spans<'_>,
+        spans: Spans<'_>,
         on_event: OnEvent<'_>,
     ) -> Result<RecordingSummary, TranscribeError> {
-        let Self { extractor, options, prompt, decoder, features, tokenizer, .. } = self;
-        let decoder = decoder.as_mut().ok_or(SessionError::NoDecoder)?;
-        let bins = extractor.bins();
-        let mut language = prompt.language;
-        let mut earlier = prompt.initial().to_vec();
-        let mut condition = options.condition_on_previous_text;
-        let (mut said, mut stopped) = (false, false);
-        let mut summary = RecordingSummary::default();
-        'spans: while let Some((mut seek, end)) = spans.next() {
-            if !frames.skip_to(extractor, source, seek)? {
-                break;
-            }
-            loop {
-                let until = seek.saturating_add(extractor.frames()).min(end);
-                let count = frames.read(extractor, source, until)?.saturating_sub(seek);
-                if count == 0 {
+        let mut sequence = Sequence::new(spans, &self.options, &self.prompt);
+        loop {
+            match sequence.next(&mut frames, self.extractor.frames()) {
+                Next::Samples => frames.read_block(&self.extractor, source)?,
+                Next::Window(first, count) => {
+                    if self.advance(&mut sequence, &mut frames, (first, count), on_event)? {
+                        break;
+                    }
+                }
+                Next::End => {
+                    frames.skip_to(&self.extractor, source, usize::MAX)?;
                     break;
                 }
-                frames.forget_before(seek);
-                if !options.decodes_silence() && frames.are_silent(seek, count) {
-                    let window = Window::silent(seek, count);
-                    let reported = (summary.windows, &window, &[][..]);
-                    summary.windows += 1;
-                    if report(reported, None, prompt, tokenizer, on_event) {
-                        stopped = true;
-                        break 'spans;
-                    }
-                    seek += count;
-                    continue;
-                }
-                frames.window(seek, count, features);
-                let session = decoder.cleared();
-                let encoded = WindowDecoder::encode(session, Features::new(features, bins))?;
-                if let (None, Some(known)) = (language, prompt.to_detect()) {
-                    language = Some(session.detect_language(encoded, prompt.start, known)?);
-                    if !stopped {
-                        frames.skip_to(extractor, source, usize::MAX)?;
-                    }
-                    summary.language = language.and_then(|id| prompt.name(id));
-                }
-                let (tokens, start) =
-                    prompt.tokens((condition && said).then_some(&earlier[..]), language);
-                let task = Task { options, prompt, tokenizer, tokens: &tokens, start };
-                let first = EncodedWindow { source: encoded, first: seek, frames: count };
-                let mut decoded = None;
-                decoder.run(&task, Some(first), &mut |_| Ok(None), &mut |window| {
-                    decoded = Some(window);
-                    Ok(())
-                })?;
-                let Some(window) = decoded else { break };
-                condition =
-                    options.condition_on_previous_text && window.temperature < LOW_TEMPERATURE;
-                let (parts, advance) = match window.skipped {
-                    true => (Vec::new(), count),
-                    false => split(&window.tokens, prompt, seek, count),
-                };
-                if options.condition_on_previous_text {
-                    for part in &parts {
-                        let tokens = &window.tokens[part.tokens.clone()];
-                        let time = |at: usize| {
-                            tokens.get(at).is_some_and(|&id| prompt.timestamp(id).is_some())
-                        };
-                        // The second of two timestamps at the end begins the next segment.
-                        let twice = tokens.len() > 2 && time(tokens.len() - 2);
-                        earlier.extend_from_slice(&tokens[..tokens.len() - usize::from(twice)]);
-                        said = true;
-                    }
-                    earlier.drain(..earlier.len().saturating_sub(prompt.positions));
-                }
-                let name = language.and_then(|id| prompt.name(id));
-                let reported = (summary.windows, &window, &parts[..]);
-                summary.windows += 1;
-                if report(reported, name.as_deref(), prompt, tokenizer, on_event) {
-                    stopped = true;
-                    break 'spans;
-                }
-                seek += advance.max(1);
             }
         }
-        if !stopped {
-            frames.skip_to(extractor, source, usize::MAX)?;
+        Ok(self.summary(&sequence, &frames))
+    }
+
+    pub(super) fn summary(&self, sequence: &Sequence<'_>, frames: &Frames) -> RecordingSummary {
+        RecordingSummary {
+            duration: frames.read_samples() as f64 / f64::from(self.extractor.rate()),
+            language: sequence.language.and_then(|id| self.prompt.name(id)),
+            windows: sequence.windows,
         }
-        summary.language = language.and_then(|id| prompt.name(id));
-        summary.duration = frames.read_samples() as f64 / f64::from(extractor.rate());
-        Ok(summary)
+    }
+
+    /// Decodes the next window of a sequence and reports it. Returns whether the caller ends the transcription.
+    pub(super) fn advance(
+        &mut self,
+        sequence: &mut Sequence<'_>,
+        frames: &mut Frames,
+        window: (usize, usize),
+        on_event: OnEvent<'_>,
+    ) -> Result<bool, TranscribeError> {
+        let Some((window, language)) = self.decode(sequence, frames, window, None)? else {
+            sequence.span = None;
+            return Ok(false);
+        };
+        sequence.language = language;
+        let index = sequence.windows;
+        let parts = sequence.accept(&window, &self.options, &self.prompt);
+        let name = language.and_then(|id| self.prompt.name(id));
+        let report_of = (index, &window, &parts[..]);
+        Ok(report(report_of, name.as_deref(), &self.prompt, &self.tokenizer, on_event))
+    }
+
+    /// Decodes the frames of a window with what the sequence has so far, and returns its language, too. `other`: options that
+    /// differ only in the attempts and their checks.
+    pub(super) fn decode(
+        &mut self,
+        sequence: &Sequence<'_>,
+        frames: &mut Frames,
+        (first, count): (usize, usize),
+        other: Option<&TranscribeOptions>,
+    ) -> Result<Option<(Window, Option<u32>)>, TranscribeError> {
+        let Self { extractor, options, prompt, decoder, features, tokenizer, .. } = self;
+        let options = other.unwrap_or(options);
+        let mut language = sequence.language;
+        if !options.decodes_silence() && frames.are_silent(first, count) {
+            return Ok(Some((Window::silent(first, count), language)));
+        }
+        let decoder = decoder.as_mut().ok_or(SessionError::NoDecoder)?;
+        frames.window(first, count, features);
+        let session = decoder.cleared();
+        let source = WindowDecoder::encode(session, Features::new(features, extractor.bins()))?;
+        if let (None, Some(known)) = (language, prompt.to_detect()) {
+            language = Some(session.detect_language(source, prompt.start, known)?);
+        }
+        let earlier = (sequence.condition && sequence.said).then_some(&sequence.earlier[..]);
+        let (tokens, start) = prompt.tokens(earlier, language);
+        let task = Task { options, prompt, tokenizer, tokens: &tokens, start };
+        let mut decoded = None;
+        let encoded = EncodedWindow { source, first, frames: count };
+        decoder.run(&task, Some(encoded), &mut |_| Ok(None), &mut |window| {
+            decoded = Some(window);
+            Ok(())
+        })?;
+        Ok(decoded.map(|window| (window, language)))
     }
 }

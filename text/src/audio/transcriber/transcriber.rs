@@ -196,6 +196,7 @@ impl<'a> Transcriber<'a> {
             match event {
                 TranscribeEvent::Window(window) => transcription.windows.push(window.clone()),
                 TranscribeEvent::Segment(segment) => transcription.segments.push(segment.clone()),
+                TranscribeEvent::Tentative(_) => (),
             }
             ControlFlow::Continue(())
         })?;
@@ -213,23 +214,28 @@ impl<'a> Transcriber<'a> {
         on_event: &mut dyn FnMut(TranscribeEvent<'_>) -> ControlFlow<()>,
     ) -> Result<RecordingSummary, TranscribeError> {
         let spans = Spans::new(recording.speech)?;
-        let slots = match self.options.windows {
-            Windows::Sequential => 1,
-            Windows::Batched => self.options.slots.max(1),
-        };
-        if self.decoder.is_none() {
-            let positions = self.extractor.frames().div_ceil(2);
-            let plan = (slots, positions);
-            let threads = self.threads.clone();
-            let decoder =
-                WindowDecoder::new(&self.model, threads, &self.options, &self.prompt, plan)?;
-            self.decoder = Some(decoder);
-        }
+        self.plan()?;
         let frames = Frames::new(&self.extractor, recording.maximum);
         match self.options.windows {
             Windows::Sequential => self.sequential(frames, recording.source, spans, on_event),
             Windows::Batched => self.batched(frames, recording.source, spans, on_event),
         }
+    }
+
+    /// Plans the session, if there is none yet.
+    pub(super) fn plan(&mut self) -> Result<(), TranscribeError> {
+        if self.decoder.is_none() {
+            let slots = match self.options.windows {
+                Windows::Sequential => 1,
+                Windows::Batched => self.options.slots.max(1),
+            };
+            let plan = (slots, self.extractor.frames().div_ceil(2));
+            let threads = self.threads.clone();
+            let decoder =
+                WindowDecoder::new(&self.model, threads, &self.options, &self.prompt, plan)?;
+            self.decoder = Some(decoder);
+        }
+        Ok(())
     }
 }
 
@@ -240,6 +246,11 @@ pub(super) struct Spans<'s> {
 }
 
 impl<'s> Spans<'s> {
+    /// All frames.
+    pub(super) fn all() -> Self {
+        Self { spans: None, next: 0 }
+    }
+
     fn new(spans: Option<&'s [(f64, f64)]>) -> Result<Self, TranscribeError> {
         let mut last = 0.0;
         for &(start, end) in spans.unwrap_or(&[]) {
@@ -270,6 +281,12 @@ impl<'s> Spans<'s> {
     }
 }
 
+/// The text of tokens, without their timestamps.
+pub(super) fn text_of(tokens: &[u32], prompt: &Prompt, tokenizer: &Tokenizer) -> String {
+    let words = tokens.iter().copied().filter(|&id| prompt.timestamp(id).is_none());
+    tokenizer.decode(&words.collect::<Vec<u32>>())
+}
+
 /// Reports a window and its segments. Returns whether the caller ends the transcription.
 pub(super) fn report(
     (index, window, parts): (usize, &Window, &[Part]),
@@ -281,12 +298,9 @@ pub(super) fn report(
     if on_event(TranscribeEvent::Window(window)).is_break() {
         return true;
     }
-    let mut words = Vec::new();
     parts.iter().any(|part| {
         let tokens = &window.tokens[part.tokens.clone()];
-        words.clear();
-        words.extend(tokens.iter().copied().filter(|&id| prompt.timestamp(id).is_none()));
-        let text = tokenizer.decode(&words);
+        let text = text_of(tokens, prompt, tokenizer);
         if text.trim().is_empty() {
             return false;
         }

@@ -83,6 +83,33 @@ pub enum TranscribeEvent<'e> {
     Window(&'e Window),
     /// A segment is final.
     Segment(&'e Segment),
+    /// What the unfinished window of a stream says so far, in place of the last such event. Only a
+    /// [`StreamingTranscriber`](super::StreamingTranscriber) reports it.
+    Tentative(&'e Tentative),
+}
+
+/// The text of audio whose window is not complete: later audio may change it.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Tentative {
+    /// The start, in seconds of the recording: where the last segment ends.
+    pub start: f64,
+    /// The end of the audio that was decoded, in seconds of the recording.
+    pub end: f64,
+    /// The text. A space before the first word is part of it.
+    pub text: String,
+    /// The bytes of the stable prefix: the words on which the last two decodings agree.
+    pub stable: usize,
+    /// The language, as in [`Segment::language`]; it is final with the first window.
+    pub language: Option<String>,
+}
+
+impl Tentative {
+    /// The stable prefix of the text.
+    #[must_use]
+    pub fn stable_text(&self) -> &str {
+        self.text.get(..self.stable).unwrap_or(&self.text)
+    }
 }
 
 /// What is known at the end of a recording.
