@@ -271,7 +271,7 @@ def main():
         extractor = WhisperFeatureExtractor.from_pretrained(place)
         tokenizer = WhisperTokenizer.from_pretrained(place)
         compared = 0
-        once = ["--no-fallback", "--no-speech-threshold", "1", "--condition-on-previous-text", "false"]
+        once = ["--vad", "false", "--no-fallback", "--no-speech-threshold", "1", "--condition-on-previous-text", "false"]
         for beams in (1, 4):
             more = ["--beams", str(beams), *once]
             answers = ours(place, files, *more)

@@ -73,3 +73,5 @@ mod transcriber;
 mod translate_documents;
 #[cfg(feature = "cli")]
 mod translator;
+#[cfg(feature = "vad")]
+mod vad;

@@ -5,7 +5,6 @@ use crate::documents::files;
 use crate::effort;
 use simdformer_text::document::{Document, Format};
 use simdformer_text::marked_text::MarkedText;
-use std::fs;
 use std::time::Duration;
 
 struct Random(u64);

@@ -46,7 +46,9 @@ fn transcribe(place: &Temporary, more: &[&str], files: &[&str]) -> (String, Stri
     let paths: Vec<String> =
         files.iter().map(|file| place.0.join(file).to_str().unwrap().to_owned()).collect();
     let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
-    let output = run(&[&["transcribe", "--model", model], more, &paths].concat(), "");
+    // No voice is in the recordings of these tests.
+    let first = ["transcribe", "--model", model, "--vad", "false"];
+    let output = run(&[&first, more, &paths].concat(), "");
     (out(&output).to_owned(), err(&output).to_owned(), output.status.code())
 }
 
@@ -404,7 +406,7 @@ fn standard_input_may_be_a_pipe_of_ffmpeg() {
     let expected = transcribe(&place, &ONCE, &["long.wav"]).0;
     for more in [&ONCE[..], &[&ONCE[..], &["-"]].concat()] {
         let mut child = Command::new(env!("CARGO_BIN_EXE_simdformer"))
-            .args(["transcribe", "--model", place.0.to_str().unwrap()])
+            .args(["transcribe", "--model", place.0.to_str().unwrap(), "--vad", "false"])
             .args(more)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -415,6 +417,54 @@ fn standard_input_may_be_a_pipe_of_ffmpeg() {
         let output = child.wait_with_output().unwrap();
         assert_eq!(out(&output), expected, "{}", err(&output));
     }
+}
+
+#[test]
+fn only_speech_is_transcribed() {
+    let place = whisper(ONE_LANGUAGE);
+    let model = place.0.to_str().unwrap();
+    let heard = |more: &[&str]| {
+        let file = place.0.join("long.wav");
+        let first = ["transcribe", "--model", model, "--json", file.to_str().unwrap()];
+        let output = run(&[&first, more].concat(), "");
+        (out(&output).to_owned(), err(&output).to_owned(), output.status.code())
+    };
+    let spans = |more: &[&str]| {
+        let found = &lines(&heard(more).0)[0];
+        let windows = found["windows"].as_array().unwrap().iter();
+        windows
+            .map(|w| (w["start"].as_f64().unwrap(), w["end"].as_f64().unwrap()))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(spans(&[]), [], "a tone is no speech");
+    assert_eq!(spans(&["--vad", "false", "--batched"]).last().unwrap().1, 2.5);
+    // Where the network hears speech depends on the thresholds.
+    assert!(!spans(&["--vad-threshold", "0", "--batched"]).is_empty());
+    for (number, text) in ["0.25 0.75\n\n 1 1.5\n", "[[0.25, 0.75], [1, 1.5]]"].iter().enumerate() {
+        let name = place.0.join(format!("spans{number}"));
+        place.write(&format!("spans{number}"), text);
+        let found = spans(&["--speech", name.to_str().unwrap()]);
+        assert!(
+            found.iter().all(|w| (0.25..0.75).contains(&w.0) || (1.0..1.5).contains(&w.0)),
+            "{found:?}"
+        );
+        assert_eq!((found[0].0, found.last().unwrap().1), (0.25, 1.5));
+    }
+    for (text, message) in [
+        ("0 1\n2\n", "line 2: expected \"start end\" in seconds, found \"2\""),
+        ("[[1]]", "expected [[start, end], ...] in seconds: "),
+        ("2 1", "speech: expected seconds that ascend from 0, found 2 to 1"),
+    ] {
+        place.write("wrong", text);
+        let (_, notes, code) = heard(&["--speech", place.0.join("wrong").to_str().unwrap()]);
+        assert_eq!(code, Some(1));
+        assert!(notes.contains(message), "{notes}");
+    }
+    let (_, notes, code) = heard(&["--vad-threshold", "2"]);
+    assert!(
+        code == Some(1) && notes.contains("the threshold of speech: expected 0 to 1, found 2"),
+        "{notes}"
+    );
 }
 
 #[test]

@@ -8,6 +8,7 @@ use simdformer_text::Tokenizer;
 use simdformer_text::audio::transcriber::{
     Recording, SampleSource, TranscribeEvent, TranscribeOptions, Transcriber, Windows,
 };
+use simdformer_text::audio::vad::{SpeechDetector, SpeechFinder, VadOptions};
 use simdformer_text::audio::{AudioError, FeatureExtractor};
 use std::ops::ControlFlow;
 
@@ -179,6 +180,32 @@ fn only_spans_of_speech_are_read() {
             let error = transcriber.transcribe_spans(&parts.samples, Some(wrong)).unwrap_err();
             assert!(error.to_string().starts_with("speech: expected seconds that ascend from "));
         }
+    }
+}
+
+#[test]
+fn spans_of_speech_are_found_while_a_source_is_read() {
+    let parts = parts();
+    let spoken = &crate::vad::voice(3)[..];
+    let samples = [spoken, &[0.0; 80_000], spoken, spoken, &[0.0; 40_000]].concat();
+    let mut vad = VadOptions::default();
+    (vad.threshold, vad.min_silence, vad.speech_pad) = (0.3, 1.0, 0.2);
+    let detector = SpeechDetector::new().unwrap();
+    let mut finder = SpeechFinder::new(detector, vad.clone()).unwrap();
+    finder.push(&samples).unwrap();
+    finder.finish().unwrap();
+    let spans: Vec<_> = std::iter::from_fn(|| finder.next_span()).collect();
+    assert!(spans.len() > 1, "{spans:?}");
+    for windows in [Windows::Sequential, Windows::Batched] {
+        let mut transcriber = parts.transcriber(|options| options.windows = windows);
+        let expected = transcriber.transcribe_spans(&samples, Some(&spans)).unwrap();
+        let mut transcriber = parts.transcriber(|options| {
+            options.windows = windows;
+            options.vad = Some(vad.clone());
+        });
+        assert_eq!(transcriber.transcribe(&samples).unwrap(), expected);
+        // A second recording begins without what was heard before.
+        assert_eq!(transcriber.transcribe(&samples).unwrap(), expected);
     }
 }
 

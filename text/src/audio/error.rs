@@ -77,6 +77,9 @@ pub enum AudioError {
         /// The value found.
         found: usize,
     },
+    /// A kernel: the environment names an instruction set that the machine lacks.
+    #[cfg(feature = "vad")]
+    Kernel(simdformer::KernelError),
 }
 
 impl AudioError {
@@ -128,6 +131,8 @@ impl fmt::Display for AudioError {
             Self::Features { what, expected, found } => {
                 write!(f, "{what}: expected {expected}, found {found}")
             }
+            #[cfg(feature = "vad")]
+            Self::Kernel(error) => error.fmt(f),
         }
     }
 }

@@ -22,6 +22,8 @@ mod input;
 mod log_mel;
 #[cfg(feature = "transcribe")]
 pub mod transcriber;
+#[cfg(feature = "vad")]
+pub mod vad;
 mod wav;
 
 pub use error::AudioError;

@@ -258,7 +258,10 @@ mod tests {
         for (line, part) in [
             ("transcribe", "required arguments were not provided:\n  --model <DIR>"),
             ("transcribe --model x --truncate", "unexpected argument '--truncate' found"),
-            ("transcribe --model x --stream", "unexpected argument '--stream' found"),
+            (
+                "transcribe --model x --stream --batched",
+                "'--stream' cannot be used with '--batched'",
+            ),
             ("transcribe --model x --query y", "unexpected argument '--query' found"),
             (
                 "transcribe --model x --task guess",

@@ -15,12 +15,14 @@ use simdformer_text::audio::transcriber::{
 };
 use simdformer_text::audio::{AudioReader, FeatureExtractor, InputOptions};
 use simdformer_text::{Family, Tokenizer};
+use std::fs;
 use std::io::{Read, Write};
 use std::ops::ControlFlow;
 use std::path::Path;
 
 /// Processes all files; returns the exit code.
 pub(crate) fn run(arguments: &Transcribe, streams: &mut Streams<'_>) -> Result<u8, Failure> {
+    let speech = arguments.speech.as_deref().map(spans).transpose()?;
     let directory = &arguments.model.directory.model;
     let tokenizer = Tokenizer::from_dir(directory)?;
     if tokenizer.family() != Family::Whisper {
@@ -49,8 +51,13 @@ pub(crate) fn run(arguments: &Transcribe, streams: &mut Streams<'_>) -> Result<u
         let bar = progress::counter("windows", arguments.reports.quiet);
         let mut failed = 0;
         for path in &arguments.files {
-            let transcribed =
-                file(&mut transcriber, path, arguments.input.options(), streams.input, &bar);
+            let transcribed = file(
+                &mut transcriber,
+                path,
+                (arguments.input.options(), speech.as_deref()),
+                streams.input,
+                &bar,
+            );
             failed += usize::from(transcribed.is_err());
             bar.suspend(|| write(arguments, path, transcribed, streams))?;
         }
@@ -80,6 +87,7 @@ fn options(arguments: &Transcribe, config: &Config) -> Result<TranscribeOptions,
         options.windows = Windows::Batched;
     }
     options.slots = arguments.slots;
+    arguments.vad.change(&mut options.vad);
     options.condition_on_previous_text =
         checks.condition_on_previous_text.unwrap_or(options.condition_on_previous_text);
     options.initial_prompt.clone_from(&checks.initial_prompt);
@@ -101,25 +109,47 @@ fn options(arguments: &Transcribe, config: &Config) -> Result<TranscribeOptions,
     Ok(options)
 }
 
+/// The spans of a file of lines, or of JSON.
+fn spans(path: &Path) -> Result<Vec<(f64, f64)>, Failure> {
+    let name = path.display();
+    let text = fs::read_to_string(path).map_err(|error| format!("cannot read {name}: {error}"))?;
+    if text.trim_start().starts_with('[') {
+        let wrong = |error| format!("{name}: expected [[start, end], ...] in seconds: {error}");
+        return Ok(serde_json::from_str(&text).map_err(wrong)?);
+    }
+    let span = |(number, line): (usize, &str)| {
+        let mut numbers = line.split_whitespace().map(str::parse::<f64>);
+        match (numbers.next(), numbers.next(), numbers.next()) {
+            (Some(Ok(start)), Some(Ok(end)), None) => Ok((start, end)),
+            _ => Err(format!(
+                "{name}, line {}: expected \"start end\" in seconds, found {line:?}",
+                number + 1
+            )
+            .into()),
+        }
+    };
+    text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()).map(span).collect()
+}
+
 /// Transcribes a file, which is read twice, or a pipe, which is read once.
 fn file(
     transcriber: &mut Transcriber<'_>,
     path: &Path,
-    options: InputOptions,
+    (options, speech): (InputOptions, Option<&[(f64, f64)]>),
     input: &mut (dyn Read + Send),
     bar: &ProgressBar,
 ) -> Result<Transcription, TranscribeError> {
     if path == Path::new("-") {
         let mut audio = AudioReader::new(input, options)?;
-        return collect(transcriber, Recording::new(&mut audio), bar);
+        return collect(transcriber, Recording { speech, ..Recording::new(&mut audio) }, bar);
     }
     let mut audio = AudioReader::open(path, options)?;
     if !path.is_file() {
-        return collect(transcriber, Recording::new(&mut audio), bar);
+        return collect(transcriber, Recording { speech, ..Recording::new(&mut audio) }, bar);
     }
     let maximum = Some(transcriber.maximum(&mut audio)?);
     let mut audio = AudioReader::open(path, options)?;
-    collect(transcriber, Recording { maximum, ..Recording::new(&mut audio) }, bar)
+    collect(transcriber, Recording { maximum, speech, ..Recording::new(&mut audio) }, bar)
 }
 
 fn collect(

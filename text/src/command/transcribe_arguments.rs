@@ -5,6 +5,7 @@ use crate::arguments::{
 };
 use crate::search_arguments::SearchArguments;
 use clap::Args;
+use simdformer_text::audio::vad::VadOptions;
 use simdformer_text::audio::{Channel, InputOptions, RawEncoding, RawFormat};
 use std::path::PathBuf;
 
@@ -32,13 +33,20 @@ pub(crate) struct Transcribe {
     pub(crate) slots: usize,
     /// Write text while the audio arrives; without --json, what may still change is shown on a terminal only
     ///
-    /// The final text is that of the same command without --stream on a pipe. With --json a line is a final segment, or the
+    /// The final text is that of the same command on a pipe without --stream and with --vad false. With --json a line is a final segment, or the
     /// text of the unfinished window with its stable prefix.
     #[arg(long, help_heading = "Audio", conflicts_with = "batched")]
     pub(crate) stream: bool,
     /// With --stream, decode the unfinished window again after SECONDS of new audio
     #[arg(long, value_name = "SECONDS", default_value = "1", requires = "stream", value_parser = delay, help_heading = "Audio")]
     pub(crate) delay: f64,
+    /// Transcribe only the spans in FILE, instead of those that --vad finds: lines "start end" in seconds, or JSON
+    ///
+    /// JSON: [[start, end], ...]. The spans ascend, and hold for every file that is transcribed.
+    #[arg(long, value_name = "FILE", help_heading = "Audio")]
+    pub(crate) speech: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) vad: VadArguments,
     #[command(flatten)]
     pub(crate) input: InputArguments,
     #[command(flatten)]
@@ -93,6 +101,49 @@ fn delay(text: &str) -> Result<f64, String> {
 fn encoding(name: &str) -> Result<RawEncoding, String> {
     const EXPECTED: &str = "expected u8, s16le, s24le, s32le, f32le or f64le";
     RawEncoding::from_name(name).ok_or_else(|| EXPECTED.to_owned())
+}
+
+/// What is speech.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Audio")]
+pub(crate) struct VadArguments {
+    /// Whether voice activity detection finds the spans of speech, and nothing else is transcribed (true)
+    #[arg(long, value_name = "BOOL")]
+    vad: Option<bool>,
+    /// Speech begins at this probability (0.5)
+    #[arg(long, value_name = "X", value_parser = number)]
+    vad_threshold: Option<f64>,
+    /// Speech ends below this probability (that of --vad-threshold less 0.15)
+    #[arg(long, value_name = "X", value_parser = number)]
+    vad_end_threshold: Option<f64>,
+    /// Spans of at most this length are dropped (0)
+    #[arg(long, value_name = "SECONDS", value_parser = number)]
+    vad_min_speech: Option<f64>,
+    /// Shorter pauses are part of a span (10)
+    #[arg(long, value_name = "SECONDS", value_parser = number)]
+    vad_min_silence: Option<f64>,
+    /// What is added at both ends of a span (1)
+    #[arg(long, value_name = "SECONDS", value_parser = number)]
+    vad_pad: Option<f64>,
+    /// Longer spans are cut at a pause, if they have one (300)
+    #[arg(long, value_name = "SECONDS", value_parser = number)]
+    vad_max_speech: Option<f64>,
+}
+
+impl VadArguments {
+    /// Changes the options of a transcriber.
+    pub(crate) fn change(&self, vad: &mut Option<VadOptions>) {
+        if self.vad == Some(false) {
+            *vad = None;
+        }
+        let Some(vad) = vad else { return };
+        vad.threshold = self.vad_threshold.map_or(vad.threshold, |x| x as f32);
+        vad.neg_threshold = self.vad_end_threshold.map(|x| x as f32).or(vad.neg_threshold);
+        vad.min_speech = self.vad_min_speech.unwrap_or(vad.min_speech);
+        vad.min_silence = self.vad_min_silence.unwrap_or(vad.min_silence);
+        vad.speech_pad = self.vad_pad.unwrap_or(vad.speech_pad);
+        vad.max_speech = self.vad_max_speech.unwrap_or(vad.max_speech);
+    }
 }
 
 /// When the text of a window is dropped or decoded again, and what precedes it.

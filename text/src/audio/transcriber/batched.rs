@@ -7,7 +7,7 @@ use super::segments::split_all;
 use super::transcriber::{OnEvent, Spans, Transcriber, report};
 use super::transcription::{RecordingSummary, Window};
 use super::window_decoder::{EncodedWindow, Task, WindowDecoder};
-use crate::audio::AudioError;
+use crate::audio::FeatureExtractor;
 use core::cell::{Cell, RefCell};
 use simdformer::{Features, Session, SessionError};
 use std::collections::{BTreeMap, VecDeque};
@@ -27,16 +27,21 @@ impl Cutter<'_> {
     fn next(
         &mut self,
         frames: &mut Frames,
-        read: &mut dyn FnMut(&mut Frames, usize, usize) -> Result<usize, AudioError>,
+        (extractor, source): (&FeatureExtractor, &mut dyn SampleSource),
         longest: usize,
     ) -> Result<Option<(usize, usize)>, TranscribeError> {
-        let Some((first, mut end)) = self.rest.take().or_else(|| self.spans.next()) else {
+        let all = (usize::MAX, usize::MAX);
+        let Some((first, mut end)) = (match self.rest.take() {
+            None => self.spans.next(frames, (extractor, &mut *source), all)?,
+            rest => rest,
+        }) else {
             return Ok(None);
         };
+        frames.skip_to(extractor, source, first)?;
         let limit = first.saturating_add(longest);
         // Whole spans, as many as fit.
         while end <= limit {
-            match self.spans.next() {
+            match self.spans.next(frames, (extractor, &mut *source), (first, limit))? {
                 Some((_, next_end)) if next_end <= limit => end = next_end,
                 rest => {
                     self.rest = rest;
@@ -44,7 +49,7 @@ impl Cutter<'_> {
                 }
             }
         }
-        let known = read(frames, first, end.min(limit))?;
+        let known = frames.read(extractor, source, end.min(limit))?;
         if known <= first {
             return Ok(None);
         }
@@ -73,12 +78,8 @@ impl Transcriber<'_> {
         let skips = !options.decodes_silence();
         let mut cutter = Cutter { spans, rest: None };
         let mut encode = |session: &mut Session<'_>| {
-            let mut read = |frames: &mut Frames, first: usize, until: usize| {
-                frames.skip_to(extractor, source, first)?;
-                frames.read(extractor, source, until)
-            };
             let (first, count) = loop {
-                match cutter.next(&mut frames, &mut read, longest)? {
+                match cutter.next(&mut frames, (extractor, &mut *source), longest)? {
                     None => return Ok(None),
                     Some((first, count)) if skips && frames.are_silent(first, count) => continue,
                     Some(window) => break window,

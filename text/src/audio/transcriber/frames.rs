@@ -1,13 +1,21 @@
 //! The frames of a recording that is read in order, in memory that does not grow with its length.
 
 use super::samples::SampleSource;
+use super::segments::FRAME;
 use crate::audio::features::{FrameTransform, HOP, REACH, scaled};
+use crate::audio::vad::SpeechFinder;
 use crate::audio::{AudioError, FeatureExtractor};
+use core::task::Poll;
 
 /// The `log10` of power below which there is no sound: noise of one unit of 16 bits has about -8.5, quiet speech -4.
 const SILENCE: f32 = -7.0;
 /// Samples that are read at a time.
 pub(super) const BLOCK: usize = 16_000;
+
+/// The frames of a span in seconds.
+pub(super) fn frames_of((start, end): (f64, f64)) -> (usize, usize) {
+    ((start / FRAME).floor() as usize, (end / FRAME).ceil() as usize)
+}
 
 /// Frames of `log10` of the power in mel bins, from the first one that is still needed. A recording of `n` samples has
 /// `n / 160` frames, and is mirrored at its first and at its last sample.
@@ -27,10 +35,18 @@ pub(super) struct Frames {
     maximum_end: usize,
     /// The largest value of the whole recording, if the caller knows it.
     known: Option<f32>,
+    /// Finds the spans of speech of what is read.
+    finder: Option<SpeechFinder>,
+    /// A span that was found but is not yet asked for.
+    span: Option<(usize, usize)>,
 }
 
 impl Frames {
-    pub(super) fn new(extractor: &FeatureExtractor, known: Option<f32>) -> Self {
+    pub(super) fn new(
+        extractor: &FeatureExtractor,
+        known: Option<f32>,
+        finder: Option<SpeechFinder>,
+    ) -> Self {
         Self {
             transform: FrameTransform::new(extractor),
             bins: extractor.bins(),
@@ -42,6 +58,8 @@ impl Frames {
             maximum: f32::NEG_INFINITY,
             maximum_end: 0,
             known,
+            finder,
+            span: None,
         }
     }
 
@@ -86,8 +104,7 @@ impl Frames {
         self.samples.truncate(at + count);
         read?;
         check_finite(&self.samples[at..], self.first_sample + at)?;
-        self.ended = count < BLOCK;
-        self.transform(extractor)
+        self.accept(extractor, at, count < BLOCK)
     }
 
     /// Appends samples, which [`check_finite`] has seen, and computes the frames that they complete; at the end of the
@@ -98,8 +115,25 @@ impl Frames {
         samples: &[f32],
         ended: bool,
     ) -> Result<(), AudioError> {
+        let at = self.samples.len();
         self.samples.extend_from_slice(samples);
+        self.accept(extractor, at, ended)
+    }
+
+    /// Takes the samples from index `at` of the buffer on.
+    fn accept(
+        &mut self,
+        extractor: &FeatureExtractor,
+        at: usize,
+        ended: bool,
+    ) -> Result<(), AudioError> {
         self.ended = ended;
+        if let Some(finder) = &mut self.finder {
+            finder.push(&self.samples[at..])?;
+            if ended {
+                finder.finish()?;
+            }
+        }
         self.transform(extractor)
     }
 
@@ -143,6 +177,26 @@ impl Frames {
                 return Ok(end == first);
             }
         }
+    }
+
+    /// The first and the last frame of the next span of speech, if it begins at frame `limit` at the latest. `Pending` if that
+    /// is not known yet: then forgets the frames before `keep` that no span needs.
+    pub(super) fn poll_span(
+        &mut self,
+        (keep, limit): (usize, usize),
+    ) -> Poll<Option<(usize, usize)>> {
+        let Some(finder) = &mut self.finder else { return Poll::Ready(None) };
+        let span = self.span.take().or_else(|| finder.next_span().map(frames_of));
+        if span.is_some_and(|(first, _)| first > limit) {
+            self.span = span;
+            return Poll::Ready(None);
+        }
+        let known = (finder.known_until() / FRAME).floor() as usize;
+        if span.is_some() || self.ended || known > limit {
+            return Poll::Ready(span);
+        }
+        self.forget_before(keep.min(known));
+        Poll::Pending
     }
 
     /// Whether `count` frames from `first` on have no sound but the rounding of their samples.
@@ -204,7 +258,7 @@ impl Frames {
         extractor: &FeatureExtractor,
         source: &mut dyn SampleSource,
     ) -> Result<f32, AudioError> {
-        let mut frames = Self::new(extractor, None);
+        let mut frames = Self::new(extractor, None, None);
         frames.skip_to(extractor, source, usize::MAX)?;
         Ok(frames.maximum)
     }

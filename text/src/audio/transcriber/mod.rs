@@ -35,10 +35,11 @@
 //!
 //! 1. A frame of features is computed every 10 ms. Its scale depends on the loudest frame of the whole recording, as in
 //!    transformers; where a recording is read only once, on the loudest one so far: [`Recording::maximum`].
-//! 2. Windows of at most 30 s are cut from the frames: [`Windows`]. A shorter one is padded with zeros.
-//! 3. A window is encoded once. Its text is decoded greedily or by beam search, and again at rising temperatures if it is
+//! 2. Voice activity detection finds spans of speech; only they are read on: [`TranscribeOptions::vad`].
+//! 3. Windows of at most 30 s are cut from the frames: [`Windows`]. A shorter one is padded with zeros.
+//! 4. A window is encoded once. Its text is decoded greedily or by beam search, and again at rising temperatures if it is
 //!    improbable or repeats itself. The text of a window without speech is dropped.
-//! 4. Timestamps of the model divide the text into segments.
+//! 5. Timestamps of the model divide the text into segments.
 //!
 //! # What the result depends on
 //!

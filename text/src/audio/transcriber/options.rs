@@ -1,5 +1,6 @@
 //! The settings of a transcriber.
 
+use crate::audio::vad::VadOptions;
 use simdformer::Dtype;
 use simdformer::config::Config;
 use simdformer::search::{SampleOptions, SearchOptions, Strategy};
@@ -32,6 +33,11 @@ pub struct TranscribeOptions {
     /// A text that precedes that of every window: names and the spelling of the domain. `prompt_ids` of transformers with
     /// the condition type `first-segment`.
     pub initial_prompt: Option<String>,
+    /// How spans of speech are found where [`Recording::speech`](super::Recording::speech) does not give them; only they are
+    /// transcribed. `None`: everything is transcribed, as transformers does. By default only pauses of ten seconds are left out,
+    /// and a second at both ends of a span stays, so that the windows of speech are what they are without it. A span is held
+    /// in memory, so [`max_speech`](VadOptions::max_speech) limits the memory (300 s, 10 MB). Streams ignore this option.
+    pub vad: Option<VadOptions>,
     /// The temperatures of the attempts at a window (0.0, 0.2, 0.4, 0.6, 0.8, 1.0); each in [0, 10], the first attempt of
     /// temperature 0 uses [`search`](Self::search), the others draw one random sample. An attempt that fails one of the
     /// checks below is followed by the next one; the last attempt is taken in any case.
@@ -98,6 +104,7 @@ impl TranscribeOptions {
             timestamps: config.generation.transcription.no_timestamps.is_some(),
             condition_on_previous_text: previous_token(config).is_some(),
             initial_prompt: None,
+            vad: Some(long_pauses()),
             temperatures: vec![0.0, 0.2, 0.4, 0.6, 0.8, 1.0],
             no_speech_threshold: Some(0.6),
             logprob_threshold: Some(-1.0),
@@ -113,10 +120,11 @@ impl TranscribeOptions {
         self.no_speech_threshold.is_none_or(|threshold| threshold >= 1.0)
     }
 
-    /// These options with one attempt per window and no check: no fallback, and no text is dropped.
+    /// These options with one attempt per window and no check: no fallback, and no text is dropped, nor a pause.
     #[must_use]
     pub fn without_fallback(self) -> Self {
         Self {
+            vad: None,
             temperatures: vec![0.0],
             no_speech_threshold: None,
             logprob_threshold: None,
@@ -124,6 +132,13 @@ impl TranscribeOptions {
             ..self
         }
     }
+}
+
+/// Leaves long pauses out and changes nothing else.
+fn long_pauses() -> VadOptions {
+    let mut options = VadOptions::default();
+    (options.min_silence, options.speech_pad, options.max_speech) = (10.0, 1.0, 300.0);
+    options
 }
 
 /// The token that begins earlier text. If the file does not name it, transformers takes the last but one of the suppressed

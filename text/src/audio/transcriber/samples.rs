@@ -53,12 +53,13 @@ pub struct Recording<'r> {
     /// all windows then have the scale that transformers gives them, and a file is read twice. With `None`, features are
     /// scaled by the largest one up to the end of their window, which needs one pass: for pipes and streams.
     pub maximum: Option<f32>,
-    /// Spans of speech, in seconds, ascending and not overlapping; what is between them is not transcribed. `None`: all.
+    /// Spans of speech, in seconds, ascending and not overlapping; what is between them is not transcribed. `None`:
+    /// [`TranscribeOptions::vad`](super::TranscribeOptions::vad) decides.
     pub speech: Option<&'r [(f64, f64)]>,
 }
 
 impl<'r> Recording<'r> {
-    /// A recording that is read once and completely transcribed.
+    /// A recording that is read once, and whose speech is transcribed.
     pub fn new(source: &'r mut dyn SampleSource) -> Self {
         Self { source, maximum: None, speech: None }
     }

@@ -9,6 +9,7 @@ use super::segments::{Part, split};
 use super::transcriber::{OnEvent, Spans, Transcriber, report};
 use super::transcription::{RecordingSummary, Window};
 use super::window_decoder::{EncodedWindow, Task, WindowDecoder};
+use core::task::Poll;
 use simdformer::{Features, SessionError};
 
 /// Above this temperature a text is too uncertain to be the prompt of the next window; as in transformers.
@@ -60,9 +61,15 @@ impl<'s> Sequence<'s> {
     /// Whether the next window is complete. Forgets the frames before it. `longest`: frames of the model's input.
     pub(super) fn next(&mut self, frames: &mut Frames, longest: usize) -> Next {
         loop {
-            let span = self.span.take().or_else(|| self.spans.next());
-            let Some((first, end)) = span else { return Next::End };
-            self.span = span;
+            let (first, end) = match self.span {
+                Some(span) => span,
+                None => match self.spans.poll(frames, (usize::MAX, usize::MAX)) {
+                    Poll::Ready(Some(span)) => span,
+                    Poll::Ready(None) => return Next::End,
+                    Poll::Pending => return Next::Samples,
+                },
+            };
+            self.span = Some((first, end));
             frames.forget_before(first.min(frames.end()));
             let until = first.saturating_add(longest).min(end);
             if frames.end() < until && !frames.ended() {

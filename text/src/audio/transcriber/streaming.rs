@@ -52,7 +52,8 @@ type OnEvent<'e> = &'e mut dyn FnMut(TranscribeEvent<'_>);
 /// A window is decoded for good when all its samples are there, which is 30 s after its start, or at the end of the stream.
 /// Its segments are then final, and the next window begins where the last one ends. For any division into chunks, windows and
 /// segments equal those of [`Transcriber::transcribe_recording`] with the same samples and
-/// [`Recording::maximum`](super::Recording::maximum) `None`: ids, times and all bits. Both run the same code, and a window
+/// [`Recording::maximum`](super::Recording::maximum) and [`TranscribeOptions::vad`] `None`: ids, times and all bits. (A stream
+/// takes everything as speech: the end of a span is known only ten seconds after it.) Both run the same code, and a window
 /// depends on nothing but the samples before its end: its features are scaled by the largest one from the start of the
 /// recording to the end of the window. They differ from a transcription with the maximum of the whole recording, which nobody
 /// knows before the end, if a later part is louder.
@@ -115,7 +116,7 @@ impl<'a> StreamingTranscriber<'a> {
         transcriber.plan()?;
         let mut once = options;
         once.temperatures.truncate(1);
-        let frames = Frames::new(&transcriber.extractor, None);
+        let frames = Frames::new(&transcriber.extractor, None, None);
         let sequence = start(&transcriber);
         Ok(Self {
             transcriber,
@@ -201,7 +202,7 @@ impl<'a> StreamingTranscriber<'a> {
 
     /// Forgets all samples, and is at the start of another stream.
     pub fn reset(&mut self) {
-        self.frames = Frames::new(&self.transcriber.extractor, None);
+        self.frames = Frames::new(&self.transcriber.extractor, None, None);
         self.sequence = start(&self.transcriber);
         self.decoded = 0;
         self.last.clear();
@@ -287,7 +288,7 @@ impl<'a> StreamingTranscriber<'a> {
 
 /// A recording that is one span.
 fn start(transcriber: &Transcriber<'_>) -> Sequence<'static> {
-    Sequence::new(Spans::all(), &transcriber.options, &transcriber.prompt)
+    Sequence::new(Spans::All, &transcriber.options, &transcriber.prompt)
 }
 
 /// The end, in `text`, of the first words on which two texts agree. A mark of punctuation is a word.

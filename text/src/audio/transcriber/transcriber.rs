@@ -1,17 +1,19 @@
 //! The transcriber: what it holds, and what all kinds of windows share.
 
 use super::error::TranscribeError;
-use super::frames::Frames;
+use super::frames::{Frames, frames_of};
 use super::options::{TranscribeOptions, Windows};
 use super::prompt::Prompt;
 use super::samples::{Recording, SampleSource};
-use super::segments::{FRAME, Part};
+use super::segments::Part;
 use super::transcription::{RecordingSummary, Segment, TranscribeEvent, Transcription, Window};
 use super::window_decoder::WindowDecoder;
-use crate::audio::FeatureExtractor;
+use crate::audio::vad::{SpeechDetector, SpeechFinder};
+use crate::audio::{AudioError, FeatureExtractor};
 use crate::{Tokenizer, TokenizerRef};
 use core::fmt;
 use core::ops::ControlFlow;
+use core::task::Poll;
 use simdformer::config::{Config, Side};
 use simdformer::search::{SearchLimits, Strategy};
 use simdformer::{Model, ModelRef, SessionError, Threads};
@@ -27,6 +29,8 @@ pub struct Transcriber<'a> {
     pub(super) options: TranscribeOptions,
     pub(super) prompt: Prompt,
     threads: Threads<'a>,
+    /// At the start of a recording; if the options ask for it.
+    detector: Option<SpeechDetector>,
     /// Planned for the first recording.
     pub(super) decoder: Option<WindowDecoder<'a>>,
     /// The input of the encoder for one window, `[frames, bins]`.
@@ -58,8 +62,18 @@ impl<'a> Transcriber<'a> {
         let (model, tokenizer) = (model.into(), tokenizer.into());
         let prompt = Self::check(model.config(), &tokenizer, &extractor, &options)?;
         let features = vec![0.0; extractor.len()];
-        let threads = Threads::Serial;
-        Ok(Self { model, tokenizer, extractor, options, prompt, threads, decoder: None, features })
+        let detector = options.vad.is_some().then(SpeechDetector::new).transpose()?;
+        Ok(Self {
+            model,
+            tokenizer,
+            extractor,
+            options,
+            prompt,
+            threads: Threads::Serial,
+            detector,
+            decoder: None,
+            features,
+        })
     }
 
     /// The checks of [`new`](Self::new), before the weights are read.
@@ -117,6 +131,9 @@ impl<'a> Transcriber<'a> {
                 "greedy search or beam search",
                 "sampling",
             ));
+        }
+        if let Some(vad) = &options.vad {
+            vad.check()?;
         }
         let prompt = Prompt::new(options, config, tokenizer)?;
         options.search.validate(&SearchLimits {
@@ -213,9 +230,15 @@ impl<'a> Transcriber<'a> {
         recording: Recording<'_>,
         on_event: &mut dyn FnMut(TranscribeEvent<'_>) -> ControlFlow<()>,
     ) -> Result<RecordingSummary, TranscribeError> {
-        let spans = Spans::new(recording.speech)?;
+        let finder = match (&self.options.vad, &self.detector, recording.speech) {
+            (Some(vad), Some(detector), None) => {
+                Some(SpeechFinder::new(detector.clone(), vad.clone())?)
+            }
+            _ => None,
+        };
+        let spans = Spans::new(recording.speech, finder.is_some())?;
         self.plan()?;
-        let frames = Frames::new(&self.extractor, recording.maximum);
+        let frames = Frames::new(&self.extractor, recording.maximum, finder);
         match self.options.windows {
             Windows::Sequential => self.sequential(frames, recording.source, spans, on_event),
             Windows::Batched => self.batched(frames, recording.source, spans, on_event),
@@ -240,20 +263,19 @@ impl<'a> Transcriber<'a> {
 }
 
 /// Spans of speech in frames.
-pub(super) struct Spans<'s> {
-    spans: Option<&'s [(f64, f64)]>,
-    next: usize,
+pub(super) enum Spans<'s> {
+    /// The whole recording, which has not been asked for.
+    All,
+    /// Those that the caller gives.
+    Given(&'s [(f64, f64)]),
+    /// Those that the frames find.
+    Found,
 }
 
 impl<'s> Spans<'s> {
-    /// All frames.
-    pub(super) fn all() -> Self {
-        Self { spans: None, next: 0 }
-    }
-
-    fn new(spans: Option<&'s [(f64, f64)]>) -> Result<Self, TranscribeError> {
+    fn new(given: Option<&'s [(f64, f64)]>, found: bool) -> Result<Self, TranscribeError> {
         let mut last = 0.0;
-        for &(start, end) in spans.unwrap_or(&[]) {
+        for &(start, end) in given.unwrap_or(&[]) {
             if !(last <= start && start <= end && end.is_finite()) {
                 let expected = format!("seconds that ascend from {last}");
                 return Err(TranscribeError::setting(
@@ -264,20 +286,51 @@ impl<'s> Spans<'s> {
             }
             last = end;
         }
-        Ok(Self { spans, next: 0 })
+        Ok(match given {
+            Some(given) => Self::Given(given),
+            None if found => Self::Found,
+            None => Self::All,
+        })
     }
 
-    /// The first and the last frame of the next span, `None` after the last one. Without spans, all frames are one.
-    pub(super) fn next(&mut self) -> Option<(usize, usize)> {
-        let span = match self.spans {
-            None if self.next == 0 => Some((0, usize::MAX)),
-            None => None,
-            Some(spans) => spans.get(self.next).map(|&(start, end)| {
-                ((start / FRAME).floor() as usize, (end / FRAME).ceil() as usize)
-            }),
-        };
-        self.next += 1;
-        span
+    /// The first and the last frame of the next span, if it begins at frame `limit` at the latest; `None` after the last one.
+    /// `Pending` if more samples must be read first. Frames from `keep` on are not forgotten.
+    pub(super) fn poll(
+        &mut self,
+        frames: &mut Frames,
+        (keep, limit): (usize, usize),
+    ) -> Poll<Option<(usize, usize)>> {
+        match self {
+            Self::All => {
+                *self = Self::Given(&[]);
+                Poll::Ready(Some((0, usize::MAX)))
+            }
+            Self::Given(spans) => {
+                let Some((&span, rest)) = spans.split_first() else { return Poll::Ready(None) };
+                let span = frames_of(span);
+                if span.0 > limit {
+                    return Poll::Ready(None);
+                }
+                *spans = rest;
+                Poll::Ready(Some(span))
+            }
+            Self::Found => frames.poll_span((keep, limit)),
+        }
+    }
+
+    /// [`poll`](Self::poll), and reads as far as that takes.
+    pub(super) fn next(
+        &mut self,
+        frames: &mut Frames,
+        (extractor, source): (&FeatureExtractor, &mut dyn SampleSource),
+        (keep, limit): (usize, usize),
+    ) -> Result<Option<(usize, usize)>, AudioError> {
+        loop {
+            if let Poll::Ready(span) = self.poll(frames, (keep, limit)) {
+                return Ok(span);
+            }
+            frames.read_block(extractor, source)?;
+        }
     }
 }
 
