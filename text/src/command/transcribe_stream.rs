@@ -78,7 +78,7 @@ fn read(path: &Path, options: InputOptions) -> Receiver<Result<Chunk, AudioError
     let path = path.to_owned();
     std::thread::spawn(move || {
         if let Err(error) = send(&path, options, &sender) {
-            // Without a receiver nobody wants to know.
+            // If the receiver is gone, the command has ended already.
             let _ = sender.send(Err(error));
         }
     });

@@ -55,8 +55,8 @@ type OnEvent<'e> = &'e mut dyn FnMut(TranscribeEvent<'_>);
 /// [`Recording::maximum`](super::Recording::maximum) and [`TranscribeOptions::vad`] `None`: ids, times and all bits. (A stream
 /// takes everything as speech: the end of a span is known only ten seconds after it.) Both run the same code, and a window
 /// depends on nothing but the samples before its end: its features are scaled by the largest one from the start of the
-/// recording to the end of the window. They differ from a transcription with the maximum of the whole recording, which nobody
-/// knows before the end, if a later part is louder.
+/// recording to the end of the window. They differ from a transcription with the maximum of the whole recording, which is known only at
+/// the end, if a later part is louder.
 ///
 /// # What may still change
 ///
