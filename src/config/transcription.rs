@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 ///     r#"{
 ///         "lang_to_id": {"<|en|>": 50259, "<|fr|>": 50265},
 ///         "task_to_id": {"transcribe": 50359, "translate": 50358},
-///         "no_timestamps_token_id": 50363, "max_initial_timestamp_index": 50
+///         "no_timestamps_token_id": 50363, "max_initial_timestamp_index": 50, "alignment_heads": [[2, 2], [3, 0]]
 ///     }"#,
 /// )?;
 /// let asked = &config.generation.transcription;
@@ -28,6 +28,7 @@ use serde_json::{Value, json};
 /// assert_eq!(asked.prefix(french, None, false), [50265, 50359, 50363]);
 /// // Translation into English, with timestamps.
 /// assert_eq!(asked.prefix(french, asked.task("translate"), true), [50265, 50358]);
+/// assert_eq!(asked.alignment_heads, [(2, 2), (3, 0)]);
 /// # Ok::<(), simdformer::config::ConfigError>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -49,6 +50,8 @@ pub struct Transcription {
     pub default_task: Option<String>,
     /// `forced_decoder_ids` of older files: the tokens after the decoder start, `None` for a token to detect.
     pub forced: Vec<Option<u32>>,
+    /// `alignment_heads`: the layers and heads of the decoder, from 0, whose cross-attention follows the spoken words.
+    pub alignment_heads: Vec<(usize, usize)>,
 }
 
 const FORCED: &str = "forced_decoder_ids";
@@ -118,7 +121,8 @@ impl Transcription {
         keys.optional("prev_sot_token_id", &mut self.previous, &default.previous)?;
         keys.optional("language", &mut self.default_language, &default.default_language)?;
         keys.optional("task", &mut self.default_task, &default.default_task)?;
-        keys.optional(FORCED, &mut self.forced, &default.forced)
+        keys.optional(FORCED, &mut self.forced, &default.forced)?;
+        keys.optional("alignment_heads", &mut self.alignment_heads, &default.alignment_heads)
     }
 
     /// If the file does not set the forced tokens, keeps those of `before`.
@@ -173,5 +177,23 @@ setting!(
         fields.list(key, EXPECTED)?.iter().enumerate().map(pair).collect()
     },
     ids.iter().zip(1..).map(|(id, at)| json!([at, id])).collect(),
+    None
+);
+
+// Pairs of a layer and a head.
+setting!(
+    Vec<(usize, usize)>,
+    |pairs, fields, key| {
+        const EXPECTED: &str = "a list of pairs of a layer and a head, from 0";
+        let pair = |value: &Value| match value.as_array().map(Vec::as_slice) {
+            Some([layer, head]) => match (layer.as_u64(), head.as_u64()) {
+                (Some(layer), Some(head)) => Ok((layer as usize, head as usize)),
+                _ => Err(wrong(key, EXPECTED, value)),
+            },
+            _ => Err(wrong(key, EXPECTED, value)),
+        };
+        fields.list(key, EXPECTED)?.iter().map(pair).collect()
+    },
+    pairs.iter().map(|&(layer, head)| json!([layer, head])).collect(),
     None
 );

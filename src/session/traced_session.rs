@@ -4,7 +4,7 @@ use super::error::SessionError;
 use super::session::{ModelRef, Session};
 use crate::kv::{HandleGenerations, HypothesisId, SourceId};
 use crate::memory::Buffer;
-use crate::trace::{Block, Probe, Stage, TraceObserver, View};
+use crate::trace::{Block, Place, Probe, Stage, TraceObserver, View};
 use std::sync::Mutex;
 
 impl Session<'_> {
@@ -170,11 +170,13 @@ impl Probe for Mean<'_> {
         stage == Stage::Weights
     }
 
+    fn wants_at(&self, _: Stage, place: Place) -> bool {
+        let head = place.head.is_some_and(|head| self.heads.contains(&head));
+        place.block == Some(Block::Cross) && place.layer == Some(self.layer) && head
+    }
+
     fn look(&mut self, view: &View<'_>) {
         let place = view.place;
-        if place.block != Some(Block::Cross) || place.layer != Some(self.layer) {
-            return;
-        }
         let times = self.heads.iter().filter(|&&head| Some(head) == place.head).count();
         let share = times as f32 / self.heads.len() as f32;
         let out = self.out.chunks_mut(self.keys.max(1)).skip(view.position);

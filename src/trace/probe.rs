@@ -66,6 +66,13 @@ pub trait Probe: Send {
         true
     }
 
+    /// Whether the probe receives `stage` of this place; called for [`Stage::Scores`] and [`Stage::Weights`] of each head, if
+    /// [`wants`](Self::wants) is true. What it does not receive is not computed.
+    fn wants_at(&self, stage: Stage, place: Place) -> bool {
+        let _ = (stage, place);
+        true
+    }
+
     /// Called with each selected tensor as soon as its block is finished, on the thread that leads the pass. The helper
     /// threads go back to their pool if the call takes long. It may enter rayon, and panic; see
     /// [`Threads`](crate::Threads).

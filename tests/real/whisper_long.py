@@ -165,4 +165,5 @@ def main():
             {"table": table, "speed": speed}[kind](place, source, paths)
 
 
-main()
+if __name__ == "__main__":
+    main()

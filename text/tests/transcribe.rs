@@ -508,3 +508,80 @@ fn the_loaded_model_is_printed() {
     let cut = "short.wav: the text from 0.0 s on was cut after 2 tokens\n";
     assert!(notes.ends_with(cut), "{notes}");
 }
+
+#[test]
+fn subtitles_are_written_and_read() {
+    let place = whisper(ONE_LANGUAGE);
+    let with =
+        |more: &[&str], files: &[&str]| transcribe(&place, &[&ONCE[..], more].concat(), files);
+    let (text, notes, code) = with(&["--json", "--words"], &["long.wav"]);
+    assert_eq!(code, Some(0), "{notes}");
+    let segments = lines(&text).remove(0)["segments"].as_array().unwrap().clone();
+    let words: usize = segments.iter().map(|s| s["words"].as_array().unwrap().len()).sum();
+    assert_eq!(with(&["--words", "--timestamps"], &["long.wav"]).0.lines().count(), words);
+    // The file of a width: no line is longer, and times ascend.
+    let cues = ["--max-line-width", "16"];
+    for flag in ["--srt", "--vtt"] {
+        let (file, _, _) = with(&[&[flag][..], &cues].concat(), &["long.wav"]);
+        let times: Vec<&str> = file.lines().filter(|line| line.contains(" --> ")).collect();
+        assert!(times.len() >= segments.len());
+        assert!(times.is_sorted());
+        let long = |line: &&str| line.chars().count() > 16 && !line.contains(" --> ");
+        assert_eq!(
+            file.replace("&gt;", ">").replace("&lt;", "<").replace("&amp;", "&").lines().find(long),
+            None
+        );
+    }
+    let out = place.0.join("out");
+    let directory = format!("{}/", out.display());
+    let to = ["--output", &directory, "--srt", "--vtt", "--tsv", "--json"];
+    let (text, notes, code) = with(&to, &["long.wav", "short.wav"]);
+    assert_eq!((text.as_str(), code), ("", Some(0)), "{notes}");
+    for name in ["long", "short"] {
+        for extension in ["srt", "vtt", "tsv", "json"] {
+            assert!(out.join(format!("{name}.{extension}")).is_file(), "{name}.{extension}");
+        }
+    }
+    let srt = out.join("one.srt");
+    with(&["--output", srt.to_str().unwrap()], &["long.wav"]);
+    assert_eq!(fs::read(srt).unwrap(), fs::read(out.join("long.srt")).unwrap());
+    for (more, files, message) in [
+        (&["--srt", "--vtt"][..], &["long.wav"][..], "several formats need --output DIR"),
+        (&["--srt"], &["long.wav", "short.wav"], "subtitles of several files need --output DIR"),
+    ] {
+        let (_, notes, code) = with(more, files);
+        assert_eq!((code, notes.trim_end()), (Some(1), &*format!("simdformer: {message}")));
+    }
+}
+
+#[test]
+fn channels_are_transcribed_separately() {
+    let place = whisper(ONE_LANGUAGE);
+    let (left, right) = (audio("chirp", 40_000), audio("noise", 40_000));
+    let both =
+        left.iter().zip(&right).flat_map(|(l, r)| [l.to_le_bytes(), r.to_le_bytes()].concat());
+    place.write("both.raw", both.collect::<Vec<u8>>());
+    let raw = ["--raw-format", "s16le", "--channels", "2", "--json"];
+    let with = |more: &[&str], file: &str| {
+        let (text, notes, code) = transcribe(&place, &[&ONCE[..], &raw, more].concat(), &[file]);
+        (lines(&text).remove(0), notes, code)
+    };
+    let (answer, notes, code) = with(&["--separate-channels"], "both.raw");
+    assert_eq!(code, Some(0), "{notes}");
+    let segments = answer["segments"].as_array().unwrap();
+    for channel in [0, 1] {
+        let alone = with(&["--channel", &channel.to_string()], "both.raw").0;
+        let texts = |segments: &[Value]| -> Vec<(Value, Value)> {
+            segments.iter().map(|s| (s["text"].clone(), s["start"].clone())).collect()
+        };
+        let own: Vec<Value> =
+            segments.iter().filter(|segment| segment["channel"] == channel).cloned().collect();
+        assert_eq!(texts(&own), texts(alone["segments"].as_array().unwrap()));
+    }
+    assert!(
+        segments.is_sorted_by_key(|segment| (100.0 * segment["start"].as_f64().unwrap()) as u64)
+    );
+    let (answer, _, code) = with(&["--separate-channels"], "none.raw");
+    assert_eq!(code, Some(1));
+    assert!(answer["error"].as_str().unwrap().starts_with("cannot read "));
+}

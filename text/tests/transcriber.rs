@@ -2,15 +2,19 @@
 
 use crate::audio::audio;
 use crate::directories::Temporary;
-use crate::transcribe::{ONE_LANGUAGE, START, floats, whisper};
-use simdformer::Model;
+use crate::transcribe::{ONE_LANGUAGE, SEVERAL, START, floats, whisper};
+use simdformer::kernels::ThreadPool;
+use simdformer::search::{BeamOptions, Strategy};
+use simdformer::{Model, Threads};
 use simdformer_text::Tokenizer;
 use simdformer_text::audio::transcriber::{
-    Recording, SampleSource, TranscribeEvent, TranscribeOptions, Transcriber, Windows,
+    Recording, SampleSource, TranscribeEvent, TranscribeOptions, Transcriber, Transcription,
+    Windows,
 };
 use simdformer_text::audio::vad::{SpeechDetector, SpeechFinder, VadOptions};
 use simdformer_text::audio::{AudioError, FeatureExtractor};
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 const PREVIOUS: u32 = 1304;
 
@@ -22,7 +26,11 @@ struct Parts {
 }
 
 fn parts() -> Parts {
-    let place = whisper(&ONE_LANGUAGE.replacen('{', r#"{"prev_sot_token_id": 1304, "#, 1));
+    parts_of(ONE_LANGUAGE)
+}
+
+fn parts_of(generation: &str) -> Parts {
+    let place = whisper(&generation.replacen('{', r#"{"prev_sot_token_id": 1304, "#, 1));
     let model = Model::open(&place.0).unwrap();
     let tokenizer = Tokenizer::from_dir(&place.0).unwrap();
     let samples = ["chirp", "noise", "chirp"].iter().flat_map(|kind| floats(&audio(kind, 24_000)));
@@ -258,5 +266,106 @@ fn windows_without_sound_are_not_decoded() {
         assert!(!text.is_empty() && (2..=4).contains(&attempts), "{attempts}");
         assert!(decoded(None, &both).1 > attempts);
         assert_eq!(duration, 5.0);
+    }
+}
+
+/// The transcription without the times of words.
+fn without_words(mut found: Transcription) -> Transcription {
+    for segment in &mut found.segments {
+        (segment.start, segment.end) = (0.0, 0.0);
+        segment.words.clear();
+    }
+    found
+}
+
+#[test]
+fn words_have_times_and_do_not_change_the_text() {
+    let parts = parts();
+    for windows in [Windows::Sequential, Windows::Batched] {
+        for beams in [1, 2] {
+            let found = |words: bool, slots: usize, threads: usize| {
+                let mut transcriber = parts.transcriber(|options| {
+                    (options.windows, options.words, options.slots) = (windows, words, slots);
+                    if beams > 1 {
+                        options.search.strategy =
+                            Strategy::Beam(BeamOptions { beams, ..BeamOptions::default() });
+                    }
+                });
+                transcriber
+                    .set_threads(Threads::Shared(Arc::new(ThreadPool::new(threads).unwrap())));
+                transcriber.transcribe(&parts.samples).unwrap()
+            };
+            let whole = found(true, 1, 1);
+            assert_eq!(whole, found(true, 3, 2));
+            assert!(!whole.segments.is_empty());
+            let mut last = 0.0;
+            for segment in &whole.segments {
+                let text: String = segment.words.iter().map(|word| word.text.as_str()).collect();
+                assert_eq!(text, segment.text);
+                for word in &segment.words {
+                    assert!(last <= word.start && word.start <= word.end, "{segment:?}");
+                    assert!((0.0..=1.0).contains(&word.probability), "{word:?}");
+                    last = word.end;
+                }
+                assert_eq!((segment.start, segment.end), (segment.words[0].start, last));
+            }
+            let (plain, timed) = (without_words(found(false, 2, 1)), without_words(whole));
+            assert_eq!(plain.segments, timed.segments);
+        }
+    }
+    let wrong = ONE_LANGUAGE.replacen('{', r#"{"alignment_heads": [[0, 2]], "#, 1);
+    let parts = parts_of(&wrong);
+    let extractor = FeatureExtractor::from_dir(&parts.place.0).unwrap();
+    let mut options = TranscribeOptions::new(parts.model.config());
+    options.words = true;
+    let error = Transcriber::new(&parts.model, &parts.tokenizer, extractor, options).unwrap_err();
+    let expected =
+        "alignment_heads: expected layers below 1 and heads below 2, found layer 0, head 2";
+    assert_eq!(error.to_string(), expected);
+}
+
+#[test]
+fn a_language_is_detected_once_or_in_each_window() {
+    let parts = parts_of(SEVERAL);
+    for windows in [Windows::Sequential, Windows::Batched] {
+        let found = |each: bool, language: Option<&str>| {
+            let mut transcriber = parts.transcriber(|options| {
+                (options.windows, options.detect_each_window) = (windows, each);
+                options.language = language.map(str::to_owned);
+            });
+            transcriber.transcribe(&parts.samples).unwrap()
+        };
+        let once = found(false, None);
+        let first = once.summary.language.clone().unwrap();
+        assert_eq!(once, found(false, Some(&first)), "detection changes nothing else");
+        let each = found(true, None);
+        assert_eq!(each.summary.language.as_ref(), Some(&first));
+        assert_eq!(each.windows[0], once.windows[0]);
+        // A window in another language than that of its prompt is decoded as with this one.
+        for window in &each.windows {
+            let given = found(false, window.language.as_deref());
+            let same = given.windows.iter().find(|other| other.first_frame == window.first_frame);
+            assert!(same.is_none_or(|same| same == window), "{same:?} {window:?}");
+        }
+        assert_eq!(found(true, Some("de")), found(false, Some("de")), "a given language stays");
+    }
+}
+
+#[test]
+fn hotwords_precede_the_text_of_every_window() {
+    let parts = parts();
+    let hotwords = parts.tokenizer.encode_target(" attention is").unwrap();
+    for condition in [false, true] {
+        let mut transcriber = parts.transcriber(|options| {
+            options.hotwords = Some(" attention is ".to_owned());
+            options.condition_on_previous_text = condition;
+        });
+        let found = transcriber.transcribe(&parts.samples).unwrap();
+        for (i, window) in found.windows.iter().enumerate() {
+            let [first, given @ .., last] = &window.prompt[..] else { panic!("{window:?}") };
+            assert_eq!((*first, *last), (PREVIOUS, START));
+            assert!(given.starts_with(&hotwords) && given.len() <= 11, "{given:?}");
+            assert_eq!(given.len() > hotwords.len(), condition && i > 0);
+        }
     }
 }

@@ -21,6 +21,8 @@ mod features;
 mod input;
 mod log_mel;
 #[cfg(feature = "transcribe")]
+pub mod subtitles;
+#[cfg(feature = "transcribe")]
 pub mod transcriber;
 #[cfg(feature = "vad")]
 pub mod vad;

@@ -14,6 +14,7 @@ mod inputs;
 mod loading;
 mod man_pages;
 mod npy;
+mod output_file;
 mod pack;
 mod progress;
 mod rerank;
@@ -23,6 +24,8 @@ mod show;
 mod transcribe;
 #[cfg(feature = "transcribe")]
 mod transcribe_arguments;
+#[cfg(feature = "transcribe")]
+mod transcribe_output;
 #[cfg(feature = "transcribe")]
 mod transcribe_stream;
 mod translate;

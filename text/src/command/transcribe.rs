@@ -2,21 +2,21 @@
 
 use crate::arguments::UsageError;
 use crate::transcribe_arguments::Transcribe;
-use crate::transcribe_stream::{self, cut, line};
+use crate::transcribe_output::Outputs;
+use crate::transcribe_stream;
 use crate::{Failure, Streams, progress, show};
 use indicatif::ProgressBar;
-use serde_json::{Value, json};
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::Config;
-use simdformer::search::{Finish, Strategy};
+use simdformer::search::Strategy;
 use simdformer_text::audio::transcriber::{
     Recording, TranscribeError, TranscribeEvent, TranscribeOptions, Transcriber, Transcription,
-    Window, Windows,
+    Windows,
 };
-use simdformer_text::audio::{AudioReader, FeatureExtractor, InputOptions};
+use simdformer_text::audio::{AudioError, AudioReader, Channel, FeatureExtractor, InputOptions};
 use simdformer_text::{Family, Tokenizer};
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read};
 use std::ops::ControlFlow;
 use std::path::Path;
 
@@ -34,6 +34,7 @@ pub(crate) fn run(arguments: &Transcribe, streams: &mut Streams<'_>) -> Result<u
     let checkpoint = Checkpoint::open(directory)?;
     let options = options(arguments, checkpoint.config())?;
     Transcriber::fits(checkpoint.config(), &tokenizer, &extractor, &options)?;
+    let outputs = Outputs::new(&arguments.output, &arguments.files)?;
     let model = arguments.model.load(&checkpoint, &arguments.reports, streams)?;
     if arguments.reports.summary {
         show::loaded(&tokenizer, &checkpoint, &model, streams.notes)?;
@@ -50,16 +51,14 @@ pub(crate) fn run(arguments: &Transcribe, streams: &mut Streams<'_>) -> Result<u
         }
         let bar = progress::counter("windows", arguments.reports.quiet);
         let mut failed = 0;
-        for path in &arguments.files {
-            let transcribed = file(
-                &mut transcriber,
-                path,
-                (arguments.input.options(), speech.as_deref()),
-                streams.input,
-                &bar,
-            );
+        for (number, path) in arguments.files.iter().enumerate() {
+            let reading = (arguments.input.options(), speech.as_deref());
+            let transcribed = match arguments.input.separate_channels {
+                true => channels(&mut transcriber, path, reading, &bar),
+                false => file(&mut transcriber, path, reading, streams.input, &bar),
+            };
             failed += usize::from(transcribed.is_err());
-            bar.suspend(|| write(arguments, path, transcribed, streams))?;
+            bar.suspend(|| outputs.write((number, path), transcribed, streams))?;
         }
         bar.finish_and_clear();
         if failed > 0 {
@@ -91,6 +90,9 @@ fn options(arguments: &Transcribe, config: &Config) -> Result<TranscribeOptions,
     options.condition_on_previous_text =
         checks.condition_on_previous_text.unwrap_or(options.condition_on_previous_text);
     options.initial_prompt.clone_from(&checks.initial_prompt);
+    options.hotwords.clone_from(&checks.hotwords);
+    options.detect_each_window = arguments.detect_each_window;
+    options.words = arguments.output.wants_words();
     if checks.no_fallback {
         options.temperatures.truncate(1);
     }
@@ -104,7 +106,7 @@ fn options(arguments: &Transcribe, config: &Config) -> Result<TranscribeOptions,
     ] {
         *option = given.map(|given| given as f32).or(*option);
     }
-    options.timestamps |= arguments.timestamps;
+    options.timestamps |= arguments.output.timestamps;
     options.cache = arguments.cache.dtype;
     Ok(options)
 }
@@ -152,6 +154,34 @@ fn file(
     collect(transcriber, Recording { maximum, speech, ..Recording::new(&mut audio) }, bar)
 }
 
+/// Transcribes each channel of a file alone. The file is read once or twice for each.
+fn channels(
+    transcriber: &mut Transcriber<'_>,
+    path: &Path,
+    (options, speech): (InputOptions, Option<&[(f64, f64)]>),
+    bar: &ProgressBar,
+) -> Result<Transcription, TranscribeError> {
+    if !path.is_file() {
+        let error = match path.try_exists() {
+            Ok(true) => {
+                std::io::Error::new(ErrorKind::InvalidInput, "expected a file, found a pipe")
+            }
+            _ if path == Path::new("-") => std::io::Error::new(
+                ErrorKind::InvalidInput,
+                "expected a file, found standard input",
+            ),
+            _ => ErrorKind::NotFound.into(),
+        };
+        return Err(AudioError::Open { path: path.to_owned(), error }.into());
+    }
+    let count = AudioReader::open(path, options)?.channels();
+    let one = |channel| {
+        let options = InputOptions { channel: Channel::Index(channel), ..options };
+        file(transcriber, path, (options, speech), &mut std::io::empty(), bar)
+    };
+    Ok(Transcription::of_channels((0..count).map(one).collect::<Result<Vec<_>, _>>()?))
+}
+
 fn collect(
     transcriber: &mut Transcriber<'_>,
     recording: Recording<'_>,
@@ -170,74 +200,4 @@ fn collect(
         ControlFlow::Continue(())
     })?;
     Ok(found)
-}
-
-/// Writes the line or the lines of a file, and notes about it.
-fn write(
-    arguments: &Transcribe,
-    path: &Path,
-    transcribed: Result<Transcription, TranscribeError>,
-    streams: &mut Streams<'_>,
-) -> Result<(), Failure> {
-    let name = path.display().to_string();
-    let Streams { out, notes, .. } = streams;
-    match transcribed {
-        Err(error) => {
-            writeln!(notes, "simdformer: {name}: {error}")?;
-            if arguments.json {
-                let error = error.to_string();
-                writeln!(out, "{}", json!({"file": name, "text": null, "error": error}))?;
-            } else if !arguments.timestamps {
-                // Each file is one line.
-                writeln!(out)?;
-            }
-        }
-        Ok(found) => {
-            for what in found.windows.iter().filter_map(cut) {
-                writeln!(notes, "simdformer: {name}: {what}")?;
-            }
-            if arguments.json {
-                writeln!(out, "{}", json(&name, &found))?;
-            } else if arguments.timestamps {
-                for segment in &found.segments {
-                    let (start, end, text) = (segment.start, segment.end, line(&segment.text));
-                    writeln!(out, "[{start:.2} -> {end:.2}] {text}")?;
-                }
-            } else {
-                writeln!(out, "{}", line(&found.text()))?;
-            }
-        }
-    }
-    out.flush()?;
-    Ok(())
-}
-
-fn json(name: &str, found: &Transcription) -> Value {
-    let finish = |finish| match finish {
-        Finish::End => "end",
-        Finish::Length => "length",
-        Finish::Stopped => "stopped",
-        Finish::Exhausted => "exhausted",
-        Finish::NotFinite => "not finite",
-    };
-    let second = |frame: usize| frame as f64 / 100.0;
-    let windows = found.windows.iter().map(|window: &Window| {
-        json!({
-            "start": second(window.first_frame), "end": second(window.first_frame + window.frames),
-            "ids": window.tokens, "finish": finish(window.finish), "attempts": window.attempts,
-            "skipped": window.skipped, "temperature": window.temperature, "avg_logprob": window.avg_logprob,
-            "no_speech_prob": window.no_speech_prob, "compression_ratio": window.compression_ratio,
-        })
-    });
-    let segments = found.segments.iter().map(|segment| {
-        json!({
-            "start": segment.start, "end": segment.end, "text": segment.text.trim(),
-            "ids": segment.tokens, "window": segment.window,
-        })
-    });
-    json!({
-        "file": name, "text": found.text(), "language": found.summary.language,
-        "seconds": found.summary.duration, "segments": segments.collect::<Value>(),
-        "windows": windows.collect::<Value>(),
-    })
 }

@@ -21,6 +21,9 @@ pub(crate) struct Transcribe {
     /// Without this option it is that of generation_config.json; a multilingual model detects it in the first window.
     #[arg(long, value_name = "CODE", help_heading = "Audio")]
     pub(crate) language: Option<String>,
+    /// Detect the language in each window, not only in the first one, if it is not given
+    #[arg(long, help_heading = "Audio")]
+    pub(crate) detect_each_window: bool,
     /// What is written: the text as spoken, or its translation to English
     #[arg(long, help_heading = "Audio", value_parser = ["transcribe", "translate"])]
     pub(crate) task: Option<String>,
@@ -35,7 +38,7 @@ pub(crate) struct Transcribe {
     ///
     /// The final text is that of the same command on a pipe without --stream and with --vad false. With --json a line is a final segment, or the
     /// text of the unfinished window with its stable prefix.
-    #[arg(long, help_heading = "Audio", conflicts_with = "batched")]
+    #[arg(long, help_heading = "Audio", conflicts_with_all = ["batched", "separate_channels", "srt", "vtt", "tsv", "max_line_width", "output"])]
     pub(crate) stream: bool,
     /// With --stream, decode the unfinished window again after SECONDS of new audio
     #[arg(long, value_name = "SECONDS", default_value = "1", requires = "stream", value_parser = delay, help_heading = "Audio")]
@@ -55,12 +58,8 @@ pub(crate) struct Transcribe {
     pub(crate) search: SearchArguments,
     #[command(flatten)]
     pub(crate) cache: CacheArguments,
-    /// Write a line for each phrase, with its times: [0.00 -> 2.50] ...
-    #[arg(long, help_heading = "Output")]
-    pub(crate) timestamps: bool,
-    /// Write a JSON object for each file: file, text, language, seconds, segments, windows, or error
-    #[arg(long, help_heading = "Output")]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) output: OutputArguments,
     #[command(flatten)]
     pub(crate) reports: ReportArguments,
 }
@@ -72,6 +71,9 @@ pub(crate) struct InputArguments {
     /// Read only channel N, from 0, instead of the mean of all channels
     #[arg(long, value_name = "N", value_parser = whole)]
     channel: Option<usize>,
+    /// Transcribe each channel alone, and label what is said with its channel
+    #[arg(long, conflicts_with = "channel")]
+    pub(crate) separate_channels: bool,
     /// The files are samples without a header: u8, s16le, s24le, s32le, f32le or f64le
     #[arg(long, value_name = "ENCODING", value_parser = encoding)]
     raw_format: Option<RawEncoding>,
@@ -171,4 +173,41 @@ pub(crate) struct CheckArguments {
     /// A text that precedes that of each window, for example names in their spelling
     #[arg(long, value_name = "TEXT")]
     pub(crate) initial_prompt: Option<String>,
+    /// Words that may be said, for example names in their spelling: they precede the text of every window
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) hotwords: Option<String>,
+}
+
+/// What is written, and where.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Output")]
+pub(crate) struct OutputArguments {
+    /// Write a line for each phrase, with its times: [0.00 -> 2.50] ...
+    #[arg(long)]
+    pub(crate) timestamps: bool,
+    /// Find the times and probabilities of words, for --json and --timestamps, and for subtitles
+    #[arg(long)]
+    pub(crate) words: bool,
+    /// Write subtitles as SubRip
+    #[arg(long)]
+    pub(crate) srt: bool,
+    /// Write subtitles as WebVTT
+    #[arg(long)]
+    pub(crate) vtt: bool,
+    /// Write a table: start and end in milliseconds, text
+    #[arg(long)]
+    pub(crate) tsv: bool,
+    /// Write a JSON object for each file: file, text, language, seconds, segments, windows, or error
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The most characters of a line of subtitles; with it, --words finds when a cue begins and ends
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    pub(crate) max_line_width: Option<usize>,
+    /// The most lines of a cue (2)
+    #[arg(long, value_name = "N", value_parser = at_least_one, requires = "max_line_width")]
+    pub(crate) max_line_count: Option<usize>,
+    /// Write to FILE, whose name may say the format, or to DIR, under the names of the files; a file appears when it is
+    /// complete
+    #[arg(long, value_name = "FILE|DIR")]
+    pub(crate) output: Option<PathBuf>,
 }

@@ -1,21 +1,17 @@
 //! `transcribe --stream`: text while the audio arrives.
 
 use crate::transcribe_arguments::Transcribe;
+use crate::transcribe_output::{cut, line, words};
 use crate::{Failure, Streams, progress};
 use indicatif::ProgressBar;
 use serde_json::json;
-use simdformer::search::Finish;
-use simdformer_text::audio::transcriber::{
-    StreamingTranscriber, TranscribeEvent, Transcriber, Window,
-};
+use simdformer_text::audio::transcriber::{StreamingTranscriber, TranscribeEvent, Transcriber};
 use simdformer_text::audio::{AudioError, AudioReader, InputOptions};
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Instant;
 
-/// Seconds between two frames.
-const FRAME: f64 = 0.01;
 /// Samples that are read at a time: a tenth of a second.
 const CHUNK: usize = 1600;
 /// Chunks that may wait while a window is decoded, a minute; then the pipe waits.
@@ -39,7 +35,7 @@ pub(crate) fn run(
     let mut stream = StreamingTranscriber::new(transcriber)?;
     stream.set_delay(arguments.delay)?;
     let chunks = read(path, arguments.input.options());
-    let bar = progress::line(arguments.reports.quiet || arguments.json);
+    let bar = progress::line(arguments.reports.quiet || arguments.output.json);
     let Streams { out, notes, .. } = streams;
     let (arrived, written) = (Instant::now(), Ok(()));
     let mut output = Output { arguments, path, bar: &bar, out, notes, arrived, written };
@@ -136,19 +132,25 @@ impl Output<'_> {
                     None => Ok(()),
                 });
             }
-            TranscribeEvent::Segment(segment) if arguments.json => json!({
-                "final": true, "start": segment.start, "end": segment.end, "text": segment.text.trim(),
-                "ids": segment.tokens, "window": segment.window, "language": segment.language, "behind": behind,
-            })
-            .to_string(),
-            TranscribeEvent::Tentative(now) if arguments.json => json!({
+            TranscribeEvent::Segment(segment) if arguments.output.json => {
+                let mut object = json!({
+                    "final": true, "start": segment.start, "end": segment.end, "text": segment.text.trim(),
+                    "ids": segment.tokens, "window": segment.window, "language": segment.language,
+                    "behind": behind,
+                });
+                if !segment.words.is_empty() {
+                    object["words"] = words(segment);
+                }
+                object.to_string()
+            }
+            TranscribeEvent::Tentative(now) if arguments.output.json => json!({
                 "final": false, "start": now.start, "end": now.end, "text": now.text.trim(),
                 "stable": now.stable_text().trim(), "language": now.language, "behind": behind,
             })
             .to_string(),
             TranscribeEvent::Segment(segment) => {
                 let text = line(&segment.text);
-                match arguments.timestamps {
+                match arguments.output.timestamps {
                     true => format!("[{:.2} -> {:.2}] {text}", segment.start, segment.end),
                     false => text,
                 }
@@ -168,16 +170,4 @@ impl Output<'_> {
     fn flush(&mut self) -> io::Result<()> {
         core::mem::replace(&mut self.written, Ok(()))
     }
-}
-
-/// What is said of a window whose text did not end.
-pub(crate) fn cut(window: &Window) -> Option<String> {
-    let (at, tokens) = (window.first_frame as f64 * FRAME, window.tokens.len());
-    let cut = window.finish != Finish::End;
-    cut.then(|| format!("the text from {at:.1} s on was cut after {tokens} tokens"))
-}
-
-/// The output of a text is one line, even if the model writes two.
-pub(crate) fn line(text: &str) -> String {
-    text.trim().chars().map(|c| if matches!(c, '\n' | '\r') { ' ' } else { c }).collect()
 }

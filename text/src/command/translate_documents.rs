@@ -1,16 +1,15 @@
 //! `translate` without `--lines`: whole texts, whose structure stays.
 
 use crate::explain::finish_name;
+use crate::output_file::OutputFile;
 use crate::translate_arguments::Translate;
-use crate::{Failure, Streams, progress};
+use crate::{Failure, Streams, output_file, progress};
 use serde_json::{Value, json};
 use simdformer_text::document::Format;
 use simdformer_text::translator::{Note, Report, TextTranslation, TranslatedSentence, Translator};
-use std::collections::BTreeSet;
-use std::ffi::OsStr;
-use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, BufWriter, Cursor, Write};
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Cursor, Write};
+use std::path::Path;
 
 /// The sentences that are named in the notes, for each kind of note.
 const NAMED: usize = 10;
@@ -50,7 +49,11 @@ pub(crate) fn run(
         let reader = Box::new(BufReader::new(&mut **input));
         inputs.push(Input { reader, format: plain, path: None, argument: false });
     }
-    let outputs = documents.output.as_deref().map(|output| outputs(&inputs, output)).transpose()?;
+    let sources: Vec<Option<&Path>> = inputs.iter().map(|input| input.path).collect();
+    let outputs = match &documents.output {
+        Some(output) => Some(output_file::outputs(&sources, output, &|name| name.into())?),
+        None => None,
+    };
     let progress = progress::counter("sentences", arguments.common.reports.quiet);
     let counter = progress.clone();
     translator.set_on_done(move |done| counter.set_position(done));
@@ -61,7 +64,7 @@ pub(crate) fn run(
             None => None,
         };
         let writer: &mut dyn Write = match &mut file {
-            Some(file) => &mut file.writer,
+            Some(file) => file.writer(),
             None => *out,
         };
         let mut note = |text: &TextTranslation| {
@@ -108,69 +111,6 @@ pub(crate) fn run(
         writeln!(notes, "{}", counts(report))?;
     }
     Ok(u8::from(report.failed > 0 || report.lost > 0))
-}
-
-/// The file of each input.
-fn outputs(inputs: &[Input<'_>], output: &Path) -> Result<Vec<PathBuf>, Failure> {
-    let directory = inputs.len() > 1
-        || output.is_dir()
-        || output.as_os_str().to_string_lossy().ends_with(std::path::is_separator);
-    if !directory {
-        return Ok(vec![output.to_owned()]);
-    }
-    fs::create_dir_all(output)
-        .map_err(|error| format!("cannot create {}: {error}", output.display()))?;
-    let mut names: BTreeSet<&OsStr> = BTreeSet::new();
-    let path = |input: &Input<'_>| -> Result<PathBuf, Failure> {
-        let Some(name) = input.path.and_then(Path::file_name) else {
-            return Err("--output DIR needs files; a text and standard input have no name".into());
-        };
-        let path = output.join(name);
-        let same = |path: &Path| path.canonicalize().ok();
-        if input.path.and_then(same).is_some_and(|source| same(&path) == Some(source)) {
-            return Err(format!("{} is read and would be written", path.display()).into());
-        }
-        Ok(path)
-    };
-    for name in inputs.iter().filter_map(|input| input.path.and_then(Path::file_name)) {
-        if !names.insert(name) {
-            return Err(format!("two files have the name {}", name.display()).into());
-        }
-    }
-    inputs.iter().map(path).collect()
-}
-
-/// A file that appears when it is complete.
-struct OutputFile {
-    writer: BufWriter<File>,
-    partial: PathBuf,
-    path: PathBuf,
-}
-
-impl OutputFile {
-    fn create(path: &Path) -> Result<Self, Failure> {
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(".partial");
-        let partial = path.with_file_name(name);
-        let file = File::create(&partial)
-            .map_err(|error| format!("cannot write {}: {error}", partial.display()))?;
-        Ok(Self { writer: BufWriter::new(file), partial, path: path.to_owned() })
-    }
-
-    fn finish(mut self) -> Result<(), Failure> {
-        self.writer.flush()?;
-        self.writer.get_ref().sync_all()?;
-        fs::rename(&self.partial, &self.path)
-            .map_err(|error| format!("cannot write {}: {error}", self.path.display()))?;
-        Ok(())
-    }
-}
-
-impl Drop for OutputFile {
-    fn drop(&mut self) {
-        // After `finish` there is none.
-        let _ = fs::remove_file(&self.partial);
-    }
 }
 
 /// What is to be said about one sentence.

@@ -6,10 +6,10 @@ use super::samples::SampleSource;
 use super::segments::split_all;
 use super::transcriber::{OnEvent, Spans, Transcriber, report};
 use super::transcription::{RecordingSummary, Window};
-use super::window_decoder::{EncodedWindow, Task, WindowDecoder};
+use super::window_decoder::{EncodedWindow, Task, WindowDecoder, WindowSession};
 use crate::audio::FeatureExtractor;
 use core::cell::{Cell, RefCell};
-use simdformer::{Features, Session, SessionError};
+use simdformer::{Features, SessionError};
 use std::collections::{BTreeMap, VecDeque};
 
 /// The part of a full window in which its end is looked for: the last third.
@@ -77,7 +77,7 @@ impl Transcriber<'_> {
         let (bins, longest) = (extractor.bins(), extractor.frames());
         let skips = !options.decodes_silence();
         let mut cutter = Cutter { spans, rest: None };
-        let mut encode = |session: &mut Session<'_>| {
+        let mut encode = |session: &mut WindowSession<'_>| {
             let (first, count) = loop {
                 match cutter.next(&mut frames, (extractor, &mut *source), longest)? {
                     None => return Ok(None),
@@ -87,13 +87,23 @@ impl Transcriber<'_> {
             };
             frames.window(first, count, features);
             let source = WindowDecoder::encode(session, Features::new(features, bins))?;
-            Ok::<_, TranscribeError>(Some(EncodedWindow { source, first, frames: count }))
+            let language = match prompt.to_detect() {
+                Some(known) if options.detect_each_window => {
+                    Some(session.detect_language(source, prompt.start, known)?)
+                }
+                _ => None,
+            };
+            let window = EncodedWindow { source, first, frames: count, language };
+            Ok::<_, TranscribeError>(Some(window))
         };
         let mut language = prompt.language;
         let session = decoder.cleared();
         let first = encode(session)?;
         if let (Some(window), None, Some(known)) = (&first, language, prompt.to_detect()) {
-            language = Some(session.detect_language(window.source, prompt.start, known)?);
+            language = match window.language {
+                None => Some(session.detect_language(window.source, prompt.start, known)?),
+                found => found,
+            };
         }
         let name = language.and_then(|id| prompt.name(id));
         let (tokens, start) = prompt.tokens(None, language);
@@ -130,7 +140,7 @@ impl Transcriber<'_> {
                     };
                     let report_of = (reported, &window, &parts[..]);
                     reported += 1;
-                    stopped.set(report(report_of, name.as_deref(), prompt, tokenizer, on_event));
+                    stopped.set(report(report_of, prompt, tokenizer, on_event));
                 }
                 Ok(())
             },

@@ -40,6 +40,7 @@
 //! 4. A window is encoded once. Its text is decoded greedily or by beam search, and again at rising temperatures if it is
 //!    improbable or repeats itself. The text of a window without speech is dropped.
 //! 5. Timestamps of the model divide the text into segments.
+//! 6. With [`TranscribeOptions::words`], each word gets its times and a probability, from the cross-attention to the window.
 //!
 //! # What the result depends on
 //!
@@ -47,6 +48,7 @@
 //! transcribed before. A random sample is a function of the seed, the first frame of its window and the number of the
 //! attempt.
 
+mod alignment;
 mod batched;
 mod error;
 mod frames;
@@ -59,7 +61,10 @@ mod streaming;
 #[expect(clippy::module_inception, reason = "the type that the module is named after")]
 mod transcriber;
 mod transcription;
+mod warping;
 mod window_decoder;
+mod word_split;
+mod word_timestamps;
 
 pub use error::TranscribeError;
 pub use options::{Compression, TranscribeOptions, Windows};
@@ -67,5 +72,5 @@ pub use samples::{Recording, SampleSource};
 pub use streaming::StreamingTranscriber;
 pub use transcriber::Transcriber;
 pub use transcription::{
-    RecordingSummary, Segment, Tentative, TranscribeEvent, Transcription, Window,
+    RecordingSummary, Segment, Tentative, TranscribeEvent, Transcription, Window, Word,
 };

@@ -11,7 +11,7 @@ use simdformer::search::{SampleOptions, SearchOptions, Strategy};
 #[non_exhaustive]
 pub struct TranscribeOptions {
     /// The spoken language, as `fr` or `french`; `None` for the checkpoint's default. A multilingual model without one
-    /// detects the language in the first window of a recording.
+    /// detects the language, see [`detect_each_window`](Self::detect_each_window).
     pub language: Option<String>,
     /// `transcribe`, or `translate` for text in English; `None` for the checkpoint's default.
     pub task: Option<String>,
@@ -26,6 +26,9 @@ pub struct TranscribeOptions {
     /// Whether the model writes timestamps, which divide the text into segments. Without them a segment is a window, and
     /// [`Windows::Sequential`] cuts a recording every 30 s. True if the checkpoint has timestamps.
     pub timestamps: bool,
+    /// Whether words get times: [`Segment::words`](super::Segment::words) (false). The text does not depend on it. Each text is
+    /// read once more by the decoder, in one pass.
+    pub words: bool,
     /// Whether the text of earlier windows precedes that of a window as a prompt, as in OpenAI's `transcribe`
     /// (`condition_on_prev_tokens` of transformers, which is off there). True if the checkpoint has a token for it. Only with
     /// [`Windows::Sequential`].
@@ -38,6 +41,12 @@ pub struct TranscribeOptions {
     /// and a second at both ends of a span stays, so that the windows of speech are what they are without it. A span is held
     /// in memory, so [`max_speech`](VadOptions::max_speech) limits the memory (300 s, 10 MB). Streams ignore this option.
     pub vad: Option<VadOptions>,
+    /// Words that the recording may have, as names in their spelling: they precede the text of every window, before any earlier
+    /// text. `hotwords` of faster-whisper.
+    pub hotwords: Option<String>,
+    /// Whether a language that is not given is detected in each window instead of the first one, for recordings in which it
+    /// changes (false). The window is not encoded again. `multilingual` of faster-whisper.
+    pub detect_each_window: bool,
     /// The temperatures of the attempts at a window (0.0, 0.2, 0.4, 0.6, 0.8, 1.0); each in [0, 10], the first attempt of
     /// temperature 0 uses [`search`](Self::search), the others draw one random sample. An attempt that fails one of the
     /// checks below is followed by the next one; the last attempt is taken in any case.
@@ -102,9 +111,12 @@ impl TranscribeOptions {
             windows: Windows::Sequential,
             slots: 4,
             timestamps: config.generation.transcription.no_timestamps.is_some(),
+            words: false,
             condition_on_previous_text: previous_token(config).is_some(),
             initial_prompt: None,
             vad: Some(long_pauses()),
+            hotwords: None,
+            detect_each_window: false,
             temperatures: vec![0.0, 0.2, 0.4, 0.6, 0.8, 1.0],
             no_speech_threshold: Some(0.6),
             logprob_threshold: Some(-1.0),

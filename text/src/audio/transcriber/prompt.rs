@@ -47,6 +47,7 @@ pub(super) struct Prompt {
     /// The token that begins earlier text, and the caller's text.
     previous: Option<u32>,
     initial: Vec<u32>,
+    hotwords: Vec<u32>,
     /// The maximum number of tokens of a prompt and its text.
     pub(super) positions: usize,
     pub(super) vocabulary: usize,
@@ -95,11 +96,13 @@ impl Prompt {
             }
         };
         let previous = previous_token(config);
-        let initial = match &options.initial_prompt {
-            Some(text) => tokenizer.encode_target(&format!(" {}", text.trim()))?,
-            None => Vec::new(),
+        let encode = |text: &Option<String>| match text.as_deref().map(str::trim) {
+            Some(text) if !text.is_empty() => tokenizer.encode_target(&format!(" {text}")),
+            _ => Ok(Vec::new()),
         };
-        if previous.is_none() && (options.condition_on_previous_text || !initial.is_empty()) {
+        let (initial, hotwords) = (encode(&options.initial_prompt)?, encode(&options.hotwords)?);
+        let given = !initial.is_empty() || !hotwords.is_empty();
+        if previous.is_none() && (options.condition_on_previous_text || given) {
             return Err(missing("previous text", "prev_sot_token_id"));
         }
         let detect = language.is_none() && transcription.wants_language();
@@ -113,6 +116,7 @@ impl Prompt {
             no_speech: transcription.no_timestamps.and_then(|id| id.checked_sub(1)),
             previous,
             initial,
+            hotwords,
             positions: config.max_positions(Side::Decoder).unwrap_or(LONGEST),
             vocabulary: config.target_vocab,
             transcription,
@@ -134,14 +138,37 @@ impl Prompt {
         let longest = (self.positions / 2).saturating_sub(1);
         let text = earlier.unwrap_or(&self.initial);
         let mut prompt = Vec::new();
-        if !text.is_empty() || earlier.is_some() {
+        if !text.is_empty() || earlier.is_some() || !self.hotwords.is_empty() {
             prompt.extend(self.previous);
+            prompt.extend(self.hotwords.iter().take(longest));
+            let longest = (longest + 1).saturating_sub(prompt.len());
             prompt.extend_from_slice(&text[text.len().saturating_sub(longest)..]);
         }
         let at = prompt.len();
         prompt.push(self.start);
         prompt.extend(self.transcription.prefix(language, self.task, self.timestamps.is_some()));
         (prompt, at)
+    }
+
+    /// The tokens before a text without timestamps, and without earlier text.
+    pub(super) fn without_timestamps(&self, language: Option<u32>) -> Vec<u32> {
+        let mut prompt = vec![self.start];
+        prompt.extend(self.transcription.prefix(language, self.task, false));
+        prompt
+    }
+
+    /// The language in the prompt of a window.
+    pub(super) fn language_of(&self, prompt: &[u32]) -> Option<u32> {
+        let known = |id: &&u32| self.transcription.languages.iter().any(|(_, known)| known == *id);
+        prompt.iter().rev().find(known).copied()
+    }
+
+    /// Whether spaces divide the words of a text. A translation is in English.
+    pub(super) fn writes_spaces(&self, language: Option<u32>) -> bool {
+        const WITHOUT: [&str; 6] = ["zh", "ja", "th", "lo", "my", "yue"];
+        let translates = self.task.is_some() && self.task == self.transcription.task("translate");
+        let name = language.and_then(|id| self.name(id));
+        translates || name.is_none_or(|name| !WITHOUT.contains(&name.as_str()))
     }
 
     /// The text that the caller gave.

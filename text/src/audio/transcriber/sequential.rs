@@ -21,8 +21,9 @@ pub(super) struct Sequence<'s> {
     spans: Spans<'s>,
     /// The first frame of the next window and the end of its span.
     span: Option<(usize, usize)>,
-    /// The language, once it is given or detected.
+    /// The language of the last window, once it is given or detected, and that of the first one.
     language: Option<u32>,
+    spoken: Option<u32>,
     /// The tokens of earlier windows, as far as they fit into a prompt.
     earlier: Vec<u32>,
     /// Whether there are any, apart from the caller's, and whether the next window may read them.
@@ -50,6 +51,7 @@ impl<'s> Sequence<'s> {
             spans,
             span: None,
             language: prompt.language,
+            spoken: prompt.language,
             earlier: prompt.initial().to_vec(),
             said: false,
             condition: options.condition_on_previous_text,
@@ -159,7 +161,7 @@ impl Transcriber<'_> {
     pub(super) fn summary(&self, sequence: &Sequence<'_>, frames: &Frames) -> RecordingSummary {
         RecordingSummary {
             duration: frames.read_samples() as f64 / f64::from(self.extractor.rate()),
-            language: sequence.language.and_then(|id| self.prompt.name(id)),
+            language: sequence.spoken.and_then(|id| self.prompt.name(id)),
             windows: sequence.windows,
         }
     }
@@ -177,11 +179,11 @@ impl Transcriber<'_> {
             return Ok(false);
         };
         sequence.language = language;
+        sequence.spoken = sequence.spoken.or(language);
         let index = sequence.windows;
         let parts = sequence.accept(&window, &self.options, &self.prompt);
-        let name = language.and_then(|id| self.prompt.name(id));
         let report_of = (index, &window, &parts[..]);
-        Ok(report(report_of, name.as_deref(), &self.prompt, &self.tokenizer, on_event))
+        Ok(report(report_of, &self.prompt, &self.tokenizer, on_event))
     }
 
     /// Decodes the frames of a window with what the sequence has so far, and returns its language, too. `other`: options that
@@ -203,14 +205,15 @@ impl Transcriber<'_> {
         frames.window(first, count, features);
         let session = decoder.cleared();
         let source = WindowDecoder::encode(session, Features::new(features, extractor.bins()))?;
-        if let (None, Some(known)) = (language, prompt.to_detect()) {
+        let detects = language.is_none() || options.detect_each_window;
+        if let (true, Some(known)) = (detects, prompt.to_detect()) {
             language = Some(session.detect_language(source, prompt.start, known)?);
         }
         let earlier = (sequence.condition && sequence.said).then_some(&sequence.earlier[..]);
         let (tokens, start) = prompt.tokens(earlier, language);
         let task = Task { options, prompt, tokenizer, tokens: &tokens, start };
         let mut decoded = None;
-        let encoded = EncodedWindow { source, first, frames: count };
+        let encoded = EncodedWindow { source, first, frames: count, language: None };
         decoder.run(&task, Some(encoded), &mut |_| Ok(None), &mut |window| {
             decoded = Some(window);
             Ok(())

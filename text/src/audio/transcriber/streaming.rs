@@ -116,6 +116,7 @@ impl<'a> StreamingTranscriber<'a> {
         transcriber.plan()?;
         let mut once = options;
         once.temperatures.truncate(1);
+        once.words = false;
         let frames = Frames::new(&transcriber.extractor, None, None);
         let sequence = start(&transcriber);
         Ok(Self {

@@ -1,12 +1,15 @@
 //! The transcriber: what it holds, and what all kinds of windows share.
 
+use super::alignment::alignment_heads;
 use super::error::TranscribeError;
 use super::frames::{Frames, frames_of};
 use super::options::{TranscribeOptions, Windows};
 use super::prompt::Prompt;
 use super::samples::{Recording, SampleSource};
 use super::segments::Part;
-use super::transcription::{RecordingSummary, Segment, TranscribeEvent, Transcription, Window};
+use super::transcription::{
+    RecordingSummary, Segment, TimedWord, TranscribeEvent, Transcription, Window, Word,
+};
 use super::window_decoder::WindowDecoder;
 use crate::audio::vad::{SpeechDetector, SpeechFinder};
 use crate::audio::{AudioError, FeatureExtractor};
@@ -136,6 +139,9 @@ impl<'a> Transcriber<'a> {
             vad.check()?;
         }
         let prompt = Prompt::new(options, config, tokenizer)?;
+        if options.words {
+            alignment_heads(config)?;
+        }
         options.search.validate(&SearchLimits {
             sentences: 1,
             sequences: options.search.sequences(),
@@ -343,7 +349,6 @@ pub(super) fn text_of(tokens: &[u32], prompt: &Prompt, tokenizer: &Tokenizer) ->
 /// Reports a window and its segments. Returns whether the caller ends the transcription.
 pub(super) fn report(
     (index, window, parts): (usize, &Window, &[Part]),
-    language: Option<&str>,
     prompt: &Prompt,
     tokenizer: &Tokenizer,
     on_event: OnEvent<'_>,
@@ -357,17 +362,22 @@ pub(super) fn report(
         if text.trim().is_empty() {
             return false;
         }
+        let inside = |word: &&TimedWord| part.tokens.contains(&word.token);
+        let words: Vec<Word> =
+            window.words.iter().filter(inside).map(|word| word.word.clone()).collect();
         let segment = Segment {
-            start: part.span.0,
-            end: part.span.1,
+            start: words.first().map_or(part.span.0, |word| word.start),
+            end: words.last().map_or(part.span.1, |word| word.end),
             text,
+            words,
             tokens: tokens.to_vec(),
             window: index,
             avg_logprob: window.avg_logprob,
             no_speech_prob: window.no_speech_prob,
             compression_ratio: window.compression_ratio,
             temperature: window.temperature,
-            language: language.map(str::to_owned),
+            language: window.language.clone(),
+            channel: None,
         };
         on_event(TranscribeEvent::Segment(&segment)).is_break()
     })

@@ -2,8 +2,30 @@
 
 use simdformer::search::Finish;
 
-/// A part of the text with its times, as the model divides it: usually a sentence or a phrase.
+/// A word of a segment, with the punctuation around it.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Word {
+    /// The start, in seconds of the recording, at least the end of the word before it.
+    pub start: f64,
+    /// The end, in seconds of the recording, at least the start.
+    pub end: f64,
+    /// The text. A space before the word is part of it: the texts of all words are that of the segment.
+    pub text: String,
+    /// How certain the model is: the mean probability of its tokens without the punctuation, among all tokens of texts.
+    pub probability: f32,
+}
+
+/// A word of a window.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct TimedWord {
+    /// Its first token among those of the window.
+    pub(super) token: usize,
+    pub(super) word: Word,
+}
+
+/// A part of the text with its times, as the model divides it: usually a sentence or a phrase.
+#[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Segment {
     /// The start, in seconds of the recording.
@@ -12,6 +34,9 @@ pub struct Segment {
     pub end: f64,
     /// The text. A space before the first word is part of it.
     pub text: String,
+    /// Its words, with [`TranscribeOptions::words`](super::TranscribeOptions::words); then the segment begins with the first word
+    /// and ends with the last one.
+    pub words: Vec<Word>,
     /// The ids that the model wrote, its timestamps included.
     pub tokens: Vec<u32>,
     /// The index of its [`Window`] in the recording. All windows are counted, also those without text.
@@ -26,6 +51,8 @@ pub struct Segment {
     pub temperature: f64,
     /// The language, as the checkpoint names it (`en`); `None` for a model of one language.
     pub language: Option<String>,
+    /// The channel of the recording, from 0, if channels were transcribed separately: [`Transcription::of_channels`].
+    pub channel: Option<usize>,
 }
 
 /// The attempt that was taken for a part of the recording that the model read at once.
@@ -40,6 +67,8 @@ pub struct Window {
     pub prompt: Vec<u32>,
     /// The ids that the model wrote, its timestamps included, without the end token.
     pub tokens: Vec<u32>,
+    /// Its words, if they get times.
+    pub(super) words: Vec<TimedWord>,
     /// Why the text ended.
     pub finish: Finish,
     /// The number of attempts; 0 if there was no sound.
@@ -54,6 +83,8 @@ pub struct Window {
     pub compression_ratio: f32,
     /// As in [`Segment`].
     pub temperature: f64,
+    /// As in [`Segment`]; `None` also if there was no sound.
+    pub language: Option<String>,
 }
 
 impl Window {
@@ -64,6 +95,7 @@ impl Window {
             frames,
             prompt: Vec::new(),
             tokens: Vec::new(),
+            words: Vec::new(),
             finish: Finish::End,
             attempts: 0,
             skipped: true,
@@ -71,6 +103,7 @@ impl Window {
             no_speech_prob: 1.0,
             compression_ratio: 0.0,
             temperature: 0.0,
+            language: None,
         }
     }
 }
@@ -137,6 +170,28 @@ pub struct Transcription {
 }
 
 impl Transcription {
+    /// Joins the transcriptions of the channels of a recording, each transcribed alone. Segments get the number of their channel,
+    /// from 0, and are in order of their starts; windows are those of the first channel, then those of the next one.
+    #[must_use]
+    pub fn of_channels(channels: impl IntoIterator<Item = Self>) -> Self {
+        let mut all = Self::default();
+        for (channel, one) in channels.into_iter().enumerate() {
+            let before = all.windows.len();
+            all.segments.extend(one.segments.into_iter().map(|segment| Segment {
+                window: before + segment.window,
+                channel: Some(channel),
+                ..segment
+            }));
+            all.windows.extend(one.windows);
+            all.summary.duration = all.summary.duration.max(one.summary.duration);
+            all.summary.windows += one.summary.windows;
+            all.summary.language = all.summary.language.or(one.summary.language);
+        }
+        // Equal starts stay in order of their channels.
+        all.segments.sort_by(|a, b| a.start.total_cmp(&b.start));
+        all
+    }
+
     /// The text of all segments, without space at its ends.
     #[must_use]
     pub fn text(&self) -> String {

@@ -6,8 +6,9 @@ use super::options::{Compression, TranscribeOptions};
 use super::prompt::Prompt;
 use super::segments::{FRAME, compression_ratio, id_bytes};
 use super::transcription::Window;
+use super::word_timestamps::{Loudness, WordTimer};
 use crate::Tokenizer;
-use core::ops::ControlFlow;
+use core::ops::{ControlFlow, Deref, DerefMut};
 use simdformer::search::{
     Context, Finish, Hooks, LogitsProcessor, Request, SampleOptions, Search, SearchLimits,
     SearchOptions, Strategy, Token, score_targets, words,
@@ -22,6 +23,8 @@ pub(super) struct EncodedWindow {
     /// Its first frame and its number of frames.
     pub(super) first: usize,
     pub(super) frames: usize,
+    /// Its language, if that of the task is not that of all windows.
+    pub(super) language: Option<u32>,
 }
 
 /// What all windows of a call have in common.
@@ -34,9 +37,42 @@ pub(super) struct Task<'t> {
     pub(super) start: usize,
 }
 
+/// A session, and how loud the windows in its slots are.
+pub(super) struct WindowSession<'a> {
+    session: Session<'a>,
+    /// If words get times.
+    loudness: Option<Loudness>,
+}
+
+impl<'a> WindowSession<'a> {
+    /// The session, and how loud the frames are, if words get times.
+    pub(super) fn split(&mut self) -> (&mut Session<'a>, Option<&Loudness>) {
+        (&mut self.session, self.loudness.as_ref())
+    }
+}
+
+impl<'a> Deref for WindowSession<'a> {
+    type Target = Session<'a>;
+
+    fn deref(&self) -> &Session<'a> {
+        &self.session
+    }
+}
+
+impl<'a> DerefMut for WindowSession<'a> {
+    fn deref_mut(&mut self) -> &mut Session<'a> {
+        &mut self.session
+    }
+}
+
+/// Rows of logits that an alignment computes at a time.
+const ALIGNED_ROWS: usize = 16;
+
 /// A session and the memory of the searches.
 pub(super) struct WindowDecoder<'a> {
-    session: Session<'a>,
+    session: WindowSession<'a>,
+    /// If words get times.
+    word_timer: Option<WordTimer>,
     limits: SearchLimits,
     memory: Vec<u32>,
     sample_memory: Vec<u32>,
@@ -76,17 +112,29 @@ impl<'a> WindowDecoder<'a> {
         (slots, positions): (usize, usize),
     ) -> Result<Self, TranscribeError> {
         let (beams, end_tokens) = (options.search.sequences(), options.search.eos.len().max(1));
-        let limits = Limits {
+        // The last token is not an input of the decoder.
+        let target = prompt.positions.saturating_sub(1).max(1);
+        let mut limits = Limits {
             beams,
             end_tokens,
             cache: options.cache,
             // One window at a time fills the rows of a matrix product.
             batch_tokens: positions,
-            // The last token is not an input of the decoder.
-            ..Limits::new(slots, positions, prompt.positions.saturating_sub(1).max(1))
+            ..Limits::new(slots, positions, target)
         };
+        if options.words {
+            // A text is aligned in one pass.
+            limits.batch_tokens = positions.max(target);
+            limits.draft_tokens = ALIGNED_ROWS.saturating_sub(slots * beams);
+        }
         let mut session = Session::new(model.clone(), limits)?;
         session.set_threads(threads);
+        let word_timer = match options.words {
+            true => Some(WordTimer::new(model.config(), session.plan())?),
+            false => None,
+        };
+        let loudness = options.words.then(|| Loudness::new(slots, 2 * positions));
+        let session = WindowSession { session, loudness };
         let vocabulary = model.config().target_vocab;
         let limits = SearchLimits {
             sentences: slots,
@@ -99,6 +147,7 @@ impl<'a> WindowDecoder<'a> {
         let alone = SearchLimits { sentences: 1, sequences: 1, ..limits };
         Ok(Self {
             session,
+            word_timer,
             limits,
             memory: vec![0; words(&limits)?],
             sample_memory: vec![0; words(&alone)?],
@@ -115,16 +164,19 @@ impl<'a> WindowDecoder<'a> {
 
     /// Encodes the features of a window into a free slot.
     pub(super) fn encode(
-        session: &mut Session<'a>,
+        session: &mut WindowSession<'a>,
         features: Features<'_>,
     ) -> Result<SourceId, TranscribeError> {
         let mut source = [SourceId::default()];
         session.encode_features(&[features], &mut source)?;
+        if let Some(loudness) = &mut session.loudness {
+            loudness.keep(source[0], features);
+        }
         Ok(source[0])
     }
 
     /// The session, without windows.
-    pub(super) fn cleared(&mut self) -> &mut Session<'a> {
+    pub(super) fn cleared(&mut self) -> &mut WindowSession<'a> {
         self.session.clear();
         &mut self.session
     }
@@ -135,16 +187,19 @@ impl<'a> WindowDecoder<'a> {
         &mut self,
         task: &Task<'_>,
         mut first: Option<EncodedWindow>,
-        next: &mut dyn FnMut(&mut Session<'a>) -> Result<Option<EncodedWindow>, TranscribeError>,
+        next: &mut dyn FnMut(
+            &mut WindowSession<'a>,
+        ) -> Result<Option<EncodedWindow>, TranscribeError>,
         done: &mut dyn FnMut(Window) -> Result<(), TranscribeError>,
     ) -> Result<(), TranscribeError> {
-        let Self { session, limits, memory, sample_memory, rows, before, active, row } = self;
+        let Self { session, word_timer, limits, memory, sample_memory, rows, before, active, row } =
+            self;
         active.fill(None);
         before.clear();
         let options = task.search_options(None);
+        let about = (task.options, task.prompt, task.tokenizer);
         let mut samples = Samples { limits: *limits, memory: sample_memory, row };
         let mut search = Search::new(&options, limits, memory)?;
-        let request = Request { prefix: &task.tokens[1..], ..Request::default() };
         let samples_only = task.options.temperatures.first().is_some_and(|&first| first > 0.0);
         let mut more = true;
         loop {
@@ -161,12 +216,18 @@ impl<'a> WindowDecoder<'a> {
                     },
                 };
                 if samples_only {
-                    let decided = task.decide(session, &mut samples, window, None, None)?;
+                    let mut decided = task.decide(session, &mut samples, window, None, None)?;
+                    if let Some(timer) = word_timer.as_mut().filter(|_| task.options.words) {
+                        decided.words =
+                            timer.words(session.split(), about, (window.source, &decided))?;
+                    }
                     session.release_sentence(window.source)?;
                     done(decided)?;
                     continue;
                 }
-                let (root, no_speech) = task.feed_prompt(session, window.source)?;
+                let (root, no_speech) = task.feed_prompt(session, window)?;
+                let tokens = task.tokens_of(window);
+                let request = Request { prefix: &tokens[1..], ..Request::default() };
                 let slot = search.admit(&request)?;
                 search.skip_prompt(slot)?;
                 active[slot as usize] = Some(Active { window, root, no_speech });
@@ -226,7 +287,11 @@ impl<'a> WindowDecoder<'a> {
                     task.attempt(best.tokens, finish, best.score / count as f32)
                 });
                 search.release(slot)?;
-                let decided = task.decide(session, &mut samples, window, attempt, no_speech)?;
+                let mut decided = task.decide(session, &mut samples, window, attempt, no_speech)?;
+                if let Some(timer) = word_timer.as_mut().filter(|_| task.options.words) {
+                    decided.words =
+                        timer.words(session.split(), about, (window.source, &decided))?;
+                }
                 session.release_sentence(window.source)?;
                 done(decided)?;
             }
@@ -256,10 +321,10 @@ impl Samples<'_> {
         let limits = SearchLimits { sentences: 1, sequences: 1, ..self.limits };
         let mut search = Search::new(&options, &limits, self.memory)?;
         let stream = (window.first as u64) << 8 | number as u64;
-        let slot =
-            search.admit(&Request { prefix: &task.tokens[1..], stream, ..Request::default() })?;
+        let tokens = task.tokens_of(window);
+        let slot = search.admit(&Request { prefix: &tokens[1..], stream, ..Request::default() })?;
         search.skip_prompt(slot)?;
-        let (hypothesis, mut no_speech) = task.feed_prompt(session, window.source)?;
+        let (hypothesis, mut no_speech) = task.feed_prompt(session, window)?;
         let (mut sum, mut count) = (0.0, 0_usize);
         while let Some(&token) = search.rows().tokens.first() {
             let logits = session.step(&[StepRow { hypothesis, token }])?;
@@ -305,6 +370,16 @@ impl Samples<'_> {
 }
 
 impl Task<'_> {
+    /// The tokens before the text of a window, in its language.
+    fn tokens_of(&self, window: EncodedWindow) -> Vec<u32> {
+        let mut tokens = self.tokens.to_vec();
+        // The language follows the decoder start.
+        if let (Some(language), Some(token)) = (window.language, tokens.get_mut(self.start + 1)) {
+            *token = language;
+        }
+        tokens
+    }
+
     /// Whether the decoder start is the last token of the prompt, as in a model of one language.
     fn begins_at_end(&self) -> bool {
         self.start + 1 == self.tokens.len()
@@ -339,10 +414,11 @@ impl Task<'_> {
     fn feed_prompt(
         &self,
         session: &mut Session<'_>,
-        source: SourceId,
+        window: EncodedWindow,
     ) -> Result<(HypothesisId, Option<f32>), TranscribeError> {
-        let hypothesis = session.start(source)?;
-        let Some((_, fed)) = self.tokens.split_last() else { return Ok((hypothesis, None)) };
+        let hypothesis = session.start(window.source)?;
+        let tokens = self.tokens_of(window);
+        let Some((_, fed)) = tokens.split_last() else { return Ok((hypothesis, None)) };
         if self.begins_at_end() {
             session.prefill(hypothesis, fed, None)?;
             return Ok((hypothesis, None));
@@ -398,6 +474,8 @@ impl Task<'_> {
         mut no_speech: Option<f32>,
     ) -> Result<Window, TranscribeError> {
         let options = self.options;
+        let tokens = self.tokens_of(window);
+        let language = self.prompt.language_of(&tokens);
         let temperatures = match &options.temperatures[..] {
             [] => &[0.0],
             temperatures => temperatures,
@@ -425,12 +503,13 @@ impl Task<'_> {
             let skipped = improbable && above(no_speech_prob, options.no_speech_threshold);
             let failed = (improbable || repeats) && !skipped;
             if !failed || number == temperatures.len() {
-                let Attempt { tokens, finish, avg_logprob, compression_ratio } = attempt;
+                let Attempt { tokens: text, finish, avg_logprob, compression_ratio } = attempt;
                 return Ok(Window {
                     first_frame: window.first,
                     frames: window.frames,
-                    prompt: self.tokens.to_vec(),
-                    tokens,
+                    prompt: tokens,
+                    tokens: text,
+                    words: Vec::new(),
                     finish,
                     attempts: number,
                     skipped,
@@ -438,6 +517,7 @@ impl Task<'_> {
                     no_speech_prob,
                     compression_ratio,
                     temperature,
+                    language: language.and_then(|id| self.prompt.name(id)),
                 });
             }
         }
