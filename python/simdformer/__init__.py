@@ -11,6 +11,8 @@ Names are imported when they are first used: ``import simdformer`` imports neith
 from __future__ import annotations
 
 from .errors import (
+    AudioError,
+    AudioNotFoundError,
     BusyError,
     CancelledError,
     CheckpointError,
@@ -43,10 +45,11 @@ if TYPE_CHECKING:
     from .embedder import Embedder
     from .generated import Alignment, Finish, Generated, Plan, Scores, TextStream
     from .model import Model, Tensor
-    from .options import TranslatorOptions
+    from .options import TranscriberOptions, TranslatorOptions
     from .ragged import Ragged
     from .reranker import Ranked, Reranker
     from .session import Hypothesis, Limits, Session, Source, Trace, View, stages
+    from .transcriber import Segment, SegmentStream, Transcriber, Transcription
     from .translator import Translator
     from typing import Any
 
@@ -65,11 +68,16 @@ _MODULES = {
     "Ranked": "reranker",
     "Reranker": "reranker",
     "Scores": "generated",
+    "Segment": "transcriber",
+    "SegmentStream": "transcriber",
     "Session": "session",
     "Source": "session",
     "Tensor": "model",
     "TextStream": "generated",
     "Trace": "session",
+    "Transcriber": "transcriber",
+    "TranscriberOptions": "options",
+    "Transcription": "transcriber",
     "Translator": "translator",
     "TranslatorOptions": "options",
     "View": "session",
@@ -81,6 +89,8 @@ _MODULES = {
 
 __all__ = [
     "Alignment",
+    "AudioError",
+    "AudioNotFoundError",
     "Batcher",
     "BusyError",
     "CancelledError",
@@ -112,6 +122,8 @@ __all__ = [
     "Ranked",
     "Reranker",
     "Scores",
+    "Segment",
+    "SegmentStream",
     "Session",
     "SimdformerError",
     "Source",
@@ -119,6 +131,9 @@ __all__ = [
     "TextStream",
     "TokenError",
     "Trace",
+    "Transcriber",
+    "TranscriberOptions",
+    "Transcription",
     "Translator",
     "TranslatorOptions",
     "View",

@@ -11,6 +11,23 @@ _Rows = tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]
 _Progress = Callable[[int], object] | None
 
 __version__: str
+__all__ = [
+    "Batcher",
+    "Embedder",
+    "Hypothesis",
+    "Model",
+    "Reranker",
+    "SegmentStream",
+    "Session",
+    "Source",
+    "TokenStream",
+    "Transcriber",
+    "Translator",
+    "__version__",
+    "available_isas",
+    "default_isa",
+    "stages",
+]
 
 def available_isas() -> list[str]: ...
 def default_isa() -> str: ...
@@ -19,6 +36,37 @@ class TokenStream:
     def __iter__(self) -> TokenStream: ...
     def __next__(self) -> str: ...
     def close(self) -> None: ...
+@final
+class SegmentStream:
+    def next(self) -> tuple[str, dict[str, Any]] | None: ...
+    def close(self) -> None: ...
+
+@final
+class Transcriber:
+    def __new__(
+        cls,
+        path: str | PathLike[str],
+        *,
+        isa: str | None,
+        dtype: str | None,
+        threads: int,
+        options: dict[str, Any],
+    ) -> Transcriber: ...
+    def begin(
+        self,
+        audio: str | bytes | tuple[bytes, str, int, int],
+        channel: int | None,
+        speech: list[tuple[float, float]] | None,
+        options: dict[str, Any] | None,
+    ) -> SegmentStream: ...
+    def plan(self) -> tuple[int, str]: ...
+    @property
+    def rate(self) -> int: ...
+    @property
+    def isa(self) -> str: ...
+    @property
+    def model_bytes(self) -> int: ...
+
 @final
 class Translator:
     def __new__(

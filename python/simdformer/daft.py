@@ -21,7 +21,7 @@ def map_rows(frame: Any, config: Config, *, workers: int = 1) -> Any:
 
     @daft.cls(max_concurrency=workers)
     class Rows:
-        @daft.method.batch(return_dtype=kind)
+        @daft.method.batch(return_dtype=kind)  # type: ignore[untyped-decorator, unused-ignore]
         def compute(self, *values: Any) -> Any:
             table = pa.table(dict(zip(columns, (each.to_arrow() for each in values), strict=True)))
             return job(table).select([field.name for field in new]).to_struct_array().combine_chunks()

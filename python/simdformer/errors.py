@@ -13,6 +13,8 @@
 | `InputTypeError` | `TypeError` | an argument is of another type |
 | `NotFiniteError` | `ArithmeticError` | the scores of a source are NaN or infinite |
 | `DocumentError` | `ValueError` | a document is not of its format |
+| `AudioError` | `ValueError` | a recording cannot be read, or has another format |
+| `AudioNotFoundError` | `FileNotFoundError` | a recording is missing |
 | `HandleError` | `LookupError` | a source or a hypothesis was released, or belongs to another session |
 | `IsaError` | `RuntimeError` | this machine lacks an instruction set |
 | `MemoryPlanError` | `MemoryError` | the system cannot allocate the planned memory |
@@ -71,6 +73,9 @@ def _restore(kind: type[SimdformerError], message: str, fields: dict[str, Any]) 
 class CheckpointError(SimdformerError, ValueError):
     """A file of a checkpoint is invalid or not supported."""
 
+    setting: str | None = None
+    """The name of the setting that does not fit."""
+
 
 class ModelNotFoundError(CheckpointError, FileNotFoundError):
     """A directory or one of its files is missing."""
@@ -93,6 +98,8 @@ class OptionTypeError(OptionError, TypeError):
 class LanguageError(SimdformerError, ValueError):
     """The model lacks a language, or needs one."""
 
+    option: str | None = None
+    """The name of the option."""
     nearest: list[str] | None = None
     """Languages of the model."""
 
@@ -128,6 +135,19 @@ class NotFiniteError(SimdformerError, ArithmeticError):
 
 class DocumentError(SimdformerError, ValueError):
     """A document is not of its format."""
+
+
+class AudioError(SimdformerError, ValueError):
+    """A recording cannot be read, or has another format."""
+
+    path: str | None = None
+    """The path of the recording, if it could not be opened."""
+    seconds: float | None = None
+    """The time that was decoded before the damage."""
+
+
+class AudioNotFoundError(AudioError, FileNotFoundError):
+    """A recording is missing."""
 
 
 class HandleError(SimdformerError, LookupError):

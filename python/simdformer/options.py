@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, fields
-from typing import Any, Literal
+from collections.abc import Sequence
+from dataclasses import Field, dataclass, fields
+from typing import Any, ClassVar, Literal
 
 from .errors import OptionError, OptionTypeError
 
 
-@dataclass(frozen=True, kw_only=True)
-class TranslatorOptions:
+class Options:
+    """What the dataclasses of options share. `None` is an option that was not given."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The options that are set."""
+        items = ((field.name, getattr(self, field.name)) for field in fields(self))
+        return {name: value for name, value in items if value is not None}
+
+    def __repr__(self) -> str:
+        items = ", ".join(f"{name}={value!r}" for name, value in self.to_dict().items())
+        return f"{type(self).__name__}({items})"
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class TranslatorOptions(Options):
     """How a `Translator` writes. `None` keeps what the checkpoint's ``generation_config.json`` says.
 
     The names are those of Hugging Face's ``GenerationConfig``, except `beams` and `num_return`.
@@ -62,14 +78,59 @@ class TranslatorOptions:
     cache: Literal["f32", "f16"] | None = None
     """The dtype of the KV cache."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """The options that are set."""
-        items = ((field.name, getattr(self, field.name)) for field in fields(self))
-        return {name: value for name, value in items if value is not None}
 
-    def __repr__(self) -> str:
-        items = ", ".join(f"{name}={value!r}" for name, value in self.to_dict().items())
-        return f"{type(self).__name__}({items})"
+@dataclass(frozen=True, kw_only=True, repr=False)
+class TranscriberOptions(Options):
+    """How a `Transcriber` writes. `None` keeps what the checkpoint says, or OpenAI's ``transcribe``.
+
+    >>> TranscriberOptions(language="fr", temperatures=[0.0])
+    TranscriberOptions(language='fr', temperatures=(0.0,))
+    """
+
+    language: str | None = None
+    """The spoken language, as ``fr`` or ``french``. A multilingual model without one detects it in the first window."""
+    task: Literal["transcribe", "translate"] | None = None
+    """``translate`` writes English."""
+    beams: int | None = None
+    """The number of beams; 1 is greedy search."""
+    timestamps: bool | None = None
+    """Whether the model writes timestamps, which divide the text into segments (True, if it can). Without them a segment
+    is a window."""
+    batched: bool | None = None
+    """Whether windows are cut at pauses and decoded `slots` at a time, without the text of earlier ones (False)."""
+    slots: int | None = None
+    """The number of windows that are decoded at the same time with `batched` (4). The text does not depend on it."""
+    initial_prompt: str | None = None
+    """A text that precedes that of each window: names and the spelling of the domain."""
+    condition_on_previous_text: bool | None = None
+    """Whether the text of earlier windows is a prompt of the next one (True, if the model can); not with `batched`."""
+    temperatures: Sequence[float] | None = None
+    """The temperatures of the attempts at a window (0, 0.2, 0.4, 0.6, 0.8, 1); only the first may be 0."""
+    no_speech_threshold: float | Literal[False] | None = None
+    """The text of a window is dropped above this probability of no speech, if it is improbable, too (0.6). False: never."""
+    logprob_threshold: float | Literal[False] | None = None
+    """An attempt whose mean log-probability is below this number is improbable and fails (-1). False: never."""
+    compression_ratio_threshold: float | Literal[False] | None = None
+    """An attempt fails above this ratio: it repeats itself (2.4). False: never."""
+    compression: Literal["text", "tokens"] | None = None
+    """Of what the ratio is computed: of the text, as OpenAI does, or of the ids, as transformers does (``text``)."""
+    max_new_tokens: int | None = None
+    """The maximum number of new tokens of a window."""
+    length_penalty: float | None = None
+    """Beams: the exponent of the length by which a score is divided (1)."""
+    no_repeat_ngram_size: int | None = None
+    """No n-gram of this size is written twice in a window; 0 is off."""
+    repetition_penalty: float | None = None
+    """Divides the scores of tokens that were written before; 1 is off."""
+    seed: int | None = None
+    """The seed of the random numbers at temperatures above 0 (0)."""
+    cache: Literal["f32", "f16"] | None = None
+    """The dtype of the KV cache."""
+
+    def __post_init__(self) -> None:
+        # A list cannot be hashed.
+        if isinstance(self.temperatures, list):
+            object.__setattr__(self, "temperatures", tuple(self.temperatures))
 
 
 def thread_count(threads: int | None) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,7 +15,7 @@ Progress = bool | Callable[[int], object]
 @contextmanager
 def progress_bar(
     progress: Progress, total: int | None, unit: str
-) -> Iterator[Callable[[int], object] | None]:
+) -> Generator[Callable[[int], object] | None]:
     """A function that takes the number of finished rows; None without progress."""
     if progress is False or progress is None:
         yield None

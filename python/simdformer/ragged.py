@@ -156,20 +156,21 @@ def rows_of(rows: Any, offsets: npt.ArrayLike | None, argument: str) -> tuple[Id
         return ids, row_offsets(offsets, len(ids))
     if isinstance(rows, Ragged):
         return rows.ids, rows.offsets
-    if hasattr(rows, "__arrow_c_array__") or hasattr(rows, "__arrow_c_stream__"):
-        rows = Ragged.from_arrow(rows)
-    elif isinstance(rows, np.ndarray) and rows.ndim != 2:
+    found: Any = rows
+    if hasattr(found, "__arrow_c_array__") or hasattr(found, "__arrow_c_stream__"):
+        found = Ragged.from_arrow(found)
+    elif isinstance(rows, np.ndarray) and found.ndim != 2:
         raise _refused("offsets", f"the offsets of the rows of {argument}", "None")
-    elif isinstance(rows, (str, bytes)) or not hasattr(rows, "__iter__"):
+    elif isinstance(rows, (str, bytes)) or not hasattr(found, "__iter__"):
         raise InputTypeError(
-            f"{argument}: expected rows of ids, found {type(rows).__name__}",
+            f"{argument}: expected rows of ids, found {type(found).__name__}",
             argument=argument,
             expected="rows of ids",
-            found=type(rows).__name__,
+            found=type(found).__name__,
         )
     else:
-        rows = Ragged.from_rows(list(rows))
-    return rows.ids, rows.offsets
+        found = Ragged.from_rows(list(found))
+    return found.ids, found.offsets
 
 
 def token_ids(ids: npt.ArrayLike, argument: str) -> Ids:

@@ -103,9 +103,9 @@ class Reranker(NativeObject[_simdformer.Reranker]):
         with progress_bar(progress, len(rows), "texts") as bar:
             outputs, values = native.score(query, rows, bar)
         # NaN comes last.
-        order = np.argsort(np.where(np.isnan(outputs), np.inf, -outputs), kind="stable")[:top_k]
+        order: list[int] = np.argsort(np.where(np.isnan(outputs), np.inf, -outputs), kind="stable")[:top_k].tolist()
         scores = outputs if raw else values
-        return [Ranked(int(index), float(scores[index]), rows[index]) for index in order]
+        return [Ranked(index, float(scores[index]), rows[index]) for index in order]
 
     @property
     def activation(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -203,7 +203,7 @@ class Session:
         self._open().clear()
 
     @contextmanager
-    def trace(self, *stages: str) -> Iterator[Trace]:
+    def trace(self, *stages: str) -> Generator[Trace]:
         """Copies the intermediate tensors of these stages (all without any) of the calls inside the block. Results have the
         same bits. The trace is filled when the block ends."""
         session, trace = self._open(), Trace()

@@ -16,6 +16,7 @@ from .errors import ClosedError, InputError, InputTypeError, OptionError, Simdfo
 from .fingerprint import fingerprint
 from .generated import Alignment, Generated, Plan, Scores, TextStream
 from .model_path import model_path
+from .native_object import strings
 from .options import TranslatorOptions, session_count, thread_count
 from .progress import Progress, progress_bar
 from .ragged import Ids, Offsets, Ragged, rows_of
@@ -98,7 +99,7 @@ class Translator:
         if isinstance(texts, str):
             return native.translate([texts], split, stream, None)[0]
         with progress_bar(progress, None, "sentences") as bar:
-            return native.translate(_texts(texts), split, stream, bar)
+            return native.translate(strings(texts, "texts"), split, stream, bar)
 
     def generate(
         self,
@@ -300,7 +301,7 @@ class Translator:
         >>> translator.encode(["il fait froid"])
         Ragged(1 rows, 4 ids)
         """
-        return Ragged.of_checked(*self._open().encode(_texts(texts)))
+        return Ragged.of_checked(*self._open().encode(strings(texts, "texts")))
 
     def decode(self, rows: Any) -> list[str]:
         """The texts of rows of target ids, in any form of `generate`. Special tokens have no text.
@@ -408,8 +409,9 @@ class Translator:
 
     def _rows(self, rows: Any, argument: str, *, target: bool = False) -> tuple[Ids, Offsets]:
         """Rows of ids, or texts, which are tokenized."""
-        if isinstance(rows, (list, tuple)) and rows and isinstance(rows[0], str):
-            native, texts = self._open(), _texts(rows)
+        given: Any = rows
+        if type(given) in (list, tuple) and given and isinstance(given[0], str):
+            native, texts = self._open(), strings(given, argument)
             return native.encode_targets(texts) if target else native.encode(texts)
         return rows_of(rows, None, argument)
 
@@ -429,21 +431,6 @@ def _open(
     options: dict[str, Any],
 ) -> Translator:
     return kind(path, threads=threads, sessions=sessions, isa=isa, dtype=dtype, **options)
-
-
-def _texts(texts: Sequence[str]) -> list[str]:
-    """A list of strings; numpy's and Arrow's strings are converted."""
-    found = texts.to_pylist() if hasattr(texts, "to_pylist") else list(texts)
-    for index, text in enumerate(found):
-        if not isinstance(text, str):
-            raise InputTypeError(
-                f"texts: expected strings, found {text!r} at index {index}",
-                argument="texts",
-                expected="strings",
-                found=repr(text),
-                index=index,
-            )
-    return found
 
 
 def _streams(streams: npt.ArrayLike) -> npt.NDArray[np.uint64]:

@@ -11,6 +11,7 @@
 //! | `model.rs`, `session.rs` | a model, step by step, with its intermediate tensors |
 //! | `translator.rs`, `token_stream.rs` | texts in, texts out; one text, part by part |
 //! | `embedder.rs`, `reranker.rs` | texts in, vectors or scores out |
+//! | `transcriber.rs`, `recording.rs`, `segment_stream.rs` | recordings in, segments out, one by one |
 //! | `batcher.rs` | sentences from any threads in one batch |
 //!
 //! # Python and threads
@@ -29,11 +30,14 @@ mod loaded;
 mod model;
 mod options;
 mod pool;
+mod recording;
 mod reranker;
 mod scoring;
+mod segment_stream;
 mod session;
 mod signals;
 mod token_stream;
+mod transcriber;
 mod translator;
 
 use pyo3::prelude::*;
@@ -49,9 +53,13 @@ mod _simdformer {
     #[pymodule_export]
     use crate::reranker::Reranker;
     #[pymodule_export]
+    use crate::segment_stream::SegmentStream;
+    #[pymodule_export]
     use crate::session::{Hypothesis, Session, Source, stages};
     #[pymodule_export]
     use crate::token_stream::TokenStream;
+    #[pymodule_export]
+    use crate::transcriber::Transcriber;
     #[pymodule_export]
     use crate::translator::Translator;
 

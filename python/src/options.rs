@@ -7,6 +7,7 @@ use pyo3::types::{PyBool, PyDict};
 use simdformer::Dtype;
 use simdformer::config::Config;
 use simdformer::search::{EarlyStopping, SampleOptions, SearchOptions, Strategy};
+use simdformer_text::audio::transcriber::{Compression, TranscribeOptions, Windows};
 use simdformer_text::translator::TranslateOptions;
 
 /// The changes of a search; `None` keeps what the checkpoint says.
@@ -222,14 +223,73 @@ pub(crate) fn translator(
         return Err(Failure::option("slots", "at least 1", 0usize).into());
     }
     translate.truncate = item(options, "truncate", BOOLEAN)?.unwrap_or(false);
-    translate.cache = match item::<String>(options, "cache", TEXT)?.as_deref() {
-        None => None,
-        Some("f32") => Some(Dtype::F32),
-        Some("f16") => Some(Dtype::F16),
-        Some(found) => return Err(Failure::option("cache", "\"f32\" or \"f16\"", found).into()),
-    };
+    translate.cache = cache(options)?;
     if translate.source.as_deref() == Some("auto") {
         (translate.source, translate.detect) = (None, true);
     }
     Ok((translate, changes))
+}
+
+/// The dtype of the KV cache.
+fn cache(options: &Bound<'_, PyDict>) -> PyResult<Option<Dtype>> {
+    Ok(match item::<String>(options, "cache", TEXT)?.as_deref() {
+        None => None,
+        Some("f32") => Some(Dtype::F32),
+        Some("f16") => Some(Dtype::F16),
+        Some(found) => return Err(Failure::option("cache", "\"f32\" or \"f16\"", found).into()),
+    })
+}
+
+/// The options of a transcriber. The names are those of `simdformer.TranscriberOptions`.
+pub(crate) fn transcriber(
+    options: &Bound<'_, PyDict>,
+    config: &Config,
+) -> PyResult<TranscribeOptions> {
+    let mut changes = SearchChanges::read(options)?;
+    // The attempts at a window are sampled, not its first search.
+    let seed = changes.seed.take();
+    let mut found = TranscribeOptions::new(config);
+    found.search = changes.apply(config)?;
+    if let Strategy::Sample(sample) = &found.search.strategy {
+        found.sample = sample.clone();
+        found.temperatures = vec![sample.temperature];
+        found.search.strategy = Strategy::Greedy;
+    }
+    found.sample.seed = seed.unwrap_or(found.sample.seed);
+    found.language = item(options, "language", TEXT)?;
+    found.task = item(options, "task", TEXT)?;
+    found.initial_prompt = item(options, "initial_prompt", TEXT)?;
+    if item(options, "batched", BOOLEAN)? == Some(true) {
+        found.windows = Windows::Batched;
+    }
+    found.slots = item(options, "slots", WHOLE)?.unwrap_or(found.slots);
+    if found.slots == 0 {
+        return Err(Failure::option("slots", "at least 1", 0usize).into());
+    }
+    found.timestamps = item(options, "timestamps", BOOLEAN)?.unwrap_or(found.timestamps);
+    found.condition_on_previous_text = item(options, "condition_on_previous_text", BOOLEAN)?
+        .unwrap_or(found.condition_on_previous_text);
+    found.temperatures =
+        item(options, "temperatures", "a list of numbers")?.unwrap_or(found.temperatures);
+    for (name, threshold) in [
+        ("no_speech_threshold", &mut found.no_speech_threshold),
+        ("logprob_threshold", &mut found.logprob_threshold),
+        ("compression_ratio_threshold", &mut found.compression_ratio_threshold),
+    ] {
+        let given = options.get_item(name)?;
+        let is_off = given.is_some_and(|given| given.is_exact_instance_of::<PyBool>());
+        *threshold = match is_off && item(options, name, BOOLEAN)? == Some(false) {
+            true => None,
+            false => item(options, name, "a number, or False")?.or(*threshold),
+        };
+    }
+    found.compression = match item::<String>(options, "compression", TEXT)?.as_deref() {
+        None | Some("text") => Compression::Text,
+        Some("tokens") => Compression::Tokens,
+        Some(found) => {
+            return Err(Failure::option("compression", "\"text\" or \"tokens\"", found).into());
+        }
+    };
+    found.cache = cache(options)?;
+    Ok(found)
 }

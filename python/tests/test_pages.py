@@ -15,13 +15,13 @@ BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 @pytest.mark.parametrize("page", ["docs/python.md", "README.md", "python/README.md"])
 def test_blocks_run(
-    page: str, encoder: str, cross_encoder: str, monkeypatch: pytest.MonkeyPatch
+    page: str, encoder: str, cross_encoder: str, whisper: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = (ROOT / page).read_text("utf-8")
     blocks = BLOCK.findall(text)
     assert blocks or page == "python/README.md", "a page without Python"
     monkeypatch.chdir(ROOT)
-    names: dict[str, Any] = {"directories": (encoder, cross_encoder)}
+    names: dict[str, Any] = {"directories": (encoder, cross_encoder, whisper)}
     for block in blocks:
         line = text[: text.index(block)].count("\n")
         exec(compile("\n" * line + block, os.fspath(ROOT / page), "exec"), names)  # noqa: S102

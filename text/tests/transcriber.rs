@@ -5,11 +5,11 @@ use crate::directories::Temporary;
 use crate::transcribe::{ONE_LANGUAGE, SEVERAL, START, floats, whisper};
 use simdformer::kernels::ThreadPool;
 use simdformer::search::{BeamOptions, Strategy};
-use simdformer::{Model, Threads};
+use simdformer::{Cancel, Model, SessionError, Threads};
 use simdformer_text::Tokenizer;
 use simdformer_text::audio::transcriber::{
-    Recording, SampleSource, TranscribeEvent, TranscribeOptions, Transcriber, Transcription,
-    Windows,
+    Recording, SampleSource, TranscribeError, TranscribeEvent, TranscribeOptions, Transcriber,
+    Transcription, Windows,
 };
 use simdformer_text::audio::vad::{SpeechDetector, SpeechFinder, VadOptions};
 use simdformer_text::audio::{AudioError, FeatureExtractor};
@@ -367,5 +367,39 @@ fn hotwords_precede_the_text_of_every_window() {
             assert!(given.starts_with(&hotwords) && given.len() <= 11, "{given:?}");
             assert_eq!(given.len() > hotwords.len(), condition && i > 0);
         }
+    }
+}
+
+#[test]
+fn a_cancelled_recording_ends_and_comes_again() {
+    let parts = parts();
+    for windows in [Windows::Sequential, Windows::Batched] {
+        let planned = |slots| {
+            let with = |options: &mut TranscribeOptions| {
+                (options.windows, options.slots) = (windows, slots);
+            };
+            let transcriber = parts.transcriber(with);
+            (transcriber.plan().unwrap().bytes(), transcriber)
+        };
+        assert_eq!(planned(4).0 > planned(1).0, windows == Windows::Batched);
+        let mut transcriber = planned(1).1;
+        let expected = transcriber.transcribe(&parts.samples).unwrap();
+        let cancel = Cancel::new();
+        transcriber.set_cancel(cancel.clone());
+        let mut heard = Vec::new();
+        let mut source = &parts.samples[..];
+        let recording = Recording::new(&mut source);
+        let ended = transcriber.transcribe_recording(recording, &mut |event| {
+            if let TranscribeEvent::Window(window) = event {
+                heard.push(window.first_frame);
+                cancel.cancel();
+            }
+            ControlFlow::Continue(())
+        });
+        let ended = ended.unwrap_err();
+        assert!(matches!(ended, TranscribeError::Session(SessionError::Cancelled)), "{ended:?}");
+        assert_eq!(heard.len(), 1);
+        transcriber.set_cancel(Cancel::new());
+        assert_eq!(transcriber.transcribe(&parts.samples).unwrap(), expected);
     }
 }

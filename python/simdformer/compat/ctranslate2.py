@@ -175,8 +175,8 @@ class Translator:
         self._tokens = self._translator.tokens(range(size))
         self._ids = {token: index for index, token in reversed([*enumerate(self._tokens)]) if token}
         self._unknown = self._ids.get("<unk>")
-        ends = config.get("eos_token_id")
-        self._ends = set(ends if isinstance(ends, list) else [ends])
+        ends: Any = config.get("eos_token_id")
+        self._ends: set[Any] = {*([ends] if type(ends) is not list else ends)}
 
     def translate_batch(
         self,

@@ -18,7 +18,7 @@ class SimdformerEmbedding(BaseEmbedding):  # type: ignore[misc, unused-ignore]
     _embedder: Embedder = PrivateAttr()
 
     def __init__(self, model_name: str, *, options: dict[str, Any] | None = None, **fields: Any) -> None:
-        super().__init__(model_name=model_name, **fields)
+        super().__init__(model_name=model_name, **fields)  # pyright: ignore[reportUnknownMemberType]
         self._embedder = Embedder(model_name, **options or {})
 
     def _vectors(self, texts: list[str], prompt: str) -> list[list[float]]:

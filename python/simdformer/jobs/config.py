@@ -64,7 +64,7 @@ class Config:
     id: str = ""
     #: Options of the translator, fields of `TranslatorOptions`, for example `{"beams": 4}`; for `embed` keywords of
     #: `Embedder` and `Embedder.embed`, for example `{"normalize": false}`.
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     #: The instruction set that a worker must have, for example `avx2`. If `None`, each uses its best.
     isa: str | None = None
     #: Threads of one worker. If `None`: `SIMDFORMER_NUM_THREADS`, else `OMP_NUM_THREADS`, else 1.
@@ -109,7 +109,7 @@ class Config:
         for each in fields(self):
             value = getattr(self, each.name)
             value = dict(value) if each.name == "options" else value
-            default = {} if each.name == "options" else each.default
+            default: Any = {} if each.name == "options" else each.default
             if value != default:
                 values[each.name] = value
         return canonical(values)

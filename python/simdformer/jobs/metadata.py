@@ -105,8 +105,12 @@ def stored(path: str | os.PathLike[str]) -> Iterator[tuple[str, dict[str, str]]]
     manifest = read_manifest(path)
     if manifest:
         yield f"{root}/{MANIFEST}", manifest
+
+    def entries(file: str) -> tuple[str, dict[str, str]]:
+        return file, file_entries(system, file) or manifest
+
     with ThreadPoolExecutor(8) as pool:
-        yield from pool.map(lambda file: (file, file_entries(system, file) or manifest), parquet_files(path))
+        yield from pool.map(entries, parquet_files(path))
 
 
 def file_entries(system: Any, file: str) -> dict[str, str]:
@@ -179,7 +183,9 @@ def config_of(path: str | os.PathLike[str], model: str, **changes: Any) -> Confi
     """
     for _, found in stored(path):
         if "simdformer.options" in found:
-            return Config(**{**json.loads(found["simdformer.options"]), "path": model, **changes})
+            written: dict[str, Any] = json.loads(found["simdformer.options"])
+            written |= {"path": model, **changes}
+            return Config(**written)
     _differs(os.fspath(path), "simdformer.options", {"simdformer.options": "the options of a job"}, {})
     raise AssertionError  # not reached
 

@@ -60,7 +60,8 @@ def verify(destination: str | os.PathLike[str], config: Config, *, sample: float
     job, generator = Map(config), np.random.default_rng(seed)
     names = job.names()
     needed = [name for name in (config.id, config.source) if name]
-    rows, checked, differences = 0, 0, []
+    rows, checked = 0, 0
+    differences: list[Difference] = []
     for path in metadata.parquet_files(destination):
         with pq.ParquetFile(path, filesystem=system) as file:
             first = rows

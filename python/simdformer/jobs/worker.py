@@ -21,7 +21,7 @@ from .config import Config, canonical
 from .sources import Ids, Texts
 
 _OPEN: dict[tuple[Config, int], Worker] = {}
-_LOCK = threading.Lock()
+_lock = threading.Lock()
 # Errors that every row has.
 _OF_ALL_ROWS = (ClosedError, IsaError, MemoryPlanError, OptionError)
 #: Sentences that are decoded at the same time, unless the options say otherwise.
@@ -38,7 +38,7 @@ def worker(config: Config) -> Worker:
     Errors: those of `Translator`, for example `IsaError` if the machine lacks the instruction set.
     """
     key = (config, os.getpid())
-    with _LOCK:
+    with _lock:
         found = _OPEN.get(key)
         if found is None:
             found = _OPEN[key] = Worker(config)
@@ -47,8 +47,8 @@ def worker(config: Config) -> Worker:
 
 def _after_fork() -> None:
     """Another thread of the parent may have held the lock. The parent's workers stay: they share their weights."""
-    global _LOCK
-    _LOCK = threading.Lock()
+    global _lock
+    _lock = threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):

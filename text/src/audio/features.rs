@@ -34,6 +34,7 @@ const LONGEST: Size = Size { bytes: 256 << 10, values: 1 << 17 };
 /// Immutable: any number of threads may share it. Features equal those of transformers' numpy extractor within 1e-5.
 /// Sample rate 16 kHz; a window of 25 ms (periodic Hann) every 10 ms, mirrored at the ends; power in mel bins
 /// (Slaney's scale, 0 to 8000 Hz); `log10` of at least 1e-10; at least the maximum minus 8; then `(x + 4) / 4`.
+#[derive(Clone)]
 pub struct FeatureExtractor {
     seconds: usize,
     filters: Filters,

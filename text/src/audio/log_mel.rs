@@ -4,7 +4,7 @@
 //! A filter is a triangle between the center frequencies of its neighbors; its area does not depend on its width.
 
 /// The filter of each bin: its first frequency index, and the weights from there.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Filters {
     bins: Vec<(usize, Vec<f64>)>,
 }

@@ -113,7 +113,7 @@ impl<'a> StreamingTranscriber<'a> {
             let found = format!("{:?}", options.windows);
             return Err(TranscribeError::setting("windows", "Sequential for a stream", found));
         }
-        transcriber.plan()?;
+        transcriber.prepare_decoder()?;
         let mut once = options;
         once.temperatures.truncate(1);
         once.words = false;

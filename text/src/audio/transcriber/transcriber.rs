@@ -19,7 +19,7 @@ use core::ops::ControlFlow;
 use core::task::Poll;
 use simdformer::config::{Config, Side};
 use simdformer::search::{SearchLimits, Strategy};
-use simdformer::{Model, ModelRef, SessionError, Threads};
+use simdformer::{Cancel, Model, ModelRef, Plan, SessionError, Threads};
 
 /// Gets each event; `Break` ends the transcription after it.
 pub(super) type OnEvent<'e> = &'e mut dyn FnMut(TranscribeEvent<'_>) -> ControlFlow<()>;
@@ -34,6 +34,7 @@ pub struct Transcriber<'a> {
     threads: Threads<'a>,
     /// At the start of a recording; if the options ask for it.
     detector: Option<SpeechDetector>,
+    cancel: Cancel,
     /// Planned for the first recording.
     pub(super) decoder: Option<WindowDecoder<'a>>,
     /// The input of the encoder for one window, `[frames, bins]`.
@@ -74,6 +75,7 @@ impl<'a> Transcriber<'a> {
             prompt,
             threads: Threads::Serial,
             detector,
+            cancel: Cancel::new(),
             decoder: None,
             features,
         })
@@ -161,6 +163,30 @@ impl<'a> Transcriber<'a> {
         self.threads = threads;
     }
 
+    /// Ends later calls when `cancel` is set, some milliseconds after that, with [`SessionError::Cancelled`]; events that
+    /// were reported before stay valid. A source that waits for samples is not interrupted.
+    pub fn set_cancel(&mut self, cancel: Cancel) {
+        self.cancel = cancel;
+    }
+
+    /// The memory of the session that the first recording plans.
+    ///
+    /// # Errors
+    /// The model lacks the positions for a window and its text, or the memory does not fit the address space.
+    pub fn plan(&self) -> Result<Plan, TranscribeError> {
+        let limits = WindowDecoder::limits(&self.options, &self.prompt, self.windows());
+        Ok(Plan::new(&self.model, limits)?)
+    }
+
+    /// The number of windows that are decoded at the same time, and the positions of the encoder for one.
+    fn windows(&self) -> (usize, usize) {
+        let slots = match self.options.windows {
+            Windows::Sequential => 1,
+            Windows::Batched => self.options.slots.max(1),
+        };
+        (slots, self.extractor.frames().div_ceil(2))
+    }
+
     /// The model.
     #[must_use]
     pub fn model(&self) -> &Model {
@@ -243,7 +269,7 @@ impl<'a> Transcriber<'a> {
             _ => None,
         };
         let spans = Spans::new(recording.speech, finder.is_some())?;
-        self.plan()?;
+        self.prepare_decoder()?;
         let frames = Frames::new(&self.extractor, recording.maximum, finder);
         match self.options.windows {
             Windows::Sequential => self.sequential(frames, recording.source, spans, on_event),
@@ -251,19 +277,17 @@ impl<'a> Transcriber<'a> {
         }
     }
 
-    /// Plans the session, if there is none yet.
-    pub(super) fn plan(&mut self) -> Result<(), TranscribeError> {
-        if self.decoder.is_none() {
-            let slots = match self.options.windows {
-                Windows::Sequential => 1,
-                Windows::Batched => self.options.slots.max(1),
-            };
-            let plan = (slots, self.extractor.frames().div_ceil(2));
-            let threads = self.threads.clone();
-            let decoder =
-                WindowDecoder::new(&self.model, threads, &self.options, &self.prompt, plan)?;
-            self.decoder = Some(decoder);
-        }
+    /// Plans the session, if there is none yet, and gives it the flag that ends calls.
+    pub(super) fn prepare_decoder(&mut self) -> Result<(), TranscribeError> {
+        let mut decoder = match self.decoder.take() {
+            Some(decoder) => decoder,
+            None => {
+                let (threads, windows) = (self.threads.clone(), self.windows());
+                WindowDecoder::new(&self.model, threads, &self.options, &self.prompt, windows)?
+            }
+        };
+        decoder.set_cancel(self.cancel.clone());
+        self.decoder = Some(decoder);
         Ok(())
     }
 }

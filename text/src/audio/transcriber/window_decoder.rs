@@ -13,7 +13,9 @@ use simdformer::search::{
     Context, Finish, Hooks, LogitsProcessor, Request, SampleOptions, Search, SearchLimits,
     SearchOptions, Strategy, Token, score_targets, words,
 };
-use simdformer::{Features, HypothesisId, Limits, ModelRef, Session, SourceId, StepRow, Threads};
+use simdformer::{
+    Cancel, Features, HypothesisId, Limits, ModelRef, Session, SourceId, StepRow, Threads,
+};
 
 /// A window whose features are encoded.
 #[derive(Clone, Copy)]
@@ -103,20 +105,17 @@ struct Attempt {
 }
 
 impl<'a> WindowDecoder<'a> {
-    /// Plans for `slots` windows of `positions` encoder positions.
-    pub(super) fn new(
-        model: &ModelRef<'a>,
-        threads: Threads<'a>,
+    /// The limits of a session for `slots` windows of `positions` encoder positions.
+    pub(super) fn limits(
         options: &TranscribeOptions,
         prompt: &Prompt,
         (slots, positions): (usize, usize),
-    ) -> Result<Self, TranscribeError> {
-        let (beams, end_tokens) = (options.search.sequences(), options.search.eos.len().max(1));
+    ) -> Limits {
         // The last token is not an input of the decoder.
         let target = prompt.positions.saturating_sub(1).max(1);
         let mut limits = Limits {
-            beams,
-            end_tokens,
+            beams: options.search.sequences(),
+            end_tokens: options.search.eos.len().max(1),
             cache: options.cache,
             // One window at a time fills the rows of a matrix product.
             batch_tokens: positions,
@@ -125,8 +124,21 @@ impl<'a> WindowDecoder<'a> {
         if options.words {
             // A text is aligned in one pass.
             limits.batch_tokens = positions.max(target);
-            limits.draft_tokens = ALIGNED_ROWS.saturating_sub(slots * beams);
+            limits.draft_tokens = ALIGNED_ROWS.saturating_sub(slots * limits.beams);
         }
+        limits
+    }
+
+    /// Plans for `slots` windows of `positions` encoder positions.
+    pub(super) fn new(
+        model: &ModelRef<'a>,
+        threads: Threads<'a>,
+        options: &TranscribeOptions,
+        prompt: &Prompt,
+        (slots, positions): (usize, usize),
+    ) -> Result<Self, TranscribeError> {
+        let limits = Self::limits(options, prompt, (slots, positions));
+        let (beams, end_tokens) = (limits.beams, limits.end_tokens);
         let mut session = Session::new(model.clone(), limits)?;
         session.set_threads(threads);
         let word_timer = match options.words {
@@ -160,6 +172,10 @@ impl<'a> WindowDecoder<'a> {
 
     pub(super) fn set_threads(&mut self, threads: Threads<'a>) {
         self.session.set_threads(threads);
+    }
+
+    pub(super) fn set_cancel(&mut self, cancel: Cancel) {
+        self.session.set_cancel(cancel);
     }
 
     /// Encodes the features of a window into a free slot.

@@ -1,0 +1,153 @@
+//! Where the samples of a recording come from: a file, the bytes of a file, or an array.
+
+use crate::errors::Failure;
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+use simdformer::Cancel;
+use simdformer_text::audio::transcriber::{
+    Recording, RecordingSummary, SampleSource, TranscribeError, TranscribeEvent, Transcriber,
+};
+use simdformer_text::audio::{
+    AudioError, AudioReader, Channel, InputOptions, RawEncoding, RawFormat,
+};
+use std::io::{Cursor, Error, ErrorKind};
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// A path, or bytes; bytes of samples with their encoding, samples per second and channels.
+#[derive(FromPyObject)]
+pub(crate) enum PyAudio {
+    Bytes(PyBackedBytes),
+    Samples((PyBackedBytes, String, u32, u16)),
+    Path(PathBuf),
+}
+
+/// Immutable bytes of Python, which threads share.
+#[derive(Clone)]
+struct Bytes(Arc<PyBackedBytes>);
+
+impl AsRef<[u8]> for Bytes {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+#[derive(Clone)]
+enum Audio {
+    Path(PathBuf),
+    Bytes(Bytes),
+}
+
+/// A recording to transcribe.
+pub(crate) struct Recorded {
+    audio: Audio,
+    input: InputOptions,
+    speech: Option<Vec<(f64, f64)>>,
+}
+
+impl Recorded {
+    /// # Errors
+    /// The samples have an unknown encoding, no channel, or no rate.
+    pub(crate) fn new(
+        audio: PyAudio,
+        channel: Option<usize>,
+        speech: Option<Vec<(f64, f64)>>,
+    ) -> Result<Self, Failure> {
+        let (audio, raw) = match audio {
+            PyAudio::Path(path) => (Audio::Path(path), None),
+            PyAudio::Bytes(bytes) => (Audio::Bytes(Bytes(Arc::new(bytes))), None),
+            PyAudio::Samples((bytes, encoding, rate, channels)) => {
+                let encoding = RawEncoding::from_name(&encoding)
+                    .ok_or_else(|| Failure::input("audio", "a known encoding", encoding))?;
+                let raw = RawFormat { encoding, rate, channels };
+                (Audio::Bytes(Bytes(Arc::new(bytes))), Some(raw))
+            }
+        };
+        let channel = channel.map_or(Channel::Mix, Channel::Index);
+        Ok(Self { audio, input: InputOptions { channel, raw }, speech })
+    }
+
+    fn open(&self) -> Result<AudioReader<'static>, AudioError> {
+        match &self.audio {
+            Audio::Path(path) => AudioReader::open(path, self.input),
+            Audio::Bytes(bytes) => AudioReader::new(Cursor::new(bytes.clone()), self.input),
+        }
+    }
+
+    /// Whether it can be read twice.
+    fn is_seekable(&self) -> bool {
+        match &self.audio {
+            Audio::Path(path) => path.is_file(),
+            Audio::Bytes(_) => true,
+        }
+    }
+
+    /// Transcribes it; as the command does, it reads a file twice and a pipe once. `on_seconds` gets the length in
+    /// seconds, if it is known before.
+    pub(crate) fn transcribe(
+        &self,
+        transcriber: &mut Transcriber<'_>,
+        cancel: &Cancel,
+        on_seconds: &mut dyn FnMut(f64),
+        on_event: &mut dyn FnMut(TranscribeEvent<'_>) -> ControlFlow<()>,
+    ) -> Result<RecordingSummary, TranscribeError> {
+        transcriber.set_cancel(cancel.clone());
+        let mut source = Cancellable { audio: self.open()?, cancel };
+        if let Some(samples) = source.audio.samples() {
+            on_seconds(samples as f64 / f64::from(source.audio.rate()));
+        }
+        let mut maximum = None;
+        if self.is_seekable() {
+            maximum = Some(transcriber.maximum(&mut source)?);
+            source.audio = self.open()?;
+        }
+        let speech = self.speech.as_deref();
+        let recording = Recording { source: &mut source, maximum, speech };
+        transcriber.transcribe_recording(recording, on_event)
+    }
+}
+
+/// Samples of a file, until the call is cancelled.
+struct Cancellable<'c> {
+    audio: AudioReader<'static>,
+    cancel: &'c Cancel,
+}
+
+impl SampleSource for Cancellable<'_> {
+    fn read(&mut self, out: &mut [f32]) -> Result<usize, AudioError> {
+        if self.cancel.is_cancelled() {
+            return Err(AudioError::Read { error: Error::from(ErrorKind::Interrupted) });
+        }
+        self.audio.read(out)
+    }
+}
+
+impl From<AudioError> for Failure {
+    fn from(error: AudioError) -> Self {
+        let message = error.to_string();
+        match error {
+            AudioError::Open { path, error } => {
+                let class = match error.kind() {
+                    ErrorKind::NotFound => "AudioNotFoundError",
+                    _ => "AudioError",
+                };
+                Self::new(class, message).with("path", path.display().to_string())
+            }
+            AudioError::Kind { found } => Self::new("AudioError", message).with("found", found),
+            AudioError::Format { expected, found } => {
+                Self::new("AudioError", message).with("expected", expected).with("found", found)
+            }
+            AudioError::Decode { seconds, .. } => {
+                Self::new("AudioError", message).with("seconds", seconds)
+            }
+            AudioError::Input { expected, found, .. } | AudioError::Wav { expected, found, .. } => {
+                Self::new("AudioError", message).with("expected", expected).with("found", found)
+            }
+            AudioError::Rate { expected, found } => {
+                Self::new("AudioError", message).with("expected", expected).with("found", found)
+            }
+            _ => Self::new("AudioError", message),
+        }
+    }
+}
