@@ -63,7 +63,7 @@ mod _simdformer {
     #[pymodule_export]
     use crate::translator::Translator;
 
-    use super::{PyResult, errors::Failure, loaded, pyfunction};
+    use super::{PyResult, loaded, pyfunction};
     use simdformer::kernels::Isa;
 
     /// The version of the package.
@@ -80,6 +80,6 @@ mod _simdformer {
     /// The name of the instruction set that `SIMDFORMER_ISA` or this machine chooses.
     #[pyfunction]
     fn default_isa() -> PyResult<&'static str> {
-        Ok(loaded::instruction_set(None).map_err(Failure::from)?.name())
+        Ok(loaded::instruction_set(None)?.name())
     }
 }

@@ -84,6 +84,38 @@ with ThreadPoolExecutor(2) as pool:
     print([*pool.map(lambda row: other.translate_batch([row], beam_size=1)[0].hypotheses[0], SOURCE)])
 print(other.device, other.compute_type, other.num_translators)
 """,
+    "detokenized": """
+results = translator.translate_batch(SOURCE, beam_size=1)
+for result in results:
+    print("".join(result.hypotheses[0]).replace("▁", " ").strip())
+""",
+    "end token": """
+print(translator.translate_batch(SOURCE, beam_size=1, return_end_token=True)[1].hypotheses[0])
+""",
+    "batches of tokens": """
+results = translator.translate_batch(SOURCE * 5, batch_type="tokens", max_batch_size=16, beam_size=1)
+print([result.hypotheses[0] for result in results])
+""",
+    "minimum length": """
+results = translator.translate_batch([SOURCE[1]], beam_size=1, min_decoding_length=6, max_decoding_length=8)
+print(len(results[0].hypotheses[0]) >= 6, results[0].hypotheses[0][:3])
+""",
+    "results as dictionaries": """
+result = translator.translate_batch([SOURCE[0]], beam_size=1, return_scores=True)[0]
+print(result[0]["tokens"], result[0]["score"], len(result))
+""",
+    "scores in a loop": """
+pairs = ((row, ["▁it", "▁is", "▁cold"]) for row in SOURCE)
+for result in translator.score_iterable(*(iter(column) for column in zip(*pairs))):
+    print([round(value, 3) for value in result.log_probs])
+""",
+    "unloaded": """
+print(ctranslate2.contains_model(MODEL), translator.model_is_loaded)
+translator.unload_model()
+print(translator.model_is_loaded)
+translator.load_model()
+print(translator.translate_batch([SOURCE[1]], beam_size=1)[0].hypotheses[0])
+""",
 }
 
 SENTENCE_TRANSFORMERS = {
