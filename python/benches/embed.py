@@ -62,6 +62,7 @@ def traced(model: str) -> tuple[Any, dict[str, Any]]:
 
 
 def fastembed(model: str, texts: list[str], threads: int, batch: int) -> Run:
+    import onnx  # noqa: F401  # what torch exports with
     import torch
     from fastembed import TextEmbedding
     from fastembed.common.model_description import ModelSource, PoolingType

@@ -112,7 +112,6 @@ for result in translator.score_iterable(*(iter(column) for column in zip(*pairs)
     "unloaded": """
 print(ctranslate2.contains_model(MODEL), translator.model_is_loaded)
 translator.unload_model()
-print(translator.model_is_loaded)
 translator.load_model()
 print(translator.translate_batch([SOURCE[1]], beam_size=1)[0].hypotheses[0])
 """,
