@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from .ragged import Ragged
     from .reranker import Ranked, Reranker
     from .session import Hypothesis, Limits, Session, Source, Trace, View, stages
-    from .transcriber import Segment, SegmentStream, Transcriber, Transcription
+    from .transcriber import Segment, SegmentStream, Transcriber, Transcription, Word
     from .translator import Translator
     from typing import Any
 
@@ -81,6 +81,7 @@ _MODULES = {
     "Translator": "translator",
     "TranslatorOptions": "options",
     "View": "session",
+    "Word": "transcriber",
     "__version__": "_simdformer",
     "available_isas": "_simdformer",
     "default_isa": "_simdformer",
@@ -137,6 +138,7 @@ __all__ = [
     "Translator",
     "TranslatorOptions",
     "View",
+    "Word",
     "__version__",
     "available_isas",
     "default_isa",

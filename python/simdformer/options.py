@@ -96,12 +96,20 @@ class TranscriberOptions(Options):
     timestamps: bool | None = None
     """Whether the model writes timestamps, which divide the text into segments (True, if it can). Without them a segment
     is a window."""
+    words: bool | None = None
+    """Whether words get times and probabilities: `Segment.words` (False). The text does not depend on it."""
+    vad: bool | None = None
+    """Whether voice activity detection leaves out pauses of ten seconds and more (True). Not if ``speech`` is given."""
     batched: bool | None = None
     """Whether windows are cut at pauses and decoded `slots` at a time, without the text of earlier ones (False)."""
     slots: int | None = None
     """The number of windows that are decoded at the same time with `batched` (4). The text does not depend on it."""
     initial_prompt: str | None = None
     """A text that precedes that of each window: names and the spelling of the domain."""
+    hotwords: str | None = None
+    """Words that the recording may have, as names in their spelling: they precede the text of each window."""
+    detect_each_window: bool | None = None
+    """Whether a language that is not given is detected in each window instead of the first one (False)."""
     condition_on_previous_text: bool | None = None
     """Whether the text of earlier windows is a prompt of the next one (True, if the model can); not with `batched`."""
     temperatures: Sequence[float] | None = None

@@ -25,6 +25,20 @@ Audio = str | os.PathLike[str] | bytes | bytearray | memoryview | npt.NDArray[An
 
 
 @dataclass(frozen=True, slots=True)
+class Word:
+    """A word of a segment, with the punctuation around it."""
+
+    start: float
+    """The start, in seconds of the recording."""
+    end: float
+    """The end, in seconds of the recording."""
+    text: str
+    """The text. A space before the word is part of it: the texts of all words are that of the segment."""
+    probability: float
+    """The mean probability of its tokens."""
+
+
+@dataclass(frozen=True, slots=True)
 class Segment:
     """A part of the text with its times, as the model divides it: usually a sentence or a phrase."""
 
@@ -36,6 +50,8 @@ class Segment:
     """The text. A space before the first word is part of it."""
     tokens: list[int]
     """The ids that the model wrote, its timestamps included."""
+    words: list[Word]
+    """Its words, with the option `words`; else empty."""
     avg_logprob: float
     """The mean log-probability of the tokens of its window; with beams, the score of the hypothesis."""
     no_speech_prob: float
@@ -95,6 +111,7 @@ class SegmentStream:
             while (event := self._native.next()) is not None:
                 name, fields = event
                 if name == "segment":
+                    fields["words"] = [Word(*word) for word in fields["words"]]
                     segment = Segment(**fields)
                     self.language = segment.language
                     return segment

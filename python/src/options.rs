@@ -267,6 +267,13 @@ pub(crate) fn transcriber(
         return Err(Failure::option("slots", "at least 1", 0usize).into());
     }
     found.timestamps = item(options, "timestamps", BOOLEAN)?.unwrap_or(found.timestamps);
+    found.words = item(options, "words", BOOLEAN)?.unwrap_or(found.words);
+    found.hotwords = item(options, "hotwords", TEXT)?;
+    found.detect_each_window =
+        item(options, "detect_each_window", BOOLEAN)?.unwrap_or(found.detect_each_window);
+    if item(options, "vad", BOOLEAN)? == Some(false) {
+        found.vad = None;
+    }
     found.condition_on_previous_text = item(options, "condition_on_previous_text", BOOLEAN)?
         .unwrap_or(found.condition_on_previous_text);
     found.temperatures =

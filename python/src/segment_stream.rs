@@ -172,6 +172,10 @@ fn set_segment(fields: &Bound<'_, PyDict>, segment: Segment) -> PyResult<()> {
     fields.set_item("end", segment.end)?;
     fields.set_item("text", segment.text)?;
     fields.set_item("tokens", segment.tokens)?;
+    let words = segment.words.into_iter();
+    let words: Vec<_> =
+        words.map(|word| (word.start, word.end, word.text, word.probability)).collect();
+    fields.set_item("words", words)?;
     fields.set_item("avg_logprob", segment.avg_logprob)?;
     fields.set_item("no_speech_prob", segment.no_speech_prob)?;
     fields.set_item("compression_ratio", segment.compression_ratio)?;

@@ -21,8 +21,9 @@ from test_signals import interrupted_after
 import simdformer
 from simdformer import Segment, Transcriber, TranscriberOptions
 
-# The tiny model writes improbable texts: without a fallback each window has one attempt.
+# The tiny model writes improbable texts: without a fallback each window has one attempt. A chirp is not speech.
 PLAIN: dict[str, Any] = {
+    "vad": False,
     "temperatures": [0.0],
     "no_speech_threshold": False,
     "logprob_threshold": False,
@@ -140,6 +141,22 @@ def test_segments_come_one_by_one_and_closing_ends_the_work(transcriber: Transcr
         time.sleep(0.01)
     assert not threads_of_recordings()
     assert transcriber.transcribe(chirp(2), RATE).text == transcriber.transcribe_all(chirp(2), RATE).text
+
+
+def test_words_have_times_and_do_not_change_the_text(transcriber: Transcriber, expected: list[Segment]) -> None:
+    found = list(transcriber.transcribe(chirp(5), RATE, words=True))
+    assert [segment.text for segment in found] == [segment.text for segment in expected]
+    for segment in found:
+        assert "".join(word.text for word in segment.words) == segment.text
+        assert all(word.start <= word.end and 0 <= word.probability <= 1 for word in segment.words)
+        assert (segment.words[0].start, segment.words[-1].end) == (segment.start, segment.end)
+        assert pickle.loads(pickle.dumps(segment)) == segment
+    assert not any(segment.words for segment in expected)
+
+
+def test_only_speech_is_transcribed_unless_that_is_off(whisper: str) -> None:
+    with Transcriber(whisper, **{**PLAIN, "vad": True}) as other:
+        assert other.transcribe_all(chirp(5), RATE).segments == []
 
 
 def test_progress_counts_seconds(transcriber: Transcriber) -> None:
