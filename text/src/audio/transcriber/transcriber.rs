@@ -297,7 +297,7 @@ pub(super) enum Spans<'s> {
     /// The whole recording, which has not been asked for.
     All,
     /// Those that the caller gives.
-    Given(&'s [(f64, f64)]),
+    Provided(&'s [(f64, f64)]),
     /// Those that the frames find.
     Found,
 }
@@ -317,7 +317,7 @@ impl<'s> Spans<'s> {
             last = end;
         }
         Ok(match given {
-            Some(given) => Self::Given(given),
+            Some(given) => Self::Provided(given),
             None if found => Self::Found,
             None => Self::All,
         })
@@ -332,10 +332,10 @@ impl<'s> Spans<'s> {
     ) -> Poll<Option<(usize, usize)>> {
         match self {
             Self::All => {
-                *self = Self::Given(&[]);
+                *self = Self::Provided(&[]);
                 Poll::Ready(Some((0, usize::MAX)))
             }
-            Self::Given(spans) => {
+            Self::Provided(spans) => {
                 let Some((&span, rest)) = spans.split_first() else { return Poll::Ready(None) };
                 let span = frames_of(span);
                 if span.0 > limit {
