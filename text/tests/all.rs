@@ -6,8 +6,9 @@
 mod audio;
 #[cfg(feature = "audio-files")]
 mod audio_files;
-#[cfg(feature = "bulk")]
+#[cfg(feature = "cli")]
 mod batcher;
+#[cfg(feature = "bulk")]
 mod bulk;
 #[cfg(feature = "cli")]
 mod bulk_command;

@@ -257,8 +257,11 @@ impl<'s> AudioReader<'s> {
                 return Err(AudioError::input("the channel", expected, index));
             }
         }
-        if let Source::Wav(wav) = &mut source {
-            wav.select(options.channel);
+        match &mut source {
+            Source::Wav(wav) => wav.select(options.channel),
+            // It has selected the channel.
+            #[cfg(feature = "audio-files")]
+            Source::Decoder(_) => (),
         }
         let resampler = match source.rate() {
             RATE => None,
