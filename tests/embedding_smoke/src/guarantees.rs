@@ -198,12 +198,15 @@ pub(crate) fn a_wrong_request_is_named_before_generate() {
     let options = session.search_options();
     let mut sources = vec![Source::new(&[5, 6, 0]); 100];
     sources[63] = Source::new(&[5, 99_999, 0]);
-    let mut events = 0;
+    let (mut named, mut others) = (None, 0);
     let refused = session
-        .generate(&sources, &options, &mut Hooks::default(), &mut |_| events += 1)
+        .generate(&sources, &options, &mut Hooks::default(), &mut |event| match event {
+            Event::Refused { source, .. } => named = Some(source),
+            _ => others += 1,
+        })
         .expect_err("a foreign id");
     assert!(matches!(refused, SessionError::Source { index: 63, .. }), "{refused}");
-    assert_eq!(events, 0, "nothing had begun");
+    assert_eq!((named, others), (Some(63), 0), "nothing had begun");
     let outcomes: Vec<bool> =
         sources.iter().map(|source| session.check(source, &options).is_ok()).collect();
     assert_eq!(outcomes.iter().filter(|taken| !**taken).count(), 1);
