@@ -93,7 +93,7 @@ fn foreign_weights(name: &str, found: UnsupportedFormat, begin: &[u8]) -> Checkp
 }
 
 /// The text of a JSON file of at most `limit` bytes; `None` if there is no such file.
-pub(super) fn read_json(path: &Path, limit: u64) -> Result<Option<String>, CheckpointError> {
+pub(crate) fn read_json(path: &Path, limit: u64) -> Result<Option<String>, CheckpointError> {
     let name = path.display().to_string();
     let (file, len) = match open_file(path) {
         Ok(Some(opened)) => opened,

@@ -1,14 +1,17 @@
-//! Selects the files of a directory that contain the weights, and reports an error if there are none.
+//! Selects the files of a directory that contain the weights of a model or of a small layer, and reports an error if there are none.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::CheckpointError;
-use super::byte_source::Source;
-use super::safetensors_file;
+use super::byte_source::{Source, read_json};
+use super::lazy_tensor::{Accept, TensorView};
+use super::safetensors_file::{self, Entry};
 use super::shards::{self, ReadHeader, Tensors};
 #[cfg(feature = "torch")]
 use super::torch_file;
 use super::unsupported_formats::{self, UnsupportedFormat};
+use crate::json_object::object;
 use crate::printable_text::sanitized;
 
 const WEIGHTS: &str = "model.safetensors";
@@ -143,11 +146,67 @@ pub(super) fn open_single(path: &Path, read_header: ReadHeader) -> Result<Opened
 }
 
 /// The file of a folder that has the weights of one small layer, and the function that reads it.
-pub(super) fn layer_weights(folder: &Path) -> (PathBuf, ReadHeader) {
+fn layer_weights(folder: &Path) -> (PathBuf, ReadHeader) {
     let file = folder.join(WEIGHTS);
     #[cfg(feature = "torch")]
     if !file.exists() && folder.join(TORCH[0]).exists() {
         return (folder.join(TORCH[0]), torch_file::read_header);
     }
     (file, safetensors_file::read_header)
+}
+
+/// Maximum size of `modules.json`; real files have a hundredth of it.
+const MAX_MODULES: u64 = 1 << 16;
+
+object! {
+    /// An entry of the `modules.json` of a sentence-transformers directory.
+    struct Module {
+        path: String = "path",
+        kind: String = "type",
+    }
+}
+
+/// The folder of the transformer in a sentence-transformers directory, if it is not the directory itself.
+pub(super) fn transformer_folder(directory: &Path) -> Result<Option<PathBuf>, CheckpointError> {
+    if directory.join("config.json").exists() {
+        return Ok(None);
+    }
+    let Some(text) = read_json(&directory.join("modules.json"), MAX_MODULES)? else {
+        return Ok(None);
+    };
+    // An invalid file is ignored: the caller then reports the missing config.json.
+    let modules: Vec<Module> = serde_json::from_str(&text).unwrap_or_default();
+    let found = modules.into_iter().find(|module| module.kind.ends_with(".Transformer"));
+    let path = found.map(|module| module.path).filter(|path| shards::is_plain(path));
+    Ok(path.map(|path| directory.join(path)))
+}
+
+/// Tensors in memory by name: shape and numbers.
+pub(crate) type Numbers = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
+
+/// The file with the weights of a small layer in `folder`, and all its tensors; their numbers are finite.
+pub(crate) fn read_layer(folder: &Path) -> Result<(String, Numbers), CheckpointError> {
+    let (file, read_header) = layer_weights(folder);
+    let source = Source::open(&file)?;
+    let mut tensors = BTreeMap::new();
+    for entry in read_header(&source)? {
+        let Entry { name, dtype, shape, offset, strides, .. } = entry;
+        let Some(dtype) = dtype.float() else {
+            let (tensor, found) = (sanitized(&name, 400), dtype.to_string());
+            return Err(CheckpointError::WrongDtype { tensor, found });
+        };
+        let view = TensorView {
+            source: &source,
+            name: &name,
+            dtype,
+            shape: shape.clone(),
+            offset,
+            strides: &strides,
+            skipped: 0,
+            accept: Accept::Finite,
+        };
+        let numbers = view.to_vec()?;
+        tensors.insert(name, (shape, numbers));
+    }
+    Ok((source.name().to_owned(), tensors))
 }

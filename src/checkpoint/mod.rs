@@ -48,13 +48,14 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
 use crate::config::{Config, ConfigError, TiedWeights};
-use crate::json_object::object;
 use crate::network::visitor::{Tensor, each_tensor};
 pub use crate::network::{Attention, FeedForward, LayerPart, ParamKind, Projection, TensorId};
 use crate::printable_text::sanitized;
 pub use borrowed_tensor::TensorRef;
-use byte_source::{Source, read_json};
-use directory::{has_tensors, layer_weights, open_weights, reject_other_formats};
+use byte_source::Source;
+pub(crate) use byte_source::read_json;
+pub(crate) use directory::read_layer;
+use directory::{has_tensors, open_weights, reject_other_formats, transformer_folder};
 pub use error::CheckpointError;
 use lazy_tensor::Accept;
 pub use lazy_tensor::TensorView;
@@ -68,9 +69,6 @@ pub use unsupported_formats::UnsupportedFormat;
 /// Maximum size of `config.json` and `generation_config.json`: that of a classifier with twenty thousand
 /// labels.
 pub(crate) const MAX_CONFIG: u64 = 2 << 20;
-
-/// Maximum size of `modules.json`; real files have a hundredth of it.
-const MAX_MODULES: u64 = 1 << 16;
 
 /// An opened checkpoint: its configuration and the locations of its tensors.
 ///
@@ -533,37 +531,6 @@ impl fmt::Debug for Checkpoint<'_> {
     }
 }
 
-object! {
-    /// An entry of the `modules.json` of a sentence-transformers directory.
-    struct Module {
-        path: String = "path",
-        kind: String = "type",
-    }
-}
-
-/// The folder of the transformer in a sentence-transformers directory, if it is not the directory itself.
-fn transformer_folder(directory: &Path) -> Result<Option<std::path::PathBuf>, CheckpointError> {
-    if directory.join("config.json").exists() {
-        return Ok(None);
-    }
-    let Some(text) = read_json(&directory.join("modules.json"), MAX_MODULES)? else {
-        return Ok(None);
-    };
-    // An invalid file is ignored: the caller then reports the missing config.json.
-    let modules: Vec<Module> = serde_json::from_str(&text).unwrap_or_default();
-    let found = modules.into_iter().find(|module| module.kind.ends_with(".Transformer"));
-    let path = found.map(|module| module.path).filter(|path| shards::is_plain(path));
-    Ok(path.map(|path| directory.join(path)))
-}
-
-/// The text of a JSON file of at most `limit` bytes; `None` if there is no such file.
-pub(crate) fn read_text(file: &Path, limit: u64) -> Result<Option<String>, CheckpointError> {
-    read_json(file, limit)
-}
-
-/// Tensors in memory by name: shape and numbers.
-pub(crate) type Numbers = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
-
 /// The tensors of a file in memory, whose format its first bytes tell.
 fn read_header(source: &Source<'_>) -> Result<Vec<Entry>, CheckpointError> {
     #[cfg(feature = "torch")]
@@ -571,33 +538,6 @@ fn read_header(source: &Source<'_>) -> Result<Vec<Entry>, CheckpointError> {
         return torch_file::read_header(source);
     }
     safetensors_file::read_header(source)
-}
-
-/// The file with the weights of a small layer in `folder`, and all its tensors; their numbers are finite.
-pub(crate) fn read_layer(folder: &Path) -> Result<(String, Numbers), CheckpointError> {
-    let (file, read_header) = layer_weights(folder);
-    let source = Source::open(&file)?;
-    let mut tensors = BTreeMap::new();
-    for entry in read_header(&source)? {
-        let Entry { name, dtype, shape, offset, strides, .. } = entry;
-        let Some(dtype) = dtype.float() else {
-            let (tensor, found) = (sanitized(&name, 400), dtype.to_string());
-            return Err(CheckpointError::WrongDtype { tensor, found });
-        };
-        let view = TensorView {
-            source: &source,
-            name: &name,
-            dtype,
-            shape: shape.clone(),
-            offset,
-            strides: &strides,
-            skipped: 0,
-            accept: Accept::Finite,
-        };
-        let numbers = view.to_vec()?;
-        tensors.insert(name, (shape, numbers));
-    }
-    Ok((source.name().to_owned(), tensors))
 }
 
 fn validated(config: Config) -> Result<Config, CheckpointError> {

@@ -219,7 +219,7 @@ fn missing(file: &Path) -> HeadError {
 
 /// Reads a JSON file; `None` if it does not exist.
 pub(super) fn json<T: DeserializeOwned>(file: &Path) -> Result<Option<T>, HeadError> {
-    let Some(text) = crate::checkpoint::read_text(file, MAX_JSON)? else { return Ok(None) };
+    let Some(text) = crate::checkpoint::read_json(file, MAX_JSON)? else { return Ok(None) };
     serde_json::from_str(&text).map(Some).map_err(|error| HeadError::File {
         file: file.display().to_string(),
         message: sanitized(&error.to_string()),

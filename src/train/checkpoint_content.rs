@@ -6,7 +6,7 @@ use super::run_error::{RunError, about};
 use super::trainer::Trainer;
 use crate::checkpoint::save::{OutputTensor, header, output_tensors};
 use crate::checkpoint::stored_tensor::locations;
-use crate::checkpoint::{Checkpoint, Location, MAX_CONFIG, TensorId, read_text};
+use crate::checkpoint::{Checkpoint, Location, MAX_CONFIG, TensorId, read_json};
 use crate::config::Config;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -108,14 +108,14 @@ impl Layout {
         let directory = file.parent().map(Path::to_owned).unwrap_or_default();
         // Like the checkpoint reader: regular files of bounded size.
         let missing = || about(&file)(std::io::ErrorKind::NotFound.into());
-        let text = read_text(&file, MAX_CONFIG)?.ok_or_else(missing)?;
+        let text = read_json(&file, MAX_CONFIG)?.ok_or_else(missing)?;
         let in_file = |error| crate::checkpoint::CheckpointError::Config {
             file: file.display().to_string(),
             error,
         };
         let mut config = Config::from_hugging_face(&text).map_err(in_file)?;
         let generation = directory.join("generation_config.json");
-        if let Some(text) = read_text(&generation, MAX_CONFIG)? {
+        if let Some(text) = read_json(&generation, MAX_CONFIG)? {
             config.set_generation_config(&text).map_err(in_file)?;
         }
         let tensors = output_tensors(&config).into_iter().map(Tensor::from).collect();

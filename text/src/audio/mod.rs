@@ -20,6 +20,7 @@ mod error;
 mod features;
 mod input;
 mod log_mel;
+mod sample_format;
 #[cfg(feature = "transcribe")]
 pub mod subtitles;
 #[cfg(feature = "transcribe")]
@@ -30,5 +31,6 @@ mod wav;
 
 pub use error::AudioError;
 pub use features::FeatureExtractor;
-pub use input::{AudioReader, Channel, InputOptions, RawEncoding, RawFormat, Resampler};
+pub use input::{AudioReader, InputOptions, Resampler};
+pub use sample_format::{Channel, RawEncoding, RawFormat};
 pub use wav::Wav;

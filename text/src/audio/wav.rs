@@ -6,7 +6,7 @@
 //! depends on a header: samples go through one buffer of a fixed size, so a file may have any length.
 
 use super::error::AudioError;
-use super::input::{Channel, RawEncoding, RawFormat};
+use super::sample_format::{Channel, Format, RawFormat, Sample};
 use std::fmt;
 use std::fs::File;
 use std::io::{self, BufReader, ErrorKind, Read};
@@ -24,109 +24,6 @@ const UNKNOWN: u32 = u32::MAX;
 const CHUNKS: usize = 1000;
 /// The maximum length of a chunk before the samples, in bytes; with pictures there are some megabytes.
 const SKIPPED: u32 = 64 << 20;
-
-/// The encoding of a sample; the lowest byte is first, except in those with `Be`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sample {
-    /// 128 is silence.
-    U8,
-    I8,
-    I16,
-    I24,
-    I32,
-    F32,
-    F64,
-    I16Be,
-    I24Be,
-    I32Be,
-    F32Be,
-    F64Be,
-    /// 8 bits of logarithms (ITU-T G.711).
-    ALaw,
-    MuLaw,
-}
-
-impl Sample {
-    fn bytes(self) -> usize {
-        match self {
-            Self::U8 | Self::I8 | Self::ALaw | Self::MuLaw => 1,
-            Self::I16 | Self::I16Be => 2,
-            Self::I24 | Self::I24Be => 3,
-            Self::I32 | Self::F32 | Self::I32Be | Self::F32Be => 4,
-            Self::F64 | Self::F64Be => 8,
-        }
-    }
-
-    /// The value of a sample of [`Self::bytes`] bytes; integers are scaled to -1 to 1.
-    fn value(self, bytes: &[u8]) -> f64 {
-        let whole = |value: i32| f64::from(value) / 2_147_483_648.0;
-        match (self, bytes) {
-            (Self::U8, &[a]) => (f64::from(a) - 128.0) / 128.0,
-            (Self::I8, &[a]) => f64::from(a as i8) / 128.0,
-            (Self::ALaw, &[a]) => f64::from(a_law(a)) / 32_768.0,
-            (Self::MuLaw, &[a]) => f64::from(mu_law(a)) / 32_768.0,
-            (Self::I16, &[a, b]) => f64::from(i16::from_le_bytes([a, b])) / 32_768.0,
-            (Self::I16Be, &[a, b]) => f64::from(i16::from_be_bytes([a, b])) / 32_768.0,
-            (Self::I24, &[a, b, c]) => whole(i32::from_le_bytes([0, a, b, c])),
-            (Self::I24Be, &[a, b, c]) => whole(i32::from_be_bytes([a, b, c, 0])),
-            (Self::I32, &[a, b, c, d]) => whole(i32::from_le_bytes([a, b, c, d])),
-            (Self::I32Be, &[a, b, c, d]) => whole(i32::from_be_bytes([a, b, c, d])),
-            (Self::F32, &[a, b, c, d]) => f64::from(f32::from_le_bytes([a, b, c, d])),
-            (Self::F32Be, &[a, b, c, d]) => f64::from(f32::from_be_bytes([a, b, c, d])),
-            (Self::F64, &[a, b, c, d, e, f, g, h]) => f64::from_le_bytes([a, b, c, d, e, f, g, h]),
-            (Self::F64Be, &[a, b, c, d, e, f, g, h]) => {
-                f64::from_be_bytes([a, b, c, d, e, f, g, h])
-            }
-            _ => f64::NAN,
-        }
-    }
-}
-
-/// A-law: a sign, three bits of exponent and four of mantissa, with every second bit inverted.
-fn a_law(byte: u8) -> i16 {
-    let byte = byte ^ 0x55;
-    let mantissa = i16::from(byte & 0xf) << 4;
-    let size = match (byte >> 4) & 7 {
-        0 => mantissa + 8,
-        exponent => (mantissa + 0x108) << (exponent - 1),
-    };
-    if byte & 0x80 != 0 { size } else { -size }
-}
-
-/// Mu-law: the same with all bits inverted and a bias of 132.
-fn mu_law(byte: u8) -> i16 {
-    let byte = !byte;
-    let size = (((i16::from(byte & 0xf) << 3) + 132) << ((byte >> 4) & 7)) - 132;
-    if byte & 0x80 != 0 { -size } else { size }
-}
-
-/// The content of a `fmt ` chunk.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Format {
-    pub(super) sample: Sample,
-    pub(super) channels: usize,
-    pub(super) rate: u32,
-}
-
-impl Format {
-    /// The bytes of one sample of every channel.
-    pub(super) fn block(&self) -> usize {
-        self.sample.bytes() * self.channels
-    }
-}
-
-impl From<RawEncoding> for Sample {
-    fn from(encoding: RawEncoding) -> Self {
-        match encoding {
-            RawEncoding::U8 => Self::U8,
-            RawEncoding::S16Le => Self::I16,
-            RawEncoding::S24Le => Self::I24,
-            RawEncoding::S32Le => Self::I32,
-            RawEncoding::F32Le => Self::F32,
-            RawEncoding::F64Le => Self::F64,
-        }
-    }
-}
 
 /// An open WAV file: PCM of 8, 16, 24 or 32 bits, floats of 32 or 64 bits, A-law or mu-law. Several channels are averaged to one.
 ///

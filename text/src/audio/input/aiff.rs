@@ -4,7 +4,8 @@
 //! Source: Apple, Audio Interchange File Format AIFF-C, draft of 1991-08-26.
 
 use crate::audio::AudioError;
-use crate::audio::wav::{Format, Sample, Source, Wav, check_channels, check_rate};
+use crate::audio::sample_format::{Format, Sample};
+use crate::audio::wav::{Source, Wav, check_channels, check_rate};
 use std::io::Read;
 
 /// Whether a file begins as an AIFF file.

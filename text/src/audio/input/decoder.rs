@@ -1,8 +1,8 @@
 //! Decodes compressed audio with `symphonia`, packet by packet.
 
 use super::ogg_pages::OggPages;
-use super::{Channel, Input};
 use crate::audio::AudioError;
+use crate::audio::sample_format::Channel;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -40,7 +40,7 @@ pub(super) enum Bytes<'s> {
     /// A file and its length.
     File(File, u64),
     /// A source that cannot be read twice.
-    Pipe(Input<'s>),
+    Pipe(Box<dyn Read + Send + 's>),
 }
 
 impl Read for Bytes<'_> {

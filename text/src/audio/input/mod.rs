@@ -10,6 +10,7 @@ mod resampler;
 pub use resampler::Resampler;
 
 use super::error::AudioError;
+use super::sample_format::{Channel, RawFormat};
 use super::wav::{Wav, kind};
 use std::fmt;
 use std::fs::File;
@@ -24,60 +25,6 @@ const BLOCK: usize = 8192;
 const BLOCKS_PER_SECOND: usize = 20;
 /// The bytes that decide which format a source has.
 const HEAD: u64 = 64;
-
-/// Which of several channels is read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Channel {
-    /// The mean of all channels.
-    #[default]
-    Mix,
-    /// One channel; the first (the left one) is 0.
-    Index(usize),
-}
-
-/// The encoding of samples without a header, in the byte order of x86-64.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RawEncoding {
-    /// Unsigned integers of 8 bits; 128 is silence.
-    U8,
-    /// Signed integers of 16 bits.
-    S16Le,
-    /// Signed integers of 24 bits, in three bytes.
-    S24Le,
-    /// Signed integers of 32 bits.
-    S32Le,
-    /// Floats of 32 bits.
-    F32Le,
-    /// Floats of 64 bits.
-    F64Le,
-}
-
-impl RawEncoding {
-    /// The encoding with a name of ffmpeg's: u8, s16le, s24le, s32le, f32le or f64le.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        Some(match name {
-            "u8" => Self::U8,
-            "s16le" => Self::S16Le,
-            "s24le" => Self::S24Le,
-            "s32le" => Self::S32Le,
-            "f32le" => Self::F32Le,
-            "f64le" => Self::F64Le,
-            _ => return None,
-        })
-    }
-}
-
-/// A stream of samples without a header; samples of the same time are adjacent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RawFormat {
-    /// The encoding of a sample.
-    pub encoding: RawEncoding,
-    /// Samples per second and channel.
-    pub rate: u32,
-    /// The number of channels.
-    pub channels: u16,
-}
 
 /// How an [`AudioReader`] reads its source.
 #[derive(Clone, Copy, Debug, Default)]
