@@ -9,6 +9,7 @@ use simdformer_text::audio::transcriber::{
     Recording, SampleSource, StreamingTranscriber, TranscribeEvent, TranscribeOptions, Transcriber,
     Windows,
 };
+use simdformer_text::audio::vad::VadOptions;
 use simdformer_text::audio::{AudioError, FeatureExtractor};
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -38,17 +39,29 @@ impl SampleSource for Tone {
     }
 }
 
-#[test]
-fn a_long_recording_takes_the_memory_of_a_short_one() {
-    let _turn = TURN.lock();
+fn parts() -> (Model, Tokenizer) {
     let mut config = Config::from_hugging_face(CONFIG).unwrap();
     config.set_generation_config(GENERATION).unwrap();
     let model = Model::from_fn(config, |_, _, _| Ok(())).unwrap();
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/dirs/whisper");
     let tokenizer = Tokenizer::from_dir(golden).unwrap();
-    for windows in [Windows::Sequential, Windows::Batched] {
+    (model, tokenizer)
+}
+
+#[test]
+fn a_long_recording_takes_the_memory_of_a_short_one() {
+    let _turn = TURN.lock();
+    let (model, tokenizer) = parts();
+    // All chunks are speech, in spans that are cut after six seconds.
+    let mut spans = VadOptions::default();
+    (spans.threshold, spans.neg_threshold) = (0.0, Some(0.0));
+    spans.max_speech = 6.0;
+    let (sequential, batched) = (Windows::Sequential, Windows::Batched);
+    for (windows, vad) in
+        [(sequential, None), (batched, None), (sequential, Some(&spans)), (batched, Some(&spans))]
+    {
         let mut options = TranscribeOptions::new(model.config()).without_fallback();
-        options.windows = windows;
+        (options.windows, options.vad) = (windows, vad.cloned());
         let extractor = FeatureExtractor::whisper(80, 1).unwrap();
         let mut transcriber = Transcriber::new(&model, &tokenizer, extractor, options).unwrap();
         let mut most = |seconds: usize| {
@@ -74,11 +87,7 @@ fn a_long_recording_takes_the_memory_of_a_short_one() {
 #[test]
 fn a_long_stream_takes_the_memory_of_a_short_one() {
     let _turn = TURN.lock();
-    let mut config = Config::from_hugging_face(CONFIG).unwrap();
-    config.set_generation_config(GENERATION).unwrap();
-    let model = Model::from_fn(config, |_, _, _| Ok(())).unwrap();
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/dirs/whisper");
-    let tokenizer = Tokenizer::from_dir(golden).unwrap();
+    let (model, tokenizer) = parts();
     let options = TranscribeOptions::new(model.config()).without_fallback();
     let extractor = FeatureExtractor::whisper(80, 1).unwrap();
     let transcriber = Transcriber::new(&model, &tokenizer, extractor, options).unwrap();

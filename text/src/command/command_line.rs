@@ -259,6 +259,14 @@ mod tests {
             ("transcribe", "required arguments were not provided:\n  --model <DIR>"),
             ("transcribe --model x --truncate", "unexpected argument '--truncate' found"),
             (
+                "transcribe --model x --stream --vad true",
+                "'--stream' cannot be used with '--vad <BOOL>'",
+            ),
+            (
+                "transcribe --model x --stream --speech y",
+                "'--stream' cannot be used with '--speech <FILE>'",
+            ),
+            (
                 "transcribe --model x --stream --batched",
                 "'--stream' cannot be used with '--batched'",
             ),

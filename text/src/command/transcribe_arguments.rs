@@ -36,9 +36,9 @@ pub(crate) struct Transcribe {
     pub(crate) slots: usize,
     /// Write text while the audio arrives; without --json, what may still change is shown on a terminal only
     ///
-    /// The final text is that of the same command on a pipe without --stream and with --vad false. With --json a line is a final segment, or the
-    /// text of the unfinished window with its stable prefix.
-    #[arg(long, help_heading = "Audio", conflicts_with_all = ["batched", "separate_channels", "srt", "vtt", "tsv", "max_line_width", "output"])]
+    /// The final text is that of the same command on a pipe without --stream and with --vad false. With --json a line is a
+    /// final segment, or the text of the unfinished window with its stable prefix.
+    #[arg(long, help_heading = "Audio", conflicts_with_all = ["batched", "separate_channels", "srt", "vtt", "tsv", "max_line_width", "output", "speech", "vad", "vad_threshold", "vad_end_threshold", "vad_min_speech", "vad_min_silence", "vad_pad", "vad_max_speech"])]
     pub(crate) stream: bool,
     /// With --stream, decode the unfinished window again after SECONDS of new audio
     #[arg(long, value_name = "SECONDS", default_value = "1", requires = "stream", value_parser = delay, help_heading = "Audio")]
@@ -109,7 +109,7 @@ fn encoding(name: &str) -> Result<RawEncoding, String> {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Audio")]
 pub(crate) struct VadArguments {
-    /// Whether voice activity detection finds the spans of speech, and nothing else is transcribed (true)
+    /// Whether voice activity detection finds the spans of speech, and nothing else is transcribed (true; with --stream everything is)
     #[arg(long, value_name = "BOOL")]
     vad: Option<bool>,
     /// Speech begins at this probability (0.5)
