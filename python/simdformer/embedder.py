@@ -12,7 +12,7 @@ import numpy.typing as npt
 from . import _simdformer
 from .errors import InputError, OptionError
 from .model_path import model_path
-from .native_object import NativeObject, megabytes, strings
+from .native_object import ModelObject, megabytes, strings
 from .options import thread_count
 from .progress import Progress, progress_bar
 
@@ -24,7 +24,7 @@ _Unsigned = Literal["uint8", "ubinary"]
 _Array = npt.NDArray[Any]
 
 
-class Embedder(NativeObject[_simdformer.Embedder]):
+class Embedder(ModelObject[_simdformer.Embedder]):
     """Computes a vector for each text: sentence-transformers, E5, BGE, GTE and other encoders.
 
     `model` is a directory with a checkpoint, or the name of a model of the Hugging Face hub; its pooling, prompts and
@@ -192,21 +192,6 @@ class Embedder(NativeObject[_simdformer.Embedder]):
     def dim(self) -> int:
         """The number of dimensions of a vector."""
         return self._open().width
-
-    @property
-    def path(self) -> str:
-        """The directory of the model."""
-        return self._path
-
-    @property
-    def threads(self) -> int:
-        """The number of threads of a call."""
-        return self._threads
-
-    @property
-    def isa(self) -> str:
-        """The instruction set that the weights are packed for."""
-        return self._open().isa
 
     def __reduce__(self) -> tuple[Any, ...]:
         arguments = (self._threads, self._isa, self._dtype, self._truncate, self._slots)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
-from types import TracebackType
 
 import numpy as np
 import numpy.typing as npt
 
 from . import _simdformer
 from .errors import SimdformerError
+from .native_object import Closing
 from .ragged import Ragged
 
 
@@ -102,7 +102,7 @@ class Plan:
         return self.table
 
 
-class TextStream:
+class TextStream(Closing):
     """An iterator over the parts of a translation. Closing it ends the translation."""
 
     def __init__(self, native: _simdformer.TokenStream) -> None:
@@ -118,13 +118,3 @@ class TextStream:
         """Ends the translation."""
         self._native.close()
 
-    def __enter__(self) -> TextStream:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()

@@ -1,25 +1,22 @@
-"""What the classes over a native object share: closing, ``with``, and an error after that."""
+"""What the classes over native objects share: closing, ``with``, an error after that, and what they were opened with."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from .errors import ClosedError, InputTypeError
 
-Native = TypeVar("Native")
-Self = TypeVar("Self", bound="NativeObject[Any]")
+Self = TypeVar("Self", bound="Closing")
 
 
-class NativeObject(Generic[Native]):
-    """An object of the native module, and its end."""
-
-    _native: Native | None
+class Closing:
+    """An object that ``with`` closes."""
 
     def close(self) -> None:
-        """Frees the memory. Every later call raises `ClosedError`."""
-        self._native = None
+        """Ends it."""
+        raise NotImplementedError
 
     def __enter__(self: Self) -> Self:
         return self
@@ -32,12 +29,55 @@ class NativeObject(Generic[Native]):
     ) -> None:
         self.close()
 
+
+Native = TypeVar("Native")
+
+
+class NativeObject(Closing, Generic[Native]):
+    """An object of the native module, and its end."""
+
+    _native: Native | None
+
+    def close(self) -> None:
+        """Frees the memory. Every later call raises `ClosedError`."""
+        self._native = None
+
     def _open(self) -> Native:
         native = self._native
         if native is None:
             name = type(self).__name__
             raise ClosedError(f"expected an open {name}, found one that was closed")
         return native
+
+
+class _WithIsa(Protocol):
+    @property
+    def isa(self) -> str: ...
+
+
+NativeModel = TypeVar("NativeModel", bound=_WithIsa)
+
+
+class ModelObject(NativeObject[NativeModel]):
+    """A native object over the model of a directory."""
+
+    _path: str
+    _threads: int
+
+    @property
+    def path(self) -> str:
+        """The directory of the model."""
+        return self._path
+
+    @property
+    def threads(self) -> int:
+        """The number of threads of a call."""
+        return self._threads
+
+    @property
+    def isa(self) -> str:
+        """The instruction set that the weights are packed for."""
+        return self._open().isa
 
 
 def strings(texts: Sequence[str], argument: str) -> list[str]:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from . import _simdformer
 from .errors import OptionError
 from .model_path import model_path
-from .native_object import NativeObject, megabytes, strings
+from .native_object import ModelObject, megabytes, strings
 from .options import thread_count
 from .progress import Progress, progress_bar
 
@@ -30,7 +30,7 @@ class Ranked:
     """The text."""
 
 
-class Reranker(NativeObject[_simdformer.Reranker]):
+class Reranker(ModelObject[_simdformer.Reranker]):
     """Scores texts together with a query: cross-encoders with one score.
 
     The arguments are those of `Embedder`; `prompt` is written before each query, `prompt_name` is the name of a prompt
@@ -111,21 +111,6 @@ class Reranker(NativeObject[_simdformer.Reranker]):
     def activation(self) -> str:
         """What is applied to the output of the classifier: ``Identity``, ``Sigmoid`` or ``Tanh``."""
         return self._open().activation
-
-    @property
-    def path(self) -> str:
-        """The directory of the model."""
-        return self._path
-
-    @property
-    def threads(self) -> int:
-        """The number of threads of a call."""
-        return self._threads
-
-    @property
-    def isa(self) -> str:
-        """The instruction set that the weights are packed for."""
-        return self._open().isa
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _opened, (type(self), self._path, self._threads, *self._settings)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any, Literal
 
 import numpy as np
@@ -13,9 +12,10 @@ import numpy.typing as npt
 
 from . import _simdformer
 from ._simdformer import Hypothesis, Source
-from .errors import ClosedError, OptionError
+from .errors import OptionError
 from .generated import Plan
 from .model import Model, native
+from .native_object import NativeObject
 from .options import thread_count
 from .ragged import rows_of
 
@@ -99,7 +99,7 @@ class Trace:
         return stacked[0] if None in heads else np.stack(stacked)
 
 
-class Session:
+class Session(NativeObject[_simdformer.Session]):
     """A model and its planned memory, for programs that choose tokens themselves.
 
     Sources are encoded once, hypotheses about them are started, fed token by token, forked and released, in any order.
@@ -140,7 +140,7 @@ class Session:
         # A target has no more tokens than the model has positions.
         most = model.target_positions
         target = sizes.target_tokens if most is None else min(sizes.target_tokens, most)
-        self._native: _simdformer.Session | None = _simdformer.Session(
+        self._native = _simdformer.Session(
             native(model),
             (sizes.sentences, sizes.source_tokens, target, sizes.beams, sizes.batch_tokens),
             cache,
@@ -235,32 +235,12 @@ class Session:
         """The memory of the session."""
         return Plan(*self._open().plan())
 
-    def close(self) -> None:
-        """Frees the memory. Every later call raises `ClosedError`."""
-        self._native = None
-
-    def __enter__(self) -> Session:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore, (self._model, self._limits, self._threads, self._cache)
 
     def __repr__(self) -> str:
         head = f"Session({self._model.path!r}, {self._limits}, threads={self._threads})"
         return f"{head}, closed" if self._native is None else f"{head}\n{self.plan}"
-
-    def _open(self) -> _simdformer.Session:
-        if self._native is None:
-            raise ClosedError("expected an open Session, found one that was closed")
-        return self._native
 
 
 def _restore(

@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from . import _simdformer
 from .errors import InputError, InputTypeError
 from .generated import Plan
 from .model_path import model_path
-from .native_object import NativeObject, megabytes
+from .native_object import Closing, ModelObject, megabytes
 from .options import TranscriberOptions, thread_count
 from .progress import Progress, progress_bar
 
@@ -83,7 +82,7 @@ class Transcription:
         return "".join(segment.text for segment in self.segments).strip()
 
 
-class SegmentStream:
+class SegmentStream(Closing):
     """An iterator over the segments of a recording. Closing it, or leaving it to the garbage collector, ends the work.
 
     The recording is transcribed while segments are read; a slow reader does not stop it.
@@ -138,17 +137,6 @@ class SegmentStream:
         self._native.close()
         self._exits.close()
 
-    def __enter__(self) -> SegmentStream:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
     def _report(self, seconds: float) -> None:
         if self._progress is False:
             return
@@ -158,7 +146,7 @@ class SegmentStream:
         self._bar(int(seconds))
 
 
-class Transcriber(NativeObject[_simdformer.Transcriber]):
+class Transcriber(ModelObject[_simdformer.Transcriber]):
     """Transcribes recordings of any length with a Whisper model.
 
     `model` is a directory with a checkpoint, or the name of a model of the Hugging Face hub. `threads`, `isa` and `dtype`
@@ -255,21 +243,6 @@ class Transcriber(NativeObject[_simdformer.Transcriber]):
     def options(self) -> TranscriberOptions:
         """The options that were given."""
         return self._options
-
-    @property
-    def path(self) -> str:
-        """The directory of the model."""
-        return self._path
-
-    @property
-    def threads(self) -> int:
-        """The number of threads of a recording."""
-        return self._threads
-
-    @property
-    def isa(self) -> str:
-        """The instruction set that the weights are packed for."""
-        return self._open().isa
 
     def __reduce__(self) -> tuple[Any, ...]:
         arguments = (self._threads, self._isa, self._dtype, self._options.to_dict())

@@ -5,24 +5,23 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from types import TracebackType
 from typing import Any, Literal, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from . import _simdformer
-from .errors import ClosedError, InputError, InputTypeError, OptionError, SimdformerError
+from .errors import InputError, InputTypeError, OptionError, SimdformerError
 from .fingerprint import fingerprint
 from .generated import Alignment, Generated, Plan, Scores, TextStream
 from .model_path import model_path
-from .native_object import strings
+from .native_object import ModelObject, strings
 from .options import TranslatorOptions, session_count, thread_count
 from .progress import Progress, progress_bar
 from .ragged import Ids, Offsets, Ragged, rows_of
 
 
-class Translator:
+class Translator(ModelObject[_simdformer.Translator]):
     """Translates, summarizes or rewrites texts with an encoder-decoder model.
 
     `model` is a directory with a checkpoint, or the name of a model of the Hugging Face hub. `threads` is the number of
@@ -59,7 +58,7 @@ class Translator:
         self._sessions = self._threads if sessions is None else session_count(sessions)
         self._isa, self._dtype = isa, dtype
         self._fingerprint: str | None = None
-        self._native: _simdformer.Translator | None = _simdformer.Translator(
+        self._native = _simdformer.Translator(
             self._path,
             isa=isa,
             dtype=dtype,
@@ -357,43 +356,13 @@ class Translator:
         return self._options
 
     @property
-    def path(self) -> str:
-        """The directory of the model."""
-        return self._path
-
-    @property
-    def threads(self) -> int:
-        """The number of threads of a call."""
-        return self._threads
-
-    @property
     def sessions(self) -> int:
         """The number of sessions that share the sentences of a call."""
         return self._sessions
 
-    @property
-    def isa(self) -> str:
-        """The instruction set that the weights are packed for."""
-        return self._open().isa
-
     def arguments(self) -> tuple[str, str | None, str | None, TranslatorOptions]:
         """What decides its results: the directory, `isa`, `dtype` and the options."""
         return self._path, self._isa, self._dtype, self._options
-
-    def close(self) -> None:
-        """Frees the memory. Every later call raises `ClosedError`."""
-        self._native = None
-
-    def __enter__(self) -> Translator:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
         sizes = (self._threads, self._sessions, self._isa, self._dtype)
@@ -414,11 +383,6 @@ class Translator:
             native, texts = self._open(), strings(given, argument)
             return native.encode_targets(texts) if target else native.encode(texts)
         return rows_of(rows, None, argument)
-
-    def _open(self) -> _simdformer.Translator:
-        if self._native is None:
-            raise ClosedError("expected an open Translator, found one that was closed")
-        return self._native
 
 
 def _open(
