@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import struct
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,11 @@ import pytest
 import simdformer
 
 ROOT = Path(__file__).resolve().parents[1]
+
+# A shell that starts the tests in the background makes them ignore SIGINT, and Python then installs no handler. The tests
+# of Ctrl-C need it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

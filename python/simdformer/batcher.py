@@ -44,9 +44,12 @@ class _Running:
 def _deliver(native: _simdformer.Batcher, waiting: dict[int, _Receive]) -> None:
     while (replies := native.replies()) is not None:
         for number, kind, text, error in replies:
-            receive = waiting.get(number) if kind == "text" else waiting.pop(number, None)
+            receive = waiting.get(number)
             if receive is not None:
                 receive((kind, text, error))
+            # Not before it has the event: what waits when the process forks gets an error in the child.
+            if kind != "text":
+                waiting.pop(number, None)
     # Nothing will come any more.
     while waiting:
         _, receive = waiting.popitem()
@@ -87,6 +90,10 @@ class _Translation(Future[str]):
             # It was cancelled at the same time.
             if not self.cancelled():
                 raise
+
+    def after_fork(self) -> None:
+        """In the child: a thread of the parent may have held the lock of the future."""
+        self._condition = threading.Condition()
 
 
 _open_batchers: weakref.WeakSet[Batcher] = weakref.WeakSet()
@@ -303,6 +310,9 @@ class Batcher:
             running.native.abandon()
             error = ForkError("the sentence is translated in the parent of this process")
             for receive in list(running.waiting.values()):
+                future = getattr(receive, "__self__", None)
+                if isinstance(future, _Translation):
+                    future.after_fork()
                 receive(("failed", "", error))
 
 
