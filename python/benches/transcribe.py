@@ -13,6 +13,7 @@ All engines decode in int8. For tiny.en the word error rates are beside the seco
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import shutil
@@ -68,7 +69,7 @@ def ggml_model(place: Path, file: Path) -> None:
     """Writes a directory as it is published in whisper.cpp's format, with matrices of q8_0."""
     from safetensors.numpy import load_file
     from transformers import WhisperFeatureExtractor, WhisperTokenizer
-    from transformers.models.whisper.tokenization_whisper import bytes_to_unicode
+    from transformers.convert_slow_tokenizer import bytes_to_unicode
 
     config = json.loads((place / "config.json").read_text())
     filters = np.asarray(WhisperFeatureExtractor.from_pretrained(place).mel_filters, np.float32).T
@@ -194,13 +195,11 @@ def main() -> None:
         folder = Path(name)
         place, converted = (given.model, given.ct2) if not fixed else random_model(given.shape, given.model, folder)
         ggml = None
-        try:
-            import pywhispercpp.model  # noqa: F401
-
+        if importlib.util.find_spec("pywhispercpp") is None:
+            print("whisper.cpp: pywhispercpp is not installed")
+        else:
             ggml = folder / "model.bin"
             ggml_model(place, ggml)
-        except ImportError:
-            print("whisper.cpp: pywhispercpp is not installed")
         print(f"{given.shape}, {seconds:.0f} s of sound, {given.threads} threads, median of {given.rounds} rounds\n")
         print("| beams | what | s | times ours | WER |\n|---|---|---|---|---|", flush=True)
         for beams in given.beams:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
-import ray
 import ray.data
 from ray.data.checkpoint import CheckpointConfig
 
@@ -14,9 +14,8 @@ from .jobs import Config, Map, metadata
 def map_rows(dataset: Any, config: Config, *, workers: int = 1, batch_rows: int = 512, cpus: float = 1) -> Any:
     """The `ray.data.Dataset` with the columns of a job. Each of `workers` actors opens the model and owns `cpus` cores.
 
-    An actor that dies is started again, and its batch is computed again. The cluster needs two cores
-    more than the actors, or Ray waits for ever (ray-project/ray#44687): one reads rows, one drops those that a restart
-    has already. The order of the rows is Ray's.
+    An actor that dies is started again, and its batch is computed again. The cluster needs two cores more than the actors, to
+    read rows and to drop those of a restart, or Ray waits for ever (ray-project/ray#44687). The order of the rows is Ray's.
     """
     return dataset.map_batches(
         Map,
@@ -43,11 +42,15 @@ def run(
     """
     config.require_id("Ray continues by row number")
     metadata.begin(destination, config)
+    # Ray takes no relative path for a checkpoint.
+    checkpoint = checkpoint or f"{destination.rstrip('/')}.checkpoint"
+    if "://" not in checkpoint:
+        checkpoint = os.path.abspath(checkpoint)
     context = ray.data.DataContext.get_current()
     before = context.checkpoint_config
     context.checkpoint_config = CheckpointConfig(
         id_column=config.id,
-        checkpoint_path=checkpoint or f"{destination.rstrip('/')}.checkpoint",
+        checkpoint_path=checkpoint,
         delete_checkpoint_on_success=False,
     )
     try:
