@@ -7,7 +7,8 @@ as CTranslate2 reads it, which tests/real/whisper_tiny_en.py makes. `base` and `
 each window then has 30 seconds and 64 tokens, for all engines. Needs a build with --release, faster-whisper 1.2,
 and transformers; whisper.cpp is measured if pywhispercpp is installed, with weights of q8_0.
 
-All engines decode in int8. For tiny.en the word error rates are beside the seconds: the mean of the recordings.
+All engines decode in int8; --dtype is ours. For tiny.en the mean of the word error rates is beside the seconds, and the rate of
+each recording is below them.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ def ggml_model(place: Path, file: Path) -> None:
 
 
 def engines(
-    place: Path, converted: Path, ggml: Path | None, threads: int, beams: int, fixed: bool
+    place: Path, converted: Path, ggml: Path | None, dtype: str, threads: int, beams: int, fixed: bool
 ) -> dict[str, Callable[[Recordings], Texts]]:
     """What is measured: functions from recordings to texts. `fixed`: each window has the same length and text length."""
     from faster_whisper import BatchedInferencePipeline, WhisperModel
@@ -126,7 +127,6 @@ def engines(
         own |= {"condition_on_previous_text": False}
         their |= {"temperature": [0.0], "without_timestamps": True, "max_new_tokens": TOKENS}
         their |= {"no_speech_threshold": None, "log_prob_threshold": None, "compression_ratio_threshold": None}
-    dtype = "int8,output=int8"
     one = simdformer.Transcriber(place, threads=threads, dtype=dtype, **own)
     many = simdformer.Transcriber(place, threads=threads, dtype=dtype, batched=True, **own)
     peer = WhisperModel(str(converted), device="cpu", compute_type="int8", cpu_threads=threads)
@@ -183,6 +183,7 @@ def main() -> None:
     parser.add_argument("--shape", choices=["tiny", *SHAPES], default="tiny")
     parser.add_argument("--beams", type=int, nargs="+", default=[1, 5])
     parser.add_argument("--names", default="human,read-us,words,pauses")
+    parser.add_argument("--dtype", default="int8,output=int8")
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = str(given.threads)
@@ -203,7 +204,7 @@ def main() -> None:
         print(f"{given.shape}, {seconds:.0f} s of sound, {given.threads} threads, median of {given.rounds} rounds\n")
         print("| beams | what | s | times ours | WER |\n|---|---|---|---|---|", flush=True)
         for beams in given.beams:
-            measured = engines(place, converted, ggml, given.threads, beams, fixed)
+            measured = engines(place, converted, ggml, given.dtype, given.threads, beams, fixed)
             times: dict[str, list[float]] = {what: [] for what in measured}
             texts: dict[str, Texts] = {}
             for _ in range(given.rounds):
@@ -212,19 +213,23 @@ def main() -> None:
                     texts[what] = run(recordings)
                     times[what].append(time.perf_counter() - started)
             base = statistics.median(times["ours"])
+            rates = {what: [] if fixed else error_rates(expected, texts[what]) for what in measured}
             for what, all in times.items():
-                rate = "" if fixed else f"{error_rate(expected, texts[what]):.3f}"
-                median = statistics.median(all)
-                print(f"| {beams} | {what} | {median:.2f} | {median / base:.2f} | {rate} |", flush=True)
+                median, mean = statistics.median(all), f"{statistics.mean(rates[what]):.3f}" if rates[what] else ""
+                print(f"| {beams} | {what} | {median:.2f} | {median / base:.2f} | {mean} |", flush=True)
+            for what, each in rates.items():
+                shown = (f"{name} {rate:.3f}" for (name, _), rate in zip(recordings, each, strict=False))
+                print(f"{what}, {beams} beams: {', '.join(shown)}\n" if each else "", end="", flush=True)
 
 
-def error_rate(expected: Texts, found: Texts) -> float:
+def error_rates(expected: Texts, found: Texts) -> list[float]:
+    """The word error rate of each recording, after transformers' normalization of English."""
     import jiwer
     from transformers.models.whisper.english_normalizer import EnglishTextNormalizer
 
     normalize = EnglishTextNormalizer({})
     pairs = [(normalize(want).strip(), normalize(got).strip()) for want, got in zip(expected, found, strict=True)]
-    return statistics.mean(jiwer.wer(want, got) if got else 1.0 for want, got in pairs if want)
+    return [jiwer.wer(want, got) if got else 1.0 for want, got in pairs]
 
 
 if __name__ == "__main__":

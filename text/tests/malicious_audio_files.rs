@@ -159,8 +159,8 @@ fn aiff() -> Vec<Broken> {
         ("aiff, an infinite rate".into(), put(8, b"\x7f\xff\x80\0\0\0\0\0\0\0")),
         ("aiff, a rate that is NaN".into(), put(8, &[0xff; 10])),
         ("aiff, `COMM` of 4 GB".into(), with(whole.clone(), common - 4, &[0xff; 4])),
-        ("aiff, no `COMM`".into(), with(whole.clone(), common - 8, b"XXXX")),
-        ("aiff, no `SSND`".into(), with(whole.clone(), after(&whole, b"SSND") - 4, b"XXXX")),
+        ("aiff, no `COMM`".into(), with(whole.clone(), common - 8, b"NONE")),
+        ("aiff, no `SSND`".into(), with(whole.clone(), after(&whole, b"SSND") - 4, b"NONE")),
         ("aiff, another kind".into(), with(whole.clone(), 8, b"8SVX")),
     ]
 }
