@@ -30,7 +30,7 @@ use std::sync::{Arc, Barrier, LazyLock};
 
 /// How often each use of a session is counted. `main` computes it, because reading the environment
 /// allocates.
-static CALLS: LazyLock<usize> = LazyLock::new(|| effort::choose(8, 200));
+static CALLS: LazyLock<usize> = LazyLock::new(|| effort::choose(3, 200));
 const SENTENCES: usize = 3;
 const BEAMS: usize = 4;
 const TARGET: usize = 24;

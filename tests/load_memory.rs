@@ -4,6 +4,9 @@
 #[path = "support/counting.rs"]
 #[allow(dead_code, reason = "calls are counted for other tests")]
 mod counting;
+#[path = "support/effort.rs"]
+#[allow(dead_code, reason = "other tests try fewer threads")]
+mod effort;
 #[path = "support/random_model.rs"]
 #[allow(dead_code, reason = "not every test draws numbers")]
 mod random_model;
@@ -39,7 +42,7 @@ fn loading_peaks_at_the_packed_weights() {
         let largest = sizes.max().expect("a tensor");
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("load").join(family.model_type());
         dims.write(5, &folder);
-        for isa in Isa::available() {
+        for isa in sets(family) {
             let before = counting::bytes();
             let resident = resident_bytes();
             counting::forget_peak();
@@ -87,15 +90,21 @@ fn loading_peaks_at_the_packed_weights() {
             );
         }
         std::fs::remove_dir_all(&folder).expect("removed");
-        borrowed(&dims);
+        borrowed(&dims, family);
     }
 }
 
+/// All instruction sets for one family, and the best one for the others.
+fn sets(family: Family) -> impl Iterator<Item = Isa> {
+    let all = family == Family::Marian;
+    Isa::available().filter(move |&isa| all || effort::all_cases_on(isa))
+}
+
 /// Tensors in memory of the caller are read without a copy.
-fn borrowed(dims: &Dims) {
+fn borrowed(dims: &Dims, family: Family) {
     let bytes = dims.bytes(5);
     let tensors = safetensors::SafeTensors::deserialize(&bytes).expect("safetensors");
-    for isa in Isa::available() {
+    for isa in sets(family) {
         let before = counting::bytes();
         counting::forget_peak();
         let find = |name: &str| {

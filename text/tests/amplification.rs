@@ -1,8 +1,8 @@
 //! Small files that need much memory: the file or the text is an error with what was expected and what was
 //! found, within a few megabytes. This is a part of the program that counts bytes.
 
-use super::counting::{LIVE, MOST};
-use super::{Place, TURN, golden, short};
+use super::counting::most_bytes;
+use super::{Place, golden, short};
 use simdformer_text::{SentencePiece, Tokenizer};
 use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,14 +10,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Bytes that may be live beside a few copies of the files: patterns that are compiled once, caches of the
 /// reader.
 const MEMORY: usize = 8 << 20;
-
-/// The result of `work`, and the largest number of live bytes during it.
-fn counted<T>(work: impl FnOnce() -> T) -> (T, usize) {
-    let before = LIVE.load(Ordering::Relaxed);
-    MOST.store(before, Ordering::Relaxed);
-    let result = work();
-    (result, MOST.load(Ordering::Relaxed) - before)
-}
 
 fn place(files: &[(&str, &[u8])]) -> Place {
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
@@ -40,7 +32,7 @@ fn refused(what: &str, files: &[(&str, &[u8])], message: &str) {
 fn refused_within(times: usize, what: &str, files: &[(&str, &[u8])], message: &str) {
     let size: usize = files.iter().map(|(_, bytes)| bytes.len()).sum();
     let place = place(files);
-    let (read, most) = counted(|| Tokenizer::from_dir(&place.0).map(drop));
+    let (read, most) = most_bytes(|| Tokenizer::from_dir(&place.0).map(drop));
     let error = read.err().map_or_else(|| "it was read".to_owned(), |error| error.to_string());
     assert!(error.contains(message), "{what}: {error:.300}");
     assert!(error.len() < 1000, "{what}: an error of {} bytes", error.len());
@@ -78,7 +70,6 @@ fn numbers(count: usize) -> Vec<u8> {
 
 #[test]
 fn values_of_files_are_few() {
-    let _turn = TURN.lock();
     let message = "expected at most 65536 values, found";
     marian("config.json", "config.json", &numbers(100_000), message);
     let message = "tokenizer_config.json: expected at most 524288 values, found";
@@ -102,7 +93,6 @@ fn values_of_files_are_few() {
 
 #[test]
 fn files_are_small() {
-    let _turn = TURN.lock();
     let spaces = |count: usize| [b"{}".to_vec(), vec![b' '; count]].concat();
     let message = "config.json: expected at most 2097152 bytes, found 2097154";
     marian("config.json", "config.json", &spaces(2 << 20), message);
@@ -121,7 +111,7 @@ fn files_are_small() {
             ("vocab.json", VOCABULARY),
         ]);
         fs::File::create(place.0.join(name)).unwrap().set_len(most + 1).unwrap();
-        let (read, live) = counted(|| Tokenizer::from_dir(&place.0).map(drop));
+        let (read, live) = most_bytes(|| Tokenizer::from_dir(&place.0).map(drop));
         let error = read.unwrap_err().to_string();
         let message = format!("{name}: expected at most {most} bytes, found {}", most + 1);
         assert!(error.contains(&message), "{error}");
@@ -145,7 +135,6 @@ fn files_are_regular() {
     use std::sync::mpsc::channel;
     use std::time::Duration;
 
-    let _turn = TURN.lock();
     for name in ["config.json", "tokenizer_config.json"] {
         for what in ["a pipe", "a device", "a directory"] {
             let place = place(&[]);
@@ -180,7 +169,6 @@ fn added(tokens: impl Iterator<Item = (u32, String)>) -> String {
 
 #[test]
 fn added_tokens_are_limited_and_their_ids_make_no_table() {
-    let _turn = TURN.lock();
     let model = model();
     for class in ["NllbTokenizer", "MarianTokenizer"] {
         let open = |tokens: &mut dyn Iterator<Item = (u32, String)>| {
@@ -192,7 +180,7 @@ fn added_tokens_are_limited_and_their_ids_make_no_table() {
                 ("vocab.json", VOCABULARY),
                 ("tokenizer_config.json", settings.as_bytes()),
             ]);
-            counted(|| Tokenizer::from_dir(&place.0))
+            most_bytes(|| Tokenizer::from_dir(&place.0))
         };
         let (tokenizer, most) = open(&mut [(16_777_215, "<x>".to_owned())].into_iter());
         assert!(most < MEMORY, "{class}: {most}");
@@ -255,7 +243,6 @@ fn rules(len: usize) -> Vec<u8> {
 
 #[test]
 fn sentencepiece_files_do_not_lengthen_texts() {
-    let _turn = TURN.lock();
     let with = |more: &[u8]| SentencePiece::from_bytes(&[model(), more.to_vec()].concat());
     let error = |more: &[u8]| with(more).map(drop).unwrap_err().to_string();
     let long = vec![b'x'; 1 << 20];
@@ -267,7 +254,7 @@ fn sentencepiece_files_do_not_lengthen_texts() {
     // A thousand bytes for each byte.
     let model = with(&field(3, &field(2, &rules(1000)))).unwrap();
     assert!(model.encode("bbb a bbb").is_err());
-    let (ids, most) = counted(|| model.encode(&"a".repeat(10_000)));
+    let (ids, most) = most_bytes(|| model.encode(&"a".repeat(10_000)));
     let error = ids.unwrap_err().to_string();
     let begin = "expected at most 320256 bytes after normalization, found at least 32";
     assert!(error.starts_with(begin), "{error}");
@@ -312,7 +299,7 @@ mod json {
 
     /// The error for a text, and the largest number of live bytes.
     fn too_long(tokenizer: &Tokenizer, text: &str) {
-        let (ids, most) = counted(|| tokenizer.encode(text, &Direction::default()));
+        let (ids, most) = most_bytes(|| tokenizer.encode(text, &Direction::default()));
         let error = ids.unwrap_err().to_string();
         let limit = 32 * (text.len() + 8);
         let message = format!("expected at most {limit} bytes after normalization, found at least");
@@ -325,7 +312,6 @@ mod json {
 
     #[test]
     fn normalizers_that_double() {
-        let _turn = TURN.lock();
         for stage in [replace("String", "a", "aa"), replace("Regex", "a|é", "aé")] {
             let tokenizer = open(&sequence("normalizer", "normalizers", &vec![stage; 24]));
             too_long(&tokenizer, "a");
@@ -344,7 +330,6 @@ mod json {
 
     #[test]
     fn other_normalizers() {
-        let _turn = TURN.lock();
         let named = |kind: &str| format!(r#"{{"type": "{kind}"}}"#);
         // Between all letters; a long one in one stage; before the text; letters for bytes of
         // letters for bytes.
@@ -372,7 +357,6 @@ mod json {
 
     #[test]
     fn rules_that_lengthen() {
-        let _turn = TURN.lock();
         let digits = |bytes: &[u8]| crate::base64(bytes);
         let normalizer = |len| {
             let rules = digits(&rules(len));
@@ -385,7 +369,6 @@ mod json {
 
     #[test]
     fn pre_tokenizers() {
-        let _turn = TURN.lock();
         let all = |stages: &[String]| sequence("pre_tokenizer", "pretokenizers", stages);
         let byte_level = r#"{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false}"#;
         let message = "expected at most one ByteLevel pre-tokenizer, found 24";
@@ -402,7 +385,6 @@ mod json {
 
     #[test]
     fn decoders() {
-        let _turn = TURN.lock();
         let all = |stages: &[String]| sequence("decoder", "decoders", stages);
         let message =
             "expected decoders that make at most 16 bytes of one, found some that may make 32";
@@ -435,7 +417,6 @@ mod json {
 
     #[test]
     fn templates() {
-        let _turn = TURN.lock();
         let a = r#"{"Sequence": {"id": "A", "type_id": 0}}"#;
         let end = r#"{"SpecialToken": {"id": "</s>", "type_id": 0}}"#;
         let token = |ids: &str, texts: &str| {
@@ -472,7 +453,6 @@ mod json {
     /// The reader makes an automaton of their texts that takes many bytes for each of them.
     #[test]
     fn added_tokens_are_few_and_short() {
-        let _turn = TURN.lock();
         let list = |count: usize, len: usize| -> String {
             let tokens: Vec<String> =
                 (0..count).map(|id| token(id, &format!("{id:x>len$}"), false)).collect();
@@ -493,7 +473,7 @@ mod json {
         part("longer ones", &longer, message);
         let text = file(&list(1 << 10, 1000));
         let place = place(&[CONFIG, ("tokenizer.json", text.as_bytes())]);
-        let (tokenizer, most) = counted(|| Tokenizer::from_dir(&place.0).unwrap());
+        let (tokenizer, most) = most_bytes(|| Tokenizer::from_dir(&place.0).unwrap());
         assert!(most < 200 << 20, "{most}");
         assert_eq!(tokenizer.encode_target(&format!("a{:x>1000}a", 77)).unwrap(), [1, 80, 1]);
     }
@@ -501,7 +481,6 @@ mod json {
     /// The reader has a table in each node of their trie.
     #[test]
     fn pieces_have_few_first_bytes() {
-        let _turn = TURN.lock();
         let pieces = |count: usize| -> String {
             let pieces: Vec<String> =
                 (0..count).map(|id| format!(r#"["{id:06}{}", 0.0]"#, "x".repeat(1000))).collect();
@@ -512,14 +491,13 @@ mod json {
         refused("pieces", &[CONFIG, ("tokenizer.json", pieces(4200).as_bytes())], message);
         let file = pieces(100);
         let place = place(&[CONFIG, ("tokenizer.json", file.as_bytes())]);
-        let (read, most) = counted(|| Tokenizer::from_dir(&place.0).map(drop));
+        let (read, most) = most_bytes(|| Tokenizer::from_dir(&place.0).map(drop));
         read.unwrap();
         assert!(most < 100 * 1000 * 300 + MEMORY, "{most}");
     }
 
     #[test]
     fn parts_are_small() {
-        let _turn = TURN.lock();
         let long = "x".repeat(1025);
         let message = "normalizer: expected texts of at most 1024 bytes, found one of 1025";
         part(
@@ -539,7 +517,6 @@ mod json {
 
     #[test]
     fn models() {
-        let _turn = TURN.lock();
         let long = "x".repeat(1025);
         let affix = "#".repeat(65);
         let tokens = "expected tokens of at most 1024 bytes, found one of 1025";

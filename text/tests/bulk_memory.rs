@@ -6,12 +6,11 @@ mod counting;
 #[path = "../../kernels/src/test_effort.rs"]
 mod effort;
 
-use counting::{LIVE, MOST};
+use counting::most_bytes;
 use effort::cases;
 use simdformer_text::bulk::{Computed, Format, Job, Output, Table};
 use std::fmt::Write as _;
 use std::io::{self, Read, Write};
-use std::sync::atomic::Ordering;
 
 /// The rows of a table, made as they are read.
 struct Rows {
@@ -75,16 +74,15 @@ fn most(format: Format, rows: usize, different: usize) -> usize {
         Ok(sources.iter().map(text).collect())
     };
     let mut count = Count(0);
-    let before = LIVE.load(Ordering::Relaxed);
-    MOST.store(before, Ordering::Relaxed);
     let output = Output::Stream(&mut count);
-    let done = Job::new(table).run(&mut input, output, &mut compute, &mut |_| ()).unwrap();
+    let run = || Job::new(table).run(&mut input, output, &mut compute, &mut |_| ());
+    let (done, most) = most_bytes(run);
+    let done = done.unwrap();
     assert_eq!((done.rows, done.failed), (rows as u64 + 1, 0));
     assert!(count.0 > rows as u64 * 190, "{}", count.0);
-    MOST.load(Ordering::Relaxed) - before
+    most
 }
 
-/// One test, because the bytes of the whole process are counted.
 #[test]
 fn a_million_rows_take_the_memory_of_ten_thousand() {
     let csv = Format::Csv { delimiter: b',' };

@@ -7,6 +7,8 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub)]
 
 mod counting;
+#[path = "../../kernels/src/test_effort.rs"]
+mod effort;
 #[cfg(feature = "audio-files")]
 #[path = "malicious_audio_files.rs"]
 mod files;
@@ -14,18 +16,14 @@ mod riff;
 #[cfg(all(feature = "json", feature = "transcribe"))]
 mod transcriber_memory;
 
-use counting::{LIVE, MOST};
+use counting::most_bytes;
 use riff::{chunk, format, riff, wav};
 use simdformer_text::audio::{AudioError, FeatureExtractor, Wav};
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// One test at a time, because the bytes of the whole process are counted.
-static TURN: Mutex<()> = Mutex::new(());
 /// Bytes beside those of the file.
 const MEMORY: usize = 10 << 20;
 
@@ -314,17 +312,8 @@ fn attacks() -> Vec<Attack> {
     [cut_files(), lengths_and_chunks(), formats(), other_kinds(), samples()].concat()
 }
 
-/// The bytes that `read` needed beside those that were live before.
-fn memory<T>(read: impl FnOnce() -> T) -> (T, usize) {
-    let before = LIVE.load(Ordering::Relaxed);
-    MOST.store(before, Ordering::Relaxed);
-    let done = read();
-    (done, MOST.load(Ordering::Relaxed) - before)
-}
-
 /// Runs all cases. Calls `each` with the name and the time of each.
 fn run_all(each: &mut dyn FnMut(&str, Duration)) {
-    let _turn = TURN.lock();
     let place = Place::new("files");
     let path = place.0.join("attack.wav");
     let mut failures = Vec::new();
@@ -333,7 +322,7 @@ fn run_all(each: &mut dyn FnMut(&str, Duration)) {
         assert!(names.insert(name), "{name} comes twice");
         fs::write(&path, &bytes).unwrap();
         let started = Instant::now();
-        let (read, most) = memory(|| Wav::open(&path).and_then(all));
+        let (read, most) = most_bytes(|| Wav::open(&path).and_then(all));
         each(name, started.elapsed());
         match read {
             Ok(count) => failures.push(format!("{name}: {count} samples")),
@@ -342,7 +331,7 @@ fn run_all(each: &mut dyn FnMut(&str, Duration)) {
         }
         assert!(most <= MEMORY, "{name}: {most} bytes");
         // From a pipe, whose length is not known.
-        let (read, most) = memory(|| Wav::new(&bytes[..]).and_then(all));
+        let (read, most) = most_bytes(|| Wav::new(&bytes[..]).and_then(all));
         assert!(most <= MEMORY, "{name} from a pipe: {most} bytes");
         if read.is_ok() {
             failures.push(format!("{name}: read from a pipe"));
@@ -373,12 +362,11 @@ fn times() {
 
 /// Runs the cases of settings. Calls `each` with the name and the time of each.
 fn settings(each: &mut dyn FnMut(&str, Duration)) {
-    let _turn = TURN.lock();
     let place = Place::new("settings");
     let mut refused = |file: &str, name: &str, text: &[u8], message: &str| {
         fs::write(place.0.join(file), text).unwrap();
         let started = Instant::now();
-        let (read, most) = memory(|| FeatureExtractor::from_dir(&place.0));
+        let (read, most) = most_bytes(|| FeatureExtractor::from_dir(&place.0));
         each(name, started.elapsed());
         let error = read.err().unwrap_or_else(|| panic!("{name} was read")).to_string();
         assert!(error.contains(message) && error.contains(file), "{name}: {error}");
@@ -470,7 +458,6 @@ fn directories_in_place_of_files_and_files_in_place_of_directories() {
 /// memory.
 #[test]
 fn changed_files_are_errors_or_are_read() {
-    let _turn = TURN.lock();
     let list = chunk(b"LIST", b"INFO, odd");
     let files = [(1, 2, 16), (3, 1, 32), (1, 1, 24), (3, 2, 64)].map(|(tag, channels, bits)| {
         let data: Vec<u8> = (0..96).collect();
@@ -501,7 +488,7 @@ fn changed_files_are_errors_or_are_read() {
                 _ => (),
             }
         }
-        let (read, most) = memory(|| Wav::new(&bytes[..]).and_then(all));
+        let (read, most) = most_bytes(|| Wav::new(&bytes[..]).and_then(all));
         assert!(most <= MEMORY, "{number}: {most} bytes");
         match read {
             Ok(samples) => {

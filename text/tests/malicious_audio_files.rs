@@ -1,6 +1,6 @@
 //! Broken files of every format that [`AudioReader`] reads: each is an error within 100 ms and 10 MB.
 
-use super::{MEMORY, Place, TURN, memory};
+use super::{MEMORY, Place, effort, most_bytes};
 use crate::riff::{chunk, format, riff};
 use simdformer_text::audio::{AudioError, AudioReader, Channel, InputOptions};
 use std::fs;
@@ -240,7 +240,6 @@ fn count(audio: Result<AudioReader<'_>, AudioError>) -> Result<u64, AudioError> 
 
 /// Runs all cases. Calls `each` with the name and the time of each.
 pub fn run_all(each: &mut dyn FnMut(&str, Duration)) {
-    let _turn = TURN.lock();
     let place = Place::new("compressed");
     let path = place.0.join("broken");
     let mut failures = Vec::new();
@@ -254,7 +253,7 @@ pub fn run_all(each: &mut dyn FnMut(&str, Duration)) {
         ];
         for (source, read) in sources {
             let started = Instant::now();
-            let (read, most) = memory(read);
+            let (read, most) = most_bytes(read);
             let time = started.elapsed();
             each(&name, time);
             match read {
@@ -279,7 +278,6 @@ fn broken_files_are_errors() {
 /// A pipe that never ends: a header without samples, a chunk, pages or frames for ever.
 #[test]
 fn endless_pipes_are_errors() {
-    let _turn = TURN.lock();
     let zeros = || std::io::repeat(0);
     let junk = [b"RIFF\0\0\0\0WAVE", b"LIST\xfe\xff\xff\xff".as_slice()].concat();
     let chunks =
@@ -297,7 +295,7 @@ fn endless_pipes_are_errors() {
     ];
     for (name, reader) in readers {
         let started = Instant::now();
-        let (read, most) = memory(|| count(AudioReader::new(reader, InputOptions::default())));
+        let (read, most) = most_bytes(|| count(AudioReader::new(reader, InputOptions::default())));
         assert!(read.is_err(), "{name}: {read:?}");
         assert!(most <= MEMORY && started.elapsed() < 10 * TIME, "{name}: {:?}", started.elapsed());
     }
@@ -306,7 +304,6 @@ fn endless_pipes_are_errors() {
 #[cfg(unix)]
 #[test]
 fn named_pipes_and_directories() {
-    let _turn = TURN.lock();
     let place = Place::new("special");
     let open = |path: PathBuf| count(AudioReader::open(path, InputOptions::default()));
     assert!(open(place.0.clone()).unwrap_err().to_string().contains("is a directory"));
@@ -327,7 +324,6 @@ fn named_pipes_and_directories() {
 /// and no panic.
 #[test]
 fn changed_files_are_errors_or_are_read() {
-    let _turn = TURN.lock();
     let mut state = 1u64;
     let mut below = |limit: usize| {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -348,7 +344,8 @@ fn changed_files_are_errors_or_are_read() {
         "sowt.aiff",
     ]
     .map(file);
-    let rounds: usize = std::env::var("AUDIO_MUTATIONS").map_or(180, |n| n.parse().unwrap());
+    let rounds: usize =
+        std::env::var("AUDIO_MUTATIONS").map_or(effort::cases(72, 180), |n| n.parse().unwrap());
     let (mut readable, mut most_of_all) = (0, 0);
     for number in 0..rounds {
         let mut bytes = files[number % files.len()].clone();
@@ -369,7 +366,7 @@ fn changed_files_are_errors_or_are_read() {
         let channel = [Channel::Mix, Channel::Index(0)][below(2)];
         let options = InputOptions { channel, ..InputOptions::default() };
         let started = Instant::now();
-        let (read, most) = memory(|| {
+        let (read, most) = most_bytes(|| {
             std::panic::catch_unwind(|| {
                 count(AudioReader::new(std::io::Cursor::new(&bytes), options))
             })

@@ -10,16 +10,11 @@ mod counting;
 #[path = "../../kernels/src/test_effort.rs"]
 mod effort;
 
-use counting::{LIVE, MOST};
+use counting::most_bytes;
 use simdformer_text::{Direction, SentencePiece, Tokenizer};
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
-use std::sync::atomic::Ordering;
-
-/// One test at a time, because the bytes of the whole process are counted.
-static TURN: Mutex<()> = Mutex::new(());
 
 /// Beside the file: a few copies of it, and texts that rules make longer.
 const MEMORY: usize = 10 << 20;
@@ -102,13 +97,11 @@ fn mutations(
     let mut panics = Vec::new();
     for number in 0..count {
         let bytes = mutate(file, &mut Random(number * 7 + 1));
-        let before = LIVE.load(Ordering::Relaxed);
-        MOST.store(before, Ordering::Relaxed);
-        match catch_unwind(AssertUnwindSafe(|| read(&bytes))) {
+        let (read, most) = most_bytes(|| catch_unwind(AssertUnwindSafe(|| read(&bytes))));
+        match read {
             Ok(read) => readable += u64::from(read),
             Err(_) => panics.push(number),
         }
-        let most = MOST.load(Ordering::Relaxed) - before;
         let limit = MEMORY + 20 * bytes.len();
         assert!(most <= limit, "{name} {number}: {most} bytes for a file of {}", bytes.len());
     }
@@ -153,7 +146,6 @@ fn short(bytes: &[u8], pieces: usize) -> Vec<u8> {
 }
 
 fn sentencepiece_files(count: u64) {
-    let _turn = TURN.lock();
     for (name, pieces) in
         [("bpe_symbols", 60), ("unigram_symbols", 60), ("bpe_bytes", 300), ("suffix", 40)]
     {
@@ -200,7 +192,6 @@ fn with_rules(rules: &[u8]) -> Vec<u8> {
 }
 
 fn normalization_rules(count: u64) {
-    let _turn = TURN.lock();
     let whole = with_rules(&rules());
     assert!(spm(&whole));
     mutations("rules", &rules(), count, &mut |rules| spm(&with_rules(rules)));
@@ -256,7 +247,6 @@ fn directory(name: &'static str, files: &[(&'static str, Vec<u8>)], count: u64) 
 }
 
 fn directories(count: u64) {
-    let _turn = TURN.lock();
     let model = short(&fs::read(golden("spm/unigram_identity.spm")).unwrap(), 30);
     let text = |text: &str| text.as_bytes().to_vec();
     directory(

@@ -124,8 +124,8 @@ fn the_final_text_is_that_of_the_recording() {
         // Also after the first window, which decides the language.
         assert!(expected.windows[1..].iter().any(|window| window.attempts > 0), "{kind}");
         let mut streamed = StreamingTranscriber::new(transcriber).unwrap();
-        let chunks = [(0.0, 40_000), (0.25, 9_000), (0.5, 2_000), (f64::INFINITY, 100)];
-        for (delay, most) in chunks.into_iter().cycle().take(cases(4, 100)) {
+        let chunks = [(0.25, 9_000), (f64::INFINITY, 100), (0.5, 2_000), (0.0, 40_000)];
+        for (delay, most) in chunks.into_iter().cycle().take(cases(2, 100)) {
             streamed.set_delay(delay).unwrap();
             let heard = stream(&mut streamed, &samples, || random(&mut state) % most);
             assert_eq!(heard.without_tentative(), expected, "{kind}, delay {delay}, {most}");

@@ -1,7 +1,7 @@
 //! The memory of a transcription does not depend on the length of the recording.
 
-use crate::TURN;
-use crate::counting::{LIVE, MOST};
+use crate::counting::most_bytes;
+use crate::effort::cases;
 use simdformer::Model;
 use simdformer::config::Config;
 use simdformer_text::Tokenizer;
@@ -13,7 +13,6 @@ use simdformer_text::audio::vad::VadOptions;
 use simdformer_text::audio::{AudioError, FeatureExtractor};
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::sync::atomic::Ordering;
 
 const CONFIG: &str = r#"{"model_type": "whisper", "d_model": 8, "encoder_layers": 1, "decoder_layers": 1,
     "encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16,
@@ -50,7 +49,6 @@ fn parts() -> (Model, Tokenizer) {
 
 #[test]
 fn a_long_recording_takes_the_memory_of_a_short_one() {
-    let _turn = TURN.lock();
     let (model, tokenizer) = parts();
     // All chunks are speech, in spans that are cut after six seconds.
     let mut spans = VadOptions::default();
@@ -65,28 +63,26 @@ fn a_long_recording_takes_the_memory_of_a_short_one() {
         let extractor = FeatureExtractor::whisper(80, 1).unwrap();
         let mut transcriber = Transcriber::new(&model, &tokenizer, extractor, options).unwrap();
         let mut most = |seconds: usize| {
-            let before = LIVE.load(Ordering::Relaxed);
-            MOST.store(before, Ordering::Relaxed);
             let mut tone = Tone { at: 0, samples: seconds * 16_000 };
             let mut heard = 0;
-            let summary =
+            let (summary, bytes) = most_bytes(|| {
                 transcriber.transcribe_recording(Recording::new(&mut tone), &mut |event| {
                     heard += usize::from(matches!(event, TranscribeEvent::Window(_)));
                     ControlFlow::Continue(())
-                });
+                })
+            });
             assert_eq!(summary.unwrap().windows, heard);
             assert!(heard >= seconds, "{heard}");
-            MOST.load(Ordering::Relaxed) - before
+            bytes
         };
         most(2);
-        let (short, long) = (most(20), most(80));
+        let (short, long) = (most(20), most(cases(40, 80)));
         assert!(long <= short + short / 100, "{short} {long}");
     }
 }
 
 #[test]
 fn a_long_stream_takes_the_memory_of_a_short_one() {
-    let _turn = TURN.lock();
     let (model, tokenizer) = parts();
     let options = TranscribeOptions::new(model.config()).without_fallback();
     let extractor = FeatureExtractor::whisper(80, 1).unwrap();
@@ -96,16 +92,16 @@ fn a_long_stream_takes_the_memory_of_a_short_one() {
     let mut most = |seconds: usize| {
         let mut tone = Tone { at: 0, samples: seconds * 16_000 };
         let (mut chunk, mut heard) = (vec![0.0; 1_600], 0);
-        let before = LIVE.load(Ordering::Relaxed);
-        MOST.store(before, Ordering::Relaxed);
-        while tone.read(&mut chunk).unwrap() > 0 {
-            stream.push(&chunk, &mut |_| heard += 1).unwrap();
-        }
-        stream.finish(&mut |_| heard += 1).unwrap();
+        let ((), bytes) = most_bytes(|| {
+            while tone.read(&mut chunk).unwrap() > 0 {
+                stream.push(&chunk, &mut |_| heard += 1).unwrap();
+            }
+            stream.finish(&mut |_| heard += 1).unwrap();
+        });
         assert!(heard >= 2 * seconds, "{heard}");
-        MOST.load(Ordering::Relaxed) - before
+        bytes
     };
     most(2);
-    let (short, long) = (most(20), most(80));
+    let (short, long) = (most(20), most(cases(40, 80)));
     assert!(long <= short + short / 100, "{short} {long}");
 }

@@ -8,6 +8,8 @@ use crate::audio::AudioError;
 
 /// The attenuation of what the new rate cannot represent, in dB.
 const STOP: f64 = 100.0;
+/// Kaiser's parameter for [`STOP`].
+const BETA: f64 = 0.1102 * (STOP - 8.7);
 /// The end of the pass band, as a part of the lower Nyquist frequency, which is the beginning of the stop band.
 const PASS: f64 = 0.9;
 /// Accumulators of a sum. Compilers turn them into vectors; the order of the additions does not depend on the vectors.
@@ -86,11 +88,12 @@ impl Resampler {
         };
         let mut table = Vec::with_capacity((rows + 1) * taps);
         let mut row = vec![0.0; taps];
+        let peak = bessel(BETA);
         for number in 0..=rows {
             let fraction = number as f64 / rows as f64;
             for (tap, weight) in row.iter_mut().enumerate() {
                 let time = tap as f64 + 1.0 - (taps / 2) as f64 - fraction;
-                *weight = sinc(2.0 * cutoff * time) * kaiser(time / (taps / 2) as f64);
+                *weight = sinc(2.0 * cutoff * time) * (kaiser(time / (taps / 2) as f64) / peak);
             }
             // A constant keeps its value.
             let sum: f64 = row.iter().sum();
@@ -174,17 +177,21 @@ fn sinc(x: f64) -> f64 {
     if angle == 0.0 { 1.0 } else { angle.sin() / angle }
 }
 
-/// Kaiser's window with side lobes below [`STOP`], for `x` in -1 to 1.
+/// Kaiser's window with side lobes below [`STOP`], times `bessel(BETA)`, for `x` in -1 to 1.
 fn kaiser(x: f64) -> f64 {
-    const BETA: f64 = 0.1102 * (STOP - 8.7);
-    bessel(BETA * (1.0 - x * x).max(0.0).sqrt()) / bessel(BETA)
+    bessel(BETA * (1.0 - x * x).max(0.0).sqrt())
 }
 
 /// The modified Bessel function of the first kind and order 0, by its power series.
 fn bessel(x: f64) -> f64 {
     let (mut sum, mut term) = (1.0, 1.0);
     for k in 1..40 {
-        term *= (x / 2.0 / f64::from(k)).powi(2);
+        let factor = x / 2.0 / f64::from(k);
+        term *= factor * factor;
+        // The terms rise to their maximum and then fall, and none before the maximum is this small.
+        if sum + term == sum {
+            break;
+        }
         sum += term;
     }
     sum
