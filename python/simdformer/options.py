@@ -45,6 +45,8 @@ class TranslatorOptions(Options):
     """The maximum number of new tokens."""
     min_new_tokens: int | None = None
     """The minimum number of new tokens (0)."""
+    forced_eos: bool | None = None
+    """Whether the last one of `max_new_tokens` must be an end token (what ``forced_eos_token_id`` says)."""
     length_penalty: float | None = None
     """Beams: the exponent of the length by which a score is divided (1)."""
     early_stopping: bool | Literal["never"] | None = None

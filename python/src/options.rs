@@ -18,6 +18,7 @@ pub(crate) struct SearchChanges {
     pub(crate) max_new_tokens: Option<usize>,
     pub(crate) seed: Option<u64>,
     min_new_tokens: Option<usize>,
+    forced_eos: Option<bool>,
     sample: Option<bool>,
     length_penalty: Option<f64>,
     early_stopping: Option<EarlyStopping>,
@@ -86,6 +87,7 @@ impl SearchChanges {
             max_new_tokens: item(options, "max_new_tokens", WHOLE)?,
             seed: item(options, "seed", WHOLE)?,
             min_new_tokens: item(options, "min_new_tokens", WHOLE)?,
+            forced_eos: item(options, "forced_eos", BOOLEAN)?,
             sample: item(options, "sample", BOOLEAN)?,
             length_penalty: item(options, "length_penalty", NUMBER)?,
             early_stopping,
@@ -107,6 +109,7 @@ impl SearchChanges {
             max_new_tokens: self.max_new_tokens.or(earlier.max_new_tokens),
             seed: self.seed.or(earlier.seed),
             min_new_tokens: self.min_new_tokens.or(earlier.min_new_tokens),
+            forced_eos: self.forced_eos.or(earlier.forced_eos),
             sample: self.sample.or(earlier.sample),
             length_penalty: self.length_penalty.or(earlier.length_penalty),
             early_stopping: self.early_stopping.or(earlier.early_stopping),
@@ -138,6 +141,11 @@ impl SearchChanges {
             (search.max_new_tokens, search.max_length) = (self.max_new_tokens, None);
         }
         search.min_new_tokens = self.min_new_tokens.unwrap_or(search.min_new_tokens);
+        match self.forced_eos {
+            Some(true) => search.forced_eos.clone_from(&search.eos),
+            Some(false) => search.forced_eos.clear(),
+            None => (),
+        }
         if let Some(size) = self.no_repeat_ngram_size {
             search.no_repeat_ngram = (size > 0).then_some(size);
         }

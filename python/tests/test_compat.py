@@ -1,14 +1,17 @@
 """Scripts written for CTranslate2 and sentence-transformers, with only the import and the path of the model changed.
 
 With the marker `peers` the same scripts run with the original packages, and what they print is compared: tokens must be
-equal, numbers within 1e-4.
+equal, numbers within 1e-4. One difference is known: with beams and a minimum length, CTranslate2 computes the probabilities
+without the end token, and this package, like transformers, with it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
+import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +79,18 @@ for result in translator.score_batch(SOURCE[:2], target):
 results = translator.translate_batch(SOURCE, beam_size=1, max_decoding_length=2, repetition_penalty=1.2)
 print([result.hypotheses[0] for result in results])
 print(translator.translate_batch([SOURCE[2]], beam_size=1, max_input_length=3, no_repeat_ngram_size=2)[0].hypotheses)
+""",
+    "lengths with a prefix": """
+for most in (1, 3, 8):
+    for result in translator.translate_batch(
+            SOURCE, target_prefix=[["▁i"], [], ["▁the", "▁old"]], beam_size=1, return_scores=True,
+            min_decoding_length=most // 2, max_decoding_length=most):
+        print(result.hypotheses[0], result.scores[0])
+""",
+    "long sources": """
+for most in (2, 3, 4, 7):
+    print([result.hypotheses[0][:9] for result in translator.translate_batch(SOURCE, max_input_length=most)])
+print(translator.translate_batch([SOURCE[2][:-1]], max_input_length=3, max_decoding_length=4)[0].hypotheses)
 """,
     "threads": """
 from concurrent.futures import ThreadPoolExecutor
@@ -202,24 +217,39 @@ def test_scripts_of_ctranslate2_run(name: str, demo_model: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def converted(demo_model: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+def opus_model(demo_model: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The demo model with what CTranslate2 assumes of Marian models and those of OPUS-MT have: the padding token, with which
+    targets begin, has the vector 0 and is never chosen. The demo model learned a vector for it."""
+    numpy = pytest.importorskip("safetensors.numpy")
+    folder = tmp_path_factory.mktemp("opus") / "model"
+    shutil.copytree(demo_model, folder)
+    tensors = numpy.load_file(folder / "model.safetensors")
+    pad = json.loads((folder / "config.json").read_text("utf-8"))["pad_token_id"]
+    tensors["model.shared.weight"][pad] = 0
+    tensors["final_logits_bias"][..., pad] = -1e9
+    numpy.save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def converted(opus_model: str, tmp_path_factory: pytest.TempPathFactory) -> str:
     ctranslate2 = pytest.importorskip("ctranslate2")
     pytest.importorskip("transformers")
     folder = str(tmp_path_factory.mktemp("ctranslate2") / "model")
-    converter = ctranslate2.converters.TransformersConverter(demo_model)
+    converter = ctranslate2.converters.TransformersConverter(opus_model)
     return str(converter.convert(folder))
 
 
 @pytest.mark.peers
 @pytest.mark.parametrize("name", CTRANSLATE2)
 def test_scripts_of_ctranslate2_print_what_they_print_there(
-    name: str, demo_model: str, converted: str
+    name: str, opus_model: str, converted: str
 ) -> None:
     theirs = pytest.importorskip("ctranslate2")
     from simdformer.compat import ctranslate2
 
     same(
-        printed(CTRANSLATE2[name], ct2_names(ctranslate2, demo_model)),
+        printed(CTRANSLATE2[name], ct2_names(ctranslate2, opus_model)),
         printed(CTRANSLATE2[name], ct2_names(theirs, converted)),
     )
 
@@ -227,14 +257,14 @@ def test_scripts_of_ctranslate2_print_what_they_print_there(
 @pytest.mark.peers
 @pytest.mark.parametrize("beams", [1, 2, 4])
 def test_tokens_of_ctranslate2(
-    demo_model: str, converted: str, sentences: list[str], beams: int
+    opus_model: str, converted: str, sentences: list[str], beams: int
 ) -> None:
     theirs = pytest.importorskip("ctranslate2")
     import simdformer
     from simdformer.compat import ctranslate2
 
-    translator = simdformer.Translator(demo_model)
-    ours = ctranslate2.Translator(demo_model)
+    translator = simdformer.Translator(opus_model)
+    ours = ctranslate2.Translator(opus_model)
     rows = [translator.tokens(row) for row in translator.encode(sentences[:300]).to_list()]
     found = [one.hypotheses[0] for one in ours.translate_batch(rows, beam_size=beams)]
     expected = theirs.Translator(converted).translate_batch(rows, beam_size=beams)
@@ -283,6 +313,24 @@ def test_options_that_are_not_supported_are_named(demo_model: str, options: dict
         sentence_transformers.SentenceTransformer(demo_model, revision="main")
     with pytest.raises(ValueError, match="hypotheses"):
         translator.translate_batch(SOURCE, beam_size=2, num_hypotheses=3)
+
+
+def test_lengths_are_counted_as_by_ctranslate2(demo_model: str) -> None:
+    from simdformer.compat import ctranslate2
+
+    translator = ctranslate2.Translator(demo_model)
+
+    def first(source: list[str], **options: Any) -> list[str]:
+        return translator.translate_batch([source], beam_size=1, **options)[0].hypotheses[0]
+
+    whole = ["▁i", "▁am", "▁a", "▁student"]
+    assert first(SOURCE[0]) == whole
+    for most in (1, 2, 3, 4):
+        assert first(SOURCE[0], max_decoding_length=most) == whole[:most]
+        assert first(SOURCE[0], max_decoding_length=most, target_prefix=[whole[:2]]) == whole[:most]
+    longest = 4
+    assert first(SOURCE[2], max_input_length=longest) == first([*SOURCE[2][: longest - 1], "</s>"])
+    assert first(SOURCE[2][:-1], max_input_length=longest) == first(SOURCE[2][:longest])
 
 
 def test_files_of_ctranslate2(demo_model: str, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -245,8 +245,7 @@ class Translator:
             early_stopping=True if beam_size > 1 else None,
             repetition_penalty=repetition_penalty,
             no_repeat_ngram_size=no_repeat_ngram_size,
-            max_new_tokens=max_decoding_length,
-            min_new_tokens=min_decoding_length,
+            forced_eos=False,
             sample=samples,
             top_k=max(sampling_topk, 0) if samples else None,
             top_p=sampling_topp if samples else None,
@@ -258,9 +257,32 @@ class Translator:
             raise ValueError("Batch size mismatch between source and target_prefix")
 
         def work() -> list[TranslationResult]:
-            return self._translate(
-                sources, prefixes, options, length_penalty, return_scores, return_end_token
-            )
+            # There, the lengths include the prefix.
+            by_length: dict[int, list[int]] = {}
+            for index, prefix in enumerate(prefixes):
+                by_length.setdefault(len(prefix), []).append(index)
+            results: dict[int, TranslationResult] = {}
+            for length, group in by_length.items():
+                if 0 < max_decoding_length <= length:
+                    for index in group:
+                        whole = [prefixes[index][:max_decoding_length]]
+                        results[index] = TranslationResult(whole, [0.0] if return_scores else [])
+                    continue
+                left = replace(
+                    options,
+                    max_new_tokens=max(max_decoding_length - length, 0),
+                    min_new_tokens=max(min_decoding_length - length, 0),
+                )
+                found = self._translate(
+                    [sources[index] for index in group],
+                    [prefixes[index] for index in group],
+                    left,
+                    length_penalty,
+                    return_scores,
+                    return_end_token,
+                )
+                results.update(zip(group, found, strict=True))
+            return [results[index] for index in range(len(source))]
 
         if asynchronous:
             return self._submit(work, AsyncTranslationResult, len(source))
@@ -447,8 +469,13 @@ class Translator:
         """Does nothing: see `unload_model`."""
 
     def _sources(self, source: list[list[str]], longest: int) -> list[list[int]]:
+        """The ids of the sources, of which the first `longest` remain. An end token at the end stays."""
         rows = [self._row(row) for row in source]
-        return [row[:longest] for row in rows] if longest > 0 else rows
+        for row in rows:
+            if 0 < longest < len(row):
+                end = row[-1:] if row[-1] in self._ends else []
+                row[longest - len(end) :] = end
+        return rows
 
     def _row(self, tokens: Tokens) -> list[int]:
         if isinstance(tokens, str):
