@@ -23,6 +23,16 @@ fn starts(place: &Place) -> Vec<Option<usize>> {
 
 const ALWAYS: usize = usize::MAX;
 
+/// Calls `check` for all cases at once, because most of their time is the pauses between attempts.
+fn at_once<T: Send>(cases: impl IntoIterator<Item = T>, check: impl Fn(T) + Sync) {
+    std::thread::scope(|scope| {
+        for case in cases {
+            let check = &check;
+            scope.spawn(move || check(case));
+        }
+    });
+}
+
 #[test]
 fn connections_that_end_early_are_continued() {
     let place = weights(2, |_, answer| answer.cut = Some(100_000));
@@ -164,12 +174,13 @@ fn servers_without_ranges_send_the_file_again() {
 
 #[test]
 fn ranges_that_were_not_requested_are_not_used() {
-    for (range, status) in [
+    let cases = [
         ("bytes 0-299999/300000", 206),
         ("bytes 100000-299999/400000", 206),
         ("none", 206),
         ("bytes */300000", 416),
-    ] {
+    ];
+    at_once(cases, |(range, status)| {
         let place = Place::new(move |request, answer| {
             if request.is_body(WEIGHTS) && request.earlier == 0 {
                 answer.cut = Some(100_000);
@@ -180,7 +191,7 @@ fn ranges_that_were_not_requested_are_not_used() {
         });
         place.succeeds(&[]);
         assert_eq!(starts(&place), [None, Some(100_000), None], "{range}");
-    }
+    });
 }
 
 #[test]
@@ -338,14 +349,14 @@ fn a_server_with_too_many_requests_is_given_time_or_is_an_error() {
 
 #[test]
 fn errors_of_the_server_are_tried_again_and_then_an_error() {
-    for status in [408, 500, 502, 503, 504] {
+    at_once([408, 500, 502, 503, 504], |status| {
         let place = Place::new(move |request, answer| {
             if request.is_body(WEIGHTS) && request.earlier == 0 {
                 *answer = Answer::error(status, "");
             }
         });
         place.succeeds(&[]);
-    }
+    });
     let place = weights(ALWAYS, |_, answer| *answer = Answer::error(503, ""));
     place.fails(&[], "cannot answer now (503); try again later");
 }
