@@ -370,11 +370,14 @@ fn strings_of_json() {
         document.render(&[plain("à \"b\"\u{1}😀")]).unwrap(),
         r#"{"k":"\u00e0 \"b\"\u0001\ud83d\ude00"}"#
     );
-    let error = Document::parse("{\n\"a\": \"b}\n", Format::Json).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "line 2 of the json document: expected the quotation mark that ends the string"
-    );
+    for unfinished in ["b}\n", "b\\\n\"}"] {
+        let text = format!("{{\n\"a\": \"{unfinished}");
+        let error = Document::parse(&text, Format::Json).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "line 2 of the json document: expected the quotation mark that ends the string"
+        );
+    }
 }
 
 #[test]

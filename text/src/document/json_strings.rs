@@ -33,7 +33,8 @@ fn string_end(bytes: &[u8], mut at: usize) -> Option<usize> {
         match bytes.get(at)? {
             b'"' => return Some(at),
             b'\n' => return None,
-            b'\\' => at += 2,
+            // A line feed is not a part of an escape.
+            b'\\' if bytes.get(at + 1) != Some(&b'\n') => at += 2,
             _ => at += 1,
         }
     }
