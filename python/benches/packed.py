@@ -24,9 +24,9 @@ ROWS = [[*range(5, 25), 0]] * 4
 def open_once(path: str, dtype: str) -> float:
     started = time.perf_counter()
     # The model is opened when something of it is needed first.
-    bytes = simdformer.Model(path, dtype=dtype).bytes
+    size = simdformer.Model(path, dtype=dtype).bytes
     elapsed = time.perf_counter() - started
-    assert bytes > 0
+    assert size > 0
     return 1e3 * elapsed
 
 
@@ -47,8 +47,11 @@ def translating_child(path: str, dtype: str) -> tuple[int, int]:
         os.write(write, b"!")
         os.read(read, 1)
         os._exit(0)
+    # So that a child that fails ends the pipe.
     os.close(read)
+    os.close(write)
     assert os.read(ready, 1) == b"!"
+    os.close(ready)
     return child, done
 
 

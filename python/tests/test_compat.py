@@ -220,14 +220,14 @@ def test_scripts_of_ctranslate2_run(name: str, demo_model: str) -> None:
 def opus_model(demo_model: str, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The demo model with what CTranslate2 assumes of Marian models and those of OPUS-MT have: the padding token, with which
     targets begin, has the vector 0 and is never chosen. The demo model learned a vector for it."""
-    numpy = pytest.importorskip("safetensors.numpy")
+    safetensors = pytest.importorskip("safetensors.numpy")
     folder = tmp_path_factory.mktemp("opus") / "model"
     shutil.copytree(demo_model, folder)
-    tensors = numpy.load_file(folder / "model.safetensors")
+    tensors = safetensors.load_file(folder / "model.safetensors")
     pad = json.loads((folder / "config.json").read_text("utf-8"))["pad_token_id"]
     tensors["model.shared.weight"][pad] = 0
     tensors["final_logits_bias"][..., pad] = -1e9
-    numpy.save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    safetensors.save_file(tensors, folder / "model.safetensors", {"format": "pt"})
     return str(folder)
 
 
@@ -313,6 +313,8 @@ def test_options_that_are_not_supported_are_named(demo_model: str, options: dict
         sentence_transformers.SentenceTransformer(demo_model, revision="main")
     with pytest.raises(ValueError, match="hypotheses"):
         translator.translate_batch(SOURCE, beam_size=2, num_hypotheses=3)
+    with pytest.raises(ValueError, match="minimum decoding length"):
+        translator.translate_batch(SOURCE, min_decoding_length=3, max_decoding_length=2)
 
 
 def test_lengths_are_counted_as_by_ctranslate2(demo_model: str) -> None:

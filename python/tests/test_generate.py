@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 import simdformer
-from simdformer import Finish, Ragged, Translator
+from simdformer import Finish, Ragged, Translator, TranslatorOptions
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +32,28 @@ def test_gives_the_ids_of_the_trained_model(
     assert found.tokens.to_list() == [row["greedy_ids"] for row in held_out]
     assert found.scores is None and found.errors == []
     assert set(found.finish.tolist()) == {Finish.END}
+
+
+def test_the_end_token_may_be_forced_at_the_maximum_length(
+    translator: Translator, demo_model: str, sources: Ragged, tmp_path: Path
+) -> None:
+    def last(model: Translator, forced: bool | None) -> list[int]:
+        options = TranslatorOptions(max_new_tokens=2, forced_eos=forced)
+        tokens = model.generate(sources[:9], options=options).tokens
+        assert [len(row) for row in tokens] == [2] * 9
+        return [int(row[-1]) for row in tokens]
+
+    free = shutil.copytree(demo_model, tmp_path / "free")
+    for file in (free / "config.json", free / "generation_config.json"):
+        settings = json.loads(file.read_text("utf-8"))
+        end = settings.pop("forced_eos_token_id")
+        file.write_text(json.dumps(settings), "utf-8")
+    # The checkpoint decides, unless the option does.
+    other = Translator(free)
+    assert last(translator, None) == last(translator, True) == last(other, True) == [end] * 9
+    written = last(translator, False)
+    assert end not in written
+    assert last(other, None) == last(other, False) == written
 
 
 def test_every_form_of_rows_is_the_same(translator: Translator, sources: Ragged) -> None:

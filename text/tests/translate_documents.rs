@@ -418,7 +418,7 @@ fn options_of_documents_are_refused_with_lines() {
 
 /// Of 500 sentences with a placeholder at any place, also inside of words that belong together, none is lost.
 #[test]
-fn placeholders_in_five_hundred_sentences_are_kept() {
+fn placeholders_are_kept_in_every_sentence() {
     const PIECES: [&str; 8] = [
         "{name}",
         "{{ name }}",

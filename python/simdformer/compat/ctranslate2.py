@@ -238,6 +238,8 @@ class Translator:
             _unsupported("sampling_topk with beam_size", beam_size)
         if not samples and num_hypotheses > max(beam_size, 1):
             raise ValueError("The number of hypotheses can not be greater than the beam size")
+        if min_decoding_length > max_decoding_length:
+            raise ValueError("The minimum decoding length is greater than the maximum decoding length")
         options = TranslatorOptions(
             beams=beam_size,
             num_return=num_hypotheses,
@@ -257,30 +259,27 @@ class Translator:
             raise ValueError("Batch size mismatch between source and target_prefix")
 
         def work() -> list[TranslationResult]:
-            # There, the lengths include the prefix.
-            by_length: dict[int, list[int]] = {}
-            for index, prefix in enumerate(prefixes):
-                by_length.setdefault(len(prefix), []).append(index)
+            # The lengths of CTranslate2 include the prefix, those of the options do not.
             results: dict[int, TranslationResult] = {}
-            for length, group in by_length.items():
-                if 0 < max_decoding_length <= length:
-                    for index in group:
-                        whole = [prefixes[index][:max_decoding_length]]
-                        results[index] = TranslationResult(whole, [0.0] if return_scores else [])
-                    continue
-                left = replace(
-                    options,
-                    max_new_tokens=max(max_decoding_length - length, 0),
-                    min_new_tokens=max(min_decoding_length - length, 0),
-                )
-                found = self._translate(
-                    [sources[index] for index in group],
-                    [prefixes[index] for index in group],
-                    left,
-                    length_penalty,
-                    return_scores,
-                    return_end_token,
-                )
+            for length in {len(prefix) for prefix in prefixes}:
+                group = [index for index, prefix in enumerate(prefixes) if len(prefix) == length]
+                given = [prefixes[index] for index in group]
+                if length >= max_decoding_length:
+                    scores = [0.0] if return_scores else []
+                    found = [TranslationResult([row[:max_decoding_length]], scores[:]) for row in given]
+                else:
+                    found = self._translate(
+                        [sources[index] for index in group],
+                        given,
+                        replace(
+                            options,
+                            max_new_tokens=max_decoding_length - length,
+                            min_new_tokens=max(min_decoding_length - length, 0),
+                        ),
+                        length_penalty,
+                        return_scores,
+                        return_end_token,
+                    )
                 results.update(zip(group, found, strict=True))
             return [results[index] for index in range(len(source))]
 
