@@ -433,6 +433,10 @@ fn emphasis_stays_readable() {
     assert_eq!(written("a b", &[wrap(1..2, "*", "*")]), "a b\n");
     assert_eq!(written("ça! là", &[wrap(5..8, "[", "](u)")]), "ça! [là](u)\n");
     assert_eq!(written("ça!là", &[wrap(4..7, "[", "](u)")]), "ça\\![là](u)\n");
+    // White space of code is not that of the emphasis around it.
+    let code = Mark { range: 2..4, kind: MarkKind::Keep { source: Some("` e`".into()) }, id: 1 };
+    assert_eq!(written("a  e", &[wrap(2..4, "_", "_"), code.clone()]), "a _` e`_\n");
+    assert_eq!(written("a  e b ", &[wrap(1..7, "_", "_"), code]), "a _` e` b_\n");
 }
 
 #[test]

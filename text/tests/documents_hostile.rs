@@ -31,7 +31,8 @@ fn check(text: &str, format: Format) {
             marks: segment.marks.clone(),
         })
         .collect();
-    let written = document.render(&changed).unwrap();
+    let written =
+        document.render(&changed).unwrap_or_else(|error| panic!("{format}: {text:?}: {error}"));
     if let Ok(again) = Document::parse(&written, format) {
         assert_eq!(again.render(again.segments()).unwrap(), written, "{format}: {text:?}");
     }

@@ -3,6 +3,7 @@
 use super::pieces::{Piece, pieces};
 use super::tags::is_template_line;
 use crate::marked_text::{Mark, MarkKind};
+use std::ops::Range;
 
 /// Where a segment stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,15 +69,26 @@ fn tag(delimiter: &str) -> Option<&'static str> {
     }
 }
 
-/// The marks, with emphasis that has no white space at its ends: between such delimiters Markdown reads none. An emphasis
-/// around nothing is left out.
+/// The marks, with emphasis that has no white space at its ends: between such delimiters Markdown reads none. White space
+/// of a kept piece, such as code, stays inside. An emphasis around nothing is left out.
 fn tight(text: &str, marks: &[Mark]) -> Vec<Mark> {
+    let kept: Vec<Range<usize>> = marks
+        .iter()
+        .filter(|mark| matches!(mark.kind, MarkKind::Keep { source: Some(_) }))
+        .map(|mark| mark.range.clone())
+        .collect();
     let mut marks = marks.to_vec();
     marks.retain_mut(|mark| match &mark.kind {
         MarkKind::Wrap { open, .. } if tag(open).is_some() => {
-            let Some(inside) = text.get(mark.range.clone()) else { return true };
-            let begin = mark.range.start + inside.len() - inside.trim_start().len();
-            mark.range = begin..begin + inside.trim().len();
+            let range = mark.range.clone();
+            let Some(inside) = text.get(range.clone()) else { return true };
+            let inner =
+                || kept.iter().filter(|kept| range.start <= kept.start && kept.end <= range.end);
+            let spaces = inside.len() - inside.trim_start().len();
+            let begin = inner().map(|kept| kept.start).fold(range.start + spaces, usize::min);
+            let spaces = inside.len() - inside.trim_end().len();
+            let end = inner().map(|kept| kept.end).fold(range.end - spaces, usize::max);
+            mark.range = begin..end.max(begin);
             !mark.range.is_empty()
         }
         _ => true,
