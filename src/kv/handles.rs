@@ -4,7 +4,8 @@
 //! a slot and a generation number, and no number is allocated twice in a process. A handle that was released, that is
 //! older than a [`clear`](crate::Session::clear), or that belongs to another session is not found.
 
-use std::sync::{Mutex, PoisonError};
+#[cfg(target_has_atomic = "64")]
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Handle of an encoded source in one session. The default is no sentence. A released handle, or a handle of another
 /// session, never matches another sentence in the same slot.
@@ -38,12 +39,29 @@ impl HypothesisId {
     }
 }
 
-/// Numbers that a session takes at a time, so that sessions rarely contend for the lock.
+/// Numbers that a session takes at a time, so that sessions rarely contend.
 const BLOCK: u64 = 1 << 16;
 
-/// The first number that no session has taken. 0 is not a generation number. This is a lock because some targets have
-/// no 64-bit atomics. The 2^64 numbers are enough for 2^48 sessions.
-static NEXT: Mutex<u64> = Mutex::new(1);
+/// Returns the first of [`BLOCK`] numbers that no session has taken. 0 is not a generation number. The 2^64 numbers are
+/// enough for 2^48 sessions.
+///
+/// An atomic number and no lock: a thread of the parent may hold a lock when the process forks, and the child would wait
+/// for it without end.
+#[cfg(target_has_atomic = "64")]
+fn allocate_block() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(BLOCK, Ordering::Relaxed)
+}
+
+/// As above, for targets without 64-bit atomics.
+#[cfg(not(target_has_atomic = "64"))]
+fn allocate_block() -> u64 {
+    static NEXT: std::sync::Mutex<u64> = std::sync::Mutex::new(1);
+    let mut next = NEXT.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let first = *next;
+    *next = first.wrapping_add(BLOCK);
+    first
+}
 
 /// The generation numbers of one session.
 #[derive(Debug, Default)]
@@ -56,9 +74,8 @@ impl HandleGenerations {
     /// Returns a new number.
     pub(crate) fn allocate(&mut self) -> u64 {
         if self.next == self.end {
-            let mut next = NEXT.lock().unwrap_or_else(PoisonError::into_inner);
-            (self.next, self.end) = (*next, next.wrapping_add(BLOCK));
-            *next = self.end;
+            self.next = allocate_block();
+            self.end = self.next.wrapping_add(BLOCK);
         }
         let generation = self.next;
         self.next = generation.wrapping_add(1);

@@ -47,7 +47,7 @@ use load_options::Reason;
 use simdformer_kernels::relative::RelativeBuckets;
 use simdformer_kernels::{Dtype, Error as KernelError, Isa, Parallelism, Quantization};
 use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::Mutex;
 use weights::{Decoder, Encoder, Network, Table, Weights};
 
 /// An encoder-decoder Transformer, or an encoder alone, with its weights, packed for one instruction set.
@@ -66,7 +66,7 @@ pub struct Model {
     weights: Weights,
     network: Network,
     /// The fingerprint of the weights: computed by the first call of [`Model::fingerprint`], or read from a file.
-    digest: OnceLock<Fingerprint>,
+    digest: Mutex<Option<Fingerprint>>,
 }
 
 impl Model {
@@ -270,12 +270,12 @@ impl Model {
     }
 
     fn of(config: Config, weights: Weights, network: Network) -> Self {
-        Self { config, weights, network, digest: OnceLock::new() }
+        Self { config, weights, network, digest: Mutex::new(None) }
     }
 
     /// Sets the fingerprint of the weights, which a file contains.
     fn with_digest(self, digest: Fingerprint) -> Self {
-        Self { digest: digest.into(), ..self }
+        Self { digest: Mutex::new(Some(digest)), ..self }
     }
 
     /// Logs once what was loaded and for which instruction set, with the feature `log`.
@@ -359,9 +359,19 @@ impl Model {
         Fingerprint::of_model(&self.config, self.digest())
     }
 
-    /// The fingerprint of the weights.
+    /// The fingerprint of the weights. Never waits for the lock: when the process forks, a thread of the parent may hold
+    /// it.
     fn digest(&self) -> Fingerprint {
-        *self.digest.get_or_init(|| Fingerprint::of_weights(&self.weights))
+        if let Ok(digest) = self.digest.try_lock()
+            && let Some(digest) = *digest
+        {
+            return digest;
+        }
+        let computed = Fingerprint::of_weights(&self.weights);
+        if let Ok(mut digest) = self.digest.try_lock() {
+            *digest = Some(computed);
+        }
+        computed
     }
 
     /// Whether the weights are in the caller's memory, for example in the map of a file that all processes of a machine
@@ -494,7 +504,7 @@ impl Model {
         scratch: &mut [f32],
         parallelism: Parallelism<'_>,
     ) -> Result<(), ModelError> {
-        self.digest.take();
+        self.digest = Mutex::new(None);
         self.weights.own()?;
         self.weights.refresh(rows_of, scratch, parallelism)
     }

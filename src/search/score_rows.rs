@@ -5,7 +5,7 @@
 //! Loops run over a fixed number of lanes so that the compiler vectorizes them. They are compiled for the best
 //! instruction set of the machine, which changes their speed and not their bits.
 
-use std::sync::OnceLock;
+use std::cell::Cell;
 
 use simdformer_kernels::{AutoVectorize, Isa};
 
@@ -16,10 +16,17 @@ const BLOCK: usize = 64;
 /// Terms that are added in f32 before they are added to the f64 sums.
 const SUM_BLOCK: usize = 32 * LANES;
 
-/// The instruction set that the loops use; detected once.
+/// The instruction set that the loops use; detected once per thread. A lock for the whole process could be held by a
+/// thread of the parent when the process forks, and the child would wait for it without end.
 fn best_isa() -> Isa {
-    static ISA: OnceLock<Isa> = OnceLock::new();
-    *ISA.get_or_init(Isa::best)
+    std::thread_local! {
+        static ISA: Cell<Option<Isa>> = const { Cell::new(None) };
+    }
+    ISA.get().unwrap_or_else(|| {
+        let isa = Isa::best();
+        ISA.set(Some(isa));
+        isa
+    })
 }
 
 /// Declares a type for a function and its argument, for [`Isa::run`].
