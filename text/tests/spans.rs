@@ -58,6 +58,8 @@ fn spans_of_sources() {
                 let end = at + letter.len_utf8();
                 if spans.get(next).is_some_and(|span| span.start <= at && end <= span.end) {
                     covered += 1;
+                } else if is_removed(tokenizer, letter) {
+                    letters -= 1;
                 } else if missing.len() < 5 {
                     missing.push(format!(
                         "{letter:?} at {at} of {line:.60?}: {:?}",
@@ -82,6 +84,13 @@ fn spans_of_sources() {
             assert!(same * 10 >= tokens * 3, "{name}: {same} of {tokens} tokens");
         }
     }
+}
+
+/// Whether the tokenizer has no token for a letter: BERT removes the vowel marks of Hebrew and Arabic.
+fn is_removed(tokenizer: &Tokenizer, letter: char) -> bool {
+    let (_, spans) =
+        tokenizer.encode_with_spans(&letter.to_string(), &Direction::default()).unwrap();
+    spans.iter().all(|span| span.is_empty())
 }
 
 /// The spans of a target are in order and cover the text, and the text of the first ids ends where the span of the last of
