@@ -83,8 +83,7 @@ impl Recorded {
         }
     }
 
-    /// Transcribes it; as the command does, it reads a file twice and a pipe once. `on_seconds` gets the length in
-    /// seconds, if it is known before.
+    /// Transcribes it; a pipe is read once. `on_seconds` gets the length in seconds, if it is known before.
     pub(crate) fn transcribe(
         &self,
         transcriber: &mut Transcriber<'_>,
@@ -93,17 +92,21 @@ impl Recorded {
         on_event: &mut dyn FnMut(TranscribeEvent<'_>) -> ControlFlow<()>,
     ) -> Result<RecordingSummary, TranscribeError> {
         transcriber.set_cancel(cancel.clone());
-        let mut source = Cancellable { audio: self.open()?, cancel };
-        if let Some(samples) = source.audio.samples() {
-            on_seconds(samples as f64 / f64::from(source.audio.rate()));
-        }
-        let mut maximum = None;
-        if self.is_seekable() {
-            maximum = Some(transcriber.maximum(&mut source)?);
-            source.audio = self.open()?;
-        }
+        let mut opened = false;
+        let mut open = || {
+            let audio = self.open()?;
+            if let Some(samples) = audio.samples().filter(|_| !opened) {
+                on_seconds(samples as f64 / f64::from(audio.rate()));
+            }
+            opened = true;
+            Ok(Cancellable { audio, cancel })
+        };
         let speech = self.speech.as_deref();
-        let recording = Recording { source: &mut source, maximum, speech };
+        if self.is_seekable() {
+            return transcriber.transcribe_reopened(&mut open, speech, on_event);
+        }
+        let mut source = open()?;
+        let recording = Recording { source: &mut source, maximum: None, speech };
         transcriber.transcribe_recording(recording, on_event)
     }
 }

@@ -244,6 +244,42 @@ impl FrameTransform {
         sample: impl Fn(isize) -> f32,
         out: &mut [f32],
     ) -> Result<f32, AudioError> {
+        self.transform(extractor, number, sample)?;
+        let mut largest = f32::NEG_INFINITY;
+        for (bin, value) in out.iter_mut().enumerate() {
+            *value = logarithm(extractor.filters.power(bin, &self.powers));
+            largest = largest.max(*value);
+        }
+        Ok(largest)
+    }
+
+    /// Raises `loudest` to the largest value that [`frame`](Self::frame) writes. It computes few logarithms.
+    pub(super) fn raise(
+        &mut self,
+        extractor: &FeatureExtractor,
+        number: usize,
+        sample: impl Fn(isize) -> f32,
+        loudest: &mut Loudest,
+    ) -> Result<(), AudioError> {
+        self.transform(extractor, number, sample)?;
+        for bin in 0..extractor.bins() {
+            let power = extractor.filters.power(bin, &self.powers);
+            // A smaller power has no larger logarithm, whatever the rounding.
+            if power >= loudest.power * (1.0 - 1e-9) {
+                loudest.power = loudest.power.max(power);
+                loudest.value = loudest.value.max(logarithm(power));
+            }
+        }
+        Ok(())
+    }
+
+    /// Computes the power spectrum of frame `number`.
+    fn transform(
+        &mut self,
+        extractor: &FeatureExtractor,
+        number: usize,
+        sample: impl Fn(isize) -> f32,
+    ) -> Result<(), AudioError> {
         let Self { frame, spectrum, scratch, powers } = self;
         let from = (number * HOP) as isize - REACH as isize;
         for ((into, window), i) in frame.iter_mut().zip(&extractor.window).zip(from..) {
@@ -257,11 +293,22 @@ impl FrameTransform {
         for (power, value) in powers.iter_mut().zip(&*spectrum) {
             *power = value.norm_sqr();
         }
-        let mut largest = f32::NEG_INFINITY;
-        for (bin, value) in out.iter_mut().enumerate() {
-            *value = extractor.filters.power(bin, powers).max(1e-10).log10() as f32;
-            largest = largest.max(*value);
-        }
-        Ok(largest)
+        Ok(())
     }
+}
+
+/// The feature of a power before scaling.
+fn logarithm(power: f64) -> f32 {
+    power.max(1e-10).log10() as f32
+}
+
+/// The largest feature of some frames before scaling, and its power.
+pub(super) struct Loudest {
+    power: f64,
+    pub(super) value: f32,
+}
+
+impl Loudest {
+    /// That of no frame.
+    pub(super) const NONE: Self = Self { power: 0.0, value: f32::NEG_INFINITY };
 }

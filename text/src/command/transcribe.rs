@@ -10,8 +10,8 @@ use simdformer::checkpoint::Checkpoint;
 use simdformer::config::Config;
 use simdformer::search::Strategy;
 use simdformer_text::audio::transcriber::{
-    Recording, TranscribeError, TranscribeEvent, TranscribeOptions, Transcriber, Transcription,
-    Windows,
+    Recording, RecordingSummary, TranscribeError, TranscribeEvent, TranscribeOptions, Transcriber,
+    Transcription, Windows,
 };
 use simdformer_text::audio::{AudioError, AudioReader, Channel, FeatureExtractor, InputOptions};
 use simdformer_text::{Family, Tokenizer};
@@ -133,7 +133,7 @@ fn spans(path: &Path) -> Result<Vec<(f64, f64)>, Failure> {
     text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()).map(span).collect()
 }
 
-/// Transcribes a file, which is read twice, or a pipe, which is read once.
+/// Transcribes a file, or a pipe, which is read once.
 fn file(
     transcriber: &mut Transcriber<'_>,
     path: &Path,
@@ -143,18 +143,21 @@ fn file(
 ) -> Result<Transcription, TranscribeError> {
     if path == Path::new("-") {
         let mut audio = AudioReader::new(input, options)?;
-        return collect(transcriber, Recording { speech, ..Recording::new(&mut audio) }, bar);
+        let recording = Recording { speech, ..Recording::new(&mut audio) };
+        return collect(bar, |on_event| transcriber.transcribe_recording(recording, on_event));
     }
-    let mut audio = AudioReader::open(path, options)?;
-    if !path.is_file() {
-        return collect(transcriber, Recording { speech, ..Recording::new(&mut audio) }, bar);
+    let mut open = || AudioReader::open(path, options);
+    if path.is_file() {
+        return collect(bar, |on_event| {
+            transcriber.transcribe_reopened(&mut open, speech, on_event)
+        });
     }
-    let maximum = Some(transcriber.maximum(&mut audio)?);
-    let mut audio = AudioReader::open(path, options)?;
-    collect(transcriber, Recording { maximum, speech, ..Recording::new(&mut audio) }, bar)
+    let mut audio = open()?;
+    let recording = Recording { speech, ..Recording::new(&mut audio) };
+    collect(bar, |on_event| transcriber.transcribe_recording(recording, on_event))
 }
 
-/// Transcribes each channel of a file alone. The file is read once or twice for each.
+/// Transcribes each channel of a file alone. The file is read for each.
 fn channels(
     transcriber: &mut Transcriber<'_>,
     path: &Path,
@@ -182,13 +185,16 @@ fn channels(
     Ok(Transcription::of_channels((0..count).map(one).collect::<Result<Vec<_>, _>>()?))
 }
 
+/// Receives the events of a transcription.
+type OnEvent<'e> = dyn FnMut(TranscribeEvent<'_>) -> ControlFlow<()> + 'e;
+
+/// Collects what `transcribe` reports.
 fn collect(
-    transcriber: &mut Transcriber<'_>,
-    recording: Recording<'_>,
     bar: &ProgressBar,
+    transcribe: impl FnOnce(&mut OnEvent<'_>) -> Result<RecordingSummary, TranscribeError>,
 ) -> Result<Transcription, TranscribeError> {
     let mut found = Transcription::default();
-    found.summary = transcriber.transcribe_recording(recording, &mut |event| {
+    found.summary = transcribe(&mut |event| {
         match event {
             TranscribeEvent::Window(window) => {
                 found.windows.push(window.clone());

@@ -2,9 +2,10 @@
 //!
 //! Own code, because `rubato` 5.1 selects its loops by the instruction set at run time, so that the last bits of its
 //! results depend on the CPU, and its Fourier transform switches on the same selection for the features of Whisper. Here
-//! each output is one sum in a fixed order.
+//! each output is one sum in a fixed order, whatever vectors the CPU has.
 
 use crate::audio::AudioError;
+use simdformer::kernels::{AutoVectorize, Isa};
 
 /// The attenuation of what the new rate cannot represent, in dB.
 const STOP: f64 = 100.0;
@@ -59,6 +60,8 @@ pub struct Resampler {
     received: u64,
     returned: u64,
     finished: bool,
+    /// The loops are compiled for each instruction set, which changes their speed and no bit.
+    isa: Isa,
 }
 
 impl Resampler {
@@ -111,6 +114,7 @@ impl Resampler {
             received: 0,
             returned: 0,
             finished: false,
+            isa: Isa::best(),
         })
     }
 
@@ -135,28 +139,7 @@ impl Resampler {
 
     /// Writes the next output samples. Returns their number: less than `out.len()` if more input is needed, or at the end.
     pub fn read(&mut self, out: &mut [f32]) -> usize {
-        for (written, out) in out.iter_mut().enumerate() {
-            let position = self.returned * self.step;
-            let (sample, phase) = (position / self.phases, position % self.phases);
-            let start = (sample + 1 - self.first) as usize;
-            let Some(window) = self.window.get(start..start + self.taps) else { return written };
-            if self.finished && sample >= self.received {
-                return written;
-            }
-            let row = phase * self.rows / self.phases;
-            let rest = phase * self.rows % self.phases;
-            let at = row as usize * self.taps;
-            let value = dot(&self.table[at..at + self.taps], window);
-            *out = match rest {
-                0 => value,
-                _ => {
-                    let next = dot(&self.table[at + self.taps..at + 2 * self.taps], window);
-                    value + (next - value) * (rest as f32 / self.phases as f32)
-                }
-            };
-            self.returned += 1;
-        }
-        out.len()
+        self.isa.run(ReadLoop(self, out))
     }
 
     /// Drops input that no output needs any more.
@@ -165,6 +148,40 @@ impl Resampler {
         let unused = ((sample + 1 - self.first) as usize).min(self.window.len());
         self.window.drain(..unused);
         self.first += unused as u64;
+    }
+}
+
+/// [`Resampler::read`].
+struct ReadLoop<'r>(&'r mut Resampler, &'r mut [f32]);
+
+impl AutoVectorize for ReadLoop<'_> {
+    type Output = usize;
+
+    #[inline(always)]
+    fn run(self) -> usize {
+        let Self(resampler, out) = self;
+        let Resampler { step, phases, rows, taps, .. } = *resampler;
+        for (written, out) in out.iter_mut().enumerate() {
+            let position = resampler.returned * step;
+            let (sample, phase) = (position / phases, position % phases);
+            let start = (sample + 1 - resampler.first) as usize;
+            let Some(window) = resampler.window.get(start..start + taps) else { return written };
+            if resampler.finished && sample >= resampler.received {
+                return written;
+            }
+            let at = (phase * rows / phases) as usize * taps;
+            let rest = phase * rows % phases;
+            let value = dot(&resampler.table[at..at + taps], window);
+            *out = match rest {
+                0 => value,
+                _ => {
+                    let next = dot(&resampler.table[at + taps..at + 2 * taps], window);
+                    value + (next - value) * (rest as f32 / phases as f32)
+                }
+            };
+            resampler.returned += 1;
+        }
+        out.len()
     }
 }
 
@@ -198,13 +215,27 @@ fn bessel(x: f64) -> f64 {
 }
 
 /// The sum of products, in a fixed order. The lengths are equal, a multiple of [`LANES`].
+#[inline(always)]
 fn dot(a: &[f32], b: &[f32]) -> f32 {
-    let mut sums = [0.0f32; LANES];
+    let mut lanes = Lanes([0.0; LANES]);
+    let Lanes(sums) = &mut lanes;
     for (a, b) in a.chunks_exact(LANES).zip(b.chunks_exact(LANES)) {
         for lane in 0..LANES {
             sums[lane] += a[lane] * b[lane];
         }
     }
+    add_lanes(&lanes)
+}
+
+/// The accumulators of a sum, in one cache line.
+#[repr(align(64))]
+struct Lanes([f32; LANES]);
+
+/// The sum of the lanes, in halves. Not inlined: the compiler would choose the vectors of the loop above for these few
+/// additions, and they would have two lanes.
+#[inline(never)]
+fn add_lanes(Lanes(sums): &Lanes) -> f32 {
+    let mut sums = *sums;
     let mut width = LANES / 2;
     while width > 0 {
         for lane in 0..width {

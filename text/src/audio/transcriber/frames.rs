@@ -2,7 +2,7 @@
 
 use super::samples::SampleSource;
 use super::segments::FRAME;
-use crate::audio::features::{FrameTransform, HOP, REACH, scaled};
+use crate::audio::features::{FrameTransform, HOP, Loudest, REACH, scaled};
 use crate::audio::vad::SpeechFinder;
 use crate::audio::{AudioError, FeatureExtractor};
 use core::task::Poll;
@@ -35,6 +35,8 @@ pub(super) struct Frames {
     maximum_end: usize,
     /// The largest value of the whole recording, if the caller knows it.
     known: Option<f32>,
+    /// In a pass that looks for the largest value only: that of the frames so far. No frame is kept then.
+    loudest: Option<Loudest>,
     /// Finds the spans of speech of what is read.
     finder: Option<SpeechFinder>,
     /// A span that was found but is not yet asked for.
@@ -58,6 +60,7 @@ impl Frames {
             maximum: f32::NEG_INFINITY,
             maximum_end: 0,
             known,
+            loudest: None,
             finder,
             span: None,
         }
@@ -149,6 +152,11 @@ impl Frames {
         };
         let begin = self.first_frame + self.frames.len() / self.bins;
         for frame in begin..end {
+            if let Some(loudest) = &mut self.loudest {
+                self.transform.raise(extractor, frame, sample, loudest)?;
+                self.first_frame = frame + 1;
+                continue;
+            }
             let at = self.frames.len();
             self.frames.resize(at + self.bins, 0.0);
             self.transform.frame(extractor, frame, sample, &mut self.frames[at..])?;
@@ -258,9 +266,11 @@ impl Frames {
         extractor: &FeatureExtractor,
         source: &mut dyn SampleSource,
     ) -> Result<f32, AudioError> {
-        let mut frames = Self::new(extractor, None, None);
-        frames.skip_to(extractor, source, usize::MAX)?;
-        Ok(frames.maximum)
+        let mut frames = Self { loudest: Some(Loudest::NONE), ..Self::new(extractor, None, None) };
+        while !frames.ended {
+            frames.read_block(extractor, source)?;
+        }
+        Ok(frames.loudest.map_or(f32::NEG_INFINITY, |loudest| loudest.value))
     }
 }
 

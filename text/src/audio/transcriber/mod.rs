@@ -4,7 +4,7 @@
 //! ```no_run
 //! use simdformer::Model;
 //! use simdformer_text::Tokenizer;
-//! use simdformer_text::audio::transcriber::{Recording, TranscribeEvent, TranscribeOptions, Transcriber};
+//! use simdformer_text::audio::transcriber::{TranscribeEvent, TranscribeOptions, Transcriber};
 //! use simdformer_text::audio::{AudioReader, FeatureExtractor, InputOptions};
 //! use std::ops::ControlFlow;
 //!
@@ -14,12 +14,8 @@
 //! let options = TranscribeOptions::new(model.config());
 //! let mut transcriber = Transcriber::new(&model, &tokenizer, extractor, options)?;
 //!
-//! // The file is read twice: for the scale of the features, and for the text.
-//! let open = || AudioReader::open("talk.mp3", InputOptions::default());
-//! let maximum = Some(transcriber.maximum(&mut open()?)?);
-//! let mut audio = open()?;
-//! let recording = Recording { maximum, ..Recording::new(&mut audio) };
-//! transcriber.transcribe_recording(recording, &mut |event| {
+//! let mut open = || AudioReader::open("talk.mp3", InputOptions::default());
+//! transcriber.transcribe_reopened(&mut open, None, &mut |event| {
 //!     if let TranscribeEvent::Segment(segment) = event {
 //!         println!("{:.2} to {:.2}:{}", segment.start, segment.end, segment.text);
 //!     }
@@ -28,8 +24,9 @@
 //! # Ok(()) }
 //! ```
 //!
-//! [`Transcriber::transcribe`] takes samples in memory and returns everything at the end. [`StreamingTranscriber`] takes samples
-//! as they arrive, and reports what may still change, too.
+//! [`Transcriber::transcribe`] takes samples in memory and returns everything at the end.
+//! [`Transcriber::transcribe_recording`] reads any source once, such as a pipe. [`StreamingTranscriber`] takes samples as they
+//! arrive, and reports what may still change, too.
 //!
 //! # From samples to text
 //!

@@ -66,6 +66,9 @@ pub struct TranscribeOptions {
     pub sample: SampleOptions,
     /// The dtype of the KV cache, see [`Limits::cache`](simdformer::Limits::cache).
     pub cache: Option<Dtype>,
+    /// The most samples that [`Transcriber::transcribe_reopened`](super::Transcriber::transcribe_reopened) keeps, so that a
+    /// recording of at most that length is opened and read once (9,600,000: ten minutes, 38 MB). Has no effect on the text.
+    pub kept_samples: usize,
 }
 
 /// How a recording is divided into windows of at most 30 s (the length that the checkpoint defines).
@@ -124,6 +127,7 @@ impl TranscribeOptions {
             compression: Compression::Text,
             sample: SampleOptions::default(),
             cache: None,
+            kept_samples: 10 * MINUTE,
         }
     }
 
@@ -145,6 +149,9 @@ impl TranscribeOptions {
         }
     }
 }
+
+/// Samples of a minute.
+pub(super) const MINUTE: usize = 60 * 16_000;
 
 /// Leaves long pauses out and changes nothing else.
 fn long_pauses() -> VadOptions {

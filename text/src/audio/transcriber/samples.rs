@@ -1,5 +1,6 @@
 //! Where the samples of a recording come from.
 
+use super::options::MINUTE;
 use crate::audio::{AudioError, AudioReader, Wav};
 use std::io::Read;
 
@@ -42,6 +43,35 @@ impl<S: SampleSource + ?Sized> SampleSource for &mut S {
     }
 }
 
+/// A source that keeps what is read from it, as long as that is at most `most` samples.
+pub(super) struct Keeping<'s> {
+    source: &'s mut dyn SampleSource,
+    most: usize,
+    pub(super) kept: Option<Vec<f32>>,
+}
+
+impl<'s> Keeping<'s> {
+    pub(super) fn new(source: &'s mut dyn SampleSource, most: usize) -> Self {
+        Self { source, most, kept: Some(Vec::new()) }
+    }
+}
+
+impl SampleSource for Keeping<'_> {
+    fn read(&mut self, out: &mut [f32]) -> Result<usize, AudioError> {
+        let count = self.source.read(out)?;
+        let most = self.most;
+        self.kept = self.kept.take().filter(|kept| kept.len() + count <= most);
+        if let Some(kept) = &mut self.kept {
+            // Doubling a long one would take twice the memory.
+            if kept.capacity() < kept.len() + count {
+                kept.reserve_exact(count.max(kept.len().min(MINUTE)));
+            }
+            kept.extend_from_slice(&out[..count]);
+        }
+        Ok(count)
+    }
+}
+
 /// A recording to transcribe.
 ///
 /// Samples are read in order, and only as far as the next window needs them: memory does not grow with the length.
@@ -50,8 +80,8 @@ pub struct Recording<'r> {
     /// The samples.
     pub source: &'r mut dyn SampleSource,
     /// The largest feature of the whole recording, [`Transcriber::maximum`](super::Transcriber::maximum): the features of
-    /// all windows then have the scale that transformers gives them, and a file is read twice. With `None`, features are
-    /// scaled by the largest one up to the end of their window, which needs one pass: for pipes and streams.
+    /// all windows then have the scale that transformers gives them. With `None`, features are scaled by the largest one up to the end of their window, which
+    /// needs one pass: for pipes and streams.
     pub maximum: Option<f32>,
     /// Spans of speech, in seconds, ascending and not overlapping; what is between them is not transcribed. `None`:
     /// [`TranscribeOptions::vad`](super::TranscribeOptions::vad) decides.

@@ -5,7 +5,7 @@ use super::error::TranscribeError;
 use super::frames::{Frames, frames_of};
 use super::options::{TranscribeOptions, Windows};
 use super::prompt::Prompt;
-use super::samples::{Recording, SampleSource};
+use super::samples::{Keeping, Recording, SampleSource};
 use super::segments::Part;
 use super::transcription::{
     RecordingSummary, Segment, TimedWord, TranscribeEvent, Transcription, Window, Word,
@@ -250,6 +250,53 @@ impl<'a> Transcriber<'a> {
             ControlFlow::Continue(())
         })?;
         Ok(Transcription { summary, ..transcription })
+    }
+
+    /// Transcribes a recording that `open` opens, with the scale of the features that transformers gives them. A first pass
+    /// finds it. It keeps the samples of at most ten minutes for the second pass
+    /// ([`kept_samples`](TranscribeOptions::kept_samples)); a longer recording is opened and read again, so that memory does
+    /// not grow with its length. `speech` and `on_event` are those of
+    /// [`transcribe_recording`](Self::transcribe_recording).
+    ///
+    /// # Errors
+    /// As [`transcribe_recording`](Self::transcribe_recording); the recording cannot be opened.
+    ///
+    /// ```no_run
+    /// # use simdformer::Model;
+    /// # use simdformer_text::Tokenizer;
+    /// use simdformer_text::audio::transcriber::{TranscribeEvent, TranscribeOptions, Transcriber};
+    /// use simdformer_text::audio::{AudioReader, FeatureExtractor, InputOptions};
+    /// use std::ops::ControlFlow;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let (model, tokenizer) = (Model::open("m")?, Tokenizer::from_dir("m")?);
+    /// # let options = TranscribeOptions::new(model.config());
+    /// # let mut transcriber = Transcriber::new(&model, &tokenizer, FeatureExtractor::whisper(80, 30)?, options)?;
+    /// let mut open = || AudioReader::open("talk.mp3", InputOptions::default());
+    /// transcriber.transcribe_reopened(&mut open, None, &mut |event| {
+    ///     if let TranscribeEvent::Segment(segment) = event {
+    ///         println!("{:.2} to {:.2}:{}", segment.start, segment.end, segment.text);
+    ///     }
+    ///     ControlFlow::Continue(())
+    /// })?;
+    /// # Ok(()) }
+    /// ```
+    pub fn transcribe_reopened<S: SampleSource>(
+        &mut self,
+        open: &mut dyn FnMut() -> Result<S, AudioError>,
+        speech: Option<&[(f64, f64)]>,
+        on_event: &mut dyn FnMut(TranscribeEvent<'_>) -> ControlFlow<()>,
+    ) -> Result<RecordingSummary, TranscribeError> {
+        let mut source = open()?;
+        let mut keeping = Keeping::new(&mut source, self.options.kept_samples);
+        let maximum = Some(self.maximum(&mut keeping)?);
+        if let Some(samples) = keeping.kept {
+            let recording = Recording { source: &mut &samples[..], maximum, speech };
+            return self.transcribe_recording(recording, on_event);
+        }
+        let mut source = open()?;
+        let recording = Recording { source: &mut source, maximum, speech };
+        self.transcribe_recording(recording, on_event)
     }
 
     /// Transcribes a recording that is read in order, in memory that does not grow with its length. Calls `on_event` with
