@@ -23,8 +23,8 @@ use std::time::Duration;
 /// The longest time without a look at the state of the interpreter.
 const WAIT: Duration = Duration::from_millis(200);
 
-/// An event of a sentence: its number, and the event.
-type Reply = (u64, BatchEvent);
+/// An event of a sentence: its number, the event, and whether it came from the decoding thread.
+type Reply = (u64, BatchEvent, bool);
 
 /// The native half of `simdformer.Batcher`.
 #[pyclass(frozen, module = "simdformer._simdformer")]
@@ -44,7 +44,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// The number of a sentence, the kind of the event (`text`, `done`, `stopped`, `not run` or `failed`), a text, and an
-/// exception. A sentence is not run if it is blank, or was cancelled while it waited.
+/// exception. A blank sentence is not run.
 type PyReply<'py> = (u64, &'static str, String, Option<Bound<'py, PyAny>>);
 
 #[pymethods]
@@ -103,10 +103,13 @@ impl Batcher {
         let request = BatchRequest { text, source, target, stream };
         // Before the sentence can end, so that `replies` finds it.
         let mut tickets = lock(&self.tickets);
+        // The end of a blank sentence is reported at once, by this thread.
+        let submitting = std::thread::current().id();
         let ticket = batcher.submit_with(request, move |event| {
             if pieces || !matches!(event, BatchEvent::Text(_)) {
+                let decoding = std::thread::current().id() != submitting;
                 // Nothing receives after `close`.
-                drop(sender.send((number, event)));
+                drop(sender.send((number, event, decoding)));
             }
         });
         tickets.insert(number, ticket.map_err(Failure::from)?);
@@ -136,7 +139,7 @@ impl Batcher {
             Err(RecvTimeoutError::Disconnected) => return Ok(None),
         };
         *lock(&self.receiver) = Some(receiver);
-        let reply = |(number, event)| self.reply(py, number, event);
+        let reply = |(number, event, decoding)| self.reply(py, number, event, decoding);
         Ok(Some(replies.into_iter().map(reply).collect::<PyResult<_>>()?))
     }
 
@@ -177,10 +180,11 @@ impl Batcher {
         py: Python<'py>,
         number: u64,
         event: BatchEvent,
+        decoding: bool,
     ) -> PyResult<PyReply<'py>> {
         let (kind, text, error) = match event {
             BatchEvent::Text(text) => return Ok((number, "text", text, None)),
-            BatchEvent::Done(translation) => done(py, translation)?,
+            BatchEvent::Done(translation) => done(py, translation, decoding)?,
             BatchEvent::Failed(error) => {
                 ("failed", String::new(), Some(Failure::from(error).value(py)?))
             }
@@ -195,12 +199,15 @@ impl Batcher {
 fn done(
     py: Python<'_>,
     translation: Translation,
+    decoding: bool,
 ) -> PyResult<(&'static str, String, Option<Bound<'_, PyAny>>)> {
     let failure = match translation.failure {
         None => {
             let kind = match translation.finish {
                 Some(Finish::Stopped) => "stopped",
                 Some(_) => "done",
+                // It was cancelled while it waited.
+                None if decoding => "stopped",
                 None => "not run",
             };
             return Ok((kind, translation.text, None));
