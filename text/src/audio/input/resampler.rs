@@ -217,8 +217,8 @@ fn bessel(x: f64) -> f64 {
 /// The sum of products, in a fixed order. The lengths are equal, a multiple of [`LANES`].
 #[inline(always)]
 fn dot(a: &[f32], b: &[f32]) -> f32 {
-    let mut lanes = Lanes([0.0; LANES]);
-    let Lanes(sums) = &mut lanes;
+    let mut lanes = Accumulators([0.0; LANES]);
+    let Accumulators(sums) = &mut lanes;
     for (a, b) in a.chunks_exact(LANES).zip(b.chunks_exact(LANES)) {
         for lane in 0..LANES {
             sums[lane] += a[lane] * b[lane];
@@ -229,12 +229,12 @@ fn dot(a: &[f32], b: &[f32]) -> f32 {
 
 /// The accumulators of a sum, in one cache line.
 #[repr(align(64))]
-struct Lanes([f32; LANES]);
+struct Accumulators([f32; LANES]);
 
 /// The sum of the lanes, in halves. Not inlined: the compiler would choose the vectors of the loop above for these few
 /// additions, and they would have two lanes.
 #[inline(never)]
-fn add_lanes(Lanes(sums): &Lanes) -> f32 {
+fn add_lanes(Accumulators(sums): &Accumulators) -> f32 {
     let mut sums = *sums;
     let mut width = LANES / 2;
     while width > 0 {
