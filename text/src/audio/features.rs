@@ -254,6 +254,7 @@ impl FrameTransform {
     }
 
     /// Raises `loudest` to the largest value that [`frame`](Self::frame) writes. It computes few logarithms.
+    #[cfg(feature = "transcribe")]
     pub(super) fn raise(
         &mut self,
         extractor: &FeatureExtractor,
@@ -303,11 +304,13 @@ fn logarithm(power: f64) -> f32 {
 }
 
 /// The largest feature of some frames before scaling, and its power.
+#[cfg(feature = "transcribe")]
 pub(super) struct Loudest {
     power: f64,
     pub(super) value: f32,
 }
 
+#[cfg(feature = "transcribe")]
 impl Loudest {
     /// That of no frame.
     pub(super) const NONE: Self = Self { power: 0.0, value: f32::NEG_INFINITY };

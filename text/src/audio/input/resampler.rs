@@ -5,6 +5,7 @@
 //! each output is one sum in a fixed order, whatever vectors the CPU has.
 
 use crate::audio::AudioError;
+#[cfg(any(feature = "models", feature = "vad"))]
 use simdformer::kernels::{AutoVectorize, Isa};
 
 /// The attenuation of what the new rate cannot represent, in dB.
@@ -60,8 +61,6 @@ pub struct Resampler {
     received: u64,
     returned: u64,
     finished: bool,
-    /// The loops are compiled for each instruction set, which changes their speed and no bit.
-    isa: Isa,
 }
 
 impl Resampler {
@@ -114,7 +113,6 @@ impl Resampler {
             received: 0,
             returned: 0,
             finished: false,
-            isa: Isa::best(),
         })
     }
 
@@ -139,7 +137,13 @@ impl Resampler {
 
     /// Writes the next output samples. Returns their number: less than `out.len()` if more input is needed, or at the end.
     pub fn read(&mut self, out: &mut [f32]) -> usize {
-        self.isa.run(ReadLoop(self, out))
+        let read = ReadLoop(self, out);
+        // The loop is compiled for each instruction set, which changes its speed and no bit. A build without the kernels has
+        // one for the target.
+        #[cfg(any(feature = "models", feature = "vad"))]
+        return Isa::best().run(read);
+        #[cfg(not(any(feature = "models", feature = "vad")))]
+        read.read()
     }
 
     /// Drops input that no output needs any more.
@@ -154,11 +158,19 @@ impl Resampler {
 /// [`Resampler::read`].
 struct ReadLoop<'r>(&'r mut Resampler, &'r mut [f32]);
 
+#[cfg(any(feature = "models", feature = "vad"))]
 impl AutoVectorize for ReadLoop<'_> {
     type Output = usize;
 
     #[inline(always)]
     fn run(self) -> usize {
+        self.read()
+    }
+}
+
+impl ReadLoop<'_> {
+    #[inline(always)]
+    fn read(self) -> usize {
         let Self(resampler, out) = self;
         let Resampler { step, phases, rows, taps, .. } = *resampler;
         for (written, out) in out.iter_mut().enumerate() {
