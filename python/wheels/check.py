@@ -17,7 +17,7 @@ import zipfile
 from pathlib import Path
 
 # Machine code of the kernels for each instruction set, and of the tokenizers.
-MOST_BYTES = 6_500_000
+MOST_BYTES = 4_500_000
 FILES = {"simdformer/__init__.py", "simdformer/py.typed", "simdformer/_simdformer.pyi"}
 HERE = Path(__file__).resolve().parent
 

@@ -416,7 +416,7 @@ fn options_of_documents_are_refused_with_lines() {
     assert!(err(&output).contains("line 1: expected two terms"), "{}", err(&output));
 }
 
-/// Of 500 sentences with a placeholder at any place, also inside of words that belong together, none is lost.
+/// Of 500 sentences (by day fewer) with a placeholder at any place, also inside of words that belong together, none is lost.
 #[test]
 fn placeholders_are_kept_in_every_sentence() {
     const PIECES: [&str; 8] = [

@@ -44,17 +44,11 @@ pub fn reach(call: &mut (dyn FnMut() + Send)) -> usize {
     }
 }
 
-/// What debug assertions may add: the promises are those of an optimized build.
-const DEBUG: usize = if cfg!(debug_assertions) { KIB } else { 0 };
-
 /// Runs `call` and checks that it uses at most `most` bytes more than an empty thread.
 pub fn check(isa: Isa, what: &str, most: usize, mut call: impl FnMut() + Send) {
     static NOTHING: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
     let nothing = *NOTHING.get_or_init(|| reach(&mut || {}));
     let used = reach(&mut call) - nothing;
     println!("{isa}: {what} takes {used} bytes of stack");
-    assert!(
-        used <= most + DEBUG,
-        "{isa}: {what} takes {used} bytes of stack, and {most} are promised"
-    );
+    assert!(used <= most, "{isa}: {what} takes {used} bytes of stack, and {most} are promised");
 }

@@ -80,8 +80,8 @@ pub struct Recording<'r> {
     /// The samples.
     pub source: &'r mut dyn SampleSource,
     /// The largest feature of the whole recording, [`Transcriber::maximum`](super::Transcriber::maximum): the features of
-    /// all windows then have the scale that transformers gives them. With `None`, features are scaled by the largest one up to the end of their window, which
-    /// needs one pass: for pipes and streams.
+    /// all windows then have the scale that transformers gives them. With `None`, features are scaled by the largest one up
+    /// to the end of their window, which needs one pass: for pipes and streams.
     pub maximum: Option<f32>,
     /// Spans of speech, in seconds, ascending and not overlapping; what is between them is not transcribed. `None`:
     /// [`TranscribeOptions::vad`](super::TranscribeOptions::vad) decides.
