@@ -106,7 +106,8 @@ impl SimdLinear {
                 let block = Matrix::strided(view.data, rows, columns, row, step);
                 let block = block.map_err(Error::wrap)?.transposed();
                 let buffer = &mut packed[range.clone()];
-                PackOptions::default().pack_columns(isa, block, (inputs, outputs), column, buffer)
+                PackOptions::default()
+                    .pack_columns(isa, block, (inputs, outputs), column, buffer)
                     .map_err(Error::wrap)?;
                 Ok(rows)
             })?;

@@ -157,7 +157,13 @@ struct DecoderLayer {
 impl DecoderLayer {
     /// Updates `x`, `[batch, tokens, width]`. `cache` has the keys and values of this layer for these
     /// and earlier tokens, `source` those of the source.
-    fn forward(&self, x: &Tensor, cache: &Tensor, source: &Tensor, lengths: &[usize]) -> Result<()> {
+    fn forward(
+        &self,
+        x: &Tensor,
+        cache: &Tensor,
+        source: &Tensor,
+        lengths: &[usize],
+    ) -> Result<()> {
         let context = self.attention.attend(self.attention.op().causal(), x, cache)?;
         self.attention_norm.add(x, &context)?;
         let context = self.cross.attend(self.cross.op().key_lengths(lengths), x, source)?;
@@ -317,7 +323,12 @@ impl Marian {
     /// The batch is not that of the encoded sources and the cache, the cache is full, there are more
     /// tokens than positions, or an id is outside of the vocabulary. After an error the cache has its
     /// old length.
-    pub fn decode(&self, ids: &Tensor, encoded: &EncoderOutput, cache: &mut KvCache) -> Result<Tensor> {
+    pub fn decode(
+        &self,
+        ids: &Tensor,
+        encoded: &EncoderOutput,
+        cache: &mut KvCache,
+    ) -> Result<Tensor> {
         let tokens = ids.dim(1)?;
         let x = self.embed(ids, cache.len)?;
         let layers = self.decoder.iter().zip(&cache.keys_values).zip(&encoded.keys_values);

@@ -12,7 +12,7 @@ use candle_transformers::models::marian::{Config, MTModel};
 use checkpoint::{opus, seeded};
 use serde_json::Value;
 use simdformer_candle::Threads;
-use simdformer_candle::marian::{Marian, EncoderOutput};
+use simdformer_candle::marian::{EncoderOutput, Marian};
 use simdformer_kernels::Isa;
 use std::path::PathBuf;
 use support::{Random, bits, close};

@@ -104,7 +104,8 @@ impl HeadParams {
                 let running = &mut running[local.clone()];
                 // Tiles of 5 and 6 rows are inlined here: most queries of a long sequence are in such tiles, and a call
                 // costs one hundredth of their time. Smaller tiles are called: inlined, they would take several times
-                // as long to compile.
+                // as long to compile. With debug assertions all tiles are called, because two inlined ones would take
+                // more stack than attention promises.
                 let rows = local.len();
                 // SAFETY: the `# Safety` contract of `attend` holds.
                 unsafe {
@@ -115,10 +116,22 @@ impl HeadParams {
                     } else if const { max_tile_rows::<S, N>() >= 4 } && rows == 4 {
                         s.call_noinline(tile_call::<N, 4, NV>(self, block, row, running, scores));
                     } else if const { max_tile_rows::<S, N>() >= 5 } && rows == 5 {
-                        self.tile::<S, N, 5, NV>(s, block, row, running, scores);
+                        if cfg!(debug_assertions) {
+                            s.call_noinline(tile_call::<N, 5, NV>(
+                                self, block, row, running, scores,
+                            ));
+                        } else {
+                            self.tile::<S, N, 5, NV>(s, block, row, running, scores);
+                        }
                     } else if const { max_tile_rows::<S, N>() >= 6 } && rows == 6 {
                         const { assert!(MAX_MR == 6, "an arm for each height of a tile") };
-                        self.tile::<S, N, 6, NV>(s, block, row, running, scores);
+                        if cfg!(debug_assertions) {
+                            s.call_noinline(tile_call::<N, 6, NV>(
+                                self, block, row, running, scores,
+                            ));
+                        } else {
+                            self.tile::<S, N, 6, NV>(s, block, row, running, scores);
+                        }
                     } else {
                         debug_assert_eq!(rows, 1);
                         s.call_noinline(tile_call::<N, 1, NV>(self, block, row, running, scores));
