@@ -85,11 +85,11 @@ fn a_long_recording_takes_the_memory_of_a_short_one() {
 fn a_short_recording_is_opened_once() {
     let (model, tokenizer) = parts();
     let mut options = TranscribeOptions::new(model.config()).without_fallback();
-    assert_eq!(options.kept_samples, 600 * 16_000);
-    options.kept_samples = 5 * 16_000;
+    assert_eq!(options.single_pass_samples, 600 * 16_000);
+    options.single_pass_samples = 5 * 16_000;
     let extractor = FeatureExtractor::whisper(80, 1).unwrap();
     let mut transcriber = Transcriber::new(&model, &tokenizer, extractor, options).unwrap();
-    for (seconds, expected) in [(5, 1), (6, 2)] {
+    for (seconds, times) in [(5, 1), (6, 2)] {
         let speech = [(seconds as f64 - 3.0, seconds as f64)];
         let (mut opened, mut found) = (0, Vec::new());
         let mut open = || {
@@ -102,11 +102,20 @@ fn a_short_recording_is_opened_once() {
             }
             ControlFlow::Continue(())
         });
-        assert_eq!((summary.unwrap().windows, opened), (found.len(), expected));
-        let mut samples = vec![0.0; seconds * 16_000];
-        Tone { at: 0, samples: samples.len() }.read(&mut samples).unwrap();
-        let whole = transcriber.transcribe_spans(&samples, Some(&speech)).unwrap();
-        assert_eq!(found, whole.windows);
+        assert_eq!((summary.unwrap().windows, opened), (found.len(), times));
+        // Two passes, as a caller makes them.
+        let tone = || Tone { at: 0, samples: seconds * 16_000 };
+        let maximum = Some(transcriber.maximum(&mut tone()).unwrap());
+        let recording = Recording { source: &mut tone(), maximum, speech: Some(&speech) };
+        let mut expected = Vec::new();
+        let summary = transcriber.transcribe_recording(recording, &mut |event| {
+            if let TranscribeEvent::Window(window) = event {
+                expected.push(window.clone());
+            }
+            ControlFlow::Continue(())
+        });
+        assert_eq!(summary.unwrap().duration, seconds as f64);
+        assert_eq!(found, expected);
     }
 }
 

@@ -305,6 +305,7 @@ fn logarithm(power: f64) -> f32 {
 
 /// The largest feature of some frames before scaling, and its power.
 #[cfg(feature = "transcribe")]
+#[derive(Clone, Copy)]
 pub(super) struct Loudest {
     power: f64,
     pub(super) value: f32,
@@ -312,6 +313,8 @@ pub(super) struct Loudest {
 
 #[cfg(feature = "transcribe")]
 impl Loudest {
-    /// That of no frame.
-    pub(super) const NONE: Self = Self { power: 0.0, value: f32::NEG_INFINITY };
+    /// That of frames whose largest feature is `value`.
+    pub(super) fn from_value(value: f32) -> Self {
+        Self { power: 0.0, value }
+    }
 }

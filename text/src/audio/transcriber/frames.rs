@@ -1,5 +1,6 @@
 //! The frames of a recording that is read in order, in memory that does not grow with its length.
 
+use super::options::MINUTE;
 use super::samples::SampleSource;
 use super::segments::FRAME;
 use crate::audio::features::{FrameTransform, HOP, Loudest, REACH, scaled};
@@ -35,7 +36,7 @@ pub(super) struct Frames {
     maximum_end: usize,
     /// The largest value of the whole recording, if the caller knows it.
     known: Option<f32>,
-    /// In a pass that looks for the largest value only: that of the frames so far. No frame is kept then.
+    /// In a pass that looks for the largest value only: that of the frames so far. No further frame is kept then.
     loudest: Option<Loudest>,
     /// Finds the spans of speech of what is read.
     finder: Option<SpeechFinder>,
@@ -74,6 +75,11 @@ impl Frames {
     /// The number of samples read.
     pub(super) fn read_samples(&self) -> usize {
         self.first_sample + self.samples.len()
+    }
+
+    /// The largest value so far.
+    pub(super) fn maximum(&self) -> f32 {
+        self.maximum
     }
 
     /// Whether all frames are known.
@@ -158,6 +164,10 @@ impl Frames {
                 continue;
             }
             let at = self.frames.len();
+            if self.frames.capacity() < at + self.bins {
+                // Doubling all frames of a recording would take twice the memory.
+                self.frames.reserve_exact(at.clamp(self.bins, MINUTE / HOP * self.bins));
+            }
             self.frames.resize(at + self.bins, 0.0);
             self.transform.frame(extractor, frame, sample, &mut self.frames[at..])?;
         }
@@ -235,8 +245,11 @@ impl Frames {
         // The running maximum must have seen them.
         self.update_maximum(first);
         let first = first.clamp(self.first_frame, self.end());
-        self.frames.drain(..(first - self.first_frame) * self.bins);
-        self.first_frame = first;
+        // Not before they are half of all: a move of the others then costs no more than to compute them did.
+        if first - self.first_frame >= self.end() - first {
+            self.frames.drain(..(first - self.first_frame) * self.bins);
+            self.first_frame = first;
+        }
     }
 
     /// Writes `count` frames from `first` on to `out`, `[frames, bins]`, in the scale of the model's input, and zeros
@@ -261,17 +274,39 @@ impl Frames {
         }
     }
 
-    /// The largest value of a whole recording, which is read to its end.
-    pub(super) fn maximum(
+    /// Reads a recording to its end. Keeps the frames if it has at most `most` samples.
+    pub(super) fn first_pass(
         extractor: &FeatureExtractor,
         source: &mut dyn SampleSource,
-    ) -> Result<f32, AudioError> {
-        let mut frames = Self { loudest: Some(Loudest::NONE), ..Self::new(extractor, None, None) };
-        while !frames.ended {
+        finder: Option<SpeechFinder>,
+        most: usize,
+    ) -> Result<FirstPass, AudioError> {
+        let mut frames = Self::new(extractor, None, finder);
+        while !frames.ended && frames.read_samples() <= most {
             frames.read_block(extractor, source)?;
         }
-        Ok(frames.loudest.map_or(f32::NEG_INFINITY, |loudest| loudest.value))
+        let end = frames.end();
+        frames.update_maximum(end);
+        if frames.read_samples() <= most {
+            return Ok(FirstPass::All(Box::new(frames)));
+        }
+        (frames.finder, frames.frames, frames.first_frame) = (None, Vec::new(), end);
+        let mut loudest = Loudest::from_value(frames.maximum);
+        while !frames.ended {
+            frames.loudest = Some(loudest);
+            frames.read_block(extractor, source)?;
+            loudest = frames.loudest.take().unwrap_or(loudest);
+        }
+        Ok(FirstPass::Maximum(loudest.value))
     }
+}
+
+/// What a first pass over a recording finds.
+pub(super) enum FirstPass {
+    /// All frames.
+    All(Box<Frames>),
+    /// Of a long recording the largest value of all frames.
+    Maximum(f32),
 }
 
 /// Checks samples, the first of which has index `first` in the recording.

@@ -66,9 +66,10 @@ pub struct TranscribeOptions {
     pub sample: SampleOptions,
     /// The dtype of the KV cache, see [`Limits::cache`](simdformer::Limits::cache).
     pub cache: Option<Dtype>,
-    /// The most samples that [`Transcriber::transcribe_reopened`](super::Transcriber::transcribe_reopened) keeps, so that a
-    /// recording of at most that length is opened and read once (9,600,000: ten minutes, 38 MB). Has no effect on the text.
-    pub kept_samples: usize,
+    /// The most samples of a recording that [`Transcriber::transcribe_reopened`](super::Transcriber::transcribe_reopened)
+    /// reads in a single pass, with all of its features in memory (9,600,000: ten minutes, 19 MB with 80 mel bins). Has no
+    /// effect on the text.
+    pub single_pass_samples: usize,
 }
 
 /// How a recording is divided into windows of at most 30 s (the length that the checkpoint defines).
@@ -127,7 +128,7 @@ impl TranscribeOptions {
             compression: Compression::Text,
             sample: SampleOptions::default(),
             cache: None,
-            kept_samples: 10 * MINUTE,
+            single_pass_samples: 10 * MINUTE,
         }
     }
 

@@ -1,6 +1,5 @@
 //! Where the samples of a recording come from.
 
-use super::options::MINUTE;
 use crate::audio::{AudioError, AudioReader, Wav};
 use std::io::Read;
 
@@ -40,35 +39,6 @@ impl SampleSource for AudioReader<'_> {
 impl<S: SampleSource + ?Sized> SampleSource for &mut S {
     fn read(&mut self, out: &mut [f32]) -> Result<usize, AudioError> {
         (**self).read(out)
-    }
-}
-
-/// A source that keeps what is read from it, as long as that is at most `most` samples.
-pub(super) struct Keeping<'s> {
-    source: &'s mut dyn SampleSource,
-    most: usize,
-    pub(super) kept: Option<Vec<f32>>,
-}
-
-impl<'s> Keeping<'s> {
-    pub(super) fn new(source: &'s mut dyn SampleSource, most: usize) -> Self {
-        Self { source, most, kept: Some(Vec::new()) }
-    }
-}
-
-impl SampleSource for Keeping<'_> {
-    fn read(&mut self, out: &mut [f32]) -> Result<usize, AudioError> {
-        let count = self.source.read(out)?;
-        let most = self.most;
-        self.kept = self.kept.take().filter(|kept| kept.len() + count <= most);
-        if let Some(kept) = &mut self.kept {
-            // Doubling a long one would take twice the memory.
-            if kept.capacity() < kept.len() + count {
-                kept.reserve_exact(count.max(kept.len().min(MINUTE)));
-            }
-            kept.extend_from_slice(&out[..count]);
-        }
-        Ok(count)
     }
 }
 

@@ -2,10 +2,10 @@
 
 use super::alignment::alignment_heads;
 use super::error::TranscribeError;
-use super::frames::{Frames, frames_of};
+use super::frames::{FirstPass, Frames, frames_of};
 use super::options::{TranscribeOptions, Windows};
 use super::prompt::Prompt;
-use super::samples::{Keeping, Recording, SampleSource};
+use super::samples::{Recording, SampleSource};
 use super::segments::Part;
 use super::transcription::{
     RecordingSummary, Segment, TimedWord, TranscribeEvent, Transcription, Window, Word,
@@ -217,7 +217,10 @@ impl<'a> Transcriber<'a> {
     /// # Errors
     /// The source cannot be read, or a sample is not finite.
     pub fn maximum(&self, source: &mut dyn SampleSource) -> Result<f32, TranscribeError> {
-        Ok(Frames::maximum(&self.extractor, source)?)
+        match Frames::first_pass(&self.extractor, source, None, 0)? {
+            FirstPass::All(frames) => Ok(frames.maximum()),
+            FirstPass::Maximum(maximum) => Ok(maximum),
+        }
     }
 
     /// Transcribes `samples`, one channel at the rate of [`extractor`](Self::extractor), with the scale of the features
@@ -238,10 +241,8 @@ impl<'a> Transcriber<'a> {
         samples: &[f32],
         speech: Option<&[(f64, f64)]>,
     ) -> Result<Transcription, TranscribeError> {
-        let maximum = Some(self.maximum(&mut { samples })?);
-        let recording = Recording { source: &mut { samples }, maximum, speech };
         let mut transcription = Transcription::default();
-        let summary = self.transcribe_recording(recording, &mut |event| {
+        let summary = self.transcribe_reopened(&mut || Ok(samples), speech, &mut |event| {
             match event {
                 TranscribeEvent::Window(window) => transcription.windows.push(window.clone()),
                 TranscribeEvent::Segment(segment) => transcription.segments.push(segment.clone()),
@@ -252,11 +253,11 @@ impl<'a> Transcriber<'a> {
         Ok(Transcription { summary, ..transcription })
     }
 
-    /// Transcribes a recording that `open` opens, with the scale of the features that transformers gives them. A first pass
-    /// finds it. It keeps the samples of at most ten minutes for the second pass
-    /// ([`kept_samples`](TranscribeOptions::kept_samples)); a longer recording is opened and read again, so that memory does
-    /// not grow with its length. `speech` and `on_event` are those of
-    /// [`transcribe_recording`](Self::transcribe_recording).
+    /// Transcribes a recording that `open` opens, with the scale of the features that transformers gives them, which
+    /// the largest feature of the whole recording defines. A recording of at most ten minutes
+    /// ([`single_pass_samples`](TranscribeOptions::single_pass_samples)) is read once, and its features stay in memory. A longer
+    /// one is opened and read again after that, so that memory does not grow with its length. `speech` and `on_event` are
+    /// those of [`transcribe_recording`](Self::transcribe_recording).
     ///
     /// # Errors
     /// As [`transcribe_recording`](Self::transcribe_recording); the recording cannot be opened.
@@ -287,16 +288,18 @@ impl<'a> Transcriber<'a> {
         speech: Option<&[(f64, f64)]>,
         on_event: &mut dyn FnMut(TranscribeEvent<'_>) -> ControlFlow<()>,
     ) -> Result<RecordingSummary, TranscribeError> {
+        let (finder, spans) = self.speech(speech)?;
         let mut source = open()?;
-        let mut keeping = Keeping::new(&mut source, self.options.kept_samples);
-        let maximum = Some(self.maximum(&mut keeping)?);
-        if let Some(samples) = keeping.kept {
-            let recording = Recording { source: &mut &samples[..], maximum, speech };
-            return self.transcribe_recording(recording, on_event);
+        let most = self.options.single_pass_samples;
+        match Frames::first_pass(&self.extractor, &mut source, finder, most)? {
+            FirstPass::All(frames) => self.transcribe_frames(*frames, &mut source, spans, on_event),
+            FirstPass::Maximum(maximum) => {
+                drop(source);
+                let source = &mut open()?;
+                let recording = Recording { source, maximum: Some(maximum), speech };
+                self.transcribe_recording(recording, on_event)
+            }
         }
-        let mut source = open()?;
-        let recording = Recording { source: &mut source, maximum, speech };
-        self.transcribe_recording(recording, on_event)
     }
 
     /// Transcribes a recording that is read in order, in memory that does not grow with its length. Calls `on_event` with
@@ -309,18 +312,38 @@ impl<'a> Transcriber<'a> {
         recording: Recording<'_>,
         on_event: &mut dyn FnMut(TranscribeEvent<'_>) -> ControlFlow<()>,
     ) -> Result<RecordingSummary, TranscribeError> {
-        let finder = match (&self.options.vad, &self.detector, recording.speech) {
+        let (finder, spans) = self.speech(recording.speech)?;
+        let frames = Frames::new(&self.extractor, recording.maximum, finder);
+        self.transcribe_frames(frames, recording.source, spans, on_event)
+    }
+
+    /// The spans of speech that the caller gives, or what finds them.
+    fn speech<'s>(
+        &self,
+        given: Option<&'s [(f64, f64)]>,
+    ) -> Result<(Option<SpeechFinder>, Spans<'s>), TranscribeError> {
+        let finder = match (&self.options.vad, &self.detector, given) {
             (Some(vad), Some(detector), None) => {
                 Some(SpeechFinder::new(detector.clone(), vad.clone())?)
             }
             _ => None,
         };
-        let spans = Spans::new(recording.speech, finder.is_some())?;
+        let spans = Spans::new(given, finder.is_some())?;
+        Ok((finder, spans))
+    }
+
+    /// Transcribes `frames` and what `source` has after them.
+    fn transcribe_frames(
+        &mut self,
+        frames: Frames,
+        source: &mut dyn SampleSource,
+        spans: Spans<'_>,
+        on_event: OnEvent<'_>,
+    ) -> Result<RecordingSummary, TranscribeError> {
         self.prepare_decoder()?;
-        let frames = Frames::new(&self.extractor, recording.maximum, finder);
         match self.options.windows {
-            Windows::Sequential => self.sequential(frames, recording.source, spans, on_event),
-            Windows::Batched => self.batched(frames, recording.source, spans, on_event),
+            Windows::Sequential => self.sequential(frames, source, spans, on_event),
+            Windows::Batched => self.batched(frames, source, spans, on_event),
         }
     }
 
