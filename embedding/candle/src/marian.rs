@@ -2,11 +2,11 @@
 //! [`candle_transformers::models::marian`], and with features that it lacks.
 //!
 //! * **Batches of sentences of different lengths**, padded: candle's model has no padding mask. Each
-//! sentence has the bits that it has alone, whatever the padding is.
+//!   sentence has the bits that it has alone, whatever the padding is.
 //! * Keys and values of the source are projected once for a sentence, not once for a token. Those of the
-//! target are appended to memory that is allocated at the start.
+//!   target are appended to memory that is allocated at the start.
 //! * Key and value are one product, the activation is a part of the product before it, and sum and norm are
-//! one pass in place.
+//!   one pass in place.
 //!
 //! It also shows how to port a model to the ops: [`SimdLinear`] replaces `Linear`, [`AddLayerNorm`]
 //! replaces `+` and `LayerNorm`, and no `contiguous()` is needed.

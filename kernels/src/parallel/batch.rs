@@ -26,8 +26,8 @@ use std::sync::PoisonError;
 
 pub(super) type Task<'t> = &'t (dyn Fn(usize) + Sync);
 
-/// More tasks than a batch may have.
-pub(super) const TOO_MANY: usize = u32::MAX as usize;
+/// The most tasks of a batch.
+pub(super) const MAX_TASKS: usize = u32::MAX as usize - 1;
 
 /// The value of `left` after the last batch.
 const CLOSED: u64 = u64::MAX;
@@ -149,12 +149,12 @@ impl Leader<'_> {
     /// Runs `task(0)` to `task(tasks - 1)`, each once, on this thread and its helpers. `share` may run the batch in
     /// parallel with additional helpers.
     ///
-    /// There must be fewer than [`TOO_MANY`] tasks.
+    /// There must be at most [`MAX_TASKS`] tasks.
     ///
     /// # Panics
     /// With the first panic of a task, when no task runs any more.
     pub(super) fn run(&self, tasks: usize, task: Task<'_>, share: impl FnOnce(&Batch<'_>)) {
-        debug_assert!(tasks < TOO_MANY);
+        debug_assert!(tasks <= MAX_TASKS);
         let batches = self.batches;
         batches.done.0.store(0, Ordering::Relaxed);
         batches.task.store((&raw const task).cast::<()>().cast_mut(), Ordering::Relaxed);

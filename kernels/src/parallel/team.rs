@@ -24,7 +24,7 @@
 //! called back for each batch with `rayon::join`. This is a little slower, and happens only in teams whose leader did
 //! other work for a while.
 
-use super::batch::{Batches, Helper, Leader, TOO_MANY, Task};
+use super::batch::{Batches, Helper, Leader, MAX_TASKS, Task};
 use core::fmt;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -108,7 +108,7 @@ impl Team<'_> {
 
     /// Runs `task(0)` to `task(tasks - 1)`, each once.
     pub(super) fn for_each(&self, tasks: usize, task: Task<'_>) {
-        if self.threads == 1 || tasks >= TOO_MANY {
+        if self.threads == 1 || tasks > MAX_TASKS {
             for index in 0..tasks {
                 task(index);
             }

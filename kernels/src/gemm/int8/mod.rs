@@ -40,7 +40,6 @@ mod amx;
 #[cfg(target_arch = "aarch64")]
 mod i8mm;
 mod pack_activations;
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64", test))]
 mod product;
 mod quantization;
 mod quantize_tile;
