@@ -5,6 +5,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
+use std::time::Duration;
 
 const ROUNDS: usize = if cfg!(miri) { 3 } else { 300 };
 
@@ -168,21 +169,21 @@ fn a_dropped_pool_has_no_threads() {
 #[cfg(all(target_os = "linux", not(miri)))]
 #[test]
 fn idle_threads_sleep() {
-    fn thread_nanoseconds() -> i64 {
+    fn thread_time() -> Duration {
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: `time` is valid for writes.
         let code = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
         assert_eq!(code, 0);
-        time.tv_sec * 1_000_000_000 + time.tv_nsec
+        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
     }
     std::thread_local! {
-        static SEEN: std::cell::Cell<i64> = const { std::cell::Cell::new(0) };
+        static SEEN: std::cell::Cell<Duration> = const { std::cell::Cell::new(Duration::ZERO) };
     }
     let pool = pool(3);
-    on_every_thread(&pool, |_| SEEN.set(thread_nanoseconds()));
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    on_every_thread(&pool, |_| SEEN.set(thread_time()));
+    std::thread::sleep(Duration::from_millis(300));
     on_every_thread(&pool, |_| {
-        let used = thread_nanoseconds() - SEEN.get();
-        assert!(used < 100_000_000, "{used} ns in 300 ms");
+        let used = thread_time() - SEEN.get();
+        assert!(used < Duration::from_millis(100), "{used:?} in 300 ms");
     });
 }
