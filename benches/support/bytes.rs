@@ -22,7 +22,8 @@ pub(crate) fn product(isa: Isa, shape: Shape, precision: Quantization, copies: u
         QuantizedMatrix::quantize(isa, weight, words).expect("quantize");
     }
     // Leaked, as the bias of `gemm/bias` is.
-    let buffer = vec![0.0; QuantizedActivations::len(m, k, precision).expect("length")].leak();
+    let len = QuantizedActivations::len(m, k, precision).expect("length");
+    let buffer = Box::leak(Box::new(Buffer::zeros(len)));
     let rows = Matrix::new(&a, m, k).expect("a");
     let rows = QuantizedActivations::quantize(isa, rows, precision, buffer, Parallelism::Serial)
         .expect("rows");
