@@ -51,7 +51,8 @@ pub struct QuantizedActivations<'a> {
 
 impl<'a> QuantizedActivations<'a> {
     /// Words of four bytes of the quantized rows, on any instruction set. A buffer that begins at a multiple of 64 bytes
-    /// is fastest, as for [`QuantizedMatrix::len`](super::QuantizedMatrix::len), and so is a depth that is a multiple of 64.
+    /// is fastest, as for [`QuantizedMatrix::len`](super::QuantizedMatrix::len). For AMX, all rows then begin at one if the
+    /// depth is a multiple of 64.
     ///
     /// # Errors
     /// The depth is so large that a sum might not fit 32 bits; [`Error::TooLarge`] if the size overflows;

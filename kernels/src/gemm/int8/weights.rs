@@ -39,7 +39,7 @@ pub struct QuantizedMatrix<'a>(Int8Panels<'a>);
 
 impl<'a> QuantizedMatrix<'a> {
     /// Words of four bytes of a `[depth, columns]` matrix, on any instruction set. A buffer that begins at a multiple of
-    /// 64 bytes is fastest: with AMX a product takes half of the time that it takes with another address.
+    /// 64 bytes is fastest: with AMX a product whose buffers all do takes about half of the time.
     ///
     /// # Errors
     /// The depth is so large that a sum might not fit 32 bits; [`Error::TooLarge`] if the size overflows;

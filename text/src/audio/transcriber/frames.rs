@@ -1,4 +1,5 @@
-//! The frames of a recording that is read in order, in memory that does not grow with its length.
+//! The frames of a recording that is read in order: all frames of a short one, or those that are still needed, in memory
+//! that does not grow with the length.
 
 use super::options::MINUTE;
 use super::samples::SampleSource;
@@ -18,7 +19,7 @@ pub(super) fn frames_of((start, end): (f64, f64)) -> (usize, usize) {
     ((start / FRAME).floor() as usize, (end / FRAME).ceil() as usize)
 }
 
-/// Frames of `log10` of the power in mel bins, from the first one that is still needed. A recording of `n` samples has
+/// Frames of `log10` of the power in mel bins, from the first one that is still needed, or an earlier one. A recording of `n` samples has
 /// `n / 160` frames, and is mirrored at its first and at its last sample.
 pub(super) struct Frames {
     transform: FrameTransform,
@@ -240,12 +241,12 @@ impl Frames {
         inside.min_by(|&a, &b| around(a).total_cmp(&around(b))).unwrap_or(end)
     }
 
-    /// Forgets the frames before `first`, which must have been read.
+    /// The frames before `first`, which must have been read, are not needed any more.
     pub(super) fn forget_before(&mut self, first: usize) {
         // The running maximum must have seen them.
         self.update_maximum(first);
         let first = first.clamp(self.first_frame, self.end());
-        // Not before they are half of all: a move of the others then costs no more than to compute them did.
+        // They are removed when they are at least half of all, so that no more frames are moved than removed.
         if first - self.first_frame >= self.end() - first {
             self.frames.drain(..(first - self.first_frame) * self.bins);
             self.first_frame = first;
@@ -291,13 +292,11 @@ impl Frames {
             return Ok(FirstPass::All(Box::new(frames)));
         }
         (frames.finder, frames.frames, frames.first_frame) = (None, Vec::new(), end);
-        let mut loudest = Loudest::from_value(frames.maximum);
+        frames.loudest = Some(Loudest::from_value(frames.maximum));
         while !frames.ended {
-            frames.loudest = Some(loudest);
             frames.read_block(extractor, source)?;
-            loudest = frames.loudest.take().unwrap_or(loudest);
         }
-        Ok(FirstPass::Maximum(loudest.value))
+        Ok(FirstPass::Maximum(frames.loudest.map_or(frames.maximum, |loudest| loudest.value)))
     }
 }
 
