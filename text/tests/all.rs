@@ -70,6 +70,8 @@ mod streams;
 mod transcribe;
 #[cfg(all(feature = "cli", feature = "json", feature = "transcribe"))]
 mod transcriber;
+#[cfg(all(feature = "cli", feature = "json", feature = "transcribe"))]
+mod transcriber_properties;
 #[cfg(feature = "cli")]
 mod translate_documents;
 #[cfg(feature = "cli")]

@@ -33,7 +33,8 @@ pub struct SubtitleOptions {
 pub struct Cue {
     /// The start, in milliseconds.
     pub start: u64,
-    /// The end, in milliseconds, after the start, and at most the start of the next cue of the channel.
+    /// The end, in milliseconds, after the start, at most the start of the next cue of the channel, and at most the end of the
+    /// last segment.
     pub end: u64,
     /// The lines, each without space at its ends; none is empty.
     pub lines: Vec<String>,
@@ -71,7 +72,9 @@ const HOLDS_PAUSE: f64 = 20.0;
 const WITHIN_CLAUSE: f64 = 0.6;
 const CLAUSE: f64 = 0.2;
 
-/// The cues of segments. The cues of a channel do not overlap, and starts never go back.
+/// The cues of segments. The cues of a channel do not overlap, starts never go back, and no cue is longer than the segments
+/// are. Each cue has a millisecond at least: segments without a length at the end of a recording begin as much earlier, and if
+/// there are more cues than milliseconds, the first ones are one cue.
 #[must_use]
 pub fn cues(segments: &[Segment], options: &SubtitleOptions) -> Vec<Cue> {
     let mut found = Vec::new();
@@ -79,7 +82,6 @@ pub fn cues(segments: &[Segment], options: &SubtitleOptions) -> Vec<Cue> {
         let pieces = pieces(segment, options.max_line_width);
         for range in divide(&pieces, options) {
             let (Some(first), Some(last)) = (range.first(), range.last()) else { continue };
-            let milliseconds = |seconds: f64| (seconds.max(0.0) * 1000.0).round() as u64;
             let (start, end) = (milliseconds(first.start), milliseconds(last.end));
             let lines = lines(range, options);
             if !lines.is_empty() {
@@ -102,11 +104,39 @@ pub fn cues(segments: &[Segment], options: &SubtitleOptions) -> Vec<Cue> {
             if next > cue.start {
                 cue.end = cue.end.min(next);
             }
-            cue.end = cue.end.max(cue.start + 1);
+            cue.end = cue.end.max(cue.start.saturating_add(1));
         }
+        let inside = segments.iter().filter(|segment| segment.channel == channel);
+        let last = inside.map(|segment| milliseconds(segment.end)).max();
+        end_by(&mut cues, last.unwrap_or(0).max(1));
     }
+    found.retain(|cue| !cue.lines.is_empty());
     found.sort_by_key(|cue| cue.start);
     found
+}
+
+/// Moves cues, which do not overlap, so that the last one ends at `last` at the latest. Those for which there is no time leave
+/// their lines to the first one after them.
+fn end_by(cues: &mut [&mut Cue], last: u64) {
+    let mut limit = last;
+    let mut lines = Vec::new();
+    for cue in cues.iter_mut().rev() {
+        cue.end = cue.end.min(limit);
+        cue.start = cue.start.min(cue.end.saturating_sub(1));
+        limit = cue.start;
+    }
+    for cue in cues {
+        if cue.end == 0 {
+            lines.append(&mut cue.lines);
+        } else if !lines.is_empty() {
+            lines.append(&mut cue.lines);
+            cue.lines = core::mem::take(&mut lines);
+        }
+    }
+}
+
+fn milliseconds(seconds: f64) -> u64 {
+    (seconds.max(0.0) * 1000.0).round() as u64
 }
 
 /// The words of a segment; without times of words, what spaces divide, each with its share of the time.

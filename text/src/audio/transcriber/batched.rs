@@ -8,9 +8,9 @@ use super::transcriber::{OnEvent, Spans, Transcriber, report};
 use super::transcription::{RecordingSummary, Window};
 use super::window_decoder::{EncodedWindow, Task, WindowDecoder, WindowSession};
 use crate::audio::FeatureExtractor;
-use core::cell::{Cell, RefCell};
+use core::cell::Cell;
 use simdformer::{Features, SessionError};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 /// The part of a full window in which its end is looked for: the last third.
 const LATEST_CUT: usize = 3;
@@ -51,6 +51,7 @@ impl Cutter<'_> {
         }
         let known = frames.read(extractor, source, end.min(limit))?;
         if known <= first {
+            // The recording ends before this span, and so before all later ones.
             return Ok(None);
         }
         if end > limit && known == limit {
@@ -77,6 +78,7 @@ impl Transcriber<'_> {
         let (bins, longest) = (extractor.bins(), extractor.frames());
         let skips = !options.decodes_silence();
         let mut cutter = Cutter { spans, rest: None };
+        let mut encoded = 0;
         let mut encode = |session: &mut WindowSession<'_>| {
             let (first, count) = loop {
                 match cutter.next(&mut frames, (extractor, &mut *source), longest)? {
@@ -93,7 +95,8 @@ impl Transcriber<'_> {
                 }
                 _ => None,
             };
-            let window = EncodedWindow { source, first, frames: count, language };
+            let window = EncodedWindow { source, number: encoded, first, frames: count, language };
+            encoded += 1;
             Ok::<_, TranscribeError>(Some(window))
         };
         let mut language = prompt.language;
@@ -108,9 +111,7 @@ impl Transcriber<'_> {
         let name = language.and_then(|id| prompt.name(id));
         let (tokens, start) = prompt.tokens(None, language);
         let task = Task { options, prompt, tokenizer, tokens: &tokens, start };
-        // The first frames of the windows that are not yet reported, in order, and those of them that are decoded.
-        let expected: RefCell<VecDeque<usize>> =
-            first.iter().map(|window| window.first).collect::<VecDeque<_>>().into();
+        // The windows that are decoded before one that precedes them.
         let mut decoded = BTreeMap::new();
         let stopped = Cell::new(false);
         let mut reported = 0;
@@ -118,20 +119,13 @@ impl Transcriber<'_> {
             &task,
             first,
             &mut |session| {
-                if stopped.get() {
-                    return Ok(None);
-                }
-                let next = encode(session)?;
-                expected.borrow_mut().extend(next.iter().map(|window| window.first));
-                Ok(next)
+                if stopped.get() { Ok(None) } else { encode(session) }
             },
-            &mut |window: Window| {
-                decoded.insert(window.first_frame, window);
-                let mut expected = expected.borrow_mut();
+            &mut |number, window: Window| {
+                decoded.insert(number, window);
                 while !stopped.get()
-                    && let Some(window) = expected.front().and_then(|first| decoded.remove(first))
+                    && let Some(window) = decoded.remove(&reported)
                 {
-                    expected.pop_front();
                     let parts = match window.skipped {
                         true => Vec::new(),
                         false => {

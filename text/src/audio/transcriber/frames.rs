@@ -14,9 +14,10 @@ const SILENCE: f32 = -7.0;
 /// Samples that are read at a time.
 pub(super) const BLOCK: usize = 16_000;
 
-/// The frames of a span in seconds.
+/// The frames of a span in seconds: those that have some of it.
 pub(super) fn frames_of((start, end): (f64, f64)) -> (usize, usize) {
-    ((start / FRAME).floor() as usize, (end / FRAME).ceil() as usize)
+    let first = (start / FRAME).floor() as usize;
+    (first, if start < end { (end / FRAME).ceil() as usize } else { first })
 }
 
 /// Frames of `log10` of the power in mel bins, from the first one that is still needed, or an earlier one. A recording of `n` samples has

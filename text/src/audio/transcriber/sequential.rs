@@ -213,8 +213,8 @@ impl Transcriber<'_> {
         let (tokens, start) = prompt.tokens(earlier, language);
         let task = Task { options, prompt, tokenizer, tokens: &tokens, start };
         let mut decoded = None;
-        let encoded = EncodedWindow { source, first, frames: count, language: None };
-        decoder.run(&task, Some(encoded), &mut |_| Ok(None), &mut |window| {
+        let encoded = EncodedWindow { source, number: 0, first, frames: count, language: None };
+        decoder.run(&task, Some(encoded), &mut |_| Ok(None), &mut |_, window| {
             decoded = Some(window);
             Ok(())
         })?;

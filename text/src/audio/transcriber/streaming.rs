@@ -3,7 +3,7 @@
 use super::error::TranscribeError;
 use super::frames::{BLOCK, Frames, check_finite};
 use super::options::{TranscribeOptions, Windows};
-use super::segments::FRAME;
+use super::segments::{FRAME, seconds_of};
 use super::sequential::{Next, Sequence};
 use super::transcriber::{Spans, Transcriber, text_of};
 use super::transcription::{RecordingSummary, Tentative, TranscribeEvent};
@@ -169,7 +169,7 @@ impl<'a> StreamingTranscriber<'a> {
     /// The audio that has arrived and of which there is no text yet, final or not, in seconds.
     #[must_use]
     pub fn behind(&self) -> f64 {
-        (self.received() - self.decoded as f64 * FRAME).max(0.0)
+        (self.received() - seconds_of(self.decoded)).max(0.0)
     }
 
     /// Takes the next samples, of one channel at the rate of the transcriber's extractor, any number of them. Reports the
@@ -241,8 +241,8 @@ impl<'a> StreamingTranscriber<'a> {
             let stable =
                 all.strip_suffix(&rest[..]).map_or(0, |said| stable.saturating_sub(said.len()));
             if !ended {
-                let end = *decoded as f64 * FRAME;
-                let start = (sequence.first() as f64 * FRAME).min(end);
+                let end = seconds_of(*decoded);
+                let start = seconds_of(sequence.first()).min(end);
                 let now = Tentative { start, end, text: rest.clone(), stable, language };
                 on_event(TranscribeEvent::Tentative(&now));
             }
@@ -275,8 +275,8 @@ impl<'a> StreamingTranscriber<'a> {
             false => text_of(&window.tokens, &transcriber.prompt, &transcriber.tokenizer),
         };
         let now = Tentative {
-            start: first as f64 * FRAME,
-            end: end as f64 * FRAME,
+            start: seconds_of(first),
+            end: seconds_of(end),
             stable: agreement(&self.last, &text),
             text,
             language: language.and_then(|id| transcriber.prompt.name(id)),
@@ -289,7 +289,7 @@ impl<'a> StreamingTranscriber<'a> {
 
 /// A recording that is one span.
 fn start(transcriber: &Transcriber<'_>) -> Sequence<'static> {
-    Sequence::new(Spans::All, &transcriber.options, &transcriber.prompt)
+    Sequence::new(Spans::whole(), &transcriber.options, &transcriber.prompt)
 }
 
 /// The end, in `text`, of the first words on which two texts agree. A mark of punctuation is a word.

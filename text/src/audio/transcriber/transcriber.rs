@@ -6,7 +6,7 @@ use super::frames::{FirstPass, Frames, frames_of};
 use super::options::{TranscribeOptions, Windows};
 use super::prompt::Prompt;
 use super::samples::{Recording, SampleSource};
-use super::segments::Part;
+use super::segments::{Part, seconds_of};
 use super::transcription::{
     RecordingSummary, Segment, TimedWord, TranscribeEvent, Transcription, Window, Word,
 };
@@ -362,8 +362,16 @@ impl<'a> Transcriber<'a> {
     }
 }
 
-/// Spans of speech in frames.
-pub(super) enum Spans<'s> {
+/// Spans of speech in frames, ascending. Each has frames, and none has a frame of the one before it: ends in seconds are
+/// rounded up and starts down, so that two spans may name the same frame.
+pub(super) struct Spans<'s> {
+    origin: Origin<'s>,
+    /// The end of the last span.
+    end: usize,
+}
+
+/// Where spans come from.
+enum Origin<'s> {
     /// The whole recording, which has not been asked for.
     All,
     /// Those that the caller gives.
@@ -386,11 +394,17 @@ impl<'s> Spans<'s> {
             }
             last = end;
         }
-        Ok(match given {
-            Some(given) => Self::Provided(given),
-            None if found => Self::Found,
-            None => Self::All,
-        })
+        let origin = match given {
+            Some(given) => Origin::Provided(given),
+            None if found => Origin::Found,
+            None => Origin::All,
+        };
+        Ok(Self { origin, end: 0 })
+    }
+
+    /// A recording that is one span.
+    pub(super) fn whole() -> Self {
+        Self { origin: Origin::All, end: 0 }
     }
 
     /// The first and the last frame of the next span, if it begins at frame `limit` at the latest; `None` after the last one.
@@ -400,21 +414,31 @@ impl<'s> Spans<'s> {
         frames: &mut Frames,
         (keep, limit): (usize, usize),
     ) -> Poll<Option<(usize, usize)>> {
-        match self {
-            Self::All => {
-                *self = Self::Provided(&[]);
-                Poll::Ready(Some((0, usize::MAX)))
-            }
-            Self::Provided(spans) => {
-                let Some((&span, rest)) = spans.split_first() else { return Poll::Ready(None) };
-                let span = frames_of(span);
-                if span.0 > limit {
-                    return Poll::Ready(None);
+        loop {
+            let span = match &mut self.origin {
+                Origin::All => {
+                    self.origin = Origin::Provided(&[]);
+                    (0, usize::MAX)
                 }
-                *spans = rest;
-                Poll::Ready(Some(span))
+                Origin::Provided(spans) => {
+                    let Some((&span, rest)) = spans.split_first() else { return Poll::Ready(None) };
+                    let span = frames_of(span);
+                    if span.0.max(self.end) > limit {
+                        return Poll::Ready(None);
+                    }
+                    *spans = rest;
+                    span
+                }
+                Origin::Found => match frames.poll_span((keep, limit)) {
+                    Poll::Ready(Some(span)) => span,
+                    other => return other,
+                },
+            };
+            let first = span.0.max(self.end);
+            if first < span.1 {
+                self.end = span.1;
+                return Poll::Ready(Some((first, span.1)));
             }
-            Self::Found => frames.poll_span((keep, limit)),
         }
     }
 
@@ -460,8 +484,8 @@ pub(super) fn report(
         let words: Vec<Word> =
             window.words.iter().filter(inside).map(|word| word.word.clone()).collect();
         let segment = Segment {
-            start: words.first().map_or(part.span.0, |word| word.start),
-            end: words.last().map_or(part.span.1, |word| word.end),
+            start: words.first().map_or(seconds_of(part.span.0), |word| word.start),
+            end: words.last().map_or(seconds_of(part.span.1), |word| word.end),
             text,
             words,
             tokens: tokens.to_vec(),

@@ -4,7 +4,7 @@
 use super::error::TranscribeError;
 use super::options::{Compression, TranscribeOptions};
 use super::prompt::Prompt;
-use super::segments::{FRAME, compression_ratio, id_bytes};
+use super::segments::{compression_ratio, id_bytes, seconds_of};
 use super::transcription::Window;
 use super::word_timestamps::{Loudness, WordTimer};
 use crate::Tokenizer;
@@ -22,6 +22,8 @@ use simdformer::{
 pub(super) struct EncodedWindow {
     /// What the encoder made of it.
     pub(super) source: SourceId,
+    /// Its number among the windows of the call.
+    pub(super) number: usize,
     /// Its first frame and its number of frames.
     pub(super) first: usize,
     pub(super) frames: usize,
@@ -198,7 +200,8 @@ impl<'a> WindowDecoder<'a> {
     }
 
     /// Decodes `first`, then windows until `next` has no more and the last one is done. `next` is called while a slot is free, and
-    /// encodes a window into it. `done` gets the windows in the order in which they end.
+    /// encodes a window into it. `done` gets the numbers of the
+    /// windows, and the windows, in the order in which they end.
     pub(super) fn run(
         &mut self,
         task: &Task<'_>,
@@ -206,7 +209,7 @@ impl<'a> WindowDecoder<'a> {
         next: &mut dyn FnMut(
             &mut WindowSession<'a>,
         ) -> Result<Option<EncodedWindow>, TranscribeError>,
-        done: &mut dyn FnMut(Window) -> Result<(), TranscribeError>,
+        done: &mut dyn FnMut(usize, Window) -> Result<(), TranscribeError>,
     ) -> Result<(), TranscribeError> {
         let Self { session, word_timer, limits, memory, sample_memory, rows, before, active, row } =
             self;
@@ -238,7 +241,7 @@ impl<'a> WindowDecoder<'a> {
                             timer.words(session.split(), about, (window.source, &decided))?;
                     }
                     session.release_sentence(window.source)?;
-                    done(decided)?;
+                    done(window.number, decided)?;
                     continue;
                 }
                 let (root, no_speech) = task.feed_prompt(session, window)?;
@@ -309,7 +312,7 @@ impl<'a> WindowDecoder<'a> {
                         timer.words(session.split(), about, (window.source, &decided))?;
                 }
                 session.release_sentence(window.source)?;
-                done(decided)?;
+                done(window.number, decided)?;
             }
         }
     }
@@ -509,7 +512,7 @@ impl Task<'_> {
                 }
             };
             if attempt.finish == Finish::NotFinite {
-                return Err(TranscribeError::NotFinite { start: window.first as f64 * FRAME });
+                return Err(TranscribeError::NotFinite { start: seconds_of(window.first) });
             }
             number += 1;
             let above = |found: f32, threshold: Option<f32>| threshold.is_some_and(|t| found > t);

@@ -8,7 +8,7 @@ use super::alignment::{Aligner, AlignmentRequest};
 use super::error::TranscribeError;
 use super::options::{TranscribeOptions, Windows};
 use super::prompt::{FRAMES_PER_TIMESTAMP, Prompt};
-use super::segments::{FRAME, split};
+use super::segments::{seconds_of, split, split_all};
 use super::transcription::{TimedWord, Window, Word};
 use super::word_split::split_words;
 use crate::Tokenizer;
@@ -100,12 +100,18 @@ impl WordTimer {
         let time = |i: usize| {
             starts.get(i).map_or(last, |&at| at as i32 * FRAMES_PER_TIMESTAMP as i32).min(last)
         };
-        // Timestamps divide words, too.
+        // The next window begins at the limit.
+        let (parts, limit) = match options.windows {
+            Windows::Sequential => split(&window.tokens, prompt, 0, window.frames),
+            _ => (split_all(&window.tokens, prompt, 0, window.frames), window.frames),
+        };
+        // Segments divide words, too.
+        let part_of = |i: usize| parts.iter().position(|part| part.tokens.contains(&places[i]));
         let spaces = prompt.writes_spaces(language);
         let (mut found, mut spans) = (Vec::new(), Vec::new());
         let mut from = 0;
         while from < places.len() {
-            let follows = |i: &usize| places[*i] == places[*i - 1] + 1;
+            let follows = |i: &usize| part_of(*i) == part_of(from);
             let to = (from + 1..places.len()).take_while(follows).last().map_or(from, |i| i) + 1;
             let ids: Vec<u32> = places[from..to].iter().map(|&i| window.tokens[i]).collect();
             let (text, bytes) = tokenizer.decode_with_spans(&ids);
@@ -123,12 +129,9 @@ impl WordTimer {
         }
         let loudness = loudness.map(|loudness| loudness.of(source, window.frames));
         snap_to_sound(&mut spans, loudness.unwrap_or(&[]));
-        // The next window begins here.
-        let limit = match options.windows {
-            Windows::Sequential => split(&window.tokens, prompt, 0, window.frames).1 as i32,
-            _ => last,
+        let second = |frame: i32| {
+            seconds_of(window.first_frame + usize::try_from(frame).unwrap_or(0).min(limit))
         };
-        let second = |frame: i32| (window.first_frame as f64 + f64::from(frame.min(limit))) * FRAME;
         for (TimedWord { word, .. }, (start, end)) in found.iter_mut().zip(spans) {
             (word.start, word.end) = (second(start), second(end));
         }
