@@ -92,7 +92,7 @@ mod register {
 }
 
 /// FPCR, on AArch64.
-#[cfg(all(target_arch = "aarch64", not(miri)))]
+#[cfg(all(vectors = "aarch64", not(miri)))]
 mod register {
     use core::arch::asm;
 
@@ -122,7 +122,7 @@ mod register {
 /// Targets whose register this crate does not read, and Miri, which has only the default mode.
 #[cfg(not(any(
     all(any(target_arch = "x86_64", target_arch = "x86"), target_feature = "sse", not(miri)),
-    all(target_arch = "aarch64", not(miri))
+    all(vectors = "aarch64", not(miri))
 )))]
 mod register {
     pub(super) type Register = u32;

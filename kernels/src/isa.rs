@@ -10,17 +10,18 @@
 //! in `dispatch_bytes`. An int8 matrix unit is not a set: it extends one, as a case of `MatrixUnit`, and changes no
 //! bit.
 
-#[cfg(target_arch = "aarch64")]
+#[cfg(vectors = "aarch64")]
 use crate::arch::aarch64::dotprod::{NeonDot, NeonMadd};
-#[cfg(target_arch = "aarch64")]
+#[cfg(vectors = "aarch64")]
 use crate::arch::aarch64::i8mm::NeonI8mm;
-#[cfg(target_arch = "x86_64")]
+use crate::arch::scalar::Scalar;
+#[cfg(vectors = "x86_64")]
 use crate::arch::x86_64::amx::Amx;
-#[cfg(target_arch = "x86_64")]
+#[cfg(vectors = "x86_64")]
 use crate::arch::x86_64::features::system_saves;
-#[cfg(target_arch = "x86_64")]
+#[cfg(vectors = "x86_64")]
 use crate::arch::x86_64::int8_madd::{Madd256, Madd512};
-#[cfg(target_arch = "x86_64")]
+#[cfg(vectors = "x86_64")]
 use crate::arch::x86_64::vnni::{Vnni256, Vnni512};
 use crate::error::{Error, FoundName};
 use crate::float_mode::DefaultMode;
@@ -57,12 +58,12 @@ pub struct Isa {
 
 #[derive(Clone, Copy)]
 enum Level {
-    Scalar(pulp::Scalar),
-    #[cfg(target_arch = "x86_64")]
+    Scalar(Scalar),
+    #[cfg(vectors = "x86_64")]
     Avx2(pulp::x86::V3),
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(vectors = "x86_64")]
     Avx512(pulp::x86::V4),
-    #[cfg(target_arch = "aarch64")]
+    #[cfg(vectors = "aarch64")]
     Neon(pulp::aarch64::Neon),
 }
 
@@ -71,7 +72,7 @@ pub const ISA_NAMES: [&str; 4] = ["scalar", "avx2", "avx512", "neon"];
 
 impl Isa {
     /// Plain Rust, on every machine.
-    pub const SCALAR: Self = Self::of(Level::Scalar(pulp::Scalar));
+    pub const SCALAR: Self = Self::of(Level::Scalar(Scalar));
 
     /// The best instruction set of this machine, or in builds with `std` the one that the environment variable
     /// [`ISA_VARIABLE`] names. Call this once at program start and store the result: reading the environment takes a
@@ -160,11 +161,11 @@ impl Isa {
     pub const fn name(self) -> &'static str {
         match self.level {
             Level::Scalar(_) => "scalar",
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(vectors = "x86_64")]
             Level::Avx2(_) => "avx2",
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(vectors = "x86_64")]
             Level::Avx512(_) => "avx512",
-            #[cfg(target_arch = "aarch64")]
+            #[cfg(vectors = "aarch64")]
             Level::Neon(_) => "neon",
         }
     }
@@ -172,12 +173,12 @@ impl Isa {
     /// f32 lanes in one vector of this set.
     pub const fn lanes(self) -> usize {
         match self.level {
-            Level::Scalar(_) => pulp::Scalar::LANES,
-            #[cfg(target_arch = "x86_64")]
+            Level::Scalar(_) => Scalar::LANES,
+            #[cfg(vectors = "x86_64")]
             Level::Avx2(_) => pulp::x86::V3::LANES,
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(vectors = "x86_64")]
             Level::Avx512(_) => pulp::x86::V4::LANES,
-            #[cfg(target_arch = "aarch64")]
+            #[cfg(vectors = "aarch64")]
             Level::Neon(_) => pulp::aarch64::Neon::LANES,
         }
     }
@@ -185,17 +186,17 @@ impl Isa {
     /// Columns in one panel of a packed matrix of this set.
     pub const fn panel(self) -> usize {
         match self.level {
-            Level::Scalar(_) => pulp::Scalar::PANEL,
-            #[cfg(target_arch = "x86_64")]
+            Level::Scalar(_) => Scalar::PANEL,
+            #[cfg(vectors = "x86_64")]
             Level::Avx2(_) => pulp::x86::V3::PANEL,
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(vectors = "x86_64")]
             Level::Avx512(_) => pulp::x86::V4::PANEL,
-            #[cfg(target_arch = "aarch64")]
+            #[cfg(vectors = "aarch64")]
             Level::Neon(_) => pulp::aarch64::Neon::PANEL,
         }
     }
 
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(vectors = "x86_64")]
     fn avx2() -> Option<Self> {
         if !system_saves(XCR0_AVX) {
             return None;
@@ -205,7 +206,7 @@ impl Isa {
         token.map(|token| Self::of(Level::Avx2(token)))
     }
 
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(vectors = "x86_64")]
     fn avx512() -> Option<Self> {
         if !system_saves(XCR0_AVX512) {
             return None;
@@ -213,22 +214,22 @@ impl Isa {
         pulp::x86::V4::try_new().map(|token| Self::of(Level::Avx512(token)))
     }
 
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(not(vectors = "x86_64"))]
     fn avx2() -> Option<Self> {
         None
     }
 
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(not(vectors = "x86_64"))]
     fn avx512() -> Option<Self> {
         None
     }
 
-    #[cfg(target_arch = "aarch64")]
+    #[cfg(vectors = "aarch64")]
     fn neon() -> Option<Self> {
         pulp::aarch64::Neon::try_new().map(|token| Self::of(Level::Neon(token)))
     }
 
-    #[cfg(not(target_arch = "aarch64"))]
+    #[cfg(not(vectors = "aarch64"))]
     fn neon() -> Option<Self> {
         None
     }
@@ -259,11 +260,11 @@ impl Isa {
         let _mode = DefaultMode::enter();
         match self.level {
             Level::Scalar(_) => plain(work),
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(vectors = "x86_64")]
             Level::Avx2(token) => token.vectorize(Plain(work)),
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(vectors = "x86_64")]
             Level::Avx512(token) => token.vectorize(Plain(work)),
-            #[cfg(target_arch = "aarch64")]
+            #[cfg(vectors = "aarch64")]
             Level::Neon(token) => token.vectorize(Plain(work)),
         }
     }
@@ -277,11 +278,11 @@ impl Isa {
             // A separate function, as on x86-64, so that only the selected path uses stack. Every program for AArch64
             // has NEON, so `vectorize` would be inlined there.
             Level::Scalar(token) => token.call_noinline(kernel),
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(vectors = "x86_64")]
             Level::Avx2(token) => token.vectorize(Enter(kernel, token)),
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(vectors = "x86_64")]
             Level::Avx512(token) => token.vectorize(Enter(kernel, token)),
-            #[cfg(target_arch = "aarch64")]
+            #[cfg(vectors = "aarch64")]
             Level::Neon(token) => token.call_noinline(kernel),
         }
     }
@@ -297,11 +298,11 @@ impl Isa {
             return None;
         }
         match self.level {
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(vectors = "x86_64")]
             Level::Avx512(token) => {
                 Vnni512::detect_with(token).and_then(Amx::detect_with).map(MatrixUnit::Amx)
             }
-            #[cfg(target_arch = "aarch64")]
+            #[cfg(vectors = "aarch64")]
             Level::Neon(token) => {
                 NeonDot::detect_with(token).and_then(NeonI8mm::detect_with).map(MatrixUnit::Neon)
             }
@@ -314,19 +315,19 @@ impl Isa {
     pub(crate) fn dispatch_bytes<K: Int8Op>(self, kernel: K) -> K::Output {
         let _mode = DefaultMode::enter();
         match self.level {
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(vectors = "x86_64")]
             Level::Avx512(token) => match Vnni512::detect_with(token).filter(|_| self.dot_products)
             {
                 Some(vnni) => vnni.enter(kernel),
                 None => Madd512(token).enter(kernel),
             },
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(vectors = "x86_64")]
             Level::Avx2(token) => match Vnni256::detect_with(token).filter(|_| self.dot_products) {
                 Some(vnni) => vnni.enter(kernel),
                 None => Madd256(token).enter(kernel),
             },
             Level::Scalar(_) => plain_bytes(kernel),
-            #[cfg(target_arch = "aarch64")]
+            #[cfg(vectors = "aarch64")]
             Level::Neon(token) => match NeonDot::detect_with(token).filter(|_| self.dot_products) {
                 Some(dot) => dot.enter(kernel),
                 None => NeonMadd(token).enter(kernel),
@@ -344,7 +345,7 @@ fn plain<W: AutoVectorize>(work: W) -> W::Output {
 /// An int8 kernel in plain Rust. It is a separate function, so its stack is used only when it runs.
 #[inline(never)]
 fn plain_bytes<K: Int8Op>(kernel: K) -> K::Output {
-    kernel.run::<pulp::Scalar, 4, 4>(pulp::Scalar)
+    kernel.run::<Scalar, 4, 4>(Scalar)
 }
 
 impl fmt::Debug for Isa {
@@ -383,9 +384,10 @@ pub trait AutoVectorize {
     fn run(self) -> Self::Output;
 }
 
-#[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), allow(dead_code))]
+#[cfg(any(vectors = "x86_64", vectors = "aarch64"))]
 struct Plain<W>(W);
 
+#[cfg(any(vectors = "x86_64", vectors = "aarch64"))]
 impl<W: AutoVectorize> pulp::NullaryFnOnce for Plain<W> {
     type Output = W::Output;
 
@@ -396,9 +398,10 @@ impl<W: AutoVectorize> pulp::NullaryFnOnce for Plain<W> {
 }
 
 /// A [`SimdOp`] with its instruction set, passed through the entry of a `target_feature` region.
-#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+#[cfg(vectors = "x86_64")]
 struct Enter<K, S>(K, S);
 
+#[cfg(vectors = "x86_64")]
 impl<K: SimdOp, S: SimdF32> pulp::NullaryFnOnce for Enter<K, S> {
     type Output = K::Output;
 
@@ -409,10 +412,10 @@ impl<K: SimdOp, S: SimdF32> pulp::NullaryFnOnce for Enter<K, S> {
 }
 
 /// SSE and AVX registers.
-#[cfg(target_arch = "x86_64")]
+#[cfg(vectors = "x86_64")]
 const XCR0_AVX: u64 = 0b110;
 /// The registers of [`XCR0_AVX`], the mask registers and both halves of the 512-bit registers.
-#[cfg(target_arch = "x86_64")]
+#[cfg(vectors = "x86_64")]
 const XCR0_AVX512: u64 = 0b1110_0110;
 
 #[cfg(test)]

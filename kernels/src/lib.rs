@@ -89,7 +89,8 @@
 //!
 //! `std` (default): the environment variable, [`Linear`] and [`ThreadPool`]. `rayon` (default): [`Parallelism::Rayon`]
 //! and [`Team`], on the caller's pool. With neither, the crate is `no_std` and needs no `alloc`; threads then come from
-//! an [`Executor`]. `train` (off by default): the module `train`, with the kernels for gradients.
+//! an [`Executor`]. Targets without vector registers, such as `x86_64-unknown-none`, UEFI and
+//! `aarch64-unknown-none-softfloat`, have the scalar set only. `train` (off by default): the module `train`, with the kernels for gradients.
 //!
 //! # Rust
 //!

@@ -156,13 +156,13 @@ pub fn exp_in_place(isa: Isa, x: &mut [f32]) {
 /// The square root of one number, correctly rounded; NaN below zero.
 #[inline(always)]
 pub(crate) fn sqrt(x: f32) -> f32 {
-    #[cfg(all(target_arch = "x86_64", target_feature = "sse"))]
+    #[cfg(vectors = "x86_64")]
     {
         use core::arch::x86_64::{_mm_cvtss_f32, _mm_set_ss, _mm_sqrt_ss};
         // SAFETY: the target of the whole program has SSE.
         unsafe { _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(x))) }
     }
-    #[cfg(not(all(target_arch = "x86_64", target_feature = "sse")))]
+    #[cfg(not(vectors = "x86_64"))]
     libm::sqrtf(x)
 }
 

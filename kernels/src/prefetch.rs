@@ -402,7 +402,7 @@ impl PrefetchPlan {
 
 /// The next panel, for loops over rows: each row that is multiplied by a panel prefetches a share of the panel after
 /// it, into the L2 cache.
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64", test))]
+#[cfg(any(vectors = "x86_64", vectors = "aarch64", test))]
 #[derive(Clone, Copy)]
 pub(crate) struct PrefetchPanel {
     /// Address of the next line. Any address is valid.
@@ -411,7 +411,7 @@ pub(crate) struct PrefetchPanel {
     lines: usize,
 }
 
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64", test))]
+#[cfg(any(vectors = "x86_64", vectors = "aarch64", test))]
 impl PrefetchPanel {
     /// The floats from `from` to `end`, divided among `rows` rows.
     #[inline(always)]

@@ -6,9 +6,9 @@
 //! | `aarch64` | NEON, its dot products, I8MM |
 //! | `scalar` | plain Rust; on x86-64 with SSE2 registers, which every program may use |
 
-#[cfg(target_arch = "aarch64")]
+#[cfg(vectors = "aarch64")]
 pub(crate) mod aarch64;
 pub(crate) mod scalar;
 // On other CPUs the tests use the AMX emulator.
-#[cfg(any(target_arch = "x86_64", test))]
+#[cfg(any(vectors = "x86_64", test))]
 pub(crate) mod x86_64;

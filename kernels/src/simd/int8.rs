@@ -5,9 +5,9 @@
 //! with AVX2, AVX-512 or NEON may have instructions for it; on the others the code converts int8 to 16 bits and
 //! multiplies pairs of 16-bit numbers. All sums are exact modulo `2^32`, so all variants return the same results.
 
+use crate::arch::scalar::Scalar;
 use crate::simd::quantize::Round;
 use crate::simd::vector::SimdF32;
-use pulp::Scalar;
 
 /// The largest MR of any instruction set.
 pub(crate) const MAX_MR: usize = 12;

@@ -1,8 +1,8 @@
 //! Converts floats to the words that [`crate::simd::int8::Int8Dot`] multiplies, a vector of words at a time, for
 //! instruction sets that can narrow four vectors to one.
 
+use crate::arch::scalar::Scalar;
 use crate::simd::vector::SimdF32;
-use pulp::Scalar;
 
 /// Quantizes floats to words in an [`ActivationEncoding`](crate::simd::int8::ActivationEncoding).
 ///

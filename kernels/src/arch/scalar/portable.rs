@@ -3,10 +3,10 @@
 //! `mul_add` rounds once, as on the other instruction sets, so that results have the same bits. On targets without FMA
 //! this takes a sum in f64, and rarely more: see `soft_fma.rs`.
 
+use crate::arch::scalar::Scalar;
 use crate::arch::scalar::soft_fma::mul_add;
 use crate::simd::half::{widen_bf16, widen_f16};
 use crate::simd::vector::{SimdF32, SimdOp, TileOp, panels};
-use pulp::Scalar;
 
 #[derive(Clone, Copy)]
 pub(crate) struct F32x8([f32; 8]);
@@ -127,20 +127,6 @@ unsafe impl SimdF32 for Scalar {
     #[cfg(feature = "train")]
     #[inline(always)]
     fn sqrt(self, a: F32x8) -> F32x8 {
-        #[cfg(all(target_arch = "x86_64", target_feature = "sse"))]
-        {
-            use core::arch::x86_64::{_mm_loadu_ps, _mm_sqrt_ps, _mm_storeu_ps};
-            let mut out = [0.0; 8];
-            for half in [0, 4] {
-                // SAFETY: the target of the whole program has SSE; four floats are inside both arrays.
-                unsafe {
-                    let root = _mm_sqrt_ps(_mm_loadu_ps(a.0.as_ptr().add(half)));
-                    _mm_storeu_ps(out.as_mut_ptr().add(half), root);
-                }
-            }
-            F32x8(out)
-        }
-        #[cfg(not(all(target_arch = "x86_64", target_feature = "sse")))]
         each(|i| libm::sqrtf(a.0[i]))
     }
     #[inline(always)]

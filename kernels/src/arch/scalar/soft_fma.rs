@@ -17,7 +17,7 @@
 ///
 /// A separate function where it is emulated: inlined into every use by the scalar set it would be a seventh of all
 /// code.
-#[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
+#[cfg(vectors = "x86_64")]
 #[cfg_attr(target_feature = "fma", inline(always))]
 #[cfg_attr(not(target_feature = "fma"), inline(never))]
 pub(crate) fn mul_add(a: [f32; 8], b: [f32; 8], c: [f32; 8]) -> [f32; 8] {
@@ -25,7 +25,7 @@ pub(crate) fn mul_add(a: [f32; 8], b: [f32; 8], c: [f32; 8]) -> [f32; 8] {
 }
 
 /// `a * b + c` in each lane, rounded once, by the CPU's instruction.
-#[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
+#[cfg(vectors = "aarch64")]
 #[inline(always)]
 pub(crate) fn mul_add(a: [f32; 8], b: [f32; 8], c: [f32; 8]) -> [f32; 8] {
     use core::arch::aarch64::{vfmaq_f32, vld1q_f32, vst1q_f32};
@@ -42,10 +42,7 @@ pub(crate) fn mul_add(a: [f32; 8], b: [f32; 8], c: [f32; 8]) -> [f32; 8] {
 
 /// `a * b + c` in each lane, rounded once: the result of the FMA instruction for every input, except for the payload
 /// of NaNs.
-#[cfg(not(any(
-    all(target_arch = "x86_64", target_feature = "sse2"),
-    all(target_arch = "aarch64", target_feature = "neon")
-)))]
+#[cfg(not(any(vectors = "x86_64", vectors = "aarch64")))]
 #[inline(always)]
 pub(crate) fn mul_add(a: [f32; 8], b: [f32; 8], c: [f32; 8]) -> [f32; 8] {
     let mut out = [0.0; 8];
@@ -55,7 +52,7 @@ pub(crate) fn mul_add(a: [f32; 8], b: [f32; 8], c: [f32; 8]) -> [f32; 8] {
     out
 }
 
-#[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
+#[cfg(vectors = "x86_64")]
 mod x86 {
     use core::arch::x86_64::*;
 
@@ -155,10 +152,7 @@ mod x86 {
 }
 
 #[cfg_attr(
-    any(
-        all(target_arch = "x86_64", target_feature = "fma"),
-        all(target_arch = "aarch64", target_feature = "neon")
-    ),
+    any(all(vectors = "x86_64", target_feature = "fma"), vectors = "aarch64"),
     allow(dead_code)
 )]
 #[inline(always)]

@@ -4,11 +4,11 @@
 //! convert to vectors, LLVM spent 10.2 of 41 s in functions of the scalar set; with SSE2 registers it spends 4.4 of 29
 //! s. For the same reason, operations without an SSE2 instruction are separate functions here.
 
+use crate::arch::scalar::Scalar;
 use crate::arch::scalar::soft_fma::mul_add;
 use crate::simd::half::widen_f16;
 use crate::simd::vector::{SimdF32, SimdOp, TileOp, panels};
 use core::arch::x86_64::*;
-use pulp::Scalar;
 
 /// Lanes 0 to 3, and 4 to 7.
 #[derive(Clone, Copy)]

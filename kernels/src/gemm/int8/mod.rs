@@ -35,9 +35,9 @@
 //!   `amx_tile.rs`.
 //! * `i8mm.rs`: many rows on AArch64 CPUs with I8MM, two rows and two columns at a time.
 
-#[cfg(any(target_arch = "x86_64", test))]
+#[cfg(any(vectors = "x86_64", test))]
 mod amx;
-#[cfg(target_arch = "aarch64")]
+#[cfg(vectors = "aarch64")]
 mod i8mm;
 mod pack_activations;
 mod product;

@@ -9,7 +9,7 @@
 
 use super::quantization::{Quantization, Rounding, magnitude, round};
 use super::quantize_tile::{self, Row, round_tile};
-#[cfg(any(target_arch = "x86_64", test))]
+#[cfg(any(vectors = "x86_64", test))]
 use crate::arch::x86_64::amx_tile;
 use crate::isa::Isa;
 use crate::matrix::Matrix;
@@ -32,20 +32,20 @@ pub(super) struct Layout {
 /// Rows from which a CPU with AMX uses blocks. With fewer rows a block multiplies data in the L1 cache up to eight
 /// times as fast as VNNI. But with about 16 to 30 rows, reading the weights from an outer cache takes as long as the
 /// whole VNNI product.
-#[cfg(any(target_arch = "x86_64", test))]
+#[cfg(any(vectors = "x86_64", test))]
 pub(super) const MIN_BLOCK_ROWS: usize = 32;
 
 /// Steps from which blocks are used: those of a tile.
-#[cfg(any(target_arch = "x86_64", test))]
+#[cfg(any(vectors = "x86_64", test))]
 pub(super) const MIN_BLOCK_STEPS: usize = amx_tile::SIDE;
 
 /// Rows from which a CPU with I8MM uses pairs. With fewer rows, reading the weights takes most of the time.
-#[cfg(target_arch = "aarch64")]
+#[cfg(vectors = "aarch64")]
 const MIN_PAIR_ROWS: usize = 8;
 
 /// Pairs of the tallest tile. Its sums take 24 registers (four per pair, for two vectors of columns) and its weights
 /// take four.
-#[cfg(target_arch = "aarch64")]
+#[cfg(vectors = "aarch64")]
 pub(super) const MAX_TILE_PAIRS: usize = 6;
 
 /// Largest number of words of a row per step of four elements.
@@ -62,7 +62,7 @@ impl Layout {
     }
 
     /// The layout of rows for a matrix unit, if it supports a product of that shape.
-    #[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables))]
+    #[cfg_attr(not(vectors = "x86_64"), allow(unused_variables))]
     pub(super) fn of(
         matrices: MatrixUnit,
         rows: usize,
@@ -70,15 +70,15 @@ impl Layout {
         precision: Quantization,
     ) -> Option<Self> {
         match matrices {
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(vectors = "x86_64")]
             MatrixUnit::Amx(_) => Self::of_blocks(rows, depth, precision),
-            #[cfg(target_arch = "aarch64")]
+            #[cfg(vectors = "aarch64")]
             MatrixUnit::Neon(_) => Self::of_pairs(rows, precision),
         }
     }
 
     /// The layout of rows for pairs, if a product of that many rows uses pairs.
-    #[cfg(target_arch = "aarch64")]
+    #[cfg(vectors = "aarch64")]
     fn of_pairs(rows: usize, precision: Quantization) -> Option<Self> {
         (rows >= MIN_PAIR_ROWS).then_some(match precision {
             Quantization::W8A8 => Self { tall: 2 * MAX_TILE_PAIRS, words: 1, unit: 2 },
@@ -96,7 +96,7 @@ impl Layout {
 
     /// The layout of rows for blocks, if a product of that shape uses blocks: the last step reads whole tiles of
     /// weights, and every block reads whole tiles of rows.
-    #[cfg(any(target_arch = "x86_64", test))]
+    #[cfg(any(vectors = "x86_64", test))]
     #[inline(always)]
     pub(super) fn of_blocks(rows: usize, depth: usize, precision: Quantization) -> Option<Self> {
         let fits = rows >= MIN_BLOCK_ROWS && depth.div_ceil(4) >= MIN_BLOCK_STEPS;
@@ -194,10 +194,10 @@ impl Int8Op for Quantize<'_, '_> {
 }
 
 /// Quantizes the rows of some tiles for blocks, where rows are stored one after another.
-#[cfg(any(target_arch = "x86_64", test))]
+#[cfg(any(vectors = "x86_64", test))]
 pub(super) struct ByRow<'r, 'a>(pub(super) Quantize<'r, 'a>);
 
-#[cfg(any(target_arch = "x86_64", test))]
+#[cfg(any(vectors = "x86_64", test))]
 impl Int8Op for ByRow<'_, '_> {
     type Output = ();
 
@@ -223,10 +223,10 @@ impl Int8Op for ByRow<'_, '_> {
 }
 
 /// Quantizes the rows of some tiles for pairs.
-#[cfg(target_arch = "aarch64")]
+#[cfg(vectors = "aarch64")]
 pub(super) struct ByPair<'r, 'a>(pub(super) Quantize<'r, 'a>);
 
-#[cfg(target_arch = "aarch64")]
+#[cfg(vectors = "aarch64")]
 impl Int8Op for ByPair<'_, '_> {
     type Output = ();
 
@@ -296,14 +296,14 @@ unsafe impl Place for InTile<'_> {
 }
 
 /// A row that is stored separately: the first words of all steps, then the second words.
-#[cfg(any(target_arch = "x86_64", test))]
+#[cfg(any(vectors = "x86_64", test))]
 struct InRow<'w> {
     /// The words of the row.
     words: &'w mut [f32],
     steps: usize,
 }
 
-#[cfg(any(target_arch = "x86_64", test))]
+#[cfg(any(vectors = "x86_64", test))]
 // SAFETY: `has` checks that the slice has `steps * words` words; `step < steps` and `word < words`.
 unsafe impl Place for InRow<'_> {
     #[inline(always)]
@@ -322,7 +322,7 @@ unsafe impl Place for InRow<'_> {
 
 /// A row that is interleaved with the other row of its pair, or whose high bytes are interleaved with its low bytes, in
 /// groups of two steps.
-#[cfg(target_arch = "aarch64")]
+#[cfg(vectors = "aarch64")]
 struct InPair<'w> {
     /// The words of the tile.
     words: &'w mut [f32],
@@ -333,7 +333,7 @@ struct InPair<'w> {
     steps: usize,
 }
 
-#[cfg(target_arch = "aarch64")]
+#[cfg(vectors = "aarch64")]
 // SAFETY: `has` checks that `pair < height`, that `member + words <= 2` and that the slice has `2 * steps * height`
 // words; `step < steps` and `word < words`.
 unsafe impl Place for InPair<'_> {

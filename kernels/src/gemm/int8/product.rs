@@ -16,9 +16,9 @@
 //!
 //! Threads take ranges of panels. They also take ranges of tiles when there are fewer panels than tasks.
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(vectors = "x86_64")]
 use super::amx::Blocks;
-#[cfg(target_arch = "aarch64")]
+#[cfg(vectors = "aarch64")]
 use super::i8mm::Pairs;
 use super::quantization::Quantization;
 use super::quantized_activations::QuantizedActivations;
@@ -34,7 +34,7 @@ use crate::prefetch::{
     WeightReads, strong_hw_prefetcher,
 };
 use crate::simd::int8::{ActivationEncoding, Int8Dot, Int8Op, MAX_MR};
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+#[cfg(any(vectors = "x86_64", vectors = "aarch64"))]
 use crate::simd::matrix_unit::MatrixUnit;
 use crate::simd::{CACHE_LINE_F32, SimdF32};
 use core::mem::MaybeUninit;
@@ -64,11 +64,11 @@ pub(super) fn run(
 ) {
     let store = Store::new(epilogue, c);
     match rows.matrices() {
-        #[cfg(target_arch = "x86_64")]
+        #[cfg(vectors = "x86_64")]
         Some(MatrixUnit::Amx(amx)) => split(rows, weight, workers, &|tiles, panels| {
             amx.enter(Blocks { machine: amx, rows, weight, store: &store, tiles, panels });
         }),
-        #[cfg(target_arch = "aarch64")]
+        #[cfg(vectors = "aarch64")]
         Some(MatrixUnit::Neon(neon)) => split(rows, weight, workers, &|tiles, panels| {
             neon.enter(Pairs { set: neon, rows, weight, store: &store, tiles, panels });
         }),

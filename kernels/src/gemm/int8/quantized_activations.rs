@@ -1,8 +1,8 @@
 //! The activations: rows that are quantized at run time.
 
-#[cfg(target_arch = "aarch64")]
+#[cfg(vectors = "aarch64")]
 use super::pack_activations::ByPair;
-#[cfg(target_arch = "x86_64")]
+#[cfg(vectors = "x86_64")]
 use super::pack_activations::ByRow;
 use super::pack_activations::{Layout, MAX_WORDS, Quantize};
 use super::quantization::{MAX_DEPTH, Quantization};
@@ -95,14 +95,11 @@ impl<'a> QuantizedActivations<'a> {
         let layout = |matrices| Layout::of(matrices, shape.0, shape.1, precision);
         let matrices = isa.matrices().and_then(|matrices| Some((matrices, layout(matrices)?)));
         if let Some((matrices, layout)) = matrices {
-            #[cfg_attr(
-                not(any(target_arch = "x86_64", target_arch = "aarch64")),
-                allow(unused_variables)
-            )]
+            #[cfg_attr(not(any(vectors = "x86_64", vectors = "aarch64")), allow(unused_variables))]
             let round = |tiles: Quantize<'_, '_>| match matrices {
-                #[cfg(target_arch = "x86_64")]
+                #[cfg(vectors = "x86_64")]
                 MatrixUnit::Amx(amx) => amx.enter(ByRow(tiles)),
-                #[cfg(target_arch = "aarch64")]
+                #[cfg(vectors = "aarch64")]
                 MatrixUnit::Neon(neon) => neon.enter(ByPair(tiles)),
             };
             let read = Self::quantize_by((isa, layout), x, precision, buffer, workers, &round);
@@ -201,14 +198,14 @@ impl<'a> QuantizedActivations<'a> {
     }
 
     /// The rows of some tiles, in the layout of pairs.
-    #[cfg(target_arch = "aarch64")]
+    #[cfg(vectors = "aarch64")]
     #[inline(always)]
     pub(super) fn of_pairs(&self, tiles: Range<usize>) -> Range<usize> {
         self.layout.rows_of(self.rows, tiles)
     }
 
     /// The words of the pairs of `rows`, the rows of a tile.
-    #[cfg(target_arch = "aarch64")]
+    #[cfg(vectors = "aarch64")]
     #[inline(always)]
     pub(super) fn pairs(&self, rows: Range<usize>) -> &'a [f32] {
         let row_words = self.depth.div_ceil(4) * self.layout.words;
@@ -229,14 +226,14 @@ impl<'a> QuantizedActivations<'a> {
     }
 
     /// All words, and the number of words per row, in the row-by-row layout.
-    #[cfg(any(target_arch = "x86_64", test))]
+    #[cfg(any(vectors = "x86_64", test))]
     #[inline(always)]
     pub(super) const fn by_row(&self) -> (&'a [f32], usize) {
         (self.words, self.depth.div_ceil(4) * self.layout.words)
     }
 
     /// The rows of some tiles, in the row-by-row layout. All tiles except the last are full.
-    #[cfg(any(target_arch = "x86_64", test))]
+    #[cfg(any(vectors = "x86_64", test))]
     #[inline(always)]
     pub(super) fn of_blocks(&self, tiles: Range<usize>) -> Range<usize> {
         let row = |tile: usize| (tile * self.layout.tall).min(self.rows);

@@ -7,7 +7,8 @@ use super::pack_activations::{ByRow, Layout, MIN_BLOCK_ROWS, MIN_BLOCK_STEPS, Qu
 use super::product::split;
 use super::{Quantization, QuantizedActivations, QuantizedMatrix, gemm_int8};
 use crate::activation::Activation;
-#[cfg(target_arch = "x86_64")]
+use crate::arch::scalar::Scalar;
+#[cfg(vectors = "x86_64")]
 use crate::arch::x86_64::amx::{Amx, none_granted};
 use crate::arch::x86_64::amx_emulator::AmxEmulator;
 use crate::gemm::epilogue::{Epilogue, Residual};
@@ -17,7 +18,7 @@ use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::{Executor, Parallelism};
 use crate::reference::gemm_int8::gemm_int8 as oracle;
 use crate::simd::int8::Int8Op;
-#[cfg(target_arch = "x86_64")]
+#[cfg(vectors = "x86_64")]
 use crate::simd::matrix_unit::MatrixUnit;
 use crate::test_effort::cases;
 use core::ops::Range;
@@ -40,24 +41,24 @@ enum Backend {
     /// The emulator, and scalar code.
     Scalar,
     /// The emulator, and AVX-512.
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(vectors = "x86_64")]
     Vectors(crate::arch::x86_64::vnni::Vnni512),
     /// The AMX of the CPU.
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(vectors = "x86_64")]
     Amx(Amx),
 }
 
 impl Backend {
     /// All backends that this machine has.
     fn all() -> Vec<Self> {
-        #[cfg(target_arch = "x86_64")]
+        #[cfg(vectors = "x86_64")]
         let vectors = pulp::x86::V4::try_new()
             .filter(|_| Isa::available().any(|isa| isa.name() == "avx512"))
             .and_then(crate::arch::x86_64::vnni::Vnni512::detect_with)
             .map(Self::Vectors);
-        #[cfg(target_arch = "x86_64")]
+        #[cfg(vectors = "x86_64")]
         let cpu = Isa::best().matrices().map(|MatrixUnit::Amx(amx)| Self::Amx(amx));
-        #[cfg(not(target_arch = "x86_64"))]
+        #[cfg(not(vectors = "x86_64"))]
         let (vectors, cpu) = (None, None);
         if cpu.is_none() {
             SKIPPED.call_once(|| println!("skipped: amx, which this machine does not have"));
@@ -68,9 +69,9 @@ impl Backend {
     fn name(self) -> &'static str {
         match self {
             Self::Scalar => "emulator",
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(vectors = "x86_64")]
             Self::Vectors(_) => "emulator with avx512",
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(vectors = "x86_64")]
             Self::Amx(_) => "amx",
         }
     }
@@ -88,10 +89,10 @@ impl Backend {
             };
         }
         match self {
-            Self::Scalar => on!(AmxEmulator).run::<pulp::Scalar, 4, 4>(pulp::Scalar),
-            #[cfg(target_arch = "x86_64")]
+            Self::Scalar => on!(AmxEmulator).run::<Scalar, 4, 4>(Scalar),
+            #[cfg(vectors = "x86_64")]
             Self::Vectors(vnni) => vnni.enter(on!(AmxEmulator)),
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(vectors = "x86_64")]
             Self::Amx(amx) => amx.enter(on!(amx)),
         }
     }
@@ -111,10 +112,10 @@ impl Backend {
         let mut words = vec![POISON; length];
         let layout = Layout::of_blocks(x.rows(), x.columns(), precision).expect("a large shape");
         let round = |tiles: Quantize<'_, '_>| match self {
-            Self::Scalar => ByRow(tiles).run::<pulp::Scalar, 4, 4>(pulp::Scalar),
-            #[cfg(target_arch = "x86_64")]
+            Self::Scalar => ByRow(tiles).run::<Scalar, 4, 4>(Scalar),
+            #[cfg(vectors = "x86_64")]
             Self::Vectors(vnni) => vnni.enter(ByRow(tiles)),
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(vectors = "x86_64")]
             Self::Amx(amx) => amx.enter(ByRow(tiles)),
         };
         let set = (Isa::SCALAR, layout);
@@ -491,7 +492,7 @@ fn without_amx_or_its_permission_products_are_the_same() {
             product(isa, None);
             product(isa.without_matrix_products(), Some(false));
             product(isa.without_dot_products(), Some(false));
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(vectors = "x86_64")]
             none_granted(|| {
                 assert!(!isa.has_matrix_products(), "{isa}");
                 product(isa, Some(false));

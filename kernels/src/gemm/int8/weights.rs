@@ -159,7 +159,7 @@ impl<'a> QuantizedMatrix<'a> {
     }
 
     /// The words of `panel`: values, scales and offsets.
-    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64", test))]
+    #[cfg(any(vectors = "x86_64", vectors = "aarch64", test))]
     #[inline(always)]
     pub(super) fn parts(&self, panel: usize) -> (&'a [f32], &'a [f32; PANEL], &'a [f32; PANEL]) {
         match self.0.panel(panel) {
