@@ -88,3 +88,4 @@ mod torch_files;
 mod trace;
 mod weight_dtypes;
 mod weights_in_memory;
+mod wrapped_names;

@@ -7,7 +7,7 @@ use super::CheckpointError;
 use super::byte_source::{Source, read_json};
 use super::lazy_tensor::{Accept, TensorView};
 use super::safetensors_file::{self, Entry};
-use super::shards::{self, ReadHeader, Tensors};
+use super::shards::{self, Opened, ReadHeader};
 #[cfg(feature = "torch")]
 use super::torch_file;
 use super::unsupported_formats::{self, UnsupportedFormat};
@@ -22,9 +22,6 @@ const TORCH: [&str; 2] = ["pytorch_model.bin", "pytorch_model.bin.index.json"];
 
 /// Maximum number of file names that are read from a directory.
 const MAX_NAMES: usize = 4096;
-
-/// What one or several files contain.
-type Opened = (Vec<Source<'static>>, Tensors);
 
 /// Returns an error if `directory` contains weights in another format, and none in safetensors.
 pub(super) fn reject_other_formats(directory: &Path) -> Result<(), CheckpointError> {
@@ -142,7 +139,7 @@ pub(super) fn open_single(path: &Path, read_header: ReadHeader) -> Result<Opened
     let source = Source::open(path)?;
     let entries = read_header(&source)?;
     let tensors = entries.into_iter().map(|entry| (entry.name.clone(), (0, entry))).collect();
-    Ok((vec![source], tensors))
+    Ok(Opened { sources: vec![source], tensors, unlisted: Vec::new() })
 }
 
 /// The file of a folder that has the weights of one small layer, and the function that reads it.

@@ -274,6 +274,15 @@ pub enum CheckpointError {
         /// Existing names that are similar, the most similar first.
         nearest: Vec<String>,
     },
+    /// Two tensors have the same name without the parts that wrappers of PyTorch add: `model.x` and `module.model.x`.
+    SameNames {
+        /// The name without these parts.
+        tensor: String,
+        /// The first tensor.
+        first: String,
+        /// The second tensor.
+        second: String,
+    },
     /// The configuration says that two matrices are one, and their tensors in memory have different numbers.
     TiedTensorsDiffer {
         /// The first tensor.
@@ -423,6 +432,11 @@ impl fmt::Display for CheckpointError {
             Self::NotAFile { file } => write!(f, "{file}: not a regular file"),
             Self::Unreadable { file, error } => write!(f, "{file}: cannot be read: {error}"),
             Self::Unwritable { file, error } => write!(f, "{file}: cannot be written: {error}"),
+            Self::SameNames { tensor, first, second } => write!(
+                f,
+                "expected one tensor {tensor}, found {first} and {second}: wrappers of PyTorch add parts such as \
+                 _orig_mod and module to names"
+            ),
             Self::TiedTensorsDiffer { first, second } => write!(
                 f,
                 "{first} and {second} must have the same numbers, because the configuration ties them, found \

@@ -31,6 +31,7 @@ mod directory;
 mod error;
 mod lazy_tensor;
 mod names;
+mod note;
 mod packed_directory;
 mod safetensors_file;
 pub(crate) mod save;
@@ -41,6 +42,7 @@ mod strided;
 #[cfg(feature = "torch")]
 mod torch_file;
 mod unsupported_formats;
+mod wrapped_names;
 
 use core::fmt;
 use std::borrow::Cow;
@@ -60,9 +62,10 @@ pub use error::CheckpointError;
 use lazy_tensor::Accept;
 pub use lazy_tensor::TensorView;
 pub(crate) use names::Location;
+pub use note::CheckpointNote;
 pub(crate) use packed_directory::{HEADS, PackedFile, packed_name};
 use safetensors_file::Entry;
-use shards::Tensors;
+use shards::{Opened, Tensors};
 pub use simdformer_kernels::Dtype;
 pub use unsupported_formats::UnsupportedFormat;
 
@@ -85,6 +88,10 @@ pub struct Checkpoint<'c> {
     locations: HashMap<TensorId, Location>,
     /// The files of packed weights. If there are any, no tensor of the network has a location.
     packed: Vec<PackedFile>,
+    /// Tensors of shards that their index does not list.
+    unlisted: Vec<String>,
+    /// A tensor that is used, and one with another name of the same matrix and other numbers.
+    copies: Vec<[String; 2]>,
 }
 
 impl Checkpoint<'static> {
@@ -174,11 +181,21 @@ impl Checkpoint<'static> {
             if !packed.is_empty() {
                 let (sources, tensors) = packed_directory::heads(directory)?;
                 let (claimed, locations) = (config.ties, HashMap::new());
-                return Ok(Self { config, claimed, sources, tensors, locations, packed });
+                let (unlisted, copies) = (Vec::new(), Vec::new());
+                return Ok(Self {
+                    config,
+                    claimed,
+                    sources,
+                    tensors,
+                    locations,
+                    packed,
+                    unlisted,
+                    copies,
+                });
             }
         }
-        let (sources, tensors) = open_weights(directory)?;
-        Self::checked(config, sources, tensors)
+        let Opened { sources, tensors, unlisted } = open_weights(directory)?;
+        Ok(Self { unlisted, ..Self::checked(config, sources, tensors)? })
     }
 }
 
@@ -309,21 +326,29 @@ impl<'c> Checkpoint<'c> {
     /// Checks that matrices which the configuration ties have the same numbers if both are there. In a file the numbers
     /// decide, because published files state ties that their tensors do not have.
     fn with_claimed_ties(self) -> Result<Self, CheckpointError> {
+        let decides = self.config.family.ties_follow_from_tensors();
+        let untied = self.untied().next();
+        match untied {
+            Some([first, second]) if !decides => {
+                Err(CheckpointError::TiedTensorsDiffer { first, second })
+            }
+            _ => Ok(self),
+        }
+    }
+
+    /// The names of matrices that the configuration ties and that have different numbers.
+    fn untied(&self) -> impl Iterator<Item = [String; 2]> {
         use TensorId::{Output, SourceEmbedding, TargetEmbedding};
         let (claimed, found) = (self.claimed, self.config.ties);
-        let untied = [
+        let tables = [
             (SourceEmbedding, TargetEmbedding, claimed.source_target && !found.source_target),
             (TargetEmbedding, Output, claimed.target_output && !found.target_output),
         ];
-        let decides =
-            self.config.family.ties_follow_from_tensors() || self.config.decoder.is_none();
-        match untied.into_iter().find(|&(.., untied)| untied && !decides) {
-            None => Ok(self),
-            Some((first, second, _)) => Err(CheckpointError::TiedTensorsDiffer {
-                first: self.tensor(first)?.name().to_owned(),
-                second: self.tensor(second)?.name().to_owned(),
-            }),
-        }
+        let name =
+            |role| self.locations.get(&role).map(|location: &Location| location.name.clone());
+        let tables = tables.into_iter().filter(|&(.., untied)| untied);
+        // A matrix that the model does not have has no location.
+        tables.filter_map(move |(first, second, _)| Some([name(first)?, name(second)?]))
     }
 
     fn checked(
@@ -332,9 +357,11 @@ impl<'c> Checkpoint<'c> {
         tensors: Tensors,
     ) -> Result<Self, CheckpointError> {
         let claimed = config.ties;
+        let tensors = wrapped_names::unwrapped(tensors)?;
         let locations = HashMap::new();
-        let packed = Vec::new();
-        let mut checkpoint = Self { config, claimed, sources, tensors, locations, packed };
+        let (packed, unlisted, copies) = (Vec::new(), Vec::new(), Vec::new());
+        let mut checkpoint =
+            Self { config, claimed, sources, tensors, locations, packed, unlisted, copies };
         for name in checkpoint.tensors.keys() {
             let Some((side, layer)) = names::layer_of(name) else { continue };
             // The checkpoint of an encoder-only model may contain a decoder, which is ignored.
@@ -363,7 +390,33 @@ impl<'c> Checkpoint<'c> {
             target_output: decodes
                 && checkpoint.same(TensorId::TargetEmbedding, TensorId::Output)?,
         };
+        checkpoint.copies = checkpoint.different_copies()?;
         Ok(checkpoint)
+    }
+
+    /// For each role the tensors that no role uses although they have one of its names, if their numbers are not those of
+    /// the tensor that is used.
+    fn different_copies(&self) -> Result<Vec<[String; 2]>, CheckpointError> {
+        let used: HashSet<&str> = self.locations.values().map(|at| at.name.as_str()).collect();
+        let (mut copies, mut seen) = (Vec::new(), HashSet::new());
+        for role in TensorId::all(&self.config) {
+            let Some(at) = self.locations.get(&role) else { continue };
+            for Location { name, .. } in self.locate(role) {
+                let unused = self.tensors.contains_key(&name) && !used.contains(name.as_str());
+                if !unused || !seen.insert(name.clone()) {
+                    continue;
+                }
+                // A tensor of integers is no copy.
+                let same = match self.named(&name) {
+                    Ok(copy) => self.named(&at.name)?.same_content(&copy)?,
+                    Err(_) => false,
+                };
+                if !same {
+                    copies.push([at.name.clone(), name]);
+                }
+            }
+        }
+        Ok(copies)
     }
 
     /// The architecture. Its [`TiedWeights`] follow from the tensors: matrices are tied if they are one tensor, or
@@ -466,7 +519,42 @@ impl<'c> Checkpoint<'c> {
         })
     }
 
-    /// The names of all tensors, sorted. For a checkpoint from [tensors in the caller's
+    /// What the checkpoint has that its model does not use, or uses in another way than the configuration says. Empty for
+    /// [packed](Self::is_packed) weights, whose notes were those of the checkpoint that was packed.
+    ///
+    /// ```
+    /// use simdformer::checkpoint::Checkpoint;
+    /// # if !std::path::Path::new("models/fr-en").exists() { return Ok(()) } // not in the published package
+    ///
+    /// for note in Checkpoint::open("models/fr-en")?.notes() {
+    ///     println!("note: {note}"); // there is none
+    /// }
+    /// # Ok::<(), simdformer::checkpoint::CheckpointError>(())
+    /// ```
+    pub fn notes(&self) -> Vec<CheckpointNote> {
+        if self.is_packed() {
+            return Vec::new();
+        }
+        let mut notes: Vec<CheckpointNote> = self
+            .untied()
+            .map(|[first, second]| CheckpointNote::NotTied { first, second })
+            .collect();
+        notes.extend(self.copies.iter().map(|[used, unused]| {
+            let (used, unused) = (used.clone(), unused.clone());
+            CheckpointNote::DifferentCopies { used, unused }
+        }));
+        let unused: Vec<String> = self.unused().into_iter().map(str::to_owned).collect();
+        if !unused.is_empty() {
+            notes.push(CheckpointNote::Unused { tensors: unused });
+        }
+        if !self.unlisted.is_empty() {
+            notes.push(CheckpointNote::NotInIndex { tensors: self.unlisted.clone() });
+        }
+        notes
+    }
+
+    /// The names of all tensors, sorted, without the parts that wrappers of PyTorch add: `_orig_mod` of `torch.compile`,
+    /// `module` of `DataParallel`. For a checkpoint from [tensors in the caller's
     /// memory](Self::from_tensors), only those that `find` returned.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.tensors.keys().map(String::as_str)

@@ -43,5 +43,6 @@ pub(super) fn heads(directory: &Path) -> Result<(Vec<Source<'static>>, Tensors),
     if !file.exists() {
         return Ok((Vec::new(), Tensors::new()));
     }
-    open_single(&file, super::safetensors_file::read_header)
+    let opened = open_single(&file, super::safetensors_file::read_header)?;
+    Ok((opened.sources, opened.tensors))
 }

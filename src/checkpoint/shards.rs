@@ -82,6 +82,14 @@ pub(super) fn is_plain(name: &str) -> bool {
     !name.is_empty() && name != "." && name != ".." && !name.contains(outside)
 }
 
+/// What one or several files contain.
+pub(super) struct Opened {
+    pub(super) sources: Vec<Source<'static>>,
+    pub(super) tensors: Tensors,
+    /// Tensors of shards that their index does not list, sorted.
+    pub(super) unlisted: Vec<String>,
+}
+
 /// The function that reads the tensors of one file.
 pub(super) type ReadHeader = fn(&Source<'_>) -> Result<Vec<Entry>, CheckpointError>;
 
@@ -90,7 +98,7 @@ pub(super) fn open(
     directory: &Path,
     index: &str,
     read_header: ReadHeader,
-) -> Result<Option<(Vec<Source<'static>>, Tensors)>, CheckpointError> {
+) -> Result<Option<Opened>, CheckpointError> {
     let index = directory.join(index);
     let Some(text) = read_json(&index, MAX_INDEX)? else { return Ok(None) };
     let file = || index.display().to_string();
@@ -115,13 +123,15 @@ pub(super) fn open(
     if !missing.is_empty() {
         return Err(CheckpointError::ShardsMissing { file: file(), shards: missing });
     }
-    let (mut sources, mut tensors) = (Vec::new(), Tensors::new());
+    let (mut sources, mut tensors, mut unlisted) = (Vec::new(), Tensors::new(), Vec::new());
     for (shard, mut wanted) in files {
         let source = Source::open(&directory.join(shard))?;
         for entry in read_header(&source)? {
             // Ignore a tensor that the index assigns to another shard.
             if wanted.remove(entry.name.as_str()) {
                 tensors.insert(entry.name.clone(), (sources.len(), entry));
+            } else {
+                unlisted.push(entry.name);
             }
         }
         if let Some(tensor) = wanted.into_iter().min() {
@@ -130,5 +140,8 @@ pub(super) fn open(
         }
         sources.push(source);
     }
-    Ok(Some((sources, tensors)))
+    unlisted.retain(|name| !tensors.contains_key(name));
+    unlisted.sort_unstable();
+    unlisted.dedup();
+    Ok(Some(Opened { sources, tensors, unlisted }))
 }

@@ -38,7 +38,7 @@ pub use weight_dtypes::{WeightDtype, WeightDtypes, WeightDtypesError};
 pub use weights::{Parameter, Storage};
 
 use crate::checkpoint::save::save;
-use crate::checkpoint::{Checkpoint, LayerPart, ParamKind, TensorId};
+use crate::checkpoint::{Checkpoint, CheckpointNote, LayerPart, ParamKind, TensorId};
 use crate::config::{Config, Defaulted, Side};
 use blocks::ExecContext;
 use core::error::Error;
@@ -67,6 +67,7 @@ pub struct Model {
     network: Network,
     /// The fingerprint of the weights: computed by the first call of [`Model::fingerprint`], or read from a file.
     digest: Mutex<Option<Fingerprint>>,
+    notes: Vec<CheckpointNote>,
 }
 
 impl Model {
@@ -159,7 +160,8 @@ impl Model {
         }
         let (isa, why) = load_options::select_isa(options.isa)?;
         let (weights, network) = Weights::load(checkpoint, isa, &mut options)?;
-        Ok(Self::of(checkpoint.config().clone(), weights, network).logged(why))
+        let model = Self::of(checkpoint.config().clone(), weights, network);
+        Ok(Self { notes: checkpoint.notes(), ..model }.logged(why))
     }
 
     /// Creates a model whose weights `fill` writes: for example random weights, or those of a trainer, another
@@ -270,7 +272,7 @@ impl Model {
     }
 
     fn of(config: Config, weights: Weights, network: Network) -> Self {
-        Self { config, weights, network, digest: Mutex::new(None) }
+        Self { config, weights, network, digest: Mutex::new(None), notes: Vec::new() }
     }
 
     /// Sets the fingerprint of the weights, which a file contains.
@@ -317,6 +319,13 @@ impl Model {
     /// ```
     pub fn defaults(&self) -> &[Defaulted] {
         &self.config.defaults
+    }
+
+    /// What the checkpoint has that this model does not use, or uses in another way than the configuration says: the
+    /// [notes](Checkpoint::notes) of the checkpoint. A program should print them. Empty for packed weights and for
+    /// weights from code.
+    pub fn notes(&self) -> &[CheckpointNote] {
+        &self.notes
     }
 
     /// The instruction set that the weights are packed for and that every kernel runs on.

@@ -28,7 +28,7 @@ pub(crate) fn run(arguments: &Embed, streams: &mut Streams<'_>) -> Result<u8, Fa
     let vectors = Vectors::new(arguments, setup.width())?;
     let model = arguments.model.load(&checkpoint, &arguments.reports, streams)?;
     if arguments.reports.summary {
-        show::loaded(setup.tokenizer(), &checkpoint, &model, streams.notes)?;
+        show::loaded(setup.tokenizer(), &model, streams.notes)?;
         let names: Vec<&str> = setup.head().pooling().iter().map(|one| one.name()).collect();
         let unit = if setup.normalizes() { ", of length 1" } else { "" };
         let (names, width) = (names.join(", "), setup.width());

@@ -25,7 +25,11 @@ impl ModelArguments {
             let needed = Model::requirements(checkpoint, options)?;
             writeln!(streams.notes, "needs {needed}")?;
         }
-        load(checkpoint, self.options(), reports.quiet)
+        let model = load(checkpoint, self.options(), reports.quiet)?;
+        for note in model.notes() {
+            writeln!(streams.notes, "simdformer: note: {note}")?;
+        }
+        Ok(model)
     }
 
     fn options(&self) -> LoadOptions<'static> {

@@ -38,7 +38,7 @@ pub(crate) fn run(arguments: &Rerank, streams: &mut Streams<'_>) -> Result<u8, F
     };
     let model = arguments.model.load(&checkpoint, &arguments.reports, streams)?;
     if arguments.reports.summary {
-        show::loaded(setup.tokenizer(), &checkpoint, &model, streams.notes)?;
+        show::loaded(setup.tokenizer(), &model, streams.notes)?;
         let activation = setup.activation().name();
         writeln!(streams.notes, "classifier: one score a pair, {activation}")?;
         show::prompt(setup.prompt(), streams.notes)?;

@@ -8,9 +8,6 @@ use simdformer_text::Tokenizer;
 use std::io::Write;
 use std::path::Path;
 
-/// Names that are listed; the others are only counted.
-const LISTED: usize = 8;
-
 pub(crate) fn languages(model: &Path, out: &mut dyn Write) -> Result<u8, Failure> {
     let tokenizer = Tokenizer::from_dir(model)?;
     for language in tokenizer.languages().unwrap_or_default() {
@@ -30,15 +27,17 @@ pub(crate) fn model(path: &Path, streams: &mut Streams<'_>) -> Result<u8, Failur
     }
     streams.out.flush()?;
     let model = loading::load(&checkpoint, LoadOptions::default(), false)?;
-    loaded(&tokenizer, &checkpoint, &model, streams.out)?;
+    loaded(&tokenizer, &model, streams.out)?;
+    for note in model.notes() {
+        writeln!(streams.out, "note: {note}")?;
+    }
     writeln!(streams.out, "fingerprint: {}", model.fingerprint())?;
     Ok(0)
 }
 
-/// Prints the model, the unused tensors of its files, and the search options of the checkpoint.
+/// Prints the model and the search options of the checkpoint.
 pub(crate) fn loaded(
     tokenizer: &Tokenizer,
-    checkpoint: &Checkpoint<'_>,
     model: &Model,
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
@@ -48,13 +47,6 @@ pub(crate) fn loaded(
     match tokenizer.max_tokens() {
         Some(most) => writeln!(out, ", at most {most} tokens")?,
         None => writeln!(out)?,
-    }
-    let unused = checkpoint.unused();
-    if !unused.is_empty() {
-        let listed = unused[..unused.len().min(LISTED)].join(", ");
-        let more = unused.len().saturating_sub(LISTED);
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        writeln!(out, "tensors that no part of the model is: {listed}{more}")?;
     }
     for default in model.defaults() {
         writeln!(out, "not in config.json: {}, taken as {}", default.key, default.value)?;

@@ -37,7 +37,7 @@ pub(crate) fn run(arguments: &Transcribe, streams: &mut Streams<'_>) -> Result<u
     let outputs = Outputs::new(&arguments.output, &arguments.files)?;
     let model = arguments.model.load(&checkpoint, &arguments.reports, streams)?;
     if arguments.reports.summary {
-        show::loaded(&tokenizer, &checkpoint, &model, streams.notes)?;
+        show::loaded(&tokenizer, &model, streams.notes)?;
         let (bins, samples, rate) = (extractor.bins(), extractor.samples(), extractor.rate());
         let seconds = samples / rate as usize;
         writeln!(streams.notes, "audio: {rate} Hz, {bins} mel bins, windows of {seconds} s")?;

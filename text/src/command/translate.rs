@@ -118,7 +118,7 @@ fn load(
     options.cache = arguments.cache.dtype;
     let model = arguments.model.load(&checkpoint, &arguments.reports, streams)?;
     if arguments.reports.summary {
-        show::loaded(&tokenizer, &checkpoint, &model, streams.notes)?;
+        show::loaded(&tokenizer, &model, streams.notes)?;
     }
     Ok((model, tokenizer, options))
 }
