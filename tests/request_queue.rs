@@ -10,8 +10,8 @@ use simdformer::search::{
     SearchOptions, Strategy,
 };
 use simdformer::{
-    DecodeStats, Event, Limits, Model, RequestQueue, Session, SessionError, Source, SourceError,
-    Stop,
+    DecodeStats, Event, Features, Limits, Model, RequestQueue, Session, SessionError, SessionPool,
+    Source, SourceError, SourceId, Stop,
 };
 
 const VOCABULARY: usize = 131;
@@ -210,8 +210,16 @@ fn cancelled_and_refused_requests_change_no_other() {
         let stats = session.serve(&mut queue, options, &mut Hooks::default()).expect("served");
         let refused: Vec<usize> = queue.refused.iter().map(|&(number, _)| number).collect();
         assert_eq!(refused, [4, 5, 17]);
-        let first = &queue.refused[0].1;
-        assert_eq!(*first, SessionError::Source { index: 0, error: SourceError::Empty });
+        for (number, error) in &queue.refused {
+            assert!(
+                matches!(error, SessionError::Source { index, .. } if index == number),
+                "{error}"
+            );
+        }
+        assert!(matches!(
+            queue.refused[0].1,
+            SessionError::Source { error: SourceError::Empty, .. }
+        ));
         let mut stopped = 0;
         for (number, outcome) in queue.outcomes.iter().enumerate() {
             if refused.contains(&number) {
@@ -247,7 +255,154 @@ fn the_end_of_the_call_reports_what_is_decoded() {
     assert_eq!(session.free_sentences(), SLOTS);
 }
 
-/// An error of a processor ends the call with the slot of its request, and the session stays usable.
+/// Every call that takes several sources names the one that it refuses, whatever is wrong with it and wherever it stands.
+#[test]
+fn errors_have_the_index_of_their_source() {
+    const COUNT: usize = 7;
+    let model = model();
+    let options = &searches(&model)[0];
+    let healthy = sources(COUNT);
+    let (empty, long, foreign) = (vec![], vec![1; LONGEST + 1], vec![1, VOCABULARY as u32]);
+    let (outside, prompt) = ([VOCABULARY as u32], [1; 20]);
+    let plain = |tokens| Source::new(tokens);
+    let mistakes = [
+        ("no tokens", plain(&empty)),
+        ("too many", plain(&long)),
+        ("outside the vocabulary", plain(&foreign)),
+        ("a prefix outside", Source { prefix: &outside, ..plain(&healthy[0]) }),
+        ("a prefix without space", Source { prefix: &prompt, ..plain(&healthy[0]) }),
+        (
+            "a first token outside",
+            Source { forced_bos: Some(VOCABULARY as u32), ..plain(&healthy[0]) },
+        ),
+        ("features", Source::of_features(Features::default())),
+    ];
+    let limits = Limits { sentences: COUNT, batch_tokens: COUNT * (LONGEST + 1), ..limits() };
+    let mut session = Session::new(&model, limits).expect("a session");
+    let mut pool = SessionPool::new(&model, limits, 2).expect("a pool");
+    let mut checked = 0;
+    for place in 0..COUNT {
+        for (what, mistake) in &mistakes {
+            let mut all: Vec<Source<'_>> = healthy.iter().map(|ids| Source::new(ids)).collect();
+            all[place] = *mistake;
+            let mut check = |call: &str, error: SessionError| {
+                let right = matches!(error, SessionError::Source { index, .. } if index == place);
+                assert!(right, "{call}, {what} at {place}: {error}");
+                checked += 1;
+            };
+            let mut hooks = Hooks::default();
+            let found = session.generate(&all, options, &mut hooks, &mut |_| ());
+            check("generate", found.expect_err("an error"));
+            let found = pool.generate(&all, options, &|_: Event<'_>| ());
+            check("a pool", found.expect_err("an error"));
+            let mut hooks = Hooks::default();
+            let mut refused = Vec::new();
+            let found = session.generate(&all, options, &mut hooks, &mut |event: Event<'_>| {
+                if let Event::Refused { source, error } = event {
+                    refused.push((source, error.clone()));
+                    return ControlFlow::Break(Stop::Source);
+                }
+                ControlFlow::Continue(())
+            });
+            found.expect("the others");
+            let [(source, error)] = &refused[..] else { panic!("{refused:?}") };
+            assert_eq!(*source, place);
+            check("an event", error.clone());
+            let mut queue = Requests { sources: all.clone(), ..Requests::default() };
+            session.serve(&mut queue, options, &mut Hooks::default()).expect("the others");
+            let [error] = &queue.refused[..] else { panic!("{:?}", queue.refused) };
+            check("serve", error.clone());
+            if mistake.prefix.is_empty()
+                && mistake.forced_bos.is_none()
+                && mistake.features.is_none()
+            {
+                let ids: Vec<&[u32]> = all.iter().map(|source| source.tokens).collect();
+                let mut slots = vec![SourceId::default(); COUNT];
+                check("encode", session.encode(&ids, &mut slots).expect_err("an error"));
+                check("encoder_output", session.encoder_output(&ids).expect_err("an error"));
+            }
+        }
+    }
+    assert_eq!(checked, COUNT * (mistakes.len() * 4 + 3 * 2));
+}
+
+/// Requests that all wait from the beginning.
+#[derive(Default)]
+struct Requests<'s> {
+    sources: Vec<Source<'s>>,
+    next: usize,
+    refused: Vec<SessionError>,
+}
+
+impl RequestQueue for Requests<'_> {
+    fn before_step(&mut self, active: usize, _: &DecodeStats) -> ControlFlow<()> {
+        if active == 0 && self.next == self.sources.len() {
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn waiting<'q>(&'q self, waiting: &mut [Source<'q>]) -> usize {
+        waiting.iter_mut().zip(&self.sources[self.next..]).map(|(to, from)| *to = *from).count()
+    }
+
+    fn admitted(&mut self, slots: &[u32]) {
+        self.next += slots.len();
+    }
+
+    fn refused(&mut self, error: SessionError) {
+        self.next += 1;
+        self.refused.push(error);
+    }
+
+    fn is_cancelled(&self, _: u32) -> bool {
+        false
+    }
+
+    fn on_event(&mut self, _: Event<'_>) -> ControlFlow<Stop> {
+        ControlFlow::Continue(())
+    }
+}
+
+/// A processor that fails for one request, in whatever slot it is, also after others were refused.
+#[test]
+fn an_error_of_a_processor_has_the_number_of_its_request() {
+    struct FailsFor(u32);
+    impl LogitsProcessor for FailsFor {
+        fn process(
+            &mut self,
+            context: &Context<'_>,
+            _: &mut [f32],
+            _: &mut [u32],
+        ) -> core::result::Result<(), SearchError> {
+            if context.history.get(1) == Some(&self.0) {
+                return Err(SearchError::Processor("a test"));
+            }
+            Ok(())
+        }
+    }
+    const COUNT: usize = 14;
+    let model = model();
+    let options = &searches(&model)[0];
+    let mut session = Session::new(&model, limits()).expect("a session");
+    // The target of each begins with a token of its own. Some have no tokens.
+    let prefixes: Vec<[u32; 1]> = (0..COUNT as u32).map(|number| [10 + number]).collect();
+    let request = |number: usize| {
+        let tokens: &[u32] = if number % 5 == 3 { &[] } else { &[9, 7, 0] };
+        Source { prefix: &prefixes[number], ..Source::new(tokens) }
+    };
+    for number in (0..COUNT).filter(|number| number % 5 != 3) {
+        let sources = (0..COUNT).map(request).collect();
+        let mut queue = Requests { sources, ..Requests::default() };
+        let mut fails = FailsFor(10 + number as u32);
+        let mut processors: [&mut dyn LogitsProcessor; 1] = [&mut fails];
+        let mut hooks = Hooks { processors: &mut processors, ..Hooks::default() };
+        let error = session.serve(&mut queue, options, &mut hooks).expect_err("an error");
+        assert!(matches!(error, SessionError::Source { index, .. } if index == number), "{error}");
+    }
+}
+
+/// An error of a processor ends the call with the number of its request, and the session stays usable.
 #[test]
 fn an_error_of_a_processor_ends_the_call() {
     struct Fails;

@@ -25,7 +25,9 @@ pub trait RequestQueue {
     fn admitted(&mut self, slots: &[u32]);
 
     /// The first request that waits does not pass [`Plan::check`](crate::Plan::check), or has features or tokens that
-    /// the plan does not fit. It no longer waits; the others go on.
+    /// the plan does not fit. It no longer waits; the others go on. The index of the
+    /// [error](SessionError::Source) is the number of the request: how many were admitted or refused before it in this
+    /// call of [`serve`](Session::serve).
     fn refused(&mut self, error: SessionError);
 
     /// Whether the request in this slot is no longer wanted. It ends at the next step with
@@ -45,13 +47,17 @@ impl Session<'_> {
     /// At the end of the call, every request that is still decoded is reported with its tokens so far and
     /// [`Finish::Stopped`](crate::search::Finish::Stopped).
     ///
+    /// `options` and `hooks` hold for all requests of the call. Requests with other options need a session of their own, or
+    /// a [`Search`] each on the caller's own loop: several searches may share one session, each with its sources and its
+    /// rows of [`Session::step`], because the session knows hypotheses only.
+    ///
     /// Releases all sentences and hypotheses that the session held. Does not allocate.
     ///
     /// # Errors
     /// Options [beyond the plan](SessionError::OptionBeyondPlan) or [invalid options](SessionError::Search), checked
-    /// first. An error of a processor is a [source](SessionError::Source) error with the slot as its index, and ends the
-    /// call: requests that are being decoded get no further event. A request that does not fit is no error of the call,
-    /// but [refused](RequestQueue::refused).
+    /// first. An error of a processor is a [source](SessionError::Source) error whose index is the number of the request,
+    /// as in [`refused`](RequestQueue::refused), and ends the call: requests that are being decoded get no further event.
+    /// A request that does not fit is no error of the call, but [refused](RequestQueue::refused).
     ///
     /// ```
     /// use core::ops::ControlFlow;
@@ -138,6 +144,8 @@ impl DecodeLoop<'_, '_, '_> {
         hooks: &mut Hooks<'_>,
     ) -> Result<DecodeStats, SessionError> {
         let mut stats = DecodeStats::default();
+        // Requests that were admitted or refused.
+        let mut taken = 0;
         let mut ended = false;
         while !ended {
             let active = self.buffers.source_of.iter().filter(|&&slot| slot != NONE).count();
@@ -155,13 +163,15 @@ impl DecodeLoop<'_, '_, '_> {
                 ended = self.report(&mut |event| queue.on_event(event))?;
                 continue;
             }
-            while self.admit_waiting(queue, options)? {}
+            while self.admit_waiting(queue, options, &mut taken)? {}
             let rows = self.search.rows().len();
             if rows == 0 {
                 continue;
             }
             self.assign_slots()?;
-            ended = self.step(rows, hooks, &mut |event| queue.on_event(event))?;
+            ended = self
+                .step(rows, hooks, &mut |event| queue.on_event(event))
+                .map_err(|error| self.request_error(error, taken))?;
             stats.steps += 1;
             stats.rows += rows;
             self.drop_rows(rows)?;
@@ -173,11 +183,20 @@ impl DecodeLoop<'_, '_, '_> {
         Ok(stats)
     }
 
-    /// Admits or refuses requests that wait. Returns whether to call it again.
+    /// Replaces the slot in an error by the number of its request, of `taken` so far.
+    fn request_error(&self, error: SessionError, taken: usize) -> SessionError {
+        let SessionError::Source { index: slot, error } = error else { return error };
+        // A request is decoded for fewer steps than 2^32 others need, so the lower half of its number determines it.
+        let back = (taken as u32).wrapping_sub(self.buffers.request_of[slot]);
+        SessionError::Source { index: taken - back as usize, error }
+    }
+
+    /// Admits or refuses requests that wait, and counts them in `taken`. Returns whether to call it again.
     fn admit_waiting(
         &mut self,
         queue: &mut dyn RequestQueue,
         options: &SearchOptions,
+        taken: &mut usize,
     ) -> Result<bool, SessionError> {
         let free = self.session.free_sentences().min(SOURCES_PER_CALL);
         if free == 0 {
@@ -189,7 +208,7 @@ impl DecodeLoop<'_, '_, '_> {
         let mut refused = None;
         let mut passed = 0;
         for source in &sources[..count] {
-            match self.session.plan.check_source(0, source, options) {
+            match self.session.plan.check_source(*taken, source, options) {
                 Ok(()) => passed += 1,
                 Err(error) => {
                     refused = Some(error);
@@ -200,6 +219,7 @@ impl DecodeLoop<'_, '_, '_> {
         if passed == 0 {
             let again = refused.is_some();
             if let Some(error) = refused {
+                *taken += 1;
                 queue.refused(error);
             }
             return Ok(again);
@@ -208,6 +228,10 @@ impl DecodeLoop<'_, '_, '_> {
             slots[i] = slot;
             slot
         })?;
+        for (number, &slot) in slots[..admitted].iter().enumerate() {
+            self.buffers.request_of[slot as usize] = (*taken + number) as u32;
+        }
+        *taken += admitted;
         queue.admitted(&slots[..admitted]);
         Ok(admitted > 0)
     }

@@ -143,6 +143,8 @@ crate::memory::arena! {
         children: u32 = [size.rows];
         /// `[sentences]`: for each slot of the search, the index of its source.
         source_of: u32 = [size.limits.sentences];
+        /// `[sentences]`: in a call that serves a queue, the lower half of the number of the request in each slot.
+        request_of: u32 = [size.limits.sentences];
         /// `[sentences]`: the sentence slot of that source.
         sentence_of: u32 = [size.limits.sentences];
         /// `[sentences]`: the hypothesis slot of its first row.
