@@ -43,7 +43,7 @@ pub struct LoadOptions<'c> {
     /// Called after every few rows; see [`LoadOptions::on_progress`].
     pub on_progress: Option<Box<OnLoading<'c>>>,
     /// For packed weights: maps a file, so that its weights are used in place and all processes share one copy.
-    /// `simdformer_text::map_file` is such a function. `None` reads a copy of the file and verifies it.
+    /// `simdformer_text::packed::load` does this. `None` reads a copy of the file and verifies it.
     pub map_packed: Option<MapFile>,
     /// For packed weights that are mapped: whether to verify the checksum of all weights and that they are finite, which
     /// reads the whole file. Without it the header and all lengths are verified, and the weights are read when they are
@@ -55,7 +55,8 @@ pub struct LoadOptions<'c> {
 /// Bytes that several owners share and that stay the same as long as one of them exists: a map of a file, a vector.
 pub type SharedBytes = Arc<dyn AsRef<[u8]> + Send + Sync + RefUnwindSafe>;
 
-/// Maps the content of a file into memory.
+/// Maps the content of a file into memory. The caller of the [`SharedBytes`] is the model only; a map that others may
+/// change must not reach safe code as a slice.
 pub type MapFile = fn(&File) -> io::Result<SharedBytes>;
 
 /// The progress callback of [`LoadOptions`]; `Break(())` ends the load.

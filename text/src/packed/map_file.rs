@@ -7,16 +7,17 @@ use std::io;
 use std::sync::Arc;
 
 /// Maps the whole content of `file` read-only, for [`LoadOptions::map_packed`](simdformer::LoadOptions::map_packed). The
-/// [module](super) says what happens if the file changes.
+/// [module](super) says what happens if the file changes. The function is private, and nothing gives the bytes to a caller:
+/// a `&[u8]` whose content another program changes, or a `&str` of it, would be undefined behavior in safe code.
 ///
 /// # Errors
 /// The system cannot map the file.
 #[allow(unsafe_code, reason = "the only call that maps a file")]
-pub fn map_file(file: &File) -> io::Result<SharedBytes> {
-    // SAFETY: the map is read-only, and this function gives away `&[u8]` only, so no code of this process writes to it.
-    // The content must not change while it is mapped. A program cannot check that: every process that may write to the
-    // file can change it, and the documentation of the module states this condition. A model reads the bytes as numbers,
-    // and checks lengths before. A page that the system cannot read ends the process.
+pub(super) fn map_file(file: &File) -> io::Result<SharedBytes> {
+    // SAFETY: the map is read-only, so no code of this process writes to it. The content must not change while it is
+    // mapped. A program cannot check that: every process that may write to the file can change it, and the documentation of
+    // the module states this condition. Only a model has the map: it copies the header before it parses it, and reads the
+    // rest as numbers, of which every value is valid. A page that the system cannot read ends the process.
     let map = unsafe { Mmap::map(file) }?;
     // Where the system has huge pages for files. If the call fails, the weights are only slower to read.
     #[cfg(target_os = "linux")]

@@ -29,7 +29,14 @@
 //! or that is deleted, is safe: processes that have mapped it keep the old content. A file that is changed in place
 //! changes the weights of running processes. If it is truncated, access to the missing pages ends the process with
 //! `SIGBUS`. The same happens if a disk or a network file system fails while a page is read. So packed weights belong in
-//! a directory that only the writer of models may write to.
+//! a directory that only the writer of models may write to. No function gives the bytes of a map to the caller:
+//!
+//! ```compile_fail
+//! # fn main() -> std::io::Result<()> {
+//! let file = std::fs::File::open("model.avx512.packed")?;
+//! let bytes: &[u8] = (*simdformer_text::packed::map_file(&file)?).as_ref();
+//! # Ok(()) }
+//! ```
 //!
 //! # Verification
 //!
@@ -41,9 +48,9 @@
 mod map_file;
 mod pack;
 
-pub use map_file::map_file;
 pub use pack::{PackError, PackOptions, Packed, PackedPart, pack};
 
+use map_file::map_file;
 use simdformer::checkpoint::Checkpoint;
 use simdformer::{LoadOptions, Model, ModelError};
 use std::path::Path;
