@@ -87,6 +87,7 @@
 //!
 //! | module | contents |
 //! |---|---|
+//! | [`atomic_file`] | files that appear when they are complete |
 //! | [`checkpoint`] | reads safetensors files (with the feature `torch`, also those of `torch.save`) and `config.json`; tensor names of each family |
 //! | [`config`] | the architecture as data |
 //! | [`search`] | greedy and beam search, sampling, logits processors; works on logits and tokens only |
@@ -97,7 +98,7 @@
 //!
 //! The model, the plan, the session and the drafters are at the root of the crate.
 
-mod atomic_file;
+pub mod atomic_file;
 mod blake2b;
 mod cancel;
 pub mod checkpoint;

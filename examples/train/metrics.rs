@@ -1,6 +1,7 @@
 //! Writes the measurements as lines of JSON, and draws the loss curve.
 
 use serde_json::{Value, json};
+use simdformer::atomic_file;
 use simdformer::train::Validation;
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -49,9 +50,7 @@ impl Metrics {
                 kept.push('\n');
             }
         }
-        let beside = directory.join("metrics.jsonl.tmp");
-        fs::write(&beside, kept)?;
-        fs::rename(&beside, &path)?;
+        atomic_file::replace(&path, |file| file.write_all(kept.as_bytes()))?;
         let file = File::options().append(true).open(&path)?;
         Ok(Self { directory: directory.to_owned(), file, learned, held_out })
     }
@@ -84,15 +83,15 @@ impl Metrics {
         self.draw()
     }
 
-    /// Writes `loss.svg` under a temporary name and renames it.
+    /// Replaces `loss.svg`.
     pub(crate) fn draw(&self) -> io::Result<()> {
         if self.learned.len() < 2 {
             return Ok(());
         }
-        let path = self.directory.join("loss.svg");
-        let beside = self.directory.join("loss.svg.tmp");
-        fs::write(&beside, curve(&self.learned, &self.held_out))?;
-        fs::rename(&beside, &path)
+        let drawn = curve(&self.learned, &self.held_out);
+        atomic_file::replace(self.directory.join("loss.svg"), |file| {
+            file.write_all(drawn.as_bytes())
+        })
     }
 }
 

@@ -102,11 +102,7 @@ pub(crate) fn save<E: From<CheckpointError>>(
     let tensors = output_tensors(config);
     let mut first_error = None;
     let write = |name: &str, fill: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>| {
-        let written = atomic_file::replace(&directory.join(name), |file| {
-            let mut file = io::BufWriter::new(file);
-            fill(&mut file)?;
-            file.flush()
-        });
+        let written = atomic_file::replace(directory.join(name), |file| fill(file));
         written.map_err(|error| unwritable(name, error))
     };
     write("config.json", &mut |file| file.write_all(text.as_bytes()))?;

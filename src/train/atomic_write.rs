@@ -1,10 +1,10 @@
-//! Atomic file writes, and checksums of files.
+//! Atomic files with checksums.
 //!
-//! A file is written under a temporary name, synced to disk, and renamed. If the process dies before the rename, the
-//! previous file is unchanged. Directories are written in the same way.
+//! A file is written by [`AtomicFile`], which syncs and renames it. Directories are renamed in the same way.
 
 use super::run_error::{RunError, about};
-use std::fs::{self, File};
+use crate::atomic_file::{self, AtomicFile};
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
@@ -69,7 +69,7 @@ pub(super) struct Digest {
 
 /// A file that is being written.
 pub(super) struct Sink {
-    file: File,
+    file: AtomicFile,
     path: PathBuf,
     /// Buffered bytes, fewer than a block. At each write except the last, their number is a multiple of a word.
     pending: Vec<u8>,
@@ -80,7 +80,7 @@ pub(super) struct Sink {
 impl Sink {
     fn create(path: &Path) -> Result<Self, RunError> {
         Ok(Self {
-            file: File::create(path).map_err(about(path))?,
+            file: AtomicFile::create(path).map_err(about(path))?,
             path: path.to_owned(),
             pending: Vec::with_capacity(BLOCK),
             digest: Digest { bytes: 0, hash: 0 },
@@ -115,31 +115,20 @@ impl Sink {
 
     fn finish(mut self) -> Result<Digest, RunError> {
         self.flush()?;
-        self.file.sync_all().map_err(about(&self.path))?;
+        self.file.finish().map_err(about(&self.path))?;
         self.digest.hash = self.hash.value();
         Ok(self.digest)
     }
 }
 
-/// Writes a file that no other process reads yet.
-pub(super) fn write(
+/// Creates or replaces a file atomically; returns its digest.
+pub(super) fn replace(
     path: &Path,
     fill: impl FnOnce(&mut Sink) -> Result<(), RunError>,
 ) -> Result<Digest, RunError> {
     let mut sink = Sink::create(path)?;
     fill(&mut sink)?;
     sink.finish()
-}
-
-/// Creates or replaces a file atomically.
-pub(super) fn replace(
-    path: &Path,
-    fill: impl FnOnce(&mut Sink) -> Result<(), RunError>,
-) -> Result<Digest, RunError> {
-    let temporary = temporary_path(path);
-    let digest = write(&temporary, fill)?;
-    rename(&temporary, path)?;
-    Ok(digest)
 }
 
 /// `path` with `.tmp` appended to its name.
@@ -149,37 +138,14 @@ pub(super) fn temporary_path(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// Renames a file or a directory, and syncs the new name to disk.
+/// As [`atomic_file::rename`].
 pub(super) fn rename(from: &Path, to: &Path) -> Result<(), RunError> {
-    fs::rename(from, to).map_err(about(to))?;
-    to.parent().map_or(Ok(()), sync)
+    atomic_file::rename(from, to).map_err(about(to))
 }
 
-/// Creates a directory and its missing parents, and syncs each new name to disk. If the name of a directory is lost
-/// in a crash, the files in it are lost too.
+/// As [`atomic_file::create_directory`].
 pub(super) fn create_directory(path: &Path) -> Result<(), RunError> {
-    if path.as_os_str().is_empty() || path.is_dir() {
-        return Ok(());
-    }
-    if let Some(parent) = path.parent() {
-        create_directory(parent)?;
-    }
-    match fs::create_dir(path) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}
-        created => created.map_err(about(path))?,
-    }
-    path.parent().map_or(Ok(()), sync)
-}
-
-/// Syncs the names in a directory to disk, if the system supports it.
-pub(super) fn sync(directory: &Path) -> Result<(), RunError> {
-    // An empty path is the working directory. Windows cannot open a directory as a file.
-    let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
-    if cfg!(unix) {
-        let synced = File::open(directory).and_then(|directory| directory.sync_all());
-        return synced.map_err(about(directory));
-    }
-    Ok(())
+    atomic_file::create_directory(path).map_err(about(path))
 }
 
 /// The digest of an existing file.

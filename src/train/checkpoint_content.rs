@@ -259,13 +259,13 @@ impl Layout {
         trainer.check_whole()?;
         let mut written = Vec::new();
         for (name, bytes) in &self.companions {
-            let digest = atomic_write::write(&directory.join(name), |sink| sink.write(bytes))?;
+            let digest = atomic_write::replace(&directory.join(name), |sink| sink.write(bytes))?;
             written.push((name.clone(), digest));
         }
         let value = |role| trainer.parameter(role);
         let name = "model.safetensors";
         let path = directory.join(name);
-        let digest = atomic_write::write(&path, |sink| self.write_tensors(&value, sink))?;
+        let digest = atomic_write::replace(&path, |sink| self.write_tensors(&value, sink))?;
         written.push((name.to_owned(), digest));
         Ok(written)
     }

@@ -18,8 +18,8 @@ use crate::memory::Span;
 use core::ops::Range;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 /// The version of the file format.
 const VERSION: u64 = 2;
@@ -181,9 +181,8 @@ pub(super) fn write(
         parameters: format!("{:016x}", parameters(trainer)),
         files: files.collect(),
     };
-    let text = sealed(&state);
-    atomic_write::write(&directory.join(STATE), |sink| sink.write(text.as_bytes()))?;
-    atomic_write::sync(directory)?;
+    let text = sealed(&state).map_err(about(&directory.join(STATE)))?;
+    atomic_write::replace(&directory.join(STATE), |sink| sink.write(text.as_bytes()))?;
     Ok(hash(text.as_bytes()))
 }
 
@@ -361,7 +360,7 @@ fn write_moments(trainer: &Trainer<'_>, file: &Path) -> Result<Digest, RunError>
             tensors.push((format!("{prefix}.{role}"), [range.len()], &floats[range]));
         }
     }
-    atomic_write::write(file, |sink| {
+    atomic_write::replace(file, |sink| {
         let entries = tensors.iter();
         let entries =
             entries.map(|(name, shape, _)| (&**name, "F32", &shape[..], 4 * shape[0] as u64));
@@ -374,10 +373,10 @@ fn write_moments(trainer: &Trainer<'_>, file: &Path) -> Result<Digest, RunError>
 }
 
 /// The state as JSON whose last key is the checksum of the text before it.
-fn sealed(state: &State) -> String {
-    let text = serde_json::to_string_pretty(state).unwrap_or_default();
+fn sealed(state: &State) -> io::Result<String> {
+    let text = serde_json::to_string_pretty(state)?;
     let open = text.trim_end_matches('}').trim_end();
-    format!("{open},\n  \"hash\": \"{:016x}\"\n}}\n", hash(open.as_bytes()))
+    Ok(format!("{open},\n  \"hash\": \"{:016x}\"\n}}\n", hash(open.as_bytes())))
 }
 
 /// The state without its checksum, with the closing brace restored, if the checksum is correct.
