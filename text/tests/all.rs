@@ -45,6 +45,8 @@ mod help;
 #[cfg(feature = "hub")]
 mod hub;
 #[cfg(feature = "hub")]
+mod hub_caches;
+#[cfg(feature = "hub")]
 mod hub_failures;
 #[cfg(feature = "hub")]
 mod hub_server;

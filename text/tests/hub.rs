@@ -386,16 +386,20 @@ fn a_killed_download_is_continued() {
     assert!(continued > 0);
 }
 
-/// Caches of the Python client before version 1.27 have no list of files.
+/// Caches of the Python client before version 1.27 have no list of files, so nobody knows whether they are complete. With a
+/// network the list is requested, and no file again.
 #[test]
-fn a_cache_without_a_list_of_files_is_used_offline() {
+fn a_cache_without_a_list_of_files_is_completed_with_a_network() {
     let place = Place::new(nothing);
     place.succeeds(&[]);
     fs::remove_dir_all(place.folder().join("trees")).unwrap();
-    place.succeeds(&[("HF_HUB_OFFLINE", "1")]);
-    fs::remove_file(place.snapshot().join(WEIGHTS)).unwrap();
     let output = place.get(&[("HF_HUB_OFFLINE", "1")]);
     assert_eq!(output.status.code(), Some(1), "{}", out(&output));
+    let before = place.hub.requests().len();
+    place.succeeds(&[]);
+    // The commit and the list.
+    assert_eq!(place.hub.requests().len(), before + 2);
+    place.succeeds(&[("HF_HUB_OFFLINE", "1")]);
 }
 
 #[test]

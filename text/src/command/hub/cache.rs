@@ -4,29 +4,32 @@
 //! models--ORG--NAME/refs/main                        the commit of a branch or tag, written when all files are there
 //! models--ORG--NAME/trees/COMMIT.json                the list of all files of a commit
 //! models--ORG--NAME/blobs/CHECKSUM                   a whole file
+//! models--ORG--NAME/.simdformer/CHECKSUM             size and times of a file whose checksum was verified
 //! models--ORG--NAME/blobs/CHECKSUM.incomplete        the part of a file that has arrived
 //! models--ORG--NAME/snapshots/COMMIT/config.json     a relative symbolic link to the blob
 //! .locks/models--ORG--NAME/CHECKSUM.lock             held while a blob is written
 //! ```
 //!
 //! Nothing reads a part: a part becomes a blob by renaming when its size and checksum are right, and only then a link
-//! is made.
+//! is made. A file that another program has brought is read once to compare its checksum. Without the list of files a
+//! directory is never complete: it may lack what nobody has asked for yet.
 
+use crate::hub::checksum;
 use crate::hub::error::HubError;
 use crate::hub::file_selection::select;
-use crate::hub::listing::Listing;
+use crate::hub::listing::{Entry, Listing};
 use crate::hub::model_name::{ModelName, is_hex};
-use std::collections::BTreeSet;
+use simdformer::atomic_file;
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
 /// The largest JSON file that decides which files are needed: an index of shards.
 const JSON_BYTES: u64 = 8 << 20;
 /// The largest list of files.
 const LISTING_BYTES: u64 = 64 << 20;
-/// The most files that are looked at in a snapshot.
-const ENTRIES: usize = 10_000;
+/// The largest note about a verified file.
+const NOTE_BYTES: u64 = 512;
 
 /// The folders of one model in a cache.
 pub(crate) struct ModelCache {
@@ -59,9 +62,40 @@ impl ModelCache {
         self.folder.join("blobs").join(format!("{etag}.incomplete"))
     }
 
-    /// Whether a snapshot has a file of this size.
-    pub(crate) fn has(&self, commit: &str, path: &str, size: u64) -> bool {
-        is_file_of(&self.file(commit, path), size)
+    /// Whether a snapshot has a file, whole: of the size and the checksum of `entry`.
+    pub(crate) fn is_whole(&self, commit: &str, path: &str, entry: &Entry) -> bool {
+        self.verify(&self.file(commit, path), entry)
+    }
+
+    /// Whether a file has the size and the checksum of `entry`. It is read once: a note says what was verified, until the
+    /// file changes.
+    pub(crate) fn verify(&self, file: &Path, entry: &Entry) -> bool {
+        let Some(stamp) = stamp(file, entry.size) else { return false };
+        let noted = read(&self.note(entry), NOTE_BYTES);
+        if noted.is_ok_and(|noted| noted == stamp.as_bytes()) {
+            return true;
+        }
+        let is_whole = checksum::of_file(file, entry).is_ok_and(|found| found == entry.etag());
+        if is_whole {
+            self.write_note(&stamp, entry);
+        }
+        is_whole
+    }
+
+    /// Notes that a file has its checksum.
+    pub(crate) fn note_verified(&self, file: &Path, entry: &Entry) {
+        if let Some(stamp) = stamp(file, entry.size) {
+            self.write_note(&stamp, entry);
+        }
+    }
+
+    fn write_note(&self, stamp: &str, entry: &Entry) {
+        // Without a note, as in a cache that is read-only, the file is read again the next time.
+        let _ = write(&self.note(entry), stamp);
+    }
+
+    fn note(&self, entry: &Entry) -> PathBuf {
+        self.folder.join(".simdformer").join(entry.etag())
     }
 
     /// Reads a JSON file of a snapshot.
@@ -105,24 +139,21 @@ impl ModelCache {
         self.folder.join("trees").join(format!("{commit}.json"))
     }
 
-    /// The directory of the model at a commit, if it has all needed files.
-    ///
-    /// If no list of files is kept, as by older versions of the Python client, the files that are there decide.
-    pub(crate) fn complete(&self, name: &ModelName, commit: &str) -> Option<PathBuf> {
-        let snapshot = self.snapshot(commit);
-        let listing = self.listing(commit);
-        let files = match &listing {
-            Some(listing) => listing.names(),
-            None => names_below(&snapshot),
+    /// The directory of the model at the commit of `listing`, if it has all needed files, each whole.
+    pub(crate) fn complete(&self, name: &ModelName, listing: &Listing) -> Option<PathBuf> {
+        let commit = &listing.commit[..];
+        let whole = |path: &str| -> Result<(), HubError> {
+            let found = listing.get(path).is_some_and(|entry| self.is_whole(commit, path, entry));
+            let missing =
+                || HubError::file(&self.file(commit, path), 0, ErrorKind::NotFound.into());
+            found.then_some(()).ok_or_else(missing)
         };
-        let needed = select(name, &files, &mut |path| self.json(commit, path)).ok()?;
-        let complete = match &listing {
-            Some(listing) => needed.iter().all(|path| {
-                listing.get(path).is_some_and(|entry| self.has(commit, path, entry.size))
-            }),
-            None => ["config.json", "modules.json"].iter().any(|&file| files.contains(file)),
-        };
-        complete.then_some(snapshot)
+        let needed = select(name, &listing.names(), &mut |path| {
+            whole(path)?;
+            self.json(commit, path)
+        });
+        let complete = needed.and_then(|needed| needed.iter().try_for_each(|path| whole(path)));
+        complete.is_ok().then(|| self.snapshot(commit))
     }
 
     /// Waits until no other process writes the blob. `waiting` is called if one does.
@@ -199,9 +230,22 @@ fn is_at(_: &File, path: &Path) -> bool {
     path.exists()
 }
 
-/// Whether a path leads to a regular file of this size.
-pub(crate) fn is_file_of(path: &Path, size: u64) -> bool {
-    fs::metadata(path).is_ok_and(|about| about.is_file() && about.len() == size)
+/// What changes when a file does; `None` if it is no regular file of this size.
+fn stamp(path: &Path, size: u64) -> Option<String> {
+    let about = fs::metadata(path).ok()?;
+    if !about.is_file() || about.len() != size {
+        return None;
+    }
+    #[cfg(unix)]
+    let rest = {
+        use std::os::unix::fs::MetadataExt;
+        let (modified, changed) = (about.mtime_nsec(), about.ctime_nsec());
+        let place = (about.dev(), about.ino());
+        format!("{place:?} {} {modified} {} {changed}", about.mtime(), about.ctime())
+    };
+    #[cfg(not(unix))]
+    let rest = format!("{:?}", about.modified().ok()?);
+    Some(format!("{size} {rest}"))
 }
 
 /// Reads a file of at most `most` bytes.
@@ -224,29 +268,5 @@ fn write(path: &Path, text: &str) -> Result<(), HubError> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder).map_err(io)?;
     }
-    let temporary = path.with_extension(format!("{}.tmp", std::process::id()));
-    let written = fs::write(&temporary, text).and_then(|()| fs::rename(&temporary, path));
-    if written.is_err() {
-        // What is left of it is of no use; the error is that of writing.
-        let _ = fs::remove_file(&temporary);
-    }
-    written.map_err(io)
-}
-
-/// The files of a snapshot, and those in its folders.
-fn names_below(snapshot: &Path) -> BTreeSet<String> {
-    let entries = |folder: &Path| {
-        let entries = fs::read_dir(folder).into_iter().flatten().flatten().take(ENTRIES);
-        entries.filter_map(|entry| Some((entry.file_name().into_string().ok()?, entry.path())))
-    };
-    let mut names = BTreeSet::new();
-    for (name, path) in entries(snapshot) {
-        if path.is_file() {
-            names.insert(name);
-        } else if path.is_dir() {
-            let inside = entries(&path).filter(|(_, path)| path.is_file());
-            names.extend(inside.map(|(file, _)| format!("{name}/{file}")));
-        }
-    }
-    names
+    atomic_file::replace(path, |file| file.write_all(text.as_bytes())).map_err(io)
 }

@@ -1,18 +1,18 @@
 //! Downloads a file: continues a part, repeats what fails, and compares size and checksum before it is used.
 
-use crate::hub::cache::{ModelCache, is_file_of};
+use crate::hub::cache::ModelCache;
+use crate::hub::checksum::{self, BLOCK};
 use crate::hub::client::{Client, Reply, encoded, host, pause};
 use crate::hub::error::HubError;
 use crate::hub::listing::Entry;
 use crate::hub::model_name::{ModelName, is_hex};
 use indicatif::ProgressBar;
-use ring::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY, SHA256};
+use ring::digest::Context;
+use simdformer::atomic_file;
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::PathBuf;
 
-/// Bytes that are read and written at a time.
-const BLOCK: usize = 1 << 16;
 /// The most requests for one file, so that a server that sends a byte at a time comes to an end.
 const REQUESTS: usize = 1000;
 
@@ -45,7 +45,7 @@ impl Download<'_> {
     /// Brings a file into the snapshot.
     pub(crate) fn file(&mut self, path: &str, entry: &Entry) -> Result<(), HubError> {
         let (cache, etag) = (self.cache, entry.etag());
-        if cache.has(self.commit, path, entry.size) {
+        if cache.is_whole(self.commit, path, entry) {
             self.bar.inc(entry.size);
             return Ok(());
         }
@@ -57,7 +57,7 @@ impl Download<'_> {
             }
         })?;
         let blob = cache.blob(etag);
-        if is_file_of(&blob, entry.size) {
+        if cache.verify(&blob, entry) {
             self.bar.inc(entry.size);
         } else {
             self.blob(path, entry)?;
@@ -91,7 +91,9 @@ impl Download<'_> {
         let blob = self.cache.blob(entry.etag());
         // A rename may reach the disk before the bytes do.
         part.file.sync_all().map_err(|error| HubError::file(&part.path, 0, error))?;
-        fs::rename(&part.path, &blob).map_err(|error| HubError::file(&blob, 0, error))
+        atomic_file::rename(&part.path, &blob).map_err(|error| HubError::file(&blob, 0, error))?;
+        self.cache.note_verified(&blob, entry);
+        Ok(())
     }
 
     /// Requests what is missing until the part has the size of the file.
@@ -214,7 +216,7 @@ impl<'e> Part<'e> {
             file.set_len(0).map_err(io)?;
             length = 0;
         }
-        let mut digest = begun(entry);
+        let mut digest = checksum::begin(entry);
         let mut block = vec![0; BLOCK];
         let mut left = length;
         while left > 0 {
@@ -243,24 +245,13 @@ impl<'e> Part<'e> {
     /// Deletes the bytes.
     fn clear(&mut self) -> Result<(), HubError> {
         self.file.set_len(0).map_err(|error| HubError::file(&self.path, 0, error))?;
-        self.digest = begun(self.entry);
+        self.digest = checksum::begin(self.entry);
         (self.length, self.is_continued) = (0, false);
         Ok(())
     }
 
     /// The checksum of the bytes, in hexadecimal digits.
     fn checksum(&self) -> String {
-        let digest = self.digest.clone().finish();
-        digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+        checksum::finish(self.digest.clone())
     }
-}
-
-/// The begun checksum of a file: a SHA-256, or the SHA-1 of git, which begins with the length.
-fn begun(entry: &Entry) -> Context {
-    if entry.is_sha256() {
-        return Context::new(&SHA256);
-    }
-    let mut digest = Context::new(&SHA1_FOR_LEGACY_USE_ONLY);
-    digest.update(format!("blob {}\0", entry.size).as_bytes());
-    digest
 }

@@ -4,6 +4,7 @@
 //! client uses ([`cache`]). Only this module has code for the network.
 
 mod cache;
+mod checksum;
 mod client;
 mod download;
 mod environment;
@@ -86,7 +87,8 @@ pub(crate) fn resolve(
 fn obtain(name: &ModelName, quiet: bool, notes: &mut dyn Write) -> Result<PathBuf, HubError> {
     let environment = Environment::of_process()?;
     let cache = ModelCache::new(&environment.cache, name);
-    let cached = cache.commit_of(name).and_then(|commit| cache.complete(name, &commit));
+    let kept = |commit: &str| cache.complete(name, &cache.listing(commit)?);
+    let cached = cache.commit_of(name).and_then(|commit| kept(&commit));
     if let (Some(path), Some(_)) = (&cached, name.commit()) {
         return Ok(path.clone());
     }
@@ -100,8 +102,21 @@ fn obtain(name: &ModelName, quiet: bool, notes: &mut dyn Write) -> Result<PathBu
     let client = Client::new(&environment)?;
     // With a copy at hand there is no reason to wait for a server.
     let attempts = if cached.is_some() { 0 } else { environment.retries.min(FIRST_ATTEMPTS) };
-    let listing = match current_listing(&client, &cache, name, attempts) {
-        Ok(listing) => listing,
+    let current = || -> Result<_, HubError> {
+        let commit = match name.commit() {
+            Some(commit) => commit.to_owned(),
+            None => Listing::commit_of(&client, name, attempts)?,
+        };
+        match kept(&commit) {
+            Some(path) => Ok((commit, Err(path))),
+            // A list that is kept may be damaged, and is short.
+            None => {
+                Listing::fetch(&client, name, commit.clone(), attempts).map(|new| (commit, Ok(new)))
+            }
+        }
+    };
+    let (commit, listing) = match current() {
+        Ok(current) => current,
         Err(error) => {
             if let Some(path) = cached.filter(|_| error.permits_cached()) {
                 if !quiet {
@@ -113,31 +128,17 @@ fn obtain(name: &ModelName, quiet: bool, notes: &mut dyn Write) -> Result<PathBu
             return Err(with_suggestions(error, &client, name));
         }
     };
-    if let Some(path) = cache.complete(name, &listing.commit) {
-        // A cache with all files may be read-only.
-        let _ = cache.set_commit(name, &listing.commit);
-        return Ok(path);
-    }
-    let path = download(&client, &cache, name, &listing, quiet, notes)?;
-    cache.set_commit(name, &listing.commit)?;
-    Ok(path)
-}
-
-/// The files of the model as they are now.
-fn current_listing(
-    client: &Client<'_>,
-    cache: &ModelCache,
-    name: &ModelName,
-    attempts: u32,
-) -> Result<Listing, HubError> {
-    let commit = match name.commit() {
-        Some(commit) => commit.to_owned(),
-        None => Listing::commit_of(client, name, attempts)?,
+    let listing = match listing {
+        Ok(listing) => listing,
+        Err(path) => {
+            // A cache with all files may be read-only.
+            let _ = cache.set_commit(name, &commit);
+            return Ok(path);
+        }
     };
-    match cache.listing(&commit) {
-        Some(listing) => Ok(listing),
-        None => Listing::fetch(client, name, commit, attempts),
-    }
+    let path = download(&client, &cache, name, &listing, quiet, notes)?;
+    cache.set_commit(name, &commit)?;
+    Ok(path)
 }
 
 /// Downloads all files that are needed and missing.
@@ -167,7 +168,7 @@ fn download(
     })?;
     let entries = needed.iter().filter_map(|path| Some((path, listing.get(path)?)));
     let missing: Vec<_> =
-        entries.filter(|(path, entry)| !cache.has(commit, path, entry.size)).collect();
+        entries.filter(|(path, entry)| !cache.is_whole(commit, path, entry)).collect();
     let total: u64 = missing.iter().map(|(_, entry)| entry.size).sum();
     let path = cache.snapshot(commit);
     if !quiet {
