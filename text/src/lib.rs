@@ -50,6 +50,7 @@ mod json;
 mod languages;
 mod limits;
 pub mod marked_text;
+pub mod model_files;
 #[cfg(feature = "models")]
 pub mod packed;
 #[cfg(feature = "json")]

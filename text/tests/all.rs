@@ -52,6 +52,9 @@ mod hub_failures;
 mod hub_server;
 mod languages;
 mod marks;
+mod model_files;
+#[cfg(all(feature = "cli", feature = "json", feature = "transcribe", target_os = "linux"))]
+mod outputs;
 #[cfg(all(feature = "cli", feature = "json"))]
 mod packed;
 #[cfg(all(feature = "cli", feature = "json", feature = "transcribe"))]

@@ -258,5 +258,5 @@ fn another_command_is_not_resumed() {
     command.args(["translate", "--column", "fr", "--model"]);
     command.arg(&table.place.0).args(["--file", same, "--output", same]);
     let done = command.output().unwrap();
-    assert_eq!(err(&done), "simdformer: --output: the input would be replaced\n");
+    assert_eq!(err(&done), format!("simdformer: {same} is read and would be replaced\n"));
 }

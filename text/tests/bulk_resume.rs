@@ -5,7 +5,7 @@ use crate::directories::Temporary;
 use crate::effort::cases;
 use core::time::Duration;
 use simdformer_text::bulk::{
-    BulkError, ComputeError, Computed, Format, Job, Output, Progress, Summary, Table, fingerprint,
+    BulkError, ComputeError, Computed, Format, Job, Output, Progress, Summary, Table,
 };
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -236,6 +236,18 @@ fn a_complete_part_is_only_renamed() {
     fs::write(files.journal(), &journal).unwrap();
     assert_eq!(run(&job(), &input(), &files.output, true, &mut never).unwrap(), done);
     files.check();
+    // It is of another input, also if that only goes on, and the output stays.
+    for (input, expected) in [
+        (input().replace("1", "2"), "are different"),
+        (input() + "x\n", "this input has"),
+        (input()[..input().len() - 1].to_owned(), "this input has"),
+    ] {
+        fs::write(files.journal(), &journal).unwrap();
+        let error = run(&job(), &input, &files.output, true, &mut never).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+        assert_eq!(fs::read(&files.output).unwrap(), undisturbed());
+        assert_eq!(files.names(), ["out.csv", "out.csv.journal"]);
+    }
     // A new run replaces the output, and what an old run has left.
     fs::write(files.journal(), &journal).unwrap();
     fs::write(&files.output, "old").unwrap();
@@ -347,31 +359,4 @@ fn a_wrong_column_leaves_no_files() {
     let mut none = |_: &[&str]| Ok(Vec::new());
     let error = run(&job(), &input(), &files.output, false, &mut none).unwrap_err().to_string();
     assert!(error.starts_with("expected ") && error.ends_with(" answers, found 0"), "{error}");
-}
-
-/// The content of files, not their place or time.
-#[test]
-fn a_fingerprint_is_that_of_the_content() {
-    let place = Temporary::new("fingerprint");
-    let print = |bytes: &[u8]| {
-        place.write("model.bin", bytes);
-        fingerprint(&[place.0.join("model.bin")]).unwrap()
-    };
-    let small = vec![7; 1000];
-    let large: Vec<u8> = (0..5u32 << 20).map(|i| (i / 251) as u8).collect();
-    for bytes in [small, large] {
-        let first = print(&bytes);
-        assert_eq!(first.len(), 16);
-        assert_eq!(print(&bytes), first);
-        assert_ne!(print(&bytes[1..]), first);
-        let mut changed = bytes.clone();
-        changed[0] ^= 1;
-        assert_ne!(print(&changed), first);
-        let mut changed = bytes.clone();
-        *changed.last_mut().unwrap() ^= 1;
-        assert_ne!(print(&changed), first);
-        let other: Vec<u8> = bytes.iter().map(|byte| byte.wrapping_add(1)).collect();
-        assert_ne!(print(&other), first);
-    }
-    assert!(fingerprint(&[place.0.join("none")]).is_err());
 }

@@ -330,8 +330,8 @@ fn the_command_writes_files_when_they_are_complete() {
     // A file is not written over while it is read.
     let directory = place.0.to_str().unwrap();
     let output = translate(&place, &["--file", &a, "--file", &b, "--output", directory], "");
-    assert_eq!(output.status.code(), Some(1));
-    assert!(err(&output).contains("is read and would be written"), "{}", err(&output));
+    assert_eq!(output.status.code(), Some(2));
+    assert!(err(&output).contains("is read and would be replaced"), "{}", err(&output));
 }
 
 #[test]

@@ -7,6 +7,7 @@
 
 use super::error::BulkError;
 use super::journal::{Identity, Journal, Record};
+use simdformer::atomic_file::{self, Destination};
 use std::ffi::OsString;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Seek, SeekFrom, Write};
@@ -29,21 +30,56 @@ pub(super) struct DurableOutput {
 pub(super) enum Opened {
     /// A run that begins, or that continues after a record.
     Run(DurableOutput, Option<Record>),
-    /// The interrupted run had written everything; the output is in its place.
-    Complete(Record),
+    /// The interrupted run has written everything.
+    Complete(CompleteOutput, Record),
+}
+
+/// A complete output, which may not be in its place yet.
+#[derive(Debug)]
+pub(super) struct CompleteOutput {
+    path: PathBuf,
+    /// `None` if it was renamed.
+    part: Option<(PathBuf, File)>,
+    /// The file is locked.
+    journal: (PathBuf, File),
+}
+
+impl CompleteOutput {
+    /// Puts the output in its place.
+    pub(super) fn finish(self) -> Result<(), BulkError> {
+        if let Some((part, file)) = self.part {
+            file.sync_all().map_err(about(&part))?;
+            // Some systems cannot rename an open file.
+            drop(file);
+            rename(&part, &self.path)?;
+        }
+        delete(&self.journal.0)
+    }
 }
 
 impl DurableOutput {
+    /// The output, its part and its journal; none if the output is a device or a pipe.
+    pub(super) fn files(path: &Path) -> io::Result<Vec<PathBuf>> {
+        let Destination { path, is_direct } = Destination::of(path)?;
+        if is_direct {
+            return Ok(Vec::new());
+        }
+        let beside = [with_suffix(&path, ".part"), with_suffix(&path, ".journal")];
+        Ok([path].into_iter().chain(beside).collect())
+    }
+
     /// Locks and opens the files of `path`.
     pub(super) fn open(
         path: &Path,
         resume: bool,
         identity: &Identity,
     ) -> Result<Opened, BulkError> {
-        if path.file_name().is_none() {
-            let reason = "the path does not name a file";
+        let Destination { path: real, is_direct } = Destination::of(path).map_err(about(path))?;
+        if is_direct {
+            let reason = "expected a file, found a device or a pipe, which is a stream";
             return Err(about(path)(io::Error::new(io::ErrorKind::InvalidInput, reason)));
         }
+        let path = &real;
         let part = with_suffix(path, ".part");
         let journal = with_suffix(path, ".journal");
         let file = locked(&journal)?;
@@ -109,25 +145,32 @@ impl Files<'_> {
                     return self.begin(identity);
                 }
                 check(&self.journal, &found.identity, identity)?;
-                delete(&self.journal)?;
-                Ok(Opened::Complete(record))
+                Ok(Opened::Complete(self.complete(None), record))
             }
             (_, None) => self.begin(identity),
             (false, Some(_)) => Err(BulkError::Unfinished { path: self.part, rows: record.rows }),
             (true, Some(_)) => {
                 check(&self.journal, &found.identity, identity)?;
                 if record.complete {
-                    self.part(record.output)?.sync_all().map_err(about(&self.part))?;
-                    rename(&self.part, self.path)?;
-                    delete(&self.journal)?;
-                    return Ok(Opened::Complete(record));
+                    let part = self.part(record.output)?;
+                    return Ok(Opened::Complete(self.complete(Some(part)), record));
                 }
                 self.resume(found.journal, record)
             }
         }
     }
 
-    fn begin(mut self, identity: &Identity) -> Result<Opened, BulkError> {
+    fn begin(self, identity: &Identity) -> Result<Opened, BulkError> {
+        let files = [self.part.clone(), self.journal.clone()];
+        let begun = self.begin_files(identity);
+        if begun.is_err() {
+            // They have no rows. The error is the one that came first.
+            files.iter().for_each(|path| drop(fs::remove_file(path)));
+        }
+        begun
+    }
+
+    fn begin_files(mut self, identity: &Identity) -> Result<Opened, BulkError> {
         let begun = self.file.set_len(0).and_then(|()| {
             self.file.seek(SeekFrom::Start(0))?;
             let journal = Journal::create(&mut self.file, identity)?;
@@ -135,7 +178,7 @@ impl Files<'_> {
         });
         let journal = begun.map_err(about(&self.journal))?;
         let part = self.part(0)?;
-        sync_directory(self.path)?;
+        sync(self.path).map_err(about(self.path))?;
         Ok(Opened::Run(self.run(part, journal), None))
     }
 
@@ -157,6 +200,14 @@ impl Files<'_> {
             Ok(file)
         };
         opened().map_err(about(&self.part))
+    }
+
+    fn complete(self, part: Option<File>) -> CompleteOutput {
+        CompleteOutput {
+            path: self.path.to_owned(),
+            part: part.map(|part| (self.part, part)),
+            journal: (self.journal, self.file),
+        }
     }
 
     fn run(self, part: File, journal: Journal) -> DurableOutput {
@@ -233,32 +284,18 @@ fn length(path: &Path) -> Result<Option<u64>, BulkError> {
 }
 
 fn rename(from: &Path, to: &Path) -> Result<(), BulkError> {
-    fs::rename(from, to).map_err(about(to))?;
-    sync_directory(to)
+    atomic_file::rename(from, to).map_err(about(to))
 }
 
 fn delete(journal: &Path) -> Result<(), BulkError> {
-    fs::remove_file(journal).map_err(about(journal))?;
-    sync_directory(journal)
+    let deleted = fs::remove_file(journal).and_then(|()| sync(journal));
+    deleted.map_err(about(journal))
 }
 
-/// Syncs the directory of `path`, if the system supports it: Windows cannot open a directory, and some network file
-/// systems cannot sync one.
-fn sync_directory(path: &Path) -> Result<(), BulkError> {
-    use io::ErrorKind::{InvalidInput, PermissionDenied, Unsupported};
-    let directory = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    if !cfg!(unix) {
-        return Ok(());
-    }
-    match File::open(directory).and_then(|directory| directory.sync_all()) {
-        Err(error) if [InvalidInput, PermissionDenied, Unsupported].contains(&error.kind()) => {
-            Ok(())
-        }
-        synced => synced.map_err(about(directory)),
-    }
+/// Syncs the directory of a file.
+fn sync(path: &Path) -> io::Result<()> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    atomic_file::sync_directory(directory.unwrap_or(Path::new(".")))
 }
 
 fn with_suffix(path: &Path, suffix: &str) -> PathBuf {

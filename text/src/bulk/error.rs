@@ -77,7 +77,7 @@ pub enum BulkError {
     OtherInput {
         /// The bytes that it has read.
         bytes: u64,
-        /// The bytes that this input has, if they are fewer.
+        /// The bytes that this input has, if they are fewer, or if the interrupted run had read all.
         found: Option<u64>,
     },
     /// There is a partial output without a readable journal.

@@ -16,7 +16,6 @@ mod rows;
 mod run;
 mod table;
 
-pub use checksum::fingerprint;
 pub use error::BulkError;
 pub use run::{Compute, ComputeError, Computed, Job, Output, Progress, Summary};
 pub use table::{APPENDED, Format, Table};

@@ -138,6 +138,23 @@ impl<'i> RowReader<'i> {
         Ok(())
     }
 
+    /// The input must end after what was passed over.
+    pub(super) fn expect_end(&mut self) -> Result<(), BulkError> {
+        self.forget();
+        let bytes = self.position.bytes;
+        let mut found = bytes + self.buffer.len() as u64;
+        self.buffer.clear();
+        while self.fill()? {
+            found += self.buffer.len() as u64;
+            self.buffer.clear();
+        }
+        if found == bytes {
+            Ok(())
+        } else {
+            Err(BulkError::OtherInput { bytes, found: Some(found) })
+        }
+    }
+
     /// The next window, of at most `most` rows; `None` at the end.
     pub(super) fn window(&mut self, most: usize) -> Result<Option<Window<'_>>, BulkError> {
         self.forget();

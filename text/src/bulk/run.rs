@@ -11,8 +11,8 @@ use core::time::Duration;
 use simdformer::Cancel;
 use std::collections::HashMap;
 use std::error::Error;
-use std::io::{Read, Write};
-use std::path::Path;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// The rows of a window, at most.
@@ -51,6 +51,17 @@ pub enum Output<'o> {
         /// Whether an interrupted run is continued. Without one, the run begins.
         resume: bool,
     },
+}
+
+impl Output<'_> {
+    /// The files that a run writes for the output `path`: the output, the rows of a run that has not ended, and the
+    /// journal. None if it is a device or a pipe, which can only be a [stream](Self::Stream).
+    ///
+    /// # Errors
+    /// The path does not name a file.
+    pub fn files(path: &Path) -> io::Result<Vec<PathBuf>> {
+        DurableOutput::files(path)
+    }
 }
 
 impl fmt::Debug for Output<'_> {
@@ -182,7 +193,12 @@ impl Job {
             Output::Stream(stream) => Target::Stream(stream),
             Output::File { path, resume } => {
                 match DurableOutput::open(path, resume, &self.identity())? {
-                    Opened::Complete(record) => return Ok(record.into()),
+                    Opened::Complete(output, record) => {
+                        rows.skip_to(InputPosition::from(&record), &self.cancel)?;
+                        rows.expect_end()?;
+                        output.finish()?;
+                        return Ok(record.into());
+                    }
                     Opened::Run(files, record) => Target::File { files, record },
                 }
             }

@@ -2,15 +2,18 @@
 
 use crate::arguments::UsageError;
 use crate::command_line::definition;
+use crate::output_file::{self, cannot_write};
 use crate::translate_arguments::Translate;
 use crate::{Failure, Streams, progress, translate, translate_documents};
 use clap::ValueHint;
+use simdformer::atomic_file::AtomicFile;
 use simdformer_text::bulk::{
-    BulkError, ComputeError, Computed, Format, Job, Output, Progress, Summary, Table, fingerprint,
+    BulkError, ComputeError, Computed, Format, Job, Output, Progress, Summary, Table,
 };
+use simdformer_text::model_files;
 use simdformer_text::translator::{self, TextTranslation, Translation, Translator};
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
@@ -18,9 +21,6 @@ use std::path::{Path, PathBuf};
 const NEUTRAL: [&str; 10] = [
     "model", "files", "threads", "sessions", "slots", "isa", "quiet", "summary", "output", "resume",
 ];
-/// The extensions of the files that a model is read from.
-const MODEL_FILES: [&str; 8] =
-    ["json", "safetensors", "bin", "model", "packed", "spm", "txt", "pt"];
 /// The notes about rows that are written; further ones are only counted.
 const NOTES: u64 = 1000;
 
@@ -45,12 +45,23 @@ pub(crate) fn run(
         }
         _ => return Err(UsageError("--column: a table is one --file".to_owned()).into()),
     };
-    if let (Some(output), [path]) = (output, files)
-        && let (Ok(output), Ok(path)) = (fs::canonicalize(output), fs::canonicalize(path))
-        && output == path
-    {
-        return Err(UsageError("--output: the input would be replaced".to_owned()).into());
-    }
+    let written = output.map(Output::files).transpose();
+    let written = written.map_err(|error| format!("--output: {error}"))?.unwrap_or_default();
+    let written: Vec<&Path> = written.iter().map(PathBuf::as_path).collect();
+    let read: Vec<&Path> =
+        files.iter().chain(&arguments.documents.glossary).map(PathBuf::as_path).collect();
+    output_file::refuse_inputs(&written, &read, &common.model.directory.model)?;
+    let mut direct = match output {
+        // A device or a pipe.
+        Some(path) if written.is_empty() => {
+            if options.resume {
+                let reason = format!("--resume: {} cannot be continued", path.display());
+                return Err(UsageError(reason).into());
+            }
+            Some(AtomicFile::create(path).map_err(cannot_write(path))?)
+        }
+        _ => None,
+    };
     let header = !options.no_header;
     let source = options.column.clone().unwrap_or_default();
     let mut job = Job::new(Table { format, header, source, output: options.to_column.clone() });
@@ -77,9 +88,10 @@ pub(crate) fn run(
                 translator.translate_texts(sources)?.into_iter().map(text).collect()
             })
         };
-        let output = match output {
-            Some(path) => Output::File { path, resume: arguments.tables.resume },
-            None => Output::Stream(*out),
+        let output = match (&mut direct, output) {
+            (Some(file), _) => Output::Stream(file),
+            (None, Some(path)) => Output::File { path, resume: arguments.tables.resume },
+            (None, None) => Output::Stream(*out),
         };
         let bar = progress::counter("rows", common.reports.quiet);
         let mut noted = 0;
@@ -103,6 +115,9 @@ pub(crate) fn run(
         let done = job.run(input, output, &mut compute, &mut report);
         bar.finish_and_clear();
         let Summary { rows, failed, .. } = done.map_err(failure)?;
+        if let Some(file) = direct {
+            file.finish()?;
+        }
         if failed > 0 {
             writeln!(notes, "simdformer: {failed} of {rows} rows have no result")?;
         }
@@ -182,22 +197,25 @@ fn identity(directory: &Path, input: Option<&File>) -> Result<Vec<(String, Strin
         let values: Vec<OsString> = values.map(ToOwned::to_owned).collect();
         let shown: Vec<_> = values.iter().map(|value| value.to_string_lossy()).collect();
         let name = format!("--{}", option.get_long().unwrap_or(id));
-        identity.push((name.clone(), shown.join(" ")));
+        let value = match &shown[..] {
+            [one] => one.to_string(),
+            // Two values are not one with a space.
+            several => format!("{several:?}"),
+        };
+        identity.push((name.clone(), value));
         if matches!(option.get_value_hint(), ValueHint::FilePath | ValueHint::AnyPath) {
-            let files: Vec<PathBuf> = values.iter().map(PathBuf::from).collect();
-            identity.push((format!("the content of {name}"), fingerprint(&files)?));
+            for path in values.iter().map(Path::new) {
+                let folder = path.parent().unwrap_or(Path::new(""));
+                let file = path.file_name().map(PathBuf::from);
+                let content = model_files::fingerprint(folder, file.as_slice())?;
+                identity.push((format!("the content of {name} {}", path.display()), content));
+            }
         }
     }
-    let mut files = Vec::new();
-    for entry in fs::read_dir(directory)? {
-        let path = entry?.path();
-        let extension = path.extension().and_then(|extension| extension.to_str());
-        if path.is_file() && extension.is_some_and(|found| MODEL_FILES.contains(&found)) {
-            files.push(path);
-        }
-    }
-    files.sort();
-    identity.push(("the content of --model".to_owned(), fingerprint(&files)?));
+    let content = model_files::list(directory)
+        .and_then(|files| model_files::fingerprint(directory, &files))
+        .map_err(|error| format!("cannot read {}: {error}", directory.display()))?;
+    identity.push(("the content of --model".to_owned(), content));
     // A pipe has no size. The rows that were read are compared by a checksum.
     if let Some(about) = input.and_then(|file| file.metadata().ok()).filter(|about| about.is_file())
     {

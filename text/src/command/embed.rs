@@ -3,11 +3,12 @@
 use crate::arguments::Embed;
 use crate::inputs::Inputs;
 use crate::vector_formats::Vectors;
-use crate::{Failure, Streams, progress, show};
+use crate::{Failure, Streams, output_file, progress, show};
 use simdformer::checkpoint::Checkpoint;
 use simdformer_text::embedder::{EmbedOptions, Embedder, EmbedderSetup, Embedding, NotRun};
 use simdformer_text::{Direction, Tokenizer};
 use std::io::Write;
+use std::path::PathBuf;
 
 /// Texts that are read, run and written as one block.
 const BLOCK: usize = 512;
@@ -25,6 +26,10 @@ pub(crate) fn run(arguments: &Embed, streams: &mut Streams<'_>) -> Result<u8, Fa
         truncate: arguments.texts.truncate,
     };
     let setup = EmbedderSetup::read(directory, tokenizer, &checkpoint, &options)?;
+    let written = arguments.npy.iter().chain(&arguments.save_ranges).map(PathBuf::as_path);
+    let read = arguments.texts.files.iter().chain(&arguments.ranges).map(PathBuf::as_path);
+    let (written, read): (Vec<_>, Vec<_>) = (written.collect(), read.collect());
+    output_file::refuse_inputs(&written, &read, directory)?;
     let vectors = Vectors::new(arguments, setup.width())?;
     let model = arguments.model.load(&checkpoint, &arguments.reports, streams)?;
     if arguments.reports.summary {

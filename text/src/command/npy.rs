@@ -1,10 +1,12 @@
 //! NumPy files: vectors are written, ranges are written and read.
 
 use crate::Failure;
+use crate::output_file::cannot_write;
+use simdformer::atomic_file::AtomicFile;
 use simdformer_text::embedder::{Quantized, Ranges};
 use std::fs::File;
-use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
-use std::path::Path;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
 
 /// The first bytes of a file of version 1.
 const MAGIC: &[u8] = b"\x93NUMPY\x01\x00";
@@ -14,7 +16,8 @@ const HEADER: usize = 128;
 
 /// A NumPy file of rows of one type of number. The number of rows is written at the end.
 pub(crate) struct Npy {
-    file: BufWriter<File>,
+    file: AtomicFile,
+    path: PathBuf,
     /// The type as NumPy names it: `<f4`, `|i1` or `|u1`.
     number: &'static str,
     width: usize,
@@ -23,14 +26,13 @@ pub(crate) struct Npy {
 
 impl Npy {
     pub(crate) fn new(path: &Path, number: &'static str, width: usize) -> Result<Self, Failure> {
-        let file =
-            File::create(path).map_err(|e| format!("cannot write {}: {e}", path.display()))?;
-        let mut npy = Self { file: BufWriter::new(file), number, width, rows: 0 };
-        npy.header()?;
+        let file = AtomicFile::create(path).map_err(cannot_write(path))?;
+        let mut npy = Self { file, path: path.to_owned(), number, width, rows: 0 };
+        npy.header().map_err(cannot_write(path))?;
         Ok(npy)
     }
 
-    fn header(&mut self) -> Result<(), Failure> {
+    fn header(&mut self) -> io::Result<()> {
         let (number, rows, width) = (self.number, self.rows, self.width);
         let shape = format!(
             "{{'descr': '{number}', 'fortran_order': False, 'shape': ({rows}, {width}), }}"
@@ -45,6 +47,10 @@ impl Npy {
 
     /// Adds one row. Without a vector, it is NaNs, or zeros where the numbers have no NaN.
     pub(crate) fn add(&mut self, row: Option<&Quantized>) -> Result<(), Failure> {
+        self.row(row).map_err(cannot_write(&self.path))
+    }
+
+    fn row(&mut self, row: Option<&Quantized>) -> io::Result<()> {
         self.rows += 1;
         let file = &mut self.file;
         match row {
@@ -64,9 +70,8 @@ impl Npy {
     }
 
     pub(crate) fn end(mut self) -> Result<(), Failure> {
-        self.file.seek(SeekFrom::Start(0))?;
-        self.header()?;
-        Ok(self.file.flush()?)
+        let begun = self.file.seek(SeekFrom::Start(0)).and_then(|_| self.header());
+        begun.and_then(|()| self.file.finish()).map_err(cannot_write(&self.path))
     }
 }
 

@@ -1,11 +1,13 @@
 //! `--output`: where results go that are not written to standard output.
 
 use crate::Failure;
+use crate::arguments::UsageError;
+use simdformer::atomic_file::{self, Destination};
+use simdformer_text::model_files;
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File, OpenOptions};
-use std::hash::{BuildHasher, Hasher, RandomState};
-use std::io::{self, BufWriter, Write};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// Whether `--output` is a directory, for so many inputs.
@@ -35,10 +37,6 @@ pub(crate) fn outputs(
         };
         let name = rename(name);
         let path = output.join(&name);
-        let same = |path: &Path| path.canonicalize().ok();
-        if input.and_then(same).is_some_and(|source| same(&path) == Some(source)) {
-            return Err(format!("{} is read and would be written", path.display()).into());
-        }
         if names.contains(&name) {
             return Err(format!("two files have the name {}", name.display()).into());
         }
@@ -48,94 +46,61 @@ pub(crate) fn outputs(
     Ok(paths)
 }
 
-/// A file that appears when it is complete: until then it has a temporary name beside its own, which no other process uses.
-/// A device or a pipe is written to directly.
-pub(crate) struct OutputFile {
-    writer: BufWriter<File>,
-    /// Unless it was renamed, or is not needed.
-    temporary: Option<PathBuf>,
-    path: PathBuf,
-}
-
-impl OutputFile {
-    pub(crate) fn create(path: &Path) -> Result<Self, Failure> {
-        let mut options = OpenOptions::new();
-        options.write(true);
-        let is_special = fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir());
-        let temporary = (!is_special).then(|| {
-            let random = RandomState::new().build_hasher().finish();
-            path.with_file_name(format!(".simdformer-{random:016x}.part"))
-        });
-        let opened = temporary.as_deref().unwrap_or(path);
-        let file = options
-            .create_new(!is_special)
-            .open(opened)
-            .map_err(|error| format!("cannot write {}: {error}", opened.display()))?;
-        Ok(Self { writer: BufWriter::new(file), temporary, path: path.to_owned() })
-    }
-
-    pub(crate) fn writer(&mut self) -> &mut dyn Write {
-        &mut self.writer
-    }
-
-    pub(crate) fn finish(mut self) -> Result<(), Failure> {
-        let path = self.path.clone();
-        let failure = |error: io::Error| format!("cannot write {}: {error}", path.display());
-        self.writer.flush().map_err(failure)?;
-        if let Some(temporary) = &self.temporary {
-            self.writer.get_ref().sync_all().map_err(failure)?;
-            fs::rename(temporary, &self.path).map_err(failure)?;
+/// Returns an error if a file that would be written is read, by whatever path, or is written twice. The files of the model
+/// are read, too.
+pub(crate) fn refuse_inputs(
+    outputs: &[&Path],
+    inputs: &[&Path],
+    model: &Path,
+) -> Result<(), Failure> {
+    let of_model = model_files::list(model)
+        .map_err(|error| format!("cannot read {}: {error}", model.display()))?;
+    let of_model: Vec<PathBuf> = of_model.iter().map(|file| model.join(file)).collect();
+    let inputs = inputs.iter().copied().chain(of_model.iter().map(PathBuf::as_path));
+    let inputs: Vec<&Path> = inputs.collect();
+    for (i, output) in outputs.iter().enumerate() {
+        for input in &inputs {
+            if is_same(output, input)? {
+                let output = output.display();
+                let what = match input.display().to_string() {
+                    same if same == output.to_string() => same,
+                    other => format!("{output}, which is {other},"),
+                };
+                return Err(UsageError(format!("{what} is read and would be replaced")).into());
+            }
         }
-        self.temporary = None;
-        Ok(())
-    }
-}
-
-impl Drop for OutputFile {
-    fn drop(&mut self) {
-        if let Some(temporary) = &self.temporary {
-            // The caller reports the error that came first.
-            let _ = fs::remove_file(temporary);
+        for other in &outputs[..i] {
+            if place(output)? == place(other)? || is_same(output, other)? {
+                let (output, other) = (output.display(), other.display());
+                let what = format!("two outputs are one file: {other} and {output}");
+                return Err(UsageError(what).into());
+            }
         }
     }
+    Ok(())
 }
 
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use super::*;
+/// The path of a file that there may not be yet.
+fn place(path: &Path) -> Result<PathBuf, Failure> {
+    let found = Destination::of(path).map_err(cannot_write(path))?.path;
+    let folder = found.parent().map(|folder| match folder.as_os_str().is_empty() {
+        true => Path::new("."),
+        false => folder,
+    });
+    // Without the folder nothing is written.
+    let folder = folder.and_then(|folder| fs::canonicalize(folder).ok());
+    Ok(match (folder, found.file_name()) {
+        (Some(folder), Some(name)) => folder.join(name),
+        _ => found,
+    })
+}
 
-    #[test]
-    fn a_file_appears_when_it_is_complete() {
-        let folder = std::env::temp_dir().join(format!("simdformer-output-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
-        let path = folder.join("a.txt");
-        let names = || fs::read_dir(&folder).unwrap().count();
-        let write = |text: &str| {
-            let mut file = OutputFile::create(&path).unwrap();
-            file.writer().write_all(text.as_bytes()).unwrap();
-            file
-        };
-        // Two at once have a file each. One that is given up leaves nothing.
-        let (first, second) = (write("first"), write("second"));
-        assert_eq!(names(), 2);
-        assert!(!path.exists());
-        drop(first);
-        second.finish().unwrap();
-        assert_eq!((names(), fs::read_to_string(&path).unwrap()), (1, "second".to_owned()));
-        write("third").finish().unwrap();
-        assert_eq!((names(), fs::read_to_string(&path).unwrap()), (1, "third".to_owned()));
-        fs::remove_dir_all(&folder).unwrap();
-    }
+fn is_same(one: &Path, other: &Path) -> Result<bool, Failure> {
+    let same = atomic_file::is_same_file(one, other);
+    same.map_err(|error| format!("cannot compare {}: {error}", one.display()).into())
+}
 
-    #[cfg(unix)]
-    #[test]
-    fn a_device_is_written_to_and_stays() {
-        use std::os::unix::fs::FileTypeExt;
-        let device = Path::new("/dev/null");
-        let mut file = OutputFile::create(device).unwrap();
-        file.writer().write_all(b"text").unwrap();
-        file.finish().unwrap();
-        assert!(fs::metadata(device).unwrap().file_type().is_char_device());
-    }
+/// The error of a file that cannot be written.
+pub(crate) fn cannot_write(path: &Path) -> impl Fn(io::Error) -> Failure {
+    move |error| format!("cannot write {}: {error}", path.display()).into()
 }

@@ -34,7 +34,7 @@ pub(crate) fn run(arguments: &Transcribe, streams: &mut Streams<'_>) -> Result<u
     let checkpoint = Checkpoint::open(directory)?;
     let options = options(arguments, checkpoint.config())?;
     Transcriber::fits(checkpoint.config(), &tokenizer, &extractor, &options)?;
-    let outputs = Outputs::new(&arguments.output, &arguments.files)?;
+    let outputs = Outputs::new(arguments)?;
     let model = arguments.model.load(&checkpoint, &arguments.reports, streams)?;
     if arguments.reports.summary {
         show::loaded(&tokenizer, &model, streams.notes)?;

@@ -1,9 +1,10 @@
 //! What `transcribe` writes: texts, phrases or words with times, subtitles, JSON.
 
-use crate::output_file::{self, OutputFile};
-use crate::transcribe_arguments::OutputArguments;
+use crate::output_file::{self, cannot_write};
+use crate::transcribe_arguments::{OutputArguments, Transcribe};
 use crate::{Failure, Streams};
 use serde_json::{Value, json};
+use simdformer::atomic_file;
 use simdformer::search::Finish;
 use simdformer_text::audio::subtitles::{SubtitleFormat, SubtitleOptions, cues};
 use simdformer_text::audio::transcriber::{Segment, TranscribeError, Transcription, Window, Word};
@@ -52,7 +53,9 @@ impl OutputArguments {
 
 impl Outputs {
     /// Checks that the formats can be written where they should be.
-    pub(crate) fn new(arguments: &OutputArguments, inputs: &[PathBuf]) -> Result<Self, Failure> {
+    pub(crate) fn new(arguments: &Transcribe) -> Result<Self, Failure> {
+        let (inputs, read) = (&arguments.files[..], arguments.speech.as_deref());
+        let (model, arguments) = (&arguments.model.directory.model, &arguments.output);
         let subtitles = |given, format| (given, Format::Subtitles(format));
         let times = if arguments.words { Format::Words } else { Format::Times };
         let mut formats: Vec<Format> = [
@@ -95,7 +98,11 @@ impl Outputs {
                     };
                     output_file::outputs(&named, output, &rename)
                 };
-                Some(formats.iter().map(of_format).collect::<Result<Vec<_>, _>>()?)
+                let files = formats.iter().map(of_format).collect::<Result<Vec<_>, _>>()?;
+                let written: Vec<&Path> = files.iter().flatten().map(PathBuf::as_path).collect();
+                let read: Vec<&Path> = named.into_iter().flatten().chain(read).collect();
+                output_file::refuse_inputs(&written, &read, model)?;
+                Some(files)
             }
         };
         let options = SubtitleOptions {
@@ -133,9 +140,8 @@ impl Outputs {
             };
             // Nothing is written for a file that failed.
             if let (Ok(_), Some(path)) = (&result, files[i].get(number)) {
-                let mut file = OutputFile::create(path)?;
-                self.write_format(format, &name, &result, file.writer())?;
-                file.finish()?;
+                atomic_file::replace(path, |file| self.write_format(format, &name, &result, file))
+                    .map_err(cannot_write(path))?;
             }
         }
         out.flush()?;

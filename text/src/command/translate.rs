@@ -39,13 +39,15 @@ pub(crate) fn translate(arguments: &Translate, streams: &mut Streams<'_>) -> Res
         let more = "--num-return-sequences: a document has one translation; add --json or --lines";
         return Err(UsageError(more.to_owned()).into());
     }
+    // What is wrong with the files is found before gigabytes are read.
+    let outputs = translate_documents::outputs(arguments)?;
     let (model, tokenizer, mut options) = load_for_texts(arguments, streams)?;
     (options.token_scores, options.alignment) = (common.json, common.json);
     common.model.in_pool(|| {
         let mut translator = Translator::new(&model, &tokenizer, options)?;
         translator.set_threads(common.model.threads());
         translator.set_sessions(common.texts.sessions(&common.model));
-        translate_documents::run(arguments, translator, streams)
+        translate_documents::run(arguments, outputs.as_deref(), translator, streams)
     })
 }
 

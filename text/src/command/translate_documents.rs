@@ -1,15 +1,16 @@
 //! `translate` without `--lines`: whole texts, whose structure stays.
 
 use crate::explain::finish_name;
-use crate::output_file::OutputFile;
+use crate::output_file::cannot_write;
 use crate::translate_arguments::Translate;
 use crate::{Failure, Streams, output_file, progress};
 use serde_json::{Value, json};
+use simdformer::atomic_file::AtomicFile;
 use simdformer_text::document::Format;
 use simdformer_text::translator::{Note, Report, TextTranslation, TranslatedSentence, Translator};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The sentences that are named in the notes, for each kind of note.
 const NAMED: usize = 10;
@@ -24,9 +25,28 @@ struct Input<'i> {
     argument: bool,
 }
 
-/// Translates the documents of the command line; returns the exit code.
+/// The file of each input, if `--output` is given.
+pub(crate) fn outputs(arguments: &Translate) -> Result<Option<Vec<PathBuf>>, Failure> {
+    let (texts, documents) = (&arguments.common.texts, &arguments.documents);
+    let Some(output) = &documents.output else { return Ok(None) };
+    let mut sources = vec![None; texts.texts.len()];
+    sources.extend(texts.files.iter().map(|path| Some(path.as_path())));
+    if sources.is_empty() {
+        // Standard input.
+        sources.push(None);
+    }
+    let outputs = output_file::outputs(&sources, output, &|name| name.into())?;
+    let written: Vec<&Path> = outputs.iter().map(PathBuf::as_path).collect();
+    let read = texts.files.iter().chain(&documents.glossary).map(PathBuf::as_path);
+    let model = &arguments.common.model.directory.model;
+    output_file::refuse_inputs(&written, &read.collect::<Vec<_>>(), model)?;
+    Ok(Some(outputs))
+}
+
+/// Translates the documents of the command line to standard output or to `outputs`; returns the exit code.
 pub(crate) fn run(
     arguments: &Translate,
+    outputs: Option<&[PathBuf]>,
     mut translator: Translator<'_>,
     streams: &mut Streams<'_>,
 ) -> Result<u8, Failure> {
@@ -49,22 +69,20 @@ pub(crate) fn run(
         let reader = Box::new(BufReader::new(&mut **input));
         inputs.push(Input { reader, format: plain, path: None, argument: false });
     }
-    let sources: Vec<Option<&Path>> = inputs.iter().map(|input| input.path).collect();
-    let outputs = match &documents.output {
-        Some(output) => Some(output_file::outputs(&sources, output, &|name| name.into())?),
-        None => None,
-    };
     let progress = progress::counter("sentences", arguments.common.reports.quiet);
     let counter = progress.clone();
     translator.set_on_done(move |done| counter.set_position(done));
     let mut named = 0;
     for (number, one) in inputs.into_iter().enumerate() {
-        let mut file = match &outputs {
-            Some(paths) => paths.get(number).map(|path| OutputFile::create(path)).transpose()?,
+        let mut file = match outputs {
+            Some(paths) => {
+                let path = &paths[number];
+                Some((path, AtomicFile::create(path).map_err(cannot_write(path))?))
+            }
             None => None,
         };
         let writer: &mut dyn Write = match &mut file {
-            Some(file) => file.writer(),
+            Some((_, file)) => file,
             None => *out,
         };
         let mut note = |text: &TextTranslation| {
@@ -95,8 +113,8 @@ pub(crate) fn run(
             writeln!(writer)?;
         }
         writer.flush()?;
-        if let Some(file) = file {
-            file.finish()?;
+        if let Some((path, file)) = file {
+            file.finish().map_err(cannot_write(path))?;
         }
     }
     progress.finish_and_clear();

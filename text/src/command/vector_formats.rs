@@ -114,8 +114,12 @@ impl Vectors {
         for vector in std::mem::take(&mut self.held) {
             self.write(vector, out)?;
         }
-        if let (Some(path), Some(found)) = (&self.save_ranges, &self.found) {
-            npy::write_ranges(path, found)?;
+        match (&self.save_ranges, &self.found) {
+            (Some(path), Some(found)) => npy::write_ranges(path, found)?,
+            (Some(_), None) => {
+                return Err("--save-ranges: there is no vector to take them of".into());
+            }
+            (None, _) => (),
         }
         match self.format {
             Format::Lines => Ok(()),

@@ -5,11 +5,12 @@ use crate::checkpoint_directory::tokenizer_folder;
 use crate::error::TextError;
 use core::fmt;
 use serde_json::Value;
+use simdformer::atomic_file;
 use simdformer::checkpoint::{Checkpoint, CheckpointError};
 use simdformer::kernels::Isa;
 use simdformer::task_heads::{Classifier, HeadError};
 use simdformer::{Fingerprint, LoadOptions, Model, ModelError, WeightDtypes};
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
@@ -82,6 +83,7 @@ pub fn pack(
         [] => vec![Isa::detect().map_err(ModelError::Isa)?],
         isas => isas.to_vec(),
     };
+    let begun = Begun(Some(out));
     let weights = out.join(&transformer);
     fs::create_dir_all(&weights).map_err(in_file(&weights))?;
     let mut parts = Vec::new();
@@ -115,7 +117,27 @@ pub fn pack(
         copy_file(&directory.join(&name), &out.join(&name))?;
     }
     let fingerprint = identity.ok_or_else(|| PackError::NotEmpty { directory: out.to_owned() })?;
+    begun.keep();
     Ok(Packed { fingerprint, parts })
+}
+
+/// A directory that was empty. What was written to it is deleted unless all of it was.
+struct Begun<'d>(Option<&'d Path>);
+
+impl Begun<'_> {
+    fn keep(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        let entries = self.0.and_then(|directory| fs::read_dir(directory).ok());
+        for path in entries.into_iter().flatten().flatten().map(|entry| entry.path()) {
+            // The caller returns the error that came first.
+            let _ = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+        }
+    }
 }
 
 /// The folder of the transformer, relative to the directory, and all folders whose files are copied.
@@ -168,10 +190,12 @@ fn copy_files(from: &Path, to: &Path, module: bool) -> Result<(), PackError> {
 
 /// Copies a file, if there is one.
 fn copy_file(from: &Path, to: &Path) -> Result<(), PackError> {
-    match fs::copy(from, to) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(in_file(from)(error)),
-        _ => Ok(()),
-    }
+    let mut file = match File::open(from) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(in_file(from)(error)),
+    };
+    atomic_file::replace(to, |copy| io::copy(&mut file, copy).map(|_| ())).map_err(in_file(to))
 }
 
 fn in_file(path: &Path) -> impl Fn(io::Error) -> PackError {

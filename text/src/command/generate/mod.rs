@@ -11,11 +11,13 @@ mod statistics;
 pub(crate) use arguments::Generate;
 
 use crate::arguments::ReportArguments;
+use crate::output_file::{self, cannot_write};
 use crate::{Failure, Streams, search_arguments};
 use drafts::Drafts;
 use encoder_inputs::{SOURCES_PER_CALL, Sources};
 use requests::{Request, Response};
 use safetensors::tensor::{Dtype, TensorView};
+use simdformer::atomic_file;
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::Config;
 use simdformer::kernels::Isa;
@@ -24,7 +26,8 @@ use simdformer::search::{
 };
 use simdformer::{DecodeStats, Event, Features, Limits, Model, Session, Source, SourceId};
 use statistics::{Measured, Statistics, allocations, peak_rss_bytes};
-use std::path::Path;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// Runs the requests of the input, writes an answer to each, and reports the statistics; returns the exit code.
@@ -99,6 +102,11 @@ fn load(
     checkpoint: &Checkpoint<'_>,
     streams: &mut Streams<'_>,
 ) -> Result<Model, Failure> {
+    let written = arguments.save_packed.iter().chain(&arguments.logits).map(PathBuf::as_path);
+    let read = arguments.packed.iter().chain(&arguments.draft).chain(&arguments.features);
+    let read: Vec<&Path> = read.map(PathBuf::as_path).collect();
+    let directory = &arguments.model.directory.model;
+    output_file::refuse_inputs(&written.collect::<Vec<_>>(), &read, directory)?;
     if let Some(path) = &arguments.packed {
         return Ok(Model::open_packed(checkpoint.config().clone(), path)?);
     }
@@ -382,9 +390,8 @@ impl Batch<'_> {
                 TensorView::new(Dtype::F32, shape.to_vec(), data).map(|view| (name, view))
             })
             .collect();
-        safetensors::serialize_to_file(views?, None, path)
-            .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
-        Ok(())
+        let content = safetensors::serialize(views?, None)?;
+        atomic_file::replace(path, |file| file.write_all(&content)).map_err(cannot_write(path))
     }
 }
 
