@@ -187,9 +187,8 @@ impl Scan<'_> {
             '(' | '（' | '[' => at > self.start,
             // The sentence goes on after the quotation.
             _ => {
-                let after = &self.text[end..];
-                let after = after.trim_start_matches(closing).trim_start();
-                let next = after.trim_start_matches(is_dash).trim_start().chars().next();
+                let skip = |c: &char| closing.contains(c) || c.is_whitespace() || is_dash(*c);
+                let next = self.text[end..].chars().take(AHEAD).find(|c| !skip(c));
                 next.is_some_and(|next| next.is_lowercase() || continues(next))
             }
         };

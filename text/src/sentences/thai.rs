@@ -10,6 +10,8 @@ const SENTENCE: usize = 18;
 const PHRASE: usize = 8;
 /// After fewer characters, such a word does not begin a sentence.
 const BEFORE_STARTER: usize = 12;
+/// How many characters of the first phrase of a sentence are read.
+const LONGEST: usize = 400;
 /// How many characters of the next phrase are read.
 const AHEAD: usize = 48;
 
@@ -40,7 +42,8 @@ pub(super) fn ends_at_space(before: &str, rest: &str, lexicon: &Lexicon) -> bool
         return false;
     }
     let subordinate = SUBORDINATE.iter().any(|word| before.starts_with(word));
-    if subordinate && !before.contains(char::is_whitespace) {
+    // A phrase is not longer than this.
+    if subordinate && !before.chars().take(LONGEST).any(char::is_whitespace) {
         return false;
     }
     // `he said` after a quotation.
