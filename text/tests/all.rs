@@ -24,6 +24,8 @@ mod copy_model;
 mod cpu_time;
 mod directories;
 #[cfg(feature = "document")]
+mod document_parts;
+#[cfg(feature = "document")]
 mod documents;
 #[cfg(feature = "document")]
 mod documents_hostile;
@@ -71,6 +73,8 @@ mod spans;
 #[cfg(all(feature = "cli", feature = "json", feature = "transcribe"))]
 mod streaming;
 mod streams;
+#[cfg(feature = "cli")]
+mod subtitle_sentences;
 #[cfg(all(feature = "cli", feature = "json", feature = "transcribe"))]
 mod transcribe;
 #[cfg(all(feature = "cli", feature = "json", feature = "transcribe"))]

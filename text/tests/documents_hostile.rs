@@ -5,6 +5,7 @@ use crate::documents::files;
 use crate::effort;
 use simdformer_text::document::{Document, Format};
 use simdformer_text::marked_text::MarkedText;
+use simdformer_text::sentences::SentenceSplitter;
 use std::time::Duration;
 
 struct Random(u64);
@@ -159,131 +160,278 @@ fn mutated_documents_come_back() {
     }
 }
 
-/// Time to parse and write `text`, the least of some runs.
-fn time(text: &str, format: Format, runs: usize) -> Duration {
-    let run = || {
-        let begin = cpu_time();
-        if let Ok(document) = Document::parse(text, format) {
-            assert_eq!(document.render(document.segments()).unwrap(), text);
+/// What Markdown and HTML have.
+const MARKUP: [&str; 72] = [
+    "[",
+    "![",
+    "[a](",
+    "[a][",
+    "]",
+    "<",
+    "<a ",
+    "<a href=\"",
+    "</",
+    "<!--",
+    "<!",
+    "<![CDATA[",
+    "<?",
+    "*",
+    "**a",
+    "*a **b ",
+    "_a_",
+    "~",
+    "`",
+    "`a``",
+    "$",
+    "$a$$",
+    "\\",
+    "&",
+    "&#",
+    "&a",
+    "&amp;",
+    "<b>",
+    "<b><i>",
+    "</b>",
+    "<code>",
+    "<code>a<p>",
+    "<pre>",
+    "<svg>",
+    "<script>",
+    "<title>",
+    "<span translate=no>",
+    "<div translate=no>",
+    "<p>",
+    "<a a a a",
+    "<a a=b ",
+    "<a a=",
+    "> ",
+    "    ",
+    "| a ",
+    "|a|\n|-|\n",
+    "[a]: b\n",
+    "[^a]: b\n",
+    "a [^a] ",
+    "# a\n",
+    "a\n---\n",
+    "```\n",
+    "~~~a\n",
+    "<div>\n",
+    "<b>\n",
+    "a  \n",
+    "a\\\n",
+    ":::\n",
+    ": a\n",
+    "{#a",
+    "# {#",
+    "> ---\n",
+    "- +++\n",
+    ">---\n",
+    "- a|b\n",
+    "![a](b \"c\")",
+    "<img alt=\"a\">",
+    "<a title='",
+    "<p title=a>",
+    "<input type=submit value=\"a\">",
+    "](a \"",
+    "\"",
+];
+
+/// What the other formats have.
+const OTHER: [&str; 42] = [
+    "<",
+    "<a ",
+    "<b>",
+    "</b>",
+    "&",
+    "&a",
+    "{\\",
+    "{",
+    "\"",
+    "\"a\" ",
+    "\\\"",
+    "\\",
+    "-a\n",
+    "<v a>b\n",
+    "NOTE\n",
+    "1\n",
+    "00:00:01,000 --> 00:00:02,000\na\n",
+    "文",
+    "文\n",
+    "a b ",
+    "a   b\tc   ",
+    "msgid \"\\na\"\nmsgstr \"\"\n",
+    "msgstr \"\"\n",
+    "\"\\n\"\n",
+    "msgid \"\"",
+    "msgstr \"\"\n",
+    "msgid \"a\"\n",
+    "msgid_plural \"a\"\n",
+    "msgstr[0] \"\"\n",
+    "{n, plural, one {",
+    "{n, select, a {b} other {",
+    "}}",
+    "'",
+    "'{",
+    "#",
+    "[\"a {n, plural, other {b}}\"]\n",
+    "\\u0041",
+    "\n\n",
+    "1\n00:00:01,000 --> 00:00:02,000\n- a\n<i>b\n\n",
+    "<i>",
+    "a.\n",
+    "♪ a\n",
+];
+
+/// What every format may have.
+const LINES: [&str; 11] =
+    [">", "> a\n", "- a\n", "- ", "1. ", "\t", " ", "\n", "\r", "a\n", "a b "];
+
+/// What the rules of sentences look at.
+const SENTENCES: [&str; 44] = [
+    "\"",
+    "'",
+    "“",
+    "”",
+    "„",
+    "«",
+    "»",
+    "「",
+    "」",
+    "(",
+    ")",
+    "[",
+    "]",
+    "[1]",
+    "[12",
+    ".",
+    ". ",
+    "...",
+    "… ",
+    "! ",
+    "?",
+    "。",
+    "．",
+    "—",
+    "- ",
+    " ",
+    "\n",
+    "\u{a0}»",
+    "a",
+    "A ",
+    "e.g. ",
+    "Mr. ",
+    "J.-P. ",
+    "1. ",
+    "12. 5. ",
+    "U.S. ",
+    "字",
+    "あ",
+    "ก",
+    "หาก",
+    "ก ",
+    "👍",
+    "¿",
+    "word ",
+];
+
+/// Time to parse and write `text`.
+fn time(text: &str, format: Format) -> Duration {
+    let begin = cpu_time();
+    if let Ok(document) = Document::parse(text, format) {
+        assert_eq!(document.render(document.segments()).unwrap(), text);
+    }
+    cpu_time() - begin
+}
+
+/// Whether `run` takes much longer than in proportion for a text that is `times` as long: a quadratic step takes `times`
+/// as long again. `run` returns the time for a text of about so many bytes.
+fn is_linear(size: usize, times: usize, run: &dyn Fn(usize) -> Duration) -> Result<(), f64> {
+    let mut large = run(times * size);
+    // The system counts in ticks, so a short time says nothing.
+    let least = Duration::from_millis(4);
+    let mut ratio = 0.0;
+    for _ in 0..4 {
+        let small = (0..3).map(|_| run(size)).min().unwrap_or_default().max(least);
+        ratio = large.as_secs_f64() / small.as_secs_f64();
+        if ratio < 4.0 * times as f64 {
+            return Ok(());
         }
-        cpu_time() - begin
-    };
-    (0..runs).map(|_| run()).min().unwrap_or_default()
+        large = large.min(run(times * size));
+    }
+    Err(ratio)
 }
 
 /// Ten times the text takes about ten times as long: a quadratic step would take a hundred times.
 #[test]
 fn hostile_texts_take_linear_time() {
-    let markup = [
-        "[",
-        "![",
-        "[a](",
-        "[a][",
-        "]",
-        "<",
-        "<a ",
-        "<a href=\"",
-        "</",
-        "<!--",
-        "<!",
-        "<![CDATA[",
-        "<?",
-        "*",
-        "**a",
-        "*a **b ",
-        "_a_",
-        "~",
-        "`",
-        "`a``",
-        "$",
-        "$a$$",
-        "\\",
-        "&",
-        "&#",
-        "&a",
-        "&amp;",
-        "<b>",
-        "<b><i>",
-        "</b>",
-        "<code>",
-        "<code>a<p>",
-        "<pre>",
-        "<svg>",
-        "<script>",
-        "<title>",
-        "<span translate=no>",
-        "<div translate=no>",
-        "<p>",
-        "<a a a a",
-        "<a a=b ",
-        "<a a=",
-        "> ",
-        "    ",
-        "| a ",
-        "|a|\n|-|\n",
-        "[a]: b\n",
-        "[^a]: b\n",
-        "a [^a] ",
-        "# a\n",
-        "a\n---\n",
-        "```\n",
-        "~~~a\n",
-        "<div>\n",
-        "<b>\n",
-        "a  \n",
-        "a\\\n",
-        ":::\n",
-        ": a\n",
-        "{#a",
-        "# {#",
-    ];
-    let other = [
-        "<",
-        "<a ",
-        "<b>",
-        "</b>",
-        "&",
-        "&a",
-        "{\\",
-        "{",
-        "\"",
-        "\"a\" ",
-        "\\\"",
-        "\\",
-        "-a\n",
-        "<v a>b\n",
-        "NOTE\n",
-        "1\n",
-        "00:00:01,000 --> 00:00:02,000\na\n",
-        "文",
-        "文\n",
-        "a b ",
-        "a   b\tc   ",
-        "msgid \"\\na\"\nmsgstr \"\"\n",
-        "msgstr \"\"\n",
-        "\"\\n\"\n",
-    ];
-    let lines = [">", "> a\n", "- a\n", "- ", "1. ", "\t", " ", "\n", "\r", "a\n", "a b "];
     let size = effort::cases(2_000, 40_000);
     for format in Format::ALL {
-        let own: &[&str] =
-            if matches!(format, Format::Markdown | Format::Html) { &markup } else { &other };
-        for pattern in own.iter().chain(&lines) {
-            let [small, large] = [size, 10 * size].map(|size| {
-                let mut text = pattern.repeat(size / pattern.len());
-                text.push_str(" end");
-                text
-            });
-            let mut ratio = 0.0;
-            for attempt in 1..=4 {
-                // The system counts in ticks.
-                let least = time(&small, format, attempt).max(Duration::from_millis(4));
-                ratio = time(&large, format, attempt).as_secs_f64() / least.as_secs_f64();
-                if ratio < 40.0 {
-                    break;
-                }
+        for pattern in fragments(format) {
+            let run = |size: usize| time(&(pattern.repeat(size / pattern.len()) + " end"), format);
+            if let Err(ratio) = is_linear(size, 10, &run) {
+                panic!("{format}: {pattern:?} takes {ratio:.0} times as long");
             }
-            assert!(ratio < 40.0, "{format}: {pattern:?} takes {ratio:.0} times as long");
+        }
+    }
+}
+
+fn fragments(format: Format) -> Vec<&'static str> {
+    let markup = matches!(format, Format::Markdown | Format::Html);
+    let own: &[&str] = if markup { &MARKUP } else { &OTHER };
+    own.iter().chain(&LINES).copied().collect()
+}
+
+/// A text of about `size` bytes of two or three fragments: alternating, one after the other, or the first one before the
+/// others alternating.
+fn combined(parts: &[&str], shape: usize, size: usize) -> String {
+    let many = |part: &str, size: usize| part.repeat((size / part.len()).max(1));
+    match (shape % 3, parts) {
+        (0, _) => many(&parts.concat(), size),
+        (1, [first, rest @ ..]) => many(first, size / 2) + &many(&rest.concat(), size / 2),
+        _ => parts.iter().map(|part| many(part, size / parts.len())).collect(),
+    }
+}
+
+/// Pairs and triples of fragments of a list, in a shape.
+fn combination<'f>(fragments: &[&'f str], random: &mut Random) -> (Vec<&'f str>, usize) {
+    let count = 2 + random.below(2);
+    ((0..count).map(|_| fragments[random.below(fragments.len())]).collect(), random.below(3))
+}
+
+#[test]
+fn combinations_of_fragments_take_linear_time() {
+    let mut random = Random(23);
+    for case in 0..effort::cases(500, 60_000) {
+        let format = Format::ALL[case % Format::ALL.len()];
+        let (parts, shape) = combination(&fragments(format), &mut random);
+        let run = |size: usize| time(&combined(&parts, shape, size), format);
+        if let Err(ratio) = is_linear(2_000, 16, &run) {
+            panic!("{format}: {parts:?} in shape {shape} take {ratio:.0} times as long");
+        }
+    }
+}
+
+#[test]
+fn combinations_of_fragments_are_split_in_linear_time() {
+    let mut random = Random(29);
+    let languages = [None, Some("en"), Some("de"), Some("th"), Some("zh"), Some("fr")];
+    let splitters = languages.map(SentenceSplitter::new);
+    for case in 0..effort::cases(300, 30_000) {
+        let splitter = &splitters[case % splitters.len()];
+        let (parts, shape) = combination(&SENTENCES, &mut random);
+        let run = |size: usize| {
+            let text = combined(&parts, shape, size);
+            let begin = cpu_time();
+            let sentences = splitter.split(&text);
+            assert!(sentences.len() <= text.len());
+            let spent = cpu_time() - begin;
+            let begin = cpu_time();
+            splitter.cut(&text, &mut |part| part.len() < 200);
+            // The parts are halved again and again.
+            spent + (cpu_time() - begin) / (text.len().max(4).ilog2())
+        };
+        if let Err(ratio) = is_linear(4_000, 16, &run) {
+            panic!("{parts:?} in shape {shape} take {ratio:.0} times as long");
         }
     }
 }

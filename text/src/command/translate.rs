@@ -28,6 +28,7 @@ pub(crate) fn translate(arguments: &Translate, streams: &mut Streams<'_>) -> Res
             ("--output", documents.output.is_some()),
             ("--keep", !documents.keep.is_empty()),
             ("--glossary", documents.glossary.is_some()),
+            ("--no-attributes", documents.no_attributes),
         ];
         if let Some((option, _)) = given.iter().find(|(_, given)| *given) {
             let texts = "--lines, --whole, --stream or --explain";
@@ -60,6 +61,7 @@ pub(crate) fn load_for_texts(
     let glossary = documents.glossary.as_deref().map(glossary).transpose()?;
     let (model, tokenizer, mut options) = load(&arguments.common, streams)?;
     options.keep.clone_from(&documents.keep);
+    options.attributes = !documents.no_attributes;
     options.glossary = glossary.map(Arc::new);
     Ok((model, tokenizer, options))
 }

@@ -140,6 +140,9 @@ pub(crate) struct DocumentArguments {
     /// Keep what REGEX matches unchanged, as placeholders and addresses are kept; may be repeated
     #[arg(long, value_name = "REGEX")]
     pub(crate) keep: Vec<Regex>,
+    /// Leave attributes of html that people read (alt, title, placeholder, ...), and titles and alternative texts of markdown
+    #[arg(long)]
+    pub(crate) no_attributes: bool,
     /// Require translations of terms: lines of a term, a tab and its translation
     #[arg(long, value_name = "FILE")]
     pub(crate) glossary: Option<PathBuf>,

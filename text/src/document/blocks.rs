@@ -9,11 +9,13 @@ const LONGEST: usize = 1 << 20;
 /// Parts of a text that are documents themselves: translated one after the other and joined, they are the translation
 /// of the whole.
 ///
-/// Plain text and subtitles are divided after an empty line. Markdown, HTML and JSON are one part, because what stands at
-/// the end of a text may change how its begin is read; [`write_segment`](super::Document::write_segment) writes them step by
+/// Plain text and subtitles are divided after an empty line, subtitles only where a sentence may end: it may run over several
+/// cues. Markdown, HTML and JSON are one part, because what stands at
+/// the end of a text may change how its begin is read; [`DocumentWriter`](super::DocumentWriter) writes them step by
 /// step.
 ///
-/// A plain text without empty lines is divided at the end of a line after 1 MiB, which may divide a paragraph.
+/// A plain text without empty lines is divided at the end of a line after 1 MiB, which may divide a paragraph. Subtitles in
+/// which no sentence ends are divided after the cue that reaches 1 MiB.
 ///
 /// ```
 /// use simdformer_text::document::{Blocks, Format};
@@ -34,7 +36,8 @@ pub struct Blocks<R> {
 }
 
 impl<R: BufRead> Blocks<R> {
-    /// Parts of at least `size` bytes, but for the last one. With 0 each paragraph or cue is a part.
+    /// Parts of at least `size` bytes, but for the last one. With 0 each paragraph is a part, and each cue that ends a
+    /// sentence ends one.
     pub fn new(reader: R, format: Format, size: usize) -> Self {
         Self { reader, format, size, offset: 0, ended: false }
     }
@@ -42,6 +45,8 @@ impl<R: BufRead> Blocks<R> {
     fn read(&mut self) -> io::Result<Option<String>> {
         let mut part = Vec::new();
         if matches!(self.format, Format::Plain | Format::Srt | Format::WebVtt) {
+            let subtitles = self.format != Format::Plain;
+            let mut ends_sentence = true;
             loop {
                 let begin = part.len();
                 if self.reader.read_until(b'\n', &mut part)? == 0 {
@@ -49,8 +54,13 @@ impl<R: BufRead> Blocks<R> {
                 }
                 let blank = part[begin..].iter().all(u8::is_ascii_whitespace);
                 let enough = part.len() >= self.size && begin > 0;
-                if blank && enough || part.len() >= LONGEST && self.format == Format::Plain {
+                let long = part.len() >= LONGEST;
+                if blank && enough && (ends_sentence || long) || long && !subtitles {
                     break;
+                }
+                if !blank && subtitles {
+                    let line = String::from_utf8_lossy(&part[begin..]);
+                    ends_sentence = super::subtitles::ends_sentence(&line);
                 }
             }
         } else {

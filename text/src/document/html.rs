@@ -1,13 +1,16 @@
 //! Reads HTML.
 
+use super::ParseOptions;
 use super::inline::{Becomes, Inline, WhiteSpace};
-use super::places::{Places, Writing};
+use super::places::{Aside, Places, Writing};
 use super::tags::{self, Element, Markup, Tag};
 use std::ops::Range;
 
 /// Finds the segments of a page or a fragment.
-pub(super) fn parse(source: &str, range: Range<usize>, places: &mut Places) {
-    let mut reader = Reader { source, limit: range.end, inline: Inline::new(source), places };
+pub(super) fn parse(source: &str, range: Range<usize>, options: ParseOptions, places: &mut Places) {
+    let inline = Inline::new(source);
+    let asides = Vec::new();
+    let mut reader = Reader { source, limit: range.end, options, inline, asides, places };
     let mut at = range.start;
     while at < range.end {
         let next = tags::find(source, at, range.end, b'<').unwrap_or(range.end);
@@ -34,7 +37,9 @@ pub(super) fn parse(source: &str, range: Range<usize>, places: &mut Places) {
 struct Reader<'s, 'p, 'q> {
     source: &'s str,
     limit: usize,
+    options: ParseOptions,
     inline: Inline<'s>,
+    asides: Vec<Aside>,
     places: &'p mut Places<'q>,
 }
 
@@ -42,6 +47,9 @@ impl Reader<'_, '_, '_> {
     /// Handles a tag that begins at `at`, and returns where to read on.
     fn tag(&mut self, at: usize, tag: &Tag) -> usize {
         let range = at..tag.end;
+        if self.options.attributes && !self.inline.is_kept() {
+            attributes(self.source, tag, &mut self.asides);
+        }
         match tags::element(tag.name) {
             Element::Inline(_) if tag.closing => self.inline.close(range, tag.name, None),
             Element::Inline(_) if tag.empty => self.inline.point(range),
@@ -88,8 +96,18 @@ impl Reader<'_, '_, '_> {
     }
 
     fn end_segment(&mut self) {
-        if let Some((range, segment)) = self.inline.finish() {
-            self.places.push(range, segment, Writing::Html);
+        let found = self.inline.finish();
+        self.places.push_with(found, Writing::Html, &mut self.asides);
+    }
+}
+
+/// Adds the attributes of a tag that people read.
+pub(super) fn attributes(source: &str, tag: &Tag, asides: &mut Vec<Aside>) {
+    for (range, quote) in tag.readable() {
+        let mut inline = Inline::new(source);
+        text(source, range, &mut inline);
+        if let Some(found) = inline.finish() {
+            asides.push(Aside { found, writing: Writing::Attribute { quote } });
         }
     }
 }

@@ -27,6 +27,15 @@ pub(super) enum Becomes {
     Point,
 }
 
+/// A segment, and where it comes from.
+pub(super) struct Found {
+    /// Bytes of the source.
+    pub(super) range: Range<usize>,
+    pub(super) segment: MarkedText,
+    /// The bytes of each piece of markup that a mark has as its source, in order.
+    pub(super) markup: Vec<Range<usize>>,
+}
+
 /// A paragraph in the making. All ranges that go in are bytes of the source, in order.
 pub(super) struct Inline<'s> {
     source: &'s str,
@@ -214,9 +223,20 @@ impl<'s> Inline<'s> {
         }
     }
 
-    /// The segment and its bytes of the source; `None` if nothing in it has a letter that may be translated. What lies at
-    /// its ends and is no text (white space, images, tags that wrap all of it) does not belong to it.
-    pub(super) fn finish(&mut self) -> Option<(Range<usize>, MarkedText)> {
+    /// Whether an element is open whose content stays.
+    pub(super) fn is_kept(&self) -> bool {
+        self.open.iter().any(|open| open.becomes != Becomes::Wrap)
+    }
+
+    /// Whether an element of this name is open whose content stays.
+    pub(super) fn is_kept_in(&self, name: &str) -> bool {
+        let mut kept = self.open.iter().filter(|open| open.becomes != Becomes::Wrap);
+        kept.any(|open| open.name.eq_ignore_ascii_case(name))
+    }
+
+    /// The segment; `None` if nothing in it has a letter that may be translated. What lies at its ends and is no text (white
+    /// space, images, tags that wrap all of it) does not belong to it.
+    pub(super) fn finish(&mut self) -> Option<Found> {
         let tokens = mem::take(&mut self.tokens);
         let text = mem::take(&mut self.text);
         self.open.clear();
@@ -244,10 +264,14 @@ impl<'s> Inline<'s> {
         let text = untrimmed.trim();
         let place = |at: usize| at.saturating_sub(base).min(text.len());
         let mut marks = Vec::new();
+        let mut markup = Vec::new();
         let mut index = low;
         while index < high {
             let token = &tokens[index];
-            let raw = |range: Range<usize>| self.source.get(range).map(str::to_string);
+            let mut raw = |range: Range<usize>| {
+                markup.push(range.clone());
+                self.source.get(range).map(str::to_string)
+            };
             let (range, kind) = match &token.kind {
                 Kind::Text { .. } | Kind::Break | Kind::Close { open: Some(_), .. } => {
                     index += 1;
@@ -267,11 +291,11 @@ impl<'s> Inline<'s> {
                             MarkKind::Point { source: raw(token.source.start..close.source.end)? },
                         )
                     } else {
+                        let open = raw(token.source.clone())?;
                         let written = match &close.kind {
                             Kind::Close { written: Some(written), .. } => written.clone(),
                             _ => raw(close.source.clone())?,
                         };
-                        let open = raw(token.source.clone())?;
                         (token.text.end..close.text.start, MarkKind::Wrap { open, close: written })
                     }
                 }
@@ -282,7 +306,10 @@ impl<'s> Inline<'s> {
             index += 1;
             marks.push(Mark { range: place(range.start)..place(range.end), kind, id: marks.len() });
         }
-        Some((source, MarkedText { text: text.to_string(), marks }))
+        // The end of an element comes after what is inside.
+        markup.sort_by_key(|range| range.start);
+        let segment = MarkedText { text: text.to_string(), marks };
+        Some(Found { range: source, segment, markup })
     }
 }
 

@@ -1,5 +1,6 @@
-//! Reads the strings of JSON that are values. A line of a string is a segment.
+//! Reads the strings of JSON that are values. A line of a string is a segment; of an ICU message, its texts are.
 
+use super::icu;
 use super::inline::{Inline, WhiteSpace};
 use super::places::{Places, Writing};
 use super::{DocumentError, Format};
@@ -19,6 +20,11 @@ pub(super) fn parse(source: &str, start: usize, places: &mut Places) -> Result<(
             return Err(DocumentError::Syntax { format: Format::Json, line, expected });
         };
         at = end + 1;
+        check_escapes(&source[begin..end]).map_err(|(escape, expected)| {
+            let before = &bytes[..begin + escape];
+            let line = 1 + before.iter().filter(|&&byte| byte == b'\n').count();
+            DocumentError::Syntax { format: Format::Json, line, expected }
+        })?;
         let is_key = bytes[at..].iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b':');
         if !is_key {
             string(source, begin..end, ascii, &mut inline, places);
@@ -47,9 +53,12 @@ fn string(
     inline: &mut Inline,
     places: &mut Places,
 ) {
+    if icu::read(source, range.clone(), ascii, inline, places) {
+        return;
+    }
     let mut end_segment = |inline: &mut Inline| {
-        if let Some((range, segment)) = inline.finish() {
-            places.push(range, segment, Writing::Json { ascii });
+        if let Some(found) = inline.finish() {
+            places.push(found, Writing::Json { ascii });
         }
     };
     let mut at = range.start;
@@ -65,18 +74,36 @@ fn string(
                 at = escape + length;
                 inline.decoded(escape..at, c.encode_utf8(&mut [0; 4]));
             }
-            None => {
-                at = escape + 1;
-                inline.raw(escape..at, WhiteSpace::Preserve);
-            }
+            // Every escape was checked.
+            None => at = range.end,
         }
     }
     inline.raw(at..range.end, WhiteSpace::Preserve);
     end_segment(inline);
 }
 
+/// The error says where an escape is that stands for no character, and what was expected.
+fn check_escapes(string: &str) -> Result<(), (usize, &'static str)> {
+    let mut at = 0;
+    while let Some(length) = string.get(at..).and_then(|rest| rest.find('\\')) {
+        at += length;
+        let rest = &string[at..];
+        let Some((_, length)) = decode(rest) else {
+            let digits = rest.strip_prefix("\\u").and_then(|digits| digits.get(..4));
+            let unit = digits.and_then(|digits| u16::from_str_radix(digits, 16).ok());
+            let half = unit.is_some_and(|unit| (0xd800..0xe000).contains(&unit));
+            return Err(match half {
+                true => (at, "both halves of a surrogate pair (\\ud800 to \\udfff)"),
+                false => (at, "an escape of JSON after the backslash"),
+            });
+        };
+        at += length;
+    }
+    Ok(())
+}
+
 /// The character of the escape that `text` begins with, and the length of the escape.
-fn decode(text: &str) -> Option<(char, usize)> {
+pub(super) fn decode(text: &str) -> Option<(char, usize)> {
     let c = match text.as_bytes().get(1)? {
         b'n' => '\n',
         b'r' => '\r',

@@ -1,19 +1,20 @@
 //! Reads Markdown: CommonMark as `pulldown-cmark` reads it, with the bytes of each event.
 
-use super::html;
 use super::inline::{Becomes, Inline, WhiteSpace};
+use super::markdown_titles::{definitions, title};
 use super::markdown_writer::{Context, heading_attributes};
-use super::places::{Places, Writing};
+use super::places::{Aside, Places, Writing};
 use super::tags::{self, Element, Markup};
+use super::{DocumentError, Format, ParseOptions, html};
 use pulldown_cmark::{Event, LinkType, Options, Parser, Tag, TagEnd};
+use std::collections::VecDeque;
+use std::mem;
 use std::ops::Range;
 
 const OPTIONS: Options = Options::ENABLE_TABLES
     .union(Options::ENABLE_FOOTNOTES)
     .union(Options::ENABLE_STRIKETHROUGH)
     .union(Options::ENABLE_TASKLISTS)
-    .union(Options::ENABLE_YAML_STYLE_METADATA_BLOCKS)
-    .union(Options::ENABLE_PLUSES_DELIMITED_METADATA_BLOCKS)
     .union(Options::ENABLE_MATH)
     .union(Options::ENABLE_GFM)
     .union(Options::ENABLE_DEFINITION_LIST);
@@ -21,11 +22,32 @@ const OPTIONS: Options = Options::ENABLE_TABLES
 /// The name under which [`Inline`] has links; no element has it.
 const LINK: &str = "[";
 
+/// The most quotations and lists in each other. The parser looks at each of them at every line.
+const DEEPEST: usize = 100;
+
 /// Finds the segments.
-pub(super) fn parse(source: &str, start: usize, places: &mut Places) {
+pub(super) fn parse(
+    source: &str,
+    start: usize,
+    options: ParseOptions,
+    places: &mut Places,
+) -> Result<(), DocumentError> {
+    let start = front_matter_end(source, start);
+    if let Some(at) = source.lines().position(|line| containers(line) > DEEPEST) {
+        let expected = "at most 100 quotations and lists in each other";
+        return Err(DocumentError::Syntax { format: Format::Markdown, line: at + 1, expected });
+    }
+    let parser = Parser::new_ext(&source[start..], OPTIONS);
+    let definitions = match options.attributes {
+        true => definitions(source, start, parser.reference_definitions()),
+        false => VecDeque::new(),
+    };
     let mut reader = Reader {
         source,
+        options,
         inline: Inline::new(source),
+        asides: Vec::new(),
+        definitions,
         places,
         context: Context::Block,
         skipped: 0,
@@ -36,12 +58,65 @@ pub(super) fn parse(source: &str, start: usize, places: &mut Places) {
         template_end: 0,
         html: false,
         links: Vec::new(),
+        image: None,
         row: None,
     };
-    for (event, range) in Parser::new_ext(&source[start..], OPTIONS).into_offset_iter() {
+    for (event, range) in parser.into_offset_iter() {
         reader.event(event, start + range.start..start + range.end);
     }
     reader.end_segment();
+    reader.definitions_before(source.len());
+    Ok(())
+}
+
+/// Where the front matter ends that a text begins with: lines between two of `---` or of `+++`.
+fn front_matter_end(source: &str, start: usize) -> usize {
+    let mut lines = source[start..].split_inclusive('\n');
+    let first = lines.next().unwrap_or("");
+    let sign = first.trim_end();
+    if !matches!(sign, "---" | "+++") {
+        return start;
+    }
+    let mut end = start + first.len();
+    for (index, line) in lines.enumerate() {
+        end += line.len();
+        let line = line.trim_end();
+        let closes = line == sign || line == "..." && sign == "---";
+        if index == 0 && (closes || line.is_empty()) {
+            return start;
+        }
+        if closes {
+            return end;
+        }
+    }
+    start
+}
+
+/// The quotations and lists that a line begins.
+fn containers(line: &str) -> usize {
+    let is_rule = |rest: &str| {
+        let of = |sign| rest.chars().all(|c| c == sign || c.is_whitespace());
+        of('-') || of('*')
+    };
+    let (mut rest, mut found, mut lists) = (line, 0, 0);
+    loop {
+        rest = rest.trim_start();
+        if let Some(after) = rest.strip_prefix('>') {
+            rest = after;
+        } else if lists == 0 && is_rule(rest) {
+            return found;
+        } else {
+            let after = rest.trim_start_matches(|c: char| c.is_ascii_digit());
+            let signs: &[char] =
+                if after.len() < rest.len() { &['.', ')'] } else { &['-', '+', '*', ':'] };
+            match after.strip_prefix(signs) {
+                Some(after) if after.starts_with([' ', '\t']) => rest = after,
+                _ => return found,
+            }
+            lists += 1;
+        }
+        found += 1;
+    }
 }
 
 struct OpenLink {
@@ -50,9 +125,22 @@ struct OpenLink {
     written: Option<String>,
 }
 
+/// An image whose alternative text is read.
+struct Image<'s> {
+    range: Range<usize>,
+    /// The paragraph around it.
+    inline: Inline<'s>,
+    context: Context,
+}
+
 struct Reader<'s, 'p, 'q> {
     source: &'s str,
+    options: ParseOptions,
     inline: Inline<'s>,
+    /// Titles, alternative texts and attributes of the paragraph.
+    asides: Vec<Aside>,
+    /// The titles of definitions of links that are still to come.
+    definitions: VecDeque<Aside>,
     places: &'p mut Places<'q>,
     context: Context,
     /// Elements that are open and whose content is not read.
@@ -68,6 +156,7 @@ struct Reader<'s, 'p, 'q> {
     /// The element that is skipped is a block of HTML.
     html: bool,
     links: Vec<OpenLink>,
+    image: Option<Image<'s>>,
     /// Where the row of a table begins, before its first cell.
     row: Option<usize>,
 }
@@ -84,7 +173,7 @@ impl Reader<'_, '_, '_> {
                 self.done = range.end;
                 // Lines of a block in a quotation begin with its sign, which HTML would read as text.
                 if self.html && self.quotations == 0 {
-                    html::parse(self.source, range, self.places);
+                    html::parse(self.source, range, self.options, self.places);
                 }
                 self.html = false;
             }
@@ -104,6 +193,7 @@ impl Reader<'_, '_, '_> {
             Event::InlineHtml(_) => self.inline_html(range.clone()),
             Event::FootnoteReference(_) => self.inline.point(range.clone()),
             Event::SoftBreak => self.inline.line_break(range.clone()),
+            Event::HardBreak if self.image.is_some() => self.inline.line_break(range.clone()),
             Event::HardBreak | Event::Rule | Event::TaskListMarker(_) | Event::Html(_) => {
                 self.end_segment()
             }
@@ -123,13 +213,11 @@ impl Reader<'_, '_, '_> {
                 let length = self.tildes(&range);
                 self.open(range, length);
             }
-            Tag::Link { link_type, .. } => self.link(link_type, range),
-            Tag::Image { .. } => {
-                self.inline.point(range);
-                self.skipped = 1;
-            }
+            Tag::Link { link_type, title, .. } => self.link(link_type, &title, range),
+            Tag::Image { link_type, title, .. } => self.image(link_type, &title, range),
             other => {
                 self.end_segment();
+                self.definitions_before(range.start);
                 self.done = range.start;
                 self.line_start = true;
                 self.context = match other {
@@ -166,6 +254,15 @@ impl Reader<'_, '_, '_> {
                 let length = self.tildes(&range);
                 self.close(range, length);
             }
+            TagEnd::Image => {
+                let Some(Image { range, inline, context }) = self.image.take() else { return };
+                let found = mem::replace(&mut self.inline, inline).finish();
+                let writing = Writing::Markdown(self.context);
+                self.asides.extend(found.map(|found| Aside { found, writing }));
+                self.context = context;
+                self.done = range.end;
+                self.inline.point(range);
+            }
             TagEnd::Link => {
                 let Some(OpenLink { end, written }) = self.links.pop() else { return };
                 self.inline.close(self.done..end, LINK, written);
@@ -186,10 +283,46 @@ impl Reader<'_, '_, '_> {
     }
 
     fn end_segment(&mut self) {
-        if let Some((range, segment)) = self.inline.finish() {
-            self.places.push(range, segment, Writing::Markdown(self.context));
-        }
+        let found = self.inline.finish();
+        self.places.push_with(found, Writing::Markdown(self.context), &mut self.asides);
         self.line_start = true;
+    }
+
+    /// Adds the titles of definitions that stand before a block.
+    fn definitions_before(&mut self, at: usize) {
+        let before = |aside: &mut Aside| aside.found.range.end <= at;
+        while let Some(Aside { found, writing }) = self.definitions.pop_front_if(before) {
+            self.places.push(found, writing);
+        }
+    }
+
+    fn is_cell(&self) -> bool {
+        matches!(self.context, Context::Cell { .. } | Context::Inside { cell: true })
+    }
+
+    /// The begin of an image. Of an image in an alternative text nothing is read.
+    fn image(&mut self, link_type: LinkType, text: &str, range: Range<usize>) {
+        if !self.options.attributes || self.image.is_some() || self.inline.is_kept() {
+            self.inline.point(range);
+            self.skipped = 1;
+            return;
+        }
+        self.title(link_type, text, &range);
+        self.done = range.start + 2;
+        let inline = mem::replace(&mut self.inline, Inline::new(self.source));
+        let context = self.context;
+        self.context = Context::Inside { cell: self.is_cell() };
+        self.image = Some(Image { range, inline, context });
+    }
+
+    /// The title of a link or an image, whose source ends in `"title")`.
+    fn title(&mut self, link_type: LinkType, text: &str, range: &Range<usize>) {
+        if link_type != LinkType::Inline || !self.options.attributes || self.image.is_some() {
+            return;
+        }
+        let raw = self.source.get(range.clone()).and_then(|raw| raw.strip_suffix(')'));
+        let found = raw.and_then(|raw| title(raw, range.start, text, self.is_cell()));
+        self.asides.extend(found);
     }
 
     fn text(&mut self, text: &str, range: Range<usize>, line_start: bool) {
@@ -255,7 +388,8 @@ impl Reader<'_, '_, '_> {
         if text.starts_with("~~") && text.ends_with("~~") { 2 } else { 1 }
     }
 
-    fn link(&mut self, link_type: LinkType, range: Range<usize>) {
+    fn link(&mut self, link_type: LinkType, title: &str, range: Range<usize>) {
+        self.title(link_type, title, &range);
         let raw = self.source.get(range.clone()).unwrap_or("");
         let mut end = range.end;
         let label = match link_type {
@@ -293,7 +427,17 @@ impl Reader<'_, '_, '_> {
         let Markup::Tag(tag) = tags::markup_at(self.source, range.start, range.end) else {
             return self.inline.hidden(range);
         };
+        if self.options.attributes && !self.inline.is_kept() && self.image.is_none() {
+            html::attributes(self.source, &tag, &mut self.asides);
+        }
         match tags::element(tag.name) {
+            Element::LineEnd | Element::Block if self.image.is_some() => self.inline.hidden(range),
+            Element::Block if tag.closing && self.inline.is_kept_in(tag.name) => {
+                self.inline.close(range, tag.name, None);
+            }
+            Element::Block if tag.no_translate && !tag.closing && !tag.empty => {
+                self.inline.open(range, tag.name, Becomes::Keep);
+            }
             Element::LineEnd | Element::Block => self.end_segment(),
             Element::Void => self.inline.point(range),
             Element::Inline(_)

@@ -15,6 +15,15 @@ pub(super) enum Context {
     Cell {
         first: bool,
     },
+    /// It is the alternative text of an image.
+    Inside {
+        cell: bool,
+    },
+    /// It is a title, which ends in `quote`.
+    Title {
+        quote: char,
+        cell: bool,
+    },
 }
 
 /// Appends `text`, which has no line ends.
@@ -24,6 +33,12 @@ pub(super) fn write(
     context: Context,
     out: &mut String,
 ) -> Result<(), &'static str> {
+    if let Context::Title { quote, cell } = context {
+        for piece in pieces(text, marks)? {
+            title(piece.as_str(), quote, cell, out);
+        }
+        return Ok(());
+    }
     let marks = &tight(text, marks);
     let pieces = pieces(text, marks)?;
     let as_tags = unreadable(&pieces, marks.len());
@@ -57,6 +72,22 @@ pub(super) fn write(
         }
     }
     Ok(())
+}
+
+/// A title, in which only its quotation marks, entities and escapes are read.
+fn title(text: &str, quote: char, cell: bool, out: &mut String) {
+    let mut rest = text.chars();
+    while let Some(c) = rest.next() {
+        let escaped = match c {
+            '\\' => rest.as_str().chars().next().is_none_or(|c| c.is_ascii_punctuation()),
+            '(' => quote == ')',
+            '&' => is_entity(rest.as_str()),
+            '|' => cell,
+            c => c == quote,
+        };
+        out.extend(escaped.then_some('\\'));
+        out.push(c);
+    }
 }
 
 /// The element that a delimiter of emphasis stands for.
@@ -147,12 +178,13 @@ struct Escapes {
 impl Escapes {
     /// `first`, `last`: whether the text begins or ends the segment. `follows` is what comes after it.
     fn write(&self, text: &str, first: bool, follows: Option<char>, last: bool, out: &mut String) {
-        let cell = matches!(self.context, Context::Cell { .. });
-        let marker = if first && self.context != (Context::Cell { first: false }) {
-            block_marker(text)
-        } else {
-            None
+        let cell = matches!(self.context, Context::Cell { .. } | Context::Inside { cell: true });
+        let begins_line = match self.context {
+            Context::Block | Context::Heading => true,
+            Context::Cell { first } => first,
+            Context::Inside { .. } | Context::Title { .. } => false,
         };
+        let marker = if first && begins_line { block_marker(text) } else { None };
         let attributes = match self.context {
             Context::Heading if last => heading_attributes(text),
             _ => None,

@@ -22,15 +22,20 @@
 //!
 //! A text without a letter, such as a number or a rule, is no segment.
 //!
+//! Attributes that people read are `alt`, `title`, `placeholder`, `aria-label`, `aria-description`, `aria-placeholder`,
+//! `aria-roledescription`, `aria-valuetext`, `label` of options and tracks, `value` of buttons that are an `<input>`, and
+//! `content` of a `<meta>` that is a description or a title. [`ParseOptions::attributes`] leaves them, and titles and
+//! alternative texts of Markdown. One in the middle of a paragraph is a segment before the paragraph.
+//!
 //! | format | a segment is | marks in a segment | what stays besides |
 //! |---|---|---|---|
 //! | [plain text](Format::Plain) | a paragraph whose lines are wrapped, otherwise a line; a cell where a line has tabs or three spaces | none | indentation, `>` of quotations, markers of lists, lines of template tags (`{% if x %}`) |
-//! | [Markdown](Format::Markdown) | the text of a paragraph, heading, list item or table cell, up to a hard line break | emphasis, links and inline HTML wrap; code, formulas and `<https://...>` are kept; images and footnote references are points | front matter, code blocks, link targets and definitions, alternative texts, attributes of headings, lines of template tags |
-//! | [HTML](Format::Html) | the text between two block elements or `<br>` | inline elements wrap; `<code>`, `<kbd>`, `<samp>`, `<var>`, `<tt>`, `translate="no"` and `class="notranslate"` are kept; `<img>`, comments and other elements without text are points | `<script>`, `<style>`, `<pre>`, `<textarea>`, `<svg>`, `<math>`, comments, all attributes |
-//! | [SRT](Format::Srt) | the text of a cue; a line of it that begins with a dash | `<i>` and other tags wrap; `{\an8}` is a point | numbers, times |
+//! | [Markdown](Format::Markdown) | the text of a paragraph, heading, list item or table cell, up to a hard line break; the alternative text of an image, the title of a link or image | emphasis, links and inline HTML wrap; code, formulas and `<https://...>` are kept; images and footnote references are points | front matter, code blocks, link targets, attributes of headings, lines of template tags |
+//! | [HTML](Format::Html) | the text between two block elements or `<br>`; an attribute that people read | inline elements wrap; `<code>`, `<kbd>`, `<samp>`, `<var>`, `<tt>`, `translate="no"` and `class="notranslate"` are kept; `<img>`, comments and other elements without text are points | `<script>`, `<style>`, `<pre>`, `<textarea>`, `<svg>`, `<math>`, comments, other attributes |
+//! | [SRT](Format::Srt) | the text of a cue; a line of it that begins with a dash; not a line of tags alone | `<i>` and other tags wrap; `{\an8}` is a point | numbers, times |
 //! | [WebVTT](Format::WebVtt) | the same | the same; times inside a cue are points | header, identifiers, times, settings, `<v Name>`, blocks of notes, styles and regions |
-//! | [JSON](Format::Json) | a line of a string that is a value | none | keys, numbers, layout |
-//! | [gettext](Format::Gettext) | the `msgid` of a message whose `msgstr` is empty, where its translation is written | a line end is a point | header, contexts, comments, messages with a translation |
+//! | [JSON](Format::Json) | a line of a string that is a value; in an ICU message with cases, the texts of the cases and those between the arguments with cases | in an ICU message `#` and other arguments are kept | keys, numbers, layout, the syntax of ICU messages |
+//! | [gettext](Format::Gettext) | the `msgid` of a message whose `msgstr` is empty, where its translation is written; of a message with plural forms, each form | a line end is a point | white space at both ends, header, contexts, comments, messages with a translation |
 //!
 //! How a changed segment is written:
 //!
@@ -38,12 +43,14 @@
 //! - Markdown and HTML: on one line. An emphasis that Markdown could not read in its new place (`*a*b` is read, `* a*` and
 //!   `«*a*»b` are not) becomes `<em>`, `<strong>` or `<del>`. A link by a label that is its own text, `[label]`, becomes
 //!   `[new text][label]`.
-//! - Subtitles: on at most as many lines as before, of similar lengths.
+//! - Subtitles: on at most as many lines as before, of similar lengths. [`Document::cue`] tells when a segment is shown.
+//! - ICU messages: braces and `#` of a translation are in apostrophes.
 //!
 //! Lines of a plain paragraph are wrapped if the first word of most would not have fit at the end of the line before. So a
 //! file with one sentence per line, verse or an address keeps its lines.
 //!
-//! Everything takes time and memory proportional to the text, whatever it contains.
+//! Everything takes time and memory proportional to the text, whatever it contains. So a message of a catalog has at most 16
+//! plural forms, an ICU message at most 64 arguments in each other, and Markdown at most 100 quotations and lists in each other.
 //! [`Blocks`] reads a long text in parts that are documents themselves.
 
 mod blocks;
@@ -51,9 +58,11 @@ mod error;
 mod format;
 mod gettext;
 mod html;
+mod icu;
 mod inline;
 mod json_strings;
 mod markdown;
+mod markdown_titles;
 mod markdown_writer;
 mod pieces;
 mod places;
@@ -61,14 +70,21 @@ mod plain;
 mod subtitles;
 mod tags;
 mod wrap;
+mod writer;
 mod writing;
 
 pub use blocks::Blocks;
 pub use error::DocumentError;
 pub use format::Format;
+pub use places::Cue;
+#[cfg(feature = "translate")]
+pub(crate) use subtitles::ends_sentence;
+#[cfg(feature = "translate")]
+pub(crate) use wrap::{columns, join_without_space};
+pub use writer::DocumentWriter;
 
-use crate::marked_text::{Mark, MarkKind, MarkedText};
-use places::{Place, Places};
+use crate::marked_text::MarkedText;
+use places::{Place, Places, Writing};
 
 /// A text of some [`Format`], divided into segments that are to be translated and what lies between them.
 #[derive(Clone, Debug)]
@@ -79,21 +95,49 @@ pub struct Document {
     newline: &'static str,
 }
 
+/// What is a segment. [`Default`] is what [`Document::parse`] uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ParseOptions {
+    /// Whether attributes of HTML that people read, and titles and alternative texts of Markdown, are segments (true).
+    pub attributes: bool,
+}
+
+impl Default for ParseOptions {
+    fn default() -> Self {
+        Self { attributes: true }
+    }
+}
+
 impl Document {
     /// Finds the segments of `source`.
     ///
     /// # Errors
     ///
-    /// [`DocumentError::Syntax`] if JSON or a message catalog has a string without an end. All other formats accept every
-    /// text.
+    /// [`DocumentError::Syntax`] if JSON or a message catalog cannot be read: a string without an end, half a surrogate pair
+    /// in an escape, a line of a catalog that is neither a comment nor a keyword with a string; if Markdown has too many
+    /// quotations and lists in each other. All other formats accept every text.
     pub fn parse(source: &str, format: Format) -> Result<Self, DocumentError> {
+        Self::parse_with(source, format, ParseOptions::default())
+    }
+
+    /// As [`parse`](Self::parse), with the caller's choice of what is a segment.
+    ///
+    /// # Errors
+    ///
+    /// As [`parse`](Self::parse).
+    pub fn parse_with(
+        source: &str,
+        format: Format,
+        options: ParseOptions,
+    ) -> Result<Self, DocumentError> {
         // A byte order mark belongs to no segment, and a parser would not see a heading after it.
         let start = if source.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 };
         let mut places = Places::new(source);
         match format {
             Format::Plain => plain::parse(source, start, &mut places),
-            Format::Markdown => markdown::parse(source, start, &mut places),
-            Format::Html => html::parse(source, start..source.len(), &mut places),
+            Format::Markdown => markdown::parse(source, start, options, &mut places)?,
+            Format::Html => html::parse(source, start..source.len(), options, &mut places),
             Format::Srt => subtitles::parse(source, start, subtitles::Kind::Srt, &mut places),
             Format::WebVtt => subtitles::parse(source, start, subtitles::Kind::WebVtt, &mut places),
             Format::Json => json_strings::parse(source, start, &mut places)?,
@@ -112,6 +156,15 @@ impl Document {
         &self.segments
     }
 
+    /// When segment `index` is shown, if the document has subtitles with times. A sentence may run over segments of several
+    /// cues; the [`Translator`](crate::translator::Translator) translates it whole.
+    pub fn cue(&self, index: usize) -> Option<Cue> {
+        match self.places.get(index)?.writing {
+            Writing::Cue { cue, .. } => cue,
+            _ => None,
+        }
+    }
+
     /// The document with other segments, one for each of [`segments`](Self::segments).
     ///
     /// # Errors
@@ -126,65 +179,11 @@ impl Document {
             });
         }
         let mut out = String::with_capacity(self.source.len());
-        for (index, segment) in translated.iter().enumerate() {
-            self.write_segment(index, segment, &mut out)?;
+        let mut state = writer::State::default();
+        for segment in translated {
+            state.write(self, segment, &mut out)?;
         }
-        self.write_end(&mut out);
+        state.finish(self, &mut out)?;
         Ok(out)
     }
-
-    /// Appends what stands between segment `index - 1` (or the begin) and segment `index`, then `translated` in place of
-    /// segment `index`. Calls for 0, 1, 2, ... and [`write_end`](Self::write_end) together give
-    /// [`render`](Self::render), so that a document is written while later segments are still translated.
-    ///
-    /// # Errors
-    ///
-    /// [`DocumentError::Segments`] if there is no segment `index`; [`DocumentError::Marks`] as in `render`.
-    pub fn write_segment(
-        &self,
-        index: usize,
-        translated: &MarkedText,
-        out: &mut String,
-    ) -> Result<(), DocumentError> {
-        let (Some(place), Some(segment)) = (self.places.get(index), self.segments.get(index))
-        else {
-            return Err(DocumentError::Segments {
-                expected: self.segments.len(),
-                found: index + 1,
-            });
-        };
-        out.push_str(&self.source[self.end_of(index)..place.range.start]);
-        if same(segment, translated) {
-            out.push_str(&self.source[place.range.clone()]);
-            return Ok(());
-        }
-        let prefix = place.writing.prefix(&self.source);
-        writing::write(translated, &place.writing, self.newline, prefix, out)
-            .map_err(|reason| DocumentError::Marks { segment: index, reason })
-    }
-
-    /// Appends what stands after the last segment.
-    pub fn write_end(&self, out: &mut String) {
-        out.push_str(&self.source[self.end_of(self.places.len())..]);
-    }
-
-    /// Where the segment before segment `index` ends.
-    fn end_of(&self, index: usize) -> usize {
-        match index.checked_sub(1).and_then(|before| self.places.get(before)) {
-            Some(place) => place.range.end,
-            None => 0,
-        }
-    }
-}
-
-/// Whether a translation is the source. Marks that only protect text are not compared: a placeholder is a mark of the
-/// translator's, not of the document's.
-fn same(source: &MarkedText, translated: &MarkedText) -> bool {
-    fn written(text: &MarkedText) -> impl Iterator<Item = &Mark> {
-        text.marks.iter().filter(|mark| !matches!(mark.kind, MarkKind::Keep { source: None }))
-    }
-    source.text == translated.text
-        && written(source)
-            .map(|mark| (&mark.range, &mark.kind))
-            .eq(written(translated).map(|mark| (&mark.range, &mark.kind)))
 }

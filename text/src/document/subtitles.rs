@@ -1,12 +1,13 @@
 //! Reads SubRip and WebVTT subtitles.
 //!
 //! A cue is a segment. Its line breaks are layout: the model sees one line. A line that begins with a dash or with the name of
-//! a voice (`<v Ann>`) is another speaker's, so it begins a segment of its own.
+//! a voice (`<v Ann>`) is another speaker's, so it begins a segment of its own. A line of tags alone stays a line.
 
 use super::inline::{Becomes, Inline, WhiteSpace};
-use super::places::{Places, Writing, lines};
+use super::places::{Cue, Places, Writing, lines};
 use super::tags;
 use std::ops::Range;
+use std::time::Duration;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -23,11 +24,46 @@ pub(super) fn is_timing(line: &str) -> bool {
         && to.trim_start().starts_with(|c: char| c.is_ascii_digit())
 }
 
+/// Whether a sentence may end with a line: a terminator is among its last signs, or it has no letter.
+pub(crate) fn ends_sentence(line: &str) -> bool {
+    let mut line = line.trim_end();
+    while let Some(tag) = line.strip_suffix('>').and_then(|line| line.rfind('<')) {
+        line = line[..tag].trim_end();
+    }
+    let end = line.rfind(char::is_alphanumeric).unwrap_or(0);
+    let signs = &line[end..];
+    !line.contains(char::is_alphabetic)
+        || signs.contains(['.', '!', '?', '…', '。', '！', '？', '؟', '۔', '।', '።', '։', '♪'])
+}
+
+/// The times of a cue, if the line has both, in order.
+fn times(line: &str) -> Option<Range<Duration>> {
+    let (from, to) = line.split_once("-->")?;
+    let begin = time(from.trim())?;
+    // In WebVTT, settings follow.
+    let end = time(to.split_whitespace().next()?)?;
+    (begin <= end).then_some(begin..end)
+}
+
+/// `01:02:03,456`, `02:03.456`
+fn time(text: &str) -> Option<Duration> {
+    let (whole, fraction) = text.split_once([',', '.']).unwrap_or((text, ""));
+    let mut seconds = 0_u64;
+    for part in whole.split(':') {
+        seconds = seconds.checked_mul(60)?.checked_add(part.trim().parse().ok()?)?;
+    }
+    let digits = fraction.get(..fraction.len().min(3))?;
+    let scale = 10_u64.pow(3 - digits.len() as u32);
+    let millis = if digits.is_empty() { 0 } else { digits.parse::<u64>().ok()? * scale };
+    Some(Duration::from_secs(seconds).saturating_add(Duration::from_millis(millis)))
+}
+
 /// Finds the cues.
 pub(super) fn parse(source: &str, start: usize, kind: Kind, places: &mut Places) {
     let lines = lines(source, start);
     let text = |index: usize| lines.get(index).map_or("", |range| source[range.clone()].trim());
-    let mut reader = Reader { source, kind, inline: Inline::new(source), places };
+    let inline = Inline::new(source);
+    let mut reader = Reader { source, kind, inline, times: None, new_speaker: true, places };
     let mut index = 0;
     let mut after_blank = true;
     if kind == Kind::WebVtt && text(0).starts_with("WEBVTT") {
@@ -41,6 +77,9 @@ pub(super) fn parse(source: &str, start: usize, kind: Kind, places: &mut Places)
             || is_timing(line)
             || is_number(line, kind, first) && is_timing(text(index + 1))
         {
+            if is_timing(line) {
+                reader.times = times(line);
+            }
             index += 1;
         } else if kind == Kind::WebVtt && first && is_other_block(line) {
             index = skip_block(&lines, index, &text);
@@ -91,6 +130,10 @@ struct Reader<'s, 'p, 'q> {
     source: &'s str,
     kind: Kind,
     inline: Inline<'s>,
+    /// The times of the cue.
+    times: Option<Range<Duration>>,
+    /// The next segment is another speaker's.
+    new_speaker: bool,
     places: &'p mut Places<'q>,
 }
 
@@ -103,9 +146,15 @@ impl Reader<'_, '_, '_> {
             let trimmed = text.trim_start();
             let begin = line.start + text.len() - trimmed.len();
             let dash = dash(trimmed);
-            if dash.is_some() || trimmed.starts_with("<v ") || trimmed.starts_with("<v.") {
+            let voice = trimmed.starts_with("<v ") || trimmed.starts_with("<v.");
+            let tags_alone = self.is_tags(begin..line.end);
+            if dash.is_some() || voice || tags_alone {
                 self.end_segment(count);
                 count = 0;
+            }
+            self.new_speaker |= dash.is_some() || voice;
+            if tags_alone {
+                continue;
             }
             if count > 0 {
                 self.inline.line_break(end..begin);
@@ -124,12 +173,35 @@ impl Reader<'_, '_, '_> {
     }
 
     fn end_segment(&mut self, lines: usize) {
-        if let Some((range, segment)) = self.inline.finish() {
-            self.places.push(
-                range,
-                segment,
-                Writing::Cue { lines, vtt: self.kind == Kind::WebVtt },
-            );
+        let Some(found) = self.inline.finish() else {
+            // A line without letters, such as a note of music, stands between two sentences.
+            self.new_speaker |= lines > 0;
+            return;
+        };
+        let new_speaker = self.new_speaker;
+        let cue = self.times.clone();
+        let cue = cue.map(|Range { start: begin, end }| Cue { begin, end, new_speaker });
+        let vtt = self.kind == Kind::WebVtt;
+        self.places.push(found, Writing::Cue { lines, vtt, cue });
+        self.new_speaker = false;
+    }
+
+    /// Whether a line has tags and no text.
+    fn is_tags(&self, range: Range<usize>) -> bool {
+        let mut at = range.start;
+        loop {
+            let rest = self.source[at..range.end].trim_start();
+            if rest.is_empty() {
+                return at > range.start;
+            }
+            let begin = range.end - rest.len();
+            let end = match rest.as_bytes().first() {
+                Some(b'<') => self.tag_end(begin..range.end),
+                Some(b'{') if self.kind == Kind::Srt => self.override_end(begin..range.end),
+                _ => None,
+            };
+            let Some(end) = end else { return false };
+            at = end;
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::inline::Becomes;
 use pulldown_cmark::{Event, Parser};
+use std::ops::Range;
 
 /// What begins at a `<`.
 pub(super) enum Markup<'s> {
@@ -24,6 +25,72 @@ pub(super) struct Tag<'s> {
     pub(super) empty: bool,
     /// `translate="no"` or `class="notranslate"`
     pub(super) no_translate: bool,
+    /// The first of each name that [`Tag::readable`] looks at.
+    attributes: Vec<Attribute<'s>>,
+}
+
+/// An attribute of a tag.
+struct Attribute<'s> {
+    name: &'s str,
+    value: &'s str,
+    /// Bytes of the source, without quotation marks.
+    range: Range<usize>,
+    quote: Option<char>,
+}
+
+/// Attributes that people read, of every element.
+const READABLE: [&str; 6] = [
+    "title",
+    "aria-label",
+    "aria-description",
+    "aria-placeholder",
+    "aria-roledescription",
+    "aria-valuetext",
+];
+/// Those that people read, or that say what another one is, of some elements.
+const OTHERS: [&str; 8] =
+    ["alt", "placeholder", "label", "value", "content", "type", "name", "property"];
+/// The names of descriptions and titles of a page.
+const DESCRIPTIONS: [&str; 11] = [
+    "description",
+    "og:title",
+    "og:description",
+    "og:image:alt",
+    "twitter:title",
+    "twitter:description",
+    "twitter:image:alt",
+    "dc.title",
+    "dc.description",
+    "dcterms.title",
+    "dcterms.description",
+];
+
+impl Tag<'_> {
+    /// The values of attributes that people read: their bytes of the source, and the quotation mark around them.
+    pub(super) fn readable(&self) -> impl Iterator<Item = (Range<usize>, Option<char>)> {
+        let any = |names: &[&str]| names.iter().any(|name| self.name.eq_ignore_ascii_case(name));
+        let has = |name: &str, values: &[&str]| {
+            self.attributes.iter().any(|attribute| {
+                let value = attribute.value.trim();
+                attribute.name.eq_ignore_ascii_case(name)
+                    && values.iter().any(|one| value.eq_ignore_ascii_case(one))
+            })
+        };
+        // The title of a style sheet is a name that programs compare.
+        let closed = self.closing || self.no_translate || any(&["link", "style"]);
+        let described = has("name", &DESCRIPTIONS) || has("property", &DESCRIPTIONS);
+        let button = has("type", &["submit", "reset", "button"]);
+        let read = move |name: &str| match name.to_ascii_lowercase().as_str() {
+            "alt" => any(&["img", "area", "input"]),
+            "placeholder" => any(&["input", "textarea"]),
+            "label" => any(&["option", "optgroup", "track"]),
+            "value" => button && any(&["input"]),
+            "content" => described && any(&["meta"]),
+            other => READABLE.contains(&other),
+        };
+        let all = self.attributes.iter().filter(move |attribute| !closed && read(attribute.name));
+        all.map(|attribute| (attribute.range.clone(), attribute.quote))
+    }
 }
 
 /// What an element does to the text around it.
@@ -163,13 +230,15 @@ fn tag(text: &str, at: usize, begin: usize) -> Markup<'_> {
     let mut i = until(begin, |byte| byte.is_ascii_whitespace() || matches!(byte, b'/' | b'>'));
     let name = &text[begin..i];
     let mut no_translate = false;
+    let mut attributes: Vec<Attribute> = Vec::new();
     loop {
         i = until(i, |byte| !byte.is_ascii_whitespace() && byte != b'/');
         match bytes.get(i) {
             None => return Markup::Unfinished,
             Some(b'>') => {
                 let (closing, empty) = (begin == 2, bytes[i - 1] == b'/');
-                return Markup::Tag(Tag { name, end: at + i + 1, closing, empty, no_translate });
+                let end = at + i + 1;
+                return Markup::Tag(Tag { name, end, closing, empty, no_translate, attributes });
             }
             _ => {}
         }
@@ -187,10 +256,17 @@ fn tag(text: &str, at: usize, begin: usize) -> Markup<'_> {
             Some(b'\'') => (i + 1, until(i + 1, |byte| byte == b'\'')),
             _ => (i, until(i, |byte| byte.is_ascii_whitespace() || byte == b'>')),
         };
+        let quote_at = i;
         i = if from > i { to + 1 } else { to };
         let Some(value) = text.get(from..to).filter(|_| i <= bytes.len()) else {
             return Markup::Unfinished;
         };
+        let known = |name: &&str| name.eq_ignore_ascii_case(attribute);
+        let first = || !attributes.iter().any(|found| found.name.eq_ignore_ascii_case(attribute));
+        if READABLE.iter().chain(&OTHERS).any(known) && first() {
+            let quote = (from > quote_at).then(|| char::from(bytes[quote_at]));
+            attributes.push(Attribute { name: attribute, value, range: at + from..at + to, quote });
+        }
         no_translate |= attribute.eq_ignore_ascii_case("translate")
             && value.eq_ignore_ascii_case("no")
             || attribute.eq_ignore_ascii_case("class")

@@ -107,7 +107,7 @@ pub(super) fn is_wide(c: char) -> bool {
 
 /// Whether a line break between two characters stands for no space: between ideographs, kana and their punctuation.
 /// Korean has spaces.
-pub(super) fn join_without_space(before: char, after: char) -> bool {
+pub(crate) fn join_without_space(before: char, after: char) -> bool {
     fn no_spaces(c: char) -> bool {
         matches!(u32::from(c),
             0x2e80..=0x312f | 0x3190..=0xa4cf | 0xf900..=0xfaff | 0xfe30..=0xfe4f | 0xff00..=0xffef
@@ -117,6 +117,6 @@ pub(super) fn join_without_space(before: char, after: char) -> bool {
 }
 
 /// Columns of a text.
-pub(super) fn columns(text: &str) -> usize {
+pub(crate) fn columns(text: &str) -> usize {
     text.chars().map(|c| if is_wide(c) { 2 } else { 1 }).sum()
 }

@@ -3,10 +3,9 @@
 use super::markdown_writer;
 use super::pieces::{Piece, pieces};
 use super::places::Writing;
-use super::{plain, wrap};
+use super::{icu, plain, wrap};
 use crate::marked_text::MarkedText;
 use std::fmt::Write;
-use std::iter;
 
 /// Appends `segment`. The error says what is wrong with its marks.
 pub(super) fn write(
@@ -50,7 +49,19 @@ pub(super) fn write(
                 }
             }
         }
-        Writing::Cue { lines, vtt } => {
+        Writing::Attribute { quote } => {
+            let sign = quote.unwrap_or('"');
+            out.extend(quote.xor(Some(sign)));
+            for piece in pieces(text, marks)? {
+                attribute(piece.as_str(), sign, out);
+            }
+            out.extend(quote.xor(Some(sign)));
+        }
+        Writing::Cue { lines, vtt, .. } => {
+            if text.trim().is_empty() {
+                // An empty line would end the cue.
+                out.push('\u{200b}');
+            }
             let lines = wrap::to_lines(text, marks, *lines);
             for piece in pieces(&lines, marks)? {
                 match piece {
@@ -71,12 +82,11 @@ pub(super) fn write(
                 }
             }
         }
-        Writing::Gettext { lines_before, lines_after } => {
-            out.push('"');
-            out.extend(iter::repeat_n("\\n", *lines_before));
+        Writing::Gettext { before, after } => {
+            out.extend(["\"", before]);
             for piece in pieces(text, marks)? {
                 match piece {
-                    Piece::Text(text) => json(text, false, out),
+                    Piece::Text(text) => message(text, out),
                     other => {
                         // The space before a line end was put there for the model.
                         out.truncate(out.trim_end_matches(' ').len());
@@ -84,8 +94,15 @@ pub(super) fn write(
                     }
                 }
             }
-            out.extend(iter::repeat_n("\\n", *lines_after));
-            out.push('"');
+            out.extend([after, "\""]);
+        }
+        Writing::Icu { ascii, doubled, plural } => {
+            for piece in pieces(text, marks)? {
+                match piece {
+                    Piece::Text(text) => json(&icu::quote(text, *doubled, *plural), *ascii, out),
+                    other => out.push_str(other.as_str()),
+                }
+            }
         }
         Writing::Json { .. } => {}
     }
@@ -110,6 +127,36 @@ fn escape(text: &str, out: &mut String) {
             '<' => out.push_str("&lt;"),
             '>' => out.push_str("&gt;"),
             '\u{a0}' => out.push_str("&nbsp;"),
+            other => out.push(other),
+        }
+    }
+}
+
+/// The value of an attribute between two of `quote`.
+fn attribute(text: &str, quote: char, out: &mut String) {
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '\u{a0}' => out.push_str("&nbsp;"),
+            '"' if quote == '"' => out.push_str("&quot;"),
+            '\'' if quote == '\'' => out.push_str("&#39;"),
+            other => out.push(other),
+        }
+    }
+}
+
+/// The inside of a string of gettext, which has the escapes of C.
+fn message(text: &str, out: &mut String) {
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\t' => out.push_str("\\t"),
+            c if u32::from(c) < 0x20 => {
+                // Writing to a string does not fail.
+                let _ = write!(out, "\\{:03o}", u32::from(c));
+            }
             other => out.push(other),
         }
     }

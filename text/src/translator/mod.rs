@@ -48,6 +48,7 @@
 //! streaming forms read a window of sentences, translate it, hand out the results in order, and only then read on.
 
 mod batcher;
+mod cues;
 mod error;
 mod glossary;
 mod inspection;

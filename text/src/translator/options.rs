@@ -35,6 +35,8 @@ pub struct TranslateOptions {
     pub detect: bool,
     /// What is kept in texts beside placeholders, addresses and numbers in code.
     pub keep: Vec<Regex>,
+    /// Whether attributes of HTML that people read, and titles and alternative texts of Markdown, are translated (true).
+    pub attributes: bool,
     /// Whether a translation that repeats itself is made again, under a penalty; only of texts and documents.
     pub guard: bool,
     /// Terms whose translation is required; only of texts and documents.
@@ -57,6 +59,7 @@ impl TranslateOptions {
             alignment: false,
             detect: false,
             keep: Vec::new(),
+            attributes: true,
             guard: true,
             glossary: None,
             cache: None,

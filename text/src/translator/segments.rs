@@ -1,10 +1,11 @@
 //! Texts of several sentences, with marks: divided, translated, and put together again.
 
+use super::cues::{Boundaries, divide};
 use super::error::TranslateError;
 use super::marked_sentences::{MarkedSentence, has_words};
 use super::model_and_tokenizer::Translator;
 use super::translation::{Note, TextTranslation, TranslatedSentence};
-use crate::marked_text::{MarkKind, MarkedText, placeholders};
+use crate::marked_text::{Mark, MarkKind, MarkedText, placeholders};
 use crate::sentences::SentenceSplitter;
 use std::ops::Range;
 
@@ -15,16 +16,26 @@ pub(super) struct Prepared {
     parts: Vec<Part>,
     /// The model's code of the language that was detected.
     language: Option<String>,
+    /// Where the cues of subtitles meet, of which the text is joined.
+    boundaries: Boundaries,
 }
 
 #[derive(Clone, Debug)]
-struct Part {
-    marked: MarkedText,
-    range: Range<usize>,
+pub(super) struct Part {
+    pub(super) marked: MarkedText,
+    pub(super) range: Range<usize>,
     /// Whether the model reads it; otherwise it is copied.
     translated: bool,
     /// Whether it is a part of a sentence that is too long.
     cut: bool,
+}
+
+/// A translated text.
+#[derive(Debug)]
+pub(super) struct Translated {
+    pub(super) text: TextTranslation,
+    /// Its parts for the cues of which the source is joined; empty if it is not joined.
+    pub(super) pieces: Vec<MarkedText>,
 }
 
 impl Prepared {
@@ -37,8 +48,17 @@ impl Prepared {
 impl Translator<'_> {
     /// Divides a text into sentences, and sentences that are too long into parts.
     pub(super) fn prepare(&mut self, text: &MarkedText) -> Result<Prepared, TranslateError> {
+        self.prepare_joined(text, Boundaries::default())
+    }
+
+    /// As [`prepare`](Self::prepare), for a text that is joined of those of several cues.
+    pub(super) fn prepare_joined(
+        &mut self,
+        text: &MarkedText,
+        mut boundaries: Boundaries,
+    ) -> Result<Prepared, TranslateError> {
         self.report.texts += 1;
-        let marked = placeholders(text, &self.options.keep);
+        let mut marked = placeholders(text, &self.options.keep);
         let keeps = marked.marks.iter().filter(|mark| matches!(mark.kind, MarkKind::Keep { .. }));
         self.report.kept += keeps.count() as u64;
         let (language, copied) = self.language_of(&marked.text);
@@ -46,10 +66,12 @@ impl Translator<'_> {
         let known = language.as_deref().or(self.options.source.as_deref());
         let splitter = SentenceSplitter::new(known);
         let sentences = splitter.split(&marked.text);
+        boundaries.mark(&mut marked);
+        let slices = Slices::new(&marked);
         let mut parts = Vec::new();
         let mut push = |range: Range<usize>, translated, cut| {
             if !range.is_empty() {
-                parts.push(Part { marked: marked.slice(range.clone()), range, translated, cut });
+                parts.push(Part { marked: slices.slice(&range), range, translated, cut });
             }
         };
         let mut at = 0;
@@ -57,7 +79,7 @@ impl Translator<'_> {
             self.check_cancel()?;
             push(at..sentence.start, false, false);
             at = sentence.end;
-            let slice = marked.slice(sentence.clone());
+            let slice = slices.slice(&sentence);
             if copied || !has_words(&slice) {
                 push(sentence, false, false);
                 continue;
@@ -84,13 +106,16 @@ impl Translator<'_> {
                 let part = sentence.start + part.start..sentence.start + part.end;
                 push(before..part.start, false, false);
                 before = part.end;
-                let words = has_words(&marked.slice(part.clone()));
+                let words = has_words(&slices.slice(&part));
                 push(part, words, true);
             }
             push(before..sentence.end, false, false);
         }
         push(at..marked.text.len(), false, false);
-        Ok(Prepared { parts, language })
+        for part in &mut parts {
+            boundaries.take_outer(part.translated, &part.range, &mut part.marked);
+        }
+        Ok(Prepared { parts, language, boundaries })
     }
 
     /// The number of tokens of a sentence.
@@ -103,7 +128,7 @@ impl Translator<'_> {
     pub(super) fn translate_prepared(
         &mut self,
         texts: &[Prepared],
-    ) -> Result<Vec<TextTranslation>, TranslateError> {
+    ) -> Result<Vec<Translated>, TranslateError> {
         let (mut sentences, first) = (Vec::new(), self.next_stream);
         for text in texts {
             for part in text.parts.iter().filter(|part| part.translated) {
@@ -125,23 +150,93 @@ impl Translator<'_> {
         for text in texts {
             let mut joined = Vec::with_capacity(text.parts.len());
             let mut sentences = Vec::new();
+            let mut cuts = text.boundaries.cuts();
+            let mut length = 0;
             for part in &text.parts {
-                let Some((target, mut translation)) =
-                    part.translated.then(|| translated.next()).flatten()
-                else {
-                    joined.push(part.marked.clone());
-                    continue;
+                let next = part.translated.then(|| translated.next()).flatten();
+                let mut target = match &next {
+                    Some((target, _)) => target.clone(),
+                    None => part.marked.clone(),
                 };
-                if part.cut {
-                    translation.notes.push(Note::Cut);
-                }
+                // A copy is divided where the source is.
+                let copy = next.as_ref().is_none_or(|(target, translation)| {
+                    translation.failure.is_some() || target.text == part.marked.text
+                });
+                cuts.take(part, copy, length, &mut target);
+                length += target.text.len();
                 joined.push(target);
-                let (range, source) = (part.range.clone(), part.marked.text.clone());
-                sentences.push(TranslatedSentence { range, source, translation });
+                if let Some((_, mut translation)) = next {
+                    if part.cut {
+                        translation.notes.push(Note::Cut);
+                    }
+                    let (range, source) = (part.range.clone(), part.marked.text.clone());
+                    sentences.push(TranslatedSentence { range, source, translation });
+                }
             }
             let target = MarkedText::join(&joined);
-            results.push(TextTranslation { target, sentences, language: text.language.clone() });
+            let pieces = divide(&target, &cuts);
+            let text = TextTranslation { target, sentences, language: text.language.clone() };
+            results.push(Translated { text, pieces });
         }
         Ok(results)
+    }
+}
+
+/// The marks without text whose number is `first_id` or more: how much more, and where they stand.
+pub(super) fn points(text: &MarkedText, first_id: usize) -> Vec<(usize, usize)> {
+    let points = text.marks.iter().filter(|mark| mark.id >= first_id);
+    points.map(|mark| (mark.id - first_id, mark.range.start)).collect()
+}
+
+/// Slices of a text, each in time that does not depend on the marks of the others.
+struct Slices<'t> {
+    whole: &'t MarkedText,
+    /// For each mark, the last one before it that ends after it begins.
+    around: Vec<Option<usize>>,
+}
+
+impl<'t> Slices<'t> {
+    fn new(whole: &'t MarkedText) -> Self {
+        let mut open: Vec<usize> = Vec::new();
+        let mut around = Vec::with_capacity(whole.marks.len());
+        for (index, mark) in whole.marks.iter().enumerate() {
+            while open.pop_if(|&mut last| whole.marks[last].range.end <= mark.range.start).is_some()
+            {
+            }
+            around.push(open.last().copied());
+            if !mark.range.is_empty() {
+                open.push(index);
+            }
+        }
+        Self { whole, around }
+    }
+
+    /// As [`MarkedText::slice`].
+    fn slice(&self, range: &Range<usize>) -> MarkedText {
+        let Self { whole, around } = self;
+        let text = whole.text.get(range.clone()).unwrap_or_default();
+        let first = whole.marks.partition_point(|mark| mark.range.start < range.start);
+        let last = whole.marks.partition_point(|mark| mark.range.start <= range.end);
+        let mut marks: Vec<&Mark> = Vec::new();
+        let mut outer = first.checked_sub(1);
+        while let Some(mark) = outer.and_then(|index| whole.marks.get(index)) {
+            marks.push(mark);
+            outer = outer.and_then(|index| around[index]);
+        }
+        marks.reverse();
+        marks.extend(&whole.marks[first..last]);
+        let end = range.end.min(whole.text.len());
+        let is_last = end == whole.text.len();
+        let kept = marks.into_iter().filter_map(|mark| {
+            let Range { start: from, end: to } = mark.range;
+            let part = from.max(range.start)..to.min(end);
+            let kept = match mark.range.is_empty() {
+                true => range.contains(&from) || is_last && from == end,
+                false => !part.is_empty(),
+            };
+            let range = part.start - range.start..part.end.saturating_sub(range.start);
+            kept.then(|| Mark { range, ..mark.clone() })
+        });
+        MarkedText { text: text.to_owned(), marks: kept.collect() }
     }
 }

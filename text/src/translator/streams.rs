@@ -1,11 +1,13 @@
 //! Texts and documents in, translations out, a window at a time.
 
+use super::cues::{Boundaries, Runs};
 use super::error::TranslateError;
 use super::model_and_tokenizer::Translator;
-use super::segments::Prepared;
+use super::segments::{Prepared, Translated};
 use super::translation::TextTranslation;
-use crate::document::{Blocks, Document, Format};
+use crate::document::{Blocks, Document, DocumentWriter, Format, ParseOptions};
 use crate::marked_text::MarkedText;
+use crate::sentences::SentenceSplitter;
 use std::collections::VecDeque;
 use std::io::{BufRead, Write};
 
@@ -96,7 +98,8 @@ impl Translator<'_> {
                     None => end = Some(Ok(())),
                 }
             }
-            self.translate_prepared(&window)?.into_iter().try_for_each(&mut emit)?;
+            let translated = self.translate_prepared(&window)?;
+            translated.into_iter().try_for_each(|one| emit(one.text))?;
             if let Some(end) = end {
                 return end;
             }
@@ -146,50 +149,49 @@ impl Translator<'_> {
         output: &mut dyn Write,
         on_text: &mut dyn FnMut(&TextTranslation) -> std::io::Result<()>,
     ) -> Result<(), TranslateError> {
-        // The first document is partly written; `next` is its first segment that is not in the window.
-        let mut documents: VecDeque<Document> = VecDeque::new();
-        let (mut written, mut next, mut ended) = (0, 0, false);
+        let mut parse = ParseOptions::default();
+        parse.attributes = self.options.attributes;
+        // The first document is partly written; `next` is the first segment of the last one that is not in the window.
+        let mut documents: VecDeque<DocumentWriter> = VecDeque::new();
+        let (mut next, mut ended) = (0, false);
+        let mut runs = Runs::default();
         loop {
             let (mut window, mut load) = (Vec::new(), Load::default());
-            let mut last = documents.len().saturating_sub(1);
             while !load.is_full(self.slots()) {
-                if let Some(segment) = documents.get(last).and_then(|d| d.segments().get(next)) {
-                    let prepared = self.prepare(segment)?;
-                    load.add(&segment.text, &prepared);
+                let document = documents.back().map(DocumentWriter::document);
+                if let Some(document) = document.filter(|d| next < d.segments().len()) {
+                    let splitter = SentenceSplitter::new(self.options.source.as_deref());
+                    let run = next..runs.end(document, next, &splitter);
+                    let (text, boundaries) = Boundaries::join(document, run.clone());
+                    let prepared = self.prepare_joined(&text, boundaries)?;
+                    load.add(&text.text, &prepared);
                     window.push(prepared);
-                    next += 1;
+                    next = run.end;
                 } else if let Some(block) = blocks.next() {
                     let block = block?;
                     load.bytes += block.len();
-                    documents.push_back(Document::parse(&block, format)?);
-                    (last, next) = (documents.len() - 1, 0);
+                    let document = Document::parse_with(&block, format, parse)?;
+                    documents.push_back(DocumentWriter::new(document));
+                    (next, runs) = (0, Runs::default());
                 } else {
                     ended = true;
                     break;
                 }
             }
             let mut out = String::new();
-            for translation in self.translate_prepared(&window)? {
-                // Documents without segments, or whose segments are written.
-                while let Some(first) = documents.front().filter(|d| d.segments().len() == written)
-                {
-                    first.write_end(&mut out);
-                    documents.pop_front();
-                    written = 0;
+            for Translated { text, pieces } in self.translate_prepared(&window)? {
+                let pieces = if pieces.is_empty() { vec![text.target.clone()] } else { pieces };
+                for piece in &pieces {
+                    finish_written(&mut documents, &mut out)?;
+                    let Some(first) = documents.front_mut() else { break };
+                    first.write(piece, &mut out)?;
                 }
-                let Some(first) = documents.front() else { break };
-                first.write_segment(written, &translation.target, &mut out)?;
-                written += 1;
-                on_text(&translation)?;
+                on_text(&text)?;
                 output.write_all(out.as_bytes())?;
                 out.clear();
             }
             // The last document may still have segments that were not in the window.
-            while let Some(first) = documents.front().filter(|d| d.segments().len() == written) {
-                first.write_end(&mut out);
-                documents.pop_front();
-                written = 0;
-            }
+            finish_written(&mut documents, &mut out)?;
             if documents.is_empty() {
                 next = 0;
             }
@@ -200,4 +202,16 @@ impl Translator<'_> {
             }
         }
     }
+}
+
+/// Writes the ends of the first documents that have no segment left.
+fn finish_written(
+    documents: &mut VecDeque<DocumentWriter>,
+    out: &mut String,
+) -> Result<(), TranslateError> {
+    let is_written = |one: &mut DocumentWriter| one.next_segment().is_none();
+    while let Some(first) = documents.pop_front_if(is_written) {
+        first.finish(out)?;
+    }
+    Ok(())
 }
