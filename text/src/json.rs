@@ -10,6 +10,7 @@ use crate::error::TextError;
 use crate::incremental_decoder::{Rule, State};
 use crate::languages::Language;
 use crate::limits;
+use crate::special_tokens::{Special, Specials};
 use crate::tokenizer_json_checks;
 use crate::tokenizer_stages::{self, Decoders, LimitedNormalizer, Normalizers};
 use crate::truncate_pair::longest_first;
@@ -37,7 +38,19 @@ pub(crate) struct Json {
     tokenizer: Tokenizer,
     rule: Rule,
     family: Family,
+    /// The tokens that control the model.
+    controls: Specials,
 }
+
+/// The settings that name tokens which control a model, and their texts in directories without them.
+const CONTROLS: [(&str, &str); 6] = [
+    ("bos_token", "<s>"),
+    ("eos_token", "</s>"),
+    ("pad_token", "<pad>"),
+    ("unk_token", "<unk>"),
+    ("cls_token", "[CLS]"),
+    ("sep_token", "[SEP]"),
+];
 
 impl Json {
     pub(crate) fn read(directory: &Directory, family: Family) -> Result<Self, TextError> {
@@ -64,7 +77,31 @@ impl Json {
         };
         let wrong = |reason: &str| directory.wrong(name, reason);
         let (tokenizer, rule) = build(value).map_err(|reason| wrong(&reason))?;
-        Ok(Self { tokenizer, rule, family })
+        let controls = Specials::new(Vec::new());
+        let mut json = Self { tokenizer, rule, family, controls };
+        json.controls = json.find_controls(directory)?;
+        Ok(json)
+    }
+
+    /// The tokens that control the model: those that `tokenizer_config.json` names, and the languages; all special ones of
+    /// Whisper.
+    fn find_controls(&self, directory: &Directory) -> Result<Specials, TextError> {
+        let mut tokens: Vec<Special> = Vec::new();
+        for (key, default) in CONTROLS {
+            let text = directory.tokenizer.token(key, default)?;
+            if let Some(id) = self.id(&text) {
+                tokens.push(Special { text, id, left: false, control: true });
+            }
+        }
+        let languages: Vec<u32> = self.languages(self.family).iter().map(Language::id).collect();
+        for (&id, token) in self.tokenizer.get_added_vocabulary().get_added_tokens_decoder() {
+            let whisper = self.family == Family::Whisper && token.special;
+            if whisper || (self.family != Family::T5 && languages.contains(&id)) {
+                let text = token.content.clone();
+                tokens.push(Special { text, id, left: false, control: true });
+            }
+        }
+        Ok(Specials::new(tokens))
     }
 
     /// Whether the file's template adds the special tokens; in other families the direction selects them.
@@ -92,12 +129,13 @@ impl Json {
     pub(crate) fn encode_whole(
         &self,
         text: &str,
+        plain: bool,
         most: Option<usize>,
         (prefix, forced_bos): (Vec<u32>, Option<u32>),
         spans: Option<&mut Vec<Range<usize>>>,
     ) -> Result<Encoded, TextError> {
         let wrong = |error: tokenizers::Error| TextError::Text { reason: error.to_string() };
-        let mut encoding = self.segment(text, spans.is_some()).map_err(wrong)?;
+        let mut encoding = self.segment_as(text, plain, spans.is_some()).map_err(wrong)?;
         let added = self.tokenizer.get_post_processor().map_or(0, |p| p.added_tokens(false));
         let blank = encoding.is_empty();
         let tokens = encoding.len() + added;
@@ -159,16 +197,42 @@ impl Json {
     pub(crate) fn encode(
         &self,
         text: &str,
+        plain: bool,
         ids: &mut Vec<u32>,
         spans: Option<&mut Vec<Range<usize>>>,
     ) -> Result<(), TextError> {
-        let encoding = self.segment(text, spans.is_some());
+        let encoding = self.segment_as(text, plain, spans.is_some());
         let encoding = encoding.map_err(|error| TextError::Text { reason: error.to_string() })?;
         ids.extend_from_slice(encoding.get_ids());
         if let Some(spans) = spans {
             spans.extend(encoding.get_offsets().iter().map(|&(start, end)| start..end));
         }
         Ok(())
+    }
+
+    /// The tokens of a text. If `plain` is set, the text of a token that controls the model is text: it is cut inside of
+    /// such tokens, because the vocabulary of a model may have them as pieces, too.
+    fn segment_as(&self, text: &str, plain: bool, offsets: bool) -> tokenizers::Result<Encoding> {
+        let cuts = if plain { self.controls.cuts(text) } else { Vec::new() };
+        if cuts.is_empty() {
+            return self.segment(text, offsets);
+        }
+        let (mut ids, mut types, mut tokens) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut words, mut places, mut mask) = (Vec::new(), Vec::new(), Vec::new());
+        let mut start = 0;
+        for end in cuts.into_iter().chain([text.len()]) {
+            let part = self.segment(text.get(start..end).unwrap_or_default(), offsets)?;
+            ids.extend_from_slice(part.get_ids());
+            types.extend_from_slice(part.get_type_ids());
+            tokens.extend_from_slice(part.get_tokens());
+            words.extend_from_slice(part.get_word_ids());
+            places.extend(part.get_offsets().iter().map(|(from, to)| (from + start, to + start)));
+            mask.extend_from_slice(part.get_special_tokens_mask());
+            start = end;
+        }
+        let attention = vec![1; ids.len()];
+        let (more, ranges) = (Vec::new(), Default::default());
+        Ok(Encoding::new(ids, types, tokens, words, places, mask, attention, more, ranges))
     }
 
     /// The tokens of a text, by the steps of the crate's `encode_fast`, which drops the errors of normalizers.

@@ -8,6 +8,15 @@ use crate::spm::{self, SentencePiece};
 use std::collections::HashMap;
 use std::ops::Range;
 
+/// How a text is read.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Reading {
+    /// Whether it is a target.
+    pub(crate) target: bool,
+    /// Whether the text of a token that controls the model is text.
+    pub(crate) plain: bool,
+}
+
 /// One or two SentencePiece models, and the vocabulary of the model.
 #[derive(Debug)]
 pub(crate) struct Pieces {
@@ -131,13 +140,13 @@ impl Pieces {
     pub(crate) fn encode(
         &self,
         text: &str,
-        target: bool,
+        Reading { target, plain }: Reading,
         ids: &mut Vec<u32>,
         mut spans: Option<&mut Vec<Range<usize>>>,
     ) -> Result<(), TextError> {
         let side = if target { &self.target } else { &self.source };
         let Some(model) = self.models.get(side.model) else { return Ok(()) };
-        self.specials.split(text, |place, part| {
+        self.specials.split(text, plain, |place, part| {
             let lowered: String;
             let first = spans.as_deref().map_or(0, Vec::len);
             let mut text = match part {
@@ -171,9 +180,10 @@ impl Pieces {
             let id = |surface: &[u8], piece: u32| {
                 let id = if piece == model.unknown() {
                     // The other side's model may have the piece, because both sides share the vocabulary.
-                    let known =
-                        str::from_utf8(surface).ok().and_then(|text| side.by_text.get(text));
-                    known.copied()
+                    // What was typed is no token that controls the model.
+                    let text = str::from_utf8(surface).ok();
+                    let text = text.filter(|text| !(plain && self.specials.is_control(text)));
+                    text.and_then(|text| side.by_text.get(text)).copied()
                 } else {
                     side.ids.get(piece as usize).copied()
                 };

@@ -5,6 +5,7 @@ use crate::detect_family::Family;
 use crate::encoding::Encoded;
 use crate::error::TextError;
 use crate::languages::{Direction, Language};
+use crate::sentencepiece_ids::Reading;
 use crate::suggest_language;
 use crate::token_spans::{decode_with_spans, in_order};
 use crate::token_stream::DecodeStream;
@@ -150,7 +151,39 @@ impl Tokenizer {
     /// The model does not have the language (the error lists the most similar ones), requires a language, or has no
     /// languages. [`TextError::Text`] if the file's normalizers produce more than 32 bytes for each byte of the text.
     pub fn encode(&self, text: &str, direction: &Direction<'_>) -> Result<Encoded, TextError> {
-        self.encode_into(text, direction, None)
+        self.encode_into(text, direction, false, None)
+    }
+
+    /// [`encode`](Self::encode) for a text that people have written: what a token that controls the model is written with,
+    /// such as `</s>`, `<pad>` or the language `fra_Latn`, is text in it, and a byte order mark at its begin is left out.
+    /// Masks, sentinels and the added tokens of a directory keep their meaning, and so does `>>fra<<` at the begin of a
+    /// text for OPUS-MT.
+    ///
+    /// # Errors
+    /// Those of [`encode`](Self::encode).
+    pub fn encode_text(&self, text: &str, direction: &Direction<'_>) -> Result<Encoded, TextError> {
+        self.encode_into(without_byte_order_mark(text), direction, true, None)
+    }
+
+    /// [`encode_text`](Self::encode_text), with the bytes of `text` of each id, as
+    /// [`encode_with_spans`](Self::encode_with_spans) gives them.
+    ///
+    /// # Errors
+    /// Those of [`encode`](Self::encode).
+    pub fn encode_text_with_spans(
+        &self,
+        text: &str,
+        direction: &Direction<'_>,
+    ) -> Result<(Encoded, Vec<Range<usize>>), TextError> {
+        let mut spans = Vec::new();
+        let own = without_byte_order_mark(text);
+        let encoded = self.encode_into(own, direction, true, Some(&mut spans))?;
+        in_order(own, &mut spans);
+        let before = text.len() - own.len();
+        for span in &mut spans {
+            *span = span.start + before..span.end + before;
+        }
+        Ok((encoded, spans))
     }
 
     /// [`encode`](Self::encode), with the bytes of `text` of each id, for an alignment.
@@ -180,7 +213,7 @@ impl Tokenizer {
         direction: &Direction<'_>,
     ) -> Result<(Encoded, Vec<Range<usize>>), TextError> {
         let mut spans = Vec::new();
-        let encoded = self.encode_into(text, direction, Some(&mut spans))?;
+        let encoded = self.encode_into(text, direction, false, Some(&mut spans))?;
         in_order(text, &mut spans);
         Ok((encoded, spans))
     }
@@ -189,6 +222,7 @@ impl Tokenizer {
         &self,
         text: &str,
         direction: &Direction<'_>,
+        plain: bool,
         mut spans: Option<&mut Vec<Range<usize>>>,
     ) -> Result<Encoded, TextError> {
         let prompt = self.prompt(direction)?;
@@ -197,9 +231,10 @@ impl Tokenizer {
         if let Engine::Json(json) = &self.parts.engine
             && json.has_template(self.parts.family)
         {
-            return json.encode_whole(text, self.max_tokens, prompt.decoder, spans);
+            return json.encode_whole(text, plain, self.max_tokens, prompt.decoder, spans);
         }
-        self.parts.engine.encode(text, false, &mut content, spans.as_deref_mut())?;
+        let reading = Reading { target: false, plain };
+        self.parts.engine.encode(text, reading, &mut content, spans.as_deref_mut())?;
         let blank = content.is_empty();
         let around = prompt.before.iter().chain(&prompt.after).count();
         let tokens = content.len() + around;
@@ -246,8 +281,8 @@ impl Tokenizer {
             return json.encode_pair([first, second], self.max_tokens, prefix);
         }
         let (mut a, mut b) = (Vec::new(), Vec::new());
-        self.parts.engine.encode(first, false, &mut a, None)?;
-        self.parts.engine.encode(second, false, &mut b, None)?;
+        self.parts.engine.encode(first, Reading::default(), &mut a, None)?;
+        self.parts.engine.encode(second, Reading::default(), &mut b, None)?;
         let begin: Vec<u32> = self.parts.begin.into_iter().collect();
         let end: Vec<u32> = self.parts.end.into_iter().collect();
         let (blank, around) = (a.is_empty() && b.is_empty(), begin.len() + 3 * end.len());
@@ -262,13 +297,27 @@ impl Tokenizer {
         Ok(Encoded { ids, types, prefix, forced_bos: None, truncated, tokens, blank })
     }
 
-    /// The ids of a target, without special tokens: to score it, or to begin a translation with it.
+    /// The ids of a target, without special tokens around it: to score it, or to begin a translation with it. The text of a
+    /// special token is encoded as that token.
     ///
     /// # Errors
     /// [`TextError::Text`] if the text cannot be segmented.
     pub fn encode_target(&self, text: &str) -> Result<Vec<u32>, TextError> {
         let mut ids = Vec::new();
-        self.parts.engine.encode(text, true, &mut ids, None)?;
+        let reading = Reading { target: true, plain: false };
+        self.parts.engine.encode(text, reading, &mut ids, None)?;
+        Ok(ids)
+    }
+
+    /// [`encode_target`](Self::encode_target) for a text that people have written, as in
+    /// [`encode_text`](Self::encode_text).
+    ///
+    /// # Errors
+    /// [`TextError::Text`] if the text cannot be segmented.
+    pub fn encode_target_text(&self, text: &str) -> Result<Vec<u32>, TextError> {
+        let mut ids = Vec::new();
+        let reading = Reading { target: true, plain: true };
+        self.parts.engine.encode(without_byte_order_mark(text), reading, &mut ids, None)?;
         Ok(ids)
     }
 
@@ -395,6 +444,11 @@ impl Tokenizer {
             }
         })
     }
+}
+
+/// A text without the byte order mark at its begin, which is no part of it.
+pub(crate) fn without_byte_order_mark(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
 }
 
 /// Checks a language of a model of one direction: it must be one that its directory names.

@@ -4,7 +4,7 @@ use crate::error::TextError;
 use crate::incremental_decoder::State;
 #[cfg(feature = "json")]
 use crate::json::Json;
-use crate::sentencepiece_ids::Pieces;
+use crate::sentencepiece_ids::{Pieces, Reading};
 use std::ops::Range;
 
 #[derive(Debug)]
@@ -31,14 +31,14 @@ impl Engine {
     pub(crate) fn encode(
         &self,
         text: &str,
-        target: bool,
+        reading: Reading,
         ids: &mut Vec<u32>,
         spans: Option<&mut Vec<Range<usize>>>,
     ) -> Result<(), TextError> {
         match self {
-            Self::Pieces(pieces) => pieces.encode(text, target, ids, spans),
+            Self::Pieces(pieces) => pieces.encode(text, reading, ids, spans),
             #[cfg(feature = "json")]
-            Self::Json(json) => json.encode(text, ids, spans),
+            Self::Json(json) => json.encode(text, reading.plain, ids, spans),
         }
     }
 

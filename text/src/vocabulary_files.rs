@@ -42,7 +42,7 @@ fn add(specials: &mut Vec<Special>, added: Vec<(u32, String, bool)>) {
     let mut texts: HashSet<String> = specials.iter().map(|special| special.text.clone()).collect();
     for (id, text, left) in added {
         if texts.insert(text.clone()) {
-            specials.push(Special { text, id, left });
+            specials.push(Special { text, id, left, control: false });
         }
     }
 }
@@ -65,7 +65,9 @@ pub(crate) fn marian(directory: &Directory) -> Result<Parts, TextError> {
     };
     let mut specials: Vec<Special> = names
         .iter()
-        .filter_map(|name| Some(Special { id: id(name)?, text: name.clone(), left: false }))
+        .filter_map(|name| {
+            Some(Special { id: id(name)?, text: name.clone(), left: false, control: true })
+        })
         .collect();
     add(&mut specials, directory.tokenizer.added()?);
     let end = id(&names[0]);
@@ -124,7 +126,9 @@ pub(crate) fn m2m100(directory: &Directory) -> Result<Parts, TextError> {
     let end = id(&names[1]);
     let mut specials: Vec<Special> = names
         .iter()
-        .filter_map(|name| Some(Special { id: id(name)?, text: name.clone(), left: false }))
+        .filter_map(|name| {
+            Some(Special { id: id(name)?, text: name.clone(), left: false, control: true })
+        })
         .collect();
     let first = vocabulary.len() as u32;
     let languages: Vec<Language> =
@@ -133,6 +137,7 @@ pub(crate) fn m2m100(directory: &Directory) -> Result<Parts, TextError> {
         text: format!("__{}__", language.code()),
         id: language.id(),
         left: false,
+        control: true,
     }));
     let side = Side::of_vocabulary(0, &model, vocabulary, unknown);
     let pieces = Pieces::new(vec![model], side, None, false, specials, false);
@@ -180,15 +185,18 @@ pub(crate) fn fairseq(directory: &Directory, family: Family) -> Result<Parts, Te
         .zip(codes.split_whitespace())
         .map(|(id, code)| Language::new(code, of(code, id)))
         .collect();
-    let mut specials: Vec<Special> =
-        (0..).zip(names).map(|(id, text)| Special { text, id, left: false }).collect();
+    let mut specials: Vec<Special> = (0..)
+        .zip(names)
+        .map(|(id, text)| Special { text, id, left: false, control: true })
+        .collect();
     let mask = directory.tokenizer.token("mask_token", "<mask>")?;
     let last = first + languages.len() as u32;
-    specials.push(Special { id: of(&mask, last), text: mask, left: true });
+    specials.push(Special { id: of(&mask, last), text: mask, left: true, control: false });
     specials.extend(languages.iter().map(|l| Special {
         text: l.code().to_owned(),
         id: l.id(),
         left: false,
+        control: true,
     }));
     add(&mut specials, added);
     let pieces = Pieces::new(vec![model], side, None, false, specials, false);
@@ -210,7 +218,7 @@ pub(crate) fn t5(directory: &Directory) -> Result<Parts, TextError> {
     let mut specials = Vec::new();
     for text in &names {
         if let Some(id) = model.id(text) {
-            specials.push(Special { text: text.clone(), id, left: false });
+            specials.push(Special { text: text.clone(), id, left: false, control: true });
         }
     }
     let end = model.id(&names[0]);
@@ -218,7 +226,7 @@ pub(crate) fn t5(directory: &Directory) -> Result<Parts, TextError> {
     for k in 0..sentinels {
         let text = format!("<extra_id_{k}>");
         let id = model.id(&text).unwrap_or(size + sentinels - 1 - k);
-        specials.push(Special { text, id, left: false });
+        specials.push(Special { text, id, left: false, control: false });
     }
     let ids = (0..size).collect();
     let languages = (0..size)
@@ -249,14 +257,17 @@ pub(crate) fn pegasus(directory: &Directory) -> Result<Parts, TextError> {
         ],
     )?;
     let offset = directory.tokenizer.number("offset", MOST_BEFORE)?.unwrap_or(103);
-    let mut specials: Vec<Special> =
-        (0..).zip(names).map(|(id, text)| Special { text, id, left: false }).collect();
+    let mut specials: Vec<Special> = (0..)
+        .zip(names)
+        // The masks follow `<pad>` and `</s>`.
+        .map(|(id, text)| Special { text, id, left: false, control: id < 2 })
+        .collect();
     let trained = (2..offset).map(|k| (k + 2, format!("<unk_{k}>")));
-    specials.extend(trained.map(|(id, text)| Special { text, id, left: false }));
+    specials.extend(trained.map(|(id, text)| Special { text, id, left: false, control: false }));
     let number = |piece| if piece < 2 { piece } else { piece + offset };
     let unknown = number(model.unknown());
     let text = directory.tokenizer.token("unk_token", "<unk>")?;
-    specials.push(Special { text, id: unknown, left: false });
+    specials.push(Special { text, id: unknown, left: false, control: true });
     let ids = (0..model.len() as u32).map(number).collect();
     let side = Side::of_ids(ids, unknown);
     let pieces = Pieces::new(vec![model], side, None, false, specials, false);
@@ -276,12 +287,19 @@ pub(crate) fn camembert(directory: &Directory) -> Result<Parts, TextError> {
     let [begin, end] = [0, 1].map(|at: usize| model.id(&names[at]).map(number));
     let mut specials: Vec<Special> = (0..)
         .zip(BEFORE)
-        .map(|(id, text)| Special { text: text.to_owned(), id, left: false })
+        .map(|(id, text)| Special { text: text.to_owned(), id, left: false, control: true })
         .collect();
     let about = names.into_iter().zip([begin, end]);
-    specials.extend(about.filter_map(|(text, id)| Some(Special { text, id: id?, left: false })));
+    specials.extend(
+        about.filter_map(|(text, id)| Some(Special { text, id: id?, left: false, control: true })),
+    );
     let mask = directory.tokenizer.token("mask_token", "<mask>")?;
-    specials.push(Special { text: mask, id: model.len() as u32 + MOVED, left: true });
+    specials.push(Special {
+        text: mask,
+        id: model.len() as u32 + MOVED,
+        left: true,
+        control: false,
+    });
     let side = Side::of_ids((0..model.len() as u32).map(number).collect(), UNKNOWN);
     let pieces = Pieces::new(vec![model], side, None, false, specials, false);
     let mut parts = Parts::new(Family::Camembert, Engine::Pieces(Box::new(pieces)));

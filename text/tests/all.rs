@@ -39,6 +39,8 @@ mod embedder;
 mod encoders;
 #[cfg(feature = "cli")]
 mod explain;
+#[cfg(all(feature = "cli", feature = "document"))]
+mod failed_sentences;
 #[cfg(feature = "cli")]
 mod generate;
 mod golden;

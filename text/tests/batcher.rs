@@ -127,7 +127,11 @@ fn a_cancelled_sentence_ends_and_the_others_do_not_change() {
         for (number, (pending, expected)) in pending.into_iter().zip(&expected[1..]).enumerate() {
             let found = pending.wait().unwrap();
             if number % 2 == 0 {
-                assert_eq!((found.finish, &found.text[..]), (None, ""), "{number}");
+                assert_eq!(
+                    (found.finish, &found.text[..]),
+                    (Some(Finish::Stopped), ""),
+                    "{number}"
+                );
             } else {
                 assert_eq!(found, *expected, "{number}");
             }
@@ -142,7 +146,8 @@ fn what_cannot_be_translated_is_said_of_its_sentence() {
     let long = "la maison ".repeat(400);
     let long = batcher.submit(&long).unwrap().wait().unwrap();
     assert!(matches!(long.failure, Some(Failure::TooLong { .. })), "{long:?}");
-    assert_eq!(batcher.submit("   ").unwrap().wait().unwrap().text, "");
+    let spaces = batcher.submit("   ").unwrap().wait().unwrap();
+    assert_eq!((&spaces.text[..], spaces.finish), ("   ", None));
     let request = BatchRequest { text: "a", target: Some("xx"), ..BatchRequest::default() };
     let error = batcher.submit_with(request, |_| ()).unwrap_err();
     assert!(matches!(error, TranslateError::Text(_)), "{error}");
@@ -158,9 +163,16 @@ fn nothing_waits_for_a_batcher_that_is_gone() {
     within(move || {
         let pending: Vec<_> = sentences.iter().map(|text| dropped.submit(text).unwrap()).collect();
         drop(dropped);
-        for one in pending {
-            let _ = one.wait();
+        let mut ended = 0;
+        for (one, text) in pending.into_iter().zip(&sentences) {
+            match one.wait() {
+                Ok(whole) if whole.finish.is_none() => assert_eq!(whole.text, *text),
+                Ok(whole) => assert_eq!(whole.finish, Some(Finish::End), "{text}"),
+                Err(TranslateError::Closed) => ended += 1,
+                Err(error) => panic!("{text}: {error}"),
+            }
         }
+        assert!(ended > 10, "{ended}");
         for text in &sentences[..2] {
             let request = BatchRequest { text, ..BatchRequest::default() };
             // The second is refused if the thread has ended before.
@@ -173,5 +185,55 @@ fn nothing_waits_for_a_batcher_that_is_gone() {
         }
         assert!(closed > 10, "{closed}");
         panicked.close();
+    });
+}
+
+#[test]
+fn who_submits_more_than_the_capacity_waits() {
+    let demo = Demo::new();
+    let sentences = sentences(60);
+    let mut options = demo.options();
+    options.slots = 2;
+    let batcher = batcher(&demo, options);
+    batcher.set_capacity(3);
+    within(move || {
+        std::thread::scope(|scope| {
+            for first in 0..4 {
+                let (batcher, sentences) = (&batcher, &sentences);
+                scope.spawn(move || {
+                    let mine = sentences.iter().skip(first).step_by(4);
+                    let pending: Vec<_> = mine
+                        .map(|text| {
+                            assert!(batcher.len() <= 3);
+                            batcher.submit(text).unwrap()
+                        })
+                        .collect();
+                    pending.into_iter().for_each(|one| drop(one.wait().unwrap()));
+                });
+            }
+        });
+        assert!(batcher.is_empty());
+    });
+}
+
+/// One that may not wait: what submits it is what would make room.
+#[test]
+fn an_event_may_submit_beyond_the_capacity() {
+    let demo = Demo::new();
+    let batcher = Arc::new(batcher(&demo, demo.options()));
+    batcher.set_capacity(1);
+    within(move || {
+        let (send, receive) = channel();
+        let (own, request) = (
+            Arc::downgrade(&batcher),
+            BatchRequest { text: "il fait froid", ..BatchRequest::default() },
+        );
+        let submitted = batcher.submit_with(request, move |event| {
+            if let (BatchEvent::Text(_), Some(batcher)) = (event, own.upgrade()) {
+                drop(send.send(batcher.submit("la maison").unwrap()));
+            }
+        });
+        submitted.unwrap();
+        assert_eq!(receive.recv().unwrap().wait().unwrap().finish, Some(Finish::End));
     });
 }

@@ -8,7 +8,10 @@ fn explain(place: &Temporary, listed: usize, options: &[&str], text: &str) -> St
     let listed = format!("--explain={listed}");
     let model = ["translate", "--model", place.0.to_str().unwrap(), &listed];
     let output = run(&[&model, options, &[text]].concat(), "");
-    assert_eq!((output.status.code(), err(&output)), (Some(0), ""), "{options:?}");
+    let cut = options.contains(&"--max-new-tokens");
+    let note = "simdformer: text 1: the translation reached the maximum length\n";
+    let silent = err(&output).is_empty() || (cut && err(&output) == note);
+    assert!(output.status.code() == Some(0) && silent, "{options:?}: {}", err(&output));
     out(&output).to_owned()
 }
 
@@ -94,7 +97,7 @@ result                  what month (score -0.075, length)
     assert!(beams.ends_with(end), "{beams}");
     assert!(beams.lines().all(|line| line.chars().count() <= 100), "{beams}");
     // A blank text has no steps.
-    assert_eq!(explain(&place, 4, &[], " "), "\n");
+    assert_eq!(explain(&place, 4, &[], " "), " \n");
 }
 
 #[test]

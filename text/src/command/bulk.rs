@@ -2,6 +2,7 @@
 
 use crate::arguments::UsageError;
 use crate::command_line::definition;
+use crate::explain::UNFINISHED;
 use crate::output_file::{self, cannot_write};
 use crate::translate_arguments::Translate;
 use crate::{Failure, Streams, progress, translate, translate_documents};
@@ -161,7 +162,10 @@ fn sentence(translation: Translation) -> Computed {
         }
         None => {
             let tokens = translation.source_tokens;
-            let note = translation.truncated.then(|| format!("{tokens} tokens, was cut"));
+            let cut = translation.truncated.then(|| format!("{tokens} tokens, was cut"));
+            let unfinished = translation.is_unfinished().then(|| UNFINISHED.to_owned());
+            let notes: Vec<String> = cut.into_iter().chain(unfinished).collect();
+            let note = (!notes.is_empty()).then(|| notes.join("; "));
             Computed { text: Some(translation.text), note }
         }
     }

@@ -23,7 +23,9 @@ pub(crate) fn run(arguments: &Embed, streams: &mut Streams<'_>) -> Result<u8, Fa
     let options = EmbedOptions {
         prompt: arguments.prompt.choice(),
         dims: arguments.dims,
-        truncate: arguments.texts.truncate,
+        // Without the option the directory decides.
+        truncate: arguments.texts.truncate.then_some(true),
+        max_tokens: None,
     };
     let setup = EmbedderSetup::read(directory, tokenizer, &checkpoint, &options)?;
     let written = arguments.npy.iter().chain(&arguments.save_ranges).map(PathBuf::as_path);

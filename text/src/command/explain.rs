@@ -417,6 +417,9 @@ pub(crate) fn lines(steps: &[Step], options: &SearchOptions) -> String {
     out
 }
 
+/// What is said of a translation that may lack its end.
+pub(crate) const UNFINISHED: &str = "the translation reached the maximum length";
+
 /// Why a text ended, in a word.
 pub(crate) fn finish_name(finish: Finish) -> &'static str {
     match finish {

@@ -242,6 +242,9 @@ impl Lines<'_> {
             let tokens = answer.source_tokens;
             writeln!(notes, "simdformer: text {number} has {tokens} tokens and was cut")?;
         }
+        if answer.is_unfinished() {
+            writeln!(notes, "simdformer: text {number}: {}", explain::UNFINISHED)?;
+        }
         let finish = answer.finish.map_or("", explain::finish_name);
         if self.arguments.json {
             let line = match error {
@@ -327,7 +330,8 @@ impl Lines<'_> {
                 }
             })?;
         written?;
-        if translation.failure.is_none() {
+        // What the model did not read is copied.
+        if translation.failure.is_none() && translation.finish.is_some() {
             stream.finish().clone_into(&mut translation.text);
         }
         Ok(translation)

@@ -1,6 +1,6 @@
 //! `translate` without `--lines`: whole texts, whose structure stays.
 
-use crate::explain::finish_name;
+use crate::explain::{UNFINISHED, finish_name};
 use crate::output_file::cannot_write;
 use crate::translate_arguments::Translate;
 use crate::{Failure, Streams, output_file, progress};
@@ -143,7 +143,9 @@ pub(crate) fn notes_of(sentence: &TranslatedSentence) -> Vec<String> {
         Note::Lost => Some(format!("{short:?}: a placeholder is missing or repeated")),
         _ => None,
     });
-    failure.into_iter().chain(notes).collect()
+    let unfinished = sentence.translation.is_unfinished();
+    let unfinished = unfinished.then(|| format!("{short:?}: {UNFINISHED}"));
+    failure.into_iter().chain(unfinished).chain(notes).collect()
 }
 
 /// What was not as it should be, a line for each kind.
@@ -151,6 +153,7 @@ pub(crate) fn summary(report: &Report) -> Vec<String> {
     let lines = [
         (report.cut, "sentences are longer than the model takes and were translated in parts"),
         (report.failed, "sentences have no translation and were copied"),
+        (report.unfinished, "translations reached the maximum length"),
         (report.lost, "sentences have a placeholder that is missing or repeated"),
         (report.repetitions_left, "translations repeat themselves, also when made again"),
         (report.terms_missing, "terms of the glossary are missing"),

@@ -148,7 +148,7 @@ impl From<SessionError> for EmbedError {
     }
 }
 
-/// Why a text or a pair of texts was not run.
+/// Why a text or a pair of texts has no result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NotRun {
@@ -166,6 +166,8 @@ pub enum NotRun {
         /// The tokens of the prompt.
         tokens: usize,
     },
+    /// The numbers that the model gives for it are NaN or infinite.
+    NotFinite,
 }
 
 impl fmt::Display for NotRun {
@@ -178,6 +180,7 @@ impl fmt::Display for NotRun {
             Self::OnlyPrompt { tokens } => {
                 write!(f, "the prompt has {tokens} tokens, and no other is left to be pooled")
             }
+            Self::NotFinite => f.write_str("the model's numbers are NaN or infinite"),
         }
     }
 }

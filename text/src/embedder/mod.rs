@@ -52,8 +52,12 @@ pub struct EmbedOptions {
     /// Keep only this many leading dimensions, and scale the rest to length 1. Only a model that was trained for it
     /// (Matryoshka) keeps its quality.
     pub dims: Option<usize>,
-    /// Cut texts that are longer than the model reads. Texts that are longer than the directory declares are always cut.
-    pub truncate: bool,
+    /// Whether a text that is too long is cut, or is not run: [`NotRun::TooLong`]. `None` cuts what is longer than the
+    /// directory declares, as sentence-transformers does, and does not run what is longer than the model reads.
+    pub truncate: Option<bool>,
+    /// The most tokens of a text, special ones included, instead of what the directory declares; never more than the
+    /// model reads.
+    pub max_tokens: Option<usize>,
 }
 
 /// Everything of an [`Embedder`] but the weights. It is small, so all errors of a directory's settings occur before
@@ -98,7 +102,7 @@ impl EmbedderSetup {
         // A text is cut if the directory declares a length, and the model has that many positions.
         let positions = checkpoint.config().max_positions(Side::Encoder);
         let least = |a: Option<usize>| a.into_iter().chain(positions).min();
-        let (most, cut) = match head.max_tokens() {
+        let (most, cut) = match options.max_tokens.or(head.max_tokens()) {
             Some(wanted) => (least(Some(wanted)), positions.is_none_or(|most| wanted <= most)),
             None => (least(tokenizer.max_tokens()), false),
         };
@@ -108,7 +112,7 @@ impl EmbedderSetup {
         }
         let prompt = config.prompt(&options.prompt)?;
         let prompt_tokens = prompt_tokens(&tokenizer, &prompt)?;
-        let cut = cut || options.truncate;
+        let cut = options.truncate.unwrap_or(cut);
         Ok(Self { tokenizer, head, prompt, prompt_tokens, dims, positions, cut })
     }
 
@@ -292,7 +296,8 @@ impl<'m> Embedder<'m> {
             setup.vector(hidden, scratch)
         };
         self.runner.run(&mut encoded, &compute, &mut |i, vector| {
-            embeddings[i].vector = Ok(vector);
+            let finite = vector.iter().all(|x: &f32| x.is_finite());
+            embeddings[i].vector = if finite { Ok(vector) } else { Err(NotRun::NotFinite) };
             each();
         })?;
         Ok(embeddings)

@@ -304,7 +304,8 @@ impl<'m> Reranker<'m> {
             Ok(Score { raw, value: setup.activation.apply(raw) })
         };
         self.runner.run(&mut encoded, &compute, &mut |i, score| {
-            pairs[i].score = Ok(score);
+            let finite = score.raw.is_finite() && score.value.is_finite();
+            pairs[i].score = if finite { Ok(score) } else { Err(NotRun::NotFinite) };
             each();
         })?;
         Ok(pairs)

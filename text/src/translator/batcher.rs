@@ -11,12 +11,14 @@ use crate::Tokenizer;
 use simdformer::search::Hooks;
 use simdformer::{Model, Threads};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
 /// The least source tokens of a session, so that the first short sentences do not plan one that is soon too small.
 const SHORTEST_PLAN: usize = 32;
+/// The most sentences that wait or are decoded, unless [`Batcher::set_capacity`] changes that.
+const CAPACITY: usize = 1024;
 
 /// A sentence for a [`Batcher`]. The default is an empty text with the languages of the options.
 #[derive(Clone, Copy, Debug, Default)]
@@ -38,9 +40,11 @@ pub struct BatchRequest<'r> {
 /// request. It is one sentence, whatever is in it.
 ///
 /// The session has [`TranslateOptions::slots`] slots. It is planned for the first sentences, and again when a longer one
-/// arrives, after those before it are done. Memory grows with the sentences that wait: [`Batcher::len`] counts them.
+/// arrives, after those before it are done. Memory grows with the sentences that wait: [`Batcher::len`] counts them, and
+/// who submits more than [`Batcher::set_capacity`] allows waits until one is done.
 ///
-/// Dropping it ends all sentences at the next step; [`Batcher::close`] waits until they are done.
+/// Dropping it ends all sentences at the next step with [`TranslateError::Closed`]; [`Batcher::close`] waits until they are
+/// done.
 ///
 /// ```no_run
 /// use simdformer::{Model, Threads};
@@ -82,11 +86,20 @@ impl Batcher {
         translator.set_threads(threads);
         let (state, changed) = Default::default();
         let abort = AtomicBool::new(false);
-        let shared = Arc::new(Shared { model, tokenizer, options, state, changed, abort });
+        let capacity = AtomicUsize::new(CAPACITY);
+        let shared = Shared { model, tokenizer, options, state, changed, abort, capacity };
+        let shared = Arc::new(shared);
         let engine = Engine { shared: Arc::clone(&shared) };
         let thread = std::thread::Builder::new().name("simdformer-batcher".to_owned());
         let thread = thread.spawn(move || engine.run(&mut translator))?;
         Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// The most sentences that wait or are decoded, at least 1 (1024). A further one waits where it is submitted, but not
+    /// in an `on_event`, which would wait for itself.
+    pub fn set_capacity(&self, sentences: usize) {
+        self.shared.capacity.store(sentences.max(1), Ordering::Relaxed);
+        self.shared.changed.notify_all();
     }
 
     /// Translates a sentence with the languages of the options, from random stream 0.
@@ -104,7 +117,8 @@ impl Batcher {
 
     /// Translates a sentence, and calls `on_event` with what happens to it: the last call has [`BatchEvent::Done`] or
     /// [`BatchEvent::Failed`]. The sentence is tokenized on the calling thread. `on_event` is called on the decoding
-    /// thread, which waits for it; for a blank or too long sentence it is called before this function returns.
+    /// thread, which waits for it; for a sentence without letters, or one that is too long, it is called before this
+    /// function returns. Waits while [`set_capacity`](Self::set_capacity) sentences are not done.
     ///
     /// # Errors
     /// The batcher is [closed](TranslateError::Closed); the tokenizer rejects the languages or the text (of gigabytes).
@@ -126,11 +140,22 @@ impl Batcher {
         let target = request.target.or(options.target.as_deref());
         let encoded = encode_unit(model, tokenizer, options, target, &unit, &mut translation)?;
         let mut state = self.shared.state();
+        let decoding = self.thread.as_ref().map(|thread| thread.thread().id());
+        let waits = encoded.is_some() && decoding != Some(std::thread::current().id());
+        while waits
+            && !state.closed
+            && state.unfinished >= self.shared.capacity.load(Ordering::Relaxed)
+        {
+            state = self.shared.wait(state);
+        }
         if state.closed {
             return Err(TranslateError::Closed);
         }
         let Some(encoded) = encoded else {
             drop(state);
+            if !translation.text.is_empty() {
+                on_event(BatchEvent::Text(translation.text.clone()));
+            }
             on_event(BatchEvent::Done(translation));
             return Ok(ticket);
         };
@@ -208,7 +233,8 @@ impl Pending {
     /// Waits for the translation.
     ///
     /// # Errors
-    /// The model cannot run; the batcher was dropped.
+    /// The model cannot run; the batcher was dropped before the sentence was done. What concerns the sentence alone is a
+    /// [`failure`](Translation::failure) of the translation.
     pub fn wait(self) -> Result<Translation, TranslateError> {
         loop {
             match self.next_event() {

@@ -1,5 +1,6 @@
 //! Errors that end a call.
 
+use super::translation::Failure;
 use crate::TextError;
 use crate::document::DocumentError;
 use core::fmt;
@@ -7,7 +8,7 @@ use simdformer::SessionError;
 use simdformer::search::SearchError;
 use std::io;
 
-/// Why a call failed. What concerns one sentence only is a [`Failure`](super::Failure) of its translation instead.
+/// Why a call failed. What concerns one sentence only is a [`Failure`] of its translation instead.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum TranslateError {
@@ -21,6 +22,17 @@ pub enum TranslateError {
     Document(DocumentError),
     /// A stream.
     Io(io::Error),
+    /// A sentence has no translation, in a call that gives nothing but text.
+    Sentence {
+        /// The index of its text, which is a paragraph of a document.
+        text: usize,
+        /// Its index among the sentences of the text that the model read.
+        sentence: usize,
+        /// The sentence.
+        source: String,
+        /// Why it has none.
+        failure: Failure,
+    },
     /// The flag of [`Translator::set_cancel`](super::Translator::set_cancel) was set.
     Cancelled,
     /// The [`Batcher`](super::Batcher) accepts no more sentences, or its thread has ended.
@@ -35,6 +47,10 @@ impl fmt::Display for TranslateError {
             Self::Search(error) => error.fmt(f),
             Self::Document(error) => error.fmt(f),
             Self::Io(error) => error.fmt(f),
+            Self::Sentence { text, sentence, source, failure } => {
+                let short: String = source.chars().take(60).collect();
+                write!(f, "text {text}, sentence {sentence}, {short:?}: {failure}")
+            }
             Self::Cancelled => SessionError::Cancelled.fmt(f),
             Self::Closed => f.write_str("the batcher is closed"),
         }

@@ -208,7 +208,8 @@ impl Translator<'_> {
             }
             if one.failure.is_none() && !one.tokens.is_empty() && (alignment || scores || marks) {
                 let direction = self.options.direction_from(unit.source);
-                let (encoded, spans) = self.tokenizer.encode_with_spans(unit.text, &direction)?;
+                let (encoded, spans) =
+                    self.tokenizer.encode_text_with_spans(unit.text, &direction)?;
                 jobs.push((i, encoded, spans));
             }
         }

@@ -11,7 +11,7 @@
 //! let options = TranslateOptions::new(model.config());
 //! let mut translator = Translator::new(&model, &tokenizer, options)?;
 //! for translation in translator.translate_sentences(&["How are you?", "Where does she live?"])? {
-//!     println!("{}", translation.text);
+//!     println!("{}", translation.result()?);
 //! }
 //! let page = "# Home\n\nThe *white* car is old. Where does {name} live?\n";
 //! println!("{}", translator.translate_document(page, Format::Markdown)?);

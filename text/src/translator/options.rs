@@ -23,7 +23,7 @@ pub struct TranslateOptions {
     pub search: SearchOptions,
     /// The number of sentences that a session decodes at the same time, at least 1 (32).
     pub slots: usize,
-    /// Whether a sentence that has more tokens than the model accepts is cut. If not, it is not translated:
+    /// Whether a sentence that has more tokens than the model accepts is cut (no). If not, it is not translated:
     /// [`Failure::TooLong`](super::Failure::TooLong).
     pub truncate: bool,
     /// Whether the log-probability of each token is computed, also with beams: then by a second pass of the decoder.

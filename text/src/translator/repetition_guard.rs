@@ -72,7 +72,7 @@ impl Translator<'_> {
             return Ok(false);
         }
         let direction = self.options.direction_from(unit.source);
-        let source = ids(&self.tokenizer.encode(unit.text, &direction)?.ids);
+        let source = ids(&self.tokenizer.encode_text(unit.text, &direction)?.ids);
         Ok(Repetition::of(source_tokens, &source).is_none())
     }
 }

@@ -2,15 +2,16 @@
 
 use super::error::TranslateError;
 use super::options::TranslateOptions;
-use super::translation::Translation;
+use super::translation::{Failure, Translation};
 use super::window::finish_translation;
 use crate::{DecodeStream, Encoded, Tokenizer};
 use core::fmt;
 use core::ops::ControlFlow;
+use simdformer::search::Finish;
 use simdformer::{DecodeStats, Event, Model, RequestQueue, SessionError, Source, Stop};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// What is called with the events of a sentence.
@@ -23,10 +24,10 @@ pub enum BatchEvent {
     /// The next piece of the text; the pieces together are [`Translation::text`]. Greedy search and sampling report it
     /// as tokens are chosen, beam search at the end.
     Text(String),
-    /// The translation. That of a cancelled sentence has the tokens so far and
-    /// [`Finish::Stopped`](simdformer::search::Finish::Stopped), or no `finish` if it was still waiting.
+    /// The translation. That of a cancelled sentence has the tokens so far and [`Finish::Stopped`].
     Done(Translation),
-    /// There is none. The sentence gets no further event.
+    /// There is none: [`TranslateError::Closed`] if the batcher was dropped before the sentence was done. The sentence gets
+    /// no further event.
     Failed(TranslateError),
 }
 
@@ -40,6 +41,8 @@ pub(super) struct Shared {
     pub(super) changed: Condvar,
     /// Set when the batcher is dropped: every sentence ends.
     pub(super) abort: AtomicBool,
+    /// The most sentences that wait or are decoded.
+    pub(super) capacity: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -127,6 +130,8 @@ impl RequestState {
     fn end(&mut self, event: BatchEvent) {
         if core::mem::take(&mut self.counted) {
             self.shared.state().unfinished -= 1;
+            // Who submits may wait for room.
+            self.shared.changed.notify_all();
         }
         if let Some(mut on_event) = self.on_event.take() {
             on_event(event);
@@ -135,7 +140,18 @@ impl RequestState {
 
     fn done(mut self) {
         let translation = core::mem::take(&mut self.translation);
-        self.end(BatchEvent::Done(translation));
+        let dropped = self.shared.abort.load(Ordering::Relaxed);
+        self.end(match translation.finish {
+            // Nobody has cancelled the sentence, so nobody expects a part of it.
+            Some(Finish::Stopped) if dropped => BatchEvent::Failed(TranslateError::Closed),
+            _ => BatchEvent::Done(translation),
+        });
+    }
+
+    /// Ends a sentence that is cancelled before it is decoded.
+    fn stopped(mut self) {
+        self.translation.finish = Some(Finish::Stopped);
+        self.done();
     }
 }
 
@@ -201,7 +217,7 @@ impl<'t> Requests<'t> {
                 let all = core::mem::take(&mut self.waiting).into_iter();
                 let (ended, waiting): (VecDeque<_>, _) = all.partition(cancelled);
                 self.waiting = waiting;
-                ended.into_iter().for_each(|request| request.state.done());
+                ended.into_iter().for_each(|request| request.state.stopped());
             }
             if !wait || closed || !self.waiting.is_empty() {
                 return;
@@ -257,8 +273,13 @@ impl RequestQueue for Requests<'_> {
     }
 
     fn refused(&mut self, error: SessionError) {
-        if let Some(mut request) = self.waiting.pop_front() {
-            request.state.end(BatchEvent::Failed(error.into()));
+        let Some(mut request) = self.waiting.pop_front() else { return };
+        match Failure::of_refused(&error) {
+            Some(failure) => {
+                request.state.translation.failure = Some(failure);
+                request.state.done();
+            }
+            None => request.state.end(BatchEvent::Failed(error.into())),
         }
     }
 

@@ -118,7 +118,7 @@ impl Translator<'_> {
     ) -> Result<SearchOptions, TranslateError> {
         let mut search = self.search.clone();
         for (term, _) in terms {
-            let tokens = self.tokenizer.encode_target(&term.target)?;
+            let tokens = self.tokenizer.encode_target_text(&term.target)?;
             for end in 1..=tokens.len() {
                 let amount = if end == 1 { bias } else { CONTINUED };
                 let entry = tokens[..end].to_vec();
@@ -141,8 +141,8 @@ impl Translator<'_> {
         range: Range<usize>,
     ) -> Result<Option<Vec<u32>>, TranslateError> {
         let direction = self.options.direction_from(unit.source);
-        let (encoded, source) = self.tokenizer.encode_with_spans(unit.text, &direction)?;
-        let tokens = self.tokenizer.encode_target(&term.target)?;
+        let (encoded, source) = self.tokenizer.encode_text_with_spans(unit.text, &direction)?;
+        let tokens = self.tokenizer.encode_target_text(&term.target)?;
         let (text, spans) = self.tokenizer.decode_with_spans(&translation.tokens);
         let job =
             Job { source: &encoded.ids, prefix: &encoded.prefix, target: &translation.tokens };

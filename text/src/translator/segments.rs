@@ -7,6 +7,7 @@ use super::model_and_tokenizer::Translator;
 use super::translation::{Note, TextTranslation, TranslatedSentence};
 use crate::marked_text::{Mark, MarkKind, MarkedText, placeholders};
 use crate::sentences::SentenceSplitter;
+use crate::tokenizer::without_byte_order_mark;
 use std::ops::Range;
 
 /// A text that is divided into sentences and what stands between them.
@@ -65,7 +66,12 @@ impl Translator<'_> {
         self.report.copied += u64::from(copied);
         let known = language.as_deref().or(self.options.source.as_deref());
         let splitter = SentenceSplitter::new(known);
-        let sentences = splitter.split(&marked.text);
+        let mut sentences = splitter.split(&marked.text);
+        if let Some(first) = sentences.first_mut() {
+            // A byte order mark is copied.
+            let mark = marked.text.len() - without_byte_order_mark(&marked.text).len();
+            *first = first.start.max(mark)..first.end.max(mark);
+        }
         boundaries.mark(&mut marked);
         let slices = Slices::new(&marked);
         let mut parts = Vec::new();
@@ -121,7 +127,7 @@ impl Translator<'_> {
     /// The number of tokens of a sentence.
     fn count_tokens(&self, text: &str, language: Option<&str>) -> Result<usize, TranslateError> {
         let direction = self.options.direction_from(language);
-        Ok(self.tokenizer.encode(text, &direction)?.tokens)
+        Ok(self.tokenizer.encode_text(text, &direction)?.tokens)
     }
 
     /// Translates texts that were divided; the results are in their order.

@@ -14,7 +14,8 @@ pub(super) const SENTENCES_PER_SLOT: usize = 32;
 const BYTES: usize = 8 << 20;
 
 impl Translator<'_> {
-    /// Translates `sentences`; the results are in the same order. Each string is one sentence, whatever is in it.
+    /// Translates `sentences`; the results are in the same order. Each string is one sentence, whatever is in it; one
+    /// without a letter is copied. [`Translation::result`] is the text, or why there is none.
     ///
     /// # Errors
     /// The tokenizer rejects a text (of gigabytes); there is no memory.

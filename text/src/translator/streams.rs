@@ -42,7 +42,8 @@ impl Load {
 
 impl Translator<'_> {
     /// Translates texts of any number of sentences; the results are in their order. What stands between the sentences is
-    /// copied: spaces, line breaks, and lines without a letter.
+    /// copied: spaces, line breaks, and lines without a letter. A sentence without a translation is copied, too:
+    /// [`TextTranslation::failure`] says so.
     ///
     /// # Errors
     /// As [`translate_sentences`](Self::translate_sentences).
@@ -109,7 +110,9 @@ impl Translator<'_> {
     /// Translates a document. Its structure stays: what is no text of it is copied.
     ///
     /// # Errors
-    /// The document is not of its format; as [`translate_sentences`](Self::translate_sentences).
+    /// The document is not of its format; [`TranslateError::Sentence`] for the first sentence without a translation
+    /// ([`translate_reader`](Self::translate_reader) copies it, and says so of its text); as
+    /// [`translate_sentences`](Self::translate_sentences).
     pub fn translate_document(
         &mut self,
         source: &str,
@@ -117,7 +120,22 @@ impl Translator<'_> {
     ) -> Result<String, TranslateError> {
         let mut out = Vec::with_capacity(source.len());
         let documents = std::iter::once(Ok(source.to_owned()));
-        self.translate_blocks(documents, format, &mut out, &mut |_| Ok(()))?;
+        let (mut text, mut failed) = (0, None);
+        let mut on_text = |translation: &TextTranslation| {
+            if let Some((sentence, one, failure)) = translation.failure() {
+                let source = one.source.clone();
+                failed = Some(TranslateError::Sentence { text, sentence, source, failure });
+                // Ends the call.
+                return Err(std::io::ErrorKind::Other.into());
+            }
+            text += 1;
+            Ok(())
+        };
+        let done = self.translate_blocks(documents, format, &mut out, &mut on_text);
+        if let Some(failed) = failed {
+            return Err(failed);
+        }
+        done?;
         // The parts of a document are strings.
         Ok(String::from_utf8_lossy(&out).into_owned())
     }

@@ -4,12 +4,13 @@ use crate::marked_text::MarkedText;
 use core::fmt;
 use core::ops::Range;
 use simdformer::search::Finish;
+use simdformer::{SessionError, SourceError};
 
 /// A translated sentence.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Translation {
-    /// The best text; empty for a blank sentence, and if there is a [`failure`](Self::failure).
+    /// The best text; that of the sentence if it has no letters; empty if there is a [`failure`](Self::failure).
     pub text: String,
     /// Its tokens, with the end token if there is one.
     pub tokens: Vec<u32>,
@@ -19,7 +20,7 @@ pub struct Translation {
     /// The natural logarithm of the probability of each token. Empty if the search does not compute it: with beams, and
     /// in greedy search without scores.
     pub token_scores: Vec<f32>,
-    /// Why the text ended; `None` if the model was not run, because the sentence is blank or too long.
+    /// Why the text ended; `None` if the model was not run, because the sentence has no letters or is refused.
     pub finish: Option<Finish>,
     /// Further sequences, best first, if
     /// [`num_return_sequences`](simdformer::search::SearchOptions::num_return_sequences) asks for more than one.
@@ -107,10 +108,37 @@ pub struct TextTranslation {
 }
 
 impl TextTranslation {
-    /// The translation.
+    /// The translation, in which a sentence without one is copied: see [`failure`](Self::failure).
     #[must_use]
     pub fn text(&self) -> &str {
         &self.target.text
+    }
+
+    /// The first sentence that has no translation, its index among [`sentences`](Self::sentences), and why.
+    #[must_use]
+    pub fn failure(&self) -> Option<(usize, &TranslatedSentence, Failure)> {
+        let sentences = self.sentences.iter().enumerate();
+        let mut failed = sentences.filter_map(|(i, one)| Some((i, one, one.translation.failure?)));
+        failed.next()
+    }
+
+    /// Why the text ended: what one sentence lacks the text lacks. `None` if the model was not run.
+    #[must_use]
+    pub fn finish(&self) -> Option<Finish> {
+        let finishes = self.sentences.iter().map(|one| one.translation.finish);
+        finishes.max_by_key(|finish| severity(*finish)).flatten()
+    }
+}
+
+/// How much a text lacks that ended so.
+fn severity(finish: Option<Finish>) -> u8 {
+    match finish {
+        None => 0,
+        Some(Finish::End) => 1,
+        Some(Finish::Length) => 2,
+        Some(Finish::Exhausted) => 3,
+        Some(Finish::Stopped) => 4,
+        Some(Finish::NotFinite) => 5,
     }
 }
 
@@ -159,6 +187,20 @@ impl fmt::Display for Failure {
     }
 }
 
+impl std::error::Error for Failure {}
+
+impl Failure {
+    /// Why a session has refused a source; `None` if the error is one of the options.
+    pub(super) fn of_refused(error: &SessionError) -> Option<Self> {
+        match error {
+            SessionError::Source {
+                error: SourceError::Token { vocabulary, found, .. }, ..
+            } => Some(Self::UnknownToken { token: *found, vocabulary: *vocabulary }),
+            _ => None,
+        }
+    }
+}
+
 impl Translation {
     /// The mean of [`token_scores`](Self::token_scores); `None` if there are none.
     #[must_use]
@@ -166,6 +208,20 @@ impl Translation {
         let sum: f64 = self.token_scores.iter().map(|&score| f64::from(score)).sum();
         let count = self.token_scores.len();
         (count > 0).then(|| (sum / count as f64) as f32)
+    }
+
+    /// The text, or why there is none.
+    ///
+    /// # Errors
+    /// The [`failure`](Self::failure).
+    pub fn result(&self) -> Result<&str, Failure> {
+        self.failure.map_or(Ok(&self.text), Err)
+    }
+
+    /// Whether the text may lack its end, because the maximum length was reached or no token was allowed to come next.
+    #[must_use]
+    pub fn is_unfinished(&self) -> bool {
+        matches!(self.finish, Some(Finish::Length | Finish::Exhausted))
     }
 
     /// Adds the tokens of the next part of a sentence.
@@ -177,7 +233,9 @@ impl Translation {
         self.source_tokens += part.source_tokens;
         self.truncated |= part.truncated;
         self.retries += part.retries;
-        self.finish = part.finish.or(self.finish);
+        // What one part lacks the sentence lacks.
+        self.finish =
+            if severity(part.finish) > severity(self.finish) { part.finish } else { self.finish };
         self.failure = self.failure.or(part.failure);
     }
 
@@ -233,6 +291,8 @@ pub struct Report {
     pub truncated: u64,
     /// Sentences without a translation.
     pub failed: u64,
+    /// Sentences whose translation may lack its end: [`Translation::is_unfinished`].
+    pub unfinished: u64,
     /// Texts, or paragraphs of documents.
     pub texts: u64,
     /// Texts that were copied because they are in the target language.

@@ -7,7 +7,7 @@ use super::translation::{Alternative, Failure, Note, Translation};
 use crate::{Direction, Encoded, Tokenizer};
 use simdformer::config::Side;
 use simdformer::search::{Finish, Hooks, SearchOptions};
-use simdformer::{Event, Generated, Model, SessionError, Source, SourceError, Stop};
+use simdformer::{Event, Generated, Model, Source, Stop};
 use std::ops::ControlFlow;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -137,18 +137,13 @@ impl Translator<'_> {
                     finish_translation(&mut found, done, units[index].force, &tokenizer);
                     lock(&results).done(index, found);
                 }
-                // Any other error of a source is one of the options.
-                &Event::Refused {
-                    source,
-                    error:
-                        &SessionError::Source {
-                            error: SourceError::Token { vocabulary, found, .. },
-                            ..
-                        },
-                } => {
-                    let failure = Failure::UnknownToken { token: found, vocabulary };
-                    lock(&results).translations[encoded[source].0].failure = Some(failure);
-                    return ControlFlow::Break(Stop::Source);
+                // Any other error ends the call.
+                Event::Refused { source, error } => {
+                    if let Some(failure) = Failure::of_refused(error) {
+                        let index = encoded[*source].0;
+                        lock(&results).translations[index].failure = Some(failure);
+                        return ControlFlow::Break(Stop::Source);
+                    }
                 }
                 _ => (),
             }
@@ -177,6 +172,7 @@ impl Translator<'_> {
             report.sentences += 1;
             report.truncated += u64::from(translation.truncated);
             report.failed += u64::from(translation.failure.is_some());
+            report.unfinished += u64::from(translation.is_unfinished());
             for note in &translation.notes {
                 match note {
                     Note::Split => report.split += 1,
@@ -206,9 +202,11 @@ pub(super) fn encode_unit(
 ) -> Result<Option<Encoded>, TranslateError> {
     let positions = model.config().max_positions(Side::Encoder).unwrap_or(usize::MAX);
     let direction = Direction { target, ..options.direction_from(unit.source) };
-    let one = tokenizer.encode(unit.text, &direction)?;
+    let one = tokenizer.encode_text(unit.text, &direction)?;
     translation.source_tokens = one.tokens;
-    if one.blank {
+    if one.blank || !unit.text.chars().any(char::is_alphabetic) {
+        // It is the same in every language, and a model would make something up.
+        unit.text.clone_into(&mut translation.text);
         return Ok(None);
     }
     let beyond = one.ids.len() > positions;
