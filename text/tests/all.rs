@@ -48,7 +48,7 @@ mod golden;
 mod help;
 #[cfg(feature = "hub")]
 mod hub;
-#[cfg(feature = "hub")]
+#[cfg(all(feature = "hub", feature = "json", unix))]
 mod hub_caches;
 #[cfg(feature = "hub")]
 mod hub_failures;

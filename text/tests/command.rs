@@ -343,3 +343,49 @@ fn the_target_language_is_forced() {
         assert_eq!(first, Some(language.id()), "{code}");
     }
 }
+
+/// Bytes that are no UTF-8 are an error that names their place: every command that reads texts x files and standard input x
+/// kinds of bytes.
+#[test]
+fn texts_that_are_not_utf_8_are_errors() {
+    let place = french();
+    let model = place.0.to_str().unwrap();
+    let mut checked = 0;
+    for (bytes, found) in [
+        (&b"quel mois\nJe suis \xe9tudiant\n"[..], "line 2, byte 9: expected UTF-8, found 0xe9"),
+        (b"\xff\xfeq\0u\0", "line 1, byte 1: expected UTF-8, found 0xff"),
+        (b"quel mois \xc3", "line 1, byte 11: expected UTF-8, found 0xc3"),
+        (b"\xed\xa0\x80\n", "line 1, byte 1: expected UTF-8, found 0xed"),
+    ] {
+        place.write("in.txt", bytes);
+        let path = place.0.join("in.txt").to_str().unwrap().to_owned();
+        for (command, more) in [
+            ("translate", &["--lines"][..]),
+            ("translate", &["--whole"]),
+            ("summarize", &["--lines"]),
+            ("summarize", &[]),
+        ] {
+            for is_file in [true, false] {
+                let mut arguments = vec![command, "--model", model];
+                arguments.extend(more);
+                if is_file {
+                    arguments.extend(["--file", &path]);
+                }
+                let mut child = Command::new(env!("CARGO_BIN_EXE_simdformer"));
+                child.args(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+                let mut child = child.stdin(Stdio::piped()).spawn().unwrap();
+                let _ = child.stdin.take().unwrap().write_all(bytes);
+                let output = child.wait_with_output().unwrap();
+                assert_eq!(output.status.code(), Some(1), "{arguments:?}: {}", err(&output));
+                let name = if is_file { &path } else { "standard input" };
+                let is_whole = more == ["--whole"] || (command == "summarize" && more.is_empty());
+                let message = err(&output);
+                assert!(message.starts_with(&format!("simdformer: {name}: ")), "{message}");
+                assert!(is_whole || message.contains(found), "{message}");
+                assert!(message.contains("expected UTF-8, found 0x"), "{message}");
+                checked += 1;
+            }
+        }
+    }
+    assert_eq!(checked, 32);
+}

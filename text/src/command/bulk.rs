@@ -221,8 +221,9 @@ fn identity(directory: &Path, input: Option<&File>) -> Result<Vec<(String, Strin
         .map_err(|error| format!("cannot read {}: {error}", directory.display()))?;
     identity.push(("the content of --model".to_owned(), content));
     // A pipe has no size. The rows that were read are compared by a checksum.
-    if let Some(about) = input.and_then(|file| file.metadata().ok()).filter(|about| about.is_file())
-    {
+    let about = input.map(File::metadata).transpose();
+    let about = about.map_err(|error| format!("cannot read the size of --file: {error}"))?;
+    if let Some(about) = about.filter(|about| about.is_file()) {
         identity.push(("the size of --file".to_owned(), about.len().to_string()));
     }
     Ok(identity)

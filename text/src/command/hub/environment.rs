@@ -17,6 +17,18 @@ const RETRIES: u32 = 5;
 /// The largest file of a token.
 const TOKEN_BYTES: u64 = 1 << 12;
 
+/// The variables that are texts. Others are paths, which may have any bytes.
+const TEXTS: [&str; 8] = [
+    "HF_ENDPOINT",
+    "HF_HUB_DISABLE_IMPLICIT_TOKEN",
+    "HF_HUB_DOWNLOAD_TIMEOUT",
+    "HF_HUB_OFFLINE",
+    "HF_TOKEN",
+    "HUGGING_FACE_HUB_TOKEN",
+    "SIMDFORMER_HUB_RETRIES",
+    "TRANSFORMERS_OFFLINE",
+];
+
 /// Where models are, where they are kept, and how patient a download is.
 #[derive(Debug)]
 pub(crate) struct Environment {
@@ -61,6 +73,12 @@ impl Environment {
     ) -> Result<Self, HubError> {
         // A variable that is set to nothing is not set.
         let value = |name: &str| variable(name).filter(|value| !value.is_empty());
+        for name in TEXTS {
+            if value(name).is_some_and(|value| value.to_str().is_none()) {
+                let reason = "expected UTF-8, found other bytes".to_owned();
+                return Err(HubError::Environment { variable: name, reason });
+            }
+        }
         let text = |name: &str| value(name).and_then(|value| value.into_string().ok());
         let flag = |name: &str| {
             let yes = ["1", "on", "yes", "true"];

@@ -60,8 +60,10 @@ pub(crate) fn select(
     let wrong = |reason: String| HubError::Files { name: name.to_string(), reason };
     let mut folders = vec![String::new()];
     if files.contains(MODULES) {
-        let modules: Value = serde_json::from_slice(&read(MODULES)?).unwrap_or_default();
-        for module in modules.as_array().into_iter().flatten() {
+        let modules: Result<Vec<Value>, _> = serde_json::from_slice(&read(MODULES)?);
+        let modules =
+            modules.map_err(|error| wrong(format!("{MODULES}: expected a list: {error}")))?;
+        for module in &modules {
             match module["path"].as_str() {
                 None | Some("") => (),
                 Some(path) if is_relative(path) => folders.push(format!("{path}/")),
@@ -276,6 +278,8 @@ mod tests {
             ("model.safetensors.index.json", index("/etc/passwd"), "which is outside of the model"),
             ("model.safetensors.index.json", index("x/y"), "which is outside of the model"),
             ("model.safetensors.index.json", index("x"), "names x, which the model does not have"),
+            ("modules.json", "{".to_owned(), "modules.json: expected a list: "),
+            ("modules.json", "{}".to_owned(), "modules.json: expected a list: "),
             ("modules.json", module("../.."), "names \"../..\", which is outside of the model"),
             ("modules.json", module("/etc"), "names \"/etc\", which is outside of the model"),
         ] {
