@@ -2,7 +2,10 @@
 
 import sys
 
-from .jobs.cli import main
-
 if __name__ == "__main__":
+    try:
+        from .jobs.cli import main
+    except ImportError as error:
+        print(f"simdformer: {error}: pip install 'simdformer[jobs]'", file=sys.stderr)
+        sys.exit(2)
     sys.exit(main())

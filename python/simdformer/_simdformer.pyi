@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from os import PathLike
+from pathlib import Path
 from typing import Any, final
 
 import numpy as np
@@ -26,11 +27,13 @@ __all__ = [
     "__version__",
     "available_isas",
     "default_isa",
+    "model_files",
     "stages",
 ]
 
 def available_isas() -> list[str]: ...
 def default_isa() -> str: ...
+def model_files(directory: str | PathLike[str], *, weights: bool) -> list[Path]: ...
 @final
 class TokenStream:
     def __iter__(self) -> TokenStream: ...

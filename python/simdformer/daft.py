@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from .jobs import Config, Map
 from .jobs.metadata import begin, parquet_files
+from .jobs.parts import check_rows
 
 
 def map_rows(frame: Any, config: Config, *, workers: int = 1) -> Any:
@@ -40,7 +41,8 @@ def run(source: str, destination: str, config: Config, *, workers: int = 1) -> N
     Errors: `OptionError` without `Config.id`; `MixtureError` before the first row; those of Daft.
     """
     config.require_id("Daft continues by row number")
-    begin(destination, config)
+    check_rows(source, config)
+    begin(destination, config, source)
     rows = daft.read_parquet(f"{source}/**/*.parquet")
     if parquet_files(destination):
         written = daft.read_parquet(f"{destination}/**/*.parquet").select(config.id)

@@ -7,27 +7,11 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-# What decides how a text becomes ids, and ids become a text.
-_TOKENIZER_FILES = (
-    "added_tokens.json",
-    "merges.txt",
-    "sentencepiece.bpe.model",
-    "sentencepiece.model",
-    "source.spm",
-    "source_vocab.json",
-    "special_tokens_map.json",
-    "spiece.model",
-    "target.spm",
-    "target_vocab.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "vocab.json",
-    "vocab.txt",
-)
+from ._simdformer import model_files
 
 
-def fingerprint(model: str, directory: str, options: dict[str, Any]) -> str:
-    """The BLAKE2b hash of a model's fingerprint, the tokenizer files of its directory, and options.
+def fingerprint(model: str, directory: str | Path, options: dict[str, Any]) -> str:
+    """The BLAKE2b hash of a model's fingerprint, the settings and tokenizer files of its directory, and options.
 
     64 hexadecimal digits. It is an identity, not a proof of who wrote a file.
 
@@ -35,19 +19,19 @@ def fingerprint(model: str, directory: str, options: dict[str, Any]) -> str:
     >>> a == fingerprint("00", demo_model, {"beams": 4}), a == fingerprint("00", demo_model, {})
     (True, False)
     """
-    digest = blake2b(digest_size=32)
+    digest, directory = blake2b(digest_size=32), Path(directory)
 
     def add(part: bytes) -> None:
         digest.update(len(part).to_bytes(8, "little"))
         digest.update(part)
 
-    add(b"simdformer result 1")
+    add(b"simdformer result 2")
     add(model.encode())
-    for name in _TOKENIZER_FILES:
-        path = Path(directory) / name
-        if path.is_file():
-            add(name.encode())
-            add(path.read_bytes())
+    for name in model_files(directory, weights=False):
+        # The list of shards says nothing that the weights do not.
+        if not name.name.endswith(".index.json"):
+            add(name.as_posix().encode())
+            add((directory / name).read_bytes())
     add(canonical_json(options).encode())
     return digest.hexdigest()
 

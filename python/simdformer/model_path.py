@@ -12,7 +12,8 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
 
 def model_path(model: str | os.PathLike[str]) -> str:
-    """The directory of a model. A name of the hub is downloaded by ``huggingface_hub``, if that package is installed.
+    """The directory of a model. A name of the hub is downloaded by ``huggingface_hub``, if that package is installed;
+    what it has in its cache is used if every file of the model is there and whole.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as directory:
@@ -32,21 +33,21 @@ def model_path(model: str | os.PathLike[str]) -> str:
     if os.path.exists(path) or not _NAME.fullmatch(path):
         return path
     try:
-        from huggingface_hub import snapshot_download
+        import huggingface_hub  # noqa: F401
     except ImportError:
         raise ModelNotFoundError(
             f"{path}: expected a directory, found none; with the package huggingface_hub "
             "(pip install simdformer[hub]) the name of a model of the hub works too",
             path=path,
         ) from MissingPackageError("huggingface_hub is not installed", found="huggingface_hub")
+    from .hub_cache import snapshot
+
     try:
-        return str(snapshot_download(path, ignore_patterns=_IGNORED))
+        return snapshot(path)
+    except ModelNotFoundError:
+        raise
     except Exception as error:
         raise ModelNotFoundError(
             f"{path}: expected a directory or a model of the hub, found neither: {error}",
             path=path,
         ) from error
-
-
-# Weights in formats that are not read.
-_IGNORED = ["*.h5", "*.msgpack", "*.onnx", "*.ot", "onnx/*", "openvino/*", "flax_model*", "tf_model*"]

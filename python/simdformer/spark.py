@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from .jobs import Config, Map, metadata
+from .jobs.parts import check_rows
 
 
 def map_rows(frame: Any, config: Config) -> Any:
@@ -18,7 +19,9 @@ def map_rows(frame: Any, config: Config) -> Any:
     time (`spark.sql.execution.arrow.maxRecordsPerBatch`). The workers need the interpreter of the driver: set
     `PYSPARK_PYTHON`. The entries of the job are metadata of the result column, which the Parquet files keep.
     """
-    job = Map(config)
+    entries = metadata.texts(config)
+    # An executor with another model under this path is an error.
+    job = Map(config, entries["simdformer.fingerprint"])
     schema = job.schema(to_arrow_schema(frame.schema))
     schema = pa.schema([field.with_type(_signed(field.type)) for field in schema])
 
@@ -28,7 +31,7 @@ def map_rows(frame: Any, config: Config) -> Any:
                 yield job.record_batch(batch).cast(schema)
 
     result = frame.mapInArrow(compute, from_arrow_schema(schema))
-    return result.withMetadata(config.target, metadata.texts(config))
+    return result.withMetadata(config.target, entries)
 
 
 def run(source: str, destination: str, config: Config) -> None:
@@ -41,7 +44,8 @@ def run(source: str, destination: str, config: Config) -> None:
     """
     config.require_id("Spark continues by row number")
     session = SparkSession.builder.getOrCreate()
-    metadata.begin(destination, config)
+    check_rows(source, config)
+    metadata.begin(destination, config, source)
     rows = session.read.parquet(source)
     if metadata.parquet_files(destination):
         written = session.read.parquet(destination).select(config.id)

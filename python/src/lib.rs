@@ -45,6 +45,8 @@ use pyo3::prelude::*;
 #[pymodule(gil_used = false)]
 mod _simdformer {
     #[pymodule_export]
+    use crate::loaded::model_files;
+    #[pymodule_export]
     use crate::batcher::Batcher;
     #[pymodule_export]
     use crate::embedder::Embedder;

@@ -16,9 +16,28 @@ pub(crate) struct Loaded {
     pub(crate) model: Arc<Model>,
     /// `None` if the directory has no tokenizer files; then `why` says which are missing.
     tokenizer: Result<Arc<Tokenizer>, Failure>,
+    directory: PathBuf,
 }
 
 impl Loaded {
+    /// The identity of the model. That of packed weights is in the header of their file, so the file is verified.
+    pub(crate) fn fingerprint(&self) -> Result<String, Failure> {
+        let found = self.model.fingerprint();
+        if self.model.is_shared() {
+            let isa = Some(self.model.isa());
+            let options = LoadOptions { isa, verify_packed: true, ..LoadOptions::default() };
+            let verified = packed::open(&self.directory, options)?.fingerprint();
+            if verified != found {
+                let directory = self.directory.display();
+                let message = format!(
+                    "{directory}: expected the weights that were opened, found others: they changed meanwhile"
+                );
+                return Err(Failure::new("CheckpointError", message));
+            }
+        }
+        Ok(found.to_string())
+    }
+
     /// The tokenizer of the directory.
     pub(crate) fn tokenizer(&self) -> Result<&Arc<Tokenizer>, Failure> {
         self.tokenizer.as_ref().map_err(Clone::clone)
@@ -123,18 +142,26 @@ pub(crate) fn open(
 fn load(directory: &Path, isa: Isa, dtypes: WeightDtypes) -> Result<Loaded, Failure> {
     let model = packed::open(directory, LoadOptions { dtypes, ..isa.into() })?;
     let tokenizer = Tokenizer::from_dir(directory).map(Arc::new).map_err(Failure::from);
-    Ok(Loaded { model: Arc::new(model), tokenizer })
+    Ok(Loaded { model: Arc::new(model), tokenizer, directory: directory.to_owned() })
 }
 
-/// The regular files of a directory, sorted; empty if it cannot be read.
+/// The files of a directory that decide the results of its model, relative to it and sorted; without `weights` settings and
+/// tokenizers only.
+#[pyfunction]
+#[pyo3(signature = (directory, *, weights))]
+pub(crate) fn model_files(directory: PathBuf, weights: bool) -> PyResult<Vec<PathBuf>> {
+    let mut files = simdformer_text::model_files::list(directory)?;
+    files.retain(|file| weights || !simdformer_text::model_files::is_weights(file));
+    Ok(files)
+}
+
+/// The files of a model with their lengths and times, sorted; none if the directory cannot be read, which is the error of
+/// opening it.
 fn files(directory: &Path) -> Vec<(PathBuf, u64, Option<SystemTime>)> {
-    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
-    let mut files: Vec<_> = entries
-        .filter_map(|entry| {
-            let data = std::fs::metadata(entry.path()).ok().filter(std::fs::Metadata::is_file)?;
-            Some((PathBuf::from(entry.file_name()), data.len(), data.modified().ok()))
-        })
-        .collect();
-    files.sort();
-    files
+    let files = simdformer_text::model_files::list(directory).unwrap_or_default();
+    let about = |file: PathBuf| {
+        let data = std::fs::metadata(directory.join(&file)).ok()?;
+        Some((file, data.len(), data.modified().ok()))
+    };
+    files.into_iter().filter_map(about).collect()
 }

@@ -40,9 +40,8 @@ impl Model {
         self.loaded.model.bytes()
     }
 
-    fn fingerprint(&self, py: Python<'_>) -> String {
-        let model = Arc::clone(&self.loaded.model);
-        py.detach(move || model.fingerprint().to_string())
+    fn fingerprint(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(py.detach(|| self.loaded.fingerprint())?)
     }
 
     fn summary(&self) -> String {

@@ -413,9 +413,8 @@ impl Translator {
     }
 
     /// The identity of the model, 64 hexadecimal digits.
-    fn model_fingerprint(&self, py: Python<'_>) -> String {
-        let model = Arc::clone(&self.shared.loaded.model);
-        py.detach(move || model.fingerprint().to_string())
+    fn model_fingerprint(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(py.detach(|| self.shared.loaded.fingerprint())?)
     }
 
     /// Bytes and table of each planned session.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 from jobs_digest import digest
 
+from simdformer import InputError
 from simdformer.jobs import Config, Map, MixtureError, run, verify
 from simdformer.jobs import parts as job_parts
 
@@ -132,6 +134,40 @@ def test_ray_resumes_a_failed_job(
     with pytest.raises(MixtureError):
         adapter.run(source, str(tmp_path / "rows"), Config(config.path, id="id", options={"beams": 2}))
     assert verify(tmp_path / "rows", config, sample=0.01).differences == []
+
+
+def test_ray_without_its_destination(
+    ray_cluster: Any, tmp_path: Path, source: str, config: Config, expected: Any
+) -> None:
+    """Which rows are there the destination says, whatever the checkpoint has."""
+    from simdformer import ray as adapter
+
+    rows = tmp_path / "rows"
+    adapter.run(source, str(rows), config, batch_rows=BATCH)
+    shutil.rmtree(rows)
+    adapter.run(source, str(rows), config, batch_rows=BATCH)
+    assert digest(rows) == expected
+    # A file is lost, and then the checkpoint.
+    next(rows.glob("*.parquet")).unlink()
+    adapter.run(source, str(rows), config, batch_rows=BATCH)
+    assert digest(rows) == expected
+    shutil.rmtree(tmp_path / "rows.checkpoint")
+    adapter.run(source, str(rows), config, batch_rows=BATCH)
+    assert digest(rows) == expected
+    # A file that a killed job has begun.
+    file = next(rows.glob("*.parquet"))
+    shutil.copy(file, tmp_path / "rows.checkpoint" / f"{file.stem}.pending.parquet")
+    file.write_bytes(file.read_bytes()[:-20])
+    adapter.run(source, str(rows), config, batch_rows=BATCH)
+    assert digest(rows) == expected
+    changed = shutil.copytree(source, tmp_path / "changed")
+    table = pq.read_table(changed / "03.parquet")
+    pq.write_table(table.slice(1), changed / "03.parquet")
+    with pytest.raises(MixtureError, match="03.parquet: simdformer.sources"):
+        adapter.run(str(changed), str(rows), config)
+    with pytest.raises(InputError, match="expected a column 'wrong'"):
+        adapter.run(source, str(tmp_path / "other"), Config(config.path, id="id", source="wrong"))
+    assert not (tmp_path / "other").exists()
 
 
 def test_spark_with_a_killed_worker(

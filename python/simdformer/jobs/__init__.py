@@ -19,11 +19,12 @@ Parts: :mod:`~simdformer.jobs.config` what is computed, :mod:`~simdformer.jobs.w
 from .config import Config
 from .local import run
 from .map import Map, RowError
-from .metadata import MixtureError
+from .metadata import DamagedFileError, MixtureError
 from .verification import Difference, Verification, verify
 
 __all__ = [
     "Config",
+    "DamagedFileError",
     "Difference",
     "Map",
     "MixtureError",

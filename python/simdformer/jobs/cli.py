@@ -18,13 +18,26 @@ from .verification import verify
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command. Returns 0; 1 if rows differ; 2 for an error, whose text is on the standard error output."""
+    """Runs a command. Returns 0; 1 if rows differ; 2 for an error, which is one line on the standard error output; 130 after
+    Ctrl-C."""
     options = _parser().parse_args(arguments)
     try:
         return int(options.command(options))
+    except KeyboardInterrupt:
+        return _failed("interrupted; the same command continues", 130)
     except (SimdformerError, OSError) as error:
-        print(f"simdformer: {error}", file=sys.stderr)
-        return 2
+        return _failed(str(error), 2)
+    except ImportError as error:
+        return _failed(f"{error}: install it with the extra of the engine, for example pip install 'simdformer[ray]'", 2)
+    except Exception as error:
+        # Of an engine, of a worker that died, of Arrow: the kind says which.
+        return _failed(f"{type(error).__name__}: {error}", 2)
+
+
+def _failed(text: str, code: int) -> int:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    print(f"\nsimdformer: {lines[0] if lines else 'no reason is given'}".lstrip("\n"), file=sys.stderr)
+    return code
 
 
 def _job(options: argparse.Namespace) -> int:
@@ -53,6 +66,15 @@ def _job(options: argparse.Namespace) -> int:
 def _engine(options: argparse.Namespace, config: Config) -> int | None:
     """Runs the job on its engine. Returns the number of rows, if the engine says it."""
     source, destination, workers = options.rows, options.destination, options.workers
+
+    def on_plan(missing: int) -> None:
+        if 0 < missing < workers:
+            print(
+                f"simdformer: {missing} of {workers} workers have rows: a part is at least a row group and about "
+                f"{options.part_rows} rows (--part-rows)",
+                file=sys.stderr,
+            )
+
     if options.engine == "ray":
         from .. import ray
 
@@ -66,7 +88,8 @@ def _engine(options: argparse.Namespace, config: Config) -> int | None:
     if options.engine == "dask":
         from .. import dask
 
-        return dask.run(source, destination, config, workers=workers, part_rows=options.part_rows)
+        part_rows = options.part_rows
+        return dask.run(source, destination, config, workers=workers, part_rows=part_rows, on_plan=on_plan)
     done = 0
 
     def on_part(rows: int) -> None:
@@ -75,7 +98,8 @@ def _engine(options: argparse.Namespace, config: Config) -> int | None:
         if sys.stderr.isatty():
             print(f"\r{done} rows", end="", file=sys.stderr, flush=True)
 
-    return run(source, destination, config, workers=workers, part_rows=options.part_rows, on_part=on_part)
+    part_rows = options.part_rows
+    return run(source, destination, config, workers=workers, part_rows=part_rows, on_part=on_part, on_plan=on_plan)
 
 
 def _verify(options: argparse.Namespace) -> int:

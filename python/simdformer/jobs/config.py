@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 from ..errors import OptionError
+from ..options import TranslatorOptions
 
 Task = Literal["translate", "generate", "embed"]
 Errors = Literal["raise", "column"]
@@ -19,6 +21,8 @@ TARGETS: Mapping[str, str] = MappingProxyType(
 )
 #: The source column of each task, unless `Config.source` names another.
 SOURCES: Mapping[str, str] = MappingProxyType({"translate": "text", "generate": "source_ids", "embed": "text"})
+#: The options of `embed`: keywords of `Embedder` and of its `embed`.
+_EMBED_OPTIONS = ("truncate", "slots", "normalize", "dim", "prompt", "prompt_name")
 #: What Python, numpy and pyarrow take in a worker, in bytes.
 INTERPRETER_BYTES = 150 << 20
 
@@ -99,6 +103,13 @@ class Config:
             options = json.loads(json.dumps(dict(self.options), allow_nan=False))
         except (TypeError, ValueError) as error:
             raise _option("options", "values that JSON has", f"{self.options!r} ({error})") from None
+        known = _EMBED_OPTIONS if self.task == "embed" else TranslatorOptions.__dataclass_fields__
+        for name in options:
+            if name not in known:
+                close = get_close_matches(name, known, 1)
+                hint = f"; is it {close[0]}?" if close else ""
+                message = f"{name}: expected an option of {self.task}, found {name!r}{hint}"
+                raise OptionError(message, option=name, expected=", ".join(known), found=name)
         if options.get("num_return", 1) != 1:
             raise _option("num_return", "1, since a row has one result", options["num_return"])
         object.__setattr__(self, "options", MappingProxyType(options))

@@ -33,7 +33,8 @@ class Map:
 
     The bits of a row do not depend on the table around it. Sampling draws from the random stream of the row number.
 
-    Pickled, it is its `Config`. The model is opened with the first rows, once per process.
+    Pickled, it is its `Config`. The model is opened with the first rows, once per process. With `fingerprint`, the entry
+    `simdformer.fingerprint` of a job, a worker that has another model under this path raises `MixtureError`.
 
     >>> import pyarrow
     >>> from simdformer.jobs import Config, Map
@@ -45,22 +46,25 @@ class Map:
     for a row that cannot be computed; `IsaError` on a machine without the instruction set of the configuration.
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, fingerprint: str | None = None) -> None:
         if config.samples() and not config.id:
             message = "id: expected a column of row numbers, since sampling draws by row number, found none"
             raise OptionError(message, option="id", expected="a column of row numbers", found=None)
         self.config = config
+        self.fingerprint = fingerprint
 
     def __repr__(self) -> str:
         return f"Map({self.config!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.config,)
+        return type(self), (self.config, self.fingerprint)
 
     def __call__(self, table: Any) -> Any:
         """`pyarrow.Table` to `pyarrow.Table`."""
         config = self.config
         engine = worker(config)
+        if self.fingerprint is not None:
+            metadata.check_fingerprint(config, self.fingerprint)
         if not isinstance(table, pa.Table):
             kind = f"{type(table).__module__}.{type(table).__qualname__}"
             raise _input("table", "pyarrow.Table", kind)
@@ -96,6 +100,18 @@ class Map:
     def schema(self, schema: Any) -> Any:
         """The schema of the result for tables of this `pyarrow.Schema`. Opens the model."""
         return self(schema.empty_table()).schema
+
+    def check_schema(self, schema: Any, file: str) -> None:
+        """Raises the error of the columns of a table with this `pyarrow.Schema`, which names the file. Opens the model.
+
+        Errors: `InputError`.
+        """
+        try:
+            self.schema(schema)
+            if self.config.id:
+                self._column(schema.empty_table(), self.config.id)
+        except InputError as error:
+            raise InputError(f"{file}: {error}", **vars(error)) from error
 
     def names(self) -> list[str]:
         """The names of the new columns."""

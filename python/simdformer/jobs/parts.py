@@ -7,16 +7,17 @@ so a file that exists is complete: a restart skips it, and two attempts at one p
 from __future__ import annotations
 
 import os
-import uuid
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
+from . import metadata
 from .config import Config
 from .map import Map
-from .metadata import filesystem, parquet_files
+from .metadata import filesystem, footer, parquet_files, writing
 
 #: The rows of a part, unless the caller says otherwise: the row groups of a file are counted until they have so many.
 PART_ROWS = 100_000
@@ -32,6 +33,8 @@ class Part:
     first: int
     last: int
     output: str
+    #: Size and time of the file when the job began.
+    state: tuple[int, int]
 
 
 def parts(source: str | os.PathLike[str], part_rows: int = PART_ROWS) -> list[Part]:
@@ -45,16 +48,16 @@ def parts(source: str | os.PathLike[str], part_rows: int = PART_ROWS) -> list[Pa
         raise FileNotFoundError(f"{os.fspath(source)}: expected Parquet files, found none")
     found: list[Part] = []
     for file in files:
-        groups = pq.read_metadata(file, filesystem=system)
+        state, groups = _state(system, file), footer(system, file)
         stem = (file[len(root) :].strip("/") or file.rsplit("/", 1)[-1]).removesuffix(".parquet")
         first, rows = 0, 0
         for group in range(groups.num_row_groups):
             rows += groups.row_group(group).num_rows
             if rows >= part_rows or group + 1 == groups.num_row_groups:
-                found.append(Part(file, first, group + 1, f"{stem}-{first:05}-{group + 1:05}.parquet"))
+                found.append(Part(file, first, group + 1, f"{stem}-{first:05}-{group + 1:05}.parquet", state))
                 first, rows = group + 1, 0
         if not groups.num_row_groups:
-            found.append(Part(file, 0, 0, f"{stem}-00000-00000.parquet"))
+            found.append(Part(file, 0, 0, f"{stem}-00000-00000.parquet", state))
     return found
 
 
@@ -71,26 +74,41 @@ def write_part(config: Config, source: str, destination: str, part: Part, batch_
     """
     if exists(part, destination):
         return 0
-    (read, _), (write, root), rows = filesystem(source), filesystem(destination), 0
+    (read, _), rows = filesystem(source), 0
     job = Map(config)
-    final = f"{root}/{part.output}"
-    folder, _, name = final.rpartition("/")
-    temporary = f"{folder}/_temporary-{uuid.uuid4().hex}-{name}"
-    write.create_dir(folder, recursive=True)
-    with pq.ParquetFile(part.file, filesystem=read) as file:
+    with pq.ParquetFile(part.file, filesystem=read) as file, writing(destination, part.output) as (write, temporary):
         groups = list(range(part.first, part.last))
         schema = job.schema(file.schema_arrow)
-        try:
-            with pq.ParquetWriter(temporary, schema, filesystem=write) as writer:
-                for batch in file.iter_batches(batch_rows, row_groups=groups):
-                    writer.write_table(job(pa.Table.from_batches([batch])).cast(schema))
-                    rows += len(batch)
-        except BaseException:
-            if write.get_file_info(temporary).type == pafs.FileType.File:
-                write.delete_file(temporary)
-            raise
-    write.move(temporary, final)
+        with pq.ParquetWriter(temporary, schema, filesystem=write) as writer:
+            for batch in file.iter_batches(batch_rows, row_groups=groups):
+                writer.write_table(job(pa.Table.from_batches([batch])).cast(schema))
+                rows += len(batch)
+        if _state(read, part.file) != part.state:
+            raise OSError(f"{part.file}: expected a file that stays, found another one: it changed while the job ran")
+        metadata.check_manifest(destination, config)
     return rows
+
+
+def _state(system: Any, file: str) -> tuple[int, int]:
+    """Size and time of a file."""
+    info = system.get_file_info(file)
+    return int(info.size or 0), int(info.mtime_ns or 0)
+
+
+def check_rows(source: str | os.PathLike[str], config: Config) -> None:
+    """Raises the error that the job would have for the columns of a source, before anything is written. Opens the model.
+
+    Errors: `FileNotFoundError` without Parquet files; `InputError` for a column that is missing or has another type.
+    """
+    system, _ = filesystem(source)
+    files, known, job = parquet_files(source), list[Any](), Map(config)
+    if not files:
+        raise FileNotFoundError(f"{os.fspath(source)}: expected Parquet files, found none")
+    for file in files:
+        schema = footer(system, file).schema.to_arrow_schema().remove_metadata()
+        if schema not in known:
+            known.append(schema)
+            job.check_schema(schema, file)
 
 
 def remove_temporary(destination: str | os.PathLike[str]) -> None:

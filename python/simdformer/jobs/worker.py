@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from .._simdformer import model_files
 from ..embedder import Embedder
 from ..errors import ClosedError, IsaError, LimitError, MemoryPlanError, OptionError, SimdformerError
 from ..translator import Translator
@@ -28,8 +29,6 @@ _OF_ALL_ROWS = (ClosedError, IsaError, MemoryPlanError, OptionError)
 SLOTS = 32
 # The options of `embed` with which the embedder is opened. The others are those of each call.
 _OPENING = ("truncate", "slots")
-# The files of an encoder that decide a vector.
-_SUFFIXES = (".safetensors", ".bin", ".json", ".txt", ".model")
 
 
 def worker(config: Config) -> Worker:
@@ -80,6 +79,8 @@ class Worker:
         if config.task == "embed":
             opening = {name: value for name, value in config.options.items() if name in _OPENING}
             self._engine: Any = Embedder(config.path, **shared, **opening)
+            # Now, because other files may come later.
+            self._files = _files(self._engine.path)
         else:
             self._engine = Translator(config.path, sessions=config.sessions, **shared, **config.options)
 
@@ -91,7 +92,7 @@ class Worker:
         """What identifies the weights, the tokenizer and the options, in hexadecimal."""
         if isinstance(self._engine, Translator):
             return self._engine.fingerprint
-        return _files(self._engine.path)
+        return self._files
 
     def bytes(self, source_tokens: int) -> int:
         """The bytes of the weights, and of the plans of all sessions for sources of at most `source_tokens` tokens, or
@@ -187,16 +188,12 @@ def _attempt(compute: Callable[[int, int], None], first: int, last: int, errors:
 
 
 def _files(directory: str) -> str:
-    """SHA-256 of the files of a checkpoint with their names: weights, tokenizer, pooling, prompts."""
+    """SHA-256 of the files of a model with their names: weights, tokenizer, pooling, prompts."""
     digest = hashlib.sha256()
-    for folder, folders, names in os.walk(directory):
-        folders.sort()
-        for name in sorted(names):
-            if name.endswith(_SUFFIXES):
-                path = os.path.join(folder, name)
-                with open(path, "rb") as file:
-                    content = hashlib.file_digest(file, "sha256").hexdigest()
-                digest.update(canonical([os.path.relpath(path, directory), content]).encode())
+    for name in model_files(directory, weights=True):
+        with open(os.path.join(directory, name), "rb") as file:
+            content = hashlib.file_digest(file, "sha256").hexdigest()
+        digest.update(canonical([name.as_posix(), content]).encode())
     return digest.hexdigest()
 
 

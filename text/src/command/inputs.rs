@@ -32,7 +32,7 @@ impl<'i> Source<'i> {
         Self { name, reader: Box::new(reader), count: 0 }
     }
 
-    /// Bytes as text. What is not UTF-8 is an error, because nobody knows what was meant.
+    /// Bytes as text. What is not UTF-8 is an error: which characters were meant is not known.
     fn text(&self, bytes: Vec<u8>, whole: bool) -> Result<String, Failure> {
         String::from_utf8(bytes).map_err(|error| {
             let at = error.utf8_error().valid_up_to();

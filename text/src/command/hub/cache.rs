@@ -12,7 +12,7 @@
 //!
 //! Nothing reads a part: a part becomes a blob by renaming when its size and checksum are right, and only then a link
 //! is made. A file that another program has brought is read once to compare its checksum. Without the list of files a
-//! directory is never complete: it may lack what nobody has asked for yet.
+//! directory is never complete: it may lack files that no program has asked for yet.
 
 use crate::hub::checksum;
 use crate::hub::error::HubError;
