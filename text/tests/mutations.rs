@@ -7,6 +7,11 @@
 
 mod amplification;
 mod counting;
+#[cfg(feature = "document")]
+#[path = "../../tests/support/cpu_time.rs"]
+mod cpu_time;
+#[cfg(feature = "document")]
+mod document_memory;
 #[path = "../../kernels/src/test_effort.rs"]
 mod effort;
 

@@ -166,10 +166,7 @@ fn read(source: &str, strings: &[Range<usize>], inline: &mut Inline) -> (String,
             let end = at + length;
             let raw = &rest[..length];
             match raw {
-                "\\n" => {
-                    inline.line_break(at..at);
-                    inline.hidden(at..end);
-                }
+                "\\n" => inline.marked_break(at..end),
                 "\\t" => inline.decoded(at..end, "\t"),
                 "\\\"" => inline.decoded(at..end, "\""),
                 "\\\\" => inline.decoded(at..end, "\\"),

@@ -60,11 +60,13 @@ struct Token {
 }
 
 enum Kind {
-    /// `raw`: the source has the same white space at its ends as the text.
+    /// Whether the source has the same white space as the text at its begin and at its end.
     Text {
-        raw: bool,
+        raw: [bool; 2],
     },
     Break,
+    /// A break that has markup, which stays.
+    MarkedBreak,
     Keep,
     Point,
     Open {
@@ -73,7 +75,7 @@ enum Kind {
     /// `written`: what stands there in a changed segment, if not the source.
     Close {
         open: Option<usize>,
-        written: Option<String>,
+        written: Option<Box<str>>,
     },
 }
 
@@ -113,7 +115,7 @@ impl<'s> Inline<'s> {
                 }
             }
         }
-        self.push(range, from, Kind::Text { raw: true });
+        self.push_text(range, from, true);
     }
 
     /// Text that the source spells in another way, such as an entity.
@@ -122,7 +124,7 @@ impl<'s> Inline<'s> {
         let from = self.text.len();
         self.push_one_line(text);
         self.after_space = false;
-        self.push(range, from, Kind::Text { raw: false });
+        self.push_text(range, from, false);
     }
 
     /// The end of a line in the middle of a paragraph.
@@ -133,6 +135,14 @@ impl<'s> Inline<'s> {
         }
         self.after_space = true;
         self.push(range, from, Kind::Break);
+    }
+
+    /// The same, where the markup `range` stands for the end of the line and stays.
+    pub(super) fn marked_break(&mut self, range: Range<usize>) {
+        self.line_break(range);
+        if let Some(last) = self.tokens.last_mut() {
+            last.kind = Kind::MarkedBreak;
+        }
     }
 
     /// Text that stays.
@@ -186,6 +196,7 @@ impl<'s> Inline<'s> {
         if becomes == Becomes::Wrap {
             self.tokens[from].kind = Kind::Open { close: Some(self.tokens.len()) };
             let at = self.text.len();
+            let written = written.map(String::into_boxed_str);
             self.push(range, at, Kind::Close { open: Some(from), written });
         } else {
             self.tokens.truncate(from);
@@ -204,6 +215,27 @@ impl<'s> Inline<'s> {
         self.text.extend(text.chars().map(|c| if matches!(c, '\n' | '\r') { ' ' } else { c }));
     }
 
+    /// A run of text. Runs that touch are one, so that a text of escapes takes no more memory than another.
+    fn push_text(&mut self, source: Range<usize>, text_from: usize, raw: bool) {
+        // From the end on: what was read before is not read again.
+        let is_blank = |range: Range<usize>| self.text[range].trim_end().is_empty();
+        let blank = is_blank(text_from..self.text.len());
+        if let Some(last) = self.tokens.last()
+            && let Kind::Text { raw: [begin, _] } = last.kind
+            && last.source.end == source.start
+            && !blank
+            && !is_blank(last.text.clone())
+        {
+            let end = self.text.len();
+            if let Some(last) = self.tokens.last_mut() {
+                (last.source.end, last.text.end) = (source.end, end);
+                last.kind = Kind::Text { raw: [begin, raw] };
+            }
+            return;
+        }
+        self.push(source, text_from, Kind::Text { raw: [raw; 2] });
+    }
+
     fn push(&mut self, source: Range<usize>, text_from: usize, kind: Kind) {
         self.tokens.push(Token { source, text: text_from..self.text.len(), kind });
     }
@@ -211,7 +243,7 @@ impl<'s> Inline<'s> {
     /// Takes back the space of a line break between two characters of a script without spaces.
     fn join_lines(&mut self, next: Option<char>) {
         let (Some(last), Some(next)) = (self.tokens.last_mut(), next) else { return };
-        if matches!(last.kind, Kind::Break)
+        if matches!(last.kind, Kind::Break | Kind::MarkedBreak)
             && last.text.len() == 1
             && self.text[..last.text.start]
                 .chars()
@@ -251,11 +283,11 @@ impl<'s> Inline<'s> {
             return None;
         }
         let mut source = first.source.start..last.source.end;
-        if matches!(first.kind, Kind::Text { raw: true }) {
+        if matches!(first.kind, Kind::Text { raw: [true, _] }) {
             let raw = self.source.get(first.source.clone())?;
             source.start += raw.len() - raw.trim_start().len();
         }
-        if matches!(last.kind, Kind::Text { raw: true }) {
+        if matches!(last.kind, Kind::Text { raw: [_, true] }) {
             let raw = self.source.get(last.source.clone())?;
             source.end -= raw.len() - raw.trim_end().len();
         }
@@ -293,12 +325,16 @@ impl<'s> Inline<'s> {
                     } else {
                         let open = raw(token.source.clone())?;
                         let written = match &close.kind {
-                            Kind::Close { written: Some(written), .. } => written.clone(),
+                            Kind::Close { written: Some(written), .. } => written.to_string(),
                             _ => raw(close.source.clone())?,
                         };
                         (token.text.end..close.text.start, MarkKind::Wrap { open, close: written })
                     }
                 }
+                Kind::MarkedBreak => (
+                    token.text.end..token.text.end,
+                    MarkKind::Point { source: raw(token.source.clone())? },
+                ),
                 Kind::Point | Kind::Open { close: None } | Kind::Close { open: None, .. } => {
                     (token.text.clone(), MarkKind::Point { source: raw(token.source.clone())? })
                 }
@@ -317,7 +353,7 @@ impl<'s> Inline<'s> {
 fn between_edges(all: &[Token], text: &str) -> Option<(usize, usize)> {
     let blank = |range: Range<usize>| text[range].trim().is_empty();
     let skipped = |token: &Token| match token.kind {
-        Kind::Text { .. } | Kind::Break => blank(token.text.clone()),
+        Kind::Text { .. } | Kind::Break | Kind::MarkedBreak => blank(token.text.clone()),
         Kind::Point | Kind::Open { close: None } | Kind::Close { open: None, .. } => true,
         _ => false,
     };
