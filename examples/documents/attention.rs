@@ -1,28 +1,31 @@
 //! Document 000: a chapter on self-attention, its scale, and multi-head attention.
 
 use crate::Failure;
-use crate::compute::{attend, normal, normalized, position_table, product, random, softmax_rows};
+use crate::compute::{
+    Attended, attend, least_norm, normal, normalized, position_table, product, random, softmax_rows,
+};
 use crate::page::{Page, Printed};
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, words};
+use serde_json::Value;
 use simdformer::config::Config;
 use simdformer::kernels::softmax::FullyMasked;
 
 const D_MODEL: usize = 512;
 const HEADS: usize = 8;
 
-pub(crate) fn page() -> Result<Page, Failure> {
+pub(crate) fn page(data: &Value) -> Result<Page, Failure> {
     let mut page = Page::new(
         "Document 000: self-attention and multi-head attention",
         "The chapter draws its tensors and prints few numbers: its embeddings are random and unpublished. What can be\n\
          computed without them is compared; of the rest the properties that the chapter states are checked, on random\n\
          vectors of the same shapes.",
     );
-    similarity(&mut page)?;
-    weighted_mean(&mut page)?;
+    similarity(&mut page, data)?;
+    weighted_mean(&mut page, data)?;
     projections(&mut page)?;
     scale(&mut page)?;
-    padded_batch(&mut page)?;
-    multi_head(&mut page)?;
+    padded_batch(&mut page, data)?;
+    multi_head(&mut page, data)?;
     Ok(page)
 }
 
@@ -46,7 +49,7 @@ fn product_error(a: &Tensor, b: &Tensor, c: &Tensor) -> f64 {
     worst
 }
 
-fn similarity(page: &mut Page) -> Result<(), Failure> {
+fn similarity(page: &mut Page, data: &Value) -> Result<(), Failure> {
     page.section(
         "3.1.1",
         "Attention without projections: softmax(X X^T / sqrt(d)) X",
@@ -60,6 +63,19 @@ fn similarity(page: &mut Page) -> Result<(), Failure> {
         "X [4, 512] times X^T [512, 4] is [4, 4], symmetric, as in f64",
         scores == scores.transposed() && error < 1e-3,
         format!("equal to its transpose bit by bit; largest difference from f64 {error:.1e}"),
+    );
+    let sentence = x.reshaped(&[1, 4, D_MODEL]);
+    let everything = Tensor::from_fn(4, 4, |_, _| 1.0);
+    let scale = 1.0 / (D_MODEL as f32).sqrt();
+    let attended = attend(&sentence, &sentence, &sentence, &everything, scale, FullyMasked::Zeros)?;
+    page.show("softmax(X X^T / sqrt(512))", &attended.weights.at(0), 4);
+    let own = (0..4).all(|i| {
+        (0..4).all(|j| i == j || attended.weights.data[i * 4 + j] < attended.weights.data[i * 5])
+    });
+    page.property(
+        "softmax(X X^T / sqrt(512)) X is [4, 512], as the equation in f64 gives it, and each character sees itself most",
+        attended.context.shape == [1, 4, D_MODEL] && attended.from_reference < 1e-5 && own,
+        format!("largest difference {:.1e}, by attention() and reference::attention()", attended.from_reference),
     );
 
     page.section(
@@ -80,38 +96,46 @@ fn similarity(page: &mut Page) -> Result<(), Failure> {
         dots.data.windows(2).all(|pair| pair[0] > pair[1]) && dots.data[3].abs() < 1e-6,
         format!("{:?}", dots.data),
     );
-    page.not_recomputable(
-        "figure 3-6: scores 9, 6, 3 and 1 of the first character",
+    page.shown(
+        "figure 3-6: the scores of the first character",
+        &Tensor::of(data, "figure_scores")?.reshaped(&[1, 4]),
+        0,
+        34,
         "the embeddings are not printed; the numbers are an illustration",
     );
     Ok(())
 }
 
-fn weighted_mean(page: &mut Page) -> Result<(), Failure> {
+fn weighted_mean(page: &mut Page, data: &Value) -> Result<(), Failure> {
     page.section(
         "3.1.3",
         "Softmax: 0.75, 0.15, 0.07 and 0.03 (figure 3-7)",
         "The weights of the first character. A softmax of the scores 9, 6, 3, 1 of figure 3-6 gives other numbers, and no\n\
          scale reconciles them: the steps 9 to 6 and 6 to 3 are equal, but ln(0.75 / 0.15) = 1.61 and ln(0.15 / 0.07) = 0.76.",
     );
-    let scores = Tensor::new(&[1, 4], vec![9.0, 6.0, 3.0, 1.0]);
+    let scores = Tensor::of(data, "figure_scores")?.reshaped(&[1, 4]);
     let weights = softmax_rows(&scores, None, FullyMasked::Zeros)?;
     page.show("softmax of 9, 6, 3, 1, by softmax()", &weights, 4);
-    let printed = Tensor::new(&[1, 4], vec![0.75, 0.15, 0.07, 0.03]);
+    let printed = Tensor::of(data, "figure_weights")?.reshaped(&[1, 4]);
+    page.shown(
+        "the printed weights",
+        &printed,
+        2,
+        138,
+        "no scores and no scale give these weights by a softmax of 9, 6, 3 and 1",
+    );
     let sum = product(&printed, &Tensor::new(&[4, 1], vec![1.0; 4]), 1.0)?;
     page.compare(
         "the printed weights add up to 1",
-        Printed::exact(&Tensor::new(&[1, 1], vec![1.0]), 2),
+        Printed::by_hand(&Tensor::new(&[1, 1], vec![1.0]), 2),
         &sum.into(),
         "gemm_unpacked(weights, ones)",
     );
-    let logarithms = printed.map(f32::ln);
-    let again = softmax_rows(&logarithms, None, FullyMasked::Zeros)?;
-    page.compare(
-        "softmax of the logarithms of the printed weights",
-        Printed::exact(&printed, 2),
-        &again.into(),
-        "softmax()",
+    let falling = |x: &Tensor| x.data.windows(2).all(|pair| pair[0] > pair[1]);
+    page.property(
+        "scores, their softmax and the printed weights fall in the same order",
+        falling(&scores) && falling(&weights) && falling(&printed),
+        "the first character sees itself most and the last one least",
     );
 
     page.section(
@@ -119,24 +143,27 @@ fn weighted_mean(page: &mut Page) -> Result<(), Failure> {
         "The weighted mean (figures 3-8 and 3-9, equation 3-2)",
         "Output j of the first character is 0.75 x1j + 0.15 x2j + 0.07 x3j + 0.03 x4j, for j = 1 to 512.",
     );
-    let unit = Tensor::from_fn(4, 4, |i, j| f32::from(u8::from(i == j)));
-    page.compare(
-        "with unit vectors as characters the mean is the weights themselves",
-        Printed::exact(&printed, 2),
-        &product(&printed, &unit, 1.0)?.into(),
-        "gemm_unpacked(weights, X)",
-    );
+    let printed = Tensor::of(data, "figure_weights")?.reshaped(&[1, 4]);
     let x = noise(4, D_MODEL, 2);
     let mean = product(&printed, &x, 1.0)?;
     let error = (0..D_MODEL)
         .map(|j| {
-            let exact = 0.75 * f64::from(x.get(0, j))
-                + 0.15 * f64::from(x.get(1, j))
-                + 0.07 * f64::from(x.get(2, j))
-                + 0.03 * f64::from(x.get(3, j));
+            let exact: f64 = [0.75, 0.15, 0.07, 0.03]
+                .iter()
+                .enumerate()
+                .map(|(i, weight)| weight * f64::from(x.get(i, j)))
+                .sum();
             (exact - f64::from(mean.get(0, j))).abs()
         })
         .fold(0.0, f64::max);
+    page.say(format!(
+        "  j = 1: 0.75 x {:.4} + 0.15 x {:.4} + 0.07 x {:.4} + 0.03 x {:.4} = {:.4}",
+        x.get(0, 0),
+        x.get(1, 0),
+        x.get(2, 0),
+        x.get(3, 0),
+        mean.get(0, 0)
+    ));
     page.property(
         "equation 3-2 for 512 dimensions of random characters",
         error < 1e-6,
@@ -227,8 +254,21 @@ fn scale(page: &mut Page) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The batch of section 3.4, 0 is padding.
-const IDS: [[usize; 5]; 2] = [[5, 2, 1, 0, 0], [1, 3, 1, 4, 0]];
+/// What the document prints.
+pub(crate) fn printed() -> Result<Value, Failure> {
+    Ok(serde_json::from_str(include_str!("data/attention.json"))?)
+}
+
+/// The batch of section 3.4: two sentences, 0 is padding.
+type Ids = [[usize; 5]; 2];
+
+fn ids(data: &Value) -> Result<Ids, Failure> {
+    let printed = Tensor::of(data, "ids")?;
+    if printed.shape != [2, 5] || printed.data.iter().any(|&id| id >= 10.0) {
+        return Err(format!("ids: expected [2, 5] numbers below 10, found {printed:?}").into());
+    }
+    Ok([0, 1].map(|i| std::array::from_fn(|j| printed.get(i, j) as usize)))
+}
 
 /// A sentence of the batch as random embeddings plus positions, `[5, 512]`.
 fn embedded(sentence: &[usize; 5]) -> Result<Tensor, Failure> {
@@ -238,11 +278,11 @@ fn embedded(sentence: &[usize; 5]) -> Result<Tensor, Failure> {
 }
 
 /// Weights `[8, 5, 5]` of multi-head self-attention of both sentences of the batch, with random projections.
-pub(crate) fn padded_heads() -> Result<Vec<Tensor>, Failure> {
+pub(crate) fn padded_heads(data: &Value) -> Result<Vec<Tensor>, Failure> {
     let width = D_MODEL / HEADS;
     let [wq, wk] = [14, 15].map(|seed| noise(D_MODEL, D_MODEL, seed).map(|x| x / 16.0));
     let mut out = Vec::new();
-    for sentence in &IDS {
+    for sentence in &ids(data)? {
         let x = embedded(sentence)?;
         let split = |y: Tensor| y.reshaped(&[5, HEADS, width]).heads_swapped();
         let (q, k) = (split(product(&x, &wq, 1.0)?), split(product(&x, &wk, 1.0)?));
@@ -252,28 +292,36 @@ pub(crate) fn padded_heads() -> Result<Vec<Tensor>, Failure> {
     Ok(out)
 }
 
-fn padded_batch(page: &mut Page) -> Result<(), Failure> {
+/// Section 3.4: attention of a sentence of the batch to itself, with one head and without projections.
+fn single_head(sentence: &[usize; 5]) -> Result<Attended, Failure> {
+    let x = embedded(sentence)?.reshaped(&[1, 5, D_MODEL]);
+    let mask = Tensor::from_fn(5, 5, |_, j| f32::from(u8::from(sentence[j] != 0)));
+    // The chapter divides by sqrt(64) although its single head has 512 columns.
+    attend(&x, &x, &x, &mask, 1.0 / 8.0, FullyMasked::Zeros)
+}
+
+/// Figure 3-19: the weights of the first sentence, `[5, 5]`.
+pub(crate) fn padded_map(data: &Value) -> Result<Tensor, Failure> {
+    Ok(single_head(&ids(data)?[0])?.weights.at(0))
+}
+
+fn padded_batch(page: &mut Page, data: &Value) -> Result<(), Failure> {
     page.section(
         "3.4",
         "A padded batch: [[5, 2, 1, 0, 0], [1, 3, 1, 4, 0]]",
         "Id 0 is padding. The mask of [2, 5, 5] comes from the ids; simdformer takes the lengths 3 and 4 instead. The\n\
          recognized text drops the result of `masked_fill`, but the printed result is masked.",
     );
-    let mut data = Vec::new();
-    for sentence in &IDS {
-        for _ in 0..5 {
-            data.extend(sentence.iter().map(|&id| f32::from(u8::from(id == 0))));
-        }
-    }
-    let padding = Tensor::new(&[2, 5, 5], data);
+    let printed = Tensor::of(data, "ids")?;
+    page.printed_twice("the ids of 3.4 and of 3.6.1", &printed, &Tensor::of(data, "ids_of_heads")?);
+    let ids = ids(data)?;
+    let masked = ids.iter().flat_map(|sentence| [sentence; 5]).flatten();
+    let padding = Tensor::new(&[2, 5, 5], masked.map(|&id| f32::from(u8::from(id == 0))).collect());
     page.show("padding mask of sentence 1, 1 is padding", &padding.at(0), 0);
     page.show("padding mask of sentence 2", &padding.at(1), 0);
 
-    for (number, sentence) in IDS.iter().enumerate() {
-        let x = embedded(sentence)?.reshaped(&[1, 5, D_MODEL]);
-        let mask = padding.at(number).map(|p| 1.0 - p);
-        // The chapter divides by sqrt(64) although its single head has 512 columns.
-        let attended = attend(&x, &x, &x, &mask, 1.0 / 8.0, FullyMasked::Zeros)?;
+    for (number, sentence) in ids.iter().enumerate() {
+        let attended = single_head(sentence)?;
         page.show(&format!("weights of sentence {}", number + 1), &attended.weights.at(0), 4);
         let length = sentence.iter().filter(|&&id| id != 0).count();
         page.property(
@@ -283,38 +331,108 @@ fn padded_batch(page: &mut Page) -> Result<(), Failure> {
             format!("{} columns are exactly 0; the result is [5, 512]", 5 - length),
         );
     }
-    // Columns 1 to 3 and the last 3 of the printed rows 2 to 5 of sentence 1.
-    let printed = Tensor::new(
-        &[2, 6],
-        vec![
-            0.6696, 0.3658, 2.0497, -0.1866, 0.7938, 0.1699, //
-            1.8404, -0.1952, 0.9078, 0.0304, 1.6829, -0.0272,
-        ],
+    printed_result(page, &Tensor::of(data, "result")?)
+}
+
+/// Row `i` of a matrix in f64.
+fn row(x: &Tensor, i: usize) -> Vec<f64> {
+    x.row(i).iter().map(|&x| f64::from(x)).collect()
+}
+
+/// `y` is `base + sum of c[k] directions[k]` with the best `c`. Returns `c` and the length of what is left.
+fn fit(y: &[f64], base: &[f64], directions: &[Vec<f64>]) -> (Vec<f64>, f64) {
+    let y: Vec<f64> = y.iter().zip(base).map(|(y, b)| y - b).collect();
+    let columns: Vec<Vec<f64>> =
+        (0..y.len()).map(|c| directions.iter().map(|d| d[c]).collect()).collect();
+    let c = least_norm(&columns, &y);
+    let left = columns.iter().zip(&y).map(|(x, y)| {
+        let found: f64 = x.iter().zip(&c).map(|(x, c)| x * c).sum();
+        (found - y) * (found - y)
+    });
+    (c.clone(), left.sum::<f64>().sqrt())
+}
+
+/// The 60 printed numbers of 3.4: the first and the last three columns of each row.
+fn printed_result(page: &mut Page, result: &Tensor) -> Result<(), Failure> {
+    // Half of the last printed digit in each of 6 columns.
+    let rounding = |weight: f64| 0.5e-4 * weight * 6f64.sqrt();
+    for sentence in 0..2 {
+        page.show(
+            &format!(
+                "the printed result of sentence {}, columns 1 to 3 and 510 to 512",
+                sentence + 1
+            ),
+            &result.at(sentence),
+            4,
+        );
+    }
+    page.say(
+        "\nWeights add up to 1 and padding has none, so the row of a padding token is a mixture of the rows of the words. Of\n\
+         6 columns at most 3 are needed to find the weights of the mixture; the others check it.",
     );
-    let padding_rows = Tensor::new(
-        &[2, 6],
-        vec![
-            1.7838, -0.1680, 0.9630, 0.0200, 1.6399, -0.0177, //
-            1.8168, -0.1839, 0.9308, 0.0261, 1.6650, -0.0233,
-        ],
+    for (sentence, padding, words) in [(0, 3, 3), (0, 4, 3), (1, 4, 4)] {
+        let rows = result.at(sentence);
+        let base = row(&rows, words - 1);
+        let directions: Vec<Vec<f64>> = (0..words - 1)
+            .map(|k| row(&rows, k).iter().zip(&base).map(|(x, b)| x - b).collect())
+            .collect();
+        let (mut weights, left) = fit(&row(&rows, padding), &base, &directions);
+        weights.push(1.0 - weights.iter().sum::<f64>());
+        let allowed = rounding(1.0 + weights.iter().map(|w| w.abs()).sum::<f64>());
+        let texts: Vec<String> =
+            weights.iter().enumerate().map(|(k, w)| format!("{w:.4} row {}", k + 1)).collect();
+        page.property(
+            &format!(
+                "sentence {}, row {} (padding) mixes the rows of the words: the mask acts",
+                sentence + 1,
+                padding + 1
+            ),
+            left <= allowed,
+            format!("{}; left {left:.1e}, allowed {allowed:.1e}", texts.join(" + ")),
+        );
+    }
+    page.say(
+        "\nThe word 1 stands at the positions 0 and 2 of sentence 2, and at the position 2 of sentence 1. Rows of one word\n\
+         differ by a multiple of PE(2) - PE(0): the printed numbers confirm the formula of positions.",
     );
-    let mixture = Tensor::new(&[2, 2], vec![0.0483, 0.9517, 0.0202, 0.9798]);
-    let mixed = product(&mixture, &printed, 1.0)?;
-    let error = mixed.data.iter().zip(&padding_rows.data).map(|(a, b)| (a - b).abs());
-    let largest = error.fold(0.0, f32::max);
-    page.property(
-        "the printed rows of padding, 4 and 5 of sentence 1, mix rows 2 and 3: the mask acts",
-        largest < 3e-4,
-        format!("0.0483 and 0.9517, 0.0202 and 0.9798; largest difference {largest:.5}"),
+    let table = position_table(3, D_MODEL)?;
+    let columns = [0, 1, 2, D_MODEL - 3, D_MODEL - 2, D_MODEL - 1];
+    let shift: Vec<f64> =
+        columns.iter().map(|&c| f64::from(table.get(2, c)) - f64::from(table.get(0, c))).collect();
+    page.show(
+        "PE(2) - PE(0) in the printed columns",
+        &Tensor::new(&[1, 6], shift.iter().map(|&x| x as f32).collect()),
+        4,
     );
-    page.not_recomputable(
-        "the printed result, 10 rows of which 6 columns are shown",
-        "the embedding table is random and not printed",
+    let rows = [row(&result.at(1), 0), row(&result.at(1), 2), row(&result.at(0), 2)];
+    for (first, second, name) in [
+        (0, 1, "sentence 2: row 3 - row 1"),
+        (1, 2, "row 3 of sentence 1 - row 3 of sentence 2"),
+        (0, 2, "row 3 of sentence 1 - row 1 of sentence 2"),
+    ] {
+        let (c, left) = fit(&rows[second], &rows[first], std::slice::from_ref(&shift));
+        let ratios: Vec<String> = (0..3)
+            .map(|k| format!("{:.4}", (rows[second][k] - rows[first][k]) / shift[k]))
+            .collect();
+        let allowed = rounding(2.0);
+        page.property(
+            &format!("{name} = {:.4} (PE(2) - PE(0))", c[0]),
+            left <= allowed,
+            format!("ratios {}; left {left:.1e}, allowed {allowed:.1e}", ratios.join(" ")),
+        );
+    }
+    let others = [result.at(0).row(0), result.at(0).row(1), result.at(1).row(1)].concat();
+    page.shown(
+        "rows 1 and 2 of sentence 1 and row 2 of sentence 2",
+        &Tensor::new(&[3, 6], others),
+        4,
+        949_930,
+        "the embeddings are not printed, and other rows have at most 0.05 of these",
     );
     Ok(())
 }
 
-fn multi_head(page: &mut Page) -> Result<(), Failure> {
+fn multi_head(page: &mut Page, data: &Value) -> Result<(), Failure> {
     page.section(
         "3.5",
         "Eight heads: head_i = Attention(Q W_Qi, K W_Ki, V W_Vi) (equations 3-4 to 3-14)",
@@ -378,16 +496,21 @@ fn multi_head(page: &mut Page) -> Result<(), Failure> {
             worst.0, worst.1
         ),
     );
-    page.not_recomputable(
-        "the printed result of multi-head attention",
+    let printed = Tensor::of(data, "result_of_heads")?;
+    page.shown(
+        "the printed result of multi-head attention, columns 1 to 3 and 510 to 512 of 2 sentences",
+        &printed.reshaped(&[10, 6]),
+        4,
+        7_921_884,
         "embeddings and weights are random and not printed",
     );
+    shapes(page, data)?;
     page.section(
         "3.6.2",
         "Maps of 8 heads (figures 3-25 and 3-26)",
         "`documents --pictures DIR` draws the maps of all heads for both sentences of section 3.4.",
     );
-    let weights = padded_heads()?;
+    let weights = padded_heads(data)?;
     let empty = |sentence: usize, keys: usize| {
         weights[sentence].data.iter().enumerate().all(|(at, &w)| (at % 5 < keys) == (w > 0.0))
     };
@@ -396,5 +519,54 @@ fn multi_head(page: &mut Page) -> Result<(), Failure> {
         empty(0, 3) && empty(1, 4),
         "16 maps of [5, 5], by attention()",
     );
+    Ok(())
+}
+
+/// Section 3.6.1: the shapes that the class goes through, from tensors that are cut the same way.
+fn shapes(page: &mut Page, data: &Value) -> Result<(), Failure> {
+    let width = D_MODEL / HEADS;
+    let ids = ids(data)?;
+    let mut input = Vec::new();
+    for sentence in &ids {
+        input.extend(embedded(sentence)?.data);
+    }
+    let input = Tensor::new(&[2, 5, D_MODEL], input);
+    let rows = input.reshaped(&[10, D_MODEL]);
+    let projected = product(&rows, &noise(D_MODEL, D_MODEL, 14), 1.0)?;
+    let stacked = |parts: &[Tensor]| {
+        let shape = [&[parts.len()], &parts[0].shape[..]].concat();
+        Tensor::new(&shape, parts.iter().flat_map(|part| part.data.clone()).collect())
+    };
+    let projected = projected.reshaped(&[2, 5, HEADS, width]);
+    let split = stacked(&[projected.at(0).heads_swapped(), projected.at(1).heads_swapped()]);
+    let mask: Vec<Tensor> = ids
+        .iter()
+        .map(|sentence| Tensor::from_fn(5, 5, |_, j| f32::from(u8::from(sentence[j] != 0))))
+        .collect();
+    let (mut contexts, mut merged, mut maps) = (Vec::new(), Vec::new(), Vec::new());
+    for (sentence, mask) in mask.iter().enumerate() {
+        let x = split.at(sentence);
+        let attended = attend(&x, &x, &x, mask, 0.125, FullyMasked::Zeros)?;
+        merged.push(attended.context.heads_swapped());
+        contexts.push(attended.context);
+        maps.push(attended.weights);
+    }
+    let (contexts, merged, maps) = (stacked(&contexts), stacked(&merged), stacked(&maps));
+    let mask = stacked(&mask);
+    let joined = merged.reshaped(&[2, 5, D_MODEL]);
+    let output = product(&joined.reshaped(&[10, D_MODEL]), &noise(D_MODEL, D_MODEL, 13), 1.0)?
+        .reshaped(&input.shape);
+    let unsqueezed = mask.reshaped(&[2, 1, 5, 5]);
+    let ours = [
+        format!("input {:?}", input.shape),
+        format!("Q, K, V {:?}", split.shape),
+        format!("mask {:?}, then {:?}, then {:?}", mask.shape, unsqueezed.shape, maps.shape),
+        format!("result {:?}, then {:?}, then {:?}", contexts.shape, merged.shape, joined.shape),
+        format!("output {:?}", output.shape),
+    ];
+    page.say("\nThe mask of a sentence serves all its heads: attention() takes it once, and gives maps of [heads, 5, 5].");
+    for (document, ours) in words(data, "shapes")[0].iter().zip(&ours) {
+        page.compare_text("shapes", document, ours, "the batch as tensors");
+    }
     Ok(())
 }

@@ -3,6 +3,7 @@
 use crate::Failure;
 use crate::page::Computed;
 use crate::tensor::Tensor;
+use simdformer::kernels::embedding::embed;
 use simdformer::kernels::norm::{LayerNorm, layer_norm};
 use simdformer::kernels::position::{PositionEncoding, encode};
 use simdformer::kernels::softmax::{FullyMasked, softmax};
@@ -70,6 +71,16 @@ pub(crate) fn softmax_error(probabilities: Tensor, score: f64) -> Computed {
     let error =
         probabilities.data.iter().map(|&p| f64::from(p) * ((2.0 * score).exp() - 1.0) + 1e-6);
     Computed { error: error.collect(), numbers: probabilities }
+}
+
+/// The rows of a table with these ids.
+pub(crate) fn embedded(table: &Tensor, ids: &[u32]) -> Result<Tensor, Failure> {
+    let mut out =
+        Tensor::new(&[ids.len(), table.columns()], vec![0.0; ids.len() * table.columns()]);
+    let (rows, columns) = (out.rows(), out.columns());
+    let view_mut = MatrixMut::new(&mut out.data, rows, columns)?;
+    embed(Isa::best(), view(table)?, ids, 1.0, None, view_mut, SERIAL)?;
+    Ok(out)
 }
 
 /// `(x - mean) / deviation` of each row, with the deviation of `n` numbers, not `n - 1`.
@@ -147,12 +158,32 @@ pub(crate) fn attend(
     Ok(Attended { context, weights, from_reference })
 }
 
-/// The largest part of `y` that no linear map with a bias makes of the rows of `x`: the largest absolute element of `y`
-/// minus its projection on the columns of `x` and a column of ones. In f64, by modified Gram-Schmidt.
+/// What no linear map with a bias explains of `y`, by [`not_linear`].
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Unexplained {
+    /// The largest absolute element of the rest.
+    pub(crate) largest: f64,
+    /// The sum of the squares of the rest.
+    pub(crate) square: f64,
+    /// The number of rows minus the number of independent unknowns.
+    pub(crate) freedom: usize,
+}
+
+impl Unexplained {
+    /// Adds that of another column.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.largest = self.largest.max(other.largest);
+        self.square += other.square;
+        self.freedom += other.freedom;
+    }
+}
+
+/// The part of `y` that no linear map with a bias makes of the rows of `x`: `y` minus its projection on the columns of
+/// `x` and a column of ones. In f64, by modified Gram-Schmidt.
 ///
 /// If the map has `n` unknowns and `x` has more than `n` independent rows, a small result is evidence that `y` is such a
 /// map of `x`.
-pub(crate) fn not_linear(x: &[Vec<f64>], y: &[f64]) -> f64 {
+pub(crate) fn not_linear(x: &[Vec<f64>], y: &[f64]) -> Unexplained {
     let mut basis: Vec<Vec<f64>> = Vec::new();
     let project = |basis: &[Vec<f64>], v: &mut Vec<f64>| {
         for b in basis {
@@ -178,7 +209,54 @@ pub(crate) fn not_linear(x: &[Vec<f64>], y: &[f64]) -> f64 {
     let mut rest = y.to_vec();
     project(&basis, &mut rest);
     project(&basis, &mut rest);
-    rest.iter().fold(0.0, |largest, r| r.abs().max(largest))
+    Unexplained {
+        largest: rest.iter().fold(0.0, |largest, r| r.abs().max(largest)),
+        square: rest.iter().map(|r| r * r).sum(),
+        freedom: x.len() - basis.len(),
+    }
+}
+
+/// The `w` for which the rows of `x` times `w` come closest to `y`, the shortest one if there are several:
+/// `(x^T x + e)^-1 x^T y`, or `x^T (x x^T + e)^-1 y` if there are fewer rows than columns, in f64. `e` is negligible
+/// beside the rounding of the documents' numbers.
+pub(crate) fn least_norm(x: &[Vec<f64>], y: &[f64]) -> Vec<f64> {
+    let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+    let columns = x.first().map_or(0, Vec::len);
+    let transposed: Vec<Vec<f64>> =
+        (0..columns).map(|c| x.iter().map(|row| row[c]).collect()).collect();
+    let products = |rows: &[Vec<f64>]| -> Vec<Vec<f64>> {
+        rows.iter().map(|a| rows.iter().map(|b| dot(a, b)).collect()).collect()
+    };
+    if x.len() < columns {
+        let z = solution(products(x), y);
+        transposed.iter().map(|column| dot(column, &z)).collect()
+    } else {
+        let right: Vec<f64> = transposed.iter().map(|column| dot(column, y)).collect();
+        solution(products(&transposed), &right)
+    }
+}
+
+/// Solves `(matrix + e) z = right` by Gaussian elimination.
+fn solution(mut matrix: Vec<Vec<f64>>, right: &[f64]) -> Vec<f64> {
+    let n = right.len();
+    for (i, row) in matrix.iter_mut().enumerate() {
+        row[i] += 1e-10;
+        row.push(right[i]);
+    }
+    for pivot in 0..n {
+        let largest =
+            |&a: &usize, &b: &usize| matrix[a][pivot].abs().total_cmp(&matrix[b][pivot].abs());
+        let best = (pivot..n).max_by(largest).unwrap_or(pivot);
+        matrix.swap(pivot, best);
+        let from = matrix[pivot].clone();
+        for (i, row) in matrix.iter_mut().enumerate() {
+            if i != pivot {
+                let factor = row[pivot] / from[pivot];
+                row.iter_mut().zip(&from).for_each(|(a, b)| *a -= factor * b);
+            }
+        }
+    }
+    (0..n).map(|i| matrix[i][n] / matrix[i][i]).collect()
 }
 
 /// The position table of the paper, `[positions, d]`.

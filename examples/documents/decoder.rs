@@ -1,24 +1,32 @@
 //! Document 002: notes on position embeddings, the three masks, and the decoder's attention.
 
 use crate::Failure;
-use crate::compute::{attend, position_table, random, softmax_error, softmax_rows};
+use crate::compute::{
+    attend, embedded, position_table, product, random, softmax_error, softmax_rows,
+};
 use crate::page::{Computed, Page, Printed};
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, words};
 use serde_json::Value;
 use simdformer::config::{Activation, Config, NormPlacement};
 use simdformer::kernels::softmax::FullyMasked;
 
+/// The notes' `max_position_len` and `model_dim`.
 const POSITIONS: usize = 5;
 const MODEL_DIM: usize = 8;
 
 /// What the notes write over a masked score.
 const FILL: f32 = -1e9;
 
-pub(crate) fn page() -> Result<Page, Failure> {
-    let printed: Value = serde_json::from_str(include_str!("data/decoder.json"))?;
-    let read = |name: &str| Tensor::read(&printed[name]);
+pub(crate) fn page(printed: &Value) -> Result<Page, Failure> {
+    let read = |name: &str| Tensor::of(printed, name);
     let lengths = |name: &str| -> Result<Vec<usize>, Failure> {
-        Ok(read(name)?.data.iter().map(|&n| n as usize).collect())
+        let lengths = read(name)?;
+        // The notes pad both batches to 4 tokens.
+        let longest = lengths.data.iter().copied().fold(0.0, f32::max);
+        if longest != 4.0 || lengths.data.iter().any(|&n| n < 1.0) {
+            return Err(format!("{name}: expected 1 to 4, found {:?}", lengths.data).into());
+        }
+        Ok(lengths.data.iter().map(|&n| n as usize).collect())
     };
     let (source, target) = (lengths("source_lengths")?, lengths("target_lengths")?);
     let mut page = Page::new(
@@ -28,7 +36,7 @@ pub(crate) fn page() -> Result<Page, Failure> {
     );
     page.say("In the notes' masks 1 and True mean opposite things: 1 marks a valid pair, True a pair to be masked.");
 
-    padding_and_embedding(&mut page, &source, &target);
+    padding_and_embedding(&mut page, &source, &target)?;
     positions(&mut page)?;
 
     page.section(
@@ -58,6 +66,7 @@ pub(crate) fn page() -> Result<Page, Failure> {
         "Queries are target tokens, keys are source tokens.",
     );
     let cross = mask(&target, &source, false);
+    valid_vectors(&mut page, &read("source_valid")?, &read("target_valid")?, [&source, &target])?;
     compare_masks(&mut page, "1 where valid", &read("cross_valid")?, &cross, "lengths");
     compare_masks(
         &mut page,
@@ -74,6 +83,37 @@ pub(crate) fn page() -> Result<Page, Failure> {
          input to the left; in the paper and in simdformer the input is the output shifted right by the start token.",
     );
     let decoder = mask(&target, &target, true);
+    let triangle = |length: usize| mask(&[length], &[length], true).at(0);
+    let second = triangle(target[1]);
+    let padded = |columns: usize| {
+        Tensor::from_fn(4, columns, |i, j| {
+            if i < target[1] && j < target[1] { second.get(i, j) } else { 0.0 }
+        })
+    };
+    let joined = Tensor::new(&[8, 4], [triangle(target[0]).data, padded(4).data].concat());
+    for (name, printed, ours) in [
+        ("torch.tril of the first length", "triangle_1", triangle(target[0])),
+        ("torch.tril of the second length", "triangle_2", second.clone()),
+        ("the second one, padded with a row", "triangle_2_rows_padded", padded(target[1])),
+        (
+            "both, padded with rows and columns, one below the other (before unsqueeze)",
+            "triangles_concatenated",
+            joined,
+        ),
+    ] {
+        page.compare(
+            name,
+            Printed::exact(&read(printed)?, 0),
+            &ours.into(),
+            "lengths and the causal flag",
+        );
+    }
+    page.compare_text(
+        "the shape after unsqueeze",
+        "[2, 4, 4]",
+        &format!("{:?}", decoder.shape),
+        "lengths and the causal flag",
+    );
     compare_masks(
         &mut page,
         "1 where valid",
@@ -91,12 +131,16 @@ pub(crate) fn page() -> Result<Page, Failure> {
     decoder_probabilities(&mut page, &read("decoder_probabilities")?, &decoder)?;
 
     scaled_dot_product(&mut page)?;
-    defaults(&mut page);
+    defaults(&mut page, printed);
     conventions(&mut page)?;
     Ok(page)
 }
 
-fn padding_and_embedding(page: &mut Page, source: &[usize], target: &[usize]) {
+fn padding_and_embedding(
+    page: &mut Page,
+    source: &[usize],
+    target: &[usize],
+) -> Result<(), Failure> {
     page.section("Step 1", "Sentences of ids, padded with 0 to the longest", "");
     let pad = |lengths: &[usize]| {
         let longest = lengths.iter().copied().max().unwrap_or(0);
@@ -109,15 +153,25 @@ fn padding_and_embedding(page: &mut Page, source: &[usize], target: &[usize]) {
         "torch.randint draws them and the notes do not print them",
     );
 
-    page.section("Step 2", "Word embedding: a row of a table for each id", "");
-    let table = Tensor::from_fn(9, MODEL_DIM, |i, j| (i * MODEL_DIM + j) as f32);
-    let ids = [3, 0, 8];
-    let rows: Vec<f32> = ids.iter().flat_map(|&id| table.row(id)).copied().collect();
-    page.property(
-        "the embedding of an id is its row of the table [9, 8]",
-        rows[..MODEL_DIM] == *table.row(3) && rows[MODEL_DIM..2 * MODEL_DIM] == *table.row(0),
-        "the table of the notes is random and not printed",
+    page.section(
+        "Step 2",
+        "Word embedding: a row of a table for each id",
+        "max_num_src_words + 1 = 9 rows of 8 numbers.",
     );
+    let mut seed = 2;
+    let table =
+        Tensor::new(&[9, MODEL_DIM], (0..9 * MODEL_DIM).map(|_| random(&mut seed)).collect());
+    let ids = [3, 0, 8];
+    let ours = embedded(&table, &ids)?;
+    page.show("the rows of the ids 3, 0 and 8 of a random table [9, 8], by embed()", &ours, 4);
+    // One-hot rows times the table: another way to look up, by another kernel.
+    let one_hot = Tensor::from_fn(3, 9, |i, j| f32::from(u8::from(ids[i] as usize == j)));
+    page.property(
+        "the embedding of ids is the product of their one-hot rows [3, 9] and the table [9, 8], bit by bit",
+        ours == product(&one_hot, &table, 1.0)?,
+        "by embed() and gemm_unpacked(); the table of the notes is random and not printed",
+    );
+    Ok(())
 }
 
 fn positions(page: &mut Page) -> Result<(), Failure> {
@@ -133,9 +187,24 @@ fn positions(page: &mut Page) -> Result<(), Failure> {
         let angle = pos as f64 / 10_000f64.powf(exponent);
         if column % 2 == 0 { angle.sin() as f32 } else { angle.cos() as f32 }
     });
+    // Position 1 has the angles 1 / i_mat: their sines and cosines give i_mat.
+    let measured = Tensor::from_fn(1, MODEL_DIM / 2, |_, k| {
+        let (sin, cos) = (f64::from(table.get(1, 2 * k)), f64::from(table.get(1, 2 * k + 1)));
+        (1.0 / sin.atan2(cos)) as f32
+    });
     page.compare(
-        "the table of 5 positions (document: its formula in f64)",
-        Printed::exact(&formula, 4),
+        "i_mat = 10000^(2i/8), by hand 1 10 100 1000",
+        Printed::by_hand(&Tensor::new(&[1, 4], vec![1.0, 10.0, 100.0, 1000.0]), 3),
+        // An f32 sine has 24 bits.
+        &Computed {
+            error: measured.data.iter().map(|x| f64::from(*x) * 1e-6).collect(),
+            numbers: measured,
+        },
+        "position::encode(Interleaved), by its sine and cosine at position 1",
+    );
+    page.compare(
+        "the table of 5 positions, in f64",
+        Printed::formula(&formula, 4),
         &table.clone().into(),
         "position::encode(Interleaved)",
     );
@@ -146,6 +215,16 @@ fn positions(page: &mut Page) -> Result<(), Failure> {
         "M(phi, k) = [cos(w phi), sin(w phi); -sin(w phi), cos(w phi)] with w = 1 / 10000^(2k/d). M does not depend on t.",
     );
     let long = position_table(2000, MODEL_DIM)?;
+    let shift = 3;
+    for k in 0..MODEL_DIM / 2 {
+        let (sin, cos) = (shift as f64 / 10f64.powi(k as i32)).sin_cos();
+        let [at, to] = [2, 2 + shift].map(|t| (long.get(t, 2 * k), long.get(t, 2 * k + 1)));
+        let (s, c) = (f64::from(at.0), f64::from(at.1));
+        page.say(format!(
+            "  M(3, {k}) = [{cos:.4} {sin:.4}; {:.4} {cos:.4}], PE(2) = [{:.4} {:.4}], M PE(2) = [{:.4} {:.4}], PE(5) = [{:.4} {:.4}]",
+            -sin, at.0, at.1, cos * s + sin * c, cos * c - sin * s, to.0, to.1
+        ));
+    }
     let mut worst: f64 = 0.0;
     for phi in [1usize, 2, 3, 4, 100, 1000] {
         for t in [0usize, 1, 2, 17, 999] {
@@ -214,36 +293,41 @@ fn masked_softmax(
 ) -> Result<(), Failure> {
     page.say(
         "\nThe scores are random and printed: first with 4 digits after the point, then with 5 significant digits and -1e9\n\
-         over the masked ones. Ours start from the second form. A query that sees nothing is uniform under -1e9; simdformer\n\
+         over the masked ones. The softmax starts from the second form. A query that sees nothing is uniform under -1e9; simdformer\n\
          does this with FullyMasked::Uniform and gives zeros by default. The loss ignores such rows.",
     );
     for sentence in 0..2 {
         let name = |what: &str| format!("{what}, sentence {}", sentence + 1);
         let (scores, masked, mask) = (scores.at(sentence), masked.at(sentence), mask.at(sentence));
-        // Five significant digits: the first form is the second one, rounded.
-        let first = Tensor::from_fn(4, 4, |i, j| {
-            if mask.get(i, j) == 0.0 { scores.get(i, j) } else { masked.get(i, j) }
-        });
-        let five_digits =
-            first.data.iter().map(|&x| 0.5e-4 * f64::from(x.abs().max(0.1)) + 1e-6).collect();
-        page.compare(
-            &name("scores (masked ones are printed once)"),
-            Printed::rounded(&scores, 4),
-            &Computed { numbers: first, error: five_digits },
-            "the printed masked scores",
-        );
-        let filled =
+        page.show(&name("scores, printed"), &scores, 4);
+        let ours =
             Tensor::from_fn(
                 4,
                 4,
-                |i, j| if mask.get(i, j) == 0.0 { FILL } else { masked.get(i, j) },
+                |i, j| if mask.get(i, j) == 0.0 { FILL } else { scores.get(i, j) },
             );
+        // Half of the fifth significant digit, and half of the fourth one after the point.
+        let error = (0..16).map(|at| match mask.data[at] {
+            0.0 => 0.0,
+            _ => 0.5e-4 * f64::from(masked.data[at].abs().max(0.1)).min(1.0) + 0.5e-4 + 1e-6,
+        });
         page.compare(
             &name("scores with -1e9 over masked ones"),
-            Printed::exact(&masked, 5),
-            &filled.into(),
-            "the mask",
+            Printed::exact(&masked, 4),
+            &Computed { error: error.collect(), numbers: ours },
+            "the printed scores and the mask",
         );
+        let unseen: Vec<f32> =
+            (0..16).filter(|&at| mask.data[at] == 0.0).map(|at| scores.data[at]).collect();
+        if !unseen.is_empty() {
+            page.shown(
+                &name("the scores below the mask"),
+                &Tensor::new(&[1, unseen.len()], unseen),
+                4,
+                146_075,
+                "they are random, and the mask removes them",
+            );
+        }
         let ours = softmax_rows(&masked, Some(&visible(&mask)), FullyMasked::Uniform)?;
         page.compare(
             &name("probabilities"),
@@ -299,6 +383,43 @@ fn scaled_dot_product(page: &mut Page) -> Result<(), Failure> {
     let mask = mask(&[4], &[4], true).at(0);
     let scale = 1.0 / (d as f32).sqrt();
     let ours = attend(&q, &k, &v, &mask, scale, FullyMasked::Zeros)?;
+    let [q1, k1, v1] = [&q, &k, &v].map(|x| x.at(0));
+    for (name, x) in [("Q", &q1), ("K^T", &k1.transposed()), ("V", &v1)] {
+        page.show(&format!("{name} of the first head, random"), x, 4);
+    }
+    let in_f64 = |x: &Tensor, y: &Tensor, i: usize, j: usize| -> f64 {
+        (0..x.columns()).map(|k| f64::from(x.get(i, k)) * f64::from(y.get(k, j))).sum()
+    };
+    let formula = Tensor::from_fn(tokens, tokens, |i, j| {
+        (in_f64(&q1, &k1.transposed(), i, j) * f64::from(scale)) as f32
+    });
+    page.compare(
+        "score = Q K^T / sqrt(4)",
+        Printed::formula(&formula, 4),
+        &product(&q1, &k1.transposed(), scale)?.into(),
+        "gemm_unpacked(Q, K^T)",
+    );
+    let fill = Tensor::from_fn(tokens, tokens, |i, j| {
+        if mask.get(i, j) == 0.0 { FILL } else { formula.get(i, j) }
+    });
+    page.show("masked_score", &fill, 4);
+    let formula = Tensor::from_fn(tokens, tokens, |i, j| {
+        let power = |j: usize| f64::from(fill.get(i, j)).exp();
+        (power(j) / (0..tokens).map(power).sum::<f64>()) as f32
+    });
+    page.compare(
+        "prob = softmax(masked_score)",
+        Printed::formula(&formula, 4),
+        &ours.weights.at(0).into(),
+        "attention()",
+    );
+    let context = Tensor::from_fn(tokens, d, |i, j| in_f64(&formula, &v1, i, j) as f32);
+    page.compare(
+        "context = prob V",
+        Printed::formula(&context, 4),
+        &ours.context.at(0).into(),
+        "attention()",
+    );
     let worst = ours.from_reference;
     page.property(
         "the flash attention kernel gives what the readable reference of the same function gives in f64, on random numbers",
@@ -308,37 +429,79 @@ fn scaled_dot_product(page: &mut Page) -> Result<(), Failure> {
     Ok(())
 }
 
-fn defaults(page: &mut Page) {
+/// The notes' vectors of valid positions and their product, the mask of cross-attention.
+fn valid_vectors(
+    page: &mut Page,
+    source: &Tensor,
+    target: &Tensor,
+    lengths: [&[usize]; 2],
+) -> Result<(), Failure> {
+    for (name, printed, lengths) in
+        [("valid_encoder_pos", source, lengths[0]), ("valid_decoder_pos", target, lengths[1])]
+    {
+        let ours = Tensor::from_fn(2, 4, |i, j| f32::from(u8::from(j < lengths[i])));
+        page.compare(
+            &format!("{name} [2, 4, 1], a sentence in a row"),
+            Printed::exact(printed, 0),
+            &ours.into(),
+            "lengths",
+        );
+    }
+    let mut products = Vec::new();
+    for sentence in 0..2 {
+        let [target, source] = [target, source].map(|x| x.row(sentence).to_vec());
+        products.extend(
+            product(&Tensor::new(&[4, 1], target), &Tensor::new(&[1, 4], source), 1.0)?.data,
+        );
+    }
+    let ours = mask(lengths[1], lengths[0], false);
+    page.property(
+        "bmm of [2, 4, 1] and [2, 1, 4] is the mask [2, 4, 4]",
+        Tensor::new(&[2, 4, 4], products) == ours,
+        "valid_decoder_pos times valid_encoder_pos transposed, by gemm_unpacked()",
+    );
+    Ok(())
+}
+
+fn defaults(page: &mut Page, printed: &Value) {
     page.section(
         "torch",
         "The arguments of nn.Transformer",
-        "Its defaults are those of the paper's base model.",
+        "Its defaults are those of the paper's base model. Two have no counterpart in a model here: dropout is a matter of\n\
+         training (`train --dropout`) and is 0 in a session, and a batch is always sentence by sentence, without padding.",
     );
     let config = Config::base(10);
-    let decoder = config.decoder;
-    let ours = format!(
-        "d_model={}, nhead={}, num_encoder_layers={}, num_decoder_layers={}, dim_feedforward={}, activation={}, \
-         norm_first={}",
-        config.d_model,
-        config.encoder.heads,
-        config.encoder.layers,
-        decoder.as_ref().map_or(0, |decoder| decoder.layers),
-        config.encoder.ffn_dim,
-        if config.activation == Activation::Relu { "relu" } else { "other" },
-        if config.norm == NormPlacement::Pre { "True" } else { "False" },
-    );
-    page.compare_text(
-        "defaults",
-        "d_model=512, nhead=8, num_encoder_layers=6, num_decoder_layers=6, dim_feedforward=2048, activation=relu, \
-         norm_first=False",
-        &ours,
-        "Config::base()",
-    );
-    page.compare_text(
-        "layer_norm_eps=1e-5",
-        "1e-5",
-        &format!("{:e}", config.layer_norm_eps),
-        "Config::base().layer_norm_eps",
+    let layers = config.decoder.as_ref().map_or(0, |decoder| decoder.layers);
+    let relu = config.activation == Activation::Relu;
+    let ours = [
+        format!("d_model={}", config.d_model),
+        format!("nhead={}", config.encoder.heads),
+        format!("num_encoder_layers={}", config.encoder.layers),
+        format!("num_decoder_layers={layers}"),
+        format!("dim_feedforward={}", config.encoder.ffn_dim),
+        "dropout=0".to_owned(),
+        format!("activation={}", if relu { "relu" } else { "other" }),
+        format!("layer_norm_eps={:e}", config.layer_norm_eps),
+        "batch_first=True".to_owned(),
+        format!("norm_first={}", if config.norm == NormPlacement::Pre { "True" } else { "False" }),
+    ];
+    let printed = words(printed, "defaults").concat();
+    for (document, ours) in printed.iter().zip(&ours) {
+        match (document.as_str(), ours.as_str()) {
+            ("dropout=0.1", "dropout=0") | ("batch_first=False", "batch_first=True") => {
+                page.property(
+                    &format!("{document} differs on purpose"),
+                    document != ours,
+                    format!("here {ours}"),
+                );
+            }
+            _ => page.compare_text("default", document, ours, "Config::base()"),
+        }
+    }
+    page.property(
+        "all arguments with a default are listed",
+        printed.len() == ours.len(),
+        format!("{} arguments", printed.len()),
     );
 }
 

@@ -1,8 +1,8 @@
 //! The pictures of the documents, drawn from what the kernels compute.
 
 use crate::Failure;
-use crate::attention::padded_heads;
-use crate::compute::{attend, normal, position_table, softmax_rows};
+use crate::attention::{padded_heads, padded_map, printed};
+use crate::compute::{attend, normal, position_table, product, softmax_rows};
 use crate::decoder::mask;
 use crate::svg::{Frame, Svg, blues, diverging};
 use crate::tensor::Tensor;
@@ -23,6 +23,7 @@ const PICTURES: &[Picture] = &[
     ("rotation", rotation),
     ("masks", masks),
     ("softmax-scale", softmax_scale),
+    ("padded-map", padded_head),
     ("padded-heads", padded),
     ("heads-overlaid", overlaid),
     ("map-800", large_map),
@@ -54,16 +55,12 @@ fn positions() -> Result<String, Failure> {
         560.0,
         "Positions: sine in even columns, cosine in odd ones (documents 002, 003)",
     );
-    let frame = Frame { x: 70.0, y: 60.0, width: 780.0, height: 420.0 };
+    let frame = Frame { x: 70.0, y: 60.0, width: 750.0, height: 420.0 };
     svg.heatmap(frame, &table, diverging);
+    let bar = Frame { x: 838.0, width: 14.0, ..frame };
+    svg.color_bar(bar, &["-1", "0", "1"], |x| diverging(2.0 * x - 1.0));
     svg.axes(frame, ["column 0", "127"], ["63", "0"]);
-    svg.label(
-        24.0,
-        520.0,
-        12.0,
-        "start",
-        "rows are positions, columns are dimensions; blue is -1, white is 0, red is 1",
-    );
+    svg.label(24.0, 520.0, 12.0, "start", "rows are positions, columns are dimensions");
     svg.label(
         24.0,
         540.0,
@@ -121,6 +118,9 @@ fn rotation() -> Result<String, Failure> {
                 svg.circle(end, 4.0, COLORS[at], COLORS[at]);
             }
             // The slow pair moves too little for labels beside each other.
+            if k == 2 && at == 0 {
+                svg.label(to[0] + 10.0, to[1] + 14.0, 11.0, "start", "t=0 to 7");
+            }
             if k < 2 {
                 svg.label(from[0] + 7.0, from[1] - 5.0, 11.0, "start", &format!("t={t}"));
                 svg.label(to[0] + 7.0, to[1] - 5.0, 11.0, "start", &format!("t={}", t + shift));
@@ -212,7 +212,7 @@ fn softmax_scale() -> Result<String, Failure> {
             counts[at as usize] += 1.0;
         }
         let highest = counts.iter().copied().fold(0.0, f32::max);
-        svg.label(x, 76.0, 13.0, "start", &format!("scores, {title}"));
+        svg.label(x, 76.0, 13.0, "start", &format!("count of scores, {title}"));
         svg.bars(upper, &counts);
         svg.axes(upper, [&format!("-{limit}"), &format!("{limit}")], ["0", &format!("{highest}")]);
 
@@ -238,41 +238,76 @@ fn softmax_scale() -> Result<String, Failure> {
     Ok(svg.finish())
 }
 
+/// Document 000, figure 3-19: one head of a padded batch.
+fn padded_head() -> Result<String, Failure> {
+    let map = padded_map(&printed()?)?;
+    let mut svg = Svg::new(
+        760.0,
+        500.0,
+        "One head of sentence [5, 2, 1, 0, 0], 0 is padding (document 000, figure 3-19)",
+    );
+    let frame = Frame { x: 110.0, y: 60.0, width: 360.0, height: 360.0 };
+    svg.heatmap(frame, &map, blues);
+    for i in 0..5 {
+        let at = 72.0 * i as f32 + 36.0;
+        let number = i.to_string();
+        svg.label(frame.x + at, frame.y + frame.height + 14.0, 11.0, "middle", &number);
+        svg.label(frame.x - 6.0, frame.y + at + 4.0, 11.0, "end", &number);
+        for j in 0..5 {
+            let weight = map.get(i, j);
+            // Black text is not readable on dark cells; the bar says their weight.
+            if weight < 0.5 {
+                let text = if weight == 0.0 { "0".to_owned() } else { format!("{weight:.3}") };
+                let x = frame.x + 72.0 * j as f32 + 36.0;
+                svg.label(x, frame.y + at + 4.0, 11.0, "middle", &text);
+            }
+        }
+    }
+    let names = Frame {
+        x: frame.x - 18.0,
+        width: frame.width + 36.0,
+        height: frame.height + 16.0,
+        ..frame
+    };
+    svg.map_names(names, "len_k", "len_q");
+    let bar = Frame { x: 500.0, width: 16.0, ..frame };
+    svg.color_bar(bar, &["0.0", "0.2", "0.4", "0.6", "0.8", "1.0"], blues);
+    let note = "keys 3 and 4 are padding: their columns are empty. The embeddings are random, as in the document.";
+    svg.label(24.0, 480.0, 12.0, "start", note);
+    Ok(svg.finish())
+}
+
 /// Document 000, figures 3-25 and 3-26: eight heads of a padded batch.
 fn padded() -> Result<String, Failure> {
     let mut svg = Svg::new(
-        1000.0,
-        450.0,
+        1080.0,
+        470.0,
         "Eight heads, batch [[5,2,1,0,0],[1,3,1,4,0]], 0 is padding (document 000, figures 3-25, 3-26)",
     );
-    for (sentence, weights) in padded_heads()?.iter().enumerate() {
-        svg.label(
-            24.0,
-            70.0 + 190.0 * sentence as f32,
-            13.0,
-            "start",
-            &format!("sentence {}", sentence + 1),
-        );
+    // The darkest color is a weight of one half.
+    let color = |weight: f32| blues(weight * 2.0);
+    for (sentence, weights) in padded_heads(&printed()?)?.iter().enumerate() {
+        let top = 70.0 + 195.0 * sentence as f32;
+        svg.label(24.0, top, 13.0, "start", &format!("sentence {}", sentence + 1));
         for head in 0..8 {
-            let frame = Frame {
-                x: 24.0 + 122.0 * head as f32,
-                y: 110.0 + 190.0 * sentence as f32,
-                width: 105.0,
-                height: 105.0,
-            };
+            let x = 40.0 + 122.0 * head as f32;
+            let frame = Frame { x, y: top + 40.0, width: 100.0, height: 100.0 };
             svg.label(frame.x, frame.y - 8.0, 11.0, "start", &format!("head {}", head + 1));
-            // The darkest color is a weight of one half.
-            svg.heatmap(frame, &weights.at(head), |w| blues(w * 2.0));
+            svg.heatmap(frame, &weights.at(head), color);
+            svg.map_names(frame, "len_k", "len_q");
         }
     }
+    let bar = Frame { x: 1018.0, y: 110.0, width: 14.0, height: 295.0 };
+    svg.color_bar(bar, &["0", "0.25", "0.5"], blues);
+    svg.label(1075.0, 98.0, 11.0, "end", "0.5 or more");
     let note = "rows are queries, columns are keys; the columns of padding are empty";
-    svg.label(24.0, 435.0, 11.0, "start", note);
+    svg.label(24.0, 455.0, 11.0, "start", note);
     Ok(svg.finish())
 }
 
 /// Document 003: what one token looks at, with one, two and all heads.
 fn overlaid() -> Result<String, Failure> {
-    let weights = padded_heads()?;
+    let weights = padded_heads(&printed()?)?;
     // The second query of the second sentence.
     let (weights, query) = (&weights[1], 1);
     let words = ["1", "3", "1", "4", "pad"];
@@ -305,30 +340,59 @@ fn overlaid() -> Result<String, Failure> {
             svg.label(x + 180.0, at(i) + 4.0, 14.0, "start", word);
         }
     }
-    svg.label(24.0, 400.0, 12.0, "start", "left: queries, right: keys; a color is a head, a thick line a large weight; nothing leads to padding");
+    for (head, color) in COLORS.iter().enumerate() {
+        let x = 60.0 + 100.0 * head as f32;
+        svg.line([x, 372.0], [x + 24.0, 372.0], color, 4.0, 1.0);
+        svg.label(x + 30.0, 376.0, 12.0, "start", &format!("head {}", head + 1));
+    }
+    svg.label(24.0, 400.0, 12.0, "start", "left: queries, right: keys; a thick line is a large weight; nothing leads to padding. Random projections.");
     Ok(svg.finish())
 }
 
-/// Document 001: a map of 800 x 800.
+/// Document 001: a map of 800 x 800 and its softmax, without a scale as on the slides.
 fn large_map() -> Result<String, Failure> {
     let (tokens, d) = (800, 64);
-    let x = position_table(tokens, d)?.reshaped(&[1, tokens, d]);
+    let rows = position_table(tokens, d)?;
+    let scores = product(&rows, &rows.transposed(), 1.0)?;
+    let x = rows.reshaped(&[1, tokens, d]);
     let everything = Tensor::from_fn(tokens, tokens, |_, _| 1.0);
-    let map = attend(&x, &x, &x, &everything, 0.25, FullyMasked::Zeros)?.weights.at(0);
-    let largest = map.data.iter().copied().fold(0.0, f32::max);
-    let mut svg =
-        Svg::new(880.0, 920.0, "softmax(A) of 800 position vectors, 800 x 800 (document 001)");
-    let frame = Frame { x: 40.0, y: 60.0, width: 800.0, height: 800.0 };
-    // The square root makes small weights visible.
-    svg.heatmap(frame, &map, |w| blues((w / largest).sqrt()));
-    svg.label(
-        24.0,
-        895.0,
-        12.0,
-        "start",
-        &format!("a row for each query; the darkest color is a weight of {largest:.4}"),
+    let map = attend(&x, &x, &x, &everything, 1.0, FullyMasked::Zeros)?.weights.at(0);
+    let [low, _] = range(&scores);
+    let [_, largest] = range(&map);
+    let mut svg = Svg::new(
+        1300.0,
+        660.0,
+        "A and A' = softmax(A) of 800 position vectors of 64 numbers, without a scale (document 001)",
     );
+    let half = d as f32 / 2.0;
+    let left = Frame { x: 60.0, y: 80.0, width: 500.0, height: 500.0 };
+    let right = Frame { x: 700.0, ..left };
+    let (name, title) = (format!("{low:.1}"), format!("{half}"));
+    svg.label(left.x, 70.0, 13.0, "start", "A = X X^T, 800 x 800");
+    // Few colors make a small file.
+    let color = |x: f32| blues((x * 8.0).round() / 8.0);
+    svg.heatmap(left, &scores, |score| color((score - low) / (half - low)));
+    let bar = Frame { x: left.x + 515.0, width: 16.0, ..left };
+    svg.color_bar(bar, &[&name, &title], color);
+    svg.label(right.x, 70.0, 13.0, "start", "A', each row adds up to 1");
+    // The square root makes small weights visible.
+    svg.heatmap(right, &map, |weight| blues((weight / largest).sqrt()));
+    let bar = Frame { x: right.x + 515.0, width: 16.0, ..right };
+    let at = |color: f32| format!("{:.3}", color * color * largest);
+    svg.color_bar(bar, &[&at(0.0), &at(0.25), &at(0.5), &at(0.75), &at(1.0)], blues);
+    for frame in [left, right] {
+        svg.axes(frame, ["0", "799"], ["799", "0"]);
+        svg.map_names(frame, "key", "query");
+    }
+    let note = "left: the color is the score; right: the color is the square root of the weight, as the bar says";
+    svg.label(24.0, 640.0, 12.0, "start", note);
     Ok(svg.finish())
+}
+
+fn range(x: &Tensor) -> [f32; 2] {
+    x.data
+        .iter()
+        .fold([f32::INFINITY, f32::NEG_INFINITY], |[low, high], &x| [low.min(x), high.max(x)])
 }
 
 /// A part of a stack: its name in the network table, and its tensors with their shapes.
@@ -391,6 +455,8 @@ impl Part {
 fn architecture() -> Result<String, Failure> {
     const STEP: f32 = 66.0;
     const WIDTH: f32 = 340.0;
+    // Of a box; the residual lines are beside it.
+    const BOX: f32 = 310.0;
     let config = Config::base(37_000);
     let mut svg = Svg::new(
         820.0,
@@ -422,7 +488,7 @@ fn architecture() -> Result<String, Failure> {
                 "embedding" => "#f6d0d8",
                 _ => "#d9d7f1",
             };
-            svg.rect(Frame { x, y, width: WIDTH, height: 44.0 }, fill, "#555");
+            svg.rect(Frame { x, y, width: BOX, height: 44.0 }, fill, "#555");
             let name = match part.name.as_str() {
                 "embedding" => "embedding, plus positions".to_owned(),
                 "self_attention" if side == Side::Decoder => "masked self attention".to_owned(),
@@ -430,11 +496,18 @@ fn architecture() -> Result<String, Failure> {
                 _ if part.is_norm() => "add & norm".to_owned(),
                 name => name.replace('_', " "),
             };
-            let middle = x + WIDTH / 2.0;
+            let middle = x + BOX / 2.0;
             svg.label(middle, y + 19.0, 13.0, "middle", &name);
             svg.label(middle, y + 36.0, 11.0, "middle", &part.shapes());
             if i > 0 {
-                svg.line([middle, y + STEP], [middle, y + 44.0], "#555", 1.5, 1.0);
+                svg.arrow([middle, y + STEP], [middle, y + 44.0], "#555");
+            }
+            // Add: what went into the sublayer below is added to what comes out.
+            if part.is_norm() && part.repeated {
+                let (right, from) = (x + WIDTH - 8.0, y + STEP + 51.0);
+                svg.line([middle, from], [right, from], "#555", 1.5, 1.0);
+                svg.line([right, from], [right, y + 22.0], "#555", 1.5, 1.0);
+                svg.arrow([right, y + 22.0], [x + BOX, y + 22.0], "#555");
             }
             places.push((stack, part.name.clone(), y + 22.0));
         }
@@ -445,11 +518,18 @@ fn architecture() -> Result<String, Failure> {
     };
     let from = last(&|stack, _| stack == "encoder").ok_or("an encoder")?;
     let to = last(&|_, name| name == "cross_attention").ok_or("a decoder")?;
-    svg.line([380.0, from], [410.0, from], "#555", 1.5, 1.0);
-    svg.line([410.0, from], [410.0, to], "#555", 1.5, 1.0);
-    svg.line([410.0, to], [440.0, to], "#555", 1.5, 1.0);
-    svg.label(394.0, from - 8.0, 11.0, "start", "K, V");
+    // It leaves at the top, above the layers.
+    let (middle, top) = (40.0 + BOX / 2.0, from - 22.0 - 26.0);
+    svg.line([middle, from - 22.0], [middle, top], "#555", 1.5, 1.0);
+    svg.line([middle, top], [410.0, top], "#555", 1.5, 1.0);
+    svg.line([410.0, top], [410.0, to], "#555", 1.5, 1.0);
+    svg.arrow([410.0, to], [440.0, to], "#555");
+    svg.label(394.0, top - 8.0, 11.0, "start", "K, V");
+    svg.label(middle, top - 8.0, 11.0, "middle", "memory");
+    let note =
+        "Lines at the right of a sublayer are the residual connections, which its norm adds.";
+    svg.label(24.0, 682.0, 12.0, "start", note);
     let note = "Shapes are [outputs, inputs]. Biases are not drawn. The three tables [37000, 512] are one matrix.";
-    svg.label(24.0, 695.0, 12.0, "start", note);
+    svg.label(24.0, 700.0, 12.0, "start", note);
     Ok(svg.finish())
 }

@@ -4,14 +4,15 @@ use crate::Failure;
 use crate::compute::{attend, position_table, product, random, softmax_rows};
 use crate::page::{Page, Printed};
 use crate::tensor::Tensor;
+use serde_json::Value;
 use simdformer::kernels::softmax::FullyMasked;
 
 /// The slides print a token as a column; simdformer stores it as a row. `[tokens, d]` from the printed columns.
-fn columns(rows: &[&[f32]]) -> Tensor {
-    Tensor::from_fn(rows.len(), rows[0].len(), |i, j| rows[i][j]).transposed()
+fn columns(data: &Value, name: &str) -> Result<Tensor, Failure> {
+    Ok(Tensor::of(data, name)?.transposed())
 }
 
-pub(crate) fn page() -> Result<Page, Failure> {
+pub(crate) fn page(data: &Value) -> Result<Page, Failure> {
     let mut page = Page::new(
         "Document 001: attention with vectors and matrices",
         "Convention. The slides write a token as a column: Q = Wq X, A = K^T Q, Y = V A'. simdformer writes it as a row, as\n\
@@ -30,9 +31,18 @@ pub(crate) fn page() -> Result<Page, Failure> {
         "Query, key and value as matrices: Q = Wq X",
         "Four tokens of 3 numbers; Wq has 2 rows.",
     );
-    let x = columns(&[&[1.0, 3.0, 3.0, 2.0], &[0.0, 2.0, 0.0, 9.0], &[2.0, 1.0, 0.0, 6.0]]);
-    let w_q = Tensor::new(&[2, 3], vec![1.0, 0.0, 0.0, 0.0, 0.0, 1.0]);
-    let expected = columns(&[&[1.0, 3.0, 3.0, 2.0], &[2.0, 1.0, 0.0, 6.0]]);
+    let x = columns(data, "x")?;
+    let w_q = Tensor::of(data, "w_q")?;
+    let expected = columns(data, "q")?;
+    page.show("X, a token in a row", &x, 0);
+    page.show("Wq", &w_q, 0);
+    page.shown(
+        "the second number of each token",
+        &Tensor::new(&[1, 4], x.transposed().row(1).to_vec()),
+        0,
+        40,
+        "both rows of Wq have a 0 there, so nothing follows from it",
+    );
     let query = product(&x, &w_q.transposed(), 1.0)?;
     page.compare(
         "Q, one query in a row (the slides print one in a column)",
@@ -92,19 +102,41 @@ pub(crate) fn page() -> Result<Page, Failure> {
         "Output: Y = V A', y^2 = 0.1 v^1 + 0.2 v^2 + 0.3 v^3 + 0.4 v^4",
         "The slides choose A' by hand: its columns add up to 0.1, 1, 0.3 and 0.4, so no softmax makes them.",
     );
-    let value = columns(&[&[1.0, 0.0, 3.0, 0.0], &[0.0, 2.0, 0.0, 4.0]]);
-    let weights = Tensor::new(
-        &[4, 4],
-        vec![0.1, 0.0, 0.0, 0.0, 0.1, 0.2, 0.3, 0.4, 0.0, 0.0, 0.3, 0.0, 0.0, 0.0, 0.0, 0.4],
-    );
-    let expected = columns(&[&[0.1, 1.0, 0.9, 0.0], &[0.0, 2.0, 0.0, 1.6]]);
-    let output = product(&weights, &value, 1.0)?;
-    page.compare(
-        "Y, one output in a row (the slides print one in a column)",
-        Printed::exact(&expected, 1),
-        &output.into(),
-        "gemm_unpacked(weights, V)",
-    );
+    let value = columns(data, "v")?;
+    // Row i: the weights of output i.
+    let weights = columns(data, "weights")?;
+    let expected = columns(data, "y")?;
+    page.show("V, a value in a row", &value, 0);
+    page.show("A' transposed, the weights of an output in a row", &weights, 1);
+    page.say("\nThe slides build Y up: y2 alone, then y2 and y3, then y2 to y4, then all.");
+    for (name, outputs) in [
+        ("y2", vec![1]),
+        ("y2 y3", vec![1, 2]),
+        ("y2 y3 y4", vec![1, 2, 3]),
+        ("y1 y2 y3 y4", vec![0, 1, 2, 3]),
+    ] {
+        let chosen = |x: &Tensor| {
+            let rows = outputs.iter().flat_map(|&i| x.row(i)).copied().collect();
+            Tensor::new(&[outputs.len(), x.columns()], rows)
+        };
+        page.compare(
+            &format!("{name}, one output in a row (the slides print one in a column)"),
+            Printed::exact(&chosen(&expected), 1),
+            &product(&chosen(&weights), &value, 1.0)?.into(),
+            "gemm_unpacked(weights, V)",
+        );
+    }
+    let term = |j: usize| {
+        let (w, v) = (weights.get(1, j), value.row(j));
+        format!("{w} [{} {}]", v[0], v[1])
+    };
+    let terms: Vec<String> = (0..4).map(term).collect();
+    page.say(format!(
+        "  y2 = {} = [{} {}]",
+        terms.join(" + "),
+        expected.get(1, 0),
+        expected.get(1, 1)
+    ));
 
     page.section(
         "6",

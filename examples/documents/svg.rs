@@ -70,6 +70,61 @@ impl Svg {
         );
     }
 
+    /// A line with a head at its end.
+    pub(crate) fn arrow(&mut self, from: [f32; 2], to: [f32; 2], color: &str) {
+        self.line(from, to, color, 1.5, 1.0);
+        let (dx, dy) = (to[0] - from[0], to[1] - from[1]);
+        let length = dx.hypot(dy).max(1e-6);
+        let (dx, dy) = (8.0 * dx / length, 8.0 * dy / length);
+        let back = [to[0] - dx, to[1] - dy];
+        let _ = writeln!(
+            self.text,
+            "<polygon points=\"{:.1},{:.1} {:.1},{:.1} {:.1},{:.1}\" fill=\"{color}\"/>",
+            to[0],
+            to[1],
+            back[0] - dy / 2.0,
+            back[1] + dx / 2.0,
+            back[0] + dy / 2.0,
+            back[1] - dx / 2.0
+        );
+    }
+
+    /// A bar of the colors of numbers from 0 (bottom) to 1 (top), with labels from the bottom to the top at equal
+    /// distances.
+    pub(crate) fn color_bar(
+        &mut self,
+        frame: Frame,
+        labels: &[&str],
+        color: impl Fn(f32) -> String,
+    ) {
+        let steps = 32;
+        let Frame { x, y, width, height } = frame;
+        let step = height / steps as f32;
+        for i in 0..steps {
+            let color = color((i as f32 + 0.5) / steps as f32);
+            let y = y + height - step * (i + 1) as f32;
+            self.rect(Frame { x, y, width, height: step }, &color, &color);
+        }
+        self.rect(frame, "none", "#888");
+        for (i, label) in labels.iter().enumerate() {
+            let at = y + height * (1.0 - i as f32 / (labels.len() - 1).max(1) as f32);
+            self.line([x + width, at], [x + width + 4.0, at], "#888", 1.0, 1.0);
+            self.label(x + width + 7.0, at + 4.0, 11.0, "start", label);
+        }
+    }
+
+    /// The names of the axes of a map: keys below it, queries at its left from bottom to top.
+    pub(crate) fn map_names(&mut self, frame: Frame, keys: &str, queries: &str) {
+        let Frame { x, y, width, height } = frame;
+        self.label(x + width / 2.0, y + height + 14.0, 11.0, "middle", keys);
+        let (x, y) = (x - 8.0, y + height / 2.0);
+        let _ = writeln!(
+            self.text,
+            "<text x=\"{x:.1}\" y=\"{y:.1}\" font-size=\"11\" text-anchor=\"middle\" transform=\"rotate(-90 {x:.1} \
+             {y:.1})\">{queries}</text>"
+        );
+    }
+
     pub(crate) fn circle(&mut self, center: [f32; 2], radius: f32, fill: &str, stroke: &str) {
         let [x, y] = center;
         let _ = writeln!(

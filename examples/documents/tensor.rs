@@ -42,6 +42,11 @@ impl Tensor {
         Ok(Self { shape, data })
     }
 
+    /// The tensor `name` of a document's data.
+    pub(crate) fn of(data: &Value, name: &str) -> Result<Self, Failure> {
+        Self::read(&data[name]).map_err(|error| format!("{name}: {error}").into())
+    }
+
     /// Element `index` of the first dimension.
     pub(crate) fn at(&self, index: usize) -> Self {
         let size = self.data.len() / self.shape[0];
@@ -88,6 +93,20 @@ impl Tensor {
     }
 }
 
+/// The words `name` of a document's data, a list for each sentence.
+pub(crate) fn words(data: &Value, name: &str) -> Vec<Vec<String>> {
+    let list = |value: &Value| -> Vec<String> {
+        let words = value.as_array().into_iter().flatten();
+        words.filter_map(|word| word.as_str().map(str::to_owned)).collect()
+    };
+    match &data[name] {
+        Value::Array(rows) if rows.first().is_some_and(Value::is_array) => {
+            rows.iter().map(list).collect()
+        }
+        other => vec![list(other)],
+    }
+}
+
 fn collect(value: &Value, out: &mut Vec<f32>) -> Result<(), Failure> {
     match value {
         Value::Array(items) => items.iter().try_for_each(|item| collect(item, out))?,
@@ -110,24 +129,43 @@ pub(crate) fn number(x: f32, decimals: usize) -> String {
 
 /// The lines of a matrix, or of several beside each other, each column as wide as its widest number.
 pub(crate) fn side_by_side(titles: &[&str], matrices: &[&Tensor], decimals: usize) -> String {
+    side_by_side_marked(titles, matrices, decimals, &[])
+}
+
+/// [`side_by_side`], with a `*` after the numbers of the last matrix for which `marks` is true.
+pub(crate) fn side_by_side_marked(
+    titles: &[&str],
+    matrices: &[&Tensor],
+    decimals: usize,
+    marks: &[bool],
+) -> String {
     let cells =
         |m: &Tensor| -> Vec<String> { m.data.iter().map(|&x| number(x, decimals)).collect() };
-    let texts: Vec<Vec<String>> = matrices.iter().map(|m| cells(m)).collect();
-    let width = texts.iter().flatten().map(String::len).max().unwrap_or(0);
+    let mut texts: Vec<Vec<String>> = matrices.iter().map(|m| cells(m)).collect();
+    if let Some(last) = texts.last_mut() {
+        for (cell, &mark) in last.iter_mut().zip(marks) {
+            cell.push(if mark { '*' } else { ' ' });
+        }
+    }
+    let width = |texts: &[String]| texts.iter().map(String::len).max().unwrap_or(0);
     let columns = |m: &Tensor| m.shape.last().copied().unwrap_or(1).max(1);
     // A block is as wide as its title or its numbers.
-    let block = |title: &str, m: &Tensor| (columns(m) * (width + 1)).max(title.len() + 1);
+    let block = |i: usize| {
+        (columns(matrices[i]) * (width(&texts[i]) + 1)).max(titles[i].chars().count() + 1)
+    };
     let mut lines = vec![String::new()];
-    for (title, m) in titles.iter().zip(matrices) {
-        let _ = write!(lines[0], "{title:<0$}   ", block(title, m));
+    for (i, title) in titles.iter().enumerate() {
+        let _ = write!(lines[0], "{title:<0$}   ", block(i));
     }
-    let rows = matrices.first().map_or(0, |m| m.data.len() / columns(m));
+    let rows = matrices.iter().map(|m| m.data.len() / columns(m)).max().unwrap_or(0);
     for row in 0..rows {
         let mut line = String::new();
-        for ((title, m), text) in titles.iter().zip(matrices).zip(&texts) {
-            let cells = &text[row * columns(m)..][..columns(m)];
+        for (i, m) in matrices.iter().enumerate() {
+            let from = (row * columns(m)).min(texts[i].len());
+            let cells = &texts[i][from..(from + columns(m)).min(texts[i].len())];
+            let width = width(&texts[i]);
             let cells: String = cells.iter().map(|cell| format!("{cell:>width$} ")).collect();
-            let _ = write!(line, "{cells:<0$}   ", block(title, m));
+            let _ = write!(line, "{cells:<0$}   ", block(i));
         }
         lines.push(line);
     }

@@ -6,14 +6,14 @@ use crate::pictures::COLORS;
 use crate::svg::{Frame, Svg};
 use simdformer::train::Schedule;
 
-/// Document 003, "the paper": the rate of `Schedule::Paper` for three models.
+/// The paper (no document has it): the rate of `Schedule::Paper` for three models.
 pub(crate) fn warm_up() -> Result<String, Failure> {
     const STEPS: u64 = 20_000;
     const HIGHEST: f64 = 0.001;
     let mut svg = Svg::new(
         900.0,
         460.0,
-        "Learning rate: d_model^-0.5 min(step^-0.5, step warmup^-1.5) (document 003)",
+        "Learning rate: d_model^-0.5 min(step^-0.5, step warmup^-1.5) (the paper)",
     );
     let frame = Frame { x: 80.0, y: 70.0, width: 780.0, height: 310.0 };
     svg.axes(frame, ["step 0", "20,000"], ["0", &format!("{HIGHEST}")]);
@@ -41,8 +41,7 @@ pub(crate) fn loss() -> Result<String, Failure> {
     let rates: Vec<f64> = lesson.course.iter().map(|step| step.rate).collect();
     let floor = lesson::floor(lesson.options.smoothing);
     let highest = |all: &[f64]| all.iter().copied().fold(0.0, f64::max);
-    let title =
-        "Loss of a short training: \"je suis étudiant\" and \"merci\", 200 steps (document 003)";
+    let title = "Loss of a short training: \"je suis étudiant\" and \"merci\", 200 steps (words of document 003)";
     let mut svg = Svg::new(900.0, 520.0, title);
     let steps = losses.len();
     let upper = Frame { x: 80.0, y: 80.0, width: 780.0, height: 260.0 };

@@ -1,20 +1,18 @@
 //! Document 003: slides on the whole Transformer, its training and its decoding strategies.
 
 use crate::Failure;
-use crate::compute::{
-    attend, normalized, position_table, product, random, softmax_error, softmax_rows,
-};
+use crate::compute::{attend, normalized, position_table, product, random, softmax_rows};
+use crate::decoding;
 use crate::page::{Computed, Page, Printed};
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, words};
+use serde_json::Value;
 use simdformer::checkpoint::TensorId;
 use simdformer::config::{Config, Dimensions};
 use simdformer::kernels::softmax::FullyMasked;
-use simdformer::search::{
-    BeamOptions, Context, Hooks, LogitsProcessor, RepetitionPenalty, Request, SampleOptions,
-    Search, SearchLimits, SearchOptions, Strategy, Temperature, TopK, TopP, scratch_words, words,
-};
+use simdformer::kernels::topk::argmax;
+use simdformer::kernels::{Isa, Matrix, Parallelism};
 
-pub(crate) fn page() -> Result<Page, Failure> {
+pub(crate) fn page(data: &Value) -> Result<Page, Failure> {
     let mut page = Page::new(
         "Document 003: the whole Transformer",
         "Architecture, the encoder step by step, the decoder, training on six words, and decoding strategies on a table of\n\
@@ -31,12 +29,12 @@ pub(crate) fn page() -> Result<Page, Failure> {
     );
     architecture(&mut page)?;
     positions(&mut page)?;
-    self_attention(&mut page)?;
-    padding(&mut page)?;
+    self_attention(&mut page, data)?;
+    padding(&mut page, data)?;
     add_and_norm(&mut page)?;
-    training(&mut page)?;
-    decoding(&mut page)?;
-    filters(&mut page)?;
+    training(&mut page, data)?;
+    decoding::decoding(&mut page, data)?;
+    decoding::filters(&mut page, data)?;
     Ok(page)
 }
 
@@ -99,15 +97,15 @@ fn positions(page: &mut Page) -> Result<(), Failure> {
     // An f32 sine has 24 bits.
     let error = formula.iter().map(|t| t * 1e-6).collect();
     page.compare(
-        &format!("T for i = {chosen:?} (document: its formula)"),
-        Printed::exact(&expected, 2),
+        &format!("T for i = {chosen:?}"),
+        Printed::formula(&expected, 2),
         &Computed { numbers: measured, error },
         "position::encode(Interleaved), by its sine and cosine at position 1",
     );
     Ok(())
 }
 
-fn self_attention(page: &mut Page) -> Result<(), Failure> {
+fn self_attention(page: &mut Page, data: &Value) -> Result<(), Failure> {
     page.section(
         "Self-attention",
         "Six steps: Q, K, V; Q K^T; divide by sqrt(d_k); softmax; times V; sum",
@@ -117,50 +115,83 @@ fn self_attention(page: &mut Page) -> Result<(), Failure> {
         "the figure's keys, values and outputs",
         "the weights W_Q, W_K and W_V are not in the document",
     );
-    let x = Tensor::new(&[3, 4], vec![1.0, 0.0, 1.0, 0.0, 0.0, 2.0, 0.0, 2.0, 1.0, 1.0, 1.0, 1.0]);
+    let x = Tensor::of(data, "inputs")?;
+    page.show("X, the inputs of the figure", &x, 0);
     let mut seed = 30;
     let mut weight = || Tensor::new(&[4, 3], (0..12).map(|_| random(&mut seed)).collect());
     let (wq, wk, wv) = (weight(), weight(), weight());
+    page.say("\nStep 1: Q = X W_Q, K = X W_K, V = X W_V, with random W [4, 3]");
     let mut made = Vec::new();
-    for w in [&wq, &wk, &wv] {
-        made.push(product(&x, w, 1.0)?.reshaped(&[1, 3, 3]));
+    for (letter, w) in [("Q", &wq), ("K", &wk), ("V", &wv)] {
+        page.show(&format!("W_{letter}"), w, 4);
+        let y = product(&x, w, 1.0)?;
+        page.show(letter, &y, 4);
+        made.push(y);
     }
-    let mask = Tensor::from_fn(3, 3, |_, _| 1.0);
-    let scale = 1.0 / 3f32.sqrt();
-    let ours = attend(&made[0], &made[1], &made[2], &mask, scale, FullyMasked::Zeros)?;
-    page.show("weights for the figure's inputs and our random W", &ours.weights.at(0), 4);
-    let worst = ours.from_reference;
+    let [q, k, v] = [0, 1, 2].map(|i| &made[i]);
+    // Input 3 is input 1 and half of input 2.
+    let third = |y: &Tensor| -> f32 {
+        let difference = |j: usize| (y.get(2, j) - y.get(0, j) - 0.5 * y.get(1, j)).abs();
+        (0..y.columns()).map(difference).fold(0.0, f32::max)
+    };
+    let worst = made.iter().map(third).fold(third(&x), f32::max);
     page.property(
-        "the six steps in f64 give the kernel's weights and context, X [3, 4], W [4, 3], Z [3, 3]",
+        "input 3 = input 1 + input 2 / 2, so q3 = q1 + q2 / 2, and the same of k and v",
         worst < 1e-6,
-        format!("largest difference {worst:.1e}, by attention() and reference::attention()"),
+        format!("largest difference {worst:.1e}"),
+    );
+    page.say("Step 2: the scores Q K^T");
+    let scores = product(q, &k.transposed(), 1.0)?;
+    page.show("Q K^T", &scores, 4);
+    let scale = 1.0 / 3f32.sqrt();
+    page.say("Step 3: divided by sqrt(3)");
+    page.show("Q K^T / sqrt(3)", &scores.map(|x| x * scale), 4);
+    page.say("Step 4: softmax");
+    let weights = softmax_rows(&scores.map(|x| x * scale), None, FullyMasked::Zeros)?;
+    page.show("weights", &weights, 4);
+    page.say("Step 5: each value times its weight, for the first input");
+    page.show("weighted values", &Tensor::from_fn(3, 3, |j, c| weights.get(0, j) * v.get(j, c)), 4);
+    page.say("Step 6: their sum, for each input");
+    let z = product(&weights, v, 1.0)?;
+    let mask = Tensor::from_fn(3, 3, |_, _| 1.0);
+    let one = |x: &Tensor| x.reshaped(&[1, 3, 3]);
+    let ours = attend(&one(q), &one(k), &one(v), &mask, scale, FullyMasked::Zeros)?;
+    page.show("Z", &ours.context.at(0), 4);
+    let apart = |a: &Tensor, b: &Tensor| {
+        a.data.iter().zip(&b.data).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+    };
+    let steps = apart(&z, &ours.context.at(0)).max(apart(&weights, &ours.weights.at(0)));
+    page.property(
+        "the six steps, one kernel each, give the weights and the context of attention()",
+        steps < 1e-6,
+        format!("largest difference {steps:.1e}; X [3, 4], W [4, 3], Z [3, 3]"),
+    );
+    page.property(
+        "and so do the six steps in f64",
+        ours.from_reference < 1e-6,
+        format!("largest difference {:.1e}, by reference::attention()", ours.from_reference),
     );
     Ok(())
 }
 
-fn padding(page: &mut Page) -> Result<(), Failure> {
+fn padding(page: &mut Page, data: &Value) -> Result<(), Failure> {
     page.section(
         "Padding",
         "Four titles of 2, 5, 3 and 5 words, padded to 5",
         "1 marks padding, and becomes minus infinity.",
     );
-    let titles = [
-        "Thinking Machines",
-        "A Tale of Two Cities",
-        "Science and Art",
-        "the Art of Motorcycle Maintenance",
-    ];
+    let titles = words(data, "titles").concat();
     let lengths: Vec<usize> = titles.iter().map(|title| title.split(' ').count()).collect();
+    page.shown_words("the titles", &titles, 360_403, "any words would do; their numbers follow");
+    let printed = Tensor::of(data, "lengths")?;
+    let printed: Vec<String> = printed.data.iter().map(f32::to_string).collect();
     page.compare_text(
         "words",
-        "2 5 3 5",
+        &printed.join(" "),
         &lengths.iter().map(usize::to_string).collect::<Vec<_>>().join(" "),
         "split(' ')",
     );
-    let printed = Tensor::new(
-        &[4, 5],
-        vec![0., 0., 1., 1., 1., 0., 0., 0., 0., 0., 0., 0., 0., 1., 1., 0., 0., 0., 0., 0.],
-    );
+    let printed = Tensor::of(data, "padding_mask")?;
     let ours = Tensor::from_fn(4, 5, |i, j| f32::from(u8::from(j >= lengths[i])));
     page.compare("padding mask", Printed::exact(&printed, 0), &ours.into(), "lengths");
     let minus = printed.map(|m| if m == 0.0 { 0.0 } else { f32::NEG_INFINITY });
@@ -191,8 +222,8 @@ fn add_and_norm(page: &mut Page) -> Result<(), Failure> {
         Tensor::from_fn(1, 4, |_, j| ((f64::from(x.get(0, j)) - mean) / square.sqrt()) as f32)
     };
     page.compare(
-        "LayerNorm of 1 2 3 6 (document: its formula, mean 3, variance 3.5)",
-        Printed::exact(&expected, 4),
+        "LayerNorm of 1 2 3 6: mean 3, variance 3.5, -2/1.8708 -1/1.8708 0 3/1.8708",
+        Printed::by_hand(&expected, 4),
         &normalized(&x)?.into(),
         "layer_norm()",
     );
@@ -200,9 +231,7 @@ fn add_and_norm(page: &mut Page) -> Result<(), Failure> {
     Ok(())
 }
 
-const WORDS: [&str; 6] = ["a", "am", "I", "thanks", "student", "<eos>"];
-
-fn training(page: &mut Page) -> Result<(), Failure> {
+fn training(page: &mut Page, data: &Value) -> Result<(), Failure> {
     page.section(
         "Linear and softmax",
         "The index of the largest cell is the word: 5 is \"am\" in the figure",
@@ -218,287 +247,39 @@ fn training(page: &mut Page) -> Result<(), Failure> {
         "Six words; \"je suis etudiant\" must become \"i am a student <eos>\"",
         "Targets are one-hot rows. The figure of the trained model's outputs shows bars without numbers.",
     );
-    let wanted = ["I", "am", "a", "student", "<eos>"];
-    let id = |word: &str| WORDS.iter().position(|w| *w == word);
-    let ids: Vec<usize> = wanted.iter().filter_map(|word| id(word)).collect();
-    page.compare_text(
-        "word and index",
-        "a 0, am 1, I 2, thanks 3, student 4, <eos> 5",
-        &{
-            let pairs: Vec<String> =
-                WORDS.iter().enumerate().map(|(i, w)| format!("{w} {i}")).collect();
-            pairs.join(", ")
-        },
+    let vocabulary = words(data, "words").concat();
+    let wanted: Vec<String> =
+        words(data, "wanted").concat().into_iter().chain(["<eos>".to_owned()]).collect();
+    page.shown_words(
         "the vocabulary",
+        &vocabulary,
+        34_853,
+        "any words would do; their indices follow",
     );
+    let places: Vec<f32> = (0..vocabulary.len()).map(|i| i as f32).collect();
+    let indices = Tensor::of(data, "indices")?.reshaped(&[1, vocabulary.len()]);
+    page.compare(
+        &format!("WORD {}, INDEX", vocabulary.join(" ")),
+        Printed::exact(&indices, 0),
+        &Tensor::new(&[1, places.len()], places).into(),
+        "the place of the word",
+    );
+    page.shown_words("the sentence", &wanted, 18_910, "any sentence of these words would do");
+    let id = |word: &String| vocabulary.iter().position(|known| known == word);
+    let ids: Option<Vec<usize>> = wanted.iter().map(id).collect();
+    let ids = ids.ok_or_else(|| format!("{wanted:?}: a word is not in the vocabulary"))?;
     let targets = Tensor::from_fn(ids.len(), 6, |i, j| f32::from(u8::from(ids[i] == j)));
     page.show("target rows: I, am, a, student, <eos>", &targets, 0);
-    page.property(
-        "each target row has one 1, at the index of its word",
-        ids == [2, 1, 0, 4, 5],
-        format!(
-            "{ids:?}; `cargo run --release --example navigate -- --training` trains on these words"
-        ),
+    let mut best = vec![0; ids.len()];
+    argmax(Isa::best(), Matrix::new(&targets.data, ids.len(), 6)?, &mut best, Parallelism::Serial)?;
+    let again: Vec<&str> = best.iter().map(|&id| vocabulary[id as usize].as_str()).collect();
+    page.compare_text(
+        "the words at the ones of the rows",
+        &wanted.join(" "),
+        &again.join(" "),
+        "topk::argmax() and the vocabulary",
     );
+    page.say("`cargo run --release --example navigate -- --training` trains on these words.");
     page.not_recomputable("trained model outputs", "the figure prints no numbers");
-    Ok(())
-}
-
-/// Probabilities of A, B, C and <eos> at four steps, as the slide prints them: a row for each step.
-fn table() -> Tensor {
-    Tensor::new(
-        &[4, 4],
-        vec![0.5, 0.2, 0.2, 0.1, 0.1, 0.4, 0.3, 0.2, 0.2, 0.2, 0.4, 0.2, 0.0, 0.2, 0.2, 0.6],
-    )
-}
-
-const LETTERS: [&str; 4] = ["A", "B", "C", "<eos>"];
-
-/// The hypotheses of a search over the table, best first, and their scores.
-fn search(strategy: Strategy, sequences: usize) -> Result<Vec<(String, f32)>, Failure> {
-    let table = table();
-    let limits = SearchLimits {
-        sentences: 1,
-        sequences,
-        max_target_length: 5,
-        vocabulary: 4,
-        end_tokens: 1,
-        source_tokens: 0,
-    };
-    let options = SearchOptions {
-        strategy,
-        num_return_sequences: sequences,
-        eos: vec![3],
-        max_new_tokens: Some(4),
-        ..SearchOptions::default()
-    };
-    let mut memory = vec![0; words(&limits)?];
-    let mut search = Search::new(&options, &limits, &mut memory)?;
-    let sentence = search.admit(&Request::default())?;
-    let mut step = 0;
-    while !search.rows().is_empty() {
-        // The table does not depend on the words before: every hypothesis reads the same row.
-        let row: Vec<f32> = table.row(step).iter().map(|p| p.ln()).collect();
-        let mut logits = row.repeat(search.rows().len());
-        search.advance(&mut logits, &mut Hooks::default(), None)?;
-        step += 1;
-    }
-    let text = |tokens: &[u32]| -> String {
-        tokens.iter().map(|&t| LETTERS[t as usize]).collect::<Vec<_>>().join(" ")
-    };
-    Ok(search.hypotheses(sentence).map(|h| (text(h.tokens), h.score)).collect())
-}
-
-fn decoding(page: &mut Page) -> Result<(), Failure> {
-    page.section(
-        "Decoding",
-        "Greedy and beam search on a table of A, B, C and <eos> at four steps",
-        "The table gives the same probabilities after every history. Of the sequences of four tokens greedy search then finds\n\
-         the most probable one. Shorter sequences multiply fewer probabilities: <eos> alone has 0.1. Scores divided by the\n\
-         length, the default of beam search, compare sequences of different lengths.",
-    );
-    page.show("the table, a row for each step: A B C <eos>", &table(), 1);
-    let greedy = search(Strategy::Greedy, 1)?;
-    page.compare_text(
-        "greedy: the largest of each step",
-        "A B C <eos>",
-        &greedy[0].0,
-        "Search, Strategy::Greedy",
-    );
-    let expected = Tensor::new(&[1, 1], vec![0.5 * 0.4 * 0.4 * 0.6]);
-    let probability = Tensor::new(&[1, 1], vec![greedy[0].1.exp()]);
-    page.compare(
-        "its probability 0.5 x 0.4 x 0.4 x 0.6",
-        Printed::exact(&expected, 4),
-        &softmax_error(probability, 1e-6),
-        "Search, the exponential of the score",
-    );
-    let found = search(Strategy::Beam(BeamOptions { beams: 2, ..BeamOptions::default() }), 2)?;
-    for (text, score) in &found {
-        page.say(format!("  beam search, 2 beams: {text:<12} score {score:.4}"));
-    }
-    let all = every_sequence();
-    for (text, probability, score) in &all[..3] {
-        page.say(format!(
-            "  of all {} sequences: {text:<12} score {score:.4}, probability {probability:.4}",
-            all.len()
-        ));
-    }
-    page.property(
-        "beam search finds the sequence with the best score of all, and greedy search does too",
-        found[0].0 == all[0].0
-            && (f64::from(found[0].1) - all[0].2).abs() < 1e-6
-            && greedy[0].0 == all[0].0,
-        format!("{}, ln(0.048) / 4 = {:.4}", found[0].0, found[0].1),
-    );
-
-    page.section(
-        "Sampling",
-        "Stochastic decoding: frequencies are the probabilities",
-        "10,000 samples of the first step.",
-    );
-    let counts = frequencies(SampleOptions::default(), 10_000)?;
-    page.show("frequencies of A B C <eos>", &counts, 4);
-    let worst = (0..4).map(|j| (counts.get(0, j) - table().get(0, j)).abs()).fold(0.0, f32::max);
-    page.property(
-        "the frequencies are those of the table within three standard deviations",
-        worst < 3.0 * (0.25f32 / 10_000.0).sqrt(),
-        format!("largest difference {worst:.4}, three standard deviations of 0.5 are 0.015"),
-    );
-    Ok(())
-}
-
-/// All sequences that end with `<eos>` or have four tokens: text, probability, and the logarithm of the probability
-/// divided by the length, best first.
-fn every_sequence() -> Vec<(String, f64, f64)> {
-    let table = table();
-    let (mut ended, mut open) = (Vec::new(), vec![(Vec::new(), 1.0f64)]);
-    for step in 0..4 {
-        let longer: Vec<(Vec<usize>, f64)> = open
-            .iter()
-            .flat_map(|(tokens, p)| {
-                let table = &table;
-                (0..4).map(move |token| {
-                    let tokens: Vec<usize> = tokens.iter().copied().chain([token]).collect();
-                    (tokens, p * f64::from(table.get(step, token)))
-                })
-            })
-            .collect();
-        let (done, rest): (Vec<_>, Vec<_>) =
-            longer.into_iter().partition(|(tokens, _)| step == 3 || tokens.last() == Some(&3));
-        ended.extend(done);
-        open = rest;
-    }
-    let mut all: Vec<(String, f64, f64)> = ended
-        .into_iter()
-        .map(|(tokens, p)| {
-            let words: Vec<&str> = tokens.iter().map(|&token| LETTERS[token]).collect();
-            (words.join(" "), p, p.ln() / tokens.len() as f64)
-        })
-        .collect();
-    all.sort_by(|a, b| b.2.total_cmp(&a.2));
-    all
-}
-
-/// How often each token of the first step of the table is sampled.
-fn frequencies(sample: SampleOptions, count: usize) -> Result<Tensor, Failure> {
-    let limits = SearchLimits {
-        sentences: 1,
-        sequences: 1,
-        max_target_length: 2,
-        vocabulary: 4,
-        end_tokens: 1,
-        source_tokens: 0,
-    };
-    let options = SearchOptions {
-        strategy: Strategy::Sample(sample),
-        eos: vec![3],
-        max_new_tokens: Some(1),
-        ..SearchOptions::default()
-    };
-    let mut memory = vec![0; words(&limits)?];
-    let mut search = Search::new(&options, &limits, &mut memory)?;
-    let row: Vec<f32> = table().row(0).iter().map(|p| p.ln()).collect();
-    let mut counts = vec![0.0f32; 4];
-    for stream in 0..count as u64 {
-        let sentence = search.admit(&Request { stream, ..Request::default() })?;
-        search.advance(&mut row.clone(), &mut Hooks::default(), None)?;
-        let token = search.hypotheses(sentence).next().and_then(|h| h.tokens.first().copied());
-        counts[token.ok_or("a sample without a token")? as usize] += 1.0 / count as f32;
-        search.release(sentence)?;
-    }
-    Ok(Tensor::new(&[1, 4], counts))
-}
-
-/// A processor applied to scores, with a history.
-fn processed(
-    processor: &mut dyn LogitsProcessor,
-    scores: &Tensor,
-    history: &[u32],
-) -> Result<Tensor, Failure> {
-    let mut out = scores.clone();
-    let mut scratch = vec![0; scratch_words(scores.columns(), 5)];
-    let context = Context { history, ..context() };
-    processor.process(&context, &mut out.data, &mut scratch)?;
-    Ok(out)
-}
-
-fn context() -> Context<'static> {
-    Context { history: &[], source: &[], prompt_len: 1, sentence: 0, max_length: 5 }
-}
-
-fn filters(page: &mut Page) -> Result<(), Failure> {
-    page.section(
-        "Temperature",
-        "P = exp(u / t) / sum exp(u / t), t in [0, 1)",
-        "t = 0 divides by 0: simdformer refuses it, and greedy search is its limit. Above 1 is allowed and flattens.",
-    );
-    let logits = table().map(f32::ln).at(0).reshaped(&[1, 4]);
-    for t in [1.0, 0.5, 0.1] {
-        let formula = {
-            let powers: Vec<f64> =
-                table().row(0).iter().map(|&p| f64::from(p).powf(1.0 / t)).collect();
-            let sum: f64 = powers.iter().sum();
-            Tensor::new(&[1, 4], powers.iter().map(|p| (p / sum) as f32).collect())
-        };
-        let scores = processed(&mut Temperature { temperature: t as f32 }, &logits, &[])?;
-        let ours = softmax_rows(&scores, None, FullyMasked::Zeros)?;
-        page.compare(
-            &format!("A B C <eos> at t = {t} (document: its formula)"),
-            Printed::exact(&formula, 4),
-            &softmax_error(ours, 1e-5),
-            "Temperature, softmax()",
-        );
-    }
-
-    page.section(
-        "Top-k and top-p",
-        "Sort, keep the k best or the smallest set of mass p, draw from the rest",
-        "",
-    );
-    let kept = |scores: &Tensor| -> String {
-        let left = LETTERS.iter().zip(&scores.data).filter(|(_, s)| s.is_finite());
-        left.map(|(l, _)| *l).collect::<Vec<_>>().join(" ")
-    };
-    let second = Tensor::new(&[1, 4], table().row(1).iter().map(|p| p.ln()).collect());
-    page.compare_text(
-        "top-k with k = 2 at step 2 (0.1 0.4 0.3 0.2)",
-        "B C",
-        &kept(&processed(&mut TopK { k: 2, keep: 1 }, &second, &[])?),
-        "TopK",
-    );
-    page.compare_text(
-        "top-p with p = 0.7 at step 2: 0.4 + 0.3",
-        "B C",
-        &kept(&processed(&mut TopP { p: 0.699, keep: 1 }, &second, &[])?),
-        "TopP",
-    );
-    page.compare_text(
-        "mixed: top-k 3, then top-p 0.5",
-        "B C",
-        &kept(&processed(
-            &mut TopP { p: 0.5, keep: 1 },
-            &processed(&mut TopK { k: 3, keep: 1 }, &second, &[])?,
-            &[],
-        )?),
-        "TopK, TopP",
-    );
-
-    page.section(
-        "CTRL",
-        "p_i = exp(x_i / (T I(i in g))) / sum, I = theta for tokens already generated",
-        "For positive scores this is a division by theta. A negative score divided by theta > 1 would grow: transformers and\n\
-         simdformer multiply it instead, so a penalty never rewards.",
-    );
-    let scores = Tensor::new(&[1, 4], vec![2.0, 1.0, 0.5, -1.0]);
-    let theta = 1.2f64;
-    let formula = Tensor::new(&[1, 4], vec![(2.0 / theta) as f32, 1.0, (0.5 / theta) as f32, -1.0]);
-    let ours = processed(&mut RepetitionPenalty { penalty: theta as f32 }, &scores, &[0, 2])?;
-    page.compare(
-        "scores 2 1 0.5 -1, of which the first and third were generated, theta = 1.2 (document: its formula)",
-        Printed::exact(&formula, 4),
-        &ours.into(),
-        "RepetitionPenalty",
-    );
     Ok(())
 }
