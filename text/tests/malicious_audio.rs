@@ -12,6 +12,9 @@ mod effort;
 #[cfg(feature = "audio-files")]
 #[path = "malicious_audio_files.rs"]
 mod files;
+#[cfg(feature = "audio-files")]
+#[path = "hostile_audio.rs"]
+mod hostile;
 mod riff;
 #[cfg(all(feature = "json", feature = "transcribe"))]
 mod transcriber_memory;

@@ -1,6 +1,7 @@
 //! Decodes compressed audio with `symphonia`, packet by packet.
 
-use super::ogg_pages::OggPages;
+use super::mp4_index::Pieces;
+use super::untrusted::checked;
 use crate::audio::AudioError;
 use crate::audio::sample_format::Channel;
 use std::fs::File;
@@ -31,7 +32,8 @@ const SEARCHED: u32 = 1 << 15;
 const BEGINNING: u64 = 64 << 20;
 const BETWEEN: u64 = 4 << 20;
 /// The error for an MP4 file in a pipe.
-const NEEDS_FILE: &str = "its index is not at its beginning, which needs a file, not a pipe";
+pub(super) const NEEDS_FILE: &str =
+    "its index is not at its beginning, which needs a file, not a pipe";
 /// The formats that are decoded, for errors.
 const FORMATS: &str = "WAV, AIFF, FLAC, MP3, AAC, M4A or Ogg (Vorbis)";
 
@@ -39,6 +41,8 @@ const FORMATS: &str = "WAV, AIFF, FLAC, MP3, AAC, M4A or Ogg (Vorbis)";
 pub(super) enum Bytes<'s> {
     /// A file and its length.
     File(File, u64),
+    /// A file whose index has the sound only, and its length.
+    Pieces(Pieces<File>, u64),
     /// A source that cannot be read twice.
     Pipe(Box<dyn Read + Send + 's>),
 }
@@ -47,6 +51,7 @@ impl Read for Bytes<'_> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::File(file, _) => file.read(out),
+            Self::Pieces(pieces, _) => pieces.read(out),
             Self::Pipe(pipe) => pipe.read(out),
         }
     }
@@ -83,6 +88,7 @@ impl Seek for Media<'_> {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         match (self.seekable, self.bytes()) {
             (Some(_), Bytes::File(file, _)) => file.seek(to),
+            (Some(_), Bytes::Pieces(pieces, _)) => pieces.seek(to),
             _ => Err(ErrorKind::NotSeekable.into()),
         }
     }
@@ -136,15 +142,12 @@ impl<'s> Decoder<'s> {
         if head.is_empty() {
             return Err(unknown());
         }
+        let (bytes, head) = checked(bytes, head)?;
         // The index of an MP4 file may be at its end.
         let has_index = head.get(4..8) == Some(b"ftyp");
         let seekable = match bytes {
-            Bytes::File(_, length) if has_index => Some(length),
+            Bytes::File(_, length) | Bytes::Pieces(_, length) if has_index => Some(length),
             _ => None,
-        };
-        let bytes = match head.starts_with(b"OggS") {
-            true => Bytes::Pipe(Box::new(OggPages::new(bytes))),
-            false => bytes,
         };
         let allowed = Arc::new(AtomicU64::new(BEGINNING));
         let media = Media { bytes: Mutex::new(bytes), seekable, allowed: allowed.clone() };

@@ -4,8 +4,18 @@ mod aiff;
 #[cfg(feature = "audio-files")]
 mod decoder;
 #[cfg(feature = "audio-files")]
+mod flac_blocks;
+#[cfg(feature = "audio-files")]
+mod mp4_index;
+#[cfg(feature = "audio-files")]
+mod ogg_headers;
+#[cfg(feature = "audio-files")]
 mod ogg_pages;
 mod resampler;
+#[cfg(feature = "audio-files")]
+mod untrusted;
+#[cfg(feature = "audio-files")]
+mod vorbis_setup;
 
 pub use resampler::Resampler;
 

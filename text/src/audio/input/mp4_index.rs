@@ -1,0 +1,542 @@
+//! Leaves of the index of an MP4 file what the sound needs: one track, and times in a run or two.
+//!
+//! `symphonia` 0.6 looks up each packet in the times of all tracks from the first one on: an hour of film with a variable frame
+//! rate takes 24 s to open. Tags and pictures are left out. What stays has its place, and so has all sound: the rest of the index
+//! is an atom `free`. Source: ISO/IEC 14496-12:2022, section 8.
+
+use super::decoder::{Bytes, NEEDS_FILE};
+use super::untrusted::{fill, invalid};
+use std::io::{self, BufReader, Cursor, Read, Seek, SeekFrom};
+use std::ops::Range;
+
+/// The bytes of a pipe up to the sound: its index is held in memory.
+const BEFORE_SOUND: u64 = 8 << 20;
+/// Atoms of a file up to the sound, or of an atom.
+const ATOMS: usize = 10_000;
+/// The bytes of an atom that is no table.
+const SMALL: u64 = 64 << 10;
+/// The bytes of a packet.
+const PACKET: u64 = 4 << 20;
+/// The memory of tables apart from that of the file. While a table grows it takes three times its bytes, and those of a pipe
+/// are in memory, too.
+const TABLES: u64 = 8 << 20;
+const GROWTH: u64 = 4;
+/// Entries that are read at a time.
+const ENTRIES: usize = 1 << 10;
+/// Errors of files without an index or without sound.
+const NO_INDEX: &str = "it has no index `moov`";
+const NO_SOUND: &str = "it has no audio that can be decoded";
+/// The types of sound that may be decoded.
+const SOUND: [&[u8; 4]; 5] = [b"mp4a", b"alac", b".mp3", b"Opus", b"fLaC"];
+
+/// An atom: its type, and the places of its head, its content and its end.
+#[derive(Clone, Copy)]
+struct Atom {
+    kind: [u8; 4],
+    start: u64,
+    content: u64,
+    end: u64,
+}
+
+impl Atom {
+    fn whole(self) -> Piece {
+        Piece::Original(self.start..self.end)
+    }
+
+    fn range(self) -> Range<u64> {
+        self.content..self.end
+    }
+
+    fn length(self) -> u64 {
+        self.end - self.content
+    }
+}
+
+/// A part of a file: new bytes, or a range of the original.
+enum Piece {
+    New(Vec<u8>),
+    Original(Range<u64>),
+    /// Zeros.
+    Free(u64),
+}
+
+impl Piece {
+    fn length(&self) -> u64 {
+        match self {
+            Self::New(bytes) => bytes.len() as u64,
+            Self::Original(range) => range.end - range.start,
+            Self::Free(count) => *count,
+        }
+    }
+}
+
+/// A source with other pieces in place of some.
+pub(super) struct Pieces<S> {
+    source: S,
+    /// Each with the place after it.
+    pieces: Vec<(u64, Piece)>,
+    at: u64,
+}
+
+impl<S> Pieces<S> {
+    fn new(source: S, pieces: Vec<Piece>) -> Self {
+        let mut end = 0;
+        let pieces = pieces.into_iter().map(|piece| {
+            end += piece.length();
+            (end, piece)
+        });
+        Self { pieces: pieces.collect(), source, at: 0 }
+    }
+}
+
+impl<S: Read + Seek> Read for Pieces<S> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let place = self.pieces.partition_point(|&(end, _)| end <= self.at);
+        let Some((end, piece)) = self.pieces.get(place) else { return Ok(0) };
+        let count = (end - self.at).min(out.len() as u64) as usize;
+        let inside = piece.length() - (end - self.at);
+        let read = match piece {
+            Piece::New(bytes) => {
+                out[..count].copy_from_slice(&bytes[inside as usize..inside as usize + count]);
+                count
+            }
+            Piece::Original(range) => {
+                self.source.seek(SeekFrom::Start(range.start + inside))?;
+                self.source.read(&mut out[..count])?
+            }
+            Piece::Free(_) => {
+                out[..count].fill(0);
+                count
+            }
+        };
+        self.at += read as u64;
+        Ok(read)
+    }
+}
+
+impl<S> Seek for Pieces<S> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let length = self.pieces.last().map_or(0, |&(end, _)| end);
+        let at = match to {
+            SeekFrom::Start(at) => Some(at),
+            SeekFrom::End(offset) => length.checked_add_signed(offset),
+            SeekFrom::Current(offset) => self.at.checked_add_signed(offset),
+        };
+        self.at = at.ok_or_else(|| invalid("expected a place in the file"))?;
+        Ok(self.at)
+    }
+}
+
+/// The same file with the index of its sound.
+pub(super) fn audio_only(bytes: Bytes<'_>) -> io::Result<Bytes<'_>> {
+    match bytes {
+        Bytes::File(mut file, length) => {
+            let pieces = pieces(&mut BufReader::new(&mut file), length)?;
+            Ok(Bytes::Pieces(Pieces::new(file, pieces), length))
+        }
+        mut pipe => {
+            let before = read_up_to_sound(&mut pipe)?;
+            let length = before.len() as u64;
+            let mut source = Cursor::new(before);
+            let pieces = pieces(&mut source, length).map_err(|error| {
+                let missing = error.to_string() == NO_INDEX;
+                if missing { invalid(NEEDS_FILE) } else { error }
+            })?;
+            Ok(Bytes::Pipe(Box::new(Pieces::new(source, pieces).chain(pipe))))
+        }
+    }
+}
+
+/// Reads the atoms of a pipe before its sound, and the head of the sound.
+fn read_up_to_sound(pipe: &mut impl Read) -> io::Result<Vec<u8>> {
+    let mut before = Vec::new();
+    for _ in 0..ATOMS {
+        let at = before.len();
+        let mut head = [0; 16];
+        let mut length = fill(pipe, &mut head[..8])?;
+        if head[..4] == [0, 0, 0, 1] && length == 8 {
+            length += fill(pipe, &mut head[8..])?;
+        }
+        before.extend_from_slice(&head[..length]);
+        if length < 8 || is_sound(&head[4..8]) {
+            return Ok(before);
+        }
+        let atom = atom(&head[..length], at as u64, u64::MAX, Cut::Refused)?;
+        if atom.end > BEFORE_SOUND {
+            let message = format!("{BEFORE_SOUND} bytes before its sound, which needs a file");
+            return Err(invalid(format!("expected at most {message}, not a pipe")));
+        }
+        let wanted = atom.length();
+        before.reserve_exact(wanted as usize);
+        if pipe.by_ref().take(wanted).read_to_end(&mut before)? as u64 != wanted {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+    Err(invalid(format!("expected at most {ATOMS} atoms before its sound")))
+}
+
+fn is_sound(kind: &[u8]) -> bool {
+    matches!(kind, b"mdat" | b"moof")
+}
+
+/// Whether an atom may end after its parent.
+#[derive(Clone, Copy, PartialEq)]
+enum Cut {
+    Allowed,
+    Refused,
+}
+
+/// The atom whose head, of at most 16 bytes, is at a place of a parent that ends at `end`.
+fn atom(head: &[u8], start: u64, end: u64, cut: Cut) -> io::Result<Atom> {
+    let [a, b, c, d, kind @ ..] = head else { return Err(io::ErrorKind::UnexpectedEof.into()) };
+    let kind: [u8; 4] = core::array::from_fn(|i| kind.get(i).copied().unwrap_or(0));
+    let (size, bytes) = match u32::from_be_bytes([*a, *b, *c, *d]) {
+        0 => (end - start, 8),
+        1 => match head.get(8..16).and_then(|size| size.try_into().ok()) {
+            Some(size) => (u64::from_be_bytes(size), 16),
+            None => return Err(io::ErrorKind::UnexpectedEof.into()),
+        },
+        size => (u64::from(size), 8),
+    };
+    let last = start
+        .checked_add(size)
+        .filter(|&last| size >= bytes && (last <= end || cut == Cut::Allowed));
+    let Some(last) = last else {
+        let message = format!("expected {bytes} to {} bytes, found {size}", end - start);
+        return Err(invalid(format!("an atom `{}`: {message}", kind.escape_ascii())));
+    };
+    Ok(Atom { kind, start, content: start + bytes, end: last })
+}
+
+/// Calls `each` with the atoms of a range, until it returns false.
+fn each_atom(
+    source: &mut (impl Read + Seek),
+    range: Range<u64>,
+    cut: Cut,
+    each: &mut dyn FnMut(Atom) -> io::Result<bool>,
+) -> io::Result<()> {
+    let mut at = range.start;
+    for _ in 0..ATOMS {
+        // Some bytes at an end are no atom.
+        if range.end.saturating_sub(at) < 8 {
+            return Ok(());
+        }
+        source.seek(SeekFrom::Start(at))?;
+        let mut head = [0; 16];
+        let wanted = (range.end - at).min(16) as usize;
+        let length = fill(source, &mut head[..wanted])?;
+        let atom = atom(&head[..length], at, range.end, cut)?;
+        if !each(atom)? {
+            return Ok(());
+        }
+        at = atom.end;
+    }
+    Err(invalid(format!("expected at most {ATOMS} atoms in one, found more")))
+}
+
+/// The atoms of a range that have these types, each at most once.
+fn find<const N: usize>(
+    source: &mut (impl Read + Seek),
+    range: Range<u64>,
+    kinds: [&[u8; 4]; N],
+) -> io::Result<[Option<Atom>; N]> {
+    let mut found = [None; N];
+    each_atom(source, range, Cut::Refused, &mut |atom| {
+        if let Some(i) = kinds.iter().position(|&kind| *kind == atom.kind)
+            && found[i].replace(atom).is_some()
+        {
+            return Err(invalid(format!("expected one `{}`, found two", kinds[i].escape_ascii())));
+        }
+        Ok(true)
+    })?;
+    Ok(found)
+}
+
+/// The pieces of a file of `length` bytes, of which those up to the sound are there.
+fn pieces(source: &mut (impl Read + Seek), length: u64) -> io::Result<Vec<Piece>> {
+    // The first index, and what else `symphonia` would read up to the sound.
+    let (mut index, mut others): (Option<Atom>, Vec<Atom>) = (None, Vec::new());
+    each_atom(source, 0..length, Cut::Allowed, &mut |atom| {
+        match &atom.kind {
+            b"mdat" | b"moof" => return Ok(index.is_none()),
+            b"ftyp" => check_small(atom)?,
+            b"moov" if index.is_none() => index = Some(atom),
+            b"moov" | b"meta" | b"udta" => others.push(atom),
+            _ => (),
+        }
+        Ok(true)
+    })?;
+    let Some(index) = index else { return Err(invalid(NO_INDEX)) };
+    if index.end > length {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    let sound = movie(source, index, length)?;
+    let mut replaced = vec![(index, sound)];
+    replaced.extend(others.into_iter().map(|atom| (atom, Vec::new())));
+    replaced.sort_by_key(|(atom, _)| atom.start);
+    let (mut pieces, mut at) = (Vec::new(), 0);
+    for (atom, kept) in replaced {
+        pieces.push(Piece::Original(at..atom.start));
+        let (size, used) = (atom.end.min(length) - atom.start, length_of(&kept));
+        // The parts that stay are at most as long as they were, and an atom that goes has a head of 8 bytes.
+        let Some(free) = size.checked_sub(used).filter(|&free| free == 0 || free >= 8) else {
+            return Err(invalid("an index: expected parts that fit into it"));
+        };
+        pieces.extend(kept);
+        at = atom.start + size;
+        if free > 0 {
+            let head = head_of(*b"free", free);
+            let rest = free - head.len() as u64;
+            pieces.extend([Piece::New(head), Piece::Free(rest)]);
+        }
+    }
+    pieces.push(Piece::Original(at..length));
+    pieces.retain(|piece| piece.length() > 0);
+    Ok(pieces)
+}
+
+fn length_of(pieces: &[Piece]) -> u64 {
+    pieces.iter().map(Piece::length).sum()
+}
+
+/// The head of an atom of this size, head included.
+fn head_of(kind: [u8; 4], size: u64) -> Vec<u8> {
+    let mut head = u32::try_from(size).unwrap_or(1).to_be_bytes().to_vec();
+    head.extend(kind);
+    if u32::try_from(size).is_err() {
+        head.extend(size.to_be_bytes());
+    }
+    head
+}
+
+/// An atom with these parts.
+fn atom_of(kind: &[u8; 4], parts: Vec<Piece>) -> Vec<Piece> {
+    let mut all = vec![Piece::New(head_of(*kind, length_of(&parts) + 8))];
+    all.extend(parts);
+    all
+}
+
+fn check_small(atom: Atom) -> io::Result<()> {
+    if atom.length() <= SMALL {
+        return Ok(());
+    }
+    let (kind, length) = (atom.kind.escape_ascii(), atom.length());
+    Err(invalid(format!("an atom `{kind}`: expected at most {SMALL} bytes, found {length}")))
+}
+
+/// The first bytes of an atom's content; zeros after its end.
+fn content<const N: usize>(source: &mut (impl Read + Seek), atom: Atom) -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    let wanted = atom.length().min(N as u64) as usize;
+    source.seek(SeekFrom::Start(atom.content))?;
+    source.read_exact(&mut bytes[..wanted])?;
+    Ok(bytes)
+}
+
+fn number(bytes: &[u8]) -> u32 {
+    bytes.iter().take(4).fold(0, |number, &byte| number << 8 | u32::from(byte))
+}
+
+/// The index `moov` with the first track of sound. `length`: the bytes of the file.
+fn movie(source: &mut (impl Read + Seek), index: Atom, length: u64) -> io::Result<Vec<Piece>> {
+    let (mut parts, mut extends) = (Vec::new(), None);
+    let mut tracks = Vec::new();
+    each_atom(source, index.range(), Cut::Refused, &mut |atom| {
+        match &atom.kind {
+            b"mvhd" => {
+                check_small(atom)?;
+                parts.push(atom.whole());
+            }
+            b"mvex" => extends = Some(atom),
+            b"trak" => tracks.push(atom),
+            _ => (),
+        }
+        Ok(true)
+    })?;
+    // One that may be decoded, else one that a decoder names.
+    let mut chosen: Option<(Track, bool)> = None;
+    for track in tracks {
+        if let Some(track) = Track::read(source, track)? {
+            let known = SOUND.contains(&&track.kind);
+            if known || track.is_sound && chosen.is_none() {
+                chosen = Some((track, known));
+            }
+        }
+        if chosen.as_ref().is_some_and(|&(_, known)| known) {
+            break;
+        }
+    }
+    let Some((track, _)) = chosen else { return Err(invalid(NO_SOUND)) };
+    parts.extend(track.parts(source, length)?);
+    if let Some(extends) = extends {
+        let mut kept = Vec::new();
+        let mut found = false;
+        let mut runs = Vec::new();
+        each_atom(source, extends.range(), Cut::Refused, &mut |atom| {
+            runs.extend((&atom.kind == b"trex").then_some(atom));
+            Ok(true)
+        })?;
+        for run in runs {
+            let fields: [u8; 8] = content(source, run)?;
+            if number(&fields[4..]) == track.id && !found {
+                found = true;
+                kept.push(run.whole());
+            }
+        }
+        parts.extend(atom_of(b"mvex", kept));
+    }
+    Ok(atom_of(b"moov", parts))
+}
+
+/// The atoms of a track.
+struct Track {
+    id: u32,
+    /// Whether it says that it is sound, and the type of its first description.
+    is_sound: bool,
+    kind: [u8; 4],
+    /// `tkhd`, `edts`; `mdhd`, `hdlr`; `smhd`; `stsd`.
+    track: [Option<Atom>; 2],
+    media: [Option<Atom>; 2],
+    header: Option<Atom>,
+    description: Atom,
+    times: Option<Atom>,
+    sizes: Option<Atom>,
+    /// `stsc`, `stco`, `co64`.
+    chunks: [Option<Atom>; 3],
+}
+
+impl Track {
+    /// `None` if it has no description.
+    fn read(source: &mut (impl Read + Seek), track: Atom) -> io::Result<Option<Self>> {
+        let [head, edits, media] = find(source, track.range(), [b"tkhd", b"edts", b"mdia"])?;
+        let (Some(head), Some(media)) = (head, media) else { return Ok(None) };
+        let media = find(source, media.range(), [b"mdhd", b"hdlr", b"minf"])?;
+        let [media_head, handler, Some(information)] = media else { return Ok(None) };
+        let [header, tables] = find(source, information.range(), [b"smhd", b"stbl"])?;
+        let Some(tables) = tables else { return Ok(None) };
+        let kinds = [b"stsd", b"stts", b"stsz", b"stsc", b"stco", b"co64"];
+        let [description, times, sizes, chunks @ ..] = find(source, tables.range(), kinds)?;
+        let Some(description) = description else { return Ok(None) };
+        let fields: [u8; 24] = content(source, head)?;
+        let id = number(&fields[if fields[0] == 1 { 20 } else { 12 }..]);
+        let is_sound = match handler {
+            Some(handler) => content::<12>(source, handler)?[8..] == *b"soun",
+            None => false,
+        };
+        let [.., a, b, c, d] = content::<16>(source, description)?;
+        Ok(Some(Self {
+            id,
+            is_sound,
+            kind: [a, b, c, d],
+            track: [Some(head), edits],
+            media: [media_head, handler],
+            header,
+            description,
+            times,
+            sizes,
+            chunks,
+        }))
+    }
+
+    /// The track, with its times in at most two runs. `length`: the bytes of the file.
+    fn parts(&self, source: &mut (impl Read + Seek), length: u64) -> io::Result<Vec<Piece>> {
+        let whole = |atoms: &[Option<Atom>]| -> Vec<Piece> {
+            atoms.iter().flatten().map(|atom| atom.whole()).collect()
+        };
+        let small = [&self.track[..], &self.media, &[self.header, Some(self.description)]];
+        small.concat().into_iter().flatten().try_for_each(check_small)?;
+        if let Some(sizes) = self.sizes {
+            check_sizes(source, sizes)?;
+        }
+        // An entry of `stsc` takes 16 bytes instead of 12.
+        let tables = [&self.chunks[..], &[self.sizes]].concat();
+        let bytes: u64 = tables.iter().flatten().map(|table| table.length()).sum();
+        let most = (TABLES + length) / GROWTH;
+        if bytes > most {
+            let message = format!("expected at most {most} bytes of tables, found {bytes}");
+            return Err(invalid(format!("an index: {message}")));
+        }
+        let mut table = vec![self.description.whole()];
+        if let Some(times) = self.times {
+            table.push(runs(source, times)?);
+        }
+        table.extend(whole(&tables));
+        let mut information = whole(&[self.header]);
+        information.extend(atom_of(b"stbl", table));
+        let mut media = whole(&self.media);
+        media.extend(atom_of(b"minf", information));
+        let mut track = whole(&self.track);
+        track.extend(atom_of(b"mdia", media));
+        Ok(atom_of(b"trak", track))
+    }
+}
+
+/// Reads the entries of a table, of `N` bytes each, after its first `skipped` bytes. Calls `each` with each.
+fn each_entry<const N: usize>(
+    source: &mut (impl Read + Seek),
+    table: Atom,
+    (skipped, count): (u64, u32),
+    each: &mut dyn FnMut(&[u8]) -> io::Result<()>,
+) -> io::Result<()> {
+    let wanted = u64::from(count) * N as u64;
+    if table.length().checked_sub(skipped).is_none_or(|bytes| bytes < wanted) {
+        let (kind, found) = (table.kind.escape_ascii(), table.length());
+        let expected = format!("expected {} bytes of {count} entries", wanted + skipped);
+        return Err(invalid(format!("an atom `{kind}`: {expected}, found {found}")));
+    }
+    source.seek(SeekFrom::Start(table.content + skipped))?;
+    let mut block = vec![0; N * ENTRIES];
+    let mut left = count as usize;
+    while left > 0 {
+        let now = left.min(ENTRIES);
+        source.read_exact(&mut block[..N * now])?;
+        block[..N * now].chunks_exact(N).try_for_each(&mut *each)?;
+        left -= now;
+    }
+    Ok(())
+}
+
+/// Checks the sizes of packets.
+fn check_sizes(source: &mut (impl Read + Seek), table: Atom) -> io::Result<()> {
+    let fields: [u8; 12] = content(source, table)?;
+    let check = |size: u32| match u64::from(size) <= PACKET {
+        true => Ok(()),
+        false => Err(invalid(format!("a packet: expected at most {PACKET} bytes, found {size}"))),
+    };
+    match number(&fields[4..]) {
+        0 => {
+            let count = number(&fields[8..]);
+            each_entry::<4>(source, table, (12, count), &mut |size| check(number(size)))
+        }
+        size => check(size),
+    }
+}
+
+/// The times of packets: the same number of packets and the same time, in at most two runs. Packets are read in their order, so
+/// that only the sum counts.
+fn runs(source: &mut (impl Read + Seek), table: Atom) -> io::Result<Piece> {
+    let fields: [u8; 8] = content(source, table)?;
+    let entries = number(&fields[4..]);
+    let (mut count, mut time) = (0_u64, 0_u64);
+    each_entry::<8>(source, table, (8, entries), &mut |entry| {
+        let (packets, length) = (u64::from(number(entry)), u64::from(number(&entry[4..])));
+        count += packets;
+        let sum = packets.checked_mul(length).and_then(|more| time.checked_add(more));
+        time = sum.ok_or_else(|| invalid("an atom `stts`: expected fewer samples"))?;
+        Ok(())
+    })?;
+    let most = u64::from(u32::MAX);
+    if count > most {
+        return Err(invalid(format!("an atom `stts`: expected at most {most} packets")));
+    }
+    if entries <= 2 {
+        return Ok(table.whole());
+    }
+    let (each, rest) = (time.checked_div(count).unwrap_or(0), time.checked_rem(count).unwrap_or(0));
+    let mut new = head_of(*b"stts", 8 + 8 + 16);
+    for field in [0, 2, count - rest, each, rest, each + 1] {
+        let field = u32::try_from(field).map_err(|_| invalid("an atom `stts`: a long packet"))?;
+        new.extend(field.to_be_bytes());
+    }
+    Ok(Piece::New(new))
+}

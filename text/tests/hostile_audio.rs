@@ -1,0 +1,619 @@
+//! Hostile files of sound, made from small ones: fields of sizes and counts replaced, tables repeated, atoms nested, tags and
+//! tables of megabytes. Each is an error or samples, in 10 MB beyond the file and in a time that is linear in it.
+
+use super::{MEMORY, Place, effort, most_bytes};
+use simdformer_text::audio::{AudioError, AudioReader, InputOptions};
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// The time of a small file, and of a megabyte more.
+const TIME: Duration = Duration::from_millis(if cfg!(debug_assertions) { 2000 } else { 200 });
+const TIME_PER_MEGABYTE: Duration =
+    Duration::from_millis(if cfg!(debug_assertions) { 1500 } else { 150 });
+
+/// A name and a file.
+type Hostile = (String, Vec<u8>);
+
+fn golden(name: &str) -> Vec<u8> {
+    fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/audio").join(name)).unwrap()
+}
+
+fn u32_be(bytes: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap())
+}
+
+/// Numbers in place of `found`.
+fn others(found: u32) -> Vec<u32> {
+    let mut all =
+        vec![0, 1, 7, found.wrapping_sub(1), found.wrapping_add(1), 0x7fff_ffff, u32::MAX];
+    all.retain(|&number| number != found);
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+/// `bytes` with other numbers in a field of `width` bytes.
+fn fields(
+    name: &str,
+    bytes: &[u8],
+    (at, width, big): (usize, usize, bool),
+    out: &mut Vec<Hostile>,
+) {
+    let field = &bytes[at..at + width];
+    let found = field.iter().enumerate().fold(0, |sum, (i, &byte)| {
+        let place = if big { width - 1 - i } else { i };
+        sum | u32::from(byte) << (8 * place)
+    });
+    for number in others(found) {
+        let mut file = bytes.to_vec();
+        for i in 0..width {
+            let place = if big { width - 1 - i } else { i };
+            file[at + i] = (number >> (8 * place)) as u8;
+        }
+        if file != bytes {
+            out.push((format!("{name}, {number:#x} at {at}"), file));
+        }
+    }
+}
+
+fn atom(kind: &[u8; 4], content: &[u8]) -> Vec<u8> {
+    [&(content.len() as u32 + 8).to_be_bytes(), &kind[..], content].concat()
+}
+
+/// The atoms of `bytes`: their types, places and ends.
+fn atoms(bytes: &[u8], from: usize, end: usize) -> Vec<([u8; 4], usize, usize)> {
+    let (mut at, mut all) = (from, Vec::new());
+    while at + 8 <= end {
+        let last = at + u32_be(bytes, at) as usize;
+        all.push((bytes[at + 4..at + 8].try_into().unwrap(), at, last));
+        at = last;
+    }
+    all
+}
+
+const CONTAINERS: [&[u8; 4]; 6] = [b"moov", b"trak", b"mdia", b"minf", b"stbl", b"udta"];
+
+/// All atoms, also those in others, with the places of their parents.
+fn all_atoms(bytes: &[u8]) -> Vec<([u8; 4], usize, usize, Vec<usize>)> {
+    fn walk(
+        bytes: &[u8],
+        (from, end): (usize, usize),
+        parents: &[usize],
+        out: &mut Vec<([u8; 4], usize, usize, Vec<usize>)>,
+    ) {
+        for (kind, at, last) in atoms(bytes, from, end) {
+            out.push((kind, at, last, parents.to_vec()));
+            if CONTAINERS.contains(&&kind) {
+                walk(bytes, (at + 8, last), &[parents, &[at]].concat(), out);
+            }
+        }
+    }
+    let mut out = Vec::new();
+    walk(bytes, (0, bytes.len()), &[], &mut out);
+    out
+}
+
+/// `bytes` with others in place of a range; the atoms around it get their new sizes.
+fn spliced(bytes: &[u8], (at, end): (usize, usize), parents: &[usize], new: &[u8]) -> Vec<u8> {
+    let mut file = [&bytes[..at], new, &bytes[end..]].concat();
+    for &parent in parents {
+        let size = u32_be(bytes, parent) as usize + new.len() - (end - at);
+        file[parent..parent + 4].copy_from_slice(&(size as u32).to_be_bytes());
+    }
+    file
+}
+
+fn mp4() -> Vec<Hostile> {
+    let mut all = Vec::new();
+    for name in ["aac.m4a", "aac-index-first.m4a", "alac.m4a"] {
+        let bytes = golden(name);
+        for (kind, at, end, parents) in all_atoms(&bytes) {
+            let named = format!("{name}, {}", kind.escape_ascii());
+            fields(&named, &bytes, (at, 4, true), &mut all);
+            let counts: &[usize] = match &kind {
+                b"stts" | b"stsc" | b"stco" | b"stsd" => &[12, 16],
+                b"stsz" => &[12, 16, 20],
+                b"mdhd" | b"mvhd" => &[20, 24],
+                b"tkhd" => &[20],
+                _ => &[],
+            };
+            for &field in counts.iter().filter(|&&field| at + field + 4 <= end) {
+                fields(&format!("{named} field"), &bytes, (at + field, 4, true), &mut all);
+            }
+            if name == "aac-index-first.m4a" && &kind != b"mdat" {
+                let twice = bytes[at..end].repeat(2);
+                all.push((format!("{named} twice"), spliced(&bytes, (at, end), &parents, &twice)));
+                let many = bytes[at..end].repeat(500);
+                all.push((
+                    format!("{named} 500 times"),
+                    spliced(&bytes, (at, end), &parents, &many),
+                ));
+                all.push((format!("no {named}"), spliced(&bytes, (at, end), &parents, &[])));
+            }
+        }
+    }
+    let nested = (0..5000).fold(Vec::new(), |inside, _| {
+        // Sizes are set below: a copy for each level would take long.
+        let mut inside: Vec<u8> = inside;
+        inside.extend(*b"\0\0\0\0moov");
+        inside
+    });
+    let length = nested.len();
+    let mut nested = nested;
+    for (i, head) in nested.chunks_exact_mut(8).enumerate() {
+        head[..4].copy_from_slice(&((length - 8 * i) as u32).to_be_bytes());
+    }
+    let start = golden("aac-index-first.m4a");
+    let begin = u32_be(&start, 0) as usize;
+    all.push(("moov in moov".into(), [&start[..begin], &nested].concat()));
+    let empty = atom(b"meta", &[]).repeat(9000);
+    all.push(("9,000 meta".into(), [&start[..begin], &empty, &start[begin..]].concat()));
+    all
+}
+
+/// The checksum of an Ogg page.
+fn seal(page: &mut [u8]) {
+    page[22..26].fill(0);
+    let sum = page.iter().fold(0_u32, |sum, &byte| {
+        (0..8).fold(sum ^ u32::from(byte) << 24, |sum, _| {
+            if sum >> 31 == 1 { sum << 1 ^ 0x04c1_1db7 } else { sum << 1 }
+        })
+    });
+    page[22..26].copy_from_slice(&sum.to_le_bytes());
+}
+
+/// The pages of an Ogg file.
+fn pages(bytes: &[u8]) -> Vec<Vec<u8>> {
+    let (mut at, mut all) = (0, Vec::new());
+    while at + 27 <= bytes.len() {
+        let table = &bytes[at + 27..][..usize::from(bytes[at + 26])];
+        let length = 27 + table.len() + table.iter().map(|&n| usize::from(n)).sum::<usize>();
+        all.push(bytes[at..at + length].to_vec());
+        at += length;
+    }
+    all
+}
+
+fn page(flags: u8, (serial, sequence): (u32, u32), packets: &[&[u8]]) -> Vec<u8> {
+    let mut table = Vec::new();
+    for packet in packets {
+        table.extend(std::iter::repeat_n(255, packet.len() / 255));
+        table.push((packet.len() % 255) as u8);
+    }
+    let mut page = [b"OggS\0".as_slice(), &[flags], &[0; 8]].concat();
+    page.extend([serial.to_le_bytes(), sequence.to_le_bytes(), [0; 4]].concat());
+    page.push(u8::try_from(table.len()).unwrap());
+    page.extend([table, packets.concat()].concat());
+    seal(&mut page);
+    page
+}
+
+/// Bits from the least significant one on.
+#[derive(Default)]
+struct Bits(Vec<u8>, usize);
+
+impl Bits {
+    fn put(&mut self, value: u32, bits: usize) {
+        for i in 0..bits {
+            if self.1.is_multiple_of(8) {
+                self.0.push(0);
+            }
+            if u64::from(value) >> i.min(63) & 1 == 1 {
+                *self.0.last_mut().unwrap() |= 1 << (self.1 % 8);
+            }
+            self.1 += 1;
+        }
+    }
+}
+
+const COMMENT: &[u8] = b"\x03vorbis\0\0\0\0\0\0\0\0\x01";
+
+fn identification() -> Vec<u8> {
+    let mut packet = b"\x01vorbis\0\0\0\0\x01".to_vec();
+    packet.extend(16_000_u32.to_le_bytes());
+    packet.extend([0; 12]);
+    packet.extend([8 << 4 | 8, 1]);
+    packet
+}
+
+/// An Ogg file with these codebooks, and a floor and a residue that do not use them.
+fn vorbis(count: u32, codebook: &dyn Fn(&mut Bits)) -> Vec<u8> {
+    let mut bits = Bits::default();
+    bits.put(count - 1, 8);
+    for _ in 0..count {
+        bits.put(0x56_4342, 24);
+        codebook(&mut bits);
+    }
+    bits.put(0, 6 + 16); // a time
+    bits.put(0, 6); // a floor of type 1 without partitions
+    bits.put(1, 16);
+    bits.put(0, 5 + 2);
+    bits.put(8, 4);
+    bits.put(0, 6 + 16 + 3 * 24 + 6 + 8 + 3 + 1); // a residue
+    bits.put(0, 6 + 16 + 1 + 1 + 2 + 3 * 8); // a mapping
+    bits.put(0, 6 + 1 + 16 + 16 + 8); // a mode
+    bits.put(1, 1);
+    let setup = [b"\x05vorbis".as_slice(), &bits.0].concat();
+    let sound: [&[u8]; 3] = [&[0, 0]; 3];
+    let pages = [
+        page(2, (7, 0), &[&identification()]),
+        page(0, (7, 1), &[COMMENT, &setup]),
+        page(4, (7, 2), &sound),
+    ];
+    pages.concat()
+}
+
+/// A codebook whose codes have one length.
+fn ordered(bits: &mut Bits, dimensions: u32, log: u32) {
+    bits.put(dimensions, 16);
+    bits.put(1 << log, 24);
+    bits.put(1, 1);
+    bits.put(log - 1, 5);
+    bits.put(1 << log, log as usize + 1);
+}
+
+fn ogg() -> Vec<Hostile> {
+    let mut all = Vec::new();
+    for name in ["vorbis.ogg", "vorbis-48000.ogg"] {
+        let whole = golden(name);
+        let split = pages(&whole);
+        for (number, at) in [(0, 5), (0, 14), (0, 18), (0, 26), (1, 26), (1, 27), (1, 28), (2, 26)]
+        {
+            for byte in [0, 1, 2, 4, 0x7f, 0xff] {
+                let mut changed = split.clone();
+                changed[number][at] = byte;
+                seal(&mut changed[number]);
+                all.push((format!("{name}, page {number}, {byte} at {at}"), changed.concat()));
+            }
+        }
+        // The headers, with right checksums.
+        for (number, from, step) in [(0, 28, 1), (1, 40, 61)] {
+            for at in (from..split[number].len()).step_by(step).take(60) {
+                let mut changed = split.clone();
+                let byte = changed[number][at];
+                changed[number][at] = if at.is_multiple_of(2) { !byte } else { 0xff };
+                seal(&mut changed[number]);
+                all.push((format!("{name}, header {number}, {at}"), changed.concat()));
+            }
+        }
+        for number in 0..3 {
+            let mut changed = split.clone();
+            changed.insert(number, split[number].clone());
+            all.push((format!("{name}, page {number} twice"), changed.concat()));
+            changed = split.clone();
+            changed.remove(number);
+            all.push((format!("{name}, no page {number}"), changed.concat()));
+        }
+    }
+    let lookup = |bits: &mut Bits| {
+        bits.put(1, 4);
+        bits.put(0, 32 + 32 - 32);
+        bits.put(0, 32);
+        bits.put(0, 4 + 1 + 1);
+    };
+    for count in [1, 15, 100, 255, 256] {
+        let file = vorbis(count, &|bits| {
+            ordered(bits, 31, 17);
+            lookup(bits);
+        });
+        all.push((format!("vorbis, {count} codebooks of 16 MB"), file));
+        let file = vorbis(count, &|bits| {
+            ordered(bits, 1, 17);
+            bits.put(0, 4);
+        });
+        all.push((format!("vorbis, {count} codebooks of 131072 codes"), file));
+    }
+    all.push((
+        "vorbis, codes of more than 32 bits".into(),
+        vorbis(1, &|bits| {
+            bits.put(1, 16);
+            bits.put(8, 24);
+            bits.put(1, 1);
+            bits.put(31, 5);
+            bits.put(0, 4 * 4);
+            bits.put(8, 4);
+            bits.put(0, 4);
+        }),
+    ));
+    all.push((
+        "vorbis, a code that is none".into(),
+        vorbis(1, &|bits| {
+            bits.put(1, 16);
+            bits.put(3, 24);
+            bits.put(0, 1 + 1);
+            bits.put(0, 3 * 5);
+            bits.put(0, 4);
+        }),
+    ));
+    // Streams that begin and never end; headers for ever.
+    let begins: Vec<u8> =
+        (0..20_000).flat_map(|serial| page(2, (serial, 0), &[&identification()])).collect();
+    all.push(("ogg, 20,000 streams".into(), begins));
+    let comments = |pages: u32| -> Vec<u8> {
+        let entries = b"\x03\0\0\0a=b".repeat(9000);
+        let count = (pages * 9000).to_le_bytes();
+        let first = [b"\x03vorbis\0\0\0\0".as_slice(), &count, &entries].concat();
+        let mut out = page(2, (7, 0), &[&identification()]);
+        for sequence in 0..pages {
+            // Packets that go on: the last segment has 255 bytes.
+            let content = if sequence == 0 { &first } else { &entries };
+            let segments = content.len() / 255;
+            let mut one = page(u8::from(sequence > 0), (7, sequence + 1), &[]);
+            one[26] = segments as u8;
+            one.truncate(27);
+            one.extend(vec![255; segments]);
+            one.extend(&content[..255 * segments]);
+            seal(&mut one);
+            out.extend(one);
+        }
+        out
+    };
+    all.push(("vorbis, 2 MB of comments".into(), comments(32)));
+    all
+}
+
+fn flac_head() -> Vec<u8> {
+    let mut out = b"fLaC\0\0\0\x22\x10\0\x10\0\0\0\0\0\0\0".to_vec();
+    out.extend((16_000_u64 << 44 | 15 << 36 | 4096).to_be_bytes());
+    out.extend([0; 16]);
+    out
+}
+
+/// Blocks of metadata, then no frame.
+fn flac_blocks(kind: u8, contents: &[Vec<u8>]) -> Vec<u8> {
+    let mut out = flac_head();
+    for (i, content) in contents.iter().enumerate() {
+        out.push(kind | if i + 1 == contents.len() { 0x80 } else { 0 });
+        out.extend(&(content.len() as u32).to_be_bytes()[1..]);
+        out.extend(content);
+    }
+    out
+}
+
+fn flac() -> Vec<Hostile> {
+    let whole = golden("flac.flac");
+    let mut all = Vec::new();
+    let mut at = 4;
+    loop {
+        fields("flac, a block", &whole, (at + 1, 3, true), &mut all);
+        for kind in [0, 1, 2, 3, 4, 5, 6, 7, 126, 127] {
+            let mut changed = whole.clone();
+            changed[at] = changed[at] & 0x80 | kind;
+            all.push((format!("flac, type {kind} at {at}"), changed));
+        }
+        let last = whole[at] & 0x80 != 0;
+        at += 4 + u32::from_be_bytes([0, whole[at + 1], whole[at + 2], whole[at + 3]]) as usize;
+        if last {
+            break;
+        }
+    }
+    for field in [8, 10, 12, 15, 18, 20] {
+        fields("flac, STREAMINFO", &whole, (field, 2, true), &mut all);
+    }
+    for (kind, name) in [(2, "applications"), (5, "cue sheets"), (6, "pictures")] {
+        for size in [0, 3, 4, 32, 400] {
+            let content = vec![0xff; size];
+            all.push((format!("flac, {name} of {size} bytes"), flac_blocks(kind, &[content])));
+        }
+    }
+    all
+}
+
+fn riff_and_others() -> Vec<Hostile> {
+    let mut all = Vec::new();
+    for (name, big) in [("alaw.wav", false), ("mulaw.wav", false), ("aiff.aiff", true)] {
+        let bytes = golden(name);
+        fields(name, &bytes, (4, 4, big), &mut all);
+        let mut at = 12;
+        while at + 8 <= bytes.len() {
+            let size: [u8; 4] = bytes[at + 4..at + 8].try_into().unwrap();
+            let size = if big { u32::from_be_bytes(size) } else { u32::from_le_bytes(size) };
+            fields(name, &bytes, (at + 4, 4, big), &mut all);
+            if matches!(&bytes[at..at + 4], b"fmt " | b"COMM") {
+                for field in (at + 8..at + 8 + size as usize - 1).step_by(2) {
+                    fields(name, &bytes, (field, 2, big), &mut all);
+                }
+            }
+            at += 8 + size as usize + size as usize % 2;
+        }
+    }
+    for name in ["mp3.mp3", "mp3-mono-22050.mp3", "adts.aac"] {
+        let bytes = golden(name);
+        let start = bytes.windows(2).position(|two| two[0] == 0xff && two[1] & 0xe0 == 0xe0);
+        for field in (start.unwrap()..).step_by(2).take(30) {
+            fields(name, &bytes, (field, 2, true), &mut all);
+        }
+        let tag = |size: [u8; 4], flags: u8| [b"ID3\x04\0", &[flags][..], &size, &bytes].concat();
+        for size in [[0; 4], [0, 0, 0, 1], [0, 0, 1, 0], [0x7f; 4], [0xff; 4]] {
+            for flags in [0, 0x10, 0x40, 0x80, 0xff] {
+                all.push((format!("{name}, a tag of {size:?}, {flags:#x}"), tag(size, flags)));
+            }
+        }
+        all.push((
+            format!("{name}, 1,000 tags"),
+            [b"ID3\x04\0\0\0\0\0\0".repeat(1000), bytes].concat(),
+        ));
+    }
+    all
+}
+
+/// A tag of `megabytes` with frames of this content before frames of silence.
+fn id3(megabytes: usize, frame: &[u8; 4], body: &[u8]) -> Vec<u8> {
+    let count = (megabytes << 20) / (10 + body.len());
+    let size = count * (10 + body.len());
+    let mut out = b"ID3\x04\0\0".to_vec();
+    out.extend([21, 14, 7, 0].map(|shift| (size >> shift & 0x7f) as u8));
+    for _ in 0..count {
+        out.extend([&frame[..], &[0, 0, 0, body.len() as u8, 0, 0], body].concat());
+    }
+    for _ in 0..20 {
+        out.extend([0xff, 0xfb, 0x90, 0xc4]);
+        out.resize(out.len() + 413, 0);
+    }
+    out
+}
+
+/// Files with `megabytes` of tags, comments, pictures or tables.
+fn large(megabytes: usize) -> Vec<Hostile> {
+    let bytes = megabytes << 20;
+    let comments = |bytes: usize| {
+        let count = ((bytes - 8) / 7) as u32;
+        [&[0; 4][..], &count.to_le_bytes(), &b"\x03\0\0\0a=b".repeat(count as usize)].concat()
+    };
+    let table = |bytes: usize| -> Vec<u8> {
+        let points = (bytes / 18) as u64;
+        let point = |i: u64| [&(points - i).to_be_bytes()[..], &[0; 8], &[0, 16]].concat();
+        (0..points).flat_map(point).collect()
+    };
+    let picture = |bytes: usize| {
+        let data = vec![0x55; bytes];
+        [&[0; 28][..], &(bytes as u32).to_be_bytes(), &data].concat()
+    };
+    let blocks = |one: &dyn Fn(usize) -> Vec<u8>| vec![one(1 << 20); megabytes];
+    let mut all = vec![
+        ("flac, comments".into(), flac_blocks(4, &blocks(&comments))),
+        ("flac, a seek table".into(), flac_blocks(3, &[table(bytes.min((1 << 24) - 18))])),
+        ("flac, pictures".into(), flac_blocks(6, &blocks(&picture))),
+        ("flac, applications".into(), flac_blocks(2, &blocks(&|bytes| vec![b'a'; bytes]))),
+        ("id3, titles".into(), id3(megabytes, b"TIT2", b"\0x")),
+        ("id3, texts".into(), id3(megabytes, b"TXXX", b"\0a\0b")),
+        ("id3 after a byte".into(), [&[0], &id3(megabytes, b"TIT2", b"\0x")[..]].concat()),
+    ];
+    // A second track, whose times and sizes have many entries.
+    for (kind, entry) in [(b"stts", 8), (b"stsz", 4), (b"stsc", 12), (b"stco", 4)] {
+        let count = bytes / entry;
+        let mut content = vec![0; 4];
+        content.extend((kind == b"stsz").then_some([0; 4]).into_iter().flatten());
+        content.extend((count as u32).to_be_bytes());
+        content.resize(content.len() + count * entry, 0);
+        let table = atom(kind, &content);
+        for second in [false, true] {
+            let track = if second { "a second track" } else { "the track" };
+            let name = format!("m4a, {} of {track}", kind.escape_ascii());
+            all.push((name, with_table("aac-index-first.m4a", kind, &table, second)));
+        }
+    }
+    let tag = |name: &[u8; 4]| atom(name, &atom(b"data", b"\0\0\0\x01\0\0\0\0x"));
+    let list = atom(b"ilst", &tag(b"\xa9nam").repeat(bytes / 33));
+    let meta = atom(
+        b"meta",
+        &[&[0; 4], &atom(b"hdlr", b"\0\0\0\0\0\0\0\0mdirappl\0\0\0\0\0\0\0\0\0\0")[..], &list]
+            .concat(),
+    );
+    let start = golden("aac-index-first.m4a");
+    let begin = u32_be(&start, 0) as usize;
+    // Without the offsets of the sound, which do not matter.
+    all.push(("m4a, tags".into(), [&start[..begin], &meta, &start[begin..]].concat()));
+    let (_, at, end, _) = all_atoms(&start).into_iter().find(|atom| &atom.0 == b"moov").unwrap();
+    let user = [&start[at + 8..end], &atom(b"udta", &meta)].concat();
+    let file = [&start[..at], &atom(b"moov", &user), &start[end..]].concat();
+    all.push(("m4a, tags in the index".into(), file));
+    all
+}
+
+/// A file with another table in its track, or in a second one of an unknown codec.
+fn with_table(name: &str, kind: &[u8; 4], table: &[u8], second: bool) -> Vec<u8> {
+    let file = golden(name);
+    let all = all_atoms(&file);
+    let place = |kind: &[u8; 4]| all.iter().find(|atom| &atom.0 == kind).unwrap();
+    let &(_, at, end, ref parents) = place(kind);
+    if !second {
+        return spliced(&file, (at, end), parents, table);
+    }
+    let changed = spliced(&file, (at, end), parents, table);
+    let &(_, track, track_end, ref above) = place(b"trak");
+    let grown = track_end + table.len() - (end - at);
+    let mut other = changed[track..grown].to_vec();
+    let codec = other.windows(4).position(|four| four == b"mp4a").unwrap();
+    other[codec..codec + 4].copy_from_slice(b"xxxx");
+    spliced(&file, (track_end, track_end), above, &other)
+}
+
+/// Reads all samples and returns their number.
+fn count(audio: Result<AudioReader<'_>, AudioError>) -> Result<u64, AudioError> {
+    let (mut audio, mut samples, mut count) = (audio?, vec![0.0; 4096], 0);
+    loop {
+        let read = audio.read(&mut samples)?;
+        assert!(samples[..read].iter().all(|sample| sample.is_finite()));
+        count += read as u64;
+        if read < samples.len() {
+            return Ok(count);
+        }
+    }
+}
+
+/// Reads each file and the same bytes from a pipe. Returns how many are read without an error.
+fn check_all(kind: &str, files: &[Hostile]) -> usize {
+    let place = Place::new(kind);
+    let path = place.0.join("file");
+    let (mut failures, mut readable) = (Vec::new(), 0);
+    for (name, bytes) in files {
+        fs::write(&path, bytes).unwrap();
+        let sources: [(&str, &dyn Fn() -> Result<u64, AudioError>); 2] = [
+            ("a file", &|| count(AudioReader::open(&path, InputOptions::default()))),
+            ("a pipe", &|| count(AudioReader::new(&bytes[..], InputOptions::default()))),
+        ];
+        for (source, read) in sources {
+            let started = Instant::now();
+            let (found, most) =
+                most_bytes(|| std::panic::catch_unwind(std::panic::AssertUnwindSafe(read)));
+            let time = started.elapsed();
+            let megabytes = bytes.len() as f64 / f64::from(1 << 20);
+            if most > MEMORY + bytes.len() || time > TIME + TIME_PER_MEGABYTE.mul_f64(megabytes) {
+                failures.push(format!("{name}, from {source}: {most} bytes, {time:?}, {found:?}"));
+            }
+            match found {
+                Ok(Ok(_)) => readable += 1,
+                Ok(Err(error)) if error.to_string().len() < 400 => (),
+                other => failures.push(format!("{name}, from {source}: {other:?}")),
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{failures:#?}");
+    readable
+}
+
+#[test]
+fn changed_fields_are_errors_or_are_read() {
+    let all = [mp4(), ogg(), flac(), riff_and_others()].concat();
+    let files: Vec<Hostile> = all.into_iter().step_by(effort::cases(4, 1)).collect();
+    let readable = check_all("fields", &files);
+    assert!(files.len() > 400, "{}", files.len());
+    assert!(readable > files.len() / 10, "{readable} of {}", files.len());
+}
+
+#[test]
+fn tags_and_tables_of_megabytes_take_no_memory() {
+    let files = large(effort::cases(1, 12));
+    let readable = check_all("tables", &files);
+    assert!(files.len() > 15 && readable > 3, "{readable}");
+}
+
+/// An hour of film whose pictures have a time each.
+#[test]
+fn the_times_of_other_tracks_take_no_time() {
+    let table = |count: u32| {
+        let mut content = [[0; 4], count.to_be_bytes()].concat();
+        for i in 0..count {
+            content.extend([1_u32.to_be_bytes(), (500 + i % 2).to_be_bytes()].concat());
+        }
+        atom(b"stts", &content)
+    };
+    let time = |count: u32| {
+        let file = with_table("aac.m4a", b"stts", &table(count), true);
+        let started = Instant::now();
+        (count_all(&file), started.elapsed())
+    };
+    let (few, short) = time(2);
+    let (many, long) = time(108_000);
+    assert_eq!(few, many);
+    assert!(long < 3 * short + TIME / 4, "{short:?} {long:?}");
+}
+
+fn count_all(bytes: &[u8]) -> u64 {
+    let place = Place::new("film");
+    let path = place.0.join("film.m4a");
+    fs::write(&path, bytes).unwrap();
+    count(AudioReader::open(&path, InputOptions::default())).unwrap()
+}
