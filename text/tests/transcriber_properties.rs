@@ -7,12 +7,13 @@ use crate::effort::cases;
 use crate::transcribe::{ONE_LANGUAGE, floats, whisper};
 use simdformer::Model;
 use simdformer::config::Config;
+use simdformer::search::{BeamOptions, Strategy};
 use simdformer_text::Tokenizer;
 use simdformer_text::audio::FeatureExtractor;
 use simdformer_text::audio::subtitles::{SubtitleOptions, cues};
 use simdformer_text::audio::transcriber::{
-    Segment, StreamingTranscriber, TranscribeEvent, TranscribeOptions, Transcriber, Transcription,
-    Windows,
+    Segment, StreamingTranscriber, TranscribeError, TranscribeEvent, TranscribeOptions,
+    Transcriber, Transcription, Windows,
 };
 use std::fs;
 
@@ -253,4 +254,50 @@ fn no_time_is_outside_of_the_recording() {
     // The models do write times after the end of their windows.
     assert!(beyond > 20, "{beyond}");
     assert!(segments > 200 && words > 200 && tentative > 20, "{segments} {words} {tentative}");
+}
+
+/// Scores that are not finite are an error in every mode, and never a text without a note.
+#[test]
+fn scores_that_are_not_finite_are_errors() {
+    let place = whisper(ONE_LANGUAGE);
+    let tokenizer = Tokenizer::from_dir(&place.0).unwrap();
+    let samples = floats(&audio("noise", 20_000));
+    let read = |name: &str| fs::read_to_string(place.0.join(name)).unwrap();
+    let mut config = Config::from_hugging_face(&read("config.json")).unwrap();
+    config.set_generation_config(&read("generation_config.json")).unwrap();
+    let mut count = 0;
+    for every in [1, 2, 7, 97] {
+        let mut random = Random(3);
+        let broken = Model::from_fn(config.clone(), |_, shape, out: &mut [f32]| {
+            let range = if shape.len() == 1 { 100.0 } else { 1.0 };
+            out.fill_with(|| (random.next() as f32 / (1u32 << 31) as f32 - 0.5) * range);
+            if let [1458, width] = *shape {
+                // Products with them overflow.
+                for row in out.chunks_exact_mut(width).step_by(every) {
+                    row.fill_with(|| if random.below(2) == 0 { 3e38 } else { -3e38 });
+                }
+            }
+            Ok(())
+        })
+        .unwrap();
+        for (number, temperatures) in (0..16).flat_map(|number| [(number, 0.0), (number, 1.0)]) {
+            let mut transcriber = transcriber((&broken, &tokenizer, &place), |options| {
+                options.windows = [Windows::Sequential, Windows::Batched][number % 2];
+                options.words = number / 2 % 2 == 0;
+                options.timestamps = number / 4 % 2 == 0;
+                options.temperatures = vec![temperatures];
+                if number / 8 == 1 {
+                    let beams = BeamOptions { beams: 3, ..BeamOptions::default() };
+                    options.search.strategy = Strategy::Beam(beams);
+                }
+            });
+            let found = transcriber.transcribe(&samples);
+            assert!(
+                matches!(found, Err(TranscribeError::NotFinite { .. })),
+                "{every}, {number}, {temperatures}: {found:?}"
+            );
+            count += 1;
+        }
+    }
+    assert_eq!(count, 128);
 }

@@ -150,6 +150,7 @@ impl Aligner {
         // The row of a token is that of the prediction of it; the last row predicts the end.
         let rows = text.start.saturating_sub(1)..text.end;
         attention.sum[..rows.len() * columns].fill(0.0);
+        let mut failed = None;
         let mut score = |position: usize, logits: &[f32]| {
             let next = position + 1;
             if !text.contains(&next) {
@@ -157,9 +158,15 @@ impl Aligner {
             }
             let texts = &logits[..(end as usize).min(logits.len())];
             let mut logarithm = [0.0];
-            let scored = score_targets(texts, texts.len(), &tokens[next..=next], &mut logarithm);
+            let probability = &mut probabilities[next - text.start];
             // A token that is no text has no probability.
-            probabilities[next - text.start] = scored.map_or(0.0, |_| logarithm[0].exp());
+            *probability = 0.0;
+            if (tokens[next] as usize) < texts.len() {
+                match score_targets(texts, texts.len(), &tokens[next..=next], &mut logarithm) {
+                    Ok(_) => *probability = logarithm[0].exp(),
+                    Err(error) => failed = Some(error),
+                }
+            }
         };
         let mut probe = HeadProbe { heads, columns, rows: rows.clone(), attention };
         let hypothesis = session.start(source)?;
@@ -168,6 +175,9 @@ impl Aligner {
             .and_then(|mut traced| traced.prefill(hypothesis, tokens, Some(&mut score)));
         session.release(hypothesis)?;
         fed?;
+        if let Some(error) = failed {
+            return Err(error.into());
+        }
         let similarity = &mut attention.sum[..rows.len() * columns];
         let share = 1.0 / heads.len() as f32;
         similarity.iter_mut().for_each(|x| *x *= share);

@@ -174,10 +174,7 @@ impl Transcriber<'_> {
         window: (usize, usize),
         on_event: OnEvent<'_>,
     ) -> Result<bool, TranscribeError> {
-        let Some((window, language)) = self.decode(sequence, frames, window, None)? else {
-            sequence.span = None;
-            return Ok(false);
-        };
+        let (window, language) = self.decode(sequence, frames, window, None)?;
         sequence.language = language;
         sequence.spoken = sequence.spoken.or(language);
         let index = sequence.windows;
@@ -194,12 +191,12 @@ impl Transcriber<'_> {
         frames: &mut Frames,
         (first, count): (usize, usize),
         other: Option<&TranscribeOptions>,
-    ) -> Result<Option<(Window, Option<u32>)>, TranscribeError> {
+    ) -> Result<(Window, Option<u32>), TranscribeError> {
         let Self { extractor, options, prompt, decoder, features, tokenizer, .. } = self;
         let options = other.unwrap_or(options);
         let mut language = sequence.language;
         if !options.decodes_silence() && frames.are_silent(first, count) {
-            return Ok(Some((Window::silent(first, count), language)));
+            return Ok((Window::silent(first, count), language));
         }
         let decoder = decoder.as_mut().ok_or(SessionError::NoDecoder)?;
         frames.window(first, count, features);
@@ -218,6 +215,9 @@ impl Transcriber<'_> {
             decoded = Some(window);
             Ok(())
         })?;
-        Ok(decoded.map(|window| (window, language)))
+        match decoded {
+            Some(window) => Ok((window, language)),
+            None => Err(task.no_room()),
+        }
     }
 }

@@ -261,10 +261,7 @@ impl<'a> StreamingTranscriber<'a> {
         }
         let window = (first, end - first);
         let Self { transcriber, frames, sequence, once, .. } = self;
-        let Some((window, language)) = transcriber.decode(sequence, frames, window, Some(once))?
-        else {
-            return Ok(());
-        };
+        let (window, language) = transcriber.decode(sequence, frames, window, Some(once))?;
         self.decoded = end;
         let repeats = once.compression_ratio_threshold;
         if !window.skipped && repeats.is_some_and(|most| window.compression_ratio > most) {

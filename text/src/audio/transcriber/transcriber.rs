@@ -130,6 +130,9 @@ impl<'a> Transcriber<'a> {
                 "another 0",
             ));
         }
+        if options.slots == 0 {
+            return Err(TranscribeError::setting("slots", "at least 1", 0));
+        }
         if matches!(options.search.strategy, Strategy::Sample(_)) {
             return Err(TranscribeError::setting(
                 "search",
@@ -182,7 +185,7 @@ impl<'a> Transcriber<'a> {
     fn windows(&self) -> (usize, usize) {
         let slots = match self.options.windows {
             Windows::Sequential => 1,
-            Windows::Batched => self.options.slots.max(1),
+            Windows::Batched => self.options.slots,
         };
         (slots, self.extractor.frames().div_ceil(2))
     }

@@ -10,8 +10,8 @@ use super::word_timestamps::{Loudness, WordTimer};
 use crate::Tokenizer;
 use core::ops::{ControlFlow, Deref, DerefMut};
 use simdformer::search::{
-    Context, Finish, Hooks, LogitsProcessor, Request, SampleOptions, Search, SearchLimits,
-    SearchOptions, Strategy, Token, score_targets, words,
+    Context, Finish, Hooks, LogitsProcessor, Request, SampleOptions, Search, SearchError,
+    SearchLimits, SearchOptions, Strategy, Token, score_targets, words,
 };
 use simdformer::{
     Cancel, Features, HypothesisId, Limits, ModelRef, Session, SourceId, StepRow, Threads,
@@ -252,7 +252,11 @@ impl<'a> WindowDecoder<'a> {
                 active[slot as usize] = Some(Active { window, root, no_speech });
             }
             if search.rows().is_empty() {
-                return Ok(());
+                // A window that was not decoded would be lost.
+                return match active.iter().any(Option::is_some) {
+                    false => Ok(()),
+                    true => Err(task.no_room()),
+                };
             }
             // The first child of a row continues it; each other child forks it.
             rows.clear();
@@ -279,7 +283,7 @@ impl<'a> WindowDecoder<'a> {
                     {
                         let vocabulary = limits.vocabulary;
                         let row = &logits[i * vocabulary..][..vocabulary];
-                        active.no_speech = task.no_speech_prob(row);
+                        active.no_speech = task.no_speech_prob(row, active.window)?;
                     }
                 }
             }
@@ -348,7 +352,7 @@ impl Samples<'_> {
         while let Some(&token) = search.rows().tokens.first() {
             let logits = session.step(&[StepRow { hypothesis, token }])?;
             if count == 0 && task.begins_at_end() {
-                no_speech = task.no_speech_prob(logits);
+                no_speech = task.no_speech_prob(logits, window)?;
             }
             let mut timestamps = task.prompt.timestamps;
             let row = &mut *self.row;
@@ -404,6 +408,13 @@ impl Task<'_> {
         self.start + 1 == self.tokens.len()
     }
 
+    /// The error if a text cannot have a token.
+    pub(super) fn no_room(&self) -> TranscribeError {
+        let (prompt, positions) = (self.tokens.len(), self.prompt.positions);
+        let expected = format!("more positions than the {prompt} tokens of the prompt");
+        TranscribeError::setting("max_target_positions", expected, positions)
+    }
+
     /// The options of a search: of the first attempt, or of a sample.
     fn search_options(&self, temperature: Option<f64>) -> SearchOptions {
         let mut options = self.options.search.clone();
@@ -447,19 +458,28 @@ impl Task<'_> {
         let mut no_speech = None;
         if let Some((&token, after)) = after.split_first() {
             let row = session.step(&[StepRow { hypothesis, token }])?;
-            no_speech = self.no_speech_prob(row);
+            no_speech = self.no_speech_prob(row, window)?;
             session.prefill(hypothesis, after, None)?;
         }
         Ok((hypothesis, no_speech))
     }
 
     /// The probability of the no-speech token in a row of logits, before any rule. `None` if the checkpoint has no such
-    /// token, or the scores are not finite, which ends the search.
-    fn no_speech_prob(&self, row: &[f32]) -> Option<f32> {
+    /// token.
+    fn no_speech_prob(
+        &self,
+        row: &[f32],
+        window: EncodedWindow,
+    ) -> Result<Option<f32>, TranscribeError> {
+        let Some(token) = self.prompt.no_speech else { return Ok(None) };
         let mut score = [0.0];
-        let token = self.prompt.no_speech?;
-        score_targets(row, row.len(), &[token], &mut score).ok()?;
-        Some(score[0].exp())
+        match score_targets(row, row.len(), &[token], &mut score) {
+            Ok(_) => Ok(Some(score[0].exp())),
+            Err(SearchError::NotFinite { .. }) => {
+                Err(TranscribeError::NotFinite { start: seconds_of(window.first) })
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 
     fn attempt(&self, tokens: &[u32], finish: Finish, avg_logprob: f32) -> Attempt {
