@@ -415,3 +415,44 @@ fn sentencepiece_texts_are_lowercased() {
     assert_eq!(encode(&lower, "The HOUSE</s> ÉTÉ"), encode(&plain, "the house</s> été"));
     assert_ne!(encode(&plain, "The HOUSE"), encode(&plain, "the house"));
 }
+
+/// `truncate` of the options: what the directory says, cut, or refuse; and another limit. A text of one token more than fits
+/// and longer ones, for each of them and for rerankers.
+#[test]
+fn a_text_that_may_not_be_cut_is_not_run() {
+    use simdformer::Model;
+    use simdformer::checkpoint::Checkpoint;
+    use simdformer_text::embedder::{EmbedOptions, EmbedderSetup, NotRun};
+    let place = encoder("bert");
+    let checkpoint = Checkpoint::open(&place.0).unwrap();
+    let model = Model::open(&place.0).unwrap();
+    let embedder = |truncate, max_tokens| {
+        let options = EmbedOptions { truncate, max_tokens, ..EmbedOptions::default() };
+        let tokenizer = Tokenizer::from_dir(&place.0).unwrap();
+        let setup = EmbedderSetup::read(&place.0, tokenizer, &checkpoint, &options).unwrap();
+        Embedder::new(&model, setup)
+    };
+    let texts: Vec<String> = (0..60).map(|words| "a ".repeat(words)).collect();
+    let whole = embedder(Some(true), None).embed(&texts).unwrap();
+    let mut refused = 0;
+    for limit in [None, Some(3), Some(7), Some(1000)] {
+        let default = embedder(None, limit);
+        let most = default.setup().tokenizer().max_tokens().unwrap();
+        assert!(limit.is_none_or(|limit| most <= limit));
+        let refusing = embedder(Some(false), limit).embed(&texts).unwrap();
+        let cutting = embedder(Some(true), limit).embed(&texts).unwrap();
+        for ((refusing, cutting), whole) in refusing.iter().zip(&cutting).zip(&whole) {
+            assert_eq!((refusing.tokens, cutting.truncated), (whole.tokens, whole.tokens > most));
+            if refusing.tokens > most {
+                let why = NotRun::TooLong { tokens: refusing.tokens, most };
+                assert_eq!(refusing.vector, Err(why));
+                refused += 1;
+            } else {
+                assert_eq!(refusing.vector, cutting.vector);
+                assert!(whole.truncated || cutting.vector == whole.vector);
+            }
+            assert!(cutting.vector.is_ok());
+        }
+    }
+    assert!(refused > 100, "{refused}");
+}

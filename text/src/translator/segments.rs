@@ -5,6 +5,7 @@ use super::error::TranslateError;
 use super::marked_sentences::{MarkedSentence, has_words};
 use super::model_and_tokenizer::Translator;
 use super::translation::{Note, TextTranslation, TranslatedSentence};
+use crate::TextError;
 use crate::marked_text::{Mark, MarkKind, MarkedText, placeholders};
 use crate::sentences::SentenceSplitter;
 use crate::tokenizer::without_byte_order_mark;
@@ -124,10 +125,14 @@ impl Translator<'_> {
         Ok(Prepared { parts, language, boundaries })
     }
 
-    /// The number of tokens of a sentence.
+    /// The number of tokens of a sentence; 0 if it cannot be segmented, which is said of its translation.
     fn count_tokens(&self, text: &str, language: Option<&str>) -> Result<usize, TranslateError> {
         let direction = self.options.direction_from(language);
-        Ok(self.tokenizer.encode_text(text, &direction)?.tokens)
+        match self.tokenizer.encode_text(text, &direction) {
+            Ok(one) => Ok(one.tokens),
+            Err(TextError::Text { .. }) => Ok(0),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Translates texts that were divided; the results are in their order.

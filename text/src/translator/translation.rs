@@ -173,6 +173,8 @@ pub enum Failure {
     },
     /// The scores of the model are NaN or infinite.
     NotFinite,
+    /// The tokenizer cannot segment it: its file makes more than 32 bytes of each byte, or it has gigabytes.
+    NotSegmented,
 }
 
 impl fmt::Display for Failure {
@@ -183,6 +185,7 @@ impl fmt::Display for Failure {
                 write!(f, "token {token} is outside the vocabulary of {vocabulary}")
             }
             Self::NotFinite => f.write_str("the model's scores are NaN or infinite"),
+            Self::NotSegmented => f.write_str("the tokenizer cannot segment it"),
         }
     }
 }

@@ -4,7 +4,7 @@ use super::error::TranslateError;
 use super::model_and_tokenizer::{OnDone, Translator};
 use super::options::TranslateOptions;
 use super::translation::{Alternative, Failure, Note, Translation};
-use crate::{Direction, Encoded, Tokenizer};
+use crate::{Direction, Encoded, TextError, Tokenizer};
 use simdformer::config::Side;
 use simdformer::search::{Finish, Hooks, SearchOptions};
 use simdformer::{Event, Generated, Model, Source, Stop};
@@ -202,7 +202,14 @@ pub(super) fn encode_unit(
 ) -> Result<Option<Encoded>, TranslateError> {
     let positions = model.config().max_positions(Side::Encoder).unwrap_or(usize::MAX);
     let direction = Direction { target, ..options.direction_from(unit.source) };
-    let one = tokenizer.encode_text(unit.text, &direction)?;
+    let one = match tokenizer.encode_text(unit.text, &direction) {
+        Ok(one) => one,
+        Err(TextError::Text { .. }) => {
+            translation.failure = Some(Failure::NotSegmented);
+            return Ok(None);
+        }
+        Err(error) => return Err(error.into()),
+    };
     translation.source_tokens = one.tokens;
     if one.blank || !unit.text.chars().any(char::is_alphabetic) {
         // It is the same in every language, and a model would make something up.
