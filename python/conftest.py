@@ -28,6 +28,36 @@ def demo_model() -> str:
     return str(ROOT / "models" / "fr-en")
 
 
+def _copied(demo_model: str, folder: Path) -> Path:
+    for name in ("config.json", "generation_config.json", "model.safetensors", "source.spm", "target.spm"):
+        shutil.copy(Path(demo_model) / name, folder / name)
+    for name in ("vocab.json", "tokenizer_config.json"):
+        shutil.copy(Path(demo_model) / name, folder / name)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def refusing_model(demo_model: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The demo model, whose vocabulary gives ``▁froid`` an id that the weights do not have."""
+    folder = _copied(demo_model, tmp_path_factory.mktemp("refusing"))
+    vocabulary: dict[str, int] = json.loads((folder / "vocab.json").read_text("utf-8"))
+    vocabulary["▁froid"] = 5000
+    (folder / "vocab.json").write_text(json.dumps(vocabulary), "utf-8")
+    return str(folder)
+
+
+@pytest.fixture(scope="session")
+def overflowing_model(demo_model: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The demo model with embeddings so large that all its scores are NaN."""
+    folder = _copied(demo_model, tmp_path_factory.mktemp("overflowing"))
+    data = bytearray((folder / "model.safetensors").read_bytes())
+    (size,) = struct.unpack_from("<Q", data)
+    first, last = json.loads(data[8 : 8 + size])["model.shared.weight"]["data_offsets"]
+    data[8 + size + first : 8 + size + last] = np.full((last - first) // 4, 3e38, np.float32).tobytes()
+    (folder / "model.safetensors").write_bytes(data)
+    return str(folder)
+
+
 @pytest.fixture(scope="session")
 def translator(demo_model: str) -> simdformer.Translator:
     return simdformer.Translator(demo_model)

@@ -17,6 +17,7 @@ from .errors import (
     CancelledError,
     CheckpointError,
     ClosedError,
+    CutWarning,
     DocumentError,
     ForkError,
     HandleError,
@@ -41,9 +42,18 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ._simdformer import __version__, available_isas, default_isa
     from ._simdformer import available_isas, default_isa
-    from .batcher import Batcher
+    from .batcher import Batcher, TranslationFuture
     from .embedder import Embedder
-    from .generated import Alignment, Finish, Generated, Plan, Scores, TextStream
+    from .generated import (
+        Alignment,
+        Finish,
+        Generated,
+        Plan,
+        Scores,
+        TextStream,
+        Translated,
+        TranslatedDocument,
+    )
     from .model import Model, Tensor
     from .options import TranscriberOptions, TranslatorOptions
     from .ragged import Ragged
@@ -78,6 +88,9 @@ _MODULES = {
     "Transcriber": "transcriber",
     "TranscriberOptions": "options",
     "Transcription": "transcriber",
+    "Translated": "generated",
+    "TranslationFuture": "batcher",
+    "TranslatedDocument": "generated",
     "Translator": "translator",
     "TranslatorOptions": "options",
     "View": "session",
@@ -97,6 +110,7 @@ __all__ = [
     "CancelledError",
     "CheckpointError",
     "ClosedError",
+    "CutWarning",
     "DocumentError",
     "Embedder",
     "Finish",
@@ -135,6 +149,9 @@ __all__ = [
     "Transcriber",
     "TranscriberOptions",
     "Transcription",
+    "Translated",
+    "TranslatedDocument",
+    "TranslationFuture",
     "Translator",
     "TranslatorOptions",
     "View",

@@ -12,8 +12,8 @@ import numpy.typing as npt
 from . import _simdformer
 from .errors import InputError, OptionError
 from .model_path import model_path
-from .native_object import ModelObject, megabytes, strings
-from .options import thread_count
+from .native_object import ModelObject, megabytes, strings, text_or_texts, warn_of_cut_sources
+from .options import thread_count, token_count
 from .progress import Progress, progress_bar
 
 Precision = Literal["float32", "int8", "uint8", "binary", "ubinary"]
@@ -29,7 +29,9 @@ class Embedder(ModelObject[_simdformer.Embedder]):
 
     `model` is a directory with a checkpoint, or the name of a model of the Hugging Face hub; its pooling, prompts and
     further modules are those of its files. `threads`, `isa` and `dtype` are those of `Translator`. With
-    ``truncate=False`` a text that is too long is an error. `slots` is the number of texts that are computed together.
+    ``truncate=False`` a text that is too long is an error; otherwise it is cut, and a `CutWarning` says so. `max_tokens` is
+    the most tokens of a text, special ones included (what the model's files say). `slots` is the number of texts that are
+    computed together.
 
     An embedder can be shared by threads, pickled, used after a fork, and closed by ``with``. The vector of a text does
     not depend on the other texts of a call, nor on `threads`.
@@ -49,18 +51,21 @@ class Embedder(ModelObject[_simdformer.Embedder]):
         isa: str | None = None,
         dtype: str | None = None,
         truncate: bool = True,
+        max_tokens: int | None = None,
         slots: int = 32,
     ) -> None:
         self._path = model_path(model)
         self._threads = thread_count(threads)
         self._isa, self._dtype = isa, dtype
         self._truncate, self._slots = bool(truncate), slots
+        self._max_tokens = None if max_tokens is None else token_count(max_tokens)
         self._native = _simdformer.Embedder(
             self._path,
             isa=isa,
             dtype=dtype,
             threads=self._threads,
             truncate=self._truncate,
+            max_tokens=self._max_tokens,
             slots=slots,
         )
 
@@ -145,10 +150,12 @@ class Embedder(ModelObject[_simdformer.Embedder]):
         are used, and vectors of another call cannot be compared with them.
 
         `out` receives the vectors and is returned: an array of the shape and the dtype of the result.
+
+        Numbers that are NaN or infinite raise a `NotFiniteError` with the index of the text.
         """
         native = self._open()
         single = isinstance(texts, str)
-        rows = [texts] if isinstance(texts, str) else strings(texts, "texts")
+        rows = text_or_texts(texts, "texts")
         name = "f32" if precision == "float32" else precision
         limits = None
         if ranges is not None:
@@ -161,9 +168,10 @@ class Embedder(ModelObject[_simdformer.Embedder]):
                     found=limits.ndim,
                 )
         with progress_bar(progress, len(rows), "texts") as bar:
-            flat, width = native.embed(
+            flat, width, cut = native.embed(
                 rows, normalize, dim, (prompt_name, prompt), name, limits, bar
             )
+        warn_of_cut_sources(cut, len(rows), "texts", self.max_tokens)
         vectors: _Array = flat if single else flat.reshape(len(rows), width)
         return vectors if out is None else _filled(out, vectors)
 
@@ -189,12 +197,17 @@ class Embedder(ModelObject[_simdformer.Embedder]):
         return True
 
     @property
+    def max_tokens(self) -> int | None:
+        """The most tokens of a text, special ones included; None if there is no limit."""
+        return self._open().max_tokens
+
+    @property
     def dim(self) -> int:
         """The number of dimensions of a vector."""
         return self._open().width
 
     def __reduce__(self) -> tuple[Any, ...]:
-        arguments = (self._threads, self._isa, self._dtype, self._truncate, self._slots)
+        arguments = (self._threads, self._isa, self._dtype, self._truncate, self._max_tokens, self._slots)
         return _opened, (type(self), self._path, *arguments)
 
     def __repr__(self) -> str:
@@ -211,9 +224,18 @@ def _opened(
     isa: str | None,
     dtype: str | None,
     truncate: bool,
+    max_tokens: int | None,
     slots: int,
 ) -> Embedder:
-    return kind(path, threads=threads, isa=isa, dtype=dtype, truncate=truncate, slots=slots)
+    return kind(
+        path,
+        threads=threads,
+        isa=isa,
+        dtype=dtype,
+        truncate=truncate,
+        max_tokens=max_tokens,
+        slots=slots,
+    )
 
 
 def _filled(out: _Array, vectors: _Array) -> _Array:

@@ -24,6 +24,8 @@
 | `MissingPackageError` | `ImportError` | a function needs a package that is not installed |
 | `CancelledError` | `RuntimeError` | another thread ended the call |
 | `InternalError` | `RuntimeError` | a bug of this package |
+
+`CutWarning` is a `UserWarning`: a call has used a part of a text, or its result may lack its end.
 """
 
 from __future__ import annotations
@@ -52,7 +54,13 @@ class SimdformerError(Exception):
     found: Any = None
     """What it was given."""
     index: int | None = None
-    """The index of the row of the call that is refused, if one is."""
+    """The index of the row or the text of the call that is refused, if one is; of a document, that of the paragraph."""
+    sentence: int | None = None
+    """The index of the sentence that failed among those of its text."""
+    source: str | None = None
+    """The sentence that failed, if its text has several."""
+    reason: str | None = None
+    """Why the text or the sentence failed, without its place."""
 
     def __init__(self, message: str = "", /, **fields: Any) -> None:
         super().__init__(message)
@@ -190,3 +198,7 @@ class CancelledError(SimdformerError, RuntimeError):
 
 class InternalError(SimdformerError, RuntimeError):
     """A bug of this package."""
+
+
+class CutWarning(UserWarning):
+    """A call has used a part of a text, or its result reached the maximum length and may lack its end."""

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from . import _simdformer
 from .errors import SimdformerError
-from .native_object import Closing
+from .native_object import Closing, warn_of_cut
 from .ragged import Ragged
 
 
@@ -55,6 +55,44 @@ class Generated:
     def __repr__(self) -> str:
         refused = sum(error is not None for error in self.errors)
         return f"Generated({len(self)} sources, {len(self.tokens.ids)} ids, {refused} refused)"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Translated:
+    """The translations of the texts of a call, in their order."""
+
+    texts: list[str | None]
+    """The translation of each text; None if there is an error."""
+    errors: list[SimdformerError | None]
+    """For each text, why it has no translation: the error of its first sentence that failed. It has `index`, `reason`, and
+    for a text of several sentences `sentence` and `source`."""
+    finish: npt.NDArray[np.uint8]
+    """Why each text ended, ``[texts]``: a `Finish`. What one sentence lacks the text lacks. ``END`` for a text that the model
+    did not read, because it has no letters."""
+    truncated: npt.NDArray[np.bool_]
+    """Whether only the first tokens of a sentence were translated, ``[texts]``; never without the option ``truncate``."""
+    scores: npt.NDArray[np.float32] | None
+    """The score of each text, ``[texts]``: the sum of those of its sentences, natural logarithms; NaN if there is an error.
+    None without ``scores=True``."""
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def __repr__(self) -> str:
+        failed = sum(error is not None for error in self.errors)
+        return f"Translated({len(self)} texts, {failed} failed)"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TranslatedDocument:
+    """The translation of a document."""
+
+    text: str
+    """The document, in which sentences that failed are copied."""
+    errors: list[SimdformerError]
+    """Why sentences have no translation. Each has `index` (of the paragraph), `sentence`, `source` and `reason`."""
+    finish: Finish
+    """What one sentence lacks the document lacks."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,12 +145,30 @@ class TextStream(Closing):
 
     def __init__(self, native: _simdformer.TokenStream) -> None:
         self._native = native
+        self._warned = False
 
     def __iter__(self) -> Iterator[str]:
         return self
 
     def __next__(self) -> str:
-        return next(self._native)
+        try:
+            return next(self._native)
+        except StopIteration:
+            if not self._warned and self.finish in (Finish.LENGTH, Finish.EXHAUSTED):
+                self._warned = True
+                warn_of_cut("the translation reached the maximum length; max_new_tokens changes it")
+            raise
+
+    @property
+    def finish(self) -> Finish | None:
+        """Why the translation ended; None before the end, and if it was closed."""
+        found = self._native.finish
+        return None if found is None else Finish(found)
+
+    @property
+    def truncated(self) -> bool:
+        """Whether only the first tokens of the sentence are translated."""
+        return self._native.truncated
 
     def close(self) -> None:
         """Ends the translation."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from . import _simdformer
 from .model_path import model_path
+from .native_object import string
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +91,13 @@ class Model:
         ]
 
     def encode(self, text: str) -> list[int]:
-        """The source ids of a text, with special tokens and the default languages."""
-        return self._native.encode(text)[0]
+        """The source ids of a text, with special tokens and the default languages. Errors: `LimitError` if it has more tokens
+        than the model takes."""
+        return self._native.encode(string(text, "text"))[0]
 
     def parts(self, text: str) -> list[str]:
         """The part of a text that each of its source ids stands for; special tokens have none."""
-        return self._native.encode(text)[1]
+        return self._native.encode(string(text, "text"))[1]
 
     def decode(self, ids: Any) -> str:
         """The text of target ids."""

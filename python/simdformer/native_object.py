@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from types import TracebackType
+import sys
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from types import FrameType, TracebackType
 from typing import Any, Generic, Protocol, TypeVar
 
-from .errors import ClosedError, InputTypeError
+from .errors import ClosedError, CutWarning, InputTypeError
 
 Self = TypeVar("Self", bound="Closing")
 
@@ -80,19 +82,97 @@ class ModelObject(NativeObject[NativeModel]):
         return self._open().isa
 
 
-def strings(texts: Sequence[str], argument: str) -> list[str]:
-    """A list of strings; numpy's and Arrow's strings are converted."""
-    found: list[Any] = getattr(texts, "to_pylist", lambda: list(texts))()
+def strings(texts: Iterable[str], argument: str) -> list[str]:
+    """A list of strings: of a list, a tuple, an iterator, a column of numpy, Arrow, pandas or polars. What has no order, or
+    would give something else than its texts, is an `InputTypeError`: a set, a dictionary, a table, one string."""
+    given: Any = texts
+    each = text_iterator(given, argument)
+    found: list[Any] = given.to_pylist() if hasattr(given, "to_pylist") else list(each)
     for index, text in enumerate(found):
         if not isinstance(text, str):
-            raise InputTypeError(
-                f"{argument}: expected strings, found {text!r} at index {index}",
-                argument=argument,
-                expected="strings",
-                found=repr(text),
-                index=index,
-            )
+            raise _not_strings(argument, "strings", text, index)
+        _check_characters(text, argument, index)
     return found
+
+
+def text_iterator(texts: Iterable[str], argument: str) -> Iterator[str]:
+    """An iterator over what may be texts in order: no set, no dictionary, no table, no string."""
+    given: Any = texts
+    # A table and a data frame would give the names of their columns.
+    unfit = isinstance(given, (str, bytes, bytearray, memoryview, Mapping, Set)) or hasattr(given, "columns")
+    if unfit:
+        raise _not_strings(argument, "a list of strings", given)
+    try:
+        return iter(given)
+    except TypeError as error:
+        raise _not_strings(argument, "a list of strings", given) from error
+
+
+def string(text: object, argument: str) -> str:
+    """One string."""
+    if not isinstance(text, str):
+        raise _not_strings(argument, "a string", text)
+    _check_characters(text, argument, None)
+    return text
+
+
+def text_or_texts(texts: object, argument: str) -> list[str]:
+    """One string, or a list of strings."""
+    if isinstance(texts, str):
+        return [string(texts, argument)]
+    if isinstance(texts, Iterable) and not isinstance(texts, (bytes, bytearray, memoryview)):
+        return strings(texts, argument)
+    raise _not_strings(argument, "a string or a list of strings", texts)
+
+
+def _not_strings(argument: str, expected: str, found: object, index: int | None = None) -> InputTypeError:
+    shown = repr(found)
+    if len(shown) > 200:
+        shown = f"{type(found).__module__}.{type(found).__qualname__}"
+    place = "" if index is None else f" at index {index}"
+    return InputTypeError(
+        f"{argument}: expected {expected}, found {shown}{place}",
+        argument=argument,
+        expected=expected,
+        found=shown,
+        index=index,
+    )
+
+
+def _check_characters(text: str, argument: str, index: int | None) -> None:
+    """An error if a surrogate is alone: it is half of a character, and no other program would read it."""
+    if text.isascii():
+        return
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        found = f"half a character, {text[error.start]!r}, at position {error.start}"
+        place = "" if index is None else f" of index {index}"
+        raise InputTypeError(
+            f"{argument}: expected characters, found {found}{place}",
+            argument=argument,
+            expected="characters",
+            found=found,
+            index=index,
+        ) from error
+
+
+def warn_of_cut(message: str) -> None:
+    """A `CutWarning` at the call of this package."""
+    depth = 2
+    # The first frame that is not of this package.
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("simdformer"):
+        frame, depth = frame.f_back, depth + 1
+    warnings.warn(message, CutWarning, stacklevel=depth)
+
+
+def warn_of_cut_sources(cut: Sequence[int], total: int, argument: str, most: int | None = None) -> None:
+    """A `CutWarning` that names the texts of a call which were cut."""
+    if cut:
+        limit = "" if most is None else f" of {most} tokens"
+        first = f", the first is {argument}[{cut[0]}]" if total > 1 else ""
+        warn_of_cut(f"{argument}: cut at the limit{limit}: {len(cut)} of {total}{first}")
 
 
 def megabytes(count: int) -> str:

@@ -174,7 +174,25 @@ def session_count(sessions: int) -> int:
     return _count("sessions", sessions)
 
 
-def _count(name: str, number: object) -> int:
+def token_count(tokens: int) -> int:
+    """A maximum number of tokens, which is checked.
+
+    >>> token_count(128)
+    128
+    """
+    return _count("max_tokens", tokens, 2**32)
+
+
+def queue_capacity(capacity: int) -> int:
+    """A number of sentences that wait or are decoded, which is checked.
+
+    >>> queue_capacity(1024)
+    1024
+    """
+    return _count("capacity", capacity, 2**32)
+
+
+def _count(name: str, number: object, most: int = 4096) -> int:
     if isinstance(number, bool) or not isinstance(number, int):
         raise OptionTypeError(
             f"{name}: expected a whole number of at least 1, found {number!r}",
@@ -182,11 +200,10 @@ def _count(name: str, number: object) -> int:
             expected="a whole number of at least 1",
             found=repr(number),
         )
-    return _checked(name, number)
+    return _checked(name, number, None, most)
 
 
-def _checked(name: str, number: int, text: str | None = None) -> int:
-    most = 4096
+def _checked(name: str, number: int, text: str | None = None, most: int = 4096) -> int:
     if not 1 <= number <= most:
         found = repr(number) if text is None else repr(text)
         raise OptionError(

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from . import _simdformer
 from .errors import OptionError
 from .model_path import model_path
-from .native_object import ModelObject, megabytes, strings
+from .native_object import ModelObject, megabytes, string, strings, warn_of_cut_sources
 from .options import thread_count
 from .progress import Progress, progress_bar
 
@@ -77,11 +77,12 @@ class Reranker(ModelObject[_simdformer.Reranker]):
         progress: Progress = False,
     ) -> npt.NDArray[np.float32]:
         """The score of each text, ``[texts]``, float32. With `raw` it is the output of the classifier, without the
-        activation of the model."""
-        native = self._open()
-        rows = strings(texts, "texts")
-        with progress_bar(progress, len(rows), "texts") as bar:
-            return native.score(query, rows, bar)[0 if raw else 1]
+        activation of the model.
+
+        A score that is NaN raises a `NotFiniteError`. A pair that is too long is cut, and a `CutWarning` says so; with
+        ``truncate=False`` it is a `LimitError`."""
+        outputs, values, _ = self._scores(query, texts, progress)
+        return outputs if raw else values
 
     def rank(
         self,
@@ -98,14 +99,20 @@ class Reranker(ModelObject[_simdformer.Reranker]):
             raise OptionError(
                 f"top_k: expected at least 0, found {top_k}", option="top_k", expected=0, found=top_k
             )
-        native = self._open()
-        rows = strings(texts, "texts")
-        with progress_bar(progress, len(rows), "texts") as bar:
-            outputs, values = native.score(query, rows, bar)
-        # NaN comes last.
-        order: list[int] = np.argsort(np.where(np.isnan(outputs), np.inf, -outputs), kind="stable")[:top_k].tolist()
+        outputs, values, rows = self._scores(query, texts, progress)
+        order: list[int] = np.argsort(-outputs, kind="stable")[:top_k].tolist()
         scores = outputs if raw else values
         return [Ranked(index, float(scores[index]), rows[index]) for index in order]
+
+    def _scores(
+        self, query: str, texts: Sequence[str], progress: Progress
+    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32], list[str]]:
+        """The outputs of the classifier, the same after the activation, and the texts."""
+        native, rows = self._open(), strings(texts, "texts")
+        with progress_bar(progress, len(rows), "texts") as bar:
+            outputs, values, cut = native.score(string(query, "query"), rows, bar)
+        warn_of_cut_sources(cut, len(rows), "texts")
+        return outputs, values, rows
 
     @property
     def activation(self) -> str:

@@ -13,12 +13,29 @@ import numpy.typing as npt
 from . import _simdformer
 from .errors import InputError, InputTypeError, OptionError, SimdformerError
 from .fingerprint import fingerprint
-from .generated import Alignment, Generated, Plan, Scores, TextStream
+from .generated import (
+    Alignment,
+    Finish,
+    Generated,
+    Plan,
+    Scores,
+    TextStream,
+    Translated,
+    TranslatedDocument,
+)
 from .model_path import model_path
-from .native_object import ModelObject, strings
+from .native_object import (
+    ModelObject,
+    string,
+    strings,
+    text_iterator,
+    text_or_texts,
+    warn_of_cut,
+    warn_of_cut_sources,
+)
 from .options import TranslatorOptions, session_count, thread_count
 from .progress import Progress, progress_bar
-from .ragged import Ids, Offsets, Ragged, rows_of
+from .ragged import Ids, Offsets, Ragged, rows_of, token_ids
 
 
 class Translator(ModelObject[_simdformer.Translator]):
@@ -69,7 +86,14 @@ class Translator(ModelObject[_simdformer.Translator]):
 
     @overload
     def translate(  # type: ignore[overload-overlap]  # a str is a Sequence[str], too
-        self, texts: str, *, split: bool = True, stream: int = 0, progress: Progress = False
+        self,
+        texts: str,
+        *,
+        split: bool = True,
+        stream: int = 0,
+        errors: Literal["raise"] = "raise",
+        scores: Literal[False] = False,
+        progress: Progress = False,
     ) -> str: ...
     @overload
     def translate(
@@ -78,27 +102,69 @@ class Translator(ModelObject[_simdformer.Translator]):
         *,
         split: bool = True,
         stream: int = 0,
+        errors: Literal["raise"] = "raise",
+        scores: Literal[False] = False,
         progress: Progress = False,
     ) -> list[str]: ...
+    @overload
     def translate(
         self,
         texts: str | Sequence[str],
         *,
         split: bool = True,
         stream: int = 0,
+        errors: Literal["raise", "column"] = "raise",
+        scores: bool = False,
         progress: Progress = False,
-    ) -> str | list[str]:
+    ) -> Translated: ...
+    def translate(
+        self,
+        texts: str | Sequence[str],
+        *,
+        split: bool = True,
+        stream: int = 0,
+        errors: Literal["raise", "column"] = "raise",
+        scores: bool = False,
+        progress: Progress = False,
+    ) -> str | list[str] | Translated:
         """The translation of a text, or of each text of a list, in order.
 
         A text is divided into sentences, and what stands between them is kept. With ``split=False`` each text is one
-        sentence, whatever is in it. With sampling, sentence ``i`` of the call draws from random stream
-        ``stream + i``. `progress` counts sentences.
+        sentence, whatever is in it. A sentence without a letter is copied. With sampling, sentence ``i`` of the call draws
+        from random stream ``stream + i``. `progress` counts sentences.
+
+        A sentence that cannot be translated raises a `LimitError` (it is too long), a `TokenError` (the model does not have
+        a token of it) or a `NotFiniteError` (its scores are NaN), with the `index` of its text. With ``errors="column"``
+        the result is a `Translated`: the other texts, and the reasons of these. With ``scores=True`` the result is a
+        `Translated`, too, with the scores. It has why each text ended; without it a `CutWarning` says that a translation
+        reached the maximum length.
+
+        >>> found = translator.translate(["il fait froid", "je " * 130], split=False, errors="column")
+        >>> found.texts, found.errors[1].reason
+        (['it is cold', None], '131 tokens, the model takes 128')
         """
-        native = self._open()
-        if isinstance(texts, str):
-            return native.translate([texts], split, stream, None)[0]
+        found = self._translated(texts, split, stream, scores, progress)
+        if _skips(errors) or scores:
+            if not _skips(errors):
+                _raise_first(found.errors)
+            return found
+        _raise_first(found.errors)
+        _warn(found.finish, found.truncated)
+        # Without an error each has a translation.
+        whole = [text for text in found.texts if text is not None]
+        return whole[0] if isinstance(texts, str) else whole
+
+    def _translated(
+        self, texts: object, split: bool, stream: int, scores: bool, progress: Progress
+    ) -> Translated:
+        native, rows = self._open(), text_or_texts(texts, "texts")
         with progress_bar(progress, None, "sentences") as bar:
-            return native.translate(strings(texts, "texts"), split, stream, bar)
+            found, failed, finish, values, truncated = native.translate(rows, split, stream, scores, bar)
+        errors: list[SimdformerError | None] = [None] * len(found)
+        translations: list[str | None] = [*found]
+        for index, error in failed:
+            errors[index], translations[index], values[index] = error, None, np.nan
+        return Translated(translations, errors, finish, truncated, values if scores else None)
 
     def generate(
         self,
@@ -155,18 +221,10 @@ class Translator(ModelObject[_simdformer.Translator]):
                 "target_lang": target_lang,
             }
             changes.update((name, value) for name, value in keywords.items() if value is not None)
-        if errors not in ("raise", "column"):
-            expected = '"raise" or "column"'
-            raise OptionError(
-                f"errors: expected {expected}, found {errors!r}",
-                option="errors",
-                expected=expected,
-                found=errors,
-            )
+        skips = _skips(errors)
         rows = rows_of(ids, offsets, "ids")
         prefixes = None if prefix is None else rows_of(prefix, None, "prefix")
         numbers = None if streams is None else _streams(streams)
-        skips = errors == "column"
         if progress is False:
             found = native.generate(rows, changes, prefixes, numbers, scores, skips, None)
         else:
@@ -177,8 +235,7 @@ class Translator(ModelObject[_simdformer.Translator]):
         if skips:
             column = [None] * len(finish)
             for index, error in refused:
-                if isinstance(error, SimdformerError):
-                    column[index] = error
+                column[index] = error
         shaped = values if sequences == 1 else values.reshape(-1, sequences)
         result = Ragged.of_checked(tokens, ends) if out is None else _fill(out, tokens, ends)
         return Generated(result, shaped if scored else None, finish, column, sequences)
@@ -190,11 +247,15 @@ class Translator(ModelObject[_simdformer.Translator]):
         window: int = 1024,
         split: bool = True,
         stream: int = 0,
-    ) -> Iterator[str]:
+        errors: Literal["raise", "column"] = "raise",
+    ) -> Iterator[Any]:
         """The translations of an iterable, in order, in constant memory.
 
         Reads `window` texts, translates them, gives them out, and only then reads on. Results do not depend on `window`;
         with sampling that is so with ``split=False``, where text ``i`` draws from random stream ``stream + i``.
+
+        A text that cannot be translated raises its error after the texts before it, and `index` counts from the first text
+        of the iterable; with ``errors="column"`` the error is given out in the place of the translation.
 
         >>> list(translator.translate_iter(iter(["je suis étudiant", "il fait froid"])))
         ['i am a student', 'it is cold']
@@ -206,24 +267,61 @@ class Translator(ModelObject[_simdformer.Translator]):
                 expected="at least 1",
                 found=window,
             )
-        source = iter(texts)
-        while batch := list(islice(source, window)):
-            yield from self.translate(batch, split=split, stream=stream)
-            stream += len(batch)
+        skips = _skips(errors)
+        return self._windows(text_iterator(texts, "texts"), window, split, stream, skips)
 
-    def translate_document(self, text: str, format: str = "text") -> str:
+    def _windows(
+        self, texts: Iterator[str], window: int, split: bool, stream: int, skips: bool
+    ) -> Iterator[Any]:
+        first = 0
+        while batch := list(islice(texts, window)):
+            found = self._translated(batch, split, stream + first, False, False)
+            _warn(found.finish, found.truncated)
+            for text, error in zip(found.texts, found.errors, strict=True):
+                if error is not None and error.index is not None:
+                    error.index += first
+                if error is not None and not skips:
+                    raise error
+                yield text if error is None else error
+            first += len(batch)
+
+    @overload
+    def translate_document(
+        self, text: str, format: str = "text", *, errors: Literal["raise"] = "raise"
+    ) -> str: ...
+    @overload
+    def translate_document(
+        self, text: str, format: str = "text", *, errors: Literal["column"]
+    ) -> TranslatedDocument: ...
+    def translate_document(
+        self, text: str, format: str = "text", *, errors: Literal["raise", "column"] = "raise"
+    ) -> str | TranslatedDocument:
         """The translation of a document, with its structure: ``text, markdown, html, srt, vtt, json`` or ``po``.
+
+        A sentence that cannot be translated raises an error as in `translate`; its `index` is that of the paragraph. With
+        ``errors="column"`` the result is a `TranslatedDocument`, in which such sentences are copied and listed.
 
         >>> translator.translate_document("# il fait froid\\n\\n- je suis *étudiant*\\n", "markdown")
         '# it is cold\\n\\n- i am *a student*\\n'
         """
-        return self._open().translate_document(text, format)
+        skips = _skips(errors)
+        native = self._open()
+        found, (_, failed, finish, _, truncated) = native.translate_document(string(text, "text"), format)
+        if skips:
+            worst = Finish(max(finish.tolist(), key=_SEVERITY.index, default=Finish.END))
+            return TranslatedDocument(found, [error for _, error in failed], worst)
+        for _, error in failed:
+            raise error
+        _warn(finish, truncated)
+        return found
 
     def stream(self, text: str, *, stream: int = 0) -> TextStream:
         """The parts of the translation of one sentence, while the model writes them. Together they are the translation.
 
         Beam search decides its text at the end, and gives it out then. To close the iterator, or to leave it to the garbage
-        collector, ends the translation.
+        collector, ends the translation. A sentence that cannot be translated raises an error, at the begin or where its
+        scores become NaN; at the end a `CutWarning` says that the maximum length was reached, and `TextStream.finish` why it
+        ended.
 
         >>> for part in translator.stream("je suis étudiant"):
         ...     print(repr(part))
@@ -232,7 +330,10 @@ class Translator(ModelObject[_simdformer.Translator]):
         ' a'
         ' student'
         """
-        return TextStream(self._open().stream(text, stream))
+        found = TextStream(self._open().stream(string(text, "text"), stream))
+        if found.truncated:
+            warn_of_cut_sources([0], 1, "text")
+        return found
 
     def score(
         self,
@@ -243,8 +344,8 @@ class Translator(ModelObject[_simdformer.Translator]):
     ) -> Scores:
         """The log-probability of each target given its source: one pass of the model, without a search.
 
-        Both are lists of texts, or both rows of ids in any form of `generate`. A text is tokenized; its target ends with
-        the end token.
+        Both are lists of texts, or both rows of ids in any form of `generate`. A text is tokenized as by `encode`; its
+        target ends with the end token. Scores that are NaN or infinite raise a `NotFiniteError`.
 
         >>> scores = translator.score(["je suis étudiant"] * 2, ["i am a student", "it is cold"])
         >>> bool(scores.totals[0] > scores.totals[1])
@@ -277,14 +378,14 @@ class Translator(ModelObject[_simdformer.Translator]):
         """
         native = self._open()
         if isinstance(source, str):
-            source_ids, source_tokens = native.source_parts(source)
+            source_ids, source_tokens = native.source_parts(string(source, "source"))
         else:
-            source_ids = [int(id) for id in source]
+            source_ids = token_ids(source, "source").tolist()
             source_tokens = native.target_tokens(source_ids)
         if isinstance(target, str):
-            target_ids = native.encode_targets([target])[0].tolist()
+            target_ids = native.encode_targets([string(target, "target")])[0].tolist()
         else:
-            target_ids = [int(id) for id in target]
+            target_ids = token_ids(target, "target").tolist()
         weights = native.align(
             source_ids,
             target_ids,
@@ -294,13 +395,20 @@ class Translator(ModelObject[_simdformer.Translator]):
         shaped = weights.reshape(len(target_ids), len(source_ids))
         return Alignment(shaped, source_tokens, native.target_tokens(target_ids))
 
-    def encode(self, texts: Sequence[str]) -> Ragged:
+    def encode(self, texts: Sequence[str], *, truncate: bool | None = None) -> Ragged:
         """The source ids of texts, one row each, with special tokens: the input of `generate`.
+
+        A text with more tokens than the model takes is a `LimitError`; with `truncate` (that of the options if it is None)
+        its first tokens are given, and a `CutWarning` says so. What a special token is written with, such as ``</s>``, is
+        text.
 
         >>> translator.encode(["il fait froid"])
         Ragged(1 rows, 4 ids)
         """
-        return Ragged.of_checked(*self._open().encode(strings(texts, "texts")))
+        rows = strings(texts, "texts")
+        found, cut = self._open().encode(rows, truncate)
+        warn_of_cut_sources(cut, len(rows), "texts")
+        return Ragged.of_checked(*found)
 
     def decode(self, rows: Any) -> list[str]:
         """The texts of rows of target ids, in any form of `generate`. Special tokens have no text.
@@ -316,7 +424,7 @@ class Translator(ModelObject[_simdformer.Translator]):
         >>> translator.tokens([945, 0])
         ['▁i', '</s>']
         """
-        return self._open().target_tokens([int(id) for id in ids])
+        return self._open().target_tokens(token_ids([*ids], "ids").tolist())
 
     @property
     def plan(self) -> list[Plan]:
@@ -379,9 +487,13 @@ class Translator(ModelObject[_simdformer.Translator]):
     def _rows(self, rows: Any, argument: str, *, target: bool = False) -> tuple[Ids, Offsets]:
         """Rows of ids, or texts, which are tokenized."""
         given: Any = rows
-        if type(given) in (list, tuple) and given and isinstance(given[0], str):
+        if isinstance(given, (list, tuple)) and any(isinstance(one, str) for one in given):
             native, texts = self._open(), strings(given, argument)
-            return native.encode_targets(texts) if target else native.encode(texts)
+            if target:
+                return native.encode_targets(texts)
+            found, cut = native.encode(texts, None)
+            warn_of_cut_sources(cut, len(texts), argument)
+            return found
         return rows_of(rows, None, argument)
 
 
@@ -395,6 +507,48 @@ def _open(
     options: dict[str, Any],
 ) -> Translator:
     return kind(path, threads=threads, sessions=sessions, isa=isa, dtype=dtype, **options)
+
+
+# From a whole text to one that lacks the most, as the native module orders them.
+_SEVERITY = [
+    Finish.END,
+    Finish.LENGTH,
+    Finish.EXHAUSTED,
+    Finish.STOPPED,
+    Finish.REFUSED,
+    Finish.NOT_FINITE,
+]
+
+
+def _skips(errors: str) -> bool:
+    """Whether errors are reported and not raised."""
+    if errors not in ("raise", "column"):
+        expected = '"raise" or "column"'
+        raise OptionError(
+            f"errors: expected {expected}, found {errors!r}",
+            option="errors",
+            expected=expected,
+            found=errors,
+        )
+    return errors == "column"
+
+
+def _raise_first(errors: list[SimdformerError | None]) -> None:
+    for error in errors:
+        if error is not None:
+            raise error
+
+
+def _warn(finish: npt.NDArray[np.uint8], truncated: npt.NDArray[np.bool_]) -> None:
+    """A `CutWarning` if a text was cut, or its translation may lack its end."""
+    total = len(finish)
+    warn_of_cut_sources(np.flatnonzero(truncated).tolist(), total, "texts")
+    cut = np.flatnonzero((finish == Finish.LENGTH) | (finish == Finish.EXHAUSTED))
+    if len(cut):
+        first = f", the first is that of texts[{cut[0]}]" if total > 1 else ""
+        warn_of_cut(
+            f"{len(cut)} of {total} translations reached the maximum length{first}; max_new_tokens changes it"
+        )
 
 
 def _streams(streams: npt.ArrayLike) -> npt.NDArray[np.uint64]:

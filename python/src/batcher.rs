@@ -2,17 +2,17 @@
 //!
 //! The decoding thread never waits for Python: it puts events into a queue, which one thread of Python empties.
 
-use crate::errors::Failure;
+use crate::errors::{Failure, Place};
 use crate::loaded;
 use crate::options;
+use crate::translated::finish_code;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use simdformer::Threads;
 use simdformer::kernels::ThreadPool;
 use simdformer::search::Finish;
 use simdformer_text::translator::{
-    BatchEvent, BatchRequest, Batcher as TextBatcher, Failure as TextFailure, Ticket,
-    TranslateError, Translation,
+    BatchEvent, BatchRequest, Batcher as TextBatcher, Ticket, TranslateError, Translation,
 };
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -23,8 +23,8 @@ use std::time::Duration;
 /// The longest time without a look at the state of the interpreter.
 const WAIT: Duration = Duration::from_millis(200);
 
-/// An event of a sentence: its number, the event, and whether it came from the decoding thread.
-type Reply = (u64, BatchEvent, bool);
+/// An event of a sentence, and its number.
+type Reply = (u64, BatchEvent);
 
 /// The native half of `simdformer.Batcher`.
 #[pyclass(frozen, module = "simdformer._simdformer")]
@@ -43,9 +43,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The number of a sentence, the kind of the event (`text`, `done`, `stopped`, `not run` or `failed`), a text, and an
-/// exception. A blank sentence is not run.
-type PyReply<'py> = (u64, &'static str, String, Option<Bound<'py, PyAny>>);
+/// Why a sentence ended (a number of `simdformer.Finish`), its score, and whether its source was cut.
+type End = (u8, f32, bool);
+
+/// The number of a sentence, the kind of the event (`text`, `done`, `stopped` or `failed`), a text, an exception, and
+/// what is known of a sentence that is done.
+type PyReply<'py> = (u64, &'static str, String, Option<Bound<'py, PyAny>>, Option<End>);
 
 #[pymethods]
 impl Batcher {
@@ -74,6 +77,8 @@ impl Batcher {
         let (model, tokenizer) = (Arc::clone(&loaded.model), Arc::clone(loaded.tokenizer()?));
         let batcher =
             TextBatcher::new(model, tokenizer, options, workers).map_err(Failure::from)?;
+        // Python waits for room itself, so that a task does not block its loop.
+        batcher.set_capacity(usize::MAX);
         let (sender, receiver) = channel();
         Ok(Self {
             process: std::process::id(),
@@ -103,13 +108,10 @@ impl Batcher {
         let request = BatchRequest { text, source, target, stream };
         // Before the sentence can end, so that `replies` finds it.
         let mut tickets = lock(&self.tickets);
-        // The end of a blank sentence is reported at once, by this thread.
-        let submitting = std::thread::current().id();
         let ticket = batcher.submit_with(request, move |event| {
             if pieces || !matches!(event, BatchEvent::Text(_)) {
-                let decoding = std::thread::current().id() != submitting;
                 // Nothing receives after `close`.
-                drop(sender.send((number, event, decoding)));
+                drop(sender.send((number, event)));
             }
         });
         tickets.insert(number, ticket.map_err(Failure::from)?);
@@ -139,7 +141,7 @@ impl Batcher {
             Err(RecvTimeoutError::Disconnected) => return Ok(None),
         };
         *lock(&self.receiver) = Some(receiver);
-        let reply = |(number, event, decoding)| self.reply(py, number, event, decoding);
+        let reply = |(number, event)| self.reply(py, number, event);
         Ok(Some(replies.into_iter().map(reply).collect::<PyResult<_>>()?))
     }
 
@@ -180,48 +182,26 @@ impl Batcher {
         py: Python<'py>,
         number: u64,
         event: BatchEvent,
-        decoding: bool,
     ) -> PyResult<PyReply<'py>> {
-        let (kind, text, error) = match event {
-            BatchEvent::Text(text) => return Ok((number, "text", text, None)),
-            BatchEvent::Done(translation) => done(py, translation, decoding)?,
-            BatchEvent::Failed(error) => {
-                ("failed", String::new(), Some(Failure::from(error).value(py)?))
+        let failure = match event {
+            BatchEvent::Text(text) => return Ok((number, "text", text, None, None)),
+            BatchEvent::Done(Translation {
+                failure: None, finish, text, score, truncated, ..
+            }) => {
+                lock(&self.tickets).remove(&number);
+                let kind = if finish == Some(Finish::Stopped) { "stopped" } else { "done" };
+                let end = (finish_code(finish, None), score, truncated);
+                return Ok((number, kind, text, None, Some(end)));
             }
-            _ => ("failed", String::new(), None),
+            BatchEvent::Done(Translation { failure: Some(failure), .. }) => {
+                Failure::sentence(failure, Place::default())
+            }
+            BatchEvent::Failed(error) => error.into(),
+            other => Failure::new("InternalError", format!("an event is unknown: {other:?}")),
         };
         lock(&self.tickets).remove(&number);
-        Ok((number, kind, text, error))
+        Ok((number, "failed", String::new(), Some(failure.value(py)?), None))
     }
-}
-
-/// The last event of a sentence.
-fn done(
-    py: Python<'_>,
-    translation: Translation,
-    decoding: bool,
-) -> PyResult<(&'static str, String, Option<Bound<'_, PyAny>>)> {
-    let failure = match translation.failure {
-        None => {
-            let kind = match translation.finish {
-                Some(Finish::Stopped) => "stopped",
-                Some(_) => "done",
-                // It was cancelled while it waited.
-                None if decoding => "stopped",
-                None => "not run",
-            };
-            return Ok((kind, translation.text, None));
-        }
-        Some(failure) => failure,
-    };
-    let error = match failure {
-        TextFailure::TooLong { tokens, most } => Failure::new("LimitError", failure.to_string())
-            .with("limit", "tokens")
-            .with("expected", most)
-            .with("found", tokens),
-        _ => Failure::new("SimdformerError", failure.to_string()),
-    };
-    Ok(("failed", String::new(), Some(error.value(py)?)))
 }
 
 impl Drop for Batcher {

@@ -2,7 +2,7 @@
 
 use crate::errors::Failure;
 use crate::loaded::{self, Loaded};
-use crate::pool::{Call, Workers};
+use crate::pool::{Call, TOKENIZING, Workers};
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray2};
 use pyo3::prelude::*;
 use simdformer::Threads;
@@ -35,6 +35,7 @@ pub(crate) struct Embedder {
     path: PathBuf,
     loaded: Arc<Loaded>,
     truncate: bool,
+    max_tokens: Option<usize>,
     slots: usize,
     workers: Workers,
     /// One for each prompt that was used. The lock is held only while Python is attached.
@@ -44,13 +45,14 @@ pub(crate) struct Embedder {
 /// The most prompts that are kept. A prompt is read again if more are used in turn.
 const MOST_PROMPTS: usize = 64;
 
-/// Numbers of any precision, `[texts * width]`, and the width.
-type PyVectors<'py> = (Bound<'py, PyAny>, usize);
+/// Numbers of any precision, `[texts * width]`, the width, and the texts that were cut.
+type PyVectors<'py> = (Bound<'py, PyAny>, usize, Vec<usize>);
 
 #[pymethods]
 impl Embedder {
     #[new]
-    #[pyo3(signature = (path, *, isa, dtype, threads, truncate, slots))]
+    #[pyo3(signature = (path, *, isa, dtype, threads, truncate, max_tokens, slots))]
+    #[expect(clippy::too_many_arguments, reason = "arguments of one method of Python")]
     fn new(
         py: Python<'_>,
         path: PathBuf,
@@ -58,17 +60,19 @@ impl Embedder {
         dtype: Option<&str>,
         threads: usize,
         truncate: bool,
+        max_tokens: Option<usize>,
         slots: usize,
     ) -> PyResult<Self> {
         let loaded = loaded::open(py, &path, isa, dtype)?;
         let workers = Workers::new(threads);
-        let new = Self { path, loaded, truncate, slots, workers, prompts: Mutex::default() };
+        let prompts = Mutex::default();
+        let new = Self { path, loaded, truncate, max_tokens, slots, workers, prompts };
         // Checks the settings of the directory before the first call.
         new.embedder((None, None))?;
         Ok(new)
     }
 
-    /// The vectors of `texts`, one after the other, and their width.
+    /// The vectors of `texts`, one after the other, their width, and which texts were cut.
     #[expect(clippy::too_many_arguments, reason = "arguments of one method of Python")]
     fn embed<'py>(
         &self,
@@ -116,14 +120,17 @@ impl Embedder {
                     counter.fetch_add(1, Ordering::Relaxed);
                 }
             })?;
+            let cut = found.iter().enumerate().filter(|(_, one)| one.truncated);
+            let cut: Vec<usize> = cut.map(|(index, _)| index).collect();
             let flat = flatten(found, width, scales)?;
-            Codes::new(flat, width, precision, ranges)
-        })??;
+            Ok::<_, Failure>((Codes::new(flat, width, precision, ranges)?, cut))
+        })?;
+        let (vectors, cut) = vectors?;
         let width = precision.width(width);
         Ok(match vectors {
-            Codes::F32(vectors) => (vectors.into_pyarray(py).into_any(), width),
-            Codes::I8(vectors) => (vectors.into_pyarray(py).into_any(), width),
-            Codes::U8(vectors) => (vectors.into_pyarray(py).into_any(), width),
+            Codes::F32(vectors) => (vectors.into_pyarray(py).into_any(), width, cut),
+            Codes::I8(vectors) => (vectors.into_pyarray(py).into_any(), width, cut),
+            Codes::U8(vectors) => (vectors.into_pyarray(py).into_any(), width, cut),
         })
     }
 
@@ -135,16 +142,25 @@ impl Embedder {
         prompt: PromptKey,
     ) -> PyResult<Bound<'py, PyArray1<u32>>> {
         let embedder = self.embedder(prompt)?;
-        let counts = self.workers.run(py, &Call::default(), move |_| {
+        let bytes = texts.iter().map(String::len).sum();
+        let call = Call::new(bytes, TOKENIZING, None);
+        let counts = self.workers.run(py, &call, move |cancel| {
             let setup = embedder.setup();
             let count = |text: &String| -> Result<u32, Failure> {
                 let text = [setup.prompt(), text].concat();
                 let encoded = setup.tokenizer().encode(&text, &Direction::default());
                 Ok(encoded.map_err(Failure::from)?.tokens as u32)
             };
-            texts.iter().map(count).collect::<Result<Vec<u32>, Failure>>()
+            let texts = texts.iter().take_while(|_| !cancel.is_cancelled());
+            texts.map(count).collect::<Result<Vec<u32>, Failure>>()
         })?;
         Ok(counts?.into_pyarray(py))
+    }
+
+    /// The most tokens of a text, special ones included, if there is a limit.
+    #[getter]
+    fn max_tokens(&self) -> PyResult<Option<usize>> {
+        Ok(self.embedder((None, None))?.setup().tokenizer().max_tokens())
     }
 
     /// The number of dimensions of a vector.
@@ -178,7 +194,12 @@ impl Embedder {
         if let Some((_, known)) = prompts.iter().find(|(known, _)| *known == key) {
             return Ok(known.clone());
         }
-        let options = EmbedOptions { prompt: prompt(&key), dims: None, truncate: self.truncate };
+        let options = EmbedOptions {
+            prompt: prompt(&key),
+            dims: None,
+            truncate: Some(self.truncate),
+            max_tokens: self.max_tokens,
+        };
         let (tokenizer, checkpoint) = parts(&self.path)?;
         // A model that needs languages does not encode single texts.
         tokenizer.encode("", &Direction::default())?;
@@ -221,9 +242,11 @@ pub(crate) fn not_run(why: &NotRun, index: usize) -> Failure {
             .with("limit", "tokens")
             .with("expected", *most)
             .with("found", *tokens),
+        NotRun::NotFinite => Failure::new("NotFiniteError", message),
         _ => Failure::new("InputError", message).with("argument", "texts"),
     }
     .with("index", index)
+    .with("reason", why.to_string())
 }
 
 /// Vectors, `[texts, width of a code]`.

@@ -10,7 +10,7 @@ use simdformer::checkpoint::CheckpointError;
 use simdformer::search::SearchError;
 use simdformer::{KernelError, ModelError, SessionError, SourceError};
 use simdformer_text::TextError;
-use simdformer_text::translator::TranslateError;
+use simdformer_text::translator::{Failure as TextFailure, TranslateError};
 
 /// An error that is not yet an exception.
 #[derive(Clone, Debug)]
@@ -217,6 +217,9 @@ impl From<SearchError> for Failure {
                 .with("option", setting)
                 .with("expected", expected)
                 .with("found", found),
+            SearchError::NotFinite { position, .. } => {
+                Self::new("NotFiniteError", message).with("position", position)
+            }
             SearchError::Zero { setting } => {
                 Self::new("OptionError", message).with("option", setting).with("found", 0u32)
             }
@@ -302,6 +305,51 @@ impl Failure {
     }
 }
 
+/// Which sentence of a call failed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Place<'p> {
+    /// The index of its text, or of its paragraph, in the call; none if there is one text.
+    pub(crate) text: Option<usize>,
+    /// Its index among the sentences of the text, and what it is; none if the text is one sentence.
+    pub(crate) sentence: Option<(usize, &'p str)>,
+}
+
+impl Failure {
+    /// Why a sentence has no translation.
+    pub(crate) fn sentence(failure: TextFailure, place: Place<'_>) -> Self {
+        let reason = failure.to_string();
+        let mut message = String::new();
+        if let Some(text) = place.text {
+            message = format!("texts[{text}]: ");
+        }
+        if let Some((number, sentence)) = place.sentence {
+            let short: String = sentence.chars().take(60).collect();
+            message.push_str(&format!("sentence {number}, {short:?}: "));
+        }
+        message.push_str(&reason);
+        let failed = match failure {
+            TextFailure::TooLong { tokens, most } => Self::new("LimitError", message)
+                .with("limit", "source_tokens")
+                .with("expected", most)
+                .with("found", tokens),
+            TextFailure::UnknownToken { token, vocabulary } => {
+                Self::new("TokenError", message).with("expected", vocabulary).with("found", token)
+            }
+            TextFailure::NotFinite => Self::new("NotFiniteError", message),
+            TextFailure::NotSegmented => Self::new("InputError", message).with("argument", "texts"),
+            _ => Self::new("SimdformerError", message),
+        };
+        let mut failed = failed.with("reason", reason);
+        if let Some(text) = place.text {
+            failed = failed.with("index", text);
+        }
+        if let Some((number, sentence)) = place.sentence {
+            failed = failed.with("sentence", number).with("source", sentence);
+        }
+        failed
+    }
+}
+
 impl From<TranslateError> for Failure {
     fn from(error: TranslateError) -> Self {
         match error {
@@ -311,6 +359,10 @@ impl From<TranslateError> for Failure {
             TranslateError::Cancelled => SessionError::Cancelled.into(),
             TranslateError::Closed => {
                 Self::new("ClosedError", "expected an open Batcher, found one that was closed")
+            }
+            TranslateError::Sentence { text, sentence, source, failure } => {
+                let place = Place { text: Some(text), sentence: Some((sentence, &source)) };
+                Self::sentence(failure, place)
             }
             TranslateError::Document(error) => Self::new("DocumentError", error.to_string()),
             error => Self::new("SimdformerError", error.to_string()),

@@ -6,6 +6,7 @@ use crate::id_session::{IdSession, PreparedSearch};
 use core::cmp::Reverse;
 use simdformer::search::{Finish, SearchOptions};
 use simdformer::{Cancel, Event, SessionError, Source};
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -35,9 +36,10 @@ pub(crate) struct Found {
 }
 
 /// A source that was refused.
-const REFUSED: u8 = 5;
+pub(crate) const REFUSED: u8 = 5;
 
-fn code(finish: Finish) -> u8 {
+/// The number of `simdformer.Finish`.
+pub(crate) fn code(finish: Finish) -> u8 {
     match finish {
         Finish::End => 0,
         Finish::Length => 1,
@@ -161,7 +163,12 @@ fn collect(
     skips_errors: bool,
 ) -> Result<Found, Failure> {
     let mut out = Found::default();
+    let refused: HashSet<usize> = errors.iter().map(|(index, _)| *index).collect();
     for (index, row) in found.iter().enumerate() {
+        if row.is_none() && !refused.contains(&index) {
+            let message = format!("source {index} has neither a result nor an error");
+            return Err(Failure::new("InternalError", message).with("index", index));
+        }
         let finish = row.as_ref().map_or(REFUSED, |row| row.finish);
         if finish == code(Finish::NotFinite) {
             let message =

@@ -38,6 +38,7 @@ mod session;
 mod signals;
 mod token_stream;
 mod transcriber;
+mod translated;
 mod translator;
 
 use pyo3::prelude::*;

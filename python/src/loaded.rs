@@ -1,10 +1,12 @@
 //! Models and tokenizers, shared by all objects of a process that were opened with the same path and options.
 
-use crate::errors::Failure;
+use crate::errors::{Failure, Place};
 use pyo3::prelude::*;
+use simdformer::config::Side;
 use simdformer::kernels::Isa;
 use simdformer::{LoadOptions, Model, WeightDtypes};
-use simdformer_text::{Tokenizer, packed};
+use simdformer_text::translator::Failure as TextFailure;
+use simdformer_text::{Encoded, TextError, Tokenizer, packed};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -14,7 +16,7 @@ use std::time::SystemTime;
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub(crate) model: Arc<Model>,
-    /// `None` if the directory has no tokenizer files; then `why` says which are missing.
+    /// An error if the directory has no tokenizer of a known family: then there are no texts, but ids.
     tokenizer: Result<Arc<Tokenizer>, Failure>,
     directory: PathBuf,
 }
@@ -141,7 +143,14 @@ pub(crate) fn open(
 
 fn load(directory: &Path, isa: Isa, dtypes: WeightDtypes) -> Result<Loaded, Failure> {
     let model = packed::open(directory, LoadOptions { dtypes, ..isa.into() })?;
-    let tokenizer = Tokenizer::from_dir(directory).map(Arc::new).map_err(Failure::from);
+    let tokenizer = match Tokenizer::from_dir(directory) {
+        Ok(tokenizer) => Ok(Arc::new(tokenizer)),
+        Err(missing @ (TextError::Missing { .. } | TextError::Family { .. })) => {
+            Err(Failure::from(missing))
+        }
+        // A broken file.
+        Err(error) => return Err(error.into()),
+    };
     Ok(Loaded { model: Arc::new(model), tokenizer, directory: directory.to_owned() })
 }
 
@@ -164,4 +173,20 @@ fn files(directory: &Path) -> Vec<(PathBuf, u64, Option<SystemTime>)> {
         Some((file, data.len(), data.modified().ok()))
     };
     files.into_iter().filter_map(about).collect()
+}
+
+/// An error if a text has more tokens than the model takes; if `cuts` is set, only if its ids do.
+pub(crate) fn check_length(
+    loaded: &Loaded,
+    encoded: &Encoded,
+    cuts: bool,
+    index: Option<usize>,
+) -> Result<(), Failure> {
+    let positions = loaded.model.config().max_positions(Side::Encoder).unwrap_or(usize::MAX);
+    if encoded.ids.len() <= positions && (cuts || !encoded.truncated) {
+        return Ok(());
+    }
+    let most = encoded.ids.len().min(positions);
+    let failure = TextFailure::TooLong { tokens: encoded.tokens, most };
+    Err(Failure::sentence(failure, Place { text: index, sentence: None }))
 }

@@ -87,7 +87,8 @@ impl Model {
         let direction = simdformer_text::Direction::default();
         let tokenizer = self.loaded.tokenizer()?;
         let (encoded, spans) =
-            tokenizer.encode_with_spans(text, &direction).map_err(Failure::from)?;
+            tokenizer.encode_text_with_spans(text, &direction).map_err(Failure::from)?;
+        loaded::check_length(&self.loaded, &encoded, false, None)?;
         let parts = spans.into_iter().map(|span| text.get(span).unwrap_or_default().to_owned());
         Ok((encoded.ids, parts.collect()))
     }

@@ -22,6 +22,9 @@ pub(crate) const POLL: Duration = Duration::from_millis(50);
 /// tens of milliseconds. To hand it to another thread would cost more than the call.
 const SMALL: u64 = 250_000_000;
 
+/// About the work for a byte or a token of a tokenizer, in multiplications.
+pub(crate) const TOKENIZING: usize = 1000;
+
 /// A number of threads, started at the first call that needs them.
 #[derive(Debug)]
 pub(crate) struct Workers {

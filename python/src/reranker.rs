@@ -20,8 +20,8 @@ pub(crate) struct Reranker {
     reranker: TextReranker<'static>,
 }
 
-/// The output of the classifier, and the same after the activation, `[texts]` each.
-type PyScores<'py> = (Bound<'py, PyArray1<f32>>, Bound<'py, PyArray1<f32>>);
+/// The output of the classifier, and the same after the activation, `[texts]` each, and the texts that were cut.
+type PyScores<'py> = (Bound<'py, PyArray1<f32>>, Bound<'py, PyArray1<f32>>, Vec<usize>);
 
 #[pymethods]
 impl Reranker {
@@ -64,13 +64,16 @@ impl Reranker {
                     counter.fetch_add(1, Ordering::Relaxed);
                 }
             })?;
+            let cut = found.iter().enumerate().filter(|(_, pair)| pair.truncated);
+            let cut: Vec<usize> = cut.map(|(index, _)| index).collect();
             let scores = found.into_iter().enumerate();
             let scores = scores.map(|(i, pair)| pair.score.map_err(|why| not_run(&why, i)));
-            scores.collect::<Result<Vec<Score>, Failure>>()
-        })??;
+            Ok::<_, Failure>((scores.collect::<Result<Vec<Score>, Failure>>()?, cut))
+        })?;
+        let (scores, cut) = scores?;
         let raw: Vec<f32> = scores.iter().map(|score| score.raw).collect();
         let values: Vec<f32> = scores.iter().map(|score| score.value).collect();
-        Ok((raw.into_pyarray(py), values.into_pyarray(py)))
+        Ok((raw.into_pyarray(py), values.into_pyarray(py), cut))
     }
 
     /// The name of the activation of the directory.

@@ -119,7 +119,8 @@ fn score_one(
 /// without heads, all.
 ///
 /// # Errors
-/// A source or a target that the model refuses; a layer or a head that the decoder does not have; no memory.
+/// A source or a target that the model refuses; a layer or a head that the decoder does not have; weights that are NaN; no
+/// memory.
 pub(crate) fn align(
     session: &mut IdSession,
     prepared: &PreparedSearch,
@@ -155,5 +156,9 @@ pub(crate) fn align(
         }
     }
     session.clear();
+    if mean.iter().any(|weight| !weight.is_finite()) {
+        let message = "expected finite attention weights, found NaN or an infinity";
+        return Err(Failure::new("NotFiniteError", message));
+    }
     Ok(mean)
 }

@@ -1,14 +1,16 @@
 //! The text of one translation, part by part while the model writes it.
 
-use crate::errors::Failure;
+use crate::errors::{Failure, Place};
+use crate::generate::code;
 use crate::id_session::{IdSession, PreparedSearch};
 use crate::pool::{POLL, Workers};
 use crate::translator::Shared;
 use core::ops::ControlFlow;
 use pyo3::prelude::*;
-use simdformer::search::Hooks;
-use simdformer::{Cancel, Event, Source, Stop};
+use simdformer::search::{Finish, Hooks};
+use simdformer::{Cancel, Event, SessionError, Source, SourceError, Stop};
 use simdformer_text::Tokenizer;
+use simdformer_text::translator::Failure as TextFailure;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -16,8 +18,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Debug)]
 enum Part {
     Text(String),
-    /// The last one: the session, for the next call, and whether the search failed.
-    End(Box<IdSession>, Result<(), Failure>),
+    /// The last one: the session, for the next call, and why the search ended, or that it failed. `None` if it did not run.
+    End(Box<IdSession>, Result<Option<Finish>, Failure>),
 }
 
 /// An iterator over the parts of a translation.
@@ -28,6 +30,9 @@ pub(crate) struct TokenStream {
     cancel: Cancel,
     shared: Arc<Shared>,
     process: u32,
+    truncated: bool,
+    /// A number of `simdformer.Finish`, at the end.
+    finish: Mutex<Option<u8>>,
 }
 
 /// The source of a stream.
@@ -35,7 +40,10 @@ pub(crate) struct TokenStream {
 pub(crate) struct StreamSource {
     pub(crate) ids: Vec<u32>,
     pub(crate) stream: u64,
-    pub(crate) blank: bool,
+    /// Whether `ids` are only the first of the sentence.
+    pub(crate) truncated: bool,
+    /// The sentence, if it has no letters and is copied.
+    pub(crate) copied: Option<String>,
 }
 
 impl TokenStream {
@@ -46,22 +54,26 @@ impl TokenStream {
         source: StreamSource,
     ) -> Result<Self, Failure> {
         let (sender, receiver) = channel();
-        let cancel = Cancel::new();
+        let (cancel, truncated) = (Cancel::new(), source.truncated);
         let tokenizer = Arc::clone(shared.loaded.tokenizer()?);
         let prepared = shared.prepared().clone();
         let mut session = shared.id_session()?;
         session.set_cancel(&cancel);
         workers.pool()?.spawn(move || {
-            let result = if source.blank {
-                Ok(())
-            } else {
-                run(&mut session, &prepared, &tokenizer, &source, &sender)
+            let result = match &source.copied {
+                Some(text) => {
+                    // As below.
+                    let _ = sender.send(Part::Text(text.clone()));
+                    Ok(None)
+                }
+                None => run(&mut session, &prepared, &tokenizer, &source, &sender).map(Some),
             };
             // Without a receiver the iterator is gone, and the session with it.
             let _ = sender.send(Part::End(Box::new(session), result));
         });
         let parts = Mutex::new(Some(receiver));
-        Ok(Self { parts, cancel, shared: Arc::clone(shared), process: std::process::id() })
+        let (shared, process) = (Arc::clone(shared), std::process::id());
+        Ok(Self { parts, cancel, shared, process, truncated, finish: Mutex::new(None) })
     }
 
     fn take(&self) -> Option<Receiver<Part>> {
@@ -75,7 +87,7 @@ fn run(
     tokenizer: &Tokenizer,
     source: &StreamSource,
     sender: &Sender<Part>,
-) -> Result<(), Failure> {
+) -> Result<Finish, Failure> {
     let (target_tokens, search) = prepared.fit(session.model());
     let session = session.plan(1, source.ids.len(), target_tokens, &search)?.session();
     let input = Source {
@@ -85,21 +97,39 @@ fn run(
         ..Source::new(&source.ids)
     };
     let mut text = tokenizer.stream();
-    session.generate(&[input], &search, &mut Hooks::default(), &mut |event| {
+    let mut finish = Finish::Stopped;
+    let done = session.generate(&[input], &search, &mut Hooks::default(), &mut |event| {
         let sent = match event {
             Event::Token { token, .. } if token.sequence == 0 => match text.push(token.id) {
                 Some(part) => sender.send(Part::Text(part.to_owned())),
                 None => Ok(()),
             },
+            Event::Done(done) => {
+                finish = done.finish;
+                Ok(())
+            }
             _ => Ok(()),
         };
         if sent.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(Stop::All) }
-    })?;
+    });
+    match done {
+        Err(SessionError::Source {
+            error: SourceError::Token { vocabulary, found: token, .. },
+            ..
+        }) => {
+            let failure = TextFailure::UnknownToken { token, vocabulary };
+            return Err(Failure::sentence(failure, Place::default()));
+        }
+        done => done?,
+    };
+    if finish == Finish::NotFinite {
+        return Err(Failure::sentence(TextFailure::NotFinite, Place::default()));
+    }
     let rest = text.finish();
     if !rest.is_empty() {
         let _ = sender.send(Part::Text(rest.to_owned()));
     }
-    Ok(())
+    Ok(finish)
 }
 
 #[pymethods]
@@ -125,7 +155,9 @@ impl TokenStream {
                 }
                 Ok(Part::End(session, result)) => {
                     self.shared.give_back_session(*session);
-                    return result.map(|()| None).map_err(PyErr::from);
+                    let finish = code(result?.unwrap_or(Finish::End));
+                    *self.finish.lock().unwrap_or_else(PoisonError::into_inner) = Some(finish);
+                    return Ok(None);
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     if let Err(error) = py.check_signals() {
@@ -140,6 +172,18 @@ impl TokenStream {
                 }
             }
         }
+    }
+
+    /// Whether only the first tokens of the sentence are translated.
+    #[getter]
+    fn truncated(&self) -> bool {
+        self.truncated
+    }
+
+    /// Why the translation ended, a number of `simdformer.Finish`; `None` before the end.
+    #[getter]
+    fn finish(&self) -> Option<u8> {
+        *self.finish.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Ends the translation.

@@ -6,19 +6,21 @@ use crate::generate::{Sources, generate};
 use crate::id_session::{self, IdSession, PreparedSearch};
 use crate::loaded::{self, Loaded};
 use crate::options::{self, SearchChanges, TEXT};
-use crate::pool::{Call, Workers};
+use crate::pool::{Call, TOKENIZING, Workers};
 use crate::scoring::{self, Pairs};
 use crate::token_stream::{StreamSource, TokenStream};
+use crate::translated::{PyTranslated, Translated};
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use simdformer::config::Side;
 use simdformer::kernels::Isa;
 use simdformer::search::Strategy;
 use simdformer::{Limits, Plan, SessionPool, Threads};
 use simdformer_text::Direction;
 use simdformer_text::document::Format;
-use simdformer_text::translator::{TranslateOptions, Translator as TextTranslator};
+use simdformer_text::translator::{
+    TextTranslation, TranslateOptions, Translator as TextTranslator,
+};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -33,9 +35,15 @@ pub(crate) struct Shared {
     sessions: usize,
     /// The search of calls without options of their own.
     prepared: PreparedSearch,
-    /// One for each call that ran at the same time. The locks are held only while Python is attached.
-    texts: Mutex<Vec<TextTranslator<'static>>>,
+    /// One for each call that ran at the same time, and those that compute scores. The locks are held only while Python is
+    /// attached.
+    texts: [Mutex<Vec<TextTranslator<'static>>>; 2],
     ids: Mutex<Vec<IdSession>>,
+}
+
+/// A call that tokenizes `texts`.
+fn tokenizing(texts: &[String]) -> Call<'static> {
+    Call::new(texts.iter().map(String::len).sum(), TOKENIZING, None)
 }
 
 /// Takes the last element, or makes one.
@@ -50,11 +58,13 @@ fn give_back<T>(idle: &Mutex<Vec<T>>, one: T) {
 
 impl Shared {
     /// A translator of texts that no other call uses.
-    fn text_translator(&self) -> Result<TextTranslator<'static>, Failure> {
-        take(&self.texts, || {
+    fn text_translator(&self, scores: bool) -> Result<TextTranslator<'static>, Failure> {
+        take(&self.texts[usize::from(scores)], || {
             let model = Arc::clone(&self.loaded.model);
             let tokenizer = Arc::clone(self.loaded.tokenizer()?);
-            let mut new = TextTranslator::new(model, tokenizer, self.options.clone())?;
+            let mut options = self.options.clone();
+            options.search.scores = scores;
+            let mut new = TextTranslator::new(model, tokenizer, options)?;
             new.set_threads(if self.threads == 1 { Threads::Serial } else { Threads::Rayon });
             new.set_sessions(self.sessions);
             Ok(new)
@@ -143,25 +153,27 @@ impl Translator {
         let loaded = loaded::open(py, &path, isa, dtype)?;
         let (options, changes) = options::translator(options, loaded.model.config())?;
         let prepared = prepare(&loaded, &changes, &options.direction())?;
-        let (texts, ids) = (Mutex::default(), Mutex::default());
+        let (texts, ids) = Default::default();
         let shared = Shared { loaded, options, changes, threads, sessions, prepared, texts, ids };
         if shared.loaded.tokenizer().is_ok() {
             // Checks the options before the first call.
-            give_back(&shared.texts, shared.text_translator()?);
+            give_back(&shared.texts[0], shared.text_translator(false)?);
         }
         Ok(Self { shared: Arc::new(shared), workers: Workers::new(threads) })
     }
 
-    /// The translations of `texts`, in their order.
-    fn translate(
+    /// The translations of `texts`, in their order, and what is known of each. A text that failed has an error, and its
+    /// sentences that failed are copied.
+    fn translate<'py>(
         &self,
-        py: Python<'_>,
+        py: Python<'py>,
         texts: Vec<String>,
         split: bool,
         stream: u64,
-        progress: Option<Bound<'_, PyAny>>,
-    ) -> PyResult<Vec<String>> {
-        let mut translator = self.shared.text_translator()?;
+        scores: bool,
+        progress: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<PyTranslated<'py>> {
+        let mut translator = self.shared.text_translator(scores)?;
         // A token is hardly ever less than a byte.
         let bytes: usize = texts.iter().map(|text| 64 + 2 * text.len()).sum();
         let call = Call::new(bytes, self.parameters(), progress);
@@ -179,18 +191,19 @@ impl Translator {
                 translator.set_on_done(|_| ());
             }
             let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+            let mut found = Translated::default();
             let result = if split {
-                let found = translator.translate_texts(&texts);
-                found.map(|all| all.into_iter().map(|one| one.target.text).collect::<Vec<_>>())
+                let all = translator.translate_texts(&texts);
+                all.map(|all| all.into_iter().for_each(|one| found.add_text(one)))
             } else {
-                let found = translator.translate_sentences(&texts);
-                found.map(|all| all.into_iter().map(|one| one.text).collect())
+                let all = translator.translate_sentences(&texts);
+                all.map(|all| all.into_iter().for_each(|one| found.add_sentence(one)))
             };
-            (translator, result)
+            (translator, result.map(|()| found))
         })?;
-        give_back(&self.shared.texts, translator);
+        give_back(&self.shared.texts[usize::from(scores)], translator);
         seen?;
-        Ok(result.map_err(Failure::from)?)
+        result.map_err(Failure::from)?.into_python(py)
     }
 
     /// Ids in, ids out. `options` holds what differs from the options of the translator.
@@ -256,14 +269,20 @@ impl Translator {
         Ok((ids, offsets, scores, finish, errors, (num_return, has_scores)))
     }
 
-    /// The translation of a document.
-    fn translate_document(&self, py: Python<'_>, text: String, format: &str) -> PyResult<String> {
+    /// The translation of a document, in which sentences that failed are copied, and what is known of each paragraph with
+    /// a sentence: each failed sentence has an error.
+    fn translate_document<'py>(
+        &self,
+        py: Python<'py>,
+        text: String,
+        format: &str,
+    ) -> PyResult<(String, PyTranslated<'py>)> {
         let known = Format::ALL.iter().find(|known| known.name() == format);
         let Some(&format) = known else {
             let names: Vec<&str> = Format::ALL.iter().map(|format| format.name()).collect();
             return Err(Failure::option("format", &names.join(", "), format).into());
         };
-        let mut translator = self.shared.text_translator()?;
+        let mut translator = self.shared.text_translator(false)?;
         let call = Call::new(64 + 2 * text.len(), self.parameters(), None);
         let ((translator, result), seen) = self.workers.run_to_end(py, &call, move |cancel| {
             translator.set_cancel(cancel.clone());
@@ -271,34 +290,34 @@ impl Translator {
             translator.seek(0);
             // Read in blocks, so that the structure of a long document does not delay Ctrl-C.
             let mut out = Vec::with_capacity(text.len());
-            let result = translator
-                .translate_reader(text.as_bytes(), format, &mut out, &mut |_| Ok(()))
-                .map(|()| String::from_utf8_lossy(&out).into_owned());
+            let mut found = Translated::default();
+            let mut on_text = |one: &TextTranslation| {
+                found.add_paragraph(one);
+                Ok(())
+            };
+            let result =
+                translator.translate_reader(text.as_bytes(), format, &mut out, &mut on_text);
+            let result = result.map(|()| (String::from_utf8_lossy(&out).into_owned(), found));
             (translator, result)
         })?;
-        give_back(&self.shared.texts, translator);
+        give_back(&self.shared.texts[0], translator);
         seen?;
-        Ok(result.map_err(Failure::from)?)
+        let (text, found) = result.map_err(Failure::from)?;
+        Ok((text, found.into_python(py)?))
     }
 
     /// The parts of the translation of one sentence.
     fn stream(&self, text: &str, stream: u64) -> PyResult<TokenStream> {
         let shared = &self.shared;
         let direction = shared.options.direction();
-        let encoded = shared.loaded.tokenizer()?.encode(text, &direction).map_err(Failure::from)?;
-        let positions = shared.loaded.model.config().max_positions(Side::Encoder);
-        let most = encoded.ids.len().min(positions.unwrap_or(usize::MAX));
-        if most < encoded.ids.len() || encoded.truncated && !shared.options.truncate {
-            return Err(Failure::new(
-                "LimitError",
-                format!("the sentence: expected at most {most} tokens, found {}", encoded.tokens),
-            )
-            .with("limit", "source_tokens")
-            .with("expected", most)
-            .with("found", encoded.tokens)
-            .into());
+        let tokenizer = shared.loaded.tokenizer()?;
+        let encoded = tokenizer.encode_text(text, &direction).map_err(Failure::from)?;
+        let copied = encoded.blank || !text.chars().any(char::is_alphabetic);
+        if !copied {
+            loaded::check_length(&shared.loaded, &encoded, shared.options.truncate, None)?;
         }
-        let source = StreamSource { ids: encoded.ids, stream, blank: encoded.blank };
+        let (truncated, copied) = (encoded.truncated && !copied, copied.then(|| text.to_owned()));
+        let source = StreamSource { ids: encoded.ids, stream, truncated, copied };
         Ok(TokenStream::begin(shared, &self.workers, source)?)
     }
 
@@ -355,18 +374,35 @@ impl Translator {
         Ok(weights?.into_pyarray(py))
     }
 
-    /// The source ids of texts, with special tokens.
-    fn encode<'py>(&self, py: Python<'py>, texts: Vec<String>) -> PyResult<PyIds<'py>> {
+    /// The source ids of texts, with special tokens, and which texts were cut. Without `truncate` one that is too long is
+    /// an error.
+    fn encode<'py>(
+        &self,
+        py: Python<'py>,
+        texts: Vec<String>,
+        truncate: Option<bool>,
+    ) -> PyResult<(PyIds<'py>, Vec<usize>)> {
         let shared = Arc::clone(&self.shared);
         let tokenizer = Arc::clone(shared.loaded.tokenizer()?);
-        let rows = py.detach(move || {
-            let mut rows = Rows::default();
-            for text in &texts {
-                rows.push(&tokenizer.encode(text, &shared.options.direction())?.ids);
+        let cuts = truncate.unwrap_or(shared.options.truncate);
+        let call = tokenizing(&texts);
+        let rows = self.workers.run(py, &call, move |cancel| {
+            let (mut rows, mut cut) = (Rows::default(), Vec::new());
+            for (index, text) in texts.iter().enumerate() {
+                if cancel.is_cancelled() {
+                    break;
+                }
+                let encoded = tokenizer.encode_text(text, &shared.options.direction())?;
+                loaded::check_length(&shared.loaded, &encoded, cuts, Some(index))?;
+                if encoded.truncated {
+                    cut.push(index);
+                }
+                rows.push(&encoded.ids);
             }
-            Ok::<_, Failure>(rows)
+            Ok::<_, Failure>((rows, cut))
         })?;
-        Ok(rows.into_arrays(py))
+        let (rows, cut) = rows?;
+        Ok((rows.into_arrays(py), cut))
     }
 
     /// The target ids of texts as the model writes them: with the forced first token, if there is one, and the end token.
@@ -374,23 +410,31 @@ impl Translator {
         let tokenizer = Arc::clone(self.shared.loaded.tokenizer()?);
         let prepared = &self.shared.prepared;
         let (first, end) = (prepared.forced_bos, prepared.options.eos.first().copied());
-        let rows = py.detach(move || {
+        let call = tokenizing(&texts);
+        let rows = self.workers.run(py, &call, move |cancel| {
             let mut rows = Rows::default();
             for text in &texts {
-                let text = tokenizer.encode_target(text)?;
+                if cancel.is_cancelled() {
+                    break;
+                }
+                let text = tokenizer.encode_target_text(text)?;
                 let ids = first.into_iter().chain(text).chain(end);
                 rows.push(&ids.collect::<Vec<_>>());
             }
             Ok::<_, Failure>(rows)
         })?;
-        Ok(rows.into_arrays(py))
+        Ok(rows?.into_arrays(py))
     }
 
     /// The texts of rows of target ids.
     fn decode(&self, py: Python<'_>, rows: PyRows<'_>) -> PyResult<Vec<String>> {
         let rows = Rows::new(&rows, "rows")?;
         let tokenizer = Arc::clone(self.shared.loaded.tokenizer()?);
-        Ok(py.detach(move || rows.iter().map(|row| tokenizer.decode(row)).collect()))
+        let call = Call::new(rows.tokens(), TOKENIZING, None);
+        self.workers.run(py, &call, move |cancel| {
+            let rows = rows.iter().take_while(|_| !cancel.is_cancelled());
+            rows.map(|row| tokenizer.decode(row)).collect()
+        })
     }
 
     /// The part of a text that each of its source ids stands for; special tokens have none.
@@ -398,7 +442,8 @@ impl Translator {
         let direction = self.shared.options.direction();
         let tokenizer = self.shared.loaded.tokenizer()?;
         let (encoded, spans) =
-            tokenizer.encode_with_spans(text, &direction).map_err(Failure::from)?;
+            tokenizer.encode_text_with_spans(text, &direction).map_err(Failure::from)?;
+        loaded::check_length(&self.shared.loaded, &encoded, false, None)?;
         let parts = spans.into_iter().map(|span| text.get(span).unwrap_or_default().to_owned());
         Ok((encoded.ids, parts.collect()))
     }
@@ -419,9 +464,13 @@ impl Translator {
 
     /// Bytes and table of each planned session.
     fn plans(&self) -> Vec<(usize, String)> {
-        let texts = self.shared.texts.lock().unwrap_or_else(PoisonError::into_inner);
+        let texts = self
+            .shared
+            .texts
+            .each_ref()
+            .map(|idle| idle.lock().unwrap_or_else(PoisonError::into_inner));
         let ids = self.shared.ids.lock().unwrap_or_else(PoisonError::into_inner);
-        let of_texts = texts.iter().filter_map(TextTranslator::plan);
+        let of_texts = texts.iter().flat_map(|idle| idle.iter()).filter_map(TextTranslator::plan);
         let of_ids = ids.iter().filter_map(IdSession::planned).map(SessionPool::plan);
         of_texts.chain(of_ids).map(|plan| (plan.bytes(), plan.to_string())).collect()
     }

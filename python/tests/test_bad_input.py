@@ -70,7 +70,7 @@ CALLS: list[Case] = [
     ("a number as a text", E.InputTypeError, "found 7", lambda t: t.translate([7])),
     ("None as a text", E.InputTypeError, "None", lambda t: t.translate(["a", None])),
     ("bytes as a text", E.InputTypeError, "b'a'", lambda t: t.translate([b"a"])),
-    ("half a character", UnicodeEncodeError, "", lambda t: t.translate("\ud800")),
+    ("half a character", E.InputTypeError, "ud800", lambda t: t.translate("\ud800")),
     ("a window of 0", E.OptionError, "0", lambda t: list(t.translate_iter(["a"], window=0))),
     ("a format", E.OptionError, "docx", lambda t: t.translate_document("a", "docx")),
     ("broken JSON", E.DocumentError, "line", lambda t: t.translate_document("{\"a\": \"b", "json")),

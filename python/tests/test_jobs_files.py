@@ -153,24 +153,11 @@ def test_verify_finds_ten_planted_rows(tmp_path: Path, source: Path, demo_model:
         verify(folder, Config(demo_model, options={"beams": 2}))
 
 
-def test_a_row_that_cannot_be_computed_leaves_no_file(tmp_path: Path, demo_model: str, monkeypatch: Any) -> None:
-    from simdformer.jobs.worker import worker
-
-    config = Config(demo_model, id="id")
+def test_a_row_that_cannot_be_computed_leaves_no_file(tmp_path: Path, refusing_model: str) -> None:
+    config = Config(refusing_model, id="id")
     (tmp_path / "source").mkdir()
-    pq.write_table(pa.table({"id": [3, 4], "text": ["je", "tu"]}), tmp_path / "source" / "rows.parquet")
-    from simdformer import LimitError
-
-    translate = worker(config)._engine.translate
-
-    def refuses(texts: list[str], **options: Any) -> list[str]:
-        if "tu" in texts:
-            raise LimitError("too long", limit="tokens", expected=4, found=5)
-        found: list[str] = translate(texts, **options)
-        return found
-
-    monkeypatch.setattr(worker(config)._engine, "translate", refuses)
-    with pytest.raises(RowError, match="row 1 with id = 4: too long") as caught:
+    pq.write_table(pa.table({"id": [3, 4], "text": ["je", "il fait froid"]}), tmp_path / "source" / "rows.parquet")
+    with pytest.raises(RowError, match="row 1 with id = 4: .* token 5000 is outside") as caught:
         run(tmp_path / "source", tmp_path / "rows", config)
     assert (caught.value.row, caught.value.id) == (1, 4)
     assert metadata.parquet_files(tmp_path / "rows") == []

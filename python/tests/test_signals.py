@@ -53,6 +53,9 @@ def calls(demo_model: str, threads: int) -> dict[str, Callable[[], object]]:
         "score": lambda: translator.score(ids, ids),
         "translate_document": lambda: translator.translate_document(document),
         "encoder_output": lambda: [session.encoder_output(long) for _ in range(ROWS)],
+        "score, texts": lambda: translator.score(texts, texts),
+        "encode": lambda: [translator.encode(texts) for _ in range(ROWS)],
+        "decode": lambda: [translator.decode(ids) for _ in range(ROWS)],
         "stream": lambda: [list(translator.stream("je suis étudiant")) for _ in range(ROWS)],
     }
 

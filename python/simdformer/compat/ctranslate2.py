@@ -30,6 +30,7 @@ from typing import Any
 
 
 from ..errors import TokenError
+from ..native_object import warn_of_cut_sources
 from ..options import TranslatorOptions, thread_count
 from ..ragged import Ragged
 from ..translator import Translator as _Translator
@@ -367,8 +368,12 @@ class Translator:
         **kwargs: Any,
     ) -> Iterator[TranslationResult]:
         """The results of any number of sources, in order, in constant memory."""
-        prefixes = itertools.repeat(None) if target_prefix is None else target_prefix
-        pairs = zip(source, prefixes, strict=False)
+        # As many prefixes as sources, or a source would be lost.
+        pairs: Iterator[tuple[list[str], Any]]
+        if target_prefix is None:
+            pairs = ((one, None) for one in source)
+        else:
+            pairs = zip(source, target_prefix, strict=True)
         while window := list(itertools.islice(pairs, 32 * max(max_batch_size, 1))):
             sources = [one for one, _ in window]
             given = None if target_prefix is None else [prefix for _, prefix in window]
@@ -470,10 +475,12 @@ class Translator:
     def _sources(self, source: list[list[str]], longest: int) -> list[list[int]]:
         """The ids of the sources, of which the first `longest` remain. An end token at the end stays."""
         rows = [self._row(row) for row in source]
-        for row in rows:
-            if 0 < longest < len(row):
-                end = row[-1:] if row[-1] in self._ends else []
-                row[longest - len(end) :] = end
+        cut = [index for index, row in enumerate(rows) if 0 < longest < len(row)]
+        for index in cut:
+            row = rows[index]
+            end = row[-1:] if row[-1] in self._ends else []
+            row[longest - len(end) :] = end
+        warn_of_cut_sources(cut, len(rows), "source", longest)
         return rows
 
     def _row(self, tokens: Tokens) -> list[int]:

@@ -6,8 +6,10 @@
     embeddings = model.encode(["How are you?", "The cat sleeps."])
     print(util.cos_sim(embeddings, embeddings))
 
-Arrays are those of numpy; `convert_to_tensor` needs torch. `batch_size` changes no result and is ignored: a batch has no
-padding.
+Arrays are those of numpy; `convert_to_tensor` needs torch. What compares vectors gives a tensor if torch is installed, as
+sentence-transformers does, and an array of numpy if it is not. `batch_size` changes no result and is ignored: a batch has no
+padding. As torch does, a model uses all processors of the process, unless ``SIMDFORMER_NUM_THREADS`` or ``OMP_NUM_THREADS``
+says otherwise. A text that is too long is cut as there; here a `simdformer.CutWarning` says so.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ class SentenceTransformer:
         _only({name: value for name, value in others.items() if name not in _IGNORED})
         if backend != "torch":
             raise NotImplementedError(f"backend={backend!r}: not supported")
-        self._embedder = Embedder(model_name_or_path)
+        self._embedder = Embedder(model_name_or_path, threads=_threads())
         self.prompts = dict(prompts or {})
         self.default_prompt_name = default_prompt_name
         self.truncate_dim = truncate_dim
@@ -55,6 +57,21 @@ class SentenceTransformer:
     def device(self) -> str:
         """Always ``cpu``."""
         return "cpu"
+
+    @property
+    def max_seq_length(self) -> int | None:
+        """The most tokens of a text, special ones included. A longer text is cut. It can be set."""
+        return self._embedder.max_tokens
+
+    @max_seq_length.setter
+    def max_seq_length(self, tokens: int | None) -> None:
+        before = self._embedder
+        # The weights are shared.
+        self._embedder = Embedder(before.path, threads=before.threads, max_tokens=tokens)
+
+    def get_max_seq_length(self) -> int | None:
+        """`max_seq_length`."""
+        return self.max_seq_length
 
     def encode(
         self,
@@ -111,12 +128,12 @@ class SentenceTransformer:
             return self.encode(sentences, **options)
         return self.encode(sentences, prompt_name=name, **options)
 
-    def similarity(self, embeddings1: npt.ArrayLike, embeddings2: npt.ArrayLike) -> Array:
-        """The cosine of each vector with each other one."""
+    def similarity(self, embeddings1: npt.ArrayLike, embeddings2: npt.ArrayLike) -> Any:
+        """The cosine of each vector with each other one: a tensor if torch is installed, else an array."""
         return util.cos_sim(embeddings1, embeddings2)
 
-    def similarity_pairwise(self, embeddings1: npt.ArrayLike, embeddings2: npt.ArrayLike) -> Array:
-        """The cosine of each pair."""
+    def similarity_pairwise(self, embeddings1: npt.ArrayLike, embeddings2: npt.ArrayLike) -> Any:
+        """The cosine of each pair: a tensor if torch is installed, else an array."""
         return util.pairwise_cos_sim(embeddings1, embeddings2)
 
     def get_sentence_embedding_dimension(self) -> int:
@@ -143,7 +160,7 @@ class CrossEncoder:
         _only({name: value for name, value in others.items() if name not in _IGNORED})
         if num_labels not in (None, 1):
             raise NotImplementedError(f"num_labels={num_labels}: not supported")
-        self._reranker = Reranker(model_name_or_path)
+        self._reranker = Reranker(model_name_or_path, threads=_threads())
 
     def predict(
         self,
@@ -194,32 +211,28 @@ class CrossEncoder:
 
 
 class _Util:
-    """The functions of ``sentence_transformers.util`` that compare vectors, on arrays of numpy."""
+    """The functions of ``sentence_transformers.util`` that compare vectors. They give tensors if torch is installed, else
+    arrays."""
 
     @staticmethod
-    def cos_sim(a: npt.ArrayLike, b: npt.ArrayLike) -> Array:
+    def cos_sim(a: npt.ArrayLike, b: npt.ArrayLike) -> Any:
         """The cosine of each row of `a` with each row of `b`, ``[rows of a, rows of b]``."""
-        product: Array = _Util.normalize_embeddings(a) @ _Util.normalize_embeddings(b).T
-        return product
+        return _tensor_or_array(_unit(a) @ _unit(b).T)
 
     @staticmethod
-    def dot_score(a: npt.ArrayLike, b: npt.ArrayLike) -> Array:
+    def dot_score(a: npt.ArrayLike, b: npt.ArrayLike) -> Any:
         """The dot product of each row of `a` with each row of `b`."""
-        product: Array = _rows(a) @ _rows(b).T
-        return product
+        return _tensor_or_array(_rows(a) @ _rows(b).T)
 
     @staticmethod
-    def pairwise_cos_sim(a: npt.ArrayLike, b: npt.ArrayLike) -> Array:
+    def pairwise_cos_sim(a: npt.ArrayLike, b: npt.ArrayLike) -> Any:
         """The cosine of each row of `a` with the same row of `b`."""
-        products: Array = (_Util.normalize_embeddings(a) * _Util.normalize_embeddings(b)).sum(axis=1)
-        return products
+        return _tensor_or_array((_unit(a) * _unit(b)).sum(axis=1))
 
     @staticmethod
-    def normalize_embeddings(embeddings: npt.ArrayLike) -> Array:
+    def normalize_embeddings(embeddings: npt.ArrayLike) -> Any:
         """The rows, each divided by its length."""
-        rows = _rows(embeddings)
-        unit: Array = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
-        return unit
+        return _tensor_or_array(_unit(embeddings))
 
     @staticmethod
     def semantic_search(
@@ -305,6 +318,22 @@ def _rows(vectors: npt.ArrayLike) -> Array:
     return found[None] if found.ndim == 1 else found
 
 
+def _unit(vectors: npt.ArrayLike) -> Array:
+    """The rows, each divided by its length."""
+    rows = _rows(vectors)
+    unit: Array = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+    return unit
+
+
+def _threads() -> int | None:
+    """All processors of the process; None, which is what the environment says, if it says a number."""
+    if any(os.environ.get(name) for name in ("SIMDFORMER_NUM_THREADS", "OMP_NUM_THREADS")):
+        return None
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def _tensor(array: Any) -> Any:
     try:
         import torch
@@ -312,3 +341,12 @@ def _tensor(array: Any) -> Any:
         message = "convert_to_tensor=True needs torch"
         raise MissingPackageError(message, found="torch") from error
     return torch.from_numpy(np.asarray(array))
+
+
+def _tensor_or_array(array: Any) -> Any:
+    """A tensor if torch is installed, as in sentence-transformers, else the array."""
+    try:
+        import torch
+    except ImportError:
+        return array
+    return torch.from_numpy(np.ascontiguousarray(array))

@@ -20,12 +20,13 @@ from .config import Config
 from .local import run
 from .map import Map, RowError
 from .metadata import DamagedFileError, MixtureError
-from .verification import Difference, Verification, verify
+from .verification import Difference, FailedRow, Verification, verify
 
 __all__ = [
     "Config",
     "DamagedFileError",
     "Difference",
+    "FailedRow",
     "Map",
     "MixtureError",
     "RowError",

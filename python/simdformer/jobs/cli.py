@@ -47,6 +47,7 @@ def _job(options: argparse.Namespace) -> int:
         source=options.source,
         target=options.target,
         score=options.score,
+        finish=options.finish,
         id=options.id,
         options=dict(options.option),
         isa=options.isa,
@@ -107,7 +108,10 @@ def _verify(options: argparse.Namespace) -> int:
     found = verify(options.destination, config, sample=options.sample, seed=options.seed)
     for each in found.differences:
         print(f"{each.file}: row {each.row}: {each.column}: expected {each.expected!r}, found {each.found!r}")
-    print(f"{found.rows} rows, {found.checked} computed again, {len(found.differences)} differ", file=sys.stderr)
+    for row in found.failed:
+        print(f"{row.file}: row {row.row}: {row.reason}")
+    counts = f"{found.checked} computed again, {len(found.differences)} differ, {len(found.failed)} have no result"
+    print(f"{found.rows} rows, {counts}", file=sys.stderr)
     return 1 if found.differences else 0
 
 
@@ -137,7 +141,8 @@ def _parser() -> argparse.ArgumentParser:
     job.add_argument("--task", choices=get_args(Task), default="translate")
     job.add_argument("--source", default="", metavar="COLUMN", help="the column with the sources")
     job.add_argument("--target", default="", metavar="COLUMN", help="the new column")
-    job.add_argument("--score", default="", metavar="COLUMN", help="a new column with scores; only of generate")
+    job.add_argument("--score", default="", metavar="COLUMN", help="a new column with scores; not of embed")
+    job.add_argument("--finish", default="", metavar="COLUMN", help="a new column with why each row ended; not of embed")
     job.add_argument("--id", default="", metavar="COLUMN", help="row numbers; needed by Ray, Spark and sampling")
     job.add_argument(
         "--option",

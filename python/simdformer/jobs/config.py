@@ -62,8 +62,11 @@ class Config:
     source: str = ""
     #: The new column with the results; the default depends on the task.
     target: str = ""
-    #: The new column with the scores, which only `generate` has; none if empty.
+    #: The new column with the scores, which vectors do not have; none if empty.
     score: str = ""
+    #: The new column with why each row ended, a name of `Finish` in lower case: `length` for a result that reached the
+    #: maximum length. Vectors do not have it; none if empty.
+    finish: str = ""
     #: The column with the row numbers: integers of at least 0, each once. Needed for sampling and for restarts.
     id: str = ""
     #: Options of the translator, fields of `TranslatorOptions`, for example `{"beams": 4}`; for `embed` keywords of
@@ -89,16 +92,17 @@ class Config:
                 raise _option(name, "an integer of at least 1", number)
         if self.task == "embed" and self.sessions is not None:
             raise _option("sessions", "none, since the task embed has threads only", self.sessions)
-        if self.score and self.task != "generate":
-            raise _option("score", "no column, since only the task generate has scores", self.score)
+        for name, column in (("score", self.score), ("finish", self.finish)):
+            if column and self.task == "embed":
+                raise _option(name, "no column, since the task embed has none", column)
         object.__setattr__(self, "path", str(self.path))
         object.__setattr__(self, "source", self.source or SOURCES[self.task])
         object.__setattr__(self, "target", self.target or TARGETS[self.task])
-        names = [name for name in (self.source, self.target, self.score, self.id) if name]
+        names = [name for name in (self.source, self.target, self.score, self.finish, self.id) if name]
         if self.errors == "column":
             names.append("error")
         if len(set(names)) != len(names):
-            raise _option("source, target, score, id", "names that differ", names)
+            raise _option("source, target, score, finish, id", "names that differ", names)
         try:
             options = json.loads(json.dumps(dict(self.options), allow_nan=False))
         except (TypeError, ValueError) as error:

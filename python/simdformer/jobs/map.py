@@ -9,9 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import InputError, OptionError, SimdformerError
+from ..native_object import warn_of_cut
 from . import metadata, sources
 from .config import Config
-from .worker import Results, worker
+from .worker import worker
 
 
 class RowError(SimdformerError, ValueError):
@@ -27,8 +28,8 @@ class Map:
     """Adds the columns of a job to an Arrow table. This is what every engine runs.
 
     The table has `rows` rows and at least the source column; it comes back with `rows` rows, all its columns in
-    their order, and the result column, the score column if the configuration names one, and with `errors="column"`
-    the column `error`. A null source has a null result. Sources that are equal within a table are computed once. The
+    their order, and the result column, the columns of the score and of why a row ended if the configuration names them,
+    and with `errors="column"` the column `error`. A null source has a null result. Sources that are equal within a table are computed once. The
     schema carries the metadata of :mod:`~simdformer.jobs.metadata`, which a Parquet file keeps.
 
     The bits of a row do not depend on the table around it. Sampling draws from the random stream of the row number.
@@ -61,6 +62,14 @@ class Map:
 
     def __call__(self, table: Any) -> Any:
         """`pyarrow.Table` to `pyarrow.Table`."""
+        columns, reasons = self.compute(table)
+        self._raise(table, reasons)
+        for name, values in columns.items():
+            table = table.append_column(name, values)
+        return table.replace_schema_metadata({**(table.schema.metadata or {}), **metadata.entries(self.config)})
+
+    def compute(self, table: Any) -> tuple[dict[str, Any], Any]:
+        """The new columns of a table, and for each row why it has no result, or null: nothing is raised for a row."""
         config = self.config
         engine = worker(config)
         if self.fingerprint is not None:
@@ -78,12 +87,16 @@ class Map:
         if streams is not None:
             streams = streams[column.is_valid().to_numpy(zero_copy_only=False)]
         results = engine.compute(found, streams)
-        self._raise(table, found.rows, results)
-        columns = (results.values, results.scores, pa.array(results.errors, pa.string()))
-        for name, values in zip((config.target, config.score, "error"), columns, strict=True):
-            if name in self.names():
-                table = table.append_column(name, values.take(found.rows))
-        return table.replace_schema_metadata({**(table.schema.metadata or {}), **metadata.entries(config)})
+        if results.cut and not config.finish:
+            warn_of_cut(
+                f"{results.cut} of {len(found)} results reached the maximum length or are those of a cut source; "
+                "a column `finish` tells which, max_new_tokens changes it"
+            )
+        reasons = pa.array(results.errors, pa.string())
+        columns = (results.values, results.scores, results.finish, reasons)
+        named = zip((config.target, config.score, config.finish, "error"), columns, strict=True)
+        new = {name: values.take(found.rows) for name, values in named if name in self.names()}
+        return new, reasons.take(found.rows)
 
     def record_batch(self, batch: Any) -> Any:
         """`pyarrow.RecordBatch` to `pyarrow.RecordBatch`, for Spark's `mapInArrow`."""
@@ -119,19 +132,19 @@ class Map:
         return [
             config.target,
             *([config.score] if config.score else []),
+            *([config.finish] if config.finish else []),
             *(["error"] if config.errors == "column" else []),
         ]
 
-    def _raise(self, table: Any, rows: Any, results: Results) -> None:
+    def _raise(self, table: Any, reasons: Any) -> None:
         """Raises for the first row whose source could not be computed."""
-        if self.config.errors != "raise":
+        if self.config.errors != "raise" or reasons.null_count == len(reasons):
             return
-        for source, reason in enumerate(results.errors):
-            if reason is not None:
-                row = pc.index(rows, source).as_py()
-                number = self._column(table, self.config.id)[row].as_py() if self.config.id else None
-                place = f"row {row}" if number is None else f"row {row} with {self.config.id} = {number}"
-                raise RowError(f"{place}: {reason}", row=row, id=number, reason=reason)
+        row = pc.index(reasons.is_valid(), True).as_py()
+        reason = reasons[row].as_py()
+        number = self._column(table, self.config.id)[row].as_py() if self.config.id else None
+        place = f"row {row}" if number is None else f"row {row} with {self.config.id} = {number}"
+        raise RowError(f"{place}: {reason}", row=row, id=number, reason=reason)
 
     def _column(self, table: Any, name: str) -> Any:
         if name not in table.column_names:

@@ -32,6 +32,16 @@ class Difference:
 
 
 @dataclass(frozen=True)
+class FailedRow:
+    """A row that cannot be computed."""
+
+    file: str
+    #: The index of the row in the file.
+    row: int
+    reason: str
+
+
+@dataclass(frozen=True)
 class Verification:
     """What `verify` found."""
 
@@ -41,6 +51,9 @@ class Verification:
     checked: int
     #: The results that differ, in the order of files and rows.
     differences: list[Difference]
+    #: The rows that have no result, in the order of files and rows. What a file has for one is a difference, too, unless it
+    #: is a null, and with `errors="column"` the same text.
+    failed: list[FailedRow]
 
 
 def verify(destination: str | os.PathLike[str], config: Config, *, sample: float = 1.0, seed: int = 0) -> Verification:
@@ -62,20 +75,24 @@ def verify(destination: str | os.PathLike[str], config: Config, *, sample: float
     needed = [name for name in (config.id, config.source) if name]
     rows, checked = 0, 0
     differences: list[Difference] = []
+    failed: list[FailedRow] = []
     for path in metadata.parquet_files(destination):
         with pq.ParquetFile(path, filesystem=system) as file:
             first = rows
             for batch in file.iter_batches(BATCH_ROWS, columns=[*needed, *names]):
                 chosen = np.flatnonzero(generator.random(len(batch)) < sample)
                 stored = pa.Table.from_batches([batch]).take(chosen)
-                computed = job(stored.select(needed))
+                computed, reasons = job.compute(stored.select(needed))
+                before = rows - first
+                for index, reason in enumerate(reasons.to_pylist()):
+                    if reason is not None:
+                        failed.append(FailedRow(path, before + int(chosen[index]), reason))
                 for name in names:
-                    for index, expected, found in _differences(computed.column(name), stored.column(name)):
-                        row = rows - first + int(chosen[index])
-                        differences.append(Difference(path, row, name, expected, found))
+                    for index, expected, found in _differences(computed[name], stored.column(name)):
+                        differences.append(Difference(path, before + int(chosen[index]), name, expected, found))
                 rows += len(batch)
                 checked += len(chosen)
-    return Verification(rows, checked, differences)
+    return Verification(rows, checked, differences, failed)
 
 
 def _differences(computed: Any, stored: Any) -> list[tuple[int, object, object]]:

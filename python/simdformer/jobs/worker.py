@@ -16,7 +16,16 @@ from numpy.typing import NDArray
 
 from .._simdformer import model_files
 from ..embedder import Embedder
-from ..errors import ClosedError, IsaError, LimitError, MemoryPlanError, OptionError, SimdformerError
+from ..generated import Finish
+from ..errors import (
+    ClosedError,
+    IsaError,
+    LimitError,
+    MemoryPlanError,
+    NotFiniteError,
+    OptionError,
+    SimdformerError,
+)
 from ..translator import Translator
 from .config import Config, canonical
 from .sources import Ids, Texts
@@ -64,6 +73,10 @@ class Results:
     scores: Any
     #: Why a source has no result, or `None`.
     errors: list[str | None]
+    #: An Arrow array of strings, `[sources]`: why each ended; `None` for vectors.
+    finish: Any = None
+    #: The sources whose result reached the maximum length, and those that were cut.
+    cut: int = 0
 
 
 class Worker:
@@ -121,26 +134,37 @@ class Worker:
         return self._translate(sources, streams)
 
     def _translate(self, sources: Texts, streams: NDArray[np.uint64] | None) -> Results:
-        errors: list[str | None] = [None] * len(sources)
-        texts: list[str | None] = [None] * len(sources)
-
-        def translate(first: int, last: int) -> None:
-            if streams is None:
-                texts[first:last] = self._engine.translate(sources.values[first:last])
-                return
-            for row in range(first, last):
+        scored = bool(self._config.score)
+        if streams is None:
+            found = [self._engine.translate(sources.values, errors="column", scores=scored)]
+        else:
+            found = [
                 # A text has fewer than 65,536 sentences, each with a stream of its own.
-                stream = (int(streams[row]) << 16) % (1 << 64)
-                texts[row] = self._engine.translate(sources.values[row], stream=stream)
-
-        _attempt(translate, 0, len(sources), errors)
-        return Results(pa.array(texts, pa.string()), None, errors)
+                self._engine.translate(
+                    [text], errors="column", scores=scored, stream=(stream << 16) % (1 << 64)
+                )
+                for text, stream in zip(sources.values, streams.tolist(), strict=True)
+            ]
+        texts = [text for one in found for text in one.texts]
+        errors = [None if error is None else _reason(error) for one in found for error in one.errors]
+        finish = np.concatenate([one.finish for one in found]) if found else np.zeros(0, np.uint8)
+        scores = None
+        if scored:
+            values = np.concatenate([one.scores for one in found]) if found else np.zeros(0, np.float32)
+            scores = pa.array(values, pa.float32(), mask=np.array([error is not None for error in errors], bool))
+        cut = np.concatenate([one.truncated for one in found]) if found else np.zeros(0, np.bool_)
+        cut |= _reached_maximum(finish)
+        return Results(pa.array(texts, pa.string()), scores, errors, _finish(finish), int(cut.sum()))
 
     def _embed(self, sources: Texts) -> Results:
         errors: list[str | None] = [None] * len(sources)
         options = {name: value for name, value in self._config.options.items() if name not in _OPENING}
         # Of one text, so that a table without rows has the type of others.
-        width = len(self._engine.embed("", **options))
+        try:
+            width = len(self._engine.embed("", **options))
+        except NotFiniteError:
+            # Each row says so.
+            width = options.get("dim") or self._engine.dim
         vectors = np.zeros((len(sources), width), np.float32)
 
         def embed(first: int, last: int) -> None:
@@ -154,13 +178,32 @@ class Worker:
     def _generate(self, sources: Ids, streams: NDArray[np.uint64] | None) -> Results:
         scored = bool(self._config.score)
         made = self._engine.generate(sources.ids, sources.offsets, scores=scored, streams=streams, errors="column")
-        errors: list[str | None] = [None if error is None else str(error) for error in made.errors]
+        errors: list[str | None] = [None if error is None else _reason(error) for error in made.errors]
         for source, reason in sources.wrong.items():
             errors[source] = reason
         valid = np.array([error is None for error in errors], bool)
         lists = _lists(made.tokens.ids, made.tokens.offsets, valid)
         scores = pa.array(made.scores, pa.float32(), mask=~valid) if scored else None
-        return Results(lists, scores, errors)
+        return Results(lists, scores, errors, _finish(made.finish), int(_reached_maximum(made.finish).sum()))
+
+
+def _reason(error: SimdformerError) -> str:
+    """Why a text has no translation. Its place in a call says nothing, but that of the sentence in the text does."""
+    if error.reason is None:
+        return str(error)
+    if error.source is None:
+        return error.reason
+    return f"sentence {error.sentence}, {error.source[:60]!r}: {error.reason}"
+
+
+def _reached_maximum(codes: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    """Which sources may lack the end of their result."""
+    return np.isin(codes, (Finish.LENGTH, Finish.EXHAUSTED))
+
+
+def _finish(codes: NDArray[np.uint8]) -> Any:
+    """The names of `Finish` in lower case."""
+    return pa.array([Finish(code).name.lower() for code in codes.tolist()], pa.string())
 
 
 def _lists(ids: NDArray[np.uint32], offsets: NDArray[np.int64], valid: NDArray[np.bool_]) -> Any:
@@ -180,7 +223,7 @@ def _attempt(compute: Callable[[int, int], None], first: int, last: int, errors:
         raise
     except SimdformerError as error:
         if last - first == 1:
-            errors[first] = str(error)
+            errors[first] = _reason(error)
             return
         middle = (first + last) // 2
         _attempt(compute, first, middle, errors)
