@@ -174,7 +174,7 @@ fn what_is_lost_is_named() {
 mod found {
     use super::{Random, keep, mark, text, wrap};
     use simdformer_text::marked_text::{
-        MarkKind, MarkedText, Placement, Regex, StandIn, check, placeholders,
+        MarkKind, MarkedText, Placement, Regex, StandIn, check, conventions, placeholders,
     };
     use std::time::{Duration, Instant};
 
@@ -221,7 +221,15 @@ mod found {
             "50 % of the people, 100% sure, 20%off, 100 % des gens, 100\u{a0}%des, 5 %de plus",
             "a < b and c > d, a <b and c> d, 1<2, <3",
             "{see below} { a b } {",
-            "me @ home, a@b, @name, it's (a) b",
+            "me @ home, a@b, it's (a) b",
+            "5 % des gens, 5 %des gens, 50% de la, 100%, 3%-5%",
+            "Attention : voir, 10:30, midi:trente, ou:non",
+            "[rires] [Musique] [1] [a, b] mot [voir page 3]",
+            "*mot* **mot** ~~mot~~ _mot_ ***mot*** (mot) ((mot)) /mot/ |mot",
+            "5$, US$ 5, 5 $ et 10 #, n° 5, a#b, 1 + 1 = 2, + 5",
+            "et/ou, l'an -50, tout--fait, 5*3, a^b, ~50, \\o/, a\\b",
+            "Quoi ?! Non... Oui !! :) :-( <3 ;-) ^^",
+            "prix : 5$ : merci, C: et D:, a: b, A+ B+, plus+moins",
             "AT&T; R&D, a & b;",
             "_emphasis_ and snake _ case, __",
             "and/or: 10:30, C:// nothing",
@@ -229,6 +237,70 @@ mod found {
             "don't use ` alone",
         ] {
             assert_eq!(pieces(source), [""; 0], "{source}");
+        }
+    }
+
+    /// Every example of the table, alone, beside words and punctuation, and beside each other.
+    #[test]
+    fn every_example_of_the_conventions_is_found() {
+        let around = [
+            ("", ""),
+            ("la maison de ", " est belle"),
+            ("", " est belle"),
+            ("la maison de ", ""),
+            ("(", ")"),
+            ("\u{ab}\u{a0}", "\u{a0}\u{bb}"),
+            ("\u{201c}", "\u{201d}, "),
+            ("voir ", "."),
+            ("voir ", ", puis"),
+            ("\u{8acb}\u{770b}", "\u{9019}\u{88e1}"),
+        ];
+        let mut count = 0;
+        for convention in conventions() {
+            for example in convention.examples {
+                for (before, after) in around {
+                    // A mail address or an address goes on with some of them.
+                    let source = format!("{before}{example}{after}");
+                    let found = pieces(&source);
+                    assert_eq!(found, [*example], "{}: {source}", convention.name);
+                    count += 1;
+                }
+            }
+        }
+        assert!(count > 900, "{count}");
+    }
+
+    /// The table of the page is that of the code.
+    #[test]
+    fn the_page_has_every_convention() {
+        let code = |text: &&str| {
+            let quotes = if text.contains('`') { "`` " } else { "`" };
+            let end: String = quotes.chars().rev().collect();
+            format!("{quotes}{}{end}", text.replace('|', "\\|"))
+        };
+        let row = |one: &simdformer_text::marked_text::Convention| {
+            let examples: Vec<String> = one.examples.iter().map(code).collect();
+            format!("| {} | {} | {} |\n", one.name, one.projects, examples.join(" "))
+        };
+        let table: String = conventions().iter().map(row).collect();
+        let page = include_str!("../README.md");
+        assert!(page.contains(&table), "expected this table in text/README.md:\n{table}");
+    }
+
+    #[test]
+    fn the_cases_that_were_lost_are_found() {
+        for (source, expected) in [
+            ("le chat %product_title% est blanc", &["%product_title%"][..]),
+            ("la maison de __count__ est belle", &["__count__"]),
+            ("l'%name% de :name, d'$name", &["%name%", ":name", "$name"]),
+            ("%s%name% %d%% %dKB %nBonjour", &["%s", "%name%", "%d", "%%", "%d", "%n"]),
+            ("fichier%name%.txt x%2", &["%name%", "%2"]),
+            ("{0} aucun|[1,19] des|]20,Inf] plus", &["{0}", "[1,19]", "]20,Inf]"]),
+            ("[b]mot[/b] et [i]non", &["[b]", "[/b]"]),
+            ("<%= a < b %> et <% x %>", &["<%= a < b %>", "<% x %>"]),
+            ("ligne\\nsuite", &["\\n"]),
+        ] {
+            assert_eq!(pieces(source), expected, "{source}");
         }
     }
 
@@ -324,6 +396,24 @@ mod found {
             "{a,plural,",
             "{%",
             "a_",
+            "<%",
+            "<!--",
+            "$t(",
+            "$a[",
+            "$a.",
+            "[[",
+            "[a",
+            "[a]",
+            "[a=",
+            "%a",
+            "%a%",
+            "#a",
+            "__a",
+            ":a",
+            "@:(",
+            "\\a",
+            "C:\\",
+            "{a:",
         ] {
             let long = text(&part.repeat(300_000 / part.len()), &[]);
             let start = Instant::now();

@@ -21,11 +21,15 @@
 
 mod alignment;
 mod check;
+#[cfg(feature = "translate")]
+mod conventions;
 mod marks;
 mod model_text;
 #[cfg(feature = "translate")]
 mod placeholders;
 mod placement;
+#[cfg(feature = "translate")]
+mod scanners;
 mod scripts;
 mod slices;
 mod tree;
@@ -34,6 +38,8 @@ mod write;
 
 pub use alignment::{Alignment, WordAlignment, WordLink};
 pub use check::{Lost, check};
+#[cfg(feature = "translate")]
+pub use conventions::{Convention, conventions};
 pub use marks::{Mark, MarkKind, MarkedText};
 pub use model_text::StandIn;
 #[cfg(feature = "translate")]
