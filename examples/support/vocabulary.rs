@@ -5,6 +5,10 @@
 //! joins it again. An unknown word is an error and never `<unk>`, because the translation of an unknown word would be
 //! an arbitrary text.
 
+#[path = "../../text/src/nearest_words.rs"]
+#[allow(unreachable_pub)]
+mod nearest_words;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
@@ -212,17 +216,9 @@ impl Vocabulary {
     /// The error for an unknown word, with at most three suggestions whose edit distance is at most a third of its
     /// letters plus one.
     fn unknown(&self, word: &str) -> UnknownWord {
-        let letters: Vec<char> = word.chars().take(LONGEST).collect();
-        let limit = letters.len() / 3 + 1;
-        let mut near: Vec<(usize, &str)> = self
-            .source
-            .keys()
-            .filter(|known| known.chars().any(char::is_alphabetic))
-            .map(|known| (distance(&letters, known), known.as_str()))
-            .filter(|(far, _)| *far <= limit)
-            .collect();
-        near.sort_unstable();
-        let nearest = near.into_iter().take(3).map(|(_, known)| known.to_string()).collect();
+        let known = self.source.keys().map(String::as_str);
+        let known = known.filter(|known| known.contains(char::is_alphabetic));
+        let nearest = nearest_words::nearest(word, known, 1);
         UnknownWord { word: word.to_string(), nearest }
     }
 
@@ -285,21 +281,6 @@ fn composed(plain: char, accent: char) -> impl Iterator<Item = char> {
     });
     let two = if one.is_none() { Some(accent) } else { None };
     [Some(one.unwrap_or(plain)), two].into_iter().flatten()
-}
-
-/// The Levenshtein distance from `a` to `b`: insertions, deletions and changes of a letter.
-fn distance(a: &[char], b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=a.len()).collect();
-    for (i, right) in b.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, left) in a.iter().enumerate() {
-            let changed = diagonal + usize::from(*left != right);
-            diagonal = row[j + 1];
-            row[j + 1] = changed.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[a.len()]
 }
 
 #[cfg(test)]
@@ -440,21 +421,5 @@ mod tests {
         assert!(broken(&twice, "{}").contains("found id 3"));
         assert!(broken(&json(&WORDS, 0), r#"{"maison":3}"#).contains("\"maison\""));
         assert!(Vocabulary::read(Path::new("no/such/folder")).is_err());
-    }
-
-    #[test]
-    fn distance_is_levenshteins() {
-        let far = |a: &str, b: &str| distance(&a.chars().collect::<Vec<_>>(), b);
-        for (a, b, expected) in [
-            ("", "", 0),
-            ("", "abc", 3),
-            ("abc", "", 3),
-            ("kitten", "sitting", 3),
-            ("été", "ete", 2),
-            ("ab", "ba", 2),
-        ] {
-            assert_eq!(far(a, b), expected, "{a} {b}");
-            assert_eq!(far(b, a), expected, "{b} {a}");
-        }
     }
 }

@@ -40,6 +40,7 @@ pub(crate) struct Json {
     family: Family,
     /// The tokens that control the model.
     controls: Specials,
+    unknown: Option<u32>,
 }
 
 /// The settings that name tokens which control a model, and their texts in directories without them.
@@ -76,9 +77,14 @@ impl Json {
             }
         };
         let wrong = |reason: &str| directory.wrong(name, reason);
+        // Unigram models have its id, all others its text.
+        let unknown = |key: &str| value.pointer(&format!("/model/{key}"));
+        let id = unknown("unk_id").and_then(Value::as_u64).and_then(|id| u32::try_from(id).ok());
+        let token = unknown("unk_token").and_then(Value::as_str).map(str::to_owned);
         let (tokenizer, rule) = build(value).map_err(|reason| wrong(&reason))?;
+        let unknown = id.or_else(|| tokenizer.token_to_id(&token?));
         let controls = Specials::new(Vec::new());
-        let mut json = Self { tokenizer, rule, family, controls };
+        let mut json = Self { tokenizer, rule, family, controls, unknown };
         json.controls = json.find_controls(directory)?;
         Ok(json)
     }
@@ -279,6 +285,19 @@ impl Json {
 
     pub(crate) fn token(&self, id: u32) -> Option<String> {
         self.tokenizer.id_to_token(id)
+    }
+
+    /// The id for what the vocabulary does not have.
+    pub(crate) fn unknown(&self) -> Option<u32> {
+        self.unknown
+    }
+
+    /// The vocabulary, if it is one of whole words.
+    pub(crate) fn words(&self) -> Vec<String> {
+        match self.tokenizer.get_model() {
+            ModelWrapper::WordLevel(model) => model.get_vocab().into_keys().collect(),
+            _ => Vec::new(),
+        }
     }
 
     pub(crate) fn id(&self, text: &str) -> Option<u32> {

@@ -51,6 +51,7 @@ mod languages;
 mod limits;
 pub mod marked_text;
 pub mod model_files;
+mod nearest_words;
 #[cfg(feature = "models")]
 pub mod packed;
 #[cfg(feature = "json")]
@@ -80,6 +81,7 @@ pub use detect_family::Family;
 pub use encoding::Encoded;
 pub use error::TextError;
 pub use languages::{Direction, Language};
+pub use nearest_words::nearest;
 pub use repetition::Repetition;
 pub use spm::{SentencePiece, SpmError};
 pub use token_stream::DecodeStream;

@@ -205,6 +205,19 @@ impl Pieces {
         })
     }
 
+    /// The id of the source for what its vocabulary does not have.
+    pub(crate) fn unknown(&self) -> u32 {
+        self.source.unknown
+    }
+
+    /// The words of the source vocabulary; none if a piece of its model is a part of a word.
+    pub(crate) fn words(&self) -> Vec<String> {
+        let words = self.models.get(self.source.model).and_then(SentencePiece::words);
+        let known = |id: &u32| self.source.ids.get(*id as usize) != Some(&self.source.unknown);
+        let words = words.unwrap_or_default().into_iter();
+        words.filter(|(id, _)| known(id)).map(|(_, word)| word).collect()
+    }
+
     /// Appends the text of one more id.
     pub(crate) fn decode(&self, id: u32, decoder: &mut spm::Decoder, text: &mut String) {
         let Some(model) = self.models.get(self.decodes) else { return };

@@ -5,6 +5,7 @@ use crate::detect_family::Family;
 use crate::encoding::Encoded;
 use crate::error::TextError;
 use crate::languages::{Direction, Language};
+use crate::nearest_words::nearest;
 use crate::sentencepiece_ids::Reading;
 use crate::suggest_language;
 use crate::token_spans::{decode_with_spans, in_order};
@@ -362,6 +363,23 @@ impl Tokenizer {
     #[must_use]
     pub fn token(&self, id: u32) -> Option<String> {
         self.parts.engine.token(id)
+    }
+
+    /// Whether `id` is the token of the source for what its vocabulary does not have, `<unk>`.
+    #[must_use]
+    pub fn is_unknown(&self, id: u32) -> bool {
+        self.parts.engine.unknown() == Some(id)
+    }
+
+    /// The words of the source vocabulary with the spelling closest to that of `word`, at most three, the closest first.
+    /// Empty if the vocabulary has parts of words: then a word is unknown only for its characters.
+    ///
+    /// A word is close if at most a third of its letters and one more differ.
+    #[must_use]
+    pub fn nearest_words(&self, word: &str) -> Vec<String> {
+        let known = self.parts.engine.words();
+        let known = known.iter().map(String::as_str);
+        nearest(word, known.filter(|known| known.contains(char::is_alphabetic)), 1)
     }
 
     /// A decoder for ids that arrive one at a time.

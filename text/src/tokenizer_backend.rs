@@ -60,6 +60,24 @@ impl Engine {
         }
     }
 
+    /// The id of the source for what its vocabulary does not have.
+    pub(crate) fn unknown(&self) -> Option<u32> {
+        match self {
+            Self::Pieces(pieces) => Some(pieces.unknown()),
+            #[cfg(feature = "json")]
+            Self::Json(json) => json.unknown(),
+        }
+    }
+
+    /// The source vocabulary, if all of it are whole words.
+    pub(crate) fn words(&self) -> Vec<String> {
+        match self {
+            Self::Pieces(pieces) => pieces.words(),
+            #[cfg(feature = "json")]
+            Self::Json(json) => json.words(),
+        }
+    }
+
     /// Appends the text that was held back.
     pub(crate) fn finish(&self, state: &mut State, text: &mut String) {
         match self {

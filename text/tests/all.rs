@@ -87,5 +87,7 @@ mod transcriber_properties;
 mod translate_documents;
 #[cfg(feature = "cli")]
 mod translator;
+#[cfg(feature = "cli")]
+mod unknown_words;
 #[cfg(feature = "vad")]
 mod vad;

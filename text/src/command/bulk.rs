@@ -164,7 +164,9 @@ fn sentence(translation: Translation) -> Computed {
             let tokens = translation.source_tokens;
             let cut = translation.truncated.then(|| format!("{tokens} tokens, was cut"));
             let unfinished = translation.is_unfinished().then(|| UNFINISHED.to_owned());
-            let notes: Vec<String> = cut.into_iter().chain(unfinished).collect();
+            let unknown = translation.unknown.iter();
+            let unknown = unknown.map(|word| format!("the model does not know {word}"));
+            let notes: Vec<String> = cut.into_iter().chain(unfinished).chain(unknown).collect();
             let note = (!notes.is_empty()).then(|| notes.join("; "));
             Computed { text: Some(translation.text), note }
         }

@@ -5,6 +5,7 @@ use crate::explain::{self, Recorder, Step};
 use crate::inputs::Inputs;
 use crate::search_arguments::check;
 use crate::translate_arguments::{TextToText, Translate};
+use crate::translate_documents::{NAMED, unknown_words};
 use crate::{Failure, Streams, progress, show, translate_documents};
 use serde_json::{Value, json};
 use simdformer::checkpoint::Checkpoint;
@@ -29,6 +30,7 @@ pub(crate) fn translate(arguments: &Translate, streams: &mut Streams<'_>) -> Res
             ("--keep", !documents.keep.is_empty()),
             ("--glossary", documents.glossary.is_some()),
             ("--no-attributes", documents.no_attributes),
+            ("--capitals", documents.capitals.is_some()),
         ];
         if let Some((option, _)) = given.iter().find(|(_, given)| *given) {
             let texts = "--lines, --whole, --stream or --explain";
@@ -62,6 +64,7 @@ pub(crate) fn load_for_texts(
     let (model, tokenizer, mut options) = load(&arguments.common, streams)?;
     options.keep.clone_from(&documents.keep);
     options.attributes = !documents.no_attributes;
+    options.capitals = documents.capitals.unwrap_or(options.capitals);
     options.glossary = glossary.map(Arc::new);
     Ok((model, tokenizer, options))
 }
@@ -85,7 +88,8 @@ pub(crate) fn lines(
         translator.set_sessions(arguments.texts.sessions(&arguments.model));
         let search = translator.search_options().clone();
         let tokenizer = &tokenizer;
-        Lines { arguments, tokenizer, search, done: 0, failed: 0 }.run(translator, whole, streams)
+        Lines { arguments, tokenizer, search, done: 0, failed: 0, unknown: 0 }
+            .run(translator, whole, streams)
     })
 }
 
@@ -178,6 +182,8 @@ struct Lines<'r> {
     search: SearchOptions,
     done: usize,
     failed: usize,
+    /// Words that the model does not know.
+    unknown: usize,
 }
 
 impl Lines<'_> {
@@ -214,7 +220,10 @@ impl Lines<'_> {
             })?;
             progress.finish_and_clear();
         }
-        let Self { done, failed, .. } = self;
+        let Self { done, failed, unknown, .. } = self;
+        if *unknown > 0 {
+            writeln!(notes, "simdformer: {unknown} words are unknown to the model")?;
+        }
         if *failed > 0 {
             writeln!(notes, "simdformer: {failed} of {done} texts have no result")?;
         }
@@ -245,6 +254,12 @@ impl Lines<'_> {
         if answer.is_unfinished() {
             writeln!(notes, "simdformer: text {number}: {}", explain::UNFINISHED)?;
         }
+        for word in &answer.unknown {
+            self.unknown += 1;
+            if self.unknown <= NAMED {
+                writeln!(notes, "simdformer: text {number}: the model does not know {word}")?;
+            }
+        }
         let finish = answer.finish.map_or("", explain::finish_name);
         if self.arguments.json {
             let line = match error {
@@ -256,6 +271,9 @@ impl Lines<'_> {
                     });
                     if self.search.num_return_sequences > 1 {
                         line["sequences"] = sequences(answer).collect();
+                    }
+                    if let Some(unknown) = unknown_words(answer) {
+                        line["unknown"] = unknown;
                     }
                     if let Some(explanation) = explanation {
                         line["steps"] = json!(explanation.steps);

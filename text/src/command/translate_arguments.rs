@@ -44,7 +44,8 @@ pub(crate) struct TextToText {
     pub(crate) stream: bool,
     /// Write a JSON object for each text: text, score, tokens, finish, truncated, or error
     ///
-    /// With --num-return-sequences also the sequences, with --explain the steps. Of documents, an object for each sentence:
+    /// With --num-return-sequences also the sequences, with --explain the steps, and the words that the model does not know,
+    /// if there are any. Of documents, an object for each sentence:
     /// source, text, the mean and the lowest log-probability of its tokens and that of each, the aligned words, and how
     /// often it was translated again.
     #[arg(long, help_heading = "Output")]
@@ -146,6 +147,10 @@ pub(crate) struct DocumentArguments {
     /// Require translations of terms: lines of a term, a tab and its translation
     #[arg(long, value_name = "FILE")]
     pub(crate) glossary: Option<PathBuf>,
+    /// Read a sentence in capitals in small letters if the model knows these better, and put its translation into capitals
+    /// (true)
+    #[arg(long, value_name = "BOOL")]
+    pub(crate) capitals: Option<bool>,
 }
 
 /// The options of tables.

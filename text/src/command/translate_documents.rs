@@ -7,13 +7,15 @@ use crate::{Failure, Streams, output_file, progress};
 use serde_json::{Value, json};
 use simdformer::atomic_file::AtomicFile;
 use simdformer_text::document::Format;
-use simdformer_text::translator::{Note, Report, TextTranslation, TranslatedSentence, Translator};
+use simdformer_text::translator::{
+    Note, Report, TextTranslation, TranslatedSentence, Translation, Translator,
+};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, Write};
 use std::path::{Path, PathBuf};
 
 /// The sentences that are named in the notes, for each kind of note.
-const NAMED: usize = 10;
+pub(crate) const NAMED: usize = 10;
 
 /// Where a document comes from.
 struct Input<'i> {
@@ -143,9 +145,18 @@ pub(crate) fn notes_of(sentence: &TranslatedSentence) -> Vec<String> {
         Note::Lost => Some(format!("{short:?}: a placeholder is missing or repeated")),
         _ => None,
     });
+    let unknown = sentence.translation.unknown.iter();
+    let unknown = unknown.map(|word| format!("{short:?}: the model does not know {word}"));
     let unfinished = sentence.translation.is_unfinished();
     let unfinished = unfinished.then(|| format!("{short:?}: {UNFINISHED}"));
-    failure.into_iter().chain(unfinished).chain(notes).collect()
+    failure.into_iter().chain(unfinished).chain(notes).chain(unknown).collect()
+}
+
+/// The words that the model does not know, for `--json`.
+pub(crate) fn unknown_words(translation: &Translation) -> Option<Value> {
+    let words = translation.unknown.iter();
+    let words = words.map(|word| json!({"text": word.text, "nearest": word.nearest}));
+    (!translation.unknown.is_empty()).then(|| words.collect())
 }
 
 /// What was not as it should be, a line for each kind.
@@ -157,6 +168,7 @@ pub(crate) fn summary(report: &Report) -> Vec<String> {
         (report.lost, "sentences have a placeholder that is missing or repeated"),
         (report.repetitions_left, "translations repeat themselves, also when made again"),
         (report.terms_missing, "terms of the glossary are missing"),
+        (report.unknown_words, "words are unknown to the model"),
     ];
     let lines = lines.into_iter().filter(|(count, _)| *count > 0);
     lines.map(|(count, what)| format!("{count} {what}")).collect()
@@ -166,7 +178,8 @@ pub(crate) fn summary(report: &Report) -> Vec<String> {
 fn counts(report: &Report) -> String {
     format!(
         "{} sentences, {} tokens read and {} written; {} texts were in the target language; \
-         {} repetitions and {} of {} terms were translated again; {} placeholders, {} sentences split for them",
+         {} repetitions and {} of {} terms were translated again; {} placeholders, {} sentences split for them; \
+         {} sentences in capitals were read in small letters",
         report.sentences,
         report.source_tokens,
         report.target_tokens,
@@ -176,6 +189,7 @@ fn counts(report: &Report) -> String {
         report.terms,
         report.kept,
         report.split,
+        report.small_letters,
     )
 }
 
@@ -207,6 +221,9 @@ fn json_of(sentence: &TranslatedSentence, text: &TextTranslation) -> Value {
         let others = one.alternatives.iter();
         object["alternatives"] =
             others.map(|other| json!({"text": other.text, "score": other.score})).collect();
+    }
+    if let Some(unknown) = unknown_words(one) {
+        object["unknown"] = unknown;
     }
     if !one.notes.is_empty() {
         object["notes"] = one.notes.iter().map(Note::to_string).collect();

@@ -43,10 +43,16 @@ pub use conventions::{Convention, conventions};
 pub use marks::{Mark, MarkKind, MarkedText};
 pub use model_text::StandIn;
 #[cfg(feature = "translate")]
+pub(crate) use model_text::{Edit, Rewritten};
+#[cfg(feature = "translate")]
+pub(crate) use placeholders::add_keeps;
+#[cfg(feature = "translate")]
 pub use placeholders::placeholders;
 pub use placement::Placement;
 #[cfg(feature = "translate")]
 pub use regex::Regex;
-#[cfg(feature = "transcribe")]
+#[cfg(any(feature = "transcribe", feature = "translate"))]
 pub(crate) use scripts::words;
+#[cfg(feature = "translate")]
+pub(crate) use scripts::{is_combining, is_spaceless};
 pub use slices::KeepSplit;

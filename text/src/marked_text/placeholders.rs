@@ -40,7 +40,7 @@ pub fn placeholders(source: &MarkedText, keep: &[Regex]) -> MarkedText {
 }
 
 /// Adds a [`Keep`](MarkKind::Keep) for each of the ranges that may have one, see [`placeholders`].
-fn add_keeps(source: &MarkedText, mut found: Vec<Range<usize>>) -> MarkedText {
+pub(crate) fn add_keeps(source: &MarkedText, mut found: Vec<Range<usize>>) -> MarkedText {
     found.retain(|range| !range.is_empty());
     found.sort_unstable_by_key(|range| (range.start, Reverse(range.end)));
     let existing = Existing::new(source);

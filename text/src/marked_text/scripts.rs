@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 /// Whether a letter belongs to a script that is written without spaces between words.
-pub(super) fn is_spaceless(letter: char) -> bool {
+pub(crate) fn is_spaceless(letter: char) -> bool {
     matches!(letter,
         // Thai, Lao, Tibetan, Myanmar, Khmer.
         '\u{0e00}'..='\u{0eff}' | '\u{0f00}'..='\u{0fff}' | '\u{1000}'..='\u{109f}' | '\u{1780}'..='\u{17ff}'
@@ -13,7 +13,7 @@ pub(super) fn is_spaceless(letter: char) -> bool {
 }
 
 /// Whether a character continues the letter before it: accents, vowel signs, joiners, variation selectors.
-fn is_combining(letter: char) -> bool {
+pub(crate) fn is_combining(letter: char) -> bool {
     !letter.is_alphanumeric()
         && matches!(letter,
             '\u{0300}'..='\u{036f}' | '\u{0483}'..='\u{0489}' | '\u{0591}'..='\u{05bd}' | '\u{0610}'..='\u{061a}'

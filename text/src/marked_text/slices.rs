@@ -152,7 +152,7 @@ impl MarkedText {
     }
 
     /// The kept pieces.
-    pub(super) fn keeps(&self) -> impl Iterator<Item = &Mark> {
+    pub(crate) fn keeps(&self) -> impl Iterator<Item = &Mark> {
         self.marks.iter().filter(|mark| matches!(mark.kind, MarkKind::Keep { .. }))
     }
 }

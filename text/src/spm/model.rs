@@ -2,7 +2,7 @@
 
 use super::error::SpmError;
 use super::file::{Algorithm, File, Kind, Pieces};
-use super::normalized::{Sink, Traced};
+use super::normalized::{SPACE, Sink, Traced};
 use super::normalizer::Normalizer;
 use super::utf8::byte_of;
 use crate::trie::Trie;
@@ -159,6 +159,16 @@ impl SentencePiece {
         let mut ids = Vec::new();
         self.segment(text, &mut |_, id| ids.push(id))?;
         Ok(ids)
+    }
+
+    /// The words of a model whose pieces are whole words, with the id of each; `None` if a piece continues a word.
+    pub(crate) fn words(&self) -> Option<Vec<(u32, String)>> {
+        let all = 0..self.pieces.len() as u32;
+        let word = |id: u32| {
+            let word = self.pieces.get(id)?.strip_prefix(SPACE)?;
+            Some((id, word.replace(SPACE, "")))
+        };
+        all.filter(|&id| self.pieces.kind(id) == Kind::Normal).map(word).collect()
     }
 
     /// Calls `each` with every piece, as it occurs in the normalized text, and its id. An unknown piece is passed

@@ -135,7 +135,8 @@ impl Batcher {
             Some(_) => None,
         };
         let source = request.source.or(detected.as_deref());
-        let unit = Unit { text: request.text, source, stream: request.stream, force: &[] };
+        let unit =
+            Unit { text: request.text, source, stream: request.stream, force: &[], read: false };
         let mut translation = Translation::default();
         let target = request.target.or(options.target.as_deref());
         let encoded = encode_unit(model, tokenizer, options, target, &unit, &mut translation)?;

@@ -1,9 +1,11 @@
 //! Sentences with marks: what the model is given for a kept piece, and where the marks go in its translation.
 
+use super::capitals::{self, Capitals};
 use super::error::TranslateError;
 use super::inspection::Job;
 use super::model_and_tokenizer::Translator;
 use super::translation::{AlignedWords, Note, SentenceCounts, Translation};
+use super::unknown_words::{Givens, PreparedSentence};
 use super::window::Unit;
 use crate::Encoded;
 use crate::marked_text::{Alignment, MarkedText, Placement, StandIn, WordAlignment, check};
@@ -19,6 +21,21 @@ pub(super) struct MarkedSentence<'s> {
     pub(super) stream: u64,
 }
 
+/// A sentence as the model gets it.
+#[derive(Clone, Copy, Debug)]
+struct GivenSentence<'s> {
+    marked: &'s MarkedText,
+    language: Option<&'s str>,
+    stream: u64,
+    givens: &'s Givens,
+    /// What is given first, if that is known.
+    first: Option<&'s MarkedText>,
+    /// Whether it is read in small letters, and its translation written in capitals.
+    small: bool,
+    /// Whether the log-probability of its translation is needed.
+    scored: bool,
+}
+
 /// A translation.
 #[derive(Debug)]
 struct Placed {
@@ -28,6 +45,8 @@ struct Placed {
     counts: SentenceCounts,
     /// Whether the model copied what it was given for kept pieces.
     copied: bool,
+    /// The mean log-probability of the tokens, if it was needed.
+    likelihood: Option<f32>,
 }
 
 /// A name that models copy.
@@ -43,13 +62,90 @@ impl Translator<'_> {
         &mut self,
         sentences: &[MarkedSentence<'_>],
     ) -> Result<Vec<(MarkedText, Translation)>, TranslateError> {
+        let mut prepared = Vec::with_capacity(sentences.len());
+        for MarkedSentence { marked, language, .. } in sentences {
+            self.check_cancel()?;
+            prepared.push(self.prepare_sentence(marked, *language)?);
+        }
+        let given: Vec<GivenSentence<'_>> = sentences
+            .iter()
+            .zip(&prepared)
+            .map(|(sentence, prepared)| {
+                let small = matches!(prepared.capitals, Capitals::Small);
+                GivenSentence {
+                    marked: &prepared.marked,
+                    language: sentence.language,
+                    stream: sentence.stream,
+                    givens: &prepared.givens,
+                    first: Some(&prepared.reading.marked)
+                        .filter(|_| !small || prepared.reading.small),
+                    small,
+                    scored: matches!(prepared.capitals, Capitals::Both(_)),
+                }
+            })
+            .collect();
+        let mut results = self.translate_given(&given)?;
+        self.take_small_letters(&given, &prepared, &mut results)?;
+        for (one, prepared) in results.iter_mut().zip(&prepared) {
+            prepared.remove_added(&mut one.target);
+            one.translation.unknown.clone_from(&prepared.unknown);
+        }
+        for Placed { counts, .. } in &results {
+            self.report.repetitions += u64::from(counts.repeated);
+            self.report.terms += counts.terms;
+            self.report.terms_again += counts.lacked;
+        }
+        let results = results.into_iter().map(|one| (one.target, one.translation));
+        let (targets, translations): (Vec<MarkedText>, Vec<Translation>) = results.unzip();
+        self.count(&translations);
+        Ok(targets.into_iter().zip(translations).collect())
+    }
+
+    /// Translates sentences in capitals, which the vocabulary has in small letters, too, in small letters, and takes those
+    /// that the model finds more probable.
+    fn take_small_letters(
+        &mut self,
+        given: &[GivenSentence<'_>],
+        prepared: &[PreparedSentence],
+        results: &mut [Placed],
+    ) -> Result<(), TranslateError> {
+        let both = given.iter().zip(prepared).enumerate();
+        let both = both.filter_map(|(i, (given, prepared))| match &prepared.capitals {
+            Capitals::Both(small) => {
+                Some((i, GivenSentence { first: Some(small), small: true, ..*given }))
+            }
+            Capitals::None | Capitals::Small => None,
+        });
+        let (indices, sentences): (Vec<usize>, Vec<GivenSentence<'_>>) = both.unzip();
+        if indices.is_empty() {
+            return Ok(());
+        }
+        for (i, new) in indices.into_iter().zip(self.translate_given(&sentences)?) {
+            let old = &mut results[i];
+            // A likelihood that is missing, or NaN, is no better one.
+            let likelier = match (new.likelihood, old.likelihood) {
+                (Some(new), Some(old)) => new > old,
+                (new, old) => new.is_some() && old.is_none(),
+            };
+            if likelier && new.translation.failure.is_none() {
+                *old = new;
+            }
+        }
+        Ok(())
+    }
+
+    /// Translates what is given for sentences, in their order.
+    fn translate_given(
+        &mut self,
+        sentences: &[GivenSentence<'_>],
+    ) -> Result<Vec<Placed>, TranslateError> {
         let mut results = self.translate_way(sentences, WAYS[0])?;
         let failed = |one: &Placed| one.translation.failure.is_some();
-        let lost = |sentence: &MarkedSentence<'_>, one: &Placed| {
+        let lost = |sentence: &GivenSentence<'_>, one: &Placed| {
             let lost = check(sentence.marked, &one.target).err();
             lost.is_some_and(|lost| !lost.only_wraps())
         };
-        let again = |sentence: &MarkedSentence<'_>, one: &Placed| {
+        let again = |sentence: &GivenSentence<'_>, one: &Placed| {
             !failed(one) && (!one.copied || lost(sentence, one))
         };
         let pairs = sentences.iter().zip(&results).enumerate();
@@ -57,7 +153,7 @@ impl Translator<'_> {
             pairs.filter(|(_, (sentence, one))| again(sentence, one)).map(|(i, _)| i).collect();
         self.report.kept_again += left.len() as u64;
         for way in &WAYS[1..] {
-            let those: Vec<MarkedSentence<'_>> = left.iter().map(|&i| sentences[i]).collect();
+            let those: Vec<GivenSentence<'_>> = left.iter().map(|&i| sentences[i]).collect();
             let mut still = Vec::new();
             for (i, mut new) in left.into_iter().zip(self.translate_way(&those, *way)?) {
                 let old = &mut results[i];
@@ -83,21 +179,13 @@ impl Translator<'_> {
                 results[i].translation.notes.push(Note::Lost);
             }
         }
-        for Placed { counts, .. } in &results {
-            self.report.repetitions += u64::from(counts.repeated);
-            self.report.terms += counts.terms;
-            self.report.terms_again += counts.lacked;
-        }
-        let results = results.into_iter().map(|one| (one.target, one.translation));
-        let (targets, translations): (Vec<MarkedText>, Vec<Translation>) = results.unzip();
-        self.count(&translations);
-        Ok(targets.into_iter().zip(translations).collect())
+        Ok(results)
     }
 
     /// Translates what stands between the kept pieces of a sentence, each part alone.
     fn translate_between_keeps(
         &mut self,
-        sentence: &MarkedSentence<'_>,
+        sentence: &GivenSentence<'_>,
     ) -> Result<Placed, TranslateError> {
         let mut parts: Vec<MarkedText> = Vec::new();
         let mut words: Vec<usize> = Vec::new();
@@ -116,28 +204,33 @@ impl Translator<'_> {
             }
         }
         let alone: Vec<MarkedText> = words.iter().filter_map(|&i| parts.get(i).cloned()).collect();
-        let between: Vec<MarkedSentence<'_>> =
-            alone.iter().map(|marked| MarkedSentence { marked, ..*sentence }).collect();
+        let between: Vec<GivenSentence<'_>> =
+            alone.iter().map(|marked| GivenSentence { marked, first: None, ..*sentence }).collect();
+        let mut likelihood: Option<f32> = None;
         let (mut whole, mut counts) = (Translation::default(), SentenceCounts::default());
         for (i, one) in words.into_iter().zip(self.translate_way(&between, WAYS[0])?) {
             whole.append(one.translation);
             counts = counts.append(one.counts);
+            // That of the worst part.
+            likelihood = likelihood.into_iter().chain(one.likelihood).reduce(f32::min);
             parts[i] = one.target;
         }
         let target = MarkedText::join(&parts);
         whole.text.clone_from(&target.text);
         whole.notes.push(Note::Split);
-        Ok(Placed { target, translation: whole, counts, copied: true })
+        Ok(Placed { target, translation: whole, counts, copied: true, likelihood })
     }
 
     /// Translates `sentences` with `way` in the place of kept pieces.
     fn translate_way(
         &mut self,
-        sentences: &[MarkedSentence<'_>],
+        sentences: &[GivenSentence<'_>],
         way: StandIn<'_>,
     ) -> Result<Vec<Placed>, TranslateError> {
-        let given: Vec<MarkedText> =
-            sentences.iter().map(|sentence| sentence.marked.for_model(way)).collect();
+        let mut given: Vec<MarkedText> = Vec::with_capacity(sentences.len());
+        for sentence in sentences {
+            given.push(self.given_text(sentence, way)?);
+        }
         let units: Vec<Unit<'_>> = given
             .iter()
             .zip(sentences)
@@ -146,6 +239,7 @@ impl Translator<'_> {
                 source: sentence.language,
                 stream: sentence.stream,
                 force: &[],
+                read: true,
             })
             .collect();
         let search = self.search.clone();
@@ -168,44 +262,79 @@ impl Translator<'_> {
             .iter()
             .map(|one| MarkedText { text: one.text.clone(), marks: Vec::new() })
             .collect();
-        self.place_marks(sentences, &given, &units, &mut translations, &mut targets)?;
-        for ((sentence, one), target) in sentences.iter().zip(&translations).zip(&mut targets) {
+        let likelihoods =
+            self.place_marks(sentences, &given, &units, &mut translations, &mut targets)?;
+        for (((sentence, one), target), unit) in
+            sentences.iter().zip(&mut translations).zip(&mut targets).zip(&units)
+        {
             if one.failure.is_some() {
                 // The source is better than a hole in the text.
                 sentence.marked.clone_into(target);
+            } else if !one.text.is_empty() && one.text == unit.text {
+                // What the model copied is as it was written.
+                sentence.marked.clone_into(target);
+                one.text.clone_from(&target.text);
+            } else if sentence.small {
+                let language = self.options.target.as_deref();
+                *target = target.replace(capitals::upper(target, language)).marked;
+                one.text.clone_from(&target.text);
+                for other in &mut one.alternatives {
+                    let text =
+                        MarkedText { text: std::mem::take(&mut other.text), marks: Vec::new() };
+                    other.text = text.replace(capitals::upper(&text, language)).marked.text;
+                }
+                one.notes.push(Note::SmallLetters);
             }
         }
-        let all = targets.into_iter().zip(translations).zip(counts).zip(copied);
+        let all = targets.into_iter().zip(translations).zip(counts).zip(copied).zip(likelihoods);
         Ok(all
-            .map(|(((target, translation), counts), copied)| Placed {
+            .map(|((((target, translation), counts), copied), likelihood)| Placed {
                 target,
                 translation,
                 counts,
                 copied,
+                likelihood,
             })
             .collect())
     }
 
-    /// Aligns the words of the translations that have marks, and of all if the options say so.
+    /// What the model is given for a sentence, with `way` in the place of placeholders.
+    fn given_text(
+        &self,
+        sentence: &GivenSentence<'_>,
+        way: StandIn<'_>,
+    ) -> Result<MarkedText, TranslateError> {
+        if let Some(first) = sentence.first.filter(|_| way == WAYS[0]) {
+            return Ok(first.clone());
+        }
+        let givens = sentence.givens;
+        let given = sentence.marked.for_model_each(|mark| givens.stand_in(mark, way));
+        let reader = self.reader(sentence.language);
+        let given = reader.read(given, sentence.small)?.marked;
+        if !sentence.small {
+            return Ok(given);
+        }
+        Ok(given.replace(capitals::lower(&given, reader.direction.source)).marked)
+    }
+
+    /// Aligns the words of the translations that have marks, and of all if the options say so. Returns the mean log-probability
+    /// of the tokens of each sentence for which it is needed.
     fn place_marks(
         &mut self,
-        sentences: &[MarkedSentence<'_>],
+        sentences: &[GivenSentence<'_>],
         given: &[MarkedText],
         units: &[Unit<'_>],
         translations: &mut [Translation],
         targets: &mut [MarkedText],
-    ) -> Result<(), TranslateError> {
+    ) -> Result<Vec<Option<f32>>, TranslateError> {
         let (alignment, token_scores) = (self.options.alignment, self.options.token_scores);
         let mut jobs: Vec<(usize, Encoded, Vec<Range<usize>>)> = Vec::new();
         for (i, (unit, one)) in units.iter().zip(&*translations).enumerate() {
             let scores = token_scores && one.token_scores.len() != one.tokens.len();
             let marked = sentences[i].marked;
-            // A translation that is the sentence has its marks in their places.
-            let same = unit.text == one.text && marked.text == given[i].text;
-            let marks = !marked.marks.is_empty() && !same;
-            if same && unit.text == marked.text {
-                targets[i].marks.clone_from(&marked.marks);
-            }
+            // What the model copied has its marks in their places.
+            let marks = !marked.marks.is_empty() && unit.text != one.text;
+            let scores = scores || sentences[i].scored;
             if one.failure.is_none() && !one.tokens.is_empty() && (alignment || scores || marks) {
                 let direction = self.options.direction_from(unit.source);
                 let (encoded, spans) =
@@ -225,6 +354,7 @@ impl Translator<'_> {
             })
             .collect();
         let tokenizer = self.tokenizer.clone();
+        let mut likelihoods = vec![None; sentences.len()];
         self.inspect(&passes, &mut |job, found| {
             let (i, _, source) = &jobs[job];
             let (sentence, given, one) = (&sentences[*i], &given[*i], &mut translations[*i]);
@@ -237,17 +367,22 @@ impl Translator<'_> {
             if alignment {
                 one.alignment = Some(aligned(&given.text, &text, &matrix));
             }
+            if sentence.scored {
+                let sum: f32 = found.log_probabilities.iter().sum();
+                likelihoods[*i] = Some(sum / found.log_probabilities.len().max(1) as f32);
+            }
             if token_scores {
                 one.token_scores = found.log_probabilities;
             }
-            if !sentence.marked.marks.is_empty() && targets[*i].marks.is_empty() {
+            if !sentence.marked.marks.is_empty() && given.text.trim() != one.text {
                 let source = sentence.marked;
                 let placement = Placement { source, given, target: &text, alignment: Some(matrix) };
                 targets[*i] = placement.place();
                 one.text.clone_from(&targets[*i].text);
             }
             Ok(())
-        })
+        })?;
+        Ok(likelihoods)
     }
 }
 

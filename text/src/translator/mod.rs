@@ -48,6 +48,7 @@
 //! streaming forms read a window of sentences, translate it, hand out the results in order, and only then read on.
 
 mod batcher;
+mod capitals;
 mod cues;
 mod error;
 mod glossary;
@@ -56,6 +57,7 @@ mod languages;
 mod marked_sentences;
 mod model_and_tokenizer;
 mod options;
+mod reading;
 mod repetition_guard;
 mod requests;
 mod required_terms;
@@ -63,6 +65,7 @@ mod segments;
 mod sentences;
 mod streams;
 mod translation;
+mod unknown_words;
 mod window;
 
 pub use crate::TokenizerRef;
@@ -76,3 +79,4 @@ pub use translation::{
     AlignedWords, Alternative, Failure, Note, Report, TextTranslation, TranslatedSentence,
     Translation,
 };
+pub use unknown_words::UnknownWord;

@@ -39,6 +39,9 @@ pub struct TranslateOptions {
     pub attributes: bool,
     /// Whether a translation that repeats itself is made again, under a penalty; only of texts and documents.
     pub guard: bool,
+    /// Whether a sentence in capitals is read in small letters if the model knows these better, and its translation is put
+    /// into capitals (yes); only of texts and documents.
+    pub capitals: bool,
     /// Terms whose translation is required; only of texts and documents.
     pub glossary: Option<Arc<Glossary>>,
     /// The dtype of the KV cache, see [`Limits::cache`](simdformer::Limits::cache).
@@ -61,6 +64,7 @@ impl TranslateOptions {
             keep: Vec::new(),
             attributes: true,
             guard: true,
+            capitals: true,
             glossary: None,
             cache: None,
         }

@@ -73,6 +73,7 @@ impl Translator<'_> {
                     source: source.as_deref(),
                     stream,
                     force: &[],
+                    read: false,
                 })
                 .collect();
             let search = self.search.clone();
@@ -100,7 +101,8 @@ impl Translator<'_> {
     ) -> Result<Translation, TranslateError> {
         let (source, search) = (self.language_of(sentence).0, self.search.clone());
         let source = source.as_deref();
-        let unit = Unit { text: sentence, source, stream: self.next_stream, force: &[] };
+        let unit =
+            Unit { text: sentence, source, stream: self.next_stream, force: &[], read: false };
         let mut translations = self.run_units(&[unit], &search, Some((hooks, on_event)))?;
         self.count(&translations);
         self.next_stream = self.next_stream.wrapping_add(1);

@@ -1,5 +1,6 @@
 //! What is known of a translated sentence, and the counts of a translator.
 
+use super::unknown_words::UnknownWord;
 use crate::marked_text::MarkedText;
 use core::fmt;
 use core::ops::Range;
@@ -37,6 +38,9 @@ pub struct Translation {
     pub retries: usize,
     /// What was done beside the translation, and what is wrong with it.
     pub notes: Vec<Note>,
+    /// The words that the model does not know, in their order. Symbols of texts and documents that it does not know are
+    /// copied to their places, and are not here.
+    pub unknown: Vec<UnknownWord>,
 }
 
 /// The words of a sentence and of its translation, and which stand for which.
@@ -62,6 +66,8 @@ pub enum Note {
     Repetition,
     /// A placeholder is missing or repeated.
     Lost,
+    /// The sentence is in capitals, was read in small letters, and its translation was put into capitals.
+    SmallLetters,
     /// It lacks a term of the glossary.
     MissingTerm {
         /// The term in the sentence.
@@ -78,6 +84,7 @@ impl fmt::Display for Note {
             Self::Split => f.write_str("translated between its placeholders"),
             Self::Repetition => f.write_str("repeats itself"),
             Self::Lost => f.write_str("a placeholder is missing or repeated"),
+            Self::SmallLetters => f.write_str("read in small letters"),
             Self::MissingTerm { source, target } => write!(f, "lacks {target:?} for {source:?}"),
         }
     }
@@ -232,6 +239,7 @@ impl Translation {
         self.tokens.append(&mut part.tokens);
         self.token_scores.append(&mut part.token_scores);
         self.notes.append(&mut part.notes);
+        self.unknown.append(&mut part.unknown);
         self.score += part.score;
         self.source_tokens += part.source_tokens;
         self.truncated |= part.truncated;
@@ -320,6 +328,10 @@ pub struct Report {
     pub split: u64,
     /// Sentences with a piece that is missing or repeated.
     pub lost: u64,
+    /// Words that the model does not know.
+    pub unknown_words: u64,
+    /// Sentences in capitals that were read in small letters.
+    pub small_letters: u64,
     /// Sessions that were planned.
     pub plans: u64,
 }

@@ -3,6 +3,7 @@
 use super::error::TranslateError;
 use super::model_and_tokenizer::{OnDone, Translator};
 use super::options::TranslateOptions;
+use super::reading::Reader;
 use super::translation::{Alternative, Failure, Note, Translation};
 use crate::{Direction, Encoded, TextError, Tokenizer};
 use simdformer::config::Side;
@@ -21,6 +22,8 @@ pub(super) struct Unit<'u> {
     pub(super) stream: u64,
     /// The first tokens of the translation.
     pub(super) force: &'u [u32],
+    /// Whether it is spelled as the model reads it.
+    pub(super) read: bool,
 }
 
 /// The units of a call that the model reads.
@@ -58,7 +61,8 @@ impl Results<'_, '_> {
             None => core::mem::take(&mut one.token_scores),
         };
         let (source_tokens, truncated) = (one.source_tokens, one.truncated);
-        *one = Translation { token_scores, source_tokens, truncated, ..found };
+        let unknown = core::mem::take(&mut one.unknown);
+        *one = Translation { token_scores, source_tokens, truncated, unknown, ..found };
     }
 }
 
@@ -173,12 +177,14 @@ impl Translator<'_> {
             report.truncated += u64::from(translation.truncated);
             report.failed += u64::from(translation.failure.is_some());
             report.unfinished += u64::from(translation.is_unfinished());
+            report.unknown_words += translation.unknown.len() as u64;
             for note in &translation.notes {
                 match note {
                     Note::Split => report.split += 1,
                     Note::Repetition => report.repetitions_left += 1,
                     Note::Lost => report.lost += 1,
                     Note::MissingTerm { .. } => report.terms_missing += 1,
+                    Note::SmallLetters => report.small_letters += 1,
                     Note::Cut => (),
                 }
             }
@@ -202,7 +208,7 @@ pub(super) fn encode_unit(
 ) -> Result<Option<Encoded>, TranslateError> {
     let positions = model.config().max_positions(Side::Encoder).unwrap_or(usize::MAX);
     let direction = Direction { target, ..options.direction_from(unit.source) };
-    let one = match tokenizer.encode_text(unit.text, &direction) {
+    let mut one = match tokenizer.encode_text(unit.text, &direction) {
         Ok(one) => one,
         Err(TextError::Text { .. }) => {
             translation.failure = Some(Failure::NotSegmented);
@@ -210,6 +216,12 @@ pub(super) fn encode_unit(
         }
         Err(error) => return Err(error.into()),
     };
+    if !unit.read && one.ids.iter().any(|&id| tokenizer.is_unknown(id)) {
+        let reader = Reader { tokenizer, direction };
+        let reading = reader.read_words(unit.text)?;
+        translation.unknown = reader.unknown_words(unit.text, &reading);
+        one = tokenizer.encode_text(&reading.marked.text, &direction)?;
+    }
     translation.source_tokens = one.tokens;
     if one.blank || !unit.text.chars().any(char::is_alphabetic) {
         // It is the same in every language, and a model would make something up.

@@ -3,6 +3,7 @@
 use crate::hub::client::{Client, encoded};
 use crate::hub::model_name::{ModelName, is_revision};
 use serde_json::Value;
+use simdformer_text::nearest;
 use std::fs;
 use std::path::Path;
 
@@ -62,35 +63,9 @@ fn in_cache(cache: &Path) -> Vec<String> {
         .collect()
 }
 
-/// The names that differ least, if they do not differ in more than a third of the characters.
+/// The names that differ least.
 fn similar(wanted: &str, known: Vec<String>) -> Vec<String> {
-    let wanted: Vec<char> = wanted.to_lowercase().chars().collect();
-    let most = (wanted.len() / 3).max(1);
-    let mut ranked: Vec<(usize, String)> = known
-        .into_iter()
-        .map(|name| {
-            let lower: Vec<char> = name.to_lowercase().chars().collect();
-            (distance(&wanted, &lower), name)
-        })
-        .filter(|(distance, _)| *distance <= most)
-        .collect();
-    ranked.sort_unstable();
-    ranked.dedup();
-    ranked.into_iter().take(MOST).map(|(_, name)| name).collect()
-}
-
-/// How many characters must be changed, inserted or removed.
-fn distance(a: &[char], b: &[char]) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.iter().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let best = (diagonal + usize::from(x != y)).min(row[j + 1] + 1).min(row[j] + 1);
-            diagonal = std::mem::replace(&mut row[j + 1], best);
-        }
-    }
-    row[b.len()]
+    nearest(wanted, known.iter().map(String::as_str), 0)
 }
 
 #[cfg(test)]

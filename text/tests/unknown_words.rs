@@ -1,0 +1,523 @@
+//! What a model does not know: words are named, symbols copied, spellings and capitals read as the model knows them.
+
+use crate::command::{err, french, out, run};
+use crate::directories::Temporary;
+use crate::effort::cases;
+use crate::translator::{Demo, sentences};
+use simdformer::{Model, Threads};
+use simdformer_text::Tokenizer;
+use simdformer_text::document::Format;
+use simdformer_text::marked_text::conventions;
+use simdformer_text::translator::{
+    BatchEvent, BatchRequest, Batcher, Note, TranslateOptions, Translator, UnknownWord,
+};
+use std::sync::{Arc, mpsc};
+
+fn names(words: &[UnknownWord]) -> Vec<&str> {
+    words.iter().map(|word| word.text.as_str()).collect()
+}
+
+fn texts(translator: &mut Translator<'_>, sources: &[String]) -> Vec<String> {
+    let sources: Vec<&str> = sources.iter().map(String::as_str).collect();
+    let found = translator.translate_texts(&sources).unwrap();
+    found.into_iter().map(|found| found.target.text).collect()
+}
+
+#[test]
+fn unknown_words_are_named_with_known_ones_of_close_spelling() {
+    let demo = Demo::new();
+    let mut translator = demo.translator(demo.options());
+    let source = "je suis etudiant. la maison est belle. xyzzy est une maizon";
+    let found = translator.translate_texts(&[source]).unwrap().remove(0);
+    let unknown: Vec<&[UnknownWord]> =
+        found.sentences.iter().map(|one| one.translation.unknown.as_slice()).collect();
+    assert_eq!(names(unknown[0]), ["etudiant"]);
+    assert_eq!(unknown[0][0].nearest[0], "étudiant");
+    assert!(unknown[1].is_empty());
+    assert_eq!(names(unknown[2]), ["xyzzy", "maizon"]);
+    assert!(unknown[2][0].nearest.is_empty() && unknown[2][1].nearest[0] == "maison");
+    let shown = unknown[2][1].to_string();
+    assert!(shown.starts_with("\"maizon\" (near it: \"maison\", "), "{shown}");
+    assert_eq!(translator.report().unknown_words, 3);
+    // A sentence alone, and one of a batcher.
+    let found = translator.translate_sentences(&["je suis etudiant", "quel mois"]).unwrap();
+    assert_eq!(names(&found[0].unknown), ["etudiant"]);
+    assert!(found[1].unknown.is_empty());
+    let model = Arc::new(Model::open(&demo.place.0).unwrap());
+    let tokenizer = Arc::new(Tokenizer::from_dir(&demo.place.0).unwrap());
+    let batcher = Batcher::new(model, tokenizer, demo.options(), Threads::Serial).unwrap();
+    let (send, receive) = mpsc::channel();
+    let request = BatchRequest { text: "je suis etudiant", ..BatchRequest::default() };
+    let ticket = batcher.submit_with(request, move |event| {
+        if let BatchEvent::Done(done) = event {
+            send.send(done.unknown).unwrap();
+        }
+    });
+    ticket.unwrap();
+    assert_eq!(names(&receive.recv().unwrap()), ["etudiant"]);
+}
+
+#[test]
+fn the_command_names_unknown_words() {
+    let place = french();
+    let model = place.0.to_str().unwrap();
+    let translate =
+        |more: &[&str], input: &str| run(&[&["translate", "--model", model], more].concat(), input);
+    let expected = "the model does not know \"etudiant\" (near it: \"étudiant\"";
+    for (more, input) in [
+        (&["je suis etudiant"][..], ""),
+        (&["--lines", "je suis etudiant"], ""),
+        (&["--column", "a", "--format", "csv"], "a\nje suis etudiant\n"),
+        (&["--column", "a", "--format", "csv", "--lines"], "a\nje suis etudiant\n"),
+    ] {
+        let output = translate(more, input);
+        assert_eq!(output.status.code(), Some(0), "{more:?}");
+        assert!(err(&output).contains(expected), "{more:?}: {}", err(&output));
+        assert!(err(&output).contains("1 words are unknown"), "{more:?}: {}", err(&output));
+    }
+    for more in [&["--json"][..], &["--json", "--lines"]] {
+        let output = translate(&[more, &["je suis etudiant"]].concat(), "");
+        let line: serde_json::Value = serde_json::from_str(out(&output)).unwrap();
+        assert_eq!(line["unknown"][0]["text"], "etudiant", "{line}");
+        assert_eq!(line["unknown"][0]["nearest"][0], "étudiant", "{line}");
+    }
+}
+
+#[test]
+fn the_cases_of_symbols_are_right() {
+    let demo = Demo::new();
+    let mut translator = demo.translator(demo.options());
+    for (source, expected) in [
+        ("la maison est belle ▾", "the house is beautiful ▾"),
+        ("▾ la maison est belle", "▾ the house is beautiful"),
+        ("la maison est belle 😀", "the house is beautiful 😀"),
+        ("le chat ▬ est blanc", "the cat ▬ is white"),
+        ("où est-ce qu\u{2019}elle habite ?", "where does she live ?"),
+        ("l\u{2019}eau est froide", "the water is cold"),
+        ("où est\u{a0}le chat\u{a0}?", "where is the cat ?"),
+        ("«\u{a0}la maison est belle\u{a0}»", "« the house is beautiful »"),
+        ("«la maison est belle»", "«the house is beautiful»"),
+        ("(la maison est belle)", "(the house is beautiful)"),
+        (
+            "la maison est belle 👩\u{200d}👧 1\u{fe0f}\u{20e3}",
+            "the house is beautiful 👩\u{200d}👧 1\u{fe0f}\u{20e3}",
+        ),
+        ("♪ la maison est belle ♪", "♪ the house is beautiful ♪"),
+        ("la maison — est belle", "the house — is beautiful"),
+    ] {
+        let found = translator.translate_texts(&[source]).unwrap().remove(0);
+        assert_eq!(found.text(), expected, "{source}");
+        assert!(found.sentences.iter().all(|one| one.translation.unknown.is_empty()), "{source}");
+    }
+    assert_eq!((translator.report().lost, translator.report().unknown_words), (0, 0));
+}
+
+/// Symbols that the model does not know, at any place of a sentence, alone or beside a word.
+#[test]
+fn every_symbol_is_copied_once() {
+    const SYMBOLS: [&str; 20] = [
+        "▾",
+        "😀",
+        "👩\u{200d}👩\u{200d}👧",
+        "🇫🇷",
+        "👍🏽",
+        "♪",
+        "★",
+        "→",
+        "€",
+        "—",
+        "«",
+        "»",
+        "…",
+        "№",
+        "±",
+        "42",
+        "3,5",
+        "12:30",
+        "✓\u{fe0f}",
+        "§",
+    ];
+    let demo = Demo::new();
+    let mut translator = demo.translator(demo.options());
+    let count = cases(160, 2_000);
+    let sentences = sentences(100);
+    let mut sources = Vec::new();
+    for i in 0..count {
+        let mut words: Vec<String> =
+            sentences[i % 99].split_whitespace().map(str::to_owned).collect();
+        let (place, symbol) = (i * 7919 % (words.len() + 1), SYMBOLS[i % SYMBOLS.len()]);
+        let digits = symbol.contains(char::is_numeric);
+        match words.get_mut(place) {
+            // Beside the word, on either side.
+            Some(word) if i % 3 == 1 && !digits => word.push_str(symbol),
+            Some(word) if i % 3 == 2 && !digits => word.insert_str(0, symbol),
+            _ => words.insert(place, symbol.to_owned()),
+        }
+        sources.push(words.join(" "));
+    }
+    let found = texts(&mut translator, &sources);
+    for (i, (source, found)) in sources.iter().zip(&found).enumerate() {
+        let symbol = SYMBOLS[i % SYMBOLS.len()];
+        assert_eq!(found.matches(symbol).count(), 1, "{source}: {found}");
+    }
+    let report = translator.report();
+    assert_eq!((report.lost, report.failed, report.split), (0, 0, 0), "{report:?}");
+    assert_eq!(report.unknown_words, 0, "{report:?}");
+}
+
+/// Each example of each convention in sentences of the model, at any place, beside spaces, brackets and signs.
+#[test]
+fn placeholders_of_every_convention_are_kept() {
+    let demo = Demo::new();
+    let mut translator = demo.translator(demo.options());
+    let sentences = sentences(100);
+    let examples: Vec<&str> =
+        conventions().iter().flat_map(|convention| convention.examples).copied().collect();
+    let around = [("", ""), ("(", ")"), ("«\u{a0}", "\u{a0}»"), ("", ","), ("", " ?")];
+    let rounds = cases(2, 30);
+    let mut sources = Vec::new();
+    for i in 0..rounds * examples.len() {
+        let mut words: Vec<String> =
+            sentences[(i * 31) % 99].split_whitespace().map(str::to_owned).collect();
+        let (before, after) = around[(i / 3) % around.len()];
+        words.insert(
+            i * 7919 % (words.len() + 1),
+            format!("{before}{}{after}", examples[i % examples.len()]),
+        );
+        sources.push(words.join(" "));
+    }
+    let found = texts(&mut translator, &sources);
+    for (i, (source, found)) in sources.iter().zip(&found).enumerate() {
+        let piece = examples[i % examples.len()];
+        assert_eq!(
+            found.matches(piece).count(),
+            source.matches(piece).count(),
+            "{source}: {found}"
+        );
+    }
+    let report = translator.report();
+    assert_eq!((report.lost, report.failed), (0, 0), "{report:?}");
+    assert!(sources.len() > 190, "{}", sources.len());
+}
+
+/// Every white space of Unicode, alone and repeated, between words, in cells and in sentences.
+#[test]
+fn white_space_of_every_kind_is_one_space() {
+    let demo = Demo::new();
+    let mut translator = demo.translator(demo.options());
+    let spaces: Vec<char> = ('\0'..='\u{ffff}').filter(|space| space.is_whitespace()).collect();
+    assert_eq!(spaces.len(), 25);
+    let expected = "the old white house is beautiful";
+    for space in spaces {
+        for joined in [format!("{space}"), format!(" {space}{space}"), format!("{space}\u{200b} ")]
+        {
+            let source = format!("la vieille{joined}maison blanche{joined}est belle");
+            let found = translator.translate_sentences(&[&source]).unwrap();
+            assert_eq!(found[0].text, expected, "{source:?}");
+            let document = source
+                .contains(['\n', '\r', '\t', '\u{b}', '\u{c}', '\u{85}', '\u{2028}', '\u{2029}']);
+            if !document && !joined.contains("   ") {
+                assert_eq!(texts(&mut translator, &[source.clone()]), [expected], "{source:?}");
+                let html = format!("<table><tr><td>{source}</td></tr></table>");
+                let found = translator.translate_document(&html, Format::Html).unwrap();
+                assert_eq!(
+                    found,
+                    format!("<table><tr><td>{expected}</td></tr></table>"),
+                    "{source:?}"
+                );
+            }
+        }
+    }
+    assert_eq!(translator.report().unknown_words, 0);
+}
+
+/// Characters that cannot be seen, at every place in words.
+#[test]
+fn invisible_characters_do_not_make_a_word_unknown() {
+    const INVISIBLE: [char; 10] = [
+        '\u{ad}', '\u{200b}', '\u{200c}', '\u{200d}', '\u{2060}', '\u{feff}', '\u{34f}',
+        '\u{200e}', '\u{200f}', '\u{2066}',
+    ];
+    let demo = Demo::new();
+    let mut translator = demo.translator(demo.options());
+    let plain = "la vieille maison blanche est belle";
+    let expected = "the old white house is beautiful";
+    let mut sources = Vec::new();
+    for letter in INVISIBLE {
+        // Not at the ends of the text, where a byte order mark is one.
+        for at in 1..plain.len() {
+            let mut source = plain.to_owned();
+            source.insert(at, letter);
+            sources.push(source);
+        }
+    }
+    for (source, found) in sources.iter().zip(texts(&mut translator, &sources)) {
+        assert_eq!(found, expected, "{source:?}");
+    }
+    let alone: Vec<&str> = sources.iter().map(String::as_str).collect();
+    for (source, found) in sources.iter().zip(translator.translate_sentences(&alone).unwrap()) {
+        assert_eq!(found.text, expected, "{source:?}");
+    }
+    assert_eq!(translator.report().unknown_words, 0);
+    let page = "<p>la mai<wbr>son est belle</p><p>la mai&shy;son est belle</p><p>la mai&#8203;son est belle</p>";
+    let found = translator.translate_document(page, Format::Html).unwrap();
+    assert_eq!(found.matches("house").count(), 3, "{found}");
+}
+
+#[test]
+fn inline_elements_without_letters_stay() {
+    let demo = Demo::new();
+    let mut translator = demo.translator(demo.options());
+    for (source, expected) in [
+        ("<i class=\"x\">★</i> la maison est belle", "<i class=\"x\">★</i> the house is beautiful"),
+        ("la maison<sup>1</sup> est belle", "the house<sup>1</sup> is beautiful"),
+        ("la maison est belle<sup>[2]</sup>", "the house is beautiful<sup>[2]</sup>"),
+        ("la maison est belle.<sup>12</sup>", "the house is beautiful .<sup>12</sup>"),
+        ("<i class=\"x\"></i> la maison est belle", "<i class=\"x\"></i> the house is beautiful"),
+        ("la maison est belle <i class=\"x\"></i>", "the house is beautiful <i class=\"x\"></i>"),
+        ("<b>♪</b> la maison est belle <b>♪</b>", "<b>♪</b> the house is beautiful <b>♪</b>"),
+        ("le chat <b>→</b> est blanc", "the cat <b>→</b> is white"),
+    ] {
+        let found =
+            translator.translate_document(&format!("<p>{source}</p>"), Format::Html).unwrap();
+        assert_eq!(found, format!("<p>{expected}</p>"));
+    }
+    // The word of a formula is kept, with what is in it.
+    let found =
+        translator.translate_document("<p>la maison de H<sub>2</sub>O est belle</p>", Format::Html);
+    let found = found.unwrap();
+    assert_eq!(found.matches("H<sub>2</sub>O").count(), 1, "{found}");
+    let cue = "1\n00:00:01,000 --> 00:00:02,000\n♪ la maison est belle ♪\n";
+    let found = translator.translate_document(cue, Format::Srt).unwrap();
+    assert_eq!(found, cue.replace("la maison est belle", "the house is beautiful"));
+    assert_eq!(translator.report().lost, 0);
+}
+
+/// The demo model without its rules of normalization, and with other words in the place of some.
+fn without_rules(renamed: &[(&str, &str)]) -> Temporary {
+    let place = french();
+    let name = |piece: &str| {
+        let piece = piece.replace("'\u{2581}", "'");
+        let found = renamed.iter().find(|(old, _)| piece.strip_prefix('\u{2581}') == Some(old));
+        found.map_or(piece, |(_, new)| format!("\u{2581}{new}"))
+    };
+    let spm = std::fs::read(place.0.join("source.spm")).unwrap();
+    let mut new = Vec::new();
+    for (field, value) in fields(&spm) {
+        let value = match field {
+            // The text of a piece is its first field.
+            1 => {
+                let parts = fields(value).into_iter().map(|(field, value)| match field {
+                    1 => (1, name(str::from_utf8(value).unwrap()).into_bytes()),
+                    _ => (field, value.to_vec()),
+                });
+                message(parts)
+            }
+            // The rules are the second field of the normalizer.
+            3 => message(
+                fields(value)
+                    .into_iter()
+                    .filter(|&(field, _)| field != 2)
+                    .map(|(f, v)| (f, v.to_vec())),
+            ),
+            _ => value.to_vec(),
+        };
+        new.extend(message([(field, value)]));
+    }
+    std::fs::write(place.0.join("source.spm"), new).unwrap();
+    let vocabulary = std::fs::read_to_string(place.0.join("vocab.json")).unwrap();
+    let vocabulary: serde_json::Map<String, serde_json::Value> =
+        serde_json::from_str(&vocabulary).unwrap();
+    let vocabulary: serde_json::Map<String, serde_json::Value> =
+        vocabulary.into_iter().map(|(piece, id)| (name(&piece), id)).collect();
+    place.write("vocab.json", &serde_json::to_string(&vocabulary).unwrap());
+    place
+}
+
+fn varint(bytes: &[u8], at: &mut usize) -> u64 {
+    let (mut value, mut shift) = (0, 0);
+    loop {
+        let byte = bytes[*at];
+        *at += 1;
+        value |= u64::from(byte & 0x7f) << shift;
+        shift += 7;
+        if byte < 0x80 {
+            return value;
+        }
+    }
+}
+
+/// The fields of a message of protobuf. Those with a length are without it; of others the number is negative.
+fn fields(bytes: &[u8]) -> Vec<(i64, &[u8])> {
+    let (mut at, mut found) = (0, Vec::new());
+    while at < bytes.len() {
+        let start = at;
+        let key = varint(bytes, &mut at);
+        match key & 7 {
+            0 => drop(varint(bytes, &mut at)),
+            5 => at += 4,
+            2 => {
+                let len = varint(bytes, &mut at) as usize;
+                at += len;
+                found.push(((key >> 3) as i64, &bytes[at - len..at]));
+                continue;
+            }
+            kind => panic!("{kind}"),
+        }
+        found.push((-1, &bytes[start..at]));
+    }
+    found
+}
+
+fn message(fields: impl IntoIterator<Item = (i64, Vec<u8>)>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (field, value) in fields {
+        if field > 0 {
+            bytes.push((field as u8) << 3 | 2);
+            let mut len = value.len();
+            while len >= 0x80 {
+                bytes.push(len as u8 | 0x80);
+                len >>= 7;
+            }
+            bytes.push(len as u8);
+        }
+        bytes.extend(value);
+    }
+    bytes
+}
+
+struct Changed {
+    _place: Temporary,
+    model: Model,
+    tokenizer: Tokenizer,
+}
+
+impl Changed {
+    fn new(place: Temporary) -> Self {
+        let model = Model::open(&place.0).unwrap();
+        let tokenizer = Tokenizer::from_dir(&place.0).unwrap();
+        Self { _place: place, model, tokenizer }
+    }
+
+    fn translator(&self, capitals: bool) -> Translator<'_> {
+        let mut options = TranslateOptions::new(self.model.config());
+        options.capitals = capitals;
+        Translator::new(&self.model, &self.tokenizer, options).unwrap()
+    }
+}
+
+#[test]
+fn a_word_is_read_with_the_apostrophe_that_the_model_knows() {
+    let demo = Changed::new(without_rules(&[]));
+    let mut translator = demo.translator(true);
+    let straight = "aujourd'hui la maison est belle";
+    let curly = straight.replace('\'', "\u{2019}");
+    let expected = translator.translate_sentences(&[straight]).unwrap().remove(0);
+    assert!(expected.unknown.is_empty() && expected.text.contains("today"), "{expected:?}");
+    for text in
+        ['\u{2019}', '\u{2bc}', '\u{ff07}'].map(|other| straight.replace('\'', &other.to_string()))
+    {
+        assert_eq!(translator.translate_sentences(&[&text]).unwrap()[0].text, expected.text);
+        assert_eq!(texts(&mut translator, &[text]), [expected.text.clone()]);
+    }
+    // A model that has the other one.
+    let demo = Changed::new(without_rules(&[("aujourd'hui", "aujourd\u{2019}hui")]));
+    let mut translator = demo.translator(true);
+    for text in [straight, &curly] {
+        let found = translator.translate_sentences(&[text]).unwrap().remove(0);
+        assert!(found.unknown.is_empty() && found.text == expected.text, "{found:?}");
+    }
+}
+
+/// Sentences in capitals have the translation of those in small letters, in capitals.
+#[test]
+fn capitals_are_read_in_small_letters_if_the_model_knows_these() {
+    let count = cases(60, 600);
+    let plain: Vec<String> =
+        sentences(count).into_iter().filter(|one| !one.trim().is_empty()).collect();
+    let capitals: Vec<String> = plain.iter().map(|one| one.to_uppercase()).collect();
+    // The rules of the demo model make small letters; without them it does not know a capital.
+    let demo = Demo::new();
+    let changed = Changed::new(without_rules(&[]));
+    let mut options = demo.options();
+    options.capitals = true;
+    for mut translator in [demo.translator(options), changed.translator(true)] {
+        let expected: Vec<String> =
+            texts(&mut translator, &plain).iter().map(|one| one.to_uppercase()).collect();
+        assert_eq!(texts(&mut translator, &capitals), expected);
+        assert_eq!(translator.report().small_letters as usize, plain.len());
+    }
+    let text = "LA MAISON DE {name} EST BELLE. La maison est belle.";
+    let mut translator = demo.translator(demo.options());
+    let found = translator.translate_texts(&[text]).unwrap().remove(0);
+    assert_eq!(found.text(), "{name} 'S HOUSE IS BEAUTIFUL . the house is beautiful .");
+    assert!(found.sentences[0].translation.notes.contains(&Note::SmallLetters));
+    let page = "<p>LA <b>MAISON</b> EST BELLE</p>";
+    let found = translator.translate_document(page, Format::Html).unwrap();
+    assert_eq!(found, "<p>THE <b>HOUSE</b> IS BEAUTIFUL</p>");
+    // The option.
+    let mut translator = changed.translator(false);
+    let found = translator.translate_texts(&["LA MAISON EST BELLE"]).unwrap().remove(0);
+    assert_eq!(names(&found.sentences[0].translation.unknown), ["LA", "MAISON", "EST", "BELLE"]);
+    let place = french();
+    let model = place.0.to_str().unwrap();
+    let command = ["translate", "--model", model, "--capitals", "false", "LA MAISON EST BELLE"];
+    assert_eq!(out(&run(&command, "")), "the house is beautiful\n");
+}
+
+/// A model that knows the words in capitals as other words: the reading that it finds more probable is taken.
+#[test]
+fn of_two_readings_that_are_known_the_more_probable_one_is_taken() {
+    let renamed = [("chats", "LA"), ("allons", "MAISON"), ("juillet", "EST"), ("froides", "BELLE")];
+    let demo = Changed::new(without_rules(&renamed));
+    let mut translator = demo.translator(true);
+    let found = texts(&mut translator, &["LA MAISON EST BELLE".to_owned()]);
+    assert_eq!(found, ["THE HOUSE IS BEAUTIFUL"]);
+    assert_eq!(translator.report().small_letters, 1);
+    // The words in capitals are those of a good sentence, and the small ones are not.
+    let renamed = [
+        ("la", "LA"),
+        ("maison", "MAISON"),
+        ("est", "EST"),
+        ("belle", "BELLE"),
+        ("chats", "la"),
+        ("allons", "maison"),
+        ("juillet", "est"),
+        ("froides", "belle"),
+    ];
+    let demo = Changed::new(without_rules(&renamed));
+    let mut translator = demo.translator(true);
+    let found = texts(&mut translator, &["LA MAISON EST BELLE".to_owned()]);
+    assert_eq!(found, ["the house is beautiful"]);
+    assert_eq!(translator.report().small_letters, 0);
+}
+
+/// Joiners that mean something stay: in Persian, in Indic scripts, in emoji; and so does the sign between words of scripts
+/// without spaces. A model that copies shows what it read.
+#[test]
+fn joiners_that_mean_something_stay() {
+    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/copy");
+    let (model, tokenizer) =
+        (Model::open(directory).unwrap(), Tokenizer::from_dir(directory).unwrap());
+    let mut translator =
+        Translator::new(&model, &tokenizer, TranslateOptions::new(model.config())).unwrap();
+    for text in [
+        "\u{645}\u{6cc}\u{200c}\u{62e}\u{648}\u{627}\u{647}\u{645}",
+        "\u{915}\u{94d}\u{200d}\u{937}",
+        "\u{e20}\u{e32}\u{e29}\u{e32}\u{200b}\u{e44}\u{e17}\u{e22}",
+        "voir \u{1f469}\u{200d}\u{1f467} ici",
+        "mai\u{ad}son\u{a0}: \u{200b}LA MAISON, l\u{2019}eau",
+        "LA MAISON EST {name}",
+    ] {
+        let found = translator.translate_texts(&[text]).unwrap().remove(0);
+        assert_eq!(found.text(), text);
+        let words = &found.sentences[0].translation;
+        assert!(words.unknown.is_empty());
+        let read = tokenizer.decode(&words.tokens);
+        let joiner = |text: &str| {
+            text.chars().filter(|letter| "\u{200b}\u{200c}\u{200d}".contains(*letter)).count()
+        };
+        let expected = if text.starts_with("mai") { 0 } else { joiner(text) };
+        assert_eq!(joiner(&read), expected, "{read:?}");
+    }
+}
