@@ -29,6 +29,8 @@ pub enum TextError {
         /// The cause.
         error: SpmError,
     },
+    /// A tokenizer cannot change, because another one shares its vocabulary.
+    Shared,
     /// A directory has no tokenizer files of its family.
     Missing {
         /// The directory.
@@ -88,6 +90,9 @@ impl fmt::Display for TextError {
             Self::Family { found, known } => {
                 write!(f, "expected a tokenizer of {}, found {found:?}", known.join(", "))
             }
+            Self::Shared => f.write_str(
+                "expected a tokenizer of its own, found one that a translator with another prefix shares",
+            ),
             Self::Language { code, nearest } => {
                 write!(f, "the model has no language {code:?}; nearest: {}", nearest.join(", "))
             }

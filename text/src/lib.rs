@@ -62,6 +62,7 @@ pub mod sentences;
 mod special_tokens;
 mod spm;
 mod suggest_language;
+mod task_prefixes;
 mod token_spans;
 mod token_stream;
 mod tokenizer;

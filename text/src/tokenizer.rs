@@ -8,6 +8,7 @@ use crate::languages::{Direction, Language};
 use crate::nearest_words::nearest;
 use crate::sentencepiece_ids::Reading;
 use crate::suggest_language;
+use crate::task_prefixes::TaskPrefixes;
 use crate::token_spans::{decode_with_spans, in_order};
 use crate::token_stream::DecodeStream;
 #[cfg(feature = "json")]
@@ -16,14 +17,18 @@ use crate::truncate_pair::longest_first;
 use crate::vocabulary_files::{self, Parts};
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 
 /// Encodes text to the ids that a model was trained on, and decodes ids to text.
 ///
 /// Immutable: any number of threads may share it.
 #[derive(Debug)]
 pub struct Tokenizer {
-    /// The languages are sorted by code.
-    parts: Parts,
+    /// The languages are sorted by code. Shared with tokenizers that differ in the prefix.
+    parts: Arc<Parts>,
+    /// What is put before every text; `None` for what the tasks say.
+    prefix: Option<String>,
+    tasks: TaskPrefixes,
     /// The default languages.
     source: Option<String>,
     target: Option<String>,
@@ -63,26 +68,25 @@ impl Tokenizer {
             }
             _ => vocabulary_files::json(&directory, family)?,
         };
-        let legacy = family == Family::Mbart25;
-        let mut tokenizer = Self { parts, source: None, target: None, legacy, max_tokens: None };
-        tokenizer.settings(&directory)?;
-        Ok(tokenizer)
+        Self::with_settings(parts, &directory)
     }
 
     /// Reads the settings that all families have in common.
-    fn settings(&mut self, directory: &Directory) -> Result<(), TextError> {
+    fn with_settings(mut parts: Parts, directory: &Directory) -> Result<Self, TextError> {
         let (config, tokenizer) = (&directory.config, &directory.tokenizer);
-        let parts = &mut self.parts;
         parts.languages.sort_unstable();
         parts.languages.dedup_by(|a, b| a.code() == b.code());
-        let keys = [
-            (["src_lang", "source_lang"], &mut self.source),
-            (["tgt_lang", "target_lang"], &mut self.target),
-        ];
-        for ([key, older], language) in keys {
-            *language = tokenizer.text(key)?.or(tokenizer.text(older)?).map(str::to_owned);
-        }
-        self.legacy |= tokenizer.flag("legacy_behaviour", false)?;
+        let language = |key, older| {
+            let code = tokenizer.text(key)?.or(tokenizer.text(older)?);
+            Ok::<_, TextError>(code.map(str::to_owned))
+        };
+        let source = language("src_lang", "source_lang")?;
+        let target = language("tgt_lang", "target_lang")?;
+        let legacy = tokenizer.flag("legacy_behaviour", false)? || parts.family == Family::Mbart25;
+        let tasks = match parts.family {
+            Family::T5 => TaskPrefixes::read(config)?,
+            _ => TaskPrefixes::default(),
+        };
         let start = config.number("decoder_start_token_id", u32::MAX)?;
         // Without a setting, the decoder of fairseq's families begins with the end token.
         let fairseq = matches!(parts.family, Family::M2m100 | Family::Nllb | Family::Mbart50);
@@ -102,11 +106,70 @@ impl Tokenizer {
         // An unknown limit is written as 1e30.
         let most = tokenizer.get("model_max_length").and_then(serde_json::Value::as_f64);
         let most = most.filter(|&most| (1.0..1e9).contains(&most)).map(|most| most as usize);
-        self.max_tokens = match (positions, most) {
+        let max_tokens = match (positions, most) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         };
-        Ok(())
+        let parts = Arc::new(parts);
+        Ok(Self { parts, prefix: None, tasks, source, target, legacy, max_tokens })
+    }
+
+    /// The language of texts: the one of `direction`, or the one that the directory names. `None` if neither does. For the
+    /// rules of sentences.
+    #[must_use]
+    pub fn source_language<'t>(&'t self, direction: &Direction<'t>) -> Option<&'t str> {
+        // A wrong language is an error of `encode`.
+        let of_task = || self.tasks.choose(direction).ok().flatten().map(|(_, language)| language);
+        direction.source.or(self.source.as_deref()).or_else(of_task)
+    }
+
+    /// The same tokenizer for texts that are all read after `prefix`: the task of a T5 model, such as
+    /// `translate English to German: `. A text that begins with it, or is blank, gets no second one.
+    ///
+    /// Without this call, or with `None`, the prefix is that of `task_specific_params` in `config.json`, if there is one
+    /// translation from and to the languages of the call. An empty prefix turns that off.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use simdformer_text::{Direction, Tokenizer};
+    /// let tokenizer = Tokenizer::from_dir("t5-small")?;
+    /// let direction = Direction { source: Some("en"), target: Some("de") };
+    /// let ids = tokenizer.encode("The house is old.", &direction)?.ids;
+    /// let tokenizer = tokenizer.with_prefix(Some("translate English to German: ".to_owned()));
+    /// assert_eq!(tokenizer.encode("The house is old.", &Direction::default())?.ids, ids);
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn with_prefix(self, prefix: Option<String>) -> Self {
+        Self { prefix, ..self }
+    }
+
+    /// [`with_prefix`](Self::with_prefix) for a tokenizer that is shared.
+    pub(crate) fn prefixed(&self, prefix: &str) -> Self {
+        Self {
+            parts: Arc::clone(&self.parts),
+            prefix: Some(prefix.to_owned()),
+            tasks: self.tasks.clone(),
+            source: self.source.clone(),
+            target: self.target.clone(),
+            ..*self
+        }
+    }
+
+    /// The prefix of a task of `task_specific_params` in `config.json`, by its name: `summarization`,
+    /// `translation_en_to_de`.
+    #[must_use]
+    pub fn task_prefix(&self, task: &str) -> Option<&str> {
+        self.tasks.of(task)
+    }
+
+    /// The prefix of a text.
+    fn prefix(&self, text: &str, direction: &Direction<'_>) -> Result<&str, TextError> {
+        let prefix = match &self.prefix {
+            Some(prefix) => prefix,
+            None => self.tasks.choose(direction)?.map_or("", |(prefix, _)| prefix),
+        };
+        Ok(if text.starts_with(prefix) || text.trim().is_empty() { "" } else { prefix })
     }
 
     /// The family of the directory.
@@ -137,16 +200,20 @@ impl Tokenizer {
     /// sentence-transformers asks for. Special tokens in a text keep their spelling, and their meaning.
     ///
     /// # Errors
-    /// [`TextError::Text`] if the added tokens of the file cannot be lowercased.
+    /// [`TextError::Text`] if the added tokens of the file cannot be lowercased; [`TextError::Shared`] if a translator with
+    /// another prefix uses the tokenizer.
     pub fn with_lower_case(mut self) -> Result<Self, TextError> {
-        self.parts.engine.lower_case()?;
+        match Arc::get_mut(&mut self.parts) {
+            Some(parts) => parts.engine.lower_case()?,
+            None => return Err(TextError::Shared),
+        }
         Ok(self)
     }
 
     /// Encodes `text` for the encoder, with the first tokens of the decoder.
     ///
     /// The text of a special token, such as `</s>`, `<pad>` or `>>fra<<`, is encoded as that token, as in
-    /// transformers.
+    /// transformers. A model of tasks reads [their prefix](Self::with_prefix) first.
     ///
     /// # Errors
     /// The model does not have the language (the error lists the most similar ones), requires a language, or has no
@@ -220,6 +287,33 @@ impl Tokenizer {
     }
 
     fn encode_into(
+        &self,
+        text: &str,
+        direction: &Direction<'_>,
+        plain: bool,
+        mut spans: Option<&mut Vec<Range<usize>>>,
+    ) -> Result<Encoded, TextError> {
+        let prefix = self.prefix(text, direction)?;
+        if prefix.is_empty() {
+            return self.encode_whole(text, direction, plain, spans);
+        }
+        // A text of control characters may have no tokens.
+        let blank = !text.contains(char::is_alphanumeric)
+            && self.encode_whole(text, direction, plain, None)?.blank;
+        if blank {
+            return self.encode_whole(text, direction, plain, spans);
+        }
+        let whole = format!("{prefix}{text}");
+        let encoded = self.encode_whole(&whole, direction, plain, spans.as_deref_mut())?;
+        // The tokens of the prefix stand for nothing in the text.
+        for span in spans.into_iter().flatten() {
+            *span = span.start.saturating_sub(prefix.len())..span.end.saturating_sub(prefix.len());
+        }
+        Ok(encoded)
+    }
+
+    /// Encodes a text that has its prefix.
+    fn encode_whole(
         &self,
         text: &str,
         direction: &Direction<'_>,
@@ -444,7 +538,10 @@ impl Tokenizer {
                 Prompt { before: Vec::new(), after: Vec::new(), decoder: (prefix, None) }
             }
             _ => {
-                let one_direction = self.parts.languages.is_empty();
+                // `prefix` has checked the languages of tasks. With a prefix of the caller they are those of its words.
+                let of_tasks = self.parts.family == Family::T5
+                    && (self.prefix.is_some() || self.tasks.translate());
+                let one_direction = self.parts.languages.is_empty() && !of_tasks;
                 if let Some(code) = direction.source
                     && (one_direction || self.source.is_some())
                 {
@@ -455,6 +552,7 @@ impl Tokenizer {
                         same(code, self.target.as_deref())?;
                         None
                     }
+                    _ if of_tasks => None,
                     target => chosen(target)?,
                 };
                 let before = list([self.parts.begin, target]);

@@ -77,6 +77,7 @@ mod streaming;
 mod streams;
 #[cfg(feature = "cli")]
 mod subtitle_sentences;
+mod task_prefixes;
 #[cfg(all(feature = "cli", feature = "json", feature = "transcribe"))]
 mod transcribe;
 #[cfg(all(feature = "cli", feature = "json", feature = "transcribe"))]

@@ -61,7 +61,7 @@ pub(crate) fn load_for_texts(
 ) -> Result<(Model, Tokenizer, TranslateOptions), Failure> {
     let documents = &arguments.documents;
     let glossary = documents.glossary.as_deref().map(glossary).transpose()?;
-    let (model, tokenizer, mut options) = load(&arguments.common, streams)?;
+    let (model, tokenizer, mut options) = load(&arguments.common, None, streams)?;
     options.keep.clone_from(&documents.keep);
     options.attributes = !documents.no_attributes;
     options.capitals = documents.capitals.unwrap_or(options.capitals);
@@ -81,7 +81,8 @@ pub(crate) fn lines(
     whole: bool,
     streams: &mut Streams<'_>,
 ) -> Result<u8, Failure> {
-    let (model, tokenizer, options) = load(arguments, streams)?;
+    let task = whole.then_some("summarization");
+    let (model, tokenizer, options) = load(arguments, task, streams)?;
     arguments.model.in_pool(|| {
         let mut translator = Translator::new(&model, &tokenizer, options)?;
         translator.set_threads(arguments.model.threads());
@@ -93,13 +94,18 @@ pub(crate) fn lines(
     })
 }
 
-/// The model, its tokenizer, and the options of the command line.
+/// The model, its tokenizer, and the options of the command line. `task` is one of `config.json`; `None` for the one of the
+/// languages.
 fn load(
     arguments: &TextToText,
+    task: Option<&str>,
     streams: &mut Streams<'_>,
 ) -> Result<(Model, Tokenizer, TranslateOptions), Failure> {
     let directory = &arguments.model.directory.model;
     let tokenizer = Tokenizer::from_dir(directory)?;
+    let of_task = || task.and_then(|task| tokenizer.task_prefix(task)).map(str::to_owned);
+    let prefix = arguments.prefix.clone().or_else(of_task);
+    let tokenizer = tokenizer.with_prefix(prefix);
     let detect = arguments.from.as_deref() == Some("auto");
     let source = match detect {
         true => undetected(&tokenizer, arguments.to.as_deref())?,

@@ -23,6 +23,10 @@ pub(crate) struct TextToText {
     /// The language of the output
     #[arg(long, value_name = "CODE", help_heading = "Texts")]
     pub(crate) to: Option<String>,
+    /// What the model reads before every sentence: the task of a T5 model, such as "translate English to German: ". Without
+    /// it, the prefix that config.json has for --from and --to, or for summaries; "" for none
+    #[arg(long, value_name = "TEXT", help_heading = "Texts")]
+    pub(crate) prefix: Option<String>,
     #[command(flatten)]
     pub(crate) search: SearchArguments,
     /// The number of outputs of each text: at most the beams, or any number of samples (1)

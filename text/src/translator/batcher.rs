@@ -83,6 +83,10 @@ impl Batcher {
     ) -> Result<Self, TranslateError> {
         let mut translator =
             Translator::new(Arc::clone(&model), Arc::clone(&tokenizer), options.clone())?;
+        let tokenizer = match &options.prefix {
+            Some(prefix) => Arc::new(tokenizer.prefixed(prefix)),
+            None => tokenizer,
+        };
         translator.set_threads(threads);
         let (state, changed) = Default::default();
         let abort = AtomicBool::new(false);

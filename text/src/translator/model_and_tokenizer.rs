@@ -10,6 +10,7 @@ use simdformer::search::{SearchLimits, SearchOptions};
 use simdformer::{
     Cancel, Limits, Model, ModelRef, Plan, Session, SessionError, SessionPool, Threads,
 };
+use std::sync::Arc;
 
 /// The maximum target length if neither the options nor the model set one.
 const LONGEST: usize = 256;
@@ -65,7 +66,10 @@ impl<'a> Translator<'a> {
         tokenizer: impl Into<TokenizerRef<'a>>,
         options: TranslateOptions,
     ) -> Result<Self, TranslateError> {
-        let (model, tokenizer) = (model.into(), tokenizer.into());
+        let (model, mut tokenizer) = (model.into(), tokenizer.into());
+        if let Some(prefix) = &options.prefix {
+            tokenizer = TokenizerRef::Shared(Arc::new(tokenizer.prefixed(prefix)));
+        }
         let config = model.config();
         if config.decoder.is_none() {
             return Err(SessionError::NoDecoder.into());

@@ -18,6 +18,9 @@ pub struct TranslateOptions {
     pub source: Option<String>,
     /// The language of the translations.
     pub target: Option<String>,
+    /// What the model reads before every sentence, see [`Tokenizer::with_prefix`](crate::Tokenizer::with_prefix); `None`
+    /// for the prefix of the tokenizer.
+    pub prefix: Option<String>,
     /// How tokens are chosen. The translator replaces [`start`](SearchOptions::start) if the tokenizer defines it, and
     /// drops a maximum length that the model's positions do not allow.
     pub search: SearchOptions,
@@ -55,6 +58,7 @@ impl TranslateOptions {
         Self {
             source: None,
             target: None,
+            prefix: None,
             search: config.search_options(),
             slots: 32,
             truncate: false,

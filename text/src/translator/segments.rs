@@ -66,7 +66,8 @@ impl Translator<'_> {
         let (language, copied) = self.language_of(&marked.text);
         self.report.copied += u64::from(copied);
         let known = language.as_deref().or(self.options.source.as_deref());
-        let splitter = SentenceSplitter::new(known);
+        let direction = self.options.direction_from(known);
+        let splitter = SentenceSplitter::new(self.tokenizer.source_language(&direction));
         let mut sentences = splitter.split(&marked.text);
         if let Some(first) = sentences.first_mut() {
             // A byte order mark is copied.
