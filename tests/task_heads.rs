@@ -108,6 +108,12 @@ fn a_transformer_in_a_folder_is_found() {
     let outside = directory("outside", &[("modules.json", &modules.replace("0_Tr", "../0_Tr"))]);
     let error = Model::open(outside).expect_err("no such thing").to_string();
     assert!(error.contains("config.json"), "{error}");
+    // A list of modules that cannot be read is named, and not the config.json that it would lead to.
+    for (number, text) in ["", "{", "7", r#"{"path": ""}"#, r#"[{"path": 7}]"#].iter().enumerate() {
+        let broken = directory(&format!("broken-{number}"), &[("modules.json", text)]);
+        let error = Model::open(broken).expect_err("broken").to_string();
+        assert!(error.contains("modules.json: not a list of modules: "), "{error}");
+    }
 }
 
 /// The definition of each pooling, in f64.

@@ -168,11 +168,12 @@ pub(super) fn transformer_folder(directory: &Path) -> Result<Option<PathBuf>, Ch
     if directory.join("config.json").exists() {
         return Ok(None);
     }
-    let Some(text) = read_json(&directory.join("modules.json"), MAX_MODULES)? else {
-        return Ok(None);
-    };
-    // An invalid file is ignored: the caller then reports the missing config.json.
-    let modules: Vec<Module> = serde_json::from_str(&text).unwrap_or_default();
+    let file = directory.join("modules.json");
+    let Some(text) = read_json(&file, MAX_MODULES)? else { return Ok(None) };
+    let modules: Vec<Module> = serde_json::from_str(&text).map_err(|error| {
+        let message = sanitized(&error.to_string(), 400);
+        CheckpointError::Modules { file: file.display().to_string(), message }
+    })?;
     let found = modules.into_iter().find(|module| module.kind.ends_with(".Transformer"));
     let path = found.map(|module| module.path).filter(|path| shards::is_plain(path));
     Ok(path.map(|path| directory.join(path)))

@@ -107,6 +107,13 @@ pub enum CheckpointError {
         /// The error.
         error: ConfigError,
     },
+    /// The `modules.json` of a sentence-transformers directory is invalid.
+    Modules {
+        /// The file.
+        file: String,
+        /// The reason.
+        message: String,
+    },
     /// `model.safetensors.index.json`, or that of `pytorch_model.bin`, is invalid.
     Index {
         /// The file.
@@ -449,6 +456,9 @@ impl fmt::Display for CheckpointError {
                 write!(f, "{file}: larger than {limit} bytes, which no real one is")
             }
             Self::Config { file, error } => write!(f, "{file}: {error}"),
+            Self::Modules { file, message } => {
+                write!(f, "{file}: not a list of modules: {message}")
+            }
             Self::Index { file, message } => write!(f, "{file}: not an index of shards: {message}"),
             Self::ShardOutsideDirectory { file, shard } => {
                 write!(f, "{file}: the shard \"{shard}\" is not a plain file name")

@@ -17,6 +17,9 @@ pub enum EarlyStopping {
 }
 
 /// Beam search, with the semantics of transformers 5.23. [`SearchOptions::validate`] checks the ranges.
+///
+/// The default is 4 beams in one group, a length penalty of 1, [`EarlyStopping::Heuristic`], no diversity penalty, no
+/// sampling.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BeamOptions {
     /// Number of beams per sentence, over all groups: at least 1, at most the vocabulary and
@@ -53,6 +56,8 @@ impl Default for BeamOptions {
 
 /// Random sampling. Filters apply in the order of the fields; `None` disables a filter.
 /// [`SearchOptions::validate`] checks the ranges.
+///
+/// The default is seed 0, a temperature of 1 and no filter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SampleOptions {
     /// Key of the random generator; see [`Request::stream`](super::Request::stream).
@@ -146,15 +151,16 @@ pub struct SearchOptions {
     /// Number of sequences to return per sentence: 1 for greedy search, at most the beams for beam search, any
     /// number for sampling.
     pub num_return_sequences: usize,
-    /// Maximum number of tokens after the prompt, the end token included, at least 1. A value beyond the limits is
-    /// an error.
+    /// Maximum number of tokens after the prompt, the end token included, at least 1. Without `max_length` it must fit the
+    /// limits: a value from [`SearchLimits::max_target_length`] on is an error. With `max_length`, which must fit the limits
+    /// itself, any value is valid, and the smaller of the two applies. The default is `None`.
     ///
     /// If this and `max_length` are `None`, the limits give the maximum length. A target that reaches it finishes
     /// with [`Finish::Length`](super::Finish::Length). Without end tokens this combination is an error
     /// ([`SearchError::NoEnd`]).
     pub max_new_tokens: Option<usize>,
     /// Maximum number of tokens in total, decoder start and prefix included, at least 2. The smaller of this and
-    /// `max_new_tokens` applies. A value beyond the limits is an error.
+    /// `max_new_tokens` applies. A value beyond [`SearchLimits::max_target_length`] is an error. The default is `None`.
     pub max_length: Option<usize>,
     /// End tokens are banned until the target has this many tokens in total, decoder start and prefix included.
     pub min_length: usize,
@@ -201,7 +207,7 @@ pub struct SearchOptions {
     /// Greedy search: also compute the log-probabilities of tokens and hypotheses. This needs all logits of a step.
     /// Without it, the best token takes about a quarter of the work; see
     /// [`Search::needs_argmax_only`](super::Search::needs_argmax_only). The tokens are the same. Beam search and
-    /// sampling always compute scores.
+    /// sampling always compute scores. The default is `true`; without it, hypotheses of greedy search have a score of 0.
     pub scores: bool,
 }
 
