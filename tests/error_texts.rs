@@ -64,9 +64,12 @@ fn kernels() {
 
     said.of(
         Matrix::new(&data, 9, 8),
-        "length of the slice of a view: expected at least 72, found 64",
+        "slice of a matrix [9, 8] with strides 8 and 1: expected at least 72 elements, found 64",
     );
-    said.of(Matrix::strided(&data, 2, 2, usize::MAX, 1), "the size of a view overflows");
+    said.of(
+        Matrix::strided(&data, 2, 2, usize::MAX, 1),
+        "the size of a matrix [2, 2] with strides 18446744073709551615 and 1 overflows",
+    );
     said.of(x.block(2, 2), "end of a block of rows: expected at most 3, found 4");
     said.of(
         MatrixMut::strided(&mut more, 3, 3, 2, 1),
@@ -82,7 +85,7 @@ fn kernels() {
     );
     said.of(
         Qkv::fused(&data, [4, 2, 4]),
-        "length of the slice of a view: expected at least 96, found 64",
+        "slice of heads [4, 2, 4] with strides 24 and 4: expected at least 96 elements, found 64",
     );
 
     let mut unpacked = |b: Matrix<'_>, c: [usize; 2], epilogue: Epilogue<'_>, floats: usize| {
@@ -92,9 +95,9 @@ fn kernels() {
     };
     let (b, plain) = (Matrix::new(&data, 5, 2).expect("space"), Epilogue::default());
     let needed = gemm_unpacked_scratch(isa, 5, 2).expect("small");
-    said.of(unpacked(x, [3, 5], plain, 999), "columns of A: expected 3, found 5");
-    said.of(unpacked(b, [4, 2], plain, 999), "shape of C: expected [3, 2], found [4, 2]");
-    said.of(unpacked(b, [3, 3], plain, 999), "shape of C: expected [3, 2], found [3, 3]");
+    said.of(unpacked(x, [3, 5], plain, 999), "columns of a: expected 3, found 5");
+    said.of(unpacked(b, [4, 2], plain, 999), "shape of c: expected [3, 2], found [4, 2]");
+    said.of(unpacked(b, [3, 3], plain, 999), "shape of c: expected [3, 2], found [3, 3]");
     said.of(
         unpacked(b, [3, 2], Epilogue { bias: Some(&data), ..plain }, 999),
         "length of bias: expected 2, found 64",
@@ -137,7 +140,7 @@ fn kernels() {
     );
     said.of(
         embed(isa, x, &ids, 1.0, positions(x, &[0, 1]), out(3, 5), serial),
-        "length of positions: expected 3, found 2",
+        "length of positions.rows: expected 3, found 2",
     );
     said.of(
         embed(isa, x, &ids, 1.0, positions(x, &[0, 1, 9]), out(3, 5), serial),
@@ -146,21 +149,18 @@ fn kernels() {
     let narrow = Matrix::new(&data, 3, 4).expect("space");
     said.of(
         embed(isa, x, &ids, 1.0, positions(narrow, &ids), out(3, 5), serial),
-        "columns of the position table: expected 5, found 4",
+        "columns of positions.table: expected 5, found 4",
     );
     said.of(
         embed(isa, turned, &ids, 1.0, None, out(3, 5), serial),
-        "column stride of the table: expected 1, found 3",
+        "column stride of table: expected 1, found 3",
     );
     let learned = PositionEncoding::Learned { table: x, offset: 2 };
-    said.of(
-        encode(learned, 0, out(2, 5)),
-        "rows of the learned table: expected at least 4, found 3",
-    );
-    said.of(encode(learned, 0, out(1, 4)), "columns of the learned table: expected 4, found 5");
+    said.of(encode(learned, 0, out(2, 5)), "rows of table: expected at least 4, found 3");
+    said.of(encode(learned, 0, out(1, 4)), "columns of table: expected 4, found 5");
     said.of(
         encode(PositionEncoding::HalfSplitClosed { offset: 1 }, 0, out(1, 2)),
-        "columns of the table: expected at least 4, found 2",
+        "columns of out: expected at least 4, found 2",
     );
 
     let zeros = FullyMasked::Zeros;
@@ -209,7 +209,7 @@ fn kernels() {
     };
     let options = AttentionOptions::new(3);
     said.of(step(&[1, 1], &[0; 8], options), "length of lens: expected 1, found 2");
-    said.of(step(&[3], &[0; 2], options), "length of the slot table: expected at least 3, found 2");
+    said.of(step(&[3], &[0; 2], options), "length of slots: expected at least 3, found 2");
     said.of(step(&[5], &[0; 8], options), "keys of row 0: expected at most 4, found 5");
     said.of(step(&[2], &[0, 2], options), "slot of key 1: expected less than 2, found 2");
     let bias = Some(Bias::Dense { data: &data[..2], head_stride: 0, query_stride: 1 });
@@ -220,7 +220,7 @@ fn kernels() {
     let bias = Some(Bias::Relative { data: &data, head_stride: 0, zero: 1 });
     said.of(
         step(&[3], &[0; 4], AttentionOptions { bias, ..options }),
-        "values before distance 0 of the bias: expected at least 2, found 1",
+        "values before distance 0 of bias: expected at least 2, found 1",
     );
     said.of(
         CacheShape { slots: usize::MAX, ..shape }.len(isa),

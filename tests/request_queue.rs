@@ -258,7 +258,7 @@ fn the_end_of_the_call_reports_what_is_decoded() {
 /// Every call that takes several sources names the one that it refuses, whatever is wrong with it and wherever it stands.
 #[test]
 fn errors_have_the_index_of_their_source() {
-    const COUNT: usize = 7;
+    const COUNT: usize = 5;
     let model = model();
     let options = &searches(&model)[0];
     let healthy = sources(COUNT);

@@ -112,12 +112,12 @@ pub fn embed(
 ) -> Result<(), Error> {
     let columns = table.columns();
     let out = RowPtrs::written("out", &mut out, [ids.len(), columns])?;
-    table.check_contiguous_rows("the table")?;
+    table.check_contiguous_rows("table")?;
     if let Some(Positions { table, rows }) = positions {
         let expected = Expected::Exactly(columns);
-        Error::check_size("columns", "the position table", expected, table.columns())?;
-        Error::check_len("positions", ids.len(), rows)?;
-        table.check_contiguous_rows("the position table")?;
+        Error::check_size("columns", "positions.table", expected, table.columns())?;
+        Error::check_len("positions.rows", ids.len(), rows)?;
+        table.check_contiguous_rows("positions.table")?;
         Error::check_indices("position", "token", table.rows(), rows)?;
     }
     Error::check_indices("id", "token", table.rows(), ids)?;

@@ -73,6 +73,20 @@ pub enum Error {
         /// The value found.
         found: f64,
     },
+    /// The slice of a view is shorter than its shape and its strides need.
+    ShortView {
+        /// The view that was to be made.
+        view: ViewShape,
+        /// Elements that the slice must have.
+        expected: usize,
+        /// Elements of the slice.
+        found: usize,
+    },
+    /// The size of a view, its shape times its strides, overflows.
+    LargeView {
+        /// The view that was to be made.
+        view: ViewShape,
+    },
     /// Two elements of a writable view would be the same memory.
     Overlap {
         /// The two axes: `"row and column"` or `"token and head"`.
@@ -122,6 +136,43 @@ pub enum Error {
         /// The best set of this machine.
         best: &'static str,
     },
+}
+
+/// The shape and the strides of a view that could not be made, in [`Error::ShortView`] and [`Error::LargeView`]: with
+/// several operands they say which one it is. A size that overflows is `usize::MAX`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ViewShape {
+    /// A [`Matrix`](crate::Matrix), a [`MatrixMut`](crate::MatrixMut), or a [`PackSource`](crate::PackSource).
+    Matrix {
+        /// Rows and columns.
+        shape: [usize; 2],
+        /// Elements from one row to the next, and from one column to the next.
+        strides: [usize; 2],
+    },
+    /// A [`Heads`](crate::Heads), a [`HeadsMut`](crate::HeadsMut), or parts of a fused tensor.
+    Heads {
+        /// Tokens, heads and head size.
+        shape: [usize; 3],
+        /// Elements from one token to the next, and from one head to the next.
+        strides: [usize; 2],
+    },
+}
+
+impl fmt::Display for ViewShape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [first, second] = match self {
+            Self::Matrix { shape, strides } => {
+                write!(f, "a matrix {shape:?}")?;
+                strides
+            }
+            Self::Heads { shape, strides } => {
+                write!(f, "heads {shape:?}")?;
+                strides
+            }
+        };
+        write!(f, " with strides {first} and {second}")
+    }
 }
 
 /// A condition on a number, in [`Error::Size`].
@@ -223,6 +274,18 @@ impl Error {
         Self::check_size("length", operand, Expected::AtLeast(expected), found.len())
     }
 
+    /// `Err` unless a slice has the `expected` elements of `view`, or more; `None` if their number overflows.
+    #[inline]
+    pub(crate) fn check_view<T>(
+        view: ViewShape,
+        expected: Option<usize>,
+        found: &[T],
+    ) -> Result<(), Self> {
+        let expected = expected.ok_or(Self::LargeView { view })?;
+        let found = found.len();
+        if found >= expected { Ok(()) } else { Err(Self::ShortView { view, expected, found }) }
+    }
+
     /// `Err` for the first of `found` that is not below `limit`.
     pub(crate) fn check_indices(
         property: &'static str,
@@ -285,6 +348,10 @@ impl fmt::Display for Error {
                 let short = found as f32;
                 if f64::from(short) == found { write!(f, "{short}") } else { write!(f, "{found}") }
             }
+            Self::ShortView { view, expected, found } => {
+                write!(f, "slice of {view}: expected at least {expected} elements, found {found}")
+            }
+            Self::LargeView { view } => write!(f, "the size of {view} overflows"),
             Self::Overlap { axes, strides: [first, second] } => write!(
                 f,
                 "{axes} strides of a writable view: expected distinct elements, found {first} and {second}"

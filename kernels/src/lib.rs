@@ -145,7 +145,7 @@ pub use attention::{
     attention_scratch, attention_scratch_bound,
 };
 pub use dtype::Dtype;
-pub use error::{Error, Expected, FoundName};
+pub use error::{Error, Expected, FoundName, ViewShape};
 pub use gemm::{
     Epilogue, PackOptions, PackSource, PackedMatrix, Quantization, QuantizedActivations,
     QuantizedMatrix, Residual, gemm, gemm_int8, gemm_unpacked, gemm_unpacked_scratch,

@@ -144,10 +144,11 @@ impl Linear {
     }
 
     /// [`Linear::forward`] with an epilogue, the caller's scratch of [`Linear::scratch`] floats and the caller's
-    /// threads. It allocates nothing. The layer adds its bias; the bias of `epilogue` is used by a layer without one.
+    /// threads. It allocates nothing. The layer adds its bias; a layer without one takes the bias of `epilogue`.
     ///
     /// # Errors
-    /// The shapes do not match, or the scratch is too short. Nothing is written to `y` then.
+    /// The shapes do not match, the scratch is too short, or both the layer and `epilogue` have a bias. Nothing is written
+    /// to `y` then.
     pub fn forward_with(
         &self,
         x: Matrix<'_>,
@@ -159,6 +160,14 @@ impl Linear {
         let Self { isa, inputs, outputs, .. } = *self;
         Error::check_size("columns", "x", Expected::Exactly(inputs), x.columns())?;
         y.read().check_shape("y", [x.rows(), outputs])?;
+        if let (Some(_), Some(bias)) = (&self.bias, epilogue.bias) {
+            return Err(Error::Setting {
+                name: "elements of epilogue.bias for a layer with a bias",
+                expected: "no bias",
+                found: bias.len() as f64,
+            });
+        }
+        Error::check_min_len("scratch", self.scratch(x.rows())?, scratch)?;
         let packed = &self.packed[self.start..];
         let epilogue = Epilogue { bias: self.bias.as_deref().or(epilogue.bias), ..*epilogue };
         match self.format {

@@ -12,14 +12,16 @@
 //! A stride that is never used, along an axis of length 1 or in a view without elements, may have any value; the view
 //! replaces it by the stride of a dense view. So an index of the view times a stride of the view never overflows.
 
-use crate::error::{Error, Expected};
+use crate::error::{Error, Expected, ViewShape};
 use crate::sync_ptr::SharedMut;
 use core::fmt;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
-/// The error for a shape whose product with the strides overflows.
-pub(crate) const TOO_LARGE: Error = Error::TooLarge { operand: "a view" };
+/// A view in an error.
+const fn view(shape: [usize; 2], strides: [usize; 2]) -> ViewShape {
+    ViewShape::Matrix { shape, strides }
+}
 
 /// Number of elements from the first to the last element of a view, both included, or `None` on overflow. Zero when it
 /// has no element.
@@ -107,8 +109,8 @@ impl<'a> Matrix<'a> {
         row_stride: usize,
         column_stride: usize,
     ) -> Result<Self, Error> {
-        let expected = extent(rows, columns, row_stride, column_stride).ok_or(TOO_LARGE)?;
-        Error::check_min_len("the slice of a view", expected, data)?;
+        let expected = extent(rows, columns, row_stride, column_stride);
+        Error::check_view(view([rows, columns], [row_stride, column_stride]), expected, data)?;
         // SAFETY: the slice is borrowed for `'a` and reaches to the last element.
         unsafe { Self::from_raw_parts(data.as_ptr(), rows, columns, row_stride, column_stride) }
     }
@@ -148,7 +150,8 @@ impl<'a> Matrix<'a> {
         row_stride: usize,
         column_stride: usize,
     ) -> Result<Self, Error> {
-        let reach = extent(rows, columns, row_stride, column_stride).ok_or(TOO_LARGE)?;
+        let reach = extent(rows, columns, row_stride, column_stride)
+            .ok_or(Error::LargeView { view: view([rows, columns], [row_stride, column_stride]) })?;
         let first = first_of(data, reach)?;
         let (row_stride, column_stride) = stepped(rows, columns, row_stride, column_stride);
         Ok(Self { first, rows, columns, row_stride, column_stride, lender: PhantomData })
@@ -317,8 +320,8 @@ impl<'a> MatrixMut<'a> {
         row_stride: usize,
         column_stride: usize,
     ) -> Result<Self, Error> {
-        let expected = extent(rows, columns, row_stride, column_stride).ok_or(TOO_LARGE)?;
-        Error::check_min_len("the slice of a view", expected, data)?;
+        let expected = extent(rows, columns, row_stride, column_stride);
+        Error::check_view(view([rows, columns], [row_stride, column_stride]), expected, data)?;
         // SAFETY: the slice is borrowed for `'a` and reaches to the last element.
         unsafe { Self::from_raw_parts(data.as_mut_ptr(), rows, columns, row_stride, column_stride) }
     }
@@ -370,7 +373,8 @@ impl<'a> MatrixMut<'a> {
         row_stride: usize,
         column_stride: usize,
     ) -> Result<Self, Error> {
-        let reach = extent(rows, columns, row_stride, column_stride).ok_or(TOO_LARGE)?;
+        let reach = extent(rows, columns, row_stride, column_stride)
+            .ok_or(Error::LargeView { view: view([rows, columns], [row_stride, column_stride]) })?;
         if reach > 0 {
             let row_extent = (columns - 1) * column_stride + 1;
             let column_extent = (rows - 1) * row_stride + 1;

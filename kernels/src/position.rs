@@ -79,10 +79,12 @@ fn write(
             unsafe { *shared.as_ptr().add(row * row_stride + column * column_stride) = value(row) };
         }
     };
+    // Without rows there is nothing to write, however many columns there are.
+    let columns = if rows == 0 { 0 } else { d };
     let position = |row: usize, offset: usize| first as f64 + row as f64 + offset as f64;
     match encoding {
         PositionEncoding::HalfSplit | PositionEncoding::Interleaved => {
-            for column in 0..d {
+            for column in 0..columns {
                 let (k, is_sine) = match encoding {
                     PositionEncoding::Interleaved => (column / 2, column % 2 == 0),
                     _ if column < d - half => (column, true),
@@ -94,8 +96,8 @@ fn write(
             }
         }
         PositionEncoding::HalfSplitClosed { offset } => {
-            Error::check_size("columns", "the table", Expected::AtLeast(4), d)?;
-            for k in 0..half {
+            Error::check_size("columns", "out", Expected::AtLeast(4), d)?;
+            for k in 0..half.min(columns) {
                 let wavelength = libm::pow(10000.0, k as f64 / (half - 1) as f64);
                 write_column(k, &|row| libm::sin(position(row, offset) / wavelength) as f32);
                 write_column(half + k, &|row| libm::cos(position(row, offset) / wavelength) as f32);
@@ -105,9 +107,9 @@ fn write(
             }
         }
         PositionEncoding::HalfSplitSingle { offset } => {
-            Error::check_size("columns", "the table", Expected::AtLeast(4), d)?;
+            Error::check_size("columns", "out", Expected::AtLeast(4), d)?;
             let step = -((libm::log(10000.0) / (half - 1) as f64) as f32);
-            for k in 0..half {
+            for k in 0..half.min(columns) {
                 let frequency = libm::exp(f64::from(k as f32 * step)) as f32;
                 let angle = |row| f64::from(position(row, offset) as f32 * frequency);
                 write_column(k, &|row| libm::sin(angle(row)) as f32);
@@ -118,15 +120,14 @@ fn write(
             }
         }
         PositionEncoding::Learned { table, offset } => {
-            let columns = Expected::Exactly(d);
-            Error::check_size("columns", "the learned table", columns, table.columns())?;
+            Error::check_size("columns", "table", Expected::Exactly(d), table.columns())?;
             let start = first.saturating_add(offset);
             let expected = start.saturating_add(rows);
             if rows > 0 {
                 let expected = Expected::AtLeast(expected);
-                Error::check_size("rows", "the learned table", expected, table.rows())?;
+                Error::check_size("rows", "table", expected, table.rows())?;
             }
-            for column in 0..d {
+            for column in 0..columns {
                 write_column(column, &|row| table.at(start + row, column));
             }
         }

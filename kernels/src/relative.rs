@@ -170,6 +170,9 @@ impl RelativeBuckets {
         Error::check_size("rows", "gradient", Expected::Exactly(self.buckets), rows)?;
         let expected = self.table_len(heads, positions)?;
         Error::check_len("d_table", expected, d_table)?;
+        if heads == 0 {
+            return Ok(());
+        }
         let (row, column) = (gradient.row_stride(), gradient.column_stride());
         let to = gradient.shared();
         let add = |bucket: usize, head: usize, sum: Option<f32>| {

@@ -53,7 +53,11 @@ fn run(settings: &Settings<'_>, source: Source<'_>, mut to: MatrixMut<'_>) -> Re
         Source::Same => [to.rows(), to.columns()],
         Source::Other(from) => from.shape(),
     };
-    let to = RowPtrs::written("out", &mut to, shape)?;
+    let name = match &source {
+        Source::Same => "scores",
+        Source::Other(_) => "out",
+    };
+    let to = RowPtrs::written(name, &mut to, shape)?;
     let from = match &source {
         Source::Same => to,
         Source::Other(from) => RowPtrs::read("scores", from, shape)?,

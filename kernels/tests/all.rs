@@ -37,6 +37,7 @@ mod linear;
 #[cfg(feature = "rayon")]
 mod memory;
 mod norm;
+mod operand_names;
 #[cfg(feature = "rayon")]
 mod pruned_argmax;
 #[cfg(feature = "rayon")]
@@ -59,3 +60,5 @@ mod topk;
 #[cfg(feature = "rayon")]
 mod views;
 mod walkthrough;
+#[cfg(feature = "rayon")]
+mod zero_sizes;

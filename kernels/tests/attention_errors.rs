@@ -123,11 +123,11 @@ fn every_error_of_attention() {
         let cases: Vec<(Call<'_>, Error)> = vec![
             (
                 Call { out: [5, 4, 8], ..good.clone() },
-                errors::heads("output", [6, 4, 8], [5, 4, 8]),
+                errors::heads("output.context", [6, 4, 8], [5, 4, 8]),
             ),
             (
                 Call { out: [6, 2, 16], ..good.clone() },
-                errors::heads("output", [6, 4, 8], [6, 2, 16]),
+                errors::heads("output.context", [6, 4, 8], [6, 2, 16]),
             ),
             (
                 Call { value: heads(7, 1, 8), ..good.clone() },
@@ -220,15 +220,15 @@ fn every_error_of_attention() {
             ),
             (
                 Call { options: relative(90, 10, 1), ..good.clone() },
-                errors::size("values before distance 0", "the bias", Expected::AtLeast(2), 1),
+                errors::size("values before distance 0", "bias", Expected::AtLeast(2), 1),
             ),
             (
                 Call { options: relative(9, usize::MAX, 2), ..good.clone() },
-                errors::too_large("the bias"),
+                errors::too_large("bias"),
             ),
             (
                 Call { options: relative(9, 0, usize::MAX), ..good.clone() },
-                errors::too_large("the bias"),
+                errors::too_large("bias"),
             ),
             (
                 Call { weight_heads: Some(&[4]), ..good.clone() },
@@ -295,7 +295,7 @@ fn every_error_of_a_cache() {
     for isa in all_isas() {
         let expected = SHAPE.len(isa).expect("a small size");
         let mut data = vec![POISON; expected];
-        let short = Some(errors::min_len("the KV cache", expected, expected - 1));
+        let short = Some(errors::min_len("data", expected, expected - 1));
         assert_eq!(Cache::new(isa, SHAPE, &data[1..]).err(), short);
         assert_eq!(CacheMut::new(isa, SHAPE, &mut data[1..]).err(), short);
 
@@ -368,7 +368,10 @@ fn every_error_of_cached_attention_and_of_decode() {
         let query = heads(2, 4, 8);
         let shape = [2, 4, 8];
         assert_eq!(cached(query, shape, fits), Ok(()));
-        assert_eq!(cached(query, [1, 4, 8], fits), Err(errors::heads("output", shape, [1, 4, 8])));
+        assert_eq!(
+            cached(query, [1, 4, 8], fits),
+            Err(errors::heads("output.context", shape, [1, 4, 8]))
+        );
         assert_eq!(
             cached(heads(2, 4, 9), [2, 4, 9], fits),
             Err(errors::size("head size", "query", Expected::Exactly(8), 9))
@@ -412,13 +415,10 @@ fn every_error_of_cached_attention_and_of_decode() {
             let lens = &[3, 5, 1][..found];
             assert_eq!(step(lens, &[0; 15], 5, &options), Err(errors::len("lens", 2, found)));
         }
-        assert_eq!(
-            step(&[3, 5], &[0; 9], 5, &options),
-            Err(errors::min_len("the slot table", 10, 9))
-        );
+        assert_eq!(step(&[3, 5], &[0; 9], 5, &options), Err(errors::min_len("slots", 10, 9)));
         assert!(matches!(
             step(&[3, 5], &[0; 9], usize::MAX, &options),
-            Err(Error::Size { operand: "the slot table", found: 9, .. })
+            Err(Error::Size { operand: "slots", found: 9, .. })
         ));
         assert_eq!(
             step(&[3, 6], &[0; 20], 6, &options),
@@ -444,7 +444,7 @@ fn every_error_of_cached_attention_and_of_decode() {
         assert_eq!(under(relative(25, 4)), Err(errors::min_len("bias", 26, 25)));
         assert_eq!(
             under(relative(4096, 3)),
-            Err(errors::size("values before distance 0", "the bias", Expected::AtLeast(4), 3))
+            Err(errors::size("values before distance 0", "bias", Expected::AtLeast(4), 3))
         );
     }
 }
@@ -493,10 +493,7 @@ fn messages_name_what_is_wrong() {
             options: AttentionOptions { bias: Some(zero), ..AttentionOptions::new(8) },
             ..Call::good()
         };
-        assert_eq!(
-            said(zero),
-            "values before distance 0 of the bias: expected at least 2, found 1"
-        );
+        assert_eq!(said(zero), "values before distance 0 of bias: expected at least 2, found 1");
     }
 }
 
@@ -695,9 +692,8 @@ fn the_oracle_has_the_errors_of_the_kernel() {
 #[test]
 fn views_that_exceed_their_slice_are_errors() {
     let mut data = [0.0f32; 48];
-    let short = Some(errors::min_len("the slice of a view", 54, 48));
-    assert_eq!(Heads::new(&data, [3, 3, 6]).err(), short);
-    assert_eq!(HeadsMut::new(&mut data, [3, 3, 6]).err(), short);
+    assert!(errors::is_short_view(Heads::new(&data, [3, 3, 6]).err(), 54, 48));
+    assert!(errors::is_short_view(HeadsMut::new(&mut data, [3, 3, 6]).err(), 54, 48));
     for (shape, token_stride, head_stride) in [
         ([usize::MAX, 2, 2], 4, 2),
         ([2, usize::MAX, 2], 4, 2),
@@ -706,9 +702,9 @@ fn views_that_exceed_their_slice_are_errors() {
         ([2, 2, 2], 4, usize::MAX),
     ] {
         let found = Heads::strided(&data, shape, token_stride, head_stride).err();
-        assert_eq!(found, Some(errors::too_large("a view")), "{shape:?}");
+        assert!(errors::is_large_view(found), "{shape:?}");
     }
-    assert_eq!(Heads::new(&data, [0, usize::MAX, 2]).err(), Some(errors::too_large("a view")));
+    assert!(errors::is_large_view(Heads::new(&data, [0, usize::MAX, 2]).err()));
     for (token_stride, head_stride) in [(0, 4), (4, 0), (7, 4), (3, 1), (4, 11), (1, 12)] {
         assert_eq!(
             HeadsMut::strided(&mut data, [3, 2, 4], token_stride, head_stride).err(),

@@ -75,14 +75,14 @@ fn an_id_outside_the_table_is_an_error_that_names_it() {
     let error = call(table, &[0, 1], Some(Positions { table: places, rows: &[1, 2] }), (2, 4));
     assert_eq!(error, errors::item("position", ("token", 1), Expected::Below(2), 2));
     let error = call(table, &[0, 1], Some(Positions { table: places, rows: &[1] }), (2, 4));
-    assert_eq!(error, errors::len("positions", 2, 1));
+    assert_eq!(error, errors::len("positions.rows", 2, 1));
     let narrow = Matrix::new(&data, 4, 3).unwrap();
     let error = call(table, &[0, 1], Some(Positions { table: narrow, rows: &[1, 0] }), (2, 4));
-    assert_eq!(error, errors::size("columns", "the position table", Expected::Exactly(4), 3));
+    assert_eq!(error, errors::size("columns", "positions.table", Expected::Exactly(4), 3));
     let error = call(table, &[0, 1], None, (4, 2));
     assert_eq!(error, errors::shape("out", [2, 4], [4, 2]));
     let error = call(narrow.transposed(), &[0, 1], None, (2, 4));
-    assert_eq!(error, errors::strided("the table", 3));
+    assert_eq!(error, errors::strided("table", 3));
     let empty = Matrix::new(&[], 0, 4).unwrap();
     assert_eq!(
         call(empty, &[0, 0], None, (2, 4)),
@@ -227,16 +227,16 @@ fn wrong_tables_are_errors() {
             PositionEncoding::HalfSplitSingle { offset: 0 },
         ] {
             let error = call(encoding, 0, 2, d);
-            assert_eq!(error, errors::size("columns", "the table", Expected::AtLeast(4), d));
+            assert_eq!(error, errors::size("columns", "out", Expected::AtLeast(4), d));
         }
     }
     let learned = [0.0; 20];
     let table = Matrix::new(&learned, 5, 4).unwrap();
     let learned = |offset| PositionEncoding::Learned { table, offset };
-    let rows = |rows| errors::size("rows", "the learned table", Expected::AtLeast(rows), 5);
+    let rows = |rows| errors::size("rows", "table", Expected::AtLeast(rows), 5);
     assert_eq!(
         call(learned(0), 0, 2, 3),
-        errors::size("columns", "the learned table", Expected::Exactly(3), 4)
+        errors::size("columns", "table", Expected::Exactly(3), 4)
     );
     assert_eq!(call(learned(2), 1, 3, 4), rows(6));
     let error = call(learned(usize::MAX), 9, 3, 4);

@@ -40,7 +40,7 @@ fn errors_of_a_view_name_the_mistake() {
     let mut data = [0.0; 10];
     assert_eq!(
         text(Matrix::new(&data, 3, 4)),
-        "length of the slice of a view: expected at least 12, found 10"
+        "slice of a matrix [3, 4] with strides 4 and 1: expected at least 12 elements, found 10"
     );
     assert_eq!(
         text(MatrixMut::strided(&mut data, 3, 2, 1, 1)),
@@ -52,7 +52,7 @@ fn errors_of_a_view_name_the_mistake() {
     );
     assert_eq!(
         text(Heads::strided(&data, [2, 2, 2], usize::MAX, 2)),
-        "the size of a view overflows"
+        "the size of heads [2, 2, 2] with strides 18446744073709551615 and 2 overflows"
     );
     // SAFETY: the call returns an error and uses no memory.
     let null = unsafe { Matrix::from_raw_parts(core::ptr::null(), 1, 1, 1, 1) };
@@ -138,18 +138,18 @@ fn a_forgotten_transpose_is_named() {
     let swapped = "the axes are swapped: call `transposed()` on its matrix";
     assert_eq!(
         text(PackOptions::default().pack_columns(isa, weight, (4, 3), 0, &mut buffer)),
-        format!("shape of the weight: expected [4, 3], found [3, 4]; {swapped}")
+        format!("shape of block: expected [4, 3], found [3, 4]; {swapped}")
     );
     let mut buffer = vec![0.0; PackedMatrix::len(isa, 3, 4).expect("small")];
     let packed = PackedMatrix::pack(isa, weight, &mut buffer).expect("any shape");
     let (x, y) = (Matrix::new(&data, 1, 4), MatrixMut::new(&mut y, 1, 3));
     let found = gemm(x.expect("x"), &packed, &Epilogue::default(), y.expect("y"), SERIAL);
-    assert_eq!(text(found), format!("shape of W: expected [4, 3], found [3, 4]; {swapped}"));
+    assert_eq!(text(found), format!("shape of weight: expected [4, 3], found [3, 4]; {swapped}"));
     // Another mistake gets no such hint.
     let (x, mut y) = (Matrix::new(&data, 1, 5), [0.0; 3]);
     let y = MatrixMut::new(&mut y, 1, 3).expect("y");
     let found = gemm(x.expect("x"), &packed, &Epilogue::default(), y, SERIAL);
-    assert_eq!(text(found), "columns of A: expected 3, found 5");
+    assert_eq!(text(found), "columns of a: expected 3, found 5");
 }
 
 #[test]

@@ -383,16 +383,16 @@ proptest! {
 #[test]
 fn u16_sources_that_do_not_fit_are_errors() {
     let halves = [0u16; 11];
-    let short = errors::min_len("the weight", 12, 11);
+    let short = errors::short_matrix([3, 4], 12, 11);
     assert_eq!(PackSource::f16(&halves, 3, 4).err(), Some(short));
     assert_eq!(
         PackSource::bf16(&halves, usize::MAX, 2).err(),
-        Some(errors::too_large("the weight"))
+        Some(errors::large_matrix([usize::MAX, 2]))
     );
     let (options, mut buffer) = (PackOptions::new(Dtype::F16), [POISON; 1024]);
     let block = PackSource::f16(&halves, 5, 2).expect("W");
     let error = options.pack_columns(Isa::best(), block, (2, 5), 0, &mut buffer);
-    assert_eq!(error, Err(errors::shape("the weight", [2, 5], [5, 2])));
+    assert_eq!(error, Err(errors::shape("block", [2, 5], [5, 2])));
     assert!(error.unwrap_err().to_string().contains("transposed()"));
     assert!(buffer.iter().all(|x| x.to_bits() == POISON.to_bits()));
 }
@@ -463,16 +463,16 @@ fn errors_say_what_and_where_and_nothing_is_written() {
                 let block = Matrix::new(&w, rows, count).expect("W");
                 PackOptions::new(dtype).pack_columns(isa, block, (40, 100), first, data)
             };
-            let shape = errors::shape("the weight", [40, 100], [39, 5]);
+            let shape = errors::shape("block", [40, 100], [39, 5]);
             assert_eq!(pack(39, 5, 0, &mut data), Err(shape));
             for first in [96, usize::MAX] {
                 let found = first.saturating_add(5);
-                let end = errors::size("last column", "the weight", Expected::AtMost(100), found);
+                let end = errors::size("last column", "block", Expected::AtMost(100), found);
                 assert_eq!(pack(40, 5, first, &mut data), Err(end));
             }
-            let short = errors::min_len("the packed matrix", length, length - 1);
+            let short = errors::min_len("buffer", length, length - 1);
             assert_eq!(pack(40, 5, 0, &mut data[1..]), Err(short));
-            let short = errors::len("the packed matrix", length, length - 1);
+            let short = errors::len("data", length, length - 1);
             let found = PackOptions::new(dtype).from_packed(isa, 40, 100, &data[1..]);
             assert_eq!(found.err(), Some(short));
             assert!(poisoned(&data));

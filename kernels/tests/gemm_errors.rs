@@ -22,12 +22,12 @@ fn every_error_is_reached_and_nothing_is_written() {
         let residual =
             |rows, columns| Epilogue { residual: Residual::Matrix(matrix(rows, columns)), ..plain };
         let cases = [
-            ((3, 4), plain, (3, 7), errors::size("columns", "A", Expected::Exactly(5), 4)),
-            ((3, 6), plain, (3, 7), errors::size("columns", "A", Expected::Exactly(5), 6)),
-            ((3, 5), plain, (2, 7), errors::shape("C", [3, 7], [2, 7])),
-            ((3, 5), plain, (4, 7), errors::shape("C", [3, 7], [4, 7])),
-            ((3, 5), plain, (3, 6), errors::shape("C", [3, 7], [3, 6])),
-            ((3, 5), plain, (3, 8), errors::shape("C", [3, 7], [3, 8])),
+            ((3, 4), plain, (3, 7), errors::size("columns", "a", Expected::Exactly(5), 4)),
+            ((3, 6), plain, (3, 7), errors::size("columns", "a", Expected::Exactly(5), 6)),
+            ((3, 5), plain, (2, 7), errors::shape("c", [3, 7], [2, 7])),
+            ((3, 5), plain, (4, 7), errors::shape("c", [3, 7], [4, 7])),
+            ((3, 5), plain, (3, 6), errors::shape("c", [3, 7], [3, 6])),
+            ((3, 5), plain, (3, 8), errors::shape("c", [3, 7], [3, 8])),
             ((3, 5), short, (3, 7), errors::len("bias", 7, 6)),
             ((3, 5), long, (3, 7), errors::len("bias", 7, 8)),
             ((3, 5), residual(2, 7), (3, 7), errors::shape("residual", [3, 7], [2, 7])),
@@ -47,9 +47,9 @@ fn every_error_is_reached_and_nothing_is_written() {
 
         let need = PackedMatrix::len(isa, 5, 7).expect("a small size");
         let mut less = vec![POISON; need - 1];
-        let wanted = errors::len("the packed matrix", need, need - 1);
+        let wanted = errors::len("data", need, need - 1);
         assert_eq!(PackedMatrix::from_packed(isa, 5, 7, &less).err(), Some(wanted));
-        let wanted = errors::min_len("the packed matrix", need, need - 1);
+        let wanted = errors::min_len("buffer", need, need - 1);
         assert_eq!(PackedMatrix::pack(isa, matrix(5, 7), &mut less).err(), Some(wanted));
         assert_eq!(
             PackOptions::default().pack_columns(isa, matrix(5, 1), (5, 7), 0, &mut less),
@@ -58,17 +58,17 @@ fn every_error_is_reached_and_nothing_is_written() {
         assert!(less.iter().all(|x| x.to_bits() == POISON.to_bits()));
         // A packed buffer must have exactly its length: a longer one was packed for another set or
         // shape.
-        let wanted = errors::len("the packed matrix", need, need + 1);
+        let wanted = errors::len("data", need, need + 1);
         let more = vec![POISON; need + 1];
         assert_eq!(PackedMatrix::from_packed(isa, 5, 7, &more).err(), Some(wanted));
         let mut more = vec![POISON; need + 1];
         PackedMatrix::pack(isa, matrix(5, 7), &mut more).expect("the buffer may be longer");
         assert_eq!(more[need].to_bits(), POISON.to_bits());
         let mut buffer = vec![POISON; need];
-        let end = |found| errors::size("last column", "the weight", Expected::AtMost(7), found);
+        let end = |found| errors::size("last column", "block", Expected::AtMost(7), found);
         for (block, first, error) in [
-            (matrix(4, 2), 0, errors::shape("the weight", [5, 7], [4, 2])),
-            (matrix(4, 2), 3, errors::shape("the weight", [5, 4], [4, 2])),
+            (matrix(4, 2), 0, errors::shape("block", [5, 7], [4, 2])),
+            (matrix(4, 2), 3, errors::shape("block", [5, 4], [4, 2])),
             (matrix(5, 2), 6, end(8)),
             (matrix(5, 8), 0, end(8)),
             (matrix(5, 1), usize::MAX, end(usize::MAX)),
@@ -108,7 +108,7 @@ fn the_oracle_has_the_errors_of_the_kernel() {
     assert_eq!(run(matrix(2, 4), &plain, 6), Ok(()));
     assert_eq!(
         run(matrix(2, 5), &plain, 6),
-        Err(errors::size("columns", "A", Expected::Exactly(4), 5))
+        Err(errors::size("columns", "a", Expected::Exactly(4), 5))
     );
     assert_eq!(run(matrix(2, 4), &plain, 5), Err(errors::len("out", 6, 5)));
     let bias = Epilogue { bias: Some(&zeros[..2]), ..plain };
@@ -120,15 +120,14 @@ fn the_oracle_has_the_errors_of_the_kernel() {
 #[test]
 fn views_that_exceed_their_slice_are_errors() {
     let mut data = [0.0f32; 24];
-    let short = errors::min_len("the slice of a view", 25, 24);
-    assert_eq!(Matrix::new(&data, 5, 5).err(), Some(short));
-    assert_eq!(Matrix::strided(&data, 3, 1, 12, 1).err(), Some(short));
+    assert_eq!(Matrix::new(&data, 5, 5).err(), Some(errors::short_matrix([5, 5], 25, 24)));
+    assert!(errors::is_short_view(Matrix::strided(&data, 3, 1, 12, 1).err(), 25, 24));
     assert!(Matrix::strided(&data, 3, 4, 10, 1).is_ok());
     for (rows, columns, row_stride) in
         [(usize::MAX, 2, usize::MAX), (2, 2, usize::MAX), (usize::MAX, usize::MAX, 1)]
     {
         let found = Matrix::strided(&data, rows, columns, row_stride, 1);
-        assert_eq!(found.err(), Some(errors::too_large("a view")));
+        assert!(errors::is_large_view(found.err()));
     }
     for (row_stride, column_stride) in [(0, 1), (2, 1), (1, 1), (1, 2), (3, 2), (0, 0)] {
         assert_eq!(

@@ -623,22 +623,22 @@ fn every_error_is_reached_and_nothing_is_written() {
 
     let need = QuantizedMatrix::len(5, 7).expect("a small size");
     let mut short = vec![POISON; need - 1];
-    let wanted = errors::len("the quantized matrix", need, need - 1);
+    let wanted = errors::len("data", need, need - 1);
     assert_eq!(QuantizedMatrix::from_quantized(5, 7, &short).err(), Some(wanted));
-    let wanted = errors::min_len("the quantized matrix", need, need - 1);
+    let wanted = errors::min_len("buffer", need, need - 1);
     assert_eq!(QuantizedMatrix::quantize(isa, matrix(5, 7), &mut short).err(), Some(wanted));
     let found = QuantizedMatrix::quantize_block(isa, matrix(5, 1), (5, 7), 0, &mut short);
     assert_eq!(found, Err(wanted));
     assert!(poison(&short));
     let mut more = vec![POISON; need + 1];
-    let long = errors::len("the quantized matrix", need, need + 1);
+    let long = errors::len("data", need, need + 1);
     assert_eq!(QuantizedMatrix::from_quantized(5, 7, &more).err(), Some(long));
     QuantizedMatrix::quantize(isa, matrix(5, 7), &mut more).expect("the buffer may be longer");
     assert!(poison(&more[need..]));
     let mut buffer = vec![POISON; need];
-    let end = |found| errors::size("last column", "the weight", Expected::AtMost(7), found);
+    let end = |found| errors::size("last column", "block", Expected::AtMost(7), found);
     for (block, first, error) in [
-        (matrix(4, 2), 0, errors::shape("the weight", [5, 7], [4, 2])),
+        (matrix(4, 2), 0, errors::shape("block", [5, 7], [4, 2])),
         (matrix(5, 2), 6, end(8)),
         (matrix(5, 8), 0, end(8)),
         (matrix(5, 1), usize::MAX, end(usize::MAX)),
@@ -673,7 +673,7 @@ fn every_error_is_reached_and_nothing_is_written() {
     for precision in PRECISIONS {
         let need = QuantizedActivations::len(3, 5, precision).expect("a small size");
         let mut short = vec![POISON; need - 1];
-        let wanted = errors::min_len("the quantized activations", need, need - 1);
+        let wanted = errors::min_len("buffer", need, need - 1);
         let found =
             QuantizedActivations::quantize(isa, matrix(3, 5), precision, &mut short, serial);
         assert_eq!(found.err(), Some(wanted));
@@ -686,9 +686,9 @@ fn every_error_is_reached_and_nothing_is_written() {
     let bias = Epilogue { bias: Some(&zeros[..6]), ..plain };
     let residual = Epilogue { residual: Residual::Matrix(matrix(2, 7)), ..plain };
     for (x, epilogue, (rows, columns), expected) in [
-        ((3, 4), plain, (3, 7), errors::size("columns", "A", Expected::Exactly(5), 4)),
-        ((3, 5), plain, (2, 7), errors::shape("C", [3, 7], [2, 7])),
-        ((3, 5), plain, (3, 8), errors::shape("C", [3, 7], [3, 8])),
+        ((3, 4), plain, (3, 7), errors::size("columns", "rows", Expected::Exactly(5), 4)),
+        ((3, 5), plain, (2, 7), errors::shape("c", [3, 7], [2, 7])),
+        ((3, 5), plain, (3, 8), errors::shape("c", [3, 7], [3, 8])),
         ((3, 5), bias, (3, 7), errors::len("bias", 7, 6)),
         ((3, 5), residual, (3, 7), errors::shape("residual", [3, 7], [2, 7])),
     ] {
@@ -702,4 +702,77 @@ fn every_error_is_reached_and_nothing_is_written() {
         assert_eq!(gemm_int8(&read, &weight.get(), &epilogue, view, serial), Err(expected));
         assert!(poison(&c), "{expected}: C was written");
     }
+}
+
+/// The documented bound, for rows and columns of every magnitude down to the smallest subnormal number: every pair of
+/// magnitudes is an element of the product.
+#[test]
+fn the_bound_holds_for_every_magnitude() {
+    const DEPTH: usize = 21;
+    // The sums of products of 16 bits fit in any case; the magnitudes 2^-149 to 2^127, and around 1e-30.
+    let mut magnitudes: Vec<f32> = (-149..=127).step_by(4).map(|e| 2f64.powi(e) as f32).collect();
+    magnitudes.extend([1e-30, next(1e-30, -1), next(1e-30, 1), f32::MAX, f32::from_bits(3), 0.0]);
+    let mut random = Random::new(11);
+    let mut of_magnitude = |magnitude: f32| -> Vec<f32> {
+        let mut values: Vec<f32> = random.values(DEPTH).iter().map(|x| x * magnitude).collect();
+        values[3] = magnitude;
+        values
+    };
+    let count = magnitudes.len();
+    let x: Vec<f32> = magnitudes.iter().flat_map(|&m| of_magnitude(m)).collect();
+    let w: Vec<f32> = magnitudes.iter().flat_map(|&m| of_magnitude(m)).collect();
+    let (rows, weight) = (
+        Matrix::new(&x, count, DEPTH).expect("X"),
+        Matrix::new(&w, count, DEPTH).expect("W").transposed(),
+    );
+    let (mut checked, mut zeros) = (0, 0);
+    for isa in sets() {
+        let packed = Weight::new(isa, weight);
+        let packed = packed.get();
+        for precision in PRECISIONS {
+            let length = QuantizedActivations::len(count, DEPTH, precision).expect("small");
+            let mut words = vec![POISON; length];
+            let serial = Parallelism::Serial;
+            let quantized =
+                QuantizedActivations::quantize(isa, rows, precision, &mut words, serial);
+            let quantized = quantized.expect("that length");
+            let mut c = vec![POISON; count * count];
+            let to = MatrixMut::new(&mut c, count, count).expect("C");
+            gemm_int8(&quantized, &packed, &Epilogue::default(), to, serial).expect("a fit");
+            for (m, n) in (0..count).flat_map(|m| (0..count).map(move |n| (m, n))) {
+                let (row, column) = (quantized.row_scale(m), packed.column_scale(n));
+                let (row, column) = (f64::from(row), f64::from(column));
+                zeros += usize::from(row == 0.0 || column == 0.0);
+                let (mut exact, mut error, mut largest) = (0.0, 0.0, 0.0);
+                for k in 0..DEPTH {
+                    let (x, w) = (f64::from(rows.at(m, k)), f64::from(weight.at(k, n)));
+                    let dx = if row == 0.0 { x.abs() } else { 0.51 * row };
+                    let dw = if column == 0.0 { w.abs() } else { 0.51 * column };
+                    // What is rounded to zero has no magnitude left.
+                    let rounded = if row == 0.0 { 0.0 } else { x.abs() + dx };
+                    exact += x * w;
+                    error += dx * w.abs() + rounded * dw;
+                    largest += rounded * (w.abs() + dw);
+                }
+                let found = f64::from(c[m * count + n]);
+                if found.is_infinite() {
+                    // The result, or the sum times the scale of the column before that of the row.
+                    let most = largest / row.min(1.0);
+                    assert!(most > f64::from(f32::MAX), "{isa} {precision:?}: {m}, {n}");
+                    continue;
+                }
+                let roundings = 4.0 * (largest * 2f64.powi(-24) + 2f64.powi(-150));
+                let bound = (error + roundings) * (1.0 + 1e-6);
+                let difference = (found - exact).abs();
+                assert!(
+                    difference <= bound,
+                    "{isa} {precision:?}: {:e} x {:e}: {difference:e} is more than {bound:e}",
+                    magnitudes[m],
+                    magnitudes[n]
+                );
+                checked += 1;
+            }
+        }
+    }
+    assert!(checked > 8_000 && zeros > 5_000, "{checked} within the bound, {zeros} of zeros");
 }

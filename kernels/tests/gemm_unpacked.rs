@@ -138,11 +138,11 @@ fn operands_that_do_not_fit_are_errors_and_nothing_is_written() {
     };
     let plain = Epilogue::default();
     let found = run(matrix(2, 5), matrix(3, 4), &plain, 4, expected);
-    assert_eq!(found, Err(errors::size("columns", "A", Expected::Exactly(3), 5)));
+    assert_eq!(found, Err(errors::size("columns", "a", Expected::Exactly(3), 5)));
     let found = run(matrix(1, 3), matrix(3, 4), &plain, 4, expected);
-    assert_eq!(found, Err(errors::shape("C", [1, 4], [2, 4])));
+    assert_eq!(found, Err(errors::shape("c", [1, 4], [2, 4])));
     let found = run(matrix(2, 3), matrix(3, 4), &plain, 3, expected);
-    assert_eq!(found, Err(errors::shape("C", [2, 4], [2, 3])));
+    assert_eq!(found, Err(errors::shape("c", [2, 4], [2, 3])));
     let bias = Epilogue { bias: Some(&data[..5]), ..plain };
     let found = run(matrix(2, 3), matrix(3, 4), &bias, 4, expected);
     assert_eq!(found, Err(errors::len("bias", 4, 5)));

@@ -207,13 +207,12 @@ fn appended_tokens_are_those_of_their_batch_element() {
 #[test]
 fn sizes_that_overflow_or_do_not_fit_are_errors() {
     let mut data = [0.0; 23];
-    let short = errors::min_len("the slice of a view", 24, 23);
-    assert_eq!(Heads::heads_first(&data, [2, 2, 3, 2]).err(), Some(short));
-    assert_eq!(HeadsMut::heads_first(&mut data, [2, 2, 3, 2]).err(), Some(short));
+    assert!(errors::is_short_view(Heads::heads_first(&data, [2, 2, 3, 2]).err(), 24, 23));
+    assert!(errors::is_short_view(HeadsMut::heads_first(&mut data, [2, 2, 3, 2]).err(), 24, 23));
     const MAX: usize = usize::MAX;
     for shape in [[MAX, 1, 2, 1], [2, MAX, 1, 1], [2, 2, MAX, 0], [1, 1, 2, MAX]] {
         let found = Heads::heads_first(&data, shape).err();
-        assert_eq!(found, Some(errors::too_large("a view")), "{shape:?}");
+        assert!(errors::is_large_view(found), "{shape:?}");
     }
     for shape in [[0, 2, 3, 2], [2, 0, 3, 2], [2, 2, 0, 2], [2, 2, 3, 0]] {
         let view = Heads::heads_first(&[], shape).expect("no element");

@@ -96,12 +96,35 @@ fn an_epilogue_keeps_the_bias_of_the_layer() {
         residual: Residual::Output,
         ..Epilogue::default()
     };
-    for (bias, expected) in [(Some(&[0.5, 0.5][..]), [13.5, 10.0]), (None, [113.0, 104.0])] {
+    let own = Some(&[0.5, 0.5][..]);
+    for (bias, added, expected) in [
+        (own, None, [13.5, 10.0]),
+        (None, epilogue.bias, [113.0, 104.0]),
+        (None, None, [13.0, 10.0]),
+    ] {
         let linear = Linear::new(isa, Dtype::F32, weight, bias).expect("a layer");
         let mut y = [10.0; 2];
         let to = MatrixMut::new(&mut y, 1, 2).expect("y");
+        let epilogue = Epilogue { bias: added, ..epilogue };
         linear.forward_with(x, &epilogue, to, &mut [], Parallelism::Serial).expect("fits");
         assert_eq!(y, expected);
+    }
+    // Two biases are no sum, and none is dropped.
+    for linear in [
+        Linear::new(isa, Dtype::F32, weight, own),
+        Linear::quantized(isa, Quantization::W8A8, weight, own),
+        Linear::quantized(isa, Quantization::W8A16, weight, own),
+    ] {
+        let linear = linear.expect("a layer");
+        let mut scratch = vec![0.0; linear.scratch(1).expect("small")];
+        let mut y = [POISON; 2];
+        let to = MatrixMut::new(&mut y, 1, 2).expect("y");
+        let found = linear.forward_with(x, &epilogue, to, &mut scratch, Parallelism::Serial);
+        let message = found.expect_err("two biases").to_string();
+        let expected =
+            "elements of epilogue.bias for a layer with a bias: expected no bias, found 2";
+        assert_eq!(message, expected);
+        assert!(y.iter().all(|y| y.to_bits() == POISON.to_bits()));
     }
 }
 
@@ -135,7 +158,7 @@ fn wrong_calls_are_errors_that_write_nothing() {
             assert_eq!(found, Ok(()));
         } else {
             let needed = linear.scratch(2).expect("small");
-            assert_eq!(found, Err(errors::min_len("the quantized activations", needed, 0)));
+            assert_eq!(found, Err(errors::min_len("scratch", needed, 0)));
             assert!(y.iter().all(|x| x.to_bits() == POISON.to_bits()));
         }
     }

@@ -50,8 +50,8 @@ fn wrong_calls_are_errors_and_write_nothing() {
     expect(call(&good, x, (3, 3), 0), errors::min_len("scratch", needed, 0));
     for outputs in [(2, 3), (4, 3), (3, 2), (3, 4)] {
         let error = match outputs {
-            (3, found) => errors::len("the values", 3, found),
-            (found, _) => errors::len("the columns", 3, found),
+            (3, found) => errors::len("values", 3, found),
+            (found, _) => errors::len("columns", 3, found),
         };
         expect(call(&good, x, outputs, needed), error);
     }
@@ -71,20 +71,20 @@ fn wrong_calls_are_errors_and_write_nothing() {
         let other = other.build(isa);
         let pruning_table =
             PruningTable::from_built(found.0, found.1, &other.pruning_table).expect("built");
-        let error = errors::shape("the pruning table", [10, 40], [found.0, found.1]);
+        let error = errors::shape("pruning_table", [10, 40], [found.0, found.1]);
         expect(call(&Product { pruning_table: &pruning_table, ..good }, x, (3, 3), needed), error);
     }
 
     let floats = PruningTable::len(depth, columns).expect("small");
     assert_eq!(floats, built.pruning_table.len());
     let mut short = vec![POISON; floats - 1];
-    let error = errors::min_len("the pruning table", floats, floats - 1);
+    let error = errors::min_len("buffer", floats, floats - 1);
     expect(PruningTable::build(&weight, &mut short).map(drop), error);
     assert!(short.iter().all(|x| x.to_bits() == POISON.to_bits()));
-    let error = errors::len("the pruning table", floats, floats - 1);
+    let error = errors::len("data", floats, floats - 1);
     expect(PruningTable::from_built(depth, columns, &short).map(drop), error);
     let mut more = vec![POISON; floats + 1];
-    let error = errors::len("the pruning table", floats, floats + 1);
+    let error = errors::len("data", floats, floats + 1);
     expect(PruningTable::from_built(depth, columns, &more).map(drop), error);
     PruningTable::build(&weight, &mut more).expect("the buffer may be longer");
     assert_eq!(more[floats].to_bits(), POISON.to_bits());

@@ -86,10 +86,10 @@ fn views_that_overflow_overlap_or_are_null_are_errors() {
     // SAFETY: the call is an error, or no step along the stride is made.
     unsafe {
         let refused = Matrix::from_raw_parts(read, 3, 4, back, 1);
-        assert_eq!(refused.err(), Some(errors::too_large("a view")));
+        assert!(errors::is_large_view(refused.err()));
         assert!(Matrix::from_raw_parts(read, 1, 4, back, 1).is_ok(), "never stepped");
         let refused = MatrixMut::from_raw_parts(write, 3, 4, 4, back);
-        assert_eq!(refused.err(), Some(errors::too_large("a view")));
+        assert!(errors::is_large_view(refused.err()));
         for (row_stride, column_stride) in [(0, 1), (3, 1), (1, 2), (4, 0), (2, 2)] {
             let refused = MatrixMut::from_raw_parts(write, 3, 4, row_stride, column_stride);
             let expected = Some(Error::Overlap {
@@ -99,7 +99,7 @@ fn views_that_overflow_overlap_or_are_null_are_errors() {
             assert_eq!(refused.err(), expected);
         }
         let refused = Heads::from_raw_parts(read, [3, 2, 4], back, 4);
-        assert_eq!(refused.err(), Some(errors::too_large("a view")));
+        assert!(errors::is_large_view(refused.err()));
         for (token_stride, head_stride) in [(0, 4), (7, 4), (4, 11), (8, 3)] {
             let refused = HeadsMut::from_raw_parts(write, [3, 2, 4], token_stride, head_stride);
             let expected = Some(Error::Overlap {

@@ -477,7 +477,7 @@ impl core::error::Error for SessionError {}
 impl From<KernelError> for SessionError {
     fn from(error: KernelError) -> Self {
         match error {
-            KernelError::TooLarge { .. } => Self::TooLarge,
+            KernelError::TooLarge { .. } | KernelError::LargeView { .. } => Self::TooLarge,
             other => Self::Kernel(other),
         }
     }

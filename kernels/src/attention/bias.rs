@@ -75,11 +75,11 @@ impl<'a> CheckedBias<'a> {
                 let (behind, ahead) =
                     (reach.max_keys - 1, if causal { 0 } else { reach.max_queries - 1 });
                 let keys_before = Expected::AtLeast(behind);
-                Error::check_size("values before distance 0", "the bias", keys_before, zero)?;
+                Error::check_size("values before distance 0", "bias", keys_before, zero)?;
                 let expected = (reach.heads - 1)
                     .checked_mul(head_stride)
                     .and_then(|last| last.checked_add(zero)?.checked_add(ahead)?.checked_add(1))
-                    .ok_or(Error::TooLarge { operand: "the bias" })?;
+                    .ok_or(Error::TooLarge { operand: "bias" })?;
                 Error::check_min_len("bias", expected, data)?;
                 let hides = (0..reach.heads).any(|head| {
                     let at = head * head_stride + zero;

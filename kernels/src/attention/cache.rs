@@ -20,6 +20,10 @@ const MIN_APPENDED_TO_FORK: usize = work_to_share(2048);
 
 /// The shape of a KV cache.
 ///
+/// A slot is contiguous: slot `s` is elements `s * n..(s + 1) * n` of the buffer, where `n` is
+/// [`len`](CacheShape::len) divided by the number of slots. A copy of this range into another slot of a cache of the same
+/// shape and instruction set copies all its keys and values.
+///
 /// ```
 /// use simdformer_kernels::{CacheShape, Isa};
 ///
@@ -178,7 +182,7 @@ impl<'a> Cache<'a> {
     /// The slice is shorter than [`CacheShape::len`].
     pub fn new(isa: Isa, shape: CacheShape, data: &'a [f32]) -> Result<Self, Error> {
         let expected = shape.len(isa)?;
-        Error::check_min_len("the KV cache", expected, data)?;
+        Error::check_min_len("data", expected, data)?;
         Ok(Self { shape, isa, data })
     }
 
@@ -274,7 +278,7 @@ impl<'a> CacheMut<'a> {
     /// The slice is shorter than [`CacheShape::len`].
     pub fn new(isa: Isa, shape: CacheShape, data: &'a mut [f32]) -> Result<Self, Error> {
         let expected = shape.len(isa)?;
-        Error::check_min_len("the KV cache", expected, data)?;
+        Error::check_min_len("data", expected, data)?;
         Ok(Self { shape, isa, data })
     }
 
@@ -300,6 +304,9 @@ impl<'a> CacheMut<'a> {
         self.shape.check_range(slot, position, key.tokens())?;
         key.check_within("key", None, (0, key.tokens()))?;
         value.check_within("value", None, (0, value.tokens()))?;
+        if key.shape().contains(&0) {
+            return Ok(());
+        }
         self.isa.dispatch(Write {
             shape: self.shape,
             isa: self.isa,
@@ -346,6 +353,10 @@ impl<'a> CacheMut<'a> {
         Error::check_len("positions", key.tokens(), positions)?;
         for (&slot, &position) in slots.iter().zip(positions) {
             self.shape.check_range(slot as usize, position as usize, 1)?;
+        }
+        // Without elements the other axes may have any size.
+        if key.shape().contains(&0) {
+            return Ok(());
         }
         let CacheShape { heads, head_dim, .. } = self.shape;
         let (isa, places) = (self.isa, Places::Each { slots, positions });

@@ -8,14 +8,14 @@ use super::options::{Sequence, SlotTable, Weights};
 use crate::dropout::WeightDropout;
 use crate::error::{Error, Expected};
 
-/// Checks that the query fits the output and `kv_heads` key heads of `head_dim`.
+/// Checks that the query fits the output, `out` with its name, and `kv_heads` key heads of `head_dim`.
 pub(super) fn query(
     query: &Heads<'_>,
-    out: &HeadsMut<'_>,
+    (name, out): (&'static str, &HeadsMut<'_>),
     kv_heads: usize,
     head_dim: usize,
 ) -> Result<(), Error> {
-    out.read().check_shape("output", query.shape())?;
+    out.read().check_shape(name, query.shape())?;
     Error::check_size("head size", "query", Expected::Exactly(head_dim), query.head_dim())?;
     if query.heads() == 0 {
         return Ok(());
@@ -152,7 +152,7 @@ pub(super) fn slot_table(
         let Some(row_slots) = slot_table.row_slots(row) else {
             let expected = row.saturating_mul(stride).saturating_add(len as usize);
             let expected = Expected::AtLeast(expected);
-            return Error::check_size("length", "the slot table", expected, slots.len());
+            return Error::check_size("length", "slots", expected, slots.len());
         };
         let (index, capacity) = (Some(row), Expected::AtMost(shape.capacity));
         Error::check_item("keys", "row", index, capacity, row_slots.len())?;

@@ -1,12 +1,28 @@
 //! Strided views of queries, keys and values as `[tokens, heads, head_dim]`. A fused `[tokens, 3 * heads * head_dim]`
 //! buffer is read in place.
 
-use crate::error::Error;
-use crate::matrix::{TOO_LARGE, first_of};
+use crate::error::{Error, ViewShape};
+use crate::matrix::first_of;
 use crate::sync_ptr::SharedMut;
 use core::fmt;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
+
+/// A view in an error.
+const fn view(shape: [usize; 3], strides: [usize; 2]) -> ViewShape {
+    ViewShape::Heads { shape, strides }
+}
+
+/// Elements of a token in one of `parts` tensors of this shape side by side, in all of them, and elements of all tokens.
+fn side_by_side(shape: [usize; 3], parts: usize) -> Result<(usize, usize, usize), Error> {
+    let [tokens, heads, head_dim] = shape;
+    let sizes = || {
+        let width = heads.checked_mul(head_dim)?;
+        let stride = width.checked_mul(parts)?;
+        Some((width, stride, tokens.checked_mul(stride)?))
+    };
+    sizes().ok_or(Error::LargeView { view: view(shape, [usize::MAX, head_dim]) })
+}
 
 /// Elements from the first to the last of a view, or `None` on overflow.
 fn extent(shape: [usize; 3], token_stride: usize, head_stride: usize) -> Option<usize> {
@@ -54,7 +70,11 @@ impl Layout {
         let [batch, heads, tokens, head_dim] = shape;
         let reach = shape.into_iter().try_fold(1usize, usize::checked_mul);
         let all = batch.checked_mul(tokens).zip(reach.filter(|&n| n <= isize::MAX as usize / 4));
-        let (all, reach) = all.ok_or(TOO_LARGE)?;
+        let dense = view(
+            [batch.saturating_mul(tokens), heads, head_dim],
+            [head_dim, tokens.saturating_mul(head_dim)],
+        );
+        let (all, reach) = all.ok_or(Error::LargeView { view: dense })?;
         let layout = if reach == 0 {
             Self::strided(0, 0)
         } else if batch == 1 {
@@ -114,7 +134,9 @@ impl<'a> Heads<'a> {
     /// # Errors
     /// The slice is too short.
     pub fn new(data: &'a [f32], shape: [usize; 3]) -> Result<Self, Error> {
-        let token_stride = shape[1].checked_mul(shape[2]).ok_or(TOO_LARGE)?;
+        let token_stride = shape[1].checked_mul(shape[2]);
+        let large = Error::LargeView { view: view(shape, [usize::MAX, shape[2]]) };
+        let token_stride = token_stride.ok_or(large)?;
         Self::strided(data, shape, token_stride, shape[2])
     }
 
@@ -129,8 +151,8 @@ impl<'a> Heads<'a> {
         token_stride: usize,
         head_stride: usize,
     ) -> Result<Self, Error> {
-        let expected = extent(shape, token_stride, head_stride).ok_or(TOO_LARGE)?;
-        Error::check_min_len("the slice of a view", expected, data)?;
+        let expected = extent(shape, token_stride, head_stride);
+        Error::check_view(view(shape, [token_stride, head_stride]), expected, data)?;
         // SAFETY: the slice is borrowed for `'a`, and the check above ensures that it contains the last element.
         unsafe { Self::from_raw_parts(data.as_ptr(), shape, token_stride, head_stride) }
     }
@@ -153,7 +175,11 @@ impl<'a> Heads<'a> {
     /// ```
     pub fn heads_first(data: &'a [f32], shape: [usize; 4]) -> Result<Self, Error> {
         let (layout, shape, reach) = Layout::heads_first(shape)?;
-        Error::check_min_len("the slice of a view", reach, data)?;
+        Error::check_view(
+            view(shape, [layout.token_stride, layout.head_stride]),
+            Some(reach),
+            data,
+        )?;
         let first = first_of(data.as_ptr(), reach)?;
         Ok(Self { first, shape, layout, lifetime: PhantomData })
     }
@@ -190,7 +216,8 @@ impl<'a> Heads<'a> {
         token_stride: usize,
         head_stride: usize,
     ) -> Result<Self, Error> {
-        let reach = extent(shape, token_stride, head_stride).ok_or(TOO_LARGE)?;
+        let large = Error::LargeView { view: view(shape, [token_stride, head_stride]) };
+        let reach = extent(shape, token_stride, head_stride).ok_or(large)?;
         let first = first_of(data, reach)?;
         let layout = stepped(shape, token_stride, head_stride);
         Ok(Self { first, shape, layout, lifetime: PhantomData })
@@ -330,15 +357,12 @@ impl<'a> Qkv<'a> {
     /// # Ok::<(), simdformer_kernels::Error>(())
     /// ```
     pub fn fused(data: &'a [f32], shape: [usize; 3]) -> Result<Self, Error> {
-        let [tokens, heads, head_dim] = shape;
-        let width = heads.checked_mul(head_dim).ok_or(TOO_LARGE)?;
-        let stride = width.checked_mul(3).ok_or(TOO_LARGE)?;
-        let expected = tokens.checked_mul(stride).ok_or(TOO_LARGE)?;
-        Error::check_min_len("the slice of a view", expected, data)?;
+        let (width, stride, expected) = side_by_side(shape, 3)?;
+        Error::check_view(view(shape, [stride, shape[2]]), Some(expected), data)?;
         // A view without tokens may have no elements to skip.
         let part = |index: usize| {
             let data = data.get(index * width..).unwrap_or(&[]);
-            Heads::strided(data, shape, stride, head_dim)
+            Heads::strided(data, shape, stride, shape[2])
         };
         Ok(Self { query: part(0)?, key: part(1)?, value: part(2)? })
     }
@@ -375,7 +399,9 @@ impl<'a> HeadsMut<'a> {
     /// # Errors
     /// The slice is too short.
     pub fn new(data: &'a mut [f32], shape: [usize; 3]) -> Result<Self, Error> {
-        let token_stride = shape[1].checked_mul(shape[2]).ok_or(TOO_LARGE)?;
+        let token_stride = shape[1].checked_mul(shape[2]);
+        let large = Error::LargeView { view: view(shape, [usize::MAX, shape[2]]) };
+        let token_stride = token_stride.ok_or(large)?;
         Self::strided(data, shape, token_stride, shape[2])
     }
 
@@ -389,8 +415,8 @@ impl<'a> HeadsMut<'a> {
         token_stride: usize,
         head_stride: usize,
     ) -> Result<Self, Error> {
-        let expected = extent(shape, token_stride, head_stride).ok_or(TOO_LARGE)?;
-        Error::check_min_len("the slice of a view", expected, data)?;
+        let expected = extent(shape, token_stride, head_stride);
+        Error::check_view(view(shape, [token_stride, head_stride]), expected, data)?;
         // SAFETY: the slice is borrowed for `'a`, and the check above ensures that it contains the last element.
         unsafe { Self::from_raw_parts(data.as_mut_ptr(), shape, token_stride, head_stride) }
     }
@@ -401,7 +427,11 @@ impl<'a> HeadsMut<'a> {
     /// The slice is too short.
     pub fn heads_first(data: &'a mut [f32], shape: [usize; 4]) -> Result<Self, Error> {
         let (layout, shape, reach) = Layout::heads_first(shape)?;
-        Error::check_min_len("the slice of a view", reach, data)?;
+        Error::check_view(
+            view(shape, [layout.token_stride, layout.head_stride]),
+            Some(reach),
+            data,
+        )?;
         let first = first_of(data.as_mut_ptr(), reach)?;
         Ok(Self { first, shape, layout, lifetime: PhantomData })
     }
@@ -428,7 +458,8 @@ impl<'a> HeadsMut<'a> {
         token_stride: usize,
         head_stride: usize,
     ) -> Result<Self, Error> {
-        let reach = extent(shape, token_stride, head_stride).ok_or(TOO_LARGE)?;
+        let large = Error::LargeView { view: view(shape, [token_stride, head_stride]) };
+        let reach = extent(shape, token_stride, head_stride).ok_or(large)?;
         if reach > 0 {
             let [tokens, heads, head_dim] = shape;
             // The inner dimension must step over a head, the outer one over the whole inner dimension.
@@ -469,18 +500,15 @@ impl<'a> HeadsMut<'a> {
         data: &'a mut [f32],
         shape: [usize; 3],
     ) -> Result<[Self; N], Error> {
-        let [tokens, heads, head_dim] = shape;
-        let width = heads.checked_mul(head_dim).ok_or(TOO_LARGE)?;
-        let stride = width.checked_mul(N).ok_or(TOO_LARGE)?;
-        let expected = tokens.checked_mul(stride).ok_or(TOO_LARGE)?;
-        Error::check_min_len("the slice of a view", expected, data)?;
+        let (width, stride, expected) = side_by_side(shape, N)?;
+        Error::check_view(view(shape, [stride, shape[2]]), Some(expected), data)?;
         // Each token has `stride` floats of the slice, which is borrowed for `'a`. Each part has its own `width` of
         // them.
         let start = NonNull::from(data).cast::<f32>();
         Ok(core::array::from_fn(|part| {
             // SAFETY: if there are elements, part `part` begins within the first token.
             let first = if expected == 0 { start } else { unsafe { start.add(part * width) } };
-            let layout = stepped(shape, stride, head_dim);
+            let layout = stepped(shape, stride, shape[2]);
             Self { first, shape, layout, lifetime: PhantomData }
         }))
     }

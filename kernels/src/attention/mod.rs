@@ -212,7 +212,7 @@ pub fn attention_cached(
 ) -> Result<(), Error> {
     let shape = cache.shape();
     let isa = cache.isa();
-    check::query(&query, &output.context, shape.heads, shape.head_dim)?;
+    check::query(&query, ("output.context", &output.context), shape.heads, shape.head_dim)?;
     let queries = sequences.iter().map(|s| (s.query_start, s.query_len, s.key_len));
     let reach = check::sequences(queries, &query)?;
     let ranges = sequences.iter().map(|s| (s.query_start, s.query_len));
@@ -317,7 +317,7 @@ pub fn attention_decode(
 ) -> Result<(), Error> {
     let shape = cache.shape();
     let isa = cache.isa();
-    check::query(&query, &out, shape.heads, shape.head_dim)?;
+    check::query(&query, ("out", &out), shape.heads, shape.head_dim)?;
     check::slot_table(&slot_table, query.tokens(), &shape)?;
     let ranges = slot_table.lens.iter().enumerate().map(|(row, &len)| (row, 1, len as usize));
     let reach = check::sequences(ranges, &query)?;

@@ -67,7 +67,8 @@ pub(super) fn attend(
     let Qkv { query, key, value } = qkv;
     let (kv_heads, head_dim) = (key.heads(), key.head_dim());
     value.check_shape("value", key.shape())?;
-    check::query(&query, &output.context, kv_heads, head_dim)?;
+    let name = if train.is_some() { "context" } else { "output.context" };
+    check::query(&query, (name, &output.context), kv_heads, head_dim)?;
     let queries = sequences.iter().map(|s| (s.query_start, s.query_len, s.key_len));
     let reach = check::sequences(queries, &query)?;
     let bias = CheckedBias::new(options.bias, reach, options.causal)?;

@@ -126,8 +126,10 @@ impl Default for Epilogue<'_> {
     }
 }
 
-/// Checks that the operands match a weight of `[depth, columns]`. `A` is `[rows, a_columns]`.
+/// Checks that the operands match a weight of `[depth, columns]`. `A` is `[rows, a_columns]`. `names` are those of the
+/// parameters for `A` and for the weight.
 pub(super) fn check_operands(
+    names: [&'static str; 2],
     (rows, a_columns): (usize, usize),
     (depth, columns): (usize, usize),
     epilogue: &Epilogue<'_>,
@@ -136,13 +138,13 @@ pub(super) fn check_operands(
     if a_columns != depth && [columns, depth] == [a_columns, c.columns()] {
         // The usual mistake: a weight that is stored `[out, in]` was packed without `transposed()`.
         return Err(Error::Shape {
-            operand: "W",
+            operand: names[1],
             expected: [a_columns, c.columns()],
             found: [depth, columns],
         });
     }
-    Error::check_size("columns", "A", Expected::Exactly(depth), a_columns)?;
-    c.read().check_shape("C", [rows, columns])?;
+    Error::check_size("columns", names[0], Expected::Exactly(depth), a_columns)?;
+    c.read().check_shape("c", [rows, columns])?;
     if let Some(bias) = epilogue.bias {
         Error::check_len("bias", columns, bias)?;
     }

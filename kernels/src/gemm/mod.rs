@@ -109,7 +109,9 @@ pub fn gemm(
     mut c: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
-    check_operands((a.rows(), a.columns()), (weight.depth(), weight.columns()), epilogue, &c)?;
+    let names = ["a", "weight"];
+    let shape = (weight.depth(), weight.columns());
+    check_operands(names, (a.rows(), a.columns()), shape, epilogue, &c)?;
     if c.rows() == 0 || c.columns() == 0 {
         return Ok(());
     }

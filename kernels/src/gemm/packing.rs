@@ -75,9 +75,11 @@ impl<'a> PackedMatrix<'a> {
     ) -> Result<Self, Error> {
         let (depth, columns) = (weight.rows(), weight.columns());
         let floats = Self::len(isa, depth, columns)?;
-        Error::check_min_len("the packed matrix", floats, buffer)?;
+        Error::check_min_len("buffer", floats, buffer)?;
         let buffer = &mut buffer[..floats];
-        pack_f32::pack(isa, weight, columns, 0, buffer, workers);
+        if floats > 0 {
+            pack_f32::pack(isa, weight, columns, 0, buffer, workers);
+        }
         Self::from_packed(isa, depth, columns, buffer)
     }
 
@@ -153,7 +155,7 @@ impl<'a> PackedMatrix<'a> {
     /// ```
     pub fn unpack_row(&self, k: usize, to: &mut [f32]) -> Result<(), Error> {
         Error::check_size("row", "the packed matrix", Expected::Below(self.depth), k)?;
-        Error::check_len("the unpacked row", self.columns, to)?;
+        Error::check_len("to", self.columns, to)?;
         self.copy_row(k, 0, to);
         Ok(())
     }
@@ -324,8 +326,12 @@ impl PackOptions<'_> {
     ) -> Result<(), Error> {
         let (block, (depth, columns)) = (block.into(), shape);
         let words = self.len(isa, depth, columns)?;
-        Error::check_min_len("the packed matrix", words, buffer)?;
+        Error::check_min_len("buffer", words, buffer)?;
         check_block(block.shape(), shape, first)?;
+        if words == 0 {
+            // Without rows there may be any number of columns.
+            return Ok(());
+        }
         let (buffer, workers) = (&mut buffer[..words], self.parallelism.workers());
         match block.as_f32() {
             Some(block) if self.dtype == Dtype::F32 => {
@@ -349,7 +355,7 @@ impl PackOptions<'_> {
         data: &'b [f32],
     ) -> Result<PackedMatrix<'b>, Error> {
         let expected = self.len(isa, depth, columns)?;
-        Error::check_len("the packed matrix", expected, data)?;
+        Error::check_len("data", expected, data)?;
         Ok(PackedMatrix { data, depth, columns, isa, dtype: self.dtype })
     }
 }
@@ -363,9 +369,9 @@ pub(super) fn check_block(
 ) -> Result<usize, Error> {
     if rows != depth {
         let expected = [depth, columns.saturating_sub(first)];
-        return Err(Error::Shape { operand: "the weight", expected, found });
+        return Err(Error::Shape { operand: "block", expected, found });
     }
-    Error::check_end("last column", "the weight", None, (first, count), columns)?;
+    Error::check_end("last column", "block", None, (first, count), columns)?;
     Ok(first + count)
 }
 

@@ -72,7 +72,7 @@ pub fn gemm_unpacked(
     parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
     let (depth, columns) = (b.rows(), b.columns());
-    check_operands((a.rows(), a.columns()), (depth, columns), epilogue, &c)?;
+    check_operands(["a", "b"], (a.rows(), a.columns()), (depth, columns), epilogue, &c)?;
     let expected = gemm_unpacked_scratch(isa, depth, columns)?;
     Error::check_min_len("scratch", expected, scratch)?;
     if a.rows() == 0 {

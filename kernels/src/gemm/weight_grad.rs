@@ -171,7 +171,7 @@ fn check(
 ) -> Result<(), Error> {
     let (rows, outputs, inputs) = (d_y.rows(), d_y.columns(), x.columns());
     Error::check_size("rows", "x", Expected::Exactly(rows), x.rows())?;
-    Error::check_size("rows", "the reduction chunks", Expected::Exactly(rows), chunks.rows())?;
+    Error::check_size("rows", "chunks", Expected::Exactly(rows), chunks.rows())?;
     d_weight.read().check_shape("d_weight", [outputs, inputs])?;
     d_bias.map_or(Ok(()), |d_bias| Error::check_len("d_bias", outputs, d_bias))
 }
@@ -181,6 +181,9 @@ fn clear(matrix: &mut MatrixMut<'_>) {
     let (row_stride, column_stride) = (matrix.row_stride(), matrix.column_stride());
     let (rows, columns) = (matrix.rows(), matrix.columns());
     let first = matrix.shared().as_ptr();
+    if columns == 0 {
+        return;
+    }
     for row in 0..rows {
         for column in 0..columns {
             // SAFETY: `row` and `column` are inside the view, which is borrowed exclusively.

@@ -2,7 +2,7 @@
 
 use super::pack_f32::Pack;
 use crate::dtype::Dtype;
-use crate::error::Error;
+use crate::error::{Error, ViewShape};
 use crate::isa::{AutoVectorize, Isa};
 use crate::matrix::Matrix;
 use crate::simd::half::{widen_bf16, widen_f16};
@@ -64,9 +64,8 @@ impl<'a> PackSource<'a> {
     }
 
     fn u16(dtype: Dtype, data: &'a [u16], shape: [usize; 2]) -> Result<Self, Error> {
-        let operand = "the weight";
-        let len = shape[0].checked_mul(shape[1]).ok_or(Error::TooLarge { operand })?;
-        Error::check_min_len(operand, len, data)?;
+        let view = ViewShape::Matrix { shape, strides: [shape[1], 1] };
+        Error::check_view(view, shape[0].checked_mul(shape[1]), data)?;
         Ok(Self(Values::U16 { dtype, data, shape, transposed: false }))
     }
 

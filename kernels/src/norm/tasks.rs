@@ -32,7 +32,12 @@ pub(super) fn run(
     parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
     let shape @ [rows, columns] = [out.rows(), out.columns()];
-    let to = RowPtrs::written("out", &mut out, shape)?;
+    let name = match &operands {
+        Operands::Plain(_) | Operands::Add(..) | Operands::AddInto(..) => "out",
+        Operands::InPlace => "x",
+        Operands::AddInPlace(_) => "residual",
+    };
+    let to = RowPtrs::written(name, &mut out, shape)?;
     let read = |operand, m| RowPtrs::read(operand, m, shape);
     let mut into;
     let (add, x, residual, sum) = match operands {
@@ -43,7 +48,7 @@ pub(super) fn run(
         Operands::AddInto(x, sum) => {
             let x = read("x", &x)?;
             into = sum;
-            let sum = RowPtrs::written("sum", &mut into, shape)?;
+            let sum = RowPtrs::written("residual", &mut into, shape)?;
             (true, x, sum, sum)
         }
     };

@@ -264,10 +264,10 @@ pub fn adam(
     let Moments { first, second } = moments;
     let len = parameters.len();
     Error::check_len("gradients", len, gradients)?;
-    Error::check_len("first moments", len, first)?;
-    Error::check_len("second moments", len, second)?;
+    Error::check_len("moments.first", len, first)?;
+    Error::check_len("moments.second", len, second)?;
     if let Some((average, decay)) = &average {
-        Error::check_len("the average", len, average)?;
+        Error::check_len("average", len, average)?;
         let fits = (0.0..=1.0).contains(decay);
         Error::check_setting("the decay of the average", f64::from(*decay), fits, "from 0 to 1")?;
     }

@@ -68,7 +68,7 @@ pub fn average(
 ) -> Result<(), Error> {
     Error::check_min_len("vectors", 1, vectors)?;
     for vector in vectors {
-        Error::check_len("a vector of an average", out.len(), vector)?;
+        Error::check_len("vectors", out.len(), vector)?;
     }
     let (len, shared) = (out.len(), SharedMut::new(out));
     for_rows(parallelism.workers(), len, 1, &|range| {

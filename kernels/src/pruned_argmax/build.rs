@@ -64,7 +64,7 @@ impl<'a> PruningTable<'a> {
         }
         let (depth, columns) = (weight.depth(), weight.columns());
         let expected = Self::len(depth, columns)?;
-        Error::check_min_len("the pruning table", expected, buffer)?;
+        Error::check_min_len("buffer", expected, buffer)?;
         let (data, isa) = (&mut buffer[..expected], weight.isa());
         let panel_len = Int8Panels::panel_len(depth, COLUMN_STATISTICS);
         for (index, panel) in data.chunks_exact_mut(panel_len).enumerate() {
@@ -81,7 +81,7 @@ impl<'a> PruningTable<'a> {
     /// As [`PruningTable::len`], or `data` has another length than that.
     pub fn from_built(depth: usize, columns: usize, data: &'a [f32]) -> Result<Self, Error> {
         let expected = Self::len(depth, columns)?;
-        Error::check_len("the pruning table", expected, data)?;
+        Error::check_len("data", expected, data)?;
         Ok(Self(Int8Panels::new(data, depth, columns, COLUMN_STATISTICS)))
     }
 

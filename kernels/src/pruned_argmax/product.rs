@@ -72,7 +72,7 @@ pub(super) fn check(
     let (depth, width) = (weight.depth(), weight.columns());
     let (expected, found) = ([depth, width], [pruning_table.depth(), pruning_table.columns()]);
     if found != expected {
-        return Err(Error::Shape { operand: "the pruning table", expected, found });
+        return Err(Error::Shape { operand: "pruning_table", expected, found });
     }
     if let Some(matrix) = by_column {
         matrix.check_shape("by_column", [width, depth])?;
@@ -81,7 +81,7 @@ pub(super) fn check(
     if let Some(bias) = bias {
         Error::check_len("bias", width, bias)?;
     }
-    Error::check_len("the columns", x.rows(), columns)?;
-    Error::check_len("the values", x.rows(), values)?;
+    Error::check_len("columns", x.rows(), columns)?;
+    Error::check_len("values", x.rows(), values)?;
     Error::check_min_len("scratch", scratch(x.rows(), depth)?, scratch_floats)
 }

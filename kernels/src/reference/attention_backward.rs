@@ -91,14 +91,14 @@ pub fn attention_backward(
 ) -> Result<(), Error> {
     let Qkv { query, key, value } = qkv;
     let Gradients { query: d_query, key: d_key, value: d_value, scores } = gradients;
-    d_context.check_shape("the gradient of the context", query.shape())?;
+    d_context.check_shape("d_context", query.shape())?;
     // The weights are written to the buffer of the scores' gradient; the context is not needed.
     attention(qkv, sequence, options, d_query, scores)?;
     let (heads, kv_heads, head_dim) = (query.heads(), key.heads(), query.head_dim());
     let Sequence { query_start, query_len, key_start, padded_len, .. } = sequence;
     let keys = [padded_len, kv_heads, head_dim];
-    check_product("the gradient of the key", keys, d_key)?;
-    check_product("the gradient of the value", keys, d_value)?;
+    check_product("gradients.key", keys, d_key)?;
+    check_product("gradients.value", keys, d_value)?;
     d_query.fill(0.0);
     d_key.fill(0.0);
     d_value.fill(0.0);

@@ -27,7 +27,7 @@ pub fn gemm(
     magnitude: &mut [f64],
 ) -> Result<(), Error> {
     let (rows, depth, columns) = (a.rows(), weight.rows(), weight.columns());
-    Error::check_size("columns", "A", Expected::Exactly(depth), a.columns())?;
+    Error::check_size("columns", "a", Expected::Exactly(depth), a.columns())?;
     if let Some(bias) = epilogue.bias {
         Error::check_len("bias", columns, bias)?;
     }
@@ -44,6 +44,9 @@ pub fn gemm(
         residual.ok_or(missing)?.check_shape(operand, expected)?;
     }
     check_results([rows, columns], out, magnitude)?;
+    if out.is_empty() {
+        return Ok(());
+    }
 
     for m in 0..rows {
         for n in 0..columns {

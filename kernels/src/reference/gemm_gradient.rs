@@ -24,9 +24,12 @@ pub fn weight_gradient(
     let (rows, outputs, inputs) = (d_y.rows(), d_y.columns(), x.columns());
     Error::check_size("rows", "x", Expected::Exactly(rows), x.rows())?;
     if let Some(before) = before {
-        before.check_shape("the gradient", [outputs, inputs])?;
+        before.check_shape("before", [outputs, inputs])?;
     }
     check_results([outputs, inputs], out, magnitude)?;
+    if out.is_empty() {
+        return Ok(());
+    }
     for n in 0..outputs {
         for m in 0..inputs {
             let start = before.map_or(0.0, |before| f64::from(before.at(n, m)));
@@ -56,7 +59,7 @@ pub fn bias_gradient(
 ) -> Result<(), Error> {
     let (rows, outputs) = (d_y.rows(), d_y.columns());
     if let Some(before) = before {
-        Error::check_len("the gradient", outputs, before)?;
+        Error::check_len("before", outputs, before)?;
     }
     check_results([outputs, 1], out, magnitude)?;
     for n in 0..outputs {

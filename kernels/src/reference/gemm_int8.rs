@@ -66,8 +66,12 @@ pub fn gemm_int8(
     out: &mut [f32],
 ) -> Result<(), Error> {
     let (rows, depth, columns) = (a.rows(), weight.rows(), weight.columns());
-    Error::check_size("columns", "A", Expected::Exactly(depth), a.columns())?;
-    Error::check_len("out", rows * columns, out)?;
+    Error::check_size("columns", "a", Expected::Exactly(depth), a.columns())?;
+    let len = rows.checked_mul(columns).ok_or(Error::TooLarge { operand: "out" })?;
+    Error::check_len("out", len, out)?;
+    if out.is_empty() {
+        return Ok(());
+    }
     for n in 0..columns {
         let column = Rounded::new((0..depth).map(|k| weight.at(k, n)), 127);
         for m in 0..rows {

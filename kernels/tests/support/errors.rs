@@ -1,6 +1,6 @@
 //! The errors that tests expect.
 
-use simdformer_kernels::{Error, Expected};
+use simdformer_kernels::{Error, Expected, ViewShape};
 
 pub const fn size(
     property: &'static str,
@@ -46,4 +46,25 @@ pub const fn heads(operand: &'static str, expected: [usize; 3], found: [usize; 3
 
 pub const fn too_large(operand: &'static str) -> Error {
     Error::TooLarge { operand }
+}
+
+/// A dense matrix of so many elements, in a slice that is too short.
+pub const fn short_matrix(shape: [usize; 2], expected: usize, found: usize) -> Error {
+    let view = ViewShape::Matrix { shape, strides: [shape[1], 1] };
+    Error::ShortView { view, expected, found }
+}
+
+/// A dense matrix whose size overflows.
+pub const fn large_matrix(shape: [usize; 2]) -> Error {
+    Error::LargeView { view: ViewShape::Matrix { shape, strides: [shape[1], 1] } }
+}
+
+/// Whether a call was refused because the slice of a view has `found` elements and not `expected`.
+pub fn is_short_view(error: Option<Error>, expected: usize, found: usize) -> bool {
+    matches!(error, Some(Error::ShortView { expected: e, found: f, .. }) if (e, f) == (expected, found))
+}
+
+/// Whether a call was refused because the size of a view overflows.
+pub const fn is_large_view(error: Option<Error>) -> bool {
+    matches!(error, Some(Error::LargeView { .. }))
 }

@@ -438,17 +438,17 @@ fn operands_that_do_not_fit_are_errors() {
     type Change = fn(&mut Call);
     let shape = |of, expected, found| {
         let operand = match of {
-            "context" => "the gradient of the context",
-            "key" => "the gradient of the key",
-            _ => "the gradient of the value",
+            "context" => "d_context",
+            "key" => "gradients.key",
+            _ => "gradients.value",
         };
         errors::heads(operand, expected, found)
     };
     let shared = errors::item("sequences with a key", ("sequence", 1), Expected::Exactly(1), 2);
     let changes: Vec<(Change, Error)> = vec![
-        (|call| call.context[1] = 3, errors::heads("context", [6, 4, 8], [6, 3, 8])),
+        (|call| call.context[1] = 3, errors::heads("saved.context", [6, 4, 8], [6, 3, 8])),
         (|call| call.d_context[0] = 5, shape("context", [6, 4, 8], [5, 4, 8])),
-        (|call| call.gradients[0][0] = 7, errors::heads("output", [6, 4, 8], [7, 4, 8])),
+        (|call| call.gradients[0][0] = 7, errors::heads("gradients.query", [6, 4, 8], [7, 4, 8])),
         (|call| call.gradients[1][0] = 6, shape("key", [7, 2, 8], [6, 2, 8])),
         (|call| call.gradients[2][2] = 7, shape("value", [7, 2, 8], [7, 2, 7])),
         (|call| call.sums = 47, errors::len("sums", 48, 47)),
@@ -480,7 +480,7 @@ fn operands_that_do_not_fit_are_errors() {
         ),
         (|call| call.dropped = 5, errors::size("sentences", "dropout", Expected::Exactly(6), 5)),
         (|call| call.dropped = 7, errors::size("sentences", "dropout", Expected::Exactly(6), 7)),
-        (|call| call.d_bias = Some(23), errors::min_len("the gradient of the bias", 24, 23)),
+        (|call| call.d_bias = Some(23), errors::min_len("gradients.bias", 24, 23)),
     ];
     for isa in all_isas() {
         assert_eq!(Call::good().result(isa), Ok(()));

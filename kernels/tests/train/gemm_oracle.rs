@@ -129,13 +129,10 @@ fn the_oracles_have_the_errors_of_the_kernel() {
         |x, before, n: usize| weight_gradient(of(2, 3), x, before, &mut out[..n], &mut magnitude);
     assert_eq!(run(of(2, 2), Some(of(3, 2)), 6), Ok(()));
     assert_eq!(run(of(3, 2), None, 6), Err(errors::size("rows", "x", Expected::Exactly(2), 3)));
-    assert_eq!(
-        run(of(2, 2), Some(of(2, 2)), 6),
-        Err(errors::shape("the gradient", [3, 2], [2, 2]))
-    );
+    assert_eq!(run(of(2, 2), Some(of(2, 2)), 6), Err(errors::shape("before", [3, 2], [2, 2])));
     assert_eq!(run(of(2, 2), None, 5), Err(errors::len("out", 6, 5)));
     let refused = bias_gradient(of(2, 3), Some(&zeros.data[..2]), &mut out[..3], &mut magnitude);
-    assert_eq!(refused, Err(errors::len("the gradient", 3, 2)));
+    assert_eq!(refused, Err(errors::len("before", 3, 2)));
     let refused = bias_gradient(of(2, 3), None, &mut out[..3], &mut magnitude);
     assert_eq!(refused, Err(errors::len("magnitude", 3, 6)));
 }

@@ -227,5 +227,5 @@ fn wrong_calls_are_errors_and_write_nothing() {
     assert_eq!(call(m, &[3], 5, 4), errors::len("d_weight", 4, 5));
     assert_eq!(call(m, &[3], 4, 3), errors::len("d_bias", 4, 3));
     let error = call(m, &[1, 2], 4, 4);
-    assert_eq!(error.to_string(), "rows of the reduction chunks: expected 3, found 2");
+    assert_eq!(error.to_string(), "rows of chunks: expected 3, found 2");
 }

@@ -293,10 +293,10 @@ fn wrong_updates_are_errors_that_write_nothing() {
     };
     let length = |name, found| errors::len(name, 3, found);
     assert_eq!(call(2, 3, 3, 3, 0.5), length("gradients", 2));
-    assert_eq!(call(3, 1, 3, 3, 0.5), length("first moments", 1));
-    assert_eq!(call(3, 3, 0, 3, 0.5), length("second moments", 0));
+    assert_eq!(call(3, 1, 3, 3, 0.5), length("moments.first", 1));
+    assert_eq!(call(3, 3, 0, 3, 0.5), length("moments.second", 0));
     let error = call(3, 3, 3, 2, 0.5);
-    assert_eq!(error.to_string(), "length of the average: expected 3, found 2");
+    assert_eq!(error.to_string(), "length of average: expected 3, found 2");
     let error = call(3, 3, 3, 3, 1.5);
     assert_eq!(error.to_string(), "the decay of the average: expected from 0 to 1, found 1.5");
 }
@@ -380,6 +380,6 @@ fn an_average_is_the_mean() {
     let isa = Isa::best();
     assert_eq!(average(isa, &[], &mut mean, SERIAL), Err(errors::min_len("vectors", 1, 0)));
     let error = average(isa, &[&[1.0, 2.0], &[1.0]], &mut mean, SERIAL).expect_err("refused");
-    assert_eq!(error.to_string(), "length of a vector of an average: expected 2, found 1");
+    assert_eq!(error.to_string(), "length of vectors: expected 2, found 1");
     assert_eq!(mean, [5.0; 2]);
 }

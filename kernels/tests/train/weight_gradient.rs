@@ -315,7 +315,7 @@ fn operands_that_do_not_fit_are_errors_and_nothing_is_written() {
             ),
             (
                 run(x, &[2, 3], (3, 4), 3, expected),
-                errors::size("rows", "the reduction chunks", Expected::Exactly(4), 3),
+                errors::size("rows", "chunks", Expected::Exactly(4), 3),
             ),
             (run(x, &ends, (4, 3), 3, expected), errors::shape("d_weight", [3, 4], [4, 3])),
             (run(x, &ends, (3, 4), 2, expected), errors::len("d_bias", 3, 2)),

@@ -344,11 +344,11 @@ pub fn attention_backward(
         gradients;
     let (heads, kv_heads, head_dim) = (query.heads(), key.heads(), key.head_dim());
     value.check_shape("value", key.shape())?;
-    check::query(&query, &d_query, kv_heads, head_dim)?;
-    context.check_shape("context", query.shape())?;
-    d_context.check_shape("the gradient of the context", query.shape())?;
-    d_key.read().check_shape("the gradient of the key", key.shape())?;
-    d_value.read().check_shape("the gradient of the value", value.shape())?;
+    check::query(&query, ("gradients.query", &d_query), kv_heads, head_dim)?;
+    context.check_shape("saved.context", query.shape())?;
+    d_context.check_shape("d_context", query.shape())?;
+    d_key.read().check_shape("gradients.key", key.shape())?;
+    d_value.read().check_shape("gradients.value", value.shape())?;
     let queries = sequences.iter().map(|s| (s.query_start, s.query_len, s.key_len));
     let reach = check::sequences(queries, &query)?;
     let bias = CheckedBias::new(options.bias, reach, options.causal)?;
@@ -448,8 +448,8 @@ impl<'a> Distances<'a> {
         let expected = (heads - 1)
             .checked_mul(head_stride)
             .and_then(|last| last.checked_add(zero)?.checked_add(ahead)?.checked_add(1))
-            .ok_or(Error::TooLarge { operand: "the gradient of the bias" })?;
-        Error::check_min_len("the gradient of the bias", expected, gradient)?;
+            .ok_or(Error::TooLarge { operand: "gradients.bias" })?;
+        Error::check_min_len("gradients.bias", expected, gradient)?;
         Ok(Some(Self { gradient, heads, head_stride, zero, causal }))
     }
 

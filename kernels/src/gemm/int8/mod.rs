@@ -73,8 +73,12 @@ use crate::parallel::Parallelism;
 /// the epilogue with one f32 operation at a time. The bits are the same on every instruction set, and do not depend on
 /// the batch, the threads or the other columns.
 ///
-/// Error: quantization changes each element by `|dx| <= row scale / 2` and `|dw| <= column scale / 2`. Each product
-/// then has `|x' w' - x w| <= |dx| |w| + |x'| |dw|`. The result has four more roundings.
+/// Error, for rows and columns of finite elements: quantization changes each element by `|dx| <= 0.51 * row scale` and
+/// `|dw| <= 0.51 * column scale`, half a step and the roundings of the scale. A row or a column whose elements are all
+/// below 1e-30 in magnitude has a scale of 0 and becomes zeros: `|dx| = |x|` or `|dw| = |w|`. Each product then has
+/// `|x' w' - x w| <= |dx| |w| + |x'| |dw|`. The result has four more roundings, each by `2^-24` of its value, or by
+/// `2^-150` where the value is subnormal. If `f32(S) * column scale` exceeds the largest f32, the result is infinite,
+/// also where `row scale` would make it finite.
 ///
 /// Stack: less than 16 KiB of each participating thread.
 ///
@@ -114,7 +118,7 @@ pub fn gemm_int8(
         return Err(Error::MissingFeature { feature: "int8" });
     }
     let shape = (weight.depth(), weight.columns());
-    check_operands((rows.rows(), rows.depth()), shape, epilogue, &c)?;
+    check_operands(["rows", "weight"], (rows.rows(), rows.depth()), shape, epilogue, &c)?;
     if c.rows() == 0 || c.columns() == 0 {
         return Ok(());
     }

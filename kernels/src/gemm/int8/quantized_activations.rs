@@ -133,7 +133,7 @@ impl<'a> QuantizedActivations<'a> {
     ) -> Result<Self, Error> {
         let (rows, depth) = (x.rows(), x.columns());
         let expected = Self::len(rows, depth, precision)?;
-        Error::check_min_len("the quantized activations", expected, buffer)?;
+        Error::check_min_len("buffer", expected, buffer)?;
         let buffer = &mut buffer[..expected];
         let row_words = depth.div_ceil(4) * layout.words;
         let all_words = rows.next_multiple_of(layout.unit) * row_words;

@@ -101,7 +101,7 @@ impl<'a> QuantizedMatrix<'a> {
         }
         let (depth, columns) = shape;
         let expected = Self::len(depth, columns)?;
-        Error::check_min_len("the quantized matrix", expected, buffer)?;
+        Error::check_min_len("buffer", expected, buffer)?;
         let buffer = &mut buffer[..expected];
         let end = check_block(block.shape(), shape, first)?;
         // The zero columns after the last column belong to the last block.
@@ -125,7 +125,7 @@ impl<'a> QuantizedMatrix<'a> {
     /// As [`QuantizedMatrix::len`], or `data` has another length than that.
     pub fn from_quantized(depth: usize, columns: usize, data: &'a [f32]) -> Result<Self, Error> {
         let expected = Self::len(depth, columns)?;
-        Error::check_len("the quantized matrix", expected, data)?;
+        Error::check_len("data", expected, data)?;
         Ok(Self(Int8Panels::new(data, depth, columns, SCALE_AND_OFFSET)))
     }
 

@@ -162,7 +162,8 @@ pub(super) fn run(
     parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
     let shape @ [rows, columns] = [out.rows(), out.columns()];
-    let to = RowPtrs::written("out", &mut out, shape)?;
+    let name = if x.is_some() { "out" } else { "x" };
+    let to = RowPtrs::written(name, &mut out, shape)?;
     let from = x.map_or(Ok(to), |x| RowPtrs::read("x", &x, shape))?;
     let standard = RowPtrs::written("standard", &mut standard, shape)?;
     norm.check(columns)?;

@@ -201,7 +201,8 @@ pub(super) fn run(
     parallelism: Parallelism<'_>,
 ) -> Result<(), Error> {
     let shape @ [rows, columns] = [d_x.rows(), d_x.columns()];
-    let to = RowPtrs::written("d_x", &mut d_x, shape)?;
+    let name = if d_out.is_some() { "d_x" } else { "d" };
+    let to = RowPtrs::written(name, &mut d_x, shape)?;
     let from = d_out.map_or(Ok(to), |d_out| RowPtrs::read("d_out", &d_out, shape))?;
     let standard = RowPtrs::read("standard", &standard, shape)?;
     norm.check(columns)?;

@@ -152,7 +152,7 @@ pub(super) fn run(
     if let Some(d_bias) = &d_bias {
         Error::check_len("d_bias", columns, d_bias)?;
     }
-    Error::check_size("rows", "the reduction chunks", Expected::Exactly(rows), chunks.rows())?;
+    Error::check_size("rows", "chunks", Expected::Exactly(rows), chunks.rows())?;
     let (d_weight, d_bias) = (SharedMut::new(d_weight), d_bias.map(SharedMut::new));
     parallelism.workers().for_each(columns.div_ceil(COLUMNS), &|task| {
         let columns = task * COLUMNS..columns.min((task + 1) * COLUMNS);
