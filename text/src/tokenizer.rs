@@ -134,9 +134,9 @@ impl Tokenizer {
     /// use simdformer_text::{Direction, Tokenizer};
     /// let tokenizer = Tokenizer::from_dir("t5-small")?;
     /// let direction = Direction { source: Some("en"), target: Some("de") };
-    /// let ids = tokenizer.encode("The house is old.", &direction)?.ids;
+    /// let ids = tokenizer.encode("Good morning.", &direction)?.ids;
     /// let tokenizer = tokenizer.with_prefix(Some("translate English to German: ".to_owned()));
-    /// assert_eq!(tokenizer.encode("The house is old.", &Direction::default())?.ids, ids);
+    /// assert_eq!(tokenizer.encode("Good morning.", &Direction::default())?.ids, ids);
     /// # Ok(()) }
     /// ```
     #[must_use]
