@@ -215,18 +215,27 @@ impl<'s> Inline<'s> {
         self.text.extend(text.chars().map(|c| if matches!(c, '\n' | '\r') { ' ' } else { c }));
     }
 
-    /// A run of text. Runs that touch are one, so that a text of escapes takes no more memory than another.
+    /// A run of text. Runs that touch are one, also with a line end between them, so that a text of escapes or of short lines
+    /// takes no more memory than another.
     fn push_text(&mut self, source: Range<usize>, text_from: usize, raw: bool) {
+        let end = self.text.len();
         // From the end on: what was read before is not read again.
         let is_blank = |range: Range<usize>| self.text[range].trim_end().is_empty();
-        let blank = is_blank(text_from..self.text.len());
-        if let Some(last) = self.tokens.last()
+        let touching = match self.tokens.as_slice() {
+            [.., last, Token { kind: Kind::Break, source: line_end, .. }]
+                if line_end.start == last.source.end && line_end.end == source.start =>
+            {
+                Some((last, 2))
+            }
+            [.., last] if last.source.end == source.start => Some((last, 1)),
+            _ => None,
+        };
+        if let Some((last, from_end)) = touching
             && let Kind::Text { raw: [begin, _] } = last.kind
-            && last.source.end == source.start
-            && !blank
+            && !is_blank(text_from..end)
             && !is_blank(last.text.clone())
         {
-            let end = self.text.len();
+            self.tokens.truncate(self.tokens.len() + 1 - from_end);
             if let Some(last) = self.tokens.last_mut() {
                 (last.source.end, last.text.end) = (source.end, end);
                 last.kind = Kind::Text { raw: [begin, raw] };

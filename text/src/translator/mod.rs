@@ -22,7 +22,8 @@
 //! # From a document to the model and back
 //!
 //! 1. [`document`](crate::document) divides a document into segments, which are paragraphs with marks, and later puts the
-//!    translated segments in their places.
+//!    translated segments in their places. Segments of subtitles are read as one text while a sentence runs over them; its
+//!    translation is divided again by the alignment, and so that each cue can be read in its time (17 characters in a second).
 //! 2. [`sentences`](crate::sentences) divides a segment into sentences, and a sentence of more tokens than the model takes
 //!    into parts: [`Report::cut`].
 //! 3. [`marked_text`](crate::marked_text) finds placeholders and addresses, which are kept, and places them and the inline
