@@ -101,6 +101,20 @@ impl Format {
     }
 }
 
+/// What is a segment. [`Default`] is what [`Document::parse`](super::Document::parse) uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ParseOptions {
+    /// Whether attributes of HTML that people read, and titles and alternative texts of Markdown, are segments (true).
+    pub attributes: bool,
+}
+
+impl Default for ParseOptions {
+    fn default() -> Self {
+        Self { attributes: true }
+    }
+}
+
 impl fmt::Display for Format {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())

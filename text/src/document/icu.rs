@@ -4,7 +4,7 @@
 //! arguments are kept.
 
 use super::inline::{Inline, WhiteSpace};
-use super::json_strings::decode;
+use super::json_escapes::decode;
 use super::places::{Places, Writing};
 use std::ops::Range;
 

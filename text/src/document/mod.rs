@@ -60,10 +60,12 @@ mod gettext;
 mod html;
 mod icu;
 mod inline;
+mod json_escapes;
 mod json_strings;
 mod markdown;
 mod markdown_titles;
 mod markdown_writer;
+mod parsed;
 mod pieces;
 mod places;
 mod plain;
@@ -75,115 +77,11 @@ mod writing;
 
 pub use blocks::Blocks;
 pub use error::DocumentError;
-pub use format::Format;
+pub use format::{Format, ParseOptions};
+pub use parsed::Document;
 pub use places::Cue;
 #[cfg(feature = "translate")]
 pub(crate) use subtitles::ends_sentence;
 #[cfg(feature = "translate")]
 pub(crate) use wrap::{columns, join_without_space};
 pub use writer::DocumentWriter;
-
-use crate::marked_text::MarkedText;
-use places::{Place, Places, Writing};
-
-/// A text of some [`Format`], divided into segments that are to be translated and what lies between them.
-#[derive(Clone, Debug)]
-pub struct Document {
-    source: String,
-    segments: Vec<MarkedText>,
-    places: Vec<Place>,
-    newline: &'static str,
-}
-
-/// What is a segment. [`Default`] is what [`Document::parse`] uses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ParseOptions {
-    /// Whether attributes of HTML that people read, and titles and alternative texts of Markdown, are segments (true).
-    pub attributes: bool,
-}
-
-impl Default for ParseOptions {
-    fn default() -> Self {
-        Self { attributes: true }
-    }
-}
-
-impl Document {
-    /// Finds the segments of `source`.
-    ///
-    /// # Errors
-    ///
-    /// [`DocumentError::Syntax`] if JSON or a message catalog cannot be read: a string without an end, half a surrogate pair
-    /// in an escape, a line of a catalog that is neither a comment nor a keyword with a string; if Markdown has too many
-    /// quotations and lists in each other. All other formats accept every text.
-    pub fn parse(source: &str, format: Format) -> Result<Self, DocumentError> {
-        Self::parse_with(source, format, ParseOptions::default())
-    }
-
-    /// As [`parse`](Self::parse), with the caller's choice of what is a segment.
-    ///
-    /// # Errors
-    ///
-    /// As [`parse`](Self::parse).
-    pub fn parse_with(
-        source: &str,
-        format: Format,
-        options: ParseOptions,
-    ) -> Result<Self, DocumentError> {
-        // A byte order mark belongs to no segment, and a parser would not see a heading after it.
-        let start = if source.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 };
-        let mut places = Places::new(source);
-        match format {
-            Format::Plain => plain::parse(source, start, &mut places),
-            Format::Markdown => markdown::parse(source, start, options, &mut places)?,
-            Format::Html => html::parse(source, start..source.len(), options, &mut places),
-            Format::Srt => subtitles::parse(source, start, subtitles::Kind::Srt, &mut places),
-            Format::WebVtt => subtitles::parse(source, start, subtitles::Kind::WebVtt, &mut places),
-            Format::Json => json_strings::parse(source, start, &mut places)?,
-            Format::Gettext => gettext::parse(source, start, &mut places)?,
-        }
-        let (segments, places) = places.into_parts();
-        let newline = match source.find('\n') {
-            Some(at) if source.as_bytes()[..at].ends_with(b"\r") => "\r\n",
-            _ => "\n",
-        };
-        Ok(Self { source: source.to_string(), segments, places, newline })
-    }
-
-    /// What is to be translated, in the order of the text. Texts have no line breaks.
-    pub fn segments(&self) -> &[MarkedText] {
-        &self.segments
-    }
-
-    /// When segment `index` is shown, if the document has subtitles with times. A sentence may run over segments of several
-    /// cues; the [`Translator`](crate::translator::Translator) translates it whole.
-    pub fn cue(&self, index: usize) -> Option<Cue> {
-        match self.places.get(index)?.writing {
-            Writing::Cue { cue, .. } => cue,
-            _ => None,
-        }
-    }
-
-    /// The document with other segments, one for each of [`segments`](Self::segments).
-    ///
-    /// # Errors
-    ///
-    /// [`DocumentError::Segments`] if there are more or fewer; [`DocumentError::Marks`] if the ranges of a segment's marks
-    /// are not in its text, or wraps are neither nested nor disjoint.
-    pub fn render(&self, translated: &[MarkedText]) -> Result<String, DocumentError> {
-        if translated.len() != self.segments.len() {
-            return Err(DocumentError::Segments {
-                expected: self.segments.len(),
-                found: translated.len(),
-            });
-        }
-        let mut out = String::with_capacity(self.source.len());
-        let mut state = writer::State::default();
-        for segment in translated {
-            state.write(self, segment, &mut out)?;
-        }
-        state.finish(self, &mut out)?;
-        Ok(out)
-    }
-}

@@ -72,6 +72,30 @@ impl DocumentWriter {
     }
 }
 
+impl Document {
+    /// The document with other segments, one for each of [`segments`](Self::segments).
+    ///
+    /// # Errors
+    ///
+    /// [`DocumentError::Segments`] if there are more or fewer; [`DocumentError::Marks`] if the ranges of a segment's marks
+    /// are not in its text, or wraps are neither nested nor disjoint.
+    pub fn render(&self, translated: &[MarkedText]) -> Result<String, DocumentError> {
+        if translated.len() != self.segments.len() {
+            return Err(DocumentError::Segments {
+                expected: self.segments.len(),
+                found: translated.len(),
+            });
+        }
+        let mut out = String::with_capacity(self.source.len());
+        let mut state = State::default();
+        for segment in translated {
+            state.write(self, segment, &mut out)?;
+        }
+        state.finish(self, &mut out)?;
+        Ok(out)
+    }
+}
+
 /// How much of a document is written.
 #[derive(Clone, Debug, Default)]
 pub(super) struct State {

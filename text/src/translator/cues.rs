@@ -1,7 +1,6 @@
 //! Sentences of subtitles that run over several cues: which cues are read as one text, and how its translation is divided
 //! again.
 
-use super::segments::{Part, points};
 use crate::document::{Cue, Document, columns, ends_sentence, join_without_space};
 use crate::marked_text::{Mark, MarkKind, MarkedText};
 use crate::sentences::SentenceSplitter;
@@ -222,23 +221,29 @@ pub(super) struct Cuts<'b> {
 }
 
 impl Cuts<'_> {
-    /// Takes the boundaries of a part, whose translation `target` begins at byte `begin` of the whole. `copy`: it is divided
-    /// where the source is.
-    pub(super) fn take(&mut self, part: &Part, copy: bool, begin: usize, target: &mut MarkedText) {
+    /// Takes the boundaries of a part of the source, which begins at byte `start` of it; its translation `target` begins at
+    /// byte `begin` of the whole. `copy`: it is divided where the source is.
+    pub(super) fn take(
+        &mut self,
+        (part, start): (&MarkedText, usize),
+        copy: bool,
+        begin: usize,
+        target: &mut MarkedText,
+    ) {
         let Boundaries { at, cues, first_id, outer } = self.boundaries;
         if at.is_empty() {
             return;
         }
-        for &(number, _) in outer.iter().filter(|(_, start)| *start == part.range.start) {
+        for &(number, _) in outer.iter().filter(|(_, of)| *of == start) {
             self.at[number] = Some(begin);
         }
-        let source = points(&part.marked, *first_id);
+        let source = points(part, *first_id);
         let placed = points(target, *first_id);
         target.marks.retain(|mark| mark.id < *first_id);
         let found: Vec<(usize, usize)> = match copy {
             true => source,
             false => {
-                let shown = shown_parts(&part.marked.text, &source, cues);
+                let shown = shown_parts(&part.text, &source, cues);
                 let cuts = best_cuts(target, &placed, &shown);
                 placed.iter().map(|&(number, _)| number).zip(cuts).collect()
             }
@@ -249,6 +254,12 @@ impl Cuts<'_> {
             }
         }
     }
+}
+
+/// The marks without text whose number is `first_id` or more: how much more, and where they stand.
+fn points(text: &MarkedText, first_id: usize) -> Vec<(usize, usize)> {
+    let points = text.marks.iter().filter(|mark| mark.id >= first_id);
+    points.map(|mark| (mark.id - first_id, mark.range.start)).collect()
 }
 
 /// How long each part between two boundaries of a sentence is shown: of a cue with other text, its share.

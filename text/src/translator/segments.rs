@@ -23,9 +23,9 @@ pub(super) struct Prepared {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Part {
-    pub(super) marked: MarkedText,
-    pub(super) range: Range<usize>,
+struct Part {
+    marked: MarkedText,
+    range: Range<usize>,
     /// Whether the model reads it; otherwise it is copied.
     translated: bool,
     /// Whether it is a part of a sentence that is too long.
@@ -174,7 +174,7 @@ impl Translator<'_> {
                 let copy = next.as_ref().is_none_or(|(target, translation)| {
                     translation.failure.is_some() || target.text == part.marked.text
                 });
-                cuts.take(part, copy, length, &mut target);
+                cuts.take((&part.marked, part.range.start), copy, length, &mut target);
                 length += target.text.len();
                 joined.push(target);
                 if let Some((_, mut translation)) = next {
@@ -192,12 +192,6 @@ impl Translator<'_> {
         }
         Ok(results)
     }
-}
-
-/// The marks without text whose number is `first_id` or more: how much more, and where they stand.
-pub(super) fn points(text: &MarkedText, first_id: usize) -> Vec<(usize, usize)> {
-    let points = text.marks.iter().filter(|mark| mark.id >= first_id);
-    points.map(|mark| (mark.id - first_id, mark.range.start)).collect()
 }
 
 /// Slices of a text, each in time that does not depend on the marks of the others.

@@ -1,0 +1,72 @@
+//! A text of some format and its segments.
+
+use super::places::{Cue, Place, Places, Writing};
+use super::{DocumentError, Format, ParseOptions};
+use super::{gettext, html, json_strings, markdown, plain, subtitles};
+use crate::marked_text::MarkedText;
+
+/// A text of some [`Format`], divided into segments that are to be translated and what lies between them.
+#[derive(Clone, Debug)]
+pub struct Document {
+    pub(super) source: String,
+    pub(super) segments: Vec<MarkedText>,
+    pub(super) places: Vec<Place>,
+    pub(super) newline: &'static str,
+}
+
+impl Document {
+    /// Finds the segments of `source`.
+    ///
+    /// # Errors
+    ///
+    /// [`DocumentError::Syntax`] if JSON or a message catalog cannot be read: a string without an end, half a surrogate pair
+    /// in an escape, a line of a catalog that is neither a comment nor a keyword with a string; if Markdown has too many
+    /// quotations and lists in each other. All other formats accept every text.
+    pub fn parse(source: &str, format: Format) -> Result<Self, DocumentError> {
+        Self::parse_with(source, format, ParseOptions::default())
+    }
+
+    /// As [`parse`](Self::parse), with the caller's choice of what is a segment.
+    ///
+    /// # Errors
+    ///
+    /// As [`parse`](Self::parse).
+    pub fn parse_with(
+        source: &str,
+        format: Format,
+        options: ParseOptions,
+    ) -> Result<Self, DocumentError> {
+        // A byte order mark belongs to no segment, and a parser would not see a heading after it.
+        let start = if source.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 };
+        let mut places = Places::new(source);
+        match format {
+            Format::Plain => plain::parse(source, start, &mut places),
+            Format::Markdown => markdown::parse(source, start, options, &mut places)?,
+            Format::Html => html::parse(source, start..source.len(), options, &mut places),
+            Format::Srt => subtitles::parse(source, start, subtitles::Kind::Srt, &mut places),
+            Format::WebVtt => subtitles::parse(source, start, subtitles::Kind::WebVtt, &mut places),
+            Format::Json => json_strings::parse(source, start, &mut places)?,
+            Format::Gettext => gettext::parse(source, start, &mut places)?,
+        }
+        let (segments, places) = places.into_parts();
+        let newline = match source.find('\n') {
+            Some(at) if source.as_bytes()[..at].ends_with(b"\r") => "\r\n",
+            _ => "\n",
+        };
+        Ok(Self { source: source.to_string(), segments, places, newline })
+    }
+
+    /// What is to be translated, in the order of the text. Texts have no line breaks.
+    pub fn segments(&self) -> &[MarkedText] {
+        &self.segments
+    }
+
+    /// When segment `index` is shown, if the document has subtitles with times. A sentence may run over segments of several
+    /// cues; the [`Translator`](crate::translator::Translator) translates it whole.
+    pub fn cue(&self, index: usize) -> Option<Cue> {
+        match self.places.get(index)?.writing {
+            Writing::Cue { cue, .. } => cue,
+            _ => None,
+        }
+    }
+}
