@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -161,7 +161,7 @@ def rows_of(rows: Any, offsets: npt.ArrayLike | None, argument: str) -> tuple[Id
         found = Ragged.from_arrow(found)
     elif isinstance(rows, np.ndarray) and found.ndim != 2:
         raise _refused("offsets", f"the offsets of the rows of {argument}", "None")
-    elif isinstance(rows, (str, bytes)) or not hasattr(found, "__iter__"):
+    elif isinstance(found, (str, bytes, Mapping, Set)) or not hasattr(found, "__iter__"):
         raise InputTypeError(
             f"{argument}: expected rows of ids, found {type(found).__name__}",
             argument=argument,
