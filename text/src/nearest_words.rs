@@ -6,7 +6,8 @@ const MOST: usize = 3;
 const LONGEST: usize = 64;
 
 /// The words of `known` that differ from `word` in at most a third of its letters and `more`: at most three, those that differ
-/// least first, equal ones in the order of their letters. Capitals are equal to small letters.
+/// least first, equal ones in the order of their letters. Words that have no letter in common are not close. Capitals are equal
+/// to small letters.
 ///
 /// ```
 /// use simdformer_text::nearest;
@@ -24,7 +25,7 @@ pub fn nearest<'k>(
     let mut near: Vec<(usize, &str)> = known
         .into_iter()
         .map(|known| (distance(&letters, known), known))
-        .filter(|(far, _)| *far <= most)
+        .filter(|(far, _)| *far <= most && *far < letters.len())
         .collect();
     near.sort_unstable();
     near.dedup();

@@ -276,6 +276,7 @@ fn inline_elements_without_letters_stay() {
         ("<i class=\"x\"></i> la maison est belle", "<i class=\"x\"></i> the house is beautiful"),
         ("la maison est belle <i class=\"x\"></i>", "the house is beautiful <i class=\"x\"></i>"),
         ("<b>♪</b> la maison est belle <b>♪</b>", "<b>♪</b> the house is beautiful <b>♪</b>"),
+        ("le chat <img src=\"a\"> est blanc", "the cat <img src=\"a\"> is white"),
         ("le chat <b>→</b> est blanc", "the cat <b>→</b> is white"),
     ] {
         let found =

@@ -110,6 +110,19 @@ impl<'a> Output<'a> {
         self.spaced = !self.gap.is_empty();
     }
 
+    /// Writes a space where the translation has one between two parts, so that there is one on both sides of what comes
+    /// here. Returns whether it did.
+    fn space(&mut self) -> bool {
+        let between = !self.gap.is_empty()
+            && !self.text.is_empty()
+            && !self.text.ends_with(char::is_whitespace)
+            && self.pending.is_empty();
+        if between {
+            self.text.push(' ');
+        }
+        between
+    }
+
     /// Begins a mark: where the next part begins, or here if `here`.
     fn begin(&mut self, mark: Mark, here: bool) -> usize {
         let at = self.text.len();
@@ -205,7 +218,14 @@ pub(super) fn write(
                     None
                 }
                 NodeKind::Point(index) => {
-                    let here = sides(index).before.is_some_and(|before| !before.is_whitespace());
+                    let beside = sides(index);
+                    let here = match beside.before.map(char::is_whitespace) {
+                        // A space stays on both sides.
+                        Some(true) if beside.after.is_some_and(char::is_whitespace) => {
+                            output.space()
+                        }
+                        before => before == Some(false),
+                    };
                     output.begin(texts.source.marks[index].clone(), here);
                     None
                 }
