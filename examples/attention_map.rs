@@ -286,8 +286,8 @@ pub(crate) fn run(options: &Options) -> Result<String, Box<dyn Error>> {
         for (name, page) in &pages {
             let number = if sentences.len() > 1 { format!("-{}", i + 1) } else { String::new() };
             let path = options.out.join(format!("{name}{number}"));
-            std::fs::write(path.with_extension("svg"), page.svg())?;
-            std::fs::write(path.with_extension("png"), page.png()?)?;
+            simdformer::atomic_file::write(path.with_extension("svg"), page.svg())?;
+            simdformer::atomic_file::write(path.with_extension("png"), page.png()?)?;
             writeln!(text, "{}.svg, .png", path.display())?;
         }
         if source.len().max(read.len()) > LARGE {

@@ -153,7 +153,7 @@ pub(crate) fn run(
     if let Some(path) = options.markdown {
         let body = |all: String, section: &Section| all + &section.show(Style::Markdown);
         let page = sections.iter().fold(head.to_owned(), body);
-        std::fs::write(&path, page.trim_end().to_owned() + "\n")
+        simdformer::atomic_file::write(&path, page.trim_end().to_owned() + "\n")
             .map_err(|error| format!("{}: {error}", path.display()))?;
         return Ok(());
     }

@@ -49,6 +49,6 @@ pub(crate) fn draw(file: &Path) -> Result<PathBuf, Box<dyn Error>> {
         .ok_or("the picture does not fit the address space")?;
     resvg::render(&tree, tiny_skia::Transform::from_scale(zoom, zoom), &mut pixels.as_mut());
     let out = file.with_extension("png");
-    std::fs::write(&out, pixels.encode_png()?)?;
+    simdformer::atomic_file::write(&out, pixels.encode_png()?)?;
     Ok(out)
 }

@@ -123,6 +123,14 @@ pub fn replace(
     file.finish()
 }
 
+/// Replaces the file at `path` by these bytes.
+///
+/// # Errors
+/// As [`AtomicFile`].
+pub fn write(path: impl AsRef<Path>, bytes: impl AsRef<[u8]>) -> io::Result<()> {
+    replace(path, |file| file.write_all(bytes.as_ref()))
+}
+
 /// Renames a file or a directory, and syncs the directory with the new name. A file that is replaced gives its
 /// permission bits to the new one.
 ///

@@ -40,7 +40,7 @@ pub(crate) fn draw(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
     let mut files = Vec::new();
     for &(name, picture) in PICTURES {
         let file = directory.join(name).with_extension("svg");
-        std::fs::write(&file, picture()?)?;
+        simdformer::atomic_file::write(&file, picture()?)?;
         files.push(file);
     }
     Ok(files)

@@ -50,7 +50,7 @@ impl Metrics {
                 kept.push('\n');
             }
         }
-        atomic_file::replace(&path, |file| file.write_all(kept.as_bytes()))?;
+        atomic_file::write(&path, kept)?;
         let file = File::options().append(true).open(&path)?;
         Ok(Self { directory: directory.to_owned(), file, learned, held_out })
     }
@@ -89,9 +89,7 @@ impl Metrics {
             return Ok(());
         }
         let drawn = curve(&self.learned, &self.held_out);
-        atomic_file::replace(self.directory.join("loss.svg"), |file| {
-            file.write_all(drawn.as_bytes())
-        })
+        atomic_file::write(self.directory.join("loss.svg"), drawn)
     }
 }
 

@@ -46,11 +46,11 @@ use pyo3::prelude::*;
 #[pymodule(gil_used = false)]
 mod _simdformer {
     #[pymodule_export]
-    use crate::loaded::model_files;
-    #[pymodule_export]
     use crate::batcher::Batcher;
     #[pymodule_export]
     use crate::embedder::Embedder;
+    #[pymodule_export]
+    use crate::loaded::model_files;
     #[pymodule_export]
     use crate::model::Model;
     #[pymodule_export]

@@ -26,7 +26,6 @@ use simdformer::search::{
 };
 use simdformer::{DecodeStats, Event, Features, Limits, Model, Session, Source, SourceId};
 use statistics::{Measured, Statistics, allocations, peak_rss_bytes};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -391,7 +390,7 @@ impl Batch<'_> {
             })
             .collect();
         let content = safetensors::serialize(views?, None)?;
-        atomic_file::replace(path, |file| file.write_all(&content)).map_err(cannot_write(path))
+        atomic_file::write(path, &content).map_err(cannot_write(path))
     }
 }
 

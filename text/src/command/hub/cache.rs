@@ -21,7 +21,7 @@ use crate::hub::listing::{Entry, Listing};
 use crate::hub::model_name::{ModelName, is_hex};
 use simdformer::atomic_file;
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 /// The largest JSON file that decides which files are needed: an index of shards.
@@ -268,5 +268,5 @@ fn write(path: &Path, text: &str) -> Result<(), HubError> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder).map_err(io)?;
     }
-    atomic_file::replace(path, |file| file.write_all(text.as_bytes())).map_err(io)
+    atomic_file::write(path, text).map_err(io)
 }
