@@ -543,6 +543,9 @@ fn count(audio: Result<AudioReader<'_>, AudioError>) -> Result<u64, AudioError> 
     }
 }
 
+/// Reads all samples of a source.
+type Reading<'r> = &'r dyn Fn() -> Result<u64, AudioError>;
+
 /// Reads each file and the same bytes from a pipe. Returns how many are read without an error.
 fn check_all(kind: &str, files: &[Hostile]) -> usize {
     let place = Place::new(kind);
@@ -550,7 +553,7 @@ fn check_all(kind: &str, files: &[Hostile]) -> usize {
     let (mut failures, mut readable) = (Vec::new(), 0);
     for (name, bytes) in files {
         fs::write(&path, bytes).unwrap();
-        let sources: [(&str, &dyn Fn() -> Result<u64, AudioError>); 2] = [
+        let sources: [(&str, Reading<'_>); 2] = [
             ("a file", &|| count(AudioReader::open(&path, InputOptions::default()))),
             ("a pipe", &|| count(AudioReader::new(&bytes[..], InputOptions::default()))),
         ];
