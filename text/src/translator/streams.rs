@@ -167,8 +167,7 @@ impl Translator<'_> {
         output: &mut dyn Write,
         on_text: &mut dyn FnMut(&TextTranslation) -> std::io::Result<()>,
     ) -> Result<(), TranslateError> {
-        let mut parse = ParseOptions::default();
-        parse.attributes = self.options.attributes;
+        let parse = ParseOptions { attributes: self.options.attributes };
         // The first document is partly written; `next` is the first segment of the last one that is not in the window.
         let mut documents: VecDeque<DocumentWriter> = VecDeque::new();
         let (mut next, mut ended) = (0, false);
