@@ -1,6 +1,7 @@
-//! Holds `docs/documents.md` against the pages: each section that a table names must exist, and each section of a page
-//! must be named.
+//! Holds `docs/documents.md` against the pages: each section that a table names must exist, each section of a page must be
+//! named, and the counts of a page must be those of the table.
 
+use crate::Counts;
 use crate::page::Page;
 
 const PAGE: &str = include_str!("../../docs/documents.md");
@@ -20,11 +21,24 @@ fn named(name: &str) -> Vec<&'static str> {
     sections
 }
 
+/// The row of a page in the table of counts.
+fn counts(name: &str, page: &Page) -> String {
+    let Counts { same: [same, formula, by_hand], holds, shown, not_recomputable, .. } =
+        Counts::of(page);
+    format!(
+        "| `{name}` | {} | {} | {same} | {formula} | {by_hand} | {holds} | {shown} | {not_recomputable} |",
+        page.recomputed, page.marked
+    )
+}
+
 /// What does not agree between the tables and the page of `name`.
 pub(crate) fn check(name: &str, page: &Page) -> Vec<String> {
     let named = named(name);
     let missing = named.iter().filter(|section| !page.sections.iter().any(|s| s == *section));
     let unnamed = page.sections.iter().filter(|section| !named.contains(&section.as_str()));
+    let counts = counts(name, page);
+    let uncounted = (!PAGE.lines().any(|line| line == counts))
+        .then(|| format!("docs/documents.md has other counts of {name}, expected {counts}"));
     missing
         .map(|section| {
             format!("docs/documents.md names section {section:?} of {name}, which has none")
@@ -32,5 +46,6 @@ pub(crate) fn check(name: &str, page: &Page) -> Vec<String> {
         .chain(unnamed.map(|section| {
             format!("docs/documents.md does not name section {section:?} of {name}")
         }))
+        .chain(uncounted)
         .collect()
 }

@@ -11,6 +11,7 @@ mod compute;
 mod coverage;
 mod decoder;
 mod decoding;
+mod dropout;
 #[cfg(feature = "train")]
 #[allow(dead_code, reason = "the example `navigate` prints more of it")]
 #[path = "../support/lesson.rs"]
@@ -155,7 +156,7 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    fn of(page: &Page) -> Self {
+    pub(crate) fn of(page: &Page) -> Self {
         let mut counts = Self::default();
         for row in &page.rows {
             let count = match &row.outcome {

@@ -152,12 +152,12 @@ fn check(name: &str, stride: usize) {
 
 #[test]
 fn a_changed_chapter_is_noticed() {
-    check("attention", 61);
+    check("attention", 97);
 }
 
 #[test]
 fn changed_slides_are_noticed() {
-    check("slides", 29);
+    check("slides", 43);
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn changed_notes_are_noticed() {
 
 #[test]
 fn a_changed_architecture_is_noticed() {
-    check("transformer", 29);
+    check("transformer", 47);
 }
 
 #[test]
