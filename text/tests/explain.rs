@@ -50,9 +50,10 @@ fn steps_are_explained_in_words() {
     let place = french();
     let greedy = "\
 text                    quel mois
-encoder                 reads 3 tokens, once
+encoder                 reads 3 tokens, once:  quel  mois  </s>
 search                  greedy, the most probable token of each step
 numbers                 after a token: its probability
+score                   sum of the log-probabilities of its tokens
 
 step 1                  the decoder reads <pad>
   model                   ▁what 0.943  ▁? 0.001  ▁how 5e-4  ▁finish 3e-4
@@ -80,13 +81,13 @@ step 3
     model                   </s> 0.953
     banned words            removes 1 of 2318 tokens, 2e-5 of the probability:  <pad> 2e-5
     forced end              removes 2316 of 2317 tokens, 0.047 of the probability:  ▁. 4e-5  ...
-                            changes 1 token:  </s> 0.953 to 1.000
+                            changes 1 token:  </s> 0.953 to 1.000 (score -0.048 to 0.000)
                             </s> 1.000
   hypothesis 2, -3.087  the decoder reads ▁months, after <pad> ▁what
     model                   </s> 0.951
     banned words            removes 1 of 2318 tokens, 2e-5 of the probability:  <pad> 2e-5
     forced end              removes 2316 of 2317 tokens, 0.049 of the probability:  ▁? 5e-5  ...
-                            changes 1 token:  </s> 0.951 to 1.000
+                            changes 1 token:  </s> 0.951 to 1.000 (score -0.050 to 0.000)
                             </s> 1.000
   candidates: the hypothesis, its next token, and the sum of the log-probabilities after all rules
      1. 1 + </s>              -0.224  ends with the score -0.075, divided by its length 3
@@ -95,9 +96,76 @@ step 3
 result                  what month (score -0.075, length)
 ";
     assert!(beams.ends_with(end), "{beams}");
+    let mean = "of its tokens, divided by their number (a mean)\n";
+    assert!(beams.contains(mean), "{beams}");
     assert!(beams.lines().all(|line| line.chars().count() <= 100), "{beams}");
     // A blank text has no steps.
     assert_eq!(explain(&place, 4, &[], " "), " \n");
+}
+
+/// Words of which the vocabulary has no token are named. French without accents, an emoji, a script, two symbols.
+#[test]
+fn unknown_words_are_named() {
+    let place = french();
+    for (text, unknown) in [
+        ("je suis étudiant", None),
+        ("je suis etudiant", Some("etudiant")),
+        ("😀 quel mois", Some("😀")),
+        ("quel mois привет x€", Some("привет  x€")),
+    ] {
+        let found = explain(&place, 1, &["--strategy", "greedy"], text);
+        let line = found.lines().find_map(|line| line.strip_prefix("unknown"));
+        let expected = unknown.map(|words| format!("the model does not know:  {words}"));
+        assert_eq!(line.map(str::trim), expected.as_deref(), "{text}: {found}");
+        let read = found.lines().nth(1).expect("the encoder's line");
+        assert_eq!(read.contains("(unknown)"), unknown.is_some(), "{read}");
+    }
+}
+
+/// What a rule says about scores: their softmax are the probabilities, a penalty divides a positive score and multiplies
+/// a negative one, a temperature divides; and the draw is as wide as the probability of its token.
+#[test]
+fn scores_and_draws_are_true() {
+    let place = french();
+    let options = ["--strategy", "sample", "--temperature", "2.5", "--repetition-penalty", "1.5"];
+    let answer = json(&place, &options, "La vieille maison blanche est belle");
+    let mut changes = [0, 0];
+    for step in answer["steps"].as_array().unwrap() {
+        let row = &step["rows"][0];
+        for rule in row["rules"].as_array().unwrap() {
+            let tokens = rule["changed_tokens"].as_array().unwrap();
+            for change in tokens {
+                let number = |key: &str| change[key].as_f64().unwrap();
+                let (before, after) = (number("score_before"), number("score_after"));
+                let (kind, expected) = match rule["rule"].as_str().unwrap() {
+                    "repetition penalty 1.5" if before > 0.0 => (0, before / 1.5),
+                    "repetition penalty 1.5" => (0, before * 1.5),
+                    "temperature 2.5" => (1, before / 2.5),
+                    _ => continue,
+                };
+                assert!((after - expected).abs() < 1e-4, "{change}: expected {expected}");
+                changes[kind] += 1;
+            }
+            // The difference of two scores is the logarithm of the ratio of their probabilities.
+            for pair in tokens.windows(2).filter(|_| rule["rule"] == "temperature 2.5").take(20) {
+                let ratio =
+                    |key: &str| pair[0][key].as_f64().unwrap() / pair[1][key].as_f64().unwrap();
+                let score = |at: usize| pair[at]["score_after"].as_f64().unwrap();
+                assert!((ratio("after").ln() - (score(0) - score(1))).abs() < 1e-3, "{pair:?}");
+            }
+        }
+        let chosen = &row["chosen"][0];
+        let [from, to] = [0, 1].map(|at| chosen["draw"][at].as_f64().unwrap());
+        let p = chosen["probability"].as_f64().unwrap();
+        assert!(0.0 <= from && to <= 1.0 + 1e-9 && (to - from - p).abs() < 1e-5, "{chosen}");
+    }
+    assert!(changes[0] > 2 && changes[1] > 1000, "{changes:?}");
+    let text = explain(&place, 1, &options, "quel mois");
+    assert!(
+        text.contains(", the draw between ") && text.contains("changes every score:  "),
+        "{text}"
+    );
+    assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use serde::Serialize;
 use simdformer::search::{
     Finish, Observation, Outcome, SampleOptions, SearchOptions, Strategy, Token,
 };
-use simdformer_text::Tokenizer;
+use simdformer_text::{Direction, TextError, Tokenizer};
 use std::cmp::Ordering;
 
 /// The width of the terminal.
@@ -22,12 +22,14 @@ struct Word {
     probability: f64,
 }
 
-/// A token whose score a rule changed, and its probability before and after.
+/// A token whose score a rule changed: its probability before and after, and its score, whose softmax the probability is.
 #[derive(Clone, Debug, Serialize)]
 struct Change {
     token: String,
     before: f64,
     after: f64,
+    score_before: f32,
+    score_after: f32,
 }
 
 /// What a rule did to a row of scores. Lists have the most probable tokens.
@@ -52,6 +54,10 @@ struct Chosen {
     sample: usize,
     #[serde(flatten)]
     word: Word,
+    /// Of a sample: the sums of the probabilities of all tokens with a smaller id, without and with this token. The
+    /// number that was drawn from 0..1 lies between them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    draw: Option<[f64; 2]>,
 }
 
 /// One hypothesis or sample in one step.
@@ -171,8 +177,15 @@ impl<'r> Recorder<'r> {
         let Some(log_probability) = token.log_probability else { return };
         let probability = f64::from(log_probability).exp();
         let word = Word { token: self.word(token.id), probability };
+        let drawn = matches!(self.options.strategy, Strategy::Sample(_));
         if let Some(row) = self.rows().last_mut() {
-            row.chosen.push(Chosen { sample: token.sequence as usize + 1, word });
+            let draw = drawn.then(|| {
+                let probabilities = probabilities(&row.scores);
+                // Not `sum`, which is -0 of nothing.
+                let sum = |ids: usize| probabilities.iter().take(ids).fold(0.0, |a, b| a + b);
+                [sum(token.id as usize), sum(token.id as usize + 1)]
+            });
+            row.chosen.push(Chosen { sample: token.sequence as usize + 1, word, draw });
         }
     }
 
@@ -245,8 +258,13 @@ impl<'r> Recorder<'r> {
             return None;
         }
         let (p, q) = (probabilities(before), probabilities(after));
-        let change =
-            |&id: &usize| Change { token: self.word(id as u32), before: p[id], after: q[id] };
+        let change = |&id: &usize| Change {
+            token: self.word(id as u32),
+            before: p[id],
+            after: q[id],
+            score_before: before[id],
+            score_after: after[id],
+        };
         Some(Effect {
             rule: name,
             removed: removals,
@@ -376,14 +394,92 @@ fn put(
     out.push('\n');
 }
 
+/// What the encoder reads of a text.
+pub(crate) struct Source {
+    /// The part of the text that each token stands for; a special token by its name.
+    tokens: Vec<String>,
+    /// The words that have a part which no token stands for.
+    unknown: Vec<String>,
+}
+
+impl Source {
+    pub(crate) fn read(
+        tokenizer: &Tokenizer,
+        text: &str,
+        direction: &Direction<'_>,
+    ) -> Result<Self, TextError> {
+        let unknown_id = unknown_id(tokenizer, direction)?;
+        let (encoded, spans) = tokenizer.encode_with_spans(text, direction)?;
+        let (mut tokens, mut unknown) = (Vec::new(), Vec::new());
+        for (&id, span) in encoded.ids.iter().zip(spans) {
+            let part = match &text[span.clone()] {
+                // `▁` alone, or a special token.
+                "" => tokenizer.token(id).unwrap_or_else(|| format!("<{id}>")),
+                part => part.to_owned(),
+            };
+            if Some(id) == unknown_id && !span.is_empty() {
+                let start = text[..span.start]
+                    .rfind(char::is_whitespace)
+                    .map_or(0, |at| at + text[at..].chars().next().map_or(0, char::len_utf8));
+                // One token may stand for several words in a row.
+                let rest = &text[span.end..];
+                let end = rest.find(char::is_whitespace).map_or(text.len(), |at| span.end + at);
+                for word in text[start..end].split_whitespace() {
+                    if unknown.last().is_none_or(|last| last != word) {
+                        unknown.push(word.to_owned());
+                    }
+                }
+                tokens.push(format!("{part} (unknown)"));
+            } else {
+                tokens.push(part);
+            }
+        }
+        Ok(Self { tokens, unknown })
+    }
+}
+
+/// The id of the unknown token: two characters that no vocabulary has end with the same id. Bytes of them would differ.
+fn unknown_id(tokenizer: &Tokenizer, direction: &Direction<'_>) -> Result<Option<u32>, TextError> {
+    let last = |text: &str| -> Result<Option<u32>, TextError> {
+        let (encoded, spans) = tokenizer.encode_with_spans(text, direction)?;
+        let mut pairs = encoded.ids.into_iter().zip(spans).rev();
+        Ok(pairs.find(|(_, span)| !span.is_empty()).map(|(id, _)| id))
+    };
+    let (first, second) = (last("\u{e000}")?, last("\u{e001}")?);
+    Ok(first.filter(|_| first == second))
+}
+
 /// The lines before the steps.
-pub(crate) fn heading(text: &str, tokens: usize, options: &SearchOptions) -> String {
+pub(crate) fn heading(text: &str, source: &Source, options: &SearchOptions) -> String {
     let mut out = String::new();
     put(&mut out, (0, 1), "text", text.split_whitespace().map(str::to_owned));
-    put(&mut out, (0, 1), "encoder", [format!("reads {tokens} tokens, once")]);
+    let reads = format!("reads {}, once:", tokens(source.tokens.len()));
+    put(&mut out, (0, 2), "encoder", [reads].into_iter().chain(source.tokens.iter().cloned()));
+    if !source.unknown.is_empty() {
+        let what = "the model does not know:".to_owned();
+        put(&mut out, (0, 2), "unknown", [what].into_iter().chain(source.unknown.iter().cloned()));
+    }
     put(&mut out, (0, 1), "search", [describe(options)]);
     put(&mut out, (0, 1), "numbers", ["after a token: its probability".to_owned()]);
+    if matches!(options.strategy, Strategy::Sample(_)) {
+        let draw =
+            "between the sums of the probabilities of smaller ids without and with the token";
+        put(&mut out, (0, 1), "draw", draw.split(' ').map(str::to_owned));
+    }
+    put(&mut out, (0, 1), "score", [score_rule(options)]);
     out
+}
+
+/// What the score of a result is.
+fn score_rule(options: &SearchOptions) -> String {
+    const SUM: &str = "sum of the log-probabilities of its tokens";
+    match &options.strategy {
+        Strategy::Beam(beam) if beam.length_penalty == 1.0 => {
+            format!("{SUM}, divided by their number (a mean)")
+        }
+        Strategy::Beam(beam) => format!("{SUM}, divided by their number^{}", beam.length_penalty),
+        _ => SUM.to_owned(),
+    }
 }
 
 /// The lines of all steps.
@@ -459,10 +555,16 @@ fn row_lines(out: &mut String, indent: usize, row: &Row) {
             put(out, (indent, 2), std::mem::take(&mut name), items);
         }
         if rule.changed == rule.left && rule.left > 1 {
-            put(out, (indent, 2), name, ["changes every score".to_owned()]);
+            let change =
+                |c: &Change| format!("{} {:.3} to {:.3}", c.token, c.score_before, c.score_after);
+            let what = ["changes every score:".to_owned()];
+            let items = what.into_iter().chain(rule.changed_tokens.iter().map(change));
+            put(out, (indent, 2), name, items);
         } else if rule.changed > 0 {
             let change = |c: &Change| {
-                format!("{} {} to {}", c.token, probability(c.before), probability(c.after))
+                let [before, after] = [c.before, c.after].map(probability);
+                let scores = format!("score {:.3} to {:.3}", c.score_before, c.score_after);
+                format!("{} {before} to {after} ({scores})", c.token)
             };
             let what = format!("changes {}:", tokens(rule.changed));
             let items = [what].into_iter().chain(rule.changed_tokens.iter().map(change));
@@ -477,7 +579,11 @@ fn row_lines(out: &mut String, indent: usize, row: &Row) {
     if !row.chosen.is_empty() {
         let one = row.chosen.len() == 1;
         let chosen = row.chosen.iter().map(|chosen| {
-            let word = format!("{} {}", chosen.word.token, probability(chosen.word.probability));
+            let mut word =
+                format!("{} {}", chosen.word.token, probability(chosen.word.probability));
+            if let Some([from, to]) = chosen.draw {
+                word += &format!(", the draw between {from:.4} and {to:.4}");
+            }
             if one { word } else { format!("sample {}: {word}", chosen.sample) }
         });
         put(out, (indent, 2), "chosen", chosen);

@@ -315,7 +315,7 @@ impl Lines<'_> {
         listed: usize,
     ) -> Result<(Translation, Option<Explanation>), Failure> {
         let direction = translator.options().direction();
-        let tokens = self.tokenizer.encode(text, &direction)?.ids.len();
+        let source = explain::Source::read(self.tokenizer, text, &direction)?;
         // Both callbacks of the search record.
         let recorder = RefCell::new(Recorder::new(self.tokenizer, &self.search, listed));
         let mut observe = |observation: Observation<'_>| recorder.borrow_mut().observe(observation);
@@ -328,7 +328,7 @@ impl Lines<'_> {
                 _ => (),
             })?;
         let explanation = translation.finish.map(|_| Explanation {
-            heading: explain::heading(text, tokens, &self.search),
+            heading: explain::heading(text, &source, &self.search),
             steps: recorder.into_inner().finish(),
         });
         Ok((translation, explanation))
