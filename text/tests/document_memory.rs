@@ -161,14 +161,13 @@ fn time(text: &str, format: Format) -> Duration {
 fn hostile_documents_are_errors_or_documents() {
     let all = hostile();
     assert!(all.len() >= 300, "{}", all.len());
-    let (mut errors, mut largest) = (0, (0, String::new()));
+    let mut errors = 0;
     for (format, name, make) in &all {
         let text = make(SIZE);
         let begin = cpu_time();
         let (is_document, most) = read_and_write(&text, *format);
         let spent = cpu_time() - begin;
         errors += usize::from(!is_document);
-        largest = largest.max((most, format!("{format}: {name}")));
         assert!(most <= MEMORY + text.len(), "{format}: {name}: {most} bytes");
         // Sixteen times the text takes sixteen times as long; a quadratic step takes 256 times. Short times say nothing.
         let small = make(SIZE / 16);
@@ -177,7 +176,7 @@ fn hostile_documents_are_errors_or_documents() {
         let again = || time(&text, *format);
         assert!(spent < most || again() < most || again() < most, "{format}: {name}: {spent:?}");
     }
-    println!("{} documents, {errors} errors; the most bytes are {largest:?}", all.len());
+    assert!(errors > 0 && errors < all.len(), "{errors} errors");
     // Not UTF-8, in the middle of a document and at its end.
     for format in Format::ALL {
         for bytes in [&b"\xff"[..], b"\xc3", b"\xed\xa0\x80", b"\xf4\x90\x80\x80"] {

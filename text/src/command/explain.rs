@@ -408,8 +408,7 @@ impl Source {
         text: &str,
         direction: &Direction<'_>,
     ) -> Result<Self, TextError> {
-        let unknown_id = unknown_id(tokenizer, direction)?;
-        let (encoded, spans) = tokenizer.encode_with_spans(text, direction)?;
+        let (encoded, spans) = tokenizer.encode_text_with_spans(text, direction)?;
         let (mut tokens, mut unknown) = (Vec::new(), Vec::new());
         for (&id, span) in encoded.ids.iter().zip(spans) {
             let part = match &text[span.clone()] {
@@ -417,7 +416,7 @@ impl Source {
                 "" => tokenizer.token(id).unwrap_or_else(|| format!("<{id}>")),
                 part => part.to_owned(),
             };
-            if Some(id) == unknown_id && !span.is_empty() {
+            if tokenizer.is_unknown(id) && !span.is_empty() {
                 let start = text[..span.start]
                     .rfind(char::is_whitespace)
                     .map_or(0, |at| at + text[at..].chars().next().map_or(0, char::len_utf8));
@@ -436,17 +435,6 @@ impl Source {
         }
         Ok(Self { tokens, unknown })
     }
-}
-
-/// The id of the unknown token: two characters that no vocabulary has end with the same id. Bytes of them would differ.
-fn unknown_id(tokenizer: &Tokenizer, direction: &Direction<'_>) -> Result<Option<u32>, TextError> {
-    let last = |text: &str| -> Result<Option<u32>, TextError> {
-        let (encoded, spans) = tokenizer.encode_with_spans(text, direction)?;
-        let mut pairs = encoded.ids.into_iter().zip(spans).rev();
-        Ok(pairs.find(|(_, span)| !span.is_empty()).map(|(id, _)| id))
-    };
-    let (first, second) = (last("\u{e000}")?, last("\u{e001}")?);
-    Ok(first.filter(|_| first == second))
 }
 
 /// The lines before the steps.

@@ -111,7 +111,8 @@ impl Reader<'_> {
         if !ids.iter().any(|&id| self.tokenizer.is_unknown(id)) {
             return Ok(Vec::new());
         }
-        let (encoded, spans) = self.tokenizer.encode_text_with_spans(&text.text, &self.direction)?;
+        let (encoded, spans) =
+            self.tokenizer.encode_text_with_spans(&text.text, &self.direction)?;
         let mut keeps = text.keeps().map(|mark| mark.range.clone()).peekable();
         let mut parts = Vec::new();
         for (_, span) in
@@ -155,7 +156,7 @@ pub(super) fn characters(text: &MarkedText, mut edit: impl FnMut(usize, char, [O
     let mut before = None;
     for ((at, letter), after) in letters.into_iter().zip(next) {
         while keeps.next_if(|keep| keep.end <= at).is_some() {}
-        if !keeps.peek().is_some_and(|keep| keep.start <= at) {
+        if keeps.peek().is_none_or(|keep| keep.start > at) {
             edit(at, letter, [before, after]);
         }
         before = Some(letter).filter(|&letter| !is_invisible(letter)).or(before);
