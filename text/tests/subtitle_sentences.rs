@@ -145,7 +145,6 @@ fn a_sentence_over_cues_is_translated_whole() {
             all_cues += cues.len();
         }
     }
-    println!("{cases} files, {fast} of {all_cues} cues are too fast");
     assert!(cases >= 150 && fast * 20 < all_cues, "{fast} of {all_cues}");
     let report = translator.report();
     assert_eq!((report.failed, report.lost), (0, 0), "{report:?}");

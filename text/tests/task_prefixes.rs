@@ -186,7 +186,7 @@ fn the_language_of_texts_is_known() {
         let mut settings: serde_json::Value = serde_json::from_str(&text).unwrap();
         for (code, expected) in [("de", Some("de")), ("deu_Latn", Some("deu_Latn"))] {
             settings[key] = code.into();
-            place.write("tokenizer_config.json", &settings.to_string());
+            place.write("tokenizer_config.json", settings.to_string());
             let tokenizer = Tokenizer::from_dir(&place.0).unwrap();
             assert_eq!(tokenizer.source_language(&Direction::default()), expected, "{family}");
             assert_eq!(tokenizer.source_language(&direction(Some("fr"), None)), Some("fr"));

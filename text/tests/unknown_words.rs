@@ -217,7 +217,11 @@ fn white_space_of_every_kind_is_one_space() {
             let document = source
                 .contains(['\n', '\r', '\t', '\u{b}', '\u{c}', '\u{85}', '\u{2028}', '\u{2029}']);
             if !document && !joined.contains("   ") {
-                assert_eq!(texts(&mut translator, &[source.clone()]), [expected], "{source:?}");
+                assert_eq!(
+                    texts(&mut translator, std::slice::from_ref(&source)),
+                    [expected],
+                    "{source:?}"
+                );
                 let html = format!("<table><tr><td>{source}</td></tr></table>");
                 let found = translator.translate_document(&html, Format::Html).unwrap();
                 assert_eq!(
@@ -331,7 +335,7 @@ fn without_rules(renamed: &[(&str, &str)]) -> Temporary {
         serde_json::from_str(&vocabulary).unwrap();
     let vocabulary: serde_json::Map<String, serde_json::Value> =
         vocabulary.into_iter().map(|(piece, id)| (name(&piece), id)).collect();
-    place.write("vocab.json", &serde_json::to_string(&vocabulary).unwrap());
+    place.write("vocab.json", serde_json::to_string(&vocabulary).unwrap());
     place
 }
 
@@ -419,7 +423,7 @@ fn a_word_is_read_with_the_apostrophe_that_the_model_knows() {
         ['\u{2019}', '\u{2bc}', '\u{ff07}'].map(|other| straight.replace('\'', &other.to_string()))
     {
         assert_eq!(translator.translate_sentences(&[&text]).unwrap()[0].text, expected.text);
-        assert_eq!(texts(&mut translator, &[text]), [expected.text.clone()]);
+        assert_eq!(texts(&mut translator, &[text]), std::slice::from_ref(&expected.text));
     }
     // A model that has the other one.
     let demo = Changed::new(without_rules(&[("aujourd'hui", "aujourd\u{2019}hui")]));
