@@ -36,7 +36,7 @@ fn wrong_operands_of_kernels_are_errors() {
 
     let mut buffer = vec![0.0; PackedMatrix::len(isa, 8, 6).expect("a length")];
     let short = error_text(PackedMatrix::pack(isa, matrix(8, 6), &mut [0.0; 3]));
-    seen.check("no space to pack", short, &["packed", "found 3"]);
+    seen.check("no space to pack", short, &["buffer", "found 3"]);
     // A buffer of another length was packed for another instruction set, dtype or shape.
     let floats = buffer.len();
     for found in [floats - 1, floats + 1, 2 * floats] {

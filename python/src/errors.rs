@@ -360,7 +360,7 @@ impl From<TranslateError> for Failure {
             TranslateError::Closed => {
                 Self::new("ClosedError", "expected an open Batcher, found one that was closed")
             }
-            TranslateError::Sentence { text, sentence, source, failure } => {
+            TranslateError::FailedSentence { text, sentence, source, failure } => {
                 let place = Place { text: Some(text), sentence: Some((sentence, &source)) };
                 Self::sentence(failure, place)
             }

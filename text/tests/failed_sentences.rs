@@ -198,7 +198,7 @@ fn every_method_reports_a_failed_sentence_in_its_place() {
             assert_eq!(alone.failure.is_some(), case.expected(fault_of_model).is_some());
             match (new().translate_document(&case.text, Format::Plain), expected) {
                 (Ok(text), None) => assert_eq!(text, found.text(), "{what}"),
-                (Err(TranslateError::Sentence { failure, .. }), Some(expected)) => {
+                (Err(TranslateError::FailedSentence { failure, .. }), Some(expected)) => {
                     assert_eq!(fault(Some(failure)), Some(expected), "{what}");
                 }
                 (other, _) => panic!("{what}: {other:?}"),

@@ -257,7 +257,7 @@ fn the_command_writes_before_the_pipe_ends() {
     assert_eq!(finals.map(of).collect::<Vec<_>>(), expected.iter().map(of).collect::<Vec<_>>());
     // A truncated file, or two.
     let two = run(&["transcribe", "--model", model, "--stream", "a.wav", "b.wav"], "");
-    assert_eq!(err(&two), "simdformer: --stream: expected one file or pipe, found 2\n");
+    assert!(err(&two).ends_with("simdformer: --stream: expected one file or pipe, found 2\n"));
     place.write("cut.wav", &wav(&audio("chirp", 40_000))[..60_000]);
     let path = place.0.join("cut.wav");
     let cut = run(&["transcribe", "--model", model, "--stream", path.to_str().unwrap()], "");

@@ -11,7 +11,7 @@ use std::ops::Range;
 ///
 /// [`conventions`](super::conventions()) is the table of what is found: the placeholders of i18next, Rails, Laravel, Symfony, Android,
 /// Qt, .NET, ICU, WordPress, Vue, Angular, gettext and printf, tags, addresses and code. A word between or after signs that
-/// text does not have there, such as `~name~` or `$name`, is kept, too, whoever may use it.
+/// text does not have there, such as `~name~` or `$name`, is kept, too.
 ///
 /// A percentage is not a format: `100%`, `50 % of`, `20%off`. Of matches that overlap, the first one is used, of those with
 /// one start the longest. A match inside a kept piece of the text, or with one inside of it, is not used, nor is one that

@@ -23,7 +23,7 @@ pub enum TranslateError {
     /// A stream.
     Io(io::Error),
     /// A sentence has no translation, in a call that gives nothing but text.
-    Sentence {
+    FailedSentence {
         /// The index of its text, which is a paragraph of a document.
         text: usize,
         /// Its index among the sentences of the text that the model read.
@@ -47,7 +47,7 @@ impl fmt::Display for TranslateError {
             Self::Search(error) => error.fmt(f),
             Self::Document(error) => error.fmt(f),
             Self::Io(error) => error.fmt(f),
-            Self::Sentence { text, sentence, source, failure } => {
+            Self::FailedSentence { text, sentence, source, failure } => {
                 let short: String = source.chars().take(60).collect();
                 write!(f, "text {text}, sentence {sentence}, {short:?}: {failure}")
             }

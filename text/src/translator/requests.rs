@@ -130,7 +130,7 @@ impl RequestState {
     fn end(&mut self, event: BatchEvent) {
         if core::mem::take(&mut self.counted) {
             self.shared.state().unfinished -= 1;
-            // Who submits may wait for room.
+            // A caller of `submit` may wait until the queue is shorter.
             self.shared.changed.notify_all();
         }
         if let Some(mut on_event) = self.on_event.take() {
@@ -142,7 +142,7 @@ impl RequestState {
         let translation = core::mem::take(&mut self.translation);
         let dropped = self.shared.abort.load(Ordering::Relaxed);
         self.end(match translation.finish {
-            // Nobody has cancelled the sentence, so nobody expects a part of it.
+            // The sentence was not cancelled, so a part of it is not expected.
             Some(Finish::Stopped) if dropped => BatchEvent::Failed(TranslateError::Closed),
             _ => BatchEvent::Done(translation),
         });

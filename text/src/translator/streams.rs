@@ -110,7 +110,7 @@ impl Translator<'_> {
     /// Translates a document. Its structure stays: what is no text of it is copied.
     ///
     /// # Errors
-    /// The document is not of its format; [`TranslateError::Sentence`] for the first sentence without a translation
+    /// The document is not of its format; [`TranslateError::FailedSentence`] for the first sentence without a translation
     /// ([`translate_reader`](Self::translate_reader) copies it, and says so of its text); as
     /// [`translate_sentences`](Self::translate_sentences).
     pub fn translate_document(
@@ -124,7 +124,7 @@ impl Translator<'_> {
         let mut on_text = |translation: &TextTranslation| {
             if let Some((sentence, one, failure)) = translation.failure() {
                 let source = one.source.clone();
-                failed = Some(TranslateError::Sentence { text, sentence, source, failure });
+                failed = Some(TranslateError::FailedSentence { text, sentence, source, failure });
                 // Ends the call.
                 return Err(std::io::ErrorKind::Other.into());
             }
