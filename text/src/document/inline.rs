@@ -3,6 +3,7 @@
 use super::wrap::join_without_space;
 use crate::marked_text::{Mark, MarkKind, MarkedText};
 use std::mem;
+use std::num::NonZeroUsize;
 use std::ops::Range;
 
 /// Elements that are open at once. A deeper one becomes two points, so that a close tag looks at this many.
@@ -41,6 +42,8 @@ pub(super) struct Inline<'s> {
     source: &'s str,
     text: String,
     tokens: Vec<Token>,
+    /// What stands for an end in a changed segment, if not the source, with the index of its token.
+    written: Vec<(usize, String)>,
     open: Vec<Opened>,
     /// The text so far, without tags, ends in collapsible white space.
     after_space: bool,
@@ -69,13 +72,12 @@ enum Kind {
     MarkedBreak,
     Keep,
     Point,
+    /// The index of its end, which is not the first token.
     Open {
-        close: Option<usize>,
+        close: Option<NonZeroUsize>,
     },
-    /// `written`: what stands there in a changed segment, if not the source.
     Close {
-        open: Option<usize>,
-        written: Option<Box<str>>,
+        open: usize,
     },
 }
 
@@ -85,6 +87,7 @@ impl<'s> Inline<'s> {
             source,
             text: String::new(),
             tokens: Vec::new(),
+            written: Vec::new(),
             open: Vec::new(),
             after_space: true,
         }
@@ -194,12 +197,13 @@ impl<'s> Inline<'s> {
         let hidden = becomes == Becomes::Point
             || becomes == Becomes::Keep && self.text[text_begin..].trim().is_empty();
         if becomes == Becomes::Wrap {
-            self.tokens[from].kind = Kind::Open { close: Some(self.tokens.len()) };
-            let at = self.text.len();
-            let written = written.map(String::into_boxed_str);
-            self.push(range, at, Kind::Close { open: Some(from), written });
+            let index = self.tokens.len();
+            self.tokens[from].kind = Kind::Open { close: NonZeroUsize::new(index) };
+            self.written.extend(written.map(|written| (index, written)));
+            self.push(range, self.text.len(), Kind::Close { open: from });
         } else {
             self.tokens.truncate(from);
+            self.written.truncate(self.written.partition_point(|(token, _)| *token < from));
             if hidden {
                 self.text.truncate(text_begin);
                 self.push(begin..range.end, text_begin, Kind::Point);
@@ -279,10 +283,15 @@ impl<'s> Inline<'s> {
     /// space, images, tags that wrap all of it) does not belong to it.
     pub(super) fn finish(&mut self) -> Option<Found> {
         let tokens = mem::take(&mut self.tokens);
+        let written = mem::take(&mut self.written);
+        let written = |token: usize| {
+            let found = written.binary_search_by_key(&token, |(token, _)| *token);
+            found.ok().map(|at| written[at].1.clone())
+        };
         let text = mem::take(&mut self.text);
         self.open.clear();
         self.after_space = true;
-        let (low, high) = between_edges(&tokens, &text)?;
+        let (low, high) = between_edges(&tokens, &text, |token| written(token).is_some())?;
         let (first, last) = (tokens.get(low)?, tokens.get(high - 1)?);
         let letters = tokens[low..high].iter().any(|token| {
             matches!(token.kind, Kind::Text { .. })
@@ -314,7 +323,7 @@ impl<'s> Inline<'s> {
                 self.source.get(range).map(str::to_string)
             };
             let (range, kind) = match &token.kind {
-                Kind::Text { .. } | Kind::Break | Kind::Close { open: Some(_), .. } => {
+                Kind::Text { .. } | Kind::Break | Kind::Close { .. } => {
                     index += 1;
                     continue;
                 }
@@ -323,28 +332,30 @@ impl<'s> Inline<'s> {
                     MarkKind::Keep { source: Some(raw(token.source.clone())?) },
                 ),
                 Kind::Open { close: Some(at) } => {
-                    let close = &tokens[*at];
+                    let at = at.get();
+                    let close = &tokens[at];
                     if close.text.start == token.text.end {
                         // Nothing that could be wrapped: one point, with all that is inside.
-                        index = *at;
+                        index = at;
                         (
                             token.text.clone(),
                             MarkKind::Point { source: raw(token.source.start..close.source.end)? },
                         )
                     } else {
                         let open = raw(token.source.clone())?;
-                        let written = match &close.kind {
-                            Kind::Close { written: Some(written), .. } => written.to_string(),
-                            _ => raw(close.source.clone())?,
+                        let close_text = match written(at) {
+                            Some(written) => written,
+                            None => raw(close.source.clone())?,
                         };
-                        (token.text.end..close.text.start, MarkKind::Wrap { open, close: written })
+                        let kind = MarkKind::Wrap { open, close: close_text };
+                        (token.text.end..close.text.start, kind)
                     }
                 }
                 Kind::MarkedBreak => (
                     token.text.end..token.text.end,
                     MarkKind::Point { source: raw(token.source.clone())? },
                 ),
-                Kind::Point | Kind::Open { close: None } | Kind::Close { open: None, .. } => {
+                Kind::Point | Kind::Open { close: None } => {
                     (token.text.clone(), MarkKind::Point { source: raw(token.source.clone())? })
                 }
             };
@@ -358,12 +369,16 @@ impl<'s> Inline<'s> {
     }
 }
 
-/// Which of the tokens are the segment: those at the edges that are no text are left out.
-fn between_edges(all: &[Token], text: &str) -> Option<(usize, usize)> {
+/// Which of the tokens are the segment; `is_written` says whether the end at an index is written in another way. Those at the edges that are no text are left out.
+fn between_edges(
+    all: &[Token],
+    text: &str,
+    is_written: impl Fn(usize) -> bool,
+) -> Option<(usize, usize)> {
     let blank = |range: Range<usize>| text[range].trim().is_empty();
     let skipped = |token: &Token| match token.kind {
         Kind::Text { .. } | Kind::Break | Kind::MarkedBreak => blank(token.text.clone()),
-        Kind::Point | Kind::Open { close: None } | Kind::Close { open: None, .. } => true,
+        Kind::Point | Kind::Open { close: None } => true,
         _ => false,
     };
     let (mut low, mut high) = (0, all.len());
@@ -379,17 +394,16 @@ fn between_edges(all: &[Token], text: &str) -> Option<(usize, usize)> {
             return None;
         }
         if let Kind::Open { close: Some(close) } = all[low].kind {
+            let close = close.get();
             if blank(all[low].text.end..all[close].text.start) {
                 low = close + 1;
-            } else if close + 1 == high
-                && matches!(all[close].kind, Kind::Close { written: None, .. })
-            {
+            } else if close + 1 == high && !is_written(close) {
                 low += 1;
                 high -= 1;
             }
         }
         if low < high
-            && let Kind::Close { open: Some(open), .. } = all[high - 1].kind
+            && let Kind::Close { open } = all[high - 1].kind
             && blank(all[open].text.end..all[high - 1].text.start)
         {
             high = open;
