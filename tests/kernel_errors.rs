@@ -137,7 +137,7 @@ fn wrong_operands_of_kernels_are_errors() {
     seen.check(
         "a short cache",
         error_text(CacheMut::new(isa, shape, &mut memory[..9])),
-        &["cache", "found 9"],
+        &["data", "found 9"],
     );
     let mut cache = CacheMut::new(isa, shape, &mut memory).expect("a cache");
     seen.check(
@@ -187,7 +187,7 @@ fn wrong_operands_of_kernels_are_errors() {
         one,
         serial,
     ));
-    seen.check("a short ancestry", short, &["slot table", "at least 3", "found 2"]);
+    seen.check("a short ancestry", short, &["slots", "at least 3", "found 2"]);
 
     let mut square = |rows, columns, call: &dyn Fn(MatrixMut) -> Option<String>| {
         call(MatrixMut::new(&mut out, rows, columns).expect("a matrix"))

@@ -1,39 +1,8 @@
-//! Sentences in capitals, for models that do not know them: read in small letters, and written in capitals again.
+//! Capitals and small letters of a text, but for its kept pieces.
 
-use super::error::TranslateError;
-use super::reading::{Reader, Reading, characters};
+use super::spellings::characters;
 use crate::marked_text::{Edit, MarkedText};
 use crate::sentences::language_code;
-
-/// How a sentence is read whose letters are all capitals.
-#[derive(Clone, Debug)]
-pub(super) enum Capitals {
-    /// It is none, or its capitals are better known.
-    None,
-    /// In small letters: its capitals are less known, or the same to the tokenizer.
-    Small,
-    /// The vocabulary has both: the model decides.
-    Both(MarkedText),
-}
-
-/// How a sentence is read. What the vocabulary does not have of its capitals, but has in small letters, is in these already.
-pub(super) fn of(reader: &Reader<'_>, reading: &Reading) -> Result<Capitals, TranslateError> {
-    let given = &reading.marked;
-    if reading.small {
-        return Ok(Capitals::Small);
-    }
-    if !in_capitals(given) {
-        return Ok(Capitals::None);
-    }
-    let small = given.replace(lower(given, reader.direction.source)).marked;
-    Ok(if reader.unknown_bytes(&small)? > reader.unknown_bytes(given)? {
-        Capitals::None
-    } else if reader.ids(given)? == reader.ids(&small)? {
-        Capitals::Small
-    } else {
-        Capitals::Both(small)
-    })
-}
 
 /// Whether the text has a word of two capitals and no small letter, outside of its kept pieces.
 pub(super) fn in_capitals(text: &MarkedText) -> bool {

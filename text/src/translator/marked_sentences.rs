@@ -1,9 +1,10 @@
 //! Sentences with marks: what the model is given for a kept piece, and where the marks go in its translation.
 
-use super::capitals::{self, Capitals};
+use super::capitals;
 use super::error::TranslateError;
 use super::inspection::Job;
 use super::model_and_tokenizer::Translator;
+use super::reading::Capitals;
 use super::translation::{AlignedWords, Note, SentenceCounts, Translation};
 use super::unknown_words::{Givens, PreparedSentence};
 use super::window::Unit;

@@ -64,6 +64,7 @@ mod requests;
 mod required_terms;
 mod segments;
 mod sentences;
+mod spellings;
 mod streams;
 mod translation;
 mod unknown_words;
@@ -78,6 +79,5 @@ pub use options::TranslateOptions;
 pub use requests::BatchEvent;
 pub use translation::{
     AlignedWords, Alternative, Failure, Note, Report, TextTranslation, TranslatedSentence,
-    Translation,
+    Translation, UnknownWord,
 };
-pub use unknown_words::UnknownWord;

@@ -2,7 +2,8 @@
 
 use super::capitals::{in_capitals, lower};
 use super::error::TranslateError;
-use crate::marked_text::{Edit, MarkedText, Rewritten, is_spaceless};
+use super::spellings::{curly, plain, straight, visible};
+use crate::marked_text::{Edit, MarkedText, Rewritten};
 use crate::{Direction, TextError, Tokenizer};
 use std::ops::Range;
 
@@ -32,6 +33,17 @@ impl Reading {
     }
 }
 
+/// How a sentence is read whose letters are all capitals.
+#[derive(Clone, Debug)]
+pub(super) enum Capitals {
+    /// It is none, or its capitals are better known.
+    None,
+    /// In small letters: its capitals are less known, or the same to the tokenizer.
+    Small,
+    /// The vocabulary has both: the model decides.
+    Both(MarkedText),
+}
+
 /// A way to write a text for a model that does not know it as it is written.
 type Spelling = fn(&MarkedText) -> Vec<Edit>;
 
@@ -51,6 +63,26 @@ impl Reader<'_> {
     pub(super) fn read_words(&self, text: &str) -> Result<Reading, TranslateError> {
         let whole = MarkedText { text: text.to_owned(), marks: Vec::new() };
         self.spell(vec![whole.replace([])], false)
+    }
+
+    /// How a sentence in capitals is read: in small letters, if the model knows these better. What the vocabulary does not have
+    /// of its capitals, but has in small letters, is in these already.
+    pub(super) fn read_capitals(&self, reading: &Reading) -> Result<Capitals, TranslateError> {
+        let given = &reading.marked;
+        if reading.small {
+            return Ok(Capitals::Small);
+        }
+        if !in_capitals(given) {
+            return Ok(Capitals::None);
+        }
+        let small = given.replace(lower(given, self.direction.source)).marked;
+        Ok(if self.unknown_bytes(&small)? > self.unknown_bytes(given)? {
+            Capitals::None
+        } else if self.ids(given)? == self.ids(&small)? {
+            Capitals::Small
+        } else {
+            Capitals::Both(small)
+        })
     }
 
     fn spell(&self, steps: Vec<Rewritten>, capitals: bool) -> Result<Reading, TranslateError> {
@@ -141,98 +173,4 @@ fn words_of(text: &str, range: Range<usize>, parts: &mut Vec<Range<usize>>) {
         let start = range.start + word.as_ptr().addr() - whole.as_ptr().addr();
         parts.push(start..start + word.len());
     }
-}
-
-/// Calls `edit` with each character outside of the kept pieces, its place, and the visible characters before and after it.
-pub(super) fn characters(text: &MarkedText, mut edit: impl FnMut(usize, char, [Option<char>; 2])) {
-    let letters: Vec<(usize, char)> = text.text.char_indices().collect();
-    let mut next = vec![None; letters.len()];
-    let mut after = None;
-    for (next, &(_, letter)) in next.iter_mut().zip(&letters).rev() {
-        *next = after;
-        after = Some(letter).filter(|&letter| !is_invisible(letter)).or(after);
-    }
-    let mut keeps = text.keeps().map(|mark| mark.range.clone()).peekable();
-    let mut before = None;
-    for ((at, letter), after) in letters.into_iter().zip(next) {
-        while keeps.next_if(|keep| keep.end <= at).is_some() {}
-        if keeps.peek().is_none_or(|keep| keep.start > at) {
-            edit(at, letter, [before, after]);
-        }
-        before = Some(letter).filter(|&letter| !is_invisible(letter)).or(before);
-    }
-}
-
-/// White space as one space; without characters that cannot be seen and that the words around them do not need.
-fn plain(text: &MarkedText) -> Vec<Edit> {
-    let mut edits: Vec<Edit> = Vec::new();
-    characters(text, |at, letter, beside| {
-        let needed = |needs: fn(char) -> bool| beside.into_iter().flatten().any(needs);
-        let new = match letter {
-            _ if letter.is_whitespace() && beside[0].is_some_and(char::is_whitespace) => "",
-            ' ' => return,
-            _ if letter.is_whitespace() => " ",
-            '\u{200b}' if !needed(is_spaceless) => "",
-            '\u{200c}' | '\u{200d}' if !needed(needs_joiners) => "",
-            '\u{ad}' | '\u{34f}' | '\u{2060}' | '\u{feff}' => "",
-            _ => return,
-        };
-        edits.push((at..at + letter.len_utf8(), new.to_owned()));
-    });
-    edits
-}
-
-/// Without any character that cannot be seen.
-fn visible(text: &MarkedText) -> Vec<Edit> {
-    let mut edits = Vec::new();
-    characters(text, |at, letter, _| {
-        if is_invisible(letter) {
-            edits.push((at..at + letter.len_utf8(), String::new()));
-        }
-    });
-    edits
-}
-
-/// With the apostrophe and the hyphen of ASCII.
-fn straight(text: &MarkedText) -> Vec<Edit> {
-    in_words(text, |letter| match letter {
-        '\u{2018}' | '\u{2019}' | '\u{201b}' | '\u{2bb}' | '\u{2bc}' | '\u{2b9}' | '\u{b4}'
-        | '\u{2032}' | '\u{ff07}' => Some('\''),
-        '\u{2010}' | '\u{2011}' | '\u{fe63}' | '\u{ff0d}' => Some('-'),
-        _ => None,
-    })
-}
-
-/// With the typographic apostrophe.
-fn curly(text: &MarkedText) -> Vec<Edit> {
-    in_words(text, |letter| (letter == '\'').then_some('\u{2019}'))
-}
-
-/// Other characters in the place of some that follow a letter.
-fn in_words(text: &MarkedText, other: impl Fn(char) -> Option<char>) -> Vec<Edit> {
-    let mut edits = Vec::new();
-    characters(text, |at, letter, beside| {
-        let in_word = beside.into_iter().flatten().any(char::is_alphanumeric);
-        if let Some(new) = other(letter).filter(|_| in_word) {
-            edits.push((at..at + letter.len_utf8(), new.to_string()));
-        }
-    });
-    edits
-}
-
-/// Whether a character has no shape of its own: soft hyphens, joiners, marks of direction.
-pub(super) fn is_invisible(letter: char) -> bool {
-    matches!(letter,
-        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}'
-        | '\u{2060}'..='\u{2064}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
-}
-
-/// Whether joiners beside the character mean something: in Arabic and Indic scripts and others that join letters, and in
-/// emoji.
-fn needs_joiners(letter: char) -> bool {
-    let joined = matches!(letter,
-        '\u{600}'..='\u{8ff}' | '\u{900}'..='\u{10ff}' | '\u{1700}'..='\u{1cff}'
-        | '\u{a800}'..='\u{abff}' | '\u{fb50}'..='\u{fdff}' | '\u{fe00}'..='\u{fe0f}'
-        | '\u{fe70}'..='\u{fefe}' | '\u{10a00}'..='\u{11fff}');
-    joined || !(letter.is_alphanumeric() || letter.is_whitespace() || letter.is_ascii_punctuation())
 }

@@ -1,6 +1,5 @@
 //! What is known of a translated sentence, and the counts of a translator.
 
-use super::unknown_words::UnknownWord;
 use crate::marked_text::MarkedText;
 use core::fmt;
 use core::ops::Range;
@@ -334,4 +333,24 @@ pub struct Report {
     pub small_letters: u64,
     /// Sessions that were planned.
     pub plans: u64,
+}
+
+/// A word of a sentence that the vocabulary does not have, so that the model did not read it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct UnknownWord {
+    /// The word, or the symbol, as it is in the sentence.
+    pub text: String,
+    /// Known words of close spelling, the closest first, if the vocabulary is one of words.
+    pub nearest: Vec<String>,
+}
+
+impl fmt::Display for UnknownWord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.text)?;
+        for (i, near) in self.nearest.iter().enumerate() {
+            write!(f, "{}{near:?}", if i == 0 { " (near it: " } else { ", " })?;
+        }
+        f.write_str(if self.nearest.is_empty() { "" } else { ")" })
+    }
 }

@@ -1,34 +1,14 @@
 //! What a sentence has that the model does not know: symbols, which are copied, and words, which are named.
 
-use super::capitals::{self, Capitals};
 use super::error::TranslateError;
 use super::model_and_tokenizer::Translator;
-use super::reading::{Reader, Reading, is_invisible};
+use super::reading::{Capitals, Reader, Reading};
+use super::spellings::is_invisible;
+use super::translation::UnknownWord;
 use crate::marked_text::{
     Mark, MarkKind, MarkedText, StandIn, add_keeps, is_combining, is_spaceless, words,
 };
-use core::fmt;
 use std::ops::Range;
-
-/// A word of a sentence that the vocabulary does not have, so that the model did not read it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct UnknownWord {
-    /// The word, or the symbol, as it is in the sentence.
-    pub text: String,
-    /// Known words of close spelling, the closest first, if the vocabulary is one of words.
-    pub nearest: Vec<String>,
-}
-
-impl fmt::Display for UnknownWord {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", self.text)?;
-        for (i, near) in self.nearest.iter().enumerate() {
-            write!(f, "{}{near:?}", if i == 0 { " (near it: " } else { ", " })?;
-        }
-        f.write_str(if self.nearest.is_empty() { "" } else { ")" })
-    }
-}
 
 /// What the model is given for the kept pieces of a sentence that are no placeholders, by their numbers.
 #[derive(Clone, Debug, Default)]
@@ -129,7 +109,7 @@ impl Translator<'_> {
         }
         let unknown = reader.unknown_words(&source.text, &reading);
         let capitals = match self.options.capitals {
-            true => capitals::of(&reader, &reading)?,
+            true => reader.read_capitals(&reading)?,
             false => Capitals::None,
         };
         Ok(PreparedSentence { marked, givens, reading, capitals, unknown, first })
