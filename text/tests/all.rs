@@ -65,6 +65,8 @@ mod packed;
 mod page_models;
 mod placement;
 mod placement_model;
+#[cfg(feature = "audio-files")]
+mod recorded_sound;
 mod repetition;
 #[cfg(feature = "cli")]
 mod rerank;

@@ -378,6 +378,55 @@ fn wrong_files_are_reported_and_the_others_transcribed() {
     assert_eq!(blank, [true, false, true, true, true], "{plain}");
 }
 
+/// A file that is cut gives its text, a note that says where, and exit code 1; a recorder that was killed, and a pipe, wrote no
+/// length, and their files are whole.
+#[test]
+fn files_that_are_cut_are_transcribed_and_noted() {
+    let place = whisper(ONE_LANGUAGE);
+    let whole = wav(&audio("chirp", 40_000));
+    place.write("half.wav", wav(&audio("chirp", 40_000)[..20_000]));
+    place.write("cut.wav", &whole[..44 + 40_000]);
+    for (name, all, length) in [("killed.wav", 36u32, 0u32), ("pipe.wav", 0x7fff_f024, 0x7fff_f000)]
+    {
+        let mut file = whole.clone();
+        file[4..8].copy_from_slice(&all.to_le_bytes());
+        file[40..44].copy_from_slice(&length.to_le_bytes());
+        place.write(name, file);
+    }
+    let (expected, _, code) = transcribe(&place, &ONCE, &["long.wav", "long.wav", "half.wav"]);
+    assert_eq!(code, Some(0));
+    let files = ["killed.wav", "pipe.wav", "half.wav"];
+    let (text, notes, code) = transcribe(&place, &ONCE, &files);
+    assert_eq!((&text, code), (&expected, Some(0)), "{notes}");
+    let half = "WAV, after 1.25 s: the file ends too early: expected 40000 samples, found 20000";
+    let files = ["killed.wav", "pipe.wav", "cut.wav"];
+    let (text, notes, code) = transcribe(&place, &ONCE, &files);
+    assert_eq!((&text, code), (&expected, Some(1)), "{notes}");
+    assert!(notes.ends_with(&format!("cut.wav: sound is missing: {half}\n")), "{notes}");
+    let more = [&ONCE[..], &["--json"]].concat();
+    let (text, _, code) = transcribe(&place, &more, &["cut.wav", "long.wav"]);
+    let answers = lines(&text);
+    assert_eq!((answers[0]["incomplete"].as_str(), code), (Some(half), Some(1)));
+    assert_eq!(
+        (answers[0]["seconds"].as_f64(), answers[1]["incomplete"].is_null()),
+        (Some(1.25), true)
+    );
+    // Also the text of a stream, of separate channels, and of a compressed file.
+    let (model, cut) = (place.0.to_str().unwrap(), place.0.join("cut.wav"));
+    let stream = ["transcribe", "--model", model, "--stream", "--delay", "100"];
+    let output = run(&[&stream, &ONCE[..], &[cut.to_str().unwrap()]].concat(), "");
+    let (text, notes, code) = (out(&output), err(&output), output.status.code());
+    assert!(!text.is_empty() && notes.contains(half) && code == Some(1), "{notes}");
+    let channels = [&ONCE[..], &["--separate-channels"]].concat();
+    let (_, notes, code) = transcribe(&place, &channels, &["cut.wav"]);
+    assert!(notes.contains(half) && code == Some(1), "{notes}");
+    // Two recordings that were joined: the page of the second one is cut.
+    let opus = fs::read(golden("audio").join("opus.ogg")).unwrap().repeat(2);
+    place.write("cut.ogg", &opus[..opus.len() * 3 / 4]);
+    let (text, notes, code) = transcribe(&place, &ONCE, &["cut.ogg"]);
+    assert!(text.len() > 1 && notes.contains("ogg, after 0.") && code == Some(1), "{text} {notes}");
+}
+
 #[test]
 fn samples_without_a_header_and_one_of_two_channels() {
     let place = whisper(ONE_LANGUAGE);

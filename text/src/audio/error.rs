@@ -6,6 +6,31 @@ use std::path::PathBuf;
 /// The command that converts other files.
 const CONVERT: &str = "ffmpeg -i FILE -ac 1";
 
+/// Where sound of a recording is missing, because the file is cut or damaged.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Incomplete {
+    /// The name of the format.
+    pub format: &'static str,
+    /// The seconds before the place; the samples before it are those of the file.
+    pub seconds: f64,
+    /// What is wrong.
+    pub message: String,
+}
+
+impl fmt::Display for Incomplete {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { format, seconds, message } = self;
+        write!(f, "{format}, after {seconds:.2} s: {message}")
+    }
+}
+
+impl From<Incomplete> for AudioError {
+    fn from(Incomplete { format, seconds, message }: Incomplete) -> Self {
+        Self::Decode { format, seconds, message }
+    }
+}
+
 /// An error of reading audio or of computing features.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -34,7 +59,7 @@ pub enum AudioError {
         /// The probable format.
         found: &'static str,
     },
-    /// Compressed audio is damaged or cut.
+    /// A file is damaged or cut: see [`Incomplete`].
     Decode {
         /// The name of the format.
         format: &'static str,

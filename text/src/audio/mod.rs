@@ -29,7 +29,7 @@ pub mod transcriber;
 pub mod vad;
 mod wav;
 
-pub use error::AudioError;
+pub use error::{AudioError, Incomplete};
 pub use features::FeatureExtractor;
 pub use input::{AudioReader, InputOptions, Resampler};
 pub use sample_format::{Channel, RawEncoding, RawFormat};

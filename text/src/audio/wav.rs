@@ -5,11 +5,11 @@
 //! `fact` chunk regardless of its length, and it fails on pipes of ffmpeg, whose lengths are unknown. No allocation
 //! depends on a header: samples go through one buffer of a fixed size, so a file may have any length.
 
-use super::error::AudioError;
+use super::error::{AudioError, Incomplete};
 use super::sample_format::{Channel, Format, RawFormat, Sample};
 use std::fmt;
 use std::fs::File;
-use std::io::{self, BufReader, ErrorKind, Read};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read};
 use std::path::Path;
 
 /// The maximum number of channels; no loudspeaker layout has more.
@@ -18,8 +18,10 @@ const CHANNELS: u16 = 64;
 const RATE: u32 = 768_000;
 /// Bytes per read.
 const BUFFER: usize = 1 << 16;
-/// The length that a writer leaves if it cannot seek back.
-const UNKNOWN: u32 = u32::MAX;
+/// The length of an RF64 chunk whose true one is in `ds64`.
+const LONG: u32 = u32::MAX;
+/// The name of samples without a header.
+const RAW: &str = "raw samples";
 /// The maximum number of chunks before the samples; usually there are one to five.
 const CHUNKS: usize = 1000;
 /// The maximum length of a chunk before the samples, in bytes; with pictures there are some megabytes.
@@ -29,16 +31,19 @@ const SKIPPED: u32 = 64 << 20;
 ///
 /// Integers are scaled to -1 to 1: they are divided by 128, 32768, 2^23 or 2^31. Floats are unchanged. Chunks without
 /// samples are skipped. The length in the first twelve bytes is not checked, because many writers set it wrongly; the
-/// lengths of chunks are checked against the file. If both the first length and the length of the samples are 0 or
-/// 2^32 - 1, the writer could not seek back, and the samples extend to the end of the file. A file of more than 4 GiB is an
-/// RF64 file (EBU Tech 3306), whose lengths are in a chunk `ds64`.
+/// lengths of chunks are checked against the file. If the length of the samples is 0, or near 2^31 or 2^32 and the file is
+/// shorter, the writer could not seek back or was killed, and the samples extend to the end of the file. A file of more than
+/// 4 GiB is an RF64 file (EBU Tech 3306), whose lengths are in a chunk `ds64`.
 pub struct Wav<R> {
     reader: BufReader<R>,
     format: Format,
+    /// The name of the file's format.
+    name: &'static str,
     /// Unread bytes of samples; `None` if they extend to the end.
     left: Option<u64>,
-    /// The number of bytes of all samples.
+    /// The number of bytes of all samples: as the header says, and as many of them as the file has, if its length is known.
     bytes: Option<u64>,
+    present: Option<u64>,
     /// Which channel is returned.
     channel: Channel,
     /// Samples per channel that were returned.
@@ -46,6 +51,8 @@ pub struct Wav<R> {
     buffer: Vec<u8>,
     /// The range of `buffer` that was read but not returned.
     ready: core::ops::Range<usize>,
+    /// Where the samples end too early.
+    incomplete: Option<Incomplete>,
 }
 
 impl<R> fmt::Debug for Wav<R> {
@@ -62,8 +69,7 @@ impl Wav<File> {
     /// Opens the file at `path` and reads up to its first sample.
     ///
     /// # Errors
-    /// The file cannot be read, is of another kind (the error names it), or has a header that is inconsistent or
-    /// contradicts the length of the file.
+    /// The file cannot be read, is of another kind (the error names it), has an inconsistent header, or ends in it.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, AudioError> {
         let path = path.as_ref();
         let open = |error| AudioError::Open { path: path.to_owned(), error };
@@ -81,7 +87,7 @@ impl<R: Read> Wav<R> {
     /// Reads `reader` up to its first sample.
     ///
     /// # Errors
-    /// As [`Wav::open`]; a chunk that is longer than the remaining data is detected when the data ends.
+    /// As [`Wav::open`].
     pub fn new(reader: R) -> Result<Self, AudioError> {
         Self::begin(reader, None)
     }
@@ -93,7 +99,7 @@ impl<R: Read> Wav<R> {
             channels: check_channels(raw.channels)?,
             rate: check_rate(raw.rate)?,
         };
-        Self::ready(Source::new(reader, length), format, None)
+        Self::ready(Source::new(reader, length), format, None, RAW)
     }
 
     /// Selects the channel that `read` returns, which the file has.
@@ -106,11 +112,11 @@ impl<R: Read> Wav<R> {
         let mut head = [0; 12];
         let read = source.fill(&mut head)?;
         // RF64, a file of more than 4 GiB, has its lengths in a chunk `ds64`.
-        let long = head.starts_with(b"RF64");
+        let long = head.starts_with(b"RF64") || head.starts_with(b"BW64");
         if read < head.len() || !(long || head.starts_with(b"RIFF")) || &head[8..] != b"WAVE" {
             return Err(AudioError::Kind { found: kind(&head[..read]) });
         }
-        let mut long_size = None;
+        let (mut long_size, mut whole_size) = (None, 0);
         let whole = u32_of(&head, 4);
         let mut format = None;
         loop {
@@ -125,12 +131,13 @@ impl<R: Read> Wav<R> {
                 let Some(format) = format else {
                     return Err(AudioError::wav("chunks", "`fmt ` before `data`", "none"));
                 };
-                let unknown = whole == size && (size == 0 || size == UNKNOWN);
-                let known = match long_size {
-                    Some(long_size) if size == UNKNOWN => Some(long_size),
-                    _ => (!unknown).then_some(u64::from(size)),
+                let size = match long_size {
+                    _ if long && size == LONG => long_size.unwrap_or_default(),
+                    _ => u64::from(size),
                 };
-                return Self::ready(source, format, known);
+                let end = if long { whole_size } else { u64::from(whole) }.saturating_add(8);
+                let known = !source.is_placeholder(size, end)?;
+                return Self::ready(source, format, known.then_some(size), "WAV");
             }
             source.check_chunk(&name, size)?;
             // An odd length is followed by a padding byte, which some writers omit at the end of a file.
@@ -148,8 +155,9 @@ impl<R: Read> Wav<R> {
             } else if long && &name == b"ds64" && size >= 16 {
                 let mut sizes = [0; 16];
                 rest -= source.fill(&mut sizes)? as u64;
-                let [low, high] = [u32_of(&sizes, 8), u32_of(&sizes, 12)].map(u64::from);
-                long_size = Some(high << 32 | low);
+                let size =
+                    |at| u64::from(u32_of(&sizes, at + 4)) << 32 | u64::from(u32_of(&sizes, at));
+                (whole_size, long_size) = (size(0), Some(size(8)));
             }
             let passed = source.skip_bytes(rest)?;
             if passed + u64::from(size % 2) < rest {
@@ -158,37 +166,38 @@ impl<R: Read> Wav<R> {
         }
     }
 
+    /// The samples that begin here: `size` bytes, or all to the end.
     pub(super) fn ready(
         source: Source<R>,
         format: Format,
         size: Option<u64>,
+        name: &'static str,
     ) -> Result<Self, AudioError> {
         let block = format.block();
-        if let Some(size) = size {
-            source.check_size(b"data", size)?;
-            if !size.is_multiple_of(block as u64) {
-                return Err(AudioError::wav(
-                    "`data`",
-                    format!("a multiple of {block} bytes, {} channels", format.channels),
-                    size,
-                ));
-            }
-        } else if let Some(remaining) = source.remaining()
-            && !remaining.is_multiple_of(block as u64)
+        if let Some(size) = size
+            && !size.is_multiple_of(block as u64)
         {
-            let expected = format!("a multiple of {block} bytes to the end");
-            return Err(AudioError::wav("`data`, which has no length,", expected, remaining));
+            return Err(AudioError::wav(
+                "`data`",
+                format!("a multiple of {block} bytes, {} channels", format.channels),
+                size,
+            ));
         }
-        let bytes = size.or(source.remaining());
+        let remaining = source.remaining();
+        let present =
+            size.map_or(remaining, |size| Some(remaining.map_or(size, |rest| rest.min(size))));
         Ok(Self {
             reader: source.reader,
             format,
-            left: bytes,
-            bytes,
+            name,
+            left: size,
+            bytes: size,
+            present,
             channel: Channel::Mix,
             position: 0,
             buffer: vec![0; BUFFER / block * block],
             ready: 0..0,
+            incomplete: None,
         })
     }
 
@@ -204,10 +213,16 @@ impl<R: Read> Wav<R> {
         self.format.channels
     }
 
-    /// Samples per channel, if the file defines the length.
+    /// Samples per channel, if the file defines the length: as many of them as it has.
     #[must_use]
     pub fn samples(&self) -> Option<u64> {
-        self.bytes.map(|bytes| bytes / (self.format.sample.bytes() * self.format.channels) as u64)
+        self.present.map(|bytes| bytes / self.format.block() as u64)
+    }
+
+    /// Where the samples end too early, once they were read up to there.
+    #[must_use]
+    pub fn incomplete(&self) -> Option<&Incomplete> {
+        self.incomplete.as_ref()
     }
 
     /// Reads the next samples into `out`. Returns the number of samples; it is less than `out.len()` only at the end.
@@ -215,6 +230,15 @@ impl<R: Read> Wav<R> {
     /// # Errors
     /// The file ends before its samples do, or a sample is not finite; the error has its index.
     pub fn read(&mut self, out: &mut [f32]) -> Result<usize, AudioError> {
+        let read = self.read_present(out)?;
+        match &self.incomplete {
+            Some(incomplete) => Err(incomplete.clone().into()),
+            None => Ok(read),
+        }
+    }
+
+    /// As [`Self::read`], but a file that is cut ends where it is cut: [`Self::incomplete`] says where.
+    pub(super) fn read_present(&mut self, out: &mut [f32]) -> Result<usize, AudioError> {
         let Format { sample, channels, .. } = self.format;
         let block = sample.bytes() * channels;
         let mut written = 0;
@@ -257,21 +281,32 @@ impl<R: Read> Wav<R> {
                 more => read += more,
             }
         }
-        let partial = !read.is_multiple_of(block);
-        if let Some(left) = &mut self.left {
-            if (read == 0 && want > 0) || partial {
-                let samples = |bytes: u64| bytes / block as u64;
-                let total = samples(self.bytes.unwrap_or_default());
-                let found = samples(self.bytes.unwrap_or_default() - *left + read as u64);
-                return Err(AudioError::wav("`data`", format!("{total} samples"), found));
+        let whole = read / block * block;
+        let missing = match self.left {
+            // A pipe may end anywhere, and a recorder that is killed in a sample; only raw samples may have another size.
+            None if whole < read && self.name == RAW => {
+                Some(format!("a sample: expected {block} bytes, found {} at the end", read - whole))
             }
-            *left -= read as u64;
-        } else if partial {
-            let found = format!("{} at the end", read % block);
-            return Err(AudioError::wav("a sample", format!("{block} bytes"), found));
+            Some(left) if want > 0 && (read == 0 || whole < read) => {
+                let samples = |bytes: u64| bytes / block as u64;
+                let total = self.bytes.unwrap_or_default();
+                let found = samples(total - left + read as u64);
+                let expected = samples(total);
+                Some(format!("the file ends too early: expected {expected} samples, found {found}"))
+            }
+            _ => None,
+        };
+        if let Some(message) = missing {
+            let seconds =
+                (self.position + (whole / block) as u64) as f64 / f64::from(self.format.rate);
+            self.incomplete = Some(Incomplete { format: self.name, seconds, message });
+            self.left = Some(whole as u64);
         }
-        self.ready = 0..read;
-        Ok(read > 0)
+        if let Some(left) = &mut self.left {
+            *left -= whole as u64;
+        }
+        self.ready = 0..whole;
+        Ok(whole > 0)
     }
 }
 
@@ -302,6 +337,24 @@ impl<R: Read> Source<R> {
         let (mut name, mut size) = ([0; 4], [0; 4]);
         let read = self.fill(&mut name)? + self.fill(&mut size)?;
         Ok((read == 8).then_some((name, size)))
+    }
+
+    /// Whether the length of the samples, which begin here, is one that a writer leaves if it cannot seek back, or until it does:
+    /// 0, or one near 2^31, 2^32 or 2^63 in a shorter file. `end`: where the file ends, as its head says.
+    pub(super) fn is_placeholder(&mut self, size: u64, end: u64) -> Result<bool, AudioError> {
+        let near = |power: u32, size: u64| size.abs_diff(1 << power) <= 1 << 16;
+        let shorter = self.remaining().is_none_or(|remaining| remaining < size);
+        if size != 0 {
+            return Ok(
+                shorter && (near(31, size) || near(32, size) || size >= (1 << 63) - (1 << 16))
+            );
+        }
+        // No samples: other chunks follow, or nothing.
+        let next = self.reader.fill_buf().map_err(|error| AudioError::Read { error })?;
+        let chunk = next.len() >= 8
+            && next[..4].iter().all(|&byte| byte.is_ascii_graphic() || byte == b' ')
+            && self.at + 8 + u64::from(u32_of(next, 4)) <= end.saturating_add(1);
+        Ok(!next.is_empty() && !chunk)
     }
 
     /// The error for a file that ends before its chunk `expected`.
@@ -398,7 +451,7 @@ fn u32_of(bytes: &[u8], at: usize) -> u32 {
 }
 
 /// Parses the first 40 bytes of a `fmt ` chunk, or all if it has fewer.
-fn read_format(fields: &[u8]) -> Result<Format, AudioError> {
+pub(super) fn read_format(fields: &[u8]) -> Result<Format, AudioError> {
     const EXTENSIBLE: u16 = 0xfffe;
     if fields.len() < 16 {
         return Err(AudioError::wav("`fmt `", "at least 16 bytes", fields.len()));
@@ -485,7 +538,7 @@ pub(super) fn kind(head: &[u8]) -> &'static str {
         [] => "an empty file",
         _ if at(0, b"RIFF") && head.len() < 12 => "the beginning of a RIFF file, cut short",
         _ if at(0, b"RIFF") && at(8, b"AVI ") => "an AVI file",
-        _ if (at(0, b"RIFF") || at(0, b"RF64")) && at(8, b"WAVE") => "a WAV file",
+        _ if (at(0, b"RIFF") || at(0, b"RF64") || at(0, b"BW64")) && at(8, b"WAVE") => "a WAV file",
         _ if at(0, b"RIFF") => "a RIFF file of another kind",
         _ if at(0, b"RIFX") => "a RIFX file, whose numbers begin with the highest byte",
         _ if at(0, b"RF64") || at(0, b"BW64") => "an RF64 file of another kind",

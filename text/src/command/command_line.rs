@@ -74,8 +74,8 @@ pub(crate) enum Command {
     Rerank(Box<Rerank>),
     /// Transcribe audio files
     ///
-    /// The text of a file becomes one line. A file is WAV, AIFF, FLAC, MP3, AAC, M4A or Ogg Vorbis, of any sample rate, any
-    /// number of channels and any length. Windows of 30 s begin where the last sentence of the one before ends. For other
+    /// The text of a file becomes one line. A file is WAV, AIFF, FLAC, MP3, AAC, M4A, Ogg or WebM, of any sample rate, any
+    /// number of channels and any length. A file that is cut gives its text, a note and exit code 1. Windows of 30 s begin where the last sentence of the one before ends. For other
     /// formats: ffmpeg -i FILE -ac 1 -ar 16000 -f wav - | simdformer transcribe --model DIR
     #[cfg(feature = "transcribe")]
     Transcribe(Box<Transcribe>),

@@ -50,7 +50,7 @@ pub(crate) fn run(arguments: &Transcribe, streams: &mut Streams<'_>) -> Result<u
             return transcribe_stream::run(arguments, transcriber, streams);
         }
         let bar = progress::counter("windows", arguments.reports.quiet);
-        let mut failed = 0;
+        let (mut failed, mut cut) = (0, 0);
         for (number, path) in arguments.files.iter().enumerate() {
             let reading = (arguments.input.options(), speech.as_deref());
             let transcribed = match arguments.input.separate_channels {
@@ -58,6 +58,8 @@ pub(crate) fn run(arguments: &Transcribe, streams: &mut Streams<'_>) -> Result<u
                 false => file(&mut transcriber, path, reading, streams.input, &bar),
             };
             failed += usize::from(transcribed.is_err());
+            cut +=
+                transcribed.as_ref().is_ok_and(|found| found.summary.incomplete.is_some()) as usize;
             bar.suspend(|| outputs.write((number, path), transcribed, streams))?;
         }
         bar.finish_and_clear();
@@ -65,7 +67,7 @@ pub(crate) fn run(arguments: &Transcribe, streams: &mut Streams<'_>) -> Result<u
             let count = arguments.files.len();
             writeln!(streams.notes, "simdformer: {failed} of {count} files were not transcribed")?;
         }
-        Ok(u8::from(failed > 0))
+        Ok(u8::from(failed + cut > 0))
     })
 }
 

@@ -130,6 +130,9 @@ impl Outputs {
                 for what in found.windows.iter().filter_map(cut) {
                     writeln!(notes, "simdformer: {name}: {what}")?;
                 }
+                if let Some(missing) = &found.summary.incomplete {
+                    writeln!(notes, "simdformer: {name}: sound is missing: {missing}")?;
+                }
                 Ok(found)
             }
         };
@@ -227,6 +230,7 @@ fn json(name: &str, found: &Transcription) -> Value {
         "file": name, "text": found.text(), "language": found.summary.language,
         "seconds": found.summary.duration, "segments": segments.collect::<Value>(),
         "windows": windows.collect::<Value>(),
+        "incomplete": found.summary.incomplete.as_ref().map(ToString::to_string),
     })
 }
 

@@ -92,11 +92,11 @@ fn send(
     };
     loop {
         let mut chunk = vec![0.0; CHUNK];
-        let read = audio.read(&mut chunk)?;
+        let read = audio.read_present(&mut chunk)?;
         chunk.truncate(read);
         let gone = sender.send(Ok((chunk, Instant::now()))).is_err();
         if gone || read < CHUNK {
-            return Ok(());
+            return audio.incomplete().map_or(Ok(()), |missing| Err(missing.clone().into()));
         }
     }
 }

@@ -13,6 +13,8 @@ import tempfile
 from pathlib import Path
 
 OUT = Path(__file__).parent / "audio"
+# What a recorder in a browser writes: an index without samples, then fragments.
+RECORDER = ["-movflags", "frag_keyframe+empty_moov", "-frag_duration", "100000"]
 # Name, sample rate, channels, arguments of ffmpeg.
 FILES = [
     ("mp3.mp3", 44100, 2, ["-c:a", "libmp3lame", "-b:a", "96k"]),
@@ -29,6 +31,25 @@ FILES = [
     ("sowt.aiff", 8000, 1, ["-c:a", "pcm_s16le"]),
     ("alaw.wav", 8000, 1, ["-c:a", "pcm_alaw"]),
     ("mulaw.wav", 8000, 2, ["-c:a", "pcm_mulaw"]),
+    ("wave64.w64", 8000, 1, ["-c:a", "pcm_s16le"]),
+    ("mp3-8000.mp3", 8000, 1, ["-c:a", "libmp3lame", "-b:a", "24k"]),
+    ("mp3-no-header.mp3", 48000, 1, ["-c:a", "libmp3lame", "-b:a", "48k", "-write_xing", "0"]),
+    ("adts-16000.aac", 16000, 1, ["-c:a", "aac", "-b:a", "32k"]),
+    ("aac-dash.m4a", 44100, 1, ["-c:a", "aac", "-b:a", "48k", "-movflags", "dash", "-frag_duration", "100000"]),
+    ("aac-fragments.m4a", 16000, 2, ["-c:a", "aac", "-b:a", "48k", "-movflags", "frag_keyframe", "-frag_duration", "100000"]),
+    ("aac-recorder.mp4", 48000, 1, ["-c:a", "aac", "-b:a", "48k", *RECORDER]),
+    ("opus-recorder.mp4", 48000, 1, ["-c:a", "libopus", "-b:a", "32k", *RECORDER]),
+    ("alac-recorder.mp4", 8000, 1, ["-c:a", "alac", *RECORDER]),
+    ("opus.mp4", 48000, 2, ["-c:a", "libopus", "-b:a", "48k"]),
+    ("opus.ogg", 48000, 2, ["-c:a", "libopus", "-b:a", "64k"]),
+    ("opus-voice.ogg", 16000, 1, ["-c:a", "libopus", "-b:a", "24k", "-application", "voip"]),
+    ("vorbis-8000.ogg", 8000, 1, ["-c:a", "libvorbis", "-q:a", "4"]),
+    ("flac.ogg", 16000, 1, ["-c:a", "flac"]),
+    ("opus.webm", 48000, 1, ["-c:a", "libopus", "-b:a", "32k"]),
+    ("opus-live.webm", 48000, 2, ["-c:a", "libopus", "-b:a", "48k", "-live", "1"]),
+    ("vorbis.webm", 44100, 1, ["-c:a", "libvorbis", "-q:a", "4"]),
+    ("aac.mkv", 22050, 1, ["-c:a", "aac", "-b:a", "48k"]),
+    ("pcm-live.mkv", 8000, 2, ["-c:a", "pcm_s16le", "-live", "1"]),
 ]
 
 

@@ -28,21 +28,29 @@ pub(super) fn open<R: Read>(reader: R, length: Option<u64>) -> Result<Wav<R>, Au
             let Some((format, frames)) = format else {
                 return Err(AudioError::wav("chunks", "`COMM` before `SSND`", "none"));
             };
-            source.check_size(&name, u64::from(size))?;
             let mut fields = [0; 8];
             if source.fill(&mut fields)? < fields.len() {
                 return Err(source.truncated(&name, size));
             }
             let offset = u64::from(u32_of(&fields, 0));
-            let bytes = u64::from(frames) * Format::block(&format) as u64;
-            if bytes + offset + 8 > u64::from(size) {
-                let expected = format!("{} bytes of {frames} samples", bytes + offset + 8);
-                return Err(AudioError::wav("the chunk `SSND`", expected, size));
-            }
+            let (frames, block) = (u64::from(frames), Format::block(&format) as u64);
+            // A writer that cannot seek back leaves no numbers.
+            let open = size == 0 || source.is_placeholder(u64::from(size).max(1), 0)?;
+            let space = u64::from(size).saturating_sub(8 + offset);
+            let bytes = match frames {
+                _ if open => None,
+                0 => Some(space / block * block),
+                frames if frames * block <= space => Some(frames * block),
+                frames => {
+                    let expected =
+                        format!("{} bytes of {frames} samples", frames * block + offset + 8);
+                    return Err(AudioError::wav("the chunk `SSND`", expected, size));
+                }
+            };
             if source.skip_bytes(offset)? < offset {
                 return Err(source.truncated(&name, size));
             }
-            return Wav::ready(source, format, Some(bytes));
+            return Wav::ready(source, format, bytes, "AIFF");
         }
         source.check_chunk(&name, size)?;
         let mut rest = u64::from(size) + u64::from(size % 2);

@@ -1,31 +1,40 @@
 //! Decodes compressed audio with `symphonia`, packet by packet.
 
+use super::followed::CUT;
+use super::mp4_boxes::{Outline, outline};
 use super::mp4_index::Pieces;
+use super::mpeg_frames::NO_FRAME;
+use super::opus::Opus;
+use super::resampler::RATES;
 use super::untrusted::checked;
-use crate::audio::AudioError;
 use crate::audio::sample_format::Channel;
+use crate::audio::{AudioError, Incomplete};
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use symphonia::core::codecs::audio::well_known::CODEC_ID_AAC;
-use symphonia::core::codecs::audio::{AudioDecoder, AudioDecoderOptions};
+use symphonia::core::codecs::audio::well_known::{CODEC_ID_AAC, CODEC_ID_OPUS};
+use symphonia::core::codecs::audio::{AudioCodecParameters, AudioDecoder, AudioDecoderOptions};
 use symphonia::core::common::Limit;
 use symphonia::core::errors::Error;
 use symphonia::core::formats::probe::{Hint, Probe, ProbeOptions};
-use symphonia::core::formats::{FormatOptions, FormatReader, TrackType};
+use symphonia::core::formats::{FormatOptions, FormatReader, Track, TrackType};
 use symphonia::core::io::{MediaSource, MediaSourceStream, MediaSourceStreamOptions};
 use symphonia::core::meta::MetadataOptions;
 
 /// The largest text of a tag that is kept, in bytes; pictures are skipped.
 const TAG: usize = 1 << 12;
-/// The maximum number of packets before the first sample.
+/// The maximum number of packets before the first sample, also of damaged ones.
 const SILENT: usize = 1000;
 /// The maximum number of channels.
 const CHANNELS: usize = 64;
 /// The delay of an AAC decoder in samples: each frame of 1024 overlaps with the next one, and the first has no predecessor.
 const AAC_DELAY: u64 = 1024;
+/// Samples of a packet of Opus, at most.
+const OPUS_PACKET: u64 = 5760;
+/// Samples of a frame of MP3, at most.
+const MP3_FRAME: u64 = 1152;
 /// The bytes of other data that may precede a file.
 const SEARCHED: u32 = 1 << 15;
 /// The bytes of tags, pictures and the index before the first packet, and of tags and other tracks between packets.
@@ -34,8 +43,10 @@ const BETWEEN: u64 = 4 << 20;
 /// The error for an MP4 file in a pipe.
 pub(super) const NEEDS_FILE: &str =
     "its index is not at its beginning, which needs a file, not a pipe";
+/// The error for an MP4 file with another one after it.
+const ANOTHER: &str = "another recording follows, which is not read";
 /// The formats that are decoded, for errors.
-const FORMATS: &str = "WAV, AIFF, FLAC, MP3, AAC, M4A or Ogg (Vorbis)";
+const FORMATS: &str = "WAV, AIFF, FLAC, MP3, AAC, M4A, Ogg, WebM or Matroska (with Vorbis, Opus, AAC, MP3, FLAC or PCM)";
 
 /// The bytes of a source.
 pub(super) enum Bytes<'s> {
@@ -73,7 +84,13 @@ impl<'s> Media<'s> {
 
 impl Read for Media<'_> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        let read = self.bytes().read(out)?;
+        let read = loop {
+            // Not all readers of `symphonia` read again.
+            match self.bytes().read(out) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => (),
+                read => break read?,
+            }
+        };
         let allowed = self.allowed.load(Ordering::Relaxed);
         if allowed < read as u64 {
             let message = "there is no audio in many megabytes";
@@ -87,8 +104,11 @@ impl Read for Media<'_> {
 impl Seek for Media<'_> {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         match (self.seekable, self.bytes()) {
-            (Some(_), Bytes::File(file, _)) => file.seek(to),
-            (Some(_), Bytes::Pieces(pieces, _)) => pieces.seek(to),
+            // A file that is cut ends where its last box should.
+            (Some(end), Bytes::Pieces(pieces, _)) => pieces.seek(match to {
+                SeekFrom::End(offset) => SeekFrom::Start(end.saturating_add_signed(offset)),
+                to => to,
+            }),
             _ => Err(ErrorKind::NotSeekable.into()),
         }
     }
@@ -100,40 +120,118 @@ impl MediaSource for Media<'_> {
     }
 
     fn byte_len(&self) -> Option<u64> {
-        self.seekable
+        // The end where tags are looked for.
+        match &*self.bytes.lock().unwrap_or_else(PoisonError::into_inner) {
+            Bytes::File(_, length) | Bytes::Pieces(_, length) => self.seekable.map(|_| *length),
+            Bytes::Pipe(_) => None,
+        }
     }
 }
 
+/// What turns packets into samples.
+enum Codec {
+    Symphonia(Box<dyn AudioDecoder>),
+    Opus(Box<Opus>),
+}
+
 /// An open file of compressed audio, whose first samples are decoded.
+///
+/// Sound that cannot be read is passed over: [`Decoder::incomplete`] says where. An error is one of reading, or there is no sound.
 pub(super) struct Decoder<'s> {
     format: Box<dyn FormatReader + 's>,
-    decoder: Box<dyn AudioDecoder>,
+    codec: Codec,
+    parameters: AudioCodecParameters,
     /// The track that is decoded, and the name of its format.
     track: u32,
     name: &'static str,
     channel: Channel,
     rate: u32,
     channels: usize,
+    /// The rate of the samples in `ready`, if it is not that of those before.
+    next_rate: Option<u32>,
     /// Samples per channel, if the file says how many.
     samples: Option<u64>,
-    /// Samples per channel that were decoded, and how many of these are dropped at the beginning.
+    /// Samples per channel that were decoded, and how many are still dropped at the beginning.
     decoded: u64,
     delay: u64,
+    /// Seconds before the samples of this rate.
+    before: f64,
+    /// Decoded after the last sample that the file says it has: dropped at the end, because encoders fill up their last frame, or
+    /// sound, if there are more than `hold`: then another recording was joined, or fragments follow.
+    held: Vec<f32>,
+    hold: Option<u64>,
     allowed: Arc<AtomicU64>,
+    /// Bytes of frames of a FLAC file that were read, and of its packets.
+    frame_bytes: Arc<AtomicU64>,
+    packet_bytes: u64,
     /// Whether it is an MP4 file from a pipe, whose samples are lost if its index follows them.
     needs_file: bool,
+    outline: Outline,
+    length: u64,
     /// Samples of a packet: interleaved, then of one channel from `from`.
     interleaved: Vec<f32>,
     ready: Vec<f32>,
     from: usize,
+    ended: bool,
     /// Whether there was an error.
     failed: bool,
+    /// The first place where sound is missing.
+    incomplete: Option<Incomplete>,
+}
+
+/// Opens a checked source. `end`: where the last box of an MP4 file ends.
+fn open<'s>(
+    bytes: Bytes<'s>,
+    end: u64,
+    allowed: Arc<AtomicU64>,
+) -> Result<Box<dyn FormatReader + 's>, Error> {
+    // The sound of an MP4 file may be before its index.
+    let seekable = matches!(bytes, Bytes::Pieces(..)).then_some(end);
+    let media = Media { bytes: Mutex::new(bytes), seekable, allowed };
+    let stream = MediaSourceStream::new(Box::new(media), MediaSourceStreamOptions::default());
+    let limit = MetadataOptions::default()
+        .limit_tag_bytes(Limit::Maximum(TAG))
+        .limit_visual_bytes(Limit::Maximum(0));
+    let search = ProbeOptions { max_probe_depth: SEARCHED, ..ProbeOptions::default() };
+    let mut probe = Probe::new_with_options(&search);
+    symphonia::default::register_enabled_formats(&mut probe);
+    guard(|| probe.probe(&Hint::new(), stream, FormatOptions::default(), limit))
+}
+
+/// The decoder for the parameters of a track of the format `name`.
+fn make_codec(name: &'static str, parameters: &AudioCodecParameters) -> Result<Codec, AudioError> {
+    if parameters.codec == CODEC_ID_OPUS {
+        let head = parameters.extra_data.as_deref().unwrap_or_default();
+        let opus = Opus::new(head, name == "isomp4")
+            .map_err(|what| AudioError::decode(name, 0.0, what))?;
+        return Ok(Codec::Opus(Box::new(opus)));
+    }
+    // `symphonia` would trim joined files of MP3 to the length of the first one.
+    let options = AudioDecoderOptions::default().verify(true).gapless(name != "mp3");
+    let decoder =
+        guard(|| symphonia::default::get_codecs().make_audio_decoder(parameters, &options))
+            .map_err(|error| failure(name, 0.0, error))?;
+    Ok(Codec::Symphonia(decoder))
+}
+
+/// The first track of audio, and its parameters.
+fn audio_track<'f>(
+    format: &'f dyn FormatReader,
+    name: &'static str,
+) -> Result<(&'f Track, AudioCodecParameters), AudioError> {
+    let track = format
+        .first_track_known_codec(TrackType::Audio)
+        .ok_or_else(|| AudioError::decode(name, 0.0, "it has no audio that can be decoded"))?;
+    let parameters = track.codec_params.as_ref().and_then(|parameters| parameters.audio());
+    let parameters =
+        parameters.ok_or_else(|| AudioError::decode(name, 0.0, "its audio has no parameters"))?;
+    Ok((track, parameters.clone()))
 }
 
 impl<'s> Decoder<'s> {
     /// Opens a source that begins with `head` and is probably of the format `found`.
     pub(super) fn new(
-        bytes: Bytes<'s>,
+        mut bytes: Bytes<'s>,
         head: &[u8],
         found: &'static str,
         channel: Channel,
@@ -142,62 +240,67 @@ impl<'s> Decoder<'s> {
         if head.is_empty() {
             return Err(unknown());
         }
-        let (bytes, head) = checked(bytes, head)?;
-        // The index of an MP4 file may be at its end.
-        let has_index = head.get(4..8) == Some(b"ftyp");
-        let seekable = match bytes {
-            Bytes::File(_, length) | Bytes::Pieces(_, length) if has_index => Some(length),
-            _ => None,
+        let is_mp4 = head.get(4..8) == Some(b"ftyp");
+        let (outline, length) = match &mut bytes {
+            Bytes::File(file, length) if is_mp4 => {
+                let outline = outline(file, *length).map_err(|error| AudioError::Read { error })?;
+                (outline, *length)
+            }
+            _ => (Outline::default(), 0),
         };
+        let needs_file = is_mp4 && !matches!(bytes, Bytes::File(..));
         let allowed = Arc::new(AtomicU64::new(BEGINNING));
-        let media = Media { bytes: Mutex::new(bytes), seekable, allowed: allowed.clone() };
-        let stream = MediaSourceStream::new(Box::new(media), MediaSourceStreamOptions::default());
-        let limit = MetadataOptions::default()
-            .limit_tag_bytes(Limit::Maximum(TAG))
-            .limit_visual_bytes(Limit::Maximum(0));
-        // An MP3 stream may begin in the middle of a frame.
-        let search = ProbeOptions { max_probe_depth: SEARCHED, ..ProbeOptions::default() };
-        let mut probe = Probe::new_with_options(&search);
-        symphonia::default::register_enabled_formats(&mut probe);
-        let probed = guard(|| probe.probe(&Hint::new(), stream, FormatOptions::default(), limit));
-        let needs_file = has_index && seekable.is_none();
-        let format = probed.map_err(|error| match error {
-            Error::Unsupported(_) if needs_file => AudioError::decode("isomp4", 0.0, NEEDS_FILE),
-            Error::Unsupported(_) | Error::SeekError(_) if !has_index => unknown(),
+        let frame_bytes = Arc::new(AtomicU64::new(0));
+        let bytes = checked(bytes, head, frame_bytes.clone())?;
+        let format = open(bytes, outline.end, allowed.clone()).map_err(|error| match error {
+            Error::Unsupported(_) | Error::SeekError(_) if !is_mp4 => unknown(),
+            Error::IoError(error) if error.to_string() == NO_FRAME => unknown(),
             error => failure("the file", 0.0, error),
         })?;
         let name = format.format_info().short_name;
-        let track = format
-            .first_track_known_codec(TrackType::Audio)
-            .ok_or_else(|| AudioError::decode(name, 0.0, "it has no audio that can be decoded"))?;
-        let parameters = track
-            .codec_params
-            .as_ref()
-            .and_then(|parameters| parameters.audio())
-            .ok_or_else(|| AudioError::decode(name, 0.0, "its audio has no parameters"))?;
-        let (track, samples) = (track.id, track.num_frames);
-        let delay = if parameters.codec == CODEC_ID_AAC { AAC_DELAY } else { 0 };
-        let options = AudioDecoderOptions::default().verify(true);
-        let decoder =
-            guard(|| symphonia::default::get_codecs().make_audio_decoder(parameters, &options))
-                .map_err(|error| failure(name, 0.0, error))?;
+        let (track, parameters) = audio_track(&*format, name)?;
+        let codec = make_codec(name, &parameters)?;
+        let is_aac = parameters.codec == CODEC_ID_AAC;
+        let skip = if let Codec::Opus(opus) = &codec { opus.skip() } else { 0 };
+        let (delay, hold) = match name {
+            "mp3" => {
+                let padding = u64::from(track.padding.unwrap_or_default());
+                (u64::from(track.delay.unwrap_or_default()), Some(padding + MP3_FRAME))
+            }
+            _ if is_aac => (AAC_DELAY, Some(2 * AAC_DELAY)),
+            _ if skip > 0 => (0, Some(OPUS_PACKET)),
+            _ => (0, None),
+        };
+        let dropped = if is_aac { AAC_DELAY } else { skip };
+        let samples = track.num_frames.map(|samples| samples.saturating_sub(dropped));
         let mut new = Self {
-            format,
-            decoder,
-            track,
+            track: track.id,
+            codec,
+            parameters,
             name,
             channel,
             rate: 0,
             channels: 0,
-            samples,
+            next_rate: None,
+            samples: samples.filter(|&samples| samples > 0),
             decoded: 0,
             delay,
+            before: 0.0,
+            held: Vec::new(),
+            hold,
             allowed,
+            frame_bytes,
+            packet_bytes: 0,
             needs_file,
+            outline,
+            length,
             interleaved: Vec::new(),
             ready: Vec::new(),
             from: 0,
+            ended: false,
             failed: false,
+            incomplete: None,
+            format,
         };
         // The first samples tell the rate and the channels, and whether the codec is known.
         for _ in 0..SILENT {
@@ -205,9 +308,11 @@ impl<'s> Decoder<'s> {
                 break;
             }
         }
-        match new.ready.is_empty() {
-            true => Err(AudioError::decode(name, 0.0, "it has no samples")),
-            false => Ok(new),
+        match (new.ready.is_empty(), new.incomplete.take()) {
+            (true, Some(incomplete)) => Err(incomplete.into()),
+            (true, None) if new.needs_file => Err(AudioError::decode(name, 0.0, NEEDS_FILE)),
+            (true, None) => Err(AudioError::decode(name, 0.0, "it has no samples")),
+            (false, incomplete) => Ok(Self { incomplete, ..new }),
         }
     }
 
@@ -220,15 +325,31 @@ impl<'s> Decoder<'s> {
     }
 
     pub(super) fn samples(&self) -> Option<u64> {
-        self.samples.map(|samples| samples.saturating_sub(self.delay))
+        self.samples.filter(|_| !self.outline.fragmented)
     }
 
-    /// Reads the next samples; fewer than `out.len()` only at the end.
+    pub(super) fn incomplete(&self) -> Option<&Incomplete> {
+        self.incomplete.as_ref()
+    }
+
+    /// Whether the samples that follow have another rate, which is the rate then.
+    pub(super) fn change_rate(&mut self) -> bool {
+        let Some(rate) = self.next_rate.take() else { return false };
+        let ready = self.ready.len() as u64;
+        self.before += (self.decoded - ready) as f64 / f64::from(self.rate.max(1));
+        (self.decoded, self.rate) = (ready, rate);
+        true
+    }
+
+    /// Reads the next samples; fewer than `out.len()` only at the end, or before samples of another rate.
     pub(super) fn read(&mut self, out: &mut [f32]) -> Result<usize, AudioError> {
         let mut written = 0;
-        while written < out.len() {
-            if self.from == self.ready.len() && !self.next()? {
-                break;
+        while written < out.len() && self.next_rate.is_none() {
+            if self.from == self.ready.len() {
+                if !self.next()? {
+                    break;
+                }
+                continue;
             }
             let count = (out.len() - written).min(self.ready.len() - self.from);
             out[written..written + count]
@@ -241,7 +362,13 @@ impl<'s> Decoder<'s> {
 
     /// The time that was decoded, in seconds.
     fn seconds(&self) -> f64 {
-        self.decoded as f64 / f64::from(self.rate.max(1))
+        self.before + self.decoded as f64 / f64::from(self.rate.max(1))
+    }
+
+    /// Remembers that sound is missing.
+    fn miss(&mut self, message: String) {
+        let (format, seconds) = (self.name, self.seconds());
+        self.incomplete.get_or_insert(Incomplete { format, seconds, message });
     }
 
     /// Decodes the next packet of the track; returns false at the end.
@@ -249,28 +376,86 @@ impl<'s> Decoder<'s> {
         if self.failed {
             return Err(AudioError::decode(self.name, self.seconds(), "it failed before"));
         }
+        if self.ended {
+            return Ok(false);
+        }
         // Until the packet is decoded.
         self.failed = true;
         let done = self.decode_packet();
         self.failed = done.is_err();
+        self.ended = !matches!(done, Ok(true));
         done
     }
 
     fn decode_packet(&mut self) -> Result<bool, AudioError> {
-        let (name, seconds) = (self.name, self.seconds());
+        self.ready.clear();
+        self.from = 0;
         let packet = loop {
             let packet = guard(|| self.format.next_packet());
             self.allowed.store(BETWEEN, Ordering::Relaxed);
             match packet {
                 Ok(Some(packet)) if packet.track_id == self.track => break packet,
                 Ok(Some(_)) => (),
-                Ok(None) => return self.end().map(|()| false),
-                Err(error) => return Err(failure(name, seconds, error)),
+                Ok(None) => return Ok(self.end()),
+                // Another recording was joined.
+                Err(Error::ResetRequired) => {
+                    if let Err(error) = self.begin_stream() {
+                        self.miss(error.to_string());
+                        return Ok(false);
+                    }
+                }
+                // `EbmlElements` says if the file is cut.
+                Err(Error::IoError(error))
+                    if self.name == "matroska" && error.kind() == ErrorKind::UnexpectedEof =>
+                {
+                    return Ok(self.end());
+                }
+                Err(error) => {
+                    self.miss(describe(error)?);
+                    return Ok(false);
+                }
             }
         };
-        let buffer = guard(|| self.decoder.decode(&packet))
-            .map_err(|error| failure(name, seconds, error))?;
-        let (rate, channels) = (buffer.spec().rate(), buffer.spec().channels().count());
+        let (data, trim) = (&packet.data[..], packet.trim_end.get());
+        self.packet_bytes += data.len() as u64;
+        let (mut rate, mut channels) = (0, 0);
+        // A joined MP3 file may have other channels, which need a new decoder.
+        for attempt in 0..2 {
+            let interleaved = &mut self.interleaved;
+            let decoded = match &mut self.codec {
+                Codec::Symphonia(decoder) => guard(|| {
+                    let buffer = decoder.decode(&packet)?;
+                    (rate, channels) = (buffer.spec().rate(), buffer.spec().channels().count());
+                    buffer.copy_to_vec_interleaved(interleaved);
+                    Ok(())
+                }),
+                Codec::Opus(opus) => guard(|| {
+                    (rate, channels) = (opus.rate(), opus.channels());
+                    interleaved.clear();
+                    let samples = opus.decode(data, trim);
+                    interleaved
+                        .extend(samples.map_err(|error| Error::DecodeError(error.message()))?);
+                    Ok(())
+                }),
+            };
+            match decoded {
+                Ok(()) => break,
+                Err(Error::DecodeError(_)) if self.name == "mp3" && attempt == 0 => {
+                    self.codec = make_codec(self.name, &self.parameters)?;
+                }
+                Err(error) => {
+                    let panicked = matches!(error, Error::DecodeError(PANIC));
+                    self.miss(describe(error)?);
+                    // The other packets may be whole.
+                    return Ok(!panicked);
+                }
+            }
+        }
+        self.take_samples(rate, channels)
+    }
+
+    /// Takes the decoded samples of a packet.
+    fn take_samples(&mut self, rate: u32, channels: usize) -> Result<bool, AudioError> {
         if self.rate == 0 {
             if !(1..=CHANNELS).contains(&channels) {
                 let expected = format!("1 to {CHANNELS}");
@@ -278,15 +463,20 @@ impl<'s> Decoder<'s> {
             }
             (self.rate, self.channels) = (rate, channels);
         }
-        if (rate, channels) != (self.rate, self.channels) {
-            let expected = format!("{} channels of {} Hz throughout", self.channels, self.rate);
-            let found = format!("{channels} of {rate} Hz after {seconds:.2} s");
-            return Err(AudioError::input("audio", expected, found));
+        let lacks = matches!(self.channel, Channel::Index(index) if index >= channels);
+        let other = (rate, channels) != (self.rate, self.channels);
+        if other && (lacks || channels == 0 || !RATES.contains(&rate)) {
+            let (first, expected) = (self.rate, self.channels);
+            self.miss(format!(
+                "expected {expected} channels of {first} Hz throughout, found {channels} of {rate} Hz"
+            ));
+            return Ok(false);
         }
-        buffer.copy_to_vec_interleaved(&mut self.interleaved);
+        if rate != self.rate {
+            (self.next_rate, self.samples) = (Some(rate), None);
+            self.held.clear();
+        }
         let frames = self.interleaved.chunks_exact(channels);
-        self.ready.clear();
-        self.from = 0;
         match self.channel {
             Channel::Mix => self.ready.extend(frames.map(|frame| {
                 let sum: f64 = frame.iter().copied().map(f64::from).sum();
@@ -301,53 +491,82 @@ impl<'s> Decoder<'s> {
             let what = format!("sample {}", self.decoded + place as u64);
             return Err(AudioError::input(what, "a finite number", self.ready[place]));
         }
-        if let (Some(samples), 1..) = (self.samples, self.delay) {
-            // Encoders of AAC fill up their last frame.
-            self.ready.truncate(samples.saturating_sub(self.decoded) as usize);
-        }
-        let dropped = self.delay.saturating_sub(self.decoded).min(self.ready.len() as u64);
+        let dropped = self.delay.min(self.ready.len() as u64);
         self.ready.drain(..dropped as usize);
-        self.decoded += dropped + self.ready.len() as u64;
+        self.delay -= dropped;
+        if let (Some(samples), Some(hold)) = (self.samples, self.hold) {
+            let rest = samples.saturating_sub(self.decoded).min(self.ready.len() as u64);
+            self.held.extend(self.ready.drain(rest as usize..));
+            if self.held.len() as u64 > hold {
+                self.ready.append(&mut self.held);
+                self.samples = None;
+            }
+        }
+        self.decoded += self.ready.len() as u64;
         Ok(true)
     }
 
-    /// Checks at the end of the file that nothing is missing.
-    fn end(&mut self) -> Result<(), AudioError> {
-        if self.needs_file && self.decoded == 0 {
-            return Err(AudioError::decode(self.name, 0.0, NEEDS_FILE));
-        }
-        if self.decoder.finalize().verify_ok == Some(false) {
-            let message = "the checksum of all samples is another one";
-            return Err(AudioError::decode(self.name, self.seconds(), message));
-        }
+    /// Begins to decode the track of a joined recording.
+    fn begin_stream(&mut self) -> Result<(), AudioError> {
+        let (track, parameters) = audio_track(&*self.format, self.name)?;
+        self.track = track.id;
+        self.codec = make_codec(self.name, &parameters)?;
+        (self.parameters, self.samples) = (parameters, None);
+        Ok(())
+    }
+
+    /// Checks at the end of the file that nothing is missing. Returns that there is no further packet.
+    fn end(&mut self) -> bool {
+        let checked = match &mut self.codec {
+            Codec::Symphonia(decoder) => decoder.finalize().verify_ok,
+            Codec::Opus(_) => None,
+        };
+        let frame = self.hold.map_or(0, |_| MP3_FRAME);
         match self.samples {
-            Some(expected) if self.decoded < expected => {
-                let found = self.decoded;
-                let message = format!("expected {expected} samples, found {found}");
-                Err(AudioError::decode(self.name, self.seconds(), message))
+            // Some encoders count the frame of the header, too.
+            Some(expected) if self.decoded + frame < expected => {
+                self.miss(format!("{CUT}: expected {expected} samples, found {}", self.decoded));
             }
-            _ => Ok(()),
+            _ if self.name == "flac"
+                && self.frame_bytes.load(Ordering::Relaxed) > self.packet_bytes =>
+            {
+                self.miss("frames are cut or damaged".into());
+            }
+            _ if checked == Some(false) => {
+                self.miss("the checksum of all samples is another one".into());
+            }
+            _ if self.outline.fragmented && self.outline.end > self.length => self.miss(CUT.into()),
+            _ if !self.outline.fragmented && self.outline.indexes > 1 => self.miss(ANOTHER.into()),
+            _ => (),
         }
+        false
     }
 }
 
+/// The error of a call that panicked.
+const PANIC: &str = "its decoder failed";
+
 /// What `call` returns. `symphonia` checks most lengths, but an arithmetic overflow in a damaged file is a panic in a build with
-/// overflow checks; here it is an error. The caller does not use the reader after an error.
+/// overflow checks; here it is an error. The caller does not use the reader after it.
 fn guard<T>(call: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
-    catch_unwind(AssertUnwindSafe(call)).unwrap_or(Err(Error::DecodeError("its decoder failed")))
+    catch_unwind(AssertUnwindSafe(call)).unwrap_or(Err(Error::DecodeError(PANIC)))
+}
+
+/// What an error of `symphonia` says of the file.
+///
+/// # Errors
+/// It says that the source could not be read.
+fn describe(error: Error) -> Result<String, AudioError> {
+    match error {
+        Error::IoError(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(CUT.into()),
+        // An error of the layout of a container.
+        Error::IoError(error) if error.kind() == ErrorKind::InvalidData => Ok(error.to_string()),
+        Error::IoError(error) => Err(AudioError::Read { error }),
+        error => Ok(error.to_string()),
+    }
 }
 
 /// What an error of `symphonia` after some seconds means.
 fn failure(name: &'static str, seconds: f64, error: Error) -> AudioError {
-    match error {
-        Error::IoError(error) if error.kind() == ErrorKind::UnexpectedEof => {
-            AudioError::decode(name, seconds, "the file ends too early")
-        }
-        // An error of `OggPages`.
-        Error::IoError(error) if error.kind() == ErrorKind::InvalidData => {
-            AudioError::decode(name, seconds, error.to_string())
-        }
-        Error::IoError(error) => AudioError::Read { error },
-        error => AudioError::decode(name, seconds, error.to_string()),
-    }
+    describe(error).map_or_else(|error| error, |what| AudioError::decode(name, seconds, what))
 }

@@ -3,8 +3,11 @@
 //! `symphonia` 0.6 takes a hundred bytes for each comment, sorts a seek table in quadratic time, and has no limits of its own.
 //! Source: RFC 9639, section 8.
 
+use super::flac_bytes::FlacBytes;
 use super::untrusted::{invalid, skip};
 use std::io::{self, Read};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 /// What a stream begins with.
 pub(super) const MARKER: &[u8; 4] = b"fLaC";
@@ -16,8 +19,12 @@ const LAST: u8 = 0x80;
 /// The bytes of metadata before the first frame: pictures have some megabytes.
 const LONGEST: u64 = 256 << 20;
 
-/// Reads the metadata of a stream, and returns a stream that has the first `STREAMINFO` and the frames.
-pub(super) fn frames_only<R: Read>(mut reader: R) -> io::Result<impl Read> {
+/// Reads the metadata of a stream, and returns a stream that has `STREAMINFO` and the frames. `frames` gets the number of bytes of
+/// frames that were read.
+pub(super) fn frames_only<R: Read>(
+    mut reader: R,
+    frames: Arc<AtomicU64>,
+) -> io::Result<impl Read + use<R>> {
     let mut head = [0; 4];
     reader.read_exact(&mut head)?;
     if &head != MARKER {
@@ -53,5 +60,5 @@ pub(super) fn frames_only<R: Read>(mut reader: R) -> io::Result<impl Read> {
     let mut kept = MARKER.to_vec();
     kept.extend([LAST | STREAMINFO, 0, 0, STREAMINFO_BYTES as u8]);
     kept.extend(info);
-    Ok(io::Cursor::new(kept).chain(reader))
+    Ok(io::Cursor::new(kept).chain(FlacBytes::new(reader, frames)))
 }

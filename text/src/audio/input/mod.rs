@@ -4,22 +4,35 @@ mod aiff;
 #[cfg(feature = "audio-files")]
 mod decoder;
 #[cfg(feature = "audio-files")]
+mod ebml_elements;
+#[cfg(feature = "audio-files")]
 mod flac_blocks;
 #[cfg(feature = "audio-files")]
+mod flac_bytes;
+#[cfg(feature = "audio-files")]
+mod followed;
+#[cfg(feature = "audio-files")]
+mod mp4_boxes;
+#[cfg(feature = "audio-files")]
 mod mp4_index;
+#[cfg(feature = "audio-files")]
+mod mpeg_frames;
 #[cfg(feature = "audio-files")]
 mod ogg_headers;
 #[cfg(feature = "audio-files")]
 mod ogg_pages;
+#[cfg(feature = "audio-files")]
+mod opus;
 mod resampler;
 #[cfg(feature = "audio-files")]
 mod untrusted;
 #[cfg(feature = "audio-files")]
 mod vorbis_setup;
+mod wave64;
 
 pub use resampler::Resampler;
 
-use super::error::AudioError;
+use super::error::{AudioError, Incomplete};
 use super::sample_format::{Channel, RawFormat};
 use super::wav::{Wav, kind};
 use std::fmt;
@@ -33,6 +46,9 @@ const RATE: u32 = 16_000;
 /// a low rate is not waited for longer.
 const BLOCK: usize = 8192;
 const BLOCKS_PER_SECOND: usize = 20;
+/// The maximum number of tags before a source, and of their bytes; with pictures there are some megabytes.
+const TAGS: usize = 8;
+const TAG_BYTES: u64 = 64 << 20;
 /// The bytes that decide which format a source has.
 const HEAD: u64 = 64;
 
@@ -48,7 +64,7 @@ pub struct InputOptions {
 type Input<'s> = Box<dyn Read + Send + 's>;
 
 enum Source<'s> {
-    Wav(Wav<Input<'s>>),
+    Wav(Box<Wav<Input<'s>>>),
     #[cfg(feature = "audio-files")]
     Decoder(Box<decoder::Decoder<'s>>),
 }
@@ -78,9 +94,27 @@ impl Source<'_> {
         }
     }
 
+    fn incomplete(&self) -> Option<&Incomplete> {
+        match self {
+            Self::Wav(wav) => wav.incomplete(),
+            #[cfg(feature = "audio-files")]
+            Self::Decoder(decoder) => decoder.incomplete(),
+        }
+    }
+
+    /// Whether the samples that follow have another rate, which is the rate then.
+    fn change_rate(&mut self) -> bool {
+        match self {
+            Self::Wav(_) => false,
+            #[cfg(feature = "audio-files")]
+            Self::Decoder(decoder) => decoder.change_rate(),
+        }
+    }
+
+    /// Reads the next samples; fewer than `out.len()` only at the end, where the file is cut, or before samples of another rate.
     fn read(&mut self, out: &mut [f32]) -> Result<usize, AudioError> {
         match self {
-            Self::Wav(wav) => wav.read(out),
+            Self::Wav(wav) => wav.read_present(out),
             #[cfg(feature = "audio-files")]
             Self::Decoder(decoder) => decoder.read(out),
         }
@@ -89,10 +123,12 @@ impl Source<'_> {
 
 /// Reads audio as f32 samples, one channel, 16 kHz, block by block: any length in the same memory.
 ///
-/// Formats: WAV and AIFF (PCM, floats, A-law and mu-law; also RF64), and raw samples. With the feature `audio-files` also FLAC,
-/// MP3, AAC (LC), M4A (AAC and ALAC), and Ogg with Vorbis. The format is found by the content, not by the name. Several
-/// channels are averaged, or one is selected. Other rates are converted by [`Resampler`]. A file that ends before its header
-/// says, or that is damaged, gives an error after the samples before the damage.
+/// Formats: WAV, AIFF and Wave64 (PCM, floats, A-law and mu-law; also RF64), and raw samples. With the feature `audio-files` also
+/// FLAC, MP3, AAC (LC), M4A and MP4 (AAC, ALAC, Opus; also in fragments), Ogg (Vorbis, Opus, FLAC), and WebM and Matroska. The
+/// format is found by the content, not by the name. Several channels are averaged, or one is selected. Other rates are
+/// converted by [`Resampler`]. Lengths that a recorder or a pipe left open are read to the end, and joined files (MP3, AAC, Ogg)
+/// are read one after the other. A file that ends before its header says, or that is damaged, gives an error after the
+/// samples before the damage; [`AudioReader::read_present`] goes on with what there is.
 ///
 /// ```
 /// use simdformer_text::audio::{AudioReader, InputOptions};
@@ -113,6 +149,8 @@ pub struct AudioReader<'s> {
     /// Samples at the source's rate.
     block: Vec<f32>,
     ended: bool,
+    /// The rate after the samples of the current one.
+    next_rate: Option<u32>,
 }
 
 impl fmt::Debug for AudioReader<'_> {
@@ -145,12 +183,16 @@ impl AudioReader<'static> {
         let length = Some(about.len());
         if let Some(raw) = options.raw {
             let file: Input<'static> = Box::new(file);
-            return Self::begin(Source::Wav(Wav::raw(file, raw, length)?), options);
+            return Self::begin(Source::Wav(Box::new(Wav::raw(file, raw, length)?)), options);
         }
         let mut head = Vec::new();
         (&file).take(HEAD).read_to_end(&mut head).map_err(open)?;
         file.seek(SeekFrom::Start(0)).map_err(open)?;
-        if is_wav(&head) || aiff::is_aiff(&head) {
+        if head.starts_with(b"ID3") {
+            // Tags before any format, and no format that needs to seek has them.
+            return Self::new(file, options);
+        }
+        if is_uncompressed(&head) {
             return Self::uncompressed(Box::new(file), length, &head, options);
         }
         #[cfg(feature = "audio-files")]
@@ -168,13 +210,26 @@ impl<'s> AudioReader<'s> {
     pub fn new(reader: impl Read + Send + 's, options: InputOptions) -> Result<Self, AudioError> {
         let mut reader: Input<'s> = Box::new(reader);
         if let Some(raw) = options.raw {
-            return Self::begin(Source::Wav(Wav::raw(reader, raw, None)?), options);
+            return Self::begin(Source::Wav(Box::new(Wav::raw(reader, raw, None)?)), options);
         }
-        let mut head = Vec::new();
         let read = |error| AudioError::Read { error };
+        let mut head = Vec::new();
         reader.by_ref().take(HEAD).read_to_end(&mut head).map_err(read)?;
-        let whole: Input<'s> = Box::new(Cursor::new(head.clone()).chain(reader));
-        if is_wav(&head) || aiff::is_aiff(&head) {
+        let mut whole: Input<'s> = Box::new(Cursor::new(head.clone()).chain(reader));
+        let (mut tags, mut length) = (0, 0);
+        while let Some(bytes) = id3v2(&head) {
+            (tags, length) = (tags + 1, length + bytes);
+            if tags > TAGS || length > TAG_BYTES {
+                let expected = format!("at most {TAGS} of {TAG_BYTES} bytes");
+                let found = format!("{tags} of {length}");
+                return Err(AudioError::input("tags before the audio", expected, found));
+            }
+            std::io::copy(&mut whole.by_ref().take(bytes), &mut std::io::sink()).map_err(read)?;
+            head.clear();
+            whole.by_ref().take(HEAD).read_to_end(&mut head).map_err(read)?;
+            whole = Box::new(Cursor::new(head.clone()).chain(whole));
+        }
+        if is_uncompressed(&head) {
             return Self::uncompressed(whole, None, &head, options);
         }
         #[cfg(feature = "audio-files")]
@@ -189,11 +244,12 @@ impl<'s> AudioReader<'s> {
         head: &[u8],
         options: InputOptions,
     ) -> Result<Self, AudioError> {
-        let wav = match aiff::is_aiff(head) {
-            true => aiff::open(reader, length)?,
-            false => Wav::begin(reader, length)?,
+        let wav = match head {
+            _ if aiff::is_aiff(head) => aiff::open(reader, length)?,
+            _ if wave64::is_wave64(head) => wave64::open(reader, length)?,
+            _ => Wav::begin(reader, length)?,
         };
-        Self::begin(Source::Wav(wav), options)
+        Self::begin(Source::Wav(Box::new(wav)), options)
     }
 
     #[cfg(feature = "audio-files")]
@@ -220,13 +276,18 @@ impl<'s> AudioReader<'s> {
             #[cfg(feature = "audio-files")]
             Source::Decoder(_) => (),
         }
-        let resampler = match source.rate() {
-            RATE => None,
-            rate => Some(Resampler::new(rate, RATE)?),
-        };
-        let most = (source.rate() as usize / BLOCKS_PER_SECOND).clamp(1, BLOCK);
-        let block = vec![0.0; if resampler.is_some() { most } else { 0 }];
-        Ok(Self { source, resampler, block, ended: false })
+        let mut new =
+            Self { source, resampler: None, block: Vec::new(), ended: false, next_rate: None };
+        new.set_rate(new.source.rate())?;
+        Ok(new)
+    }
+
+    /// Prepares for samples of a rate.
+    fn set_rate(&mut self, rate: u32) -> Result<(), AudioError> {
+        let most = (rate as usize / BLOCKS_PER_SECOND).clamp(1, BLOCK);
+        self.resampler = if rate == RATE { None } else { Some(Resampler::new(rate, RATE)?) };
+        self.block.resize(if self.resampler.is_some() { most } else { 0 }, 0.0);
+        Ok(())
     }
 
     /// Samples per second of what is read: 16,000.
@@ -255,36 +316,83 @@ impl<'s> AudioReader<'s> {
         u64::try_from(samples).ok()
     }
 
+    /// Where sound is missing, because the file is cut or damaged: the first place up to where it was read.
+    #[must_use]
+    pub fn incomplete(&self) -> Option<&Incomplete> {
+        self.source.incomplete()
+    }
+
     /// Reads the next samples, -1 to 1, into `out`. Returns their number; it is less than `out.len()` only at the end. From a pipe
     /// of raw samples, WAV or AIFF at most 50 ms more are read than are returned; a compressed format is read in larger blocks.
     ///
     /// # Errors
     /// The source cannot be read on, is damaged, or ends before its samples do.
     pub fn read(&mut self, out: &mut [f32]) -> Result<usize, AudioError> {
-        let Some(resampler) = &mut self.resampler else { return self.source.read(out) };
+        let read = self.read_present(out)?;
+        match self.incomplete() {
+            Some(incomplete) => Err(incomplete.clone().into()),
+            None => Ok(read),
+        }
+    }
+
+    /// As [`Self::read`], but reads on where sound is missing, to the end of what there is: [`Self::incomplete`] says where the
+    /// first such place is, and must be asked at the end.
+    ///
+    /// # Errors
+    /// The source cannot be read on.
+    pub fn read_present(&mut self, out: &mut [f32]) -> Result<usize, AudioError> {
         let mut written = 0;
-        while written < out.len() {
-            let count = resampler.read(&mut out[written..]);
-            written += count;
-            if count > 0 {
-                continue;
-            }
-            if self.ended {
-                break;
-            }
-            let read = self.source.read(&mut self.block)?;
-            resampler.push(&self.block[..read]);
-            if read < self.block.len() {
-                resampler.finish();
-                self.ended = true;
+        while written < out.len() && !(self.ended && self.resampler.is_none()) {
+            if let Some(resampler) = &mut self.resampler {
+                let count = resampler.read(&mut out[written..]);
+                written += count;
+                if count > 0 {
+                    continue;
+                }
+                if let Some(rate) = self.next_rate.take() {
+                    self.set_rate(rate)?;
+                    continue;
+                }
+                if self.ended {
+                    break;
+                }
+                let read = self.source.read(&mut self.block)?;
+                resampler.push(&self.block[..read]);
+                if read < self.block.len() {
+                    resampler.finish();
+                    match self.source.change_rate() {
+                        true => self.next_rate = Some(self.source.rate()),
+                        false => self.ended = true,
+                    }
+                }
+            } else {
+                written += self.source.read(&mut out[written..])?;
+                if written < out.len() {
+                    match self.source.change_rate() {
+                        true => self.set_rate(self.source.rate())?,
+                        false => self.ended = true,
+                    }
+                }
             }
         }
         Ok(written)
     }
 }
 
+/// Whether it has samples that need no decoder.
+fn is_uncompressed(head: &[u8]) -> bool {
+    is_wav(head) || aiff::is_aiff(head) || wave64::is_wave64(head)
+}
+
+/// The bytes of the ID3v2 tag that a source begins with.
+fn id3v2(head: &[u8]) -> Option<u64> {
+    let &[b'I', b'D', b'3', version, _, flags, a, b, c, d, ..] = head else { return None };
+    let size = [a, b, c, d].iter().fold(0, |n, &byte| n << 7 | u64::from(byte & 0x7f));
+    (version < 0xff).then_some(size + if flags & 0x10 != 0 { 20 } else { 10 })
+}
+
 /// Whether it is a WAV file, or the beginning of one.
 fn is_wav(head: &[u8]) -> bool {
-    (head.starts_with(b"RIFF") || head.starts_with(b"RF64"))
+    [b"RIFF", b"RF64", b"BW64"].iter().any(|&name| head.starts_with(name))
         && head.get(8..12).is_none_or(|kind| kind == b"WAVE")
 }

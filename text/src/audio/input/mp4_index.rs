@@ -24,7 +24,7 @@ const GROWTH: u64 = 4;
 /// Entries that are read at a time.
 const ENTRIES: usize = 1 << 10;
 /// Errors of files without an index or without sound.
-const NO_INDEX: &str = "it has no index `moov`";
+const NO_INDEX: &str = "it has no index: the recording was not ended, or the file is cut";
 const NO_SOUND: &str = "it has no audio that can be decoded";
 /// The types of sound that may be decoded.
 const SOUND: [&[u8; 4]; 5] = [b"mp4a", b"alac", b".mp3", b"Opus", b"fLaC"];
@@ -266,10 +266,9 @@ fn pieces(source: &mut (impl Read + Seek), length: u64) -> io::Result<Vec<Piece>
         }
         Ok(true)
     })?;
-    let Some(index) = index else { return Err(invalid(NO_INDEX)) };
-    if index.end > length {
-        return Err(io::ErrorKind::UnexpectedEof.into());
-    }
+    let Some(index) = index.filter(|index| index.end <= length) else {
+        return Err(invalid(NO_INDEX));
+    };
     let sound = movie(source, index, length)?;
     let mut replaced = vec![(index, sound)];
     replaced.extend(others.into_iter().map(|atom| (atom, Vec::new())));

@@ -22,7 +22,7 @@ const EXACT: usize = 1 << 18;
 /// error below -100 dB.
 const ROWS: usize = 512;
 /// The supported sample rates, in Hz.
-const RATES: std::ops::RangeInclusive<u32> = 4_000..=768_000;
+pub(super) const RATES: std::ops::RangeInclusive<u32> = 4_000..=768_000;
 
 /// Converts samples from one rate to another: a linear-phase low-pass filter (sinc with a Kaiser window), evaluated at the
 /// times of the output.

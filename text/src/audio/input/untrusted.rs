@@ -5,65 +5,56 @@
 //! track that is decoded is left; a Vorbis decoder is refused if its tables need too much memory.
 
 use super::decoder::Bytes;
+use super::ebml_elements::EbmlElements;
+use super::followed::{CUT, Followed};
+use super::mp4_boxes::Mp4Boxes;
+use super::mpeg_frames::MpegFrames;
 use super::ogg_headers::OggHeaders;
 use super::ogg_pages::OggPages;
 use super::{flac_blocks, mp4_index};
 use crate::audio::AudioError;
-use std::io::{self, Cursor, ErrorKind, Read};
+use std::io::{self, ErrorKind, Read};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 /// Bytes that a call of the system reads.
 const BLOCK: usize = 1 << 14;
-/// The head of an ID3v2 tag, and the flag of a tag that has a foot.
-const TAG_HEAD: usize = 10;
-const HAS_FOOT: u8 = 0x10;
-/// The bytes of tags before the first frame: pictures have some megabytes.
-const TAGS: u64 = 256 << 20;
 
-/// The bytes of a file without what may be too much, and their first ones. `head`: the first bytes of the file.
+/// The bytes of a source without what may be too much, which fail at the end if something is missing there. `head`: the first bytes
+/// of the source. `frames` gets the number of bytes of the frames of a FLAC file.
 pub(super) fn checked<'s>(
-    mut bytes: Bytes<'s>,
+    bytes: Bytes<'s>,
     head: &[u8],
-) -> Result<(Bytes<'s>, Vec<u8>), AudioError> {
-    let mut head = head.to_vec();
-    let mut skipped = 0;
-    while head.starts_with(b"ID3") && head.len() >= TAG_HEAD {
-        let tag = tag_bytes(&head);
-        skipped += tag;
-        let wanted = head.len();
-        let mut rest = match skipped > TAGS {
-            true => Err(invalid("there is no audio in many megabytes")),
-            false => skip(&mut bytes, tag).map(|()| bytes),
+    frames: Arc<AtomicU64>,
+) -> Result<Bytes<'s>, AudioError> {
+    let reader: Box<dyn Read + Send + 's> = match bytes {
+        bytes if head.get(4..8) == Some(b"ftyp") => {
+            let bytes = match bytes {
+                bytes @ Bytes::File(..) => bytes,
+                bytes => Bytes::Pipe(Box::new(Followed::new(bytes, Mp4Boxes::default()))),
+            };
+            return mp4_index::audio_only(bytes).map_err(|error| cut("isomp4", error));
         }
-        .map_err(|error| cut("mp3", error))?;
-        head.clear();
-        let read = rest.by_ref().take(wanted as u64).read_to_end(&mut head);
-        read.map_err(|error| AudioError::Read { error })?;
-        bytes = Bytes::Pipe(Box::new(Cursor::new(head.clone()).chain(rest)));
-    }
-    let bytes = if head.starts_with(flac_blocks::MARKER) {
-        let frames = flac_blocks::frames_only(bytes).map_err(|error| cut("flac", error))?;
-        Bytes::Pipe(Box::new(frames))
-    } else if head.starts_with(b"OggS") {
-        Bytes::Pipe(Box::new(OggHeaders::new(OggPages::new(bytes))))
-    } else if head.get(4..8) == Some(b"ftyp") {
-        mp4_index::audio_only(bytes).map_err(|error| cut("isomp4", error))?
-    } else {
-        bytes
+        bytes if head.starts_with(b"OggS") => {
+            Box::new(OggHeaders::new(Followed::new(bytes, OggPages::new())))
+        }
+        bytes if head.starts_with(b"\x1a\x45\xdf\xa3") => {
+            Box::new(Followed::new(bytes, EbmlElements::default()))
+        }
+        bytes if head.starts_with(flac_blocks::MARKER) => {
+            let found = flac_blocks::frames_only(bytes, frames);
+            Box::new(found.map_err(|error| cut("flac", error))?)
+        }
+        // An MP3 stream may begin in the middle of a frame.
+        bytes => Box::new(MpegFrames::new(bytes)),
     };
-    Ok((bytes, head))
-}
-
-/// The bytes of an ID3v2 tag, with its head and its foot.
-fn tag_bytes(head: &[u8]) -> u64 {
-    let size = head[6..TAG_HEAD].iter().fold(0, |size, &byte| size << 7 | u64::from(byte & 0x7f));
-    let foot = if head[5] & HAS_FOOT != 0 { TAG_HEAD } else { 0 };
-    size + (TAG_HEAD + foot) as u64
+    Ok(Bytes::Pipe(reader))
 }
 
 /// What an error of a check means.
 fn cut(name: &'static str, error: io::Error) -> AudioError {
     match error.kind() {
-        ErrorKind::UnexpectedEof => AudioError::decode(name, 0.0, "the file ends too early"),
+        ErrorKind::UnexpectedEof => AudioError::decode(name, 0.0, CUT),
         ErrorKind::InvalidData => AudioError::decode(name, 0.0, error.to_string()),
         _ => AudioError::Read { error },
     }

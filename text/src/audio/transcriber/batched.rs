@@ -143,6 +143,6 @@ impl Transcriber<'_> {
             frames.skip_to(extractor, source, usize::MAX)?;
         }
         let duration = frames.read_samples() as f64 / f64::from(extractor.rate());
-        Ok(RecordingSummary { duration, language: name, windows: reported })
+        Ok(RecordingSummary { duration, language: name, windows: reported, incomplete: None })
     }
 }

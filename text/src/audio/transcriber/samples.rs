@@ -1,6 +1,6 @@
 //! Where the samples of a recording come from.
 
-use crate::audio::{AudioError, AudioReader, Wav};
+use crate::audio::{AudioError, AudioReader, Incomplete, Wav};
 use std::io::Read;
 
 /// Samples of one channel at the rate of the model (16 kHz), which are read in order and once.
@@ -10,6 +10,13 @@ pub trait SampleSource {
     /// # Errors
     /// The recording cannot be read on.
     fn read(&mut self, out: &mut [f32]) -> Result<usize, AudioError>;
+
+    /// Where sound of the recording is missing, among what was read: see [`RecordingSummary::incomplete`].
+    ///
+    /// [`RecordingSummary::incomplete`]: super::RecordingSummary::incomplete
+    fn incomplete(&self) -> Option<&Incomplete> {
+        None
+    }
 }
 
 /// All samples; what was read is cut off.
@@ -25,20 +32,32 @@ impl SampleSource for &[f32] {
 /// A file at the rate of the model: see [`FeatureExtractor::takes`](crate::audio::FeatureExtractor::takes).
 impl<R: Read> SampleSource for Wav<R> {
     fn read(&mut self, out: &mut [f32]) -> Result<usize, AudioError> {
-        Wav::read(self, out)
+        self.read_present(out)
+    }
+
+    fn incomplete(&self) -> Option<&Incomplete> {
+        Wav::incomplete(self)
     }
 }
 
 /// A file or a pipe of any format and rate.
 impl SampleSource for AudioReader<'_> {
     fn read(&mut self, out: &mut [f32]) -> Result<usize, AudioError> {
-        AudioReader::read(self, out)
+        self.read_present(out)
+    }
+
+    fn incomplete(&self) -> Option<&Incomplete> {
+        AudioReader::incomplete(self)
     }
 }
 
 impl<S: SampleSource + ?Sized> SampleSource for &mut S {
     fn read(&mut self, out: &mut [f32]) -> Result<usize, AudioError> {
         (**self).read(out)
+    }
+
+    fn incomplete(&self) -> Option<&Incomplete> {
+        (**self).incomplete()
     }
 }
 

@@ -163,6 +163,7 @@ impl Transcriber<'_> {
             duration: frames.read_samples() as f64 / f64::from(self.extractor.rate()),
             language: sequence.spoken.and_then(|id| self.prompt.name(id)),
             windows: sequence.windows,
+            incomplete: None,
         }
     }
 

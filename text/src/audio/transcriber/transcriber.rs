@@ -344,10 +344,11 @@ impl<'a> Transcriber<'a> {
         on_event: OnEvent<'_>,
     ) -> Result<RecordingSummary, TranscribeError> {
         self.prepare_decoder()?;
-        match self.options.windows {
+        let summary = match self.options.windows {
             Windows::Sequential => self.sequential(frames, source, spans, on_event),
             Windows::Batched => self.batched(frames, source, spans, on_event),
-        }
+        }?;
+        Ok(RecordingSummary { incomplete: source.incomplete().cloned(), ..summary })
     }
 
     /// Plans the session, if there is none yet, and gives it the flag that ends calls.

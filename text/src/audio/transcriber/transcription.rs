@@ -1,5 +1,6 @@
 //! The results: segments, windows, and the transcription of a recording.
 
+use crate::audio::Incomplete;
 use simdformer::search::Finish;
 
 /// A word of a segment, with the punctuation around it.
@@ -155,6 +156,8 @@ pub struct RecordingSummary {
     pub language: Option<String>,
     /// The number of windows.
     pub windows: usize,
+    /// Where sound is missing, because the file is cut or damaged: the first such place. The text is that of what there is.
+    pub incomplete: Option<Incomplete>,
 }
 
 /// The transcription of a recording.
@@ -186,6 +189,7 @@ impl Transcription {
             all.summary.duration = all.summary.duration.max(one.summary.duration);
             all.summary.windows += one.summary.windows;
             all.summary.language = all.summary.language.or(one.summary.language);
+            all.summary.incomplete = all.summary.incomplete.or(one.summary.incomplete);
         }
         // Equal starts stay in order of their channels.
         all.segments.sort_by(|a, b| a.start.total_cmp(&b.start));

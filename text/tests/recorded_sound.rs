@@ -1,0 +1,479 @@
+//! Sound as it is recorded: files that were joined, tagged, cut, sent through a pipe, or not ended. `golden/audio_files.py` writes the
+//! files; the variants of each are made here.
+
+use crate::directories::golden;
+use crate::effort::cases;
+use crate::riff::{chunk, format, riff};
+use simdformer_text::audio::{AudioError, AudioReader, Incomplete, InputOptions, Wav};
+use std::fs;
+use std::io::{self, Read};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// A file, and whether its index is at its end, so that it needs a file and not a pipe.
+const FILES: [(&str, bool); 33] = [
+    ("aac.m4a", true),
+    ("aac-dash.m4a", false),
+    ("aac-fragments.m4a", false),
+    ("aac-index-first.m4a", false),
+    ("aac-recorder.mp4", false),
+    ("aac.mkv", false),
+    ("adts.aac", false),
+    ("adts-16000.aac", false),
+    ("aiff.aiff", false),
+    ("aiff-24.aiff", false),
+    ("alac.m4a", true),
+    ("alac-recorder.mp4", false),
+    ("alaw.wav", false),
+    ("flac.flac", false),
+    ("flac.ogg", false),
+    ("mp3.mp3", false),
+    ("mp3-8000.mp3", false),
+    ("mp3-mono-22050.mp3", false),
+    ("mp3-no-header.mp3", false),
+    ("mulaw.wav", false),
+    ("opus.mp4", true),
+    ("opus.ogg", false),
+    ("opus.webm", false),
+    ("opus-live.webm", false),
+    ("opus-recorder.mp4", false),
+    ("opus-voice.ogg", false),
+    ("pcm-live.mkv", false),
+    ("sowt.aiff", false),
+    ("vorbis.ogg", false),
+    ("vorbis.webm", false),
+    ("vorbis-8000.ogg", false),
+    ("vorbis-48000.ogg", false),
+    ("wave64.w64", false),
+];
+/// Samples at the end that the filter of another rate computes with silence.
+const EDGE: usize = 200;
+
+/// A pipe that gives a few bytes at a time, and is interrupted.
+struct Pipe<'b>(&'b [u8], usize);
+
+impl Read for Pipe<'_> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        self.1 += 1;
+        if self.1.is_multiple_of(7) {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        let (now, rest) = self.0.split_at((1 + self.1 * 31 % 600).min(out.len()).min(self.0.len()));
+        out[..now.len()].copy_from_slice(now);
+        self.0 = rest;
+        Ok(now.len())
+    }
+}
+
+type Sound = (Vec<f32>, Option<Incomplete>);
+
+/// All samples that there are, and where some are missing.
+fn present(audio: Result<AudioReader<'_>, AudioError>) -> Result<Sound, AudioError> {
+    let (mut audio, mut samples, mut next) = (audio?, Vec::new(), [0.0; 999]);
+    loop {
+        let read = audio.read_present(&mut next)?;
+        samples.extend(&next[..read]);
+        if read < next.len() {
+            return Ok((samples, audio.incomplete().cloned()));
+        }
+    }
+}
+
+/// The first error of reading that accepts no missing sound.
+fn strict(mut audio: AudioReader<'_>) -> Option<String> {
+    let mut next = [0.0; 999];
+    loop {
+        match audio.read(&mut next) {
+            Ok(read) if read < next.len() => return None,
+            Ok(_) => (),
+            Err(error) => return Some(error.to_string()),
+        }
+    }
+}
+
+fn of_pipe(bytes: &[u8]) -> Result<Sound, AudioError> {
+    present(AudioReader::new(Pipe(bytes, 0), InputOptions::default()))
+}
+
+/// What a file and a pipe of these bytes give, which is the same.
+fn sound(name: &str, bytes: &[u8], needs_file: bool) -> Result<Sound, String> {
+    static NUMBER: AtomicUsize = AtomicUsize::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let path = format!("simdformer-sound-{}-{number}-{name}", std::process::id());
+    let path = std::env::temp_dir().join(path);
+    fs::write(&path, bytes).unwrap();
+    let open = || AudioReader::open(&path, InputOptions::default());
+    let found = present(open()).map_err(|error| error.to_string());
+    if let Ok((_, Some(incomplete))) = &found {
+        assert_eq!(strict(open().unwrap()), Some(incomplete.to_string()), "{name}");
+    }
+    fs::remove_file(&path).unwrap();
+    if !needs_file {
+        let piped = of_pipe(bytes).map_err(|error| error.to_string());
+        assert!(piped == found, "{name}: a pipe has other samples");
+    }
+    found
+}
+
+fn whole(name: &str) -> Vec<u8> {
+    fs::read(golden("audio").join(name)).unwrap()
+}
+
+fn id3v2() -> Vec<u8> {
+    // A picture with bytes that look like frames.
+    [b"ID3\x04\0\0\0\0\x07\x68".to_vec(), b"\xff\xfb\x90\x64".repeat(250)].concat()
+}
+
+fn ape() -> Vec<u8> {
+    let part = |flags: u32| {
+        [
+            b"APETAGEX".to_vec(),
+            2000u32.to_le_bytes().to_vec(),
+            44u32.to_le_bytes().to_vec(),
+            1u32.to_le_bytes().to_vec(),
+            flags.to_le_bytes().to_vec(),
+            vec![0; 8],
+        ]
+        .concat()
+    };
+    [part(0xa000_0000), b"\x03\0\0\0\0\0\0\0key\0".to_vec(), part(0x8000_0000)].concat()
+}
+
+fn id3v1() -> Vec<u8> {
+    [b"TAG".to_vec(), vec![b'x'; 125]].concat()
+}
+
+/// The seconds of samples at 16 kHz.
+fn seconds(samples: &[f32]) -> f64 {
+    samples.len() as f64 / 16_000.0
+}
+
+#[test]
+fn every_file_is_whole() {
+    for (name, needs_file) in FILES {
+        let (samples, incomplete) = sound(name, &whole(name), needs_file).unwrap();
+        assert_eq!(incomplete, None, "{name}");
+        assert!((0.49..0.56).contains(&seconds(&samples)), "{name}: {} s", seconds(&samples));
+    }
+}
+
+#[test]
+fn joined_files_have_the_sound_of_all() {
+    let mut count = 0;
+    for (name, _) in FILES {
+        let extension = name.rsplit('.').next().unwrap();
+        if !matches!(extension, "mp3" | "aac" | "ogg") {
+            continue;
+        }
+        let bytes = whole(name);
+        let (one, _) = sound(name, &bytes, false).unwrap();
+        let mut joined = vec![bytes.repeat(2), bytes.repeat(3)];
+        if extension != "ogg" {
+            let tagged = [id3v2(), bytes.clone(), ape(), id3v1()].concat();
+            joined.extend([tagged.repeat(2), [&bytes[..], &tagged].concat()]);
+        }
+        for (number, joined) in joined.iter().enumerate() {
+            count += 1;
+            let times = if number == 1 { 3.0 } else { 2.0 };
+            let (samples, incomplete) = sound(name, joined, false).unwrap();
+            assert_eq!(incomplete, None, "{name}, {number}");
+            let (found, expected) = (seconds(&samples), times * seconds(&one));
+            // Each part of MP3 has the delay of its encoder and its last frame.
+            let most = if extension == "mp3" { 0.2 } else { 0.05 } * times;
+            assert!(
+                (-0.01..most).contains(&(found - expected)),
+                "{name}, {number}: {found} of {expected} s"
+            );
+            let same = one.len() - EDGE;
+            assert!(samples[..same] == one[..same], "{name}, {number}");
+        }
+    }
+    assert!(count >= 30, "{count}");
+}
+
+/// Recordings of other rates and channels, one after the other.
+#[test]
+fn joined_files_may_have_other_rates() {
+    let names = ["mp3.mp3", "mp3-8000.mp3", "mp3-mono-22050.mp3", "mp3-no-header.mp3"];
+    let ogg = ["vorbis.ogg", "opus-voice.ogg", "vorbis-8000.ogg", "flac.ogg", "opus.ogg"];
+    for names in [&names[..], &ogg] {
+        for (number, first) in names.iter().enumerate() {
+            for (other, second) in names.iter().enumerate() {
+                // All pairs in nightly runs.
+                if cases((number + 1) % names.len() != other, false) {
+                    continue;
+                }
+                let joined = [whole(first), whole(second)].concat();
+                let (samples, incomplete) = sound("joined", &joined, false).unwrap();
+                assert_eq!(incomplete, None, "{first}, {second}");
+                let found = seconds(&samples);
+                assert!((0.99..1.35).contains(&found), "{first}, {second}: {found} s");
+            }
+        }
+    }
+}
+
+#[test]
+fn tags_at_both_ends_are_no_sound() {
+    for (name, needs_file) in FILES {
+        let bytes = whole(name);
+        let expected = sound(name, &bytes, needs_file).unwrap();
+        let tagged = match name.rsplit('.').next().unwrap() {
+            "mp3" | "aac" => [id3v2(), id3v2(), bytes, ape(), id3v1()].concat(),
+            "flac" => [id3v2(), bytes, id3v1()].concat(),
+            "wav" | "aiff" | "w64" => [id3v2(), bytes].concat(),
+            _ => continue,
+        };
+        assert!(sound(name, &tagged, false).unwrap() == expected, "{name}");
+    }
+}
+
+#[test]
+fn a_file_that_is_cut_gives_what_there_is() {
+    let (mut count, mut silent) = (0, Vec::new());
+    for (name, needs_file) in FILES {
+        let bytes = whole(name);
+        let (expected, _) = sound(name, &bytes, needs_file).unwrap();
+        for percent in cases(vec![48, 86], (30..100).collect::<Vec<usize>>()) {
+            count += 1;
+            let cut = &bytes[..bytes.len() * percent / 100];
+            let (samples, incomplete) = match sound(name, cut, needs_file) {
+                Ok(found) => found,
+                // The index was at the end.
+                Err(error) if needs_file => {
+                    assert!(error.contains("it has no index"), "{name}, {percent} %: {error}");
+                    continue;
+                }
+                // Not even the first packet is there, or the first page, which has half a second.
+                Err(error) => {
+                    let none =
+                        percent < 50 || name.ends_with(".ogg") || name == "alac-recorder.mp4";
+                    assert!(none, "{name}, {percent} %: {error}");
+                    continue;
+                }
+            };
+            let same = samples.len().saturating_sub(EDGE).min(expected.len());
+            assert!(samples[..same] == expected[..same], "{name}, {percent} %");
+            let Some(incomplete) = incomplete else {
+                silent.push((name, percent));
+                continue;
+            };
+            // Times are those of what there is.
+            let found = incomplete.seconds - seconds(&samples);
+            assert!(found.abs() < 0.1, "{name}, {percent} %: {incomplete}");
+            // The bytes of most of it are there.
+            let least = expected.len() as f64 * (percent as f64 / 100.0 - 0.4);
+            assert!(samples.len() as f64 > least, "{name}, {percent} %: {} samples", samples.len());
+        }
+    }
+    // Cuts after the last sample, or between two frames or blocks of a file without a length.
+    assert!(silent.len() * 20 < count, "{silent:?}");
+}
+
+/// WAV of every sample format, rate and number of channels, whose writer could not seek back or was killed, and that is cut.
+#[test]
+fn wav_files_without_lengths_are_read_to_the_end() {
+    const FORMATS: [(u16, u16); 8] =
+        [(1, 8), (1, 16), (1, 24), (1, 32), (3, 32), (3, 64), (6, 8), (7, 8)];
+    // The length of the file and that of the samples.
+    const LENGTHS: [(u32, u32); 12] = [
+        (0, 0),
+        (36, 0),
+        (u32::MAX, 0),
+        (0x7fff_ffff, 0),
+        (u32::MAX, u32::MAX),
+        (0, u32::MAX),
+        (0x7fff_f024, 0x7fff_f000),
+        (0x7fff_ffff, 0x7fff_ffdb),
+        (0x8000_0024, 0x8000_0000),
+        (u32::MAX, 0xffff_ffdb),
+        (0x7fff_ff24, 0x7fff_ff00),
+        (0xffff_f024, 0xffff_f000),
+    ];
+    let mut count = 0;
+    let all = vec![8000, 11_025, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000];
+    for rate in cases(vec![8000, 16_000, 44_100], all) {
+        for channels in [1, 2] {
+            for (tag, bits) in FORMATS {
+                let frames = (rate as usize / 20) & !1;
+                let block = usize::from(channels * bits / 8);
+                let data: Vec<u8> = match tag {
+                    3 if bits == 32 => (0..frames * usize::from(channels))
+                        .flat_map(|i| (i as f32 * 0.01).sin().to_le_bytes())
+                        .collect(),
+                    3 => (0..frames * usize::from(channels))
+                        .flat_map(|i| (i as f64 * 0.01).sin().to_le_bytes())
+                        .collect(),
+                    _ => (0..frames * block).map(|i| (i * 7 % 251) as u8).collect(),
+                };
+                let mut file = riff(&[
+                    chunk(b"fmt ", &format(tag, channels, rate, bits)),
+                    chunk(b"data", &data),
+                ]);
+                let what = format!("{rate} Hz, {channels} channels, format {tag} of {bits} bits");
+                let expected = of_pipe(&file).unwrap();
+                assert_eq!(expected.1, None);
+                for (number, (all, samples)) in LENGTHS.into_iter().enumerate() {
+                    // All of them for the usual files.
+                    if cases((tag, bits) != (1, 16) && number != 1 && number != 6, false) {
+                        continue;
+                    }
+                    count += 1;
+                    file[4..8].copy_from_slice(&all.to_le_bytes());
+                    file[40..44].copy_from_slice(&samples.to_le_bytes());
+                    assert_eq!(
+                        sound("open.wav", &file, false).unwrap(),
+                        expected,
+                        "{what}, {samples:x}"
+                    );
+                    // A part of a sample is none.
+                    if block > 1 {
+                        let more = [&file[..], &vec![0; block - 1]].concat();
+                        assert!(of_pipe(&more).unwrap() == expected, "{what}, {samples:x}");
+                    }
+                }
+                // A header with a length says that the file is cut.
+                file[40..44].copy_from_slice(&(data.len() as u32).to_le_bytes());
+                let (samples, incomplete) =
+                    sound("cut.wav", &file[..44 + data.len() / 2], false).unwrap();
+                let half = frames / 2;
+                assert_eq!(samples.len(), (half * 16_000).div_ceil(rate as usize), "{what}");
+                let message = incomplete.unwrap().to_string();
+                let expected = format!(
+                    "WAV, after 0.03 s: the file ends too early: expected {frames} samples, found {half}"
+                );
+                assert!(message.replace("0.02", "0.03") == expected, "{what}: {message}");
+            }
+        }
+    }
+    assert!(count >= 150, "{count}");
+}
+
+/// Files that really have no samples, and chunks after them.
+#[test]
+fn a_length_of_0_may_be_true() {
+    let fields = chunk(b"fmt ", &format(1, 1, 16_000, 16));
+    let text = chunk(b"LIST", b"INFOISFT\x04\0\0\0abcd");
+    for chunks in
+        [vec![fields.clone(), chunk(b"data", b"")], vec![fields, chunk(b"data", b""), text]]
+    {
+        let file = riff(&chunks);
+        assert_eq!(of_pipe(&file).unwrap(), (Vec::new(), None));
+        let mut wav = Wav::new(&file[..]).unwrap();
+        assert_eq!((wav.samples(), wav.read(&mut [0.0; 9]).unwrap()), (Some(0), 0));
+    }
+}
+
+/// Lengths of more than 32 bits that were not written.
+#[test]
+fn long_files_without_lengths_are_read_to_the_end() {
+    let data: Vec<u8> = (0..64).collect();
+    let samples =
+        of_pipe(&riff(&[chunk(b"fmt ", &format(1, 1, 16_000, 16)), chunk(b"data", &data)]))
+            .unwrap();
+    for name in [b"RF64", b"BW64"] {
+        for unknown in [0, u64::MAX, i64::MAX as u64] {
+            let sizes = [&unknown.to_le_bytes()[..], &unknown.to_le_bytes(), &[0; 12]].concat();
+            let mut file =
+                riff(&[chunk(b"ds64", &sizes), chunk(b"fmt ", &format(1, 1, 16_000, 16))]);
+            file[..8].copy_from_slice(&[&name[..], &[0xff; 4]].concat());
+            file.extend(b"data\xff\xff\xff\xff");
+            file.extend(&data);
+            assert!(sound("rf64.wav", &file, false).unwrap() == samples, "{unknown:x}");
+        }
+    }
+    let file = whole("wave64.w64");
+    let expected = sound("wave64.w64", &file, false).unwrap();
+    let at = file.windows(4).position(|bytes| bytes == b"data").unwrap() + 16;
+    for unknown in [0, 24, u64::MAX, i64::MAX as u64] {
+        let mut file = file.clone();
+        file[at..at + 8].copy_from_slice(&unknown.to_le_bytes());
+        assert!(sound("open.w64", &file, false).unwrap() == expected, "{unknown:x}");
+    }
+    let file = whole("aiff.aiff");
+    let expected = sound("aiff.aiff", &file, false).unwrap();
+    let frames = file.windows(4).position(|bytes| bytes == b"COMM").unwrap() + 10;
+    let size = file.windows(4).position(|bytes| bytes == b"SSND").unwrap() + 4;
+    for unknown in [0u32, u32::MAX, 0x7fff_ffff, 0x7fff_f000] {
+        let mut file = file.clone();
+        file[frames..frames + 4].copy_from_slice(&unknown.to_be_bytes());
+        file[size..size + 4].copy_from_slice(&unknown.to_be_bytes());
+        assert!(sound("open.aiff", &file, false).unwrap() == expected, "{unknown:x}");
+    }
+}
+
+/// A FLAC file that was written into a pipe has neither a length nor a checksum of all samples.
+#[test]
+fn frames_of_flac_that_are_cut_or_damaged_are_noted() {
+    let mut file = whole("flac.flac");
+    let expected = sound("flac.flac", &file, false).unwrap();
+    file[21] &= 0xf0;
+    file[22..42].fill(0);
+    assert!(sound("open.flac", &file, false).unwrap() == expected);
+    for percent in [60, 80, 99] {
+        let cut = &file[..file.len() * percent / 100];
+        let (samples, incomplete) = sound("open.flac", cut, false).unwrap();
+        assert!(incomplete.is_some() && samples.len() < expected.0.len(), "{percent} %");
+        let mut damaged = file.clone();
+        damaged[file.len() * percent / 100] ^= 0x55;
+        assert!(sound("open.flac", &damaged, false).unwrap().1.is_some(), "{percent} %");
+    }
+}
+
+/// A disk that fails is not the end of a recording.
+#[test]
+fn errors_of_reading_are_no_end() {
+    struct Fails<'b>(&'b [u8]);
+    impl Read for Fails<'_> {
+        fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+            if self.0.is_empty() {
+                return Err(io::Error::other("the disk failed"));
+            }
+            self.0.read(out)
+        }
+    }
+    for (name, needs_file) in FILES {
+        if needs_file {
+            continue;
+        }
+        let bytes = whole(name);
+        let bytes = &bytes[..bytes.len() * 3 / 4];
+        let found = AudioReader::new(Fails(bytes), InputOptions::default());
+        let found = found.and_then(|mut audio| {
+            let mut next = [0.0; 999];
+            while audio.read_present(&mut next)? == next.len() {}
+            Ok(audio.incomplete().cloned())
+        });
+        assert!(matches!(found, Err(AudioError::Read { .. })), "{name}: {found:?}");
+    }
+}
+
+/// The files of `golden/sound_matrix.py`: as long as ffmpeg decodes them, and those that are cut say so.
+#[test]
+#[ignore = "needs the files that `golden/sound_matrix.py` writes with ffmpeg"]
+fn matrix_of_ffmpeg() {
+    let place = std::path::PathBuf::from(std::env::var("SOUND_MATRIX").unwrap());
+    let list = fs::read_to_string(place.join("list.tsv")).unwrap();
+    let (mut same, mut longer, mut others) = (0, 0, Vec::new());
+    for row in list.lines() {
+        let [name, expected, kind] = row.split('\t').collect::<Vec<&str>>()[..] else { panic!() };
+        let expected: f64 = expected.parse().unwrap();
+        let found = sound(name, &fs::read(place.join(name)).unwrap(), true);
+        match found {
+            // Without its index at the end no program reads it.
+            Err(error) if expected == 0.0 => assert!(!error.is_empty()),
+            Ok((samples, missing)) if missing.is_some() == (kind == "cut") => {
+                let difference = seconds(&samples) - expected;
+                match difference {
+                    -0.1..0.1 => same += 1,
+                    0.1.. => longer += 1,
+                    _ => others.push(format!("{name}: {difference:.3} s of {expected}")),
+                }
+            }
+            Ok((samples, missing)) => {
+                others.push(format!("{name}: {} s of {expected}, {missing:?}", seconds(&samples)));
+            }
+            Err(error) => others.push(format!("{name}: {error}")),
+        }
+    }
+    assert!(others.is_empty(), "{same} as ffmpeg, {longer} longer, {others:#?}");
+}
