@@ -75,6 +75,8 @@ class Transcription:
     """The length of the recording, in seconds."""
     language: str | None
     """The language, as in `Segment.language`; None also if there was nothing to detect it in."""
+    incomplete: str | None = None
+    """Where sound is missing, because the file is cut or damaged: the first such place. The text is that of what there is."""
 
     @property
     def text(self) -> str:
@@ -92,6 +94,8 @@ class SegmentStream(Closing):
     """The length of the recording, in seconds: at the first segment, if it is known before the end."""
     language: str | None = None
     """The language, once the first segment is there."""
+    incomplete: str | None = None
+    """At the end: where sound is missing, because the file is cut or damaged. The segments are those of what there is."""
 
     def __init__(
         self, native: _simdformer.SegmentStream, duration: float | None, progress: Progress
@@ -120,6 +124,7 @@ class SegmentStream(Closing):
                     self._report(fields["seconds"])
                 else:
                     self.duration, self.language = fields["duration"], fields["language"]
+                    self.incomplete = fields["incomplete"]
                     self._report(self.duration or 0.0)
         except BaseException:
             self.close()
@@ -198,7 +203,7 @@ class Transcriber(ModelObject[_simdformer.Transcriber]):
     ) -> SegmentStream:
         """The segments of a recording, each as soon as it is final.
 
-        `audio` is the path of a file, the bytes of a file (WAV, AIFF, FLAC, MP3, AAC, M4A, Ogg Vorbis), or an array of
+        `audio` is the path of a file, the bytes of a file (WAV, AIFF, FLAC, MP3, AAC, M4A, Ogg, WebM), or an array of
         samples, ``[samples]`` or ``[samples, channels]``: float32 or float64 from -1 to 1, int16, int32 or uint8. An
         array needs `rate`, its samples per second; any rate works. Channels are averaged, or `channel` is read alone.
 
@@ -227,7 +232,7 @@ class Transcriber(ModelObject[_simdformer.Transcriber]):
         arguments: dict[str, Any] = {"channel": channel, "speech": speech, "progress": progress}
         with self.transcribe(audio, rate, **arguments, **changes) as stream:
             segments = list(stream)
-        return Transcription(segments, stream.duration or 0.0, stream.language)
+        return Transcription(segments, stream.duration or 0.0, stream.language, stream.incomplete)
 
     @property
     def plan(self) -> Plan:

@@ -8,7 +8,7 @@ use simdformer_text::audio::transcriber::{
     Recording, RecordingSummary, SampleSource, TranscribeError, TranscribeEvent, Transcriber,
 };
 use simdformer_text::audio::{
-    AudioError, AudioReader, Channel, InputOptions, RawEncoding, RawFormat,
+    AudioError, AudioReader, Channel, Incomplete, InputOptions, RawEncoding, RawFormat,
 };
 use std::io::{Cursor, Error, ErrorKind};
 use std::ops::ControlFlow;
@@ -122,7 +122,11 @@ impl SampleSource for Cancellable<'_> {
         if self.cancel.is_cancelled() {
             return Err(AudioError::Read { error: Error::from(ErrorKind::Interrupted) });
         }
-        self.audio.read(out)
+        self.audio.read_present(out)
+    }
+
+    fn incomplete(&self) -> Option<&Incomplete> {
+        self.audio.incomplete()
     }
 }
 

@@ -123,6 +123,8 @@ impl SegmentStream {
                     let summary = result?;
                     fields.set_item("duration", summary.duration)?;
                     fields.set_item("language", summary.language)?;
+                    let incomplete = summary.incomplete.map(|place| place.to_string());
+                    fields.set_item("incomplete", incomplete)?;
                     return Ok(Some(("end", fields)));
                 }
                 Ok(Part::Length(seconds)) => {
