@@ -18,7 +18,7 @@ const MEMORY: usize = 10 << 20;
 /// The samples that are read of a file.
 const SAMPLES: u64 = 1 << 20;
 
-const FILES: [&[u8]; 13] = [
+const FILES: [&[u8]; 28] = [
     include_bytes!("../../text/tests/golden/audio/mp3.mp3"),
     include_bytes!("../../text/tests/golden/audio/mp3-mono-22050.mp3"),
     include_bytes!("../../text/tests/golden/audio/aac.m4a"),
@@ -32,6 +32,21 @@ const FILES: [&[u8]; 13] = [
     include_bytes!("../../text/tests/golden/audio/sowt.aiff"),
     include_bytes!("../../text/tests/golden/audio/alaw.wav"),
     include_bytes!("../../text/tests/golden/audio/mulaw.wav"),
+    include_bytes!("../../text/tests/golden/audio/aac-dash.m4a"),
+    include_bytes!("../../text/tests/golden/audio/aac-fragments.m4a"),
+    include_bytes!("../../text/tests/golden/audio/aac-recorder.mp4"),
+    include_bytes!("../../text/tests/golden/audio/aac.mkv"),
+    include_bytes!("../../text/tests/golden/audio/alac-recorder.mp4"),
+    include_bytes!("../../text/tests/golden/audio/flac.ogg"),
+    include_bytes!("../../text/tests/golden/audio/mp3-no-header.mp3"),
+    include_bytes!("../../text/tests/golden/audio/opus-live.webm"),
+    include_bytes!("../../text/tests/golden/audio/opus-recorder.mp4"),
+    include_bytes!("../../text/tests/golden/audio/opus-voice.ogg"),
+    include_bytes!("../../text/tests/golden/audio/opus.mp4"),
+    include_bytes!("../../text/tests/golden/audio/opus.webm"),
+    include_bytes!("../../text/tests/golden/audio/pcm-live.mkv"),
+    include_bytes!("../../text/tests/golden/audio/vorbis.webm"),
+    include_bytes!("../../text/tests/golden/audio/wave64.w64"),
 ];
 
 /// A change at a place: of the head, where sizes are, or of the whole file.

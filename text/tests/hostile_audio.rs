@@ -72,7 +72,8 @@ fn atoms(bytes: &[u8], from: usize, end: usize) -> Vec<([u8; 4], usize, usize)> 
     all
 }
 
-const CONTAINERS: [&[u8; 4]; 6] = [b"moov", b"trak", b"mdia", b"minf", b"stbl", b"udta"];
+const CONTAINERS: [&[u8; 4]; 9] =
+    [b"moov", b"trak", b"mdia", b"minf", b"stbl", b"udta", b"mvex", b"moof", b"traf"];
 
 /// All atoms, also those in others, with the places of their parents.
 fn all_atoms(bytes: &[u8]) -> Vec<([u8; 4], usize, usize, Vec<usize>)> {
@@ -106,7 +107,9 @@ fn spliced(bytes: &[u8], (at, end): (usize, usize), parents: &[usize], new: &[u8
 
 fn mp4() -> Vec<Hostile> {
     let mut all = Vec::new();
-    for name in ["aac.m4a", "aac-index-first.m4a", "alac.m4a"] {
+    const FRAGMENTS: [&str; 4] =
+        ["aac-fragments.m4a", "aac-recorder.mp4", "opus-recorder.mp4", "aac-dash.m4a"];
+    for name in [["aac.m4a", "aac-index-first.m4a", "alac.m4a", "opus.mp4"], FRAGMENTS].concat() {
         let bytes = golden(name);
         for (kind, at, end, parents) in all_atoms(&bytes) {
             let named = format!("{name}, {}", kind.escape_ascii());
@@ -116,12 +119,15 @@ fn mp4() -> Vec<Hostile> {
                 b"stsz" => &[12, 16, 20],
                 b"mdhd" | b"mvhd" => &[20, 24],
                 b"tkhd" => &[20],
+                b"trun" => &[8, 12, 16, 20],
+                b"tfhd" | b"trex" => &[8, 12, 16, 20, 24],
+                b"sidx" => &[12, 24, 32],
                 _ => &[],
             };
             for &field in counts.iter().filter(|&&field| at + field + 4 <= end) {
                 fields(&format!("{named} field"), &bytes, (at + field, 4, true), &mut all);
             }
-            if name == "aac-index-first.m4a" && &kind != b"mdat" {
+            if matches!(name, "aac-index-first.m4a" | "aac-recorder.mp4") && &kind != b"mdat" {
                 let twice = bytes[at..end].repeat(2);
                 all.push((format!("{named} twice"), spliced(&bytes, (at, end), &parents, &twice)));
                 let many = bytes[at..end].repeat(500);
@@ -255,7 +261,7 @@ fn ordered(bits: &mut Bits, dimensions: u32, log: u32) {
 
 fn ogg() -> Vec<Hostile> {
     let mut all = Vec::new();
-    for name in ["vorbis.ogg", "vorbis-48000.ogg"] {
+    for name in ["vorbis.ogg", "vorbis-48000.ogg", "opus.ogg", "flac.ogg"] {
         let whole = golden(name);
         let split = pages(&whole);
         for (number, at) in [(0, 5), (0, 14), (0, 18), (0, 26), (1, 26), (1, 27), (1, 28), (2, 26)]
@@ -350,6 +356,150 @@ fn ogg() -> Vec<Hostile> {
         out
     };
     all.push(("vorbis, 2 MB of comments".into(), comments(32)));
+    all
+}
+
+/// The bytes of the name and of the length at a place of a Matroska file, and the length.
+fn ebml_head(bytes: &[u8], at: usize) -> (usize, usize, Option<usize>) {
+    let name = bytes[at].leading_zeros() as usize + 1;
+    let width = bytes[at + name].leading_zeros() as usize + 1;
+    let field = &bytes[at + name..at + name + width];
+    let all = field.iter().fold(0, |n, &byte| n << 8 | u64::from(byte));
+    let mask = u64::MAX >> (64 - 7 * width);
+    (name, width, (all & mask != mask).then_some((all & mask) as usize))
+}
+
+/// The places of all elements up to the second cluster, with those of a track and a cluster.
+fn ebml_places(bytes: &[u8]) -> Vec<usize> {
+    let (mut at, mut all) = (0, Vec::new());
+    while at + 12 <= bytes.len() {
+        all.push(at);
+        let (name, width, length) = ebml_head(bytes, at);
+        let inside = matches!(
+            bytes[at..at + name],
+            [0x18, 0x53, 0x80, 0x67]
+                | [0x16, 0x54, 0xae, 0x6b]
+                | [0xae]
+                | [0xe1]
+                | [0xa0]
+                | [0x1f, 0x43, 0xb6, 0x75]
+                | [0x15, 0x49, 0xa9, 0x66]
+        );
+        at += name + width + if inside { 0 } else { length.unwrap_or(0) };
+    }
+    all
+}
+
+/// An element with a length of eight bytes.
+fn element(name: &[u8], content: &[u8]) -> Vec<u8> {
+    [name, &(1 << 56 | content.len() as u64).to_be_bytes(), content].concat()
+}
+
+fn ebml() -> Vec<Hostile> {
+    let mut all = Vec::new();
+    for name in ["opus.webm", "opus-live.webm", "vorbis.webm", "aac.mkv", "pcm-live.mkv"] {
+        let bytes = golden(name);
+        for at in ebml_places(&bytes).into_iter().take(60) {
+            let (id, width, length) = ebml_head(&bytes, at);
+            let place = at + id;
+            for value in [0, 1, 7, 126, 127] {
+                let mut file = bytes.clone();
+                file[place] = 0x80 | value;
+                all.push((format!("{name}, a length of {value} at {at}"), file));
+            }
+            let content = place + width..place + width + length.unwrap_or(0);
+            for number in [0, 5, 1 << 24, 1 << 40, (1 << 56) - 1_u64] {
+                let head = (1 << 56 | number).to_be_bytes();
+                let file = [&bytes[..place], &head, &bytes[place + width..]].concat();
+                all.push((format!("{name}, a length of {number:#x} at {at}"), file));
+            }
+            let file = [&bytes[..at], &bytes[at..content.end].repeat(200), &bytes[at..]].concat();
+            all.push((format!("{name}, 200 times {at}"), file));
+            for (number, byte) in [0, 1, 0x7f, 0xff].into_iter().enumerate() {
+                let mut file = bytes.clone();
+                let Some(found) = file.get_mut(content.start + number) else { continue };
+                *found = byte;
+                all.push((format!("{name}, {byte:#x} in {at}"), file));
+            }
+        }
+    }
+    let start = ebml_start();
+    let setup = vorbis(15, &|bits| {
+        ordered(bits, 31, 17);
+        bits.put(0, 4);
+    });
+    let setup = pages(&setup)[1][28 + COMMENT.len() + 1..].to_vec();
+    let setup = &setup[setup.windows(7).position(|part| part == b"\x05vorbis").unwrap()..];
+    let identification = identification();
+    let headers = [
+        &[2, identification.len() as u8, COMMENT.len() as u8],
+        &identification[..],
+        COMMENT,
+        setup,
+    ]
+    .concat();
+    let track = [
+        element(&[0xd7], &[1]),
+        element(&[0x73, 0xc5], &[1]),
+        element(&[0x83], &[2]),
+        element(&[0x86], b"A_VORBIS"),
+        element(&[0x63, 0xa2], &headers),
+        element(
+            &[0xe1],
+            &[element(&[0x9f], &[1]), element(&[0xb5], &16e3_f32.to_be_bytes())].concat(),
+        ),
+    ]
+    .concat();
+    let file = [
+        start,
+        element(b"\x16\x54\xae\x6b", &element(&[0xae], &track)),
+        element(b"\x1f\x43\xb6\x75", &[]),
+    ];
+    all.push(("webm, codebooks of 131072 codes".into(), file.concat()));
+    all
+}
+
+/// The head of a Matroska file and of a segment, and what a segment begins with.
+fn ebml_start() -> Vec<u8> {
+    let bytes = golden("opus-live.webm");
+    let tracks = bytes.windows(4).position(|part| part == b"\x16\x54\xae\x6b").unwrap();
+    bytes[..tracks].to_vec()
+}
+
+fn opus() -> Vec<Hostile> {
+    let mut all = Vec::new();
+    for name in ["opus.ogg", "opus-voice.ogg", "opus.webm", "opus.mp4"] {
+        let bytes = golden(name);
+        let head = if name == "opus.mp4" { &b"dOps"[..] } else { b"OpusHead" };
+        let at = bytes.windows(head.len()).position(|part| part == head).unwrap() + head.len();
+        for place in at..at + 12 {
+            for byte in [0, 1, 2, 3, 8, 0x10, 0x7f, 0x80, 0xff] {
+                let mut file = bytes.clone();
+                file[place] = byte;
+                if name.ends_with("ogg") {
+                    let mut pages = pages(&file);
+                    seal(&mut pages[0]);
+                    file = pages.concat();
+                }
+                all.push((format!("{name}, {byte:#x} at {place}"), file));
+            }
+        }
+    }
+    all
+}
+
+fn wave64() -> Vec<Hostile> {
+    let bytes = golden("wave64.w64");
+    let mut all = Vec::new();
+    for at in [16, 20, 56, 60, 64, 66, 68, 76, 78] {
+        fields("wave64", &bytes, (at, 4, false), &mut all);
+    }
+    let chunk = [&b"junk\xf3\xac\xd3\x11\x8c\xd1\0\xc0\x4f\x8e\xdb\x8a"[..], &24_u64.to_le_bytes()]
+        .concat();
+    all.push((
+        "wave64, chunks".into(),
+        [&bytes[..40], &chunk.repeat(20_000), &bytes[40..]].concat(),
+    ));
     all
 }
 
@@ -480,6 +630,41 @@ fn large(megabytes: usize) -> Vec<Hostile> {
         ("id3, texts".into(), id3(megabytes, b"TXXX", b"\0a\0b")),
         ("id3 after a byte".into(), [&[0], &id3(megabytes, b"TIT2", b"\0x")[..]].concat()),
     ];
+    // Elements of a Matroska file, which begin a segment or are in a track.
+    let webm = golden("opus-live.webm");
+    let start = ebml_start().len();
+    for (name, id, part) in [
+        ("positions", &b"\x11\x4d\x9b\x74"[..], element(b"\x4d\xbb", &[])),
+        (
+            "tags",
+            b"\x12\x54\xc3\x67",
+            element(b"\x73\x73", &element(b"\x67\xc8", &element(b"\x45\xa3", b"x"))),
+        ),
+        ("chapters", b"\x10\x43\xa7\x70", element(b"\x45\xb9", &element(b"\xb6", &[]))),
+        ("cues", b"\x1c\x53\xbb\x6b", element(b"\xbb", &element(b"\xb3", &[1]))),
+        ("attachments", b"\x19\x41\xa4\x69", element(b"\x61\xa7", &element(b"\x46\x6e", b"x"))),
+        (
+            "tracks",
+            b"\x16\x54\xae\x6b",
+            element(
+                b"\xae",
+                &[element(b"\xd7", &[1]), element(b"\x73\xc5", &[1]), element(b"\x86", b"A_OPUS")]
+                    .concat(),
+            ),
+        ),
+        ("mappings", b"\x16\x54\xae\x6b", element(b"\xae", &b"\x41\xe4\x80".repeat(10_000))),
+        ("nothing", b"\xec", vec![0]),
+    ] {
+        let count = bytes / part.len();
+        let list = element(id, &part.repeat(count));
+        let file = [&webm[..start], &list, &webm[start..]].concat();
+        all.push((format!("webm, {name}"), file));
+    }
+    // Blocks of 256 frames of no bytes, after those of the file.
+    let block = b"\xa3\x85\x81\0\0\x04\xff".repeat(bytes / 7);
+    all.push(("webm, frames of nothing".into(), [&webm[..], &block].concat()));
+    let small = b"\xa3\x85\x81\0\0\0\x08".repeat(bytes / 7);
+    all.push(("webm, small frames".into(), [&webm[..], &small].concat()));
     // A second track, whose times and sizes have many entries.
     for (kind, entry) in [(b"stts", 8), (b"stsz", 4), (b"stsc", 12), (b"stco", 4)] {
         let count = bytes / entry;
@@ -579,7 +764,7 @@ fn check_all(kind: &str, files: &[Hostile]) -> usize {
 
 #[test]
 fn changed_fields_are_errors_or_are_read() {
-    let all = [mp4(), ogg(), flac(), riff_and_others()].concat();
+    let all = [mp4(), ogg(), ebml(), opus(), wave64(), flac(), riff_and_others()].concat();
     let files: Vec<Hostile> = all.into_iter().step_by(effort::cases(4, 1)).collect();
     let readable = check_all("fields", &files);
     assert!(files.len() > 400, "{}", files.len());

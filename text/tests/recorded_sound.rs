@@ -260,8 +260,9 @@ fn a_file_that_is_cut_gives_what_there_is() {
             // Times are those of what there is.
             let found = incomplete.seconds - seconds(&samples);
             assert!(found.abs() < 0.1, "{name}, {percent} %: {incomplete}");
-            // The bytes of most of it are there.
-            let least = expected.len() as f64 * (percent as f64 / 100.0 - 0.4);
+            // The bytes of most of it are there; the headers of Vorbis are most of a short file.
+            let headers = if name.starts_with("vorbis") { 0.65 } else { 0.4 };
+            let least = expected.len() as f64 * (percent as f64 / 100.0 - headers);
             assert!(samples.len() as f64 > least, "{name}, {percent} %: {} samples", samples.len());
         }
     }

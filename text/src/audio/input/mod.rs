@@ -6,6 +6,8 @@ mod decoder;
 #[cfg(feature = "audio-files")]
 mod ebml_elements;
 #[cfg(feature = "audio-files")]
+mod ebml_headers;
+#[cfg(feature = "audio-files")]
 mod flac_blocks;
 #[cfg(feature = "audio-files")]
 mod flac_bytes;
@@ -13,6 +15,8 @@ mod flac_bytes;
 mod followed;
 #[cfg(feature = "audio-files")]
 mod mp4_boxes;
+#[cfg(feature = "audio-files")]
+mod mp4_fragments;
 #[cfg(feature = "audio-files")]
 mod mp4_index;
 #[cfg(feature = "audio-files")]

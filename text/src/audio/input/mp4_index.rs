@@ -5,6 +5,9 @@
 //! is an atom `free`. Source: ISO/IEC 14496-12:2022, section 8.
 
 use super::decoder::{Bytes, NEEDS_FILE};
+use super::followed::Followed;
+use super::mp4_boxes::Mp4Boxes;
+use super::mp4_fragments::{Extended, Mp4Fragments};
 use super::untrusted::{fill, invalid};
 use std::io::{self, BufReader, Cursor, Read, Seek, SeekFrom};
 use std::ops::Range;
@@ -27,7 +30,10 @@ const ENTRIES: usize = 1 << 10;
 const NO_INDEX: &str = "it has no index: the recording was not ended, or the file is cut";
 const NO_SOUND: &str = "it has no audio that can be decoded";
 /// The types of sound that may be decoded.
-const SOUND: [&[u8; 4]; 5] = [b"mp4a", b"alac", b".mp3", b"Opus", b"fLaC"];
+const SOUND: [&[u8; 4]; 13] = [
+    b"mp4a", b"alac", b".mp3", b"Opus", b"fLaC", b"sowt", b"twos", b"lpcm", b"in24", b"in32",
+    b"fl32", b"fl64", b"raw ",
+];
 
 /// An atom: its type, and the places of its head, its content and its end.
 #[derive(Clone, Copy)]
@@ -131,18 +137,26 @@ impl<S> Seek for Pieces<S> {
 pub(super) fn audio_only(bytes: Bytes<'_>) -> io::Result<Bytes<'_>> {
     match bytes {
         Bytes::File(mut file, length) => {
-            let pieces = pieces(&mut BufReader::new(&mut file), length)?;
-            Ok(Bytes::Pieces(Pieces::new(file, pieces), length))
+            let (pieces, extended) = pieces(&mut BufReader::new(&mut file), length)?;
+            let pieces = Pieces::new(file, pieces);
+            let Some(extended) = extended else { return Ok(Bytes::Pieces(pieces, length)) };
+            // Fragments are read front to back.
+            let followed = Followed::new(pieces, Mp4Boxes::default());
+            Ok(Bytes::Pipe(Box::new(Mp4Fragments::new(followed, extended))))
         }
         mut pipe => {
             let before = read_up_to_sound(&mut pipe)?;
             let length = before.len() as u64;
             let mut source = Cursor::new(before);
-            let pieces = pieces(&mut source, length).map_err(|error| {
+            let (pieces, extended) = pieces(&mut source, length).map_err(|error| {
                 let missing = error.to_string() == NO_INDEX;
                 if missing { invalid(NEEDS_FILE) } else { error }
             })?;
-            Ok(Bytes::Pipe(Box::new(Pieces::new(source, pieces).chain(pipe))))
+            let whole = Pieces::new(source, pieces).chain(pipe);
+            Ok(Bytes::Pipe(match extended {
+                Some(extended) => Box::new(Mp4Fragments::new(whole, extended)),
+                None => Box::new(whole),
+            }))
         }
     }
 }
@@ -252,13 +266,20 @@ fn find<const N: usize>(
     Ok(found)
 }
 
-/// The pieces of a file of `length` bytes, of which those up to the sound are there.
-fn pieces(source: &mut (impl Read + Seek), length: u64) -> io::Result<Vec<Piece>> {
+/// The pieces of a file of `length` bytes, of which those up to the sound are there, and the track that has fragments.
+fn pieces(
+    source: &mut (impl Read + Seek),
+    length: u64,
+) -> io::Result<(Vec<Piece>, Option<Extended>)> {
     // The first index, and what else `symphonia` would read up to the sound.
     let (mut index, mut others): (Option<Atom>, Vec<Atom>) = (None, Vec::new());
+    let mut sound_first = false;
     each_atom(source, 0..length, Cut::Allowed, &mut |atom| {
         match &atom.kind {
-            b"mdat" | b"moof" => return Ok(index.is_none()),
+            b"mdat" | b"moof" => {
+                sound_first |= index.is_none();
+                return Ok(index.is_none());
+            }
             b"ftyp" => check_small(atom)?,
             b"moov" if index.is_none() => index = Some(atom),
             b"moov" | b"meta" | b"udta" => others.push(atom),
@@ -269,7 +290,7 @@ fn pieces(source: &mut (impl Read + Seek), length: u64) -> io::Result<Vec<Piece>
     let Some(index) = index.filter(|index| index.end <= length) else {
         return Err(invalid(NO_INDEX));
     };
-    let sound = movie(source, index, length)?;
+    let (sound, extended) = movie(source, index, (length, !sound_first))?;
     let mut replaced = vec![(index, sound)];
     replaced.extend(others.into_iter().map(|atom| (atom, Vec::new())));
     replaced.sort_by_key(|(atom, _)| atom.start);
@@ -291,7 +312,7 @@ fn pieces(source: &mut (impl Read + Seek), length: u64) -> io::Result<Vec<Piece>
     }
     pieces.push(Piece::Original(at..length));
     pieces.retain(|piece| piece.length() > 0);
-    Ok(pieces)
+    Ok((pieces, extended))
 }
 
 fn length_of(pieces: &[Piece]) -> u64 {
@@ -336,8 +357,13 @@ fn number(bytes: &[u8]) -> u32 {
     bytes.iter().take(4).fold(0, |number, &byte| number << 8 | u32::from(byte))
 }
 
-/// The index `moov` with the first track of sound. `length`: the bytes of the file.
-fn movie(source: &mut (impl Read + Seek), index: Atom, length: u64) -> io::Result<Vec<Piece>> {
+/// The index `moov` with the first track of sound, and what it says of fragments, which follow an index
+/// that is `first`. `length`: the bytes of the file.
+fn movie(
+    source: &mut (impl Read + Seek),
+    index: Atom,
+    (length, first): (u64, bool),
+) -> io::Result<(Vec<Piece>, Option<Extended>)> {
     let (mut parts, mut extends) = (Vec::new(), None);
     let mut tracks = Vec::new();
     each_atom(source, index.range(), Cut::Refused, &mut |atom| {
@@ -346,7 +372,7 @@ fn movie(source: &mut (impl Read + Seek), index: Atom, length: u64) -> io::Resul
                 check_small(atom)?;
                 parts.push(atom.whole());
             }
-            b"mvex" => extends = Some(atom),
+            b"mvex" if first => extends = Some(atom),
             b"trak" => tracks.push(atom),
             _ => (),
         }
@@ -367,24 +393,25 @@ fn movie(source: &mut (impl Read + Seek), index: Atom, length: u64) -> io::Resul
     }
     let Some((track, _)) = chosen else { return Err(invalid(NO_SOUND)) };
     parts.extend(track.parts(source, length)?);
+    let mut extended = None;
     if let Some(extends) = extends {
         let mut kept = Vec::new();
-        let mut found = false;
         let mut runs = Vec::new();
         each_atom(source, extends.range(), Cut::Refused, &mut |atom| {
             runs.extend((&atom.kind == b"trex").then_some(atom));
             Ok(true)
         })?;
         for run in runs {
-            let fields: [u8; 8] = content(source, run)?;
-            if number(&fields[4..]) == track.id && !found {
-                found = true;
+            let fields: [u8; 20] = content(source, run)?;
+            if number(&fields[4..]) == track.id && extended.is_none() {
+                extended = Some(Extended { track: track.id, size: number(&fields[16..]) });
+                check_small(run)?;
                 kept.push(run.whole());
             }
         }
         parts.extend(atom_of(b"mvex", kept));
     }
-    Ok(atom_of(b"moov", parts))
+    Ok((atom_of(b"moov", parts), extended))
 }
 
 /// The atoms of a track.

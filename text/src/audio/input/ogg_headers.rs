@@ -6,7 +6,7 @@
 use super::untrusted::{fill, invalid};
 use super::vorbis_setup;
 use std::collections::BTreeMap;
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, BufReader, ErrorKind, Read};
 
 /// Bytes of a page's head without its table of segments, and the most segments.
 const HEAD: usize = 27;
@@ -67,10 +67,12 @@ impl Stream {
 
 /// Passes on the pages of an Ogg file.
 pub(super) struct OggHeaders<R> {
-    reader: R,
+    reader: BufReader<R>,
     streams: BTreeMap<u32, Stream>,
     /// Whether the last page was the first of its stream.
     beginning: bool,
+    /// Whether a page was left out because it is damaged.
+    damaged: bool,
     /// What was read, and what of it was passed on.
     out: Vec<u8>,
     from: usize,
@@ -78,8 +80,8 @@ pub(super) struct OggHeaders<R> {
 
 impl<R: Read> OggHeaders<R> {
     pub(super) fn new(reader: R) -> Self {
-        let streams = BTreeMap::new();
-        Self { reader, streams, beginning: false, out: Vec::new(), from: 0 }
+        let (reader, streams, out) = (BufReader::new(reader), BTreeMap::new(), Vec::new());
+        Self { reader, streams, beginning: false, damaged: false, out, from: 0 }
     }
 
     /// Reads a page, and writes what is kept of it to `out`. Returns whether there was one.
@@ -92,8 +94,12 @@ impl<R: Read> OggHeaders<R> {
         if read < HEAD {
             return Err(ErrorKind::UnexpectedEof.into());
         }
-        if !page.starts_with(b"OggS") {
-            return Err(invalid("expected a page `OggS`"));
+        // Other bytes are passed over, which `OggPages` notes.
+        while !page.starts_with(b"OggS") {
+            page.rotate_left(1);
+            if fill(&mut self.reader, &mut page[HEAD - 1..])? == 0 {
+                return Ok(false);
+            }
         }
         let segments = usize::from(page[HEAD - 1]);
         page.resize(HEAD + segments, 0);
@@ -108,6 +114,11 @@ impl<R: Read> OggHeaders<R> {
 
     fn check_page(&mut self, page: Vec<u8>, segments: usize) -> io::Result<()> {
         let (flags, body) = (page[5], HEAD + segments);
+        // A decoder would look for pages inside of it.
+        if checksum(&page) != u32::from_le_bytes([page[22], page[23], page[24], page[25]]) {
+            self.damaged = true;
+            return Ok(());
+        }
         let serial = u32::from_le_bytes([page[14], page[15], page[16], page[17]]);
         let first = flags & FIRST != 0;
         if first {
@@ -141,11 +152,6 @@ impl<R: Read> OggHeaders<R> {
             return Ok(());
         };
         let has_header = stream.is_header();
-        if has_header
-            && checksum(&page) != u32::from_le_bytes([page[22], page[23], page[24], page[25]])
-        {
-            return Err(invalid("the checksum of a header is another one"));
-        }
         if flags & CONTINUED == 0 {
             (stream.length, stream.header) = (0, Vec::new());
         }
@@ -275,7 +281,10 @@ impl<R: Read> Read for OggHeaders<R> {
         while self.from == self.out.len() {
             (self.out, self.from) = (Vec::new(), 0);
             if !self.read_page()? {
-                return Ok(0);
+                return match core::mem::take(&mut self.damaged) {
+                    true => Err(invalid("the checksum of a page is another one")),
+                    false => Ok(0),
+                };
             }
         }
         let count = out.len().min(self.out.len() - self.from);

@@ -6,6 +6,7 @@
 
 use super::decoder::Bytes;
 use super::ebml_elements::EbmlElements;
+use super::ebml_headers::EbmlHeaders;
 use super::followed::{CUT, Followed};
 use super::mp4_boxes::Mp4Boxes;
 use super::mpeg_frames::MpegFrames;
@@ -39,7 +40,7 @@ pub(super) fn checked<'s>(
             Box::new(OggHeaders::new(Followed::new(bytes, OggPages::new())))
         }
         bytes if head.starts_with(b"\x1a\x45\xdf\xa3") => {
-            Box::new(Followed::new(bytes, EbmlElements::default()))
+            Box::new(EbmlHeaders::new(Followed::new(bytes, EbmlElements::default())))
         }
         bytes if head.starts_with(flac_blocks::MARKER) => {
             let found = flac_blocks::frames_only(bytes, frames);
