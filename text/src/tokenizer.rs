@@ -145,6 +145,7 @@ impl Tokenizer {
     }
 
     /// [`with_prefix`](Self::with_prefix) for a tokenizer that is shared.
+    #[cfg(feature = "translate")]
     pub(crate) fn prefixed(&self, prefix: &str) -> Self {
         Self {
             parts: Arc::clone(&self.parts),

@@ -110,9 +110,14 @@ pub(crate) type Edit = (Range<usize>, String);
 pub(crate) struct Rewritten {
     pub(crate) marked: MarkedText,
     /// Each copied part of the old text, and where it begins in the new text.
+    #[cfg_attr(
+        not(feature = "translate"),
+        expect(dead_code, reason = "only translators look back")
+    )]
     parts: Vec<(Range<usize>, usize)>,
 }
 
+#[cfg(feature = "translate")]
 impl Rewritten {
     /// The bytes of the old text for bytes of the new one. An end inside of a replaced part is that of the part.
     pub(crate) fn old_range(&self, range: &Range<usize>) -> Range<usize> {

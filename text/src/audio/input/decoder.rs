@@ -1,15 +1,14 @@
 //! Decodes compressed audio with `symphonia`, packet by packet.
 
+use super::bytes::{Bytes, NEEDS_FILE};
 use super::followed::CUT;
 use super::mp4_boxes::{Outline, outline};
-use super::mp4_index::Pieces;
 use super::mpeg_frames::NO_FRAME;
 use super::opus::Opus;
 use super::resampler::RATES;
 use super::untrusted::checked;
 use crate::audio::sample_format::Channel;
 use crate::audio::{AudioError, Incomplete};
-use std::fs::File;
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -40,33 +39,10 @@ const SEARCHED: u32 = 1 << 15;
 /// The bytes of tags, pictures and the index before the first packet, and of tags and other tracks between packets.
 const BEGINNING: u64 = 64 << 20;
 const BETWEEN: u64 = 4 << 20;
-/// The error for an MP4 file in a pipe.
-pub(super) const NEEDS_FILE: &str =
-    "its index is not at its beginning, which needs a file, not a pipe";
 /// The error for an MP4 file with another one after it.
 const ANOTHER: &str = "another recording follows, which is not read";
 /// The formats that are decoded, for errors.
 const FORMATS: &str = "WAV, AIFF, FLAC, MP3, AAC, M4A, Ogg, WebM or Matroska (with Vorbis, Opus, AAC, MP3, FLAC or PCM)";
-
-/// The bytes of a source.
-pub(super) enum Bytes<'s> {
-    /// A file and its length.
-    File(File, u64),
-    /// A file whose index has the sound only, and its length.
-    Pieces(Pieces<File>, u64),
-    /// A source that cannot be read twice.
-    Pipe(Box<dyn Read + Send + 's>),
-}
-
-impl Read for Bytes<'_> {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::File(file, _) => file.read(out),
-            Self::Pieces(pieces, _) => pieces.read(out),
-            Self::Pipe(pipe) => pipe.read(out),
-        }
-    }
-}
 
 /// A source for `symphonia`. Only files that need it can seek: then the others are read once, and front to back.
 struct Media<'s> {

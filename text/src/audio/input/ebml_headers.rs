@@ -3,7 +3,7 @@
 //! `symphonia` 0.6 takes some hundred bytes for each track, tag, chapter, cue and attachment, without limits. What is left out becomes
 //! an element `Void` of the same length, so that all lengths stay. Sources: RFC 8794, sections 4 to 6; RFC 9559, section 5.
 
-use super::untrusted::{fill, invalid};
+use super::bytes::{fill, invalid};
 use super::vorbis_setup;
 use std::io::{self, BufReader, Read};
 

@@ -3,8 +3,8 @@
 //! `symphonia` 0.6 takes a hundred bytes for each comment, sorts a seek table in quadratic time, and has no limits of its own.
 //! Source: RFC 9639, section 8.
 
+use super::bytes::{invalid, skip};
 use super::flac_bytes::FlacBytes;
-use super::untrusted::{invalid, skip};
 use std::io::{self, Read};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;

@@ -2,6 +2,8 @@
 
 mod aiff;
 #[cfg(feature = "audio-files")]
+mod bytes;
+#[cfg(feature = "audio-files")]
 mod decoder;
 #[cfg(feature = "audio-files")]
 mod ebml_elements;
@@ -200,7 +202,7 @@ impl AudioReader<'static> {
             return Self::uncompressed(Box::new(file), length, &head, options);
         }
         #[cfg(feature = "audio-files")]
-        return Self::decode(decoder::Bytes::File(file, about.len()), &head, options);
+        return Self::decode(bytes::Bytes::File(file, about.len()), &head, options);
         #[cfg(not(feature = "audio-files"))]
         Err(AudioError::Kind { found: kind(&head) })
     }
@@ -237,7 +239,7 @@ impl<'s> AudioReader<'s> {
             return Self::uncompressed(whole, None, &head, options);
         }
         #[cfg(feature = "audio-files")]
-        return Self::decode(decoder::Bytes::Pipe(whole), &head, options);
+        return Self::decode(bytes::Bytes::Pipe(whole), &head, options);
         #[cfg(not(feature = "audio-files"))]
         Err(AudioError::Kind { found: kind(&head) })
     }
@@ -258,7 +260,7 @@ impl<'s> AudioReader<'s> {
 
     #[cfg(feature = "audio-files")]
     fn decode(
-        bytes: decoder::Bytes<'s>,
+        bytes: bytes::Bytes<'s>,
         head: &[u8],
         options: InputOptions,
     ) -> Result<Self, AudioError> {

@@ -3,7 +3,7 @@
 //! `symphonia` 0.6 keeps the index of each fragment, adds up its entries for each packet, and believes its numbers of packets. What
 //! is of other tracks, or has no packets, becomes an atom `free` of the same length. Source: ISO/IEC 14496-12:2022, section 8.8.
 
-use super::untrusted::{fill, invalid};
+use super::bytes::{fill, invalid};
 use std::io::{self, BufReader, Read};
 
 /// The bytes of the index of a fragment, and of a packet.
@@ -192,11 +192,11 @@ fn check_run(content: &[u8], size: u32) -> io::Result<u32> {
     Ok(count)
 }
 
+/// Takes the type and the content of an atom, and returns whether it stays.
+type OnAtom<'f> = dyn FnMut(&[u8; 4], &mut [u8]) -> io::Result<bool> + 'f;
+
 /// Calls `each` with the types and contents of the atoms in `content`, which become `free` if it returns false.
-fn each_atom(
-    content: &mut [u8],
-    each: &mut dyn FnMut(&[u8; 4], &mut [u8]) -> io::Result<bool>,
-) -> io::Result<()> {
+fn each_atom(content: &mut [u8], each: &mut OnAtom<'_>) -> io::Result<()> {
     let mut rest = content;
     while rest.len() >= 8 {
         let size = number(rest, 0)? as usize;

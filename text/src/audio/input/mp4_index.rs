@@ -4,11 +4,10 @@
 //! rate takes 24 s to open. Tags and pictures are left out. What stays has its place, and so has all sound: the rest of the index
 //! is an atom `free`. Source: ISO/IEC 14496-12:2022, section 8.
 
-use super::decoder::{Bytes, NEEDS_FILE};
+use super::bytes::{Bytes, NEEDS_FILE, fill, invalid};
 use super::followed::Followed;
 use super::mp4_boxes::Mp4Boxes;
 use super::mp4_fragments::{Extended, Mp4Fragments};
-use super::untrusted::{fill, invalid};
 use std::io::{self, BufReader, Cursor, Read, Seek, SeekFrom};
 use std::ops::Range;
 
@@ -139,7 +138,9 @@ pub(super) fn audio_only(bytes: Bytes<'_>) -> io::Result<Bytes<'_>> {
         Bytes::File(mut file, length) => {
             let (pieces, extended) = pieces(&mut BufReader::new(&mut file), length)?;
             let pieces = Pieces::new(file, pieces);
-            let Some(extended) = extended else { return Ok(Bytes::Pieces(pieces, length)) };
+            let Some(extended) = extended else {
+                return Ok(Bytes::Pieces(Box::new(pieces), length));
+            };
             // Fragments are read front to back.
             let followed = Followed::new(pieces, Mp4Boxes::default());
             Ok(Bytes::Pipe(Box::new(Mp4Fragments::new(followed, extended))))

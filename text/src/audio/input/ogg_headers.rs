@@ -3,7 +3,7 @@
 //! `symphonia` 0.6 takes a hundred bytes for each comment of seven, takes a header wherever it comes, and keeps a stream for each
 //! first page. Sources: RFC 3533; Vorbis I specification, section 4.2; RFC 7845, section 5.2.
 
-use super::untrusted::{fill, invalid};
+use super::bytes::{fill, invalid};
 use super::vorbis_setup;
 use std::collections::BTreeMap;
 use std::io::{self, BufReader, ErrorKind, Read};

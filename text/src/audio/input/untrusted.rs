@@ -4,7 +4,7 @@
 //! Tags, comments, pictures and seek tables are left out, because nothing here needs them; of an MP4 file only the index of the
 //! track that is decoded is left; a Vorbis decoder is refused if its tables need too much memory.
 
-use super::decoder::Bytes;
+use super::bytes::Bytes;
 use super::ebml_elements::EbmlElements;
 use super::ebml_headers::EbmlHeaders;
 use super::followed::{CUT, Followed};
@@ -17,9 +17,6 @@ use crate::audio::AudioError;
 use std::io::{self, ErrorKind, Read};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-
-/// Bytes that a call of the system reads.
-const BLOCK: usize = 1 << 14;
 
 /// The bytes of a source without what may be too much, which fail at the end if something is missing there. `head`: the first bytes
 /// of the source. `frames` gets the number of bytes of the frames of a FLAC file.
@@ -59,37 +56,4 @@ fn cut(name: &'static str, error: io::Error) -> AudioError {
         ErrorKind::InvalidData => AudioError::decode(name, 0.0, error.to_string()),
         _ => AudioError::Read { error },
     }
-}
-
-pub(super) fn invalid(message: impl Into<String>) -> io::Error {
-    io::Error::new(ErrorKind::InvalidData, message.into())
-}
-
-/// Reads `count` bytes and forgets them.
-pub(super) fn skip(reader: &mut impl Read, mut count: u64) -> io::Result<()> {
-    let mut block = [0; BLOCK];
-    while count > 0 {
-        let wanted = count.min(BLOCK as u64) as usize;
-        match reader.read(&mut block[..wanted]) {
-            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-            Ok(read) => count -= read as u64,
-            Err(error) if error.kind() == ErrorKind::Interrupted => (),
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
-}
-
-/// Reads until `out` is full or the source ends, and returns the number of bytes.
-pub(super) fn fill(reader: &mut impl Read, out: &mut [u8]) -> io::Result<usize> {
-    let mut count = 0;
-    while count < out.len() {
-        match reader.read(&mut out[count..]) {
-            Ok(0) => break,
-            Ok(read) => count += read,
-            Err(error) if error.kind() == ErrorKind::Interrupted => (),
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(count)
 }
