@@ -155,6 +155,9 @@ fn track_head(content: &[u8]) -> io::Result<(u32, Option<u32>)> {
     for (flag, bytes) in [(OFFSET, 8), (DESCRIPTION, 4), (DEFAULT_DURATION, 4)] {
         at += if flags & flag != 0 { bytes } else { 0 };
     }
+    if flags & OFFSET != 0 && number(content, 8)? >> 30 != 0 {
+        return Err(invalid("a fragment: expected a place in the file"));
+    }
     let size = (flags & DEFAULT_SIZE != 0).then(|| number(content, at)).transpose()?;
     Ok((track, size))
 }
@@ -163,6 +166,10 @@ fn track_head(content: &[u8]) -> io::Result<(u32, Option<u32>)> {
 fn check_run(content: &[u8], size: u32) -> io::Result<u32> {
     let (flags, count) = (number(content, 0)?, number(content, 4)?);
     let head = [OFFSET, FIRST_FLAGS].iter().filter(|&&flag| flags & flag != 0).count();
+    // The sound follows the index: a decoder subtracts without a check.
+    if flags & OFFSET != 0 && number(content, 8)? >> 31 != 0 {
+        return Err(invalid("a run: expected sound after its index"));
+    }
     let fields = (flags & EACH).count_ones() as usize;
     let entries = content.get(8 + 4 * head..).unwrap_or_default();
     if entries.len() as u64 / 4 < u64::from(count) * fields as u64 {
