@@ -30,6 +30,7 @@ mod ogg_pages;
 #[cfg(feature = "audio-files")]
 mod opus;
 mod resampler;
+mod tags;
 #[cfg(feature = "audio-files")]
 mod untrusted;
 #[cfg(feature = "audio-files")]
@@ -223,7 +224,7 @@ impl<'s> AudioReader<'s> {
         reader.by_ref().take(HEAD).read_to_end(&mut head).map_err(read)?;
         let mut whole: Input<'s> = Box::new(Cursor::new(head.clone()).chain(reader));
         let (mut tags, mut length) = (0, 0);
-        while let Some(bytes) = id3v2(&head) {
+        while let Some(bytes) = tags::id3v2(&head) {
             (tags, length) = (tags + 1, length + bytes);
             if tags > TAGS || length > TAG_BYTES {
                 let expected = format!("at most {TAGS} of {TAG_BYTES} bytes");
@@ -388,13 +389,6 @@ impl<'s> AudioReader<'s> {
 /// Whether it has samples that need no decoder.
 fn is_uncompressed(head: &[u8]) -> bool {
     is_wav(head) || aiff::is_aiff(head) || wave64::is_wave64(head)
-}
-
-/// The bytes of the ID3v2 tag that a source begins with.
-fn id3v2(head: &[u8]) -> Option<u64> {
-    let &[b'I', b'D', b'3', version, _, flags, a, b, c, d, ..] = head else { return None };
-    let size = [a, b, c, d].iter().fold(0, |n, &byte| n << 7 | u64::from(byte & 0x7f));
-    (version < 0xff).then_some(size + if flags & 0x10 != 0 { 20 } else { 10 })
 }
 
 /// Whether it is a WAV file, or the beginning of one.

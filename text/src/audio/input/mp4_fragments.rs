@@ -170,6 +170,12 @@ fn check_run(content: &[u8], size: u32) -> io::Result<u32> {
     if flags & OFFSET != 0 && number(content, 8)? >> 31 != 0 {
         return Err(invalid("a run: expected sound after its index"));
     }
+    // `symphonia` takes flags of the first packet for those of the run.
+    let first = if flags & OFFSET != 0 { 12 } else { 8 };
+    let others = (FIRST_FLAGS | SIZE) & !flags | FIRST_FLAGS;
+    if flags & FIRST_FLAGS != 0 && number(content, first)? & others != 0 {
+        return Err(invalid("a run: expected no priority of its first packet"));
+    }
     let fields = (flags & EACH).count_ones() as usize;
     let entries = content.get(8 + 4 * head..).unwrap_or_default();
     if entries.len() as u64 / 4 < u64::from(count) * fields as u64 {
@@ -199,11 +205,11 @@ fn check_run(content: &[u8], size: u32) -> io::Result<u32> {
     Ok(count)
 }
 
-/// Takes the type and the content of an atom, and returns whether it stays.
-type OnAtom<'f> = dyn FnMut(&[u8; 4], &mut [u8]) -> io::Result<bool> + 'f;
+/// Takes the type and the content of an atom; returns whether it stays.
+type Each<'e> = &'e mut dyn FnMut(&[u8; 4], &mut [u8]) -> io::Result<bool>;
 
 /// Calls `each` with the types and contents of the atoms in `content`, which become `free` if it returns false.
-fn each_atom(content: &mut [u8], each: &mut OnAtom<'_>) -> io::Result<()> {
+fn each_atom(content: &mut [u8], each: Each<'_>) -> io::Result<()> {
     let mut rest = content;
     while rest.len() >= 8 {
         let size = number(rest, 0)? as usize;

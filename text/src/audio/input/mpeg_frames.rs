@@ -6,7 +6,7 @@
 //! Sources: ISO/IEC 11172-3, 2.4.1; ISO/IEC 13818-7, 6.2; id3.org, ID3v2.4 structure, 3; APEv2 specification, Hydrogenaudio.
 
 use super::followed::CUT;
-use super::id3v2;
+use super::tags::tag;
 use std::io::{self, ErrorKind, Read};
 
 /// Bytes that decide whether a frame begins: the longest frame, the head of the next one, and some more for few reads.
@@ -59,20 +59,6 @@ fn adts(head: &[u8]) -> Option<Frame> {
     let channels = (c & 1) << 2 | d >> 6;
     let kind = (false, channels, u32::from(c >> 2 & 15));
     (bytes >= least && c >> 2 & 15 < 13).then_some(Frame { bytes, kind })
-}
-
-/// The bytes of the tag that begins with `head`.
-fn tag(head: &[u8]) -> Option<u64> {
-    let little = |at: usize| head.get(at..at + 4)?.try_into().ok().map(u32::from_le_bytes);
-    if head.starts_with(b"APETAGEX") {
-        // The size is that of the items and the tag's end; a tag that begins with its end has no items.
-        let with_head = little(20)? >> 29 & 1 == 1;
-        return Some(32 + if with_head { u64::from(little(12)?) } else { 0 });
-    }
-    if head.starts_with(b"TAG") {
-        return Some(if head.get(3) == Some(&b'+') { 227 } else { 128 });
-    }
-    id3v2(head)
 }
 
 enum Place {
