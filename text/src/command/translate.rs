@@ -227,7 +227,7 @@ impl Lines<'_> {
             progress.finish_and_clear();
         }
         let Self { done, failed, unknown, .. } = self;
-        if *unknown > 1 {
+        if *unknown > 0 {
             writeln!(notes, "simdformer: {unknown} words are unknown to the model")?;
         }
         if *failed > 0 {
