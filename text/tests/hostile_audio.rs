@@ -783,9 +783,9 @@ fn check_all(kind: &str, files: &[Hostile]) -> usize {
 #[test]
 fn changed_fields_are_errors_or_are_read() {
     let all = [mp4(), ogg(), ebml(), opus(), wave64(), flac(), riff_and_others()].concat();
-    let files: Vec<Hostile> = all.into_iter().step_by(effort::cases(13, 1)).collect();
+    let files: Vec<Hostile> = all.into_iter().step_by(effort::cases(21, 1)).collect();
     let readable = check_all("fields", &files);
-    assert!(files.len() > 400, "{}", files.len());
+    assert!(files.len() > 250, "{}", files.len());
     assert!(readable > files.len() / 10, "{readable} of {}", files.len());
 }
 
