@@ -29,7 +29,7 @@ _Event = tuple[str, str, BaseException | None, _End | None]
 _Receive = Callable[[_Event], None]
 
 
-class _Room:
+class _QueueLimit:
     """Places for the sentences that wait or are decoded: threads and tasks wait for one."""
 
     def __init__(self, places: int) -> None:
@@ -101,7 +101,7 @@ class _Room:
             return
 
     def close(self) -> None:
-        """Nobody waits any more."""
+        """Ends every wait."""
         with self._lock:
             self._closed = True
             waiting, self._waiting = self._waiting, deque()
@@ -128,8 +128,8 @@ class _Running:
         )
         # The receiver of each sentence. Each operation on a dictionary is atomic, with and without a GIL.
         self.waiting: dict[int, _Receive] = {}
-        self.room = _Room(capacity)
-        arguments = (self.native, self.waiting, self.room)
+        self.limit = _QueueLimit(capacity)
+        arguments = (self.native, self.waiting, self.limit)
         self.thread = threading.Thread(
             target=_deliver, args=arguments, name="simdformer-replies", daemon=True
         )
@@ -137,23 +137,23 @@ class _Running:
 
 
 def _deliver(
-    native: _simdformer.Batcher, waiting: dict[int, _Receive], room: _Room
+    native: _simdformer.Batcher, waiting: dict[int, _Receive], limit: _QueueLimit
 ) -> None:
     while (replies := native.replies()) is not None:
         for number, kind, text, error, end in replies:
             receive = waiting.get(number)
             if receive is not None:
                 receive((kind, text, error, end))
-            # A batcher that nobody else has ends with the last sentence.
+            # A batcher without another reference ends with the last sentence.
             receive = None
             # Not before it has the event: what waits when the process forks gets an error in the child.
             if kind != "text" and waiting.pop(number, None) is not None:
-                room.release()
+                limit.release()
     # Nothing will come any more.
     while waiting:
         _, receive = waiting.popitem()
         receive(("failed", "", _closed(), None))
-    room.close()
+    limit.close()
 
 
 class TranslationFuture(Future[str]):
@@ -204,7 +204,7 @@ class TranslationFuture(Future[str]):
                 if error is not None:
                     self.set_exception(error)
                 elif kind == "stopped":
-                    # Nobody has cancelled it.
+                    # It was not cancelled.
                     self.set_exception(_closed())
                 else:
                     self.set_result(text)
@@ -343,7 +343,7 @@ class Batcher:
         events: asyncio.Queue[_Event] = asyncio.Queue()
 
         def receive(event: _Event) -> None:
-            # Nobody waits in a loop that is closed.
+            # A loop that is closed waits for nothing.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(events.put_nowait, event)
 
@@ -402,16 +402,16 @@ class Batcher:
         return f"Batcher({self._translator!r}, slots={self._slots}, threads={self._threads}): {state}"
 
     def _begin(self, text: str) -> tuple[_Running, int]:
-        """Waits for a place, and gives it a number. What runs when a sentence is done may not wait: it makes room."""
+        """Waits for a place, and gives it a number. What runs when a sentence is done may not wait: it ends the wait of others."""
         string(text, "text")
         running = self._start()
-        running.room.acquire(running.thread is not threading.current_thread())
+        running.limit.acquire(running.thread is not threading.current_thread())
         return running, next(self._numbers)
 
     async def _begin_in_loop(self, text: str) -> tuple[_Running, int]:
         string(text, "text")
         running = self._start()
-        await running.room.acquire_in_loop()
+        await running.limit.acquire_in_loop()
         return running, next(self._numbers)
 
     def _start(self) -> _Running:
@@ -452,7 +452,7 @@ class Batcher:
             )
         except BaseException:
             if running.waiting.pop(number, None) is not None:
-                running.room.release()
+                running.limit.release()
             raise
 
     def _after_fork(self) -> None:

@@ -21,6 +21,7 @@ use simdformer_text::document::Format;
 use simdformer_text::translator::{
     TextTranslation, TranslateOptions, Translator as TextTranslator,
 };
+use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -297,8 +298,11 @@ impl Translator {
             };
             let result =
                 translator.translate_reader(text.as_bytes(), format, &mut out, &mut on_text);
-            let result = result.map(|()| (String::from_utf8_lossy(&out).into_owned(), found));
-            (translator, result)
+            let result = result.and_then(|()| {
+                let text = String::from_utf8(out);
+                text.map_err(|error| io::Error::new(ErrorKind::InvalidData, error).into())
+            });
+            (translator, result.map(|text| (text, found)))
         })?;
         give_back(&self.shared.texts[0], translator);
         seen?;

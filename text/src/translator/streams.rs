@@ -9,7 +9,7 @@ use crate::document::{Blocks, Document, DocumentWriter, Format, ParseOptions};
 use crate::marked_text::MarkedText;
 use crate::sentences::SentenceSplitter;
 use std::collections::VecDeque;
-use std::io::{BufRead, Write};
+use std::io::{self, BufRead, ErrorKind, Write};
 
 /// The least bytes of a block that is read.
 const BLOCK: usize = 16 << 10;
@@ -126,7 +126,7 @@ impl Translator<'_> {
                 let source = one.source.clone();
                 failed = Some(TranslateError::FailedSentence { text, sentence, source, failure });
                 // Ends the call.
-                return Err(std::io::ErrorKind::Other.into());
+                return Err(ErrorKind::Other.into());
             }
             text += 1;
             Ok(())
@@ -136,8 +136,7 @@ impl Translator<'_> {
             return Err(failed);
         }
         done?;
-        // The parts of a document are strings.
-        Ok(String::from_utf8_lossy(&out).into_owned())
+        String::from_utf8(out).map_err(|error| io::Error::new(ErrorKind::InvalidData, error).into())
     }
 
     /// Translates the document that `input` reads, and writes it to `output`, part by part. Calls `on_text` with each
