@@ -276,6 +276,28 @@ fn broken_files_are_errors() {
 }
 
 /// A pipe that never ends: a header without samples, a chunk, pages or frames for ever.
+/// Bytes that are repeated for ever.
+struct Endless {
+    bytes: Vec<u8>,
+    at: usize,
+}
+
+impl Endless {
+    fn new(bytes: &[u8]) -> Self {
+        Self { bytes: bytes.to_vec(), at: 0 }
+    }
+}
+
+impl Read for Endless {
+    fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
+        let rest = &self.bytes[self.at..];
+        let count = rest.len().min(out.len());
+        out[..count].copy_from_slice(&rest[..count]);
+        self.at = (self.at + count) % self.bytes.len();
+        Ok(count)
+    }
+}
+
 #[test]
 fn endless_pipes_are_errors() {
     let zeros = || std::io::repeat(0);
@@ -284,13 +306,20 @@ fn endless_pipes_are_errors() {
         std::iter::repeat_n(b"junk\0\0\0\0", 10_000).flatten().copied().collect::<Vec<u8>>();
     let index = b"\0\0\0\x18ftypM4A \0\0\0\0isomM4A \xff\xff\xff\xffmoov".to_vec();
     let page = file("vorbis.ogg")[..58].to_vec();
-    let readers: [(&str, Box<dyn Read + Send>); 7] = [
+    let damaged = [&page[..57], b"!"].concat();
+    let mut tag = b"TAG".to_vec();
+    tag.resize(128, b' ');
+    let segment = b"\x1a\x45\xdf\xa3\x80\x18\x53\x80\x67\x01\xff\xff\xff\xff\xff\xff\xff".to_vec();
+    let readers: [(&str, Box<dyn Read + Send>); 10] = [
         ("zeros", Box::new(zeros())),
         ("ones", Box::new(std::io::repeat(0xff))),
         ("a chunk", Box::new(std::io::Cursor::new(junk).chain(zeros()))),
         ("chunks", Box::new(std::io::Cursor::new([b"RIFF\0\0\0\0WAVE", &chunks[..]].concat()))),
         ("an index", Box::new(std::io::Cursor::new(index).chain(zeros()))),
         ("a page", Box::new(std::io::Cursor::new(page).chain(zeros()))),
+        ("damaged pages", Box::new(Endless::new(&damaged))),
+        ("tags", Box::new(std::io::Cursor::new(file("mp3.mp3")).chain(Endless::new(&tag)))),
+        ("void elements", Box::new(std::io::Cursor::new(segment).chain(Endless::new(b"\xec\x80")))),
         ("frames", Box::new(std::io::Cursor::new(file("mp3.mp3")).chain(zeros()))),
     ];
     for (name, reader) in readers {

@@ -16,6 +16,8 @@ const HEAD: usize = 32;
 /// The bytes of other data that may precede the first frame, and that may be between frames.
 const BEFORE: u64 = 1 << 15;
 const BETWEEN: u64 = 4 << 20;
+/// The bytes of tags between two frames: a pipe may never end.
+const TAGS: u64 = 64 << 20;
 /// The text of the error for a source that has no frames.
 pub(super) const NO_FRAME: &str = "there is no frame in many kilobytes";
 
@@ -79,14 +81,24 @@ pub(super) struct MpegFrames<R> {
     ended: bool,
     /// The kind of the last frame.
     last: Option<Frame>,
-    /// Bytes since then that are no frame.
+    /// Bytes since then that are no frame, and bytes of tags.
     other: u64,
+    tags: u64,
 }
 
 impl<R: Read> MpegFrames<R> {
     pub(super) fn new(reader: R) -> Self {
         let (ahead, from) = (Vec::with_capacity(AHEAD), 0);
-        Self { reader, place: Place::Between, ahead, from, ended: false, last: None, other: 0 }
+        Self {
+            reader,
+            place: Place::Between,
+            ahead,
+            from,
+            ended: false,
+            last: None,
+            other: 0,
+            tags: 0,
+        }
     }
 
     /// Reads until there are `count` bytes, or the file ends.
@@ -119,6 +131,11 @@ impl<R: Read> MpegFrames<R> {
                 return Ok(false);
             }
             if let Some(bytes) = tag(head) {
+                self.tags += bytes;
+                if self.tags > TAGS {
+                    let message = format!("expected at most {TAGS} bytes of tags, found more");
+                    return Err(io::Error::new(ErrorKind::InvalidData, message));
+                }
                 self.place = Place::Tag(bytes);
                 return Ok(true);
             }
@@ -133,8 +150,8 @@ impl<R: Read> MpegFrames<R> {
                         let message = "frames of another rate or other channels follow";
                         return Err(io::Error::new(ErrorKind::InvalidData, message));
                     }
-                    (self.place, self.last, self.other) =
-                        (Place::Frame(found.bytes), Some(found), 0);
+                    (self.place, self.last) = (Place::Frame(found.bytes), Some(found));
+                    (self.other, self.tags) = (0, 0);
                     return Ok(true);
                 }
             }

@@ -14,6 +14,8 @@ const SEGMENTS: usize = 255;
 /// Flags of a page: its first packet began on an earlier page; it is the first page of a stream.
 const CONTINUED: u8 = 1;
 const FIRST: u8 = 2;
+/// The most bytes that are no page, or damaged ones, before a page that is whole: a pipe may never end.
+const BETWEEN: u64 = 4 << 20;
 /// Most streams that begin together.
 const STREAMS: usize = 16;
 /// The bytes of a packet: of a setup header, so that it is one page, of comments with pictures, and of another one.
@@ -73,6 +75,8 @@ pub(super) struct OggHeaders<R> {
     beginning: bool,
     /// Whether a page was left out because it is damaged.
     damaged: bool,
+    /// Bytes since the last page that was whole.
+    passed: u64,
     /// What was read, and what of it was passed on.
     out: Vec<u8>,
     from: usize,
@@ -81,7 +85,7 @@ pub(super) struct OggHeaders<R> {
 impl<R: Read> OggHeaders<R> {
     pub(super) fn new(reader: R) -> Self {
         let (reader, streams, out) = (BufReader::new(reader), BTreeMap::new(), Vec::new());
-        Self { reader, streams, beginning: false, damaged: false, out, from: 0 }
+        Self { reader, streams, beginning: false, damaged: false, passed: 0, out, from: 0 }
     }
 
     /// Reads a page, and writes what is kept of it to `out`. Returns whether there was one.
@@ -97,6 +101,7 @@ impl<R: Read> OggHeaders<R> {
         // Other bytes are passed over, which `OggPages` notes.
         while !page.starts_with(b"OggS") {
             page.rotate_left(1);
+            self.pass(1)?;
             if fill(&mut self.reader, &mut page[HEAD - 1..])? == 0 {
                 return Ok(false);
             }
@@ -112,13 +117,23 @@ impl<R: Read> OggHeaders<R> {
         Ok(true)
     }
 
+    /// Counts bytes that are passed over.
+    fn pass(&mut self, bytes: usize) -> io::Result<()> {
+        self.passed += bytes as u64;
+        if self.passed > BETWEEN {
+            return Err(invalid(format!("expected a page `OggS` in {BETWEEN} bytes, found none")));
+        }
+        Ok(())
+    }
+
     fn check_page(&mut self, page: Vec<u8>, segments: usize) -> io::Result<()> {
         let (flags, body) = (page[5], HEAD + segments);
         // A decoder would look for pages inside of it.
         if checksum(&page) != u32::from_le_bytes([page[22], page[23], page[24], page[25]]) {
             self.damaged = true;
-            return Ok(());
+            return self.pass(page.len());
         }
+        self.passed = 0;
         let serial = u32::from_le_bytes([page[14], page[15], page[16], page[17]]);
         let first = flags & FIRST != 0;
         if first {
