@@ -77,7 +77,7 @@ impl Batcher {
         let (model, tokenizer) = (Arc::clone(&loaded.model), Arc::clone(loaded.tokenizer()?));
         let batcher =
             TextBatcher::new(model, tokenizer, options, workers).map_err(Failure::from)?;
-        // Python waits for room itself, so that a task does not block its loop.
+        // Python waits for a place in the queue itself, so that a task does not block its loop.
         batcher.set_capacity(usize::MAX);
         let (sender, receiver) = channel();
         Ok(Self {

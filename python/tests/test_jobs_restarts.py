@@ -171,7 +171,7 @@ def test_files_may_be_added_to_a_source(tmp_path: Path, source: Path, demo_model
     (source / "c.parquet").unlink()
     with pytest.raises(MixtureError, match="c.parquet: simdformer.sources"):
         run(source, folder, config)
-    # Nobody knows of which source the rows are.
+    # It is unknown of which source the rows are.
     (folder / metadata.MANIFEST).unlink()
     with pytest.raises(MixtureError, match=r"_simdformer.json: simdformer.sources: expected .* found no such entry"):
         run(source, folder, config)
