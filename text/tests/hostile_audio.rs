@@ -225,6 +225,11 @@ fn identification() -> Vec<u8> {
 
 /// An Ogg file with these codebooks, and a floor and a residue that do not use them.
 fn vorbis(count: u32, codebook: &dyn Fn(&mut Bits)) -> Vec<u8> {
+    vorbis_with_floor(count, codebook, &[])
+}
+
+/// The same with these points of the floor, one a partition.
+fn vorbis_with_floor(count: u32, codebook: &dyn Fn(&mut Bits), points: &[u32]) -> Vec<u8> {
     let mut bits = Bits::default();
     bits.put(count - 1, 8);
     for _ in 0..count {
@@ -232,10 +237,18 @@ fn vorbis(count: u32, codebook: &dyn Fn(&mut Bits)) -> Vec<u8> {
         codebook(&mut bits);
     }
     bits.put(0, 6 + 16); // a time
-    bits.put(0, 6); // a floor of type 1 without partitions
+    bits.put(0, 6); // a floor of type 1
     bits.put(1, 16);
-    bits.put(0, 5 + 2);
+    bits.put(points.len() as u32, 5);
+    bits.put(0, 4 * points.len());
+    if !points.is_empty() {
+        bits.put(0, 3 + 2 + 8); // a class of one point, without a codebook
+    }
+    bits.put(0, 2);
     bits.put(8, 4);
+    for &point in points {
+        bits.put(point, 8);
+    }
     bits.put(0, 6 + 16 + 3 * 24 + 6 + 8 + 3 + 1); // a residue
     bits.put(0, 6 + 16 + 1 + 1 + 2 + 3 * 8); // a mapping
     bits.put(0, 6 + 1 + 16 + 16 + 8); // a mode
@@ -787,6 +800,25 @@ fn changed_fields_are_errors_or_are_read() {
     let readable = check_all("fields", &files);
     assert!(files.len() > 250, "{}", files.len());
     assert!(readable > files.len() / 10, "{readable} of {}", files.len());
+}
+
+/// A decoder divides by the distance of two points: it must not see them.
+#[test]
+fn points_of_a_floor_that_are_equal_are_errors() {
+    let codebook = |bits: &mut Bits| {
+        ordered(bits, 1, 1);
+        bits.put(0, 4);
+    };
+    for (points, found) in
+        [(vec![5, 9], None), (vec![0], Some(0)), (vec![7, 7], Some(7)), (vec![9, 1, 0], Some(0))]
+    {
+        let file = vorbis_with_floor(1, &codebook, &points);
+        let audio = AudioReader::new(&file[..], InputOptions::default());
+        let error = audio.err().map(|error| error.to_string()).unwrap_or_default();
+        let twice = found.map(|point| format!("points that differ, found {point} twice"));
+        assert!(twice.as_ref().is_none_or(|twice| error.contains(twice)), "{points:?}: {error}");
+        assert!(twice.is_some() || !error.contains("floor"), "{points:?}: {error}");
+    }
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! Checks the setup header of a Vorbis stream: its codebooks decide how much memory a decoder takes, and a table that is not a
-//! code makes `symphonia` 0.6 panic.
+//! code, or two equal points of a floor, make `symphonia` 0.6 panic.
 //!
 //! Source: Vorbis I specification of 2020-07-04, sections 3.2.1, 4.2.4, 6.2.1 and 7.2.2.
+
+use std::collections::HashSet;
 
 /// The memory of all codebooks, in bytes. Those of `libvorbis` take up to 2 MB.
 const MOST_BYTES: u64 = 6 << 20;
@@ -68,7 +70,7 @@ pub(super) fn check(header: &[u8]) -> Result<(), String> {
     for _ in 0..bits.read(6)? + 1 {
         match bits.read(16)? {
             0 => check_floor_of_type_0(&mut bits)?,
-            1 => skip_floor_of_type_1(&mut bits)?,
+            1 => check_floor_of_type_1(&mut bits)?,
             other => return Err(format!("a floor: expected type 0 or 1, found {other}")),
         }
     }
@@ -174,7 +176,9 @@ fn check_floor_of_type_0(bits: &mut Bits<'_>) -> Result<(), String> {
     bits.skip(8 * u64::from(books))
 }
 
-fn skip_floor_of_type_1(bits: &mut Bits<'_>) -> Result<(), String> {
+/// Checks that the points of the curve differ: `symphonia` 0.6.1 divides by their distance, and does not compare them with the
+/// first point, 0.
+fn check_floor_of_type_1(bits: &mut Bits<'_>) -> Result<(), String> {
     let mut partitions = Vec::new();
     for _ in 0..bits.read(5)? {
         partitions.push(bits.read(4)? as usize);
@@ -182,13 +186,21 @@ fn skip_floor_of_type_1(bits: &mut Bits<'_>) -> Result<(), String> {
     let classes = partitions.iter().max().map_or(0, |&most| most + 1);
     let mut dimensions = Vec::new();
     for _ in 0..classes {
-        dimensions.push(u64::from(bits.read(3)? + 1));
+        dimensions.push(bits.read(3)? + 1);
         let subclasses = bits.read(2)?;
         bits.skip(if subclasses > 0 { 8 } else { 0 })?;
         bits.skip(8 << subclasses)?;
     }
     bits.skip(2)?;
-    let range = u64::from(bits.read(4)?);
-    let points: u64 = partitions.iter().map(|&class| dimensions[class]).sum();
-    bits.skip(range * points)
+    let range = bits.read(4)?;
+    let mut points = HashSet::from([0, 1 << range]);
+    for _ in 0..partitions.iter().map(|&class| dimensions[class]).sum() {
+        let point = bits.read(range)?;
+        if !points.insert(point) {
+            return Err(format!(
+                "a floor of type 1: expected points that differ, found {point} twice"
+            ));
+        }
+    }
+    Ok(())
 }
