@@ -12,8 +12,8 @@ use std::time::Duration;
 
 /// Bytes that may be live beside the text.
 const MEMORY: usize = 10 << 20;
-/// Bytes of a text. In Markdown of emphases alone, more than 200 bytes are live for each byte, those of the parser among them.
-const SIZE: usize = 3 << 14;
+/// Bytes of a text.
+const SIZE: usize = 1 << 16;
 
 /// Parses a text and writes it, as it is and with changed segments. Returns whether it is a document, and the most bytes that
 /// one of these steps had, beside those that were live before it.
@@ -46,7 +46,7 @@ fn inside(text: &str, format: Format) -> String {
 }
 
 /// What each is made of: a begin, what is repeated, and an end.
-const HOSTILE: [(&str, &str, &str); 48] = [
+const HOSTILE: [(&str, &str, &str); 65] = [
     ("", "\0a", ""),
     ("", "a", ""),
     ("", " ", "a"),
@@ -76,6 +76,23 @@ const HOSTILE: [(&str, &str, &str); 48] = [
     ("", "*a", ""),
     ("", "**a_b", ""),
     ("", "`a``", ""),
+    ("", "*a*", ""),
+    ("", "*a* ", ""),
+    ("", "_a_ ", ""),
+    ("", "**a** ", ""),
+    ("", "*_", "a"),
+    ("", "*__a__* ", ""),
+    ("", "***a***", ""),
+    ("", "~a~ ", ""),
+    ("", "`a`", ""),
+    ("", "$a$ ", ""),
+    ("", "[a](b)", ""),
+    ("", "[*a*](b) ", ""),
+    ("", "[a]", "\n\n[a]: b"),
+    ("", "\\\n", "a"),
+    ("", "a\\\n", ""),
+    ("", "<b>a</b>", ""),
+    ("", "[^a]", "\n\n[^a]: b"),
     ("```", "a\n", ""),
     ("", "> ---\n", ""),
     ("", "- +++\n", ""),
@@ -130,6 +147,28 @@ const OUTSIDE: [(Format, &str, &str, &str); 24] = [
     (Format::Html, "<!DOCTYPE html><", "a", ""),
 ];
 
+/// Delimiters around texts, in each other and beside each other, drawn from `seed`.
+fn emphases(seed: u64, size: usize) -> String {
+    let mut random = Random(seed);
+    let mut text = String::with_capacity(size + 64);
+    let mut open: Vec<&str> = Vec::new();
+    let deepest = [1, 2, 8, 100, size][random.below(5)];
+    while text.len() < size {
+        let closes = open.len() >= deepest || (!open.is_empty() && random.below(2) == 0);
+        match open.pop_if(|_| closes) {
+            Some(sign) => text.push_str(sign),
+            None => {
+                let sign = ["*", "_", "**", "__", "~", "~~", "`"][random.below(7)];
+                open.push(sign);
+                text.push_str(sign);
+            }
+        }
+        text.push_str(["a", "a ", "", " a"][random.below(4)]);
+    }
+    text.extend(open.into_iter().rev());
+    text
+}
+
 type Make = Box<dyn Fn(usize) -> String>;
 
 /// The hostile documents: a format, and a text of about so many bytes.
@@ -143,6 +182,10 @@ fn hostile() -> Vec<(Format, String, Make)> {
             let make = move |size| inside(&repeated(begin, part, end, size), format);
             all.push((format, format!("{begin:?} {part:?} {end:?}"), Box::new(make)));
         }
+    }
+    for seed in 0..effort::cases(20, 400) as u64 {
+        let make = move |size| inside(&emphases(seed, size), Format::Markdown);
+        all.push((Format::Markdown, format!("emphases {seed}"), Box::new(make)));
     }
     for (format, begin, part, end) in OUTSIDE {
         let make = move |size| repeated(begin, part, end, size);

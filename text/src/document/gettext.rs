@@ -124,7 +124,7 @@ fn segments(source: &str, message: &Message, inline: &mut Inline, places: &mut P
         let plural = index > 0 && !message.plural.is_empty();
         let id = if plural { &message.plural } else { &message.id };
         let (before, after) = read(source, id, inline);
-        if let Some(found) = inline.finish() {
+        if let Some(found) = inline.finish(false) {
             let found = Found { range: range.clone(), ..found };
             places.push(found, Writing::Gettext { before, after });
         }

@@ -96,7 +96,7 @@ impl Reader<'_, '_, '_> {
     }
 
     fn end_segment(&mut self) {
-        let found = self.inline.finish();
+        let found = self.inline.finish(!self.asides.is_empty());
         self.places.push_with(found, Writing::Html, &mut self.asides);
     }
 }
@@ -106,7 +106,7 @@ pub(super) fn attributes(source: &str, tag: &Tag, asides: &mut Vec<Aside>) {
     for (range, quote) in tag.readable() {
         let mut inline = Inline::new(source);
         text(source, range, &mut inline);
-        if let Some(found) = inline.finish() {
+        if let Some(found) = inline.finish(false) {
             asides.push(Aside { found, writing: Writing::Attribute { quote } });
         }
     }

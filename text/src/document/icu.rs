@@ -27,7 +27,7 @@ pub(super) fn read(
     let Some(doubled) = check(source, range.clone()) else { return false };
     let mut parts = Parts::new(source, range);
     let mut end_segment = |inline: &mut Inline, plural| {
-        if let Some(found) = inline.finish() {
+        if let Some(found) = inline.finish(false) {
             places.push(found, Writing::Icu { ascii, doubled, plural });
         }
     };

@@ -58,7 +58,7 @@ fn string(
         return;
     }
     let mut end_segment = |inline: &mut Inline| {
-        if let Some(found) = inline.finish() {
+        if let Some(found) = inline.finish(false) {
             places.push(found, Writing::Json { ascii });
         }
     };

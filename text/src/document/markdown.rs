@@ -256,7 +256,7 @@ impl Reader<'_, '_, '_> {
             }
             TagEnd::Image => {
                 let Some(Image { range, inline, context }) = self.image.take() else { return };
-                let found = mem::replace(&mut self.inline, inline).finish();
+                let found = mem::replace(&mut self.inline, inline).finish(false);
                 let writing = Writing::Markdown(self.context);
                 self.asides.extend(found.map(|found| Aside { found, writing }));
                 self.context = context;
@@ -283,7 +283,7 @@ impl Reader<'_, '_, '_> {
     }
 
     fn end_segment(&mut self) {
-        let found = self.inline.finish();
+        let found = self.inline.finish(!self.asides.is_empty());
         self.places.push_with(found, Writing::Markdown(self.context), &mut self.asides);
         self.line_start = true;
     }

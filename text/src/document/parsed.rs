@@ -1,5 +1,6 @@
 //! A text of some format and its segments.
 
+use super::inline::LONGEST;
 use super::places::{Cue, Place, Places, Writing};
 use super::{DocumentError, Format, ParseOptions};
 use super::{gettext, html, json_strings, markdown, plain, subtitles};
@@ -21,7 +22,7 @@ impl Document {
     ///
     /// [`DocumentError::Syntax`] if JSON or a message catalog cannot be read: a string without an end, half a surrogate pair
     /// in an escape, a line of a catalog that is neither a comment nor a keyword with a string; if Markdown has too many
-    /// quotations and lists in each other. All other formats accept every text.
+    /// quotations and lists in each other; if the text has 4 GiB or more. All other formats accept every other text.
     pub fn parse(source: &str, format: Format) -> Result<Self, DocumentError> {
         Self::parse_with(source, format, ParseOptions::default())
     }
@@ -36,6 +37,10 @@ impl Document {
         format: Format,
         options: ParseOptions,
     ) -> Result<Self, DocumentError> {
+        if source.len() >= LONGEST {
+            let expected = "less than 4 GiB of text";
+            return Err(DocumentError::Syntax { format, line: 1, expected });
+        }
         // A byte order mark belongs to no segment, and a parser would not see a heading after it.
         let start = if source.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 };
         let mut places = Places::new(source);

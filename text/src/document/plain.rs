@@ -52,7 +52,7 @@ pub(super) fn parse(source: &str, start: usize, places: &mut Places) {
                 }
                 None => Writing::Plain { width: None, prefix: 0..0 },
             };
-            if let Some(found) = inline.finish() {
+            if let Some(found) = inline.finish(false) {
                 places.push(found, writing);
             }
         }
@@ -80,7 +80,7 @@ fn cells(source: &str, text: &Range<usize>, inline: &mut Inline, places: &mut Pl
         let gap = (0..bytes.len()).find(|&i| bytes[i] == b'\t' || bytes[i..].starts_with(b"   "));
         let end = gap.map_or(text.end, |gap| at + gap);
         inline.raw(at..end, WhiteSpace::Preserve);
-        if let Some(found) = inline.finish() {
+        if let Some(found) = inline.finish(false) {
             places.push(found, Writing::Plain { width: None, prefix: 0..0 });
         }
         let after = &source[end..text.end];

@@ -173,7 +173,7 @@ impl Reader<'_, '_, '_> {
     }
 
     fn end_segment(&mut self, lines: usize) {
-        let Some(found) = self.inline.finish() else {
+        let Some(found) = self.inline.finish(false) else {
             // A line without letters, such as a note of music, stands between two sentences.
             self.new_speaker |= lines > 0;
             return;
