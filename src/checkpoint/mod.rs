@@ -29,6 +29,7 @@ mod borrowed_tensor;
 mod byte_source;
 mod directory;
 mod error;
+mod inventory;
 mod lazy_tensor;
 mod names;
 mod note;
@@ -46,7 +47,7 @@ mod wrapped_names;
 
 use core::fmt;
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::HashMap;
 use std::path::Path;
 
 use crate::config::{Config, ConfigError, TiedWeights};
@@ -336,21 +337,6 @@ impl<'c> Checkpoint<'c> {
         }
     }
 
-    /// The names of matrices that the configuration ties and that have different numbers.
-    fn untied(&self) -> impl Iterator<Item = [String; 2]> {
-        use TensorId::{Output, SourceEmbedding, TargetEmbedding};
-        let (claimed, found) = (self.claimed, self.config.ties);
-        let tables = [
-            (SourceEmbedding, TargetEmbedding, claimed.source_target && !found.source_target),
-            (TargetEmbedding, Output, claimed.target_output && !found.target_output),
-        ];
-        let name =
-            |role| self.locations.get(&role).map(|location: &Location| location.name.clone());
-        let tables = tables.into_iter().filter(|&(.., untied)| untied);
-        // A matrix that the model does not have has no location.
-        tables.filter_map(move |(first, second, _)| Some([name(first)?, name(second)?]))
-    }
-
     fn checked(
         config: Config,
         sources: Vec<Source<'c>>,
@@ -392,31 +378,6 @@ impl<'c> Checkpoint<'c> {
         };
         checkpoint.copies = checkpoint.different_copies()?;
         Ok(checkpoint)
-    }
-
-    /// For each role the tensors that no role uses although they have one of its names, if their numbers are not those of
-    /// the tensor that is used.
-    fn different_copies(&self) -> Result<Vec<[String; 2]>, CheckpointError> {
-        let used: HashSet<&str> = self.locations.values().map(|at| at.name.as_str()).collect();
-        let (mut copies, mut seen) = (Vec::new(), HashSet::new());
-        for role in TensorId::all(&self.config) {
-            let Some(at) = self.locations.get(&role) else { continue };
-            for Location { name, .. } in self.locate(role) {
-                let unused = self.tensors.contains_key(&name) && !used.contains(name.as_str());
-                if !unused || !seen.insert(name.clone()) {
-                    continue;
-                }
-                // A tensor of integers is no copy.
-                let same = match self.named(&name) {
-                    Ok(copy) => self.named(&at.name)?.same_content(&copy)?,
-                    Err(_) => false,
-                };
-                if !same {
-                    copies.push([at.name.clone(), name]);
-                }
-            }
-        }
-        Ok(copies)
     }
 
     /// The architecture. Its [`TiedWeights`] follow from the tensors: matrices are tied if they are one tensor, or
@@ -517,80 +478,6 @@ impl<'c> Checkpoint<'c> {
             skipped: 0,
             accept: Accept::Anything,
         })
-    }
-
-    /// What the checkpoint has that its model does not use, or uses in another way than the configuration says. Empty for
-    /// [packed](Self::is_packed) weights, whose notes were those of the checkpoint that was packed.
-    ///
-    /// ```
-    /// use simdformer::checkpoint::Checkpoint;
-    /// # if !std::path::Path::new("models/fr-en").exists() { return Ok(()) } // not in the published package
-    ///
-    /// for note in Checkpoint::open("models/fr-en")?.notes() {
-    ///     println!("note: {note}"); // there is none
-    /// }
-    /// # Ok::<(), simdformer::checkpoint::CheckpointError>(())
-    /// ```
-    pub fn notes(&self) -> Vec<CheckpointNote> {
-        if self.is_packed() {
-            return Vec::new();
-        }
-        let mut notes: Vec<CheckpointNote> = self
-            .untied()
-            .map(|[first, second]| CheckpointNote::NotTied { first, second })
-            .collect();
-        notes.extend(self.copies.iter().map(|[used, unused]| {
-            let (used, unused) = (used.clone(), unused.clone());
-            CheckpointNote::DifferentCopies { used, unused }
-        }));
-        let unused: Vec<String> = self.unused().into_iter().map(str::to_owned).collect();
-        if !unused.is_empty() {
-            notes.push(CheckpointNote::Unused { tensors: unused });
-        }
-        if !self.unlisted.is_empty() {
-            notes.push(CheckpointNote::NotInIndex { tensors: self.unlisted.clone() });
-        }
-        notes
-    }
-
-    /// The names of all tensors, sorted, without the parts that wrappers of PyTorch add: `_orig_mod` of `torch.compile`,
-    /// `module` of `DataParallel`. For a checkpoint from [tensors in the caller's
-    /// memory](Self::from_tensors), only those that `find` returned.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.tensors.keys().map(String::as_str)
-    }
-
-    /// The names of tensors that no role uses, sorted, without those that the family always writes but the model
-    /// does not need.
-    pub fn unused(&self) -> Vec<&str> {
-        let family = self.config.family;
-        let used: HashSet<String> = TensorId::all(&self.config)
-            .flat_map(|role| self.locate(role))
-            .map(|location| location.name)
-            .collect();
-        self.names()
-            .filter(|&name| !used.contains(name) && !names::ignorable(family, name))
-            .collect()
-    }
-
-    /// The files that contain the weights, by the paths that were opened, or `"memory"`.
-    pub fn files(&self) -> impl Iterator<Item = &str> {
-        let packed = self.packed.iter().map(|file| file.name.as_str());
-        packed.chain(self.sources.iter().map(Source::name))
-    }
-
-    /// Size in bytes of the files, or of the memory, that contain the weights.
-    pub fn bytes(&self) -> u64 {
-        self.sources.iter().map(Source::len).sum()
-    }
-
-    /// The dtypes of all tensors in safetensors spelling, and how many tensors have each; sorted by name.
-    pub fn dtypes(&self) -> Vec<(String, usize)> {
-        let mut counts = BTreeMap::new();
-        for (_, entry) in self.tensors.values() {
-            *counts.entry(entry.dtype.to_string()).or_default() += 1;
-        }
-        counts.into_iter().collect()
     }
 
     /// Whether the directory has packed weights instead of tensors. [`Checkpoint::tensor`] is then an error, and
