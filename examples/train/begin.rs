@@ -199,27 +199,38 @@ pub(crate) fn trainer<'t>(
             let config = layout.config().clone();
             let initial = match arguments.init {
                 Some(First::Glorot) => Initial::Glorot,
-                _ => Initial::of(&config, layout.config_text()),
+                _ => Initial::of(&config, layout.config_text())?,
             };
             let weights = initial.weights(&config, arguments.seed);
             Trainer::new_on(isa, config, limits, weights)?
         }
     };
     trainer.set_threads(threads.clone());
-    let settings: serde_json::Value =
-        serde_json::from_str(layout.config_text()).unwrap_or_default();
-    let rate = |given: Option<f32>, names: &[&str]| {
-        let of_config = || names.iter().find_map(|name| settings.get(*name)?.as_f64());
-        given.unwrap_or_else(|| of_config().unwrap_or(0.0) as f32)
+    // A checkpoint of one file may have no `config.json`.
+    let settings: serde_json::Value = match layout.config_text() {
+        "" => serde_json::Value::Null,
+        text => serde_json::from_str(text)?,
+    };
+    let rate = |given: Option<f32>, names: &[&str]| -> Result<f32, Failure> {
+        let of_config = || names.iter().find_map(|name| Some((name, settings.get(*name)?)));
+        match given.map_or_else(of_config, |_| None) {
+            None => Ok(given.unwrap_or(0.0)),
+            Some((name, value)) => match value.as_f64() {
+                Some(rate) => Ok(rate as f32),
+                None => {
+                    Err(format!("config.json: {name}: expected a number, found {value}").into())
+                }
+            },
+        }
     };
     trainer.set_dropout(DropoutRates {
-        hidden: rate(arguments.dropout, &["dropout", "dropout_rate", "hidden_dropout_prob"]),
+        hidden: rate(arguments.dropout, &["dropout", "dropout_rate", "hidden_dropout_prob"])?,
         // T5 has one rate for all three.
         attention: rate(
             arguments.attention_dropout,
             &["attention_dropout", "attention_probs_dropout_prob", "dropout_rate"],
-        ),
-        activation: rate(arguments.activation_dropout, &["activation_dropout", "dropout_rate"]),
+        )?,
+        activation: rate(arguments.activation_dropout, &["activation_dropout", "dropout_rate"])?,
         seed: arguments.seed,
     })?;
     if arguments.ema.is_some() {

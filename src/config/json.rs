@@ -202,6 +202,18 @@ fn size(key: &'static str, value: &Value) -> Result<usize, ConfigError> {
     size.ok_or_else(|| wrong(key, "an integer of 0 or more", value))
 }
 
+/// The value of the first of `keys` that the JSON object `json` has and that is not `null`: a number of at least 0 in the
+/// range of f32.
+#[cfg(feature = "train")]
+pub(crate) fn first_size(json: &str, keys: &[&'static str]) -> Result<Option<f64>, ConfigError> {
+    let fields = Fields::parse(json)?;
+    let Some((key, value)) = keys.iter().find_map(|&key| Some((key, fields.present(key)?))) else {
+        return Ok(None);
+    };
+    let size = value.as_f64().filter(|&size| size >= 0.0 && (size as f32).is_finite());
+    size.map(Some).ok_or_else(|| wrong(key, "a number of at least 0 in the range of f32", value))
+}
+
 pub(super) fn number(key: &'static str, value: &Value) -> Result<f32, ConfigError> {
     let number = value.as_f64().map(|x| x as f32).filter(|x| x.is_finite());
     number.ok_or_else(|| wrong(key, "a number in the range of f32", value))

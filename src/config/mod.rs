@@ -35,6 +35,8 @@ pub use arch::{
 pub use defaults::Defaulted;
 pub use error::ConfigError;
 pub use generation::GenerationDefaults;
+#[cfg(feature = "train")]
+pub(crate) use json::first_size;
 /// The function between the two matrices of the feed-forward block.
 pub use simdformer_kernels::Activation;
 pub use transcription::Transcription;

@@ -2,7 +2,7 @@
 
 use super::frozen::{is_frozen, padding_row};
 use crate::checkpoint::{Attention, FeedForward, LayerPart, ParamKind, Projection, TensorId};
-use crate::config::{Config, Family, Side};
+use crate::config::{Config, ConfigError, Family, Side, first_size};
 use core::error::Error;
 use simdformer_kernels::MatrixMut;
 use simdformer_kernels::position::{self, PositionEncoding};
@@ -45,20 +45,21 @@ pub enum Initial {
 }
 
 impl Initial {
-    /// The initialization that transformers uses for the model of a `config.json`: its `init_std` or
-    /// `initializer_range` (0.02 if it has neither), or T5's rule.
-    pub fn of(config: &Config, json: &str) -> Self {
-        let keys: serde_json::Value = serde_json::from_str(json).unwrap_or_default();
-        let number = |key: &str| keys.get(key).and_then(serde_json::Value::as_f64);
-        match config.family {
+    /// The initialization that transformers uses for the model of a `config.json`, whose text is `json`: its `init_std` or
+    /// `initializer_range` (0.02 if it has neither), or T5's rule with its `initializer_factor` (1).
+    ///
+    /// # Errors
+    /// `json` is no JSON object, or has a key twice; the value is not a number of at least 0.
+    pub fn of(config: &Config, json: &str) -> Result<Self, ConfigError> {
+        Ok(match config.family {
             Family::T5 | Family::Mt5 | Family::Umt5 => {
-                Self::T5 { factor: number("initializer_factor").unwrap_or(1.0) }
+                Self::T5 { factor: first_size(json, &["initializer_factor"])?.unwrap_or(1.0) }
             }
             _ => {
-                let named = number("init_std").or_else(|| number("initializer_range"));
+                let named = first_size(json, &["init_std", "initializer_range"])?;
                 Self::Normal { deviation: named.unwrap_or(0.02) }
             }
-        }
+        })
     }
 
     /// A function that writes initial weights, for [`Trainer::new`](super::Trainer::new) and

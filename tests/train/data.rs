@@ -271,7 +271,7 @@ fn initial_weights_of_whisper_have_the_sinusoids() {
         "num_mel_bins": 5, "max_source_positions": 24, "max_target_positions": 24, "vocab_size": 31,
         "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 30}"#;
     let config = Config::from_hugging_face(config).expect("a configuration");
-    let initial = Initial::of(&config, "{\"init_std\": 0.5}");
+    let initial = Initial::of(&config, "{\"init_std\": 0.5}").expect("a deviation");
     let trainer = Trainer::new(config.clone(), limits(), initial.weights(&config, 1));
     let trainer = trainer.expect("a trainer");
     let positions = trainer.parameter(TensorId::Positions(Side::Encoder)).expect("a table");
@@ -342,7 +342,7 @@ fn a_configuration_is_a_small_regular_file() {
 fn initial_weights_follow_the_configuration() {
     let layout = Layout::of_config(Path::new("models/fr-en")).expect("a configuration");
     let config = layout.config().clone();
-    let initial = Initial::of(&config, layout.config_text());
+    let initial = Initial::of(&config, layout.config_text()).expect("a deviation");
     assert_eq!(initial, Initial::Normal { deviation: 0.06 });
     let make = |initial: Initial, seed| {
         Trainer::new(config.clone(), limits(), initial.weights(&config, seed)).expect("a trainer")
@@ -386,4 +386,37 @@ fn initial_weights_follow_the_configuration() {
     let largest = inner.2.iter().fold(0.0f32, |most, x| most.max(x.abs()));
     let bound = (6.0f32 / 384.0).sqrt();
     assert!(largest <= bound && largest > 0.99 * bound, "{largest} of {bound}");
+}
+
+/// A deviation that cannot be read is an error, and no default: for every key, every wrong value.
+#[test]
+fn unreadable_deviations_are_errors() {
+    let text = |path: &str| std::fs::read_to_string(path).expect("a configuration");
+    let marian =
+        Config::from_hugging_face(&text("models/fr-en/config.json")).expect("a configuration");
+    let t5 = r#"{"model_type": "t5", "d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2,
+        "vocab_size": 20, "pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}"#;
+    let t5 = Config::from_hugging_face(t5).expect("a configuration");
+    let mut cases = 0;
+    for (config, keys) in
+        [(&marian, &["init_std", "initializer_range"][..]), (&t5, &["initializer_factor"])]
+    {
+        for key in keys {
+            for value in ["\"0.5\"", "true", "[0.5]", "{}", "-1", "1e300", "1e999", "0.5.5", "NaN"]
+            {
+                let json = format!("{{\"{key}\": {value}}}");
+                let error = Initial::of(config, &json).expect_err(&json).to_string();
+                assert!(error.contains(key) || error.contains("line 1"), "{json}: {error}");
+                cases += 1;
+            }
+            let twice = format!("{{\"{key}\": 0.5, \"{key}\": 0.25}}");
+            assert!(Initial::of(config, &twice).expect_err("twice").to_string().contains(key));
+            assert!(Initial::of(config, &format!("{{\"{key}\": null}}")).is_ok());
+            assert!(Initial::of(config, &format!("{{\"{key}\": 0.5}}")).is_ok());
+        }
+        for json in ["", "[]", "1", "{\"init_std\": 0.5", "{} x"] {
+            assert!(Initial::of(config, json).is_err(), "{json:?}");
+        }
+    }
+    assert_eq!(cases, 27);
 }
