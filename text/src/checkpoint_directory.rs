@@ -201,8 +201,8 @@ pub(crate) fn tokenizer_folder(directory: &Path) -> Result<PathBuf, TextError> {
     let Some(text) = read(&directory.join("modules.json"), limits::MODULES.bytes)? else {
         return whole();
     };
-    // The core's reader of the modules reports errors in the file.
-    let modules = parse(&text, limits::MODULES).unwrap_or_default();
+    let modules = parse(&text, limits::MODULES)
+        .map_err(|reason| TextError::File { path: directory.join("modules.json"), reason })?;
     let is = |module: &&Value| {
         module["type"].as_str().is_some_and(|kind| kind.ends_with(".Transformer"))
     };
@@ -292,9 +292,16 @@ impl Settings {
             .map(|(id, entry)| {
                 let id = id.parse().ok().filter(|&id: &u32| id < limits::ADDED_ID);
                 let text = entry.get("content").and_then(Value::as_str).filter(|t| !t.is_empty());
-                let left = entry.get("lstrip").and_then(Value::as_bool).unwrap_or(false);
                 let (Some(id), Some(text)) = (id, text) else {
                     return Err(self.wrong(KEY, expected, entry));
+                };
+                let left = match entry.get("lstrip") {
+                    None | Some(Value::Null) => false,
+                    Some(Value::Bool(left)) => *left,
+                    Some(found) => {
+                        let expected = format!("true or false for lstrip of {text:?}");
+                        return Err(self.wrong(KEY, &expected, found));
+                    }
                 };
                 token(text).map_err(|reason| self.broken(KEY, &reason))?;
                 Ok((id, text.to_owned(), left))

@@ -276,8 +276,9 @@ impl Json {
     /// Appends the text that was held back.
     pub(crate) fn finish(&self, state: &mut State, text: &mut String) {
         if self.rule == Rule::Whole {
-            // The decoder cannot process these tokens, so there is no text.
-            text.push_str(&self.tokenizer.decode(&state.ids, true).unwrap_or_default());
+            // `Decoders` accepts only decoders without an error. A text that is missing would be taken for an empty one.
+            let decoded = self.tokenizer.decode(&state.ids, true);
+            text.push_str(decoded.as_deref().unwrap_or("\u{fffd}"));
         } else {
             state.emit_bytes(true, text);
         }

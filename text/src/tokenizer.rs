@@ -22,7 +22,7 @@ use std::sync::Arc;
 /// Encodes text to the ids that a model was trained on, and decodes ids to text.
 ///
 /// Immutable: any number of threads may share it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Tokenizer {
     /// The languages are sorted by code. Shared with tokenizers that differ in the prefix.
     parts: Arc<Parts>,
@@ -104,8 +104,11 @@ impl Tokenizer {
         };
         let positions = positions.map(|rows| rows.saturating_sub(before) as usize);
         // An unknown limit is written as 1e30.
-        let most = tokenizer.get("model_max_length").and_then(serde_json::Value::as_f64);
-        let most = most.filter(|&most| (1.0..1e9).contains(&most)).map(|most| most as usize);
+        let most = tokenizer.get("model_max_length").map(|value| {
+            value.as_f64().ok_or_else(|| tokenizer.wrong("model_max_length", "a number", value))
+        });
+        let most =
+            most.transpose()?.filter(|&most| (1.0..1e9).contains(&most)).map(|most| most as usize);
         let max_tokens = match (positions, most) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),

@@ -284,7 +284,7 @@ pub(crate) fn check_pre_tokenizer(whole: &PreTokenizerWrapper) -> Result<(), Str
 }
 
 /// The decoders of a file, which together produce at most [`DECODED`] bytes per byte. Decoding returns no error, so a
-/// file whose decoders could produce more is rejected when it is read.
+/// file whose decoders could produce more, or could fail, is rejected when it is read.
 #[derive(Debug)]
 pub(crate) struct Decoders {
     stages: Vec<DecoderWrapper>,
@@ -304,6 +304,7 @@ impl Decoders {
             }
         }
         few("decoders", stages.len())?;
+        stages.iter().try_for_each(never_fails)?;
         let growth = stages.iter().fold(1, |all: usize, one| all.saturating_mul(decoded(one)));
         if growth > DECODED {
             return Err(format!(
@@ -311,6 +312,22 @@ impl Decoders {
             ));
         }
         Ok(Self { stages })
+    }
+}
+
+/// Rejects a decoder that may fail: a pattern that is found by backtracking, of which the steps are limited. All others have
+/// no error.
+fn never_fails(decoder: &DecoderWrapper) -> Result<(), String> {
+    let DecoderWrapper::Replace(replace) = decoder else { return Ok(()) };
+    let value = serde_json::to_value(replace).map_err(|error| error.to_string())?;
+    let Some(pattern) = value["pattern"]["Regex"].as_str() else { return Ok(()) };
+    // What this crate accepts takes linear time, but for possessive repetitions, which it reads as others.
+    let possessive = ["++", "*+", "?+", "}+"].iter().any(|sign| pattern.contains(sign));
+    match regex::Regex::new(pattern) {
+        Ok(_) if !possessive => Ok(()),
+        _ => Err(format!(
+            "expected a decoder's pattern without look-around, references and possessive repetitions, found {pattern:?}"
+        )),
     }
 }
 

@@ -400,6 +400,15 @@ mod json {
         ] {
             part(&stages[0], &all(&stages), message);
         }
+        // Patterns that are found by backtracking, which may fail: then the text would be missing.
+        for pattern in
+            ["a(?=b)", "a(?!b)", "(?<=a)b", "(?<!a)b", r"(a)\\1", "(?>a)b", "a++", "a*+", "a?+"]
+        {
+            let message = "expected a decoder's pattern without look-around";
+            part(pattern, &all(&[replace("Regex", pattern, "x")]), message);
+        }
+        let tokenizer = open(&all(&[replace("Regex", "a+|[b-d]", "x")]));
+        assert_eq!(tokenizer.decode(&[2]), "x");
         let message = "expected at most 32 decoders, found 33";
         part("33", &all(&vec![r#"{"type": "Fuse"}"#.to_owned(); 33]), message);
         // The decoders of Llama, then one that strips the end of a text, which may become empty.

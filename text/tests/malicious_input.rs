@@ -251,6 +251,25 @@ fn vocabularies_and_settings() {
         "added_tokens_decoder",
     );
     with("a list of tokens", r#"{"added_tokens_decoder": []}"#, "added_tokens_decoder");
+    for found in ["\"true\"", "1", "[true]", "{}"] {
+        let flag = format!(
+            r#"{{"added_tokens_decoder": {{"1": {{"content": "a", "lstrip": {found}}}}}}}"#
+        );
+        let number = if found == "1" { "\"512\"" } else { found };
+        let limit = format!(r#"{{"model_max_length": {number}}}"#);
+        for (settings, message) in [
+            (flag, "added_tokens_decoder: expected true or false for lstrip of \"a\", found"),
+            (limit, "model_max_length: expected a number, found"),
+        ] {
+            let settings = ("tokenizer_config.json", &*settings);
+            refused(found, &[marian, ("vocab.json", vocabulary), settings], message);
+        }
+    }
+    for (modules, message) in
+        [("[", "modules.json: expected JSON"), ("", "modules.json: expected JSON")]
+    {
+        refused("modules", &[("modules.json", modules)], message);
+    }
     with(
         "a class that is a number",
         r#"{"tokenizer_class": 1}"#,

@@ -45,8 +45,17 @@ impl Npy {
         Ok(())
     }
 
-    /// Adds one row. Without a vector, it is NaNs, or zeros where the numbers have no NaN.
+    /// Whether a row can say that there is no vector.
+    pub(crate) fn has_nan(&self) -> bool {
+        self.number == "<f4"
+    }
+
+    /// Adds one row. Without a vector it is NaNs, which is an error where the numbers have no NaN.
     pub(crate) fn add(&mut self, row: Option<&Quantized>) -> Result<(), Failure> {
+        if row.is_none() && !self.has_nan() {
+            let expected = format!("expected a vector for each row of {}", self.number);
+            return Err(format!("{}: {expected}, found none", self.path.display()).into());
+        }
         self.row(row).map_err(cannot_write(&self.path))
     }
 
@@ -61,10 +70,7 @@ impl Npy {
                 row.iter().try_for_each(|x| file.write_all(&x.to_le_bytes()))?;
             }
             Some(Quantized::U8(row)) => file.write_all(row)?,
-            None if self.number == "<f4" => {
-                (0..self.width).try_for_each(|_| file.write_all(&f32::NAN.to_le_bytes()))?;
-            }
-            None => (0..self.width).try_for_each(|_| file.write_all(&[0]))?,
+            None => (0..self.width).try_for_each(|_| file.write_all(&f32::NAN.to_le_bytes()))?,
         }
         Ok(())
     }

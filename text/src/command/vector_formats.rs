@@ -21,6 +21,8 @@ pub(crate) struct Vectors {
     /// The ranges of all vectors so far, and how many they are.
     found: Option<Ranges>,
     count: usize,
+    /// The texts so far.
+    texts: usize,
     save_ranges: Option<PathBuf>,
 }
 
@@ -54,6 +56,7 @@ impl Vectors {
             held: Vec::new(),
             found: None,
             count: 0,
+            texts: 0,
             save_ranges: arguments.save_ranges.clone(),
         })
     }
@@ -69,6 +72,18 @@ impl Vectors {
         vector: Option<Vec<f32>>,
         out: &mut dyn Write,
     ) -> Result<(), Failure> {
+        self.texts += 1;
+        if let (None, Format::Npy(file)) = (&vector, &self.format)
+            && !file.has_nan()
+        {
+            // Zeros would be taken for a vector.
+            let (to, number) = (self.precision.name(), self.texts);
+            return Err(format!(
+                "--npy: text {number} has no vector, and {to} has no number that says so: --to f32 writes NaN, \
+                 lines of JSON have null"
+            )
+            .into());
+        }
         if let Some(vector) = vector.as_ref().filter(|_| self.holds() || self.save_ranges.is_some())
         {
             self.count += 1;
