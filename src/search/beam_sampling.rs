@@ -8,7 +8,6 @@
 use super::error::SearchError;
 use super::logits_processors::too_short;
 use super::options::SampleOptions;
-use super::random::uniform;
 use super::score_rows::{below_infinity, exp, maximum, sum_exp};
 use super::search::Search;
 
@@ -68,7 +67,7 @@ impl Search<'_> {
         let mut count = 0;
         while count < m.candidate.len() {
             let total: f64 = live().map(|b| number(masses[b])).sum();
-            let goal = uniform(sample.seed, stream, count as u32, step) * total;
+            let goal = sample.draw(stream, count as u32, step) * total;
             // If no beam reaches the goal because of rounding, take the last beam with mass.
             let (mut before, mut chosen) = (0.0, None);
             for b in live() {

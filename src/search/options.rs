@@ -1,6 +1,7 @@
 //! The settings of a search. They are validated once, before the first step.
 
 use super::SearchError;
+use super::random::uniform;
 
 /// When beam search stops searching for better hypotheses. `early_stopping` of transformers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -488,6 +489,14 @@ impl BeamOptions {
 }
 
 impl SampleOptions {
+    /// The uniform number in [0, 1) from which token `index` of sample `sequence` is drawn, both from 0, in the random stream
+    /// `stream`: the first token, in the order of ids, at which the sum of the probabilities exceeds it. Beam search draws
+    /// continuation `sequence` of step `index` from it.
+    #[must_use]
+    pub fn draw(&self, stream: u64, sequence: u32, index: u32) -> f64 {
+        uniform(self.seed, stream, sequence, index)
+    }
+
     fn validate(&self) -> Result<(), SearchError> {
         let narrow = self.temperature as f32;
         number(

@@ -14,7 +14,6 @@ use super::filters::{draw, most_probable};
 use super::logits_processors::Context;
 use super::options::{SearchOptions, Strategy};
 use super::processor_order::{Hooks, OnToken, Pipeline};
-use super::random::uniform;
 use super::score_rows::{Shift, TopK, argmax, below_infinity, log_softmax, normalizer};
 use super::search::{ACTIVE, NONE, Progress, Search};
 use super::state::{HEAD, Memory, Shape, result_words};
@@ -287,8 +286,7 @@ impl<'v, 'a> View<'v, 'a> {
         if let Strategy::Sample(sample) = &self.options.strategy {
             let stream = u64::from(m.stream_low[s]) | u64::from(m.stream_high[s]) << 32;
             let step = m.len[s] - m.prompt_len[s];
-            let uniform = uniform(sample.seed, stream, sequence as u32, step);
-            let drawn = draw(scores, uniform, scratch)?;
+            let drawn = draw(scores, sample.draw(stream, sequence as u32, step), scratch)?;
             return Ok(drawn.map(|(token, log_p)| (token as u32, Some(log_p))));
         }
         if !self.options.scored() {

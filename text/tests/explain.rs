@@ -158,14 +158,18 @@ fn scores_and_draws_are_true() {
             }
         }
         let chosen = &row["chosen"][0];
-        let [from, to] = [0, 1].map(|at| chosen["draw"][at].as_f64().unwrap());
+        let [number, from, to] =
+            ["number", "from", "to"].map(|key| chosen["draw"][key].as_f64().unwrap());
+        assert!(from - 1e-6 <= number && number <= to + 1e-6 && number < 1.0, "{chosen}");
         let p = chosen["probability"].as_f64().unwrap();
         assert!(0.0 <= from && to <= 1.0 + 1e-9 && (to - from - p).abs() < 1e-5, "{chosen}");
     }
     assert!(changes[0] > 2 && changes[1] > 1000, "{changes:?}");
     let text = explain(&place, 1, &options, "quel mois");
     assert!(
-        text.contains(", the draw between ") && text.contains("changes every score:  "),
+        text.contains(", the draw 0.")
+            && text.contains(" between 0.")
+            && text.contains("changes every score:  "),
         "{text}"
     );
     assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");

@@ -2,7 +2,7 @@
 
 use crate::arguments::UsageError;
 use crate::command_line::definition;
-use crate::explain::UNFINISHED;
+use crate::explain_lines::UNFINISHED;
 use crate::output_file::{self, cannot_write};
 use crate::translate_arguments::Translate;
 use crate::{Failure, Streams, progress, translate, translate_documents};

@@ -7,6 +7,7 @@ mod bulk;
 mod command_line;
 mod embed;
 mod explain;
+mod explain_lines;
 mod generate;
 #[cfg(feature = "hub")]
 mod hub;

@@ -1,7 +1,8 @@
 //! `translate` and `summarize`: what is run, and the lines that are written.
 
 use crate::arguments::UsageError;
-use crate::explain::{self, Recorder, Step};
+use crate::explain::{Recorder, Source, Step};
+use crate::explain_lines;
 use crate::inputs::Inputs;
 use crate::search_arguments::check;
 use crate::translate_arguments::{TextToText, Translate};
@@ -258,7 +259,7 @@ impl Lines<'_> {
             writeln!(notes, "simdformer: text {number} has {tokens} tokens and was cut")?;
         }
         if answer.is_unfinished() {
-            writeln!(notes, "simdformer: text {number}: {}", explain::UNFINISHED)?;
+            writeln!(notes, "simdformer: text {number}: {}", explain_lines::UNFINISHED)?;
         }
         for word in &answer.unknown {
             self.unknown += 1;
@@ -266,7 +267,7 @@ impl Lines<'_> {
                 writeln!(notes, "simdformer: text {number}: the model does not know {word}")?;
             }
         }
-        let finish = answer.finish.map_or("", explain::finish_name);
+        let finish = answer.finish.map_or("", explain_lines::finish_name);
         if self.arguments.json {
             let line = match error {
                 Some(error) => json!({"text": null, "error": error}),
@@ -291,7 +292,7 @@ impl Lines<'_> {
             return Ok(());
         }
         if let Some(Explanation { heading, steps }) = explanation {
-            writeln!(out, "{heading}{}", explain::lines(steps, &self.search))?;
+            writeln!(out, "{heading}{}", explain_lines::lines(steps, &self.search))?;
         }
         // The output of a text is the same number of lines for every text, even if the model writes two.
         let others = answer.alternatives.iter().map(|other| (&*other.text, other.score));
@@ -300,7 +301,7 @@ impl Lines<'_> {
             let (text, score) = texts.next().unwrap_or_default();
             let line = text.replace(['\n', '\r'], " ");
             match explanation {
-                Some(_) => out.write_all(explain::result(&line, score, finish).as_bytes())?,
+                Some(_) => out.write_all(explain_lines::result(&line, score, finish).as_bytes())?,
                 None => writeln!(out, "{line}")?,
             }
         }
@@ -315,9 +316,11 @@ impl Lines<'_> {
         listed: usize,
     ) -> Result<(Translation, Option<Explanation>), Failure> {
         let direction = translator.options().direction();
-        let source = explain::Source::read(self.tokenizer, text, &direction)?;
+        let source = Source::read(self.tokenizer, text, &direction)?;
+        // Each text has the next stream.
+        let stream = self.done as u64;
         // Both callbacks of the search record.
-        let recorder = RefCell::new(Recorder::new(self.tokenizer, &self.search, listed));
+        let recorder = RefCell::new(Recorder::new(self.tokenizer, &self.search, listed, stream));
         let mut observe = |observation: Observation<'_>| recorder.borrow_mut().observe(observation);
         let observer: Observer<'_> = &mut observe;
         let mut hooks = Hooks { observer: Some(observer), ..Hooks::default() };
@@ -328,7 +331,7 @@ impl Lines<'_> {
                 _ => (),
             })?;
         let explanation = translation.finish.map(|_| Explanation {
-            heading: explain::heading(text, &source, &self.search),
+            heading: explain_lines::heading(text, &source, &self.search),
             steps: recorder.into_inner().finish(),
         });
         Ok((translation, explanation))

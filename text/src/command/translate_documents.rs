@@ -1,6 +1,6 @@
 //! `translate` without `--lines`: whole texts, whose structure stays.
 
-use crate::explain::{UNFINISHED, finish_name};
+use crate::explain_lines::{UNFINISHED, finish_name};
 use crate::output_file::cannot_write;
 use crate::translate_arguments::Translate;
 use crate::{Failure, Streams, output_file, progress};
