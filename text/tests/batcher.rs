@@ -43,6 +43,13 @@ fn sentences_of_many_threads_have_the_translations_they_have_alone() {
     let mut sentences = sentences(120);
     // Longer than what the first sentences plan.
     sentences[77] = sentences[..10].join(" ");
+    // Sentences that take more than one search.
+    for i in (3..120).step_by(7) {
+        sentences[i].push_str(" ▾");
+    }
+    for i in (5..120).step_by(11) {
+        sentences[i] = sentences[i].to_uppercase();
+    }
     let beam = Strategy::Beam(BeamOptions { beams: 3, ..BeamOptions::default() });
     for strategy in [Strategy::Greedy, beam] {
         let mut options = demo.options();
@@ -235,5 +242,54 @@ fn an_event_may_submit_beyond_the_capacity() {
         });
         submitted.unwrap();
         assert_eq!(receive.recv().unwrap().wait().unwrap().finish, Some(Finish::End));
+    });
+}
+
+/// Sentences that take more than one search get their turn while others arrive without end, and leave the others alone when
+/// they are cancelled at any time.
+#[test]
+fn sentences_of_more_than_one_search_get_their_turn() {
+    let demo = Demo::new();
+    let mut options = demo.options();
+    options.slots = 3;
+    let sentences = sentences(60);
+    let plain = alone(&demo, &options, &sentences);
+    let marked: Vec<String> = sentences.iter().map(|one| format!("♪ {one}")).collect();
+    let expected = alone(&demo, &options, &marked);
+    let batcher = Arc::new(batcher(&demo, options));
+    within(move || {
+        // Each that ends submits another, so that the batch is never empty.
+        fn feed(batcher: &Arc<Batcher>, sentences: &Arc<Vec<String>>, left: usize) {
+            let again = (Arc::clone(batcher), Arc::clone(sentences));
+            let text = sentences[left % sentences.len()].clone();
+            let request = BatchRequest { text: &text, ..BatchRequest::default() };
+            let ticket = batcher.submit_with(request, move |event| {
+                if matches!(event, BatchEvent::Done(_)) && left > 0 {
+                    feed(&again.0, &again.1, left - 1);
+                }
+            });
+            drop(ticket.unwrap());
+        }
+        let shared = Arc::new(sentences.clone());
+        (0..4).for_each(|_| feed(&batcher, &shared, 100));
+        for (i, (text, expected)) in marked.iter().zip(&expected).enumerate().step_by(5) {
+            let kept = batcher.submit(text).unwrap();
+            let cancelled = batcher.submit(text).unwrap();
+            std::thread::sleep(Duration::from_millis(i as u64 % 4));
+            cancelled.cancel();
+            let found = cancelled.wait().unwrap();
+            assert!(found.finish == Some(Finish::Stopped) || found == *expected, "{text}");
+            assert_eq!(kept.wait().unwrap(), *expected, "{text}");
+            assert_eq!(batcher.submit(&sentences[i]).unwrap().wait().unwrap(), plain[i]);
+        }
+        // Cancelled before anything else arrives.
+        for text in &marked[..10] {
+            batcher.submit(text).unwrap().cancel();
+        }
+        assert_eq!(batcher.submit(&sentences[3]).unwrap().wait().unwrap(), plain[3]);
+        // The decoding thread must not be the one that drops the batcher.
+        while Arc::strong_count(&batcher) > 1 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     });
 }

@@ -58,11 +58,13 @@ struct Case {
     text: String,
     fault: Option<Fault>,
     froid: bool,
+    /// Whether it has a word that the model knows.
+    words: bool,
 }
 
 impl Case {
     fn copied(&self) -> bool {
-        !self.text.chars().any(char::is_alphabetic)
+        !self.words
     }
 
     /// What it has as one sentence of a model with this fault.
@@ -98,13 +100,15 @@ fn cases() -> Vec<Case> {
         for before in odd {
             for after in odd {
                 let text = [before, words, after].concat();
-                cases.push(Case { fault: None, froid: text.contains("froid"), text });
+                let (froid, words) = (text.contains("froid"), !words.is_empty());
+                cases.push(Case { fault: None, froid, words, text });
             }
         }
     }
     for word in ["je ", "froid "] {
         let text = word.repeat(130);
-        cases.push(Case { fault: Some(Fault::TooLong), froid: word == "froid ", text });
+        let (fault, froid) = (Some(Fault::TooLong), word == "froid ");
+        cases.push(Case { fault, froid, words: true, text });
     }
     cases
 }

@@ -9,9 +9,10 @@ use simdformer_text::Tokenizer;
 use simdformer_text::document::Format;
 use simdformer_text::marked_text::conventions;
 use simdformer_text::translator::{
-    BatchEvent, BatchRequest, Batcher, Note, TranslateOptions, Translator, UnknownWord,
+    BatchEvent, BatchRequest, Batcher, Glossary, Note, TranslateOptions, Translator, UnknownWord,
 };
 use std::sync::{Arc, mpsc};
+use unicode_normalization::UnicodeNormalization;
 
 fn names(words: &[UnknownWord]) -> Vec<&str> {
     words.iter().map(|word| word.text.as_str()).collect()
@@ -466,8 +467,14 @@ fn capitals_are_read_in_small_letters_if_the_model_knows_these() {
     assert_eq!(names(&found.sentences[0].translation.unknown), ["LA", "MAISON", "EST", "BELLE"]);
     let place = french();
     let model = place.0.to_str().unwrap();
-    let command = ["translate", "--model", model, "--capitals", "false", "LA MAISON EST BELLE"];
-    assert_eq!(out(&run(&command, "")), "the house is beautiful\n");
+    for more in [&[][..], &["--lines"]] {
+        let command = ["translate", "--model", model, "--capitals", "false", "LA MAISON EST BELLE"];
+        let output = run(&[&command, more].concat(), "");
+        assert_eq!(out(&output), "the house is beautiful\n", "{more:?}");
+    }
+    let refused =
+        run(&["translate", "--model", model, "--capitals", "false", "--explain", "x"], "");
+    assert_eq!(refused.status.code(), Some(2), "{}", err(&refused));
 }
 
 /// A model that knows the words in capitals as other words: the reading that it finds more probable is taken.
@@ -525,4 +532,152 @@ fn joiners_that_mean_something_stay() {
         let expected = if text.starts_with("mai") { 0 } else { joiner(text) };
         assert_eq!(joiner(&read), expected, "{read:?}");
     }
+}
+
+/// A sentence alone, and one of a batcher, has the translation of a text of that sentence: with its symbols in their places,
+/// in capitals, and with accents that are characters of their own.
+#[test]
+fn a_sentence_alone_is_read_as_one_of_a_text() {
+    let demo = Demo::new();
+    let mut options = demo.options();
+    options.guard = false;
+    options.slots = 4;
+    let mut translator = demo.translator(options.clone());
+    let count = cases(120, 1_000);
+    let plain: Vec<String> =
+        sentences(100).into_iter().filter(|one| !one.trim().is_empty()).collect();
+    let sources: Vec<String> = (0..count)
+        .map(|i| {
+            let plain = &plain[i * 13 % plain.len()];
+            match i % 6 {
+                0 => format!("{plain} ▾"),
+                1 => format!("😀 {plain}"),
+                2 => plain.replacen(' ', " ♪ ", 1),
+                3 => plain.to_uppercase(),
+                4 => format!("▾ {}", plain.to_uppercase()),
+                _ => plain.nfd().collect(),
+            }
+        })
+        .collect();
+    let given: Vec<&str> = sources.iter().map(String::as_str).collect();
+    let expected = translator.translate_texts(&given).unwrap();
+    let found = translator.translate_sentences(&given).unwrap();
+    let model = Arc::new(Model::open(&demo.place.0).unwrap());
+    let tokenizer = Arc::new(Tokenizer::from_dir(&demo.place.0).unwrap());
+    let batcher = Batcher::new(model, tokenizer, options, Threads::Serial).unwrap();
+    let pending: Vec<_> = given.iter().map(|text| batcher.submit(text).unwrap()).collect();
+    let mut same = 0;
+    for (((text, expected), found), pending) in given.iter().zip(&expected).zip(&found).zip(pending)
+    {
+        let batched = pending.wait().unwrap();
+        assert_eq!((&batched.text, &batched.notes), (&found.text, &found.notes), "{text}");
+        for symbol in ["▾", "😀", "♪"] {
+            assert_eq!(found.text.matches(symbol).count(), text.matches(symbol).count(), "{text}");
+        }
+        assert!(found.failure.is_none() && found.unknown.is_empty(), "{text}: {found:?}");
+        // A text may be more than one sentence.
+        if expected.sentences.len() == 1 {
+            assert_eq!(found.text, expected.text(), "{text}");
+            same += 1;
+        }
+    }
+    assert!(same * 10 >= count * 9, "{same} of {count}");
+    let report = translator.report();
+    assert_eq!((report.failed, report.lost, report.unknown_words), (0, 0, 0), "{report:?}");
+    // Sequences that are not the best one have the symbols, too.
+    let mut options = demo.options();
+    options.search = demo.model.config().search_options();
+    let beams = simdformer::search::BeamOptions { beams: 3, ..Default::default() };
+    options.search.strategy = simdformer::search::Strategy::Beam(beams);
+    options.search.num_return_sequences = 3;
+    let found = demo.translator(options).translate_sentences(&["la maison est belle ▾"]).unwrap();
+    assert_eq!(found[0].alternatives.len(), 2);
+    for text in found[0].alternatives.iter().map(|one| &one.text).chain([&found[0].text]) {
+        assert_eq!(text.matches('▾').count(), 1, "{text}");
+    }
+    // A summary has no place for the symbols of a text.
+    let mut options = demo.options();
+    options.symbols = false;
+    let found = demo.translator(options).translate_sentences(&["la maison est belle ▾"]).unwrap();
+    assert_eq!((found[0].text.contains('▾'), names(&found[0].unknown)), (false, vec!["▾"]));
+    let model = demo.place.0.to_str().unwrap();
+    let lines = "la maison est belle ▾\nLA MAISON EST BELLE\n";
+    let output = run(&["translate", "--model", model, "--lines"], lines);
+    assert_eq!(
+        out(&output),
+        "the house is beautiful ▾\nTHE HOUSE IS BEAUTIFUL\n",
+        "{}",
+        err(&output)
+    );
+}
+
+/// Accents that are characters of their own, for models with and without rules that compose them.
+#[test]
+fn decomposed_accents_are_composed() {
+    let count = cases(100, 1_000);
+    let accented = |one: &String| !one.nfd().eq(one.chars());
+    let plain: Vec<String> = sentences(count).into_iter().filter(accented).collect();
+    let decomposed: Vec<String> = plain.iter().map(|one| one.nfd().collect()).collect();
+    assert!(plain.len() > 30, "{}", plain.len());
+    let (demo, changed) = (Demo::new(), Changed::new(without_rules(&[])));
+    for mut translator in [demo.translator(demo.options()), changed.translator(true)] {
+        assert_eq!(texts(&mut translator, &decomposed), texts(&mut translator, &plain));
+        let given = |texts: &[String]| -> Vec<String> {
+            let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+            let mut translator = changed.translator(true);
+            let found = translator.translate_sentences(&texts).unwrap();
+            assert!(found.iter().all(|one| one.unknown.is_empty()));
+            found.into_iter().map(|one| one.text).collect()
+        };
+        assert_eq!(given(&decomposed), given(&plain));
+        assert_eq!(translator.report().unknown_words, 0);
+    }
+}
+
+/// Of a text without any known word a model makes something up, so it is copied, with a note.
+#[test]
+fn a_text_without_a_known_word_is_copied() {
+    let demo = Demo::new();
+    let model = Arc::new(Model::open(&demo.place.0).unwrap());
+    let tokenizer = Arc::new(Tokenizer::from_dir(&demo.place.0).unwrap());
+    let batcher = Batcher::new(model, tokenizer, demo.options(), Threads::Serial).unwrap();
+    let place = demo.place.0.to_str().unwrap();
+    let words = ["X", "Xyz", "etudiant", "привет", "你好世界", "XYZ", "x1y", "Ångström"];
+    let mut sources: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+    for (i, word) in words.iter().enumerate() {
+        let other = words[(i + 3) % words.len()];
+        sources.extend([format!("{word} {other}"), format!("{word} 😀"), format!(" «{word}» ")]);
+    }
+    for source in &sources {
+        let mut translator = demo.translator(demo.options());
+        let text = translator.translate_texts(&[source]).unwrap().remove(0);
+        let alone = translator.translate_sentences(&[source]).unwrap().remove(0);
+        let batched = batcher.submit(source).unwrap().wait().unwrap();
+        assert_eq!(text.text(), source);
+        for found in [&text.sentences[0].translation, &alone, &batched] {
+            assert_eq!(found.text.trim(), source.trim());
+            assert_eq!(found.notes, [Note::NoKnownWord], "{source}");
+            assert!(found.finish.is_none() && !found.unknown.is_empty(), "{source}: {found:?}");
+        }
+        assert_eq!(translator.report().without_known_words, 2);
+        let page =
+            translator.translate_document(&format!("<p>{source}</p>"), Format::Html).unwrap();
+        assert_eq!(page, format!("<p>{source}</p>"));
+        // With a known word the model reads it.
+        let known = format!("{} la maison", source.trim());
+        let found = translator.translate_texts(&[&known]).unwrap().remove(0);
+        assert!(found.sentences[0].translation.finish.is_some(), "{known}");
+    }
+    for more in [&[][..], &["--lines"], &["--stream", "--beams", "1"], &["--explain"]] {
+        let output = run(&[&["translate", "--model", place], more, &["Xyz"]].concat(), "");
+        assert_eq!((output.status.code(), out(&output)), (Some(0), "Xyz\n"), "{more:?}");
+        let note = "copied, because the model knows no word of it";
+        assert!(err(&output).contains(note), "{more:?}: {}", err(&output));
+    }
+    // A term of the glossary is no unknown word.
+    let mut options = demo.options();
+    options.glossary = Some(Arc::new(Glossary::from_tsv("Xyz\thouse\n").unwrap()));
+    let mut translator = demo.translator(options);
+    let found = translator.translate_texts(&["Xyz"]).unwrap().remove(0);
+    assert!(found.text().contains("house"), "{found:?}");
 }

@@ -91,7 +91,7 @@ fn main() -> ExitCode {
             Ok(None) => translate::translate(&arguments, &mut streams),
             Err(error) => Err(error.into()),
         },
-        Command::Summarize(arguments) => translate::lines(&arguments, true, &mut streams),
+        Command::Summarize(arguments) => translate::lines(&arguments, true, None, &mut streams),
         Command::Generate(arguments) => generate::run(&arguments, &mut streams),
         Command::Embed(arguments) => embed::run(&arguments, &mut streams),
         Command::Rerank(arguments) => rerank::run(&arguments, &mut streams),

@@ -14,7 +14,9 @@ use simdformer::config::{Config, Side};
 use simdformer::search::{Hooks, Observation, Observer, SearchOptions, Strategy};
 use simdformer::{Event, Model};
 use simdformer_text::sentences::model_language;
-use simdformer_text::translator::{self, Glossary, TranslateOptions, Translation, Translator};
+use simdformer_text::translator::{
+    self, Glossary, Note, TranslateOptions, Translation, Translator,
+};
 use simdformer_text::{Direction, Family, Tokenizer};
 use std::cell::RefCell;
 use std::io::Write;
@@ -31,13 +33,16 @@ pub(crate) fn translate(arguments: &Translate, streams: &mut Streams<'_>) -> Res
             ("--keep", !documents.keep.is_empty()),
             ("--glossary", documents.glossary.is_some()),
             ("--no-attributes", documents.no_attributes),
-            ("--capitals", documents.capitals.is_some()),
         ];
         if let Some((option, _)) = given.iter().find(|(_, given)| *given) {
             let texts = "--lines, --whole, --stream or --explain";
             return Err(UsageError(format!("{option} is for documents, not for {texts}")).into());
         }
-        return lines(common, false, streams);
+        if documents.capitals.is_some() && (common.stream || common.explain.is_some()) {
+            let reason = "--capitals is for whole translations, not for --stream or --explain";
+            return Err(UsageError(reason.to_owned()).into());
+        }
+        return lines(common, false, documents.capitals, streams);
     }
     if common.num_return_sequences.is_some_and(|count| count > 1) && !common.json {
         let more = "--num-return-sequences: a document has one translation; add --json or --lines";
@@ -77,13 +82,16 @@ fn glossary(path: &Path) -> Result<Glossary, Failure> {
 }
 
 /// Processes all texts, each a whole file if `whole` and if the options do not say otherwise; returns the exit code.
+/// `capitals`: [`TranslateOptions::capitals`].
 pub(crate) fn lines(
     arguments: &TextToText,
     whole: bool,
+    capitals: Option<bool>,
     streams: &mut Streams<'_>,
 ) -> Result<u8, Failure> {
     let task = whole.then_some("summarization");
-    let (model, tokenizer, options) = load(arguments, task, streams)?;
+    let (model, tokenizer, mut options) = load(arguments, task, streams)?;
+    options.capitals = capitals.unwrap_or(options.capitals);
     arguments.model.in_pool(|| {
         let mut translator = Translator::new(&model, &tokenizer, options)?;
         translator.set_threads(arguments.model.threads());
@@ -130,6 +138,8 @@ fn load(
     options.target = arguments.to.clone();
     options.slots = arguments.texts.slots;
     options.truncate = arguments.texts.truncate;
+    // A summary has no place for the symbols of a text.
+    options.symbols = task.is_none();
     options.cache = arguments.cache.dtype;
     let model = arguments.model.load(&checkpoint, &arguments.reports, streams)?;
     if arguments.reports.summary {
@@ -267,6 +277,9 @@ impl Lines<'_> {
                 writeln!(notes, "simdformer: text {number}: the model does not know {word}")?;
             }
         }
+        if answer.notes.contains(&Note::NoKnownWord) {
+            writeln!(notes, "simdformer: text {number}: {}", Note::NoKnownWord)?;
+        }
         let finish = answer.finish.map_or("", explain_lines::finish_name);
         if self.arguments.json {
             let line = match error {
@@ -281,6 +294,9 @@ impl Lines<'_> {
                     }
                     if let Some(unknown) = unknown_words(answer) {
                         line["unknown"] = unknown;
+                    }
+                    if !answer.notes.is_empty() {
+                        line["notes"] = answer.notes.iter().map(Note::to_string).collect();
                     }
                     if let Some(explanation) = explanation {
                         line["steps"] = json!(explanation.steps);

@@ -143,6 +143,7 @@ pub(crate) fn notes_of(sentence: &TranslatedSentence) -> Vec<String> {
         }
         Note::Repetition => Some(format!("{short:?}: the translation repeats itself")),
         Note::Lost => Some(format!("{short:?}: a placeholder is missing or repeated")),
+        Note::NoKnownWord => Some(format!("{short:?}: {note}")),
         _ => None,
     });
     let unknown = sentence.translation.unknown.iter();
@@ -169,6 +170,10 @@ pub(crate) fn summary(report: &Report) -> Vec<String> {
         (report.repetitions_left, "translations repeat themselves, also when made again"),
         (report.terms_missing, "terms of the glossary are missing"),
         (report.unknown_words, "words are unknown to the model"),
+        (
+            report.without_known_words,
+            "sentences were copied, because the model knows no word of them",
+        ),
     ];
     let lines = lines.into_iter().filter(|(count, _)| *count > 0);
     lines.map(|(count, what)| format!("{count} {what}")).collect()

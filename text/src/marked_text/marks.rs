@@ -13,6 +13,14 @@ pub struct MarkedText {
     pub marks: Vec<Mark>,
 }
 
+impl MarkedText {
+    /// A text without marks.
+    #[must_use]
+    pub fn plain(text: impl Into<String>) -> Self {
+        Self { text: text.into(), marks: Vec::new() }
+    }
+}
+
 /// A part of a [`MarkedText`] that is more than text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mark {

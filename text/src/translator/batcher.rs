@@ -4,12 +4,12 @@ use super::error::TranslateError;
 use super::languages::language_of;
 use super::model_and_tokenizer::Translator;
 use super::options::TranslateOptions;
-use super::requests::{BatchEvent, Request, RequestState, Requests, Shared};
+use super::requests::{BatchEvent, MarkedRequest, Request, RequestState, Requests, Shared, Work};
 use super::translation::Translation;
-use super::window::{Unit, encode_unit};
+use super::window::{Encoding, Reads, Unit, encode_unit};
 use crate::Tokenizer;
 use simdformer::search::Hooks;
-use simdformer::{Model, Threads};
+use simdformer::{Cancel, Model, Threads};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -37,7 +37,8 @@ pub struct BatchRequest<'r> {
 /// step and leave when they are done.
 ///
 /// A sentence has the translation that [`Translator::translate_sentences`] gives it alone, with the random stream of its
-/// request. It is one sentence, whatever is in it.
+/// request. It is one sentence, whatever is in it. One with symbols that are copied, or in capitals, takes more than one
+/// search: it waits until the batch is empty, for which others stop joining it after some steps, and its text comes whole.
 ///
 /// The session has [`TranslateOptions::slots`] slots. It is planned for the first sentences, and again when a longer one
 /// arrives, after those before it are done. Memory grows with the sentences that wait: [`Batcher::len`] counts them, and
@@ -91,7 +92,8 @@ impl Batcher {
         let (state, changed) = Default::default();
         let abort = AtomicBool::new(false);
         let capacity = AtomicUsize::new(CAPACITY);
-        let shared = Shared { model, tokenizer, options, state, changed, abort, capacity };
+        let cancel = Cancel::new();
+        let shared = Shared { model, tokenizer, options, state, changed, abort, cancel, capacity };
         let shared = Arc::new(shared);
         let engine = Engine { shared: Arc::clone(&shared) };
         let thread = std::thread::Builder::new().name("simdformer-batcher".to_owned());
@@ -139,14 +141,15 @@ impl Batcher {
             Some(_) => None,
         };
         let source = request.source.or(detected.as_deref());
-        let unit =
-            Unit { text: request.text, source, stream: request.stream, force: &[], read: false };
+        let (text, stream) = (request.text, request.stream);
+        let unit = Unit { text, source, stream, force: &[], reads: Reads::Sentence };
         let mut translation = Translation::default();
         let target = request.target.or(options.target.as_deref());
-        let encoded = encode_unit(model, tokenizer, options, target, &unit, &mut translation)?;
+        let encoding = encode_unit(model, tokenizer, options, target, &unit, &mut translation)?;
         let mut state = self.shared.state();
         let decoding = self.thread.as_ref().map(|thread| thread.thread().id());
-        let waits = encoded.is_some() && decoding != Some(std::thread::current().id());
+        let settled = matches!(encoding, Encoding::Settled);
+        let waits = !settled && decoding != Some(std::thread::current().id());
         while waits
             && !state.closed
             && state.unfinished >= self.shared.capacity.load(Ordering::Relaxed)
@@ -156,19 +159,27 @@ impl Batcher {
         if state.closed {
             return Err(TranslateError::Closed);
         }
-        let Some(encoded) = encoded else {
+        if settled {
             drop(state);
             if !translation.text.is_empty() {
                 on_event(BatchEvent::Text(translation.text.clone()));
             }
             on_event(BatchEvent::Done(translation));
             return Ok(ticket);
-        };
+        }
         state.unfinished += 1;
         let on_event = Box::new(on_event);
-        let stream = request.stream;
         let reply = RequestState::new(Arc::clone(&self.shared), translation, cancelled, on_event);
-        state.arrived.push(Request::new(encoded, stream, reply));
+        match encoding {
+            Encoding::Ids(encoded) => state.arrived.push(Request::new(encoded, stream, reply)),
+            Encoding::Marked | Encoding::Settled => state.marked.push(MarkedRequest {
+                text: text.to_owned(),
+                source: source.map(str::to_owned),
+                target: target.map(str::to_owned),
+                stream,
+                state: reply,
+            }),
+        }
         drop(state);
         self.shared.changed.notify_all();
         Ok(ticket)
@@ -210,6 +221,7 @@ impl Batcher {
 impl Drop for Batcher {
     fn drop(&mut self) {
         self.shared.abort.store(true, Ordering::Relaxed);
+        self.shared.cancel.cancel();
         self.join();
     }
 }
@@ -274,7 +286,11 @@ impl Engine {
         let tokenizer = Arc::clone(&self.shared.tokenizer);
         let mut requests = Requests::new(&self.shared, &tokenizer, slots);
         let mut planned = 0;
-        while let Some(longest) = requests.wait_for_longest() {
+        while let Some(work) = requests.wait_for_work() {
+            let Work::Decode { longest } = work else {
+                self.run_marked(translator, requests.take_marked(slots));
+                continue;
+            };
             if longest > planned {
                 let wanted = longest.max(SHORTEST_PLAN).next_power_of_two();
                 planned = wanted.min(most).max(longest);
@@ -292,13 +308,45 @@ impl Engine {
     }
 }
 
+impl Engine {
+    /// Translates sentences as those of texts. They have the language of the translation in common.
+    fn run_marked(&self, translator: &mut Translator<'static>, requests: Vec<MarkedRequest>) {
+        let units: Vec<Unit<'_>> = requests
+            .iter()
+            .map(|request| Unit {
+                text: &request.text,
+                source: request.source.as_deref(),
+                stream: request.stream,
+                force: &[],
+                reads: Reads::Sentence,
+            })
+            .collect();
+        let target = requests.first().and_then(|request| request.target.clone());
+        let usual = core::mem::replace(&mut translator.options.target, target);
+        translator.set_cancel(self.shared.cancel.clone());
+        let found = translator.translate_as_marked(&units);
+        // Sentences of the batch end one by one.
+        translator.set_cancel(Cancel::new());
+        translator.options.target = usual;
+        match found {
+            Ok(found) => {
+                for (request, translation) in requests.into_iter().zip(found) {
+                    request.done(translation);
+                }
+            }
+            Err(error) => requests.into_iter().for_each(|request| request.fail(&error)),
+        }
+    }
+}
+
 impl Drop for Engine {
     /// Also after a panic: sentences that nothing decodes get an error.
     fn drop(&mut self) {
         let mut state = self.shared.state();
         state.closed = true;
         let arrived = core::mem::take(&mut state.arrived);
+        let marked = core::mem::take(&mut state.marked);
         drop(state);
-        drop(arrived);
+        drop((arrived, marked));
     }
 }

@@ -34,7 +34,7 @@ impl Translator<'_> {
         jobs: &[Job<'_>],
         each: &mut dyn FnMut(usize, Inspected) -> Result<(), TranslateError>,
     ) -> Result<(), TranslateError> {
-        let longest = jobs.iter().map(|job| job.source.len()).max().unwrap_or(0);
+        let Some(longest) = jobs.iter().map(|job| job.source.len()).max() else { return Ok(()) };
         let vocabulary = self.model.config().target_vocab;
         let decoder = self.model.config().decoder;
         let (layers, heads) = decoder.map_or((0, 0), |decoder| (decoder.layers, decoder.heads));

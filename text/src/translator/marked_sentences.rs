@@ -7,7 +7,7 @@ use super::model_and_tokenizer::Translator;
 use super::reading::Capitals;
 use super::translation::{AlignedWords, Note, SentenceCounts, Translation};
 use super::unknown_words::{Givens, PreparedSentence};
-use super::window::Unit;
+use super::window::{Reads, Unit};
 use crate::Encoded;
 use crate::marked_text::{Alignment, MarkedText, Placement, StandIn, WordAlignment, check};
 use std::ops::Range;
@@ -20,6 +20,8 @@ pub(super) struct MarkedSentence<'s> {
     pub(super) language: Option<&'s str>,
     /// The random stream.
     pub(super) stream: u64,
+    /// Whether it is one of a text or a document, which may be made again: if it repeats itself, or lacks a term.
+    pub(super) of_text: bool,
 }
 
 /// A sentence as the model gets it.
@@ -28,6 +30,7 @@ struct GivenSentence<'s> {
     marked: &'s MarkedText,
     language: Option<&'s str>,
     stream: u64,
+    of_text: bool,
     givens: &'s Givens,
     /// What is given first, if that is known.
     first: Option<&'s MarkedText>,
@@ -68,15 +71,19 @@ impl Translator<'_> {
             self.check_cancel()?;
             prepared.push(self.prepare_sentence(marked, *language)?);
         }
+        let read: Vec<&PreparedSentence> =
+            prepared.iter().filter(|one| !one.without_known_words).collect();
         let given: Vec<GivenSentence<'_>> = sentences
             .iter()
             .zip(&prepared)
+            .filter(|(_, prepared)| !prepared.without_known_words)
             .map(|(sentence, prepared)| {
                 let small = matches!(prepared.capitals, Capitals::Small);
                 GivenSentence {
                     marked: &prepared.marked,
                     language: sentence.language,
                     stream: sentence.stream,
+                    of_text: sentence.of_text,
                     givens: &prepared.givens,
                     first: Some(&prepared.reading.marked)
                         .filter(|_| !small || prepared.reading.small),
@@ -86,8 +93,8 @@ impl Translator<'_> {
             })
             .collect();
         let mut results = self.translate_given(&given)?;
-        self.take_small_letters(&given, &prepared, &mut results)?;
-        for (one, prepared) in results.iter_mut().zip(&prepared) {
+        self.take_small_letters(&given, &read, &mut results)?;
+        for (one, prepared) in results.iter_mut().zip(&read) {
             prepared.remove_added(&mut one.target);
             one.translation.unknown.clone_from(&prepared.unknown);
         }
@@ -96,10 +103,16 @@ impl Translator<'_> {
             self.report.terms += counts.terms;
             self.report.terms_again += counts.lacked;
         }
-        let results = results.into_iter().map(|one| (one.target, one.translation));
-        let (targets, translations): (Vec<MarkedText>, Vec<Translation>) = results.unzip();
-        self.count(&translations);
-        Ok(targets.into_iter().zip(translations).collect())
+        let mut results = results.into_iter().map(|one| (one.target, one.translation));
+        let mut all = Vec::with_capacity(sentences.len());
+        for (sentence, prepared) in sentences.iter().zip(&prepared) {
+            let found = if prepared.without_known_words { None } else { results.next() };
+            all.push(found.unwrap_or_else(|| {
+                (sentence.marked.clone(), prepared.copy(&sentence.marked.text))
+            }));
+        }
+        self.count(all.iter().map(|(_, translation)| translation));
+        Ok(all)
     }
 
     /// Translates sentences in capitals, which the vocabulary has in small letters, too, in small letters, and takes those
@@ -107,7 +120,7 @@ impl Translator<'_> {
     fn take_small_letters(
         &mut self,
         given: &[GivenSentence<'_>],
-        prepared: &[PreparedSentence],
+        prepared: &[&PreparedSentence],
         results: &mut [Placed],
     ) -> Result<(), TranslateError> {
         let both = given.iter().zip(prepared).enumerate();
@@ -240,16 +253,18 @@ impl Translator<'_> {
                 source: sentence.language,
                 stream: sentence.stream,
                 force: &[],
-                read: true,
+                reads: Reads::Given,
             })
             .collect();
         let search = self.search.clone();
         let mut translations = self.run_units(&units, &search, None)?;
         let mut counts = vec![SentenceCounts::default(); units.len()];
-        if self.options.guard {
-            self.guard_repetition(&units, &mut translations, &mut counts)?;
+        if sentences.iter().all(|sentence| sentence.of_text) {
+            if self.options.guard {
+                self.guard_repetition(&units, &mut translations, &mut counts)?;
+            }
+            self.require_terms(&units, &mut translations, &mut counts)?;
         }
-        self.require_terms(&units, &mut translations, &mut counts)?;
         let copied: Vec<bool> = sentences
             .iter()
             .zip(&given)
@@ -329,7 +344,8 @@ impl Translator<'_> {
         targets: &mut [MarkedText],
     ) -> Result<Vec<Option<f32>>, TranslateError> {
         let (alignment, token_scores) = (self.options.alignment, self.options.token_scores);
-        let mut jobs: Vec<(usize, Encoded, Vec<Range<usize>>)> = Vec::new();
+        // The sentence, which of its further sequences, and what the model read.
+        let mut jobs: Vec<(usize, Option<usize>, Encoded, Vec<Range<usize>>)> = Vec::new();
         for (i, (unit, one)) in units.iter().zip(&*translations).enumerate() {
             let scores = token_scores && one.token_scores.len() != one.tokens.len();
             let marked = sentences[i].marked;
@@ -340,15 +356,23 @@ impl Translator<'_> {
                 let direction = self.options.direction_from(unit.source);
                 let (encoded, spans) =
                     self.tokenizer.encode_text_with_spans(unit.text, &direction)?;
-                jobs.push((i, encoded, spans));
+                let others = if marks { one.alternatives.len() } else { 0 };
+                for other in 0..others {
+                    jobs.push((i, Some(other), encoded.clone(), spans.clone()));
+                }
+                jobs.push((i, None, encoded, spans));
             }
         }
+        let tokens_of = |(i, other): (usize, Option<usize>)| match other {
+            Some(other) => translations[i].alternatives[other].tokens.clone(),
+            None => translations[i].tokens.clone(),
+        };
         let tokens: Vec<Vec<u32>> =
-            jobs.iter().map(|(i, ..)| translations[*i].tokens.clone()).collect();
+            jobs.iter().map(|(i, other, ..)| tokens_of((*i, *other))).collect();
         let passes: Vec<Job<'_>> = jobs
             .iter()
             .zip(&tokens)
-            .map(|((_, encoded, _), target)| Job {
+            .map(|((_, _, encoded, _), target)| Job {
                 source: &encoded.ids,
                 prefix: &encoded.prefix,
                 target,
@@ -357,14 +381,20 @@ impl Translator<'_> {
         let tokenizer = self.tokenizer.clone();
         let mut likelihoods = vec![None; sentences.len()];
         self.inspect(&passes, &mut |job, found| {
-            let (i, _, source) = &jobs[job];
+            let (i, other, _, source) = &jobs[job];
             let (sentence, given, one) = (&sentences[*i], &given[*i], &mut translations[*i]);
-            let (text, target) = tokenizer.decode_with_spans(&one.tokens);
+            let (text, target) = tokenizer.decode_with_spans(&tokens[job]);
             // The model reads the text without the spaces at its ends.
             let shift = given.text.len() - given.text.trim_start().len();
             let source: Vec<Range<usize>> =
                 source.iter().map(|span| span.start + shift..span.end + shift).collect();
             let matrix = Alignment { weights: &found.weights, source: &source, target: &target };
+            if let Some(other) = *other {
+                let (source, target) = (sentence.marked, &*text);
+                let placed = Placement { source, given, target, alignment: Some(matrix) }.place();
+                one.alternatives[other].text = placed.text;
+                return Ok(());
+            }
             if alignment {
                 one.alignment = Some(aligned(&given.text, &text, &matrix));
             }

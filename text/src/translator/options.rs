@@ -43,8 +43,11 @@ pub struct TranslateOptions {
     /// Whether a translation that repeats itself is made again, under a penalty; only of texts and documents.
     pub guard: bool,
     /// Whether a sentence in capitals is read in small letters if the model knows these better, and its translation is put
-    /// into capitals (yes); only of texts and documents.
+    /// into capitals (yes).
     pub capitals: bool,
+    /// Whether symbols that the vocabulary does not have, and pictures, are copied to their places (yes). A summary has no
+    /// place for them.
+    pub symbols: bool,
     /// Terms whose translation is required; only of texts and documents.
     pub glossary: Option<Arc<Glossary>>,
     /// The dtype of the KV cache, see [`Limits::cache`](simdformer::Limits::cache).
@@ -69,6 +72,7 @@ impl TranslateOptions {
             attributes: true,
             guard: true,
             capitals: true,
+            symbols: true,
             glossary: None,
             cache: None,
         }

@@ -2,7 +2,7 @@
 
 use super::capitals::{in_capitals, lower};
 use super::error::TranslateError;
-use super::spellings::{curly, plain, straight, visible};
+use super::spellings::{composed, curly, plain, straight, visible};
 use crate::marked_text::{Edit, MarkedText, Rewritten};
 use crate::{Direction, TextError, Tokenizer};
 use std::ops::Range;
@@ -44,11 +44,26 @@ pub(super) enum Capitals {
     Both(MarkedText),
 }
 
+/// A sentence as a model reads it: words that its vocabulary has only in another spelling (another apostrophe, accents that
+/// are characters of their own, soft hyphens) in that spelling. `None` if it has no word of the sentence. For programs that
+/// run a model on their own; [`Translator`](super::Translator) does this for every sentence.
+///
+/// # Errors
+/// The tokenizer does not have the language.
+pub fn read_sentence(
+    tokenizer: &Tokenizer,
+    direction: &Direction<'_>,
+    sentence: &str,
+) -> Result<Option<String>, TranslateError> {
+    let reading = Reader { tokenizer, direction: *direction }.read_words(sentence)?;
+    Ok(reading.has_known_word().then_some(reading.marked.text))
+}
+
 /// A way to write a text for a model that does not know it as it is written.
 type Spelling = fn(&MarkedText) -> Vec<Edit>;
 
 /// Each is used if fewer bytes are unknown then.
-const SPELLINGS: [Spelling; 4] = [plain, visible, straight, curly];
+const SPELLINGS: [Spelling; 5] = [plain, visible, composed, straight, curly];
 
 impl Reader<'_> {
     /// Reads a sentence of a text: white space is one space, and soft hyphens and the like are left out; if the vocabulary
@@ -61,7 +76,7 @@ impl Reader<'_> {
 
     /// A sentence that is read as it is written, but for words that the vocabulary has in another spelling.
     pub(super) fn read_words(&self, text: &str) -> Result<Reading, TranslateError> {
-        let whole = MarkedText { text: text.to_owned(), marks: Vec::new() };
+        let whole = MarkedText::plain(text);
         self.spell(vec![whole.replace([])], false)
     }
 

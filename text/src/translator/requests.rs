@@ -8,11 +8,14 @@ use crate::{DecodeStream, Encoded, Tokenizer};
 use core::fmt;
 use core::ops::ControlFlow;
 use simdformer::search::Finish;
-use simdformer::{DecodeStats, Event, Model, RequestQueue, SessionError, Source, Stop};
+use simdformer::{Cancel, DecodeStats, Event, Model, RequestQueue, SessionError, Source, Stop};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+/// The steps for which sentences still join the batch while a marked one waits for its end.
+const PATIENCE: usize = 32;
 
 /// What is called with the events of a sentence.
 type OnEvent = Box<dyn FnMut(BatchEvent) + Send>;
@@ -41,6 +44,8 @@ pub(super) struct Shared {
     pub(super) changed: Condvar,
     /// Set when the batcher is dropped: every sentence ends.
     pub(super) abort: AtomicBool,
+    /// Set then, too: ends the sentences that are translated as those of texts.
+    pub(super) cancel: Cancel,
     /// The most sentences that wait or are decoded.
     pub(super) capacity: AtomicUsize,
 }
@@ -49,6 +54,8 @@ pub(super) struct Shared {
 pub(super) struct State {
     /// Arrived, and not yet seen by the decoding thread.
     pub(super) arrived: Vec<Request>,
+    /// The same, of those that are translated as sentences of a text.
+    pub(super) marked: Vec<MarkedRequest>,
     /// No more sentences are accepted.
     pub(super) closed: bool,
     /// Sentences that wait or are decoded.
@@ -86,6 +93,46 @@ impl Request {
             ..Source::new(&self.encoded.ids)
         }
     }
+}
+
+/// A sentence that waits, with symbols that are copied or in capitals: it takes more than one search.
+#[derive(Debug)]
+pub(super) struct MarkedRequest {
+    pub(super) text: String,
+    pub(super) source: Option<String>,
+    pub(super) target: Option<String>,
+    pub(super) stream: u64,
+    pub(super) state: RequestState,
+}
+
+impl MarkedRequest {
+    /// Ends with its translation.
+    pub(super) fn done(mut self, translation: Translation) {
+        self.state.translation = translation;
+        if self.state.translation.failure.is_none() && !self.state.translation.text.is_empty() {
+            let text = self.state.translation.text.clone();
+            self.state.text(&text);
+        }
+        self.state.done();
+    }
+
+    /// Ends with an error.
+    pub(super) fn fail(mut self, error: &TranslateError) {
+        self.state.end(BatchEvent::Failed(match error {
+            // Only the end of the batcher cancels it.
+            TranslateError::Cancelled => TranslateError::Closed,
+            error => error.again(),
+        }));
+    }
+}
+
+/// What the decoding thread does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Work {
+    /// Decodes the sentences that wait, of which the longest has so many tokens.
+    Decode { longest: usize },
+    /// Translates those that are sentences of a text.
+    Marked,
 }
 
 /// What is known of a sentence and who waits for it.
@@ -176,6 +223,10 @@ pub(super) struct Requests<'t> {
     shared: &'t Arc<Shared>,
     tokenizer: &'t Tokenizer,
     waiting: VecDeque<Request>,
+    /// Those that are translated as sentences of a text, when no slot is in use.
+    marked: Vec<MarkedRequest>,
+    /// The steps until no sentence joins the batch any more, so that the marked ones get their turn.
+    patience: usize,
     slots: Vec<Option<Active<'t>>>,
     /// The most source tokens of the session.
     planned: usize,
@@ -184,7 +235,8 @@ pub(super) struct Requests<'t> {
 impl<'t> Requests<'t> {
     pub(super) fn new(shared: &'t Arc<Shared>, tokenizer: &'t Tokenizer, slots: usize) -> Self {
         let slots = (0..slots).map(|_| None).collect();
-        Self { shared, tokenizer, waiting: VecDeque::new(), slots, planned: 0 }
+        let (waiting, marked) = Default::default();
+        Self { shared, tokenizer, waiting, marked, patience: PATIENCE, slots, planned: 0 }
     }
 
     /// The session has this many slots, and takes sources of this length.
@@ -193,11 +245,31 @@ impl<'t> Requests<'t> {
         self.planned = source_tokens;
     }
 
-    /// Waits for sentences, and returns the length of the longest that waits; `None` if the batcher is closed and
-    /// nothing is left.
-    pub(super) fn wait_for_longest(&mut self) -> Option<usize> {
+    /// Waits for sentences; `None` if the batcher is closed and nothing is left.
+    pub(super) fn wait_for_work(&mut self) -> Option<Work> {
         self.receive(true);
-        self.waiting.iter().map(|request| request.encoded.ids.len()).max()
+        if !self.marked.is_empty() && (self.waiting.is_empty() || self.patience == 0) {
+            return Some(Work::Marked);
+        }
+        let longest = self.waiting.iter().map(|request| request.encoded.ids.len()).max();
+        longest.map(|longest| Work::Decode { longest })
+    }
+
+    /// Takes the first `most` of those that are translated as sentences of a text, and have the language of the translation
+    /// in common.
+    pub(super) fn take_marked(&mut self, most: usize) -> Vec<MarkedRequest> {
+        self.patience = PATIENCE;
+        let target = self.marked.first().and_then(|request| request.target.clone());
+        let (mut taken, mut left) = (Vec::new(), Vec::new());
+        for request in self.marked.drain(..) {
+            if taken.len() < most && request.target == target {
+                taken.push(request);
+            } else {
+                left.push(request);
+            }
+        }
+        self.marked = left;
+        taken
     }
 
     /// Takes what has arrived, and drops what was cancelled. If `wait` is set and there is nothing, waits until something
@@ -205,13 +277,28 @@ impl<'t> Requests<'t> {
     fn receive(&mut self, wait: bool) {
         loop {
             let mut state = self.shared.state();
-            while wait && self.waiting.is_empty() && state.arrived.is_empty() && !state.closed {
+            let idle = self.waiting.is_empty() && self.marked.is_empty();
+            while wait
+                && idle
+                && state.arrived.is_empty()
+                && state.marked.is_empty()
+                && !state.closed
+            {
                 state = self.shared.wait(state);
             }
             let (arrived, closed) = (core::mem::take(&mut state.arrived), state.closed);
+            let marked = core::mem::take(&mut state.marked);
             // A callback of a sentence may submit another one.
             drop(state);
             self.waiting.extend(arrived);
+            self.marked.extend(marked);
+            let stopped = self.marked.extract_if(.., |request| request.state.is_cancelled());
+            for request in stopped.collect::<Vec<_>>() {
+                request.state.stopped();
+            }
+            if self.marked.is_empty() {
+                self.patience = PATIENCE;
+            }
             let cancelled = |request: &Request| request.state.is_cancelled();
             if self.waiting.iter().any(cancelled) {
                 let all = core::mem::take(&mut self.waiting).into_iter();
@@ -219,7 +306,7 @@ impl<'t> Requests<'t> {
                 self.waiting = waiting;
                 ended.into_iter().for_each(|request| request.state.stopped());
             }
-            if !wait || closed || !self.waiting.is_empty() {
+            if !wait || closed || !(self.waiting.is_empty() && self.marked.is_empty()) {
                 return;
             }
         }
@@ -246,7 +333,13 @@ impl<'t> Requests<'t> {
 
 impl RequestQueue for Requests<'_> {
     fn before_step(&mut self, active: usize, _: &DecodeStats) -> ControlFlow<()> {
-        self.receive(active == 0);
+        self.receive(active == 0 && self.marked.is_empty());
+        if !self.marked.is_empty() {
+            self.patience = self.patience.saturating_sub(1);
+            if active == 0 && (self.waiting.is_empty() || self.patience == 0) {
+                return ControlFlow::Break(());
+            }
+        }
         // One that is too long for the session waits until the session is empty; then it is planned again.
         match self.waiting.front() {
             Some(first) if active == 0 && first.encoded.ids.len() > self.planned => {
@@ -258,6 +351,9 @@ impl RequestQueue for Requests<'_> {
     }
 
     fn waiting<'q>(&'q self, waiting: &mut [Source<'q>]) -> usize {
+        if self.patience == 0 {
+            return 0;
+        }
         let fits = |request: &&Request| request.encoded.ids.len() <= self.planned;
         let fill = waiting.iter_mut().zip(self.waiting.iter().take_while(fits));
         fill.map(|(source, request)| *source = request.source()).count()

@@ -148,6 +148,7 @@ impl Translator<'_> {
                     marked: &part.marked,
                     language: text.language.as_deref(),
                     stream: self.next_stream,
+                    of_text: true,
                 });
                 self.next_stream = self.next_stream.wrapping_add(1);
             }

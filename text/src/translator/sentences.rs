@@ -1,9 +1,11 @@
 //! Sentences in, translations out: all at once, as a stream, or one with the events of its search.
 
 use super::error::TranslateError;
+use super::marked_sentences::MarkedSentence;
 use super::model_and_tokenizer::Translator;
 use super::translation::Translation;
-use super::window::Unit;
+use super::window::{Reads, Unit};
+use crate::marked_text::MarkedText;
 use simdformer::Event;
 use simdformer::search::Hooks;
 
@@ -15,7 +17,9 @@ const BYTES: usize = 8 << 20;
 
 impl Translator<'_> {
     /// Translates `sentences`; the results are in the same order. Each string is one sentence, whatever is in it; one
-    /// without a letter is copied. [`Translation::result`] is the text, or why there is none.
+    /// without a letter, or without a word that the model knows, is copied. Symbols that the model does not know are copied to
+    /// their places, and a sentence in capitals may be read in small letters, as in a text; placeholders are not looked for, and
+    /// there are no terms and no second attempts. [`Translation::result`] is the text, or why there is none.
     ///
     /// # Errors
     /// The tokenizer rejects a text (of gigabytes); there is no memory.
@@ -73,12 +77,20 @@ impl Translator<'_> {
                     source: source.as_deref(),
                     stream,
                     force: &[],
-                    read: false,
+                    reads: Reads::Sentence,
                 })
                 .collect();
             let search = self.search.clone();
-            let translations = self.run_units(&units, &search, None)?;
-            self.count(&translations);
+            let mut marked = Vec::new();
+            let mut translations = self.run_sentences(&units, &search, None, &mut marked)?;
+            let others = translations.iter().enumerate();
+            self.count(
+                others.filter(|(i, _)| marked.binary_search(i).is_err()).map(|(_, one)| one),
+            );
+            let those: Vec<Unit<'_>> = marked.iter().map(|&i| units[i]).collect();
+            for (i, found) in marked.into_iter().zip(self.translate_as_marked(&those)?) {
+                translations[i] = found;
+            }
             self.next_stream = first.wrapping_add(units.len() as u64);
             translations.into_iter().try_for_each(&mut emit)?;
             window.clear();
@@ -88,8 +100,40 @@ impl Translator<'_> {
         }
     }
 
+    /// Translates sentences as those of texts, in their order.
+    pub(super) fn translate_as_marked(
+        &mut self,
+        units: &[Unit<'_>],
+    ) -> Result<Vec<Translation>, TranslateError> {
+        if units.is_empty() {
+            return Ok(Vec::new());
+        }
+        let texts: Vec<MarkedText> =
+            units.iter().map(|unit| MarkedText::plain(unit.text.trim())).collect();
+        let sentences: Vec<MarkedSentence<'_>> = units
+            .iter()
+            .zip(&texts)
+            .map(|(unit, marked)| MarkedSentence {
+                marked,
+                language: unit.source,
+                stream: unit.stream,
+                of_text: false,
+            })
+            .collect();
+        let mut found: Vec<Translation> = Vec::with_capacity(units.len());
+        for (unit, (_, mut one)) in units.iter().zip(self.translate_marked(&sentences)?) {
+            if one.finish.is_none() && one.failure.is_none() {
+                // What is copied is as it was written.
+                unit.text.clone_into(&mut one.text);
+            }
+            found.push(one);
+        }
+        Ok(found)
+    }
+
     /// Translates one sentence with the caller's `hooks`, and calls `on_event` with each event of the search: to write
-    /// tokens as they are chosen, or to explain them.
+    /// tokens as they are chosen, or to explain them. Symbols are not copied, and capitals stay, because the text is that of
+    /// the tokens.
     ///
     /// # Errors
     /// As [`translate_sentences`](Self::translate_sentences); an error of the hooks.
@@ -101,8 +145,8 @@ impl Translator<'_> {
     ) -> Result<Translation, TranslateError> {
         let (source, search) = (self.language_of(sentence).0, self.search.clone());
         let source = source.as_deref();
-        let unit =
-            Unit { text: sentence, source, stream: self.next_stream, force: &[], read: false };
+        let stream = self.next_stream;
+        let unit = Unit { text: sentence, source, stream, force: &[], reads: Reads::Words };
         let mut translations = self.run_units(&[unit], &search, Some((hooks, on_event)))?;
         self.count(&translations);
         self.next_stream = self.next_stream.wrapping_add(1);

@@ -2,6 +2,7 @@
 //! apostrophes and hyphens.
 
 use crate::marked_text::{Edit, MarkedText, is_spaceless};
+use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfc_quick};
 
 /// Calls `edit` with each character outside of the kept pieces, its place, and the visible characters before and after it.
 pub(super) fn characters(text: &MarkedText, mut edit: impl FnMut(usize, char, [Option<char>; 2])) {
@@ -51,6 +52,24 @@ pub(super) fn visible(text: &MarkedText) -> Vec<Edit> {
         }
     });
     edits
+}
+
+/// With each letter and its accents as one character (normalization form C).
+pub(super) fn composed(text: &MarkedText) -> Vec<Edit> {
+    // A character that may join the one before it, and those before it up to one that does not.
+    let mut groups: Vec<(usize, String)> = Vec::new();
+    characters(text, |at, letter, _| {
+        let joins = is_nfc_quick(std::iter::once(letter)) != IsNormalized::Yes;
+        match groups.last_mut() {
+            Some((start, group)) if joins && *start + group.len() == at => group.push(letter),
+            _ => groups.push((at, letter.to_string())),
+        }
+    });
+    let edit = |(at, group): (usize, String)| {
+        let new: String = group.nfc().collect();
+        (new != group).then(|| (at..at + group.len(), new))
+    };
+    groups.into_iter().filter_map(edit).collect()
 }
 
 /// With the apostrophe and the hyphen of ASCII.

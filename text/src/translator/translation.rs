@@ -20,7 +20,8 @@ pub struct Translation {
     /// The natural logarithm of the probability of each token. Empty if the search does not compute it: with beams, and
     /// in greedy search without scores.
     pub token_scores: Vec<f32>,
-    /// Why the text ended; `None` if the model was not run, because the sentence has no letters or is refused.
+    /// Why the text ended; `None` if the model was not run, because the sentence has no letters, or no word that the model
+    /// knows, or is refused.
     pub finish: Option<Finish>,
     /// Further sequences, best first, if
     /// [`num_return_sequences`](simdformer::search::SearchOptions::num_return_sequences) asks for more than one.
@@ -37,8 +38,8 @@ pub struct Translation {
     pub retries: usize,
     /// What was done beside the translation, and what is wrong with it.
     pub notes: Vec<Note>,
-    /// The words that the model does not know, in their order. Symbols of texts and documents that it does not know are
-    /// copied to their places, and are not here.
+    /// The words that the model does not know, in their order. Symbols that it does not know are copied to their places, and
+    /// are not here.
     pub unknown: Vec<UnknownWord>,
 }
 
@@ -67,6 +68,8 @@ pub enum Note {
     Lost,
     /// The sentence is in capitals, was read in small letters, and its translation was put into capitals.
     SmallLetters,
+    /// The model knows no word of the sentence, so it is copied.
+    NoKnownWord,
     /// It lacks a term of the glossary.
     MissingTerm {
         /// The term in the sentence.
@@ -84,6 +87,7 @@ impl fmt::Display for Note {
             Self::Repetition => f.write_str("repeats itself"),
             Self::Lost => f.write_str("a placeholder is missing or repeated"),
             Self::SmallLetters => f.write_str("read in small letters"),
+            Self::NoKnownWord => f.write_str("copied, because the model knows no word of it"),
             Self::MissingTerm { source, target } => write!(f, "lacks {target:?} for {source:?}"),
         }
     }
@@ -329,6 +333,8 @@ pub struct Report {
     pub lost: u64,
     /// Words that the model does not know.
     pub unknown_words: u64,
+    /// Sentences that were copied because the model knows no word of them.
+    pub without_known_words: u64,
     /// Sentences in capitals that were read in small letters.
     pub small_letters: u64,
     /// Sessions that were planned.

@@ -4,7 +4,7 @@ use super::error::TranslateError;
 use super::model_and_tokenizer::Translator;
 use super::reading::{Capitals, Reader, Reading};
 use super::spellings::is_invisible;
-use super::translation::UnknownWord;
+use super::translation::{Note, Translation, UnknownWord};
 use crate::marked_text::{
     Mark, MarkKind, MarkedText, StandIn, add_keeps, is_combining, is_spaceless, words,
 };
@@ -42,6 +42,10 @@ pub(super) struct PreparedSentence {
     pub(super) reading: Reading,
     pub(super) capitals: Capitals,
     pub(super) unknown: Vec<UnknownWord>,
+    /// Whether the model knows none of its words, so that it is copied.
+    pub(super) without_known_words: bool,
+    /// The number of its tokens.
+    tokens: usize,
     /// The numbers of the marks that were added begin here.
     first: usize,
 }
@@ -50,6 +54,17 @@ impl PreparedSentence {
     /// Removes the marks that were added from a translation.
     pub(super) fn remove_added(&self, target: &mut MarkedText) {
         target.marks.retain(|mark| mark.id < self.first);
+    }
+
+    /// The translation of a sentence that is copied.
+    pub(super) fn copy(&self, text: &str) -> Translation {
+        Translation {
+            text: text.to_owned(),
+            source_tokens: self.tokens,
+            unknown: self.unknown.clone(),
+            notes: vec![Note::NoKnownWord],
+            ..Translation::default()
+        }
     }
 }
 
@@ -72,8 +87,9 @@ impl Translator<'_> {
             let added = marked.keeps().filter(|mark| mark.id >= first);
             added.filter(|mark| ranges.contains(&mark.range)).map(|mark| mark.id).collect()
         };
+        let symbols = self.options.symbols;
         let elements = elements_without_letters(source);
-        let pictures = pictures(&source.text);
+        let pictures = if symbols { pictures(&source.text) } else { Vec::new() };
         if !(elements.is_empty() && pictures.is_empty()) {
             let all = elements.iter().map(|(range, _)| range).chain(&pictures);
             marked = add_keeps(&marked, all.cloned().collect());
@@ -96,15 +112,15 @@ impl Translator<'_> {
             reader.read(given, self.options.capitals)
         };
         let mut reading = read(&marked, &givens)?;
-        let mut symbols = Vec::new();
-        for part in &reading.unknown {
+        let mut copied = Vec::new();
+        for part in reading.unknown.iter().filter(|_| symbols) {
             for symbol in symbols_of(&reading.marked.text, part.clone()) {
-                symbols.extend(cut_at_marks(&marked, reading.old_range(&symbol)));
+                copied.extend(cut_at_marks(&marked, reading.old_range(&symbol)));
             }
         }
-        if !symbols.is_empty() {
-            marked = add_keeps(&marked, symbols.clone());
-            givens.hidden.extend(ids(&marked, &symbols));
+        if !copied.is_empty() {
+            marked = add_keeps(&marked, copied.clone());
+            givens.hidden.extend(ids(&marked, &copied));
             reading = read(&marked, &givens)?;
         }
         let unknown = reader.unknown_words(&source.text, &reading);
@@ -112,7 +128,42 @@ impl Translator<'_> {
             true => reader.read_capitals(&reading)?,
             false => Capitals::None,
         };
-        Ok(PreparedSentence { marked, givens, reading, capitals, unknown, first })
+        let glossary = self.options.glossary.as_ref();
+        let without_known_words = !reading.has_known_word()
+            && glossary.is_none_or(|glossary| glossary.terms_in(&source.text).is_empty());
+        let tokens = if without_known_words { reader.ids(&reading.marked)?.len() } else { 0 };
+        Ok(PreparedSentence {
+            marked,
+            givens,
+            reading,
+            capitals,
+            unknown,
+            without_known_words,
+            tokens,
+            first,
+        })
+    }
+}
+
+impl Reading {
+    /// Whether there is a letter outside of kept pieces in a word that the vocabulary has, or no word that it does not have.
+    pub(super) fn has_known_word(&self) -> bool {
+        if self.unknown.is_empty() {
+            return true;
+        }
+        let text = &self.marked.text;
+        let mut unknown = self.unknown.iter().map(|part| whole_word(text, part)).peekable();
+        let parts = self.marked.split_at_keeps().into_iter().filter(|part| !part.keep);
+        for part in parts {
+            for (at, letter) in text.get(part.range.clone()).unwrap_or_default().char_indices() {
+                let at = part.range.start + at;
+                while unknown.next_if(|word| word.end <= at).is_some() {}
+                if letter.is_alphabetic() && unknown.peek().is_none_or(|word| word.start > at) {
+                    return true;
+                }
+            }
+        }
+        false
     }
 }
 
@@ -204,7 +255,7 @@ fn elements_without_letters(text: &MarkedText) -> Vec<(Range<usize>, Element)> {
 }
 
 /// Runs of pictures: emoji, arrows, notes, stars. A model may know them, and still leave them out.
-fn pictures(text: &str) -> Vec<Range<usize>> {
+pub(super) fn pictures(text: &str) -> Vec<Range<usize>> {
     let picture = |letter: char| {
         matches!(letter,
             '\u{2190}'..='\u{21ff}' | '\u{2300}'..='\u{23ff}' | '\u{25a0}'..='\u{27bf}'

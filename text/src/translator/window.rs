@@ -1,10 +1,13 @@
 //! Translates a window of sentences: longest first, so that no slot is left over with a long sentence at the end.
 
+use super::capitals::in_capitals;
 use super::error::TranslateError;
 use super::model_and_tokenizer::{OnDone, Translator};
 use super::options::TranslateOptions;
 use super::reading::Reader;
 use super::translation::{Alternative, Failure, Note, Translation};
+use super::unknown_words::pictures;
+use crate::marked_text::MarkedText;
 use crate::{Direction, Encoded, TextError, Tokenizer};
 use simdformer::config::Side;
 use simdformer::search::{Finish, Hooks, SearchOptions};
@@ -22,8 +25,28 @@ pub(super) struct Unit<'u> {
     pub(super) stream: u64,
     /// The first tokens of the translation.
     pub(super) force: &'u [u32],
-    /// Whether it is spelled as the model reads it.
-    pub(super) read: bool,
+    pub(super) reads: Reads,
+}
+
+/// How the model reads a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reads {
+    /// It is spelled as the model reads it.
+    Given,
+    /// Words that the vocabulary does not have are spelled otherwise where that helps.
+    Words,
+    /// The same. If it has symbols that are copied, or is in capitals, it is translated as a sentence of a text.
+    Sentence,
+}
+
+/// What a unit is for the model.
+#[derive(Debug)]
+pub(super) enum Encoding {
+    Ids(Encoded),
+    /// The model is not run, and the translation says why.
+    Settled,
+    /// It is translated as a sentence of a text: with symbols copied to their places, in small letters, or not at all.
+    Marked,
 }
 
 /// The units of a call that the model reads.
@@ -79,15 +102,29 @@ impl Translator<'_> {
         search: &SearchOptions,
         observed: Option<Observed<'_, '_>>,
     ) -> Result<Vec<Translation>, TranslateError> {
+        self.run_sentences(units, search, observed, &mut Vec::new())
+    }
+
+    /// As [`run_units`](Self::run_units); appends the indices of those that are to be translated as sentences of a text to
+    /// `marked`, and leaves them out.
+    pub(super) fn run_sentences(
+        &mut self,
+        units: &[Unit<'_>],
+        search: &SearchOptions,
+        observed: Option<Observed<'_, '_>>,
+        marked: &mut Vec<usize>,
+    ) -> Result<Vec<Translation>, TranslateError> {
         let mut translations = vec![Translation::default(); units.len()];
         let mut encoded: Vec<(usize, Encoded)> = Vec::with_capacity(units.len());
         for (i, (unit, translation)) in units.iter().zip(&mut translations).enumerate() {
             self.check_cancel()?;
             let (options, target) = (&self.options, self.options.target.as_deref());
-            let ids =
+            let encoding =
                 encode_unit(&self.model, &self.tokenizer, options, target, unit, translation)?;
-            if let Some(ids) = ids {
-                encoded.push((i, ids));
+            match encoding {
+                Encoding::Ids(ids) => encoded.push((i, ids)),
+                Encoding::Settled => (),
+                Encoding::Marked => marked.push(i),
             }
         }
         encoded.sort_by_key(|(_, one)| core::cmp::Reverse(one.ids.len()));
@@ -170,7 +207,7 @@ impl Translator<'_> {
     }
 
     /// Adds translations to the report.
-    pub(super) fn count(&mut self, translations: &[Translation]) {
+    pub(super) fn count<'c>(&mut self, translations: impl IntoIterator<Item = &'c Translation>) {
         let report = &mut self.report;
         for translation in translations {
             report.sentences += 1;
@@ -185,6 +222,7 @@ impl Translator<'_> {
                     Note::Lost => report.lost += 1,
                     Note::MissingTerm { .. } => report.terms_missing += 1,
                     Note::SmallLetters => report.small_letters += 1,
+                    Note::NoKnownWord => report.without_known_words += 1,
                     Note::Cut => (),
                 }
             }
@@ -196,8 +234,7 @@ impl Translator<'_> {
     }
 }
 
-/// The ids of a sentence whose translation is in language `target`; `None` if the model is not run, and then
-/// `translation` says why.
+/// The ids of a sentence whose translation is in language `target`, if the model is run.
 pub(super) fn encode_unit(
     model: &Model,
     tokenizer: &Tokenizer,
@@ -205,28 +242,46 @@ pub(super) fn encode_unit(
     target: Option<&str>,
     unit: &Unit<'_>,
     translation: &mut Translation,
-) -> Result<Option<Encoded>, TranslateError> {
+) -> Result<Encoding, TranslateError> {
     let positions = model.config().max_positions(Side::Encoder).unwrap_or(usize::MAX);
     let direction = Direction { target, ..options.direction_from(unit.source) };
     let mut one = match tokenizer.encode_text(unit.text, &direction) {
         Ok(one) => one,
         Err(TextError::Text { .. }) => {
             translation.failure = Some(Failure::NotSegmented);
-            return Ok(None);
+            return Ok(Encoding::Settled);
         }
         Err(error) => return Err(error.into()),
     };
-    if !unit.read && one.ids.iter().any(|&id| tokenizer.is_unknown(id)) {
-        let reader = Reader { tokenizer, direction };
-        let reading = reader.read_words(unit.text)?;
-        translation.unknown = reader.unknown_words(unit.text, &reading);
-        one = tokenizer.encode_text(&reading.marked.text, &direction)?;
-    }
     translation.source_tokens = one.tokens;
     if one.blank || !unit.text.chars().any(char::is_alphabetic) {
         // It is the same in every language, and a model would make something up.
         unit.text.clone_into(&mut translation.text);
-        return Ok(None);
+        return Ok(Encoding::Settled);
+    }
+    let unknown = one.ids.iter().any(|&id| tokenizer.is_unknown(id));
+    let marked = || {
+        unknown
+            || options.symbols && !pictures(unit.text).is_empty()
+            || options.capitals
+                && !unit.text.contains(char::is_lowercase)
+                && in_capitals(&MarkedText::plain(unit.text))
+    };
+    match unit.reads {
+        Reads::Sentence if marked() => return Ok(Encoding::Marked),
+        Reads::Words if unknown => {
+            let reader = Reader { tokenizer, direction };
+            let reading = reader.read_words(unit.text)?;
+            translation.unknown = reader.unknown_words(unit.text, &reading);
+            if !reading.has_known_word() {
+                unit.text.clone_into(&mut translation.text);
+                translation.notes.push(Note::NoKnownWord);
+                return Ok(Encoding::Settled);
+            }
+            one = tokenizer.encode_text(&reading.marked.text, &direction)?;
+            translation.source_tokens = one.tokens;
+        }
+        _ => (),
     }
     let beyond = one.ids.len() > positions;
     translation.truncated = one.truncated;
@@ -234,9 +289,9 @@ pub(super) fn encode_unit(
         let most = one.ids.len().min(positions);
         translation.truncated = false;
         translation.failure = Some(Failure::TooLong { tokens: one.tokens, most });
-        return Ok(None);
+        return Ok(Encoding::Settled);
     }
-    Ok(Some(one))
+    Ok(Encoding::Ids(one))
 }
 
 /// Writes what the search found. `force` are the first tokens of the translation.
