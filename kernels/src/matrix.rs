@@ -18,45 +18,96 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
-/// A view in an error.
-const fn view(shape: [usize; 2], strides: [usize; 2]) -> ViewShape {
-    ViewShape::Matrix { shape, strides }
-}
-
-/// Number of elements from the first to the last element of a view, both included, or `None` on overflow. Zero when it
-/// has no element.
-fn extent(rows: usize, columns: usize, row_stride: usize, column_stride: usize) -> Option<usize> {
-    if rows == 0 || columns == 0 {
-        return Some(0);
+/// What all views check: two strided axes over contiguous elements. A matrix has rows and columns of single elements,
+/// a tensor of heads has tokens and heads of `head_dim` elements.
+impl ViewShape {
+    /// The outer axis, the inner axis and the contiguous elements, and the strides of the axes.
+    const fn axes(self) -> ([usize; 3], [usize; 2]) {
+        match self {
+            Self::Matrix { shape: [rows, columns], strides } => ([rows, columns, 1], strides),
+            Self::Heads { shape, strides } => (shape, strides),
+        }
     }
-    let last_row = (rows - 1).checked_mul(row_stride)?;
-    let last_column = (columns - 1).checked_mul(column_stride)?;
-    let reach = last_row.checked_add(last_column)?.checked_add(1)?;
-    // Pointer offsets are signed byte counts.
-    (reach <= isize::MAX as usize / 4).then_some(reach)
-}
 
-/// The strides of a view that [`extent`] has checked. Strides that are never used are replaced: the column stride by
-/// 1, the row stride by the extent of a row.
-fn stepped(rows: usize, columns: usize, row_stride: usize, column_stride: usize) -> (usize, usize) {
-    if rows == 0 || columns == 0 {
-        return (0, 1);
+    /// Number of elements from the first to the last element of the view, both included, or `None` on overflow. Zero
+    /// when it has no element.
+    fn extent(self) -> Option<usize> {
+        let ([outer, inner, elements], [outer_stride, inner_stride]) = self.axes();
+        if outer == 0 || inner == 0 || elements == 0 {
+            return Some(0);
+        }
+        let outer_reach = (outer - 1).checked_mul(outer_stride)?;
+        let inner_reach = (inner - 1).checked_mul(inner_stride)?;
+        let reach = outer_reach.checked_add(inner_reach)?.checked_add(elements)?;
+        // Pointer offsets are signed byte counts.
+        (reach <= isize::MAX as usize / 4).then_some(reach)
     }
-    let column_stride = if columns == 1 { 1 } else { column_stride };
-    let row_stride = if rows == 1 { (columns - 1) * column_stride + 1 } else { row_stride };
-    (row_stride, column_stride)
-}
 
-/// The address of the first of `reach` elements; a dangling address when there is none.
-pub(crate) fn first_of(data: *const f32, reach: usize) -> Result<NonNull<f32>, Error> {
-    if reach == 0 {
-        return Ok(NonNull::dangling());
+    /// The strides of a view whose [`ViewShape::extent`] does not overflow. Strides that are never used are replaced by
+    /// those of a dense view.
+    pub(crate) fn stepped(self) -> [usize; 2] {
+        let ([outer, inner, elements], [outer_stride, inner_stride]) = self.axes();
+        if outer == 0 || inner == 0 || elements == 0 {
+            return [0, 1];
+        }
+        let inner_stride = if inner == 1 { elements } else { inner_stride };
+        let dense = (inner - 1) * inner_stride + elements;
+        [if outer == 1 { dense } else { outer_stride }, inner_stride]
     }
-    NonNull::new(data.cast_mut()).ok_or(Error::Setting {
-        name: "pointer of a view with elements",
-        expected: "not null",
-        found: 0.0,
-    })
+
+    /// The address of the first of the `reach` elements of the view, of `len` at `data`; a dangling address when there
+    /// is none.
+    ///
+    /// # Errors
+    /// There are fewer than `reach` elements, or `reach` is `None`, or the pointer is null.
+    pub(crate) fn first(
+        self,
+        data: *const f32,
+        len: usize,
+        reach: Option<usize>,
+    ) -> Result<NonNull<f32>, Error> {
+        match reach.ok_or(Error::LargeView { view: self })? {
+            0 => Ok(NonNull::dangling()),
+            expected if len < expected => {
+                Err(Error::ShortView { view: self, expected, found: len })
+            }
+            _ => NonNull::new(data.cast_mut()).ok_or(Error::Setting {
+                name: "pointer of a view with elements",
+                expected: "not null",
+                found: 0.0,
+            }),
+        }
+    }
+
+    /// The address of the first element of a view of `len` elements at `data`, and its strides.
+    pub(crate) fn place(
+        self,
+        data: *const f32,
+        len: usize,
+    ) -> Result<(NonNull<f32>, [usize; 2]), Error> {
+        Ok((self.first(data, len, self.extent())?, self.stepped()))
+    }
+
+    /// `Err` if two elements of a view share memory, unless its [`ViewShape::extent`] overflows. One axis must step over
+    /// the contiguous elements, the other one over the whole first axis.
+    pub(crate) fn check_disjoint(self) -> Result<(), Error> {
+        let ([outer, inner, elements], [outer_stride, inner_stride]) = self.axes();
+        let nested = |inner: usize, inner_stride: usize, outer: usize, outer_stride: usize| {
+            (inner == 1 || inner_stride >= elements)
+                && (outer == 1 || outer_stride >= (inner - 1) * inner_stride + elements)
+        };
+        if self.extent().is_none_or(|reach| reach == 0)
+            || nested(inner, inner_stride, outer, outer_stride)
+            || nested(outer, outer_stride, inner, inner_stride)
+        {
+            return Ok(());
+        }
+        let axes = match self {
+            Self::Matrix { .. } => "row and column",
+            Self::Heads { .. } => "token and head",
+        };
+        Err(Error::Overlap { axes, strides: [outer_stride, inner_stride] })
+    }
 }
 
 /// A read-only matrix `[rows, columns]`; element `(i, j)` is `data[i * row_stride + j * column_stride]`.
@@ -77,10 +128,9 @@ pub(crate) fn first_of(data: *const f32, reach: usize) -> Result<NonNull<f32>, E
 #[derive(Clone, Copy)]
 pub struct Matrix<'a> {
     first: NonNull<f32>,
-    rows: usize,
-    columns: usize,
-    row_stride: usize,
-    column_stride: usize,
+    /// Rows and columns.
+    shape: [usize; 2],
+    strides: [usize; 2],
     lender: PhantomData<&'a [f32]>,
 }
 
@@ -109,10 +159,9 @@ impl<'a> Matrix<'a> {
         row_stride: usize,
         column_stride: usize,
     ) -> Result<Self, Error> {
-        let expected = extent(rows, columns, row_stride, column_stride);
-        Error::check_view(view([rows, columns], [row_stride, column_stride]), expected, data)?;
-        // SAFETY: the slice is borrowed for `'a` and reaches to the last element.
-        unsafe { Self::from_raw_parts(data.as_ptr(), rows, columns, row_stride, column_stride) }
+        let (shape, strides) = ([rows, columns], [row_stride, column_stride]);
+        // SAFETY: the slice is borrowed for `'a`.
+        unsafe { Self::place(data.as_ptr(), data.len(), shape, strides) }
     }
 
     /// The matrix whose element `(i, j)` is `*data.add(i * row_stride + j * column_stride)`, strides in elements, for
@@ -150,22 +199,28 @@ impl<'a> Matrix<'a> {
         row_stride: usize,
         column_stride: usize,
     ) -> Result<Self, Error> {
-        let reach = extent(rows, columns, row_stride, column_stride)
-            .ok_or(Error::LargeView { view: view([rows, columns], [row_stride, column_stride]) })?;
-        let first = first_of(data, reach)?;
-        let (row_stride, column_stride) = stepped(rows, columns, row_stride, column_stride);
-        Ok(Self { first, rows, columns, row_stride, column_stride, lender: PhantomData })
+        // SAFETY: the caller's contract.
+        unsafe { Self::place(data, usize::MAX, [rows, columns], [row_stride, column_stride]) }
+    }
+
+    /// The matrix at `data`, which has `len` elements.
+    ///
+    /// # Safety
+    /// As [`Matrix::from_raw_parts`], if the last element is among the `len` elements.
+    unsafe fn place(
+        data: *const f32,
+        len: usize,
+        shape: [usize; 2],
+        strides: [usize; 2],
+    ) -> Result<Self, Error> {
+        let (first, strides) = ViewShape::Matrix { shape, strides }.place(data, len)?;
+        Ok(Self { first, shape, strides, lender: PhantomData })
     }
 
     /// The transpose `[columns, rows]`, a view of the same memory.
     pub const fn transposed(self) -> Self {
-        Self {
-            rows: self.columns,
-            columns: self.rows,
-            row_stride: self.column_stride,
-            column_stride: self.row_stride,
-            ..self
-        }
+        let ([rows, columns], [row_stride, column_stride]) = (self.shape, self.strides);
+        Self { shape: [columns, rows], strides: [column_stride, row_stride], ..self }
     }
 
     /// Rows `first..first + count`. For columns: `transposed().block(first, count)?.transposed()`.
@@ -173,7 +228,7 @@ impl<'a> Matrix<'a> {
     /// # Errors
     /// There are fewer than `first + count` rows.
     pub fn block(self, first: usize, count: usize) -> Result<Self, Error> {
-        Error::check_end("end", "a block of rows", None, (first, count), self.rows)?;
+        Error::check_end("end", "a block of rows", None, (first, count), self.rows())?;
         // SAFETY: the check above.
         Ok(unsafe { self.block_unchecked(first, count) })
     }
@@ -183,13 +238,13 @@ impl<'a> Matrix<'a> {
     /// # Safety
     /// `first + count <= rows`.
     pub(crate) const unsafe fn block_unchecked(self, first: usize, count: usize) -> Self {
-        let first = if count == 0 || self.columns == 0 {
+        let first = if count == 0 || self.columns() == 0 {
             self.first
         } else {
             // SAFETY: `first < rows` and there is a column, so row `first` has an element.
-            unsafe { self.first.add(first * self.row_stride) }
+            unsafe { self.first.add(first * self.row_stride()) }
         };
-        Self { first, rows: count, ..self }
+        Self { first, shape: [count, self.columns()], ..self }
     }
 
     /// As [`Matrix::block_unchecked`], of columns.
@@ -203,22 +258,22 @@ impl<'a> Matrix<'a> {
 
     /// Number of rows.
     pub const fn rows(&self) -> usize {
-        self.rows
+        self.shape[0]
     }
 
     /// Number of columns.
     pub const fn columns(&self) -> usize {
-        self.columns
+        self.shape[1]
     }
 
     /// Elements from one row to the next; with one row, its extent.
     pub const fn row_stride(&self) -> usize {
-        self.row_stride
+        self.strides[0]
     }
 
     /// Elements from one column to the next; with one column, 1.
     pub const fn column_stride(&self) -> usize {
-        self.column_stride
+        self.strides[1]
     }
 
     /// Element `(row, column)`.
@@ -226,19 +281,16 @@ impl<'a> Matrix<'a> {
     /// # Panics
     /// The element is outside the matrix.
     pub fn at(&self, row: usize, column: usize) -> f32 {
-        assert!(
-            row < self.rows && column < self.columns,
-            "element ({row}, {column}) of a {} x {} matrix",
-            self.rows,
-            self.columns
-        );
+        let ([rows, columns], [row_stride, column_stride]) = (self.shape, self.strides);
+        let inside = row < rows && column < columns;
+        assert!(inside, "element ({row}, {column}) of a {rows} x {columns} matrix");
         // SAFETY: the assertion above: it is an element of the view.
-        unsafe { self.first.add(row * self.row_stride + column * self.column_stride).read() }
+        unsafe { self.first.add(row * row_stride + column * column_stride).read() }
     }
 
     /// Rows and columns.
     pub(crate) const fn shape(&self) -> [usize; 2] {
-        [self.rows, self.columns]
+        self.shape
     }
 
     /// `Err` unless the matrix, `operand` of a call, has the shape `expected`.
@@ -253,7 +305,7 @@ impl<'a> Matrix<'a> {
 
     /// `Err` unless the elements of each row are contiguous, so that vectors can be loaded from it.
     pub(crate) fn check_contiguous_rows(&self, operand: &'static str) -> Result<(), Error> {
-        let stride = if self.columns > 1 { self.column_stride } else { 1 };
+        let stride = if self.columns() > 1 { self.column_stride() } else { 1 };
         Error::check_size("column stride", operand, Expected::Exactly(1), stride)
     }
 
@@ -265,7 +317,7 @@ impl<'a> Matrix<'a> {
 
 impl fmt::Debug for Matrix<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { rows, columns, row_stride, column_stride, .. } = self;
+        let Self { shape: [rows, columns], strides: [row_stride, column_stride], .. } = self;
         write!(f, "Matrix({rows} x {columns}, strides {row_stride} and {column_stride})")
     }
 }
@@ -285,19 +337,11 @@ impl fmt::Debug for Matrix<'_> {
 /// # Ok::<(), simdformer_kernels::Error>(())
 /// ```
 pub struct MatrixMut<'a> {
-    first: NonNull<f32>,
-    rows: usize,
-    columns: usize,
-    row_stride: usize,
-    column_stride: usize,
+    /// The elements. Only methods that take `self` or `&mut self` return a pointer for writing, and only those that take
+    /// `self` return a view for all of `'a`.
+    view: Matrix<'a>,
     lender: PhantomData<&'a mut [f32]>,
 }
-
-// SAFETY: the view is an exclusive borrow of floats, and `&mut [f32]` is `Send`.
-unsafe impl Send for MatrixMut<'_> {}
-// SAFETY: through `&MatrixMut` the floats are only read: every method that returns a pointer for writing takes `&mut
-// self`.
-unsafe impl Sync for MatrixMut<'_> {}
 
 impl<'a> MatrixMut<'a> {
     /// A dense matrix in row-major order.
@@ -320,10 +364,9 @@ impl<'a> MatrixMut<'a> {
         row_stride: usize,
         column_stride: usize,
     ) -> Result<Self, Error> {
-        let expected = extent(rows, columns, row_stride, column_stride);
-        Error::check_view(view([rows, columns], [row_stride, column_stride]), expected, data)?;
-        // SAFETY: the slice is borrowed for `'a` and reaches to the last element.
-        unsafe { Self::from_raw_parts(data.as_mut_ptr(), rows, columns, row_stride, column_stride) }
+        let (shape, strides) = ([rows, columns], [row_stride, column_stride]);
+        // SAFETY: the slice is borrowed exclusively for `'a`.
+        unsafe { Self::place(data.as_mut_ptr(), data.len(), shape, strides) }
     }
 
     /// The writable matrix whose element `(i, j)` is `*data.add(i * row_stride + j * column_stride)`, strides in
@@ -373,80 +416,59 @@ impl<'a> MatrixMut<'a> {
         row_stride: usize,
         column_stride: usize,
     ) -> Result<Self, Error> {
-        let reach = extent(rows, columns, row_stride, column_stride)
-            .ok_or(Error::LargeView { view: view([rows, columns], [row_stride, column_stride]) })?;
-        if reach > 0 {
-            let row_extent = (columns - 1) * column_stride + 1;
-            let column_extent = (rows - 1) * row_stride + 1;
-            let rows_apart = rows == 1 || row_stride >= row_extent;
-            let columns_apart = columns == 1 || column_stride >= column_extent;
-            let within_row = columns == 1 || column_stride > 0;
-            let within_column = rows == 1 || row_stride > 0;
-            if !((rows_apart && within_row) || (columns_apart && within_column)) {
-                return Err(Error::Overlap {
-                    axes: "row and column",
-                    strides: [row_stride, column_stride],
-                });
-            }
-        }
-        let first = first_of(data, reach)?;
-        let (row_stride, column_stride) = stepped(rows, columns, row_stride, column_stride);
-        Ok(Self { first, rows, columns, row_stride, column_stride, lender: PhantomData })
+        // SAFETY: the caller's contract.
+        unsafe { Self::place(data, usize::MAX, [rows, columns], [row_stride, column_stride]) }
+    }
+
+    /// The matrix at `data`, which has `len` elements.
+    ///
+    /// # Safety
+    /// As [`MatrixMut::from_raw_parts`], if the last element is among the `len` elements.
+    unsafe fn place(
+        data: *mut f32,
+        len: usize,
+        shape: [usize; 2],
+        strides: [usize; 2],
+    ) -> Result<Self, Error> {
+        // SAFETY: the caller's contract.
+        let view = unsafe { Matrix::place(data, len, shape, strides)? };
+        ViewShape::Matrix { shape, strides }.check_disjoint()?;
+        Ok(Self { view, lender: PhantomData })
     }
 
     /// Number of rows.
     pub const fn rows(&self) -> usize {
-        self.rows
+        self.view.rows()
     }
 
     /// Number of columns.
     pub const fn columns(&self) -> usize {
-        self.columns
+        self.view.columns()
     }
 
     /// Elements from one row to the next; with one row, its extent.
     pub const fn row_stride(&self) -> usize {
-        self.row_stride
+        self.view.row_stride()
     }
 
     /// Elements from one column to the next; with one column, 1.
     pub const fn column_stride(&self) -> usize {
-        self.column_stride
+        self.view.column_stride()
     }
 
     /// A read-only view of the same elements.
     pub const fn read(&self) -> Matrix<'_> {
-        Matrix {
-            first: self.first,
-            rows: self.rows,
-            columns: self.columns,
-            row_stride: self.row_stride,
-            column_stride: self.column_stride,
-            lender: PhantomData,
-        }
+        self.view
     }
 
     /// A view of the same elements with a shorter lifetime.
     pub const fn reborrow(&mut self) -> MatrixMut<'_> {
-        MatrixMut {
-            first: self.first,
-            rows: self.rows,
-            columns: self.columns,
-            row_stride: self.row_stride,
-            column_stride: self.column_stride,
-            lender: PhantomData,
-        }
+        MatrixMut { view: self.view, lender: PhantomData }
     }
 
     /// The transpose `[columns, rows]`, a view of the same memory.
     pub const fn transposed(self) -> Self {
-        Self {
-            rows: self.columns,
-            columns: self.rows,
-            row_stride: self.column_stride,
-            column_stride: self.row_stride,
-            ..self
-        }
+        Self { view: self.view.transposed(), ..self }
     }
 
     /// Rows `first..first + count`. For columns: `transposed().block(first, count)?.transposed()`.
@@ -454,8 +476,7 @@ impl<'a> MatrixMut<'a> {
     /// # Errors
     /// There are fewer than `first + count` rows.
     pub fn block(self, first: usize, count: usize) -> Result<Self, Error> {
-        let Matrix { first, rows, .. } = self.read().block(first, count)?;
-        Ok(Self { first, rows, ..self })
+        Ok(Self { view: self.view.block(first, count)?, ..self })
     }
 
     /// Columns `first..first + count`, without a check.
@@ -464,19 +485,18 @@ impl<'a> MatrixMut<'a> {
     /// `first + count <= columns`.
     pub(crate) const unsafe fn columns_unchecked(self, first: usize, count: usize) -> Self {
         // SAFETY: the caller's contract.
-        let Matrix { first, columns, .. } = unsafe { self.read().columns_unchecked(first, count) };
-        Self { first, columns, ..self }
+        Self { view: unsafe { self.view.columns_unchecked(first, count) }, ..self }
     }
 
     /// A pointer to the elements that threads can share; each thread writes its own elements.
     pub(crate) const fn shared(&mut self) -> SharedMut<'_> {
-        SharedMut::from_first(self.first)
+        SharedMut::from_first(self.view.first)
     }
 }
 
 impl fmt::Debug for MatrixMut<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { rows, columns, row_stride, column_stride, .. } = self;
+        let Matrix { shape: [rows, columns], strides: [row_stride, column_stride], .. } = self.view;
         write!(f, "MatrixMut({rows} x {columns}, strides {row_stride} and {column_stride})")
     }
 }

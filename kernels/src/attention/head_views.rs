@@ -2,52 +2,10 @@
 //! buffer is read in place.
 
 use crate::error::{Error, ViewShape};
-use crate::matrix::first_of;
 use crate::sync_ptr::SharedMut;
 use core::fmt;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
-
-/// A view in an error.
-const fn view(shape: [usize; 3], strides: [usize; 2]) -> ViewShape {
-    ViewShape::Heads { shape, strides }
-}
-
-/// Elements of a token in one of `parts` tensors of this shape side by side, in all of them, and elements of all tokens.
-fn side_by_side(shape: [usize; 3], parts: usize) -> Result<(usize, usize, usize), Error> {
-    let [tokens, heads, head_dim] = shape;
-    let sizes = || {
-        let width = heads.checked_mul(head_dim)?;
-        let stride = width.checked_mul(parts)?;
-        Some((width, stride, tokens.checked_mul(stride)?))
-    };
-    sizes().ok_or(Error::LargeView { view: view(shape, [usize::MAX, head_dim]) })
-}
-
-/// Elements from the first to the last of a view, or `None` on overflow.
-fn extent(shape: [usize; 3], token_stride: usize, head_stride: usize) -> Option<usize> {
-    let [tokens, heads, head_dim] = shape;
-    if tokens == 0 || heads == 0 || head_dim == 0 {
-        return Some(0);
-    }
-    let tokens_reach = (tokens - 1).checked_mul(token_stride)?;
-    let heads_reach = (heads - 1).checked_mul(head_stride)?;
-    let reach = tokens_reach.checked_add(heads_reach)?.checked_add(head_dim)?;
-    (reach <= isize::MAX as usize / 4).then_some(reach)
-}
-
-/// The strides of a view that [`extent`] has checked. A stride in a dimension of size 1 is replaced with that of a
-/// dense view.
-fn stepped(shape: [usize; 3], token_stride: usize, head_stride: usize) -> Layout {
-    let [tokens, heads, head_dim] = shape;
-    if tokens == 0 || heads == 0 || head_dim == 0 {
-        return Layout::strided(0, 0);
-    }
-    let head_stride = if heads == 1 { head_dim } else { head_stride };
-    let token_stride =
-        if tokens == 1 { (heads - 1) * head_stride + head_dim } else { token_stride };
-    Layout::strided(token_stride, head_stride)
-}
 
 /// The distances between the rows of a view, in elements.
 #[derive(Clone, Copy)]
@@ -60,36 +18,27 @@ struct Layout {
 }
 
 impl Layout {
-    const fn strided(token_stride: usize, head_stride: usize) -> Self {
+    const fn strided([token_stride, head_stride]: [usize; 2]) -> Self {
         Self { token_stride, head_stride, batch_tokens: usize::MAX, batch_stride: 0 }
     }
 
-    /// The layout of the view of a dense `[batch, heads, tokens, head_dim]`, its shape `[batch * tokens, heads,
-    /// head_dim]`, and its number of elements.
-    fn heads_first(shape: [usize; 4]) -> Result<(Self, [usize; 3], usize), Error> {
-        let [batch, heads, tokens, head_dim] = shape;
-        let reach = shape.into_iter().try_fold(1usize, usize::checked_mul);
-        let all = batch.checked_mul(tokens).zip(reach.filter(|&n| n <= isize::MAX as usize / 4));
-        let dense = view(
-            [batch.saturating_mul(tokens), heads, head_dim],
-            [head_dim, tokens.saturating_mul(head_dim)],
-        );
-        let (all, reach) = all.ok_or(Error::LargeView { view: dense })?;
-        let layout = if reach == 0 {
-            Self::strided(0, 0)
-        } else if batch == 1 {
-            Self::strided(head_dim, tokens * head_dim)
-        } else if tokens == 1 {
-            Self::strided(heads * head_dim, head_dim)
+    /// The layout of a dense `[batch, heads, tokens, head_dim]`. Its sizes do not overflow.
+    const fn heads_first([batch, heads, tokens, head_dim]: [usize; 4]) -> Self {
+        if batch == 0 || heads == 0 || tokens == 0 || head_dim == 0 {
+            Self::strided([0, 0])
+        } else if tokens == 1 && batch > 1 {
+            Self::strided([heads * head_dim, head_dim])
         } else {
-            Self {
-                token_stride: head_dim,
-                head_stride: tokens * head_dim,
-                batch_tokens: tokens,
-                batch_stride: heads * tokens * head_dim,
+            let (token_stride, head_stride) = (head_dim, tokens * head_dim);
+            match batch {
+                1 => Self::strided([token_stride, head_stride]),
+                _ => Self {
+                    batch_tokens: tokens,
+                    batch_stride: heads * head_stride,
+                    ..Self::strided([token_stride, head_stride])
+                },
             }
-        };
-        Ok((layout, [all, heads, head_dim], reach))
+        }
     }
 
     /// Offset of `(token, head, 0)`. It divides only in views of several batch elements.
@@ -101,6 +50,12 @@ impl Layout {
         };
         batch * self.batch_stride + token * self.token_stride + head * self.head_stride
     }
+}
+
+/// Elements of a token of a dense tensor.
+fn dense_token(shape: [usize; 3]) -> Result<usize, Error> {
+    let view = ViewShape::Heads { shape, strides: [usize::MAX, shape[2]] };
+    shape[1].checked_mul(shape[2]).ok_or(Error::LargeView { view })
 }
 
 /// A read-only `[tokens, heads, head_dim]`: element `(t, h, i)` is
@@ -134,10 +89,7 @@ impl<'a> Heads<'a> {
     /// # Errors
     /// The slice is too short.
     pub fn new(data: &'a [f32], shape: [usize; 3]) -> Result<Self, Error> {
-        let token_stride = shape[1].checked_mul(shape[2]);
-        let large = Error::LargeView { view: view(shape, [usize::MAX, shape[2]]) };
-        let token_stride = token_stride.ok_or(large)?;
-        Self::strided(data, shape, token_stride, shape[2])
+        Self::strided(data, shape, dense_token(shape)?, shape[2])
     }
 
     /// A view with any strides, in elements. The elements of one head are contiguous. The stride of a dimension of size
@@ -151,10 +103,8 @@ impl<'a> Heads<'a> {
         token_stride: usize,
         head_stride: usize,
     ) -> Result<Self, Error> {
-        let expected = extent(shape, token_stride, head_stride);
-        Error::check_view(view(shape, [token_stride, head_stride]), expected, data)?;
-        // SAFETY: the slice is borrowed for `'a`, and the check above ensures that it contains the last element.
-        unsafe { Self::from_raw_parts(data.as_ptr(), shape, token_stride, head_stride) }
+        // SAFETY: the slice is borrowed for `'a`.
+        unsafe { Self::place(data.as_ptr(), data.len(), shape, [token_stride, head_stride]) }
     }
 
     /// A dense `[batch, heads, tokens, head_dim]` as `[batch * tokens, heads, head_dim]`: token `t` of batch element
@@ -174,14 +124,8 @@ impl<'a> Heads<'a> {
     /// # Ok::<(), simdformer_kernels::Error>(())
     /// ```
     pub fn heads_first(data: &'a [f32], shape: [usize; 4]) -> Result<Self, Error> {
-        let (layout, shape, reach) = Layout::heads_first(shape)?;
-        Error::check_view(
-            view(shape, [layout.token_stride, layout.head_stride]),
-            Some(reach),
-            data,
-        )?;
-        let first = first_of(data.as_ptr(), reach)?;
-        Ok(Self { first, shape, layout, lifetime: PhantomData })
+        // SAFETY: the slice is borrowed for `'a`.
+        unsafe { Self::place_heads_first(data.as_ptr(), data.len(), shape) }
     }
 
     /// The view of `shape = [tokens, heads, head_dim]` whose element `(t, h, i)` is
@@ -216,11 +160,69 @@ impl<'a> Heads<'a> {
         token_stride: usize,
         head_stride: usize,
     ) -> Result<Self, Error> {
-        let large = Error::LargeView { view: view(shape, [token_stride, head_stride]) };
-        let reach = extent(shape, token_stride, head_stride).ok_or(large)?;
-        let first = first_of(data, reach)?;
-        let layout = stepped(shape, token_stride, head_stride);
+        // SAFETY: the caller's contract.
+        unsafe { Self::place(data, usize::MAX, shape, [token_stride, head_stride]) }
+    }
+
+    /// The view of the tensor at `data`, which has `len` elements.
+    ///
+    /// # Safety
+    /// As [`Heads::from_raw_parts`], if the last element is among the `len` elements.
+    unsafe fn place(
+        data: *const f32,
+        len: usize,
+        shape: [usize; 3],
+        strides: [usize; 2],
+    ) -> Result<Self, Error> {
+        let (first, strides) = ViewShape::Heads { shape, strides }.place(data, len)?;
+        Ok(Self { first, shape, layout: Layout::strided(strides), lifetime: PhantomData })
+    }
+
+    /// [`Heads::heads_first`] of the tensor at `data`, which has `len` elements.
+    ///
+    /// # Safety
+    /// As [`Heads::from_raw_parts`], if the last element is among the `len` elements.
+    unsafe fn place_heads_first(
+        data: *const f32,
+        len: usize,
+        dense: [usize; 4],
+    ) -> Result<Self, Error> {
+        let [batch, heads, tokens, head_dim] = dense;
+        let shape = [batch.saturating_mul(tokens), heads, head_dim];
+        let reach = dense.into_iter().try_fold(1usize, usize::checked_mul);
+        let reach = reach.filter(|&n| n <= isize::MAX as usize / 4);
+        let reach = reach.filter(|_| batch.checked_mul(tokens).is_some());
+        let layout = reach.map(|_| Layout::heads_first(dense));
+        let strides = layout.map_or([head_dim, tokens.saturating_mul(head_dim)], |layout| {
+            [layout.token_stride, layout.head_stride]
+        });
+        let view = ViewShape::Heads { shape, strides };
+        let first = view.first(data, len, reach)?;
+        let layout = layout.unwrap_or(Layout::strided(strides));
         Ok(Self { first, shape, layout, lifetime: PhantomData })
+    }
+
+    /// The `N` parts of the fused tensor `[tokens, N, heads, head_dim]` at `data`, which has `len` elements.
+    ///
+    /// # Safety
+    /// As [`Heads::from_raw_parts`], if the last element of the fused tensor is among the `len` elements.
+    unsafe fn side_by_side<const N: usize>(
+        data: *const f32,
+        len: usize,
+        shape: [usize; 3],
+    ) -> Result<[Self; N], Error> {
+        let width = dense_token(shape)?;
+        let stride = width.checked_mul(N);
+        let reach = stride.and_then(|stride| shape[0].checked_mul(stride));
+        let strides = [stride.filter(|_| reach.is_some()).unwrap_or(usize::MAX), shape[2]];
+        let view = ViewShape::Heads { shape, strides };
+        let first = view.first(data, len, reach)?;
+        let layout = Layout::strided(view.stepped());
+        Ok(core::array::from_fn(|part| {
+            // SAFETY: if there are elements, part `part` begins within the first token.
+            let first = if reach == Some(0) { first } else { unsafe { first.add(part * width) } };
+            Self { first, shape, layout, lifetime: PhantomData }
+        }))
     }
 
     /// Tokens `first..first + count`, with all of their heads.
@@ -238,7 +240,7 @@ impl<'a> Heads<'a> {
             unsafe { self.first.add(self.layout.offset(first, 0)) }
         };
         let Layout { token_stride, head_stride, .. } = self.layout;
-        let layout = Layout::strided(token_stride, head_stride);
+        let layout = Layout::strided([token_stride, head_stride]);
         Ok(Self { first, shape: [count, heads, head_dim], layout, ..self })
     }
 
@@ -357,14 +359,10 @@ impl<'a> Qkv<'a> {
     /// # Ok::<(), simdformer_kernels::Error>(())
     /// ```
     pub fn fused(data: &'a [f32], shape: [usize; 3]) -> Result<Self, Error> {
-        let (width, stride, expected) = side_by_side(shape, 3)?;
-        Error::check_view(view(shape, [stride, shape[2]]), Some(expected), data)?;
-        // A view without tokens may have no elements to skip.
-        let part = |index: usize| {
-            let data = data.get(index * width..).unwrap_or(&[]);
-            Heads::strided(data, shape, stride, shape[2])
-        };
-        Ok(Self { query: part(0)?, key: part(1)?, value: part(2)? })
+        // SAFETY: the slice is borrowed for `'a`.
+        let parts = unsafe { Heads::side_by_side(data.as_ptr(), data.len(), shape)? };
+        let [query, key, value] = parts;
+        Ok(Self { query, key, value })
     }
 }
 
@@ -382,16 +380,11 @@ impl<'a> Qkv<'a> {
 /// # Ok::<(), simdformer_kernels::Error>(())
 /// ```
 pub struct HeadsMut<'a> {
-    first: NonNull<f32>,
-    shape: [usize; 3],
-    layout: Layout,
+    /// The elements. Only methods that take `self` or `&mut self` return a pointer for writing, and only those that take
+    /// `self` return a view for all of `'a`.
+    view: Heads<'a>,
     lifetime: PhantomData<&'a mut [f32]>,
 }
-
-// SAFETY: the view is an exclusive borrow of floats.
-unsafe impl Send for HeadsMut<'_> {}
-// SAFETY: `&HeadsMut` only reads the floats: every method that returns a pointer for writing takes `&mut self`.
-unsafe impl Sync for HeadsMut<'_> {}
 
 impl<'a> HeadsMut<'a> {
     /// A dense view of `shape = [tokens, heads, head_dim]`.
@@ -399,10 +392,7 @@ impl<'a> HeadsMut<'a> {
     /// # Errors
     /// The slice is too short.
     pub fn new(data: &'a mut [f32], shape: [usize; 3]) -> Result<Self, Error> {
-        let token_stride = shape[1].checked_mul(shape[2]);
-        let large = Error::LargeView { view: view(shape, [usize::MAX, shape[2]]) };
-        let token_stride = token_stride.ok_or(large)?;
-        Self::strided(data, shape, token_stride, shape[2])
+        Self::strided(data, shape, dense_token(shape)?, shape[2])
     }
 
     /// A view with strides in elements. Either the heads are inside a token, or the tokens are inside a head.
@@ -415,10 +405,8 @@ impl<'a> HeadsMut<'a> {
         token_stride: usize,
         head_stride: usize,
     ) -> Result<Self, Error> {
-        let expected = extent(shape, token_stride, head_stride);
-        Error::check_view(view(shape, [token_stride, head_stride]), expected, data)?;
-        // SAFETY: the slice is borrowed for `'a`, and the check above ensures that it contains the last element.
-        unsafe { Self::from_raw_parts(data.as_mut_ptr(), shape, token_stride, head_stride) }
+        // SAFETY: the slice is borrowed exclusively for `'a`.
+        unsafe { Self::place(data.as_mut_ptr(), data.len(), shape, [token_stride, head_stride]) }
     }
 
     /// [`Heads::heads_first`], writable.
@@ -426,14 +414,9 @@ impl<'a> HeadsMut<'a> {
     /// # Errors
     /// The slice is too short.
     pub fn heads_first(data: &'a mut [f32], shape: [usize; 4]) -> Result<Self, Error> {
-        let (layout, shape, reach) = Layout::heads_first(shape)?;
-        Error::check_view(
-            view(shape, [layout.token_stride, layout.head_stride]),
-            Some(reach),
-            data,
-        )?;
-        let first = first_of(data.as_mut_ptr(), reach)?;
-        Ok(Self { first, shape, layout, lifetime: PhantomData })
+        // SAFETY: the slice is borrowed exclusively for `'a`. A dense tensor has no element twice.
+        let view = unsafe { Heads::place_heads_first(data.as_mut_ptr(), data.len(), shape)? };
+        Ok(Self { view, lifetime: PhantomData })
     }
 
     /// The writable view of `shape = [tokens, heads, head_dim]` whose element `(t, h, i)` is
@@ -458,27 +441,24 @@ impl<'a> HeadsMut<'a> {
         token_stride: usize,
         head_stride: usize,
     ) -> Result<Self, Error> {
-        let large = Error::LargeView { view: view(shape, [token_stride, head_stride]) };
-        let reach = extent(shape, token_stride, head_stride).ok_or(large)?;
-        if reach > 0 {
-            let [tokens, heads, head_dim] = shape;
-            // The inner dimension must step over a head, the outer one over the whole inner dimension.
-            let nested = |inner: usize, inner_stride: usize, outer: usize, outer_stride: usize| {
-                (inner == 1 || inner_stride >= head_dim)
-                    && (outer == 1 || outer_stride >= (inner - 1) * inner_stride + head_dim)
-            };
-            if !(nested(heads, head_stride, tokens, token_stride)
-                || nested(tokens, token_stride, heads, head_stride))
-            {
-                return Err(Error::Overlap {
-                    axes: "token and head",
-                    strides: [token_stride, head_stride],
-                });
-            }
-        }
-        let first = first_of(data, reach)?;
-        let layout = stepped(shape, token_stride, head_stride);
-        Ok(Self { first, shape, layout, lifetime: PhantomData })
+        // SAFETY: the caller's contract.
+        unsafe { Self::place(data, usize::MAX, shape, [token_stride, head_stride]) }
+    }
+
+    /// The view of the tensor at `data`, which has `len` elements.
+    ///
+    /// # Safety
+    /// As [`HeadsMut::from_raw_parts`], if the last element is among the `len` elements.
+    unsafe fn place(
+        data: *mut f32,
+        len: usize,
+        shape: [usize; 3],
+        strides: [usize; 2],
+    ) -> Result<Self, Error> {
+        // SAFETY: the caller's contract.
+        let view = unsafe { Heads::place(data, len, shape, strides)? };
+        ViewShape::Heads { shape, strides }.check_disjoint()?;
+        Ok(Self { view, lifetime: PhantomData })
     }
 
     /// The `N` parts of one fused tensor, `[tokens, N, heads, head_dim]`, each `shape = [tokens, heads, head_dim]`: for
@@ -500,32 +480,19 @@ impl<'a> HeadsMut<'a> {
         data: &'a mut [f32],
         shape: [usize; 3],
     ) -> Result<[Self; N], Error> {
-        let (width, stride, expected) = side_by_side(shape, N)?;
-        Error::check_view(view(shape, [stride, shape[2]]), Some(expected), data)?;
-        // Each token has `stride` floats of the slice, which is borrowed for `'a`. Each part has its own `width` of
-        // them.
-        let start = NonNull::from(data).cast::<f32>();
-        Ok(core::array::from_fn(|part| {
-            // SAFETY: if there are elements, part `part` begins within the first token.
-            let first = if expected == 0 { start } else { unsafe { start.add(part * width) } };
-            let layout = stepped(shape, stride, shape[2]);
-            Self { first, shape, layout, lifetime: PhantomData }
-        }))
+        // SAFETY: the slice is borrowed exclusively for `'a`, and each part has its own elements.
+        let parts = unsafe { Heads::side_by_side(data.as_mut_ptr(), data.len(), shape)? };
+        Ok(parts.map(|view| Self { view, lifetime: PhantomData }))
     }
 
     /// A read-only view of the same elements.
     pub const fn read(&self) -> Heads<'_> {
-        Heads { first: self.first, shape: self.shape, layout: self.layout, lifetime: PhantomData }
+        self.view
     }
 
     /// A view of the same elements with a shorter lifetime.
     pub const fn reborrow(&mut self) -> HeadsMut<'_> {
-        HeadsMut {
-            first: self.first,
-            shape: self.shape,
-            layout: self.layout,
-            lifetime: PhantomData,
-        }
+        HeadsMut { view: self.view, lifetime: PhantomData }
     }
 
     /// Tokens `first..first + count`, with all of their heads.
@@ -533,38 +500,37 @@ impl<'a> HeadsMut<'a> {
     /// # Errors
     /// There are fewer than `first + count` tokens.
     pub fn block(self, first: usize, count: usize) -> Result<Self, Error> {
-        let Heads { first, shape, layout, .. } = self.read().block(first, count)?;
-        Ok(Self { first, shape, layout, ..self })
+        Ok(Self { view: self.view.block(first, count)?, ..self })
     }
 
     /// Number of tokens.
     pub const fn tokens(&self) -> usize {
-        self.shape[0]
+        self.view.tokens()
     }
 
     /// Number of heads.
     pub const fn heads(&self) -> usize {
-        self.shape[1]
+        self.view.heads()
     }
 
     /// Elements of one head.
     pub const fn head_dim(&self) -> usize {
-        self.shape[2]
+        self.view.head_dim()
     }
 
     /// Elements from one token to the next; with one token, the elements from its first to its last.
     pub const fn token_stride(&self) -> usize {
-        self.layout.token_stride
+        self.view.token_stride()
     }
 
     /// Elements from one head to the next; with one head, its elements.
     pub const fn head_stride(&self) -> usize {
-        self.layout.head_stride
+        self.view.head_stride()
     }
 
     /// Pointers to the rows that threads can share; each thread writes its own rows.
     pub(super) const fn shared(&mut self) -> HeadPtrs<'_> {
-        HeadPtrs { first: SharedMut::from_first(self.first), layout: self.layout }
+        HeadPtrs { first: SharedMut::from_first(self.view.first), layout: self.view.layout }
     }
 }
 
@@ -590,7 +556,7 @@ impl HeadPtrs<'_> {
 
 impl fmt::Debug for HeadsMut<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { shape: [tokens, heads, head_dim], layout, .. } = self;
+        let Heads { shape: [tokens, heads, head_dim], layout, .. } = self.view;
         let Layout { token_stride, head_stride, .. } = layout;
         write!(
             f,
