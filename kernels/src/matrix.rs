@@ -366,7 +366,7 @@ impl<'a> MatrixMut<'a> {
     ) -> Result<Self, Error> {
         let (shape, strides) = ([rows, columns], [row_stride, column_stride]);
         // SAFETY: the slice is borrowed exclusively for `'a`.
-        unsafe { Self::place(data.as_mut_ptr(), data.len(), shape, strides) }
+        unsafe { Self::exclusive(Matrix::place(data.as_mut_ptr(), data.len(), shape, strides)?) }
     }
 
     /// The writable matrix whose element `(i, j)` is `*data.add(i * row_stride + j * column_stride)`, strides in
@@ -417,22 +417,18 @@ impl<'a> MatrixMut<'a> {
         column_stride: usize,
     ) -> Result<Self, Error> {
         // SAFETY: the caller's contract.
-        unsafe { Self::place(data, usize::MAX, [rows, columns], [row_stride, column_stride]) }
+        unsafe {
+            let read = Matrix::from_raw_parts(data, rows, columns, row_stride, column_stride)?;
+            Self::exclusive(read)
+        }
     }
 
-    /// The matrix at `data`, which has `len` elements.
+    /// The writable matrix with the elements of `view`.
     ///
     /// # Safety
-    /// As [`MatrixMut::from_raw_parts`], if the last element is among the `len` elements.
-    unsafe fn place(
-        data: *mut f32,
-        len: usize,
-        shape: [usize; 2],
-        strides: [usize; 2],
-    ) -> Result<Self, Error> {
-        // SAFETY: the caller's contract.
-        let view = unsafe { Matrix::place(data, len, shape, strides)? };
-        ViewShape::Matrix { shape, strides }.check_disjoint()?;
+    /// As [`MatrixMut::from_raw_parts`] for the pointer that `view` was made from.
+    unsafe fn exclusive(view: Matrix<'a>) -> Result<Self, Error> {
+        ViewShape::Matrix { shape: view.shape, strides: view.strides }.check_disjoint()?;
         Ok(Self { view, lender: PhantomData })
     }
 

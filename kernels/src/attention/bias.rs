@@ -4,8 +4,10 @@
 //! stride apart. The rows of a relative bias overlap: each begins one element *before* that of the previous query. The
 //! inner loops use a pointer and a signed stride.
 
-use super::options::Bias;
+use super::one_head::BiasRows;
+use super::options::{Bias, Sequence};
 use crate::error::{Error, Expected};
+use crate::simd::MAX_LANES;
 
 /// Upper bounds of the sequences of a call.
 #[derive(Clone, Copy)]
@@ -19,6 +21,11 @@ pub(super) struct Reach {
     pub(super) max_queries: usize,
     /// Most keys of a sequence that has queries.
     pub(super) max_keys: usize,
+    /// Queries of the longest sequence.
+    pub(super) longest: usize,
+    /// Multiply-adds of one of the two products of the call, as [`estimate_work`](super::tasks::estimate_work) returns
+    /// them.
+    pub(super) work: usize,
 }
 
 impl Reach {
@@ -90,42 +97,30 @@ impl<'a> CheckedBias<'a> {
         }
     }
 
-    /// Whether the bias hides no key, and whole vectors of `lanes` values of head `head` may be read for each query and
-    /// key of a sequence of `query_len` and `key_len`.
+    /// The bias of the queries of `sequence` in head `head`.
     #[inline(always)]
-    pub(super) fn whole(
-        &self,
-        head: usize,
-        (query_len, key_len): (usize, usize),
-        lanes: usize,
-    ) -> bool {
-        let Bias::Relative { data, head_stride, zero } = self.bias else { return false };
-        // Query 0 reads farthest: from key 0, which is `key_len - query_len` before its own position, to the end of the
-        // vector of the last key.
-        let end = key_len
-            .checked_next_multiple_of(lanes)
-            .and_then(|keys| keys.checked_add(query_len)?.checked_add(head * head_stride + zero))
-            .map(|end| end.saturating_sub(key_len));
-        !self.hides && end.is_some_and(|end| end <= data.len())
-    }
-
-    /// The address of the bias of query 0 and key 0 of a sequence in head `head`, and the stride to the next query. The
-    /// sequence is `query_start`, `query_len`, `key_len`.
-    #[inline(always)]
-    pub(super) fn place(
-        &self,
-        head: usize,
-        (query_start, query_len, key_len): (usize, usize, usize),
-    ) -> (*const f32, isize) {
+    pub(super) fn rows(&self, head: usize, sequence: &Sequence) -> BiasRows {
+        let &Sequence { query_start, query_len, key_len, .. } = sequence;
+        let hides = self.hides;
         match self.bias {
             Bias::Dense { data, head_stride, query_stride } => {
                 let at = head * head_stride + query_start * query_stride;
-                (data.as_ptr().wrapping_add(at), query_stride as isize)
+                let (at, row) = (data.as_ptr().wrapping_add(at), query_stride as isize);
+                BiasRows { at, row, hides, whole: false }
             }
             Bias::Relative { data, head_stride, zero } => {
                 // The position of query 0 is `key_len - query_len`.
-                let zero = data.as_ptr().wrapping_add(head * head_stride + zero);
-                (zero.wrapping_add(query_len).wrapping_sub(key_len), -1)
+                let zero = head * head_stride + zero;
+                let at = data.as_ptr().wrapping_add(zero);
+                let at = at.wrapping_add(query_len).wrapping_sub(key_len);
+                // Query 0 reads farthest: from key 0, which is `key_len - query_len` before its own position, to the
+                // end of the vector of the last key.
+                let end = key_len
+                    .checked_next_multiple_of(MAX_LANES)
+                    .and_then(|keys| keys.checked_add(query_len)?.checked_add(zero))
+                    .map(|end| end.saturating_sub(key_len));
+                let whole = !hides && end.is_some_and(|end| end <= data.len());
+                BiasRows { at, row: -1, hides, whole }
             }
         }
     }

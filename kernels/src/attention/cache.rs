@@ -5,15 +5,18 @@
 //! position, the slot that holds its key and value: see [`super::attention_decode`].
 
 use super::head_views::Heads;
+use super::kv_dtype::KvFormat;
 use super::panels::{head_floats, value_row, write_keys, write_values};
+use super::tasks::with_kv_format;
 use crate::dtype::Dtype;
 use crate::error::{Error, Expected};
 use crate::isa::Isa;
 use crate::parallel::{Parallelism, work_to_share};
 use crate::simd::half::widen_f16;
-use crate::simd::{CACHE_LINE_F32, SimdF32, SimdOp};
+use crate::simd::{CACHE_LINE_F32, SimdF32, simd_op};
 use crate::sync_ptr::SharedMut;
 use core::fmt;
+use core::ops::Range;
 
 /// Key elements that one thread appends before a second one is used: some microseconds of work.
 const MIN_APPENDED_TO_FORK: usize = work_to_share(2048);
@@ -103,24 +106,22 @@ impl CacheShape {
         Error::check_end("positions", "slot", Some(slot), (position, tokens), self.capacity)
     }
 
-    /// Elements from one slot to the next. `len` has checked the shape.
+    /// Elements of the keys and of the values of one head of a slot. `len` has checked the shape.
     #[inline(always)]
-    fn slot(self, isa: Isa) -> usize {
+    fn head_elements(self, isa: Isa) -> (usize, usize) {
         let keys = self.capacity.next_multiple_of(isa.lanes()) * self.head_dim;
-        let values = value_row(isa.lanes(), self.head_dim) * self.capacity;
-        (keys + values) * self.heads
+        (keys, value_row(isa.lanes(), self.head_dim) * self.capacity)
     }
 
     #[inline(always)]
     fn keys_at(self, isa: Isa, slot: usize, head: usize) -> usize {
-        let keys = self.capacity.next_multiple_of(isa.lanes()) * self.head_dim;
-        slot * self.slot(isa) + head * keys
+        let (keys, values) = self.head_elements(isa);
+        slot * (keys + values) * self.heads + head * keys
     }
 
     #[inline(always)]
     fn values_at(self, isa: Isa, slot: usize, head: usize) -> usize {
-        let values = value_row(isa.lanes(), self.head_dim) * self.capacity;
-        self.keys_at(isa, slot, self.heads) + head * values
+        self.keys_at(isa, slot, self.heads) + head * self.head_elements(isa).1
     }
 
     /// Address of element `at` of the buffer at `data`.
@@ -307,15 +308,8 @@ impl<'a> CacheMut<'a> {
         if key.shape().contains(&0) {
             return Ok(());
         }
-        self.isa.dispatch(Write {
-            shape: self.shape,
-            isa: self.isa,
-            data: SharedMut::new(self.data),
-            key,
-            value,
-            places: Places::Run { slot, position },
-            heads: (0, self.shape.heads),
-        });
+        let isa = self.isa;
+        isa.dispatch(write_run(self.writer(key, value), slot, position));
         Ok(())
     }
 
@@ -359,18 +353,24 @@ impl<'a> CacheMut<'a> {
             return Ok(());
         }
         let CacheShape { heads, head_dim, .. } = self.shape;
-        let (isa, places) = (self.isa, Places::Each { slots, positions });
-        let data = SharedMut::new(self.data);
-        let all = Write { shape: self.shape, isa, data, key, value, places, heads: (0, heads) };
+        let (isa, all) = (self.isa, self.writer(key, value));
         let workers = parallelism.workers();
         if workers.threads() == 1 || slots.len() * heads * head_dim < MIN_APPENDED_TO_FORK {
-            isa.dispatch(all);
+            isa.dispatch(write_each(all, slots, positions));
         } else {
             workers.for_each(heads, &|head| {
-                isa.dispatch(Write { heads: (head, head + 1), ..all });
+                let one = HeadWriter { heads: (head, head + 1), ..all };
+                isa.dispatch(write_each(one, slots, positions));
             });
         }
         Ok(())
+    }
+
+    /// Writes of tokens to all heads. Their shapes were checked.
+    fn writer<'t>(&'t mut self, key: Heads<'t>, value: Heads<'t>) -> HeadWriter<'t> {
+        let Self { shape, isa, ref mut data } = *self;
+        let data = SharedMut::new(data);
+        HeadWriter { shape, isa, data, key, value, heads: (0, shape.heads) }
     }
 
     fn check_shapes(&self, key: &Heads<'_>, value: &Heads<'_>) -> Result<(), Error> {
@@ -402,74 +402,59 @@ fn write_shape(
     write!(f, "{name}({slots} slots of {capacity} x {heads} x {head_dim}{dtype}, {isa})")
 }
 
-#[derive(Clone, Copy)]
-enum Places<'a> {
-    Run { slot: usize, position: usize },
-    Each { slots: &'a [u32], positions: &'a [u32] },
-}
+simd_op!(
+    /// Writes all tokens to `slot`, from `position`.
+    fn write_run<S: SimdF32>(s: S, to: HeadWriter<'_>, slot: usize, position: usize) {
+        for head in to.heads.0..to.heads.1 {
+            to.write(s, (slot, position), 0..to.key.tokens(), head);
+        }
+    }
+);
 
+simd_op!(
+    /// Writes each token to its slot and position. A key is written to one lane of each line of its panel. These lines
+    /// were last used one pass over the weights ago, so the lines of the next head, or of the first head of the next
+    /// token, are prefetched at the same time.
+    fn write_each<S: SimdF32>(s: S, to: HeadWriter<'_>, slots: &[u32], positions: &[u32]) {
+        let (first, end) = to.heads;
+        let mut places =
+            slots.iter().zip(positions).map(|(&slot, &at)| (slot as usize, at as usize));
+        let mut next = places.next();
+        if let Some(place) = next {
+            to.prefetch(s, place, first);
+        }
+        let mut token = 0;
+        while let Some(place) = next {
+            next = places.next();
+            for head in first..end {
+                if head + 1 < end {
+                    to.prefetch(s, place, head + 1);
+                } else if let Some(next) = next {
+                    to.prefetch(s, next, first);
+                }
+                to.write(s, place, token..token + 1, head);
+            }
+            token += 1;
+        }
+    }
+);
+
+/// Tokens that are written to some heads of a cache. Only memory of these heads is written.
 #[derive(Clone, Copy)]
-struct Write<'a> {
+struct HeadWriter<'a> {
     shape: CacheShape,
     isa: Isa,
     data: SharedMut<'a>,
     key: Heads<'a>,
     value: Heads<'a>,
-    places: Places<'a>,
-    /// Start and end of the heads that are written. Only memory of these heads is written.
+    /// Start and end.
     heads: (usize, usize),
 }
 
-impl SimdOp for Write<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: SimdF32>(self, s: S) {
-        match self.places {
-            Places::Run { slot, position } => {
-                let tokens = 0..self.key.tokens();
-                self.write_tokens(s, slot, position, tokens);
-            }
-            Places::Each { slots, positions } => {
-                let place = |i: usize| (slots[i] as usize, positions[i] as usize);
-                if !slots.is_empty() {
-                    self.issue(s, place(0), self.heads.0);
-                }
-                for i in 0..slots.len() {
-                    let next = (i + 1 < slots.len()).then(|| place(i + 1));
-                    self.write_token(s, i, place(i), next);
-                }
-            }
-        }
-    }
-}
-
-impl Write<'_> {
-    /// Writes token `token` to its slot and position. A key is written to one lane of each line of its panel. These
-    /// lines were last used one pass over the weights ago, so the lines of the next head, or of the first head at
-    /// `next`, are prefetched at the same time.
-    #[inline(always)]
-    fn write_token<S: SimdF32>(
-        &self,
-        s: S,
-        token: usize,
-        (slot, position): (usize, usize),
-        next: Option<(usize, usize)>,
-    ) {
-        let (first, end) = self.heads;
-        for head in first..end {
-            if head + 1 < end {
-                self.issue(s, (slot, position), head + 1);
-            } else if let Some(next) = next {
-                self.issue(s, next, first);
-            }
-            self.write_head(s, slot, position, token..token + 1, head);
-        }
-    }
-
+impl HeadWriter<'_> {
     /// Prefetches the lines that a token of `head` is written to.
     #[inline(always)]
-    fn issue<S: SimdF32>(&self, s: S, (slot, position): (usize, usize), head: usize) {
+    fn prefetch<S: SimdF32>(&self, s: S, (slot, position): (usize, usize), head: usize) {
         let Self { shape, isa, data, .. } = self;
         let panel = shape.head_dim * S::LANES;
         let keys = shape.keys_at(*isa, slot, head) + position / S::LANES * panel;
@@ -483,28 +468,13 @@ impl Write<'_> {
         }
     }
 
-    /// Writes `tokens` to `slot`, from `position`.
+    /// Writes `tokens` to a head of `slot`, from `position`.
     #[inline(always)]
-    fn write_tokens<S: SimdF32>(
+    fn write<S: SimdF32>(
         &self,
         s: S,
-        slot: usize,
-        position: usize,
-        tokens: core::ops::Range<usize>,
-    ) {
-        for head in self.heads.0..self.heads.1 {
-            self.write_head(s, slot, position, tokens.clone(), head);
-        }
-    }
-
-    /// [`Write::write_tokens`] for one head.
-    #[inline(always)]
-    fn write_head<S: SimdF32>(
-        &self,
-        s: S,
-        slot: usize,
-        position: usize,
-        tokens: core::ops::Range<usize>,
+        (slot, position): (usize, usize),
+        tokens: Range<usize>,
         head: usize,
     ) {
         let Self { shape, isa, data, key, value, .. } = self;
@@ -512,21 +482,15 @@ impl Write<'_> {
         let keys = shape.element(data.as_ptr(), shape.keys_at(*isa, slot, head)).cast_mut();
         let values = shape.values_at(*isa, slot, head) + position * row;
         let values = shape.element(data.as_ptr(), values).cast_mut();
-        // SAFETY: `check_shapes` and `check_range` checked slot, positions, tokens and shapes against the cache, and
-        // `CacheMut::new` checked the buffer against the shape. Each task has different heads, whose keys and values do
-        // not overlap in any slot.
-        unsafe {
-            match shape.dtype {
-                Dtype::F32 => {
-                    write_keys::<S, f32>(s, key, head, tokens.clone(), position, keys.cast());
-                    write_values::<S, f32>(s, value, head, tokens, values.cast());
-                }
-                Dtype::F16 if cfg!(feature = "f16") => {
-                    write_keys::<S, u16>(s, key, head, tokens.clone(), position, keys.cast());
-                    write_values::<S, u16>(s, value, head, tokens, values.cast());
-                }
-                _ => unreachable!("`CacheShape::len` rejects the dtype"),
+        with_kv_format!(shape.dtype, N => {
+            type Element = <N as KvFormat>::KvElement;
+            // SAFETY: `check_shapes` and `check_range` checked slot, positions, tokens and shapes against the cache, and
+            // `CacheMut::new` checked the buffer against the shape. Each task has different heads, whose keys and values
+            // do not overlap in any slot.
+            unsafe {
+                write_keys::<S, Element>(s, key, head, tokens.clone(), position, keys.cast());
+                write_values::<S, Element>(s, value, head, tokens, values.cast());
             }
-        }
+        });
     }
 }

@@ -4,6 +4,7 @@ use super::bias::Reach;
 use super::cache::CacheShape;
 use super::head_views::{Heads, HeadsMut};
 use super::options::{Sequence, SlotTable, Weights};
+use super::tasks::estimate_work;
 #[cfg(feature = "train")]
 use crate::dropout::WeightDropout;
 use crate::error::{Error, Expected};
@@ -23,19 +24,33 @@ pub(super) fn query(
     Error::check_size("heads", "query", Expected::MultipleOf(kv_heads), query.heads())
 }
 
-/// Checks that the query ranges `(query_start, query_len, key_len)` are in order and inside the query.
+/// Checks that the query ranges `(query_start, query_len, key_len)` are in order and inside the query, and each in one
+/// batch element of each of `views`, which have the shape of the query.
 pub(super) fn sequences(
-    sequences: impl Iterator<Item = (usize, usize, usize)>,
+    sequences: impl Iterator<Item = (usize, usize, usize)> + Clone,
     query: &Heads<'_>,
+    views: &[Heads<'_>],
 ) -> Result<Reach, Error> {
-    let mut reach =
-        Reach { heads: query.heads(), queries: 0, keys: 0, max_queries: 0, max_keys: 0 };
+    let pairs = sequences.clone().map(|(_, queries, keys)| (queries, keys));
+    let mut reach = Reach {
+        heads: query.heads(),
+        queries: 0,
+        keys: 0,
+        max_queries: 0,
+        max_keys: 0,
+        longest: 0,
+        work: estimate_work(pairs, [query.heads(), query.head_dim()]),
+    };
     let tokens = query.tokens();
     for (index, (start, len, keys)) in sequences.enumerate() {
         let (index, after) = (Some(index), Expected::AtLeast(reach.queries));
         Error::check_item("query start", "sequence", index, after, start)?;
         Error::check_end("query end", "sequence", index, (start, len), tokens)?;
+        for view in core::iter::once(query).chain(views) {
+            view.check_within("sequence", index, (start, len))?;
+        }
         reach.queries = start + len;
+        reach.longest = reach.longest.max(len);
         reach.keys = reach.keys.max(keys);
         if len > 0 && keys > 0 {
             reach.max_queries = reach.max_queries.max(len);
@@ -45,26 +60,21 @@ pub(super) fn sequences(
     Ok(reach)
 }
 
-/// Checks that the tokens of each sequence, `(start, len)`, are in one batch element of each view.
-pub(super) fn within_batch<'v, const N: usize>(
-    sequences: impl Iterator<Item = (usize, usize)> + Clone,
-    views: [Heads<'v>; N],
+/// Checks that the key ranges are inside `key`, with at most as many valid keys as keys, and each in one batch element of
+/// each of `views`, which have the shape of the key.
+pub(super) fn keys(
+    sequences: &[Sequence],
+    key: &Heads<'_>,
+    views: &[Heads<'_>],
 ) -> Result<(), Error> {
-    for view in views {
-        for (index, range) in sequences.clone().enumerate() {
-            view.check_within("sequence", Some(index), range)?;
-        }
-    }
-    Ok(())
-}
-
-/// Checks that the key ranges are inside `tokens`, with at most as many valid keys as keys.
-pub(super) fn keys(sequences: &[Sequence], tokens: usize) -> Result<(), Error> {
     for (index, sequence) in sequences.iter().enumerate() {
         let Sequence { key_start, key_len, padded_len, .. } = *sequence;
         let (index, padded) = (Some(index), Expected::AtMost(padded_len));
         Error::check_item("valid keys", "sequence", index, padded, key_len)?;
-        Error::check_end("key end", "sequence", index, (key_start, padded_len), tokens)?;
+        Error::check_end("key end", "sequence", index, (key_start, padded_len), key.tokens())?;
+        for view in core::iter::once(key).chain(views) {
+            view.check_within("sequence", index, (key_start, padded_len))?;
+        }
     }
     Ok(())
 }

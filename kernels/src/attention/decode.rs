@@ -8,13 +8,12 @@
 //! Hypotheses with a common ancestor share the first part of their slots, and nothing after it. Several rows process
 //! the shared part as a tile, which reads it once. Then they process their own parts one by one.
 
-use super::bias::hides;
 use super::cache::Cache;
-use super::decode_query_group::{Part, Queries, own_scores, own_values};
-use super::kv_dtype::{KvFormat, load};
-use super::one_head::HeadParams;
-use super::online_softmax::{Block, Factors, KEY_BLOCK, Running, WeightLines, exponentials};
-use super::panels::value_row;
+use super::decode_query_group::{BlockPart, Queries, own_scores, own_values};
+use super::kv_dtype::KvFormat;
+use super::one_head::HeadQuery;
+use super::online_softmax::{Factors, KEY_BLOCK, KeyBlock, Running, WeightLines, exponentials};
+use super::vector_groups::vector_groups;
 use crate::prefetch::ONE_QUERY_STEPS;
 use crate::simd::{MAX_LANES, MAX_PANEL, SimdF32, simd_op};
 
@@ -23,7 +22,7 @@ pub(super) const MAX_SHARED_ROWS: usize = 4;
 
 /// One head of `R` consecutive queries that have equally many keys.
 pub(super) struct KvView<'a, const R: usize> {
-    pub(super) heads: [HeadParams; R],
+    pub(super) heads: [HeadQuery; R],
     pub(super) cache: Cache<'a>,
     pub(super) kv_head: usize,
     /// The slot of each key of each query.
@@ -87,48 +86,43 @@ impl<const R: usize> KvView<'_, R> {
         let key_len = self.heads[0].key_len;
         let mut key = 0;
         while key < key_len {
-            let block = Block { key, len: (key_len - key).min(KEY_BLOCK), next: key };
+            let block = KeyBlock { key, len: (key_len - key).min(KEY_BLOCK), next: key };
             // SAFETY: the `# Safety` contract of `attend` holds.
             unsafe {
                 let highest = self.scores::<S, N, NV>(s, block, lines);
                 let vectors = block.len.div_ceil(S::LANES);
                 let corrections = exponentials(s, lines, vectors, highest, &mut running);
                 let last = key + block.len == key_len;
-                let mut factors = [Factors { before: 1.0, after: 1.0 }; R];
-                for i in 0..R {
-                    let after = if last { 1.0 / running[i].sum } else { 1.0 };
-                    factors[i] = Factors { before: corrections[i], after };
-                }
-                if self.heads[0].bias_hides {
+                let factors = Factors::of(corrections, &running, last);
+                let lines = &lines.0;
+                if self.heads[0].hiding_bias().is_some() {
                     for i in 0..R {
                         self.values_masked::<S, N>(
                             s,
                             i,
                             block,
-                            &lines.0[i * KEY_BLOCK..],
+                            &lines[i * KEY_BLOCK..],
                             factors[i],
                         );
                     }
                 } else {
-                    self.values::<S, N, NV>(s, block, &lines.0, factors);
+                    let mut column = 0;
+                    vector_groups!(column..self.heads[0].head_dim, step S::LANES, [NV] =>
+                        self.columns::[S, N](s, block, column, lines, factors));
                 }
             }
             key += block.len;
         }
         for i in 0..R {
-            // SAFETY: the `# Safety` contract of `attend` holds. The heads have no weights to write.
-            unsafe {
-                self.heads[i].finish::<S, N>(s, 0, running[i], |key| {
-                    let row = value_row(S::LANES, self.heads[i].head_dim);
-                    self.queries(i, 1).values_of::<N>(self.slots[i][key]).wrapping_add(key * row)
-                });
-            }
+            let value = |key| self.queries(i, 1).value::<S, N>(self.slots[i][key], key);
+            // SAFETY: the `# Safety` contract of `attend` holds.
+            unsafe { self.heads[i].finish_masked::<S, N>(s, 0, running[i], value) };
         }
     }
 
     /// Keys of a block that all queries process in one tile.
     #[inline(always)]
-    fn shared_len(&self, block: Block) -> usize {
+    fn shared_len(&self, block: KeyBlock) -> usize {
         if R == 1 { 0 } else { self.shared.saturating_sub(block.key).min(block.len) }
     }
 
@@ -142,14 +136,13 @@ impl<const R: usize> KvView<'_, R> {
     /// Address of the first key of a block that query `i` does not share. If there is no such query or key, the address
     /// of the first values of the block.
     #[inline(always)]
-    fn own_keys<S: SimdF32, N: KvFormat>(&self, block: Block, i: usize) -> *const N::KvElement {
+    fn own_keys<S: SimdF32, N: KvFormat>(&self, block: KeyBlock, i: usize) -> *const N::KvElement {
         let shared_len = self.shared_len(block);
         if i < R && shared_len < block.len {
             let at = block.key + shared_len;
             return self.queries(i, 1).panel::<S, N>(self.slots[i][at], at);
         }
-        let row = value_row(S::LANES, self.heads[0].head_dim);
-        self.queries(0, 1).values_of::<N>(self.slots[0][block.key]).wrapping_add(block.key * row)
+        self.queries(0, 1).value::<S, N>(self.slots[0][block.key], block.key)
     }
 
     /// Scores of one block. Returns the maximum of each lane of each query.
@@ -160,7 +153,7 @@ impl<const R: usize> KvView<'_, R> {
     unsafe fn scores<S: SimdF32, N: KvFormat, const NV: usize>(
         &self,
         s: S,
-        block: Block,
+        block: KeyBlock,
         lines: &mut WeightLines,
     ) -> [S::F32; R] {
         let mut highest = [s.splat(f32::NEG_INFINITY); R];
@@ -169,17 +162,10 @@ impl<const R: usize> KvView<'_, R> {
         if const { R > 1 } {
             let (all, after) = (self.queries(0, R), self.own_keys::<S, N>(block, 0));
             let mut v = 0;
-            while v < shared_panels {
-                // SAFETY: the `# Safety` contract of `scores` holds.
-                unsafe {
-                    if shared_panels - v >= NV {
-                        all.group::<S, N, R, NV>(s, block, v, after, &mut highest, lines);
-                        v += NV;
-                    } else {
-                        all.group::<S, N, R, 1>(s, block, v, after, &mut highest, lines);
-                        v += 1;
-                    }
-                }
+            // SAFETY: the `# Safety` contract of `scores` holds.
+            unsafe {
+                vector_groups!(v..shared_panels, step 1, [NV] =>
+                    all.group::[S, N, R](s, block, v, after, &mut highest, lines));
             }
         }
         for i in 0..R {
@@ -201,36 +187,7 @@ impl<const R: usize> KvView<'_, R> {
         highest
     }
 
-    /// `out = (out * before + weights * values) * after` of one block.
-    ///
-    /// # Safety
-    /// As [`KvView::attend`].
-    #[inline(always)]
-    unsafe fn values<S: SimdF32, N: KvFormat, const NV: usize>(
-        &self,
-        s: S,
-        block: Block,
-        weights: &[f32],
-        factors: [Factors; R],
-    ) {
-        let head_dim = self.heads[0].head_dim;
-        let mut column = 0;
-        while column < head_dim {
-            let left = (head_dim - column).div_ceil(S::LANES);
-            // SAFETY: the `# Safety` contract of `values` holds.
-            unsafe {
-                if left >= NV {
-                    self.columns::<S, N, NV>(s, block, column, weights, factors);
-                    column += NV * S::LANES;
-                } else {
-                    self.columns::<S, N, 1>(s, block, column, weights, factors);
-                    column += S::LANES;
-                }
-            }
-        }
-    }
-
-    /// [`KvView::values`] of query `i` under a bias that may hide any key: the values of hidden keys are not read.
+    /// [`HeadQuery::values_masked`] of query `i`.
     ///
     /// # Safety
     /// As [`KvView::attend`].
@@ -239,41 +196,29 @@ impl<const R: usize> KvView<'_, R> {
         &self,
         s: S,
         i: usize,
-        block: Block,
+        block: KeyBlock,
         weights: &[f32],
         factors: Factors,
     ) {
         let (head, own) = (&self.heads[i], self.queries(i, 1));
-        let row = value_row(S::LANES, head.head_dim);
-        let slots = &self.slots[i][block.key..block.key + block.len];
-        let mut column = 0;
-        while column < head.head_dim {
-            // SAFETY: the output row, and the values and biases of all keys exist, by the contract of `attend`.
-            unsafe {
-                let mut acc = s.splat(0.0);
-                if block.key > 0 {
-                    acc = s.mul(s.splat(factors.before), head.load_out(s, 0, column));
-                }
-                for (key, (&slot, &weight)) in (block.key..).zip(slots.iter().zip(weights)) {
-                    if weight != 0.0 || !hides(*head.bias_at(0, key)) {
-                        let value = own.values_of::<N>(slot).wrapping_add(key * row + column);
-                        let value = load::<S, N>(s, value);
-                        acc = s.mul_add(s.splat(weight), value, acc);
-                    }
-                }
-                head.store_out(s, 0, column, s.mul(acc, s.splat(factors.after)));
-            }
-            column += S::LANES;
+        let Some(bias) = head.bias else { return };
+        let value = |key| own.value::<S, N>(self.slots[i][key], key);
+        let place = (0, block.key);
+        // SAFETY: the `# Safety` contract of `attend` holds.
+        unsafe {
+            head.values_masked::<S, N>(s, place, &weights[..block.len], factors, bias, value);
         }
     }
 
+    /// `out = (out * before + weights * values) * after` of one block, for `G` vectors of output columns.
+    ///
     /// # Safety
     /// As [`KvView::attend`].
     #[inline(always)]
     unsafe fn columns<S: SimdF32, N: KvFormat, const G: usize>(
         &self,
         s: S,
-        block: Block,
+        block: KeyBlock,
         column: usize,
         weights: &[f32],
         factors: [Factors; R],
@@ -281,11 +226,8 @@ impl<const R: usize> KvView<'_, R> {
         let mut acc = [[s.splat(0.0); G]; R];
         if block.key > 0 {
             for i in 0..R {
-                for (g, x) in acc[i].iter_mut().enumerate() {
-                    // SAFETY: an earlier block wrote the output row.
-                    let out = unsafe { self.heads[i].load_out(s, 0, column + g * S::LANES) };
-                    *x = s.mul(s.splat(factors[i].before), out);
-                }
+                // SAFETY: an earlier block wrote the output row.
+                acc[i] = unsafe { self.heads[i].load_scaled(s, (0, column), factors[i].before) };
             }
         }
         let shared_len = self.shared_len(block);
@@ -295,13 +237,13 @@ impl<const R: usize> KvView<'_, R> {
         unsafe {
             if const { R > 1 } && shared_len > 0 {
                 let after = self.own_values::<S, N>(block, column, 0);
-                let part = Part { block, column, start: 0, end: shared_len };
+                let part = BlockPart { block, column, start: 0, end: shared_len };
                 acc = self.queries(0, R).runs::<S, N, R, G>(s, acc, part, weights, after);
             }
             for i in 0..R {
                 let (own, after) =
                     (self.queries(i, 1), self.own_values::<S, N>(block, column, i + 1));
-                let part = Part { block, column, start: shared_len, end: block.len };
+                let part = BlockPart { block, column, start: shared_len, end: block.len };
                 let weights = weights.add(i * KEY_BLOCK);
                 if const { R == 1 } {
                     [acc[i]] = own.runs::<S, N, 1, G>(s, [acc[i]], part, weights, after);
@@ -319,11 +261,8 @@ impl<const R: usize> KvView<'_, R> {
             }
         }
         for i in 0..R {
-            for (g, &x) in acc[i].iter().enumerate() {
-                let x = s.mul(x, s.splat(factors[i].after));
-                // SAFETY: the output row exists by the contract of `attend`.
-                unsafe { self.heads[i].store_out(s, 0, column + g * S::LANES, x) };
-            }
+            // SAFETY: the output row exists by the contract of `attend`.
+            unsafe { self.heads[i].store_scaled(s, (0, column), &acc[i], factors[i].after) };
         }
     }
 
@@ -332,15 +271,14 @@ impl<const R: usize> KvView<'_, R> {
     #[inline(always)]
     fn own_values<S: SimdF32, N: KvFormat>(
         &self,
-        block: Block,
+        block: KeyBlock,
         column: usize,
         i: usize,
     ) -> *const N::KvElement {
         let shared_len = self.shared_len(block);
         if i < R && shared_len < block.len {
-            let (at, row) = (block.key + shared_len, value_row(S::LANES, self.heads[0].head_dim));
-            let values = self.queries(i, 1).values_of::<N>(self.slots[i][at]);
-            return values.wrapping_add(at * row + column);
+            let at = block.key + shared_len;
+            return self.queries(i, 1).value::<S, N>(self.slots[i][at], at).wrapping_add(column);
         }
         let next = self.next_slots.first().map_or(self.slots[0][block.key], |&next| next);
         let keys = self.cache.keys(next as usize, self.next_kv_head).cast::<N::KvElement>();

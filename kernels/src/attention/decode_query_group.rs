@@ -5,9 +5,10 @@
 
 use super::cache::Cache;
 use super::kv_dtype::{KvFormat, PanelView, tile};
-use super::one_head::HeadParams;
-use super::online_softmax::{Block, KEY_BLOCK};
+use super::one_head::HeadQuery;
+use super::online_softmax::{KEY_BLOCK, KeyBlock};
 use super::panels::value_row;
+use super::vector_groups::vector_groups;
 use crate::gemm::{Panels, Rows, Tile, multiply};
 use crate::prefetch::ONE_QUERY_STEPS;
 use crate::simd::{CACHE_LINE_F32, MAX_LANES, MAX_PANEL, SimdF32, simd_op};
@@ -18,7 +19,7 @@ const WIDE: usize = 8;
 /// Consecutive queries of one head that read the same slots.
 #[derive(Clone, Copy)]
 pub(super) struct Queries<'a> {
-    pub(super) heads: &'a [HeadParams],
+    pub(super) heads: &'a [HeadQuery],
     /// The slot of each key.
     pub(super) slots: &'a [u32],
     pub(super) cache: Cache<'a>,
@@ -37,10 +38,16 @@ impl Queries<'_> {
         self.cache.keys(slot as usize, self.kv_head).cast::<N::KvElement>().wrapping_add(panel)
     }
 
-    /// The values in `slot`.
+    /// The value row of `position` in `slot`.
     #[inline(always)]
-    pub(super) fn values_of<N: KvFormat>(&self, slot: u32) -> *const N::KvElement {
-        self.cache.values(slot as usize, self.kv_head).cast()
+    pub(super) fn value<S: SimdF32, N: KvFormat>(
+        &self,
+        slot: u32,
+        position: usize,
+    ) -> *const N::KvElement {
+        let row = value_row(S::LANES, self.heads[0].head_dim);
+        let values = self.cache.values(slot as usize, self.kv_head).cast::<N::KvElement>();
+        values.wrapping_add(position * row)
     }
 
     /// Scores of a single query with the panels of a block, from panel `first`. `after` is the address of the next
@@ -52,7 +59,7 @@ impl Queries<'_> {
     pub(super) unsafe fn own_scores<S: SimdF32, N: KvFormat>(
         &self,
         s: S,
-        block: Block,
+        block: KeyBlock,
         first: usize,
         after: *const N::KvElement,
         highest: &mut S::F32,
@@ -61,23 +68,10 @@ impl Queries<'_> {
         let highest = core::array::from_mut(highest);
         let panels = block.len.div_ceil(S::LANES);
         let mut v = first;
-        while v < panels {
-            // SAFETY: the `# Safety` contract of `own_scores` holds; `panels * LANES <= KEY_BLOCK`.
-            unsafe {
-                if S::LANES < 16 && panels - v >= WIDE {
-                    self.group::<S, N, 1, WIDE>(s, block, v, after, highest, line);
-                    v += WIDE;
-                } else if panels - v >= 4 {
-                    self.group::<S, N, 1, 4>(s, block, v, after, highest, line);
-                    v += 4;
-                } else if panels - v >= 2 {
-                    self.group::<S, N, 1, 2>(s, block, v, after, highest, line);
-                    v += 2;
-                } else {
-                    self.group::<S, N, 1, 1>(s, block, v, after, highest, line);
-                    v += 1;
-                }
-            }
+        // SAFETY: the `# Safety` contract of `own_scores` holds; `panels * LANES <= KEY_BLOCK`.
+        unsafe {
+            vector_groups!(v..panels, step 1, [WIDE if S::LANES < 16, 4, 2] =>
+                self.group::[S, N, 1](s, block, v, after, highest, line));
         }
     }
 
@@ -91,7 +85,7 @@ impl Queries<'_> {
     pub(super) unsafe fn group<S: SimdF32, N: KvFormat, const MR: usize, const G: usize>(
         &self,
         s: S,
-        block: Block,
+        block: KeyBlock,
         v: usize,
         after: *const N::KvElement,
         highest: &mut [S::F32; MR],
@@ -135,9 +129,9 @@ impl Queries<'_> {
             for i in 0..MR {
                 let head = &self.heads[i];
                 let mut x = s.mul(sums[i][0], s.splat(head.scale));
-                if !head.bias.is_null() {
+                if let Some(bias) = head.bias {
                     // SAFETY: the head has a single query, row 0, which sees all of its keys.
-                    x = unsafe { head.add_bias(s, x, (0, block.key + first), slots.len()) };
+                    x = unsafe { bias.add_to(s, x, (0, block.key + first), slots.len()) };
                 }
                 let x = s.select(s.first(slots.len()), x, s.splat(f32::NEG_INFINITY));
                 highest[i] = s.max(x, highest[i]);
@@ -178,17 +172,17 @@ impl Queries<'_> {
         &self,
         s: S,
         mut acc: [[S::F32; G]; MR],
-        part: Part,
+        part: BlockPart,
         weights: *const f32,
         after: *const N::KvElement,
     ) -> [[S::F32; G]; MR] {
-        let Part { block, column, mut start, end } = part;
+        let BlockPart { block, column, mut start, end } = part;
         let row = value_row(S::LANES, self.heads[0].head_dim);
         let slots = &self.slots[block.key..block.key + end];
         while start < end {
             let slot = slots[start];
             let at = |slot: u32, key: usize| {
-                self.values_of::<N>(slot).wrapping_add((block.key + key) * row + column)
+                self.value::<S, N>(slot, block.key + key).wrapping_add(column)
             };
             let mut run = run_of(&slots[start..]);
             // Prefetch the value `ONE_QUERY_STEPS` positions ahead, in its own slot. After the last value, prefetch
@@ -220,7 +214,7 @@ simd_op!(
     pub(super) unsafe fn own_scores<S: SimdF32, N: KvFormat>(
         s: S,
         own: Queries<'_>,
-        block: Block,
+        block: KeyBlock,
         first: usize,
         after: *const N::KvElement,
         highest: &mut [f32; MAX_LANES],
@@ -244,7 +238,7 @@ simd_op!(
     pub(super) unsafe fn own_values<S: SimdF32, N: KvFormat, const G: usize>(
         s: S,
         own: Queries<'_>,
-        part: Part,
+        part: BlockPart,
         weights: *const f32,
         after: *const N::KvElement,
         sums: &mut [f32; MAX_PANEL],
@@ -266,8 +260,8 @@ simd_op!(
 
 /// Keys `start..end` of a block, and one group of output columns.
 #[derive(Clone, Copy)]
-pub(super) struct Part {
-    pub(super) block: Block,
+pub(super) struct BlockPart {
+    pub(super) block: KeyBlock,
     pub(super) column: usize,
     pub(super) start: usize,
     pub(super) end: usize,

@@ -7,7 +7,7 @@ use crate::simd::simd_op;
 /// Weights of `queries` queries from `query` for `keys` keys from `key`. The weights of each query are in one line,
 /// with space for whole vectors of keys and for a multiple of 8 weights.
 #[derive(Clone, Copy)]
-pub(super) struct Tile {
+pub(super) struct WeightTile {
     pub(super) drops: HeadDrops,
     pub(super) query: usize,
     pub(super) queries: usize,
@@ -17,8 +17,8 @@ pub(super) struct Tile {
 
 simd_op!(
     /// Computes the dropout mask of a tile.
-    pub(super) fn decide<S: SimdF32>(_s: S, tile: Tile, to: &mut DropMask) {
-        let Tile { drops, query, queries, key, keys } = tile;
+    pub(super) fn decide<S: SimdF32>(_s: S, tile: WeightTile, to: &mut DropMask) {
+        let WeightTile { drops, query, queries, key, keys } = tile;
         drops.decide(query..query + queries, (key, keys), to);
     }
 );
@@ -30,12 +30,12 @@ simd_op!(
     /// [`decide`] has computed `from` for this tile. Its lines are valid for reads and writes.
     pub(super) unsafe fn apply<S: SimdF32>(
         _s: S,
-        tile: Tile,
+        tile: WeightTile,
         from: &DropMask,
         lines: *mut f32,
         stride: usize,
     ) {
-        let Tile { drops, queries, keys, .. } = tile;
+        let WeightTile { drops, queries, keys, .. } = tile;
         // SAFETY: the caller's contract.
         unsafe { drops.apply(from, (queries, keys), lines, stride) }
     }
@@ -46,8 +46,13 @@ simd_op!(
     ///
     /// # Safety
     /// The lines of the tile are valid for reads and writes.
-    pub(super) unsafe fn drop_once<S: SimdF32>(_s: S, tile: Tile, lines: *mut f32, stride: usize) {
-        let Tile { drops, query, queries, key, keys } = tile;
+    pub(super) unsafe fn drop_once<S: SimdF32>(
+        _s: S,
+        tile: WeightTile,
+        lines: *mut f32,
+        stride: usize,
+    ) {
+        let WeightTile { drops, query, queries, key, keys } = tile;
         // SAFETY: the caller's contract.
         unsafe { drops.drop_from((query, queries), (key, keys), lines, stride) }
     }

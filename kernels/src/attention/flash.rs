@@ -9,12 +9,12 @@
 //! limits (on the causal diagonal) masks the scores past each limit. Past the smallest limit it multiplies values row
 //! by row. So the value of a hidden key is never read for a query, and `0 * NaN` cannot occur.
 
-use super::bias::hides;
 #[cfg(feature = "train")]
-use super::dropout::{Tile, drop_once};
+use super::dropout::{WeightTile, drop_once};
 use super::kv_dtype::{KvFormat, PanelView, load, tile_prefetched};
-use super::one_head::HeadParams;
-use super::online_softmax::{Block, Factors, KEY_BLOCK, Running, WeightLines, exponentials};
+use super::one_head::{BiasRows, HeadKv, HeadQuery};
+use super::online_softmax::{Factors, KEY_BLOCK, KeyBlock, Running, WeightLines, exponentials};
+use super::vector_groups::vector_groups;
 use crate::gemm::Rows;
 use crate::parallel::share;
 use crate::prefetch::{ONE_QUERY_STEPS, prefetch_rows};
@@ -51,20 +51,20 @@ impl Scores {
 }
 
 simd_op!(
-    /// [`HeadParams::tile`] as a separate function.
+    /// [`FlashHead::tile`] as a separate function.
     ///
     /// # Safety
-    /// As [`HeadParams::tile`].
+    /// As [`FlashHead::tile`].
     unsafe fn tile_call<S: SimdF32, N: KvFormat, const MR: usize, const NV: usize>(
         s: S,
-        head: &HeadParams,
-        block: Block,
+        head: &FlashHead<N>,
+        block: KeyBlock,
         row: usize,
         running: &mut [Running],
         scores: &mut Scores,
     ) {
         // SAFETY: the caller's contract.
-        unsafe { head.tile::<S, N, MR, NV>(s, block, row, running, scores) }
+        unsafe { head.tile::<S, MR, NV>(s, block, row, running, scores) }
     }
 );
 
@@ -73,7 +73,13 @@ const fn max_tile_rows<S: SimdF32, N: KvFormat>() -> usize {
     if S::SOFT_FMA { 2 } else { N::MAX_MR }
 }
 
-impl HeadParams {
+/// One head of one sequence.
+pub(super) struct FlashHead<N: KvFormat> {
+    pub(super) query: HeadQuery,
+    pub(super) kv: HeadKv<N::KvElement>,
+}
+
+impl<N: KvFormat> FlashHead<N> {
     /// Computes attention for queries `start..start + count`, `count <= QUERY_BLOCK`. The previous content of `scores`
     /// is ignored.
     ///
@@ -81,20 +87,35 @@ impl HeadParams {
     /// Every pointer is valid for the data that its field documents, in the layout for the instruction set of `S`. No
     /// other code accesses the outputs and weights of these queries.
     #[inline(always)]
-    pub(super) unsafe fn attend<S: SimdF32, N: KvFormat, const NV: usize>(
+    pub(super) unsafe fn attend<S: SimdF32, const NV: usize>(
         &self,
         s: S,
         start: usize,
         count: usize,
         scores: &mut Scores,
     ) {
+        /// A tile of `$rows` queries, at most [`max_tile_rows`].
+        macro_rules! tile_of_rows {
+            ($rows:expr, [$($height:literal),*], $args:tt) => {
+                match $rows {
+                    $($height if const { max_tile_rows::<S, N>() >= $height } => {
+                        self.tile_of_rows::<S, $height, NV> $args
+                    })*
+                    rows => {
+                        const { assert!(MAX_MR == 6, "an arm for each height of a tile") };
+                        debug_assert_eq!(rows, 1);
+                        self.tile_of_rows::<S, 1, NV> $args
+                    }
+                }
+            };
+        }
         let mut running = [Running::START; QUERY_BLOCK];
-        let end = self.limit(start + count - 1);
-        let tallest = if self.head_dim <= QUERY_ROW { max_tile_rows::<S, N>() } else { 1 };
+        let end = self.query.limit(start + count - 1);
+        let tallest = if self.query.head_dim <= QUERY_ROW { max_tile_rows::<S, N>() } else { 1 };
         let tiles = count.div_ceil(tallest);
         let mut key = 0;
         while key < end {
-            let mut block = Block { key, len: (end - key).min(KEY_BLOCK), next: key };
+            let mut block = KeyBlock { key, len: (end - key).min(KEY_BLOCK), next: key };
             for index in 0..tiles {
                 let local = share(count, tiles, index);
                 if index + 1 == tiles {
@@ -102,56 +123,54 @@ impl HeadParams {
                 }
                 let row = start + local.start;
                 let running = &mut running[local.clone()];
-                // Tiles of 5 and 6 rows are inlined here: most queries of a long sequence are in such tiles, and a call
-                // costs one hundredth of their time. Smaller tiles are called: inlined, they would take several times
-                // as long to compile. With debug assertions all tiles are called, because two inlined ones would take
-                // more stack than attention promises.
-                let rows = local.len();
                 // SAFETY: the `# Safety` contract of `attend` holds.
                 unsafe {
-                    if const { max_tile_rows::<S, N>() >= 2 } && rows == 2 {
-                        s.call_noinline(tile_call::<N, 2, NV>(self, block, row, running, scores));
-                    } else if const { max_tile_rows::<S, N>() >= 3 } && rows == 3 {
-                        s.call_noinline(tile_call::<N, 3, NV>(self, block, row, running, scores));
-                    } else if const { max_tile_rows::<S, N>() >= 4 } && rows == 4 {
-                        s.call_noinline(tile_call::<N, 4, NV>(self, block, row, running, scores));
-                    } else if const { max_tile_rows::<S, N>() >= 5 } && rows == 5 {
-                        if cfg!(debug_assertions) {
-                            s.call_noinline(tile_call::<N, 5, NV>(
-                                self, block, row, running, scores,
-                            ));
-                        } else {
-                            self.tile::<S, N, 5, NV>(s, block, row, running, scores);
-                        }
-                    } else if const { max_tile_rows::<S, N>() >= 6 } && rows == 6 {
-                        const { assert!(MAX_MR == 6, "an arm for each height of a tile") };
-                        if cfg!(debug_assertions) {
-                            s.call_noinline(tile_call::<N, 6, NV>(
-                                self, block, row, running, scores,
-                            ));
-                        } else {
-                            self.tile::<S, N, 6, NV>(s, block, row, running, scores);
-                        }
-                    } else {
-                        debug_assert_eq!(rows, 1);
-                        s.call_noinline(tile_call::<N, 1, NV>(self, block, row, running, scores));
-                    }
+                    tile_of_rows!(local.len(), [2, 3, 4, 5, 6], (s, block, row, running, scores));
                 }
             }
             key += block.len;
         }
-        for i in 0..count {
+        for (row, &running) in (start..start + count).zip(&running) {
             // SAFETY: the `# Safety` contract of `attend` holds.
             unsafe {
-                self.finish::<S, N>(s, start + i, running[i], |key| {
-                    self.values.cast::<N::KvElement>().wrapping_add(key * self.value_row)
+                self.query.finish_masked::<S, N>(s, row, running, |key| {
+                    self.kv.values.wrapping_add(key * self.kv.value_row)
                 });
-                if !self.sums.is_null() {
-                    let saved = running[i].saved();
-                    let to = self.sums.add((start + i) * self.sums_row);
-                    to.write(saved.0);
-                    to.add(1).write(saved.1);
+                if let Some(to) = self.query.weights {
+                    self.write_weights(s, row, running, to);
                 }
+                if let Some(to) = self.query.sums {
+                    let saved = running.saved();
+                    let at = to.at.add(row * to.row);
+                    at.write(saved.0);
+                    at.add(1).write(saved.1);
+                }
+            }
+        }
+    }
+
+    /// [`FlashHead::tile`], inlined if it has 5 or 6 rows: most queries of a long sequence are in such tiles, and a call
+    /// costs one hundredth of their time. Smaller tiles are called: inlined, they would take several times as long to
+    /// compile. With debug assertions all tiles are called, because two inlined ones would take more stack than
+    /// attention promises.
+    ///
+    /// # Safety
+    /// As [`FlashHead::attend`].
+    #[inline(always)]
+    unsafe fn tile_of_rows<S: SimdF32, const MR: usize, const NV: usize>(
+        &self,
+        s: S,
+        block: KeyBlock,
+        row: usize,
+        running: &mut [Running],
+        scores: &mut Scores,
+    ) {
+        // SAFETY: the `# Safety` contract of `tile_of_rows` holds.
+        unsafe {
+            if MR >= 5 && !cfg!(debug_assertions) {
+                self.tile::<S, MR, NV>(s, block, row, running, scores);
+            } else {
+                s.call_noinline(tile_call::<N, MR, NV>(self, block, row, running, scores));
             }
         }
     }
@@ -159,12 +178,12 @@ impl HeadParams {
     /// One tile of `MR` queries from `row`, with one element of `running` per query, against one block of keys.
     ///
     /// # Safety
-    /// As [`HeadParams::attend`].
+    /// As [`FlashHead::attend`].
     #[inline(always)]
-    unsafe fn tile<S: SimdF32, N: KvFormat, const MR: usize, const NV: usize>(
+    unsafe fn tile<S: SimdF32, const MR: usize, const NV: usize>(
         &self,
         s: S,
-        block: Block,
+        block: KeyBlock,
         row: usize,
         running: &mut [Running],
         scores: &mut Scores,
@@ -172,7 +191,7 @@ impl HeadParams {
         // Visible keys of this block for each query. Limits never decrease from row to row.
         let mut seen = [0; MR];
         for (i, n) in seen.iter_mut().enumerate() {
-            *n = self.limit(row + i).saturating_sub(block.key).min(block.len);
+            *n = self.query.limit(row + i).saturating_sub(block.key).min(block.len);
         }
         let max_seen = seen[MR - 1];
         if max_seen == 0 && block.key > 0 {
@@ -186,63 +205,53 @@ impl HeadParams {
             unsafe { self.copy_queries::<S, MR>(s, row, scores) };
         }
         let mut v = 0;
-        while v < vectors {
-            let place = ScoreTile { row, vector: v, end: vectors };
-            // SAFETY: panels up to `vectors` exist by the contract of `tile`, and `scores` has space for a whole block.
-            unsafe {
-                if MR == 1 && NV < 4 && vectors - v >= WIDE {
-                    self.scores::<S, N, MR, WIDE>(s, block, place, &seen, &mut highest, scores);
-                    v += WIDE;
-                } else if vectors - v >= NV {
-                    self.scores::<S, N, MR, NV>(s, block, place, &seen, &mut highest, scores);
-                    v += NV;
-                } else if NV > 2 && vectors - v >= 2 {
-                    self.scores::<S, N, MR, 2>(s, block, place, &seen, &mut highest, scores);
-                    v += 2;
-                } else {
-                    self.scores::<S, N, MR, 1>(s, block, place, &seen, &mut highest, scores);
-                    v += 1;
-                }
-            }
+        // SAFETY: panels up to `vectors` exist by the contract of `tile`, and `scores` has space for a whole block.
+        unsafe {
+            vector_groups!(v..vectors, step 1, [WIDE if MR == 1 && NV < 4, NV, 2 if NV > 2] =>
+                self.scores::[S, MR](s, block, (row, v, vectors), &seen, &mut highest, scores));
         }
-        if !self.bias.is_null() {
+        if let Some(bias) = self.query.bias {
             let place = (block.key, row);
             // SAFETY: the `# Safety` contract of `tile` holds.
-            highest = unsafe { self.add_biases(s, place, &seen, vectors, &mut scores.lines) };
+            highest = unsafe { add_biases(s, bias, place, &seen, vectors, &mut scores.lines) };
         }
         if MR > 1 {
             // Prefetch the next query rows and the output rows while the exponentials are computed, which use no outer
             // cache.
-            let queries = self.query.wrapping_add((row + MR).wrapping_mul(self.query_row));
-            prefetch_rows::<S, true>(s, queries, self.query_row, MR, self.head_dim);
-            let out = self.out.wrapping_add(row.wrapping_mul(self.out_row));
-            prefetch_rows::<S, true>(s, out, self.out_row, MR, self.head_dim);
+            let HeadQuery { query, query_row, out, out_row, head_dim, .. } = self.query;
+            let queries = query.wrapping_add((row + MR).wrapping_mul(query_row));
+            prefetch_rows::<S, true>(s, queries, query_row, MR, head_dim);
+            let out = out.wrapping_add(row.wrapping_mul(out_row));
+            prefetch_rows::<S, true>(s, out, out_row, MR, head_dim);
         }
         let correction = exponentials(s, &mut scores.lines, vectors, highest, running);
         #[cfg(feature = "train")]
-        if let Some(drops) = self.drops {
-            let tile = Tile { drops, query: row, queries: MR, key: block.key, keys: max_seen };
+        if let Some(drops) = self.query.drops {
+            let tile =
+                WeightTile { drops, query: row, queries: MR, key: block.key, keys: max_seen };
             // SAFETY: there is a line of `KEY_BLOCK` floats for each query of the tile.
             unsafe { s.call_noinline(drop_once(tile, scores.lines.0.as_mut_ptr(), KEY_BLOCK)) };
         }
-        let last = block.key + block.len >= self.limit(row + MR - 1);
-        // Not `array::from_fn`: it may not be inlined, and then it is not compiled for this instruction set.
-        let mut factors = [Factors { before: 1.0, after: 1.0 }; MR];
-        for (i, (factor, running)) in factors.iter_mut().zip(&*running).enumerate() {
-            factor.before = correction[i];
-            factor.after = if last { 1.0 / running.sum } else { 1.0 };
-        }
-        // SAFETY: the `# Safety` contract of `tile` holds.
-        unsafe {
-            if !self.bias_hides {
-                let rows = ValueTile { block, first: row, seen: &seen, factors: &factors };
-                self.values::<S, N, MR, NV>(s, rows, &scores.lines);
-            } else {
-                for i in 0..MR {
-                    self.values_masked::<S, N>(s, block, row + i, seen[i], factors[i], {
-                        &scores.lines.0[i * KEY_BLOCK..][..KEY_BLOCK]
-                    });
-                }
+        let last = block.key + block.len >= self.query.limit(row + MR - 1);
+        let factors = Factors::of(correction, running, last);
+        let Some(bias) = self.query.hiding_bias() else {
+            let mut column = 0;
+            let tile = ValueTile { block, first: row, seen: &seen, factors: &factors };
+            // SAFETY: the `# Safety` contract of `tile` holds.
+            unsafe {
+                vector_groups!(column..self.query.head_dim, step S::LANES, [NV, 2 if NV > 2] =>
+                    self.columns::[S, MR](s, tile, column, &scores.lines));
+            }
+            return;
+        };
+        for i in 0..MR {
+            let weights = &scores.lines.0[i * KEY_BLOCK..][..seen[i]];
+            let place = (row + i, block.key);
+            // SAFETY: the `# Safety` contract of `tile` holds.
+            unsafe {
+                self.query.values_masked::<S, N>(s, place, weights, factors[i], bias, |key| {
+                    self.kv.values.wrapping_add(key * self.kv.value_row)
+                });
             }
         }
     }
@@ -256,62 +265,63 @@ impl HeadParams {
         row: usize,
         scores: &mut Scores,
     ) {
+        let HeadQuery { query, query_row, head_dim, .. } = self.query;
         for i in 0..MR {
-            let from = self.query.wrapping_add((row + i) * self.query_row);
+            let from = query.wrapping_add((row + i) * query_row);
             let to: *mut f32 = scores.queries.as_mut_ptr().wrapping_add(i * QUERY_ROW).cast();
             let mut column = 0;
             // SAFETY: the `# Safety` contract of `copy_queries` holds.
             unsafe {
-                while column + S::LANES <= self.head_dim {
+                while column + S::LANES <= head_dim {
                     s.store(to.wrapping_add(column), s.load(from.wrapping_add(column)));
                     column += S::LANES;
                 }
-                let rest = self.head_dim - column;
+                let rest = head_dim - column;
                 let x = s.load_prefix(from.wrapping_add(column), rest);
                 s.store_prefix(to.wrapping_add(column), x, rest);
             }
         }
     }
 
-    /// Scores of `G` vectors of keys at `place`, scaled and masked.
+    /// Scores of `G` vectors of keys, scaled and masked: of the queries from `row`, and of the vectors of the block from
+    /// `v`. These queries have vectors up to `end`.
     ///
     /// # Safety
-    /// As [`HeadParams::attend`]; the panels exist.
+    /// As [`FlashHead::attend`]; the panels exist.
     #[inline(always)]
-    unsafe fn scores<S: SimdF32, N: KvFormat, const MR: usize, const G: usize>(
+    unsafe fn scores<S: SimdF32, const MR: usize, const G: usize>(
         &self,
         s: S,
-        block: Block,
-        place: ScoreTile,
+        block: KeyBlock,
+        (row, v, end): (usize, usize, usize),
         seen: &[usize; MR],
         highest: &mut [S::F32; MR],
         scores: &mut Scores,
     ) {
-        let ScoreTile { row, vector: v, end } = place;
-        let panel = self.head_dim * S::LANES;
+        let HeadQuery { query, query_row, head_dim, .. } = self.query;
+        let HeadKv { keys, values, value_row, .. } = self.kv;
+        let panel = head_dim * S::LANES;
         let (a, a_row) = if MR == 1 {
-            (self.query.wrapping_add(row * self.query_row), 0)
+            (query.wrapping_add(row * query_row), 0)
         } else {
             (scores.queries.as_ptr().cast(), QUERY_ROW)
         };
         let queries = Rows { at: a, row: a_row, step: 1 };
-        let first_keys = self.keys.cast::<N::KvElement>();
-        let at = first_keys.wrapping_add((block.key / S::LANES + v) * panel);
+        let at = keys.wrapping_add((block.key / S::LANES + v) * panel);
         let view = PanelView { at, step: S::LANES, vector: panel };
         let zero = [[s.splat(0.0); G]; MR];
         // The prefetch target: the next key panels, or the values after the last panel.
         let keys = at.wrapping_add(G * panel);
-        let values = self.values.cast::<N::KvElement>().wrapping_add(block.key * self.value_row);
+        let values = values.wrapping_add(block.key * value_row);
         let next = match (v + G < end, MR) {
             (true, 1) => PanelView::line_by_line::<S, G>(keys),
             (false, 1) => PanelView::line_by_line::<S, G>(values),
             (true, _) => PanelView { at: keys, step: S::LANES, vector: panel },
-            (false, _) => PanelView { at: values, step: self.value_row, vector: S::LANES },
+            (false, _) => PanelView { at: values, step: value_row, vector: S::LANES },
         };
         // SAFETY: the query rows and the panels exist by the contract of `scores`.
-        let acc =
-            unsafe { tile_prefetched::<S, N, MR, G>(s, zero, self.head_dim, queries, view, next) };
-        let scale = s.splat(self.scale);
+        let acc = unsafe { tile_prefetched::<S, N, MR, G>(s, zero, head_dim, queries, view, next) };
+        let scale = s.splat(self.query.scale);
         let masked = (v + G) * S::LANES > seen[0];
         for i in 0..MR {
             for (g, &sum) in acc[i].iter().enumerate() {
@@ -328,127 +338,37 @@ impl HeadParams {
         }
     }
 
-    /// Adds the biases to `vectors` vectors of scores of the tile of queries from `row`. Returns the maximum of each
-    /// query in each lane. This is a separate pass over data in the first-level cache: inside [`HeadParams::scores`] it
-    /// would take registers from calls without a bias.
+    /// `out = (out * before + weights * values) * after` for `G` vectors of output columns, where no bias hides a key:
+    /// first the keys that are visible to all queries of the tile, then those that only later queries see.
     ///
     /// # Safety
-    /// There is a bias, and `seen` keys of the block are visible to each query.
+    /// As [`FlashHead::attend`].
     #[inline(always)]
-    unsafe fn add_biases<S: SimdF32, const MR: usize>(
+    unsafe fn columns<S: SimdF32, const MR: usize, const G: usize>(
         &self,
         s: S,
-        (key, row): (usize, usize),
-        seen: &[usize; MR],
-        vectors: usize,
-        lines: &mut WeightLines,
-    ) -> [S::F32; MR] {
-        let mut highest = [s.splat(f32::NEG_INFINITY); MR];
-        let vectors = vectors.min(KEY_BLOCK / S::LANES);
-        // Vectors that are completely visible to every query of the tile need no lane count.
-        let whole = if self.bias_whole { vectors.min(seen[0] / S::LANES) } else { 0 };
-        for i in 0..MR {
-            let line = lines.0.as_mut_ptr().wrapping_add(i * KEY_BLOCK);
-            let bias = self.bias_at(row + i, key);
-            for v in 0..whole {
-                let first = v * S::LANES;
-                // SAFETY: the address is inside line `i`. The query sees these keys, and each has a bias.
-                unsafe {
-                    let x = s.add(s.load(line.add(first)), s.load(bias.add(first)));
-                    highest[i] = s.max(x, highest[i]);
-                    s.store(line.add(first), x);
-                }
-            }
-        }
-        for v in whole..vectors {
-            let first = v * S::LANES;
-            for i in 0..MR {
-                let count = seen[i].saturating_sub(first).min(S::LANES);
-                // SAFETY: the address is inside line `i`. The bias has a value for every visible key, and whole vectors
-                // are only read where the last query of the tile sees a key of them (`bias_whole`).
-                unsafe {
-                    let at = lines.0.as_mut_ptr().add(i * KEY_BLOCK + first);
-                    let mut x = self.add_bias(s, s.load(at), (row + i, key + first), count);
-                    if count < S::LANES {
-                        // The bias may hold any value past the visible keys.
-                        x = s.select(s.first(count), x, s.splat(f32::NEG_INFINITY));
-                    }
-                    highest[i] = s.max(x, highest[i]);
-                    s.store(at, x);
-                }
-            }
-        }
-        highest
-    }
-
-    /// `out = (out * before + weights * values) * after`, where no bias hides a key.
-    ///
-    /// # Safety
-    /// As [`HeadParams::attend`].
-    #[inline(always)]
-    unsafe fn values<S: SimdF32, N: KvFormat, const MR: usize, const NV: usize>(
-        &self,
-        s: S,
-        rows: ValueTile<'_, MR>,
-        weights: &WeightLines,
-    ) {
-        let mut column = 0;
-        while column < self.head_dim {
-            let left = (self.head_dim - column).div_ceil(S::LANES);
-            // SAFETY: the `# Safety` contract of `values` holds.
-            unsafe {
-                if left >= NV {
-                    self.columns::<S, N, MR, NV>(s, rows, column, weights);
-                    column += NV * S::LANES;
-                } else if NV > 2 && left >= 2 {
-                    self.columns::<S, N, MR, 2>(s, rows, column, weights);
-                    column += 2 * S::LANES;
-                } else {
-                    self.columns::<S, N, MR, 1>(s, rows, column, weights);
-                    column += S::LANES;
-                }
-            }
-        }
-    }
-
-    /// `G` vectors of output columns: first the keys that are visible to all queries of the tile, then those that only
-    /// later queries see.
-    ///
-    /// # Safety
-    /// As [`HeadParams::attend`].
-    #[inline(always)]
-    unsafe fn columns<S: SimdF32, N: KvFormat, const MR: usize, const G: usize>(
-        &self,
-        s: S,
-        rows: ValueTile<'_, MR>,
+        tile: ValueTile<'_, MR>,
         column: usize,
         weights: &WeightLines,
     ) {
-        let ValueTile { block, first: row, seen, factors } = rows;
+        let ValueTile { block, first: row, seen, factors } = tile;
+        let HeadKv { keys, next_keys, values, value_row } = self.kv;
         let mut acc = [[s.splat(0.0); G]; MR];
         if block.key > 0 {
             for i in 0..MR {
-                let factor = s.splat(factors[i].before);
-                for (g, x) in acc[i].iter_mut().enumerate() {
-                    // SAFETY: the output row exists by the contract of `attend`, and an earlier block wrote it.
-                    *x = s.mul(factor, unsafe { self.load_out(s, row + i, column + g * S::LANES) });
-                }
+                // SAFETY: the output row exists by the contract of `attend`, and an earlier block wrote it.
+                acc[i] = unsafe { self.query.load_scaled(s, (row + i, column), factors[i].before) };
             }
         }
         let weights = Rows { at: weights.0.as_ptr(), row: KEY_BLOCK, step: 1 };
-        let values = self.values.cast::<N::KvElement>();
-        let values = PanelView {
-            at: values.wrapping_add(block.key * self.value_row + column),
-            step: self.value_row,
-            vector: S::LANES,
-        };
+        let at = values.wrapping_add(block.key * value_row + column);
+        let values = PanelView { at, step: value_row, vector: S::LANES };
         let (min_seen, max_seen) = (seen[0], seen[MR - 1]);
         // The prefetch target after these values: keys of this head, or, for a single query after the last block, of
         // the next head.
-        let panel = self.head_dim * S::LANES;
-        let keys = self.keys.cast::<N::KvElement>().wrapping_add(block.next / S::LANES * panel);
-        let next_keys = self.next_keys.cast::<N::KvElement>();
-        let next = match (MR, block.next >= self.key_len) {
+        let panel = self.query.head_dim * S::LANES;
+        let keys = keys.wrapping_add(block.next / S::LANES * panel);
+        let next = match (MR, block.next >= self.query.key_len) {
             (1, true) => {
                 PanelView::line_by_line::<S, G>(next_keys.wrapping_add(column * ONE_QUERY_STEPS))
             }
@@ -468,75 +388,78 @@ impl HeadParams {
                 unsafe {
                     let weight = s.splat(*weights.at.add(i * KEY_BLOCK + key));
                     for (g, x) in line.iter_mut().enumerate() {
-                        let at = values.at.add(key * self.value_row + g * S::LANES);
+                        let at = values.at.add(key * value_row + g * S::LANES);
                         *x = s.mul_add(weight, load::<S, N>(s, at), *x);
                     }
                 }
             }
         }
         for (i, line) in acc.iter().enumerate() {
-            let factor = s.splat(factors[i].after);
-            for (g, &x) in line.iter().enumerate() {
-                // SAFETY: the output row exists by the contract of `attend`.
-                unsafe { self.store_out(s, row + i, column + g * S::LANES, s.mul(x, factor)) };
-            }
+            // SAFETY: the output row exists by the contract of `attend`.
+            unsafe { self.query.store_scaled(s, (row + i, column), line, factors[i].after) };
         }
     }
+}
 
-    /// One query under a bias that may hide any key. The values of hidden keys are not read. A visible key is
-    /// multiplied even if its weight is 0.
-    ///
-    /// # Safety
-    /// As [`HeadParams::attend`].
-    #[inline(always)]
-    unsafe fn values_masked<S: SimdF32, N: KvFormat>(
-        &self,
-        s: S,
-        block: Block,
-        row: usize,
-        seen: usize,
-        factors: Factors,
-        weights: &[f32],
-    ) {
-        let bias = self.bias_at(row, block.key);
-        let mut column = 0;
-        while column < self.head_dim {
-            // SAFETY: the output row, and the value rows and biases of all visible keys exist, by the contract of
-            // `attend`.
+/// Adds the biases to `vectors` vectors of scores of the tile of queries from `row`. Returns the maximum of each
+/// query in each lane. This is a separate pass over data in the first-level cache: inside [`FlashHead::scores`] it
+/// would take registers from calls without a bias.
+///
+/// # Safety
+/// `seen` keys of the block are visible to each query.
+#[inline(always)]
+unsafe fn add_biases<S: SimdF32, const MR: usize>(
+    s: S,
+    bias: BiasRows,
+    (key, row): (usize, usize),
+    seen: &[usize; MR],
+    vectors: usize,
+    lines: &mut WeightLines,
+) -> [S::F32; MR] {
+    let mut highest = [s.splat(f32::NEG_INFINITY); MR];
+    let vectors = vectors.min(KEY_BLOCK / S::LANES);
+    // Vectors that are completely visible to every query of the tile need no lane count.
+    let whole = if bias.whole { vectors.min(seen[0] / S::LANES) } else { 0 };
+    for i in 0..MR {
+        let line = lines.0.as_mut_ptr().wrapping_add(i * KEY_BLOCK);
+        let bias = bias.at(row + i, key);
+        for v in 0..whole {
+            let first = v * S::LANES;
+            // SAFETY: the address is inside line `i`. The query sees these keys, and each has a bias.
             unsafe {
-                let mut acc = s.splat(0.0);
-                if block.key > 0 {
-                    acc = s.mul(s.splat(factors.before), self.load_out(s, row, column));
-                }
-                for (key, &weight) in weights.iter().enumerate().take(seen) {
-                    if weight != 0.0 || !hides(*bias.add(key)) {
-                        let at = (block.key + key) * self.value_row + column;
-                        let value = load::<S, N>(s, self.values.cast::<N::KvElement>().add(at));
-                        acc = s.mul_add(s.splat(weight), value, acc);
-                    }
-                }
-                self.store_out(s, row, column, s.mul(acc, s.splat(factors.after)));
+                let x = s.add(s.load(line.add(first)), s.load(bias.add(first)));
+                highest[i] = s.max(x, highest[i]);
+                s.store(line.add(first), x);
             }
-            column += S::LANES;
         }
     }
+    for v in whole..vectors {
+        let first = v * S::LANES;
+        for i in 0..MR {
+            let count = seen[i].saturating_sub(first).min(S::LANES);
+            // SAFETY: the address is inside line `i`. The bias has a value for every visible key, and whole vectors
+            // are only read where the last query of the tile sees a key of them (`BiasRows::whole`).
+            unsafe {
+                let at = lines.0.as_mut_ptr().add(i * KEY_BLOCK + first);
+                let mut x = bias.add_to(s, s.load(at), (row + i, key + first), count);
+                if count < S::LANES {
+                    // The bias may hold any value past the visible keys.
+                    x = s.select(s.first(count), x, s.splat(f32::NEG_INFINITY));
+                }
+                highest[i] = s.max(x, highest[i]);
+                s.store(at, x);
+            }
+        }
+    }
+    highest
 }
 
 /// A tile of queries from `first`, whose weights are multiplied with a block of values.
 #[derive(Clone, Copy)]
 struct ValueTile<'a, const MR: usize> {
-    block: Block,
+    block: KeyBlock,
     first: usize,
     /// Visible keys of the block for each query.
     seen: &'a [usize; MR],
     factors: &'a [Factors; MR],
-}
-
-/// Position of a tile of scores: its first query, its first vector of keys in the block, and the end of the vectors for
-/// these queries.
-#[derive(Clone, Copy)]
-struct ScoreTile {
-    row: usize,
-    vector: usize,
-    end: usize,
 }

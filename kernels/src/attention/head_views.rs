@@ -405,8 +405,9 @@ impl<'a> HeadsMut<'a> {
         token_stride: usize,
         head_stride: usize,
     ) -> Result<Self, Error> {
+        let strides = [token_stride, head_stride];
         // SAFETY: the slice is borrowed exclusively for `'a`.
-        unsafe { Self::place(data.as_mut_ptr(), data.len(), shape, [token_stride, head_stride]) }
+        unsafe { Self::exclusive(Heads::place(data.as_mut_ptr(), data.len(), shape, strides)?) }
     }
 
     /// [`Heads::heads_first`], writable.
@@ -442,22 +443,17 @@ impl<'a> HeadsMut<'a> {
         head_stride: usize,
     ) -> Result<Self, Error> {
         // SAFETY: the caller's contract.
-        unsafe { Self::place(data, usize::MAX, shape, [token_stride, head_stride]) }
+        unsafe { Self::exclusive(Heads::from_raw_parts(data, shape, token_stride, head_stride)?) }
     }
 
-    /// The view of the tensor at `data`, which has `len` elements.
+    /// The writable tensor with the elements of `view`, which is not one of [`Heads::heads_first`].
     ///
     /// # Safety
-    /// As [`HeadsMut::from_raw_parts`], if the last element is among the `len` elements.
-    unsafe fn place(
-        data: *mut f32,
-        len: usize,
-        shape: [usize; 3],
-        strides: [usize; 2],
-    ) -> Result<Self, Error> {
-        // SAFETY: the caller's contract.
-        let view = unsafe { Heads::place(data, len, shape, strides)? };
-        ViewShape::Heads { shape, strides }.check_disjoint()?;
+    /// As [`HeadsMut::from_raw_parts`] for the pointer that `view` was made from.
+    unsafe fn exclusive(view: Heads<'a>) -> Result<Self, Error> {
+        let Layout { token_stride, head_stride, .. } = view.layout;
+        let strides = [token_stride, head_stride];
+        ViewShape::Heads { shape: view.shape, strides }.check_disjoint()?;
         Ok(Self { view, lifetime: PhantomData })
     }
 

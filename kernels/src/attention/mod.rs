@@ -47,6 +47,7 @@ mod options;
 mod panels;
 mod prefill;
 mod tasks;
+mod vector_groups;
 mod write_output;
 
 #[cfg(feature = "train")]
@@ -67,10 +68,10 @@ use crate::error::Error;
 use crate::isa::Isa;
 use crate::parallel::Parallelism;
 use bias::CheckedBias;
+use one_head::HeadKv;
 use panels::{head_floats, value_row};
 use tasks::{
-    AttentionParams, DecodeRows, KvHead, chunked, count_tasks, decode_rows, estimate_work,
-    rows_of_unit, with_kv_format,
+    AttentionParams, DecodeRows, chunked, count_tasks, decode_rows, rows_of_unit, with_kv_format,
 };
 
 /// Floats of scratch that are enough for any `sequences` sequences with `tokens` keys in total, padding included. It is
@@ -214,49 +215,33 @@ pub fn attention_cached(
     let isa = cache.isa();
     check::query(&query, ("output.context", &output.context), shape.heads, shape.head_dim)?;
     let queries = sequences.iter().map(|s| (s.query_start, s.query_len, s.key_len));
-    let reach = check::sequences(queries, &query)?;
-    let ranges = sequences.iter().map(|s| (s.query_start, s.query_len));
-    check::within_batch(ranges, [query, output.context.read()])?;
+    let reach = check::sequences(queries, &query, &[output.context.read()])?;
     let bias = CheckedBias::new(options.bias, reach, options.causal)?;
     let weights = check::weights(output.weights, reach)?;
     for sequence in sequences {
         shape.check_range(sequence.slot, 0, sequence.key_len)?;
     }
-    let longest = sequences.iter().map(|s| s.query_len).max().unwrap_or(0);
-    count_tasks(sequences.len(), query.heads(), longest)?;
+    count_tasks(sequences.len(), query.heads(), reach.longest)?;
     if query.tokens() == 0 || query.heads() == 0 || shape.head_dim == 0 {
         return Ok(());
     }
-    let row = value_row(isa.lanes(), shape.head_dim);
     let mut context = output.context;
     let mut params =
         AttentionParams::new(&query, shape.heads, options, bias, &mut context, weights);
-    params.set_kv_dtype(shape.dtype);
-    let pairs = sequences.iter().map(|s| (s.query_len, s.key_len));
-    let work = estimate_work(pairs, [query.heads(), shape.head_dim]);
-    params.run(
-        isa,
-        sequences.len(),
-        |i| sequences[i].query_len,
-        work,
-        parallelism.workers(),
-        &|index, head| {
-            let sequence = sequences[index];
-            KvHead {
-                query_start: sequence.query_start,
-                query_len: sequence.query_len,
-                key_len: sequence.key_len,
-                padded_len: sequence.key_len,
-                keys: cache.keys(sequence.slot, head),
-                next_keys: match sequences.get(index + 1) {
-                    Some(next) if head + 1 == shape.heads => cache.keys(next.slot, 0),
-                    _ => cache.keys(sequence.slot, head + 1),
-                },
-                values: cache.values(sequence.slot, head),
-                value_row: row,
-            }
-        },
-    );
+    params.dtype = shape.dtype;
+    let kv = |index: usize, head| {
+        let CachedSequence { query_start, query_len, slot, key_len } = sequences[index];
+        let next_keys = match sequences.get(index + 1) {
+            Some(next) if head + 1 == shape.heads => cache.keys(next.slot, 0),
+            _ => cache.keys(slot, head + 1),
+        };
+        let (keys, values) = (cache.keys(slot, head), cache.values(slot, head));
+        let value_row = value_row(isa.lanes(), shape.head_dim);
+        let kv = HeadKv { keys, next_keys, values, value_row };
+        (Sequence::of_queries(query_start, query_len, key_len), kv)
+    };
+    let size = (sequences.len(), reach.longest);
+    params.run(isa, size, reach.work, parallelism.workers(), &kv);
     Ok(())
 }
 
@@ -320,19 +305,17 @@ pub fn attention_decode(
     check::query(&query, ("out", &out), shape.heads, shape.head_dim)?;
     check::slot_table(&slot_table, query.tokens(), &shape)?;
     let ranges = slot_table.lens.iter().enumerate().map(|(row, &len)| (row, 1, len as usize));
-    let reach = check::sequences(ranges, &query)?;
+    let reach = check::sequences(ranges, &query, &[])?;
     let bias = CheckedBias::new(options.bias, reach, options.causal)?;
     if query.tokens() == 0 || query.heads() == 0 || shape.head_dim == 0 {
         return Ok(());
     }
     let params = AttentionParams::new(&query, shape.heads, options, bias, &mut out, None);
-    let pairs = slot_table.lens.iter().map(|&len| (1, len as usize));
-    let work = estimate_work(pairs, [query.heads(), shape.head_dim]);
     // Each task writes its own elements of the output.
     let workers = parallelism.workers();
     let unit = rows_of_unit(query.tokens(), query.heads(), workers.threads());
     let tasks = query.tokens().div_ceil(unit) * query.heads();
-    chunked(tasks, work, workers, &|range| {
+    chunked(tasks, reach.work, workers, &|range| {
         let rows = DecodeRows { params: &params, cache: *cache, slot_table, unit, range };
         with_kv_format!(shape.dtype, N => isa.dispatch(decode_rows::<N>(rows)));
     });

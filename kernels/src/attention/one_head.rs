@@ -1,24 +1,18 @@
 //! One head of one sequence: the addresses of its data, and the visible keys of each query.
 
-use super::online_softmax::biased;
+use super::bias::hides;
+use super::kv_dtype::{KvFormat, load};
+use super::online_softmax::{Factors, biased};
 #[cfg(feature = "train")]
 use crate::dropout::HeadDrops;
 use crate::simd::SimdF32;
 use crate::softmax::FullyMasked;
 
-/// Addresses, strides and masks of one head of one sequence. Strides are in elements.
+/// Addresses, strides and masks of the queries of one head of one sequence. Strides are in elements.
 #[derive(Clone, Copy)]
-pub(super) struct HeadParams {
+pub(super) struct HeadQuery {
     pub(super) query: *const f32,
     pub(super) query_row: usize,
-    /// `[ceil(keys / LANES)][head_dim][LANES]`. As for the other pointers to keys and values, the dtype is that of the
-    /// [`KvFormat`](super::kv_dtype::KvFormat) of the kernel. Lanes past the last key are never used.
-    pub(super) keys: *const (),
-    /// Keys that are probably needed after these. A single query prefetches them.
-    pub(super) next_keys: *const (),
-    /// Rows of `head_dim` rounded up to whole vectors.
-    pub(super) values: *const (),
-    pub(super) value_row: usize,
     pub(super) out: *mut f32,
     pub(super) out_row: usize,
     pub(super) head_dim: usize,
@@ -31,29 +25,94 @@ pub(super) struct HeadParams {
     pub(super) first_limit: isize,
     /// Additional visible keys of each further query: 1 under a causal mask, else 0.
     pub(super) limit_step: isize,
-    /// Added to the scores: the bias of query `i` and key `j` is `bias[i * bias_row + j]`. Null if there is no bias.
-    pub(super) bias: *const f32,
-    pub(super) bias_row: isize,
-    /// Whether there is a bias that may hide keys.
-    pub(super) bias_hides: bool,
-    /// Whether there is a bias that hides no key, and of which whole vectors may be read if a query of a tile sees one
-    /// of their keys.
-    pub(super) bias_whole: bool,
+    pub(super) bias: Option<BiasRows>,
     pub(super) fully_masked: FullyMasked,
-    /// Receives the normalized weights, `[queries][weights_row]`. Null if they are not requested.
-    pub(super) weights: *mut f32,
-    pub(super) weights_row: usize,
-    pub(super) weights_len: usize,
-    /// Receives the maximum score and the reciprocal of the sum of the weights of each query. Null if they are not
-    /// saved.
-    pub(super) sums: *mut f32,
-    pub(super) sums_row: usize,
+    /// Receives the normalized weights of each query.
+    pub(super) weights: Option<RowsOut>,
+    /// Receives the maximum score and the reciprocal of the sum of the weights of each query.
+    pub(super) sums: Option<RowsOut>,
     /// Which weights are dropped, if any.
     #[cfg(feature = "train")]
     pub(super) drops: Option<HeadDrops>,
 }
 
-impl HeadParams {
+/// Addresses of the keys and values of one head of one sequence. `T` is the element of the
+/// [`KvFormat`](super::kv_dtype::KvFormat) of the kernel, or `()` where the format is not known.
+#[derive(Clone, Copy)]
+pub(super) struct HeadKv<T = ()> {
+    /// `[ceil(keys / LANES)][head_dim][LANES]`. Lanes past the last key are never used.
+    pub(super) keys: *const T,
+    /// Keys that are probably needed after these. A single query prefetches them; they are never read.
+    pub(super) next_keys: *const T,
+    /// Rows of `head_dim` rounded up to whole vectors.
+    pub(super) values: *const T,
+    pub(super) value_row: usize,
+}
+
+// SAFETY: keys and values are borrowed for reading only.
+unsafe impl<T> Sync for HeadKv<T> {}
+
+impl HeadKv {
+    /// The same addresses of elements of type `T`.
+    #[inline(always)]
+    pub(super) const fn cast<T>(self) -> HeadKv<T> {
+        let Self { keys, next_keys, values, value_row } = self;
+        HeadKv { keys: keys.cast(), next_keys: next_keys.cast(), values: values.cast(), value_row }
+    }
+}
+
+/// The additive bias of a head: that of query `i` and key `j` is `at[i * row + j]`.
+#[derive(Clone, Copy)]
+pub(super) struct BiasRows {
+    pub(super) at: *const f32,
+    pub(super) row: isize,
+    /// Whether the bias may hide keys.
+    pub(super) hides: bool,
+    /// Whether the bias hides no key, and whole vectors may be read if a query of a tile sees one of their keys.
+    pub(super) whole: bool,
+}
+
+/// Rows of `len` floats for each query, `row` floats apart.
+#[derive(Clone, Copy)]
+pub(super) struct RowsOut {
+    pub(super) at: *mut f32,
+    pub(super) row: usize,
+    pub(super) len: usize,
+}
+
+impl BiasRows {
+    /// Address of the bias of query `row` and key `key`.
+    #[inline(always)]
+    pub(super) fn at(&self, row: usize, key: usize) -> *const f32 {
+        self.at.wrapping_offset(row as isize * self.row).wrapping_add(key)
+    }
+
+    /// The scores of query `row` and the `count` keys from `key`, plus their biases. The other lanes may have any
+    /// value.
+    ///
+    /// # Safety
+    /// Query `row` sees these keys, or a query of its tile sees the first of them.
+    #[inline(always)]
+    pub(super) unsafe fn add_to<S: SimdF32>(
+        &self,
+        s: S,
+        scores: S::F32,
+        (row, key): (usize, usize),
+        count: usize,
+    ) -> S::F32 {
+        let at = self.at(row, key);
+        if self.whole {
+            // SAFETY: `whole` allows whole vectors to be read here. Callers mask the lanes of keys that the query does
+            // not see.
+            return s.add(scores, unsafe { s.load(at) });
+        }
+        // SAFETY: `CheckedBias` ensures a value for every key that the query sees.
+        let bias = unsafe { s.load_prefix(at, count) };
+        if self.hides { biased(s, scores, bias) } else { s.add(scores, bias) }
+    }
+}
+
+impl HeadQuery {
     /// Number of visible keys of query `row`.
     #[inline(always)]
     pub(super) fn limit(&self, row: usize) -> usize {
@@ -61,34 +120,10 @@ impl HeadParams {
         (limit.max(0) as usize).min(self.key_len)
     }
 
-    /// Address of the bias of query `row` and key `key`, if there is a bias.
+    /// The bias, if it may hide keys.
     #[inline(always)]
-    pub(super) fn bias_at(&self, row: usize, key: usize) -> *const f32 {
-        self.bias.wrapping_offset(row as isize * self.bias_row).wrapping_add(key)
-    }
-
-    /// The scores of query `row` and the `count` keys from `key`, plus their biases. The other lanes may have any
-    /// value.
-    ///
-    /// # Safety
-    /// There is a bias. Query `row` sees these keys, or a query of its tile sees the first of them.
-    #[inline(always)]
-    pub(super) unsafe fn add_bias<S: SimdF32>(
-        &self,
-        s: S,
-        scores: S::F32,
-        (row, key): (usize, usize),
-        count: usize,
-    ) -> S::F32 {
-        let at = self.bias_at(row, key);
-        if self.bias_whole {
-            // SAFETY: `bias_whole` allows whole vectors to be read here. Callers mask the lanes of keys that the query
-            // does not see.
-            return s.add(scores, unsafe { s.load(at) });
-        }
-        // SAFETY: `CheckedBias` ensures a value for every key that the query sees.
-        let bias = unsafe { s.load_prefix(at, count) };
-        if self.bias_hides { biased(s, scores, bias) } else { s.add(scores, bias) }
+    pub(super) fn hiding_bias(&self) -> Option<BiasRows> {
+        self.bias.filter(|bias| bias.hides)
     }
 
     /// # Safety
@@ -107,7 +142,7 @@ impl HeadParams {
     }
 
     /// # Safety
-    /// As [`HeadParams::load_out`].
+    /// As [`HeadQuery::load_out`].
     #[inline(always)]
     pub(super) unsafe fn store_out<S: SimdF32>(&self, s: S, row: usize, column: usize, x: S::F32) {
         let at = self.out.wrapping_add(row * self.out_row + column);
@@ -118,6 +153,81 @@ impl HeadParams {
             } else {
                 s.store_prefix(at, x, self.head_dim - column);
             }
+        }
+    }
+
+    /// `out = (out * before + weights * values) * after` of query `row`, for the keys of `weights` from `first`, under a
+    /// bias that may hide any key. The values of hidden keys are not read. A visible key is multiplied even if its
+    /// weight is 0. `value(key)` is the address of the value row of a key.
+    ///
+    /// # Safety
+    /// The output row exists, and the query sees the keys, which have biases and value rows.
+    #[inline(always)]
+    pub(super) unsafe fn values_masked<S: SimdF32, N: KvFormat>(
+        &self,
+        s: S,
+        (row, first): (usize, usize),
+        weights: &[f32],
+        factors: Factors,
+        bias: BiasRows,
+        value: impl Fn(usize) -> *const N::KvElement,
+    ) {
+        let mut column = 0;
+        while column < self.head_dim {
+            // SAFETY: the `# Safety` contract of `values_masked` holds.
+            unsafe {
+                let mut acc = s.splat(0.0);
+                if first > 0 {
+                    acc = s.mul(s.splat(factors.before), self.load_out(s, row, column));
+                }
+                for (key, &weight) in (first..).zip(weights) {
+                    if weight != 0.0 || !hides(*bias.at(row, key)) {
+                        let value = load::<S, N>(s, value(key).add(column));
+                        acc = s.mul_add(s.splat(weight), value, acc);
+                    }
+                }
+                self.store_out(s, row, column, s.mul(acc, s.splat(factors.after)));
+            }
+            column += S::LANES;
+        }
+    }
+
+    /// `G` vectors of an output row from `column`, times `factor`.
+    ///
+    /// # Safety
+    /// As [`HeadQuery::load_out`]; `column` is before the last vector of the group. The row has been written.
+    #[inline(always)]
+    pub(super) unsafe fn load_scaled<S: SimdF32, const G: usize>(
+        &self,
+        s: S,
+        (row, column): (usize, usize),
+        factor: f32,
+    ) -> [S::F32; G] {
+        let factor = s.splat(factor);
+        let mut sums = [s.splat(0.0); G];
+        for (g, x) in sums.iter_mut().enumerate() {
+            // SAFETY: the `# Safety` contract of `load_scaled` holds.
+            *x = s.mul(factor, unsafe { self.load_out(s, row, column + g * S::LANES) });
+        }
+        sums
+    }
+
+    /// Stores `G` vectors, times `factor`, to an output row from `column`.
+    ///
+    /// # Safety
+    /// As [`HeadQuery::load_out`].
+    #[inline(always)]
+    pub(super) unsafe fn store_scaled<S: SimdF32, const G: usize>(
+        &self,
+        s: S,
+        (row, column): (usize, usize),
+        sums: &[S::F32; G],
+        factor: f32,
+    ) {
+        let factor = s.splat(factor);
+        for (g, &x) in sums.iter().enumerate() {
+            // SAFETY: the `# Safety` contract of `store_scaled` holds.
+            unsafe { self.store_out(s, row, column + g * S::LANES, s.mul(x, factor)) };
         }
     }
 }

@@ -10,7 +10,7 @@ pub(super) const KEY_BLOCK: usize = 256;
 
 /// Keys `key..key + len` of a sequence.
 #[derive(Clone, Copy)]
-pub(super) struct Block {
+pub(super) struct KeyBlock {
     pub(super) key: usize,
     pub(super) len: usize,
     /// First key that is multiplied after this block.
@@ -59,6 +59,25 @@ pub(super) struct Factors {
     pub(super) before: f32,
     /// After they are added: the reciprocal of the sum of all weights for the last block, else 1.
     pub(super) after: f32,
+}
+
+impl Factors {
+    /// The factors of each row of a tile, from the corrections of [`exponentials`]. `last` is whether the block is the
+    /// last one of the rows.
+    #[inline(always)]
+    pub(super) fn of<const MR: usize>(
+        corrections: [f32; MR],
+        running: &[Running],
+        last: bool,
+    ) -> [Self; MR] {
+        // Not `array::from_fn`: it may not be inlined, and then it is not compiled for this instruction set.
+        let mut factors = [Self { before: 1.0, after: 1.0 }; MR];
+        for (i, (factors, running)) in factors.iter_mut().zip(running).enumerate() {
+            factors.before = corrections[i];
+            factors.after = if last { 1.0 / running.sum } else { 1.0 };
+        }
+        factors
+    }
 }
 
 /// `score + bias`, and minus infinity where the bias [`hides`](super::bias::hides) the key.

@@ -25,7 +25,13 @@ pub struct Sequence {
 impl Sequence {
     /// Self-attention of `len` tokens that start at row `start` of query, key and value.
     pub const fn packed(start: usize, len: usize) -> Self {
-        Self { query_start: start, query_len: len, key_start: start, key_len: len, padded_len: len }
+        Self { key_start: start, ..Self::of_queries(start, len, len) }
+    }
+
+    /// Queries of a sequence whose `key_len` keys, without padding, have a place of their own.
+    #[inline(always)]
+    pub(super) const fn of_queries(query_start: usize, query_len: usize, key_len: usize) -> Self {
+        Self { query_start, query_len, key_start: 0, key_len, padded_len: key_len }
     }
 }
 

@@ -1,14 +1,13 @@
 //! [`super::attention`]: copies keys into panels and values into rows of the caller's scratch, then computes attention
 //! for the queries.
 
-use super::bias::CheckedBias;
+use super::bias::{CheckedBias, Reach};
 use super::check;
 use super::head_views::{Heads, Qkv};
+use super::one_head::HeadKv;
 use super::options::{AttentionOptions, AttentionOutput, Sequence};
 use super::panels::{head_floats, value_row, write_all_keys, write_values};
-use super::tasks::{
-    AttentionParams, KvHead, MIN_WORK_TO_FORK, chunked, count_tasks, estimate_work,
-};
+use super::tasks::{AttentionParams, KvHead, MIN_WORK_TO_FORK, chunked, count_tasks};
 #[cfg(feature = "train")]
 use crate::dropout::WeightDropout;
 use crate::error::Error;
@@ -70,14 +69,10 @@ pub(super) fn attend(
     let name = if train.is_some() { "context" } else { "output.context" };
     check::query(&query, (name, &output.context), kv_heads, head_dim)?;
     let queries = sequences.iter().map(|s| (s.query_start, s.query_len, s.key_len));
-    let reach = check::sequences(queries, &query)?;
+    let reach = check::sequences(queries, &query, &[output.context.read()])?;
     let bias = CheckedBias::new(options.bias, reach, options.causal)?;
     let weights = check::weights(output.weights, reach)?;
-    check::keys(sequences, key.tokens())?;
-    let queries = sequences.iter().map(|s| (s.query_start, s.query_len));
-    check::within_batch(queries, [query, output.context.read()])?;
-    let keys = sequences.iter().map(|s| (s.key_start, s.padded_len));
-    check::within_batch(keys, [key, value])?;
+    check::keys(sequences, &key, &[value])?;
     let expected = attention_scratch(isa, sequences, kv_heads, head_dim)?;
     Error::check_min_len("scratch", expected, scratch)?;
     if let Some(train) = &train {
@@ -85,8 +80,7 @@ pub(super) fn attend(
         #[cfg(feature = "train")]
         check::sentences(train.dropout.as_ref(), &query)?;
     }
-    let longest = sequences.iter().map(|s| s.query_len).max().unwrap_or(0);
-    count_tasks(sequences.len(), query.heads(), longest)?;
+    count_tasks(sequences.len(), query.heads(), reach.longest)?;
     if query.tokens() == 0 || query.heads() == 0 || head_dim == 0 {
         return Ok(());
     }
@@ -94,136 +88,110 @@ pub(super) fn attend(
     let mut context = output.context;
     let mut params = AttentionParams::new(&query, kv_heads, options, bias, &mut context, weights);
     if let Some(train) = train {
-        params.save_sums(train.sums);
+        params.sums = Some(SharedMut::new(train.sums));
         #[cfg(feature = "train")]
-        params.set_dropout(train.dropout);
+        {
+            params.dropout = train.dropout;
+        }
     }
-    let pairs = sequences.iter().map(|s| (s.query_len, s.key_len));
-    let work = estimate_work(pairs, [query.heads(), head_dim]);
+    let workers = parallelism.workers();
     let scratch = SharedMut::new(scratch);
-    let fully_masked = options.fully_masked;
-    Prefill { isa, qkv, sequences, fully_masked, scratch }.run(
-        &params,
-        work,
-        parallelism.workers(),
-    );
+    let prefill = Prefill { isa, qkv, sequences, params: &params, scratch };
+    // This does not overflow: `count_tasks` checked a larger count, with at least one task per query head.
+    let tasks = sequences.len() * kv_heads;
+    if workers.threads() == 1 || tasks / workers.threads() >= HEADS_PER_THREAD {
+        prefill.run_head_by_head(tasks, reach.work, workers);
+    } else {
+        prefill.run_after_all_keys(tasks, reach, workers);
+    }
     Ok(())
 }
 
 /// Most queries or keys of a sequence whose rows are prefetched during the task before it.
 const MAX_PREFETCH_ROWS: usize = 64;
 
-/// A checked call; no tensor is empty.
-pub(super) struct Prefill<'a> {
-    pub(super) isa: Isa,
-    pub(super) qkv: Qkv<'a>,
-    pub(super) sequences: &'a [Sequence],
-    pub(super) fully_masked: FullyMasked,
-    /// Panels and rows of each key-value head of each sequence, in order.
-    pub(super) scratch: SharedMut<'a>,
+/// A checked call; no tensor is empty. Its tasks are the key-value heads of each sequence, in order.
+struct Prefill<'a> {
+    isa: Isa,
+    qkv: Qkv<'a>,
+    sequences: &'a [Sequence],
+    params: &'a AttentionParams<'a>,
+    /// Panels and rows of each task, in order.
+    scratch: SharedMut<'a>,
 }
 
 impl Prefill<'_> {
-    /// Computes attention for every query.
-    pub(super) fn run(&self, params: &AttentionParams<'_>, work: usize, workers: Workers<'_>) {
-        // This does not overflow: `count_tasks` checked a larger count, with at least one task per query head.
-        let tasks = self.sequences.len() * self.kv_heads();
-        let threads = workers.threads();
-        if threads == 1 || tasks / threads >= HEADS_PER_THREAD {
-            self.head_by_head(params, tasks, work, workers);
-        } else {
-            self.all_keys_first(params, tasks, work, workers);
-        }
-    }
-
     /// Processes one head after the other in the same scratch, so that its panels and rows stay in the cache.
-    fn head_by_head(
-        &self,
-        params: &AttentionParams<'_>,
-        tasks: usize,
-        work: usize,
-        workers: Workers<'_>,
-    ) {
+    fn run_head_by_head(&self, tasks: usize, work: usize, workers: Workers<'_>) {
         chunked(tasks, work, workers, &|range| {
             let at = self.place(range.start);
             for task in range.clone() {
                 self.prepare(task, at);
-                if params.saves_sums() && task + 1 < range.end {
+                if self.params.sums.is_some() && task + 1 < range.end {
                     self.prefetch_task(task + 1);
                 }
-                let (index, head) = (task / self.kv_heads(), task % self.kv_heads());
-                params.run_head(self.isa, head, self.kv_head(index, head, at));
+                self.params.run_head(self.isa, self.split(task).1, self.kv_head(task, at));
             }
         });
     }
 
     /// For few heads: copies the keys and values of all heads, then processes their queries in blocks.
-    fn all_keys_first(
-        &self,
-        params: &AttentionParams<'_>,
-        tasks: usize,
-        work: usize,
-        workers: Workers<'_>,
-    ) {
+    fn run_after_all_keys(&self, tasks: usize, reach: Reach, workers: Workers<'_>) {
         let copied = self.sequences.iter().map(|s| s.padded_len).fold(0, usize::saturating_add);
         let elements = self.kv_heads().saturating_mul(self.qkv.key.head_dim());
         let few = copied.saturating_mul(elements) < MIN_WORK_TO_FORK;
         let copying = if few { Workers::SERIAL } else { workers };
         copying.for_each(tasks, &|task| self.prepare(task, self.place(task)));
-        params.run(
-            self.isa,
-            self.sequences.len(),
-            |index| self.sequences[index].query_len,
-            work,
-            workers,
-            &|index, head| self.kv_head(index, head, self.place(index * self.kv_heads() + head)),
-        );
+        let size = (self.sequences.len(), reach.longest);
+        self.params.run(self.isa, size, reach.work, workers, &|index, head| {
+            let task = index * self.kv_heads() + head;
+            self.kv_head(task, self.place(task))
+        });
     }
 
     fn kv_heads(&self) -> usize {
         self.qkv.key.heads()
     }
 
-    /// Floats of the panels and rows of one head of sequence `index`. They are within the checked scratch.
-    fn floats(&self, index: usize) -> usize {
-        let tokens = self.sequences[index].padded_len;
-        head_floats(self.isa.lanes(), tokens, self.qkv.key.head_dim()).unwrap_or(0)
+    /// The sequence of a task, with its index, and the key-value head.
+    fn split(&self, task: usize) -> ((usize, Sequence), usize) {
+        let (index, head) = (task / self.kv_heads(), task % self.kv_heads());
+        ((index, self.sequences[index]), head)
     }
 
-    /// Address of the panels and rows of a head of a sequence in the scratch.
+    /// Floats of the panels and rows of one head of a sequence. They are within the checked scratch.
+    fn floats(&self, sequence: &Sequence) -> usize {
+        let head_dim = self.qkv.key.head_dim();
+        head_floats(self.isa.lanes(), sequence.padded_len, head_dim).unwrap_or(0)
+    }
+
+    /// Address of the panels and rows of a task in the scratch.
     fn place(&self, task: usize) -> *mut f32 {
-        let (index, head) = (task / self.kv_heads(), task % self.kv_heads());
-        let before: usize = (0..index).map(|index| self.kv_heads() * self.floats(index)).sum();
-        self.scratch.as_ptr().wrapping_add(before + head * self.floats(index))
+        let ((index, sequence), head) = self.split(task);
+        let earlier = &self.sequences[..index];
+        let before: usize = earlier.iter().map(|s| self.kv_heads() * self.floats(s)).sum();
+        self.scratch.as_ptr().wrapping_add(before + head * self.floats(&sequence))
     }
 
-    /// Floats of the panels of one head of sequence `index`. The rows follow them.
-    fn panels(&self, index: usize) -> usize {
-        let tokens = self.sequences[index].padded_len;
-        tokens.next_multiple_of(self.isa.lanes()) * self.qkv.key.head_dim()
+    /// The value rows of a task whose panels are at `at`: after the panels, or `None` if its queries are so few that they
+    /// read values in place.
+    fn value_rows(&self, sequence: &Sequence, at: *mut f32) -> Option<*mut f32> {
+        let (lanes, head_dim) = (self.isa.lanes(), self.qkv.key.head_dim());
+        let in_place =
+            head_dim.is_multiple_of(lanes) && sequence.query_len * self.params.group < MIN_COPIED;
+        let panels = sequence.padded_len.next_multiple_of(lanes) * head_dim;
+        (!in_place).then(|| at.wrapping_add(panels))
     }
 
-    /// Whether the queries of sequence `index` are so few that they read values in place.
-    fn in_place(&self, index: usize) -> bool {
-        let group = self.qkv.query.heads() / self.kv_heads();
-        self.qkv.key.head_dim().is_multiple_of(self.isa.lanes())
-            && self.sequences[index].query_len * group < MIN_COPIED
-    }
-
-    /// Copies the keys of one head of one sequence into panels at `at`. Unless values are read in place, copies them
-    /// into rows after the panels.
+    /// Copies the keys of a task into panels at `at`. Unless values are read in place, copies them into rows after the
+    /// panels.
     fn prepare(&self, task: usize, at: *mut f32) {
-        let (index, head) = (task / self.kv_heads(), task % self.kv_heads());
-        let sequence = self.sequences[index];
-        let value_len = match self.fully_masked {
+        let ((_, sequence), head) = self.split(task);
+        let value_len = match self.params.fully_masked {
             FullyMasked::Uniform => sequence.padded_len,
             FullyMasked::Zeros => sequence.key_len,
         };
-        let values = if self.in_place(index) {
-            core::ptr::null_mut()
-        } else {
-            at.wrapping_add(self.panels(index))
-        };
+        let values = self.value_rows(&sequence, at);
         let Qkv { key, value, .. } = self.qkv;
         self.isa.dispatch(copy_head(key, value, head, sequence, value_len, at, values));
     }
@@ -231,13 +199,13 @@ impl Prefill<'_> {
     /// Prefetches the rows of a task if it has few. The rows of one head are too short for the hardware prefetcher, and
     /// in training other activations are accessed in between.
     fn prefetch_task(&self, task: usize) {
-        let (index, head) = (task / self.kv_heads(), task % self.kv_heads());
-        let Sequence { query_start, query_len, key_start, key_len, .. } = self.sequences[index];
+        let ((_, sequence), head) = self.split(task);
+        let Sequence { query_start, query_len, key_start, key_len, .. } = sequence;
         if query_len.max(key_len) > MAX_PREFETCH_ROWS {
             return;
         }
         let Qkv { query, key, value } = self.qkv;
-        let queries = query.at(query_start, head * (query.heads() / self.kv_heads()));
+        let queries = query.at(query_start, head * self.params.group);
         let rows = [
             (key.at(key_start, head), key.token_stride(), key_len),
             (value.at(key_start, head), value.token_stride(), key_len),
@@ -246,32 +214,21 @@ impl Prefill<'_> {
         self.isa.dispatch(PrefetchRows::new(rows, key.head_dim(), false));
     }
 
-    /// The keys and values of one head of one sequence that [`Prefill::prepare`] has copied to `at`.
-    fn kv_head(&self, index: usize, head: usize, at: *mut f32) -> KvHead {
-        let sequence = self.sequences[index];
-        let (values, value_row) = if self.in_place(index) {
-            let value = self.qkv.value;
-            (value.at(sequence.key_start, head), value.token_stride())
-        } else {
-            let values = at.wrapping_add(self.panels(index));
-            (values.cast_const(), value_row(self.isa.lanes(), self.qkv.key.head_dim()))
+    /// A task whose keys and values [`Prefill::prepare`] has copied to `at`.
+    fn kv_head(&self, task: usize, at: *mut f32) -> KvHead {
+        let ((_, sequence), head) = self.split(task);
+        let value = self.qkv.value;
+        let (values, value_row) = match self.value_rows(&sequence, at) {
+            Some(rows) => (rows.cast_const(), value_row(self.isa.lanes(), value.head_dim())),
+            None => (value.at(sequence.key_start, head), value.token_stride()),
         };
-        KvHead {
-            query_start: sequence.query_start,
-            query_len: sequence.query_len,
-            key_len: sequence.key_len,
-            padded_len: sequence.padded_len,
-            keys: at.cast(),
-            next_keys: at.cast(),
-            values: values.cast(),
-            value_row,
-        }
+        let keys = at.cast_const().cast();
+        (sequence, HeadKv { keys, next_keys: keys, values: values.cast(), value_row })
     }
 }
 
 simd_op!(
-    /// Copies the keys of one head of one sequence into panels, and `value_len` values into rows. `values` is null if
-    /// values are read in place.
+    /// Copies the keys of one head of one sequence into panels, and `value_len` values into rows, if there are rows.
     fn copy_head<S: SimdF32>(
         s: S,
         key: Heads<'_>,
@@ -280,13 +237,13 @@ simd_op!(
         sequence: Sequence,
         value_len: usize,
         keys: *mut f32,
-        values: *mut f32,
+        values: Option<*mut f32>,
     ) {
         let start = sequence.key_start;
         // SAFETY: `check::keys` checked that the sequence's tokens exist. The scratch has separate space for this task.
         unsafe {
             write_all_keys(s, &key, head, start..start + sequence.key_len, keys);
-            if !values.is_null() {
+            if let Some(values) = values {
                 write_values(s, &value, head, start..start + value_len, values);
             }
         }

@@ -4,19 +4,19 @@
 use super::bias::CheckedBias;
 use super::cache::Cache;
 use super::decode::{self, KvView, MAX_SHARED_ROWS, attend};
-use super::flash::{MIN_QUERY_BLOCK, QUERY_BLOCK, Scores};
+use super::flash::{FlashHead, MIN_QUERY_BLOCK, QUERY_BLOCK, Scores};
 use super::head_views::{HeadPtrs, Heads, HeadsMut};
 use super::kv_dtype::KvFormat;
-use super::one_head::HeadParams;
+use super::one_head::{HeadKv, HeadQuery, RowsOut};
 use super::online_softmax::WeightLines;
-use super::options::{AttentionOptions, SlotTable, Weights};
+use super::options::{AttentionOptions, Sequence, SlotTable, Weights};
 #[cfg(feature = "train")]
 use crate::dropout::WeightDropout;
 use crate::dtype::Dtype;
 use crate::error::Error;
 use crate::isa::Isa;
 use crate::parallel::{Workers, share, work_to_share};
-use crate::simd::{MAX_LANES, SimdF32, simd_op};
+use crate::simd::{SimdF32, simd_op};
 use crate::softmax::FullyMasked;
 use crate::sync_ptr::SharedMut;
 use core::ops::Range;
@@ -69,45 +69,34 @@ pub(super) fn estimate_work(
         .saturating_mul(elements[0].saturating_mul(elements[1]))
 }
 
-/// Location of one key-value head of one sequence.
-#[derive(Clone, Copy)]
-pub(super) struct KvHead {
-    pub(super) query_start: usize,
-    pub(super) query_len: usize,
-    pub(super) key_len: usize,
-    pub(super) padded_len: usize,
-    pub(super) keys: *const (),
-    /// Keys of the next head: prefetched, never read.
-    pub(super) next_keys: *const (),
-    pub(super) values: *const (),
-    pub(super) value_row: usize,
-}
-
-// SAFETY: keys and values are borrowed for reading only.
-unsafe impl Sync for KvHead {}
-
 /// The checked parameters that all sequences and heads of one call share.
 pub(super) struct AttentionParams<'a> {
-    query: Heads<'a>,
-    group: usize,
-    scale: f32,
-    causal: bool,
-    fully_masked: FullyMasked,
-    dtype: Dtype,
-    bias: Option<CheckedBias<'a>>,
-    out: HeadPtrs<'a>,
-    weights: Option<SharedMut<'a>>,
-    weight_heads: &'a [usize],
-    weights_head: usize,
-    weights_query: usize,
-    weights_len: usize,
-    /// `[query tokens, heads, 2]`, if the sums are saved.
-    sums: Option<SharedMut<'a>>,
+    pub(super) query: Heads<'a>,
+    /// Query heads that read one key-value head.
+    pub(super) group: usize,
+    pub(super) scale: f32,
+    pub(super) causal: bool,
+    pub(super) fully_masked: FullyMasked,
+    /// The dtype of keys and values.
+    pub(super) dtype: Dtype,
+    pub(super) bias: Option<CheckedBias<'a>>,
+    pub(super) out: HeadPtrs<'a>,
+    /// Receives the weights: the data, which the second value does not have any more.
+    weights: Option<(SharedMut<'a>, Weights<'a>)>,
+    /// `[query tokens, heads, 2]`: receives the maximum score and the reciprocal of the sum of the weights of each query
+    /// and head.
+    pub(super) sums: Option<SharedMut<'a>>,
+    /// The dropout of weights. There is a sentence for each query token.
     #[cfg(feature = "train")]
-    dropout: Option<WeightDropout<'a>>,
+    pub(super) dropout: Option<WeightDropout<'a>>,
 }
 
+/// The queries, keys and values of a task: the sequence, of which no key is read at `key_start`, and its keys and
+/// values.
+pub(super) type KvHead = (Sequence, HeadKv);
+
 impl<'a> AttentionParams<'a> {
+    /// Keys and values are f32. Sums are not saved, and no weight is dropped.
     pub(super) fn new(
         query: &Heads<'a>,
         kv_heads: usize,
@@ -116,7 +105,7 @@ impl<'a> AttentionParams<'a> {
         out: &'a mut HeadsMut<'_>,
         weights: Option<Weights<'a>>,
     ) -> Self {
-        let mut params = Self {
+        Self {
             query: *query,
             group: query.heads() / kv_heads,
             scale: options.scale,
@@ -125,123 +114,61 @@ impl<'a> AttentionParams<'a> {
             dtype: Dtype::F32,
             bias,
             out: out.shared(),
-            weights: None,
-            weight_heads: &[],
-            weights_head: 0,
-            weights_query: 0,
-            weights_len: 0,
+            weights: weights
+                .map(|mut weights| (SharedMut::new(core::mem::take(&mut weights.data)), weights)),
             sums: None,
             #[cfg(feature = "train")]
             dropout: None,
-        };
-        if let Some(weights) = weights {
-            params.weights = Some(SharedMut::new(weights.data));
-            params.weight_heads = weights.heads;
-            params.weights_head = weights.head_stride;
-            params.weights_query = weights.query_stride;
-            params.weights_len = weights.keys;
         }
-        params
     }
 
-    /// Factor of the scores.
-    #[cfg(feature = "train")]
-    pub(super) fn scale(&self) -> f32 {
-        self.scale
-    }
-
-    /// The rows of the output.
-    #[cfg(feature = "train")]
-    pub(super) fn out(&self) -> HeadPtrs<'a> {
-        self.out
-    }
-
-    /// Sets the dropout of weights. The caller has checked that each query token has a sentence.
-    #[cfg(feature = "train")]
-    pub(super) fn set_dropout(&mut self, dropout: Option<WeightDropout<'a>>) {
-        self.dropout = dropout;
-    }
-
-    /// Sets the dtype of keys and values; f32 by default.
-    pub(super) fn set_kv_dtype(&mut self, dtype: Dtype) {
-        self.dtype = dtype;
-    }
-
-    /// Whether the sums are saved, as in the forward pass of training.
-    pub(super) fn saves_sums(&self) -> bool {
-        self.sums.is_some()
-    }
-
-    /// Also writes the maximum score and the reciprocal of the sum of the weights of each query and head to `sums`. The
-    /// caller has checked its length.
-    pub(super) fn save_sums(&mut self, sums: &'a mut [f32]) {
-        self.sums = Some(SharedMut::new(sums));
-    }
-
-    /// The parameters of head `head`, with queries from `kv.query_start`.
-    pub(super) fn head(&self, kv: &KvHead, head: usize) -> HeadParams {
-        let start = kv.query_start;
-        let (query_len, key_len) = (kv.query_len, kv.key_len);
-        let ((bias, bias_row), bias_hides, bias_whole) = match self.bias {
-            Some(bias) => {
-                let whole = bias.whole(head, (query_len, key_len), MAX_LANES);
-                (bias.place(head, (start, query_len, key_len)), bias.hides, whole)
-            }
-            None => ((core::ptr::null(), 0), false, false),
+    /// The queries of `sequence` in head `head`.
+    pub(super) fn head(&self, sequence: &Sequence, head: usize) -> HeadQuery {
+        let &Sequence { query_start: start, query_len, key_len, padded_len, .. } = sequence;
+        let (first_limit, limit_step) = match self.causal {
+            true => (key_len as isize - query_len as isize + 1, 1),
+            false => (key_len as isize, 0),
         };
-        let chosen = self.weight_heads.iter().position(|&wanted| wanted == head);
-        let weights = self.weights.zip(chosen).map_or(core::ptr::null_mut(), |(weights, index)| {
-            let first = index * self.weights_head + start * self.weights_query;
-            weights.as_ptr().wrapping_add(first)
+        let weights = self.weights.as_ref().and_then(|(data, weights)| {
+            let &Weights { heads, head_stride, query_stride: row, keys: len, .. } = weights;
+            let index = heads.iter().position(|&wanted| wanted == head)?;
+            let at = data.as_ptr().wrapping_add(index * head_stride + start * row);
+            Some(RowsOut { at, row, len })
         });
-        let (first_limit, limit_step) = if self.causal {
-            (kv.key_len as isize - kv.query_len as isize + 1, 1)
-        } else {
-            (kv.key_len as isize, 0)
-        };
-        HeadParams {
+        let heads = self.query.heads();
+        HeadQuery {
             query: self.query.at(start, head),
             query_row: self.query.token_stride(),
-            keys: kv.keys,
-            next_keys: kv.next_keys,
-            values: kv.values,
-            value_row: kv.value_row,
             out: self.out.at(start, head),
             out_row: self.out.token_stride(),
             head_dim: self.query.head_dim(),
             scale: self.scale,
-            key_len: kv.key_len,
-            padded_len: kv.padded_len,
+            key_len,
+            padded_len,
             first_limit,
             limit_step,
-            bias,
-            bias_row,
-            bias_hides,
-            bias_whole,
+            bias: self.bias.map(|bias| bias.rows(head, sequence)),
             fully_masked: self.fully_masked,
             weights,
-            weights_row: self.weights_query,
-            weights_len: self.weights_len,
-            sums: self.sums.map_or(core::ptr::null_mut(), |sums| {
-                sums.as_ptr().wrapping_add(2 * (start * self.query.heads() + head))
+            sums: self.sums.map(|sums| {
+                let at = sums.as_ptr().wrapping_add(2 * (start * heads + head));
+                RowsOut { at, row: 2 * heads, len: 2 }
             }),
-            sums_row: 2 * self.query.heads(),
             #[cfg(feature = "train")]
             drops: self.dropout.and_then(|dropout| dropout.of_head(start, head)),
         }
     }
 
-    /// Computes attention for every block of queries of every head of every sequence.
+    /// Computes attention for every block of queries of every head of `sequences` sequences, of which the longest has
+    /// `longest` queries. `kv` gives the keys and values of a sequence and a key-value head.
     pub(super) fn run(
         &self,
         isa: Isa,
-        sequences: usize,
-        query_len: impl Fn(usize) -> usize,
+        (sequences, longest): (usize, usize),
         work: usize,
         workers: Workers<'_>,
         kv: &(dyn Fn(usize, usize) -> KvHead + Sync),
     ) {
-        let longest = (0..sequences).map(query_len).max().unwrap_or(0);
         let heads = self.query.heads();
         // Larger blocks read keys and values from the outer caches less often, but each thread needs several tasks. The
         // block size does not change the bits. `count_tasks` has checked the count for the smallest blocks.
@@ -253,20 +180,27 @@ impl<'a> AttentionParams<'a> {
             block /= 2;
         }
         let blocks = longest.div_ceil(block);
-        chunked(sequences * heads * blocks, work, workers, &|range| {
-            with_kv_format!(self.dtype, N => {
-                isa.dispatch(prefill_blocks::<N>(self, kv, block, blocks, range))
-            });
-        });
+        let tasks = sequences * heads * blocks;
+        chunked(tasks, work, workers, &|range| self.run_blocks(isa, kv, (block, blocks), range));
     }
 
     /// Computes attention for every query of one sequence that reads key-value head `head`.
     pub(super) fn run_head(&self, isa: Isa, head: usize, kv: KvHead) {
-        let block = QUERY_BLOCK;
-        let blocks = kv.query_len.div_ceil(block);
+        let blocks = kv.0.query_len.div_ceil(QUERY_BLOCK);
         let first = head * self.group * blocks;
         let range = first..first + self.group * blocks;
-        let kv = &|_, _| kv;
+        self.run_blocks(isa, &|_, _| kv, (QUERY_BLOCK, blocks), range);
+    }
+
+    /// A range of `(sequence, head, block of queries)`, with `block` queries in a block and `blocks` blocks for the
+    /// longest sequence.
+    fn run_blocks(
+        &self,
+        isa: Isa,
+        kv: &(dyn Fn(usize, usize) -> KvHead + Sync),
+        (block, blocks): (usize, usize),
+        range: Range<usize>,
+    ) {
         with_kv_format!(self.dtype, N => {
             isa.dispatch(prefill_blocks::<N>(self, kv, block, blocks, range))
         });
@@ -274,8 +208,7 @@ impl<'a> AttentionParams<'a> {
 }
 
 simd_op!(
-    /// A range of `(sequence, head, block of queries)`, with `block` queries in a block and `blocks` blocks for the
-    /// longest sequence.
+    /// [`AttentionParams::run_blocks`] for one dtype.
     fn prefill_blocks<S: SimdF32, N: KvFormat, const NV: usize = { S::PANEL / S::LANES }>(
         s: S,
         params: &AttentionParams<'_>,
@@ -289,15 +222,15 @@ simd_op!(
         for task in range {
             let (pair, index_of_block) = (task / blocks, task % blocks);
             let (index, head) = (pair / heads, pair % heads);
-            let kv = kv(index, head / params.group);
+            let (sequence, kv) = kv(index, head / params.group);
             let start = index_of_block * block;
-            if start >= kv.query_len {
+            if start >= sequence.query_len {
                 continue;
             }
-            let count = (kv.query_len - start).min(block);
-            let head = params.head(&kv, head);
+            let count = (sequence.query_len - start).min(block);
+            let head = FlashHead::<N> { query: params.head(&sequence, head), kv: kv.cast() };
             // SAFETY: the entry points checked the views and ranges (`check.rs`). Only this task writes these rows.
-            unsafe { head.attend::<S, N, NV>(s, start, count, &mut scores) };
+            unsafe { head.attend::<S, NV>(s, start, count, &mut scores) };
         }
     }
 );
@@ -328,7 +261,7 @@ pub(super) struct DecodeRows<'a> {
     pub(super) slot_table: SlotTable<'a>,
     /// Rows in a unit.
     pub(super) unit: usize,
-    pub(super) range: core::ops::Range<usize>,
+    pub(super) range: Range<usize>,
 }
 
 simd_op!(
@@ -361,22 +294,21 @@ simd_op!(
                     } else {
                         (end, 0)
                     };
-                    // SAFETY: `check::slot_table` checked slots and lengths against the cache. Only this task writes
-                    // these rows and this head.
-                    unsafe {
-                        match group.rows {
-                            4 if const { max_shared_rows::<S>() >= 4 } => {
-                                let view = decode.view::<4>(&group, (row, head), next);
-                                s.call_noinline(attend::<N, 4, NV>(view, &mut lines));
-                            }
-                            2 if const { max_shared_rows::<S>() >= 2 } => {
-                                let view = decode.view::<2>(&group, (row, head), next);
-                                s.call_noinline(attend::<N, 2, NV>(view, &mut lines));
-                            }
-                            _ => {
-                                let view = decode.view::<1>(&group, (row, head), next);
-                                view.attend::<S, N, NV>(s, &mut lines);
-                            }
+                    macro_rules! attend_group {
+                        ($R:literal) => {{
+                            let view = decode.view::<$R>(&group, (row, head), next);
+                            // SAFETY: `check::slot_table` checked slots and lengths against the cache. Only this task
+                            // writes these rows and this head.
+                            unsafe { s.call_noinline(attend::<N, $R, NV>(view, &mut lines)) }
+                        }};
+                    }
+                    match group.rows {
+                        4 if const { max_shared_rows::<S>() >= 4 } => attend_group!(4),
+                        2 if const { max_shared_rows::<S>() >= 2 } => attend_group!(2),
+                        _ => {
+                            let view = decode.view::<1>(&group, (row, head), next);
+                            // SAFETY: as above.
+                            unsafe { view.attend::<S, N, NV>(s, &mut lines) };
                         }
                     }
                 }
@@ -442,17 +374,8 @@ impl<'a> DecodeRows<'a> {
     ) -> KvView<'a, R> {
         let rows = self.slot_table.lens.len();
         let head_of = |i: usize| {
-            let kv = KvHead {
-                query_start: row + i,
-                query_len: 1,
-                key_len: group.slots[i].len(),
-                padded_len: group.slots[i].len(),
-                keys: core::ptr::null(),
-                next_keys: core::ptr::null(),
-                values: core::ptr::null(),
-                value_row: 0,
-            };
-            self.params.head(&kv, head)
+            let keys = group.slots[i].len();
+            self.params.head(&Sequence::of_queries(row + i, 1, keys), head)
         };
         KvView {
             heads: core::array::from_fn(head_of),

@@ -1,6 +1,6 @@
 //! Copies of the rows of one head at a compact stride. In the caller's tensor the stride may be a power of two.
 
-use crate::simd::{MAX_LANES, SimdF32};
+use crate::simd::{MOST_VECTORS, SimdF32, VIRTUAL, sum_of_lanes};
 
 /// Rows of `elements` floats.
 #[derive(Clone, Copy)]
@@ -112,78 +112,29 @@ pub(super) unsafe fn clear<S: SimdF32>(s: S, to: *mut f32, elements: usize) {
     }
 }
 
-/// Lanes of a sum along a row, on every instruction set.
-const VIRTUAL_LANES: usize = 64;
-
-/// Fewest lanes of a vector on any instruction set.
-const MIN_LANES: usize = 4;
-
-const _: () = assert!(MAX_LANES == 16, "an arm for each width");
-
-/// The sum of `a[i] * b[i]`, in [`VIRTUAL_LANES`] lanes that are added in halves. The bits are the same for all vector
-/// widths.
+/// The sum of `a[i] * b[i]`, in [`VIRTUAL`] lanes. The bits are the same for all vector widths.
 ///
 /// # Safety
 /// `len` floats at `a` and at `b` are valid for reads.
 #[inline(always)]
 pub(super) unsafe fn dot<S: SimdF32>(s: S, a: *const f32, b: *const f32, len: usize) -> f32 {
-    // SAFETY: the `# Safety` contract of `dot` holds.
-    unsafe {
-        match S::LANES {
-            16 => dot_in::<S, 4>(s, a, b, len),
-            8 => dot_in::<S, 8>(s, a, b, len),
-            _ => dot_in::<S, 16>(s, a, b, len),
-        }
-    }
-}
-
-/// [`dot`] with `N` vectors.
-///
-/// # Safety
-/// As [`dot`].
-#[inline(always)]
-unsafe fn dot_in<S: SimdF32, const N: usize>(
-    s: S,
-    a: *const f32,
-    b: *const f32,
-    len: usize,
-) -> f32 {
-    let mut sums = [s.splat(0.0); N];
+    let mut sums = [s.splat(0.0); MOST_VECTORS];
     let mut at = 0;
-    // SAFETY: the `# Safety` contract of `dot_in` holds.
-    unsafe {
-        while at + VIRTUAL_LANES <= len {
-            for v in 0..N {
-                let first = at + v * S::LANES;
-                sums[v] = s.mul_add(s.load(a.add(first)), s.load(b.add(first)), sums[v]);
-            }
-            at += VIRTUAL_LANES;
-        }
-        for v in 0..N {
+    while at < len {
+        for (v, sum) in sums.iter_mut().enumerate().take(VIRTUAL / S::LANES) {
             let first = at + v * S::LANES;
-            if first + S::LANES <= len {
-                sums[v] = s.mul_add(s.load(a.add(first)), s.load(b.add(first)), sums[v]);
-            } else if first < len {
-                let count = (len - first).min(S::LANES);
-                let (a, b) =
-                    (s.load_prefix(a.add(first), count), s.load_prefix(b.add(first), count));
-                sums[v] = s.mul_add(a, b, sums[v]);
+            // SAFETY: the `# Safety` contract of `dot` holds, and the count stops at `len`.
+            unsafe {
+                if first + S::LANES <= len {
+                    *sum = s.mul_add(s.load(a.add(first)), s.load(b.add(first)), *sum);
+                } else if first < len {
+                    let rest = len - first;
+                    let a = s.load_prefix(a.add(first), rest);
+                    *sum = s.mul_add(a, s.load_prefix(b.add(first), rest), *sum);
+                }
             }
         }
+        at += VIRTUAL;
     }
-    let mut vectors = N;
-    while vectors > 1 {
-        vectors /= 2;
-        for v in 0..vectors {
-            sums[v] = s.add(sums[v], sums[v + vectors]);
-        }
-    }
-    if S::LANES > MIN_LANES {
-        return s.reduce_add(sums[0]);
-    }
-    // With 4 lanes, `reduce_add` adds neighbors, which is a different order.
-    let mut four = [0.0f32; MIN_LANES];
-    // SAFETY: the vector has `MIN_LANES` lanes, and `four` has as many elements.
-    unsafe { s.store_prefix(four.as_mut_ptr(), sums[0], MIN_LANES) };
-    (four[0] + four[2]) + (four[1] + four[3])
+    sum_of_lanes(s, sums)
 }

@@ -2,10 +2,11 @@
 //! the scores to that of the keys.
 
 use super::product::{causal_diagonal, tile};
-use super::score_block::{Block, Rows};
+use super::score_block::{Rows, ScoreBlock};
 use super::workspace::WEIGHTS_ROW;
+use crate::attention::vector_groups::vector_groups;
 use crate::gemm::Operands;
-use crate::simd::{SimdF32, SimdOp};
+use crate::simd::{SimdF32, simd_op};
 
 /// Rows of a gradient in the caller's tensor, from the first key of a block.
 #[derive(Clone, Copy)]
@@ -16,89 +17,60 @@ pub(super) struct Gradient {
     pub(super) factor: f32,
 }
 
-/// Keys `first..first + MR` of a block.
+/// Keys `first..first + MR` of a block, and one of their two gradients: `sums += lines^T * rows`.
 #[derive(Clone, Copy)]
-pub(super) struct DkvTile<'b, const MR: usize, const NV: usize> {
-    pub(super) block: &'b Block,
-    pub(super) first: usize,
+struct DkvTile<'b, const MR: usize> {
+    block: &'b ScoreBlock,
+    first: usize,
     /// Whether no earlier block of queries has seen the first of these keys.
-    pub(super) first_write: bool,
-    /// The gradients of keys and values, which the last block of queries writes.
-    pub(super) last: Option<(Gradient, Gradient)>,
-}
-
-impl<const MR: usize, const NV: usize> SimdOp for DkvTile<'_, MR, NV> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: SimdF32>(self, s: S) {
-        let Self { block, last, .. } = self;
-        let (key, value) = last.unzip();
-        // SAFETY: the creator of this value ensures that the operands of the block are valid.
-        unsafe {
-            let weights = Factors { lines: block.weights, rows: block.d_context };
-            self.accumulate(s, weights, block.d_value, value);
-            let d_scores = Factors { lines: block.d_scores, rows: block.query_rows };
-            self.accumulate(s, d_scores, block.d_key, key);
-        }
-    }
-}
-
-/// The lines and rows of a block of queries that are multiplied.
-#[derive(Clone, Copy)]
-struct Factors {
+    first_write: bool,
+    /// The lines and rows of the queries of the block.
     lines: *const f32,
     rows: Rows,
+    sums: *mut f32,
+    /// The gradient, which the last block of queries writes.
+    last: Option<Gradient>,
 }
 
-impl<const MR: usize, const NV: usize> DkvTile<'_, MR, NV> {
-    /// Computes `sums += lines^T * rows`, or writes the sums to the gradient for the last block of queries.
+simd_op!(
+    /// A tile of keys `first..first + MR` of a block: adds their sums, or writes them to the gradients for the last block
+    /// of queries.
     ///
     /// # Safety
-    /// The operands of the block are valid, and no other code accesses the rows of these keys in `sums` and `last`.
-    #[inline(always)]
-    unsafe fn accumulate<S: SimdF32>(
-        self,
+    /// The operands of the block are valid, and no other code accesses the rows of these keys in its sums and in `last`.
+    pub(super) unsafe fn dkv_tile<S: SimdF32, const MR: usize, const NV: usize>(
         s: S,
-        factors: Factors,
-        sums: *mut f32,
-        last: Option<Gradient>,
+        block: &ScoreBlock,
+        first: usize,
+        first_write: bool,
+        last: Option<(Gradient, Gradient)>,
     ) {
-        let head_dim = self.block.head.head_dim;
-        let mut column = 0;
-        while column < head_dim {
-            let left = (head_dim - column).div_ceil(S::LANES);
-            // SAFETY: the `# Safety` contract of `accumulate` holds.
+        let (key, value) = last.unzip();
+        let (weights, d_scores) = (block.weights.cast_const(), block.d_scores.cast_const());
+        for (lines, rows, sums, last) in [
+            (weights, block.d_context, block.d_value, value),
+            (d_scores, block.query_rows, block.d_key, key),
+        ] {
+            let tile = DkvTile::<MR> { block, first, first_write, lines, rows, sums, last };
+            let mut column = 0;
+            // SAFETY: the caller's contract.
             unsafe {
-                if left >= NV {
-                    self.columns::<S, NV>(s, column, factors, sums, last);
-                    column += NV * S::LANES;
-                } else if NV > 2 && left >= 2 {
-                    self.columns::<S, 2>(s, column, factors, sums, last);
-                    column += 2 * S::LANES;
-                } else {
-                    self.columns::<S, 1>(s, column, factors, sums, last);
-                    column += S::LANES;
-                }
+                vector_groups!(column..block.head.head_dim, step S::LANES, [NV, 2 if NV > 2] =>
+                    tile.columns::[S](s, column));
             }
         }
     }
+);
 
+impl<const MR: usize> DkvTile<'_, MR> {
     /// `G` vectors of columns: first the queries that see only the first keys of the tile, then those that see all
     /// keys.
     ///
     /// # Safety
-    /// As [`DkvTile::accumulate`].
+    /// As [`dkv_tile`].
     #[inline(always)]
-    unsafe fn columns<S: SimdF32, const G: usize>(
-        self,
-        s: S,
-        column: usize,
-        factors: Factors,
-        to: *mut f32,
-        last: Option<Gradient>,
-    ) {
-        let Self { block, first, first_write, .. } = self;
+    unsafe fn columns<S: SimdF32, const G: usize>(self, s: S, column: usize) {
+        let Self { block, first, first_write, lines, rows, sums: to, last } = self;
         let mut sums = [[s.splat(0.0); G]; MR];
         let to = to.wrapping_add(first * block.row + column);
         if !first_write {
@@ -114,8 +86,8 @@ impl<const MR: usize, const NV: usize> DkvTile<'_, MR, NV> {
             starts[i] = block.first_query(first + i);
         }
         let all = starts[MR - 1];
-        let lines = factors.lines.wrapping_add(first);
-        let (rows, row) = (factors.rows.at.wrapping_add(column), factors.rows.stride);
+        let lines = lines.wrapping_add(first);
+        let (rows, row) = (rows.at.wrapping_add(column), rows.stride);
         let operands = Operands {
             a: lines.wrapping_add(starts[0] * WEIGHTS_ROW),
             a_row: 1,

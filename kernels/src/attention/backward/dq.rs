@@ -1,35 +1,43 @@
 //! A tile of queries against a block of keys: recomputes the weights, computes the gradients of the scores, and adds
 //! their contribution to the gradient of the queries.
 
+use super::fused_small::add_weighted;
 use super::product::{causal_diagonal, tile_prefetched};
-use super::score_block::{Block, Rows};
+use super::score_block::{Rows, ScoreBlock};
 use super::workspace::WEIGHTS_ROW;
-use crate::attention::dropout::{Tile, apply, decide};
+use crate::attention::dropout::{WeightTile, apply, decide};
 use crate::attention::kv_dtype::PanelView;
 use crate::attention::online_softmax::KEY_BLOCK;
+use crate::attention::vector_groups::vector_groups;
 use crate::dropout::DropMask;
 use crate::gemm::Operands;
 use crate::math::exp_nonpositive;
-use crate::simd::{CACHE_LINE_F32, SimdF32, SimdOp};
+use crate::simd::{MAX_LANES, MOST_PARTS, SimdF32, simd_op, sum_of_parts};
 
 /// Queries `first..first + MR` of a block.
 #[derive(Clone, Copy)]
 pub(super) struct DqTile<'b, const MR: usize, const NV: usize> {
-    pub(super) block: &'b Block,
+    pub(super) block: &'b ScoreBlock,
     pub(super) first: usize,
     /// Whether a bias may hide keys. Then `masked.rs` computes the product with the keys.
     pub(super) hides: bool,
 }
 
-impl<const MR: usize, const NV: usize> SimdOp for DqTile<'_, MR, NV> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: SimdF32>(self, s: S) {
-        // SAFETY: the creator of this value ensures that the operands of the block are valid.
-        unsafe { self.attend(s) }
+simd_op!(
+    /// [`DqTile::attend`] of queries `first..first + MR` of a block, as a separate function.
+    ///
+    /// # Safety
+    /// As [`DqTile::attend`].
+    pub(super) unsafe fn dq_tile<S: SimdF32, const MR: usize, const NV: usize>(
+        s: S,
+        block: &ScoreBlock,
+        first: usize,
+        hides: bool,
+    ) {
+        // SAFETY: the caller's contract.
+        unsafe { DqTile::<MR, NV> { block, first, hides }.attend(s) }
     }
-}
+);
 
 impl<const MR: usize, const NV: usize> DqTile<'_, MR, NV> {
     /// # Safety
@@ -53,7 +61,7 @@ impl<const MR: usize, const NV: usize> DqTile<'_, MR, NV> {
             let one_block = block.sees_all(first + MR - 1);
             let drops = block.head.drops;
             let defer_delta = one_block || drops.is_some();
-            let few = one_block && block.head.bias.is_null();
+            let few = one_block && block.head.bias.is_none();
             let mut centered = false;
             if const { Self::fits(S::REGISTERS, 1) } && few && vectors == 1 {
                 self.fused_small::<S, 1>(s, &seen, drops.is_some());
@@ -68,7 +76,7 @@ impl<const MR: usize, const NV: usize> DqTile<'_, MR, NV> {
                 // The gradients of the scores use all weights, those of the values only the weights that are not
                 // dropped.
                 let query = block.query + first;
-                let tile = Tile { drops, query, queries: MR, key: block.key, keys: max_seen };
+                let tile = WeightTile { drops, query, queries: MR, key: block.key, keys: max_seen };
                 let mut decisions = DropMask::new();
                 s.call_noinline(decide(tile, &mut decisions));
                 let (from, stride) = (&decisions, WEIGHTS_ROW);
@@ -83,19 +91,8 @@ impl<const MR: usize, const NV: usize> DqTile<'_, MR, NV> {
                 return;
             }
             let mut column = 0;
-            while column < block.head.head_dim {
-                let left = (block.head.head_dim - column).div_ceil(S::LANES);
-                if left >= NV {
-                    self.columns::<S, NV>(s, column, &seen);
-                    column += NV * S::LANES;
-                } else if NV > 2 && left >= 2 {
-                    self.columns::<S, 2>(s, column, &seen);
-                    column += 2 * S::LANES;
-                } else {
-                    self.columns::<S, 1>(s, column, &seen);
-                    column += S::LANES;
-                }
-            }
+            vector_groups!(column..block.head.head_dim, step S::LANES, [NV, 2 if NV > 2] =>
+                self.columns::[S](s, column, &seen));
         }
     }
 
@@ -115,32 +112,12 @@ impl<const MR: usize, const NV: usize> DqTile<'_, MR, NV> {
         // SAFETY: the `# Safety` contract of `separate_products` holds.
         unsafe {
             let mut v = 0;
-            while v < vectors {
-                if vectors - v >= NV {
-                    self.scores::<S, NV>(s, v, vectors);
-                    v += NV;
-                } else if NV > 2 && vectors - v >= 2 {
-                    self.scores::<S, 2>(s, v, vectors);
-                    v += 2;
-                } else {
-                    self.scores::<S, 1>(s, v, vectors);
-                    v += 1;
-                }
-            }
+            vector_groups!(v..vectors, step 1, [NV, 2 if NV > 2] =>
+                self.scores::[S](s, v, vectors));
             self.recompute_p(s, vectors, seen);
             let mut v = 0;
-            while v < vectors {
-                if vectors - v >= NV {
-                    self.d_scores::<S, NV>(s, (v, vectors), seen, defer_delta);
-                    v += NV;
-                } else if NV > 2 && vectors - v >= 2 {
-                    self.d_scores::<S, 2>(s, (v, vectors), seen, defer_delta);
-                    v += 2;
-                } else {
-                    self.d_scores::<S, 1>(s, (v, vectors), seen, defer_delta);
-                    v += 1;
-                }
-            }
+            vector_groups!(v..vectors, step 1, [NV, 2 if NV > 2] =>
+                self.d_scores::[S](s, (v, vectors), seen, defer_delta));
         }
     }
 
@@ -211,7 +188,6 @@ impl<const MR: usize, const NV: usize> DqTile<'_, MR, NV> {
             base[i] = s.splat(sums.base);
             inverse[i] = s.splat(sums.inverse);
         }
-        let biased = !block.head.bias.is_null();
         for v in 0..vectors.min(KEY_BLOCK / S::LANES) {
             let first = v * S::LANES;
             let masked = first + S::LANES > seen[0];
@@ -221,10 +197,10 @@ impl<const MR: usize, const NV: usize> DqTile<'_, MR, NV> {
                 // sees, and the last query of the tile sees a key of each vector.
                 unsafe {
                     let mut x = s.load(at);
-                    if biased {
+                    if let Some(bias) = block.head.bias {
                         let count = seen[i].saturating_sub(first).min(S::LANES);
                         let row = block.query + self.first + i;
-                        x = block.head.add_bias(s, x, (row, block.key + first), count);
+                        x = bias.add_to(s, x, (row, block.key + first), count);
                     }
                     // No score exceeds its maximum, unless the caller passes `sums` of other inputs.
                     let x = s.min(zero, s.sub(x, base[i]));
@@ -299,15 +275,12 @@ impl<const MR: usize, const NV: usize> DqTile<'_, MR, NV> {
         seen: &[usize; MR],
         one_block: bool,
     ) {
-        /// Vectors in 16 virtual lanes on the instruction set with the narrowest vectors.
-        const MAX_VECTORS: usize = 4;
         let (block, zero) = (self.block, s.splat(0.0));
-        let lanes = (CACHE_LINE_F32 / S::LANES).clamp(1, MAX_VECTORS);
         let vectors = vectors.min(KEY_BLOCK / S::LANES);
         for i in 0..MR {
             let local = self.first + i;
             let (weights, line) = (block.weights_of(local), block.d_scores_of(local));
-            let mut sums = [zero; MAX_VECTORS];
+            let mut sums = [zero; MOST_PARTS];
             for v in 0..if one_block { vectors } else { 0 } {
                 let first = v * S::LANES;
                 // SAFETY: `vectors` is at most `KEY_BLOCK / LANES`, so the vectors are inside the lines of the query.
@@ -318,21 +291,13 @@ impl<const MR: usize, const NV: usize> DqTile<'_, MR, NV> {
                         x = s.select(s.first(seen[i].saturating_sub(first)), x, zero);
                         s.store(line.wrapping_add(first), x);
                     }
-                    // The same holds for a key that the bias hides, whose weight is 0.
                     let weight = s.load(weights.wrapping_add(first));
-                    x = s.select(s.less(zero, weight), x, zero);
-                    sums[v % lanes] = s.mul_add(weight, x, sums[v % lanes]);
-                }
-            }
-            let mut count = lanes;
-            while count > 1 {
-                count /= 2;
-                for lane in 0..count {
-                    sums[lane] = s.add(sums[lane], sums[lane + count]);
+                    let sum = &mut sums[v % (MAX_LANES / S::LANES)];
+                    *sum = add_weighted(s, *sum, weight, x);
                 }
             }
             let mean = if one_block {
-                s.reduce_add(sums[0])
+                sum_of_parts(s, sums)
             } else {
                 // SAFETY: the `# Safety` contract of `subtract_delta` holds.
                 unsafe { block.row_sums(local).dot }
@@ -374,8 +339,8 @@ impl<const MR: usize, const NV: usize> DqTile<'_, MR, NV> {
                         s.store(block.d_scores_of(local).wrapping_add(v * S::LANES), zero);
                     }
                 }
-                if !block.table.is_null() {
-                    block.add_to_table(s, local, seen[i]);
+                if let Some(table) = block.table {
+                    block.add_to_table(s, table, local, seen[i]);
                 }
             }
         }
@@ -439,12 +404,9 @@ impl<const MR: usize, const NV: usize> DqTile<'_, MR, NV> {
             }
         }
         for i in 0..MR {
-            let factor = s.splat(block.query_factor(self.first + i));
-            for g in 0..G {
-                let x = s.mul(sums[i][g], factor);
-                // SAFETY: the row of the gradient exists, and these columns begin before `head_dim`.
-                unsafe { block.head.store_out(s, row + i, column + g * S::LANES, x) };
-            }
+            let factor = block.query_factor(self.first + i);
+            // SAFETY: the row of the gradient exists, and these columns begin before `head_dim`.
+            unsafe { block.head.store_scaled(s, (row + i, column), &sums[i], factor) };
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use super::dq::DqTile;
 use crate::math::exp_nonpositive;
-use crate::simd::{CACHE_LINE_F32, SimdF32};
+use crate::simd::{MAX_LANES, MOST_PARTS, SimdF32, sum_of_parts};
 
 impl<const MR: usize, const NV: usize> DqTile<'_, MR, NV> {
     /// Whether both products with `vectors` vectors of keys fit in the registers, together with their operands.
@@ -91,24 +91,20 @@ impl<const MR: usize, const NV: usize> DqTile<'_, MR, NV> {
     }
 }
 
-/// The mean of `x`, weighted with `weight`, in the same 16 virtual lanes as in `subtract_delta`.
+/// The mean of `x`, weighted with `weight`, in the same virtual lanes as in `subtract_delta`.
 #[inline(always)]
 fn mean<S: SimdF32, const G: usize>(s: S, weight: &[S::F32; G], x: &[S::F32; G]) -> f32 {
-    /// Vectors in 16 virtual lanes on the instruction set with the narrowest vectors.
-    const MAX_VECTORS: usize = 4;
-    let zero = s.splat(0.0);
-    let lanes = (CACHE_LINE_F32 / S::LANES).clamp(1, MAX_VECTORS);
-    let mut sums = [zero; MAX_VECTORS];
+    let mut sums = [s.splat(0.0); MOST_PARTS];
     for g in 0..G {
-        let x = s.select(s.less(zero, weight[g]), x[g], zero);
-        sums[g % lanes] = s.mul_add(weight[g], x, sums[g % lanes]);
+        let sum = &mut sums[g % (MAX_LANES / S::LANES)];
+        *sum = add_weighted(s, *sum, weight[g], x[g]);
     }
-    let mut count = lanes;
-    while count > 1 {
-        count /= 2;
-        for lane in 0..count {
-            sums[lane] = s.add(sums[lane], sums[lane + count]);
-        }
-    }
-    s.reduce_add(sums[0])
+    sum_of_parts(s, sums)
+}
+
+/// `sum + weight * x`. A key that a query does not see, or that the bias hides, has a weight of 0, and any `x`.
+#[inline(always)]
+pub(super) fn add_weighted<S: SimdF32>(s: S, sum: S::F32, weight: S::F32, x: S::F32) -> S::F32 {
+    let zero = s.splat(0.0);
+    s.mul_add(weight, s.select(s.less(zero, weight), x, zero), sum)
 }

@@ -1,33 +1,33 @@
 //! The products with a block of keys under a bias that may hide any key. They are computed key by key, because the rows
 //! of a hidden key must not be multiplied, not even by 0.
 
-use super::copy_rows::clear;
 use super::dkv::Gradient;
-use super::score_block::{Block, Rows};
+use super::score_block::{Rows, ScoreBlock};
 use crate::attention::bias::hides;
+use crate::attention::one_head::BiasRows;
 use crate::simd::SimdF32;
 
-impl Block {
+impl ScoreBlock {
     /// Whether key `key` of the block contributes to query `local`, which sees it by its limit. A key whose weight
     /// underflows to 0 contributes as well.
     ///
     /// # Safety
-    /// There is a bias, and the query has a weight for the key.
+    /// The query has a weight for the key, and a bias of the head.
     #[inline(always)]
-    unsafe fn contributes(&self, local: usize, key: usize) -> bool {
+    unsafe fn contributes(&self, bias: BiasRows, local: usize, key: usize) -> bool {
         // SAFETY: the `# Safety` contract of `contributes` holds.
         unsafe {
             *self.weights_of(local).wrapping_add(key) != 0.0
-                || !hides(*self.head.bias_at(self.query + local, self.key + key))
+                || !hides(*bias.at(self.query + local, self.key + key))
         }
     }
 
     /// Computes the gradient of query `local`.
     ///
     /// # Safety
-    /// There is a bias, the operands of the block are valid, and no other code accesses the row of the gradient.
+    /// The bias is that of the head, the operands of the block are valid, and no other code accesses the row of the gradient.
     #[inline(always)]
-    pub(super) unsafe fn query_masked<S: SimdF32>(&self, s: S, local: usize) {
+    pub(super) unsafe fn query_masked<S: SimdF32>(&self, s: S, bias: BiasRows, local: usize) {
         let (row, seen) = (self.query + local, self.seen(local));
         let factor = s.splat(self.query_factor(local));
         let mut column = 0;
@@ -39,7 +39,7 @@ impl Block {
                     sum = self.head.load_out(s, row, column);
                 }
                 for key in 0..seen {
-                    if self.contributes(local, key) {
+                    if self.contributes(bias, local, key) {
                         let x = s.splat(*self.d_scores_of(local).wrapping_add(key));
                         let at = self.key_rows.at.wrapping_add(key * self.key_rows.stride + column);
                         sum = s.mul_add(x, s.load(at), sum);
@@ -54,9 +54,9 @@ impl Block {
     /// Adds the contributions of the queries of the block to the gradients of key `key` and its value.
     ///
     /// # Safety
-    /// As [`Block::query_masked`], for the rows of the sums.
+    /// As [`ScoreBlock::query_masked`], for the rows of the sums.
     #[inline(always)]
-    pub(super) unsafe fn key_masked<S: SimdF32>(&self, s: S, key: usize) {
+    pub(super) unsafe fn key_masked<S: SimdF32>(&self, s: S, bias: BiasRows, key: usize) {
         let mut column = 0;
         while column < self.row {
             let at = key * self.row + column;
@@ -65,7 +65,7 @@ impl Block {
             unsafe {
                 let (mut key_sum, mut value_sum) = (s.load(to_key), s.load(to_value));
                 for local in self.first_query(key)..self.queries {
-                    if !self.contributes(local, key) {
+                    if !self.contributes(bias, local, key) {
                         continue;
                     }
                     let row = |rows: &Rows| rows.at.wrapping_add(local * rows.stride + column);
@@ -82,16 +82,6 @@ impl Block {
             column += S::LANES;
         }
     }
-}
-
-/// Clears the sums of `keys` keys, `row` floats each.
-///
-/// # Safety
-/// The sums are valid for writes.
-#[inline(always)]
-pub(super) unsafe fn clear_sums<S: SimdF32>(s: S, sums: *mut f32, keys: usize, row: usize) {
-    // SAFETY: the `# Safety` contract of `clear_sums` holds.
-    unsafe { clear(s, sums, keys * row) };
 }
 
 /// Stores the sums of `keys` keys, `row` floats each, as their gradients.

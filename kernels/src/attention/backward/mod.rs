@@ -46,7 +46,7 @@ use super::check;
 use super::head_views::{Heads, HeadsMut, Qkv};
 use super::options::{AttentionOptions, Bias, Sequence};
 use super::prefill::{TrainArgs, attend};
-use super::tasks::{AttentionParams, MIN_WORK_TO_FORK, count_tasks, estimate_work};
+use super::tasks::{AttentionParams, MIN_WORK_TO_FORK, count_tasks};
 use crate::debug_slice::Elements;
 use crate::dropout::WeightDropout;
 use crate::error::{Error, Expected};
@@ -350,14 +350,10 @@ pub fn attention_backward(
     d_key.read().check_shape("gradients.key", key.shape())?;
     d_value.read().check_shape("gradients.value", value.shape())?;
     let queries = sequences.iter().map(|s| (s.query_start, s.query_len, s.key_len));
-    let reach = check::sequences(queries, &query)?;
+    let reach = check::sequences(queries, &query, &[context, d_context, d_query.read()])?;
     let bias = CheckedBias::new(options.bias, reach, options.causal)?;
-    check::keys(sequences, key.tokens())?;
+    check::keys(sequences, &key, &[value, d_key.read(), d_value.read()])?;
     check::disjoint_keys(sequences)?;
-    let queries = sequences.iter().map(|s| (s.query_start, s.query_len));
-    check::within_batch(queries, [query, context, d_context, d_query.read()])?;
-    let keys = sequences.iter().map(|s| (s.key_start, s.padded_len));
-    check::within_batch(keys, [key, value, d_key.read(), d_value.read()])?;
     check::sums(sums, &query)?;
     check::sentences(dropout.as_ref(), &query)?;
     let d_bias = match d_bias {
@@ -366,8 +362,7 @@ pub fn attention_backward(
     };
     let expected = attention_backward_scratch(isa, sequences, heads, kv_heads, head_dim)?;
     Error::check_min_len("scratch", expected, scratch)?;
-    let longest = sequences.iter().map(|s| s.query_len).max().unwrap_or(0);
-    count_tasks(sequences.len(), heads, longest)?;
+    count_tasks(sequences.len(), heads, reach.longest)?;
     if heads == 0 || head_dim == 0 {
         return Ok(());
     }
@@ -376,9 +371,8 @@ pub fn attention_backward(
     let (task_count, workspaces) = workspaces(sequences.len(), kv_heads)?;
     let (places, tables) = scratch.split_at_mut(workspaces * layout.floats);
     let (places, tables) = (SharedMut::new(places), SharedMut::new(tables));
-    let hides = bias.is_some_and(|bias| bias.hides);
     let mut params = AttentionParams::new(&query, kv_heads, options, bias, &mut d_query, None);
-    params.set_dropout(dropout);
+    params.dropout = dropout;
     let backward = Backward {
         params: &params,
         qkv,
@@ -386,21 +380,17 @@ pub fn attention_backward(
         d_context,
         sums,
         sequences,
-        fully_masked: options.fully_masked,
-        hides,
         d_key: d_key.shared(),
         d_value: d_value.shared(),
         layout,
         tables: d_bias.is_some().then_some(tables),
     };
-    let pairs = sequences.iter().map(|s| (s.query_len, s.key_len));
-    let work = estimate_work(pairs, [heads, head_dim]);
     let place = |index: usize| places.as_ptr().wrapping_add(index * layout.floats);
     let run = |range, index| {
         isa.dispatch(tasks(&backward, range, place(index)));
     };
     let workers = parallelism.workers();
-    if workers.threads() == 1 || work < MIN_WORK_TO_FORK {
+    if workers.threads() == 1 || reach.work < MIN_WORK_TO_FORK {
         run(0..task_count, 0);
     } else {
         workers.for_each(workspaces, &|index| {

@@ -1,14 +1,14 @@
 //! One block of queries of one head against one block of keys. Its operands are in the workspace of a task.
 
 use super::workspace::{ROW_SUMS, WEIGHTS_ROW};
-use crate::attention::one_head::HeadParams;
+use crate::attention::one_head::HeadQuery;
 use crate::simd::SimdF32;
 
 /// Addresses of the operands of a block.
 #[derive(Clone, Copy)]
-pub(super) struct Block {
+pub(super) struct ScoreBlock {
     /// The head. Its output is the gradient of its queries.
-    pub(super) head: HeadParams,
+    pub(super) head: HeadQuery,
     /// The first key and the number of keys.
     pub(super) key: usize,
     pub(super) keys: usize,
@@ -31,9 +31,8 @@ pub(super) struct Block {
     /// Rows from key `key`: sums over the queries so far.
     pub(super) d_key: *mut f32,
     pub(super) d_value: *mut f32,
-    /// The gradient of the bias: that of key `j` and query `i` of the head is `table[j - i]`. Null if it is not
-    /// requested.
-    pub(super) table: *mut f32,
+    /// The gradient of the bias, if it is requested: that of key `j` and query `i` of the head is `table[j - i]`.
+    pub(super) table: Option<*mut f32>,
 }
 
 /// Rows of whole vectors.
@@ -50,11 +49,11 @@ pub(super) struct RowSums {
     pub(super) base: f32,
     /// The reciprocal of the sum of the weights; 0 for a fully masked query, and for no other.
     pub(super) inverse: f32,
-    /// The dot product of the context with its gradient, if not [`Block::sees_all`].
+    /// The dot product of the context with its gradient, if not [`ScoreBlock::sees_all`].
     pub(super) dot: f32,
 }
 
-impl Block {
+impl ScoreBlock {
     /// Keys of this block that query `local` of it sees.
     #[inline(always)]
     pub(super) fn seen(&self, local: usize) -> usize {
@@ -116,10 +115,16 @@ impl Block {
     /// distances.
     ///
     /// # Safety
-    /// There is a table with every distance of the head, and no other code accesses it.
+    /// `table` has every distance of the head, and no other code accesses it.
     #[inline(always)]
-    pub(super) unsafe fn add_to_table<S: SimdF32>(&self, s: S, local: usize, seen: usize) {
-        let to = self.table.wrapping_add(self.key).wrapping_sub(self.query + local);
+    pub(super) unsafe fn add_to_table<S: SimdF32>(
+        &self,
+        s: S,
+        table: *mut f32,
+        local: usize,
+        seen: usize,
+    ) {
+        let to = table.wrapping_add(self.key).wrapping_sub(self.query + local);
         let from = self.d_scores_of(local);
         let mut key = 0;
         while key < seen {

@@ -4,16 +4,16 @@
 //! over keys.
 
 use super::copy_rows::{Strided, clear, copy, dot, into_panels};
-use super::dkv::{DkvTile, Gradient};
-use super::dq::DqTile;
+use super::dkv::{Gradient, dkv_tile};
+use super::dq::dq_tile;
 use super::masked;
-use super::score_block::{Block, Rows};
+use super::score_block::{Rows, ScoreBlock};
 use super::workspace::{QUERY_ROWS, ROW_SUMS, WEIGHTS_ROW, Workspace};
 use crate::attention::head_views::{HeadPtrs, Heads, Qkv};
-use crate::attention::one_head::HeadParams;
+use crate::attention::one_head::HeadQuery;
 use crate::attention::online_softmax::KEY_BLOCK;
 use crate::attention::options::Sequence;
-use crate::attention::tasks::{AttentionParams, KvHead};
+use crate::attention::tasks::AttentionParams;
 use crate::parallel::share;
 use crate::prefetch::PrefetchRows;
 use crate::simd::{MAX_MR, SimdF32, simd_op};
@@ -59,9 +59,6 @@ pub(super) struct Backward<'a> {
     pub(super) d_context: Heads<'a>,
     pub(super) sums: &'a [f32],
     pub(super) sequences: &'a [Sequence],
-    pub(super) fully_masked: FullyMasked,
-    /// Whether there is a bias that may hide keys.
-    pub(super) hides: bool,
     pub(super) d_key: HeadPtrs<'a>,
     pub(super) d_value: HeadPtrs<'a>,
     pub(super) layout: Workspace,
@@ -90,7 +87,7 @@ simd_op!(
         for index in range.clone() {
             let task = |index| {
                 let (index, kv_head) = (index / kv_heads, index % kv_heads);
-                Task { backward, index, kv_head, scratch }
+                HeadTask { backward, index, kv_head, scratch }
             };
             let mut next = Prefetch::NOTHING;
             if index + PREFETCH_TASKS < range.end {
@@ -105,22 +102,41 @@ simd_op!(
     }
 );
 
-struct Task<'a> {
+/// Calls an op with a tile of `$rows` rows and `NV` vectors, or of two vectors if it has more rows than [`MAX_MR`].
+macro_rules! call_tile {
+    ($s:ident, $rows:expr, $op:ident $args:tt) => {
+        match $rows {
+            7 if S::REGISTERS >= 32 => $s.call_noinline($op::<7, 2> $args),
+            8 if S::REGISTERS >= 32 => $s.call_noinline($op::<8, 2> $args),
+            1 => $s.call_noinline($op::<1, NV> $args),
+            2 => $s.call_noinline($op::<2, NV> $args),
+            3 => $s.call_noinline($op::<3, NV> $args),
+            4 => $s.call_noinline($op::<4, NV> $args),
+            5 => $s.call_noinline($op::<5, NV> $args),
+            rows => {
+                const { assert!(MAX_MR == 6 && TALL == 8, "an arm for each height of a tile") };
+                debug_assert_eq!(rows, MAX_MR);
+                $s.call_noinline($op::<MAX_MR, NV> $args)
+            }
+        }
+    };
+}
+
+struct HeadTask<'a> {
     backward: &'a Backward<'a>,
     index: usize,
     kv_head: usize,
     scratch: *mut f32,
 }
 
-impl Task<'_> {
+impl HeadTask<'_> {
     fn sequence(&self) -> Sequence {
         self.backward.sequences[self.index]
     }
 
     /// Query heads that read this head.
     fn group(&self) -> Range<usize> {
-        let Qkv { query, key, .. } = self.backward.qkv;
-        let group = query.heads() / key.heads();
+        let group = self.backward.params.group;
         self.kv_head * group..(self.kv_head + 1) * group
     }
 
@@ -139,7 +155,7 @@ impl Task<'_> {
     /// fully masked.
     ///
     /// # Safety
-    /// As [`Task::run`]; the workspace has space for these queries.
+    /// As [`HeadTask::run`]; the workspace has space for these queries.
     #[inline(always)]
     unsafe fn load_sums(&self, queries: Range<usize>, head: usize) -> bool {
         let sums = self.place(self.backward.layout.sums);
@@ -157,13 +173,12 @@ impl Task<'_> {
         masked
     }
 
-    /// Address of the gradient of the bias for a head, at the farthest key behind the query. Null if it is not
-    /// requested.
-    fn table(&self, head: usize) -> *mut f32 {
-        let Some(tables) = self.backward.tables else { return core::ptr::null_mut() };
+    /// Address of the gradient of the bias for a head, at the farthest key behind the query, if it is requested.
+    fn table(&self, head: usize) -> Option<*mut f32> {
         let heads = self.backward.qkv.query.heads();
         let before: usize = self.backward.sequences[..self.index].iter().map(table_len).sum();
-        tables.as_ptr().wrapping_add(before * heads + head * table_len(&self.sequence()))
+        let at = before * heads + head * table_len(&self.sequence());
+        self.backward.tables.map(|tables| tables.as_ptr().wrapping_add(at))
     }
 
     fn place(&self, at: usize) -> *mut f32 {
@@ -179,7 +194,7 @@ impl Task<'_> {
             stride: target.token_stride(),
             factor,
         };
-        (rows(d_key, params.scale()), rows(d_value, 1.0))
+        (rows(d_key, params.scale), rows(d_value, 1.0))
     }
 
     /// The rows that this task reads and writes, if there are few.
@@ -202,7 +217,7 @@ impl Task<'_> {
             rows(&qkv.value, key_start, self.kv_head),
             rows(&qkv.query, query_start, head),
             rows(d_context, query_start, head),
-            target(&params.out(), query_start, head),
+            target(&params.out, query_start, head),
             target(d_key, key_start, self.kv_head),
             target(d_value, key_start, self.kv_head),
         ];
@@ -220,10 +235,8 @@ impl Task<'_> {
         let head_dim = backward.qkv.key.head_dim();
         // SAFETY: the `# Safety` contract of `run` holds.
         unsafe {
-            if backward.tables.is_some() {
-                for head in self.group() {
-                    clear(s, self.table(head), table_len(&self.sequence()));
-                }
+            for table in self.group().filter_map(|head| self.table(head)) {
+                clear(s, table, table_len(&self.sequence()));
             }
             // If there is a query, each valid key is visible to some query, because the causal mask is aligned to the
             // end.
@@ -247,27 +260,16 @@ impl Task<'_> {
         }
     }
 
-    /// The parameters of a head, as in the forward pass.
-    fn head(&self, head: usize) -> HeadParams {
-        let Sequence { query_start, query_len, key_len, padded_len, .. } = self.sequence();
-        let kv = KvHead {
-            query_start,
-            query_len,
-            key_len,
-            padded_len,
-            keys: core::ptr::null(),
-            next_keys: core::ptr::null(),
-            values: core::ptr::null(),
-            value_row: 0,
-        };
-        self.backward.params.head(&kv, head)
+    /// The queries of a head, as in the forward pass.
+    fn head(&self, head: usize) -> HeadQuery {
+        self.backward.params.head(&self.sequence(), head)
     }
 
     /// Processes a block of keys, with all its contributions to gradients. Returns whether a query is fully masked. The
     /// first block checks all queries.
     ///
     /// # Safety
-    /// As [`Task::run`].
+    /// As [`HeadTask::run`].
     #[inline(always)]
     unsafe fn block_of_keys<S: SimdF32, const NV: usize>(
         &self,
@@ -276,7 +278,8 @@ impl Task<'_> {
         keys: usize,
         next: &mut Prefetch,
     ) -> bool {
-        let Backward { qkv, layout, hides, .. } = self.backward;
+        let Backward { qkv, layout, params, .. } = self.backward;
+        let hides = params.bias.is_some_and(|bias| bias.hides);
         let Sequence { query_len, key_start, .. } = self.sequence();
         let rows_of = |view: &Heads<'_>| Strided {
             at: view.at(key_start + key, self.kv_head),
@@ -310,9 +313,9 @@ impl Task<'_> {
                 d_value,
             );
             next.issue(s);
-            if *hides {
-                masked::clear_sums(s, d_key, keys, row);
-                masked::clear_sums(s, d_value, keys, row);
+            if hides {
+                clear(s, d_key, keys * row);
+                clear(s, d_value, keys * row);
             }
         }
         let blocks = query_len.div_ceil(QUERY_ROWS);
@@ -330,7 +333,7 @@ impl Task<'_> {
                 let masked = unsafe { self.load_sums(queries.clone(), index) };
                 any |= masked;
                 let (query_rows, d_context) = self.rows_of_queries(index, queries.clone(), masked);
-                let block = Block {
+                let block = ScoreBlock {
                     head,
                     key,
                     keys,
@@ -347,10 +350,7 @@ impl Task<'_> {
                     sums: self.place(layout.sums),
                     d_key,
                     d_value,
-                    table: match self.table(index) {
-                        table if table.is_null() => table,
-                        table => table.wrapping_add(query_len - 1),
-                    },
+                    table: self.table(index).map(|table| table.wrapping_add(query_len - 1)),
                 };
                 let last = index + 1 == group.end && part + 1 == blocks;
                 // SAFETY: the `# Safety` contract of `block_of_keys` holds. The operands of the block are in the
@@ -365,7 +365,7 @@ impl Task<'_> {
                 }
             }
         }
-        if *hides {
+        if hides {
             let (to_key, to_value) = self.gradients(key);
             let shape = (keys, row, qkv.key.head_dim());
             // SAFETY: the sums contain all queries, and the rows of the gradients exist.
@@ -396,9 +396,15 @@ impl Task<'_> {
     /// contexts with the contexts' gradients. Copied rows of a fully masked query are zeros.
     ///
     /// # Safety
-    /// As [`Task::run`]; [`Task::load_sums`] was called for these queries.
+    /// As [`HeadTask::run`]; [`HeadTask::load_sums`] was called for these queries.
     #[inline(always)]
-    unsafe fn block_of_queries<S: SimdF32>(&self, s: S, block: &Block, head: usize, masked: bool) {
+    unsafe fn block_of_queries<S: SimdF32>(
+        &self,
+        s: S,
+        block: &ScoreBlock,
+        head: usize,
+        masked: bool,
+    ) {
         let Backward { qkv, context, d_context, layout, .. } = self.backward;
         let start = self.sequence().query_start + block.query;
         let head_dim = context.head_dim();
@@ -443,15 +449,15 @@ impl Task<'_> {
     }
 
     /// # Safety
-    /// As [`Task::run`]; the operands of the block are in the workspace.
+    /// As [`HeadTask::run`]; the operands of the block are in the workspace.
     #[inline(always)]
     unsafe fn gradients_of_queries<S: SimdF32, const NV: usize>(
         &self,
         s: S,
-        block: &Block,
+        block: &ScoreBlock,
         next: &mut Prefetch,
     ) {
-        let hides = self.backward.hides;
+        let bias = block.head.hiding_bias();
         // With one vector of keys, a tile has registers for more queries. It needs them, because each query is only one
         // chain of additions.
         let tallest = if S::REGISTERS >= 32 && block.keys <= S::LANES { TALL } else { MAX_MR };
@@ -460,45 +466,32 @@ impl Task<'_> {
             next.issue(s);
             let local = share(block.queries, tiles, index);
             let first = local.start;
-            match local.len() {
-                7 if S::REGISTERS >= 32 => s.call_noinline(DqTile::<7, 2> { block, first, hides }),
-                8 if S::REGISTERS >= 32 => s.call_noinline(DqTile::<8, 2> { block, first, hides }),
-                1 => s.call_noinline(DqTile::<1, NV> { block, first, hides }),
-                2 => s.call_noinline(DqTile::<2, NV> { block, first, hides }),
-                3 => s.call_noinline(DqTile::<3, NV> { block, first, hides }),
-                4 => s.call_noinline(DqTile::<4, NV> { block, first, hides }),
-                5 => s.call_noinline(DqTile::<5, NV> { block, first, hides }),
-                rows => {
-                    const { assert!(MAX_MR == 6 && TALL == 8, "an arm for each height of a tile") };
-                    debug_assert_eq!(rows, MAX_MR);
-                    s.call_noinline(DqTile::<MAX_MR, NV> { block, first, hides });
-                }
-            }
-            if hides {
-                for local in local {
-                    // SAFETY: the `# Safety` contract of `gradients_of_queries` holds. `hides` implies a bias.
-                    unsafe { block.query_masked(s, local) };
-                }
+            // SAFETY: the `# Safety` contract of `gradients_of_queries` holds.
+            unsafe { call_tile!(s, local.len(), dq_tile(block, first, bias.is_some())) };
+            let Some(bias) = bias else { continue };
+            for local in local {
+                // SAFETY: the `# Safety` contract of `gradients_of_queries` holds.
+                unsafe { block.query_masked(s, bias, local) };
             }
         }
     }
 
     /// # Safety
-    /// As [`Task::run`]; the operands of the block are in the workspace.
+    /// As [`HeadTask::run`]; the operands of the block are in the workspace.
     #[inline(always)]
     unsafe fn gradients_of_keys<S: SimdF32, const NV: usize>(
         &self,
         s: S,
-        block: &Block,
+        block: &ScoreBlock,
         first_head: bool,
         last: Option<(Gradient, Gradient)>,
         next: &mut Prefetch,
     ) {
         let seen = block.seen(block.queries - 1);
-        if self.backward.hides {
+        if let Some(bias) = block.head.hiding_bias() {
             for key in 0..seen {
-                // SAFETY: the `# Safety` contract of `gradients_of_keys` holds. `hides` implies a bias.
-                unsafe { block.key_masked(s, key) };
+                // SAFETY: the `# Safety` contract of `gradients_of_keys` holds.
+                unsafe { block.key_masked(s, bias, key) };
             }
             return;
         }
@@ -520,20 +513,8 @@ impl Task<'_> {
                 break;
             }
             let first_write = first >= before;
-            match local.len() {
-                7 if S::REGISTERS >= 32 => {
-                    s.call_noinline(DkvTile::<7, 2> { block, first, first_write, last })
-                }
-                8 if S::REGISTERS >= 32 => {
-                    s.call_noinline(DkvTile::<8, 2> { block, first, first_write, last })
-                }
-                1 => s.call_noinline(DkvTile::<1, NV> { block, first, first_write, last }),
-                2 => s.call_noinline(DkvTile::<2, NV> { block, first, first_write, last }),
-                3 => s.call_noinline(DkvTile::<3, NV> { block, first, first_write, last }),
-                4 => s.call_noinline(DkvTile::<4, NV> { block, first, first_write, last }),
-                5 => s.call_noinline(DkvTile::<5, NV> { block, first, first_write, last }),
-                _ => s.call_noinline(DkvTile::<MAX_MR, NV> { block, first, first_write, last }),
-            }
+            // SAFETY: the `# Safety` contract of `gradients_of_keys` holds.
+            unsafe { call_tile!(s, local.len(), dkv_tile(block, first, first_write, last)) };
         }
     }
 
@@ -541,10 +522,10 @@ impl Task<'_> {
     /// value gets an equal share of the gradients of these contexts.
     ///
     /// # Safety
-    /// As [`Task::run`].
+    /// As [`HeadTask::run`].
     #[inline(always)]
     unsafe fn finish<S: SimdF32>(&self, s: S, d_value: Gradient) {
-        let Backward { d_context, fully_masked, .. } = self.backward;
+        let Backward { d_context, params, .. } = self.backward;
         let Sequence { query_start, query_len, padded_len, .. } = self.sequence();
         let head_dim = d_context.head_dim();
         let masked = |head: usize| {
@@ -559,7 +540,7 @@ impl Task<'_> {
                 unsafe { clear(s, head.out.wrapping_add(query * head.out_row), head_dim) };
             }
         }
-        if !any || *fully_masked == FullyMasked::Zeros {
+        if !any || params.fully_masked == FullyMasked::Zeros {
             return;
         }
         let mut column = 0;
