@@ -57,6 +57,13 @@ pub(crate) fn exp_nonpositive<S: SimdF32>(s: S, x: S::F32) -> S::F32 {
     exp_from(s, x, s.splat(EXP_LOWEST))
 }
 
+/// The value that is subtracted from numbers with this maximum before [`exp_nonpositive`]: the maximum itself, except
+/// for negative infinity, because negative infinity minus itself is NaN.
+#[inline(always)]
+pub(crate) fn exp_shift(max: f32) -> f32 {
+    if max == f32::NEG_INFINITY { 0.0 } else { max }
+}
+
 /// As [`exp_nonpositive`], and exactly 0 below `lowest`, which must be at least [`EXP_LOWEST`].
 #[inline(always)]
 pub(crate) fn exp_from<S: SimdF32>(s: S, x: S::F32, lowest: S::F32) -> S::F32 {

@@ -1,7 +1,7 @@
 //! The online softmax: computes weights from scores, one block of keys after the other. It keeps a running maximum and
 //! sum, with which earlier blocks are rescaled when a later block has a larger maximum.
 
-use crate::math::exp_nonpositive;
+use crate::math::{exp_nonpositive, exp_shift};
 use crate::simd::{MAX_LANES, MAX_MR, MOST_PARTS, SimdF32};
 
 /// Keys in one block. A block of keys and values of 64 dimensions is 128 KiB, a share of the second-level cache. Most
@@ -48,7 +48,7 @@ impl Running {
     /// fully masked query, and for no other.
     #[inline(always)]
     pub(super) fn saved(self) -> (f32, f32) {
-        if self.is_fully_masked() { (0.0, 0.0) } else { (base(self.maximum), 1.0 / self.sum) }
+        if self.is_fully_masked() { (0.0, 0.0) } else { (exp_shift(self.maximum), 1.0 / self.sum) }
     }
 }
 
@@ -87,13 +87,6 @@ pub(super) fn biased<S: SimdF32>(s: S, score: S::F32, bias: S::F32) -> S::F32 {
     s.select(hidden, s.splat(f32::NEG_INFINITY), s.add(score, bias))
 }
 
-/// The value that is subtracted from the scores: the maximum, or 0 while no score is above minus infinity, because
-/// `-inf - -inf` is NaN.
-#[inline(always)]
-pub(super) fn base(maximum: f32) -> f32 {
-    if maximum == f32::NEG_INFINITY { 0.0 } else { maximum }
-}
-
 /// Replaces the scores of `MR` queries with weights relative to their new maxima, and adds the weights to the running
 /// sums. Returns the factors for sums that were accumulated relative to the old maxima.
 ///
@@ -119,7 +112,7 @@ pub(super) fn exponentials<S: SimdF32, const MR: usize>(
         if highest > running.maximum {
             running.maximum = highest;
         }
-        relative_to[i] = s.splat(base(running.maximum));
+        relative_to[i] = s.splat(exp_shift(running.maximum));
     }
     let vectors = vectors.min(KEY_BLOCK / S::LANES);
     let parts = MAX_LANES / S::LANES;
@@ -158,7 +151,7 @@ pub(super) fn exponentials<S: SimdF32, const MR: usize>(
             // Nothing was accumulated before.
             correction[i] = 0.0;
         } else if running.maximum != old[i] {
-            let change = s.splat(old[i] - base(running.maximum));
+            let change = s.splat(old[i] - exp_shift(running.maximum));
             correction[i] = s.reduce_max(exp_nonpositive(s, change));
         }
         running.sum = running.sum * correction[i] + s.reduce_add(sums[i]);

@@ -3,9 +3,9 @@
 use super::flash::FlashHead;
 use super::kv_dtype::{KvFormat, PanelView, load, tile};
 use super::one_head::{HeadQuery, RowsOut};
-use super::online_softmax::{Running, base};
+use super::online_softmax::Running;
 use crate::gemm::Rows;
-use crate::math::exp_nonpositive;
+use crate::math::{exp_nonpositive, exp_shift};
 use crate::simd::SimdF32;
 use crate::softmax::FullyMasked;
 
@@ -84,7 +84,7 @@ impl<N: KvFormat> FlashHead<N> {
                     // SAFETY: the query sees these keys, because `first < limit`.
                     score = unsafe { bias.add_to(s, score, (row, first), count) };
                 }
-                let weight = exp_nonpositive(s, s.sub(score, s.splat(base(maximum))));
+                let weight = exp_nonpositive(s, s.sub(score, s.splat(exp_shift(maximum))));
                 x = s.select(s.first(visible), s.div(weight, s.splat(sum)), x);
             }
             // SAFETY: `first + count <= to.len`, so the store is inside the row of weights.

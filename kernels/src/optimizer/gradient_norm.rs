@@ -5,13 +5,11 @@ use crate::float_mode::in_default_mode;
 use crate::isa::Isa;
 use crate::parallel::Parallelism;
 use crate::row_tasks::for_rows;
-use crate::simd::simd_op;
+use crate::simd::{VIRTUAL, simd_op, sum_by_halving};
 use crate::sync_ptr::SharedMut;
 
 /// Elements in one block, whose squares are added in virtual lanes: 16 KiB, a third of an L1 cache.
 const BLOCK: usize = 4096;
-/// Virtual lanes: element `i` of a block belongs to lane `i % VIRTUAL`.
-const VIRTUAL: usize = 64;
 
 /// The number of f64 in the scratch of [`sum_of_squares`] for `len` elements.
 ///
@@ -24,7 +22,7 @@ pub const fn sum_of_squares_scratch(len: usize) -> usize {
     len.div_ceil(BLOCK)
 }
 
-/// The sum of squares of a block. A square of an f32 is exact in f64, so a fused and an unfused multiply-add round to
+/// The sum of squares of a block, in virtual lanes. A square of an f32 is exact in f64, so a fused and an unfused multiply-add round to
 /// the same value.
 #[inline(always)]
 fn block_sum(x: &[f32]) -> f64 {
@@ -44,14 +42,12 @@ fn block_sum(x: &[f32]) -> f64 {
     for (lane, &x) in lanes.iter_mut().zip(rest) {
         *lane += f64::from(x) * f64::from(x);
     }
-    let mut left = VIRTUAL;
-    while left > 1 {
-        left /= 2;
-        for i in 0..left {
-            lanes[i] += lanes[i + left];
-        }
-    }
-    lanes[0]
+    sum_by_halving(
+        lanes,
+        VIRTUAL,
+        #[inline(always)]
+        |a, b| a + b,
+    )
 }
 
 simd_op!(

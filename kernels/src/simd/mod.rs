@@ -18,7 +18,7 @@ pub(crate) mod vector;
 pub(crate) use op::simd_op;
 pub(crate) use reduce::{MOST_PARTS, sum_of_parts};
 #[cfg(feature = "train")]
-pub(crate) use reduce::{MOST_VECTORS, VIRTUAL, sum_of_lanes};
+pub(crate) use reduce::{MOST_VECTORS, VIRTUAL, sum_by_halving, sum_of_lanes};
 pub(crate) use vector::{CACHE_LINE_F32, MAX_LANES, MAX_MR, MAX_PANEL, SimdF32, SimdOp, TileOp};
 
 #[cfg(test)]

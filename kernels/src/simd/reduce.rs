@@ -10,19 +10,33 @@ use crate::simd::vector::{MAX_LANES, SimdF32};
 /// Parts of a virtual vector on the narrowest instruction set, which has four lanes.
 pub(crate) const MOST_PARTS: usize = 4;
 
+/// The sum of the first `count` values, a power of two, by halving: value `i` and value `i + count / 2` first.
+#[inline(always)]
+pub(crate) fn sum_by_halving<T: Copy, const N: usize>(
+    mut values: [T; N],
+    mut count: usize,
+    add: impl Fn(T, T) -> T,
+) -> T {
+    while count > 1 {
+        count /= 2;
+        for i in 0..count {
+            values[i] = add(values[i], values[i + count]);
+        }
+    }
+    values[0]
+}
+
 /// The sum of the lanes of a virtual vector, by halving: lane `i` and lane `i + 8` first, then `i` and `i + 4`, and so
 /// on. Part `p` has the lanes from `p * LANES` on; there are `MAX_LANES / LANES` parts.
 #[inline(always)]
-pub(crate) fn sum_of_parts<S: SimdF32>(s: S, mut parts: [S::F32; MOST_PARTS]) -> f32 {
+pub(crate) fn sum_of_parts<S: SimdF32>(s: S, parts: [S::F32; MOST_PARTS]) -> f32 {
     const { assert!(MAX_LANES / S::LANES <= MOST_PARTS) };
-    let mut count = MAX_LANES / S::LANES;
-    while count > 1 {
-        count /= 2;
-        for p in 0..count {
-            parts[p] = s.add(parts[p], parts[p + count]);
-        }
-    }
-    s.reduce_add(parts[0])
+    s.reduce_add(sum_by_halving(
+        parts,
+        MAX_LANES / S::LANES,
+        #[inline(always)]
+        |a, b| s.add(a, b),
+    ))
 }
 
 /// Virtual lanes of a gradient's sum, on every instruction set: element `i` belongs to lane `i % 64`. Each lane adds
@@ -38,13 +52,12 @@ pub(crate) const MOST_VECTORS: usize = 16;
 /// vectors.
 #[cfg(feature = "train")]
 #[inline(always)]
-pub(crate) fn sum_of_lanes<S: SimdF32>(s: S, mut lanes: [S::F32; MOST_VECTORS]) -> f32 {
-    let mut count = VIRTUAL / S::LANES;
-    while count > 1 {
-        count /= 2;
-        for v in 0..count {
-            lanes[v] = s.add(lanes[v], lanes[v + count]);
-        }
-    }
-    s.reduce_add(lanes[0])
+pub(crate) fn sum_of_lanes<S: SimdF32>(s: S, lanes: [S::F32; MOST_VECTORS]) -> f32 {
+    const { assert!(VIRTUAL / S::LANES <= MOST_VECTORS) };
+    s.reduce_add(sum_by_halving(
+        lanes,
+        VIRTUAL / S::LANES,
+        #[inline(always)]
+        |a, b| s.add(a, b),
+    ))
 }
