@@ -9,7 +9,8 @@ use crate::isa::Isa;
 use crate::math;
 use crate::matrix::MatrixMut;
 use crate::parallel::Parallelism;
-use crate::row_tasks::{Map, RowPtrs, for_rows, map_slice};
+use crate::row_tasks::{RowPtrs, for_rows};
+use crate::rows::map_slice;
 use crate::simd::{SimdF32, simd_op};
 use core::ops::Range;
 
@@ -41,6 +42,12 @@ pub enum Activation {
     Tanh,
     /// `1 / (1 + e^-x)`: within `1.2e-38 + 3e-7 sigmoid(x)`.
     Sigmoid,
+}
+
+/// An activation as a type, so that the `match` over [`Activation`] is outside of loops.
+pub(crate) trait Map: Copy {
+    /// Implementations are `#[inline(always)]`.
+    fn map<S: SimdF32>(self, s: S, x: S::F32) -> S::F32;
 }
 
 #[derive(Clone, Copy)]
@@ -129,19 +136,34 @@ impl Activation {
     ];
 }
 
+/// Evaluates `$run` with `$f` bound to the type of `$activation`.
+macro_rules! with_activation {
+    ($activation:expr, $f:ident => $run:expr) => {{
+        use $crate::activation::{Activation, Gelu, GeluTanh, Identity, Relu, Sigmoid, Silu, Tanh};
+        macro_rules! as_type {
+            ($value:expr) => {{
+                let $f = $value;
+                $run
+            }};
+        }
+        match $activation {
+            Activation::Identity => as_type!(Identity),
+            Activation::Relu => as_type!(Relu),
+            Activation::Gelu => as_type!(Gelu),
+            Activation::GeluTanh => as_type!(GeluTanh),
+            Activation::Silu => as_type!(Silu),
+            Activation::Tanh => as_type!(Tanh),
+            Activation::Sigmoid => as_type!(Sigmoid),
+        }
+    }};
+}
+pub(crate) use with_activation;
+
 /// The activation of one vector. The `match` is on a value that does not change in loops, so the compiler can hoist it
 /// out of them. If it does not, use [`apply_row`].
 #[inline(always)]
 pub(crate) fn apply_lanes<S: SimdF32>(s: S, activation: Activation, v: S::F32) -> S::F32 {
-    match activation {
-        Activation::Identity => v,
-        Activation::Relu => Relu.map(s, v),
-        Activation::Gelu => Gelu.map(s, v),
-        Activation::GeluTanh => GeluTanh.map(s, v),
-        Activation::Silu => Silu.map(s, v),
-        Activation::Tanh => Tanh.map(s, v),
-        Activation::Sigmoid => Sigmoid.map(s, v),
-    }
+    with_activation!(activation, f => f.map(s, v))
 }
 
 /// A loop to which an activation is applied. Implementations are `#[inline(always)]`.
@@ -152,18 +174,35 @@ pub(crate) trait Applied {
 /// Runs `loops` with an activation, so that the `match` is outside the loops.
 #[inline(always)]
 pub(crate) fn with_map(activation: Activation, loops: impl Applied) {
-    match activation {
-        Activation::Identity => loops.run(Identity),
-        Activation::Relu => loops.run(Relu),
-        Activation::Gelu => loops.run(Gelu),
-        Activation::GeluTanh => loops.run(GeluTanh),
-        Activation::Silu => loops.run(Silu),
-        Activation::Tanh => loops.run(Tanh),
-        Activation::Sigmoid => loops.run(Sigmoid),
+    with_activation!(activation, f => loops.run(f));
+}
+
+/// `to = activation(from)` for `len` floats, with the `match` outside the loop.
+///
+/// # Safety
+/// `from` is valid for reads and `to` for writes of `len` floats; they are the same or disjoint.
+#[inline(always)]
+unsafe fn map_activation<S: SimdF32>(
+    s: S,
+    activation: Activation,
+    from: *const f32,
+    to: *mut f32,
+    len: usize,
+) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        with_activation!(activation, f => map_slice(
+            s,
+            from,
+            to,
+            len,
+            #[inline(always)]
+            |x| f.map(s, x),
+        ));
     }
 }
 
-/// The activation of `len` floats in place, with the `match` outside the loop.
+/// The activation of `len` floats in place.
 ///
 /// # Safety
 /// `row` is valid for reads and writes of `len` floats.
@@ -174,17 +213,9 @@ pub(crate) unsafe fn apply_row<S: SimdF32>(
     row: *mut f32,
     len: usize,
 ) {
-    // SAFETY: the caller's contract.
-    unsafe {
-        match activation {
-            Activation::Identity => {}
-            Activation::Relu => map_slice(s, Relu, row, row, len),
-            Activation::Gelu => map_slice(s, Gelu, row, row, len),
-            Activation::GeluTanh => map_slice(s, GeluTanh, row, row, len),
-            Activation::Silu => map_slice(s, Silu, row, row, len),
-            Activation::Tanh => map_slice(s, Tanh, row, row, len),
-            Activation::Sigmoid => map_slice(s, Sigmoid, row, row, len),
-        }
+    if activation != Activation::Identity {
+        // SAFETY: the caller's contract.
+        unsafe { map_activation(s, activation, row, row, len) };
     }
 }
 

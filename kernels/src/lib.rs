@@ -129,6 +129,7 @@ pub mod pruned_argmax;
 pub mod reference;
 pub mod relative;
 mod row_tasks;
+mod rows;
 mod simd;
 pub mod softmax;
 mod sync_ptr;

@@ -7,7 +7,7 @@
 //! replaced by zero before they are computed.
 
 use crate::isa::Isa;
-use crate::row_tasks::{Map, map_slice};
+use crate::rows::map_slice;
 use crate::simd::{SimdF32, simd_op};
 
 /// ln(2^-126), rounded towards zero: the exp of smaller values is below the smallest normal f32.
@@ -127,21 +127,20 @@ pub(crate) fn tanh<S: SimdF32>(s: S, x: S::F32) -> S::F32 {
     s.select(s.less(magnitude, s.splat(0.25)), near, far)
 }
 
-#[derive(Clone, Copy)]
-struct Exp;
-
-impl Map for Exp {
-    #[inline(always)]
-    fn map<S: SimdF32>(self, s: S, x: S::F32) -> S::F32 {
-        exp(s, x)
-    }
-}
-
 simd_op!(
     fn exp_slice<S: SimdF32>(s: S, x: &mut [f32]) {
         let (start, len) = (x.as_mut_ptr(), x.len());
         // SAFETY: the pointer and length of a slice.
-        unsafe { map_slice(s, Exp, start, start, len) }
+        unsafe {
+            map_slice(
+                s,
+                start,
+                start,
+                len,
+                #[inline(always)]
+                |x| exp(s, x),
+            );
+        }
     }
 );
 

@@ -18,8 +18,6 @@
 mod parameters;
 mod passes;
 mod rms;
-mod rms_passes;
-mod simd_rows;
 mod tasks;
 #[cfg(feature = "train")]
 pub(crate) mod train;

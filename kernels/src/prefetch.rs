@@ -523,17 +523,23 @@ impl<const TENSORS: usize> SimdOp for PrefetchRows<TENSORS> {
 pub(crate) struct PrefetchRow {
     /// Any address is valid.
     pub(crate) at: *const f32,
-    /// Whether the matrix is too large for the caches. A strong hardware prefetcher then needs only one line of every
-    /// 512 bytes.
-    pub(crate) large: bool,
+    /// Whether one line of every 512 bytes is enough.
+    sparse: bool,
 }
 
 impl PrefetchRow {
+    /// The row at `at` of a matrix that is too large for the caches if `large`: then a strong hardware
+    /// prefetcher needs only a few lines.
+    #[inline(always)]
+    pub(crate) fn new<S: SimdF32>(s: S, at: *const f32, large: bool) -> Self {
+        Self { at, sparse: large && strong_hw_prefetcher(s) }
+    }
+
     /// Prefetches the cache lines of `VECTORS` vectors at element `i`.
     #[inline(always)]
     pub(crate) fn issue<S: SimdF32, const VECTORS: usize>(self, s: S, i: usize) {
         const INTERVAL: usize = 128;
-        if self.large && strong_hw_prefetcher(s) {
+        if self.sparse {
             if i.is_multiple_of(INTERVAL) {
                 s.prefetch_l2(self.at.wrapping_add(i + SPARSE_DISTANCE));
             }

@@ -4,6 +4,7 @@
 use crate::error::Error;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::{Workers, work_to_share};
+use crate::prefetch::PrefetchRow;
 use crate::simd::SimdF32;
 use crate::sync_ptr::SharedMut;
 use core::ops::Range;
@@ -93,44 +94,14 @@ impl<'a> RowPtrs<'a> {
     pub(crate) fn rows<const R: usize>(self, row: usize) -> [*mut f32; R] {
         core::array::from_fn(|i| self.row(row + i))
     }
-}
 
-/// A function of one vector, applied to a slice by [`map_slice`].
-pub(crate) trait Map: Copy {
-    /// Implementations are `#[inline(always)]`.
-    fn map<S: SimdF32>(self, s: S, x: S::F32) -> S::F32;
-}
-
-/// `to[i] = map(from[i])` for `len` elements; `to` may be `from`.
-///
-/// # Safety
-/// `from` is valid for reads and `to` for writes of `len` floats; they are the same or disjoint.
-#[inline(always)]
-pub(crate) unsafe fn map_slice<S: SimdF32, M: Map>(
-    s: S,
-    map: M,
-    from: *const f32,
-    to: *mut f32,
-    len: usize,
-) {
-    const UNROLL: usize = 4;
-    let mut i = 0;
-    while i + UNROLL * S::LANES <= len {
-        let mut v = [s.splat(0.0); UNROLL];
-        for (j, v) in v.iter_mut().enumerate() {
-            // SAFETY: `i + UNROLL * LANES <= len`.
-            *v = map.map(s, unsafe { s.load(from.add(i + j * S::LANES)) });
+    /// `R` rows from `row` on, to prefetch.
+    #[inline(always)]
+    pub(crate) fn next<S: SimdF32, const R: usize>(self, s: S, row: usize) -> [PrefetchRow; R] {
+        let mut next = [PrefetchRow::new(s, self.row(row), self.large); R];
+        for i in 1..R {
+            next[i].at = self.row(row + i);
         }
-        for (j, v) in v.into_iter().enumerate() {
-            // SAFETY: `i + j * LANES + LANES <= i + UNROLL * LANES <= len`, which the loop checks.
-            unsafe { s.store(to.add(i + j * S::LANES), v) };
-        }
-        i += UNROLL * S::LANES;
-    }
-    while i < len {
-        let count = (len - i).min(S::LANES);
-        // SAFETY: `i + count <= len`.
-        unsafe { s.store_prefix(to.add(i), map.map(s, s.load_prefix(from.add(i), count)), count) };
-        i += count;
+        next
     }
 }

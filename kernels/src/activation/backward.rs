@@ -1,12 +1,12 @@
 //! The recomputation of an activation from its saved input, and its gradient.
 
-use super::Activation;
-use super::derivative::{times_derivative_row, with_derivative};
+use super::derivative::times_derivative_row;
+use super::{Activation, map_activation};
 use crate::error::Error;
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Parallelism;
-use crate::row_tasks::{RowPtrs, for_rows, map_slice};
+use crate::row_tasks::{RowPtrs, for_rows};
 use crate::simd::simd_op;
 use core::ops::Range;
 
@@ -77,10 +77,9 @@ simd_op!(
         out: RowPtrs<'_>,
     ) {
         for row in rows {
-            let (pre, out) = (pre.row(row), out.row(row));
             // SAFETY: `activation_recompute` checked with `RowPtrs::read` and `RowPtrs::written` that both matrices
             // have these rows of `columns` floats; `for_rows` gives each task its own rows.
-            unsafe { with_derivative!(activation, f => map_slice(s, f, pre, out, columns)) };
+            unsafe { map_activation(s, activation, pre.row(row), out.row(row), columns) };
         }
     }
 );

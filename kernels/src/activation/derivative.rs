@@ -5,25 +5,17 @@
 //! cancellation for large arguments. If one factor grows to infinity where the other is already 0, the first one is
 //! clamped.
 
-use super::{Activation, Gelu, GeluTanh, Relu, Sigmoid, Silu, Tanh};
+use super::{
+    Activation, Gelu, GeluTanh, Identity, Map, Relu, Sigmoid, Silu, Tanh, with_activation,
+};
 use crate::math;
-use crate::row_tasks::Map;
+use crate::rows::{UNROLL, map_row};
 use crate::simd::SimdF32;
 
 /// `d * f'(x)` of one vector, where `f` is the [`Map`].
 pub(crate) trait ActivationDerivative: Map {
     /// Implementations are `#[inline(always)]`.
     fn times_derivative<S: SimdF32>(self, s: S, x: S::F32, d: S::F32) -> S::F32;
-}
-
-#[derive(Clone, Copy)]
-pub(crate) struct Identity;
-
-impl Map for Identity {
-    #[inline(always)]
-    fn map<S: SimdF32>(self, _: S, x: S::F32) -> S::F32 {
-        x
-    }
 }
 
 impl ActivationDerivative for Identity {
@@ -116,43 +108,6 @@ impl ActivationDerivative for Gelu {
     }
 }
 
-/// Evaluates `$run` with `$f` bound to the type of `$activation`.
-macro_rules! with_derivative {
-    ($activation:expr, $f:ident => $run:expr) => {{
-        use $crate::activation::derivative::Identity;
-        use $crate::activation::{Activation, Gelu, GeluTanh, Relu, Sigmoid, Silu, Tanh};
-        macro_rules! as_type {
-            ($value:expr) => {{
-                let $f = $value;
-                $run
-            }};
-        }
-        match $activation {
-            Activation::Identity => as_type!(Identity),
-            Activation::Relu => as_type!(Relu),
-            Activation::Gelu => as_type!(Gelu),
-            Activation::GeluTanh => as_type!(GeluTanh),
-            Activation::Silu => as_type!(Silu),
-            Activation::Tanh => as_type!(Tanh),
-            Activation::Sigmoid => as_type!(Sigmoid),
-        }
-    }};
-}
-pub(crate) use with_derivative;
-
-/// `d * activation'(x)` of one vector. As with [`super::apply_lanes`], loops are faster inside the `match`: use
-/// [`times_derivative_row`].
-#[inline(always)]
-#[allow(dead_code, reason = "for epilogues of one activation")]
-pub(crate) fn times_derivative<S: SimdF32>(
-    s: S,
-    activation: Activation,
-    x: S::F32,
-    d: S::F32,
-) -> S::F32 {
-    with_derivative!(activation, f => f.times_derivative(s, x, d))
-}
-
 /// `d = d * activation'(x)` for `len` floats, with the `match` outside the loop.
 ///
 /// # Safety
@@ -166,45 +121,14 @@ pub(crate) unsafe fn times_derivative_row<S: SimdF32>(
     len: usize,
 ) {
     // SAFETY: the caller's contract.
-    unsafe { with_derivative!(activation, f => times_derivative_slice(s, f, x, d, len)) };
-}
-
-/// # Safety
-/// As [`times_derivative_row`].
-#[inline(always)]
-unsafe fn times_derivative_slice<S: SimdF32, F: ActivationDerivative>(
-    s: S,
-    f: F,
-    x: *const f32,
-    d: *mut f32,
-    len: usize,
-) {
-    const UNROLL: usize = 4;
-    let mut i = 0;
-    while i + UNROLL * S::LANES <= len {
-        let mut v = [s.splat(0.0); UNROLL];
-        for j in 0..UNROLL {
-            let at = i + j * S::LANES;
-            // SAFETY: `i + UNROLL * LANES <= len`.
-            v[j] = unsafe { f.times_derivative(s, s.load(x.add(at)), s.load(d.add(at))) };
-        }
-        for j in 0..UNROLL {
-            // SAFETY: `i + j * LANES + LANES <= i + UNROLL * LANES <= len`, which the loop checks.
-            unsafe { s.store(d.add(i + j * S::LANES), v[j]) };
-        }
-        i += UNROLL * S::LANES;
-    }
-    while i < len {
-        let count = (len - i).min(S::LANES);
-        // SAFETY: `i + count <= len`.
-        unsafe {
-            let v = f.times_derivative(
-                s,
-                s.load_prefix(x.add(i), count),
-                s.load_prefix(d.add(i), count),
-            );
-            s.store_prefix(d.add(i), v, count);
-        }
-        i += count;
+    unsafe {
+        with_activation!(activation, f => map_row::<S, 1, UNROLL>(
+            s,
+            len,
+            [d],
+            &[],
+            #[inline(always)]
+            |at| [f.times_derivative(s, at.load(s, x), at.load(s, d))],
+        ));
     }
 }

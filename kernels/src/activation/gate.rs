@@ -2,13 +2,15 @@
 //! Transformer"): its recomputation from its inputs, and its gradient.
 
 use super::Activation;
-use super::derivative::{ActivationDerivative, with_derivative};
+use super::derivative::ActivationDerivative;
+use super::{Map, with_activation};
 use crate::error::Error;
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Parallelism;
 use crate::row_tasks::{RowPtrs, for_rows};
-use crate::simd::{SimdF32, simd_op};
+use crate::rows::map_row;
+use crate::simd::simd_op;
 use core::ops::Range;
 
 simd_op!(
@@ -29,75 +31,32 @@ simd_op!(
             // have these rows of `len` floats; `for_rows` gives each task its own rows.
             unsafe {
                 if BACKWARD {
-                    with_derivative!(activation, f => backward(s, f, gate, inner, hidden, len));
+                    with_activation!(activation, f => map_row::<S, 2, 1>(
+                        s,
+                        len,
+                        [gate, inner],
+                        &[],
+                        #[inline(always)]
+                        |at| {
+                            let (g, d) = (at.load(s, gate), at.load(s, hidden));
+                            let d_gate = f.times_derivative(s, g, s.mul(d, at.load(s, inner)));
+                            [d_gate, s.mul(d, f.map(s, g))]
+                        },
+                    ));
                 } else {
-                    with_derivative!(activation, f => forward(s, f, gate, inner, hidden, len));
+                    with_activation!(activation, f => map_row::<S, 1, 1>(
+                        s,
+                        len,
+                        [hidden],
+                        &[],
+                        #[inline(always)]
+                        |at| [s.mul(f.map(s, at.load(s, gate)), at.load(s, inner))],
+                    ));
                 }
             }
         }
     }
 );
-
-/// # Safety
-/// Pointers are valid for `len` floats, disjoint, and `hidden` for writes.
-#[inline(always)]
-unsafe fn forward<S: SimdF32, F: ActivationDerivative>(
-    s: S,
-    f: F,
-    gate: *const f32,
-    inner: *const f32,
-    hidden: *mut f32,
-    len: usize,
-) {
-    for i in (0..len).step_by(S::LANES) {
-        let count = (len - i).min(S::LANES);
-        // SAFETY: `i + count <= len`; full vectors are used only if `count` is `LANES`.
-        unsafe {
-            if count == S::LANES {
-                let active = f.map(s, s.load(gate.add(i)));
-                s.store(hidden.add(i), s.mul(active, s.load(inner.add(i))));
-            } else {
-                let active = f.map(s, s.load_prefix(gate.add(i), count));
-                let v = s.mul(active, s.load_prefix(inner.add(i), count));
-                s.store_prefix(hidden.add(i), v, count);
-            }
-        }
-    }
-}
-
-/// # Safety
-/// Pointers are valid for `len` floats, disjoint, and `gate` and `inner` for writes.
-#[inline(always)]
-unsafe fn backward<S: SimdF32, F: ActivationDerivative>(
-    s: S,
-    f: F,
-    gate: *mut f32,
-    inner: *mut f32,
-    d_hidden: *const f32,
-    len: usize,
-) {
-    for i in (0..len).step_by(S::LANES) {
-        let count = (len - i).min(S::LANES);
-        let (gate, inner, d) =
-            (gate.wrapping_add(i), inner.wrapping_add(i), d_hidden.wrapping_add(i));
-        // SAFETY: `i + count <= len`; full vectors are used only if `count` is `LANES`.
-        unsafe {
-            if count == S::LANES {
-                let (g, d) = (s.load(gate), s.load(d));
-                let (d_gate, d_inner) =
-                    (f.times_derivative(s, g, s.mul(d, s.load(inner))), s.mul(d, f.map(s, g)));
-                s.store(gate, d_gate);
-                s.store(inner, d_inner);
-            } else {
-                let (g, d) = (s.load_prefix(gate, count), s.load_prefix(d, count));
-                let d_gate = f.times_derivative(s, g, s.mul(d, s.load_prefix(inner, count)));
-                let d_inner = s.mul(d, f.map(s, g));
-                s.store_prefix(gate, d_gate, count);
-                s.store_prefix(inner, d_inner, count);
-            }
-        }
-    }
-}
 
 /// `hidden = activation(gate) * inner` for every element, all `[rows, columns]`. It has the same bits as two products
 /// into one output, of which the second one uses a [`Residual::MultiplyOutput`](crate::Residual::MultiplyOutput), but

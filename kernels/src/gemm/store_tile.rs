@@ -4,10 +4,9 @@ use super::epilogue::{Epilogue, Residual};
 #[cfg(feature = "train")]
 use super::epilogue_grad::{Derivative, Derivatives};
 use super::microkernel::Tile;
-use crate::activation::{Activation, Applied, apply_lanes, apply_row, with_map};
+use crate::activation::{Activation, Applied, Map, apply_lanes, apply_row, with_map};
 use crate::matrix::MatrixMut;
 use crate::prefetch::prefetch_rows;
-use crate::row_tasks::Map;
 use crate::simd::{MAX_LANES, MAX_MR, MAX_PANEL, SimdF32, SimdOp};
 use core::mem::MaybeUninit;
 

@@ -1,58 +1,14 @@
 //! The two passes over a row of logits: its sums, and the gradient that overwrites it.
 
 use super::smoothing::{IGNORED, RowLoss, TargetProbs};
-use crate::math::{EXP_LOWEST, exp_from};
-use crate::row_tasks::{Map, RowPtrs, map_slice};
-use crate::simd::{MAX_LANES, SimdF32, simd_op};
+use crate::math::{EXP_LOWEST, exp_from, exp_shift};
+use crate::row_tasks::RowPtrs;
+use crate::rows::{fold_lanes, map_slice};
+use crate::simd::{SimdF32, simd_op};
 use crate::softmax::block_max;
 
 /// Columns in one block. The block is small because rounding errors grow with the additions in a lane.
 const BLOCK: usize = 1024;
-
-/// The number of virtual lanes, on every instruction set: element `i` of a row belongs to lane `i % VIRTUAL`.
-const VIRTUAL: usize = 64;
-/// The largest number of vectors for the virtual lanes: that of a set with four lanes.
-const MOST: usize = VIRTUAL / 4;
-
-/// The virtual lanes as vectors, the first `VIRTUAL / LANES` of them.
-struct VirtualLanes<S: SimdF32>([S::F32; MOST]);
-
-impl<S: SimdF32> VirtualLanes<S> {
-    #[inline(always)]
-    fn zero(s: S) -> Self {
-        const { assert!(VIRTUAL.is_multiple_of(S::LANES) && VIRTUAL / S::LANES <= MOST) };
-        Self([s.splat(0.0); MOST])
-    }
-
-    /// Sets the lanes from `vector * LANES` on.
-    #[inline(always)]
-    fn set(&mut self, vector: usize, lanes: S::F32) {
-        self.0[vector] = lanes;
-    }
-
-    /// The sum of all lanes by halving: lane `i` and lane `i + 32`, then 16, 8, 4, 2, 1.
-    #[inline(always)]
-    fn sum(mut self, s: S) -> f32 {
-        let mut vectors = VIRTUAL / S::LANES;
-        while vectors > 1 {
-            vectors /= 2;
-            for i in 0..vectors {
-                self.0[i] = s.add(self.0[i], self.0[i + vectors]);
-            }
-        }
-        let mut lanes = [0.0f32; MAX_LANES];
-        // SAFETY: `lanes` has `MAX_LANES` floats, enough for the widest vector.
-        unsafe { s.store(lanes.as_mut_ptr(), self.0[0]) };
-        let mut left = S::LANES;
-        while left > 1 {
-            left /= 2;
-            for i in 0..left {
-                lanes[i] += lanes[i + left];
-            }
-        }
-        lanes[0]
-    }
-}
 
 /// The sums of a row.
 #[derive(Clone, Copy)]
@@ -67,13 +23,6 @@ struct Sums {
     distance: f64,
 }
 
-/// The value that is subtracted from logits whose maximum is `max`: the maximum itself, except for negative infinity,
-/// because negative infinity minus itself is NaN.
-#[inline(always)]
-fn shift_of(max: f32) -> f32 {
-    if max == f32::NEG_INFINITY { 0.0 } else { max }
-}
-
 /// The sums of a block of `len` logits, none of them above `max`.
 ///
 /// # Safety
@@ -82,38 +31,24 @@ fn shift_of(max: f32) -> f32 {
 unsafe fn block_sums<S: SimdF32>(s: S, from: *const f32, len: usize, max: f32) -> Sums {
     let (zero, one) = (s.splat(0.0), s.splat(1.0));
     let (shift, lowest) = (s.splat(max), s.splat(EXP_LOWEST));
-    let (mut ties, mut tail) = (VirtualLanes::zero(s), VirtualLanes::zero(s));
-    let mut distance = VirtualLanes::zero(s);
     // One vector of virtual lanes at a time: all of them would not fit the registers.
-    for vector in 0..VIRTUAL / S::LANES {
-        let (mut tied, mut rest, mut far) = (zero, zero, zero);
-        let mut i = vector * S::LANES;
-        while i + S::LANES <= len {
-            // SAFETY: `i + LANES <= len`.
-            let x = s.sub(unsafe { s.load(from.add(i)) }, shift);
+    let sums = fold_lanes::<S, 1, 3, 1>(
+        s,
+        len,
+        &[],
+        #[inline(always)]
+        |_, at, [ties, tail, distance]| {
+            // SAFETY: the caller's contract.
+            let x = s.sub(unsafe { at.load(s, from) }, shift);
             // NaN is not less either: it counts as a tie whose exponential is not 1.
             let tie = s.select(s.less(x, zero), zero, one);
-            tied = s.add(tied, tie);
-            rest = s.add(rest, s.sub(exp_from(s, x, lowest), tie));
-            far = s.sub(far, x);
-            i += VIRTUAL;
-        }
-        if i < len {
-            let count = len - i;
-            let inside = s.first(count);
-            // SAFETY: `i + count <= len`, and `count < LANES`, as the loop has ended.
-            let x = s.sub(unsafe { s.load_prefix(from.add(i), count) }, shift);
-            let tie = s.select(s.less(x, zero), zero, one);
-            tied = s.add(tied, s.select(inside, tie, zero));
+            *ties = s.add(*ties, at.zero_rest(s, tie));
             let e = s.sub(exp_from(s, x, lowest), tie);
-            rest = s.add(rest, s.select(inside, e, zero));
-            far = s.sub(far, s.select(inside, x, zero));
-        }
-        ties.set(vector, tied);
-        tail.set(vector, rest);
-        distance.set(vector, far);
-    }
-    let [ties, tail, distance] = [ties.sum(s), tail.sum(s), distance.sum(s)].map(f64::from);
+            *tail = s.add(*tail, at.zero_rest(s, e));
+            *distance = s.sub(*distance, at.zero_rest(s, x));
+        },
+    );
+    let [ties, tail, distance] = sums.map(|[sum]| f64::from(sum));
     Sums { max, ties, tail, distance }
 }
 
@@ -140,13 +75,13 @@ unsafe fn sums<S: SimdF32>(s: S, from: *const f32, len: usize) -> Sums {
             (max, ties) = (largest, 0.0);
         }
         // SAFETY: `start + count <= len`, and by the contract `len` floats can be read.
-        let part = unsafe { block_sums(s, block, count, shift_of(max)) };
+        let part = unsafe { block_sums(s, block, count, exp_shift(max)) };
         ties += part.ties;
         tail += part.tail;
         distance += part.distance;
         start += count;
     }
-    Sums { max: shift_of(max), ties, tail, distance }
+    Sums { max: exp_shift(max), ties, tail, distance }
 }
 
 /// `factor * e^(x - shift) - other`; the exponential is 0 where the product would be subnormal.
@@ -158,9 +93,9 @@ struct Gradient {
     minus_other: f32,
 }
 
-impl Map for Gradient {
+impl Gradient {
     #[inline(always)]
-    fn map<S: SimdF32>(self, s: S, x: S::F32) -> S::F32 {
+    fn of<S: SimdF32>(self, s: S, x: S::F32) -> S::F32 {
         let e = exp_from(s, s.sub(x, s.splat(self.shift)), s.splat(self.lowest));
         s.mul_add(e, s.splat(self.factor), s.splat(self.minus_other))
     }
@@ -202,8 +137,15 @@ simd_op!(
                 let z = *logits.add(target);
                 *loss = row_loss(s, logits, target, &sums, target_probs);
                 if let Some(scale) = scale {
-                    let (map, at_target) = gradient(&sums, z, target_probs, f64::from(scale));
-                    map_slice(s, map, logits, logits, columns);
+                    let (gradient, at_target) = gradient(&sums, z, target_probs, f64::from(scale));
+                    map_slice(
+                        s,
+                        logits,
+                        logits,
+                        columns,
+                        #[inline(always)]
+                        |x| gradient.of(s, x),
+                    );
                     *logits.add(target) = at_target;
                 }
             }

@@ -2,6 +2,8 @@
 
 use crate::debug_slice::Elements;
 use crate::error::Error;
+use crate::rows::RowVector;
+use crate::simd::SimdF32;
 use core::fmt;
 
 /// The parameters of a layer normalization.
@@ -51,36 +53,70 @@ pub(super) enum Norm<'a> {
     Rms(RmsNorm<'a>),
 }
 
+/// The parameters of any norm.
+#[derive(Clone, Copy)]
+pub(super) struct Parameters<'a> {
+    /// Whether the mean is subtracted: a layer normalization.
+    pub(super) centered: bool,
+    pub(super) weight: &'a [f32],
+    pub(super) bias: Option<&'a [f32]>,
+    pub(super) eps: f32,
+}
+
 impl<'a> Norm<'a> {
-    /// Checks that rows of `columns` columns can be normalized with this norm.
-    pub(super) fn check(self, columns: usize) -> Result<(), Error> {
-        let (weight, bias, eps) = match self {
-            Self::Layer(norm) => (norm.weight, norm.bias, norm.eps),
-            Self::Rms(norm) => (norm.weight, None, norm.eps),
+    /// The parameters, if rows of `columns` columns can be normalized with them.
+    pub(super) fn checked(self, columns: usize) -> Result<Parameters<'a>, Error> {
+        let parameters = match self {
+            Self::Layer(LayerNorm { weight, bias, eps }) => {
+                Parameters { centered: true, weight, bias, eps }
+            }
+            Self::Rms(RmsNorm { weight, eps }) => {
+                Parameters { centered: false, weight, bias: None, eps }
+            }
         };
+        let Parameters { weight, bias, eps, .. } = parameters;
         Error::check_len("weight", columns, weight)?;
         if let Some(bias) = bias {
             Error::check_len("bias", columns, bias)?;
         }
         let fits = eps >= 0.0 && eps.is_finite();
-        Error::check_setting("eps", f64::from(eps), fits, "finite and at least 0")
+        Error::check_setting("eps", f64::from(eps), fits, "finite and at least 0")?;
+        Ok(parameters)
+    }
+}
+
+impl Parameters<'_> {
+    /// The number of columns.
+    pub(super) const fn columns(&self) -> usize {
+        self.weight.len()
     }
 
-    /// The weight, and the bias if there is one.
-    #[cfg(feature = "train")]
-    pub(super) const fn learned(&self) -> (&[f32], Option<&[f32]>) {
-        match self {
-            Self::Layer(norm) => (norm.weight, norm.bias),
-            Self::Rms(norm) => (norm.weight, None),
+    /// One vector of the weight and, if `BIAS`, of the bias.
+    ///
+    /// # Safety
+    /// The row that is walked over has at most as many elements as the weight, and the bias as many as the weight.
+    /// There is a bias if `BIAS`.
+    #[inline(always)]
+    pub(super) unsafe fn load<S: SimdF32, const BIAS: bool>(
+        &self,
+        s: S,
+        at: RowVector,
+    ) -> [S::F32; 2] {
+        let bias = self.bias.map_or(core::ptr::null(), <[f32]>::as_ptr);
+        // SAFETY: the caller's contract.
+        unsafe {
+            let bias = if BIAS { at.load(s, bias) } else { s.splat(0.0) };
+            [at.load(s, self.weight.as_ptr()), bias]
         }
     }
+}
 
-    /// The `eps` that is added to the variance, or to the mean square.
-    #[cfg(feature = "train")]
-    pub(super) const fn eps(&self) -> f32 {
-        match self {
-            Self::Layer(norm) => norm.eps,
-            Self::Rms(norm) => norm.eps,
-        }
-    }
+/// The result of one vector of standard scores.
+#[inline(always)]
+pub(super) fn affine<S: SimdF32, const BIAS: bool>(
+    s: S,
+    standard: S::F32,
+    [weight, bias]: [S::F32; 2],
+) -> S::F32 {
+    if BIAS { s.mul_add(standard, weight, bias) } else { s.mul(standard, weight) }
 }

@@ -1,8 +1,7 @@
 //! One call of any norm: checks its operands and splits its rows into tasks.
 
-use super::parameters::Norm;
+use super::parameters::{LayerNorm, Norm};
 use super::passes::NormRows;
-use super::rms_passes::RmsRows;
 use crate::error::Error;
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
@@ -52,32 +51,32 @@ pub(super) fn run(
             (true, x, sum, sum)
         }
     };
-    norm.check(columns)?;
+    let parameters = norm.checked(columns)?;
     if rows == 0 || columns == 0 {
         return Ok(());
     }
     for_rows(parallelism.workers(), rows, columns, &|range| {
         let [x, residual, sum, out] = [x, residual, sum, to].map(|ptr| ptr.from(range.start));
         let rows = range.len();
+        macro_rules! run {
+            ($centered:literal, $add:literal, $bias:literal) => {
+                isa.dispatch(NormRows::<$centered, $add, $bias> {
+                    parameters,
+                    rows,
+                    x,
+                    residual,
+                    sum,
+                    out,
+                })
+            };
+        }
         match (norm, add) {
-            (Norm::Layer(norm), true) if norm.bias.is_some() => {
-                isa.dispatch(NormRows::<true, true> { norm, rows, x, residual, sum, out });
-            }
-            (Norm::Layer(norm), false) if norm.bias.is_some() => {
-                isa.dispatch(NormRows::<false, true> { norm, rows, x, residual, sum, out });
-            }
-            (Norm::Layer(norm), true) => {
-                isa.dispatch(NormRows::<true, false> { norm, rows, x, residual, sum, out });
-            }
-            (Norm::Layer(norm), false) => {
-                isa.dispatch(NormRows::<false, false> { norm, rows, x, residual, sum, out });
-            }
-            (Norm::Rms(norm), true) => {
-                isa.dispatch(RmsRows::<true> { norm, rows, x, residual, sum, out });
-            }
-            (Norm::Rms(norm), false) => {
-                isa.dispatch(RmsRows::<false> { norm, rows, x, residual, sum, out });
-            }
+            (Norm::Layer(LayerNorm { bias: Some(_), .. }), true) => run!(true, true, true),
+            (Norm::Layer(LayerNorm { bias: Some(_), .. }), false) => run!(true, false, true),
+            (Norm::Layer(_), true) => run!(true, true, false),
+            (Norm::Layer(_), false) => run!(true, false, false),
+            (Norm::Rms(_), true) => run!(false, true, false),
+            (Norm::Rms(_), false) => run!(false, false, false),
         }
     });
     Ok(())

@@ -3,9 +3,11 @@
 //! The passes for the maximum and the sum alternate block by block, while a block is in the L1 cache. The result of a
 //! score needs the sum of the whole row, so it takes a separate pass.
 
-use crate::math::exp_nonpositive;
-use crate::row_tasks::{Map, RowPtrs, map_slice};
-use crate::simd::{MAX_LANES, MOST_PARTS, SimdF32, SimdOp, simd_op, sum_of_parts};
+use crate::math::{exp_nonpositive, exp_shift};
+use crate::prefetch::PrefetchRow;
+use crate::row_tasks::RowPtrs;
+use crate::rows::{UNROLL, fold_parts, map_slice};
+use crate::simd::{SimdF32, SimdOp, simd_op};
 use core::ops::Range;
 
 /// The softmax of a row in which the formula is 0 / 0: no entry is valid, or no valid entry is above minus infinity.
@@ -25,11 +27,6 @@ const MAX_INTERLEAVED: usize = 768;
 
 /// Columns in one block: 16 KiB, a third of an L1 cache.
 const BLOCK: usize = 4096;
-/// Vectors of independent sums in a reduction.
-const UNROLL: usize = 4;
-/// Elements in one step of a sum: `UNROLL` virtual vectors of sixteen lanes. The elements after the last whole step
-/// belong to the first vector.
-const STEP: usize = UNROLL * MAX_LANES;
 
 /// Maximum of `len` floats, ignoring NaN; negative infinity when there is none.
 ///
@@ -73,64 +70,23 @@ unsafe fn block_exp<S: SimdF32, const STORE: bool, const PREFETCH: bool>(
     prefetch: *const f32,
 ) -> f32 {
     let shift = s.splat(max);
-    // The first sum of each part, and the other three sums of each part, added.
-    let mut parts = [s.splat(0.0); MOST_PARTS];
-    let mut others = [[s.splat(0.0); MOST_PARTS]; 2];
-    let whole = len - len % STEP;
-    for part in 0..MAX_LANES / S::LANES {
-        let mut sum = [s.splat(0.0); UNROLL];
-        let mut i = part * S::LANES;
-        while i < whole {
-            for (j, sum) in sum.iter_mut().enumerate() {
-                let at = i + j * MAX_LANES;
-                if PREFETCH {
-                    s.prefetch(prefetch.wrapping_add(at));
-                }
-                // SAFETY: `at + LANES` is within a step, which ends within the row.
-                let e = exp_nonpositive(s, s.sub(unsafe { s.load(from.add(at)) }, shift));
-                if STORE {
-                    // SAFETY: the contract of `block_exp`: if `STORE`, `to` has `len` floats; `at + LANES <= whole <=
-                    // len`.
-                    unsafe { s.store(to.add(at), e) };
-                }
-                *sum = s.add(*sum, e);
-            }
-            i += STEP;
-        }
-        parts[part] = sum[0];
-        others[0][part] = sum[1];
-        others[1][part] = s.add(sum[2], sum[3]);
-    }
-    let mut i = whole;
-    while i + MAX_LANES <= len {
-        for part in 0..MAX_LANES / S::LANES {
-            let at = i + part * S::LANES;
-            // SAFETY: `at + LANES <= i + MAX_LANES <= len`.
-            let e = exp_nonpositive(s, s.sub(unsafe { s.load(from.add(at)) }, shift));
+    let next = [[PrefetchRow::new(s, prefetch, false)]];
+    let [[sum]] = fold_parts::<S, 1, 1, 1>(
+        s,
+        len,
+        if PREFETCH { &next } else { &[] },
+        #[inline(always)]
+        |_, at, [sum]| {
+            // SAFETY: the caller's contract.
+            let e = exp_nonpositive(s, s.sub(unsafe { at.load(s, from) }, shift));
             if STORE {
-                // SAFETY: the contract of `block_exp`: if `STORE`, `to` has `len` floats; `at + LANES <= i + MAX_LANES
-                // <= len`.
-                unsafe { s.store(to.add(at), e) };
+                // SAFETY: the caller's contract.
+                unsafe { at.store(s, to, e) };
             }
-            parts[part] = s.add(parts[part], e);
-        }
-        i += MAX_LANES;
-    }
-    for part in 0..MAX_LANES / S::LANES {
-        let at = i + part * S::LANES;
-        if at < len {
-            let count = (len - at).min(S::LANES);
-            // SAFETY: `at + count <= len`.
-            let e = exp_nonpositive(s, s.sub(unsafe { s.load_prefix(from.add(at), count) }, shift));
-            if STORE {
-                // SAFETY: the contract of `block_exp`: if `STORE`, `to` has `len` floats; `at + count <= len`.
-                unsafe { s.store_prefix(to.add(at), e, count) };
-            }
-            parts[part] = s.add(parts[part], s.select(s.first(count), e, s.splat(0.0)));
-        }
-        parts[part] = s.add(s.add(parts[part], others[0][part]), others[1][part]);
-    }
-    sum_of_parts(s, parts)
+            *sum = s.add(*sum, at.zero_rest(s, e));
+        },
+    );
+    sum
 }
 
 /// The maximum and the sum of `e^(x - max)` of a row.
@@ -140,13 +96,6 @@ struct Sums {
     max: f32,
     /// 0 when every entry is masked, NaN when one entry is NaN.
     sum: f64,
-}
-
-/// The value that is subtracted from scores whose maximum is `max`: the maximum itself, except for negative infinity,
-/// because negative infinity minus itself is NaN.
-#[inline(always)]
-fn shift_of(max: f32) -> f32 {
-    if max == f32::NEG_INFINITY { 0.0 } else { max }
 }
 
 /// # Safety
@@ -174,44 +123,12 @@ unsafe fn sums<S: SimdF32>(s: S, from: *const f32, len: usize) -> Sums {
             // Prefetches the next block. After the last block it prefetches the first one, which the next pass reads.
             let prefetch = if start + count < len { block.add(count) } else { from };
             let nowhere = core::ptr::null_mut();
-            block_exp::<S, false, true>(s, block, nowhere, count, shift_of(max), prefetch)
+            block_exp::<S, false, true>(s, block, nowhere, count, exp_shift(max), prefetch)
         };
         sum += f64::from(part);
         start += count;
     }
-    Sums { max: shift_of(max), sum }
-}
-
-#[derive(Clone, Copy)]
-struct Times(f32);
-
-impl Map for Times {
-    #[inline(always)]
-    fn map<S: SimdF32>(self, s: S, x: S::F32) -> S::F32 {
-        s.mul(x, s.splat(self.0))
-    }
-}
-
-/// `e^(x - shift) * factor`
-#[derive(Clone, Copy)]
-struct ShiftExpTimes(f32, f32);
-
-impl Map for ShiftExpTimes {
-    #[inline(always)]
-    fn map<S: SimdF32>(self, s: S, x: S::F32) -> S::F32 {
-        s.mul(exp_nonpositive(s, s.sub(x, s.splat(self.0))), s.splat(self.1))
-    }
-}
-
-/// `(x - first) - second`
-#[derive(Clone, Copy)]
-struct MinusTwice(f32, f32);
-
-impl Map for MinusTwice {
-    #[inline(always)]
-    fn map<S: SimdF32>(self, s: S, x: S::F32) -> S::F32 {
-        s.sub(s.sub(x, s.splat(self.0)), s.splat(self.1))
-    }
+    Sums { max: exp_shift(max), sum }
 }
 
 /// `to[start..end] = value`.
@@ -267,7 +184,15 @@ unsafe fn softmax_row<S: SimdF32>(
         let Sums { max, sum } = sums(s, from, len);
         let empty = sum == 0.0;
         if !empty {
-            map_slice(s, ShiftExpTimes(max, (1.0 / sum) as f32), from, to, len);
+            let (max, factor) = (s.splat(max), s.splat((1.0 / sum) as f32));
+            map_slice(
+                s,
+                from,
+                to,
+                len,
+                #[inline(always)]
+                |x| s.mul(exp_nonpositive(s, s.sub(x, max)), factor),
+            );
         }
         fill_masked(to, len, columns, empty, fully_masked);
     }
@@ -291,7 +216,15 @@ unsafe fn log_softmax_row<S: SimdF32>(
         let Sums { max, sum } = sums(s, from, len);
         let empty = sum == 0.0;
         if !empty {
-            map_slice(s, MinusTwice(max, libm::log(sum) as f32), from, to, len);
+            let (max, log_sum) = (s.splat(max), s.splat(libm::log(sum) as f32));
+            map_slice(
+                s,
+                from,
+                to,
+                len,
+                #[inline(always)]
+                |x| s.sub(s.sub(x, max), log_sum),
+            );
         }
         match fully_masked {
             FullyMasked::Zeros if empty => fill(to, 0, columns, f32::NEG_INFINITY),
@@ -340,14 +273,22 @@ impl SoftmaxRows<'_> {
             unsafe {
                 let mut max = 0.0;
                 if row < rows.end {
-                    max = shift_of(block_max(s, from, self.len(row)));
+                    max = exp_shift(block_max(s, from, self.len(row)));
                 }
                 if row > rows.start {
                     let before = row - 1;
                     let (to, len) = (self.to.row(before), self.len(before));
                     let empty = sum == 0.0;
                     if !empty {
-                        map_slice(s, Times(1.0 / sum), to, to, len);
+                        let factor = s.splat(1.0 / sum);
+                        map_slice(
+                            s,
+                            to,
+                            to,
+                            len,
+                            #[inline(always)]
+                            |x| s.mul(x, factor),
+                        );
                     }
                     fill_masked(to, len, self.columns, empty, self.fully_masked);
                 }

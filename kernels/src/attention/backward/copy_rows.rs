@@ -1,6 +1,7 @@
 //! Copies of the rows of one head at a compact stride. In the caller's tensor the stride may be a power of two.
 
-use crate::simd::{MOST_VECTORS, SimdF32, VIRTUAL, sum_of_lanes};
+use crate::rows::fold_lanes;
+use crate::simd::{MOST_VECTORS, SimdF32};
 
 /// Rows of `elements` floats.
 #[derive(Clone, Copy)]
@@ -112,29 +113,21 @@ pub(super) unsafe fn clear<S: SimdF32>(s: S, to: *mut f32, elements: usize) {
     }
 }
 
-/// The sum of `a[i] * b[i]`, in [`VIRTUAL`] lanes. The bits are the same for all vector widths.
+/// The sum of `a[i] * b[i]`, in virtual lanes: the bits are the same for all vector widths.
 ///
 /// # Safety
 /// `len` floats at `a` and at `b` are valid for reads.
 #[inline(always)]
 pub(super) unsafe fn dot<S: SimdF32>(s: S, a: *const f32, b: *const f32, len: usize) -> f32 {
-    let mut sums = [s.splat(0.0); MOST_VECTORS];
-    let mut at = 0;
-    while at < len {
-        for (v, sum) in sums.iter_mut().enumerate().take(VIRTUAL / S::LANES) {
-            let first = at + v * S::LANES;
-            // SAFETY: the `# Safety` contract of `dot` holds, and the count stops at `len`.
-            unsafe {
-                if first + S::LANES <= len {
-                    *sum = s.mul_add(s.load(a.add(first)), s.load(b.add(first)), *sum);
-                } else if first < len {
-                    let rest = len - first;
-                    let a = s.load_prefix(a.add(first), rest);
-                    *sum = s.mul_add(a, s.load_prefix(b.add(first), rest), *sum);
-                }
-            }
-        }
-        at += VIRTUAL;
-    }
-    sum_of_lanes(s, sums)
+    let [[sum]] = fold_lanes::<S, 1, 1, MOST_VECTORS>(
+        s,
+        len,
+        &[],
+        #[inline(always)]
+        |_, at, [sum]| {
+            // SAFETY: the caller's contract.
+            unsafe { *sum = s.mul_add(at.load(s, a), at.load(s, b), *sum) }
+        },
+    );
+    sum
 }

@@ -5,21 +5,19 @@
 use crate::error::Error;
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
-use crate::norm::parameters::Norm;
-use crate::norm::passes::{self, Standard, moments};
-use crate::norm::rms_passes::{self, root};
-use crate::norm::simd_rows::{PAIRED, PrefetchRow, UNROLL, learned, load, prefetch_step, store};
+use crate::norm::parameters::{LayerNorm, Norm, Parameters, affine};
+use crate::norm::passes::{RowGroups, Terms, learned, standard_row_wide, standard_score, terms};
 use crate::parallel::Parallelism;
+use crate::prefetch::PrefetchRow;
 use crate::row_tasks::{RowPtrs, for_rows};
+use crate::rows::{UNROLL, map_row};
 use crate::simd::{SimdF32, SimdOp, simd_op};
 use crate::sync_ptr::SharedMut;
 use core::ops::Range;
 
 /// `CENTERED` for a layer normalization, otherwise a root-mean-square one; `BIAS` if it has a bias.
 struct ForwardSaveRows<'a, const CENTERED: bool, const BIAS: bool> {
-    weight: &'a [f32],
-    bias: Option<&'a [f32]>,
-    eps: f32,
+    parameters: Parameters<'a>,
     rows: usize,
     x: RowPtrs<'a>,
     standard: RowPtrs<'a>,
@@ -33,60 +31,32 @@ impl<const CENTERED: bool, const BIAS: bool> SimdOp for ForwardSaveRows<'_, CENT
 
     #[inline(always)]
     fn run<S: SimdF32>(self, s: S) {
-        let mut row = 0;
         // SAFETY: `run` checked with `RowPtrs` that all matrices have these rows of `columns` floats, with
-        // `Norm::check` that weight and bias have `columns` floats, with `check_len` that there is a scale for each
+        // `Norm::checked` that weight and bias have `columns` floats, with `check_len` that there is a scale for each
         // row, and that there are columns; it sets `BIAS` if there is a bias. `for_rows` gives each task its own rows.
-        unsafe {
-            if S::REGISTERS >= 32 && self.weight.len() <= PAIRED {
-                while row + 2 <= self.rows {
-                    self.group::<S, 2>(s, row);
-                    row += 2;
-                }
-            }
-            while row < self.rows {
-                self.group::<S, 1>(s, row);
-                row += 1;
-            }
-        }
+        unsafe { self.all(s, [self.rows, self.parameters.columns()]) };
     }
 }
 
-impl<const CENTERED: bool, const BIAS: bool> ForwardSaveRows<'_, CENTERED, BIAS> {
-    /// Normalizes `R` rows from `row` on.
-    ///
-    /// # Safety
-    /// All matrices have these rows, which are not empty and as long as the weight and the bias, and there is a scale
-    /// for each of them. The norm has a bias if `BIAS`.
+impl<const CENTERED: bool, const BIAS: bool> RowGroups for ForwardSaveRows<'_, CENTERED, BIAS> {
     #[inline(always)]
     unsafe fn group<S: SimdF32, const R: usize>(&self, s: S, row: usize) {
-        let (len, eps) = (self.weight.len(), self.eps);
+        let (len, eps) = (self.parameters.columns(), self.parameters.eps);
         let (x, standard) = (self.x.rows::<R>(row), self.standard.rows::<R>(row));
         let out = self.out.rows::<R>(row);
-        let prefetch = [self.x.next(row + R), self.standard.next(row + R)];
+        let prefetch = [self.x.next(s, row + R), self.standard.next(s, row + R)];
         // SAFETY: the caller's contract; `ADD` is false, so only `x` is used.
-        let (terms, f32_safe) = unsafe {
-            if CENTERED {
-                moments::<S, false, R>(s, len, eps, [x; 3], prefetch)
-            } else {
-                let (scale, f32_safe) = root::<S, false, R>(s, len, eps, [x; 3], prefetch[0]);
-                (Standard { mean: [0.0; R], scale, shift: [0.0; R] }, f32_safe)
-            }
-        };
-        let prefetch = self.out.next::<R>(row + R);
+        let terms = unsafe { terms::<S, CENTERED, false, R>(s, len, eps, [x; 3], prefetch) };
+        let prefetch: [_; R] = self.out.next(s, row + R);
         for i in 0..R {
             // SAFETY: the caller's contract.
             unsafe {
-                let scale = if f32_safe[i] {
-                    self.finish(s, x[i], standard[i], out[i], terms.of(i), prefetch[i]);
-                    terms.scale[i]
+                let scale = if terms[i].f32_safe {
+                    self.finish(s, x[i], [standard[i], out[i]], terms[i], prefetch[i]);
+                    terms[i].scale
                 } else {
-                    let scale = if CENTERED {
-                        passes::standard_row_wide(len, eps, x[i], standard[i])
-                    } else {
-                        rms_passes::standard_row_wide(len, eps, x[i], standard[i])
-                    };
-                    learned::<S, BIAS>(s, self.weight, self.bias, standard[i], out[i]);
+                    let scale = standard_row_wide(&self.parameters, x[i], standard[i]);
+                    learned::<S, BIAS>(s, &self.parameters, standard[i], out[i]);
                     // Infinity times a gradient of 0 would be NaN. NaN remains NaN.
                     if scale > f64::from(f32::MAX) { f32::MAX } else { scale as f32 }
                 };
@@ -94,59 +64,36 @@ impl<const CENTERED: bool, const BIAS: bool> ForwardSaveRows<'_, CENTERED, BIAS>
             }
         }
     }
+}
 
-    /// Writes both results of a row.
+impl<const CENTERED: bool, const BIAS: bool> ForwardSaveRows<'_, CENTERED, BIAS> {
+    /// Writes both results of a row, the standard scores and the output.
     ///
     /// # Safety
-    /// As [`ForwardSaveRows::group`], for one row; `out` may be `x`.
+    /// As [`RowGroups::group`], for one row; the output may be `x`.
     #[inline(always)]
     unsafe fn finish<S: SimdF32>(
         &self,
         s: S,
         x: *const f32,
-        standard: *mut f32,
-        out: *mut f32,
-        terms: Standard<1>,
+        to: [*mut f32; 2],
+        terms: Terms,
         prefetch: PrefetchRow,
     ) {
-        let len = self.weight.len();
-        let weight = self.weight.as_ptr();
-        let bias = self.bias.map_or(core::ptr::null(), <[f32]>::as_ptr);
-        let (mean, scale) = (s.splat(terms.mean[0]), s.splat(terms.scale[0]));
-        let shift = s.splat(terms.shift[0]);
-        macro_rules! vector {
-            ($full:literal, $at:expr, $count:expr) => {{
-                let (at, count) = ($at, $count);
-                let w = load::<S, $full>(s, weight.add(at), count);
-                let x = load::<S, $full>(s, x.add(at), count);
-                let z = if CENTERED {
-                    s.mul_add(s.sub(x, mean), scale, shift)
-                } else {
-                    s.mul(x, scale)
-                };
-                let y = if BIAS {
-                    s.mul_add(z, w, load::<S, $full>(s, bias.add(at), count))
-                } else {
-                    s.mul(z, w)
-                };
-                store::<S, $full>(s, standard.add(at), z, count);
-                store::<S, $full>(s, out.add(at), y, count);
-            }};
-        }
-        let mut i = 0;
-        while i + UNROLL * S::LANES <= len {
-            prefetch_step(s, prefetch, i);
-            for j in 0..UNROLL {
-                // SAFETY: `i + UNROLL * LANES <= len`, within all rows.
-                unsafe { vector!(true, i + j * S::LANES, S::LANES) };
-            }
-            i += UNROLL * S::LANES;
-        }
-        while i < len {
-            let count = (len - i).min(S::LANES);
-            // SAFETY: `i + count <= len`, within all rows.
-            unsafe { vector!(false, i, count) };
-            i += count;
+        let terms = terms.splat(s);
+        // SAFETY: the caller's contract.
+        unsafe {
+            map_row::<S, 2, UNROLL>(
+                s,
+                self.parameters.columns(),
+                to,
+                &[prefetch],
+                #[inline(always)]
+                |at| {
+                    let z = standard_score::<S, CENTERED>(s, at.load(s, x), terms);
+                    [z, affine::<S, BIAS>(s, z, self.parameters.load::<S, BIAS>(s, at))]
+                },
+            );
         }
     }
 }
@@ -166,7 +113,7 @@ pub(super) fn run(
     let to = RowPtrs::written(name, &mut out, shape)?;
     let from = x.map_or(Ok(to), |x| RowPtrs::read("x", &x, shape))?;
     let standard = RowPtrs::written("standard", &mut standard, shape)?;
-    norm.check(columns)?;
+    let parameters = norm.checked(columns)?;
     Error::check_len("scale", rows, scale)?;
     if columns == 0 {
         scale.fill(0.0);
@@ -176,14 +123,11 @@ pub(super) fn run(
     for_rows(parallelism.workers(), rows, columns, &|range| {
         let [x, standard, out] = [from, standard, to].map(|ptr| ptr.from(range.start));
         let scale = scale.as_ptr().wrapping_add(range.start);
-        let (rows, eps) = (range.len(), norm.eps());
-        let (weight, bias) = norm.learned();
+        let rows = range.len();
         macro_rules! run {
             ($centered:literal, $bias:literal) => {
                 isa.dispatch(ForwardSaveRows::<$centered, $bias> {
-                    weight,
-                    bias,
-                    eps,
+                    parameters,
                     rows,
                     x,
                     standard,
@@ -193,7 +137,7 @@ pub(super) fn run(
             };
         }
         match norm {
-            Norm::Layer(_) if bias.is_some() => run!(true, true),
+            Norm::Layer(LayerNorm { bias: Some(_), .. }) => run!(true, true),
             Norm::Layer(_) => run!(true, false),
             Norm::Rms(_) => run!(false, false),
         }
@@ -204,8 +148,7 @@ pub(super) fn run(
 simd_op!(
     fn recompute_rows<S: SimdF32>(
         s: S,
-        weight: &[f32],
-        bias: Option<&[f32]>,
+        parameters: Parameters<'_>,
         rows: Range<usize>,
         standard: RowPtrs<'_>,
         out: RowPtrs<'_>,
@@ -213,11 +156,11 @@ simd_op!(
         for row in rows {
             let (standard, out) = (standard.row(row), out.row(row));
             // SAFETY: `recompute` checked with `RowPtrs` that both matrices have these rows of `columns` floats, and with
-            // `Norm::check` that weight and bias have `columns` floats; `for_rows` gives each task its own rows.
+            // `Norm::checked` that weight and bias have `columns` floats; `for_rows` gives each task its own rows.
             unsafe {
-                match bias {
-                    Some(_) => learned::<S, true>(s, weight, bias, standard, out),
-                    None => learned::<S, false>(s, weight, None, standard, out),
+                match parameters.bias {
+                    Some(_) => learned::<S, true>(s, &parameters, standard, out),
+                    None => learned::<S, false>(s, &parameters, standard, out),
                 }
             }
         }
@@ -235,13 +178,12 @@ pub(super) fn recompute(
     let shape @ [rows, columns] = [out.rows(), out.columns()];
     let standard = RowPtrs::read("standard", &standard, shape)?;
     let out = RowPtrs::written("out", &mut out, shape)?;
-    norm.check(columns)?;
+    let parameters = norm.checked(columns)?;
     if rows == 0 || columns == 0 {
         return Ok(());
     }
-    let (weight, bias) = norm.learned();
     for_rows(parallelism.workers(), rows, columns, &|rows| {
-        isa.dispatch(recompute_rows(weight, bias, rows, standard, out));
+        isa.dispatch(recompute_rows(parameters, rows, standard, out));
     });
     Ok(())
 }

@@ -5,9 +5,9 @@ use super::NormGradients;
 use crate::error::{Error, Expected};
 use crate::isa::Isa;
 use crate::matrix::Matrix;
-use crate::norm::simd_rows::{load, store};
 use crate::parallel::Parallelism;
 use crate::row_tasks::RowPtrs;
+use crate::rows::map_row;
 use crate::simd::{SimdF32, SimdOp};
 use crate::sync_ptr::SharedMut;
 use crate::train::{ReductionChunks, WriteMode};
@@ -18,31 +18,33 @@ const COLUMNS: usize = 256;
 /// Rows that are added between a load and a store of a sum.
 const GROUP: usize = 4;
 
-/// `BIAS` if the sum of `d_out` alone is computed too.
-struct ParamGradSums<'a, const BIAS: bool> {
+/// The sums of a reduction chunk.
+type Sums<const N: usize> = [[f32; COLUMNS]; N];
+
+/// Computes `N` gradients: that of the weight and, if `N` is 2, that of the bias.
+struct ParamGradSums<'a, const N: usize> {
     columns: Range<usize>,
     chunks: ReductionChunks<'a>,
     write: WriteMode,
     standard: RowPtrs<'a>,
     d_out: RowPtrs<'a>,
-    d_weight: *mut f32,
-    d_bias: *mut f32,
+    gradients: [*mut f32; N],
 }
 
-impl<const BIAS: bool> SimdOp for ParamGradSums<'_, BIAS> {
+impl<const N: usize> SimdOp for ParamGradSums<'_, N> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: SimdF32>(self, s: S) {
         let mut add = self.write == WriteMode::Add;
         if self.chunks.is_empty() && !add {
-            self.finish(s, &Sums::default(), false);
+            self.finish(s, &[[0.0; COLUMNS]; N], false);
         }
         for Range { start: mut row, end } in self.chunks.ranges() {
-            let mut sums = Sums::default();
+            let mut sums = [[0.0; COLUMNS]; N];
             // SAFETY: `run` checked that `standard` and `d_out` have the same shape with contiguous rows, that the
-            // reduction chunks have as many rows, and that `d_weight` and `d_bias` have `columns` floats; each task
-            // has its own columns.
+            // reduction chunks have as many rows, and that the gradients have `columns` floats; each task has its own
+            // columns.
             unsafe {
                 while row + GROUP <= end {
                     self.rows::<S, GROUP>(s, row, &mut sums);
@@ -59,80 +61,69 @@ impl<const BIAS: bool> SimdOp for ParamGradSums<'_, BIAS> {
     }
 }
 
-/// The sums of a reduction chunk.
-struct Sums {
-    weight: [f32; COLUMNS],
-    bias: [f32; COLUMNS],
-}
-
-impl Default for Sums {
-    #[inline(always)]
-    fn default() -> Self {
-        Self { weight: [0.0; COLUMNS], bias: [0.0; COLUMNS] }
-    }
-}
-
-impl<const BIAS: bool> ParamGradSums<'_, BIAS> {
+impl<const N: usize> ParamGradSums<'_, N> {
     /// Adds `R` rows from `row` on, in order.
     ///
     /// # Safety
     /// The matrices have these rows and the columns of the task.
     #[inline(always)]
-    unsafe fn rows<S: SimdF32, const R: usize>(&self, s: S, row: usize, sums: &mut Sums) {
+    unsafe fn rows<S: SimdF32, const R: usize>(&self, s: S, row: usize, sums: &mut Sums<N>) {
         let Range { start, end } = self.columns;
-        let standard = self.standard.rows::<R>(row);
-        let d_out = self.d_out.rows::<R>(row);
-        let (weights, biases) = (sums.weight.as_mut_ptr(), sums.bias.as_mut_ptr());
-        macro_rules! vector {
-            ($full:literal, $at:expr, $count:expr) => {{
-                let (at, count) = ($at, $count);
-                let (to_weight, to_bias) = (weights.add(at), biases.add(at));
-                let mut weight = load::<S, $full>(s, to_weight, count);
-                let mut bias =
-                    if BIAS { load::<S, $full>(s, to_bias, count) } else { s.splat(0.0) };
-                for i in 0..R {
-                    let dy = load::<S, $full>(s, d_out[i].add(start + at), count);
-                    let z = load::<S, $full>(s, standard[i].add(start + at), count);
-                    weight = s.mul_add(dy, z, weight);
-                    if BIAS {
-                        bias = s.add(bias, dy);
+        let of_task = |row: *mut f32| row.wrapping_add(start);
+        let standard = self.standard.rows::<R>(row).map(of_task);
+        let d_out = self.d_out.rows::<R>(row).map(of_task);
+        let sums = sums.each_mut().map(|sums| sums.as_mut_ptr());
+        // SAFETY: the caller's contract; a task has at most as many columns as there are sums.
+        unsafe {
+            map_row::<S, N, 1>(
+                s,
+                end - start,
+                sums,
+                &[],
+                #[inline(always)]
+                |at| {
+                    let mut v = [s.splat(0.0); N];
+                    for n in 0..N {
+                        v[n] = at.load(s, sums[n]);
                     }
-                }
-                store::<S, $full>(s, to_weight, weight, count);
-                if BIAS {
-                    store::<S, $full>(s, to_bias, bias, count);
-                }
-            }};
-        }
-        let (len, mut at) = (end - start, 0);
-        while at + S::LANES <= len {
-            // SAFETY: `at + LANES` is at most the number of the task's columns, which is at most the number of sums.
-            unsafe { vector!(true, at, S::LANES) };
-            at += S::LANES;
-        }
-        if at < len {
-            // SAFETY: `len - at` columns of the task are left, fewer than LANES, and there is a sum for each.
-            unsafe { vector!(false, at, len - at) };
+                    for i in 0..R {
+                        let dy = at.load(s, d_out[i]);
+                        v[0] = s.mul_add(dy, at.load(s, standard[i]), v[0]);
+                        if let Some(bias) = v.get_mut(1) {
+                            *bias = s.add(*bias, dy);
+                        }
+                    }
+                    v
+                },
+            );
         }
     }
 
     /// Stores the sums of a reduction chunk, or adds them.
     #[inline(always)]
-    fn finish<S: SimdF32>(&self, s: S, sums: &Sums, add: bool) {
+    fn finish<S: SimdF32>(&self, s: S, sums: &Sums<N>, add: bool) {
         let Range { start, end } = self.columns;
-        for at in (0..end - start).step_by(S::LANES) {
-            let count = (end - start - at).min(S::LANES);
-            let both = [(self.d_weight, sums.weight.as_ptr()), (self.d_bias, sums.bias.as_ptr())];
-            for (to, sums) in both.into_iter().take(1 + usize::from(BIAS)) {
-                // SAFETY: `run` checked that `d_weight` has `columns` floats, and `d_bias` too if `BIAS`; only this
-                // task uses these columns. `count` ends at `end`, and there is a sum for each column of a task.
-                unsafe {
-                    let to = to.add(start + at);
-                    let sum = s.load_prefix(sums.add(at), count);
-                    let sum = if add { s.add(s.load_prefix(to, count), sum) } else { sum };
-                    s.store_prefix(to, sum, count);
-                }
-            }
+        let to = self.gradients.map(|to| to.wrapping_add(start));
+        // SAFETY: `run` checked that the gradients have `columns` floats; only this task uses these columns, and there
+        // is a sum for each column of a task.
+        unsafe {
+            map_row::<S, N, 1>(
+                s,
+                end - start,
+                to,
+                &[],
+                #[inline(always)]
+                |at| {
+                    let mut v = [s.splat(0.0); N];
+                    for n in 0..N {
+                        v[n] = at.load(s, sums[n].as_ptr());
+                        if add {
+                            v[n] = s.add(at.load(s, to[n]), v[n]);
+                        }
+                    }
+                    v
+                },
+            );
         }
     }
 }
@@ -156,23 +147,21 @@ pub(super) fn run(
     let (d_weight, d_bias) = (SharedMut::new(d_weight), d_bias.map(SharedMut::new));
     parallelism.workers().for_each(columns.div_ceil(COLUMNS), &|task| {
         let columns = task * COLUMNS..columns.min((task + 1) * COLUMNS);
-        let d_weight = d_weight.as_ptr();
         macro_rules! run {
-            ($bias:literal, $d_bias:expr) => {
-                isa.dispatch(ParamGradSums::<$bias> {
+            ($gradients:expr) => {
+                isa.dispatch(ParamGradSums {
                     columns,
                     chunks,
                     write,
                     standard,
                     d_out,
-                    d_weight,
-                    d_bias: $d_bias,
+                    gradients: $gradients,
                 })
             };
         }
         match d_bias {
-            Some(d_bias) => run!(true, d_bias.as_ptr()),
-            None => run!(false, core::ptr::null_mut()),
+            Some(d_bias) => run!([d_weight.as_ptr(), d_bias.as_ptr()]),
+            None => run!([d_weight.as_ptr()]),
         }
     });
     Ok(())

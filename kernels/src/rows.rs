@@ -1,0 +1,266 @@
+//! The walkers over a row that all row-wise kernels share: [`map_row`] writes results, [`fold_parts`] adds.
+//! `fold_lanes` adds in the order of training.
+//!
+//! A kernel gives a walker the work on one vector as a closure, which gets each vector of the row as a [`RowVector`].
+//! Closures are `#[inline(always)]` like the walkers, so that they are compiled for the instruction set.
+
+use crate::prefetch::PrefetchRow;
+use crate::simd::{MAX_LANES, MOST_PARTS, SimdF32, sum_of_parts};
+#[cfg(feature = "train")]
+use crate::simd::{MOST_VECTORS, VIRTUAL, sum_of_lanes};
+
+/// Vectors in one step of a walker. Their results are independent.
+pub(crate) const UNROLL: usize = 4;
+
+/// Elements in one step of [`fold_parts`].
+const STEP: usize = UNROLL * MAX_LANES;
+
+/// One vector of a row: all its lanes, or the first `count` at the end of the row.
+#[derive(Clone, Copy)]
+pub(crate) struct RowVector {
+    at: usize,
+    count: usize,
+    whole: bool,
+}
+
+impl RowVector {
+    /// The vector at element `at`.
+    #[inline(always)]
+    const fn whole<S: SimdF32>(at: usize) -> Self {
+        Self { at, count: S::LANES, whole: true }
+    }
+
+    /// The elements from `at` on, at most a vector, of a row of `len >= at`.
+    #[inline(always)]
+    fn rest<S: SimdF32>(at: usize, len: usize) -> Self {
+        Self { at, count: (len - at).min(S::LANES), whole: false }
+    }
+
+    /// Loads the vector; lanes after the end of the row are 0.
+    ///
+    /// # Safety
+    /// `row` is valid for reads of as many floats as the row has that is walked over.
+    #[inline(always)]
+    pub(crate) unsafe fn load<S: SimdF32>(self, s: S, row: *const f32) -> S::F32 {
+        // SAFETY: the caller's contract; the walkers stay within the row.
+        unsafe {
+            let at = row.add(self.at);
+            if self.whole { s.load(at) } else { s.load_prefix(at, self.count) }
+        }
+    }
+
+    /// Stores the vector, without the lanes after the end of the row.
+    ///
+    /// # Safety
+    /// `row` is valid for writes of as many floats as the row has that is walked over.
+    #[inline(always)]
+    pub(crate) unsafe fn store<S: SimdF32>(self, s: S, row: *mut f32, v: S::F32) {
+        // SAFETY: the caller's contract; the walkers stay within the row.
+        unsafe {
+            let at = row.add(self.at);
+            if self.whole { s.store(at, v) } else { s.store_prefix(at, v, self.count) }
+        }
+    }
+
+    /// `v`, with zeros in the lanes after the end of the row.
+    #[inline(always)]
+    pub(crate) fn zero_rest<S: SimdF32>(self, s: S, v: S::F32) -> S::F32 {
+        if self.whole { v } else { s.select(s.first(self.count), v, s.splat(0.0)) }
+    }
+}
+
+/// Computes `N` rows of `len` elements at `to`, `STEP` vectors of each at a time: first all results of a step, then
+/// their stores. Each whole step prefetches the same elements of the rows `prefetch`.
+///
+/// # Safety
+/// The rows at `to` are valid for writes of `len` floats. `map` may read the elements of its vector from them.
+#[inline(always)]
+pub(crate) unsafe fn map_row<S: SimdF32, const N: usize, const STEP: usize>(
+    s: S,
+    len: usize,
+    to: [*mut f32; N],
+    prefetch: &[PrefetchRow],
+    map: impl Fn(RowVector) -> [S::F32; N],
+) {
+    let mut i = 0;
+    while i + STEP * S::LANES <= len {
+        for prefetch in prefetch {
+            prefetch.issue::<S, STEP>(s, i);
+        }
+        let mut v = [[s.splat(0.0); N]; STEP];
+        for j in 0..STEP {
+            v[j] = map(RowVector::whole::<S>(i + j * S::LANES));
+        }
+        for j in 0..STEP {
+            for n in 0..N {
+                // SAFETY: the caller's contract; `i + STEP * LANES <= len`.
+                unsafe { RowVector::whole::<S>(i + j * S::LANES).store(s, to[n], v[j][n]) };
+            }
+        }
+        i += STEP * S::LANES;
+    }
+    while i < len {
+        let at = RowVector::rest::<S>(i, len);
+        let v = map(at);
+        for n in 0..N {
+            // SAFETY: the caller's contract; `i < len`.
+            unsafe { at.store(s, to[n], v[n]) };
+        }
+        i += at.count;
+    }
+}
+
+/// `to[i] = map(from[i])` for `len` elements.
+///
+/// # Safety
+/// `from` is valid for reads and `to` for writes of `len` floats; they are the same or disjoint.
+#[inline(always)]
+pub(crate) unsafe fn map_slice<S: SimdF32>(
+    s: S,
+    from: *const f32,
+    to: *mut f32,
+    len: usize,
+    map: impl Fn(S::F32) -> S::F32,
+) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        map_row::<S, 1, UNROLL>(
+            s,
+            len,
+            [to],
+            &[],
+            #[inline(always)]
+            |at| [map(at.load(s, from))],
+        );
+    }
+}
+
+/// `SUMS` sums of each of `R` rows of `len` elements, in four virtual vectors of 16 lanes that are added in a tree. The
+/// elements after the last whole step of 64 belong to the first vector.
+///
+/// `add` adds a vector of a row to its sums. Lanes after the end of the row must add nothing. At most `WIDTH` parts of
+/// the virtual vectors are in registers at a time; narrow vectors read the row once for each `WIDTH` parts. The rows
+/// `prefetch` are prefetched meanwhile.
+#[inline(always)]
+pub(crate) fn fold_parts<S: SimdF32, const R: usize, const SUMS: usize, const WIDTH: usize>(
+    s: S,
+    len: usize,
+    prefetch: &[[PrefetchRow; R]],
+    add: impl Fn(usize, RowVector, &mut [S::F32; SUMS]),
+) -> [[f32; R]; SUMS] {
+    let zero = s.splat(0.0);
+    let width = WIDTH.min(MAX_LANES / S::LANES);
+    let mut parts = [[[zero; MOST_PARTS]; R]; SUMS];
+    let mut first = 0;
+    while first < MAX_LANES / S::LANES {
+        let mut totals = [[[[zero; SUMS]; UNROLL]; WIDTH]; R];
+        let mut i = 0;
+        while i + STEP <= len {
+            for row in 0..R {
+                for part in 0..width {
+                    for prefetch in prefetch {
+                        prefetch[row].issue::<S, UNROLL>(s, i + (first + part) * UNROLL * S::LANES);
+                    }
+                }
+                for j in 0..UNROLL {
+                    for part in 0..width {
+                        let at = i + j * MAX_LANES + (first + part) * S::LANES;
+                        add(row, RowVector::whole::<S>(at), &mut totals[row][part][j]);
+                    }
+                }
+            }
+            i += STEP;
+        }
+        while i + MAX_LANES <= len {
+            for part in 0..width {
+                let at = RowVector::whole::<S>(i + (first + part) * S::LANES);
+                for row in 0..R {
+                    add(row, at, &mut totals[row][part][0]);
+                }
+            }
+            i += MAX_LANES;
+        }
+        if i < len {
+            for part in 0..width {
+                // A part after the end has no elements.
+                let at = RowVector::rest::<S>((i + (first + part) * S::LANES).min(len), len);
+                for row in 0..R {
+                    add(row, at, &mut totals[row][part][0]);
+                }
+            }
+        }
+        for row in 0..R {
+            for part in 0..width {
+                let v = totals[row][part];
+                for sum in 0..SUMS {
+                    let (a, b) = (s.add(v[0][sum], v[1][sum]), s.add(v[2][sum], v[3][sum]));
+                    parts[sum][row][first + part] = s.add(a, b);
+                }
+            }
+        }
+        first += width;
+    }
+    let mut sums = [[0.0; R]; SUMS];
+    for sum in 0..SUMS {
+        for row in 0..R {
+            sums[sum][row] = sum_of_parts(s, parts[sum][row]);
+        }
+    }
+    sums
+}
+
+/// `SUMS` sums of each of `R` rows of `len` elements, in [`VIRTUAL`] lanes: element `i` belongs to lane `i % VIRTUAL`,
+/// and [`sum_of_lanes`] adds the lanes.
+///
+/// As [`fold_parts`], with the lanes of at most `VECTORS` vectors in registers at a time.
+#[cfg(feature = "train")]
+#[inline(always)]
+pub(crate) fn fold_lanes<S: SimdF32, const R: usize, const SUMS: usize, const VECTORS: usize>(
+    s: S,
+    len: usize,
+    prefetch: &[[PrefetchRow; R]],
+    add: impl Fn(usize, RowVector, &mut [S::F32; SUMS]),
+) -> [[f32; R]; SUMS] {
+    let zero = s.splat(0.0);
+    let vectors = VECTORS.min(VIRTUAL / S::LANES);
+    let mut lanes = [[[zero; MOST_VECTORS]; R]; SUMS];
+    let mut first = 0;
+    while first < VIRTUAL / S::LANES {
+        let mut totals = [[[zero; SUMS]; VECTORS]; R];
+        let mut i = first * S::LANES;
+        while i + vectors * S::LANES <= len {
+            for row in 0..R {
+                for prefetch in prefetch {
+                    prefetch[row].issue::<S, VECTORS>(s, i);
+                }
+                for j in 0..vectors {
+                    add(row, RowVector::whole::<S>(i + j * S::LANES), &mut totals[row][j]);
+                }
+            }
+            i += VIRTUAL;
+        }
+        for j in 0..vectors {
+            if i + j * S::LANES < len {
+                let at = RowVector::rest::<S>(i + j * S::LANES, len);
+                for row in 0..R {
+                    add(row, at, &mut totals[row][j]);
+                }
+            }
+        }
+        for row in 0..R {
+            for j in 0..vectors {
+                for sum in 0..SUMS {
+                    lanes[sum][row][first + j] = totals[row][j][sum];
+                }
+            }
+        }
+        first += vectors;
+    }
+    let mut sums = [[0.0; R]; SUMS];
+    for sum in 0..SUMS {
+        for row in 0..R {
+            sums[sum][row] = sum_of_lanes(s, lanes[sum][row]);
+        }
+    }
+    sums
+}
