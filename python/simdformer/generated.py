@@ -68,12 +68,15 @@ class Translated:
     for a text of several sentences `sentence` and `source`."""
     finish: npt.NDArray[np.uint8]
     """Why each text ended, ``[texts]``: a `Finish`. What one sentence lacks the text lacks. ``END`` for a text that the model
-    did not read, because it has no letters."""
+    did not read, because it has no letters, or no word that the model knows."""
     truncated: npt.NDArray[np.bool_]
     """Whether only the first tokens of a sentence were translated, ``[texts]``; never without the option ``truncate``."""
     scores: npt.NDArray[np.float32] | None
     """The score of each text, ``[texts]``: the sum of those of its sentences, natural logarithms; NaN if there is an error.
     None without ``scores=True``."""
+    notes: list[list[str]]
+    """What is to be known about each text: the words that the model does not know, that a sentence without any known word
+    was copied, or that a placeholder is missing."""
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -93,6 +96,8 @@ class TranslatedDocument:
     """Why sentences have no translation. Each has `index` (of the paragraph), `sentence`, `source` and `reason`."""
     finish: Finish
     """What one sentence lacks the document lacks."""
+    notes: list[str]
+    """What is to be known about its sentences, in order, as in `Translated`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

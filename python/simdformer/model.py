@@ -78,6 +78,12 @@ class Model:
         return self._native.fingerprint()
 
     @property
+    def notes(self) -> list[str]:
+        """What the checkpoint has that the model does not use, or uses in another way than its configuration says: a program
+        should show them. Empty for packed weights."""
+        return self._native.notes()
+
+    @property
     def end_tokens(self) -> list[int]:
         """The tokens that end a target."""
         return self._native.end_tokens()

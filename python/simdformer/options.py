@@ -73,6 +73,15 @@ class TranslatorOptions(Options):
     """The language of the texts, a code of the model, or ``"auto"`` to detect it."""
     target_lang: str | None = None
     """The language of the translations."""
+    prefix: str | None = None
+    """What the model reads before every text, as ``summarize: `` (that of ``task_specific_params`` for the languages). An
+    empty one turns that off. Not the `prefix` of `Translator.generate`, which holds target ids."""
+    capitals: bool | None = None
+    """Whether a text in capitals is read in small letters if the model knows these better, and its translation put into
+    capitals (True)."""
+    attributes: bool | None = None
+    """Documents: whether attributes of HTML that people read, and titles and alternative texts of Markdown, are translated
+    (True)."""
     slots: int | None = None
     """The number of sentences that are decoded at the same time (32). Results do not depend on it."""
     truncate: bool | None = None

@@ -130,14 +130,14 @@ class Translator(ModelObject[_simdformer.Translator]):
         """The translation of a text, or of each text of a list, in order.
 
         A text is divided into sentences, and what stands between them is kept. With ``split=False`` each text is one
-        sentence, whatever is in it. A sentence without a letter is copied. With sampling, sentence ``i`` of the call draws
+        sentence, whatever is in it. A sentence without a letter, or without a word that the model knows, is copied. With sampling, sentence ``i`` of the call draws
         from random stream ``stream + i``. `progress` counts sentences.
 
         A sentence that cannot be translated raises a `LimitError` (it is too long), a `TokenError` (the model does not have
         a token of it) or a `NotFiniteError` (its scores are NaN), with the `index` of its text. With ``errors="column"``
         the result is a `Translated`: the other texts, and the reasons of these. With ``scores=True`` the result is a
-        `Translated`, too, with the scores. It has why each text ended; without it a `CutWarning` says that a translation
-        reached the maximum length.
+        `Translated`, too, with the scores. It has why each text ended, and in `notes` the words that the model does not know;
+        without it a `CutWarning` says that a translation reached the maximum length.
 
         >>> found = translator.translate(["il fait froid", "je " * 130], split=False, errors="column")
         >>> found.texts, found.errors[1].reason
@@ -159,12 +159,14 @@ class Translator(ModelObject[_simdformer.Translator]):
     ) -> Translated:
         native, rows = self._open(), text_or_texts(texts, "texts")
         with progress_bar(progress, None, "sentences") as bar:
-            found, failed, finish, values, truncated = native.translate(rows, split, stream, scores, bar)
+            found, failed, finish, values, truncated, notes = native.translate(
+                rows, split, stream, scores, bar
+            )
         errors: list[SimdformerError | None] = [None] * len(found)
         translations: list[str | None] = [*found]
         for index, error in failed:
             errors[index], translations[index], values[index] = error, None, np.nan
-        return Translated(translations, errors, finish, truncated, values if scores else None)
+        return Translated(translations, errors, finish, truncated, values if scores else None, notes)
 
     def generate(
         self,
@@ -306,10 +308,13 @@ class Translator(ModelObject[_simdformer.Translator]):
         """
         skips = _skips(errors)
         native = self._open()
-        found, (_, failed, finish, _, truncated) = native.translate_document(string(text, "text"), format)
+        found, (_, failed, finish, _, truncated, notes) = native.translate_document(
+            string(text, "text"), format
+        )
         if skips:
             worst = Finish(max(finish.tolist(), key=_SEVERITY.index, default=Finish.END))
-            return TranslatedDocument(found, [error for _, error in failed], worst)
+            said = [note for paragraph in notes for note in paragraph]
+            return TranslatedDocument(found, [error for _, error in failed], worst, said)
         for _, error in failed:
             raise error
         _warn(finish, truncated)
@@ -317,6 +322,9 @@ class Translator(ModelObject[_simdformer.Translator]):
 
     def stream(self, text: str, *, stream: int = 0) -> TextStream:
         """The parts of the translation of one sentence, while the model writes them. Together they are the translation.
+
+        Symbols that the model does not know are left out, and capitals stay: only a whole translation has a place for them. A
+        sentence without a word that the model knows is given out as it is.
 
         Beam search decides its text at the end, and gives it out then. To close the iterator, or to leave it to the garbage
         collector, ends the translation. A sentence that cannot be translated raises an error, at the begin or where its

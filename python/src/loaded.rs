@@ -8,6 +8,7 @@ use simdformer::{LoadOptions, Model, WeightDtypes};
 use simdformer_text::translator::Failure as TextFailure;
 use simdformer_text::{Encoded, TextError, Tokenizer, packed};
 use std::collections::HashMap;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::SystemTime;
@@ -102,9 +103,20 @@ pub(crate) fn open(
                 .with("found", name)
         })?,
     };
+    let files = match files(directory) {
+        Ok(files) => files,
+        // A change of the files would not be seen. What opening says is more exact.
+        Err(error) => {
+            let opened = py.detach(|| load(directory, isa, dtypes));
+            return Err(opened.err().unwrap_or_else(|| {
+                let message = format!("{}: {error}", directory.display());
+                Failure::new("CheckpointError", message)
+            }));
+        }
+    };
     let key = Key {
         directory: directory.canonicalize().unwrap_or_else(|_| directory.to_path_buf()),
-        files: files(directory),
+        files,
         isa: isa.name(),
         dtypes: dtypes.to_string(),
     };
@@ -164,15 +176,13 @@ pub(crate) fn model_files(directory: PathBuf, weights: bool) -> PyResult<Vec<Pat
     Ok(files)
 }
 
-/// The files of a model with their lengths and times, sorted; none if the directory cannot be read, which is the error of
-/// opening it.
-fn files(directory: &Path) -> Vec<(PathBuf, u64, Option<SystemTime>)> {
-    let files = simdformer_text::model_files::list(directory).unwrap_or_default();
+/// The files of a model with their lengths and times, sorted. A file system may have no times.
+fn files(directory: &Path) -> io::Result<Vec<(PathBuf, u64, Option<SystemTime>)>> {
     let about = |file: PathBuf| {
-        let data = std::fs::metadata(directory.join(&file)).ok()?;
-        Some((file, data.len(), data.modified().ok()))
+        let data = std::fs::metadata(directory.join(&file))?;
+        Ok((file, data.len(), data.modified().ok()))
     };
-    files.into_iter().filter_map(about).collect()
+    simdformer_text::model_files::list(directory)?.into_iter().map(about).collect()
 }
 
 /// An error if a text has more tokens than the model takes; if `cuts` is set, only if its ids do.

@@ -44,6 +44,11 @@ impl Model {
         Ok(py.detach(|| self.loaded.fingerprint())?)
     }
 
+    /// What the checkpoint has that the model does not use, or uses otherwise.
+    fn notes(&self) -> Vec<String> {
+        self.loaded.model.notes().iter().map(ToString::to_string).collect()
+    }
+
     fn summary(&self) -> String {
         self.loaded.model.to_string()
     }

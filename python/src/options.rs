@@ -231,6 +231,9 @@ pub(crate) fn translator(
         return Err(Failure::option("slots", "at least 1", 0usize).into());
     }
     translate.truncate = item(options, "truncate", BOOLEAN)?.unwrap_or(false);
+    translate.prefix = item(options, "prefix", TEXT)?;
+    translate.attributes = item(options, "attributes", BOOLEAN)?.unwrap_or(translate.attributes);
+    translate.capitals = item(options, "capitals", BOOLEAN)?.unwrap_or(translate.capitals);
     translate.cache = cache(options)?;
     if translate.source.as_deref() == Some("auto") {
         (translate.source, translate.detect) = (None, true);

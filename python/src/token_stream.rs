@@ -42,7 +42,7 @@ pub(crate) struct StreamSource {
     pub(crate) stream: u64,
     /// Whether `ids` are only the first of the sentence.
     pub(crate) truncated: bool,
-    /// The sentence, if it has no letters and is copied.
+    /// The sentence, if it is copied: it has no letters, or no word that the model knows.
     pub(crate) copied: Option<String>,
 }
 
@@ -55,7 +55,7 @@ impl TokenStream {
     ) -> Result<Self, Failure> {
         let (sender, receiver) = channel();
         let (cancel, truncated) = (Cancel::new(), source.truncated);
-        let tokenizer = Arc::clone(shared.loaded.tokenizer()?);
+        let tokenizer = Arc::clone(shared.tokenizer()?);
         let prepared = shared.prepared().clone();
         let mut session = shared.id_session()?;
         session.set_cancel(&cancel);

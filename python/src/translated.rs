@@ -18,17 +18,26 @@ pub(crate) struct Translated {
     scores: Vec<f32>,
     /// Whether only the first tokens of a sentence of it were translated.
     truncated: Vec<bool>,
+    /// What is to be known about each text.
+    notes: Vec<Vec<String>>,
 }
 
-/// The texts, the index and the exception of each failure, and for each text why it ended, its score, and whether a
-/// sentence of it was cut.
+/// The texts, the index and the exception of each failure, and for each text why it ended, its score, whether a sentence of
+/// it was cut, and its notes.
 pub(crate) type PyTranslated<'py> = (
     Vec<String>,
     Vec<(usize, Bound<'py, PyAny>)>,
     Bound<'py, PyArray1<u8>>,
     Bound<'py, PyArray1<f32>>,
     Bound<'py, PyArray1<bool>>,
+    Vec<Vec<String>>,
 );
+
+/// The words of a sentence that the model does not know, and what was done beside its translation.
+fn notes_of(one: &Translation) -> impl Iterator<Item = String> {
+    let words = one.unknown.iter().map(|word| format!("the model does not know {word}"));
+    words.chain(one.notes.iter().map(ToString::to_string))
+}
 
 /// The number of `simdformer.Finish` of a text; a text that the model did not read is complete.
 pub(crate) fn finish_code(finish: Option<Finish>, failure: Option<TextFailure>) -> u8 {
@@ -52,6 +61,7 @@ impl Translated {
         let copied = one.finish.is_none() && one.failure.is_none();
         self.scores.push(if copied { 0.0 } else { one.score });
         self.truncated.push(one.truncated);
+        self.notes.push(notes_of(&one).collect());
         self.texts.push(one.text);
     }
 
@@ -67,6 +77,7 @@ impl Translated {
         self.finish.push(finish_code(one.finish(), failed.map(|(.., failure)| failure)));
         self.scores.push(one.sentences.iter().map(|one| one.translation.score).sum());
         self.truncated.push(one.sentences.iter().any(|one| one.translation.truncated));
+        self.notes.push(one.sentences.iter().flat_map(|one| notes_of(&one.translation)).collect());
         self.texts.push(one.target.text);
     }
 
@@ -82,6 +93,7 @@ impl Translated {
         let failed = one.failure().map(|(.., failure)| failure);
         self.finish.push(finish_code(one.finish(), failed));
         self.truncated.push(one.sentences.iter().any(|one| one.translation.truncated));
+        self.notes.push(one.sentences.iter().flat_map(|one| notes_of(&one.translation)).collect());
     }
 
     /// The arrays and exceptions of Python.
@@ -89,6 +101,7 @@ impl Translated {
         let errors = self.errors.iter().map(|(index, failure)| Ok((*index, failure.value(py)?)));
         let errors = errors.collect::<PyResult<Vec<_>>>()?;
         let (finish, scores) = (self.finish.into_pyarray(py), self.scores.into_pyarray(py));
-        Ok((self.texts, errors, finish, scores, self.truncated.into_pyarray(py)))
+        let truncated = self.truncated.into_pyarray(py);
+        Ok((self.texts, errors, finish, scores, truncated, self.notes))
     }
 }

@@ -16,11 +16,11 @@ use pyo3::types::PyDict;
 use simdformer::kernels::Isa;
 use simdformer::search::Strategy;
 use simdformer::{Limits, Plan, SessionPool, Threads};
-use simdformer_text::Direction;
 use simdformer_text::document::Format;
 use simdformer_text::translator::{
-    TextTranslation, TranslateOptions, Translator as TextTranslator,
+    TextTranslation, TranslateOptions, Translator as TextTranslator, read_sentence,
 };
+use simdformer_text::{Direction, Tokenizer};
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -31,6 +31,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub(crate) struct Shared {
     pub(crate) loaded: Arc<Loaded>,
     pub(crate) options: TranslateOptions,
+    /// With the prefix of the options; an error if the directory has none.
+    tokenizer: Result<Arc<Tokenizer>, Failure>,
     changes: SearchChanges,
     threads: usize,
     sessions: usize,
@@ -62,7 +64,7 @@ impl Shared {
     fn text_translator(&self, scores: bool) -> Result<TextTranslator<'static>, Failure> {
         take(&self.texts[usize::from(scores)], || {
             let model = Arc::clone(&self.loaded.model);
-            let tokenizer = Arc::clone(self.loaded.tokenizer()?);
+            let tokenizer = Arc::clone(self.tokenizer()?);
             let mut options = self.options.clone();
             options.search.scores = scores;
             let mut new = TextTranslator::new(model, tokenizer, options)?;
@@ -70,6 +72,11 @@ impl Shared {
             new.set_sessions(self.sessions);
             Ok(new)
         })
+    }
+
+    /// The tokenizer, which puts the prefix of the options before every text.
+    pub(crate) fn tokenizer(&self) -> Result<&Arc<Tokenizer>, Failure> {
+        self.tokenizer.as_ref().map_err(Clone::clone)
     }
 
     /// The search of calls without options of their own.
@@ -155,8 +162,13 @@ impl Translator {
         let (options, changes) = options::translator(options, loaded.model.config())?;
         let prepared = prepare(&loaded, &changes, &options.direction())?;
         let (texts, ids) = Default::default();
-        let shared = Shared { loaded, options, changes, threads, sessions, prepared, texts, ids };
-        if shared.loaded.tokenizer().is_ok() {
+        let tokenizer = loaded.tokenizer().map(|whole| match &options.prefix {
+            Some(prefix) => Arc::new(Tokenizer::clone(whole).with_prefix(Some(prefix.clone()))),
+            None => Arc::clone(whole),
+        });
+        let shared =
+            Shared { loaded, options, tokenizer, changes, threads, sessions, prepared, texts, ids };
+        if shared.tokenizer().is_ok() {
             // Checks the options before the first call.
             give_back(&shared.texts[0], shared.text_translator(false)?);
         }
@@ -314,9 +326,14 @@ impl Translator {
     fn stream(&self, text: &str, stream: u64) -> PyResult<TokenStream> {
         let shared = &self.shared;
         let direction = shared.options.direction();
-        let tokenizer = shared.loaded.tokenizer()?;
-        let encoded = tokenizer.encode_text(text, &direction).map_err(Failure::from)?;
-        let copied = encoded.blank || !text.chars().any(char::is_alphabetic);
+        let tokenizer = shared.tokenizer()?;
+        let read = match text.contains(char::is_alphabetic) {
+            true => read_sentence(tokenizer, &direction, text).map_err(Failure::from)?,
+            false => None,
+        };
+        let spelled = read.as_deref().unwrap_or(text);
+        let encoded = tokenizer.encode_text(spelled, &direction).map_err(Failure::from)?;
+        let copied = encoded.blank || read.is_none();
         if !copied {
             loaded::check_length(&shared.loaded, &encoded, shared.options.truncate, None)?;
         }
@@ -387,7 +404,7 @@ impl Translator {
         truncate: Option<bool>,
     ) -> PyResult<(PyIds<'py>, Vec<usize>)> {
         let shared = Arc::clone(&self.shared);
-        let tokenizer = Arc::clone(shared.loaded.tokenizer()?);
+        let tokenizer = Arc::clone(shared.tokenizer()?);
         let cuts = truncate.unwrap_or(shared.options.truncate);
         let call = tokenizing(&texts);
         let rows = self.workers.run(py, &call, move |cancel| {
@@ -411,7 +428,7 @@ impl Translator {
 
     /// The target ids of texts as the model writes them: with the forced first token, if there is one, and the end token.
     fn encode_targets<'py>(&self, py: Python<'py>, texts: Vec<String>) -> PyResult<PyIds<'py>> {
-        let tokenizer = Arc::clone(self.shared.loaded.tokenizer()?);
+        let tokenizer = Arc::clone(self.shared.tokenizer()?);
         let prepared = &self.shared.prepared;
         let (first, end) = (prepared.forced_bos, prepared.options.eos.first().copied());
         let call = tokenizing(&texts);
@@ -433,7 +450,7 @@ impl Translator {
     /// The texts of rows of target ids.
     fn decode(&self, py: Python<'_>, rows: PyRows<'_>) -> PyResult<Vec<String>> {
         let rows = Rows::new(&rows, "rows")?;
-        let tokenizer = Arc::clone(self.shared.loaded.tokenizer()?);
+        let tokenizer = Arc::clone(self.shared.tokenizer()?);
         let call = Call::new(rows.tokens(), TOKENIZING, None);
         self.workers.run(py, &call, move |cancel| {
             let rows = rows.iter().take_while(|_| !cancel.is_cancelled());
@@ -444,7 +461,7 @@ impl Translator {
     /// The part of a text that each of its source ids stands for; special tokens have none.
     fn source_parts(&self, text: &str) -> PyResult<(Vec<u32>, Vec<String>)> {
         let direction = self.shared.options.direction();
-        let tokenizer = self.shared.loaded.tokenizer()?;
+        let tokenizer = self.shared.tokenizer()?;
         let (encoded, spans) =
             tokenizer.encode_text_with_spans(text, &direction).map_err(Failure::from)?;
         loaded::check_length(&self.shared.loaded, &encoded, false, None)?;
@@ -454,7 +471,7 @@ impl Translator {
 
     /// How the vocabulary of the target writes each id.
     fn target_tokens(&self, ids: Vec<u32>) -> PyResult<Vec<String>> {
-        let tokenizer = self.shared.loaded.tokenizer()?;
+        let tokenizer = self.shared.tokenizer()?;
         Ok(ids
             .into_iter()
             .map(|id| tokenizer.token(id).unwrap_or_else(|| format!("<{id}>")))

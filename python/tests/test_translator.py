@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import pickle
+import shutil
+import struct
 from pathlib import Path
 
 import pytest
@@ -62,3 +65,109 @@ def test_a_missing_model_names_its_path(tmp_path: Path) -> None:
         Translator(tmp_path / "nothing")
     assert isinstance(raised.value, simdformer.ModelNotFoundError)
     assert raised.value.path == str(tmp_path / "nothing")
+
+
+def test_a_prefix_is_read_before_every_text(demo_model: str) -> None:
+    whole, plain = "il fait froid", Translator(demo_model)
+    with Translator(demo_model, prefix="il fait ") as translator:
+        expected = plain.encode([whole]).ids.tolist()
+        # A text that begins with it gets no second one.
+        for text in ("froid", whole):
+            assert translator.encode([text]).ids.tolist() == expected
+            assert translator.translate(text) == plain.translate(whole)
+            assert translator.translate([text], split=False) == [plain.translate(whole)]
+            assert translator.translate_document(f"<p>{text}</p>", "html") == "<p>it is cold</p>"
+            assert "".join(translator.stream(text)) == "it is cold"
+            assert translator.score([text], ["it is cold"]).totals == plain.score([whole], ["it is cold"]).totals
+        assert translator.align("froid", "it is cold").weights.shape[1] == len(expected)
+        with simdformer.Batcher(translator) as batcher:
+            assert batcher.submit("froid").result(timeout=60) == "it is cold"
+        again = pickle.loads(pickle.dumps(translator))
+        assert again.options.prefix == "il fait " and again.translate("froid") == "it is cold"
+        assert again.fingerprint == translator.fingerprint != plain.fingerprint
+    assert Translator(demo_model, prefix="").translate(whole) == "it is cold"
+
+
+PAGES = [
+    ("html", '<p title="{}">{}</p>'),
+    ("html", '<img alt="{}"><p>{}</p>'),
+    ("html", '<input type="text" placeholder="{}">\n<p>{}</p>'),
+    ("html", '<button aria-label="{}">{}</button>'),
+    ("markdown", '[{1}](b "{0}")'),
+    ("markdown", "![{}](b) {}"),
+]
+
+
+@pytest.mark.parametrize(("format", "page"), PAGES)
+def test_attributes_are_translated_unless_the_option_says_no(
+    demo_model: str, translator: Translator, format: str, page: str
+) -> None:
+    found = translator.translate_document(page.format("il fait froid", "il fait froid"), format)
+    assert found == page.format("it is cold", "it is cold")
+    plain = Translator(demo_model, attributes=False)
+    found = plain.translate_document(page.format("il fait froid", "il fait froid"), format)
+    assert found == page.format("il fait froid", "it is cold")
+
+
+@pytest.mark.parametrize(("option", "wrong"), [("prefix", 1), ("prefix", ["a"]), ("attributes", 1), ("attributes", "no"), ("capitals", 0)])
+def test_an_option_of_another_type_is_an_error(demo_model: str, option: str, wrong: object) -> None:
+    with pytest.raises(simdformer.OptionTypeError) as caught:
+        Translator(demo_model, **{option: wrong})
+    assert caught.value.option == option
+
+
+def test_notes_name_words_that_the_model_does_not_know(translator: Translator) -> None:
+    texts = ["il fait froid", "je suis etudiant", "привет", "la maison est belle ▾", "😀"]
+    near = 'the model does not know "etudiant" (near it: "étudiant"'
+    for split in (True, False):
+        found = translator.translate(texts, split=split, errors="column")
+        assert found.texts[2:] == ["привет", "the house is beautiful ▾", "😀"]
+        assert found.notes[0] == found.notes[3] == found.notes[4] == []
+        assert len(found.notes[1]) == 1 and found.notes[1][0].startswith(near)
+        copied = ['the model does not know "привет"', "copied, because the model knows no word of it"]
+        assert found.notes[2] == copied
+    page = "\n\n".join(texts)
+    document = translator.translate_document(page, "markdown", errors="column")
+    assert len(document.notes) == 3 and document.notes[1:] == copied
+    assert "".join(translator.stream("привет")) == "привет"
+
+
+def test_capitals_are_restored_unless_the_option_says_no(demo_model: str, translator: Translator) -> None:
+    for split in (True, False):
+        assert translator.translate("LA MAISON EST BELLE", split=split) == "THE HOUSE IS BEAUTIFUL"
+        plain = Translator(demo_model, capitals=False)
+        assert plain.translate("LA MAISON EST BELLE", split=split) == "the house is beautiful"
+    with simdformer.Batcher(translator) as batcher:
+        assert batcher.submit("LA MAISON EST BELLE ▾").result(timeout=60) == "THE HOUSE IS BEAUTIFUL ▾"
+        assert "".join(batcher.stream("la maison est belle ▾")) == "the house is beautiful ▾"
+
+
+def test_spellings_of_a_stream_are_those_of_a_translation(translator: Translator) -> None:
+    for text in ("où est-ce qu\u2019elle habite ?", "je suis e\u0301tudiant", "la mai\u00adson est belle"):
+        assert "".join(translator.stream(text)) == translator.translate(text, split=False)
+
+
+def test_a_model_says_what_it_does_not_use(demo_model: str, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(demo_model, folder)
+    data = (folder / "model.safetensors").read_bytes()
+    (size,) = struct.unpack_from("<Q", data)
+    header = json.loads(data[8 : 8 + size])
+    end = len(data) - 8 - size
+    header["model.extra.weight"] = {"dtype": "F32", "shape": [1], "data_offsets": [end, end + 4]}
+    new = json.dumps(header).encode()
+    new += b" " * (-len(new) % 8)
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(new)) + new + data[8 + size :] + bytes(4))
+    notes = simdformer.Model(folder).notes
+    assert len(notes) == 1 and "model.extra.weight" in notes[0]
+    assert simdformer.Model(demo_model).notes == []
+
+
+def test_a_directory_that_cannot_be_listed_is_an_error(demo_model: str, tmp_path: Path) -> None:
+    # Without its list a change of its files would not be seen.
+    folder = tmp_path / "model"
+    shutil.copytree(demo_model, folder)
+    assert Translator(folder).translate("il fait froid") == "it is cold"
+    (folder / "loop.json").symlink_to("loop.json")
+    with pytest.raises(simdformer.CheckpointError, match="model"):
+        Translator(folder)
