@@ -27,7 +27,7 @@ use simdformer::checkpoint::Checkpoint;
 use simdformer::config::Family;
 use simdformer::kernels::pruned_argmax::{self, Product, PruningTable};
 use simdformer::kernels::{
-    Activation, Epilogue, FullyMasked, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual,
+    Activation, Epilogue, FullyMasked, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, PostOp,
     gemm, norm, softmax,
 };
 use simdformer::search::{BeamOptions, Hooks, SampleOptions, SearchOptions, Strategy};
@@ -227,9 +227,9 @@ fn kernels(isa: Isa) {
             scale: if random.below(2) == 0 { 1.0 } else { 0.37 },
             bias: (random.below(2) == 0).then_some(&bias[..]),
             activation: activations[random.below(activations.len())],
-            residual: match random.below(2) {
-                0 => Residual::None,
-                _ => Residual::Matrix(Matrix::new(&residual, rows, columns).expect("a matrix")),
+            post_op: match random.below(2) {
+                0 => PostOp::None,
+                _ => PostOp::Add(Matrix::new(&residual, rows, columns).expect("a matrix")),
             },
         };
         let parallelism =

@@ -10,7 +10,7 @@ use simdformer::kernels::softmax::{FullyMasked, softmax};
 use simdformer::kernels::topk::{argmax, top_k};
 use simdformer::kernels::{
     AttentionOptions, CacheMut, CacheShape, CachedSequence, Dtype, Epilogue, Heads, HeadsMut, Isa,
-    Matrix, MatrixMut, PackOptions, PackedMatrix, Parallelism, Qkv, QuantizedMatrix, Residual,
+    Matrix, MatrixMut, PackOptions, PackedMatrix, Parallelism, PostOp, Qkv, QuantizedMatrix,
     Sequence, SlotTable, attention, attention_cached, attention_decode, attention_scratch, gemm,
 };
 
@@ -89,7 +89,7 @@ fn wrong_operands_of_kernels_are_errors() {
     seen.check("other columns", run([2, 8], [2, 5], &plain), &["[2, 6]", "[2, 5]"]);
     let bias = Epilogue { bias: Some(&data[..5]), ..plain };
     seen.check("a short bias", run([2, 8], [2, 6], &bias), &["bias", "6", "5"]);
-    let residual = Epilogue { residual: Residual::Matrix(matrix(2, 7)), ..plain };
+    let residual = Epilogue { post_op: PostOp::Add(matrix(2, 7)), ..plain };
     seen.check("another residual", run([2, 8], [2, 6], &residual), &["[2, 6]", "[2, 7]"]);
 
     let heads = |tokens| Heads::new(&data, [tokens, 2, 3]).expect("heads");

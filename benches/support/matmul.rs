@@ -7,7 +7,7 @@ use crate::work::Work;
 #[cfg(feature = "train")]
 use simdformer_kernels::{Activation, train};
 use simdformer_kernels::{
-    Dtype, Epilogue, Isa, Matrix, MatrixMut, PackOptions, PackedMatrix, Parallelism, Residual, gemm,
+    Dtype, Epilogue, Isa, Matrix, MatrixMut, PackOptions, PackedMatrix, Parallelism, PostOp, gemm,
 };
 use std::hint::black_box;
 
@@ -99,8 +99,8 @@ pub(crate) fn stored(isa: Isa, shape: Shape, dtype: Dtype) -> Work {
 pub(crate) fn derivative(isa: Isa, shape: Shape, of: Activation) -> Work {
     let pre = Box::leak(Box::new(Buffer::random(shape.0 * shape.1, 5)));
     let pre = Matrix::new(pre, shape.0, shape.1).expect("pre");
-    let residual = Residual::ActivationBackward { activation: of, pre };
-    ours(isa, shape, Epilogue { residual, ..Epilogue::default() })
+    let post_op = PostOp::ActivationBackward { activation: of, pre };
+    ours(isa, shape, Epilogue { post_op, ..Epilogue::default() })
 }
 
 /// Two products of half of the columns each, the second of which gates the first: the multiply-adds of one
@@ -118,10 +118,10 @@ pub(crate) fn gated(isa: Isa, shape: Shape) -> Work {
     }
     shape.work(move |parallelism| {
         let a = Matrix::new(black_box(&a), m, k).expect("a");
-        for (packed, residual) in packed.iter().zip([Residual::None, Residual::MultiplyOutput]) {
+        for (packed, post_op) in packed.iter().zip([PostOp::None, PostOp::MultiplyOutput]) {
             let weight = PackedMatrix::from_packed(isa, k, half, packed).expect("packed");
             let c = MatrixMut::new(&mut c, m, half).expect("c");
-            let epilogue = Epilogue { residual, ..Epilogue::default() };
+            let epilogue = Epilogue { post_op, ..Epilogue::default() };
             gemm(a, &weight, &epilogue, c, parallelism).expect("gemm");
         }
     })

@@ -11,7 +11,7 @@ use libfuzzer_sys::fuzz_target;
 use simdformer_fuzz::wild::WildProduct;
 use simdformer_fuzz::{Add, GAP, Layout, Rng, Strided, Values, pick_isa, pool, same_bits};
 use simdformer_kernels::{
-    Activation, Epilogue, Executor, Isa, PackedMatrix, Parallelism, Residual, gemm, gemm_unpacked,
+    Activation, Epilogue, Executor, Isa, PackedMatrix, Parallelism, PostOp, gemm, gemm_unpacked,
     gemm_unpacked_scratch,
 };
 
@@ -84,7 +84,7 @@ fn product(isa: Isa, case: &Case) {
         scale,
         bias: case.bias.then_some(&bias[..]),
         activation: if case.relu { Activation::Relu } else { Activation::Identity },
-        residual: case.residual.residual(&r),
+        post_op: case.residual.post_op(&r),
     };
     let mut c = before.clone();
     gemm(a.view(), &packed, &epilogue, c.view_mut(), Parallelism::Serial).expect("shapes that fit");
@@ -187,8 +187,8 @@ fn product(isa: Isa, case: &Case) {
         residual.offset += row * residual.row_stride;
         residual.rows = 1;
         let epilogue = Epilogue {
-            residual: match epilogue.residual {
-                Residual::Matrix(_) => Residual::Matrix(residual.view()),
+            post_op: match epilogue.post_op {
+                PostOp::Add(_) => PostOp::Add(residual.view()),
                 other => other,
             },
             ..epilogue

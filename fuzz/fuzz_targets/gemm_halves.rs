@@ -12,7 +12,7 @@ use simdformer_fuzz::{Add, GAP, Layout, Rng, Strided, Values, pick_isa, pool, sa
 use simdformer_kernels::reference::dtype::stored;
 use simdformer_kernels::{
     Activation, Dtype, Epilogue, Error, Isa, Matrix, MatrixMut, PackOptions, PackedMatrix,
-    Parallelism, Residual, gemm,
+    Parallelism, PostOp, gemm,
 };
 
 #[derive(Arbitrary, Debug)]
@@ -95,7 +95,7 @@ fn product(isa: Isa, dtype: Dtype, case: &Case) {
         scale: case.scale.map_or(1.0, |scale| f32::from(scale) / 16.0),
         bias: case.bias.then_some(&bias[..]),
         activation: if case.relu { Activation::Relu } else { Activation::Identity },
-        residual: Residual::None,
+        post_op: PostOp::None,
     };
 
     // A value that overflows the dtype is an error that names the first one. The product has infinities
@@ -132,7 +132,7 @@ fn product(isa: Isa, dtype: Dtype, case: &Case) {
     let floats = PackedMatrix::pack(isa, wide.view(), &mut buffer).expect("that length");
     let multiply = |weight: &PackedMatrix<'_>, threads: Parallelism<'_>| {
         let mut c = before.clone();
-        let epilogue = Epilogue { residual: case.residual.residual(&r), ..epilogue };
+        let epilogue = Epilogue { post_op: case.residual.post_op(&r), ..epilogue };
         gemm(a.view(), weight, &epilogue, c.view_mut(), threads).expect("shapes that fit");
         c
     };
@@ -172,7 +172,7 @@ fn product(isa: Isa, dtype: Dtype, case: &Case) {
             Strided { offset, rows: 1, ..m.clone() }
         };
         let (mut alone, a, r) = (one(&before), one(&a), one(&r));
-        let epilogue = Epilogue { residual: case.residual.residual(&r), ..epilogue };
+        let epilogue = Epilogue { post_op: case.residual.post_op(&r), ..epilogue };
         gemm(a.view(), &halves, &epilogue, alone.view_mut(), Parallelism::Serial)
             .expect("shapes that fit");
         for column in 0..columns {

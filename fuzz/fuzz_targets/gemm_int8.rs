@@ -71,7 +71,7 @@ fn product(isa: Isa, case: &Case) {
         scale: case.scale.map_or(1.0, |scale| f32::from(scale) / 16.0),
         bias: case.bias.then_some(&bias[..]),
         activation: if case.relu { Activation::Relu } else { Activation::Identity },
-        residual: case.residual.residual(&r),
+        post_op: case.residual.post_op(&r),
     };
 
     let length = QuantizedMatrix::len(depth, columns).expect("a small matrix");

@@ -8,7 +8,7 @@
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use simdformer_kernels::pruned_argmax::UNDECIDED;
-use simdformer_kernels::{Isa, Matrix, MatrixMut, Residual};
+use simdformer_kernels::{Isa, Matrix, MatrixMut, PostOp};
 use std::sync::OnceLock;
 
 pub mod wild;
@@ -186,12 +186,12 @@ pub enum Add {
 
 impl Add {
     /// The kernel's residual; `other` is the other matrix.
-    pub fn residual(self, other: &Strided) -> Residual<'_> {
+    pub fn post_op(self, other: &Strided) -> PostOp<'_> {
         match self {
-            Self::Nothing => Residual::None,
-            Self::Output => Residual::Output,
-            Self::Matrix => Residual::Matrix(other.view()),
-            Self::Gate => Residual::MultiplyOutput,
+            Self::Nothing => PostOp::None,
+            Self::Output => PostOp::AddOutput,
+            Self::Matrix => PostOp::Add(other.view()),
+            Self::Gate => PostOp::MultiplyOutput,
         }
     }
 }

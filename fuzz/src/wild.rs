@@ -11,7 +11,7 @@ use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use simdformer_kernels::pruned_argmax::{self, Product, PruningTable, UNDECIDED};
 use simdformer_kernels::{
     AttentionOptions, Epilogue, FullyMasked, Heads, HeadsMut, Isa, Matrix, MatrixMut, PackedMatrix,
-    Parallelism, Qkv, Residual, Sequence, attention, attention_scratch, gemm, gemm_unpacked,
+    Parallelism, PostOp, Qkv, Sequence, attention, attention_scratch, gemm, gemm_unpacked,
     gemm_unpacked_scratch,
 };
 
@@ -121,8 +121,8 @@ impl WildProduct {
         let (Ok(a), Ok(w), Ok(r), Ok(c)) = (a, w, r, c) else { return false };
         let mut buffer = vec![GAP; PackedMatrix::len(isa, depth, columns).expect("small")];
         let packed = PackedMatrix::pack(isa, w, &mut buffer).expect("a buffer of that length");
-        let residual = if self.residual { Residual::Matrix(r) } else { Residual::None };
-        let epilogue = Epilogue { residual, ..Epilogue::default() };
+        let post_op = if self.residual { PostOp::Add(r) } else { PostOp::None };
+        let epilogue = Epilogue { post_op, ..Epilogue::default() };
         let serial = Parallelism::Serial;
         let result = gemm(a, &packed, &epilogue, c, serial);
         // The same product of unpacked matrices: accepted or rejected alike, with the same bits.

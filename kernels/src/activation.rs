@@ -159,13 +159,6 @@ macro_rules! with_activation {
 }
 pub(crate) use with_activation;
 
-/// The activation of one vector. The `match` is on a value that does not change in loops, so the compiler can hoist it
-/// out of them. If it does not, use [`apply_row`].
-#[inline(always)]
-pub(crate) fn apply_lanes<S: SimdF32>(s: S, activation: Activation, v: S::F32) -> S::F32 {
-    with_activation!(activation, f => f.map(s, v))
-}
-
 /// A loop to which an activation is applied. Implementations are `#[inline(always)]`.
 pub(crate) trait Applied {
     fn run<M: Map>(self, map: M);

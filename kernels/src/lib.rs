@@ -47,7 +47,7 @@
 //! | attention over concatenated sentences | [`fn@attention`] |
 //! | a decoding step | [`CacheMut`], then [`attention_decode`] and [`attention_cached`] |
 //! | T5's relative position bias | [`relative::RelativeBuckets`], then [`Bias::Relative`] in any attention |
-//! | a gated feed-forward block | [`Residual::MultiplyOutput`] |
+//! | a gated feed-forward block | [`PostOp::MultiplyOutput`] |
 //! | your own threads | [`Executor`]; without a pool of your own [`ThreadPool`] |
 //! | programs of sixty lines, in the repository | `examples/first_hour/kernels.rs` (on a `ThreadPool`), `examples/first_hour/decode.rs` (KV cache and slot table), `examples/first_hour/no_std.rs` |
 //!
@@ -148,8 +148,8 @@ pub use attention::{
 pub use dtype::Dtype;
 pub use error::{Error, Expected, FoundName, ViewShape};
 pub use gemm::{
-    Epilogue, PackOptions, PackSource, PackedMatrix, Quantization, QuantizedActivations,
-    QuantizedMatrix, Residual, gemm, gemm_int8, gemm_unpacked, gemm_unpacked_scratch,
+    Epilogue, PackOptions, PackSource, PackedMatrix, PostOp, Quantization, QuantizedActivations,
+    QuantizedMatrix, gemm, gemm_int8, gemm_unpacked, gemm_unpacked_scratch,
 };
 pub use isa::{AutoVectorize, ISA_NAMES, ISA_VARIABLE, Isa, REQUIRE_ISA_VARIABLE};
 #[cfg(feature = "std")]

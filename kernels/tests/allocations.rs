@@ -10,9 +10,10 @@ use simdformer_kernels::norm::{
 use simdformer_kernels::pruned_argmax::{Product, PruningTable};
 use simdformer_kernels::{
     AttentionOptions, Bias, Cache, CacheMut, CacheShape, CachedSequence, Epilogue, Heads, HeadsMut,
-    Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Qkv, Quantization, QuantizedActivations,
-    QuantizedMatrix, Residual, Sequence, SlotTable, Team, ThreadPool, attention, attention_cached,
-    attention_decode, attention_scratch, gemm, gemm_int8, gemm_unpacked, pruned_argmax,
+    Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, PostOp, Qkv, Quantization,
+    QuantizedActivations, QuantizedMatrix, Sequence, SlotTable, Team, ThreadPool, attention,
+    attention_cached, attention_decode, attention_scratch, gemm, gemm_int8, gemm_unpacked,
+    pruned_argmax,
 };
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Barrier;
@@ -140,7 +141,7 @@ impl Bench {
         let packed = PackedMatrix::pack(isa, weight, &mut self.packed).expect("space");
         let epilogue = Epilogue {
             bias: Some(&self.weight[..WIDTH]),
-            residual: Residual::Output,
+            post_op: PostOp::AddOutput,
             ..Epilogue::default()
         };
         gemm(
@@ -164,7 +165,7 @@ impl Bench {
         gemm(
             Matrix::new(&self.input, TOKENS, WIDTH).expect("A"),
             &packed,
-            &Epilogue { residual: Residual::MultiplyOutput, ..epilogue },
+            &Epilogue { post_op: PostOp::MultiplyOutput, ..epilogue },
             MatrixMut::new(&mut self.output, TOKENS, WIDTH).expect("C"),
             parallelism,
         )

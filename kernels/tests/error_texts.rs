@@ -8,8 +8,8 @@ use simdformer_kernels::position::PositionEncoding;
 use simdformer_kernels::pruned_argmax::{Product, PruningTable};
 use simdformer_kernels::{
     AttentionOptions, AttentionOutput, Bias, Cache, CacheMut, CacheShape, Dtype, Epilogue, Error,
-    Executor, Heads, HeadsMut, Isa, Matrix, MatrixMut, PackOptions, PackedMatrix, Parallelism, Qkv,
-    Residual, Sequence, SlotTable, Team, Weights, attention, attention_scratch, gemm,
+    Executor, Heads, HeadsMut, Isa, Matrix, MatrixMut, PackOptions, PackedMatrix, Parallelism,
+    PostOp, Qkv, Sequence, SlotTable, Team, Weights, attention, attention_scratch, gemm,
 };
 
 const SERIAL: Parallelism<'static> = Parallelism::Serial;
@@ -205,7 +205,7 @@ fn debug_shows_shapes_and_no_elements() {
     let shape = CacheShape::new(2, 16, 2, 8);
     let bias = Bias::Dense { data: &data, head_stride: 0, query_stride: 100 };
     let epilogue =
-        Epilogue { bias: Some(&data), residual: Residual::Matrix(matrix), ..Epilogue::default() };
+        Epilogue { bias: Some(&data), post_op: PostOp::Add(matrix), ..Epilogue::default() };
     let show = |value: &dyn Debug, expected: &str| {
         let shown = format!("{value:?}");
         if expected.is_empty() {
@@ -237,7 +237,7 @@ fn debug_shows_shapes_and_no_elements() {
     show(
         &epilogue,
         "Epilogue { scale: 1.0, bias: Some([16384 elements]), activation: Identity, \
-         residual: Matrix(Matrix(100 x 8, strides 16 and 2)) }",
+         post_op: Add(Matrix(100 x 8, strides 16 and 2)) }",
     );
     show(&Cache::new(isa, shape, &data).expect("space"), "Cache(2 slots of 16 x 2 x 8, scalar)");
     let halves = CacheShape { dtype: Dtype::F16, ..shape };

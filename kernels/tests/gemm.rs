@@ -10,7 +10,7 @@ use crate::support::{
 };
 use proptest::prelude::*;
 use simdformer_kernels::{
-    Activation, Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, gemm,
+    Activation, Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, PostOp, gemm,
     reference,
 };
 use std::collections::BTreeSet;
@@ -217,11 +217,11 @@ fn check_case(isas: &[Isa], case: &Case) {
         scale: case.scale,
         bias: case.bias.then_some(bias.as_slice()),
         activation: ACTIVATIONS[case.activation],
-        residual: match case.residual {
-            0 => Residual::None,
-            1 => Residual::Output,
-            2 => Residual::Matrix(residual.view()),
-            _ => Residual::MultiplyOutput,
+        post_op: match case.residual {
+            0 => PostOp::None,
+            1 => PostOp::AddOutput,
+            2 => PostOp::Add(residual.view()),
+            _ => PostOp::MultiplyOutput,
         },
     };
 

@@ -7,8 +7,8 @@ use crate::support::{
 };
 use simdformer_kernels::activation::apply;
 use simdformer_kernels::{
-    Activation, Epilogue, Matrix, MatrixMut, PackOptions, PackedMatrix, Parallelism, Residual,
-    gemm, gemm_unpacked, gemm_unpacked_scratch,
+    Activation, Epilogue, Matrix, MatrixMut, PackOptions, PackedMatrix, Parallelism, PostOp, gemm,
+    gemm_unpacked, gemm_unpacked_scratch,
 };
 
 #[test]
@@ -96,7 +96,7 @@ fn a_gate_is_the_product_of_two_products() {
             let activation = ACTIVATIONS[index % ACTIVATIONS.len()];
             let up = Epilogue { activation, ..Epilogue::default() };
             let plain = Epilogue { bias: Some(&bias), scale: 0.5, ..Epilogue::default() };
-            let gate = Epilogue { residual: Residual::MultiplyOutput, ..plain };
+            let gate = Epilogue { post_op: PostOp::MultiplyOutput, ..plain };
             let run = |rows: std::ops::Range<usize>, parallelism: Parallelism<'_>| {
                 let a = &x[rows.start * depth..rows.end * depth];
                 let a = Matrix::new(a, rows.len(), depth).expect("A");
@@ -240,7 +240,7 @@ fn a_row_alone_has_the_bits_it_has_in_any_batch_on_any_threads() {
                     scale: 0.7,
                     bias: Some(&bias),
                     activation: ACTIVATIONS[seed as usize % ACTIVATIONS.len()],
-                    residual: Residual::Output,
+                    post_op: PostOp::AddOutput,
                 };
                 gemm(
                     Matrix::new(a, rows, depth).expect("A"),

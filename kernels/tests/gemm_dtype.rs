@@ -12,7 +12,7 @@ use simdformer_kernels::pruned_argmax::{self, Product, PruningTable};
 use simdformer_kernels::reference::dtype::stored;
 use simdformer_kernels::{
     Dtype, Epilogue, Error, Expected, Isa, Matrix, MatrixMut, PackOptions, PackSource,
-    PackedMatrix, Parallelism, Residual, gemm,
+    PackedMatrix, Parallelism, PostOp, gemm,
 };
 
 const HALVES: [Dtype; 2] = [Dtype::Bf16, Dtype::F16];
@@ -161,11 +161,11 @@ fn every_epilogue_and_layout_has_the_bits_of_f32() {
                         scale: if residual == 2 { -1.5 } else { 1.0 },
                         bias: (activation % 2 == 0).then_some(&bias),
                         activation: ACTIVATIONS[activation],
-                        residual: match residual {
-                            0 => Residual::None,
-                            1 => Residual::Output,
-                            2 => Residual::Matrix(other.view()),
-                            _ => Residual::MultiplyOutput,
+                        post_op: match residual {
+                            0 => PostOp::None,
+                            1 => PostOp::AddOutput,
+                            2 => PostOp::Add(other.view()),
+                            _ => PostOp::MultiplyOutput,
                         },
                     };
                     for isa in all_isas() {

@@ -4,7 +4,7 @@
 use crate::support::errors;
 use crate::support::{POISON, all_isas};
 use simdformer_kernels::{
-    Epilogue, Error, Expected, Matrix, MatrixMut, PackOptions, PackedMatrix, Parallelism, Residual,
+    Epilogue, Error, Expected, Matrix, MatrixMut, PackOptions, PackedMatrix, Parallelism, PostOp,
     gemm, reference,
 };
 use std::collections::BTreeSet;
@@ -20,7 +20,7 @@ fn every_error_is_reached_and_nothing_is_written() {
         let short = Epilogue { bias: Some(&zeros[..6]), ..plain };
         let long = Epilogue { bias: Some(&zeros[..8]), ..plain };
         let residual =
-            |rows, columns| Epilogue { residual: Residual::Matrix(matrix(rows, columns)), ..plain };
+            |rows, columns| Epilogue { post_op: PostOp::Add(matrix(rows, columns)), ..plain };
         let cases = [
             ((3, 4), plain, (3, 7), errors::size("columns", "a", Expected::Exactly(5), 4)),
             ((3, 6), plain, (3, 7), errors::size("columns", "a", Expected::Exactly(5), 6)),
@@ -30,8 +30,8 @@ fn every_error_is_reached_and_nothing_is_written() {
             ((3, 5), plain, (3, 8), errors::shape("c", [3, 7], [3, 8])),
             ((3, 5), short, (3, 7), errors::len("bias", 7, 6)),
             ((3, 5), long, (3, 7), errors::len("bias", 7, 8)),
-            ((3, 5), residual(2, 7), (3, 7), errors::shape("residual", [3, 7], [2, 7])),
-            ((3, 5), residual(3, 8), (3, 7), errors::shape("residual", [3, 7], [3, 8])),
+            ((3, 5), residual(2, 7), (3, 7), errors::shape("post_op", [3, 7], [2, 7])),
+            ((3, 5), residual(3, 8), (3, 7), errors::shape("post_op", [3, 7], [3, 8])),
         ];
         let mut messages = BTreeSet::new();
         for ((a_rows, a_columns), epilogue, (rows, columns), expected) in cases {
@@ -113,8 +113,8 @@ fn the_oracle_has_the_errors_of_the_kernel() {
     assert_eq!(run(matrix(2, 4), &plain, 5), Err(errors::len("out", 6, 5)));
     let bias = Epilogue { bias: Some(&zeros[..2]), ..plain };
     assert_eq!(run(matrix(2, 4), &bias, 6), Err(errors::len("bias", 3, 2)));
-    let residual = Epilogue { residual: Residual::Output, ..plain };
-    assert_eq!(run(matrix(2, 4), &residual, 6), Err(errors::shape("residual", [2, 3], [0, 0])));
+    let residual = Epilogue { post_op: PostOp::AddOutput, ..plain };
+    assert_eq!(run(matrix(2, 4), &residual, 6), Err(errors::shape("post_op", [2, 3], [0, 0])));
 }
 
 #[test]

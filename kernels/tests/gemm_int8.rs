@@ -6,8 +6,8 @@ use crate::support::gemm::{ACTIVATIONS, strides};
 use crate::support::{POISON, Random, Strided, all_isas, brief, chosen, crews_of, full};
 use simdformer_kernels::reference::gemm_int8::{Rounded, gemm_int8 as oracle, levels};
 use simdformer_kernels::{
-    Activation, Epilogue, Expected, Isa, Matrix, MatrixMut, Parallelism, Quantization,
-    QuantizedActivations, QuantizedMatrix, Residual, activation, gemm_int8,
+    Activation, Epilogue, Expected, Isa, Matrix, MatrixMut, Parallelism, PostOp, Quantization,
+    QuantizedActivations, QuantizedMatrix, activation, gemm_int8,
 };
 
 const PRECISIONS: [Quantization; 2] = [Quantization::W8A8, Quantization::W8A16];
@@ -353,14 +353,14 @@ fn every_epilogue_and_layout_is_equal() {
                             let mut c = matrix(rows, columns, layouts[3], spread);
                             let before = c.clone();
                             let bias = random.values(columns);
-                            let residual = match residual {
-                                0 => Residual::None,
-                                1 => Residual::Output,
-                                2 => Residual::Matrix(added.view()),
-                                _ => Residual::MultiplyOutput,
+                            let post_op = match residual {
+                                0 => PostOp::None,
+                                1 => PostOp::AddOutput,
+                                2 => PostOp::Add(added.view()),
+                                _ => PostOp::MultiplyOutput,
                             };
                             let bias = (seed % 3 > 0).then_some(bias.as_slice());
-                            let epilogue = Epilogue { scale, bias, activation, residual };
+                            let epilogue = Epilogue { scale, bias, activation, post_op };
                             let weight = Weight::new(isa, w.view());
                             let set = (isa, precision);
                             let serial = Parallelism::Serial;
@@ -376,7 +376,7 @@ fn every_epilogue_and_layout_is_equal() {
                             } else {
                                 let inner = Epilogue {
                                     activation: Activation::Identity,
-                                    residual: Residual::None,
+                                    post_op: PostOp::None,
                                     ..epilogue
                                 };
                                 oracle(xs, ws, precision, &inner, None, &mut right)
@@ -386,10 +386,10 @@ fn every_epilogue_and_layout_is_equal() {
                                     .expect("rows of an output");
                                 for (at, y) in right.iter_mut().enumerate() {
                                     let (i, j) = (at / columns, at % columns);
-                                    *y = match residual {
-                                        Residual::Output => before.at(i, j) + *y,
-                                        Residual::Matrix(_) => added.at(i, j) + *y,
-                                        Residual::MultiplyOutput => before.at(i, j) * *y,
+                                    *y = match post_op {
+                                        PostOp::AddOutput => before.at(i, j) + *y,
+                                        PostOp::Add(_) => added.at(i, j) + *y,
+                                        PostOp::MultiplyOutput => before.at(i, j) * *y,
                                         _ => *y,
                                     };
                                 }
@@ -684,13 +684,13 @@ fn every_error_is_reached_and_nothing_is_written() {
     let weight = Weight::new(isa, matrix(5, 7));
     let plain = Epilogue::default();
     let bias = Epilogue { bias: Some(&zeros[..6]), ..plain };
-    let residual = Epilogue { residual: Residual::Matrix(matrix(2, 7)), ..plain };
+    let residual = Epilogue { post_op: PostOp::Add(matrix(2, 7)), ..plain };
     for (x, epilogue, (rows, columns), expected) in [
         ((3, 4), plain, (3, 7), errors::size("columns", "rows", Expected::Exactly(5), 4)),
         ((3, 5), plain, (2, 7), errors::shape("c", [3, 7], [2, 7])),
         ((3, 5), plain, (3, 8), errors::shape("c", [3, 7], [3, 8])),
         ((3, 5), bias, (3, 7), errors::len("bias", 7, 6)),
-        ((3, 5), residual, (3, 7), errors::shape("residual", [3, 7], [2, 7])),
+        ((3, 5), residual, (3, 7), errors::shape("post_op", [3, 7], [2, 7])),
     ] {
         let x = matrix(x.0, x.1);
         let mut words =

@@ -6,7 +6,7 @@ use crate::support::errors;
 use crate::support::gemm::{Packed, strides};
 use crate::support::{CREWS, POISON, Random, Strided, UNIT, all_isas, brief, difference};
 use simdformer_kernels::{
-    Activation, Epilogue, Expected, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual,
+    Activation, Epilogue, Expected, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, PostOp,
     gemm, gemm_unpacked, gemm_unpacked_scratch, reference,
 };
 
@@ -31,7 +31,7 @@ fn epilogue<'a>(residual: &'a Strided, bias: &'a [f32]) -> Epilogue<'a> {
         scale: 0.5,
         bias: Some(bias),
         activation: Activation::Relu,
-        residual: Residual::Matrix(residual.view()),
+        post_op: PostOp::Add(residual.view()),
     }
 }
 
@@ -146,9 +146,9 @@ fn operands_that_do_not_fit_are_errors_and_nothing_is_written() {
     let bias = Epilogue { bias: Some(&data[..5]), ..plain };
     let found = run(matrix(2, 3), matrix(3, 4), &bias, 4, expected);
     assert_eq!(found, Err(errors::len("bias", 4, 5)));
-    let residual = Epilogue { residual: Residual::Matrix(matrix(4, 2)), ..plain };
+    let residual = Epilogue { post_op: PostOp::Add(matrix(4, 2)), ..plain };
     let found = run(matrix(2, 3), matrix(3, 4), &residual, 4, expected);
-    assert_eq!(found, Err(errors::shape("residual", [2, 4], [4, 2])));
+    assert_eq!(found, Err(errors::shape("post_op", [2, 4], [4, 2])));
     let found = run(matrix(2, 3), matrix(3, 4), &plain, 4, expected - 1);
     assert_eq!(found, Err(errors::min_len("scratch", expected, expected - 1)));
     assert_eq!(

@@ -5,8 +5,8 @@ use crate::support::{CREWS, POISON, Random, all_isas, bits, property};
 use proptest::prelude::*;
 use simdformer_kernels::reference;
 use simdformer_kernels::{
-    Activation, Dtype, Epilogue, Expected, Isa, Linear, Matrix, MatrixMut, Parallelism,
-    Quantization, QuantizedActivations, QuantizedMatrix, Residual, gemm_int8,
+    Activation, Dtype, Epilogue, Expected, Isa, Linear, Matrix, MatrixMut, Parallelism, PostOp,
+    Quantization, QuantizedActivations, QuantizedMatrix, gemm_int8,
 };
 
 const DTYPES: [Dtype; 3] = [Dtype::F32, Dtype::Bf16, Dtype::F16];
@@ -93,7 +93,7 @@ fn an_epilogue_keeps_the_bias_of_the_layer() {
     let epilogue = Epilogue {
         bias: Some(&[100.0, 100.0]),
         activation: Activation::Relu,
-        residual: Residual::Output,
+        post_op: PostOp::AddOutput,
         ..Epilogue::default()
     };
     let own = Some(&[0.5, 0.5][..]);

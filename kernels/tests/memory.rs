@@ -5,8 +5,8 @@ use crate::support::gemm::multiply;
 use crate::support::{POISON, Random, Tensor, all_isas, bits, difference};
 use simdformer_kernels::{
     AttentionOptions, AttentionOutput, Cache, CacheMut, CacheShape, CachedSequence, Dtype,
-    Epilogue, FullyMasked, Heads, HeadsMut, Matrix, MatrixMut, PackedMatrix, Parallelism, Qkv,
-    Residual, Sequence, SlotTable, Weights, attention, attention_cached, attention_decode,
+    Epilogue, FullyMasked, Heads, HeadsMut, Matrix, MatrixMut, PackedMatrix, Parallelism, PostOp,
+    Qkv, Sequence, SlotTable, Weights, attention, attention_cached, attention_decode,
     attention_scratch, gemm,
 };
 
@@ -45,7 +45,7 @@ mod guard {
                             PackedMatrix::pack(isa, by_rows, &mut packed).expect("the length");
                         let epilogue = Epilogue {
                             bias: Some(&bias),
-                            residual: Residual::Matrix(
+                            post_op: PostOp::Add(
                                 Matrix::new(&residual, rows, columns).expect("a residual"),
                             ),
                             ..Epilogue::default()

@@ -47,7 +47,7 @@ use crate::support::batch::{Batch, with_bias};
 use crate::support::gemm::multiply;
 use crate::support::{Crew, POISON, Random, all_isas, bits, brief};
 use simdformer_kernels::{
-    Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, gemm,
+    Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, PostOp, gemm,
 };
 
 /// Compares `batch` with the oracle on every instruction set.
@@ -260,9 +260,9 @@ fn counting_numbers_times_the_identity() {
                 let packed = PackedMatrix::pack(isa, w, &mut packed).expect("the length");
                 for scale in [0.0, 1.0, 2.0] {
                     for add in [false, true] {
-                        let residual = if add { Residual::Output } else { Residual::None };
+                        let post_op = if add { PostOp::AddOutput } else { PostOp::None };
                         let mut c = vec![100_000.0; rows * size];
-                        let epilogue = Epilogue { scale, residual, ..Epilogue::default() };
+                        let epilogue = Epilogue { scale, post_op, ..Epilogue::default() };
                         gemm(
                             Matrix::new(&a, rows, size).expect("A"),
                             &packed,

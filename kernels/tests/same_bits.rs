@@ -15,7 +15,7 @@ use simdformer_kernels::pruned_argmax::{self, Product, PruningTable};
 use simdformer_kernels::softmax::{log_softmax, log_sum_exp, softmax};
 use simdformer_kernels::topk::{argmax, top_k};
 use simdformer_kernels::{
-    Activation, Dtype, Epilogue, FullyMasked, Isa, Matrix, MatrixMut, Parallelism, Residual, gemm,
+    Activation, Dtype, Epilogue, FullyMasked, Isa, Matrix, MatrixMut, Parallelism, PostOp, gemm,
     gemm_unpacked, gemm_unpacked_scratch, math,
 };
 
@@ -94,11 +94,11 @@ fn products() {
                     scale: if case % 2 == 0 { 1.0 } else { 0.37 },
                     bias: (kind != 1).then_some(&bias[..]),
                     activation,
-                    residual: match kind {
-                        0 => Residual::None,
-                        1 => Residual::Output,
-                        2 => Residual::MultiplyOutput,
-                        _ => Residual::Matrix(view(&residual, rows, columns)),
+                    post_op: match kind {
+                        0 => PostOp::None,
+                        1 => PostOp::AddOutput,
+                        2 => PostOp::MultiplyOutput,
+                        _ => PostOp::Add(view(&residual, rows, columns)),
                     },
                 };
                 all.same("a product", |isa| {

@@ -15,7 +15,7 @@ use simdformer_kernels::topk::{argmax, top_k};
 use simdformer_kernels::{
     AttentionOptions, AttentionOutput, Bias, Cache, CacheMut, CacheShape, CachedSequence, Dtype,
     Epilogue, Executor, FullyMasked, Heads, HeadsMut, Matrix, MatrixMut, PackOptions, PackedMatrix,
-    Parallelism, Qkv, Quantization, QuantizedActivations, QuantizedMatrix, Residual, Sequence,
+    Parallelism, PostOp, Qkv, Quantization, QuantizedActivations, QuantizedMatrix, Sequence,
     SlotTable, Weights, attention, attention_cached, attention_decode, attention_scratch, gemm,
     gemm_int8, gemm_unpacked,
 };
@@ -76,7 +76,7 @@ fn products() {
             for activation in [Activation::Identity, Activation::Gelu] {
                 let epilogue = Epilogue {
                     bias: Some(&a[..columns]),
-                    residual: Residual::Output,
+                    post_op: PostOp::AddOutput,
                     activation,
                     ..Epilogue::default()
                 };

@@ -13,7 +13,7 @@ use simdformer_kernels::softmax::{FullyMasked, log_sum_exp, softmax};
 use simdformer_kernels::topk::{argmax, top_k};
 use simdformer_kernels::{
     AttentionOptions, CacheMut, CacheShape, Epilogue, Heads, HeadsMut, Isa, Matrix, MatrixMut,
-    PackedMatrix, Parallelism, Qkv, Residual, Sequence, attention, attention_scratch, gemm,
+    PackedMatrix, Parallelism, PostOp, Qkv, Sequence, attention, attention_scratch, gemm,
 };
 
 /// Strides between elements that do not exist.
@@ -123,7 +123,7 @@ fn products_of_one_row_or_no_depth() {
             gemm(
                 Matrix::strided(&[], 1, 0, stride, stride).expect("A"),
                 &packed,
-                &Epilogue { residual: Residual::Matrix(residual), ..Epilogue::default() },
+                &Epilogue { post_op: PostOp::Add(residual), ..Epilogue::default() },
                 row_mut(&mut out, stride),
                 SERIAL,
             )

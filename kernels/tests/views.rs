@@ -8,7 +8,7 @@ use simdformer_kernels::activation::{self, Activation};
 use simdformer_kernels::softmax::{FullyMasked, softmax_in_place};
 use simdformer_kernels::{
     AttentionOptions, Epilogue, Error, Expected, Heads, HeadsMut, Isa, Matrix, MatrixMut,
-    PackedMatrix, Parallelism, Qkv, Residual, Sequence, attention, attention_scratch, gemm,
+    PackedMatrix, Parallelism, PostOp, Qkv, Sequence, attention, attention_scratch, gemm,
 };
 
 const SERIAL: Parallelism<'static> = Parallelism::Serial;
@@ -250,8 +250,8 @@ fn threads_write_interleaved_views() {
                 for mut c in views {
                     let packed = &packed;
                     scope.spawn(move || {
-                        for residual in [Residual::None, Residual::Output] {
-                            let epilogue = Epilogue { residual, ..Epilogue::default() };
+                        for post_op in [PostOp::None, PostOp::AddOutput] {
+                            let epilogue = Epilogue { post_op, ..Epilogue::default() };
                             gemm(a, &packed.get(), &epilogue, c.reborrow(), SERIAL).expect("a fit");
                         }
                         if column_stride == 1 {
@@ -362,8 +362,7 @@ mod guard {
                     };
                     let (a, w) = (vec![1.0; rows * 2], vec![1.0; 2 * columns]);
                     let packed = Packed::new(isa, Matrix::new(&w, 2, columns).expect("W"));
-                    let epilogue =
-                        Epilogue { residual: Residual::Matrix(view), ..Epilogue::default() };
+                    let epilogue = Epilogue { post_op: PostOp::Add(view), ..Epilogue::default() };
                     let a = Matrix::new(&a, rows, 2).expect("A");
                     gemm(a, &packed.get(), &epilogue, to.expect("a layout"), SERIAL)
                         .expect("a fit");

@@ -14,7 +14,7 @@ use simdformer_kernels::topk::{argmax, top_k};
 use simdformer_kernels::{
     AttentionOptions, AttentionOutput, Bias, Cache, CacheMut, CacheShape, CachedSequence, Dtype,
     Epilogue, Heads, HeadsMut, Isa, Linear, Matrix, MatrixMut, PackOptions, PackSource,
-    PackedMatrix, Parallelism, Qkv, Quantization, QuantizedActivations, QuantizedMatrix, Residual,
+    PackedMatrix, Parallelism, PostOp, Qkv, Quantization, QuantizedActivations, QuantizedMatrix,
     Sequence, SlotTable, Weights, attention, attention_cached, attention_decode, attention_scratch,
     attention_scratch_bound, gemm, gemm_int8, gemm_unpacked, gemm_unpacked_scratch, reference,
 };
@@ -86,8 +86,8 @@ const CALLS: &[(&str, Call)] = &[
             let mut buffer = space(options.len(isa, b, c))?;
             let packed = options.pack(isa, m(b, c)?, &mut buffer).ok()?;
             let _ = packed.unpack_row(0, &mut []);
-            let residual = m(a, c).map_or(Residual::None, Residual::Matrix);
-            let epilogue = Epilogue { residual, ..Epilogue::default() };
+            let post_op = m(a, c).map_or(PostOp::None, PostOp::Add);
+            let epilogue = Epilogue { post_op, ..Epilogue::default() };
             let _ = gemm(m(a, b)?, &packed, &epilogue, w(a, c)?, p);
         }
         Some(())

@@ -11,7 +11,7 @@ use super::pass_input::{Tokens, Workspace};
 use super::weights::{CrossAttention, FeedForward, Linear, Norm};
 use crate::input_features::Features;
 use core::ops::Range;
-use simdformer_kernels::{Activation, Error as KernelError, Matrix, Residual};
+use simdformer_kernels::{Activation, Error as KernelError, Matrix, PostOp};
 
 /// A block of a stack, with the index of its layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,11 +106,11 @@ pub(crate) trait BlockOps<'b> {
         rounded: &mut [f32],
         (_first, x): (usize, &mut [f32]),
     ) -> Result<(), Self::Error> {
-        let residual = match positions {
-            Some(table) => Residual::Matrix(Matrix::new(table, windows.rows(), second.columns())?),
-            None => Residual::None,
+        let post_op = match positions {
+            Some(table) => PostOp::Add(Matrix::new(table, windows.rows(), second.columns())?),
+            None => PostOp::None,
         };
-        Ok(self.run().linear_of(second, windows, rounded, (Activation::Gelu, residual), x)?)
+        Ok(self.run().linear_of(second, windows, rounded, (Activation::Gelu, post_op), x)?)
     }
 
     /// With dropout after the block, the buffer for the output of the block. Without dropout `None`: the last product

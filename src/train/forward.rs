@@ -18,7 +18,7 @@ use core::ops::Range;
 use simdformer_kernels::train::{
     AttentionInputs, activation_recompute, attention_forward_save, dropout_add,
 };
-use simdformer_kernels::{Activation, HeadsMut, Matrix, Residual};
+use simdformer_kernels::{Activation, HeadsMut, Matrix, PostOp};
 
 /// The forward pass of one stack, which saves activations.
 pub(super) struct TrainForward<'f> {
@@ -291,7 +291,7 @@ impl<'b> BlockOps<'b> for TrainOps<'b> {
         let (run, d) = (&self.pass.run, second.columns());
         let at = if self.pass.plan.conv.saves_second { first * d } else { 0 };
         let pre = &mut self.second[at..at + x.len()];
-        run.linear_of(second, windows, rounded, (Activation::Identity, Residual::None), pre)?;
+        run.linear_of(second, windows, rounded, (Activation::Identity, PostOp::None), pre)?;
         let (pre, made) = (Pass::matrix(pre, d)?, Pass::matrix_mut(x, d)?);
         activation_recompute(run.isa(), Activation::Gelu, pre, made, run.parallelism)?;
         if let Some(positions) = positions {

@@ -7,7 +7,7 @@ use crate::config::Side;
 use crate::model::Model;
 use crate::model::weights::Decoder;
 use core::ops::Range;
-use simdformer_kernels::Residual;
+use simdformer_kernels::PostOp;
 use simdformer_kernels::train::{
     ReductionChunks, RowLoss, Smoothing, WriteMode, cross_entropy, cross_entropy_loss,
 };
@@ -122,7 +122,7 @@ impl Pass<'_> {
                     (ReductionChunks::new(&ends)?, &flat.output, [&*logits, x]);
                 self.linear_parameters(flat, one, write, operands, gradients, scratch)?;
                 write = WriteMode::Add;
-                self.linear_input(&self.packed(flat, packed)?, logits, Residual::None, d_x)
+                self.linear_input(&self.packed(flat, packed)?, logits, PostOp::None, d_x)
             },
         )?;
         outcome.totals.add(&outcome.losses[..self.batch.labels.len()]);

@@ -14,7 +14,7 @@ use core::ops::Range;
 use simdformer_kernels::train::{
     self as kernels, Dropout, ReductionChunks, WeightDropout, WriteMode,
 };
-use simdformer_kernels::{Matrix, MatrixMut, Residual};
+use simdformer_kernels::{Matrix, MatrixMut, PostOp};
 
 /// The context of a pass: threads, weights and sentences.
 #[derive(Clone, Copy)]
@@ -115,12 +115,12 @@ impl Pass<'_> {
         &self,
         weight: &weights::Backward<'_>,
         d_y: &[f32],
-        residual: Residual<'_>,
+        post_op: PostOp<'_>,
         d_x: &mut [f32],
     ) -> Result<(), TrainError> {
         let [outputs, inputs] = weight.shape();
         let (d_y, d_x) = (Self::matrix(d_y, outputs)?, Self::matrix_mut(d_x, inputs)?);
-        Ok(weight.multiply(d_y, residual, d_x, self.run.parallelism)?)
+        Ok(weight.multiply(d_y, post_op, d_x, self.run.parallelism)?)
     }
 
     /// The dropout at `site`, if any.

@@ -59,7 +59,7 @@ simd_op!(
 );
 
 /// `hidden = activation(gate) * inner` for every element, all `[rows, columns]`. It has the same bits as two products
-/// into one output, of which the second one uses a [`Residual::MultiplyOutput`](crate::Residual::MultiplyOutput), but
+/// into one output, of which the second one uses a [`PostOp::MultiplyOutput`](crate::PostOp::MultiplyOutput), but
 /// takes the results of the two products as inputs.
 ///
 /// # Errors

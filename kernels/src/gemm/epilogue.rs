@@ -1,4 +1,4 @@
-//! The epilogue of a GEMM: scale, bias, activation and residual, as the caller gives them, and the check of all operands.
+//! The epilogue of a GEMM: scale, bias, activation and post-op, as the caller gives them, and the check of all operands.
 
 use crate::activation::Activation;
 use crate::debug_slice::Elements;
@@ -6,18 +6,17 @@ use crate::error::{Error, Expected};
 use crate::matrix::{Matrix, MatrixMut};
 use core::fmt;
 
-/// The epilogue of a GEMM: `C = residual + activation(scale * sum + bias)`, or with a gate
-/// `C = C * activation(scale * sum + bias)`.
+/// The epilogue of a GEMM: `C = post_op(activation(scale * sum + bias))`.
 ///
 /// The default stores the sums unchanged.
 ///
 /// ```
-/// use simdformer_kernels::{Activation, Epilogue, Residual};
+/// use simdformer_kernels::{Activation, Epilogue, PostOp};
 ///
 /// // The two products of a feed-forward block. The second one is added to the residual stream.
 /// let (first, second) = ([0.1; 2048], [0.2; 512]);
 /// let up = Epilogue { bias: Some(&first), activation: Activation::Gelu, ..Epilogue::default() };
-/// let down = Epilogue { bias: Some(&second), residual: Residual::Output, ..Epilogue::default() };
+/// let down = Epilogue { bias: Some(&second), post_op: PostOp::AddOutput, ..Epilogue::default() };
 /// assert_eq!((up.scale, down.scale), (1.0, 1.0));
 /// ```
 #[derive(Clone, Copy)]
@@ -28,8 +27,8 @@ pub struct Epilogue<'a> {
     pub bias: Option<&'a [f32]>,
     /// Applied after the bias.
     pub activation: Activation,
-    /// Added last, or multiplied by.
-    pub residual: Residual<'a>,
+    /// Applied last, to the activated result.
+    pub post_op: PostOp<'a>,
 }
 
 impl fmt::Debug for Epilogue<'_> {
@@ -38,19 +37,20 @@ impl fmt::Debug for Epilogue<'_> {
             .field("scale", &self.scale)
             .field("bias", &self.bias.map(Elements::of))
             .field("activation", &self.activation)
-            .field("residual", &self.residual)
+            .field("post_op", &self.post_op)
             .finish()
     }
 }
 
-/// The operand that is added to the result, or that the result is multiplied by.
+/// The last operation of an [`Epilogue`], on the activated result and one other operand (oneDNN: the post-ops sum,
+/// binary and eltwise).
 ///
 /// A gated feed-forward block, `activation(x W0) * (x W1)` (Shazeer 2020, "GLU Variants Improve Transformer"), is two
-/// products into one `C`, the second one with [`Residual::MultiplyOutput`]:
+/// products into one `C`, the second one with [`PostOp::MultiplyOutput`]:
 ///
 /// ```
 /// use simdformer_kernels::{
-///     Activation, Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, gemm,
+///     Activation, Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, PostOp, gemm,
 /// };
 ///
 /// let isa = Isa::best();
@@ -64,7 +64,7 @@ impl fmt::Debug for Epilogue<'_> {
 /// let mut hidden = [0.0; 3];
 /// let relu = Epilogue { activation: Activation::Relu, ..Epilogue::default() };
 /// gemm(x, &w0, &relu, MatrixMut::new(&mut hidden, 1, 3)?, Parallelism::Serial)?;
-/// let gate = Epilogue { residual: Residual::MultiplyOutput, ..Epilogue::default() };
+/// let gate = Epilogue { post_op: PostOp::MultiplyOutput, ..Epilogue::default() };
 /// gemm(x, &w1, &gate, MatrixMut::new(&mut hidden, 1, 3)?, Parallelism::Serial)?;
 /// assert_eq!(hidden, [4.0 * 8.0, 0.0, 2.0 * 12.0]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -74,14 +74,14 @@ impl fmt::Debug for Epilogue<'_> {
 /// in an outer cache, as feed-forward blocks do, nothing is written to memory between the two products. Weights are
 /// packed and named individually like all others, and each product has the same bits as alone.
 #[derive(Clone, Copy, Debug, Default)]
-pub enum Residual<'a> {
-    /// Nothing is added, and `C` is never read.
+pub enum PostOp<'a> {
+    /// The result is stored as it is, and `C` is never read.
     #[default]
     None,
     /// The previous content of `C` is added.
-    Output,
+    AddOutput,
     /// A matrix with the shape of `C` is added.
-    Matrix(Matrix<'a>),
+    Add(Matrix<'a>),
     /// The result is multiplied by the previous content of `C`, in f32.
     MultiplyOutput,
     /// The result is multiplied by the derivative of an activation `f`: `C = activation(scale * sum + bias) * f'(pre)`.
@@ -91,7 +91,7 @@ pub enum Residual<'a> {
     ///
     /// ```
     /// use simdformer_kernels::{
-    ///     Activation, Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, gemm,
+    ///     Activation, Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, PostOp, gemm,
     /// };
     ///
     /// let isa = Isa::best();
@@ -99,12 +99,12 @@ pub enum Residual<'a> {
     /// let weight = Matrix::new(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 2, 3)?;
     /// let weight = PackedMatrix::pack(isa, weight, &mut buffer)?;
     /// let pre = Matrix::new(&[-1.0, 0.5, 2.0], 1, 3)?;
-    /// let residual = Residual::ActivationBackward { activation: Activation::Relu, pre };
+    /// let post_op = PostOp::ActivationBackward { activation: Activation::Relu, pre };
     /// let mut d_pre = [0.0; 3];
     /// gemm(
     ///     Matrix::new(&[1.0, 10.0], 1, 2)?,
     ///     &weight,
-    ///     &Epilogue { residual, ..Epilogue::default() },
+    ///     &Epilogue { post_op, ..Epilogue::default() },
     ///     MatrixMut::new(&mut d_pre, 1, 3)?,
     ///     Parallelism::Serial,
     /// )?;
@@ -122,7 +122,7 @@ pub enum Residual<'a> {
 
 impl Default for Epilogue<'_> {
     fn default() -> Self {
-        Self { scale: 1.0, bias: None, activation: Activation::Identity, residual: Residual::None }
+        Self { scale: 1.0, bias: None, activation: Activation::Identity, post_op: PostOp::None }
     }
 }
 
@@ -148,11 +148,11 @@ pub(super) fn check_operands(
     if let Some(bias) = epilogue.bias {
         Error::check_len("bias", columns, bias)?;
     }
-    let residual = match epilogue.residual {
-        Residual::None | Residual::Output | Residual::MultiplyOutput => None,
-        Residual::Matrix(residual) => Some(residual),
+    let operand = match epilogue.post_op {
+        PostOp::None | PostOp::AddOutput | PostOp::MultiplyOutput => None,
+        PostOp::Add(operand) => Some(operand),
         #[cfg(feature = "train")]
-        Residual::ActivationBackward { pre, .. } => Some(pre),
+        PostOp::ActivationBackward { pre, .. } => Some(pre),
     };
-    residual.map_or(Ok(()), |residual| residual.check_shape("residual", [rows, columns]))
+    operand.map_or(Ok(()), |operand| operand.check_shape("post_op", [rows, columns]))
 }

@@ -1,4 +1,4 @@
-//! Matrix products with packed weights: `C = residual + activation(scale * A W + bias)`, or `C * activation(..)`.
+//! Matrix products with packed weights: `C = post_op(activation(scale * A W + bias))`.
 //!
 //! **Each output element has one accumulator, and `k` runs through it in order.** This rule holds for any number of
 //! rows, any split over threads and any blocking. A row therefore has the same bits alone, in a batch of a thousand,
@@ -38,7 +38,7 @@ mod unpacked;
 mod weight_grad;
 mod weight_source;
 
-pub use epilogue::{Epilogue, Residual};
+pub use epilogue::{Epilogue, PostOp};
 pub use int8::{Quantization, QuantizedActivations, QuantizedMatrix, gemm_int8};
 pub use packing::{PackOptions, PackedMatrix};
 pub use unpacked::{gemm_unpacked, gemm_unpacked_scratch};
@@ -60,8 +60,8 @@ use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Parallelism;
 use epilogue::check_operands;
 
-/// `C[m, n] = residual[m, n] + activation(scale * sum_k A[m, k] W[k, n] + bias[n])`. With [`Residual::MultiplyOutput`]
-/// the previous content of `C` is multiplied by the activation instead of being added to it.
+/// `C[m, n] = post_op(activation(scale * sum_k A[m, k] W[k, n] + bias[n]))`. The [`PostOp`] adds the previous content of
+/// `C` or a matrix, multiplies by the previous content or by a derivative, or does nothing.
 ///
 /// `a` is `[rows, depth]` and `c` is `[rows, columns]`, both with any strides (unit column strides are fastest);
 /// `weight` is `[depth, columns]`. Zero rows, zero columns and zero depth are valid: with zero depth the sum is zero.

@@ -1,70 +1,136 @@
 //! The store of a GEMM: the epilogue is applied to a tile of sums, and the result is written to the output.
 
-use super::epilogue::{Epilogue, Residual};
+use super::epilogue::{Epilogue, PostOp};
 #[cfg(feature = "train")]
-use super::epilogue_grad::{Derivative, Derivatives};
+use super::epilogue_grad::{Derivative, times_derivative};
 use super::microkernel::Tile;
-use crate::activation::{Activation, Applied, Map, apply_lanes, apply_row, with_map};
-use crate::matrix::MatrixMut;
+use crate::activation::{Activation, Applied, Map, with_map};
+use crate::matrix::{Matrix, MatrixMut};
 use crate::prefetch::prefetch_rows;
-use crate::simd::{MAX_LANES, MAX_MR, MAX_PANEL, SimdF32, SimdOp};
+use crate::simd::{MAX_LANES, MAX_MR, MAX_PANEL, SimdF32, simd_op};
 use core::mem::MaybeUninit;
+use core::ptr::NonNull;
 
 /// An [`Epilogue`] and an output as pointers. Their shapes match.
 #[derive(Clone, Copy)]
 pub(super) struct Store {
-    pub(super) c: *mut f32,
-    pub(super) row_stride: usize,
-    pub(super) column_stride: usize,
-    pub(super) scale: f32,
-    /// Null if there is no bias.
-    pub(super) bias: *const f32,
-    pub(super) activation: Activation,
-    /// Null if there is no residual; may be equal to `c`.
-    pub(super) residual: *const f32,
-    /// Whether the result is multiplied by the residual instead of added to it.
-    pub(super) gate: bool,
-    pub(super) residual_row_stride: usize,
-    pub(super) residual_column_stride: usize,
+    c: ElementPtrs,
+    scale: f32,
+    /// One value per column.
+    bias: Option<NonNull<f32>>,
+    activation: Activation,
+    /// The other operand of a sum or a product, which may be the output itself.
+    binary: Option<(Binary, ElementPtrs)>,
     #[cfg(feature = "train")]
     derivative: Option<Derivative>,
 }
 
+/// What combines the result with the other operand.
+#[derive(Clone, Copy)]
+enum Binary {
+    Add,
+    Multiply,
+}
+
+/// A matrix with the shape of the output.
+#[derive(Clone, Copy)]
+pub(super) struct ElementPtrs {
+    first: *mut f32,
+    row_stride: usize,
+    column_stride: usize,
+}
+
+/// A part of the output: rows `row..row + rows` and columns `column..column + columns`.
+#[derive(Clone, Copy)]
+pub(super) struct OutputRange {
+    pub(super) row: usize,
+    pub(super) rows: usize,
+    pub(super) column: usize,
+    pub(super) columns: usize,
+}
+
 // SAFETY: `Store` has only pointers and values. The tasks of one GEMM write disjoint tiles and read only their own tile
-// (`# Safety` of `Store::finish`).
+// (`# Safety` of `Store::store_rows`).
 unsafe impl Send for Store {}
 // SAFETY: a task only copies the pointers of a `&Store`, and writes only its own tiles with them (`# Safety` of
-// `Store::finish`).
+// `Store::store_rows`).
 unsafe impl Sync for Store {}
+
+impl ElementPtrs {
+    pub(super) fn of(m: &Matrix<'_>) -> Self {
+        let first = m.as_ptr().cast_mut();
+        Self { first, row_stride: m.row_stride(), column_stride: m.column_stride() }
+    }
+
+    /// The address of an element, which may be outside the matrix.
+    #[inline(always)]
+    fn at(&self, row: usize, column: usize) -> *mut f32 {
+        self.first.wrapping_add(row * self.row_stride + column * self.column_stride)
+    }
+
+    /// Prefetches a block into the L1 cache if `TO_L1`, else into the L2 cache, unless its columns are apart.
+    #[inline(always)]
+    pub(super) fn prefetch<S: SimdF32, const TO_L1: bool>(&self, s: S, block: OutputRange) {
+        if self.column_stride == 1 {
+            let at = self.first.wrapping_add(block.row * self.row_stride + block.column);
+            prefetch_rows::<S, TO_L1>(s, at, self.row_stride, block.rows, block.columns);
+        }
+    }
+
+    /// The address of `count` contiguous elements of a row from `column` on: in the matrix or, if its columns are apart,
+    /// in `buffer`.
+    ///
+    /// # Safety
+    /// The matrix has these elements, no other thread writes them, and `buffer` is valid for writes of as many.
+    #[inline(always)]
+    pub(super) unsafe fn row(
+        &self,
+        row: usize,
+        column: usize,
+        count: usize,
+        buffer: *mut f32,
+    ) -> *const f32 {
+        let from = self.at(row, column);
+        if self.column_stride == 1 {
+            return from;
+        }
+        // SAFETY: `# Safety` of this function.
+        unsafe { copy_strided((from, self.column_stride), (buffer, 1), count) };
+        buffer
+    }
+}
+
+/// Copies `count` floats between addresses with strides. Not inlined: elements that are apart are rare.
+///
+/// # Safety
+/// The floats are valid for reads and writes.
+#[inline(never)]
+unsafe fn copy_strided(from: (*const f32, usize), to: (*mut f32, usize), count: usize) {
+    for i in 0..count {
+        // SAFETY: `# Safety` of this function.
+        unsafe { *to.0.add(i * to.1) = *from.0.add(i * from.1) };
+    }
+}
 
 impl Store {
     pub(super) fn new(epilogue: &Epilogue<'_>, c: &mut MatrixMut<'_>) -> Self {
         let (row_stride, column_stride) = (c.row_stride(), c.column_stride());
-        let start = c.shared().as_ptr();
-        let (residual, residual_row_stride, residual_column_stride) = match epilogue.residual {
-            Residual::None => (core::ptr::null(), 0, 1),
-            Residual::Output | Residual::MultiplyOutput => {
-                (start.cast_const(), row_stride, column_stride)
-            }
-            Residual::Matrix(m) => (m.as_ptr(), m.row_stride(), m.column_stride()),
-            #[cfg(feature = "train")]
-            Residual::ActivationBackward { .. } => (core::ptr::null(), 0, 1),
-        };
+        let c = ElementPtrs { first: c.shared().as_ptr(), row_stride, column_stride };
         Self {
-            c: start,
-            row_stride,
-            column_stride,
+            c,
             scale: epilogue.scale,
-            bias: epilogue.bias.map_or(core::ptr::null(), <[f32]>::as_ptr),
+            bias: epilogue.bias.map(|bias| NonNull::from(bias).cast()),
             activation: epilogue.activation,
-            residual,
-            gate: matches!(epilogue.residual, Residual::MultiplyOutput),
-            residual_row_stride,
-            residual_column_stride,
+            binary: match epilogue.post_op {
+                PostOp::AddOutput => Some((Binary::Add, c)),
+                PostOp::Add(other) => Some((Binary::Add, ElementPtrs::of(&other))),
+                PostOp::MultiplyOutput => Some((Binary::Multiply, c)),
+                _ => None,
+            },
             #[cfg(feature = "train")]
-            derivative: match &epilogue.residual {
-                Residual::ActivationBackward { activation, pre } => {
-                    Some(Derivative::new(*activation, pre))
+            derivative: match &epilogue.post_op {
+                PostOp::ActivationBackward { activation, pre } => {
+                    Some(Derivative { of: *activation, pre: ElementPtrs::of(pre) })
                 }
                 _ => None,
             },
@@ -74,19 +140,16 @@ impl Store {
     /// Prefetches the output lines that [`Store::finish`] will write.
     #[inline(always)]
     pub(super) fn prefetch<S: SimdF32, const MR: usize>(&self, s: S, row: usize, column: usize) {
+        let block = OutputRange { row, rows: MR, column, columns: S::PANEL };
         #[cfg(feature = "train")]
-        if let Some(derivative) = &self.derivative {
-            derivative.prefetch(s, MR, row, column);
+        if let Some(Derivative { pre, .. }) = &self.derivative {
+            pre.prefetch::<S, true>(s, block);
         }
-        if self.column_stride != 1 {
-            return;
-        }
-        let at = self.c.wrapping_add(row * self.row_stride + column);
-        prefetch_rows::<S, true>(s, at, self.row_stride, MR, S::PANEL);
+        self.c.prefetch::<S, true>(s, block);
     }
 
-    /// Prefetches long before [`Store::finish`]: the output lines into the L2 cache, and the residual into the L1
-    /// cache.
+    /// Prefetches long before [`Store::store_rows`]: the output lines into the L2 cache, and the other operand into the
+    /// L1 cache.
     #[inline(always)]
     pub(super) fn prefetch_l2<S: SimdF32, const MR: usize>(
         &self,
@@ -95,184 +158,37 @@ impl Store {
         column: usize,
         width: usize,
     ) {
-        if self.column_stride != 1 {
+        if self.c.column_stride != 1 {
             return;
         }
-        let to = self.c.wrapping_add(row * self.row_stride + column);
-        prefetch_rows::<S, false>(s, to, self.row_stride, MR, width);
-        if !self.residual.is_null() && self.residual_column_stride == 1 {
-            let from = self.residual.wrapping_add(row * self.residual_row_stride + column);
-            prefetch_rows::<S, true>(s, from, self.residual_row_stride, MR, width);
+        let block = OutputRange { row, rows: MR, column, columns: width };
+        self.c.prefetch::<S, false>(s, block);
+        if let Some((_, other)) = &self.binary {
+            other.prefetch::<S, true>(s, block);
         }
     }
 
-    /// Applies the epilogue to the tile whose first element is `(row, column)`, and stores its first `valid` columns.
-    ///
-    /// The common cases run in registers. All other cases go through the stack and one function for tiles of any
-    /// height: inlined into every tile, that function would be most of the code of a GEMM.
+    /// [`Store::store_rows`] for a tile.
     ///
     /// # Safety
-    /// The output, bias and residual of `self` cover rows `row..row + MR` and columns `column..column + valid`, no
-    /// other thread accesses that part of the output, and `1 <= valid <= NV * LANES`.
+    /// As [`Store::store_rows`].
     #[inline(always)]
     pub(super) unsafe fn finish<S: SimdF32, const MR: usize, const NV: usize>(
         &self,
         s: S,
-        mut acc: Tile<S, MR, NV>,
+        acc: Tile<S, MR, NV>,
         row: usize,
         column: usize,
         valid: usize,
     ) {
-        if !self.fits_registers(valid == NV * S::LANES) {
-            // SAFETY: `# Safety` of this function.
-            return unsafe { self.finish_on_stack(s, &acc, MR, row, column, valid) };
-        }
-        if !self.bias.is_null() {
-            for v in 0..NV {
-                // SAFETY: `fits_registers` is true, so all columns of the panel are valid and the bias has them.
-                let bias = unsafe { s.load(self.bias.add(column + v * S::LANES)) };
-                for line in &mut acc {
-                    line[v] = s.add(line[v], bias);
-                }
-            }
-        }
-        if self.activation == Activation::Relu {
-            for line in &mut acc {
-                for x in line {
-                    *x = apply_lanes(s, Activation::Relu, *x);
-                }
-            }
-        }
-        for (i, line) in acc.iter().enumerate() {
-            for (v, &x) in line.iter().enumerate() {
-                let at = column + v * S::LANES;
-                // SAFETY: `# Safety` of this function: the output and the residual have full vectors in row `row + i`.
-                unsafe {
-                    let mut x = x;
-                    if !self.residual.is_null() {
-                        let r = self.residual.add((row + i) * self.residual_row_stride + at);
-                        let r = s.load(r);
-                        x = if self.gate { s.mul(r, x) } else { s.add(r, x) };
-                    }
-                    s.store(self.c.add((row + i) * self.row_stride + at), x);
-                }
-            }
-        }
-        // SAFETY: `# Safety` of this function; the loop above has stored the tile.
-        unsafe { self.finish_stored(s, MR, row, column, valid) };
+        // SAFETY: `# Safety` of this function.
+        unsafe { self.finish_rows(s, acc, MR, row, column, valid) };
     }
 
-    /// Whether the epilogue of a tile can run in registers. `whole` is true if all columns of the tile are in the
-    /// output.
-    #[inline(always)]
-    pub(super) fn fits_registers(&self, whole: bool) -> bool {
-        self.scale == 1.0
-            && whole
-            && self.column_stride == 1
-            && self.residual_column_stride == 1
-            && matches!(self.activation, Activation::Identity | Activation::Relu)
-    }
-
-    /// The bias of `NV` vectors of columns from `column` on, if there is a bias.
+    /// [`Store::store_rows`] for the first `rows` rows of a tile. The other rows are outside the output.
     ///
     /// # Safety
-    /// The output has these columns.
-    #[inline(always)]
-    pub(super) unsafe fn bias_of<S: SimdF32, const NV: usize>(
-        &self,
-        s: S,
-        column: usize,
-    ) -> Option<[S::F32; NV]> {
-        if self.bias.is_null() {
-            return None;
-        }
-        let mut bias = [s.splat(0.0); NV];
-        for (v, bias) in bias.iter_mut().enumerate() {
-            // SAFETY: the bias has one element per column of the output, and `# Safety` of this function covers the
-            // columns.
-            *bias = unsafe { s.load(self.bias.add(column + v * S::LANES)) };
-        }
-        Some(bias)
-    }
-
-    /// [`Store::finish`] for one row of a tile for which [`Store::fits_registers`] is true, with the bias of its
-    /// columns. It is for tall tiles, which would otherwise be spilled to memory.
-    ///
-    /// # Safety
-    /// As [`Store::finish`], for this row. [`Store::finish_stored`] must be called last, for all rows.
-    #[inline(always)]
-    pub(super) unsafe fn finish_row<S: SimdF32, const NV: usize>(
-        &self,
-        s: S,
-        line: [S::F32; NV],
-        bias: Option<[S::F32; NV]>,
-        row: usize,
-        column: usize,
-    ) {
-        for (v, mut x) in line.into_iter().enumerate() {
-            if let Some(bias) = bias {
-                x = s.add(x, bias[v]);
-            }
-            if self.activation == Activation::Relu {
-                x = apply_lanes(s, Activation::Relu, x);
-            }
-            let at = column + v * S::LANES;
-            // SAFETY: `# Safety` of this function: the output and the residual have full vectors in row `row`.
-            unsafe {
-                if !self.residual.is_null() {
-                    let r = s.load(self.residual.add(row * self.residual_row_stride + at));
-                    x = if self.gate { s.mul(r, x) } else { s.add(r, x) };
-                }
-                s.store(self.c.add(row * self.row_stride + at), x);
-            }
-        }
-    }
-
-    /// The rest of the epilogue for a stored tile of `rows` rows for which [`Store::fits_registers`] is true.
-    ///
-    /// # Safety
-    /// As [`Store::finish`].
-    #[inline(always)]
-    #[cfg_attr(not(feature = "train"), allow(unused_variables))]
-    pub(super) unsafe fn finish_stored<S: SimdF32>(
-        &self,
-        s: S,
-        rows: usize,
-        row: usize,
-        column: usize,
-        valid: usize,
-    ) {
-        #[cfg(feature = "train")]
-        if let Some(derivative) = self.derivative {
-            let tile = self.c.wrapping_add(row * self.row_stride + column);
-            let width = self.row_stride;
-            s.call_noinline(Derivatives { derivative, tile, rows, width, row, column, valid });
-        }
-    }
-
-    /// [`Store::finish`] for a tile in memory, `[rows, width]`, where `width` is a multiple of the vector length. The
-    /// tile is overwritten.
-    ///
-    /// # Safety
-    /// As [`Store::finish`]; `tile` is valid for reads and writes of `rows * width` floats.
-    #[inline(always)]
-    pub(super) unsafe fn finish_tile<S: SimdF32>(
-        &self,
-        s: S,
-        tile: *mut f32,
-        (rows, width): (usize, usize),
-        row: usize,
-        column: usize,
-        valid: usize,
-    ) {
-        s.call_noinline(Finish { store: self, tile, rows, width, row, column, valid });
-    }
-
-    /// [`Store::finish`] for the first `rows` rows of a tile. The other rows are outside the output.
-    ///
-    /// # Safety
-    /// As [`Store::finish`], for `1 <= rows <= MR` rows.
-    #[cfg(feature = "train")]
+    /// As [`Store::store_rows`].
     #[inline(always)]
     pub(super) unsafe fn finish_rows<S: SimdF32, const MR: usize, const NV: usize>(
         &self,
@@ -283,191 +199,234 @@ impl Store {
         column: usize,
         valid: usize,
     ) {
+        let block = OutputRange { row, rows, column, columns: valid };
         // SAFETY: `# Safety` of this function.
         unsafe {
-            if rows == MR {
-                self.finish(s, acc, row, column, valid);
-            } else {
-                self.finish_on_stack(s, &acc, rows, row, column, valid);
-            }
-        }
+            self.store_rows(
+                s,
+                MR,
+                block,
+                #[inline(always)]
+                |i| acc[i],
+            )
+        };
     }
 
-    /// [`Store::finish`] for the first `rows` rows of a tile, with any epilogue.
+    /// Applies the epilogue to the sums of `block`, of which `line` returns row `i`, `NV` vectors, and stores them.
+    /// `line` is called for the rows below `tall`, the constant height of a tile, that are in `block`.
+    ///
+    /// The common cases run in registers, one row at a time: a tall tile would be spilled to memory. All other cases go
+    /// through the stack and one function for tiles of any height: inlined into every tile, that function would be most
+    /// of the code of a GEMM.
     ///
     /// # Safety
-    /// As [`Store::finish`], for `1 <= rows <= MR` rows.
+    /// The output, the bias and the other operand of `self` cover `block`, no other thread accesses that part of the
+    /// output, `1 <= block.rows <= tall` and `1 <= block.columns <= NV * LANES`.
     #[inline(always)]
-    unsafe fn finish_on_stack<S: SimdF32, const MR: usize, const NV: usize>(
+    pub(super) unsafe fn store_rows<S: SimdF32, const NV: usize>(
         &self,
         s: S,
-        acc: &Tile<S, MR, NV>,
-        rows: usize,
-        row: usize,
-        column: usize,
-        valid: usize,
+        tall: usize,
+        block: OutputRange,
+        line: impl Fn(usize) -> [S::F32; NV],
     ) {
-        const { assert!(MR * NV * S::LANES <= MAX_MR * MAX_PANEL) };
-        let mut buffer = MaybeUninit::<[f32; MAX_MR * MAX_PANEL]>::uninit();
-        let tile = buffer.as_mut_ptr().cast::<f32>();
-        for (i, line) in acc.iter().enumerate() {
-            for (v, &x) in line.iter().enumerate() {
-                // SAFETY: the assertion above: `buffer` is at least as long as the tile.
-                unsafe { s.store(tile.add((i * NV + v) * S::LANES), x) };
-            }
-        }
-        // SAFETY: `# Safety` of this function, as of `finish_tile`; the loop above stored `MR >=
-        // rows` rows of `NV * LANES` floats to `tile`.
-        unsafe { self.finish_tile(s, tile, (rows, NV * S::LANES), row, column, valid) };
-    }
-
-    /// Adds the residual to `count` sums of row `row` from column `column` on, or multiplies them by it, and stores
-    /// them.
-    ///
-    /// # Safety
-    /// As [`Store::finish`], for these elements; `count <= LANES`.
-    #[inline(always)]
-    unsafe fn store_vector<S: SimdF32>(
-        &self,
-        s: S,
-        mut x: S::F32,
-        row: usize,
-        column: usize,
-        count: usize,
-    ) {
-        let c = row * self.row_stride + column * self.column_stride;
-        let r = row * self.residual_row_stride + column * self.residual_column_stride;
-        // SAFETY: `# Safety` of this function: `count` columns from `column` are inside the output and the residual.
-        unsafe {
-            if self.column_stride == 1 && self.residual_column_stride == 1 {
-                if !self.residual.is_null() {
-                    let r = s.load_prefix(self.residual.add(r), count);
-                    x = if self.gate { s.mul(r, x) } else { s.add(r, x) };
+        const ROWS_ON_STACK: usize = MAX_MR * MAX_PANEL;
+        let Self { c, bias, activation, binary, .. } = *self;
+        let OutputRange { row, rows, column, columns } = block;
+        let width = const { NV * S::LANES };
+        if columns == width && self.fits_registers() {
+            let one = s.splat(1.0);
+            // -0 is the neutral element of additions, and minus infinity that of `max`.
+            let mut biases = [s.splat(-0.0); NV];
+            let floor = if activation == Activation::Relu { 0.0 } else { f32::NEG_INFINITY };
+            let floor = s.splat(floor);
+            if let Some(bias) = bias {
+                for (v, to) in biases.iter_mut().enumerate() {
+                    // SAFETY: `columns` is `width`, so the bias has all columns of the tile.
+                    *to = unsafe { s.load(bias.as_ptr().add(column + v * S::LANES)) };
                 }
-                s.store_prefix(self.c.add(c), x, count);
-                return;
             }
-            let mut buffer = [0.0f32; MAX_LANES];
-            s.store(buffer.as_mut_ptr(), x);
-            for (j, &x) in buffer.iter().enumerate().take(count) {
-                let at = self.residual.wrapping_add(r + j * self.residual_column_stride);
-                let result = match (self.residual.is_null(), self.gate) {
-                    (true, _) => x,
-                    (false, false) => *at + x,
-                    (false, true) => *at * x,
+            for i in 0..tall {
+                if i >= rows {
+                    break;
+                }
+                let other = match binary {
+                    None => None,
+                    Some((op, m)) => {
+                        let mut other = [one; NV];
+                        for (v, to) in other.iter_mut().enumerate() {
+                            let at = (row + i) * m.row_stride + column + v * S::LANES;
+                            // SAFETY: `# Safety` of this function: the operand has full vectors in row `row + i`.
+                            *to = unsafe { s.load(m.first.add(at)) };
+                        }
+                        Some((op, other))
+                    }
                 };
-                *self.c.add(c + j * self.column_stride) = result;
+                let line = apply(
+                    s,
+                    line(i),
+                    (one, biases),
+                    #[inline(always)]
+                    |x| s.max(floor, x),
+                    other,
+                );
+                for (v, &x) in line.iter().enumerate() {
+                    let to = c.first.wrapping_add((row + i) * c.row_stride + column + v * S::LANES);
+                    // SAFETY: `# Safety` of this function: the output has full vectors in row `row + i`.
+                    unsafe { s.store(to, x) };
+                }
+            }
+            #[cfg(feature = "train")]
+            if let Some(derivative) = self.derivative {
+                let to = (c.at(row, column), c.row_stride);
+                // SAFETY: `# Safety` of this function; the loop above has stored the rows.
+                s.call_noinline(unsafe { times_derivative(derivative, to, block) });
+            }
+            return;
+        }
+        let mut buffer = MaybeUninit::<[f32; ROWS_ON_STACK]>::uninit();
+        let tile = buffer.as_mut_ptr().cast::<f32>();
+        // Blocks that are taller than a tile are stored in several passes.
+        let pass = const { ROWS_ON_STACK / (NV * S::LANES) };
+        let mut first = 0;
+        loop {
+            for i in first..tall.min(first + pass) {
+                if i >= rows {
+                    break;
+                }
+                let line = line(i);
+                for (v, &x) in line.iter().enumerate() {
+                    // SAFETY: `buffer` has `pass` rows of `width` floats.
+                    unsafe { s.store(tile.add((i - first) * width + v * S::LANES), x) };
+                }
+            }
+            let part = OutputRange { row: row + first, rows: (rows - first).min(pass), ..block };
+            // SAFETY: `# Safety` of this function; the loop above stored the rows.
+            s.call_noinline(unsafe { finish_in_memory(self, (tile, width), part) });
+            first += pass;
+            if tall <= pass || rows <= first {
+                break;
             }
         }
     }
-}
 
-/// [`Store::finish`] for a tile in memory, with any scale, activation, stride and edge.
-struct Finish<'a> {
-    store: &'a Store,
-    /// `[rows, width]`.
-    tile: *mut f32,
-    rows: usize,
-    /// Row stride of the tile.
-    width: usize,
-    row: usize,
-    column: usize,
-    valid: usize,
-}
-
-impl SimdOp for Finish<'_> {
-    type Output = ();
-
+    /// Whether the epilogue of a tile whose columns are all in the output can run in registers.
     #[inline(always)]
-    fn run<S: SimdF32>(self, s: S) {
-        let Self { store, tile, rows, width, row, column, valid } = self;
-        let one_pass = store.column_stride == 1 && store.residual_column_stride == 1;
-        #[cfg(feature = "train")]
-        let one_pass = one_pass && store.derivative.is_none();
-        if one_pass {
-            return with_map(store.activation, OnePass { s, finish: self });
-        }
-        let scale = s.splat(store.scale);
-        for first in (0..valid).step_by(S::LANES) {
-            let count = (valid - first).min(S::LANES);
-            // SAFETY: `column + valid` is at most the length of the bias; `count` stops there.
-            let bias = (!store.bias.is_null())
-                .then(|| unsafe { s.load_prefix(store.bias.add(column + first), count) });
-            for i in 0..rows {
-                // SAFETY: the tile has `rows` rows of `width` floats, a multiple of LANES.
-                unsafe {
-                    let at = tile.add(i * width + first);
-                    let mut x = s.load(at);
-                    if store.scale != 1.0 {
-                        x = s.mul(x, scale);
-                    }
-                    if let Some(bias) = bias {
-                        x = s.add(x, bias);
-                    }
-                    s.store(at, x);
-                }
+    fn fits_registers(&self) -> bool {
+        self.scale == 1.0
+            && self.c.column_stride == 1
+            && self.binary.is_none_or(|(_, other)| other.column_stride == 1)
+            && matches!(self.activation, Activation::Identity | Activation::Relu)
+    }
+}
+
+/// The formula of the epilogue: `other op map(scale * x + bias)`. Without a scale, `scale` is 1, and without a bias,
+/// `bias` is -0: both are exact.
+#[inline(always)]
+fn apply<S: SimdF32, const NV: usize>(
+    s: S,
+    mut x: [S::F32; NV],
+    (scale, bias): (S::F32, [S::F32; NV]),
+    map: impl Fn(S::F32) -> S::F32,
+    other: Option<(Binary, [S::F32; NV])>,
+) -> [S::F32; NV] {
+    for v in 0..NV {
+        x[v] = map(s.add(s.mul(x[v], scale), bias[v]));
+    }
+    match other {
+        None => {}
+        Some((Binary::Add, other)) => {
+            for v in 0..NV {
+                x[v] = s.add(other[v], x[v]);
             }
         }
-        // SAFETY: the tile has `rows * width` floats (`# Safety` of `Store::finish_tile`).
-        unsafe { apply_row(s, store.activation, tile, rows * width) };
+        Some((Binary::Multiply, other)) => {
+            for v in 0..NV {
+                x[v] = s.mul(other[v], x[v]);
+            }
+        }
+    }
+    x
+}
+
+simd_op!(
+    /// [`Store::store_rows`] for the sums in `tile`, an address and a row stride, with any epilogue. The tile may be
+    /// overwritten.
+    ///
+    /// # Safety
+    /// As [`Store::store_rows`]; `tile` is valid for reads and writes of `block.rows` rows of whole vectors.
+    unsafe fn finish_in_memory<S: SimdF32>(
+        s: S,
+        store: &Store,
+        tile: (*mut f32, usize),
+        block: OutputRange,
+    ) {
+        let OutputRange { row, rows, column, columns } = block;
+        let in_place = store.c.column_stride == 1;
+        let to = if in_place { (store.c.at(row, column), store.c.row_stride) } else { tile };
+        with_map(store.activation, FinishRows { s, store, tile, to, block });
         #[cfg(feature = "train")]
         if let Some(derivative) = store.derivative {
-            s.call_noinline(Derivatives { derivative, tile, rows, width, row, column, valid });
+            // SAFETY: the contract of this function; the rows are stored at `to`.
+            s.call_noinline(unsafe { times_derivative(derivative, to, block) });
         }
-        for i in 0..rows {
-            for first in (0..valid).step_by(S::LANES) {
-                let count = (valid - first).min(S::LANES);
-                // SAFETY: the tile has `rows` rows of `width` floats, a multiple of LANES; `#
-                // Safety` of `Store::finish` says that the output has these rows and columns and
-                // that no other thread touches them.
+        if !in_place {
+            for i in 0..rows {
+                // SAFETY: the contract of this function: the output has the block.
                 unsafe {
-                    let x = s.load(tile.add(i * width + first));
-                    store.store_vector(s, x, row + i, column + first, count);
+                    let (from, to) = (tile.0.add(i * tile.1), store.c.at(row + i, column));
+                    copy_strided((from, 1), (to, store.c.column_stride), columns);
                 }
             }
         }
     }
-}
+);
 
-/// [`Finish`] for an output with contiguous rows. It reads and writes each vector once.
-struct OnePass<'a, S> {
+/// Applies the epilogue to a tile in memory. It reads and writes each vector once.
+struct FinishRows<'a, S> {
     s: S,
-    finish: Finish<'a>,
+    store: &'a Store,
+    /// The sums, and where the results go, which may be the same: addresses and row strides.
+    tile: (*mut f32, usize),
+    to: (*mut f32, usize),
+    block: OutputRange,
 }
 
-impl<S: SimdF32> Applied for OnePass<'_, S> {
+impl<S: SimdF32> Applied for FinishRows<'_, S> {
     #[inline(always)]
     fn run<M: Map>(self, map: M) {
-        let Self { s, finish: Finish { store, tile, rows, width, row, column, valid } } = self;
+        let Self { s, store, tile, to, block: OutputRange { row, rows, column, columns } } = self;
         let scale = s.splat(store.scale);
-        for first in (0..valid).step_by(S::LANES) {
-            let (at, count) = (column + first, (valid - first).min(S::LANES));
-            // SAFETY: `column + valid` is at most the length of the bias; `count` stops there.
-            let bias = (!store.bias.is_null())
-                .then(|| unsafe { s.load_prefix(store.bias.add(at), count) });
+        let mut buffer = MaybeUninit::<[f32; MAX_LANES]>::uninit();
+        for first in (0..columns).step_by(S::LANES) {
+            let (at, count) = (column + first, (columns - first).min(S::LANES));
+            let bias = match store.bias {
+                // SAFETY: the bias has all columns of the block; `count` stops there.
+                Some(bias) => unsafe { s.load_prefix(bias.as_ptr().add(at), count) },
+                None => s.splat(-0.0),
+            };
             for i in 0..rows {
-                let c = store.c.wrapping_add((row + i) * store.row_stride + at);
-                let r = store.residual.wrapping_add((row + i) * store.residual_row_stride + at);
-                // SAFETY: the tile has `rows` rows of `width` floats, a multiple of LANES; `#
-                // Safety` of `Store::finish` says that output and residual have these rows and
-                // columns and that no other thread touches them.
+                let to = to.0.wrapping_add(i * to.1 + first);
+                // SAFETY: `# Safety` of `finish_in_memory`: the tile has whole vectors, the output and the other
+                // operand have the block, and no other thread accesses that part of the output.
                 unsafe {
-                    let mut x = s.load(tile.add(i * width + first));
-                    if store.scale != 1.0 {
-                        x = s.mul(x, scale);
-                    }
-                    if let Some(bias) = bias {
-                        x = s.add(x, bias);
-                    }
-                    x = map.map(s, x);
-                    if !store.residual.is_null() {
-                        let r = s.load_prefix(r, count);
-                        x = if store.gate { s.mul(r, x) } else { s.add(r, x) };
-                    }
+                    let x = s.load(tile.0.add(i * tile.1 + first));
+                    let other = store.binary.map(|(op, m)| {
+                        let from = m.row(row + i, at, count, buffer.as_mut_ptr().cast());
+                        (op, [s.load_prefix(from, count)])
+                    });
+                    let [x] = apply(
+                        s,
+                        [x],
+                        (scale, [bias]),
+                        #[inline(always)]
+                        |x| map.map(s, x),
+                        other,
+                    );
                     if count == S::LANES {
-                        s.store(c, x);
+                        s.store(to, x);
                     } else {
-                        s.store_prefix(c, x, count);
+                        s.store_prefix(to, x, count);
                     }
                 }
             }

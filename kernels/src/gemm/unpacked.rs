@@ -6,7 +6,7 @@
 //! once, which takes as long as a product of a few rows; from about a dozen rows on its cost does not matter. If `A`
 //! has only one tile of rows and the rows of `B` are contiguous, `B` is read in place (see `small_m.rs`).
 
-use super::epilogue::{Epilogue, Residual, check_operands};
+use super::epilogue::{Epilogue, PostOp, check_operands};
 use super::packing::PackedMatrix;
 use super::store_tile::Store;
 use super::{blocking, small_m};
@@ -29,7 +29,7 @@ pub fn gemm_unpacked_scratch(isa: Isa, depth: usize, columns: usize) -> Result<u
 }
 
 /// [`gemm`](super::gemm) for two unpacked matrices:
-/// `C[m, n] = residual[m, n] + activation(scale * sum_k A[m, k] B[k, n] + bias[n])`. `a` is `[rows, depth]`, `b` is
+/// `C[m, n] = post_op(activation(scale * sum_k A[m, k] B[k, n] + bias[n]))`. `a` is `[rows, depth]`, `b` is
 /// `[depth, columns]` and `c` is `[rows, columns]`, all with any strides. A `B` stored `[columns, depth]` is passed
 /// transposed.
 ///
@@ -85,26 +85,24 @@ pub fn gemm_unpacked(
     }
     for first in (done..columns).step_by(COLUMNS) {
         let count = (columns - first).min(COLUMNS);
-        // SAFETY: `first + count <= columns`, the number of columns of `b`; `check_operands` checked that `c`, the
-        // residual and `pre` have as many.
-        let (b, mut c, residual) = unsafe {
-            let residual = match epilogue.residual {
-                Residual::Matrix(residual) => {
-                    Residual::Matrix(residual.columns_unchecked(first, count))
-                }
+        // SAFETY: `first + count <= columns`, the number of columns of `b`; `check_operands` checked that `c` and
+        // the operand of the post-op have as many.
+        let (b, mut c, post_op) = unsafe {
+            let post_op = match epilogue.post_op {
+                PostOp::Add(added) => PostOp::Add(added.columns_unchecked(first, count)),
                 #[cfg(feature = "train")]
-                Residual::ActivationBackward { activation, pre } => {
+                PostOp::ActivationBackward { activation, pre } => {
                     let pre = pre.columns_unchecked(first, count);
-                    Residual::ActivationBackward { activation, pre }
+                    PostOp::ActivationBackward { activation, pre }
                 }
                 other => other,
             };
             let c = c.reborrow().columns_unchecked(first, count);
-            (b.columns_unchecked(first, count), c, residual)
+            (b.columns_unchecked(first, count), c, post_op)
         };
         let packed = PackedMatrix::pack_by(isa, b, scratch, workers)?;
         let bias = epilogue.bias.map(|bias| &bias[first..first + count]);
-        let epilogue = Epilogue { bias, residual, ..*epilogue };
+        let epilogue = Epilogue { bias, post_op, ..*epilogue };
         blocking::run(a, &packed, &epilogue, &mut c, workers);
     }
     Ok(())

@@ -19,7 +19,7 @@
 //! reduction chunk, for any number of threads and any instruction set.
 
 use super::blocking::MIN_WORK_TO_FORK;
-use super::epilogue::{Epilogue, Residual};
+use super::epilogue::{Epilogue, PostOp};
 use super::microkernel::{Operands, tile_prefetched};
 use super::pack_a::{self, CopyStrip, Strips};
 use super::packing::PackedMatrix;
@@ -145,15 +145,15 @@ pub fn weight_gradient(
     let workers = if work < MIN_WORK_TO_FORK { Workers::SERIAL } else { parallelism.workers() };
     for (index, rows) in chunks.ranges().enumerate() {
         let write = if index == 0 { write } else { WriteMode::Add };
-        let residual = match write {
-            WriteMode::Store => Residual::None,
-            WriteMode::Add => Residual::Output,
+        let post_op = match write {
+            WriteMode::Store => PostOp::None,
+            WriteMode::Add => PostOp::AddOutput,
         };
         // SAFETY: `check` checked that `d_y`, `x` and the chunks have the same number of rows.
         let (d_y, x) = unsafe {
             (d_y.block_unchecked(rows.start, rows.len()), x.block_unchecked(rows.start, rows.len()))
         };
-        let store = Store::new(&Epilogue { residual, ..Epilogue::default() }, &mut d_weight);
+        let store = Store::new(&Epilogue { post_op, ..Epilogue::default() }, &mut d_weight);
         let d_bias = d_bias.as_deref_mut().map(|d_bias| (SharedMut::new(d_bias), write));
         let scratch = SharedMut::new(scratch);
         ReductionChunk::new(isa, d_y, x, scratch, store, d_bias, workers.threads()).run(workers);

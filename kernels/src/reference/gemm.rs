@@ -1,14 +1,14 @@
 //! The matrix product and its epilogue, as three loops.
 
 use crate::error::{Error, Expected};
-use crate::gemm::{Epilogue, Residual};
+use crate::gemm::{Epilogue, PostOp};
 use crate::matrix::Matrix;
 
 /// `out[m, n] = residual[m, n] + activation(scale * sum_k A[m, k] W[k, n] + bias[n])`, or with
-/// [`Residual::MultiplyOutput`] the activation times the previous content of the output. `a` is `[rows, depth]`,
+/// [`PostOp::MultiplyOutput`] the activation times the previous content of the output. `a` is `[rows, depth]`,
 /// `weight` `[depth, columns]`, and `out` `[rows, columns]`, dense.
 ///
-/// `before` is the content of the output before the call; only [`Residual::Output`] and [`Residual::MultiplyOutput`]
+/// `before` is the content of the output before the call; only [`PostOp::AddOutput`] and [`PostOp::MultiplyOutput`]
 /// read it.
 ///
 /// `magnitude`, `[rows, columns]`, gets `|scale| sum_k |A[m, k]| |W[k, n]| + |bias[n]| + |residual[m, n]|`, to which
@@ -31,17 +31,17 @@ pub fn gemm(
     if let Some(bias) = epilogue.bias {
         Error::check_len("bias", columns, bias)?;
     }
-    let residual = match epilogue.residual {
-        Residual::None => None,
-        Residual::Output | Residual::MultiplyOutput => before,
-        Residual::Matrix(residual) => Some(residual),
+    let other = match epilogue.post_op {
+        PostOp::None => None,
+        PostOp::AddOutput | PostOp::MultiplyOutput => before,
+        PostOp::Add(other) => Some(other),
         #[cfg(feature = "train")]
-        Residual::ActivationBackward { pre, .. } => Some(pre),
+        PostOp::ActivationBackward { pre, .. } => Some(pre),
     };
-    if !matches!(epilogue.residual, Residual::None) {
-        let (operand, expected) = ("residual", [rows, columns]);
+    if !matches!(epilogue.post_op, PostOp::None) {
+        let (operand, expected) = ("post_op", [rows, columns]);
         let missing = Error::Shape { operand, expected, found: [0, 0] };
-        residual.ok_or(missing)?.check_shape(operand, expected)?;
+        other.ok_or(missing)?.check_shape(operand, expected)?;
     }
     check_results([rows, columns], out, magnitude)?;
     if out.is_empty() {
@@ -58,14 +58,14 @@ pub fn gemm(
             }
             let scale = f64::from(epilogue.scale);
             let bias = epilogue.bias.map_or(0.0, |bias| f64::from(bias[n]));
-            let added = residual.map_or(0.0, |residual| f64::from(residual.at(m, n)));
+            let added = other.map_or(0.0, |other| f64::from(other.at(m, n)));
             let activated = super::activation(epilogue.activation, scale * sum + bias);
             let product = scale.abs() * absolute + bias.abs();
             let at = m * columns + n;
-            (out[at], magnitude[at]) = match epilogue.residual {
-                Residual::MultiplyOutput => (added * activated, added.abs() * product),
+            (out[at], magnitude[at]) = match epilogue.post_op {
+                PostOp::MultiplyOutput => (added * activated, added.abs() * product),
                 #[cfg(feature = "train")]
-                Residual::ActivationBackward { activation, .. } => {
+                PostOp::ActivationBackward { activation, .. } => {
                     let derivative = super::activation_derivative::derivative(activation, added);
                     (derivative * activated, derivative.abs() * product)
                 }

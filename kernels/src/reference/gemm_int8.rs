@@ -2,7 +2,7 @@
 //! operations as the kernels, so results are equal, not only close.
 
 use crate::error::{Error, Expected};
-use crate::gemm::{Epilogue, Quantization, Residual};
+use crate::gemm::{Epilogue, PostOp, Quantization};
 use crate::matrix::Matrix;
 
 /// The quantization of a row or a column to integers of at most `levels`, and its scale.
@@ -53,7 +53,7 @@ pub fn levels(precision: Quantization, depth: usize) -> i32 {
 /// the same bits everywhere.
 ///
 /// `a` is `[rows, depth]`, `weight` `[depth, columns]`, and `out` `[rows, columns]`, dense. `before` is the content of
-/// the output before the call, which only [`Residual::Output`] and [`Residual::MultiplyOutput`] read.
+/// the output before the call, which only [`PostOp::AddOutput`] and [`PostOp::MultiplyOutput`] read.
 ///
 /// # Errors
 /// As [`crate::gemm_int8`], or the length of `out` is not `rows * columns`.
@@ -94,10 +94,10 @@ pub fn gemm_int8(
                 y = 0.0;
             }
             let previous = before.map_or(0.0, |before| before.at(m, n));
-            out[m * columns + n] = match epilogue.residual {
-                Residual::Output => previous + y,
-                Residual::MultiplyOutput => previous * y,
-                Residual::Matrix(residual) => residual.at(m, n) + y,
+            out[m * columns + n] = match epilogue.post_op {
+                PostOp::AddOutput => previous + y,
+                PostOp::MultiplyOutput => previous * y,
+                PostOp::Add(residual) => residual.at(m, n) + y,
                 _ => y,
             };
         }

@@ -6,9 +6,8 @@ use simdformer_kernels::train::{
     ReductionChunks, WriteMode, weight_gradient, weight_gradient_scratch,
 };
 use simdformer_kernels::{
-    Activation, Dtype, Epilogue, Matrix, PackOptions, PackedMatrix, Quantization,
-    QuantizedActivations, QuantizedMatrix, Residual, gemm, gemm_int8, gemm_unpacked,
-    gemm_unpacked_scratch,
+    Activation, Dtype, Epilogue, Matrix, PackOptions, PackedMatrix, PostOp, Quantization,
+    QuantizedActivations, QuantizedMatrix, gemm, gemm_int8, gemm_unpacked, gemm_unpacked_scratch,
 };
 
 #[cfg(feature = "std")]
@@ -74,7 +73,7 @@ fn packed(call: &Calls<'_>, x: &[f32], w: &[f32], bias: &[f32], results: &mut Re
         let narrow =
             PackOptions::new(dtype).from_packed(isa, depth, columns, &narrow).expect("fits");
         let mut c = values(4, size.tokens * columns);
-        let epilogue = Epilogue { residual: Residual::Output, ..epilogue };
+        let epilogue = Epilogue { post_op: PostOp::AddOutput, ..epilogue };
         let to = matrix_mut(&mut c, size.tokens, columns);
         gemm(matrix(x, size.tokens, depth), &narrow, &epilogue, to, parallelism).expect("fits");
         results.push(("gemm", bits(&c)));

@@ -7,7 +7,7 @@ use simdformer_kernels::activation::apply;
 use simdformer_kernels::reference::activation_derivative::derivative;
 use simdformer_kernels::train::{activation_backward, activation_recompute, gate, gate_backward};
 use simdformer_kernels::{
-    Activation, Epilogue, Error, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, gemm,
+    Activation, Epilogue, Error, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, PostOp, gemm,
     reference,
 };
 
@@ -160,7 +160,7 @@ fn two_products(isa: Isa, activation: Activation, pre: &Strided, inner: &Strided
     let weight = PackedMatrix::pack(isa, identity.view(), &mut packed).expect("space");
     for (x, epilogue) in [
         (pre, Epilogue { activation, ..Epilogue::default() }),
-        (inner, Epilogue { residual: Residual::MultiplyOutput, ..Epilogue::default() }),
+        (inner, Epilogue { post_op: PostOp::MultiplyOutput, ..Epilogue::default() }),
     ] {
         let c = MatrixMut::new(&mut hidden, rows, columns).expect("C");
         gemm(x.view(), &weight, &epilogue, c, SERIAL).expect("shapes that fit");

@@ -6,7 +6,7 @@ use crate::support::gemm::{ACTIVATIONS, Packed, strides};
 use crate::support::{CREWS, POISON, Random, Strided, UNIT, all_isas, difference};
 use simdformer_kernels::train::activation_backward;
 use simdformer_kernels::{
-    Activation, Epilogue, Isa, Matrix, MatrixMut, Parallelism, Residual, gemm, gemm_unpacked,
+    Activation, Epilogue, Isa, Matrix, MatrixMut, Parallelism, PostOp, gemm, gemm_unpacked,
     gemm_unpacked_scratch, reference,
 };
 
@@ -36,8 +36,8 @@ impl Call {
         }
     }
 
-    fn residual(&self, of: Activation) -> Residual<'_> {
-        Residual::ActivationBackward { activation: of, pre: self.pre.view() }
+    fn post_op(&self, of: Activation) -> PostOp<'_> {
+        PostOp::ActivationBackward { activation: of, pre: self.pre.view() }
     }
 
     fn run(
@@ -74,7 +74,7 @@ fn it_has_the_bits_of_the_product_and_the_derivative_kernel() {
                         Epilogue::default(),
                         Epilogue { scale: 0.5, bias: Some(&bias), ..Epilogue::default() },
                     ] {
-                        let with = Epilogue { residual: call.residual(of), ..plain };
+                        let with = Epilogue { post_op: call.post_op(of), ..plain };
                         let found = call.run(isa, &with, layout / 2 == 1, SERIAL);
                         let product = call.run(isa, &plain, false, SERIAL);
                         let dense = |from: &Strided| {
@@ -113,7 +113,7 @@ fn it_is_within_its_bound() {
         let call = Call::new(&mut random, shape, false);
         for isa in all_isas() {
             for &of in ACTIVATIONS {
-                let epilogue = Epilogue { residual: call.residual(of), ..Epilogue::default() };
+                let epilogue = Epilogue { post_op: call.post_op(of), ..Epilogue::default() };
                 let found = call.run(isa, &epilogue, false, SERIAL);
                 let scalar = call.run(Isa::SCALAR, &epilogue, false, SERIAL);
                 assert_eq!(difference(&found.data, &scalar.data), None, "{isa}: {of:?}, {shape:?}");
@@ -142,8 +142,7 @@ fn it_is_within_its_bound() {
 fn threads_do_not_change_a_bit() {
     let call = Call::new(&mut Random::new(3), [100, 300, 70], false);
     for isa in all_isas() {
-        let epilogue =
-            Epilogue { residual: call.residual(Activation::Gelu), ..Epilogue::default() };
+        let epilogue = Epilogue { post_op: call.post_op(Activation::Gelu), ..Epilogue::default() };
         let serial = call.run(isa, &epilogue, false, SERIAL);
         for crew in CREWS {
             let found = crew.run(|parallelism| call.run(isa, &epilogue, false, parallelism));
@@ -159,13 +158,13 @@ fn another_shape_is_an_error() {
     for isa in all_isas() {
         let packed = Packed::new(isa, matrix(3, 4));
         let mut c = [POISON; 8];
-        let residual =
-            Residual::ActivationBackward { activation: Activation::Relu, pre: matrix(2, 3) };
-        let epilogue = Epilogue { residual, ..Epilogue::default() };
+        let post_op =
+            PostOp::ActivationBackward { activation: Activation::Relu, pre: matrix(2, 3) };
+        let epilogue = Epilogue { post_op, ..Epilogue::default() };
         let view = MatrixMut::new(&mut c, 2, 4).expect("C");
         assert_eq!(
             gemm(matrix(2, 3), &packed.get(), &epilogue, view, SERIAL),
-            Err(errors::shape("residual", [2, 4], [2, 3]))
+            Err(errors::shape("post_op", [2, 4], [2, 3]))
         );
         assert!(c.iter().all(|x| x.to_bits() == POISON.to_bits()));
         let (mut out, mut magnitude) = ([0.0; 8], [0.0; 8]);
@@ -178,7 +177,7 @@ fn another_shape_is_an_error() {
                 &mut out,
                 &mut magnitude
             ),
-            Err(errors::shape("residual", [2, 4], [2, 3]))
+            Err(errors::shape("post_op", [2, 4], [2, 3]))
         );
     }
 }

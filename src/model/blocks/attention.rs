@@ -52,10 +52,10 @@ fn attention<M: ForwardMode>(
     let rows = x.len() / run.config.d_model;
     let projected = &mut qkv[..rows * projection.columns()];
     let context = &mut context[..rows * output.matrix.depth];
-    add_and_norm(run, norm, [x, h], &mut ops, |ops, input, residual, out| {
+    add_and_norm(run, norm, [x, h], &mut ops, |ops, input, post_op, out| {
         run.project(projection, input, rounded, projected)?;
         ops.attend(projected, context, scratch)?;
-        Ok(run.linear(output, context, rounded, (Activation::Identity, residual), out)?)
+        Ok(run.linear(output, context, rounded, (Activation::Identity, post_op), out)?)
     })?;
     drop(ops);
     mode.after_attention(block, output)

@@ -13,7 +13,7 @@ use crate::input_features::Features;
 use crate::model::forward::{BlockId, BlockOps, ForwardMode};
 use crate::model::pass_input::Workspace;
 use crate::model::weights::{Embedding, Linear};
-use simdformer_kernels::{Activation, Error as KernelError, Matrix, Residual};
+use simdformer_kernels::{Activation, Error as KernelError, Matrix, PostOp};
 
 /// Positions that are computed at a time.
 pub(crate) const CONV_ROWS: usize = 256;
@@ -90,7 +90,7 @@ pub(crate) fn first_rows(
     let d = run.config.d_model;
     gather(features, STRIDE * start, window);
     let windows = first_windows(window, hidden.len() / d, features.bins)?;
-    run.linear_of(first, windows, scratch, (activation, Residual::None), hidden)?;
+    run.linear_of(first, windows, scratch, (activation, PostOp::None), hidden)?;
     for (row, hidden) in (STRIDE * start..).zip(hidden.chunks_mut(d)) {
         if row == 0 || row > features.frames() {
             hidden.fill(0.0);

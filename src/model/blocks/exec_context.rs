@@ -4,7 +4,7 @@ use crate::config::{Config, NormKind, Side};
 use crate::model::weights::{Input, Linear, Norm, Weight, Weights};
 use simdformer_kernels::{
     Activation, AttentionOptions, Epilogue, Error as KernelError, Isa, Matrix, MatrixMut,
-    Parallelism, Residual, norm,
+    Parallelism, PostOp, norm,
 };
 
 /// The context of every block: weights, architecture and threads.
@@ -39,12 +39,12 @@ impl<'a> ExecContext<'a> {
         layer: &Linear,
         x: &[f32],
         scratch: &mut [f32],
-        (activation, residual): (Activation, Residual<'_>),
+        (activation, post_op): (Activation, PostOp<'_>),
         out: &mut [f32],
     ) -> Result<(), KernelError> {
         let depth = layer.matrix.depth;
         let x = Matrix::new(x, x.len() / depth, depth)?;
-        self.linear_of(layer, x, scratch, (activation, residual), out)
+        self.linear_of(layer, x, scratch, (activation, post_op), out)
     }
 
     /// [`ExecContext::linear`] for any view of rows.
@@ -53,7 +53,7 @@ impl<'a> ExecContext<'a> {
         layer: &Linear,
         x: Matrix<'_>,
         scratch: &mut [f32],
-        after: (Activation, Residual<'_>),
+        after: (Activation, PostOp<'_>),
         out: &mut [f32],
     ) -> Result<(), KernelError> {
         let weight = self.weights.matrix(layer)?;
@@ -73,7 +73,7 @@ impl<'a> ExecContext<'a> {
         let depth = gate.matrix.depth;
         let x = Matrix::new(x, x.len() / depth, depth)?;
         let (before, after) =
-            ((activation, Residual::None), (Activation::Identity, Residual::MultiplyOutput));
+            ((activation, PostOp::None), (Activation::Identity, PostOp::MultiplyOutput));
         let [first, second] = [self.weights.matrix(gate)?, self.weights.matrix(up)?];
         let input = first.input(self.isa(), x, scratch, self.parallelism)?;
         self.multiply(gate, &first, &input, before, out)?;
@@ -89,11 +89,11 @@ impl<'a> ExecContext<'a> {
         layer: &Linear,
         weight: &Weight<'_>,
         input: &Input<'_>,
-        (activation, residual): (Activation, Residual<'_>),
+        (activation, post_op): (Activation, PostOp<'_>),
         out: &mut [f32],
     ) -> Result<(), KernelError> {
         let (bias, columns) = (self.weights.bias(layer), layer.columns());
-        let epilogue = Epilogue { bias, activation, residual, ..Epilogue::default() };
+        let epilogue = Epilogue { bias, activation, post_op, ..Epilogue::default() };
         let out = MatrixMut::new(out, input.rows(), columns)?;
         weight.multiply(input, &epilogue, out, self.parallelism)
     }
@@ -106,7 +106,7 @@ impl<'a> ExecContext<'a> {
         scratch: &mut [f32],
         out: &mut [f32],
     ) -> Result<(), KernelError> {
-        self.linear(layer, x, scratch, (Activation::Identity, Residual::None), out)
+        self.linear(layer, x, scratch, (Activation::Identity, PostOp::None), out)
     }
 
     /// `out = norm(x)`, both `[rows, d_model]`.

@@ -5,7 +5,7 @@ use super::{ExecContext, add_and_norm};
 use crate::model::forward::{BlockId, BlockOps, ForwardMode};
 use crate::model::pass_input::Workspace;
 use crate::model::weights::FeedForward;
-use simdformer_kernels::{Activation, Error as KernelError, Residual};
+use simdformer_kernels::{Activation, Error as KernelError, PostOp};
 
 /// Rows whose hidden activations are stored at a time. This bounds the planned memory: 128 rows of 2048 are 1
 /// MiB, which stays in the second-level caches between the two projections.
@@ -30,18 +30,18 @@ pub(crate) fn feed_forward<M: ForwardMode>(
     let id = BlockId::FeedForward(layer);
     let (Workspace { x, h, hidden, rounded, .. }, mut ops) = mode.block(id)?;
     let (d, width) = (run.config.d_model, block.up.columns());
-    add_and_norm(run, &block.norm, [x, h], &mut ops, |ops, input, residual, out| {
+    add_and_norm(run, &block.norm, [x, h], &mut ops, |ops, input, post_op, out| {
         let (mut start, rows) = (0, input.len() / d);
         while start < rows {
             let chunk = start..ops.chunk_end(start, rows);
             let hidden = &mut hidden[..chunk.len() * width];
             ops.hidden(block, (input, chunk.clone()), rounded, hidden)?;
-            let residual = match residual {
-                Residual::Matrix(all) => Residual::Matrix(all.block(start, chunk.len())?),
+            let post_op = match post_op {
+                PostOp::Add(all) => PostOp::Add(all.block(start, chunk.len())?),
                 other => other,
             };
             let out = &mut out[start * d..chunk.end * d];
-            run.linear(&block.down, hidden, rounded, (Activation::Identity, residual), out)?;
+            run.linear(&block.down, hidden, rounded, (Activation::Identity, post_op), out)?;
             start = chunk.end;
         }
         Ok(())
@@ -61,6 +61,6 @@ pub(crate) fn hidden(
     let activation = run.config.activation;
     match &block.gate {
         Some(gate) => run.gated([gate, &block.up], x, rounded, activation, out),
-        None => run.linear(&block.up, x, rounded, (activation, Residual::None), out),
+        None => run.linear(&block.up, x, rounded, (activation, PostOp::None), out),
     }
 }

@@ -5,7 +5,7 @@ use crate::config::NormPlacement;
 use crate::model::forward::{BlockId, BlockOps, ForwardMode};
 use crate::model::pass_input::Workspace;
 use crate::model::weights::Norm;
-use simdformer_kernels::{Matrix, Residual};
+use simdformer_kernels::{Matrix, PostOp};
 
 /// The paper's "Add & Norm" around `f`: `x = norm(x + f(x))`, or `x = x + f(norm(x))` in pre-norm.
 ///
@@ -16,24 +16,24 @@ pub(crate) fn add_and_norm<'b, O: BlockOps<'b>>(
     norm: &Norm,
     [x, h]: [&mut [f32]; 2],
     ops: &mut O,
-    f: impl FnOnce(&mut O, &[f32], Residual<'_>, &mut [f32]) -> Result<(), O::Error>,
+    f: impl FnOnce(&mut O, &[f32], PostOp<'_>, &mut [f32]) -> Result<(), O::Error>,
 ) -> Result<(), O::Error> {
     let d = run.config.d_model;
     let output = ops.dropout_buffer();
     match run.config.norm {
         NormPlacement::Pre => {
             ops.norm(norm, x, h)?;
-            let Some(output) = output else { return f(ops, h, Residual::Output, x) };
-            f(ops, h, Residual::None, output)?;
+            let Some(output) = output else { return f(ops, h, PostOp::AddOutput, x) };
+            f(ops, h, PostOp::None, output)?;
             ops.dropout_add(output, x)
         }
         NormPlacement::Post => {
             if let Some(output) = output {
-                f(ops, x, Residual::None, output)?;
+                f(ops, x, PostOp::None, output)?;
                 h.copy_from_slice(x);
                 ops.dropout_add(output, h)?;
             } else {
-                f(ops, x, Residual::Matrix(Matrix::new(x, x.len() / d, d)?), h)?;
+                f(ops, x, PostOp::Add(Matrix::new(x, x.len() / d, d)?), h)?;
             }
             ops.norm(norm, h, x)
         }

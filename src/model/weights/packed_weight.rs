@@ -7,7 +7,7 @@ use crate::model::error::ModelError;
 use crate::model::weight_dtypes::WeightDtype;
 use core::ops::Range;
 #[cfg(feature = "train")]
-use simdformer_kernels::Residual;
+use simdformer_kernels::PostOp;
 use simdformer_kernels::pruned_argmax::PruningTable;
 use simdformer_kernels::{
     Epilogue, Error as KernelError, Isa, Matrix, MatrixMut, PackOptions, PackedMatrix, Parallelism,
@@ -214,10 +214,10 @@ impl<'m> Backward<'m> {
     pub(crate) fn multiply(
         &self,
         d_y: Matrix<'_>,
-        residual: Residual<'_>,
+        post_op: PostOp<'_>,
         d_x: MatrixMut<'_>,
         parallelism: Parallelism<'_>,
     ) -> Result<(), KernelError> {
-        gemm(d_y, &self.0, &Epilogue { residual, ..Epilogue::default() }, d_x, parallelism)
+        gemm(d_y, &self.0, &Epilogue { post_op, ..Epilogue::default() }, d_x, parallelism)
     }
 }

@@ -15,7 +15,7 @@ use core::ops::Range;
 use simdformer_kernels::train::{
     AttentionGradients, AttentionInputs, SavedAttention, attention_backward,
 };
-use simdformer_kernels::{AttentionOptions, Heads, HeadsMut, Qkv, Residual};
+use simdformer_kernels::{AttentionOptions, Heads, HeadsMut, PostOp, Qkv};
 
 /// The layers of an attention block, each with the ranges of its parameters.
 #[derive(Clone, Copy)]
@@ -170,7 +170,7 @@ impl Pass<'_> {
         let operands = [d_output, context];
         self.linear_parameters(block.output, chunks, self.write, operands, gradients, scratch)?;
         let output = self.packed(block.output, packed)?;
-        self.linear_input(&output, d_output, Residual::None, d_context)?;
+        self.linear_input(&output, d_output, PostOp::None, d_context)?;
 
         let relative = plan.relative.of(tables);
         let (qkv, options) =
@@ -212,16 +212,16 @@ impl Pass<'_> {
             self.linear_parameters(flat, chunks, self.write, operands, gradients, scratch)?;
             // The last layer is the first to write the gradient of the encoder output.
             let first = layer + 1 == plan.layers.len();
-            let residual = if first { Residual::None } else { Residual::Output };
+            let post_op = if first { PostOp::None } else { PostOp::AddOutput };
             let weight = self.packed(flat, packed)?;
-            self.linear_input(&weight, d_key_value, residual, &mut d_source[..keys * d])?;
+            self.linear_input(&weight, d_key_value, post_op, &mut d_source[..keys * d])?;
         }
         let flat = block.projection.1;
         self.linear_parameters(flat, chunks, self.write, [d_projected, input], gradients, scratch)?;
         let weight = self.packed(flat, packed)?;
         match self.post_norm() {
-            true => self.linear_input(&weight, d_projected, Residual::Output, d_x)?,
-            false => self.linear_input(&weight, d_projected, Residual::None, d_input)?,
+            true => self.linear_input(&weight, d_projected, PostOp::AddOutput, d_x)?,
+            false => self.linear_input(&weight, d_projected, PostOp::None, d_input)?,
         }
         self.norm_before_backward(side, block.norm, saved_norm, (d_input, d_x), gradients)
     }

@@ -22,7 +22,7 @@ use crate::train::pass_context::{Pass, cut};
 use simdformer_kernels::train::{
     self as kernels, ReductionChunks, WriteMode, activation_backward, activation_recompute,
 };
-use simdformer_kernels::{Activation, Matrix, MatrixMut, Residual};
+use simdformer_kernels::{Activation, Matrix, MatrixMut, PostOp};
 
 /// Frames between successive positions.
 const STRIDE: usize = Features::STRIDE;
@@ -71,7 +71,7 @@ impl Pass<'_> {
     fn second(&self, second: &Linear, hidden: &[f32], pre: &mut [f32]) -> Result<(), TrainError> {
         let d = self.run.config.d_model;
         let windows = second_windows(hidden, pre.len() / d, d)?;
-        let after = (Activation::Identity, Residual::None);
+        let after = (Activation::Identity, PostOp::None);
         Ok(self.run.linear_of(second, windows, &mut [], after, pre)?)
     }
 
@@ -138,13 +138,13 @@ impl Pass<'_> {
             let d_first = &mut d_first[..(middle + between) * d];
             let even = Matrix::new(d_pre, middle, d)?;
             let to = MatrixMut::strided(d_first, middle, d, STRIDE * d, 1)?;
-            taps[1].multiply(even, Residual::None, to, parallelism)?;
+            taps[1].multiply(even, PostOp::None, to, parallelism)?;
             let odd = d_first.get_mut(d..).unwrap_or(&mut []);
             let to = MatrixMut::strided(odd, between, d, STRIDE * d, 1)?;
-            taps[2].multiply(Matrix::new(d_pre, between, d)?, Residual::None, to, parallelism)?;
+            taps[2].multiply(Matrix::new(d_pre, between, d)?, PostOp::None, to, parallelism)?;
             let next = Matrix::new(&d_pre[d..], with_next - 1, d)?;
             let to = MatrixMut::strided(odd, with_next - 1, d, STRIDE * d, 1)?;
-            taps[0].multiply(next, Residual::Output, to, parallelism)?;
+            taps[0].multiply(next, PostOp::AddOutput, to, parallelism)?;
             // The first row belongs to the frame before.
             let of = Matrix::new(&pre[d..], middle + between, d)?;
             let to = Self::matrix_mut(d_first, d)?;

@@ -9,7 +9,7 @@ use crate::train::error::TrainError;
 use crate::train::params;
 use crate::train::pass_context::{Pass, cut};
 use core::ops::Range;
-use simdformer_kernels::Residual;
+use simdformer_kernels::PostOp;
 use simdformer_kernels::train::{
     ReductionChunks, WriteMode, activation_recompute, gate as gated, gate_backward,
 };
@@ -125,10 +125,10 @@ impl Pass<'_> {
             let d_out = &d_output.unwrap_or(d_x)[within(d)];
             self.linear_parameters(&flat.down, one, write, [d_out, hidden], gradients, scratch)?;
             let derivative = match &block.gate {
-                Some(_) => Residual::None,
+                Some(_) => PostOp::None,
                 None => {
                     let pre = Self::matrix(up, width)?;
-                    Residual::ActivationBackward { activation: config.activation, pre }
+                    PostOp::ActivationBackward { activation: config.activation, pre }
                 }
             };
             self.linear_input(&weight_down, d_out, derivative, d_hidden)?;
@@ -136,9 +136,9 @@ impl Pass<'_> {
                 let d_hidden = Self::matrix_mut(d_hidden, width)?;
                 self.drop_in_place(&dropout, (side, chunk.clone()), d_hidden)?;
             }
-            let (to, residual) = match post {
-                true => (&mut d_x[within(d)], Residual::Output),
-                false => (&mut d_input[within(d)], Residual::None),
+            let (to, post_op) = match post {
+                true => (&mut d_x[within(d)], PostOp::AddOutput),
+                false => (&mut d_input[within(d)], PostOp::None),
             };
             match (&flat.gate, &weight_gate) {
                 (Some(flat_gate), Some(weight_gate)) => {
@@ -159,13 +159,13 @@ impl Pass<'_> {
                         gradients,
                         scratch,
                     )?;
-                    self.linear_input(&weight_up, up, residual, to)?;
-                    self.linear_input(weight_gate, gate, Residual::Output, to)?;
+                    self.linear_input(&weight_up, up, post_op, to)?;
+                    self.linear_input(weight_gate, gate, PostOp::AddOutput, to)?;
                 }
                 _ => {
                     let operands: [&[f32]; 2] = [d_hidden, input];
                     self.linear_parameters(&flat.up, one, write, operands, gradients, scratch)?;
-                    self.linear_input(&weight_up, d_hidden, residual, to)?;
+                    self.linear_input(&weight_up, d_hidden, post_op, to)?;
                 }
             }
             write = WriteMode::Add;

@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use simdformer_kernels::norm::{LayerNorm, layer_norm, layer_norm_in_place};
 use simdformer_kernels::{
     Activation, AttentionOptions, CacheMut, CacheShape, CachedSequence, Epilogue, Error, Executor,
-    Heads, HeadsMut, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Qkv, Residual, Sequence,
+    Heads, HeadsMut, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Qkv, PostOp, Sequence,
     SlotTable, attention, attention_cached, attention_decode, attention_scratch, gemm,
     gemm_unpacked, gemm_unpacked_scratch,
 };
@@ -145,7 +145,7 @@ fn matrix_product(isa: Isa) -> Result<(), Failure> {
         scale: 0.5,
         bias: Some(&BIAS),
         activation: Activation::Relu,
-        residual: Residual::Matrix(Matrix::new(&RESIDUAL, 2, 4).map_err(|_| Failure::Setup)?),
+        post_op: PostOp::Add(Matrix::new(&RESIDUAL, 2, 4).map_err(|_| Failure::Setup)?),
     };
 
     let mut result = [f32::NAN; 8];

@@ -19,7 +19,7 @@ use super::quantization::Quantization;
 use super::quantized_activations::QuantizedActivations;
 use super::weights::{PANEL, QuantizedMatrix};
 use crate::arch::x86_64::amx_tile::{Block, SIDE, STEP, Start, Sums, TileUnit, Tiles};
-use crate::gemm::store_tile::Store;
+use crate::gemm::store_tile::{OutputRange, Store};
 use crate::parallel::share;
 use crate::prefetch::PrefetchPanel;
 use crate::simd::SimdF32;
@@ -155,7 +155,7 @@ impl<B: Int8Dot, T: Tiles> Pass<'_, B, T> {
     /// Applies the epilogue to rows `rows` of a block that starts at row `first`, as for vector tiles, and stores them.
     #[inline(always)]
     fn finish<const NV: usize>(
-        &mut self,
+        &self,
         rows: Range<usize>,
         first: usize,
         digits: bool,
@@ -169,47 +169,35 @@ impl<B: Int8Dot, T: Tiles> Pass<'_, B, T> {
         let skipped = rows.start - first;
         assert!(skipped + rows.len() <= 2 * SIDE && (!digits || skipped + rows.len() <= SIDE));
         let row_scales = self.rows.scales(rows.clone());
-        let sums = self.sums.0.as_mut_ptr().wrapping_add(skipped * PANEL);
+        let sums = self.sums.0.as_ptr().wrapping_add(skipped * PANEL);
         let mut scales = [s.splat(0.0); NV];
         for (v, scale) in scales.iter_mut().enumerate() {
             // SAFETY: `scales` has PANEL floats, which are NV vectors.
             *scale = unsafe { s.load(weights.scales.as_ptr().add(v * lanes)) };
         }
-        let in_registers = store.fits_registers(valid == PANEL);
-        // SAFETY: `bias_of` is called only if `fits_registers` is true, so all columns are in the output.
-        let bias = if in_registers { unsafe { store.bias_of::<_, NV>(s, column) } } else { None };
-        for (i, &row_scale) in row_scales.iter().enumerate() {
-            let mut line = [s.splat(row_scale); NV];
-            for v in 0..NV {
-                let at = sums.wrapping_add(i * PANEL + v * lanes);
-                // SAFETY: the assertion above: row `skipped + i` is one of the rows of the block. With digits there are
-                // 16 rows, and the sums of their low bytes follow them (`STEP` further). An f32 vector that is stored
-                // has the size of the i32 vector that was loaded.
-                unsafe {
-                    let mut sum = b.load_sums(at);
-                    if digits {
-                        sum = b.join(sum, b.load_sums(at.add(STEP)));
-                    }
-                    line[v] = s.mul(s.mul(b.to_f32(sum), scales[v]), line[v]);
-                    if !in_registers {
-                        s.store(at.cast(), line[v]);
-                    }
-                }
-            }
-            if in_registers {
-                // SAFETY: rows and columns of the output, which `split` gives to no other task.
-                unsafe { store.finish_row(s, line, bias, rows.start + i, column) };
-            }
-        }
-        // SAFETY: the rows and columns of the output are those of `finish_row` above, and `split` gives them to no
-        // other task. If a row was not finished, the loop has stored it in `sums`, which is then a tile of that shape.
+        let block = OutputRange { row: rows.start, rows: rows.len(), column, columns: valid };
+        // SAFETY: rows and columns of the output, which `split` gives to no other task.
         unsafe {
-            if in_registers {
-                store.finish_stored(s, rows.len(), rows.start, column, valid);
-            } else {
-                let shape = (rows.len(), PANEL);
-                store.finish_tile(s, sums.cast(), shape, rows.start, column, valid);
-            }
+            store.store_rows(
+                s,
+                rows.len(),
+                block,
+                #[inline(always)]
+                |i| {
+                    let mut line = [s.splat(row_scales[i]); NV];
+                    for (v, line) in line.iter_mut().enumerate() {
+                        let at = sums.wrapping_add(i * PANEL + v * lanes);
+                        // SAFETY: the assertion above: row `skipped + i` is one of the rows of the block. With digits
+                        // there are 16 rows, and the sums of their low bytes follow them (`STEP` further).
+                        let mut sum = b.load_sums(at);
+                        if digits {
+                            sum = b.join(sum, b.load_sums(at.add(STEP)));
+                        }
+                        *line = s.mul(s.mul(b.to_f32(sum), scales[v]), *line);
+                    }
+                    line
+                },
+            );
         }
     }
 }

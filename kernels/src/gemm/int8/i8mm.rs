@@ -14,12 +14,11 @@ use super::weights::{PANEL, QuantizedMatrix};
 use crate::arch::aarch64::dotprod::NeonDot;
 use crate::arch::aarch64::i8mm::{Acc2x2, I8x8Pair, NeonI8mm};
 use crate::gemm::microkernel::{Panels, Rows, TileOperand, multiply};
-use crate::gemm::store_tile::Store;
+use crate::gemm::store_tile::{OutputRange, Store};
 use crate::parallel::share;
 use crate::prefetch::{PrefetchLines, PrefetchPanel};
 use crate::simd::SimdF32;
 use crate::simd::int8::{Int8Dot, Int8Op};
-use core::mem::MaybeUninit;
 use core::ops::Range;
 use pulp::aarch64::Neon;
 
@@ -175,49 +174,31 @@ impl<const MR: usize, const DIGITS: bool> Of<'_, MR, DIGITS> {
             *scale = unsafe { s.load(part.as_ptr()) };
         }
         let row_scales = rows.scales(rows_of.clone());
-        let in_registers = store.fits_registers(valid == COLUMNS);
-        // SAFETY: `bias_of` is called only if `fits_registers` is true, so all columns are in the output.
-        let bias =
-            if in_registers { unsafe { store.bias_of::<_, VECTORS>(s, column) } } else { None };
-        let mut buffer = MaybeUninit::<[f32; 2 * MAX_TILE_PAIRS * COLUMNS]>::uninit();
-        let tile = buffer.as_mut_ptr().cast::<f32>();
-        for i in 0..MR {
-            let mut integers = [[b.zero(); VECTORS]; 2];
-            for v in 0..VECTORS {
-                [integers[0][v], integers[1][v]] = set.split(sums[i][v]);
-                if DIGITS {
-                    integers[0][v] = b.join(integers[0][v], integers[1][v]);
-                }
-            }
-            for member in 0..if DIGITS { 1 } else { 2 } {
-                let row = if DIGITS { i } else { 2 * i + member };
-                // The second row of the last pair may not exist.
-                let Some(&row_scale) = row_scales.get(row) else { break };
-                let mut line = [s.splat(row_scale); VECTORS];
-                for v in 0..VECTORS {
-                    let sum = b.to_f32(integers[member][v]);
-                    line[v] = s.mul(s.mul(sum, column_scales[v]), line[v]);
-                }
-                if in_registers {
-                    // SAFETY: a row and columns of the output, which `split` gives to no other task.
-                    unsafe { store.finish_row(s, line, bias, rows_of.start + row, column) };
-                } else {
-                    for (v, x) in line.into_iter().enumerate() {
-                        // SAFETY: `buffer` has two rows for each of `MAX_TILE_PAIRS` pairs, and `MR <= MAX_TILE_PAIRS`.
-                        unsafe { s.store(tile.add((row * VECTORS + v) * lanes), x) };
-                    }
-                }
-            }
-        }
-        let count = rows_of.len();
-        // SAFETY: rows and columns of the output, which `split` gives to no other task. The loop has stored them in the
-        // output or in the tile.
+        assert!(row_scales.len() == rows_of.len());
+        // The second row of the last pair may not exist.
+        let tall = if DIGITS { MR } else { 2 * MR };
+        let block = OutputRange { row: rows_of.start, rows: rows_of.len(), column, columns: valid };
+        // SAFETY: rows and columns of the output, which `split` gives to no other task.
         unsafe {
-            if in_registers {
-                store.finish_stored(s, count, rows_of.start, column, valid);
-            } else {
-                store.finish_tile(s, tile, (count, COLUMNS), rows_of.start, column, valid);
-            }
+            store.store_rows(
+                s,
+                tall,
+                block,
+                #[inline(always)]
+                |i| {
+                    let mut line = [s.splat(row_scales[i]); VECTORS];
+                    for (v, line) in line.iter_mut().enumerate() {
+                        let sum = if DIGITS {
+                            let [high, low] = set.split(sums[i][v]);
+                            b.join(high, low)
+                        } else {
+                            set.split(sums[i / 2][v])[i % 2]
+                        };
+                        *line = s.mul(s.mul(b.to_f32(sum), column_scales[v]), *line);
+                    }
+                    line
+                },
+            );
         }
     }
 }

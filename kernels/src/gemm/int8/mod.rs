@@ -8,7 +8,7 @@
 //! column:  scale_w = amax_w / 127     w' = round(w * (127 / amax_w))
 //! row:     scale_x = amax_x / L       x' = round(x * (L / amax_x))        L = 127, or more
 //! sum:     S = sum_k x'[k] w'[k]      32 bits, exact
-//! result:  residual + activation(scale * ((f32(S) * scale_w) * scale_x) + bias)
+//! result:  post_op(activation(scale * ((f32(S) * scale_w) * scale_x) + bias))
 //! ```
 //!
 //! Integer sums do not depend on the order, so tiles, blocks of `k`, threads and instruction sets may differ. All other
@@ -63,7 +63,7 @@ use crate::error::Error;
 use crate::matrix::MatrixMut;
 use crate::parallel::Parallelism;
 
-/// `C = residual + activation(scale * (X' W') + bias)`, as [`gemm`](crate::gemm()), where `X'` and `W'` are the
+/// `C = post_op(activation(scale * (X' W') + bias))`, as [`gemm`](crate::gemm()), where `X'` and `W'` are the
 /// dequantized activations and weights.
 ///
 /// `rows` is `[rows, depth]`, `weight` is `[depth, columns]`, `c` is `[rows, columns]` with any strides. Zero rows,

@@ -26,7 +26,7 @@ use super::tile_operand::{Digits, Integers, Single};
 use super::weights::{PANEL, QuantizedMatrix};
 use crate::gemm::epilogue::Epilogue;
 use crate::gemm::microkernel::{Panels, Rows, TileOperand, multiply, multiply_in_phases};
-use crate::gemm::store_tile::Store;
+use crate::gemm::store_tile::{OutputRange, Store};
 use crate::matrix::MatrixMut;
 use crate::parallel::{Workers, share, work_to_share};
 use crate::prefetch::{
@@ -37,7 +37,6 @@ use crate::simd::int8::{ActivationEncoding, Int8Dot, Int8Op, MAX_MR};
 #[cfg(any(vectors = "x86_64", vectors = "aarch64"))]
 use crate::simd::matrix_unit::MatrixUnit;
 use crate::simd::{CACHE_LINE_F32, SimdF32};
-use core::mem::MaybeUninit;
 use core::ops::Range;
 
 /// Products below which a second thread costs more time than it saves: one MiB of weights for one row.
@@ -332,32 +331,16 @@ impl<const MR: usize, const DIGITS: bool> Of<'_, MR, DIGITS> {
             // SAFETY: `panel` is in the matrix, and its steps are followed by PANEL scales (`QuantizedMatrix`).
             *scale = unsafe { s.load(scales.wrapping_add(v * lanes)) };
         }
-        // One row of the tile at a time: the whole tile would be spilled to memory.
-        if store.fits_registers(valid == NV * lanes) {
-            // SAFETY: `fits_registers` is true, so all `NV * lanes` columns are in the output.
-            let bias = unsafe { store.bias_of::<F::SimdF32, NV>(s, column) };
-            for i in 0..MR {
-                let line = scaled(operand, &phases, i, &column_scales, row_scales[i]);
-                // SAFETY: rows and columns of the output, which `split` gives to no other task.
-                unsafe { store.finish_row(s, line, bias, rows.start + i, column) };
-            }
-            // SAFETY: `finish_row` has stored these rows and columns of the output, and `split` gives them to no other
-            // task.
-            unsafe { store.finish_stored(s, MR, rows.start, column, valid) };
-        } else {
-            let mut buffer = MaybeUninit::<[f32; MAX_MR * PANEL]>::uninit();
-            let tile = buffer.as_mut_ptr().cast::<f32>();
-            for i in 0..MR {
-                let line = scaled(operand, &phases, i, &column_scales, row_scales[i]);
-                for (v, x) in line.into_iter().enumerate() {
-                    // SAFETY: `MR <= MAX_MR`, and NV vectors are at most a panel, so the row fits `buffer`.
-                    unsafe { s.store(tile.add((i * NV + v) * lanes), x) };
-                }
-            }
-            let shape = (MR, NV * lanes);
-            // SAFETY: rows and columns of the output, which `split` gives to no other task; the loop above has stored
-            // the tile.
-            unsafe { store.finish_tile(s, tile, shape, rows.start, column, valid) };
+        let block = OutputRange { row: rows.start, rows: MR, column, columns: valid };
+        // SAFETY: rows and columns of the output, which `split` gives to no other task.
+        unsafe {
+            store.store_rows(
+                s,
+                MR,
+                block,
+                #[inline(always)]
+                |i| scaled(operand, &phases, i, &column_scales, row_scales[i]),
+            );
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::arch::scalar::Scalar;
 #[cfg(vectors = "x86_64")]
 use crate::arch::x86_64::amx::{Amx, none_granted};
 use crate::arch::x86_64::amx_emulator::AmxEmulator;
-use crate::gemm::epilogue::{Epilogue, Residual};
+use crate::gemm::epilogue::{Epilogue, PostOp};
 use crate::gemm::store_tile::Store;
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
@@ -339,15 +339,15 @@ fn every_epilogue_and_layout_equals_the_vector_tiles() {
         let previous = values((rows - 1) * stride + (columns - 1) * apart + 1, 7);
         let transposed: Vec<f32> =
             (0..rows * depth).map(|i| x[i % rows * depth + i / rows]).collect();
-        for (turn, residual) in
-            [Residual::None, Residual::Output, Residual::Matrix(added), Residual::MultiplyOutput]
+        for (turn, post_op) in
+            [PostOp::None, PostOp::AddOutput, PostOp::Add(added), PostOp::MultiplyOutput]
                 .into_iter()
                 .enumerate()
         {
             for activation in [Activation::Identity, Activation::Relu, Activation::Gelu] {
                 for (scale, bias) in [(1.0, None), (1.0, Some(&*bias)), (-1.7, Some(&*bias))] {
                     for precision in PRECISIONS {
-                        let epilogue = Epilogue { scale, bias, activation, residual };
+                        let epilogue = Epilogue { scale, bias, activation, post_op };
                         let x = if turn % 2 == 0 {
                             Matrix::new(&x, rows, depth)
                         } else {

@@ -6,7 +6,7 @@ use realfft::num_complex::Complex;
 use realfft::{RealFftPlanner, RealToComplex};
 use simdformer::KernelError;
 use simdformer::kernels::activation::{self, Activation};
-use simdformer::kernels::{Dtype, Epilogue, Isa, Linear, Matrix, MatrixMut, Parallelism, Residual};
+use simdformer::kernels::{Dtype, Epilogue, Isa, Linear, Matrix, MatrixMut, Parallelism, PostOp};
 use std::sync::Arc;
 
 /// f32 in little-endian order: weights and biases of four convolutions, `[outputs, taps, inputs]`; the matrices of the inputs
@@ -303,7 +303,7 @@ impl SpeechDetector {
         run(four, chunks, third, &relu, fourth)?;
         run(&network.inputs, chunks, fourth, &Epilogue::default(), gates)?;
         let (row, bias) = network.output.split_at(WIDTH);
-        let add = Epilogue { residual: Residual::Output, ..Epilogue::default() };
+        let add = Epilogue { post_op: PostOp::AddOutput, ..Epilogue::default() };
         let apply = |what, x: &mut [f32]| {
             let count = x.len();
             activation::apply(network.isa, what, MatrixMut::new(x, 1, count)?, serial)
