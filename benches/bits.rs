@@ -219,7 +219,8 @@ fn kernels(isa: Isa) {
         };
         let (a, w) = (floats(&mut random, rows * depth), floats(&mut random, depth * columns));
         let (bias, residual) = (floats(&mut random, columns), floats(&mut random, rows * columns));
-        let mut buffer = vec![0.0; PackedMatrix::len(isa, depth, columns).expect("a length")];
+        let mut buffer =
+            vec![0.0; PackedMatrix::buffer_len(isa, depth, columns).expect("a length")];
         let w = Matrix::new(&w, columns, depth).expect("a matrix").transposed();
         let packed = PackedMatrix::pack(isa, w, &mut buffer).expect("packed");
         let mut c = vec![f32::NAN; rows * (columns + 3)];
@@ -239,7 +240,7 @@ fn kernels(isa: Isa) {
         gemm(x, &packed, &epilogue, out, parallelism).expect("a product");
         digest.floats(&c);
         if depth > 0 {
-            let mut bytes = vec![0.0; PruningTable::len(depth, columns).expect("a length")];
+            let mut bytes = vec![0.0; PruningTable::buffer_len(depth, columns).expect("a length")];
             let pruning_table = PruningTable::build(&packed, &mut bytes).expect("a pruning table");
             let product = Product {
                 weight: &packed,
@@ -248,7 +249,8 @@ fn kernels(isa: Isa) {
                 by_column: None,
             };
             let (mut best, mut values) = (vec![0; rows], vec![0.0; rows]);
-            let mut scratch = vec![0.0; pruned_argmax::scratch(rows, depth).expect("a length")];
+            let mut scratch =
+                vec![0.0; pruned_argmax::argmax_scratch(rows, depth).expect("a length")];
             let banned = |row: usize, column: u32| (row as u32 + column).is_multiple_of(7);
             let out = (&mut best[..], &mut values[..]);
             pruned_argmax::argmax(&product, x, &banned, out, &mut scratch, Parallelism::Serial)

@@ -34,7 +34,7 @@ fn wrong_operands_of_kernels_are_errors() {
         &["rows", "at most 4", "found 5"],
     );
 
-    let mut buffer = vec![0.0; PackedMatrix::len(isa, 8, 6).expect("a length")];
+    let mut buffer = vec![0.0; PackedMatrix::buffer_len(isa, 8, 6).expect("a length")];
     let short = error_text(PackedMatrix::pack(isa, matrix(8, 6), &mut [0.0; 3]));
     seen.check("no space to pack", short, &["buffer", "found 3"]);
     // A buffer of another length was packed for another instruction set, dtype or shape.
@@ -45,7 +45,7 @@ fn wrong_operands_of_kernels_are_errors() {
         let other = error_text(PackedMatrix::from_packed(isa, 8, 6, &found));
         seen.check(&what, other, &[&expected, &format!("found {}", found.len())]);
     }
-    let whole = PackedMatrix::len(isa, 8, 6).expect("a length");
+    let whole = PackedMatrix::buffer_len(isa, 8, 6).expect("a length");
     let half = error_text(PackOptions::new(Dtype::F16).from_packed(isa, 8, 6, &buffer));
     seen.check(
         "f32 read as f16",
@@ -54,7 +54,7 @@ fn wrong_operands_of_kernels_are_errors() {
     );
     let mut longer = vec![0.0; floats + 5];
     PackedMatrix::pack(isa, matrix(8, 6), &mut longer).expect("space to pack may be left");
-    let words = QuantizedMatrix::len(8, 6).expect("a length");
+    let words = QuantizedMatrix::buffer_len(8, 6).expect("a length");
     let other = error_text(QuantizedMatrix::from_quantized(8, 6, &vec![0.0; words + 1]));
     seen.check(
         "too many words",
@@ -63,7 +63,7 @@ fn wrong_operands_of_kernels_are_errors() {
     );
     let mut longer = vec![0.0; words + 5];
     QuantizedMatrix::quantize(isa, matrix(8, 6), &mut longer).expect("space to round may be left");
-    let bytes = PruningTable::len(8, 6).expect("a length");
+    let bytes = PruningTable::buffer_len(8, 6).expect("a length");
     let other = error_text(PruningTable::from_built(8, 6, &vec![0.0; bytes + 1]));
     seen.check(
         "a longer pruning table",
@@ -75,7 +75,7 @@ fn wrong_operands_of_kernels_are_errors() {
     seen.check("columns that do not fit", columns, &["last column", "at most 6", "found 7"]);
     seen.check(
         "a packed matrix without end",
-        error_text(PackedMatrix::len(isa, usize::MAX, 6)),
+        error_text(PackedMatrix::buffer_len(isa, usize::MAX, 6)),
         &["packed matrix overflows"],
     );
     let packed = PackedMatrix::pack(isa, matrix(8, 6), &mut buffer).expect("packed");

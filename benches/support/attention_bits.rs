@@ -3,8 +3,8 @@
 use crate::Digest;
 use crate::random_model::Random;
 use simdformer::kernels::{
-    AttentionOptions, AttentionOutput, Bias, FullyMasked, Heads, HeadsMut, Isa, Parallelism, Qkv,
-    Sequence, Weights, attention, attention_scratch,
+    AttentionOptions, AttentionOutput, AttentionWeights, Bias, FullyMasked, Heads, HeadsMut, Isa,
+    Parallelism, Qkv, Sequence, attention, attention_scratch,
 };
 
 pub(crate) fn attention_bits(isa: Isa, random: &mut Random, digest: &mut Digest) {
@@ -65,7 +65,7 @@ pub(crate) fn attention_bits(isa: Isa, random: &mut Random, digest: &mut Digest)
         let mut scratch =
             vec![f32::NAN; attention_scratch(isa, &sequences, kv_heads, head_dim).expect("a size")];
         let chosen = [heads - 1];
-        let weights = (random.below(2) == 0).then_some(Weights {
+        let weights = (random.below(2) == 0).then_some(AttentionWeights {
             data: &mut shown,
             heads: &chosen,
             head_stride: 0,

@@ -15,14 +15,14 @@ use std::hint::black_box;
 pub(crate) fn product(isa: Isa, shape: Shape, precision: Quantization, copies: usize) -> Work {
     let Shape(m, n, k) = shape;
     let (a, w, mut c) = shape.operands();
-    let one = QuantizedMatrix::len(k, n).expect("length");
+    let one = QuantizedMatrix::buffer_len(k, n).expect("length");
     let mut words = Buffer::zeros(copies * one);
     for words in words.chunks_exact_mut(one) {
         let weight = Matrix::new(&w, k, n).expect("weight");
         QuantizedMatrix::quantize(isa, weight, words).expect("quantize");
     }
     // Leaked, as the bias of `gemm/bias` is.
-    let len = QuantizedActivations::len(m, k, precision).expect("length");
+    let len = QuantizedActivations::buffer_len(m, k, precision).expect("length");
     let buffer = Box::leak(Box::new(Buffer::zeros(len)));
     let rows = Matrix::new(&a, m, k).expect("a");
     let rows = QuantizedActivations::quantize(isa, rows, precision, buffer, Parallelism::Serial)
@@ -41,14 +41,14 @@ pub(crate) fn product(isa: Isa, shape: Shape, precision: Quantization, copies: u
 
 /// The bytes of W.
 pub(crate) fn bytes(shape: Shape) -> usize {
-    4 * QuantizedMatrix::len(shape.2, shape.1).expect("length")
+    4 * QuantizedMatrix::buffer_len(shape.2, shape.1).expect("length")
 }
 
 /// Quantizes `[rows, depth]`.
 pub(crate) fn rounding(isa: Isa, rows: usize, depth: usize, precision: Quantization) -> Work {
     let a = Buffer::random(rows * depth, 1);
     let mut buffer =
-        Buffer::zeros(QuantizedActivations::len(rows, depth, precision).expect("length"));
+        Buffer::zeros(QuantizedActivations::buffer_len(rows, depth, precision).expect("length"));
     Work::new(0.0, rounding_bytes(rows, depth) as f64, move |parallelism| {
         let a = Matrix::new(black_box(&a), rows, depth).expect("a");
         black_box(

@@ -66,7 +66,7 @@ pub(crate) fn odd_shapes(panel: usize, lanes: usize) -> Vec<Shape> {
 pub(crate) fn ours(isa: Isa, shape: Shape, epilogue: Epilogue<'static>) -> Work {
     let Shape(m, n, k) = shape;
     let (a, w, mut c) = shape.operands();
-    let mut packed = Buffer::zeros(PackedMatrix::len(isa, k, n).expect("length"));
+    let mut packed = Buffer::zeros(PackedMatrix::buffer_len(isa, k, n).expect("length"));
     let weight = Matrix::new(&w, k, n).expect("weight");
     PackedMatrix::pack(isa, weight, &mut packed).expect("pack");
     shape.work(move |parallelism| {
@@ -81,7 +81,7 @@ pub(crate) fn ours(isa: Isa, shape: Shape, epilogue: Epilogue<'static>) -> Work 
 pub(crate) fn stored(isa: Isa, shape: Shape, dtype: Dtype) -> Work {
     let Shape(m, n, k) = shape;
     let (a, w, mut c) = shape.operands();
-    let length = PackOptions::new(dtype).len(isa, k, n).expect("length");
+    let length = PackOptions::new(dtype).buffer_len(isa, k, n).expect("length");
     let mut packed = Buffer::zeros(length);
     let weight = Matrix::new(&w, k, n).expect("weight");
     PackOptions::new(dtype).pack_columns(isa, weight, (k, n), 0, &mut packed).expect("pack");
@@ -110,7 +110,7 @@ pub(crate) fn gated(isa: Isa, shape: Shape) -> Work {
     let half = n / 2;
     let (a, w, _) = shape.operands();
     let mut c = Buffer::zeros(m * half);
-    let floats = PackedMatrix::len(isa, k, half).expect("length");
+    let floats = PackedMatrix::buffer_len(isa, k, half).expect("length");
     let mut packed = [Buffer::zeros(floats), Buffer::zeros(floats)];
     for (packed, first) in packed.iter_mut().zip([0, half]) {
         let weight = Matrix::strided(&w[first..], k, half, n, 1).expect("weight");
@@ -131,7 +131,7 @@ pub(crate) fn gated(isa: Isa, shape: Shape) -> Work {
 /// columns]`.
 pub(crate) fn packing(isa: Isa, columns: usize, depth: usize, by_row: bool) -> Work {
     let w = Buffer::random(columns * depth, 2);
-    let mut packed = Buffer::zeros(PackedMatrix::len(isa, depth, columns).expect("length"));
+    let mut packed = Buffer::zeros(PackedMatrix::buffer_len(isa, depth, columns).expect("length"));
     Work::new(0.0, 4.0 * columns as f64 * depth as f64, move |parallelism| {
         let weight = if by_row {
             Matrix::new(black_box(&w), depth, columns).expect("weight")

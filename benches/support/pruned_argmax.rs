@@ -15,12 +15,12 @@ use std::hint::black_box;
 pub(crate) fn argmax(isa: Isa, shape: Shape) -> Work {
     let Shape(m, n, k) = shape;
     let (a, w) = (Buffer::random(m * k, 1), Buffer::random(n * k, 2));
-    let mut packed = Buffer::zeros(PackedMatrix::len(isa, k, n).expect("length"));
+    let mut packed = Buffer::zeros(PackedMatrix::buffer_len(isa, k, n).expect("length"));
     let weight = Matrix::new(&w, n, k).expect("weight").transposed();
     let weight = PackedMatrix::pack(isa, weight, &mut packed).expect("pack");
-    let mut built = Buffer::zeros(PruningTable::len(k, n).expect("length"));
+    let mut built = Buffer::zeros(PruningTable::buffer_len(k, n).expect("length"));
     PruningTable::build(&weight, &mut built).expect("a pruning table");
-    let mut scratch = Buffer::zeros(pruned_argmax::scratch(m, k).expect("scratch"));
+    let mut scratch = Buffer::zeros(pruned_argmax::argmax_scratch(m, k).expect("scratch"));
     let (mut columns, mut values) = (vec![0; m], vec![0.0; m]);
     Work::new(shape.flops() / 4.0, bytes(shape) as f64, move |parallelism| {
         let product = Product {
@@ -39,5 +39,5 @@ pub(crate) fn argmax(isa: Isa, shape: Shape) -> Work {
 
 /// The bytes of the pruning table of W.
 pub(crate) fn bytes(shape: Shape) -> usize {
-    4 * PruningTable::len(shape.2, shape.1).expect("length")
+    4 * PruningTable::buffer_len(shape.2, shape.1).expect("length")
 }

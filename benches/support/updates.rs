@@ -119,7 +119,7 @@ pub(crate) fn update(isa: Isa, len: usize, used: bool) -> Work {
 /// The sum of the squares of a number of gradients.
 pub(crate) fn norm(isa: Isa, len: usize) -> Work {
     let x = Buffer::random(len, 1);
-    let mut partials = vec![0.0; sum_of_squares_scratch(len)];
+    let mut partials = vec![0.0; sum_of_squares_scratch(len).expect("a length")];
     Work::new(0.0, (4 * len) as f64, move |parallelism| {
         let sum = sum_of_squares(isa, black_box(&x), &mut partials, parallelism);
         black_box(sum.expect("a sum"));

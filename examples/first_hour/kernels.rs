@@ -21,7 +21,7 @@ pub(crate) fn run(threads: usize) -> Result<f32, Box<dyn Error>> {
     // A weight as PyTorch stores it, `[outputs, inputs]`, packed once for this CPU.
     let outputs = 3 * WIDTH;
     let weight = vec![0.0; outputs * WIDTH];
-    let mut packed = vec![0.0; PackedMatrix::len(isa, WIDTH, outputs)?];
+    let mut packed = vec![0.0; PackedMatrix::buffer_len(isa, WIDTH, outputs)?];
     let weight = Matrix::new(&weight, outputs, WIDTH)?.transposed();
     let weight = PackedMatrix::pack(isa, weight, &mut packed)?;
 

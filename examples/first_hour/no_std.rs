@@ -7,7 +7,7 @@ use simdformer_kernels::{
 
 /// The floats of the packed weight that [`feed_forward`] needs: the size of a buffer on the stack or in a `static`.
 pub(crate) fn packed_len(inputs: usize, outputs: usize) -> Result<usize, Error> {
-    PackedMatrix::len(Isa::best(), inputs, outputs)
+    PackedMatrix::buffer_len(Isa::best(), inputs, outputs)
 }
 
 /// `out = relu(x W^T + bias)` with `x`, `[rows, inputs]`, `weight`, `[outputs, inputs]` as PyTorch stores it, and

@@ -78,7 +78,8 @@ fn product(isa: Isa, case: &Case) {
         Strided::empty(rows, columns, c_layout)
     };
 
-    let mut buffer = vec![GAP; PackedMatrix::len(isa, depth, columns).expect("a small matrix")];
+    let mut buffer =
+        vec![GAP; PackedMatrix::buffer_len(isa, depth, columns).expect("a small matrix")];
     let packed = PackedMatrix::pack(isa, w.view(), &mut buffer).expect("a buffer of that length");
     let epilogue = Epilogue {
         scale,

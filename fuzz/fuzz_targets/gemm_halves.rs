@@ -58,7 +58,7 @@ fn pack(
     parallelism: Parallelism<'_>,
 ) -> Result<Vec<f32>, Error> {
     let shape = (w.rows, w.columns);
-    let words = PackOptions::new(dtype).len(isa, w.rows, w.columns).expect("a small matrix");
+    let words = PackOptions::new(dtype).buffer_len(isa, w.rows, w.columns).expect("a small matrix");
     let mut buffer = vec![GAP; words];
     for range in [0..cut, cut..w.columns] {
         let from = w.data.get(w.offset + range.start * w.column_stride..).unwrap_or_default();
@@ -128,7 +128,8 @@ fn product(isa: Isa, dtype: Dtype, case: &Case) {
             wide.data[at] = stored(dtype, w.data[at]);
         }
     }
-    let mut buffer = vec![GAP; PackedMatrix::len(isa, depth, columns).expect("a small matrix")];
+    let mut buffer =
+        vec![GAP; PackedMatrix::buffer_len(isa, depth, columns).expect("a small matrix")];
     let floats = PackedMatrix::pack(isa, wide.view(), &mut buffer).expect("that length");
     let multiply = |weight: &PackedMatrix<'_>, threads: Parallelism<'_>| {
         let mut c = before.clone();
@@ -191,7 +192,7 @@ fn foreign(isa: Isa, dtype: Dtype, case: &Case) {
     let (rows, columns) = (rows(case) % 15, usize::from(case.columns) % 70);
     let depth = usize::from(case.depth) % 100;
     let mut rng = Rng::new(!case.seed);
-    let length = PackOptions::new(dtype).len(isa, depth, columns).expect("a small matrix");
+    let length = PackOptions::new(dtype).buffer_len(isa, depth, columns).expect("a small matrix");
     let words: Vec<f32> = (0..length).map(|_| f32::from_bits(rng.bits() as u32)).collect();
     let short = &words[..length.saturating_sub(usize::from(case.cut))];
     let fits = PackOptions::new(dtype).from_packed(isa, depth, columns, short).is_ok();

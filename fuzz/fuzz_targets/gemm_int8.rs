@@ -74,7 +74,7 @@ fn product(isa: Isa, case: &Case) {
         post_op: case.residual.post_op(&r),
     };
 
-    let length = QuantizedMatrix::len(depth, columns).expect("a small matrix");
+    let length = QuantizedMatrix::buffer_len(depth, columns).expect("a small matrix");
     let mut words = vec![GAP; length];
     let weight = QuantizedMatrix::quantize(isa, w.view(), &mut words).expect("that length");
     let mut expected = vec![0.0; rows * columns];
@@ -82,7 +82,7 @@ fn product(isa: Isa, case: &Case) {
         .expect("shapes that fit");
     let multiply = |parallelism: Parallelism<'_>| {
         let mut buffer =
-            vec![GAP; QuantizedActivations::len(rows, depth, precision).expect("small")];
+            vec![GAP; QuantizedActivations::buffer_len(rows, depth, precision).expect("small")];
         let read =
             QuantizedActivations::quantize(isa, x.view(), precision, &mut buffer, parallelism)
                 .expect("that length");
@@ -125,7 +125,7 @@ fn foreign(isa: Isa, case: &Case) {
     let (rows, columns) = (usize::from(case.rows) % 15, usize::from(case.columns) % 70);
     let depth = usize::from(case.depth) % 100;
     let mut rng = Rng::new(!case.seed);
-    let length = QuantizedMatrix::len(depth, columns).expect("a small matrix");
+    let length = QuantizedMatrix::buffer_len(depth, columns).expect("a small matrix");
     let words: Vec<f32> = (0..length).map(|_| f32::from_bits(rng.bits() as u32)).collect();
     let short = &words[..length.saturating_sub(usize::from(case.cut))];
     let fits = QuantizedMatrix::from_quantized(depth, columns, short).is_ok();
@@ -136,7 +136,8 @@ fn foreign(isa: Isa, case: &Case) {
     let x: Vec<f32> = (0..rows * depth).map(|_| rng.value(case.values[0])).collect();
     let x = Matrix::new(&x, rows, depth).expect("a dense matrix");
     let precision = precision(case);
-    let mut buffer = vec![GAP; QuantizedActivations::len(rows, depth, precision).expect("small")];
+    let mut buffer =
+        vec![GAP; QuantizedActivations::buffer_len(rows, depth, precision).expect("small")];
     let read = QuantizedActivations::quantize(isa, x, precision, &mut buffer, Parallelism::Serial)
         .expect("that length");
     let mut c = vec![GAP; rows * columns];

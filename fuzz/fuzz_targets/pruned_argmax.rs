@@ -9,7 +9,7 @@ use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 use simdformer_fuzz::wild::WildPrunedArgmax;
 use simdformer_fuzz::{GAP, Layout, Rng, Strided, Values, check_largest, pick_isa, pool};
-use simdformer_kernels::pruned_argmax::{Product, PruningTable, argmax, scratch};
+use simdformer_kernels::pruned_argmax::{Product, PruningTable, argmax, argmax_scratch};
 use simdformer_kernels::{Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, gemm};
 
 #[derive(Arbitrary, Debug)]
@@ -71,9 +71,9 @@ fn decides(isa: Isa, case: &Case) {
     let bias = case.bias.then_some(&bias[..]);
     let by_column = Matrix::new(&weight, columns, depth).expect("a dense matrix");
 
-    let mut buffer = vec![GAP; PackedMatrix::len(isa, depth, columns).expect("small")];
+    let mut buffer = vec![GAP; PackedMatrix::buffer_len(isa, depth, columns).expect("small")];
     let packed = PackedMatrix::pack(isa, by_column.transposed(), &mut buffer).expect("a fit");
-    let mut bytes = vec![GAP; PruningTable::len(depth, columns).expect("small")];
+    let mut bytes = vec![GAP; PruningTable::buffer_len(depth, columns).expect("small")];
     let pruning_table = PruningTable::build(&packed, &mut bytes).expect("a fit");
     let mut logits = vec![GAP; rows * columns];
     let c = MatrixMut::new(&mut logits, rows, columns).expect("a fit");
@@ -91,7 +91,7 @@ fn decides(isa: Isa, case: &Case) {
     };
     let decide = |parallelism: Parallelism<'_>| {
         let (mut found, mut values) = (vec![7; rows], vec![GAP; rows]);
-        let mut buffer = vec![GAP; scratch(rows, depth).expect("small")];
+        let mut buffer = vec![GAP; argmax_scratch(rows, depth).expect("small")];
         let outputs = (&mut found[..], &mut values[..]);
         argmax(&product, x.view(), &banned, outputs, &mut buffer, parallelism).expect("a fit");
         (found, values)

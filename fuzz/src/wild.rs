@@ -119,7 +119,7 @@ impl WildProduct {
         let r = Matrix::strided(&data, rows, columns, r_strides[0], r_strides[1]);
         let c = MatrixMut::strided(&mut memory, rows, columns, c_strides[0], c_strides[1]);
         let (Ok(a), Ok(w), Ok(r), Ok(c)) = (a, w, r, c) else { return false };
-        let mut buffer = vec![GAP; PackedMatrix::len(isa, depth, columns).expect("small")];
+        let mut buffer = vec![GAP; PackedMatrix::buffer_len(isa, depth, columns).expect("small")];
         let packed = PackedMatrix::pack(isa, w, &mut buffer).expect("a buffer of that length");
         let post_op = if self.residual { PostOp::Add(r) } else { PostOp::None };
         let epilogue = Epilogue { post_op, ..Epilogue::default() };
@@ -321,9 +321,9 @@ impl WildPrunedArgmax {
         let x = Matrix::strided(&data, rows, depth, x[0], x[1]);
         let by_column = Matrix::strided(&data, columns, depth, w[0], w[1]);
         let (Ok(x), Ok(by_column)) = (x, by_column) else { return false };
-        let mut buffer = vec![GAP; PackedMatrix::len(isa, depth, columns).expect("small")];
+        let mut buffer = vec![GAP; PackedMatrix::buffer_len(isa, depth, columns).expect("small")];
         let packed = PackedMatrix::pack(isa, by_column.transposed(), &mut buffer).expect("a fit");
-        let mut bytes = vec![GAP; PruningTable::len(depth, columns).expect("small")];
+        let mut bytes = vec![GAP; PruningTable::buffer_len(depth, columns).expect("small")];
         PruningTable::build(&packed, &mut bytes).expect("a fit");
         let mut intact = true;
         if let len @ 1.. = bytes.len() {
@@ -343,7 +343,7 @@ impl WildPrunedArgmax {
             by_column: self.by_column.then_some(by_column),
         };
         let (mut found, mut values) = (vec![7; rows], vec![GAP; rows]);
-        let mut buffer = vec![GAP; pruned_argmax::scratch(rows, depth).expect("small")];
+        let mut buffer = vec![GAP; pruned_argmax::argmax_scratch(rows, depth).expect("small")];
         let outputs = (&mut found[..], &mut values[..]);
         let serial = Parallelism::Serial;
         if pruned_argmax::argmax(&product, x, &|_, _| false, outputs, &mut buffer, serial).is_err()

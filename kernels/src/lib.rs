@@ -1,7 +1,20 @@
 //! Kernels for encoder-decoder Transformers that compute in the caller's buffers. The crate has no allocator and no
 //! global state, and starts no threads except those of a [`ThreadPool`] that the caller makes.
 //!
-//! Each kernel is a safe function on checked views ([`Matrix`], [`Heads`]) of the caller's memory. The caller passes
+//! The shortest program is a layer that owns its weight:
+//!
+//! ```
+//! use simdformer_kernels::{Dtype, Isa, Linear, Matrix, MatrixMut};
+//!
+//! let (weight, bias) = ([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [0.5; 3]); // the weight is [out, in]
+//! let linear = Linear::new(Isa::best(), Dtype::F32, Matrix::new(&weight, 3, 2)?, Some(&bias))?;
+//! let (x, mut y) = ([1.0, 10.0], [0.0; 3]);
+//! linear.forward(Matrix::new(&x, 1, 2)?, MatrixMut::new(&mut y, 1, 3)?)?;
+//! assert_eq!(y, [21.5, 43.5, 65.5]);
+//! # Ok::<(), simdformer_kernels::Error>(())
+//! ```
+//!
+//! All other kernels are safe functions on checked views ([`Matrix`], [`Heads`]) of the caller's memory. The caller passes
 //! an [`Isa`] (the instruction set) and a [`Parallelism`] (the threads). If a kernel needs scratch memory, a function
 //! returns its size. Each kernel is written once, over a small vector trait, and runs on four instruction sets:
 //!
@@ -141,9 +154,9 @@ pub mod train;
 
 pub use activation::Activation;
 pub use attention::{
-    AttentionOptions, AttentionOutput, Bias, Cache, CacheMut, CacheShape, CachedSequence, Heads,
-    HeadsMut, Qkv, Sequence, SlotTable, Weights, attention, attention_cached, attention_decode,
-    attention_scratch, attention_scratch_bound,
+    AttentionOptions, AttentionOutput, AttentionWeights, Bias, Cache, CacheMut, CacheShape,
+    CachedSequence, Heads, HeadsMut, Qkv, Sequence, SlotTable, attention, attention_cached,
+    attention_decode, attention_scratch, attention_scratch_bound,
 };
 pub use dtype::Dtype;
 pub use error::{Error, Expected, FoundName, ViewShape};

@@ -70,7 +70,7 @@ impl Linear {
     ) -> Result<Self, Error> {
         let (weight, options) = (weight.into().transposed(), PackOptions::new(dtype));
         let [inputs, outputs] = weight.shape();
-        let len = options.len(isa, inputs, outputs)?;
+        let len = options.buffer_len(isa, inputs, outputs)?;
         Self::fill(isa, Format::Float(dtype), [inputs, outputs], (len, bias), |floats| {
             options.pack(isa, weight, floats).map(drop)
         })
@@ -88,7 +88,7 @@ impl Linear {
     ) -> Result<Self, Error> {
         let weight = weight.transposed();
         let shape @ [inputs, outputs] = weight.shape();
-        let len = QuantizedMatrix::len(inputs, outputs)?;
+        let len = QuantizedMatrix::buffer_len(inputs, outputs)?;
         Self::fill(isa, Format::Int8(bits), shape, (len, bias), |words| {
             QuantizedMatrix::quantize(isa, weight, words).map(drop)
         })
@@ -128,7 +128,7 @@ impl Linear {
     /// # Errors
     /// The shapes do not match. Nothing is written then.
     pub fn forward(&self, x: Matrix<'_>, y: MatrixMut<'_>) -> Result<(), Error> {
-        let mut scratch = vec![0.0; self.scratch(x.rows())?];
+        let mut scratch = vec![0.0; self.forward_scratch(x.rows())?];
         self.forward_with(x, &Epilogue::default(), y, &mut scratch, Parallelism::Serial)
     }
 
@@ -136,14 +136,14 @@ impl Linear {
     ///
     /// # Errors
     /// The size overflows.
-    pub fn scratch(&self, rows: usize) -> Result<usize, Error> {
+    pub fn forward_scratch(&self, rows: usize) -> Result<usize, Error> {
         match self.format {
             Format::Float(_) => Ok(0),
-            Format::Int8(bits) => QuantizedActivations::len(rows, self.inputs, bits),
+            Format::Int8(bits) => QuantizedActivations::buffer_len(rows, self.inputs, bits),
         }
     }
 
-    /// [`Linear::forward`] with an epilogue, the caller's scratch of [`Linear::scratch`] floats and the caller's
+    /// [`Linear::forward`] with an epilogue, the caller's scratch of [`Linear::forward_scratch`] floats and the caller's
     /// threads. It allocates nothing. The layer adds its bias; a layer without one takes the bias of `epilogue`.
     ///
     /// # Errors
@@ -167,7 +167,7 @@ impl Linear {
                 found: bias.len() as f64,
             });
         }
-        Error::check_min_len("scratch", self.scratch(x.rows())?, scratch)?;
+        Error::check_min_len("scratch", self.forward_scratch(x.rows())?, scratch)?;
         let packed = &self.packed[self.start..];
         let epilogue = Epilogue { bias: self.bias.as_deref().or(epilogue.bias), ..*epilogue };
         match self.format {

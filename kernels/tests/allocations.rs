@@ -114,18 +114,18 @@ impl Bench {
             input: random.values(TOKENS * WIDTH),
             output: vec![0.0; TOKENS * WIDTH],
             weight: random.values(WIDTH * WIDTH),
-            packed: vec![0.0; PackedMatrix::len(isa, WIDTH, WIDTH).expect("small")],
-            unpacked: vec![0.0; PackedMatrix::len(isa, WIDTH, WIDTH).expect("small")],
-            bytes: vec![0.0; QuantizedMatrix::len(WIDTH, WIDTH).expect("small")],
+            packed: vec![0.0; PackedMatrix::buffer_len(isa, WIDTH, WIDTH).expect("small")],
+            unpacked: vec![0.0; PackedMatrix::buffer_len(isa, WIDTH, WIDTH).expect("small")],
+            bytes: vec![0.0; QuantizedMatrix::buffer_len(WIDTH, WIDTH).expect("small")],
             rounded: {
-                let length = QuantizedActivations::len(TOKENS, WIDTH, Quantization::W8A16);
+                let length = QuantizedActivations::buffer_len(TOKENS, WIDTH, Quantization::W8A16);
                 vec![0.0; length.expect("small")]
             },
             norms: vec![0.0; 2 * TOKENS * WIDTH],
-            pruning_table: vec![0.0; PruningTable::len(WIDTH, WIDTH).expect("small")],
+            pruning_table: vec![0.0; PruningTable::buffer_len(WIDTH, WIDTH).expect("small")],
             scratch: {
                 let attention = attention_scratch(isa, &SEQUENCES, HEADS, HEAD_DIM);
-                let pruning_table = pruned_argmax::scratch(TOKENS, WIDTH);
+                let pruning_table = pruned_argmax::argmax_scratch(TOKENS, WIDTH);
                 vec![0.0; attention.expect("small").max(pruning_table.expect("small"))]
             },
             columns: vec![0; TOKENS],

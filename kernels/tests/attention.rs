@@ -7,8 +7,8 @@ use crate::support::{
 };
 use proptest::prelude::*;
 use simdformer_kernels::{
-    AttentionOptions, AttentionOutput, Dtype, FullyMasked, Heads, HeadsMut, Isa, Parallelism, Qkv,
-    Sequence, Weights, attention, attention_scratch, attention_scratch_bound, reference,
+    AttentionOptions, AttentionOutput, AttentionWeights, Dtype, FullyMasked, Heads, HeadsMut, Isa,
+    Parallelism, Qkv, Sequence, attention, attention_scratch, attention_scratch_bound, reference,
 };
 
 /// Lengths, with the edges of vectors, query blocks and key blocks among them.
@@ -617,7 +617,7 @@ fn heads_without_elements_have_a_finite_scale() {
         let mut weights = [POISON; 18];
         let output = AttentionOutput {
             context: HeadsMut::new(&mut [], shape).expect("a view of nothing"),
-            weights: Some(Weights {
+            weights: Some(AttentionWeights {
                 data: &mut weights,
                 heads: &[0, 1],
                 head_stride: 9,

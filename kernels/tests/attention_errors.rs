@@ -5,9 +5,9 @@ use crate::support::errors;
 use crate::support::{POISON, all_isas};
 use simdformer_kernels::reference::dtype::stored;
 use simdformer_kernels::{
-    AttentionOptions, AttentionOutput, Bias, Cache, CacheMut, CacheShape, CachedSequence, Dtype,
-    Error, Expected, FullyMasked, Heads, HeadsMut, Isa, Parallelism, Qkv, Sequence, SlotTable,
-    Weights, attention, attention_cached, attention_decode, attention_scratch,
+    AttentionOptions, AttentionOutput, AttentionWeights, Bias, Cache, CacheMut, CacheShape,
+    CachedSequence, Dtype, Error, Expected, FullyMasked, Heads, HeadsMut, Isa, Parallelism, Qkv,
+    Sequence, SlotTable, attention, attention_cached, attention_decode, attention_scratch,
     attention_scratch_bound, reference,
 };
 use std::collections::BTreeSet;
@@ -69,7 +69,7 @@ impl Call<'_> {
             &self.sequences,
             &self.options,
             AttentionOutput {
-                weights: self.weight_heads.map(|heads| Weights {
+                weights: self.weight_heads.map(|heads| AttentionWeights {
                     data: &mut weights,
                     heads,
                     head_stride: self.weight_strides.0,
@@ -537,7 +537,7 @@ fn absurd_sizes_do_not_panic() {
                     ..AttentionOptions::new(8)
                 },
                 AttentionOutput {
-                    weights: Some(Weights {
+                    weights: Some(AttentionWeights {
                         data: &mut data,
                         heads: &[0, 1, 2],
                         head_stride: MAX,

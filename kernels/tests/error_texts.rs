@@ -7,9 +7,9 @@ use simdformer_kernels::norm::{LayerNorm, RmsNorm};
 use simdformer_kernels::position::PositionEncoding;
 use simdformer_kernels::pruned_argmax::{Product, PruningTable};
 use simdformer_kernels::{
-    AttentionOptions, AttentionOutput, Bias, Cache, CacheMut, CacheShape, Dtype, Epilogue, Error,
-    Executor, Heads, HeadsMut, Isa, Matrix, MatrixMut, PackOptions, PackedMatrix, Parallelism,
-    PostOp, Qkv, Sequence, SlotTable, Team, Weights, attention, attention_scratch, gemm,
+    AttentionOptions, AttentionOutput, AttentionWeights, Bias, Cache, CacheMut, CacheShape, Dtype,
+    Epilogue, Error, Executor, Heads, HeadsMut, Isa, Matrix, MatrixMut, PackOptions, PackedMatrix,
+    Parallelism, PostOp, Qkv, Sequence, SlotTable, Team, attention, attention_scratch, gemm,
 };
 
 const SERIAL: Parallelism<'static> = Parallelism::Serial;
@@ -70,7 +70,7 @@ fn weights(data: &mut [f32], strides: [usize; 2], keys: usize, heads: &[usize]) 
     let [head_stride, query_stride] = strides;
     let mut context = [0.0; 16];
     let context = HeadsMut::new(&mut context, [2, 2, 4]).expect("space");
-    let weights = Some(Weights { data, heads, head_stride, query_stride, keys });
+    let weights = Some(AttentionWeights { data, heads, head_stride, query_stride, keys });
     let mut scratch = vec![0.0; attention_scratch(isa, &sequences, 2, 4).expect("small")];
     text(attention(
         isa,
@@ -134,13 +134,13 @@ fn a_forgotten_transpose_is_named() {
     let isa = Isa::best();
     let (data, mut y) = ([0.5; 12], [0.0; 3]);
     let weight = Matrix::new(&data, 3, 4).expect("[out, in]");
-    let mut buffer = vec![0.0; PackedMatrix::len(isa, 4, 3).expect("small")];
+    let mut buffer = vec![0.0; PackedMatrix::buffer_len(isa, 4, 3).expect("small")];
     let swapped = "the axes are swapped: call `transposed()` on its matrix";
     assert_eq!(
         text(PackOptions::default().pack_columns(isa, weight, (4, 3), 0, &mut buffer)),
         format!("shape of block: expected [4, 3], found [3, 4]; {swapped}")
     );
-    let mut buffer = vec![0.0; PackedMatrix::len(isa, 3, 4).expect("small")];
+    let mut buffer = vec![0.0; PackedMatrix::buffer_len(isa, 3, 4).expect("small")];
     let packed = PackedMatrix::pack(isa, weight, &mut buffer).expect("any shape");
     let (x, y) = (Matrix::new(&data, 1, 4), MatrixMut::new(&mut y, 1, 3));
     let found = gemm(x.expect("x"), &packed, &Epilogue::default(), y.expect("y"), SERIAL);
@@ -198,9 +198,9 @@ fn debug_shows_shapes_and_no_elements() {
     let ids = vec![8125u32; 5000];
     let matrix = Matrix::strided(&data, 100, 8, 16, 2).expect("space");
     let heads = Heads::strided(&data, [100, 2, 8], 36, 16).expect("space");
-    let mut buffer = vec![0.0; PackedMatrix::len(isa, 100, 8).expect("small")];
+    let mut buffer = vec![0.0; PackedMatrix::buffer_len(isa, 100, 8).expect("small")];
     let packed = PackedMatrix::pack(isa, matrix, &mut buffer).expect("the length");
-    let mut buffer = vec![0.0; PruningTable::len(100, 8).expect("small")];
+    let mut buffer = vec![0.0; PruningTable::buffer_len(100, 8).expect("small")];
     let pruning_table = PruningTable::build(&packed, &mut buffer).expect("the length");
     let shape = CacheShape::new(2, 16, 2, 8);
     let bias = Bias::Dense { data: &data, head_stride: 0, query_stride: 100 };
@@ -256,8 +256,13 @@ fn debug_shows_shapes_and_no_elements() {
     );
     show(&AttentionOptions { bias: Some(bias), ..AttentionOptions::new(8) }, "");
     show(&SlotTable { lens: &ids, slots: &ids, stride: 50 }, "");
-    let weights =
-        Weights { data: &mut more, heads: &[1, 2], head_stride: 8, query_stride: 4, keys: 3 };
+    let weights = AttentionWeights {
+        data: &mut more,
+        heads: &[1, 2],
+        head_stride: 8,
+        query_stride: 4,
+        keys: 3,
+    };
     show(&weights, "");
     show(&Positions { table: matrix, rows: &ids }, "");
     show(&PositionEncoding::Learned { table: matrix, offset: 2 }, "");

@@ -38,7 +38,7 @@ fn everything(isa: Isa, parallelism: Parallelism<'_>) -> Vec<(&'static str, Vec<
     let mut all = Vec::new();
 
     let weight = matrix(&w, WIDTH, COLUMNS);
-    let mut packed = vec![POISON; PackedMatrix::len(isa, WIDTH, COLUMNS).expect("small")];
+    let mut packed = vec![POISON; PackedMatrix::buffer_len(isa, WIDTH, COLUMNS).expect("small")];
     let packed = PackedMatrix::pack(isa, weight, &mut packed).expect("the length");
     let plain = Epilogue::default();
     for rows in [1, 7, TOKENS] {
@@ -55,12 +55,12 @@ fn everything(isa: Isa, parallelism: Parallelism<'_>) -> Vec<(&'static str, Vec<
         assert_eq!(bits(&logits), bits(&again), "{isa}: {rows} rows not packed");
     }
 
-    let mut built = vec![POISON; PruningTable::len(WIDTH, COLUMNS).expect("small")];
+    let mut built = vec![POISON; PruningTable::buffer_len(WIDTH, COLUMNS).expect("small")];
     let pruning_table = PruningTable::build(&packed, &mut built).expect("the length");
     let product =
         Product { weight: &packed, pruning_table: &pruning_table, bias: None, by_column: None };
     let (mut columns, mut values) = (vec![0; TOKENS], vec![POISON; TOKENS]);
-    let mut scratch = vec![POISON; pruned_argmax::scratch(TOKENS, WIDTH).expect("small")];
+    let mut scratch = vec![POISON; pruned_argmax::argmax_scratch(TOKENS, WIDTH).expect("small")];
     pruned_argmax::argmax(
         &product,
         matrix(&x, TOKENS, WIDTH),
@@ -364,16 +364,16 @@ fn banned_panic(executor: &dyn Executor, panics: bool) -> Option<String> {
     let isa = Isa::best();
     let (rows, depth, columns) = (4, 24, 200);
     let w: Vec<f32> = (0..depth * columns).map(|i| (i % 7) as f32).collect();
-    let mut packed = vec![POISON; PackedMatrix::len(isa, depth, columns).expect("small")];
+    let mut packed = vec![POISON; PackedMatrix::buffer_len(isa, depth, columns).expect("small")];
     let weight = Matrix::new(&w, depth, columns).expect("W");
     let packed = PackedMatrix::pack(isa, weight, &mut packed).expect("the length");
-    let mut built = vec![POISON; PruningTable::len(depth, columns).expect("small")];
+    let mut built = vec![POISON; PruningTable::buffer_len(depth, columns).expect("small")];
     let pruning_table = PruningTable::build(&packed, &mut built).expect("the length");
     let product =
         Product { weight: &packed, pruning_table: &pruning_table, bias: None, by_column: None };
     let x = vec![1.0; rows * depth];
     let (mut found, mut values) = (vec![0; rows], vec![POISON; rows]);
-    let mut scratch = vec![POISON; pruned_argmax::scratch(rows, depth).expect("small")];
+    let mut scratch = vec![POISON; pruned_argmax::argmax_scratch(rows, depth).expect("small")];
     let result = catch_unwind(AssertUnwindSafe(|| {
         pruned_argmax::argmax(
             &product,

@@ -35,7 +35,8 @@ fn small_integers_are_exact_in_every_shape_up_to_70() {
         let mut a = vec![POISON; MAX * A_ROW];
         let mut w = vec![POISON; MAX * A_ROW];
         let mut expected = vec![0i32; MAX * MAX];
-        let mut packed = vec![0.0f32; PackedMatrix::len(isa, MAX, MAX).expect("a small size")];
+        let mut packed =
+            vec![0.0f32; PackedMatrix::buffer_len(isa, MAX, MAX).expect("a small size")];
         let mut c = vec![POISON; MAX * (MAX + C_GAP)];
         for depth in 1..=MAX {
             // Column `depth - 1` of A and row `depth - 1` of W are filled, and their product is

@@ -335,7 +335,7 @@ fn threads_pack_the_same_floats() {
                 for isa in all_isas() {
                     let panel = isa.panel();
                     let mut expected =
-                        vec![POISON; PackedMatrix::len(isa, depth, columns).expect("small")];
+                        vec![POISON; PackedMatrix::buffer_len(isa, depth, columns).expect("small")];
                     let end = first + count;
                     for column in
                         first..if end == columns { end.next_multiple_of(panel) } else { end }

@@ -79,7 +79,7 @@ fn every_16_bit_value_is_widened_exactly() {
             // As rows of two elements and as columns, so that each value is in the lower and in
             // the upper half of a word.
             let (depth, columns) = (2, 1 << 15);
-            let words = PackOptions::new(dtype).len(isa, depth, columns).expect("small");
+            let words = PackOptions::new(dtype).buffer_len(isa, depth, columns).expect("small");
             let all: Vec<f32> = (0..words as u32)
                 .map(|word| f32::from_bits((2 * word) | ((2 * word + 1) << 16)))
                 .collect();
@@ -351,7 +351,7 @@ proptest! {
             } else {
                 Matrix::new(&floats, depth, columns).expect("W")
             };
-            let length = PackOptions::new(to).len(isa, depth, columns).expect("small");
+            let length = PackOptions::new(to).buffer_len(isa, depth, columns).expect("small");
             let (mut expected, mut found) = (vec![POISON; length], vec![POISON; length]);
             let result = PackOptions::new(to).pack(isa, wide, &mut expected).map(drop);
             let (shape, pieces) = ((depth, columns), [0, cut.min(columns), columns]);
@@ -429,9 +429,9 @@ fn errors_say_what_and_where_and_nothing_is_written() {
     let poisoned = |data: &[f32]| data.iter().all(|x| x.to_bits() == POISON.to_bits());
     for isa in all_isas() {
         for (dtype, least) in [(Dtype::F16, 65_520.0), (Dtype::Bf16, f32::from_bits(0x7f7f_8000))] {
-            let length = PackOptions::new(dtype).len(isa, depth, columns).expect("small");
-            assert_eq!(length * 2, PackedMatrix::len(isa, depth, columns).expect("small"));
-            let odd = PackOptions::new(dtype).len(isa, depth - 1, columns);
+            let length = PackOptions::new(dtype).buffer_len(isa, depth, columns).expect("small");
+            assert_eq!(length * 2, PackedMatrix::buffer_len(isa, depth, columns).expect("small"));
+            let odd = PackOptions::new(dtype).buffer_len(isa, depth - 1, columns);
             assert_eq!(odd, Ok(length));
             let mut data = vec![POISON; length];
             for (row, column, x) in [(0, 0, least), (39, 60, -least), (17, 33, f32::MAX)] {
@@ -476,7 +476,7 @@ fn errors_say_what_and_where_and_nothing_is_written() {
             let found = PackOptions::new(dtype).from_packed(isa, 40, 100, &data[1..]);
             assert_eq!(found.err(), Some(short));
             assert!(poisoned(&data));
-            let large = PackOptions::new(dtype).len(isa, usize::MAX, 2);
+            let large = PackOptions::new(dtype).buffer_len(isa, usize::MAX, 2);
             assert_eq!(large, Err(errors::too_large("the packed matrix")));
             let packed = PackOptions::new(dtype).from_packed(isa, 40, 100, &data).expect("length");
             assert_eq!((packed.dtype(), packed.depth(), packed.columns()), (dtype, 40, 100));
@@ -497,7 +497,8 @@ fn the_pruned_argmax_is_that_of_the_widened_product() {
                 let (halves, floats) = both(isa, dtype, &w, (depth, columns));
                 let x = operands.x.view();
                 let build = |weight: &PackedMatrix<'_>| {
-                    let mut data = vec![POISON; PruningTable::len(depth, columns).expect("small")];
+                    let mut data =
+                        vec![POISON; PruningTable::buffer_len(depth, columns).expect("small")];
                     PruningTable::build(weight, &mut data).expect("space");
                     data
                 };
@@ -518,7 +519,7 @@ fn the_pruned_argmax_is_that_of_the_widened_product() {
                     };
                     let (mut best, mut values) = (vec![0; rows], vec![POISON; rows]);
                     let mut scratch =
-                        vec![POISON; pruned_argmax::scratch(rows, depth).expect("small")];
+                        vec![POISON; pruned_argmax::argmax_scratch(rows, depth).expect("small")];
                     let out = (&mut best[..], &mut values[..]);
                     pruned_argmax::argmax(&product, x, &|_, _| false, out, &mut scratch, SERIAL)
                         .expect("shapes that fit");

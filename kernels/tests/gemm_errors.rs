@@ -14,7 +14,7 @@ fn every_error_is_reached_and_nothing_is_written() {
     let zeros = vec![0.0f32; 4096];
     let matrix = |rows, columns| Matrix::new(&zeros, rows, columns).expect("a small matrix");
     for isa in all_isas() {
-        let mut buffer = vec![0.0; PackedMatrix::len(isa, 5, 7).expect("a small size")];
+        let mut buffer = vec![0.0; PackedMatrix::buffer_len(isa, 5, 7).expect("a small size")];
         let packed = PackedMatrix::pack(isa, matrix(5, 7), &mut buffer).expect("a fit");
         let plain = Epilogue::default();
         let short = Epilogue { bias: Some(&zeros[..6]), ..plain };
@@ -45,7 +45,7 @@ fn every_error_is_reached_and_nothing_is_written() {
         }
         assert_eq!(messages.len(), cases.len(), "every message is distinct: {messages:?}");
 
-        let need = PackedMatrix::len(isa, 5, 7).expect("a small size");
+        let need = PackedMatrix::buffer_len(isa, 5, 7).expect("a small size");
         let mut less = vec![POISON; need - 1];
         let wanted = errors::len("data", need, need - 1);
         assert_eq!(PackedMatrix::from_packed(isa, 5, 7, &less).err(), Some(wanted));
@@ -87,7 +87,7 @@ fn every_error_is_reached_and_nothing_is_written() {
             (0, usize::MAX),
         ] {
             assert_eq!(
-                PackedMatrix::len(isa, depth, columns),
+                PackedMatrix::buffer_len(isa, depth, columns),
                 Err(errors::too_large("the packed matrix"))
             );
             let found = PackedMatrix::from_packed(isa, depth, columns, &zeros);

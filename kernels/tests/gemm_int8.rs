@@ -33,7 +33,8 @@ struct Weight {
 impl Weight {
     fn new(isa: Isa, weight: Matrix<'_>) -> Self {
         let (depth, columns) = (weight.rows(), weight.columns());
-        let mut words = vec![POISON; QuantizedMatrix::len(depth, columns).expect("a small size")];
+        let mut words =
+            vec![POISON; QuantizedMatrix::buffer_len(depth, columns).expect("a small size")];
         QuantizedMatrix::quantize(isa, weight, &mut words).expect("the length");
         Self { depth, columns, words }
     }
@@ -52,7 +53,8 @@ fn product(
     c: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
 ) {
-    let length = QuantizedActivations::len(x.rows(), x.columns(), precision).expect("a small size");
+    let length =
+        QuantizedActivations::buffer_len(x.rows(), x.columns(), precision).expect("a small size");
     let mut words = vec![POISON; length];
     let rows = QuantizedActivations::quantize(isa, x, precision, &mut words, parallelism)
         .expect("that length");
@@ -440,7 +442,7 @@ fn every_byte_value_is_multiplied_exactly() {
     let steps = depth.div_ceil(4);
     let mut random = Random::new(8);
     let x = random.values(rows * depth);
-    let mut words = vec![0.0; QuantizedMatrix::len(depth, columns).expect("a small size")];
+    let mut words = vec![0.0; QuantizedMatrix::buffer_len(depth, columns).expect("a small size")];
     let panel = words.len() / columns.div_ceil(32);
     let mut bytes = vec![vec![0i8; 4 * steps]; columns];
     for (n, bytes) in bytes.iter_mut().enumerate() {
@@ -554,8 +556,11 @@ fn rows_are_read_by_several_products() {
     for isa in sets() {
         let view = Matrix::new(&x, rows, depth).expect("X");
         let precision = Quantization::W8A8;
-        let mut words =
-            vec![0.0; QuantizedActivations::len(rows, depth, precision).expect("a small size")];
+        let mut words = vec![
+            0.0;
+            QuantizedActivations::buffer_len(rows, depth, precision)
+                .expect("a small size")
+        ];
         let read =
             QuantizedActivations::quantize(isa, view, precision, &mut words, Parallelism::Serial)
                 .expect("the length");
@@ -590,10 +595,10 @@ fn nothing_outside_the_operands_is_touched() {
                     let x = guard(&random.values(rows * depth));
                     let w = guard(&random.values(depth * columns));
                     let zeros = |n: usize| vec![0.0; n];
-                    let length = QuantizedMatrix::len(depth, columns).expect("a small size");
+                    let length = QuantizedMatrix::buffer_len(depth, columns).expect("a small size");
                     let mut weight = guard(&zeros(length));
-                    let length =
-                        QuantizedActivations::len(rows, depth, precision).expect("a small size");
+                    let length = QuantizedActivations::buffer_len(rows, depth, precision)
+                        .expect("a small size");
                     let mut words = guard(&zeros(length));
                     let mut c = guard(&zeros(rows * columns));
                     let w = Matrix::new(&w, depth, columns).expect("W");
@@ -621,7 +626,7 @@ fn every_error_is_reached_and_nothing_is_written() {
     let precision = Quantization::W8A8;
     let (isa, serial) = (Isa::best(), Parallelism::Serial);
 
-    let need = QuantizedMatrix::len(5, 7).expect("a small size");
+    let need = QuantizedMatrix::buffer_len(5, 7).expect("a small size");
     let mut short = vec![POISON; need - 1];
     let wanted = errors::len("data", need, need - 1);
     assert_eq!(QuantizedMatrix::from_quantized(5, 7, &short).err(), Some(wanted));
@@ -650,20 +655,20 @@ fn every_error_is_reached_and_nothing_is_written() {
     }
     assert!(poison(&buffer));
     let deep = |operand| errors::size("depth", operand, Expected::AtMost(133_144), 133_145);
-    assert_eq!(QuantizedMatrix::len(133_145, 1), Err(deep("the quantized matrix")));
-    let found = QuantizedActivations::len(1, 133_145, precision);
+    assert_eq!(QuantizedMatrix::buffer_len(133_145, 1), Err(deep("the quantized matrix")));
+    let found = QuantizedActivations::buffer_len(1, 133_145, precision);
     assert_eq!(found, Err(deep("the quantized activations")));
     assert!(
-        QuantizedMatrix::len(133_144, 1).is_ok()
-            && QuantizedActivations::len(1, 133_144, precision).is_ok()
+        QuantizedMatrix::buffer_len(133_144, 1).is_ok()
+            && QuantizedActivations::buffer_len(1, 133_144, precision).is_ok()
     );
     for (depth, columns) in [(1, usize::MAX), (0, usize::MAX), (4, usize::MAX / 8)] {
         assert_eq!(
-            QuantizedMatrix::len(depth, columns),
+            QuantizedMatrix::buffer_len(depth, columns),
             Err(errors::too_large("the quantized matrix"))
         );
         assert_eq!(
-            QuantizedActivations::len(columns, depth.max(8), precision),
+            QuantizedActivations::buffer_len(columns, depth.max(8), precision),
             Err(errors::too_large("the quantized activations"))
         );
         let found = QuantizedMatrix::from_quantized(depth, columns, &zeros);
@@ -671,7 +676,7 @@ fn every_error_is_reached_and_nothing_is_written() {
     }
 
     for precision in PRECISIONS {
-        let need = QuantizedActivations::len(3, 5, precision).expect("a small size");
+        let need = QuantizedActivations::buffer_len(3, 5, precision).expect("a small size");
         let mut short = vec![POISON; need - 1];
         let wanted = errors::min_len("buffer", need, need - 1);
         let found =
@@ -693,8 +698,11 @@ fn every_error_is_reached_and_nothing_is_written() {
         ((3, 5), residual, (3, 7), errors::shape("post_op", [3, 7], [2, 7])),
     ] {
         let x = matrix(x.0, x.1);
-        let mut words =
-            vec![0.0; QuantizedActivations::len(x.rows(), x.columns(), precision).expect("small")];
+        let mut words = vec![
+            0.0;
+            QuantizedActivations::buffer_len(x.rows(), x.columns(), precision)
+                .expect("small")
+        ];
         let read = QuantizedActivations::quantize(isa, x, precision, &mut words, serial)
             .expect("the length");
         let mut c = vec![POISON; rows * columns];
@@ -730,7 +738,7 @@ fn the_bound_holds_for_every_magnitude() {
         let packed = Weight::new(isa, weight);
         let packed = packed.get();
         for precision in PRECISIONS {
-            let length = QuantizedActivations::len(count, DEPTH, precision).expect("small");
+            let length = QuantizedActivations::buffer_len(count, DEPTH, precision).expect("small");
             let mut words = vec![POISON; length];
             let serial = Parallelism::Serial;
             let quantized =

@@ -129,7 +129,7 @@ fn operands_that_do_not_fit_are_errors_and_nothing_is_written() {
     let data = [1.0; 64];
     let matrix = |rows, columns| Matrix::new(&data, rows, columns).expect("small");
     let expected = gemm_unpacked_scratch(isa, 3, 4).expect("small");
-    assert_eq!(expected, PackedMatrix::len(isa, 3, 4).expect("small"));
+    assert_eq!(expected, PackedMatrix::buffer_len(isa, 3, 4).expect("small"));
     let mut c = [POISON; 8];
     let mut run = |a, b, epilogue: &Epilogue<'_>, columns, floats| {
         let mut scratch = vec![0.0; floats];

@@ -55,7 +55,7 @@ proptest! {
                     let error = (f64::from(y) - exact).abs();
                     prop_assert!(error <= bound, "{} {:?}: {} {}", isa, dtype, error, bound);
                 }
-                prop_assert_eq!(linear.scratch(rows), Ok(0));
+                prop_assert_eq!(linear.forward_scratch(rows), Ok(0));
                 let mut again = vec![POISON; rows * outputs];
                 CREWS[crew].run(|threads| {
                     let y = MatrixMut::new(&mut again, rows, outputs).expect("y");
@@ -67,9 +67,9 @@ proptest! {
                 let linear = Linear::quantized(isa, bit, view(&w, outputs, inputs), bias).expect("a layer");
                 let mut y = vec![POISON; rows * outputs];
                 linear.forward(x, MatrixMut::new(&mut y, rows, outputs).expect("y")).expect("fits");
-                let mut words = vec![0.0; QuantizedMatrix::len(inputs, outputs).expect("small")];
+                let mut words = vec![0.0; QuantizedMatrix::buffer_len(inputs, outputs).expect("small")];
                 let views = QuantizedMatrix::quantize(isa, view(&w, outputs, inputs).transposed(), &mut words);
-                let mut scratch = vec![POISON; linear.scratch(rows).expect("small")];
+                let mut scratch = vec![POISON; linear.forward_scratch(rows).expect("small")];
                 let serial = Parallelism::Serial;
                 let read = QuantizedActivations::quantize(isa, x, bit, &mut scratch, serial);
                 let mut expected = vec![POISON; rows * outputs];
@@ -116,7 +116,7 @@ fn an_epilogue_keeps_the_bias_of_the_layer() {
         Linear::quantized(isa, Quantization::W8A16, weight, own),
     ] {
         let linear = linear.expect("a layer");
-        let mut scratch = vec![0.0; linear.scratch(1).expect("small")];
+        let mut scratch = vec![0.0; linear.forward_scratch(1).expect("small")];
         let mut y = [POISON; 2];
         let to = MatrixMut::new(&mut y, 1, 2).expect("y");
         let found = linear.forward_with(x, &epilogue, to, &mut scratch, Parallelism::Serial);
@@ -154,10 +154,10 @@ fn wrong_calls_are_errors_that_write_nothing() {
         let to = MatrixMut::new(&mut y, 2, 3).expect("y");
         let plain = Epilogue::default();
         let found = linear.forward_with(matrix(2, 4), &plain, to, &mut [], Parallelism::Serial);
-        if linear.scratch(2) == Ok(0) {
+        if linear.forward_scratch(2) == Ok(0) {
             assert_eq!(found, Ok(()));
         } else {
-            let needed = linear.scratch(2).expect("small");
+            let needed = linear.forward_scratch(2).expect("small");
             assert_eq!(found, Err(errors::min_len("scratch", needed, 0)));
             assert!(y.iter().all(|x| x.to_bits() == POISON.to_bits()));
         }

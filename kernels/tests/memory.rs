@@ -4,9 +4,9 @@ use crate::support::batch::{Batch, with_bias};
 use crate::support::gemm::multiply;
 use crate::support::{POISON, Random, Tensor, all_isas, bits, difference};
 use simdformer_kernels::{
-    AttentionOptions, AttentionOutput, Cache, CacheMut, CacheShape, CachedSequence, Dtype,
-    Epilogue, FullyMasked, Heads, HeadsMut, Matrix, MatrixMut, PackedMatrix, Parallelism, PostOp,
-    Qkv, Sequence, SlotTable, Weights, attention, attention_cached, attention_decode,
+    AttentionOptions, AttentionOutput, AttentionWeights, Cache, CacheMut, CacheShape,
+    CachedSequence, Dtype, Epilogue, FullyMasked, Heads, HeadsMut, Matrix, MatrixMut, PackedMatrix,
+    Parallelism, PostOp, Qkv, Sequence, SlotTable, attention, attention_cached, attention_decode,
     attention_scratch, gemm,
 };
 
@@ -34,7 +34,7 @@ mod guard {
                     for wall in WALLS {
                         let (a, w) = (wall(&a), wall(&w));
                         let (bias, residual) = (wall(&bias), wall(&residual));
-                        let floats = PackedMatrix::len(isa, depth, columns).expect("small");
+                        let floats = PackedMatrix::buffer_len(isa, depth, columns).expect("small");
                         let mut packed = wall(&vec![POISON; floats]);
                         let mut c = wall(&vec![POISON; rows * columns]);
                         // Once packed from rows, once from columns.
@@ -109,7 +109,7 @@ mod guard {
                                 &batch.sequences,
                                 &options,
                                 AttentionOutput {
-                                    weights: Some(Weights {
+                                    weights: Some(AttentionWeights {
                                         data: &mut weights,
                                         heads: &heads,
                                         head_stride: query_len * key_len,
@@ -283,7 +283,7 @@ fn any_alignment_gives_the_same_bits() {
                 moved
             };
             let (a, w) = (shifted(&a), shifted(&w));
-            let floats = PackedMatrix::len(isa, depth, columns).expect("small");
+            let floats = PackedMatrix::buffer_len(isa, depth, columns).expect("small");
             let mut packed = vec![POISON; shift + floats];
             let w = Matrix::new(&w[shift..], depth, columns).expect("W");
             let packed = PackedMatrix::pack(isa, w, &mut packed[shift..]).expect("the length");

@@ -17,7 +17,7 @@ fn wrong_calls_are_errors_and_write_nothing() {
         PruningTable::from_built(depth, columns, &built.pruning_table).expect("built");
     let good =
         Product { weight: &weight, pruning_table: &pruning_table, bias: None, by_column: None };
-    let needed = pruned_argmax::scratch(rows, depth).expect("small");
+    let needed = pruned_argmax::argmax_scratch(rows, depth).expect("small");
     let call = |product: &Product<'_>, x: Matrix<'_>, outputs: (usize, usize), floats: usize| {
         let (mut found, mut values) = ([POISON_COLUMN; 4], [POISON; 4]);
         let mut scratch = vec![POISON; floats];
@@ -75,7 +75,7 @@ fn wrong_calls_are_errors_and_write_nothing() {
         expect(call(&Product { pruning_table: &pruning_table, ..good }, x, (3, 3), needed), error);
     }
 
-    let floats = PruningTable::len(depth, columns).expect("small");
+    let floats = PruningTable::buffer_len(depth, columns).expect("small");
     assert_eq!(floats, built.pruning_table.len());
     let mut short = vec![POISON; floats - 1];
     let error = errors::min_len("buffer", floats, floats - 1);
@@ -91,21 +91,24 @@ fn wrong_calls_are_errors_and_write_nothing() {
 
     let deep = (1 << 16) + 1;
     let error = errors::size("depth", "the pruning table", Expected::AtMost(1 << 16), deep);
-    expect(PruningTable::len(deep, 1).map(drop), error);
-    let buffer = vec![0.0; PackedMatrix::len(isa, deep, 1).expect("small")];
+    expect(PruningTable::buffer_len(deep, 1).map(drop), error);
+    let buffer = vec![0.0; PackedMatrix::buffer_len(isa, deep, 1).expect("small")];
     let weight = PackedMatrix::from_packed(isa, deep, 1, &buffer).expect("packed");
     expect(PruningTable::build(&weight, &mut short).map(drop), error);
     expect(PruningTable::from_built(deep, 1, &short).map(drop), error);
-    assert!(PruningTable::len(1 << 16, 1).is_ok());
+    assert!(PruningTable::buffer_len(1 << 16, 1).is_ok());
     for columns in [u32::MAX as usize, usize::MAX] {
         let most = Expected::AtMost(u32::MAX as usize - 1);
         let error = errors::size("columns", "the pruning table", most, columns);
-        expect(PruningTable::len(1, columns).map(drop), error);
+        expect(PruningTable::buffer_len(1, columns).map(drop), error);
     }
     // Only the product of the sizes is too large.
     let large = 1 << (usize::BITS / 2 + 8);
     for (rows, depth) in [(usize::MAX, 1), (large, large), (usize::MAX / 2000, 4)] {
-        expect(pruned_argmax::scratch(rows, depth).map(drop), errors::too_large("the scratch"));
+        expect(
+            pruned_argmax::argmax_scratch(rows, depth).map(drop),
+            errors::too_large("the scratch"),
+        );
     }
     assert!(errors.iter().all(|text| !text.is_empty()));
 }
@@ -136,7 +139,7 @@ fn operands_end_where_memory_does() {
                         PruningTable::build(&weight, &mut pruning_table).expect("space");
                     let (x, bias) = (wall(&operands.x.data[..rows * depth]), wall(&bias));
                     let turned = wall(&turned);
-                    let length = pruned_argmax::scratch(rows, depth).expect("small");
+                    let length = pruned_argmax::argmax_scratch(rows, depth).expect("small");
                     let mut scratch = wall(&vec![POISON; length]);
                     let mut values = wall(&vec![POISON; rows]);
                     let mut found = vec![POISON_COLUMN; rows];

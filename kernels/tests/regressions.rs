@@ -255,7 +255,8 @@ fn counting_numbers_times_the_identity() {
                 let a: Vec<f32> = (1..=rows * size).map(|x| x as f32).collect();
                 let mut w = vec![0.0; size * size];
                 (0..size).for_each(|i| w[i * size + i] = 1.0);
-                let mut packed = vec![0.0; PackedMatrix::len(isa, size, size).expect("small")];
+                let mut packed =
+                    vec![0.0; PackedMatrix::buffer_len(isa, size, size).expect("small")];
                 let w = Matrix::new(&w, size, size).expect("W");
                 let packed = PackedMatrix::pack(isa, w, &mut packed).expect("the length");
                 for scale in [0.0, 1.0, 2.0] {

@@ -131,12 +131,13 @@ fn pruned_argmaxes() {
     all.same("the largest of a row", |isa| {
         let packed = Packed::new(isa, view(&w, depth, columns));
         let weight = packed.get();
-        let mut bytes = vec![POISON; PruningTable::len(depth, columns).expect("a length")];
+        let mut bytes = vec![POISON; PruningTable::buffer_len(depth, columns).expect("a length")];
         let pruning_table = PruningTable::build(&weight, &mut bytes).expect("a pruning table");
         let product =
             Product { weight: &weight, pruning_table: &pruning_table, bias: None, by_column: None };
         let (mut best, mut values) = (vec![0; rows], vec![POISON; rows]);
-        let mut scratch = vec![POISON; pruned_argmax::scratch(rows, depth).expect("a length")];
+        let mut scratch =
+            vec![POISON; pruned_argmax::argmax_scratch(rows, depth).expect("a length")];
         let to = (&mut best[..], &mut values[..]);
         let a = view(&a, rows, depth);
         pruned_argmax::argmax(&product, a, &|_, _| false, to, &mut scratch, SERIAL)

@@ -111,7 +111,7 @@ fn products_of_every_number_of_rows() {
         let (x, w) = (Matrix::new(&x, rows, depth), Matrix::new(&w, depth, columns));
         let (x, w) = (x.expect("X"), w.expect("W"));
         for dtype in [Dtype::F32, Dtype::F16, Dtype::Bf16] {
-            let floats = PackOptions::new(dtype).len(isa, depth, columns).expect("small");
+            let floats = PackOptions::new(dtype).buffer_len(isa, depth, columns).expect("small");
             let mut packed = vec![0.0; floats];
             let shape = (depth, columns);
             let serial = Parallelism::Serial;

@@ -13,11 +13,11 @@ use simdformer_kernels::pruned_argmax::{self, Product, PruningTable};
 use simdformer_kernels::softmax::{log_softmax, log_sum_exp, softmax};
 use simdformer_kernels::topk::{argmax, top_k};
 use simdformer_kernels::{
-    AttentionOptions, AttentionOutput, Bias, Cache, CacheMut, CacheShape, CachedSequence, Dtype,
-    Epilogue, Executor, FullyMasked, Heads, HeadsMut, Matrix, MatrixMut, PackOptions, PackedMatrix,
-    Parallelism, PostOp, Qkv, Quantization, QuantizedActivations, QuantizedMatrix, Sequence,
-    SlotTable, Weights, attention, attention_cached, attention_decode, attention_scratch, gemm,
-    gemm_int8, gemm_unpacked,
+    AttentionOptions, AttentionOutput, AttentionWeights, Bias, Cache, CacheMut, CacheShape,
+    CachedSequence, Dtype, Epilogue, Executor, FullyMasked, Heads, HeadsMut, Matrix, MatrixMut,
+    PackOptions, PackedMatrix, Parallelism, PostOp, Qkv, Quantization, QuantizedActivations,
+    QuantizedMatrix, Sequence, SlotTable, attention, attention_cached, attention_decode,
+    attention_scratch, gemm, gemm_int8, gemm_unpacked,
 };
 
 /// The limits in the documentation of the crate.
@@ -62,7 +62,7 @@ fn products() {
     let (a, w) = (random.values(rows * depth), random.values(depth * columns));
     let mut c = vec![0.0; rows * columns];
     for isa in all_isas() {
-        let mut packed = vec![0.0; PackedMatrix::len(isa, depth, columns).expect("small")];
+        let mut packed = vec![0.0; PackedMatrix::buffer_len(isa, depth, columns).expect("small")];
         for w in [
             Matrix::new(&w, depth, columns).expect("W"),
             Matrix::new(&w, columns, depth).expect("W").transposed(),
@@ -96,7 +96,7 @@ fn products() {
             }
         }
         for dtype in [Dtype::Bf16, Dtype::F16] {
-            let length = PackOptions::new(dtype).len(isa, depth, columns).expect("small");
+            let length = PackOptions::new(dtype).buffer_len(isa, depth, columns).expect("small");
             let mut packed = vec![0.0; length];
             for w in [
                 Matrix::new(&w, depth, columns).expect("W"),
@@ -122,7 +122,7 @@ fn products() {
             }
         }
         // Packed during the call, on an executor that runs everything on this thread.
-        let mut scratch = vec![0.0; PackedMatrix::len(isa, depth, columns).expect("small")];
+        let mut scratch = vec![0.0; PackedMatrix::buffer_len(isa, depth, columns).expect("small")];
         for shared in [false, true] {
             check(isa, "a product that is not packed", GEMM, || {
                 let parallelism = if shared { Parallelism::Executor(&Here) } else { SERIAL };
@@ -134,7 +134,7 @@ fn products() {
             });
         }
         for isa in [isa, isa.without_dot_products()] {
-            let mut words = vec![0.0; QuantizedMatrix::len(depth, columns).expect("small")];
+            let mut words = vec![0.0; QuantizedMatrix::buffer_len(depth, columns).expect("small")];
             check(isa, "rounding weights", OTHERS, || {
                 let w = Matrix::new(&w, depth, columns).expect("W");
                 QuantizedMatrix::quantize(isa, w, &mut words).expect("the length");
@@ -144,8 +144,8 @@ fn products() {
             for rows in [1, 2, 3, 5, 12, rows] {
                 for precision in [Quantization::W8A8, Quantization::W8A16] {
                     for activation in [Activation::Relu, Activation::Gelu] {
-                        let length =
-                            QuantizedActivations::len(rows, depth, precision).expect("small");
+                        let length = QuantizedActivations::buffer_len(rows, depth, precision)
+                            .expect("small");
                         let mut buffer = vec![0.0; length];
                         check(isa, "a product of bytes", OTHERS, || {
                             let a = Matrix::new(&a[..rows * depth], rows, depth).expect("A");
@@ -166,14 +166,14 @@ fn products() {
                 }
             }
         }
-        let mut bytes = vec![0.0; PruningTable::len(depth, columns).expect("small")];
+        let mut bytes = vec![0.0; PruningTable::buffer_len(depth, columns).expect("small")];
         check(isa, "building a pruning table", PRUNED_ARGMAX, || {
             PruningTable::build(&packed, &mut bytes).expect("space");
         });
         let pruning_table = PruningTable::from_built(depth, columns, &bytes).expect("the length");
         let product =
             Product { weight: &packed, pruning_table: &pruning_table, bias: None, by_column: None };
-        let mut scratch = vec![0.0; pruned_argmax::scratch(40, depth).expect("small")];
+        let mut scratch = vec![0.0; pruned_argmax::argmax_scratch(40, depth).expect("small")];
         let (mut best, mut values) = (vec![0; 40], vec![0.0; 40]);
         for rows in [1, 13, 40] {
             let x = Matrix::new(&a[..rows * depth], rows, depth).expect("x");
@@ -196,7 +196,7 @@ fn output<'a>(
 ) -> AttentionOutput<'a> {
     let (tokens, keys) = (query.tokens(), weights.len() / query.tokens() / all.len());
     AttentionOutput {
-        weights: Some(Weights {
+        weights: Some(AttentionWeights {
             data: weights,
             heads: all,
             head_stride: tokens * keys,

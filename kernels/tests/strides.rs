@@ -82,7 +82,7 @@ fn views_accept_any_stride_that_is_never_stepped() {
 
 /// `A W` with the given views, packed and multiplied.
 fn product(isa: Isa, a: Matrix<'_>, w: Matrix<'_>, stride: usize) -> Vec<f32> {
-    let floats = PackedMatrix::len(isa, w.rows(), w.columns()).expect("small");
+    let floats = PackedMatrix::buffer_len(isa, w.rows(), w.columns()).expect("small");
     let mut packed = vec![POISON; floats];
     let packed = PackedMatrix::pack(isa, w, &mut packed).expect("the length");
     let mut out = vec![POISON; a.rows() * w.columns()];
@@ -117,7 +117,7 @@ fn products_of_one_row_or_no_depth() {
             }
             let residual = row(&w[..80], stride);
             let mut out = [POISON; 80];
-            let mut packed = vec![POISON; PackedMatrix::len(isa, 0, 80).expect("small")];
+            let mut packed = vec![POISON; PackedMatrix::buffer_len(isa, 0, 80).expect("small")];
             let none = Matrix::strided(&[], 0, 80, stride, stride).expect("W");
             let packed = PackedMatrix::pack(isa, none, &mut packed).expect("the length");
             gemm(
@@ -136,10 +136,10 @@ fn products_of_one_row_or_no_depth() {
 #[test]
 fn a_pruned_argmax_without_depth() {
     for isa in all_isas() {
-        let mut buffer = vec![POISON; PackedMatrix::len(isa, 0, 70).expect("small")];
+        let mut buffer = vec![POISON; PackedMatrix::buffer_len(isa, 0, 70).expect("small")];
         let none = Matrix::new(&[], 0, 70).expect("W");
         let packed = PackedMatrix::pack(isa, none, &mut buffer).expect("the length");
-        let mut buffer = vec![0.0; PruningTable::len(0, 70).expect("small")];
+        let mut buffer = vec![0.0; PruningTable::buffer_len(0, 70).expect("small")];
         let pruning_table = PruningTable::build(&packed, &mut buffer).expect("space");
         let bias: Vec<f32> = (0..70).map(|j| (j * 3 % 70) as f32).collect();
         for stride in STRIDES {
@@ -151,7 +151,7 @@ fn a_pruned_argmax_without_depth() {
                 by_column: Some(by_column),
             };
             let (mut columns, mut values) = ([u32::MAX; 2], [POISON; 2]);
-            let mut scratch = vec![0.0; pruned_argmax::scratch(2, 0).expect("small")];
+            let mut scratch = vec![0.0; pruned_argmax::argmax_scratch(2, 0).expect("small")];
             pruned_argmax::argmax(
                 &product,
                 Matrix::strided(&[], 2, 0, stride, stride).expect("x"),

@@ -69,7 +69,7 @@ fn largest(
     let product =
         Product { weight: &weight, pruning_table: &pruning_table, bias: None, by_column: None };
     let (mut found, mut values) = (vec![0; rows], vec![0.0; rows]);
-    let mut scratch = vec![0.0; pruned_argmax::scratch(rows, depth).expect("small")];
+    let mut scratch = vec![0.0; pruned_argmax::argmax_scratch(rows, depth).expect("small")];
     let outputs = (&mut found[..], &mut values[..]);
     pruned_argmax::argmax(&product, operands.x.view(), banned, outputs, &mut scratch, parallelism)
         .expect("a fit");

@@ -387,7 +387,7 @@ mod guard {
                     Matrix::from_raw_parts(data.as_ptr(), 6, 9, row_stride, column_stride)
                 };
                 let view = view.expect("a view that is read");
-                let floats = PackedMatrix::len(isa, 6, 9).expect("small");
+                let floats = PackedMatrix::buffer_len(isa, 6, 9).expect("small");
                 let mut buffer = Guarded::at_end(&vec![POISON; floats]);
                 PackedMatrix::pack(isa, view, &mut buffer).expect("the length");
             }

@@ -142,7 +142,8 @@ fn close(found: f64, printed: f64, tolerance: f64, what: &str) {
 
 /// `a`, `[rows, depth]`, times `b`, `[depth, columns]`, by the kernel.
 fn product(isa: Isa, a: Matrix<'_>, b: Matrix<'_>, scale: f32) -> Vec<f32> {
-    let mut packed = vec![0.0; PackedMatrix::len(isa, b.rows(), b.columns()).expect("small")];
+    let mut packed =
+        vec![0.0; PackedMatrix::buffer_len(isa, b.rows(), b.columns()).expect("small")];
     let packed = PackedMatrix::pack(isa, b, &mut packed).expect("the length");
     let mut c = vec![f32::NAN; a.rows() * b.columns()];
     let view = MatrixMut::new(&mut c, a.rows(), b.columns()).expect("space");

@@ -12,11 +12,12 @@ use simdformer_kernels::softmax::{
 };
 use simdformer_kernels::topk::{argmax, top_k};
 use simdformer_kernels::{
-    AttentionOptions, AttentionOutput, Bias, Cache, CacheMut, CacheShape, CachedSequence, Dtype,
-    Epilogue, Heads, HeadsMut, Isa, Linear, Matrix, MatrixMut, PackOptions, PackSource,
-    PackedMatrix, Parallelism, PostOp, Qkv, Quantization, QuantizedActivations, QuantizedMatrix,
-    Sequence, SlotTable, Weights, attention, attention_cached, attention_decode, attention_scratch,
-    attention_scratch_bound, gemm, gemm_int8, gemm_unpacked, gemm_unpacked_scratch, reference,
+    AttentionOptions, AttentionOutput, AttentionWeights, Bias, Cache, CacheMut, CacheShape,
+    CachedSequence, Dtype, Epilogue, Heads, HeadsMut, Isa, Linear, Matrix, MatrixMut, PackOptions,
+    PackSource, PackedMatrix, Parallelism, PostOp, Qkv, Quantization, QuantizedActivations,
+    QuantizedMatrix, Sequence, SlotTable, attention, attention_cached, attention_decode,
+    attention_scratch, attention_scratch_bound, gemm, gemm_int8, gemm_unpacked,
+    gemm_unpacked_scratch, reference,
 };
 use std::sync::mpsc;
 use std::time::Duration;
@@ -83,7 +84,7 @@ const CALLS: &[(&str, Call)] = &[
     ("gemm", |isa, p, [a, b, c]| {
         for dtype in [Dtype::F32, Dtype::F16, Dtype::Bf16] {
             let options = PackOptions { dtype, parallelism: p };
-            let mut buffer = space(options.len(isa, b, c))?;
+            let mut buffer = space(options.buffer_len(isa, b, c))?;
             let packed = options.pack(isa, m(b, c)?, &mut buffer).ok()?;
             let _ = packed.unpack_row(0, &mut []);
             let post_op = m(a, c).map_or(PostOp::None, PostOp::Add);
@@ -95,7 +96,7 @@ const CALLS: &[(&str, Call)] = &[
     ("pack_columns", |isa, p, [a, b, c]| {
         for dtype in [Dtype::F32, Dtype::F16] {
             let options = PackOptions { dtype, parallelism: p };
-            let mut buffer = space(options.len(isa, a, b))?;
+            let mut buffer = space(options.buffer_len(isa, a, b))?;
             let _ = options.pack_columns(isa, m(a, c.min(b))?, (a, b), b - c.min(b), &mut buffer);
             let _ =
                 options.pack_columns(isa, PackSource::f16(&[], a, b).ok()?, (a, b), 0, &mut buffer);
@@ -114,9 +115,9 @@ const CALLS: &[(&str, Call)] = &[
     }),
     ("gemm_int8", |isa, p, [a, b, c]| {
         for precision in [Quantization::W8A8, Quantization::W8A16] {
-            let mut words = space(QuantizedMatrix::len(b, c))?;
+            let mut words = space(QuantizedMatrix::buffer_len(b, c))?;
             let weight = QuantizedMatrix::quantize(isa, m(b, c)?, &mut words).ok()?;
-            let mut buffer = space(QuantizedActivations::len(a, b, precision))?;
+            let mut buffer = space(QuantizedActivations::buffer_len(a, b, precision))?;
             let rows =
                 QuantizedActivations::quantize(isa, m(a, b)?, precision, &mut buffer, p).ok()?;
             let _ = gemm_int8(&rows, &weight, &Epilogue::default(), w(a, c)?, p);
@@ -125,23 +126,23 @@ const CALLS: &[(&str, Call)] = &[
     }),
     ("linear", |isa, p, [a, b, c]| {
         // A layer allocates its memory: only sizes that fit.
-        space(PackedMatrix::len(isa, b, c))?;
+        space(PackedMatrix::buffer_len(isa, b, c))?;
         let linear = Linear::new(isa, Dtype::F32, m(c, b)?, None).ok()?;
-        let mut scratch = space(linear.scratch(a))?;
+        let mut scratch = space(linear.forward_scratch(a))?;
         let _ = linear.forward_with(m(a, b)?, &Epilogue::default(), w(a, c)?, &mut scratch, p);
         let _ = linear.forward(m(a, b)?, w(a, c)?);
-        space(QuantizedMatrix::len(b, c))?;
+        space(QuantizedMatrix::buffer_len(b, c))?;
         let linear = Linear::quantized(isa, Quantization::W8A8, m(c, b)?, None).ok()?;
-        let mut scratch = space(linear.scratch(a))?;
+        let mut scratch = space(linear.forward_scratch(a))?;
         let _ = linear.forward_with(m(a, b)?, &Epilogue::default(), w(a, c)?, &mut scratch, p);
         Some(())
     }),
     ("pruned_argmax", |isa, p, [a, b, c]| {
-        let mut buffer = space(PackedMatrix::len(isa, b, c))?;
+        let mut buffer = space(PackedMatrix::buffer_len(isa, b, c))?;
         let weight = PackedMatrix::pack(isa, m(b, c)?, &mut buffer).ok()?;
-        let mut words = space(PruningTable::len(b, c))?;
+        let mut words = space(PruningTable::buffer_len(b, c))?;
         let pruning_table = PruningTable::build(&weight, &mut words).ok()?;
-        let mut scratch = space(pruned_argmax::scratch(a, b))?;
+        let mut scratch = space(pruned_argmax::argmax_scratch(a, b))?;
         let product = Product {
             weight: &weight,
             pruning_table: &pruning_table,
@@ -248,7 +249,7 @@ const CALLS: &[(&str, Call)] = &[
                     let _ = attention(isa, qkv, &sequences, &options, out.into(), &mut scratch, p);
                 })?;
                 with_qkv(sizes, |qkv, context| {
-                    let weights = Some(Weights {
+                    let weights = Some(AttentionWeights {
                         data: &mut [],
                         heads: &[0],
                         head_stride: 0,

@@ -128,7 +128,9 @@ impl Plan {
             _ => pass,
         });
         let best_scratch = match model.decoder().is_some_and(Decoder::has_pruning_table) {
-            true => pruned_argmax::scratch(fed, d_model).map_err(|_| SessionError::TooLarge)?,
+            true => {
+                pruned_argmax::argmax_scratch(fed, d_model).map_err(|_| SessionError::TooLarge)?
+            }
             false => 0,
         };
         let search = SearchLimits {

@@ -287,11 +287,10 @@ impl TrainPlan {
             }
         }
         let packed_ffn = Backward::floats(isa, ffn, d)?;
-        let partials = sum_of_squares_scratch(n);
+        let partials = sum_of_squares_scratch(n)?;
         let tables =
             [config.source_vocab, config.target_vocab, limits.source_length, limits.target_length];
-        let order = embedding_gradient_scratch(tables.into_iter().max().unwrap_or(0), rows);
-        let order = order.ok_or(TrainError::TooLarge)?;
+        let order = embedding_gradient_scratch(tables.into_iter().max().unwrap_or(0), rows)?;
         let batch_bytes = Batch::with_capacity(&limits).bytes();
         let sums_bytes = target * size_of::<RowLoss>() + partials * 8 + order * 4;
         Ok(Self {

@@ -21,7 +21,7 @@ const OP: &str = "linear";
 /// activation after it.
 ///
 /// The weights are packed for one instruction set when the layer is created; candle's product packs them in
-/// every call. The layer takes `in * out` floats, with `out` rounded up to a panel ([`PackedMatrix::len`]),
+/// every call. The layer takes `in * out` floats, with `out` rounded up to a panel ([`PackedMatrix::buffer_len`]),
 /// and keeps no tensor. Clones share the packed weights.
 ///
 /// It is a candle op without a gradient: `x.apply_op1_no_bwd(&layer)`, which [`Module::forward`] calls. The
@@ -94,7 +94,7 @@ impl SimdLinear {
             outputs += rows;
         }
 
-        let floats = PackedMatrix::len(isa, inputs, outputs).map_err(Error::wrap)?;
+        let floats = PackedMatrix::buffer_len(isa, inputs, outputs).map_err(Error::wrap)?;
         let mut packed = vec![0.0; padded_len(floats)];
         let range = aligned(packed.as_ptr(), floats);
         let mut whole = parts.iter().any(|(_, bias)| bias.is_some()).then(|| vec![0.0; outputs]);

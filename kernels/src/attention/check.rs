@@ -3,7 +3,7 @@
 use super::bias::Reach;
 use super::cache::CacheShape;
 use super::head_views::{Heads, HeadsMut};
-use super::options::{Sequence, SlotTable, Weights};
+use super::options::{AttentionWeights, Sequence, SlotTable};
 use super::tasks::estimate_work;
 #[cfg(feature = "train")]
 use crate::dropout::WeightDropout;
@@ -82,11 +82,11 @@ pub(super) fn keys(
 /// Checks that the weights have space for `reach` and that their rows do not overlap. Returns `None` if there is
 /// nothing to write; the strides are then not checked.
 pub(super) fn weights<'a>(
-    weights: Option<Weights<'a>>,
+    weights: Option<AttentionWeights<'a>>,
     reach: Reach,
-) -> Result<Option<Weights<'a>>, Error> {
+) -> Result<Option<AttentionWeights<'a>>, Error> {
     let Some(weights) = weights else { return Ok(None) };
-    let Weights { heads, head_stride, query_stride, keys, .. } = weights;
+    let AttentionWeights { heads, head_stride, query_stride, keys, .. } = weights;
     for (index, &head) in heads.iter().enumerate() {
         Error::check_size("head", "weights", Expected::Below(reach.heads), head)?;
         let uses = 1 + heads[..index].iter().filter(|&&other| other == head).count();

@@ -58,7 +58,7 @@ pub use backward::{
 pub use cache::{Cache, CacheMut, CacheShape};
 pub use head_views::{Heads, HeadsMut, Qkv};
 pub use options::{
-    AttentionOptions, AttentionOutput, Bias, CachedSequence, Sequence, SlotTable, Weights,
+    AttentionOptions, AttentionOutput, AttentionWeights, Bias, CachedSequence, Sequence, SlotTable,
 };
 
 pub use prefill::attention_scratch;

@@ -172,7 +172,7 @@ pub struct AttentionOutput<'a> {
     /// `[tokens, heads, head_dim]`, the query's shape: the weighted means of the values.
     pub context: HeadsMut<'a>,
     /// The attention weights of selected heads, for inspection.
-    pub weights: Option<Weights<'a>>,
+    pub weights: Option<AttentionWeights<'a>>,
 }
 
 impl<'a> From<HeadsMut<'a>> for AttentionOutput<'a> {
@@ -184,7 +184,7 @@ impl<'a> From<HeadsMut<'a>> for AttentionOutput<'a> {
 /// Buffer for the attention weights of selected heads: the weight of query token `t` and key `j` of its sequence is
 /// stored in `data[i * head_stride + t * query_stride + j]` for the `i`-th selected head. Columns from the last key of
 /// the sequence up to `keys` are 0. The weights of a query that sees a key add up to 1.
-pub struct Weights<'a> {
+pub struct AttentionWeights<'a> {
     /// Receives the weights.
     pub data: &'a mut [f32],
     /// The selected heads, each once, in output order.
@@ -226,9 +226,9 @@ impl fmt::Debug for Bias<'_> {
     }
 }
 
-impl fmt::Debug for Weights<'_> {
+impl fmt::Debug for AttentionWeights<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Weights")
+        f.debug_struct("AttentionWeights")
             .field("data", &Elements::of(self.data))
             .field("heads", &Elements::of(self.heads))
             .field("head_stride", &self.head_stride)

@@ -9,7 +9,7 @@ use super::head_views::{HeadPtrs, Heads, HeadsMut};
 use super::kv_dtype::KvFormat;
 use super::one_head::{HeadKv, HeadQuery, RowsOut};
 use super::online_softmax::WeightLines;
-use super::options::{AttentionOptions, Sequence, SlotTable, Weights};
+use super::options::{AttentionOptions, AttentionWeights, Sequence, SlotTable};
 #[cfg(feature = "train")]
 use crate::dropout::WeightDropout;
 use crate::dtype::Dtype;
@@ -103,7 +103,7 @@ impl<'a> AttentionParams<'a> {
         options: &AttentionOptions<'_>,
         bias: Option<CheckedBias<'a>>,
         out: &'a mut HeadsMut<'_>,
-        weights: Option<Weights<'a>>,
+        weights: Option<AttentionWeights<'a>>,
     ) -> Self {
         Self {
             query: *query,

@@ -105,16 +105,18 @@ unsafe fn add_scaled<S: SimdF32>(s: S, from: *const f32, scale: f32, to: *mut f3
     }
 }
 
-/// Length in `u32` words of the scratch that [`embedding_gradient`] needs for a table of `rows` and for `tokens`;
-/// `None` if it overflows `usize`.
+/// Length in `u32` words of the scratch that [`embedding_gradient`] needs for a table of `rows` and for `tokens`.
+///
+/// # Errors
+/// The size overflows.
 ///
 /// ```
 /// use simdformer_kernels::train::embedding_gradient_scratch;
 ///
-/// assert_eq!(embedding_gradient_scratch(32_000, 4096), Some(36_096));
+/// assert_eq!(embedding_gradient_scratch(32_000, 4096), Ok(36_096));
 /// ```
-pub const fn embedding_gradient_scratch(rows: usize, tokens: usize) -> Option<usize> {
-    rows.checked_add(tokens)
+pub fn embedding_gradient_scratch(rows: usize, tokens: usize) -> Result<usize, Error> {
+    rows.checked_add(tokens).ok_or(Error::TooLarge { operand: "the scratch" })
 }
 
 /// Sorts tokens by id into `sorted`, stable. `next` has one element for each row.
@@ -181,8 +183,7 @@ pub fn embedding_gradient(
     // The sort counts tokens in `u32`.
     Error::check_size("length", "ids", Expected::AtMost(u32::MAX as usize), ids.len())?;
     Error::check_indices("id", "token", rows, ids)?;
-    // If the length overflows `usize`, no scratch is long enough.
-    let expected = embedding_gradient_scratch(rows, ids.len()).unwrap_or(usize::MAX);
+    let expected = embedding_gradient_scratch(rows, ids.len())?;
     Error::check_min_len("scratch", expected, scratch)?;
     if columns == 0 || ids.is_empty() {
         return Ok(());

@@ -10,7 +10,7 @@
 
 use crate::matrix::Matrix;
 use crate::prefetch::Prefetch;
-use crate::simd::{CACHE_LINE_F32, MAX_MR, SimdF32, SimdOp};
+use crate::simd::{CACHE_LINE_F32, MAX_MR, SimdF32, simd_op};
 use crate::train::WriteMode;
 
 /// Columns of a strip.
@@ -60,31 +60,31 @@ pub(super) struct Strips<'a> {
     pub(super) sums: Option<(&'a mut [f32], WriteMode)>,
 }
 
-impl SimdOp for Strips<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: SimdF32>(mut self, s: S) {
-        let (rows, columns) = (self.from.rows(), self.from.columns());
-        debug_assert!(columns <= BLOCK * WIDTH && self.stride >= rows * WIDTH + OVERRUN);
-        debug_assert!(self.to.len() >= columns.div_ceil(WIDTH) * self.stride);
+simd_op!(
+    /// # Safety
+    /// `strips.to` has a stride for each strip.
+    pub(super) unsafe fn pack_strips<S: SimdF32>(s: S, strips: Strips<'_>) {
+        let mut strips = strips;
+        let (rows, columns) = (strips.from.rows(), strips.from.columns());
+        debug_assert!(columns <= BLOCK * WIDTH && strips.stride >= rows * WIDTH + OVERRUN);
+        debug_assert!(strips.to.len() >= columns.div_ceil(WIDTH) * strips.stride);
         let mut totals = [0.0f32; BLOCK * WIDTH];
         let totals = &mut totals[..columns];
         for k in 0..rows {
-            if self.from.column_stride() == 1 {
-                self.copy(s, k);
-                if self.sums.is_some() {
-                    self.add_to_totals(s, k, totals);
+            if strips.from.column_stride() == 1 {
+                strips.copy(s, k);
+                if strips.sums.is_some() {
+                    strips.add_to_totals(s, k, totals);
                 }
             } else {
-                self.gather(k, totals);
+                strips.gather(k, totals);
             }
         }
-        if let Some((sums, write)) = self.sums {
+        if let Some((sums, write)) = strips.sums {
             write.all(sums, totals);
         }
     }
-}
+);
 
 impl Strips<'_> {
     /// Copies a row of contiguous columns, and prefetches a later row.
@@ -163,7 +163,7 @@ impl Strips<'_> {
 }
 
 /// Packs one strip while a tile multiplies by the rows that are copied: one row at each step, or nothing if not `ON`.
-/// The columns are summed in the same order as by [`Strips`].
+/// The columns are summed in the same order as by [`pack_strips`].
 #[derive(Clone, Copy)]
 pub(super) struct CopyStrip<const ON: bool> {
     from: *const f32,

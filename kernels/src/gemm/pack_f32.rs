@@ -7,7 +7,7 @@ use crate::isa::Isa;
 use crate::matrix::Matrix;
 use crate::parallel::{Workers, share, work_to_share};
 use crate::prefetch::strong_hw_prefetcher;
-use crate::simd::{CACHE_LINE_F32, SimdF32, SimdOp};
+use crate::simd::{CACHE_LINE_F32, SimdF32, simd_op};
 use crate::sync_ptr::SharedMut;
 use core::ops::Range;
 
@@ -124,7 +124,8 @@ pub(super) fn pack(
     let (threads, nontemporal) = (workers.threads(), buffer.len() > UNCACHED);
     let elements = block.rows() * block.columns();
     if threads == 1 || panels.len() <= 1 || elements < MIN_PACKED_TO_FORK {
-        isa.dispatch(Pack { block, columns, first, buffer, nontemporal });
+        // SAFETY: the buffer has the length of the whole matrix.
+        isa.dispatch(unsafe { pack_block(block, columns, first, buffer, nontemporal) });
         return;
     }
     let buffer = SharedMut::new(buffer);
@@ -163,31 +164,25 @@ unsafe fn pack_panels(
             buffer.part(origin * depth, panels.len() * width * depth),
         )
     };
-    isa.dispatch(Pack {
-        block,
-        columns: columns - origin,
-        first: start - origin,
-        buffer,
-        nontemporal,
-    });
+    let (columns, first) = (columns - origin, start - origin);
+    // SAFETY: `buffer` has the length of these panels.
+    isa.dispatch(unsafe { pack_block(block, columns, first, buffer, nontemporal) });
 }
 
-pub(super) struct Pack<'a, 'b> {
-    pub(super) block: Matrix<'a>,
-    /// Columns of the whole matrix.
-    pub(super) columns: usize,
-    pub(super) first: usize,
-    pub(super) buffer: &'b mut [f32],
-    /// Whether the packed matrix is larger than [`UNCACHED`].
-    pub(super) nontemporal: bool,
-}
-
-impl SimdOp for Pack<'_, '_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: SimdF32>(self, s: S) {
-        let Self { block, columns, first, buffer, nontemporal } = self;
+simd_op!(
+    /// Packs `block` as columns `first..` of a matrix with `columns` columns. `nontemporal` is whether the packed matrix
+    /// is larger than [`UNCACHED`].
+    ///
+    /// # Safety
+    /// `buffer` has the length of the packed matrix.
+    pub(super) unsafe fn pack_block<S: SimdF32>(
+        s: S,
+        block: Matrix<'_>,
+        columns: usize,
+        first: usize,
+        buffer: &mut [f32],
+        nontemporal: bool,
+    ) {
         let depth = block.rows();
         let count = block.columns();
         if depth == 0 {
@@ -212,7 +207,7 @@ impl SimdOp for Pack<'_, '_> {
                 let panels =
                     if row_stride == 1 { 1 } else { PANELS_PER_PASS.min((count - j) / S::PANEL) };
                 // SAFETY: `panels * PANEL` columns from `j` are in the block (`aligned` and the definition of
-                // `panels`). Their places are in the buffer, whose length the callers of `Pack` check. If
+                // `panels`). Their places are in the buffer, whose length the callers of `pack_block` check. If
                 // `nontemporal`, `to` is aligned to a cache line.
                 unsafe {
                     let (from, to) = (from.add(j * column_stride), to.add(offset_of(j)));
@@ -239,7 +234,7 @@ impl SimdOp for Pack<'_, '_> {
                 while k + S::LANES <= depth {
                     // SAFETY: LANES columns from `j` and LANES rows from `k` are in the block (`whole` and the
                     // condition of this loop). Their places are in the buffer, because `offset_of` stays below the
-                    // length of the packed shape, which the callers of `Pack` check.
+                    // length of the packed shape, which the callers of `pack_block` check.
                     unsafe {
                         s.transpose(
                             from.add(j * column_stride + k),
@@ -253,7 +248,7 @@ impl SimdOp for Pack<'_, '_> {
             } else if whole && column_stride == 1 {
                 while k < depth {
                     // SAFETY: LANES columns from `j` (`whole`) and row `k < depth` are in the
-                    // block. Their places are in the buffer, whose length the callers of `Pack`
+                    // block. Their places are in the buffer, whose length the callers of `pack_block`
                     // check.
                     unsafe {
                         let row = s.load(from.add(k * row_stride + j));
@@ -266,7 +261,7 @@ impl SimdOp for Pack<'_, '_> {
             for column in j..j + group {
                 for k in k..depth {
                     // SAFETY: `column < j + group <= count` and `k < depth` are in the block. Their
-                    // places are in the buffer, whose length the callers of `Pack` check.
+                    // places are in the buffer, whose length the callers of `pack_block` check.
                     unsafe {
                         *to.add(offset_of(column) + k * S::PANEL) =
                             *from.add(k * row_stride + column * column_stride);
@@ -287,7 +282,7 @@ impl SimdOp for Pack<'_, '_> {
             }
         }
     }
-}
+);
 
 #[cfg(test)]
 mod tests {
@@ -308,7 +303,8 @@ mod tests {
                         let mut buffer = vec![f32::NAN; len + 16];
                         let start = buffer.as_ptr().align_offset(64);
                         let buffer = &mut buffer[start..start + len];
-                        isa.dispatch(Pack { block, columns, first: 0, buffer, nontemporal });
+                        // SAFETY: `buffer` has the length of the packed matrix.
+                        isa.dispatch(unsafe { pack_block(block, columns, 0, buffer, nontemporal) });
                         buffer.to_vec()
                     });
                     assert_eq!(packed[0], packed[1], "{isa}: {depth} x {columns}");

@@ -27,7 +27,7 @@ use core::fmt;
 ///
 /// // A weight stored `[out, in]`. The source is not used after it was packed.
 /// let (isa, weight) = (Isa::best(), [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
-/// let mut floats = vec![0.0; PackedMatrix::len(isa, 2, 3)?];
+/// let mut floats = vec![0.0; PackedMatrix::buffer_len(isa, 2, 3)?];
 /// PackedMatrix::pack(isa, Matrix::new(&weight, 3, 2)?.transposed(), &mut floats)?;
 ///
 /// let weight = PackedMatrix::from_packed(isa, 2, 3, &floats)?;
@@ -52,8 +52,8 @@ impl<'a> PackedMatrix<'a> {
     ///
     /// # Errors
     /// The product overflows.
-    pub fn len(isa: Isa, depth: usize, columns: usize) -> Result<usize, Error> {
-        PackOptions::default().len(isa, depth, columns)
+    pub fn buffer_len(isa: Isa, depth: usize, columns: usize) -> Result<usize, Error> {
+        PackOptions::default().buffer_len(isa, depth, columns)
     }
 
     /// Packs `weight`, `[depth, columns]` with any strides. A matrix stored `[out, in]` is packed as
@@ -61,7 +61,7 @@ impl<'a> PackedMatrix<'a> {
     /// bit for bit.
     ///
     /// # Errors
-    /// The buffer is shorter than [`PackedMatrix::len`].
+    /// The buffer is shorter than [`PackedMatrix::buffer_len`].
     pub fn pack(isa: Isa, weight: Matrix<'_>, buffer: &'a mut [f32]) -> Result<Self, Error> {
         PackOptions::default().pack(isa, weight, buffer)
     }
@@ -74,7 +74,7 @@ impl<'a> PackedMatrix<'a> {
         workers: Workers<'_>,
     ) -> Result<Self, Error> {
         let (depth, columns) = (weight.rows(), weight.columns());
-        let floats = Self::len(isa, depth, columns)?;
+        let floats = Self::buffer_len(isa, depth, columns)?;
         Error::check_min_len("buffer", floats, buffer)?;
         let buffer = &mut buffer[..floats];
         if floats > 0 {
@@ -94,11 +94,11 @@ impl<'a> PackedMatrix<'a> {
     /// A view of an f32 matrix that was packed before for the same instruction set, for example one that was read from
     /// a file.
     ///
-    /// `data` has exactly [`PackedMatrix::len`] floats. Another length means another instruction set, dtype or shape.
+    /// `data` has exactly [`PackedMatrix::buffer_len`] floats. Another length means another instruction set, dtype or shape.
     /// Floats of the same length that were packed differently cannot be detected; they are read as another matrix.
     ///
     /// # Errors
-    /// The length of `data` is not [`PackedMatrix::len`].
+    /// The length of `data` is not [`PackedMatrix::buffer_len`].
     pub fn from_packed(
         isa: Isa,
         depth: usize,
@@ -145,7 +145,7 @@ impl<'a> PackedMatrix<'a> {
     /// use simdformer_kernels::{Isa, Matrix, PackedMatrix};
     ///
     /// let isa = Isa::best();
-    /// let mut buffer = vec![0.0; PackedMatrix::len(isa, 2, 3)?];
+    /// let mut buffer = vec![0.0; PackedMatrix::buffer_len(isa, 2, 3)?];
     /// let weight = Matrix::new(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 2, 3)?;
     /// let packed = PackedMatrix::pack(isa, weight, &mut buffer)?;
     /// let mut row = [0.0; 3];
@@ -221,7 +221,7 @@ impl<'a> PackedMatrix<'a> {
 /// let (isa, serial) = (Isa::best(), Parallelism::Serial);
 /// let options = PackOptions { dtype: Dtype::F16, parallelism: serial };
 /// let weight = Matrix::new(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 2, 3)?;
-/// let mut buffer = vec![0.0; options.len(isa, 2, 3)?];
+/// let mut buffer = vec![0.0; options.buffer_len(isa, 2, 3)?];
 /// let packed = options.pack(isa, weight, &mut buffer)?;
 ///
 /// let mut y = [0.0; 3];
@@ -255,7 +255,7 @@ impl PackOptions<'_> {
     ///
     /// # Errors
     /// The product overflows; [`Error::MissingFeature`] for a 16-bit dtype without the feature `f16`.
-    pub fn len(&self, isa: Isa, depth: usize, columns: usize) -> Result<usize, Error> {
+    pub fn buffer_len(&self, isa: Isa, depth: usize, columns: usize) -> Result<usize, Error> {
         if !self.dtype.is_enabled() {
             return Err(Error::MissingFeature { feature: "f16" });
         }
@@ -271,7 +271,7 @@ impl PackOptions<'_> {
     /// previous content of `buffer` does not matter.
     ///
     /// # Errors
-    /// The buffer is shorter than [`PackOptions::len`]; [`Error::ValueTooLarge`] for a finite value that would round to
+    /// The buffer is shorter than [`PackOptions::buffer_len`]; [`Error::ValueTooLarge`] for a finite value that would round to
     /// infinity (for f16, a magnitude of 65,520 or more). Nothing is written then.
     pub fn pack<'s, 'b>(
         &self,
@@ -281,7 +281,7 @@ impl PackOptions<'_> {
     ) -> Result<PackedMatrix<'b>, Error> {
         let weight = weight.into();
         let [depth, columns] = weight.shape();
-        let words = self.len(isa, depth, columns)?;
+        let words = self.buffer_len(isa, depth, columns)?;
         self.pack_columns(isa, weight, (depth, columns), 0, buffer)?;
         // `pack_columns` checked that the buffer is not shorter.
         self.from_packed(isa, depth, columns, &buffer[..words])
@@ -301,7 +301,7 @@ impl PackOptions<'_> {
     ///
     /// // Query, key and value projections of two columns each as one matrix of six.
     /// let (isa, shape, options) = (Isa::best(), (2, 6), PackOptions::default());
-    /// let mut buffer = vec![0.0; options.len(isa, 2, 6)?];
+    /// let mut buffer = vec![0.0; options.buffer_len(isa, 2, 6)?];
     /// let projections = [[1.0, 0.0, 0.0, 1.0], [2.0, 0.0, 0.0, 2.0], [0.0, 3.0, 3.0, 0.0]];
     /// for (index, projection) in projections.iter().enumerate() {
     ///     let block = Matrix::new(projection, 2, 2)?;
@@ -325,7 +325,7 @@ impl PackOptions<'_> {
         buffer: &mut [f32],
     ) -> Result<(), Error> {
         let (block, (depth, columns)) = (block.into(), shape);
-        let words = self.len(isa, depth, columns)?;
+        let words = self.buffer_len(isa, depth, columns)?;
         Error::check_min_len("buffer", words, buffer)?;
         check_block(block.shape(), shape, first)?;
         if words == 0 {
@@ -346,7 +346,7 @@ impl PackOptions<'_> {
     /// [`PackedMatrix::from_packed`]. It does not use the threads.
     ///
     /// # Errors
-    /// The length of `data` is not [`PackOptions::len`].
+    /// The length of `data` is not [`PackOptions::buffer_len`].
     pub fn from_packed<'b>(
         &self,
         isa: Isa,
@@ -354,7 +354,7 @@ impl PackOptions<'_> {
         columns: usize,
         data: &'b [f32],
     ) -> Result<PackedMatrix<'b>, Error> {
-        let expected = self.len(isa, depth, columns)?;
+        let expected = self.buffer_len(isa, depth, columns)?;
         Error::check_len("data", expected, data)?;
         Ok(PackedMatrix { data, depth, columns, isa, dtype: self.dtype })
     }

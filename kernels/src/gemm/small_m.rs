@@ -11,7 +11,7 @@ use crate::isa::Isa;
 use crate::matrix::Matrix;
 use crate::parallel::{Workers, share};
 use crate::prefetch::PrefetchLines;
-use crate::simd::{CACHE_LINE_F32, MAX_MR, SimdF32, SimdOp, TileOp};
+use crate::simd::{CACHE_LINE_F32, MAX_MR, SimdF32, simd_op};
 use core::ops::Range;
 
 /// Steps between the prefetch of a row of a panel and its use.
@@ -40,7 +40,10 @@ pub(super) fn run(
 ) -> usize {
     debug_assert!(is_supported(&a, &b) && a.rows() > 0);
     let panels = b.columns() / isa.panel();
-    let part = |panels: Range<usize>| isa.dispatch(Part { a, b, store, panels });
+    let part = |panels: Range<usize>| {
+        // SAFETY: each task has its own panels.
+        isa.dispatch(unsafe { multiply_panels(Part { a, b, store, panels }) });
+    };
     let work = a.rows().saturating_mul(b.rows()).saturating_mul(b.columns());
     let threads = workers.threads();
     if threads == 1 || work < MIN_WORK_TO_FORK {
@@ -59,34 +62,27 @@ struct Part<'a> {
     panels: Range<usize>,
 }
 
-impl SimdOp for Part<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: SimdF32>(self, s: S) {
-        s.with_tile_width(self);
-    }
-}
-
-impl TileOp for Part<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: SimdF32, const NV: usize>(self, s: S) {
-        match self.a.rows() {
-            1 => self.rows::<S, 1, NV>(s),
-            2 => self.rows::<S, 2, NV>(s),
-            3 => self.rows::<S, 3, NV>(s),
-            4 => self.rows::<S, 4, NV>(s),
-            5 => self.rows::<S, 5, NV>(s),
+simd_op!(
+    /// # Safety
+    /// No other thread accesses the panels of the output.
+    unsafe fn multiply_panels<S: SimdF32, const NV: usize = { S::PANEL / S::LANES }>(
+        s: S,
+        part: Part<'_>,
+    ) {
+        match part.a.rows() {
+            1 => part.rows::<S, 1, NV>(s),
+            2 => part.rows::<S, 2, NV>(s),
+            3 => part.rows::<S, 3, NV>(s),
+            4 => part.rows::<S, 4, NV>(s),
+            5 => part.rows::<S, 5, NV>(s),
             rows => {
                 const { assert!(MAX_MR == 6, "an arm for each height of a tile") };
                 debug_assert_eq!(rows, MAX_MR);
-                self.rows::<S, MAX_MR, NV>(s)
+                part.rows::<S, MAX_MR, NV>(s)
             }
         }
     }
-}
+);
 
 impl Part<'_> {
     /// The operands: the rows of `a` and panel `panel` of `b`.
@@ -138,7 +134,7 @@ impl Part<'_> {
             let operands = self.operands::<S>(panel);
             let prefetch = Self::prefetch::<S>(&operands, 1);
             let zero = [[s.splat(0.0); NV]; MR];
-            // SAFETY: `a` has `MR` rows (`TileOp::run` matches on it), and `b` has all columns of this panel,
+            // SAFETY: `a` has `MR` rows (`multiply_panels` matches on it), and `b` has all columns of this panel,
             // contiguous in each row (`is_supported`). No other part stores the panels of this part.
             unsafe {
                 let acc = tile_prefetched(s, zero, self.b.rows(), operands, prefetch);

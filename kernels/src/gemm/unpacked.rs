@@ -19,13 +19,13 @@ use crate::parallel::Parallelism;
 /// sixteen threads can pack.
 const COLUMNS: usize = 1024;
 
-/// Floats of scratch that [`gemm_unpacked`] takes for a `B` of `[depth, columns]`: [`PackedMatrix::len`] of at most
+/// Floats of scratch that [`gemm_unpacked`] takes for a `B` of `[depth, columns]`: [`PackedMatrix::buffer_len`] of at most
 /// 1,024 columns.
 ///
 /// # Errors
 /// The size overflows.
 pub fn gemm_unpacked_scratch(isa: Isa, depth: usize, columns: usize) -> Result<usize, Error> {
-    PackedMatrix::len(isa, depth, columns.min(COLUMNS))
+    PackedMatrix::buffer_len(isa, depth, columns.min(COLUMNS))
 }
 
 /// [`gemm`](super::gemm) for two unpacked matrices:

@@ -21,7 +21,7 @@
 use super::blocking::MIN_WORK_TO_FORK;
 use super::epilogue::{Epilogue, PostOp};
 use super::microkernel::{Operands, tile_prefetched};
-use super::pack_a::{self, CopyStrip, Strips};
+use super::pack_a::{self, CopyStrip, Strips, pack_strips};
 use super::packing::PackedMatrix;
 use super::store_tile::Store;
 use crate::dtype::Dtype;
@@ -30,7 +30,7 @@ use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::{Parallelism, Workers, share};
 use crate::prefetch::{NextBlock, Prefetch, PrefetchLines, PrefetchPlan, SpreadPrefetch};
-use crate::simd::{CACHE_LINE_F32, MAX_MR, SimdF32, SimdOp, TileOp};
+use crate::simd::{CACHE_LINE_F32, MAX_MR, SimdF32, simd_op};
 use crate::sync_ptr::SharedMut;
 use crate::train::{ReductionChunks, WriteMode};
 use core::ops::Range;
@@ -59,7 +59,7 @@ pub fn weight_gradient_scratch(
     outputs: usize,
     inputs: usize,
 ) -> Result<usize, Error> {
-    let panels = PackedMatrix::len(isa, rows, inputs)?;
+    let panels = PackedMatrix::buffer_len(isa, rows, inputs)?;
     pack_a::stride(rows)
         .and_then(|stride| stride.checked_mul(outputs.div_ceil(pack_a::WIDTH)))
         .and_then(|strips| strips.checked_add(panels)?.checked_add(CACHE_LINE_F32))
@@ -287,7 +287,10 @@ impl<'a> ReductionChunk<'a> {
                 let read = if panel == 0 { whole } else { strips.start };
                 for (strips, copies) in [(strips.start..read, true), (read..strips.end, false)] {
                     let slot = slot + strips.start - first;
-                    Product { chunk: self, strips, slot, panel, copies }.run();
+                    if !strips.is_empty() {
+                        let product = Product { chunk: self, strips, slot, panel, copies };
+                        self.isa.dispatch(multiply_strips(product));
+                    }
                 }
             }
         }
@@ -339,7 +342,8 @@ impl<'a> ReductionChunk<'a> {
                 self.d_bias.as_ref().map(|(d_bias, write)| (d_bias.part(first, count), *write)),
             )
         };
-        self.isa.dispatch(Strips { from, to, stride: self.stride, sums });
+        // SAFETY: `to` has the slots of the strips.
+        self.isa.dispatch(unsafe { pack_strips(Strips { from, to, stride: self.stride, sums }) });
     }
 
     /// The address of a panel, and its row stride in floats.
@@ -374,49 +378,33 @@ struct Product<'a> {
     copies: bool,
 }
 
-impl Product<'_> {
+simd_op!(
     /// # Safety
     /// The panel is packed, and no other thread writes it. The strips are packed and no other thread writes them, or
     /// `copies` is set and no other thread uses their slots. No other thread uses their part of the outputs.
-    unsafe fn run(self) {
-        if !self.strips.is_empty() {
-            self.chunk.isa.dispatch(self);
-        }
-    }
-}
-
-impl SimdOp for Product<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: SimdF32>(self, s: S) {
-        s.with_tile_width(self);
-    }
-}
-
-impl TileOp for Product<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: SimdF32, const NV: usize>(self, s: S) {
-        let plan = StripPrefetch::new::<S>(self.chunk, self.panel, self.strips.len());
-        for index in 0..self.strips.len() {
-            // SAFETY: `# Safety` of `Product::run`.
+    unsafe fn multiply_strips<S: SimdF32, const NV: usize = { S::PANEL / S::LANES }>(
+        s: S,
+        product: Product<'_>,
+    ) {
+        let strips = product.strips.len();
+        let plan = StripPrefetch::new::<S>(product.chunk, product.panel, strips);
+        for index in 0..strips {
+            // SAFETY: the contract of this function.
             unsafe {
-                match self.copies {
-                    false => self.tile::<S, NV, false>(s, &plan, index),
-                    true => self.tile::<S, NV, true>(s, &plan, index),
+                match product.copies {
+                    false => product.tile::<S, NV, false>(s, &plan, index),
+                    true => product.tile::<S, NV, true>(s, &plan, index),
                 }
             }
         }
     }
-}
+);
 
 impl Product<'_> {
     /// Multiplies one strip by the panel. Packs the strip if `COPIES`.
     ///
     /// # Safety
-    /// As [`Product::run`].
+    /// As [`multiply_strips`].
     #[inline(always)]
     unsafe fn tile<S: SimdF32, const NV: usize, const COPIES: bool>(
         &self,

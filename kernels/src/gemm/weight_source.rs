@@ -1,6 +1,6 @@
 //! The values of a weight before it is packed.
 
-use super::pack_f32::Pack;
+use super::pack_f32::pack_block;
 use crate::dtype::Dtype;
 use crate::error::{Error, ViewShape};
 use crate::isa::{AutoVectorize, Isa};
@@ -20,7 +20,7 @@ use core::ops::Range;
 /// let weight = [0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0, 0x40c0];
 /// let weight = PackSource::bf16(&weight, 3, 2)?.transposed();
 /// let (isa, options) = (Isa::best(), PackOptions::new(Dtype::Bf16));
-/// let mut buffer = vec![0.0; options.len(isa, 2, 3)?];
+/// let mut buffer = vec![0.0; options.buffer_len(isa, 2, 3)?];
 /// let packed: PackedMatrix<'_> = options.pack(isa, weight, &mut buffer)?;
 /// assert_eq!((packed.depth(), packed.columns(), packed.dtype()), (2, 3, Dtype::Bf16));
 /// # Ok::<(), simdformer_kernels::Error>(())
@@ -145,9 +145,10 @@ impl<'a> PackSource<'a> {
                         .block_unchecked(rows.start, rows.len())
                         .columns_unchecked(columns.start, columns.len())
                 };
-                // `Pack` writes zeros from the last column of the matrix on.
+                // `pack_block` writes zeros from the last column of the matrix on.
                 let columns = if zeros { end } else { panel };
-                isa.dispatch(Pack { block, columns, first, buffer: to, nontemporal: false });
+                // SAFETY: `to` has the length of these rows of the panel.
+                isa.dispatch(unsafe { pack_block(block, columns, first, to, false) });
             }
             Values::U16 { dtype, data, shape: [_, width], transposed } => {
                 if zeros {

@@ -13,13 +13,16 @@ const BLOCK: usize = 4096;
 
 /// The number of f64 in the scratch of [`sum_of_squares`] for `len` elements.
 ///
+/// # Errors
+/// None yet: every length has a scratch.
+///
 /// ```
 /// use simdformer_kernels::train::sum_of_squares_scratch;
 ///
-/// assert_eq!(sum_of_squares_scratch(4097), 2);
+/// assert_eq!(sum_of_squares_scratch(4097), Ok(2));
 /// ```
-pub const fn sum_of_squares_scratch(len: usize) -> usize {
-    len.div_ceil(BLOCK)
+pub const fn sum_of_squares_scratch(len: usize) -> Result<usize, Error> {
+    Ok(len.div_ceil(BLOCK))
 }
 
 /// The sum of squares of a block, in virtual lanes. A square of an f32 is exact in f64, so a fused and an unfused multiply-add round to
@@ -85,7 +88,7 @@ pub fn sum_of_squares(
     partials: &mut [f64],
     parallelism: Parallelism<'_>,
 ) -> Result<f64, Error> {
-    let blocks = sum_of_squares_scratch(x.len());
+    let blocks = sum_of_squares_scratch(x.len())?;
     Error::check_min_len("partials", blocks, partials)?;
     let partials = &mut partials[..blocks];
     let shared = SharedMut::new(&mut *partials);

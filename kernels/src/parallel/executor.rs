@@ -90,7 +90,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 ///
 /// let (isa, depth, columns) = (Isa::best(), 256, 512);
 /// let weight = vec![0.5; depth * columns];
-/// let mut buffer = vec![0.0; PackedMatrix::len(isa, depth, columns)?];
+/// let mut buffer = vec![0.0; PackedMatrix::buffer_len(isa, depth, columns)?];
 /// let weight = PackedMatrix::pack(isa, Matrix::new(&weight, depth, columns)?, &mut buffer)?;
 /// let x = vec![1.0; 16 * depth];
 /// let mut y = vec![0.0; 16 * columns];

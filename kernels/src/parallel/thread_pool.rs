@@ -38,7 +38,7 @@ use std::{format, io};
 /// let pool = ThreadPool::new(2)?; // once, for all calls
 /// let (isa, rows, depth, columns) = (Isa::best(), 16, 256, 512);
 /// let weight = vec![0.5; depth * columns];
-/// let mut buffer = vec![0.0; PackedMatrix::len(isa, depth, columns)?];
+/// let mut buffer = vec![0.0; PackedMatrix::buffer_len(isa, depth, columns)?];
 /// let weight = PackedMatrix::pack(isa, Matrix::new(&weight, depth, columns)?, &mut buffer)?;
 /// let (x, mut y) = (vec![1.0; rows * depth], vec![0.0; rows * columns]);
 /// gemm(

@@ -30,7 +30,7 @@ pub(super) const COLUMN_STATISTICS: usize = 4;
 /// A weight matrix `[depth, columns]` in int8, with bounds on the quantization error of its columns.
 ///
 /// It takes slightly more than a quarter of the floats of the matrix. Like a [`PackedMatrix`] it borrows its floats:
-/// store a buffer of [`PruningTable::len`] floats and the shape, and create a view with [`PruningTable::from_built`]
+/// store a buffer of [`PruningTable::buffer_len`] floats and the shape, and create a view with [`PruningTable::from_built`]
 /// for each use.
 #[derive(Clone, Copy)]
 pub struct PruningTable<'a>(Int8Panels<'a>);
@@ -41,7 +41,7 @@ impl<'a> PruningTable<'a> {
     /// # Errors
     /// The depth is so large that a sum might not fit 32 bits, or an index of a column `u32`; [`Error::TooLarge`] if
     /// the size overflows; [`Error::MissingFeature`] without the feature `int8`.
-    pub fn len(depth: usize, columns: usize) -> Result<usize, Error> {
+    pub fn buffer_len(depth: usize, columns: usize) -> Result<usize, Error> {
         if !cfg!(feature = "int8") {
             return Err(Error::MissingFeature { feature: "int8" });
         }
@@ -56,14 +56,14 @@ impl<'a> PruningTable<'a> {
     /// Builds the table of `weight` in `buffer`. A column with an element that is not finite is always a candidate.
     ///
     /// # Errors
-    /// As [`PruningTable::len`], or the buffer is shorter than that.
+    /// As [`PruningTable::buffer_len`], or the buffer is shorter than that.
     pub fn build(weight: &PackedMatrix<'_>, buffer: &'a mut [f32]) -> Result<Self, Error> {
         // `len` also checks this. The check here removes the code below from builds without the feature.
         if !cfg!(feature = "int8") {
             return Err(Error::MissingFeature { feature: "int8" });
         }
         let (depth, columns) = (weight.depth(), weight.columns());
-        let expected = Self::len(depth, columns)?;
+        let expected = Self::buffer_len(depth, columns)?;
         Error::check_min_len("buffer", expected, buffer)?;
         let (data, isa) = (&mut buffer[..expected], weight.isa());
         let panel_len = Int8Panels::panel_len(depth, COLUMN_STATISTICS);
@@ -78,9 +78,9 @@ impl<'a> PruningTable<'a> {
     /// A view of a table that was built before.
     ///
     /// # Errors
-    /// As [`PruningTable::len`], or `data` has another length than that.
+    /// As [`PruningTable::buffer_len`], or `data` has another length than that.
     pub fn from_built(depth: usize, columns: usize, data: &'a [f32]) -> Result<Self, Error> {
-        let expected = Self::len(depth, columns)?;
+        let expected = Self::buffer_len(depth, columns)?;
         Error::check_len("data", expected, data)?;
         Ok(Self(Int8Panels::new(data, depth, columns, COLUMN_STATISTICS)))
     }

@@ -24,7 +24,7 @@ mod row_bounds;
 mod scan;
 
 pub use build::PruningTable;
-pub use product::{Product, scratch};
+pub use product::{Product, argmax_scratch};
 pub use rescore::UNDECIDED;
 
 use crate::error::Error;
@@ -42,7 +42,7 @@ use product::{CANDIDATES, PARTS};
 /// column must not change during the call. It may panic (the panic reaches the caller), and it may enter rayon again:
 /// the documentation of `Team` lists what callbacks may do.
 ///
-/// `columns` and `values` have one element per row, and `scratch` has [`scratch`] floats. Which rows are undecided may
+/// `columns` and `values` have one element per row, and `scratch` has [`argmax_scratch`] floats. Which rows are undecided may
 /// depend on the number of threads; the results of the decided rows do not.
 ///
 /// # Errors
@@ -54,15 +54,15 @@ use product::{CANDIDATES, PARTS};
 ///
 /// let isa = Isa::detect()?;
 /// let weight = [1.0, 4.0, 3.0, 2.0, 5.0, 6.0]; // [2, 3]
-/// let mut buffer = vec![0.0; PackedMatrix::len(isa, 2, 3)?];
+/// let mut buffer = vec![0.0; PackedMatrix::buffer_len(isa, 2, 3)?];
 /// let packed = PackedMatrix::pack(isa, Matrix::new(&weight, 2, 3)?, &mut buffer)?;
-/// let mut buffer = vec![0.0; PruningTable::len(2, 3)?];
+/// let mut buffer = vec![0.0; PruningTable::buffer_len(2, 3)?];
 /// let pruning_table = PruningTable::build(&packed, &mut buffer)?;
 ///
 /// let x = [1.0, 10.0];
 /// let product = Product { weight: &packed, pruning_table: &pruning_table, bias: None, by_column: None };
 /// let (mut column, mut value) = ([0], [0.0]);
-/// let mut scratch = vec![0.0; pruned_argmax::scratch(1, 2)?];
+/// let mut scratch = vec![0.0; pruned_argmax::argmax_scratch(1, 2)?];
 /// pruned_argmax::argmax(
 ///     &product,
 ///     Matrix::new(&x, 1, 2)?,
@@ -93,7 +93,7 @@ pub fn argmax(
         return Ok(());
     }
     let isa = weight.isa();
-    let words = QuantizedActivations::len(count, depth, Quantization::W8A8)?;
+    let words = QuantizedActivations::buffer_len(count, depth, Quantization::W8A8)?;
     let (words, scratch) = scratch.split_at_mut(words);
     let (statistics, scratch) = scratch.split_at_mut(count * row_bounds::ROW_STATISTICS);
     let (counts, scratch) = scratch.split_at_mut(PARTS * count);

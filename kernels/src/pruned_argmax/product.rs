@@ -51,8 +51,8 @@ impl fmt::Debug for Product<'_> {
 ///
 /// # Errors
 /// [`Error::TooLarge`], also without the feature `int8`.
-pub fn scratch(rows: usize, depth: usize) -> Result<usize, Error> {
-    let quantized = QuantizedActivations::len(rows, depth, Quantization::W8A8)
+pub fn argmax_scratch(rows: usize, depth: usize) -> Result<usize, Error> {
+    let quantized = QuantizedActivations::buffer_len(rows, depth, Quantization::W8A8)
         .map_err(|_| Error::TooLarge { operand: "the scratch" })?;
     rows.checked_mul(ROW_STATISTICS + PARTS * (1 + 2 * CANDIDATES))
         .and_then(|words| words.checked_add(quantized))
@@ -66,7 +66,7 @@ pub(super) fn check(
     x: &Matrix<'_>,
     columns: &[u32],
     values: &[f32],
-    scratch_floats: &[f32],
+    scratch: &[f32],
 ) -> Result<(), Error> {
     let Product { weight, pruning_table, bias, by_column } = *product;
     let (depth, width) = (weight.depth(), weight.columns());
@@ -83,5 +83,5 @@ pub(super) fn check(
     }
     Error::check_len("columns", x.rows(), columns)?;
     Error::check_len("values", x.rows(), values)?;
-    Error::check_min_len("scratch", scratch(x.rows(), depth)?, scratch_floats)
+    Error::check_min_len("scratch", argmax_scratch(x.rows(), depth)?, scratch)
 }

@@ -63,7 +63,7 @@ unsafe impl Send for BoundedRows<'_> {}
 unsafe impl Sync for BoundedRows<'_> {}
 
 impl<'a> BoundedRows<'a> {
-    /// Quantizes `x`. `words` has [`QuantizedActivations::len`] elements, `statistics` is `[rows][ROW_STATISTICS]`.
+    /// Quantizes `x`. `words` has [`QuantizedActivations::buffer_len`] elements, `statistics` is `[rows][ROW_STATISTICS]`.
     pub(super) fn new(
         isa: Isa,
         x: &Matrix<'_>,

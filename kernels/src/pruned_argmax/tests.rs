@@ -72,10 +72,10 @@ fn a_table_has_the_nearest_int8_values_and_bounds_their_error() {
         for (depth, columns) in [(1, 1), (3, 31), (4, 32), (65, 33), (130, 100), (2049, 37)] {
             let weights = vectors(columns, depth);
             let dense = weights.concat();
-            let mut packed = vec![f32::NAN; PackedMatrix::len(isa, depth, columns).unwrap()];
+            let mut packed = vec![f32::NAN; PackedMatrix::buffer_len(isa, depth, columns).unwrap()];
             let weight = Matrix::new(&dense, columns, depth).unwrap().transposed();
             let weight = PackedMatrix::pack(isa, weight, &mut packed).unwrap();
-            let mut buffer = vec![f32::NAN; PruningTable::len(depth, columns).unwrap()];
+            let mut buffer = vec![f32::NAN; PruningTable::buffer_len(depth, columns).unwrap()];
             let pruning_table = PruningTable::build(&weight, &mut buffer).unwrap();
             let zeros = vec![0.0; depth];
             for column in 0..columns.next_multiple_of(PANEL) {
@@ -146,7 +146,7 @@ fn rows_have_the_nearest_int8_values_and_bounds_their_error() {
 
 /// Words of the quantized rows.
 fn scratch_words(rows: usize, depth: usize) -> usize {
-    QuantizedActivations::len(rows, depth, Quantization::W8A8).unwrap()
+    QuantizedActivations::buffer_len(rows, depth, Quantization::W8A8).unwrap()
 }
 
 /// The quantized elements of a row in a tile, in groups of four.
@@ -266,7 +266,7 @@ fn gemm_rounds_no_more_often_than_the_bound_allows_for() {
             let dense: Vec<f32> = (0..columns * depth).map(|_| random(state)).collect();
             let x: Vec<f32> = (0..depth).map(|_| random(state)).collect();
             let bias: Vec<f32> = (0..columns).map(|_| random(state) * 0.1).collect();
-            let mut packed = vec![0.0; PackedMatrix::len(isa, depth, columns).unwrap()];
+            let mut packed = vec![0.0; PackedMatrix::buffer_len(isa, depth, columns).unwrap()];
             let weight = Matrix::new(&dense, columns, depth).unwrap().transposed();
             let weight = PackedMatrix::pack(isa, weight, &mut packed).unwrap();
             let found = product(&Matrix::new(&x, 1, depth).unwrap(), &weight, &bias);
@@ -305,10 +305,10 @@ fn a_scan_rounds_no_more_often_than_the_bound_allows_for() {
             };
             let (x, w) = (vector(1.0), vector(0.25));
             let bias = [dot(&x, &w) as f32 * random(state) * 4.0];
-            let mut packed = vec![0.0; PackedMatrix::len(isa, depth, 1).unwrap()];
+            let mut packed = vec![0.0; PackedMatrix::buffer_len(isa, depth, 1).unwrap()];
             let weight = PackedMatrix::pack(isa, Matrix::new(&w, depth, 1).unwrap(), &mut packed);
             let weight = weight.unwrap();
-            let mut buffer = vec![0.0; PruningTable::len(depth, 1).unwrap()];
+            let mut buffer = vec![0.0; PruningTable::buffer_len(depth, 1).unwrap()];
             let pruning_table = PruningTable::build(&weight, &mut buffer).unwrap();
             let matrix = Matrix::new(&x, 1, depth).unwrap();
             let found = f64::from(product(&matrix, &weight, &bias)[0]);

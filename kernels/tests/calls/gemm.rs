@@ -45,7 +45,7 @@ fn packed(call: &Calls<'_>, x: &[f32], w: &[f32], bias: &[f32], results: &mut Re
     let weight = matrix(w, depth, columns);
     let epilogue =
         Epilogue { bias: Some(bias), activation: Activation::Gelu, ..Epilogue::default() };
-    let mut buffer = poisoned(PackedMatrix::len(isa, depth, columns).expect("small"));
+    let mut buffer = poisoned(PackedMatrix::buffer_len(isa, depth, columns).expect("small"));
     let whole = PackOptions { parallelism, ..PackOptions::default() }
         .pack(isa, weight, &mut buffer)
         .expect("fits");
@@ -64,7 +64,7 @@ fn packed(call: &Calls<'_>, x: &[f32], w: &[f32], bias: &[f32], results: &mut Re
         .expect("fits");
     results.push(("pack_columns", bits(&again)));
     for dtype in [Dtype::F32, Dtype::F16, Dtype::Bf16] {
-        let floats = PackOptions::new(dtype).len(isa, depth, columns).expect("small");
+        let floats = PackOptions::new(dtype).buffer_len(isa, depth, columns).expect("small");
         let mut narrow = poisoned(floats);
         PackOptions { dtype, parallelism }
             .pack_columns(isa, weight, shape, 0, &mut narrow)
@@ -104,7 +104,7 @@ fn unpacked(call: &Calls<'_>, x: &[f32], w: &[f32], results: &mut Results) {
 fn bytes(call: &Calls<'_>, x: &[f32], w: &[f32], bias: &[f32], results: &mut Results) {
     let Calls { isa, size, parallelism } = *call;
     let (rows, depth, columns) = (size.tokens, size.width(), size.columns);
-    let mut buffer = poisoned(QuantizedMatrix::len(depth, columns).expect("small"));
+    let mut buffer = poisoned(QuantizedMatrix::buffer_len(depth, columns).expect("small"));
     let weight =
         QuantizedMatrix::quantize(isa, matrix(w, depth, columns), &mut buffer).expect("fits");
     let epilogue = Epilogue { bias: Some(bias), ..Epilogue::default() };
@@ -113,7 +113,7 @@ fn bytes(call: &Calls<'_>, x: &[f32], w: &[f32], bias: &[f32], results: &mut Res
         // A row with this many columns is more than one task.
         for (from, width) in [(x, depth), (&wide[..], columns)] {
             let mut buffer =
-                poisoned(QuantizedActivations::len(rows, width, precision).expect("small"));
+                poisoned(QuantizedActivations::buffer_len(rows, width, precision).expect("small"));
             let from = matrix(from, rows, width);
             let rounded =
                 QuantizedActivations::quantize(isa, from, precision, &mut buffer, parallelism)
@@ -133,15 +133,15 @@ fn bytes(call: &Calls<'_>, x: &[f32], w: &[f32], bias: &[f32], results: &mut Res
 fn largest(call: &Calls<'_>, x: &[f32], w: &[f32], results: &mut Results) {
     let Calls { isa, size, parallelism } = *call;
     let (rows, depth, columns) = (size.tokens, size.width(), size.columns);
-    let mut buffer = poisoned(PackedMatrix::len(isa, depth, columns).expect("small"));
+    let mut buffer = poisoned(PackedMatrix::buffer_len(isa, depth, columns).expect("small"));
     let weight = matrix(w, depth, columns);
     let weight = PackedMatrix::pack(isa, weight, &mut buffer).expect("fits");
-    let mut built = poisoned(PruningTable::len(depth, columns).expect("small"));
+    let mut built = poisoned(PruningTable::buffer_len(depth, columns).expect("small"));
     let pruning_table = PruningTable::build(&weight, &mut built).expect("fits");
     let product =
         Product { weight: &weight, pruning_table: &pruning_table, bias: None, by_column: None };
     let (mut found, mut of) = (vec![u32::MAX; rows], poisoned(rows));
-    let mut scratch = poisoned(pruned_argmax::scratch(rows, depth).expect("small"));
+    let mut scratch = poisoned(pruned_argmax::argmax_scratch(rows, depth).expect("small"));
     pruned_argmax::argmax(
         &product,
         matrix(x, rows, depth),

@@ -256,7 +256,7 @@ fn optimizers(call: &Calls<'_>, results: &mut Results) {
     let Calls { isa, size, parallelism } = *call;
     let len = size.tokens * size.columns;
     let gradients = values(35, len);
-    let mut partials = vec![0.0; train::sum_of_squares_scratch(len)];
+    let mut partials = vec![0.0; train::sum_of_squares_scratch(len).expect("a length")];
     let sum = train::sum_of_squares(isa, &gradients, &mut partials, parallelism).expect("fits");
     results.push(("sum_of_squares", vec![sum.to_bits() as u32, (sum.to_bits() >> 32) as u32]));
     let (mut parameters, mut first) = (values(36, len), values(37, len));

@@ -3,9 +3,9 @@
 
 use super::{POISON, Random, Tensor, UNIT};
 use simdformer_kernels::{
-    AttentionOptions, AttentionOutput, Bias, Cache, CacheMut, CacheShape, CachedSequence, Dtype,
-    Error, FullyMasked, Isa, Parallelism, Qkv, Sequence, Weights, attention, attention_cached,
-    attention_scratch, reference,
+    AttentionOptions, AttentionOutput, AttentionWeights, Bias, Cache, CacheMut, CacheShape,
+    CachedSequence, Dtype, Error, FullyMasked, Isa, Parallelism, Qkv, Sequence, attention,
+    attention_cached, attention_scratch, reference,
 };
 
 /// An additive bias that owns its values.
@@ -175,8 +175,11 @@ impl Batch {
         }
     }
 
-    fn weights<'a>(&'a self, output: &'a mut Output) -> (&'a mut Tensor, Option<Weights<'a>>) {
-        let weights = Weights {
+    fn weights<'a>(
+        &'a self,
+        output: &'a mut Output,
+    ) -> (&'a mut Tensor, Option<AttentionWeights<'a>>) {
+        let weights = AttentionWeights {
             data: &mut output.weights,
             heads: &self.weight_heads,
             head_stride: output.head_stride,

@@ -19,7 +19,8 @@ pub struct Packed {
 impl Packed {
     pub fn new(isa: Isa, weight: Matrix<'_>) -> Self {
         let (depth, columns) = (weight.rows(), weight.columns());
-        let mut data = vec![POISON; PackedMatrix::len(isa, depth, columns).expect("a small size")];
+        let mut data =
+            vec![POISON; PackedMatrix::buffer_len(isa, depth, columns).expect("a small size")];
         PackedMatrix::pack(isa, weight, &mut data).expect("a buffer of the packed length");
         Self { isa, depth, columns, data }
     }
@@ -42,7 +43,7 @@ pub struct Stored {
 impl Stored {
     pub fn new(isa: Isa, dtype: Dtype, weight: Matrix<'_>) -> Self {
         let (depth, columns) = (weight.rows(), weight.columns());
-        let length = PackOptions::new(dtype).len(isa, depth, columns).expect("a small size");
+        let length = PackOptions::new(dtype).buffer_len(isa, depth, columns).expect("a small size");
         let mut data = vec![POISON; length];
         let shape = (depth, columns);
         PackOptions::new(dtype)
@@ -98,7 +99,8 @@ pub fn multiply(
     c: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
 ) {
-    let mut packed = vec![POISON; PackedMatrix::len(isa, w.rows(), w.columns()).expect("small")];
+    let mut packed =
+        vec![POISON; PackedMatrix::buffer_len(isa, w.rows(), w.columns()).expect("small")];
     let packed = PackedMatrix::pack(isa, w, &mut packed).expect("the length");
     gemm(a, &packed, &Epilogue::default(), c, parallelism).expect("shapes that fit");
 }

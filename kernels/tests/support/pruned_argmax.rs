@@ -50,9 +50,11 @@ impl Operands {
 
     pub fn build(&self, isa: Isa) -> Built {
         let (depth, columns) = (self.weight.rows, self.weight.columns);
-        let mut packed = vec![POISON; PackedMatrix::len(isa, depth, columns).expect("small")];
+        let mut packed =
+            vec![POISON; PackedMatrix::buffer_len(isa, depth, columns).expect("small")];
         let weight = PackedMatrix::pack(isa, self.weight.view(), &mut packed).expect("space");
-        let mut pruning_table = vec![POISON; PruningTable::len(depth, columns).expect("small")];
+        let mut pruning_table =
+            vec![POISON; PruningTable::buffer_len(depth, columns).expect("small")];
         PruningTable::build(&weight, &mut pruning_table).expect("space");
         Built { isa, packed, pruning_table }
     }
@@ -83,7 +85,7 @@ impl Operands {
             by_column: self.by_column.then(|| self.weight.view().transposed()),
         };
         let (mut columns, mut values) = (vec![POISON_COLUMN; count], vec![POISON; count]);
-        let mut scratch = vec![POISON; pruned_argmax::scratch(count, depth).expect("small")];
+        let mut scratch = vec![POISON; pruned_argmax::argmax_scratch(count, depth).expect("small")];
         pruned_argmax::argmax(
             &product,
             self.x.view().block(first, count).expect("rows"),

@@ -156,7 +156,7 @@ fn two_products(isa: Isa, activation: Activation, pre: &Strided, inner: &Strided
     let (rows, columns) = (pre.rows, pre.columns);
     let mut hidden = vec![POISON; rows * columns];
     let identity = Strided::new(columns, columns, (columns, 1), |i, j| f32::from(u8::from(i == j)));
-    let mut packed = vec![0.0; PackedMatrix::len(isa, columns, columns).expect("small")];
+    let mut packed = vec![0.0; PackedMatrix::buffer_len(isa, columns, columns).expect("small")];
     let weight = PackedMatrix::pack(isa, identity.view(), &mut packed).expect("space");
     for (x, epilogue) in [
         (pre, Epilogue { activation, ..Epilogue::default() }),

@@ -107,7 +107,7 @@ fn subnormal_numbers_stay() {
     let tiny = f32::from_bits(3);
     let (x, weight) = ([1.0, tiny], [tiny, 1.0, 0.5, tiny]);
     for isa in all_isas() {
-        let mut buffer = vec![0.0; PackedMatrix::len(isa, 2, 2).expect("small")];
+        let mut buffer = vec![0.0; PackedMatrix::buffer_len(isa, 2, 2).expect("small")];
         let weight = Matrix::new(&weight, 2, 2).expect("W");
         let weight = PackedMatrix::pack(isa, weight, &mut buffer).expect("the length");
         let mut c = [0.0; 2];
@@ -161,14 +161,15 @@ fn the_rest_has_the_bits_of_the_default_mode() {
 fn a_panic_restores_the_mode() {
     let isa = Isa::best();
     let w: Vec<f32> = (0..24 * 200).map(|i| (i % 7) as f32).collect();
-    let mut packed = vec![0.0; PackedMatrix::len(isa, 24, 200).expect("small")];
+    let mut packed = vec![0.0; PackedMatrix::buffer_len(isa, 24, 200).expect("small")];
     let weight = Matrix::new(&w, 24, 200).expect("W");
     let weight = PackedMatrix::pack(isa, weight, &mut packed).expect("the length");
-    let mut built = vec![0.0; PruningTable::len(24, 200).expect("small")];
+    let mut built = vec![0.0; PruningTable::buffer_len(24, 200).expect("small")];
     let pruning_table = PruningTable::build(&weight, &mut built).expect("the length");
     let product =
         Product { weight: &weight, pruning_table: &pruning_table, bias: None, by_column: None };
-    let (x, mut scratch) = ([1.0; 24], vec![0.0; pruned_argmax::scratch(1, 24).expect("small")]);
+    let (x, mut scratch) =
+        ([1.0; 24], vec![0.0; pruned_argmax::argmax_scratch(1, 24).expect("small")]);
     let x = Matrix::new(&x, 1, 24).expect("X");
     let (mut column, mut value) = ([0], [0.0]);
     let result = changed(|| {

@@ -205,7 +205,7 @@ fn threads_change_nothing() {
                 state.average = Some(before.clone());
                 state.update(isa, &settings, &gradients, parallelism);
                 state.update(isa, &Adam { step: 2, ..settings }, &gradients, parallelism);
-                let mut partials = vec![f64::NAN; sum_of_squares_scratch(len)];
+                let mut partials = vec![f64::NAN; sum_of_squares_scratch(len).expect("a length")];
                 let norm = sum_of_squares(isa, &state.parameters, &mut partials, parallelism);
                 let mut mean = vec![f32::NAN; len];
                 let vectors = [&before[..], &state.parameters, &gradients];
@@ -316,7 +316,7 @@ fn sums_of_squares_are_exact_except_for_f64_rounding() {
             }
             let mut first = None;
             for isa in all_isas() {
-                let mut partials = vec![f64::NAN; sum_of_squares_scratch(len)];
+                let mut partials = vec![f64::NAN; sum_of_squares_scratch(len).expect("a length")];
                 let found = sum_of_squares(isa, &x, &mut partials, SERIAL).expect("space");
                 let bound = (len as f64 / 4096.0 + 75.0) * f64::EPSILON / 2.0 * exact;
                 assert!((found - exact).abs() <= bound, "{isa}: {found} for {exact}");

@@ -10,7 +10,7 @@ pub(crate) struct Best<'b> {
     pub(crate) tokens: &'b mut [u32],
     /// `[rows]`.
     pub(crate) values: &'b mut [f32],
-    /// [`pruned_argmax::scratch`] elements.
+    /// [`pruned_argmax::argmax_scratch`] elements.
     pub(crate) scratch: &'b mut [f32],
 }
 

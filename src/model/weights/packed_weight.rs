@@ -57,8 +57,8 @@ impl PackedWeight {
         columns: usize,
     ) -> Result<usize, KernelError> {
         match dtype {
-            WeightDtype::Float(dtype) => PackOptions::new(dtype).len(isa, depth, columns),
-            WeightDtype::Quantized(_) => QuantizedMatrix::len(depth, columns),
+            WeightDtype::Float(dtype) => PackOptions::new(dtype).buffer_len(isa, depth, columns),
+            WeightDtype::Quantized(_) => QuantizedMatrix::buffer_len(depth, columns),
         }
     }
 
@@ -82,7 +82,7 @@ impl PackedWeight {
         match self.dtype {
             WeightDtype::Float(_) => Ok(0),
             WeightDtype::Quantized(quantization) => {
-                QuantizedActivations::len(rows, self.depth, quantization)
+                QuantizedActivations::buffer_len(rows, self.depth, quantization)
             }
         }
     }
@@ -158,7 +158,7 @@ impl PruningTableRange {
     /// is already int8.
     pub(crate) fn floats(isa: Isa, of: &PackedWeight) -> Option<usize> {
         let profitable = PruningTable::is_profitable(isa) && !of.dtype.is_int8();
-        PruningTable::len(of.depth, of.columns).ok().filter(|_| profitable)
+        PruningTable::buffer_len(of.depth, of.columns).ok().filter(|_| profitable)
     }
 
     /// Builds the table from the panels, which must be filled.
@@ -192,7 +192,7 @@ pub(crate) struct Backward<'m>(PackedMatrix<'m>);
 impl<'m> Backward<'m> {
     /// Size in floats.
     pub(crate) fn floats(isa: Isa, outputs: usize, inputs: usize) -> Result<usize, KernelError> {
-        PackedMatrix::len(isa, outputs, inputs)
+        PackedMatrix::buffer_len(isa, outputs, inputs)
     }
 
     /// Packs `weight`, `[outputs, inputs]` as in a checkpoint.

@@ -111,8 +111,8 @@ pub(crate) fn a_dtype_without_its_feature_is_an_error() {
     let limits = Limits { cache: Some(Dtype::F16), ..Limits::new(1, 6, 16) };
     let refused = Session::new(&model, limits).expect_err("no kernels for this cache");
     assert!(refused.to_string().contains("`f16`"), "{refused}");
-    assert_eq!(QuantizedMatrix::len(4, 4), Err(Error::MissingFeature { feature: "int8" }));
-    let refused = PackOptions::new(Dtype::F16).len(Isa::best(), 4, 4);
+    assert_eq!(QuantizedMatrix::buffer_len(4, 4), Err(Error::MissingFeature { feature: "int8" }));
+    let refused = PackOptions::new(Dtype::F16).buffer_len(Isa::best(), 4, 4);
     assert_eq!(refused, Err(Error::MissingFeature { feature: "f16" }));
 }
 

@@ -38,7 +38,7 @@ pub(crate) fn a_product_of_raw_views() {
     let bias = random.floats(COLUMNS);
     let epilogue = Epilogue { bias: Some(&bias), ..Epilogue::default() };
     for isa in Isa::available() {
-        let mut buffer = vec![0.0; PackedMatrix::len(isa, DEPTH, COLUMNS).expect("small")];
+        let mut buffer = vec![0.0; PackedMatrix::buffer_len(isa, DEPTH, COLUMNS).expect("small")];
         let weight = Matrix::new(&w, DEPTH, COLUMNS).expect("dense");
         let weight = PackedMatrix::pack(isa, weight, &mut buffer).expect("space");
         let mut expected = vec![0.0; ROWS * COLUMNS];
@@ -96,7 +96,7 @@ pub(crate) fn columns_of_one_buffer_on_two_threads() {
     unsafe impl Sync for Shared {}
     let (isa, mut random) = (Isa::best(), Numbers(2));
     let (a, w) = (random.floats(ROWS * DEPTH), random.floats(DEPTH * COLUMNS));
-    let mut buffer = vec![0.0; PackedMatrix::len(isa, DEPTH, COLUMNS).expect("small")];
+    let mut buffer = vec![0.0; PackedMatrix::buffer_len(isa, DEPTH, COLUMNS).expect("small")];
     let weight = Matrix::new(&w, DEPTH, COLUMNS).expect("dense");
     let weight = PackedMatrix::pack(isa, weight, &mut buffer).expect("space");
     let x = Matrix::new(&a, ROWS, DEPTH).expect("dense");

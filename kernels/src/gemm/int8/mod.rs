@@ -20,7 +20,7 @@
 //!   multiplication.
 //! * A row or column with `amax` below 1e-30 has a scale of zero and zero values. A row or column with an element that
 //!   is not finite has a scale of NaN: that whole row or column of the result is NaN, and the others are not affected.
-//! * Sums wrap. Only the final sum has to fit 32 bits, and it does up to the depth that [`QuantizedMatrix::len`]
+//! * Sums wrap. Only the final sum has to fit 32 bits, and it does up to the depth that [`QuantizedMatrix::buffer_len`]
 //!   allows.
 //!
 //! A scale per column can be applied after the sum. A scale per row makes the bits of a row independent of its batch.
@@ -92,11 +92,11 @@ use crate::parallel::Parallelism;
 ///
 /// let isa = Isa::detect()?;
 /// let weight = [127.0, 2.0, -127.0, 1.0, 127.0, 2.0]; // [2, 3]
-/// let mut buffer = vec![0.0; QuantizedMatrix::len(2, 3)?];
+/// let mut buffer = vec![0.0; QuantizedMatrix::buffer_len(2, 3)?];
 /// let weight = QuantizedMatrix::quantize(isa, Matrix::new(&weight, 2, 3)?, &mut buffer)?;
 ///
 /// let (x, precision) = ([127.0, 10.0], Quantization::W8A8);
-/// let mut buffer = vec![0.0; QuantizedActivations::len(1, 2, precision)?];
+/// let mut buffer = vec![0.0; QuantizedActivations::buffer_len(1, 2, precision)?];
 /// let x = Matrix::new(&x, 1, 2)?;
 /// let rows = QuantizedActivations::quantize(isa, x, precision, &mut buffer, Parallelism::Serial)?;
 ///

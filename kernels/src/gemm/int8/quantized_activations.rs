@@ -21,14 +21,14 @@ const TASK: usize = work_to_share(1 << 15);
 /// Activations `[rows, depth]`, quantized with one scale per row, in the layout of one instruction set. Several
 /// products may read them: query, key and value; gate and inner.
 ///
-/// It borrows the words of a buffer of [`QuantizedActivations::len`] words. The length does not depend on the
+/// It borrows the words of a buffer of [`QuantizedActivations::buffer_len`] words. The length does not depend on the
 /// instruction set.
 ///
 /// ```
 /// use simdformer_kernels::{QuantizedActivations, Isa, Matrix, Parallelism, Quantization};
 ///
 /// let (x, precision) = ([1.0, -2.0, 3.0, 0.5, 0.0, 1.0], Quantization::W8A16);
-/// let mut buffer = vec![0.0; QuantizedActivations::len(2, 3, precision)?];
+/// let mut buffer = vec![0.0; QuantizedActivations::buffer_len(2, 3, precision)?];
 /// let x = Matrix::new(&x, 2, 3)?;
 /// let rows = QuantizedActivations::quantize(Isa::best(), x, precision, &mut buffer, Parallelism::Serial)?;
 /// assert_eq!((rows.rows(), rows.depth(), rows.precision()), (2, 3, precision));
@@ -51,13 +51,13 @@ pub struct QuantizedActivations<'a> {
 
 impl<'a> QuantizedActivations<'a> {
     /// Words of four bytes of the quantized rows, on any instruction set. A buffer that begins at a multiple of 64 bytes
-    /// is fastest, as for [`QuantizedMatrix::len`](super::QuantizedMatrix::len). For AMX, all rows then begin at one if the
+    /// is fastest, as for [`QuantizedMatrix::buffer_len`](super::QuantizedMatrix::buffer_len). For AMX, all rows then begin at one if the
     /// depth is a multiple of 64.
     ///
     /// # Errors
     /// The depth is so large that a sum might not fit 32 bits; [`Error::TooLarge`] if the size overflows;
     /// [`Error::MissingFeature`] without the feature `int8`.
-    pub fn len(rows: usize, depth: usize, precision: Quantization) -> Result<usize, Error> {
+    pub fn buffer_len(rows: usize, depth: usize, precision: Quantization) -> Result<usize, Error> {
         if !cfg!(feature = "int8") {
             return Err(Error::MissingFeature { feature: "int8" });
         }
@@ -79,7 +79,7 @@ impl<'a> QuantizedActivations<'a> {
     /// matter.
     ///
     /// # Errors
-    /// As [`QuantizedActivations::len`], or the buffer is shorter than that. Nothing is written then.
+    /// As [`QuantizedActivations::buffer_len`], or the buffer is shorter than that. Nothing is written then.
     pub fn quantize(
         isa: Isa,
         x: Matrix<'_>,
@@ -132,7 +132,7 @@ impl<'a> QuantizedActivations<'a> {
         round: &(impl Fn(Quantize<'_, '_>) + Sync),
     ) -> Result<Self, Error> {
         let (rows, depth) = (x.rows(), x.columns());
-        let expected = Self::len(rows, depth, precision)?;
+        let expected = Self::buffer_len(rows, depth, precision)?;
         Error::check_min_len("buffer", expected, buffer)?;
         let buffer = &mut buffer[..expected];
         let row_words = depth.div_ceil(4) * layout.words;

@@ -107,8 +107,8 @@ impl Backend {
         mut c: MatrixMut<'_>,
         parallelism: Parallelism<'_>,
     ) {
-        let length =
-            QuantizedActivations::len(x.rows(), x.columns(), precision).expect("a small size");
+        let length = QuantizedActivations::buffer_len(x.rows(), x.columns(), precision)
+            .expect("a small size");
         let mut words = vec![POISON; length];
         let layout = Layout::of_blocks(x.rows(), x.columns(), precision).expect("a large shape");
         let round = |tiles: Quantize<'_, '_>| match self {
@@ -164,7 +164,8 @@ fn values(count: usize, seed: usize) -> Vec<f32> {
 
 /// The quantized first `columns` columns of `w`, whose rows have `all` columns.
 fn weight(w: &[f32], (depth, columns, all): (usize, usize, usize)) -> Vec<f32> {
-    let mut words = vec![POISON; QuantizedMatrix::len(depth, columns).expect("a small size")];
+    let mut words =
+        vec![POISON; QuantizedMatrix::buffer_len(depth, columns).expect("a small size")];
     let w = Matrix::strided(w, depth, columns, all, 1).expect("inside W");
     QuantizedMatrix::quantize(Isa::SCALAR, w, &mut words).expect("the length");
     words
@@ -262,7 +263,7 @@ fn int8_values_from_other_sources_are_multiplied_exactly() {
     let (rows, depth, columns) = (40, 70usize, 37usize);
     let steps = depth.div_ceil(4);
     let x: Vec<f32> = (0..rows * depth).map(|i| if i / 3 % 2 == 0 { 1.0 } else { -1.0 }).collect();
-    let mut words = vec![0.0; QuantizedMatrix::len(depth, columns).expect("a small size")];
+    let mut words = vec![0.0; QuantizedMatrix::buffer_len(depth, columns).expect("a small size")];
     let panel = words.len() / columns.div_ceil(32);
     for n in 0..columns {
         let at = n / 32 * panel + n % 32;
@@ -280,7 +281,7 @@ fn int8_values_from_other_sources_are_multiplied_exactly() {
     for precision in PRECISIONS {
         let mut reference = vec![POISON; rows * columns];
         let mut buffer =
-            vec![POISON; QuantizedActivations::len(rows, depth, precision).expect("small")];
+            vec![POISON; QuantizedActivations::buffer_len(rows, depth, precision).expect("small")];
         let read =
             QuantizedActivations::quantize(Isa::SCALAR, view, precision, &mut buffer, serial)
                 .expect("X");
@@ -356,8 +357,8 @@ fn every_epilogue_and_layout_equals_the_vector_tiles() {
                         let x = x.expect("X");
                         let serial = Parallelism::Serial;
                         let mut reference = previous.clone();
-                        let length =
-                            QuantizedActivations::len(rows, depth, precision).expect("small");
+                        let length = QuantizedActivations::buffer_len(rows, depth, precision)
+                            .expect("small");
                         let mut buffer = vec![POISON; length];
                         let read = QuantizedActivations::quantize(
                             Isa::SCALAR,
@@ -426,8 +427,11 @@ fn a_row_does_not_depend_on_its_batch_nor_on_threads() {
         for precision in PRECISIONS {
             let (serial, view) = (Parallelism::Serial, Matrix::new(&x, most, depth).expect("X"));
             let mut reference = vec![POISON; most * columns];
-            let mut buffer =
-                vec![POISON; QuantizedActivations::len(most, depth, precision).expect("small")];
+            let mut buffer = vec![
+                POISON;
+                QuantizedActivations::buffer_len(most, depth, precision)
+                    .expect("small")
+            ];
             let read =
                 QuantizedActivations::quantize(Isa::SCALAR, view, precision, &mut buffer, serial)
                     .expect("X");
@@ -476,8 +480,11 @@ fn without_amx_or_its_permission_products_are_the_same() {
         let all = expected(&x, &w, (rows, depth, columns), precision);
         let product = |isa: Isa, blocks: Option<bool>| {
             let serial = Parallelism::Serial;
-            let mut buffer =
-                vec![POISON; QuantizedActivations::len(rows, depth, precision).expect("small")];
+            let mut buffer = vec![
+                POISON;
+                QuantizedActivations::buffer_len(rows, depth, precision)
+                    .expect("small")
+            ];
             let x = Matrix::new(&x, rows, depth).expect("X");
             let read =
                 QuantizedActivations::quantize(isa, x, precision, &mut buffer, serial).expect("X");

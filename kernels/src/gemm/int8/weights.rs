@@ -14,7 +14,7 @@ use core::ops::Range;
 /// scales (f32), then 32 integers, which are -128 times the sum of the values of a column.
 ///
 /// It takes slightly more than a quarter of the memory of the f32 matrix. Like a [`PackedMatrix`](crate::PackedMatrix)
-/// it borrows its words: store a buffer of [`QuantizedMatrix::len`] floats and the shape, and create a view with
+/// it borrows its words: store a buffer of [`QuantizedMatrix::buffer_len`] floats and the shape, and create a view with
 /// [`QuantizedMatrix::from_quantized`] for each use. The words are not numbers: copy them as bits. Kernels are fastest
 /// when the buffer starts on a multiple of 64 bytes.
 ///
@@ -26,7 +26,7 @@ use core::ops::Range;
 ///
 /// // A weight stored `[out, in]`: three columns of two.
 /// let weight = Matrix::new(&[1.0, -2.0, 3.0, 4.0, 0.0, 0.0], 3, 2)?;
-/// let mut words = vec![0.0; QuantizedMatrix::len(2, 3)?];
+/// let mut words = vec![0.0; QuantizedMatrix::buffer_len(2, 3)?];
 /// let matrix = QuantizedMatrix::quantize(Isa::best(), weight.transposed(), &mut words)?;
 /// assert_eq!((matrix.depth(), matrix.columns()), (2, 3));
 /// assert_eq!(matrix.column_scale(0), 2.0 / 127.0);
@@ -44,7 +44,7 @@ impl<'a> QuantizedMatrix<'a> {
     /// # Errors
     /// The depth is so large that a sum might not fit 32 bits; [`Error::TooLarge`] if the size overflows;
     /// [`Error::MissingFeature`] without the feature `int8`.
-    pub fn len(depth: usize, columns: usize) -> Result<usize, Error> {
+    pub fn buffer_len(depth: usize, columns: usize) -> Result<usize, Error> {
         if !cfg!(feature = "int8") {
             return Err(Error::MissingFeature { feature: "int8" });
         }
@@ -58,10 +58,10 @@ impl<'a> QuantizedMatrix<'a> {
     /// depend on `isa`.
     ///
     /// # Errors
-    /// As [`QuantizedMatrix::len`], or the buffer is shorter than that.
+    /// As [`QuantizedMatrix::buffer_len`], or the buffer is shorter than that.
     pub fn quantize(isa: Isa, weight: Matrix<'_>, buffer: &'a mut [f32]) -> Result<Self, Error> {
         let (depth, columns) = (weight.rows(), weight.columns());
-        let words = Self::len(depth, columns)?;
+        let words = Self::buffer_len(depth, columns)?;
         Self::quantize_block(isa, weight, (depth, columns), 0, buffer)?;
         // The buffer may be longer than `words`; `quantize_block` checked that it is not shorter.
         Self::from_quantized(depth, columns, buffer.get(..words).unwrap_or(&[]))
@@ -79,7 +79,7 @@ impl<'a> QuantizedMatrix<'a> {
     ///
     /// // Query, key and value projections of two columns each as one matrix of six.
     /// let (isa, shape) = (Isa::best(), (2, 6));
-    /// let mut words = vec![0.0; QuantizedMatrix::len(2, 6)?];
+    /// let mut words = vec![0.0; QuantizedMatrix::buffer_len(2, 6)?];
     /// for (index, projection) in [[1.0, 0.0, 0.0, 1.0], [2.0; 4], [3.0; 4]].iter().enumerate() {
     ///     let block = Matrix::new(projection, 2, 2)?;
     ///     QuantizedMatrix::quantize_block(isa, block, shape, 2 * index, &mut words)?;
@@ -100,7 +100,7 @@ impl<'a> QuantizedMatrix<'a> {
             return Err(Error::MissingFeature { feature: "int8" });
         }
         let (depth, columns) = shape;
-        let expected = Self::len(depth, columns)?;
+        let expected = Self::buffer_len(depth, columns)?;
         Error::check_min_len("buffer", expected, buffer)?;
         let buffer = &mut buffer[..expected];
         let end = check_block(block.shape(), shape, first)?;
@@ -122,9 +122,9 @@ impl<'a> QuantizedMatrix<'a> {
     /// A view of a matrix that was quantized before, on any instruction set, for example one that was read from a file.
     ///
     /// # Errors
-    /// As [`QuantizedMatrix::len`], or `data` has another length than that.
+    /// As [`QuantizedMatrix::buffer_len`], or `data` has another length than that.
     pub fn from_quantized(depth: usize, columns: usize, data: &'a [f32]) -> Result<Self, Error> {
-        let expected = Self::len(depth, columns)?;
+        let expected = Self::buffer_len(depth, columns)?;
         Error::check_len("data", expected, data)?;
         Ok(Self(Int8Panels::new(data, depth, columns, SCALE_AND_OFFSET)))
     }

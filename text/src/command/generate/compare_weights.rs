@@ -258,7 +258,7 @@ impl Comparison<'_> {
 
     fn product(&self, x: Matrix<'_>, weight: Matrix<'_>) -> Result<Vec<f32>, Failure> {
         let (depth, columns) = (weight.rows(), weight.columns());
-        let mut packed = vec![0.0; PackedMatrix::len(self.isa, depth, columns)?];
+        let mut packed = vec![0.0; PackedMatrix::buffer_len(self.isa, depth, columns)?];
         let packed = PackedMatrix::pack(self.isa, weight, &mut packed)?;
         let mut out = vec![0.0; x.rows() * columns];
         let c = MatrixMut::new(&mut out, x.rows(), columns)?;
@@ -273,9 +273,9 @@ impl Comparison<'_> {
         precision: Quantization,
     ) -> Result<Vec<f32>, Failure> {
         let (depth, columns) = (weight.rows(), weight.columns());
-        let mut bytes = vec![0.0; QuantizedMatrix::len(depth, columns)?];
+        let mut bytes = vec![0.0; QuantizedMatrix::buffer_len(depth, columns)?];
         let bytes = QuantizedMatrix::quantize(self.isa, weight, &mut bytes)?;
-        let mut buffer = vec![0.0; QuantizedActivations::len(x.rows(), depth, precision)?];
+        let mut buffer = vec![0.0; QuantizedActivations::buffer_len(x.rows(), depth, precision)?];
         let rows = QuantizedActivations::quantize(
             self.isa,
             x,
