@@ -110,6 +110,31 @@ impl ViewShape {
     }
 }
 
+/// The shape and the strides of both views; `$view` is a [`Matrix`].
+macro_rules! sizes {
+    ($self:ident => $view:expr) => {
+        /// Number of rows.
+        pub const fn rows(&$self) -> usize {
+            $view.shape[0]
+        }
+
+        /// Number of columns.
+        pub const fn columns(&$self) -> usize {
+            $view.shape[1]
+        }
+
+        /// Elements from one row to the next; with one row, its extent.
+        pub const fn row_stride(&$self) -> usize {
+            $view.strides[0]
+        }
+
+        /// Elements from one column to the next; with one column, 1.
+        pub const fn column_stride(&$self) -> usize {
+            $view.strides[1]
+        }
+    };
+}
+
 /// A read-only matrix `[rows, columns]`; element `(i, j)` is `data[i * row_stride + j * column_stride]`.
 ///
 /// Strides are in elements and may be zero, which repeats a row or a column.
@@ -256,25 +281,7 @@ impl<'a> Matrix<'a> {
         unsafe { self.transposed().block_unchecked(first, count).transposed() }
     }
 
-    /// Number of rows.
-    pub const fn rows(&self) -> usize {
-        self.shape[0]
-    }
-
-    /// Number of columns.
-    pub const fn columns(&self) -> usize {
-        self.shape[1]
-    }
-
-    /// Elements from one row to the next; with one row, its extent.
-    pub const fn row_stride(&self) -> usize {
-        self.strides[0]
-    }
-
-    /// Elements from one column to the next; with one column, 1.
-    pub const fn column_stride(&self) -> usize {
-        self.strides[1]
-    }
+    sizes!(self => self);
 
     /// Element `(row, column)`.
     ///
@@ -432,25 +439,7 @@ impl<'a> MatrixMut<'a> {
         Ok(Self { view, lender: PhantomData })
     }
 
-    /// Number of rows.
-    pub const fn rows(&self) -> usize {
-        self.view.rows()
-    }
-
-    /// Number of columns.
-    pub const fn columns(&self) -> usize {
-        self.view.columns()
-    }
-
-    /// Elements from one row to the next; with one row, its extent.
-    pub const fn row_stride(&self) -> usize {
-        self.view.row_stride()
-    }
-
-    /// Elements from one column to the next; with one column, 1.
-    pub const fn column_stride(&self) -> usize {
-        self.view.column_stride()
-    }
+    sizes!(self => self.view);
 
     /// A read-only view of the same elements.
     pub const fn read(&self) -> Matrix<'_> {

@@ -95,23 +95,18 @@ fn write(
                 write_column(column, &|row| wave(position(row, 0) / wavelength) as f32);
             }
         }
-        PositionEncoding::HalfSplitClosed { offset } => {
+        PositionEncoding::HalfSplitClosed { offset }
+        | PositionEncoding::HalfSplitSingle { offset } => {
             Error::check_size("columns", "out", Expected::AtLeast(4), d)?;
-            for k in 0..half.min(columns) {
-                let wavelength = libm::pow(10000.0, k as f64 / (half - 1) as f64);
-                write_column(k, &|row| libm::sin(position(row, offset) / wavelength) as f32);
-                write_column(half + k, &|row| libm::cos(position(row, offset) / wavelength) as f32);
-            }
-            if d % 2 == 1 {
-                write_column(d - 1, &|_| 0.0);
-            }
-        }
-        PositionEncoding::HalfSplitSingle { offset } => {
-            Error::check_size("columns", "out", Expected::AtLeast(4), d)?;
+            let single = matches!(encoding, PositionEncoding::HalfSplitSingle { .. });
             let step = -((libm::log(10000.0) / (half - 1) as f64) as f32);
             for k in 0..half.min(columns) {
+                let wavelength = libm::pow(10000.0, k as f64 / (half - 1) as f64);
                 let frequency = libm::exp(f64::from(k as f32 * step)) as f32;
-                let angle = |row| f64::from(position(row, offset) as f32 * frequency);
+                let angle = |row| match single {
+                    true => f64::from(position(row, offset) as f32 * frequency),
+                    false => position(row, offset) / wavelength,
+                };
                 write_column(k, &|row| libm::sin(angle(row)) as f32);
                 write_column(half + k, &|row| libm::cos(angle(row)) as f32);
             }

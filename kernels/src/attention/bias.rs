@@ -53,6 +53,9 @@ impl Reach {
 #[derive(Clone, Copy)]
 pub(super) struct CheckedBias<'a> {
     bias: Bias<'a>,
+    /// Values up to the last one that the call may use.
+    #[cfg_attr(not(feature = "train"), allow(dead_code, reason = "the length of its gradient"))]
+    pub(super) len: usize,
     /// Whether a value may hide a key.
     pub(super) hides: bool,
 }
@@ -67,11 +70,11 @@ impl<'a> CheckedBias<'a> {
         match bias {
             None => Ok(None),
             Some(bias @ Bias::Dense { data, head_stride, query_stride }) => {
-                let expected = reach.floats(reach.heads, head_stride, query_stride, reach.keys)?;
-                Error::check_min_len("bias", expected, data)?;
+                let len = reach.floats(reach.heads, head_stride, query_stride, reach.keys)?;
+                Error::check_min_len("bias", len, data)?;
                 // A search for hiding values would take a large part of the time of attention, so assume that there are
                 // some.
-                Ok((expected > 0).then_some(Self { bias, hides: true }))
+                Ok((len > 0).then_some(Self { bias, len, hides: true }))
             }
             Some(bias @ Bias::Relative { data, head_stride, zero }) => {
                 if reach.heads == 0 || reach.max_keys == 0 {
@@ -83,16 +86,16 @@ impl<'a> CheckedBias<'a> {
                     (reach.max_keys - 1, if causal { 0 } else { reach.max_queries - 1 });
                 let keys_before = Expected::AtLeast(behind);
                 Error::check_size("values before distance 0", "bias", keys_before, zero)?;
-                let expected = (reach.heads - 1)
+                let len = (reach.heads - 1)
                     .checked_mul(head_stride)
                     .and_then(|last| last.checked_add(zero)?.checked_add(ahead)?.checked_add(1))
                     .ok_or(Error::TooLarge { operand: "bias" })?;
-                Error::check_min_len("bias", expected, data)?;
+                Error::check_min_len("bias", len, data)?;
                 let hides = (0..reach.heads).any(|head| {
                     let at = head * head_stride + zero;
                     data[at - behind..=at + ahead].iter().fold(false, |any, &x| any | hides(x))
                 });
-                Ok(Some(Self { bias, hides }))
+                Ok(Some(Self { bias, len, hides }))
             }
         }
     }

@@ -6,7 +6,7 @@
 
 use super::head_views::Heads;
 use super::kv_dtype::KvFormat;
-use super::panels::{head_floats, value_row, write_keys, write_values};
+use super::panels::{ROWS_AHEAD, copy_rows, head_floats, value_row, write_keys};
 use super::tasks::with_kv_format;
 use crate::dtype::Dtype;
 use crate::error::{Error, Expected};
@@ -477,7 +477,9 @@ impl HeadWriter<'_> {
         tokens: Range<usize>,
         head: usize,
     ) {
-        let Self { shape, isa, data, key, value, .. } = self;
+        let Self { shape, isa, data, .. } = self;
+        let (key, value) = (self.key.rows(tokens.start, head), self.value.rows(tokens.start, head));
+        let size = (tokens.len(), shape.head_dim);
         let row = value_row(S::LANES, shape.head_dim);
         let keys = shape.element(data.as_ptr(), shape.keys_at(*isa, slot, head)).cast_mut();
         let values = shape.values_at(*isa, slot, head) + position * row;
@@ -488,8 +490,8 @@ impl HeadWriter<'_> {
             // `CacheMut::new` checked the buffer against the shape. Each task has different heads, whose keys and values
             // do not overlap in any slot.
             unsafe {
-                write_keys::<S, Element>(s, key, head, tokens.clone(), position, keys.cast());
-                write_values::<S, Element>(s, value, head, tokens, values.cast());
+                write_keys::<S, Element, false>(s, key, size, position, keys.cast());
+                copy_rows::<S, Element, ROWS_AHEAD>(s, value, size, values.cast(), row);
             }
         });
     }

@@ -95,17 +95,13 @@ impl<const R: usize> KvView<'_, R> {
                 let last = key + block.len == key_len;
                 let factors = Factors::of(corrections, &running, last);
                 let lines = &lines.0;
-                if self.heads[0].hiding_bias().is_some() {
-                    for i in 0..R {
-                        self.values_masked::<S, N>(
-                            s,
-                            i,
-                            block,
-                            &lines[i * KEY_BLOCK..],
-                            factors[i],
-                        );
-                    }
-                } else {
+                for i in 0..R {
+                    let Some(bias) = self.heads[i].hiding_bias() else { break };
+                    let (head, weights) = (&self.heads[i], &lines[i * KEY_BLOCK..][..block.len]);
+                    let value = |key| self.value::<S, N>(i, key);
+                    head.values_masked::<S, N>(s, (0, key), weights, factors[i], bias, value);
+                }
+                if self.heads[0].hiding_bias().is_none() {
                     let mut column = 0;
                     vector_groups!(column..self.heads[0].head_dim, step S::LANES, [NV] =>
                         self.columns::[S, N](s, block, column, lines, factors));
@@ -114,7 +110,7 @@ impl<const R: usize> KvView<'_, R> {
             key += block.len;
         }
         for i in 0..R {
-            let value = |key| self.queries(i, 1).value::<S, N>(self.slots[i][key], key);
+            let value = |key| self.value::<S, N>(i, key);
             // SAFETY: the `# Safety` contract of `attend` holds.
             unsafe { self.heads[i].finish_masked::<S, N>(s, 0, running[i], value) };
         }
@@ -133,6 +129,12 @@ impl<const R: usize> KvView<'_, R> {
         Queries { heads, slots: self.slots[first], cache: self.cache, kv_head: self.kv_head }
     }
 
+    /// The value row of key `key` of query `i`.
+    #[inline(always)]
+    fn value<S: SimdF32, N: KvFormat>(&self, i: usize, key: usize) -> *const N::KvElement {
+        self.queries(i, 1).value::<S, N>(self.slots[i][key], key)
+    }
+
     /// Address of the first key of a block that query `i` does not share. If there is no such query or key, the address
     /// of the first values of the block.
     #[inline(always)]
@@ -142,7 +144,7 @@ impl<const R: usize> KvView<'_, R> {
             let at = block.key + shared_len;
             return self.queries(i, 1).panel::<S, N>(self.slots[i][at], at);
         }
-        self.queries(0, 1).value::<S, N>(self.slots[0][block.key], block.key)
+        self.value::<S, N>(0, block.key)
     }
 
     /// Scores of one block. Returns the maximum of each lane of each query.
@@ -185,29 +187,6 @@ impl<const R: usize> KvView<'_, R> {
             }
         }
         highest
-    }
-
-    /// [`HeadQuery::values_masked`] of query `i`.
-    ///
-    /// # Safety
-    /// As [`KvView::attend`].
-    #[inline(always)]
-    unsafe fn values_masked<S: SimdF32, N: KvFormat>(
-        &self,
-        s: S,
-        i: usize,
-        block: KeyBlock,
-        weights: &[f32],
-        factors: Factors,
-    ) {
-        let (head, own) = (&self.heads[i], self.queries(i, 1));
-        let Some(bias) = head.bias else { return };
-        let value = |key| own.value::<S, N>(self.slots[i][key], key);
-        let place = (0, block.key);
-        // SAFETY: the `# Safety` contract of `attend` holds.
-        unsafe {
-            head.values_masked::<S, N>(s, place, &weights[..block.len], factors, bias, value);
-        }
     }
 
     /// `out = (out * before + weights * values) * after` of one block, for `G` vectors of output columns.
@@ -277,8 +256,7 @@ impl<const R: usize> KvView<'_, R> {
     ) -> *const N::KvElement {
         let shared_len = self.shared_len(block);
         if i < R && shared_len < block.len {
-            let at = block.key + shared_len;
-            return self.queries(i, 1).value::<S, N>(self.slots[i][at], at).wrapping_add(column);
+            return self.value::<S, N>(i, block.key + shared_len).wrapping_add(column);
         }
         let next = self.next_slots.first().map_or(self.slots[0][block.key], |&next| next);
         let keys = self.cache.keys(next as usize, self.next_kv_head).cast::<N::KvElement>();

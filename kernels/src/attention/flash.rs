@@ -11,9 +11,11 @@
 
 #[cfg(feature = "train")]
 use super::dropout::{WeightTile, drop_once};
+use super::head_views::HeadRows;
 use super::kv_dtype::{KvFormat, PanelView, load, tile_prefetched};
 use super::one_head::{BiasRows, HeadKv, HeadQuery};
 use super::online_softmax::{Factors, KEY_BLOCK, KeyBlock, Running, WeightLines, exponentials};
+use super::panels::copy_rows;
 use super::vector_groups::vector_groups;
 use crate::gemm::Rows;
 use crate::parallel::share;
@@ -167,7 +169,8 @@ impl<N: KvFormat> FlashHead<N> {
     ) {
         // SAFETY: the `# Safety` contract of `tile_of_rows` holds.
         unsafe {
-            if MR >= 5 && !cfg!(debug_assertions) {
+            // `const`, so that only one of the branches is compiled.
+            if const { MR >= 5 && !cfg!(debug_assertions) } {
                 self.tile::<S, MR, NV>(s, block, row, running, scores);
             } else {
                 s.call_noinline(tile_call::<N, MR, NV>(self, block, row, running, scores));
@@ -200,9 +203,13 @@ impl<N: KvFormat> FlashHead<N> {
         let vectors = max_seen.div_ceil(S::LANES);
         let mut highest = [s.splat(f32::NEG_INFINITY); MR];
         if MR > 1 {
+            let HeadQuery { query, query_row: stride, head_dim, .. } = self.query;
+            let rows = HeadRows { at: query.wrapping_add(row * stride), stride };
+            let to = scores.queries.as_mut_ptr().cast();
+            const { assert!(QUERY_ROW.is_multiple_of(S::LANES)) };
             // SAFETY: the query rows exist by the contract of `tile`, and `attend` makes tiles of several rows only if
             // `head_dim <= QUERY_ROW`.
-            unsafe { self.copy_queries::<S, MR>(s, row, scores) };
+            unsafe { copy_rows::<S, f32, 0>(s, rows, (MR, head_dim), to, QUERY_ROW) };
         }
         let mut v = 0;
         // SAFETY: panels up to `vectors` exist by the contract of `tile`, and `scores` has space for a whole block.
@@ -252,33 +259,6 @@ impl<N: KvFormat> FlashHead<N> {
                 self.query.values_masked::<S, N>(s, place, weights, factors[i], bias, |key| {
                     self.kv.values.wrapping_add(key * self.kv.value_row)
                 });
-            }
-        }
-    }
-
-    /// # Safety
-    /// The query rows exist; `head_dim <= QUERY_ROW`.
-    #[inline(always)]
-    unsafe fn copy_queries<S: SimdF32, const MR: usize>(
-        &self,
-        s: S,
-        row: usize,
-        scores: &mut Scores,
-    ) {
-        let HeadQuery { query, query_row, head_dim, .. } = self.query;
-        for i in 0..MR {
-            let from = query.wrapping_add((row + i) * query_row);
-            let to: *mut f32 = scores.queries.as_mut_ptr().wrapping_add(i * QUERY_ROW).cast();
-            let mut column = 0;
-            // SAFETY: the `# Safety` contract of `copy_queries` holds.
-            unsafe {
-                while column + S::LANES <= head_dim {
-                    s.store(to.wrapping_add(column), s.load(from.wrapping_add(column)));
-                    column += S::LANES;
-                }
-                let rest = head_dim - column;
-                let x = s.load_prefix(from.wrapping_add(column), rest);
-                s.store_prefix(to.wrapping_add(column), x, rest);
             }
         }
     }

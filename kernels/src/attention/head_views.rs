@@ -58,6 +58,36 @@ fn dense_token(shape: [usize; 3]) -> Result<usize, Error> {
     shape[1].checked_mul(shape[2]).ok_or(Error::LargeView { view })
 }
 
+/// The shape and the strides of both views; `$view` is a [`Heads`].
+macro_rules! sizes {
+    ($self:ident => $view:expr) => {
+        /// Number of tokens.
+        pub const fn tokens(&$self) -> usize {
+            $view.shape[0]
+        }
+
+        /// Number of heads.
+        pub const fn heads(&$self) -> usize {
+            $view.shape[1]
+        }
+
+        /// Elements of one head.
+        pub const fn head_dim(&$self) -> usize {
+            $view.shape[2]
+        }
+
+        /// Elements from one token to the next; with one token, the elements from its first to its last.
+        pub const fn token_stride(&$self) -> usize {
+            $view.layout.token_stride
+        }
+
+        /// Elements from one head to the next; with one head, its elements.
+        pub const fn head_stride(&$self) -> usize {
+            $view.layout.head_stride
+        }
+    };
+}
+
 /// A read-only `[tokens, heads, head_dim]`: element `(t, h, i)` is
 /// `data[t * token_stride + h * head_stride + i]`.
 ///
@@ -192,13 +222,12 @@ impl<'a> Heads<'a> {
         let reach = dense.into_iter().try_fold(1usize, usize::checked_mul);
         let reach = reach.filter(|&n| n <= isize::MAX as usize / 4);
         let reach = reach.filter(|_| batch.checked_mul(tokens).is_some());
-        let layout = reach.map(|_| Layout::heads_first(dense));
-        let strides = layout.map_or([head_dim, tokens.saturating_mul(head_dim)], |layout| {
-            [layout.token_stride, layout.head_stride]
-        });
-        let view = ViewShape::Heads { shape, strides };
-        let first = view.first(data, len, reach)?;
-        let layout = layout.unwrap_or(Layout::strided(strides));
+        let layout = match reach {
+            Some(_) => Layout::heads_first(dense),
+            None => Layout::strided([head_dim, tokens.saturating_mul(head_dim)]),
+        };
+        let strides = [layout.token_stride, layout.head_stride];
+        let first = ViewShape::Heads { shape, strides }.first(data, len, reach)?;
         Ok(Self { first, shape, layout, lifetime: PhantomData })
     }
 
@@ -274,35 +303,17 @@ impl<'a> Heads<'a> {
         if found == expected { Ok(()) } else { Err(Error::HeadsShape { operand, expected, found }) }
     }
 
-    /// Number of tokens.
-    pub const fn tokens(&self) -> usize {
-        self.shape[0]
-    }
-
-    /// Number of heads.
-    pub const fn heads(&self) -> usize {
-        self.shape[1]
-    }
-
-    /// Elements of one head.
-    pub const fn head_dim(&self) -> usize {
-        self.shape[2]
-    }
-
-    /// Elements from one token to the next; with one token, the elements from its first to its last.
-    pub const fn token_stride(&self) -> usize {
-        self.layout.token_stride
-    }
-
-    /// Elements from one head to the next; with one head, its elements.
-    pub const fn head_stride(&self) -> usize {
-        self.layout.head_stride
-    }
+    sizes!(self => self);
 
     /// The address of `(token, head, 0)`, `token <= tokens` and `head <= heads`. It may be outside the buffer if there
     /// is no such element.
     pub(crate) const fn at(&self, token: usize, head: usize) -> *const f32 {
         self.first.as_ptr().cast_const().wrapping_add(self.layout.offset(token, head))
+    }
+
+    /// The rows of a head from `token` on, in its batch element.
+    pub(super) const fn rows(&self, token: usize, head: usize) -> HeadRows {
+        HeadRows { at: self.at(token, head), stride: self.layout.token_stride }
     }
 
     /// The elements of head `head` of token `token`; `None` if the token or the head does not exist.
@@ -325,6 +336,13 @@ impl fmt::Debug for Heads<'_> {
             "Heads({tokens} x {heads} x {head_dim}, strides {token_stride} and {head_stride})"
         )
     }
+}
+
+/// The rows of one head, `stride` floats apart, from the row at `at`.
+#[derive(Clone, Copy)]
+pub(super) struct HeadRows {
+    pub(super) at: *const f32,
+    pub(super) stride: usize,
 }
 
 /// The operands of attention: queries `[tokens, heads, head_dim]`, keys and values
@@ -499,30 +517,7 @@ impl<'a> HeadsMut<'a> {
         Ok(Self { view: self.view.block(first, count)?, ..self })
     }
 
-    /// Number of tokens.
-    pub const fn tokens(&self) -> usize {
-        self.view.tokens()
-    }
-
-    /// Number of heads.
-    pub const fn heads(&self) -> usize {
-        self.view.heads()
-    }
-
-    /// Elements of one head.
-    pub const fn head_dim(&self) -> usize {
-        self.view.head_dim()
-    }
-
-    /// Elements from one token to the next; with one token, the elements from its first to its last.
-    pub const fn token_stride(&self) -> usize {
-        self.view.token_stride()
-    }
-
-    /// Elements from one head to the next; with one head, its elements.
-    pub const fn head_stride(&self) -> usize {
-        self.view.head_stride()
-    }
+    sizes!(self => self.view);
 
     /// Pointers to the rows that threads can share; each thread writes its own rows.
     pub(super) const fn shared(&mut self) -> HeadPtrs<'_> {
@@ -547,6 +542,12 @@ impl HeadPtrs<'_> {
     /// Elements from one token to the next of the same batch element.
     pub(super) const fn token_stride(&self) -> usize {
         self.layout.token_stride
+    }
+
+    /// [`Heads::rows`], to prefetch them.
+    #[cfg(feature = "train")]
+    pub(super) fn rows(&self, token: usize, head: usize) -> HeadRows {
+        HeadRows { at: self.at(token, head).cast_const(), stride: self.layout.token_stride }
     }
 }
 

@@ -31,12 +31,25 @@ pub(super) trait KvElement: Copy {
     ///
     /// # Safety
     /// `from` is valid for reads of `count` floats, `to` for writes of these elements.
-    unsafe fn store_strided<S: SimdF32>(s: S, from: *const f32, count: usize, to: *mut Self);
-    /// Stores `LANES` consecutive vectors, the transpose of a square of `LANES` rows that are `stride` floats apart.
+    #[inline(always)]
+    unsafe fn store_strided<S: SimdF32>(_: S, from: *const f32, count: usize, to: *mut Self) {
+        for i in 0..count {
+            // SAFETY: the `# Safety` contract of `store_strided` holds.
+            unsafe { *to.add(i * S::LANES) = Self::from_f32(*from.add(i)) };
+        }
+    }
+    /// Stores `LANES` consecutive vectors, the transpose of a square of `LANES` rows that are `stride` floats apart. It
+    /// has `rows` rows, at most `LANES`; the others are zeros.
     ///
     /// # Safety
     /// `from` is valid for reads of `LANES` floats in each row, `to` for writes of `LANES * LANES` elements.
-    unsafe fn store_transposed<S: SimdF32>(s: S, from: *const f32, stride: usize, to: *mut Self);
+    unsafe fn store_transposed<S: SimdF32>(
+        s: S,
+        from: *const f32,
+        stride: usize,
+        rows: usize,
+        to: *mut Self,
+    );
 }
 
 impl KvElement for f32 {
@@ -47,19 +60,27 @@ impl KvElement for f32 {
     #[inline(always)]
     unsafe fn store<S: SimdF32>(s: S, from: *const f32, count: usize, to: *mut Self) {
         // SAFETY: the `# Safety` contract of `KvElement::store` holds; `load_prefix` stops at `count`.
-        unsafe { s.store(to, s.load_prefix(from, count)) };
-    }
-    #[inline(always)]
-    unsafe fn store_strided<S: SimdF32>(_: S, from: *const f32, count: usize, to: *mut Self) {
-        for i in 0..count {
-            // SAFETY: the `# Safety` contract of `KvElement::store_strided` holds.
-            unsafe { *to.add(i * S::LANES) = *from.add(i) };
+        unsafe {
+            let whole = count == S::LANES;
+            s.store(to, if whole { s.load(from) } else { s.load_prefix(from, count) });
         }
     }
     #[inline(always)]
-    unsafe fn store_transposed<S: SimdF32>(s: S, from: *const f32, stride: usize, to: *mut Self) {
+    unsafe fn store_transposed<S: SimdF32>(
+        s: S,
+        from: *const f32,
+        stride: usize,
+        rows: usize,
+        to: *mut Self,
+    ) {
         // SAFETY: the `# Safety` contract of `KvElement::store_transposed` holds.
-        unsafe { s.transpose(from, stride, to, S::LANES) };
+        unsafe {
+            if rows == S::LANES {
+                s.transpose(from, stride, to, S::LANES);
+            } else {
+                s.transpose_first(from, stride, rows, to, S::LANES);
+            }
+        }
     }
 }
 
@@ -95,12 +116,18 @@ impl KvElement for u16 {
         }
     }
     #[inline(always)]
-    unsafe fn store_transposed<S: SimdF32>(s: S, from: *const f32, stride: usize, to: *mut Self) {
+    unsafe fn store_transposed<S: SimdF32>(
+        s: S,
+        from: *const f32,
+        stride: usize,
+        rows: usize,
+        to: *mut Self,
+    ) {
         let mut square = [0.0; MAX_LANES * MAX_LANES];
         // SAFETY: the `# Safety` contract of `KvElement::store_transposed` holds. `square` has space for the square of
         // a vector of any instruction set.
         unsafe {
-            s.transpose(from, stride, square.as_mut_ptr(), S::LANES);
+            f32::store_transposed(s, from, stride, rows, square.as_mut_ptr());
             store_f16(square.as_ptr(), S::LANES * S::LANES, to);
         }
     }

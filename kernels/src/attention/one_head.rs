@@ -172,8 +172,7 @@ impl HeadQuery {
         bias: BiasRows,
         value: impl Fn(usize) -> *const N::KvElement,
     ) {
-        let mut column = 0;
-        while column < self.head_dim {
+        for column in (0..self.head_dim).step_by(S::LANES) {
             // SAFETY: the `# Safety` contract of `values_masked` holds.
             unsafe {
                 let mut acc = s.splat(0.0);
@@ -188,7 +187,6 @@ impl HeadQuery {
                 }
                 self.store_out(s, row, column, s.mul(acc, s.splat(factors.after)));
             }
-            column += S::LANES;
         }
     }
 

@@ -2,9 +2,9 @@
 //! `[tokens / LANES][head_dim][LANES]`, which are a packed operand of the GEMM tile. Values are in rows of whole
 //! vectors. The elements are f32, or any [`KvElement`] of a cache.
 
-use super::head_views::Heads;
+use super::head_views::HeadRows;
 use super::kv_dtype::KvElement;
-use crate::simd::{MAX_LANES, SimdF32};
+use crate::simd::SimdF32;
 
 /// Elements of a value row: `head_dim` rounded up to whole vectors. On overflow, which is only possible for tensors
 /// without tokens, `usize::MAX`.
@@ -30,44 +30,49 @@ pub(super) fn head_floats(lanes: usize, tokens: usize, head_dim: usize) -> Optio
     key_panels(lanes, tokens, head_dim)?.checked_add(value_rows(lanes, tokens, head_dim)?)
 }
 
-/// Writes tokens `tokens` of `key` as positions `position..` of the panels at `to`.
+/// Fewest tokens for which an incomplete panel is written with a transpose.
+const MIN_TRANSPOSED: usize = 3;
+
+/// Writes `tokens` rows of keys, of `head_dim` elements, as positions `position..` of the panels at `to`. If `WHOLE`, it
+/// may also write the unused lanes of the last panel.
 ///
 /// # Safety
-/// The tokens and the head exist in `key`, in one batch element. `to` is valid for the panels of `position +
-/// tokens.len()` positions, and no other code accesses those positions.
+/// The rows are valid for reads. `to` is valid for the panels of `position + tokens` positions, and no other code
+/// accesses those positions, nor the panels if `WHOLE`.
 #[inline(always)]
-pub(super) unsafe fn write_keys<S: SimdF32, N: KvElement>(
+pub(super) unsafe fn write_keys<S: SimdF32, N: KvElement, const WHOLE: bool>(
     s: S,
-    key: &Heads<'_>,
-    head: usize,
-    tokens: core::ops::Range<usize>,
+    key: HeadRows,
+    (tokens, head_dim): (usize, usize),
     position: usize,
     to: *mut N,
 ) {
-    let head_dim = key.head_dim();
-    let stride = key.token_stride();
-    let mut token = tokens.start;
-    while token < tokens.end {
-        let at = position + (token - tokens.start);
+    let HeadRows { at: first, stride } = key;
+    let mut token = 0;
+    while token < tokens {
+        let at = position + token;
         let panel = to.wrapping_add(at / S::LANES * head_dim * S::LANES);
-        let from = key.at(token, head);
-        // SAFETY: either all tokens of a panel exist, or the elements of one token are written to its own lane.
+        let from = first.wrapping_add(token * stride);
+        let rows = (tokens - token).min(S::LANES);
+        let transposed = rows == S::LANES || (WHOLE && rows >= MIN_TRANSPOSED);
+        // SAFETY: the rows exist. Either the panel has no other positions, or the elements of one row are written to its
+        // own lane.
         unsafe {
-            if at.is_multiple_of(S::LANES) && tokens.end - token >= S::LANES {
+            if at.is_multiple_of(S::LANES) && transposed {
                 let mut i = 0;
                 while i + S::LANES <= head_dim {
                     let next = S::LANES.wrapping_mul(stride).wrapping_add(i);
                     prefetch_rows(s, from.wrapping_add(next), stride, S::LANES);
-                    N::store_transposed(s, from.add(i), stride, panel.add(i * S::LANES));
+                    N::store_transposed(s, from.add(i), stride, rows, panel.add(i * S::LANES));
                     i += S::LANES;
                 }
                 for i in i..head_dim {
-                    for lane in 0..S::LANES {
+                    for lane in 0..rows {
                         let x = *from.add(lane * stride + i);
                         *panel.add(i * S::LANES + lane) = N::from_f32(x);
                     }
                 }
-                token += S::LANES;
+                token += rows;
             } else {
                 N::store_strided(s, from, head_dim, panel.add(at % S::LANES));
                 token += 1;
@@ -75,62 +80,6 @@ pub(super) unsafe fn write_keys<S: SimdF32, N: KvElement>(
         }
     }
 }
-
-/// Fewest tokens for which an incomplete panel is written with a transpose.
-const MIN_TRANSPOSED: usize = 3;
-
-/// [`write_keys`] of all tokens of a head. It may also write the unused lanes of the last panel.
-///
-/// # Safety
-/// As [`write_keys`], for whole panels that no other code accesses.
-#[inline(always)]
-pub(super) unsafe fn write_all_keys<S: SimdF32>(
-    s: S,
-    key: &Heads<'_>,
-    head: usize,
-    tokens: core::ops::Range<usize>,
-    to: *mut f32,
-) {
-    let (head_dim, stride) = (key.head_dim(), key.token_stride());
-    let rest = tokens.len() % S::LANES;
-    let whole = tokens.start..if rest < MIN_TRANSPOSED { tokens.end } else { tokens.end - rest };
-    let to_rest = to.wrapping_add(whole.len() * head_dim);
-    let from = key.at(whole.end, head);
-    // SAFETY: the `# Safety` contract of `write_all_keys` holds.
-    unsafe { write_keys(s, key, head, whole, 0, to) };
-    if rest < MIN_TRANSPOSED {
-        return;
-    }
-    let mut square = [0.0; MAX_LANES * MAX_LANES];
-    let mut i = 0;
-    while i < head_dim {
-        let count = (head_dim - i).min(S::LANES);
-        for row in 0..rest {
-            // SAFETY: the token exists by the `# Safety` contract of `write_all_keys`, and `load_prefix` stops after
-            // `count` elements.
-            unsafe {
-                let x = s.load_prefix(from.wrapping_add(row * stride + i), count);
-                s.store(square.as_mut_ptr().add(row * S::LANES), x);
-            }
-        }
-        let to = to_rest.wrapping_add(i * S::LANES);
-        if count == S::LANES {
-            // SAFETY: `square` has `LANES` rows, and the panel has as many lines here.
-            unsafe { s.transpose(square.as_ptr(), S::LANES, to, S::LANES) };
-        } else {
-            let mut transposed = [0.0; MAX_LANES * MAX_LANES];
-            // SAFETY: both squares have `LANES` rows, and the panel has `count` lines here.
-            unsafe {
-                s.transpose(square.as_ptr(), S::LANES, transposed.as_mut_ptr(), S::LANES);
-                to.copy_from_nonoverlapping(transposed.as_ptr(), count * S::LANES);
-            }
-        }
-        i += S::LANES;
-    }
-}
-
-/// Rows between the prefetch of a value row and its read.
-const PREFETCH_DISTANCE: usize = 8;
 
 /// Prefetches a line of each of `rows` rows. The address may be invalid. The elements of one head in each token are too
 /// few for the hardware prefetcher.
@@ -141,33 +90,32 @@ fn prefetch_rows<S: SimdF32>(s: S, at: *const f32, stride: usize, rows: usize) {
     }
 }
 
-/// Writes tokens `tokens` of `value` as rows at `to`.
+/// Rows between the prefetch of a row and its read in [`copy_rows`]. It may be 0: no row is prefetched.
+pub(super) const ROWS_AHEAD: usize = 8;
+
+/// Copies `rows` rows of `elements` floats to rows of whole vectors at `to`, `to_row` elements apart, with zeros after
+/// their elements.
 ///
 /// # Safety
-/// The tokens and the head exist in `value`, in one batch element. `to` is valid for as many rows, and no other code
-/// accesses them.
+/// The rows are valid for reads. `to` is valid for as many rows, and no other code accesses them.
 #[inline(always)]
-pub(super) unsafe fn write_values<S: SimdF32, N: KvElement>(
+pub(super) unsafe fn copy_rows<S: SimdF32, N: KvElement, const AHEAD: usize>(
     s: S,
-    value: &Heads<'_>,
-    head: usize,
-    tokens: core::ops::Range<usize>,
+    from: HeadRows,
+    (rows, elements): (usize, usize),
     to: *mut N,
+    to_row: usize,
 ) {
-    let head_dim = value.head_dim();
-    let row = value_row(S::LANES, head_dim);
-    let first = value.at(tokens.start, head);
-    for index in 0..tokens.len() {
-        let from = first.wrapping_add(index * value.token_stride());
-        let to = to.wrapping_add(index * row);
-        let mut i = 0;
-        while i < head_dim {
-            let next = PREFETCH_DISTANCE.wrapping_mul(value.token_stride()).wrapping_add(i);
-            prefetch_rows(s, from.wrapping_add(next), 0, 1);
-            // SAFETY: the tokens exist by the `# Safety` contract of `write_values`. The count stops at `head_dim`, and
-            // the row has whole vectors.
-            unsafe { N::store(s, from.add(i), (head_dim - i).min(S::LANES), to.add(i)) };
-            i += S::LANES;
+    for index in 0..rows {
+        let to = to.wrapping_add(index * to_row);
+        let at = from.at.wrapping_add(index * from.stride);
+        for i in (0..elements).step_by(S::LANES) {
+            if AHEAD > 0 {
+                s.prefetch(at.wrapping_add(AHEAD.wrapping_mul(from.stride).wrapping_add(i)));
+            }
+            // SAFETY: the row exists by the `# Safety` contract of `copy_rows`. The count stops at `elements`, and the
+            // row at `to` has whole vectors.
+            unsafe { N::store(s, at.add(i), (elements - i).min(S::LANES), to.add(i)) };
         }
     }
 }

@@ -6,7 +6,7 @@ use super::check;
 use super::head_views::{Heads, Qkv};
 use super::one_head::HeadKv;
 use super::options::{AttentionOptions, AttentionOutput, Sequence};
-use super::panels::{head_floats, value_row, write_all_keys, write_values};
+use super::panels::{ROWS_AHEAD, copy_rows, head_floats, value_row, write_keys};
 use super::tasks::{AttentionParams, KvHead, MIN_WORK_TO_FORK, chunked, count_tasks};
 #[cfg(feature = "train")]
 use crate::dropout::WeightDropout;
@@ -205,12 +205,12 @@ impl Prefill<'_> {
             return;
         }
         let Qkv { query, key, value } = self.qkv;
-        let queries = query.at(query_start, head * self.params.group);
         let rows = [
-            (key.at(key_start, head), key.token_stride(), key_len),
-            (value.at(key_start, head), value.token_stride(), key_len),
-            (queries, query.token_stride(), query_len),
+            (key.rows(key_start, head), key_len),
+            (value.rows(key_start, head), key_len),
+            (query.rows(query_start, head * self.params.group), query_len),
         ];
+        let rows = rows.map(|(rows, count)| (rows.at, rows.stride, count));
         self.isa.dispatch(PrefetchRows::new(rows, key.head_dim(), false));
     }
 
@@ -239,12 +239,14 @@ simd_op!(
         keys: *mut f32,
         values: Option<*mut f32>,
     ) {
-        let start = sequence.key_start;
+        let (start, head_dim) = (sequence.key_start, key.head_dim());
+        let (key, value) = (key.rows(start, head), value.rows(start, head));
         // SAFETY: `check::keys` checked that the sequence's tokens exist. The scratch has separate space for this task.
         unsafe {
-            write_all_keys(s, &key, head, start..start + sequence.key_len, keys);
+            write_keys::<S, f32, true>(s, key, (sequence.key_len, head_dim), 0, keys);
             if let Some(values) = values {
-                write_values(s, &value, head, start..start + value_len, values);
+                let (size, row) = ((value_len, head_dim), value_row(S::LANES, head_dim));
+                copy_rows::<S, f32, ROWS_AHEAD>(s, value, size, values, row);
             }
         }
     }

@@ -82,7 +82,7 @@ pub(super) struct AttentionParams<'a> {
     pub(super) bias: Option<CheckedBias<'a>>,
     pub(super) out: HeadPtrs<'a>,
     /// Receives the weights: the data, which the second value does not have any more.
-    weights: Option<(SharedMut<'a>, Weights<'a>)>,
+    weights: Option<(SharedMut<'a>, AttentionWeights<'a>)>,
     /// `[query tokens, heads, 2]`: receives the maximum score and the reciprocal of the sum of the weights of each query
     /// and head.
     pub(super) sums: Option<SharedMut<'a>>,
@@ -130,7 +130,8 @@ impl<'a> AttentionParams<'a> {
             false => (key_len as isize, 0),
         };
         let weights = self.weights.as_ref().and_then(|(data, weights)| {
-            let &Weights { heads, head_stride, query_stride: row, keys: len, .. } = weights;
+            let &AttentionWeights { heads, head_stride, query_stride: row, keys: len, .. } =
+                weights;
             let index = heads.iter().position(|&wanted| wanted == head)?;
             let at = data.as_ptr().wrapping_add(index * head_stride + start * row);
             Some(RowsOut { at, row, len })
@@ -326,7 +327,7 @@ const fn max_shared_rows<S: SimdF32>() -> usize {
 }
 
 /// Rows that share one pass over their common keys and values: 1, 2 or 4.
-struct Group<'a> {
+struct RowGroup<'a> {
     rows: usize,
     /// The KV slots of each row.
     slots: [&'a [u32]; MAX_SHARED_ROWS],
@@ -343,7 +344,7 @@ impl<'a> DecodeRows<'a> {
 
     /// The largest group of rows with a common prefix of slots, from `row`, before `end`.
     #[inline(always)]
-    fn group<S: SimdF32>(&self, row: usize, end: usize) -> Group<'a> {
+    fn group<S: SimdF32>(&self, row: usize, end: usize) -> RowGroup<'a> {
         let mut slots = [self.slots(row); MAX_SHARED_ROWS];
         let mut rows = 1;
         while rows < const { max_shared_rows::<S>() } && row + rows < end {
@@ -359,8 +360,8 @@ impl<'a> DecodeRows<'a> {
         }
         let shared = decode::shared::<S>(&slots[..rows]);
         match (rows, shared) {
-            (1, _) | (_, 0) => Group { rows: 1, slots, shared: 0 },
-            _ => Group { rows, slots, shared },
+            (1, _) | (_, 0) => RowGroup { rows: 1, slots, shared: 0 },
+            _ => RowGroup { rows, slots, shared },
         }
     }
 
@@ -368,7 +369,7 @@ impl<'a> DecodeRows<'a> {
     #[inline(always)]
     fn view<const R: usize>(
         &self,
-        group: &Group<'a>,
+        group: &RowGroup<'a>,
         (row, head): (usize, usize),
         next: (usize, usize),
     ) -> KvView<'a, R> {

@@ -23,8 +23,10 @@ impl HeadQuery {
         running: Running,
         value: impl Fn(usize) -> *const N::KvElement,
     ) {
-        let mut column = if running.is_fully_masked() { 0 } else { self.head_dim };
-        while column < self.head_dim {
+        if !running.is_fully_masked() {
+            return;
+        }
+        for column in (0..self.head_dim).step_by(S::LANES) {
             let mut x = s.splat(0.0);
             // SAFETY: the `# Safety` contract of `finish_masked` holds.
             unsafe {
@@ -36,7 +38,6 @@ impl HeadQuery {
                 }
                 self.store_out(s, row, column, x);
             }
-            column += S::LANES;
         }
     }
 }
@@ -62,8 +63,7 @@ impl<N: KvFormat> FlashHead<N> {
         let uniform = masked && fully_masked == FullyMasked::Uniform;
         let limit = self.query.limit(row);
         let panel = head_dim * S::LANES;
-        let mut first = 0;
-        while first < to.len {
+        for first in (0..to.len).step_by(S::LANES) {
             let count = (to.len - first).min(S::LANES);
             let mut x = s.splat(0.0);
             if uniform {
@@ -89,7 +89,6 @@ impl<N: KvFormat> FlashHead<N> {
             }
             // SAFETY: `first + count <= to.len`, so the store is inside the row of weights.
             unsafe { s.store_prefix(to.at.wrapping_add(row * to.row + first), x, count) };
-            first += S::LANES;
         }
     }
 }

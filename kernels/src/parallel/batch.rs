@@ -27,7 +27,7 @@ use std::sync::PoisonError;
 pub(super) type Task<'t> = &'t (dyn Fn(usize) + Sync);
 
 /// The most tasks of a batch.
-pub(super) const MAX_TASKS: usize = u32::MAX as usize - 1;
+const MAX_TASKS: usize = u32::MAX as usize - 1;
 
 /// The value of `left` after the last batch.
 const CLOSED: u64 = u64::MAX;
@@ -115,6 +115,13 @@ impl Batches {
         }
     }
 
+    /// Takes tasks of the current batch until none is left.
+    fn work(&self, end: End) {
+        while let Some(index) = self.take(self.left.0.load(Ordering::Relaxed), end) {
+            self.run(index);
+        }
+    }
+
     /// Runs task `index`, which this thread has taken.
     fn run(&self, index: usize) {
         if !self.panicked.load(Ordering::Relaxed) {
@@ -147,14 +154,14 @@ impl Batches {
 
 impl Leader<'_> {
     /// Runs `task(0)` to `task(tasks - 1)`, each once, on this thread and its helpers. `share` may run the batch in
-    /// parallel with additional helpers.
-    ///
-    /// There must be at most [`MAX_TASKS`] tasks.
+    /// parallel with additional helpers. More than [`MAX_TASKS`] tasks run on this thread alone.
     ///
     /// # Panics
     /// With the first panic of a task, when no task runs any more.
     pub(super) fn run(&self, tasks: usize, task: Task<'_>, share: impl FnOnce(&Batch<'_>)) {
-        debug_assert!(tasks <= MAX_TASKS);
+        if tasks > MAX_TASKS {
+            return (0..tasks).for_each(task);
+        }
         let batches = self.batches;
         batches.done.0.store(0, Ordering::Relaxed);
         batches.task.store((&raw const task).cast::<()>().cast_mut(), Ordering::Relaxed);
@@ -195,10 +202,7 @@ pub(super) struct Batch<'b> {
 impl Batch<'_> {
     /// Takes tasks until none is left.
     pub(super) fn work(&self) {
-        let batches = self.batches;
-        while let Some(index) = batches.take(batches.left.0.load(Ordering::Relaxed), End::Front) {
-            batches.run(index);
-        }
+        self.batches.work(End::Front);
     }
 
     /// Whether all tasks are done.
@@ -250,10 +254,7 @@ impl Helper<'_> {
 
     /// Takes tasks of the current batch until none is left.
     pub(super) fn help(self) {
-        let batches = self.0;
-        while let Some(index) = batches.take(batches.left.0.load(Ordering::Relaxed), End::Back) {
-            batches.run(index);
-        }
+        self.0.work(End::Back);
     }
 
     /// Leaves, and counts this for the leader.

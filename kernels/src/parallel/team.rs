@@ -24,7 +24,7 @@
 //! called back for each batch with `rayon::join`. This is a little slower, and happens only in teams whose leader did
 //! other work for a while.
 
-use super::batch::{Batches, Helper, Leader, MAX_TASKS, Task};
+use super::batch::{Batches, Helper, Leader, Task};
 use core::fmt;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -106,14 +106,8 @@ impl Team<'_> {
         self.threads
     }
 
-    /// Runs `task(0)` to `task(tasks - 1)`, each once.
+    /// Runs `task(0)` to `task(tasks - 1)`, each once. Without helpers this thread runs all of them.
     pub(super) fn for_each(&self, tasks: usize, task: Task<'_>) {
-        if self.threads == 1 || tasks > MAX_TASKS {
-            for index in 0..tasks {
-                task(index);
-            }
-            return;
-        }
         let (departed, helper) = (self.leader.gone(), self.helper);
         self.leader.run(tasks, task, |batch| {
             // Helpers that are still polling need no call.

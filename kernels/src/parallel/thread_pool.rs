@@ -11,7 +11,7 @@
 //! - A call waits only for threads that run tasks of its own batch. It never waits for another call: a call that finds
 //!   one published, of another thread or of the task that it is in, runs its tasks on the calling thread alone.
 
-use super::batch::{Batches, Helper, MAX_TASKS};
+use super::batch::{Batches, Helper};
 use super::executor::Executor;
 use super::sync::{Arc, Condvar, Mutex, MutexGuard, SPINS, thread, wait};
 use core::fmt;
@@ -104,7 +104,7 @@ impl Executor for ThreadPool {
 
     fn for_each(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
         let helpers = self.threads.len().min(tasks.saturating_sub(1));
-        if helpers == 0 || tasks > MAX_TASKS {
+        if helpers == 0 {
             return (0..tasks).for_each(task);
         }
         let mut batches = Batches::new();

@@ -190,7 +190,6 @@ pub(crate) unsafe trait SimdF32: Copy + Send + Sync + 'static {
     ///
     /// # Safety
     /// As [`SimdF32::transpose`], except that only `rows` rows are read.
-    #[cfg(any(feature = "train", test))]
     #[inline(always)]
     unsafe fn transpose_first(
         self,

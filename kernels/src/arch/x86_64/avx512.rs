@@ -239,7 +239,6 @@ unsafe impl SimdF32 for V4 {
         self.sse._mm_sfence();
     }
 
-    #[cfg(any(feature = "train", test))]
     #[inline(always)]
     unsafe fn transpose_first(
         self,

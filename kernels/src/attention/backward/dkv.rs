@@ -2,8 +2,9 @@
 //! the scores to that of the keys.
 
 use super::product::{causal_diagonal, tile};
-use super::score_block::{Rows, ScoreBlock};
+use super::score_block::ScoreBlock;
 use super::workspace::WEIGHTS_ROW;
+use crate::attention::head_views::HeadRows;
 use crate::attention::vector_groups::vector_groups;
 use crate::gemm::Operands;
 use crate::simd::{SimdF32, simd_op};
@@ -26,7 +27,7 @@ struct DkvTile<'b, const MR: usize> {
     first_write: bool,
     /// The lines and rows of the queries of the block.
     lines: *const f32,
-    rows: Rows,
+    rows: HeadRows,
     sums: *mut f32,
     /// The gradient, which the last block of queries writes.
     last: Option<Gradient>,

@@ -3,9 +3,10 @@
 
 use super::fused_small::add_weighted;
 use super::product::{causal_diagonal, tile_prefetched};
-use super::score_block::{Rows, ScoreBlock};
+use super::score_block::ScoreBlock;
 use super::workspace::WEIGHTS_ROW;
 use crate::attention::dropout::{WeightTile, apply, decide};
+use crate::attention::head_views::HeadRows;
 use crate::attention::kv_dtype::PanelView;
 use crate::attention::online_softmax::KEY_BLOCK;
 use crate::attention::vector_groups::vector_groups;
@@ -19,8 +20,6 @@ use crate::simd::{MAX_LANES, MOST_PARTS, SimdF32, simd_op, sum_of_parts};
 pub(super) struct DqTile<'b, const MR: usize, const NV: usize> {
     pub(super) block: &'b ScoreBlock,
     pub(super) first: usize,
-    /// Whether a bias may hide keys. Then `masked.rs` computes the product with the keys.
-    pub(super) hides: bool,
 }
 
 simd_op!(
@@ -32,10 +31,9 @@ simd_op!(
         s: S,
         block: &ScoreBlock,
         first: usize,
-        hides: bool,
     ) {
         // SAFETY: the caller's contract.
-        unsafe { DqTile::<MR, NV> { block, first, hides }.attend(s) }
+        unsafe { DqTile::<MR, NV> { block, first }.attend(s) }
     }
 );
 
@@ -87,7 +85,8 @@ impl<const MR: usize, const NV: usize> DqTile<'_, MR, NV> {
                 self.subtract_delta(s, vectors, &seen, one_block);
             }
             self.finish(s, vectors, &seen);
-            if self.hides {
+            if block.head.hiding_bias().is_some() {
+                // `masked.rs` computes the product with the keys.
                 return;
             }
             let mut column = 0;
@@ -130,12 +129,12 @@ impl<const MR: usize, const NV: usize> DqTile<'_, MR, NV> {
         self,
         s: S,
         (v, vectors): (usize, usize),
-        rows: Rows,
+        rows: HeadRows,
         panels: *const f32,
         next: *const f32,
     ) -> [[S::F32; G]; MR] {
         let block = self.block;
-        let panel = block.row * S::LANES;
+        let panel = block.head.head_dim * S::LANES;
         let operands = Operands {
             a: rows.at.wrapping_add(self.first * rows.stride),
             a_row: rows.stride,
@@ -373,7 +372,8 @@ impl<const MR: usize, const NV: usize> DqTile<'_, MR, NV> {
             b_vector: S::LANES,
         };
         let (min_seen, max_seen) = (seen[0], seen[MR - 1]);
-        let next = PanelView { at: block.key_panels, step: S::LANES, vector: block.row * S::LANES };
+        let panel = block.head.head_dim * S::LANES;
+        let next = PanelView { at: block.key_panels, step: S::LANES, vector: panel };
         // SAFETY: gradients of scores and key rows exist for every key that the queries see.
         let mut sums = unsafe { tile_prefetched::<S, MR, G>(s, sums, min_seen, operands, next) };
         // From query to query, the limit increases by one or not at all.

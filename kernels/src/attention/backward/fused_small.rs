@@ -28,7 +28,7 @@ impl<const MR: usize, const NV: usize> DqTile<'_, MR, NV> {
         let mut from_query = query.at.wrapping_add(self.first * query.stride);
         let mut from_context = d_context.at.wrapping_add(self.first * d_context.stride);
         let (mut from_key, mut from_value) = (block.key_panels, block.value_panels);
-        let panel = block.row * S::LANES;
+        let panel = block.head.head_dim * S::LANES;
         let mut scores = [[zero; G]; MR];
         let mut products = [[zero; G]; MR];
         for _ in 0..block.head.head_dim {

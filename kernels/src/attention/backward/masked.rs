@@ -2,8 +2,9 @@
 //! of a hidden key must not be multiplied, not even by 0.
 
 use super::dkv::Gradient;
-use super::score_block::{Rows, ScoreBlock};
+use super::score_block::ScoreBlock;
 use crate::attention::bias::hides;
+use crate::attention::head_views::HeadRows;
 use crate::attention::one_head::BiasRows;
 use crate::simd::SimdF32;
 
@@ -30,8 +31,7 @@ impl ScoreBlock {
     pub(super) unsafe fn query_masked<S: SimdF32>(&self, s: S, bias: BiasRows, local: usize) {
         let (row, seen) = (self.query + local, self.seen(local));
         let factor = s.splat(self.query_factor(local));
-        let mut column = 0;
-        while column < self.head.head_dim {
+        for column in (0..self.head.head_dim).step_by(S::LANES) {
             // SAFETY: the `# Safety` contract of `query_masked` holds.
             unsafe {
                 let mut sum = s.splat(0.0);
@@ -47,7 +47,6 @@ impl ScoreBlock {
                 }
                 self.head.store_out(s, row, column, s.mul(sum, factor));
             }
-            column += S::LANES;
         }
     }
 
@@ -57,8 +56,7 @@ impl ScoreBlock {
     /// As [`ScoreBlock::query_masked`], for the rows of the sums.
     #[inline(always)]
     pub(super) unsafe fn key_masked<S: SimdF32>(&self, s: S, bias: BiasRows, key: usize) {
-        let mut column = 0;
-        while column < self.row {
+        for column in (0..self.row).step_by(S::LANES) {
             let at = key * self.row + column;
             let (to_key, to_value) = (self.d_key.wrapping_add(at), self.d_value.wrapping_add(at));
             // SAFETY: the `# Safety` contract of `key_masked` holds.
@@ -68,7 +66,7 @@ impl ScoreBlock {
                     if !self.contributes(bias, local, key) {
                         continue;
                     }
-                    let row = |rows: &Rows| rows.at.wrapping_add(local * rows.stride + column);
+                    let row = |rows: &HeadRows| rows.at.wrapping_add(local * rows.stride + column);
                     let weight = s.splat(*self.weights_of(local).wrapping_add(key));
                     let d_score = s.splat(*self.d_scores_of(local).wrapping_add(key));
                     let d_context = s.load(row(&self.d_context));
@@ -79,7 +77,6 @@ impl ScoreBlock {
                 s.store(to_key, key_sum);
                 s.store(to_value, value_sum);
             }
-            column += S::LANES;
         }
     }
 }
@@ -96,8 +93,7 @@ pub(super) unsafe fn store_sums<S: SimdF32>(
     to: Gradient,
 ) {
     for key in 0..keys {
-        let mut column = 0;
-        while column < head_dim {
+        for column in (0..head_dim).step_by(S::LANES) {
             let count = (head_dim - column).min(S::LANES);
             // SAFETY: the `# Safety` contract of `store_sums` holds.
             unsafe {
@@ -105,7 +101,6 @@ pub(super) unsafe fn store_sums<S: SimdF32>(
                 let at = to.at.wrapping_add(key * to.stride + column);
                 s.store_prefix(at, s.mul(x, s.splat(to.factor)), count);
             }
-            column += S::LANES;
         }
     }
 }

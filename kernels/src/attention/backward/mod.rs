@@ -31,12 +31,12 @@
 //!
 //! Source: Dao et al. 2022, algorithm 4, and Dao 2023, algorithm 2, with a fixed order of the sums.
 
-mod copy_rows;
 mod dkv;
 mod dq;
 mod fused_small;
 mod masked;
 mod product;
+mod row_ops;
 mod score_block;
 mod tasks;
 mod workspace;
@@ -358,7 +358,7 @@ pub fn attention_backward(
     check::sentences(dropout.as_ref(), &query)?;
     let d_bias = match d_bias {
         None => None,
-        Some(gradient) => Distances::new(options, gradient, (heads, bias.is_some()), sequences)?,
+        Some(gradient) => Distances::new(options, gradient, heads, bias)?,
     };
     let expected = attention_backward_scratch(isa, sequences, heads, kv_heads, head_dim)?;
     Error::check_min_len("scratch", expected, scratch)?;
@@ -417,30 +417,20 @@ struct Distances<'a> {
 }
 
 impl<'a> Distances<'a> {
-    /// `None` if no sequence has both queries and keys.
+    /// `None` if no sequence has both queries and keys, and thus no bias.
     fn new(
         options: &AttentionOptions<'_>,
         gradient: &'a mut [f32],
-        (heads, any): (usize, bool),
-        sequences: &[Sequence],
+        heads: usize,
+        bias: Option<CheckedBias<'_>>,
     ) -> Result<Option<Self>, Error> {
         let Some(Bias::Relative { head_stride, zero, .. }) = options.bias else {
             let missing = Expected::Exactly(1);
             return Error::check_size("tables", "the relative bias", missing, 0).map(|()| None);
         };
-        if !any {
-            return Ok(None);
-        }
-        let causal = options.causal;
-        let both = sequences.iter().filter(|sequence| table_len(sequence) > 0);
-        let ends = both.map(|sequence| *Self::reach(sequence, causal).end());
-        let ahead = ends.max().unwrap_or(0).max(0) as usize;
-        let expected = (heads - 1)
-            .checked_mul(head_stride)
-            .and_then(|last| last.checked_add(zero)?.checked_add(ahead)?.checked_add(1))
-            .ok_or(Error::TooLarge { operand: "gradients.bias" })?;
-        Error::check_min_len("gradients.bias", expected, gradient)?;
-        Ok(Some(Self { gradient, heads, head_stride, zero, causal }))
+        let Some(bias) = bias else { return Ok(None) };
+        Error::check_min_len("gradients.bias", bias.len, gradient)?;
+        Ok(Some(Self { gradient, heads, head_stride, zero, causal: options.causal }))
     }
 
     /// Distances from query to key in a sequence that has both. Under a causal mask, none is positive.

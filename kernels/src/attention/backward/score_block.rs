@@ -1,6 +1,7 @@
 //! One block of queries of one head against one block of keys. Its operands are in the workspace of a task.
 
 use super::workspace::{ROW_SUMS, WEIGHTS_ROW};
+use crate::attention::head_views::HeadRows;
 use crate::attention::one_head::HeadQuery;
 use crate::simd::SimdF32;
 
@@ -20,10 +21,10 @@ pub(super) struct ScoreBlock {
     /// Panels and rows, from key `key`.
     pub(super) key_panels: *const f32,
     pub(super) value_panels: *const f32,
-    pub(super) key_rows: Rows,
+    pub(super) key_rows: HeadRows,
     /// Rows from query `query`.
-    pub(super) query_rows: Rows,
-    pub(super) d_context: Rows,
+    pub(super) query_rows: HeadRows,
+    pub(super) d_context: HeadRows,
     /// Lines from query `query`.
     pub(super) weights: *mut f32,
     pub(super) d_scores: *mut f32,
@@ -33,13 +34,6 @@ pub(super) struct ScoreBlock {
     pub(super) d_value: *mut f32,
     /// The gradient of the bias, if it is requested: that of key `j` and query `i` of the head is `table[j - i]`.
     pub(super) table: Option<*mut f32>,
-}
-
-/// Rows of whole vectors.
-#[derive(Clone, Copy)]
-pub(super) struct Rows {
-    pub(super) at: *const f32,
-    pub(super) stride: usize,
 }
 
 /// Softmax sums of a query.
@@ -126,8 +120,7 @@ impl ScoreBlock {
     ) {
         let to = table.wrapping_add(self.key).wrapping_sub(self.query + local);
         let from = self.d_scores_of(local);
-        let mut key = 0;
-        while key < seen {
+        for key in (0..seen).step_by(S::LANES) {
             let count = (seen - key).min(S::LANES);
             // SAFETY: the `# Safety` contract of `add_to_table` holds. The query has the gradient of a score for each
             // key that it sees.
@@ -136,7 +129,6 @@ impl ScoreBlock {
                 let sum = s.add(s.load_prefix(to.add(key), count), x);
                 s.store_prefix(to.add(key), sum, count);
             }
-            key += S::LANES;
         }
     }
 }

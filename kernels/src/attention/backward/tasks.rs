@@ -3,16 +3,17 @@
 //! gradient of a key is one chain of additions, over heads and then over queries; the gradient of a query is one chain
 //! over keys.
 
-use super::copy_rows::{Strided, clear, copy, dot, into_panels};
 use super::dkv::{Gradient, dkv_tile};
 use super::dq::dq_tile;
 use super::masked;
-use super::score_block::{Rows, ScoreBlock};
+use super::row_ops::{clear, dot};
+use super::score_block::ScoreBlock;
 use super::workspace::{QUERY_ROWS, ROW_SUMS, WEIGHTS_ROW, Workspace};
-use crate::attention::head_views::{HeadPtrs, Heads, Qkv};
+use crate::attention::head_views::{HeadPtrs, HeadRows, Heads, Qkv};
 use crate::attention::one_head::HeadQuery;
 use crate::attention::online_softmax::KEY_BLOCK;
 use crate::attention::options::Sequence;
+use crate::attention::panels::{ROWS_AHEAD, copy_rows, write_keys};
 use crate::attention::tasks::AttentionParams;
 use crate::parallel::share;
 use crate::prefetch::PrefetchRows;
@@ -33,7 +34,7 @@ const MAX_L1_FLOATS: usize = 512;
 const PREFETCH_TASKS: usize = 2;
 
 /// The rows that a task reads and writes.
-type Prefetch = PrefetchRows<7>;
+type TaskRows = PrefetchRows<7>;
 
 /// Most queries or keys that are read in place.
 const MAX_IN_PLACE_ROWS: usize = 32;
@@ -89,7 +90,7 @@ simd_op!(
                 let (index, kv_head) = (index / kv_heads, index % kv_heads);
                 HeadTask { backward, index, kv_head, scratch }
             };
-            let mut next = Prefetch::NOTHING;
+            let mut next = TaskRows::NOTHING;
             if index + PREFETCH_TASKS < range.end {
                 next = task(index + PREFETCH_TASKS).prefetch();
             }
@@ -198,38 +199,34 @@ impl HeadTask<'_> {
     }
 
     /// The rows that this task reads and writes, if there are few.
-    fn prefetch(&self) -> Prefetch {
+    fn prefetch(&self) -> TaskRows {
         let Backward { qkv, context, d_context, params, d_key, d_value, .. } = self.backward;
         let Sequence { query_start, query_len, key_start, key_len, .. } = self.sequence();
         let head = self.group().start;
         if query_len.max(key_len) > MAX_PREFETCH_ROWS {
-            return Prefetch::NOTHING;
+            return TaskRows::NOTHING;
         }
         let count = query_len.max(key_len);
-        let rows =
-            |view: &Heads<'_>, start, head| (view.at(start, head), view.token_stride(), count);
-        let target = |target: &HeadPtrs<'_>, start, head| {
-            (target.at(start, head).cast_const(), target.token_stride(), count)
-        };
         const { assert!(MAX_PREFETCH_ROWS <= KEY_BLOCK, "a task that prefetches reads no contexts") };
         let rows = [
-            rows(&qkv.key, key_start, self.kv_head),
-            rows(&qkv.value, key_start, self.kv_head),
-            rows(&qkv.query, query_start, head),
-            rows(d_context, query_start, head),
-            target(&params.out, query_start, head),
-            target(d_key, key_start, self.kv_head),
-            target(d_value, key_start, self.kv_head),
+            qkv.key.rows(key_start, self.kv_head),
+            qkv.value.rows(key_start, self.kv_head),
+            qkv.query.rows(query_start, head),
+            d_context.rows(query_start, head),
+            params.out.rows(query_start, head),
+            d_key.rows(key_start, self.kv_head),
+            d_value.rows(key_start, self.kv_head),
         ];
+        let rows = rows.map(|HeadRows { at, stride }| (at, stride, count));
         let elements = context.head_dim();
-        Prefetch::new(rows, elements, count * elements <= MAX_L1_FLOATS)
+        TaskRows::new(rows, elements, count * elements <= MAX_L1_FLOATS)
     }
 
     /// # Safety
     /// The call was checked, and no other task accesses the workspace or the gradients of the keys and queries of this
     /// task.
     #[inline(always)]
-    unsafe fn run<S: SimdF32, const NV: usize>(&self, s: S, next: &mut Prefetch) {
+    unsafe fn run<S: SimdF32, const NV: usize>(&self, s: S, next: &mut TaskRows) {
         let backward = self.backward;
         let Sequence { query_len, key_len, padded_len, .. } = self.sequence();
         let head_dim = backward.qkv.key.head_dim();
@@ -276,42 +273,31 @@ impl HeadTask<'_> {
         s: S,
         key: usize,
         keys: usize,
-        next: &mut Prefetch,
+        next: &mut TaskRows,
     ) -> bool {
         let Backward { qkv, layout, params, .. } = self.backward;
         let hides = params.bias.is_some_and(|bias| bias.hides);
         let Sequence { query_len, key_start, .. } = self.sequence();
-        let rows_of = |view: &Heads<'_>| Strided {
-            at: view.at(key_start + key, self.kv_head),
-            stride: view.token_stride(),
-            elements: view.head_dim(),
-        };
-        let (row, padded) = (layout.row, keys.next_multiple_of(S::LANES));
+        let row = layout.row;
+        let size = (keys, qkv.key.head_dim());
         let (d_key, d_value) = (self.place(layout.d_key), self.place(layout.d_value));
-        let (from_key, from_value) = (rows_of(&qkv.key), rows_of(&qkv.value));
-        let in_place = in_place(keys, from_key.stride, from_key.elements, row);
+        let from_key = qkv.key.rows(key_start + key, self.kv_head);
+        let from_value = qkv.value.rows(key_start + key, self.kv_head);
+        let in_place = in_place(keys, from_key.stride, size.1, row);
         let key_rows = match in_place {
-            true => Rows { at: from_key.at, stride: from_key.stride },
-            false => Rows { at: self.place(layout.key_rows), stride: row },
+            true => from_key,
+            false => HeadRows { at: self.place(layout.key_rows), stride: row },
         };
         // SAFETY: `check::keys` checked that the keys exist, and the workspace has space for a block of them.
         unsafe {
             if !in_place {
-                copy(s, from_key, (keys, keys), self.place(layout.key_rows), row);
+                let to = self.place(layout.key_rows);
+                copy_rows::<S, f32, ROWS_AHEAD>(s, from_key, size, to, row);
                 next.issue(s);
             }
-            let from_key = Strided { at: key_rows.at, stride: key_rows.stride, elements: row };
-            // `d_key` and `d_value` are scratch here. Their sums begin later.
-            into_panels(s, from_key, (keys, padded), self.place(layout.key_panels), row, d_key);
+            write_keys::<S, f32, true>(s, key_rows, size, 0, self.place(layout.key_panels));
             next.issue(s);
-            into_panels(
-                s,
-                from_value,
-                (keys, padded),
-                self.place(layout.value_panels),
-                row,
-                d_value,
-            );
+            write_keys::<S, f32, true>(s, from_value, size, 0, self.place(layout.value_panels));
             next.issue(s);
             if hides {
                 clear(s, d_key, keys * row);
@@ -330,9 +316,11 @@ impl HeadTask<'_> {
                     continue;
                 }
                 // SAFETY: the `# Safety` contract of `block_of_keys` holds.
-                let masked = unsafe { self.load_sums(queries.clone(), index) };
-                any |= masked;
-                let (query_rows, d_context) = self.rows_of_queries(index, queries.clone(), masked);
+                let [query_rows, d_context] = unsafe {
+                    let masked = self.load_sums(queries.clone(), index);
+                    any |= masked;
+                    self.rows_of_queries(s, index, queries.clone(), masked)
+                };
                 let block = ScoreBlock {
                     head,
                     key,
@@ -356,7 +344,7 @@ impl HeadTask<'_> {
                 // SAFETY: the `# Safety` contract of `block_of_keys` holds. The operands of the block are in the
                 // workspace.
                 unsafe {
-                    self.block_of_queries(s, &block, index, masked);
+                    self.dot_contexts(s, &block, index);
                     next.issue(s);
                     self.gradients_of_queries::<S, NV>(s, &block, next);
                     let last = last.then(|| self.gradients(key));
@@ -377,72 +365,59 @@ impl HeadTask<'_> {
         any
     }
 
-    /// Addresses of the rows of queries and of the gradients of their contexts, for a block of queries: in place, or
-    /// copies in the workspace. A block with a fully masked query needs copies, in which its rows are zeros.
-    fn rows_of_queries(&self, head: usize, queries: Range<usize>, masked: bool) -> (Rows, Rows) {
-        let Backward { qkv, d_context, layout, .. } = self.backward;
-        let start = self.sequence().query_start + queries.start;
-        let rows = |view: &Heads<'_>, at: usize| {
-            let stride = view.token_stride();
-            match !masked && in_place(queries.len(), stride, view.head_dim(), layout.row) {
-                true => Rows { at: view.at(start, head), stride },
-                false => Rows { at: self.place(at), stride: layout.row },
-            }
-        };
-        (rows(&qkv.query, layout.query), rows(d_context, layout.d_context))
-    }
-
-    /// Copies the rows of a block of queries that are not read in place, and computes the dot products of their
-    /// contexts with the contexts' gradients. Copied rows of a fully masked query are zeros.
+    /// The rows of a block of queries, and those of the gradients of their contexts: in place, or copied to the workspace.
+    /// A block with a fully masked query needs copies, in which its rows are zeros.
     ///
     /// # Safety
-    /// As [`HeadTask::run`]; [`HeadTask::load_sums`] was called for these queries.
+    /// As [`HeadTask::run`]; the workspace has space for these queries.
     #[inline(always)]
-    unsafe fn block_of_queries<S: SimdF32>(
+    unsafe fn rows_of_queries<S: SimdF32>(
         &self,
         s: S,
-        block: &ScoreBlock,
         head: usize,
+        queries: Range<usize>,
         masked: bool,
-    ) {
-        let Backward { qkv, context, d_context, layout, .. } = self.backward;
-        let start = self.sequence().query_start + block.query;
-        let head_dim = context.head_dim();
-        for (view, rows, to) in [
-            (&qkv.query, block.query_rows, self.place(layout.query)),
-            (d_context, block.d_context, self.place(layout.d_context)),
-        ] {
-            if rows.at != to {
+    ) -> [HeadRows; 2] {
+        let Backward { qkv, d_context, layout, .. } = self.backward;
+        let start = self.sequence().query_start + queries.start;
+        let size = (queries.len(), d_context.head_dim());
+        let mut both = [qkv.query.rows(start, head), d_context.rows(start, head)];
+        for (rows, to) in both.iter_mut().zip([layout.query, layout.d_context]) {
+            if !masked && in_place(size.0, rows.stride, size.1, layout.row) {
                 continue;
             }
-            let from = Strided {
-                at: view.at(start, head),
-                stride: view.token_stride(),
-                elements: head_dim,
-            };
-            // SAFETY: the queries exist by the `# Safety` contract of `block_of_queries`, and the workspace has space
-            // for a block of them.
-            unsafe { copy(s, from, (block.queries, block.queries), to, block.row) };
-            for local in 0..if masked { block.queries } else { 0 } {
-                // SAFETY: `local < block.queries`. The workspace has `block.row` floats at `to` for each query of a
-                // block, and no other task uses this workspace.
-                unsafe {
-                    if block.row_sums(local).inverse == 0.0 {
-                        clear(s, to.add(local * block.row), block.row);
-                    }
+            let to = self.place(to);
+            // SAFETY: the `# Safety` contract of `rows_of_queries` holds.
+            unsafe { copy_rows::<S, f32, ROWS_AHEAD>(s, *rows, size, to, layout.row) };
+            *rows = HeadRows { at: to, stride: layout.row };
+            for (local, query) in queries.clone().enumerate() {
+                if masked && self.saved_sums(query, head).1 == 0.0 {
+                    // SAFETY: as above: `local < queries.len()`.
+                    unsafe { clear(s, to.add(local * layout.row), layout.row) };
                 }
             }
         }
+        both
+    }
+
+    /// Computes the dot products of the contexts of a block of queries with the contexts' gradients, if they are needed.
+    ///
+    /// # Safety
+    /// As [`HeadTask::run`]; the operands of the block are in the workspace.
+    #[inline(always)]
+    unsafe fn dot_contexts<S: SimdF32>(&self, s: S, block: &ScoreBlock, head: usize) {
+        let Backward { context, layout, .. } = self.backward;
+        let start = self.sequence().query_start + block.query;
         if block.sees_all(block.queries - 1) {
             return;
         }
         let sums = self.place(layout.sums);
         for local in 0..block.queries {
-            // SAFETY: `local < block.queries`. the `# Safety` contract of `block_of_queries` requires that these
-            // queries exist, `block.d_context` has a row for each, and `sums` has `ROW_SUMS` floats for each.
+            // SAFETY: `local < block.queries`. By the `# Safety` contract of `dot_contexts` these queries exist,
+            // `block.d_context` has a row for each, and `sums` has `ROW_SUMS` floats for each.
             unsafe {
                 let row = block.d_context.at.wrapping_add(local * block.d_context.stride);
-                let product = dot(s, row, context.at(start + local, head), head_dim);
+                let product = dot(s, row, context.at(start + local, head), context.head_dim());
                 sums.add(local * ROW_SUMS + 2).write(product);
             }
         }
@@ -455,7 +430,7 @@ impl HeadTask<'_> {
         &self,
         s: S,
         block: &ScoreBlock,
-        next: &mut Prefetch,
+        next: &mut TaskRows,
     ) {
         let bias = block.head.hiding_bias();
         // With one vector of keys, a tile has registers for more queries. It needs them, because each query is only one
@@ -467,7 +442,7 @@ impl HeadTask<'_> {
             let local = share(block.queries, tiles, index);
             let first = local.start;
             // SAFETY: the `# Safety` contract of `gradients_of_queries` holds.
-            unsafe { call_tile!(s, local.len(), dq_tile(block, first, bias.is_some())) };
+            unsafe { call_tile!(s, local.len(), dq_tile(block, first)) };
             let Some(bias) = bias else { continue };
             for local in local {
                 // SAFETY: the `# Safety` contract of `gradients_of_queries` holds.
@@ -485,7 +460,7 @@ impl HeadTask<'_> {
         block: &ScoreBlock,
         first_head: bool,
         last: Option<(Gradient, Gradient)>,
-        next: &mut Prefetch,
+        next: &mut TaskRows,
     ) {
         let seen = block.seen(block.queries - 1);
         if let Some(bias) = block.head.hiding_bias() {
@@ -543,8 +518,7 @@ impl HeadTask<'_> {
         if !any || params.fully_masked == FullyMasked::Zeros {
             return;
         }
-        let mut column = 0;
-        while column < head_dim {
+        for column in (0..head_dim).step_by(S::LANES) {
             let count = (head_dim - column).min(S::LANES);
             let mut sum = s.splat(0.0);
             // SAFETY: the queries and the gradients of the values exist by the `# Safety` contract of `finish`.
@@ -561,7 +535,6 @@ impl HeadTask<'_> {
                     s.store_prefix(to, s.add(s.load_prefix(to, count), share), count);
                 }
             }
-            column += S::LANES;
         }
     }
 }

@@ -22,7 +22,7 @@ pub(super) const ROW_SUMS: usize = 4;
 pub(super) struct Workspace {
     /// Row stride: `head_dim` elements, and zeros up to whole vectors.
     pub(super) row: usize,
-    /// `[ceil(keys / LANES)][row][LANES]`.
+    /// `[ceil(keys / LANES)][head_dim][LANES]`.
     pub(super) key_panels: usize,
     /// As `key_panels`.
     pub(super) value_panels: usize,
