@@ -1,9 +1,9 @@
 //! Instruction sets: detection, names, selection, and the single entry into the `target_feature` regions.
 //!
 //! An [`Isa`] can only be made for a set that this CPU and its operating system support, so a value of this type is
-//! the proof that dispatch needs. Detection tests exactly the features that the kernels are compiled with, because
-//! both come from pulp's token of that set. On x86-64 it also checks in XCR0 that the operating system saves the wide
-//! registers.
+//! the proof that dispatch needs. Detection tests exactly the features that the kernels are compiled with: those of
+//! pulp's token of that set (`compiled_for_v3` and `compiled_for_v4` are checked against the tokens). On x86-64 it also
+//! checks in XCR0 that the operating system saves the wide registers.
 //!
 //! A new set needs a name in [`ISA_NAMES`], a token in `Level`, and a file in `arch` that implements `SimdF32` for it;
 //! compiler errors then show the missing parts. A set with int8 dot products also implements `Int8Dot` and gets an arm
@@ -25,17 +25,13 @@ use crate::arch::x86_64::int8_madd::{Madd256, Madd512};
 use crate::arch::x86_64::vnni::{Vnni256, Vnni512};
 use crate::error::{Error, FoundName};
 use crate::float_mode::DefaultMode;
-use crate::simd::int8::Int8Op;
+use crate::simd::int8::{Int8Dot, Int8Op};
 use crate::simd::matrix_unit::MatrixUnit;
 use crate::simd::{SimdF32, SimdOp};
 use core::fmt;
 
 /// Name of the environment variable that [`Isa::detect`] reads in builds with the `std` feature.
 pub const ISA_VARIABLE: &str = "SIMDFORMER_ISA";
-
-/// Name of the environment variable in which a test run lists the instruction sets that must be present, separated by
-/// commas.
-pub const REQUIRE_ISA_VARIABLE: &str = "SIMDFORMER_REQUIRE_ISA";
 
 /// An instruction set that this machine has.
 ///
@@ -65,6 +61,25 @@ enum Level {
     Avx512(pulp::x86::V4),
     #[cfg(vectors = "aarch64")]
     Neon(pulp::aarch64::Neon),
+}
+
+impl Level {
+    /// The set called `name`, if this machine has it.
+    fn detect(name: &str) -> Option<Self> {
+        match name {
+            "scalar" => Some(Self::Scalar(Scalar)),
+            // The token does not include F16C. Every CPU with AVX2 has it; a hypervisor may still hide it.
+            #[cfg(vectors = "x86_64")]
+            "avx2" if system_saves(XCR0_AVX) && pulp::core_arch::x86::F16c::is_available() => {
+                pulp::x86::V3::try_new().map(Self::Avx2)
+            }
+            #[cfg(vectors = "x86_64")]
+            "avx512" if system_saves(XCR0_AVX512) => pulp::x86::V4::try_new().map(Self::Avx512),
+            #[cfg(vectors = "aarch64")]
+            "neon" => pulp::aarch64::Neon::try_new().map(Self::Neon),
+            _ => None,
+        }
+    }
 }
 
 /// Every name that [`Isa::from_name`] accepts, on any machine.
@@ -127,15 +142,16 @@ impl Isa {
 
     /// This set without its int8 dot-product instructions (VNNI for AVX2 and AVX-512, the dot products of NEON) and
     /// without int8 matrix instructions: int8 products are slower and have the same bits, and everything else is
-    /// unchanged. For measuring and testing the behavior of a CPU without them. The returned set compares equal to
-    /// this one.
+    /// unchanged. For measuring and testing the behavior of a CPU without them. It has the same name,
+    /// and does not compare equal to this one.
     pub const fn without_dot_products(self) -> Self {
         Self { level: self.level, dot_products: false, matrix_products: false }
     }
 
     /// This set without int8 matrix instructions (AMX for AVX-512, I8MM for NEON): products of many rows with int8
     /// weights are slower and have the same bits, and everything else is unchanged. For measuring and testing, and for
-    /// programs that do not want AMX tiles in the state of their threads. The returned set compares equal to this one.
+    /// programs that do not want AMX tiles in the state of their threads. It has the same name, and
+    /// does not compare equal to this one.
     pub const fn without_matrix_products(self) -> Self {
         Self { matrix_products: false, ..self }
     }
@@ -148,90 +164,39 @@ impl Isa {
     }
 
     fn find(name: &str) -> Option<(&'static str, Option<Self>)> {
-        match name {
-            "scalar" => Some(("scalar", Some(Self::SCALAR))),
-            "avx2" => Some(("avx2", Self::avx2())),
-            "avx512" => Some(("avx512", Self::avx512())),
-            "neon" => Some(("neon", Self::neon())),
-            _ => None,
+        let name = *ISA_NAMES.iter().find(|known| **known == name)?;
+        Some((name, Level::detect(name).map(Self::of)))
+    }
+
+    /// The name, the f32 lanes of a vector, and the columns of a packed panel.
+    const fn properties(self) -> (&'static str, usize, usize) {
+        const fn of<S: SimdF32>(name: &'static str, _: &S) -> (&'static str, usize, usize) {
+            (name, S::LANES, S::PANEL)
+        }
+        match &self.level {
+            Level::Scalar(token) => of("scalar", token),
+            #[cfg(vectors = "x86_64")]
+            Level::Avx2(token) => of("avx2", token),
+            #[cfg(vectors = "x86_64")]
+            Level::Avx512(token) => of("avx512", token),
+            #[cfg(vectors = "aarch64")]
+            Level::Neon(token) => of("neon", token),
         }
     }
 
     /// The name of this set, one of [`ISA_NAMES`].
     pub const fn name(self) -> &'static str {
-        match self.level {
-            Level::Scalar(_) => "scalar",
-            #[cfg(vectors = "x86_64")]
-            Level::Avx2(_) => "avx2",
-            #[cfg(vectors = "x86_64")]
-            Level::Avx512(_) => "avx512",
-            #[cfg(vectors = "aarch64")]
-            Level::Neon(_) => "neon",
-        }
+        self.properties().0
     }
 
     /// f32 lanes in one vector of this set.
     pub const fn lanes(self) -> usize {
-        match self.level {
-            Level::Scalar(_) => Scalar::LANES,
-            #[cfg(vectors = "x86_64")]
-            Level::Avx2(_) => pulp::x86::V3::LANES,
-            #[cfg(vectors = "x86_64")]
-            Level::Avx512(_) => pulp::x86::V4::LANES,
-            #[cfg(vectors = "aarch64")]
-            Level::Neon(_) => pulp::aarch64::Neon::LANES,
-        }
+        self.properties().1
     }
 
     /// Columns in one panel of a packed matrix of this set.
     pub const fn panel(self) -> usize {
-        match self.level {
-            Level::Scalar(_) => Scalar::PANEL,
-            #[cfg(vectors = "x86_64")]
-            Level::Avx2(_) => pulp::x86::V3::PANEL,
-            #[cfg(vectors = "x86_64")]
-            Level::Avx512(_) => pulp::x86::V4::PANEL,
-            #[cfg(vectors = "aarch64")]
-            Level::Neon(_) => pulp::aarch64::Neon::PANEL,
-        }
-    }
-
-    #[cfg(vectors = "x86_64")]
-    fn avx2() -> Option<Self> {
-        if !system_saves(XCR0_AVX) {
-            return None;
-        }
-        // The token does not include F16C. Every CPU with AVX2 has it; a hypervisor may still hide it.
-        let token = pulp::x86::V3::try_new().filter(|_| pulp::core_arch::x86::F16c::is_available());
-        token.map(|token| Self::of(Level::Avx2(token)))
-    }
-
-    #[cfg(vectors = "x86_64")]
-    fn avx512() -> Option<Self> {
-        if !system_saves(XCR0_AVX512) {
-            return None;
-        }
-        pulp::x86::V4::try_new().map(|token| Self::of(Level::Avx512(token)))
-    }
-
-    #[cfg(not(vectors = "x86_64"))]
-    fn avx2() -> Option<Self> {
-        None
-    }
-
-    #[cfg(not(vectors = "x86_64"))]
-    fn avx512() -> Option<Self> {
-        None
-    }
-
-    #[cfg(vectors = "aarch64")]
-    fn neon() -> Option<Self> {
-        pulp::aarch64::Neon::try_new().map(|token| Self::of(Level::Neon(token)))
-    }
-
-    #[cfg(not(vectors = "aarch64"))]
-    fn neon() -> Option<Self> {
-        None
+        self.properties().2
     }
 
     /// Runs `work` compiled for this set: the compiler vectorizes its plain Rust loops with the set's instructions.
@@ -257,16 +222,7 @@ impl Isa {
     /// ```
     #[inline]
     pub fn run<W: AutoVectorize>(self, work: W) -> W::Output {
-        let _mode = DefaultMode::enter();
-        match self.level {
-            Level::Scalar(_) => plain(work),
-            #[cfg(vectors = "x86_64")]
-            Level::Avx2(token) => token.vectorize(Plain(work)),
-            #[cfg(vectors = "x86_64")]
-            Level::Avx512(token) => token.vectorize(Plain(work)),
-            #[cfg(vectors = "aarch64")]
-            Level::Neon(token) => token.vectorize(Plain(work)),
-        }
+        self.dispatch(Plain(work))
     }
 
     /// Runs `kernel` with every function that is inlined into it compiled for this set. Call it once per loop nest,
@@ -274,14 +230,14 @@ impl Isa {
     #[inline]
     pub(crate) fn dispatch<K: SimdOp>(self, kernel: K) -> K::Output {
         let _mode = DefaultMode::enter();
+        // A separate function on every set, so that only the selected path uses stack, and no arithmetic moves out of the
+        // default mode.
         match self.level {
-            // A separate function, as on x86-64, so that only the selected path uses stack. Every program for AArch64
-            // has NEON, so `vectorize` would be inlined there.
-            Level::Scalar(token) => token.call_noinline(kernel),
+            Level::Scalar(token) => SimdF32::call_noinline(token, kernel),
             #[cfg(vectors = "x86_64")]
-            Level::Avx2(token) => token.vectorize(Enter(kernel, token)),
+            Level::Avx2(token) => token.call_noinline(kernel),
             #[cfg(vectors = "x86_64")]
-            Level::Avx512(token) => token.vectorize(Enter(kernel, token)),
+            Level::Avx512(token) => token.call_noinline(kernel),
             #[cfg(vectors = "aarch64")]
             Level::Neon(token) => token.call_noinline(kernel),
         }
@@ -318,39 +274,32 @@ impl Isa {
             #[cfg(vectors = "x86_64")]
             Level::Avx512(token) => match Vnni512::detect_with(token).filter(|_| self.dot_products)
             {
-                Some(vnni) => vnni.enter(kernel),
-                None => Madd512(token).enter(kernel),
+                Some(vnni) => vnni.call_noinline(kernel),
+                None => Madd512(token).call_noinline(kernel),
             },
             #[cfg(vectors = "x86_64")]
             Level::Avx2(token) => match Vnni256::detect_with(token).filter(|_| self.dot_products) {
-                Some(vnni) => vnni.enter(kernel),
-                None => Madd256(token).enter(kernel),
+                Some(vnni) => vnni.call_noinline(kernel),
+                None => Madd256(token).call_noinline(kernel),
             },
-            Level::Scalar(_) => plain_bytes(kernel),
+            Level::Scalar(token) => Int8Dot::call_noinline(token, kernel),
             #[cfg(vectors = "aarch64")]
             Level::Neon(token) => match NeonDot::detect_with(token).filter(|_| self.dot_products) {
-                Some(dot) => dot.enter(kernel),
-                None => NeonMadd(token).enter(kernel),
+                Some(dot) => dot.call_noinline(kernel),
+                None => NeonMadd(token).call_noinline(kernel),
             },
         }
     }
 }
 
-/// Runs plain Rust in a separate function, so that none of its arithmetic moves out of the default mode.
-#[inline(never)]
-fn plain<W: AutoVectorize>(work: W) -> W::Output {
-    work.run()
-}
-
-/// An int8 kernel in plain Rust. It is a separate function, so its stack is used only when it runs.
-#[inline(never)]
-fn plain_bytes<K: Int8Op>(kernel: K) -> K::Output {
-    kernel.run::<Scalar, 4, 4>(Scalar)
-}
-
 impl fmt::Debug for Isa {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Isa({})", self.name())
+        let without = match (self.dot_products, self.matrix_products) {
+            (true, true) => "",
+            (true, false) => " without matrix products",
+            (false, _) => " without dot products",
+        };
+        write!(f, "Isa({}{without})", self.name())
     }
 }
 
@@ -362,7 +311,8 @@ impl fmt::Display for Isa {
 
 impl PartialEq for Isa {
     fn eq(&self, other: &Self) -> bool {
-        self.name() == other.name()
+        let fields = |isa: &Self| (isa.name(), isa.dot_products, isa.matrix_products);
+        fields(self) == fields(other)
     }
 }
 
@@ -384,30 +334,15 @@ pub trait AutoVectorize {
     fn run(self) -> Self::Output;
 }
 
-#[cfg(any(vectors = "x86_64", vectors = "aarch64"))]
+/// [`AutoVectorize`] as a [`SimdOp`].
 struct Plain<W>(W);
 
-#[cfg(any(vectors = "x86_64", vectors = "aarch64"))]
-impl<W: AutoVectorize> pulp::NullaryFnOnce for Plain<W> {
+impl<W: AutoVectorize> SimdOp for Plain<W> {
     type Output = W::Output;
 
     #[inline(always)]
-    fn call(self) -> W::Output {
+    fn run<S: SimdF32>(self, _: S) -> W::Output {
         self.0.run()
-    }
-}
-
-/// A [`SimdOp`] with its instruction set, passed through the entry of a `target_feature` region.
-#[cfg(vectors = "x86_64")]
-struct Enter<K, S>(K, S);
-
-#[cfg(vectors = "x86_64")]
-impl<K: SimdOp, S: SimdF32> pulp::NullaryFnOnce for Enter<K, S> {
-    type Output = K::Output;
-
-    #[inline(always)]
-    fn call(self) -> K::Output {
-        self.0.run(self.1)
     }
 }
 
@@ -437,6 +372,20 @@ mod tests {
     }
 
     #[test]
+    fn sets_without_some_instructions_have_the_name_and_are_not_equal() {
+        for isa in Isa::available() {
+            let sets = [isa, isa.without_matrix_products(), isa.without_dot_products()];
+            for (i, a) in sets.iter().enumerate() {
+                for (j, b) in sets.iter().enumerate() {
+                    assert_eq!(a.name(), b.name());
+                    assert_eq!(a == b, i == j, "{a:?} and {b:?}");
+                    assert_eq!(std::format!("{a:?}") == std::format!("{b:?}"), i == j);
+                }
+            }
+        }
+    }
+
+    #[test]
     fn a_missing_set_is_an_error() {
         let missing =
             ISA_NAMES.iter().find(|name| !Isa::available().any(|isa| isa.name() == **name));
@@ -451,7 +400,7 @@ mod tests {
     #[test]
     #[cfg(feature = "std")]
     fn required_sets_are_present() {
-        if let Ok(required) = std::env::var(REQUIRE_ISA_VARIABLE) {
+        if let Ok(required) = std::env::var("SIMDFORMER_REQUIRE_ISA") {
             for name in required.split(',').filter(|name| !name.is_empty()) {
                 assert!(Isa::from_name(name).is_ok(), "{name} is required and missing");
             }

@@ -164,7 +164,7 @@ pub use gemm::{
     Epilogue, PackOptions, PackSource, PackedMatrix, PostOp, Quantization, QuantizedActivations,
     QuantizedMatrix, gemm, gemm_int8, gemm_unpacked, gemm_unpacked_scratch,
 };
-pub use isa::{AutoVectorize, ISA_NAMES, ISA_VARIABLE, Isa, REQUIRE_ISA_VARIABLE};
+pub use isa::{AutoVectorize, ISA_NAMES, ISA_VARIABLE, Isa};
 #[cfg(feature = "std")]
 pub use linear::Linear;
 pub use matrix::{Matrix, MatrixMut};

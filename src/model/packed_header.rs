@@ -193,7 +193,7 @@ pub(super) fn select<'c>(
     let (expected, why) = select_isa(isa)?;
     let files = checkpoint.packed();
     let mut wanted: Vec<Isa> = Isa::available().collect();
-    wanted.retain(|&isa| why == Reason::Best || isa == expected);
+    wanted.retain(|isa| why == Reason::Best || isa.name() == expected.name());
     let file_of = |isa: &Isa| files.iter().find(|file| file.isa == isa.name());
     wanted.iter().rev().find_map(file_of).ok_or_else(|| {
         let names: Vec<&str> = files.iter().map(|file| file.isa.as_str()).collect();
@@ -227,7 +227,7 @@ pub(super) fn describe(
 ) -> Result<(Described, Reason), ModelError> {
     let (selected, why) = select_isa(options.isa)?;
     let select = |found: &str| match Isa::from_name(found) {
-        Ok(isa) if why == Reason::Best || isa == selected => Ok(isa),
+        Ok(isa) if why == Reason::Best || isa.name() == selected.name() => Ok(isa),
         _ => {
             let found = found.to_owned();
             Err(PackedError::Isa { file: name(), found, expected: selected }.into())

@@ -6,6 +6,61 @@
 //! | `aarch64` | NEON, its dot products, I8MM |
 //! | `scalar` | plain Rust; on x86-64 with SSE2 registers, which every program may use |
 
+/// Defines the method `call_noinline` of a set: for each kernel a function of its own, which the macro `$compiled` compiles
+/// with the features of the set, and with `$more`. Numbers after the kernel's trait are the constants of its `run`.
+#[cfg(any(vectors = "x86_64", vectors = "aarch64"))]
+macro_rules! call_noinline {
+    ($compiled:ident $(+ $more:literal)?: $Set:ident, $Kernel:ident $(<$($number:literal),+>)?) => {
+        #[inline(always)]
+        fn call_noinline<K: $Kernel>(self, kernel: K) -> K::Output {
+            $compiled! {
+                $(+ $more)?
+                #[inline(never)]
+                fn inside<S: $Set, K: $Kernel>(set: S, kernel: K) -> K::Output {
+                    kernel.run::<S $(, $($number),+)?>(set)
+                }
+            }
+            // SAFETY: `self` proves that the CPU has all of these features.
+            unsafe { inside(self, kernel) }
+        }
+    };
+}
+
+/// Defines methods of [`SimdF32`](crate::simd::SimdF32) by expressions of the token and the arguments. Arguments and
+/// results without a type are vectors.
+macro_rules! lanewise {
+    ($(
+        $(#[$meta:meta])*
+        $name:ident($s:ident $(, $arg:ident $(: $type:ty)?)*) $(-> $out:ty)? = $body:expr;
+    )*) => {$(
+        $(#[$meta])*
+        #[inline(always)]
+        fn $name(self $(, $arg: lanewise!(@type $($type)?))*) -> lanewise!(@type $($out)?) {
+            let $s = self;
+            $body
+        }
+    )*};
+    (@type) => { Self::F32 };
+    (@type $type:ty) => { $type };
+}
+
+/// Defines the items of [`SimdF32`](crate::simd::SimdF32) of a set without vectors of half the width.
+macro_rules! without_half_vectors {
+    () => {
+        type Half = Self;
+
+        #[inline(always)]
+        fn half(self) -> Self {
+            self
+        }
+        #[inline(always)]
+        unsafe fn load_f16_half(self, from: *const f32, part: usize) -> Self::F32 {
+            // SAFETY: the caller's contract.
+            unsafe { self.load_f16(from, part) }
+        }
+    };
+}
+
 #[cfg(vectors = "aarch64")]
 pub(crate) mod aarch64;
 pub(crate) mod scalar;

@@ -24,11 +24,47 @@ pub(crate) enum ActivationEncoding {
     Pairs,
 }
 
-/// Sums of int8 products, in vectors with as many lanes as those of f32.
+/// Vectors of i32, which hold sums of int8 products. All sums are modulo `2^32`.
 ///
 /// # Safety
 ///
-/// `I32` has `Floats::LANES` lanes; loads access exactly these lanes; `ROWS <= MAX_MR`, `TALL <= MAX_MR`.
+/// `I32` has `Floats::LANES` lanes; loads access exactly these lanes.
+pub(crate) unsafe trait SimdI32: Copy + Send + Sync + 'static {
+    /// Vector registers in one vector of sums.
+    const REGISTERS: usize = 1;
+    /// The f32 vectors of the same instruction set.
+    type Floats: SimdF32;
+    /// One vector of i32.
+    type I32: Copy;
+
+    /// The token of [`SimdI32::Floats`].
+    fn floats(self) -> Self::Floats;
+    /// All lanes 0.
+    fn zero(self) -> Self::I32;
+    /// Loads `LANES` sums from `from`, any alignment.
+    ///
+    /// # Safety
+    /// `from` is valid for reads of `LANES` words.
+    unsafe fn load_sums(self, from: *const i32) -> Self::I32;
+    /// `a + b`.
+    fn add(self, a: Self::I32, b: Self::I32) -> Self::I32;
+    /// `256 * high + low`.
+    fn join(self, high: Self::I32, low: Self::I32) -> Self::I32;
+    /// Converts each lane to the nearest f32.
+    fn to_f32(self, a: Self::I32) -> <Self::Floats as SimdF32>::F32;
+    /// The token that quantizes rows to vectors of words, if this set has one. Such a set never uses
+    /// [signed](ActivationEncoding::Signed) rows; all others do.
+    #[inline(always)]
+    fn rounds(self) -> Option<impl Round> {
+        None::<Scalar>
+    }
+}
+
+/// Int8 products, added to the sums of a [`SimdI32`].
+///
+/// # Safety
+///
+/// Loads access exactly the words that they document; `ROWS <= MAX_MR`, `TALL <= MAX_MR`.
 pub(crate) unsafe trait Int8Dot: Copy + Send + Sync + 'static {
     /// The largest MR with which the sums of a tile, one panel wide, fit the registers.
     const ROWS: usize;
@@ -37,26 +73,21 @@ pub(crate) unsafe trait Int8Dot: Copy + Send + Sync + 'static {
     const TALL: usize;
     /// The encoding of rows that [`Int8Dot::row`] expects.
     const STORED: ActivationEncoding;
-    /// Vector registers in one vector of sums.
-    const SUMS: usize;
-    /// The f32 vectors of the same instruction set.
+    /// [`SimdI32::REGISTERS`].
+    const SUMS: usize = Self::Sums::REGISTERS;
+    /// [`SimdI32::Floats`].
     type Floats: SimdF32;
-    /// One vector of i32.
+    /// [`SimdI32::I32`].
     type I32: Copy;
+    /// The vectors of sums.
+    type Sums: SimdI32<Floats = Self::Floats, I32 = Self::I32>;
     /// One vector with four bytes in each lane, in the form that `dot` multiplies.
     type I8x4: Copy;
 
-    /// The token of [`Int8Dot::Floats`].
-    fn floats(self) -> Self::Floats;
+    /// The token of [`Int8Dot::Sums`].
+    fn sums(self) -> Self::Sums;
     /// As [`SimdF32::call_noinline`], compiled with the int8 instructions.
     fn call_noinline<K: Int8Op>(self, kernel: K) -> K::Output;
-    /// All lanes 0.
-    fn zero(self) -> Self::I32;
-    /// Loads `LANES` sums from `from`, any alignment.
-    ///
-    /// # Safety
-    /// `from` is valid for reads of `LANES` words.
-    unsafe fn load_sums(self, from: *const i32) -> Self::I32;
     /// Loads `LANES` words of signed bytes from `from`, any alignment.
     ///
     /// # Safety
@@ -69,17 +100,40 @@ pub(crate) unsafe trait Int8Dot: Copy + Send + Sync + 'static {
     unsafe fn row(self, from: *const i32) -> Self::I8x4;
     /// `sum + a0 b0 + a1 b1 + a2 b2 + a3 b3` in each lane, modulo `2^32`; `a` from `row`, `b` from `load`.
     fn dot(self, sum: Self::I32, a: Self::I8x4, b: Self::I8x4) -> Self::I32;
-    /// `a + b`, modulo `2^32`.
-    fn add(self, a: Self::I32, b: Self::I32) -> Self::I32;
-    /// `256 * high + low`, modulo `2^32`.
-    fn join(self, high: Self::I32, low: Self::I32) -> Self::I32;
-    /// Converts each lane to the nearest f32.
-    fn to_f32(self, a: Self::I32) -> <Self::Floats as SimdF32>::F32;
-    /// The token that quantizes rows to vectors of words, if this set has one. Such a set never uses
-    /// [signed](ActivationEncoding::Signed) rows.
+
+    /// [`SimdI32::floats`].
     #[inline(always)]
-    fn rounds(self) -> Option<impl Round> {
-        None::<Scalar>
+    fn floats(self) -> Self::Floats {
+        self.sums().floats()
+    }
+    /// [`SimdI32::zero`].
+    #[inline(always)]
+    fn zero(self) -> Self::I32 {
+        self.sums().zero()
+    }
+    /// [`SimdI32::load_sums`].
+    ///
+    /// # Safety
+    /// As [`SimdI32::load_sums`].
+    #[inline(always)]
+    unsafe fn load_sums(self, from: *const i32) -> Self::I32 {
+        // SAFETY: the caller's contract.
+        unsafe { self.sums().load_sums(from) }
+    }
+    /// [`SimdI32::add`].
+    #[inline(always)]
+    fn add(self, a: Self::I32, b: Self::I32) -> Self::I32 {
+        self.sums().add(a, b)
+    }
+    /// [`SimdI32::join`].
+    #[inline(always)]
+    fn join(self, high: Self::I32, low: Self::I32) -> Self::I32 {
+        self.sums().join(high, low)
+    }
+    /// [`SimdI32::to_f32`].
+    #[inline(always)]
+    fn to_f32(self, a: Self::I32) -> <Self::Floats as SimdF32>::F32 {
+        self.sums().to_f32(a)
     }
 }
 
@@ -89,87 +143,4 @@ pub(crate) trait Int8Op {
     /// `NV` vectors are 32 words, the width of a panel on every instruction set. `TV` vectors are the width of a tile
     /// of [`Int8Dot::TALL`] rows.
     fn run<B: Int8Dot, const NV: usize, const TV: usize>(self, bytes: B) -> Self::Output;
-}
-
-/// [`Int8Dot::dot`] of the scalar set. A separate function, because inlined it would add 32 multiplications for each
-/// vector of every tile.
-#[inline(never)]
-fn dot(mut sums: [i32; 8], a: [i32; 8], b: [i32; 8]) -> [i32; 8] {
-    for (lane, sum) in sums.iter_mut().enumerate() {
-        let (a, b) = (a[lane].to_le_bytes(), b[lane].to_le_bytes());
-        for i in 0..4 {
-            *sum = sum.wrapping_add(i32::from(a[i]) * i32::from(b[i].cast_signed()));
-        }
-    }
-    sums
-}
-
-// SAFETY: `Self::I32` is `[i32; 8]`, with as many lanes as the f32 vector of `Scalar`, and loads read one such array;
-// `ROWS` and `TALL` are at most `MAX_MR`.
-unsafe impl Int8Dot for Scalar {
-    const ROWS: usize = 2;
-    const TALL: usize = 2;
-    const STORED: ActivationEncoding = ActivationEncoding::Unsigned;
-    const SUMS: usize = 1;
-    type Floats = Self;
-    type I32 = [i32; 8];
-    type I8x4 = [i32; 8];
-
-    #[inline(always)]
-    fn floats(self) -> Self {
-        self
-    }
-    #[inline(never)]
-    fn call_noinline<K: Int8Op>(self, kernel: K) -> K::Output {
-        kernel.run::<Self, 4, 4>(self)
-    }
-    #[inline(always)]
-    fn zero(self) -> [i32; 8] {
-        [0; 8]
-    }
-    #[inline(always)]
-    unsafe fn load_sums(self, from: *const i32) -> [i32; 8] {
-        // SAFETY: the contract of `load_sums`: a vector, eight words, can be read.
-        unsafe { from.cast::<[i32; 8]>().read_unaligned() }
-    }
-    #[inline(always)]
-    unsafe fn load(self, from: *const i32) -> [i32; 8] {
-        // SAFETY: the caller's contract.
-        unsafe { self.load_sums(from) }
-    }
-    #[inline(always)]
-    unsafe fn row(self, from: *const i32) -> [i32; 8] {
-        // SAFETY: the caller's contract.
-        [unsafe { *from }; 8]
-    }
-    #[inline(always)]
-    fn dot(self, sum: [i32; 8], a: [i32; 8], b: [i32; 8]) -> [i32; 8] {
-        dot(sum, a, b)
-    }
-    #[inline(always)]
-    fn add(self, a: [i32; 8], b: [i32; 8]) -> [i32; 8] {
-        let mut sums = a;
-        for (sum, b) in sums.iter_mut().zip(b) {
-            *sum = sum.wrapping_add(b);
-        }
-        sums
-    }
-    #[inline(always)]
-    fn join(self, high: [i32; 8], low: [i32; 8]) -> [i32; 8] {
-        let mut sums = low;
-        for (sum, high) in sums.iter_mut().zip(high) {
-            *sum = sum.wrapping_add(high.wrapping_mul(256));
-        }
-        sums
-    }
-    #[inline(always)]
-    fn to_f32(self, a: [i32; 8]) -> <Self as SimdF32>::F32 {
-        let floats = a.map(|x| x as f32);
-        // SAFETY: `floats` has eight floats.
-        unsafe { SimdF32::load(self, floats.as_ptr()) }
-    }
-    #[inline(always)]
-    fn rounds(self) -> Option<impl Round> {
-        Some(self)
-    }
 }

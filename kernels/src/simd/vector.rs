@@ -26,11 +26,11 @@ pub(crate) unsafe trait SimdF32: Copy + Send + Sync + 'static {
     /// Vector registers of the CPU.
     const REGISTERS: usize;
     /// Whether `prefetch` does anything. If it does not, tile variants that differ only in prefetching are the same.
-    const PREFETCHES: bool;
+    const PREFETCHES: bool = false;
     /// Whether `mul_add` is a call to an emulation instead of an instruction.
-    const SOFT_FMA: bool;
+    const SOFT_FMA: bool = false;
     /// Whether some CPU with this set [prefers its hardware prefetcher](SimdF32::prefers_hw_prefetch).
-    const MAY_PREFER_HW_PREFETCH: bool;
+    const MAY_PREFER_HW_PREFETCH: bool = false;
     /// Vectors with half as many lanes, or this type if there are none: see [`SimdF32::load_f16_half`].
     type Half: SimdF32;
     /// One vector of f32.
@@ -96,12 +96,17 @@ pub(crate) unsafe trait SimdF32: Copy + Send + Sync + 'static {
     /// # Safety
     /// `to` is valid for writes of `count` floats.
     unsafe fn store_prefix(self, to: *mut f32, v: Self::F32, count: usize);
-    /// Prefetches the cache line at `at`; any address is valid.
-    fn prefetch(self, at: *const f32);
+    /// Prefetches the cache line at `_at`; any address is valid.
+    #[inline(always)]
+    fn prefetch(self, _at: *const f32) {}
     /// As `prefetch`, into the L2 cache.
-    fn prefetch_l2(self, at: *const f32);
+    #[inline(always)]
+    fn prefetch_l2(self, _at: *const f32) {}
     /// Whether the hardware prefetcher of this CPU is so strong that sequential reads need only sparse prefetches.
-    fn prefers_hw_prefetch(self) -> bool;
+    #[inline(always)]
+    fn prefers_hw_prefetch(self) -> bool {
+        false
+    }
 
     /// `a + b`.
     fn add(self, a: Self::F32, b: Self::F32) -> Self::F32;

@@ -13,7 +13,7 @@ pub mod stack;
 
 #[allow(unused_imports)]
 pub(crate) use effort::{brief, cases, full};
-use simdformer_kernels::{Isa, Parallelism, REQUIRE_ISA_VARIABLE, Team, ThreadPool};
+use simdformer_kernels::{Isa, Parallelism, Team, ThreadPool};
 
 /// The unit roundoff of f32, `2^-24`.
 pub const UNIT: f64 = 1.0 / (1u64 << 24) as f64;
@@ -24,7 +24,7 @@ pub const POISON: f32 = f32::from_bits(0x7fc0_dead);
 /// Every instruction set of this machine, which must include those that the environment requires.
 pub fn all_isas() -> Vec<Isa> {
     let isas: Vec<Isa> = Isa::available().collect();
-    if let Ok(required) = std::env::var(REQUIRE_ISA_VARIABLE) {
+    if let Ok(required) = std::env::var("SIMDFORMER_REQUIRE_ISA") {
         for name in required.split(',').filter(|name| !name.is_empty()) {
             assert!(isas.iter().any(|isa| isa.name() == name), "{name} is required and missing");
         }

@@ -3,7 +3,7 @@
 //! Both need signed int8 on both sides. The dot-product intrinsics are not stable; detection of the feature and inline
 //! assembly are.
 
-use crate::simd::int8::{ActivationEncoding, Int8Dot, Int8Op};
+use crate::simd::int8::{ActivationEncoding, Int8Dot, Int8Op, SimdI32};
 use core::arch::aarch64::{
     float32x4_t, int8x16_t, int32x4_t, vaddq_s32, vcvtq_f32_s32, vdupq_n_s32, vget_low_s8,
     vld1q_s32, vmull_high_s8, vmull_s8, vpadalq_s16, vpaddq_s32, vreinterpretq_s8_s32, vshlq_n_s32,
@@ -30,45 +30,14 @@ impl NeonDot {
 #[derive(Clone, Copy)]
 pub(crate) struct NeonMadd(pub(crate) Neon);
 
-/// Four sums, each in two adjacent parts: the sums of the first two columns, then those of the other two.
-#[derive(Clone, Copy)]
-pub(crate) struct Parts {
-    first: int32x4_t,
-    second: int32x4_t,
-}
-
-impl NeonDot {
-    /// Runs `kernel` with everything that is inlined into it compiled for this set.
-    #[inline]
-    pub(crate) fn enter<K: Int8Op>(self, kernel: K) -> K::Output {
-        self.call_noinline(kernel)
-    }
-}
-
-// SAFETY: `Self::I32` has four lanes, as many as `Neon` has of f32, and loads read one vector;
-// `ROWS` and `TALL` are at most `MAX_MR`.
-unsafe impl Int8Dot for NeonDot {
-    const ROWS: usize = 2;
-    const TALL: usize = 6;
-    const STORED: ActivationEncoding = ActivationEncoding::Signed;
-    const SUMS: usize = 1;
-    type Floats = Neon;
+// SAFETY: `Self::I32` has four lanes, as many as `Neon` has of f32, and a load reads one vector.
+unsafe impl SimdI32 for Neon {
+    type Floats = Self;
     type I32 = int32x4_t;
-    type I8x4 = int8x16_t;
 
     #[inline(always)]
-    fn floats(self) -> Neon {
-        self.0
-    }
-    #[inline(always)]
-    fn call_noinline<K: Int8Op>(self, kernel: K) -> K::Output {
-        #[target_feature(enable = "neon,dotprod")]
-        #[inline(never)]
-        fn inside<K: Int8Op>(set: NeonDot, kernel: K) -> K::Output {
-            kernel.run::<NeonDot, 8, 4>(set)
-        }
-        // SAFETY: `self` proves that the CPU has all of these features.
-        unsafe { inside(self, kernel) }
+    fn floats(self) -> Self {
+        self
     }
     #[inline(always)]
     fn zero(self) -> int32x4_t {
@@ -79,31 +48,6 @@ unsafe impl Int8Dot for NeonDot {
     unsafe fn load_sums(self, from: *const i32) -> int32x4_t {
         // SAFETY: the caller's contract; `self` proves that the CPU has the instruction set.
         unsafe { vld1q_s32(from) }
-    }
-    #[inline(always)]
-    unsafe fn load(self, from: *const i32) -> int8x16_t {
-        // SAFETY: the caller's contract; `self` proves that the CPU has the instruction set.
-        unsafe { vreinterpretq_s8_s32(vld1q_s32(from)) }
-    }
-    #[inline(always)]
-    unsafe fn row(self, from: *const i32) -> int8x16_t {
-        // SAFETY: the caller's contract; `self` proves that the CPU has the instruction set.
-        unsafe { vreinterpretq_s8_s32(vdupq_n_s32(*from)) }
-    }
-    #[inline(always)]
-    fn dot(self, sum: int32x4_t, a: int8x16_t, b: int8x16_t) -> int32x4_t {
-        let mut sum = sum;
-        // SAFETY: `self` proves that the CPU has the instruction. It writes only `sum` and accesses no memory.
-        unsafe {
-            asm!(
-                "sdot {sum:v}.4s, {b:v}.16b, {a:v}.16b",
-                sum = inout(vreg) sum,
-                a = in(vreg) a,
-                b = in(vreg) b,
-                options(pure, nomem, nostack, preserves_flags)
-            );
-        }
-        sum
     }
     #[inline(always)]
     fn add(self, a: int32x4_t, b: int32x4_t) -> int32x4_t {
@@ -122,65 +66,124 @@ unsafe impl Int8Dot for NeonDot {
     }
 }
 
-impl NeonMadd {
-    /// Runs `kernel` with everything that is inlined into it compiled for this set.
-    #[inline]
-    pub(crate) fn enter<K: Int8Op>(self, kernel: K) -> K::Output {
-        self.call_noinline(kernel)
+/// The token of sums in [`Parts`].
+#[derive(Clone, Copy)]
+pub(crate) struct NeonParts(Neon);
+
+/// Four sums, each in two adjacent parts: the sums of the first two columns, then those of the other two.
+#[derive(Clone, Copy)]
+pub(crate) struct Parts {
+    first: int32x4_t,
+    second: int32x4_t,
+}
+
+impl NeonParts {
+    /// Applies an operation to both vectors.
+    #[inline(always)]
+    fn both(a: Parts, b: Parts, f: impl Fn(int32x4_t, int32x4_t) -> int32x4_t) -> Parts {
+        Parts { first: f(a.first, b.first), second: f(a.second, b.second) }
     }
 }
 
-// SAFETY: `Self::I32` has four lanes, as many as `Neon` has of f32, and loads read one vector;
-// `ROWS` and `TALL` are at most `MAX_MR`.
-unsafe impl Int8Dot for NeonMadd {
-    const ROWS: usize = 1;
-    const TALL: usize = 3;
-    const STORED: ActivationEncoding = ActivationEncoding::Signed;
-    const SUMS: usize = 2;
+// SAFETY: `Self::I32` has four sums, as many as `Neon` has lanes of f32, and a load reads one vector.
+unsafe impl SimdI32 for NeonParts {
+    const REGISTERS: usize = 2;
     type Floats = Neon;
     type I32 = Parts;
-    type I8x4 = int8x16_t;
 
     #[inline(always)]
     fn floats(self) -> Neon {
         self.0
     }
     #[inline(always)]
-    fn call_noinline<K: Int8Op>(self, kernel: K) -> K::Output {
-        #[target_feature(enable = "neon")]
-        #[inline(never)]
-        fn inside<K: Int8Op>(set: NeonMadd, kernel: K) -> K::Output {
-            kernel.run::<NeonMadd, 8, 4>(set)
-        }
-        // SAFETY: `self` proves that the CPU has all of these features.
-        unsafe { inside(self, kernel) }
-    }
-    #[inline(always)]
     fn zero(self) -> Parts {
-        // SAFETY: `self` proves that the CPU has the instructions.
-        let zero = unsafe { vdupq_n_s32(0) };
-        Parts { first: zero, second: zero }
+        Parts { first: self.0.zero(), second: self.0.zero() }
     }
     #[inline(always)]
     unsafe fn load_sums(self, from: *const i32) -> Parts {
         // SAFETY: the caller's contract; `self` proves that the CPU has the instruction set.
         unsafe {
-            let (sums, zero) = (vld1q_s32(from), vdupq_n_s32(0));
+            let (sums, zero) = (self.0.load_sums(from), self.0.zero());
             Parts { first: vzip1q_s32(sums, zero), second: vzip2q_s32(sums, zero) }
         }
     }
     #[inline(always)]
-    unsafe fn load(self, from: *const i32) -> int8x16_t {
-        // SAFETY: the caller's contract; `self` proves that the CPU has the instruction set.
-        unsafe { vreinterpretq_s8_s32(vld1q_s32(from)) }
+    fn add(self, a: Parts, b: Parts) -> Parts {
+        Self::both(a, b, |a, b| self.0.add(a, b))
     }
     #[inline(always)]
-    unsafe fn row(self, from: *const i32) -> int8x16_t {
-        // SAFETY: the caller's contract; `self` proves that the CPU has the instruction set.
-        unsafe { vreinterpretq_s8_s32(vdupq_n_s32(*from)) }
+    fn join(self, high: Parts, low: Parts) -> Parts {
+        Self::both(high, low, |high, low| self.0.join(high, low))
     }
     #[inline(always)]
-    fn dot(self, sum: Parts, a: int8x16_t, b: int8x16_t) -> Parts {
+    fn to_f32(self, a: Parts) -> float32x4_t {
+        // SAFETY: `self` proves that the CPU has the instructions.
+        unsafe { vcvtq_f32_s32(vpaddq_s32(a.first, a.second)) }
+    }
+}
+
+/// Implements [`Int8Dot`] for `$Set`, with signed rows. `$rows` and `$tall` are `ROWS` and `TALL`.
+macro_rules! signed {
+    (
+        $Set:ident: $Sums:ty, |$set:ident| $sums:expr, $rows:literal, $tall:literal, $($compiled:tt)*
+    ) => {
+        // SAFETY: a load reads one vector, `row` one word; `ROWS` and `TALL` are at most `MAX_MR`.
+        unsafe impl Int8Dot for $Set {
+            const ROWS: usize = $rows;
+            const TALL: usize = $tall;
+            const STORED: ActivationEncoding = ActivationEncoding::Signed;
+            type Floats = Neon;
+            type I32 = <$Sums as SimdI32>::I32;
+            type Sums = $Sums;
+            type I8x4 = int8x16_t;
+
+            call_noinline!($($compiled)*: Int8Dot, Int8Op<8, 4>);
+
+            #[inline(always)]
+            fn sums(self) -> $Sums {
+                let $set = self;
+                $sums
+            }
+            #[inline(always)]
+            unsafe fn load(self, from: *const i32) -> int8x16_t {
+                // SAFETY: the caller's contract; `self` proves that the CPU has the instruction set.
+                unsafe { vreinterpretq_s8_s32(vld1q_s32(from)) }
+            }
+            #[inline(always)]
+            unsafe fn row(self, from: *const i32) -> int8x16_t {
+                // SAFETY: the caller's contract; `self` proves that the CPU has the instruction set.
+                unsafe { vreinterpretq_s8_s32(vdupq_n_s32(*from)) }
+            }
+            #[inline(always)]
+            fn dot(self, sum: Self::I32, a: int8x16_t, b: int8x16_t) -> Self::I32 {
+                self.multiply_add(sum, a, b)
+            }
+        }
+    };
+}
+signed!(NeonDot: Neon, |set| set.0, 2, 6, compiled_for_neon + "dotprod");
+signed!(NeonMadd: NeonParts, |set| NeonParts(set.0), 1, 3, compiled_for_neon);
+
+impl NeonDot {
+    #[inline(always)]
+    fn multiply_add(self, mut sum: int32x4_t, a: int8x16_t, b: int8x16_t) -> int32x4_t {
+        // SAFETY: `self` proves that the CPU has the instruction. It writes only `sum` and accesses no memory.
+        unsafe {
+            asm!(
+                "sdot {sum:v}.4s, {b:v}.16b, {a:v}.16b",
+                sum = inout(vreg) sum,
+                a = in(vreg) a,
+                b = in(vreg) b,
+                options(pure, nomem, nostack, preserves_flags)
+            );
+        }
+        sum
+    }
+}
+
+impl NeonMadd {
+    #[inline(always)]
+    fn multiply_add(self, sum: Parts, a: int8x16_t, b: int8x16_t) -> Parts {
         // SAFETY: `self` proves that the CPU has the instructions.
         unsafe {
             // An int8 product fits 16 bits; a sum of two products may not.
@@ -188,28 +191,5 @@ unsafe impl Int8Dot for NeonMadd {
             let second = vmull_high_s8(a, b);
             Parts { first: vpadalq_s16(sum.first, first), second: vpadalq_s16(sum.second, second) }
         }
-    }
-    #[inline(always)]
-    fn add(self, a: Parts, b: Parts) -> Parts {
-        // SAFETY: `self` proves that the CPU has the instructions.
-        unsafe {
-            Parts { first: vaddq_s32(a.first, b.first), second: vaddq_s32(a.second, b.second) }
-        }
-    }
-    #[inline(always)]
-    fn join(self, high: Parts, low: Parts) -> Parts {
-        // SAFETY: `self` proves that the CPU has the instructions.
-        unsafe {
-            let high = Parts {
-                first: vshlq_n_s32::<8>(high.first),
-                second: vshlq_n_s32::<8>(high.second),
-            };
-            self.add(high, low)
-        }
-    }
-    #[inline(always)]
-    fn to_f32(self, a: Parts) -> float32x4_t {
-        // SAFETY: `self` proves that the CPU has the instructions.
-        unsafe { vcvtq_f32_s32(vpaddq_s32(a.first, a.second)) }
     }
 }

@@ -12,10 +12,6 @@ unsafe impl SimdF32 for Neon {
     const LANES: usize = 4;
     const PANEL: usize = 16;
     const REGISTERS: usize = 32;
-    const PREFETCHES: bool = false;
-    const SOFT_FMA: bool = false;
-    const MAY_PREFER_HW_PREFETCH: bool = false;
-    type Half = Self;
     type F32 = float32x4_t;
     type Mask = uint32x4_t;
 
@@ -24,25 +20,9 @@ unsafe impl SimdF32 for Neon {
         panels::<Self, K, 4>(self, kernel)
     }
 
-    #[inline(always)]
-    fn call_noinline<K: SimdOp>(self, kernel: K) -> K::Output {
-        #[target_feature(enable = "neon")]
-        #[inline(never)]
-        fn inside<K: SimdOp>(s: Neon, kernel: K) -> K::Output {
-            kernel.run(s)
-        }
-        // SAFETY: the token exists, so this CPU has the instruction set.
-        unsafe { inside(self, kernel) }
-    }
+    call_noinline!(compiled_for_neon: SimdF32, SimdOp);
+    without_half_vectors!();
 
-    #[inline(always)]
-    fn half(self) -> Self {
-        self
-    }
-    #[inline(always)]
-    fn splat(self, x: f32) -> float32x4_t {
-        self.neon.vdupq_n_f32(x)
-    }
     #[inline(always)]
     unsafe fn load(self, from: *const f32) -> float32x4_t {
         // SAFETY: the caller's contract.
@@ -83,11 +63,6 @@ unsafe impl SimdF32 for Neon {
         floats
     }
     #[inline(always)]
-    unsafe fn load_f16_half(self, from: *const f32, part: usize) -> float32x4_t {
-        // SAFETY: the caller's contract.
-        unsafe { self.load_f16(from, part) }
-    }
-    #[inline(always)]
     unsafe fn store(self, to: *mut f32, v: float32x4_t) {
         // SAFETY: the caller's contract.
         unsafe { self.neon.vst1q_f32(to, v) }
@@ -102,100 +77,43 @@ unsafe impl SimdF32 for Neon {
             unsafe { to.add(i).write_unaligned(*lane) };
         }
     }
-    #[inline(always)]
-    fn prefetch(self, _at: *const f32) {}
-    #[inline(always)]
-    fn prefetch_l2(self, _at: *const f32) {}
-    #[inline(always)]
-    fn prefers_hw_prefetch(self) -> bool {
-        false
-    }
 
-    #[inline(always)]
-    fn add(self, a: float32x4_t, b: float32x4_t) -> float32x4_t {
-        self.neon.vaddq_f32(a, b)
-    }
-    #[inline(always)]
-    fn sub(self, a: float32x4_t, b: float32x4_t) -> float32x4_t {
-        self.neon.vsubq_f32(a, b)
-    }
-    #[inline(always)]
-    fn mul(self, a: float32x4_t, b: float32x4_t) -> float32x4_t {
-        self.neon.vmulq_f32(a, b)
-    }
-    #[inline(always)]
-    fn div(self, a: float32x4_t, b: float32x4_t) -> float32x4_t {
-        self.neon.vdivq_f32(a, b)
-    }
-    #[cfg(feature = "train")]
-    #[inline(always)]
-    fn sqrt(self, a: float32x4_t) -> float32x4_t {
-        self.neon.vsqrtq_f32(a)
-    }
-    #[inline(always)]
-    fn mul_add(self, a: float32x4_t, b: float32x4_t, c: float32x4_t) -> float32x4_t {
-        self.neon.vfmaq_f32(c, a, b)
-    }
-    #[inline(always)]
-    fn max(self, a: float32x4_t, b: float32x4_t) -> float32x4_t {
-        self.neon.vbslq_f32(self.neon.vcgtq_f32(a, b), a, b)
-    }
-    #[inline(always)]
-    fn min(self, a: float32x4_t, b: float32x4_t) -> float32x4_t {
-        self.neon.vbslq_f32(self.neon.vcltq_f32(a, b), a, b)
-    }
-    #[inline(always)]
-    fn abs(self, a: float32x4_t) -> float32x4_t {
-        self.neon.vabsq_f32(a)
-    }
-    #[inline(always)]
-    fn copy_sign(self, magnitude: float32x4_t, sign: float32x4_t) -> float32x4_t {
-        self.neon.vbslq_f32(self.neon.vdupq_n_u32(1 << 31), sign, magnitude)
-    }
-    #[inline(always)]
-    fn scale(self, a: float32x4_t, n: float32x4_t) -> float32x4_t {
-        let neon = self.neon;
-        let biased = neon.vaddq_s32(neon.vcvtq_s32_f32(n), neon.vdupq_n_s32(127));
-        self.mul(a, neon.vreinterpretq_f32_s32(neon.vshlq_n_s32::<23>(biased)))
-    }
-    #[inline(always)]
-    fn ldexp_masked(self, mask: uint32x4_t, a: float32x4_t, n: float32x4_t) -> float32x4_t {
-        self.select(mask, self.scale(a, n), self.splat(0.0))
-    }
+    lanewise! {
+        splat(s, x: f32) = s.neon.vdupq_n_f32(x);
+        add(s, a, b) = s.neon.vaddq_f32(a, b);
+        sub(s, a, b) = s.neon.vsubq_f32(a, b);
+        mul(s, a, b) = s.neon.vmulq_f32(a, b);
+        div(s, a, b) = s.neon.vdivq_f32(a, b);
+        #[cfg(feature = "train")]
+        sqrt(s, a) = s.neon.vsqrtq_f32(a);
+        mul_add(s, a, b, c) = s.neon.vfmaq_f32(c, a, b);
+        max(s, a, b) = s.neon.vbslq_f32(s.neon.vcgtq_f32(a, b), a, b);
+        min(s, a, b) = s.neon.vbslq_f32(s.neon.vcltq_f32(a, b), a, b);
+        abs(s, a) = s.neon.vabsq_f32(a);
+        copy_sign(s, magnitude, sign) =
+            s.neon.vbslq_f32(s.neon.vdupq_n_u32(1 << 31), sign, magnitude);
+        scale(s, a, n) = {
+            let biased = s.neon.vaddq_s32(s.neon.vcvtq_s32_f32(n), s.neon.vdupq_n_s32(127));
+            s.mul(a, s.neon.vreinterpretq_f32_s32(s.neon.vshlq_n_s32::<23>(biased)))
+        };
+        ldexp_masked(s, mask: uint32x4_t, a, n) = s.select(mask, s.scale(a, n), s.splat(0.0));
 
-    #[inline(always)]
-    fn less(self, a: float32x4_t, b: float32x4_t) -> uint32x4_t {
-        self.neon.vcltq_f32(a, b)
-    }
-    #[inline(always)]
-    fn not_less(self, a: float32x4_t, b: float32x4_t) -> uint32x4_t {
-        self.neon.vmvnq_u32(self.less(a, b))
-    }
-    #[inline(always)]
-    fn first(self, count: usize) -> uint32x4_t {
-        let count = if count < 4 { count as u32 } else { 4 };
-        // SAFETY: the table has four words.
-        let index = unsafe { self.neon.vld1q_u32(INDEX.as_ptr()) };
-        self.neon.vcltq_u32(index, self.neon.vdupq_n_u32(count))
-    }
-    #[inline(always)]
-    fn select(self, mask: uint32x4_t, yes: float32x4_t, no: float32x4_t) -> float32x4_t {
-        self.neon.vbslq_f32(mask, yes, no)
-    }
-    #[inline(always)]
-    fn any(self, mask: uint32x4_t) -> bool {
-        self.neon.vmaxvq_u32(mask) != 0
-    }
+        less(s, a, b) -> uint32x4_t = s.neon.vcltq_f32(a, b);
+        not_less(s, a, b) -> uint32x4_t = s.neon.vmvnq_u32(s.less(a, b));
+        first(s, count: usize) -> uint32x4_t = {
+            let count = if count < 4 { count as u32 } else { 4 };
+            // SAFETY: the table has four words.
+            let index = unsafe { s.neon.vld1q_u32(INDEX.as_ptr()) };
+            s.neon.vcltq_u32(index, s.neon.vdupq_n_u32(count))
+        };
+        select(s, mask: uint32x4_t, yes, no) = s.neon.vbslq_f32(mask, yes, no);
+        any(s, mask: uint32x4_t) -> bool = s.neon.vmaxvq_u32(mask) != 0;
 
-    #[inline(always)]
-    fn reduce_add(self, a: float32x4_t) -> f32 {
-        let neon = self.neon;
-        let two = neon.vadd_f32(neon.vget_low_f32(a), neon.vget_high_f32(a));
-        neon.vpadds_f32(two)
-    }
-    #[inline(always)]
-    fn reduce_max(self, a: float32x4_t) -> f32 {
-        self.neon.vmaxvq_f32(a)
+        reduce_add(s, a) -> f32 = {
+            let two = s.neon.vadd_f32(s.neon.vget_low_f32(a), s.neon.vget_high_f32(a));
+            s.neon.vpadds_f32(two)
+        };
+        reduce_max(s, a) -> f32 = s.neon.vmaxvq_f32(a);
     }
 
     #[inline(always)]

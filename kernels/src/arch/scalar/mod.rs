@@ -1,7 +1,9 @@
 //! Plain Rust, eight floats at a time.
 
+mod int8;
 #[cfg(not(vectors = "x86_64"))]
 mod portable;
+mod quantize;
 mod soft_fma;
 #[cfg(vectors = "x86_64")]
 mod sse2;
@@ -9,3 +11,43 @@ mod sse2;
 /// The token of the scalar set, which needs nothing of a CPU.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scalar;
+
+/// The first `count` floats from `from`, and zeros.
+///
+/// # Safety
+/// `from` is valid for reads of `count <= 8` floats.
+#[inline(never)]
+unsafe fn load_prefix(from: *const f32, count: usize) -> [f32; 8] {
+    let mut out = [0.0; 8];
+    for (i, lane) in out.iter_mut().enumerate().take(count) {
+        // SAFETY: `i < count`, and the caller's contract covers `count` floats.
+        *lane = unsafe { from.add(i).read_unaligned() };
+    }
+    out
+}
+
+/// Writes the first `count` floats of `v`.
+///
+/// # Safety
+/// `to` is valid for writes of `count <= 8` floats.
+#[inline(never)]
+unsafe fn store_prefix(to: *mut f32, v: &[f32; 8], count: usize) {
+    for (i, lane) in v.iter().enumerate().take(count) {
+        // SAFETY: `i < count`, and the caller's contract covers `count` floats.
+        unsafe { to.add(i).write_unaligned(*lane) };
+    }
+}
+
+/// [`SimdF32::transpose`](crate::simd::SimdF32::transpose) of eight rows.
+///
+/// # Safety
+/// As that function.
+#[inline(never)]
+unsafe fn transpose(from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize) {
+    for i in 0..8 {
+        for j in 0..8 {
+            // SAFETY: the caller's contract: 8 rows of 8 floats at `from` and at `to`.
+            unsafe { *to.add(j * to_stride + i) = *from.add(i * from_stride + j) };
+        }
+    }
+}

@@ -19,7 +19,7 @@ use crate::arch::x86_64::features::CachedCpuFlag;
 use crate::arch::x86_64::features::system_saves;
 use crate::arch::x86_64::vnni::Vnni512;
 use crate::float_mode::DefaultMode;
-use crate::simd::int8::Int8Op;
+use crate::simd::int8::{Int8Dot, Int8Op};
 use core::arch::asm;
 use core::arch::x86_64::{__cpuid, __cpuid_count};
 use core::marker::PhantomData;
@@ -61,7 +61,7 @@ impl Amx {
     #[inline]
     pub(crate) fn enter<K: Int8Op>(self, kernel: K) -> K::Output {
         let _mode = DefaultMode::enter();
-        self.vnni.enter(kernel)
+        self.vnni.call_noinline(kernel)
     }
 }
 

@@ -24,9 +24,6 @@ unsafe impl SimdF32 for V3 {
     const PANEL: usize = 16;
     const REGISTERS: usize = 16;
     const PREFETCHES: bool = true;
-    const SOFT_FMA: bool = false;
-    const MAY_PREFER_HW_PREFETCH: bool = false;
-    type Half = Self;
     type F32 = __m256;
     type Mask = __m256;
 
@@ -35,26 +32,9 @@ unsafe impl SimdF32 for V3 {
         panels::<Self, K, 2>(self, kernel)
     }
 
-    #[inline(always)]
-    fn call_noinline<K: SimdOp>(self, kernel: K) -> K::Output {
-        compiled_for_v3! {
-            #[inline(never)]
-            fn inside<K: SimdOp>(s: V3, kernel: K) -> K::Output {
-                kernel.run(s)
-            }
-        }
-        // SAFETY: the token exists, so this CPU has all of these features.
-        unsafe { inside(self, kernel) }
-    }
+    call_noinline!(compiled_for_v3: SimdF32, SimdOp);
+    without_half_vectors!();
 
-    #[inline(always)]
-    fn half(self) -> Self {
-        self
-    }
-    #[inline(always)]
-    fn splat(self, x: f32) -> __m256 {
-        self.avx._mm256_set1_ps(x)
-    }
     #[inline(always)]
     unsafe fn load(self, from: *const f32) -> __m256 {
         // SAFETY: the caller's contract.
@@ -104,23 +84,6 @@ unsafe impl SimdF32 for V3 {
             }
         }
     }
-    #[inline(always)]
-    unsafe fn load_bf16_alone(self, from: *const f32, part: usize) -> __m256 {
-        #[target_feature(enable = "avx2")]
-        #[inline]
-        unsafe fn upper(from: *const f32) -> __m256 {
-            let floats;
-            // SAFETY: the caller's contract.
-            unsafe {
-                asm!("vmovups {0}, ymmword ptr [{1}]", "vpsrld {0}, {0}, 16", "vpslld {0}, {0}, 16",
-                    lateout(ymm_reg) floats, in(reg) from,
-                    options(pure, readonly, nostack, preserves_flags));
-            }
-            floats
-        }
-        // SAFETY: the token proves AVX2; the rest is the caller's contract.
-        unsafe { if part == 0 { self.load_bf16(from, part) } else { upper(from) } }
-    }
     // The intrinsic would be a call: the token does not include F16C, which `Isa` checks separately.
     #[inline(always)]
     unsafe fn load_f16(self, from: *const f32, part: usize) -> __m256 {
@@ -146,11 +109,6 @@ unsafe impl SimdF32 for V3 {
         }
     }
     #[inline(always)]
-    unsafe fn load_f16_half(self, from: *const f32, part: usize) -> __m256 {
-        // SAFETY: the caller's contract.
-        unsafe { self.load_f16(from, part) }
-    }
-    #[inline(always)]
     unsafe fn store(self, to: *mut f32, v: __m256) {
         // SAFETY: the caller's contract.
         unsafe { self.avx._mm256_storeu_ps(to, v) }
@@ -170,103 +128,48 @@ unsafe impl SimdF32 for V3 {
         // SAFETY: a prefetch never faults.
         unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) }
     }
-    #[inline(always)]
-    fn prefers_hw_prefetch(self) -> bool {
-        false
-    }
 
-    #[inline(always)]
-    fn add(self, a: __m256, b: __m256) -> __m256 {
-        self.avx._mm256_add_ps(a, b)
-    }
-    #[inline(always)]
-    fn sub(self, a: __m256, b: __m256) -> __m256 {
-        self.avx._mm256_sub_ps(a, b)
-    }
-    #[inline(always)]
-    fn mul(self, a: __m256, b: __m256) -> __m256 {
-        self.avx._mm256_mul_ps(a, b)
-    }
-    #[inline(always)]
-    fn div(self, a: __m256, b: __m256) -> __m256 {
-        self.avx._mm256_div_ps(a, b)
-    }
-    #[cfg(feature = "train")]
-    #[inline(always)]
-    fn sqrt(self, a: __m256) -> __m256 {
-        self.avx._mm256_sqrt_ps(a)
-    }
-    #[inline(always)]
-    fn mul_add(self, a: __m256, b: __m256, c: __m256) -> __m256 {
-        self.fma._mm256_fmadd_ps(a, b, c)
-    }
-    #[inline(always)]
-    fn max(self, a: __m256, b: __m256) -> __m256 {
-        self.avx._mm256_max_ps(a, b)
-    }
-    #[inline(always)]
-    fn min(self, a: __m256, b: __m256) -> __m256 {
-        self.avx._mm256_min_ps(a, b)
-    }
-    #[inline(always)]
-    fn abs(self, a: __m256) -> __m256 {
-        self.avx._mm256_andnot_ps(self.splat(-0.0), a)
-    }
-    #[inline(always)]
-    fn copy_sign(self, magnitude: __m256, sign: __m256) -> __m256 {
-        self.avx._mm256_blendv_ps(
-            self.abs(magnitude),
-            self.avx._mm256_or_ps(magnitude, self.splat(-0.0)),
-            sign,
-        )
-    }
-    #[inline(always)]
-    fn scale(self, a: __m256, n: __m256) -> __m256 {
-        let biased = self
-            .avx2
-            ._mm256_add_epi32(self.avx._mm256_cvtps_epi32(n), self.avx._mm256_set1_epi32(127));
-        let power = self.avx._mm256_castsi256_ps(self.avx2._mm256_slli_epi32::<23>(biased));
-        self.mul(a, power)
-    }
-    #[inline(always)]
-    fn ldexp_masked(self, mask: __m256, a: __m256, n: __m256) -> __m256 {
-        self.avx._mm256_and_ps(mask, self.scale(a, n))
-    }
+    lanewise! {
+        splat(s, x: f32) = s.avx._mm256_set1_ps(x);
+        add(s, a, b) = s.avx._mm256_add_ps(a, b);
+        sub(s, a, b) = s.avx._mm256_sub_ps(a, b);
+        mul(s, a, b) = s.avx._mm256_mul_ps(a, b);
+        div(s, a, b) = s.avx._mm256_div_ps(a, b);
+        #[cfg(feature = "train")]
+        sqrt(s, a) = s.avx._mm256_sqrt_ps(a);
+        mul_add(s, a, b, c) = s.fma._mm256_fmadd_ps(a, b, c);
+        max(s, a, b) = s.avx._mm256_max_ps(a, b);
+        min(s, a, b) = s.avx._mm256_min_ps(a, b);
+        abs(s, a) = s.avx._mm256_andnot_ps(s.splat(-0.0), a);
+        copy_sign(s, magnitude, sign) = {
+            let negative = s.avx._mm256_or_ps(magnitude, s.splat(-0.0));
+            s.avx._mm256_blendv_ps(s.abs(magnitude), negative, sign)
+        };
+        scale(s, a, n) = {
+            let (integer, bias) = (s.avx._mm256_cvtps_epi32(n), s.avx._mm256_set1_epi32(127));
+            let exponent = s.avx2._mm256_slli_epi32::<23>(s.avx2._mm256_add_epi32(integer, bias));
+            s.mul(a, s.avx._mm256_castsi256_ps(exponent))
+        };
+        ldexp_masked(s, mask: __m256, a, n) = s.avx._mm256_and_ps(mask, s.scale(a, n));
 
-    #[inline(always)]
-    fn less(self, a: __m256, b: __m256) -> __m256 {
-        self.avx._mm256_cmp_ps::<_CMP_LT_OQ>(a, b)
-    }
-    #[inline(always)]
-    fn not_less(self, a: __m256, b: __m256) -> __m256 {
-        self.avx._mm256_cmp_ps::<_CMP_NLT_UQ>(a, b)
-    }
-    #[inline(always)]
-    fn first(self, count: usize) -> __m256 {
-        self.avx._mm256_castsi256_ps(mask_of(self, count))
-    }
-    #[inline(always)]
-    fn select(self, mask: __m256, yes: __m256, no: __m256) -> __m256 {
-        self.avx._mm256_blendv_ps(no, yes, mask)
-    }
-    #[inline(always)]
-    fn any(self, mask: __m256) -> bool {
-        self.avx._mm256_movemask_ps(mask) != 0
-    }
+        less(s, a, b) -> __m256 = s.avx._mm256_cmp_ps::<_CMP_LT_OQ>(a, b);
+        not_less(s, a, b) -> __m256 = s.avx._mm256_cmp_ps::<_CMP_NLT_UQ>(a, b);
+        first(s, count: usize) -> __m256 = s.avx._mm256_castsi256_ps(mask_of(s, count));
+        select(s, mask: __m256, yes, no) = s.avx._mm256_blendv_ps(no, yes, mask);
+        any(s, mask: __m256) -> bool = s.avx._mm256_movemask_ps(mask) != 0;
 
-    #[inline(always)]
-    fn reduce_add(self, a: __m256) -> f32 {
-        let (avx, sse, sse3) = (self.avx, self.sse, self.sse3);
-        let four = sse._mm_add_ps(avx._mm256_castps256_ps128(a), avx._mm256_extractf128_ps::<1>(a));
-        let two = sse._mm_add_ps(four, sse._mm_movehl_ps(four, four));
-        sse._mm_cvtss_f32(sse._mm_add_ss(two, sse3._mm_movehdup_ps(two)))
-    }
-    #[inline(always)]
-    fn reduce_max(self, a: __m256) -> f32 {
-        let (avx, sse, sse3) = (self.avx, self.sse, self.sse3);
-        let four = sse._mm_max_ps(avx._mm256_castps256_ps128(a), avx._mm256_extractf128_ps::<1>(a));
-        let two = sse._mm_max_ps(four, sse._mm_movehl_ps(four, four));
-        sse._mm_cvtss_f32(sse._mm_max_ss(two, sse3._mm_movehdup_ps(two)))
+        reduce_add(s, a) -> f32 = {
+            let upper = s.avx._mm256_extractf128_ps::<1>(a);
+            let four = s.sse._mm_add_ps(s.avx._mm256_castps256_ps128(a), upper);
+            let two = s.sse._mm_add_ps(four, s.sse._mm_movehl_ps(four, four));
+            s.sse._mm_cvtss_f32(s.sse._mm_add_ss(two, s.sse3._mm_movehdup_ps(two)))
+        };
+        reduce_max(s, a) -> f32 = {
+            let upper = s.avx._mm256_extractf128_ps::<1>(a);
+            let four = s.sse._mm_max_ps(s.avx._mm256_castps256_ps128(a), upper);
+            let two = s.sse._mm_max_ps(four, s.sse._mm_movehl_ps(four, four));
+            s.sse._mm_cvtss_f32(s.sse._mm_max_ss(two, s.sse3._mm_movehdup_ps(two)))
+        };
     }
 
     #[inline(always)]

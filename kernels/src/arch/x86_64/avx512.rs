@@ -20,7 +20,6 @@ unsafe impl SimdF32 for V4 {
     const PANEL: usize = 64;
     const REGISTERS: usize = 32;
     const PREFETCHES: bool = true;
-    const SOFT_FMA: bool = false;
     const MAY_PREFER_HW_PREFETCH: bool = true;
     type Half = V3;
     type F32 = __m512;
@@ -31,26 +30,8 @@ unsafe impl SimdF32 for V4 {
         panels::<Self, K, 4>(self, kernel)
     }
 
-    #[inline(always)]
-    fn call_noinline<K: SimdOp>(self, kernel: K) -> K::Output {
-        compiled_for_v4! {
-            #[inline(never)]
-            fn inside<K: SimdOp>(s: V4, kernel: K) -> K::Output {
-                kernel.run(s)
-            }
-        }
-        // SAFETY: the token exists, so this CPU has all of these features.
-        unsafe { inside(self, kernel) }
-    }
+    call_noinline!(compiled_for_v4: SimdF32, SimdOp);
 
-    #[inline(always)]
-    fn half(self) -> V3 {
-        *self
-    }
-    #[inline(always)]
-    fn splat(self, x: f32) -> __m512 {
-        self.avx512f._mm512_set1_ps(x)
-    }
     #[inline(always)]
     unsafe fn load(self, from: *const f32) -> __m512 {
         // SAFETY: the caller's contract.
@@ -122,86 +103,34 @@ unsafe impl SimdF32 for V4 {
         crate::arch::x86_64::detect_hw_prefetcher::prefers_hw_prefetch()
     }
 
-    #[inline(always)]
-    fn add(self, a: __m512, b: __m512) -> __m512 {
-        self.avx512f._mm512_add_ps(a, b)
-    }
-    #[inline(always)]
-    fn sub(self, a: __m512, b: __m512) -> __m512 {
-        self.avx512f._mm512_sub_ps(a, b)
-    }
-    #[inline(always)]
-    fn mul(self, a: __m512, b: __m512) -> __m512 {
-        self.avx512f._mm512_mul_ps(a, b)
-    }
-    #[inline(always)]
-    fn div(self, a: __m512, b: __m512) -> __m512 {
-        self.avx512f._mm512_div_ps(a, b)
-    }
-    #[cfg(feature = "train")]
-    #[inline(always)]
-    fn sqrt(self, a: __m512) -> __m512 {
-        self.avx512f._mm512_sqrt_ps(a)
-    }
-    #[inline(always)]
-    fn mul_add(self, a: __m512, b: __m512, c: __m512) -> __m512 {
-        self.avx512f._mm512_fmadd_ps(a, b, c)
-    }
-    #[inline(always)]
-    fn max(self, a: __m512, b: __m512) -> __m512 {
-        self.avx512f._mm512_max_ps(a, b)
-    }
-    #[inline(always)]
-    fn min(self, a: __m512, b: __m512) -> __m512 {
-        self.avx512f._mm512_min_ps(a, b)
-    }
-    #[inline(always)]
-    fn abs(self, a: __m512) -> __m512 {
-        self.avx512f._mm512_abs_ps(a)
-    }
-    #[inline(always)]
-    fn copy_sign(self, magnitude: __m512, sign: __m512) -> __m512 {
-        let bit = self.splat(-0.0);
-        let dq = self.avx512dq;
-        dq._mm512_or_ps(dq._mm512_andnot_ps(bit, magnitude), dq._mm512_and_ps(bit, sign))
-    }
-    #[inline(always)]
-    fn scale(self, a: __m512, n: __m512) -> __m512 {
-        self.avx512f._mm512_scalef_ps(a, n)
-    }
-    #[inline(always)]
-    fn ldexp_masked(self, mask: __mmask16, a: __m512, n: __m512) -> __m512 {
-        self.avx512f._mm512_maskz_scalef_ps(mask, a, n)
-    }
+    lanewise! {
+        half(s) -> V3 = *s;
+        splat(s, x: f32) = s.avx512f._mm512_set1_ps(x);
+        add(s, a, b) = s.avx512f._mm512_add_ps(a, b);
+        sub(s, a, b) = s.avx512f._mm512_sub_ps(a, b);
+        mul(s, a, b) = s.avx512f._mm512_mul_ps(a, b);
+        div(s, a, b) = s.avx512f._mm512_div_ps(a, b);
+        #[cfg(feature = "train")]
+        sqrt(s, a) = s.avx512f._mm512_sqrt_ps(a);
+        mul_add(s, a, b, c) = s.avx512f._mm512_fmadd_ps(a, b, c);
+        max(s, a, b) = s.avx512f._mm512_max_ps(a, b);
+        min(s, a, b) = s.avx512f._mm512_min_ps(a, b);
+        abs(s, a) = s.avx512f._mm512_abs_ps(a);
+        copy_sign(s, magnitude, sign) = {
+            let (dq, bit) = (s.avx512dq, s.splat(-0.0));
+            dq._mm512_or_ps(dq._mm512_andnot_ps(bit, magnitude), dq._mm512_and_ps(bit, sign))
+        };
+        scale(s, a, n) = s.avx512f._mm512_scalef_ps(a, n);
+        ldexp_masked(s, mask: __mmask16, a, n) = s.avx512f._mm512_maskz_scalef_ps(mask, a, n);
 
-    #[inline(always)]
-    fn less(self, a: __m512, b: __m512) -> __mmask16 {
-        self.avx512f._mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b)
-    }
-    #[inline(always)]
-    fn not_less(self, a: __m512, b: __m512) -> __mmask16 {
-        self.avx512f._mm512_cmp_ps_mask::<_CMP_NLT_UQ>(a, b)
-    }
-    #[inline(always)]
-    fn first(self, count: usize) -> __mmask16 {
-        mask_of(count)
-    }
-    #[inline(always)]
-    fn select(self, mask: __mmask16, yes: __m512, no: __m512) -> __m512 {
-        self.avx512f._mm512_mask_blend_ps(mask, no, yes)
-    }
-    #[inline(always)]
-    fn any(self, mask: __mmask16) -> bool {
-        mask != 0
-    }
+        less(s, a, b) -> __mmask16 = s.avx512f._mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b);
+        not_less(s, a, b) -> __mmask16 = s.avx512f._mm512_cmp_ps_mask::<_CMP_NLT_UQ>(a, b);
+        first(_s, count: usize) -> __mmask16 = mask_of(count);
+        select(s, mask: __mmask16, yes, no) = s.avx512f._mm512_mask_blend_ps(mask, no, yes);
+        any(_s, mask: __mmask16) -> bool = mask != 0;
 
-    #[inline(always)]
-    fn reduce_add(self, a: __m512) -> f32 {
-        self.avx512f._mm512_reduce_add_ps(a)
-    }
-    #[inline(always)]
-    fn reduce_max(self, a: __m512) -> f32 {
-        self.avx512f._mm512_reduce_max_ps(a)
+        reduce_add(s, a) -> f32 = s.avx512f._mm512_reduce_add_ps(a);
+        reduce_max(s, a) -> f32 = s.avx512f._mm512_reduce_max_ps(a);
     }
 
     #[inline(always)]

@@ -16,6 +16,10 @@ pub(crate) mod features;
 #[cfg(vectors = "x86_64")]
 pub(crate) mod int8_madd;
 #[cfg(vectors = "x86_64")]
+mod int8_sums;
+#[cfg(vectors = "x86_64")]
 mod quantize;
 #[cfg(vectors = "x86_64")]
 pub(crate) mod vnni;
+#[cfg(vectors = "x86_64")]
+mod widths;

@@ -14,7 +14,7 @@ use crate::arch::x86_64::amx_tile;
 use crate::isa::Isa;
 use crate::matrix::Matrix;
 use crate::parallel::share;
-use crate::simd::int8::{ActivationEncoding, Int8Dot, Int8Op};
+use crate::simd::int8::{ActivationEncoding, Int8Dot, Int8Op, SimdI32};
 use crate::simd::matrix_unit::MatrixUnit;
 use core::ops::Range;
 
@@ -169,7 +169,7 @@ impl Int8Op for Quantize<'_, '_> {
             let rows = share(x.rows(), all, tile);
             let from = (rows.start - first) * steps * layout.words;
             let words = &mut words[from..][..rows.len() * steps * layout.words];
-            if let Some(s) = b.rounds() {
+            if let Some(s) = b.sums().rounds() {
                 let scales = &mut scales[rows.start - first..rows.end - first];
                 let from = (x, rows.start);
                 match (B::STORED, precision) {
@@ -211,7 +211,7 @@ impl Int8Op for ByRow<'_, '_> {
         let first = share(x.rows(), all, tiles.start).start;
         let of_rows = words.chunks_exact_mut(steps * layout.words);
         for (i, (words, scale)) in of_rows.zip(scales).enumerate() {
-            if let (Some(s), Quantization::W8A8) = (b.rounds(), precision) {
+            if let (Some(s), Quantization::W8A8) = (b.sums().rounds(), precision) {
                 let scale = core::slice::from_mut(scale);
                 round_tile(s, &quantize_tile::Bytes, (x, first + i), levels, words, scale);
                 continue;
@@ -372,19 +372,16 @@ fn quantize<B: Int8Dot, P: Place>(row: Row, precision: Quantization, levels: i32
     let largest = chains.into_iter().fold(0, i32::max);
     let rounding = Rounding::new(largest, levels);
     match (B::STORED, precision) {
-        (ActivationEncoding::Unsigned, Quantization::W8A8) => {
-            words(row, rounding, to, &Bytes8(0x80))
-        }
-        (ActivationEncoding::Signed, Quantization::W8A8) => words(row, rounding, to, &Bytes8(0)),
-        // With unsigned bytes: the high and low bytes of the value plus 32,768. With signed bytes: the high byte of the
-        // rounded value, and the low byte as a signed value.
-        (ActivationEncoding::Unsigned, Quantization::W8A16) => {
-            words(row, rounding, to, &Digits(0x8000))
-        }
+        (ActivationEncoding::Signed, Quantization::W8A8) => words(row, rounding, to, &Bytes8),
+        // With signed bytes: the high byte of the rounded value, and the low byte as a signed value. With unsigned bytes:
+        // the high and low bytes of the value plus 32,768.
         (ActivationEncoding::Signed, Quantization::W8A16) => {
             words(row, rounding, to, &Digits(0x80))
         }
-        (ActivationEncoding::Pairs, _) => words(row, rounding, to, &Pairs),
+        (ActivationEncoding::Unsigned, Quantization::W8A16) => {
+            words(row, rounding, to, &Digits(0x8000))
+        }
+        _ => unreachable!("`SimdI32::rounds` has a token for these words"),
     }
     rounding.scale
 }
@@ -421,15 +418,15 @@ fn words<const N: usize>(row: Row, rounding: Rounding, mut to: impl Place, pack:
     }
 }
 
-/// 8-bit values, xor a constant.
-struct Bytes8(u8);
+/// 8-bit values.
+struct Bytes8;
 
 impl Pack<1> for Bytes8 {
     #[inline(always)]
     fn pack(&self, rounded: &[u16; GROUP], [words]: &mut [[u32; STEPS]; 1]) {
         let mut bytes = [0u8; GROUP];
         for (byte, x) in bytes.iter_mut().zip(rounded) {
-            *byte = *x as u8 ^ self.0;
+            *byte = *x as u8;
         }
         join(&bytes, words);
     }
@@ -458,18 +455,5 @@ impl Pack<2> for Digits {
 fn join(bytes: &[u8; GROUP], words: &mut [u32; STEPS]) {
     for (word, four) in words.iter_mut().zip(bytes.chunks_exact(4)) {
         *word = u32::from_le_bytes([four[0], four[1], four[2], four[3]]);
-    }
-}
-
-/// 16-bit values: the first and the third of each four, then the second and the fourth.
-struct Pairs;
-
-impl Pack<2> for Pairs {
-    #[inline(always)]
-    fn pack(&self, rounded: &[u16; GROUP], [odd, even]: &mut [[u32; STEPS]; 2]) {
-        for ((odd, even), four) in odd.iter_mut().zip(even).zip(rounded.chunks_exact(4)) {
-            *odd = u32::from(four[0]) | u32::from(four[2]) << 16;
-            *even = u32::from(four[1]) | u32::from(four[3]) << 16;
-        }
     }
 }

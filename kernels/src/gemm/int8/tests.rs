@@ -17,7 +17,7 @@ use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::{Executor, Parallelism};
 use crate::reference::gemm_int8::gemm_int8 as oracle;
-use crate::simd::int8::Int8Op;
+use crate::simd::int8::{Int8Dot, Int8Op};
 #[cfg(vectors = "x86_64")]
 use crate::simd::matrix_unit::MatrixUnit;
 use crate::test_effort::cases;
@@ -91,7 +91,7 @@ impl Backend {
         match self {
             Self::Scalar => on!(AmxEmulator).run::<Scalar, 4, 4>(Scalar),
             #[cfg(vectors = "x86_64")]
-            Self::Vectors(vnni) => vnni.enter(on!(AmxEmulator)),
+            Self::Vectors(vnni) => vnni.call_noinline(on!(AmxEmulator)),
             #[cfg(vectors = "x86_64")]
             Self::Amx(amx) => amx.enter(on!(amx)),
         }
@@ -114,7 +114,7 @@ impl Backend {
         let round = |tiles: Quantize<'_, '_>| match self {
             Self::Scalar => ByRow(tiles).run::<Scalar, 4, 4>(Scalar),
             #[cfg(vectors = "x86_64")]
-            Self::Vectors(vnni) => vnni.enter(ByRow(tiles)),
+            Self::Vectors(vnni) => vnni.call_noinline(ByRow(tiles)),
             #[cfg(vectors = "x86_64")]
             Self::Amx(amx) => amx.enter(ByRow(tiles)),
         };
