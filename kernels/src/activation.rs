@@ -157,6 +157,7 @@ macro_rules! with_activation {
         }
     }};
 }
+#[cfg(feature = "train")]
 pub(crate) use with_activation;
 
 /// A loop to which an activation is applied. Implementations are `#[inline(always)]`.
