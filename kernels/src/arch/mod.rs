@@ -26,6 +26,40 @@ macro_rules! call_noinline {
     };
 }
 
+/// Defines the constants and types of an [`Int8Dot`](crate::simd::int8::Int8Dot): `ROWS`, `TALL`, `STORED`, the token of
+/// the sums and how a set gets it, and `I8x4`.
+macro_rules! int8_items {
+    ($rows:literal, $tall:literal, $stored:ident, |$set:ident| $sums:expr => $Sums:ty, $I8x4:ty) => {
+        const ROWS: usize = $rows;
+        const TALL: usize = $tall;
+        const STORED: ActivationEncoding = ActivationEncoding::$stored;
+        type Floats = <$Sums as SimdI32>::Floats;
+        type I32 = <$Sums as SimdI32>::I32;
+        type Sums = $Sums;
+        type I8x4 = $I8x4;
+
+        #[inline(always)]
+        fn sums(self) -> $Sums {
+            let $set = self;
+            $sums
+        }
+    };
+}
+
+/// Defines the sizes of a [`SimdF32`](crate::simd::SimdF32), and its `with_tile_width`.
+macro_rules! sizes {
+    ($lanes:literal lanes, $vectors:literal in a panel, $registers:literal registers) => {
+        const LANES: usize = $lanes;
+        const PANEL: usize = $lanes * $vectors;
+        const REGISTERS: usize = $registers;
+
+        #[inline(always)]
+        fn with_tile_width<K: $crate::simd::TileOp>(self, kernel: K) -> K::Output {
+            $crate::simd::vector::panels::<Self, K, $vectors>(self, kernel)
+        }
+    };
+}
+
 /// Defines methods of [`SimdF32`](crate::simd::SimdF32) by expressions of the token and the arguments. Arguments and
 /// results without a type are vectors.
 macro_rules! lanewise {
@@ -42,6 +76,19 @@ macro_rules! lanewise {
     )*};
     (@type) => { Self::F32 };
     (@type $type:ty) => { $type };
+}
+
+/// Defines `unsafe` methods of a trait by expressions of the token and the arguments, whose contract is that of the method.
+#[cfg(any(vectors = "x86_64", vectors = "aarch64"))]
+macro_rules! memory_access {
+    ($($name:ident($s:ident $(, $arg:ident: $type:ty)*) $(-> $out:ty)? = $body:expr;)*) => {$(
+        #[inline(always)]
+        unsafe fn $name(self $(, $arg: $type)*) $(-> $out)? {
+            let $s = self;
+            // SAFETY: the caller's contract.
+            unsafe { $body }
+        }
+    )*};
 }
 
 /// Defines the items of [`SimdF32`](crate::simd::SimdF32) of a set without vectors of half the width.

@@ -42,15 +42,11 @@ impl<'a> PruningTable<'a> {
     /// The depth is so large that a sum might not fit 32 bits, or an index of a column `u32`; [`Error::TooLarge`] if
     /// the size overflows; [`Error::MissingFeature`] without the feature `int8`.
     pub fn buffer_len(depth: usize, columns: usize) -> Result<usize, Error> {
-        if !cfg!(feature = "int8") {
-            return Err(Error::MissingFeature { feature: "int8" });
-        }
-        Error::check_size("depth", "the pruning table", Expected::AtMost(MAX_DEPTH), depth)?;
+        let operand = "the pruning table";
         // Column indices are `u32`.
         let columns_at_most = Expected::AtMost(u32::MAX as usize - 1);
-        Error::check_size("columns", "the pruning table", columns_at_most, columns)?;
-        Int8Panels::len(depth, columns, COLUMN_STATISTICS)
-            .ok_or(Error::TooLarge { operand: "the pruning table" })
+        Error::check_size("columns", operand, columns_at_most, columns)?;
+        Int8Panels::len(operand, (depth, columns), MAX_DEPTH, COLUMN_STATISTICS)
     }
 
     /// Builds the table of `weight` in `buffer`. A column with an element that is not finite is always a candidate.

@@ -33,18 +33,9 @@ impl Best<'_> {
     }
 
     pub(super) fn raise(&self, bound: f32) {
-        let mut seen = self.0.load(Ordering::Relaxed);
-        while bound > f32::from_bits(seen) {
-            match self.0.compare_exchange_weak(
-                seen,
-                bound.to_bits(),
-                Ordering::Relaxed,
-                Ordering::Relaxed,
-            ) {
-                Ok(_) => return,
-                Err(now) => seen = now,
-            }
-        }
+        let raised = |seen| (bound > f32::from_bits(seen)).then_some(bound.to_bits());
+        // An error means that `bound` is not larger.
+        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, raised);
     }
 }
 

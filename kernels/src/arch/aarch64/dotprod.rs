@@ -3,13 +3,13 @@
 //! Both need signed int8 on both sides. The dot-product intrinsics are not stable; detection of the feature and inline
 //! assembly are.
 
+use crate::arch::aarch64::VectorPair;
 use crate::simd::int8::{ActivationEncoding, Int8Dot, Int8Op, SimdI32};
 use core::arch::aarch64::{
     float32x4_t, int8x16_t, int32x4_t, vaddq_s32, vcvtq_f32_s32, vdupq_n_s32, vget_low_s8,
     vld1q_s32, vmull_high_s8, vmull_s8, vpadalq_s16, vpaddq_s32, vreinterpretq_s8_s32, vshlq_n_s32,
     vzip1q_s32, vzip2q_s32,
 };
-use core::arch::asm;
 use pulp::aarch64::Neon;
 
 /// Proof of NEON and its dot products.
@@ -71,11 +71,7 @@ unsafe impl SimdI32 for Neon {
 pub(crate) struct NeonParts(Neon);
 
 /// Four sums, each in two adjacent parts: the sums of the first two columns, then those of the other two.
-#[derive(Clone, Copy)]
-pub(crate) struct Parts {
-    first: int32x4_t,
-    second: int32x4_t,
-}
+pub(crate) type Parts = VectorPair<int32x4_t>;
 
 impl NeonParts {
     /// Applies an operation to both vectors.
@@ -129,21 +125,9 @@ macro_rules! signed {
     ) => {
         // SAFETY: a load reads one vector, `row` one word; `ROWS` and `TALL` are at most `MAX_MR`.
         unsafe impl Int8Dot for $Set {
-            const ROWS: usize = $rows;
-            const TALL: usize = $tall;
-            const STORED: ActivationEncoding = ActivationEncoding::Signed;
-            type Floats = Neon;
-            type I32 = <$Sums as SimdI32>::I32;
-            type Sums = $Sums;
-            type I8x4 = int8x16_t;
-
+            int8_items!($rows, $tall, Signed, |$set| $sums => $Sums, int8x16_t);
             call_noinline!($($compiled)*: Int8Dot, Int8Op<8, 4>);
 
-            #[inline(always)]
-            fn sums(self) -> $Sums {
-                let $set = self;
-                $sums
-            }
             #[inline(always)]
             unsafe fn load(self, from: *const i32) -> int8x16_t {
                 // SAFETY: the caller's contract; `self` proves that the CPU has the instruction set.
@@ -166,18 +150,9 @@ signed!(NeonMadd: NeonParts, |set| NeonParts(set.0), 1, 3, compiled_for_neon);
 
 impl NeonDot {
     #[inline(always)]
-    fn multiply_add(self, mut sum: int32x4_t, a: int8x16_t, b: int8x16_t) -> int32x4_t {
+    fn multiply_add(self, sum: int32x4_t, a: int8x16_t, b: int8x16_t) -> int32x4_t {
         // SAFETY: `self` proves that the CPU has the instruction. It writes only `sum` and accesses no memory.
-        unsafe {
-            asm!(
-                "sdot {sum:v}.4s, {b:v}.16b, {a:v}.16b",
-                sum = inout(vreg) sum,
-                a = in(vreg) a,
-                b = in(vreg) b,
-                options(pure, nomem, nostack, preserves_flags)
-            );
-        }
-        sum
+        unsafe { multiply_bytes!("sdot", sum, b, a) }
     }
 }
 

@@ -5,6 +5,7 @@
 //! and makes two columns of eight int8. Detection of the feature and inline assembly are stable; the intrinsics are
 //! not.
 
+use crate::arch::aarch64::VectorPair;
 use crate::arch::aarch64::dotprod::NeonDot;
 use crate::float_mode::DefaultMode;
 use crate::simd::int8::{Int8Dot, Int8Op};
@@ -13,7 +14,6 @@ use core::arch::aarch64::{
     vreinterpretq_s8_s32, vreinterpretq_s32_s64, vreinterpretq_s64_s32, vzip1q_s32, vzip1q_s64,
     vzip2q_s32, vzip2q_s64,
 };
-use core::arch::asm;
 
 /// Proof of NEON, its dot products and I8MM.
 #[derive(Clone, Copy)]
@@ -21,18 +21,10 @@ pub(crate) struct NeonI8mm(NeonDot);
 
 /// Eight int8 of each of four columns: those of the first two columns, and those of the other two. For a pair of rows,
 /// which is multiplied with both, the two vectors are equal.
-#[derive(Clone, Copy)]
-pub(crate) struct I8x8Pair {
-    first: int8x16_t,
-    second: int8x16_t,
-}
+pub(crate) type I8x8Pair = VectorPair<int8x16_t>;
 
 /// Sums of two rows and four columns: `[row][column]` of the first two columns, and of the other two.
-#[derive(Clone, Copy)]
-pub(crate) struct Acc2x2 {
-    first: int32x4_t,
-    second: int32x4_t,
-}
+pub(crate) type Acc2x2 = VectorPair<int32x4_t>;
 
 impl NeonI8mm {
     pub(crate) fn detect_with(dot: NeonDot) -> Option<Self> {
@@ -65,9 +57,7 @@ impl NeonI8mm {
     /// All sums 0.
     #[inline(always)]
     pub(crate) fn zero(self) -> Acc2x2 {
-        // SAFETY: `self` proves that the CPU has the instructions.
-        let zero = unsafe { vdupq_n_s32(0) };
-        Acc2x2 { first: zero, second: zero }
+        Acc2x2 { first: self.0.zero(), second: self.0.zero() }
     }
 
     /// Loads the words of four columns, and those of the next step, `next` words further.
@@ -137,18 +127,8 @@ impl NeonI8mm {
 
     #[inline(always)]
     fn square(self, sum: int32x4_t, a: int8x16_t, b: int8x16_t) -> int32x4_t {
-        let mut sum = sum;
         // SAFETY: `self` proves that the CPU has the instruction. It writes only `sum` and accesses no memory.
-        unsafe {
-            asm!(
-                "smmla {sum:v}.4s, {a:v}.16b, {b:v}.16b",
-                sum = inout(vreg) sum,
-                a = in(vreg) a,
-                b = in(vreg) b,
-                options(pure, nomem, nostack, preserves_flags)
-            );
-        }
-        sum
+        unsafe { multiply_bytes!("smmla", sum, a, b) }
     }
 
     /// The sums of the first row, and of the second, in the order of the columns.

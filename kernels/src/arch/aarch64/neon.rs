@@ -1,6 +1,6 @@
 //! NEON: 4 lanes, 32 registers.
 
-use crate::simd::vector::{SimdF32, SimdOp, TileOp, panels};
+use crate::simd::vector::{SimdF32, SimdOp};
 use core::arch::aarch64::{float32x4_t, uint32x4_t};
 use core::arch::asm;
 use pulp::aarch64::Neon;
@@ -9,25 +9,18 @@ static INDEX: [u32; 4] = [0, 1, 2, 3];
 
 // SAFETY: 4 lanes, panels of 4 x 4 = 16; partial accesses go lane by lane.
 unsafe impl SimdF32 for Neon {
-    const LANES: usize = 4;
-    const PANEL: usize = 16;
-    const REGISTERS: usize = 32;
+    sizes!(4 lanes, 4 in a panel, 32 registers);
     type F32 = float32x4_t;
     type Mask = uint32x4_t;
-
-    #[inline(always)]
-    fn with_tile_width<K: TileOp>(self, kernel: K) -> K::Output {
-        panels::<Self, K, 4>(self, kernel)
-    }
 
     call_noinline!(compiled_for_neon: SimdF32, SimdOp);
     without_half_vectors!();
 
-    #[inline(always)]
-    unsafe fn load(self, from: *const f32) -> float32x4_t {
-        // SAFETY: the caller's contract.
-        unsafe { self.neon.vld1q_f32(from) }
+    memory_access! {
+        load(s, from: *const f32) -> float32x4_t = s.neon.vld1q_f32(from);
+        store(s, to: *mut f32, v: float32x4_t) = s.neon.vst1q_f32(to, v);
     }
+
     #[inline(always)]
     unsafe fn load_prefix(self, from: *const f32, count: usize) -> float32x4_t {
         let mut buffer = [0.0f32; 4];
@@ -61,11 +54,6 @@ unsafe impl SimdF32 for Neon {
                 options(pure, nomem, nostack, preserves_flags));
         }
         floats
-    }
-    #[inline(always)]
-    unsafe fn store(self, to: *mut f32, v: float32x4_t) {
-        // SAFETY: the caller's contract.
-        unsafe { self.neon.vst1q_f32(to, v) }
     }
     #[inline(always)]
     unsafe fn store_prefix(self, to: *mut f32, v: float32x4_t, count: usize) {

@@ -61,18 +61,8 @@ unsafe impl SimdI32 for Scalar {
 
 // SAFETY: loads read one array of eight words, or one word; `ROWS` and `TALL` are at most `MAX_MR`.
 unsafe impl Int8Dot for Scalar {
-    const ROWS: usize = 2;
-    const TALL: usize = 2;
-    const STORED: ActivationEncoding = ActivationEncoding::Unsigned;
-    type Floats = Self;
-    type I32 = [i32; 8];
-    type Sums = Self;
-    type I8x4 = [i32; 8];
+    int8_items!(2, 2, Unsigned, |set| set => Self, [i32; 8]);
 
-    #[inline(always)]
-    fn sums(self) -> Self {
-        self
-    }
     #[inline(never)]
     fn call_noinline<K: Int8Op>(self, kernel: K) -> K::Output {
         kernel.run::<Self, 4, 4>(self)

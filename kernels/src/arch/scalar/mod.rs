@@ -1,5 +1,46 @@
 //! Plain Rust, eight floats at a time.
 
+/// Defines the items of [`SimdF32`](crate::simd::SimdF32) that are the same in `portable.rs` and `sse2.rs`.
+macro_rules! scalar_items {
+    () => {
+        const SOFT_FMA: bool = true;
+        type F32 = F32x8;
+        type Mask = Mask8;
+        sizes!(8 lanes, 1 in a panel, 16 registers);
+        without_half_vectors!();
+
+        #[inline(never)]
+        fn call_noinline<K: SimdOp>(self, kernel: K) -> K::Output {
+            kernel.run(self)
+        }
+        #[inline(always)]
+        unsafe fn load_prefix(self, from: *const f32, count: usize) -> F32x8 {
+            // SAFETY: the caller's contract.
+            from_array(unsafe { crate::arch::scalar::load_prefix(from, count) })
+        }
+        #[inline(always)]
+        unsafe fn store_prefix(self, to: *mut f32, v: F32x8, count: usize) {
+            // SAFETY: the caller's contract.
+            unsafe { crate::arch::scalar::store_prefix(to, &to_array(v), count) }
+        }
+        #[inline(always)]
+        unsafe fn transpose(
+            self,
+            from: *const f32,
+            from_stride: usize,
+            to: *mut f32,
+            to_stride: usize,
+        ) {
+            // SAFETY: the caller's contract.
+            unsafe { crate::arch::scalar::transpose(from, from_stride, to, to_stride) }
+        }
+        lanewise! {
+            mul_add(_s, a, b, c) = from_array(mul_add(to_array(a), to_array(b), to_array(c)));
+            ldexp_masked(s, mask: Mask8, a, n) = s.select(mask, s.scale(a, n), s.splat(0.0));
+        }
+    };
+}
+
 mod int8;
 #[cfg(not(vectors = "x86_64"))]
 mod portable;

@@ -3,10 +3,10 @@
 //! `mul_add` rounds once, as on the other instruction sets, so that results have the same bits. On targets without FMA
 //! this takes a sum in f64, and rarely more: see `soft_fma.rs`.
 
+use crate::arch::scalar::Scalar;
 use crate::arch::scalar::soft_fma::mul_add;
-use crate::arch::scalar::{Scalar, load_prefix, store_prefix, transpose};
 use crate::simd::half::{widen_bf16, widen_f16};
-use crate::simd::vector::{SimdF32, SimdOp, TileOp, panels};
+use crate::simd::vector::{SimdF32, SimdOp};
 
 #[derive(Clone, Copy)]
 pub(crate) struct F32x8([f32; 8]);
@@ -22,30 +22,23 @@ fn lanes<T>(f: impl Fn(usize) -> T) -> [T; 8] {
 }
 
 #[inline(always)]
+fn to_array(v: F32x8) -> [f32; 8] {
+    v.0
+}
+
+#[inline(always)]
+fn from_array(v: [f32; 8]) -> F32x8 {
+    F32x8(v)
+}
+
+#[inline(always)]
 fn each(f: impl Fn(usize) -> f32) -> F32x8 {
     F32x8(lanes(f))
 }
 
 // SAFETY: 8 lanes, panels of 8; partial accesses go lane by lane.
 unsafe impl SimdF32 for Scalar {
-    const LANES: usize = 8;
-    const PANEL: usize = 8;
-    const REGISTERS: usize = 16;
-    const SOFT_FMA: bool = true;
-    type F32 = F32x8;
-    type Mask = Mask8;
-
-    #[inline(always)]
-    fn with_tile_width<K: TileOp>(self, kernel: K) -> K::Output {
-        panels::<Self, K, 1>(self, kernel)
-    }
-
-    #[inline(never)]
-    fn call_noinline<K: SimdOp>(self, kernel: K) -> K::Output {
-        kernel.run(self)
-    }
-
-    without_half_vectors!();
+    scalar_items!();
 
     #[inline(always)]
     unsafe fn load(self, from: *const f32) -> F32x8 {
@@ -69,16 +62,6 @@ unsafe impl SimdF32 for Scalar {
         // SAFETY: the contract of `SimdF32::store`: eight floats can be written.
         unsafe { to.cast::<[f32; 8]>().write_unaligned(v.0) }
     }
-    #[inline(always)]
-    unsafe fn load_prefix(self, from: *const f32, count: usize) -> F32x8 {
-        // SAFETY: the caller's contract.
-        F32x8(unsafe { load_prefix(from, count) })
-    }
-    #[inline(always)]
-    unsafe fn store_prefix(self, to: *mut f32, v: F32x8, count: usize) {
-        // SAFETY: the caller's contract.
-        unsafe { store_prefix(to, &v.0, count) }
-    }
 
     lanewise! {
         splat(_s, x: f32) = F32x8([x; 8]);
@@ -88,14 +71,12 @@ unsafe impl SimdF32 for Scalar {
         div(_s, a, b) = each(|i| a.0[i] / b.0[i]);
         #[cfg(feature = "train")]
         sqrt(_s, a) = each(|i| libm::sqrtf(a.0[i]));
-        mul_add(_s, a, b, c) = F32x8(mul_add(a.0, b.0, c.0));
         max(_s, a, b) = each(|i| if a.0[i] > b.0[i] { a.0[i] } else { b.0[i] });
         min(_s, a, b) = each(|i| if a.0[i] < b.0[i] { a.0[i] } else { b.0[i] });
         abs(_s, a) = each(|i| a.0[i].abs());
         copy_sign(_s, magnitude, sign) = each(|i| magnitude.0[i].copysign(sign.0[i]));
         scale(_s, a, n) =
             each(|i| a.0[i] * f32::from_bits(((n.0[i] as i32).wrapping_add(127) as u32) << 23));
-        ldexp_masked(s, mask: Mask8, a, n) = s.select(mask, s.scale(a, n), s.splat(0.0));
 
         less(_s, a, b) -> Mask8 = Mask8(lanes(|i| a.0[i] < b.0[i]));
         not_less(s, a, b) -> Mask8 = {
@@ -112,17 +93,5 @@ unsafe impl SimdF32 for Scalar {
         };
         reduce_max(_s, a) -> f32 =
             a.0.iter().fold(f32::NEG_INFINITY, |m, &x| if x > m { x } else { m });
-    }
-
-    #[inline(always)]
-    unsafe fn transpose(
-        self,
-        from: *const f32,
-        from_stride: usize,
-        to: *mut f32,
-        to_stride: usize,
-    ) {
-        // SAFETY: the caller's contract.
-        unsafe { transpose(from, from_stride, to, to_stride) }
     }
 }

@@ -5,10 +5,10 @@
 //! of 41 s in them instead of 4.4 of 29 s. For the same reason, operations without an SSE2 instruction are separate
 //! functions.
 
+use crate::arch::scalar::Scalar;
 use crate::arch::scalar::soft_fma::mul_add;
-use crate::arch::scalar::{Scalar, load_prefix, store_prefix, transpose};
 use crate::simd::half::widen_f16;
-use crate::simd::vector::{SimdF32, SimdOp, TileOp, panels};
+use crate::simd::vector::{SimdF32, SimdOp};
 use core::arch::x86_64::*;
 
 /// Lanes 0 to 3, and 4 to 7.
@@ -50,34 +50,12 @@ fn widen_eight(halves: &[u16; 8]) -> [f32; 8] {
 
 // SAFETY: 8 lanes, panels of 8; partial accesses go lane by lane.
 unsafe impl SimdF32 for Scalar {
-    const LANES: usize = 8;
-    const PANEL: usize = 8;
-    const REGISTERS: usize = 16;
-    const SOFT_FMA: bool = true;
-    type F32 = F32x8;
-    type Mask = Mask8;
-
-    #[inline(always)]
-    fn with_tile_width<K: TileOp>(self, kernel: K) -> K::Output {
-        panels::<Self, K, 1>(self, kernel)
-    }
-
-    #[inline(never)]
-    fn call_noinline<K: SimdOp>(self, kernel: K) -> K::Output {
-        kernel.run(self)
-    }
-
-    without_half_vectors!();
+    scalar_items!();
 
     #[inline(always)]
     unsafe fn load(self, from: *const f32) -> F32x8 {
         // SAFETY: the caller's contract: eight floats.
         F32x8(unsafe { [_mm_loadu_ps(from), _mm_loadu_ps(from.add(4))] })
-    }
-    #[inline(always)]
-    unsafe fn load_prefix(self, from: *const f32, count: usize) -> F32x8 {
-        // SAFETY: the caller's contract.
-        from_array(unsafe { load_prefix(from, count) })
     }
     #[inline(always)]
     unsafe fn load_bf16(self, from: *const f32, part: usize) -> F32x8 {
@@ -105,11 +83,6 @@ unsafe impl SimdF32 for Scalar {
             _mm_storeu_ps(to.add(4), v.0[1]);
         }
     }
-    #[inline(always)]
-    unsafe fn store_prefix(self, to: *mut f32, v: F32x8, count: usize) {
-        // SAFETY: the caller's contract.
-        unsafe { store_prefix(to, &to_array(v), count) }
-    }
 
     lanewise! {
         // SAFETY: every x86-64 CPU has SSE2.
@@ -120,7 +93,6 @@ unsafe impl SimdF32 for Scalar {
         div(_s, a, b) = F32x8(halves!(|a, b| _mm_div_ps(a, b)));
         #[cfg(feature = "train")]
         sqrt(_s, a) = F32x8(halves!(|a| _mm_sqrt_ps(a)));
-        mul_add(_s, a, b, c) = from_array(mul_add(to_array(a), to_array(b), to_array(c)));
         // `maxps` and `minps` return their second operand when either is NaN or both are zero, as the trait requires.
         max(_s, a, b) = F32x8(halves!(|a, b| _mm_max_ps(a, b)));
         min(_s, a, b) = F32x8(halves!(|a, b| _mm_min_ps(a, b)));
@@ -133,7 +105,6 @@ unsafe impl SimdF32 for Scalar {
             let exponent = _mm_add_epi32(_mm_cvttps_epi32(n), _mm_set1_epi32(127));
             _mm_mul_ps(a, _mm_castsi128_ps(_mm_slli_epi32::<23>(exponent)))
         }));
-        ldexp_masked(s, mask: Mask8, a, n) = s.select(mask, s.scale(a, n), s.splat(0.0));
 
         less(_s, a, b) -> Mask8 = Mask8(halves!(|a, b| _mm_cmplt_ps(a, b)));
         not_less(_s, a, b) -> Mask8 = Mask8(halves!(|a, b| _mm_cmpnlt_ps(a, b)));
@@ -162,17 +133,5 @@ unsafe impl SimdF32 for Scalar {
             let two = _mm_max_ps(four, _mm_movehl_ps(four, four));
             _mm_cvtss_f32(_mm_max_ss(two, _mm_shuffle_ps::<1>(two, two)))
         };
-    }
-
-    #[inline(always)]
-    unsafe fn transpose(
-        self,
-        from: *const f32,
-        from_stride: usize,
-        to: *mut f32,
-        to_stride: usize,
-    ) {
-        // SAFETY: the caller's contract.
-        unsafe { transpose(from, from_stride, to, to_stride) }
     }
 }

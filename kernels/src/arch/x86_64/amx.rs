@@ -150,30 +150,14 @@ impl Drop for Configured {
 /// An instruction of a block, as text.
 macro_rules! instruction {
     (load $tile:literal, $base:ident + $offset:literal, $stride:ident) => {
-        concat!(
-            "tileloadd tmm",
-            $tile,
-            ", [{",
-            stringify!($base),
-            "} + 1*{",
-            stringify!($stride),
-            "} + ",
-            $offset,
-            "]"
-        )
+        concat!("tileloadd tmm", $tile, ", ", instruction!(at $base + $offset, $stride))
     };
     (store $tile:literal, $base:ident + $offset:literal, $stride:ident) => {
-        concat!(
-            "tilestored [{",
-            stringify!($base),
-            "} + 1*{",
-            stringify!($stride),
-            "} + ",
-            $offset,
-            "]",
-            ", tmm",
-            $tile
-        )
+        concat!("tilestored ", instruction!(at $base + $offset, $stride), ", tmm", $tile)
+    };
+    // The memory of a tile.
+    (at $base:ident + $offset:literal, $stride:ident) => {
+        concat!("[{", stringify!($base), "} + 1*{", stringify!($stride), "} + ", $offset, "]")
     };
     (dot $sums:literal, $rows:literal, $weights:literal) => {
         concat!("tdpbusd tmm", $sums, ", tmm", $rows, ", tmm", $weights)

@@ -1,11 +1,9 @@
 //! AVX2 with FMA: 8 lanes, 16 registers.
 
 use crate::arch::x86_64::features::compiled_for_v3;
-use crate::simd::vector::{SimdF32, SimdOp, TileOp, panels};
-use core::arch::asm;
-use core::arch::x86_64::{
-    __m256, __m256i, _CMP_LT_OQ, _CMP_NLT_UQ, _MM_HINT_T0, _MM_HINT_T1, _mm_prefetch,
-};
+use crate::arch::x86_64::widths::avx2::transpose_in_parts;
+use crate::simd::vector::{SimdF32, SimdOp};
+use core::arch::x86_64::{__m256, __m256i, _CMP_LT_OQ, _CMP_NLT_UQ};
 use pulp::x86::V3;
 
 /// Eight words with all bits set, then eight zeros: eight words from an offset are a mask of the first lanes.
@@ -20,26 +18,22 @@ fn mask_of(lanes: V3, count: usize) -> __m256i {
 
 // SAFETY: 8 lanes, panels of 2 x 8 = 16; the masked operations touch only the lanes of their mask.
 unsafe impl SimdF32 for V3 {
-    const LANES: usize = 8;
-    const PANEL: usize = 16;
-    const REGISTERS: usize = 16;
-    const PREFETCHES: bool = true;
+    sizes!(8 lanes, 2 in a panel, 16 registers);
     type F32 = __m256;
     type Mask = __m256;
-
-    #[inline(always)]
-    fn with_tile_width<K: TileOp>(self, kernel: K) -> K::Output {
-        panels::<Self, K, 2>(self, kernel)
-    }
 
     call_noinline!(compiled_for_v3: SimdF32, SimdOp);
     without_half_vectors!();
 
-    #[inline(always)]
-    unsafe fn load(self, from: *const f32) -> __m256 {
-        // SAFETY: the caller's contract.
-        unsafe { self.avx._mm256_loadu_ps(from) }
+    prefetch_items!();
+    memory_access! {
+        load(s, from: *const f32) -> __m256 = s.avx._mm256_loadu_ps(from);
+        store(s, to: *mut f32, v: __m256) = s.avx._mm256_storeu_ps(to, v);
+        // Masked lanes are not accessed.
+        store_prefix(s, to: *mut f32, v: __m256, count: usize) =
+            s.avx._mm256_maskstore_ps(to, mask_of(s, count), v);
     }
+
     #[inline(always)]
     unsafe fn load_prefix(self, from: *const f32, count: usize) -> __m256 {
         // A CPU does not access the lanes outside of the mask. QEMU 7.2 reads the whole vector and faults if the address of
@@ -52,81 +46,31 @@ unsafe impl SimdF32 for V3 {
     // would keep parts of vectors in registers for later, and tiles have no free registers.
     #[inline(always)]
     unsafe fn load_bf16(self, from: *const f32, part: usize) -> __m256 {
-        #[target_feature(enable = "avx2")]
-        #[inline]
-        unsafe fn lower(from: *const f32) -> __m256 {
-            let floats;
-            // SAFETY: the caller's contract.
-            unsafe {
-                asm!("vmovups {0}, ymmword ptr [{1}]", "vpslld {0}, {0}, 16",
-                    lateout(ymm_reg) floats, in(reg) from,
-                    options(pure, readonly, nostack, preserves_flags));
-            }
-            floats
-        }
-        #[target_feature(enable = "avx")]
-        #[inline]
-        unsafe fn upper(mask: __m256i, from: *const f32) -> __m256 {
-            let floats;
-            // SAFETY: the caller's contract.
-            unsafe {
-                asm!("vandps {}, {}, ymmword ptr [{}]",
-                    lateout(ymm_reg) floats, in(ymm_reg) mask, in(reg) from,
-                    options(pure, readonly, nostack, preserves_flags));
-            }
-            floats
-        }
+        asm_load!(lower: "avx2", ymm_reg -> __m256, "vmovups {0}, ymmword ptr [{1}]", "vpslld {0}, {0}, 16");
+        asm_load!(upper: "avx", ymm_reg -> __m256, "vandps {0}, {2}, ymmword ptr [{1}]", mask: __m256i);
         // SAFETY: the token proves AVX2; the rest is the caller's contract.
         unsafe {
             match part {
                 0 => lower(from),
-                _ => upper(self.avx._mm256_set1_epi32(-1 << 16), from),
+                _ => upper(from, self.avx._mm256_set1_epi32(-1 << 16)),
             }
         }
+    }
+    #[inline(always)]
+    unsafe fn load_bf16_alone(self, from: *const f32, part: usize) -> __m256 {
+        asm_load!(upper: "avx2", ymm_reg -> __m256,
+            "vmovups {0}, ymmword ptr [{1}]", "vpsrld {0}, {0}, 16", "vpslld {0}, {0}, 16");
+        // SAFETY: the token proves AVX2; the rest is the caller's contract.
+        unsafe { if part == 0 { self.load_bf16(from, part) } else { upper(from) } }
     }
     // The intrinsic would be a call: the token does not include F16C, which `Isa` checks separately.
     #[inline(always)]
     unsafe fn load_f16(self, from: *const f32, part: usize) -> __m256 {
-        #[target_feature(enable = "avx")]
-        #[inline]
-        unsafe fn convert<const OFFSET: usize>(from: *const f32) -> __m256 {
-            let floats;
-            // SAFETY: the contract of `SimdF32::load_f16`: the eight numbers of `part` can be read. `Isa::avx2` makes
-            // no token of AVX2 without F16C.
-            unsafe {
-                asm!("vcvtph2ps {}, xmmword ptr [{} + {offset}]",
-                    lateout(ymm_reg) floats, in(reg) from, offset = const OFFSET,
-                    options(pure, readonly, nostack, preserves_flags));
-            }
-            floats
-        }
-        // SAFETY: the token proves AVX; the rest is the caller's contract.
-        unsafe {
-            match part {
-                0 => convert::<0>(from),
-                _ => convert::<16>(from),
-            }
-        }
-    }
-    #[inline(always)]
-    unsafe fn store(self, to: *mut f32, v: __m256) {
-        // SAFETY: the caller's contract.
-        unsafe { self.avx._mm256_storeu_ps(to, v) }
-    }
-    #[inline(always)]
-    unsafe fn store_prefix(self, to: *mut f32, v: __m256, count: usize) {
-        // SAFETY: masked lanes are not accessed; the caller's contract covers the others.
-        unsafe { self.avx._mm256_maskstore_ps(to, mask_of(self, count), v) }
-    }
-    #[inline(always)]
-    fn prefetch(self, at: *const f32) {
-        // SAFETY: a prefetch never faults.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
-    }
-    #[inline(always)]
-    fn prefetch_l2(self, at: *const f32) {
-        // SAFETY: a prefetch never faults.
-        unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) }
+        asm_load!(lower: "avx", ymm_reg -> __m256, "vcvtph2ps {0}, xmmword ptr [{1}]");
+        asm_load!(upper: "avx", ymm_reg -> __m256, "vcvtph2ps {0}, xmmword ptr [{1} + 16]");
+        // SAFETY: the contract of `SimdF32::load_f16`: the eight numbers of `part` can be read. `Isa` makes no token of
+        // AVX2 without F16C.
+        unsafe { if part == 0 { lower(from) } else { upper(from) } }
     }
 
     lanewise! {
@@ -185,13 +129,9 @@ unsafe impl SimdF32 for V3 {
         for half in 0..2 {
             // SAFETY: the contract of `SimdF32::transpose`: 8 rows of 8 floats can be read.
             let row = |i: usize| unsafe { self.load(from.add((4 * half + i) * from_stride)) };
-            let (a, b, c, d) = (row(0), row(1), row(2), row(3));
-            let (ab_low, ab_high) = (avx._mm256_unpacklo_ps(a, b), avx._mm256_unpackhi_ps(a, b));
-            let (cd_low, cd_high) = (avx._mm256_unpacklo_ps(c, d), avx._mm256_unpackhi_ps(c, d));
-            t[4 * half] = avx._mm256_shuffle_ps::<0x44>(ab_low, cd_low);
-            t[4 * half + 1] = avx._mm256_shuffle_ps::<0xee>(ab_low, cd_low);
-            t[4 * half + 2] = avx._mm256_shuffle_ps::<0x44>(ab_high, cd_high);
-            t[4 * half + 3] = avx._mm256_shuffle_ps::<0xee>(ab_high, cd_high);
+            // SAFETY: the token proves AVX2.
+            let rows = unsafe { transpose_in_parts([row(0), row(1), row(2), row(3)]) };
+            t[4 * half..][..4].copy_from_slice(&rows);
         }
         for c in 0..4 {
             // SAFETY: `c + 4 < 8`, so both rows are covered by the caller's contract.

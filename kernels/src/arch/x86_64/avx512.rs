@@ -1,12 +1,9 @@
 //! AVX-512 (F, BW, CD, DQ, VL): 16 lanes, 32 registers, mask registers.
 
 use crate::arch::x86_64::features::compiled_for_v4;
-use crate::simd::vector::{SimdF32, SimdOp, TileOp, panels};
-use core::arch::asm;
-use core::arch::x86_64::{
-    __m256, __m512, __m512i, __mmask16, _CMP_LT_OQ, _CMP_NLT_UQ, _MM_HINT_T0, _MM_HINT_T1,
-    _mm_prefetch,
-};
+use crate::arch::x86_64::widths::avx512::transpose_in_parts;
+use crate::simd::vector::{SimdF32, SimdOp};
+use core::arch::x86_64::{__m256, __m512, __m512i, __mmask16, _CMP_LT_OQ, _CMP_NLT_UQ};
 use pulp::x86::{V3, V4};
 
 #[inline(always)]
@@ -16,32 +13,26 @@ fn mask_of(count: usize) -> __mmask16 {
 
 // SAFETY: 16 lanes, panels of 4 x 16 = 64; the masked operations touch only the lanes of their mask.
 unsafe impl SimdF32 for V4 {
-    const LANES: usize = 16;
-    const PANEL: usize = 64;
-    const REGISTERS: usize = 32;
-    const PREFETCHES: bool = true;
+    sizes!(16 lanes, 4 in a panel, 32 registers);
     const MAY_PREFER_HW_PREFETCH: bool = true;
     type Half = V3;
     type F32 = __m512;
     type Mask = __mmask16;
 
-    #[inline(always)]
-    fn with_tile_width<K: TileOp>(self, kernel: K) -> K::Output {
-        panels::<Self, K, 4>(self, kernel)
-    }
-
     call_noinline!(compiled_for_v4: SimdF32, SimdOp);
 
-    #[inline(always)]
-    unsafe fn load(self, from: *const f32) -> __m512 {
-        // SAFETY: the caller's contract.
-        unsafe { self.avx512f._mm512_loadu_ps(from) }
+    prefetch_items!();
+    memory_access! {
+        load(s, from: *const f32) -> __m512 = s.avx512f._mm512_loadu_ps(from);
+        // Masked lanes are not accessed (faults are suppressed).
+        load_prefix(s, from: *const f32, count: usize) -> __m512 =
+            s.avx512f._mm512_maskz_loadu_ps(mask_of(count), from);
+        store(s, to: *mut f32, v: __m512) = s.avx512f._mm512_storeu_ps(to, v);
+        store_prefix(s, to: *mut f32, v: __m512, count: usize) =
+            s.avx512f._mm512_mask_storeu_ps(to, mask_of(count), v);
+        store_nontemporal(s, to: *mut f32, v: __m512) = s.avx512f._mm512_stream_ps(to, v);
     }
-    #[inline(always)]
-    unsafe fn load_prefix(self, from: *const f32, count: usize) -> __m512 {
-        // SAFETY: masked lanes are not accessed (faults are suppressed); the caller's contract covers the others.
-        unsafe { self.avx512f._mm512_maskz_loadu_ps(mask_of(count), from) }
-    }
+
     #[inline(always)]
     unsafe fn load_bf16(self, from: *const f32, part: usize) -> __m512 {
         let f = self.avx512f;
@@ -52,19 +43,9 @@ unsafe impl SimdF32 for V4 {
         }
         // With intrinsics, the compiler would keep the vector that was loaded for the other half in a register until
         // here and mask it; tiles have no free register.
-        #[target_feature(enable = "avx512f")]
-        #[inline]
-        unsafe fn upper(mask: __m512i, from: *const f32) -> __m512 {
-            let floats;
-            // SAFETY: the caller's contract.
-            unsafe {
-                asm!("vpandd {}, {}, zmmword ptr [{}]", lateout(zmm_reg) floats, in(zmm_reg) mask,
-                    in(reg) from, options(pure, readonly, nostack, preserves_flags));
-            }
-            floats
-        }
+        asm_load!(upper: "avx512f", zmm_reg -> __m512, "vpandd {0}, {2}, zmmword ptr [{1}]", mask: __m512i);
         // SAFETY: the token proves AVX-512; the rest is the caller's contract.
-        unsafe { upper(f._mm512_set1_epi32(-1 << 16), from) }
+        unsafe { upper(from, f._mm512_set1_epi32(-1 << 16)) }
     }
     #[inline(always)]
     unsafe fn load_f16(self, from: *const f32, part: usize) -> __m512 {
@@ -77,26 +58,6 @@ unsafe impl SimdF32 for V4 {
         // SAFETY: the contract of `SimdF32::load_f16_half`: the first eight numbers of `part` can be read.
         let halves = unsafe { self.sse2._mm_loadu_si128(from.add(8 * part).cast()) };
         self.avx512vl._mm256_maskz_cvtph_ps(u8::MAX, halves)
-    }
-    #[inline(always)]
-    unsafe fn store(self, to: *mut f32, v: __m512) {
-        // SAFETY: the caller's contract.
-        unsafe { self.avx512f._mm512_storeu_ps(to, v) }
-    }
-    #[inline(always)]
-    unsafe fn store_prefix(self, to: *mut f32, v: __m512, count: usize) {
-        // SAFETY: masked lanes are not accessed; the caller's contract covers the others.
-        unsafe { self.avx512f._mm512_mask_storeu_ps(to, mask_of(count), v) }
-    }
-    #[inline(always)]
-    fn prefetch(self, at: *const f32) {
-        // SAFETY: a prefetch never faults.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
-    }
-    #[inline(always)]
-    fn prefetch_l2(self, at: *const f32) {
-        // SAFETY: a prefetch never faults.
-        unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) }
     }
     #[inline(always)]
     fn prefers_hw_prefetch(self) -> bool {
@@ -143,12 +104,6 @@ unsafe impl SimdF32 for V4 {
     ) {
         // SAFETY: the caller's contract.
         unsafe { store_transposed::<false>(self, load_16(self, from, from_stride), to, to_stride) };
-    }
-
-    #[inline(always)]
-    unsafe fn store_nontemporal(self, to: *mut f32, v: __m512) {
-        // SAFETY: the caller's contract.
-        unsafe { self.avx512f._mm512_stream_ps(to, v) }
     }
 
     #[inline(always)]
@@ -222,13 +177,9 @@ unsafe fn store_transposed<const NONTEMPORAL: bool>(
     // 4x4 transposes inside each 128-bit lane.
     let mut t = [zero; 16];
     for q in 0..4 {
-        let (a, b, c, d) = (r[4 * q], r[4 * q + 1], r[4 * q + 2], r[4 * q + 3]);
-        let (ab_low, ab_high) = (f._mm512_unpacklo_ps(a, b), f._mm512_unpackhi_ps(a, b));
-        let (cd_low, cd_high) = (f._mm512_unpacklo_ps(c, d), f._mm512_unpackhi_ps(c, d));
-        t[4 * q] = f._mm512_shuffle_ps::<0x44>(ab_low, cd_low);
-        t[4 * q + 1] = f._mm512_shuffle_ps::<0xee>(ab_low, cd_low);
-        t[4 * q + 2] = f._mm512_shuffle_ps::<0x44>(ab_high, cd_high);
-        t[4 * q + 3] = f._mm512_shuffle_ps::<0xee>(ab_high, cd_high);
+        let rows = [r[4 * q], r[4 * q + 1], r[4 * q + 2], r[4 * q + 3]];
+        // SAFETY: the token proves AVX-512.
+        t[4 * q..][..4].copy_from_slice(&unsafe { transpose_in_parts(rows) });
     }
     // A 4x4 transpose of the 128-bit lanes.
     for c in 0..4 {

@@ -7,7 +7,7 @@
 //! of a row.
 
 use crate::arch::x86_64::features::{compiled_for_v3, compiled_for_v4};
-use crate::simd::int8::{ActivationEncoding, Int8Dot, Int8Op};
+use crate::simd::int8::{ActivationEncoding, Int8Dot, Int8Op, SimdI32};
 use core::arch::x86_64::{
     __m256i, __m512i, _mm256_madd_epi16, _mm256_set1_epi32, _mm256_slli_epi16, _mm256_srai_epi16,
     _mm512_madd_epi16, _mm512_set1_epi32, _mm512_slli_epi16, _mm512_srai_epi16,
@@ -38,20 +38,9 @@ macro_rules! madd {
     ) => {
         // SAFETY: a load reads one vector, `row` two words; `ROWS` and `TALL` are at most `MAX_MR`.
         unsafe impl Int8Dot for $Madd {
-            const ROWS: usize = $rows;
-            const TALL: usize = $tall;
-            const STORED: ActivationEncoding = ActivationEncoding::Pairs;
-            type Floats = $Token;
-            type I32 = $Ints;
-            type Sums = $Token;
-            type I8x4 = Pairs<$Ints>;
-
+            int8_items!($rows, $tall, Pairs, |set| set.0 => $Token, Pairs<$Ints>);
             call_noinline!($compiled: Int8Dot, Int8Op<$nv, $tv>);
 
-            #[inline(always)]
-            fn sums(self) -> $Token {
-                self.0
-            }
             #[inline(always)]
             unsafe fn load(self, from: *const i32) -> Pairs<$Ints> {
                 // SAFETY: the caller's contract; `self` proves that the CPU has the instruction set.

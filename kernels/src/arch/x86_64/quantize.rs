@@ -81,23 +81,11 @@ macro_rules! round {
                     unsafe { transpose_parts(words) }
                 }
                 #[inline(always)]
-                unsafe fn store_columns(
-                    self,
-                    [a, b, c, d]: [Floats; LINES],
-                    to: *mut f32,
-                    stride: usize,
-                ) {
+                unsafe fn store_columns(self, lines: [Floats; LINES], to: *mut f32, stride: usize) {
                     // SAFETY: `self` proves that the CPU has the instructions; the rest is the caller's contract.
                     unsafe {
-                        let (ab_low, ab_high) = (unpacklo_ps(a, b), unpackhi_ps(a, b));
-                        let (cd_low, cd_high) = (unpacklo_ps(c, d), unpackhi_ps(c, d));
                         // Within each 128 bits: the first word of all lines, then the second, and so on.
-                        let columns = [
-                            shuffle_ps::<0b01_00_01_00>(ab_low, cd_low),
-                            shuffle_ps::<0b11_10_11_10>(ab_low, cd_low),
-                            shuffle_ps::<0b01_00_01_00>(ab_high, cd_high),
-                            shuffle_ps::<0b11_10_11_10>(ab_high, cd_high),
-                        ];
+                        let columns = transpose_in_parts(lines);
                         for (v, column) in columns.into_iter().enumerate() {
                             store_parts(column, to.add(PARTS * v * stride), stride);
                         }

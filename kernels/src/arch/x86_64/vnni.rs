@@ -2,7 +2,7 @@
 //! multiply-adds in int8 as in f32.
 
 use crate::arch::x86_64::features::{CachedCpuFlag, compiled_for_v3, compiled_for_v4};
-use crate::simd::int8::{ActivationEncoding, Int8Dot, Int8Op};
+use crate::simd::int8::{ActivationEncoding, Int8Dot, Int8Op, SimdI32};
 use core::arch::x86_64::{
     __cpuid, __cpuid_count, __m256i, __m512i, _mm256_dpbusd_avx_epi32, _mm256_set1_epi32,
     _mm512_dpbusd_epi32, _mm512_set1_epi32,
@@ -53,20 +53,9 @@ macro_rules! vnni {
     ) => {
         // SAFETY: a load reads one vector, `row` one word; `ROWS` and `TALL` are at most `MAX_MR`.
         unsafe impl Int8Dot for $Vnni {
-            const ROWS: usize = $rows;
-            const TALL: usize = $tall;
-            const STORED: ActivationEncoding = ActivationEncoding::Unsigned;
-            type Floats = $Token;
-            type I32 = $Ints;
-            type Sums = $Token;
-            type I8x4 = $Ints;
-
+            int8_items!($rows, $tall, Unsigned, |set| set.floats => $Token, $Ints);
             call_noinline!($compiled + $feature: Int8Dot, Int8Op<$nv, $tv>);
 
-            #[inline(always)]
-            fn sums(self) -> $Token {
-                self.floats
-            }
             #[inline(always)]
             unsafe fn load(self, from: *const i32) -> $Ints {
                 // SAFETY: the caller's contract.

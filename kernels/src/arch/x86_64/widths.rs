@@ -1,6 +1,30 @@
 //! The integer intrinsics of AVX2 and AVX-512 under the same names, so that a macro over these modules writes code for
 //! both once.
 
+/// Functions that are the same for both widths.
+macro_rules! functions {
+    () => {
+        /// Transposes four vectors within each 128 bits.
+        ///
+        /// # Safety
+        /// The CPU has the instruction set.
+        #[inline(always)]
+        pub(crate) unsafe fn transpose_in_parts([a, b, c, d]: [Floats; 4]) -> [Floats; 4] {
+            // SAFETY: the caller's contract.
+            unsafe {
+                let (ab_low, ab_high) = (unpacklo_ps(a, b), unpackhi_ps(a, b));
+                let (cd_low, cd_high) = (unpacklo_ps(c, d), unpackhi_ps(c, d));
+                [
+                    shuffle_ps::<0b01_00_01_00>(ab_low, cd_low),
+                    shuffle_ps::<0b11_10_11_10>(ab_low, cd_low),
+                    shuffle_ps::<0b01_00_01_00>(ab_high, cd_high),
+                    shuffle_ps::<0b11_10_11_10>(ab_high, cd_high),
+                ]
+            }
+        }
+    };
+}
+
 /// Vectors of 256 bits.
 pub(super) mod avx2 {
     pub(crate) use core::arch::x86_64::{
@@ -23,6 +47,8 @@ pub(super) mod avx2 {
         _mm256_permutevar8x32_ps, _mm256_setr_epi32,
     };
     pub(crate) use pulp::x86::V3 as Token;
+
+    functions!();
 
     /// Parts of 128 bits in a vector.
     pub(crate) const PARTS: usize = 2;
@@ -88,6 +114,8 @@ pub(super) mod avx512 {
         _mm512_setr_epi32,
     };
     pub(crate) use pulp::x86::V4 as Token;
+
+    functions!();
 
     /// Parts of 128 bits in a vector.
     pub(crate) const PARTS: usize = 4;

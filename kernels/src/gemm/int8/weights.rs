@@ -45,12 +45,8 @@ impl<'a> QuantizedMatrix<'a> {
     /// The depth is so large that a sum might not fit 32 bits; [`Error::TooLarge`] if the size overflows;
     /// [`Error::MissingFeature`] without the feature `int8`.
     pub fn buffer_len(depth: usize, columns: usize) -> Result<usize, Error> {
-        if !cfg!(feature = "int8") {
-            return Err(Error::MissingFeature { feature: "int8" });
-        }
-        Error::check_size("depth", "the quantized matrix", Expected::AtMost(MAX_DEPTH), depth)?;
-        Int8Panels::len(depth, columns, SCALE_AND_OFFSET)
-            .ok_or(Error::TooLarge { operand: "the quantized matrix" })
+        let operand = "the quantized matrix";
+        Int8Panels::len(operand, (depth, columns), MAX_DEPTH, SCALE_AND_OFFSET)
     }
 
     /// Quantizes `weight`, `[depth, columns]` with any strides. A matrix stored `[out, in]` is passed as
@@ -198,10 +194,22 @@ impl<'a> Int8Panels<'a> {
         (depth.div_ceil(4) + statistics) * PANEL
     }
 
-    /// Words of the panels of a matrix. `None` if they exceed the address space.
-    pub(crate) fn len(depth: usize, columns: usize, statistics: usize) -> Option<usize> {
-        let words = columns.div_ceil(PANEL).checked_mul(Self::panel_len(depth, statistics))?;
-        (words <= isize::MAX as usize / 4).then_some(words)
+    /// Words of the panels of a matrix that errors call `operand`.
+    ///
+    /// # Errors
+    /// The depth is larger than `max_depth`; the words exceed the address space; the feature `int8` is off.
+    pub(crate) fn len(
+        operand: &'static str,
+        (depth, columns): (usize, usize),
+        max_depth: usize,
+        statistics: usize,
+    ) -> Result<usize, Error> {
+        if !cfg!(feature = "int8") {
+            return Err(Error::MissingFeature { feature: "int8" });
+        }
+        Error::check_size("depth", operand, Expected::AtMost(max_depth), depth)?;
+        let words = columns.div_ceil(PANEL).checked_mul(Self::panel_len(depth, statistics));
+        words.filter(|&words| words <= isize::MAX as usize / 4).ok_or(Error::TooLarge { operand })
     }
 
     /// # Panics
