@@ -8,8 +8,8 @@ use simdformer::kernels::norm::{LayerNorm, layer_norm};
 use simdformer::kernels::position::{PositionEncoding, encode};
 use simdformer::kernels::softmax::{FullyMasked, softmax};
 use simdformer::kernels::{
-    AttentionOptions, AttentionOutput, Bias, Epilogue, Heads, HeadsMut, Isa, Matrix, MatrixMut,
-    Parallelism, Qkv, Sequence, Weights, attention, attention_scratch, gemm_unpacked,
+    AttentionOptions, AttentionOutput, AttentionWeights, Bias, Epilogue, Heads, HeadsMut, Isa,
+    Matrix, MatrixMut, Parallelism, Qkv, Sequence, attention, attention_scratch, gemm_unpacked,
     gemm_unpacked_scratch, reference,
 };
 
@@ -133,7 +133,7 @@ pub(crate) fn attend(
     let mut weights = Tensor::new(&[heads, queries, keys], vec![0.0; heads * queries * keys]);
     let all: Vec<usize> = (0..heads).collect();
     let output = AttentionOutput {
-        weights: Some(Weights {
+        weights: Some(AttentionWeights {
             data: &mut weights.data,
             heads: &all,
             head_stride: queries * keys,
