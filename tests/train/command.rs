@@ -56,6 +56,32 @@ fn wrong_command_lines_are_errors() {
     assert!(nothing.contains("--init-from DIR"), "{nothing}");
 }
 
+/// A setting of `config.json` that has another type is an error, and no default.
+#[test]
+fn settings_that_cannot_be_read_are_errors() {
+    let goldens = goldens();
+    let golden = goldens.iter().find(|golden| golden.name.starts_with("marian")).expect("Marian");
+    let data = golden.folder.join("batch.jsonl").display().to_string();
+    let text = fs::read_to_string(golden.folder.join("config.json")).expect("a configuration");
+    let folder = Folder::new("settings");
+    let (config, model) = (folder.path().join("config.json"), folder.path().join("run"));
+    let (config, model) = (config.display().to_string(), model.display().to_string());
+    let train = |key: &str, value: &str| {
+        let mut keys: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        keys[key] = serde_json::from_str(value).expect("a value");
+        fs::write(&config, keys.to_string()).expect("a file");
+        let words = ["--model", &model, "--config", &config, "--data", &data];
+        run(&[&words[..], &["--steps", "1", "--batch-sentences", "6"]].concat())
+    };
+    for key in ["dropout", "attention_dropout", "activation_dropout", "init_std"] {
+        for value in ["\"0.1\"", "true", "[0.1]"] {
+            let error = train(key, value).expect_err(value);
+            assert!(error.contains(key) && error.contains("a number"), "{key}: {error}");
+        }
+    }
+    train("dropout", "0.1").expect("a step");
+}
+
 #[test]
 fn options_are_consistent() {
     Arguments::command().debug_assert();
