@@ -33,7 +33,7 @@ pub(super) struct Found {
     /// Bytes of the source.
     pub(super) range: Range<usize>,
     pub(super) segment: MarkedText,
-    /// The bytes of each piece of markup that a mark has as its source, in order; empty if nobody needs them.
+    /// The bytes of each piece of markup that a mark has as its source, in order; empty if they are not needed.
     pub(super) markup: Vec<Range<usize>>,
 }
 

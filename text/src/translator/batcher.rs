@@ -4,7 +4,9 @@ use super::error::TranslateError;
 use super::languages::language_of;
 use super::model_and_tokenizer::Translator;
 use super::options::TranslateOptions;
-use super::requests::{BatchEvent, MarkedRequest, Request, RequestState, Requests, Shared, Work};
+use super::requests::{
+    BatchEvent, MarkedRequest, NextWork, Request, RequestState, Requests, Shared,
+};
 use super::translation::Translation;
 use super::window::{Encoding, Reads, Unit, encode_unit};
 use crate::Tokenizer;
@@ -142,14 +144,14 @@ impl Batcher {
         };
         let source = request.source.or(detected.as_deref());
         let (text, stream) = (request.text, request.stream);
-        let unit = Unit { text, source, stream, force: &[], reads: Reads::Sentence };
+        let unit = Unit { text, source, stream, force: &[], reads: Reads::WholeSentence };
         let mut translation = Translation::default();
         let target = request.target.or(options.target.as_deref());
         let encoding = encode_unit(model, tokenizer, options, target, &unit, &mut translation)?;
         let mut state = self.shared.state();
         let decoding = self.thread.as_ref().map(|thread| thread.thread().id());
-        let settled = matches!(encoding, Encoding::Settled);
-        let waits = !settled && decoding != Some(std::thread::current().id());
+        let waits =
+            !matches!(encoding, Encoding::Settled) && decoding != Some(std::thread::current().id());
         while waits
             && !state.closed
             && state.unfinished >= self.shared.capacity.load(Ordering::Relaxed)
@@ -159,27 +161,29 @@ impl Batcher {
         if state.closed {
             return Err(TranslateError::Closed);
         }
-        if settled {
-            drop(state);
-            if !translation.text.is_empty() {
-                on_event(BatchEvent::Text(translation.text.clone()));
-            }
-            on_event(BatchEvent::Done(translation));
-            return Ok(ticket);
-        }
-        state.unfinished += 1;
-        let on_event = Box::new(on_event);
-        let reply = RequestState::new(Arc::clone(&self.shared), translation, cancelled, on_event);
+        let shared = Arc::clone(&self.shared);
         match encoding {
-            Encoding::Ids(encoded) => state.arrived.push(Request::new(encoded, stream, reply)),
-            Encoding::Marked | Encoding::Settled => state.marked.push(MarkedRequest {
+            Encoding::Settled => {
+                drop(state);
+                if !translation.text.is_empty() {
+                    on_event(BatchEvent::Text(translation.text.clone()));
+                }
+                on_event(BatchEvent::Done(translation));
+                return Ok(ticket);
+            }
+            Encoding::Ids(encoded) => {
+                let reply = RequestState::new(shared, translation, cancelled, Box::new(on_event));
+                state.arrived.push(Request::new(encoded, stream, reply));
+            }
+            Encoding::Marked => state.marked.push(MarkedRequest {
                 text: text.to_owned(),
                 source: source.map(str::to_owned),
                 target: target.map(str::to_owned),
                 stream,
-                state: reply,
+                state: RequestState::new(shared, translation, cancelled, Box::new(on_event)),
             }),
         }
+        state.unfinished += 1;
         drop(state);
         self.shared.changed.notify_all();
         Ok(ticket)
@@ -287,7 +291,7 @@ impl Engine {
         let mut requests = Requests::new(&self.shared, &tokenizer, slots);
         let mut planned = 0;
         while let Some(work) = requests.wait_for_work() {
-            let Work::Decode { longest } = work else {
+            let NextWork::Decode { longest } = work else {
                 self.run_marked(translator, requests.take_marked(slots));
                 continue;
             };
@@ -318,7 +322,7 @@ impl Engine {
                 source: request.source.as_deref(),
                 stream: request.stream,
                 force: &[],
-                reads: Reads::Sentence,
+                reads: Reads::WholeSentence,
             })
             .collect();
         let target = requests.first().and_then(|request| request.target.clone());

@@ -40,6 +40,18 @@ struct GivenSentence<'s> {
     scored: bool,
 }
 
+/// A sequence of a sentence, and what the model read of it: its words are aligned.
+#[derive(Debug)]
+struct Sequence {
+    sentence: usize,
+    /// Which of the further sequences; `None` for the best.
+    other: Option<usize>,
+    tokens: Vec<u32>,
+    encoded: Encoded,
+    /// The bytes of each source token.
+    spans: Vec<Range<usize>>,
+}
+
 /// A translation.
 #[derive(Debug)]
 struct Placed {
@@ -253,7 +265,7 @@ impl Translator<'_> {
                 source: sentence.language,
                 stream: sentence.stream,
                 force: &[],
-                reads: Reads::Given,
+                reads: Reads::AsSpelled,
             })
             .collect();
         let search = self.search.clone();
@@ -344,8 +356,7 @@ impl Translator<'_> {
         targets: &mut [MarkedText],
     ) -> Result<Vec<Option<f32>>, TranslateError> {
         let (alignment, token_scores) = (self.options.alignment, self.options.token_scores);
-        // The sentence, which of its further sequences, and what the model read.
-        let mut jobs: Vec<(usize, Option<usize>, Encoded, Vec<Range<usize>>)> = Vec::new();
+        let mut jobs: Vec<Sequence> = Vec::new();
         for (i, (unit, one)) in units.iter().zip(&*translations).enumerate() {
             let scores = token_scores && one.token_scores.len() != one.tokens.len();
             let marked = sentences[i].marked;
@@ -356,38 +367,35 @@ impl Translator<'_> {
                 let direction = self.options.direction_from(unit.source);
                 let (encoded, spans) =
                     self.tokenizer.encode_text_with_spans(unit.text, &direction)?;
-                let others = if marks { one.alternatives.len() } else { 0 };
-                for other in 0..others {
-                    jobs.push((i, Some(other), encoded.clone(), spans.clone()));
-                }
-                jobs.push((i, None, encoded, spans));
+                let others = one.alternatives.iter().enumerate().filter(|_| marks);
+                let others = others.map(|(other, one)| (Some(other), &one.tokens));
+                jobs.extend(others.chain([(None, &one.tokens)]).map(|(other, tokens)| Sequence {
+                    sentence: i,
+                    other,
+                    tokens: tokens.clone(),
+                    encoded: encoded.clone(),
+                    spans: spans.clone(),
+                }));
             }
         }
-        let tokens_of = |(i, other): (usize, Option<usize>)| match other {
-            Some(other) => translations[i].alternatives[other].tokens.clone(),
-            None => translations[i].tokens.clone(),
-        };
-        let tokens: Vec<Vec<u32>> =
-            jobs.iter().map(|(i, other, ..)| tokens_of((*i, *other))).collect();
         let passes: Vec<Job<'_>> = jobs
             .iter()
-            .zip(&tokens)
-            .map(|((_, _, encoded, _), target)| Job {
-                source: &encoded.ids,
-                prefix: &encoded.prefix,
-                target,
+            .map(|one| Job {
+                source: &one.encoded.ids,
+                prefix: &one.encoded.prefix,
+                target: &one.tokens,
             })
             .collect();
         let tokenizer = self.tokenizer.clone();
         let mut likelihoods = vec![None; sentences.len()];
         self.inspect(&passes, &mut |job, found| {
-            let (i, other, _, source) = &jobs[job];
+            let Sequence { sentence: i, other, tokens, spans, .. } = &jobs[job];
             let (sentence, given, one) = (&sentences[*i], &given[*i], &mut translations[*i]);
-            let (text, target) = tokenizer.decode_with_spans(&tokens[job]);
+            let (text, target) = tokenizer.decode_with_spans(tokens);
             // The model reads the text without the spaces at its ends.
             let shift = given.text.len() - given.text.trim_start().len();
             let source: Vec<Range<usize>> =
-                source.iter().map(|span| span.start + shift..span.end + shift).collect();
+                spans.iter().map(|span| span.start + shift..span.end + shift).collect();
             let matrix = Alignment { weights: &found.weights, source: &source, target: &target };
             if let Some(other) = *other {
                 let (source, target) = (sentence.marked, &*text);

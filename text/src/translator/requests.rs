@@ -128,7 +128,7 @@ impl MarkedRequest {
 
 /// What the decoding thread does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Work {
+pub(super) enum NextWork {
     /// Decodes the sentences that wait, of which the longest has so many tokens.
     Decode { longest: usize },
     /// Translates those that are sentences of a text.
@@ -246,13 +246,13 @@ impl<'t> Requests<'t> {
     }
 
     /// Waits for sentences; `None` if the batcher is closed and nothing is left.
-    pub(super) fn wait_for_work(&mut self) -> Option<Work> {
+    pub(super) fn wait_for_work(&mut self) -> Option<NextWork> {
         self.receive(true);
         if !self.marked.is_empty() && (self.waiting.is_empty() || self.patience == 0) {
-            return Some(Work::Marked);
+            return Some(NextWork::Marked);
         }
         let longest = self.waiting.iter().map(|request| request.encoded.ids.len()).max();
-        longest.map(|longest| Work::Decode { longest })
+        longest.map(|longest| NextWork::Decode { longest })
     }
 
     /// Takes the first `most` of those that are translated as sentences of a text, and have the language of the translation

@@ -77,18 +77,19 @@ impl Translator<'_> {
                     source: source.as_deref(),
                     stream,
                     force: &[],
-                    reads: Reads::Sentence,
+                    reads: Reads::WholeSentence,
                 })
                 .collect();
             let search = self.search.clone();
             let mut marked = Vec::new();
             let mut translations = self.run_sentences(&units, &search, None, &mut marked)?;
+            let those: Vec<Unit<'_>> = marked.iter().map(|&i| units[i]).collect();
+            let found = self.translate_as_marked(&those)?;
             let others = translations.iter().enumerate();
             self.count(
                 others.filter(|(i, _)| marked.binary_search(i).is_err()).map(|(_, one)| one),
             );
-            let those: Vec<Unit<'_>> = marked.iter().map(|&i| units[i]).collect();
-            for (i, found) in marked.into_iter().zip(self.translate_as_marked(&those)?) {
+            for (i, found) in marked.into_iter().zip(found) {
                 translations[i] = found;
             }
             self.next_stream = first.wrapping_add(units.len() as u64);

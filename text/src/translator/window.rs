@@ -32,11 +32,11 @@ pub(super) struct Unit<'u> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reads {
     /// It is spelled as the model reads it.
-    Given,
+    AsSpelled,
     /// Words that the vocabulary does not have are spelled otherwise where that helps.
     Words,
     /// The same. If it has symbols that are copied, or is in capitals, it is translated as a sentence of a text.
-    Sentence,
+    WholeSentence,
 }
 
 /// What a unit is for the model.
@@ -268,7 +268,7 @@ pub(super) fn encode_unit(
                 && in_capitals(&MarkedText::plain(unit.text))
     };
     match unit.reads {
-        Reads::Sentence if marked() => return Ok(Encoding::Marked),
+        Reads::WholeSentence if marked() => return Ok(Encoding::Marked),
         Reads::Words if unknown => {
             let reader = Reader { tokenizer, direction };
             let reading = reader.read_words(unit.text)?;
