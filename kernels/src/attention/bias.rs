@@ -4,10 +4,10 @@
 //! stride apart. The rows of a relative bias overlap: each begins one element *before* that of the previous query. The
 //! inner loops use a pointer and a signed stride.
 
-use super::one_head::BiasRows;
+use super::online_softmax::biased;
 use super::options::{Bias, Sequence};
 use crate::error::{Error, Expected};
-use crate::simd::MAX_LANES;
+use crate::simd::{MAX_LANES, SimdF32};
 
 /// Upper bounds of the sequences of a call.
 #[derive(Clone, Copy)]
@@ -126,6 +126,49 @@ impl<'a> CheckedBias<'a> {
                 BiasRows { at, row: -1, hides, whole }
             }
         }
+    }
+}
+
+/// The additive bias of a head: that of query `i` and key `j` is `at[i * row + j]`.
+#[derive(Clone, Copy)]
+pub(super) struct BiasRows {
+    pub(super) at: *const f32,
+    pub(super) row: isize,
+    /// Whether the bias may hide keys.
+    pub(super) hides: bool,
+    /// Whether the bias hides no key, and whole vectors may be read if a query of a tile sees one of their keys.
+    pub(super) whole: bool,
+}
+
+impl BiasRows {
+    /// Address of the bias of query `row` and key `key`.
+    #[inline(always)]
+    pub(super) fn at(&self, row: usize, key: usize) -> *const f32 {
+        self.at.wrapping_offset(row as isize * self.row).wrapping_add(key)
+    }
+
+    /// The scores of query `row` and the `count` keys from `key`, plus their biases. The other lanes may have any
+    /// value.
+    ///
+    /// # Safety
+    /// Query `row` sees these keys, or a query of its tile sees the first of them.
+    #[inline(always)]
+    pub(super) unsafe fn add_to<S: SimdF32>(
+        &self,
+        s: S,
+        scores: S::F32,
+        (row, key): (usize, usize),
+        count: usize,
+    ) -> S::F32 {
+        let at = self.at(row, key);
+        if self.whole {
+            // SAFETY: `whole` allows whole vectors to be read here. Callers mask the lanes of keys that the query does
+            // not see.
+            return s.add(scores, unsafe { s.load(at) });
+        }
+        // SAFETY: `CheckedBias` ensures a value for every key that the query sees.
+        let bias = unsafe { s.load_prefix(at, count) };
+        if self.hides { biased(s, scores, bias) } else { s.add(scores, bias) }
     }
 }
 

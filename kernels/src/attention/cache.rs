@@ -5,9 +5,8 @@
 //! position, the slot that holds its key and value: see [`super::attention_decode`].
 
 use super::head_views::Heads;
-use super::kv_dtype::KvFormat;
+use super::kv_dtype::{KvFormat, with_kv_format};
 use super::panels::{ROWS_AHEAD, copy_rows, head_floats, value_row, write_keys};
-use super::tasks::with_kv_format;
 use crate::dtype::Dtype;
 use crate::error::{Error, Expected};
 use crate::isa::Isa;

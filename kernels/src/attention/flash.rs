@@ -9,11 +9,12 @@
 //! limits (on the causal diagonal) masks the scores past each limit. Past the smallest limit it multiplies values row
 //! by row. So the value of a hidden key is never read for a query, and `0 * NaN` cannot occur.
 
+use super::bias::BiasRows;
 #[cfg(feature = "train")]
 use super::dropout::{WeightTile, drop_once};
 use super::head_views::HeadRows;
 use super::kv_dtype::{KvFormat, PanelView, load, tile_prefetched};
-use super::one_head::{BiasRows, HeadKv, HeadQuery};
+use super::one_head::{HeadKv, HeadQuery};
 use super::online_softmax::{Factors, KEY_BLOCK, KeyBlock, Running, WeightLines, exponentials};
 use super::panels::copy_rows;
 use super::vector_groups::vector_groups;

@@ -68,11 +68,10 @@ use crate::error::Error;
 use crate::isa::Isa;
 use crate::parallel::Parallelism;
 use bias::CheckedBias;
+use kv_dtype::with_kv_format;
 use one_head::HeadKv;
 use panels::{head_floats, value_row};
-use tasks::{
-    AttentionParams, DecodeRows, chunked, count_tasks, decode_rows, rows_of_unit, with_kv_format,
-};
+use tasks::{AttentionParams, DecodeRows, chunked, count_tasks, decode_rows, rows_of_unit};
 
 /// Floats of scratch that are enough for any `sequences` sequences with `tokens` keys in total, padding included. It is
 /// for planning before the lengths are known.

@@ -1,8 +1,8 @@
 //! One head of one sequence: the addresses of its data, and the visible keys of each query.
 
-use super::bias::hides;
+use super::bias::{BiasRows, hides};
 use super::kv_dtype::{KvFormat, load};
-use super::online_softmax::{Factors, biased};
+use super::online_softmax::Factors;
 #[cfg(feature = "train")]
 use crate::dropout::HeadDrops;
 use crate::simd::SimdF32;
@@ -61,55 +61,12 @@ impl HeadKv {
     }
 }
 
-/// The additive bias of a head: that of query `i` and key `j` is `at[i * row + j]`.
-#[derive(Clone, Copy)]
-pub(super) struct BiasRows {
-    pub(super) at: *const f32,
-    pub(super) row: isize,
-    /// Whether the bias may hide keys.
-    pub(super) hides: bool,
-    /// Whether the bias hides no key, and whole vectors may be read if a query of a tile sees one of their keys.
-    pub(super) whole: bool,
-}
-
 /// Rows of `len` floats for each query, `row` floats apart.
 #[derive(Clone, Copy)]
 pub(super) struct RowsOut {
     pub(super) at: *mut f32,
     pub(super) row: usize,
     pub(super) len: usize,
-}
-
-impl BiasRows {
-    /// Address of the bias of query `row` and key `key`.
-    #[inline(always)]
-    pub(super) fn at(&self, row: usize, key: usize) -> *const f32 {
-        self.at.wrapping_offset(row as isize * self.row).wrapping_add(key)
-    }
-
-    /// The scores of query `row` and the `count` keys from `key`, plus their biases. The other lanes may have any
-    /// value.
-    ///
-    /// # Safety
-    /// Query `row` sees these keys, or a query of its tile sees the first of them.
-    #[inline(always)]
-    pub(super) unsafe fn add_to<S: SimdF32>(
-        &self,
-        s: S,
-        scores: S::F32,
-        (row, key): (usize, usize),
-        count: usize,
-    ) -> S::F32 {
-        let at = self.at(row, key);
-        if self.whole {
-            // SAFETY: `whole` allows whole vectors to be read here. Callers mask the lanes of keys that the query does
-            // not see.
-            return s.add(scores, unsafe { s.load(at) });
-        }
-        // SAFETY: `CheckedBias` ensures a value for every key that the query sees.
-        let bias = unsafe { s.load_prefix(at, count) };
-        if self.hides { biased(s, scores, bias) } else { s.add(scores, bias) }
-    }
 }
 
 impl HeadQuery {

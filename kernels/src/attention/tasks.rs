@@ -6,7 +6,7 @@ use super::cache::Cache;
 use super::decode::{self, KvView, MAX_SHARED_ROWS, attend};
 use super::flash::{FlashHead, MIN_QUERY_BLOCK, QUERY_BLOCK, Scores};
 use super::head_views::{HeadPtrs, Heads, HeadsMut};
-use super::kv_dtype::KvFormat;
+use super::kv_dtype::{KvFormat, with_kv_format};
 use super::one_head::{HeadKv, HeadQuery, RowsOut};
 use super::online_softmax::WeightLines;
 use super::options::{AttentionOptions, AttentionWeights, Sequence, SlotTable};
@@ -235,25 +235,6 @@ simd_op!(
         }
     }
 );
-
-/// Evaluates `$run` with `$N` as the [`KvFormat`] of `$dtype`. Each format has a separate entry, so that the stack
-/// holds the scores of one format only.
-macro_rules! with_kv_format {
-    ($dtype:expr, $N:ident => $run:expr) => {
-        match $dtype {
-            Dtype::F32 => {
-                type $N = $crate::attention::kv_dtype::F32Kv;
-                $run
-            }
-            Dtype::F16 if cfg!(feature = "f16") => {
-                type $N = $crate::attention::kv_dtype::F16Kv;
-                $run
-            }
-            _ => unreachable!("`CacheShape::len` rejects the dtype"),
-        }
-    };
-}
-pub(super) use with_kv_format;
 
 /// A range of `(unit of rows, head)` of a decode step.
 pub(super) struct DecodeRows<'a> {

@@ -1,8 +1,8 @@
 //! A tile of queries against a block of keys: recomputes the weights, computes the gradients of the scores, and adds
 //! their contribution to the gradient of the queries.
 
-use super::fused_small::add_weighted;
 use super::product::{causal_diagonal, tile_prefetched};
+use super::row_ops::add_weighted;
 use super::score_block::ScoreBlock;
 use super::workspace::WEIGHTS_ROW;
 use crate::attention::dropout::{WeightTile, apply, decide};

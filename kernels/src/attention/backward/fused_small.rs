@@ -2,6 +2,7 @@
 //! registers together until the gradients of the scores are computed. Short sentences have only such tiles.
 
 use super::dq::DqTile;
+use super::row_ops::add_weighted;
 use crate::math::exp_nonpositive;
 use crate::simd::{MAX_LANES, MOST_PARTS, SimdF32, sum_of_parts};
 
@@ -100,11 +101,4 @@ fn mean<S: SimdF32, const G: usize>(s: S, weight: &[S::F32; G], x: &[S::F32; G])
         *sum = add_weighted(s, *sum, weight[g], x[g]);
     }
     sum_of_parts(s, sums)
-}
-
-/// `sum + weight * x`. A key that a query does not see, or that the bias hides, has a weight of 0, and any `x`.
-#[inline(always)]
-pub(super) fn add_weighted<S: SimdF32>(s: S, sum: S::F32, weight: S::F32, x: S::F32) -> S::F32 {
-    let zero = s.splat(0.0);
-    s.mul_add(weight, s.select(s.less(zero, weight), x, zero), sum)
 }

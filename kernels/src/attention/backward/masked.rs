@@ -3,9 +3,8 @@
 
 use super::dkv::Gradient;
 use super::score_block::ScoreBlock;
-use crate::attention::bias::hides;
+use crate::attention::bias::{BiasRows, hides};
 use crate::attention::head_views::HeadRows;
-use crate::attention::one_head::BiasRows;
 use crate::simd::SimdF32;
 
 impl ScoreBlock {

@@ -1,4 +1,4 @@
-//! Zeros and dot products of rows.
+//! Zeros, dot products and weighted sums of rows.
 
 use crate::rows::fold_lanes;
 use crate::simd::{MOST_VECTORS, SimdF32};
@@ -33,4 +33,11 @@ pub(super) unsafe fn dot<S: SimdF32>(s: S, a: *const f32, b: *const f32, len: us
         },
     );
     sum
+}
+
+/// `sum + weight * x`. A key that a query does not see, or that the bias hides, has a weight of 0, and any `x`.
+#[inline(always)]
+pub(super) fn add_weighted<S: SimdF32>(s: S, sum: S::F32, weight: S::F32, x: S::F32) -> S::F32 {
+    let zero = s.splat(0.0);
+    s.mul_add(weight, s.select(s.less(zero, weight), x, zero), sum)
 }
